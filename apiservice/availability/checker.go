@@ -1,0 +1,297 @@
+// Package availability tells whether servers answer. It knows targets, not
+// APIServices: a target is an identity and a probe, and the result is a
+// verdict, which others turn into conditions, routes and metrics.
+//
+// One goroutine per target probes it, so a target that hangs delays nobody
+// else. The states of a target:
+//
+//	          first probe good
+//	unknown ────────────────────► healthy ◄───────────┐
+//	   │                             │ a probe fails  │ rise good probes
+//	   │ first probe fails           ▼ or Suspect     │
+//	   └────────► unhealthy ◄──── suspect             │
+//	                  │   fall failures, or one       │
+//	                  │   that is decisive            │
+//	                  └───────────────────────────────┘
+//
+// A healthy target is probed every Interval, a suspect or unhealthy one every
+// SuspectInterval. A refused connection is decisive: no process listens there.
+//
+// Runs in: gateway.
+package availability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Probe asks a target once. ctx carries the timeout.
+type Probe func(ctx context.Context) error
+
+// Target is something to check. A target whose Version changes (with the same
+// ID) is checked anew from unknown.
+type Target struct {
+	ID string
+	// Version distinguishes probes of one ID that ask different questions
+	// (another address, another CA).
+	Version string
+	Probe   Probe
+}
+
+// Verdict is what is known of a target.
+type Verdict struct {
+	// Known is false until the first probe has ended.
+	Known   bool
+	Healthy bool
+	// Err is the last failure; nil while healthy.
+	Err error
+	// Since is when Healthy last changed.
+	Since time.Time
+}
+
+// Config of a Checker. The zero value of a field means its default.
+type Config struct {
+	// Interval between probes of a healthy target. Default 5 s.
+	Interval time.Duration
+	// SuspectInterval between probes of any other target. Default 500 ms.
+	SuspectInterval time.Duration
+	// Timeout of one probe. Default 1 s.
+	Timeout time.Duration
+	// Fall is how many failures in a row make a healthy target unhealthy.
+	// Default 3. A decisive failure needs only one.
+	Fall int
+	// Rise is how many good probes in a row make it healthy again. Default 2.
+	Rise int
+	// OnChange is told of every new verdict, from the target's goroutine. It
+	// must not call the Checker back with Set. Required.
+	OnChange func(id string, v Verdict)
+	Logger   *slog.Logger
+}
+
+// Checker probes a changing set of targets. Safe for concurrent use.
+type Checker struct {
+	cfg Config
+
+	mu      sync.Mutex
+	ctx     context.Context // of Run; nil before
+	targets map[string]*target
+	done    sync.WaitGroup
+}
+
+// New returns a Checker; nothing is probed before Run.
+func New(cfg Config) *Checker {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&cfg.Interval, 5*time.Second)
+	def(&cfg.SuspectInterval, 500*time.Millisecond)
+	def(&cfg.Timeout, time.Second)
+	if cfg.Fall == 0 {
+		cfg.Fall = 3
+	}
+	if cfg.Rise == 0 {
+		cfg.Rise = 2
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Checker{cfg: cfg, targets: map[string]*target{}}
+}
+
+// Run probes until ctx ends, and returns when the last probe has.
+func (c *Checker) Run(ctx context.Context) error {
+	c.mu.Lock()
+	c.ctx = ctx
+	for _, t := range c.targets {
+		c.start(t)
+	}
+	c.mu.Unlock()
+	<-ctx.Done()
+	c.done.Wait()
+	return ctx.Err()
+}
+
+// Set makes targets the whole set that is checked. Targets with the same ID
+// and Version go on undisturbed; those no longer named are forgotten.
+func (c *Checker) Set(targets []Target) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := make(map[string]*target, len(targets))
+	for _, spec := range targets {
+		if t := c.targets[spec.ID]; t != nil && t.Version == spec.Version {
+			next[spec.ID] = t
+			continue
+		}
+		t := &target{Target: spec, checker: c, wake: make(chan struct{}, 1)}
+		next[spec.ID] = t
+		c.start(t)
+	}
+	for id, t := range c.targets {
+		if next[id] != t && t.stop != nil {
+			t.stop()
+		}
+	}
+	c.targets = next
+}
+
+// start begins to probe a target once Run has; mu is held.
+func (c *Checker) start(t *target) {
+	if c.ctx == nil || c.ctx.Err() != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(c.ctx)
+	t.stop = stop
+	c.done.Go(func() { t.run(ctx) })
+}
+
+// Verdict returns what is known of a target; the zero Verdict if nothing is.
+func (c *Checker) Verdict(id string) Verdict {
+	c.mu.Lock()
+	t := c.targets[id]
+	c.mu.Unlock()
+	if t == nil {
+		return Verdict{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.verdict
+}
+
+// Suspect reports that a request to the target failed or that a connection to
+// it broke: it is probed at once, and again soon until it proves healthy.
+func (c *Checker) Suspect(id string) {
+	c.mu.Lock()
+	t := c.targets[id]
+	c.mu.Unlock()
+	if t == nil {
+		return
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default: // a probe is due already
+	}
+}
+
+// target is one probed target and its goroutine's state.
+type target struct {
+	Target
+	checker *Checker
+	stop    context.CancelFunc
+	wake    chan struct{}
+
+	mu      sync.Mutex
+	verdict Verdict
+
+	good, bad int // results in a row; used by run only
+}
+
+// run probes until ctx ends.
+func (t *target) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		started := time.Now()
+		err := t.probe(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		wait := t.judge(err) - time.Since(started)
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-t.wake:
+			t.pause(ctx, started)
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// suspectGap bounds how often Suspect can cause a probe.
+const suspectGap = 50 * time.Millisecond
+
+// pause keeps a storm of Suspect calls from becoming a storm of probes.
+func (t *target) pause(ctx context.Context, lastProbe time.Time) {
+	gap := suspectGap - time.Since(lastProbe)
+	if gap <= 0 {
+		return
+	}
+	timer := time.NewTimer(gap)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+func (t *target) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, t.checker.cfg.Timeout)
+	defer cancel()
+	err := t.Probe(ctx)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("timed out after %v: %w", t.checker.cfg.Timeout, err)
+	}
+	return err
+}
+
+// judge takes one result into account and returns the time to the next probe,
+// counted from the beginning of this one.
+func (t *target) judge(err error) time.Duration {
+	cfg := &t.checker.cfg
+	t.mu.Lock()
+	before := t.verdict
+	now := t.verdict
+	if err == nil {
+		t.good, t.bad = t.good+1, 0
+		if !now.Known || t.good >= cfg.Rise {
+			now.Healthy, now.Err = true, nil
+		}
+	} else {
+		t.good, t.bad = 0, t.bad+1
+		if !now.Known || t.bad >= cfg.Fall || decisive(err) {
+			now.Healthy = false
+		}
+		if !now.Healthy {
+			now.Err = err
+		}
+	}
+	now.Known = true
+	changed := before.Known != now.Known || before.Healthy != now.Healthy
+	if changed {
+		now.Since = time.Now()
+	}
+	t.verdict = now
+	t.mu.Unlock()
+
+	if changed || !sameText(before.Err, now.Err) {
+		if changed {
+			cfg.Logger.Info("availability changed", "target", t.ID, "healthy", now.Healthy, "err", now.Err)
+		}
+		cfg.OnChange(t.ID, now)
+	}
+	if err == nil && now.Healthy {
+		// Spread the probes of many targets that started together.
+		return cfg.Interval - time.Duration(rand.Int64N(int64(cfg.Interval/10)+1))
+	}
+	return cfg.SuspectInterval
+}
+
+func sameText(a, b error) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Error() == b.Error()
+}
+
+// decisive reports whether the error proves by itself that nobody listens:
+// the connection was refused, or the unix socket is gone.
+func decisive(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,145 @@
+package availability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// server is a target whose answer a test sets.
+type server struct {
+	answer atomic.Pointer[error]
+	probes atomic.Int64
+}
+
+func (s *server) set(err error) { s.answer.Store(&err) }
+
+func (s *server) probe(ctx context.Context) error {
+	s.probes.Add(1)
+	err := *s.answer.Load()
+	if errors.Is(err, errHang) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
+}
+
+var (
+	errHang = errors.New("hang")
+	errBad  = errors.New("bad status")
+)
+
+// check runs body with a running Checker over one target, in fake time.
+func check(t *testing.T, first error, body func(c *Checker, s *server)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		s.set(first)
+		c := New(Config{OnChange: func(string, Verdict) {}})
+		c.Set([]Target{{ID: "a", Probe: s.probe}})
+		ctx, cancel := context.WithCancel(t.Context())
+		go c.Run(ctx)
+		synctest.Wait()
+		body(c, s)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func TestFirstProbeDecides(t *testing.T) {
+	check(t, nil, func(c *Checker, s *server) {
+		if v := c.Verdict("a"); !v.Known || !v.Healthy {
+			t.Errorf("after a good probe: %+v", v)
+		}
+	})
+	check(t, errBad, func(c *Checker, s *server) {
+		if v := c.Verdict("a"); !v.Known || v.Healthy || !errors.Is(v.Err, errBad) {
+			t.Errorf("after a bad probe: %+v", v)
+		}
+	})
+}
+
+func TestOneFailureIsNotEnough(t *testing.T) {
+	check(t, nil, func(c *Checker, s *server) {
+		s.set(errBad)
+		time.Sleep(5*time.Second + 100*time.Millisecond)
+		if !c.Verdict("a").Healthy {
+			t.Fatal("unhealthy after one failure")
+		}
+		s.set(nil)
+		time.Sleep(time.Minute)
+		if v := c.Verdict("a"); !v.Healthy {
+			t.Fatalf("a single failure stuck: %+v", v)
+		}
+		s.set(errBad)
+		time.Sleep(5*time.Second + 2*500*time.Millisecond + 100*time.Millisecond)
+		if v := c.Verdict("a"); v.Healthy || v.Err == nil {
+			t.Fatalf("still healthy after three failures: %+v", v)
+		}
+	})
+}
+
+func TestRefusedConnectionIsDecisive(t *testing.T) {
+	check(t, nil, func(c *Checker, s *server) {
+		s.set(fmt.Errorf("dial: %w", syscall.ECONNREFUSED))
+		c.Suspect("a")
+		time.Sleep(100 * time.Millisecond)
+		if c.Verdict("a").Healthy {
+			t.Error("healthy although nobody listens")
+		}
+	})
+}
+
+func TestSilentServerFallsAndRises(t *testing.T) {
+	check(t, nil, func(c *Checker, s *server) {
+		s.set(errHang)
+		time.Sleep(8 * time.Second)
+		if v := c.Verdict("a"); v.Healthy {
+			t.Fatalf("a silent server is healthy after 8 s: %+v", v)
+		}
+		s.set(nil)
+		time.Sleep(2100 * time.Millisecond)
+		if v := c.Verdict("a"); !v.Healthy || v.Err != nil {
+			t.Fatalf("not healthy 2 s after it came back: %+v", v)
+		}
+	})
+}
+
+func TestSuspectStormIsBounded(t *testing.T) {
+	check(t, nil, func(c *Checker, s *server) {
+		before := s.probes.Load()
+		for range 1000 {
+			c.Suspect("a")
+			time.Sleep(time.Millisecond)
+		}
+		if n := s.probes.Load() - before; n > 25 || n == 0 {
+			t.Errorf("%d probes in one second of suspicion", n)
+		}
+	})
+}
+
+func TestSetReplacesAndForgets(t *testing.T) {
+	check(t, nil, func(c *Checker, s *server) {
+		other := &server{}
+		other.set(errBad)
+		c.Set([]Target{{ID: "a", Probe: s.probe}, {ID: "b", Probe: other.probe}})
+		synctest.Wait()
+		if !c.Verdict("a").Healthy || c.Verdict("b").Healthy || !c.Verdict("b").Known {
+			t.Errorf("a %+v, b %+v", c.Verdict("a"), c.Verdict("b"))
+		}
+		c.Set([]Target{{ID: "b", Version: "2", Probe: s.probe}})
+		synctest.Wait()
+		if c.Verdict("a").Known || !c.Verdict("b").Healthy {
+			t.Errorf("a %+v, b %+v", c.Verdict("a"), c.Verdict("b"))
+		}
+		n := other.probes.Load()
+		time.Sleep(time.Minute)
+		if other.probes.Load() != n {
+			t.Error("a forgotten target is still probed")
+		}
+	})
+}

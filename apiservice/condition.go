@@ -1,0 +1,110 @@
+package apiservice
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// Condition is a verdict on an APIService: one Available condition without its
+// times. Two equal verdicts need no write.
+type Condition struct {
+	Status  apireg.ConditionStatus
+	Reason  string
+	Message string
+}
+
+// Available reports whether requests may be sent.
+func (c Condition) Available() bool { return c.Status == apireg.ConditionTrue }
+
+// The verdicts of contract 8.2, with upstream's reasons and messages
+// (k8s.io/kube-aggregator pkg/controllers/status).
+
+// Local is the verdict on a group that needs no service.
+func Local() Condition {
+	return Condition{apireg.ConditionTrue, "Local", "Local APIServices are always available"}
+}
+
+// Passed is the verdict after a good discovery check.
+func Passed() Condition { return Condition{apireg.ConditionTrue, "Passed", "all checks passed"} }
+
+// ServiceNotFound: the service that the APIService names does not exist.
+func ServiceNotFound(s *apireg.ServiceReference) Condition {
+	return Condition{apireg.ConditionFalse, "ServiceNotFound",
+		fmt.Sprintf("service/%s in %q is not present", s.Name, s.Namespace)}
+}
+
+// ServiceAccessError: services cannot be read at all.
+func ServiceAccessError(s *apireg.ServiceReference, err error) Condition {
+	return Condition{apireg.ConditionUnknown, "ServiceAccessError",
+		fmt.Sprintf("service/%s in %q cannot be checked due to: %v", s.Name, s.Namespace, err)}
+}
+
+// ServicePortError: the service does not have the port.
+func ServicePortError(s *apireg.ServiceReference) Condition {
+	return Condition{apireg.ConditionFalse, "ServicePortError",
+		fmt.Sprintf("service/%s in %q is not listening on port %d", s.Name, s.Namespace, Port(s))}
+}
+
+// EndpointsNotFound: the service has no EndpointSlice.
+func EndpointsNotFound(s *apireg.ServiceReference) Condition {
+	return Condition{apireg.ConditionFalse, "EndpointsNotFound",
+		fmt.Sprintf("cannot find endpointslices for service/%s in %q", s.Name, s.Namespace)}
+}
+
+// MissingEndpoints: no ready address has a port of that name.
+func MissingEndpoints(s *apireg.ServiceReference, portName string) Condition {
+	return Condition{apireg.ConditionFalse, "MissingEndpoints",
+		fmt.Sprintf("endpointslices for service/%s in %q have no addresses with port name %q", s.Name, s.Namespace, portName)}
+}
+
+// FailedDiscoveryCheck: the server does not answer its discovery path.
+func FailedDiscoveryCheck(url string, err error) Condition {
+	return Condition{apireg.ConditionFalse, "FailedDiscoveryCheck",
+		fmt.Sprintf("failing or missing response from %s: %v", url, err)}
+}
+
+// Port returns the port of a service reference, defaulted to 443.
+func Port(s *apireg.ServiceReference) int32 {
+	if s.Port == nil {
+		return 443
+	}
+	return *s.Port
+}
+
+// Current returns the Available condition of the object; ok is false where it
+// has none yet.
+func Current(a *apireg.APIService) (c Condition, ok bool) {
+	for _, have := range a.Status.Conditions {
+		if have.Type == apireg.Available {
+			return Condition{have.Status, have.Reason, have.Message}, true
+		}
+	}
+	return Condition{}, false
+}
+
+// Set makes c the Available condition of the object and reports whether that
+// changed anything. lastTransitionTime moves only with the status.
+func Set(a *apireg.APIService, c Condition, now time.Time) (changed bool) {
+	for i := range a.Status.Conditions {
+		have := &a.Status.Conditions[i]
+		if have.Type != apireg.Available {
+			continue
+		}
+		if (Condition{have.Status, have.Reason, have.Message}) == c {
+			return false
+		}
+		if have.Status != c.Status {
+			have.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+		}
+		have.Status, have.Reason, have.Message = c.Status, c.Reason, c.Message
+		return true
+	}
+	a.Status.Conditions = append(a.Status.Conditions, apireg.APIServiceCondition{
+		Type: apireg.Available, Status: c.Status, Reason: c.Reason, Message: c.Message,
+		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+	})
+	return true
+}

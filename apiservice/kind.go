@@ -1,0 +1,190 @@
+package apiservice
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// Kind returns the row that serves APIServices: stored as JSON, cluster-scoped,
+// status isolated, resourceVersion required on update (contract 8.1).
+func Kind() (*rest.Kind, error) {
+	scheme := runtime.NewScheme()
+	if err := apireg.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register APIService: %w", err)
+	}
+	return &rest.Kind{
+		Info: resource.Info{
+			Group: Group, Versions: []string{"v1"}, Resource: "apiservices", Kind: "APIService",
+			Categories: []string{"api-extensions"}, Path: Group + "/apiservices",
+		},
+		Codec:    rest.TypedJSON(scheme, apireg.SchemeGroupVersion.WithKind("APIService")),
+		Strategy: strategy(),
+		Subresources: []rest.Subresource{{
+			Name: "status",
+			Strategy: &rest.Strategy{
+				PrepareUpdate: func(_ context.Context, obj, old rest.Object) {
+					status := obj.(*apireg.APIService).Status
+					meta := obj.GetManagedFields()
+					version := obj.GetResourceVersion()
+					next := obj.(*apireg.APIService)
+					old.(*apireg.APIService).DeepCopyInto(next)
+					next.Status = status
+					next.SetManagedFields(meta)
+					next.SetResourceVersion(version)
+				},
+				ValidateUpdate: func(_ context.Context, obj, _ rest.Object) field.ErrorList {
+					return validateStatus(&obj.(*apireg.APIService).Status)
+				},
+			},
+		}},
+		Columns: columns(),
+		Cells:   cells,
+	}, nil
+}
+
+func strategy() rest.Strategy {
+	return rest.Strategy{
+		Default: func(obj rest.Object) {
+			if s := obj.(*apireg.APIService).Spec.Service; s != nil && s.Port == nil {
+				port := Port(s)
+				s.Port = &port
+			}
+		},
+		ValidateName: func(name string, _ bool) []string { return path.IsValidPathSegmentName(name) },
+		PrepareCreate: func(_ context.Context, obj rest.Object) {
+			a := obj.(*apireg.APIService)
+			a.Status = apireg.APIServiceStatus{}
+			if a.Spec.Service == nil {
+				Set(a, Local(), time.Now())
+			}
+		},
+		PrepareUpdate: func(_ context.Context, obj, old rest.Object) {
+			obj.(*apireg.APIService).Status = *old.(*apireg.APIService).Status.DeepCopy()
+		},
+		Validate: func(_ context.Context, obj rest.Object) field.ErrorList {
+			return Validate(obj.(*apireg.APIService))
+		},
+		ValidateUpdate: func(_ context.Context, obj, _ rest.Object) field.ErrorList {
+			return Validate(obj.(*apireg.APIService))
+		},
+	}
+}
+
+// Validate checks everything but the metadata that all kinds share, with
+// upstream's messages (k8s.io/kube-aggregator apiregistration/validation).
+func Validate(a *apireg.APIService) field.ErrorList {
+	var errs field.ErrorList
+	if want := Name(a.Spec.Group, a.Spec.Version); a.Name != want {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), a.Name,
+			fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
+	}
+	spec := field.NewPath("spec")
+	if a.Spec.Group == "" && a.Spec.Version != "v1" {
+		errs = append(errs, field.Required(spec.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
+	}
+	if a.Spec.Group != "" {
+		for _, msg := range validation.IsDNS1123Subdomain(a.Spec.Group) {
+			errs = append(errs, field.Invalid(spec.Child("group"), a.Spec.Group, msg))
+		}
+	}
+	for _, msg := range validation.IsDNS1035Label(a.Spec.Version) {
+		errs = append(errs, field.Invalid(spec.Child("version"), a.Spec.Version, msg))
+	}
+	if p := a.Spec.GroupPriorityMinimum; p <= 0 || p > 20000 {
+		errs = append(errs, field.Invalid(spec.Child("groupPriorityMinimum"), p, "must be positive and less than 20000"))
+	}
+	if p := a.Spec.VersionPriority; p <= 0 || p > 1000 {
+		errs = append(errs, field.Invalid(spec.Child("versionPriority"), p, "must be positive and less than 1000"))
+	}
+	if a.Spec.Service == nil {
+		return append(errs, validateLocal(a, spec)...)
+	}
+	return append(errs, validateService(a, spec)...)
+}
+
+func validateLocal(a *apireg.APIService, spec *field.Path) (errs field.ErrorList) {
+	if len(a.Spec.CABundle) != 0 {
+		errs = append(errs, field.Invalid(spec.Child("caBundle"), fmt.Sprintf("%d bytes", len(a.Spec.CABundle)),
+			"local APIServices may not have a caBundle"))
+	}
+	if a.Spec.InsecureSkipTLSVerify {
+		errs = append(errs, field.Invalid(spec.Child("insecureSkipTLSVerify"), true,
+			"local APIServices may not have insecureSkipTLSVerify"))
+	}
+	return errs
+}
+
+func validateService(a *apireg.APIService, spec *field.Path) (errs field.ErrorList) {
+	service := spec.Child("service")
+	if a.Spec.Service.Namespace == "" {
+		errs = append(errs, field.Required(service.Child("namespace"), ""))
+	}
+	if a.Spec.Service.Name == "" {
+		errs = append(errs, field.Required(service.Child("name"), ""))
+	}
+	port := Port(a.Spec.Service)
+	if msgs := validation.IsValidPortNum(int(port)); msgs != nil {
+		errs = append(errs, field.Invalid(service.Child("port"), port, "port is not valid: "+strings.Join(msgs, ", ")))
+	}
+	if a.Spec.InsecureSkipTLSVerify && len(a.Spec.CABundle) > 0 {
+		errs = append(errs, field.Invalid(spec.Child("insecureSkipTLSVerify"), true, "may not be true if caBundle is present"))
+	}
+	return errs
+}
+
+func validateStatus(s *apireg.APIServiceStatus) (errs field.ErrorList) {
+	allowed := []string{string(apireg.ConditionTrue), string(apireg.ConditionFalse), string(apireg.ConditionUnknown)}
+	for i, c := range s.Conditions {
+		switch c.Status {
+		case apireg.ConditionTrue, apireg.ConditionFalse, apireg.ConditionUnknown:
+		default:
+			errs = append(errs, field.NotSupported(field.NewPath("status", "conditions").Index(i).Child("status"), string(c.Status), allowed))
+		}
+	}
+	return errs
+}
+
+func columns() []metav1.TableColumnDefinition {
+	return []metav1.TableColumnDefinition{
+		{Name: "Name", Type: "string", Format: "name", Description: "Version and group of the API, as version.group."},
+		{Name: "Service", Type: "string", Description: "The service that answers the API, or Local."},
+		{Name: "Available", Type: "string", Description: "Whether the API answers, and why not."},
+		{Name: "Age", Type: "string", Description: "How long ago the object was created."},
+	}
+}
+
+func cells(obj runtime.Object) ([]any, error) {
+	a, ok := obj.(*apireg.APIService)
+	if !ok {
+		return nil, fmt.Errorf("print APIService: got %T", obj)
+	}
+	service := "Local"
+	if s := a.Spec.Service; s != nil {
+		service = s.Namespace + "/" + s.Name
+	}
+	available := string(apireg.ConditionUnknown)
+	if c, ok := Current(a); ok {
+		available = string(c.Status)
+		if !c.Available() {
+			available = fmt.Sprintf("%s (%s)", c.Status, c.Reason)
+		}
+	}
+	age := "<unknown>"
+	if !a.CreationTimestamp.IsZero() {
+		age = duration.HumanDuration(time.Since(a.CreationTimestamp.Time))
+	}
+	return []any{a.Name, service, available, age}, nil
+}

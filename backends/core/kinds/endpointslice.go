@@ -1,0 +1,238 @@
+package kinds
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// Limits of one slice.
+const (
+	maxSliceEndpoints = 1000
+	maxSlicePorts     = 20000
+	maxSliceAddresses = 100
+	maxSliceHints     = 8
+	maxSliceTopology  = 16
+)
+
+// endpointSlices is the row of discovery.k8s.io/v1 EndpointSlice. Its
+// generation also counts changes of labels: they say which service and which
+// controller a slice belongs to.
+func endpointSlices() *rest.Kind {
+	return &rest.Kind{
+		Info: resource.Info{
+			Group: discoveryv1.GroupName, Versions: []string{"v1"}, Resource: "endpointslices", Kind: "EndpointSlice", Namespaced: true,
+		},
+		Strategy: rest.Strategy{
+			Default:         onDefault(defaultEndpointSlice),
+			TrackGeneration: true,
+			SpecChanged:     changed(endpointSliceChanged),
+			PrepareCreate:   onCreate(dropTopology),
+			PrepareUpdate: onUpdate(func(s, old *discoveryv1.EndpointSlice) {
+				if !equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+					dropTopology(s)
+				}
+			}),
+			Validate: check(validateEndpointSlice),
+			ValidateUpdate: checkUpdate(func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
+				return append(validateEndpointSlice(s),
+					apivalidation.ValidateImmutableField(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
+			}),
+		},
+		Columns: []metav1.TableColumnDefinition{
+			nameColumn(),
+			column("AddressType", "string", "What the addresses are: IPv4, IPv6 or FQDN."),
+			column("Ports", "string", "The first ports that every endpoint of the slice has."),
+			column("Endpoints", "string", "The first addresses of the slice."),
+			ageColumn(),
+		},
+		Cells: cells(func(s *discoveryv1.EndpointSlice) []any {
+			return []any{s.Name, string(s.AddressType), slicePorts(s), sliceAddresses(s), age(s.CreationTimestamp)}
+		}),
+		UnconditionalUpdate: true,
+	}
+}
+
+func defaultEndpointSlice(s *discoveryv1.EndpointSlice) {
+	for i := range s.Ports {
+		port := &s.Ports[i]
+		if port.Name == nil {
+			port.Name = new("")
+		}
+		if port.Protocol == nil {
+			port.Protocol = new(corev1.ProtocolTCP)
+		}
+	}
+}
+
+func endpointSliceChanged(s, old *discoveryv1.EndpointSlice) bool {
+	return s.AddressType != old.AddressType ||
+		!equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) ||
+		!equality.Semantic.DeepEqual(s.Ports, old.Ports) ||
+		!equality.Semantic.DeepEqual(s.Labels, old.Labels)
+}
+
+// dropTopology clears a field that belongs to the beta version; v1 shows it
+// only where it was stored before.
+func dropTopology(s *discoveryv1.EndpointSlice) {
+	for i := range s.Endpoints {
+		s.Endpoints[i].DeprecatedTopology = nil
+	}
+}
+
+func slicePorts(s *discoveryv1.EndpointSlice) string {
+	var all []string
+	for _, port := range s.Ports {
+		switch {
+		case port.Port != nil:
+			all = append(all, strconv.Itoa(int(*port.Port)))
+		case port.Name != nil && *port.Name != "":
+			all = append(all, *port.Name)
+		default:
+			all = append(all, "*")
+		}
+	}
+	return shortList(all, unset)
+}
+
+func sliceAddresses(s *discoveryv1.EndpointSlice) string {
+	var all []string
+	for _, e := range s.Endpoints {
+		all = append(all, e.Addresses...)
+	}
+	return shortList(all, unset)
+}
+
+func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
+	errs := validateEnum(s.AddressType, field.NewPath("addressType"),
+		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
+	errs = append(errs, validateSliceEndpoints(s, field.NewPath("endpoints"))...)
+	return append(errs, validateSlicePorts(s.Ports, field.NewPath("ports"))...)
+}
+
+func validateSliceEndpoints(s *discoveryv1.EndpointSlice, path *field.Path) field.ErrorList {
+	if len(s.Endpoints) > maxSliceEndpoints {
+		return field.ErrorList{field.TooMany(path, len(s.Endpoints), maxSliceEndpoints)}
+	}
+	var errs field.ErrorList
+	for i, e := range s.Endpoints {
+		at := path.Index(i)
+		errs = append(errs, validateSliceAddresses(e.Addresses, s.AddressType, at.Child("addresses"))...)
+		if e.NodeName != nil {
+			errs = append(errs, invalid(at.Child("nodeName"), *e.NodeName, apivalidation.NameIsDNSSubdomain(*e.NodeName, false))...)
+		}
+		topology := at.Child("deprecatedTopology")
+		if len(e.DeprecatedTopology) > maxSliceTopology {
+			errs = append(errs, field.TooMany(topology, len(e.DeprecatedTopology), maxSliceTopology))
+		}
+		errs = append(errs, metav1validation.ValidateLabels(e.DeprecatedTopology, topology)...)
+		if e.Hostname != nil {
+			errs = append(errs, validateDNSLabel(*e.Hostname, at.Child("hostname"))...)
+		}
+		if e.Hints != nil {
+			errs = append(errs, validateHints(e.Hints, at.Child("hints"))...)
+		}
+	}
+	return errs
+}
+
+func validateSliceAddresses(addresses []string, kind discoveryv1.AddressType, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch n := len(addresses); {
+	case n == 0:
+		errs = append(errs, field.Required(path, "must contain at least 1 address"))
+	case n > maxSliceAddresses:
+		return append(errs, field.TooMany(path, n, maxSliceAddresses))
+	}
+	for i, a := range addresses {
+		at := path.Index(i)
+		switch kind {
+		case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
+			errs = append(errs, validateSliceIP(a, kind, at)...)
+		case discoveryv1.AddressTypeFQDN:
+			errs = append(errs, validation.IsFullyQualifiedDomainName(at, a)...)
+		}
+	}
+	return errs
+}
+
+func validateSliceIP(address string, kind discoveryv1.AddressType, path *field.Path) field.ErrorList {
+	if errs := validateLegacyIP(address, path); len(errs) > 0 {
+		return errs
+	}
+	if got := discoveryv1.AddressType(familyOf(address)); got != kind {
+		return field.ErrorList{field.Invalid(path, address, "must be a valid "+string(kind)+" address")}
+	}
+	return validateNonSpecialIP(address, path)
+}
+
+func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	zones := path.Child("forZones")
+	if len(h.ForZones) > maxSliceHints {
+		return append(errs, field.TooMany(zones, len(h.ForZones), maxSliceHints))
+	}
+	seen := map[string]bool{}
+	for i, zone := range h.ForZones {
+		at := zones.Index(i).Child("name")
+		if seen[zone.Name] {
+			errs = append(errs, field.Duplicate(at, zone.Name))
+		}
+		seen[zone.Name] = true
+		errs = append(errs, invalid(at, zone.Name, validation.IsValidLabelValue(zone.Name))...)
+	}
+	nodes := path.Child("forNodes")
+	if len(h.ForNodes) > maxSliceHints {
+		return append(errs, field.TooMany(nodes, len(h.ForNodes), maxSliceHints))
+	}
+	seen = map[string]bool{}
+	for i, node := range h.ForNodes {
+		at := nodes.Index(i).Child("name")
+		if seen[node.Name] {
+			errs = append(errs, field.Duplicate(at, node.Name))
+		}
+		seen[node.Name] = true
+		errs = append(errs, invalid(at, node.Name, apivalidation.NameIsDNSSubdomain(node.Name, false))...)
+	}
+	return errs
+}
+
+func validateSlicePorts(ports []discoveryv1.EndpointPort, path *field.Path) field.ErrorList {
+	if len(ports) > maxSlicePorts {
+		return field.ErrorList{field.TooMany(path, len(ports), maxSlicePorts)}
+	}
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, port := range ports {
+		at, name := path.Index(i), ""
+		if port.Name != nil {
+			name = *port.Name
+		}
+		if name != "" {
+			errs = append(errs, validateDNSLabel(name, at.Child("name"))...)
+		}
+		if seen[name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), name))
+		}
+		seen[name] = true
+		if port.Protocol == nil {
+			errs = append(errs, field.Required(at.Child("protocol"), ""))
+		} else {
+			errs = append(errs, validateSupported(*port.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		}
+		if port.AppProtocol != nil {
+			errs = append(errs, validateQualifiedName(*port.AppProtocol, at.Child("appProtocol"))...)
+		}
+	}
+	return errs
+}

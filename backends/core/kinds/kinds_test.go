@@ -1,0 +1,239 @@
+package kinds
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+const jsonType, protobufType = "application/json", "application/vnd.kubernetes.protobuf"
+
+func allKinds() []*rest.Kind {
+	return All(Config{
+		CreateToken: func(_ context.Context, _ resource.Key, body runtime.Object, _ bool) (runtime.Object, error) {
+			return body, nil
+		},
+	})
+}
+
+// kind returns the row of one resource ("services", "events.events.k8s.io").
+func kind(t *testing.T, name string) *rest.Kind {
+	t.Helper()
+	for _, k := range allKinds() {
+		if gr := k.GroupResource(); gr.String() == name {
+			return k
+		}
+	}
+	t.Fatalf("no kind %q", name)
+	return nil
+}
+
+// decode reads a manifest as the server reads a body: decoded and defaulted.
+// apiVersion and kind may be left out.
+func decode[T rest.Object](t *testing.T, k *rest.Kind, manifest string) T {
+	t.Helper()
+	obj, strict, err := k.Codec.Decode([]byte(manifest), "application/yaml", k.GVK(k.Versions[0]), true)
+	if err != nil || len(strict) > 0 {
+		t.Fatalf("decode manifest: %v %v\n%s", err, strict, manifest)
+	}
+	if k.Strategy.Default != nil {
+		k.Strategy.Default(obj.(rest.Object))
+	}
+	return obj.(T)
+}
+
+func texts(errs field.ErrorList) []string {
+	var all []string
+	for _, e := range errs {
+		all = append(all, e.Error())
+	}
+	return all
+}
+
+// expect compares complaints, in order.
+func expect(t *testing.T, got field.ErrorList, want ...string) {
+	t.Helper()
+	if !slices.Equal(texts(got), want) {
+		t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(texts(got), "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
+// changeOne is one update: what is stored, what is sent, and the complaints.
+type changeOne struct {
+	name, old, obj string
+	want           []string
+}
+
+func checkChanges(t *testing.T, k *rest.Kind, cases []changeOne) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			old, obj := decode[rest.Object](t, k, c.old), decode[rest.Object](t, k, c.obj)
+			if k.Strategy.PrepareUpdate != nil {
+				k.Strategy.PrepareUpdate(t.Context(), obj, old)
+			}
+			expect(t, k.Strategy.ValidateUpdate(t.Context(), obj, old), c.want...)
+		})
+	}
+}
+
+// TestRows checks what holds for every row.
+func TestRows(t *testing.T) {
+	served, stored := map[string]bool{}, map[string]int{}
+	for _, k := range allKinds() {
+		t.Run(k.GroupResource().String(), func(t *testing.T) {
+			if gvr := k.GVR(k.Versions[0]).String(); served[gvr] {
+				t.Errorf("%s is there twice", gvr)
+			} else {
+				served[gvr] = true
+			}
+			stored[k.StoragePath()]++
+			obj := decode[rest.Object](t, k, `{"metadata":{"name":"x"}}`)
+			row, err := k.Cells(obj)
+			if err != nil || len(row) != len(k.Columns) {
+				t.Errorf("%d columns but cells %v, %v", len(k.Columns), row, err)
+			}
+			for i, cell := range row {
+				switch cell.(type) {
+				case string, int64:
+				default:
+					t.Errorf("cell %s is a %T, which JSON clients do not expect", k.Columns[i].Name, cell)
+				}
+			}
+			if _, err := k.Cells(&metav1.Status{}); err == nil {
+				t.Error("Cells takes an object of another kind")
+			}
+			if len(k.FieldLabels) > 0 {
+				values := k.Fields(obj)
+				for _, label := range k.FieldLabels {
+					if _, ok := values[label]; !ok {
+						t.Errorf("no value for field label %s", label)
+					}
+				}
+			}
+			if !slices.IsSortedFunc(k.Subresources, func(a, b rest.Subresource) int { return strings.Compare(a.Name, b.Name) }) {
+				t.Error("subresources are not in name order")
+			}
+		})
+	}
+	for path, n := range stored {
+		if want := map[string]int{"events": 2}[path]; n != max(want, 1) {
+			t.Errorf("%d kinds are stored under %s", n, path)
+		}
+	}
+	for _, path := range []string{"services/specs", "services/endpoints", "leases", "validatingadmissionpolicybindings"} {
+		if stored[path] != 1 {
+			t.Errorf("nothing is stored under %s", path)
+		}
+	}
+}
+
+// TestWriteSemantics holds the per-kind switches against the contract.
+func TestWriteSemantics(t *testing.T) {
+	type semantics struct{ createOnUpdate, unconditional, returnDeleted, generation bool }
+	admission := semantics{generation: true}
+	want := map[string]semantics{
+		"namespaces":                      {unconditional: true, returnDeleted: true},
+		"configmaps":                      {unconditional: true},
+		"secrets":                         {unconditional: true},
+		"services":                        {createOnUpdate: true, unconditional: true, returnDeleted: true},
+		"endpoints":                       {createOnUpdate: true, unconditional: true},
+		"serviceaccounts":                 {unconditional: true, returnDeleted: true},
+		"events":                          {createOnUpdate: true, unconditional: true},
+		"events.events.k8s.io":            {createOnUpdate: true, unconditional: true},
+		"endpointslices.discovery.k8s.io": {unconditional: true, generation: true},
+		"leases.coordination.k8s.io":      {createOnUpdate: true},
+		"validatingwebhookconfigurations.admissionregistration.k8s.io":   admission,
+		"mutatingwebhookconfigurations.admissionregistration.k8s.io":     admission,
+		"validatingadmissionpolicies.admissionregistration.k8s.io":       admission,
+		"validatingadmissionpolicybindings.admissionregistration.k8s.io": admission,
+		"mutatingadmissionpolicies.admissionregistration.k8s.io":         admission,
+		"mutatingadmissionpolicybindings.admissionregistration.k8s.io":   admission,
+	}
+	all := allKinds()
+	if len(all) != len(want) {
+		t.Errorf("%d kinds, want %d", len(all), len(want))
+	}
+	for _, k := range all {
+		name := k.GroupResource().String()
+		if got := (semantics{k.CreateOnUpdate, k.UnconditionalUpdate, k.ReturnDeleted, k.Strategy.TrackGeneration}); got != want[name] {
+			t.Errorf("%s: got %+v, want %+v", name, got, want[name])
+		}
+	}
+}
+
+// TestCodec stores an object of every kind and reads it back in both media
+// types.
+func TestCodec(t *testing.T) {
+	for _, k := range allKinds() {
+		t.Run(k.GroupResource().String(), func(t *testing.T) {
+			obj := decode[rest.Object](t, k, `{"metadata":{"name":"x","labels":{"a":"b"}}}`)
+			for _, mediaType := range []string{jsonType, protobufType} {
+				data, err := k.Codec.Encode(obj, k.GVK("v1"), mediaType)
+				if err != nil {
+					t.Fatalf("encode as %s: %v", mediaType, err)
+				}
+				back, _, err := k.Codec.Decode(data, mediaType, k.GVK("v1"), false)
+				if err != nil {
+					t.Fatalf("decode %s: %v", mediaType, err)
+				}
+				if !equality.Semantic.DeepEqual(obj, back) {
+					t.Errorf("%s: got %+v, want %+v", mediaType, back, obj)
+				}
+				var head metav1.PartialObjectMetadata
+				if mediaType == jsonType && (json.Unmarshal(data, &head) != nil || head.GroupVersionKind() != k.GVK("v1")) {
+					t.Errorf("encoded as %s, want %s", head.GroupVersionKind(), k.GVK("v1"))
+				}
+			}
+		})
+	}
+}
+
+func TestTokenSubresource(t *testing.T) {
+	k := kind(t, "serviceaccounts")
+	if len(k.Subresources) != 1 || k.Subresources[0].Name != "token" || k.Subresources[0].Create == nil {
+		t.Fatalf("got subresources %+v", k.Subresources)
+	}
+	body, _, err := k.Codec.Decode([]byte(`{"spec":{"expirationSeconds":600}}`), jsonType, k.Subresources[0].GVK, true)
+	if err != nil {
+		t.Fatalf("decode token request: %v", err)
+	}
+	if _, err := k.Subresources[0].Create(t.Context(), resource.Key{Namespace: "n", Name: "x"}, body, false); err != nil {
+		t.Error(err)
+	}
+	if got := serviceAccounts(Config{}).Subresources; got != nil {
+		t.Errorf("without CreateToken there is %+v", got)
+	}
+}
+
+func TestServiceAccountKeepsNamesOfSecrets(t *testing.T) {
+	k := kind(t, "serviceaccounts")
+	sa := decode[*corev1.ServiceAccount](t, k, `{"secrets":[{"name":"s","namespace":"other","kind":"Secret"}]}`)
+	k.Strategy.PrepareCreate(t.Context(), sa)
+	if want := (corev1.ObjectReference{Name: "s"}); sa.Secrets[0] != want {
+		t.Errorf("got %+v", sa.Secrets[0])
+	}
+}
+
+func TestEventTTL(t *testing.T) {
+	if got := kind(t, "events").TTL(nil); got != time.Hour {
+		t.Errorf("default life time is %v", got)
+	}
+	for _, k := range All(Config{EventTTL: time.Minute}) {
+		if k.TTL != nil && k.TTL(nil) != time.Minute {
+			t.Errorf("%s: life time is %v", k.GroupResource(), k.TTL(nil))
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package kinds
+
+import (
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource/rest"
+)
+
+// mutatingAdmissionPolicies is the row of MutatingAdmissionPolicy.
+func mutatingAdmissionPolicies() *rest.Kind {
+	type policy = admissionregistrationv1.MutatingAdmissionPolicy
+	return &rest.Kind{
+		Info: admissionInfo("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
+		Strategy: rest.Strategy{
+			Default: onDefault(func(p *policy) {
+				if p.Spec.FailurePolicy == nil {
+					p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
+				}
+				defaultMatchResources(p.Spec.MatchConstraints)
+			}),
+			TrackGeneration: true,
+			SpecChanged:     changed(func(p, old *policy) bool { return !equality.Semantic.DeepEqual(p.Spec, old.Spec) }),
+			Validate: check(func(p *policy) field.ErrorList {
+				return validateMutatingPolicy(p, true)
+			}),
+			ValidateUpdate: checkUpdate(func(p, old *policy) field.ErrorList {
+				return validateMutatingPolicy(p, !equality.Semantic.DeepEqual(p.Spec.ParamKind, old.Spec.ParamKind) ||
+					!equality.Semantic.DeepEqual(p.Spec.MatchConditions, old.Spec.MatchConditions))
+			}),
+		},
+		Columns: policyColumns("Mutations", "How many mutations the policy makes."),
+		Cells: cells(func(p *policy) []any {
+			return []any{p.Name, int64(len(p.Spec.Mutations)), paramKindCell(p.Spec.ParamKind), age(p.CreationTimestamp)}
+		}),
+	}
+}
+
+// mutatingAdmissionPolicyBindings is the row of MutatingAdmissionPolicyBinding.
+func mutatingAdmissionPolicyBindings() *rest.Kind {
+	type binding = admissionregistrationv1.MutatingAdmissionPolicyBinding
+	return &rest.Kind{
+		Info: admissionInfo("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
+		Strategy: rest.Strategy{
+			Default:         onDefault(func(b *binding) { defaultMatchResources(b.Spec.MatchResources) }),
+			TrackGeneration: true,
+			SpecChanged:     changed(func(b, old *binding) bool { return !equality.Semantic.DeepEqual(b.Spec, old.Spec) }),
+			Validate:        check(validateMutatingBinding),
+			ValidateUpdate:  checkNew(validateMutatingBinding),
+		},
+		Columns: bindingColumns(),
+		Cells: cells(func(b *binding) []any {
+			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), age(b.CreationTimestamp)}
+		}),
+	}
+}
+
+func validateMutatingPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy, matchConditions bool) field.ErrorList {
+	spec, path := &p.Spec, field.NewPath("spec")
+	errs := validateRequiredFailurePolicy(spec.FailurePolicy, path.Child("failurePolicy"))
+	errs = append(errs, validateParamKind(spec.ParamKind, path.Child("paramKind"))...)
+	errs = append(errs, validateMatchConstraints(spec.MatchConstraints, path.Child("matchConstraints"))...)
+	errs = append(errs, validateMutable(spec.MatchConstraints, path.Child("matchConstraints", "resourceRules", "operations"))...)
+	if matchConditions {
+		errs = append(errs, validateMatchConditions(spec.MatchConditions, path.Child("matchConditions"))...)
+	}
+	errs = append(errs, validateVariables(spec.Variables, path.Child("variables"))...)
+	if len(spec.Mutations) == 0 {
+		errs = append(errs, field.Required(path.Child("mutations"), "mutations must contain at least one item"))
+	}
+	for i := range spec.Mutations {
+		errs = append(errs, validateMutation(&spec.Mutations[i], path.Child("mutations").Index(i))...)
+	}
+	return append(errs, validateEnum(spec.ReinvocationPolicy, path.Child("reinvocationPolicy"),
+		admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
+}
+
+// validateMutable refuses rules for DELETE: there is no object to change.
+func validateMutable(m *admissionregistrationv1.MatchResources, path *field.Path) field.ErrorList {
+	if m == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	for _, rule := range m.ResourceRules {
+		for _, op := range rule.Operations {
+			errs = append(errs, validateSupported(op, path, admissionregistrationv1.OperationAll,
+				admissionregistrationv1.Connect, admissionregistrationv1.Create, admissionregistrationv1.Update)...)
+		}
+	}
+	return errs
+}
+
+func validateMutation(m *admissionregistrationv1.Mutation, path *field.Path) field.ErrorList {
+	errs := validateEnum(m.PatchType, path.Child("patchType"),
+		admissionregistrationv1.PatchTypeApplyConfiguration, admissionregistrationv1.PatchTypeJSONPatch)
+	// Each patch type has one field of its own, and excludes the other's.
+	type form struct {
+		name, expression string
+		set              bool
+	}
+	apply, patch := form{name: "applyConfiguration"}, form{name: "jsonPatch"}
+	if c := m.ApplyConfiguration; c != nil {
+		apply.set, apply.expression = true, c.Expression
+	}
+	if c := m.JSONPatch; c != nil {
+		patch.set, patch.expression = true, c.Expression
+	}
+	var own, other form
+	switch m.PatchType {
+	case admissionregistrationv1.PatchTypeApplyConfiguration:
+		own, other = apply, patch
+	case admissionregistrationv1.PatchTypeJSONPatch:
+		own, other = patch, apply
+	default:
+		return errs
+	}
+	switch {
+	case !own.set:
+		errs = append(errs, field.Required(path.Child(own.name), "must be specified when patchType is "+string(m.PatchType)))
+	case strings.TrimSpace(own.expression) == "":
+		errs = append(errs, field.Required(path.Child(own.name, "expression"), ""))
+	}
+	if other.set {
+		errs = append(errs, field.Invalid(path.Child(other.name), "{"+other.name+"}", "must not be specified when patchType is "+string(m.PatchType)))
+	}
+	return errs
+}
+
+func validateMutatingBinding(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := validatePolicyName(b.Spec.PolicyName, path.Child("policyName"))
+	errs = append(errs, validateParamRef(b.Spec.ParamRef, path.Child("paramRef"))...)
+	errs = append(errs, validateMatchResources(b.Spec.MatchResources, path.Child("matchResources"))...)
+	return append(errs, validateMutable(b.Spec.MatchResources, path.Child("matchResources", "resourceRules", "operations"))...)
+}

@@ -1,0 +1,81 @@
+package kinds
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestNamespaceLife(t *testing.T) {
+	k := kind(t, "namespaces")
+	ns := decode[*corev1.Namespace](t, k, `{"metadata":{"name":"x"},"spec":{"finalizers":["a.io/b"]},"status":{"phase":"Terminating"}}`)
+	k.Strategy.PrepareCreate(t.Context(), ns)
+	if want := []corev1.FinalizerName{"a.io/b", "kubernetes"}; !slices.Equal(ns.Spec.Finalizers, want) {
+		t.Errorf("finalizers %v, want %v", ns.Spec.Finalizers, want)
+	}
+	if ns.Status.Phase != corev1.NamespaceActive || ns.Labels[corev1.LabelMetadataName] != "x" {
+		t.Errorf("phase %s, labels %v", ns.Status.Phase, ns.Labels)
+	}
+
+	// An update cannot take finalizers or the label away.
+	update := decode[*corev1.Namespace](t, k, `{"metadata":{"name":"x","labels":{"kubernetes.io/metadata.name":"y"}},"spec":{"finalizers":[]}}`)
+	k.Strategy.PrepareUpdate(t.Context(), update, ns)
+	if !slices.Equal(update.Spec.Finalizers, ns.Spec.Finalizers) || update.Labels[corev1.LabelMetadataName] != "x" {
+		t.Errorf("after update: finalizers %v, labels %v", update.Spec.Finalizers, update.Labels)
+	}
+
+	k.Strategy.BeginDelete(ns)
+	if ns.Status.Phase != corev1.NamespaceTerminating || !k.Strategy.Holds(ns) {
+		t.Errorf("phase %s, held %v", ns.Status.Phase, k.Strategy.Holds(ns))
+	}
+	finalize := k.Subresources[0].Strategy
+	done := decode[*corev1.Namespace](t, k, `{"metadata":{"name":"x"},"spec":{}}`)
+	finalize.PrepareUpdate(t.Context(), done, ns)
+	expect(t, finalize.ValidateUpdate(t.Context(), done, ns))
+	if k.Strategy.Holds(done) || done.Status.Phase != corev1.NamespaceTerminating {
+		t.Errorf("after finalize: held %v, phase %s", k.Strategy.Holds(done), done.Status.Phase)
+	}
+}
+
+func TestNamespaceGeneratedName(t *testing.T) {
+	k := kind(t, "namespaces")
+	ns := decode[*corev1.Namespace](t, k, `{"metadata":{"generateName":"x-"}}`)
+	if len(ns.Labels) != 0 {
+		t.Errorf("labels %v before there is a name", ns.Labels)
+	}
+	ns.Name = "x-abcde"
+	k.Strategy.PrepareCreate(t.Context(), ns)
+	if ns.Labels[corev1.LabelMetadataName] != "x-abcde" {
+		t.Errorf("labels %v", ns.Labels)
+	}
+}
+
+func TestNamespaceRules(t *testing.T) {
+	k := kind(t, "namespaces")
+	ns := decode[*corev1.Namespace](t, k, `{"metadata":{"name":"x"},"spec":{"finalizers":["orphan","mine","a.io/b"]}}`)
+	expect(t, k.Strategy.Validate(t.Context(), ns),
+		`spec.finalizers: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified`)
+	if k.Strategy.ValidateName("a.b", false) == nil || k.Strategy.ValidateName("a-", true) != nil {
+		t.Error("names are not DNS labels")
+	}
+
+	status := k.Subresources[1].Strategy
+	ns.Status.Phase = corev1.NamespaceTerminating
+	expect(t, status.ValidateUpdate(t.Context(), ns, ns),
+		"status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty")
+	ns.DeletionTimestamp = new(metav1.Now())
+	expect(t, status.ValidateUpdate(t.Context(), ns, ns))
+	ns.Status.Phase = corev1.NamespaceActive
+	expect(t, status.ValidateUpdate(t.Context(), ns, ns),
+		"status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty")
+
+	for name, allowed := range map[string]bool{"default": false, "kube-system": false, "kube-public": false, "kube-node-lease": true, "x": true} {
+		err := k.Strategy.CheckDelete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		if allowed != (err == nil) || (err != nil && !apierrors.IsForbidden(err)) {
+			t.Errorf("delete %s: %v", name, err)
+		}
+	}
+}

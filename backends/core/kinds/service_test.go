@@ -1,0 +1,272 @@
+package kinds
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource/rest"
+)
+
+var (
+	singleStack = []corev1.IPFamily{corev1.IPv4Protocol}
+	dualStack   = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+)
+
+func serviceKind(families []corev1.IPFamily) *rest.Kind {
+	for _, k := range All(Config{IPFamilies: families}) {
+		if k.Resource == "services" {
+			return k
+		}
+	}
+	return nil
+}
+
+func TestServiceDefaults(t *testing.T) {
+	k := kind(t, "services")
+	svc := decode[*corev1.Service](t, k, `{"spec":{"ports":[{"port":80},{"port":81,"targetPort":"web","protocol":"UDP"}],"sessionAffinity":"ClientIP"}}`)
+	k.Strategy.PrepareCreate(t.Context(), svc)
+	spec := svc.Spec
+	if spec.Type != corev1.ServiceTypeClusterIP || *spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster ||
+		*spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != 10800 || spec.ExternalTrafficPolicy != "" {
+		t.Errorf("got %+v", spec)
+	}
+	if spec.Ports[0].TargetPort.IntValue() != 80 || spec.Ports[0].Protocol != corev1.ProtocolTCP ||
+		spec.Ports[1].TargetPort.StrVal != "web" || spec.Ports[1].Protocol != corev1.ProtocolUDP {
+		t.Errorf("ports %+v", spec.Ports)
+	}
+	if !slices.Equal(spec.IPFamilies, singleStack) || *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
+		t.Errorf("families %v, policy %v", spec.IPFamilies, *spec.IPFamilyPolicy)
+	}
+
+	lb := decode[*corev1.Service](t, k, `{"spec":{"type":"LoadBalancer","ports":[{"port":80}]},"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`)
+	if lb.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyCluster || !*lb.Spec.AllocateLoadBalancerNodePorts ||
+		*lb.Status.LoadBalancer.Ingress[0].IPMode != corev1.LoadBalancerIPModeVIP || lb.Spec.SessionAffinity != corev1.ServiceAffinityNone {
+		t.Errorf("got %+v %+v", lb.Spec, lb.Status)
+	}
+	name := decode[*corev1.Service](t, k, `{"spec":{"type":"ExternalName","externalName":"a.example"}}`)
+	k.Strategy.PrepareCreate(t.Context(), name)
+	if name.Spec.InternalTrafficPolicy != nil || name.Spec.IPFamilyPolicy != nil || name.Spec.IPFamilies != nil {
+		t.Errorf("ExternalName got %+v", name.Spec)
+	}
+}
+
+func TestServiceFamilies(t *testing.T) {
+	type families = []corev1.IPFamily
+	for _, c := range []struct {
+		name, spec string
+		cluster    families
+		want       families
+		policy     corev1.IPFamilyPolicy
+	}{
+		{"default", `{}`, dualStack, singleStack, "SingleStack"},
+		{"of the address", `{"clusterIP":"fd00::1"}`, dualStack, families{"IPv6"}, "SingleStack"},
+		{"prefer", `{"ipFamilyPolicy":"PreferDualStack"}`, dualStack, dualStack, "PreferDualStack"},
+		{"prefer, second first", `{"ipFamilyPolicy":"PreferDualStack","ipFamilies":["IPv6"]}`, dualStack, families{"IPv6", "IPv4"}, "PreferDualStack"},
+		{"prefer in vain", `{"ipFamilyPolicy":"PreferDualStack"}`, singleStack, singleStack, "PreferDualStack"},
+		{"headless", `{"clusterIP":"None","selector":{"a":"b"}}`, singleStack, singleStack, "SingleStack"},
+		{"unmanaged", `{"clusterIP":"None"}`, singleStack, dualStack, "RequireDualStack"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := serviceKind(c.cluster)
+			svc := decode[*corev1.Service](t, k, `{"spec":`+c.spec+`}`)
+			svc.Spec.Ports = []corev1.ServicePort{{Port: 80, Protocol: "TCP"}}
+			k.Strategy.Default(svc)
+			k.Strategy.PrepareCreate(t.Context(), svc)
+			if !slices.Equal(svc.Spec.IPFamilies, c.want) || *svc.Spec.IPFamilyPolicy != c.policy {
+				t.Errorf("families %v, policy %v", svc.Spec.IPFamilies, *svc.Spec.IPFamilyPolicy)
+			}
+			expect(t, k.Strategy.Validate(t.Context(), svc))
+		})
+	}
+}
+
+// TestServiceRules is long because its table is.
+func TestServiceRules(t *testing.T) {
+	k := kind(t, "services")
+	for _, c := range []struct {
+		name, spec string
+		want       []string
+	}{
+		{"cluster IP", `{"ports":[{"port":80}]}`, nil},
+		{"no ports", `{}`, []string{"spec.ports: Required value"}},
+		{"headless without ports", `{"clusterIP":"None","selector":{"a":"b"}}`, nil},
+		{"type", `{"type":"Magic","ports":[{"port":80}]}`,
+			[]string{`spec.type: Unsupported value: "Magic": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort"`}},
+		{"headless node port", `{"type":"NodePort","clusterIP":"None","selector":{"a":"b"},"ports":[{"port":80}]}`,
+			[]string{`spec.clusterIPs[0]: Invalid value: "None": may not be set to 'None' for NodePort services`}},
+		{"node port of cluster IP", `{"ports":[{"port":80,"nodePort":30000}]}`,
+			[]string{"spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"}},
+		{"external name", `{"type":"ExternalName","externalName":"localhost"}`, nil},
+		{"external name, qualified", `{"type":"ExternalName","externalName":"a.example."}`, nil},
+		{"external name, missing", `{"type":"ExternalName","clusterIP":"10.0.0.1","ipFamilyPolicy":"SingleStack"}`, []string{
+			"spec.clusterIPs: Forbidden: may not be set for ExternalName services",
+			"spec.ipFamilyPolicy: Forbidden: may not be set for ExternalName services",
+			"spec.externalName: Required value"}},
+		{"two ports", `{"ports":[{"port":80},{"name":"b","port":80}]}`, []string{
+			"spec.ports[0].name: Required value",
+			`spec.ports[1]: Duplicate value: {"protocol":"TCP","port":80,"targetPort":0}`}},
+		{"two names", `{"ports":[{"name":"a","port":80},{"name":"a","port":81}]}`, []string{`spec.ports[1].name: Duplicate value: "a"`}},
+		{"one port for two protocols", `{"ports":[{"name":"a","port":53},{"name":"b","port":53,"protocol":"UDP"}]}`, nil},
+		{"port", `{"ports":[{"port":0,"targetPort":"Under_score","protocol":"ICMP"}]}`, []string{
+			"spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+			`spec.ports[0].protocol: Unsupported value: "ICMP": supported values: "SCTP", "TCP", "UDP"`,
+			`spec.ports[0].targetPort: Invalid value: "Under_score": must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)`}},
+		{"affinity", `{"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":86401}},"ports":[{"port":80}]}`,
+			[]string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value: 86401: must be greater than 0 and less than 86400"}},
+		{"address", `{"clusterIP":"10.0.0.300","ports":[{"port":80}]}`,
+			[]string{`spec.clusterIPs[0]: Invalid value: "10.0.0.300": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)`}},
+		{"first address", `{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.2"],"ports":[{"port":80}]}`,
+			[]string{"spec.clusterIPs: Invalid value: [\"10.0.0.2\"]: first value must match `clusterIP`"}},
+		{"addresses without the first", `{"clusterIPs":["10.0.0.2"],"ports":[{"port":80}]}`,
+			[]string{"spec.clusterIPs: Invalid value: [\"10.0.0.2\"]: must be empty when `clusterIP` is not specified"}},
+		{"family", `{"clusterIP":"10.0.0.1","ipFamilies":["IPv6"],"ports":[{"port":80}]}`, []string{
+			"spec.clusterIPs[0]: Invalid value: \"10.0.0.1\": expected an IPv6 value as indicated by `ipFamilies[0]`",
+			`spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`}},
+		{"dual stack", `{"ipFamilyPolicy":"RequireDualStack","ports":[{"port":80}]}`,
+			[]string{`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`}},
+		{"external addresses", `{"externalIPs":["127.0.0.1","x"],"ports":[{"port":80}]}`, []string{
+			`spec.externalIPs[0]: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)`,
+			`spec.externalIPs[1]: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)`}},
+		{"load balancer fields", `{"loadBalancerSourceRanges":["10.0.0.0/8"],"loadBalancerClass":"a","allocateLoadBalancerNodePorts":true,"ports":[{"port":80}]}`, []string{
+			"spec.LoadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'",
+			"spec.allocateLoadBalancerNodePorts: Forbidden: may only be used when `type` is 'LoadBalancer'",
+			"spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'"}},
+		{"local load balancer", `{"type":"LoadBalancer","externalTrafficPolicy":"Local","loadBalancerSourceRanges":[" 10.0.0.0/8 "],"ports":[{"port":80}]}`, nil},
+		{"traffic", `{"externalTrafficPolicy":"Local","healthCheckNodePort":1,"internalTrafficPolicy":"x","trafficDistribution":"y","ports":[{"port":80}]}`, []string{
+			`spec.externalTrafficPolicy: Invalid value: "Local": may only be set for externally-accessible services`,
+			"spec.healthCheckNodePort: Invalid value: 1: may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
+			`spec.internalTrafficPolicy: Unsupported value: "x": supported values: "Cluster", "Local"`,
+			`spec.trafficDistribution: Unsupported value: "y": supported values: "PreferClose", "PreferSameNode", "PreferSameZone"`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			svc := decode[*corev1.Service](t, k, `{"spec":`+c.spec+`}`)
+			k.Strategy.PrepareCreate(t.Context(), svc)
+			expect(t, k.Strategy.Validate(t.Context(), svc), c.want...)
+		})
+	}
+}
+
+func TestServiceChanges(t *testing.T) {
+	const web = `"ports":[{"port":80,"protocol":"TCP","targetPort":80}]`
+	const stored = `{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack",` + web + `}}`
+	checkChanges(t, kind(t, "services"), []changeOne{
+		{"the first manifest again", stored, `{"spec":{` + web + `}}`, nil},
+		{"another address", stored, `{"spec":{"clusterIP":"10.0.0.2",` + web + `}}`,
+			[]string{`spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set`}},
+		{"another address, lists kept", stored, `{"spec":{"clusterIP":"10.0.0.2","clusterIPs":["10.0.0.1"],` + web + `}}`,
+			[]string{`spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set`}},
+		{"to headless", stored, `{"spec":{"clusterIP":"None","clusterIPs":["None"],` + web + `}}`,
+			[]string{`spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set`}},
+		{"to external name, address kept", stored,
+			`{"spec":{"type":"ExternalName","externalName":"a.example","clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack"}}`, nil},
+		{"from external name", `{"spec":{"type":"ExternalName","externalName":"a.example"}}`, `{"spec":{` + web + `}}`, nil},
+		{"load balancer class", `{"spec":{"type":"LoadBalancer","loadBalancerClass":"a",` + web + `}}`,
+			`{"spec":{"type":"LoadBalancer","loadBalancerClass":"b",` + web + `}}`,
+			[]string{`spec.loadBalancerClass: Invalid value: "b": may not change once set`}},
+		{"load balancer to cluster IP", `{"spec":{"type":"LoadBalancer","loadBalancerClass":"a","allocateLoadBalancerNodePorts":true,"externalTrafficPolicy":"Local","healthCheckNodePort":30001,"ports":[{"port":80,"nodePort":30000}]}}`,
+			`{"spec":{"type":"ClusterIP","loadBalancerClass":"a","allocateLoadBalancerNodePorts":true,"externalTrafficPolicy":"Local","healthCheckNodePort":30001,"ports":[{"port":80,"nodePort":30000}]}}`, nil},
+	})
+
+	const dual = `{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1","fd00::1"],"ipFamilies":["IPv4","IPv6"],"ipFamilyPolicy":"RequireDualStack",` + web + `}}`
+	checkChanges(t, serviceKind(dualStack), []changeOne{
+		{"to single stack", dual, `{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1","fd00::1"],"ipFamilies":["IPv4","IPv6"],"ipFamilyPolicy":"SingleStack",` + web + `}}`, nil},
+		{"second address taken away", dual, `{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4","IPv6"],"ipFamilyPolicy":"RequireDualStack",` + web + `}}`, []string{
+			`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be set to 'SingleStack' when releasing the secondary clusterIP`,
+			`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be 'SingleStack' to release the secondary cluster IP`}},
+		{"to dual stack", stored, `{"spec":{"ipFamilyPolicy":"RequireDualStack",` + web + `}}`, nil},
+	})
+}
+
+func TestServiceKeepsNodePorts(t *testing.T) {
+	k := kind(t, "services")
+	old := decode[*corev1.Service](t, k, `{"spec":{"type":"NodePort","ports":[{"name":"a","port":80,"nodePort":30000},{"name":"b","port":81,"nodePort":30001}]}}`)
+	svc := decode[*corev1.Service](t, k, `{"spec":{"type":"NodePort","ports":[{"name":"a","port":8080},{"name":"b","port":81},{"name":"c","port":82,"nodePort":30001}]}}`)
+	k.Strategy.PrepareUpdate(t.Context(), svc, old)
+	var got []int32
+	for _, p := range svc.Spec.Ports {
+		got = append(got, p.NodePort)
+	}
+	if want := []int32{30000, 0, 30001}; !slices.Equal(got, want) {
+		t.Errorf("node ports %v, want %v", got, want)
+	}
+}
+
+func TestServiceAllocate(t *testing.T) {
+	calls, released := 0, false
+	rows := All(Config{AllocateClusterIP: func(_ context.Context, svc, old *corev1.Service, _ bool) (func(), error) {
+		calls++
+		if old == nil && svc.Spec.ClusterIP == "10.0.0.9" {
+			return nil, errors.New("taken")
+		}
+		if svc.Spec.ClusterIP == "" {
+			svc.Spec.ClusterIP, svc.Spec.ClusterIPs = "10.0.0.1", []string{"10.0.0.1"}
+		}
+		return func() { released = true }, nil
+	}})
+	k := rows[slices.IndexFunc(rows, func(k *rest.Kind) bool { return k.Resource == "services" })]
+	allocate := func(spec string, old rest.Object) (*corev1.Service, func(), error) {
+		svc := decode[*corev1.Service](t, k, `{"metadata":{"name":"x"},"spec":`+spec+`}`)
+		k.Strategy.PrepareCreate(t.Context(), svc)
+		release, err := k.Strategy.Allocate(t.Context(), svc, old, false)
+		return svc, release, err
+	}
+	for _, spec := range []string{`{"type":"ExternalName","externalName":"a"}`, `{"clusterIP":"None"}`} {
+		if _, release, err := allocate(spec, nil); err != nil || release == nil || calls != 0 {
+			t.Errorf("%s: %d calls, %v", spec, calls, err)
+		}
+	}
+	if _, _, err := allocate(`{"clusterIP":"x","ports":[{"port":80}]}`, nil); !apierrors.IsInvalid(err) || calls != 0 {
+		t.Errorf("malformed address: %d calls, %v", calls, err)
+	}
+	svc, release, err := allocate(`{"ports":[{"port":80}]}`, nil)
+	if err != nil || svc.Spec.ClusterIP != "10.0.0.1" || calls != 1 {
+		t.Fatalf("got %q, %d calls, %v", svc.Spec.ClusterIP, calls, err)
+	}
+	expect(t, k.Strategy.Validate(t.Context(), svc))
+	if release(); !released {
+		t.Error("release is not the allocator's")
+	}
+	if _, release, err := allocate(`{"clusterIP":"10.0.0.9","ports":[{"port":80}]}`, nil); err == nil || release == nil {
+		t.Errorf("a failed claim: %v", err)
+	}
+	if _, _, err := allocate(`{"type":"ExternalName","externalName":"a"}`, svc); err != nil || calls != 3 {
+		t.Errorf("giving up an address: %d calls, %v", calls, err)
+	}
+}
+
+func TestServiceStatus(t *testing.T) {
+	k := kind(t, "services")
+	status := k.Subresources[0].Strategy
+	for _, c := range []struct {
+		manifest string
+		want     []string
+	}{
+		{`{"spec":{"type":"LoadBalancer"},"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"},{"hostname":"a.example"}]}}}`, nil},
+		{`{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`,
+			[]string{"status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'"}},
+		{`{"spec":{"type":"LoadBalancer"},"status":{"loadBalancer":{"ingress":[{"hostname":"192.0.2.1","ipMode":"VIP"}]}}}`, []string{
+			"status.loadBalancer.ingress[0].ipMode: Forbidden: may not be specified when `ip` is not set",
+			`status.loadBalancer.ingress[0].hostname: Invalid value: "192.0.2.1": must be a DNS name, not an IP address`}},
+	} {
+		svc := decode[*corev1.Service](t, k, c.manifest)
+		expect(t, status.ValidateUpdate(t.Context(), svc, svc), c.want...)
+	}
+}
+
+func TestServiceWarnings(t *testing.T) {
+	k := kind(t, "services")
+	svc := decode[*corev1.Service](t, k, `{"spec":{"clusterIP":"None","clusterIPs":["None"],"externalName":"a","externalIPs":["2001:DB8::1"]}}`)
+	want := []string{
+		"spec.externalIPs is ignored for headless services",
+		`spec.externalIPs[0]: IPv6 address "2001:DB8::1" should be in RFC 5952 canonical format ("2001:db8::1")`,
+		`spec.externalName is ignored when spec.type is not "ExternalName"`,
+	}
+	if got := k.Strategy.Warnings(t.Context(), svc, nil); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}

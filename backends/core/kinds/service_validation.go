@@ -1,0 +1,319 @@
+package kinds
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func (r serviceRules) validate(svc *corev1.Service) field.ErrorList {
+	return append(validateService(svc), r.validateFamilies(svc, nil)...)
+}
+
+// validateService checks a service by itself, families apart.
+func validateService(svc *corev1.Service) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := validateTopologyAnnotations(svc)
+	errs = append(errs, validateServiceType(svc, spec)...)
+	errs = append(errs, validateServicePorts(svc, spec.Child("ports"))...)
+	if svc.Spec.Selector != nil {
+		errs = append(errs, metav1validation.ValidateLabels(svc.Spec.Selector, spec.Child("selector"))...)
+	}
+	errs = append(errs, validateAffinity(&svc.Spec, spec)...)
+	errs = append(errs, validateClusterIPs(svc)...)
+	for i, ip := range svc.Spec.ExternalIPs {
+		path := spec.Child("externalIPs").Index(i)
+		if bad := validateLegacyIP(ip, path); len(bad) > 0 {
+			errs = append(errs, bad...)
+			continue
+		}
+		errs = append(errs, validateNonSpecialIP(ip, path)...)
+	}
+	errs = append(errs, validateLoadBalancer(svc, spec)...)
+	return append(errs, validateTraffic(svc, spec)...)
+}
+
+func validateTopologyAnnotations(svc *corev1.Service) field.ErrorList {
+	hints, hasHints := svc.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
+	mode, hasMode := svc.Annotations[corev1.AnnotationTopologyMode]
+	if hasHints && hasMode && hints != mode {
+		return field.ErrorList{field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.AnnotationTopologyMode), mode,
+			fmt.Sprintf("must match annotations[%s] when both are specified", corev1.DeprecatedAnnotationTopologyAwareHints))}
+	}
+	return nil
+}
+
+// validateServiceType checks what each type demands and forbids.
+func validateServiceType(svc *corev1.Service, path *field.Path) field.ErrorList {
+	errs := validateEnum(svc.Spec.Type, path.Child("type"), corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName,
+		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
+	if len(svc.Spec.Ports) == 0 && !isHeadless(svc) && svc.Spec.Type != corev1.ServiceTypeExternalName {
+		errs = append(errs, field.Required(path.Child("ports"), ""))
+	}
+	switch svc.Spec.Type {
+	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
+		if isHeadless(svc) {
+			errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(0), svc.Spec.ClusterIPs[0],
+				fmt.Sprintf("may not be set to 'None' for %s services", svc.Spec.Type)))
+		}
+	case corev1.ServiceTypeClusterIP:
+		for i, port := range svc.Spec.Ports {
+			if port.NodePort != 0 {
+				errs = append(errs, field.Forbidden(path.Child("ports").Index(i).Child("nodePort"), "may not be used when `type` is 'ClusterIP'"))
+			}
+		}
+	case corev1.ServiceTypeExternalName:
+		errs = append(errs, validateExternalName(&svc.Spec, path)...)
+	}
+	return errs
+}
+
+func validateExternalName(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	forbid := func(set bool, name string) {
+		if set {
+			errs = append(errs, field.Forbidden(path.Child(name), "may not be set for ExternalName services"))
+		}
+	}
+	forbid(len(spec.ClusterIPs) > 0 || spec.ClusterIP != "", "clusterIPs")
+	forbid(len(spec.IPFamilies) > 0, "ipFamilies")
+	forbid(spec.IPFamilyPolicy != nil, "ipFamilyPolicy")
+	// A trailing dot marks a name as fully qualified.
+	name := strings.TrimSuffix(spec.ExternalName, ".")
+	if name == "" {
+		return append(errs, field.Required(path.Child("externalName"), ""))
+	}
+	return append(errs, invalid(path.Child("externalName"), name, validation.IsDNS1123Subdomain(name))...)
+}
+
+func validateServicePorts(svc *corev1.Service, path *field.Path) field.ErrorList {
+	// Ports and node ports are unique for each protocol.
+	type endpoint struct {
+		protocol corev1.Protocol
+		number   int32
+	}
+	names, ports, nodePorts := map[string]bool{}, map[endpoint]bool{}, map[endpoint]bool{}
+	var errs field.ErrorList
+	for i, port := range svc.Spec.Ports {
+		at := path.Index(i)
+		errs = append(errs, validateServicePort(&port, len(svc.Spec.Ports) > 1, at)...)
+		if port.Name != "" && names[port.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), port.Name))
+		}
+		names[port.Name] = true
+		if key := (endpoint{port.Protocol, port.NodePort}); port.NodePort != 0 {
+			if nodePorts[key] {
+				errs = append(errs, field.Duplicate(at.Child("nodePort"), port.NodePort))
+			}
+			nodePorts[key] = true
+		}
+		key := endpoint{port.Protocol, port.Port}
+		if ports[key] {
+			errs = append(errs, field.Duplicate(at, corev1.ServicePort{Protocol: port.Protocol, Port: port.Port}))
+		}
+		ports[key] = true
+	}
+	return errs
+}
+
+func validateServicePort(port *corev1.ServicePort, named bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch {
+	case port.Name != "":
+		errs = append(errs, validateDNSLabel(port.Name, path.Child("name"))...)
+	case named:
+		errs = append(errs, field.Required(path.Child("name"), ""))
+	}
+	errs = append(errs, invalid(path.Child("port"), port.Port, validation.IsValidPortNum(int(port.Port)))...)
+	errs = append(errs, validateProtocol(port.Protocol, path.Child("protocol"))...)
+	target := path.Child("targetPort")
+	if port.TargetPort.Type == intstr.String {
+		errs = append(errs, invalid(target, port.TargetPort.StrVal, validation.IsValidPortName(port.TargetPort.StrVal))...)
+	} else {
+		errs = append(errs, invalid(target, port.TargetPort.IntVal, validation.IsValidPortNum(int(port.TargetPort.IntVal)))...)
+	}
+	if port.AppProtocol != nil {
+		errs = append(errs, validateQualifiedName(*port.AppProtocol, path.Child("appProtocol"))...)
+	}
+	return errs
+}
+
+func validateAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	errs := validateEnum(spec.SessionAffinity, path.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	config := path.Child("sessionAffinityConfig")
+	switch spec.SessionAffinity {
+	case corev1.ServiceAffinityNone:
+		if spec.SessionAffinityConfig != nil {
+			errs = append(errs, field.Forbidden(config, "must not be set when session affinity is None"))
+		}
+	case corev1.ServiceAffinityClientIP:
+		const why = "when session affinity type is ClientIP"
+		switch c := spec.SessionAffinityConfig; {
+		case c == nil:
+			errs = append(errs, field.Required(config, why))
+		case c.ClientIP == nil:
+			errs = append(errs, field.Required(config.Child("clientIP"), why))
+		case c.ClientIP.TimeoutSeconds == nil:
+			errs = append(errs, field.Required(config.Child("clientIP", "timeoutSeconds"), why))
+		case *c.ClientIP.TimeoutSeconds <= 0 || *c.ClientIP.TimeoutSeconds > maxAffinitySeconds:
+			errs = append(errs, field.Invalid(config.Child("clientIP", "timeoutSeconds"), *c.ClientIP.TimeoutSeconds,
+				fmt.Sprintf("must be greater than 0 and less than %d", maxAffinitySeconds)))
+		}
+	}
+	return errs
+}
+
+// maxAffinitySeconds is a day.
+const maxAffinitySeconds = 86400
+
+func validateLoadBalancer(svc *corev1.Service, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	spec, isLB := &svc.Spec, svc.Spec.Type == corev1.ServiceTypeLoadBalancer
+	forbid := func(set bool, at *field.Path) {
+		if set && !isLB {
+			errs = append(errs, field.Forbidden(at, "may only be used when `type` is 'LoadBalancer'"))
+		}
+	}
+	ranges, at, each := spec.LoadBalancerSourceRanges, path.Child("LoadBalancerSourceRanges"), true
+	if len(ranges) == 0 {
+		// The annotation is the field's older form; entries of both may be padded.
+		if value, ok := svc.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]; ok {
+			at, each = field.NewPath("metadata", "annotations").Key(corev1.AnnotationLoadBalancerSourceRangesKey), false
+			forbid(true, at)
+			if strings.TrimSpace(value) != "" {
+				ranges = strings.Split(value, ",")
+			}
+		}
+	} else {
+		forbid(true, at)
+	}
+	for i, cidr := range ranges {
+		entry := at
+		if each {
+			entry = at.Index(i)
+		}
+		errs = append(errs, validation.IsValidCIDRForLegacyField(entry, strings.TrimSpace(cidr), true, nil)...)
+	}
+	forbid(spec.AllocateLoadBalancerNodePorts != nil, path.Child("allocateLoadBalancerNodePorts"))
+	if isLB && spec.AllocateLoadBalancerNodePorts == nil {
+		errs = append(errs, field.Required(field.NewPath("allocateLoadBalancerNodePorts"), ""))
+	}
+	forbid(spec.LoadBalancerClass != nil, path.Child("loadBalancerClass"))
+	if isLB && spec.LoadBalancerClass != nil {
+		errs = append(errs, validateQualifiedName(*spec.LoadBalancerClass, path.Child("loadBalancerClass"))...)
+	}
+	return errs
+}
+
+func validateTraffic(svc *corev1.Service, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	spec := &svc.Spec
+	external := path.Child("externalTrafficPolicy")
+	switch {
+	case externallyAccessible(svc):
+		errs = append(errs, validateEnum(spec.ExternalTrafficPolicy, external,
+			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
+	case spec.ExternalTrafficPolicy != "":
+		errs = append(errs, field.Invalid(external, spec.ExternalTrafficPolicy, "may only be set for externally-accessible services"))
+	}
+	if port := spec.HealthCheckNodePort; port != 0 {
+		at := path.Child("healthCheckNodePort")
+		if needsHealthCheckPort(svc) {
+			errs = append(errs, invalid(at, port, validation.IsValidPortNum(int(port)))...)
+		} else {
+			errs = append(errs, field.Invalid(at, port,
+				"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
+		}
+	}
+	internal := path.Child("internalTrafficPolicy")
+	switch {
+	case spec.InternalTrafficPolicy != nil:
+		errs = append(errs, validateSupported(*spec.InternalTrafficPolicy, internal,
+			corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
+	case hasTrafficPolicy(spec.Type):
+		errs = append(errs, field.Required(internal, ""))
+	}
+	if spec.TrafficDistribution != nil {
+		errs = append(errs, validateSupported(*spec.TrafficDistribution, path.Child("trafficDistribution"),
+			corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameNode,
+			corev1.ServiceTrafficDistributionPreferSameZone)...)
+	}
+	return errs
+}
+
+// validateLegacyIP takes an address in any unambiguous form, not only the
+// canonical one, as fields older than that rule do.
+func validateLegacyIP(ip string, path *field.Path) field.ErrorList {
+	return validation.IsValidIPForLegacyField(path, ip, true, nil)
+}
+
+func validateServiceStatus(svc *corev1.Service) field.ErrorList {
+	path := field.NewPath("status", "loadBalancer", "ingress")
+	ingress := svc.Status.LoadBalancer.Ingress
+	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer && len(ingress) > 0 {
+		return field.ErrorList{field.Forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")}
+	}
+	var errs field.ErrorList
+	for i, in := range ingress {
+		errs = append(errs, validateIngress(&in, path.Index(i))...)
+	}
+	return errs
+}
+
+func validateIngress(in *corev1.LoadBalancerIngress, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if in.IP != "" {
+		errs = append(errs, validateLegacyIP(in.IP, path.Child("ip"))...)
+	}
+	switch mode := path.Child("ipMode"); {
+	case in.IPMode == nil && in.IP != "":
+		errs = append(errs, field.Required(mode, "must be specified when `ip` is set"))
+	case in.IPMode != nil && in.IP == "":
+		errs = append(errs, field.Forbidden(mode, "may not be specified when `ip` is not set"))
+	case in.IPMode != nil:
+		errs = append(errs, validateSupported(*in.IPMode, mode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
+	}
+	if in.Hostname != "" {
+		host := path.Child("hostname")
+		errs = append(errs, invalid(host, in.Hostname, validation.IsDNS1123Subdomain(in.Hostname))...)
+		if _, err := netip.ParseAddr(in.Hostname); err == nil {
+			errs = append(errs, field.Invalid(host, in.Hostname, "must be a DNS name, not an IP address"))
+		}
+	}
+	return errs
+}
+
+// serviceWarnings names fields that are set and have no effect.
+func serviceWarnings(svc *corev1.Service) []string {
+	var warnings []string
+	say := func(when bool, text string) {
+		if when {
+			warnings = append(warnings, text)
+		}
+	}
+	spec := &svc.Spec
+	_, hints := svc.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
+	say(hints, fmt.Sprintf("annotation %s is deprecated, please use %s instead",
+		corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
+	if isHeadless(svc) {
+		say(spec.LoadBalancerIP != "", "spec.loadBalancerIP is ignored for headless services")
+		say(len(spec.ExternalIPs) > 0, "spec.externalIPs is ignored for headless services")
+		say(spec.SessionAffinity != corev1.ServiceAffinityNone, "spec.SessionAffinity is ignored for headless services")
+	}
+	for i, ip := range spec.ExternalIPs {
+		if _, err := netip.ParseAddr(ip); err == nil {
+			warnings = append(warnings, validation.GetWarningsForIP(field.NewPath("spec", "externalIPs").Index(i), ip)...)
+		}
+	}
+	external := spec.Type == corev1.ServiceTypeExternalName
+	say(external && len(spec.ExternalIPs) > 0, `spec.externalIPs is ignored when spec.type is "ExternalName"`)
+	say(!external && spec.ExternalName != "", `spec.externalName is ignored when spec.type is not "ExternalName"`)
+	return slices.Clip(warnings)
+}

@@ -1,0 +1,161 @@
+package kinds
+
+import (
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource/rest"
+)
+
+// validatingAdmissionPolicies is the row of ValidatingAdmissionPolicy.
+func validatingAdmissionPolicies() *rest.Kind {
+	type policy = admissionregistrationv1.ValidatingAdmissionPolicy
+	return &rest.Kind{
+		Info: admissionInfo("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
+		Strategy: rest.Strategy{
+			Default: onDefault(func(p *policy) {
+				if p.Spec.FailurePolicy == nil {
+					p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
+				}
+				defaultMatchResources(p.Spec.MatchConstraints)
+			}),
+			TrackGeneration: true,
+			SpecChanged:     changed(func(p, old *policy) bool { return !equality.Semantic.DeepEqual(p.Spec, old.Spec) }),
+			PrepareCreate: onCreate(func(p *policy) {
+				p.Status = admissionregistrationv1.ValidatingAdmissionPolicyStatus{}
+			}),
+			PrepareUpdate: onUpdate(func(p, old *policy) { old.Status.DeepCopyInto(&p.Status) }),
+			Validate: check(func(p *policy) field.ErrorList {
+				return validateValidatingPolicy(p, true)
+			}),
+			ValidateUpdate: checkUpdate(func(p, old *policy) field.ErrorList {
+				// Conditions that were valid once stay so while nothing they
+				// depend on has changed.
+				return validateValidatingPolicy(p, !equality.Semantic.DeepEqual(p.Spec.ParamKind, old.Spec.ParamKind) ||
+					!equality.Semantic.DeepEqual(p.Spec.MatchConditions, old.Spec.MatchConditions))
+			}),
+		},
+		Subresources: []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{
+			PrepareUpdate: onUpdate(func(p, old *policy) {
+				old.Spec.DeepCopyInto(&p.Spec)
+				metav1.ResetObjectMetaForStatus(&p.ObjectMeta, &old.ObjectMeta)
+			}),
+			ValidateUpdate: checkNew(validateValidatingPolicyStatus),
+		}}},
+		Columns: policyColumns("Validations", "How many validations the policy makes."),
+		Cells: cells(func(p *policy) []any {
+			return []any{p.Name, int64(len(p.Spec.Validations)), paramKindCell(p.Spec.ParamKind), age(p.CreationTimestamp)}
+		}),
+	}
+}
+
+// validatingAdmissionPolicyBindings is the row of
+// ValidatingAdmissionPolicyBinding.
+func validatingAdmissionPolicyBindings() *rest.Kind {
+	type binding = admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	return &rest.Kind{
+		Info: admissionInfo("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
+		Strategy: rest.Strategy{
+			Default:         onDefault(func(b *binding) { defaultMatchResources(b.Spec.MatchResources) }),
+			TrackGeneration: true,
+			SpecChanged:     changed(func(b, old *binding) bool { return !equality.Semantic.DeepEqual(b.Spec, old.Spec) }),
+			Validate:        check(validateValidatingBinding),
+			ValidateUpdate:  checkNew(validateValidatingBinding),
+		},
+		Columns: bindingColumns(),
+		Cells: cells(func(b *binding) []any {
+			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), age(b.CreationTimestamp)}
+		}),
+	}
+}
+
+func validateValidatingPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy, matchConditions bool) field.ErrorList {
+	spec, path := &p.Spec, field.NewPath("spec")
+	errs := validateRequiredFailurePolicy(spec.FailurePolicy, path.Child("failurePolicy"))
+	errs = append(errs, validateParamKind(spec.ParamKind, path.Child("paramKind"))...)
+	errs = append(errs, validateMatchConstraints(spec.MatchConstraints, path.Child("matchConstraints"))...)
+	if matchConditions {
+		errs = append(errs, validateMatchConditions(spec.MatchConditions, path.Child("matchConditions"))...)
+	}
+	errs = append(errs, validateVariables(spec.Variables, path.Child("variables"))...)
+	if len(spec.Validations) == 0 && len(spec.AuditAnnotations) == 0 {
+		const why = "validations or auditAnnotations must contain at least one item"
+		return append(errs, field.Required(path.Child("validations"), why), field.Required(path.Child("auditAnnotations"), why))
+	}
+	for i := range spec.Validations {
+		errs = append(errs, validateValidation(&spec.Validations[i], path.Child("validations").Index(i))...)
+	}
+	return append(errs, validateAuditAnnotations(p.Name, spec.AuditAnnotations, path.Child("auditAnnotations"))...)
+}
+
+func validateValidation(v *admissionregistrationv1.Validation, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if strings.TrimSpace(v.Expression) == "" {
+		errs = append(errs, field.Required(path.Child("expression"), "expression is not specified"))
+	}
+	if v.MessageExpression != "" && strings.TrimSpace(v.MessageExpression) == "" {
+		errs = append(errs, field.Invalid(path.Child("messageExpression"), v.MessageExpression, "must be non-empty if specified"))
+	}
+	switch message := strings.TrimSpace(v.Message); {
+	case v.Message != "" && message == "":
+		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "message must be non-empty if specified"))
+	case strings.ContainsAny(message, "\r\n"):
+		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "message must not contain line breaks"))
+	}
+	if v.Reason != nil {
+		errs = append(errs, validateSupported(*v.Reason, path.Child("reason"), metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,
+			metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonUnauthorized)...)
+	}
+	return errs
+}
+
+func validateValidatingPolicyStatus(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
+	path := field.NewPath("status")
+	errs := metav1validation.ValidateConditions(p.Status.Conditions, path.Child("conditions"))
+	if p.Status.TypeChecking == nil {
+		return errs
+	}
+	for i, w := range p.Status.TypeChecking.ExpressionWarnings {
+		at := path.Child("typeChecking", "expressionWarnings").Index(i)
+		if w.Warning == "" {
+			errs = append(errs, field.Required(at.Child("warning"), ""))
+		}
+		if strings.TrimSpace(w.FieldRef) == "" {
+			errs = append(errs, field.Required(at.Child("fieldRef"), ""))
+		}
+	}
+	return errs
+}
+
+func validateValidatingBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := validatePolicyName(b.Spec.PolicyName, path.Child("policyName"))
+	errs = append(errs, validateParamRef(b.Spec.ParamRef, path.Child("paramRef"))...)
+	errs = append(errs, validateMatchResources(b.Spec.MatchResources, path.Child("matchResources"))...)
+	return append(errs, validateActions(b.Spec.ValidationActions, path.Child("validationActions"))...)
+}
+
+func validateActions(actions []admissionregistrationv1.ValidationAction, path *field.Path) field.ErrorList {
+	if len(actions) == 0 {
+		return field.ErrorList{field.Required(path, "at least one validation action is required")}
+	}
+	var errs field.ErrorList
+	for i, a := range actions {
+		errs = append(errs, validateSupported(a, path.Index(i),
+			admissionregistrationv1.Audit, admissionregistrationv1.Deny, admissionregistrationv1.Warn)...)
+		if slices.Contains(actions[:i], a) {
+			errs = append(errs, field.Duplicate(path.Index(i), a))
+		}
+	}
+	if slices.Contains(actions, admissionregistrationv1.Deny) && slices.Contains(actions, admissionregistrationv1.Warn) {
+		errs = append(errs, field.Invalid(path, actions, "must not contain both Deny and Warn "+
+			"(repeating the same validation failure information in the API response and headers serves no purpose)"))
+	}
+	return errs
+}

@@ -1,0 +1,137 @@
+// Package embedetcd runs a single etcd member inside this process, on unix
+// sockets, for an installation that has no etcd of its own.
+//
+// Decisions:
+//
+//   - Unix sockets, for clients and for the peer port that nobody uses: whoever
+//     may open the folder may read the data, and nobody else.
+//   - A tick of 10 ms and an election timeout of 100 ms: alone, a member waits
+//     out one election timeout before it serves, so this is most of its start
+//     time. Neither value matters to a member without peers otherwise.
+//   - No compaction of its own: one of the processes that store compacts, with
+//     a protocol they share.
+//   - A short raft log: no follower will ever ask for old entries, and every
+//     entry kept is memory.
+//
+// Runs in: portico up.
+package embedetcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+const (
+	tick     = 10 * time.Millisecond
+	election = 10 * tick
+
+	// quota is the size of the database at which etcd refuses writes: the most
+	// that etcd's documentation recommends.
+	quota = 8 << 30
+
+	// snapshotEvery and snapshotKeep bound the raft entries held in memory.
+	snapshotEvery = 2000
+	snapshotKeep  = 100
+
+	// progressInterval has idle watches told how far the store has come, so
+	// that caches behind them know it too.
+	progressInterval = 5 * time.Second
+)
+
+// Config says where the member keeps what.
+type Config struct {
+	// Dir holds the data; made with mode 0700.
+	Dir string
+	// SocketDir holds the sockets; it must exist, and its path be short
+	// enough for a socket's address.
+	SocketDir string
+	// Logger receives etcd's warnings and errors, and everything at debug
+	// level; nil is slog.Default().
+	Logger *slog.Logger
+}
+
+// Server is a running member.
+type Server struct {
+	etcd     *embed.Etcd
+	endpoint string
+}
+
+// Start starts the member and returns when it serves, or when ctx ends. The
+// caller sees to it that no other process uses Dir.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	client := filepath.Join(cfg.SocketDir, "etcd.sock")
+	peer := filepath.Join(cfg.SocketDir, "etcd-peer.sock")
+	// What a killed process left behind would be taken for a member in use.
+	for _, socket := range []string{client, peer} {
+		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("remove old etcd socket: %w", err)
+		}
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create etcd folder: %w", err)
+	}
+	e, err := embed.StartEtcd(memberConfig(cfg, client, peer))
+	if err != nil {
+		return nil, fmt.Errorf("start etcd: %w", err)
+	}
+	s := &Server{etcd: e, endpoint: "unix://" + client}
+	select {
+	case <-e.Server.ReadyNotify():
+		return s, nil
+	case err = <-e.Err():
+	case <-e.Server.StopNotify():
+		err = errors.New("it stopped by itself")
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	e.Close()
+	return nil, fmt.Errorf("start etcd: %w", err)
+}
+
+func memberConfig(cfg Config, client, peer string) *embed.Config {
+	c := embed.NewConfig()
+	c.Name = "portico"
+	c.Dir = cfg.Dir
+	c.TickMs = uint(tick.Milliseconds())
+	c.ElectionMs = uint(election.Milliseconds())
+	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: client}}
+	c.AdvertiseClientUrls = c.ListenClientUrls
+	c.ListenPeerUrls = []url.URL{{Scheme: "unix", Path: peer}}
+	// A name that does not move with the folder: it is written into the data.
+	c.AdvertisePeerUrls = []url.URL{{Scheme: "unix", Host: "portico-peer"}}
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.InitialClusterToken = "portico"
+	c.EnableGRPCGateway = false
+	c.AutoCompactionRetention = "0"
+	c.QuotaBackendBytes = quota
+	c.SnapshotCount = snapshotEvery
+	c.SnapshotCatchUpEntries = snapshotKeep
+	c.WatchProgressNotifyInterval = progressInterval
+	c.LogLevel = "warn"
+	if cfg.Logger.Enabled(context.Background(), slog.LevelDebug) {
+		c.LogLevel = "info"
+	}
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZapLogger(cfg.Logger))
+	return c
+}
+
+// Endpoint returns the URL that clients dial: unix:///path.
+func (s *Server) Endpoint() string { return s.endpoint }
+
+// Failed receives an error if the member stops serving by itself.
+func (s *Server) Failed() <-chan error { return s.etcd.Err() }
+
+// Close stops the member, letting requests that run finish first (for some
+// seconds), and returns when its files are closed.
+func (s *Server) Close() { s.etcd.Close() }

@@ -1,0 +1,114 @@
+package embedetcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+func start(t *testing.T, dir, sockets string) (*Server, *clientv3.Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	s, err := Start(ctx, Config{Dir: dir, SocketDir: sockets, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, DialTimeout: 30 * time.Second})
+	if err != nil {
+		s.Close()
+		t.Fatal(err)
+	}
+	return s, client
+}
+
+// Data survives a restart, also when the sockets have moved to another folder
+// meanwhile.
+func TestRestart(t *testing.T) {
+	dir := t.TempDir()
+	for i, want := range []string{"", "hello"} {
+		s, client := start(t, dir, shortDir(t))
+		got, err := client.Get(t.Context(), "/registry/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		value := ""
+		if len(got.Kvs) == 1 {
+			value = string(got.Kvs[0].Value)
+		}
+		if value != want {
+			t.Errorf("start %d: got %q, want %q", i, value, want)
+		}
+		if _, err := client.Put(t.Context(), "/registry/x", "hello"); err != nil {
+			t.Fatal(err)
+		}
+		client.Close()
+		s.Close()
+	}
+}
+
+func TestStaleSocketIsReplaced(t *testing.T) {
+	sockets := shortDir(t)
+	if err := os.WriteFile(sockets+"/etcd.sock", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, client := start(t, t.TempDir(), sockets)
+	defer s.Close()
+	defer client.Close()
+	if _, err := client.Get(t.Context(), "x"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	file := t.TempDir() + "/file"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(t.Context(), Config{Dir: file + "/etcd", SocketDir: shortDir(t)})
+	if err == nil || !strings.Contains(err.Error(), "create etcd folder") {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Start(ctx, Config{Dir: t.TempDir(), SocketDir: shortDir(t), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want nothing or Canceled", err)
+	}
+}
+
+func TestLogLevels(t *testing.T) {
+	var out bytes.Buffer
+	lg := newZapLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	lg.Info("chatter")
+	lg.With(zap.String("member", "a")).Warn("slow", zap.Int("ms", 7))
+	lg.Error("broken", zap.Error(errors.New("disk")))
+	got := out.String()
+	if strings.Contains(got, "chatter") {
+		t.Errorf("etcd's information got through: %s", got)
+	}
+	for _, want := range []string{"level=WARN msg=slow member=a ms=7", "level=ERROR msg=broken error=disk"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s, want %s in it", got, want)
+		}
+	}
+}
+
+// shortDir is a folder whose path leaves room for a socket's name.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}

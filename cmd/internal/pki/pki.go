@@ -1,0 +1,126 @@
+package pki
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Names that the leaves carry. The gateway's RBAC roles and the allowed names
+// of the front proxy refer to them.
+const (
+	AdminName      = "portico:admin"
+	adminGroup     = "system:masters"
+	FrontProxyName = "front-proxy-client"
+	CoreName       = "system:portico:core"
+	CRDName        = "system:portico:crd"
+)
+
+// Config says where the files are and what the gateway is called.
+type Config struct {
+	// Dir is the folder of the files; made with mode 0700.
+	Dir string
+	// Hosts are the names and addresses that the gateway is reached by.
+	// localhost, 127.0.0.1 and ::1 are always added.
+	Hosts []string
+	// Now is the time; zero is the wall clock.
+	Now time.Time
+}
+
+// Pair names the files of a certificate and its key.
+type Pair struct{ CertFile, KeyFile string }
+
+// Files names everything that [Ensure] keeps.
+type Files struct {
+	// ServingCA signs Serving, ClientCA the users' certificates, FrontProxyCA
+	// the front proxy's.
+	ServingCAFile, ClientCAFile, FrontProxyCAFile string
+	// Serving is the gateway's own certificate.
+	Serving Pair
+	// Admin is the administrator's, FrontProxy the one that the gateway shows
+	// to backends, Core and CRD those that these servers show to the gateway.
+	Admin, FrontProxy, Core, CRD Pair
+	// ServiceAccountKeyFile signs service-account tokens,
+	// ServiceAccountPublicKeyFile verifies them.
+	ServiceAccountKeyFile, ServiceAccountPublicKeyFile string
+}
+
+// Ensure makes what is missing and renews what nears its end. It may be called
+// again on the same folder, by one process at a time.
+func Ensure(cfg Config) (*Files, error) {
+	now := cfg.Now
+	if now.IsZero() {
+		now = time.Now()
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create certificate folder: %w", err)
+	}
+	at := func(name string) string { return filepath.Join(cfg.Dir, name) }
+	pairAt := func(name string) Pair { return Pair{CertFile: at(name + ".crt"), KeyFile: at(name + ".key")} }
+	serving, err := ensureAuthority(at("serving-ca.crt"), at("serving-ca.key"), "portico-serving-ca", now)
+	if err != nil {
+		return nil, err
+	}
+	client, err := ensureAuthority(at("client-ca.crt"), at("client-ca.key"), "portico-client-ca", now)
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := ensureAuthority(at("front-proxy-ca.crt"), at("front-proxy-ca.key"), "portico-front-proxy-ca", now)
+	if err != nil {
+		return nil, err
+	}
+	f := &Files{
+		ServingCAFile: serving.certFile, ClientCAFile: client.certFile, FrontProxyCAFile: proxy.certFile,
+		Serving: pairAt("gateway"), Admin: pairAt("admin"), FrontProxy: pairAt("front-proxy-client"),
+		Core: pairAt("core"), CRD: pairAt("crd"),
+		ServiceAccountKeyFile: at("service-account.key"), ServiceAccountPublicKeyFile: at("service-account.pub"),
+	}
+	hosts := append([]string{"localhost", "127.0.0.1", "::1"}, cfg.Hosts...)
+	for _, l := range []struct {
+		by   *authority
+		pair Pair
+		want leaf
+	}{
+		{serving, f.Serving, leaf{subject: pkix.Name{CommonName: "portico-gateway"}, server: hosts}},
+		{client, f.Admin, leaf{subject: pkix.Name{CommonName: AdminName, Organization: []string{adminGroup}}}},
+		{client, f.Core, leaf{subject: pkix.Name{CommonName: CoreName}}},
+		{client, f.CRD, leaf{subject: pkix.Name{CommonName: CRDName}}},
+		{proxy, f.FrontProxy, leaf{subject: pkix.Name{CommonName: FrontProxyName}}},
+	} {
+		if err := l.by.ensureLeaf(l.pair.CertFile, l.pair.KeyFile, l.want, now); err != nil {
+			return nil, err
+		}
+	}
+	return f, ensureSigningKey(f.ServiceAccountKeyFile, f.ServiceAccountPublicKeyFile)
+}
+
+// ensureSigningKey keeps the service-account key. It is never replaced: tokens
+// that it signed are out there.
+func ensureSigningKey(keyFile, publicFile string) error {
+	key, err := readKey(keyFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if key, err = newKey(); err != nil {
+			return fmt.Errorf("make service account key: %w", err)
+		}
+		if err := writeKey(keyFile, key); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	default:
+		if _, err := os.Stat(publicFile); err == nil {
+			return nil
+		}
+	}
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		return fmt.Errorf("encode service account key: %w", err)
+	}
+	return writeFile(publicFile, encodeBlock(pemPublicKey, der))
+}

@@ -1,0 +1,241 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func TestEnsureIsIdempotent(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	first, err := Ensure(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := contents(t, dir)
+	if len(before) != 18 {
+		t.Errorf("got %d files, want 18: three authorities and five leaves of two files, two of the signing key", len(before))
+	}
+	second, err := Ensure(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *first != *second {
+		t.Errorf("file names changed: %v, then %v", first, second)
+	}
+	for name, data := range contents(t, dir) {
+		if before[name] != data {
+			t.Errorf("%s was written again", name)
+		}
+	}
+}
+
+func TestFilesArePrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	if _, err := Ensure(Config{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLeavesBelongToTheirAuthority(t *testing.T) {
+	f, err := Ensure(Config{Dir: t.TempDir(), Hosts: []string{"api.example.com", "192.0.2.7"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		ca    string
+		pair  Pair
+		usage x509.ExtKeyUsage
+		host  string
+	}{
+		{f.ServingCAFile, f.Serving, x509.ExtKeyUsageServerAuth, "localhost"},
+		{f.ServingCAFile, f.Serving, x509.ExtKeyUsageServerAuth, "127.0.0.1"},
+		{f.ServingCAFile, f.Serving, x509.ExtKeyUsageServerAuth, "::1"},
+		{f.ServingCAFile, f.Serving, x509.ExtKeyUsageServerAuth, "api.example.com"},
+		{f.ServingCAFile, f.Serving, x509.ExtKeyUsageServerAuth, "192.0.2.7"},
+		{f.ClientCAFile, f.Admin, x509.ExtKeyUsageClientAuth, ""},
+		{f.ClientCAFile, f.Core, x509.ExtKeyUsageClientAuth, ""},
+		{f.ClientCAFile, f.CRD, x509.ExtKeyUsageClientAuth, ""},
+		{f.FrontProxyCAFile, f.FrontProxy, x509.ExtKeyUsageClientAuth, ""},
+	} {
+		if _, err := tls.LoadX509KeyPair(tc.pair.CertFile, tc.pair.KeyFile); err != nil {
+			t.Fatal(err)
+		}
+		roots := x509.NewCertPool()
+		roots.AddCert(certificate(t, tc.ca))
+		_, err := certificate(t, tc.pair.CertFile).Verify(x509.VerifyOptions{
+			Roots: roots, DNSName: tc.host, KeyUsages: []x509.ExtKeyUsage{tc.usage},
+		})
+		if err != nil {
+			t.Errorf("verify %s for %q: %v", tc.pair.CertFile, tc.host, err)
+		}
+	}
+	admin := certificate(t, f.Admin.CertFile)
+	if admin.Subject.CommonName != AdminName || strings.Join(admin.Subject.Organization, ",") != "system:masters" {
+		t.Errorf("admin is %v", admin.Subject)
+	}
+}
+
+// A user's certificate must not pass for the front proxy, nor for a server.
+func TestAuthoritiesAreApart(t *testing.T) {
+	f, err := Ensure(Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(certificate(t, f.FrontProxyCAFile))
+	for _, pair := range []Pair{f.Admin, f.Core, f.CRD, f.Serving} {
+		_, err := certificate(t, pair.CertFile).Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		if err == nil {
+			t.Errorf("%s is accepted by the front-proxy authority", pair.CertFile)
+		}
+	}
+}
+
+func TestLeafIsMadeAgain(t *testing.T) {
+	start := time.Now()
+	for _, tc := range []struct {
+		name  string
+		later time.Duration
+		hosts []string
+		spoil func(t *testing.T, f *Files)
+		again bool
+	}{
+		{name: "still good", later: 30 * 24 * time.Hour},
+		{name: "near its end", later: leafLife - renewBefore + time.Hour, again: true},
+		{name: "past its end", later: leafLife + time.Hour, again: true},
+		{name: "new host", hosts: []string{"new.example.com"}, again: true},
+		{name: "unreadable", spoil: func(t *testing.T, f *Files) { write(t, f.Serving.CertFile, "rubbish") }, again: true},
+		{name: "key of another", spoil: func(t *testing.T, f *Files) { write(t, f.Serving.KeyFile, read(t, f.Admin.KeyFile)) }, again: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			f, err := Ensure(Config{Dir: dir, Now: start})
+			if err != nil {
+				t.Fatal(err)
+			}
+			old := certificate(t, f.Serving.CertFile)
+			ca, signing := read(t, f.ServingCAFile), read(t, f.ServiceAccountKeyFile)
+			if tc.spoil != nil {
+				tc.spoil(t, f)
+			}
+			if _, err = Ensure(Config{Dir: dir, Hosts: tc.hosts, Now: start.Add(tc.later)}); err != nil {
+				t.Fatal(err)
+			}
+			got := certificate(t, f.Serving.CertFile)
+			if again := !got.Equal(old); again != tc.again {
+				t.Errorf("made again: %v, want %v", again, tc.again)
+			}
+			if read(t, f.ServingCAFile) != ca || read(t, f.ServiceAccountKeyFile) != signing {
+				t.Error("an authority or the signing key was replaced")
+			}
+		})
+	}
+}
+
+func TestLostAuthorityKeyIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Ensure(Config{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(dir, "client-ca.key")
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Ensure(Config{Dir: dir}); err == nil || !strings.Contains(err.Error(), key) {
+		t.Errorf("got %v, want an error naming %s", err, key)
+	}
+}
+
+func TestKubeconfig(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Ensure(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "deeper", "kubeconfig")
+	// Twice: a file of our own is replaced.
+	for _, server := range []string{"https://127.0.0.1:1", "https://127.0.0.1:6443"} {
+		if err := WriteKubeconfig(path, server, f.ServingCAFile, f.Admin); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := clientcmd.BuildConfigFromFlags("", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.Host != server || string(cfg.CAData) != read(t, f.ServingCAFile) ||
+			string(cfg.CertData) != read(t, f.Admin.CertFile) || string(cfg.KeyData) != read(t, f.Admin.KeyFile) {
+			t.Errorf("client-go reads another configuration: %v", cfg)
+		}
+	}
+	const own = "apiVersion: v1\nkind: Config\n"
+	write(t, path, own)
+	if err := WriteKubeconfig(path, "https://x", f.ServingCAFile, f.Admin); !errors.Is(err, ErrForeignKubeconfig) {
+		t.Errorf("got %v, want ErrForeignKubeconfig", err)
+	}
+	if read(t, path) != own {
+		t.Error("a file of the user's own was changed")
+	}
+}
+
+func certificate(t *testing.T, path string) *x509.Certificate {
+	t.Helper()
+	cert, err := readCertificate(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := map[string]string{}
+	for _, e := range entries {
+		m[e.Name()] = read(t, filepath.Join(dir, e.Name()))
+	}
+	return m
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func write(t *testing.T, path, data string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,65 @@
+package supervise
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// lifelineEnv tells a child which of its file descriptors is the lifeline.
+const lifelineEnv = "PORTICO_LIFELINE_FD"
+
+// lifelineFD is the first descriptor that os/exec gives to ExtraFiles.
+const lifelineFD = 3
+
+// lifeline is a pipe that closes when the supervisor ends: nobody else holds
+// its writing end.
+type lifeline struct{ read, write *os.File }
+
+func newLifeline() (*lifeline, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make lifeline: %w", err)
+	}
+	return &lifeline{read: r, write: w}, nil
+}
+
+func (l *lifeline) env() string       { return lifelineEnv + "=" + strconv.Itoa(lifelineFD) }
+func (l *lifeline) files() []*os.File { return []*os.File{l.read} }
+
+// started drops the end that the child has now.
+func (l *lifeline) started() { l.read.Close() }
+
+func (l *lifeline) close() {
+	l.read.Close()
+	l.write.Close()
+}
+
+// WatchLifeline calls gone, once, when the supervisor that started this process
+// has ended. In a process that no supervisor started it does nothing. An error
+// means that the environment names a descriptor that is none.
+func WatchLifeline(gone func()) error {
+	value := os.Getenv(lifelineEnv)
+	if value == "" {
+		return nil
+	}
+	fd, err := strconv.Atoi(value)
+	if err != nil || fd < lifelineFD {
+		return fmt.Errorf("read %s: %q is no file descriptor of a lifeline", lifelineEnv, value)
+	}
+	// Not for what this process may start.
+	os.Unsetenv(lifelineEnv)
+	syscall.CloseOnExec(fd)
+	f := os.NewFile(uintptr(fd), "lifeline")
+	if _, err := f.Stat(); err != nil {
+		return fmt.Errorf("open lifeline: %w", err)
+	}
+	go func() {
+		// Nothing is ever written: Read returns when the other end closes.
+		_, _ = f.Read(make([]byte, 1))
+		f.Close()
+		gone()
+	}()
+	return nil
+}

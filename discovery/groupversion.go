@@ -1,0 +1,192 @@
+package discovery
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+	"strings"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// GroupVersion is what a server says of one group/version. Immutable.
+type GroupVersion struct {
+	Group, Version string
+	// GroupPriority and VersionPriority order /apis; higher comes first.
+	GroupPriority, VersionPriority int32
+	// Legacy is the unaggregated form, sorted by name.
+	Legacy []metav1.APIResource
+	// Aggregated is the v2 form, sorted by name.
+	Aggregated []apidiscovery.APIResourceDiscovery
+	// Stale says that the server has been out of reach for longer than the
+	// grace period; what it last said still stands here.
+	Stale bool
+	// Unknown says that the server never answered: nothing is known.
+	Unknown bool
+}
+
+// Name returns "group/version", or "version" for the core group.
+func (g *GroupVersion) Name() string {
+	if g.Group == "" {
+		return g.Version
+	}
+	return g.Group + "/" + g.Version
+}
+
+// fullVerbs is what a kind supports unless it says otherwise, in the order of
+// upstream's documents.
+var fullVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+
+// FromKinds describes the kinds that a server serves, with the priorities of
+// built-in groups.
+func FromKinds(kinds []*rest.Kind) []GroupVersion {
+	var out []GroupVersion
+	index := map[[2]string]int{}
+	for _, k := range kinds {
+		for _, version := range k.Versions {
+			at, ok := index[[2]string{k.Group, version}]
+			if !ok {
+				at = len(out)
+				index[[2]string{k.Group, version}] = at
+				gp, vp := Priorities(k.Group, version)
+				out = append(out, GroupVersion{Group: k.Group, Version: version, GroupPriority: gp, VersionPriority: vp})
+			}
+			out[at].Legacy = append(out[at].Legacy, legacyResources(k, version)...)
+		}
+	}
+	for i := range out {
+		sortLegacy(out[i].Legacy)
+		out[i].Aggregated = Aggregate(out[i].Group, out[i].Version, out[i].Legacy)
+	}
+	return out
+}
+
+// legacyResources returns the entries of one kind in one version.
+func legacyResources(k *rest.Kind, version string) []metav1.APIResource {
+	verbs := k.Verbs
+	if k.Review != nil && verbs == nil {
+		verbs = []string{"create"}
+	}
+	if verbs == nil {
+		verbs = fullVerbs
+	}
+	main := metav1.APIResource{
+		Name: k.Resource, SingularName: k.SingularName(), Namespaced: k.Namespaced, Kind: k.Kind,
+		Verbs: verbs, ShortNames: k.ShortNames, Categories: k.Categories,
+	}
+	if k.Review == nil {
+		main.StorageVersionHash = StorageVersionHash(&k.Info)
+	}
+	out := []metav1.APIResource{main}
+	for _, sub := range k.Subresources {
+		entry := metav1.APIResource{
+			Name: k.Resource + "/" + sub.Name, Namespaced: k.Namespaced, Kind: k.Kind, Verbs: sub.Verbs,
+		}
+		if entry.Verbs == nil {
+			entry.Verbs = []string{"get", "patch", "update"}
+		}
+		if !sub.GVK.Empty() {
+			entry.Group, entry.Version, entry.Kind = sub.GVK.Group, sub.GVK.Version, sub.GVK.Kind
+		}
+		out = append(out, entry)
+	}
+	return out
+}
+
+// StorageVersionHash tells clients when a resource changed its storage
+// version: base64 of the first 8 bytes of SHA-256 over group/version/kind
+// (k8s.io/apiserver pkg/endpoints/discovery/storageversionhash.go).
+func StorageVersionHash(info *resource.Info) string {
+	sum := sha256.Sum256([]byte(info.Group + "/" + info.Storage() + "/" + info.Kind))
+	return base64.StdEncoding.EncodeToString(sum[:8])
+}
+
+func sortLegacy(list []metav1.APIResource) {
+	slices.SortFunc(list, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// Aggregate derives the v2 form from the legacy one. A subresource whose parent
+// is not listed gets a stub parent (contract 2.3).
+func Aggregate(group, version string, legacy []metav1.APIResource) []apidiscovery.APIResourceDiscovery {
+	out := []apidiscovery.APIResourceDiscovery{}
+	index := map[string]int{}
+	parent := func(name string) *apidiscovery.APIResourceDiscovery {
+		at, ok := index[name]
+		if !ok {
+			at = len(out)
+			index[name] = at
+			out = append(out, apidiscovery.APIResourceDiscovery{Resource: name, ResponseKind: &metav1.GroupVersionKind{}})
+		}
+		return &out[at]
+	}
+	for i := range legacy {
+		r := &legacy[i]
+		kind := responseKind(group, version, r)
+		name, sub, isSub := strings.Cut(r.Name, "/")
+		p := parent(name)
+		scope := apidiscovery.ScopeCluster
+		if r.Namespaced {
+			scope = apidiscovery.ScopeNamespace
+		}
+		if isSub {
+			if p.Scope == "" {
+				p.Scope = scope
+			}
+			p.Subresources = append(p.Subresources, apidiscovery.APISubresourceDiscovery{
+				Subresource: sub, ResponseKind: kind, Verbs: r.Verbs,
+			})
+			continue
+		}
+		subs := p.Subresources
+		*p = apidiscovery.APIResourceDiscovery{
+			Resource: name, ResponseKind: kind, Scope: scope, SingularResource: r.SingularName,
+			Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories, Subresources: subs,
+		}
+	}
+	slices.SortFunc(out, func(a, b apidiscovery.APIResourceDiscovery) int { return strings.Compare(a.Resource, b.Resource) })
+	return out
+}
+
+func responseKind(group, version string, r *metav1.APIResource) *metav1.GroupVersionKind {
+	kind := &metav1.GroupVersionKind{Group: group, Version: version, Kind: r.Kind}
+	if r.Version != "" { // the kind lives elsewhere, possibly in the core group
+		kind.Group, kind.Version = r.Group, r.Version
+	}
+	return kind
+}
+
+// Flatten derives the legacy form from the v2 one; storageVersionHash is lost.
+func Flatten(group, version string, aggregated []apidiscovery.APIResourceDiscovery) []metav1.APIResource {
+	out := []metav1.APIResource{}
+	elsewhere := func(entry *metav1.APIResource, kind *metav1.GroupVersionKind) {
+		if kind == nil {
+			return
+		}
+		entry.Kind = kind.Kind
+		if kind.Version != "" && (kind.Group != group || kind.Version != version) {
+			entry.Group, entry.Version = kind.Group, kind.Version
+		}
+	}
+	for _, r := range aggregated {
+		namespaced := r.Scope == apidiscovery.ScopeNamespace
+		if len(r.Verbs) > 0 { // else a stub parent
+			entry := metav1.APIResource{
+				Name: r.Resource, SingularName: r.SingularResource, Namespaced: namespaced,
+				Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
+			}
+			elsewhere(&entry, r.ResponseKind)
+			out = append(out, entry)
+		}
+		for _, s := range r.Subresources {
+			entry := metav1.APIResource{Name: r.Resource + "/" + s.Subresource, Namespaced: namespaced, Verbs: s.Verbs}
+			elsewhere(&entry, s.ResponseKind)
+			out = append(out, entry)
+		}
+	}
+	sortLegacy(out)
+	return out
+}

@@ -1,0 +1,180 @@
+package discovery
+
+import (
+	"cmp"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+const (
+	mediaJSON     = "application/json"
+	mediaYAML     = "application/yaml"
+	mediaProtobuf = "application/vnd.kubernetes.protobuf"
+	// aggregatedParams mark the v2 form. client-go tells the forms apart by the
+	// Content-Type alone.
+	aggregatedParams = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+)
+
+// NewHandler serves /api, /apis, /apis/G and /apis/G/V (and /api/v1) from the
+// current snapshot; before there is one it answers 503. What it does not know
+// is a 404. current must not block.
+func NewHandler(current func() *Snapshot) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			rest.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, strings.ToLower(r.Method)))
+			return
+		}
+		s := current()
+		if s == nil {
+			rest.WriteStatus(w, r, resource.Unavailable("discovery is not ready yet", 1))
+			return
+		}
+		legacy, aggregated := s.find(r.URL.Path)
+		if legacy == nil {
+			http.Error(w, "404 page not found", http.StatusNotFound)
+			return
+		}
+		if legacy.unknown {
+			rest.WriteStatus(w, r, resource.Unavailable("the server behind "+r.URL.Path+" has not answered yet; what it serves is not known", 5))
+			return
+		}
+		serve(w, r, legacy, aggregated)
+	})
+}
+
+// Serves reports whether the snapshot has a document at that path.
+func (s *Snapshot) Serves(path string) bool {
+	d, _ := s.find(path)
+	return d != nil
+}
+
+// find returns the documents at a path; aggregated is nil where there is no
+// such form.
+func (s *Snapshot) find(path string) (legacy, aggregated *document) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case len(parts) == 1 && parts[0] == "api":
+		return s.core, s.coreV2
+	case len(parts) == 1 && parts[0] == "apis":
+		return s.groups, s.groupsV2
+	case len(parts) == 2 && parts[0] == "api":
+		return s.groupVersion[parts[1]], nil
+	case len(parts) == 2 && parts[0] == "apis":
+		return s.group[parts[1]], nil
+	case len(parts) == 3 && parts[0] == "apis":
+		return s.groupVersion[parts[1]+"/"+parts[2]], nil
+	}
+	return nil, nil
+}
+
+func serve(w http.ResponseWriter, r *http.Request, legacy, aggregated *document) {
+	clause, ok := negotiate(r.Header.Values("Accept"), aggregated != nil)
+	if !ok {
+		rest.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{}, "",
+			"only the following media types are accepted: "+strings.Join([]string{mediaJSON, mediaYAML, mediaProtobuf}, ", "), 0, true))
+		return
+	}
+	d, contentType := legacy, clause.media
+	h := w.Header()
+	h.Set("Vary", "Accept")
+	if clause.aggregated {
+		d = aggregated
+		contentType += aggregatedParams
+		h.Set("Cache-Control", "public")
+	}
+	if d.etag != "" && clause.media == mediaJSON {
+		h.Set("ETag", d.etag)
+		if matchesETag(r.Header.Get("If-None-Match"), d.etag) {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	body, err := d.encoded(clause.media)
+	if err != nil {
+		rest.WriteStatus(w, r, err)
+		return
+	}
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(http.StatusOK)
+	// A client that went away is no error of ours.
+	_, _ = w.Write(body)
+}
+
+func (d *document) encoded(media string) ([]byte, error) {
+	switch media {
+	case mediaYAML:
+		return d.yaml()
+	case mediaProtobuf:
+		return d.protobuf()
+	}
+	return d.json, nil
+}
+
+func matchesETag(header, etag string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		part = strings.TrimPrefix(strings.TrimSpace(part), "W/")
+		if part == etag || part == "*" {
+			return true
+		}
+	}
+	return false
+}
+
+// accepted is one clause of an Accept header that can be answered.
+type accepted struct {
+	media      string
+	aggregated bool
+	q          float64
+}
+
+// negotiate chooses the best clause. A clause that asks for an aggregated form
+// other than v2 (v2beta1) is skipped, not refused (contract 2.3).
+func negotiate(accept []string, hasAggregated bool) (accepted, bool) {
+	header := strings.Join(accept, ",")
+	if strings.TrimSpace(header) == "" {
+		return accepted{media: mediaJSON}, true
+	}
+	var clauses []accepted
+	for text := range strings.SplitSeq(header, ",") {
+		media, params, err := mime.ParseMediaType(text)
+		if err != nil {
+			continue
+		}
+		c := accepted{q: 1}
+		switch media {
+		case "*/*", "application/*", mediaJSON:
+			c.media = mediaJSON
+		case mediaYAML, mediaProtobuf:
+			c.media = media
+		default:
+			continue
+		}
+		if q, ok := params["q"]; ok {
+			if c.q, err = strconv.ParseFloat(q, 64); err != nil || c.q <= 0 {
+				continue
+			}
+		}
+		if as := params["as"]; as != "" {
+			if !hasAggregated || as != "APIGroupDiscoveryList" || params["g"] != "apidiscovery.k8s.io" || params["v"] != "v2" || media == mediaYAML {
+				continue
+			}
+			c.aggregated = true
+		}
+		clauses = append(clauses, c)
+	}
+	if len(clauses) == 0 {
+		return accepted{}, false
+	}
+	slices.SortStableFunc(clauses, func(a, b accepted) int { return cmp.Compare(b.q, a.q) })
+	return clauses[0], true
+}

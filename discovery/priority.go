@@ -1,0 +1,63 @@
+package discovery
+
+// Defaults for groups that nobody gave a priority (contract 2.3), and for
+// groups of custom resources.
+const (
+	DefaultGroupPriority   = 1000
+	DefaultVersionPriority = 15
+	CustomVersionPriority  = 100
+)
+
+// Priorities returns the order of a built-in group and version in /apis, as
+// kube-apiserver gives them to its APIServices (contract 2.2).
+func Priorities(group, version string) (groupPriority, versionPriority int32) {
+	groupPriority, ok := builtinGroups()[group]
+	if !ok {
+		return DefaultGroupPriority, DefaultVersionPriority
+	}
+	switch {
+	case group == "":
+		return groupPriority, 1
+	case (group == "flowcontrol.apiserver.k8s.io" || group == "resource.k8s.io") && version == "v1":
+		return groupPriority, 21
+	case group == "autoscaling" && version == "v2":
+		return groupPriority, 30
+	}
+	switch version {
+	case "v1":
+		return groupPriority, 15
+	case "v1beta1":
+		return groupPriority, 9
+	case "v1alpha1":
+		return groupPriority, 1
+	}
+	return groupPriority, DefaultVersionPriority
+}
+
+func builtinGroups() map[string]int32 {
+	return map[string]int32{
+		"apiregistration.k8s.io":       20001,
+		"":                             18000,
+		"apps":                         17800,
+		"events.k8s.io":                17750,
+		"authentication.k8s.io":        17700,
+		"authorization.k8s.io":         17600,
+		"autoscaling":                  17500,
+		"batch":                        17400,
+		"certificates.k8s.io":          17300,
+		"networking.k8s.io":            17200,
+		"policy":                       17100,
+		"rbac.authorization.k8s.io":    17000,
+		"storage.k8s.io":               16800,
+		"apiextensions.k8s.io":         16700,
+		"admissionregistration.k8s.io": 16700,
+		"scheduling.k8s.io":            16600,
+		"coordination.k8s.io":          16500,
+		"node.k8s.io":                  16300,
+		"discovery.k8s.io":             16200,
+		"resource.k8s.io":              16200,
+		"flowcontrol.apiserver.k8s.io": 16100,
+		"internal.apiserver.k8s.io":    16000,
+		"storagemigration.k8s.io":      15800,
+	}
+}

@@ -1,0 +1,212 @@
+package resource
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+)
+
+// User is who makes a request.
+type User struct {
+	Name   string
+	UID    string
+	Groups []string
+	Extra  map[string][]string
+}
+
+// Well-known users and groups (k8s.io/apiserver authentication/user).
+const (
+	Anonymous            = "system:anonymous"
+	GroupUnauthenticated = "system:unauthenticated"
+	GroupAuthenticated   = "system:authenticated"
+	GroupMasters         = "system:masters"
+	KubeAggregator       = "system:kube-aggregator"
+)
+
+// Action is a request, parsed once: who, verb, what. It is the only value that
+// Portico keeps in a request's context. User is filled in by authentication
+// and replaced by impersonation; nothing else changes after parsing.
+type Action struct {
+	User *User
+	// Verb is get, list, watch, create, update, patch, delete,
+	// deletecollection or proxy for resources; the lower-case method otherwise.
+	Verb string
+	// Path is the URL path, unescaped.
+	Path string
+	// IsResource says that the fields below are set.
+	IsResource  bool
+	Group       string
+	Version     string
+	Namespace   string
+	Resource    string
+	Subresource string
+	// Name is the object's name; for list, watch and deletecollection it may
+	// come from the field selector metadata.name=x, for authorization only
+	// (then InPath is false).
+	Name   string
+	InPath bool
+	// Rest holds path segments behind the subresource (pods/x/proxy/a/b).
+	Rest []string
+	// LabelSelector and FieldSelector are the raw query values, for list,
+	// watch and deletecollection.
+	LabelSelector string
+	FieldSelector string
+}
+
+// GroupVersion returns "group/version", or "version" for the core group.
+func (a *Action) GroupVersion() string {
+	if a.Group == "" {
+		return a.Version
+	}
+	return a.Group + "/" + a.Version
+}
+
+// LongRunning reports whether the request has no deadline: watches, the
+// legacy proxy prefix, streaming subresources and profiles (contract 11.3).
+func (a *Action) LongRunning() bool {
+	if a.IsResource {
+		if a.Verb == "watch" || a.Verb == "proxy" {
+			return true
+		}
+		switch a.Subresource {
+		case "attach", "exec", "proxy", "log", "portforward":
+			return true
+		}
+		return false
+	}
+	return strings.HasPrefix(a.Path, "/debug/pprof/")
+}
+
+// Mutating reports whether the verb can change anything.
+func (a *Action) Mutating() bool {
+	switch a.Verb {
+	case "get", "list", "watch", "head", "options":
+		return false
+	}
+	return true
+}
+
+// ParseAction reads verb and target from the request line, by the rules of
+// kube-apiserver (k8s.io/apiserver endpoints/request RequestInfo). It never
+// fails: what is no resource request is a non-resource one.
+func ParseAction(r *http.Request) *Action {
+	a := &Action{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}
+	parts := splitPath(r.URL)
+	if len(parts) < 3 {
+		return a
+	}
+	switch parts[0] {
+	case "api":
+		a.Version, parts = parts[1], parts[2:]
+	case "apis":
+		if len(parts) < 4 {
+			return a
+		}
+		a.Group, a.Version, parts = parts[1], parts[2], parts[3:]
+	default:
+		return a
+	}
+	a.IsResource = true
+	switch r.Method {
+	case http.MethodPost:
+		a.Verb = "create"
+	case http.MethodGet, http.MethodHead:
+		a.Verb = "get"
+	case http.MethodPut:
+		a.Verb = "update"
+	case http.MethodPatch:
+		a.Verb = "patch"
+	case http.MethodDelete:
+		a.Verb = "delete"
+	default:
+		a.Verb = ""
+	}
+	if parts[0] == "watch" || parts[0] == "proxy" {
+		if len(parts) < 2 {
+			return &Action{Path: a.Path, Verb: strings.ToLower(r.Method)}
+		}
+		a.Verb, parts = parts[0], parts[1:]
+	}
+	// The Namespace object itself is /namespaces/<ns>[/status|finalize];
+	// anything longer is inside the namespace.
+	if parts[0] == "namespaces" && len(parts) > 1 {
+		a.Namespace = parts[1]
+		if len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
+			parts = parts[2:]
+		}
+	}
+	a.Resource = parts[0]
+	if len(parts) > 1 {
+		a.Name, a.InPath = parts[1], true
+	}
+	if len(parts) > 2 {
+		a.Subresource = parts[2]
+	}
+	if len(parts) > 3 {
+		a.Rest = parts[3:]
+	}
+	a.refineVerb(r.URL.Query())
+	return a
+}
+
+// refineVerb tells list, watch and deletecollection from get and delete.
+func (a *Action) refineVerb(query url.Values) {
+	if !a.InPath && a.Verb == "delete" {
+		a.Verb = "deletecollection"
+	}
+	if !a.InPath && a.Verb == "get" {
+		a.Verb = "list"
+		if v, ok := query["watch"]; ok && len(v) > 0 && v[0] != "false" && v[0] != "0" {
+			a.Verb = "watch"
+		}
+	}
+	switch a.Verb {
+	case "list", "watch", "deletecollection":
+		a.LabelSelector, a.FieldSelector = query.Get("labelSelector"), query.Get("fieldSelector")
+		if !a.InPath && a.FieldSelector != "" {
+			if sel, err := fields.ParseSelector(a.FieldSelector); err == nil {
+				if name, ok := sel.RequiresExactMatch("metadata.name"); ok && validName(name) {
+					a.Name = name
+				}
+			}
+		}
+	}
+}
+
+// validName reports whether a name from a selector may stand for a path
+// segment, so that it cannot widen an authorization.
+func validName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/%")
+}
+
+// splitPath cuts the path into segments. Encoded slashes stay inside their
+// segment.
+func splitPath(u *url.URL) []string {
+	path := strings.Trim(u.EscapedPath(), "/")
+	if path == "" {
+		return nil
+	}
+	parts := strings.Split(path, "/")
+	for i, p := range parts {
+		if s, err := url.PathUnescape(p); err == nil {
+			parts[i] = s
+		}
+	}
+	return parts
+}
+
+type actionKey struct{}
+
+// WithAction returns a context that carries the action.
+func WithAction(ctx context.Context, a *Action) context.Context {
+	return context.WithValue(ctx, actionKey{}, a)
+}
+
+// ActionFrom returns the request's action; nil when there is none.
+func ActionFrom(ctx context.Context) *Action {
+	a, _ := ctx.Value(actionKey{}).(*Action)
+	return a
+}

@@ -1,0 +1,90 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// CauseResourceVersionTooLarge is the cause type that client-go's reflectors
+// match to relist (k8s.io/apimachinery meta/v1 CauseTypeResourceVersionTooLarge).
+const CauseResourceVersionTooLarge = metav1.CauseTypeResourceVersionTooLarge
+
+// TooLargeRevision is the 504 for a resourceVersion in the future.
+func TooLargeRevision(asked, current int64) *apierrors.StatusError {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, current), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
+		Type:    CauseResourceVersionTooLarge,
+		Message: "Too large resource version",
+	}}
+	return err
+}
+
+// ExpiredWatch is the 410 for a watch from a revision that is no longer kept.
+// oldest is the first revision still kept; 0 when the store does not know it.
+func ExpiredWatch(since, oldest int64) *apierrors.StatusError {
+	if oldest == 0 {
+		return apierrors.NewResourceExpired("The resourceVersion for the provided watch is too old.")
+	}
+	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", since, oldest))
+}
+
+// ExpiredList is the 410 for an exact list that is no longer kept.
+func ExpiredList() *apierrors.StatusError {
+	return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+}
+
+// ExpiredContinue is the 410 for a continue token that is no longer kept;
+// inconsistent is a token that goes on at the latest revision.
+func ExpiredContinue(inconsistent string) *apierrors.StatusError {
+	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
+		"You can start a new list without the continue parameter, or use the continue token in this response to retrieve " +
+		"the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that " +
+		"were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
+	err.ErrStatus.ListMeta.Continue = inconsistent
+	return err
+}
+
+// Unavailable is a 503 with Retry-After; seconds may be 0 for none.
+func Unavailable(message string, seconds int32) *apierrors.StatusError {
+	err := apierrors.NewServiceUnavailable(message)
+	if seconds > 0 {
+		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: seconds}
+	}
+	return err
+}
+
+// AsStatus returns err as the Status a client shall read. An error that is not
+// a StatusError becomes a 500 with its text as message.
+func AsStatus(err error) *metav1.Status {
+	if s, ok := err.(apierrors.APIStatus); ok {
+		status := s.Status()
+		return completeStatus(&status)
+	}
+	var s apierrors.APIStatus
+	if asStatus(err, &s) {
+		status := s.Status()
+		return completeStatus(&status)
+	}
+	return completeStatus(&metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
+		Message: err.Error(),
+	})
+}
+
+func completeStatus(s *metav1.Status) *metav1.Status {
+	s.Kind, s.APIVersion = "Status", "v1"
+	if s.Status == "" {
+		s.Status = metav1.StatusFailure
+	}
+	if s.Code == 0 {
+		s.Code = http.StatusInternalServerError
+	}
+	return s
+}
+
+func asStatus(err error, target *apierrors.APIStatus) bool { return errors.As(err, target) }

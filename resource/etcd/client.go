@@ -1,0 +1,215 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"portico/resource"
+)
+
+const (
+	// DefaultPrefix is where objects live in etcd.
+	DefaultPrefix = "/registry"
+
+	// callTimeout bounds a read or write of one key, whatever the caller's
+	// deadline. etcd itself gives up on a request after about 7 s.
+	callTimeout = 10 * time.Second
+	// rangeTimeout bounds the read of one page of a range.
+	rangeTimeout = 30 * time.Second
+
+	// A connection that is silent for keepAliveTime is probed, and given up
+	// when there is no answer for keepAliveTimeout. etcd refuses clients that
+	// probe more often than every 5 s.
+	keepAliveTime    = 20 * time.Second
+	keepAliveTimeout = 10 * time.Second
+
+	// The pause between attempts to connect grows from minReconnect to
+	// maxReconnect. gRPC's own limit of 2 min would keep a server away from
+	// an etcd that has long come back.
+	minReconnect = 50 * time.Millisecond
+	maxReconnect = 2 * time.Second
+)
+
+// Config says how to reach etcd.
+type Config struct {
+	// Endpoints are "unix:///path", "http://host:port" or
+	// "https://host:port", all of the same scheme. At least one.
+	Endpoints []string
+	// CAFile holds the certificates that vouch for https endpoints; "" means
+	// the system's.
+	CAFile string
+	// CertFile and KeyFile are the client's identity; both or none. They are
+	// read for every connection, so that a renewed certificate is picked up.
+	CertFile, KeyFile string
+	// Prefix is put before every storage path; "" means DefaultPrefix.
+	Prefix string
+	// Transformer encrypts values; nil stores them as they are.
+	Transformer Transformer
+	// Logger takes what no caller is told; nil means slog.Default().
+	Logger *slog.Logger
+	// DialTimeout is the least time an attempt to connect is given; 0 means
+	// 5 s.
+	DialTimeout time.Duration
+}
+
+// Client is a connection to one etcd cluster. All methods are safe for
+// concurrent use.
+type Client struct {
+	etcd        *clientv3.Client
+	prefix      string // with its closing slash
+	transformer Transformer
+	log         *slog.Logger
+	revision    *sharedRevision
+	leases      *leases
+}
+
+// Open makes a client. It checks the configuration and reads the certificates
+// but does not wait for etcd.
+func Open(cfg Config) (*Client, error) {
+	if err := checkEndpoints(cfg.Endpoints); err != nil {
+		return nil, fmt.Errorf("open etcd client: %w", err)
+	}
+	tlsConfig, err := cfg.tls()
+	if err != nil {
+		return nil, fmt.Errorf("open etcd client: %w", err)
+	}
+	dial := cfg.DialTimeout
+	if dial <= 0 {
+		dial = 5 * time.Second
+	}
+	etcd, err := clientv3.New(clientv3.Config{
+		Endpoints:            cfg.Endpoints,
+		TLS:                  tlsConfig,
+		DialTimeout:          dial,
+		DialKeepAliveTime:    keepAliveTime,
+		DialKeepAliveTimeout: keepAliveTimeout,
+		// etcd's own limits decide, not a copy of them on this side.
+		MaxCallSendMsgSize: math.MaxInt32,
+		MaxCallRecvMsgSize: math.MaxInt32,
+		// What matters comes back as an error and is reported by its reader.
+		Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: minReconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
+			MinConnectTimeout: dial,
+		})},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open etcd client: %w", err)
+	}
+	c := &Client{
+		etcd:        etcd,
+		prefix:      cleanPrefix(cfg.Prefix),
+		transformer: cfg.Transformer,
+		log:         cfg.Logger,
+	}
+	if c.transformer == nil {
+		c.transformer = identity{}
+	}
+	if c.log == nil {
+		c.log = slog.Default()
+	}
+	c.revision = newSharedRevision(etcd.Ctx(), c.readRevision)
+	c.leases = newLeases(c.grantLease)
+	return c, nil
+}
+
+// Close ends the connection; what still uses it fails.
+func (c *Client) Close() error {
+	if err := c.etcd.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("close etcd client: %w", err)
+	}
+	return nil
+}
+
+// Healthy makes a linearizable read: it succeeds only while etcd has a quorum.
+func (c *Client) Healthy(ctx context.Context) error {
+	_, err := c.revision.current(ctx)
+	return err
+}
+
+// Store returns the store of one resource. It honours hints.
+func (c *Client) Store(info *resource.Info) resource.Store { return &store{Client: c, info: info} }
+
+func checkEndpoints(endpoints []string) error {
+	if len(endpoints) == 0 {
+		return errors.New("no endpoints")
+	}
+	var scheme string
+	for _, e := range endpoints {
+		u, err := url.Parse(e)
+		if err != nil {
+			return fmt.Errorf("parse endpoint: %w", err)
+		}
+		switch u.Scheme {
+		case "unix":
+			if u.Host != "" || u.Path == "" {
+				return fmt.Errorf("endpoint %q is not unix:///path", e)
+			}
+		case "http", "https":
+			if u.Host == "" || strings.Trim(u.Path, "/") != "" {
+				return fmt.Errorf("endpoint %q is not %s://host:port", e, u.Scheme)
+			}
+		default:
+			return fmt.Errorf("endpoint %q is neither unix:///path nor http(s)://host:port", e)
+		}
+		if scheme != "" && scheme != u.Scheme {
+			return fmt.Errorf("endpoints mix %s and %s", scheme, u.Scheme)
+		}
+		scheme = u.Scheme
+	}
+	return nil
+}
+
+func (cfg *Config) tls() (*tls.Config, error) {
+	if !strings.HasPrefix(cfg.Endpoints[0], "https:") {
+		return nil, nil
+	}
+	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cfg.CAFile != "" {
+		pem, err := os.ReadFile(cfg.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("read CA file: %w", err)
+		}
+		out.RootCAs = x509.NewCertPool()
+		if !out.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("CA file %s holds no certificate", cfg.CAFile)
+		}
+	}
+	if cfg.CertFile == "" && cfg.KeyFile == "" {
+		return out, nil
+	}
+	load := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+		return &pair, err
+	}
+	if _, err := load(nil); err != nil {
+		return nil, fmt.Errorf("load client certificate: %w", err)
+	}
+	out.GetClientCertificate = load
+	return out, nil
+}
+
+// cleanPrefix gives the prefix one slash at either end.
+func cleanPrefix(prefix string) string {
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	if p := strings.Trim(prefix, "/"); p != "" {
+		return "/" + p + "/"
+	}
+	return "/"
+}

@@ -1,0 +1,24 @@
+// Package etcd keeps resources in etcd v3: Stores, Feeds, leader election and
+// compaction. It is the only package that imports etcd's client.
+//
+// An object's key is its storage path below the prefix ("/registry" by
+// default), its value is what resource.Object.Stored returns, passed through a
+// [Transformer]; its resourceVersion is the key's mod revision and is never
+// stored. This is the layout kube-apiserver uses.
+//
+// Decisions that shaped it:
+//
+//   - Nothing here waits for etcd to start: a call made while etcd is away
+//     fails as a Status after at most callTimeout, a Feed goes on trying.
+//   - Every write is one transaction on one key that compares its mod revision.
+//   - A Feed over several ranges holds an event back until all its ranges are
+//     known to have come as far, because etcd lets a slow range lag behind its
+//     neighbours. With one range nothing is ever held.
+//   - The current revision is a linearizable read; those who wait for it share
+//     one that began after they asked. A progress notification is no
+//     substitute: it tells the revision of one member, which may lag.
+//   - Watches want a leader, so that a member cut off from its cluster ends
+//     them instead of falling silent.
+//
+// Runs in: gateway, core, crd.
+package etcd

@@ -1,0 +1,179 @@
+package etcd
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+)
+
+const (
+	// firstChunk and maxChunk are how many keys a list reads at once when it
+	// cannot know how many it needs: no limit, or a selector. Chunks double.
+	firstChunk = 500
+	maxChunk   = 10000
+)
+
+func (c *Client) read(ctx context.Context, timeout time.Duration, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return c.etcd.Get(ctx, key, opts...)
+}
+
+// listing is one List as it proceeds.
+type listing struct {
+	store  *store
+	opts   resource.ListOptions
+	prefix string // of the listed range; tokens are relative to it
+	next   keyRange
+	rev    int64 // 0 until known: the latest
+	list   resource.List
+	last   string // the last key examined
+	// remaining counts the keys behind the page.
+	remaining int64
+}
+
+// List returns a page of objects. It reads the range in pages of its own, all
+// at the revision of the first.
+func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.List, error) {
+	l := &listing{
+		store: s, opts: opts,
+		prefix: s.prefix + s.info.RangePath(opts.Namespace),
+		next:   s.span(opts.Namespace, opts.Selector),
+	}
+	if err := l.begin(); err != nil {
+		return nil, err
+	}
+	for chunk := l.firstChunk(); ; chunk = l.growChunk(chunk) {
+		more, err := l.page(ctx, chunk)
+		if err != nil {
+			return nil, err
+		}
+		if !more || l.full() {
+			break
+		}
+	}
+	return l.finish(), nil
+}
+
+// begin finds out where and at which revision to start.
+func (l *listing) begin() error {
+	if l.opts.Continue != "" {
+		rev, start, err := resource.DecodeContinue(l.opts.Continue)
+		if err != nil {
+			return err
+		}
+		l.next.start = max(l.next.start, l.prefix+start)
+		if rev != resource.InconsistentRevision {
+			l.rev = rev
+		}
+		return nil
+	}
+	if l.opts.At.Freshness == resource.Exact {
+		if l.opts.At.Revision <= 0 {
+			return apierrors.NewBadRequest("an exact list needs a resource version above 0")
+		}
+		l.rev = l.opts.At.Revision
+	}
+	return nil
+}
+
+func (l *listing) firstChunk() int64 {
+	if l.opts.Limit > 0 && (l.opts.Selector.Empty() || l.opts.Limit > firstChunk) {
+		return min(l.opts.Limit, maxChunk)
+	}
+	return firstChunk
+}
+
+func (l *listing) growChunk(chunk int64) int64 {
+	chunk = min(2*chunk, maxChunk)
+	if l.opts.Limit > 0 && l.opts.Selector.Empty() {
+		chunk = min(chunk, l.opts.Limit-int64(len(l.list.Items)))
+	}
+	return chunk
+}
+
+func (l *listing) full() bool {
+	return l.opts.Limit > 0 && int64(len(l.list.Items)) >= l.opts.Limit
+}
+
+// page reads up to chunk keys and takes what matches. more says whether there
+// are keys behind them.
+func (l *listing) page(ctx context.Context, chunk int64) (more bool, err error) {
+	if l.next.start >= l.next.end {
+		return false, l.emptyRange(ctx)
+	}
+	opts := []clientv3.OpOption{clientv3.WithRange(l.next.end), clientv3.WithLimit(chunk), clientv3.WithRev(l.rev)}
+	if l.opts.At.Freshness == resource.Any && l.rev == 0 {
+		opts = append(opts, clientv3.WithSerializable())
+	}
+	resp, err := l.store.read(ctx, rangeTimeout, l.next.start, opts...)
+	if err != nil {
+		return false, l.readError(ctx, err)
+	}
+	if l.rev == 0 {
+		l.rev = resp.Header.Revision
+		if at := l.opts.At; at.Freshness == resource.NotOlderThan && l.opts.Continue == "" && at.Revision > l.rev {
+			return false, resource.TooLargeRevision(at.Revision, l.rev)
+		}
+	}
+	for i, kv := range resp.Kvs {
+		if l.full() {
+			l.remaining = resp.Count - int64(i)
+			return true, nil
+		}
+		obj, _, err := l.store.decode(kv)
+		if err != nil {
+			return false, err
+		}
+		l.last = string(kv.Key)
+		if l.opts.Selector.Matches(obj) {
+			l.list.Items = append(l.list.Items, obj)
+		}
+	}
+	l.remaining = resp.Count - int64(len(resp.Kvs))
+	l.next.start = l.last + "\x00"
+	return resp.More, nil
+}
+
+// emptyRange finds the revision of a list whose token leaves nothing to read.
+func (l *listing) emptyRange(ctx context.Context) (err error) {
+	if l.rev == 0 {
+		l.rev, err = l.store.revision.current(ctx)
+	}
+	return err
+}
+
+func (l *listing) readError(ctx context.Context, err error) error {
+	switch {
+	case isCompacted(err) && l.opts.Continue == "":
+		return resource.ExpiredList()
+	case isCompacted(err):
+		// Nothing of this page was sent: go on from where it began.
+		_, start, _ := resource.DecodeContinue(l.opts.Continue)
+		return resource.ExpiredContinue(resource.EncodeContinue(
+			resource.InconsistentRevision, strings.TrimSuffix(start, "\x00")))
+	case isFuture(err):
+		now, readErr := l.store.revision.current(ctx)
+		if readErr != nil {
+			return readErr
+		}
+		return resource.TooLargeRevision(l.rev, now)
+	}
+	return asStatus(ctx, err)
+}
+
+func (l *listing) finish() *resource.List {
+	l.list.Revision = l.rev
+	if l.full() && l.remaining > 0 {
+		l.list.Continue = resource.EncodeContinue(l.rev, strings.TrimPrefix(l.last, l.prefix))
+		if l.opts.Selector.Empty() {
+			l.list.Remaining = &l.remaining
+		}
+	}
+	return &l.list
+}

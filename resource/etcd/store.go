@@ -1,0 +1,92 @@
+package etcd
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+)
+
+// store is the Store of one resource. It keeps nothing.
+type store struct {
+	*Client
+	info *resource.Info
+}
+
+var _ resource.Hinted = (*store)(nil)
+
+// Info returns what the store keeps.
+func (s *store) Info() *resource.Info { return s.info }
+
+func (s *store) key(k resource.Key) string { return s.prefix + s.info.ObjectPath(k) }
+
+func (s *store) notFound(k resource.Key) error {
+	return apierrors.NewNotFound(s.info.GroupResource(), k.Name)
+}
+
+// keyRange is the half-open range of keys [start, end).
+type keyRange struct{ start, end string }
+
+// prefixRange covers every key that begins with prefix.
+func prefixRange(prefix string) keyRange {
+	return keyRange{prefix, clientv3.GetPrefixRangeEnd(prefix)}
+}
+
+// span is the range a list or watch has to read: the namespace's, or the one
+// key that the selector asks for.
+func (s *store) span(namespace string, sel resource.Selector) keyRange {
+	prefix := s.prefix + s.info.RangePath(namespace)
+	if name, ok := sel.Name(); ok && (!s.info.Namespaced || namespace != "") {
+		return keyRange{prefix + name, prefix + name + "\x00"}
+	}
+	return prefixRange(prefix)
+}
+
+// decode makes an Object of a stored value. stale asks for the value to be
+// written anew. Errors are StatusErrors that name the key.
+func (c *Client) decode(kv *mvccpb.KeyValue) (obj *resource.Object, stale bool, err error) {
+	plain, stale, err := c.transformer.FromStorage(kv.Value, kv.Key)
+	if err != nil {
+		return nil, false, unreadable(string(kv.Key), err)
+	}
+	obj, err = resource.Parse(plain)
+	if err != nil {
+		return nil, false, unreadable(string(kv.Key), err)
+	}
+	return obj.WithRevision(kv.ModRevision), stale, nil
+}
+
+// encode makes the stored value of an Object.
+func (c *Client) encode(key string, obj *resource.Object) (string, error) {
+	data, err := c.transformer.ToStorage(obj.Stored(), []byte(key))
+	if err != nil {
+		return "", internal("unable to encrypt the object for key " + key + ": " + err.Error())
+	}
+	return string(data), nil
+}
+
+// commit carries out op if the key's mod revision still is rev (0: it does not
+// exist). If it is not, ok is false and cur is the key's value, nil for none.
+// Errors are those of etcd's client.
+func (c *Client) commit(ctx context.Context, key string, rev int64, op clientv3.Op) (at int64, cur *mvccpb.KeyValue, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := c.etcd.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", rev)).
+		Then(op).
+		Else(clientv3.OpGet(key)).
+		Commit()
+	if err != nil {
+		return 0, nil, false, err
+	}
+	if resp.Succeeded {
+		return resp.Header.Revision, nil, true, nil
+	}
+	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+		cur = kvs[0]
+	}
+	return resp.Header.Revision, cur, false, nil
+}

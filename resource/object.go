@@ -1,0 +1,77 @@
+package resource
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Encoding is the form an Object's bytes are in.
+type Encoding uint8
+
+const (
+	// JSON is one JSON object.
+	JSON Encoding = iota
+	// Protobuf is the Kubernetes envelope: the magic "k8s\x00" and a
+	// runtime.Unknown message (k8s.io/apimachinery runtime/generated.proto).
+	Protobuf
+)
+
+// Owner is what garbage collection needs of an owner reference.
+type Owner struct {
+	APIVersion, Kind, Name, UID string
+	Controller, BlockDeletion   bool
+}
+
+// Header is what Portico reads of an object without decoding it. It is
+// scanned once, when the object arrives.
+type Header struct {
+	APIVersion, Kind string
+	Namespace, Name  string
+	UID              string
+	// Revision is the etcd revision of the last change; 0 for an object that
+	// was never stored.
+	Revision   int64
+	Generation int64
+	Labels     map[string]string
+	Finalizers []string
+	Owners     []Owner
+	// DeletionTime is metadata.deletionTimestamp; zero for a living object.
+	DeletionTime time.Time
+}
+
+// Key returns the object's key.
+func (h *Header) Key() Key { return Key{Namespace: h.Namespace, Name: h.Name} }
+
+// Terminating reports whether deletion of the object has begun.
+func (h *Header) Terminating() bool { return !h.DeletionTime.IsZero() }
+
+// Object is one object as it travels through Portico: a header that code
+// reads, and the bytes that a client reads.
+//
+// An Object is immutable and shared by everybody who reads it; no field may be
+// changed once it has been handed on. Make one with [Parse] or
+// [Object.WithRevision].
+type Object struct {
+	Header
+	Encoding Encoding
+	// Data is the whole object, apiVersion and kind included, in the version
+	// and encoding it is stored in. Where Revision is not 0,
+	// metadata.resourceVersion in Data is Revision.
+	Data []byte
+
+	layout layout
+	fields atomic.Pointer[map[string]string]
+}
+
+// FieldSet returns the values of the object's selectable fields beyond
+// metadata.name and metadata.namespace, made once by extract and kept. Every
+// call for one Object must pass an extract with the same result.
+// It is safe for concurrent use; extract may run more than once.
+func (o *Object) FieldSet(extract func(*Object) map[string]string) map[string]string {
+	if m := o.fields.Load(); m != nil {
+		return *m
+	}
+	m := extract(o)
+	o.fields.Store(&m)
+	return m
+}

@@ -1,0 +1,132 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// bodyMediaTypes are the media types of request bodies other than patches.
+func bodyMediaTypes() []string {
+	return []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf}
+}
+
+// readBody reads a request body and its media type, which is one of
+// bodyMediaTypes; an empty Content-Type is JSON. A body above the limit is a
+// 413, an unknown type a 415. An empty body is no error here.
+func (a *API) readBody(r *http.Request) (data []byte, mediaType string, err error) {
+	mediaType = bareMediaType(r.Header.Get("Content-Type"))
+	switch mediaType {
+	case "":
+		mediaType = runtime.ContentTypeJSON
+	case runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf:
+	default:
+		return nil, "", unsupportedMediaType(bodyMediaTypes())
+	}
+	data, err = a.readLimited(r)
+	return data, mediaType, err
+}
+
+// readLimited reads the whole body; more than the limit is a 413, known from
+// Content-Length before a byte is read where the client sends one.
+func (a *API) readLimited(r *http.Request) ([]byte, error) {
+	if r.Body == nil {
+		return nil, nil
+	}
+	if r.ContentLength > a.maxBody {
+		return nil, bodyTooLarge(a.maxBody)
+	}
+	data, err := io.ReadAll(io.LimitReader(r.Body, a.maxBody+1))
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return nil, bodyTooLarge(tooLarge.Limit)
+		}
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("read request body: %v", err))
+	}
+	if int64(len(data)) > a.maxBody {
+		return nil, bodyTooLarge(a.maxBody)
+	}
+	return data, nil
+}
+
+func bodyTooLarge(limit int64) error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+}
+
+// bareMediaType is a Content-Type without its parameters, in lower case.
+func bareMediaType(contentType string) string {
+	bare, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(bare))
+}
+
+// unsupportedMediaType is the 415 that names what would have been accepted.
+func unsupportedMediaType(accepted []string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure,
+		Code:   http.StatusUnsupportedMediaType,
+		Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: "the body of the request was in an unknown format - accepted media types include: " +
+			strings.Join(accepted, ", "),
+	}}
+}
+
+// decodeBody decodes a request body as gvk (or as what it says it is) into the
+// kind's hub form. By the field validation asked for, unknown and duplicate
+// fields are refused (400), warned of, or ignored. Defaults are not filled in.
+func (a *API) decodeBody(ctx context.Context, codec Codec, gvk schema.GroupVersionKind, data []byte, mediaType, validation string) (runtime.Object, error) {
+	obj, strictErrs, err := codec.Decode(data, mediaType, gvk, validation != metav1.FieldValidationIgnore)
+	if err != nil {
+		return nil, undecodable(gvk, err)
+	}
+	switch {
+	case len(strictErrs) == 0:
+	case validation == metav1.FieldValidationStrict:
+		return nil, undecodable(gvk, runtime.NewStrictDecodingError(strictErrs))
+	case validation == metav1.FieldValidationWarn:
+		a.warnStrict(ctx, strictErrs)
+	}
+	return obj, nil
+}
+
+// undecodable is the 400 for a body that is no gvk; a StatusError of the codec
+// passes as it is.
+func undecodable(gvk schema.GroupVersionKind, err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", gvk.Kind, gvk.Version, gvk.Kind, err))
+}
+
+// warnStrict sends one warning per unknown or duplicate field.
+func (a *API) warnStrict(ctx context.Context, errs []error) {
+	for _, err := range errs {
+		for _, text := range strictWarnings(err.Error()) {
+			a.warn(ctx, text)
+		}
+	}
+}
+
+// strictWarnings cuts a complaint of the YAML decoder, which is several lines
+// under one heading, into one text per line.
+func strictWarnings(text string) []string {
+	const heading = "yaml: unmarshal errors:\n"
+	rest, ok := strings.CutPrefix(strings.TrimPrefix(text, "error converting YAML to JSON: "), heading)
+	if !ok {
+		return []string{text}
+	}
+	lines := strings.Split(rest, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(line)
+	}
+	return lines
+}

@@ -1,0 +1,208 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource"
+)
+
+// delete answers DELETE on an object.
+func (a *API) delete(w http.ResponseWriter, r *http.Request, act *resource.Action, res *Resource) error {
+	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
+	defer cancel()
+	opts, err := a.deleteOptions(r, res)
+	if err != nil {
+		return err
+	}
+	d := newDeletion(a, act, res, keyOf(act, res), opts)
+	if err := checkKey(d.key); err != nil {
+		return err
+	}
+	o, err := d.run(ctx)
+	if err != nil {
+		return err
+	}
+	if d.removed && !res.ReturnDeleted {
+		WriteObject(w, r, http.StatusOK, d.success(o), metav1.SchemeGroupVersion.WithKind("Status"))
+		return nil
+	}
+	code := http.StatusOK
+	//nolint:staticcheck // the deprecated option is what asks for the 202
+	if orphan := opts.OrphanDependents; !d.removed && orphan != nil && !*orphan {
+		code = http.StatusAccepted
+	}
+	return a.writeObject(w, r, act, res, code, o)
+}
+
+// deletion is the deletion of one object.
+type deletion struct {
+	*write
+	opts *metav1.DeleteOptions
+	// removed says that the object is gone, as opposed to waiting for its
+	// finalizers.
+	removed bool
+}
+
+func newDeletion(a *API, act *resource.Action, res *Resource, key resource.Key, opts *metav1.DeleteOptions) *deletion {
+	w := newWrite(a, act, res, nil, writeOptions{object: opts, dryRun: len(opts.DryRun) > 0})
+	w.key = key
+	return &deletion{write: w, opts: opts}
+}
+
+// run deletes the object or begins to, and returns its last or its new state.
+func (d *deletion) run(ctx context.Context) (*resource.Object, error) {
+	return d.update(ctx, func(cur *resource.Object) (resource.Mutation, error) {
+		if cur == nil {
+			return resource.Mutation{}, apierrors.NewNotFound(d.res.GroupResource(), d.key.Name)
+		}
+		return d.attempt(ctx, cur)
+	})
+}
+
+// attempt decides what becomes of the stored object. No kind is deleted
+// gracefully; a grace period would be taken from the options here.
+func (d *deletion) attempt(ctx context.Context, cur *resource.Object) (resource.Mutation, error) {
+	obj, err := d.res.Decode(cur)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	if err := d.permit(ctx, obj); err != nil {
+		return resource.Mutation{}, err
+	}
+	s := &d.res.Strategy
+	finalizers := deletionFinalizers(obj.GetFinalizers(), d.opts, s)
+	held := s.Holds != nil && s.Holds(obj)
+	d.removed = len(finalizers) == 0 && !held
+	if d.removed {
+		return resource.Mutation{Object: cur, Delete: true}, nil
+	}
+	obj.SetFinalizers(finalizers)
+	d.begin(obj, held)
+	o, err := d.encode(obj)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	return resource.Mutation{Object: o, TTL: d.lifetime(obj)}, nil
+}
+
+// permit checks what may refuse the deletion: preconditions, the strategy and
+// admission, in that order.
+func (d *deletion) permit(ctx context.Context, obj Object) error {
+	if p := d.opts.Preconditions; p != nil {
+		if p.UID != nil && *p.UID != obj.GetUID() {
+			return d.conflict(fmt.Sprintf("the UID in the precondition (%s) does not match the UID in record (%s). "+
+				"The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
+		}
+		if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
+			return d.conflict(fmt.Sprintf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). "+
+				"The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
+		}
+	}
+	if unsafe := d.opts.IgnoreStoreReadErrorWithClusterBreakingPotential; unsafe != nil && *unsafe {
+		return badOptions("DeleteOptions", field.ErrorList{field.Invalid(
+			field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is only for objects that cannot be read; this one can")})
+	}
+	if check := d.res.Strategy.CheckDelete; check != nil {
+		if err := check(ctx, obj); err != nil {
+			return err
+		}
+	}
+	if err := d.admit(ctx, Delete, nil, obj); err != nil {
+		return err
+	}
+	return d.confirm(ctx, Delete, nil, obj)
+}
+
+// begin marks an object whose deletion waits for something. A deletion that has
+// begun already can only be shortened, which here means to no grace at all.
+func (d *deletion) begin(obj Object, held bool) {
+	at := now()
+	if begun := obj.GetDeletionTimestamp(); begun == nil {
+		if obj.GetGeneration() > 0 {
+			obj.SetGeneration(obj.GetGeneration() + 1)
+		}
+		obj.SetDeletionTimestamp(&at)
+	} else if begun.After(at.Time) {
+		obj.SetDeletionTimestamp(&at)
+	}
+	if !held {
+		obj.SetDeletionGracePeriodSeconds(new(int64))
+	}
+	if d.res.Strategy.BeginDelete != nil {
+		d.res.Strategy.BeginDelete(obj)
+	}
+}
+
+// success is the Status for an object that is gone.
+func (d *deletion) success(o *resource.Object) *metav1.Status {
+	return &metav1.Status{
+		Status: metav1.StatusSuccess,
+		Details: &metav1.StatusDetails{
+			Name:  d.key.Name,
+			Group: d.res.Group,
+			Kind:  d.res.Resource,
+			UID:   types.UID(o.UID),
+		},
+	}
+}
+
+// deletionFinalizers returns the finalizers with which an object goes into
+// deletion: those for dependents as the options say, else as the object has
+// them already, else as is the kind's default; all others stay.
+func deletionFinalizers(finalizers []string, opts *metav1.DeleteOptions, s *Strategy) []string {
+	var kept []string
+	for _, f := range finalizers {
+		if f != metav1.FinalizerOrphanDependents && f != metav1.FinalizerDeleteDependents {
+			kept = append(kept, f)
+		}
+	}
+	switch propagation(finalizers, opts, s) {
+	case metav1.DeletePropagationOrphan:
+		kept = append(kept, metav1.FinalizerOrphanDependents)
+	case metav1.DeletePropagationForeground:
+		kept = append(kept, metav1.FinalizerDeleteDependents)
+	}
+	if sameSet(kept, finalizers) {
+		return finalizers // in their order, so that nothing seems to change
+	}
+	return kept
+}
+
+// propagation decides what becomes of an object's dependents.
+func propagation(finalizers []string, opts *metav1.DeleteOptions, s *Strategy) metav1.DeletionPropagation {
+	switch {
+	case s.IgnorePropagation:
+		return metav1.DeletePropagationBackground
+	//nolint:staticcheck // clients still send the deprecated option
+	case opts.OrphanDependents != nil:
+		if *opts.OrphanDependents {
+			return metav1.DeletePropagationOrphan
+		}
+		return metav1.DeletePropagationBackground
+	case opts.PropagationPolicy != nil:
+		return *opts.PropagationPolicy
+	case slices.Contains(finalizers, metav1.FinalizerOrphanDependents):
+		return metav1.DeletePropagationOrphan
+	case slices.Contains(finalizers, metav1.FinalizerDeleteDependents):
+		return metav1.DeletePropagationForeground
+	case s.DefaultPropagation != "":
+		return s.DefaultPropagation
+	}
+	return metav1.DeletePropagationBackground
+}
+
+// sameSet reports whether two lists hold the same strings in any order.
+func sameSet(a, b []string) bool {
+	within := func(a, b []string) bool {
+		return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
+	}
+	return within(a, b) && within(b, a)
+}

@@ -1,0 +1,124 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// maxNameBase is how much of a generateName is kept, in bytes: with the five
+// random characters behind it the name is a valid label value.
+const maxNameBase = 58
+
+// generatedName makes a name of a generateName.
+func generatedName(base string) string {
+	if len(base) > maxNameBase {
+		base = base[:maxNameBase]
+	}
+	return base + rand.String(5)
+}
+
+// now is the time as metadata holds it: UTC, whole seconds.
+func now() metav1.Time { return metav1.NewTime(time.Now().UTC().Truncate(time.Second)) }
+
+// wipeSystemMetadata clears what no creator may set.
+func wipeSystemMetadata(obj metav1.Object) {
+	obj.SetUID("")
+	obj.SetCreationTimestamp(metav1.Time{})
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+}
+
+// initMetadata fills in what the server says about a new object.
+func initMetadata(obj metav1.Object, trackGeneration bool) {
+	wipeSystemMetadata(obj)
+	obj.SetUID(uuid.NewUUID())
+	obj.SetCreationTimestamp(now())
+	obj.SetGeneration(0)
+	if trackGeneration {
+		obj.SetGeneration(1)
+	}
+}
+
+// placeInNamespace puts the object into the namespace of the URL, "" for
+// cluster scope; one that names another namespace is a 400.
+func placeInNamespace(obj metav1.Object, namespace string) error {
+	if own := obj.GetNamespace(); own != "" && namespace != "" && own != namespace {
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	obj.SetNamespace(namespace)
+	return nil
+}
+
+// checkName is the 400 for a body whose name is not the URL's.
+func checkName(obj metav1.Object, name string) error {
+	if obj.GetName() != name {
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), name))
+	}
+	return nil
+}
+
+// keepSystemMetadata restores what no updater may change. An empty uid is
+// filled in; another one was refused before.
+func keepSystemMetadata(obj, old metav1.Object) {
+	obj.SetUID(old.GetUID())
+	obj.SetCreationTimestamp(old.GetCreationTimestamp())
+	obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	obj.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	obj.SetSelfLink(old.GetSelfLink())
+	obj.SetResourceVersion(old.GetResourceVersion())
+}
+
+// settleManagedFields decides metadata.managedFields of an update: what is
+// stored stays, unless the body resets it ([] or [{}]) or brings its own; a
+// view (status) never touches it.
+//
+// This is the one place that field ownership passes through. It records
+// nothing by itself: an update is not attributed to its manager, and a tracker
+// of ownership replaces the body of this function.
+func settleManagedFields(obj, old metav1.Object, view bool) {
+	fields := obj.GetManagedFields()
+	switch {
+	case view, fields == nil:
+		obj.SetManagedFields(old.GetManagedFields())
+	case len(fields) == 0, len(fields) == 1 && apiequality.Semantic.DeepEqual(fields[0], metav1.ManagedFieldsEntry{}):
+		obj.SetManagedFields(nil)
+	}
+}
+
+// dedupeOwners drops owner references that are there twice, with a warning.
+func (w *write) dedupeOwners(ctx context.Context, obj metav1.Object, afterAdmission bool) {
+	refs := obj.GetOwnerReferences()
+	if len(refs) < 2 {
+		return
+	}
+	var kept []metav1.OwnerReference
+	var dropped []string
+	for _, ref := range refs {
+		same := func(k metav1.OwnerReference) bool { return apiequality.Semantic.DeepEqual(k, ref) }
+		if slices.ContainsFunc(kept, same) {
+			dropped = append(dropped, string(ref.UID))
+			continue
+		}
+		kept = append(kept, ref)
+	}
+	if len(dropped) == 0 {
+		return
+	}
+	obj.SetOwnerReferences(kept)
+	when := ""
+	if afterAdmission {
+		when = " after mutating admission happens"
+	}
+	w.api.warn(ctx, fmt.Sprintf(".metadata.ownerReferences contains duplicate entries%s; API server dedups owner references in 1.20+, "+
+		"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %s", when, strings.Join(dropped, ", ")))
+}

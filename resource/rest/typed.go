@@ -1,0 +1,309 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"portico/resource"
+)
+
+// ConvertFunc turns an object into the version to of the same kind. It must
+// not change in.
+type ConvertFunc func(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error)
+
+// typed is the Codec of kinds that are Go types of a scheme. Its hub form is
+// the Go type of the storage version, apiVersion and kind set to it.
+type typed struct {
+	scheme   *runtime.Scheme
+	storage  schema.GroupVersionKind
+	encoding resource.Encoding
+	convert  ConvertFunc
+
+	json, strictJSON *jsonserializer.Serializer
+	yaml, strictYAML *jsonserializer.Serializer
+	protobuf         *protobuf.Serializer
+}
+
+// Typed returns the codec of a kind made of Go types. The hub form is the Go
+// type of storage; objects are stored as protobuf where that type supports it,
+// else as JSON. Other versions must have the same JSON shape. It panics if the
+// scheme does not know storage.
+func Typed(scheme *runtime.Scheme, storage schema.GroupVersionKind) Codec {
+	return TypedConverted(scheme, storage, nil)
+}
+
+// TypedConverted is Typed for a kind whose versions differ: convert goes from
+// the storage version to the others and back. nil is conversion by JSON shape.
+func TypedConverted(scheme *runtime.Scheme, storage schema.GroupVersionKind, convert ConvertFunc) Codec {
+	c := newTyped(scheme, storage, convert)
+	if obj, err := scheme.New(storage); err == nil && hasProtobuf(obj) {
+		c.encoding = resource.Protobuf
+	}
+	return c
+}
+
+// TypedJSON is Typed for a kind that is stored as JSON.
+func TypedJSON(scheme *runtime.Scheme, storage schema.GroupVersionKind) Codec {
+	return newTyped(scheme, storage, nil)
+}
+
+func newTyped(scheme *runtime.Scheme, storage schema.GroupVersionKind, convert ConvertFunc) *typed {
+	if !scheme.Recognizes(storage) {
+		panic(fmt.Sprintf("rest: %s is not registered in the scheme", storage))
+	}
+	serializer := func(yaml, strict bool) *jsonserializer.Serializer {
+		return jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, scheme, scheme,
+			jsonserializer.SerializerOptions{Yaml: yaml, Strict: strict})
+	}
+	c := &typed{
+		scheme:     scheme,
+		storage:    storage,
+		encoding:   resource.JSON,
+		convert:    convert,
+		json:       serializer(false, false),
+		strictJSON: serializer(false, true),
+		yaml:       serializer(true, false),
+		strictYAML: serializer(true, true),
+		protobuf:   protobuf.NewSerializer(scheme, scheme),
+	}
+	if c.convert == nil {
+		c.convert = c.convertByShape
+	}
+	return c
+}
+
+// Decode implements Codec.
+func (c *typed) Decode(data []byte, mediaType string, defaultGVK schema.GroupVersionKind, strict bool) (runtime.Object, []error, error) {
+	decoder, err := c.decoder(mediaType, strict)
+	if err != nil {
+		return nil, nil, err
+	}
+	obj, gvk, err := decoder.Decode(data, &defaultGVK, nil)
+	var strictErrs []error
+	if serr, ok := runtime.AsStrictDecodingError(err); ok && obj != nil {
+		strictErrs, err = serr.Errors(), nil
+	}
+	if err != nil {
+		return nil, nil, decodeError(err, gvk, defaultGVK, data)
+	}
+	if err := expectKind(*gvk, defaultGVK); err != nil {
+		return nil, nil, err
+	}
+	obj, err = c.toHub(obj, *gvk)
+	if err != nil {
+		return nil, nil, decodeError(err, gvk, defaultGVK, data)
+	}
+	return obj, strictErrs, nil
+}
+
+func (c *typed) decoder(mediaType string, strict bool) (runtime.Decoder, error) {
+	switch mediaType {
+	case contentJSON, "":
+		if strict {
+			return c.strictJSON, nil
+		}
+		return c.json, nil
+	case contentYAML:
+		if strict {
+			return c.strictYAML, nil
+		}
+		return c.yaml, nil
+	case contentProtobuf:
+		return c.protobuf, nil
+	}
+	return nil, apierrors.NewBadRequest(fmt.Sprintf("media type %q cannot be decoded", mediaType))
+}
+
+// toHub converts a decoded object to the storage version. Kinds other than the
+// codec's own (bodies of subresources) stay as they are.
+func (c *typed) toHub(obj runtime.Object, gvk schema.GroupVersionKind) (runtime.Object, error) {
+	if gvk.Kind != c.storage.Kind {
+		obj.GetObjectKind().SetGroupVersionKind(gvk)
+		return obj, nil
+	}
+	if gvk != c.storage {
+		converted, err := c.convert(obj, c.storage)
+		if err != nil {
+			return nil, fmt.Errorf("convert %s to %s: %w", gvk.GroupVersion(), c.storage.GroupVersion(), err)
+		}
+		obj = converted
+	}
+	obj.GetObjectKind().SetGroupVersionKind(c.storage)
+	return obj, nil
+}
+
+// DecodeStored implements Codec.
+func (c *typed) DecodeStored(o *resource.Object) (runtime.Object, error) {
+	var decoder runtime.Decoder = c.json
+	if o.Encoding == resource.Protobuf {
+		decoder = c.protobuf
+	}
+	obj, gvk, err := decoder.Decode(o.Data, &c.storage, nil)
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", c.storage.Kind, err)
+	}
+	if obj, err = c.toHub(obj, *gvk); err != nil {
+		return nil, err
+	}
+	if o.Revision != 0 {
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			return nil, fmt.Errorf("decode %s: %w", c.storage.Kind, err)
+		}
+		m.SetResourceVersion(strconv.FormatInt(o.Revision, 10))
+	}
+	return obj, nil
+}
+
+// EncodeStored implements Codec.
+func (c *typed) EncodeStored(obj runtime.Object) (*resource.Object, error) {
+	obj = withKind(obj, c.storage)
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", c.storage.Kind, err)
+	}
+	m.SetResourceVersion("")
+	var encoder runtime.Encoder = c.json
+	if c.encoding == resource.Protobuf {
+		encoder = c.protobuf
+	}
+	data, err := encodeWith(encoder, obj)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", c.storage.Kind, err)
+	}
+	return resource.Parse(data)
+}
+
+// Encode implements Codec.
+func (c *typed) Encode(obj runtime.Object, gvk schema.GroupVersionKind, mediaType string) ([]byte, error) {
+	if gvk.Kind == c.storage.Kind && gvk != c.storage {
+		converted, err := c.convert(obj, gvk)
+		if err != nil {
+			return nil, fmt.Errorf("convert %s to %s: %w", gvk.Kind, gvk.GroupVersion(), err)
+		}
+		obj = converted
+	}
+	obj = withKind(obj, gvk)
+	var encoder runtime.Encoder
+	switch mediaType {
+	case contentYAML:
+		encoder = c.yaml
+	case contentProtobuf:
+		encoder = c.protobuf
+	default:
+		encoder = c.json
+	}
+	data, err := encodeWith(encoder, obj)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", gvk.Kind, err)
+	}
+	return data, nil
+}
+
+// StrategicMerge implements Codec.
+func (c *typed) StrategicMerge(gvk schema.GroupVersionKind) runtime.Object {
+	obj, err := c.scheme.New(gvk)
+	if err != nil {
+		return nil
+	}
+	return obj
+}
+
+// convertByShape converts between versions that have the same JSON fields.
+func (c *typed) convertByShape(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
+	out, err := c.scheme.New(to)
+	if err != nil {
+		return nil, err
+	}
+	if reflect.TypeOf(in) == reflect.TypeOf(out) {
+		return withKind(in, to), nil
+	}
+	data, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return nil, err
+	}
+	out.GetObjectKind().SetGroupVersionKind(to)
+	return out, nil
+}
+
+// withKind returns a copy of obj with that apiVersion and kind. The copy is
+// shallow, which lets shared objects be encoded: only fields of the struct
+// itself may be set in it.
+func withKind(obj runtime.Object, gvk schema.GroupVersionKind) runtime.Object {
+	v := reflect.ValueOf(obj)
+	if _, ok := obj.(runtime.Unstructured); ok || v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		obj = obj.DeepCopyObject()
+	} else {
+		c := reflect.New(v.Elem().Type())
+		c.Elem().Set(v.Elem())
+		obj = c.Interface().(runtime.Object)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	return obj
+}
+
+// encodeWith encodes without the line feed that the JSON serializer ends with.
+func encodeWith(encoder runtime.Encoder, obj runtime.Object) ([]byte, error) {
+	var buf bytes.Buffer
+	if err := encoder.Encode(obj, &buf); err != nil {
+		return nil, err
+	}
+	data := buf.Bytes()
+	if n := len(data); n > 1 && data[n-1] == '\n' && data[0] == '{' {
+		data = data[:n-1]
+	}
+	return data, nil
+}
+
+// expectKind checks a body's group, version and kind (contract 4.1).
+func expectKind(got, want schema.GroupVersionKind) error {
+	if want.Empty() {
+		return nil
+	}
+	if got.GroupVersion() != want.GroupVersion() {
+		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
+			got.GroupVersion(), want.GroupVersion()))
+	}
+	if got.Kind != want.Kind {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s", got.Kind, got.Version, want.Kind))
+	}
+	return nil
+}
+
+// decodeError is the 400 for a body that cannot be decoded.
+func decodeError(err error, got *schema.GroupVersionKind, want schema.GroupVersionKind, body []byte) error {
+	if got != nil && got.Kind != "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, excerpt(body)))
+}
+
+// excerpt shows the beginning of a body.
+func excerpt(body []byte) string {
+	const limit = 30
+	if len(body) == 0 {
+		return "<empty>"
+	}
+	text, more := body, ""
+	if len(body) > limit {
+		text, more = body[:limit], " ..."
+	}
+	if body[0] == '{' {
+		return string(text) + more
+	}
+	return hex.EncodeToString(text) + more
+}

@@ -1,0 +1,225 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource"
+)
+
+// errModified is why a write with an old resourceVersion is refused.
+const errModified = "the object has been modified; please apply your changes to the latest version and try again"
+
+// nextState makes the next state of an object, decoded and defaulted, from the
+// current one. cur and old are nil when there is none. It may be called several
+// times and must not change old.
+type nextState func(ctx context.Context, cur *resource.Object, old Object) (Object, error)
+
+// update answers PUT on an object: 200, or 201 where it created.
+func (a *API) update(w http.ResponseWriter, r *http.Request, act *resource.Action, res *Resource) error {
+	return a.put(w, r, act, res, nil)
+}
+
+// put is PUT on an object or, with sub, on a view of it.
+func (a *API) put(w http.ResponseWriter, r *http.Request, act *resource.Action, res *Resource, sub *Subresource) error {
+	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
+	defer cancel()
+	opts, err := updateOptions(r)
+	if err != nil {
+		return err
+	}
+	data, mediaType, err := a.readBody(r)
+	if err != nil {
+		return err
+	}
+	wr := newWrite(a, act, res, sub, opts)
+	if err := checkKey(wr.key); err != nil {
+		return err
+	}
+	obj, err := wr.decodePut(ctx, data, mediaType, opts.validation)
+	if err != nil {
+		return err
+	}
+	// The first attempt uses what is decoded already; attempts change it, so
+	// later ones decode again, without repeating the warnings.
+	next := func(ctx context.Context, _ *resource.Object, _ Object) (Object, error) {
+		if first := obj; first != nil {
+			obj = nil
+			return first, nil
+		}
+		return wr.decodePut(ctx, data, mediaType, metav1.FieldValidationIgnore)
+	}
+	o, created, err := wr.replace(ctx, next, res.CreateOnUpdate && sub == nil)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if created {
+		code = http.StatusCreated
+	}
+	return a.writeObject(w, r, act, res, code, o)
+}
+
+// decodePut decodes the body of a PUT, which must be about the URL's object.
+func (w *write) decodePut(ctx context.Context, data []byte, mediaType, validation string) (Object, error) {
+	obj, err := w.decode(ctx, data, mediaType, validation)
+	if err != nil {
+		return nil, err
+	}
+	if err := placeInNamespace(obj, w.key.Namespace); err != nil {
+		return nil, err
+	}
+	if err := checkName(obj, w.key.Name); err != nil {
+		return nil, err
+	}
+	w.dedupeOwners(ctx, obj, false)
+	return obj, nil
+}
+
+// replace stores what next makes of the current state. Where there is none it
+// creates, if mayCreate, else it is a 404.
+func (w *write) replace(ctx context.Context, next nextState, mayCreate bool) (o *resource.Object, created bool, err error) {
+	o, err = w.update(ctx, func(cur *resource.Object) (resource.Mutation, error) {
+		created = cur == nil
+		switch {
+		case cur != nil:
+			return w.replaceStored(ctx, cur, next)
+		case mayCreate:
+			return w.createInstead(ctx, next)
+		}
+		return resource.Mutation{}, apierrors.NewNotFound(w.res.GroupResource(), w.key.Name)
+	})
+	return o, created, err
+}
+
+// createInstead is an update of an object that does not exist. It needs the
+// right to create beside the right to update.
+func (w *write) createInstead(ctx context.Context, next nextState) (resource.Mutation, error) {
+	if w.api.authorize != nil {
+		act := *w.act
+		act.Verb = "create"
+		if err := w.api.authorize(ctx, &act); err != nil {
+			return resource.Mutation{}, err
+		}
+	}
+	obj, err := next(ctx, nil, nil)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	if uid := obj.GetUID(); uid != "" {
+		return resource.Mutation{}, w.conflict(uidMismatch(string(uid), ""))
+	}
+	if err := w.admit(ctx, Create, obj, nil); err != nil {
+		return resource.Mutation{}, err
+	}
+	w.dedupeOwners(ctx, obj, true)
+	return w.newState(ctx, obj)
+}
+
+// replaceStored is an update of the stored object cur.
+func (w *write) replaceStored(ctx context.Context, cur *resource.Object, next nextState) (resource.Mutation, error) {
+	old, err := w.res.Decode(cur)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	obj, err := next(ctx, cur, old)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
+		return resource.Mutation{}, w.conflict(uidMismatch(string(uid), string(old.GetUID())))
+	}
+	if err := w.checkRevision(obj.GetResourceVersion(), cur); err != nil {
+		return resource.Mutation{}, err
+	}
+	if err := w.admit(ctx, Update, obj, old); err != nil {
+		return resource.Mutation{}, err
+	}
+	w.dedupeOwners(ctx, obj, true)
+	return w.changedState(ctx, obj, old)
+}
+
+// changedState makes of obj, which mutating admission has seen, the next state
+// of old.
+func (w *write) changedState(ctx context.Context, obj, old Object) (resource.Mutation, error) {
+	s := w.strategy
+	if s.Check != nil {
+		if err := s.Check(ctx, "update", obj, old); err != nil {
+			return resource.Mutation{}, err
+		}
+	}
+	settleManagedFields(obj, old, w.view)
+	obj.SetGeneration(old.GetGeneration())
+	if s.PrepareUpdate != nil {
+		s.PrepareUpdate(ctx, obj, old)
+	}
+	keepSystemMetadata(obj, old)
+	if err := w.allocate(ctx, obj, old); err != nil {
+		return resource.Mutation{}, err
+	}
+	if s.TrackGeneration && specChanged(s, obj, old) {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
+	if err := w.validateChange(ctx, obj, old); err != nil {
+		return resource.Mutation{}, err
+	}
+	w.warnings(ctx, obj, old)
+	if err := w.confirm(ctx, Update, obj, old); err != nil {
+		return resource.Mutation{}, err
+	}
+	o, err := w.encode(obj)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	return resource.Mutation{Object: o, Delete: w.res.deletable(obj, old), TTL: w.lifetime(obj)}, nil
+}
+
+// deletable reports whether a write, in leaving no finalizer on an object that
+// is being deleted, completes the deletion.
+func (k *Kind) deletable(obj, old Object) bool {
+	if old.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
+		return false
+	}
+	if grace := old.GetDeletionGracePeriodSeconds(); grace != nil && *grace != 0 {
+		return false
+	}
+	return k.Strategy.Holds == nil || !k.Strategy.Holds(obj)
+}
+
+// checkRevision compares the resourceVersion of a body with the stored one.
+// None at all overwrites whatever is there, where the kind permits that.
+func (w *write) checkRevision(rv string, cur *resource.Object) error {
+	if rv == "" || rv == "0" {
+		if w.res.UnconditionalUpdate {
+			return nil
+		}
+		// The Kind of this one error is the resource, as clients know it.
+		gr := w.res.GroupResource()
+		return apierrors.NewInvalid(schema.GroupKind{Group: gr.Group, Kind: gr.Resource}, w.key.Name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
+		})
+	}
+	if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
+	if rv != revisionText(cur) {
+		return w.conflict(errModified)
+	}
+	return nil
+}
+
+func (w *write) conflict(why string) error {
+	return apierrors.NewConflict(w.res.GroupResource(), w.key.Name, errors.New(why))
+}
+
+func uidMismatch(asked, stored string) string {
+	return fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: %s", asked, stored)
+}

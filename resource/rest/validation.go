@@ -1,0 +1,154 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource"
+)
+
+// validateNew checks a new object: metadata for every kind, then the rest by
+// the strategy.
+func (w *write) validateNew(ctx context.Context, obj Object) error {
+	path := field.NewPath("metadata")
+	errs := apivalidation.ValidateObjectMetaAccessor(obj, w.res.Namespaced, nameRule(w.strategy), path)
+	if !w.strategy.LooseFinalizers {
+		errs = append(errs, bareFinalizers(obj.GetFinalizers(), nil, path.Child("finalizers"))...)
+	}
+	if w.strategy.Validate != nil {
+		errs = append(errs, w.strategy.Validate(ctx, obj)...)
+	}
+	return w.invalid(obj.GetName(), errs)
+}
+
+// validateChange checks an update. A name or finalizer that is stored already
+// is not held to rules that came later.
+func (w *write) validateChange(ctx context.Context, obj, old Object) error {
+	path := field.NewPath("metadata")
+	errs := apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, path)
+	errs = append(errs, apivalidation.ValidateFinalizers(obj.GetFinalizers(), path.Child("finalizers"))...)
+	if !w.res.Strategy.LooseFinalizers {
+		errs = append(errs, bareFinalizers(obj.GetFinalizers(), old.GetFinalizers(), path.Child("finalizers"))...)
+	}
+	if w.strategy.ValidateUpdate != nil {
+		errs = append(errs, w.strategy.ValidateUpdate(ctx, obj, old)...)
+	}
+	return w.invalid(obj.GetName(), errs)
+}
+
+// invalid is the 422 for the errors; nil for none.
+func (w *write) invalid(name string, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(w.res.GroupKind(), name, errs)
+}
+
+// nameRule is the kind's rule for names upon the floor for every kind: a name
+// is one path segment, so that no name reaches another object's storage path.
+func nameRule(s *Strategy) apivalidation.ValidateNameFunc {
+	own := s.ValidateName
+	if own == nil {
+		own = apivalidation.NameIsDNSSubdomain
+	}
+	return func(name string, prefix bool) []string {
+		if msgs := own(name, prefix); len(msgs) > 0 {
+			return msgs
+		}
+		if prefix {
+			return content.IsPathSegmentPrefix(name)
+		}
+		return content.IsPathSegmentName(name)
+	}
+}
+
+// checkKey is the 400 for a name or namespace in the URL that cannot be one
+// path segment.
+func checkKey(key resource.Key) error {
+	if key.Namespace != "" {
+		if msgs := content.IsPathSegmentName(key.Namespace); len(msgs) > 0 {
+			return apierrors.NewBadRequest(fmt.Sprintf("Namespace parameter invalid: %q: %s", key.Namespace, strings.Join(msgs, ";")))
+		}
+	}
+	if msgs := content.IsPathSegmentName(key.Name); len(msgs) > 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", key.Name, strings.Join(msgs, ";")))
+	}
+	return nil
+}
+
+// bareFinalizers refuses new finalizers without a domain, except the standard
+// ones.
+func bareFinalizers(finalizers, old []string, path *field.Path) field.ErrorList {
+	standard := []string{"kubernetes", metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
+	var errs field.ErrorList
+	for i, name := range finalizers {
+		if strings.Contains(name, "/") || slices.Contains(standard, name) || slices.Contains(old, name) {
+			continue
+		}
+		errs = append(errs, field.Invalid(path.Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
+	}
+	return errs
+}
+
+// specChanged reports whether the strategy sees a new generation in obj.
+func specChanged(s *Strategy, obj, old Object) bool {
+	if s.SpecChanged != nil {
+		return s.SpecChanged(obj, old)
+	}
+	a, aok := obj.(runtime.Unstructured)
+	b, bok := old.(runtime.Unstructured)
+	if aok && bok {
+		return !apiequality.Semantic.DeepEqual(desired(a), desired(b))
+	}
+	return fieldsChanged(reflect.ValueOf(obj), reflect.ValueOf(old))
+}
+
+// desired is an unstructured object without what is not desired state.
+func desired(u runtime.Unstructured) map[string]any {
+	out := map[string]any{}
+	for name, value := range u.UnstructuredContent() {
+		if !undesired(name) {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// undesired reports whether a top-level field is no desired state.
+func undesired(name string) bool {
+	switch name {
+	case "apiVersion", "kind", "metadata", "status":
+		return true
+	}
+	return false
+}
+
+// fieldsChanged compares two pointers to the same struct type, without
+// TypeMeta (inline, so without a JSON name), metadata and status.
+func fieldsChanged(a, b reflect.Value) bool {
+	a, b = reflect.Indirect(a), reflect.Indirect(b)
+	if a.Type() != b.Type() {
+		return true
+	}
+	for i := range a.NumField() {
+		name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
+		if name == "" || undesired(name) {
+			continue
+		}
+		if !apiequality.Semantic.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+			return true
+		}
+	}
+	return false
+}

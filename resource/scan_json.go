@@ -1,0 +1,434 @@
+package resource
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// jsonScanner walks JSON text once, validating it. Positions are byte offsets.
+type jsonScanner struct {
+	data []byte
+	pos  int
+}
+
+func (s *jsonScanner) fail(what string) error {
+	return fmt.Errorf("%s at byte %d", what, s.pos)
+}
+
+func (s *jsonScanner) space() {
+	for s.pos < len(s.data) && isSpace(s.data[s.pos]) {
+		s.pos++
+	}
+}
+
+// take consumes the byte c, after white space.
+func (s *jsonScanner) take(c byte) error {
+	s.space()
+	if s.pos >= len(s.data) || s.data[s.pos] != c {
+		return s.fail(fmt.Sprintf("expected %q", c))
+	}
+	s.pos++
+	return nil
+}
+
+func (s *jsonScanner) peek() byte {
+	s.space()
+	if s.pos >= len(s.data) {
+		return 0
+	}
+	return s.data[s.pos]
+}
+
+// str consumes a string and returns its raw text between the quotes and
+// whether that holds escapes.
+func (s *jsonScanner) str() (raw []byte, escaped bool, err error) {
+	if err := s.take('"'); err != nil {
+		return nil, false, err
+	}
+	start := s.pos
+	for s.pos < len(s.data) {
+		switch c := s.data[s.pos]; {
+		case c == '"':
+			raw = s.data[start:s.pos]
+			s.pos++
+			return raw, escaped, nil
+		case c == '\\':
+			escaped = true
+			if err := s.escape(); err != nil {
+				return nil, false, err
+			}
+		case c < 0x20:
+			return nil, false, s.fail("control character in string")
+		default:
+			s.pos++
+		}
+	}
+	return nil, false, s.fail("unterminated string")
+}
+
+func (s *jsonScanner) escape() error {
+	if s.pos+1 >= len(s.data) {
+		return s.fail("unterminated escape")
+	}
+	switch s.data[s.pos+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		s.pos += 2
+		return nil
+	case 'u':
+		if s.pos+6 > len(s.data) {
+			return s.fail("short unicode escape")
+		}
+		if _, err := strconv.ParseUint(string(s.data[s.pos+2:s.pos+6]), 16, 16); err != nil {
+			return s.fail("bad unicode escape")
+		}
+		s.pos += 6
+		return nil
+	}
+	return s.fail("bad escape")
+}
+
+// text consumes a string and returns its value; invalid UTF-8 becomes U+FFFD,
+// as in encoding/json.
+func (s *jsonScanner) text() (string, error) {
+	start := s.pos
+	raw, escaped, err := s.str()
+	if err != nil {
+		return "", err
+	}
+	if !escaped && utf8.Valid(raw) {
+		return string(raw), nil
+	}
+	var v string
+	if err := json.Unmarshal(s.data[start:s.pos], &v); err != nil {
+		return "", err
+	}
+	return v, nil
+}
+
+// null consumes the literal null if it comes next.
+func (s *jsonScanner) null() bool {
+	s.space()
+	if len(s.data)-s.pos >= 4 && string(s.data[s.pos:s.pos+4]) == "null" {
+		s.pos += 4
+		return true
+	}
+	return false
+}
+
+// members walks the members of an object; each is called with the scanner at
+// the value and must consume it. start is where the member's key begins.
+func (s *jsonScanner) members(each func(key string, start int) error) error {
+	if err := s.take('{'); err != nil {
+		return err
+	}
+	if s.peek() == '}' {
+		s.pos++
+		return nil
+	}
+	for {
+		s.space()
+		start := s.pos
+		key, err := s.text()
+		if err != nil {
+			return err
+		}
+		if err := s.take(':'); err != nil {
+			return err
+		}
+		s.space()
+		if err := each(key, start); err != nil {
+			return err
+		}
+		if s.peek() == ',' {
+			s.pos++
+			continue
+		}
+		return s.take('}')
+	}
+}
+
+// elements walks the elements of an array.
+func (s *jsonScanner) elements(each func() error) error {
+	if err := s.take('['); err != nil {
+		return err
+	}
+	if s.peek() == ']' {
+		s.pos++
+		return nil
+	}
+	for {
+		if err := each(); err != nil {
+			return err
+		}
+		if s.peek() == ',' {
+			s.pos++
+			continue
+		}
+		return s.take(']')
+	}
+}
+
+// skip consumes any value, without recursion: stack holds what is open.
+func (s *jsonScanner) skip() error {
+	var stack []byte
+	for {
+		s.space()
+		if s.pos >= len(s.data) {
+			return s.fail("unexpected end")
+		}
+		switch c := s.data[s.pos]; c {
+		case '{', '[':
+			if len(stack) >= maxDepth {
+				return s.fail("nesting too deep")
+			}
+			s.pos++
+			stack = append(stack, c)
+			if s.peek() != closing(c) {
+				if err := s.key(c); err != nil {
+					return err
+				}
+				continue
+			}
+		default:
+			if err := s.scalar(); err != nil {
+				return err
+			}
+		}
+		more, err := s.closeOrNext(&stack)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// closeOrNext consumes the closing braces and the comma after a value. It
+// reports whether another value follows.
+func (s *jsonScanner) closeOrNext(stack *[]byte) (bool, error) {
+	for len(*stack) > 0 {
+		open := (*stack)[len(*stack)-1]
+		switch s.peek() {
+		case ',':
+			s.pos++
+			return true, s.key(open)
+		case closing(open):
+			s.pos++
+			*stack = (*stack)[:len(*stack)-1]
+		default:
+			return false, s.fail("expected ',' or a closing bracket")
+		}
+	}
+	return false, nil
+}
+
+// key consumes a member's key and colon inside an object.
+func (s *jsonScanner) key(open byte) error {
+	if open != '{' {
+		return nil
+	}
+	if _, _, err := s.str(); err != nil {
+		return err
+	}
+	return s.take(':')
+}
+
+func closing(open byte) byte {
+	if open == '{' {
+		return '}'
+	}
+	return ']'
+}
+
+// scalar consumes a string, number or literal.
+func (s *jsonScanner) scalar() error {
+	switch c := s.data[s.pos]; {
+	case c == '"':
+		_, _, err := s.str()
+		return err
+	case c == '-' || c >= '0' && c <= '9':
+		return s.number()
+	}
+	for _, lit := range []string{"true", "false", "null"} {
+		if len(s.data)-s.pos >= len(lit) && string(s.data[s.pos:s.pos+len(lit)]) == lit {
+			s.pos += len(lit)
+			return nil
+		}
+	}
+	return s.fail("expected a value")
+}
+
+func (s *jsonScanner) number() error {
+	if s.data[s.pos] == '-' {
+		s.pos++
+	}
+	first := s.pos
+	if s.digits() == 0 || s.data[first] == '0' && s.pos > first+1 {
+		return s.fail("bad number")
+	}
+	if s.pos < len(s.data) && s.data[s.pos] == '.' {
+		s.pos++
+		if s.digits() == 0 {
+			return s.fail("bad number")
+		}
+	}
+	if s.pos < len(s.data) && (s.data[s.pos] == 'e' || s.data[s.pos] == 'E') {
+		s.pos++
+		if s.pos < len(s.data) && (s.data[s.pos] == '+' || s.data[s.pos] == '-') {
+			s.pos++
+		}
+		if s.digits() == 0 {
+			return s.fail("bad number")
+		}
+	}
+	return nil
+}
+
+func (s *jsonScanner) digits() int {
+	start := s.pos
+	for s.pos < len(s.data) && s.data[s.pos] >= '0' && s.data[s.pos] <= '9' {
+		s.pos++
+	}
+	return s.pos - start
+}
+
+var errDuplicate = errors.New("duplicate key")
+
+// scanJSON fills the header and layout from JSON text.
+func (o *Object) scanJSON() error {
+	s := &jsonScanner{data: o.Data}
+	var seenMeta bool
+	err := s.members(func(key string, _ int) (err error) {
+		switch key {
+		case "apiVersion":
+			o.APIVersion, err = s.text()
+		case "kind":
+			o.Kind, err = s.text()
+		case "metadata":
+			if seenMeta {
+				return fmt.Errorf("metadata: %w", errDuplicate)
+			}
+			seenMeta = true
+			o.layout.meta = s.pos + 1
+			if err = o.scanMetadata(s); err == nil {
+				o.layout.metaEnd = s.pos - 1
+			}
+		default:
+			err = s.skip()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if s.space(); s.pos != len(s.data) {
+		return s.fail("trailing data")
+	}
+	return nil
+}
+
+// scanMetadata reads the metadata object at the scanner.
+func (o *Object) scanMetadata(s *jsonScanner) error {
+	return s.members(func(key string, start int) (err error) {
+		switch key {
+		case "resourceVersion":
+			if o.layout.revEnd != 0 {
+				return fmt.Errorf("metadata.resourceVersion: %w", errDuplicate)
+			}
+			if o.Revision, err = s.revision(); err == nil {
+				o.layout.rev, o.layout.revEnd = start, s.pos
+			}
+			return err
+		case "labels", "finalizers", "ownerReferences", "deletionTimestamp", "name", "namespace", "uid", "generation":
+			if s.null() {
+				return nil
+			}
+			return o.scanMetadataField(s, key)
+		}
+		return s.skip()
+	})
+}
+
+func (o *Object) scanMetadataField(s *jsonScanner, key string) (err error) {
+	switch key {
+	case "name":
+		o.Name, err = s.text()
+	case "namespace":
+		o.Namespace, err = s.text()
+	case "uid":
+		o.UID, err = s.text()
+	case "generation":
+		start := s.pos
+		if err = s.skip(); err == nil {
+			o.Generation, err = strconv.ParseInt(string(s.data[start:s.pos]), 10, 64)
+		}
+	case "labels":
+		o.Labels = map[string]string{}
+		err = s.members(func(k string, _ int) (err error) {
+			o.Labels[k], err = s.text()
+			return err
+		})
+	case "finalizers":
+		err = s.elements(func() error {
+			f, err := s.text()
+			o.Finalizers = append(o.Finalizers, f)
+			return err
+		})
+	case "ownerReferences":
+		err = s.elements(func() error { return o.scanOwner(s) })
+	case "deletionTimestamp":
+		var text string
+		if text, err = s.text(); err == nil {
+			o.DeletionTime, err = time.Parse(time.RFC3339, text)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("metadata.%s: %w", key, err)
+	}
+	return nil
+}
+
+func (o *Object) scanOwner(s *jsonScanner) error {
+	var w Owner
+	err := s.members(func(key string, _ int) (err error) {
+		switch key {
+		case "apiVersion":
+			w.APIVersion, err = s.text()
+		case "kind":
+			w.Kind, err = s.text()
+		case "name":
+			w.Name, err = s.text()
+		case "uid":
+			w.UID, err = s.text()
+		case "controller":
+			w.Controller = s.peek() == 't'
+			err = s.skip()
+		case "blockOwnerDeletion":
+			w.BlockDeletion = s.peek() == 't'
+			err = s.skip()
+		default:
+			err = s.skip()
+		}
+		return err
+	})
+	o.Owners = append(o.Owners, w)
+	return err
+}
+
+// revision consumes a resourceVersion: a string of digits, empty or null.
+func (s *jsonScanner) revision() (int64, error) {
+	if s.null() {
+		return 0, nil
+	}
+	text, err := s.text()
+	if err != nil || text == "" {
+		return 0, err
+	}
+	rev, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || rev < 0 {
+		return 0, fmt.Errorf("metadata.resourceVersion: not a revision: %q", text)
+	}
+	return rev, nil
+}

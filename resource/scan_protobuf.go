@@ -1,0 +1,280 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Field numbers of k8s.io/apimachinery runtime/generated.proto (Unknown,
+// TypeMeta) and meta/v1 generated.proto (ObjectMeta, OwnerReference, Time).
+// Every top-level kind has its ObjectMeta in field 1.
+const (
+	unknownTypeMeta = 1
+	unknownRaw      = 2
+
+	typeMetaAPIVersion = 1
+	typeMetaKind       = 2
+
+	objectMetadata = 1
+
+	metaName         = 1
+	metaNamespace    = 3
+	metaUID          = 5
+	metaRevision     = 6
+	metaGeneration   = 7
+	metaDeletionTime = 9
+	metaLabels       = 11
+	metaOwners       = 13
+	metaFinalizers   = 14
+)
+
+// protobufField is one field of a message; positions are absolute in Data.
+type protobufField struct {
+	number     protowire.Number
+	wire       protowire.Type
+	start      int // of the tag
+	value, end int // of the value, without its length
+	varint     uint64
+}
+
+// protobufFields walks the fields of the message data[from:to].
+func protobufFields(data []byte, from, to int, each func(f protobufField) error) error {
+	for pos := from; pos < to; {
+		f := protobufField{start: pos}
+		var n int
+		f.number, f.wire, n = protowire.ConsumeTag(data[pos:to])
+		if n < 0 {
+			return fmt.Errorf("bad tag at byte %d: %w", pos, protowire.ParseError(n))
+		}
+		pos += n
+		f.value = pos
+		switch f.wire {
+		case protowire.VarintType:
+			f.varint, n = protowire.ConsumeVarint(data[pos:to])
+		case protowire.BytesType:
+			var b []byte
+			b, n = protowire.ConsumeBytes(data[pos:to])
+			f.value = pos + n - len(b)
+		default:
+			n = protowire.ConsumeFieldValue(f.number, f.wire, data[pos:to])
+		}
+		if n < 0 {
+			return fmt.Errorf("bad field %d at byte %d: %w", f.number, pos, protowire.ParseError(n))
+		}
+		pos += n
+		f.end = pos
+		if err := each(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scanProtobuf fills the header and layout from the envelope.
+func (o *Object) scanProtobuf() error {
+	err := protobufFields(o.Data, len(protobufMagic), len(o.Data), func(f protobufField) error {
+		switch {
+		case f.number == unknownTypeMeta && f.wire == protowire.BytesType:
+			return o.scanTypeMeta(f.value, f.end)
+		case f.number == unknownRaw && f.wire == protowire.BytesType:
+			if o.layout.raw != 0 {
+				return errors.New("envelope has two bodies")
+			}
+			o.layout.raw, o.layout.rawEnd = f.value, f.end
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if o.layout.raw == 0 {
+		return errors.New("envelope has no body")
+	}
+	l := &o.layout
+	return protobufFields(o.Data, l.raw, l.rawEnd, func(f protobufField) error {
+		if f.number != objectMetadata || f.wire != protowire.BytesType {
+			return nil
+		}
+		if l.metaTag != 0 {
+			return errors.New("object has two metadata fields")
+		}
+		l.metaTag, l.meta, l.metaEnd = f.start, f.value, f.end
+		return protobufFields(o.Data, f.value, f.end, o.scanMetaField)
+	})
+}
+
+func (o *Object) scanTypeMeta(from, to int) error {
+	return protobufFields(o.Data, from, to, func(f protobufField) error {
+		switch f.number {
+		case typeMetaAPIVersion:
+			o.APIVersion = o.text(f)
+		case typeMetaKind:
+			o.Kind = o.text(f)
+		}
+		return nil
+	})
+}
+
+func (o *Object) text(f protobufField) string {
+	if f.wire != protowire.BytesType {
+		return ""
+	}
+	return string(o.Data[f.value:f.end])
+}
+
+func (o *Object) scanMetaField(f protobufField) (err error) {
+	switch f.number {
+	case metaName:
+		o.Name = o.text(f)
+	case metaNamespace:
+		o.Namespace = o.text(f)
+	case metaUID:
+		o.UID = o.text(f)
+	case metaGeneration:
+		o.Generation = int64(f.varint)
+	case metaRevision:
+		if o.layout.revEnd != 0 {
+			return errors.New("metadata has two resource versions")
+		}
+		o.layout.rev, o.layout.revEnd = f.start, f.end
+		if text := o.text(f); text != "" {
+			if o.Revision, err = strconv.ParseInt(text, 10, 64); err != nil || o.Revision < 0 {
+				return fmt.Errorf("metadata.resourceVersion: not a revision: %q", text)
+			}
+		}
+	case metaDeletionTime:
+		return o.scanDeletionTime(f)
+	case metaLabels:
+		return o.scanLabel(f)
+	case metaOwners:
+		return o.scanProtobufOwner(f)
+	case metaFinalizers:
+		o.Finalizers = append(o.Finalizers, o.text(f))
+	}
+	return nil
+}
+
+func (o *Object) scanDeletionTime(f protobufField) error {
+	if f.wire != protowire.BytesType {
+		return nil
+	}
+	var sec int64
+	err := protobufFields(o.Data, f.value, f.end, func(f protobufField) error {
+		if f.number == 1 {
+			sec = int64(f.varint)
+		}
+		return nil
+	})
+	o.DeletionTime = time.Unix(sec, 0).UTC()
+	return err
+}
+
+func (o *Object) scanLabel(f protobufField) error {
+	if f.wire != protowire.BytesType {
+		return nil
+	}
+	var key, value string
+	err := protobufFields(o.Data, f.value, f.end, func(f protobufField) error {
+		switch f.number {
+		case 1:
+			key = o.text(f)
+		case 2:
+			value = o.text(f)
+		}
+		return nil
+	})
+	if o.Labels == nil {
+		o.Labels = map[string]string{}
+	}
+	o.Labels[key] = value
+	return err
+}
+
+func (o *Object) scanProtobufOwner(f protobufField) error {
+	if f.wire != protowire.BytesType {
+		return nil
+	}
+	var w Owner
+	err := protobufFields(o.Data, f.value, f.end, func(f protobufField) error {
+		switch f.number {
+		case 1:
+			w.Kind = o.text(f)
+		case 3:
+			w.Name = o.text(f)
+		case 4:
+			w.UID = o.text(f)
+		case 5:
+			w.APIVersion = o.text(f)
+		case 6:
+			w.Controller = f.varint != 0
+		case 7:
+			w.BlockDeletion = f.varint != 0
+		}
+		return nil
+	})
+	o.Owners = append(o.Owners, w)
+	return err
+}
+
+// spliceProtobuf returns Data with the resourceVersion field replaced, added
+// or (rev 0) taken out; the lengths around it are written anew.
+func (o *Object) spliceProtobuf(rev int64) ([]byte, layout) {
+	l := o.layout
+	var member []byte
+	if rev != 0 {
+		member = protowire.AppendTag(member, metaRevision, protowire.BytesType)
+		member = protowire.AppendString(member, strconv.FormatInt(rev, 10))
+	}
+	if l.revEnd == 0 && rev == 0 {
+		return o.Data, l
+	}
+	before, after := o.Data[l.meta:l.metaEnd], []byte(nil)
+	tag, metaEnd := l.metaTag, l.metaEnd
+	if l.revEnd != 0 {
+		before, after = o.Data[l.meta:l.rev], o.Data[l.revEnd:l.metaEnd]
+	}
+	if l.metaTag == 0 { // no metadata: it goes in front of the message
+		before, tag, metaEnd = nil, l.raw, l.raw
+	}
+	metaLen := len(before) + len(member) + len(after)
+	head := protowire.AppendVarint(protowire.AppendTag(nil, objectMetadata, protowire.BytesType), uint64(metaLen))
+	rawLen := (tag - l.raw) + len(head) + metaLen + (l.rawEnd - metaEnd)
+
+	envelope := o.envelopeBefore()
+	data := make([]byte, 0, len(envelope)+rawLen+12+len(o.Data)-l.rawEnd)
+	data = append(data, envelope...)
+	data = protowire.AppendTag(data, unknownRaw, protowire.BytesType)
+	data = protowire.AppendVarint(data, uint64(rawLen))
+	next := layout{raw: len(data)}
+	data = append(data, o.Data[l.raw:tag]...)
+	next.metaTag = len(data)
+	data = append(data, head...)
+	next.meta = len(data)
+	data = append(data, before...)
+	if len(member) > 0 {
+		next.rev, next.revEnd = len(data), len(data)+len(member)
+		data = append(data, member...)
+	}
+	data = append(data, after...)
+	next.metaEnd = len(data)
+	data = append(data, o.Data[metaEnd:l.rawEnd]...)
+	next.rawEnd = len(data)
+	return append(data, o.Data[l.rawEnd:]...), next
+}
+
+// envelopeBefore returns the envelope up to the tag of its body.
+func (o *Object) envelopeBefore() []byte {
+	end := len(protobufMagic)
+	// The envelope was walked once by scanProtobuf, so this cannot fail.
+	_ = protobufFields(o.Data, len(protobufMagic), o.layout.rawEnd, func(f protobufField) error {
+		if f.number == unknownRaw {
+			end = f.start
+		}
+		return nil
+	})
+	return o.Data[:end]
+}

@@ -1,0 +1,191 @@
+package resource
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+)
+
+func sample() *corev1.ConfigMap {
+	yes := true
+	now := metav1.NewTime(time.Unix(1700000000, 0))
+	return &corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "n", Namespace: "ns", UID: "u-1", Generation: 7, DeletionTimestamp: &now,
+			Labels:     map[string]string{"a": "b", "quote\"d": "ü"},
+			Finalizers: []string{"x/y", "orphan"},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "Deployment", Name: "d", UID: "u-0", Controller: &yes, BlockOwnerDeletion: &yes,
+			}},
+		},
+		Data: map[string]string{"metadata": "{}", "resourceVersion": "5"},
+	}
+}
+
+func encodings(t *testing.T, obj *corev1.ConfigMap) map[string][]byte {
+	t.Helper()
+	j, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	var p bytes.Buffer
+	if err := protobuf.NewSerializer(scheme, scheme).Encode(obj, &p); err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]byte{"json": j, "protobuf": p.Bytes()}
+}
+
+func decode(t *testing.T, o *Object) *corev1.ConfigMap {
+	t.Helper()
+	cm := &corev1.ConfigMap{}
+	if o.Encoding == JSON {
+		if err := json.Unmarshal(o.Data, cm); err != nil {
+			t.Fatalf("%v in %s", err, o.Data)
+		}
+		return cm
+	}
+	if err := cm.Unmarshal(o.Message()); err != nil {
+		t.Fatal(err)
+	}
+	cm.TypeMeta = metav1.TypeMeta{APIVersion: o.APIVersion, Kind: o.Kind}
+	return cm
+}
+
+func TestParseReadsTheHeader(t *testing.T) {
+	for name, data := range encodings(t, sample()) {
+		t.Run(name, func(t *testing.T) {
+			o, err := Parse(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := Header{
+				APIVersion: "v1", Kind: "ConfigMap", Namespace: "ns", Name: "n", UID: "u-1", Generation: 7,
+				Labels:       map[string]string{"a": "b", "quote\"d": "ü"},
+				Finalizers:   []string{"x/y", "orphan"},
+				Owners:       []Owner{{APIVersion: "apps/v1", Kind: "Deployment", Name: "d", UID: "u-0", Controller: true, BlockDeletion: true}},
+				DeletionTime: time.Unix(1700000000, 0).UTC(),
+			}
+			if !reflect.DeepEqual(o.Header, want) {
+				t.Errorf("header is\n%+v, want\n%+v", o.Header, want)
+			}
+		})
+	}
+}
+
+func TestRevisionIsSplicedInAndOut(t *testing.T) {
+	for name, data := range encodings(t, sample()) {
+		t.Run(name, func(t *testing.T) {
+			o, err := Parse(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Every step is checked against a fresh scan of the spliced bytes:
+			// the layout that splicing computes must be the one scanning finds.
+			for _, rev := range []int64{5, 1234567, 9, 0, 77, 77, 0} {
+				o = o.WithRevision(rev)
+				again, err := Parse(o.Data)
+				if err != nil {
+					t.Fatalf("revision %d: %v in %q", rev, err, o.Data)
+				}
+				if again.layout != o.layout || again.Revision != rev || o.Revision != rev {
+					t.Fatalf("revision %d: spliced layout %+v rev %d, scanned %+v rev %d", rev, o.layout, o.Revision, again.layout, again.Revision)
+				}
+				want := sample()
+				if rev != 0 {
+					want.ResourceVersion = formatRevision(rev)
+				}
+				got := decode(t, o)
+				got.DeletionTimestamp, want.DeletionTimestamp = nil, nil
+				if !reflect.DeepEqual(got, want) {
+					t.Fatalf("revision %d: decoded %+v", rev, got)
+				}
+			}
+			if !bytes.Equal(o.Stored(), data) && name == "json" {
+				t.Errorf("stored bytes differ from the original:\n%s\n%s", o.Stored(), data)
+			}
+		})
+	}
+}
+
+func formatRevision(rev int64) string {
+	b, _ := json.Marshal(rev)
+	return string(b)
+}
+
+func TestSpliceOddJSON(t *testing.T) {
+	for in, want := range map[string]string{
+		`{}`:                                  `{"metadata":{"resourceVersion":"3"}}`,
+		`{"a":1}`:                             `{"metadata":{"resourceVersion":"3"},"a":1}`,
+		`{"metadata":{}}`:                     `{"metadata":{"resourceVersion":"3"}}`,
+		`{"metadata":{ } }`:                   `{"metadata":{"resourceVersion":"3" } }`,
+		`{"metadata":{"resourceVersion":""}}`: `{"metadata":{"resourceVersion":"3"}}`,
+		`{"metadata":{"resourceVersion":null,"name":"a"}}`:      `{"metadata":{"resourceVersion":"3","name":"a"}}`,
+		`{"metadata":{"name":"a" , "resourceVersion" : "12" }}`: `{"metadata":{"name":"a" , "resourceVersion":"3" }}`,
+	} {
+		o, err := Parse([]byte(in))
+		if err != nil {
+			t.Fatalf("%s: %v", in, err)
+		}
+		if got := string(o.WithRevision(3).Data); got != want {
+			t.Errorf("%s\n got %s\nwant %s", in, got, want)
+		}
+		if s := string(o.WithRevision(3).Stored()); strings.Contains(s, "resourceVersion") || !json.Valid([]byte(s)) {
+			t.Errorf("%s: stored as %s", in, s)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, in := range []string{
+		``, `[]`, `null`, `{`, `{}{}`, `{"a"}`, `{"a":}`, `{"a":01}`, `{"a":1.}`, `{"a":1e}`, `{"a":tru}`, `{"a":"\x"}`, "{\"a\":\"\n\"}",
+		`{"metadata":null}`, `{"metadata":[]}`, `{"metadata":{},"metadata":{}}`, `{"metadata":{"resourceVersion":"x"}}`,
+		`{"metadata":{"resourceVersion":"1","resourceVersion":"2"}}`, `{"metadata":{"labels":{"a":1}}}`, `{"metadata":{"name":1}}`,
+		`{"a":` + strings.Repeat(`[`, maxDepth+1) + strings.Repeat(`]`, maxDepth+1) + `}`,
+		"k8s\x00", "k8s\x00\x12", "k8s\x00\x12\x05\x0a\x09", "k8s\x00\x0a\x00",
+	} {
+		if o, err := Parse([]byte(in)); err == nil {
+			t.Errorf("%.60q was accepted as %+v", in, o.Header)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"kind":"A","apiVersion":"v1","metadata":{"name":"n","resourceVersion":"4","labels":{"a":"b"}},"spec":[1,-2.5e+3,true,null,"\u00fc"]}`))
+	f.Add([]byte(`{"metadata":{ "name":"a" , "resourceVersion" : "12" }}`))
+	f.Add([]byte(`{}`))
+	f.Add([]byte("k8s\x00\n\x0f\n\x02v1\x12\tConfigMap\x12\x0c\n\n\n\x01n\x12\x00\x1a\x01s\"\x00\x1a\x00\"\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		o, err := Parse(data)
+		if err != nil {
+			return
+		}
+		if o.Encoding == JSON && !json.Valid(data) {
+			t.Fatalf("accepted invalid JSON %q", data)
+		}
+		next := o.WithRevision(42)
+		again, err := Parse(next.Data)
+		if err != nil {
+			t.Fatalf("spliced bytes do not scan: %v\n%q\n%q", err, data, next.Data)
+		}
+		if again.Revision != 42 || again.Name != o.Name || !maps.Equal(again.Labels, o.Labels) || again.layout != next.layout {
+			t.Fatalf("spliced %q into %q", data, next.Data)
+		}
+		if bare, err := Parse(next.Stored()); err != nil || bare.Revision != 0 {
+			t.Fatalf("stored form of %q: %v", data, err)
+		}
+	})
+}

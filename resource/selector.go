@@ -1,0 +1,74 @@
+package resource
+
+import (
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Selector chooses objects by labels and fields. The zero Selector matches
+// everything. It is immutable and safe for concurrent use.
+type Selector struct {
+	// Labels may be nil: everything.
+	Labels labels.Selector
+	// Fields may be nil: everything.
+	Fields fields.Selector
+	// Extract gives the values of the kind's own selectable fields
+	// (all but metadata.name and metadata.namespace); nil if it has none.
+	Extract func(*Object) map[string]string
+}
+
+// Empty reports whether the selector matches everything.
+func (s Selector) Empty() bool {
+	return (s.Labels == nil || s.Labels.Empty()) && (s.Fields == nil || s.Fields.Empty())
+}
+
+// Matches reports whether the object is chosen.
+func (s Selector) Matches(o *Object) bool {
+	if s.Labels != nil && !s.Labels.Empty() && !s.Labels.Matches(labels.Set(o.Labels)) {
+		return false
+	}
+	if s.Fields != nil && !s.Fields.Empty() && !s.Fields.Matches(objectFields{o, s.Extract}) {
+		return false
+	}
+	return true
+}
+
+// Name returns the one name that the field selector asks for, if it asks for
+// exactly one (metadata.name=x).
+func (s Selector) Name() (string, bool) {
+	if s.Fields == nil {
+		return "", false
+	}
+	return s.Fields.RequiresExactMatch("metadata.name")
+}
+
+// objectFields lets a field selector read an Object.
+type objectFields struct {
+	o       *Object
+	extract func(*Object) map[string]string
+}
+
+func (f objectFields) Has(field string) bool {
+	switch field {
+	case "metadata.name", "metadata.namespace":
+		return true
+	}
+	if f.extract == nil {
+		return false
+	}
+	_, ok := f.o.FieldSet(f.extract)[field]
+	return ok
+}
+
+func (f objectFields) Get(field string) string {
+	switch field {
+	case "metadata.name":
+		return f.o.Name
+	case "metadata.namespace":
+		return f.o.Namespace
+	}
+	if f.extract == nil {
+		return ""
+	}
+	return f.o.FieldSet(f.extract)[field]
+}

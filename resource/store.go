@@ -1,0 +1,205 @@
+package resource
+
+import (
+	"context"
+	"time"
+)
+
+// Freshness says how new the state that a read or a watch starts from must be.
+type Freshness uint8
+
+const (
+	// Latest reflects every write acknowledged to anyone before the call
+	// (resourceVersion unset). It is the zero value: the safe one.
+	Latest Freshness = iota
+	// Any is whatever is at hand (resourceVersion=0).
+	Any
+	// NotOlderThan is Revision or newer.
+	NotOlderThan
+	// Exact is Revision itself. For List only.
+	Exact
+)
+
+// At is a point in a store's history that a read asks for.
+type At struct {
+	Freshness Freshness
+	// Revision is used by NotOlderThan and Exact.
+	Revision int64
+}
+
+// ListOptions are the options of Store.List.
+type ListOptions struct {
+	// Namespace restricts the list to one namespace; "" is all of them.
+	Namespace string
+	Selector  Selector
+	At        At
+	// Limit is the most items to return; 0 is no limit.
+	Limit int64
+	// Continue goes on after an earlier page; At is ignored when it is set.
+	Continue string
+}
+
+// List is a page of objects in key order, all at one revision.
+type List struct {
+	Items    []*Object
+	Revision int64
+	// Continue names the next page; "" on the last.
+	Continue string
+	// Remaining is how many items follow this page; nil when not known.
+	Remaining *int64
+}
+
+// WatchOptions are the options of Store.Watch.
+type WatchOptions struct {
+	Namespace string
+	Selector  Selector
+	// Since, if above 0, asks for the events strictly after that revision. No
+	// state is sent first. InitialEvents and At are ignored.
+	Since int64
+	// InitialEvents asks for the state at At first, as Added events in key
+	// order, followed by one Synced event (see EventType); then live events.
+	// With Since 0 and InitialEvents false the watch begins now.
+	InitialEvents bool
+	At            At
+	// Bookmarks asks for a Bookmark event now and then (about once a minute),
+	// so that the watcher knows how far it has come.
+	Bookmarks bool
+}
+
+// EventType is the type of an Event.
+type EventType uint8
+
+const (
+	// Added: the object is new, or has entered the selection.
+	Added EventType = iota + 1
+	// Modified: the object has changed within the selection.
+	Modified
+	// Deleted: the object is gone, or has left the selection. Object is its
+	// last matching state, carrying the revision of the change.
+	Deleted
+	// Bookmark: everything up to Revision has been sent. Object is nil.
+	Bookmark
+	// Synced: the initial events end here; Revision is that of the state sent.
+	// Object is nil. Sent only with InitialEvents.
+	Synced
+)
+
+// Event is one thing that happened to a watched selection.
+type Event struct {
+	Type     EventType
+	Object   *Object
+	Revision int64
+}
+
+// Watcher is a running watch. Next and Close may be called from different
+// goroutines; Next from one at a time.
+type Watcher interface {
+	// Next returns the next events, at least one, in revision order. It blocks
+	// until there is one, ctx ends (its error) or the watch ends: io.EOF after
+	// Close or when the store shuts down, a 410 Expired StatusError when the
+	// events asked for are no longer kept or the watcher was too slow, else
+	// another StatusError. After an error every call returns it again.
+	// The returned slice is valid until the next call.
+	Next(ctx context.Context) ([]Event, error)
+	// Close ends the watch and frees its resources. It may be called twice.
+	Close()
+}
+
+// Mutation is what an update decides about an object.
+type Mutation struct {
+	// Object is the next state, as made by Parse from bytes; its
+	// resourceVersion is ignored. If its stored bytes equal the current ones,
+	// nothing is written and the current object is returned.
+	Object *Object
+	// Delete removes the object instead. If Object is not nil it is the last
+	// state, which Update returns carrying the revision of the deletion.
+	Delete bool
+	// TTL, if above 0, has the store remove the object after that time.
+	TTL time.Duration
+}
+
+// Mutate decides the next state from the current one; cur is nil when the
+// object does not exist. It may be called several times, and its first call
+// may see a cached state: an error is reported only if it is also reached from
+// the state in etcd. It must not change cur.
+type Mutate func(cur *Object) (Mutation, error)
+
+// Store keeps the objects of one resource. All errors are StatusErrors.
+// All methods are safe for concurrent use, and every returned Object carries
+// its revision.
+type Store interface {
+	// Info returns what the store keeps.
+	Info() *Info
+
+	// Get returns one object. Errors: NotFound; Timeout with cause
+	// ResourceVersionTooLarge when At lies in the future.
+	Get(ctx context.Context, key Key, at At) (*Object, error)
+
+	// List returns a page of objects in key order. Errors: Expired (410) when
+	// an Exact revision or the revision in Continue is no longer kept (then
+	// metadata.continue of the Status holds an inconsistent-continue token);
+	// BadRequest for a malformed Continue; Timeout with cause
+	// ResourceVersionTooLarge when At lies in the future.
+	List(ctx context.Context, opts ListOptions) (*List, error)
+
+	// Watch starts a watch; ctx bounds its whole life. Errors that are known
+	// at once are returned here, others by Next: a Since that is no longer
+	// kept is Expired from either.
+	Watch(ctx context.Context, opts WatchOptions) (Watcher, error)
+
+	// Create stores a new object under key. Errors: AlreadyExists. ttl above 0
+	// has the store remove the object after that time.
+	Create(ctx context.Context, key Key, obj *Object, ttl time.Duration) (*Object, error)
+
+	// Update replaces the object by what mutate makes of it, retrying while
+	// others change it, until ctx ends. Where mutate is called with nil (there
+	// is no object) and returns an Object, that is created; an implementation
+	// never returns NotFound by itself. Compare-and-swap happens here only.
+	Update(ctx context.Context, key Key, mutate Mutate) (*Object, error)
+
+	// Delete removes the object if check (nil: always) agrees with its current
+	// state, and returns its last state carrying the revision of the deletion.
+	// Errors: NotFound; whatever check returns, under Mutate's rule.
+	Delete(ctx context.Context, key Key, check func(cur *Object) error) (*Object, error)
+}
+
+// Change is one event of a Feed: what happened to one storage path.
+type Change struct {
+	// Path is the storage path below the prefix, as of Info.ObjectPath.
+	Path string
+	// Object is the new state, nil when the path was deleted.
+	Object *Object
+	// Revision is the revision of the change. Several changes of one
+	// transaction share it.
+	Revision int64
+	// Create is true when the path did not exist before.
+	Create bool
+}
+
+// FeedSink takes what a Feed delivers. Its methods are called from one
+// goroutine, in revision order, and must not block for long.
+type FeedSink interface {
+	// Reset replaces everything known: state is the whole range at revision
+	// rev, in path order. It is called first, and again after the feed lost
+	// its place (compaction); Path and Object are set in each Change.
+	Reset(rev int64, state []Change)
+	// Apply delivers changes in revision order; they never split a
+	// transaction.
+	Apply(changes []Change)
+	// Progress says that every change up to rev has been delivered.
+	Progress(rev int64)
+}
+
+// Feed is a whole range of storage at one revision, then its events.
+type Feed interface {
+	// Run delivers to sink until ctx ends, recovering from compaction and
+	// lost connections by itself. It returns ctx's error.
+	Run(ctx context.Context, sink FeedSink) error
+	// Current returns the store's revision by a linearizable read: it is at
+	// least that of every write acknowledged before the call. Concurrent
+	// callers share reads that begin after they called.
+	Current(ctx context.Context) (int64, error)
+	// RequestProgress asks that Progress be called soon, even if no event
+	// comes.
+	RequestProgress(ctx context.Context) error
+}
