@@ -197,3 +197,17 @@ func encodeProtobuf(obj runtime.Object) ([]byte, error) {
 	}
 	return buf.Bytes(), nil
 }
+
+// Equal reports whether two snapshots show the same in every document.
+func (s *Snapshot) Equal(o *Snapshot) bool {
+	if s.groupsV2.etag != o.groupsV2.etag || s.coreV2.etag != o.coreV2.etag || s.groups.etag != o.groups.etag ||
+		s.core.etag != o.core.etag || len(s.groupVersion) != len(o.groupVersion) {
+		return false
+	}
+	for name, d := range s.groupVersion {
+		if other := o.groupVersion[name]; other == nil || other.etag != d.etag || other.unknown != d.unknown {
+			return false
+		}
+	}
+	return true
+}

@@ -43,6 +43,8 @@ type Target struct {
 	// (another address, another CA).
 	Version string
 	Probe   Probe
+	// SuspectInterval overrides the Checker's for this target; 0 does not.
+	SuspectInterval time.Duration
 }
 
 // Verdict is what is known of a target.
@@ -279,6 +281,9 @@ func (t *target) judge(err error) time.Duration {
 	if err == nil && now.Healthy {
 		// Spread the probes of many targets that started together.
 		return cfg.Interval - time.Duration(rand.Int64N(int64(cfg.Interval/10)+1))
+	}
+	if t.SuspectInterval != 0 {
+		return t.SuspectInterval
 	}
 	return cfg.SuspectInterval
 }

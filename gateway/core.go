@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/client"
+	"portico/resource/loop"
+)
+
+// coreClient is how the gateway reads and writes what the core server keeps
+// and the gateway needs: Services and EndpointSlices (where registered servers
+// are), ServiceAccounts (whose tokens are good), and the ConfigMap that tells
+// registered servers whom to trust. It goes wherever the route table sends the
+// core group, and what it follows it keeps while the core server is away.
+type coreClient struct {
+	sync   *syncer
+	client *client.Client
+
+	serviceAccounts atomic.Pointer[loop.Snapshot]
+}
+
+func newCoreClient(s *syncer) *coreClient {
+	c := &coreClient{sync: s}
+	c.client = client.New(client.Config{BaseURL: "http://portico", Transport: c, UserAgent: "portico-gateway"})
+	return c
+}
+
+func (c *coreClient) store(group, res, kind string) resource.Store {
+	return c.client.Store(&resource.Info{Group: group, Versions: []string{"v1"}, Resource: res, Kind: kind, Namespaced: true})
+}
+
+// RoundTrip sends the gateway's own request along its route table.
+func (c *coreClient) RoundTrip(req *http.Request) (*http.Response, error) {
+	act := resource.ParseAction(req)
+	rt := c.sync.table.Load().lookup(act.Group, act.Version)
+	if rt == nil || rt.local {
+		return nil, fmt.Errorf("no server is registered for %s", act.GroupVersion())
+	}
+	if err := rt.unavailable(); err != nil {
+		return nil, err
+	}
+	out := req.Clone(req.Context())
+	identifyGateway(out.Header)
+	return rt.upstream.RoundTrip(out)
+}
+
+// run follows what the gateway needs until ctx ends.
+func (c *coreClient) run(ctx context.Context) error {
+	var latest struct{ svc, eps atomic.Pointer[loop.Snapshot] }
+	update := func() {
+		svc, eps := latest.svc.Load(), latest.eps.Load()
+		if svc != nil && eps != nil {
+			c.sync.setServices(newServices(*svc, *eps))
+		}
+	}
+	return together(ctx,
+		func(ctx context.Context) error {
+			return loop.Follow(ctx, c.store("", "services", "Service"), c.options(), func(s loop.Snapshot) {
+				latest.svc.Store(&s)
+				update()
+			})
+		},
+		func(ctx context.Context) error {
+			return loop.Follow(ctx, c.store("discovery.k8s.io", "endpointslices", "EndpointSlice"), c.options(), func(s loop.Snapshot) {
+				latest.eps.Store(&s)
+				update()
+			})
+		},
+		func(ctx context.Context) error {
+			return loop.Follow(ctx, c.store("", "serviceaccounts", "ServiceAccount"), c.options(), func(s loop.Snapshot) {
+				c.serviceAccounts.Store(&s)
+			})
+		},
+	)
+}
+
+// options of following the core server: it is tried often, because start-up
+// and every restart of it wait for that.
+func (c *coreClient) options() loop.FollowOptions {
+	return loop.FollowOptions{Logger: c.sync.log, Backoff: loop.Backoff{Max: maxFollowPause}}
+}
+
+// lookupServiceAccount returns the uid of a service account, for the check
+// that a token's account still exists. What is followed may lag behind, so
+// that an account is missing is asked again of the core server itself.
+func (c *coreClient) lookupServiceAccount(ctx context.Context, namespace, name string) (uid string, found bool, err error) {
+	key := resource.Key{Namespace: namespace, Name: name}
+	if s := c.serviceAccounts.Load(); s != nil {
+		if o := s.Get(key); o != nil && !o.Terminating() {
+			return o.UID, true, nil
+		}
+	}
+	o, err := c.store("", "serviceaccounts", "ServiceAccount").Get(ctx, key, resource.At{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", false, nil
+	case err != nil:
+		return "", false, fmt.Errorf("look up service account %s: %w", key, err)
+	}
+	return o.UID, true, nil
+}

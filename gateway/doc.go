@@ -1,0 +1,22 @@
+// Package gateway is the one door: it authenticates, impersonates, limits and
+// authorizes every request once, answers the groups it owns from etcd, serves
+// discovery from memory, and proxies every other group/version to the server
+// behind it.
+//
+// How it hangs together:
+//
+//   - table.go is an immutable snapshot: group/version -> route. Looking up a
+//     route is one atomic load.
+//   - sync.go is the only writer of that table and of the discovery snapshot.
+//     It takes news (APIServices, Services, EndpointSlices, verdicts of the
+//     availability checker) and rebuilds both, bursts coalesced.
+//   - upstream.go and transport.go are live things: one upstream per server,
+//     reused by identity across rebuilds, retired when no route names it.
+//   - proxy.go moves bytes. Nothing in it knows which server is special.
+//
+// The gateway is ready when etcd answers. A server behind it that is down
+// costs its own groups and nothing else: neither start-up nor any request for
+// discovery opens or awaits a connection to one.
+//
+// Runs in: gateway.
+package gateway

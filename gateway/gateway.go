@@ -1,0 +1,336 @@
+package gateway
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/apiservice"
+	"portico/apiservice/availability"
+	"portico/discovery"
+	"portico/discovery/openapi"
+	"portico/gateway/access"
+	"portico/gateway/flow"
+	"portico/resource"
+	"portico/resource/authn"
+	"portico/resource/etcd"
+	"portico/resource/loop"
+	"portico/resource/rest"
+	"portico/resource/serve"
+	"portico/resource/watchcache"
+)
+
+// maxFollowPause bounds the wait between attempts to reach the core server: its
+// return is noticed within that time.
+const maxFollowPause = 250 * time.Millisecond
+
+// Config of a Gateway. Files are read again when they change.
+type Config struct {
+	// Listen is where clients connect. Required.
+	Listen serve.ListenAddress
+	// Etcd keeps the gateway's own groups. Required.
+	Etcd etcd.Config
+	// ClientCAFile holds the CAs whose client certificates name users (CN) and
+	// groups (O). "" accepts none.
+	ClientCAFile string
+	// RequestHeaderCAFile holds the CA of front proxies: the gateway shows its
+	// own certificate of it to servers, and accepts X-Remote-* from clients
+	// whose certificate it vouches for and whose CN is in
+	// RequestHeaderAllowedNames (empty: any).
+	RequestHeaderCAFile       string
+	RequestHeaderAllowedNames []string
+	// ProxyCertFile and ProxyKeyFile are the front-proxy client certificate
+	// shown to servers.
+	ProxyCertFile, ProxyKeyFile string
+	// ServiceAccountIssuer is the iss of service account tokens, and
+	// ServiceAccountKeyFiles the PEM keys that verify them. Empty accepts none.
+	ServiceAccountIssuer   string
+	ServiceAccountKeyFiles []string
+	// APIAudiences are accepted in tokens. Default: the issuer.
+	APIAudiences []string
+	// TokenAuthFile is a CSV of static tokens: token,user,uid,"group,group".
+	TokenAuthFile string
+	// AnonymousAuth lets requests without any credential in as
+	// system:anonymous.
+	AnonymousAuth bool
+	// Backends are the servers whose groups are found by discovery.
+	Backends []Backend
+	// Grace is how long the discovery of a server that went away counts as
+	// current. Default 60 s.
+	Grace time.Duration
+	// Profiling serves /debug/pprof.
+	Profiling bool
+	// RequestTimeout bounds requests that are not long-running. Default 60 s.
+	RequestTimeout time.Duration
+	// ShutdownDelay is how long the gateway serves on after it stops being
+	// ready. Default 0.
+	ShutdownDelay time.Duration
+	// InstanceID tells gateways on one etcd apart. Default: host and process.
+	InstanceID string
+	// Logger, nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// Backend is a server the gateway starts with.
+type Backend struct {
+	// Name is what automanaged APIServices call it.
+	Name string
+	// URL is unix:///path or https://host:port.
+	URL string
+	// CAFile vouches for an https server; "" is the system's roots.
+	CAFile string
+}
+
+// Gateway is one gateway process. Make it with New, then Run it once.
+type Gateway struct {
+	cfg    Config
+	log    *slog.Logger
+	etcd   *etcd.Client
+	cache  *watchcache.Cache
+	access *access.Access
+	flow   *flow.Flow
+	sync   *syncer
+	core   *coreClient
+
+	resources map[schema.GroupResource]*rest.Resource
+	api       *rest.API
+	openapi   *openapi.Documents
+	discovery http.Handler
+	issuer    http.Handler
+	health    *serve.Health
+	metrics   *serve.Metrics
+	registrar *registrar
+	publisher *publisher
+	server    *serve.Server
+}
+
+// New assembles a gateway. It reads the files of the configuration but neither
+// connects to anything nor listens.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = graceDefault
+	}
+	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
+		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
+	}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics()}
+	for _, step := range []func() error{g.openStorage, g.assembleSync, g.assembleOwn, g.assembleServer} {
+		if err := step(); err != nil {
+			return nil, fmt.Errorf("assemble gateway: %w", err)
+		}
+	}
+	return g, nil
+}
+
+func (g *Gateway) openStorage() (err error) {
+	g.etcd, err = etcd.Open(g.cfg.Etcd)
+	return err
+}
+
+// assembleSync makes what follows the servers behind the gateway.
+func (g *Gateway) assembleSync() error {
+	proxyTrust := trust{}
+	if g.cfg.ProxyCertFile != "" {
+		pair, err := authn.NewKeyPair(g.cfg.ProxyCertFile, g.cfg.ProxyKeyFile)
+		if err != nil {
+			return fmt.Errorf("load front-proxy certificate: %w", err)
+		}
+		proxyTrust.certificate = pair.GetClientCertificate
+	}
+	s := &syncer{log: g.log, proxies: newProxies(g.log), trust: proxyTrust, grace: g.cfg.Grace, address: g.cfg.Listen.Address}
+	s.checker = availability.New(availability.Config{
+		Logger: g.log, OnChange: func(string, availability.Verdict) { s.news.Poke() },
+	})
+	for _, b := range g.cfg.Backends {
+		t := proxyTrust
+		if b.CAFile != "" {
+			ca, err := authn.NewCAFile(b.CAFile)
+			if err != nil {
+				return fmt.Errorf("load CA of backend %s: %w", b.Name, err)
+			}
+			t.roots = ca.Pool()
+		}
+		srv, err := s.newBackend(b, t)
+		if err != nil {
+			return err
+		}
+		s.backends = append(s.backends, srv)
+	}
+	g.sync, g.core, g.discovery = s, newCoreClient(s), newDiscovery(s)
+	return nil
+}
+
+// assembleOwn makes the groups the gateway serves itself.
+func (g *Gateway) assembleOwn() error {
+	authenticator, err := g.authenticator()
+	if err != nil {
+		return err
+	}
+	g.access = access.New(access.Config{Authenticator: authenticator, Audiences: g.cfg.APIAudiences, Logger: g.log})
+	g.flow = flow.New(flow.Config{Logger: g.log})
+	registration, err := apiservice.Kind()
+	if err != nil {
+		return err
+	}
+	kinds := append([]*rest.Kind{registration}, g.access.Kinds()...)
+	kinds = append(kinds, g.flow.Kinds()...)
+
+	var ranges []string
+	for _, k := range kinds {
+		if k.Review == nil {
+			ranges = append(ranges, k.RangePath(""))
+		}
+	}
+	g.cache = watchcache.New(watchcache.Config{Feed: g.etcd.Feed(ranges...), Store: g.etcd.Store, Logger: g.log})
+	g.resources = map[schema.GroupResource]*rest.Resource{}
+	list := make([]*rest.Resource, 0, len(kinds))
+	for _, k := range kinds {
+		r := &rest.Resource{Kind: k}
+		if k.Review == nil {
+			r.Store = g.cache.Store(&k.Info)
+		}
+		g.resources[k.GroupResource()] = r
+		list = append(list, r)
+	}
+	g.sync.own = discovery.FromKinds(kinds)
+	g.openapi = openapi.FromKinds(kinds)
+	g.api = rest.New(rest.Config{Resources: list, Warn: serve.AddWarning, Logger: g.log, Authorize: g.authorize})
+	g.registrar = &registrar{
+		sync: g.sync, services: g.find(schema.GroupResource{Group: apiservice.Group, Resource: "apiservices"}),
+		log: g.log, metrics: newAvailabilityMetrics(g.metrics.Registry()),
+	}
+	g.sync.changed = []*loop.Nudge{&g.registrar.wake}
+	g.publisher = &publisher{
+		core: g.core, clientCAFile: g.cfg.ClientCAFile, proxyCAFile: g.cfg.RequestHeaderCAFile,
+		proxyNames: g.cfg.RequestHeaderAllowedNames, log: g.log,
+	}
+	return nil
+}
+
+// find returns one of the gateway's own resources; nil if it is none.
+func (g *Gateway) find(gr schema.GroupResource) *rest.Resource { return g.resources[gr] }
+
+// assembleServer makes the listener with its filters and health checks.
+func (g *Gateway) assembleServer() error {
+	g.issuer = http.NotFoundHandler()
+	if g.cfg.ServiceAccountIssuer != "" {
+		g.issuer = authn.IssuerDiscovery(g.cfg.ServiceAccountIssuer, g.verifierKeys)
+	}
+	g.addHealthChecks()
+	authenticator, err := g.authenticator()
+	if err != nil {
+		return err
+	}
+	g.server, err = serve.New(serve.Config{
+		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Handler: g.router(),
+		Authenticator: authenticator, Authorizer: g.access, Impersonation: g.access.Impersonation,
+		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
+		ShutdownDelay: g.cfg.ShutdownDelay, Complete: g.complete,
+	})
+	return err
+}
+
+// complete reports whether every path there is has been installed.
+func (g *Gateway) complete() bool { return g.cache.Ready() && g.sync.ready() && g.access.Ready() == nil }
+
+func (g *Gateway) addHealthChecks() {
+	notReady := func(ok func() bool, text string) func(*http.Request) error {
+		return func(*http.Request) error {
+			if ok() {
+				return nil
+			}
+			return errors.New(text)
+		}
+	}
+	etcdCheck := func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+		defer cancel()
+		return g.etcd.Healthy(ctx)
+	}
+	g.health.AddLive("etcd", etcdCheck)
+	g.health.AddReady("etcd-readiness", etcdCheck)
+	g.health.AddReady("informer-sync", notReady(g.cache.Ready, "not all resources are followed yet"))
+	g.health.AddReady("poststarthook/rbac/bootstrap-roles", func(*http.Request) error { return g.access.Ready() })
+	g.health.AddReady("poststarthook/apiservice-registration-controller", notReady(g.sync.ready, "no route table yet"))
+	g.health.AddReady("poststarthook/apiservice-discovery-controller", notReady(g.sync.ready, "no discovery documents yet"))
+	g.health.AddReady("autoregister-completion", notReady(g.registered, "not all APIServices of the gateway are registered yet"))
+}
+
+// registered reports whether every group of the gateway itself has its
+// APIService. Those of backends do not count: the gateway does not wait for
+// them.
+func (g *Gateway) registered() bool {
+	t := g.sync.table.Load()
+	for _, gv := range g.sync.own {
+		if t.lookup(gv.Group, gv.Version) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Listen binds the listening address, so that an address in use is known
+// before anything else starts. Run does it if it was not done.
+func (g *Gateway) Listen() error { return g.server.Listen() }
+
+// Run serves until ctx ends, then drains, and returns when everything it
+// started has ended.
+func (g *Gateway) Run(ctx context.Context) error {
+	if err := g.server.Listen(); err != nil {
+		return err
+	}
+	defer g.etcd.Close()
+	if addresses := g.server.Addresses(); len(addresses) > 0 {
+		g.sync.address = addresses[0].String()
+	}
+	// The parts outlive the server: requests that it drains still need them.
+	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	done := make(chan error, 1)
+	go func() {
+		done <- together(parts,
+			g.cache.Run,
+			g.sync.checker.Run,
+			g.sync.run,
+			g.registrar.run,
+			g.core.run,
+			g.publisher.run,
+			g.followAPIServices,
+			func(ctx context.Context) error { return g.access.Run(ctx, g.find) },
+			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
+			g.etcd.Compact,
+		)
+	}()
+	err := g.server.Run(ctx)
+	stop()
+	if partsErr := <-done; err == nil && !errors.Is(partsErr, context.Canceled) {
+		err = partsErr
+	}
+	return err
+}
+
+func (g *Gateway) verifierKeys() []any { return nil }
+
+// pool returns a function that reads the present CA pool of a file; nil for no
+// file.
+func caPool(file string) (func() *x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	ca, err := authn.NewCAFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return ca.Pool, nil
+}
+
+var _ = resource.Anonymous

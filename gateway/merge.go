@@ -1,0 +1,109 @@
+package gateway
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/discovery"
+)
+
+// merge collects, APIService by APIService, what one reconcile publishes.
+type merge struct {
+	s          *syncer
+	now        time.Time
+	routes     map[schema.GroupVersion]*route
+	entries    []discovery.GroupVersion
+	openAPI    *openAPIIndex
+	conditions map[string]apiservice.Condition
+	next       time.Duration // until a grace period ends; 0 is never
+}
+
+// newMerge starts with the gateway's own registration group, which is no
+// APIService and always there.
+func newMerge(s *syncer) *merge {
+	m := &merge{
+		s: s, now: time.Now(), routes: map[schema.GroupVersion]*route{},
+		openAPI: newOpenAPIIndex(), conditions: map[string]apiservice.Condition{},
+	}
+	for _, gv := range s.own {
+		if gv.Group != apiservice.Group {
+			continue
+		}
+		m.routes[schema.GroupVersion{Group: gv.Group, Version: gv.Version}] = &route{
+			name: apiservice.Name(gv.Group, gv.Version), local: true, condition: apiservice.Local(),
+		}
+		m.entries = append(m.entries, gv)
+		m.openAPI.local(&gv)
+	}
+	return m
+}
+
+// add takes one APIService into account.
+func (m *merge) add(a *apireg.APIService, p placement) {
+	m.conditions[a.Name] = p.condition
+	gv := groupVersion(a)
+	if _, taken := m.routes[gv]; taken || p.nowhere {
+		return
+	}
+	m.routes[gv] = p.route(a.Name)
+	entry := m.entry(a, p)
+	m.entries = append(m.entries, entry)
+	if p.local {
+		m.openAPI.local(&entry)
+	} else if p.server != nil {
+		m.openAPI.remote(&entry, p.server.source.OpenAPI())
+	}
+}
+
+// entry returns the discovery of an APIService: what its server said last, in
+// the place its priorities give it.
+func (m *merge) entry(a *apireg.APIService, p placement) discovery.GroupVersion {
+	entry := discovery.GroupVersion{Group: a.Spec.Group, Version: a.Spec.Version, Unknown: true}
+	from := m.s.own
+	if !p.local {
+		from = nil
+		if p.server != nil {
+			from, _ = p.server.source.GroupVersions()
+		}
+	}
+	for _, gv := range from {
+		if gv.Group == entry.Group && gv.Version == entry.Version {
+			entry = gv
+		}
+	}
+	entry.GroupPriority, entry.VersionPriority = a.Spec.GroupPriorityMinimum, a.Spec.VersionPriority
+	if !p.local && !entry.Unknown {
+		entry.Stale = m.stale(a, p)
+	}
+	return entry
+}
+
+// stale reports whether the grace period of an unavailable server is over, and
+// notes when it will be.
+func (m *merge) stale(a *apireg.APIService, p placement) bool {
+	if p.condition.Available() {
+		return false
+	}
+	since := p.since
+	if !p.verdict {
+		for _, c := range a.Status.Conditions {
+			if c.Type == apireg.Available {
+				since = c.LastTransitionTime.Time
+			}
+		}
+	}
+	if since.IsZero() {
+		since = m.now
+	}
+	left := m.s.grace - m.now.Sub(since)
+	if left <= 0 {
+		return true
+	}
+	if m.next == 0 || left < m.next {
+		m.next = left
+	}
+	return false
+}

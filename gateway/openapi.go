@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+
+	"portico/discovery"
+	"portico/discovery/openapi"
+	"portico/resource/rest"
+)
+
+// openAPIIndex says who has the OpenAPI v3 document of each group/version. It
+// is part of what sync publishes, so that the index is always answered from
+// memory. Immutable once published.
+type openAPIIndex struct {
+	urls map[string]string // key ("apis/G/V") to URL with hash
+	// owned are the keys whose documents the gateway has itself.
+	owned map[string]bool
+}
+
+func newOpenAPIIndex() *openAPIIndex {
+	return &openAPIIndex{urls: map[string]string{}, owned: map[string]bool{}}
+}
+
+func openAPIKey(gv *discovery.GroupVersion) string {
+	if gv.Group == "" {
+		return "api/" + gv.Version
+	}
+	return "apis/" + gv.Name()
+}
+
+// local adds a group/version of the gateway's own.
+func (x *openAPIIndex) local(gv *discovery.GroupVersion) { x.owned[openAPIKey(gv)] = true }
+
+// remote adds a group/version of a server, if its index has it.
+func (x *openAPIIndex) remote(gv *discovery.GroupVersion, index map[string]string) {
+	key := openAPIKey(gv)
+	if url, ok := index[key]; ok {
+		x.urls[key] = url
+	}
+}
+
+// serveOpenAPI answers /openapi/v3 from memory and sends requests for one
+// document to whoever has it.
+func (g *Gateway) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
+	index := g.sync.openAPI.Load()
+	key := strings.Trim(strings.TrimPrefix(r.URL.Path, "/openapi/v3"), "/")
+	switch {
+	case index == nil || !strings.HasPrefix(r.URL.Path, "/openapi/v3"):
+		http.Error(w, "404 page not found", http.StatusNotFound)
+	case key == "":
+		urls := map[string]string{}
+		for k, v := range index.urls {
+			urls[k] = v
+		}
+		for k := range index.owned {
+			if url := g.openapi.URL(k); url != "" {
+				urls[k] = url
+			}
+		}
+		openapi.ServeIndex(w, r, urls)
+	case index.owned[key]:
+		g.openapi.Handler().ServeHTTP(w, r)
+	default:
+		g.proxyOpenAPI(w, r, key)
+	}
+}
+
+// proxyOpenAPI sends a request for the document of a group/version to its
+// server.
+func (g *Gateway) proxyOpenAPI(w http.ResponseWriter, r *http.Request, key string) {
+	var group, version string
+	switch parts := strings.Split(key, "/"); {
+	case len(parts) == 3 && parts[0] == "apis":
+		group, version = parts[1], parts[2]
+	case len(parts) == 2 && parts[0] == "api":
+		version = parts[1]
+	}
+	rt := g.sync.table.Load().lookup(group, version)
+	if rt == nil || rt.local {
+		http.Error(w, "404 page not found", http.StatusNotFound)
+		return
+	}
+	if err := rt.unavailable(); err != nil {
+		rest.WriteStatus(w, r, err)
+		return
+	}
+	w.Header().Del("Cache-Control")
+	rt.upstream.short.ServeHTTP(w, r)
+}

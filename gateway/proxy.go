@@ -1,0 +1,162 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+	"portico/resource/authn"
+	"portico/resource/rest"
+)
+
+// Buffers of the copy loop. Short requests are copied in few large pieces; a
+// gateway holds thousands of watches, each of which sends little at a time.
+const (
+	shortBuffer = 32 << 10
+	longBuffer  = 4 << 10
+	// shortFlush bounds how long a part of a slow answer waits, as upstream's
+	// proxy does.
+	shortFlush = 200 * time.Millisecond
+)
+
+// buffers is a pool of buffers of one size; an httputil.BufferPool.
+type buffers struct{ pool sync.Pool }
+
+func newBuffers(size int) *buffers {
+	return &buffers{pool: sync.Pool{New: func() any { b := make([]byte, size); return &b }}}
+}
+
+func (b *buffers) Get() []byte  { return *b.pool.Get().(*[]byte) }
+func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
+
+// proxies makes the reverse proxies of all upstreams.
+type proxies struct {
+	short, long *buffers
+	logger      *slog.Logger
+}
+
+func newProxies(logger *slog.Logger) *proxies {
+	return &proxies{short: newBuffers(shortBuffer), long: newBuffers(longBuffer), logger: logger}
+}
+
+// build returns the two reverse proxies to one server. suspect is called when a
+// request to it fails.
+func (p *proxies) build(base *url.URL, t *transports, suspect func()) (short, long *httputil.ReverseProxy) {
+	errorLog := slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug)
+	common := httputil.ReverseProxy{
+		Rewrite:        func(pr *httputil.ProxyRequest) { rewrite(pr, base) },
+		ModifyResponse: modifyResponse,
+		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { p.fail(w, r, err, suspect) },
+		ErrorLog:       errorLog,
+	}
+	s, l := common, common
+	s.Transport, s.BufferPool, s.FlushInterval = t.short, p.short, shortFlush
+	l.Transport, l.BufferPool, l.FlushInterval = t.long, p.long, -1
+	return &s, &l
+}
+
+// rewrite points the request at the server and says who sent it. Whatever
+// identity or impersonation the client's headers claimed is gone: the filters
+// before this one consumed it, and it is taken out here once more because a
+// mistake there would hand out the whole server.
+func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
+	pr.Out.URL.Scheme, pr.Out.URL.Host = base.Scheme, base.Host
+	pr.Out.Host = base.Host
+	h := pr.Out.Header
+	authn.StripFrontProxyHeaders(h)
+	h.Del("Authorization")
+	for name := range h {
+		if strings.HasPrefix(name, "Impersonate-") {
+			h.Del(name)
+		}
+	}
+	if act := resource.ActionFrom(pr.In.Context()); act != nil && act.User != nil {
+		authn.SetFrontProxyHeaders(h, act.User)
+	}
+	if pr.In.Header.Get("Upgrade") == "" {
+		// Appended to what came in, as upstream does: it is a trace, not a claim.
+		if prior := pr.In.Header["X-Forwarded-For"]; prior != nil {
+			h["X-Forwarded-For"] = prior
+		}
+		pr.SetXForwarded()
+		h.Set("X-Forwarded-Uri", pr.In.URL.RequestURI())
+	}
+}
+
+// errRedirect refuses a server that wants to send the gateway elsewhere: it
+// could reach what the client may not (contract 8.3).
+var errRedirect = errors.New("the backend attempted to redirect this request, which is not permitted")
+
+func modifyResponse(res *http.Response) error {
+	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" {
+		return errRedirect
+	}
+	for name := range res.Header {
+		if strings.HasPrefix(name, "Access-Control-") {
+			res.Header.Del(name)
+		}
+	}
+	// The answer belongs to the request that the client sent.
+	res.Header.Del("Audit-Id")
+	return nil
+}
+
+// fail answers a request that got no answer from the server.
+func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error, suspect func()) {
+	switch {
+	case errors.Is(err, errRedirect):
+		rest.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "", err.Error(), 0, false))
+		return
+	case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() != nil:
+		rest.WriteStatus(w, r, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
+		return
+	case r.Context().Err() != nil:
+		// The client went away; nobody reads an answer.
+		panic(http.ErrAbortHandler)
+	}
+	suspect()
+	p.logger.Info("request to server failed", "path", r.URL.Path, "err", err)
+	rest.WriteStatus(w, r, unreachable(r, err))
+}
+
+// unreachable is the 503 for a request that may or may not have arrived. It
+// invites the client to try again only where that cannot do the work twice:
+// nothing was sent, or the method is safe.
+func unreachable(r *http.Request, err error) error {
+	status := resource.Unavailable(fmt.Sprintf("error trying to reach service: %v", err), 0)
+	if isDialError(err) || r.Method == http.MethodGet || r.Method == http.MethodHead {
+		status = resource.Unavailable(fmt.Sprintf("error trying to reach service: %v", err), retryUnavailable)
+	}
+	return status
+}
+
+// proxy sends a request where its group/version is routed.
+func (g *Gateway) proxy(w http.ResponseWriter, r *http.Request, rt *route) {
+	if err := rt.unavailable(); err != nil {
+		rest.WriteStatus(w, r, err)
+		return
+	}
+	up := rt.upstream
+	// The server says how its answer may be cached.
+	w.Header().Del("Cache-Control")
+	switch {
+	case r.Header.Get("Upgrade") != "":
+		// Only HTTP/1.1 can be switched to another protocol.
+		up.upgrade.ServeHTTP(w, r)
+	case resource.ActionFrom(r.Context()).LongRunning():
+		up.long.ServeHTTP(w, r)
+	default:
+		up.short.ServeHTTP(w, r)
+	}
+}

@@ -1,0 +1,173 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/availability"
+	"portico/discovery/aggregate"
+)
+
+// socketSuspectInterval is how often a server on a unix socket is tried while
+// it is away: that costs next to nothing, and start-up waits for it.
+const socketSuspectInterval = 50 * time.Millisecond
+
+// openAPIInterval is how often a server's OpenAPI index is read anew while its
+// discovery does not change.
+const openAPIInterval = time.Minute
+
+// server is a server behind the gateway as sync sees it: how to reach it, what
+// it says it serves, and under which name it is checked.
+type server struct {
+	name     string // of the backend or APIService
+	id       string // identity: a change makes a new server
+	target   string // availability target
+	checkURL string // for messages
+	up       *upstream
+	source   *aggregate.Source
+	suspect  time.Duration // interval while suspect; 0 is the default
+
+	openAPIRead atomic.Int64 // unix time of the last reading
+}
+
+// newBackend makes the server of a configured backend.
+func (s *syncer) newBackend(b Backend, t trust) (*server, error) {
+	base, network, address, err := parseBackendURL(b.Name, b.URL)
+	if err != nil {
+		return nil, err
+	}
+	srv := &server{name: b.Name, id: b.URL, target: "backend/" + b.Name, checkURL: b.URL + "/apis"}
+	if network == "unix" {
+		t = trust{plain: true}
+		srv.suspect = socketSuspectInterval
+	}
+	srv.up = newUpstream(srv.id, base, newEndpoints(network, []string{address}), t, s.proxies, func() { s.checker.Suspect(srv.target) })
+	srv.source = aggregate.NewSource(aggregate.Config{
+		Name: b.Name, BaseURL: base.String(), Transport: srv.up.transports.short, Identify: identifyAggregator,
+	})
+	return srv, nil
+}
+
+// serverID identifies the server an APIService names, with all that changes
+// how it is reached.
+func serverID(a *apireg.APIService) string {
+	scheme, host, _ := serviceURL(a.Spec.Service)
+	return fmt.Sprintf("%s://%s insecure=%v ca=%s", scheme, host, a.Spec.InsecureSkipTLSVerify, digest(a.Spec.CABundle))
+}
+
+// discoveryURL is what the availability check of a registered server asks for.
+func discoveryURL(a *apireg.APIService) string {
+	scheme, host, _ := serviceURL(a.Spec.Service)
+	if a.Spec.Group == "" {
+		return scheme + "://" + host + "/api/" + a.Spec.Version
+	}
+	return scheme + "://" + host + "/apis/" + a.Spec.Group + "/" + a.Spec.Version
+}
+
+// serverFor returns the server that an APIService names, made anew if its
+// identity changed, with the present addresses.
+func (s *syncer) serverFor(a *apireg.APIService, addresses []string) (*server, error) {
+	id := serverID(a)
+	old := s.servers[a.Name]
+	if old != nil && old.id == id {
+		old.up.endpoints.set(addresses)
+		return old, nil
+	}
+	roots, err := parsePool(a.Spec.CABundle)
+	if err != nil {
+		return nil, err
+	}
+	scheme, host, serverName := serviceURL(a.Spec.Service)
+	base := &url.URL{Scheme: scheme, Host: host}
+	srv := &server{name: a.Name, id: id, target: "apiservice/" + a.Name, checkURL: discoveryURL(a)}
+	t := trust{roots: roots, insecure: a.Spec.InsecureSkipTLSVerify, serverName: serverName, certificate: s.trust.certificate}
+	srv.up = newUpstream(id, base, newEndpoints("tcp", addresses), t, s.proxies, func() { s.checker.Suspect(srv.target) })
+	cfg := aggregate.Config{
+		Name: a.Name, BaseURL: base.String(), Transport: srv.up.transports.short, Identify: identifyAggregator,
+		GroupVersions: []schema.GroupVersion{groupVersion(a)},
+	}
+	if old != nil {
+		// Same group/version, reached another way: what it said stands until
+		// the new server speaks.
+		cfg.Previous, _ = old.source.GroupVersions()
+	}
+	srv.source = aggregate.NewSource(cfg)
+	return srv, nil
+}
+
+// availabilityTarget is how the checker asks the server: its discovery, which
+// also tells what is new.
+func (srv *server) availabilityTarget(s *syncer) availability.Target {
+	return availability.Target{
+		ID: srv.target, Version: srv.id, SuspectInterval: srv.suspect,
+		Probe: func(ctx context.Context) error {
+			changed, err := srv.source.Check(ctx)
+			if err != nil {
+				return withoutPorts(err)
+			}
+			if srv.refreshOpenAPI(ctx, changed) || changed {
+				s.news.Poke()
+			}
+			return nil
+		},
+	}
+}
+
+// refreshOpenAPI reads the server's OpenAPI index when discovery changed or it
+// is due, and reports whether it is new. A failure is no verdict on the server:
+// the index stays as it was.
+func (srv *server) refreshOpenAPI(ctx context.Context, now bool) bool {
+	last := srv.openAPIRead.Load()
+	if !now && time.Since(time.Unix(last, 0)) < openAPIInterval {
+		return false
+	}
+	srv.openAPIRead.Store(time.Now().Unix())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	changed, err := srv.source.RefreshOpenAPI(ctx)
+	return err == nil && changed
+}
+
+// withoutPorts takes the gateway's own port out of network errors: it differs
+// each time, and a condition that changes with every check would be written
+// with every check.
+func withoutPorts(err error) error {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Source == nil {
+		return err
+	}
+	plain := *op
+	plain.Source = nil
+	return &plain
+}
+
+// placement is where requests for one APIService go.
+type placement struct {
+	local     bool    // the gateway itself
+	nowhere   bool    // nobody: a 404
+	server    *server // who answers, or answered when last heard of
+	condition apiservice.Condition
+	verdict   bool      // the condition is the checker's
+	since     time.Time // of the verdict
+}
+
+// route makes the table entry.
+func (p placement) route(name string) *route {
+	r := &route{name: name, local: p.local, condition: p.condition}
+	if p.server != nil {
+		r.upstream = p.server.up
+	}
+	return r
+}
+
+var _ http.RoundTripper = (*upstream)(nil)

@@ -1,0 +1,86 @@
+package authn
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"portico/resource"
+)
+
+// Authenticator finds out who makes a request. Implementations are safe for
+// concurrent use and change neither the request nor a user once returned.
+type Authenticator interface {
+	// Authenticate returns the user and true when the request carries a
+	// credential of this kind and it is good; nil, false and no error when it
+	// carries none; nil, false and an error when it is bad. The error's text is
+	// for logs: clients read only "Unauthorized".
+	Authenticate(r *http.Request) (user *resource.User, claimed bool, err error)
+}
+
+// Union asks the authenticators in order; the first that claims the request has
+// decided, whatever those before it complained about: a client may present a
+// certificate of a stranger and a good token. When none claims it and at least
+// one failed, the joined errors are returned, and [Anonymous] is not asked.
+// Every user gets the group system:authenticated, except the anonymous one.
+func Union(authenticators ...Authenticator) Authenticator { return union(authenticators) }
+
+type union []Authenticator
+
+func (u union) Authenticate(r *http.Request) (*resource.User, bool, error) {
+	var errs []error
+	for _, a := range u {
+		if _, isAnonymous := a.(anonymous); isAnonymous && len(errs) > 0 {
+			break
+		}
+		user, claimed, err := a.Authenticate(r)
+		if claimed {
+			return withAuthenticated(user), true, nil
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return nil, false, errors.Join(errs...)
+}
+
+// withAuthenticated returns the user with the group system:authenticated; the
+// user itself if it has it or is not authenticated.
+func withAuthenticated(u *resource.User) *resource.User {
+	if u.Name == resource.Anonymous ||
+		slices.Contains(u.Groups, resource.GroupAuthenticated) || slices.Contains(u.Groups, resource.GroupUnauthenticated) {
+		return u
+	}
+	other := *u
+	other.Groups = append(slices.Clip(u.Groups), resource.GroupAuthenticated)
+	return &other
+}
+
+// Anonymous claims every request for the user system:anonymous of the group
+// system:unauthenticated. With paths, it claims only requests for one of them or
+// for something below it; that is how a server behind a front proxy answers
+// health checks to strangers and nothing else. Last in a Union.
+func Anonymous(paths ...string) Authenticator {
+	return anonymous{
+		user:  &resource.User{Name: resource.Anonymous, Groups: []string{resource.GroupUnauthenticated}},
+		paths: paths,
+	}
+}
+
+type anonymous struct {
+	user  *resource.User
+	paths []string
+}
+
+func (a anonymous) Authenticate(r *http.Request) (*resource.User, bool, error) {
+	if len(a.paths) == 0 {
+		return a.user, true, nil
+	}
+	for _, path := range a.paths {
+		if rest, found := strings.CutPrefix(r.URL.Path, path); found && (rest == "" || rest[0] == '/') {
+			return a.user, true, nil
+		}
+	}
+	return nil, false, nil
+}

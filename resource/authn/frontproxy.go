@@ -1,0 +1,61 @@
+package authn
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"portico/resource"
+)
+
+// FrontProxyConfig says which proxies are believed when they name a user.
+type FrontProxyConfig struct {
+	// CAs returns the authorities of front-proxy certificates; it is called for
+	// every request and may return nil: nobody is believed. Required.
+	CAs func() *x509.CertPool
+	// AllowedNames are the common names that count; empty: any.
+	AllowedNames []string
+	// Headers name the user; zero: [DefaultHeaderNames]. resource/serve must be
+	// told about others, so that it strips them.
+	Headers HeaderNames
+}
+
+// FrontProxy takes the user from the identity headers of a proxy whose client
+// certificate is good (contract 7.1, 7.2). A request without a certificate, or
+// of a good proxy that names no user, is not claimed; one with any other
+// certificate is an error, which matters only if nobody else claims it.
+func FrontProxy(cfg FrontProxyConfig) Authenticator {
+	names := slices.Clone(cfg.AllowedNames)
+	check := func(leaf *x509.Certificate) (*resource.User, error) {
+		if len(names) > 0 && !slices.Contains(names, leaf.Subject.CommonName) {
+			return nil, fmt.Errorf("the common name %q is not one of a front proxy", leaf.Subject.CommonName)
+		}
+		return nil, nil
+	}
+	return &frontProxy{chains: newChains(cfg.CAs, check), headers: cfg.Headers.orDefault()}
+}
+
+type frontProxy struct {
+	chains  *chains
+	headers HeaderNames
+}
+
+func (f *frontProxy) Authenticate(r *http.Request) (*resource.User, bool, error) {
+	presented, _, err := f.chains.verify(r.TLS)
+	if !presented {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("verify front-proxy certificate: %w", err)
+	}
+	user := f.headers.user(r.Header)
+	return user, user != nil, nil
+}
+
+func (n HeaderNames) orDefault() HeaderNames {
+	if n.User == nil {
+		return DefaultHeaderNames()
+	}
+	return n
+}

@@ -1,0 +1,167 @@
+package authn
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"portico/resource"
+)
+
+// The headers in which Portico's processes tell each other who the user is
+// (contract 7.2). The last one is a prefix; the key of the extra follows.
+const (
+	HeaderUser        = "X-Remote-User"
+	HeaderUID         = "X-Remote-Uid"
+	HeaderGroup       = "X-Remote-Group"
+	HeaderExtraPrefix = "X-Remote-Extra-"
+)
+
+// HeaderNames are the headers that a front proxy puts the user in. Names are
+// matched without regard to case. The zero value is none; see
+// [DefaultHeaderNames].
+type HeaderNames struct {
+	// User and UID: the first header with a value counts.
+	User, UID []string
+	// Group: every value of every header is a group.
+	Group []string
+	// ExtraPrefix: the rest of a header's name is the key, percent-encoded.
+	ExtraPrefix []string
+}
+
+// DefaultHeaderNames returns the X-Remote-* headers.
+func DefaultHeaderNames() HeaderNames {
+	return HeaderNames{
+		User:        []string{HeaderUser},
+		UID:         []string{HeaderUID},
+		Group:       []string{HeaderGroup},
+		ExtraPrefix: []string{HeaderExtraPrefix},
+	}
+}
+
+// user reads the user from the headers; nil when they name none.
+func (n HeaderNames) user(h http.Header) *resource.User {
+	name := firstValue(h, n.User)
+	if name == "" {
+		return nil
+	}
+	u := &resource.User{Name: name, UID: firstValue(h, n.UID)}
+	for _, header := range n.Group {
+		u.Groups = append(u.Groups, h.Values(header)...)
+	}
+	for header, values := range h {
+		for _, prefix := range n.ExtraPrefix {
+			if !hasPrefixFold(header, prefix) {
+				continue
+			}
+			if u.Extra == nil {
+				u.Extra = make(map[string][]string)
+			}
+			key := decodeExtraKey(header[len(prefix):])
+			u.Extra[key] = append(u.Extra[key], values...)
+			break
+		}
+	}
+	return u
+}
+
+func firstValue(h http.Header, names []string) string {
+	for _, name := range names {
+		if v := strings.TrimSpace(h.Get(name)); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// Strip removes these headers from h.
+func (n HeaderNames) Strip(h http.Header) {
+	for _, names := range [][]string{n.User, n.UID, n.Group} {
+		for _, name := range names {
+			h.Del(name)
+		}
+	}
+	for _, prefix := range n.ExtraPrefix {
+		for header := range h {
+			if hasPrefixFold(header, prefix) {
+				delete(h, header)
+			}
+		}
+	}
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
+
+// SetFrontProxyHeaders makes h name the user, and nobody else. Keys of extras
+// are percent-encoded where a header name does not permit them.
+func SetFrontProxyHeaders(h http.Header, u *resource.User) {
+	StripFrontProxyHeaders(h)
+	h[HeaderUser] = []string{u.Name}
+	if u.UID != "" {
+		h[http.CanonicalHeaderKey(HeaderUID)] = []string{u.UID}
+	}
+	if len(u.Groups) > 0 {
+		h[HeaderGroup] = append([]string(nil), u.Groups...)
+	}
+	for key, values := range u.Extra {
+		name := http.CanonicalHeaderKey(HeaderExtraPrefix + encodeExtraKey(key))
+		h[name] = append(h[name], values...)
+	}
+}
+
+// StripFrontProxyHeaders removes everything that any receiver could take for
+// one of the X-Remote-* headers: in any case, and with underscores, which
+// servers in the CGI tradition fold into dashes.
+func StripFrontProxyHeaders(h http.Header) {
+	const prefix = "x-remote-"
+	for name := range h {
+		if len(name) >= len(prefix) && (name[0]|0x20) == 'x' &&
+			strings.EqualFold(strings.ReplaceAll(name[:len(prefix)], "_", "-"), prefix) {
+			delete(h, name)
+		}
+	}
+}
+
+// StripCredentials removes what a request was authenticated by, whether or not
+// it was used, so that nothing behind authentication can see or forward it:
+// Authorization, X-Remote-*, and a token among the WebSocket protocols.
+func StripCredentials(h http.Header) {
+	delete(h, "Authorization")
+	StripFrontProxyHeaders(h)
+	stripProtocolToken(h)
+}
+
+// encodeExtraKey makes a key fit for a header name: bytes that are not token
+// characters (RFC 9110, 5.6.2), and the percent sign itself, become %XX.
+func encodeExtraKey(key string) string {
+	var b strings.Builder
+	for i := range len(key) {
+		if c := key[i]; isTokenByte(c) && c != '%' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// decodeExtraKey is the inverse, up to case, which headers do not keep: keys
+// are lower case. What is not properly encoded is taken as it stands.
+func decodeExtraKey(encoded string) string {
+	encoded = strings.ToLower(encoded)
+	if key, err := url.PathUnescape(encoded); err == nil {
+		return key
+	}
+	return encoded
+}
+
+func isTokenByte(c byte) bool {
+	switch {
+	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		return true
+	}
+	return strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}

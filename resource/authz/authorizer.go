@@ -1,0 +1,90 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"portico/resource"
+)
+
+// Decision is an authorizer's answer.
+type Decision int
+
+const (
+	// NoOpinion leaves the answer to the next authorizer; it is the zero
+	// Decision, and a refusal when nobody else has an opinion.
+	NoOpinion Decision = iota
+	// Allow permits the action; nobody else is asked.
+	Allow
+	// Deny refuses the action; nobody else is asked.
+	Deny
+)
+
+// String returns the decision's name, as audit and logs show it.
+func (d Decision) String() string {
+	switch d {
+	case Allow:
+		return "Allow"
+	case Deny:
+		return "Deny"
+	}
+	return "NoOpinion"
+}
+
+// Authorizer answers whether a.User may do what a asks. Implementations are
+// safe for concurrent use and do not change a.
+type Authorizer interface {
+	// Authorize returns the decision and, for people, its reason ("" for none).
+	// An error means that the question could not be answered in full; the
+	// decision counts nevertheless: Allow holds, anything else becomes the
+	// error.
+	Authorize(ctx context.Context, a *resource.Action) (decision Decision, reason string, err error)
+}
+
+// Func makes an Authorizer of a function.
+type Func func(ctx context.Context, a *resource.Action) (Decision, string, error)
+
+// Authorize calls f.
+func (f Func) Authorize(ctx context.Context, a *resource.Action) (Decision, string, error) {
+	return f(ctx, a)
+}
+
+// Union asks the authorizers in order; the first that allows or denies has
+// decided. When none has, the reasons of all are joined by ", " and the errors
+// by errors.Join.
+func Union(authorizers ...Authorizer) Authorizer { return union(authorizers) }
+
+type union []Authorizer
+
+func (u union) Authorize(ctx context.Context, a *resource.Action) (Decision, string, error) {
+	var reasons string
+	var errs []error
+	for _, one := range u {
+		decision, reason, err := one.Authorize(ctx, a)
+		if decision != NoOpinion {
+			return decision, reason, err
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+		switch {
+		case reasons == "":
+			reasons = reason
+		case reason != "":
+			reasons += ", " + reason
+		}
+	}
+	return NoOpinion, reasons, errors.Join(errs...)
+}
+
+// Masters allows everything to the group system:masters and has no opinion on
+// anybody else.
+func Masters() Authorizer { return Func(masters) }
+
+func masters(_ context.Context, a *resource.Action) (Decision, string, error) {
+	if a.User != nil && slices.Contains(a.User.Groups, resource.GroupMasters) {
+		return Allow, "", nil
+	}
+	return NoOpinion, "", nil
+}

@@ -1,0 +1,51 @@
+package authz
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+)
+
+// Forbidden is the 403 for an action that nobody allowed (contract 3.6). reason
+// is what the authorizers said, "" for nothing. The user, the names and the
+// path come from the request, so &, < and > are escaped: the text must not
+// become markup where somebody shows it in a page.
+func Forbidden(a *resource.Action, reason string) error {
+	message := escapeMarkup(refusal(a))
+	if reason != "" {
+		message += ": " + reason
+	}
+	gr := schema.GroupResource{Group: a.Group, Resource: a.Resource}
+	return apierrors.NewForbidden(gr, a.Name, errors.New(message))
+}
+
+// refusal says who cannot do what.
+func refusal(a *resource.Action) string {
+	var user string
+	if a.User != nil {
+		user = a.User.Name
+	}
+	if !a.IsResource {
+		return fmt.Sprintf("User %q cannot %s path %q", user, a.Verb, a.Path)
+	}
+	what := a.Resource
+	if a.Subresource != "" {
+		what += "/" + a.Subresource
+	}
+	where := "at the cluster scope"
+	if a.Namespace != "" {
+		where = fmt.Sprintf("in the namespace %q", a.Namespace)
+	}
+	return fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", user, a.Verb, what, a.Group, where)
+}
+
+// escapeMarkup disarms what a browser could take for markup. Quotes stay: the
+// texts are full of them and never end up inside an attribute.
+func escapeMarkup(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
+}

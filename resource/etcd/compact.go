@@ -1,0 +1,85 @@
+package etcd
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// compactKey coordinates those who compact one etcd. kube-apiserver uses
+	// the same key in the same way, so both can share an etcd.
+	compactKey = "compact_rev_key"
+	// compactEvery is the time between compactions. What is compacted is one
+	// round old, so between one and two rounds of history are kept.
+	compactEvery = 5 * time.Minute
+)
+
+// compaction is what one compactor remembers between rounds.
+type compaction struct {
+	// round is the version of compactKey when it was last seen.
+	round int64
+	// rev was the store's revision then; 0 before the first round.
+	rev int64
+}
+
+// Compact removes old history from etcd every 5 minutes until ctx ends, and
+// returns ctx's error. Any number of processes may run it on one etcd: in each
+// round one of them does the work, and if it dies another goes on. At least 5
+// minutes of history are always kept.
+//
+// The key's version counts the rounds. Who finds it as he last saw it moves it
+// on and compacts to the revision of his last round; who finds it moved
+// remembers the new one and waits for the next round.
+func (c *Client) Compact(ctx context.Context) error {
+	tick := time.NewTicker(compactEvery)
+	defer tick.Stop()
+	var state compaction
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		next, compacted, err := c.compactRound(ctx, state)
+		if err != nil && ctx.Err() == nil {
+			c.log.Warn("compaction of etcd failed; it is tried again in the next round", "error", err)
+		}
+		if compacted > 0 {
+			c.log.Debug("compacted etcd", "revision", compacted)
+		}
+		state = next
+	}
+}
+
+// compactRound plays one round. compacted is the revision compacted to; 0 if
+// it was another's turn, or the first round.
+func (c *Client) compactRound(ctx context.Context, state compaction) (next compaction, compacted int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, rangeTimeout)
+	defer cancel()
+	resp, err := c.etcd.Txn(ctx).
+		If(clientv3.Compare(clientv3.Version(compactKey), "=", state.round)).
+		Then(clientv3.OpPut(compactKey, strconv.FormatInt(state.rev, 10))).
+		Else(clientv3.OpGet(compactKey)).
+		Commit()
+	if err != nil {
+		return state, 0, err
+	}
+	next = compaction{round: state.round + 1, rev: resp.Header.Revision}
+	if !resp.Succeeded {
+		next.round = 0 // somebody removed the key
+		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+			next.round = kvs[0].Version
+		}
+		return next, 0, nil
+	}
+	if state.rev == 0 {
+		return next, 0, nil
+	}
+	if _, err := c.etcd.Compact(ctx, state.rev); err != nil && !isCompacted(err) {
+		return next, 0, err
+	}
+	return next, state.rev, nil
+}
