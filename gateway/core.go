@@ -105,3 +105,19 @@ func (c *coreClient) lookupServiceAccount(ctx context.Context, namespace, name s
 	}
 	return o.UID, true, nil
 }
+
+// lookupBound returns the uid of the Secret that a token is bound to. Tokens of
+// Pods and Nodes are not good here: nothing serves those kinds.
+func (c *coreClient) lookupBound(ctx context.Context, kind, namespace, name string) (uid string, found bool, err error) {
+	if kind != "Secret" {
+		return "", false, nil
+	}
+	o, err := c.store("", "secrets", "Secret").Get(ctx, resource.Key{Namespace: namespace, Name: name}, resource.At{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", false, nil
+	case err != nil:
+		return "", false, fmt.Errorf("look up secret %s/%s: %w", namespace, name, err)
+	}
+	return o.UID, !o.Terminating(), nil
+}

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,7 +16,6 @@ import (
 	"portico/discovery/openapi"
 	"portico/gateway/access"
 	"portico/gateway/flow"
-	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/etcd"
 	"portico/resource/loop"
@@ -93,6 +91,7 @@ type Gateway struct {
 	log    *slog.Logger
 	etcd   *etcd.Client
 	cache  *watchcache.Cache
+	authn  authn.Authenticator
 	access *access.Access
 	flow   *flow.Flow
 	sync   *syncer
@@ -122,7 +121,7 @@ func New(cfg Config) (*Gateway, error) {
 	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
 		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics()}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics(), issuer: http.NotFoundHandler()}
 	for _, step := range []func() error{g.openStorage, g.assembleSync, g.assembleOwn, g.assembleServer} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("assemble gateway: %w", err)
@@ -175,6 +174,7 @@ func (g *Gateway) assembleOwn() error {
 	if err != nil {
 		return err
 	}
+	g.authn = authenticator
 	g.access = access.New(access.Config{Authenticator: authenticator, Audiences: g.cfg.APIAudiences, Logger: g.log})
 	g.flow = flow.New(flow.Config{Logger: g.log})
 	registration, err := apiservice.Kind()
@@ -220,19 +220,11 @@ func (g *Gateway) assembleOwn() error {
 func (g *Gateway) find(gr schema.GroupResource) *rest.Resource { return g.resources[gr] }
 
 // assembleServer makes the listener with its filters and health checks.
-func (g *Gateway) assembleServer() error {
-	g.issuer = http.NotFoundHandler()
-	if g.cfg.ServiceAccountIssuer != "" {
-		g.issuer = authn.IssuerDiscovery(g.cfg.ServiceAccountIssuer, g.verifierKeys)
-	}
+func (g *Gateway) assembleServer() (err error) {
 	g.addHealthChecks()
-	authenticator, err := g.authenticator()
-	if err != nil {
-		return err
-	}
 	g.server, err = serve.New(serve.Config{
 		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Handler: g.router(),
-		Authenticator: authenticator, Authorizer: g.access, Impersonation: g.access.Impersonation,
+		Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
 		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
 		ShutdownDelay: g.cfg.ShutdownDelay, Complete: g.complete,
 	})
@@ -240,7 +232,9 @@ func (g *Gateway) assembleServer() error {
 }
 
 // complete reports whether every path there is has been installed.
-func (g *Gateway) complete() bool { return g.cache.Ready() && g.sync.ready() && g.access.Ready() == nil }
+func (g *Gateway) complete() bool {
+	return g.cache.Ready() && g.sync.ready() && g.access.Ready() == nil
+}
 
 func (g *Gateway) addHealthChecks() {
 	notReady := func(ok func() bool, text string) func(*http.Request) error {
@@ -317,20 +311,3 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	return err
 }
-
-func (g *Gateway) verifierKeys() []any { return nil }
-
-// pool returns a function that reads the present CA pool of a file; nil for no
-// file.
-func caPool(file string) (func() *x509.CertPool, error) {
-	if file == "" {
-		return nil, nil
-	}
-	ca, err := authn.NewCAFile(file)
-	if err != nil {
-		return nil, err
-	}
-	return ca.Pool, nil
-}
-
-var _ = resource.Anonymous

@@ -25,11 +25,11 @@ const publishInterval = time.Minute
 // (contract 7.2): it tells registered servers which certificates vouch for
 // clients and for the front proxy, and in which headers the identity is.
 type publisher struct {
-	core             *coreClient
-	clientCAFile     string
-	proxyCAFile      string
-	proxyNames       []string
-	log              *slog.Logger
+	core         *coreClient
+	clientCAFile string
+	proxyCAFile  string
+	proxyNames   []string
+	log          *slog.Logger
 }
 
 func (p *publisher) run(ctx context.Context) error {

@@ -15,8 +15,8 @@ const (
 	// bookmarkEvery is how often etcd is asked for its progress on behalf of a
 	// watcher that wants bookmarks.
 	bookmarkEvery = time.Minute
-	// watchBacklog is how many events may wait for a slow reader before its
-	// watch ends.
+	// watchBacklog is how many events may wait for a slow reader, beyond the
+	// initial ones, before its watch ends.
 	watchBacklog = 10000
 )
 
@@ -28,6 +28,8 @@ type watcher struct {
 	cancel context.CancelFunc
 	// more is signalled when there is something new for Next.
 	more chan struct{}
+	// backlog is how many events may wait.
+	backlog int
 
 	mu    sync.Mutex
 	queue []resource.Event
@@ -58,6 +60,7 @@ func (s *store) Watch(ctx context.Context, opts resource.WatchOptions) (resource
 		}
 		since = now
 	}
+	w.backlog = len(w.queue) + watchBacklog
 	ctx, w.cancel = context.WithCancel(clientv3.WithRequireLeader(ctx))
 	go w.run(ctx, s.span(opts.Namespace, opts.Selector), since, opts.Bookmarks)
 	return w, nil
@@ -166,7 +169,7 @@ func (w *watcher) take(ctx context.Context, resp clientv3.WatchResponse, since i
 		return nil
 	}
 	w.mu.Lock()
-	slow := len(w.queue) > watchBacklog
+	slow := len(w.queue) > w.backlog
 	if !slow && w.err == nil {
 		w.queue = append(w.queue, events...)
 	}

@@ -1,0 +1,166 @@
+package openapi
+
+import (
+	"reflect"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// schemas collects the components of one document, by model name.
+type schemas struct{ byName map[string]*schemaType }
+
+// Interfaces that Kubernetes' API types implement for schema generators.
+type (
+	modelNamer interface{ OpenAPIModelName() string }
+	typed      interface {
+		OpenAPISchemaType() []string
+		OpenAPISchemaFormat() string
+	}
+	oneOfTyped interface{ OpenAPIV3OneOfTypes() []string }
+	documented interface{ SwaggerDoc() map[string]string }
+)
+
+// add puts the schema of a struct type, and of all it holds, into the
+// components and returns its model name.
+func (s *schemas) add(t reflect.Type) string {
+	name := modelName(t)
+	if _, done := s.byName[name]; done {
+		return name
+	}
+	out := &schemaType{}
+	s.byName[name] = out // before the fields: types may hold themselves
+	zero := reflect.New(t).Elem().Interface()
+	docs := map[string]string{}
+	if d, ok := zero.(documented); ok {
+		docs = d.SwaggerDoc()
+	}
+	out.Description = docs[""]
+	if scalar := s.scalar(zero); scalar != nil {
+		scalar.Description = out.Description
+		*out = *scalar
+		return name
+	}
+	out.Type = "object"
+	if t == reflect.TypeFor[metav1.FieldsV1]() || t.Kind() != reflect.Struct || noFields(t) {
+		return name
+	}
+	out.Properties = map[string]*schemaType{}
+	s.fields(t, docs, out)
+	return name
+}
+
+// scalar returns the schema of types that are written as one value, or nil.
+func (s *schemas) scalar(zero any) *schemaType {
+	if o, ok := zero.(oneOfTyped); ok {
+		out := &schemaType{}
+		for _, t := range o.OpenAPIV3OneOfTypes() {
+			out.OneOf = append(out.OneOf, &schemaType{Type: t})
+		}
+		return out
+	}
+	if t, ok := zero.(typed); ok && len(t.OpenAPISchemaType()) > 0 {
+		return &schemaType{Type: t.OpenAPISchemaType()[0], Format: t.OpenAPISchemaFormat()}
+	}
+	return nil
+}
+
+// noFields tells types that write themselves (raw extensions).
+func noFields(t reflect.Type) bool {
+	for i := range t.NumField() {
+		if name, _, ok := jsonName(t.Field(i)); ok && name != "" || t.Field(i).Anonymous {
+			return false
+		}
+	}
+	return true
+}
+
+// fields adds the JSON members of a struct, those of inlined structs included.
+func (s *schemas) fields(t reflect.Type, docs map[string]string, out *schemaType) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, required, ok := jsonName(f)
+		if !ok {
+			continue
+		}
+		if name == "" { // inlined
+			inner := f.Type
+			if inner.Kind() == reflect.Pointer {
+				inner = inner.Elem()
+			}
+			if d, ok := reflect.New(inner).Elem().Interface().(documented); ok {
+				s.fields(inner, d.SwaggerDoc(), out)
+			} else {
+				s.fields(inner, nil, out)
+			}
+			continue
+		}
+		p := s.property(f.Type)
+		if p.Ref != "" { // a $ref's siblings are ignored: wrap it
+			p = &schemaType{AllOf: []*schemaType{{Ref: p.Ref}}}
+		}
+		p.Description = docs[name]
+		p.PatchStrategy, p.PatchMergeKey = f.Tag.Get("patchStrategy"), f.Tag.Get("patchMergeKey")
+		out.Properties[name] = p
+		if required {
+			out.Required = append(out.Required, name)
+		}
+	}
+}
+
+// jsonName reads the json tag: the member's name ("" for an inlined struct) and
+// whether it is always written.
+func jsonName(f reflect.StructField) (name string, required, ok bool) {
+	tag, has := f.Tag.Lookup("json")
+	if !f.IsExported() || tag == "-" || !has && !f.Anonymous {
+		return "", false, false
+	}
+	name, options, _ := strings.Cut(tag, ",")
+	if name == "" && !f.Anonymous && !strings.Contains(options, "inline") {
+		return "", false, false
+	}
+	optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero") || f.Type.Kind() == reflect.Pointer
+	return name, !optional && name != "metadata" && name != "status", true
+}
+
+// property returns the schema of a field's type.
+func (s *schemas) property(t reflect.Type) *schemaType {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return s.property(t.Elem())
+	case reflect.Struct:
+		return ref(s.add(t))
+	case reflect.Slice, reflect.Array:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return &schemaType{Type: "string", Format: "byte"}
+		}
+		return &schemaType{Type: "array", Items: s.property(t.Elem())}
+	case reflect.Map:
+		return &schemaType{Type: "object", AdditionalProperties: s.property(t.Elem())}
+	case reflect.String:
+		return &schemaType{Type: "string"}
+	case reflect.Bool:
+		return &schemaType{Type: "boolean"}
+	case reflect.Int64:
+		return &schemaType{Type: "integer", Format: "int64"}
+	case reflect.Int, reflect.Int32, reflect.Int16, reflect.Int8, reflect.Uint32, reflect.Uint16, reflect.Uint8:
+		return &schemaType{Type: "integer", Format: "int32"}
+	case reflect.Float32, reflect.Float64:
+		return &schemaType{Type: "number", Format: "double"}
+	}
+	return &schemaType{Type: "object"}
+}
+
+// modelName returns the name of a type among the components: what the type
+// itself says, else one made of its package path.
+func modelName(t reflect.Type) string {
+	if n, ok := reflect.New(t).Elem().Interface().(modelNamer); ok {
+		return n.OpenAPIModelName()
+	}
+	host, rest, _ := strings.Cut(t.PkgPath(), "/")
+	parts := strings.Split(host, ".")
+	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
+		parts[i], parts[j] = parts[j], parts[i]
+	}
+	return strings.Join(parts, ".") + "." + strings.ReplaceAll(rest, "/", ".") + "." + t.Name()
+}

@@ -1,0 +1,127 @@
+package authn
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"portico/resource"
+)
+
+// TokenAuthenticator finds out whose a bearer token is. Implementations are
+// safe for concurrent use.
+type TokenAuthenticator interface {
+	// AuthenticateToken answers as Authenticator does: false without an error
+	// is a token of another kind.
+	AuthenticateToken(ctx context.Context, token string) (user *resource.User, claimed bool, err error)
+}
+
+// errInvalidToken is a token that nobody knows.
+var errInvalidToken = errors.New("invalid bearer token")
+
+// Bearer asks the token authenticators, in order, about the token of a request:
+// Authorization: Bearer, or the WebSocket protocol that browsers use because
+// they cannot set headers. A token that nobody claims is an error.
+func Bearer(tokens ...TokenAuthenticator) Authenticator { return bearer(tokens) }
+
+type bearer []TokenAuthenticator
+
+func (b bearer) Authenticate(r *http.Request) (*resource.User, bool, error) {
+	token, err := tokenOf(r)
+	if token == "" || err != nil {
+		return nil, false, err
+	}
+	var errs []error
+	for _, one := range b {
+		user, claimed, err := one.AuthenticateToken(r.Context(), token)
+		if claimed {
+			return user, true, nil
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) == 0 {
+		return nil, false, errInvalidToken
+	}
+	return nil, false, errors.Join(errs...)
+}
+
+// tokenOf returns the request's bearer token, "" without one.
+func tokenOf(r *http.Request) (string, error) {
+	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if token = strings.TrimSpace(token); token != "" && strings.EqualFold(scheme, "Bearer") {
+		return token, nil
+	}
+	return protocolToken(r)
+}
+
+// The WebSocket protocol that carries a token (contract 7.1, 3b), and the
+// header it is offered in.
+const (
+	headerProtocol      = "Sec-Websocket-Protocol"
+	tokenProtocolPrefix = "base64url.bearer.authorization.k8s.io."
+)
+
+// protocolToken returns the token among the WebSocket protocols that a request
+// offers. There must be another protocol beside it for the server to choose:
+// one that carries a secret must not be echoed.
+func protocolToken(r *http.Request) (string, error) {
+	if r.Header[headerProtocol] == nil || !isWebSocket(r) {
+		return "", nil
+	}
+	tokens, others := splitProtocols(r.Header)
+	switch {
+	case len(tokens) == 0:
+		return "", nil
+	case len(tokens) > 1:
+		return "", errors.New("more than one WebSocket protocol carries a bearer token")
+	case len(others) == 0:
+		return "", errors.New("the WebSocket protocol with a bearer token needs another one beside it")
+	}
+	token, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(tokens[0], tokenProtocolPrefix))
+	if err != nil || !utf8.Valid(token) {
+		return "", errors.New("the WebSocket protocol with a bearer token is not base64url text")
+	}
+	return string(token), nil
+}
+
+func splitProtocols(h http.Header) (tokens, others []string) {
+	for _, line := range h[headerProtocol] {
+		for protocol := range strings.SplitSeq(line, ",") {
+			protocol = strings.TrimSpace(protocol)
+			switch {
+			case strings.HasPrefix(protocol, tokenProtocolPrefix):
+				tokens = append(tokens, protocol)
+			case protocol != "":
+				others = append(others, protocol)
+			}
+		}
+	}
+	return tokens, others
+}
+
+// stripProtocolToken removes tokens from the offered WebSocket protocols.
+func stripProtocolToken(h http.Header) {
+	if h[headerProtocol] == nil {
+		return
+	}
+	tokens, others := splitProtocols(h)
+	switch {
+	case len(tokens) == 0:
+	case len(others) == 0:
+		delete(h, headerProtocol)
+	default:
+		h[headerProtocol] = []string{strings.Join(others, ", ")}
+	}
+}
+
+func isWebSocket(r *http.Request) bool {
+	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && slices.ContainsFunc(r.Header["Connection"], func(line string) bool {
+		return strings.Contains(strings.ToLower(line), "upgrade")
+	})
+}

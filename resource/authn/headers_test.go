@@ -1,0 +1,75 @@
+package authn
+
+import (
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"portico/resource"
+)
+
+func TestFrontProxyHeaders(t *testing.T) {
+	h := http.Header{"X-Remote-User": {"spoofed"}, "X-Remote-Extra-Spoofed": {"x"}, "Accept": {"*/*"}}
+	u := &resource.User{
+		Name: "jane", UID: "u-1", Groups: []string{"a", "b"},
+		Extra: map[string][]string{"example.com/key": {"1", "2"}, "100%": {"3"}},
+	}
+	SetFrontProxyHeaders(h, u)
+	want := http.Header{
+		"Accept": {"*/*"}, "X-Remote-User": {"jane"}, "X-Remote-Uid": {"u-1"}, "X-Remote-Group": {"a", "b"},
+		"X-Remote-Extra-Example.com%2fkey": {"1", "2"}, "X-Remote-Extra-100%25": {"3"},
+	}
+	if !reflect.DeepEqual(h, want) {
+		t.Errorf("got  %v\nwant %v", h, want)
+	}
+	if got := DefaultHeaderNames().user(h); !reflect.DeepEqual(got, u) {
+		t.Errorf("read back %+v", got)
+	}
+}
+
+func TestHeadersFold(t *testing.T) {
+	h := http.Header{"x-remote-extra-A": {"1"}, "X-Remote-User": {"", ""}, "X-Proxy-User": {" jane "}}
+	u := HeaderNames{User: []string{"X-Remote-User", "X-Proxy-User"}, ExtraPrefix: []string{"X-Remote-Extra-"}}.user(h)
+	if u == nil || u.Name != "jane" || !reflect.DeepEqual(u.Extra, map[string][]string{"a": {"1"}}) {
+		t.Errorf("got %+v", u)
+	}
+}
+
+func TestStripCredentials(t *testing.T) {
+	h := http.Header{
+		"Authorization": {"Bearer x"}, "X-Remote-User": {"a"}, "x-remote-group": {"a"}, "X_Remote_User": {"a"}, "X-REMOTE-Extra-B": {"c"},
+		"X-Remotely": {"kept"}, "X-Rem": {"kept"},
+		"Sec-Websocket-Protocol": {"base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io", "other"},
+	}
+	StripCredentials(h)
+	want := http.Header{"X-Remotely": {"kept"}, "X-Rem": {"kept"}, "Sec-Websocket-Protocol": {"v5.channel.k8s.io, other"}}
+	if !reflect.DeepEqual(h, want) {
+		t.Errorf("got %v", h)
+	}
+}
+
+// FuzzExtraKey checks that every key survives as a header name, up to case.
+func FuzzExtraKey(f *testing.F) {
+	for _, seed := range []string{"", "a", "example.com/x", "100%", "%2f", "ä", "a b", "\x00\n:", "authentication.kubernetes.io/pod-name"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		encoded := encodeExtraKey(key)
+		for i := range len(encoded) {
+			if !isTokenByte(encoded[i]) {
+				t.Fatalf("%q: %q is not fit for a header", key, encoded)
+			}
+		}
+		// Only ASCII letters that travel as they are lose their case.
+		want := strings.Map(func(r rune) rune {
+			if 'A' <= r && r <= 'Z' {
+				return r + 'a' - 'A'
+			}
+			return r
+		}, key)
+		if got := decodeExtraKey(encoded); got != want && strings.ToValidUTF8(key, "") == key {
+			t.Fatalf("%q came back as %q", key, got)
+		}
+	})
+}

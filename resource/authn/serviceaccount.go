@@ -1,0 +1,240 @@
+package authn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"portico/resource"
+)
+
+// nbfLeeway is how far ahead the clock of the machine that issued a token may
+// be. Expiry has none: it is the promise made to whoever asked for the token.
+const nbfLeeway = time.Minute
+
+// ServiceAccountConfig says which tokens are good.
+type ServiceAccountConfig struct {
+	// Issuer is the iss of our tokens; others are not claimed. Required.
+	Issuer string
+	// Keys returns the keys that verify signatures. Required.
+	Keys func() []PublicKey
+	// Audiences are those that this API server goes by; a token must be meant
+	// for one of them. Empty: the issuer.
+	Audiences []string
+	// Lookup says whether the service account exists, and its uid. Its answers
+	// are remembered for ten seconds. nil: every service account exists.
+	Lookup func(ctx context.Context, namespace, name string) (uid string, found bool, err error)
+	// Bound says the same of the Pod, Secret or Node that a token dies with
+	// (namespace is "" for a Node); gone is an object past its deletion time
+	// and grace. nil: no token that is bound to an object is good.
+	Bound func(ctx context.Context, kind, namespace, name string) (uid string, found bool, err error)
+}
+
+// ServiceAccountTokens knows the tokens of service accounts: those that a
+// [Signer] made (contract 7.4). Safe for concurrent use.
+type ServiceAccountTokens struct {
+	cfg    ServiceAccountConfig
+	parser *jwt.Parser
+	cache  *tokenCache
+	now    func() time.Time
+}
+
+// ServiceAccounts returns an authenticator of service-account tokens.
+func ServiceAccounts(cfg ServiceAccountConfig) *ServiceAccountTokens {
+	if len(cfg.Audiences) == 0 {
+		cfg.Audiences = []string{cfg.Issuer}
+	}
+	return &ServiceAccountTokens{
+		cfg: cfg,
+		parser: jwt.NewParser(
+			jwt.WithValidMethods([]string{"RS256", "ES256", "ES384", "ES512"}),
+			jwt.WithoutClaimsValidation(), // see checkTime: the messages are part of the contract
+		),
+		cache: newTokenCache(),
+		now:   time.Now,
+	}
+}
+
+// Authenticate claims a request with a good token of a service account; another
+// token is an error.
+func (s *ServiceAccountTokens) Authenticate(r *http.Request) (*resource.User, bool, error) {
+	return bearer{s}.Authenticate(r)
+}
+
+// AuthenticateToken implements TokenAuthenticator. It reports the audiences of
+// the token to whoever asked with [WithAudiences].
+func (s *ServiceAccountTokens) AuthenticateToken(ctx context.Context, token string) (*resource.User, bool, error) {
+	wanted, asked := s.cfg.Audiences, audiencesFrom(ctx)
+	if asked != nil && len(asked.Wanted) > 0 {
+		wanted = asked.Wanted
+	}
+	now, key := s.now(), tokenKey(token, wanted)
+	answer, remembered := s.cache.get(key, now)
+	if !remembered {
+		answer = s.verify(ctx, token, wanted, now)
+		s.cache.put(key, answer, now)
+	}
+	if asked != nil {
+		asked.Matched = answer.audiences
+	}
+	return answer.user, answer.user != nil, answer.err
+}
+
+// verify checks a token that is not remembered.
+func (s *ServiceAccountTokens) verify(ctx context.Context, token string, wanted []string, now time.Time) tokenAnswer {
+	var claims tokenClaims
+	_, err := s.parser.ParseWithClaims(token, &claims, s.keysFor)
+	switch {
+	case errors.Is(err, errForeignToken), errors.Is(err, jwt.ErrTokenMalformed):
+		return tokenAnswer{lasting: true}
+	case err != nil:
+		return tokenAnswer{err: fmt.Errorf("verify service account token: %w", err), lasting: true}
+	}
+	if err := claims.checkTime(now); err != nil {
+		return tokenAnswer{err: err}
+	}
+	matched := intersect(wanted, claims.Audience)
+	if len(matched) == 0 {
+		return tokenAnswer{err: fmt.Errorf("token audiences %q is invalid for the target audiences %q", claims.Audience, wanted)}
+	}
+	if err := claims.checkNames(); err != nil {
+		return tokenAnswer{err: err}
+	}
+	if err := s.checkLive(ctx, &claims.Private); err != nil {
+		return tokenAnswer{err: err}
+	}
+	return tokenAnswer{user: claims.user(), audiences: matched, expires: claims.ExpiresAt.Time}
+}
+
+// errForeignToken is a token that somebody else issued.
+var errForeignToken = errors.New("the token is of another issuer")
+
+// keysFor returns the keys that may have signed the token, by the name it gives
+// and the algorithm that belongs to the key.
+func (s *ServiceAccountTokens) keysFor(token *jwt.Token) (any, error) {
+	if issuer, err := token.Claims.GetIssuer(); err != nil || issuer != s.cfg.Issuer {
+		return nil, errForeignToken
+	}
+	id, _ := token.Header["kid"].(string)
+	var set jwt.VerificationKeySet
+	for _, key := range s.cfg.Keys() {
+		if (id == "" || id == key.ID) && key.Algorithm == token.Method.Alg() {
+			set.Keys = append(set.Keys, key.Key)
+		}
+	}
+	if len(set.Keys) == 0 {
+		return nil, errors.New("no key of that name and algorithm is known")
+	}
+	return set, nil
+}
+
+func (c *tokenClaims) checkTime(now time.Time) error {
+	switch {
+	case c.ExpiresAt == nil:
+		return errors.New("service account token has no expiry")
+	case !now.Before(c.ExpiresAt.Time):
+		return errors.New("service account token has expired")
+	case c.NotBefore != nil && now.Add(nbfLeeway).Before(c.NotBefore.Time):
+		return errors.New("service account token is not valid yet")
+	}
+	return nil
+}
+
+// checkNames checks that a token is whole and of one mind.
+func (c *tokenClaims) checkNames() error {
+	p := &c.Private
+	if p.Namespace == "" || p.ServiceAccount.Name == "" || p.ServiceAccount.UID == "" {
+		return errors.New("service account token names no service account")
+	}
+	if c.Subject != ServiceAccountUser(p.Namespace, p.ServiceAccount.Name) {
+		return fmt.Errorf("service account token is of %s/%s, but its subject is %q", p.Namespace, p.ServiceAccount.Name, c.Subject)
+	}
+	return nil
+}
+
+// checkLive checks that the service account still exists, and the object that
+// the token dies with.
+func (s *ServiceAccountTokens) checkLive(ctx context.Context, p *privateClaims) error {
+	if s.cfg.Lookup != nil {
+		uid, found, err := s.cfg.Lookup(ctx, p.Namespace, p.ServiceAccount.Name)
+		switch {
+		case err != nil:
+			return fmt.Errorf("look up service account: %w", err)
+		case !found:
+			return errInvalidated
+		case uid != p.ServiceAccount.UID:
+			return fmt.Errorf("service account UID (%s) does not match claim (%s)", uid, p.ServiceAccount.UID)
+		}
+	}
+	kind, namespace, ref := p.bound()
+	if ref == nil {
+		return nil
+	}
+	if s.cfg.Bound == nil {
+		return fmt.Errorf("service account token is bound to a %s, which this server cannot look up", kind)
+	}
+	uid, found, err := s.cfg.Bound(ctx, kind, namespace, ref.Name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look up %s that the service account token is bound to: %w", kind, err)
+	case !found:
+		return errInvalidated
+	case uid != ref.UID:
+		return fmt.Errorf("%s UID (%s) does not match service account %s ref claim (%s)", kind, uid, kind, ref.UID)
+	}
+	return nil
+}
+
+// errInvalidated is a token whose service account or bound object is gone.
+var errInvalidated = errors.New("service account token has been invalidated")
+
+// bound returns what the token dies with. The node beside a pod is only where
+// the pod runs.
+func (p *privateClaims) bound() (kind, namespace string, ref *claimRef) {
+	switch {
+	case p.Secret != nil:
+		return "Secret", p.Namespace, p.Secret
+	case p.Pod != nil:
+		return "Pod", p.Namespace, p.Pod
+	case p.Node != nil:
+		return "Node", "", p.Node
+	}
+	return "", "", nil
+}
+
+// user returns the service account as a user (contract 7.4).
+func (c *tokenClaims) user() *resource.User {
+	p := &c.Private
+	u := &resource.User{
+		Name:   ServiceAccountUser(p.Namespace, p.ServiceAccount.Name),
+		UID:    p.ServiceAccount.UID,
+		Groups: ServiceAccountGroups(p.Namespace),
+		Extra:  map[string][]string{},
+	}
+	if c.ID != "" {
+		u.Extra[extraCredentialID] = []string{"JTI=" + c.ID}
+	}
+	for kind, ref := range map[string]*claimRef{"pod": p.Pod, "node": p.Node} {
+		if ref != nil {
+			u.Extra["authentication.kubernetes.io/"+kind+"-name"] = []string{ref.Name}
+			u.Extra["authentication.kubernetes.io/"+kind+"-uid"] = []string{ref.UID}
+		}
+	}
+	return withAuthenticated(u)
+}
+
+// intersect returns the wanted audiences that the token has, in wanted's order.
+func intersect(wanted, have []string) []string {
+	var both []string
+	for _, audience := range wanted {
+		if slices.Contains(have, audience) {
+			both = append(both, audience)
+		}
+	}
+	return both
+}

@@ -1,0 +1,136 @@
+package authn
+
+import (
+	"context"
+	"crypto"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/uuid"
+)
+
+// Signer issues service-account tokens. Safe for concurrent use.
+type Signer struct {
+	issuer string
+	key    crypto.Signer
+	public PublicKey
+	method jwt.SigningMethod
+}
+
+// NewSigner reads the private key of a PEM file: RSA (RS256) or ECDSA (ES256,
+// ES384, ES512, as its curve has it). issuer is the iss of every token.
+func NewSigner(keyFile, issuer string) (*Signer, error) {
+	if issuer == "" {
+		return nil, errors.New("make token signer: the issuer is empty")
+	}
+	key, err := readPrivateKey(keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read token signing key %s: %w", keyFile, err)
+	}
+	public, err := NewPublicKey(key.Public())
+	if err != nil {
+		return nil, fmt.Errorf("read token signing key %s: %w", keyFile, err)
+	}
+	return &Signer{issuer: issuer, key: key, public: public, method: jwt.GetSigningMethod(public.Algorithm)}, nil
+}
+
+func readPrivateKey(file string) (crypto.Signer, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			return nil, errors.New("no PEM private key in it")
+		}
+		if key, err := privateKeyIn(block); key != nil || err != nil {
+			return key, err
+		}
+	}
+}
+
+// PublicKey returns the key that verifies what s signs.
+func (s *Signer) PublicKey() PublicKey { return s.public }
+
+// TokenClaims are what a token says.
+type TokenClaims struct {
+	// Namespace, Name and UID are the service account's. Required.
+	Namespace, Name, UID string
+	// Audiences are whom the token is meant for. Required.
+	Audiences []string
+	// IssuedAt and Expires bound the token's life, in whole seconds. Required.
+	IssuedAt, Expires time.Time
+	// ID is the token's own name (jti), for audit; "" is a new UUID.
+	ID string
+	// Bound is the object that the token dies with; nil is none.
+	Bound *BoundObject
+	// Node is the node that a pod with a token runs on; nil is none.
+	Node *BoundObject
+	// WarnAfter is when a client should have replaced the token; zero is none.
+	WarnAfter time.Time
+}
+
+// BoundObject is a Pod or Secret in the service account's namespace, or a Node.
+type BoundObject struct{ Kind, Name, UID string }
+
+// Sign makes a token.
+func (s *Signer) Sign(_ context.Context, c TokenClaims) (string, error) {
+	if c.Namespace == "" || c.Name == "" || c.UID == "" || len(c.Audiences) == 0 || !c.Expires.After(c.IssuedAt) {
+		return "", errors.New("sign token: service account, audiences and a time of life are needed")
+	}
+	id := c.ID
+	if id == "" {
+		id = uuid.NewString()
+	}
+	claims := tokenClaims{
+		RegisteredClaims: jwt.RegisteredClaims{
+			Issuer:    s.issuer,
+			Subject:   ServiceAccountUser(c.Namespace, c.Name),
+			Audience:  c.Audiences,
+			IssuedAt:  jwt.NewNumericDate(c.IssuedAt),
+			NotBefore: jwt.NewNumericDate(c.IssuedAt),
+			ExpiresAt: jwt.NewNumericDate(c.Expires),
+			ID:        id,
+		},
+		Private: privateClaims{Namespace: c.Namespace, ServiceAccount: claimRef{Name: c.Name, UID: c.UID}},
+	}
+	if err := claims.Private.bind(c.Bound); err != nil {
+		return "", fmt.Errorf("sign token: %w", err)
+	}
+	if c.Node != nil {
+		claims.Private.Node = &claimRef{Name: c.Node.Name, UID: c.Node.UID}
+	}
+	if !c.WarnAfter.IsZero() {
+		claims.Private.WarnAfter = jwt.NewNumericDate(c.WarnAfter)
+	}
+	token := jwt.NewWithClaims(s.method, claims)
+	token.Header["kid"] = s.public.ID
+	signed, err := token.SignedString(s.key)
+	if err != nil {
+		return "", fmt.Errorf("sign token: %w", err)
+	}
+	return signed, nil
+}
+
+func (p *privateClaims) bind(o *BoundObject) error {
+	if o == nil {
+		return nil
+	}
+	ref := &claimRef{Name: o.Name, UID: o.UID}
+	switch o.Kind {
+	case "Pod":
+		p.Pod = ref
+	case "Secret":
+		p.Secret = ref
+	case "Node":
+		p.Node = ref
+	default:
+		return fmt.Errorf("a token cannot be bound to a %q", o.Kind)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package authn
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"io"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"portico/resource"
+)
+
+// How long and how many answers about tokens are remembered. Good ones bound
+// how long a deleted service account lives on; bad ones only keep a client that
+// repeats a forged token from costing a signature check each time, and must not
+// outlive the arrival of a new key by much.
+const (
+	goodTokenTTL  = 10 * time.Second
+	badTokenTTL   = 2 * time.Second
+	goodTokenSize = 4096
+	badTokenSize  = 256
+)
+
+// tokenAnswer is what is known about a token: a user, an error, or neither for
+// a token of somebody else.
+type tokenAnswer struct {
+	user      *resource.User
+	audiences []string
+	err       error
+	// expires is when a good token does.
+	expires time.Time
+	// lasting says that a bad answer follows from the token and the keys alone.
+	lasting bool
+}
+
+// tokenCache remembers answers about tokens. Good and bad ones are kept apart:
+// forged tokens cannot push out good ones. Safe for concurrent use.
+type tokenCache struct {
+	good, bad *lru.Cache[[sha256.Size]byte, rememberedAnswer]
+}
+
+type rememberedAnswer struct {
+	tokenAnswer
+	until time.Time
+}
+
+func newTokenCache() *tokenCache {
+	good, _ := lru.New[[sha256.Size]byte, rememberedAnswer](goodTokenSize) // fails for sizes below 1 only
+	bad, _ := lru.New[[sha256.Size]byte, rememberedAnswer](badTokenSize)
+	return &tokenCache{good: good, bad: bad}
+}
+
+func (c *tokenCache) get(key [sha256.Size]byte, now time.Time) (tokenAnswer, bool) {
+	for _, cache := range []*lru.Cache[[sha256.Size]byte, rememberedAnswer]{c.good, c.bad} {
+		if answer, found := cache.Get(key); found && now.Before(answer.until) {
+			return answer.tokenAnswer, true
+		}
+	}
+	return tokenAnswer{}, false
+}
+
+func (c *tokenCache) put(key [sha256.Size]byte, answer tokenAnswer, now time.Time) {
+	switch {
+	case answer.user != nil:
+		until := now.Add(goodTokenTTL)
+		if answer.expires.Before(until) {
+			until = answer.expires
+		}
+		c.good.Add(key, rememberedAnswer{answer, until})
+	case answer.lasting:
+		c.bad.Add(key, rememberedAnswer{answer, now.Add(badTokenTTL)})
+	}
+}
+
+// tokenKey identifies a token and what it is wanted for. Tokens themselves are
+// not kept.
+func tokenKey(token string, audiences []string) [sha256.Size]byte {
+	h := sha256.New()
+	write := func(s string) {
+		var size [8]byte
+		binary.BigEndian.PutUint64(size[:], uint64(len(s)))
+		h.Write(size[:])
+		_, _ = io.WriteString(h, s) // a hash takes everything
+	}
+	write(token)
+	for _, audience := range audiences {
+		write(audience)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}

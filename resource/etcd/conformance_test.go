@@ -1,0 +1,40 @@
+package etcd
+
+import (
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"portico/resource"
+	"portico/resource/storetest"
+)
+
+func TestStore(t *testing.T)  { storetest.Run(t, newServer(t).open) }
+func TestHinted(t *testing.T) { storetest.RunHinted(t, newServer(t).open) }
+
+func TestHistory(t *testing.T) {
+	storetest.RunHistory(t, func(t *testing.T, info *resource.Info) (resource.Store, func(*testing.T, int64)) {
+		c := newServer(t).client(t)
+		return c.Store(info), func(t *testing.T, rev int64) {
+			if _, err := c.etcd.Compact(t.Context(), rev, clientv3.WithCompactPhysical()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestFeed(t *testing.T) {
+	s := newServer(t)
+	t.Run("OneRange", func(t *testing.T) {
+		storetest.RunFeed(t, func(t *testing.T, a, b *resource.Info) (resource.Store, resource.Store, resource.Feed) {
+			c := s.client(t)
+			return c.Store(a), c.Store(b), c.Feed()
+		})
+	})
+	t.Run("TwoRanges", func(t *testing.T) {
+		storetest.RunFeed(t, func(t *testing.T, a, b *resource.Info) (resource.Store, resource.Store, resource.Feed) {
+			c := s.client(t)
+			return c.Store(a), c.Store(b), c.Feed(a.RangePath(""), b.RangePath(""))
+		})
+	})
+}

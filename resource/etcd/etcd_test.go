@@ -1,0 +1,251 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+	"portico/resource/storetest"
+)
+
+func setting(t *testing.T, name, data string) *resource.Object {
+	t.Helper()
+	obj, err := resource.Parse(fmt.Appendf(nil,
+		`{"apiVersion":"storetest.portico.dev/v1","kind":"Setting","metadata":{"namespace":"a","name":%q},"data":{"v":%q}}`, name, data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return obj
+}
+
+func mustCreate(t *testing.T, s resource.Store, name string) *resource.Object {
+	t.Helper()
+	obj := setting(t, name, "1")
+	made, err := s.Create(t.Context(), obj.Key(), obj, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func TestOpenChecksItsConfig(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		cfg  Config
+		want string // in the error; "" for none
+	}{
+		{Config{Endpoints: []string{"unix:///tmp/x"}}, ""},
+		{Config{Endpoints: []string{"http://127.0.0.1:1", "http://[::1]:2/"}}, ""},
+		{Config{Endpoints: []string{"https://etcd:2379"}}, ""},
+		{Config{}, "no endpoints"},
+		{Config{Endpoints: []string{"127.0.0.1:2379"}}, "endpoint"},
+		{Config{Endpoints: []string{"ftp://x"}}, "neither"},
+		{Config{Endpoints: []string{"unix://rel/path"}}, "unix:///path"},
+		{Config{Endpoints: []string{"http://a:1/v3"}}, "http://host:port"},
+		{Config{Endpoints: []string{"http://a:1", "https://b:1"}}, "mix"},
+		{Config{Endpoints: []string{"https://a:1"}, CAFile: missing}, "read CA file"},
+		{Config{Endpoints: []string{"https://a:1"}, CAFile: empty}, "no certificate"},
+		{Config{Endpoints: []string{"https://a:1"}, CertFile: missing, KeyFile: missing}, "client certificate"},
+	} {
+		c, err := Open(tt.cfg)
+		if err == nil {
+			c.Close()
+		}
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("Open(%+v): %v, want %q", tt.cfg, err, tt.want)
+		}
+	}
+}
+
+func TestKeyLayout(t *testing.T) {
+	s := newServer(t)
+	c := s.client(t, func(cfg *Config) { cfg.Prefix = "registry/" })
+	made := mustCreate(t, c.Store(storetest.Namespaced()), "x")
+	resp, err := c.etcd.Get(t.Context(), "/registry/storetest.portico.dev/settings/a/x")
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Fatalf("key is not there: %v, %v", resp, err)
+	}
+	kv := resp.Kvs[0]
+	if kv.ModRevision != made.Revision || bytes.Contains(kv.Value, []byte("resourceVersion")) {
+		t.Errorf("stored at %d, object says %d: %s", kv.ModRevision, made.Revision, kv.Value)
+	}
+}
+
+func TestErrorsAsStatuses(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		ctx   context.Context
+		err   error
+		code  int32
+		retry bool
+	}{
+		{t.Context(), rpctypes.ErrRequestTooLarge, 500, false},
+		{t.Context(), status.Error(codes.ResourceExhausted, "grpc: received message larger than max (3 vs. 2)"), 500, false},
+		{t.Context(), rpctypes.ErrNoSpace, 503, true},
+		{t.Context(), rpctypes.ErrNoLeader, 503, true},
+		{t.Context(), rpctypes.ErrGRPCNoLeader, 503, true},
+		{t.Context(), rpctypes.ErrTooManyRequests, 503, true},
+		{t.Context(), rpctypes.ErrTimeout, 504, true},
+		{t.Context(), rpctypes.ErrTimeoutDueToLeaderFail, 504, true},
+		{t.Context(), context.DeadlineExceeded, 504, true},
+		{t.Context(), rpctypes.ErrPermissionDenied, 500, false},
+		{t.Context(), errors.New("odd"), 500, false},
+		{ended, rpctypes.ErrNoLeader, 504, false},
+	} {
+		err := asStatus(tt.ctx, tt.err)
+		s := resource.AsStatus(err)
+		retry, _ := apierrors.SuggestsClientDelay(err)
+		if s.Code != tt.code || (retry > 0) != tt.retry || s.Reason == "" {
+			t.Errorf("%v becomes %d %s (retry after %d s): %s", tt.err, s.Code, s.Reason, retry, s.Message)
+		}
+	}
+	if err := asStatus(ended, errors.New("any")); !errors.Is(err, context.Canceled) || !apierrors.IsTimeout(err) {
+		t.Errorf("ended context becomes %v", err)
+	}
+	if err := asStatus(t.Context(), nil); err != nil {
+		t.Errorf("nil becomes %v", err)
+	}
+}
+
+func TestTooLargeAValue(t *testing.T) {
+	s := newServer(t)
+	store := s.client(t).Store(storetest.Namespaced())
+	for _, size := range []int{1_800_000, 5_000_000} {
+		obj := setting(t, "x", strings.Repeat("x", size))
+		_, err := store.Create(t.Context(), obj.Key(), obj, 0)
+		if got := resource.AsStatus(err); err == nil || got.Code != http.StatusInternalServerError || got.Message != tooLarge {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
+
+func TestEtcdAway(t *testing.T) {
+	s := newServer(t)
+	store := s.client(t).Store(storetest.Namespaced())
+	mustCreate(t, store, "x")
+	s.stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := store.Get(ctx, resource.Key{Namespace: "a", Name: "x"}, resource.At{})
+	if !apierrors.IsTimeout(err) && !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("get while etcd is away: %v", err)
+	}
+	s.start(t)
+	if got, err := store.Get(t.Context(), resource.Key{Namespace: "a", Name: "x"}, resource.At{}); err != nil || got.Name != "x" {
+		t.Errorf("get once etcd is back: %v, %v", got, err)
+	}
+}
+
+func TestUnreadableValue(t *testing.T) {
+	s := newServer(t)
+	c := s.client(t)
+	store := c.Store(storetest.Namespaced())
+	mustCreate(t, store, "good")
+	path := c.prefix + "storetest.portico.dev/settings/a/bad"
+	if _, err := c.etcd.Put(t.Context(), path, "k8s:enc:aescbc:v1:key:abc"); err != nil {
+		t.Fatal(err)
+	}
+	_, getErr := store.Get(t.Context(), resource.Key{Namespace: "a", Name: "bad"}, resource.At{})
+	_, listErr := store.List(t.Context(), resource.ListOptions{})
+	_, deleteErr := store.Delete(t.Context(), resource.Key{Namespace: "a", Name: "bad"}, nil)
+	for what, err := range map[string]error{"get": getErr, "list": listErr, "delete": deleteErr} {
+		if s := resource.AsStatus(err); err == nil || s.Code != 500 || s.Reason != metav1.StatusReasonStoreReadError || !strings.Contains(s.Message, path) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+
+	replica := storetest.NewReplica()
+	go c.Feed().Run(t.Context(), replica)
+	if err := replica.Wait(t.Context(), storetest.Resets(1)); err != nil {
+		t.Fatal(err)
+	}
+	// A readable object becomes unreadable: it must not stay as it was. When
+	// it can be read again, or goes, the sink hears what makes sense to it.
+	if _, err := c.etcd.Put(t.Context(), c.prefix+"storetest.portico.dev/settings/a/good", "{"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.etcd.Put(t.Context(), path, string(setting(t, "bad", "2").Data)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.etcd.Delete(t.Context(), c.prefix+"storetest.portico.dev/settings/a/good"); err != nil {
+		t.Fatal(err)
+	}
+	last := mustCreate(t, store, "last")
+	if err := replica.Wait(t.Context(), storetest.At(last.Revision)); err != nil {
+		t.Fatal(err)
+	}
+	replica.Compare(t.Context(), t, store)
+}
+
+// shuffler is a Transformer that binds values to their keys.
+type shuffler struct{ generation string }
+
+func (s shuffler) ToStorage(data, aad []byte) ([]byte, error) {
+	return append([]byte(s.generation+string(aad)+"|"), data...), nil
+}
+
+func (s shuffler) FromStorage(data, aad []byte) ([]byte, bool, error) {
+	head, plain, ok := bytes.Cut(data, []byte("|"))
+	if !ok || string(head[1:]) != string(aad) {
+		return nil, false, errors.New("value of another key")
+	}
+	return plain, string(head[:1]) != s.generation, nil
+}
+
+func TestTransformer(t *testing.T) {
+	s := newServer(t)
+	first := s.client(t, func(c *Config) { c.Prefix, c.Transformer = "/enc", shuffler{"1"} })
+	second := s.client(t, func(c *Config) { c.Prefix, c.Transformer = "/enc", shuffler{"2"} })
+	made := mustCreate(t, first.Store(storetest.Namespaced()), "x")
+	same := func(cur *resource.Object) (resource.Mutation, error) { return resource.Mutation{Object: cur}, nil }
+	for _, tt := range []struct {
+		client *Client
+		hinted bool
+		writes bool
+	}{{first, false, false}, {second, false, true}, {second, false, false}, {first, true, true}, {first, true, false}} {
+		store := tt.client.Store(storetest.Namespaced()).(resource.Hinted)
+		var hint *resource.Object
+		if tt.hinted {
+			hint = made
+		}
+		got, err := store.UpdateFrom(t.Context(), made.Key(), hint, same)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wrote := got.Revision != made.Revision; wrote != tt.writes {
+			t.Errorf("update without a change: wrote is %t, want %t", wrote, tt.writes)
+		}
+		made = got
+	}
+	// A value moved to another key is not readable there.
+	resp, err := first.etcd.Get(t.Context(), "/enc/storetest.portico.dev/settings/a/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.etcd.Put(t.Context(), "/enc/storetest.portico.dev/settings/a/y", string(resp.Kvs[0].Value)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = first.Store(storetest.Namespaced()).Get(t.Context(), resource.Key{Namespace: "a", Name: "y"}, resource.At{})
+	if resource.AsStatus(err).Reason != metav1.StatusReasonStoreReadError {
+		t.Errorf("moved value: %v", err)
+	}
+}

@@ -1,0 +1,211 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"portico/resource"
+)
+
+const (
+	// feedChunk is how many keys a feed reads at once when it starts.
+	feedChunk = 2000
+	// feedPause is the pause before a feed tries again after a failure.
+	feedPause = 250 * time.Millisecond
+)
+
+// errHistory ends a stream whose events no longer connect to what the sink
+// knows: they were compacted, or etcd was put back to an earlier state.
+var errHistory = errors.New("history is no longer kept")
+
+// feed is a Feed over some ranges of one etcd. Run may run once at a time.
+type feed struct {
+	*Client
+	ranges []keyRange // disjoint, ascending
+	// wanted is signalled by RequestProgress.
+	wanted chan struct{}
+	// unreadable are the paths whose values could not be read; the sink does
+	// not know them. Run's alone.
+	unreadable map[string]bool
+	// delivered is the revision up to which the sink knows everything.
+	delivered atomic.Int64
+	// regressed is signalled when etcd's revision is found below delivered.
+	regressed chan struct{}
+}
+
+// Feed returns a feed over storage path prefixes below Config.Prefix (such as
+// "configmaps/"); without any, over everything. All ranges share one stream to
+// etcd. Values that cannot be read are logged and treated as absent.
+func (c *Client) Feed(ranges ...string) resource.Feed {
+	f := &feed{Client: c, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1)}
+	if len(ranges) == 0 {
+		ranges = []string{""}
+	}
+	for _, r := range ranges {
+		f.ranges = append(f.ranges, prefixRange(c.prefix+r))
+	}
+	f.ranges = joinRanges(f.ranges)
+	return f
+}
+
+// joinRanges sorts ranges and joins those that touch.
+func joinRanges(ranges []keyRange) []keyRange {
+	slices.SortFunc(ranges, func(a, b keyRange) int { return strings.Compare(a.start, b.start) })
+	out := ranges[:1]
+	for _, r := range ranges[1:] {
+		if last := &out[len(out)-1]; r.start <= last.end {
+			last.end = max(last.end, r.end)
+		} else {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Run delivers to sink until ctx ends.
+func (f *feed) Run(ctx context.Context, sink resource.FeedSink) error {
+	for {
+		err := f.reset(ctx, sink)
+		for err == nil {
+			err = f.stream(ctx, sink)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if errors.Is(err, errHistory) {
+				f.log.Warn("feed lost its place and starts anew", "revision", f.delivered.Load())
+				break
+			}
+			f.log.Info("feed was interrupted and goes on", "revision", f.delivered.Load(), "error", err)
+			err = pause(ctx, feedPause)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !errors.Is(err, errHistory) {
+			f.log.Warn("feed cannot read its range; it is tried again", "error", err)
+		}
+		if err := pause(ctx, feedPause); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// reset reads all ranges at one revision and gives them to the sink.
+func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
+	var state []resource.Change
+	var rev int64
+	f.unreadable = map[string]bool{}
+	for _, r := range f.ranges {
+		for start, more := r.start, true; more; {
+			resp, err := f.read(ctx, rangeTimeout, start,
+				clientv3.WithRange(r.end), clientv3.WithLimit(feedChunk), clientv3.WithRev(rev))
+			if err != nil {
+				return err
+			}
+			if rev == 0 {
+				rev = resp.Header.Revision
+			}
+			for _, kv := range resp.Kvs {
+				start = string(kv.Key) + "\x00"
+				obj, _, err := f.decode(kv)
+				if err != nil {
+					f.skip(f.path(kv.Key), err)
+					continue
+				}
+				state = append(state, resource.Change{Path: f.path(kv.Key), Object: obj, Revision: kv.ModRevision})
+			}
+			more = resp.More
+		}
+	}
+	sink.Reset(rev, state)
+	f.delivered.Store(rev)
+	select {
+	case <-f.regressed: // what was found then is answered by this reset
+	default:
+	}
+	return nil
+}
+
+// path is a key's storage path.
+func (f *feed) path(key []byte) string { return strings.TrimPrefix(string(key), f.prefix) }
+
+// changes turns etcd's events into the feed's.
+func (f *feed) changes(events []*clientv3.Event) []resource.Change {
+	out := make([]resource.Change, 0, len(events))
+	for _, e := range events {
+		if c, ok := f.change(e); ok {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// change turns one event into what the sink sees of it. An object that becomes
+// unreadable is deleted, as far as the sink is concerned, which must not take
+// the state before for the current one; when it can be read again, it is
+// created.
+func (f *feed) change(e *clientv3.Event) (c resource.Change, ok bool) {
+	c = resource.Change{Path: f.path(e.Kv.Key), Revision: e.Kv.ModRevision, Create: e.IsCreate()}
+	unknown := f.unreadable[c.Path] || c.Create
+	delete(f.unreadable, c.Path)
+	if e.Type == clientv3.EventTypeDelete {
+		return c, !unknown
+	}
+	obj, _, err := f.decode(e.Kv)
+	if err != nil {
+		f.skip(c.Path, err)
+		c.Create = false
+		return c, !unknown
+	}
+	c.Object, c.Create = obj, unknown
+	return c, true
+}
+
+// skip notes that the value at a path cannot be read.
+func (f *feed) skip(path string, err error) {
+	f.log.Error("feed skips a stored object", "error", err)
+	f.unreadable[path] = true
+}
+
+// Current returns etcd's revision by a linearizable read that begins after the
+// call, shared with others who wait.
+func (f *feed) Current(ctx context.Context) (int64, error) {
+	delivered := f.delivered.Load()
+	rev, err := f.revision.current(ctx)
+	if err == nil && rev < delivered {
+		// Revisions only grow: this is another etcd, or one restored from a
+		// backup. A watch would wait for a revision that may never come, or
+		// pass it with other events.
+		signal(f.regressed)
+	}
+	return rev, err
+}
+
+// RequestProgress has the running feed call Progress once etcd has answered.
+// It does not wait, and does nothing while the feed is interrupted.
+func (f *feed) RequestProgress(ctx context.Context) error {
+	signal(f.wanted)
+	return nil
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,240 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"portico/resource"
+	"portico/resource/storetest"
+)
+
+func TestJoinRanges(t *testing.T) {
+	r := func(pairs ...string) (out []keyRange) {
+		for i := 0; i < len(pairs); i += 2 {
+			out = append(out, keyRange{pairs[i], pairs[i+1]})
+		}
+		return out
+	}
+	for _, tt := range []struct{ in, want []keyRange }{
+		{r("a", "b"), r("a", "b")},
+		{r("c", "d", "a", "b"), r("a", "b", "c", "d")},
+		{r("b", "c", "a", "b"), r("a", "c")},
+		{r("a", "z", "b", "c", "d", "e"), r("a", "z")},
+		{r("a", "c", "b", "d", "e", "f"), r("a", "d", "e", "f")},
+	} {
+		if got := joinRanges(slices.Clone(tt.in)); !slices.Equal(got, tt.want) {
+			t.Errorf("joinRanges(%v) = %v, want %v", tt.in, got, tt.want)
+		}
+	}
+}
+
+// TestMerge plays random histories: transactions over several ranges, which
+// arrive range by range at different speeds.
+func TestMerge(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		const ranges, last = 3, 40
+		arriving := make([][]resource.Change, ranges)
+		total := 0
+		for rev := int64(2); rev <= last; rev++ {
+			for i := range ranges {
+				if rnd.IntN(2) == 0 {
+					arriving[i] = append(arriving[i], resource.Change{Revision: rev})
+					total++
+				}
+			}
+		}
+		m := newMerge(ranges, 1)
+		done, released := int64(1), 0
+		check := func() {
+			out := m.release()
+			for _, c := range out {
+				if c.Revision <= done {
+					t.Fatalf("seed %d: change at %d after %d was complete", seed, c.Revision, done)
+				}
+			}
+			if !slices.IsSortedFunc(out, func(a, b resource.Change) int { return int(a.Revision - b.Revision) }) {
+				t.Fatalf("seed %d: %v is out of order", seed, out)
+			}
+			if len(out) > 0 && out[len(out)-1].Revision > m.safe() {
+				t.Fatalf("seed %d: released %d, safe is %d", seed, out[len(out)-1].Revision, m.safe())
+			}
+			done, released = m.safe(), released+len(out)
+		}
+		for left := ranges; left > 0; {
+			i := rnd.IntN(ranges)
+			if len(arriving[i]) == 0 {
+				left = 0
+				for _, a := range arriving {
+					left += len(a)
+				}
+				continue
+			}
+			n := 1 + rnd.IntN(len(arriving[i]))
+			m.events(i, arriving[i][n-1].Revision, arriving[i][:n])
+			arriving[i] = arriving[i][n:]
+			check()
+		}
+		for i := range ranges {
+			m.progress(i, last)
+			check()
+		}
+		if released != total || m.holding() {
+			t.Fatalf("seed %d: released %d of %d", seed, released, total)
+		}
+	}
+}
+
+func TestCurrentJoinsNoReadThatHasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := 0
+		next := make(chan int64)
+		s := newSharedRevision(t.Context(), func(context.Context) (int64, error) {
+			began++
+			return <-next, nil
+		})
+		results := make(chan int64, 10)
+		call := func() {
+			rev, err := s.current(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			results <- rev
+		}
+		go call()
+		synctest.Wait() // the first read has begun
+		for range 5 {
+			go call()
+		}
+		synctest.Wait()
+		next <- 1
+		synctest.Wait()
+		if got := <-results; got != 1 || len(results) != 0 {
+			t.Errorf("first read gave %d to the first caller and something to %d others", got, len(results))
+		}
+		next <- 2
+		synctest.Wait()
+		for range 5 {
+			if got := <-results; got != 2 {
+				t.Errorf("a later caller got %d", got)
+			}
+		}
+		if began != 2 {
+			t.Errorf("%d reads for 6 callers", began)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := s.current(ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended caller got %v", err)
+		}
+		next <- 3
+	})
+}
+
+// follow runs a feed into a replica until the test ends.
+func follow(t *testing.T, f resource.Feed) *storetest.Replica {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	replica, ended := storetest.NewReplica(), make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.Run(ctx, replica)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return replica
+}
+
+func waitFor(t *testing.T, r *storetest.Replica, ok func(*storetest.Replica) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := r.Wait(ctx, ok); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFeedGoesOnAfterARestart(t *testing.T) {
+	s := newServer(t)
+	for _, ranges := range [][]string{nil, {"other/", "storetest.portico.dev/"}} {
+		c := s.client(t)
+		store := c.Store(storetest.Namespaced())
+		mustCreate(t, store, "before")
+		replica := follow(t, c.Feed(ranges...))
+		waitFor(t, replica, storetest.Resets(1))
+		s.stop()
+		s.start(t)
+		last := mustCreate(t, store, "after")
+		waitFor(t, replica, storetest.At(last.Revision))
+		replica.Compare(t.Context(), t, store)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := replica.Wait(ctx, storetest.Resets(2)); err == nil {
+			t.Error("a restart of etcd made the feed start anew")
+		}
+	}
+}
+
+func TestFeedStartsBeforeEtcd(t *testing.T) {
+	s := newServer(t)
+	c := s.client(t)
+	mustCreate(t, c.Store(storetest.Namespaced()), "x")
+	s.stop()
+	replica := follow(t, c.Feed())
+	s.start(t)
+	waitFor(t, replica, storetest.Resets(1))
+	replica.Compare(t.Context(), t, c.Store(storetest.Namespaced()))
+}
+
+func TestStreamAfterCompaction(t *testing.T) {
+	s := newServer(t)
+	c := s.client(t)
+	store := c.Store(storetest.Namespaced())
+	first := mustCreate(t, store, "x")
+	mustCreate(t, store, "y")
+	last := mustCreate(t, store, "z")
+	if _, err := c.etcd.Compact(t.Context(), last.Revision, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	f := c.Feed().(*feed)
+	f.delivered.Store(first.Revision - 1)
+	if err := f.stream(t.Context(), storetest.NewReplica()); !errors.Is(err, errHistory) {
+		t.Errorf("stream from a compacted revision ends with %v", err)
+	}
+}
+
+// TestFeedNoticesAnotherEtcd replaces etcd's data, as restoring an old backup
+// does: its revisions begin anew, below those that the feed has seen.
+func TestFeedNoticesAnotherEtcd(t *testing.T) {
+	s := newServer(t)
+	c := s.client(t)
+	store := c.Store(storetest.Namespaced())
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		mustCreate(t, store, name)
+	}
+	f := c.Feed()
+	replica := follow(t, f)
+	waitFor(t, replica, storetest.Resets(1))
+	s.stop()
+	if err := os.RemoveAll(filepath.Join(s.dir, "d")); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t)
+	mustCreate(t, store, "new")
+	if _, err := f.Current(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, replica, storetest.Resets(2))
+	replica.Compare(t.Context(), t, store)
+}

@@ -1,0 +1,156 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func TestLeasesAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ends := map[clientv3.LeaseID]time.Time{}
+		l := newLeases(func(_ context.Context, seconds int64) (clientv3.LeaseID, error) {
+			id := clientv3.LeaseID(len(ends) + 1)
+			ends[id] = time.Now().Add(time.Duration(seconds) * time.Second)
+			return id, nil
+		})
+		take := func(ttl time.Duration) clientv3.LeaseID {
+			id, err := l.take(t.Context(), ttl)
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := ends[id].Sub(time.Now())
+			if left < ttl || left > ttl+time.Second+min(ttl/20, leaseWindow) {
+				t.Fatalf("lease for %s lasts %s", ttl, left)
+			}
+			return id
+		}
+		first := take(time.Hour)
+		time.Sleep(59 * time.Second)
+		if take(time.Hour) != first {
+			t.Error("a lease is not shared within a minute")
+		}
+		if take(10*time.Minute) == first {
+			t.Error("a lease is shared by different TTLs")
+		}
+		time.Sleep(2 * time.Second)
+		second := take(time.Hour)
+		if second == first {
+			t.Error("a lease is shared beyond a minute")
+		}
+		for range leaseKeys - 1 {
+			if take(time.Hour) != second {
+				t.Fatal("a lease is given up early")
+			}
+		}
+		if take(time.Hour) == second {
+			t.Errorf("a lease takes more than %d keys", leaseKeys)
+		}
+		if take(time.Second) == take(time.Second) {
+			t.Error("leases of a second are shared")
+		}
+	})
+}
+
+func TestLeaseErrors(t *testing.T) {
+	failed := errors.New("failed")
+	l := newLeases(func(context.Context, int64) (clientv3.LeaseID, error) { return 0, failed })
+	for range 2 {
+		if _, err := l.take(t.Context(), time.Minute); !errors.Is(err, failed) {
+			t.Errorf("take: %v", err)
+		}
+	}
+}
+
+func TestCompaction(t *testing.T) {
+	c := newServer(t).client(t)
+	put := func() int64 {
+		t.Helper()
+		resp, err := c.etcd.Put(t.Context(), c.prefix+"x", "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Header.Revision
+	}
+	play := func(state compaction, want bool) (compaction, int64) {
+		t.Helper()
+		next, compacted, err := c.compactRound(t.Context(), state)
+		if err != nil || (compacted > 0) != want {
+			t.Fatalf("round of %+v compacts to %d (%v), want %t", state, compacted, err, want)
+		}
+		return next, compacted
+	}
+	readable := func(rev int64) bool {
+		_, err := c.etcd.Get(t.Context(), c.prefix+"x", clientv3.WithRev(rev))
+		if err != nil && !isCompacted(err) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	old := put()
+	put()
+	one, _ := play(compaction{}, false) // the first round only takes note
+	two, _ := play(compaction{}, false) // comes too late for round 1
+	between := put()
+	put()
+	one, at := play(one, true)
+	if at >= between || readable(old) || !readable(between) {
+		t.Errorf("compacted to %d; revision %d is readable: %t, %d: %t", at, old, readable(old), between, readable(between))
+	}
+	two, _ = play(two, false) // finds round 2 taken
+	// One stops; two takes over in the round after it has caught up.
+	if _, at = play(two, true); at < between {
+		t.Errorf("successor compacted to %d", at)
+	}
+	play(one, false)
+}
+
+func TestElection(t *testing.T) {
+	s := newServer(t)
+	var mu sync.Mutex
+	leading, led := 0, map[string]int{}
+	elected := make(chan string, 10)
+	run := func(ctx context.Context, c *Client, id string) <-chan error {
+		ended := make(chan error, 1)
+		go func() {
+			ended <- c.Campaign(ctx, "test", id, func(ctx context.Context) {
+				mu.Lock()
+				if leading++; leading > 1 {
+					t.Errorf("%d lead at once", leading)
+				}
+				led[id]++
+				mu.Unlock()
+				elected <- id
+				<-ctx.Done()
+				mu.Lock()
+				leading--
+				mu.Unlock()
+			})
+		}()
+		return ended
+	}
+	prefix := func(c *Config) { c.Prefix = "/election" }
+	first, endFirst := context.WithCancel(t.Context())
+	firstEnded := run(first, s.client(t, prefix), "one")
+	if id := <-elected; id != "one" {
+		t.Fatalf("%s was elected", id)
+	}
+	second, endSecond := context.WithCancel(t.Context())
+	secondEnded := run(second, s.client(t, prefix), "two")
+	endFirst()
+	if err := <-firstEnded; !errors.Is(err, context.Canceled) {
+		t.Errorf("Campaign ended with %v", err)
+	}
+	if id := <-elected; id != "two" {
+		t.Errorf("%s was elected after one", id)
+	}
+	endSecond()
+	if err := <-secondEnded; !errors.Is(err, context.Canceled) {
+		t.Errorf("Campaign ended with %v", err)
+	}
+}

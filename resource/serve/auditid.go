@@ -1,0 +1,25 @@
+package serve
+
+import (
+	"net/http"
+
+	"github.com/google/uuid"
+)
+
+// headerAuditID, in canonical form, names one request in the logs of every
+// process that it passes.
+const headerAuditID = "Audit-Id"
+
+// auditID takes the request's audit id as it is, or makes one, and sends it
+// back. It stays in the request's header, where a proxy forwards it from.
+func (s *Server) auditID(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get(headerAuditID)
+		if id == "" {
+			id = uuid.NewString()
+			r.Header[headerAuditID] = []string{id}
+		}
+		exchangeFrom(r.Context()).auditID = id
+		next.ServeHTTP(w, r)
+	})
+}

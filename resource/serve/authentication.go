@@ -1,0 +1,50 @@
+package serve
+
+import (
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/authn"
+	"portico/resource/rest"
+)
+
+// authenticate puts the user into the Action, or answers 401. Credentials and
+// identity headers end here, whether or not they were used: no handler sees
+// them and no proxy forwards them.
+func (s *Server) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, claimed, err := s.cfg.Authenticator.Authenticate(r)
+		authn.StripCredentials(r.Header)
+		s.cfg.IdentityHeaders.Strip(r.Header)
+		if !claimed {
+			s.log.Debug("authentication failed", "err", err, "remote", r.RemoteAddr, "uri", r.URL.Path)
+			limitStranger(w, r)
+			rest.WriteStatus(w, r, apierrors.NewUnauthorized("Unauthorized"))
+			return
+		}
+		if user.Name == resource.Anonymous && isStranger(r) {
+			limitStranger(w, r)
+		}
+		resource.ActionFrom(r.Context()).User = user
+		next.ServeHTTP(w, r)
+	})
+}
+
+// limitStranger has an HTTP/2 connection end after the requests that are under
+// way: a client that nobody knows gets to open one connection per burst, not
+// hundreds of streams on it again and again.
+func limitStranger(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// isStranger reports whether nothing is known about who is at the other end of
+// the connection. A front proxy that speaks for an anonymous user is known, and
+// its connection carries the requests of others.
+func isStranger(r *http.Request) bool {
+	_, known := authn.PeerUIDFrom(r.Context())
+	return !known && (r.TLS == nil || len(r.TLS.PeerCertificates) == 0)
+}

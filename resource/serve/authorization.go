@@ -1,0 +1,34 @@
+package serve
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"portico/resource"
+	"portico/resource/authz"
+	"portico/resource/rest"
+)
+
+// authorize answers 403 unless the authorizer allows the Action, and 500 when
+// it could not tell. Without an authorizer every authenticated request passes.
+func (s *Server) authorize(next http.Handler) http.Handler {
+	if s.cfg.Authorizer == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		action := resource.ActionFrom(r.Context())
+		decision, reason, err := s.cfg.Authorizer.Authorize(r.Context(), action)
+		switch {
+		case decision == authz.Allow:
+			next.ServeHTTP(w, r)
+		case err != nil:
+			s.log.Error("authorize request", "err", err, "user", action.User.Name, "verb", action.Verb, "uri", r.RequestURI)
+			text := fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)
+			http.Error(w, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text), http.StatusInternalServerError)
+		default:
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			rest.WriteStatus(w, r, authz.Forbidden(action, reason))
+		}
+	})
+}

@@ -1,0 +1,41 @@
+package serve
+
+import "net/http"
+
+// filter wraps a handler.
+type filter func(next http.Handler) http.Handler
+
+// chain is what a request passes, from the outside in. The order can be
+// observed: a filter's effects show on the errors of those below it and not on
+// those above (contract 0.1).
+func (s *Server) chain() http.Handler {
+	filters := []filter{
+		s.open,            // exchange.go: the record of the request; verb, resource, name
+		s.auditID,         // auditid.go: every response can be found in the logs
+		s.recover,         // recovery.go: a panic costs its own request only
+		s.completeness,    // completeness.go: no 404 for what is not there yet
+		s.observe,         // observe.go: log and metrics
+		s.turnAway,        // turnaway.go: 429 once shutting down
+		s.cacheControl,    // cachecontrol.go: responses are nobody else's
+		s.track,           // track.go: what shutdown waits for and cuts off
+		s.deadline,        // deadline.go: 504
+		s.collectWarnings, // warning.go
+		s.authenticate,    // authentication.go: 401; credentials end here
+		s.impersonate,     // below: as whom
+		s.limit,           // limit.go: 429 under load
+		s.authorize,       // authorization.go: 403
+	}
+	handler := s.cfg.Handler
+	for i := len(filters) - 1; i >= 0; i-- {
+		handler = filters[i](handler)
+	}
+	return handler
+}
+
+// impersonate is the owner's filter between authentication and authorization.
+func (s *Server) impersonate(next http.Handler) http.Handler {
+	if s.cfg.Impersonation == nil {
+		return next
+	}
+	return s.cfg.Impersonation(next)
+}

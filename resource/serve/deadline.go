@@ -1,0 +1,271 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// timedOutGrace is how long a handler may go on after its 504 before the client
+// of an HTTP/2 stream is told that there is nothing more to come.
+const timedOutGrace = time.Second
+
+// deadline gives every request that is not long-running a deadline: the
+// configured time, or the shorter one of ?timeout. When it passes before the
+// handler has written anything the answer is 504; after that, the connection is
+// cut (contract 11.3).
+//
+// The handler runs on this goroutine and is expected to heed its context; its
+// reads of the body and its writes are cut off in any case. One that heeds
+// nothing keeps its place among the requests in flight for as long as it really
+// runs.
+func (s *Server) deadline(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		action := resource.ActionFrom(r.Context())
+		if action.LongRunning() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		timeout, err := s.timeoutOf(r)
+		if err != nil {
+			rest.WriteStatus(w, r, err)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
+		defer cancel()
+		d := newDeadlineWriter(ctx, w, r)
+		d.onTimeout = func() { s.metrics.terminated(d.request, action, http.StatusGatewayTimeout) }
+		stop := context.AfterFunc(ctx, d.expire)
+		defer func() {
+			if !stop() {
+				<-d.expired
+			}
+			d.finish()
+		}()
+		next.ServeHTTP(d, r.WithContext(ctx))
+	})
+}
+
+// timeoutOf returns how long a request may take.
+func (s *Server) timeoutOf(r *http.Request) (time.Duration, error) {
+	limit := s.cfg.RequestTimeout
+	if r.URL.RawQuery == "" {
+		return limit, nil
+	}
+	asked := r.URL.Query().Get("timeout")
+	if asked == "" {
+		return limit, nil
+	}
+	timeout, err := time.ParseDuration(asked)
+	if err != nil {
+		return 0, apierrors.NewBadRequest("invalid timeout specified in the request URL")
+	}
+	if timeout <= 0 || timeout > limit {
+		return limit, nil
+	}
+	return timeout, nil
+}
+
+// The states of a deadlineWriter:
+//
+//	idle ── the handler writes ──► begun ── the time is up ──► cut
+//	  └──── the time is up ──► answered
+const (
+	idle int32 = iota
+	begun
+	cut
+	answered
+)
+
+// deadlineWriter is the writer of a handler that has a deadline. Handler and
+// timer agree on who may write by the state alone: in idle and begun it is the
+// handler, in answered and cut nobody. The handler's header is its own until it
+// writes, so that it may go on to change it while the timer answers.
+type deadlineWriter struct {
+	http.ResponseWriter
+	ctx       context.Context
+	header    http.Header
+	hasBody   bool // of the request
+	request   *http.Request
+	onTimeout func()
+
+	state   atomic.Int32
+	writing sync.Mutex    // held by informational responses and by the timer
+	expired chan struct{} // closed when the timer has done
+}
+
+func newDeadlineWriter(ctx context.Context, w http.ResponseWriter, r *http.Request) *deadlineWriter {
+	return &deadlineWriter{
+		ResponseWriter: w,
+		ctx:            ctx,
+		header:         make(http.Header, 8),
+		hasBody:        r.ContentLength != 0,
+		// What it takes to negotiate the form of the 504, apart from the
+		// request itself, whose header the handler may be changing by then.
+		request: &http.Request{
+			Method: r.Method, URL: r.URL, ProtoMajor: r.ProtoMajor,
+			Header: http.Header{"Accept": r.Header["Accept"], "User-Agent": r.Header["User-Agent"]},
+		},
+		expired: make(chan struct{}),
+	}
+}
+
+// expire is called when the context ends.
+func (d *deadlineWriter) expire() {
+	defer close(d.expired)
+	if !errors.Is(d.ctx.Err(), context.DeadlineExceeded) {
+		return // the client has gone: nobody to answer
+	}
+	connection := http.NewResponseController(d.ResponseWriter)
+	past := time.Unix(1, 0)
+	if d.hasBody {
+		// A handler that waits for the body would hold up the answer too.
+		_ = connection.SetReadDeadline(past)
+	}
+	if d.state.CompareAndSwap(begun, cut) {
+		_ = connection.SetWriteDeadline(past)
+		d.onTimeout()
+		return
+	}
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	if !d.state.CompareAndSwap(idle, answered) {
+		return // begun just now: its deadline has passed, so claim has refused it
+	}
+	if d.hasBody {
+		d.ResponseWriter.Header().Set("Connection", "close") // the rest of the body is in the way
+	}
+	d.onTimeout()
+	rest.WriteStatus(d.ResponseWriter, d.request, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
+	_ = connection.Flush()
+	if d.request.ProtoMajor == 2 {
+		_ = connection.SetWriteDeadline(time.Now().Add(timedOutGrace))
+	}
+}
+
+// finish ends the response when the handler has returned, or panicked.
+func (d *deadlineWriter) finish() {
+	switch d.state.Load() {
+	case cut:
+		panic(http.ErrAbortHandler)
+	case idle:
+		// Nothing written is an empty 200, with the handler's header.
+		maps.Copy(d.ResponseWriter.Header(), d.header)
+	case begun:
+		d.copyTrailers()
+	}
+}
+
+// copyTrailers hands on the header fields that come after the body.
+func (d *deadlineWriter) copyTrailers() {
+	for name, values := range d.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			d.ResponseWriter.Header()[name] = values
+		}
+	}
+	for _, line := range d.header["Trailer"] {
+		for name := range strings.SplitSeq(line, ",") {
+			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+			if values := d.header[name]; values != nil {
+				d.ResponseWriter.Header()[name] = values
+			}
+		}
+	}
+}
+
+// claim reports whether the handler may write. The first time it is asked the
+// response begins, with the handler's header. A handler that reacts to the end
+// of its time must not win over the 504, so a deadline that has passed counts
+// even before the timer has run.
+func (d *deadlineWriter) claim() bool {
+	switch d.state.Load() {
+	case begun:
+		return true
+	case idle:
+		if errors.Is(d.ctx.Err(), context.DeadlineExceeded) || !d.state.CompareAndSwap(idle, begun) {
+			return false
+		}
+		maps.Copy(d.ResponseWriter.Header(), d.header)
+		return true
+	}
+	return false
+}
+
+// Unwrap lets http.ResponseController reach the server's own writer.
+func (d *deadlineWriter) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+
+func (d *deadlineWriter) Header() http.Header { return d.header }
+
+func (d *deadlineWriter) WriteHeader(code int) {
+	if code >= 100 && code < 200 && code != http.StatusSwitchingProtocols {
+		d.inform(code)
+		return
+	}
+	if d.claim() {
+		d.ResponseWriter.WriteHeader(code)
+	}
+}
+
+// inform sends an informational response. The handler's header goes with it and
+// is taken back: what belongs to the final one is the handler's to say again.
+func (d *deadlineWriter) inform(code int) {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	if d.state.Load() != idle {
+		return
+	}
+	h := d.ResponseWriter.Header()
+	before := maps.Clone(h)
+	maps.Copy(h, d.header)
+	d.ResponseWriter.WriteHeader(code)
+	clear(h)
+	maps.Copy(h, before)
+}
+
+func (d *deadlineWriter) Write(b []byte) (int, error) {
+	if !d.claim() {
+		return 0, http.ErrHandlerTimeout
+	}
+	return d.ResponseWriter.Write(b)
+}
+
+// ReadFrom keeps the server's way of sending files open.
+func (d *deadlineWriter) ReadFrom(src io.Reader) (int64, error) {
+	if !d.claim() {
+		return 0, http.ErrHandlerTimeout
+	}
+	return io.Copy(d.ResponseWriter, src)
+}
+
+// Flush sends what was written.
+func (d *deadlineWriter) Flush() { _ = d.FlushError() }
+
+// FlushError is what http.ResponseController calls.
+func (d *deadlineWriter) FlushError() error {
+	if !d.claim() {
+		return http.ErrHandlerTimeout
+	}
+	return http.NewResponseController(d.ResponseWriter).Flush()
+}
+
+// Hijack takes the connection over, and the deadline's end with it: what comes
+// after is nobody's response.
+func (d *deadlineWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if !d.claim() {
+		return nil, nil, http.ErrHandlerTimeout
+	}
+	return http.NewResponseController(d.ResponseWriter).Hijack()
+}

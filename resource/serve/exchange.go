@@ -1,0 +1,143 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"portico/resource"
+)
+
+// exchange is what the filters know of one request and its response, and the
+// outermost response writer. It belongs to the request's goroutine, except
+// where it says otherwise.
+type exchange struct {
+	http.ResponseWriter
+	start  time.Time
+	action *resource.Action
+
+	// auditID and cacheControl go into the header when it is written; they do
+	// not depend on what the handler does to its header before.
+	auditID      string
+	cacheControl bool
+	// onHeader, if not nil, is called once, with the final status.
+	onHeader func(code int)
+
+	code     int   // the status, 0 until it is written
+	bytes    int64 // of the body, written so far
+	hijacked bool
+
+	warnings  warnings
+	component string // of whom the request is counted; "" is the API server
+	uncounted bool   // somebody else counts the request
+}
+
+type exchangeKey struct{}
+
+// exchangeFrom returns the exchange of a request; nil outside of a chain.
+func exchangeFrom(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// open begins the exchange: it parses the request line into the Action and
+// puts both into the context.
+func (s *Server) open(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r)}
+		ctx := context.WithValue(r.Context(), exchangeKey{}, x)
+		next.ServeHTTP(x, r.WithContext(resource.WithAction(ctx, x.action)))
+	})
+}
+
+// Unwrap lets http.ResponseController reach the server's own writer.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// WriteHeader writes the status once; informational ones pass. A second one is
+// dropped.
+func (x *exchange) WriteHeader(code int) {
+	switch {
+	case x.code != 0:
+		return
+	case code >= 100 && code < 200 && code != http.StatusSwitchingProtocols:
+		x.ResponseWriter.WriteHeader(code)
+		return
+	}
+	x.setHeader(code)
+	x.ResponseWriter.WriteHeader(code)
+}
+
+// setHeader puts what the server promises into the header and remembers the
+// status.
+func (x *exchange) setHeader(code int) {
+	h := x.ResponseWriter.Header()
+	if x.auditID != "" {
+		h[headerAuditID] = []string{x.auditID}
+	}
+	if x.cacheControl && h["Cache-Control"] == nil {
+		h["Cache-Control"] = []string{"no-cache, private"}
+	}
+	x.code = code
+	if x.onHeader != nil {
+		x.onHeader(code)
+	}
+}
+
+func (x *exchange) Write(b []byte) (int, error) {
+	x.WriteHeader(http.StatusOK)
+	n, err := x.ResponseWriter.Write(b)
+	x.bytes += int64(n)
+	return n, err
+}
+
+// ReadFrom keeps the server's way of sending files open.
+func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
+	x.WriteHeader(http.StatusOK)
+	n, err := io.Copy(x.ResponseWriter, src)
+	x.bytes += n
+	return n, err
+}
+
+// Flush sends what was written.
+func (x *exchange) Flush() { _ = x.FlushError() }
+
+// FlushError is what http.ResponseController calls.
+func (x *exchange) FlushError() error {
+	x.WriteHeader(http.StatusOK)
+	return http.NewResponseController(x.ResponseWriter).Flush()
+}
+
+// Hijack takes the connection over; http.ErrNotSupported where it is shared
+// with other requests (HTTP/2).
+func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
+	if err == nil && !x.hijacked {
+		x.hijacked = true
+		if x.code == 0 {
+			// Whoever hijacks writes the header itself, from this map.
+			x.setHeader(http.StatusSwitchingProtocols)
+		}
+	}
+	return conn, rw, err
+}
+
+// CountAs has the request counted as one of another component than the API
+// server: what the gateway makes of a request for somebody else's API is the
+// aggregator's.
+func CountAs(ctx context.Context, component string) {
+	if x := exchangeFrom(ctx); x != nil {
+		x.component = component
+	}
+}
+
+// CountedElsewhere keeps the request out of this process's request metrics: the
+// server that answered has counted it. To be called before the response is
+// written, on the request's goroutine.
+func CountedElsewhere(ctx context.Context) {
+	if x := exchangeFrom(ctx); x != nil {
+		x.uncounted = true
+	}
+}

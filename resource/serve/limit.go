@@ -1,0 +1,65 @@
+package serve
+
+import (
+	"net/http"
+	"slices"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// limit answers 429 while more requests are at work than the server takes
+// (contract 11.2): reads and writes are counted apart, so that neither can
+// starve the other. Long-running requests and health checks do not count, and
+// system:masters is never refused, so that somebody can put things right.
+func (s *Server) limit(next http.Handler) http.Handler {
+	reads := &inFlight{limit: int64(s.cfg.MaxInFlight), gauge: s.metrics.inFlight.WithLabelValues("readOnly")}
+	writes := &inFlight{limit: int64(s.cfg.MaxMutatingInFlight), gauge: s.metrics.inFlight.WithLabelValues("mutating")}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		action := resource.ActionFrom(r.Context())
+		if action.LongRunning() || isHealth(action.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		kind := reads
+		if action.Mutating() {
+			kind = writes
+		}
+		if !kind.enter(slices.Contains(action.User.Groups, resource.GroupMasters)) {
+			s.metrics.terminated(r, action, http.StatusTooManyRequests)
+			rest.WriteStatus(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
+			return
+		}
+		defer kind.leave()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// inFlight counts the requests of one kind that are at work.
+type inFlight struct {
+	limit int64 // below 0: none
+	now   atomic.Int64
+	gauge interface {
+		Inc()
+		Dec()
+	}
+}
+
+// enter counts one more, unless there are too many; force has it counted
+// anyway.
+func (f *inFlight) enter(force bool) bool {
+	if n := f.now.Add(1); f.limit >= 0 && n > f.limit && !force {
+		f.now.Add(-1)
+		return false
+	}
+	f.gauge.Inc()
+	return true
+}
+
+func (f *inFlight) leave() {
+	f.now.Add(-1)
+	f.gauge.Dec()
+}

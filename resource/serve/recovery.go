@@ -1,0 +1,31 @@
+package serve
+
+import (
+	"net/http"
+	"runtime/debug"
+)
+
+// recover turns a panic into a 500, or into the end of the connection (of the
+// stream, in HTTP/2) when the response has begun. http.ErrAbortHandler is the
+// handler's way to ask for the latter and passes through.
+func (s *Server) recover(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			cause := recover()
+			if cause == nil {
+				return
+			}
+			if cause == http.ErrAbortHandler {
+				panic(cause)
+			}
+			x := exchangeFrom(r.Context())
+			s.log.Error("handler panicked", "cause", cause, "method", r.Method, "uri", r.RequestURI,
+				"auditID", x.auditID, "stack", string(debug.Stack()))
+			if x.code != 0 {
+				panic(http.ErrAbortHandler)
+			}
+			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.", http.StatusInternalServerError)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,232 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"portico/resource"
+)
+
+// Replica is a FeedSink that keeps what a feed says, and whether the feed
+// keeps its word. It is safe for concurrent use.
+type Replica struct {
+	mu      sync.Mutex
+	changed chan struct{}
+	objects map[string]*resource.Object
+	rev     int64
+	resets  int
+	asked   int // calls of Progress
+	broken  []string
+}
+
+// NewReplica returns an empty replica.
+func NewReplica() *Replica {
+	return &Replica{changed: make(chan struct{}), objects: map[string]*resource.Object{}}
+}
+
+func (r *Replica) update(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *Replica) complain(format string, args ...any) {
+	r.broken = append(r.broken, fmt.Sprintf(format, args...))
+}
+
+// Reset implements resource.FeedSink.
+func (r *Replica) Reset(rev int64, state []resource.Change) {
+	r.update(func() {
+		clear(r.objects)
+		last := ""
+		for _, c := range state {
+			if c.Path <= last || c.Object == nil || c.Object.Revision > rev {
+				r.complain("reset at %d holds %+v after %q", rev, c, last)
+			}
+			last = c.Path
+			r.objects[c.Path] = c.Object
+		}
+		r.rev, r.resets = rev, r.resets+1
+	})
+}
+
+// Apply implements resource.FeedSink.
+func (r *Replica) Apply(changes []resource.Change) {
+	r.update(func() {
+		for i, c := range changes {
+			if c.Revision < r.rev || i == 0 && c.Revision == r.rev {
+				r.complain("change of %s at %d after %d", c.Path, c.Revision, r.rev)
+			}
+			r.rev = c.Revision
+			_, known := r.objects[c.Path]
+			if c.Object == nil {
+				if !known {
+					r.complain("unknown %s is deleted at %d", c.Path, c.Revision)
+				}
+				delete(r.objects, c.Path)
+				continue
+			}
+			if c.Create == known || c.Object.Revision != c.Revision {
+				r.complain("change of %s at %d: create is %t, known is %t, object is at %d", c.Path, c.Revision, c.Create, known, c.Object.Revision)
+			}
+			r.objects[c.Path] = c.Object
+		}
+	})
+}
+
+// Progress implements resource.FeedSink.
+func (r *Replica) Progress(rev int64) {
+	r.update(func() {
+		if rev < r.rev {
+			r.complain("progress to %d after %d", rev, r.rev)
+		}
+		r.rev, r.asked = rev, r.asked+1
+	})
+}
+
+// Wait waits until ok returns true of the replica.
+func (r *Replica) Wait(ctx context.Context, ok func(r *Replica) bool) error {
+	for {
+		r.mu.Lock()
+		done, changed := ok(r), r.changed
+		r.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("replica is at %d after %d resets: %w", r.rev, r.resets, ctx.Err())
+		}
+	}
+}
+
+// At is a condition for Wait: everything up to rev has arrived.
+func At(rev int64) func(*Replica) bool {
+	return func(r *Replica) bool { return r.resets > 0 && r.rev >= rev }
+}
+
+// Resets is a condition for Wait: Reset was called n times.
+func Resets(n int) func(*Replica) bool { return func(r *Replica) bool { return r.resets >= n } }
+
+// Broken returns how the feed broke its word.
+func (r *Replica) Broken() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for _, b := range r.broken {
+		errs = append(errs, errors.New(b))
+	}
+	return errors.Join(errs...)
+}
+
+// Compare checks that the replica holds exactly the objects of the stores.
+func (r *Replica) Compare(ctx context.Context, t *testing.T, stores ...resource.Store) {
+	t.Helper()
+	if err := r.Broken(); err != nil {
+		t.Errorf("the feed broke its word: %v", err)
+	}
+	want := map[string]int64{}
+	for _, s := range stores {
+		l, err := s.List(ctx, resource.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range l.Items {
+			want[s.Info().ObjectPath(o.Key())] = o.Revision
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	got := map[string]int64{}
+	for path, o := range r.objects {
+		got[path] = o.Revision
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("replica holds %v, the stores %v", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+	}
+}
+
+// RunFeed checks a Feed against the Stores it shares its storage with. open
+// makes an empty storage: its feed covers both resources.
+func RunFeed(t *testing.T, open func(t *testing.T, namespaced, cluster *resource.Info) (a, b resource.Store, feed resource.Feed)) {
+	start := func(t *testing.T) (a, b *subject, feed resource.Feed, replica *Replica) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		a, b = &subject{T: t, ctx: ctx}, &subject{T: t, ctx: ctx}
+		a.Store, b.Store, feed = open(t, Namespaced(), ClusterScoped())
+		a.mustCreate(key("a", "early"), "1")
+		b.mustCreate(key("", "early"), "1")
+		replica = NewReplica()
+		ended := make(chan error, 1)
+		go func() { ended <- feed.Run(ctx, replica) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("Run ended with %v", err)
+			}
+		})
+		return a, b, feed, replica
+	}
+	wait := func(s *subject, r *Replica, ok func(*Replica) bool) {
+		s.Helper()
+		if err := r.Wait(s.ctx, ok); err != nil {
+			s.Fatal(err)
+		}
+	}
+	t.Run("StateThenChanges", func(t *testing.T) {
+		a, b, _, replica := start(t)
+		wait(a, replica, Resets(1))
+		a.mustCreate(key("a", "x"), "1")
+		b.mustCreate(key("", "x"), "1")
+		b.mustDelete(key("", "early"))
+		last := a.mustSet(key("a", "x"), "2")
+		wait(a, replica, At(last.Revision))
+		replica.Compare(a.ctx, t, a, b)
+	})
+	t.Run("WhileWriting", func(t *testing.T) {
+		a, b, _, replica := start(t)
+		var other sync.WaitGroup
+		other.Go(func() {
+			for i := range 4 * rounds {
+				b.mustCreate(key("", fmt.Sprint("g", i)), "1")
+			}
+		})
+		a.writeAll()
+		other.Wait()
+		last := a.mustCreate(key("a", "last"), "1")
+		wait(a, replica, At(last.Revision))
+		replica.Compare(a.ctx, t, a, b)
+	})
+	t.Run("CurrentCoversEveryWrite", func(t *testing.T) {
+		a, _, feed, _ := start(t)
+		var wg sync.WaitGroup
+		for i := range writers {
+			wg.Go(func() {
+				for j := range rounds {
+					made := a.mustCreate(key("a", fmt.Sprintf("x%d-%d", i, j)), "1")
+					if rev, err := feed.Current(a.ctx); err != nil || rev < made.Revision {
+						t.Errorf("current is %d (%v) after a write at %d", rev, err, made.Revision)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+	t.Run("ProgressOnRequest", func(t *testing.T) {
+		a, b, feed, replica := start(t)
+		wait(a, replica, Resets(1))
+		last := a.mustCreate(key("a", "x"), "1")
+		if err := feed.RequestProgress(a.ctx); err != nil {
+			t.Fatal(err)
+		}
+		wait(a, replica, func(r *Replica) bool { return r.asked > 0 && r.rev >= last.Revision })
+		replica.Compare(a.ctx, t, a, b)
+	})
+}

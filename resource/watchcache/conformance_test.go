@@ -1,0 +1,39 @@
+package watchcache_test
+
+import (
+	"context"
+	"testing"
+
+	"portico/resource"
+	"portico/resource/memory"
+	"portico/resource/storetest"
+	"portico/resource/watchcache"
+)
+
+// open starts a cache over a memory storage and returns both.
+func open(t *testing.T) (*watchcache.Cache, *memory.Storage) {
+	t.Helper()
+	m := memory.New()
+	c := watchcache.New(watchcache.Config{Feed: m.Feed(), Store: m.Store})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.Run(ctx) // it returns ctx's error
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	if err := c.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return c, m
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, info *resource.Info) resource.Store {
+		c, _ := open(t)
+		return c.Store(info)
+	})
+}
