@@ -48,14 +48,17 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 		defer cancel()
 		d := newDeadlineWriter(ctx, w, r)
 		d.onTimeout = func() { s.metrics.terminated(d.request, action, http.StatusGatewayTimeout) }
-		stop := context.AfterFunc(ctx, d.expire)
+		stop, returned := context.AfterFunc(ctx, d.expire), false
 		defer func() {
 			if !stop() {
 				<-d.expired
 			}
-			d.finish()
+			if returned { // a panic is recover's to answer
+				d.finish()
+			}
 		}()
 		next.ServeHTTP(d, r.WithContext(ctx))
+		returned = true
 	})
 }
 
@@ -135,20 +138,17 @@ func (d *deadlineWriter) expire() {
 		// A handler that waits for the body would hold up the answer too.
 		_ = connection.SetReadDeadline(past)
 	}
-	if d.state.CompareAndSwap(begun, cut) {
-		_ = connection.SetWriteDeadline(past)
-		d.onTimeout()
-		return
-	}
+	d.onTimeout()
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	if !d.state.CompareAndSwap(idle, answered) {
-		return // begun just now: its deadline has passed, so claim has refused it
+		d.state.Store(cut) // begun: nothing leads back to idle
+		_ = connection.SetWriteDeadline(past)
+		return
 	}
-	if d.hasBody {
+	if d.hasBody && d.request.ProtoMajor == 1 {
 		d.ResponseWriter.Header().Set("Connection", "close") // the rest of the body is in the way
 	}
-	d.onTimeout()
 	rest.WriteStatus(d.ResponseWriter, d.request, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 	_ = connection.Flush()
 	if d.request.ProtoMajor == 2 {
@@ -156,7 +156,7 @@ func (d *deadlineWriter) expire() {
 	}
 }
 
-// finish ends the response when the handler has returned, or panicked.
+// finish ends the response when the handler has returned.
 func (d *deadlineWriter) finish() {
 	switch d.state.Load() {
 	case cut:

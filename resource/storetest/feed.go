@@ -154,79 +154,104 @@ func (r *Replica) Compare(ctx context.Context, t *testing.T, stores ...resource.
 	}
 }
 
-// RunFeed checks a Feed against the Stores it shares its storage with. open
-// makes an empty storage: its feed covers both resources.
+// OpenFeed makes an empty storage with a store of each resource and a feed that
+// covers both.
+type OpenFeed func(t *testing.T, namespaced, cluster *resource.Info) (a, b resource.Store, feed resource.Feed)
+
+// RunFeed checks a Feed against the Stores it shares its storage with.
 func RunFeed(t *testing.T, open func(t *testing.T, namespaced, cluster *resource.Info) (a, b resource.Store, feed resource.Feed)) {
-	start := func(t *testing.T) (a, b *subject, feed resource.Feed, replica *Replica) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-		a, b = &subject{T: t, ctx: ctx}, &subject{T: t, ctx: ctx}
-		a.Store, b.Store, feed = open(t, Namespaced(), ClusterScoped())
-		a.mustCreate(key("a", "early"), "1")
-		b.mustCreate(key("", "early"), "1")
-		replica = NewReplica()
-		ended := make(chan error, 1)
-		go func() { ended <- feed.Run(ctx, replica) }()
-		t.Cleanup(func() {
-			cancel()
-			if err := <-ended; !errors.Is(err, context.Canceled) {
-				t.Errorf("Run ended with %v", err)
-			}
-		})
-		return a, b, feed, replica
+	for _, tt := range feedTests {
+		t.Run(tt.name, func(t *testing.T) { tt.f(t, startFeed(t, open)) })
 	}
-	wait := func(s *subject, r *Replica, ok func(*Replica) bool) {
-		s.Helper()
-		if err := r.Wait(s.ctx, ok); err != nil {
-			s.Fatal(err)
+}
+
+// feeding is a feed that runs into a replica.
+type feeding struct {
+	a, b    *subject // namespaced, cluster-scoped
+	feed    resource.Feed
+	replica *Replica
+}
+
+func startFeed(t *testing.T, open OpenFeed) *feeding {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	f := &feeding{a: &subject{T: t, ctx: ctx}, b: &subject{T: t, ctx: ctx}, replica: NewReplica()}
+	f.a.Store, f.b.Store, f.feed = open(t, Namespaced(), ClusterScoped())
+	f.a.mustCreate(key("a", "early"), "1")
+	f.b.mustCreate(key("", "early"), "1")
+	ended := make(chan error, 1)
+	go func() { ended <- f.feed.Run(ctx, f.replica) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run ended with %v", err)
 		}
-	}
-	t.Run("StateThenChanges", func(t *testing.T) {
-		a, b, _, replica := start(t)
-		wait(a, replica, Resets(1))
-		a.mustCreate(key("a", "x"), "1")
-		b.mustCreate(key("", "x"), "1")
-		b.mustDelete(key("", "early"))
-		last := a.mustSet(key("a", "x"), "2")
-		wait(a, replica, At(last.Revision))
-		replica.Compare(a.ctx, t, a, b)
 	})
-	t.Run("WhileWriting", func(t *testing.T) {
-		a, b, _, replica := start(t)
+	return f
+}
+
+func (f *feeding) wait(ok func(*Replica) bool) {
+	f.a.Helper()
+	if err := f.replica.Wait(f.a.ctx, ok); err != nil {
+		f.a.Fatal(err)
+	}
+}
+
+func (f *feeding) compare() {
+	f.a.Helper()
+	f.replica.Compare(f.a.ctx, f.a.T, f.a, f.b)
+}
+
+var feedTests = []struct {
+	name string
+	f    func(t *testing.T, f *feeding)
+}{
+	{"StateThenChanges", func(t *testing.T, f *feeding) {
+		f.wait(Resets(1))
+		f.a.mustCreate(key("a", "x"), "1")
+		f.b.mustCreate(key("", "x"), "1")
+		f.b.mustDelete(key("", "early"))
+		f.wait(At(f.a.mustSet(key("a", "x"), "2").Revision))
+		f.compare()
+	}},
+	{"WhileWriting", func(t *testing.T, f *feeding) {
 		var other sync.WaitGroup
 		other.Go(func() {
 			for i := range 4 * rounds {
-				b.mustCreate(key("", fmt.Sprint("g", i)), "1")
+				if _, err := f.b.increment(key("", fmt.Sprint("g", i%7))); err != nil {
+					t.Errorf("increment: %v", err)
+				}
 			}
 		})
-		a.writeAll()
+		f.a.writeAll()
 		other.Wait()
-		last := a.mustCreate(key("a", "last"), "1")
-		wait(a, replica, At(last.Revision))
-		replica.Compare(a.ctx, t, a, b)
-	})
-	t.Run("CurrentCoversEveryWrite", func(t *testing.T) {
-		a, _, feed, _ := start(t)
+		f.wait(At(f.a.mustCreate(key("a", "last"), "1").Revision))
+		f.compare()
+	}},
+	{"CurrentCoversEveryWrite", func(t *testing.T, f *feeding) {
 		var wg sync.WaitGroup
 		for i := range writers {
 			wg.Go(func() {
-				for j := range rounds {
-					made := a.mustCreate(key("a", fmt.Sprintf("x%d-%d", i, j)), "1")
-					if rev, err := feed.Current(a.ctx); err != nil || rev < made.Revision {
+				for range rounds {
+					made, err := f.a.increment(key("a", fmt.Sprint("x", i)))
+					if err != nil {
+						t.Errorf("increment: %v", err)
+						return
+					}
+					if rev, err := f.feed.Current(f.a.ctx); err != nil || rev < made.Revision {
 						t.Errorf("current is %d (%v) after a write at %d", rev, err, made.Revision)
 					}
 				}
 			})
 		}
 		wg.Wait()
-	})
-	t.Run("ProgressOnRequest", func(t *testing.T) {
-		a, b, feed, replica := start(t)
-		wait(a, replica, Resets(1))
-		last := a.mustCreate(key("a", "x"), "1")
-		if err := feed.RequestProgress(a.ctx); err != nil {
+	}},
+	{"ProgressOnRequest", func(t *testing.T, f *feeding) {
+		f.wait(Resets(1))
+		last := f.a.mustCreate(key("a", "x"), "1")
+		if err := f.feed.RequestProgress(f.a.ctx); err != nil {
 			t.Fatal(err)
 		}
-		wait(a, replica, func(r *Replica) bool { return r.asked > 0 && r.rev >= last.Revision })
-		replica.Compare(a.ctx, t, a, b)
-	})
+		f.wait(func(r *Replica) bool { return r.asked > 0 && r.rev >= last.Revision })
+		f.compare()
+	}},
 }

@@ -1,0 +1,156 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portico/resource"
+)
+
+// subresource answers a request for a subresource: a connection takes the whole
+// request, a call is a POST, and a view is written like the object itself.
+func (a *API) subresource(w http.ResponseWriter, r *http.Request, act *resource.Action, res *Resource, sub *Subresource) error {
+	switch {
+	case sub.Connect != nil:
+		sub.Connect.ServeHTTP(w, r)
+		return nil
+	case sub.Create != nil && act.Verb == "create":
+		return a.call(w, r, act, res, sub)
+	case sub.Strategy == nil:
+		return methodNotAllowed(act, res)
+	}
+	switch act.Verb {
+	case "get":
+		return a.get(w, r, act, res)
+	case "update":
+		return a.put(w, r, act, res, sub)
+	case "patch":
+		return a.patchView(w, r, act, res, sub)
+	}
+	return methodNotAllowed(act, res)
+}
+
+// call answers POST on a subresource such as token: 201 with what it made.
+// The body's name may be left out, but not be another (contract 1.2).
+func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action, res *Resource, sub *Subresource) error {
+	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
+	defer cancel()
+	opts, err := createOptions(r)
+	if err != nil {
+		return err
+	}
+	gvk := sub.GVK
+	if gvk.Empty() {
+		gvk = res.GVK(act.Version)
+	}
+	data, mediaType, err := a.readBody(r)
+	if err != nil {
+		return err
+	}
+	obj, err := a.decodeBody(ctx, res.Codec, gvk, data, mediaType, opts.validation)
+	if err != nil {
+		return err
+	}
+	if meta, ok := obj.(metav1.Object); ok {
+		if err := placeInNamespace(meta, keyOf(act, res).Namespace); err != nil {
+			return err
+		}
+		if meta.GetName() == "" {
+			meta.SetName(act.Name)
+		}
+		if err := checkName(meta, act.Name); err != nil {
+			return err
+		}
+	}
+	out, err := sub.Create(ctx, keyOf(act, res), obj, opts.dryRun)
+	if err != nil {
+		return explain(err)
+	}
+	return a.writeDecoded(w, r, act, res, http.StatusCreated, out, gvk)
+}
+
+// review answers POST on a virtual resource: 201 with the answered body.
+func (a *API) review(w http.ResponseWriter, r *http.Request, act *resource.Action, res *Resource) error {
+	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
+	defer cancel()
+	opts, err := createOptions(r)
+	if err != nil {
+		return err
+	}
+	data, mediaType, err := a.readBody(r)
+	if err != nil {
+		return err
+	}
+	gvk := res.GVK(act.Version)
+	obj, err := a.decodeBody(ctx, res.Codec, gvk, data, mediaType, opts.validation)
+	if err != nil {
+		return err
+	}
+	out, err := res.Review(ctx, obj)
+	if err != nil {
+		return explain(err)
+	}
+	return a.writeDecoded(w, r, act, res, http.StatusCreated, out, gvk)
+}
+
+// Modify reads an object, changes it and writes it, again while others do too.
+// It is for controllers: strategies and admission are not asked. change must
+// not keep obj. Errors: NotFound; whatever change returns.
+func Modify[T Object](ctx context.Context, r *Resource, key resource.Key, change func(obj T) error) (T, error) {
+	var none T
+	o, err := r.Store.Update(ctx, key, func(cur *resource.Object) (resource.Mutation, error) {
+		if cur == nil {
+			return resource.Mutation{}, apierrors.NewNotFound(r.GroupResource(), key.Name)
+		}
+		obj, err := decodeAs[T](r.Kind, cur)
+		if err != nil {
+			return resource.Mutation{}, err
+		}
+		if err := change(obj); err != nil {
+			return resource.Mutation{}, err
+		}
+		next, err := r.Codec.EncodeStored(obj)
+		return resource.Mutation{Object: next}, err
+	})
+	if err != nil {
+		return none, err
+	}
+	return decodeAs[T](r.Kind, o)
+}
+
+// CreateObject stores a new object with a uid and a creation time. It is for
+// controllers: strategies and admission are not asked. It changes obj. Errors:
+// AlreadyExists.
+func CreateObject[T Object](ctx context.Context, r *Resource, obj T) (T, error) {
+	var none T
+	wipeSystemMetadata(obj)
+	initMetadata(obj, r.Strategy.TrackGeneration)
+	o, err := r.Codec.EncodeStored(obj)
+	if err != nil {
+		return none, fmt.Errorf("encode %s %s: %w", r.GroupResource(), obj.GetName(), err)
+	}
+	key := resource.Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	stored, err := r.Store.Create(ctx, key, o, 0)
+	if err != nil {
+		return none, err
+	}
+	return decodeAs[T](r.Kind, stored)
+}
+
+func decodeAs[T runtime.Object](k *Kind, o *resource.Object) (T, error) {
+	var none T
+	obj, err := k.decodeStored(o)
+	if err != nil {
+		return none, err
+	}
+	typed, ok := obj.(T)
+	if !ok {
+		return none, apierrors.NewInternalError(fmt.Errorf("object %s is a %T, not a %T", o.Key(), obj, none))
+	}
+	return typed, nil
+}

@@ -1,0 +1,205 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Health answers /healthz, /livez and /readyz, and below each of them its
+// checks one by one (contract 1.5). Safe for concurrent use.
+//
+// /livez asks whether the process should be started again, /readyz whether it
+// should get requests. /healthz, the old name, has the checks of both except
+// shutdown, as scripts that wait for a server expect.
+type Health struct {
+	mu           sync.Mutex
+	checks       []check           // in the order they were added
+	complained   map[string]string // by endpoint: the last complaint in the log
+	shuttingDown atomic.Bool
+}
+
+// check is one named check.
+type check struct {
+	name, group string
+	live        bool // also of /livez
+	run         func(r *http.Request) error
+}
+
+// NewHealth returns a Health with the check ping, which always succeeds, and,
+// for /readyz, shutdown, which fails from the moment the server is told to end.
+func NewHealth() *Health {
+	h := &Health{complained: make(map[string]string)}
+	h.AddLive("ping", func(*http.Request) error { return nil })
+	return h
+}
+
+// AddLive adds a check whose failure only a new start can cure; it is one of
+// all three endpoints. A check of the same name is replaced. The request is the
+// prober's; check heeds its context and is safe for concurrent use.
+func (h *Health) AddLive(name string, run func(*http.Request) error) {
+	h.add(check{name: name, live: true, run: run})
+}
+
+// AddReady adds a check whose failure means that requests should go elsewhere;
+// it is one of /readyz and /healthz. See AddLive.
+func (h *Health) AddReady(name string, run func(*http.Request) error) {
+	h.add(check{name: name, run: run})
+}
+
+// AddReadyIn is AddReady for one of a group of checks, which can be excluded
+// together by the group's name.
+func (h *Health) AddReadyIn(group, name string, run func(*http.Request) error) {
+	h.add(check{name: name, group: group, run: run})
+}
+
+func (h *Health) add(c check) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// A new slice: those who are running the old one are not disturbed.
+	h.checks = slices.Clone(h.checks)
+	if i := slices.IndexFunc(h.checks, func(old check) bool { return old.name == c.name }); i >= 0 {
+		h.checks[i] = c
+		return
+	}
+	h.checks = append(h.checks, c)
+}
+
+// of returns the checks of an endpoint.
+func (h *Health) of(endpoint string) []check {
+	h.mu.Lock()
+	all := h.checks
+	h.mu.Unlock()
+	switch endpoint {
+	case "livez":
+		return slices.DeleteFunc(slices.Clone(all), func(c check) bool { return !c.live })
+	case "readyz":
+		return append(slices.Clip(all), check{name: "shutdown", run: h.checkShutdown})
+	}
+	return all
+}
+
+func (h *Health) checkShutdown(*http.Request) error {
+	if h.shuttingDown.Load() {
+		return errors.New("process is shutting down")
+	}
+	return nil
+}
+
+// Paths returns the paths that are answered, for the index.
+func (h *Health) Paths() []string {
+	var paths []string
+	for _, endpoint := range []string{"healthz", "livez", "readyz"} {
+		paths = append(paths, "/"+endpoint)
+		for _, c := range h.of(endpoint) {
+			paths = append(paths, "/"+endpoint+"/"+c.name)
+		}
+	}
+	return paths
+}
+
+// ServeHTTP answers for the endpoint, or the one check, that the path names.
+func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	endpoint, name, one := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	switch endpoint {
+	case "healthz", "livez", "readyz":
+	default:
+		http.NotFound(w, r)
+		return
+	}
+	checks := h.of(endpoint)
+	if !one {
+		h.serveAll(w, r, endpoint, checks)
+		return
+	}
+	i := slices.IndexFunc(checks, func(c check) bool { return c.name == name })
+	if i < 0 {
+		http.NotFound(w, r)
+		return
+	}
+	if err := checks[i].run(r); err != nil {
+		http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
+		return
+	}
+	writePlain(w, "ok")
+}
+
+// serveAll runs all checks. The endpoint may be open to strangers, so the
+// reasons of failures go to the log.
+func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint string, checks []check) {
+	query := r.URL.Query()
+	excluded := make(map[string]bool) // and whether it was found
+	for _, name := range query["exclude"] {
+		excluded[name] = false
+	}
+	var report, reasons strings.Builder
+	for _, c := range checks {
+		_, byName := excluded[c.name]
+		_, byGroup := excluded[c.group]
+		switch {
+		case byName:
+			excluded[c.name] = true
+			fmt.Fprintf(&report, "[+]%s excluded: ok\n", c.name)
+			continue
+		case byGroup && c.group != "":
+			excluded[c.group] = true
+			fmt.Fprintf(&report, "[+]%s excluded with %s: ok\n", c.name, c.group)
+			continue
+		}
+		if err := c.run(r); err != nil {
+			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.name)
+			fmt.Fprintf(&reasons, "%s: %v; ", c.name, err)
+			continue
+		}
+		fmt.Fprintf(&report, "[+]%s ok\n", c.name)
+	}
+	if unknown := notFound(excluded); len(unknown) > 0 {
+		fmt.Fprintf(&report, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ", "))
+	}
+	h.complain(endpoint, strings.TrimSuffix(reasons.String(), "; "))
+	if reasons.Len() > 0 {
+		http.Error(w, report.String()+endpoint+" check failed", http.StatusInternalServerError)
+		return
+	}
+	if !query.Has("verbose") {
+		writePlain(w, "ok")
+		return
+	}
+	writePlain(w, report.String()+endpoint+" check passed\n")
+}
+
+// notFound returns the quoted names that were asked for in vain, sorted.
+func notFound(excluded map[string]bool) []string {
+	var names []string
+	for name, found := range excluded {
+		if !found {
+			names = append(names, fmt.Sprintf("%q", name))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// complain logs why an endpoint fails, once until the reasons change: probes
+// come every second.
+func (h *Health) complain(endpoint, reasons string) {
+	h.mu.Lock()
+	changed := h.complained[endpoint] != reasons
+	h.complained[endpoint] = reasons
+	h.mu.Unlock()
+	if changed && reasons != "" {
+		slog.Warn("health check failed", "endpoint", endpoint, "reasons", reasons)
+	}
+}
+
+func writePlain(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = io.WriteString(w, text) // a prober that has gone cannot be told
+}

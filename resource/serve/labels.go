@@ -1,0 +1,118 @@
+package serve
+
+import (
+	"net/http"
+	"strings"
+
+	"portico/resource"
+)
+
+// labels are what a request is counted under.
+type labels struct {
+	verb, dryRun, group, version, resource, subresource, scope, component string
+}
+
+// labelNames are the names of labels.values, in order.
+func labelNames() []string {
+	return []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
+}
+
+func (l labels) values() []string {
+	return []string{l.verb, l.dryRun, l.group, l.version, l.resource, l.subresource, l.scope, l.component}
+}
+
+// withoutDryRun are the values of labelNames without dry_run.
+func (l labels) withoutDryRun() []string {
+	return []string{l.verb, l.group, l.version, l.resource, l.subresource, l.scope, l.component}
+}
+
+// unresolved drops what a client could make up.
+func (l labels) unresolved() labels {
+	return labels{verb: l.verb, dryRun: l.dryRun, scope: l.scope, component: l.component}
+}
+
+// defaultComponent is who answers, unless somebody says otherwise (CountAs).
+const defaultComponent = "apiserver"
+
+// labelsOf returns what a request is counted under (contract 1.6).
+func labelsOf(r *http.Request, a *resource.Action, component string) labels {
+	if component == "" {
+		component = defaultComponent
+	}
+	l := labels{verb: verbLabel(r, a), dryRun: dryRunLabel(r), scope: scopeLabel(a), component: component}
+	if a.IsResource {
+		l.group, l.version, l.resource, l.subresource = a.Group, a.Version, a.Resource, a.Subresource
+	} else {
+		l.subresource = pathLabel(a.Path)
+	}
+	return l
+}
+
+// verbLabel reclassifies the verb: dashboards know LIST, WATCH and APPLY, and
+// otherwise think in HTTP methods.
+func verbLabel(r *http.Request, a *resource.Action) string {
+	if !a.IsResource {
+		return methodLabel(r.Method)
+	}
+	switch a.Subresource {
+	case "exec", "attach", "portforward", "proxy":
+		return "CONNECT"
+	}
+	switch a.Verb {
+	case "list", "watch", "deletecollection":
+		return strings.ToUpper(a.Verb)
+	case "proxy":
+		return "CONNECT"
+	case "patch":
+		if strings.HasPrefix(r.Header.Get("Content-Type"), "application/apply-patch") {
+			return "APPLY"
+		}
+	}
+	return methodLabel(r.Method)
+}
+
+func methodLabel(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect, http.MethodOptions:
+		return method
+	}
+	return "other"
+}
+
+func dryRunLabel(r *http.Request) string {
+	if !strings.Contains(r.URL.RawQuery, "dryRun") {
+		return ""
+	}
+	asked, found := r.URL.Query()["dryRun"]
+	if !found {
+		return ""
+	}
+	for _, value := range asked {
+		if value != "All" {
+			return "invalid"
+		}
+	}
+	return "All"
+}
+
+func scopeLabel(a *resource.Action) string {
+	switch {
+	case !a.IsResource:
+		return ""
+	case a.Name != "" || a.Verb == "create":
+		return "resource"
+	case a.Namespace != "":
+		return "namespace"
+	}
+	return "cluster"
+}
+
+// pathLabel returns the paths that are the same on every server; others are not
+// told apart.
+func pathLabel(path string) string {
+	switch path {
+	case "/healthz", "/livez", "/readyz", "/metrics", "/version", "/openapi/v2", "/openapi/v3":
+		return path
+	}
+	return ""
+}

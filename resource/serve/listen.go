@@ -1,0 +1,217 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"portico/resource/authn"
+)
+
+// Times and sizes of connections.
+const (
+	readHeaderTimeout = 32 * time.Second
+	// idleTimeout ends kept connections of network clients. Sockets have none:
+	// their clients are few, known, and must not lose a race with it.
+	idleTimeout = 90 * time.Second
+	// streamWindow lets most bodies arrive without waiting for the window to
+	// open; connectionWindow is the largest that net/http takes.
+	streamWindow     = 256 << 10
+	connectionWindow = 4<<20 - 1
+)
+
+// openDoor binds an address and makes the server behind it.
+func (s *Server) openDoor(address *ListenAddress) (*door, error) {
+	server, err := s.newHTTPServer(address)
+	if err != nil {
+		return nil, err
+	}
+	path, isSocket := address.socket()
+	if !isSocket {
+		listener, err := net.Listen("tcp", address.Address)
+		if err != nil {
+			return nil, err
+		}
+		return &door{listener: listener, server: server}, nil
+	}
+	listener, err := listenSocket(path)
+	if err != nil {
+		return nil, err
+	}
+	peers := &peerListener{UnixListener: listener, log: s.log}
+	if address.PeerUID {
+		uid := os.Geteuid()
+		peers.only = &uid
+	}
+	server.IdleTimeout = 0
+	server.ConnContext = withPeer
+	return &door{listener: peers, server: server}, nil
+}
+
+func (s *Server) newHTTPServer(address *ListenAddress) (*http.Server, error) {
+	streams := int(address.MaxConcurrentStreams)
+	if streams == 0 {
+		streams = DefaultMaxConcurrentStreams
+	}
+	server := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          log.New(&serverLog{s}, "", 0),
+		Protocols:         new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          streams,
+			MaxReceiveBufferPerStream:     streamWindow,
+			MaxReceiveBufferPerConnection: connectionWindow,
+		},
+	}
+	server.Protocols.SetHTTP1(true)
+	if address.CertFile == "" {
+		server.Protocols.SetUnencryptedHTTP2(true)
+		return server, nil
+	}
+	server.Protocols.SetHTTP2(true)
+	pair, err := authn.NewKeyPair(address.CertFile, address.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	server.TLSConfig = tlsConfig(pair, address.ClientCAs)
+	return server, nil
+}
+
+// tlsConfig asks every client for a certificate and takes every answer: one
+// that cannot be verified shall get a 401 that says so, not a broken
+// handshake.
+func tlsConfig(pair *authn.KeyPair, clientCAs func() *x509.CertPool) *tls.Config {
+	base := &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: pair.GetCertificate,
+		ClientAuth:     tls.RequestClientCert,
+	}
+	if clientCAs == nil {
+		return base
+	}
+	var last atomic.Pointer[tls.Config] // for the pool that it names
+	config := base.Clone()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		pool := clientCAs()
+		if c := last.Load(); c != nil && c.ClientCAs == pool {
+			return c, nil
+		}
+		c := base.Clone()
+		c.ClientCAs = pool
+		last.Store(c)
+		return c, nil
+	}
+	return config
+}
+
+// listenSocket binds a unix socket. What a process that died has left in its
+// place is removed; a socket that somebody listens on is an error, and so is
+// anything that is not a socket.
+func listenSocket(path string) (*net.UnixListener, error) {
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	return listener, nil
+}
+
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s is there and is not a socket", path)
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("another process listens on %s", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("find out whether another process listens on %s: %w", path, err)
+	}
+	return os.Remove(path)
+}
+
+// peerListener accepts connections whose peer the kernel vouches for.
+type peerListener struct {
+	*net.UnixListener
+	only *int // the uid to accept; nil: any
+	log  interface{ Warn(string, ...any) }
+}
+
+// peerConn is a connection and the uid at its other end.
+type peerConn struct {
+	*net.UnixConn
+	uid int
+}
+
+// Accept drops connections of other uids and goes on to the next.
+func (l *peerListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		uid, err := peerUID(conn)
+		if err == nil && (l.only == nil || uid == *l.only) {
+			return &peerConn{UnixConn: conn, uid: uid}, nil
+		}
+		if err != nil && l.only == nil {
+			return conn, nil // nobody asked; nobody will be believed either
+		}
+		l.log.Warn("connection of another user dropped", "socket", l.Addr().String(), "uid", uid, "err", err)
+		_ = conn.Close()
+	}
+}
+
+// withPeer puts the peer's uid on the connection's context, where
+// authn.PeerUID finds it.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	if tlsConn, ok := conn.(*tls.Conn); ok {
+		conn = tlsConn.NetConn()
+	}
+	if peer, ok := conn.(*peerConn); ok {
+		return authn.WithPeerUID(ctx, peer.uid)
+	}
+	return ctx
+}
+
+// serverLog takes what net/http has to say. Failed handshakes are counted: port
+// scanners and clients without our authority make many of them.
+type serverLog struct{ s *Server }
+
+func (l *serverLog) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	if strings.HasPrefix(text, "http: TLS handshake error") {
+		l.s.metrics.handshakeErrors.Inc()
+		l.s.log.Debug("TLS handshake failed", "message", text)
+	} else {
+		l.s.log.Warn("HTTP server", "message", text)
+	}
+	return len(line), nil
+}

@@ -1,0 +1,77 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"portico/resource"
+)
+
+// observe logs and counts every request when it is over. Long-running ones are
+// also counted while they last, from the moment they were accepted.
+func (s *Server) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeFrom(r.Context())
+		if x.action.LongRunning() {
+			ended := func() {}
+			defer func() { ended() }()
+			x.onHeader = func(code int) {
+				if code < 300 && !x.uncounted {
+					ended = s.metrics.longRunning(r, x.action)
+				}
+			}
+		}
+		returned := false
+		defer func() {
+			code := x.code
+			switch {
+			case code != 0:
+			case returned:
+				code = http.StatusOK
+			default:
+				code = http.StatusInternalServerError // what recover is about to answer
+			}
+			took := time.Since(x.start)
+			if !x.uncounted {
+				s.metrics.request(r, x, code, took)
+			}
+			s.logRequest(r, x, code, took)
+		}()
+		next.ServeHTTP(w, r)
+		returned = true
+	})
+}
+
+// logRequest writes the access log, at debug level; a 500 is worth a look and
+// is logged as a warning.
+func (s *Server) logRequest(r *http.Request, x *exchange, code int, took time.Duration) {
+	level := slog.LevelDebug
+	if code == http.StatusInternalServerError && !isHealth(x.action.Path) {
+		level = slog.LevelWarn
+	}
+	// Logged even though the client may have gone.
+	ctx := context.WithoutCancel(r.Context())
+	if !s.log.Enabled(ctx, level) {
+		return
+	}
+	s.log.LogAttrs(ctx, level, "request",
+		slog.String("verb", x.action.Verb),
+		slog.String("uri", r.RequestURI),
+		slog.Int("code", code),
+		slog.Duration("took", took),
+		slog.Int64("bytes", x.bytes),
+		slog.String("user", userName(x.action)),
+		slog.String("userAgent", r.UserAgent()),
+		slog.String("remote", r.RemoteAddr),
+		slog.String("auditID", x.auditID),
+	)
+}
+
+func userName(a *resource.Action) string {
+	if a.User == nil {
+		return ""
+	}
+	return a.User.Name
+}
