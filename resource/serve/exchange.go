@@ -50,6 +50,9 @@ func (s *Server) open(next http.Handler) http.Handler {
 		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r)}
 		ctx := context.WithValue(r.Context(), exchangeKey{}, x)
 		next.ServeHTTP(x, r.WithContext(resource.WithAction(ctx, x.action)))
+		if x.code == 0 {
+			x.setHeader(http.StatusOK) // the server writes it for those who write nothing
+		}
 	})
 }
 

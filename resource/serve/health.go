@@ -160,7 +160,7 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 		fmt.Fprintf(&report, "[+]%s ok\n", c.name)
 	}
 	if unknown := notFound(excluded); len(unknown) > 0 {
-		fmt.Fprintf(&report, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ", "))
+		fmt.Fprintf(&report, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ","))
 	}
 	h.complain(endpoint, strings.TrimSuffix(reasons.String(), "; "))
 	if reasons.Len() > 0 {

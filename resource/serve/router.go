@@ -58,7 +58,8 @@ func NewRouter(routes Routes) *gin.Engine {
 		}
 	}
 	list := func(h http.Handler, fixed ...string) {
-		if route(h, fixed...); h != nil {
+		route(h, fixed...)
+		if h != nil {
 			paths = append(paths, fixed...)
 		}
 	}

@@ -1,0 +1,172 @@
+// Package access decides who may do what: role based access control
+// (rbac.authorization.k8s.io), the reviews that ask about it, and
+// impersonation.
+//
+// Decisions that shaped it:
+//
+//   - Authorization reads one immutable index, built from the four RBAC kinds
+//     whenever one of them changes, and ordered by subject: deciding costs as
+//     much as the requester has bindings, not as there are in all.
+//   - Members of system:masters are allowed ahead of it, so that an empty or
+//     broken store locks nobody out.
+//   - The roles and bindings that every cluster has are data (policy.go); at
+//     start what is missing of them is added, and what others added stays.
+//
+// Runs in: gateway.
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+	"portico/resource/authn"
+	"portico/resource/authz"
+	"portico/resource/loop"
+	"portico/resource/rest"
+)
+
+// Config of Access.
+type Config struct {
+	// Authenticator answers TokenReviews. Required.
+	Authenticator authn.Authenticator
+	// Audiences are those of this API server; TokenReviews that name none ask
+	// for these.
+	Audiences []string
+	// Logger, nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// Access authorizes requests. Safe for concurrent use.
+type Access struct {
+	cfg   Config
+	log   *slog.Logger
+	index atomic.Pointer[index]
+	ready atomic.Bool // bootstrap policy is in place
+
+	mu    sync.Mutex // guards state
+	state policyState
+}
+
+// policyState is the latest of each followed kind.
+type policyState struct {
+	roles        []*rbacv1.Role
+	clusterRoles []*rbacv1.ClusterRole
+	bindings     []*rbacv1.RoleBinding
+	clusterBinds []*rbacv1.ClusterRoleBinding
+	seen         [4]bool
+}
+
+// New returns an Access that allows system:masters only, until Run has read
+// the stored policy.
+func New(cfg Config) *Access {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Access{cfg: cfg, log: cfg.Logger}
+}
+
+// Ready returns nil once the bootstrap policy is stored and the index is built.
+func (a *Access) Ready() error {
+	switch {
+	case a.index.Load() == nil:
+		return errors.New("the stored policy has not been read yet")
+	case !a.ready.Load():
+		return errors.New("the bootstrap policy is not in place yet")
+	}
+	return nil
+}
+
+// Run keeps the index, the bootstrap policy and aggregated roles until ctx
+// ends. find returns the resources that Kinds describes.
+func (a *Access) Run(ctx context.Context, find func(gr schema.GroupResource) *rest.Resource) error {
+	res := func(name string) *rest.Resource {
+		return find(schema.GroupResource{Group: rbacv1.GroupName, Resource: name})
+	}
+	roles, clusterRoles := res("roles"), res("clusterroles")
+	bindings, clusterBinds := res("rolebindings"), res("clusterrolebindings")
+	aggregate := loop.NewNudge()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		follow(ctx, a, roles, 0, func(s *policyState, list []*rbacv1.Role) { s.roles = list })
+	})
+	wg.Go(func() {
+		follow(ctx, a, clusterRoles, 1, func(s *policyState, list []*rbacv1.ClusterRole) {
+			s.clusterRoles = list
+			aggregate.Poke()
+		})
+	})
+	wg.Go(func() {
+		follow(ctx, a, bindings, 2, func(s *policyState, list []*rbacv1.RoleBinding) { s.bindings = list })
+	})
+	wg.Go(func() {
+		follow(ctx, a, clusterBinds, 3, func(s *policyState, list []*rbacv1.ClusterRoleBinding) { s.clusterBinds = list })
+	})
+	wg.Go(func() { a.bootstrap(ctx, roles, clusterRoles, bindings, clusterBinds) })
+	wg.Go(func() { a.aggregate(ctx, aggregate, clusterRoles) })
+	wg.Wait()
+	return ctx.Err()
+}
+
+// follow keeps one kind of the state and rebuilds the index with every change.
+func follow[T rest.Object](ctx context.Context, a *Access, r *rest.Resource, nth int, set func(*policyState, []T)) {
+	// Follow ends with ctx only, and returns its error.
+	_ = loop.Follow(ctx, r.Store, loop.FollowOptions{Logger: a.log}, func(s loop.Snapshot) {
+		list := make([]T, 0, len(s.Items))
+		for _, o := range s.Items {
+			obj, err := r.Decode(o)
+			if err != nil {
+				a.log.Error("a policy object does not decode and grants nothing", "object", o.Key().String(), "err", err)
+				continue
+			}
+			list = append(list, obj.(T))
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		set(&a.state, list)
+		a.state.seen[nth] = true
+		if a.state.seen == [4]bool{true, true, true, true} {
+			a.index.Store(newIndex(&a.state))
+		}
+	})
+}
+
+// Authorize decides about an action. A user in system:masters may do
+// everything; else a role must grant it.
+func (a *Access) Authorize(_ context.Context, act *resource.Action) (authz.Decision, string, error) {
+	if act.User == nil {
+		return authz.NoOpinion, "", nil
+	}
+	for _, g := range act.User.Groups {
+		if g == resource.GroupMasters {
+			return authz.Allow, "", nil
+		}
+	}
+	idx := a.index.Load()
+	if idx == nil {
+		return authz.NoOpinion, "", errors.New("the access policy has not been read yet")
+	}
+	var failed []error
+	for g := range idx.grants(act.User, act.Namespace) {
+		if g.missing != nil {
+			failed = append(failed, g.missing)
+			continue
+		}
+		for i := range g.rules {
+			if matches(&g.rules[i], act) {
+				return authz.Allow, fmt.Sprintf("RBAC: allowed by %s", g.describe()), nil
+			}
+		}
+	}
+	if len(failed) > 0 {
+		return authz.NoOpinion, fmt.Sprintf("RBAC: %v", errors.Join(failed...)), nil
+	}
+	return authz.NoOpinion, "", nil
+}

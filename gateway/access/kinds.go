@@ -1,0 +1,204 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// Kinds returns the rows that package rest serves: the four stored RBAC kinds
+// and the reviews.
+func (a *Access) Kinds() ([]*rest.Kind, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{rbacv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("register access kinds: %w", err)
+		}
+	}
+	stored := []*rest.Kind{a.roles(), a.clusterRoles(), a.roleBindings(), a.clusterRoleBindings()}
+	for _, k := range stored {
+		k.Group, k.Versions = rbacv1.GroupName, []string{"v1"}
+		k.CreateOnUpdate, k.UnconditionalUpdate = true, true
+		k.Codec = rest.Typed(scheme, rbacv1.SchemeGroupVersion.WithKind(k.Kind))
+		k.Strategy.ValidateName = func(name string, _ bool) []string { return path.IsValidPathSegmentName(name) }
+	}
+	return append(stored, a.reviews(scheme)...), nil
+}
+
+func (a *Access) roles() *rest.Kind {
+	return &rest.Kind{
+		Info: resource.Info{Resource: "roles", Kind: "Role", Namespaced: true},
+		Strategy: rest.Strategy{
+			Check: func(ctx context.Context, _ string, obj, old rest.Object) error {
+				var had []rbacv1.PolicyRule
+				if old != nil {
+					had = old.(*rbacv1.Role).Rules
+				}
+				return a.checkRole(ctx, rbacv1.Resource("roles"), obj, obj.(*rbacv1.Role).Rules, had, old != nil)
+			},
+			Validate: func(_ context.Context, obj rest.Object) field.ErrorList {
+				return validateRules(obj.(*rbacv1.Role).Rules, true)
+			},
+			ValidateUpdate: func(_ context.Context, obj, _ rest.Object) field.ErrorList {
+				return validateRules(obj.(*rbacv1.Role).Rules, true)
+			},
+		},
+	}
+}
+
+func (a *Access) clusterRoles() *rest.Kind {
+	validate := func(obj rest.Object) field.ErrorList {
+		r := obj.(*rbacv1.ClusterRole)
+		errs := validateRules(r.Rules, false)
+		if r.AggregationRule != nil && len(r.AggregationRule.ClusterRoleSelectors) == 0 {
+			errs = append(errs, field.Required(field.NewPath("aggregationRule", "clusterRoleSelectors"), "at least one clusterRoleSelector required if aggregationRule is non-nil"))
+		}
+		return errs
+	}
+	return &rest.Kind{
+		Info: resource.Info{Resource: "clusterroles", Kind: "ClusterRole"},
+		Strategy: rest.Strategy{
+			Check: func(ctx context.Context, _ string, obj, old rest.Object) error {
+				var had []rbacv1.PolicyRule
+				r := obj.(*rbacv1.ClusterRole)
+				same := old != nil
+				if old != nil {
+					o := old.(*rbacv1.ClusterRole)
+					had, same = o.Rules, reflect.DeepEqual(o.AggregationRule, r.AggregationRule)
+				}
+				rules := r.Rules
+				if r.AggregationRule != nil && !same {
+					// Whoever chooses by labels could come to hold everything.
+					rules = append(rules[:len(rules):len(rules)], rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+						rbacv1.PolicyRule{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}})
+				}
+				return a.checkRole(ctx, rbacv1.Resource("clusterroles"), obj, rules, had, same)
+			},
+			Validate:       func(_ context.Context, obj rest.Object) field.ErrorList { return validate(obj) },
+			ValidateUpdate: func(_ context.Context, obj, _ rest.Object) field.ErrorList { return validate(obj) },
+		},
+	}
+}
+
+// binding is what the two kinds of binding share.
+type binding struct {
+	ref      *rbacv1.RoleRef
+	subjects []rbacv1.Subject
+}
+
+func bindingOf(obj runtime.Object) binding {
+	switch b := obj.(type) {
+	case *rbacv1.RoleBinding:
+		return binding{&b.RoleRef, b.Subjects}
+	case *rbacv1.ClusterRoleBinding:
+		return binding{&b.RoleRef, b.Subjects}
+	}
+	return binding{ref: &rbacv1.RoleRef{}}
+}
+
+func (a *Access) roleBindings() *rest.Kind {
+	return a.bindingKind(resource.Info{Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true})
+}
+
+func (a *Access) clusterRoleBindings() *rest.Kind {
+	return a.bindingKind(resource.Info{Resource: "clusterrolebindings", Kind: "ClusterRoleBinding"})
+}
+
+func (a *Access) bindingKind(info resource.Info) *rest.Kind {
+	return &rest.Kind{
+		Info: info,
+		Strategy: rest.Strategy{
+			Default: func(obj rest.Object) { defaultBinding(bindingOf(obj)) },
+			Check: func(ctx context.Context, _ string, obj, old rest.Object) error {
+				b := bindingOf(obj)
+				changed := true
+				if old != nil {
+					o := bindingOf(old)
+					changed = *b.ref != *o.ref || !reflect.DeepEqual(b.subjects, o.subjects)
+				}
+				return a.checkBinding(ctx, rbacv1.Resource(info.Resource), obj, *b.ref, changed)
+			},
+			Validate: func(_ context.Context, obj rest.Object) field.ErrorList {
+				return validateBinding(bindingOf(obj), info.Namespaced)
+			},
+			ValidateUpdate: func(_ context.Context, obj, old rest.Object) field.ErrorList {
+				errs := validateBinding(bindingOf(obj), info.Namespaced)
+				if b, o := bindingOf(obj), bindingOf(old); *b.ref != *o.ref {
+					errs = append(errs, field.Invalid(field.NewPath("roleRef"), *b.ref, "cannot change roleRef"))
+				}
+				return errs
+			},
+		},
+		Columns: bindingColumns(),
+		Cells: func(obj runtime.Object) ([]any, error) {
+			meta, ok := obj.(metav1.Object)
+			if !ok {
+				return nil, fmt.Errorf("print binding: got %T", obj)
+			}
+			return bindingCells(meta, bindingOf(obj)), nil
+		},
+	}
+}
+
+func defaultBinding(b binding) {
+	if b.ref.APIGroup == "" {
+		b.ref.APIGroup = rbacv1.GroupName
+	}
+	for i := range b.subjects {
+		if s := &b.subjects[i]; s.APIGroup == "" && (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) {
+			s.APIGroup = rbacv1.GroupName
+		}
+	}
+}
+
+func bindingColumns() []metav1.TableColumnDefinition {
+	column := func(name string, wide int32, text string) metav1.TableColumnDefinition {
+		return metav1.TableColumnDefinition{Name: name, Type: "string", Priority: wide, Description: text}
+	}
+	name := column("Name", 0, "Name of the binding.")
+	name.Format = "name"
+	return []metav1.TableColumnDefinition{
+		name,
+		column("Role", 0, "The role that is granted, as kind/name."),
+		column("Age", 0, "How long ago the object was created."),
+		column("Users", 1, "The users it is granted to."),
+		column("Groups", 1, "The groups it is granted to."),
+		column("ServiceAccounts", 1, "The service accounts it is granted to, as namespace/name."),
+	}
+}
+
+func bindingCells(meta metav1.Object, b binding) []any {
+	var users, groups, accounts []string
+	for _, s := range b.subjects {
+		switch s.Kind {
+		case rbacv1.UserKind:
+			users = append(users, s.Name)
+		case rbacv1.GroupKind:
+			groups = append(groups, s.Name)
+		case rbacv1.ServiceAccountKind:
+			accounts = append(accounts, s.Namespace+"/"+s.Name)
+		}
+	}
+	age := "<unknown>"
+	if created := meta.GetCreationTimestamp(); !created.IsZero() {
+		age = duration.HumanDuration(time.Since(created.Time))
+	}
+	return []any{
+		meta.GetName(), b.ref.Kind + "/" + b.ref.Name, age,
+		strings.Join(users, ", "), strings.Join(groups, ", "), strings.Join(accounts, ", "),
+	}
+}

@@ -1,0 +1,206 @@
+package access
+
+import (
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// policy is a set of roles and bindings.
+type policy struct {
+	clusterRoles    []*rbacv1.ClusterRole
+	clusterBindings []*rbacv1.ClusterRoleBinding
+	roles           []*rbacv1.Role
+	bindings        []*rbacv1.RoleBinding
+}
+
+// The shorthands of policy data: lists are written with spaces.
+
+const (
+	read  = "get list watch"
+	write = "create delete deletecollection patch update"
+	full  = read + " " + write
+)
+
+// on grants verbs on resources of groups; "-" stands for the core group.
+func on(verbs, groups, resources string) rbacv1.PolicyRule {
+	list := strings.Fields(groups)
+	for i := range list {
+		if list[i] == "-" {
+			list[i] = ""
+		}
+	}
+	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), APIGroups: list, Resources: strings.Fields(resources)}
+}
+
+// named is on for certain objects.
+func named(verbs, groups, resources, names string) rbacv1.PolicyRule {
+	r := on(verbs, groups, resources)
+	r.ResourceNames = strings.Fields(names)
+	return r
+}
+
+// urls grants verbs on paths that are no resources.
+func urls(verbs, paths string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), NonResourceURLs: strings.Fields(paths)}
+}
+
+func everything() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{on("*", "*", "*"), urls("*", "*")}
+}
+
+// eventRules let a controller report what it does.
+func eventRules() rbacv1.PolicyRule { return on("create patch update", "- events.k8s.io", "events") }
+
+func bootstrapMeta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: namespace, Name: name,
+		Labels:      map[string]string{bootstrapLabel: bootstrapValue},
+		Annotations: map[string]string{autoupdateAnnotation: "true"},
+	}
+}
+
+func (p *policy) clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	r := &rbacv1.ClusterRole{ObjectMeta: bootstrapMeta("", name), Rules: rules}
+	p.clusterRoles = append(p.clusterRoles, r)
+	return r
+}
+
+// aggregated is a cluster role made of those with the label
+// rbac.authorization.k8s.io/aggregate-to-<name>.
+func (p *policy) aggregated(name string) *rbacv1.ClusterRole {
+	r := p.clusterRole(name)
+	r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{
+		MatchLabels: map[string]string{aggregateTo + name: "true"},
+	}}}
+	return r
+}
+
+const aggregateTo = "rbac.authorization.k8s.io/aggregate-to-"
+
+// bind binds a cluster role to subjects, under its own name.
+func (p *policy) bind(role string, subjects ...rbacv1.Subject) {
+	p.clusterBindings = append(p.clusterBindings, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: bootstrapMeta("", role), Subjects: subjects,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+	})
+}
+
+// role is a role in a namespace, bound to subjects under the name binding.
+func (p *policy) role(namespace, name, binding string, subjects []rbacv1.Subject, rules ...rbacv1.PolicyRule) {
+	p.roles = append(p.roles, &rbacv1.Role{ObjectMeta: bootstrapMeta(namespace, name), Rules: rules})
+	if len(subjects) == 0 {
+		return
+	}
+	p.bindings = append(p.bindings, &rbacv1.RoleBinding{
+		ObjectMeta: bootstrapMeta(namespace, binding), Subjects: subjects,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+	})
+}
+
+// controller is the role of a built-in controller, bound to its service account.
+func (p *policy) controller(name string, rules ...rbacv1.PolicyRule) {
+	p.clusterRole("system:controller:"+name, rules...)
+	p.bind("system:controller:"+name, account("kube-system", name))
+}
+
+func user(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
+}
+
+func group(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: name}
+}
+
+func account(namespace, name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+}
+
+// bootstrapPolicy returns what every cluster has (contract 7.6; the rules are
+// those of kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy), and
+// what Portico's own processes need.
+func bootstrapPolicy() *policy {
+	p := &policy{}
+	p.everybody()
+	p.people()
+	p.components()
+	p.controllers()
+	p.portico()
+	return p
+}
+
+// everybody: what all clients may do.
+func (p *policy) everybody() {
+	all, authenticated, nobody := "/livez /readyz /healthz /version /version/", group("system:authenticated"), group("system:unauthenticated")
+	p.clusterRole("cluster-admin", everything()...)
+	p.bind("cluster-admin", group("system:masters"))
+	p.clusterRole("system:discovery", urls("get", all+" /openapi /openapi/* /api /api/* /apis /apis/*"))
+	p.bind("system:discovery", authenticated)
+	p.clusterRole("system:public-info-viewer", urls("get", all))
+	p.bind("system:public-info-viewer", authenticated, nobody)
+	p.clusterRole("system:basic-user",
+		on("create", "authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews"),
+		on("create", "authentication.k8s.io", "selfsubjectreviews"))
+	p.bind("system:basic-user", authenticated)
+	p.clusterRole("system:monitoring", urls("get", "/metrics /metrics/slis /livez /readyz /healthz /livez/* /readyz/* /healthz/*"))
+	p.bind("system:monitoring", group("system:monitoring"))
+	p.clusterRole("system:service-account-issuer-discovery", urls("get", "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/"))
+	p.bind("system:service-account-issuer-discovery", group("system:serviceaccounts"))
+	p.clusterRole("system:cluster-trust-bundle-discovery", on(read, "certificates.k8s.io", "clustertrustbundles"))
+	p.bind("system:cluster-trust-bundle-discovery", group("system:serviceaccounts"))
+}
+
+// people: admin, edit and view inside a namespace. Custom resources join them
+// through labelled roles of their own.
+func (p *policy) people() {
+	p.aggregated("admin")
+	p.aggregated("edit").Labels[aggregateTo+"admin"] = "true"
+	p.aggregated("view").Labels[aggregateTo+"edit"] = "true"
+	p.clusterRole("system:aggregate-to-admin",
+		on("create", "authorization.k8s.io", "localsubjectaccessreviews"),
+		on(full, "rbac.authorization.k8s.io", "roles rolebindings"),
+	).Labels[aggregateTo+"admin"] = "true"
+	p.clusterRole("system:aggregate-to-edit",
+		on(read, "-", "pods/attach pods/proxy pods/exec pods/portforward secrets services/proxy"),
+		on("impersonate", "-", "serviceaccounts"),
+		on(write, "-", "pods pods/attach pods/proxy pods/exec pods/portforward"),
+		on("create", "-", "pods/eviction"),
+		on(write, "-", "replicationcontrollers replicationcontrollers/scale serviceaccounts services services/proxy persistentvolumeclaims configmaps secrets events"),
+		on("create", "-", "serviceaccounts/token"),
+		on(write, "apps", "deployments deployments/scale deployments/rollback replicasets replicasets/scale statefulsets statefulsets/scale daemonsets"),
+		on(write, "autoscaling", "horizontalpodautoscalers"),
+		on(write, "batch", "jobs cronjobs"),
+		on(write, "policy", "poddisruptionbudgets"),
+		on(write, "networking.k8s.io", "networkpolicies ingresses"),
+		on(full, "coordination.k8s.io", "leases"),
+	).Labels[aggregateTo+"edit"] = "true"
+	p.clusterRole("system:aggregate-to-view",
+		on(read, "-", "pods pods/log pods/status replicationcontrollers replicationcontrollers/scale replicationcontrollers/status serviceaccounts services services/status endpoints persistentvolumeclaims persistentvolumeclaims/status configmaps"),
+		on(read, "-", "limitranges resourcequotas resourcequotas/status bindings events namespaces namespaces/status"),
+		on(read, "discovery.k8s.io", "endpointslices"),
+		on(read, "apps", "controllerrevisions deployments deployments/scale deployments/status replicasets replicasets/scale replicasets/status statefulsets statefulsets/scale statefulsets/status daemonsets daemonsets/status"),
+		on(read, "autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status"),
+		on(read, "batch", "jobs jobs/status cronjobs cronjobs/status"),
+		on(read, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
+		on(read, "networking.k8s.io", "networkpolicies ingresses ingresses/status"),
+	).Labels[aggregateTo+"view"] = "true"
+}
+
+// portico: what Portico's own processes need as clients of the gateway. The
+// core and CRD servers drain namespaces and collect garbage in every group.
+func (p *policy) portico() {
+	everywhere := []rbacv1.PolicyRule{
+		on(read+" delete deletecollection patch update", "*", "*"),
+		urls("get", "*"),
+	}
+	for _, name := range []string{"core", "crd"} {
+		p.clusterRole("system:portico:"+name, everywhere...)
+		p.bind("system:portico:"+name, user("system:portico:"+name))
+	}
+	p.clusterRole("system:portico:gateway",
+		on(read, "-", "services serviceaccounts namespaces"),
+		on(full, "-", "configmaps"),
+		on(read, "discovery.k8s.io", "endpointslices"))
+	p.bind("system:portico:gateway", user("system:portico:gateway"))
+}

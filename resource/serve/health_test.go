@@ -1,0 +1,59 @@
+package serve
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestHealth(t *testing.T) {
+	h := NewHealth()
+	bad := errors.New("no quorum")
+	h.AddReady("etcd", func(*http.Request) error { return bad })
+	h.AddReadyIn("store", "informer-sync", func(*http.Request) error { return nil })
+	h.AddReady("poststarthook/rbac/bootstrap-roles", func(*http.Request) error { return nil })
+	for _, c := range []struct {
+		path string
+		code int
+		body string
+	}{
+		{"/livez", 200, "ok"},
+		{"/livez?verbose", 200, "[+]ping ok\nlivez check passed\n"},
+		{"/healthz", 500, "[+]ping ok\n[-]etcd failed: reason withheld\n[+]informer-sync ok\n[+]poststarthook/rbac/bootstrap-roles ok\nhealthz check failed\n"},
+		{"/readyz", 500, "[+]ping ok\n[-]etcd failed: reason withheld\n[+]informer-sync ok\n[+]poststarthook/rbac/bootstrap-roles ok\n[+]shutdown ok\nreadyz check failed\n"},
+		{"/readyz?exclude=etcd", 200, "ok"},
+		{"/readyz?verbose=true&exclude=etcd&exclude=store&exclude=nope&exclude=no%22pe", 200,
+			"[+]ping ok\n[+]etcd excluded: ok\n[+]informer-sync excluded with store: ok\n[+]poststarthook/rbac/bootstrap-roles ok\n[+]shutdown ok\n" +
+				"warn: some health checks cannot be excluded: no matches for \"no\\\"pe\",\"nope\"\nreadyz check passed\n"},
+		{"/readyz/ping", 200, "ok"},
+		{"/readyz/shutdown", 200, "ok"},
+		{"/readyz/etcd", 500, "internal server error: no quorum\n"},
+		{"/readyz/poststarthook/rbac/bootstrap-roles", 200, "ok"},
+		{"/livez/etcd", 404, "404 page not found\n"},
+		{"/healthz/shutdown", 404, "404 page not found\n"},
+		{"/readyz/", 404, "404 page not found\n"},
+		{"/readyx", 404, "404 page not found\n"},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", c.path, nil))
+		if w.Code != c.code || w.Body.String() != c.body {
+			t.Errorf("%s: got %d\n%s\nwant %d\n%s", c.path, w.Code, w.Body, c.code, c.body)
+		}
+		if w.Header().Get("Content-Type") != "text/plain; charset=utf-8" || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: header %v", c.path, w.Header())
+		}
+	}
+	bad = nil
+	h.AddReady("etcd", func(*http.Request) error { return bad })
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/healthz?verbose", nil))
+	if want := "[+]ping ok\n[+]etcd ok\n[+]informer-sync ok\n[+]poststarthook/rbac/bootstrap-roles ok\nhealthz check passed\n"; w.Body.String() != want {
+		t.Errorf("after replacing a check: %s", w.Body)
+	}
+	if paths := h.Paths(); !slices.Contains(paths, "/readyz/shutdown") || slices.Contains(paths, "/livez/shutdown") {
+		t.Errorf("paths %v", strings.Join(paths, " "))
+	}
+}

@@ -1,0 +1,113 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"portico/resource"
+)
+
+// say answers with its name and what the Action says.
+func say(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		line := name
+		if a := resource.ActionFrom(r.Context()); a != nil {
+			line += fmt.Sprintf(" %s %s", a.Resource, a.Name)
+		}
+		_, _ = io.WriteString(w, strings.TrimSpace(line))
+	})
+}
+
+func TestRouter(t *testing.T) {
+	router := NewRouter(Routes{
+		Resources: say("resources"), Discovery: say("discovery"), OpenAPI: say("openapi"), Health: NewHealth(),
+		Metrics: say("metrics"), Version: say("version"), Issuer: say("issuer"),
+		Index: func() []string { return []string{"/apis", "/api", "/api"} },
+	})
+	const missing = "404 page not found\n"
+	for _, c := range []struct {
+		method, target string
+		code           int
+		body           string
+	}{
+		{"GET", "/api", 200, "discovery"}, {"GET", "/api/", 200, "discovery"}, {"GET", "/api/v1", 200, "discovery"},
+		{"GET", "/apis", 200, "discovery"}, {"GET", "/apis/", 200, "discovery"}, {"GET", "/apis/apps/v1", 200, "discovery"},
+		{"GET", "/apis/apps/v1/deployments", 200, "resources deployments"},
+		{"PATCH", "/api/v1/namespaces/ns/pods/x", 200, "resources pods x"},
+		{"GET", "/api/v1/namespaces/ns/pods/a%2Fb%2e%2e", 200, "resources pods a/b.."},
+		{"GET", "/api/v1//pods/x/", 200, "resources  pods"},
+		{"GET", "/openapi/v3/apis/apps/v1?hash=x", 200, "openapi"},
+		{"GET", "/version", 200, "version"}, {"GET", "/version/", 200, "version"}, {"GET", "/metrics", 200, "metrics"},
+		{"GET", "/healthz", 200, "ok"}, {"HEAD", "/readyz/ping", 200, "ok"},
+		{"GET", "/openid/v1/jwks", 200, "issuer"}, {"GET", "/.well-known/openid-configuration", 200, "issuer"},
+		{"GET", "/apix", 404, missing}, {"GET", "/Version", 404, missing}, {"GET", "/debug/pprof/", 404, missing},
+		{"GET", "/api%2Fv1/pods", 404, missing}, {"BREW", "/version", 404, missing},
+	} {
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, httptest.NewRequest(c.method, c.target, nil))
+		if w.Code != c.code || w.Body.String() != c.body {
+			t.Errorf("%s %s: got %d %q, want %d %q", c.method, c.target, w.Code, w.Body, c.code, c.body)
+		}
+		if c.code == 404 && w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
+			t.Errorf("%s %s: header %v", c.method, c.target, w.Header())
+		}
+	}
+	w := httptest.NewRecorder()
+	router.ServeHTTP(w, httptest.NewRequest("GET", "/index.html", nil))
+	var index struct{ Paths []string }
+	if err := json.Unmarshal(w.Body.Bytes(), &index); err != nil {
+		t.Fatal(err)
+	}
+	want := "/.well-known/openid-configuration /api /apis /healthz /healthz/ping /livez /livez/ping /metrics /openid/v1/jwks /readyz /readyz/ping /readyz/shutdown /version"
+	if got := strings.Join(index.Paths, " "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestProfiling(t *testing.T) {
+	router := NewRouter(Routes{Profiling: true})
+	for path, code := range map[string]int{"/debug/pprof": 302, "/debug/pprof/": 200, "/debug/pprof/goroutine": 200, "/debug/pprof/cmdline": 404} {
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Code != code {
+			t.Errorf("%s: got %d", path, w.Code)
+		}
+		if code == 302 && w.Header().Get("Location") != "/debug/pprof/" {
+			t.Errorf("%s: to %s", path, w.Header().Get("Location"))
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	w := httptest.NewRecorder()
+	VersionHandler().ServeHTTP(w, httptest.NewRequest("GET", "/version", nil))
+	var got map[string]string
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	v, err := version.ParseSemantic(got["gitVersion"])
+	if err != nil || v.Minor() != 37 || !strings.HasPrefix(v.BuildMetadata(), "portico.") {
+		t.Errorf("gitVersion %s: %v", got["gitVersion"], err)
+	}
+	if got["major"] != "1" || got["minor"] != "37" || got["emulationMinor"] != "37" || got["minCompatibilityMinor"] != "36" || got["platform"] == "" {
+		t.Errorf("got %v", got)
+	}
+	if !strings.HasPrefix(w.Body.String(), "{\n  \"major\"") || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("got %v %s", w.Header(), w.Body)
+	}
+	for in, want := range map[string]string{
+		"": "devel", "(devel)": "devel", "v0.3.1": "0.3.1", "v0.0.0-20260101-abc+dirty": "0.0.0-20260101-abc.dirty", "+/": "devel",
+	} {
+		got := buildPart(in)
+		if _, err := version.ParseSemantic("v1.37.2+portico." + got); got != want || err != nil {
+			t.Errorf("%q: got %q, %v", in, got, err)
+		}
+	}
+}

@@ -1,0 +1,405 @@
+package serve
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+	"portico/resource/authn"
+)
+
+// asJane authenticates everybody.
+type asJane struct{ groups []string }
+
+func (j asJane) Authenticate(*http.Request) (*resource.User, bool, error) {
+	return &resource.User{Name: "jane", Groups: j.groups}, true, nil
+}
+
+// quiet is a log that nobody reads.
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// newTestServer makes a server around a handler; change may alter its
+// configuration.
+func newTestServer(t testing.TB, h http.HandlerFunc, change ...func(*Config)) *Server {
+	t.Helper()
+	cfg := Config{
+		Listen:        []ListenAddress{{Address: "unix://" + filepath.Join(t.TempDir(), "s.sock")}},
+		Handler:       h,
+		Authenticator: asJane{},
+		Logger:        quiet(),
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// do sends a request through the filters, without a network.
+func do(s *Server, method, target string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	return w
+}
+
+// wantStatus checks that a body is a Status.
+func wantStatus(t *testing.T, body io.Reader, code int32, reason metav1.StatusReason, message string) {
+	t.Helper()
+	var status metav1.Status
+	data, err := io.ReadAll(body)
+	if err == nil {
+		err = json.Unmarshal(data, &status)
+	}
+	if err != nil || status.Kind != "Status" || status.Code != code || status.Reason != reason || status.Message != message {
+		t.Errorf("got %s (%v)\nwant a Status %d %s %q", data, err, code, reason, message)
+	}
+}
+
+// run starts the server and stops it when the test ends.
+func run(t *testing.T, s *Server) {
+	t.Helper()
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+// pki is an authority, a server certificate and a client certificate.
+type pki struct {
+	pool              *x509.CertPool
+	certFile, keyFile string
+	client            tls.Certificate
+}
+
+func newPKI(t *testing.T) *pki {
+	t.Helper()
+	dir := t.TempDir()
+	caKey, ca := newCert(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, nil, nil)
+	serverKey, server := newCert(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "server"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, ca, caKey)
+	clientKey, client := newCert(t, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "jane", Organization: []string{"dev"}},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, ca, caKey)
+	p := &pki{
+		pool: x509.NewCertPool(), certFile: filepath.Join(dir, "tls.crt"), keyFile: filepath.Join(dir, "tls.key"),
+		client: tls.Certificate{Certificate: [][]byte{client.Raw}, PrivateKey: clientKey},
+	}
+	p.pool.AddCert(ca)
+	der, err := x509.MarshalPKCS8PrivateKey(serverKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writePEM(t, p.certFile, "CERTIFICATE", server.Raw)
+	writePEM(t, p.keyFile, "PRIVATE KEY", der)
+	return p
+}
+
+func newCert(t *testing.T, template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*ecdsa.PrivateKey, *x509.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parent == nil {
+		parent, signer = template, key
+	}
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, cert
+}
+
+func writePEM(t *testing.T, path, kind string, der []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listen returns an address on loopback with the server's certificate.
+func (p *pki) listen() ListenAddress {
+	return ListenAddress{Address: "127.0.0.1:0", CertFile: p.certFile, KeyFile: p.keyFile,
+		ClientCAs: func() *x509.CertPool { return p.pool }}
+}
+
+// httpClient returns a client of one protocol, with the client certificate or
+// without.
+func (p *pki) httpClient(t *testing.T, h2, cert bool) *http.Client {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: p.pool}, Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(!h2)
+	transport.Protocols.SetHTTP2(h2)
+	if cert {
+		transport.TLSClientConfig.Certificates = []tls.Certificate{p.client}
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// socketClient returns a client of a unix socket.
+func socketClient(t *testing.T, path string, h2 bool) *http.Client {
+	t.Helper()
+	transport := &http.Transport{Protocols: new(http.Protocols), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}
+	transport.Protocols.SetHTTP1(!h2)
+	transport.Protocols.SetUnencryptedHTTP2(h2)
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func get(t *testing.T, c *http.Client, url string, header ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	response, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(body)
+}
+
+// whoami answers with the user and what reached the handler of its identity.
+func whoami(w http.ResponseWriter, r *http.Request) {
+	user := resource.ActionFrom(r.Context()).User
+	var leaked []string
+	for name := range r.Header {
+		if strings.HasPrefix(name, "X-Remote") || name == "Authorization" {
+			leaked = append(leaked, name)
+		}
+	}
+	_, _ = io.WriteString(w, user.Name+" "+strings.Join(user.Groups, ",")+strings.Join(leaked, ","))
+}
+
+func TestListenOnNetwork(t *testing.T) {
+	p := newPKI(t)
+	s := newTestServer(t, whoami, func(c *Config) {
+		c.Listen = []ListenAddress{p.listen(), p.listen()}
+		c.Authenticator = authn.Union(authn.ClientCert(func() *x509.CertPool { return p.pool }), authn.Anonymous())
+	})
+	run(t, s)
+	addresses := s.Addresses()
+	if len(addresses) != 2 || addresses[0].String() == addresses[1].String() {
+		t.Fatalf("got %v", addresses)
+	}
+	for _, h2 := range []bool{false, true} {
+		for _, cert := range []bool{false, true} {
+			want := "system:anonymous system:unauthenticated"
+			if cert {
+				want = "jane dev,system:authenticated"
+			}
+			response, body := get(t, p.httpClient(t, h2, cert), "https://"+addresses[1].String()+"/x",
+				"X-Remote-User", "admin", "X-Remote-Group", "system:masters", "X-Remote-Extra-A", "b", "Authorization", "Basic x")
+			if body != want || (response.ProtoMajor == 2) != h2 {
+				t.Errorf("h2 %v, cert %v: got %q over %s", h2, cert, body, response.Proto)
+			}
+		}
+	}
+}
+
+// A certificate of an unknown authority completes the handshake and is a 401.
+func TestStrangersCertificate(t *testing.T) {
+	p, other := newPKI(t), newPKI(t)
+	address := p.listen()
+	address.ClientCAs = nil
+	s := newTestServer(t, whoami, func(c *Config) {
+		c.Listen = []ListenAddress{address}
+		c.Authenticator = authn.Union(authn.ClientCert(func() *x509.CertPool { return p.pool }), authn.Anonymous())
+	})
+	run(t, s)
+	p.client = other.client
+	response, body := get(t, p.httpClient(t, true, true), "https://"+s.Addresses()[0].String()+"/x")
+	if response.StatusCode != 401 || response.Header.Get("Www-Authenticate") != "" {
+		t.Errorf("got %d, %v", response.StatusCode, response.Header)
+	}
+	wantStatus(t, strings.NewReader(body), 401, metav1.StatusReasonUnauthorized, "Unauthorized")
+}
+
+// Strangers may not go on and on over one HTTP/2 connection; others may.
+func TestStrangersConnectionEnds(t *testing.T) {
+	p := newPKI(t)
+	remote := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RemoteAddr) }
+	s := newTestServer(t, remote, func(c *Config) {
+		c.Listen = []ListenAddress{p.listen()}
+		c.Authenticator = authn.Union(authn.ClientCert(func() *x509.CertPool { return p.pool }), authn.Anonymous())
+	})
+	run(t, s)
+	for _, known := range []bool{false, true} {
+		client := p.httpClient(t, true, known)
+		url := "https://" + s.Addresses()[0].String() + "/"
+		_, first := get(t, client, url)
+		same := true
+		// The connection's end may arrive after the next request has begun.
+		for i := 0; i < 50 && same; i++ {
+			_, next := get(t, client, url)
+			same = next == first
+		}
+		if same != known {
+			t.Errorf("known %v: kept the connection: %v", known, same)
+		}
+	}
+}
+
+func TestListenOnSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sock")
+	s := newTestServer(t, whoami, func(c *Config) {
+		c.Listen = []ListenAddress{{Address: "unix://" + path, PeerUID: true}}
+		c.Authenticator = authn.Union(authn.PeerUID(), authn.Anonymous("/healthz"))
+	})
+	run(t, s)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("mode %v, %v", info.Mode(), err)
+	}
+	for _, h2 := range []bool{false, true} {
+		client := socketClient(t, path, h2)
+		response, body := get(t, client, "http://portico/x", "X-Remote-User", "joe", "X-Remote-Group", "ops")
+		if body != "joe ops,system:authenticated" || (response.ProtoMajor == 2) != h2 {
+			t.Errorf("h2 %v: got %q over %s", h2, body, response.Proto)
+		}
+		if response, _ = get(t, client, "http://portico/x"); response.StatusCode != 401 {
+			t.Errorf("h2 %v: nobody got %d", h2, response.StatusCode)
+		}
+		if response, _ = get(t, client, "http://portico/healthz"); response.StatusCode != 200 {
+			t.Errorf("h2 %v: probe got %d", h2, response.StatusCode)
+		}
+	}
+}
+
+func TestOtherUsersAreDropped(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sock")
+	listener, err := listenSocket(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := os.Geteuid() + 1
+	peers := &peerListener{UnixListener: listener, only: &other, log: quiet()}
+	accepted := make(chan error, 1)
+	go func() { _, err := peers.Accept(); accepted <- err }()
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the connection is open: %v", err)
+	}
+	_ = peers.Close()
+	if err := <-accepted; err == nil {
+		t.Error("the connection was accepted")
+	}
+}
+
+func TestSocketInTheWay(t *testing.T) {
+	dir := t.TempDir()
+	stale := filepath.Join(dir, "stale.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	_ = listener.Close()
+	first, err := listenSocket(stale)
+	if err != nil {
+		t.Fatalf("a stale socket: %v", err)
+	}
+	defer first.Close()
+	if _, err = listenSocket(stale); err == nil || !strings.Contains(err.Error(), "another process listens") {
+		t.Errorf("a socket in use: %v", err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = listenSocket(file); err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("a file: %v", err)
+	}
+	if data, err := os.ReadFile(file); err != nil || string(data) != "precious" {
+		t.Error("the file is gone")
+	}
+}
+
+func TestNewComplains(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"no handler":        func(c *Config) { c.Handler = nil },
+		"no authenticator":  func(c *Config) { c.Authenticator = nil },
+		"no address":        func(c *Config) { c.Listen = nil },
+		"address is empty":  func(c *Config) { c.Listen[0].Address = "" },
+		"needs a cert":      func(c *Config) { c.Listen[0].Address = "127.0.0.1:0" },
+		"only good togethe": func(c *Config) { c.Listen[0].CertFile = "x" },
+	} {
+		cfg := Config{Handler: http.NotFoundHandler(), Authenticator: asJane{}, Listen: []ListenAddress{{Address: "unix:///x"}}}
+		change(&cfg)
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestListenBindsAllOrNone(t *testing.T) {
+	dir := t.TempDir()
+	s := newTestServer(t, whoami, func(c *Config) {
+		c.Listen = []ListenAddress{{Address: "unix://" + dir + "/a"}, {Address: "unix://" + dir + "/missing/b"}}
+	})
+	if err := s.Listen(); err == nil || s.Addresses() != nil {
+		t.Fatalf("got %v, %v", err, s.Addresses())
+	}
+	if _, err := os.Stat(dir + "/a"); err == nil {
+		t.Error("the first socket is still there")
+	}
+}

@@ -1,0 +1,129 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestShutdownSequence goes through contract 11.5, step by step, on a fake
+// clock.
+func TestShutdownSequence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		health := NewHealth()
+		release := make(chan struct{})
+		s := newTestServer(t, NewRouter(Routes{Health: health, Resources: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.URL.Query().Has("watch"):
+				<-r.Context().Done()
+			case r.URL.Query().Has("slow"):
+				<-release
+			}
+		})}).ServeHTTP, func(c *Config) { c.Health, c.ShutdownDelay, c.RequestTimeout = health, 10*time.Second, time.Hour })
+
+		slow, watch, ended := inBackground(s, pathPods+"?slow=1"), inBackground(s, pathPods+"?watch=1"), make(chan struct{})
+		synctest.Wait()
+		if code := do(s, "GET", "/readyz").Code; code != 200 {
+			t.Fatalf("before: /readyz is %d", code)
+		}
+		go func() { s.shutdown(); close(ended) }()
+		synctest.Wait()
+		w := do(s, "GET", "/readyz")
+		if w.Code != 500 || w.Body.String() != "[+]ping ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n" {
+			t.Errorf("at once: /readyz is %d %q", w.Code, w.Body)
+		}
+		if code := do(s, "GET", "/livez").Code; code != 200 {
+			t.Errorf("at once: /livez is %d", code)
+		}
+		if code := do(s, "GET", pathPods).Code; code != 200 {
+			t.Errorf("during the delay: %d", code)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		w = do(s, "GET", pathPods)
+		if w.Code != 429 || w.Header().Get("Retry-After") != "5" || w.Header().Get("Connection") != "close" {
+			t.Errorf("after the delay: %d %v", w.Code, w.Header())
+		}
+		wantStatus(t, w.Body, 429, metav1.StatusReasonTooManyRequests, "The apiserver is shutting down, please try again later.")
+		if code := do(s, "GET", "/livez").Code; code != 200 {
+			t.Errorf("after the delay: /livez is %d", code)
+		}
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		if len(watch) != 0 || len(slow) != 0 {
+			t.Error("a request was cut before those at work had finished")
+		}
+		close(release)
+		if code := <-slow; code != 200 {
+			t.Errorf("the request at work got %d", code)
+		}
+		<-watch
+		<-ended
+	})
+}
+
+// Requests that do not finish are given up after the timeout.
+func TestShutdownGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := newTestServer(t, func(http.ResponseWriter, *http.Request) { <-release })
+		slow, watch := inBackground(s, pathPods), inBackground(s, pathPods+"?watch=1")
+		synctest.Wait()
+		began := time.Now()
+		s.shutdown()
+		if took := time.Since(began); took != DefaultShutdownTimeout+closeTimeout {
+			t.Errorf("took %v", took)
+		}
+		close(release)
+		<-slow
+		<-watch
+	})
+}
+
+func inBackground(s *Server, target string) <-chan int {
+	done := make(chan int, 1)
+	go func() {
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequest("GET", target, nil))
+		done <- w.Code
+	}()
+	return done
+}
+
+// Run returns when its context ends, with everything closed.
+func TestRunEnds(t *testing.T) {
+	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(200)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { done <- s.Run(ctx) }()
+	path := strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix)
+	response, err := socketClient(t, path, true).Get("http://portico" + pathPods + "?watch=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("got %v", err)
+	}
+	if _, err := response.Body.Read(make([]byte, 1)); err == nil {
+		t.Error("the watch goes on")
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the socket is still there")
+	}
+}
