@@ -100,7 +100,6 @@ type Gateway struct {
 	resources map[schema.GroupResource]*rest.Resource
 	api       *rest.API
 	openapi   *openapi.Documents
-	discovery http.Handler
 	issuer    http.Handler
 	health    *serve.Health
 	metrics   *serve.Metrics
@@ -121,7 +120,7 @@ func New(cfg Config) (*Gateway, error) {
 	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
 		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics(), issuer: http.NotFoundHandler()}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics()}
 	for _, step := range []func() error{g.openStorage, g.assembleSync, g.assembleOwn, g.assembleServer} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("assemble gateway: %w", err)
@@ -164,7 +163,7 @@ func (g *Gateway) assembleSync() error {
 		}
 		s.backends = append(s.backends, srv)
 	}
-	g.sync, g.core, g.discovery = s, newCoreClient(s), newDiscovery(s)
+	g.sync, g.core = s, newCoreClient(s)
 	return nil
 }
 
@@ -181,8 +180,16 @@ func (g *Gateway) assembleOwn() error {
 	if err != nil {
 		return err
 	}
-	kinds := append([]*rest.Kind{registration}, g.access.Kinds()...)
-	kinds = append(kinds, g.flow.Kinds()...)
+	accessKinds, err := g.access.Kinds()
+	if err != nil {
+		return err
+	}
+	flowKinds, err := g.flow.Kinds()
+	if err != nil {
+		return err
+	}
+	kinds := append([]*rest.Kind{registration}, accessKinds...)
+	kinds = append(kinds, flowKinds...)
 
 	var ranges []string
 	for _, k := range kinds {

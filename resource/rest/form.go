@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -94,6 +95,9 @@ type formKey struct {
 	form   form
 }
 
+// errFormNotMade is what the others get when the maker of an entry panics.
+var errFormNotMade = errors.New("encode object: the encoder failed")
+
 // formEntry is made once; everybody else who wants it waits.
 type formEntry struct {
 	once sync.Once
@@ -125,7 +129,7 @@ func (c *formCache) get(key formKey, encode func() ([]byte, error)) ([]byte, err
 	c.mu.Lock()
 	e, ok := c.lru.Get(key)
 	if !ok {
-		e = &formEntry{}
+		e = &formEntry{err: errFormNotMade}
 		c.lru.Add(key, e)
 	}
 	c.mu.Unlock()

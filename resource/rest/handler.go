@@ -59,6 +59,7 @@ type API struct {
 	logger    *slog.Logger
 	forms     *formCache
 	gzips     *gzipPool
+	frames    *bufferPool
 }
 
 // New returns an API over the configured resources.
@@ -72,7 +73,8 @@ func New(cfg Config) *API {
 		minWatch:  cfg.MinWatch,
 		logger:    cfg.Logger,
 		forms:     newFormCache(defaultFormBytes),
-		gzips:     newGzipPool(),
+		gzips:     &gzipPool{},
+		frames:    &bufferPool{},
 	}
 	if a.lookup == nil {
 		a.lookup = lookupIn(cfg.Resources)
@@ -169,7 +171,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action
 	if err := checkVerb(r, act, res, sub); err != nil {
 		return err
 	}
-	if act.Verb != "list" && act.Verb != "watch" {
+	if act.Mutating() {
 		// Nothing may be written whose result cannot be shown.
 		if _, err := negotiate(r, a.offerOf(act, res, sub)); err != nil {
 			return err

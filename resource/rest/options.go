@@ -181,7 +181,7 @@ func (o *queryOptions) validateList() field.ErrorList {
 		}
 		if o.match != metav1.ResourceVersionMatchExact && o.match != metav1.ResourceVersionMatchNotOlderThan {
 			errs = append(errs, field.NotSupported(path, o.match,
-				[]metav1.ResourceVersionMatch{metav1.ResourceVersionMatchExact, metav1.ResourceVersionMatchNotOlderThan, ""}))
+				[]metav1.ResourceVersionMatch{"", metav1.ResourceVersionMatchExact, metav1.ResourceVersionMatchNotOlderThan}))
 		}
 		if o.match == metav1.ResourceVersionMatchExact && o.revision == "0" {
 			errs = append(errs, field.Forbidden(path, `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`))

@@ -1,16 +1,11 @@
 package rest
 
 import (
-	"context"
 	"encoding/json"
-	"net/http"
 	"strconv"
-	"time"
 
-	"golang.org/x/net/websocket"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
 )
@@ -62,8 +57,8 @@ func (s *stream) bookmarkTable(partial *metav1.PartialObjectMetadata, rev int64)
 		ColumnDefinitions: []metav1.TableColumnDefinition{},
 		Rows:              []metav1.TableRow{{Cells: []any{}, Object: runtime.RawExtension{Raw: raw}}},
 	}
-	if !s.rows {
-		table.ColumnDefinitions, s.rows = s.tables.columns(), true
+	if !s.columns {
+		table.ColumnDefinitions, s.columns = s.tables.columns(), true
 	}
 	for range s.tables.columns() {
 		table.Rows[0].Cells = append(table.Rows[0].Cells, "")
@@ -75,8 +70,8 @@ func (s *stream) bookmarkTable(partial *metav1.PartialObjectMetadata, rev int64)
 // table makes the Table of one event; only the first has the columns.
 func (s *stream) table(o *resource.Object) ([]byte, error) {
 	head := metav1.ListMeta{ResourceVersion: strconv.FormatInt(o.Revision, 10)}
-	data, err := s.tables.encode(head, []*resource.Object{o}, !s.rows)
-	s.rows = true
+	data, err := s.tables.encode(head, []*resource.Object{o}, !s.columns)
+	s.columns = true
 	return data, err
 }
 
@@ -89,56 +84,5 @@ func encodeStatus(status *metav1.Status, m media) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return envelope(schema.GroupVersionKind{Version: "v1", Kind: "Status"}, raw), nil
-}
-
-// webSocketWrite bounds the sending of one message.
-const webSocketWrite = 30 * time.Second
-
-// overWebSocket sends one message for each event: text for JSON, else binary
-// (contract 5.4). What the client sends is read and dropped; when it closes,
-// the watch ends.
-func (s *stream) overWebSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, run func(context.Context)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	server := websocket.Server{
-		Handshake: func(config *websocket.Config, _ *http.Request) error {
-			config.Protocol = nil // none is needed, and none that was offered is chosen
-			return nil
-		},
-		Handler: func(ws *websocket.Conn) {
-			defer ws.Close()
-			go func() {
-				defer cancel()
-				var ignored []byte
-				for websocket.Message.Receive(ws, &ignored) == nil {
-				}
-			}()
-			ws.MaxPayloadBytes = 4096
-			s.send = func(frames []byte, ends []int) error { return s.sendMessages(ws, frames, ends) }
-			run(ctx)
-		},
-	}
-	server.ServeHTTP(w, r)
-	return nil
-}
-
-func (s *stream) sendMessages(ws *websocket.Conn, frames []byte, ends []int) error {
-	if err := ws.SetWriteDeadline(time.Now().Add(webSocketWrite)); err != nil {
-		return err
-	}
-	start := 0
-	for _, end := range ends {
-		var err error
-		if s.format.media == mediaJSON {
-			err = websocket.Message.Send(ws, string(frames[start:end]))
-		} else {
-			err = websocket.Message.Send(ws, frames[start:end])
-		}
-		if err != nil {
-			return err
-		}
-		start = end
-	}
-	return nil
+	return envelope(statusGVK(), raw), nil
 }

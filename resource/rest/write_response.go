@@ -91,13 +91,16 @@ func (f format) jsonUnlessProtobuf() (format, string) {
 // WriteObject answers with an object that is not stored, as gvk, in the
 // negotiated form (JSON, YAML, or protobuf if its type has one). A request that
 // accepts none of them gets a 406. Transforms are not offered, except that a
-// Status answers a request for any of them.
+// Status answers a request for any of them; its gvk is known and ignored.
 func WriteObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind) {
 	f, err := negotiate(r, offerObject(obj))
-	if _, isStatus := obj.(*metav1.Status); err != nil && isStatus {
-		of := offerObject(obj)
-		of.transforms = true
-		f, err = negotiate(r, of)
+	if _, ok := obj.(*metav1.Status); ok {
+		gvk = statusGVK()
+		if err != nil {
+			of := offerObject(obj)
+			of.transforms = true
+			f, err = negotiate(r, of)
+		}
 	}
 	if err != nil {
 		WriteStatus(w, r, err)
@@ -112,16 +115,15 @@ func WriteObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.O
 }
 
 // WriteStatus answers with the error as a Status in the negotiated form;
-// indented JSON when the request accepts none. It sets Retry-After where the
-// Status says retryAfterSeconds.
+// indented JSON when the request accepts none, or when that is the error. It
+// sets Retry-After where the Status says retryAfterSeconds.
 func WriteStatus(w http.ResponseWriter, r *http.Request, err error) {
 	status := resource.AsStatus(err)
-	gvk := schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 	f, negotiation := negotiate(r, offerObject(status))
-	if negotiation != nil {
+	if negotiation != nil || status.Reason == metav1.StatusReasonNotAcceptable {
 		f = format{media: mediaJSON, pretty: true}
 	}
-	b, encoding := encodeFree(status, gvk, f)
+	b, encoding := encodeFree(status, statusGVK(), f)
 	if encoding != nil {
 		// A Status is made of strings and numbers: it can always be encoded.
 		http.Error(w, status.Message, int(status.Code))
@@ -133,6 +135,12 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
 	respondPlain(w, int(status.Code), f.media.contentType(), b)
+}
+
+// statusGVK is the kind of a Status on the wire: v1, without the group that its
+// Go type belongs to.
+func statusGVK() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 }
 
 // encodeFree encodes an object that belongs to no codec.
@@ -221,8 +229,6 @@ type gzipPool struct{ pool sync.Pool }
 // fraction of the default's time.
 const gzipLevel = 4
 
-func newGzipPool() *gzipPool { return &gzipPool{} }
-
 func (p *gzipPool) get(w io.Writer) *gzip.Writer {
 	if z, ok := p.pool.Get().(*gzip.Writer); ok {
 		z.Reset(w)
@@ -233,6 +239,6 @@ func (p *gzipPool) get(w io.Writer) *gzip.Writer {
 }
 
 func (p *gzipPool) put(z *gzip.Writer) {
-	z.Reset(nil)
+	z.Reset(io.Discard) // let go of the response
 	p.pool.Put(z)
 }

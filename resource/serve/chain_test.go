@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"strings"
 	"testing"
 
@@ -276,6 +278,36 @@ func TestStreamAndHijack(t *testing.T) {
 	fmt.Fprint(conn, "hello\n")
 	if line, err := reader.ReadString('\n'); line != "hello\n" {
 		t.Errorf("got %q, %v", line, err)
+	}
+}
+
+// Informational responses reach the client, with their own header.
+func TestInformationalResponse(t *testing.T) {
+	s := newTestServer(t, NewRouter(Routes{Resources: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</early>")
+		w.WriteHeader(http.StatusEarlyHints)
+		clear(w.Header()) // as httputil.ReverseProxy does
+		w.WriteHeader(http.StatusCreated)
+	})}).ServeHTTP)
+	run(t, s)
+	for _, query := range []string{"", "?watch=1"} {
+		var hints []string
+		trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			hints = append(hints, fmt.Sprint(code, h.Get("Link")))
+			return nil
+		}}
+		r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "GET", "http://portico"+pathPods+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := socketClient(t, strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix), true).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != 201 || len(hints) != 1 || hints[0] != "103</early>" || response.Header.Get("Link") != "" || response.Header.Get("Audit-Id") == "" {
+			t.Errorf("%q: got %d %v, before that %q", query, response.StatusCode, response.Header, hints)
+		}
 	}
 }
 

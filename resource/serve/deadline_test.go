@@ -120,7 +120,7 @@ func TestBodyDoesNotArrive(t *testing.T) {
 // A handler that heeds nothing keeps the client waiting for no longer than a
 // grace.
 func TestHandlerDoesNotHeed(t *testing.T) {
-	var release chan struct{}
+	release := make(chan struct{})
 	bothProtocols(t, func(w http.ResponseWriter, r *http.Request) {
 		<-release
 		for range 100 {
@@ -129,8 +129,7 @@ func TestHandlerDoesNotHeed(t *testing.T) {
 			}
 		}
 	}, func(t *testing.T, c *http.Client) {
-		release = make(chan struct{})
-		defer close(release)
+		defer func() { release <- struct{}{} }()
 		response, err := c.Get("http://portico/x?timeout=20ms")
 		if err != nil {
 			t.Fatal(err)

@@ -65,11 +65,13 @@ func (s *Server) newHTTPServer(address *ListenAddress) (*http.Server, error) {
 		streams = DefaultMaxConcurrentStreams
 	}
 	server := &http.Server{
-		Handler:           s.handler,
-		ReadHeaderTimeout: readHeaderTimeout,
-		IdleTimeout:       idleTimeout,
-		ErrorLog:          log.New(&serverLog{s}, "", 0),
-		Protocols:         new(http.Protocols),
+		Handler: s.handler,
+		// OPTIONS * is a request like any other.
+		DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout:            readHeaderTimeout,
+		IdleTimeout:                  idleTimeout,
+		ErrorLog:                     log.New(&serverLog{s}, "", 0),
+		Protocols:                    new(http.Protocols),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          streams,
 			MaxReceiveBufferPerStream:     streamWindow,

@@ -23,43 +23,51 @@ func scrape(m *Metrics, text string) []string {
 	return lines
 }
 
+func TestLongRunningIsCounted(t *testing.T) {
+	m := NewMetrics()
+	began, end := make(chan struct{}), make(chan struct{})
+	s := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(200)
+		began <- struct{}{}
+		<-end
+	}, func(c *Config) { c.Metrics = m })
+	watch := inBackground(s, pathPods+"?watch=1")
+	<-began
+	const line = `apiserver_longrunning_requests{component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="WATCH",version="v1"} `
+	if got := scrape(m, "apiserver_longrunning_requests{"); len(got) != 1 || got[0] != line+"1" {
+		t.Errorf("got %q", got)
+	}
+	close(end)
+	<-watch
+	if got := scrape(m, "apiserver_longrunning_requests{"); len(got) != 1 || got[0] != line+"0" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// answerForMetrics is unknown below /apis/made.up, somebody else's below
+// /apis/remote, and creates what is posted.
+func answerForMetrics(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/apis/made.up"):
+		NotFound(w, r)
+	case strings.HasPrefix(r.URL.Path, "/apis/remote"):
+		CountAs(r.Context(), "aggregator")
+		if r.URL.Query().Has("down") {
+			w.WriteHeader(503)
+			return
+		}
+		CountedElsewhere(r.Context())
+	case r.Method == "POST":
+		w.WriteHeader(201)
+	}
+}
+
 func TestRequestMetrics(t *testing.T) {
 	m := NewMetrics()
-	inWatch, endWatch := make(chan struct{}), make(chan struct{})
-	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case strings.HasPrefix(r.URL.Path, "/apis/made.up"):
-			NotFound(w, r)
-		case strings.HasPrefix(r.URL.Path, "/apis/remote"):
-			CountAs(r.Context(), "aggregator")
-			if r.URL.Query().Has("down") {
-				w.WriteHeader(503)
-				return
-			}
-			CountedElsewhere(r.Context())
-		case r.URL.Query().Has("watch"):
-			w.WriteHeader(200)
-			inWatch <- struct{}{}
-			<-endWatch
-		case r.Method == "POST":
-			w.WriteHeader(201)
-		}
-	}, func(c *Config) { c.Metrics = m })
-
-	watch := inBackground(s, pathPods+"?watch=1")
-	<-inWatch
-	const long = `apiserver_longrunning_requests{component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="WATCH",version="v1"} `
-	if got := scrape(m, "apiserver_longrunning_requests{"); len(got) != 1 || got[0] != long+"1" {
-		t.Errorf("got %q", got)
-	}
-	close(endWatch)
-	<-watch
-	if got := scrape(m, "apiserver_longrunning_requests{"); len(got) != 1 || got[0] != long+"0" {
-		t.Errorf("got %q", got)
-	}
-
+	s := newTestServer(t, answerForMetrics, func(c *Config) { c.Metrics = m })
 	do(s, "GET", pathPods)
 	do(s, "GET", pathPods)
+	do(s, "GET", pathPods+"?watch=1")
 	do(s, "POST", pathPods+"?dryRun=All")
 	do(s, "PATCH", "/apis/apps/v1/namespaces/ns/deployments/x/status", "Content-Type", "application/apply-patch+yaml")
 	do(s, "BREW", "/coffee")

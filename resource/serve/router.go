@@ -54,7 +54,7 @@ func NewRouter(routes Routes) *gin.Engine {
 			return
 		}
 		for _, pattern := range patterns {
-			engine.Any(pattern, gin.WrapH(h))
+			engine.Any(pattern, wrap(h))
 		}
 	}
 	list := func(h http.Handler, fixed ...string) {
@@ -92,6 +92,27 @@ func NewRouter(routes Routes) *gin.Engine {
 	}), "/", "/index.html")
 	return engine
 }
+
+// wrap makes a gin handler of a handler.
+func wrap(h http.Handler) gin.HandlerFunc {
+	return func(c *gin.Context) { h.ServeHTTP(&routedWriter{c.Writer}, c.Request) }
+}
+
+// routedWriter passes informational responses, which gin's writer would keep
+// back and lose: a proxy hands on those of its backend.
+type routedWriter struct{ gin.ResponseWriter }
+
+func (w *routedWriter) WriteHeader(code int) {
+	below, ok := w.ResponseWriter.(interface{ Unwrap() http.ResponseWriter })
+	if ok && code >= 100 && code < 200 && code != http.StatusSwitchingProtocols && !w.Written() {
+		below.Unwrap().WriteHeader(code)
+		return
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets http.ResponseController reach the server's own writer.
+func (w *routedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // apiHandler tells resources from discovery.
 func apiHandler(resources, discovery http.Handler) http.Handler {

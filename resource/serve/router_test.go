@@ -48,7 +48,7 @@ func TestRouter(t *testing.T) {
 		{"GET", "/healthz", 200, "ok"}, {"HEAD", "/readyz/ping", 200, "ok"},
 		{"GET", "/openid/v1/jwks", 200, "issuer"}, {"GET", "/.well-known/openid-configuration", 200, "issuer"},
 		{"GET", "/apix", 404, missing}, {"GET", "/Version", 404, missing}, {"GET", "/debug/pprof/", 404, missing},
-		{"GET", "/api%2Fv1/pods", 404, missing}, {"BREW", "/version", 404, missing},
+		{"GET", "/api%2Fv1/pods", 404, missing}, {"OPTIONS", "*", 404, missing}, {"CONNECT", "example.com:443", 404, missing}, {"BREW", "/version", 404, missing},
 	} {
 		w := httptest.NewRecorder()
 		router.ServeHTTP(w, httptest.NewRequest(c.method, c.target, nil))

@@ -13,11 +13,19 @@
 //     pulls. A slow one falls off the lane's end and is told so (410); it can
 //     neither block others nor hold memory, and it never loses an event
 //     silently.
+//   - A watcher that has seen everything is parked under what it watches (all,
+//     a namespace, a name), and only a change there wakes it: ten thousand
+//     watches of one object each cost a change of another object nothing.
 //   - Consistent reads without asking etcd for data. A read of the latest state
 //     asks for the revision that etcd is at (shared with everybody who waits)
-//     and then waits until the tree has got there.
+//     and then waits until the tree has got there. One loop asks for progress
+//     on behalf of all readers that wait.
 //   - Writes go through to the store beneath, with the cached object as their
-//     first guess.
+//     first guess. They need not wait for the tree: reads of the latest state do.
+//
+// Order, from which the rest follows: under Cache.mu a change is first put into
+// its lane, then the snapshot that contains it is published. Who has loaded a
+// snapshot therefore finds every change up to its revision in the lanes.
 //
 // Runs in: gateway, core, crd.
 package watchcache

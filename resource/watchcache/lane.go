@@ -1,195 +1,194 @@
 package watchcache
 
 import (
-	"slices"
+	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/tidwall/btree"
 
 	"portico/resource"
 )
 
-// change is what happened to one object. prev is nil when it is new, cur when
-// it is gone. It is shared by all watchers.
-type change struct {
-	rev       int64
-	prev, cur *resource.Object
+// Why a watcher cannot go on.
+var (
+	errSlow  = errors.New("the watcher fell off the lane")
+	errBreak = errors.New("no history leads to the present state")
+)
 
-	last atomic.Pointer[resource.Object]
-}
+// scope is a part of a lane that a watcher can be parked under: everything,
+// one namespace, or one name in a namespace or in all of them.
+type scope struct{ namespace, name string }
 
-// leaving returns the last state of an object that is gone, or has left a
-// selection, as of the change; made once for all watchers.
-func (c *change) leaving() *resource.Object {
-	if o := c.last.Load(); o != nil {
-		return o
-	}
-	o := c.prev.WithRevision(c.rev)
-	c.last.Store(o)
-	return o
-}
-
-// event returns what the change means to a watcher with that selection; false
-// if nothing.
-func (c *change) event(namespace string, sel resource.Selector) (resource.Event, bool) {
-	in := func(o *resource.Object) bool {
-		return o != nil && (namespace == "" || o.Namespace == namespace) && sel.Matches(o)
-	}
-	switch was, is := in(c.prev), in(c.cur); {
-	case is && was:
-		return resource.Event{Type: resource.Modified, Object: c.cur, Revision: c.rev}, true
-	case is:
-		return resource.Event{Type: resource.Added, Object: c.cur, Revision: c.rev}, true
-	case was:
-		return resource.Event{Type: resource.Deleted, Object: c.leaving(), Revision: c.rev}, true
-	}
-	return resource.Event{}, false
-}
-
-// lane is the recent history of one resource. Changes have numbers; a watcher
-// is the number of the change it wants next. Appending happens under the
-// cache's mutex; everything is guarded by the lane's own.
+// lane is the recent history of one resource, and who waits for more of it.
 type lane struct {
-	mu     sync.RWMutex
-	events []entry
-	first  int64 // number of events[0]
-	// oldest is the revision after which every change is kept.
-	oldest int64
-	news   chan struct{} // closed when there is more, or the end
-	ended  bool
+	// pending are changes on their way in; guarded by Cache.mu.
+	pending []*change
+
+	mu      sync.Mutex // guards what follows; taken after Cache.mu
+	history history
+	// floor is the revision after which every change is kept: the oldest one
+	// that a new watch can go on from. newest is the revision of the newest
+	// change, at least floor.
+	floor, newest int64
+	// breaks counts how often the lane was broken off: watchers from before
+	// cannot go on.
+	breaks int
+	parked map[scope][]*watcher
 }
 
-type entry struct {
-	*change
-	when time.Time
+func newLane(rev int64) *lane {
+	return &lane{floor: rev, newest: rev, parked: map[scope][]*watcher{}}
 }
 
-func newLane(rev int64) *lane { return &lane{oldest: rev, news: make(chan struct{})} }
-
-// append adds a change and forgets those that are old enough.
-func (l *lane) append(c *change) {
+// flush takes the pending changes in and wakes who waits for them. Cache.mu is
+// held.
+func (l *lane) flush(now time.Duration, keep History) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
-	l.events = append(l.events, entry{c, now})
-	drop := 0
-	for n := len(l.events); n-drop > minHistory; drop++ {
-		if n-drop <= maxHistory && now.Sub(l.events[drop].when) < historyWindow {
-			break
+	for _, c := range l.pending {
+		c.when = now
+		number := l.history.push(c)
+		l.newest = max(l.newest, c.rev)
+		l.trim(now, keep)
+		o := c.object()
+		l.wake(scope{}, number)
+		l.wake(scope{name: o.Name}, number)
+		if o.Namespace != "" {
+			l.wake(scope{namespace: o.Namespace}, number)
+			l.wake(scope{o.Namespace, o.Name}, number)
 		}
-		l.oldest = l.events[drop].rev
 	}
-	if drop > 0 {
-		clear(l.events[:drop])
-		l.events = l.events[drop:]
-		l.first += int64(drop)
-		// Let go of the array's unused front now and then.
-		if cap(l.events) > 4*minHistory && len(l.events) < cap(l.events)/4 {
-			l.events = slices.Clone(l.events)
+	clear(l.pending)
+	l.pending = l.pending[:0]
+}
+
+// trim forgets the oldest changes as History says. mu is held.
+func (l *lane) trim(now time.Duration, keep History) {
+	h := &l.history
+	for h.n > 0 {
+		old := h.n > keep.MinEvents && now-h.get(h.first).when > keep.Age
+		if !old && h.n <= keep.MaxEvents && h.cost <= keep.MaxBytes {
+			return
 		}
+		// Changes of one transaction share a revision: the rest of them stays,
+		// but nobody can begin in their midst.
+		l.floor = max(l.floor, h.pop().rev)
 	}
 }
 
-// wake tells waiting watchers that there is more.
-func (l *lane) wake() {
+// tidy forgets what is old in a lane that nothing happens in.
+func (l *lane) tidy(now time.Duration, keep History) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended {
+	l.trim(now, keep)
+	l.history.shrink()
+}
+
+// wake has everybody parked under s go on with the change of that number. mu
+// is held.
+func (l *lane) wake(s scope, number int64) {
+	waiting := l.parked[s]
+	if len(waiting) == 0 {
 		return
 	}
-	close(l.news)
-	l.news = make(chan struct{})
+	for i, w := range waiting {
+		waiting[i] = nil
+		w.number, w.parked = number, false
+		select {
+		case w.woken <- struct{}{}:
+		default:
+		}
+	}
+	l.parked[s] = waiting[:0]
 }
 
-// end ends every watch of the lane.
-func (l *lane) end() {
+// renew makes rev the oldest revision to go on from. Watchers that are running
+// go on: for them the lane has no gap.
+func (l *lane) renew(rev int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.ended {
-		l.ended = true
-		close(l.news)
+	l.floor, l.newest = rev, max(l.newest, rev)
+}
+
+// breakOff forgets everything and ends every watch: nothing leads from what
+// they have seen to the state at rev.
+func (l *lane) breakOff(rev int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.history.clear()
+	l.floor, l.newest = rev, rev
+	l.breaks++
+	for s := range l.parked {
+		l.wake(s, l.history.next())
 	}
 }
 
-// next returns the number that the next change will have.
-func (l *lane) next() int64 {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.first + int64(len(l.events))
+// unchanged reports whether the resource is at every revision from rev up to
+// that of any published snapshot what it is at rev.
+func (l *lane) unchanged(rev int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.newest <= rev
 }
 
-// after returns the number of the first change after a revision; ok is false,
-// with the oldest revision to ask for, when it is no longer kept.
-func (l *lane) after(rev int64) (number, oldest int64, ok bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if rev < l.oldest {
-		return 0, l.oldest, false
-	}
-	i, _ := slices.BinarySearchFunc(l.events, rev+1, func(e entry, rev int64) int {
-		switch {
-		case e.rev < rev:
-			return -1
-		case e.rev > rev:
-			return 1
-		}
-		return 0
-	})
-	// Several changes may share a revision: go to the first.
-	for i > 0 && l.events[i-1].rev == rev+1 {
-		i--
-	}
-	return l.first + int64(i), l.oldest, true
+// enter puts a watcher behind the newest change.
+func (l *lane) enter(w *watcher) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.number, w.breaks = l.history.next(), l.breaks
 }
 
-// read returns up to max changes from a number on, and the channel that tells
-// of more. ok is false when the number is no longer kept.
-func (l *lane) read(from int64, max int, into []*change) (out []*change, news <-chan struct{}, ended, ok bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if from < l.first {
-		return into, nil, l.ended, false
+// enterAfter puts a watcher behind all changes up to rev. It fails with a 410
+// when what follows rev is no longer kept.
+func (l *lane) enterAfter(w *watcher, rev int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if rev < l.floor {
+		return resource.ExpiredWatch(rev, l.floor)
 	}
-	for i := from - l.first; i < int64(len(l.events)) && max > 0; i++ {
-		into = append(into, l.events[i].change)
-		max--
-	}
-	return into, l.news, l.ended, true
+	w.number, w.breaks = l.history.after(rev), l.breaks
+	return nil
 }
 
-// pathChange is a change and where.
-type pathChange struct {
-	path string
-	*change
+// read appends the next changes for w to into, at most batch of them, and parks
+// w if there are none.
+func (l *lane) read(w *watcher, into []*change) ([]*change, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case w.breaks != l.breaks:
+		return into, errBreak
+	case w.parked:
+		return into, nil
+	case w.number < l.history.first:
+		return into, errSlow
+	}
+	end := min(l.history.next(), w.number+batch)
+	for ; w.number < end; w.number++ {
+		into = append(into, l.history.get(w.number))
+	}
+	if len(into) == 0 && !w.closed {
+		l.parked[w.scope] = append(l.parked[w.scope], w)
+		w.parked, w.slot = true, len(l.parked[w.scope])-1
+	}
+	return into, nil
 }
 
-// difference returns what leads from one tree to another, in the order of
-// revisions. What is gone went, as far as anybody can tell, at rev.
-func difference(old, cur *btree.BTreeG[item], rev int64) []pathChange {
-	var out []pathChange
-	cur.Scan(func(it item) bool {
-		prev, had := old.Get(item{path: it.path})
-		if !had || prev.obj.Revision != it.obj.Revision {
-			out = append(out, pathChange{it.path, &change{rev: it.obj.Revision, prev: prev.obj, cur: it.obj}})
-		}
-		return true
-	})
-	old.Scan(func(it item) bool {
-		if _, has := cur.Get(item{path: it.path}); !has {
-			out = append(out, pathChange{it.path, &change{rev: rev, prev: it.obj}})
-		}
-		return true
-	})
-	slices.SortStableFunc(out, func(a, b pathChange) int {
-		switch {
-		case a.rev < b.rev:
-			return -1
-		case a.rev > b.rev:
-			return 1
-		}
-		return 0
-	})
-	return out
+// leave takes a watcher out.
+func (l *lane) leave(w *watcher) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.closed = true
+	w.stop()
+	if w.parked {
+		list := l.parked[w.scope]
+		last := len(list) - 1
+		list[w.slot] = list[last]
+		list[w.slot].slot = w.slot
+		list[last] = nil
+		l.parked[w.scope] = list[:last]
+		w.parked = false
+	}
+	if len(l.parked[w.scope]) == 0 {
+		delete(l.parked, w.scope)
+	}
 }

@@ -2,76 +2,100 @@ package watchcache
 
 import (
 	"context"
-	"strings"
 
 	"portico/resource"
 )
 
-// List returns a page of objects. The first page comes from the present
-// snapshot, which is kept for the pages that follow; where it is no longer
-// kept, the store beneath goes on at its revision.
+// List returns a page of objects. The first page comes from a snapshot, which
+// is kept for the pages that follow; where it is no longer kept, the store
+// beneath goes on at its revision.
 func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.List, error) {
-	if opts.Continue != "" {
-		rev, start, err := resource.DecodeContinue(opts.Continue)
+	if !s.cache.Ready() {
+		plain := opts.Limit > 0 && opts.Selector.Empty()
+		if plain || opts.Continue != "" || opts.At.Freshness == resource.Exact {
+			return s.beneath.List(ctx, opts)
+		}
+		if err := s.ready(ctx); err != nil {
+			return nil, err
+		}
+	}
+	at, start := opts.At, ""
+	switch {
+	case opts.Continue != "":
+		rev, from, err := resource.DecodeContinue(opts.Continue)
 		if err != nil {
 			return nil, err
 		}
-		if rev > 0 {
-			if kept := s.cache.at(rev); kept != nil {
-				return s.page(kept, opts, start), nil
-			}
+		at, start = resource.At{Freshness: resource.Exact, Revision: rev}, from
+		if rev == resource.InconsistentRevision {
+			at = resource.At{}
 		}
-		return s.beneath.List(ctx, opts)
+	case at.Freshness == resource.Any:
+		opts.Limit = 0 // contract 5.2: ignored
 	}
-	if opts.At.Freshness == resource.Any {
-		opts.Limit = 0 // contract 5.2: limit is ignored
-	}
-	now, err := s.fresh(ctx, opts.At)
+	now, err := s.fresh(ctx, at)
 	if err != nil {
 		return nil, err
 	}
 	if now == nil {
 		return s.beneath.List(ctx, opts)
 	}
-	return s.page(now, opts, ""), nil
+	rev := now.rev
+	if at.Freshness == resource.Exact {
+		rev = at.Revision
+	}
+	return s.page(now, rev, opts, start), nil
 }
 
-// page reads one page of a snapshot, from the relative key start on.
-func (s *store) page(at *snapshot, opts resource.ListOptions, start string) *resource.List {
-	out := &resource.List{Revision: at.rev}
-	prefix := s.info.RangePath(opts.Namespace)
-	if name, ok := opts.Selector.Name(); ok && start == "" && (opts.Namespace != "" || !s.info.Namespaced) {
-		// One object is asked for: there is no need to walk the range.
-		if it, ok := at.tree.Get(item{path: prefix + name}); ok && opts.Selector.Matches(it.obj) {
-			out.Items = append(out.Items, it.obj)
+// page reads one page of a snapshot that shows the resource as it was at rev,
+// beginning at the relative key start.
+func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start string) *resource.List {
+	out := &resource.List{Revision: rev}
+	if path, ok := s.single(opts.Namespace, opts.Selector); ok && start == "" {
+		if o := now.get(path); o != nil && opts.Selector.Matches(o) {
+			out.Items = append(out.Items, o)
 		}
 		return out
 	}
-	var last string
-	var rest int64
-	at.tree.Ascend(item{path: prefix + start}, func(it item) bool {
-		switch {
-		case !strings.HasPrefix(it.path, prefix):
-			return false
-		case opts.Limit > 0 && int64(len(out.Items)) >= opts.Limit:
-			if !opts.Selector.Empty() && rest > 0 {
-				return false
-			}
-			if opts.Selector.Matches(it.obj) {
-				rest++
-			}
-		case opts.Selector.Matches(it.obj):
-			out.Items = append(out.Items, it.obj)
-			last = it.path
+	prefix, all := s.info.RangePath(opts.Namespace), opts.Selector.Empty()
+	if all {
+		n := now.count(prefix, start)
+		if opts.Limit > 0 {
+			n = int(min(int64(n), opts.Limit))
 		}
+		out.Items = make([]*resource.Object, 0, n)
+	}
+	last, more := "", false
+	now.walk(prefix, start, func(it item) bool {
+		switch {
+		case !all && !opts.Selector.Matches(it.obj):
+			return true
+		case opts.Limit > 0 && int64(len(out.Items)) == opts.Limit:
+			more = true
+			return false
+		}
+		out.Items = append(out.Items, it.obj)
+		last = it.path
 		return true
 	})
-	if rest > 0 {
-		out.Continue = resource.EncodeContinue(at.rev, strings.TrimPrefix(last, prefix))
-		if opts.Selector.Empty() {
+	if more {
+		last = last[len(prefix):]
+		out.Continue = resource.EncodeContinue(rev, last)
+		if all {
+			rest := int64(now.count(prefix, last+"\x00"))
 			out.Remaining = &rest
 		}
-		s.cache.keep(at)
+		s.cache.kept.keep(s.lane, rev, now, s.cache.age())
 	}
 	return out
+}
+
+// single returns the storage path of the only object that a selector in a
+// namespace can choose, if it asks for one by name.
+func (s *store) single(namespace string, sel resource.Selector) (path string, ok bool) {
+	name, ok := sel.Name()
+	if !ok || s.info.Namespaced && namespace == "" {
+		return "", false
+	}
+	return s.info.RangePath(namespace) + name, true
 }

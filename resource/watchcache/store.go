@@ -2,6 +2,7 @@ package watchcache
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,11 +19,14 @@ type store struct {
 	lane    *lane
 }
 
-// Store returns the store of one resource. It costs nothing: any number may be
-// made, at any time.
+// Store returns the store of one resource. Any number may be made, at any
+// time, also for a resource whose objects arrived before: it takes no watch, no
+// list and no goroutine. The resource's history begins with its first Store.
+//
+// While the cache is not ready, Get and plain lists with a limit are answered
+// by the store beneath; other lists, and watches, wait a moment and are then
+// refused with 429.
 func (c *Cache) Store(info *resource.Info) resource.Store {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	s := &store{cache: c, info: info, beneath: c.cfg.Store(info), lane: c.lane(info.RangePath(""))}
 	s.hinted, _ = s.beneath.(resource.Hinted)
 	return s
@@ -38,18 +42,18 @@ func (s *store) Create(ctx context.Context, key resource.Key, obj *resource.Obje
 
 // Update goes to the store beneath, which may try the cached object first.
 func (s *store) Update(ctx context.Context, key resource.Key, mutate resource.Mutate) (*resource.Object, error) {
-	if cached := s.cached(key); cached != nil && s.hinted != nil {
-		return s.hinted.UpdateFrom(ctx, key, cached, mutate)
+	if s.hinted == nil {
+		return s.beneath.Update(ctx, key, mutate)
 	}
-	return s.beneath.Update(ctx, key, mutate)
+	return s.hinted.UpdateFrom(ctx, key, s.cached(key), mutate)
 }
 
 // Delete goes to the store beneath, which may try the cached object first.
 func (s *store) Delete(ctx context.Context, key resource.Key, check func(*resource.Object) error) (*resource.Object, error) {
-	if cached := s.cached(key); cached != nil && s.hinted != nil {
-		return s.hinted.DeleteFrom(ctx, key, cached, check)
+	if s.hinted == nil {
+		return s.beneath.Delete(ctx, key, check)
 	}
-	return s.beneath.Delete(ctx, key, check)
+	return s.hinted.DeleteFrom(ctx, key, s.cached(key), check)
 }
 
 // cached returns the object as the cache has it; nil if it has none.
@@ -58,12 +62,17 @@ func (s *store) cached(key resource.Key) *resource.Object {
 	if now == nil {
 		return nil
 	}
-	it, _ := now.tree.Get(item{path: s.info.ObjectPath(key)})
-	return it.obj
+	return now.get(s.info.ObjectPath(key))
 }
 
-// Get returns one object. Before the cache is ready, the store beneath answers.
+// Get returns one object.
 func (s *store) Get(ctx context.Context, key resource.Key, at resource.At) (*resource.Object, error) {
+	if !s.cache.Ready() {
+		return s.beneath.Get(ctx, key, at)
+	}
+	if at.Freshness == resource.Exact {
+		at.Freshness = resource.NotOlderThan // Exact is for List only
+	}
 	now, err := s.fresh(ctx, at)
 	if err != nil {
 		return nil, err
@@ -71,39 +80,68 @@ func (s *store) Get(ctx context.Context, key resource.Key, at resource.At) (*res
 	if now == nil {
 		return s.beneath.Get(ctx, key, at)
 	}
-	it, ok := now.tree.Get(item{path: s.info.ObjectPath(key)})
-	if !ok {
-		return nil, apierrors.NewNotFound(s.info.GroupResource(), key.Name)
+	if o := now.get(s.info.ObjectPath(key)); o != nil {
+		return o, nil
 	}
-	return it.obj, nil
+	return nil, apierrors.NewNotFound(s.info.GroupResource(), key.Name)
 }
 
 // fresh returns a snapshot that is as new as asked for; nil when only the store
-// beneath can tell.
+// beneath can tell. The cache must be ready.
 func (s *store) fresh(ctx context.Context, at resource.At) (*snapshot, error) {
-	now := s.cache.now.Load()
-	if now == nil {
-		return nil, nil
-	}
+	c := s.cache
+	deadline := time.Now().Add(c.cfg.FreshTimeout)
 	switch at.Freshness {
 	case resource.Any:
-		return now, nil
+		return c.now.Load(), nil
 	case resource.Exact:
-		return s.cache.at(at.Revision), nil
+		return c.at(s.lane, at.Revision), nil
 	case resource.NotOlderThan:
-		now, err := s.cache.wait(ctx, at.Revision)
-		if err == errTooLate {
-			return nil, resource.TooLargeRevision(at.Revision, s.cache.Revision())
+		now, err := c.wait(ctx, at.Revision, deadline)
+		if err == nil && now == nil {
+			err = resource.TooLargeRevision(at.Revision, c.Revision())
 		}
-		return now, err
+		return now, statusError(err)
 	}
-	rev, err := s.cache.cfg.Feed.Current(ctx)
+	rev, ok := c.latest(ctx, deadline)
+	if !ok {
+		return nil, statusError(ctx.Err())
+	}
+	now, err := c.wait(ctx, rev, deadline)
+	return now, statusError(err)
+}
+
+// latest returns the storage's revision; false when it cannot be had before the
+// deadline.
+func (c *Cache) latest(ctx context.Context, deadline time.Time) (int64, bool) {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	rev, err := c.cfg.Feed.Current(ctx)
 	if err != nil {
-		return nil, err
+		c.cfg.Logger.Debug("read of the current revision failed", "error", err)
 	}
-	now, err = s.cache.wait(ctx, rev)
-	if err == errTooLate {
-		return nil, nil
+	return rev, err == nil
+}
+
+// ready waits a moment for the cache to have a state.
+func (s *store) ready(ctx context.Context) error {
+	if s.cache.Ready() {
+		return nil
 	}
-	return now, err
+	wait, cancel := context.WithTimeout(ctx, s.cache.cfg.FreshTimeout)
+	defer cancel()
+	if s.cache.WaitReady(wait) == nil {
+		return nil
+	}
+	// The longer it has taken, the longer it is likely to take.
+	retry := min(max(int(s.cache.age()/time.Second), 1), 30)
+	return apierrors.NewTooManyRequests("storage is (re)initializing", retry)
+}
+
+// statusError makes an ended context the StatusError that a Store returns.
+func statusError(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return apierrors.NewTimeoutError("the request ended before the cache was as new as it asked: "+err.Error(), 0)
+	}
+	return err
 }

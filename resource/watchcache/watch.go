@@ -2,7 +2,6 @@ package watchcache
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,79 +9,85 @@ import (
 	"portico/resource"
 )
 
-// Watch starts a watch. A cache that is not ready is given a moment.
+// Watch starts a watch. A Since that the cache has not come to yet is waited
+// for like the revision of a read: a client whose revision lies in the future
+// (of a storage that was set back) must learn of it.
 func (s *store) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
-	if err := s.awaitReady(ctx); err != nil {
+	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	w := &watcher{cache: s.cache, lane: s.lane, opts: opts, bookmark: time.Now().Add(s.cache.cfg.BookmarkInterval)}
-	if err := s.position(ctx, w); err != nil {
+	w := &watcher{
+		cache:     s.cache,
+		lane:      s.lane,
+		scope:     s.scope(opts),
+		selection: selection{namespace: opts.Namespace, sel: opts.Selector, all: opts.Selector.Empty()},
+		bookmarks: opts.Bookmarks,
+		woken:     make(chan struct{}, 1),
+		done:      make(chan struct{}),
+	}
+	if !s.info.Namespaced {
+		w.selection.namespace = ""
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		w.deadline = deadline
+	}
+	if err := s.start(ctx, w, opts); err != nil {
 		return nil, err
 	}
-	w.ctx, w.close = context.WithCancel(ctx)
+	w.due = w.nextBookmark(time.Now())
+	s.cache.watching.Add(1)
+	s.lane.mu.Lock() // the context may have ended: then Close runs at once
+	w.stop = context.AfterFunc(ctx, w.Close)
+	s.lane.mu.Unlock()
 	return w, nil
 }
 
-func (s *store) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
-	defer cancel()
-	if s.cache.WaitReady(ctx) != nil {
-		return apierrors.NewTooManyRequests("storage is (re)initializing", 1)
+// scope returns what a watch has to be woken for.
+func (s *store) scope(opts resource.WatchOptions) scope {
+	name, _ := opts.Selector.Name()
+	if !s.info.Namespaced {
+		return scope{name: name}
 	}
-	return nil
+	return scope{opts.Namespace, name}
 }
 
-// position puts a watcher where it begins.
-func (s *store) position(ctx context.Context, w *watcher) error {
-	if since := w.opts.Since; since > 0 {
-		if _, err := s.cache.wait(ctx, since); err == errTooLate {
-			return resource.TooLargeRevision(since, s.cache.Revision())
-		} else if err != nil {
-			return err
-		}
-		number, oldest, ok := s.lane.after(since)
-		if !ok {
-			return resource.ExpiredWatch(since, oldest)
-		}
-		w.number = number
-		return nil
+// start puts a watcher where it begins.
+func (s *store) start(ctx context.Context, w *watcher, opts resource.WatchOptions) error {
+	at := opts.At
+	switch {
+	case opts.Since > 0:
+		at = resource.At{Freshness: resource.NotOlderThan, Revision: opts.Since}
+	case at.Freshness == resource.Exact:
+		at.Freshness = resource.NotOlderThan // Exact is for List only
 	}
-	if err := s.reach(ctx, w.opts.At); err != nil {
+	now, err := s.fresh(ctx, at)
+	if err != nil {
 		return err
+	}
+	if now == nil {
+		// Unlike a read, a watch has no store beneath to fall back on: that
+		// would be one more watch of etcd for each watch here.
+		return apierrors.NewTooManyRequests("storage does not answer, the cache may be out of date", 1)
+	}
+	if opts.Since > 0 {
+		w.sent = opts.Since
+		return s.lane.enterAfter(w, opts.Since)
 	}
 	// Under the mutex no change comes between the state and the position.
 	s.cache.mu.Lock()
-	now := s.cache.now.Load()
-	w.number = s.lane.next()
+	now = s.cache.now.Load()
+	s.lane.enter(w)
 	s.cache.mu.Unlock()
-	if w.opts.InitialEvents {
-		w.initial = s.initial(now, w.opts)
+	w.sent = now.rev
+	if opts.InitialEvents {
+		w.initial = s.initial(now, opts)
 	}
 	return nil
 }
 
-// reach waits until the cache is as new as asked for. Unlike a read, a watch
-// has no store beneath to fall back on.
-func (s *store) reach(ctx context.Context, at resource.At) error {
-	now, err := s.fresh(ctx, at)
-	if err == nil && now == nil {
-		return apierrors.NewTimeoutError("the cache could not be brought up to date", 1)
-	}
-	return err
-}
-
-// initial returns the events that build up the state.
-func (s *store) initial(at *snapshot, opts resource.WatchOptions) []resource.Event {
-	var out []resource.Event
-	prefix := s.info.RangePath(opts.Namespace)
-	at.tree.Ascend(item{path: prefix}, func(it item) bool {
-		if !strings.HasPrefix(it.path, prefix) {
-			return false
-		}
-		if opts.Selector.Matches(it.obj) {
-			out = append(out, resource.Event{Type: resource.Added, Object: it.obj, Revision: it.obj.Revision})
-		}
-		return true
-	})
-	return append(out, resource.Event{Type: resource.Synced, Revision: at.rev})
+// initial prepares the events that make up the state.
+func (s *store) initial(now *snapshot, opts resource.WatchOptions) *initial {
+	in := &initial{now: now, prefix: s.info.RangePath(opts.Namespace)}
+	in.single, in.one = s.single(opts.Namespace, opts.Selector)
+	return in
 }

@@ -2,114 +2,231 @@ package watchcache
 
 import (
 	"context"
+	"errors"
 	"io"
+	"math/rand/v2"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
 )
 
-// batch is how many changes a watcher looks at, at a time.
-const batch = 256
-
 // watcher is a position in a lane.
 type watcher struct {
-	cache *Cache
-	lane  *lane
-	opts  resource.WatchOptions
-	ctx   context.Context
+	cache     *Cache
+	lane      *lane
+	scope     scope
+	selection selection
+	bookmarks bool
+	deadline  time.Time // of the watch; zero is none
+	woken     chan struct{}
+	done      chan struct{} // closed by Close
+	once      sync.Once
 
-	close  context.CancelFunc
-	closed sync.Once
+	// Guarded by lane.mu. A parked watcher has no position: it has seen
+	// everything that concerns it.
+	number int64 // of the next change
+	breaks int
+	parked bool
+	slot   int // where it is parked
+	closed bool
+	stop   func() bool // lets go of the watch's context
 
 	// Of Next only.
-	initial  []resource.Event // still to be sent before anything else
-	number   int64            // of the next change
-	err      error            // once it ended
-	changes  []*change
-	events   []resource.Event
-	bookmark time.Time // when the next one is due
+	initial *initial // still to be sent before anything else
+	err     error    // once it ended
+	changes []*change
+	events  []resource.Event
+	sent    int64 // the newest revision the reader knows of
+	timer   *time.Timer
+	due     time.Time // of the next bookmark
 }
 
 // Next returns the next events. See resource.Watcher.
 func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
+	clear(w.events) // what the reader is done with must not be held on to
+	w.events = w.events[:0]
 	for {
+		select {
+		case <-w.done:
+			w.end(io.EOF)
+		case <-w.cache.ended:
+			w.end(io.EOF)
+		default:
+		}
 		if w.err != nil {
 			return nil, w.err
 		}
-		if len(w.initial) > 0 {
-			n := min(batch, len(w.initial))
-			out := w.initial[:n]
-			w.initial = w.initial[n:]
-			return out, nil
+		if w.initial != nil {
+			w.readInitial()
+			return w.events, nil
 		}
-		news, ended := w.pull()
+		// Everything up to here is in the lane: see the package's order.
+		rev := w.cache.Revision()
+		idle := w.readLane()
 		switch {
 		case w.err != nil:
 			return nil, w.err
 		case len(w.events) > 0:
 			return w.events, nil
-		case news == nil:
-			continue // more is there, but nothing of it was selected
-		case ended:
-			w.err = io.EOF
+		case !idle:
 			continue
 		}
-		if w.opts.Bookmarks && !time.Now().Before(w.bookmark) {
-			rev, ok := w.cache.caughtUp(w.lane, w.number)
-			if !ok {
-				continue
-			}
-			w.bookmark = time.Now().Add(w.cache.cfg.BookmarkInterval)
-			w.events = append(w.events[:0], resource.Event{Type: resource.Bookmark, Revision: rev})
+		if w.bookmark(rev) {
 			return w.events, nil
 		}
-		if err := w.wait(ctx, news); err != nil {
+		if err := w.wait(ctx); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// pull reads the next changes and keeps what is selected in w.events. news is
-// nil while more changes are at hand.
-func (w *watcher) pull() (news <-chan struct{}, ended bool) {
-	var ok bool
-	w.changes, news, ended, ok = w.lane.read(w.number, batch, w.changes[:0])
-	if !ok {
-		w.err = resource.ExpiredWatch(w.opts.Since, 0)
-		return nil, ended
+// readInitial puts the next part of the state into events.
+func (w *watcher) readInitial() {
+	var whole bool
+	w.events, whole = w.initial.read(&w.selection, w.events)
+	if whole {
+		w.events = append(w.events, resource.Event{Type: resource.Synced, Revision: w.initial.now.rev})
+		w.initial = nil
 	}
-	w.number += int64(len(w.changes))
-	w.events = w.events[:0]
-	for _, c := range w.changes {
-		if e, ok := c.event(w.opts.Namespace, w.opts.Selector); ok {
-			w.events = append(w.events, e)
-		}
-	}
-	if len(w.changes) == batch {
-		return nil, ended
-	}
-	return news, ended
 }
 
-// wait blocks until there is something to look at.
-func (w *watcher) wait(ctx context.Context, news <-chan struct{}) error {
+// readLane puts what the next changes mean into events. idle is true when
+// there were no changes, and the watcher is parked.
+func (w *watcher) readLane() (idle bool) {
+	changes, err := w.lane.read(w, w.changes[:0])
+	switch {
+	case errors.Is(err, errBreak):
+		w.end(apierrors.NewResourceExpired("The storage was set back to an earlier state: list again."))
+		return false
+	case err != nil:
+		w.end(apierrors.NewResourceExpired("The watch was too slow, events it has not read are no longer kept: list again."))
+		return false
+	}
+	for _, c := range changes {
+		if e, ok := c.event(&w.selection); ok {
+			w.events = append(w.events, e)
+			w.sent = c.rev
+		}
+	}
+	clear(changes)
+	w.changes = changes
+	if len(changes) > 0 {
+		return false
+	}
+	// A watcher may sleep for long: it keeps no more than it needs.
+	if cap(w.changes) > 16 {
+		w.changes = nil
+	}
+	if cap(w.events) > 16 {
+		w.events = nil
+	}
+	return true
+}
+
+// bookmark makes one if it is due. Everything up to rev has been read.
+func (w *watcher) bookmark(rev int64) bool {
+	if !w.bookmarks || rev < w.sent {
+		return false
+	}
+	now := time.Now()
+	if now.Before(w.due) {
+		return false
+	}
+	w.due = w.nextBookmark(now)
+	w.sent = rev
+	w.events = append(w.events, resource.Event{Type: resource.Bookmark, Revision: rev})
+	return true
+}
+
+// nextBookmark returns when the next bookmark is due. Watches that began
+// together do not have theirs together; a watch with a deadline has one shortly
+// before it, so that its reader can go on from there.
+func (w *watcher) nextBookmark(now time.Time) time.Time {
+	every := w.cache.cfg.BookmarkInterval
+	next := now.Add(every - time.Duration(rand.Int64N(int64(every)/8+1)))
+	if last := w.deadline.Add(-lastBookmark); !w.deadline.IsZero() && now.Before(last) && last.Before(next) {
+		return last
+	}
+	return next
+}
+
+// wait blocks until there is something to look at. Its error is ctx's.
+func (w *watcher) wait(ctx context.Context) error {
 	var due <-chan time.Time
-	if w.opts.Bookmarks {
-		timer := time.NewTimer(time.Until(w.bookmark))
-		defer timer.Stop()
-		due = timer.C
+	if w.bookmarks {
+		if d := time.Until(w.due); w.timer == nil {
+			w.timer = time.NewTimer(d)
+		} else {
+			w.timer.Reset(d)
+		}
+		due = w.timer.C
 	}
 	select {
-	case <-news:
+	case <-w.woken:
 	case <-due:
-	case <-w.ctx.Done():
-		w.err = io.EOF
+	case <-w.done:
+	case <-w.cache.ended:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	return nil
 }
 
+// end makes err the answer to every further Next.
+func (w *watcher) end(err error) {
+	if w.err != nil {
+		return
+	}
+	w.err = err
+	w.initial, w.changes, w.events = nil, nil, nil
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.Close()
+}
+
 // Close ends the watch. It may be called twice.
-func (w *watcher) Close() { w.closed.Do(w.close) }
+func (w *watcher) Close() {
+	w.once.Do(func() {
+		close(w.done)
+		w.lane.leave(w)
+		w.cache.watching.Add(-1)
+	})
+}
+
+// initial is the state that a watch begins with, read bit by bit, so that a
+// watch of many objects does not need memory for all of them at once.
+type initial struct {
+	now    *snapshot
+	prefix string
+	from   string // relative key to go on from
+	single string // the only path to look at, if one is true
+	one    bool
+}
+
+// read appends events to into, at most about batch of them; whole is true at
+// the end of the state.
+func (in *initial) read(sel *selection, into []resource.Event) (events []resource.Event, whole bool) {
+	add := func(o *resource.Object) {
+		if sel.has(o) {
+			into = append(into, resource.Event{Type: resource.Added, Object: o, Revision: o.Revision})
+		}
+	}
+	if in.one {
+		add(in.now.get(in.single))
+		return into, true
+	}
+	whole = true
+	in.now.walk(in.prefix, in.from, func(it item) bool {
+		if len(into) >= batch {
+			in.from, whole = it.path[len(in.prefix):], false
+			return false
+		}
+		add(it.obj)
+		return true
+	})
+	return into, whole
+}

@@ -53,8 +53,9 @@ type Process struct {
 	cfg   Config
 	ready chan struct{} // closed when the child was ready for the first time
 
-	mu  sync.Mutex
-	pid int
+	mu      sync.Mutex
+	pid     int
+	waiting error // why the child is not ready; nil if it is
 }
 
 // New returns a process that Run will start.
@@ -76,6 +77,14 @@ func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pid
+}
+
+// Waiting returns why the child is not ready, as of the last question; nil if
+// it was.
+func (p *Process) Waiting() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting
 }
 
 // Run keeps the child running until ctx ends, then stops it and returns nil.
@@ -176,7 +185,11 @@ func (p *Process) setPID(pid int) {
 // ctx ended first.
 func (p *Process) watchReady(ctx context.Context) time.Time {
 	for {
-		if p.cfg.Ready(ctx) == nil && ctx.Err() == nil {
+		err := p.cfg.Ready(ctx)
+		p.mu.Lock()
+		p.waiting = err
+		p.mu.Unlock()
+		if err == nil && ctx.Err() == nil {
 			if p.wasReady() {
 				p.cfg.Report(p.cfg.Name + " is ready again")
 			} else {

@@ -1,0 +1,227 @@
+package core
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource"
+)
+
+const (
+	// freeInterval is how often claims without a service are looked for, and
+	// claimGrace how old they must be: a service is stored after its claim.
+	freeInterval = time.Minute
+	claimGrace   = time.Minute
+)
+
+// addresses hands out cluster IPs. A claim is a key in etcd named by the
+// address, so that several core servers never give one address twice.
+type addresses struct {
+	prefix netip.Prefix
+	size   uint32 // of the range, at most 2^16 of it is used
+	claims resource.Store
+}
+
+// claimInfo is how claims are stored. Nobody serves them.
+func claimInfo() *resource.Info {
+	return &resource.Info{
+		Group: "internal.portico.dev", Versions: []string{"v1"}, Resource: "clusteripclaims",
+		Kind: "ClusterIPClaim", Path: "portico/clusterips",
+	}
+}
+
+func newAddresses(cidr string, claims resource.Store) (*addresses, error) {
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil || !prefix.Addr().Is4() {
+		return nil, fmt.Errorf("service cluster IP range %q must be an IPv4 CIDR such as 10.96.0.0/16", cidr)
+	}
+	prefix = prefix.Masked()
+	if prefix.Bits() > 30 {
+		return nil, fmt.Errorf("service cluster IP range %q is too small: it needs at least 4 addresses", cidr)
+	}
+	return &addresses{prefix: prefix, size: 1 << min(16, 32-prefix.Bits()), claims: claims}, nil
+}
+
+// nth returns an address of the range. The first is for default/kubernetes.
+func (a *addresses) nth(n uint32) netip.Addr {
+	base := a.prefix.Addr().As4()
+	var out [4]byte
+	binary.BigEndian.PutUint32(out[:], binary.BigEndian.Uint32(base[:])+n)
+	return netip.AddrFrom4(out)
+}
+
+// allocate is kinds.Config.AllocateClusterIP.
+func (a *addresses) allocate(ctx context.Context, svc, old *corev1.Service, dryRun bool) (release func(), err error) {
+	owner := svc.Namespace + "/" + svc.Name
+	var had []string
+	if old != nil && old.Spec.ClusterIP != corev1.ClusterIPNone {
+		had = old.Spec.ClusterIPs
+	}
+	if svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone {
+		return nil, nil // what old had is freed once the service is stored
+	}
+	if svc.Spec.ClusterIP != "" {
+		if slices.Contains(had, svc.Spec.ClusterIP) {
+			return nil, nil
+		}
+		return a.claimAsked(ctx, svc, owner, dryRun)
+	}
+	addr, err := a.claimFree(ctx, owner, dryRun)
+	if err != nil {
+		return nil, err
+	}
+	svc.Spec.ClusterIP, svc.Spec.ClusterIPs = addr.String(), []string{addr.String()}
+	return a.releaser(addr, dryRun), nil
+}
+
+// claimAsked claims the address that a service names itself.
+func (a *addresses) claimAsked(ctx context.Context, svc *corev1.Service, owner string, dryRun bool) (func(), error) {
+	at := field.NewPath("spec", "clusterIPs")
+	invalid := func(text string) error {
+		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, field.ErrorList{
+			field.Invalid(at, []string{svc.Spec.ClusterIP}, text),
+		})
+	}
+	addr, err := netip.ParseAddr(svc.Spec.ClusterIP)
+	if err != nil || !a.prefix.Contains(addr) {
+		return nil, invalid(fmt.Sprintf("failed to allocate IP %s: the provided IP (%s) is not in the valid range. The range of valid IPs is %s",
+			svc.Spec.ClusterIP, svc.Spec.ClusterIP, a.prefix))
+	}
+	if dryRun {
+		return nil, nil
+	}
+	switch err := a.claim(ctx, addr, owner); {
+	case apierrors.IsAlreadyExists(err):
+		return nil, invalid(fmt.Sprintf("failed to allocate IP %s: provided IP is already allocated", addr))
+	case err != nil:
+		return nil, err
+	}
+	return a.releaser(addr, dryRun), nil
+}
+
+// claimFree claims some free address: it begins at a place that depends on the
+// service, so that servers rarely try for the same one.
+func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (netip.Addr, error) {
+	h := fnv.New32a()
+	fmt.Fprint(h, owner)
+	start := h.Sum32()
+	for i := range a.size {
+		n := (start + i) % a.size
+		if n < 2 || n == a.size-1 { // the network, default/kubernetes, broadcast
+			continue
+		}
+		addr := a.nth(n)
+		var err error
+		if dryRun {
+			if _, err = a.claims.Get(ctx, resource.Key{Name: addr.String()}, resource.At{}); isNotFound(err) {
+				return addr, nil
+			} else if err == nil {
+				continue
+			}
+		} else if err = a.claim(ctx, addr, owner); err == nil {
+			return addr, nil
+		}
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return netip.Addr{}, err
+		}
+	}
+	return netip.Addr{}, apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: range %s is full", a.prefix))
+}
+
+// claim stores a claim. A claim that the owner has already is good.
+func (a *addresses) claim(ctx context.Context, addr netip.Addr, owner string) error {
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": "internal.portico.dev/v1", "kind": "ClusterIPClaim", "owner": owner,
+		"metadata": map[string]any{"name": addr.String(), "creationTimestamp": metav1.Now()},
+	})
+	if err != nil {
+		return fmt.Errorf("encode claim: %w", err)
+	}
+	o, err := resource.Parse(data)
+	if err != nil {
+		return fmt.Errorf("encode claim: %w", err)
+	}
+	_, err = a.claims.Create(ctx, resource.Key{Name: addr.String()}, o, 0)
+	return err
+}
+
+func (a *addresses) releaser(addr netip.Addr, dryRun bool) func() {
+	if dryRun {
+		return nil
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		// A claim that stays is freed later, as one without a service.
+		_, _ = a.claims.Delete(ctx, resource.Key{Name: addr.String()}, nil)
+	}
+}
+
+// freeAddresses gives back claims whose service is gone or uses another address.
+func (c *Core) freeAddresses(ctx context.Context) error {
+	tick := time.NewTicker(freeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if err := c.freeOnce(ctx, time.Now().Add(-claimGrace)); err != nil && ctx.Err() == nil {
+			c.log.Warn("freeing cluster addresses failed", "err", err)
+		}
+	}
+}
+
+// freeOnce frees claims older than before. The claims are read first: whatever
+// service was stored with one of them is in the list of services.
+func (c *Core) freeOnce(ctx context.Context, before time.Time) error {
+	claims, err := c.addresses.claims.List(ctx, resource.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list claims: %w", err)
+	}
+	services := c.find("", "services")
+	list, err := services.Store.List(ctx, resource.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list services: %w", err)
+	}
+	used := map[string]bool{}
+	for _, o := range list.Items {
+		obj, err := services.Decode(o)
+		if err != nil {
+			return err
+		}
+		for _, ip := range obj.(*corev1.Service).Spec.ClusterIPs {
+			used[ip] = true
+		}
+	}
+	for _, o := range claims.Items {
+		var claim struct {
+			Metadata metav1.ObjectMeta `json:"metadata"`
+		}
+		if err := json.Unmarshal(o.Data, &claim); err != nil || used[o.Name] || claim.Metadata.CreationTimestamp.After(before) {
+			continue
+		}
+		_, err := c.addresses.claims.Delete(ctx, o.Key(), func(cur *resource.Object) error {
+			if cur.Revision != o.Revision {
+				return apierrors.NewConflict(c.addresses.claims.Info().GroupResource(), o.Name, fmt.Errorf("claimed anew"))
+			}
+			return nil
+		})
+		if err != nil && !isNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("free %s: %w", o.Name, err)
+		}
+	}
+	return nil
+}

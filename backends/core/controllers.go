@@ -1,0 +1,125 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+	"portico/resource/loop"
+	"portico/resource/rest"
+)
+
+func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
+
+// assembleControllers makes the controllers; they start with Run.
+func (c *Core) assembleControllers() error {
+	c.system = &systemNamespaces{namespaces: c.find("", "namespaces"), log: c.log}
+	gateway, err := newGatewayClient(c.cfg.Gateway)
+	if err != nil {
+		return err
+	}
+	c.drain = &drainer{core: c, gateway: gateway, log: c.log, busy: map[string]bool{}}
+	return nil
+}
+
+// runParts runs everything but the server until ctx ends or one of them fails.
+func (c *Core) runParts(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defaults := &namespaceDefaults{core: c, log: c.log}
+	kubernetes := &kubernetesService{core: c, log: c.log}
+	var wg sync.WaitGroup
+	var once sync.Once
+	var first error
+	for _, run := range []func(context.Context) error{
+		c.cache.Run, c.system.run, defaults.run, c.drain.run, kubernetes.run, c.freeAddresses,
+	} {
+		wg.Go(func() {
+			err := run(ctx)
+			once.Do(func() { first = err })
+			cancel()
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// systemNamespaces keeps the namespaces that every cluster has.
+type systemNamespaces struct {
+	namespaces *rest.Resource
+	log        interface {
+		Warn(msg string, args ...any)
+	}
+
+	mu   sync.Mutex
+	done bool
+}
+
+func systemNames() []string {
+	return []string{"default", "kube-system", "kube-public", "kube-node-lease"}
+}
+
+func (s *systemNamespaces) ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.done {
+		return fmt.Errorf("the system namespaces are not there yet")
+	}
+	return nil
+}
+
+// run creates the namespaces, and again whenever one is missing.
+func (s *systemNamespaces) run(ctx context.Context) error {
+	wake := loop.NewNudge()
+	go func() {
+		// Follow ends with ctx only.
+		_ = loop.Follow(ctx, s.namespaces.Store, loop.FollowOptions{}, func(loop.Snapshot) { wake.Poke() })
+	}()
+	for {
+		err := loop.Retry(ctx, loop.Backoff{Max: time.Second}, func(ctx context.Context) error {
+			err := s.ensure(ctx)
+			if err != nil && ctx.Err() == nil {
+				s.log.Warn("creating system namespaces failed", "err", err)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.done = true
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-wake.C():
+		}
+	}
+}
+
+func (s *systemNamespaces) ensure(ctx context.Context) error {
+	for _, name := range systemNames() {
+		_, err := s.namespaces.Store.Get(ctx, resource.Key{Name: name}, resource.At{Freshness: resource.Any})
+		if err == nil {
+			continue
+		}
+		if !isNotFound(err) {
+			return err
+		}
+		ns := &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}},
+			Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
+			Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
+		}
+		if _, err := rest.CreateObject(ctx, s.namespaces, ns); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create namespace %q: %w", name, err)
+		}
+	}
+	return nil
+}

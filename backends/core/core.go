@@ -1,0 +1,276 @@
+// Package core is the core server: the built-in kinds (package kinds), kept in
+// etcd, and the controllers that come with them. It is a backend like any other
+// to the gateway, which authenticates and authorizes; only its front-proxy
+// identity is let in.
+//
+// The controllers are here because the kinds make no sense without them:
+// system namespaces, the default service account and root certificate of each
+// namespace, the draining of deleted namespaces, cluster addresses of services.
+// What belongs to other servers (their objects in a deleted namespace) is
+// reached through the gateway, as a client of it; nothing waits for that to
+// start.
+//
+// Runs in: core.
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/backends/core/kinds"
+	"portico/discovery"
+	"portico/discovery/openapi"
+	"portico/resource"
+	"portico/resource/admission"
+	"portico/resource/authn"
+	"portico/resource/etcd"
+	"portico/resource/rest"
+	"portico/resource/serve"
+	"portico/resource/watchcache"
+)
+
+// Config of a Core. Files are read again when they change, unless said
+// otherwise.
+type Config struct {
+	// Listen is where the gateway connects. Required.
+	Listen serve.ListenAddress
+	// Etcd keeps everything. Required.
+	Etcd etcd.Config
+	// RequestHeaderCAFile vouches for the front proxy's certificate, whose CN
+	// must be in RequestHeaderAllowedNames (empty: any). On a unix socket the
+	// front proxy is whoever runs under the same user.
+	RequestHeaderCAFile       string
+	RequestHeaderAllowedNames []string
+	// Gateway is reached to drain what other servers keep. A zero URL leaves
+	// that out.
+	Gateway GatewayClient
+	// ServiceAccountIssuer is the iss of service account tokens, and
+	// ServiceAccountSigningKeyFile signs them (read once). Empty: the token
+	// subresource is not served.
+	ServiceAccountIssuer, ServiceAccountSigningKeyFile string
+	// APIAudiences are the audiences of tokens that name none. Default: the
+	// issuer.
+	APIAudiences []string
+	// RootCAFile is published in every namespace as kube-root-ca.crt. "" does
+	// not.
+	RootCAFile string
+	// ServiceClusterIPRange is where services get their addresses from.
+	// Default 10.96.0.0/16.
+	ServiceClusterIPRange string
+	// EventTTL is how long events are kept. Default 1 h.
+	EventTTL time.Duration
+	// AdvertiseAddress is host:port of the gateway for Service
+	// default/kubernetes; "" leaves its endpoints out.
+	AdvertiseAddress string
+	// Profiling serves /debug/pprof.
+	Profiling bool
+	// Logger, nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// GatewayClient says how the core server reaches the gateway.
+type GatewayClient struct {
+	// URL is https://host:port.
+	URL string
+	// CAFile vouches for it; CertFile and KeyFile are the client certificate.
+	CAFile, CertFile, KeyFile string
+}
+
+// storage is what keeps the objects: etcd, or memory in tests.
+type storage interface {
+	Store(info *resource.Info) resource.Store
+	Feed(ranges ...string) resource.Feed
+}
+
+// Core is one core server. Make it with New, then Run it once.
+type Core struct {
+	cfg       Config
+	log       *slog.Logger
+	etcd      *etcd.Client
+	storage   storage
+	cache     *watchcache.Cache
+	kinds     []*rest.Kind
+	resources map[schema.GroupResource]*rest.Resource
+	api       *rest.API
+	addresses *addresses
+	health    *serve.Health
+	server    *serve.Server
+	system    *systemNamespaces
+	drain     *drainer
+}
+
+// New assembles a core server; it neither connects nor listens.
+func New(cfg Config) (*Core, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.ServiceClusterIPRange == "" {
+		cfg.ServiceClusterIPRange = "10.96.0.0/16"
+	}
+	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
+		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
+	}
+	client, err := etcd.Open(cfg.Etcd)
+	if err != nil {
+		return nil, fmt.Errorf("assemble core server: %w", err)
+	}
+	c := &Core{cfg: cfg, log: cfg.Logger, etcd: client, storage: client, health: serve.NewHealth()}
+	for _, step := range []func() error{c.assembleKinds, c.assembleControllers, c.assembleServer} {
+		if err := step(); err != nil {
+			return nil, errors.Join(fmt.Errorf("assemble core server: %w", err), client.Close())
+		}
+	}
+	return c, nil
+}
+
+// assembleKinds makes everything that serves resources.
+func (c *Core) assembleKinds() (err error) {
+	if c.addresses, err = newAddresses(c.cfg.ServiceClusterIPRange, c.storage.Store(claimInfo())); err != nil {
+		return err
+	}
+	cfg := kinds.Config{AllocateClusterIP: c.addresses.allocate, EventTTL: c.cfg.EventTTL}
+	if c.cfg.ServiceAccountSigningKeyFile != "" {
+		signer, err := authn.NewSigner(c.cfg.ServiceAccountSigningKeyFile, c.cfg.ServiceAccountIssuer)
+		if err != nil {
+			return fmt.Errorf("load service account signing key: %w", err)
+		}
+		t := &tokens{signer: signer, audiences: c.cfg.APIAudiences, find: c.find, now: time.Now}
+		cfg.CreateToken = t.create
+	}
+	c.kinds = kinds.All(cfg)
+	var ranges []string
+	for _, k := range c.kinds {
+		if r := k.RangePath(""); !slices.Contains(ranges, r) {
+			ranges = append(ranges, r)
+		}
+	}
+	c.cache = watchcache.New(watchcache.Config{Feed: c.storage.Feed(ranges...), Store: c.storage.Store, Logger: c.log})
+	c.resources = map[schema.GroupResource]*rest.Resource{}
+	list := make([]*rest.Resource, 0, len(c.kinds))
+	for _, k := range c.kinds {
+		r := &rest.Resource{Kind: k, Store: c.cache.Store(&k.Info)}
+		c.resources[k.GroupResource()] = r
+		list = append(list, r)
+	}
+	c.api = rest.New(rest.Config{
+		Resources: list, Warn: serve.AddWarning, Logger: c.log,
+		Admission: admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace}),
+	})
+	return nil
+}
+
+func (c *Core) find(group, res string) *rest.Resource {
+	return c.resources[schema.GroupResource{Group: group, Resource: res}]
+}
+
+// lookupNamespace is what admission knows of a namespace.
+func (c *Core) lookupNamespace(ctx context.Context, name string, live bool) (admission.NamespaceState, error) {
+	at := resource.At{Freshness: resource.Any}
+	if live {
+		at = resource.At{}
+	}
+	o, err := c.find("", "namespaces").Store.Get(ctx, resource.Key{Name: name}, at)
+	if isNotFound(err) {
+		return admission.NamespaceState{}, nil
+	}
+	if err != nil {
+		return admission.NamespaceState{}, err
+	}
+	return admission.NamespaceState{Exists: true, Terminating: o.Terminating()}, nil
+}
+
+// assembleServer makes the listener with its filters and health checks.
+func (c *Core) assembleServer() error {
+	documents, err := discovery.Build(discovery.FromKinds(c.kinds), c.cfg.AdvertiseAddress)
+	if err != nil {
+		return err
+	}
+	authenticator, err := c.authenticator()
+	if err != nil {
+		return err
+	}
+	c.addHealthChecks()
+	metrics := serve.NewMetrics()
+	c.cfg.Listen.MaxConcurrentStreams = 1000
+	c.server, err = serve.New(serve.Config{
+		Name: "core", Listen: []serve.ListenAddress{c.cfg.Listen}, Authenticator: authenticator,
+		Health: c.health, Metrics: metrics, Logger: c.log, Complete: c.cache.Ready,
+		// The gateway bounds what is under way.
+		MaxInFlight: -1, MaxMutatingInFlight: -1,
+		Handler: serve.NewRouter(serve.Routes{
+			Resources: c.api,
+			Discovery: discovery.NewHandler(func() *discovery.Snapshot { return documents }),
+			OpenAPI:   openapi.FromKinds(c.kinds).Handler(),
+			Health:    c.health, Metrics: metrics.Handler(), Version: serve.VersionHandler(),
+			Index: documents.Paths, Profiling: c.cfg.Profiling,
+		}),
+	})
+	return err
+}
+
+// authenticator lets in the front proxy only.
+func (c *Core) authenticator() (authn.Authenticator, error) {
+	if c.cfg.RequestHeaderCAFile == "" {
+		return authn.PeerUID(), nil
+	}
+	ca, err := authn.NewCAFile(c.cfg.RequestHeaderCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("load front-proxy CA: %w", err)
+	}
+	return authn.Union(authn.PeerUID(), authn.FrontProxy(authn.FrontProxyConfig{
+		CAs: ca.Pool, AllowedNames: c.cfg.RequestHeaderAllowedNames, Headers: authn.DefaultHeaderNames(),
+	})), nil
+}
+
+func (c *Core) addHealthChecks() {
+	etcdCheck := func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+		defer cancel()
+		return c.etcd.Healthy(ctx)
+	}
+	c.health.AddLive("etcd", etcdCheck)
+	c.health.AddReady("etcd-readiness", etcdCheck)
+	c.health.AddReady("informer-sync", func(*http.Request) error {
+		if !c.cache.Ready() {
+			return errors.New("not all resources are followed yet")
+		}
+		return nil
+	})
+	c.health.AddReady("poststarthook/bootstrap-controller", func(*http.Request) error { return c.system.ready() })
+}
+
+// Listen binds the listening address, so that an address in use is known
+// before anything else starts. Run does it if it was not done.
+func (c *Core) Listen() error { return c.server.Listen() }
+
+// Run serves until ctx ends, then drains, and returns when everything it
+// started has ended.
+func (c *Core) Run(ctx context.Context) error {
+	if err := c.server.Listen(); err != nil {
+		return err
+	}
+	defer c.etcd.Close()
+	// The parts outlive the server: requests that it drains still need them.
+	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- c.runParts(parts) }()
+	err := c.server.Run(ctx)
+	stop()
+	if partsErr := <-done; err == nil && !errors.Is(partsErr, context.Canceled) {
+		err = partsErr
+	}
+	return err
+}
+
+func readFile(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	return string(data), err
+}

@@ -1,0 +1,156 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"portico/resource"
+	"portico/resource/loop"
+	"portico/resource/rest"
+)
+
+const (
+	defaultAccount = "default"
+	rootCAName     = "kube-root-ca.crt"
+	rootCAKey      = "ca.crt"
+	rootCANote     = "kubernetes.io/description"
+	rootCAText     = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. " +
+		"No other usage is guaranteed across distributions of Kubernetes clusters."
+	// rootCAInterval is how often the file is read again.
+	rootCAInterval = time.Minute
+)
+
+// namespaceDefaults keeps what every living namespace has: the service account
+// default and the ConfigMap kube-root-ca.crt.
+type namespaceDefaults struct {
+	core *Core
+	log  *slog.Logger
+	wake loop.Nudge
+
+	mu                       sync.Mutex
+	namespaces, accounts, ca *loop.Snapshot
+}
+
+func (d *namespaceDefaults) run(ctx context.Context) error {
+	follow := func(res, name string, set func(*loop.Snapshot)) func() {
+		opts := loop.FollowOptions{Logger: d.log}
+		if name != "" {
+			opts.Selector.Fields = fields.OneTermEqualSelector("metadata.name", name)
+		}
+		return func() {
+			// Follow ends with ctx only.
+			_ = loop.Follow(ctx, d.core.find("", res).Store, opts, func(s loop.Snapshot) {
+				d.mu.Lock()
+				set(&s)
+				d.mu.Unlock()
+				d.wake.Poke()
+			})
+		}
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(follow("namespaces", "", func(s *loop.Snapshot) { d.namespaces = s }))
+	wg.Go(follow("serviceaccounts", defaultAccount, func(s *loop.Snapshot) { d.accounts = s }))
+	wg.Go(follow("configmaps", rootCAName, func(s *loop.Snapshot) { d.ca = s }))
+	tick := time.NewTicker(rootCAInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.wake.C():
+		case <-tick.C:
+		}
+		err := loop.Retry(ctx, loop.Backoff{}, func(ctx context.Context) error {
+			err := d.reconcile(ctx)
+			if err != nil && ctx.Err() == nil {
+				d.log.Warn("setting up namespaces failed", "err", err)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// reconcile sets up every namespace that is not going. One that goes meanwhile
+// is no error.
+func (d *namespaceDefaults) reconcile(ctx context.Context) error {
+	d.mu.Lock()
+	namespaces, accounts, ca := d.namespaces, d.accounts, d.ca
+	d.mu.Unlock()
+	if namespaces == nil || accounts == nil || ca == nil {
+		return nil
+	}
+	bundle := ""
+	if d.core.cfg.RootCAFile != "" {
+		var err error
+		if bundle, err = readFile(d.core.cfg.RootCAFile); err != nil {
+			return fmt.Errorf("read root CA: %w", err)
+		}
+	}
+	for _, ns := range namespaces.Items {
+		if ns.Terminating() {
+			continue
+		}
+		if accounts.Get(resource.Key{Namespace: ns.Name, Name: defaultAccount}) == nil {
+			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: defaultAccount}}
+			if err := create(ctx, d.core.find("", "serviceaccounts"), account); err != nil {
+				return err
+			}
+		}
+		if bundle == "" {
+			continue
+		}
+		if err := d.rootCA(ctx, ns.Name, bundle, ca.Get(resource.Key{Namespace: ns.Name, Name: rootCAName})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *namespaceDefaults) rootCA(ctx context.Context, namespace, bundle string, have *resource.Object) error {
+	configMaps := d.core.find("", "configmaps")
+	if have == nil {
+		return create(ctx, configMaps, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rootCAName, Annotations: map[string]string{rootCANote: rootCAText}},
+			Data:       map[string]string{rootCAKey: bundle},
+		})
+	}
+	obj, err := configMaps.Decode(have)
+	if err != nil {
+		return err
+	}
+	if cm := obj.(*corev1.ConfigMap); len(cm.Data) == 1 && cm.Data[rootCAKey] == bundle && cm.Annotations[rootCANote] != "" {
+		return nil
+	}
+	_, err = rest.Modify(ctx, configMaps, have.Key(), func(cm *corev1.ConfigMap) error {
+		cm.Data, cm.BinaryData = map[string]string{rootCAKey: bundle}, nil
+		if cm.Annotations == nil {
+			cm.Annotations = map[string]string{}
+		}
+		cm.Annotations[rootCANote] = rootCAText
+		return nil
+	})
+	if isNotFound(err) {
+		return nil // the next snapshot shows it missing
+	}
+	return err
+}
+
+// create stores an object of a controller; that it is there is no error.
+func create[T rest.Object](ctx context.Context, r *rest.Resource, obj T) error {
+	if _, err := rest.CreateObject(ctx, r, obj); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create %s %s/%s: %w", r.Kind.Kind, obj.GetNamespace(), obj.GetName(), err)
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+
+	"portico/resource"
+	"portico/resource/authn"
+	"portico/resource/client"
+)
+
+// newGatewayClient returns a client of the gateway; nil if there is none.
+func newGatewayClient(cfg GatewayClient) (*client.Client, error) {
+	if cfg.URL == "" {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cfg.CAFile != "" {
+		ca, err := authn.NewCAFile(cfg.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("load CA of the gateway: %w", err)
+		}
+		config.RootCAs = ca.Pool()
+	}
+	if cfg.CertFile != "" {
+		pair, err := authn.NewKeyPair(cfg.CertFile, cfg.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("load certificate for the gateway: %w", err)
+		}
+		config.GetClientCertificate = pair.GetClientCertificate
+	}
+	transport := &http.Transport{
+		TLSClientConfig: config, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 5 * time.Second,
+		ResponseHeaderTimeout: 60 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 4,
+	}
+	return client.New(client.Config{BaseURL: cfg.URL, Transport: aggregatedFirst{transport}, UserAgent: "portico-core"}), nil
+}
+
+// aggregatedFirst asks for discovery in its aggregated form.
+type aggregatedFirst struct{ next http.RoundTripper }
+
+func (a aggregatedFirst) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == "/apis" {
+		r.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+	}
+	return a.next.RoundTrip(r)
+}
+
+// foreign is a resource of another server.
+type foreign struct {
+	resource.Info
+	collection bool // deletecollection is supported
+}
+
+// others lists the namespaced resources of other servers that can be listed and
+// deleted. A group whose server is away counts with what it said last; one that
+// never said anything is an error, for it could hold anything.
+func (d *drainer) others(ctx context.Context) ([]foreign, error) {
+	res, err := d.gateway.Do(ctx, http.MethodGet, "/apis", nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("Discovery failed: %w", err)
+	}
+	defer res.Body.Close()
+	list := &apidiscovery.APIGroupDiscoveryList{}
+	if err := json.NewDecoder(io.LimitReader(res.Body, 64<<20)).Decode(list); err != nil {
+		return nil, fmt.Errorf("Discovery failed: %w", err)
+	}
+	own := map[string]bool{}
+	for _, k := range d.core.kinds {
+		own[k.Group] = true
+	}
+	var out []foreign
+	var unknown []string
+	for _, g := range list.Items {
+		if own[g.Name] {
+			continue
+		}
+		seen := map[string]bool{}
+		for _, v := range g.Versions {
+			if v.Freshness == apidiscovery.DiscoveryFreshnessStale && len(v.Resources) == 0 {
+				unknown = append(unknown, g.Name+"/"+v.Version)
+			}
+			for _, r := range v.Resources {
+				if seen[r.Resource] || r.Scope != apidiscovery.ScopeNamespace || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "delete") {
+					continue
+				}
+				seen[r.Resource] = true
+				out = append(out, foreign{
+					Info:       resource.Info{Group: g.Name, Versions: []string{v.Version}, Resource: r.Resource, Namespaced: true},
+					collection: slices.Contains(r.Verbs, "deletecollection"),
+				})
+			}
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return out, fmt.Errorf("Discovery failed for some groups, %d failing: unable to retrieve the complete list of server APIs: %s", len(unknown), strings.Join(unknown, ", "))
+	}
+	return out, nil
+}
+
+// inProcess sends requests to the server's own handler, without a connection:
+// the server deletes what it keeps by the same rules as anybody else.
+type inProcess struct{ handler http.Handler }
+
+func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	act := resource.ParseAction(r)
+	act.User = &resource.User{Name: "system:serviceaccount:kube-system:namespace-controller", Groups: []string{resource.GroupMasters}}
+	w := &recorder{header: http.Header{}, code: http.StatusOK}
+	p.handler.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	return &http.Response{
+		StatusCode: w.code, Header: w.header, Body: io.NopCloser(&w.body), ContentLength: int64(w.body.Len()),
+		Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}, nil
+}
+
+// recorder is a response in memory.
+type recorder struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+func (w *recorder) Header() http.Header         { return w.header }
+func (w *recorder) WriteHeader(code int)        { w.code = code }
+func (w *recorder) Write(p []byte) (int, error) { return w.body.Write(p) }

@@ -1,0 +1,114 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource"
+	"portico/resource/authn"
+	"portico/resource/rest"
+)
+
+// Bounds of a token's life, in seconds (contract 7.4).
+const (
+	defaultLife = 3600
+	minLife     = 600
+	maxLife     = 1 << 32
+)
+
+// tokens answers serviceaccounts/token.
+type tokens struct {
+	signer    *authn.Signer
+	audiences []string
+	find      func(group, res string) *rest.Resource
+	now       func() time.Time
+}
+
+// create makes a token for a service account.
+func (t *tokens) create(ctx context.Context, key resource.Key, body runtime.Object, dryRun bool) (runtime.Object, error) {
+	req, ok := body.(*authenticationv1.TokenRequest)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("expected a TokenRequest, got %T", body))
+	}
+	account, err := t.find("", "serviceaccounts").Store.Get(ctx, key, resource.At{})
+	if err != nil {
+		return nil, err
+	}
+	if uid := string(req.UID); uid != "" && uid != account.UID {
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "serviceaccounts"}, key.Name,
+			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", uid, account.UID))
+	}
+	if err := t.complete(req); err != nil {
+		return nil, err
+	}
+	bound, err := t.bind(ctx, key.Namespace, req.Spec.BoundObjectRef)
+	if err != nil {
+		return nil, err
+	}
+	now := t.now().Truncate(time.Second)
+	expires := now.Add(time.Duration(*req.Spec.ExpirationSeconds) * time.Second)
+	req.Name, req.Namespace, req.CreationTimestamp = key.Name, key.Namespace, metav1.NewTime(now)
+	req.Status = authenticationv1.TokenRequestStatus{ExpirationTimestamp: metav1.NewTime(expires)}
+	if dryRun {
+		return req, nil
+	}
+	req.Status.Token, err = t.signer.Sign(ctx, authn.TokenClaims{
+		Namespace: key.Namespace, Name: key.Name, UID: account.UID,
+		Audiences: req.Spec.Audiences, IssuedAt: now, Expires: expires, Bound: bound,
+	})
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return req, nil
+}
+
+// complete fills in defaults and checks the life asked for.
+func (t *tokens) complete(req *authenticationv1.TokenRequest) error {
+	if len(req.Spec.Audiences) == 0 {
+		req.Spec.Audiences = t.audiences
+	}
+	if req.Spec.ExpirationSeconds == nil {
+		life := int64(defaultLife)
+		req.Spec.ExpirationSeconds = &life
+	}
+	at, life := field.NewPath("spec", "expirationSeconds"), *req.Spec.ExpirationSeconds
+	var errs field.ErrorList
+	if life < minLife {
+		errs = append(errs, field.Invalid(at, life, "may not specify a duration less than 10 minutes"))
+	}
+	if life > maxLife {
+		errs = append(errs, field.Invalid(at, life, "may not specify a duration larger than 2^32 seconds"))
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), req.Name, errs)
+	}
+	return nil
+}
+
+// bind checks the object that the token shall die with. Pods and Nodes are not
+// served here.
+func (t *tokens) bind(ctx context.Context, namespace string, ref *authenticationv1.BoundObjectReference) (*authn.BoundObject, error) {
+	if ref == nil {
+		return nil, nil
+	}
+	if ref.Kind != "Secret" || ref.APIVersion != "v1" {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount to a type %q of version %q: it is not served", ref.Kind, ref.APIVersion))
+	}
+	o, err := t.find("", "secrets").Store.Get(ctx, resource.Key{Namespace: namespace, Name: ref.Name}, resource.At{})
+	if err != nil {
+		return nil, err
+	}
+	if uid := string(ref.UID); uid != "" && uid != o.UID {
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, ref.Name,
+			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", uid))
+	}
+	return &authn.BoundObject{Kind: "Secret", Name: o.Name, UID: o.UID}, nil
+}

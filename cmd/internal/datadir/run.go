@@ -1,0 +1,88 @@
+package datadir
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+const (
+	// maxSocketPath is the longest socket path that every system takes: 104
+	// bytes on BSD and macOS, 108 on Linux, a closing zero included.
+	maxSocketPath = 103
+	// longestSocket is the longest name of a socket in the run folder.
+	longestSocket = "etcd-peer.sock"
+)
+
+// runFolder returns a folder for sockets: preferred itself if its path is short
+// enough, else one in $XDG_RUNTIME_DIR or the temporary folder, to which
+// preferred becomes a symbolic link, so that it can be found.
+func runFolder(preferred string) (string, error) {
+	if len(preferred)+1+len(longestSocket) <= maxSocketPath {
+		if info, err := os.Lstat(preferred); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			if err := os.Remove(preferred); err != nil {
+				return "", fmt.Errorf("remove old run folder: %w", err)
+			}
+		}
+		if err := os.MkdirAll(preferred, 0o700); err != nil {
+			return "", fmt.Errorf("create run folder: %w", err)
+		}
+		return preferred, checkPrivate(preferred)
+	}
+	base := os.Getenv("XDG_RUNTIME_DIR")
+	if !filepath.IsAbs(base) {
+		base = os.TempDir()
+	}
+	sum := sha256.Sum256([]byte(preferred))
+	short := filepath.Join(base, "portico-"+hex.EncodeToString(sum[:6]))
+	if len(short)+1+len(longestSocket) > maxSocketPath {
+		return "", fmt.Errorf("create run folder: %s is too long a path for sockets; set XDG_RUNTIME_DIR to a short one", short)
+	}
+	if err := os.Mkdir(short, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("create run folder: %w", err)
+	}
+	if err := checkPrivate(short); err != nil {
+		return "", err
+	}
+	return short, link(preferred, short)
+}
+
+// link makes path a symbolic link to target, in place of an older one.
+func link(path, target string) error {
+	if old, err := os.Readlink(path); err == nil && old == target {
+		return nil
+	}
+	if err := ignoreMissing(os.Remove(path)); err != nil {
+		return fmt.Errorf("remove old run folder: %w", err)
+	}
+	if err := os.Symlink(target, path); err != nil {
+		return fmt.Errorf("link run folder: %w", err)
+	}
+	return nil
+}
+
+// checkPrivate refuses a folder that somebody else made or may enter: in a
+// shared temporary folder the name can be taken by anyone first.
+func checkPrivate(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return fmt.Errorf("check run folder: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("check run folder: %s is no folder", path)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("check run folder: %s belongs to another user", path)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		if err := os.Chmod(path, 0o700); err != nil {
+			return fmt.Errorf("close run folder to others: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package supervise
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestLog(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gateway.log")
+	var also bytes.Buffer
+	log, err := OpenLog(LogConfig{File: file, Also: &also, Prefix: "gateway | "})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"one\ntw", "o\n", "\n", "thr"} {
+		if n, err := log.Write([]byte(part)); n != len(part) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	log.Close()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(data) != "one\ntwo\n\nthr" {
+		t.Errorf("file: %q", data)
+	}
+	if want := "gateway | one\ngateway | two\ngateway | \n"; also.String() != want {
+		t.Errorf("also: %q", also.String())
+	}
+	if log.Last() != "two" {
+		t.Errorf("last: %q", log.Last())
+	}
+}
+
+func TestLogIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "core.log")
+	const limit = 1000
+	log, err := OpenLog(LogConfig{File: file, Limit: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	for range 200 {
+		io.WriteString(log, strings.Repeat("x", 99)+"\n")
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 2 {
+		t.Fatalf("got %v, want the log and the old one", entries)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err != nil || info.Size() > limit || info.Size() == 0 {
+			t.Errorf("%s: %v %v", e.Name(), info.Size(), err)
+		}
+	}
+}
+
+// A line without end does not grow in memory.
+func TestLogLongLine(t *testing.T) {
+	log, err := OpenLog(LogConfig{File: filepath.Join(t.TempDir(), "l")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	for range 100 {
+		io.WriteString(log, strings.Repeat("y", 10<<10))
+	}
+	io.WriteString(log, "\n")
+	if n := len(log.Last()); n != maxLogLine {
+		t.Errorf("kept %d bytes, want %d", n, maxLogLine)
+	}
+}
+
+func TestHTTPReadyNamesWhatItWaitsFor(t *testing.T) {
+	body, code := "", 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Remote-User") != "me" {
+			code = http.StatusUnauthorized
+		}
+		w.WriteHeader(code)
+		io.WriteString(w, body)
+	}))
+	defer srv.Close()
+	ready := HTTPReady(srv.URL+"/readyz", "", nil, http.Header{"X-Remote-User": {"me"}})
+	for _, tc := range []struct {
+		code       int
+		body, want string
+	}{
+		{200, "ok", ""},
+		{500, "[+]ping ok\n[-]etcd failed: reason withheld\n[-]cache failed: reason withheld\nreadyz check failed\n",
+			"500 Internal Server Error: waiting for etcd, cache"},
+		{503, "busy\n", "503 Service Unavailable: busy"},
+	} {
+		code, body = tc.code, tc.body
+		err := ready(t.Context())
+		if got := errText(err); got != tc.want {
+			t.Errorf("got %q, want %q", got, tc.want)
+		}
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

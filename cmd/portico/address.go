@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// portPatience is how long a busy port is tried again: after the end of an
+// installation its gateway may need a moment to let go.
+const portPatience = 500 * time.Millisecond
+
+// listenError is an address that cannot be served on.
+type listenError struct{ err error }
+
+func (e *listenError) Error() string { return e.err.Error() }
+func (e *listenError) Unwrap() error { return e.err }
+
+// freeAddress checks that address can be served on, and chooses a port where
+// it says 0. The gateway binds it later, so that somebody may still be faster;
+// then the gateway says so.
+func freeAddress(ctx context.Context, address string) (host, port string, err error) {
+	host, _, err = net.SplitHostPort(address)
+	if err != nil {
+		return "", "", &listenError{fmt.Errorf("listen on %q: it is not host:port", address)}
+	}
+	deadline := time.Now().Add(portPatience)
+	for {
+		ln, err := net.Listen("tcp", address)
+		if err == nil {
+			_, port, err = net.SplitHostPort(ln.Addr().String())
+			return host, port, errors.Join(err, ln.Close())
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
+			return "", "", &listenError{describeListen(address, err)}
+		}
+		select {
+		case <-ctx.Done():
+			return "", "", ctx.Err()
+		case <-time.After(portPatience / 20):
+		}
+	}
+}
+
+func describeListen(address string, err error) error {
+	var op *net.OpError
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("listen on %s: another process serves there already", address)
+	}
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	return fmt.Errorf("listen on %s: %w", address, err)
+}
+
+// reachableHost returns a host to connect to: loopback where the address is
+// every address of the machine.
+func reachableHost(host string) string {
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return "127.0.0.1"
+	}
+	return host
+}
+
+// certificateHosts returns what the gateway's certificate shall name: the host
+// it listens on; where that is every address, all of them and the machine's
+// name; and the names by which clients inside a cluster know their API server.
+func certificateHosts(host string) ([]string, error) {
+	hosts := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+	if reachable := reachableHost(host); reachable == host {
+		return append(hosts, host), nil
+	}
+	if name, err := os.Hostname(); err == nil && name != "" {
+		hosts = append(hosts, name)
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list addresses of this machine: %w", err)
+	}
+	for _, a := range addresses {
+		if network, ok := a.(*net.IPNet); ok && !network.IP.IsLinkLocalUnicast() {
+			hosts = append(hosts, network.IP.String())
+		}
+	}
+	return hosts, nil
+}
+
+// shellQuote quotes a path for a shell if it needs it.
+func shellQuote(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@,:") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	core "portico/backends/core"
+	"portico/resource/serve"
+)
+
+const coreExample = `  # on a unix socket, for a gateway of the same user on the same machine
+  portico core --listen=unix:///run/portico/core.sock --etcd-servers=unix:///run/portico/etcd.sock
+
+  # for gateways on other machines, which show a front-proxy certificate
+  portico core --listen=0.0.0.0:7443 --tls-cert-file=core.crt --tls-private-key-file=core.key \
+    --requestheader-client-ca-file=front-proxy-ca.crt --requestheader-allowed-names=front-proxy-client \
+    --etcd-servers=https://etcd-0:2379 --etcd-cafile=etcd-ca.crt \
+    --gateway=https://portico.example.com:6443 --gateway-ca-file=serving-ca.crt \
+    --gateway-cert-file=core-client.crt --gateway-key-file=core-client.key`
+
+// coreStreams is how many requests at a time one connection may carry: it is
+// the gateway's, and carries the watches of many clients.
+const coreStreams = 1000
+
+// coreFlags are the flags of `portico core`.
+type coreFlags struct {
+	verbosity int
+	listen    listenFlags
+	etcd      etcdFlags
+	proxy     frontProxyFlags
+	cfg       core.Config
+}
+
+func newCore() *cobra.Command {
+	var f coreFlags
+	cmd := &cobra.Command{
+		Use:     "core",
+		Short:   "Run the core server: the built-in kinds",
+		Long:    "Run the core server: namespaces, configmaps, secrets, services, service accounts, events, leases and the other\nbuilt-in kinds, with the controllers that belong to them. It is a server behind a gateway: users are who the\ngateway says they are, and only a gateway is let in.",
+		Example: coreExample,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := serverProcess(f.verbosity)
+			if err != nil {
+				return err
+			}
+			f.cfg.Listen = serve.ListenAddress{
+				Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile,
+				MaxConcurrentStreams: coreStreams, PeerUID: f.listen.unix(),
+			}
+			f.cfg.RequestHeaderCAFile, f.cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
+			f.cfg.Logger = log
+			f.cfg.Etcd = f.etcd.config(log)
+			c, err := core.New(f.cfg)
+			if err != nil {
+				return err
+			}
+			return c.Run(cmd.Context())
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (f *coreFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	f.listen.add(fs, "127.0.0.1:7443", "`address` to serve on: host:port, or unix:///path for a gateway of the same user on this machine")
+	f.etcd.add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
+	f.etcd.addPrefix(fs)
+	f.proxy.add(fs)
+	fs.StringVar(&f.cfg.Gateway.URL, "gateway", "", "`URL` of the gateway, https://host:port, by which a deleted namespace is drained of what other servers keep (default: only what this one keeps is drained)")
+	fs.StringVar(&f.cfg.Gateway.CAFile, "gateway-ca-file", "", "PEM `file` of the authorities that the gateway's certificate is checked against")
+	fs.StringVar(&f.cfg.Gateway.CertFile, "gateway-cert-file", "", "PEM `file` of the certificate shown to the gateway")
+	fs.StringVar(&f.cfg.Gateway.KeyFile, "gateway-key-file", "", "PEM `file` of the key of --gateway-cert-file")
+	fs.StringVar(&f.cfg.ServiceAccountIssuer, "service-account-issuer", "", "`URL` that tokens made here name as their issuer; the gateway's must be the same")
+	fs.StringVar(&f.cfg.ServiceAccountSigningKeyFile, "service-account-signing-key-file", "", "PEM `file` of the key that tokens are signed with (default: no tokens are made)")
+	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "`audiences`, separated by commas, of tokens whose requests name none (default: the issuer)")
+	fs.StringVar(&f.cfg.RootCAFile, "root-ca-file", "", "PEM `file` published as ConfigMap kube-root-ca.crt in every namespace (default: none is)")
+	fs.StringVar(&f.cfg.ServiceClusterIPRange, "service-cluster-ip-range", "10.96.0.0/16", "`CIDR` that Services get their addresses from")
+	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`host:port` of the gateway, published as the endpoint of Service default/kubernetes (default: none is)")
+	fs.DurationVar(&f.cfg.EventTTL, "event-ttl", time.Hour, "`time` for which events are kept")
+	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/")
+	addVerbosity(fs, &f.verbosity)
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"portico/resource/etcd"
+)
+
+// dialTimeout is the least time an attempt to connect to etcd is given.
+const dialTimeout = 5 * time.Second
+
+// addVerbosity adds -v.
+func addVerbosity(fs *pflag.FlagSet, to *int) {
+	fs.IntVarP(to, "v", "v", 0, "log `level`: 0 is information, 1 and above add debugging, -1 leaves only warnings and errors")
+}
+
+// newLogger returns the log of a process.
+func newLogger(w io.Writer, verbosity int) *slog.Logger {
+	level := slog.LevelInfo
+	switch {
+	case verbosity > 0:
+		level = slog.LevelDebug
+	case verbosity < 0:
+		level = slog.LevelWarn
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// etcdFlags are the flags that reach an etcd.
+type etcdFlags struct {
+	servers                   []string
+	prefix                    string
+	caFile, certFile, keyFile string
+}
+
+func (f *etcdFlags) add(fs *pflag.FlagSet, servers string) {
+	fs.StringSliceVar(&f.servers, "etcd-servers", nil, servers)
+	fs.StringVar(&f.caFile, "etcd-cafile", "", "PEM `file` of the authorities that etcd's certificate is checked against (default: the system's)")
+	fs.StringVar(&f.certFile, "etcd-certfile", "", "PEM `file` of the client certificate shown to etcd; needs --etcd-keyfile")
+	fs.StringVar(&f.keyFile, "etcd-keyfile", "", "PEM `file` of the key of --etcd-certfile")
+}
+
+func (f *etcdFlags) addPrefix(fs *pflag.FlagSet) {
+	fs.StringVar(&f.prefix, "etcd-prefix", etcd.DefaultPrefix, "`path` in etcd below which everything is stored")
+}
+
+func (f *etcdFlags) config(log *slog.Logger) etcd.Config {
+	return etcd.Config{
+		Endpoints: f.servers, CAFile: f.caFile, CertFile: f.certFile, KeyFile: f.keyFile,
+		Prefix: f.prefix, Logger: log, DialTimeout: dialTimeout,
+	}
+}
+
+// args returns the flags for a child process that uses the same etcd.
+func (f *etcdFlags) args() []string {
+	args := []string{"--etcd-servers=" + strings.Join(f.servers, ",")}
+	for _, a := range []struct{ name, value string }{
+		{"etcd-cafile", f.caFile}, {"etcd-certfile", f.certFile}, {"etcd-keyfile", f.keyFile},
+	} {
+		if a.value != "" {
+			args = append(args, "--"+a.name+"="+a.value)
+		}
+	}
+	return args
+}
+
+// listenFlags are the flags of an address that a process serves on.
+type listenFlags struct{ address, certFile, keyFile string }
+
+func (f *listenFlags) add(fs *pflag.FlagSet, address, usage string) {
+	fs.StringVar(&f.address, "listen", address, usage)
+	fs.StringVar(&f.certFile, "tls-cert-file", "", "PEM `file` of the serving certificate; not for unix sockets. Read again when it changes")
+	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "PEM `file` of the key of --tls-cert-file")
+}
+
+// unix reports whether the address is a unix socket.
+func (f *listenFlags) unix() bool { return strings.HasPrefix(f.address, "unix://") }
+
+// frontProxyFlags say whose word about a user's identity is taken.
+type frontProxyFlags struct {
+	caFile string
+	names  []string
+}
+
+func (f *frontProxyFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.caFile, "requestheader-client-ca-file", "", "PEM `file` of the authorities whose clients may name the user in X-Remote-* headers (default: nobody may)")
+	fs.StringSliceVar(&f.names, "requestheader-allowed-names", nil, "common `names` that such a client's certificate must have, separated by commas (default: any)")
+}
+
+// parsePair splits name=value.
+func parsePair(flag, s string) (name, value string, err error) {
+	name, value, ok := strings.Cut(s, "=")
+	if !ok || name == "" || value == "" {
+		return "", "", fmt.Errorf("--%s %q: it must have the form name=value", flag, s)
+	}
+	return name, value, nil
+}

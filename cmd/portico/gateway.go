@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"portico/gateway"
+	"portico/resource/serve"
+)
+
+const gatewayExample = `  # in front of a core server on a unix socket
+  portico gateway --listen=0.0.0.0:6443 --tls-cert-file=gateway.crt --tls-private-key-file=gateway.key \
+    --client-ca-file=client-ca.crt --requestheader-client-ca-file=front-proxy-ca.crt \
+    --proxy-client-cert-file=front-proxy.crt --proxy-client-key-file=front-proxy.key \
+    --etcd-servers=https://etcd-0:2379,https://etcd-1:2379 --etcd-cafile=etcd-ca.crt \
+    --backend=core=unix:///run/portico/core.sock
+
+  # in front of a core server on another machine
+  portico gateway ... --backend=core=https://core.example.com:7443 --backend-ca-file=core=backends-ca.crt`
+
+// gatewayFlags are the flags of `portico gateway`.
+type gatewayFlags struct {
+	verbosity  int
+	listen     listenFlags
+	etcd       etcdFlags
+	proxy      frontProxyFlags
+	backends   []string
+	backendCAs []string
+	cfg        gateway.Config
+}
+
+func newGateway() *cobra.Command {
+	var f gatewayFlags
+	cmd := &cobra.Command{
+		Use:     "gateway",
+		Short:   "Run the gateway: the one door for clients",
+		Long:    "Run the gateway: it authenticates and authorizes every request, serves discovery, API registration and\naccess policy itself, and passes everything else on to the servers behind it.\nIt needs etcd; servers behind it may come and go.",
+		Example: gatewayExample,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := serverProcess(f.verbosity)
+			if err != nil {
+				return err
+			}
+			if err := f.complete(); err != nil {
+				return err
+			}
+			f.cfg.Logger = log
+			f.cfg.Etcd = f.etcd.config(log)
+			g, err := gateway.New(f.cfg)
+			if err != nil {
+				return err
+			}
+			return g.Run(cmd.Context())
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (f *gatewayFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	f.listen.add(fs, "127.0.0.1:6443", "`address` to serve on: host:port")
+	f.etcd.add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
+	f.etcd.addPrefix(fs)
+	fs.StringArrayVar(&f.backends, "backend", nil, "a server behind the gateway, as `name=URL`, whose groups are found by discovery: unix:///path or https://host:port. May be repeated")
+	fs.StringArrayVar(&f.backendCAs, "backend-ca-file", nil, "`name=file` (PEM) of the authorities that a backend's certificate is checked against; a file alone is for all of them (default: the system's)")
+	fs.StringVar(&f.cfg.ClientCAFile, "client-ca-file", "", "PEM `file` of the authorities whose certificates name users (CN) and groups (O) (default: none do)")
+	f.proxy.add(fs)
+	fs.StringVar(&f.cfg.ProxyCertFile, "proxy-client-cert-file", "", "PEM `file` of the certificate that the gateway shows to servers behind it")
+	fs.StringVar(&f.cfg.ProxyKeyFile, "proxy-client-key-file", "", "PEM `file` of the key of --proxy-client-cert-file")
+	fs.StringVar(&f.cfg.ServiceAccountIssuer, "service-account-issuer", "", "`URL` that service-account tokens name as their issuer (default: such tokens are not accepted)")
+	fs.StringArrayVar(&f.cfg.ServiceAccountKeyFiles, "service-account-key-file", nil, "PEM `file` of keys that service-account tokens are verified with. May be repeated")
+	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "`audiences`, separated by commas, of which a token must have one (default: the issuer)")
+	fs.StringVar(&f.cfg.TokenAuthFile, "token-auth-file", "", "CSV `file` of fixed tokens, one a line: token,user,uid,\"group,group\"")
+	fs.BoolVar(&f.cfg.AnonymousAuth, "anonymous-auth", true, "let requests without a credential in as system:anonymous")
+	fs.DurationVar(&f.cfg.RequestTimeout, "request-timeout", serve.DefaultRequestTimeout, "most `time` that a request may take which is no watch or stream")
+	fs.DurationVar(&f.cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to serve on, no longer ready, after SIGTERM, for load balancers to notice")
+	fs.DurationVar(&f.cfg.Grace, "discovery-grace", 60*time.Second, "`time` for which the groups of a server that went away are still shown as current")
+	fs.StringVar(&f.cfg.InstanceID, "instance-id", "", "`name` that tells gateways on one etcd apart (default: host name and process id)")
+	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/ to users who may get it")
+	addVerbosity(fs, &f.verbosity)
+}
+
+// complete turns flags into configuration.
+func (f *gatewayFlags) complete() error {
+	f.cfg.Listen = serve.ListenAddress{Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile, PeerUID: f.listen.unix()}
+	f.cfg.RequestHeaderCAFile, f.cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
+	byName, all, err := backendCAs(f.backendCAs)
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, s := range f.backends {
+		name, url, err := parsePair("backend", s)
+		if err != nil {
+			return err
+		}
+		if seen[name] {
+			return fmt.Errorf("--backend %q: there is another one of that name", s)
+		}
+		seen[name] = true
+		ca, ok := byName[name]
+		if !ok {
+			ca = all
+		}
+		f.cfg.Backends = append(f.cfg.Backends, gateway.Backend{Name: name, URL: url, CAFile: ca})
+	}
+	for name := range byName {
+		if !seen[name] {
+			return fmt.Errorf("--backend-ca-file: there is no backend %q", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+// Command portico is an aggregating API gateway: one endpoint in front of many
+// API servers. `portico up` runs a whole installation; each of its processes
+// also runs alone.
+//
+// The command reads flags and ties the packages together; they know nothing of
+// flags. A failure is one line on standard error that says what to do, and exit
+// code 1.
+//
+// Runs in: gateway, core, portico up.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"portico/cmd/internal/supervise"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal finds the default again: it ends the process at once.
+	context.AfterFunc(ctx, stop)
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "portico: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+// run executes one command line until it is done or ctx ends.
+func run(ctx context.Context, args []string) error {
+	root := newRoot()
+	root.SetArgs(args)
+	return root.ExecuteContext(ctx)
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "portico",
+		Short:         "One endpoint in front of many API servers, Kubernetes-style",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newUp(), newGateway(), newCore(), newVersion())
+	return root
+}
+
+// serverProcess prepares a process that serves: its log, and its end when the
+// supervisor that may have started it is gone.
+func serverProcess(verbosity int) (*slog.Logger, error) {
+	log := newLogger(os.Stderr, verbosity)
+	slog.SetDefault(log)
+	// At once: with the supervisor the embedded etcd is gone, and nobody is
+	// left to drain for.
+	return log, supervise.WatchLifeline(func() {
+		log.Error("the supervisor is gone")
+		os.Exit(1)
+	})
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"portico/cmd/internal/datadir"
+	"portico/cmd/internal/pki"
+)
+
+const upExample = `  # everything on this machine, data in the user's data folder
+  portico up
+
+  # a second installation beside it
+  portico up --listen=127.0.0.1:7443 --data-dir=./data --kubeconfig=./kubeconfig
+
+  # any free port; the kubeconfig knows which
+  portico up --listen=127.0.0.1:0
+
+  # on an etcd of your own
+  portico up --etcd-servers=https://etcd-0:2379 --etcd-cafile=ca.crt --etcd-certfile=client.crt --etcd-keyfile=client.key`
+
+// upFlags are the flags of `portico up`.
+type upFlags struct {
+	listen     string
+	dataDir    string
+	kubeconfig string
+	etcd       etcdFlags
+	profiling  bool
+	verbosity  int
+}
+
+func newUp() *cobra.Command {
+	var f upFlags
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run a whole installation: etcd, gateway and core server",
+		Long: "Run a whole installation: an embedded etcd and, as child processes, the gateway and the core server.\n" +
+			"Certificates, keys and an administrator's kubeconfig are made on the first start and used again on the next.\n" +
+			"A child that dies is started again. Ctrl-C or SIGTERM stops everything in order; a second one stops it at once.\n" +
+			"What the children say is in logs/ in the data folder.",
+		Example: upExample,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.dataDir == "" {
+				dir, err := datadir.Default()
+				if err != nil {
+					return fmt.Errorf("%w; name one with --data-dir", err)
+				}
+				f.dataDir = dir
+			}
+			return advise(runStack(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:6443", "`address` that the gateway serves on: host:port. Port 0 is any free one")
+	flags.StringVar(&f.dataDir, "data-dir", "", "`folder` of data, keys, logs and sockets (default: $XDG_DATA_HOME/portico or ~/.local/share/portico)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to write the administrator's kubeconfig to as well; a file that portico did not write is left alone")
+	f.etcd.add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
+	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof/ in the gateway and the core server")
+	addVerbosity(flags, &f.verbosity)
+	return cmd
+}
+
+// advise adds to an error what the user can do about it.
+func advise(err error) error {
+	var inUse *datadir.InUseError
+	var busy *listenError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &inUse):
+		return fmt.Errorf("%w; stop that one, or start this one with another --data-dir", err)
+	case errors.As(err, &busy):
+		return fmt.Errorf("%w; choose another address with --listen, for example --listen=127.0.0.1:0 for any free port", err)
+	case errors.Is(err, pki.ErrForeignKubeconfig):
+		return fmt.Errorf("%w and is left alone; choose another file with --kubeconfig", err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("%w; choose folders that can be written to with --data-dir and --kubeconfig", err)
+	}
+	return err
+}
+
+// greet says where everything is and what to try.
+func greet(w io.Writer, s *stack) {
+	fmt.Fprintf(w, `
+Portico is ready.
+  endpoint    %s
+  kubeconfig  %s
+  etcd        %s
+  logs        %s
+
+Try:
+  export KUBECONFIG=%s
+  kubectl api-resources
+  kubectl create namespace demo
+  kubectl get apiservices
+
+Ctrl-C stops it.
+`, s.endpoint, s.kubeconfig, s.etcd.servers[0], s.dir.File("logs"), shellQuote(s.kubeconfig))
+}

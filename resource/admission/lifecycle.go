@@ -1,0 +1,141 @@
+// Package admission decides about writes before they are stored. It implements
+// the needs that package rest declares.
+//
+// Runs in: core, crd.
+package admission
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+const (
+	// missingWait is how long a namespace that is not known yet is waited for:
+	// it may have been created a moment ago.
+	missingWait = 50 * time.Millisecond
+	// deletedMemory is how long the deletion of a namespace is remembered, and
+	// maxDeleted how many of them.
+	deletedMemory = 30 * time.Second
+	maxDeleted    = 1000
+)
+
+// NamespaceState is what is known of a namespace.
+type NamespaceState struct{ Exists, Terminating bool }
+
+// LifecycleConfig says where namespaces are looked up.
+type LifecycleConfig struct {
+	// Lookup returns the state of a namespace; with live, nothing that may be
+	// old. An error means that nobody can tell. Required.
+	Lookup func(ctx context.Context, name string, live bool) (NamespaceState, error)
+}
+
+// NamespaceLifecycle refuses to create in namespaces that are missing or being
+// deleted, and to delete those that a cluster cannot be without (contract
+// 10.4). Updates and deletions in a namespace always pass.
+func NamespaceLifecycle(cfg LifecycleConfig) rest.Admission {
+	return &lifecycle{cfg: cfg, deleted: map[string]time.Time{}}
+}
+
+type lifecycle struct {
+	cfg LifecycleConfig
+
+	mu      sync.Mutex
+	deleted map[string]time.Time
+}
+
+// Mutate decides; it changes nothing.
+func (l *lifecycle) Mutate(ctx context.Context, a *rest.Attributes) error {
+	switch {
+	case a.Kind.Review != nil:
+		return nil
+	case a.Kind.Group == "" && a.Kind.Resource == "namespaces":
+		if a.Operation == rest.Delete {
+			return l.deleteNamespace(a)
+		}
+		return nil
+	case a.Operation != rest.Create || a.Key.Namespace == "":
+		return nil
+	}
+	state, err := l.find(ctx, a.Key.Namespace)
+	switch {
+	case err != nil:
+		return resource.Unavailable(fmt.Sprintf("namespace %q cannot be looked up: %v", a.Key.Namespace, err), 1)
+	case !state.Exists:
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, a.Key.Namespace)
+	case state.Terminating:
+		return terminating(a)
+	}
+	return nil
+}
+
+// Validate has nothing to add.
+func (l *lifecycle) Validate(context.Context, *rest.Attributes) error { return nil }
+
+func (l *lifecycle) deleteNamespace(a *rest.Attributes) error {
+	switch a.Key.Name {
+	case metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic:
+		return apierrors.NewForbidden(a.Kind.GroupResource(), a.Key.Name, fmt.Errorf("this namespace may not be deleted"))
+	}
+	if a.DryRun {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for name, when := range l.deleted {
+		if now.Sub(when) > deletedMemory {
+			delete(l.deleted, name)
+		}
+	}
+	if len(l.deleted) < maxDeleted {
+		l.deleted[a.Key.Name] = now
+	}
+	return nil
+}
+
+// find looks the namespace up: in what is at hand, again after a moment, and
+// then for sure. What was deleted a moment ago is looked up for sure at once.
+func (l *lifecycle) find(ctx context.Context, name string) (NamespaceState, error) {
+	l.mu.Lock()
+	when, recent := l.deleted[name]
+	recent = recent && time.Since(when) <= deletedMemory
+	l.mu.Unlock()
+	if recent {
+		return l.cfg.Lookup(ctx, name, true)
+	}
+	state, err := l.cfg.Lookup(ctx, name, false)
+	if err == nil && state.Exists {
+		return state, nil
+	}
+	timer := time.NewTimer(missingWait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return NamespaceState{}, ctx.Err()
+	}
+	if state, err = l.cfg.Lookup(ctx, name, false); err == nil && state.Exists {
+		return state, nil
+	}
+	return l.cfg.Lookup(ctx, name, true)
+}
+
+func terminating(a *rest.Attributes) error {
+	ns := a.Key.Namespace
+	err := apierrors.NewForbidden(a.Kind.GroupResource(), a.Key.Name,
+		fmt.Errorf("unable to create new content in namespace %s because it is being terminated", ns))
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", ns), Field: "metadata.namespace",
+	})
+	return err
+}

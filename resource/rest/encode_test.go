@@ -1,0 +1,255 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"portico/resource"
+)
+
+// A list put together from bytes must be the list that an encoder makes.
+func TestListsAreByteIdentical(t *testing.T) {
+	kind := configMaps()
+	gvk := kind.GVK("v1")
+	want := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "more"}}
+	want.SetGroupVersionKind(gvk.GroupVersion().WithKind("ConfigMapList"))
+	api := New(Config{})
+	for n := range 3 {
+		var jsonItems, protobufItems [][]byte
+		want.Items = []corev1.ConfigMap{}
+		for i := range n {
+			o := stored(t, kind, configMap("cm-"+strconv.Itoa(i)), int64(i+1))
+			obj, err := kind.Decode(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			item := *obj.(*corev1.ConfigMap)
+			item.TypeMeta = metav1.TypeMeta{}
+			want.Items = append(want.Items, item)
+			data, err := api.render(kind, o, form{version: "v1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			jsonItems = append(jsonItems, data)
+			protobufItems = append(protobufItems, o.Data)
+		}
+		list := want.GroupVersionKind()
+		got, err := jsonList(list, want.ListMeta, jsonItems, &gvk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantJSON, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wantJSON = append(wantJSON, '\n'); !bytes.Equal(got.join(), wantJSON) || got.size != len(wantJSON) {
+			t.Fatalf("got\n%s, want\n%s", got.join(), wantJSON)
+		}
+		if got, err = protobufList(list, want.ListMeta, protobufItems); err != nil {
+			t.Fatal(err)
+		}
+		var buf bytes.Buffer
+		if err := protobuf.NewSerializer(nil, nil).Encode(want, &buf); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got.join(), buf.Bytes()) || got.size != buf.Len() {
+			t.Fatalf("got\n%q, want\n%q", got.join(), buf.Bytes())
+		}
+	}
+}
+
+func TestJSONListItems(t *testing.T) {
+	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+	items := [][]byte{[]byte(`{"kind":"Widget","apiVersion":"example.com/v1","x":1}`), []byte(`{"x":2,"apiVersion":"example.com/v1","kind":"Widget"}`)}
+	const head = `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{},"items":[`
+	list := gvk
+	list.Kind = "WidgetList"
+	bare, err := jsonList(list, metav1.ListMeta{}, items, &gvk)
+	if err != nil || string(bare.join()) != head+`{"x":1},{"x":2}]}`+"\n" {
+		t.Errorf("bare: %s, %v", bare.join(), err)
+	}
+	whole, err := jsonList(list, metav1.ListMeta{}, items, nil)
+	if err != nil || string(whole.join()) != head+string(items[0])+","+string(items[1])+"]}\n" {
+		t.Errorf("whole: %s, %v", whole.join(), err)
+	}
+}
+
+func TestEnvelope(t *testing.T) {
+	gvk := schema.GroupVersionKind{Version: "v1", Kind: "Status"}
+	status := &metav1.Status{Message: string(make([]byte, 300))}
+	raw, err := status.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	status.SetGroupVersionKind(gvk)
+	var want bytes.Buffer
+	if err := protobuf.NewSerializer(nil, nil).Encode(status, &want); err != nil {
+		t.Fatal(err)
+	}
+	got := envelope(gvk, raw)
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Fatalf("got %q, want %q", got, want.Bytes())
+	}
+	if opened, err := openEnvelope(got); err != nil || !bytes.Equal(opened, raw) {
+		t.Fatalf("opened %q, %v", opened, err)
+	}
+}
+
+func TestFrames(t *testing.T) {
+	got := appendFrame(nil, mediaJSON, "ADDED", []byte("{\"a\":1}\n"), true)
+	if string(got) != `{"type":"ADDED","object":{"a":1}}`+"\n" {
+		t.Errorf("JSON frame %s", got)
+	}
+	object := make([]byte, 200)
+	want := metav1.WatchEvent{Type: "MODIFIED"}
+	want.Object.Raw = object
+	message, err := want.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := appendFrame(nil, mediaProtobuf, "MODIFIED", object, false); !bytes.Equal(got, message) {
+		t.Errorf("protobuf message %q, want %q", got, message)
+	}
+	framed := appendFrame(nil, mediaProtobuf, "MODIFIED", object, true)
+	if n := binary.BigEndian.Uint32(framed); int(n) != len(message) || !bytes.Equal(framed[4:], message) {
+		t.Errorf("protobuf frame of length %d, want %d", n, len(message))
+	}
+}
+
+func FuzzOpenEnvelope(f *testing.F) {
+	f.Add(envelope(schema.GroupVersionKind{Group: "g", Version: "v1", Kind: "K"}, []byte("raw")))
+	f.Add([]byte("k8s\x00\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		raw, err := openEnvelope(data)
+		if err == nil && len(raw) > len(data) {
+			t.Fatal("opened more than there is")
+		}
+	})
+}
+
+func TestStoredBytesAreServedAsTheyStand(t *testing.T) {
+	api := New(Config{})
+	for _, c := range []struct {
+		kind *Kind
+		obj  Object
+		form form
+		same bool
+	}{
+		{configMaps(), configMap("a"), form{media: mediaProtobuf, version: "v1"}, true},
+		{configMaps(), configMap("a"), form{version: "v1"}, false},
+		{secrets(), &corev1.Secret{}, form{version: "v1"}, true},
+		{secrets(), &corev1.Secret{}, form{media: mediaProtobuf, version: "v1"}, false},
+		{secrets(), &corev1.Secret{}, form{version: "v1", partial: true}, false},
+	} {
+		o := stored(t, c.kind, c.obj, 5)
+		data, err := api.render(c.kind, o, c.form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same := &data[0] == &o.Data[0]; same != c.same {
+			t.Errorf("%s in %+v: the same bytes: %v", c.kind.Resource, c.form, same)
+		}
+		again, err := api.render(c.kind, o, c.form)
+		if err != nil || &again[0] != &data[0] {
+			t.Errorf("%s in %+v: made twice", c.kind.Resource, c.form)
+		}
+	}
+}
+
+func TestPartialOfBothEncodings(t *testing.T) {
+	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	const want = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","namespace":"default",` +
+		`"uid":"u-1","resourceVersion":"5","creationTimestamp":"2026-01-02T03:04:05Z","labels":{"name":"a"}}}`
+	for _, codec := range []Codec{Typed(coreScheme(), gvk), TypedJSON(coreScheme(), gvk)} {
+		o := stored(t, &Kind{Codec: codec}, configMap("a"), 5)
+		got, err := encodePartial(o, form{version: "v1", partial: true})
+		if err != nil || string(got) != want {
+			t.Errorf("got\n%s, %v, want\n%s", got, err, want)
+		}
+		message, err := encodePartial(o, form{media: mediaProtobuf, version: "v1", partial: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := openEnvelope(message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var partial metav1.PartialObjectMetadata
+		if err := partial.Unmarshal(raw); err != nil || partial.Name != "a" || partial.ResourceVersion != "5" {
+			t.Errorf("protobuf: %+v, %v", partial, err)
+		}
+	}
+}
+
+func TestFormCacheMakesOnceAndForgets(t *testing.T) {
+	const limit = 64 << 10
+	c := newFormCache(limit)
+	var made atomic.Int32
+	encode := func(size int) func() ([]byte, error) {
+		return func() ([]byte, error) { made.Add(1); return make([]byte, size), nil }
+	}
+	key := formKey{object: &resource.Object{}}
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			if data, err := c.get(key, encode(100)); err != nil || len(data) != 100 {
+				t.Errorf("got %d bytes, %v", len(data), err)
+			}
+		})
+	}
+	readers.Wait()
+	if made.Load() != 1 {
+		t.Fatalf("made %d times", made.Load())
+	}
+	for range 100 {
+		if _, err := c.get(formKey{object: &resource.Object{}}, encode(4000)); err != nil {
+			t.Fatal(err)
+		}
+		if c.bytes > limit {
+			t.Fatalf("%d bytes kept", c.bytes)
+		}
+	}
+	made.Store(0)
+	if _, err := c.get(key, encode(100)); err != nil || made.Load() != 1 {
+		t.Fatal("the oldest form was kept")
+	}
+	for range 2 {
+		if _, err := c.get(formKey{object: key.object, form: form{partial: true}}, encode(limit)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if made.Load() != 3 {
+		t.Fatal("a form too large for the cache was kept")
+	}
+	for c.lru.Len() > 0 {
+		c.lru.RemoveOldest()
+	}
+	if c.bytes != 0 {
+		t.Fatalf("%d bytes unaccounted for", c.bytes)
+	}
+}
+
+func BenchmarkListJSONOfProtobuf(b *testing.B) {
+	kind := configMaps()
+	l := &resource.List{Revision: 1}
+	for i := range 1000 {
+		l.Items = append(l.Items, stored(b, kind, configMap(strconv.Itoa(i)), 1))
+	}
+	api := New(Config{})
+	act := &resource.Action{Version: "v1"}
+	for b.Loop() {
+		if _, err := api.listBody(nil, act, &Resource{Kind: kind}, l, format{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+)
+
+// stream writes the events of one watch. It belongs to one goroutine.
+type stream struct {
+	api     *API
+	kind    *Kind
+	version string
+	format  format
+	shape   form
+	tables  *tables // nil unless Table
+	// bookmarks: the client understands them.
+	bookmarks bool
+
+	// send writes frames; ends are where each of them ends. framed has
+	// protobuf frames carry their length.
+	send   func(frames []byte, ends []int) error
+	framed bool
+
+	buffer []byte
+	ends   []int
+	// columns says that a Table was sent with them.
+	columns bool
+	// synced says that no initial events are to come; then last is the revision
+	// that everything has been sent up to (0: not known).
+	synced bool
+	last   int64
+}
+
+func newStream(a *API, act *resource.Action, res *Resource, f format, opts resource.WatchOptions) *stream {
+	return &stream{
+		api: a, kind: res.Kind, version: act.Version, format: f, shape: formOf(f, act.Version),
+		bookmarks: opts.Bookmarks, synced: !opts.InitialEvents, last: opts.Since,
+	}
+}
+
+// run copies events until there are no more.
+func (s *stream) run(ctx context.Context, watcher resource.Watcher) {
+	early, cancel := ctx, context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok && s.bookmarks && time.Until(deadline) > lastBookmark {
+		early, cancel = context.WithDeadline(ctx, deadline.Add(-lastBookmark))
+	}
+	defer cancel()
+	for {
+		events, err := watcher.Next(early)
+		switch {
+		case err == nil:
+			if err = s.write(events); err != nil {
+				s.fail(err)
+				return
+			}
+		case early != ctx && early.Err() != nil && ctx.Err() == nil:
+			early = ctx
+			if !s.synced || s.last == 0 {
+				continue
+			}
+			if s.write([]resource.Event{{Type: resource.Bookmark, Revision: s.last}}) != nil {
+				return
+			}
+		case ctx.Err() != nil || errors.Is(err, io.EOF):
+			return // a watch that is over ends without a word
+		default:
+			s.fail(err)
+			return
+		}
+	}
+}
+
+// errGone says that the client cannot be written to.
+var errGone = errors.New("the client is gone")
+
+// write sends events as one piece, or as several where they are large. The
+// buffer is lent for that time only: most watches are idle. After an error it
+// holds the frames that are complete.
+func (s *stream) write(events []resource.Event) error {
+	s.buffer = s.api.frames.get()
+	for _, e := range events {
+		if err := s.append(e); err != nil {
+			return err
+		}
+		if len(s.buffer) >= frameBytes {
+			if err := s.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.flush(); err != nil {
+		return err
+	}
+	s.api.frames.put(s.buffer)
+	s.buffer = nil
+	return nil
+}
+
+// flush sends what is in the buffer.
+func (s *stream) flush() error {
+	if len(s.buffer) == 0 {
+		return nil
+	}
+	err := s.send(s.buffer, s.ends)
+	s.buffer, s.ends = s.buffer[:0], s.ends[:0]
+	if err != nil {
+		return errGone
+	}
+	return nil
+}
+
+// append adds the frame of one event to the buffer.
+func (s *stream) append(e resource.Event) error {
+	var name string
+	var object []byte
+	var err error
+	switch e.Type {
+	case resource.Added:
+		name = "ADDED"
+	case resource.Modified:
+		name = "MODIFIED"
+	case resource.Deleted:
+		name = "DELETED"
+	case resource.Synced:
+		s.synced = true
+	}
+	s.last = max(s.last, e.Revision)
+	switch {
+	case name == "":
+		if !s.bookmarks {
+			return nil
+		}
+		name = "BOOKMARK"
+		object, err = s.bookmark(e.Revision, e.Type == resource.Synced)
+	case s.tables != nil:
+		object, err = s.table(e.Object)
+	default:
+		object, err = s.api.render(s.kind, e.Object, s.shape)
+	}
+	if err != nil {
+		return watchError(err, s.kind)
+	}
+	s.frame(name, object)
+	return nil
+}
+
+// frame adds one frame to the buffer.
+func (s *stream) frame(name string, object []byte) {
+	s.buffer = appendFrame(s.buffer, s.format.media, name, object, s.framed)
+	s.ends = append(s.ends, len(s.buffer))
+}
+
+// watchError is what a client reads when an event cannot be encoded.
+func watchError(err error, k *Kind) error {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		return err
+	}
+	return apierrors.NewInternalError(fmt.Errorf("unable to encode watch object %s: %w", k.GroupKind(), err))
+}
+
+// fail sends what is complete, then an ERROR event, the last of the stream.
+func (s *stream) fail(err error) {
+	if errors.Is(err, errGone) {
+		return
+	}
+	data, err := encodeStatus(resource.AsStatus(err), s.format.media)
+	if err != nil {
+		s.api.logger.Error("encoding the end of a watch failed", "error", err)
+		return
+	}
+	s.frame("ERROR", data)
+	_ = s.flush() // it was the last thing to say
+}
+
+// frameBytes is how many bytes of frames are collected before they are sent
+// within a batch.
+const frameBytes = 64 << 10
+
+// bufferPool lends the buffers in which frames are put together.
+type bufferPool struct{ pool sync.Pool }
+
+func (p *bufferPool) get() []byte {
+	if b, ok := p.pool.Get().(*[]byte); ok {
+		return *b
+	}
+	return nil
+}
+
+// put takes a buffer back; one that a large object has blown up is dropped.
+func (p *bufferPool) put(b []byte) {
+	if cap(b) == 0 || cap(b) > 4*frameBytes {
+		return
+	}
+	b = b[:0]
+	p.pool.Put(&b)
+}

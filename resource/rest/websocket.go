@@ -1,0 +1,101 @@
+package rest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/net/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+)
+
+const (
+	// webSocketWrite bounds the sending of one message.
+	webSocketWrite = 30 * time.Second
+	// webSocketRead is the largest message a client may send, in bytes; none
+	// means anything.
+	webSocketRead = 4096
+)
+
+// isWebSocket reports whether the client wants to speak WebSocket.
+func isWebSocket(r *http.Request) bool {
+	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") &&
+		strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")
+}
+
+// overWebSocket runs the stream with one message for each event: text for JSON,
+// else binary (contract 5.4). What the client sends is read and dropped, which
+// also answers pings; when it closes, the watch ends.
+func (s *stream) overWebSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, watcher resource.Watcher) error {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("this connection cannot be upgraded: %v", err))
+	}
+	defer conn.Close()
+	// No deadline of the request is one of the watch.
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	server := websocket.Server{
+		Handshake: func(config *websocket.Config, _ *http.Request) error {
+			config.Protocol = nil // none is needed, and none that was offered is chosen
+			return nil
+		},
+		Handler: func(ws *websocket.Conn) {
+			ws.MaxPayloadBytes = webSocketRead
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer cancel()
+				var ignored []byte
+				for websocket.Message.Receive(ws, &ignored) == nil {
+				}
+			}()
+			s.send = func(frames []byte, ends []int) error { return s.sendMessages(ws, frames, ends) }
+			s.run(ctx, watcher)
+			_ = ws.Close()
+			<-done
+		},
+	}
+	server.ServeHTTP(hijacked{w, conn, rw}, r)
+	return nil
+}
+
+// sendMessages sends each frame as a message.
+func (s *stream) sendMessages(ws *websocket.Conn, frames []byte, ends []int) error {
+	start := 0
+	for _, end := range ends {
+		if err := ws.SetWriteDeadline(time.Now().Add(webSocketWrite)); err != nil {
+			return err
+		}
+		var err error
+		if s.format.media == mediaJSON {
+			err = websocket.Message.Send(ws, string(frames[start:end]))
+		} else {
+			err = websocket.Message.Send(ws, frames[start:end])
+		}
+		if err != nil {
+			return err
+		}
+		start = end
+	}
+	return nil
+}
+
+// hijacked hands a connection that was taken over to a library that wants to do
+// so itself, and panics where it cannot.
+type hijacked struct {
+	http.ResponseWriter
+	conn net.Conn
+	rw   *bufio.ReadWriter
+}
+
+func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, h.rw, nil }

@@ -1,0 +1,123 @@
+package watchcache
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"portico/resource"
+)
+
+// change is what happened to one object. prev is nil when it is new, cur when
+// it is gone. It is shared by all watchers.
+type change struct {
+	rev       int64
+	prev, cur *resource.Object
+	// when the change was noted, since the cache was made.
+	when time.Duration
+
+	last atomic.Pointer[resource.Object]
+}
+
+// object returns whichever state there is; both have the same key.
+func (c *change) object() *resource.Object {
+	if c.cur != nil {
+		return c.cur
+	}
+	return c.prev
+}
+
+// cost is what keeping the change costs: the state that it replaced. The state
+// it made is kept by the tree, or is the replaced state of a later change.
+func (c *change) cost() int64 {
+	const fixed = 128 // the record itself
+	if c.prev == nil {
+		return fixed
+	}
+	return fixed + int64(len(c.prev.Data))
+}
+
+// leaving returns the last state of an object that is gone, or has left a
+// selection, as of the change; made once for all watchers.
+func (c *change) leaving() *resource.Object {
+	if o := c.last.Load(); o != nil {
+		return o
+	}
+	c.last.CompareAndSwap(nil, c.prev.WithRevision(c.rev))
+	return c.last.Load()
+}
+
+// event returns what the change means to a watcher of that selection; false if
+// nothing.
+func (c *change) event(sel *selection) (resource.Event, bool) {
+	switch was, is := sel.has(c.prev), sel.has(c.cur); {
+	case is && was:
+		return resource.Event{Type: resource.Modified, Object: c.cur, Revision: c.rev}, true
+	case is:
+		return resource.Event{Type: resource.Added, Object: c.cur, Revision: c.rev}, true
+	case was:
+		return resource.Event{Type: resource.Deleted, Object: c.leaving(), Revision: c.rev}, true
+	}
+	return resource.Event{}, false
+}
+
+// selection is what a watcher wants to see of a lane.
+type selection struct {
+	namespace string // "" is all
+	sel       resource.Selector
+	all       bool // the selector matches everything
+}
+
+func (s *selection) has(o *resource.Object) bool {
+	return o != nil && (s.namespace == "" || s.namespace == o.Namespace) && (s.all || s.sel.Matches(o))
+}
+
+// pathChange is a change and where.
+type pathChange struct {
+	path string
+	*change
+}
+
+// difference returns what leads from one state to the next, in the order of
+// revisions. What is gone went, as far as anybody can tell, at the next state's
+// revision; an object that was replaced by another of its name went just before
+// that one came. ok is false when no history leads there: the storage was set
+// back.
+func difference(from, to *snapshot) (out []pathChange, ok bool) {
+	if to.rev < from.rev {
+		return nil, false
+	}
+	ok = true
+	add := func(path string, rev int64, prev, cur *resource.Object) {
+		ok = ok && rev > from.rev
+		out = append(out, pathChange{path, &change{rev: rev, prev: prev, cur: cur}})
+	}
+	old, cur := from.tree.Iter(), to.tree.Iter()
+	defer old.Release()
+	defer cur.Release()
+	o, c := old.First(), cur.First()
+	for o || c {
+		switch {
+		case !c || o && old.Item().path < cur.Item().path:
+			add(old.Item().path, to.rev, old.Item().obj, nil)
+			o = old.Next()
+		case !o || cur.Item().path < old.Item().path:
+			add(cur.Item().path, cur.Item().obj.Revision, nil, cur.Item().obj)
+			c = cur.Next()
+		default:
+			path, was, is := cur.Item().path, old.Item().obj, cur.Item().obj
+			switch {
+			case was.Revision == is.Revision:
+			case was.UID != is.UID:
+				add(path, max(is.Revision-1, from.rev+1), was, nil)
+				add(path, is.Revision, nil, is)
+			default:
+				add(path, is.Revision, was, is)
+			}
+			o, c = old.Next(), cur.Next()
+		}
+	}
+	slices.SortStableFunc(out, func(a, b pathChange) int { return cmp.Compare(a.rev, b.rev) })
+	return out, ok
+}

@@ -1,0 +1,186 @@
+package watchcache_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/watchcache"
+)
+
+func TestLatestWaitsForTheFeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake(t, watchcache.Config{})
+		f.feed.reset(5)
+		f.feed.current.Store(7)
+		got := make(chan error)
+		go func() {
+			_, err := f.store.Get(t.Context(), resource.Key{Namespace: "a", Name: "x"}, resource.At{})
+			got <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-got:
+			t.Fatalf("answered before the feed was at 7: %v", err)
+		default:
+		}
+		if f.feed.asked.Load() != 1 {
+			t.Errorf("progress was requested %d times", f.feed.asked.Load())
+		}
+		f.feed.put(thing("x", 6))
+		synctest.Wait()
+		select {
+		case err := <-got:
+			t.Fatalf("answered at 6: %v", err)
+		default:
+		}
+		time.Sleep(250 * time.Millisecond)
+		if n := f.feed.asked.Load(); n != 3 {
+			t.Errorf("progress was requested %d times in 250 ms", n)
+		}
+		f.feed.deliver(func(s resource.FeedSink) { s.Progress(7) })
+		if err := <-got; err != nil {
+			t.Fatal(err)
+		}
+		// The tree is there: nobody has to be asked.
+		before := f.feed.asked.Load()
+		if got, _ := f.names(resource.ListOptions{}); got != "x" {
+			t.Errorf("listed %q", got)
+		}
+		time.Sleep(time.Second)
+		if f.feed.asked.Load() != before {
+			t.Error("progress was requested though nobody waited")
+		}
+		if f.beneath.calls.Load() != 0 {
+			t.Error("the store beneath was asked")
+		}
+	})
+}
+
+// Readers that come while an answer is on its way must not wait for the next
+// tick: each answer is followed by a request while somebody waits.
+func TestProgressIsAskedAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake(t, watchcache.Config{})
+		f.feed.reset(5)
+		f.feed.answer.Store(true)
+		for rev := int64(6); rev < 20; rev++ {
+			f.feed.current.Store(rev)
+			start := time.Now()
+			if _, l := f.names(resource.ListOptions{}); l.Revision < rev {
+				t.Fatalf("list at %d, want %d", l.Revision, rev)
+			}
+			if d := time.Since(start); d > 10*time.Millisecond {
+				t.Errorf("read at %d took %v", rev, d)
+			}
+		}
+	})
+}
+
+func TestFallBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake(t, watchcache.Config{})
+		f.feed.reset(5, thing("x", 5))
+		f.feed.current.Store(9)
+		start := time.Now()
+		_, err := f.store.List(t.Context(), resource.ListOptions{})
+		if !errors.Is(err, errBeneath) || time.Since(start) != 3*time.Second {
+			t.Errorf("a latest list that the feed does not come to: %v after %v", err, time.Since(start))
+		}
+		f.feed.fail.Store(true)
+		if _, err := f.store.Get(t.Context(), resource.Key{Namespace: "a", Name: "x"}, resource.At{}); !errors.Is(err, errBeneath) {
+			t.Errorf("a latest read while the storage is away: %v", err)
+		}
+		if _, err := f.store.Watch(t.Context(), resource.WatchOptions{InitialEvents: true}); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("a watch while the storage is away: %v", err)
+		}
+		start = time.Now()
+		_, err = f.store.List(t.Context(), resource.ListOptions{At: resource.At{Freshness: resource.NotOlderThan, Revision: 9}})
+		if !apierrors.HasStatusCause(err, resource.CauseResourceVersionTooLarge) || time.Since(start) != 3*time.Second {
+			t.Errorf("a revision of the future: %v after %v", err, time.Since(start))
+		}
+		if got, _ := f.names(resource.ListOptions{At: resource.At{Freshness: resource.Any}}); got != "x" {
+			t.Errorf("any state: %q", got)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = f.store.Get(ctx, resource.Key{}, resource.At{Freshness: resource.NotOlderThan, Revision: 9})
+		if !apierrors.IsTimeout(err) {
+			t.Errorf("an ended context: %v", err)
+		}
+	})
+}
+
+func TestBeforeReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake(t, watchcache.Config{})
+		if f.cache.Ready() || f.cache.Revision() != 0 {
+			t.Error("ready before the first state")
+		}
+		if _, err := f.store.Get(t.Context(), resource.Key{}, resource.At{}); !errors.Is(err, errBeneath) {
+			t.Errorf("get: %v", err)
+		}
+		if _, err := f.store.List(t.Context(), resource.ListOptions{Limit: 5}); !errors.Is(err, errBeneath) {
+			t.Errorf("plain list: %v", err)
+		}
+		for name, try := range map[string]func() error{
+			"list": func() error { _, err := f.store.List(t.Context(), resource.ListOptions{}); return err },
+			"selected list": func() error {
+				_, err := f.store.List(t.Context(), resource.ListOptions{Limit: 5, Selector: selector(t, "a=b")})
+				return err
+			},
+			"watch": func() error { _, err := f.store.Watch(t.Context(), resource.WatchOptions{Since: 1}); return err },
+		} {
+			err := try()
+			if seconds, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || seconds < 1 {
+				t.Errorf("%s: %v, retry after %d", name, err, seconds)
+			}
+		}
+		// What waits when the state comes is served.
+		got := make(chan error)
+		go func() { _, err := f.store.List(t.Context(), resource.ListOptions{}); got <- err }()
+		synctest.Wait()
+		f.feed.reset(5)
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		if err := f.cache.WaitReady(t.Context()); err != nil || !f.cache.Ready() {
+			t.Errorf("ready: %v", err)
+		}
+	})
+}
+
+func TestResourceInstalledLater(t *testing.T) {
+	f := fake(t, watchcache.Config{})
+	f.feed.reset(5, thing("x", 5))
+	late := &resource.Info{Group: "example.com", Versions: []string{"v1"}, Resource: "late", Kind: "Late", Path: "example.com/late"}
+	o := thing("y", 6)
+	f.feed.current.Store(6)
+	f.feed.deliver(func(s resource.FeedSink) {
+		s.Apply([]resource.Change{{Path: "example.com/late/y", Object: o, Revision: 6, Create: true}})
+	})
+	store := f.cache.Store(late)
+	if got, err := store.Get(t.Context(), resource.Key{Name: "y"}, resource.At{}); err != nil || got != o {
+		t.Errorf("got %v, %v", got, err)
+	}
+	w, err := store.Watch(t.Context(), resource.WatchOptions{Since: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := store.Watch(t.Context(), resource.WatchOptions{Since: 5}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("a watch from before the resource was served: %v", err)
+	}
+	f.feed.current.Store(7)
+	f.feed.deliver(func(s resource.FeedSink) {
+		s.Apply([]resource.Change{{Path: "example.com/late/y", Revision: 7}})
+	})
+	if got := f.events(w, 1); got[0] != "-y@7" {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,62 @@
+package watchcache
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// kept holds the few snapshots that lists are being read from in pages. Each
+// shows one lane's resource as it was at one revision. They are bounded in
+// number and age, for they hold on to objects that are long replaced; when one
+// is gone, the store beneath can still answer.
+type kept struct {
+	mu   sync.Mutex
+	list []keptSnapshot // least recently used first
+}
+
+type keptSnapshot struct {
+	lane *lane
+	rev  int64
+	used time.Duration // since the cache was made
+	snap *snapshot
+}
+
+// keep remembers what the lane's resource looks like at rev.
+func (k *kept) keep(l *lane, rev int64, s *snapshot, now time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list = slices.DeleteFunc(k.list, func(e keptSnapshot) bool { return e.lane == l && e.rev == rev })
+	if len(k.list) >= keptSnapshots {
+		k.list = slices.Delete(k.list, 0, 1)
+	}
+	k.list = append(k.list, keptSnapshot{l, rev, now, s})
+}
+
+// find returns what was kept, nil if nothing.
+func (k *kept) find(l *lane, rev int64, now time.Duration) *snapshot {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := slices.IndexFunc(k.list, func(e keptSnapshot) bool { return e.lane == l && e.rev == rev })
+	if i < 0 {
+		return nil
+	}
+	e := k.list[i]
+	e.used = now
+	k.list = append(slices.Delete(k.list, i, i+1), e)
+	return e.snap
+}
+
+// tidy drops what was not used for a while.
+func (k *kept) tidy(now time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list = slices.DeleteFunc(k.list, func(e keptSnapshot) bool { return now-e.used > keptAge })
+}
+
+// clear drops everything.
+func (k *kept) clear() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list = nil
+}

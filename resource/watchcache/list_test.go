@@ -1,0 +1,94 @@
+package watchcache_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"portico/resource"
+	"portico/resource/watchcache"
+)
+
+func TestPagesOfASnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake(t, watchcache.Config{})
+		f.feed.reset(9, thing("a", 1), thing("b", 2, "k", "v"), thing("c", 3), thing("d", 4, "k", "v"), thing("e", 5, "k", "v"))
+		names, first := f.names(resource.ListOptions{Limit: 2})
+		if names != "ab" || first.Continue == "" || *first.Remaining != 3 {
+			t.Fatalf("first page %q, %+v", names, first)
+		}
+		_, selected := f.names(resource.ListOptions{Limit: 2, Selector: selector(t, "k=v")})
+		if selected.Continue == "" || selected.Remaining != nil {
+			t.Errorf("selected page %+v", selected)
+		}
+		f.feed.put(thing("c2", 10))
+		f.feed.remove("d", 11)
+		names, second := f.names(resource.ListOptions{Limit: 2, Continue: first.Continue})
+		if names != "cd" || second.Revision != 9 || *second.Remaining != 1 {
+			t.Errorf("second page %q, %+v", names, second)
+		}
+		if names, l := f.names(resource.ListOptions{Limit: 2, Continue: second.Continue}); names != "e" || l.Continue != "" || l.Remaining != nil {
+			t.Errorf("last page %q, %+v", names, l)
+		}
+		if names, l := f.names(resource.ListOptions{Limit: 2, Continue: selected.Continue, Selector: selector(t, "k=v")}); names != "e" || l.Continue != "" {
+			t.Errorf("last selected page %q, %+v", names, l)
+		}
+		if names, l := f.names(resource.ListOptions{Limit: 2, Continue: resource.EncodeContinue(-1, "a/b")}); names != "cc2" || l.Revision != 11 {
+			t.Errorf("inconsistent page %q, %+v", names, l)
+		}
+		if names, l := f.names(resource.ListOptions{Limit: 2, At: resource.At{Freshness: resource.Any}}); names != "abcc2e" || l.Continue != "" {
+			t.Errorf("any with limit: %q, %+v", names, l)
+		}
+		if f.beneath.calls.Load() != 0 {
+			t.Error("the store beneath was asked")
+		}
+		// Some time after its last use the snapshot is gone.
+		time.Sleep(10 * time.Minute)
+		if _, err := f.store.List(t.Context(), resource.ListOptions{Limit: 2, Continue: first.Continue}); !errors.Is(err, errBeneath) {
+			t.Errorf("after a while: %v", err)
+		}
+	})
+}
+
+func TestKeptSnapshotsAreBounded(t *testing.T) {
+	f := fake(t, watchcache.Config{})
+	f.feed.reset(9, thing("a", 1), thing("b", 2))
+	var tokens []string
+	for rev := int64(10); rev < 110; rev++ {
+		f.feed.put(thing(fmt.Sprint("x", rev), rev))
+		_, l := f.names(resource.ListOptions{Limit: 1})
+		tokens = append(tokens, l.Continue)
+	}
+	served := 0
+	for _, token := range tokens {
+		if _, err := f.store.List(t.Context(), resource.ListOptions{Limit: 1, Continue: token}); err == nil {
+			served++
+		}
+	}
+	if served < 10 || served > 40 {
+		t.Errorf("%d of 100 snapshots are kept", served)
+	}
+}
+
+func TestExact(t *testing.T) {
+	f := fake(t, watchcache.Config{})
+	f.feed.reset(9, thing("a", 1))
+	exact := func(rev int64) resource.ListOptions {
+		return resource.ListOptions{At: resource.At{Freshness: resource.Exact, Revision: rev}}
+	}
+	f.feed.put(thing("b", 10))
+	f.feed.deliver(func(s resource.FeedSink) { s.Progress(20) })
+	// Nothing of this resource has changed from 10 to 20.
+	for _, rev := range []int64{10, 15, 20} {
+		if names, l := f.names(exact(rev)); names != "ab" || l.Revision != rev {
+			t.Errorf("at %d: %q at %d", rev, names, l.Revision)
+		}
+	}
+	for _, rev := range []int64{9, 21} {
+		if _, err := f.store.List(t.Context(), exact(rev)); !errors.Is(err, errBeneath) {
+			t.Errorf("at %d: %v", rev, err)
+		}
+	}
+}

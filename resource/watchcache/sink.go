@@ -1,0 +1,114 @@
+package watchcache
+
+import (
+	"portico/resource"
+)
+
+// sink is the side of a Cache that the feed sees.
+type sink struct{ *Cache }
+
+// Reset replaces the state. Watchers go on: they are sent the difference
+// between what was and what is. A new watch from before cannot begin, for
+// between the two states objects may have come and gone unseen.
+func (c sink) Reset(rev int64, state []resource.Change) {
+	tree := newTree()
+	for _, ch := range state {
+		tree.Load(item{ch.Path, ch.Object})
+	}
+	c.mu.Lock()
+	old := c.now.Load()
+	c.tree = tree
+	next := &snapshot{tree: tree.Copy(), rev: rev}
+	if old == nil {
+		for _, l := range c.lanes {
+			l.renew(rev)
+		}
+	} else {
+		c.bridge(old, next)
+	}
+	c.now.Store(next)
+	c.mu.Unlock()
+	if old == nil {
+		close(c.ready)
+	}
+	c.waiters.release(rev)
+}
+
+// bridge leads the lanes from one state to the next. mu is held.
+func (c sink) bridge(old, next *snapshot) {
+	changes, ok := difference(old, next)
+	if !ok {
+		c.cfg.Logger.Warn("storage was set back, ending all watches", "revision", next.rev, "previous", old.rev)
+		c.kept.clear()
+		for _, l := range c.lanes {
+			l.breakOff(next.rev)
+		}
+		return
+	}
+	c.cfg.Logger.Info("feed lost its place, watches go on with the difference", "revision", next.rev, "previous", old.rev, "changes", len(changes))
+	for _, ch := range changes {
+		if l := c.laneOf(ch.path); l != nil {
+			l.pending = append(l.pending, ch.change)
+		}
+	}
+	now := c.age()
+	for _, l := range c.lanes {
+		l.flush(now, c.cfg.History)
+		l.renew(next.rev)
+	}
+}
+
+// Apply takes changes in.
+func (c sink) Apply(changes []resource.Change) {
+	if len(changes) == 0 {
+		return
+	}
+	c.mu.Lock()
+	var touched []*lane
+	for _, ch := range changes {
+		prev, known := c.apply(ch)
+		if !known {
+			continue
+		}
+		if l := c.laneOf(ch.Path); l != nil {
+			if len(l.pending) == 0 {
+				touched = append(touched, l)
+			}
+			l.pending = append(l.pending, &change{rev: ch.Revision, prev: prev, cur: ch.Object})
+		}
+	}
+	now := c.age()
+	for _, l := range touched {
+		l.flush(now, c.cfg.History)
+	}
+	rev := changes[len(changes)-1].Revision
+	c.now.Store(&snapshot{tree: c.tree.Copy(), rev: max(rev, c.Revision())})
+	c.mu.Unlock()
+	c.waiters.release(rev)
+}
+
+// apply makes one change to the tree and returns the state before. ok is false
+// when the tree has it already. mu is held.
+func (c sink) apply(ch resource.Change) (prev *resource.Object, ok bool) {
+	was, had := c.tree.Get(item{path: ch.Path})
+	if had && was.obj.Revision >= ch.Revision {
+		return nil, false
+	}
+	if ch.Object == nil {
+		c.tree.Delete(item{path: ch.Path})
+		return was.obj, had
+	}
+	c.tree.Set(item{ch.Path, ch.Object})
+	return was.obj, true
+}
+
+// Progress notes that nothing else happened up to rev.
+func (c sink) Progress(rev int64) {
+	c.mu.Lock()
+	if s := c.now.Load(); s != nil && s.rev < rev {
+		c.now.Store(&snapshot{tree: s.tree, rev: rev})
+	}
+	c.mu.Unlock()
+	c.waiters.release(rev)
+	c.progress.Poke()
+}

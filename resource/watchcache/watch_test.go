@@ -1,0 +1,260 @@
+package watchcache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"portico/resource"
+	"portico/resource/watchcache"
+)
+
+func byName(name string) resource.Selector {
+	return resource.Selector{Fields: fields.OneTermEqualSelector("metadata.name", name)}
+}
+
+func TestSlowWatcherIsEnded(t *testing.T) {
+	f := fake(t, watchcache.Config{History: watchcache.History{MaxEvents: 10}})
+	f.feed.reset(1)
+	slow := f.watch(resource.WatchOptions{Since: 1})
+	quick := f.watch(resource.WatchOptions{Since: 1})
+	// It watches one object, and sleeps while nothing happens to that.
+	other := f.watch(resource.WatchOptions{Selector: byName("other"), Namespace: "a"})
+	asleep, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := other.Next(asleep); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("nothing happened, got %v", err)
+	}
+	for rev := int64(2); rev < 40; rev++ {
+		f.feed.put(thing("x", rev))
+		if got := f.events(quick, 1); got[0][2:] != fmt.Sprintf("@%d", rev) {
+			t.Fatalf("at %d got %v", rev, got)
+		}
+	}
+	if err := f.ended(slow); !apierrors.IsResourceExpired(err) {
+		t.Errorf("slow watcher: %v", err)
+	}
+	f.feed.put(thing("other", 40))
+	if got := f.events(other, 1); got[0] != "+other@40" {
+		t.Errorf("sleeping watcher: %v", got)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake(t, watchcache.Config{History: watchcache.History{MinEvents: 2}})
+		f.feed.reset(1)
+		for rev := int64(2); rev <= 9; rev++ {
+			f.feed.put(thing("x", rev))
+			time.Sleep(20 * time.Second)
+		}
+		// 9 came 20 s ago, 8 40 s, 7 60 s; 6 and before are over 75 s old.
+		time.Sleep(10 * time.Second)
+		_, err := f.store.Watch(t.Context(), resource.WatchOptions{Since: 5})
+		if !apierrors.IsResourceExpired(err) || err.Error() != "too old resource version: 5 (6)" {
+			t.Errorf("since 5: %v", err)
+		}
+		if got := f.events(f.watch(resource.WatchOptions{Since: 6}), 3); !slices.Equal(got, []string{"~x@7", "~x@8", "~x@9"}) {
+			t.Errorf("since 6: %v", got)
+		}
+		// The last ones stay however old they are.
+		time.Sleep(time.Hour)
+		if got := f.events(f.watch(resource.WatchOptions{Since: 7}), 2); !slices.Equal(got, []string{"~x@8", "~x@9"}) {
+			t.Errorf("since 7: %v", got)
+		}
+		if _, err := f.store.Watch(t.Context(), resource.WatchOptions{Since: 6}); !apierrors.IsResourceExpired(err) {
+			t.Errorf("since 6 after an hour: %v", err)
+		}
+	})
+}
+
+func TestHistoryIsBoundedInBytes(t *testing.T) {
+	f := fake(t, watchcache.Config{History: watchcache.History{MaxBytes: 2000}})
+	f.feed.reset(1)
+	for rev := int64(2); rev <= 50; rev++ {
+		f.feed.put(thing("x", rev))
+	}
+	if _, err := f.store.Watch(t.Context(), resource.WatchOptions{Since: 2}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("more than 2000 bytes are kept: %v", err)
+	}
+	f.events(f.watch(resource.WatchOptions{Since: 47}), 3)
+}
+
+func TestReset(t *testing.T) {
+	f := fake(t, watchcache.Config{})
+	f.feed.reset(5, thing("a", 1), thing("b", 2, "k", "v"), thing("c", 3, "k", "v"), thing("e", 4))
+	all := f.watch(resource.WatchOptions{Since: 5})
+	some := f.watch(resource.WatchOptions{Since: 5, Selector: selector(t, "k=v")})
+	again := thing("e", 7)
+	again.UID = "another"
+	f.feed.reset(20, thing("a", 1), thing("b", 8), thing("d", 6, "k", "v"), again)
+	if got, want := f.events(all, 5), []string{"+d@6", "-e@6", "+e@7", "~b@8", "-c@20"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got, want := f.events(some, 3), []string{"+d@6", "-b@8", "-c@20"}; !slices.Equal(got, want) {
+		t.Errorf("selected: got %v, want %v", got, want)
+	}
+	// Something may have come and gone at 10: only the new state is a place
+	// to begin.
+	if _, err := f.store.Watch(t.Context(), resource.WatchOptions{Since: 10}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("since a revision that nobody saw: %v", err)
+	}
+	w := f.watch(resource.WatchOptions{Since: 20})
+	f.feed.put(thing("a", 21))
+	for _, w := range []resource.Watcher{w, all} {
+		if got := f.events(w, 1); got[0] != "~a@21" {
+			t.Errorf("after the reset: %v", got)
+		}
+	}
+	if got, _ := f.names(resource.ListOptions{}); got != "abde" {
+		t.Errorf("listed %q", got)
+	}
+}
+
+func TestStorageSetBack(t *testing.T) {
+	for name, reset := range map[string]func(f *faked){
+		"revision":    func(f *faked) { f.feed.reset(3, thing("x", 2)) },
+		"other state": func(f *faked) { f.feed.reset(9, thing("x", 3)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fake(t, watchcache.Config{})
+			f.feed.reset(5, thing("x", 5))
+			w := f.watch(resource.WatchOptions{Since: 5})
+			parked := make(chan error)
+			go func() { _, err := w.Next(t.Context()); parked <- err }()
+			behind := f.watch(resource.WatchOptions{Since: 5})
+			reset(f)
+			if err := <-parked; !apierrors.IsResourceExpired(err) {
+				t.Errorf("parked watcher: %v", err)
+			}
+			if err := f.ended(behind); !apierrors.IsResourceExpired(err) {
+				t.Errorf("watcher: %v", err)
+			}
+			if got, l := f.names(resource.ListOptions{}); got != "x" || l.Revision != f.feed.current.Load() {
+				t.Errorf("listed %q at %d", got, l.Revision)
+			}
+		})
+	}
+}
+
+func TestBookmarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake(t, watchcache.Config{})
+		f.feed.answer.Store(true)
+		f.feed.reset(5)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+		defer cancel()
+		start := time.Now()
+		w, err := f.store.Watch(ctx, resource.WatchOptions{Since: 5, Bookmarks: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		quiet, err := f.store.Watch(ctx, resource.WatchOptions{Since: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.feed.current.Store(8) // elsewhere in the storage
+		if got := f.events(w, 1); got[0] != "bookmark@5" && got[0] != "bookmark@8" {
+			t.Errorf("got %v", got)
+		}
+		if d := time.Since(start); d > time.Minute || d < 50*time.Second {
+			t.Errorf("first bookmark after %v", d)
+		}
+		// The watch ends at 100 s: its reader learns shortly before how far it
+		// has come, though nothing has happened.
+		if got := f.events(w, 1); got[0] != "bookmark@8" || time.Since(start) != 98*time.Second {
+			t.Errorf("got %v after %v", got, time.Since(start))
+		}
+		for _, w := range []resource.Watcher{w, quiet} {
+			if _, err := w.Next(t.Context()); !errors.Is(err, io.EOF) || time.Since(start) != 100*time.Second {
+				t.Errorf("at the end: %v after %v", err, time.Since(start))
+			}
+		}
+	})
+}
+
+func TestWatchesEndWithTheCache(t *testing.T) {
+	feed := newFakeFeed()
+	c := watchcache.New(watchcache.Config{Feed: feed, Store: func(info *resource.Info) resource.Store { return &noStore{info: info} }})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = c.Run(ctx) }()
+	feed.reset(5)
+	w, err := c.Store(things).Watch(t.Context(), resource.WatchOptions{Since: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { _, err := w.Next(t.Context()); ended <- err }()
+	cancel()
+	if err := <-ended; !errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+	<-done
+}
+
+// Watchers of every scope see exactly what concerns them.
+func TestScopes(t *testing.T) {
+	synctest.Test(t, testScopes)
+}
+
+func testScopes(t *testing.T) {
+	f := fake(t, watchcache.Config{})
+	f.feed.reset(1)
+	watches := map[string]resource.WatchOptions{
+		"all":                 {},
+		"namespace":           {Namespace: "a"},
+		"other namespace":     {Namespace: "b"},
+		"name":                {Namespace: "a", Selector: byName("x")},
+		"name anywhere":       {Selector: byName("x")},
+		"other name anywhere": {Selector: byName("z")},
+	}
+	want := map[string][]string{
+		"all": {"+x@2", "+y@3", "-x@4", "+end@5"}, "namespace": {"+x@2", "+y@3", "-x@4", "+end@5"},
+		"name": {"+x@2", "-x@4"}, "name anywhere": {"+x@2", "-x@4"},
+	}
+	got := map[string]chan string{}
+	for name, opts := range watches {
+		w := f.watch(opts)
+		ch := make(chan string, 10)
+		got[name] = ch
+		go func() {
+			for {
+				events, err := w.Next(t.Context())
+				if err != nil {
+					close(ch)
+					return
+				}
+				for _, e := range events {
+					ch <- text(t, e)
+				}
+			}
+		}()
+		t.Cleanup(func() { w.Close() })
+	}
+	f.feed.put(thing("x", 2))
+	f.feed.put(thing("y", 3))
+	f.feed.remove("x", 4)
+	f.feed.put(thing("end", 5))
+	synctest.Wait()
+	for name, ch := range got {
+		for _, w := range want[name] {
+			if e := <-ch; e != w {
+				t.Errorf("%s: got %s, want %s", name, e, w)
+			}
+		}
+		select {
+		case e := <-ch:
+			t.Errorf("%s: got %s too", name, e)
+		default:
+		}
+	}
+}
