@@ -4,210 +4,211 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"os"
-	"strconv"
-	"strings"
+	"path/filepath"
 	"time"
 
+	"portico/cmd/internal/datadir"
+	"portico/cmd/internal/embedetcd"
 	"portico/cmd/internal/pki"
 	"portico/cmd/internal/supervise"
-	"portico/resource/authn"
 )
 
-// stack is the processes of one installation.
+const (
+	// tokenIssuer is the issuer of service-account tokens. It does not name the
+	// address, which may change between starts while tokens live on; it is the
+	// one that most Kubernetes installations use.
+	tokenIssuer = "https://kubernetes.default.svc.cluster.local"
+	// stillWaiting is the pause between two lines that say what is waited for.
+	stillWaiting = 2 * time.Second
+	// patience is how long everything may take to become ready.
+	patience = 2 * time.Minute
+)
+
+// stack is a whole installation on this machine.
 type stack struct {
 	flags      upFlags
-	dir        *dataDir
-	listen     string
+	dir        *datadir.Dir
 	files      *pki.Files
-	say        func(string)
-	etcdFailed <-chan error // nil without an embedded one
+	host, port string
+	endpoint   string // of the gateway, https://host:port
+	kubeconfig string
+	etcd       etcdFlags
+	out        io.Writer
+	errOut     io.Writer
+	log        *slog.Logger
+	adminTLS   *tls.Config // the administrator as a client of the gateway
 }
 
-func (s *stack) url() string { return "https://" + s.listen }
+// runStack runs an installation until ctx ends or something fails for good.
+func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
+	dir, err := datadir.Open(f.dataDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	s := &stack{flags: f, dir: dir, etcd: f.etcd, out: out, errOut: errOut, log: newLogger(errOut, f.verbosity-1)}
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
 
-// issuer of service account tokens. It is the same whatever address the gateway
-// listens on, so that tokens stay good.
-const issuer = "https://kubernetes.default.svc.cluster.local"
+// prepare makes everything that the processes need as files.
+func (s *stack) prepare(ctx context.Context) (err error) {
+	if s.host, s.port, err = freeAddress(ctx, s.flags.listen); err != nil {
+		return err
+	}
+	hosts, err := certificateHosts(s.host)
+	if err != nil {
+		return err
+	}
+	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File("pki"), Hosts: hosts}); err != nil {
+		return err
+	}
+	if s.adminTLS, err = adminTLS(s.files); err != nil {
+		return err
+	}
+	s.endpoint = "https://" + net.JoinHostPort(reachableHost(s.host), s.port)
+	s.kubeconfig = s.dir.File("kubeconfig")
+	if err := pki.WriteKubeconfig(s.kubeconfig, s.endpoint, s.files.ServingCAFile, s.files.Admin); err != nil {
+		return err
+	}
+	if s.flags.kubeconfig == "" {
+		return nil
+	}
+	if s.kubeconfig, err = filepath.Abs(s.flags.kubeconfig); err != nil {
+		return fmt.Errorf("find kubeconfig: %w", err)
+	}
+	return pki.WriteKubeconfig(s.kubeconfig, s.endpoint, s.files.ServingCAFile, s.files.Admin)
+}
 
-// run starts the servers, waits for them and stops them in order: the gateway
-// drains before the server behind it goes.
-func (s *stack) run(ctx context.Context) error {
-	// The children end when they are told to, not with ctx.
-	base := context.WithoutCancel(ctx)
-	failed := make(chan error, 2)
-	core, err := s.start(base, "core", s.coreArgs(), s.coreReady(), failed)
+// run starts everything, waits, and stops everything in order: the gateway
+// drains while the servers behind it still answer, and etcd goes last.
+func (s *stack) run(ctx context.Context) (err error) {
+	var embedded *embedetcd.Server
+	failed := (<-chan error)(nil)
+	if len(s.etcd.servers) == 0 {
+		s.say("starting etcd")
+		embedded, err = embedetcd.Start(ctx, embedetcd.Config{Dir: s.dir.File("etcd"), SocketDir: s.dir.Run, Logger: s.log})
+		if err != nil {
+			return quietIfStopped(ctx, err)
+		}
+		defer func() {
+			s.say("stopping etcd")
+			embedded.Close()
+		}()
+		s.etcd.servers = []string{embedded.Endpoint()}
+		failed = embedded.Failed()
+	}
+	s.say("starting core server and gateway")
+	core, err := s.startChild("core", s.coreArgs(), s.coreReady())
 	if err != nil {
 		return err
 	}
 	defer core.stop()
-	admin, err := s.adminTLS()
-	if err != nil {
-		return err
-	}
-	gateway, err := s.start(base, "gateway", s.gatewayArgs(), supervise.HTTPReady(s.url()+"/readyz", "", admin, nil), failed)
+	gateway, err := s.startChild("gateway", s.gatewayArgs(), s.gatewayReady("/readyz"))
 	if err != nil {
 		return err
 	}
 	defer gateway.stop()
-	if err := s.await(ctx, core, gateway, supervise.HTTPReady(s.url()+"/api/v1/namespaces/default", "", admin, nil), failed); err != nil {
-		return err
+	if err := s.waitReady(ctx, core, gateway); err != nil {
+		return quietIfStopped(ctx, err)
 	}
-	if ctx.Err() == nil {
-		if err := s.announce(); err != nil {
-			return err
-		}
-	}
+	greet(s.out, s)
 	select {
 	case <-ctx.Done():
+		s.say("stopping; again Ctrl-C stops at once")
 		return nil
 	case err := <-failed:
-		return err
-	case err := <-s.etcdFailed:
-		return fmt.Errorf("etcd stopped: %w", err)
+		return fmt.Errorf("run etcd: %w", err)
+	case err := <-core.done:
+		return fmt.Errorf("run core server: %w", err)
+	case err := <-gateway.done:
+		return fmt.Errorf("run gateway: %w", err)
 	}
 }
 
-// routeInterval is the pause between two attempts to reach the core server
-// through the gateway at start.
-const routeInterval = 10 * time.Millisecond
+// quietIfStopped drops an error that is only the user's wish to stop.
+func quietIfStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
 
-// await waits until requests reach the core server through the gateway.
-func (s *stack) await(ctx context.Context, core, gateway *child, through func(context.Context) error, failed <-chan error) error {
-	routed := make(chan struct{})
-	watch, cancel := context.WithCancel(ctx)
+// waitReady waits until all children are ready and the gateway reaches what the
+// core server keeps, saying from time to time what it still waits for.
+func (s *stack) waitReady(ctx context.Context, children ...*child) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
 	defer cancel()
-	go func() {
-		for watch.Err() == nil {
-			if through(watch) == nil {
-				close(routed)
-				return
-			}
-			select {
-			case <-watch.Done():
-			case <-time.After(routeInterval):
-			}
-		}
-	}()
-	for _, step := range []struct {
-		what string
-		done <-chan struct{}
-	}{
-		{"waiting for the core server", core.process.Ready()},
-		{"waiting for the gateway", gateway.process.Ready()},
-		{"waiting for the gateway to reach the core server", routed},
-	} {
-		select {
-		case <-step.done:
-			continue
-		default:
-			s.say(step.what)
-		}
-		select {
-		case <-step.done:
-		case err := <-failed:
+	for _, c := range children {
+		if err := s.waitChild(ctx, c); err != nil {
 			return err
-		case err := <-s.etcdFailed:
-			return fmt.Errorf("etcd stopped: %w", err)
-		case <-ctx.Done():
+		}
+	}
+	reached := s.gatewayReady("/api/v1/namespaces/default")
+	for {
+		err := reached(ctx)
+		if err == nil {
 			return nil
 		}
-	}
-	return nil
-}
-
-// child is a running server process.
-type child struct {
-	process *supervise.Process
-	stop    func()
-}
-
-func (s *stack) start(ctx context.Context, name string, args []string, ready func(context.Context) error, failed chan<- error) (*child, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find own program: %w", err)
-	}
-	var also io.Writer
-	if s.flags.verbosity > 0 {
-		also = os.Stderr
-	}
-	log, err := supervise.OpenLog(supervise.LogConfig{File: s.dir.file(name + ".log"), Also: also})
-	if err != nil {
-		return nil, err
-	}
-	s.say("starting the " + name + " server, log in " + s.dir.file(name+".log"))
-	p := supervise.New(supervise.Config{Name: name, Path: self, Args: args, Log: log, Ready: ready, Report: s.say})
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := p.Run(ctx); err != nil {
-			failed <- err
-		}
-	}()
-	return &child{process: p, stop: func() {
-		s.say("stopping the " + name + " server")
-		cancel()
-		<-done
-		log.Close()
-	}}, nil
-}
-
-func (s *stack) etcdArgs() []string {
-	e := &s.flags.etcd
-	args := []string{"--etcd-servers=" + strings.Join(e.Endpoints, ",")}
-	for flag, value := range map[string]string{"--etcd-cafile": e.CAFile, "--etcd-certfile": e.CertFile, "--etcd-keyfile": e.KeyFile} {
-		if value != "" {
-			args = append(args, flag+"="+value)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the core server behind the gateway: %w (%w)", context.Cause(ctx), err)
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return append(args, "--verbosity="+strconv.Itoa(s.flags.verbosity), "--profiling="+strconv.FormatBool(s.flags.profiling))
 }
 
-func (s *stack) coreArgs() []string {
-	f := s.files
-	return append([]string{
-		"core", "--listen=unix://" + s.dir.socket("core.sock"),
-		"--gateway=" + s.url(), "--gateway-ca-file=" + f.ServingCAFile,
-		"--gateway-cert-file=" + f.Core.CertFile, "--gateway-key-file=" + f.Core.KeyFile,
-		"--service-account-issuer=" + issuer, "--service-account-signing-key-file=" + f.ServiceAccountKeyFile,
-		"--root-ca-file=" + f.ServingCAFile, "--advertise-address=" + s.listen,
-	}, s.etcdArgs()...)
+func (s *stack) waitChild(ctx context.Context, c *child) error {
+	tick := time.NewTicker(stillWaiting)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.process.Ready():
+			return nil
+		case err := <-c.done:
+			return fmt.Errorf("%w (its log: %s)", err, c.logFile)
+		case <-tick.C:
+			s.say(fmt.Sprintf("waiting for %s: %v", c.name, c.process.Waiting()))
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w (%v; its log: %s)", c.name, context.Cause(ctx), c.process.Waiting(), c.logFile)
+		}
+	}
 }
 
-func (s *stack) gatewayArgs() []string {
-	f := s.files
-	return append([]string{
-		"gateway", "--listen=" + s.listen, "--tls-cert-file=" + f.Serving.CertFile, "--tls-private-key-file=" + f.Serving.KeyFile,
-		"--client-ca-file=" + f.ClientCAFile, "--requestheader-client-ca-file=" + f.FrontProxyCAFile,
-		"--requestheader-allowed-names=" + pki.FrontProxyName,
-		"--proxy-client-cert-file=" + f.FrontProxy.CertFile, "--proxy-client-key-file=" + f.FrontProxy.KeyFile,
-		"--service-account-issuer=" + issuer, "--service-account-key-file=" + f.ServiceAccountPublicKeyFile,
-		"--backend=core=unix://" + s.dir.socket("core.sock"),
-	}, s.etcdArgs()...)
+// gatewayReady returns a check that the gateway answers path to the
+// administrator with 200.
+func (s *stack) gatewayReady(path string) func(context.Context) error {
+	return supervise.HTTPReady(s.endpoint+path, "", s.adminTLS, nil)
 }
 
-// coreReady asks the core server on its socket, as the front proxy.
 func (s *stack) coreReady() func(context.Context) error {
-	header := http.Header{}
-	header.Set(authn.HeaderUser, "system:portico:up")
-	return supervise.HTTPReady("http://core/readyz", s.dir.socket("core.sock"), nil, header)
+	// On a socket of the same user the headers say who asks.
+	header := http.Header{"X-Remote-User": {pki.AdminName}, "X-Remote-Group": {"system:masters"}}
+	return supervise.HTTPReady("http://core/readyz", s.coreSocket(), nil, header)
 }
 
-// adminTLS is how the supervisor itself talks to the gateway.
-func (s *stack) adminTLS() (*tls.Config, error) {
-	pem, err := os.ReadFile(s.files.ServingCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("read serving CA: %w", err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem)
-	pair, err := tls.LoadX509KeyPair(s.files.Admin.CertFile, s.files.Admin.KeyFile)
+func adminTLS(files *pki.Files) (*tls.Config, error) {
+	cert, err := tls.LoadX509KeyPair(files.Admin.CertFile, files.Admin.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("load administrator's certificate: %w", err)
 	}
-	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+	ca, err := os.ReadFile(files.ServingCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("load serving authority: %w", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
 }
+
+// say prints a line of progress.
+func (s *stack) say(line string) { fmt.Fprintln(s.out, "portico: "+line) }

@@ -126,6 +126,7 @@ func (c *Cache) askWhileWaiting(ctx context.Context) {
 			return
 		case <-timer.C:
 			continue
+		case <-c.progress.C():
 		}
 		if c.Revision() > before {
 			pause = shortest

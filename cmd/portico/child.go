@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"portico/cmd/internal/pki"
+	"portico/cmd/internal/supervise"
+)
+
+// stopTimeout is how long a child may take to stop: a little longer than the
+// servers' own limit for requests at work.
+const stopTimeout = 65 * time.Second
+
+// child is a process of the installation.
+type child struct {
+	name    string
+	logFile string
+	process *supervise.Process
+	// done receives Run's error; it is closed afterwards.
+	done chan error
+	// stop ends the child and returns when it has ended. It may be called
+	// again.
+	stop func()
+}
+
+// startChild starts `portico name args...` and keeps it running.
+func (s *stack) startChild(name string, args []string, ready func(context.Context) error) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find own program: %w", err)
+	}
+	logFile := s.dir.File("logs", name+".log")
+	also := io.Writer(nil)
+	if s.flags.verbosity > 0 {
+		also = s.errOut
+	}
+	log, err := supervise.OpenLog(supervise.LogConfig{File: logFile, Also: also, Prefix: name + " | "})
+	if err != nil {
+		return nil, err
+	}
+	c := &child{name: name, logFile: logFile, done: make(chan error, 1), process: supervise.New(supervise.Config{
+		Name: name, Path: self, Args: append([]string{name}, args...), Env: memoryEnv(),
+		Log: log, Ready: ready, StopTimeout: stopTimeout, Report: s.say,
+	})}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer log.Close()
+		c.done <- c.process.Run(ctx)
+		close(c.done)
+	}()
+	c.stop = sync.OnceFunc(func() {
+		if c.process.PID() != 0 {
+			s.say("stopping " + name)
+		}
+		cancel()
+		<-ended
+	})
+	return c, nil
+}
+
+// memoryEnv returns the settings of the Go runtime that keep an idle child
+// small, unless the user has chosen them.
+func memoryEnv() []string {
+	if os.Getenv("GOGC") != "" {
+		return nil
+	}
+	return []string{"GOGC=50"}
+}
+
+func (s *stack) coreSocket() string { return filepath.Join(s.dir.Run, "core.sock") }
+
+// commonArgs are the flags that every child has.
+func (s *stack) commonArgs() []string {
+	return append(s.etcd.args(),
+		"--service-account-issuer="+tokenIssuer,
+		"--profiling="+strconv.FormatBool(s.flags.profiling),
+		"--v="+strconv.Itoa(s.flags.verbosity),
+	)
+}
+
+func (s *stack) coreArgs() []string {
+	return append(s.commonArgs(),
+		"--listen=unix://"+s.coreSocket(),
+		"--gateway="+s.endpoint,
+		"--gateway-ca-file="+s.files.ServingCAFile,
+		"--gateway-cert-file="+s.files.Core.CertFile,
+		"--gateway-key-file="+s.files.Core.KeyFile,
+		"--service-account-signing-key-file="+s.files.ServiceAccountKeyFile,
+		"--root-ca-file="+s.files.ServingCAFile,
+		"--advertise-address="+net.JoinHostPort(reachableHost(s.host), s.port),
+	)
+}
+
+func (s *stack) gatewayArgs() []string {
+	return append(s.commonArgs(),
+		"--listen="+net.JoinHostPort(s.host, s.port),
+		"--tls-cert-file="+s.files.Serving.CertFile,
+		"--tls-private-key-file="+s.files.Serving.KeyFile,
+		"--client-ca-file="+s.files.ClientCAFile,
+		"--requestheader-client-ca-file="+s.files.FrontProxyCAFile,
+		"--requestheader-allowed-names="+pki.FrontProxyName,
+		"--proxy-client-cert-file="+s.files.FrontProxy.CertFile,
+		"--proxy-client-key-file="+s.files.FrontProxy.KeyFile,
+		"--service-account-key-file="+s.files.ServiceAccountPublicKeyFile,
+		"--backend=core=unix://"+s.coreSocket(),
+	)
+}
