@@ -37,16 +37,11 @@ func (s *stack) startChild(name string, args []string, ready func(context.Contex
 	if err != nil {
 		return nil, fmt.Errorf("find own program: %w", err)
 	}
-	logFile := s.dir.File("logs", name+".log")
-	also := io.Writer(nil)
-	if s.flags.verbosity > 0 {
-		also = s.errOut
-	}
-	log, err := supervise.OpenLog(supervise.LogConfig{File: logFile, Also: also, Prefix: name + " | "})
+	log, err := s.openLog(name)
 	if err != nil {
 		return nil, err
 	}
-	c := &child{name: name, logFile: logFile, done: make(chan error, 1), process: supervise.New(supervise.Config{
+	c := &child{name: name, logFile: s.logFile(name), done: make(chan error, 1), process: supervise.New(supervise.Config{
 		Name: name, Path: self, Args: append([]string{name}, args...), Env: memoryEnv(),
 		Log: log, Ready: ready, StopTimeout: stopTimeout, Report: s.say,
 	})}
@@ -66,6 +61,17 @@ func (s *stack) startChild(name string, args []string, ready func(context.Contex
 		<-ended
 	})
 	return c, nil
+}
+
+func (s *stack) logFile(name string) string { return s.dir.File("logs", name+".log") }
+
+// openLog opens the log of one process; -v shows it on standard error as well.
+func (s *stack) openLog(name string) (*supervise.Log, error) {
+	var also io.Writer
+	if s.flags.verbosity > 0 {
+		also = s.errOut
+	}
+	return supervise.OpenLog(supervise.LogConfig{File: s.logFile(name), Also: also, Prefix: name + " | "})
 }
 
 // memoryEnv returns the settings of the Go runtime that keep an idle child

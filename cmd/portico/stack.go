@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -42,7 +41,6 @@ type stack struct {
 	etcd       etcdFlags
 	out        io.Writer
 	errOut     io.Writer
-	log        *slog.Logger
 	adminTLS   *tls.Config // the administrator as a client of the gateway
 }
 
@@ -53,7 +51,7 @@ func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
 		return err
 	}
 	defer dir.Close()
-	s := &stack{flags: f, dir: dir, etcd: f.etcd, out: out, errOut: errOut, log: newLogger(errOut, f.verbosity-1)}
+	s := &stack{flags: f, dir: dir, etcd: f.etcd, out: out, errOut: errOut}
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
@@ -91,19 +89,15 @@ func (s *stack) prepare(ctx context.Context) (err error) {
 
 // run starts everything, waits, and stops everything in order: the gateway
 // drains while the servers behind it still answer, and etcd goes last.
-func (s *stack) run(ctx context.Context) (err error) {
-	var embedded *embedetcd.Server
+func (s *stack) run(ctx context.Context) error {
 	failed := (<-chan error)(nil)
 	if len(s.etcd.servers) == 0 {
-		s.say("starting etcd")
-		embedded, err = embedetcd.Start(ctx, embedetcd.Config{Dir: s.dir.File("etcd"), SocketDir: s.dir.Run, Logger: s.log})
+		embedded, err := s.startEtcd(ctx)
 		if err != nil {
 			return quietIfStopped(ctx, err)
 		}
-		defer func() {
-			s.say("stopping etcd")
-			embedded.Close()
-		}()
+		defer embedded.Close()
+		defer s.say("stopping etcd")
 		s.etcd.servers = []string{embedded.Endpoint()}
 		failed = embedded.Failed()
 	}
@@ -133,6 +127,19 @@ func (s *stack) run(ctx context.Context) (err error) {
 	case err := <-gateway.done:
 		return fmt.Errorf("run gateway: %w", err)
 	}
+}
+
+// startEtcd starts the embedded etcd. It has much to say that is nothing to the
+// user, so that it gets a log of its own.
+func (s *stack) startEtcd(ctx context.Context) (*embedetcd.Server, error) {
+	s.say("starting etcd")
+	log, err := s.openLog("etcd")
+	if err != nil {
+		return nil, err
+	}
+	return embedetcd.Start(ctx, embedetcd.Config{
+		Dir: s.dir.File("etcd"), SocketDir: s.dir.Run, Logger: newLogger(log, s.flags.verbosity-1),
+	})
 }
 
 // quietIfStopped drops an error that is only the user's wish to stop.

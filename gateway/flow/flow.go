@@ -1,8 +1,10 @@
 // Package flow keeps the flow control objects (flowcontrol.apiserver.k8s.io):
 // flow schemas and priority levels, and those of them that every cluster has.
 //
-// They are stored, listed and watched; nothing acts on them yet. Aggregated
-// API servers follow them and are not ready without.
+// They are stored, listed and watched; nothing is limited by them yet.
+// Aggregated API servers follow them and are not ready without, and write the
+// condition Dangling of every schema unless it is right already: dangling.go
+// keeps it so.
 //
 // Runs in: gateway.
 package flow
@@ -11,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	flowv1 "k8s.io/api/flowcontrol/v1"
@@ -47,6 +50,9 @@ func New(cfg Config) *Flow {
 func (f *Flow) Run(ctx context.Context, find func(gr schema.GroupResource) *rest.Resource) error {
 	levels := find(flowv1.Resource("prioritylevelconfigurations"))
 	schemas := find(flowv1.Resource("flowschemas"))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { f.followDangling(ctx, levels, schemas) })
 	tick := time.NewTicker(ensureInterval)
 	defer tick.Stop()
 	all := true // the first time; later only what is mandatory

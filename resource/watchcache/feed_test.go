@@ -158,9 +158,11 @@ func fake(t *testing.T, cfg watchcache.Config) *faked {
 // events reads n events of a watch.
 func (f *faked) events(w resource.Watcher, n int) []string {
 	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Context(), 2*time.Minute)
+	defer cancel()
 	var out []string
 	for len(out) < n {
-		events, err := w.Next(f.Context())
+		events, err := w.Next(ctx)
 		if err != nil {
 			f.Fatalf("after %v: %v", out, err)
 		}

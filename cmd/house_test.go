@@ -1,0 +1,336 @@
+// Package cmd holds no program of its own: this test keeps the rules of the
+// house, which no compiler knows.
+//
+// Runs in: tests.
+package cmd
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = ".."
+
+// listed is a package as the go command lists it.
+type listed struct {
+	ImportPath   string
+	Name         string
+	Dir          string
+	GoFiles      []string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+// short is the import path without the module: "gateway/access".
+func (p *listed) short() string { return strings.TrimPrefix(p.ImportPath, "portico/") }
+
+func packages(t *testing.T) []*listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Name,Dir,GoFiles,Imports,TestImports,XTestImports", "./...")
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("list packages: %v\n%s", err, stderr.String())
+	}
+	var all []*listed
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		p := new(listed)
+		if err := dec.Decode(p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// floors from the bottom. A package belongs to the longest folder that holds
+// it, and imports only from lower floors or its own folder. Above is the rank
+// among the folders of one floor: 0 for most, which do not import each other.
+var floors = []struct {
+	folder       string
+	floor, above int
+}{
+	{"resource", 0, 0},
+	{"resource/loop", 1, 0},
+	{"resource/client", 1, 0},
+	{"resource/etcd", 1, 0},
+	{"resource/memory", 1, 0},
+	{"resource/authn", 1, 0},
+	{"resource/authz", 1, 0},
+	{"resource/audit", 1, 0},
+	{"resource/storetest", 1, 0},
+	{"resource/rest", 1, 1},
+	{"resource/watchcache", 1, 2},
+	{"resource/admission", 1, 2},
+	{"resource/serve", 1, 3},
+	{"apiservice", 2, 0},
+	{"apiservice/availability", 2, 0},
+	{"discovery", 2, 0},
+	{"discovery/openapi", 2, 0},
+	{"discovery/aggregate", 2, 1},
+	{"gateway/access", 3, 0},
+	{"gateway/flow", 3, 0},
+	{"gateway/console", 3, 0},
+	{"gateway", 3, 1},
+	{"backends/core/kinds", 3, 0},
+	{"backends/core", 3, 1},
+	{"backends/crd", 3, 1},
+	{"cmd/internal", 4, 0},
+	{"cmd/portico", 4, 1},
+	{"cmd", 4, 1},
+}
+
+// place finds the row of a package; -1 if the page draws no such room.
+func place(short string) int {
+	best := -1
+	for i, f := range floors {
+		if short != f.folder && !strings.HasPrefix(short, f.folder+"/") {
+			continue
+		}
+		if best < 0 || len(f.folder) > len(floors[best].folder) {
+			best = i
+		}
+	}
+	return best
+}
+
+// mayImport reports whether an arrow may go from one package to another.
+func mayImport(from, to string) bool {
+	if strings.HasPrefix(from, "cmd/") || from == "cmd" {
+		// Commands tie the knot, but what only they need stays with them.
+		return !strings.HasPrefix(from, "cmd/internal/") || strings.HasPrefix(to, "resource")
+	}
+	i, j := place(from), place(to)
+	if i < 0 || j < 0 {
+		return false
+	}
+	a, b := floors[i], floors[j]
+	switch {
+	case strings.HasPrefix(to, "cmd"):
+		return false
+	case b.floor < a.floor:
+		return true
+	case b.floor > a.floor:
+		return false
+	case a.folder == b.folder:
+		return true
+	}
+	// On one floor: a room may look into rooms below it, but gateway, core and
+	// crd never into each other.
+	if a.floor == 3 && !strings.HasPrefix(b.folder+"/", a.folder+"/") {
+		return false
+	}
+	return b.above < a.above
+}
+
+func TestFloors(t *testing.T) {
+	for _, p := range packages(t) {
+		if place(p.short()) < 0 {
+			t.Errorf("%s stands in no room of the house", p.ImportPath)
+		}
+		for _, imp := range p.Imports {
+			if to, ok := strings.CutPrefix(imp, "portico/"); ok && !mayImport(p.short(), to) {
+				t.Errorf("%s must not import %s", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
+// The rule itself, by example: a test of floors that lets everything pass would
+// not be noticed.
+func TestMayImport(t *testing.T) {
+	for _, tc := range []struct {
+		from, to string
+		want     bool
+	}{
+		{"resource/rest", "resource", true},
+		{"resource", "resource/rest", false},
+		{"resource/serve", "resource/rest", true},
+		{"resource/rest", "resource/serve", false},
+		{"resource/etcd", "resource/client", false},
+		{"resource/serve", "discovery", false},
+		{"apiservice", "discovery", false},
+		{"apiservice/availability", "apiservice", false},
+		{"discovery/aggregate", "discovery", true},
+		{"discovery", "discovery/aggregate", false},
+		{"gateway", "gateway/access", true},
+		{"gateway/access", "gateway", false},
+		{"gateway", "backends/core", false},
+		{"backends/core", "gateway/access", false},
+		{"backends/core", "backends/core/kinds", true},
+		{"gateway", "backends/core/kinds", false},
+		{"gateway", "apiservice/availability", true},
+		{"cmd/portico", "gateway", true},
+		{"cmd/internal/pki", "gateway", false},
+		{"gateway", "cmd/internal/pki", false},
+		{"attic", "resource", false},
+	} {
+		if got := mayImport(tc.from, tc.to); got != tc.want {
+			t.Errorf("%s imports %s: %v, want %v", tc.from, tc.to, got, tc.want)
+		}
+	}
+}
+
+// doors are the only places, packages or files, that import a module (or
+// anything below it).
+var doors = map[string][]string{
+	"github.com/gin-gonic/gin":        {"gateway", "resource/serve"},
+	"net/http/httputil":               {"gateway/proxy.go", "backends/core/connect.go"},
+	"go.etcd.io/etcd/client/v3":       {"resource/etcd"},
+	"go.etcd.io/etcd/server/v3":       {"cmd/internal/embedetcd"},
+	"github.com/golang-jwt/jwt":       {"resource/authn"},
+	"github.com/hashicorp/golang-lru": {"resource/authn", "discovery", "discovery/openapi", "resource/rest"},
+}
+
+// forbidden is imported by nobody, tests included: it is what Portico replaces.
+var forbidden = []string{
+	"k8s.io/kubernetes",
+	"k8s.io/apiserver/pkg/server",
+	"k8s.io/apiserver/pkg/registry",
+	"k8s.io/apiserver/pkg/endpoints",
+}
+
+// below reports whether an import path is module or lies below it.
+func below(imp, module string) bool { return imp == module || strings.HasPrefix(imp, module+"/") }
+
+func TestDoors(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, file := range p.GoFiles {
+			for _, imp := range importsOf(t, filepath.Join(p.Dir, file)) {
+				for module, allowed := range doors {
+					if below(imp, module) && !slices.Contains(allowed, p.short()) && !slices.Contains(allowed, path.Join(p.short(), file)) {
+						t.Errorf("%s/%s imports %s, which is for %s only", p.short(), file, imp, strings.Join(allowed, ", "))
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestForbidden(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			for _, module := range forbidden {
+				if below(imp, module) {
+					t.Errorf("%s imports %s", p.ImportPath, imp)
+				}
+			}
+		}
+	}
+}
+
+func importsOf(t *testing.T, file string) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, spec := range f.Imports {
+		paths = append(paths, strings.Trim(spec.Path.Value, `"`))
+	}
+	return paths
+}
+
+// Every package says what it is for and which processes it runs in.
+func TestPackageDocs(t *testing.T) {
+	runsIn := regexp.MustCompile(`(?m)^Runs in: .+\.$`)
+	for _, p := range packages(t) {
+		var doc string
+		for _, file := range p.GoFiles {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.ParseComments|parser.PackageClauseOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Doc == nil {
+				continue
+			}
+			if doc != "" {
+				t.Errorf("%s has its package comment in two files, one of them %s", p.ImportPath, file)
+			}
+			doc = f.Doc.Text()
+		}
+		if len(p.GoFiles) > 0 && !runsIn.MatchString(doc) {
+			t.Errorf("%s: its package comment has no line %q", p.ImportPath, "Runs in: ….")
+		}
+	}
+}
+
+// Names that promise nothing hold anything.
+func TestPackageNames(t *testing.T) {
+	for _, p := range packages(t) {
+		if slices.Contains([]string{"util", "utils", "common", "helpers", "pkg", "misc", "base"}, path.Base(p.ImportPath)) {
+			t.Errorf("%s: name the package for what it does", p.ImportPath)
+		}
+	}
+}
+
+// backticked finds what READMEs set in backticks.
+var backticked = regexp.MustCompile("`([^`\n]+)`")
+
+// readmePaths returns what a README names in backticks that looks like a path
+// of the repository: it begins with one of the top folders or is a file there.
+func readmePaths(text string, tops []string) []string {
+	var paths []string
+	for _, m := range backticked.FindAllStringSubmatch(text, -1) {
+		p := strings.TrimSuffix(strings.TrimPrefix(m[1], "./"), "/")
+		if strings.ContainsAny(p, " *{}<>$=:…") {
+			continue
+		}
+		p, _, _ = strings.Cut(p, "#")
+		top, _, nested := strings.Cut(p, "/")
+		if slices.Contains(tops, top) && (nested || strings.HasSuffix(m[1], "/")) {
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+func TestReadmePathsExist(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Also the folders of the design, so that a README that names one which is
+	// not there is caught.
+	tops := []string{"gateway", "apiservice", "discovery", "backends", "deploy", "cmd", "resource", ".ci"}
+	for _, e := range entries {
+		if e.IsDir() && !slices.Contains(tops, e.Name()) && e.Name() != ".git" {
+			tops = append(tops, e.Name())
+		}
+	}
+	for _, p := range readmePaths(string(text), tops) {
+		if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(p))); err != nil {
+			t.Errorf("README.md names %s: %v", p, err)
+		}
+	}
+}
+
+func TestReadmePaths(t *testing.T) {
+	text := "see `gateway/proxy.go`, `cmd/`, `./discovery/` and `gateway`, run `go run ./cmd/portico up`, GET `/api/v1`,\n" +
+		"`testdata/script/*.txtar`, `cmd/portico/testdata/*.txtar`, `apis/x/y`, `resource/doc.go#L3`"
+	got := readmePaths(text, []string{"gateway", "cmd", "discovery", "resource"})
+	if want := []string{"gateway/proxy.go", "cmd", "discovery", "resource/doc.go"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
