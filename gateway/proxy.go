@@ -50,9 +50,10 @@ func newProxies(logger *slog.Logger) *proxies {
 	return &proxies{short: newBuffers(shortBuffer), long: newBuffers(longBuffer), logger: logger}
 }
 
-// build returns the two reverse proxies to one server. suspect is called when a
+// build returns the reverse proxies to one server: for short requests, for
+// long-running ones, and for those that leave HTTP. suspect is called when a
 // request to it fails.
-func (p *proxies) build(base *url.URL, t *transports, suspect func()) (short, long *httputil.ReverseProxy) {
+func (p *proxies) build(base *url.URL, t *transports, suspect func()) (short, long, upgrade http.Handler) {
 	errorLog := slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug)
 	common := httputil.ReverseProxy{
 		Rewrite:        func(pr *httputil.ProxyRequest) { rewrite(pr, base) },
@@ -60,10 +61,12 @@ func (p *proxies) build(base *url.URL, t *transports, suspect func()) (short, lo
 		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { p.fail(w, r, err, suspect) },
 		ErrorLog:       errorLog,
 	}
-	s, l := common, common
+	s, l, u := common, common, common
 	s.Transport, s.BufferPool, s.FlushInterval = t.short, p.short, shortFlush
 	l.Transport, l.BufferPool, l.FlushInterval = t.long, p.long, -1
-	return &s, &l
+	// Only HTTP/1.1 can be switched to another protocol.
+	u.Transport, u.BufferPool, u.FlushInterval = t.short, p.long, -1
+	return &s, &l, &u
 }
 
 // rewrite points the request at the server and says who sent it. Whatever
@@ -152,7 +155,6 @@ func (g *Gateway) proxy(w http.ResponseWriter, r *http.Request, rt *route) {
 	w.Header().Del("Cache-Control")
 	switch {
 	case r.Header.Get("Upgrade") != "":
-		// Only HTTP/1.1 can be switched to another protocol.
 		up.upgrade.ServeHTTP(w, r)
 	case resource.ActionFrom(r.Context()).LongRunning():
 		up.long.ServeHTTP(w, r)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 
 	"portico/resource"
@@ -23,17 +22,14 @@ type upstream struct {
 	transports *transports
 	// short answers requests with a deadline, long those without, upgrade
 	// those that leave HTTP.
-	short, long, upgrade *httputil.ReverseProxy
+	short, long, upgrade http.Handler
 }
 
 // newUpstream returns the ways to a server. broken is told of connections and
 // requests that failed; it must not block.
 func newUpstream(id string, base *url.URL, e *endpoints, t trust, p *proxies, broken func()) *upstream {
 	up := &upstream{id: id, base: base, endpoints: e, transports: newTransports(e, t, broken)}
-	up.short, up.long = p.build(base, up.transports, broken)
-	upgrade := *up.long
-	upgrade.Transport = up.transports.short
-	up.upgrade = &upgrade
+	up.short, up.long, up.upgrade = p.build(base, up.transports, broken)
 	return up
 }
 

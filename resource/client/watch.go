@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 
@@ -16,152 +17,203 @@ import (
 	"portico/resource"
 )
 
-// frame is one event of a watch stream.
-type frame struct {
-	Type   string          `json:"type"`
-	Object json.RawMessage `json:"object"`
-}
+// ahead is how many events a watch reads before they are asked for.
+const ahead = 64
 
-// Watch starts a watch. Initial events are asked for as a watch-list.
+// Watch starts a watch. Initial events are asked for as a watch-list; a server
+// that does not know it refuses them.
 func (s *store) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
-	query := selectorQuery(opts.Selector)
-	query.Set("watch", "1")
-	switch {
-	case opts.Since > 0:
-		query.Set("resourceVersion", strconv.FormatInt(opts.Since, 10))
-	case opts.InitialEvents:
-		query.Set("sendInitialEvents", "true")
-		query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
-		if opts.At.Freshness == resource.Any {
-			query.Set("resourceVersion", "0")
-		} else if opts.At.Freshness == resource.NotOlderThan {
-			query.Set("resourceVersion", strconv.FormatInt(opts.At.Revision, 10))
-		}
-	default:
-		query.Set("sendInitialEvents", "false")
-		query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
-	}
-	if opts.Bookmarks || opts.InitialEvents {
-		query.Set("allowWatchBookmarks", "true")
-	}
 	ctx, cancel := context.WithCancel(ctx)
-	res, err := s.client.Do(ctx, http.MethodGet, s.path(opts.Namespace, ""), query, nil)
+	res, err := s.client.Do(ctx, http.MethodGet, s.path(opts.Namespace, ""), watchQuery(opts), nil)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	w := &watcher{opts: opts, cancel: cancel, body: res.Body, frames: make(chan read)}
-	go w.run(ctx)
+	w := &watcher{
+		store:     s,
+		bookmarks: opts.Bookmarks,
+		cancel:    cancel,
+		ended:     ctx.Done(),
+		events:    make(chan resource.Event, ahead),
+	}
+	go w.read(ctx, res.Body)
 	return w, nil
 }
 
-// read is a frame, or why there are no more.
-type read struct {
-	event resource.Event
-	skip  bool
-	err   error
+func watchQuery(opts resource.WatchOptions) url.Values {
+	query := selectorQuery(opts.Selector)
+	query.Set("watch", "1")
+	if opts.Bookmarks || opts.InitialEvents && opts.Since == 0 {
+		query.Set("allowWatchBookmarks", "true")
+	}
+	if opts.Since > 0 {
+		query.Set("resourceVersion", strconv.FormatInt(opts.Since, 10))
+		return query
+	}
+	query.Set("sendInitialEvents", strconv.FormatBool(opts.InitialEvents))
+	query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
+	switch opts.At.Freshness {
+	case resource.Any:
+		query.Set("resourceVersion", "0")
+	case resource.NotOlderThan, resource.Exact:
+		query.Set("resourceVersion", strconv.FormatInt(opts.At.Revision, 10))
+	}
+	return query
 }
 
 // watcher is a running watch. A goroutine reads the stream, so that Next can
 // be left by its own context without losing a part of a frame.
 type watcher struct {
-	opts   resource.WatchOptions
-	cancel context.CancelFunc
-	body   io.Closer
-	frames chan read
-	err    error // of Next only
-	once   sync.Once
+	store     *store
+	bookmarks bool
+	cancel    context.CancelFunc
+	ended     <-chan struct{}     // the watch's context has ended
+	events    chan resource.Event // closed when the stream has ended
+	broken    error               // why it ended; set before events is closed
+
+	// Of Next only.
+	err   error
+	batch []resource.Event
+	once  sync.Once
 }
 
-func (w *watcher) run(ctx context.Context) {
-	decoder := json.NewDecoder(w.body.(io.Reader))
+// read passes on what the stream sends until it ends.
+func (w *watcher) read(ctx context.Context, body io.ReadCloser) {
+	defer close(w.events)
+	defer body.Close()
+	bounded := &boundedReader{from: body}
+	dec := json.NewDecoder(bounded)
 	for {
-		r := w.readFrame(ctx, decoder)
-		if r.skip {
+		bounded.renew()
+		e, ok, err := w.readFrame(dec)
+		if err != nil {
+			w.broken = err
+			return
+		}
+		if !ok {
 			continue
 		}
 		select {
-		case w.frames <- r:
+		case w.events <- e:
 		case <-ctx.Done():
-			return
-		}
-		if r.err != nil {
+			w.broken = io.EOF
 			return
 		}
 	}
 }
 
-func (w *watcher) readFrame(ctx context.Context, decoder *json.Decoder) read {
-	var f frame
-	if err := decoder.Decode(&f); err != nil {
-		if ctx.Err() != nil || errors.Is(err, io.EOF) {
-			return read{err: io.EOF}
-		}
-		return read{err: resource.Unavailable(fmt.Sprintf("watch broke: %v", err), 1)}
+// readFrame reads one event; ok is false for one that nobody asked for.
+func (w *watcher) readFrame(dec *json.Decoder) (e resource.Event, ok bool, err error) {
+	var frame struct {
+		Type   string          `json:"type"`
+		Object json.RawMessage `json:"object"`
 	}
-	if len(f.Object) > maxObject {
-		return read{err: apierrors.NewInternalError(fmt.Errorf("watch frame is larger than %d bytes", maxObject))}
+	switch err := dec.Decode(&frame); {
+	case errors.Is(err, io.EOF):
+		return e, false, io.EOF
+	case errors.Is(err, errTooLarge):
+		return e, false, unreadable("watch", err)
+	case err != nil:
+		return e, false, &failure{resource.Unavailable(fmt.Sprintf("watch of %s broke off: %v", w.store.info.Resource, err), 1), err}
 	}
-	if f.Type == "ERROR" {
-		status := metav1.Status{}
-		if err := json.Unmarshal(f.Object, &status); err != nil {
-			return read{err: apierrors.NewInternalError(fmt.Errorf("read watch error: %w", err))}
-		}
-		return read{err: &apierrors.StatusError{ErrStatus: status}}
+	if frame.Type == errorFrame {
+		return e, false, frameError(frame.Object)
 	}
-	o, err := resource.Parse(f.Object)
+	o, err := w.store.parse(frame.Object)
 	if err != nil {
-		return read{err: apierrors.NewInternalError(fmt.Errorf("read watch frame: %w", err))}
+		return e, false, unreadable("watch", err)
 	}
-	return w.event(f, o)
-}
-
-// event makes the event of a frame.
-func (w *watcher) event(f frame, o *resource.Object) read {
-	switch f.Type {
+	e = resource.Event{Object: o, Revision: o.Revision}
+	switch frame.Type {
 	case "ADDED":
-		return read{event: resource.Event{Type: resource.Added, Object: o, Revision: o.Revision}}
+		e.Type = resource.Added
 	case "MODIFIED":
-		return read{event: resource.Event{Type: resource.Modified, Object: o, Revision: o.Revision}}
+		e.Type = resource.Modified
 	case "DELETED":
-		return read{event: resource.Event{Type: resource.Deleted, Object: o, Revision: o.Revision}}
+		e.Type = resource.Deleted
 	case "BOOKMARK":
-		var meta struct {
-			Metadata struct {
-				Annotations map[string]string `json:"annotations"`
-			} `json:"metadata"`
-		}
-		if json.Unmarshal(f.Object, &meta) == nil && meta.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
-			return read{event: resource.Event{Type: resource.Synced, Revision: o.Revision}}
-		}
-		if w.opts.Bookmarks {
-			return read{event: resource.Event{Type: resource.Bookmark, Revision: o.Revision}}
-		}
+		e.Type, e.Object = bookmarkType(frame.Object), nil
+		return e, e.Type == resource.Synced || w.bookmarks, nil
+	default:
+		return e, false, nil // a type of a later version
 	}
-	return read{skip: true} // a type of a later version
+	return e, true, nil
 }
 
-// Next returns the next event.
+// errorFrame is the type of the frame that ends a stream with a Status.
+const errorFrame = "ERROR"
+
+func frameError(object []byte) error {
+	status := metav1.Status{}
+	if err := json.Unmarshal(object, &status); err != nil {
+		return unreadable("watch", err)
+	}
+	return &apierrors.StatusError{ErrStatus: status}
+}
+
+// bookmarkType tells the bookmark that ends the initial events from others.
+func bookmarkType(object []byte) resource.EventType {
+	var o struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(object, &o) == nil && o.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
+		return resource.Synced
+	}
+	return resource.Bookmark
+}
+
+// Next returns the next events: as many as are there.
 func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
+	clear(w.batch)
+	w.batch = w.batch[:0]
 	if w.err != nil {
 		return nil, w.err
 	}
 	select {
-	case r := <-w.frames:
-		if r.err != nil {
-			w.err = r.err
-			return nil, r.err
+	case <-w.ended:
+		w.err = io.EOF
+		return nil, w.err
+	default:
+	}
+	select {
+	case e, ok := <-w.events:
+		if !ok {
+			w.end()
+			return nil, w.err
 		}
-		return []resource.Event{r.event}, nil
+		w.batch = append(w.batch, e)
+	case <-w.ended:
+		w.err = io.EOF
+		return nil, w.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	for len(w.batch) < ahead {
+		select {
+		case e, ok := <-w.events:
+			if !ok {
+				return w.batch, nil // the next call says why
+			}
+			w.batch = append(w.batch, e)
+		default:
+			return w.batch, nil
+		}
+	}
+	return w.batch, nil
 }
 
-// Close ends the watch. It may be called twice.
-func (w *watcher) Close() {
-	w.once.Do(func() {
-		w.cancel()
-		w.body.Close()
-	})
+// end notes why the stream has ended.
+func (w *watcher) end() {
+	w.err = w.broken
+	select {
+	case <-w.ended: // what broke is what Close, or the context, has cut off
+		w.err = io.EOF
+	default:
+		w.Close()
+	}
 }
+
+// Close ends the watch and frees its connection. It may be called twice.
+func (w *watcher) Close() { w.once.Do(w.cancel) }

@@ -1,0 +1,73 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+)
+
+// maxStatus bounds the body of an error.
+const maxStatus = 1 << 20
+
+// errTooLarge says that something exceeds maxObject.
+var errTooLarge = fmt.Errorf("an object is larger than %d bytes", maxObject)
+
+// failure is a StatusError that has a cause.
+type failure struct {
+	*apierrors.StatusError
+	cause error
+}
+
+// Unwrap lets errors.Is and errors.As see both.
+func (f *failure) Unwrap() []error { return []error{f.StatusError, f.cause} }
+
+// unanswered is the error of a request that got no answer, or not all of it.
+func unanswered(ctx context.Context, method, path string, err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err // the transport has its own opinion
+	}
+	message := fmt.Sprintf("%s %s: %v", method, path, err)
+	if cause := ctx.Err(); cause != nil {
+		return &failure{apierrors.NewTimeoutError(message, 0), cause}
+	}
+	return &failure{resource.Unavailable(message, 1), err}
+}
+
+// unreadable is the error of an answer that makes no sense.
+func unreadable(path string, err error) error {
+	return apierrors.NewInternalError(fmt.Errorf("read answer of %s: %w", path, err))
+}
+
+// refused is the error of an answer that is no success: the Status it holds, or
+// one made of what there is.
+func refused(res *http.Response, method string) error {
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxStatus)) // a part is better than nothing
+	retry, _ := strconv.Atoi(res.Header.Get("Retry-After"))    // a date, or none: no hint
+	status := metav1.Status{}
+	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" && status.Status != metav1.StatusSuccess {
+		status.Code = int32(res.StatusCode)
+		if retry > 0 {
+			if status.Details == nil {
+				status.Details = &metav1.StatusDetails{}
+			}
+			if status.Details.RetryAfterSeconds == 0 {
+				status.Details.RetryAfterSeconds = int32(min(retry, 1<<30))
+			}
+		}
+		return &apierrors.StatusError{ErrStatus: status}
+	}
+	return apierrors.NewGenericServerResponse(res.StatusCode, strings.ToLower(method), schema.GroupResource{}, "",
+		strings.TrimSpace(string(body)), retry, true)
+}
