@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,7 +73,6 @@ type watcher struct {
 	// Of Next only.
 	err   error
 	batch []resource.Event
-	once  sync.Once
 }
 
 // read passes on what the stream sends until it ends.
@@ -216,4 +214,4 @@ func (w *watcher) end() {
 }
 
 // Close ends the watch and frees its connection. It may be called twice.
-func (w *watcher) Close() { w.once.Do(w.cancel) }
+func (w *watcher) Close() { w.cancel() }

@@ -42,7 +42,7 @@ func (a *API) readLimited(r *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	if r.ContentLength > a.maxBody {
-		return nil, bodyTooLarge(a.maxBody)
+		return nil, a.refuseBody(r)
 	}
 	data, err := io.ReadAll(io.LimitReader(r.Body, a.maxBody+1))
 	if err != nil {
@@ -53,9 +53,21 @@ func (a *API) readLimited(r *http.Request) ([]byte, error) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("read request body: %v", err))
 	}
 	if int64(len(data)) > a.maxBody {
-		return nil, bodyTooLarge(a.maxBody)
+		return nil, a.refuseBody(r)
 	}
 	return data, nil
+}
+
+// drainBody is how much of a body that is too large is read and dropped before
+// it is refused. A sender that is cut off in the middle of sending, such as a
+// reverse proxy, often loses the answer with the connection.
+const drainBody = 32 << 20
+
+// refuseBody is the 413, after the rest of the body was let through.
+func (a *API) refuseBody(r *http.Request) error {
+	// What cannot be read is not needed.
+	_, _ = io.CopyN(io.Discard, r.Body, drainBody)
+	return bodyTooLarge(a.maxBody)
 }
 
 func bodyTooLarge(limit int64) error {

@@ -62,7 +62,7 @@ var pageTests = []test{
 		s.on(Namespaced())
 		all, _ := s.fill(5)
 		s.mustCreate(key("ab", "x"), "1")
-		s.mustCreate(key("a-", "x"), "1")
+		s.mustCreate(key("a-0", "x"), "1")
 		s.wantNames("namespace a", s.pages(resource.ListOptions{Namespace: "a", Limit: 2}), all...)
 	}},
 	{"Remaining", func(t *testing.T, s *subject) {

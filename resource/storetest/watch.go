@@ -170,7 +170,7 @@ var watchTests = []test{
 		w := s.mustWatch(resource.WatchOptions{Namespace: "a", InitialEvents: true})
 		w.wantSynced()
 		s.mustSet(key("ab", "x"), "2")
-		s.mustCreate(key("a-", "x"), "3")
+		s.mustCreate(key("a-0", "x"), "3")
 		s.mustDelete(key("ab", "x"))
 		w.wantNothingBefore(key("a", "x"))
 	}},

@@ -1,0 +1,80 @@
+// Package testtools builds the programs that the end-to-end tests run: portico
+// itself, the real kubectl and the Kubernetes project's sample-apiserver.
+//
+// The programs go into the user's cache folder, not into a temporary one: the
+// go command leaves one that is up to date alone, which saves most of a minute
+// of linking at each run. kubectl and sample-apiserver are built in the module
+// cmd/tools, so that their versions do not move ours.
+//
+// Runs in: tests.
+package testtools
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// kubectlVersion is what kubectl says of itself, and compares with the server;
+// without it, it cannot read its own version.
+const kubectlVersion = "v1.37.2"
+
+// Programs is where they are.
+type Programs struct {
+	// Dir holds all of them, fit to be put into PATH.
+	Dir                               string
+	Portico, Kubectl, SampleAPIServer string
+}
+
+// Build builds what is not up to date. It may run in several processes at a
+// time; one waits for the other.
+func Build() (*Programs, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("find cache folder: %w", err)
+	}
+	dir := filepath.Join(cache, "portico", "test-programs")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create folder for programs: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, fmt.Errorf("lock folder for programs: %w", err)
+	}
+	p := &Programs{
+		Dir: dir, Portico: filepath.Join(dir, "portico"), Kubectl: filepath.Join(dir, "kubectl"),
+		SampleAPIServer: filepath.Join(dir, "sample-apiserver"),
+	}
+	tools := filepath.Join(root, "cmd", "tools")
+	for _, b := range []struct{ in, out, ldflags, what string }{
+		{root, p.Portico, "", "./cmd/portico"},
+		{tools, p.Kubectl, "-s -w -X k8s.io/component-base/version.gitVersion=" + kubectlVersion, "./kubectl"},
+		{tools, p.SampleAPIServer, "-s -w", "k8s.io/sample-apiserver"},
+	} {
+		cmd := exec.Command("go", "build", "-ldflags="+b.ldflags, "-o", b.out, b.what)
+		cmd.Dir = b.in
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build %s: %w\n%s", b.what, err, out)
+		}
+	}
+	return p, nil
+}
+
+func moduleRoot() (string, error) {
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("find module: %w", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out))), nil
+}

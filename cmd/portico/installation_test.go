@@ -1,0 +1,313 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"portico/cmd/internal/testtools"
+)
+
+// patienceInTests bounds every wait: far above what any of them takes, so that
+// a busy machine does not fail a test.
+const patienceInTests = 60 * time.Second
+
+// programs builds what the tests run, once.
+var programs = sync.OnceValues(testtools.Build)
+
+// shared is an installation that several tests use, none of which stops or
+// kills anything of it.
+var shared = sync.OnceValues(func() (*installation, error) {
+	dir, err := os.MkdirTemp("", "portico-e2e")
+	if err != nil {
+		return nil, err
+	}
+	return launch(dir)
+})
+
+func TestMain(m *testing.M) {
+	sharedUsed := false
+	useShared = func() (*installation, error) {
+		sharedUsed = true
+		return shared()
+	}
+	code := m.Run()
+	if sharedUsed {
+		if up, err := shared(); err == nil {
+			if err := up.stop(); err != nil {
+				fmt.Fprintln(os.Stderr, "stop shared installation:", err)
+				code = 1
+			}
+			os.RemoveAll(up.dir)
+		}
+	}
+	os.Exit(code)
+}
+
+// useShared is shared, remembering that it was used.
+var useShared func() (*installation, error)
+
+// sharedInstallation returns the shared installation.
+func sharedInstallation(t *testing.T) *installation {
+	t.Helper()
+	up, err := useShared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return up
+}
+
+// installation is a running `portico up`.
+type installation struct {
+	dir        string // the data folder
+	endpoint   string
+	kubeconfig string
+	etcd       string
+	cmd        *exec.Cmd
+	output     *output
+	exited     chan error
+}
+
+// install starts an installation of the test's own.
+func install(t *testing.T, dir string, args ...string) *installation {
+	t.Helper()
+	up, err := launch(dir, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		up.cmd.Process.Signal(syscall.SIGTERM)
+		if err := up.stop(); err != nil && !t.Failed() {
+			t.Error(err)
+		}
+		if t.Failed() {
+			up.dumpLogs(t)
+		}
+	})
+	return up
+}
+
+// launch starts `portico up` on a free port and returns when it is ready.
+func launch(dir string, args ...string) (*installation, error) {
+	p, err := programs()
+	if err != nil {
+		return nil, err
+	}
+	up := &installation{dir: dir, exited: make(chan error, 1), output: &output{grown: make(chan struct{}, 1)}}
+	up.cmd = exec.Command(p.Portico, append([]string{"up", "--listen=127.0.0.1:0", "--data-dir=" + dir}, args...)...)
+	up.cmd.Stdout, up.cmd.Stderr = up.output, up.output
+	if err := up.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		up.exited <- up.cmd.Wait()
+		close(up.exited)
+	}()
+	if err := up.awaitOutput("Ctrl-C stops it"); err != nil {
+		up.cmd.Process.Kill()
+		return nil, err
+	}
+	for _, v := range []struct {
+		name string
+		to   *string
+	}{{"endpoint", &up.endpoint}, {"kubeconfig", &up.kubeconfig}, {"etcd", &up.etcd}} {
+		m := regexp.MustCompile(`(?m)^  ` + v.name + ` +(\S+)$`).FindStringSubmatch(up.output.String())
+		if m == nil {
+			up.cmd.Process.Kill()
+			return nil, fmt.Errorf("up does not say its %s:\n%s", v.name, up.output)
+		}
+		*v.to = m[1]
+	}
+	return up, nil
+}
+
+// awaitOutput waits until up has printed text.
+func (up *installation) awaitOutput(text string) error {
+	deadline := time.After(patienceInTests)
+	for !strings.Contains(up.output.String(), text) {
+		select {
+		case <-up.output.grown:
+		case err := <-up.exited:
+			return fmt.Errorf("up ended: %v\n%s", err, up.output)
+		case <-deadline:
+			return fmt.Errorf("up has not printed %q:\n%s", text, up.output)
+		}
+	}
+	return nil
+}
+
+// stop ends it in order. Stopping what has ended is no error.
+func (up *installation) stop() error {
+	up.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-up.exited:
+		if err != nil && !strings.Contains(err.Error(), "killed") {
+			return fmt.Errorf("up ended with %w:\n%s", err, up.output)
+		}
+		return nil
+	case <-time.After(patienceInTests):
+		up.cmd.Process.Kill()
+		return fmt.Errorf("up does not stop:\n%s", up.output)
+	}
+}
+
+// child returns the process id of the child that runs the subcommand.
+func (up *installation) child(t *testing.T, subcommand string) int {
+	t.Helper()
+	var pid int
+	eventually(t, "there is a child "+subcommand, func() error {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", up.cmd.Process.Pid))
+		if err != nil {
+			return err
+		}
+		for _, task := range tasks {
+			data, _ := os.ReadFile(task)
+			for _, field := range strings.Fields(string(data)) {
+				args, _ := os.ReadFile("/proc/" + field + "/cmdline")
+				if parts := bytes.Split(args, []byte{0}); len(parts) > 1 && string(parts[1]) == subcommand {
+					pid, err = strconv.Atoi(field)
+					return err
+				}
+			}
+		}
+		return fmt.Errorf("no child %s of %d", subcommand, up.cmd.Process.Pid)
+	})
+	return pid
+}
+
+func (up *installation) config(t *testing.T) *rest.Config {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", up.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.QPS, cfg.Burst = 1000, 1000
+	return cfg
+}
+
+func (up *installation) client(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(up.config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// kubectl runs the real kubectl as the administrator.
+func (up *installation) kubectl(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	p, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patienceInTests)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.Kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+up.kubeconfig, "HOME="+up.dir, "KUBECACHEDIR="+filepath.Join(up.dir, "kubecache"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), err
+}
+
+func (up *installation) mustKubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := up.kubectl(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func (up *installation) dumpLogs(t *testing.T) {
+	t.Logf("up:\n%s", up.output)
+	for _, name := range []string{"gateway", "core", "etcd"} {
+		f, err := os.Open(filepath.Join(up.dir, "logs", name+".log"))
+		if err != nil {
+			continue
+		}
+		var last []string
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if last = append(last, lines.Text()); len(last) > 40 {
+				last = last[1:]
+			}
+		}
+		f.Close()
+		t.Logf("end of %s.log:\n%s", name, strings.Join(last, "\n"))
+	}
+}
+
+// eventually polls until ok returns nil.
+func eventually(t *testing.T, what string, ok func() error) {
+	t.Helper()
+	within(t, patienceInTests, what, ok)
+}
+
+// within polls until ok returns nil, for at most limit.
+func within(t *testing.T, limit time.Duration, what string, ok func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s: %v", limit, what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// output collects what a process prints.
+type output struct {
+	mu    sync.Mutex
+	buf   bytes.Buffer
+	grown chan struct{}
+}
+
+var _ io.Writer = (*output)(nil)
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case o.grown <- struct{}{}:
+	default:
+	}
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// alive reports whether a process runs; one that waits to be reaped does not.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(after, "Z")
+}

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// A second start on the same data finds what was there, and what the first one
+// gave out (kubeconfig, tokens) stays good.
+func TestRestart(t *testing.T) {
+	dir := t.TempDir()
+	first, err := launch(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, first, "before")
+	token := serviceAccountToken(t, first)
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	said := first.output.String()
+	order := []string{"stopping gateway", "stopping core", "stopping etcd"}
+	for i, line := range order {
+		if !strings.Contains(said, line) || i > 0 && strings.Index(said, order[i-1]) > strings.Index(said, line) {
+			t.Errorf("%v is not the order of:\n%s", order, said)
+			break
+		}
+	}
+
+	second := install(t, dir)
+	expect(t, second, "before")
+	cfg := second.config(t)
+	cfg.TLSClientConfig.CertData, cfg.TLSClientConfig.KeyData = nil, nil
+	cfg.BearerToken = token
+	if user := whoami(t, cfg); user != "system:serviceaccount:default:default" {
+		t.Errorf("the token of the first run is %q in the second", user)
+	}
+}
+
+// kill -9 of each child, again and again: it comes back, and whatever was
+// acknowledged is there.
+func TestKilledChildren(t *testing.T) {
+	up := install(t, t.TempDir())
+	for i, name := range []string{"core", "gateway", "core", "gateway"} {
+		object := fmt.Sprintf("before-%d", i)
+		create(t, up, object)
+		pid := up.child(t, name)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, name+" has come back", func() error {
+			_, err := up.client(t).CoreV1().ConfigMaps("default").Get(t.Context(), object, metav1.GetOptions{})
+			if err == nil && up.child(t, name) == pid {
+				return fmt.Errorf("%s is still process %d", name, pid)
+			}
+			return err
+		})
+	}
+	for i := range 4 {
+		expect(t, up, fmt.Sprintf("before-%d", i))
+	}
+	create(t, up, "after")
+}
+
+// Writes go on while children die: each one that was acknowledged is there in
+// the end, and the gateway never answers anything but what the client can try
+// again.
+func TestWritesWhileChildrenDie(t *testing.T) {
+	up := install(t, t.TempDir())
+	client := up.client(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	acknowledged := make(chan []string, 1)
+	go func() {
+		var names []string
+		defer func() { acknowledged <- names }()
+		for i := 0; ctx.Err() == nil; i++ {
+			name := fmt.Sprintf("w-%d", i)
+			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			if _, err := client.CoreV1().ConfigMaps("default").Create(ctx, cm, metav1.CreateOptions{}); err == nil {
+				names = append(names, name)
+			}
+		}
+	}()
+	for _, name := range []string{"core", "gateway"} {
+		pid := up.child(t, name)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, name+" serves again", func() error {
+			_, err := client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+			if err == nil && up.child(t, name) == pid {
+				return fmt.Errorf("%s is still process %d", name, pid)
+			}
+			return err
+		})
+	}
+	cancel()
+	names := <-acknowledged
+	if len(names) == 0 {
+		t.Fatal("no write was acknowledged")
+	}
+	list, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	for _, cm := range list.Items {
+		there[cm.Name] = true
+	}
+	for _, name := range names {
+		if !there[name] {
+			t.Errorf("%s was acknowledged and is lost (of %d)", name, len(names))
+		}
+	}
+}
+
+// kill -9 of the supervisor takes everything with it, also a child that is
+// stopped, and leaves data that the next start takes up.
+func TestKilledSupervisor(t *testing.T) {
+	dir := t.TempDir()
+	up, err := launch(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, up, "before")
+	gateway, core := up.child(t, "gateway"), up.child(t, "core")
+	if err := syscall.Kill(core, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := up.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-up.exited
+	for _, pid := range []int{gateway, core} {
+		eventually(t, "child is gone", func() error {
+			if alive(pid) {
+				return fmt.Errorf("process %d lives", pid)
+			}
+			return nil
+		})
+	}
+	expect(t, install(t, dir), "before")
+}
+
+// With every server behind the gateway stopped in its tracks, discovery is
+// answered at once, from memory.
+func TestDiscoveryWithStoppedBackends(t *testing.T) {
+	up := install(t, t.TempDir())
+	core := up.child(t, "core")
+	if err := syscall.Kill(core, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	// Else it could not stop in order at the end.
+	t.Cleanup(func() { syscall.Kill(core, syscall.SIGCONT) })
+	client := httpClient(t, up.config(t))
+	aggregated := "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	for _, tc := range []struct{ path, accept, want string }{
+		{"/api", "", "APIVersions"},
+		{"/apis", "", `"name":"coordination.k8s.io"`},
+		{"/api", aggregated, `"resource":"configmaps"`},
+		{"/apis", aggregated, `"resource":"leases"`},
+		{"/api/v1", "", `"name":"configmaps"`},
+		{"/apis/coordination.k8s.io", "", "coordination.k8s.io/v1"},
+		{"/apis/coordination.k8s.io/v1", "", `"name":"leases"`},
+		{"/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin", "", "cluster-admin"},
+		{"/openapi/v3", "", "apis/coordination.k8s.io/v1"},
+		{"/version", "", "v1.37"},
+		{"/", "", "/apis/coordination.k8s.io/v1"},
+		{"/readyz", "", "ok"},
+	} {
+		start := time.Now()
+		code, body := get(t, client, up.endpoint+tc.path, tc.accept)
+		if code != http.StatusOK || !strings.Contains(strings.ReplaceAll(body, ": ", ":"), tc.want) {
+			t.Errorf("%s: %d, want %q in\n%.500s", tc.path, code, tc.want, body)
+		}
+		// Waiting for the backend would take its timeouts: seconds.
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("%s took %v", tc.path, took)
+		}
+	}
+}
+
+// A second up on data in use, a busy port, a folder that cannot be written: one
+// line that says what to do, and exit code 1.
+func TestUpRefuses(t *testing.T) {
+	up := sharedInstallation(t)
+	p, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := t.TempDir()
+	foreign := own + "/own-kubeconfig"
+	writeFile(t, foreign, "apiVersion: v1\nkind: Config\n")
+	for _, tc := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"data in use", []string{"--listen=127.0.0.1:0", "--data-dir=" + up.dir}, []string{up.dir, fmt.Sprintf("in use by process %d", up.cmd.Process.Pid), "--data-dir"}},
+		{"busy port", []string{"--listen=" + strings.TrimPrefix(up.endpoint, "https://"), "--data-dir=" + own + "/a"}, []string{"another process serves there", "--listen"}},
+		{"no address", []string{"--listen=nonsense", "--data-dir=" + own + "/b"}, []string{"host:port", "--listen"}},
+		{"not a folder", []string{"--listen=127.0.0.1:0", "--data-dir=" + foreign + "/data"}, []string{"not a directory", "--data-dir"}},
+		{"read-only", []string{"--listen=127.0.0.1:0", "--data-dir=/proc/portico"}, []string{"/proc/portico", "--data-dir"}},
+		{"somebody's kubeconfig", []string{"--listen=127.0.0.1:0", "--data-dir=" + own + "/c", "--kubeconfig=" + foreign}, []string{foreign, "--kubeconfig"}},
+		{"unknown flag", []string{"--port=1"}, []string{"unknown flag: --port"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patienceInTests)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, p.Portico, append([]string{"up"}, tc.args...)...)
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			_ = cmd.Run()
+			said := stderr.String()
+			if cmd.ProcessState.ExitCode() != 1 || strings.Count(said, "\n") != 1 {
+				t.Errorf("exit code %d, want 1 and one line:\n%s", cmd.ProcessState.ExitCode(), said)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(said, want) {
+					t.Errorf("%q is not in: %s", want, said)
+				}
+			}
+		})
+	}
+}
+
+func create(t *testing.T, up *installation, name string) {
+	t.Helper()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"name": name}}
+	if _, err := up.client(t).CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expect(t *testing.T, up *installation, name string) {
+	t.Helper()
+	cm, err := up.client(t).CoreV1().ConfigMaps("default").Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cm.Data["name"] != name {
+		t.Errorf("%s holds %v", name, cm.Data)
+	}
+}
+
+func serviceAccountToken(t *testing.T, up *installation) string {
+	t.Helper()
+	var token string
+	eventually(t, "the default service account gives a token", func() error {
+		tr, err := up.client(t).CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		if err == nil {
+			token = tr.Status.Token
+		}
+		return err
+	})
+	return token
+}
+
+func httpClient(t *testing.T, cfg *rest.Config) *http.Client {
+	t.Helper()
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Timeout = patienceInTests
+	return client
+}
+
+func get(t *testing.T, client *http.Client, url, accept string) (code int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if accept != "" {
+		req.Header.Set("Accept", accept)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
