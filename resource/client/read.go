@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -44,7 +45,11 @@ func (s *store) parse(data []byte) (*resource.Object, error) {
 	if o.Kind == "" {
 		whole = fmt.Appendf(whole, `"kind":%q,`, s.info.Kind)
 	}
-	return resource.Parse(append(whole, data[1:]...))
+	rest := bytes.TrimLeft(data[bytes.IndexByte(data, '{')+1:], " \t\r\n")
+	if rest[0] == '}' {
+		whole = whole[:len(whole)-1] // no comma before the end
+	}
+	return resource.Parse(append(whole, rest...))
 }
 
 // readList reads a list item by item: one of a hundred thousand objects needs

@@ -114,14 +114,6 @@ func (w *watcher) readFrame(dec *json.Decoder) (e resource.Event, ok bool, err e
 	case err != nil:
 		return e, false, &failure{resource.Unavailable(fmt.Sprintf("watch of %s broke off: %v", w.store.info.Resource, err), 1), err}
 	}
-	if frame.Type == errorFrame {
-		return e, false, frameError(frame.Object)
-	}
-	o, err := w.store.parse(frame.Object)
-	if err != nil {
-		return e, false, unreadable("watch", err)
-	}
-	e = resource.Event{Object: o, Revision: o.Revision}
 	switch frame.Type {
 	case "ADDED":
 		e.Type = resource.Added
@@ -130,17 +122,27 @@ func (w *watcher) readFrame(dec *json.Decoder) (e resource.Event, ok bool, err e
 	case "DELETED":
 		e.Type = resource.Deleted
 	case "BOOKMARK":
-		e.Type, e.Object = bookmarkType(frame.Object), nil
-		return e, e.Type == resource.Synced || w.bookmarks, nil
+		e.Type = bookmarkType(frame.Object)
+	case "ERROR":
+		return e, false, frameError(frame.Object)
 	default:
 		return e, false, nil // a type of a later version
+	}
+	o, err := w.store.parse(frame.Object)
+	if err != nil {
+		return e, false, unreadable("watch", err)
+	}
+	e.Revision = o.Revision
+	if e.Type == resource.Bookmark {
+		return e, w.bookmarks, nil
+	}
+	if e.Type != resource.Synced {
+		e.Object = o
 	}
 	return e, true, nil
 }
 
-// errorFrame is the type of the frame that ends a stream with a Status.
-const errorFrame = "ERROR"
-
+// frameError is the error of the frame that ends a stream with a Status.
 func frameError(object []byte) error {
 	status := metav1.Status{}
 	if err := json.Unmarshal(object, &status); err != nil {
