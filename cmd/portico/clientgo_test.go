@@ -142,6 +142,7 @@ func TestSharedInformer(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the informer sees that all are gone", count(0))
+	cancel()
 	factory.Shutdown()
 }
 

@@ -72,16 +72,20 @@ func (a *Access) covered(act *resource.Action, gr schema.GroupResource, name str
 		return resource.Unavailable("the access policy has not been read yet", 1)
 	}
 	held, missing := idx.rules(act.User, act.Namespace)
-	var lacking []string
+	var parts []rbacv1.PolicyRule
 	for _, r := range rules {
 		for _, one := range split(r) {
 			if !slices.ContainsFunc(held, func(h rbacv1.PolicyRule) bool { return covers(&h, &one) }) {
-				lacking = append(lacking, compact(&one))
+				parts = append(parts, one)
 			}
 		}
 	}
-	if len(lacking) == 0 {
+	if len(parts) == 0 {
 		return nil
+	}
+	var lacking []string
+	for _, r := range joined(parts) {
+		lacking = append(lacking, compact(&r))
 	}
 	slices.Sort(lacking)
 	text := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
@@ -138,6 +142,28 @@ func covers(held, one *rbacv1.PolicyRule) bool {
 		return true
 	}
 	return len(one.ResourceNames) > 0 && slices.Contains(held.ResourceNames, one.ResourceNames[0])
+}
+
+// joined puts the verbs of split rules with the same target into one rule, as
+// upstream's messages show them. Paths stay as they are, also as upstream has it.
+func joined(parts []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	var out []rbacv1.PolicyRule
+	at := map[string]int{} // target to place in out
+	for _, one := range parts {
+		target := one
+		target.Verbs = nil
+		key := compact(&target)
+		i, known := at[key]
+		if !known || len(one.NonResourceURLs) > 0 {
+			at[key] = len(out)
+			out = append(out, one)
+			continue
+		}
+		if !slices.Contains(out[i].Verbs, one.Verbs[0]) {
+			out[i].Verbs = append(out[i].Verbs, one.Verbs[0])
+		}
+	}
+	return out
 }
 
 // compact writes a rule as upstream's messages do.
