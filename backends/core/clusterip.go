@@ -77,12 +77,12 @@ func (a *addresses) allocate(ctx context.Context, svc, old *corev1.Service, dryR
 		}
 		return a.claimAsked(ctx, svc, owner, dryRun)
 	}
-	addr, err := a.claimFree(ctx, owner, dryRun)
+	addr, claim, err := a.claimFree(ctx, owner, dryRun)
 	if err != nil {
 		return nil, err
 	}
 	svc.Spec.ClusterIP, svc.Spec.ClusterIPs = addr.String(), []string{addr.String()}
-	return a.releaser(addr, dryRun), nil
+	return a.releaser(claim), nil
 }
 
 // claimAsked claims the address that a service names itself.
@@ -101,18 +101,24 @@ func (a *addresses) claimAsked(ctx context.Context, svc *corev1.Service, owner s
 	if dryRun {
 		return nil, nil
 	}
-	switch err := a.claim(ctx, addr, owner); {
+	claim, err := a.claim(ctx, addr, owner)
+	if apierrors.IsAlreadyExists(err) {
+		// A service that is replaced by one of its name keeps its address. The
+		// claim is not this call's to release: the service may still be there.
+		claim, err = nil, a.renew(ctx, addr, owner)
+	}
+	switch {
 	case apierrors.IsAlreadyExists(err):
 		return nil, invalid(fmt.Sprintf("failed to allocate IP %s: provided IP is already allocated", addr))
 	case err != nil:
 		return nil, err
 	}
-	return a.releaser(addr, dryRun), nil
+	return a.releaser(claim), nil
 }
 
 // claimFree claims some free address: it begins at a place that depends on the
-// service, so that servers rarely try for the same one.
-func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (netip.Addr, error) {
+// service, so that servers rarely try for the same one. A dry run makes no claim.
+func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (netip.Addr, *resource.Object, error) {
 	h := fnv.New32a()
 	fmt.Fprint(h, owner)
 	start := h.Sum32()
@@ -122,50 +128,101 @@ func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (n
 			continue
 		}
 		addr := a.nth(n)
-		var err error
 		if dryRun {
-			if _, err = a.claims.Get(ctx, resource.Key{Name: addr.String()}, resource.At{}); isNotFound(err) {
-				return addr, nil
-			} else if err == nil {
-				continue
+			_, err := a.claims.Get(ctx, resource.Key{Name: addr.String()}, resource.At{})
+			if isNotFound(err) {
+				return addr, nil, nil
+			} else if err != nil {
+				return netip.Addr{}, nil, err
 			}
-		} else if err = a.claim(ctx, addr, owner); err == nil {
-			return addr, nil
+			continue
 		}
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return netip.Addr{}, err
+		claim, err := a.claim(ctx, addr, owner)
+		if err == nil {
+			return addr, claim, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return netip.Addr{}, nil, err
 		}
 	}
-	return netip.Addr{}, apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: range %s is full", a.prefix))
+	return netip.Addr{}, nil, apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: range %s is full", a.prefix))
 }
 
-// claim stores a claim. A claim that the owner has already is good.
-func (a *addresses) claim(ctx context.Context, addr netip.Addr, owner string) error {
-	data, err := json.Marshal(map[string]any{
-		"apiVersion": "internal.portico.dev/v1", "kind": "ClusterIPClaim", "owner": owner,
-		"metadata": map[string]any{"name": addr.String(), "creationTimestamp": metav1.Now()},
+// claimed is a claim as it is stored.
+type claimed struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Metadata   metav1.ObjectMeta `json:"metadata"`
+	Owner      string            `json:"owner"` // namespace/name of the service
+	// Renewals makes every renewal a change: what is equal is not written.
+	Renewals int64 `json:"renewals,omitempty"`
+}
+
+func encodeClaim(addr netip.Addr, owner string, renewals int64) (*resource.Object, error) {
+	data, err := json.Marshal(claimed{
+		APIVersion: "internal.portico.dev/v1", Kind: "ClusterIPClaim", Owner: owner, Renewals: renewals,
+		Metadata: metav1.ObjectMeta{Name: addr.String(), CreationTimestamp: metav1.Now()},
 	})
 	if err != nil {
-		return fmt.Errorf("encode claim: %w", err)
+		return nil, fmt.Errorf("encode claim: %w", err)
 	}
 	o, err := resource.Parse(data)
 	if err != nil {
-		return fmt.Errorf("encode claim: %w", err)
+		return nil, fmt.Errorf("encode claim: %w", err)
 	}
-	_, err = a.claims.Create(ctx, resource.Key{Name: addr.String()}, o, 0)
+	return o, nil
+}
+
+// claim stores a claim; AlreadyExists if there is one.
+func (a *addresses) claim(ctx context.Context, addr netip.Addr, owner string) (*resource.Object, error) {
+	o, err := encodeClaim(addr, owner, 0)
+	if err != nil {
+		return nil, err
+	}
+	return a.claims.Create(ctx, resource.Key{Name: addr.String()}, o, 0)
+}
+
+// renew makes a claim that the owner has already as good as a new one, so that
+// it is not freed; AlreadyExists if it is somebody else's.
+func (a *addresses) renew(ctx context.Context, addr netip.Addr, owner string) error {
+	_, err := a.claims.Update(ctx, resource.Key{Name: addr.String()}, func(cur *resource.Object) (resource.Mutation, error) {
+		var have claimed
+		if cur != nil {
+			if err := json.Unmarshal(cur.Data, &have); err != nil {
+				return resource.Mutation{}, fmt.Errorf("decode claim: %w", err)
+			}
+		}
+		if have.Owner != owner {
+			return resource.Mutation{}, apierrors.NewAlreadyExists(a.claims.Info().GroupResource(), addr.String())
+		}
+		o, err := encodeClaim(addr, owner, have.Renewals+1)
+		return resource.Mutation{Object: o}, err
+	})
 	return err
 }
 
-func (a *addresses) releaser(addr netip.Addr, dryRun bool) func() {
-	if dryRun {
+// releaser takes a claim back unless it was renewed; nil for none.
+func (a *addresses) releaser(claim *resource.Object) func() {
+	if claim == nil {
 		return nil
 	}
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		// A claim that stays is freed later, as one without a service.
-		_, _ = a.claims.Delete(ctx, resource.Key{Name: addr.String()}, nil)
+		_ = a.free(ctx, claim)
 	}
+}
+
+// free deletes a claim as it was read.
+func (a *addresses) free(ctx context.Context, claim *resource.Object) error {
+	_, err := a.claims.Delete(ctx, claim.Key(), func(cur *resource.Object) error {
+		if cur.Revision != claim.Revision {
+			return apierrors.NewConflict(a.claims.Info().GroupResource(), claim.Name, fmt.Errorf("claimed anew"))
+		}
+		return nil
+	})
+	return err
 }
 
 // freeAddresses gives back claims whose service is gone or uses another address.
@@ -207,18 +264,11 @@ func (c *Core) freeOnce(ctx context.Context, before time.Time) error {
 		}
 	}
 	for _, o := range claims.Items {
-		var claim struct {
-			Metadata metav1.ObjectMeta `json:"metadata"`
-		}
+		var claim claimed
 		if err := json.Unmarshal(o.Data, &claim); err != nil || used[o.Name] || claim.Metadata.CreationTimestamp.After(before) {
 			continue
 		}
-		_, err := c.addresses.claims.Delete(ctx, o.Key(), func(cur *resource.Object) error {
-			if cur.Revision != o.Revision {
-				return apierrors.NewConflict(c.addresses.claims.Info().GroupResource(), o.Name, fmt.Errorf("claimed anew"))
-			}
-			return nil
-		})
+		err := c.addresses.free(ctx, o)
 		if err != nil && !isNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("free %s: %w", o.Name, err)
 		}

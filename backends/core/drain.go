@@ -27,7 +27,7 @@ type drainer struct {
 	log     *slog.Logger
 
 	mu   sync.Mutex
-	busy map[string]bool
+	busy map[string]bool // by UID
 }
 
 // maxDrains bounds how many namespaces are drained at a time.
@@ -40,11 +40,11 @@ func (d *drainer) run(ctx context.Context) error {
 	defer wg.Wait()
 	return loop.Follow(ctx, d.core.find("", "namespaces").Store, loop.FollowOptions{Logger: d.log}, func(s loop.Snapshot) {
 		for _, ns := range s.Items {
-			if !ns.Terminating() || !d.begin(ns.Name) {
+			if !ns.Terminating() || !d.begin(ns.UID) {
 				continue
 			}
 			wg.Go(func() {
-				defer d.end(ns.Name)
+				defer d.end(ns.UID)
 				select {
 				case slots <- struct{}{}:
 				case <-ctx.Done():
@@ -57,26 +57,35 @@ func (d *drainer) run(ctx context.Context) error {
 	})
 }
 
-func (d *drainer) begin(name string) bool {
+func (d *drainer) begin(uid string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.busy[name] {
+	if d.busy[uid] {
 		return false
 	}
-	d.busy[name] = true
+	d.busy[uid] = true
 	return true
 }
 
-func (d *drainer) end(name string) {
+func (d *drainer) end(uid string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.busy, name)
+	delete(d.busy, uid)
 }
 
 // drain empties one namespace, again until it is gone.
 func (d *drainer) drain(ctx context.Context, name, uid string) {
 	// Retry ends when the namespace is gone, or with ctx.
 	_ = loop.Retry(ctx, loop.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}, func(ctx context.Context) error {
+		// What is followed may be old: the name can belong to a new namespace by
+		// now, whose content is not to be touched.
+		cur, err := d.core.find("", "namespaces").Store.Get(ctx, resource.Key{Name: name}, resource.At{})
+		if isNotFound(err) || err == nil && (cur.UID != uid || !cur.Terminating()) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 		r := d.empty(ctx, name)
 		if err := d.record(ctx, name, uid, r); err != nil {
 			if ctx.Err() == nil && !errors.Is(err, errNotEmpty) {

@@ -62,7 +62,7 @@ func (k *kubernetesService) ensure(ctx context.Context) error {
 		host, port = "", 6443
 	}
 	addr := k.core.addresses.nth(1)
-	if err := k.core.addresses.claim(ctx, addr, "default/kubernetes"); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := k.core.addresses.claim(ctx, addr, "default/kubernetes"); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("claim %s: %w", addr, err)
 	}
 	labels := map[string]string{"component": "apiserver", "provider": "kubernetes"}

@@ -82,6 +82,7 @@ type installation struct {
 	cmd        *exec.Cmd
 	output     *output
 	exited     chan error
+	stopOnce   sync.Once
 }
 
 // install starts an installation of the test's own.
@@ -92,7 +93,6 @@ func install(t *testing.T, dir string, args ...string) *installation {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		up.cmd.Process.Signal(syscall.SIGTERM)
 		if err := up.stop(); err != nil && !t.Failed() {
 			t.Error(err)
 		}
@@ -152,9 +152,10 @@ func (up *installation) awaitOutput(text string) error {
 	return nil
 }
 
-// stop ends it in order. Stopping what has ended is no error.
+// stop ends it in order. Stopping what has ended is no error. It is told once:
+// a second signal would end it at once.
 func (up *installation) stop() error {
-	up.cmd.Process.Signal(syscall.SIGTERM)
+	up.stopOnce.Do(func() { up.cmd.Process.Signal(syscall.SIGTERM) })
 	select {
 	case err := <-up.exited:
 		if err != nil && !strings.Contains(err.Error(), "killed") {

@@ -45,7 +45,6 @@ func newRoot() *cobra.Command {
 		Short:         "One endpoint in front of many API servers, Kubernetes-style",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newUp(), newGateway(), newCore(), newVersion())

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -72,6 +71,7 @@ func newUp() *cobra.Command {
 func advise(err error) error {
 	var inUse *datadir.InUseError
 	var busy *listenError
+	var file *fs.PathError
 	switch {
 	case err == nil:
 		return nil
@@ -81,7 +81,7 @@ func advise(err error) error {
 		return fmt.Errorf("%w; choose another address with --listen, for example --listen=127.0.0.1:0 for any free port", err)
 	case errors.Is(err, pki.ErrForeignKubeconfig):
 		return fmt.Errorf("%w and is left alone; choose another file with --kubeconfig", err)
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENOSPC):
+	case errors.As(err, &file):
 		return fmt.Errorf("%w; choose folders that can be written to with --data-dir and --kubeconfig", err)
 	}
 	return err

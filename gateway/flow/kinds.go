@@ -211,6 +211,9 @@ func validateSchema(s *flowv1.FlowSchema) (errs field.ErrorList) {
 
 func validateLevel(l *flowv1.PriorityLevelConfiguration) (errs field.ErrorList) {
 	spec := field.NewPath("spec")
+	if (l.Name == "exempt") != (l.Spec.Type == flowv1.PriorityLevelEnablementExempt) {
+		errs = append(errs, field.Invalid(spec.Child("type"), l.Spec.Type, "type must be 'Exempt' if and only if `name` is 'exempt'"))
+	}
 	switch l.Spec.Type {
 	case flowv1.PriorityLevelEnablementExempt:
 		if l.Spec.Limited != nil {
@@ -256,9 +259,12 @@ func validateLimited(l *flowv1.LimitedPriorityLevelConfiguration, at *field.Path
 		if q == nil {
 			return append(errs, field.Required(response.Child("queuing"), "must not be empty if limited.limitResponse.type is Limited"))
 		}
-		for name, n := range map[string]int32{"queues": q.Queues, "handSize": q.HandSize, "queueLengthLimit": q.QueueLengthLimit} {
-			if n <= 0 {
-				errs = append(errs, field.Invalid(response.Child("queuing", name), n, "must be positive"))
+		for _, c := range []struct {
+			name string
+			n    int32
+		}{{"queues", q.Queues}, {"handSize", q.HandSize}, {"queueLengthLimit", q.QueueLengthLimit}} {
+			if c.n <= 0 {
+				errs = append(errs, field.Invalid(response.Child("queuing", c.name), c.n, "must be positive"))
 			}
 		}
 		if q.HandSize > q.Queues {

@@ -1,0 +1,169 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+	"portico/resource/memory"
+	"portico/resource/rest"
+	"portico/resource/serve"
+)
+
+// inMemory is a storage whose feed has everything.
+type inMemory struct{ *memory.Storage }
+
+func (m inMemory) Feed(...string) resource.Feed { return m.Storage.Feed() }
+
+// newCore assembles a core server over memory, without a listener.
+func newCore(t *testing.T, cfg Config) *Core {
+	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.ServiceClusterIPRange == "" {
+		cfg.ServiceClusterIPRange = "10.96.0.0/16"
+	}
+	c := &Core{cfg: cfg, log: cfg.Logger, storage: inMemory{memory.New()}, health: serve.NewHealth()}
+	for _, step := range []func() error{c.assembleKinds, c.assembleControllers} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// start runs some parts of it until the test ends.
+func start(t *testing.T, parts ...func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, len(parts))
+	for _, run := range parts {
+		go func() { done <- run(ctx) }()
+	}
+	t.Cleanup(func() {
+		cancel()
+		for range parts {
+			if err := <-done; !errors.Is(err, context.Canceled) {
+				t.Errorf("a part ended with %v", err)
+			}
+		}
+	})
+}
+
+// running is a core server with its cache and all controllers.
+func running(t *testing.T, cfg Config) *Core {
+	t.Helper()
+	c := newCore(t, cfg)
+	start(t, c.runParts)
+	eventually(t, "the system namespaces are there", func() bool { return c.system.ready() == nil && c.cache.Ready() })
+	return c
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// do sends a request as an administrator. The answer is decoded into out, or
+// returned as an error.
+func (c *Core) do(t *testing.T, method, path string, in, out any) error {
+	t.Helper()
+	var body bytes.Buffer
+	if in != nil {
+		if err := json.NewEncoder(&body).Encode(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := httptest.NewRequestWithContext(t.Context(), method, path, &body)
+	r.Header.Set("Content-Type", "application/json")
+	act := resource.ParseAction(r)
+	act.User = &resource.User{Name: "admin", Groups: []string{resource.GroupMasters}}
+	w := httptest.NewRecorder()
+	c.api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	if w.Code >= 400 {
+		status := metav1.Status{}
+		if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil {
+			t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+		}
+		return &apierrors.StatusError{ErrStatus: status}
+	}
+	if out != nil {
+		if err := json.Unmarshal(w.Body.Bytes(), out); err != nil {
+			t.Fatalf("%s %s: %v in %s", method, path, err, w.Body)
+		}
+	}
+	return nil
+}
+
+// must is do for what has to succeed.
+func (c *Core) must(t *testing.T, method, path string, in, out any) {
+	t.Helper()
+	if err := c.do(t, method, path, in, out); err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+}
+
+// load returns a stored object, and whether there is one.
+func load[T rest.Object](t *testing.T, c *Core, group, res, namespace, name string) (out T, ok bool) {
+	t.Helper()
+	r := c.find(group, res)
+	o, err := r.Store.Get(t.Context(), resource.Key{Namespace: namespace, Name: name}, resource.At{})
+	if isNotFound(err) {
+		return out, false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj, err := r.Decode(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return obj.(T), true
+}
+
+func object(name string) map[string]any {
+	return map[string]any{"metadata": map[string]any{"name": name}}
+}
+
+func writeFile(t *testing.T, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func signingKey(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writeFile(t, "sa.key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
+}

@@ -1,0 +1,162 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/memory"
+)
+
+func pool(t *testing.T, cidr string) *addresses {
+	t.Helper()
+	a, err := newAddresses(cidr, memory.New().Store(claimInfo()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func service(name, ip string) *corev1.Service {
+	svc := &corev1.Service{}
+	svc.Namespace, svc.Name, svc.Spec.ClusterIP = "n", name, ip
+	return svc
+}
+
+func TestAddressRanges(t *testing.T) {
+	for cidr, ok := range map[string]bool{
+		"10.96.0.0/16": true, "10.0.0.0/8": true, "10.96.0.5/24": true, "10.96.0.0/30": true,
+		"10.96.0.0/31": false, "10.96.0.0": false, "fd00::/112": false, "": false, "x": false,
+	} {
+		if _, err := newAddresses(cidr, nil); (err == nil) != ok {
+			t.Errorf("%q: %v", cidr, err)
+		}
+	}
+	if got := pool(t, "10.96.0.5/24").nth(1).String(); got != "10.96.0.1" {
+		t.Errorf("first address %s", got)
+	}
+}
+
+// Many allocate at once from two servers; the whole range is given out, no
+// address twice, and then it is full.
+func TestNoAddressTwice(t *testing.T) {
+	claims := memory.New().Store(claimInfo())
+	var mu sync.Mutex
+	given := map[string]string{}
+	var wg sync.WaitGroup
+	for i := range 28 { // of 32, less the network, default/kubernetes, broadcast: 29
+		a, err := newAddresses("10.0.0.0/27", claims)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			svc := service(fmt.Sprint("s", i), "")
+			if _, err := a.allocate(context.Background(), svc, nil, false); err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if other := given[svc.Spec.ClusterIP]; other != "" {
+				t.Errorf("%s is given to %s and %s", svc.Spec.ClusterIP, other, svc.Name)
+			}
+			given[svc.Spec.ClusterIP] = svc.Name
+		})
+	}
+	wg.Wait()
+	a, _ := newAddresses("10.0.0.0/27", claims)
+	last := service("last", "")
+	release, err := a.allocate(t.Context(), last, nil, false)
+	if err != nil || len(last.Spec.ClusterIPs) != 1 || given[last.Spec.ClusterIP] != "" {
+		t.Fatalf("got %v, %v", last.Spec, err)
+	}
+	if _, err := a.allocate(t.Context(), service("more", ""), nil, false); err == nil || !strings.Contains(err.Error(), "range 10.0.0.0/27 is full") {
+		t.Errorf("full: %v", err)
+	}
+	if _, err := a.allocate(t.Context(), service("more", ""), nil, true); err == nil {
+		t.Error("full, dry run: no error")
+	}
+	release()
+	if more := service("more", ""); true {
+		if _, err := a.allocate(t.Context(), more, nil, false); err != nil || more.Spec.ClusterIP != last.Spec.ClusterIP {
+			t.Errorf("released: %v, %v", more.Spec, err)
+		}
+	}
+}
+
+func TestAskedAddress(t *testing.T) {
+	a := pool(t, "10.96.0.0/16")
+	for ip, want := range map[string]string{
+		"10.97.0.1":  "failed to allocate IP 10.97.0.1: the provided IP (10.97.0.1) is not in the valid range. The range of valid IPs is 10.96.0.0/16",
+		"10.96.0.50": "",
+	} {
+		_, err := a.allocate(t.Context(), service("a", ip), nil, false)
+		if want == "" && err != nil || want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", ip, err)
+		}
+	}
+	_, err := a.allocate(t.Context(), service("b", "10.96.0.50"), nil, false)
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "failed to allocate IP 10.96.0.50: provided IP is already allocated") {
+		t.Errorf("taken: %v", err)
+	}
+	if _, err := a.allocate(t.Context(), service("b", "10.96.0.51"), nil, true); err != nil {
+		t.Errorf("dry run: %v", err)
+	}
+	if _, err := a.allocate(t.Context(), service("c", "10.96.0.51"), nil, false); err != nil {
+		t.Errorf("a dry run claimed: %v", err)
+	}
+}
+
+// A service of the same name may have its address again, and neither of the two
+// that asked takes it from the other by failing.
+func TestAskedAddressAgain(t *testing.T) {
+	a := pool(t, "10.96.0.0/16")
+	first, err := a.allocate(t.Context(), service("a", "10.96.0.50"), nil, false)
+	if err != nil || first == nil {
+		t.Fatal(err)
+	}
+	second, err := a.allocate(t.Context(), service("a", "10.96.0.50"), nil, false)
+	if err != nil || second != nil {
+		t.Fatalf("again: release %v, %v", second != nil, err)
+	}
+	first()
+	if _, err := a.allocate(t.Context(), service("b", "10.96.0.50"), nil, false); !apierrors.IsInvalid(err) {
+		t.Errorf("the renewed claim is lost: %v", err)
+	}
+}
+
+func TestFreeOnce(t *testing.T) {
+	c := running(t, Config{})
+	create := func(name, ip string) *corev1.Service {
+		svc := &corev1.Service{}
+		c.must(t, http.MethodPost, "/api/v1/namespaces/default/services", map[string]any{
+			"metadata": map[string]any{"name": name}, "spec": map[string]any{"clusterIP": ip, "ports": []any{map[string]any{"port": 80}}},
+		}, svc)
+		return svc
+	}
+	kept, gone := create("kept", "10.96.3.3"), create("gone", "")
+	c.must(t, http.MethodDelete, "/api/v1/namespaces/default/services/gone", nil, nil)
+	claimed := func(ip string) bool {
+		_, err := c.addresses.claims.Get(t.Context(), resource.Key{Name: ip}, resource.At{})
+		return err == nil
+	}
+	// A claim younger than the bound stays: its service may be about to be stored.
+	if err := c.freeOnce(t.Context(), time.Now().Add(-time.Hour)); err != nil || !claimed(gone.Spec.ClusterIP) {
+		t.Errorf("young: %v, claimed %v", err, claimed(gone.Spec.ClusterIP))
+	}
+	if err := c.freeOnce(t.Context(), time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if claimed(gone.Spec.ClusterIP) || !claimed(kept.Spec.ClusterIP) {
+		t.Errorf("gone is claimed: %v, kept is: %v", claimed(gone.Spec.ClusterIP), claimed(kept.Spec.ClusterIP))
+	}
+	create("other", gone.Spec.ClusterIP)
+}

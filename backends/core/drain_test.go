@@ -1,0 +1,80 @@
+package core
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// A namespace goes with its content; an object that a finalizer holds keeps it,
+// which its conditions tell, until the finalizer is taken away.
+func TestDrain(t *testing.T) {
+	c := running(t, Config{})
+	c.must(t, http.MethodPost, "/api/v1/namespaces", object("n"), nil)
+	c.must(t, http.MethodPost, "/api/v1/namespaces/n/configmaps", object("plain"), nil)
+	c.must(t, http.MethodPost, "/api/v1/namespaces/n/secrets", map[string]any{
+		"metadata": map[string]any{"name": "held", "finalizers": []string{"example.com/hold"}},
+	}, nil)
+	c.must(t, http.MethodPost, "/api/v1/namespaces/default/configmaps", object("plain"), nil)
+	c.must(t, http.MethodDelete, "/api/v1/namespaces/n", nil, nil)
+	condition := func(kind corev1.NamespaceConditionType) corev1.NamespaceCondition {
+		ns, ok := load[*corev1.Namespace](t, c, "", "namespaces", "", "n")
+		if !ok {
+			t.Fatal("the namespace is gone before its content")
+		}
+		for _, c := range ns.Status.Conditions {
+			if c.Type == kind {
+				return c
+			}
+		}
+		return corev1.NamespaceCondition{}
+	}
+	eventually(t, "the conditions tell what is left", func() bool {
+		c := condition(corev1.NamespaceContentRemaining)
+		return c.Status == corev1.ConditionTrue && c.Reason == "SomeResourcesRemain" && c.Message == "Some resources are remaining: secrets has 1 resource instances"
+	})
+	if c := condition(corev1.NamespaceFinalizersRemaining); c.Status != corev1.ConditionTrue || c.Message != "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances" {
+		t.Errorf("condition %+v", c)
+	}
+	if c := condition(corev1.NamespaceDeletionDiscoveryFailure); c.Status != corev1.ConditionFalse || c.Reason != "ResourcesDiscovered" {
+		t.Errorf("condition %+v", c)
+	}
+	if _, ok := load[*corev1.ConfigMap](t, c, "", "configmaps", "n", "plain"); ok {
+		t.Error("what nothing holds is still there")
+	}
+	err := c.do(t, http.MethodPost, "/api/v1/namespaces/n/configmaps", object("late"), nil)
+	if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		t.Errorf("create in a namespace that goes: %v", err)
+	}
+	secret, ok := load[*corev1.Secret](t, c, "", "secrets", "n", "held")
+	if !ok || secret.DeletionTimestamp == nil {
+		t.Fatalf("held secret %+v", secret)
+	}
+	secret.Finalizers = nil
+	secret.APIVersion, secret.Kind = "v1", "Secret"
+	c.must(t, http.MethodPut, "/api/v1/namespaces/n/secrets/held", secret, nil)
+	eventually(t, "the namespace is gone", func() bool {
+		_, ok := load[*corev1.Namespace](t, c, "", "namespaces", "", "n")
+		return !ok
+	})
+	if _, ok := load[*corev1.ConfigMap](t, c, "", "configmaps", "default", "plain"); !ok {
+		t.Error("another namespace lost its content")
+	}
+	if err := c.do(t, http.MethodPost, "/api/v1/namespaces/n/configmaps", object("late"), nil); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `namespaces "n" not found`) {
+		t.Errorf("create in a namespace that is gone: %v", err)
+	}
+}
+
+// A namespace of the same name that came after the one to drain is left alone.
+func TestDrainSparesSuccessor(t *testing.T) {
+	c := running(t, Config{})
+	c.must(t, http.MethodPost, "/api/v1/namespaces", object("n"), nil)
+	c.must(t, http.MethodPost, "/api/v1/namespaces/n/configmaps", object("plain"), nil)
+	c.drain.drain(t.Context(), "n", "uid-of-one-that-is-gone")
+	if _, ok := load[*corev1.ConfigMap](t, c, "", "configmaps", "n", "plain"); !ok {
+		t.Error("its content is deleted")
+	}
+}

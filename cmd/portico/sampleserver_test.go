@@ -1,0 +1,194 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sampleServer is the Kubernetes project's sample-apiserver, unmodified, behind
+// an installation.
+type sampleServer struct {
+	up         *installation
+	dir, port  string
+	kubeconfig string
+	cmd        *exec.Cmd
+}
+
+// registerSample applies the sample's manifests, with a port that is free, and
+// gives the server the identity of its service account.
+func registerSample(t *testing.T, up *installation) *sampleServer {
+	t.Helper()
+	s := &sampleServer{up: up, dir: t.TempDir()}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, s.port, _ = net.SplitHostPort(ln.Addr().String())
+	ln.Close()
+	manifests, err := filepath.Glob("../../deploy/samples/sample-apiserver/*.yaml")
+	if err != nil || len(manifests) == 0 {
+		t.Fatalf("no manifests of the sample: %v", err)
+	}
+	for _, m := range manifests {
+		data, err := os.ReadFile(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.ReplaceAll(string(data), "port: 9443", "port: "+s.port)
+		if err := os.WriteFile(filepath.Join(s.dir, filepath.Base(m)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The namespace stands behind its contents in the alphabet for none of
+	// them, but kubectl goes by file names: what came too early is applied again.
+	eventually(t, "the manifests are applied", func() error {
+		_, err := up.kubectl(t, "apply", "-f", s.dir)
+		return err
+	})
+	s.identify(t)
+	t.Cleanup(s.kill)
+	return s
+}
+
+// identify writes the kubeconfig of the server: nothing of the administrator's.
+func (s *sampleServer) identify(t *testing.T) {
+	t.Helper()
+	token := strings.TrimSpace(s.up.mustKubectl(t, "-n", "wardle", "create", "token", "apiserver", "--duration=1h"))
+	raw := s.up.mustKubectl(t, "config", "view", "--raw", "--minify", "--flatten")
+	s.kubeconfig = filepath.Join(s.dir, "wardle.kubeconfig")
+	if err := os.WriteFile(s.kubeconfig, []byte(raw), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.up.mustKubectl(t, "--kubeconfig", s.kubeconfig, "config", "unset", "users.admin")
+	s.up.mustKubectl(t, "--kubeconfig", s.kubeconfig, "config", "set-credentials", "wardle", "--token="+token)
+	s.up.mustKubectl(t, "--kubeconfig", s.kubeconfig, "config", "set-context", "--current", "--user=wardle")
+}
+
+func (s *sampleServer) start(t *testing.T) {
+	t.Helper()
+	p, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cmd = exec.Command(p.SampleAPIServer,
+		"--bind-address=127.0.0.1", "--secure-port="+s.port, "--cert-dir="+filepath.Join(s.dir, "certs"),
+		"--etcd-servers="+s.up.etcd, "--etcd-prefix=/registry/wardle.example.com",
+		"--kubeconfig="+s.kubeconfig, "--authentication-kubeconfig="+s.kubeconfig, "--authorization-kubeconfig="+s.kubeconfig)
+	log, err := os.Create(filepath.Join(s.dir, "server.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *sampleServer) kill() {
+	if s.cmd != nil {
+		s.cmd.Process.Kill()
+		// How it ended was our doing.
+		_ = s.cmd.Wait()
+		s.cmd = nil
+	}
+}
+
+// available waits for the condition of the APIService and returns how long that
+// took.
+func (s *sampleServer) available(t *testing.T, want string) time.Duration {
+	t.Helper()
+	began := time.Now()
+	eventually(t, "the APIService says "+want, func() error {
+		out, err := s.up.kubectl(t, "get", "apiservice", "v1alpha1.wardle.example.com", "--no-headers")
+		if err == nil && !strings.Contains(out, want) {
+			err = errors.New(out)
+		}
+		return err
+	})
+	return time.Since(began)
+}
+
+// A real aggregated API server: registered, used, killed, started again.
+func TestSampleAPIServer(t *testing.T) {
+	up := install(t, t.TempDir())
+	s := registerSample(t, up)
+	s.available(t, "False (FailedDiscoveryCheck)")
+	s.start(t)
+	s.available(t, "True")
+	eventually(t, "the server admits writes", func() error {
+		_, err := up.kubectl(t, "apply", "-f", "../../deploy/samples/sample-apiserver/objects")
+		return err
+	})
+	if out := up.mustKubectl(t, "api-resources", "--api-group=wardle.example.com", "-o", "name"); !strings.Contains(out, "flunders.") || !strings.Contains(out, "fischers.") {
+		t.Errorf("api-resources lists %q", out)
+	}
+	s.useFlunders(t)
+
+	s.kill()
+	t.Logf("killed: False after %v", s.available(t, "False (FailedDiscoveryCheck)"))
+	s.whileAway(t)
+
+	s.start(t)
+	t.Logf("started: True after %v", s.available(t, "True"))
+	eventually(t, "what was stored is there again", func() error {
+		_, err := up.kubectl(t, "get", "flunder", "kept")
+		return err
+	})
+}
+
+// useFlunders creates, lists, watches and deletes as the administrator, and is
+// refused as somebody without rights.
+func (s *sampleServer) useFlunders(t *testing.T) {
+	t.Helper()
+	write := func(name, kind string) string {
+		path := filepath.Join(s.dir, name+".json")
+		text := fmt.Sprintf(`{"apiVersion":"wardle.example.com/v1alpha1","kind":%q,"metadata":{"name":%q}}`, kind, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	watch := make(chan string, 1)
+	go func() {
+		out, err := s.up.kubectl(t, "get", "flunders", "--watch", "--output-watch-events", "--request-timeout=5s", "-o", "name")
+		watch <- fmt.Sprint(out, err)
+	}()
+	s.up.mustKubectl(t, "create", "-f", write("kept", "Flunder"))
+	s.up.mustKubectl(t, "create", "-f", write("gone", "Flunder"))
+	s.up.mustKubectl(t, "create", "-f", write("fish", "Fischer"))
+	s.up.mustKubectl(t, "delete", "flunder", "gone")
+	if out := s.up.mustKubectl(t, "get", "flunders,fischers", "-o", "name"); !strings.Contains(out, "/kept") || !strings.Contains(out, "/fish") || strings.Contains(out, "/gone") {
+		t.Errorf("list shows %q", out)
+	}
+	if out := <-watch; !strings.Contains(out, "DELETED") || !strings.Contains(out, "/gone") {
+		t.Errorf("watch shows %q", out)
+	}
+	out, err := s.up.kubectl(t, "get", "flunders", "--as=somebody")
+	if err == nil || !strings.Contains(out, `User "somebody" cannot list resource "flunders" in API group "wardle.example.com"`) {
+		t.Errorf("somebody without rights: %q, %v", out, err)
+	}
+}
+
+// whileAway checks what others notice of a server that is down: nothing.
+func (s *sampleServer) whileAway(t *testing.T) {
+	t.Helper()
+	client := httpClient(t, s.up.config(t))
+	code, body := get(t, client, s.up.endpoint+"/apis/wardle.example.com/v1alpha1/flunders", "")
+	if code != 503 || !strings.Contains(body, "v1alpha1.wardle.example.com") || !strings.Contains(body, "FailedDiscoveryCheck") {
+		t.Errorf("request to the dead group: %d %s", code, body)
+	}
+	if out := s.up.mustKubectl(t, "get", "ns"); strings.Contains(strings.ToLower(out), "error") || !strings.Contains(out, "kube-system") {
+		t.Errorf("kubectl get ns prints %q", out)
+	}
+	if code, body := get(t, client, s.up.endpoint+"/apis/wardle.example.com/v1alpha1", ""); code != 200 || !strings.Contains(body, "flunders") {
+		t.Errorf("discovery of the dead group: %d %s", code, body)
+	}
+}

@@ -1,0 +1,108 @@
+package access
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+	"portico/resource/memory"
+	"portico/resource/rest"
+)
+
+// bench serves the kinds of an Access from stores in memory.
+type bench struct {
+	t         *testing.T
+	access    *Access
+	resources map[schema.GroupResource]*rest.Resource
+	api       http.Handler
+}
+
+func newBench(t *testing.T, cfg Config) *bench {
+	t.Helper()
+	b := &bench{t: t, access: New(cfg), resources: map[schema.GroupResource]*rest.Resource{}}
+	kinds, err := b.access.Kinds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	storage := memory.New()
+	var list []*rest.Resource
+	for _, k := range kinds {
+		r := &rest.Resource{Kind: k}
+		if k.Review == nil {
+			r.Store = storage.Store(&k.Info)
+		}
+		b.resources[k.GroupResource()] = r
+		list = append(list, r)
+	}
+	b.api = rest.New(rest.Config{Resources: list})
+	return b
+}
+
+func (b *bench) find(gr schema.GroupResource) *rest.Resource { return b.resources[gr] }
+
+// run runs the Access until the test ends, and waits until it is ready.
+func (b *bench) run() {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.access.Run(ctx, b.find) }()
+	b.t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			b.t.Errorf("Run ended with %v", err)
+		}
+	})
+	b.eventually("ready", func() bool { return b.access.Ready() == nil })
+}
+
+func (b *bench) eventually(what string, ok func() bool) {
+	b.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// as sends a request of a user. It decodes the answer into out, or returns it
+// as an error.
+func (b *bench) as(u *resource.User, method, path string, in, out any) error {
+	b.t.Helper()
+	var body bytes.Buffer
+	if in != nil {
+		if err := json.NewEncoder(&body).Encode(in); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	r := httptest.NewRequest(method, path, &body)
+	r.Header.Set("Content-Type", runtime.ContentTypeJSON)
+	act := resource.ParseAction(r)
+	act.User = u
+	w := httptest.NewRecorder()
+	b.api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	if w.Code >= 400 {
+		status := metav1.Status{}
+		if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil {
+			b.t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+		}
+		return &apierrors.StatusError{ErrStatus: status}
+	}
+	if out != nil {
+		if err := json.Unmarshal(w.Body.Bytes(), out); err != nil {
+			b.t.Fatalf("%s %s: %v in %s", method, path, err, w.Body)
+		}
+	}
+	return nil
+}

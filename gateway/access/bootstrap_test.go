@@ -1,0 +1,225 @@
+package access
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+	"portico/resource/authz"
+	"portico/resource/rest"
+)
+
+// put stores an object behind the API's back.
+func put[T rest.Object](b *bench, res string, obj T) {
+	b.t.Helper()
+	if _, err := rest.CreateObject(b.t.Context(), b.find(rbacv1.Resource(res)), obj); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// stored returns the stored object; nil if there is none.
+func stored[T rest.Object](b *bench, res, namespace, name string) (out T) {
+	b.t.Helper()
+	r := b.find(rbacv1.Resource(res))
+	o, err := r.Store.Get(b.t.Context(), resource.Key{Namespace: namespace, Name: name}, resource.At{})
+	if err != nil {
+		return out
+	}
+	obj, err := r.Decode(o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return obj.(T)
+}
+
+// The names of contract 7.6.
+func TestBootstrapPolicyIsComplete(t *testing.T) {
+	b := newBench(t, Config{})
+	b.run()
+	check := func(obj rest.Object, what string) {
+		t.Helper()
+		if reflect.ValueOf(obj).IsNil() {
+			t.Errorf("%s is missing", what)
+		} else if obj.GetLabels()["kubernetes.io/bootstrapping"] != "rbac-defaults" || obj.GetAnnotations()["rbac.authorization.kubernetes.io/autoupdate"] != "true" || obj.GetUID() == "" {
+			t.Errorf("%s is not marked: %v", what, obj)
+		}
+	}
+	for _, name := range strings.Fields(`cluster-admin admin edit view
+		system:aggregate-to-admin system:aggregate-to-edit system:aggregate-to-view
+		system:discovery system:public-info-viewer system:basic-user system:monitoring system:auth-delegator
+		system:kube-aggregator system:service-account-issuer-discovery system:kubelet-api-admin system:heapster
+		system:node system:node-bootstrapper system:node-problem-detector system:node-proxier
+		system:kube-controller-manager system:kube-scheduler system:volume-scheduler system:kube-dns system:persistent-volume-provisioner
+		system:certificates.k8s.io:certificatesigningrequests:nodeclient system:certificates.k8s.io:certificatesigningrequests:selfnodeclient
+		system:certificates.k8s.io:legacy-unknown-approver system:certificates.k8s.io:kubelet-serving-approver
+		system:certificates.k8s.io:kube-apiserver-client-approver system:certificates.k8s.io:kube-apiserver-client-kubelet-approver
+		system:cluster-trust-bundle-discovery system:controller:namespace-controller system:controller:generic-garbage-collector`) {
+		check(stored[*rbacv1.ClusterRole](b, "clusterroles", "", name), "ClusterRole "+name)
+	}
+	sa := func(ns, name string) rbacv1.Subject {
+		return rbacv1.Subject{Kind: "ServiceAccount", Namespace: ns, Name: name}
+	}
+	of := func(kind, name string) rbacv1.Subject {
+		return rbacv1.Subject{Kind: kind, APIGroup: "rbac.authorization.k8s.io", Name: name}
+	}
+	for name, subjects := range map[string][]rbacv1.Subject{
+		"cluster-admin":                           {of("Group", "system:masters")},
+		"system:discovery":                        {of("Group", "system:authenticated")},
+		"system:basic-user":                       {of("Group", "system:authenticated")},
+		"system:public-info-viewer":               {of("Group", "system:authenticated"), of("Group", "system:unauthenticated")},
+		"system:monitoring":                       {of("Group", "system:monitoring")},
+		"system:service-account-issuer-discovery": {of("Group", "system:serviceaccounts")},
+		"system:kube-controller-manager":          {of("User", "system:kube-controller-manager")},
+		"system:kube-scheduler":                   {of("User", "system:kube-scheduler")},
+		"system:volume-scheduler":                 {of("User", "system:kube-scheduler")},
+		"system:node-proxier":                     {of("User", "system:kube-proxy")},
+		"system:kube-dns":                         {sa("kube-system", "kube-dns")},
+		"system:node":                             nil,
+		"system:controller:namespace-controller":  {sa("kube-system", "namespace-controller")},
+	} {
+		got := stored[*rbacv1.ClusterRoleBinding](b, "clusterrolebindings", "", name)
+		check(got, "ClusterRoleBinding "+name)
+		if got != nil && (!slices.Equal(got.Subjects, subjects) || got.RoleRef.Name != name || got.RoleRef.Kind != "ClusterRole") {
+			t.Errorf("ClusterRoleBinding %s: %+v", name, got)
+		}
+	}
+	for _, name := range strings.Fields(`kube-system/extension-apiserver-authentication-reader
+		kube-system/system:controller:bootstrap-signer kube-system/system:controller:cloud-provider kube-system/system:controller:token-cleaner
+		kube-public/system:controller:bootstrap-signer
+		kube-system/system::leader-locking-kube-controller-manager kube-system/system::leader-locking-kube-scheduler`) {
+		ns, role, _ := strings.Cut(name, "/")
+		check(stored[*rbacv1.Role](b, "roles", ns, role), "Role "+name)
+	}
+}
+
+// Every binding of the policy is to a role that exists, and every object is valid.
+func TestBootstrapPolicyIsConsistent(t *testing.T) {
+	p, clusterRoles, roles := bootstrapPolicy(), map[string]bool{}, map[resource.Key]bool{}
+	for _, r := range p.clusterRoles {
+		if errs := validateRules(r.Rules, false); len(errs) > 0 || clusterRoles[r.Name] {
+			t.Errorf("ClusterRole %s: twice or invalid: %v", r.Name, errs)
+		}
+		clusterRoles[r.Name] = true
+	}
+	for _, r := range p.roles {
+		key := resource.Key{Namespace: r.Namespace, Name: r.Name}
+		if errs := validateRules(r.Rules, true); len(errs) > 0 || roles[key] {
+			t.Errorf("Role %s: twice or invalid: %v", key, errs)
+		}
+		roles[key] = true
+	}
+	for _, b := range p.clusterBindings {
+		if errs := validateBinding(bindingOf(b), false); len(errs) > 0 || !clusterRoles[b.RoleRef.Name] {
+			t.Errorf("ClusterRoleBinding %s: to %v, %v", b.Name, b.RoleRef, errs)
+		}
+	}
+	for _, b := range p.bindings {
+		if errs := validateBinding(bindingOf(b), true); len(errs) > 0 || !roles[resource.Key{Namespace: b.Namespace, Name: b.RoleRef.Name}] {
+			t.Errorf("RoleBinding %s/%s: to %v, %v", b.Namespace, b.Name, b.RoleRef, errs)
+		}
+	}
+}
+
+// What is stored already gets what it lacks and keeps what it has more, unless
+// its owner opted out.
+func TestBootstrapReconciles(t *testing.T) {
+	b := newBench(t, Config{})
+	extra := on("get", "-", "extras")
+	put(b, "clusterroles", &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "system:discovery", Labels: map[string]string{"own": "label"}},
+		Rules:      []rbacv1.PolicyRule{extra},
+	})
+	optOut := metav1.ObjectMeta{Name: "system:basic-user", Annotations: map[string]string{autoupdateAnnotation: "false"}}
+	put(b, "clusterroles", &rbacv1.ClusterRole{ObjectMeta: optOut})
+	put(b, "clusterrolebindings", &rbacv1.ClusterRoleBinding{ObjectMeta: optOut, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:basic-user"}})
+	put(b, "clusterrolebindings", &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "cluster-admin"}, Subjects: []rbacv1.Subject{user("root")},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+	})
+	b.run()
+	discovery := stored[*rbacv1.ClusterRole](b, "clusterroles", "", "system:discovery")
+	if len(discovery.Rules) != 2 || !reflect.DeepEqual(discovery.Rules[0], extra) || !slices.Contains(discovery.Rules[1].NonResourceURLs, "/apis/*") {
+		t.Errorf("rules %v", discovery.Rules)
+	}
+	if discovery.Labels["own"] != "label" || discovery.Labels[bootstrapLabel] != bootstrapValue || discovery.Annotations[autoupdateAnnotation] != "true" {
+		t.Errorf("metadata %+v", discovery.ObjectMeta)
+	}
+	if got := stored[*rbacv1.ClusterRole](b, "clusterroles", "", "system:basic-user"); len(got.Rules) != 0 || got.Annotations[autoupdateAnnotation] != "false" || len(got.Labels) != 0 {
+		t.Errorf("opted out role %+v", got)
+	}
+	if got := stored[*rbacv1.ClusterRoleBinding](b, "clusterrolebindings", "", "system:basic-user"); len(got.Subjects) != 0 {
+		t.Errorf("opted out binding %+v", got)
+	}
+	got := stored[*rbacv1.ClusterRoleBinding](b, "clusterrolebindings", "", "cluster-admin")
+	if !slices.Equal(got.Subjects, []rbacv1.Subject{user("root"), group("system:masters")}) {
+		t.Errorf("subjects %+v", got.Subjects)
+	}
+}
+
+// Bootstrapping a second time changes nothing.
+func TestBootstrapIsIdempotent(t *testing.T) {
+	b := newBench(t, Config{})
+	b.run()
+	b.eventually("aggregation has settled", func() bool {
+		r := stored[*rbacv1.ClusterRole](b, "clusterroles", "", "admin")
+		return slices.ContainsFunc(r.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "pods/log") })
+	})
+	again := New(Config{})
+	roles, clusterRoles := b.find(rbacv1.Resource("roles")), b.find(rbacv1.Resource("clusterroles"))
+	bindings, clusterBinds := b.find(rbacv1.Resource("rolebindings")), b.find(rbacv1.Resource("clusterrolebindings"))
+	revision := func() (revs []int64) {
+		for _, r := range []*rest.Resource{roles, clusterRoles, bindings, clusterBinds} {
+			list, err := r.Store.List(t.Context(), resource.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range list.Items {
+				revs = append(revs, o.Revision)
+			}
+		}
+		return revs
+	}
+	before := revision()
+	again.bootstrap(t.Context(), roles, clusterRoles, bindings, clusterBinds)
+	if after := revision(); !slices.Equal(before, after) || !again.ready.Load() {
+		t.Errorf("revisions %v became %v", before, after)
+	}
+}
+
+// admin is made of edit, that of view, and roles that join them by label count.
+func TestAggregation(t *testing.T) {
+	b := newBench(t, Config{})
+	b.run()
+	custom := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "custom", Labels: map[string]string{aggregateTo + "view": "true"}},
+		Rules:      []rbacv1.PolicyRule{on("get", "example.com", "widgets")},
+	}
+	put(b, "clusterroles", custom)
+	put(b, "rolebindings", &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}, Subjects: []rbacv1.Subject{user("u")},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
+	})
+	may := func(act *resource.Action) func() bool {
+		return func() bool {
+			got, _, err := b.access.Authorize(t.Context(), act)
+			return err == nil && got == authz.Allow
+		}
+	}
+	widgets := do("get", "example.com", "widgets", "", "ns", "w")
+	b.eventually("admin has the rules of view", may(do("get", "", "pods", "log", "ns", "p")))
+	b.eventually("admin has the rules of edit", may(do("delete", "", "secrets", "", "ns", "p")))
+	b.eventually("admin has its own", may(do("create", rbacv1.GroupName, "roles", "", "ns", "")))
+	b.eventually("admin has the custom rule", may(widgets))
+	if may(do("get", "", "pods", "", "other", "p"))() {
+		t.Error("the binding holds in another namespace")
+	}
+	if _, err := b.find(rbacv1.Resource("clusterroles")).Store.Delete(t.Context(), resource.Key{Name: "custom"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the custom rule is withdrawn", func() bool { return !may(widgets)() })
+}

@@ -1,0 +1,161 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+func kindOf(name, plural string, namespaced bool) *rest.Kind {
+	return &rest.Kind{Info: resource.Info{Versions: []string{"v1"}, Resource: plural, Kind: name, Namespaced: namespaced}}
+}
+
+func asking(op rest.Operation, namespace, name string) *rest.Attributes {
+	return &rest.Attributes{Kind: kindOf("ConfigMap", "configmaps", true), Operation: op, Key: resource.Key{Namespace: namespace, Name: name}}
+}
+
+func deleting(name string) *rest.Attributes {
+	return &rest.Attributes{Kind: kindOf("Namespace", "namespaces", false), Operation: rest.Delete, Key: resource.Key{Name: name}}
+}
+
+// world is a cache of namespaces, and the truth.
+type world struct {
+	cached, live NamespaceState
+	err          error
+	asked        []string
+}
+
+func (w *world) lookup(_ context.Context, name string, live bool) (NamespaceState, error) {
+	w.asked = append(w.asked, fmt.Sprintf("%s live=%t", name, live))
+	if live {
+		return w.live, w.err
+	}
+	return w.cached, w.err
+}
+
+var (
+	active      = NamespaceState{Exists: true}
+	terminates  = NamespaceState{Exists: true, Terminating: true}
+	nonexistent = NamespaceState{}
+)
+
+func TestCreateInNamespace(t *testing.T) {
+	const forbidden = `configmaps "x" is forbidden: unable to create new content in namespace n because it is being terminated`
+	for name, test := range map[string]struct {
+		world world
+		op    rest.Operation
+		code  int32
+		text  string
+	}{
+		"active":                  {world{cached: active}, rest.Create, 0, ""},
+		"active, cache behind":    {world{live: active}, rest.Create, 0, ""},
+		"missing":                 {world{}, rest.Create, 404, `namespaces "n" not found`},
+		"terminating":             {world{cached: terminates}, rest.Create, 403, forbidden},
+		"terminating, behind":     {world{live: terminates}, rest.Create, 403, forbidden},
+		"update, missing":         {world{}, rest.Update, 0, ""},
+		"delete, terminating":     {world{cached: terminates}, rest.Delete, 0, ""},
+		"nobody can tell":         {world{err: errors.New("connection refused")}, rest.Create, 503, `namespace "n" cannot be looked up: connection refused`},
+		"update, nobody can tell": {world{err: errors.New("connection refused")}, rest.Update, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := NamespaceLifecycle(LifecycleConfig{Lookup: test.world.lookup})
+				err := l.Mutate(t.Context(), asking(test.op, "n", "x"))
+				if test.code == 0 {
+					if err != nil {
+						t.Fatal(err)
+					}
+					return
+				}
+				status := resource.AsStatus(err)
+				if status.Code != test.code || status.Message != test.text {
+					t.Errorf("%d %q", status.Code, status.Message)
+				}
+				if terminating := apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause); terminating != (test.code == 403) {
+					t.Errorf("causes %+v", status.Details)
+				}
+				if test.code == 503 && status.Details.RetryAfterSeconds == 0 {
+					t.Error("clients are not told to try again")
+				}
+			})
+		})
+	}
+}
+
+func TestCreateOutsideNamespaces(t *testing.T) {
+	w := &world{err: errors.New("not asked")}
+	l := NamespaceLifecycle(LifecycleConfig{Lookup: w.lookup})
+	if err := l.Mutate(t.Context(), asking(rest.Create, "", "x")); err != nil || len(w.asked) > 0 {
+		t.Errorf("cluster scope: %v, asked %q", err, w.asked)
+	}
+}
+
+// The cache gets a moment to hear of a namespace before the truth is asked for.
+func TestCacheIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		l := NamespaceLifecycle(LifecycleConfig{Lookup: func(_ context.Context, _ string, live bool) (NamespaceState, error) {
+			if live {
+				t.Error("looked up live")
+			}
+			return NamespaceState{Exists: time.Since(begun) > 0}, nil
+		}})
+		if err := l.Mutate(t.Context(), asking(rest.Create, "n", "x")); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took != 50*time.Millisecond {
+			t.Errorf("took %s", took)
+		}
+	})
+}
+
+func TestNamespacesThatStay(t *testing.T) {
+	l := NamespaceLifecycle(LifecycleConfig{Lookup: (&world{}).lookup})
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic} {
+		err := l.Mutate(t.Context(), deleting(name))
+		want := fmt.Sprintf("namespaces %q is forbidden: this namespace may not be deleted", name)
+		if !apierrors.IsForbidden(err) || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if err := l.Mutate(t.Context(), deleting("kube-node-lease")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A cache that calls a namespace active is not believed for 30 s after its
+// deletion passed here.
+func TestRecentDeletionIsLookedUpLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{cached: active, live: terminates}
+		l := NamespaceLifecycle(LifecycleConfig{Lookup: w.lookup})
+		dry := deleting("n")
+		dry.DryRun = true
+		if err := l.Mutate(t.Context(), dry); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Mutate(t.Context(), asking(rest.Create, "n", "x")); err != nil {
+			t.Fatalf("after a dry run: %v", err)
+		}
+		if err := l.Mutate(t.Context(), deleting("n")); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Mutate(t.Context(), asking(rest.Create, "n", "x")); !apierrors.IsForbidden(err) {
+			t.Errorf("after a deletion: %v", err)
+		}
+		time.Sleep(31 * time.Second)
+		if err := l.Mutate(t.Context(), asking(rest.Create, "n", "x")); err != nil {
+			t.Errorf("long after: %v", err)
+		}
+	})
+}

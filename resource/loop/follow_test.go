@@ -1,0 +1,253 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/loop"
+	"portico/resource/memory"
+)
+
+var things = &resource.Info{Versions: []string{"v1"}, Resource: "things", Kind: "Thing", Namespaced: true}
+
+// moody is a store whose watches and lists do what a test wants.
+type moody struct {
+	resource.Store
+	// refuse, if set, is asked before each watch.
+	refuse func(resource.WatchOptions) error
+	// down has everything fail.
+	down    atomic.Bool
+	watches chan resource.WatchOptions
+	cut     atomic.Pointer[context.CancelCauseFunc] // ends the running watch
+}
+
+func newMoody() *moody {
+	return &moody{Store: memory.New().Store(things), watches: make(chan resource.WatchOptions, 1000)}
+}
+
+func (m *moody) List(ctx context.Context, opts resource.ListOptions) (*resource.List, error) {
+	if m.down.Load() {
+		return nil, resource.Unavailable("down", 1)
+	}
+	return m.Store.List(ctx, opts)
+}
+
+func (m *moody) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
+	if m.down.Load() {
+		return nil, resource.Unavailable("down", 1)
+	}
+	if m.refuse != nil {
+		if err := m.refuse(opts); err != nil {
+			return nil, err
+		}
+	}
+	m.watches <- opts
+	w, err := m.Store.Watch(ctx, opts)
+	ctx, cut := context.WithCancelCause(ctx)
+	m.cut.Store(&cut)
+	return &cuttable{w, ctx}, err
+}
+
+// end has the running watch end with err.
+func (m *moody) end(err error) { (*m.cut.Load())(err) }
+
+type cuttable struct {
+	resource.Watcher
+	life context.Context
+}
+
+func (w *cuttable) Next(ctx context.Context) ([]resource.Event, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.life, cancel)()
+	if w.life.Err() != nil {
+		return nil, context.Cause(w.life)
+	}
+	events, err := w.Watcher.Next(ctx)
+	if w.life.Err() != nil {
+		return nil, context.Cause(w.life)
+	}
+	return events, err
+}
+
+func (m *moody) set(t *testing.T, name string) {
+	t.Helper()
+	data := fmt.Sprintf(`{"apiVersion":"v1","kind":"Thing","metadata":{"name":%q,"namespace":"a","labels":{"n":"%d"}}}`, name, time.Now().UnixNano())
+	o, err := resource.Parse([]byte(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Update(t.Context(), o.Key(), func(*resource.Object) (resource.Mutation, error) { return resource.Mutation{Object: o}, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *moody) remove(t *testing.T, name string) {
+	t.Helper()
+	if _, err := m.Delete(t.Context(), resource.Key{Namespace: "a", Name: name}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// follow follows m and returns where snapshots, written as their names, arrive.
+func follow(t *testing.T, m *moody) <-chan string {
+	got := make(chan string, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- loop.Follow(ctx, m, loop.FollowOptions{Logger: slog.New(slog.DiscardHandler)}, func(s loop.Snapshot) {
+			var names []string
+			for _, o := range s.Items {
+				names = append(names, o.Name)
+				if o.Revision > s.Revision {
+					t.Errorf("snapshot at %d holds %s at %d", s.Revision, o.Name, o.Revision)
+				}
+			}
+			got <- strings.Join(names, " ")
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("follow ended with %v", err)
+		}
+	})
+	return got
+}
+
+// settled returns everything published once nothing more comes by itself
+// within the time.
+func settled(got <-chan string, d time.Duration) []string {
+	time.Sleep(d)
+	synctest.Wait()
+	var out []string
+	for len(got) > 0 {
+		out = append(out, <-got)
+	}
+	return out
+}
+
+func want(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if strings.Join(got, "|") != strings.Join(want, "|") || len(got) != len(want) {
+		t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMoody()
+		got := follow(t, m)
+		want(t, "empty store", settled(got, time.Second), "")
+		m.set(t, "b")
+		want(t, "first object", settled(got, time.Second), "b")
+		for _, name := range []string{"a", "c", "d"} {
+			m.set(t, name)
+		}
+		m.remove(t, "b")
+		want(t, "a burst", settled(got, time.Second), "a c d")
+		time.Sleep(time.Hour)
+		want(t, "an hour of nothing", settled(got, time.Second))
+	})
+}
+
+func TestFollowReconnects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMoody()
+		m.set(t, "a")
+		got := follow(t, m)
+		want(t, "at first", settled(got, time.Second), "a")
+		<-m.watches
+		for _, err := range []error{io.EOF, resource.Unavailable("gone", 1)} {
+			m.end(err)
+			want(t, "reconnected", settled(got, time.Minute))
+			if opts := <-m.watches; opts.Since == 0 || opts.InitialEvents {
+				t.Errorf("after %v it begins again: %+v", err, opts)
+			}
+		}
+		m.end(apierrors.NewResourceExpired("too old"))
+		m.remove(t, "a")
+		m.set(t, "b")
+		want(t, "expired", settled(got, time.Minute), "b")
+		if opts := <-m.watches; opts.Since != 0 || !opts.InitialEvents {
+			t.Errorf("after 410 it goes on: %+v", opts)
+		}
+	})
+}
+
+func TestFollowKeepsLastGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMoody()
+		m.down.Store(true)
+		got := follow(t, m)
+		want(t, "never reached", settled(got, time.Hour))
+		m.set(t, "a")
+		m.down.Store(false)
+		want(t, "reached", settled(got, time.Minute), "a")
+		m.down.Store(true)
+		m.end(apierrors.NewResourceExpired("too old"))
+		m.set(t, "b")
+		want(t, "away", settled(got, time.Hour))
+		m.down.Store(false)
+		want(t, "back", settled(got, time.Minute), "a b")
+	})
+}
+
+func TestFollowWithoutWatchList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMoody()
+		m.refuse = func(opts resource.WatchOptions) error {
+			if opts.InitialEvents {
+				return apierrors.NewInvalid(things.GVK("v1").GroupKind(), "", nil)
+			}
+			return nil
+		}
+		m.set(t, "a")
+		got := follow(t, m)
+		want(t, "listed", settled(got, time.Minute), "a")
+		m.set(t, "b")
+		want(t, "watched", settled(got, time.Second), "a b")
+		m.end(apierrors.NewResourceExpired("too old"))
+		m.remove(t, "a")
+		want(t, "listed again", settled(got, time.Minute), "b")
+	})
+}
+
+// While publish runs, changes are collected and come as one.
+func TestFollowCoalescesWhilePublishing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMoody()
+		entered, leave := make(chan int), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			_ = loop.Follow(ctx, m, loop.FollowOptions{Window: -1}, func(s loop.Snapshot) {
+				entered <- len(s.Items)
+				<-leave
+			})
+		}()
+		<-entered
+		for i := range 100 {
+			m.set(t, fmt.Sprint("x", i))
+		}
+		synctest.Wait()
+		leave <- struct{}{}
+		if n := <-entered; n != 100 {
+			t.Errorf("second snapshot holds %d items", n)
+		}
+		cancel()
+		leave <- struct{}{}
+	})
+}
