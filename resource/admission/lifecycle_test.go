@@ -77,6 +77,9 @@ func TestCreateInNamespace(t *testing.T) {
 					}
 					return
 				}
+				if err == nil {
+					t.Fatal("permitted")
+				}
 				status := resource.AsStatus(err)
 				if status.Code != test.code || status.Message != test.text {
 					t.Errorf("%d %q", status.Code, status.Message)

@@ -190,7 +190,7 @@ func (r *recorder) note(phase string, a *Attributes) {
 func (r *recorder) Mutate(_ context.Context, a *Attributes) error {
 	r.note("mutate", a)
 	if cm, ok := a.Object.(*corev1.ConfigMap); ok {
-		metav1.SetMetaDataAnnotation(&cm.ObjectMeta, "mutated", "yes")
+		metav1.SetMetaDataAnnotation(&cm.ObjectMeta, "mutated", "yes"+string(cm.UID))
 	}
 	return nil
 }
@@ -216,8 +216,10 @@ func TestAdmissionIsAskedInOrder(t *testing.T) {
 			return nil
 		}
 	})
-	if got := b.create(bare("a")); got.Annotations["mutated"] != "yes" {
-		t.Error("what admission changed was not stored")
+	forged := bare("a")
+	forged.UID = "forged"
+	if got := b.create(forged); got.Annotations["mutated"] != "yes" {
+		t.Errorf("what admission changed was not stored, or it saw a uid of the client's: %v", got.Annotations)
 	}
 	want := []string{"check create yes old=false", "prepare", "validate after 1"}
 	if fmt.Sprint(steps) != fmt.Sprint(want) {

@@ -198,7 +198,7 @@ func (s *racingStore) Update(ctx context.Context, key resource.Key, mutate resou
 			if err != nil {
 				return resource.Mutation{}, err
 			}
-			cur = o.WithRevision(cur.Revision)
+			cur = o.WithRevision(cur.Revision + 1)
 		}
 		return mutate(cur)
 	})
