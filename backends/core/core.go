@@ -161,7 +161,7 @@ func (c *Core) assembleKinds() (err error) {
 		list = append(list, r)
 	}
 	c.api = rest.New(rest.Config{
-		Resources: list, Warn: serve.AddWarning, Logger: c.log,
+		Resources: list, Warn: serve.AddWarning, Logger: c.log, Authorize: c.authorize,
 		Admission: admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace}),
 	})
 	return nil

@@ -12,6 +12,8 @@ func (p *policy) components() {
 		on("create", "authorization.k8s.io", "subjectaccessreviews"),
 	}
 	p.clusterRole("system:auth-delegator", reviews...)
+	// Portico's own servers ask whether an update may create.
+	p.bind("system:auth-delegator", user("system:portico:core"), user("system:portico:crd"))
 	p.clusterRole("system:kube-aggregator", on(read, "-", "services endpoints"))
 	p.clusterRole("system:kubelet-api-admin",
 		on(read, "-", "nodes"), on("proxy", "-", "nodes"),

@@ -50,8 +50,13 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 		d.onTimeout = func() { s.metrics.terminated(d.request, action, http.StatusGatewayTimeout) }
 		stop, returned := context.AfterFunc(ctx, d.expire), false
 		defer func() {
-			if !stop() {
+			switch {
+			case !stop():
 				<-d.expired
+			case d.state.Load() == idle && errors.Is(ctx.Err(), context.DeadlineExceeded):
+				// The handler heeded its context faster than the timer was
+				// started; what it left unsaid is still a timeout.
+				d.expire()
 			}
 			if returned { // a panic is recover's to answer
 				d.finish()
