@@ -53,9 +53,10 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 			switch {
 			case !stop():
 				<-d.expired
-			case d.state.Load() == idle && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			case errors.Is(ctx.Err(), context.DeadlineExceeded):
 				// The handler heeded its context faster than the timer was
-				// started; what it left unsaid is still a timeout.
+				// started; what it left unsaid, or in the middle, is still a
+				// timeout.
 				d.expire()
 			}
 			if returned { // a panic is recover's to answer
