@@ -34,6 +34,14 @@ func Priorities(group, version string) (groupPriority, versionPriority int32) {
 	return groupPriority, DefaultVersionPriority
 }
 
+// Builtin reports whether a group belongs to Kubernetes itself. The name alone
+// does not tell: custom resources live under k8s.io too
+// (gateway.networking.k8s.io, snapshot.storage.k8s.io).
+func Builtin(group string) bool {
+	_, ok := builtinGroups()[group]
+	return ok
+}
+
 func builtinGroups() map[string]int32 {
 	return map[string]int32{
 		"apiregistration.k8s.io":       20001,

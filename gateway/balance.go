@@ -30,7 +30,7 @@ func (e *endpoints) set(addresses []string) { e.addresses.Store(&addresses) }
 func (e *endpoints) dial(ctx context.Context, dialer *net.Dialer) (net.Conn, error) {
 	addresses := *e.addresses.Load()
 	if len(addresses) == 0 {
-		return nil, errors.New("no address is known")
+		return nil, &net.OpError{Op: "dial", Net: e.network, Err: errors.New("no address is known")}
 	}
 	if len(addresses) > 1 {
 		addresses = slices.Clone(addresses)

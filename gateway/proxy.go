@@ -102,7 +102,7 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 var errRedirect = errors.New("the backend attempted to redirect this request, which is not permitted")
 
 func modifyResponse(res *http.Response) error {
-	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" {
+	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" && !isNewHash(res) {
 		return errRedirect
 	}
 	for name := range res.Header {
@@ -113,6 +113,14 @@ func modifyResponse(res *http.Response) error {
 	// The answer belongs to the request that the client sent.
 	res.Header.Del("Audit-Id")
 	return nil
+}
+
+// isNewHash reports whether a redirect leads from an OpenAPI document to the
+// same document under its present hash (contract 1.7): back to the gateway, so
+// that it gives the client nothing it could not have asked for.
+func isNewHash(res *http.Response) bool {
+	path := res.Request.URL.Path
+	return strings.HasPrefix(path, "/openapi/v3/") && strings.HasPrefix(res.Header.Get("Location"), path+"?hash=")
 }
 
 // fail answers a request that got no answer from the server.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -159,7 +158,7 @@ func (g *registrar) wanted() (want map[string]*apireg.APIService, complete map[s
 func automanaged(gv discovery.GroupVersion, backend string) *apireg.APIService {
 	group, version := discovery.Priorities(gv.Group, gv.Version)
 	label := apiservice.OnStart
-	if !builtin(gv.Group) {
+	if !discovery.Builtin(gv.Group) {
 		label, version = apiservice.Managed, discovery.CustomVersionPriority
 	}
 	return &apireg.APIService{
@@ -171,11 +170,6 @@ func automanaged(gv discovery.GroupVersion, backend string) *apireg.APIService {
 		},
 		Spec: apireg.APIServiceSpec{Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: group, VersionPriority: version},
 	}
-}
-
-// builtin reports whether a group belongs to Kubernetes itself.
-func builtin(group string) bool {
-	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
 }
 
 func sameRegistration(have, want *apireg.APIService) bool {

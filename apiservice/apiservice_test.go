@@ -1,0 +1,212 @@
+package apiservice
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// valid returns an APIService with a service, changed by change.
+func valid(change func(a *apireg.APIService)) *apireg.APIService {
+	a := &apireg.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.widgets.example.com"},
+		Spec: apireg.APIServiceSpec{
+			Group: "widgets.example.com", Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 15,
+			Service: &apireg.ServiceReference{Namespace: "default", Name: "api"},
+		},
+	}
+	if change != nil {
+		change(a)
+	}
+	return a
+}
+
+func TestValidate(t *testing.T) {
+	port := func(n int32) func(a *apireg.APIService) {
+		return func(a *apireg.APIService) { a.Spec.Service.Port = &n }
+	}
+	for name, c := range map[string]struct {
+		change func(a *apireg.APIService)
+		want   []string // one substring per error, in order
+	}{
+		"good":       {nil, nil},
+		"good local": {func(a *apireg.APIService) { a.Spec.Service = nil }, nil},
+		"core group": {func(a *apireg.APIService) { a.Name, a.Spec.Group, a.Spec.Service = "v1.", "", nil }, nil},
+		"name":       {func(a *apireg.APIService) { a.Name = "other" }, []string{"metadata.name: Invalid value: \"other\": must be `spec.version+\".\"+spec.group`: \"v1.widgets.example.com\""}},
+		"empty group of another version": {func(a *apireg.APIService) { a.Name, a.Spec.Group, a.Spec.Version = "v2.", "", "v2" },
+			[]string{"spec.group: Required value: only v1 may have an empty group and it better be legacy kube"}},
+		"bad group":         {func(a *apireg.APIService) { a.Name, a.Spec.Group = "v1.A_B", "A_B" }, []string{"spec.group: Invalid value: \"A_B\""}},
+		"bad version":       {func(a *apireg.APIService) { a.Name, a.Spec.Version = "1.widgets.example.com", "1" }, []string{"spec.version: Invalid value: \"1\""}},
+		"group priority 0":  {func(a *apireg.APIService) { a.Spec.GroupPriorityMinimum = 0 }, []string{"spec.groupPriorityMinimum: Invalid value: 0: must be positive and less than 20000"}},
+		"group priority":    {func(a *apireg.APIService) { a.Spec.GroupPriorityMinimum = 20001 }, []string{"must be positive and less than 20000"}},
+		"priority at limit": {func(a *apireg.APIService) { a.Spec.GroupPriorityMinimum, a.Spec.VersionPriority = 20000, 1000 }, nil},
+		"version priority":  {func(a *apireg.APIService) { a.Spec.VersionPriority = 1001 }, []string{"spec.versionPriority: Invalid value: 1001: must be positive and less than 1000"}},
+		"local with CA": {func(a *apireg.APIService) { a.Spec.Service, a.Spec.CABundle = nil, []byte("x") },
+			[]string{"spec.caBundle: Invalid value: \"1 bytes\": local APIServices may not have a caBundle"}},
+		"local without TLS": {func(a *apireg.APIService) { a.Spec.Service, a.Spec.InsecureSkipTLSVerify = nil, true },
+			[]string{"spec.insecureSkipTLSVerify: Invalid value: true: local APIServices may not have insecureSkipTLSVerify"}},
+		"nameless service": {func(a *apireg.APIService) { a.Spec.Service = &apireg.ServiceReference{} },
+			[]string{"spec.service.namespace: Required value", "spec.service.name: Required value"}},
+		"port 0":     {port(0), []string{"spec.service.port: Invalid value: 0: port is not valid: must be between 1 and 65535"}},
+		"port 65536": {port(65536), []string{"spec.service.port: Invalid value: 65536"}},
+		"insecure with CA": {func(a *apireg.APIService) { a.Spec.InsecureSkipTLSVerify, a.Spec.CABundle = true, []byte("x") },
+			[]string{"spec.insecureSkipTLSVerify: Invalid value: true: may not be true if caBundle is present"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			errs := Validate(valid(c.change))
+			if len(errs) != len(c.want) {
+				t.Fatalf("got %v, want %q", errs, c.want)
+			}
+			for i, err := range errs {
+				if !strings.Contains(err.Error(), c.want[i]) {
+					t.Errorf("got %q, want %q", err, c.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestStatusConditionValues(t *testing.T) {
+	s := &apireg.APIServiceStatus{Conditions: []apireg.APIServiceCondition{{Type: "Available", Status: "Maybe"}, {Type: "X", Status: "Unknown"}}}
+	errs := validateStatus(s)
+	if len(errs) != 1 || !strings.Contains(errs[0].Error(), `status.conditions[0].status: Unsupported value: "Maybe"`) {
+		t.Errorf("got %v", errs)
+	}
+}
+
+func TestSet(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
+	a := valid(nil)
+	a.Status.Conditions = []apireg.APIServiceCondition{{Type: "Other", Status: "True"}}
+	if _, ok := Current(a); ok {
+		t.Fatal("another condition counts as Available")
+	}
+	transition := func() time.Time { return a.Status.Conditions[1].LastTransitionTime.Time }
+	if !Set(a, Passed(), start) || !transition().Equal(start.Truncate(time.Second)) {
+		t.Fatalf("first: %+v", a.Status.Conditions)
+	}
+	if Set(a, Passed(), start.Add(time.Hour)) {
+		t.Error("the same verdict is a change")
+	}
+	if !Set(a, Local(), start.Add(time.Hour)) || !transition().Equal(start.Truncate(time.Second)) {
+		t.Error("another reason of the same status must be written and must not move lastTransitionTime")
+	}
+	failed := FailedDiscoveryCheck("https://a", errors.New("refused"))
+	if !Set(a, failed, start.Add(2*time.Hour)) || !transition().Equal(start.Add(2*time.Hour).Truncate(time.Second)) {
+		t.Errorf("another status must move lastTransitionTime: %v", transition())
+	}
+	if c, ok := Current(a); !ok || c != failed || c.Available() || len(a.Status.Conditions) != 2 {
+		t.Errorf("current is %+v of %+v", c, a.Status.Conditions)
+	}
+}
+
+func TestConditionTexts(t *testing.T) {
+	ref := &apireg.ServiceReference{Namespace: "ns", Name: "svc"}
+	for want, c := range map[string]Condition{
+		"True Local Local APIServices are always available":                                                      Local(),
+		"True Passed all checks passed":                                                                          Passed(),
+		`False ServiceNotFound service/svc in "ns" is not present`:                                               ServiceNotFound(ref),
+		`Unknown ServiceAccessError service/svc in "ns" cannot be checked due to: gone`:                          ServiceAccessError(ref, errors.New("gone")),
+		`False ServicePortError service/svc in "ns" is not listening on port 443`:                                ServicePortError(ref),
+		`False EndpointsNotFound cannot find endpointslices for service/svc in "ns"`:                             EndpointsNotFound(ref),
+		`False MissingEndpoints endpointslices for service/svc in "ns" have no addresses with port name "https"`: MissingEndpoints(ref, "https"),
+		`False FailedDiscoveryCheck failing or missing response from https://x/apis: refused`:                    FailedDiscoveryCheck("https://x/apis", errors.New("refused")),
+	} {
+		if got := string(c.Status) + " " + c.Reason + " " + c.Message; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestOrdered(t *testing.T) {
+	service := func(version, group string, gp, vp int32) *apireg.APIService {
+		return &apireg.APIService{ObjectMeta: metav1.ObjectMeta{Name: Name(group, version)},
+			Spec: apireg.APIServiceSpec{Group: group, Version: version, GroupPriorityMinimum: gp, VersionPriority: vp}}
+	}
+	in := []*apireg.APIService{
+		service("v1", "b.example.com", 1000, 100),
+		service("v1", "a.example.com", 1000, 100),
+		service("v1alpha1", "high.example.com", 3000, 1),
+		service("v1", "high.example.com", 10, 15),
+		service("v2", "high.example.com", 10, 15),
+		service("v1beta1", "high.example.com", 10, 15),
+		service("v1", "apps", 2000, 15),
+	}
+	first := in[0]
+	var got []string
+	for _, a := range Ordered(in) {
+		got = append(got, a.Name)
+	}
+	want := []string{
+		"v2.high.example.com", "v1.high.example.com", "v1beta1.high.example.com", "v1alpha1.high.example.com",
+		"v1.apps", "v1.a.example.com", "v1.b.example.com",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if in[0] != first {
+		t.Error("the argument was reordered")
+	}
+}
+
+func TestCells(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(a *apireg.APIService)
+		want   []any
+	}{
+		"unchecked": {nil, []any{"v1.widgets.example.com", "default/api", "Unknown", "<unknown>"}},
+		"local":     {func(a *apireg.APIService) { a.Spec.Service = nil; Set(a, Local(), time.Now()) }, []any{"v1.widgets.example.com", "Local", "True", "<unknown>"}},
+		"failing": {func(a *apireg.APIService) { Set(a, ServiceNotFound(a.Spec.Service), time.Now()) },
+			[]any{"v1.widgets.example.com", "default/api", "False (ServiceNotFound)", "<unknown>"}},
+		"old": {func(a *apireg.APIService) { a.CreationTimestamp = metav1.NewTime(time.Now().Add(-49 * time.Hour)) },
+			[]any{"v1.widgets.example.com", "default/api", "Unknown", "2d1h"}},
+	} {
+		got, err := cells(valid(c.change))
+		if err != nil || !slices.Equal(got, c.want) || len(got) != len(columns()) {
+			t.Errorf("%s: %v %v, want %v", name, got, err, c.want)
+		}
+	}
+	if _, err := cells(&metav1.Status{}); err == nil {
+		t.Error("another kind has cells")
+	}
+}
+
+func TestStrategy(t *testing.T) {
+	k, err := Kind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := valid(func(a *apireg.APIService) {
+		a.Status.Conditions = []apireg.APIServiceCondition{{Type: "Forged", Status: "True"}}
+	})
+	k.Strategy.Default(a)
+	if *a.Spec.Service.Port != 443 {
+		t.Errorf("port %d", *a.Spec.Service.Port)
+	}
+	k.Strategy.PrepareCreate(context.Background(), a)
+	if len(a.Status.Conditions) != 0 {
+		t.Errorf("a creator set the status: %v", a.Status)
+	}
+	// The main resource keeps the status, the status view keeps the rest.
+	old := valid(func(a *apireg.APIService) { Set(a, Passed(), time.Now()) })
+	next := valid(func(a *apireg.APIService) { a.Spec.VersionPriority = 7 })
+	k.Strategy.PrepareUpdate(context.Background(), next, old)
+	if c, _ := Current(next); c != Passed() || next.Spec.VersionPriority != 7 {
+		t.Errorf("update: %+v", next)
+	}
+	next = valid(func(a *apireg.APIService) {
+		a.Spec.VersionPriority = 7
+		a.ResourceVersion = "12"
+		Set(a, Local(), time.Now())
+	})
+	k.Subresources[0].Strategy.PrepareUpdate(context.Background(), next, old)
+	if c, _ := Current(next); c != Local() || next.Spec.VersionPriority != 15 || next.ResourceVersion != "12" {
+		t.Errorf("status update: %+v", next)
+	}
+}

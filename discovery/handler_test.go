@@ -1,0 +1,216 @@
+package discovery
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+const acceptV2 = mediaJSON + aggregatedParams
+
+// sample is a snapshot with the core group, a group that answers and one that
+// never did.
+func sample(t *testing.T) *Snapshot {
+	t.Helper()
+	pods := []metav1.APIResource{{
+		Name: "pods", SingularName: "pod", Kind: "Pod", Namespaced: true, Verbs: fullVerbs, ShortNames: []string{"po"},
+	}}
+	deployments := []metav1.APIResource{{Name: "deployments", SingularName: "deployment", Kind: "Deployment", Namespaced: true, Verbs: fullVerbs}}
+	return build(t,
+		GroupVersion{Version: "v1", GroupPriority: 18000, VersionPriority: 1, Legacy: pods, Aggregated: Aggregate("", "v1", pods)},
+		GroupVersion{Group: "apps", Version: "v1", GroupPriority: 17800, VersionPriority: 15, Legacy: deployments, Aggregated: Aggregate("apps", "v1", deployments)},
+		GroupVersion{Group: "away.example.com", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Unknown: true},
+	)
+}
+
+func build(t *testing.T, gvs ...GroupVersion) *Snapshot {
+	t.Helper()
+	s, err := Build(gvs, "gw.example.com:6443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func ask(s *Snapshot, path string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	NewHandler(func() *Snapshot { return s }).ServeHTTP(w, r)
+	return w
+}
+
+func TestNegotiation(t *testing.T) {
+	s := sample(t)
+	for name, c := range map[string]struct {
+		path, accept string
+		code         int
+		contentType  string
+	}{
+		"nothing asked":                 {"/apis", "", 200, mediaJSON},
+		"anything":                      {"/apis", "*/*", 200, mediaJSON},
+		"json":                          {"/apis", mediaJSON, 200, mediaJSON},
+		"v2":                            {"/apis", acceptV2, 200, acceptV2},
+		"v2, parameters in other order": {"/apis", "application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io", 200, acceptV2},
+		"what client-go sends":          {"/api", acceptV2 + ",application/json", 200, acceptV2},
+		"no-peer profile":               {"/apis", acceptV2 + ";profile=nopeer," + acceptV2 + ",application/json", 200, acceptV2},
+		"v2beta1 falls back":            {"/apis", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json", 200, mediaJSON},
+		"v2beta1 before v2":             {"/apis", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList," + acceptV2, 200, acceptV2},
+		"v2 where there is none":        {"/apis/apps/v1", acceptV2 + ",application/json", 200, mediaJSON},
+		"protobuf":                      {"/apis", mediaProtobuf, 200, mediaProtobuf},
+		"v2 as protobuf":                {"/apis", mediaProtobuf + aggregatedParams, 200, mediaProtobuf + aggregatedParams},
+		"yaml":                          {"/apis/apps", mediaYAML, 200, mediaYAML},
+		"quality decides":               {"/apis", "application/json;q=0.5,application/yaml;q=0.9", 200, mediaYAML},
+		"quality 0 is a refusal":        {"/apis", "application/yaml;q=0,application/json", 200, mediaJSON},
+		"unknown type, then json":       {"/apis", "text/html,application/json;q=0.1", 200, mediaJSON},
+		"nothing acceptable":            {"/apis", "text/html", 406, mediaJSON},
+		"garbage":                       {"/apis", ";;;", 406, mediaJSON},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var header []string
+			if c.accept != "" {
+				header = []string{"Accept", c.accept}
+			}
+			w := ask(s, c.path, header...)
+			if w.Code != c.code || w.Header().Get("Content-Type") != c.contentType {
+				t.Fatalf("got %d %q, want %d %q\n%s", w.Code, w.Header().Get("Content-Type"), c.code, c.contentType, w.Body)
+			}
+		})
+	}
+	w := ask(s, "/apis", "Accept", "text/html")
+	const want = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf"
+	if status := decode[metav1.Status](t, w.Body.Bytes()); status.Message != want || status.Reason != metav1.StatusReasonNotAcceptable {
+		t.Errorf("406 says %+v", status)
+	}
+}
+
+func decode[T any](t *testing.T, data []byte) *T {
+	t.Helper()
+	out := new(T)
+	if err := json.Unmarshal(data, out); err != nil {
+		t.Fatalf("decode %q: %v", data, err)
+	}
+	return out
+}
+
+func TestEncodingsSayTheSame(t *testing.T) {
+	s := sample(t)
+	fromJSON := ask(s, "/apis", "Accept", mediaJSON).Body.Bytes()
+	asYAML, err := yaml.YAMLToJSON(ask(s, "/apis", "Accept", mediaYAML).Body.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := bytes.TrimSpace(fromJSON); !jsonEqual(t, got, asYAML) {
+		t.Errorf("YAML differs:\n%s\n%s", got, asYAML)
+	}
+	raw := ask(s, "/apis", "Accept", mediaProtobuf+aggregatedParams).Body.Bytes()
+	envelope, ok := bytes.CutPrefix(raw, []byte("k8s\x00"))
+	if !ok {
+		t.Fatalf("no protobuf envelope: %q", raw[:8])
+	}
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(envelope); err != nil {
+		t.Fatal(err)
+	}
+	var list apidiscovery.APIGroupDiscoveryList
+	if err := list.Unmarshal(unknown.Raw); err != nil {
+		t.Fatal(err)
+	}
+	if unknown.Kind != "APIGroupDiscoveryList" || unknown.APIVersion != "apidiscovery.k8s.io/v2" || len(list.Items) != 2 {
+		t.Errorf("protobuf is %s %s with %d items", unknown.APIVersion, unknown.Kind, len(list.Items))
+	}
+}
+
+func jsonEqual(t *testing.T, a, b []byte) bool {
+	t.Helper()
+	x, y := *decode[any](t, a), *decode[any](t, b)
+	p, _ := json.Marshal(x)
+	q, _ := json.Marshal(y)
+	return bytes.Equal(p, q)
+}
+
+func TestETag(t *testing.T) {
+	s := sample(t)
+	first := ask(s, "/apis", "Accept", acceptV2)
+	etag := first.Header().Get("ETag")
+	if len(etag) != 130 || etag[0] != '"' || strings.ToUpper(etag) != etag {
+		t.Fatalf("ETag %q is not the quoted upper-hex SHA-512", etag)
+	}
+	if first.Header().Get("Vary") != "Accept" || first.Header().Get("Cache-Control") != "public" {
+		t.Errorf("headers %v", first.Header())
+	}
+	for _, match := range []string{etag, "W/" + etag, `"X", ` + etag} {
+		w := ask(s, "/apis", "Accept", acceptV2, "If-None-Match", match)
+		if w.Code != http.StatusNotModified || w.Body.Len() != 0 || w.Header().Get("ETag") != etag {
+			t.Errorf("If-None-Match %s: %d, %d bytes", match, w.Code, w.Body.Len())
+		}
+	}
+	// A tag of the legacy form says nothing of the aggregated one.
+	legacy := ask(s, "/apis", "Accept", mediaJSON).Header().Get("ETag")
+	if w := ask(s, "/apis", "Accept", acceptV2, "If-None-Match", legacy); w.Code != http.StatusOK {
+		t.Errorf("tag of another form: %d", w.Code)
+	}
+	if again := sample(t); again.ETag() != etag || !again.Equal(s) {
+		t.Error("the same content has another ETag")
+	}
+	if other := build(t); other.ETag() == etag || other.Equal(s) {
+		t.Error("other content has the same ETag")
+	}
+}
+
+func TestAbsentAndUnknown(t *testing.T) {
+	s := sample(t)
+	for _, path := range []string{"/apis/nobody", "/apis/apps/v2", "/api/v2", "/apis/apps/v1/deployments", "/other"} {
+		w := ask(s, path)
+		if w.Code != http.StatusNotFound || w.Body.String() != "404 page not found\n" || s.Serves(path) {
+			t.Errorf("%s: %d %q", path, w.Code, w.Body)
+		}
+	}
+	w := ask(s, "/apis/away.example.com/v1")
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "5" {
+		t.Errorf("unknown group/version: %d %v", w.Code, w.Header())
+	}
+	// The group itself stays listed in every form.
+	if w := ask(s, "/apis/away.example.com"); w.Code != http.StatusOK {
+		t.Errorf("group of an unknown version: %d", w.Code)
+	}
+	list := decode[apidiscovery.APIGroupDiscoveryList](t, ask(s, "/apis", "Accept", acceptV2).Body.Bytes())
+	if v := list.Items[1].Versions[0]; list.Items[1].Name != "away.example.com" || v.Freshness != apidiscovery.DiscoveryFreshnessStale {
+		t.Errorf("unknown group in v2: %+v", list.Items[1])
+	}
+	if w := ask(nil, "/apis"); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("before the first snapshot: %d", w.Code)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/apis", nil)
+	post := httptest.NewRecorder()
+	NewHandler(func() *Snapshot { return s }).ServeHTTP(post, r)
+	if post.Code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", post.Code)
+	}
+}
+
+func TestLegacyShapes(t *testing.T) {
+	s := sample(t)
+	for path, want := range map[string]string{
+		"/api":          `{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[{"clientCIDR":"0.0.0.0/0","serverAddress":"gw.example.com:6443"}]}`,
+		"/apis/apps":    `{"kind":"APIGroup","apiVersion":"v1","name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}}`,
+		"/apis/apps/v1": `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apps/v1","resources":[{"name":"deployments","singularName":"deployment","namespaced":true,"kind":"Deployment","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]}]}`,
+	} {
+		if got := strings.TrimSpace(ask(s, path).Body.String()); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", path, got, want)
+		}
+	}
+	if core := ask(s, "/api/v1").Body.String(); !strings.HasPrefix(core, `{"kind":"APIResourceList","groupVersion":"v1"`) {
+		t.Errorf("the core list names an apiVersion: %s", core)
+	}
+}

@@ -1,0 +1,138 @@
+package gateway
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/resource"
+	"portico/resource/loop"
+)
+
+// followed makes the snapshot that following these objects gives.
+func followed[T metav1.Object](t *testing.T, objects ...T) loop.Snapshot {
+	t.Helper()
+	var s loop.Snapshot
+	for _, o := range objects {
+		data, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		item, err := resource.Parse(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Items = append(s.Items, item)
+	}
+	return s
+}
+
+func service(name string, spec corev1.ServiceSpec) *corev1.Service {
+	return &corev1.Service{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: spec,
+	}
+}
+
+func endpointSlice(name, of, portName string, port int32, endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: of}},
+		Ports:      []discoveryv1.EndpointPort{{Name: &portName, Port: &port}}, Endpoints: endpoints,
+	}
+}
+
+func TestResolve(t *testing.T) {
+	yes, no := true, false
+	ready := func(ready *bool, addresses ...string) discoveryv1.Endpoint {
+		return discoveryv1.Endpoint{Addresses: addresses, Conditions: discoveryv1.EndpointConditions{Ready: ready}}
+	}
+	ports := func(p ...corev1.ServicePort) corev1.ServiceSpec { return corev1.ServiceSpec{Ports: p} }
+	https := corev1.ServicePort{Name: "https", Port: 443}
+	s := newServices(
+		followed(t,
+			service("external", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "api.example.com"}),
+			service("api", ports(corev1.ServicePort{Name: "metrics", Port: 9090}, https)),
+			service("nameless", ports(corev1.ServicePort{Port: 443})),
+			service("lonely", ports(https)),
+			service("unready", ports(https)),
+			service("renamed", ports(https)),
+			service("six", ports(https)),
+		),
+		followed(t,
+			endpointSlice("api-2", "api", "https", 8443, ready(nil, "10.0.0.3"), ready(&yes, "10.0.0.2", "10.0.0.1")),
+			endpointSlice("api-1", "api", "https", 8443, ready(&yes, "10.0.0.3"), ready(&no, "10.0.0.9")),
+			endpointSlice("api-3", "api", "metrics", 9090, ready(&yes, "10.0.0.1")),
+			endpointSlice("nameless-1", "nameless", "", 8443, ready(&yes, "10.0.0.1")),
+			endpointSlice("unready-1", "unready", "https", 8443, ready(&no, "10.0.0.1")),
+			endpointSlice("renamed-1", "renamed", "web", 8443, ready(&yes, "10.0.0.1")),
+			endpointSlice("six-1", "six", "https", 8443, ready(&yes, "fd00::1")),
+			endpointSlice("stray", "", "https", 8443, ready(&yes, "10.0.0.1")),
+		),
+	)
+	port := func(n int32) *int32 { return &n }
+	for name, c := range map[string]struct {
+		services *services
+		service  string
+		port     *int32
+		want     []string
+		reason   string
+		status   apireg.ConditionStatus
+	}{
+		"every ready address once, sorted": {s, "api", nil, []string{"10.0.0.1:8443", "10.0.0.2:8443", "10.0.0.3:8443"}, "", ""},
+		"the port decides":                 {s, "api", port(9090), []string{"10.0.0.1:9090"}, "", ""},
+		"port without a name":              {s, "nameless", nil, []string{"10.0.0.1:8443"}, "", ""},
+		"IPv6":                             {s, "six", nil, []string{"[fd00::1]:8443"}, "", ""},
+		"external name":                    {s, "external", nil, []string{"api.example.com:443"}, "", ""},
+		"external name, other port":        {s, "external", port(8443), []string{"api.example.com:8443"}, "", ""},
+		"no service":                       {s, "absent", nil, nil, "ServiceNotFound", apireg.ConditionFalse},
+		"no such port":                     {s, "api", port(80), nil, "ServicePortError", apireg.ConditionFalse},
+		"no slices":                        {s, "lonely", nil, nil, "EndpointsNotFound", apireg.ConditionFalse},
+		"nobody ready":                     {s, "unready", nil, nil, "MissingEndpoints", apireg.ConditionFalse},
+		"no port of that name":             {s, "renamed", nil, nil, "MissingEndpoints", apireg.ConditionFalse},
+		"core server never reached":        {nil, "api", nil, nil, "ServiceAccessError", apireg.ConditionUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, failed := c.services.resolve(&apireg.ServiceReference{Namespace: "ns", Name: c.service, Port: c.port})
+			if !slices.Equal(got, c.want) {
+				t.Errorf("addresses %v, want %v", got, c.want)
+			}
+			if failed == nil {
+				failed = &apiservice.Condition{}
+			}
+			if failed.Reason != c.reason || failed.Status != c.status {
+				t.Errorf("condition %+v, want %s %s", failed, c.status, c.reason)
+			}
+		})
+	}
+}
+
+func TestServiceURL(t *testing.T) {
+	scheme, host, name := serviceURL(&apireg.ServiceReference{Namespace: "ns", Name: "api"})
+	if scheme != "https" || host != "api.ns.svc:443" || name != "api.ns.svc" {
+		t.Errorf("%s %s %s", scheme, host, name)
+	}
+}
+
+func TestParseBackendURL(t *testing.T) {
+	for text, want := range map[string][3]string{
+		"unix:///run/core.sock":   {"http://core", "unix", "/run/core.sock"},
+		"https://10.0.0.1:6444":   {"https://10.0.0.1:6444", "tcp", "10.0.0.1:6444"},
+		"https://api.example.com": {"https://api.example.com", "tcp", "api.example.com:443"},
+	} {
+		base, network, address, err := parseBackendURL("core", text)
+		if err != nil || [3]string{base.String(), network, address} != want {
+			t.Errorf("%s: %v %s %s %v", text, base, network, address, err)
+		}
+	}
+	for _, text := range []string{"", "http://a:80", "unix://", "10.0.0.1:80", "https://", ":"} {
+		if _, _, _, err := parseBackendURL("core", text); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
