@@ -98,11 +98,14 @@ func (s *Source) Check(ctx context.Context) (changed bool, err error) {
 	// The time limit of a probe does not fit reading everything.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
-	gvs, err := s.read(ctx)
+	gvs, whole, err := s.read(ctx)
 	if err != nil {
 		return false, err
 	}
 	s.known.Store(&gvs)
+	if !whole {
+		news = nil // to be read again
+	}
 	for path, mark := range news {
 		s.etag[path] = mark
 	}
@@ -131,23 +134,29 @@ func (s *Source) mark(ctx context.Context, path string) (string, error) {
 	return answer.mark(), nil
 }
 
-// read fetches everything wanted, in both forms.
-func (s *Source) read(ctx context.Context) ([]discovery.GroupVersion, error) {
+// read fetches everything wanted, in both forms. It is not the whole if a
+// group/version that the server listed was gone when it was asked for.
+func (s *Source) read(ctx context.Context) (gvs []discovery.GroupVersion, whole bool, err error) {
 	aggregated, err := s.readAggregated(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	wanted := s.cfg.GroupVersions
 	if wanted == nil {
 		if wanted, err = s.list(ctx, aggregated); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
+	whole = true
 	out := make([]discovery.GroupVersion, 0, len(wanted))
 	for _, gv := range wanted {
 		legacy, err := s.readLegacy(ctx, gv)
+		if errors.Is(err, errAbsent) && s.cfg.GroupVersions == nil {
+			whole = false
+			continue
+		}
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		g := discovery.GroupVersion{Group: gv.Group, Version: gv.Version, Legacy: legacy, Aggregated: aggregated[gv]}
 		if g.Aggregated == nil {
@@ -155,7 +164,7 @@ func (s *Source) read(ctx context.Context) ([]discovery.GroupVersion, error) {
 		}
 		out = append(out, g)
 	}
-	return out, nil
+	return out, whole, nil
 }
 
 // readAggregated fetches the v2 form of everything the server lists; the map is
@@ -166,6 +175,10 @@ func (s *Source) readAggregated(ctx context.Context) (map[schema.GroupVersion][]
 		answer, err := s.get(ctx, path, acceptAggregated, "")
 		if err != nil {
 			return nil, err
+		}
+		if s.cfg.GroupVersions == nil && answer.code != http.StatusOK && answer.code != http.StatusNotFound {
+			// The list would lack the groups under this path.
+			return nil, fmt.Errorf("bad status from %s: %d", answer.url, answer.code)
 		}
 		if answer.code != http.StatusOK || !answer.aggregated {
 			continue

@@ -4,7 +4,6 @@ import (
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
-	"mime"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -184,11 +183,10 @@ func negotiate(accept []string) (string, bool) {
 		return mediaJSON, true
 	}
 	for clause := range strings.SplitSeq(header, ",") {
-		media, _, err := mime.ParseMediaType(clause)
-		if err != nil {
-			continue
-		}
-		switch media {
+		// Not by package mime: the old form of the protobuf type, which
+		// clients send, holds an @ and is no media type by the book.
+		media, _, _ := strings.Cut(clause, ";")
+		switch strings.ToLower(strings.TrimSpace(media)) {
 		case mediaJSON, "application/*", "*/*":
 			return mediaJSON, true
 		case mediaOpenAPIProtobuf, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf":
