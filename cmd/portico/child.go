@@ -42,8 +42,8 @@ func (s *stack) startChild(name string, args []string, ready func(context.Contex
 		return nil, err
 	}
 	c := &child{name: name, logFile: s.logFile(name), done: make(chan error, 1), process: supervise.New(supervise.Config{
-		Name: name, Path: self, Args: append([]string{name}, args...), Env: memoryEnv(),
-		Log: log, Ready: ready, StopTimeout: stopTimeout, Report: s.say,
+		Name: name, Path: self, Args: append([]string{name}, args...), Log: log,
+		Ready: ready, StopTimeout: stopTimeout, Report: s.say,
 	})}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -72,15 +72,6 @@ func (s *stack) openLog(name string) (*supervise.Log, error) {
 		also = s.errOut
 	}
 	return supervise.OpenLog(supervise.LogConfig{File: s.logFile(name), Also: also, Prefix: name + " | "})
-}
-
-// memoryEnv returns the settings of the Go runtime that keep an idle child
-// small, unless the user has chosen them.
-func memoryEnv() []string {
-	if os.Getenv("GOGC") != "" {
-		return nil
-	}
-	return []string{"GOGC=50"}
 }
 
 func (s *stack) coreSocket() string { return filepath.Join(s.dir.Run, "core.sock") }

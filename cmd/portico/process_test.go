@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os/exec"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -193,50 +192,6 @@ func TestDiscoveryWithStoppedBackends(t *testing.T) {
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("%s took %v", tc.path, took)
 		}
-	}
-}
-
-// A second up on data in use, a busy port, a folder that cannot be written: one
-// line that says what to do, and exit code 1.
-func TestUpRefuses(t *testing.T) {
-	up := sharedInstallation(t)
-	p, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := t.TempDir()
-	foreign := own + "/own-kubeconfig"
-	writeFile(t, foreign, "apiVersion: v1\nkind: Config\n")
-	for _, tc := range []struct {
-		name string
-		args []string
-		want []string
-	}{
-		{"data in use", []string{"--listen=127.0.0.1:0", "--data-dir=" + up.dir}, []string{up.dir, fmt.Sprintf("in use by process %d", up.cmd.Process.Pid), "--data-dir"}},
-		{"busy port", []string{"--listen=" + strings.TrimPrefix(up.endpoint, "https://"), "--data-dir=" + own + "/a"}, []string{"another process serves there", "--listen"}},
-		{"no address", []string{"--listen=nonsense", "--data-dir=" + own + "/b"}, []string{"host:port", "--listen"}},
-		{"not a folder", []string{"--listen=127.0.0.1:0", "--data-dir=" + foreign + "/data"}, []string{"not a directory", "--data-dir"}},
-		{"read-only", []string{"--listen=127.0.0.1:0", "--data-dir=/proc/portico"}, []string{"/proc/portico", "--data-dir"}},
-		{"somebody's kubeconfig", []string{"--listen=127.0.0.1:0", "--data-dir=" + own + "/c", "--kubeconfig=" + foreign}, []string{foreign, "--kubeconfig"}},
-		{"unknown flag", []string{"--port=1"}, []string{"unknown flag: --port"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patienceInTests)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, p.Portico, append([]string{"up"}, tc.args...)...)
-			var stderr strings.Builder
-			cmd.Stderr = &stderr
-			_ = cmd.Run()
-			said := stderr.String()
-			if cmd.ProcessState.ExitCode() != 1 || strings.Count(said, "\n") != 1 {
-				t.Errorf("exit code %d, want 1 and one line:\n%s", cmd.ProcessState.ExitCode(), said)
-			}
-			for _, want := range tc.want {
-				if !strings.Contains(said, want) {
-					t.Errorf("%q is not in: %s", want, said)
-				}
-			}
-		})
 	}
 }
 

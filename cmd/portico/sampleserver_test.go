@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -186,11 +187,7 @@ func (s *sampleServer) useFlunders(t *testing.T) {
 		}
 		return path
 	}
-	watch := make(chan string, 1)
-	go func() {
-		out, err := s.up.kubectl(t, "get", "flunders", "--watch", "--request-timeout=5s", "-o", "name")
-		watch <- fmt.Sprint(out, err)
-	}()
+	events := s.watchFlunders(t)
 	s.up.mustKubectl(t, "create", "-f", write("kept", "Flunder"))
 	s.up.mustKubectl(t, "create", "-f", write("gone", "Flunder"))
 	s.up.mustKubectl(t, "create", "-f", write("fish", "Fischer"))
@@ -199,13 +196,57 @@ func (s *sampleServer) useFlunders(t *testing.T) {
 		t.Errorf("list shows %q", out)
 	}
 	// Once when it came, once when it went.
-	if out := <-watch; strings.Count(out, "/gone") != 2 {
-		t.Errorf("watch shows %q", out)
+	for _, want := range []string{"ADDED kept", "ADDED gone", "DELETED gone"} {
+		if got := <-events; got != want {
+			t.Errorf("watch: got %q, want %q", got, want)
+		}
 	}
 	out, err := s.up.kubectl(t, "get", "flunders", "--as=somebody")
 	if err == nil || !strings.Contains(out, `User "somebody" cannot list resource "flunders" in API group "wardle.example.com"`) {
 		t.Errorf("somebody without rights: %q, %v", out, err)
 	}
+}
+
+// watchFlunders opens a watch from now on and returns when it is open. It
+// delivers "TYPE name" for each event, and "" when the watch is over.
+func (s *sampleServer) watchFlunders(t *testing.T) <-chan string {
+	t.Helper()
+	url := s.up.endpoint + "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders"
+	client := httpClient(t, s.up.config(t))
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	if _, body := get(t, client, url, ""); json.Unmarshal([]byte(body), &list) != nil {
+		t.Fatalf("list flunders: %s", body)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"?watch=1&resourceVersion="+list.Metadata.ResourceVersion, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan string)
+	go func() {
+		defer resp.Body.Close()
+		defer close(events)
+		for dec := json.NewDecoder(resp.Body); ; {
+			var e struct {
+				Type   string
+				Object struct{ Metadata struct{ Name string } }
+			}
+			if dec.Decode(&e) != nil {
+				return
+			}
+			select {
+			case events <- e.Type + " " + e.Object.Metadata.Name:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	return events
 }
 
 // whileAway checks what others notice of a server that is down: nothing. Every

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -142,9 +141,10 @@ func (s *stack) startEtcd(ctx context.Context) (*embedetcd.Server, error) {
 	})
 }
 
-// quietIfStopped drops an error that is only the user's wish to stop.
+// quietIfStopped drops an error that came about while the user wished to stop:
+// what was under way was cut short.
 func quietIfStopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+	if ctx.Err() != nil {
 		return nil
 	}
 	return err

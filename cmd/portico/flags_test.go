@@ -1,0 +1,112 @@
+package main
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"portico/cmd/internal/datadir"
+	"portico/cmd/internal/pki"
+	"portico/gateway"
+)
+
+func TestBackendFlags(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		backends, cas []string
+		want          []gateway.Backend
+		err           string
+	}{
+		{name: "none"},
+		{
+			name: "one authority for all, one of its own", backends: []string{"core=unix:///run/core.sock", "crd=https://crd:7443", "x=https://x:1"},
+			cas: []string{"all.crt", "crd=crd.crt"},
+			want: []gateway.Backend{
+				{Name: "core", URL: "unix:///run/core.sock", CAFile: "all.crt"},
+				{Name: "crd", URL: "https://crd:7443", CAFile: "crd.crt"},
+				{Name: "x", URL: "https://x:1", CAFile: "all.crt"},
+			},
+		},
+		{name: "no name", backends: []string{"unix:///x"}, err: "must have the form name=value"},
+		{name: "no URL", backends: []string{"core="}, err: "must have the form name=value"},
+		{name: "twice", backends: []string{"a=unix:///1", "a=unix:///2"}, err: "another one of that name"},
+		{name: "authority of nobody", backends: []string{"a=unix:///1"}, cas: []string{"b=ca.crt"}, err: `no backend "b"`},
+		{name: "two for all", cas: []string{"a.crt", "b.crt"}, err: "for all backends already"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := gatewayFlags{backends: tc.backends, backendCAs: tc.cas}
+			err := f.complete()
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("got %v, want %q", err, tc.err)
+				}
+				return
+			}
+			if err != nil || !slices.Equal(f.cfg.Backends, tc.want) {
+				t.Errorf("got %v %v, want %v", f.cfg.Backends, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestEtcdArgs(t *testing.T) {
+	f := etcdFlags{servers: []string{"https://a:2379", "https://b:2379"}, caFile: "ca", certFile: "c", keyFile: "k"}
+	want := []string{"--etcd-servers=https://a:2379,https://b:2379", "--etcd-cafile=ca", "--etcd-certfile=c", "--etcd-keyfile=k"}
+	if got := f.args(); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Every flag that up gives to its children is one they know.
+func TestChildrenKnowTheirFlags(t *testing.T) {
+	s := &stack{host: "127.0.0.1", port: "6443", etcd: etcdFlags{servers: []string{"unix:///x"}, caFile: "a", certFile: "b", keyFile: "c"}}
+	var err error
+	if s.dir, err = datadir.Open(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.dir.Close()
+	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File("pki")}); err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]string{"gateway": s.gatewayArgs(), "core": s.coreArgs()} {
+		cmd, rest, err := newRoot().Find(append([]string{name}, args...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.ParseFlags(rest); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestFreeAddress(t *testing.T) {
+	host, port, err := freeAddress(t.Context(), "127.0.0.1:0")
+	if err != nil || host != "127.0.0.1" || port == "0" {
+		t.Fatal(host, port, err)
+	}
+	ln, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		t.Fatal("the address is not free:", err)
+	}
+	defer ln.Close()
+	if _, _, err := freeAddress(t.Context(), ln.Addr().String()); err == nil || !strings.Contains(err.Error(), "another process serves there") {
+		t.Errorf("busy: %v", err)
+	}
+}
+
+func TestReachableHost(t *testing.T) {
+	for host, want := range map[string]string{"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "127.0.0.1", "::1": "::1", "10.0.0.1": "10.0.0.1", "api.example.com": "api.example.com"} {
+		if got := reachableHost(host); got != want {
+			t.Errorf("%q: got %q", host, got)
+		}
+	}
+}
+
+func TestShellQuote(t *testing.T) {
+	for s, want := range map[string]string{"/a/b-c.d": "/a/b-c.d", "/my data": "'/my data'", "/it's": `'/it'\''s'`, "/$HOME": "'/$HOME'"} {
+		if got := shellQuote(s); got != want {
+			t.Errorf("%q: got %s", s, got)
+		}
+	}
+}

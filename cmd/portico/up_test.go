@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"portico/cmd/internal/embedetcd"
+)
+
+// A SIGTERM in the middle of the start ends it in order, whenever it comes.
+func TestStopWhileStarting(t *testing.T) {
+	p, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, said := range []string{"starting etcd", "starting core server", "Portico is ready"} {
+		up := &installation{dir: dir, exited: make(chan error, 1), output: &output{grown: make(chan struct{}, 1)}}
+		up.cmd = exec.Command(p.Portico, "up", "--listen=127.0.0.1:0", "--data-dir="+dir)
+		up.cmd.Stdout, up.cmd.Stderr = up.output, up.output
+		if err := up.cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		go func() { up.exited <- up.cmd.Wait() }()
+		err := up.awaitOutput(said)
+		if stopErr := up.stop(); stopErr != nil || err != nil {
+			t.Errorf("stopped after %q: %v %v", said, err, stopErr)
+		}
+	}
+	install(t, dir)
+}
+
+// With an etcd of the user's own, up uses that and starts none.
+func TestOwnEtcd(t *testing.T) {
+	sockets, err := os.MkdirTemp("", "pe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(sockets) })
+	etcd, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: t.TempDir(), SocketDir: sockets, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(etcd.Close)
+	up := install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint())
+	if up.etcd != etcd.Endpoint() || strings.Contains(up.output.String(), "starting etcd") {
+		t.Errorf("up does not use the etcd it was given:\n%s", up.output)
+	}
+	create(t, up, "there")
+	if err := up.stop(); err != nil {
+		t.Fatal(err)
+	}
+	// Another data folder, the same etcd: the objects are in etcd.
+	expect(t, install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint()), "there")
+}
+
+// A second up on data in use, a busy port, a folder that cannot be written: one
+// line that says what to do, and exit code 1.
+func TestUpRefuses(t *testing.T) {
+	up := sharedInstallation(t)
+	p, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := t.TempDir()
+	foreign := own + "/own-kubeconfig"
+	writeFile(t, foreign, "apiVersion: v1\nkind: Config\n")
+	for _, tc := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"data in use", []string{"--listen=127.0.0.1:0", "--data-dir=" + up.dir}, []string{up.dir, fmt.Sprintf("in use by process %d", up.cmd.Process.Pid), "--data-dir"}},
+		{"busy port", []string{"--listen=" + strings.TrimPrefix(up.endpoint, "https://"), "--data-dir=" + own + "/a"}, []string{"another process serves there", "--listen"}},
+		{"no address", []string{"--listen=nonsense", "--data-dir=" + own + "/b"}, []string{"host:port", "--listen"}},
+		{"not a folder", []string{"--listen=127.0.0.1:0", "--data-dir=" + foreign + "/data"}, []string{"not a directory", "--data-dir"}},
+		{"read-only", []string{"--listen=127.0.0.1:0", "--data-dir=/proc/portico"}, []string{"/proc/portico", "--data-dir"}},
+		{"somebody's kubeconfig", []string{"--listen=127.0.0.1:0", "--data-dir=" + own + "/c", "--kubeconfig=" + foreign}, []string{foreign, "--kubeconfig"}},
+		{"unknown flag", []string{"--port=1"}, []string{"unknown flag: --port"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patienceInTests)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, p.Portico, append([]string{"up"}, tc.args...)...)
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			_ = cmd.Run()
+			said := stderr.String()
+			if cmd.ProcessState.ExitCode() != 1 || strings.Count(said, "\n") != 1 {
+				t.Errorf("exit code %d, want 1 and one line:\n%s", cmd.ProcessState.ExitCode(), said)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(said, want) {
+					t.Errorf("%q is not in: %s", want, said)
+				}
+			}
+		})
+	}
+}
