@@ -31,6 +31,13 @@ const (
 // and replaced by impersonation; nothing else changes after parsing.
 type Action struct {
 	User *User
+	// Impersonator is who really makes a request that acts as User; nil for
+	// all others. It is set by impersonation, for audit: authorization and the
+	// servers behind the gateway know User only.
+	Impersonator *User
+	// ImpersonationConstraint is the verb that permitted a constrained
+	// impersonation ("impersonate:user-info"); "" for an unconstrained one.
+	ImpersonationConstraint string
 	// Verb is get, list, watch, create, update, patch, delete,
 	// deletecollection or proxy for resources; the lower-case method otherwise.
 	Verb string

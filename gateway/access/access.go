@@ -18,8 +18,8 @@ package access
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -49,11 +49,23 @@ type Access struct {
 	cfg   Config
 	log   *slog.Logger
 	index atomic.Pointer[index]
-	ready atomic.Bool // bootstrap policy is in place
+	ready atomic.Bool // the bootstrap policy is stored
+	kept  atomic.Pointer[kept]
 
-	mu    sync.Mutex // guards state
+	mu    sync.Mutex // guards state and bootstrapped
 	state policyState
+	// bootstrapped is the revision of each kind that the index must have
+	// reached to hold the bootstrap policy.
+	bootstrapped [4]int64
 }
+
+// The followed kinds.
+const (
+	kindRole = iota
+	kindClusterRole
+	kindBinding
+	kindClusterBinding
+)
 
 // policyState is the latest of each followed kind.
 type policyState struct {
@@ -61,7 +73,8 @@ type policyState struct {
 	clusterRoles []*rbacv1.ClusterRole
 	bindings     []*rbacv1.RoleBinding
 	clusterBinds []*rbacv1.ClusterRoleBinding
-	seen         [4]bool
+	// at is the revision of each kind's latest state; 0 before the first.
+	at [4]int64
 }
 
 // New returns an Access that allows system:masters only, until Run has read
@@ -73,13 +86,20 @@ func New(cfg Config) *Access {
 	return &Access{cfg: cfg, log: cfg.Logger}
 }
 
-// Ready returns nil once the bootstrap policy is stored and the index is built.
+// Ready returns nil once the bootstrap policy is stored and the index holds it.
 func (a *Access) Ready() error {
 	switch {
 	case a.index.Load() == nil:
 		return errors.New("the stored policy has not been read yet")
 	case !a.ready.Load():
 		return errors.New("the bootstrap policy is not in place yet")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for kind, rev := range a.bootstrapped {
+		if a.state.at[kind] < rev {
+			return errors.New("the bootstrap policy has not been read yet")
+		}
 	}
 	return nil
 }
@@ -92,22 +112,23 @@ func (a *Access) Run(ctx context.Context, find func(gr schema.GroupResource) *re
 	}
 	roles, clusterRoles := res("roles"), res("clusterroles")
 	bindings, clusterBinds := res("rolebindings"), res("clusterrolebindings")
+	a.kept.Store(&kept{roles: roles, clusterRoles: clusterRoles, bindings: bindings, clusterBinds: clusterBinds})
 	aggregate := loop.NewNudge()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		follow(ctx, a, roles, 0, func(s *policyState, list []*rbacv1.Role) { s.roles = list })
+		follow(ctx, a, roles, kindRole, func(s *policyState, list []*rbacv1.Role) { s.roles = list })
 	})
 	wg.Go(func() {
-		follow(ctx, a, clusterRoles, 1, func(s *policyState, list []*rbacv1.ClusterRole) {
+		follow(ctx, a, clusterRoles, kindClusterRole, func(s *policyState, list []*rbacv1.ClusterRole) {
 			s.clusterRoles = list
 			aggregate.Poke()
 		})
 	})
 	wg.Go(func() {
-		follow(ctx, a, bindings, 2, func(s *policyState, list []*rbacv1.RoleBinding) { s.bindings = list })
+		follow(ctx, a, bindings, kindBinding, func(s *policyState, list []*rbacv1.RoleBinding) { s.bindings = list })
 	})
 	wg.Go(func() {
-		follow(ctx, a, clusterBinds, 3, func(s *policyState, list []*rbacv1.ClusterRoleBinding) { s.clusterBinds = list })
+		follow(ctx, a, clusterBinds, kindClusterBinding, func(s *policyState, list []*rbacv1.ClusterRoleBinding) { s.clusterBinds = list })
 	})
 	wg.Go(func() { a.bootstrap(ctx, roles, clusterRoles, bindings, clusterBinds) })
 	wg.Go(func() { a.aggregate(ctx, aggregate, clusterRoles) })
@@ -116,23 +137,16 @@ func (a *Access) Run(ctx context.Context, find func(gr schema.GroupResource) *re
 }
 
 // follow keeps one kind of the state and rebuilds the index with every change.
-func follow[T rest.Object](ctx context.Context, a *Access, r *rest.Resource, nth int, set func(*policyState, []T)) {
+func follow[T rest.Object](ctx context.Context, a *Access, r *rest.Resource, kind int, set func(*policyState, []T)) {
+	var known []T
 	// Follow ends with ctx only, and returns its error.
 	_ = loop.Follow(ctx, r.Store, loop.FollowOptions{Logger: a.log}, func(s loop.Snapshot) {
-		list := make([]T, 0, len(s.Items))
-		for _, o := range s.Items {
-			obj, err := r.Decode(o)
-			if err != nil {
-				a.log.Error("a policy object does not decode and grants nothing", "object", o.Key().String(), "err", err)
-				continue
-			}
-			list = append(list, obj.(T))
-		}
+		known, _ = decodeAll(a.log, r, s.Items, known)
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		set(&a.state, list)
-		a.state.seen[nth] = true
-		if a.state.seen == [4]bool{true, true, true, true} {
+		set(&a.state, known)
+		a.state.at[kind] = max(s.Revision, 1)
+		if !slices.Contains(a.state.at[:], 0) {
 			a.index.Store(newIndex(&a.state))
 		}
 	})
@@ -144,29 +158,15 @@ func (a *Access) Authorize(_ context.Context, act *resource.Action) (authz.Decis
 	if act.User == nil {
 		return authz.NoOpinion, "", nil
 	}
-	for _, g := range act.User.Groups {
-		if g == resource.GroupMasters {
-			return authz.Allow, "", nil
-		}
+	if isMaster(act.User) {
+		return authz.Allow, "", nil
 	}
 	idx := a.index.Load()
 	if idx == nil {
 		return authz.NoOpinion, "", errors.New("the access policy has not been read yet")
 	}
-	var failed []error
-	for g := range idx.grants(act.User, act.Namespace) {
-		if g.missing != nil {
-			failed = append(failed, g.missing)
-			continue
-		}
-		for i := range g.rules {
-			if matches(&g.rules[i], act) {
-				return authz.Allow, fmt.Sprintf("RBAC: allowed by %s", g.describe()), nil
-			}
-		}
-	}
-	if len(failed) > 0 {
-		return authz.NoOpinion, fmt.Sprintf("RBAC: %v", errors.Join(failed...)), nil
-	}
-	return authz.NoOpinion, "", nil
+	decision, reason := idx.authorize(act)
+	return decision, reason, nil
 }
+
+func isMaster(u *resource.User) bool { return slices.Contains(u.Groups, resource.GroupMasters) }

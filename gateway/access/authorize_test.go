@@ -141,7 +141,7 @@ func TestReasons(t *testing.T) {
 		{&resource.User{Name: "system:serviceaccount:ns:builder"}, "x", `RBAC: allowed by ClusterRoleBinding "reader" of ClusterRole "reader" to ServiceAccount "builder/ns"`},
 		{&resource.User{Name: "v", Groups: []string{"g"}}, "ns", `RBAC: allowed by RoleBinding "b/ns" of ClusterRole "reader" to Group "g"`},
 		{&resource.User{Name: "u"}, "", `RBAC: clusterrole.rbac.authorization.k8s.io "lost" not found`},
-		{&resource.User{Name: "u"}, "ns", "RBAC: clusterrole.rbac.authorization.k8s.io \"lost\" not found\nrole.rbac.authorization.k8s.io \"lost\" not found"},
+		{&resource.User{Name: "u"}, "ns", `RBAC: [clusterrole.rbac.authorization.k8s.io "lost" not found, role.rbac.authorization.k8s.io "lost" not found]`},
 		{&resource.User{Name: "v"}, "ns", ""},
 	} {
 		act := do("get", "", "pods", "", c.ns, "p")

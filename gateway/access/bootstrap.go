@@ -3,15 +3,12 @@ package access
 import (
 	"context"
 	"fmt"
-	"maps"
-	"reflect"
-	"slices"
+	"strconv"
+	"sync"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"portico/resource"
 	"portico/resource/loop"
@@ -22,6 +19,10 @@ const (
 	bootstrapLabel       = "kubernetes.io/bootstrapping"
 	bootstrapValue       = "rbac-defaults"
 	autoupdateAnnotation = "rbac.authorization.kubernetes.io/autoupdate"
+
+	// bootstrapWriters is how many objects of the policy are written at once,
+	// so that etcd syncs its disk once for several.
+	bootstrapWriters = 8
 )
 
 // bootstrap stores the policy that every cluster has, again until it is there,
@@ -30,219 +31,127 @@ func (a *Access) bootstrap(ctx context.Context, roles, clusterRoles, bindings, c
 	p := bootstrapPolicy()
 	// Retry returns an error only when ctx ends.
 	_ = loop.Retry(ctx, loop.Backoff{Max: time.Second}, func(ctx context.Context) error {
-		err := firstError(
-			func() error { return ensureAll(ctx, clusterRoles, p.clusterRoles, mergeClusterRole) },
-			func() error { return ensureAll(ctx, clusterBinds, p.clusterBindings, mergeClusterBinding) },
-			func() error { return ensureAll(ctx, roles, p.roles, mergeRole) },
-			func() error { return ensureAll(ctx, bindings, p.bindings, mergeBinding) },
-		)
-		if err != nil && ctx.Err() == nil {
-			a.log.Warn("storing the bootstrap policy failed", "err", err)
+		var at [4]int64
+		var errs [4]error
+		at[kindClusterRole], errs[0] = ensureAll(ctx, clusterRoles, p.clusterRoles, mergeClusterRole, nil)
+		at[kindClusterBinding], errs[1] = ensureAll(ctx, clusterBinds, p.clusterBindings, mergeClusterBinding, func(have, want *rbacv1.ClusterRoleBinding) bool { return have.RoleRef != want.RoleRef })
+		at[kindRole], errs[2] = ensureAll(ctx, roles, p.roles, mergeRole, nil)
+		at[kindBinding], errs[3] = ensureAll(ctx, bindings, p.bindings, mergeBinding, func(have, want *rbacv1.RoleBinding) bool { return have.RoleRef != want.RoleRef })
+		for _, err := range errs {
+			if err != nil {
+				if ctx.Err() == nil {
+					a.log.Warn("storing the bootstrap policy failed", "err", err)
+				}
+				return err
+			}
 		}
-		if err == nil {
-			a.ready.Store(true)
-		}
-		return err
+		a.mu.Lock()
+		a.bootstrapped = at
+		a.mu.Unlock()
+		a.ready.Store(true)
+		return nil
 	})
 }
 
-func firstError(steps ...func() error) error {
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ensureAll creates what is missing and adds to the rest what they lack.
-func ensureAll[T rest.Object](ctx context.Context, r *rest.Resource, want []T, merge func(have, want T) bool) error {
+// ensureAll creates what is missing and adds to the rest what they lack. A
+// stored object of which replace (nil: never) says that it cannot be mended is
+// made anew. It returns the highest revision that any object has then.
+func ensureAll[T rest.Object](ctx context.Context, r *rest.Resource, want []T, merge, replace func(have, want T) bool) (int64, error) {
 	list, err := r.Store.List(ctx, resource.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("list %s: %w", r.Resource, err)
+		return 0, fmt.Errorf("list %s: %w", r.Resource, err)
 	}
 	stored := map[resource.Key]*resource.Object{}
 	for _, o := range list.Items {
 		stored[o.Key()] = o
 	}
+	var (
+		mu      sync.Mutex // guards highest and failed
+		highest int64
+		failed  error
+		wg      sync.WaitGroup
+		writers = make(chan struct{}, bootstrapWriters)
+	)
 	for _, w := range want {
-		key := resource.Key{Namespace: w.GetNamespace(), Name: w.GetName()}
-		if stored[key] == nil {
-			if _, err := rest.CreateObject(ctx, r, w); err != nil && !apierrors.IsAlreadyExists(err) {
-				return fmt.Errorf("create %s %s: %w", r.Kind.Kind, key, err)
+		writers <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-writers }()
+			rev, err := ensure(ctx, r, stored[resource.Key{Namespace: w.GetNamespace(), Name: w.GetName()}], w, merge, replace)
+			mu.Lock()
+			defer mu.Unlock()
+			highest = max(highest, rev)
+			if failed == nil {
+				failed = err
 			}
-			continue
-		}
-		if err := ensure(ctx, r, stored[key], w, merge); err != nil {
-			return err
-		}
+		})
 	}
-	return nil
+	wg.Wait()
+	return highest, failed
 }
 
-// ensure adds what a stored object lacks, unless its owner opted out.
-func ensure[T rest.Object](ctx context.Context, r *rest.Resource, o *resource.Object, want T, merge func(have, want T) bool) error {
+// ensure brings one object to what it shall be, unless its owner opted out, and
+// returns its revision. o is what is stored, nil if nothing is.
+func ensure[T rest.Object](ctx context.Context, r *rest.Resource, o *resource.Object, want T, merge, replace func(have, want T) bool) (int64, error) {
+	if o == nil {
+		return createMissing(ctx, r, want)
+	}
 	have, err := r.Decode(o)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if have.GetAnnotations()[autoupdateAnnotation] == "false" || !merge(have.(T), want) {
-		return nil
+	if optedOut(have) {
+		return o.Revision, nil
 	}
-	_, err = rest.Modify(ctx, r, o.Key(), func(obj T) error {
-		if obj.GetAnnotations()[autoupdateAnnotation] != "false" {
-			merge(obj, want)
-		}
-		return nil
-	})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("update %s %s: %w", r.Kind.Kind, o.Key(), err)
-	}
-	return nil
-}
-
-// The merge functions add to have what want has more, and report whether that
-// was anything. What have has more stays.
-
-func mergeMeta(have, want metav1.Object) bool {
-	l, changedL := added(have.GetLabels(), want.GetLabels())
-	n, changedN := added(have.GetAnnotations(), want.GetAnnotations())
-	have.SetLabels(l)
-	have.SetAnnotations(n)
-	return changedL || changedN
-}
-
-func added(have, want map[string]string) (map[string]string, bool) {
-	out, changed := maps.Clone(have), false
-	for k, v := range want {
-		if _, ok := out[k]; !ok {
-			if out == nil {
-				out = map[string]string{}
-			}
-			out[k], changed = v, true
-		}
-	}
-	return out, changed
-}
-
-func mergeRules(have *[]rbacv1.PolicyRule, want []rbacv1.PolicyRule) bool {
-	changed := false
-	for _, w := range want {
-		missing := slices.ContainsFunc(split(w), func(one rbacv1.PolicyRule) bool {
-			return !slices.ContainsFunc(*have, func(h rbacv1.PolicyRule) bool { return covers(&h, &one) })
-		})
-		if missing {
-			*have, changed = append(*have, w), true
-		}
-	}
-	return changed
-}
-
-func mergeSubjects(have *[]rbacv1.Subject, want []rbacv1.Subject) bool {
-	changed := false
-	for _, w := range want {
-		if !slices.Contains(*have, w) {
-			*have, changed = append(*have, w), true
-		}
-	}
-	return changed
-}
-
-func mergeClusterRole(have, want *rbacv1.ClusterRole) bool {
-	changed := mergeMeta(have, want)
-	if want.AggregationRule != nil { // its rules belong to aggregation
-		if have.AggregationRule == nil {
-			have.AggregationRule, changed = want.AggregationRule, true
-		}
-		return changed
-	}
-	return mergeRules(&have.Rules, want.Rules) || changed
-}
-
-func mergeRole(have, want *rbacv1.Role) bool {
-	changed := mergeMeta(have, want)
-	return mergeRules(&have.Rules, want.Rules) || changed
-}
-
-func mergeClusterBinding(have, want *rbacv1.ClusterRoleBinding) bool {
-	changed := mergeMeta(have, want)
-	return mergeSubjects(&have.Subjects, want.Subjects) || changed
-}
-
-func mergeBinding(have, want *rbacv1.RoleBinding) bool {
-	changed := mergeMeta(have, want)
-	return mergeSubjects(&have.Subjects, want.Subjects) || changed
-}
-
-// aggregate keeps the rules of cluster roles with an aggregationRule: all rules
-// of the roles that its selectors choose.
-func (a *Access) aggregate(ctx context.Context, wake *loop.Nudge, clusterRoles *rest.Resource) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-wake.C():
-		}
-		if loop.Retry(ctx, loop.Backoff{}, func(ctx context.Context) error {
-			err := a.aggregateOnce(ctx, clusterRoles)
-			if err != nil && ctx.Err() == nil {
-				a.log.Warn("aggregating cluster roles failed", "err", err)
-			}
-			return err
-		}) != nil {
-			return
-		}
-	}
-}
-
-func (a *Access) aggregateOnce(ctx context.Context, r *rest.Resource) error {
-	a.mu.Lock()
-	all := slices.Clone(a.state.clusterRoles)
-	a.mu.Unlock()
-	for _, role := range all {
-		if role.AggregationRule == nil {
-			continue
-		}
-		rules, err := collected(role, all)
-		if err != nil {
-			a.log.Error("an aggregationRule has a bad selector", "clusterrole", role.Name, "err", err)
-			continue
-		}
-		if reflect.DeepEqual(role.Rules, rules) || len(role.Rules) == 0 && len(rules) == 0 {
-			continue
-		}
-		_, err = rest.Modify(ctx, r, resource.Key{Name: role.Name}, func(cur *rbacv1.ClusterRole) error {
-			if cur.AggregationRule != nil {
-				cur.Rules = rules
+	if replace != nil && replace(have.(T), want) {
+		_, err := r.Store.Delete(ctx, o.Key(), func(cur *resource.Object) error {
+			if cur.Revision != o.Revision {
+				return apierrors.NewConflict(r.GroupResource(), o.Name, fmt.Errorf("it changed while it was being replaced"))
 			}
 			return nil
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("write aggregated ClusterRole %q: %w", role.Name, err)
+			return 0, fmt.Errorf("delete %s %s: %w", r.Kind.Kind, o.Key(), err)
 		}
+		return createMissing(ctx, r, want)
 	}
-	return nil
+	if !merge(have.(T), want) {
+		return o.Revision, nil
+	}
+	now, err := rest.Modify(ctx, r, o.Key(), func(obj T) error {
+		if !optedOut(obj) {
+			merge(obj, want)
+		}
+		return nil
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return createMissing(ctx, r, want)
+	case err != nil:
+		return 0, fmt.Errorf("update %s %s: %w", r.Kind.Kind, o.Key(), err)
+	}
+	return revisionOf(now), nil
 }
 
-// collected returns the rules of the roles that an aggregated role chooses,
-// each once, in the order of the roles' names.
-func collected(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
-	var out []rbacv1.PolicyRule
-	for i := range role.AggregationRule.ClusterRoleSelectors {
-		sel, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
-		if err != nil {
-			return nil, err
-		}
-		for _, other := range all {
-			if other.Name == role.Name || !sel.Matches(labels.Set(other.Labels)) {
-				continue
-			}
-			for _, rule := range other.Rules {
-				if !slices.ContainsFunc(out, func(r rbacv1.PolicyRule) bool { return reflect.DeepEqual(r, rule) }) {
-					out = append(out, rule)
-				}
-			}
-		}
+func optedOut(obj rest.Object) bool { return obj.GetAnnotations()[autoupdateAnnotation] == "false" }
+
+// createMissing stores an object unless somebody else did; then the revision
+// is not known.
+func createMissing[T rest.Object](ctx context.Context, r *rest.Resource, want T) (int64, error) {
+	now, err := rest.CreateObject(ctx, r, want)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("create %s %s/%s: %w", r.Kind.Kind, want.GetNamespace(), want.GetName(), err)
 	}
-	return out, nil
+	return revisionOf(now), nil
+}
+
+// revisionOf returns the revision that a stored object carries.
+func revisionOf(obj rest.Object) int64 {
+	rev, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return rev
 }

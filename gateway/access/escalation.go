@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -21,79 +20,112 @@ import (
 // rules, or the verb escalate on it; a binding by who holds all rules of its
 // role, or the verb bind on that (contract 7.6).
 
-// checkRole guards the writing of a role or cluster role.
-func (a *Access) checkRole(ctx context.Context, gr schema.GroupResource, obj rest.Object, rules, old []rbacv1.PolicyRule, had bool) error {
-	act := resource.ActionFrom(ctx)
-	if act == nil || act.User == nil || had && reflect.DeepEqual(rules, old) || slices.Contains(act.User.Groups, resource.GroupMasters) {
+// checkRole guards the writing of a role or cluster role. changed says whether
+// the write is a creation or changes the rules.
+func (a *Access) checkRole(ctx context.Context, gr schema.GroupResource, obj rest.Object, rules []rbacv1.PolicyRule, changed bool) error {
+	act, idx, err := a.guard(ctx, gr, obj, changed)
+	if idx == nil {
+		return err
+	}
+	// As upstream: what may be escalated by name cannot be created, since the
+	// request for a creation names nothing.
+	if idx.allows(act, "escalate", gr.Resource, act.Name) {
 		return nil
 	}
-	if a.allowed(ctx, act.User, "escalate", gr.Resource, act.Namespace, obj.GetName()) {
-		return nil
-	}
-	return a.covered(act, gr, obj.GetName(), rules)
+	return idx.covered(act, gr, obj.GetName(), rules)
 }
 
-// checkBinding guards the writing of a binding of either kind.
-func (a *Access) checkBinding(ctx context.Context, gr schema.GroupResource, obj rest.Object, ref rbacv1.RoleRef, changed bool) error {
-	act := resource.ActionFrom(ctx)
-	if act == nil || act.User == nil || !changed || slices.Contains(act.User.Groups, resource.GroupMasters) {
+// checkAggregation guards the writing of a cluster role with an
+// aggregationRule: who chooses rules by labels could come to hold every rule.
+func (a *Access) checkAggregation(ctx context.Context, gr schema.GroupResource, obj rest.Object, changed bool) error {
+	act, idx, err := a.guard(ctx, gr, obj, changed)
+	if idx == nil {
+		return err
+	}
+	if idx.allows(act, "escalate", gr.Resource, act.Name) || idx.covered(act, gr, obj.GetName(), everything()) == nil {
 		return nil
+	}
+	return apierrors.NewForbidden(gr, obj.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
+}
+
+// checkBinding guards the writing of a binding of either kind. changed says
+// whether the write is a creation or changes the role or the subjects.
+func (a *Access) checkBinding(ctx context.Context, gr schema.GroupResource, obj rest.Object, ref rbacv1.RoleRef, changed bool) error {
+	act, idx, err := a.guard(ctx, gr, obj, changed)
+	if idx == nil {
+		return err
 	}
 	res := "clusterroles"
-	if ref.Kind == "Role" {
+	switch {
+	case ref.APIGroup != rbacv1.GroupName || ref.Kind != "ClusterRole" && (ref.Kind != "Role" || act.Namespace == ""):
+		return nil // validation, which comes next, refuses such a reference
+	case ref.Kind == "Role":
 		res = "roles"
 	}
-	if a.allowed(ctx, act.User, "bind", res, act.Namespace, ref.Name) {
+	if idx.allows(act, "bind", res, ref.Name) {
 		return nil
 	}
-	idx := a.index.Load()
-	if idx == nil {
-		return resource.Unavailable("the access policy has not been read yet", 1)
+	rules, missing := idx.rulesOf(ref, act.Namespace)
+	if missing != nil {
+		return apierrors.NewNotFound(rbacv1.Resource(res), ref.Name)
 	}
-	rules, err := idx.rulesOf(ref, act.Namespace)
-	if err != nil {
-		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: res}, ref.Name)
-	}
-	return a.covered(act, gr, obj.GetName(), rules)
+	return idx.covered(act, gr, obj.GetName(), rules)
 }
 
-func (a *Access) allowed(ctx context.Context, u *resource.User, verb, res, namespace, name string) bool {
-	decision, _, err := a.Authorize(ctx, &resource.Action{
-		User: u, Verb: verb, IsResource: true, Group: rbacv1.GroupName, Version: "v1",
-		Resource: res, Namespace: namespace, Name: name, InPath: true,
+// guard returns what a write is to be checked against: who writes, and the
+// policy as it is now. Without an index there is nothing to check, or an error.
+func (a *Access) guard(ctx context.Context, gr schema.GroupResource, obj rest.Object, changed bool) (*resource.Action, *index, error) {
+	act := resource.ActionFrom(ctx)
+	switch {
+	case act == nil || act.User == nil:
+		return nil, nil, apierrors.NewForbidden(gr, obj.GetName(), errors.New("nobody is known to make this request"))
+	case !changed || isMaster(act.User):
+		return act, nil, nil
+	}
+	idx, err := a.current(ctx)
+	return act, idx, err
+}
+
+// allows reports whether the user of an action has a special verb on a role.
+func (x *index) allows(act *resource.Action, verb, res, name string) bool {
+	decision, _ := x.authorize(&resource.Action{
+		User: act.User, Verb: verb, IsResource: true, Group: rbacv1.GroupName, Version: "v1",
+		Resource: res, Namespace: act.Namespace, Name: name, InPath: name != "",
 	})
-	return err == nil && decision == authz.Allow
+	return decision == authz.Allow
 }
 
 // covered returns a 403 that lists the rules which the user does not hold.
-func (a *Access) covered(act *resource.Action, gr schema.GroupResource, name string, rules []rbacv1.PolicyRule) error {
-	idx := a.index.Load()
-	if idx == nil {
-		return resource.Unavailable("the access policy has not been read yet", 1)
-	}
-	held, missing := idx.rules(act.User, act.Namespace)
-	var parts []rbacv1.PolicyRule
-	for _, r := range rules {
-		for _, one := range split(r) {
-			if !slices.ContainsFunc(held, func(h rbacv1.PolicyRule) bool { return covers(&h, &one) }) {
-				parts = append(parts, one)
-			}
-		}
-	}
-	if len(parts) == 0 {
+func (x *index) covered(act *resource.Action, gr schema.GroupResource, name string, rules []rbacv1.PolicyRule) error {
+	held, missing := x.rules(act.User, act.Namespace)
+	lacking := uncovered(held, rules)
+	if len(lacking) == 0 {
 		return nil
 	}
-	var lacking []string
-	for _, r := range joined(parts) {
-		lacking = append(lacking, compact(&r))
+	lines := make([]string, len(lacking))
+	for i := range lacking {
+		lines[i] = compact(&lacking[i])
 	}
-	slices.Sort(lacking)
+	slices.Sort(lines)
 	text := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
-		act.User.Name, act.User.Groups, strings.Join(slices.Compact(lacking), "\n"))
+		act.User.Name, act.User.Groups, strings.Join(slices.Compact(lines), "\n"))
 	if len(missing) > 0 {
 		text += fmt.Sprintf("; resolution errors: %v", missing)
 	}
 	return apierrors.NewForbidden(gr, name, errors.New(text))
+}
+
+// uncovered returns the part of want that have does not include, joined.
+func uncovered(have, want []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	var parts []rbacv1.PolicyRule
+	for _, w := range want {
+		for _, one := range split(w) {
+			if !slices.ContainsFunc(have, func(h rbacv1.PolicyRule) bool { return covers(&h, &one) }) {
+				parts = append(parts, one)
+			}
+		}
+	}
+	return joined(parts)
 }
 
 // split cuts a rule into rules of one verb and one target each, so that

@@ -1,17 +1,17 @@
 package access
 
 import (
-	"context"
+	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 
 	"portico/resource"
-	"portico/resource/authn"
-	"portico/resource/authz"
 	"portico/resource/rest"
 )
 
@@ -22,31 +22,37 @@ const (
 	headerExtraPrefix = "Impersonate-Extra-"
 )
 
-// Impersonation lets a request act as somebody else, if its sender may: the
-// verb impersonate on each of the user, groups, uid and extras that the headers
-// name (contract 7.3). The headers are consumed in every case, and the Action
-// that goes on has the new user. It goes between authentication and
-// authorization.
+// nodePrefix begins the user names of nodes.
+const nodePrefix = "system:node:"
+
+// Impersonation lets a request act as somebody else, if its sender may (see
+// mode). The headers are consumed in every case. The request goes on with a
+// copy of its Action in which User is the impersonated user and Impersonator
+// and ImpersonationConstraint say on whose behalf, for audit. It goes between
+// authentication and authorization.
 func (a *Access) Impersonation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		act := resource.ActionFrom(r.Context())
 		asked, err := requested(r.Header)
 		strip(r.Header)
+		act := resource.ActionFrom(r.Context())
+		switch {
+		case err != nil:
+		case asked == nil:
+			next.ServeHTTP(w, r)
+			return
+		case act == nil || act.User == nil:
+			err = apierrors.NewInternalError(errors.New("nobody is known to ask for impersonation"))
+		}
+		var as *resource.Action
+		if err == nil {
+			as, err = a.impersonate(r.Context(), act, asked)
+		}
 		if err != nil {
 			rest.WriteStatus(w, r, err)
 			return
 		}
-		if asked == nil || act == nil {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if err := a.mayImpersonate(r.Context(), act.User, asked); err != nil {
-			rest.WriteStatus(w, r, err)
-			return
-		}
-		as := *act
-		as.User = complete(asked)
-		next.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), &as)))
+		a.log.Debug("impersonation", "user", act.User.Name, "as", as.User.Name, "groups", as.User.Groups, "constraint", as.ImpersonationConstraint)
+		next.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), as)))
 	})
 }
 
@@ -54,16 +60,18 @@ func (a *Access) Impersonation(next http.Handler) http.Handler {
 func requested(h http.Header) (*resource.User, error) {
 	u := &resource.User{Name: h.Get(headerUser), UID: h.Get(headerUID), Groups: slices.Clone(h.Values(headerGroup))}
 	for name, values := range h {
-		if key, ok := strings.CutPrefix(name, headerExtraPrefix); ok {
-			if u.Extra == nil {
-				u.Extra = map[string][]string{}
-			}
-			key = strings.ToLower(key)
-			if plain, err := url.PathUnescape(key); err == nil {
-				key = plain
-			}
-			u.Extra[key] = append(u.Extra[key], values...)
+		key, ok := strings.CutPrefix(name, headerExtraPrefix)
+		if !ok {
+			continue
 		}
+		if u.Extra == nil {
+			u.Extra = map[string][]string{}
+		}
+		key = strings.ToLower(key)
+		if plain, err := url.PathUnescape(key); err == nil {
+			key = plain
+		}
+		u.Extra[key] = append(u.Extra[key], values...)
 	}
 	if u.Name != "" {
 		return u, nil
@@ -71,87 +79,41 @@ func requested(h http.Header) (*resource.User, error) {
 	what := ""
 	switch {
 	case len(u.Groups) > 0:
-		what = "requested []string{\"" + strings.Join(u.Groups, `", "`) + "\"} without impersonating a user name"
+		what = "[]string{\"" + strings.Join(u.Groups, `", "`) + "\"}"
 	case u.UID != "":
-		what = "requested " + u.UID + " without impersonating a user name"
+		what = u.UID
 	case len(u.Extra) > 0:
-		what = "requested extra without impersonating a user name"
+		what = "extra " + strings.Join(slices.Sorted(maps.Keys(u.Extra)), ", ")
 	default:
 		return nil, nil
 	}
-	return nil, apierrors.NewBadRequest(what)
+	return nil, apierrors.NewBadRequest("requested " + what + " without impersonating a user name")
 }
 
+// strip removes everything that a server could take for an impersonation
+// header, also with underscores, which some fold into dashes.
 func strip(h http.Header) {
+	const prefix = "impersonate-"
 	for name := range h {
-		if strings.HasPrefix(name, "Impersonate-") {
-			h.Del(name)
+		if len(name) >= len(prefix) && strings.EqualFold(strings.ReplaceAll(name[:len(prefix)], "_", "-"), prefix) {
+			delete(h, name)
 		}
 	}
 }
 
-// mayImpersonate asks for every part of the identity by itself.
-func (a *Access) mayImpersonate(ctx context.Context, who *resource.User, as *resource.User) error {
-	ask := func(group, res, sub, namespace, name string) error {
-		act := &resource.Action{
-			User: who, Verb: "impersonate", IsResource: true, Group: group, Version: "v1",
-			Resource: res, Subresource: sub, Namespace: namespace, Name: name, InPath: true,
-		}
-		decision, reason, err := a.Authorize(ctx, act)
-		if err != nil && decision != authz.Allow {
-			reason = err.Error()
-		}
-		if decision == authz.Allow {
-			return nil
-		}
-		return authz.Forbidden(act, reason)
-	}
-	if namespace, name, ok := serviceAccount(as.Name); ok {
-		if err := ask("", "serviceaccounts", "", namespace, name); err != nil {
-			return err
-		}
-	} else if err := ask("", "users", "", "", as.Name); err != nil {
-		return err
-	}
-	for _, g := range as.Groups {
-		if err := ask("", "groups", "", "", g); err != nil {
-			return err
-		}
-	}
-	if as.UID != "" {
-		if err := ask("authentication.k8s.io", "uids", "", "", as.UID); err != nil {
-			return err
-		}
-	}
-	for key, values := range as.Extra {
-		for _, v := range values {
-			if err := ask("authentication.k8s.io", "userextras", key, "", v); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
+// serviceAccount cuts the user name of a service account in two. Names that no
+// account can have are those of ordinary users.
 func serviceAccount(user string) (namespace, name string, ok bool) {
-	rest, ok := strings.CutPrefix(user, "system:serviceaccount:")
+	cut, ok := strings.CutPrefix(user, serviceAccountPrefix)
 	if !ok {
 		return "", "", false
 	}
-	namespace, name, ok = strings.Cut(rest, ":")
-	return namespace, name, ok && namespace != "" && name != ""
+	namespace, name, _ = strings.Cut(cut, ":")
+	return namespace, name, len(validation.ValidateNamespaceName(namespace, false)) == 0 && len(validation.ValidateServiceAccountName(name, false)) == 0
 }
 
-// complete gives the impersonated user the groups that come with the name.
-func complete(u *resource.User) *resource.User {
-	if namespace, _, ok := serviceAccount(u.Name); ok && len(u.Groups) == 0 {
-		u.Groups = authn.ServiceAccountGroups(namespace)
-	}
-	if u.Name == resource.Anonymous {
-		if !slices.Contains(u.Groups, resource.GroupUnauthenticated) {
-			u.Groups = append(u.Groups, resource.GroupUnauthenticated)
-		}
-		return u
-	}
-	return authenticated(u)
+// node returns the name of the node whose user name this is.
+func node(user string) (name string, ok bool) {
+	name, ok = strings.CutPrefix(user, nodePrefix)
+	return name, ok && len(validation.NameIsDNSSubdomain(name, false)) == 0
 }

@@ -6,32 +6,39 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"portico/resource"
+	"portico/resource/authz"
 )
+
+// serviceAccountPrefix begins the user names of service accounts.
+const serviceAccountPrefix = "system:serviceaccount:"
 
 // grant is what one binding gives one subject.
 type grant struct {
-	binding string // as messages name it
-	role    rbacv1.RoleRef
-	subject rbacv1.Subject
-	// namespace restricts the grant; "" is everywhere.
-	namespace string
-	rules     []rbacv1.PolicyRule
-	missing   error // the role does not exist
+	role *boundRole
+	// reason is how an authorization explains itself by this grant.
+	reason string
 }
 
-func (g *grant) describe() string {
-	subject := fmt.Sprintf("%s %q", g.subject.Kind, g.subject.Name)
-	if g.subject.Kind == rbacv1.ServiceAccountKind {
-		subject = fmt.Sprintf("%s %q", g.subject.Kind, g.subject.Name+"/"+g.subject.Namespace)
-	}
-	return fmt.Sprintf("%s of %s %q to %s", g.binding, g.role.Kind, g.role.Name, subject)
+// boundRole is what one binding gives to all of its subjects.
+type boundRole struct {
+	rules   []rbacv1.PolicyRule
+	missing error // the role does not exist
+}
+
+// holder is whom grants are found by, and where they hold. Service accounts
+// are users, by the name that their tokens give them.
+type holder struct {
+	kind, name string
+	// namespace is where the grants hold; "" is everywhere.
+	namespace string
 }
 
 // index is the whole policy, ordered by who it is for. Immutable.
 type index struct {
-	users, groups map[string][]*grant
+	grants map[holder][]grant
 	// roles finds rules by reference, for escalation checks.
 	roles        map[resource.Key][]rbacv1.PolicyRule
 	clusterRoles map[string][]rbacv1.PolicyRule
@@ -39,8 +46,8 @@ type index struct {
 
 func newIndex(s *policyState) *index {
 	x := &index{
-		users: map[string][]*grant{}, groups: map[string][]*grant{},
-		roles: map[resource.Key][]rbacv1.PolicyRule{}, clusterRoles: map[string][]rbacv1.PolicyRule{},
+		grants: make(map[holder][]grant, len(s.bindings)+len(s.clusterBinds)),
+		roles:  make(map[resource.Key][]rbacv1.PolicyRule, len(s.roles)), clusterRoles: make(map[string][]rbacv1.PolicyRule, len(s.clusterRoles)),
 	}
 	for _, r := range s.roles {
 		x.roles[resource.Key{Namespace: r.Namespace, Name: r.Name}] = r.Rules
@@ -57,23 +64,27 @@ func newIndex(s *policyState) *index {
 	return x
 }
 
-func (x *index) add(binding, namespace string, role rbacv1.RoleRef, subjects []rbacv1.Subject) {
-	rules, missing := x.rulesOf(role, namespace)
+// add puts a binding into the index; namespace "" is that of a cluster role
+// binding.
+func (x *index) add(binding, namespace string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
+	rules, missing := x.rulesOf(ref, namespace)
+	role := &boundRole{rules: rules, missing: missing}
+	allowed := fmt.Sprintf("RBAC: allowed by %s of %s %q to ", binding, ref.Kind, ref.Name)
 	for _, s := range subjects {
-		g := &grant{binding: binding, role: role, subject: s, namespace: namespace, rules: rules, missing: missing}
-		switch s.Kind {
-		case rbacv1.UserKind:
-			x.users[s.Name] = append(x.users[s.Name], g)
-		case rbacv1.GroupKind:
-			x.groups[s.Name] = append(x.groups[s.Name], g)
-		case rbacv1.ServiceAccountKind:
-			ns := s.Namespace
-			if ns == "" {
-				ns = namespace
+		at := holder{kind: s.Kind, name: s.Name, namespace: namespace}
+		called := s.Name
+		if s.Kind == rbacv1.ServiceAccountKind {
+			home := s.Namespace
+			if home == "" {
+				home = namespace
 			}
-			name := "system:serviceaccount:" + ns + ":" + s.Name
-			x.users[name] = append(x.users[name], g)
+			if home == "" {
+				continue // an account is somewhere: this names nobody
+			}
+			at.kind, at.name = rbacv1.UserKind, serviceAccountPrefix+home+":"+s.Name
+			called = s.Name + "/" + s.Namespace
 		}
+		x.grants[at] = append(x.grants[at], grant{role: role, reason: fmt.Sprintf("%s%s %q", allowed, s.Kind, called)})
 	}
 }
 
@@ -92,37 +103,69 @@ func (x *index) rulesOf(ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRu
 	return nil, fmt.Errorf("clusterrole.rbac.authorization.k8s.io %q not found", ref.Name)
 }
 
-// grants yields what a user is given in a namespace ("": outside of all).
-func (x *index) grants(u *resource.User, namespace string) iter.Seq[*grant] {
+// given yields what a user is given in a namespace ("": outside of all): what
+// holds everywhere first, as upstream's order has it.
+func (x *index) given(u *resource.User, namespace string) iter.Seq[*grant] {
 	return func(yield func(*grant) bool) {
-		each := func(list []*grant) bool {
-			for _, g := range list {
-				if (g.namespace == "" || g.namespace == namespace) && !yield(g) {
-					return false
+		for _, where := range [2]string{"", namespace} {
+			if !yieldAll(x.grants[holder{rbacv1.UserKind, u.Name, where}], yield) {
+				return
+			}
+			for _, name := range u.Groups {
+				if !yieldAll(x.grants[holder{rbacv1.GroupKind, name, where}], yield) {
+					return
 				}
 			}
-			return true
-		}
-		if !each(x.users[u.Name]) {
-			return
-		}
-		for _, name := range u.Groups {
-			if !each(x.groups[name]) {
+			if namespace == "" {
 				return
 			}
 		}
 	}
 }
 
-// rules returns every rule a user has in a namespace.
-func (x *index) rules(u *resource.User, namespace string) (rules []rbacv1.PolicyRule, missing []error) {
-	for g := range x.grants(u, namespace) {
-		if g.missing != nil {
-			missing = append(missing, g.missing)
+func yieldAll(list []grant, yield func(*grant) bool) bool {
+	for i := range list {
+		if !yield(&list[i]) {
+			return false
 		}
-		rules = append(rules, g.rules...)
+	}
+	return true
+}
+
+// rules returns every rule a user has in a namespace, those of one binding once.
+func (x *index) rules(u *resource.User, namespace string) (rules []rbacv1.PolicyRule, missing []error) {
+	seen := map[*boundRole]bool{}
+	for g := range x.given(u, namespace) {
+		if seen[g.role] {
+			continue
+		}
+		seen[g.role] = true
+		if g.role.missing != nil {
+			missing = append(missing, g.role.missing)
+		}
+		rules = append(rules, g.role.rules...)
 	}
 	return rules, missing
+}
+
+// authorize decides about an action by the rules of its user.
+func (x *index) authorize(act *resource.Action) (decision authz.Decision, reason string) {
+	var missing []error
+	for g := range x.given(act.User, act.Namespace) {
+		if g.role.missing != nil {
+			missing = append(missing, g.role.missing)
+			continue
+		}
+		for i := range g.role.rules {
+			if matches(&g.role.rules[i], act) {
+				return authz.Allow, g.reason
+			}
+		}
+	}
+	if len(missing) > 0 {
+		return authz.NoOpinion, fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(missing))
+	}
+	return authz.NoOpinion, ""
 }
 
 // matches reports whether a rule grants an action (contract 7.6).

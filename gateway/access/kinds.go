@@ -3,13 +3,13 @@ package access
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,11 +44,9 @@ func (a *Access) roles() *rest.Kind {
 		Info: resource.Info{Resource: "roles", Kind: "Role", Namespaced: true},
 		Strategy: rest.Strategy{
 			Check: func(ctx context.Context, _ string, obj, old rest.Object) error {
-				var had []rbacv1.PolicyRule
-				if old != nil {
-					had = old.(*rbacv1.Role).Rules
-				}
-				return a.checkRole(ctx, rbacv1.Resource("roles"), obj, obj.(*rbacv1.Role).Rules, had, old != nil)
+				rules := obj.(*rbacv1.Role).Rules
+				changed := old == nil || !sameRules(rules, old.(*rbacv1.Role).Rules)
+				return a.checkRole(ctx, rbacv1.Resource("roles"), obj, rules, changed)
 			},
 			Validate: func(_ context.Context, obj rest.Object) field.ErrorList {
 				return validateRules(obj.(*rbacv1.Role).Rules, true)
@@ -63,36 +61,32 @@ func (a *Access) roles() *rest.Kind {
 func (a *Access) clusterRoles() *rest.Kind {
 	validate := func(obj rest.Object) field.ErrorList {
 		r := obj.(*rbacv1.ClusterRole)
-		errs := validateRules(r.Rules, false)
-		if r.AggregationRule != nil && len(r.AggregationRule.ClusterRoleSelectors) == 0 {
-			errs = append(errs, field.Required(field.NewPath("aggregationRule", "clusterRoleSelectors"), "at least one clusterRoleSelector required if aggregationRule is non-nil"))
-		}
-		return errs
+		return append(validateRules(r.Rules, false), validateAggregation(r.AggregationRule)...)
 	}
+	gr := rbacv1.Resource("clusterroles")
 	return &rest.Kind{
 		Info: resource.Info{Resource: "clusterroles", Kind: "ClusterRole"},
 		Strategy: rest.Strategy{
 			Check: func(ctx context.Context, _ string, obj, old rest.Object) error {
-				var had []rbacv1.PolicyRule
-				r := obj.(*rbacv1.ClusterRole)
-				same := old != nil
+				r, was := obj.(*rbacv1.ClusterRole), &rbacv1.ClusterRole{}
 				if old != nil {
-					o := old.(*rbacv1.ClusterRole)
-					had, same = o.Rules, reflect.DeepEqual(o.AggregationRule, r.AggregationRule)
+					was = old.(*rbacv1.ClusterRole)
 				}
-				rules := r.Rules
-				if r.AggregationRule != nil && !same {
-					// Whoever chooses by labels could come to hold everything.
-					rules = append(rules[:len(rules):len(rules)], rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
-						rbacv1.PolicyRule{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}})
+				if err := a.checkRole(ctx, gr, obj, r.Rules, old == nil || !sameRules(r.Rules, was.Rules)); err != nil {
+					return err
 				}
-				return a.checkRole(ctx, rbacv1.Resource("clusterroles"), obj, rules, had, same)
+				// An aggregated role is guarded as long as it is one, so that
+				// nobody else stops it from following what it was made of.
+				aggregates := r.AggregationRule != nil || was.AggregationRule != nil
+				return a.checkAggregation(ctx, gr, obj, aggregates && !apiequality.Semantic.DeepEqual(r.AggregationRule, was.AggregationRule))
 			},
 			Validate:       func(_ context.Context, obj rest.Object) field.ErrorList { return validate(obj) },
 			ValidateUpdate: func(_ context.Context, obj, _ rest.Object) field.ErrorList { return validate(obj) },
 		},
 	}
 }
+
+func sameRules(a, b []rbacv1.PolicyRule) bool { return apiequality.Semantic.DeepEqual(a, b) }
 
 // binding is what the two kinds of binding share.
 type binding struct {
@@ -128,7 +122,7 @@ func (a *Access) bindingKind(info resource.Info) *rest.Kind {
 				changed := true
 				if old != nil {
 					o := bindingOf(old)
-					changed = *b.ref != *o.ref || !reflect.DeepEqual(b.subjects, o.subjects)
+					changed = *b.ref != *o.ref || !apiequality.Semantic.DeepEqual(b.subjects, o.subjects)
 				}
 				return a.checkBinding(ctx, rbacv1.Resource(info.Resource), obj, *b.ref, changed)
 			},

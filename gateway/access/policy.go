@@ -1,6 +1,7 @@
 package access
 
 import (
+	"slices"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -23,29 +24,33 @@ const (
 	full  = read + " " + write
 )
 
+// words cuts a list, in the order in which upstream shows it.
+func words(list string) []string { return slices.Sorted(strings.FieldsSeq(list)) }
+
 // on grants verbs on resources of groups; "-" stands for the core group.
 func on(verbs, groups, resources string) rbacv1.PolicyRule {
-	list := strings.Fields(groups)
+	list := words(groups)
 	for i := range list {
 		if list[i] == "-" {
 			list[i] = ""
 		}
 	}
-	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), APIGroups: list, Resources: strings.Fields(resources)}
+	return rbacv1.PolicyRule{Verbs: words(verbs), APIGroups: list, Resources: words(resources)}
 }
 
 // named is on for certain objects.
 func named(verbs, groups, resources, names string) rbacv1.PolicyRule {
 	r := on(verbs, groups, resources)
-	r.ResourceNames = strings.Fields(names)
+	r.ResourceNames = words(names)
 	return r
 }
 
 // urls grants verbs on paths that are no resources.
 func urls(verbs, paths string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), NonResourceURLs: strings.Fields(paths)}
+	return rbacv1.PolicyRule{Verbs: words(verbs), NonResourceURLs: words(paths)}
 }
 
+// everything is what a cluster administrator may do.
 func everything() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{on("*", "*", "*"), urls("*", "*")}
 }
@@ -171,19 +176,24 @@ func (p *policy) people() {
 		on(write, "apps", "deployments deployments/scale deployments/rollback replicasets replicasets/scale statefulsets statefulsets/scale daemonsets"),
 		on(write, "autoscaling", "horizontalpodautoscalers"),
 		on(write, "batch", "jobs cronjobs"),
+		on(write, "extensions", "daemonsets deployments deployments/scale deployments/rollback ingresses networkpolicies replicasets replicasets/scale replicationcontrollers/scale"),
 		on(write, "policy", "poddisruptionbudgets"),
 		on(write, "networking.k8s.io", "networkpolicies ingresses"),
 		on(full, "coordination.k8s.io", "leases"),
+		on(write, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
 	).Labels[aggregateTo+"edit"] = "true"
 	p.clusterRole("system:aggregate-to-view",
-		on(read, "-", "pods pods/log pods/status replicationcontrollers replicationcontrollers/scale replicationcontrollers/status serviceaccounts services services/status endpoints persistentvolumeclaims persistentvolumeclaims/status configmaps"),
-		on(read, "-", "limitranges resourcequotas resourcequotas/status bindings events namespaces namespaces/status"),
+		on(read, "-", "pods replicationcontrollers replicationcontrollers/scale serviceaccounts services services/status endpoints persistentvolumeclaims persistentvolumeclaims/status configmaps"),
+		on(read, "-", "limitranges resourcequotas resourcequotas/status bindings events pods/log pods/status namespaces/status replicationcontrollers/status"),
+		on(read, "-", "namespaces"),
 		on(read, "discovery.k8s.io", "endpointslices"),
 		on(read, "apps", "controllerrevisions deployments deployments/scale deployments/status replicasets replicasets/scale replicasets/status statefulsets statefulsets/scale statefulsets/status daemonsets daemonsets/status"),
 		on(read, "autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status"),
 		on(read, "batch", "jobs jobs/status cronjobs cronjobs/status"),
+		on(read, "extensions", "daemonsets daemonsets/status deployments deployments/scale deployments/status ingresses ingresses/status networkpolicies replicasets replicasets/scale replicasets/status replicationcontrollers/scale"),
 		on(read, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
 		on(read, "networking.k8s.io", "networkpolicies ingresses ingresses/status"),
+		on(read, "resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates"),
 	).Labels[aggregateTo+"view"] = "true"
 }
 

@@ -1,60 +1,134 @@
 package access
 
+import rbacv1 "k8s.io/api/rbac/v1"
+
 // controllers: one role for each controller of kube-controller-manager, bound
-// to its service account in kube-system.
+// to its service account in kube-system. None of them runs here; who runs one
+// against Portico finds the rights it has elsewhere.
 func (p *policy) controllers() {
-	const pods = "create delete list watch"
-	e := eventRules()
+	p.workloadControllers()
+	p.podControllers()
+	p.serviceControllers()
+	p.storageControllers()
+	p.clusterControllers()
+}
+
+// changeAll is everything but collections: what owners of objects do with them.
+const changeAll = "create delete patch update " + read
+
+// ofPods is what a controller that keeps a number of pods does with them.
+const ofPods = "create delete list patch watch"
+
+// owner is what a controller may do with its own kind: keep its status, and
+// make objects that it owns.
+func (p *policy) owner(name, groups, resource, verbs string, more ...rbacv1.PolicyRule) {
+	p.controller(name, append([]rbacv1.PolicyRule{
+		on(verbs, groups, resource),
+		on("update", groups, resource+"/status"), on("update", groups, resource+"/finalizers"), eventRules(),
+	}, more...)...)
+}
+
+func (p *policy) workloadControllers() {
+	const apps, change = "apps extensions", "update " + read
+	p.owner("cronjob-controller", "batch", "cronjobs", change,
+		on(changeAll, "batch", "jobs"), on("delete list watch", "-", "pods"))
+	p.owner("daemon-set-controller", apps, "daemonsets", read,
+		on("list watch", "-", "nodes"), on(ofPods, "-", "pods"), on("create", "-", "pods/binding"), on(changeAll, "apps", "controllerrevisions"))
+	p.owner("deployment-controller", apps, "deployments", change,
+		on(changeAll, apps, "replicasets"), on(change, "-", "pods"))
+	p.owner("job-controller", "batch", "jobs", "patch "+change, on(ofPods, "-", "pods"))
+	p.owner("replicaset-controller", apps, "replicasets", change, on(ofPods, "-", "pods"))
+	p.owner("replication-controller", "-", "replicationcontrollers", change, on(ofPods, "-", "pods"))
+	p.owner("statefulset-controller", "apps", "statefulsets", read,
+		on("list watch", "-", "pods"), on("create delete get patch update", "-", "pods"), on("update", "-", "pods/finalizers"),
+		on(changeAll, "apps", "controllerrevisions"),
+		on("create "+read, "-", "persistentvolumeclaims"), on("delete update", "-", "persistentvolumeclaims"))
+	p.controller("ttl-after-finished-controller", on("delete "+read, "batch", "jobs"), eventRules())
+	p.controller("disruption-controller",
+		on(read, apps, "deployments"), on(read, apps, "replicasets"), on(read, "-", "replicationcontrollers"),
+		on(read, "policy", "poddisruptionbudgets"), on(read, "apps", "statefulsets"),
+		on("update", "policy", "poddisruptionbudgets/status"), on("patch update", "-", "pods/status"), on("get", "*", "*/scale"), eventRules())
+	p.controller("horizontal-pod-autoscaler",
+		on(read, "autoscaling", "horizontalpodautoscalers"), on("update", "autoscaling", "horizontalpodautoscalers/status"),
+		on("get update", "*", "*/scale"), on("list watch", "-", "pods"), on("list watch", "metrics.k8s.io", "pods"),
+		on(read, "custom.metrics.k8s.io", "*"), on(read, "external.metrics.k8s.io", "*"), eventRules())
+}
+
+func (p *policy) podControllers() {
+	p.controller("device-taint-eviction-controller",
+		on("delete "+read, "-", "pods"), on("patch update", "-", "pods/status"),
+		on(read, "resource.k8s.io", "resourceclaims"), on(read, "resource.k8s.io", "resourceslices"),
+		on(read, "resource.k8s.io", "deviceclasses"), eventRules())
+	p.controller("ephemeral-volume-controller",
+		on(read, "-", "pods"), on("update", "-", "pods/finalizers"), on("create "+read, "-", "persistentvolumeclaims"), eventRules())
+	p.controller("node-controller",
+		on("delete patch update "+read, "-", "nodes"), on("patch update", "-", "nodes/status"),
+		on("patch update", "-", "pods/status"), on("delete "+read, "-", "pods"), on(read, "coordination.k8s.io", "leases"), eventRules())
+	p.controller("pod-garbage-collector",
+		on("delete list watch", "-", "pods"), on(read, "-", "nodes"), on("patch", "-", "pods/status"))
+	p.controller("resource-claim-controller",
+		on(read, "-", "pods"), on("update", "-", "pods/finalizers"), on("create delete "+read, "resource.k8s.io", "resourceclaims"),
+		on("patch update", "resource.k8s.io", "resourceclaims resourceclaims/status"), on("patch update", "resource.k8s.io", "resourceclaims/binding"),
+		on("patch update", "-", "pods/status"), eventRules())
+	p.controller("ttl-controller", on("list patch update watch", "-", "nodes"), eventRules())
+}
+
+func (p *policy) serviceControllers() {
+	const slices = "create delete update " + read
+	p.controller("endpoint-controller",
+		on(read, "-", "pods services"), on(slices, "-", "endpoints"), on("create", "-", "endpoints/restricted"), eventRules())
+	p.controller("endpointslice-controller",
+		on(read, "-", "nodes pods services"), on("update", "-", "services/finalizers"),
+		on(slices, "discovery.k8s.io", "endpointslices"), eventRules())
+	p.controller("endpointslicemirroring-controller",
+		on(read, "-", "endpoints services"), on("update", "-", "services/finalizers"), on("update", "-", "endpoints/finalizers"),
+		on(slices, "discovery.k8s.io", "endpointslices"), eventRules())
+	p.controller("route-controller", on("list watch", "-", "nodes"), on("patch", "-", "nodes/status"), eventRules())
+	p.controller("service-cidrs-controller",
+		on("patch update "+read, "networking.k8s.io", "servicecidrs"), on("patch update", "networking.k8s.io", "servicecidrs/finalizers"),
+		on("patch update", "networking.k8s.io", "servicecidrs/status"), on(read, "networking.k8s.io", "ipaddresses"), eventRules())
+	p.controller("service-controller",
+		on(read, "-", "services"), on("patch update", "-", "services/status"), on("list watch", "-", "nodes"), eventRules())
+}
+
+func (p *policy) storageControllers() {
+	const volumes, claims = "persistentvolumes", "persistentvolumeclaims"
 	p.controller("attachdetach-controller",
-		on("list watch", "-", "persistentvolumes persistentvolumeclaims"), on(read, "-", "nodes"), on("patch update", "-", "nodes/status"),
-		on("list watch", "-", "pods"), on("create delete "+read, "storage.k8s.io", "volumeattachments"), on(read, "storage.k8s.io", "csidrivers csinodes"), e)
+		on("list watch", "-", volumes+" "+claims), on(read, "-", "nodes"), on("patch update", "-", "nodes/status"), on("list watch", "-", "pods"), eventRules(),
+		on("create delete "+read, "storage.k8s.io", "volumeattachments"), on(read, "storage.k8s.io", "csidrivers"), on(read, "storage.k8s.io", "csinodes"))
+	p.controller("expand-controller",
+		on("patch update "+read, "-", volumes), on("patch update", "-", claims+"/status"), on(read, "-", claims), eventRules())
+	p.controller("persistent-volume-binder",
+		on("create delete update "+read, "-", volumes), on("update", "-", volumes+"/status"), on("update "+read, "-", claims), on("update", "-", claims+"/status"),
+		on("create delete "+read, "-", "pods"), on(read, "storage.k8s.io", "storageclasses"), on("list watch", "-", "nodes"), eventRules(), on("watch", "-", "events"))
+	p.controller("pv-protection-controller", on("update "+read, "-", volumes), eventRules())
+	p.controller("pvc-protection-controller",
+		on("update "+read, "-", claims), on("update", "-", claims+"/status"), on(read, "-", "pods"), eventRules())
+	p.controller("selinux-warning-controller",
+		eventRules(), on(read, "-", volumes), on(read, "-", claims), on(read, "-", "pods"), on(read, "storage.k8s.io", "csidrivers"))
+	p.controller("volumeattributesclass-protection-controller",
+		on(read, "-", claims), on(read, "-", volumes), on("update "+read, "storage.k8s.io", "volumeattributesclasses"), eventRules())
+}
+
+func (p *policy) clusterControllers() {
+	const csrs = "certificatesigningrequests"
 	p.controller("certificate-controller",
-		on("delete "+read, "certificates.k8s.io", "certificatesigningrequests"), on("update", "certificates.k8s.io", "certificatesigningrequests/status certificatesigningrequests/approval"),
-		on("approve sign", "certificates.k8s.io", "signers"), on("create", "authorization.k8s.io", "subjectaccessreviews"), e)
-	p.controller("clusterrole-aggregation-controller", on("escalate get list patch update watch", "rbac.authorization.k8s.io", "clusterroles"))
-	p.controller("cronjob-controller", on("get list update watch", "batch", "cronjobs"), on("create delete get list patch update watch", "batch", "jobs"),
-		on("update", "batch", "cronjobs/status cronjobs/finalizers"), on("delete list", "-", "pods"), e)
-	p.controller("daemon-set-controller", on(read, "apps", "daemonsets"), on("update", "apps", "daemonsets/status daemonsets/finalizers"),
-		on("list watch", "-", "nodes"), on(pods+" patch", "-", "pods"), on("create", "-", "pods/binding"), on("create delete get list patch update watch", "apps", "controllerrevisions"), e)
-	p.controller("deployment-controller", on("get list update watch", "apps", "deployments"), on("update", "apps", "deployments/status deployments/finalizers"),
-		on("create delete get list patch update watch", "apps", "replicasets"), on("get list update watch", "-", "pods"), e)
-	p.controller("disruption-controller", on(read, "apps", "deployments replicasets statefulsets"), on(read, "-", "replicationcontrollers"),
-		on(read, "policy", "poddisruptionbudgets"), on("update", "policy", "poddisruptionbudgets/status"), on("get list patch watch", "-", "pods pods/status"), on("get", "*", "*/scale"), e)
-	p.controller("endpoint-controller", on(read, "-", "services pods"), on("create delete get list update", "-", "endpoints"), on("create", "-", "endpoints/restricted"), e)
-	p.controller("endpointslice-controller", on(read, "-", "services pods nodes"), on("update", "-", "services/finalizers"),
-		on("create delete get list update", "discovery.k8s.io", "endpointslices"), on("create", "discovery.k8s.io", "endpointslices/restricted"), e)
-	p.controller("endpointslicemirroring-controller", on(read, "-", "services endpoints"), on("update", "-", "services/finalizers endpoints/finalizers"),
-		on("create delete get list update", "discovery.k8s.io", "endpointslices"), on("create", "discovery.k8s.io", "endpointslices/restricted"), e)
-	p.controller("ephemeral-volume-controller", on(read, "-", "pods"), on("update", "-", "pods/finalizers"), on("create get list watch", "-", "persistentvolumeclaims"), e)
-	p.controller("expand-controller", on("get list patch update watch", "-", "persistentvolumes"), on("get list watch", "-", "persistentvolumeclaims"), on("patch update", "-", "persistentvolumeclaims/status"), on(read, "storage.k8s.io", "storageclasses"), e)
-	p.controller("generic-garbage-collector", on("delete get list patch update watch", "*", "*"), e)
-	p.controller("horizontal-pod-autoscaler", on("get list watch", "autoscaling", "horizontalpodautoscalers"), on("update", "autoscaling", "horizontalpodautoscalers/status"),
-		on("get update", "*", "*/scale"), on("list", "-", "pods"), on("list", "metrics.k8s.io", "pods"), on("get list", "custom.metrics.k8s.io external.metrics.k8s.io", "*"), e)
-	p.controller("job-controller", on("get list patch update watch", "batch", "jobs"), on("update", "batch", "jobs/status jobs/finalizers"), on(pods+" patch", "-", "pods"), e)
-	p.controller("legacy-service-account-token-cleaner", named("get", "-", "configmaps", "kube-apiserver-legacy-service-account-token-tracking"), on("delete patch", "-", "secrets"))
-	p.controller("namespace-controller", on("delete get list watch", "-", "namespaces"), on("update", "-", "namespaces/finalize namespaces/status"), on("delete deletecollection get list", "*", "*"))
-	p.controller("node-controller", on("delete get list patch update", "-", "nodes"), on("patch update", "-", "nodes/status"), on("patch update", "-", "pods/status"), on("delete get list", "-", "pods"), e)
-	p.controller("persistent-volume-binder", on(full, "-", "persistentvolumes"), on("update", "-", "persistentvolumes/status"), on("get list update watch", "-", "persistentvolumeclaims"),
-		on("update", "-", "persistentvolumeclaims/status"), on("create delete get list watch", "-", "pods"), on(read, "storage.k8s.io", "storageclasses"), on("get list", "-", "nodes"), e)
-	p.controller("pod-garbage-collector", on("delete list watch", "-", "pods"), on("get list", "-", "nodes"), on("patch", "-", "pods/status"))
-	p.controller("pv-protection-controller", on("get list update watch", "-", "persistentvolumes"), e)
-	p.controller("pvc-protection-controller", on("get list update watch", "-", "persistentvolumeclaims"), on(read, "-", "pods"), e)
-	p.controller("replicaset-controller", on("get list update watch", "apps", "replicasets"), on("update", "apps", "replicasets/status replicasets/finalizers"), on(pods+" patch", "-", "pods"), e)
-	p.controller("replication-controller", on("get list update watch", "-", "replicationcontrollers"), on("update", "-", "replicationcontrollers/status replicationcontrollers/finalizers"), on(pods+" patch", "-", "pods"), e)
-	p.controller("resource-claim-controller", on(read, "-", "pods"), on("update", "-", "pods/finalizers"), on("create delete get list watch", "resource.k8s.io", "resourceclaims"), on("patch update", "resource.k8s.io", "resourceclaims/status"), on("patch update", "-", "pods/status"), e)
-	p.controller("resourcequota-controller", on("list watch", "*", "*"), on("update", "-", "resourcequotas/status"), e)
-	p.controller("root-ca-cert-publisher", on("create update", "-", "configmaps"), e)
-	p.controller("route-controller", on("list watch", "-", "nodes"), on("patch", "-", "nodes/status"), e)
-	p.controller("selinux-warning-controller", on(read, "-", "persistentvolumes persistentvolumeclaims pods"), on(read, "storage.k8s.io", "csidrivers"), e)
-	p.controller("service-account-controller", on("create", "-", "serviceaccounts"), e)
-	p.controller("service-cidrs-controller", on("get list patch update watch", "networking.k8s.io", "servicecidrs"), on("patch update", "networking.k8s.io", "servicecidrs/finalizers servicecidrs/status"), on(read, "networking.k8s.io", "ipaddresses"), e)
-	p.controller("service-controller", on(read, "-", "services"), on("patch update", "-", "services/status"), on("list watch", "-", "nodes"), e)
-	p.controller("statefulset-controller", on("list watch", "-", "pods"), on("get list watch", "apps", "statefulsets"), on("update", "apps", "statefulsets/status statefulsets/finalizers"),
-		on("create delete get patch update", "-", "pods"), on("create delete get list patch update watch", "apps", "controllerrevisions"), on("create get list watch", "-", "persistentvolumeclaims"), e)
-	p.controller("storage-version-migrator-controller", on("list patch update", "*", "*"), on("get list watch", "storagemigration.k8s.io", "storageversionmigrations"), on("update", "storagemigration.k8s.io", "storageversionmigrations/status"))
-	p.controller("taint-eviction-controller", on(read, "-", "nodes pods"), on("delete", "-", "pods"), on("patch", "-", "pods/status"), e)
-	p.controller("ttl-after-finished-controller", on("delete get list watch", "batch", "jobs"), e)
-	p.controller("ttl-controller", on("get list patch update watch", "-", "nodes"), e)
-	p.controller("validatingadmissionpolicy-status-controller", on(read, "admissionregistration.k8s.io", "validatingadmissionpolicies"), on("get patch update", "admissionregistration.k8s.io", "validatingadmissionpolicies/status"), e)
-	p.controller("volumeattributesclass-protection-controller", on("get list update watch", "storage.k8s.io", "volumeattributesclasses"), on(read, "-", "persistentvolumes persistentvolumeclaims"), e)
+		on("delete "+read, "certificates.k8s.io", csrs), on("update", "certificates.k8s.io", csrs+"/approval "+csrs+"/status"),
+		named("approve", "certificates.k8s.io", "signers", signer("kube-apiserver-client-kubelet")),
+		named("sign", "certificates.k8s.io", "signers", signer("kube-apiserver-client")+" "+signer("kube-apiserver-client-kubelet")+" "+signer("kubelet-serving")+" "+signer("legacy-unknown")),
+		on("create", "authorization.k8s.io", "subjectaccessreviews"), eventRules())
+	p.controller("clusterrole-aggregation-controller", on("escalate patch update "+read, "rbac.authorization.k8s.io", "clusterroles"))
+	p.controller("generic-garbage-collector", on("delete patch update "+read, "*", "*"), eventRules())
+	p.controller("legacy-service-account-token-cleaner",
+		named("get", "-", "configmaps", "kube-apiserver-legacy-service-account-token-tracking"), on("delete patch", "-", "secrets"))
+	p.controller("namespace-controller",
+		on("delete "+read, "-", "namespaces"), on("update", "-", "namespaces/finalize namespaces/status"), on("delete deletecollection "+read, "*", "*"))
+	p.controller("resourcequota-controller", on("list watch", "*", "*"), on("update", "-", "resourcequotas/status"), eventRules())
+	p.controller("root-ca-cert-publisher", on("create update", "-", "configmaps"), eventRules())
+	p.controller("service-account-controller", on("create", "-", "serviceaccounts"), eventRules())
+	p.controller("storage-version-migrator-controller",
+		on("list patch", "*", "*"), on("get", "apiextensions.k8s.io", "customresourcedefinitions"), on("patch", "apiextensions.k8s.io", "customresourcedefinitions/status"),
+		on("update", "storagemigration.k8s.io", "storageversionmigrations/status"))
+	p.controller("validatingadmissionpolicy-status-controller",
+		on(read, "admissionregistration.k8s.io", "validatingadmissionpolicies"), on("get patch update", "admissionregistration.k8s.io", "validatingadmissionpolicies/status"), eventRules())
 }

@@ -2,19 +2,18 @@ package access
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
 	"portico/resource/authn"
-	"portico/resource/authz"
 	"portico/resource/rest"
 )
 
@@ -36,6 +35,15 @@ func (a *Access) reviews(scheme *runtime.Scheme) []*rest.Kind {
 	}
 }
 
+// sender returns who asks. Reviews are reached through authentication only.
+func sender(ctx context.Context) (*resource.User, error) {
+	act := resource.ActionFrom(ctx)
+	if act == nil || act.User == nil {
+		return nil, apierrors.NewInternalError(errors.New("nobody is known to ask for this review"))
+	}
+	return act.User, nil
+}
+
 func userInfo(u *resource.User) authenticationv1.UserInfo {
 	info := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
 	if len(u.Extra) > 0 {
@@ -47,7 +55,8 @@ func userInfo(u *resource.User) authenticationv1.UserInfo {
 	return info
 }
 
-// reviewToken tells whose a bearer token is.
+// reviewToken tells whose a bearer token is, and which of the wanted audiences
+// it is meant for.
 func (a *Access) reviewToken(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	review := obj.(*authenticationv1.TokenReview)
 	if review.Spec.Token == "" {
@@ -57,7 +66,7 @@ func (a *Access) reviewToken(ctx context.Context, obj runtime.Object) (runtime.O
 	if len(audiences.Wanted) == 0 {
 		audiences.Wanted = a.cfg.Audiences
 	}
-	req, err := http.NewRequestWithContext(authn.WithAudiences(ctx, audiences), http.MethodGet, "/", nil)
+	req, err := http.NewRequestWithContext(authn.WithAudiences(blank{ctx}, audiences), http.MethodGet, "/", nil)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -67,14 +76,35 @@ func (a *Access) reviewToken(ctx context.Context, obj runtime.Object) (runtime.O
 	switch {
 	case err != nil:
 		review.Status.Error = err.Error()
-	case ok && user.Name != resource.Anonymous:
-		review.Status.Authenticated, review.Status.User = true, userInfo(authenticated(user))
-		review.Status.Audiences = audiences.Matched
-		if len(review.Spec.Audiences) == 0 && len(review.Status.Audiences) == 0 {
-			review.Status.Audiences = a.cfg.Audiences
+		return review, nil
+	case !ok || user.Name == resource.Anonymous:
+		return review, nil
+	}
+	matched := audiences.Matched
+	if matched == nil {
+		// A token that names no audience is meant for this server alone.
+		matched = intersect(audiences.Wanted, a.cfg.Audiences)
+		if len(matched) == 0 && len(audiences.Wanted) > 0 {
+			return review, nil
 		}
 	}
+	review.Status.Authenticated, review.Status.User, review.Status.Audiences = true, userInfo(authenticated(user)), matched
 	return review, nil
+}
+
+// blank is a context without the values of its parent: what is known about the
+// connection of who asks says nothing about the token.
+type blank struct{ context.Context }
+
+func (blank) Value(any) any { return nil }
+
+func intersect(a, b []string) (both []string) {
+	for _, s := range a {
+		if slices.Contains(b, s) {
+			both = append(both, s)
+		}
+	}
+	return both
 }
 
 // authenticated returns the user with the group of everybody who is.
@@ -87,140 +117,14 @@ func authenticated(u *resource.User) *resource.User {
 	return &out
 }
 
+// reviewSelf tells the sender who he is taken for.
 func (a *Access) reviewSelf(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	review := obj.(*authenticationv1.SelfSubjectReview)
-	review.Status.UserInfo = userInfo(resource.ActionFrom(ctx).User)
-	return review, nil
-}
-
-// checkAttributes requires exactly one of the two forms of a question.
-func checkAttributes(kind string, res *authorizationv1.ResourceAttributes, url *authorizationv1.NonResourceAttributes) error {
-	spec := field.NewPath("spec")
-	var errs field.ErrorList
-	switch {
-	case res != nil && url != nil:
-		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), url, "cannot be specified in combination with resourceAttributes"))
-	case res == nil && url == nil:
-		errs = append(errs, field.Invalid(spec.Child("resourceAttributes"), res, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
-	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind(kind).GroupKind(), "", errs)
-}
-
-// decide answers a question about a user.
-func (a *Access) decide(ctx context.Context, u *resource.User, res *authorizationv1.ResourceAttributes, url *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
-	act := &resource.Action{User: u}
-	if res != nil {
-		act.IsResource, act.InPath = true, res.Name != ""
-		act.Verb, act.Group, act.Version = res.Verb, res.Group, res.Version
-		act.Namespace, act.Resource, act.Subresource, act.Name = res.Namespace, res.Resource, res.Subresource, res.Name
-	} else {
-		act.Verb, act.Path = url.Verb, url.Path
-	}
-	decision, reason, err := a.Authorize(ctx, act)
-	status := authorizationv1.SubjectAccessReviewStatus{
-		Allowed: decision == authz.Allow, Denied: decision == authz.Deny, Reason: reason,
-	}
+	user, err := sender(ctx)
 	if err != nil {
-		status.EvaluationError = err.Error()
-	}
-	return status
-}
-
-func subjectOf(spec *authorizationv1.SubjectAccessReviewSpec) *resource.User {
-	u := &resource.User{Name: spec.User, UID: spec.UID, Groups: spec.Groups}
-	if len(spec.Extra) > 0 {
-		u.Extra = map[string][]string{}
-		for k, v := range spec.Extra {
-			u.Extra[k] = v
-		}
-	}
-	return u
-}
-
-func checkSubject(kind string, spec *authorizationv1.SubjectAccessReviewSpec) error {
-	if err := checkAttributes(kind, spec.ResourceAttributes, spec.NonResourceAttributes); err != nil {
-		return err
-	}
-	if spec.User == "" && len(spec.Groups) == 0 {
-		return apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind(kind).GroupKind(), "", field.ErrorList{
-			field.Invalid(field.NewPath("spec", "user"), spec.User, "at least one of user or group must be specified"),
-		})
-	}
-	return nil
-}
-
-func (a *Access) reviewSubject(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
-	review := obj.(*authorizationv1.SubjectAccessReview)
-	if err := checkSubject("SubjectAccessReview", &review.Spec); err != nil {
 		return nil, err
 	}
-	review.Status = a.decide(ctx, subjectOf(&review.Spec), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
-	return review, nil
-}
-
-func (a *Access) reviewSelfAccess(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
-	review := obj.(*authorizationv1.SelfSubjectAccessReview)
-	if err := checkAttributes("SelfSubjectAccessReview", review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes); err != nil {
-		return nil, err
-	}
-	review.Status = a.decide(ctx, resource.ActionFrom(ctx).User, review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
-	return review, nil
-}
-
-func (a *Access) reviewLocal(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
-	review := obj.(*authorizationv1.LocalSubjectAccessReview)
-	if err := checkSubject("LocalSubjectAccessReview", &review.Spec); err != nil {
-		return nil, err
-	}
-	attrs := review.Spec.ResourceAttributes
-	if attrs == nil {
-		return nil, apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview").GroupKind(), "", field.ErrorList{
-			field.Invalid(field.NewPath("spec", "nonResourceAttributes"), review.Spec.NonResourceAttributes, "disallowed on this kind of request"),
-		})
-	}
-	if ns := resource.ActionFrom(ctx).Namespace; attrs.Namespace != ns {
-		return nil, apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview").GroupKind(), "", field.ErrorList{
-			field.Invalid(field.NewPath("spec", "resourceAttributes", "namespace"), attrs.Namespace, "must match metadata.namespace: "+ns),
-		})
-	}
-	review.Status = a.decide(ctx, subjectOf(&review.Spec), attrs, nil)
-	return review, nil
-}
-
-// reviewRules lists what the requester may do in a namespace.
-func (a *Access) reviewRules(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
-	review := obj.(*authorizationv1.SelfSubjectRulesReview)
-	if review.Spec.Namespace == "" {
-		return nil, apierrors.NewBadRequest("no namespace on request")
-	}
-	user := resource.ActionFrom(ctx).User
-	review.Status = authorizationv1.SubjectRulesReviewStatus{
-		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{},
-	}
-	var rules []rbacv1.PolicyRule
-	if slices.Contains(user.Groups, resource.GroupMasters) {
-		rules = everything()
-	} else if idx := a.index.Load(); idx != nil {
-		var missing []error
-		rules, missing = idx.rules(user, review.Spec.Namespace)
-		for _, err := range missing {
-			review.Status.EvaluationError += err.Error() + "\n"
-		}
-	}
-	for _, r := range rules {
-		if len(r.Resources) > 0 {
-			review.Status.ResourceRules = append(review.Status.ResourceRules, authorizationv1.ResourceRule{
-				Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames,
-			})
-		}
-		if len(r.NonResourceURLs) > 0 {
-			review.Status.NonResourceRules = append(review.Status.NonResourceRules, authorizationv1.NonResourceRule{
-				Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs,
-			})
-		}
-	}
+	review.CreationTimestamp = metav1.Now()
+	review.Status.UserInfo = userInfo(user)
 	return review, nil
 }

@@ -4,6 +4,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -34,6 +36,25 @@ func validateRule(r *rbacv1.PolicyRule, namespaced bool, at *field.Path) (errs f
 	}
 	if len(r.Resources) == 0 {
 		errs = append(errs, field.Required(at.Child("resources"), "resource rules must supply at least one resource"))
+	}
+	return errs
+}
+
+// validateAggregation checks an aggregationRule, which may be nil.
+func validateAggregation(r *rbacv1.AggregationRule) (errs field.ErrorList) {
+	if r == nil {
+		return nil
+	}
+	at := field.NewPath("aggregationRule", "clusterRoleSelectors")
+	if len(r.ClusterRoleSelectors) == 0 {
+		errs = append(errs, field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
+	}
+	for i := range r.ClusterRoleSelectors {
+		selector := &r.ClusterRoleSelectors[i]
+		errs = append(errs, metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, at.Index(i))...)
+		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+			errs = append(errs, field.Invalid(at.Index(i), selector, "invalid label selector."))
+		}
 	}
 	return errs
 }

@@ -1,0 +1,134 @@
+package access
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"portico/resource"
+	"portico/resource/authz"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+
+// The whole bootstrap policy as text: who reviews a change of it reviews this.
+func TestBootstrapPolicyGolden(t *testing.T) {
+	const file = "testdata/policy.txt"
+	got := policyText(bootstrapPolicy())
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got == string(want) {
+		return
+	}
+	g, w := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(g), len(w)) {
+		if i >= len(g) || i >= len(w) || g[i] != w[i] {
+			t.Fatalf("line %d differs (-rewrite accepts it):\n got %q\nwant %q", i+1, at(g, i), at(w, i))
+		}
+	}
+}
+
+func at(lines []string, i int) string {
+	if i < len(lines) {
+		return lines[i]
+	}
+	return "<end>"
+}
+
+func policyText(p *policy) string {
+	var sections []string
+	add := func(kind, namespace, name string, lines []string) {
+		title := kind + " " + name
+		if namespace != "" {
+			title = kind + " " + namespace + "/" + name
+		}
+		sections = append(sections, title+"\n\t"+strings.Join(lines, "\n\t")+"\n")
+	}
+	rules := func(list []rbacv1.PolicyRule) (lines []string) {
+		for _, r := range list {
+			lines = append(lines, compact(&r))
+		}
+		return lines
+	}
+	bound := func(ref rbacv1.RoleRef, subjects []rbacv1.Subject) []string {
+		lines := []string{"to " + ref.Kind + " " + ref.Name}
+		for _, s := range subjects {
+			lines = append(lines, strings.TrimSuffix(fmt.Sprintf("%s %s %s", s.Kind, s.Name, s.Namespace), " "))
+		}
+		return lines
+	}
+	for _, r := range p.clusterRoles {
+		lines := rules(r.Rules)
+		if r.AggregationRule != nil {
+			for _, s := range r.AggregationRule.ClusterRoleSelectors {
+				lines = append(lines, fmt.Sprintf("made of %v", s.MatchLabels))
+			}
+		}
+		add("ClusterRole", "", r.Name, lines)
+	}
+	for _, r := range p.roles {
+		add("Role", r.Namespace, r.Name, rules(r.Rules))
+	}
+	for _, b := range p.clusterBindings {
+		add("ClusterRoleBinding", "", b.Name, bound(b.RoleRef, b.Subjects))
+	}
+	for _, b := range p.bindings {
+		add("RoleBinding", b.Namespace, b.Name, bound(b.RoleRef, b.Subjects))
+	}
+	slices.Sort(sections)
+	return strings.Join(sections, "")
+}
+
+// Nobody outside may do more than look at himself and at what is public.
+func TestStrangersMayDoLittle(t *testing.T) {
+	a := decider(bootstrapPolicy())
+	stranger := []string{"system:unauthenticated"}
+	for _, c := range []struct {
+		groups []string
+		path   string
+		want   bool
+	}{
+		{stranger, "/readyz", true},
+		{stranger, "/version", true},
+		{stranger, "/readyz/etcd", false},
+		{stranger, "/apis", false},
+		{stranger, "/openapi/v3", false},
+		{stranger, "/metrics", false},
+		{[]string{"system:authenticated"}, "/apis/apps/v1", true},
+		{[]string{"system:authenticated"}, "/openapi/v3/apis/apps/v1", true},
+		{[]string{"system:authenticated"}, "/metrics", false},
+		{[]string{"system:monitoring"}, "/metrics", true},
+		{[]string{"system:monitoring"}, "/readyz/etcd", true},
+		{[]string{"system:serviceaccounts"}, "/openid/v1/jwks", true},
+	} {
+		act := do("get", "", "", "", "", "")
+		act.User.Groups, act.IsResource, act.Path = c.groups, false, c.path
+		if got, _, err := a.Authorize(t.Context(), act); err != nil || (got == authz.Allow) != c.want {
+			t.Errorf("%v %s: %v, %v", c.groups, c.path, got, err)
+		}
+	}
+	for _, g := range []string{"system:unauthenticated", "system:authenticated"} {
+		for _, act := range []*resource.Action{
+			do("list", "", "namespaces", "", "", ""), do("get", "", "secrets", "", "n", "s"), do("create", "", "pods", "", "n", ""),
+			do("impersonate", "", "users", "", "", "admin"), do("create", rbacv1.GroupName, "clusterroles", "", "", ""),
+			do("create", "authorization.k8s.io", "subjectaccessreviews", "", "", ""), do("create", "authentication.k8s.io", "tokenreviews", "", "", ""),
+		} {
+			act.User.Groups = []string{g}
+			if got, reason, _ := a.Authorize(t.Context(), act); got == authz.Allow {
+				t.Errorf("%s may %s %s: %s", g, act.Verb, act.Resource, reason)
+			}
+		}
+	}
+}
