@@ -13,9 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
+	"portico/resource/rest"
 )
 
 const (
@@ -31,7 +33,12 @@ type addresses struct {
 	prefix netip.Prefix
 	size   uint32 // of the range, at most 2^16 of it is used
 	claims resource.Store
+	// services is where the addresses are used. Set before the first request.
+	services *rest.Resource
 }
+
+// apiService owns the first address of the range.
+const apiService = "default/kubernetes"
 
 // claimInfo is how claims are stored. Nobody serves them.
 func claimInfo() *resource.Info {
@@ -82,7 +89,7 @@ func (a *addresses) allocate(ctx context.Context, svc, old *corev1.Service, dryR
 		return nil, err
 	}
 	svc.Spec.ClusterIP, svc.Spec.ClusterIPs = addr.String(), []string{addr.String()}
-	return a.releaser(claim), nil
+	return a.releaser(svc, claim), nil
 }
 
 // claimAsked claims the address that a service names itself.
@@ -98,6 +105,10 @@ func (a *addresses) claimAsked(ctx context.Context, svc *corev1.Service, owner s
 		return nil, invalid(fmt.Sprintf("failed to allocate IP %s: the provided IP (%s) is not in the valid range. The range of valid IPs is %s",
 			svc.Spec.ClusterIP, svc.Spec.ClusterIP, a.prefix))
 	}
+	taken := invalid(fmt.Sprintf("failed to allocate IP %s: provided IP is already allocated", addr))
+	if addr == a.nth(1) && owner != apiService {
+		return nil, taken
+	}
 	if dryRun {
 		return nil, nil
 	}
@@ -109,11 +120,11 @@ func (a *addresses) claimAsked(ctx context.Context, svc *corev1.Service, owner s
 	}
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return nil, invalid(fmt.Sprintf("failed to allocate IP %s: provided IP is already allocated", addr))
+		return nil, taken
 	case err != nil:
 		return nil, err
 	}
-	return a.releaser(claim), nil
+	return a.releaser(svc, claim), nil
 }
 
 // claimFree claims some free address: it begins at a place that depends on the
@@ -161,7 +172,9 @@ type claimed struct {
 func encodeClaim(addr netip.Addr, owner string, renewals int64) (*resource.Object, error) {
 	data, err := json.Marshal(claimed{
 		APIVersion: "internal.portico.dev/v1", Kind: "ClusterIPClaim", Owner: owner, Renewals: renewals,
-		Metadata: metav1.ObjectMeta{Name: addr.String(), CreationTimestamp: metav1.Now()},
+		// The uid makes each claim differ: one renewed within the same second
+		// must get a revision of its own, or its predecessor's release takes it.
+		Metadata: metav1.ObjectMeta{Name: addr.String(), UID: uuid.NewUUID(), CreationTimestamp: metav1.Now()},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode claim: %w", err)
@@ -201,17 +214,41 @@ func (a *addresses) renew(ctx context.Context, addr netip.Addr, owner string) er
 	return err
 }
 
-// releaser takes a claim back unless it was renewed; nil for none.
-func (a *addresses) releaser(claim *resource.Object) func() {
+// releaser takes the claim of a failed write back unless it was renewed; nil
+// for none. A write that ended in an error may have been stored nevertheless,
+// when it was the answer that got lost: then the service keeps its claim.
+func (a *addresses) releaser(svc *corev1.Service, claim *resource.Object) func() {
 	if claim == nil {
 		return nil
 	}
+	key := resource.Key{Namespace: svc.Namespace, Name: svc.Name}
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		// A claim that stays is freed later, as one without a service.
-		_ = a.free(ctx, claim)
+		if used, err := a.uses(ctx, key, claim.Name); err == nil && !used {
+			_ = a.free(ctx, claim)
+		}
 	}
+}
+
+// uses reports whether the stored service has the address.
+func (a *addresses) uses(ctx context.Context, key resource.Key, address string) (bool, error) {
+	if a.services == nil {
+		return false, nil
+	}
+	o, err := a.services.Store.Get(ctx, key, resource.At{})
+	if isNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	obj, err := a.services.Decode(o)
+	if err != nil {
+		return false, err
+	}
+	return slices.Contains(obj.(*corev1.Service).Spec.ClusterIPs, address), nil
 }
 
 // free deletes a claim as it was read.

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -24,7 +25,7 @@ func (c *Core) assembleControllers() error {
 	if err != nil {
 		return err
 	}
-	c.drain = &drainer{core: c, gateway: gateway, log: c.log, busy: map[string]bool{}}
+	c.drain = newDrainer(c, gateway)
 	return nil
 }
 
@@ -50,12 +51,14 @@ func (c *Core) runParts(ctx context.Context) error {
 	return first
 }
 
+// systemInterval is how often the system namespaces are looked at even if
+// nothing is seen to have happened to them.
+const systemInterval = time.Minute
+
 // systemNamespaces keeps the namespaces that every cluster has.
 type systemNamespaces struct {
 	namespaces *rest.Resource
-	log        interface {
-		Warn(msg string, args ...any)
-	}
+	log        *slog.Logger
 
 	mu   sync.Mutex
 	done bool
@@ -76,11 +79,15 @@ func (s *systemNamespaces) ready() error {
 
 // run creates the namespaces, and again whenever one is missing.
 func (s *systemNamespaces) run(ctx context.Context) error {
-	wake := loop.NewNudge()
-	go func() {
+	var wake loop.Nudge
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
 		// Follow ends with ctx only.
-		_ = loop.Follow(ctx, s.namespaces.Store, loop.FollowOptions{}, func(loop.Snapshot) { wake.Poke() })
-	}()
+		_ = loop.Follow(ctx, s.namespaces.Store, loop.FollowOptions{Logger: s.log}, func(loop.Snapshot) { wake.Poke() })
+	})
+	tick := time.NewTicker(systemInterval)
+	defer tick.Stop()
 	for {
 		err := loop.Retry(ctx, loop.Backoff{Max: time.Second}, func(ctx context.Context) error {
 			err := s.ensure(ctx)
@@ -99,6 +106,7 @@ func (s *systemNamespaces) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-wake.C():
+		case <-tick.C:
 		}
 	}
 }

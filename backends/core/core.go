@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"slices"
 	"time"
 
@@ -160,6 +159,7 @@ func (c *Core) assembleKinds() (err error) {
 		c.resources[k.GroupResource()] = r
 		list = append(list, r)
 	}
+	c.addresses.services = c.find("", "services")
 	c.api = rest.New(rest.Config{
 		Resources: list, Warn: serve.AddWarning, Logger: c.log, Authorize: c.authorize,
 		Admission: admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace}),
@@ -252,25 +252,26 @@ func (c *Core) addHealthChecks() {
 func (c *Core) Listen() error { return c.server.Listen() }
 
 // Run serves until ctx ends, then drains, and returns when everything it
-// started has ended.
+// started has ended. It ends by itself if a part of it does.
 func (c *Core) Run(ctx context.Context) error {
+	defer c.etcd.Close()
 	if err := c.server.Listen(); err != nil {
 		return err
 	}
-	defer c.etcd.Close()
 	// The parts outlive the server: requests that it drains still need them.
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- c.runParts(parts) }()
+	go func() {
+		defer cancel()
+		done <- c.runParts(parts)
+	}()
 	err := c.server.Run(ctx)
 	stop()
 	if partsErr := <-done; err == nil && !errors.Is(partsErr, context.Canceled) {
 		err = partsErr
 	}
 	return err
-}
-
-func readFile(path string) (string, error) {
-	data, err := os.ReadFile(path)
-	return string(data), err
 }

@@ -2,8 +2,10 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -83,7 +85,7 @@ func (d *namespaceDefaults) run(ctx context.Context) error {
 }
 
 // reconcile sets up every namespace that is not going. One that goes meanwhile
-// is no error.
+// is no error; what fails in one namespace does not keep it from the others.
 func (d *namespaceDefaults) reconcile(ctx context.Context) error {
 	d.mu.Lock()
 	namespaces, accounts, ca := d.namespaces, d.accounts, d.ca
@@ -91,46 +93,66 @@ func (d *namespaceDefaults) reconcile(ctx context.Context) error {
 	if namespaces == nil || accounts == nil || ca == nil {
 		return nil
 	}
-	bundle := ""
-	if d.core.cfg.RootCAFile != "" {
-		var err error
-		if bundle, err = readFile(d.core.cfg.RootCAFile); err != nil {
-			return fmt.Errorf("read root CA: %w", err)
-		}
-	}
+	bundle, err := d.bundle()
+	errs := []error{err}
 	for _, ns := range namespaces.Items {
 		if ns.Terminating() {
 			continue
 		}
 		if accounts.Get(resource.Key{Namespace: ns.Name, Name: defaultAccount}) == nil {
-			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: defaultAccount}}
-			if err := create(ctx, d.core.find("", "serviceaccounts"), account); err != nil {
-				return err
-			}
+			errs = append(errs, addTo(ctx, d, d.core.find("", "serviceaccounts"),
+				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: defaultAccount}}))
 		}
-		if bundle == "" {
-			continue
+		if bundle != "" {
+			errs = append(errs, d.rootCA(ctx, ns.Name, bundle, ca.Get(resource.Key{Namespace: ns.Name, Name: rootCAName})))
 		}
-		if err := d.rootCA(ctx, ns.Name, bundle, ca.Get(resource.Key{Namespace: ns.Name, Name: rootCAName})); err != nil {
-			return err
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// bundle reads what is published as root CA; "" is nothing.
+func (d *namespaceDefaults) bundle() (string, error) {
+	if d.core.cfg.RootCAFile == "" {
+		return "", nil
+	}
+	data, err := os.ReadFile(d.core.cfg.RootCAFile)
+	if err != nil {
+		return "", fmt.Errorf("read root CA: %w", err)
+	}
+	return string(data), nil
+}
+
+// addTo stores an object in a namespace that lives. The snapshots are of
+// different times: one may show the account of a drained namespace missing
+// while the other still shows the namespace. What were stored then would stay
+// behind for good, so the namespace is looked at anew.
+func addTo[T rest.Object](ctx context.Context, d *namespaceDefaults, r *rest.Resource, obj T) error {
+	state, err := d.core.lookupNamespace(ctx, obj.GetNamespace(), true)
+	if err != nil {
+		return fmt.Errorf("look up namespace %q: %w", obj.GetNamespace(), err)
+	}
+	if !state.Exists || state.Terminating {
+		return nil
+	}
+	return create(ctx, r, obj)
 }
 
 func (d *namespaceDefaults) rootCA(ctx context.Context, namespace, bundle string, have *resource.Object) error {
 	configMaps := d.core.find("", "configmaps")
 	if have == nil {
-		return create(ctx, configMaps, &corev1.ConfigMap{
+		return addTo(ctx, d, configMaps, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rootCAName, Annotations: map[string]string{rootCANote: rootCAText}},
 			Data:       map[string]string{rootCAKey: bundle},
 		})
 	}
 	obj, err := configMaps.Decode(have)
 	if err != nil {
-		return err
+		return fmt.Errorf("read ConfigMap %s: %w", have.Key(), err)
 	}
-	if cm := obj.(*corev1.ConfigMap); len(cm.Data) == 1 && cm.Data[rootCAKey] == bundle && cm.Annotations[rootCANote] != "" {
+	if cm := obj.(*corev1.ConfigMap); len(cm.Data) == 1 && len(cm.BinaryData) == 0 && cm.Data[rootCAKey] == bundle && cm.Annotations[rootCANote] != "" {
 		return nil
 	}
 	_, err = rest.Modify(ctx, configMaps, have.Key(), func(cm *corev1.ConfigMap) error {
@@ -144,7 +166,10 @@ func (d *namespaceDefaults) rootCA(ctx context.Context, namespace, bundle string
 	if isNotFound(err) {
 		return nil // the next snapshot shows it missing
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("repair ConfigMap %s: %w", have.Key(), err)
+	}
+	return nil
 }
 
 // create stores an object of a controller; that it is there is no error.

@@ -2,11 +2,12 @@ package core
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,22 +21,41 @@ import (
 )
 
 // drainer empties namespaces that are being deleted and then lets them go. A
-// namespace is drained by one goroutine at a time, many namespaces at once.
+// namespace is drained by one goroutine at a time, many namespaces at once;
+// nothing is asked of anybody while none is being deleted.
+//
+// Another core server may drain the same namespace, and somebody may create it
+// again under its name meanwhile. A namespace is therefore known by its uid,
+// and what is listed in it is deleted only if it was still that namespace after
+// the listing.
 type drainer struct {
 	core    *Core
+	own     *client.Client // the server itself, in memory
 	gateway *client.Client // nil: nothing but the own kinds is drained
 	log     *slog.Logger
+	slots   chan struct{}
+	backoff loop.Backoff
 
 	mu   sync.Mutex
-	busy map[string]bool // by UID
+	busy map[string]bool // by uid
 }
 
-// maxDrains bounds how many namespaces are drained at a time.
+// maxDrains bounds how many namespaces are emptied at a time. One that waits
+// for its next round does not count.
 const maxDrains = 10
+
+func newDrainer(c *Core, gateway *client.Client) *drainer {
+	return &drainer{
+		core: c, gateway: gateway, log: c.log,
+		own:     client.New(client.Config{BaseURL: "http://core", Transport: inProcess{c.api}}),
+		slots:   make(chan struct{}, maxDrains),
+		backoff: loop.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second},
+		busy:    map[string]bool{},
+	}
+}
 
 // run follows namespaces until ctx ends.
 func (d *drainer) run(ctx context.Context) error {
-	slots := make(chan struct{}, maxDrains)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	return loop.Follow(ctx, d.core.find("", "namespaces").Store, loop.FollowOptions{Logger: d.log}, func(s loop.Snapshot) {
@@ -45,12 +65,6 @@ func (d *drainer) run(ctx context.Context) error {
 			}
 			wg.Go(func() {
 				defer d.end(ns.UID)
-				select {
-				case slots <- struct{}{}:
-				case <-ctx.Done():
-					return
-				}
-				defer func() { <-slots }()
 				d.drain(ctx, ns.Name, ns.UID)
 			})
 		}
@@ -75,66 +89,78 @@ func (d *drainer) end(uid string) {
 
 // drain empties one namespace, again until it is gone.
 func (d *drainer) drain(ctx context.Context, name, uid string) {
-	// Retry ends when the namespace is gone, or with ctx.
-	_ = loop.Retry(ctx, loop.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}, func(ctx context.Context) error {
-		// What is followed may be old: the name can belong to a new namespace by
-		// now, whose content is not to be touched.
-		cur, err := d.core.find("", "namespaces").Store.Get(ctx, resource.Key{Name: name}, resource.At{})
-		if isNotFound(err) || err == nil && (cur.UID != uid || !cur.Terminating()) {
-			return nil
+	// Retry ends when the namespace is let go, or with ctx.
+	_ = loop.Retry(ctx, d.backoff, func(ctx context.Context) error {
+		err := d.round(ctx, name, uid)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errNotEmpty) {
+			d.log.Warn("draining namespace failed", "namespace", name, "err", err)
 		}
-		if err != nil {
-			return err
-		}
-		r := d.empty(ctx, name)
-		if err := d.record(ctx, name, uid, r); err != nil {
-			if ctx.Err() == nil && !errors.Is(err, errNotEmpty) {
-				d.log.Warn("draining namespace failed", "namespace", name, "err", err)
-			}
-			return err
-		}
-		return nil
+		return err
 	})
 }
 
-// result is what one round of draining found.
-type result struct {
-	discovery error          // groups that could not be found out about
-	content   []error        // deletions that failed
-	remaining map[string]int // resource to number of objects left
-	held      map[string]int // finalizer to number of objects it holds
+// round empties the namespace once. It returns nil when there is no more to do.
+func (d *drainer) round(ctx context.Context, name, uid string) error {
+	select {
+	case d.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-d.slots }()
+	err := d.check(ctx, name, uid)
+	if err == nil {
+		err = d.record(ctx, name, uid, d.empty(ctx, name, uid))
+	}
+	if errors.Is(err, errLetGo) {
+		return nil
+	}
+	return err
 }
 
-func newResult() *result { return &result{remaining: map[string]int{}, held: map[string]int{}} }
+// errLetGo says that the namespace is gone or nothing is to be drained from it.
+var errLetGo = errors.New("the namespace has been let go")
 
-func (r *result) done() bool {
-	return r.discovery == nil && len(r.content) == 0 && len(r.remaining) == 0
+// check returns errLetGo unless the namespace of that uid still waits to be
+// emptied.
+func (d *drainer) check(ctx context.Context, name, uid string) error {
+	namespaces := d.core.find("", "namespaces")
+	o, err := namespaces.Store.Get(ctx, resource.Key{Name: name}, resource.At{})
+	if isNotFound(err) || err == nil && (o.UID != uid || !o.Terminating()) {
+		return errLetGo
+	}
+	if err != nil {
+		return fmt.Errorf("get namespace: %w", err)
+	}
+	obj, err := namespaces.Decode(o)
+	if err != nil {
+		return fmt.Errorf("read namespace: %w", err)
+	}
+	if !slices.Contains(obj.(*corev1.Namespace).Spec.Finalizers, corev1.FinalizerKubernetes) {
+		return errLetGo
+	}
+	return nil
 }
 
-// note counts what is left of a resource.
-func (r *result) note(resource string, objects []*resource.Object) {
-	if len(objects) == 0 {
-		return
-	}
-	r.remaining[resource] += len(objects)
-	for _, o := range objects {
-		for _, f := range o.Finalizers {
-			r.held[f]++
-		}
-	}
+// target is one resource that a namespace is emptied of.
+type target struct {
+	*resource.Info
+	store resource.Store
+	// deletes takes the deletions; collection says that it can delete all
+	// objects of a namespace at once.
+	deletes    *client.Client
+	collection bool
 }
 
 // empty deletes what is in a namespace and counts what is left.
-func (d *drainer) empty(ctx context.Context, name string) *result {
+func (d *drainer) empty(ctx context.Context, name, uid string) *result {
 	r := newResult()
-	own := client.New(client.Config{BaseURL: "http://core", Transport: inProcess{d.core.api}})
 	seen := map[string]bool{}
 	for _, k := range d.core.kinds {
 		if !k.Namespaced || seen[k.RangePath("")] {
 			continue // events are in two groups and stored once
 		}
 		seen[k.RangePath("")] = true
-		d.emptyResource(ctx, own, &k.Info, name, true, r)
+		d.emptyResource(ctx, target{Info: &k.Info, store: d.core.find(k.Group, k.Resource).Store, deletes: d.own}, name, uid, r)
 	}
 	if d.gateway == nil {
 		return r
@@ -142,53 +168,83 @@ func (d *drainer) empty(ctx context.Context, name string) *result {
 	others, err := d.others(ctx)
 	r.discovery = err
 	for i := range others {
-		d.emptyResource(ctx, d.gateway, &others[i].Info, name, others[i].collection, r)
+		o := &others[i]
+		d.emptyResource(ctx, target{Info: &o.Info, store: d.gateway.Store(&o.Info), deletes: d.gateway, collection: o.collection}, name, uid, r)
 	}
 	return r
 }
 
-// emptyResource deletes the objects of one resource in a namespace.
-func (d *drainer) emptyResource(ctx context.Context, c *client.Client, info *resource.Info, namespace string, collection bool, r *result) {
-	name := info.GroupResource().String()
-	store := c.Store(info)
-	left, err := store.List(ctx, resource.ListOptions{Namespace: namespace})
-	if err == nil && len(left.Items) > 0 {
-		err = d.remove(ctx, c, info, left.Items, namespace, collection)
+// emptyResource deletes the objects of one resource in a namespace. A resource
+// that is no longer served, or cannot be listed after all, holds nothing.
+func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid string, r *result) {
+	list, err := t.store.List(ctx, resource.ListOptions{Namespace: namespace})
+	if isNotFound(err) || apierrors.IsMethodNotSupported(err) {
+		return
+	}
+	if err == nil && len(list.Items) > 0 {
+		// The objects listed are of this namespace if it is still there.
+		if err = d.check(ctx, namespace, uid); errors.Is(err, errLetGo) {
+			return // record finds out, too
+		}
 		if err == nil {
-			left, err = store.List(ctx, resource.ListOptions{Namespace: namespace})
+			err = t.remove(ctx, namespace, list.Items)
+		}
+		if left, listErr := t.store.List(ctx, resource.ListOptions{Namespace: namespace}); listErr == nil {
+			list = left
+		} else if err == nil {
+			err = listErr
 		}
 	}
-	switch {
-	case isNotFound(err) || apierrors.IsMethodNotSupported(err):
-	case err != nil:
-		r.content = append(r.content, fmt.Errorf("%s: %w", name, err))
-	default:
-		r.note(name, left.Items)
+	if err != nil {
+		r.content = append(r.content, fmt.Errorf("%s: %w", t.GroupResource(), err))
+	}
+	if list != nil {
+		r.note(t.GVR(t.Versions[0]), list.Items)
 	}
 }
 
-func (d *drainer) remove(ctx context.Context, c *client.Client, info *resource.Info, items []*resource.Object, namespace string, collection bool) error {
-	path := collectionPath(info, namespace)
-	body := []byte(`{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}`)
-	send := func(path string) error {
-		res, err := c.Do(ctx, "DELETE", path, nil, body)
-		if err != nil {
-			return err
-		}
-		return res.Body.Close()
+// remove deletes the objects. It goes on when one cannot be deleted, and
+// returns the first error.
+func (t target) remove(ctx context.Context, namespace string, items []*resource.Object) error {
+	path := collectionPath(t.Info, namespace)
+	if t.collection {
+		return t.send(ctx, path, "")
 	}
-	if collection {
-		err := send(path)
-		if !apierrors.IsMethodNotSupported(err) {
-			return err
-		}
-	}
+	var first error
 	for _, o := range items {
-		if err := send(path + "/" + o.Name); err != nil && !isNotFound(err) {
+		err := t.send(ctx, path+"/"+o.Name, o.UID)
+		if err == nil || isNotFound(err) || apierrors.IsConflict(err) {
+			continue // a conflict is another object under that name
+		}
+		if ctx.Err() != nil {
 			return err
 		}
+		if first == nil {
+			first = err
+		}
 	}
-	return nil
+	return first
+}
+
+// send deletes what is at path; with uid, only the object of that uid.
+func (t target) send(ctx context.Context, path, uid string) error {
+	background := metav1.DeletePropagationBackground
+	opts := metav1.DeleteOptions{
+		TypeMeta:          metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		PropagationPolicy: &background,
+	}
+	if uid != "" {
+		opts.Preconditions = metav1.NewUIDPreconditions(uid)
+	}
+	body, err := json.Marshal(opts)
+	if err != nil {
+		return fmt.Errorf("encode delete options: %w", err)
+	}
+	res, err := t.deletes.Do(ctx, http.MethodDelete, path, nil, body)
+	if err != nil {
+		return err
+	}
+	return res.Body.Close()
 }
 
 func collectionPath(info *resource.Info, namespace string) string {
@@ -229,68 +285,11 @@ func (d *drainer) record(ctx context.Context, name, uid string, r *result) error
 	})
 	switch {
 	case isNotFound(err):
-		return nil
+		return errLetGo
 	case err != nil:
 		return err
 	case !r.done():
 		return errNotEmpty
 	}
 	return nil
-}
-
-// conditions are what users read of a namespace that will not go (kubernetes
-// pkg/controller/namespace/deletion).
-func (r *result) conditions() []corev1.NamespaceCondition {
-	condition := func(kind corev1.NamespaceConditionType, bad bool, badReason, badText, reason, text string) corev1.NamespaceCondition {
-		c := corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: text}
-		if bad {
-			c.Status, c.Reason, c.Message = corev1.ConditionTrue, badReason, badText
-		}
-		return c
-	}
-	discovery := ""
-	if r.discovery != nil {
-		discovery = r.discovery.Error()
-	}
-	content := make([]string, len(r.content))
-	for i, err := range r.content {
-		content[i] = err.Error()
-	}
-	return []corev1.NamespaceCondition{
-		condition(corev1.NamespaceDeletionDiscoveryFailure, r.discovery != nil, "DiscoveryFailed", discovery,
-			"ResourcesDiscovered", "All resources successfully discovered"),
-		condition(corev1.NamespaceDeletionGVParsingFailure, false, "", "", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
-		condition(corev1.NamespaceDeletionContentFailure, len(content) > 0, "ContentDeletionFailed",
-			"Failed to delete all resource types, "+fmt.Sprint(len(content))+" remaining: "+strings.Join(content, ", "),
-			"ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
-		condition(corev1.NamespaceContentRemaining, len(r.remaining) > 0, "SomeResourcesRemain",
-			"Some resources are remaining: "+counts(r.remaining, "%s has %d resource instances"), "ContentRemoved", "All content successfully removed"),
-		condition(corev1.NamespaceFinalizersRemaining, len(r.held) > 0, "SomeFinalizersRemain",
-			"Some content in the namespace has finalizers remaining: "+counts(r.held, "%s in %d resource instances"),
-			"ContentHasNoFinalizers", "All content-preserving finalizers finished"),
-	}
-}
-
-func counts(m map[string]int, format string) string {
-	var parts []string
-	for name, n := range m {
-		parts = append(parts, fmt.Sprintf(format, name, n))
-	}
-	slices.Sort(parts)
-	return strings.Join(parts, ", ")
-}
-
-func setCondition(list *[]corev1.NamespaceCondition, c corev1.NamespaceCondition) {
-	c.LastTransitionTime = metav1.NewTime(time.Now().Truncate(time.Second))
-	for i, have := range *list {
-		if have.Type != c.Type {
-			continue
-		}
-		if have.Status == c.Status {
-			c.LastTransitionTime = have.LastTransitionTime
-		}
-		(*list)[i] = c
-		return
-	}
-	*list = append(*list, c)
 }

@@ -34,7 +34,7 @@ func TestDrain(t *testing.T) {
 	}
 	eventually(t, "the conditions tell what is left", func() bool {
 		c := condition(corev1.NamespaceContentRemaining)
-		return c.Status == corev1.ConditionTrue && c.Reason == "SomeResourcesRemain" && c.Message == "Some resources are remaining: secrets has 1 resource instances"
+		return c.Status == corev1.ConditionTrue && c.Reason == "SomeResourcesRemain" && c.Message == "Some resources are remaining: secrets. has 1 resource instances"
 	})
 	if c := condition(corev1.NamespaceFinalizersRemaining); c.Status != corev1.ConditionTrue || c.Message != "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances" {
 		t.Errorf("condition %+v", c)

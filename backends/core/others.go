@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -24,13 +27,20 @@ func newGatewayClient(cfg GatewayClient) (*client.Client, error) {
 	if cfg.URL == "" {
 		return nil, nil
 	}
+	base, err := url.Parse(cfg.URL)
+	if err != nil || base.Scheme != "https" || base.Hostname() == "" {
+		return nil, fmt.Errorf("gateway URL %q must be https://host:port", cfg.URL)
+	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if cfg.CAFile != "" {
 		ca, err := authn.NewCAFile(cfg.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("load CA of the gateway: %w", err)
 		}
-		config.RootCAs = ca.Pool()
+		// RootCAs is read once; verifying here instead, by the same rules, has
+		// a renewed file used at the next handshake.
+		config.InsecureSkipVerify = true
+		config.VerifyConnection = func(state tls.ConnectionState) error { return verify(state, ca.Pool(), base.Hostname()) }
 	}
 	if cfg.CertFile != "" {
 		pair, err := authn.NewKeyPair(cfg.CertFile, cfg.KeyFile)
@@ -46,11 +56,26 @@ func newGatewayClient(cfg GatewayClient) (*client.Client, error) {
 	return client.New(client.Config{BaseURL: cfg.URL, Transport: aggregatedFirst{transport}, UserAgent: "portico-core"}), nil
 }
 
+// verify checks a server's certificate against roots and the name it was
+// reached by.
+func verify(state tls.ConnectionState, roots *x509.CertPool, host string) error {
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("the gateway showed no certificate")
+	}
+	opts := x509.VerifyOptions{Roots: roots, DNSName: host, Intermediates: x509.NewCertPool()}
+	for _, cert := range state.PeerCertificates[1:] {
+		opts.Intermediates.AddCert(cert)
+	}
+	_, err := state.PeerCertificates[0].Verify(opts)
+	return err
+}
+
 // aggregatedFirst asks for discovery in its aggregated form.
 type aggregatedFirst struct{ next http.RoundTripper }
 
 func (a aggregatedFirst) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Path == "/apis" {
+		r = r.Clone(r.Context())
 		r.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 	}
 	return a.next.RoundTrip(r)

@@ -1,0 +1,244 @@
+package core
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"portico/resource/authn"
+)
+
+func get[T any](t *testing.T, c *Core, path string) *T {
+	t.Helper()
+	out := new(T)
+	c.must(t, "GET", path, nil, out)
+	return out
+}
+
+func missing(t *testing.T, c *Core, path string) bool {
+	t.Helper()
+	err := c.do(t, "GET", path, nil, nil)
+	if err != nil && !isNotFound(err) {
+		t.Fatalf("GET %s: %v", path, err)
+	}
+	return err != nil
+}
+
+func createNamespace(t *testing.T, c *Core, name string) *corev1.Namespace {
+	t.Helper()
+	out := &corev1.Namespace{}
+	c.must(t, "POST", "/api/v1/namespaces", object(name), out)
+	return out
+}
+
+func condition(ns *corev1.Namespace, kind corev1.NamespaceConditionType) corev1.NamespaceCondition {
+	for _, c := range ns.Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return corev1.NamespaceCondition{}
+}
+
+func TestDrainKeepsForeignSpecFinalizers(t *testing.T) {
+	c := running(t, Config{})
+	c.must(t, "POST", "/api/v1/namespaces", json.RawMessage(`{"metadata":{"name":"shop"},"spec":{"finalizers":["example.com/mine"]}}`), nil)
+	c.must(t, "DELETE", "/api/v1/namespaces/shop", nil, nil)
+	eventually(t, "only the foreign finalizer is left", func() bool {
+		ns := get[corev1.Namespace](t, c, "/api/v1/namespaces/shop")
+		return slices.Equal(ns.Spec.Finalizers, []corev1.FinalizerName{"example.com/mine"})
+	})
+}
+
+// Namespaces that wait for a finalizer took all the places there were.
+func TestDrainIsNotHeldUpByStuckNamespaces(t *testing.T) {
+	c := running(t, Config{})
+	for i := range maxDrains + 2 {
+		name := fmt.Sprintf("stuck-%d", i)
+		createNamespace(t, c, name)
+		c.must(t, "POST", "/api/v1/namespaces/"+name+"/configmaps", json.RawMessage(`{"metadata":{"name":"held","finalizers":["example.com/hold"]}}`), nil)
+		c.must(t, "DELETE", "/api/v1/namespaces/"+name, nil, nil)
+	}
+	eventually(t, "every stuck namespace was tried", func() bool {
+		list := get[corev1.NamespaceList](t, c, "/api/v1/namespaces")
+		return !slices.ContainsFunc(list.Items, func(ns corev1.Namespace) bool {
+			return strings.HasPrefix(ns.Name, "stuck-") && condition(&ns, corev1.NamespaceContentRemaining).Status != "True"
+		})
+	})
+	createNamespace(t, c, "free")
+	c.must(t, "DELETE", "/api/v1/namespaces/free", nil, nil)
+	eventually(t, "the free namespace is gone", func() bool { return missing(t, c, "/api/v1/namespaces/free") })
+}
+
+// elsewhere is a gateway with one group in front of another server.
+type elsewhere struct {
+	discovery string
+	listCode  int // other than 0: what lists answer
+
+	mu      sync.Mutex
+	widgets []string
+	deletes []string // path and body of each
+}
+
+func (e *elsewhere) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	const collection = "/apis/example.com/v1/namespaces/shop/widgets"
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.URL.Path == "/apis":
+		if !strings.Contains(r.Header.Get("Accept"), "APIGroupDiscoveryList") {
+			w.WriteHeader(http.StatusNotAcceptable)
+			return
+		}
+		fmt.Fprint(w, e.discovery)
+	case r.URL.Path == collection && r.Method == http.MethodGet:
+		if e.listCode != 0 {
+			w.WriteHeader(e.listCode)
+			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":%q,"code":%d}`,
+				map[int]string{404: "NotFound", 503: "ServiceUnavailable"}[e.listCode], e.listCode)
+			return
+		}
+		var items []string
+		for _, name := range e.widgets {
+			items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"shop","uid":"uid-of-%s","resourceVersion":"5"}}`, name, name))
+		}
+		fmt.Fprintf(w, `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"9"},"items":[%s]}`, strings.Join(items, ","))
+	case strings.HasPrefix(r.URL.Path, collection) && r.Method == http.MethodDelete:
+		body, _ := io.ReadAll(r.Body)
+		e.deletes = append(e.deletes, r.URL.Path+" "+string(body))
+		name := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, collection), "/")
+		e.widgets = slices.DeleteFunc(e.widgets, func(s string) bool { return name == "" || s == name })
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func discoveryOf(freshness, resources string) string {
+	return `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[
+		{"metadata":{"name":"coordination.k8s.io"},"versions":[{"version":"v1","freshness":"Current","resources":[
+			{"resource":"leases","scope":"Namespaced","verbs":["list","delete"]}]}]},
+		{"metadata":{"name":"example.com"},"versions":[{"version":"v1","freshness":"` + freshness + `","resources":[` + resources + `]}]}]}`
+}
+
+func TestDrainOtherServers(t *testing.T) {
+	const (
+		plain      = `{"resource":"widgets","scope":"Namespaced","verbs":["delete","get","list"]}`
+		collection = `{"resource":"widgets","scope":"Namespaced","verbs":["delete","deletecollection","get","list"]}`
+		cluster    = `{"resource":"widgets","scope":"Cluster","verbs":["delete","list"]}`
+	)
+	for name, test := range map[string]struct {
+		discovery string
+		listCode  int
+		gone      bool
+		deletes   []string // what each deletion contains
+		failed    corev1.NamespaceConditionType
+		reason    string
+		message   string
+	}{
+		"one by one": {
+			discovery: discoveryOf("Current", plain), gone: true,
+			deletes: []string{`/widgets/a {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"uid-of-a"}`, "/widgets/b "},
+		},
+		"as a collection":           {discovery: discoveryOf("Current", collection), gone: true, deletes: []string{"/widgets {"}},
+		"last good, but answering":  {discovery: discoveryOf("Stale", collection), gone: true, deletes: []string{"/widgets {"}},
+		"away, holds nothing here":  {discovery: discoveryOf("Stale", cluster), listCode: 503, gone: true},
+		"gone since discovery":      {discovery: discoveryOf("Current", plain), listCode: 404, gone: true},
+		"away, may hold something":  {discovery: discoveryOf("Stale", plain), listCode: 503, failed: corev1.NamespaceDeletionContentFailure, reason: "ContentDeletionFailed", message: "Failed to delete all resource types, 1 remaining: widgets.example.com: "},
+		"never seen":                {discovery: discoveryOf("Stale", ""), failed: corev1.NamespaceDeletionDiscoveryFailure, reason: "DiscoveryFailed", message: "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: example.com/v1"},
+		"discovery is not readable": {discovery: `{`, failed: corev1.NamespaceDeletionDiscoveryFailure, reason: "DiscoveryFailed", message: "Discovery failed: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &elsewhere{discovery: test.discovery, listCode: test.listCode, widgets: []string{"a", "b"}}
+			server := httptest.NewTLSServer(e)
+			defer server.Close()
+			c := newCore(t, Config{Gateway: trusting(t, server)})
+			start(t, c.cache.Run)
+			eventually(t, "the cache is ready", c.cache.Ready)
+			uid := string(createNamespace(t, c, "shop").UID)
+			c.must(t, "DELETE", "/api/v1/namespaces/shop", nil, nil)
+
+			err := c.drain.round(t.Context(), "shop", uid)
+			if (err == nil) != test.gone || missing(t, c, "/api/v1/namespaces/shop") != test.gone {
+				t.Fatalf("after one round: %v; want the namespace gone: %v", err, test.gone)
+			}
+			if len(e.deletes) != len(test.deletes) {
+				t.Fatalf("deletions were %q", e.deletes)
+			}
+			for i, want := range test.deletes {
+				if !strings.Contains(e.deletes[i], want) || !strings.Contains(e.deletes[i], `"propagationPolicy":"Background"`) {
+					t.Errorf("deletion %d was %q, want %q in it", i, e.deletes[i], want)
+				}
+			}
+			if test.gone {
+				return
+			}
+			have := condition(get[corev1.Namespace](t, c, "/api/v1/namespaces/shop"), test.failed)
+			if have.Status != "True" || have.Reason != test.reason || !strings.HasPrefix(have.Message, test.message) {
+				t.Errorf("condition %s is %s %s %q", test.failed, have.Status, have.Reason, have.Message)
+			}
+		})
+	}
+}
+
+// trusting is a gateway client that knows the server's certificate.
+func trusting(t *testing.T, server *httptest.Server) GatewayClient {
+	t.Helper()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return GatewayClient{URL: server.URL, CAFile: writeFile(t, "gateway-ca.crt", ca)}
+}
+
+func TestGatewayMustBeVouchedFor(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	trusted := trusting(t, server)
+	otherName := trusted
+	otherName.URL = strings.Replace(server.URL, "127.0.0.1", "127.0.0.2", 1)
+	ask := func(cfg GatewayClient) error {
+		c, err := newGatewayClient(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := c.Do(t.Context(), http.MethodGet, "/apis", nil, nil)
+		if err == nil {
+			res.Body.Close()
+		}
+		return err
+	}
+	if err := ask(trusted); !isNotFound(err) {
+		t.Errorf("a gateway that is vouched for: %v, want its 404", err)
+	}
+	if err := ask(GatewayClient{URL: server.URL}); err == nil || isNotFound(err) {
+		t.Errorf("a gateway that the system does not know: %v", err)
+	}
+	config := verifyAs(t, server, trusted.CAFile, "127.0.0.2")
+	if config == nil || !strings.Contains(config.Error(), "127.0.0.2") {
+		t.Errorf("a certificate for another address: %v", config)
+	}
+}
+
+// verifyAs shakes hands with the server and checks its certificate for host.
+func verifyAs(t *testing.T, server *httptest.Server, caFile, host string) error {
+	t.Helper()
+	ca, err := authn.NewCAFile(caFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", server.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return verify(conn.ConnectionState(), ca.Pool(), host)
+}
