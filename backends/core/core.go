@@ -30,6 +30,7 @@ import (
 	"portico/resource"
 	"portico/resource/admission"
 	"portico/resource/authn"
+	"portico/resource/client"
 	"portico/resource/etcd"
 	"portico/resource/rest"
 	"portico/resource/serve"
@@ -50,7 +51,7 @@ type Config struct {
 	RequestHeaderAllowedNames []string
 	// Gateway is reached to drain what other servers keep. A zero URL leaves
 	// that out.
-	Gateway GatewayClient
+	Gateway client.Gateway
 	// ServiceAccountIssuer is the iss of service account tokens, and
 	// ServiceAccountSigningKeyFile signs them (read once). Empty: the token
 	// subresource is not served.
@@ -73,14 +74,6 @@ type Config struct {
 	Profiling bool
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
-}
-
-// GatewayClient says how the core server reaches the gateway.
-type GatewayClient struct {
-	// URL is https://host:port.
-	URL string
-	// CAFile vouches for it; CertFile and KeyFile are the client certificate.
-	CAFile, CertFile, KeyFile string
 }
 
 // storage is what keeps the objects: etcd, or memory in tests.
@@ -117,14 +110,14 @@ func New(cfg Config) (*Core, error) {
 	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
 		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
 	}
-	client, err := etcd.Open(cfg.Etcd)
+	opened, err := etcd.Open(cfg.Etcd)
 	if err != nil {
 		return nil, fmt.Errorf("assemble core server: %w", err)
 	}
-	c := &Core{cfg: cfg, log: cfg.Logger, etcd: client, storage: client, health: serve.NewHealth()}
+	c := &Core{cfg: cfg, log: cfg.Logger, etcd: opened, storage: opened, health: serve.NewHealth()}
 	for _, step := range []func() error{c.assembleKinds, c.assembleControllers, c.assembleServer} {
 		if err := step(); err != nil {
-			return nil, errors.Join(fmt.Errorf("assemble core server: %w", err), client.Close())
+			return nil, errors.Join(fmt.Errorf("assemble core server: %w", err), opened.Close())
 		}
 	}
 	return c, nil

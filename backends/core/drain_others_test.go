@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"portico/resource/authn"
+	"portico/resource/client"
 )
 
 func get[T any](t *testing.T, c *Core, path string) *T {
@@ -193,10 +194,10 @@ func TestDrainOtherServers(t *testing.T) {
 }
 
 // trusting is a gateway client that knows the server's certificate.
-func trusting(t *testing.T, server *httptest.Server) GatewayClient {
+func trusting(t *testing.T, server *httptest.Server) client.Gateway {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	return GatewayClient{URL: server.URL, CAFile: writeFile(t, "gateway-ca.crt", ca)}
+	return client.Gateway{URL: server.URL, CAFile: writeFile(t, "gateway-ca.crt", ca)}
 }
 
 func TestGatewayMustBeVouchedFor(t *testing.T) {
@@ -205,7 +206,7 @@ func TestGatewayMustBeVouchedFor(t *testing.T) {
 	trusted := trusting(t, server)
 	otherName := trusted
 	otherName.URL = strings.Replace(server.URL, "127.0.0.1", "127.0.0.2", 1)
-	ask := func(cfg GatewayClient) error {
+	ask := func(cfg client.Gateway) error {
 		c, err := newGatewayClient(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -219,7 +220,7 @@ func TestGatewayMustBeVouchedFor(t *testing.T) {
 	if err := ask(trusted); !isNotFound(err) {
 		t.Errorf("a gateway that is vouched for: %v, want its 404", err)
 	}
-	if err := ask(GatewayClient{URL: server.URL}); err == nil || isNotFound(err) {
+	if err := ask(client.Gateway{URL: server.URL}); err == nil || isNotFound(err) {
 		t.Errorf("a gateway that the system does not know: %v", err)
 	}
 	config := verifyAs(t, server, trusted.CAFile, "127.0.0.2")

@@ -3,71 +3,29 @@ package core
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 
 	"portico/resource"
-	"portico/resource/authn"
 	"portico/resource/client"
 )
 
 // newGatewayClient returns a client of the gateway; nil if there is none.
-func newGatewayClient(cfg GatewayClient) (*client.Client, error) {
+func newGatewayClient(cfg client.Gateway) (*client.Client, error) {
 	if cfg.URL == "" {
 		return nil, nil
 	}
-	base, err := url.Parse(cfg.URL)
-	if err != nil || base.Scheme != "https" || base.Hostname() == "" {
-		return nil, fmt.Errorf("gateway URL %q must be https://host:port", cfg.URL)
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if cfg.CAFile != "" {
-		ca, err := authn.NewCAFile(cfg.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("load CA of the gateway: %w", err)
-		}
-		// RootCAs is read once; verifying here instead, by the same rules, has
-		// a renewed file used at the next handshake.
-		config.InsecureSkipVerify = true
-		config.VerifyConnection = func(state tls.ConnectionState) error { return verify(state, ca.Pool(), base.Hostname()) }
-	}
-	if cfg.CertFile != "" {
-		pair, err := authn.NewKeyPair(cfg.CertFile, cfg.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("load certificate for the gateway: %w", err)
-		}
-		config.GetClientCertificate = pair.GetClientCertificate
-	}
-	transport := &http.Transport{
-		TLSClientConfig: config, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 5 * time.Second,
-		ResponseHeaderTimeout: 60 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 4,
+	transport, err := cfg.Transport()
+	if err != nil {
+		return nil, err
 	}
 	return client.New(client.Config{BaseURL: cfg.URL, Transport: aggregatedFirst{transport}, UserAgent: "portico-core"}), nil
-}
-
-// verify checks a server's certificate against roots and the name it was
-// reached by.
-func verify(state tls.ConnectionState, roots *x509.CertPool, host string) error {
-	if len(state.PeerCertificates) == 0 {
-		return errors.New("the gateway showed no certificate")
-	}
-	opts := x509.VerifyOptions{Roots: roots, DNSName: host, Intermediates: x509.NewCertPool()}
-	for _, cert := range state.PeerCertificates[1:] {
-		opts.Intermediates.AddCert(cert)
-	}
-	_, err := state.PeerCertificates[0].Verify(opts)
-	return err
 }
 
 // aggregatedFirst asks for discovery in its aggregated form.

@@ -8,7 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico/resource"
 )
@@ -49,6 +51,18 @@ type Kind struct {
 	UnconditionalUpdate bool
 	// ReturnDeleted has DELETE answer with the object instead of a Status.
 	ReturnDeleted bool
+	// Schema returns the OpenAPI v3 schema of a version, for kinds that are no
+	// Go types; nil: it is made from the Go type. SchemaInputs identifies what
+	// Schema would return without making it: the same text, the same schema.
+	Schema       func(version string) (*spec.Schema, error)
+	SchemaInputs func(version string) string
+	// Deprecated returns the Warning that every request for a version gets; ""
+	// is none. nil: no version is deprecated.
+	Deprecated func(version string) string
+	// Ownership returns what field ownership is tracked with (contract 6);
+	// nil: managedFields are kept as they are sent, and apply patches are
+	// refused with 415. It is called at the first write that needs it.
+	Ownership func() (managedfields.TypeConverter, error)
 	// Review, if not nil, makes this a virtual resource that only supports
 	// create: it answers the decoded body and nothing is stored.
 	Review func(ctx context.Context, obj runtime.Object) (runtime.Object, error)
