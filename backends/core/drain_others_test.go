@@ -1,7 +1,6 @@
 package core
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"portico/resource/authn"
 	"portico/resource/client"
 )
 
@@ -198,48 +196,4 @@ func trusting(t *testing.T, server *httptest.Server) client.Gateway {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	return client.Gateway{URL: server.URL, CAFile: writeFile(t, "gateway-ca.crt", ca)}
-}
-
-func TestGatewayMustBeVouchedFor(t *testing.T) {
-	server := httptest.NewTLSServer(http.NotFoundHandler())
-	defer server.Close()
-	trusted := trusting(t, server)
-	otherName := trusted
-	otherName.URL = strings.Replace(server.URL, "127.0.0.1", "127.0.0.2", 1)
-	ask := func(cfg client.Gateway) error {
-		c, err := newGatewayClient(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := c.Do(t.Context(), http.MethodGet, "/apis", nil, nil)
-		if err == nil {
-			res.Body.Close()
-		}
-		return err
-	}
-	if err := ask(trusted); !isNotFound(err) {
-		t.Errorf("a gateway that is vouched for: %v, want its 404", err)
-	}
-	if err := ask(client.Gateway{URL: server.URL}); err == nil || isNotFound(err) {
-		t.Errorf("a gateway that the system does not know: %v", err)
-	}
-	config := verifyAs(t, server, trusted.CAFile, "127.0.0.2")
-	if config == nil || !strings.Contains(config.Error(), "127.0.0.2") {
-		t.Errorf("a certificate for another address: %v", config)
-	}
-}
-
-// verifyAs shakes hands with the server and checks its certificate for host.
-func verifyAs(t *testing.T, server *httptest.Server, caFile, host string) error {
-	t.Helper()
-	ca, err := authn.NewCAFile(caFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := tls.Dial("tcp", server.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	return verify(conn.ConnectionState(), ca.Pool(), host)
 }
