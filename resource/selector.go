@@ -15,6 +15,9 @@ type Selector struct {
 	// Extract gives the values of the kind's own selectable fields
 	// (all but metadata.name and metadata.namespace); nil if it has none.
 	Extract func(*Object) map[string]string
+	// By identifies Extract (comparable): selectors with the same By share what
+	// was extracted of an object.
+	By any
 }
 
 // Empty reports whether the selector matches everything.
@@ -27,7 +30,7 @@ func (s Selector) Matches(o *Object) bool {
 	if s.Labels != nil && !s.Labels.Empty() && !s.Labels.Matches(labels.Set(o.Labels)) {
 		return false
 	}
-	if s.Fields != nil && !s.Fields.Empty() && !s.Fields.Matches(objectFields{o, s.Extract}) {
+	if s.Fields != nil && !s.Fields.Empty() && !s.Fields.Matches(objectFields{o, &s}) {
 		return false
 	}
 	return true
@@ -44,8 +47,8 @@ func (s Selector) Name() (string, bool) {
 
 // objectFields lets a field selector read an Object.
 type objectFields struct {
-	o       *Object
-	extract func(*Object) map[string]string
+	o *Object
+	s *Selector
 }
 
 func (f objectFields) Has(field string) bool {
@@ -53,10 +56,10 @@ func (f objectFields) Has(field string) bool {
 	case "metadata.name", "metadata.namespace":
 		return true
 	}
-	if f.extract == nil {
+	if f.s.Extract == nil {
 		return false
 	}
-	_, ok := f.o.FieldSet(f.extract)[field]
+	_, ok := f.o.FieldSet(f.s.By, f.s.Extract)[field]
 	return ok
 }
 
@@ -67,8 +70,8 @@ func (f objectFields) Get(field string) string {
 	case "metadata.namespace":
 		return f.o.Namespace
 	}
-	if f.extract == nil {
+	if f.s.Extract == nil {
 		return ""
 	}
-	return f.o.FieldSet(f.extract)[field]
+	return f.o.FieldSet(f.s.By, f.s.Extract)[field]
 }

@@ -54,6 +54,36 @@ func (c *Client) Feed(ranges ...string) resource.Feed {
 	return f
 }
 
+// FeedExcept returns a feed over everything below Config.Prefix but the storage
+// path prefixes named (such as "configmaps/"), at least one. It is for a server
+// of resources that come and go: one fixed set of ranges holds them all.
+func (c *Client) FeedExcept(excluded ...string) resource.Feed {
+	var out []keyRange
+	for _, r := range excluded {
+		out = append(out, prefixRange(c.prefix+r))
+	}
+	f := c.Feed()
+	f.(*feed).ranges = gaps(prefixRange(c.prefix), joinRanges(out))
+	return f
+}
+
+// gaps returns what is left of whole without the ranges, which are disjoint and
+// ascending.
+func gaps(whole keyRange, ranges []keyRange) []keyRange {
+	var out []keyRange
+	start := whole.start
+	for _, r := range ranges {
+		if start < r.start {
+			out = append(out, keyRange{start, r.start})
+		}
+		start = max(start, r.end)
+	}
+	if start < whole.end {
+		out = append(out, keyRange{start, whole.end})
+	}
+	return out
+}
+
 // joinRanges sorts ranges and joins those that touch.
 func joinRanges(ranges []keyRange) []keyRange {
 	slices.SortFunc(ranges, func(a, b keyRange) int { return strings.Compare(a.start, b.start) })

@@ -58,6 +58,9 @@ func (f form) matchesStored(k *Kind, o *resource.Object) bool {
 	if f.partial || (f.media == mediaProtobuf) != (o.Encoding == resource.Protobuf) || o.Kind != k.Kind {
 		return false
 	}
+	if e, ok := k.Codec.(Exacting); ok && !e.Exact(o) {
+		return false
+	}
 	if k.Group == "" {
 		return o.APIVersion == f.version
 	}

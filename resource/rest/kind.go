@@ -154,6 +154,16 @@ type Codec interface {
 	StrategicMerge(gvk schema.GroupVersionKind) runtime.Object
 }
 
+// Exacting is a Codec whose stored bytes are not always what readers shall see,
+// such as one with a schema that prunes and defaults on reading.
+type Exacting interface {
+	Codec
+	// Exact reports whether stored bytes of the right version can be served as
+	// they stand. It is asked on every read and must be cheap; others are
+	// decoded and encoded. It must not change o.
+	Exact(o *resource.Object) bool
+}
+
 // Resource is a served kind and where it is kept. Store is nil for virtual
 // kinds (Kind.Review).
 type Resource struct {

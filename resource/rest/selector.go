@@ -47,7 +47,7 @@ func (k *Kind) selector(version, labelText, fieldText, name string) (resource.Se
 		}
 	}
 	if s.Fields != nil && k.Fields != nil {
-		s.Extract = k.extractFields
+		s.Extract, s.By = k.extractFields, k
 	}
 	return s, nil
 }

@@ -95,14 +95,14 @@ func (c *typed) Decode(data []byte, mediaType string, defaultGVK schema.GroupVer
 		strictErrs, err = serr.Errors(), nil
 	}
 	if err != nil {
-		return nil, nil, decodeError(err, gvk, defaultGVK, data)
+		return nil, nil, DecodeError(err, gvk, defaultGVK, data)
 	}
-	if err := expectKind(*gvk, defaultGVK); err != nil {
+	if err := ExpectKind(*gvk, defaultGVK); err != nil {
 		return nil, nil, err
 	}
 	obj, err = c.toHub(obj, *gvk)
 	if err != nil {
-		return nil, nil, decodeError(err, gvk, defaultGVK, data)
+		return nil, nil, DecodeError(err, gvk, defaultGVK, data)
 	}
 	return obj, strictErrs, nil
 }
@@ -269,8 +269,8 @@ func encodeWith(encoder runtime.Encoder, obj runtime.Object) ([]byte, error) {
 	return data, nil
 }
 
-// expectKind checks a body's group, version and kind (contract 4.1).
-func expectKind(got, want schema.GroupVersionKind) error {
+// ExpectKind checks a body's group, version and kind (contract 4.1).
+func ExpectKind(got, want schema.GroupVersionKind) error {
 	if want.Empty() {
 		return nil
 	}
@@ -284,8 +284,8 @@ func expectKind(got, want schema.GroupVersionKind) error {
 	return nil
 }
 
-// decodeError is the 400 for a body that cannot be decoded.
-func decodeError(err error, got *schema.GroupVersionKind, want schema.GroupVersionKind, body []byte) error {
+// DecodeError is the 400 for a body that cannot be decoded.
+func DecodeError(err error, got *schema.GroupVersionKind, want schema.GroupVersionKind, body []byte) error {
 	if got != nil && got.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err))
 	}
