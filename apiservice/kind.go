@@ -10,9 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/client/applyconfiguration"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -30,11 +32,13 @@ func Kind() (*rest.Kind, error) {
 			Group: Group, Versions: []string{"v1"}, Resource: "apiservices", Kind: "APIService",
 			Categories: []string{"api-extensions"}, Path: Group + "/apiservices",
 		},
-		Codec:    rest.TypedJSON(scheme, apireg.SchemeGroupVersion.WithKind("APIService")),
-		Strategy: strategy(),
+		Codec:     rest.TypedJSON(scheme, apireg.SchemeGroupVersion.WithKind("APIService")),
+		Ownership: func() (managedfields.TypeConverter, error) { return applyconfiguration.NewTypeConverter(scheme), nil },
+		Strategy:  strategy(),
 		Subresources: []rest.Subresource{{
 			Name: "status",
 			Strategy: &rest.Strategy{
+				Resets: []string{"metadata", "spec"},
 				PrepareUpdate: func(_ context.Context, obj, old rest.Object) {
 					status := obj.(*apireg.APIService).Status
 					meta := obj.GetManagedFields()

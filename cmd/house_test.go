@@ -195,7 +195,7 @@ var doors = map[string][]string{
 	"go.etcd.io/etcd/client/v3":       {"resource/etcd"},
 	"go.etcd.io/etcd/server/v3":       {"cmd/internal/embedetcd"},
 	"github.com/golang-jwt/jwt":       {"resource/authn"},
-	"github.com/hashicorp/golang-lru": {"resource/authn", "discovery", "discovery/openapi", "resource/rest"},
+	"github.com/hashicorp/golang-lru": {"resource/authn", "discovery", "discovery/openapi", "resource/rest", "backends/crd"},
 }
 
 // forbidden is imported by nobody, tests included: it is what Portico replaces.

@@ -37,6 +37,13 @@ func (g *GroupVersion) Name() string {
 	return g.Group + "/" + g.Version
 }
 
+func (g *GroupVersion) freshness() apidiscovery.DiscoveryFreshness {
+	if g.Stale || g.Unknown {
+		return apidiscovery.DiscoveryFreshnessStale
+	}
+	return apidiscovery.DiscoveryFreshnessCurrent
+}
+
 // fullVerbs is what a kind supports unless it says otherwise, in the order of
 // upstream's documents.
 var fullVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}

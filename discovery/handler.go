@@ -26,14 +26,14 @@ const (
 
 // NewHandler serves /api, /apis, /apis/G and /apis/G/V (and /api/v1) from the
 // current snapshot; before there is one it answers 503. What it does not know
-// is a 404. current must not block.
-func NewHandler(current func() *Snapshot) http.Handler {
+// is a 404. /apis?watch=true goes on to tell of changes (stream.go).
+func NewHandler(current *Current) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			rest.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, strings.ToLower(r.Method)))
 			return
 		}
-		s := current()
+		s := current.Load()
 		if s == nil {
 			rest.WriteStatus(w, r, resource.Unavailable("discovery is not ready yet", 1))
 			return
@@ -46,6 +46,12 @@ func NewHandler(current func() *Snapshot) http.Handler {
 		if legacy.unknown {
 			rest.WriteStatus(w, r, resource.Unavailable("the server behind "+r.URL.Path+" has not answered yet; what it serves is not known", 5))
 			return
+		}
+		if act := resource.ActionFrom(r.Context()); act != nil && act.Follow && aggregated != nil {
+			if clause, ok := negotiate(r.Header.Values("Accept"), true); ok && clause.aggregated && clause.media == mediaJSON {
+				serveStream(w, r, current)
+				return
+			}
 		}
 		serve(w, r, legacy, aggregated)
 	})

@@ -46,7 +46,7 @@ func ask(s *Snapshot, path string, header ...string) *httptest.ResponseRecorder 
 		r.Header.Add(header[i], header[i+1])
 	}
 	w := httptest.NewRecorder()
-	NewHandler(func() *Snapshot { return s }).ServeHTTP(w, r)
+	NewHandler(Fixed(s)).ServeHTTP(w, r)
 	return w
 }
 
@@ -193,7 +193,7 @@ func TestAbsentAndUnknown(t *testing.T) {
 	}
 	r := httptest.NewRequest(http.MethodPost, "/apis", nil)
 	post := httptest.NewRecorder()
-	NewHandler(func() *Snapshot { return s }).ServeHTTP(post, r)
+	NewHandler(Fixed(s)).ServeHTTP(post, r)
 	if post.Code != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d", post.Code)
 	}

@@ -145,11 +145,7 @@ func addGroup(list *metav1.APIGroupList, gv *GroupVersion) {
 }
 
 func addAggregated(list *apidiscovery.APIGroupDiscoveryList, gv *GroupVersion) {
-	freshness := apidiscovery.DiscoveryFreshnessCurrent
-	if gv.Stale || gv.Unknown {
-		freshness = apidiscovery.DiscoveryFreshnessStale
-	}
-	v := apidiscovery.APIVersionDiscovery{Version: gv.Version, Resources: gv.Aggregated, Freshness: freshness}
+	v := apidiscovery.APIVersionDiscovery{Version: gv.Version, Resources: gv.Aggregated, Freshness: gv.freshness()}
 	if n := len(list.Items); n > 0 && list.Items[n-1].Name == gv.Group {
 		list.Items[n-1].Versions = append(list.Items[n-1].Versions, v)
 		return

@@ -302,6 +302,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			g.cache.Run,
 			g.sync.checker.Run,
 			g.sync.run,
+			g.sync.followBackends,
 			g.registrar.run,
 			g.core.run,
 			g.publisher.run,

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"maps"
 	"net/http"
 	"strings"
+	"sync"
 
 	"portico/discovery"
 	"portico/discovery/openapi"
@@ -16,28 +18,41 @@ type openAPIIndex struct {
 	urls map[string]string // key ("apis/G/V") to URL with hash
 	// owned are the keys whose documents the gateway has itself.
 	owned map[string]bool
+
+	once   sync.Once
+	merged *openapi.Index
 }
 
 func newOpenAPIIndex() *openAPIIndex {
 	return &openAPIIndex{urls: map[string]string{}, owned: map[string]bool{}}
 }
 
-func openAPIKey(gv *discovery.GroupVersion) string {
-	if gv.Group == "" {
-		return "api/" + gv.Version
-	}
-	return "apis/" + gv.Name()
-}
-
 // local adds a group/version of the gateway's own.
-func (x *openAPIIndex) local(gv *discovery.GroupVersion) { x.owned[openAPIKey(gv)] = true }
+func (x *openAPIIndex) local(gv *discovery.GroupVersion) {
+	x.owned[openapi.Key(gv.Group, gv.Version)] = true
+}
 
 // remote adds a group/version of a server, if its index has it.
 func (x *openAPIIndex) remote(gv *discovery.GroupVersion, index map[string]string) {
-	key := openAPIKey(gv)
+	key := openapi.Key(gv.Group, gv.Version)
 	if url, ok := index[key]; ok {
 		x.urls[key] = url
 	}
+}
+
+// index returns what clients see, made at the first request. The gateway's own
+// kinds, and so its own documents, never change.
+func (x *openAPIIndex) index(own *openapi.Documents) *openapi.Index {
+	x.once.Do(func() {
+		urls := maps.Clone(x.urls)
+		for key := range x.owned {
+			if url := own.URL(key); url != "" {
+				urls[key] = url
+			}
+		}
+		x.merged = openapi.NewIndex(urls)
+	})
+	return x.merged
 }
 
 // serveOpenAPI answers /openapi/v3 from memory and sends requests for one
@@ -49,16 +64,7 @@ func (g *Gateway) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 	case index == nil || !strings.HasPrefix(r.URL.Path, "/openapi/v3"):
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	case key == "":
-		urls := map[string]string{}
-		for k, v := range index.urls {
-			urls[k] = v
-		}
-		for k := range index.owned {
-			if url := g.openapi.URL(k); url != "" {
-				urls[k] = url
-			}
-		}
-		openapi.ServeIndex(w, r, urls)
+		index.index(g.openapi).ServeHTTP(w, r)
 	case index.owned[key]:
 		g.openapi.Handler().ServeHTTP(w, r)
 	default:
@@ -85,6 +91,7 @@ func (g *Gateway) proxyOpenAPI(w http.ResponseWriter, r *http.Request, key strin
 		rest.WriteStatus(w, r, err)
 		return
 	}
+	// Whether the answer may be kept is for the server to say.
 	w.Header().Del("Cache-Control")
 	rt.upstream.short.ServeHTTP(w, r)
 }

@@ -13,7 +13,7 @@ import (
 func (g *Gateway) router() http.Handler {
 	return serve.NewRouter(serve.Routes{
 		Resources: http.HandlerFunc(g.serveResource),
-		Discovery: discovery.NewHandler(func() *discovery.Snapshot { return g.sync.documents.Load() }),
+		Discovery: discovery.NewHandler(&g.sync.documents),
 		OpenAPI:   http.HandlerFunc(g.serveOpenAPI),
 		Health:    g.health,
 		Metrics:   g.metrics.Handler(),

@@ -7,7 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,9 +22,8 @@ import (
 // it is away: that costs next to nothing, and start-up waits for it.
 const socketSuspectInterval = 50 * time.Millisecond
 
-// openAPIInterval is how often a server's OpenAPI index is read anew while its
-// discovery does not change.
-const openAPIInterval = time.Minute
+// openAPITimeout bounds reading a server's OpenAPI index.
+const openAPITimeout = 5 * time.Second
 
 // server is a server behind the gateway as sync sees it: how to reach it, what
 // it says it serves, and under which name it is checked.
@@ -37,7 +36,7 @@ type server struct {
 	source   *aggregate.Source
 	suspect  time.Duration // interval while suspect; 0 is the default
 
-	openAPIRead atomic.Int64 // unix time of the last reading
+	openAPI sync.Mutex // one refresh at a time
 }
 
 // newBackend makes the server of a configured backend.
@@ -53,7 +52,8 @@ func (s *syncer) newBackend(b Backend, t trust) (*server, error) {
 	}
 	srv.up = newUpstream(srv.id, base, newEndpoints(network, []string{address}), t, s.proxies, func() { s.checker.Suspect(srv.target) })
 	srv.source = aggregate.NewSource(aggregate.Config{
-		Name: b.Name, BaseURL: base.String(), Transport: srv.up.transports.short, Identify: identifyAggregator,
+		Name: b.Name, BaseURL: base.String(), Identify: identifyAggregator,
+		Transport: srv.up.transports.short, StreamTransport: srv.up.transports.long,
 	})
 	return srv, nil
 }
@@ -115,7 +115,10 @@ func (srv *server) availabilityTarget(s *syncer) availability.Target {
 			if err != nil {
 				return withoutPorts(err)
 			}
-			if srv.refreshOpenAPI(ctx, changed) || changed {
+			if changed {
+				s.news.Poke()
+			}
+			if srv.refreshOpenAPI(ctx) {
 				s.news.Poke()
 			}
 			return nil
@@ -123,16 +126,13 @@ func (srv *server) availabilityTarget(s *syncer) availability.Target {
 	}
 }
 
-// refreshOpenAPI reads the server's OpenAPI index when discovery changed or it
-// is due, and reports whether it is new. A failure is no verdict on the server:
-// the index stays as it was.
-func (srv *server) refreshOpenAPI(ctx context.Context, now bool) bool {
-	last := srv.openAPIRead.Load()
-	if !now && time.Since(time.Unix(last, 0)) < openAPIInterval {
-		return false
-	}
-	srv.openAPIRead.Store(time.Now().Unix())
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+// refreshOpenAPI brings what is known of the server's OpenAPI up to date and
+// reports whether it is new. It comes after discovery, which says what to look
+// for in it. A failure is no verdict on the server: the index stays as it was.
+func (srv *server) refreshOpenAPI(ctx context.Context) bool {
+	srv.openAPI.Lock()
+	defer srv.openAPI.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openAPITimeout)
 	defer cancel()
 	changed, err := srv.source.RefreshOpenAPI(ctx)
 	return err == nil && changed

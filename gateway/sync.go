@@ -46,7 +46,7 @@ type syncer struct {
 	servers map[string]*server // by APIService name; of run only
 
 	table      atomic.Pointer[table]
-	documents  atomic.Pointer[discovery.Snapshot]
+	documents  discovery.Current
 	openAPI    atomic.Pointer[openAPIIndex]
 	conditions atomic.Pointer[map[string]apiservice.Condition]
 	// changed wakes who writes conditions and automanaged APIServices.

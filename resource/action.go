@@ -61,6 +61,9 @@ type Action struct {
 	// watch and deletecollection.
 	LabelSelector string
 	FieldSelector string
+	// Follow says that a reader of discovery stays to be told of changes
+	// (GET /apis?watch=true), which is no watch of a resource.
+	Follow bool
 }
 
 // GroupVersion returns "group/version", or "version" for the core group.
@@ -84,7 +87,7 @@ func (a *Action) LongRunning() bool {
 		}
 		return false
 	}
-	return strings.HasPrefix(a.Path, "/debug/pprof/")
+	return a.Follow || strings.HasPrefix(a.Path, "/debug/pprof/")
 }
 
 // Mutating reports whether the verb can change anything.
@@ -102,6 +105,9 @@ func (a *Action) Mutating() bool {
 func ParseAction(r *http.Request) *Action {
 	a := &Action{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}
 	parts := splitPath(r.URL)
+	if len(parts) == 1 && (parts[0] == "api" || parts[0] == "apis") && r.Method == http.MethodGet {
+		a.Follow = wantsWatch(r.URL.Query())
+	}
 	if len(parts) < 3 {
 		return a
 	}
@@ -166,7 +172,7 @@ func (a *Action) refineVerb(query url.Values) {
 	}
 	if !a.InPath && a.Verb == "get" {
 		a.Verb = "list"
-		if v, ok := query["watch"]; ok && len(v) > 0 && v[0] != "false" && v[0] != "0" {
+		if wantsWatch(query) {
 			a.Verb = "watch"
 		}
 	}
@@ -181,6 +187,12 @@ func (a *Action) refineVerb(query url.Values) {
 			}
 		}
 	}
+}
+
+// wantsWatch reads the watch parameter: whatever is not false is true.
+func wantsWatch(query url.Values) bool {
+	v, ok := query["watch"]
+	return ok && len(v) > 0 && v[0] != "false" && v[0] != "0"
 }
 
 // validName reports whether a name from a selector may stand for a path

@@ -200,7 +200,7 @@ func (c *Core) assembleServer() error {
 		MaxInFlight: -1, MaxMutatingInFlight: -1,
 		Handler: serve.NewRouter(serve.Routes{
 			Resources: c.api,
-			Discovery: discovery.NewHandler(func() *discovery.Snapshot { return documents }),
+			Discovery: discovery.NewHandler(discovery.Fixed(documents)),
 			OpenAPI:   openapi.FromKinds(c.kinds).Handler(),
 			Health:    c.health, Metrics: metrics.Handler(), Version: serve.VersionHandler(),
 			Index: documents.Paths, Profiling: c.cfg.Profiling,

@@ -88,7 +88,7 @@ func (t *tokens) complete(req *authenticationv1.TokenRequest) error {
 		errs = append(errs, field.Invalid(at, life, "may not specify a duration larger than 2^32 seconds"))
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), req.Name, errs)
+		return apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), "", errs)
 	}
 	return nil
 }

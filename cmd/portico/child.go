@@ -75,23 +75,33 @@ func (s *stack) openLog(name string) (*supervise.Log, error) {
 }
 
 func (s *stack) coreSocket() string { return filepath.Join(s.dir.Run, "core.sock") }
+func (s *stack) crdSocket() string  { return filepath.Join(s.dir.Run, "crd.sock") }
 
 // commonArgs are the flags that every child has.
 func (s *stack) commonArgs() []string {
 	return append(s.etcd.args(),
-		"--service-account-issuer="+tokenIssuer,
 		"--profiling="+strconv.FormatBool(s.flags.profiling),
 		"--v="+strconv.Itoa(s.flags.verbosity),
 	)
 }
 
-func (s *stack) coreArgs() []string {
+// backendArgs are the flags of a child behind the gateway, which is a client of
+// it by a certificate of its own.
+func (s *stack) backendArgs(socket string, own pki.Pair) []string {
 	return append(s.commonArgs(),
-		"--listen=unix://"+s.coreSocket(),
+		"--listen=unix://"+socket,
 		"--gateway="+s.endpoint,
 		"--gateway-ca-file="+s.files.ServingCAFile,
-		"--gateway-cert-file="+s.files.Core.CertFile,
-		"--gateway-key-file="+s.files.Core.KeyFile,
+		"--gateway-cert-file="+own.CertFile,
+		"--gateway-key-file="+own.KeyFile,
+	)
+}
+
+func (s *stack) crdArgs() []string { return s.backendArgs(s.crdSocket(), s.files.CRD) }
+
+func (s *stack) coreArgs() []string {
+	return append(s.backendArgs(s.coreSocket(), s.files.Core),
+		"--service-account-issuer="+tokenIssuer,
 		"--service-account-signing-key-file="+s.files.ServiceAccountKeyFile,
 		"--root-ca-file="+s.files.ServingCAFile,
 		"--advertise-address="+net.JoinHostPort(reachableHost(s.host), s.port),
@@ -108,7 +118,9 @@ func (s *stack) gatewayArgs() []string {
 		"--requestheader-allowed-names="+pki.FrontProxyName,
 		"--proxy-client-cert-file="+s.files.FrontProxy.CertFile,
 		"--proxy-client-key-file="+s.files.FrontProxy.KeyFile,
+		"--service-account-issuer="+tokenIssuer,
 		"--service-account-key-file="+s.files.ServiceAccountPublicKeyFile,
 		"--backend=core=unix://"+s.coreSocket(),
+		"--backend=crd=unix://"+s.crdSocket(),
 	)
 }

@@ -19,10 +19,6 @@ const coreExample = `  # on a unix socket, for a gateway of the same user on the
     --gateway=https://portico.example.com:6443 --gateway-ca-file=serving-ca.crt \
     --gateway-cert-file=core-client.crt --gateway-key-file=core-client.key`
 
-// coreStreams is how many requests at a time one connection may carry: it is
-// the gateway's, and carries the watches of many clients.
-const coreStreams = 1000
-
 // coreFlags are the flags of `portico core`.
 type coreFlags struct {
 	verbosity int
@@ -47,7 +43,7 @@ func newCore() *cobra.Command {
 			}
 			f.cfg.Listen = serve.ListenAddress{
 				Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile,
-				MaxConcurrentStreams: coreStreams, PeerUID: f.listen.unix(),
+				MaxConcurrentStreams: backendStreams, PeerUID: f.listen.unix(),
 			}
 			f.cfg.RequestHeaderCAFile, f.cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 			f.cfg.Logger = log
@@ -70,10 +66,7 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	f.etcd.add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
 	f.etcd.addPrefix(fs)
 	f.proxy.add(fs)
-	fs.StringVar(&f.cfg.Gateway.URL, "gateway", "", "`URL` of the gateway, https://host:port, by which a deleted namespace is drained of what other servers keep (default: only what this one keeps is drained)")
-	fs.StringVar(&f.cfg.Gateway.CAFile, "gateway-ca-file", "", "PEM `file` of the authorities that the gateway's certificate is checked against")
-	fs.StringVar(&f.cfg.Gateway.CertFile, "gateway-cert-file", "", "PEM `file` of the certificate shown to the gateway")
-	fs.StringVar(&f.cfg.Gateway.KeyFile, "gateway-key-file", "", "PEM `file` of the key of --gateway-cert-file")
+	addGateway(fs, &f.cfg.Gateway, "`URL` of the gateway, https://host:port, by which a deleted namespace is drained of what other servers keep (default: only what this one keeps is drained)")
 	fs.StringVar(&f.cfg.ServiceAccountIssuer, "service-account-issuer", "", "`URL` that tokens made here name as their issuer; the gateway's must be the same")
 	fs.StringVar(&f.cfg.ServiceAccountSigningKeyFile, "service-account-signing-key-file", "", "PEM `file` of the key that tokens are signed with (default: no tokens are made)")
 	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "`audiences`, separated by commas, of tokens whose requests name none (default: the issuer)")

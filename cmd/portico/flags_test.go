@@ -69,7 +69,7 @@ func TestChildrenKnowTheirFlags(t *testing.T) {
 	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File("pki")}); err != nil {
 		t.Fatal(err)
 	}
-	for name, args := range map[string][]string{"gateway": s.gatewayArgs(), "core": s.coreArgs()} {
+	for name, args := range map[string][]string{"gateway": s.gatewayArgs(), "core": s.coreArgs(), "crd": s.crdArgs()} {
 		cmd, rest, err := newRoot().Find(append([]string{name}, args...))
 		if err != nil {
 			t.Fatal(err)

@@ -240,7 +240,7 @@ func (up *installation) mustKubectl(t *testing.T, args ...string) string {
 
 func (up *installation) dumpLogs(t *testing.T) {
 	t.Logf("up:\n%s", up.output)
-	for _, name := range []string{"gateway", "core", "etcd"} {
+	for _, name := range []string{"gateway", "core", "crd", "etcd"} {
 		f, err := os.Open(filepath.Join(up.dir, "logs", name+".log"))
 		if err != nil {
 			continue

@@ -6,7 +6,7 @@
 // flags. A failure is one line on standard error that says what to do, and exit
 // code 1.
 //
-// Runs in: gateway, core, portico up.
+// Runs in: gateway, core, crd, portico up.
 package main
 
 import (
@@ -47,7 +47,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newUp(), newGateway(), newCore(), newVersion())
+	root.AddCommand(newUp(), newGateway(), newCore(), newCRD(), newVersion())
 	return root
 }
 

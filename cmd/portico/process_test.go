@@ -31,7 +31,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := first.output.String()
-	order := []string{"stopping gateway", "stopping core", "stopping etcd"}
+	order := []string{"stopping gateway", "stopping crd", "stopping core", "stopping etcd"}
 	for i, line := range order {
 		if !strings.Contains(said, line) || i > 0 && strings.Index(said, order[i-1]) > strings.Index(said, line) {
 			t.Errorf("%v is not the order of:\n%s", order, said)
@@ -53,7 +53,7 @@ func TestRestart(t *testing.T) {
 // acknowledged is there.
 func TestKilledChildren(t *testing.T) {
 	up := install(t, t.TempDir())
-	for i, name := range []string{"core", "gateway", "core", "gateway"} {
+	for i, name := range []string{"core", "crd", "gateway", "core", "gateway"} {
 		object := fmt.Sprintf("before-%d", i)
 		create(t, up, object)
 		pid := up.child(t, name)
@@ -68,7 +68,7 @@ func TestKilledChildren(t *testing.T) {
 			return err
 		})
 	}
-	for i := range 4 {
+	for i := range 5 {
 		expect(t, up, fmt.Sprintf("before-%d", i))
 	}
 	create(t, up, "after")
@@ -138,7 +138,7 @@ func TestKilledSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, up, "before")
-	gateway, core := up.child(t, "gateway"), up.child(t, "core")
+	gateway, core, crd := up.child(t, "gateway"), up.child(t, "core"), up.child(t, "crd")
 	if err := syscall.Kill(core, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestKilledSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-up.exited
-	for _, pid := range []int{gateway, core} {
+	for _, pid := range []int{gateway, core, crd} {
 		eventually(t, "child is gone", func() error {
 			if alive(pid) {
 				return fmt.Errorf("process %d lives", pid)

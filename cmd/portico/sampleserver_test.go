@@ -27,22 +27,35 @@ const (
 // an installation.
 type sampleServer struct {
 	up         *installation
-	dir, port  string
+	dir        string
+	host, port string // where it listens
 	kubeconfig string
+	args       []string // beside those that every one has
 	cmd        *exec.Cmd
 }
 
-// registerSample applies the sample's manifests, with a port that is free, and
-// gives the server the identity of its service account.
-func registerSample(t *testing.T, up *installation) *sampleServer {
+// freePort returns a port of host on which nobody listens now.
+func freePort(t *testing.T, host string) string {
 	t.Helper()
-	s := &sampleServer{up: up, dir: t.TempDir()}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, s.port, _ = net.SplitHostPort(ln.Addr().String())
-	ln.Close()
+	defer ln.Close()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// registerSample applies the sample's manifests, with a port that is free, and
+// gives the server the identity of its service account. edit may change what a
+// file says.
+func registerSample(t *testing.T, up *installation, edit func(file, text string) string) *sampleServer {
+	t.Helper()
+	s := &sampleServer{up: up, dir: t.TempDir(), host: "127.0.0.1"}
+	s.port = freePort(t, s.host)
 	manifests, err := filepath.Glob("../../deploy/samples/sample-apiserver/*.yaml")
 	if err != nil || len(manifests) == 0 {
 		t.Fatalf("no manifests of the sample: %v", err)
@@ -52,7 +65,7 @@ func registerSample(t *testing.T, up *installation) *sampleServer {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := strings.ReplaceAll(string(data), "port: 9443", "port: "+s.port)
+		text := strings.ReplaceAll(edit(filepath.Base(m), string(data)), "port: 9443", "port: "+s.port)
 		if err := os.WriteFile(filepath.Join(s.dir, filepath.Base(m)), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -84,10 +97,11 @@ func (s *sampleServer) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.cmd = exec.Command(p.SampleAPIServer,
-		"--bind-address=127.0.0.1", "--secure-port="+s.port, "--cert-dir="+filepath.Join(s.dir, "certs"),
-		"--etcd-servers="+s.up.etcd, "--etcd-prefix=/registry/wardle.example.com",
-		"--kubeconfig="+s.kubeconfig, "--authentication-kubeconfig="+s.kubeconfig, "--authorization-kubeconfig="+s.kubeconfig)
+	s.cmd = exec.Command(p.SampleAPIServer, append([]string{
+		"--bind-address=" + s.host, "--secure-port=" + s.port, "--cert-dir=" + filepath.Join(s.dir, "certs"),
+		"--etcd-servers=" + s.up.etcd, "--etcd-prefix=/registry/wardle.example.com",
+		"--kubeconfig=" + s.kubeconfig, "--authentication-kubeconfig=" + s.kubeconfig, "--authorization-kubeconfig=" + s.kubeconfig,
+	}, s.args...)...)
 	log, err := os.Create(filepath.Join(s.dir, "server.log"))
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +120,7 @@ func (s *sampleServer) serves(t *testing.T) {
 	client := &http.Client{Timeout: patienceInTests, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	eventually(t, "the server is ready", func() error {
-		resp, err := client.Get("https://127.0.0.1:" + s.port + "/readyz")
+		resp, err := client.Get("https://" + net.JoinHostPort(s.host, s.port) + "/readyz")
 		if err != nil {
 			return err
 		}
@@ -145,7 +159,7 @@ func (s *sampleServer) available(t *testing.T, want string) time.Duration {
 // A real aggregated API server: registered, used, killed, started again.
 func TestSampleAPIServer(t *testing.T) {
 	up := install(t, t.TempDir())
-	s := registerSample(t, up)
+	s := registerSample(t, up, func(_, text string) string { return text })
 	s.available(t, "False (FailedDiscoveryCheck)")
 	s.start(t)
 	s.available(t, "True")

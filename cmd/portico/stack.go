@@ -89,29 +89,39 @@ func (s *stack) prepare(ctx context.Context) (err error) {
 // run starts everything, waits, and stops everything in order: the gateway
 // drains while the servers behind it still answer, and etcd goes last.
 func (s *stack) run(ctx context.Context) error {
-	failed := (<-chan error)(nil)
-	if len(s.etcd.servers) == 0 {
-		embedded, err := s.startEtcd(ctx)
-		if err != nil {
-			return quietIfStopped(ctx, err)
-		}
-		defer embedded.Close()
-		defer s.say("stopping etcd")
-		s.etcd.servers = []string{embedded.Endpoint()}
-		failed = embedded.Failed()
+	if len(s.etcd.servers) > 0 {
+		return s.runChildren(ctx, nil)
 	}
-	s.say("starting core server and gateway")
-	core, err := s.startChild("core", s.coreArgs(), s.coreReady())
+	embedded, err := s.startEtcd(ctx)
+	if err != nil {
+		return quietIfStopped(ctx, err)
+	}
+	defer embedded.Close()
+	defer s.say("stopping etcd")
+	s.etcd.servers = []string{embedded.Endpoint()}
+	return s.runChildren(ctx, embedded.Failed())
+}
+
+// runChildren runs the children until ctx ends, one of them is given up, or
+// etcdFailed says that etcd is gone.
+func (s *stack) runChildren(ctx context.Context, etcdFailed <-chan error) error {
+	s.say("starting core server, CRD server and gateway")
+	core, err := s.startChild("core", s.coreArgs(), backendReady(s.coreSocket()))
 	if err != nil {
 		return err
 	}
 	defer core.stop()
+	crd, err := s.startChild("crd", s.crdArgs(), backendReady(s.crdSocket()))
+	if err != nil {
+		return err
+	}
+	defer crd.stop()
 	gateway, err := s.startChild("gateway", s.gatewayArgs(), s.gatewayReady("/readyz"))
 	if err != nil {
 		return err
 	}
 	defer gateway.stop()
-	if err := s.waitReady(ctx, core, gateway); err != nil {
+	if err := s.waitReady(ctx, core, crd, gateway); err != nil {
 		return quietIfStopped(ctx, err)
 	}
 	greet(s.out, s)
@@ -119,10 +129,12 @@ func (s *stack) run(ctx context.Context) error {
 	case <-ctx.Done():
 		s.say("stopping; again Ctrl-C stops at once")
 		return nil
-	case err := <-failed:
+	case err := <-etcdFailed:
 		return fmt.Errorf("run etcd: %w", err)
 	case err := <-core.done:
 		return fmt.Errorf("run core server: %w", err)
+	case err := <-crd.done:
+		return fmt.Errorf("run CRD server: %w", err)
 	case err := <-gateway.done:
 		return fmt.Errorf("run gateway: %w", err)
 	}
@@ -151,7 +163,7 @@ func quietIfStopped(ctx context.Context, err error) error {
 }
 
 // waitReady waits until all children are ready and the gateway reaches what the
-// core server keeps, saying from time to time what it still waits for.
+// servers behind it keep, saying from time to time what it still waits for.
 func (s *stack) waitReady(ctx context.Context, children ...*child) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
 	defer cancel()
@@ -160,7 +172,20 @@ func (s *stack) waitReady(ctx context.Context, children ...*child) error {
 			return err
 		}
 	}
-	reached := s.gatewayReady("/api/v1/namespaces/default")
+	for _, behind := range []struct{ name, path string }{
+		{"core server", "/api/v1/namespaces/default"},
+		{"CRD server", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=1"},
+	} {
+		if err := waitReached(ctx, s.gatewayReady(behind.path)); err != nil {
+			return fmt.Errorf("wait for the %s behind the gateway: %w (%w)", behind.name, context.Cause(ctx), err)
+		}
+	}
+	return nil
+}
+
+// waitReached asks until the answer is good. If ctx ends first, it returns the
+// last bad one.
+func waitReached(ctx context.Context, reached func(context.Context) error) error {
 	for {
 		err := reached(ctx)
 		if err == nil {
@@ -168,7 +193,7 @@ func (s *stack) waitReady(ctx context.Context, children ...*child) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the core server behind the gateway: %w (%w)", context.Cause(ctx), err)
+			return err
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -197,10 +222,12 @@ func (s *stack) gatewayReady(path string) func(context.Context) error {
 	return supervise.HTTPReady(s.endpoint+path, "", s.adminTLS, nil)
 }
 
-func (s *stack) coreReady() func(context.Context) error {
+// backendReady returns a check that the server behind the gateway which listens
+// on socket is ready.
+func backendReady(socket string) func(context.Context) error {
 	// On a socket of the same user the headers say who asks.
 	header := http.Header{"X-Remote-User": {pki.AdminName}, "X-Remote-Group": {"system:masters"}}
-	return supervise.HTTPReady("http://core/readyz", s.coreSocket(), nil, header)
+	return supervise.HTTPReady("http://backend/readyz", socket, nil, header)
 }
 
 func adminTLS(files *pki.Files) (*tls.Config, error) {

@@ -38,8 +38,8 @@ func newUp() *cobra.Command {
 	var f upFlags
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Run a whole installation: etcd, gateway and core server",
-		Long: "Run a whole installation: an embedded etcd and, as child processes, the gateway and the core server.\n" +
+		Short: "Run a whole installation: etcd, gateway, core and CRD server",
+		Long: "Run a whole installation: an embedded etcd and, as child processes, the gateway, the core server and the CRD server.\n" +
 			"Certificates, keys and an administrator's kubeconfig are made on the first start and used again on the next.\n" +
 			"A child that dies is started again. Ctrl-C or SIGTERM stops everything in order; a second one stops it at once.\n" +
 			"What the children say is in logs/ in the data folder.",
@@ -62,7 +62,7 @@ func newUp() *cobra.Command {
 	flags.StringVar(&f.dataDir, "data-dir", "", "`folder` of data, keys, logs and sockets (default: $XDG_DATA_HOME/portico or ~/.local/share/portico)")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to write the administrator's kubeconfig to as well; a file that portico did not write is left alone")
 	f.etcd.add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
-	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof/ in the gateway and the core server")
+	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof/ in every process")
 	addVerbosity(flags, &f.verbosity)
 	return cmd
 }

@@ -2,79 +2,125 @@ package aggregate
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
 	"strings"
+	"time"
+
+	"portico/discovery"
 )
 
-// openAPIIndex is the document at /openapi/v3 (contract 1.7).
-type openAPIIndex struct {
-	Paths map[string]struct {
-		ServerRelativeURL string `json:"serverRelativeURL"`
-	} `json:"paths"`
+// maxHash bounds the hash in the URL of one OpenAPI document, in bytes.
+const maxHash = 1024
+
+// openAPIInterval is how often the index of a server without ETags is read
+// while its discovery does not change.
+const openAPIInterval = time.Minute
+
+// openAPIAnswer is a server's last good index of OpenAPI documents. Immutable.
+type openAPIAnswer struct {
+	urls map[string]string // see OpenAPI
+	// etag is the answer's, and known what discovery said when it was read: an
+	// unchanged index means something else once other group/versions are wanted
+	// of it.
+	etag  string
+	known *[]discovery.GroupVersion
+	read  time.Time
 }
 
-// readOpenAPI fetches the server's index of OpenAPI v3 documents, cut down to
-// the group/versions that are wanted of it: key (as "apis/G/V") to the URL that
-// names the present document by its hash. A server without one has none.
-func (s *Source) readOpenAPI(ctx context.Context) (map[string]string, error) {
-	a, err := s.get(ctx, "/openapi/v3", acceptLegacy, "")
+// RefreshOpenAPI asks the server whether its OpenAPI index has changed, reads
+// it if so, and reports whether OpenAPI has a new value. It is meant to be
+// called after every Check: where the server knows ETags it costs next to
+// nothing, and where it does not it asks once in a while only, or when
+// discovery has changed. A failure keeps what is known. Like Check it is called
+// from one goroutine at a time.
+func (s *Source) RefreshOpenAPI(ctx context.Context) (changed bool, err error) {
+	old, known, now := s.openAPI.Load(), s.known.Load(), time.Now()
+	etag := ""
+	if old != nil && old.known == known {
+		if etag = old.etag; etag == "" && now.Sub(old.read) < openAPIInterval {
+			return false, nil
+		}
+	}
+	a, err := s.get(ctx, "/openapi/v3", acceptLegacy, etag)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	out := map[string]string{}
-	if a.code != http.StatusOK {
-		return out, nil
+	next := &openAPIAnswer{known: known, read: now}
+	if strings.HasPrefix(a.etag, `"`) { // others are not asked with
+		next.etag = a.etag
 	}
-	var index openAPIIndex
+	switch a.code {
+	case http.StatusNotModified:
+		return false, nil
+	case http.StatusNotFound: // a server without OpenAPI v3
+	case http.StatusOK:
+		if next.urls, err = readOpenAPI(a, known); err != nil {
+			return false, err
+		}
+	default:
+		return false, fmt.Errorf("bad status from %s: %d", a.url, a.code)
+	}
+	s.openAPI.Store(next)
+	return old == nil || !maps.Equal(old.urls, next.urls), nil
+}
+
+// readOpenAPI reads an index (contract 1.7), cut down to the group/versions
+// that discovery knows of the server; nil is none.
+func readOpenAPI(a *answer, known *[]discovery.GroupVersion) (map[string]string, error) {
+	var index struct {
+		Paths map[string]struct {
+			ServerRelativeURL string `json:"serverRelativeURL"`
+		} `json:"paths"`
+	}
 	if err := a.decode(&index); err != nil {
 		return nil, err
 	}
-	known, _ := s.GroupVersions()
-	for i := range known {
-		gv := &known[i]
+	out := map[string]string{}
+	if known == nil {
+		return out, nil
+	}
+	for i := range *known {
+		gv := &(*known)[i]
 		key := "apis/" + gv.Name()
 		if gv.Group == "" {
 			key = "api/" + gv.Version
 		}
-		entry, ok := index.Paths[key]
-		// The URL leads clients back to the gateway: nothing else is passed on.
-		if ok && strings.HasPrefix(entry.ServerRelativeURL, "/openapi/v3/"+key) {
-			out[key] = entry.ServerRelativeURL
+		if link, ok := documentURL(key, index.Paths[key].ServerRelativeURL); ok {
+			out[key] = link
 		}
 	}
 	return out, nil
 }
 
-// RefreshOpenAPI reads the server's OpenAPI index anew and reports whether it
-// changed. A failure keeps what is known.
-func (s *Source) RefreshOpenAPI(ctx context.Context) (changed bool, err error) {
-	next, err := s.readOpenAPI(ctx)
-	if err != nil {
-		return false, err
+// documentURL checks the URL that a server gives for a document. It will lead
+// clients back to the gateway, so nothing but the document's own path and hash
+// is passed on.
+func documentURL(key, text string) (string, bool) {
+	path := "/openapi/v3/" + key
+	rest, ok := strings.CutPrefix(text, path)
+	if !ok || rest != "" && rest[0] != '?' {
+		return "", false
 	}
-	if old := s.openAPI.Load(); old != nil && equal(*old, next) {
-		return false, nil
+	values, err := url.ParseQuery(strings.TrimPrefix(rest, "?"))
+	hash := values.Get("hash")
+	if err != nil || len(hash) > maxHash {
+		return "", false
 	}
-	s.openAPI.Store(&next)
-	return true, nil
+	if hash == "" {
+		return path, true
+	}
+	return path + "?hash=" + url.QueryEscape(hash), true
 }
 
-// OpenAPI returns the last good index, by key. It must not be changed.
+// OpenAPI returns the last good index: the URL that names the present document
+// of a group/version by its hash, by the document's key ("apis/G/V"). It must
+// not be changed.
 func (s *Source) OpenAPI() map[string]string {
-	if p := s.openAPI.Load(); p != nil {
-		return *p
+	if a := s.openAPI.Load(); a != nil {
+		return a.urls
 	}
 	return nil
-}
-
-func equal(a, b map[string]string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if b[k] != v {
-			return false
-		}
-	}
-	return true
 }

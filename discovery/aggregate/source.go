@@ -30,6 +30,8 @@ type Config struct {
 	BaseURL string
 	// Transport authenticates as the gateway and reaches the server. Required.
 	Transport http.RoundTripper
+	// StreamTransport is for Follow, whose request lasts; nil is Transport.
+	StreamTransport http.RoundTripper
 	// Identify adds the identity headers to a request. Required.
 	Identify func(h http.Header)
 	// GroupVersions are what is wanted of the server; nil is everything it
@@ -40,12 +42,12 @@ type Config struct {
 	Previous []discovery.GroupVersion
 }
 
-// Source is one server's discovery, last good answer kept. Check is called
-// from one goroutine at a time; the rest is safe for concurrent use.
+// Source is one server's discovery, last good answer kept. It is safe for
+// concurrent use.
 type Source struct {
 	cfg     Config
 	known   atomic.Pointer[[]discovery.GroupVersion]
-	openAPI atomic.Pointer[map[string]string]
+	openAPI atomic.Pointer[openAPIAnswer]
 
 	mu   sync.Mutex
 	etag map[string]string // of the documents that Check asks for

@@ -57,7 +57,7 @@ func (b *backend) serve(w http.ResponseWriter, r *http.Request) {
 	if h := b.override[r.URL.Path]; h != nil {
 		h(rec, r)
 	} else {
-		discovery.NewHandler(func() *discovery.Snapshot { return b.snapshot }).ServeHTTP(rec, r)
+		discovery.NewHandler(discovery.Fixed(b.snapshot)).ServeHTTP(rec, r)
 	}
 	b.asked = append(b.asked, fmt.Sprintf("%s %d", r.URL.Path, rec.Code))
 	for name, values := range rec.Header() {
@@ -274,7 +274,7 @@ func TestCheckDoesNotTakeHalfAnAnswer(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
-		discovery.NewHandler(func() *discovery.Snapshot { return b.snapshot }).ServeHTTP(w, r)
+		discovery.NewHandler(discovery.Fixed(b.snapshot)).ServeHTTP(w, r)
 	}
 	b.mu.Unlock()
 	fails(t, s, "429")
@@ -304,26 +304,4 @@ func TestPrevious(t *testing.T) {
 	same(t, s, "apps/v1:old")
 	check(t, s, true)
 	same(t, s, "apps/v1:deployments")
-}
-
-func TestOpenAPI(t *testing.T) {
-	b := newBackend(t, described("", "v1", "configmaps"), described("apps", "v1", "deployments"))
-	s := b.source()
-	check(t, s, true)
-	b.answer("/openapi/v3", 200, "application/json", `{"paths":{
-		"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=A"},
-		"apis/apps/v1":{"serverRelativeURL":"https://evil.example.com/openapi/v3/apis/apps/v1?hash=B"},
-		"apis/other.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/other.example.com/v1?hash=C"}}}`)
-	changed, err := s.RefreshOpenAPI(t.Context())
-	want := map[string]string{"api/v1": "/openapi/v3/api/v1?hash=A"}
-	if err != nil || !changed || !reflect.DeepEqual(s.OpenAPI(), want) {
-		t.Fatalf("%v %v %v", changed, err, s.OpenAPI())
-	}
-	if changed, err := s.RefreshOpenAPI(t.Context()); changed || err != nil {
-		t.Errorf("again: %v %v", changed, err)
-	}
-	b.answer("/openapi/v3", 200, "application/json", "<html>")
-	if _, err := s.RefreshOpenAPI(t.Context()); err == nil || !reflect.DeepEqual(s.OpenAPI(), want) {
-		t.Errorf("a bad answer: %v, kept %v", err, s.OpenAPI())
-	}
 }

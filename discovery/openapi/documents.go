@@ -1,230 +1,196 @@
 package openapi
 
 import (
-	"crypto/sha512"
-	"encoding/json"
-	"fmt"
+	"log/slog"
+	"maps"
 	"net/http"
-	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/kube-openapi/pkg/handler3"
+	"sync/atomic"
 
 	"portico/resource/rest"
 )
 
-// builderVersion is part of every hash: clients cache documents by their hash,
-// so a builder that writes something else must count it up.
-const builderVersion = 1
-
-const mediaOpenAPIProtobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+// Config of Documents. The zero value is good.
+type Config struct {
+	// Budget bounds the documents that are kept built, in bytes. What was used
+	// least recently goes first, and a document larger than the budget is
+	// built for each request. Default 64 MiB.
+	Budget int
+	// Logger is told of schemas that cannot be built. nil: slog.Default().
+	Logger *slog.Logger
+}
 
 // Documents are the OpenAPI v3 documents of a server's own kinds, one for each
-// group/version. Safe for concurrent use.
+// group/version, and their index. Safe for concurrent use.
 type Documents struct {
-	byKey map[string]*lazyDocument
+	log   *slog.Logger
+	cache *cache
+	seed  string // of every hash
+
+	mu      sync.Mutex // one Update at a time
+	current atomic.Pointer[set]
 }
 
-// lazyDocument is a document that is built when it is first asked for.
-type lazyDocument struct {
-	hash     string
-	json     func() ([]byte, error)
-	protobuf func() ([]byte, error)
+// set is all documents at one moment. Immutable.
+type set struct {
+	byKey map[string]*document
+	index *Index
 }
 
-// FromKinds prepares the documents of all group/versions of the kinds. It
-// builds none.
-func FromKinds(kinds []*rest.Kind) *Documents {
-	d := &Documents{byKey: map[string]*lazyDocument{}}
-	members := map[string][]*rest.Kind{}
-	versions := map[string]string{}
-	for _, k := range kinds {
-		for _, version := range k.Versions {
-			key := documentKey(k.Group, version)
-			members[key] = append(members[key], k)
-			versions[key] = version
-		}
+// document is one group/version's document. It lives as long as what it would
+// say stays the same; its bytes are in the cache.
+type document struct {
+	key, version, hash, url string
+	// kinds are what it is built from, by resource name. They may be replaced
+	// by others that make the same document, so that a server's outdated rows
+	// are not kept alive.
+	kinds atomic.Pointer[[]*rest.Kind]
+	// retired: nobody will ask for it again. Guarded by the cache's lock.
+	retired bool
+}
+
+// New returns Documents of no kinds.
+func New(cfg Config) *Documents {
+	if cfg.Budget == 0 {
+		cfg.Budget = defaultBudget
 	}
-	for key, list := range members {
-		build := sync.OnceValues(func() ([]byte, error) {
-			b := newBuilder(versions[key])
-			for _, k := range list {
-				b.add(k)
-			}
-			return json.Marshal(b.doc)
-		})
-		d.byKey[key] = &lazyDocument{
-			hash: inputHash(key, list), json: build,
-			protobuf: sync.OnceValues(func() ([]byte, error) {
-				data, err := build()
-				if err != nil {
-					return nil, err
-				}
-				return handler3.ToV3ProtoBinary(data)
-			}),
-		}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
 	}
+	d := &Documents{log: cfg.Logger, cache: newCache(cfg.Budget), seed: hashSeed()}
+	d.current.Store(&set{index: NewIndex(nil)})
 	return d
 }
 
-func documentKey(group, version string) string {
+// FromKinds returns the documents of kinds that do not change.
+func FromKinds(kinds []*rest.Kind) *Documents {
+	d := New(Config{})
+	d.Update(kinds)
+	return d
+}
+
+// Update makes kinds, whose rows must not change any more, the whole of what
+// is described. It builds nothing and is cheap enough to be called at every
+// change: group/versions whose rows are the same ones, or would make the same
+// document, stay as they are, with what is built of them.
+//
+// A server that serves kinds as they come and go calls Update before its
+// discovery shows the change, so that whoever reads the index after discovery
+// finds it there.
+func (d *Documents) Update(kinds []*rest.Kind) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old := d.current.Load()
+	next := &set{byKey: make(map[string]*document, len(old.byKey))}
+	same := true
+	for key, m := range byGroupVersion(kinds) {
+		doc := d.document(key, m, old.byKey[key])
+		next.byKey[key] = doc
+		same = same && doc == old.byKey[key]
+	}
+	if same && len(next.byKey) == len(old.byKey) {
+		return
+	}
+	urls := make(map[string]string, len(next.byKey))
+	for key, doc := range next.byKey {
+		urls[key] = doc.url
+	}
+	next.index = NewIndex(urls)
+	d.current.Store(next)
+	for key, doc := range old.byKey {
+		if next.byKey[key] != doc {
+			d.cache.drop(doc)
+		}
+	}
+}
+
+// members are the kinds of one group/version.
+type members struct {
+	version string
+	kinds   []*rest.Kind
+}
+
+// byGroupVersion sorts kinds into the documents they are described in, in an
+// order that does not depend on the caller's.
+func byGroupVersion(kinds []*rest.Kind) map[string]*members {
+	out := make(map[string]*members, len(kinds))
+	for _, k := range kinds {
+		for _, version := range k.Versions {
+			key := Key(k.Group, version)
+			m := out[key]
+			if m == nil {
+				m = &members{version: version}
+				out[key] = m
+			}
+			m.kinds = append(m.kinds, k)
+		}
+	}
+	for _, m := range out {
+		if len(m.kinds) > 1 {
+			slices.SortStableFunc(m.kinds, func(a, b *rest.Kind) int { return strings.Compare(a.Resource, b.Resource) })
+		}
+	}
+	return out
+}
+
+// document returns the document of a group/version: the old one if that still
+// says the same.
+func (d *Documents) document(key string, m *members, old *document) *document {
+	if old != nil && slices.Equal(*old.kinds.Load(), m.kinds) {
+		return old
+	}
+	hash := inputHash(d.seed, key, m)
+	if old != nil && old.hash == hash {
+		old.kinds.Store(&m.kinds)
+		return old
+	}
+	doc := &document{key: key, version: m.version, hash: hash, url: "/openapi/v3/" + key + "?hash=" + hash}
+	doc.kinds.Store(&m.kinds)
+	return doc
+}
+
+// Key returns the name of a group/version's document: "apis/G/V", "api/v1".
+func Key(group, version string) string {
 	if group == "" {
 		return "api/" + version
 	}
 	return "apis/" + group + "/" + version
 }
 
-// inputHash digests what a document is made from.
-func inputHash(key string, kinds []*rest.Kind) string {
-	h := sha512.New()
-	fmt.Fprintln(h, builderVersion, key)
-	if bi, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range bi.Deps {
-			if strings.HasPrefix(m.Path, "k8s.io/") {
-				fmt.Fprintln(h, m.Path, m.Version)
-			}
-		}
-	}
-	for _, k := range kinds {
-		fmt.Fprintln(h, k.Resource, k.Kind, k.Namespaced, k.Verbs)
-		for _, s := range k.Subresources {
-			fmt.Fprintln(h, s.Name, s.Verbs, s.GVK)
-		}
-	}
-	return fmt.Sprintf("%X", h.Sum(nil))
-}
-
 // URL returns the relative URL of a document with its hash; "" if there is no
 // such document.
 func (d *Documents) URL(key string) string {
-	doc := d.byKey[key]
-	if doc == nil {
-		return ""
+	if doc := d.current.Load().byKey[key]; doc != nil {
+		return doc.url
 	}
-	return "/openapi/v3/" + key + "?hash=" + doc.hash
-}
-
-// URLs returns the URL of every document by its key.
-func (d *Documents) URLs() map[string]string {
-	out := make(map[string]string, len(d.byKey))
-	for key := range d.byKey {
-		out[key] = d.URL(key)
-	}
-	return out
-}
-
-// Handler serves /openapi/v3 and /openapi/v3/<key>.
-func (d *Documents) Handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		key, ok := strings.CutPrefix(r.URL.Path, "/openapi/v3")
-		key = strings.Trim(key, "/")
-		doc := d.byKey[key]
-		switch {
-		case ok && key == "":
-			ServeIndex(w, r, d.URLs())
-		case ok && doc != nil:
-			d.serve(w, r, key, doc)
-		default:
-			http.Error(w, "404 page not found", http.StatusNotFound)
-		}
-	})
-}
-
-// serve answers one document. With the right hash in the URL the answer may be
-// kept for ever; with a wrong one the client is sent to the right one.
-func (d *Documents) serve(w http.ResponseWriter, r *http.Request, key string, doc *lazyDocument) {
-	h := w.Header()
-	if asked := r.URL.Query().Get("hash"); asked != "" && asked != doc.hash {
-		h.Set("Location", d.URL(key))
-		w.WriteHeader(http.StatusMovedPermanently)
-		return
-	} else if asked != "" {
-		h.Set("Cache-Control", "public, immutable")
-		h.Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
-	}
-	media, ok := negotiate(r.Header.Values("Accept"))
-	if !ok {
-		rest.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{}, "",
-			"only the following media types are accepted: "+mediaJSON+", "+mediaOpenAPIProtobuf, 0, true))
-		return
-	}
-	etag := strconv.Quote(doc.hash)
-	h.Set("ETag", etag)
-	h.Set("Vary", "Accept")
-	if r.Header.Get("If-None-Match") == etag {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	encode := doc.json
-	if media == mediaOpenAPIProtobuf {
-		encode = doc.protobuf
-	}
-	body, err := encode()
-	if err != nil {
-		rest.WriteStatus(w, r, fmt.Errorf("build OpenAPI document %s: %w", key, err))
-		return
-	}
-	h.Set("Content-Type", media)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	// A client that went away is no error of ours.
-	_, _ = w.Write(body)
-}
-
-// negotiate picks the first media type in the Accept headers that is offered.
-func negotiate(accept []string) (string, bool) {
-	header := strings.TrimSpace(strings.Join(accept, ","))
-	if header == "" {
-		return mediaJSON, true
-	}
-	for clause := range strings.SplitSeq(header, ",") {
-		// Not by package mime: the old form of the protobuf type, which
-		// clients send, holds an @ and is no media type by the book.
-		media, _, _ := strings.Cut(clause, ";")
-		switch strings.ToLower(strings.TrimSpace(media)) {
-		case mediaJSON, "application/*", "*/*":
-			return mediaJSON, true
-		case mediaOpenAPIProtobuf, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf":
-			return mediaOpenAPIProtobuf, true
-		}
-	}
-	return "", false
-}
-
-// ServeIndex writes the index at /openapi/v3: key to URL.
-func ServeIndex(w http.ResponseWriter, r *http.Request, urls map[string]string) {
-	type entry struct {
-		URL string `json:"serverRelativeURL"`
-	}
-	index := struct {
-		Paths map[string]entry `json:"paths"`
-	}{map[string]entry{}}
-	for key, url := range urls {
-		index.Paths[key] = entry{url}
-	}
-	body, err := json.Marshal(index)
-	if err != nil {
-		rest.WriteStatus(w, r, fmt.Errorf("encode OpenAPI index: %w", err))
-		return
-	}
-	h := w.Header()
-	h.Set("Content-Type", mediaJSON)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	// A client that went away is no error of ours.
-	_, _ = w.Write(body)
+	return ""
 }
 
 // Keys returns the keys of all documents, sorted.
 func (d *Documents) Keys() []string {
-	out := make([]string, 0, len(d.byKey))
-	for key := range d.byKey {
-		out = append(out, key)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(d.current.Load().byKey))
+}
+
+// ETag identifies the present index, and with it all documents. It is quoted,
+// as in the header.
+func (d *Documents) ETag() string { return d.current.Load().index.ETag() }
+
+// Handler serves /openapi/v3 and /openapi/v3/<key>.
+func (d *Documents) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		now := d.current.Load()
+		key, ok := strings.CutPrefix(r.URL.Path, "/openapi/v3")
+		key = strings.Trim(key, "/")
+		doc := now.byKey[key]
+		switch {
+		case ok && key == "":
+			now.index.ServeHTTP(w, r)
+		case ok && doc != nil:
+			d.serve(w, r, doc)
+		default:
+			http.Error(w, "404 page not found", http.StatusNotFound)
+		}
+	})
 }

@@ -1,121 +1,158 @@
 package openapi
 
 import (
+	"reflect"
 	"strings"
 
-	"portico/resource/rest"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// path builds the operations of one URL.
-type path struct {
-	b      *builder
-	item   pathItem
-	kind   *rest.Kind
-	gvk    gvk
-	tag    string
-	scope  string // "Namespaced" or ""
-	suffix string // of operation ids: the subresource
-}
-
-func (b *builder) path(url string, k *rest.Kind) *path {
-	item := b.doc.Paths[url]
-	if item == nil {
-		item = pathItem{}
-		b.doc.Paths[url] = item
-	}
-	p := &path{b: b, item: item, kind: k, gvk: gvk{Group: k.Group, Kind: k.Kind, Version: b.version}}
-	p.tag = camel(k.Group) + "_" + b.version
-	if k.Group == "" {
-		p.tag = "core_" + b.version
-	}
-	var shared []parameter
-	if strings.Contains(url, "{name}") {
-		shared = append(shared, parameter{Name: "name", In: "path", Required: true, Description: "name of the " + k.Kind, Schema: stringSchema()})
-	}
-	if strings.Contains(url, "{namespace}") {
-		p.scope = "Namespaced"
-		shared = append(shared, parameter{Name: "namespace", In: "path", Required: true, Description: "namespace of the object", Schema: stringSchema()})
-	}
-	item["parameters"] = append(shared, query("pretty", "string", "Whether to indent the output."))
-	return p
-}
 
 // camel turns a group into the form of operation ids: rbac.authorization.k8s.io
 // is rbacAuthorization.
 func camel(group string) string {
-	group = strings.TrimSuffix(strings.TrimSuffix(group, ".k8s.io"), ".kubernetes.io")
 	var out strings.Builder
-	for i, part := range strings.FieldsFunc(group, func(r rune) bool { return r == '.' || r == '-' }) {
-		if i > 0 && part != "" {
-			part = strings.ToUpper(part[:1]) + part[1:]
+	for i, part := range strings.FieldsFunc(strings.TrimSuffix(group, ".k8s.io"), func(r rune) bool { return r == '.' || r == '-' }) {
+		if i > 0 {
+			part = title(part)
 		}
 		out.WriteString(part)
 	}
 	return out.String()
 }
 
-func (p *path) id(verb, ending string) string {
+func title(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// operation begins the description of one method: verb as in the operation's
+// id, action as in the extension.
+func (p *path) operation(verb, action, ending string) *operation {
 	group := camel(p.kind.Group)
 	if group == "" {
 		group = "core"
 	}
-	return verb + strings.ToUpper(group[:1]) + group[1:] + strings.ToUpper(p.b.version[:1]) + p.b.version[1:] + p.scope + p.kind.Kind + p.suffix + ending
-}
-
-func (p *path) operation(verb, action, ending string) *operation {
-	id := p.gvk
+	id, scope := p.gvk, p.scope
+	if action == "deletecollection" {
+		scope = "Collection" + scope
+	}
 	return &operation{
-		Tags: []string{p.tag}, OperationID: p.id(verb, ending), Action: action, GVK: &id,
+		Tags: []string{p.tag}, Description: p.describe(verb, action),
+		OperationID: verb + title(group) + title(p.b.version) + scope + p.kind.Kind + title(p.sub) + ending,
+		Action:      action, GVK: &id,
 		Responses: map[string]response{"401": {Description: "Unauthorized"}},
 	}
 }
 
-func (p *path) get(verb, action, ending, model string) {
-	op := p.operation(verb, action, ending)
-	if action == "list" {
-		op.Parameters = listParameters()
+// describe says in words what an operation does.
+func (p *path) describe(verb, action string) string {
+	of := ""
+	if p.sub != "" {
+		of = p.sub + " of "
 	}
-	op.Responses["200"] = answer("OK", model)
+	switch action {
+	case "list":
+		return "list objects of kind " + p.kind.Kind
+	case "deletecollection":
+		return "delete collection of " + p.kind.Kind
+	case "post", "delete":
+		return verb + " " + of + article(p.kind.Kind) + p.kind.Kind
+	case "patch":
+		verb = "partially update"
+	}
+	return verb + " " + of + "the specified " + p.kind.Kind
+}
+
+// article returns what goes before a kind in a sentence.
+func article(kind string) string {
+	switch {
+	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"):
+		return "" // seems a plural
+	case strings.ContainsAny(kind[:1], "AEIOU"):
+		return "an "
+	}
+	return "a "
+}
+
+func (p *path) list(ending, model string) {
+	op := p.operation("list", "list", ending)
+	op.Parameters = listParameters()
+	op.Responses["200"] = p.answer("OK", model)
 	p.item["get"] = op
 }
 
-func (p *path) write(method, verb, action, in, out string) {
-	op := p.operation(verb, action, "")
-	op.Parameters = writeParameters()
-	op.RequestBody = &body{Content: map[string]media{"*/*": {Schema: maybeRef(in)}}}
-	op.Responses["200"] = answer("OK", out)
-	op.Responses["201"] = answer("Created", out)
-	p.item[method] = op
+func (p *path) get(model string) {
+	op := p.operation("read", "get", "")
+	op.Parameters = getParameters()
+	op.Responses["200"] = p.answer("OK", model)
+	p.item["get"] = op
 }
 
-func (p *path) patch(model string, strategic bool) {
+func (p *path) create(model string) {
+	op := p.operation("create", "post", "")
+	op.Parameters = createParameters()
+	op.RequestBody = p.body(model, true)
+	op.Responses["200"] = p.answer("OK", model)
+	op.Responses["201"] = p.answer("Created", model)
+	op.Responses["202"] = p.answer("Accepted", model)
+	p.item["post"] = op
+}
+
+func (p *path) update(model string) {
+	op := p.operation("replace", "put", "")
+	op.Parameters = updateParameters()
+	op.RequestBody = p.body(model, true)
+	op.Responses["200"] = p.answer("OK", model)
+	op.Responses["201"] = p.answer("Created", model)
+	p.item["put"] = op
+}
+
+func (p *path) patch(model string, types []string) {
 	op := p.operation("patch", "patch", "")
-	op.Parameters = append(writeParameters(), query("force", "boolean", "Force is going to \"force\" Apply requests."))
-	anything := media{Schema: &schemaType{Type: "object", Description: "The patch."}}
-	op.RequestBody = &body{Content: map[string]media{
-		"application/json-patch+json":  anything,
-		"application/merge-patch+json": anything,
-	}}
-	if strategic {
-		op.RequestBody.Content["application/strategic-merge-patch+json"] = anything
+	op.Parameters = patchParameters()
+	op.RequestBody = &body{Required: true, Content: map[string]media{}}
+	patch := ref(p.b.schemas.add(reflect.TypeFor[metav1.Patch]()))
+	for _, t := range types {
+		op.RequestBody.Content[t] = media{Schema: patch}
 	}
-	op.Responses["200"] = answer("OK", model)
+	op.Responses["200"] = p.answer("OK", model)
+	op.Responses["201"] = p.answer("Created", model)
 	p.item["patch"] = op
 }
 
-func (p *path) remove(verb, action string, parameters []parameter) {
-	op := p.operation(verb, action, "")
+func (p *path) remove(action string, parameters []parameter, model string) {
+	op := p.operation("delete", action, "")
 	op.Parameters = parameters
-	op.Responses["200"] = answer("OK", "")
+	op.RequestBody = p.body(p.b.meta(reflect.TypeFor[metav1.DeleteOptions]()), false)
+	op.Responses["200"] = p.answer("OK", model)
+	if action == "delete" {
+		op.Responses["202"] = p.answer("Accepted", model)
+	}
 	p.item["delete"] = op
 }
 
-func answer(text, model string) response {
-	content := map[string]media{}
-	for _, m := range []string{mediaJSON, mediaYAML, mediaProtobuf} {
-		content[m] = media{Schema: maybeRef(model)}
+// content returns a model in every encoding that the kind has.
+func (p *path) content(model string) map[string]media {
+	content := map[string]media{mediaJSON: {maybeRef(model)}, mediaYAML: {maybeRef(model)}}
+	if p.kind.Schema == nil {
+		content[mediaProtobuf] = media{maybeRef(model)}
 	}
-	return response{Description: text, Content: content}
+	return content
+}
+
+// body describes what is sent; for Go types in any form, as the types of
+// requests need not say what they are.
+func (p *path) body(model string, required bool) *body {
+	if p.kind.Schema == nil {
+		return &body{Required: required, Content: map[string]media{"*/*": {maybeRef(model)}}}
+	}
+	return &body{Required: required, Content: p.content(model)}
+}
+
+func (p *path) answer(text, model string) response {
+	return response{Description: text, Content: p.content(model)}
 }
 
 func maybeRef(model string) *schemaType {
@@ -123,42 +160,4 @@ func maybeRef(model string) *schemaType {
 		return &schemaType{Type: "object"}
 	}
 	return ref(model)
-}
-
-func stringSchema() *schemaType { return &schemaType{Type: "string", UniqueItems: true} }
-
-func query(name, kind, text string) parameter {
-	return parameter{Name: name, In: "query", Description: text, Schema: &schemaType{Type: kind, UniqueItems: true}}
-}
-
-func writeParameters() []parameter {
-	return []parameter{
-		query("dryRun", "string", "Whether to leave the stored object as it is; the only value is All."),
-		query("fieldManager", "string", "The name of who makes the change."),
-		query("fieldValidation", "string", "What to do about unknown and duplicate fields: Ignore, Warn or Strict."),
-	}
-}
-
-func deleteParameters() []parameter {
-	return []parameter{
-		query("dryRun", "string", "Whether to leave the stored object as it is; the only value is All."),
-		query("gracePeriodSeconds", "integer", "Seconds before the object is deleted, where its kind knows that."),
-		query("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
-		query("propagationPolicy", "string", "What happens to dependents: Orphan, Background or Foreground."),
-	}
-}
-
-func listParameters() []parameter {
-	return []parameter{
-		query("allowWatchBookmarks", "boolean", "Whether the watcher understands bookmarks."),
-		query("continue", "string", "The token of the previous page."),
-		query("fieldSelector", "string", "Restricts the objects by their fields."),
-		query("labelSelector", "string", "Restricts the objects by their labels."),
-		query("limit", "integer", "The most objects to return in one page."),
-		query("resourceVersion", "string", "How new the answer must be."),
-		query("resourceVersionMatch", "string", "How resourceVersion is meant: Exact or NotOlderThan."),
-		query("sendInitialEvents", "boolean", "Whether a watch begins with the present state."),
-		query("timeoutSeconds", "integer", "How long the list or watch may take."),
-		query("watch", "boolean", "Whether to watch for changes instead of listing."),
-	}
 }

@@ -42,6 +42,10 @@ func (s *schemas) add(t reflect.Type) string {
 		return name
 	}
 	out.Type = "object"
+	switch t { // said in comments, too
+	case reflect.TypeFor[metav1.OwnerReference](), reflect.TypeFor[metav1.LabelSelector]():
+		out.MapType = "atomic"
+	}
 	if t == reflect.TypeFor[metav1.FieldsV1]() || t.Kind() != reflect.Struct || noFields(t) {
 		return name
 	}
@@ -101,6 +105,7 @@ func (s *schemas) fields(t reflect.Type, docs map[string]string, out *schemaType
 		}
 		p.Description = docs[name]
 		p.PatchStrategy, p.PatchMergeKey = f.Tag.Get("patchStrategy"), f.Tag.Get("patchMergeKey")
+		mark(t, name, p)
 		out.Properties[name] = p
 		if required {
 			out.Required = append(out.Required, name)
@@ -121,6 +126,22 @@ func jsonName(f reflect.StructField) (name string, required, ok bool) {
 	}
 	optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero") || f.Type.Kind() == reflect.Pointer
 	return name, !optional && name != "metadata" && name != "status", true
+}
+
+// mark adds what the types of metadata say about their lists in comments, where
+// reflection does not see it.
+func mark(t reflect.Type, field string, p *schemaType) {
+	if t.PkgPath() != reflect.TypeFor[metav1.ObjectMeta]().PkgPath() || p.Type != "array" {
+		return
+	}
+	switch field {
+	case "ownerReferences":
+		p.ListType, p.ListMapKeys = "map", []string{"uid"}
+	case "finalizers":
+		p.ListType = "set"
+	default:
+		p.ListType = "atomic"
+	}
 }
 
 // property returns the schema of a field's type.

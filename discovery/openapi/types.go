@@ -3,20 +3,16 @@ package openapi
 // The part of OpenAPI 3.0 (spec.openapis.org/oas/v3.0.0) that the documents
 // use, in the field order they are written in.
 
-type document struct {
-	OpenAPI    string              `json:"openapi"`
-	Info       info                `json:"info"`
-	Paths      map[string]pathItem `json:"paths"`
-	Components components          `json:"components"`
+// preamble is a document without its components.
+type preamble struct {
+	OpenAPI string              `json:"openapi"`
+	Info    info                `json:"info"`
+	Paths   map[string]pathItem `json:"paths"`
 }
 
 type info struct {
 	Title   string `json:"title"`
 	Version string `json:"version"`
-}
-
-type components struct {
-	Schemas map[string]*schemaType `json:"schemas,omitempty"`
 }
 
 // pathItem maps a lower-case method to its operation, and "parameters" to the
@@ -43,7 +39,8 @@ type parameter struct {
 }
 
 type body struct {
-	Content map[string]media `json:"content"`
+	Required bool             `json:"required,omitempty"`
+	Content  map[string]media `json:"content"`
 }
 
 type response struct {
@@ -59,6 +56,10 @@ type gvk struct {
 	Group   string `json:"group"`
 	Kind    string `json:"kind"`
 	Version string `json:"version"`
+}
+
+type selectableField struct {
+	FieldPath string `json:"fieldPath"`
 }
 
 type schemaType struct {
@@ -78,6 +79,12 @@ type schemaType struct {
 	MapType              string                 `json:"x-kubernetes-map-type,omitempty"`
 	PatchStrategy        string                 `json:"x-kubernetes-patch-strategy,omitempty"`
 	PatchMergeKey        string                 `json:"x-kubernetes-patch-merge-key,omitempty"`
+	ListType             string                 `json:"x-kubernetes-list-type,omitempty"`
+	ListMapKeys          []string               `json:"x-kubernetes-list-map-keys,omitempty"`
+	SelectableFields     []selectableField      `json:"x-kubernetes-selectable-fields,omitempty"`
 }
 
-func ref(name string) *schemaType { return &schemaType{Ref: "#/components/schemas/" + name} }
+// refPrefix leads from a document to one of its schemas.
+const refPrefix = "#/components/schemas/"
+
+func ref(name string) *schemaType { return &schemaType{Ref: refPrefix + name} }

@@ -14,7 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/applyconfigurations"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -34,6 +36,7 @@ func (a *Access) Kinds() ([]*rest.Kind, error) {
 		k.Group, k.Versions = rbacv1.GroupName, []string{"v1"}
 		k.CreateOnUpdate, k.UnconditionalUpdate = true, true
 		k.Codec = rest.Typed(scheme, rbacv1.SchemeGroupVersion.WithKind(k.Kind))
+		k.Ownership = func() (managedfields.TypeConverter, error) { return applyconfigurations.NewTypeConverter(scheme), nil }
 		k.Strategy.ValidateName = func(name string, _ bool) []string { return path.IsValidPathSegmentName(name) }
 	}
 	return append(stored, a.reviews(scheme)...), nil

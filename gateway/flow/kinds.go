@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/applyconfigurations"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -25,6 +27,7 @@ func (f *Flow) Kinds() ([]*rest.Kind, error) {
 	row := func(res, kind string, k rest.Kind) *rest.Kind {
 		k.Info = resource.Info{Group: flowv1.GroupName, Versions: []string{"v1"}, Resource: res, Kind: kind}
 		k.Codec = rest.Typed(scheme, flowv1.SchemeGroupVersion.WithKind(kind))
+		k.Ownership = func() (managedfields.TypeConverter, error) { return applyconfigurations.NewTypeConverter(scheme), nil }
 		k.UnconditionalUpdate = true
 		k.Strategy.TrackGeneration = true
 		return &k

@@ -1,7 +1,3 @@
-// Package admission decides about writes before they are stored. It implements
-// the needs that package rest declares.
-//
-// Runs in: core, crd.
 package admission
 
 import (

@@ -46,6 +46,7 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Actio
 // create stores a new object, under a generated name if it has none.
 func (w *write) create(ctx context.Context, obj Object) (*resource.Object, error) {
 	w.dedupeOwners(ctx, obj, false)
+	w.own(ctx, obj, nil)
 	if err := w.admit(ctx, Create, obj, nil); err != nil {
 		return nil, err
 	}
@@ -67,9 +68,20 @@ func (w *write) create(ctx context.Context, obj Object) (*resource.Object, error
 	return o, w.explainExists(ctx, err, true)
 }
 
-// createNamed stores a new object under its name.
-func (w *write) createNamed(ctx context.Context, obj Object) (o *resource.Object, err error) {
+// createNamed stores a new object under its name; one that is too large for
+// etcd, without the record of who owns its fields, which may be what makes it so
+// (contract 6.5).
+func (w *write) createNamed(ctx context.Context, obj Object) (*resource.Object, error) {
 	w.key.Name = obj.GetName()
+	o, err := w.tryCreate(ctx, obj)
+	if tooLarge(err) && w.ownership != nil && obj.GetManagedFields() != nil {
+		obj.SetManagedFields(nil)
+		return w.tryCreate(ctx, obj)
+	}
+	return o, err
+}
+
+func (w *write) tryCreate(ctx context.Context, obj Object) (o *resource.Object, err error) {
 	defer func() {
 		if err != nil {
 			w.giveBack()

@@ -8,22 +8,9 @@ import (
 
 // get answers with one object.
 func (a *API) get(w http.ResponseWriter, r *http.Request, act *resource.Action, res *Resource) error {
-	at := resource.At{}
-	if r.URL.RawQuery != "" {
-		q := r.URL.Query()
-		if err := refuseExport(q); err != nil {
-			return err
-		}
-		rev, err := parseRevision(q.Get("resourceVersion"))
-		if err != nil {
-			return err
-		}
-		switch {
-		case rev > 0:
-			at = resource.At{Freshness: resource.NotOlderThan, Revision: rev}
-		case q.Get("resourceVersion") == "0":
-			at.Freshness = resource.Any
-		}
+	at, err := readAt(r)
+	if err != nil {
+		return err
 	}
 	f, err := negotiate(r, a.offerOf(act, res, nil))
 	if err != nil {
@@ -39,4 +26,27 @@ func (a *API) get(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 	}
 	a.respond(w, r, http.StatusOK, f.media.contentType(), b)
 	return nil
+}
+
+// readAt reads from the query which state of an object is asked for.
+func readAt(r *http.Request) (resource.At, error) {
+	at := resource.At{}
+	if r.URL.RawQuery == "" {
+		return at, nil
+	}
+	q := r.URL.Query()
+	if err := refuseExport(q); err != nil {
+		return at, err
+	}
+	rev, err := parseRevision(q.Get("resourceVersion"))
+	if err != nil {
+		return at, err
+	}
+	switch {
+	case rev > 0:
+		at = resource.At{Freshness: resource.NotOlderThan, Revision: rev}
+	case q.Get("resourceVersion") == "0":
+		at.Freshness = resource.Any
+	}
+	return at, nil
 }

@@ -115,6 +115,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		notFound(w)
 		return
 	default:
+		if res.Deprecated != nil {
+			if text := res.Deprecated(act.Version); text != "" {
+				a.warn(r.Context(), text)
+			}
+		}
 		err = a.serve(w, r, act, res, sub)
 	}
 	if err != nil {

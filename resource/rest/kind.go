@@ -59,9 +59,11 @@ type Kind struct {
 	// Deprecated returns the Warning that every request for a version gets; ""
 	// is none. nil: no version is deprecated.
 	Deprecated func(version string) string
-	// Ownership returns what field ownership is tracked with (contract 6);
-	// nil: managedFields are kept as they are sent, and apply patches are
-	// refused with 415. It is called at the first write that needs it.
+	// Ownership returns what field ownership is tracked with (contract 6.4);
+	// the Codec must be Versioned. nil: managedFields are kept as they are
+	// sent, and apply patches are refused with 415. It is called for every
+	// write that needs it and the result is not kept, so that its owner decides
+	// how long that lives.
 	Ownership func() (managedfields.TypeConverter, error)
 	// Review, if not nil, makes this a virtual resource that only supports
 	// create: it answers the decoded body and nothing is stored.
@@ -82,8 +84,14 @@ type Strategy struct {
 	SpecChanged     func(obj, old Object) bool
 	// PrepareCreate drops what a creator may not set (status).
 	PrepareCreate func(ctx context.Context, obj Object)
-	// PrepareUpdate restores what an updater may not change.
+	// PrepareUpdate restores what an updater may not change. That of a view
+	// need not care for metadata.managedFields.
 	PrepareUpdate func(ctx context.Context, obj, old Object)
+	// Resets names the top-level fields that PrepareCreate and PrepareUpdate
+	// keep from the writer, who therefore owns none of them. nil is status for
+	// a kind that has a view of it, and for that view spec, with metadata for
+	// kinds that are no Go types.
+	Resets []string
 	// Validate and ValidateUpdate check everything but metadata, which rest
 	// checks for every kind.
 	Validate       func(ctx context.Context, obj Object) field.ErrorList
@@ -115,8 +123,9 @@ type Strategy struct {
 }
 
 // Subresource is one subresource of a kind: a partial view of the stored
-// object (Strategy set: status, finalize), a call (Create set: token), or a
-// connection (Connect set: proxy, exec).
+// object (Strategy set: status, finalize), a view of it that is another kind
+// (Projection set: scale), a call (Create set: token), or a connection (Connect
+// set: proxy, exec).
 type Subresource struct {
 	Name string
 	// GVK is the kind of its bodies; zero is the parent's kind.
@@ -126,10 +135,35 @@ type Subresource struct {
 	// Strategy, for a view of the stored object: PrepareUpdate copies from old
 	// all that this view must not change.
 	Strategy *Strategy
+	// Projection, for a view that is another kind; GVK is that kind.
+	Projection *Projection
 	// Create, for a call: body is decoded by the parent's Codec as GVK.
 	Create func(ctx context.Context, key resource.Key, body runtime.Object, dryRun bool) (runtime.Object, error)
 	// Connect takes the whole request.
 	Connect http.Handler
+}
+
+// Projection is how a stored object is seen and changed as another kind. What
+// is written through it is checked by the strategy of the object's own kind.
+type Projection struct {
+	// Kind is the row of the view (see ScaleKind). Its group, only version and
+	// kind, codec, defaults, columns and Ownership are used. Required.
+	Kind *Kind
+	// Get returns the view of an object in its hub form, with the object's
+	// name, namespace, uid, resourceVersion and creationTimestamp. It must not
+	// change obj. Errors are sent as they are.
+	Get func(obj Object) (Object, error)
+	// Begin, if not nil, is Get for the view that a write starts from, which
+	// may exist where there is nothing to show yet (no replicas). Set can tell
+	// by a mark in it that the write has left it so.
+	Begin func(obj Object) (Object, error)
+	// Set writes what may be changed through the view into obj. Metadata is no
+	// concern of it. Errors are sent as they are.
+	Set func(obj, view Object) error
+	// Paths are where the view's spec.replicas is in each version of the
+	// object (nil: not in that one), by group/version; owners of other versions
+	// are dropped. A nil map leaves ownership alone.
+	Paths managedfields.ResourcePathMappings
 }
 
 // Codec turns bytes of one kind into objects and back. Implementations: Typed
@@ -152,6 +186,22 @@ type Codec interface {
 	// StrategicMerge reports whether strategic merge patches are supported, by
 	// returning an empty versioned Go struct for gvk; nil if they are not.
 	StrategicMerge(gvk schema.GroupVersionKind) runtime.Object
+}
+
+// Versioned is a Codec that also converts without bytes, which field ownership
+// (Kind.Ownership) needs: owners are recorded with the version they wrote in.
+type Versioned interface {
+	Codec
+	// Hub returns the group and version of the hub form.
+	Hub() schema.GroupVersion
+	// ConvertTo returns obj as the group and version gv of the kind, apiVersion
+	// and kind set. obj is the hub form, a result of ConvertTo, or an
+	// unstructured object in any version, named by its apiVersion; it may be
+	// empty but for that. Nothing is pruned or defaulted. obj is not changed,
+	// but the result may share memory with it, or be it. The error for a
+	// version that the kind has not (any more) satisfies
+	// runtime.IsNotRegisteredError, without wrapping.
+	ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.Object, error)
 }
 
 // Exacting is a Codec whose stored bytes are not always what readers shall see,
@@ -188,10 +238,11 @@ type Attributes struct {
 	Operation Operation
 	Key       resource.Key
 	// Object is the new object (nil on delete); Mutate may change it. Old is
-	// the stored one (nil on create).
+	// the stored one (nil on create). Through a view that is another kind
+	// (Subresource.Projection) they are views.
 	Object, Old runtime.Object
 	DryRun      bool
-	// Options are the create, update, patch or delete options.
+	// Options are the create, update (also of a patch) or delete options.
 	Options runtime.Object
 }
 

@@ -78,23 +78,6 @@ func keepSystemMetadata(obj, old metav1.Object) {
 	obj.SetResourceVersion(old.GetResourceVersion())
 }
 
-// settleManagedFields decides metadata.managedFields of an update: what is
-// stored stays, unless the body resets it ([] or [{}]) or brings its own; a
-// view (status) never touches it.
-//
-// This is the one place that field ownership passes through. It records
-// nothing by itself: an update is not attributed to its manager, and a tracker
-// of ownership replaces the body of this function.
-func settleManagedFields(obj, old metav1.Object, view bool) {
-	fields := obj.GetManagedFields()
-	switch {
-	case view, fields == nil:
-		obj.SetManagedFields(old.GetManagedFields())
-	case len(fields) == 0, len(fields) == 1 && apiequality.Semantic.DeepEqual(fields[0], metav1.ManagedFieldsEntry{}):
-		obj.SetManagedFields(nil)
-	}
-}
-
 // dedupeOwners drops owner references that are there twice, with a warning.
 func (w *write) dedupeOwners(ctx context.Context, obj metav1.Object, afterAdmission bool) {
 	refs := obj.GetOwnerReferences()

@@ -80,6 +80,12 @@ func (a *API) offerOf(act *resource.Action, res *Resource, sub *Subresource) off
 		o.list = true
 		o.gvk.Kind = res.List()
 	}
+	if sub != nil && sub.Projection != nil {
+		view := sub.Projection.Kind
+		o.gvk = view.GVK(view.Versions[0])
+		o.protobuf = func() bool { return protobufForm(view.Codec, o.gvk) }
+		return o
+	}
 	object := res.GVK(act.Version)
 	if sub != nil && !sub.GVK.Empty() {
 		object, o.gvk, o.transforms = sub.GVK, sub.GVK, false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,9 +28,7 @@ func (a *API) patchView(w http.ResponseWriter, r *http.Request, act *resource.Ac
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
 	patchType := types.PatchType(bareMediaType(r.Header.Get("Content-Type")))
-	gvk := res.GVK(act.Version)
-	structure := res.Codec.StrategicMerge(gvk)
-	if err := checkPatchType(patchType, structure != nil); err != nil {
+	if err := checkPatchType(patchType, patchTypes(act, res, sub)); err != nil {
 		return err
 	}
 	opts, err := patchOptions(r, patchType)
@@ -40,47 +39,94 @@ func (a *API) patchView(w http.ResponseWriter, r *http.Request, act *resource.Ac
 	if err != nil {
 		return err
 	}
-	document, err := parsePatch(patchType, data, structure, opts.validation != metav1.FieldValidationIgnore)
+	wr := newWrite(a, act, res, sub, opts)
+	if err := checkKey(wr.key); err != nil {
+		return err
+	}
+	next, err := wr.parse(patchType, data)
 	if err != nil {
 		return err
 	}
-	p := &patching{write: newWrite(a, act, res, sub, opts), patchDocument: document, gvk: gvk}
-	if err := checkKey(p.key); err != nil {
-		return err
-	}
-	o, _, err := p.replace(ctx, p.next, false)
+	// Only what is applied may be all there is of an object.
+	o, created, err := wr.replace(ctx, next, wr.applied && sub == nil)
 	if err != nil {
 		return err
 	}
-	return a.writeObject(w, r, act, res, http.StatusOK, o)
+	code := http.StatusOK
+	if created {
+		code = http.StatusCreated
+	}
+	return a.writeView(w, r, act, res, sub, code, o)
 }
 
-// checkPatchType is the 415 for a patch type that the kind has not. Strategic
-// merge needs Go types, whose tags name the merge keys.
-func checkPatchType(t types.PatchType, structured bool) error {
+// parse reads a patch of that type. Errors are 400s and 413s.
+func (w *write) parse(t types.PatchType, data []byte) (nextState, error) {
+	if t == types.ApplyYAMLPatchType {
+		p, err := newApplying(w, data)
+		if err != nil {
+			return nil, err
+		}
+		return p.next, nil
+	}
+	document, err := parsePatch(t, data, w.body.Codec.StrategicMerge(w.gvk), w.validation != metav1.FieldValidationIgnore)
+	if err != nil {
+		return nil, err
+	}
+	return (&patching{write: w, patchDocument: document}).next, nil
+}
+
+// PatchTypes returns the media types of the patches that a version of the kind
+// and its views of the same kind take; a view that is another kind takes those
+// of that kind. Strategic merge needs Go types, whose tags name the merge keys;
+// apply needs to know who owns which field.
+func (k *Kind) PatchTypes(version string) []string {
 	accepted := []string{string(types.JSONPatchType), string(types.MergePatchType)}
-	if structured {
+	if k.typed(version) {
 		accepted = append(accepted, string(types.StrategicMergePatchType))
 	}
-	for _, name := range accepted {
-		if name == string(t) {
-			return nil
-		}
+	if k.Ownership != nil {
+		accepted = append(accepted, string(types.ApplyYAMLPatchType))
 	}
-	return unsupportedMediaType(accepted)
+	return accepted
+}
+
+// PatchTypes is Kind.PatchTypes for a view of the kind k.
+func (s *Subresource) PatchTypes(k *Kind, version string) []string {
+	if s.Projection == nil {
+		return k.PatchTypes(version)
+	}
+	view := *s.Projection.Kind
+	if k.Ownership == nil || s.Projection.Paths == nil {
+		view.Ownership = nil
+	}
+	return view.PatchTypes(view.Versions[0])
+}
+
+func patchTypes(act *resource.Action, res *Resource, sub *Subresource) []string {
+	if sub != nil {
+		return sub.PatchTypes(res.Kind, act.Version)
+	}
+	return res.PatchTypes(act.Version)
+}
+
+// checkPatchType is the 415 for a patch type that is not accepted.
+func checkPatchType(t types.PatchType, accepted []string) error {
+	if !slices.Contains(accepted, string(t)) {
+		return unsupportedMediaType(accepted)
+	}
+	return nil
 }
 
 // patching is a write whose next state is the current one, patched.
 type patching struct {
 	*write
 	patchDocument
-	gvk schema.GroupVersionKind
 }
 
 // next is a nextState. The patch is applied to the JSON form in the version of
 // the request.
 func (p *patching) next(ctx context.Context, _ *resource.Object, old Object) (Object, error) {
-	current, err := p.res.Codec.Encode(old, p.gvk, contentJSON)
+	current, err := p.body.Codec.Encode(old, p.gvk, contentJSON)
 	if err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("encode %s %s: %w", p.res.GroupResource(), p.key, err))
 	}
@@ -88,7 +134,7 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 	if err != nil {
 		return nil, err
 	}
-	decoded, strictErrs, err := p.res.Codec.Decode(patched, contentJSON, p.gvk, p.validation != metav1.FieldValidationIgnore)
+	decoded, strictErrs, err := p.body.Codec.Decode(patched, contentJSON, p.gvk, p.validation != metav1.FieldValidationIgnore)
 	if err != nil {
 		return nil, badResult(patched, err)
 	}

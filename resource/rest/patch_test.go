@@ -2,6 +2,7 @@ package rest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -118,14 +119,24 @@ func TestPatchWarns(t *testing.T) {
 	}
 }
 
-// A kind without Go types has no strategic merge.
-func TestCheckPatchType(t *testing.T) {
-	err := checkPatchType(types.StrategicMergePatchType, false)
-	if err == nil || strings.Contains(err.Error(), "strategic") {
-		t.Errorf("got %v", err)
-	}
-	if err := checkPatchType(types.MergePatchType, false); err != nil {
-		t.Error(err)
+func TestPatchTypes(t *testing.T) {
+	plain, owned := configMaps(), configMaps()
+	owned.Ownership = builtinOwners
+	widget := widgetKind("v1")
+	untracked := widget.Subresources[0]
+	untracked.Projection = new(*untracked.Projection)
+	untracked.Projection.Paths = nil
+	for name, test := range map[string]struct{ got, want []string }{
+		"untracked":       {plain.PatchTypes("v1"), []string{jsonPatch, mergePatch, strategicPatch}},
+		"tracked":         {owned.PatchTypes("v1"), []string{jsonPatch, mergePatch, strategicPatch, applyPatch}},
+		"unstructured":    {widget.PatchTypes("v1"), []string{jsonPatch, mergePatch, applyPatch}},
+		"status":          {widget.Subresources[1].PatchTypes(widget, "v1"), []string{jsonPatch, mergePatch, applyPatch}},
+		"scale":           {widget.Subresources[0].PatchTypes(widget, "v1"), []string{jsonPatch, mergePatch, strategicPatch, applyPatch}},
+		"untracked scale": {untracked.PatchTypes(widget, "v1"), []string{jsonPatch, mergePatch, strategicPatch}},
+	} {
+		if !slices.Equal(test.got, test.want) {
+			t.Errorf("%s: %q", name, test.got)
+		}
 	}
 }
 

@@ -21,11 +21,14 @@ func (a *API) subresource(w http.ResponseWriter, r *http.Request, act *resource.
 		return nil
 	case sub.Create != nil && act.Verb == "create":
 		return a.call(w, r, act, res, sub)
-	case sub.Strategy == nil:
+	case sub.Strategy == nil && sub.Projection == nil:
 		return methodNotAllowed(act, res)
 	}
 	switch act.Verb {
 	case "get":
+		if sub.Projection != nil {
+			return a.getView(w, r, act, res, sub)
+		}
 		return a.get(w, r, act, res)
 	case "update":
 		return a.put(w, r, act, res, sub)
@@ -67,11 +70,27 @@ func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action,
 			return err
 		}
 	}
+	if err := newWrite(a, act, res, nil, opts).permit(ctx, obj); err != nil {
+		return explain(err)
+	}
 	out, err := sub.Create(ctx, keyOf(act, res), obj, opts.dryRun)
 	if err != nil {
 		return explain(err)
 	}
 	return a.writeDecoded(w, r, act, res, http.StatusCreated, out, gvk)
+}
+
+// permit asks admission about a call. Its body is not stored, so that both
+// phases come before anything is done.
+func (w *write) permit(ctx context.Context, body runtime.Object) error {
+	if w.api.admission == nil {
+		return nil
+	}
+	attrs := w.attributes(Create, body, nil)
+	if err := w.api.admission.Mutate(ctx, attrs); err != nil {
+		return err
+	}
+	return w.api.admission.Validate(ctx, attrs)
 }
 
 // review answers POST on a virtual resource: 201 with the answered body.

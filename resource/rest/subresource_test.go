@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -68,6 +69,31 @@ func TestCallAndConnect(t *testing.T) {
 	b.send("POST", token, `{"apiVersion":"v1","kind":"ConfigMap"}`).want(400, "")
 	b.send("GET", token, nil).want(405, "")
 	b.send("POST", inDefault+"serviceaccounts/sa/proxy/a/b", nil).want(299, "")
+}
+
+// A call is a CREATE to admission, which sees its body.
+func TestAdmissionOfCall(t *testing.T) {
+	admission := &recorder{}
+	var dry bool
+	b := newWriteBench(t, func(cfg *Config, _ *writeBench) {
+		cfg.Admission = admission
+		cfg.Resources = append(cfg.Resources, &Resource{Kind: serviceAccounts(&dry)})
+	})
+	const token = inDefault + "serviceaccounts/sa/token"
+	b.send("POST", token+"?dryRun=All", `{}`).want(201, "")
+	asked := []string{
+		"mutate CREATE default/sa object=true old=false dry=true CreateOptions",
+		"validate CREATE default/sa object=true old=false dry=true CreateOptions",
+	}
+	if fmt.Sprint(admission.asked) != fmt.Sprint(asked) {
+		t.Errorf("asked %q, want %q", admission.asked, asked)
+	}
+	dry = false
+	admission.refuse = apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "sa", errors.New("no"))
+	b.send("POST", token+"?dryRun=All", `{}`).want(403, `serviceaccounts "sa" is forbidden: no`)
+	if dry {
+		t.Error("what was refused was done")
+	}
 }
 
 func TestReview(t *testing.T) {

@@ -211,6 +211,39 @@ func (c *typed) Encode(obj runtime.Object, gvk schema.GroupVersionKind, mediaTyp
 	return data, nil
 }
 
+// Hub implements Versioned.
+func (c *typed) Hub() schema.GroupVersion { return c.storage.GroupVersion() }
+
+// ConvertTo implements Versioned.
+func (c *typed) ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.Object, error) {
+	from := obj.GetObjectKind().GroupVersionKind()
+	to := gv.WithKind(c.storage.Kind)
+	if !c.scheme.Recognizes(to) {
+		return nil, runtime.NewNotRegisteredErrForKind(c.scheme.Name(), to)
+	}
+	if u, ok := obj.(runtime.Unstructured); ok {
+		typed, err := c.scheme.New(from)
+		if err != nil {
+			return nil, err
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), typed); err != nil {
+			return nil, err
+		}
+		obj = typed
+	}
+	for _, next := range [...]schema.GroupVersionKind{c.storage, to} {
+		if from == to || from == next {
+			continue
+		}
+		converted, err := c.convert(obj, next)
+		if err != nil {
+			return nil, fmt.Errorf("convert %s to %s: %w", from.GroupVersion(), next.GroupVersion(), err)
+		}
+		obj, from = converted, next
+	}
+	return withKind(obj, to), nil
+}
+
 // StrategicMerge implements Codec.
 func (c *typed) StrategicMerge(gvk schema.GroupVersionKind) runtime.Object {
 	obj, err := c.scheme.New(gvk)

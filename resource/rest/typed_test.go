@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -167,5 +168,26 @@ func TestTypedConverted(t *testing.T) {
 	var out struct{ APIVersion, Note string }
 	if err := json.Unmarshal(data, &out); err != nil || out.APIVersion != "events.k8s.io/v1" || out.Note != "hello" {
 		t.Fatalf("encoded %s, %v", data, err)
+	}
+}
+
+func TestTypedConvertsWithoutBytes(t *testing.T) {
+	codec := Typed(coreScheme(), corev1.SchemeGroupVersion.WithKind("ConfigMap")).(Versioned)
+	if codec.Hub() != corev1.SchemeGroupVersion {
+		t.Errorf("hub %s", codec.Hub())
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"k": "v"}}}
+	for _, in := range []runtime.Object{u, &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, Data: map[string]string{"k": "v"}}} {
+		out, err := codec.ConvertTo(in, corev1.SchemeGroupVersion)
+		if cm, ok := out.(*corev1.ConfigMap); err != nil || !ok || cm.Data["k"] != "v" || cm.Kind != "ConfigMap" || cm.APIVersion != "v1" {
+			t.Errorf("%T: %+v, %v", in, out, err)
+		}
+	}
+	if _, err := codec.ConvertTo(u, schema.GroupVersion{Version: "v0"}); !runtime.IsNotRegisteredError(err) {
+		t.Errorf("to a version that is none: %v", err)
+	}
+	u.SetAPIVersion("v0")
+	if _, err := codec.ConvertTo(u, corev1.SchemeGroupVersion); !runtime.IsNotRegisteredError(err) {
+		t.Errorf("from a version that is none: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,7 +66,7 @@ func (a *API) put(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 	if created {
 		code = http.StatusCreated
 	}
-	return a.writeObject(w, r, act, res, code, o)
+	return a.writeView(w, r, act, res, sub, code, o)
 }
 
 // decodePut decodes the body of a PUT, which must be about the URL's object.
@@ -85,8 +86,24 @@ func (w *write) decodePut(ctx context.Context, data []byte, mediaType, validatio
 }
 
 // replace stores what next makes of the current state. Where there is none it
-// creates, if mayCreate, else it is a 404.
+// creates, if mayCreate, else it is a 404. A state that is too large for etcd is
+// made again without the record of who owns its fields, unless that is what the
+// client is after (contract 6.5).
 func (w *write) replace(ctx context.Context, next nextState, mayCreate bool) (o *resource.Object, created bool, err error) {
+	o, created, err = w.tryReplace(ctx, next, mayCreate)
+	if tooLarge(err) && w.ownership != nil && !w.applied {
+		w.disowned = true
+		return w.tryReplace(ctx, next, mayCreate)
+	}
+	return o, created, err
+}
+
+// tooLarge reports whether etcd refused a value for its size.
+func tooLarge(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "etcdserver: request is too large")
+}
+
+func (w *write) tryReplace(ctx context.Context, next nextState, mayCreate bool) (o *resource.Object, created bool, err error) {
 	o, err = w.update(ctx, func(cur *resource.Object) (resource.Mutation, error) {
 		created = cur == nil
 		switch {
@@ -117,6 +134,7 @@ func (w *write) createInstead(ctx context.Context, next nextState) (resource.Mut
 	if uid := obj.GetUID(); uid != "" {
 		return resource.Mutation{}, w.conflict(uidMismatch(string(uid), ""))
 	}
+	w.own(ctx, obj, nil)
 	if err := w.admit(ctx, Create, obj, nil); err != nil {
 		return resource.Mutation{}, err
 	}
@@ -130,21 +148,38 @@ func (w *write) replaceStored(ctx context.Context, cur *resource.Object, next ne
 	if err != nil {
 		return resource.Mutation{}, err
 	}
+	if w.projection != nil {
+		obj, err := w.project(ctx, cur, old, next)
+		if err != nil {
+			return resource.Mutation{}, err
+		}
+		return w.changedState(ctx, obj, old)
+	}
 	obj, err := next(ctx, cur, old)
 	if err != nil {
 		return resource.Mutation{}, err
 	}
-	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
-		return resource.Mutation{}, w.conflict(uidMismatch(string(uid), string(old.GetUID())))
+	if err := w.checkIdentity(obj, old); err != nil {
+		return resource.Mutation{}, err
 	}
 	if err := w.checkRevision(obj.GetResourceVersion(), cur); err != nil {
 		return resource.Mutation{}, err
 	}
+	w.own(ctx, obj, old)
 	if err := w.admit(ctx, Update, obj, old); err != nil {
 		return resource.Mutation{}, err
 	}
 	w.dedupeOwners(ctx, obj, true)
 	return w.changedState(ctx, obj, old)
+}
+
+// checkIdentity is the 409 for a body that is about another object of the same
+// name; it need not say which it is about.
+func (w *write) checkIdentity(obj, old Object) error {
+	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
+		return w.conflict(uidMismatch(string(uid), string(old.GetUID())))
+	}
+	return nil
 }
 
 // changedState makes of obj, which mutating admission has seen, the next state
@@ -156,9 +191,15 @@ func (w *write) changedState(ctx context.Context, obj, old Object) (resource.Mut
 			return resource.Mutation{}, err
 		}
 	}
-	settleManagedFields(obj, old, w.view)
 	obj.SetGeneration(old.GetGeneration())
-	if s.PrepareUpdate != nil {
+	switch {
+	case s.PrepareUpdate == nil:
+	case w.subresource != "":
+		// A view begins with the old object, whose owners are not the new one's.
+		owners := obj.GetManagedFields()
+		s.PrepareUpdate(ctx, obj, old)
+		obj.SetManagedFields(owners)
+	default:
 		s.PrepareUpdate(ctx, obj, old)
 	}
 	keepSystemMetadata(obj, old)
@@ -172,6 +213,7 @@ func (w *write) changedState(ctx context.Context, obj, old Object) (resource.Mut
 		return resource.Mutation{}, err
 	}
 	w.warnings(ctx, obj, old)
+	keepTimes(obj, old)
 	if err := w.confirm(ctx, Update, obj, old); err != nil {
 		return resource.Mutation{}, err
 	}

@@ -8,7 +8,10 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"portico/resource"
 )
@@ -24,26 +27,55 @@ type write struct {
 	res *Resource
 	// strategy is that of the view written through, or the kind's own.
 	strategy *Strategy
-	// view says that the write goes through a subresource.
-	view bool
+	// subresource is the view written through; "" is the object itself.
+	subresource string
+	// projection is set where that view is another kind.
+	projection *Projection
+	// body is the kind of the bodies, in the version gvk: the resource's, or
+	// the projection's.
+	body *Kind
+	gvk  schema.GroupVersionKind
 	key  resource.Key
 	writeOptions
+	// ownership is what owners are tracked with; nil: they are not. resets are
+	// the top-level fields that this write changes nothing of.
+	ownership func() (managedfields.TypeConverter, error)
+	resets    []string
+	// applied says that the next state comes with its owners recorded; disowned
+	// that it shall have none, because they take too much room.
+	applied, disowned bool
 	// release gives back what the latest attempt allocated; nil: nothing.
 	release func()
 }
 
 // newWrite begins a write through sub; nil is the object itself.
 func newWrite(a *API, act *resource.Action, res *Resource, sub *Subresource, opts writeOptions) *write {
-	w := &write{api: a, act: act, res: res, strategy: &res.Strategy, key: keyOf(act, res), writeOptions: opts}
-	if sub != nil {
-		w.strategy, w.view = sub.Strategy, true
+	w := &write{
+		api: a, act: act, res: res, strategy: &res.Strategy, body: res.Kind, gvk: res.GVK(act.Version),
+		key: keyOf(act, res), writeOptions: opts, ownership: res.Ownership, resets: res.resets(act.Version, sub),
+	}
+	if sub == nil {
+		return w
+	}
+	w.subresource = sub.Name
+	if sub.Projection == nil {
+		w.strategy = sub.Strategy
+		return w
+	}
+	w.projection, w.body = sub.Projection, sub.Projection.Kind
+	w.gvk = w.body.GVK(w.body.Versions[0])
+	if w.ownership != nil {
+		w.ownership = w.body.Ownership
+	}
+	if w.projection.Paths == nil {
+		w.ownership = nil
 	}
 	return w
 }
 
 // decode decodes a body in the version of the request, defaulted.
 func (w *write) decode(ctx context.Context, data []byte, mediaType, validation string) (Object, error) {
-	decoded, err := w.api.decodeBody(ctx, w.res.Codec, w.res.GVK(w.act.Version), data, mediaType, validation)
+	decoded, err := w.api.decodeBody(ctx, w.body.Codec, w.gvk, data, mediaType, validation)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +88,8 @@ func (w *write) withDefaults(decoded runtime.Object) (Object, error) {
 	if !ok {
 		return nil, apierrors.NewInternalError(fmt.Errorf("decode body: %T has no metadata", decoded))
 	}
-	if w.res.Strategy.Default != nil {
-		w.res.Strategy.Default(obj)
+	if w.body.Strategy.Default != nil {
+		w.body.Strategy.Default(obj)
 	}
 	return obj, nil
 }
@@ -86,26 +118,60 @@ func (w *write) attributes(op Operation, obj, old runtime.Object) *Attributes {
 		Action: w.act, Kind: w.res.Kind, Operation: op, Key: w.key,
 		Object: obj, Old: old, DryRun: w.dryRun, Options: w.object,
 	}
-	if op == Create {
+	switch op {
+	case Create:
 		attrs.Options = w.asCreate()
+	case Update:
+		attrs.Options = w.asUpdate()
 	}
 	return attrs
 }
 
-// admit runs mutating admission.
-func (w *write) admit(ctx context.Context, op Operation, obj, old runtime.Object) error {
+// admit runs mutating admission; old is nil on create, obj on delete.
+func (w *write) admit(ctx context.Context, op Operation, obj, old Object) error {
 	if w.api.admission == nil {
 		return nil
 	}
-	return w.api.admission.Mutate(ctx, w.attributes(op, obj, old))
+	if obj == nil || w.ownership == nil {
+		return w.api.admission.Mutate(ctx, w.attributes(op, orNone(obj), orNone(old)))
+	}
+	// A copy, which admission cannot change by decoding into the object.
+	var before []metav1.ManagedFieldsEntry
+	for _, entry := range obj.GetManagedFields() {
+		before = append(before, *entry.DeepCopy())
+	}
+	if err := w.api.admission.Mutate(ctx, w.attributes(op, obj, orNone(old))); err != nil {
+		return err
+	}
+	w.ownedAfter(ctx, obj, before)
+	return nil
 }
 
-// confirm runs validating admission.
-func (w *write) confirm(ctx context.Context, op Operation, obj, old runtime.Object) error {
+// confirm runs validating admission; old is nil on create, obj on delete. It
+// judges what the client knows, so a view where one is written through.
+func (w *write) confirm(ctx context.Context, op Operation, obj, old Object) error {
 	if w.api.admission == nil {
 		return nil
 	}
-	return w.api.admission.Validate(ctx, w.attributes(op, obj, old))
+	if w.projection != nil {
+		var err error
+		if obj, err = w.projection.Get(obj); err != nil {
+			return err
+		}
+		if old, err = w.projection.begin(old); err != nil {
+			return err
+		}
+	}
+	return w.api.admission.Validate(ctx, w.attributes(op, orNone(obj), orNone(old)))
+}
+
+// orNone returns a nil interface where there is no object, which an Object that
+// is nil would not become by itself.
+func orNone(obj Object) runtime.Object {
+	if obj == nil {
+		return nil
+	}
+	return obj
 }
 
 // allocate claims what the object needs from elsewhere. What an earlier attempt

@@ -66,7 +66,7 @@ func newWriteBench(t testing.TB, configure ...func(*Config, *writeBench)) *write
 }
 
 func (b *writeBench) serviceKind() *Kind {
-	status := &Strategy{PrepareUpdate: func(_ context.Context, obj, old Object) {
+	status := &Strategy{Resets: []string{"metadata", "spec"}, PrepareUpdate: func(_ context.Context, obj, old Object) {
 		next := obj.(*corev1.Service).Status
 		*obj.(*corev1.Service) = *old.(*corev1.Service).DeepCopy()
 		obj.(*corev1.Service).Status = next

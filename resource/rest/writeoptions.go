@@ -16,10 +16,12 @@ import (
 
 // writeOptions are the query options of a create, update or patch, validated.
 type writeOptions struct {
-	// object is what admission sees: CreateOptions, UpdateOptions or
-	// PatchOptions, with its kind set.
-	object     runtime.Object
-	manager    string
+	// object is CreateOptions, UpdateOptions, PatchOptions or DeleteOptions,
+	// with its kind set.
+	object  runtime.Object
+	manager string
+	// owner is who owns what is written: manager, or who the client says it is.
+	owner      string
 	dryRun     bool
 	validation string
 }
@@ -34,6 +36,20 @@ func (o writeOptions) asCreate() runtime.Object {
 	return opts
 }
 
+// asUpdate returns the options as UpdateOptions, which is what admission sees of
+// a patch.
+func (o writeOptions) asUpdate() runtime.Object {
+	if opts, ok := o.object.(*metav1.UpdateOptions); ok {
+		return opts
+	}
+	opts := &metav1.UpdateOptions{FieldManager: o.manager, FieldValidation: o.validation}
+	if o.dryRun {
+		opts.DryRun = []string{metav1.DryRunAll}
+	}
+	opts.SetGroupVersionKind(optionsKind("UpdateOptions"))
+	return opts
+}
+
 func createOptions(r *http.Request) (writeOptions, error) {
 	opts := &metav1.CreateOptions{}
 	query := r.URL.Query()
@@ -44,7 +60,7 @@ func createOptions(r *http.Request) (writeOptions, error) {
 		return writeOptions{}, err
 	}
 	opts.SetGroupVersionKind(optionsKind("CreateOptions"))
-	return newWriteOptions(opts, opts.FieldManager, opts.FieldValidation, opts.DryRun), nil
+	return newWriteOptions(r, opts, opts.FieldManager, opts.FieldValidation, opts.DryRun), nil
 }
 
 func updateOptions(r *http.Request) (writeOptions, error) {
@@ -57,7 +73,7 @@ func updateOptions(r *http.Request) (writeOptions, error) {
 		return writeOptions{}, err
 	}
 	opts.SetGroupVersionKind(optionsKind("UpdateOptions"))
-	return newWriteOptions(opts, opts.FieldManager, opts.FieldValidation, opts.DryRun), nil
+	return newWriteOptions(r, opts, opts.FieldManager, opts.FieldValidation, opts.DryRun), nil
 }
 
 func patchOptions(r *http.Request, patchType types.PatchType) (writeOptions, error) {
@@ -70,14 +86,16 @@ func patchOptions(r *http.Request, patchType types.PatchType) (writeOptions, err
 		return writeOptions{}, err
 	}
 	opts.SetGroupVersionKind(optionsKind("PatchOptions"))
-	return newWriteOptions(opts, opts.FieldManager, opts.FieldValidation, opts.DryRun), nil
+	return newWriteOptions(r, opts, opts.FieldManager, opts.FieldValidation, opts.DryRun), nil
 }
 
-func newWriteOptions(object runtime.Object, manager, validation string, dryRun []string) writeOptions {
+func newWriteOptions(r *http.Request, object runtime.Object, manager, validation string, dryRun []string) writeOptions {
 	if validation == "" {
 		validation = metav1.FieldValidationWarn
 	}
-	return writeOptions{object: object, manager: manager, dryRun: len(dryRun) > 0, validation: validation}
+	return writeOptions{
+		object: object, manager: manager, owner: managerOf(manager, r.UserAgent()), dryRun: len(dryRun) > 0, validation: validation,
+	}
 }
 
 // optionsKind is the kind that options show to admission.

@@ -12,6 +12,8 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/applyconfigurations"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -62,6 +64,7 @@ func All(cfg Config) []*rest.Kind {
 		if k.Codec == nil {
 			k.Codec = rest.Typed(scheme, k.GVK(k.Storage()))
 		}
+		k.Ownership = func() (managedfields.TypeConverter, error) { return applyconfigurations.NewTypeConverter(scheme), nil }
 	}
 	return all
 }

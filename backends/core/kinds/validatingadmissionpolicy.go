@@ -42,6 +42,7 @@ func validatingAdmissionPolicies() *rest.Kind {
 			}),
 		},
 		Subresources: []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{
+			Resets: []string{"metadata", "spec"},
 			PrepareUpdate: onUpdate(func(p, old *policy) {
 				old.Spec.DeepCopyInto(&p.Spec)
 				metav1.ResetObjectMetaForStatus(&p.ObjectMeta, &old.ObjectMeta)

@@ -1,10 +1,11 @@
 // Package testtools builds the programs that the end-to-end tests run: portico
-// itself, the real kubectl and the Kubernetes project's sample-apiserver.
+// itself, the real kubectl, the Kubernetes project's sample-apiserver and a
+// controller made with controller-runtime.
 //
 // The programs go into the user's cache folder, not into a temporary one: the
 // go command leaves one that is up to date alone, which saves most of a minute
-// of linking at each run. kubectl and sample-apiserver are built in the module
-// cmd/tools, so that their versions do not move ours.
+// of linking at each run. All but portico are built in the module cmd/tools, so
+// that their versions do not move ours.
 //
 // Runs in: tests.
 package testtools
@@ -25,8 +26,8 @@ const kubectlVersion = "v1.37.2"
 // Programs is where they are.
 type Programs struct {
 	// Dir holds all of them, fit to be put into PATH.
-	Dir                               string
-	Portico, Kubectl, SampleAPIServer string
+	Dir                                        string
+	Portico, Kubectl, SampleAPIServer, Manager string
 }
 
 // Build builds what is not up to date. It may run in several processes at a
@@ -54,13 +55,14 @@ func Build() (*Programs, error) {
 	}
 	p := &Programs{
 		Dir: dir, Portico: filepath.Join(dir, "portico"), Kubectl: filepath.Join(dir, "kubectl"),
-		SampleAPIServer: filepath.Join(dir, "sample-apiserver"),
+		SampleAPIServer: filepath.Join(dir, "sample-apiserver"), Manager: filepath.Join(dir, "manager"),
 	}
 	tools := filepath.Join(root, "cmd", "tools")
 	for _, b := range []struct{ in, out, ldflags, what string }{
 		{root, p.Portico, "", "./cmd/portico"},
 		{tools, p.Kubectl, "-s -w -X k8s.io/component-base/version.gitVersion=" + kubectlVersion, "./kubectl"},
 		{tools, p.SampleAPIServer, "-s -w", "k8s.io/sample-apiserver"},
+		{tools, p.Manager, "-s -w", "./manager"},
 	} {
 		cmd := exec.Command("go", "build", "-ldflags="+b.ldflags, "-o", b.out, b.what)
 		cmd.Dir = b.in

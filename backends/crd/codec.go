@@ -1,0 +1,282 @@
+package crd
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+const (
+	mediaJSON = "application/json"
+	mediaYAML = "application/yaml"
+)
+
+// codec is the Codec of a custom resource in one served version. Its hub form
+// is an unstructured object in that version, pruned and with defaults: each
+// version is checked against its own schema, and only storage has one version
+// for all.
+type codec struct {
+	server  *Server
+	serving *serving
+	gvk     schema.GroupVersionKind
+	storage schema.GroupVersionKind
+}
+
+var (
+	_ rest.Exacting  = (*codec)(nil)
+	_ rest.Versioned = (*codec)(nil)
+)
+
+// Decode implements rest.Codec.
+func (c *codec) Decode(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (runtime.Object, []error, error) {
+	u, strictErrs, err := c.server.bodies.decode(data, mediaType, want, strict)
+	if err != nil {
+		return nil, nil, err
+	}
+	if want.GroupKind() != c.gvk.GroupKind() {
+		return u, strictErrs, nil
+	}
+	s, err := c.server.schemaOf(c.serving, want.Version)
+	if err != nil {
+		return nil, nil, apierrors.NewInternalError(err)
+	}
+	unknown, err := s.settle(u, settling{unknown: strict})
+	if err != nil {
+		return nil, nil, rest.DecodeError(err, &want, want, data)
+	}
+	for _, path := range unknown {
+		strictErrs = append(strictErrs, fmt.Errorf(`unknown field "%s"`, path))
+	}
+	if want == c.gvk {
+		return u, strictErrs, nil
+	}
+	return u, strictErrs, c.convert(u, c.gvk)
+}
+
+// DecodeStored implements rest.Codec.
+func (c *codec) DecodeStored(o *resource.Object) (runtime.Object, error) {
+	u := &unstructured.Unstructured{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Data, &u.Object); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
+	}
+	if err := c.read(u); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
+	}
+	if o.Revision != 0 {
+		u.SetResourceVersion(strconv.FormatInt(o.Revision, 10))
+	}
+	return u, nil
+}
+
+// read makes the hub form of stored content. What is stored may be older than
+// the schema: it is pruned and defaulted again, by the schema of the version it
+// is in and then by that of the hub.
+func (c *codec) read(u *unstructured.Unstructured) error {
+	in := u.GroupVersionKind()
+	if in.GroupKind() != c.gvk.GroupKind() {
+		return fmt.Errorf("it is a %s of group %q", in.Kind, in.Group)
+	}
+	s, err := c.server.schemaOf(c.serving, in.Version)
+	if err != nil {
+		// The version it was stored in is gone from the definition.
+		s, err = c.server.schemaOf(c.serving, c.gvk.Version)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := s.settle(u, settling{stored: true}); err != nil {
+		return err
+	}
+	if in.Version == c.gvk.Version {
+		return nil
+	}
+	return c.convert(u, c.gvk)
+}
+
+// convert puts an object into another version: with conversion strategy None
+// that is its apiVersion, and what the other version's schema makes of it.
+func (c *codec) convert(u *unstructured.Unstructured, to schema.GroupVersionKind) error {
+	u.SetGroupVersionKind(to)
+	s, err := c.server.schemaOf(c.serving, to.Version)
+	if err != nil {
+		return err
+	}
+	_, err = s.settle(u, settling{stored: true})
+	return err
+}
+
+// EncodeStored implements rest.Codec.
+func (c *codec) EncodeStored(obj runtime.Object) (*resource.Object, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("encode %s: it is a %T", c.gvk.Kind, obj)
+	}
+	if c.gvk != c.storage {
+		u = u.DeepCopy()
+		if err := c.convert(u, c.storage); err != nil {
+			return nil, fmt.Errorf("convert %s to %s: %w", c.gvk.Kind, c.storage.GroupVersion(), err)
+		}
+	}
+	u.SetResourceVersion("")
+	data, err := encode(u.Object)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", c.gvk.Kind, err)
+	}
+	return resource.Parse(data)
+}
+
+// Encode implements rest.Codec.
+func (c *codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, mediaType string) ([]byte, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("encode %s: it is a %T", gvk.Kind, obj)
+	}
+	if u.GroupVersionKind() != gvk {
+		u = u.DeepCopy()
+		if err := c.convert(u, gvk); err != nil {
+			return nil, fmt.Errorf("convert %s to %s: %w", gvk.Kind, gvk.GroupVersion(), err)
+		}
+	}
+	data, err := encode(u.Object)
+	if err == nil && mediaType == mediaYAML {
+		data, err = yaml.JSONToYAML(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", gvk.Kind, err)
+	}
+	return data, nil
+}
+
+// encode makes JSON with sorted keys, without the line feed.
+func encode(object map[string]any) ([]byte, error) {
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(object); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}
+
+// Hub implements rest.Versioned.
+func (c *codec) Hub() schema.GroupVersion { return c.gvk.GroupVersion() }
+
+// ConvertTo implements rest.Versioned.
+func (c *codec) ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.Object, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("convert %s: it is a %T", c.gvk.Kind, obj)
+	}
+	to := gv.WithKind(c.gvk.Kind)
+	if gv.Group != c.gvk.Group || !c.serving.outline.knows(gv.Version) {
+		return nil, runtime.NewNotRegisteredErrForKind(c.gvk.Group, to)
+	}
+	if u.GroupVersionKind() == to {
+		return u, nil
+	}
+	// Only the outermost map is copied: nothing else is changed.
+	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
+	out.SetGroupVersionKind(to)
+	return out, nil
+}
+
+// StrategicMerge implements rest.Codec: custom resources have none.
+func (c *codec) StrategicMerge(schema.GroupVersionKind) runtime.Object { return nil }
+
+// Exact implements rest.Exacting: whether pruning and defaulting leave the
+// stored bytes as they are. It is found out once for each object and schema.
+func (c *codec) Exact(o *resource.Object) bool {
+	return o.Exact(c, func(o *resource.Object) bool {
+		var before map[string]any
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Data, &before); err != nil {
+			return false
+		}
+		u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(before)}
+		return c.read(u) == nil && reflect.DeepEqual(before, u.Object)
+	})
+}
+
+// bodies decodes request bodies into unstructured objects. Safe for concurrent
+// use.
+type bodies struct {
+	json, strictJSON, yaml, strictYAML *jsonserializer.Serializer
+}
+
+func newBodies() *bodies {
+	serializer := func(yaml, strict bool) *jsonserializer.Serializer {
+		return jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, unstructuredTypes{}, unstructuredTypes{},
+			jsonserializer.SerializerOptions{Yaml: yaml, Strict: strict})
+	}
+	return &bodies{
+		json: serializer(false, false), strictJSON: serializer(false, true),
+		yaml: serializer(true, false), strictYAML: serializer(true, true),
+	}
+}
+
+// decode decodes a body that is a want, or says nothing about it.
+func (b *bodies) decode(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
+	var decoder *jsonserializer.Serializer
+	switch {
+	case mediaType == mediaYAML && strict:
+		decoder = b.strictYAML
+	case mediaType == mediaYAML:
+		decoder = b.yaml
+	case (mediaType == mediaJSON || mediaType == "") && strict:
+		decoder = b.strictJSON
+	case mediaType == mediaJSON || mediaType == "":
+		decoder = b.json
+	default:
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("media type %q cannot be decoded", mediaType))
+	}
+	obj, gvk, err := decoder.Decode(data, &want, nil)
+	var strictErrs []error
+	if serr, ok := runtime.AsStrictDecodingError(err); ok && obj != nil {
+		strictErrs, err = serr.Errors(), nil
+	}
+	if err != nil {
+		return nil, nil, rest.DecodeError(err, gvk, want, data)
+	}
+	if err := rest.ExpectKind(*gvk, want); err != nil {
+		return nil, nil, err
+	}
+	u := obj.(*unstructured.Unstructured)
+	if u.Object == nil {
+		return nil, nil, rest.DecodeError(fmt.Errorf("it is null"), gvk, want, data)
+	}
+	u.SetGroupVersionKind(*gvk)
+	return u, strictErrs, nil
+}
+
+// unstructuredTypes has every kind be an unstructured object.
+type unstructuredTypes struct{}
+
+func (unstructuredTypes) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvk)
+	return u, nil
+}
+
+func (unstructuredTypes) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, bool, error) {
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	switch {
+	case gvk.Kind == "":
+		return nil, false, runtime.NewMissingKindErr("object has no kind field ")
+	case gvk.Version == "":
+		return nil, false, runtime.NewMissingVersionErr("object has no apiVersion field")
+	}
+	return []schema.GroupVersionKind{gvk}, false, nil
+}
+
+func (unstructuredTypes) Recognizes(schema.GroupVersionKind) bool { return true }

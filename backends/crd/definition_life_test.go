@@ -1,0 +1,141 @@
+package crd
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+	"portico/resource/memory"
+)
+
+const definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+func condition(object map[string]any, kind string) map[string]any {
+	list, _ := at(object, "status", "conditions").([]any)
+	for _, c := range list {
+		if at(c, "type") == kind {
+			return c.(map[string]any)
+		}
+	}
+	return nil
+}
+
+func TestEstablishedInTheCreation(t *testing.T) {
+	s := running(t)
+	made := s.must(t, "POST", definitionPath, "", widgets)
+	if condition(made, "Established")["status"] != "True" || condition(made, "NamesAccepted")["reason"] != "NoConflicts" {
+		t.Errorf("created as %v", made["status"])
+	}
+}
+
+// Deleting a definition deletes its objects; those with finalizers are waited
+// for, and nothing can be created meanwhile.
+func TestDeleteDefinition(t *testing.T) {
+	s := running(t)
+	s.install(t, widgets)
+	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
+	s.must(t, "POST", widgetPath, "", "{apiVersion: example.com/v1, kind: Widget, metadata: {name: b, finalizers: [example.com/keep]}, spec: {size: small}}")
+	gone := s.must(t, "DELETE", definitionPath+"/widgets.example.com", "", "")
+	if gone["kind"] != "CustomResourceDefinition" || at(gone, "metadata", "deletionTimestamp") == nil || condition(gone, "Terminating")["status"] != "True" {
+		t.Errorf("deletion answered %v", gone)
+	}
+	eventually(t, "the object without finalizers is gone", func() bool { return s.send(t, "GET", widgetPath+"/a", "", "").code == 404 })
+	eventually(t, "nothing can be created", func() bool {
+		a := s.send(t, "POST", widgetPath, "", widget("c", "{size: small}"))
+		return a.code == 403 && strings.Contains(a.status(t).Message, "create not allowed while custom resource definition is terminating")
+	})
+	if a := s.send(t, "GET", definitionPath+"/widgets.example.com", "", ""); a.code != 200 {
+		t.Fatalf("the definition went before its objects: %d %s", a.code, a.body)
+	}
+	s.must(t, "PATCH", widgetPath+"/b", "application/merge-patch+json", `{"metadata":{"finalizers":null}}`)
+	eventually(t, "the definition is gone", func() bool { return s.send(t, "GET", definitionPath+"/widgets.example.com", "", "").code == 404 })
+	eventually(t, "its API is gone", func() bool { return s.send(t, "GET", widgetPath, "", "").code == 404 })
+	eventually(t, "discovery no longer names it", func() bool {
+		d := s.documents.Load()
+		return !d.Serves("/apis/example.com/v1")
+	})
+}
+
+// A name that another definition has is given to the one that waits for it
+// when it is free.
+func TestNameFreed(t *testing.T) {
+	s := running(t)
+	s.install(t, widgets)
+	other := strings.NewReplacer("widgets", "gadgets", "Widget", "Gadget").Replace(widgets)
+	s.must(t, "POST", definitionPath, "", other) // the short name is taken
+	got := s.must(t, "GET", definitionPath+"/gadgets.example.com", "", "")
+	if c := condition(got, "NamesAccepted"); c["status"] != "False" || c["reason"] != "ShortNamesConflict" || c["message"] != `"wd" is already in use` {
+		t.Fatalf("the second definition is %v", got["status"])
+	}
+	if a := s.send(t, "GET", "/apis/example.com/v1/namespaces/default/gadgets", "", ""); a.code != 404 {
+		t.Errorf("it is served: %d", a.code)
+	}
+	s.must(t, "DELETE", definitionPath+"/widgets.example.com", "", "")
+	eventually(t, "the second definition is established", func() bool {
+		got := s.must(t, "GET", definitionPath+"/gadgets.example.com", "", "")
+		return condition(got, "Established")["status"] == "True"
+	})
+	eventually(t, "it is served", func() bool {
+		return s.send(t, "GET", "/apis/example.com/v1/namespaces/default/gadgets", "", "").code == 200
+	})
+}
+
+// What did not change of a definition keeps its entry and what was built.
+func TestEntriesAreReused(t *testing.T) {
+	s := running(t)
+	s.install(t, widgets)
+	gr := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	before := s.served.Load().byGR[gr]
+	s.must(t, "PATCH", definitionPath+"/widgets.example.com", "application/merge-patch+json", `{"metadata":{"labels":{"a":"b"}}}`)
+	eventually(t, "the label is seen", func() bool { return s.served.Load().byGR[gr].Labels["a"] == "b" })
+	if s.served.Load().byGR[gr].serving != before.serving {
+		t.Error("a label made a new entry")
+	}
+	s.must(t, "PATCH", definitionPath+"/widgets.example.com", "application/json-patch+json", `[{"op":"replace","path":"/spec/versions/1/deprecated","value":false}]`)
+	eventually(t, "the change is seen", func() bool { return s.served.Load().byGR[gr].serving != before.serving })
+	if before.serving.ended.Err() == nil {
+		t.Error("the old entry's watches were not ended")
+	}
+}
+
+// Definitions and objects are there again after a restart, and objects that
+// others wrote are shown as the schema says.
+func TestRestart(t *testing.T) {
+	kept := memory.New()
+	s := over(t, kept)
+	s.install(t, widgets)
+	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
+	info := s.served.Load().byGR[schema.GroupResource{Group: "example.com", Resource: "widgets"}].rows["v1"].Kind.Info
+	foreign, err := resource.Parse([]byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b","namespace":"default","uid":"u","creationTimestamp":null},"spec":{"size":"small","junk":true}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kept.Store(&info).Create(t.Context(), foreign.Key(), foreign, 0); err != nil {
+		t.Fatal(err)
+	}
+	again := over(t, kept)
+	if got := again.must(t, "GET", widgetPath+"/a", "", ""); at(got, "spec", "size") != "small" {
+		t.Errorf("read %v", got)
+	}
+	got := again.must(t, "GET", widgetPath+"/b", "", "")
+	if at(got, "spec", "junk") != nil || at(got, "spec", "replicas") != 1.0 || at(got, "metadata", "generation") != 1.0 {
+		t.Errorf("read %v", got)
+	}
+}
+
+func TestSchemaBudget(t *testing.T) {
+	s := running(t)
+	s.schemas.limit = 3 * (schemaBase + schemaFactor*len(widgets))
+	for _, group := range []string{"a.example", "b.example", "c.example", "d.example", "e.example", "f.example"} {
+		s.install(t, strings.ReplaceAll(widgets, "example.com", group))
+		path := "/apis/" + group + "/v1/namespaces/default/widgets"
+		s.must(t, "POST", path, "", strings.ReplaceAll(widget("a", "{size: small}"), "example.com", group))
+	}
+	s.schemas.mu.Lock()
+	defer s.schemas.mu.Unlock()
+	if n := s.schemas.lru.Len(); n == 0 || n >= 6 || s.schemas.bytes > s.schemas.limit {
+		t.Errorf("%d schemas are kept, %d bytes of %d", n, s.schemas.bytes, s.schemas.limit)
+	}
+}

@@ -1,0 +1,21 @@
+// Package crd is the CRD server: CustomResourceDefinitions and the custom
+// resources that they define, kept in etcd. It is a backend like any other to
+// the gateway, which authenticates and authorizes; only its front-proxy
+// identity is let in.
+//
+// What is served is one snapshot (served.go), made anew with every change of a
+// definition: discovery, OpenAPI and the lookup of a request all read it. A
+// definition whose specification did not change keeps its entry, and with it
+// what was built for it. Schemas, validators and CEL programs are built when
+// first needed and kept within a budget (schemas.go), for most of many
+// definitions are never written to.
+//
+// One watch of etcd covers every custom resource there is or will be: all of
+// the storage but the built-in kinds' places (ranges.go). Installing a
+// definition opens no connection and no watch.
+//
+// Namespaces belong to the core server; they are followed through the gateway
+// (namespaces.go), and nothing waits for that to start.
+//
+// Runs in: crd.
+package crd

@@ -1,0 +1,247 @@
+package crd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+	"portico/resource/loop"
+	"portico/resource/rest"
+)
+
+const (
+	// maxFinalizing bounds how many definitions are emptied at a time.
+	maxFinalizing = 10
+	// settleInterval is how often the conditions of all definitions are looked
+	// at even if nothing is seen to have happened to them.
+	settleInterval = time.Minute
+)
+
+// finalizer empties definitions that are being deleted and lets them go, and
+// keeps the conditions of the others: a name that is free again goes to the
+// definition that waits for it. One elected server does it.
+type finalizer struct {
+	server  *Server
+	log     *slog.Logger
+	wake    *loop.Nudge
+	backoff loop.Backoff
+	slots   chan struct{}
+
+	mu   sync.Mutex
+	busy map[string]bool // by uid
+}
+
+func newFinalizer(s *Server) *finalizer {
+	return &finalizer{
+		server: s, log: s.log, wake: loop.NewNudge(), slots: make(chan struct{}, maxFinalizing),
+		backoff: loop.Backoff{Initial: 50 * time.Millisecond, Max: 5 * time.Second}, busy: map[string]bool{},
+	}
+}
+
+// run works until ctx ends.
+func (f *finalizer) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	tick := time.NewTicker(settleInterval)
+	defer tick.Stop()
+	f.wake.Poke()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake.C():
+		case <-tick.C:
+		}
+		now := f.server.served.Load()
+		if now == nil {
+			continue
+		}
+		for _, o := range now.outlines {
+			switch {
+			case o.DeletionTimestamp == nil:
+				f.settle(ctx, now, o)
+			case slices.Contains(o.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) && f.begin(string(o.UID)):
+				wg.Go(func() {
+					defer f.end(string(o.UID))
+					f.finalize(ctx, o)
+				})
+			}
+		}
+	}
+}
+
+func (f *finalizer) begin(uid string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.busy[uid] {
+		return false
+	}
+	f.busy[uid] = true
+	return true
+}
+
+func (f *finalizer) end(uid string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.busy, uid)
+}
+
+// settle brings the conditions of a definition in line with the others of its
+// group.
+func (f *finalizer) settle(ctx context.Context, now *served, o *outline) {
+	peers := now.ofGroup(o.Spec.Group)
+	if !settle(o.DeepCopy(), peers, time.Now()) {
+		return
+	}
+	_, err := rest.Modify(ctx, f.server.definitions, resource.Key{Name: o.Name}, func(crd *apiextensionsv1.CustomResourceDefinition) error {
+		if crd.UID == o.UID && crd.DeletionTimestamp == nil {
+			settle(crd, peers, time.Now())
+		}
+		return nil
+	})
+	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		f.log.Warn("writing the conditions of a definition failed", "definition", o.Name, "err", err)
+	}
+}
+
+// finalize empties one definition, again until it is gone.
+func (f *finalizer) finalize(ctx context.Context, o *outline) {
+	// Retry ends when the definition is let go, or with ctx.
+	_ = loop.Retry(ctx, f.backoff, func(ctx context.Context) error {
+		err := f.round(ctx, o)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errInstancesLeft) {
+			f.log.Warn("deleting the objects of a definition failed", "definition", o.Name, "err", err)
+		}
+		return err
+	})
+}
+
+// errInstancesLeft has the round repeated.
+var errInstancesLeft = errors.New("custom resources wait for their finalizers")
+
+// round deletes what there is of a definition's objects once, and lets the
+// definition go if nothing is left.
+func (f *finalizer) round(ctx context.Context, o *outline) error {
+	select {
+	case f.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-f.slots }()
+	if !isEstablished(o.CustomResourceDefinition) {
+		return f.record(ctx, o, deletion{neverEstablished: true})
+	}
+	left, err := f.empty(ctx, f.server.storedAs(o))
+	return f.record(ctx, o, deletion{left: left, failed: err})
+}
+
+// storedAs returns the resource of a definition in its storage version, which
+// need not be served.
+func (s *Server) storedAs(o *outline) *rest.Resource {
+	v := &serving{outline: o}
+	version := storageVersion(o.CustomResourceDefinition)
+	if now := s.served.Load(); now != nil {
+		if d := now.byGR[schema.GroupResource{Group: o.Spec.Group, Resource: o.Status.AcceptedNames.Plural}]; d != nil && d.UID == o.UID {
+			if row := d.rows[version]; row != nil {
+				return row
+			}
+			v = d.serving
+		}
+	}
+	at := slices.IndexFunc(o.Spec.Versions, func(o apiextensionsv1.CustomResourceDefinitionVersion) bool { return o.Name == version })
+	k := s.newKind(v, &o.Spec.Versions[at])
+	return &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}
+}
+
+// cleaner is who deletes the objects of a definition.
+func cleaner() *resource.User {
+	return &resource.User{Name: "system:apiserver", Groups: []string{resource.GroupMasters}}
+}
+
+// empty deletes a definition's objects and counts those that are left.
+func (f *finalizer) empty(ctx context.Context, row *rest.Resource) (left int, err error) {
+	list, err := row.Store.List(ctx, resource.ListOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("could not list instances: %w", err)
+	}
+	for _, o := range list.Items {
+		if o.Terminating() {
+			continue
+		}
+		deleteErr := f.server.api.DeleteObject(ctx, row, cleaner(), o)
+		if deleteErr != nil && !apierrors.IsNotFound(deleteErr) && !apierrors.IsConflict(deleteErr) && err == nil {
+			err = fmt.Errorf("could not issue all deletes: %w", deleteErr)
+		}
+	}
+	if err != nil {
+		return len(list.Items), err
+	}
+	if list, err = row.Store.List(ctx, resource.ListOptions{}); err != nil {
+		return 0, fmt.Errorf("could not list instances: %w", err)
+	}
+	return len(list.Items), nil
+}
+
+// deletion is how far the deletion of a definition's objects is.
+type deletion struct {
+	neverEstablished bool
+	failed           error
+	left             int
+}
+
+// condition says it to those who wait.
+func (d deletion) condition() apiextensionsv1.CustomResourceDefinitionCondition {
+	c := apiextensionsv1.CustomResourceDefinitionCondition{
+		Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue,
+		Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress",
+	}
+	switch {
+	case d.neverEstablished:
+		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "NeverEstablished", "resource was never established"
+	case d.failed != nil:
+		c.Reason, c.Message = "InstanceDeletionFailed", d.failed.Error()
+	case d.left == 0:
+		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "InstanceDeletionCompleted", "removed all instances"
+	}
+	return c
+}
+
+// record writes down how far it is, or lets the definition go.
+func (f *finalizer) record(ctx context.Context, o *outline, how deletion) error {
+	row := f.server.definitions
+	done := how.neverEstablished || how.failed == nil && how.left == 0
+	_, err := row.Store.Update(ctx, resource.Key{Name: o.Name}, func(cur *resource.Object) (resource.Mutation, error) {
+		if cur == nil || cur.UID != string(o.UID) {
+			return resource.Mutation{}, apierrors.NewNotFound(row.GroupResource(), o.Name)
+		}
+		obj, err := row.Decode(cur)
+		if err != nil {
+			return resource.Mutation{}, err
+		}
+		crd := obj.(*apiextensionsv1.CustomResourceDefinition)
+		setCondition(crd, how.condition(), time.Now())
+		if done {
+			crd.Finalizers = slices.DeleteFunc(crd.Finalizers, func(name string) bool { return name == apiextensionsv1.CustomResourceCleanupFinalizer })
+		}
+		next, err := row.Codec.EncodeStored(crd)
+		return resource.Mutation{Object: next, Delete: done && len(crd.Finalizers) == 0}, err
+	})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && done:
+		return nil
+	case err != nil:
+		return fmt.Errorf("write the conditions: %w", err)
+	case how.failed != nil:
+		return how.failed
+	}
+	return errInstancesLeft
+}

@@ -1,0 +1,57 @@
+package crd
+
+import (
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// lifecycle is the admission of creations: not under a definition that is
+// going, nor in a namespace that is missing or going.
+type lifecycle struct {
+	server     *Server
+	namespaces rest.Admission
+}
+
+// Mutate decides; it changes nothing.
+func (l *lifecycle) Mutate(ctx context.Context, a *rest.Attributes) error {
+	if a.Operation == rest.Create && l.server.terminating(a.Kind.GroupResource()) {
+		return apierrors.NewForbidden(a.Kind.GroupResource(), a.Key.Name, errors.New("create not allowed while custom resource definition is terminating"))
+	}
+	return l.namespaces.Mutate(ctx, a)
+}
+
+// Validate looks again: the definition may have begun to go meanwhile.
+func (l *lifecycle) Validate(ctx context.Context, a *rest.Attributes) error {
+	if a.Operation == rest.Create && l.server.terminating(a.Kind.GroupResource()) {
+		return apierrors.NewForbidden(a.Kind.GroupResource(), a.Key.Name, errors.New("create not allowed while custom resource definition is terminating"))
+	}
+	return l.namespaces.Validate(ctx, a)
+}
+
+// terminating reports whether the definition of a resource is being deleted.
+func (s *Server) terminating(gr schema.GroupResource) bool {
+	now := s.served.Load()
+	if now == nil {
+		return false
+	}
+	d := now.byGR[gr]
+	return d != nil && d.DeletionTimestamp != nil
+}
+
+// servingOf returns the entry that a request is about; nil if none.
+func (s *Server) servingOf(act *resource.Action) *serving {
+	now := s.served.Load()
+	if now == nil {
+		return nil
+	}
+	if d := now.byGR[schema.GroupResource{Group: act.Group, Resource: act.Resource}]; d != nil {
+		return d.serving
+	}
+	return nil
+}

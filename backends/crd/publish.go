@@ -1,0 +1,29 @@
+package crd
+
+import (
+	"maps"
+	"slices"
+
+	"portico/discovery"
+	"portico/resource/rest"
+)
+
+// publish makes discovery and OpenAPI of what is served. Discovery comes last:
+// the gateway asks for the other when it sees it change.
+func (s *Server) publish(now *served) {
+	kinds := []*rest.Kind{s.definitions.Kind}
+	gvs := discovery.FromKinds(kinds)
+	for _, group := range slices.Sorted(maps.Keys(now.groups)) {
+		for _, d := range now.groups[group] {
+			kinds = append(kinds, d.kinds()...)
+		}
+		gvs = append(gvs, now.documents[group]...)
+	}
+	s.openAPI.Update(kinds)
+	documents, err := discovery.Build(gvs, "")
+	if err != nil {
+		s.log.Error("building discovery failed", "err", err)
+		return
+	}
+	s.documents.Store(documents)
+}

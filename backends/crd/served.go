@@ -1,0 +1,206 @@
+package crd
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/discovery"
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// served is what the server serves at one moment. Immutable.
+type served struct {
+	// outlines are all stored definitions by name, also those not served.
+	outlines map[string]*outline
+	byGR     map[schema.GroupResource]*definition
+	// groups are the served definitions by group, in name order; documents is
+	// what discovery says of each group.
+	groups    map[string][]*definition
+	documents map[string][]discovery.GroupVersion
+}
+
+// definition is a served definition as it is now.
+type definition struct {
+	*outline
+	*serving
+}
+
+// serving is what a definition serves; it lives on through changes that do not
+// touch that (conditions, labels).
+type serving struct {
+	outline *outline // as of when it was made
+	// versions are the served ones, preferred first.
+	versions []string
+	rows     map[string]*rest.Resource
+	// ended ends the watches of a definition that is served no more, or
+	// differently.
+	ended context.Context
+	end   context.CancelFunc
+}
+
+// next makes the snapshot after old from all stored definitions. What did not
+// change is reused. It returns the entries that are served no more.
+func (s *Server) next(old *served, stored []*resource.Object) (now *served, gone []*serving) {
+	now = &served{
+		outlines: make(map[string]*outline, len(stored)), byGR: make(map[schema.GroupResource]*definition, len(stored)),
+		groups: map[string][]*definition{}, documents: map[string][]discovery.GroupVersion{},
+	}
+	kept := map[*serving]bool{}
+	for _, o := range stored {
+		out, err := s.outlineOf(old, o)
+		if err != nil {
+			s.log.Error("a definition cannot be read and is not served", "definition", o.Name, "err", err)
+			continue
+		}
+		now.outlines[out.Name] = out
+		if !isServed(out.CustomResourceDefinition) {
+			continue
+		}
+		d := s.define(old, out)
+		kept[d.serving] = true
+		gr := schema.GroupResource{Group: out.Spec.Group, Resource: out.Status.AcceptedNames.Plural}
+		now.byGR[gr] = d
+		now.groups[gr.Group] = append(now.groups[gr.Group], d)
+	}
+	if old != nil {
+		for _, d := range old.byGR {
+			if !kept[d.serving] {
+				gone = append(gone, d.serving)
+			}
+		}
+	}
+	for group, list := range now.groups {
+		now.documents[group] = documentsOf(old, group, list)
+	}
+	return now, gone
+}
+
+func (s *Server) outlineOf(old *served, o *resource.Object) (*outline, error) {
+	if old != nil {
+		if known := old.outlines[o.Name]; known != nil && known.stored == o {
+			return known, nil
+		}
+	}
+	return newOutline(o)
+}
+
+// define returns the entry of a definition, the old one's if it serves the
+// same.
+func (s *Server) define(old *served, out *outline) *definition {
+	if old != nil {
+		gr := schema.GroupResource{Group: out.Spec.Group, Resource: out.Status.AcceptedNames.Plural}
+		if known := old.byGR[gr]; known != nil && sameServing(known.outline, out) {
+			return &definition{outline: out, serving: known.serving}
+		}
+	}
+	return &definition{outline: out, serving: s.newServing(out)}
+}
+
+// sameServing reports whether two states of a definition serve the same.
+func sameServing(a, b *outline) bool {
+	return a == b || a.UID == b.UID && a.Generation == b.Generation &&
+		reflect.DeepEqual(a.Status.AcceptedNames, b.Status.AcceptedNames)
+}
+
+func (s *Server) newServing(out *outline) *serving {
+	v := &serving{outline: out, versions: servedVersions(out.CustomResourceDefinition), rows: map[string]*rest.Resource{}}
+	v.ended, v.end = context.WithCancel(context.Background())
+	for _, name := range v.versions {
+		at := slices.IndexFunc(out.Spec.Versions, func(o apiextensionsv1.CustomResourceDefinitionVersion) bool { return o.Name == name })
+		k := s.newKind(v, &out.Spec.Versions[at])
+		v.rows[name] = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}
+	}
+	return v
+}
+
+// documentsOf describes a group, as before if nothing in it changed.
+func documentsOf(old *served, group string, list []*definition) []discovery.GroupVersion {
+	if old != nil && slices.EqualFunc(old.groups[group], list, func(a, b *definition) bool { return a.serving == b.serving }) {
+		return old.documents[group]
+	}
+	var kinds []*rest.Kind
+	for _, d := range list {
+		kinds = append(kinds, d.kinds()...)
+	}
+	return discovery.FromKinds(kinds)
+}
+
+// kinds returns the rows of all served versions, preferred first.
+func (v *serving) kinds() []*rest.Kind {
+	out := make([]*rest.Kind, 0, len(v.versions))
+	for _, name := range v.versions {
+		out = append(out, v.rows[name].Kind)
+	}
+	return out
+}
+
+// lookup finds the resource of a request.
+func (s *Server) lookup(act *resource.Action) (*rest.Resource, error) {
+	if act.Group == s.definitions.Group {
+		if act.Resource == s.definitions.Resource {
+			return s.definitions, nil
+		}
+		return nil, nil
+	}
+	now := s.served.Load()
+	if now == nil {
+		return nil, resource.Unavailable("the definitions have not been read yet", 1)
+	}
+	d := now.byGR[schema.GroupResource{Group: act.Group, Resource: act.Resource}]
+	if d == nil {
+		return nil, nil
+	}
+	return d.rows[act.Version], nil
+}
+
+// peers returns the stored definitions of a group, for the acceptance of
+// names.
+func (s *Server) peers(group string) []*apiextensionsv1.CustomResourceDefinition {
+	ctx, cancel := context.WithTimeout(context.Background(), peersTimeout)
+	defer cancel()
+	now := s.served.Load()
+	list, err := s.definitions.Store.List(ctx, resource.ListOptions{})
+	if err != nil {
+		s.log.Warn("names are checked against what was read last", "err", err)
+		return now.ofGroup(group)
+	}
+	var out []*apiextensionsv1.CustomResourceDefinition
+	for _, o := range list.Items {
+		if d, err := s.outlineOf(now, o); err == nil && d.Spec.Group == group {
+			out = append(out, d.CustomResourceDefinition)
+		}
+	}
+	return out
+}
+
+func (v *served) ofGroup(group string) []*apiextensionsv1.CustomResourceDefinition {
+	var out []*apiextensionsv1.CustomResourceDefinition
+	if v == nil {
+		return nil
+	}
+	for _, d := range v.outlines {
+		if d.Spec.Group == group {
+			out = append(out, d.CustomResourceDefinition)
+		}
+	}
+	return out
+}
+
+// schemaOf returns the built schema of one version.
+func (s *Server) schemaOf(v *serving, version string) (*versionSchema, error) {
+	b, err := s.schemas.get(v)
+	if err != nil {
+		return nil, err
+	}
+	one := b.versions[version]
+	if one == nil {
+		return nil, fmt.Errorf("definition %s, version %s: %w", v.outline.Name, version, errNotServed)
+	}
+	return one, nil
+}

@@ -1,0 +1,282 @@
+package crd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portico/discovery"
+	"portico/discovery/openapi"
+	"portico/resource"
+	"portico/resource/admission"
+	"portico/resource/authn"
+	"portico/resource/client"
+	"portico/resource/etcd"
+	"portico/resource/loop"
+	"portico/resource/rest"
+	"portico/resource/serve"
+	"portico/resource/watchcache"
+)
+
+// peersTimeout bounds reading the other definitions for a check of names.
+const peersTimeout = 3 * time.Second
+
+// Config of a Server. Files are read again when they change.
+type Config struct {
+	// Listen is where the gateway connects. Required.
+	Listen serve.ListenAddress
+	// Etcd keeps everything. Required.
+	Etcd etcd.Config
+	// RequestHeaderCAFile vouches for the front proxy's certificate, whose CN
+	// must be in RequestHeaderAllowedNames (empty: any). On a unix socket the
+	// front proxy is whoever runs under the same user.
+	RequestHeaderCAFile       string
+	RequestHeaderAllowedNames []string
+	// Gateway is reached to follow namespaces. Without its URL, nothing can be
+	// created in a namespace.
+	Gateway client.Gateway
+	// Profiling serves /debug/pprof.
+	Profiling bool
+	// Logger, nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// storage is what keeps the objects: etcd, or memory in tests.
+type storage interface {
+	Store(info *resource.Info) resource.Store
+}
+
+// Server is one CRD server. Make it with New, then Run it once.
+type Server struct {
+	cfg         Config
+	log         *slog.Logger
+	etcd        *etcd.Client
+	cache       *watchcache.Cache
+	bodies      *bodies
+	scale       *rest.Kind // of every scale subresource
+	schemas     *schemas
+	definitions *rest.Resource
+	served      atomic.Pointer[served]
+	namespaces  *namespaces
+	api         *rest.API
+	documents   *discovery.Current
+	openAPI     *openapi.Documents
+	health      *serve.Health
+	server      *serve.Server
+	finalizer   *finalizer
+}
+
+// New assembles a CRD server; it neither connects nor listens.
+func New(cfg Config) (*Server, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	gateway, err := cfg.gateway()
+	if err != nil {
+		return nil, fmt.Errorf("assemble CRD server: %w", err)
+	}
+	opened, err := etcd.Open(cfg.Etcd)
+	if err != nil {
+		return nil, fmt.Errorf("assemble CRD server: %w", err)
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger, etcd: opened, namespaces: newNamespaces(gateway)}
+	s.assemble(opened, opened.FeedExcept(builtinPaths()...))
+	if err := s.assembleServer(); err != nil {
+		return nil, errors.Join(fmt.Errorf("assemble CRD server: %w", err), opened.Close())
+	}
+	return s, nil
+}
+
+// assemble makes everything that serves resources over a storage.
+func (s *Server) assemble(kept storage, feed resource.Feed) {
+	s.cache = watchcache.New(watchcache.Config{Feed: feed, Store: kept.Store, Logger: s.log})
+	s.bodies, s.schemas, s.scale, s.health = newBodies(), newSchemas(defaultSchemaBytes), rest.ScaleKind(), serve.NewHealth()
+	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{Logger: s.log})
+	k := newDefinitionKind(s.peers)
+	s.definitions = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}
+	s.finalizer = newFinalizer(s)
+	s.api = rest.New(rest.Config{
+		Lookup: s.lookup, Warn: serve.AddWarning, Logger: s.log,
+		Admission: &lifecycle{server: s, namespaces: admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.lookup})},
+	})
+}
+
+// gateway returns a client of the gateway; nil if there is none.
+func (cfg *Config) gateway() (*client.Client, error) {
+	if cfg.Gateway.URL == "" {
+		return nil, nil
+	}
+	transport, err := cfg.Gateway.Transport()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(client.Config{BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: "portico-crd"}), nil
+}
+
+// assembleServer makes the listener with its filters and health checks.
+func (s *Server) assembleServer() error {
+	authenticator, err := s.authenticator()
+	if err != nil {
+		return err
+	}
+	s.addHealthChecks()
+	metrics := serve.NewMetrics()
+	s.cfg.Listen.MaxConcurrentStreams = 1000
+	s.server, err = serve.New(serve.Config{
+		Name: "crd", Listen: []serve.ListenAddress{s.cfg.Listen}, Authenticator: authenticator,
+		Health: s.health, Metrics: metrics, Logger: s.log, Complete: s.ready,
+		// The gateway bounds what is under way.
+		MaxInFlight: -1, MaxMutatingInFlight: -1,
+		Handler: serve.NewRouter(serve.Routes{
+			Resources: s.resources(),
+			Discovery: discovery.NewHandler(s.documents),
+			OpenAPI:   s.openAPI.Handler(),
+			Health:    s.health, Metrics: metrics.Handler(), Version: serve.VersionHandler(),
+			Index: s.paths, Profiling: s.cfg.Profiling,
+		}),
+	})
+	return err
+}
+
+// authenticator lets in the front proxy only.
+func (s *Server) authenticator() (authn.Authenticator, error) {
+	if s.cfg.RequestHeaderCAFile == "" {
+		return authn.PeerUID(), nil
+	}
+	ca, err := authn.NewCAFile(s.cfg.RequestHeaderCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("load front-proxy CA: %w", err)
+	}
+	return authn.Union(authn.PeerUID(), authn.FrontProxy(authn.FrontProxyConfig{
+		CAs: ca.Pool, AllowedNames: s.cfg.RequestHeaderAllowedNames, Headers: authn.DefaultHeaderNames(),
+	})), nil
+}
+
+// resources serves what the API does. A watch ends when its definition is
+// served no more, or differently: what it would send on might be of a schema
+// that the client does not know.
+func (s *Server) resources() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		act := resource.ActionFrom(r.Context())
+		if act == nil || act.Verb != "watch" {
+			s.api.ServeHTTP(w, r)
+			return
+		}
+		v := s.servingOf(act)
+		if v == nil {
+			s.api.ServeHTTP(w, r)
+			return
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(v.ended, cancel)()
+		s.api.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+func (s *Server) addHealthChecks() {
+	etcdCheck := func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+		defer cancel()
+		return s.etcd.Healthy(ctx)
+	}
+	s.health.AddLive("etcd", etcdCheck)
+	s.health.AddReady("etcd-readiness", etcdCheck)
+	s.health.AddReady("informer-sync", func(*http.Request) error {
+		if !s.cache.Ready() {
+			return errors.New("not all resources are followed yet")
+		}
+		return nil
+	})
+	s.health.AddReady("poststarthook/crd-informer-synced", func(*http.Request) error {
+		if s.served.Load() == nil {
+			return errors.New("the definitions have not been read yet")
+		}
+		return nil
+	})
+}
+
+func (s *Server) ready() bool { return s.cache.Ready() && s.served.Load() != nil }
+
+// paths are the paths of discovery, for the index.
+func (s *Server) paths() []string {
+	if d := s.documents.Load(); d != nil {
+		return d.Paths()
+	}
+	return nil
+}
+
+// Listen binds the listening address, so that an address in use is known
+// before anything else starts. Run does it if it was not done.
+func (s *Server) Listen() error { return s.server.Listen() }
+
+// Run serves until ctx ends, then drains, and returns when everything it
+// started has ended. It ends by itself if a part of it does.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.etcd.Close()
+	if err := s.server.Listen(); err != nil {
+		return err
+	}
+	// The parts outlive the server: requests that it drains still need them.
+	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		done <- s.runParts(parts)
+	}()
+	err := s.server.Run(ctx)
+	stop()
+	if partsErr := <-done; err == nil && !errors.Is(partsErr, context.Canceled) {
+		err = partsErr
+	}
+	return err
+}
+
+// runParts runs everything but the server until ctx ends or one of them fails.
+func (s *Server) runParts(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	host, _ := os.Hostname()
+	id := fmt.Sprintf("%s_%d", host, os.Getpid())
+	opts := loop.FollowOptions{Logger: s.log}
+	var wg sync.WaitGroup
+	var once sync.Once
+	var first error
+	for _, run := range []func(context.Context) error{
+		s.cache.Run, s.follow,
+		func(ctx context.Context) error { return s.namespaces.run(ctx, opts) },
+		func(ctx context.Context) error { return s.etcd.Campaign(ctx, "crd", id, s.finalizer.run) },
+	} {
+		wg.Go(func() {
+			err := run(ctx)
+			once.Do(func() { first = err })
+			cancel()
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// follow keeps the snapshot of what is served, and what is made of it.
+func (s *Server) follow(ctx context.Context) error {
+	return loop.Follow(ctx, s.definitions.Store, loop.FollowOptions{Logger: s.log, Window: -1}, func(state loop.Snapshot) {
+		old := s.served.Load()
+		now, gone := s.next(old, state.Items)
+		s.served.Store(now)
+		for _, v := range gone {
+			v.end()
+			s.schemas.forget(v)
+		}
+		s.publish(now)
+		s.finalizer.wake.Poke()
+	})
+}

@@ -1,0 +1,208 @@
+package crd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"portico/resource"
+	"portico/resource/memory"
+)
+
+// running is a CRD server over memory without a listener, following its
+// definitions; the namespaces "default" and "going" are known.
+func running(t *testing.T) *Server {
+	t.Helper()
+	return over(t, memory.New())
+}
+
+// over is running over a storage that may hold something.
+func over(t *testing.T, kept *memory.Storage) *Server {
+	t.Helper()
+	s := &Server{log: slog.New(slog.DiscardHandler), namespaces: newNamespaces(nil)}
+	s.namespaces.known.Store(&map[string]bool{"default": false, "going": true})
+	s.assemble(kept, kept.Feed())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 3)
+	go func() { done <- s.cache.Run(ctx) }()
+	go func() { done <- s.follow(ctx) }()
+	go func() { s.finalizer.run(ctx); done <- ctx.Err() }()
+	t.Cleanup(func() {
+		cancel()
+		for range 3 {
+			if err := <-done; !errors.Is(err, context.Canceled) {
+				t.Errorf("a part ended with %v", err)
+			}
+		}
+	})
+	eventually(t, "the definitions were read", func() bool { return s.ready() })
+	return s
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// answer is what a request got.
+type answer struct {
+	code     int
+	body     []byte
+	warnings []string
+}
+
+func (a answer) object(t *testing.T) map[string]any {
+	t.Helper()
+	var out map[string]any
+	if err := json.Unmarshal(a.body, &out); err != nil {
+		t.Fatalf("%d %s: %v", a.code, a.body, err)
+	}
+	return out
+}
+
+func (a answer) status(t *testing.T) *metav1.Status {
+	t.Helper()
+	out := &metav1.Status{}
+	if err := json.Unmarshal(a.body, out); err != nil || out.Kind != "Status" {
+		t.Fatalf("%d %s is no Status (%v)", a.code, a.body, err)
+	}
+	return out
+}
+
+// send sends a request as an administrator. The body is YAML or JSON text.
+func (s *Server) send(t *testing.T, method, path, contentType, body string, header ...string) answer {
+	t.Helper()
+	data := []byte(body)
+	if contentType == "" && body != "" {
+		var err error
+		if data, err = yaml.YAMLToJSON(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := httptest.NewRequest(method, path, bytes.NewReader(data))
+	r.Header.Set("Content-Type", contentType)
+	if contentType == "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	r.Header.Set("User-Agent", "tester/1.0")
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	act := resource.ParseAction(r)
+	act.User = &resource.User{Name: "admin", Groups: []string{resource.GroupMasters}}
+	w := httptest.NewRecorder()
+	s.resources().ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	res := w.Result()
+	out, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{res.StatusCode, out, res.Header.Values("Warning")}
+}
+
+// must is send for a request that has to succeed.
+func (s *Server) must(t *testing.T, method, path, contentType, body string, header ...string) map[string]any {
+	t.Helper()
+	a := s.send(t, method, path, contentType, body, header...)
+	if a.code >= 300 {
+		t.Fatalf("%s %s: %d %s", method, path, a.code, a.body)
+	}
+	return a.object(t)
+}
+
+// install creates a definition and waits until it is served.
+func (s *Server) install(t *testing.T, text string) map[string]any {
+	t.Helper()
+	out := s.must(t, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "", text)
+	name, _ := at(out, "metadata", "name").(string)
+	plural, group, _ := strings.Cut(name, ".")
+	eventually(t, name+" is served", func() bool {
+		now := s.served.Load()
+		for gr := range now.byGR {
+			if gr.Group == group && gr.Resource == plural {
+				return true
+			}
+		}
+		return false
+	})
+	return out
+}
+
+// at returns a nested value; nil where there is none.
+func at(object any, path ...string) any {
+	for _, name := range path {
+		m, ok := object.(map[string]any)
+		if !ok {
+			return nil
+		}
+		object = m[name]
+	}
+	return object
+}
+
+const widgets = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: widgets, kind: Widget, shortNames: [wd], categories: [all]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}
+    additionalPrinterColumns:
+    - {name: Size, type: string, jsonPath: .spec.size}
+    - {name: Replicas, type: integer, jsonPath: .spec.replicas, priority: 1}
+    selectableFields: [{jsonPath: .spec.size}]
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            required: [size]
+            x-kubernetes-validations:
+            - {rule: "self.size != 'huge' || self.replicas == 1", message: "huge widgets stand alone"}
+            properties:
+              size: {type: string, enum: [small, large, huge]}
+              replicas: {type: integer, default: 1, minimum: 0}
+              color: {type: string}
+              ports:
+                type: array
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [port]
+                items: {type: object, required: [port], properties: {port: {type: integer}, name: {type: string}}}
+          status: {type: object, properties: {replicas: {type: integer}, phase: {type: string}}}
+  - name: v1beta1
+    served: true
+    storage: false
+    deprecated: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, properties: {size: {type: string}, replicas: {type: integer, default: 2}}}
+`
+
+const widgetPath = "/apis/example.com/v1/namespaces/default/widgets"
+
+func widget(name, spec string) string {
+	return "{apiVersion: example.com/v1, kind: Widget, metadata: {name: " + name + "}, spec: " + spec + "}"
+}

@@ -1,0 +1,52 @@
+package crd
+
+import (
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// settling says how an object is brought in line with a schema.
+type settling struct {
+	// stored is for what etcd holds or what was in line once: malformed
+	// metadata is dropped instead of refused, and a generation is filled in.
+	stored bool
+	// unknown asks for the paths of fields that were dropped.
+	unknown bool
+}
+
+// settle brings an object in line with the schema: metadata is made to fit its
+// type, unknown fields and nulls that have a default are dropped, and defaults
+// are filled in (contract 9.4). apiVersion, kind and metadata always stay.
+func (s *versionSchema) settle(u *unstructured.Unstructured, how settling) (unknown []string, err error) {
+	apiVersion, kind := u.GetAPIVersion(), u.GetKind()
+	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{
+		DropMalformedFields: how.stored, ReturnUnknownFieldPaths: how.unknown,
+	})
+	if err != nil {
+		return nil, err
+	}
+	unknown = append(unknown, pruning.PruneWithOptions(u.Object, s.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: how.unknown})...)
+	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s.structural)
+	invalid, paths := objectmeta.CoerceWithOptions(nil, u.Object, s.structural, false, objectmeta.CoerceOptions{
+		DropInvalidFields: how.stored, ReturnUnknownFieldPaths: how.unknown,
+	})
+	if invalid != nil {
+		return nil, invalid
+	}
+	unknown = append(unknown, paths...)
+	u.SetKind(kind)
+	u.SetAPIVersion(apiVersion)
+	if found {
+		if how.stored && meta.Generation == 0 {
+			meta.Generation = 1
+		}
+		if err := objectmeta.SetObjectMeta(u.Object, meta); err != nil {
+			return nil, err
+		}
+	}
+	defaulting.Default(u.Object, s.structural)
+	return unknown, nil
+}

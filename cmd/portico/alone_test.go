@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"portico/cmd/internal/embedetcd"
+	"portico/cmd/internal/pki"
+)
+
+// alone is an installation without `up`: each process runs by itself with its
+// documented flags, the servers behind the gateway over TLS, so that one can be
+// away for as long as a test wishes.
+type alone struct {
+	up        *installation // no `up`, but a client of the gateway like any
+	files     *pki.Files
+	etcd      string
+	addresses map[string]string // host:port by subcommand
+	processes map[string]*exec.Cmd
+}
+
+func newAlone(t *testing.T) *alone {
+	t.Helper()
+	dir := t.TempDir()
+	a := &alone{up: &installation{dir: dir, output: &output{grown: make(chan struct{}, 1)}}, addresses: map[string]string{}, processes: map[string]*exec.Cmd{}}
+	var err error
+	if a.files, err = pki.Ensure(pki.Config{Dir: filepath.Join(dir, "pki")}); err != nil {
+		t.Fatal(err)
+	}
+	// A short path: that of a socket may not be long.
+	sockets, err := os.MkdirTemp("", "pe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(sockets) })
+	etcd, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: filepath.Join(dir, "etcd"), SocketDir: sockets, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(etcd.Close)
+	a.etcd = etcd.Endpoint()
+	for _, name := range []string{"gateway", "core", "crd"} {
+		a.addresses[name] = net.JoinHostPort("127.0.0.1", freePort(t, "127.0.0.1"))
+	}
+	a.up.endpoint = "https://" + a.addresses["gateway"]
+	a.up.kubeconfig = filepath.Join(dir, "kubeconfig")
+	if err := pki.WriteKubeconfig(a.up.kubeconfig, a.up.endpoint, a.files.ServingCAFile, a.files.Admin); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "logs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// After the processes have ended, whose cleanups come later and run first.
+	t.Cleanup(func() {
+		if t.Failed() {
+			a.up.dumpLogs(t)
+		}
+	})
+	return a
+}
+
+// args are the flags of a process, none of them from `up`.
+func (a *alone) args(name string) []string {
+	args := []string{
+		name, "--listen=" + a.addresses[name], "--etcd-servers=" + a.etcd,
+		"--tls-cert-file=" + a.files.Serving.CertFile, "--tls-private-key-file=" + a.files.Serving.KeyFile,
+		"--requestheader-client-ca-file=" + a.files.FrontProxyCAFile, "--requestheader-allowed-names=" + pki.FrontProxyName,
+	}
+	if name == "gateway" {
+		return append(args,
+			"--client-ca-file="+a.files.ClientCAFile,
+			"--proxy-client-cert-file="+a.files.FrontProxy.CertFile, "--proxy-client-key-file="+a.files.FrontProxy.KeyFile,
+			"--backend=core=https://"+a.addresses["core"], "--backend=crd=https://"+a.addresses["crd"],
+			"--backend-ca-file="+a.files.ServingCAFile)
+	}
+	own := map[string]pki.Pair{"core": a.files.Core, "crd": a.files.CRD}[name]
+	return append(args,
+		"--gateway="+a.up.endpoint, "--gateway-ca-file="+a.files.ServingCAFile,
+		"--gateway-cert-file="+own.CertFile, "--gateway-key-file="+own.KeyFile)
+}
+
+// start starts one process; it ends with the test at the latest.
+func (a *alone) start(t *testing.T, name string) {
+	t.Helper()
+	p, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.OpenFile(filepath.Join(a.up.dir, "logs", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(p.Portico, a.args(name)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	a.processes[name] = cmd
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		// How it ended was our doing; after kill9 it has been waited for.
+		_ = cmd.Wait()
+	})
+}
+
+// kill9 ends a process for good.
+func (a *alone) kill9(t *testing.T, name string) {
+	t.Helper()
+	if err := a.processes[name].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = a.processes[name].Wait()
+}
+
+// Without the core server the CRD server goes on: what it keeps can be read and
+// changed, namespaces that it knows take new objects, and of others it says that
+// it cannot tell.
+func TestCoreAway(t *testing.T) {
+	a := newAlone(t)
+	for _, name := range []string{"crd", "gateway", "core"} {
+		a.start(t, name)
+	}
+	client := dynamicClient(t, a.up.config(t))
+	eventually(t, "the core server is behind the gateway", func() error {
+		_, err := a.up.client(t).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	eventually(t, "the CRD server is behind the gateway", func() error {
+		_, err := client.Resource(definitions).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	const group = "away.example.com"
+	r := define(t, client, group)
+	create := func(namespace, name string) error {
+		_, err := r.Namespace(namespace).Create(t.Context(), widget(group, name), metav1.CreateOptions{})
+		return err
+	}
+	if err := create("default", "before"); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("nowhere", "x"); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `namespaces "nowhere" not found`) {
+		t.Errorf("create in a missing namespace: %v", err)
+	}
+
+	a.kill9(t, "core")
+	if err := create("default", "while"); err != nil {
+		t.Errorf("create in a known namespace while the core server is away: %v", err)
+	}
+	if err := create("nowhere", "x"); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), `namespace "nowhere"`) {
+		t.Errorf("create in an unknown namespace while the core server is away: %v", err)
+	}
+	// One that starts now knows no namespace, and serves all the same.
+	a.kill9(t, "crd")
+	a.start(t, "crd")
+	eventually(t, "the CRD server, started while the core server is away, serves", func() error {
+		list, err := r.Namespace("default").List(t.Context(), metav1.ListOptions{})
+		if err == nil && len(list.Items) != 2 {
+			err = fmt.Errorf("%d objects, want 2", len(list.Items))
+		}
+		return err
+	})
+	if err := r.Namespace("default").Delete(t.Context(), "before", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("delete while the core server is away: %v", err)
+	}
+
+	a.start(t, "core")
+	eventually(t, "creates pass again", func() error { return create("default", "after") })
+	eventually(t, "and a missing namespace is known to be missing", func() error {
+		if err := create("nowhere", "x"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%w", err)
+		}
+		return nil
+	})
+}
+
+// The CRD server takes the word of the front proxy alone about who asks.
+func TestCRDServerBelievesTheFrontProxyOnly(t *testing.T) {
+	a := newAlone(t)
+	a.start(t, "crd")
+	list := "https://" + a.addresses["crd"] + "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	for _, tc := range []struct {
+		name string
+		pair pki.Pair
+		code int
+	}{
+		{"front proxy", a.files.FrontProxy, http.StatusOK},
+		{"administrator", a.files.Admin, http.StatusUnauthorized},
+		{"nobody", pki.Pair{}, http.StatusUnauthorized},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg, err := clientcmd.BuildConfigFromFlags("", a.up.kubeconfig)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.TLSClientConfig.CertData, cfg.TLSClientConfig.KeyData = nil, nil
+			cfg.TLSClientConfig.CertFile, cfg.TLSClientConfig.KeyFile = tc.pair.CertFile, tc.pair.KeyFile
+			client := httpClient(t, cfg)
+			eventually(t, "an answer", func() error {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, list, nil)
+				if err != nil {
+					return err
+				}
+				req.Header.Set("X-Remote-User", "jane")
+				req.Header.Set("X-Remote-Group", "system:masters")
+				resp, err := client.Do(req)
+				if err != nil {
+					return err
+				}
+				defer resp.Body.Close()
+				var body bytes.Buffer
+				if _, err := body.ReadFrom(resp.Body); err != nil || resp.StatusCode != tc.code {
+					return fmt.Errorf("%d, want %d: %s (%w)", resp.StatusCode, tc.code, &body, err)
+				}
+				return nil
+			})
+		})
+	}
+}

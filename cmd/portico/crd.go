@@ -1,0 +1,74 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"portico/backends/crd"
+	"portico/resource/serve"
+)
+
+const crdExample = `  # on a unix socket, for a gateway of the same user on the same machine
+  portico crd --listen=unix:///run/portico/crd.sock --etcd-servers=unix:///run/portico/etcd.sock \
+    --gateway=https://127.0.0.1:6443 --gateway-ca-file=serving-ca.crt \
+    --gateway-cert-file=crd-client.crt --gateway-key-file=crd-client.key
+
+  # for gateways on other machines, which show a front-proxy certificate
+  portico crd --listen=0.0.0.0:7444 --tls-cert-file=crd.crt --tls-private-key-file=crd.key \
+    --requestheader-client-ca-file=front-proxy-ca.crt --requestheader-allowed-names=front-proxy-client \
+    --etcd-servers=https://etcd-0:2379 --etcd-cafile=etcd-ca.crt \
+    --gateway=https://portico.example.com:6443 --gateway-ca-file=serving-ca.crt \
+    --gateway-cert-file=crd-client.crt --gateway-key-file=crd-client.key`
+
+// crdFlags are the flags of `portico crd`.
+type crdFlags struct {
+	verbosity int
+	listen    listenFlags
+	etcd      etcdFlags
+	proxy     frontProxyFlags
+	cfg       crd.Config
+}
+
+func newCRD() *cobra.Command {
+	var f crdFlags
+	cmd := &cobra.Command{
+		Use:   "crd",
+		Short: "Run the CRD server: CustomResourceDefinitions and the resources they define",
+		Long: "Run the CRD server: it keeps CustomResourceDefinitions and serves the resources that they define.\n" +
+			"It is a server behind a gateway: users are who the gateway says they are, and only a gateway is let in.\n" +
+			"What it must know of other servers, namespaces above all, it follows through the gateway, which may come and go.",
+		Example: crdExample,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := serverProcess(f.verbosity)
+			if err != nil {
+				return err
+			}
+			f.cfg.Listen = serve.ListenAddress{
+				Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile,
+				MaxConcurrentStreams: backendStreams, PeerUID: f.listen.unix(),
+			}
+			f.cfg.RequestHeaderCAFile, f.cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
+			f.cfg.Logger = log
+			f.cfg.Etcd = f.etcd.config(log)
+			s, err := crd.New(f.cfg)
+			if err != nil {
+				return err
+			}
+			return s.Run(cmd.Context())
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (f *crdFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	f.listen.add(fs, "127.0.0.1:7444", "`address` to serve on: host:port, or unix:///path for a gateway of the same user on this machine")
+	f.etcd.add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
+	f.etcd.addPrefix(fs)
+	f.proxy.add(fs)
+	addGateway(fs, &f.cfg.Gateway, "`URL` of the gateway, https://host:port, by which namespaces are known (default: no object can be created in any namespace)")
+	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/")
+	addVerbosity(fs, &f.verbosity)
+}

@@ -1,0 +1,149 @@
+package aggregate
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"portico/discovery"
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// streaming is a server whose discovery can be followed.
+type streaming struct {
+	*httptest.Server
+	current discovery.Current
+	built   map[string][]discovery.GroupVersion
+}
+
+func newStreaming(t *testing.T) *streaming {
+	t.Helper()
+	s := &streaming{built: map[string][]discovery.GroupVersion{}}
+	documents := discovery.NewHandler(&s.current)
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// serves has the server list the groups, what is known of each built once.
+func (s *streaming) serves(t *testing.T, groups ...string) {
+	t.Helper()
+	var gvs []discovery.GroupVersion
+	for _, group := range groups {
+		if s.built[group] == nil {
+			s.built[group] = discovery.FromKinds([]*rest.Kind{{Info: resource.Info{
+				Group: group, Versions: []string{"v1"}, Resource: "things", Kind: "Thing",
+			}}})
+		}
+		gvs = append(gvs, s.built[group]...)
+	}
+	snapshot, err := discovery.Build(gvs, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.current.Store(snapshot)
+}
+
+func (s *streaming) source() *Source {
+	return NewSource(Config{Name: "test", BaseURL: s.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {}})
+}
+
+func groupsOf(s *Source) (names []string) {
+	gvs, _ := s.GroupVersions()
+	for _, gv := range gvs {
+		names = append(names, gv.Group)
+	}
+	return names
+}
+
+// follow follows until the test ends and returns how often something changed.
+func follow(t *testing.T, s *Source) (changes *atomic.Int32, ended <-chan error) {
+	t.Helper()
+	changes = &atomic.Int32{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- s.Follow(ctx, func() { changes.Add(1) })
+		close(done)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return changes, done
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+func TestFollow(t *testing.T) {
+	server := newStreaming(t)
+	server.serves(t, "", "a.example.com")
+	s := server.source()
+	changes, _ := follow(t, s)
+	eventually(t, "the first state", func() bool { return slices.Equal(groupsOf(s), []string{"", "a.example.com"}) && changes.Load() >= 2 })
+	first, _ := s.GroupVersions()
+
+	server.serves(t, "", "a.example.com", "b.example.com")
+	eventually(t, "a group comes", func() bool { return slices.Equal(groupsOf(s), []string{"", "a.example.com", "b.example.com"}) })
+	second, _ := s.GroupVersions()
+	if &first[1].Aggregated[0] != &second[1].Aggregated[0] {
+		t.Error("a group that did not change was made anew")
+	}
+	if len(second[2].Legacy) != 1 || second[2].Legacy[0].StorageVersionHash == "" || second[2].Aggregated[0].ResponseKind.Kind != "Thing" {
+		t.Errorf("the new group is known as %+v", second[2])
+	}
+
+	server.serves(t, "", "b.example.com")
+	eventually(t, "a group goes", func() bool { return slices.Equal(groupsOf(s), []string{"", "b.example.com"}) })
+	if changed, err := s.Check(t.Context()); changed || err != nil {
+		t.Errorf("after following, asking found something new: %v, %v", changed, err)
+	}
+}
+
+// What was known stays when the stream breaks, and the next one goes on from
+// there.
+func TestFollowAgain(t *testing.T) {
+	server := newStreaming(t)
+	server.serves(t, "a.example.com")
+	s := server.source()
+	_, ended := follow(t, s)
+	eventually(t, "the first state", func() bool { return slices.Equal(groupsOf(s), []string{"a.example.com"}) })
+	server.CloseClientConnections()
+	if err := <-ended; err == nil || IsNoStream(err) {
+		t.Fatalf("a broken stream ended with %v", err)
+	}
+	if got := groupsOf(s); !slices.Equal(got, []string{"a.example.com"}) {
+		t.Errorf("after the stream broke: %q", got)
+	}
+	server.serves(t, "b.example.com")
+	follow(t, s)
+	eventually(t, "the state of now", func() bool { return slices.Equal(groupsOf(s), []string{"b.example.com"}) })
+}
+
+func TestFollowWithoutStream(t *testing.T) {
+	server := newStreaming(t)
+	server.serves(t, "a.example.com")
+	plain := httptest.NewServer(discovery.NewHandler(&server.current)) // no Action: the parameter is not seen
+	defer plain.Close()
+	s := NewSource(Config{Name: "test", BaseURL: plain.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {}})
+	if err := s.Follow(t.Context(), func() {}); !IsNoStream(err) {
+		t.Errorf("got %v", err)
+	}
+	if got := groupsOf(s); !slices.Equal(got, []string{"a.example.com"}) {
+		t.Errorf("known: %q", got)
+	}
+}

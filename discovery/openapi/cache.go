@@ -1,0 +1,126 @@
+package openapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// defaultBudget of the cache, in bytes.
+const defaultBudget = 64 << 20
+
+// errStopped is what is known of a document whose building has not ended.
+var errStopped = errors.New("building the OpenAPI document stopped midway")
+
+// cache keeps documents that are built, within a number of bytes, and has each
+// built once for all who ask for it at the same time. It is the named cache
+// "openapi".
+type cache struct {
+	// slots bound how many documents are built at a time: each takes many
+	// times its size meanwhile.
+	slots chan struct{}
+
+	mu       sync.Mutex
+	built    *simplelru.LRU[form, []byte]
+	bytes    int
+	budget   int
+	underway map[form]*building
+}
+
+// form is a document in one encoding.
+type form struct {
+	doc      *document
+	protobuf bool
+}
+
+// building is a document that is being built. Its results are set before done
+// is closed.
+type building struct {
+	done chan struct{}
+	data []byte
+	keep bool
+	err  error
+}
+
+func newCache(budget int) *cache {
+	c := &cache{budget: budget, slots: make(chan struct{}, runtime.GOMAXPROCS(0)), underway: map[form]*building{}}
+	// The bound is in bytes. NewLRU fails only for a size below 1.
+	c.built, _ = simplelru.NewLRU(math.MaxInt, func(_ form, data []byte) { c.bytes -= len(data) })
+	return c
+}
+
+// get returns a document, built if it is not kept. build also says whether its
+// result may be kept and shown as the document for good. An error is that of
+// build, or that of ctx while waiting for another's build; errors are not kept.
+func (c *cache) get(ctx context.Context, f form, build func() (data []byte, keep bool, err error)) (data []byte, keep bool, err error) {
+	c.mu.Lock()
+	if data, ok := c.built.Get(f); ok {
+		c.mu.Unlock()
+		return data, true, nil
+	}
+	b, waiting := c.underway[f]
+	if !waiting {
+		b = &building{done: make(chan struct{}), err: errStopped}
+		c.underway[f] = b
+	}
+	c.mu.Unlock()
+	if !waiting {
+		c.build(f, b, build)
+	}
+	select {
+	case <-b.done:
+		return b.data, b.keep, b.err
+	case <-ctx.Done():
+		return nil, false, fmt.Errorf("wait for OpenAPI document: %w", ctx.Err())
+	}
+}
+
+// build runs build. Should that panic, those who wait get the error that b was
+// made with.
+func (c *cache) build(f form, b *building, build func() ([]byte, bool, error)) {
+	c.slots <- struct{}{}
+	defer func() {
+		<-c.slots
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.underway, f)
+		if b.err == nil && b.keep && !f.doc.retired {
+			c.add(f, b.data)
+		}
+		close(b.done)
+	}()
+	b.data, b.keep, b.err = build()
+}
+
+// peek returns a document if it is kept.
+func (c *cache) peek(f form) ([]byte, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.built.Get(f)
+}
+
+// add keeps what was built; mu is held.
+func (c *cache) add(f form, data []byte) {
+	if len(data) > c.budget {
+		return
+	}
+	c.built.Add(f, data)
+	c.bytes += len(data)
+	for c.bytes > c.budget {
+		c.built.RemoveOldest()
+	}
+}
+
+// drop forgets a document that is described no more.
+func (c *cache) drop(doc *document) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doc.retired = true
+	c.built.Remove(form{doc, false})
+	c.built.Remove(form{doc, true})
+}

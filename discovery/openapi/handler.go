@@ -1,0 +1,137 @@
+package openapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/handler3"
+
+	"portico/resource/rest"
+)
+
+const mediaOpenAPIProtobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+
+// serve answers one document. With the right hash in the URL the answer may be
+// kept for ever; with a wrong one the client is sent to the right one.
+func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document) {
+	h := w.Header()
+	asked := r.URL.Query().Get("hash")
+	if asked != "" && asked != doc.hash {
+		h.Set("Location", doc.url)
+		w.WriteHeader(http.StatusMovedPermanently)
+		return
+	}
+	media, ok := negotiate(r.Header.Values("Accept"))
+	if !ok {
+		rest.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{}, "",
+			"only the following media types are accepted: "+mediaJSON+", "+mediaOpenAPIProtobuf, 0, true))
+		return
+	}
+	h.Set("Vary", "Accept")
+	etag := strconv.Quote(doc.hash)
+	if hasTag(r, etag) {
+		lasting(h, etag, asked != "")
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	body, complete, err := d.encoded(r.Context(), form{doc, media == mediaOpenAPIProtobuf})
+	if err != nil {
+		rest.WriteStatus(w, r, err)
+		return
+	}
+	if complete {
+		lasting(h, etag, asked != "")
+	}
+	h.Set("Content-Type", media)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	// A client that went away is no error of ours.
+	_, _ = w.Write(body)
+}
+
+// lasting sets the headers of an answer that stays right.
+func lasting(h http.Header, etag string, hashed bool) {
+	h.Set("ETag", etag)
+	if hashed {
+		h.Set("Cache-Control", "public, immutable")
+		h.Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
+	}
+}
+
+// encoded returns a document's bytes. They are not complete if a kind's schema
+// could not be built: the others are described all the same, but the answer
+// must not be kept by anybody.
+func (d *Documents) encoded(ctx context.Context, f form) (data []byte, complete bool, err error) {
+	if !f.protobuf {
+		return d.cache.get(ctx, f, func() ([]byte, bool, error) { return d.build(f.doc) })
+	}
+	return d.cache.get(ctx, f, func() ([]byte, bool, error) {
+		// Not by asking the cache for it: whoever builds holds a slot, and must
+		// not wait for one.
+		data, complete := d.cache.peek(form{doc: f.doc})
+		if !complete {
+			var err error
+			if data, complete, err = d.build(f.doc); err != nil {
+				return nil, false, err
+			}
+		}
+		data, err := handler3.ToV3ProtoBinary(data)
+		if err != nil {
+			return nil, false, fmt.Errorf("encode OpenAPI document %s: %w", f.doc.key, err)
+		}
+		return data, complete, nil
+	})
+}
+
+// build makes a document's JSON. A kind whose schema fails is described
+// without it, and the result is not complete.
+func (d *Documents) build(doc *document) (data []byte, complete bool, err error) {
+	b := newBuilder(doc.version)
+	for _, k := range *doc.kinds.Load() {
+		b.add(k)
+	}
+	for _, err := range b.failures {
+		d.log.Error("a kind is described without its schema", "document", doc.key, "err", err)
+	}
+	if data, err = b.encode(); err != nil {
+		return nil, false, fmt.Errorf("encode OpenAPI document %s: %w", doc.key, err)
+	}
+	return data, len(b.failures) == 0, nil
+}
+
+// hasTag reports whether the client says that it has what etag names.
+func hasTag(r *http.Request, etag string) bool {
+	for _, header := range r.Header.Values("If-None-Match") {
+		for tag := range strings.SplitSeq(header, ",") {
+			if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == etag {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// negotiate picks the first media type in the Accept headers that is offered.
+func negotiate(accept []string) (string, bool) {
+	header := strings.TrimSpace(strings.Join(accept, ","))
+	if header == "" {
+		return mediaJSON, true
+	}
+	for clause := range strings.SplitSeq(header, ",") {
+		// Not by package mime: the old form of the protobuf type, which
+		// clients send, holds an @ and is no media type by the book.
+		media, _, _ := strings.Cut(clause, ";")
+		switch strings.ToLower(strings.TrimSpace(media)) {
+		case mediaJSON, "application/*", "*/*":
+			return mediaJSON, true
+		case mediaOpenAPIProtobuf, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf":
+			return mediaOpenAPIProtobuf, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,312 @@
+package openapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"portico/resource/rest"
+)
+
+// counted is a custom resource of a group of its own that counts how often its
+// schema is made.
+type counted struct {
+	kind *rest.Kind
+	made *atomic.Int32
+}
+
+func newCounted(i int, inputs string) counted {
+	c := counted{made: &atomic.Int32{}}
+	c.kind = custom(fmt.Sprintf("g%d.example.com", i), "v1", "widgets", "Widget", inputs, func() (*spec.Schema, error) {
+		c.made.Add(1)
+		return new(spec.Schema).Typed("object", "").WithDescription(strings.Repeat("d", 2000)), nil
+	})
+	return c
+}
+
+func key(i int) string { return fmt.Sprintf("apis/g%d.example.com/v1", i) }
+
+func rows(list ...counted) []*rest.Kind {
+	var out []*rest.Kind
+	for _, c := range list {
+		out = append(out, c.kind)
+	}
+	return out
+}
+
+func ask(t *testing.T, d *Documents, key string) {
+	t.Helper()
+	if w := get(d, "/openapi/v3/"+key); w.Code != 200 {
+		t.Fatalf("%s: %d %s", key, w.Code, w.Body)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	one, two := newCounted(1, "a"), newCounted(2, "a")
+	d := New(Config{})
+	if w := get(d, "/openapi/v3"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"paths":{}}` {
+		t.Fatalf("the index of nothing: %d %s", w.Code, w.Body)
+	}
+	d.Update(rows(one, two))
+	tag, urls := d.ETag(), []string{d.URL(key(1)), d.URL(key(2))}
+	get(d, "/openapi/v3")
+	if one.made.Load()+two.made.Load() != 0 {
+		t.Error("the index built a document")
+	}
+	ask(t, d, key(1))
+	ask(t, d, key(2))
+
+	again, changed := newCounted(1, "a"), newCounted(2, "b")
+	d.Update(rows(changed, again)) // another order, too
+	ask(t, d, key(1))
+	ask(t, d, key(2))
+	if one.made.Load() != 1 || again.made.Load() != 0 || d.URL(key(1)) != urls[0] {
+		t.Errorf("a document with the same inputs was built anew: %d %d", one.made.Load(), again.made.Load())
+	}
+	if changed.made.Load() != 1 || d.URL(key(2)) == urls[1] || d.ETag() == tag {
+		t.Error("a changed schema went unnoticed")
+	}
+	if w := get(d, urls[1]); w.Code != http.StatusMovedPermanently || w.Header().Get("Location") != d.URL(key(2)) {
+		t.Errorf("the URL of before: %d %v", w.Code, w.Header())
+	}
+	// The document must not hold on to the rows of before.
+	if held := *d.current.Load().byKey[key(1)].kinds.Load(); held[0] != again.kind {
+		t.Error("the document holds on to an outdated row")
+	}
+
+	tag = d.ETag()
+	d.Update(rows(again, changed))
+	if d.ETag() != tag {
+		t.Error("the index changed with nothing")
+	}
+	d.Update(rows(again))
+	if w := get(d, "/openapi/v3/"+key(2)); w.Code != 404 || d.URL(key(2)) != "" || d.ETag() == tag {
+		t.Errorf("a kind that is gone: %d", w.Code)
+	}
+	if n := d.cache.built.Len(); n != 1 {
+		t.Errorf("%d documents are kept, want 1", n)
+	}
+}
+
+// What clients see depends on each of these; two documents with one hash would
+// be one to them for ever.
+func TestHashInputs(t *testing.T) {
+	base := func() *rest.Kind { return newCounted(1, "a").kind }
+	seen := map[string]string{}
+	for name, change := range map[string]func(k *rest.Kind){
+		"as it is":     func(*rest.Kind) {},
+		"verbs":        func(k *rest.Kind) { k.Verbs = []string{"get"} },
+		"scope":        func(k *rest.Kind) { k.Namespaced = false },
+		"kind":         func(k *rest.Kind) { k.Kind = "Gadget" },
+		"list kind":    func(k *rest.Kind) { k.ListKind = "Widgets" },
+		"plural":       func(k *rest.Kind) { k.Resource = "widgetses" },
+		"ownership":    func(k *rest.Kind) { k.Ownership = nil },
+		"fields":       func(k *rest.Kind) { k.FieldLabels = []string{"spec.a"} },
+		"other fields": func(k *rest.Kind) { k.FieldLabels = []string{"spec.a", "spec.b"} },
+		"status":       func(k *rest.Kind) { k.Subresources = []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{}}} },
+		"schema":       func(k *rest.Kind) { k.SchemaInputs = func(string) string { return "b" } },
+	} {
+		k := base()
+		change(k)
+		url := FromKinds([]*rest.Kind{k}).URL(key(1))
+		if other, taken := seen[url]; taken {
+			t.Errorf("%q and %q have one hash", name, other)
+		}
+		seen[url] = name
+	}
+}
+
+func TestIndexETag(t *testing.T) {
+	d := New(Config{})
+	d.Update(rows(newCounted(1, "a")))
+	w := get(d, "/openapi/v3")
+	tag := w.Header().Get("ETag")
+	if tag == "" || tag != d.ETag() || w.Header().Get("Content-Type") != "application/json" {
+		t.Fatalf("%v, ETag() %s", w.Header(), d.ETag())
+	}
+	for header, want := range map[string]int{tag: 304, `"other", W/` + tag: 304, `"other"`: 200, "*": 304} {
+		if w := get(d, "/openapi/v3", "If-None-Match", header); w.Code != want || w.Code == 304 && w.Body.Len() > 0 {
+			t.Errorf("%s: %d, %d bytes", header, w.Code, w.Body.Len())
+		}
+	}
+}
+
+// Documents beyond the budget are built again when they are asked for again,
+// those used last are kept, and one that is too large is served all the same.
+func TestBudget(t *testing.T) {
+	list := []counted{newCounted(0, ""), newCounted(1, ""), newCounted(2, "")}
+	whole := FromKinds(rows(newCounted(0, "")))
+	size := get(whole, "/openapi/v3/"+key(0)).Body.Len()
+
+	d := New(Config{Budget: 2*size + size/2})
+	d.Update(rows(list...))
+	for _, i := range []int{0, 1, 0, 2, 0, 1} { // 2 makes 1 go, then 1 makes 2 go
+		ask(t, d, key(i))
+	}
+	for i, want := range []int32{1, 2, 1} {
+		if got := list[i].made.Load(); got != want {
+			t.Errorf("document %d was built %d times, want %d", i, got, want)
+		}
+	}
+	if d.cache.bytes > d.cache.budget || d.cache.bytes != 2*size {
+		t.Errorf("%d bytes are kept, of %d", d.cache.bytes, d.cache.budget)
+	}
+	small := New(Config{Budget: size / 2})
+	small.Update(rows(list[0]))
+	ask(t, small, key(0))
+	ask(t, small, key(0))
+	if got := list[0].made.Load(); got != 3 || small.cache.bytes != 0 {
+		t.Errorf("a document above the budget: built %d times, %d bytes kept", got, small.cache.bytes)
+	}
+}
+
+// Everybody who asks while a document is being built gets that one; and its
+// group can change and go meanwhile.
+func TestConcurrentReaders(t *testing.T) {
+	var made atomic.Int32
+	begun, release := make(chan struct{}), make(chan struct{})
+	k := custom("g1.example.com", "v1", "widgets", "Widget", "", func() (*spec.Schema, error) {
+		if made.Add(1) == 1 {
+			close(begun)
+		}
+		<-release
+		return new(spec.Schema).Typed("object", ""), nil
+	})
+	d := New(Config{})
+	d.Update([]*rest.Kind{k})
+	var readers sync.WaitGroup
+	codes := make(chan int, 20)
+	for i := range 20 {
+		readers.Go(func() {
+			if i > 0 {
+				<-begun
+			}
+			codes <- get(d, "/openapi/v3/"+key(1)).Code
+		})
+	}
+	<-begun
+	// A reader that gives up does not wait.
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	d.Handler().ServeHTTP(w, httptest.NewRequestWithContext(gone, http.MethodGet, "/openapi/v3/"+key(1), nil))
+	if w.Code == 200 {
+		t.Error("a reader that gave up got a document that is not built")
+	}
+	d.Update(rows(newCounted(2, "")))
+	close(release)
+	readers.Wait()
+	close(codes)
+	ok := 0
+	for code := range codes {
+		if code == 200 {
+			ok++
+		} else if code != 404 {
+			t.Errorf("answer %d", code)
+		}
+	}
+	if made.Load() != 1 || ok == 0 {
+		t.Errorf("built %d times for %d readers", made.Load(), ok)
+	}
+	if d.cache.built.Len() != 0 {
+		t.Error("a document that is gone is kept")
+	}
+}
+
+// Readers and changes at the same time, for the race detector; every answer
+// must be what its URL names.
+func TestChangesUnderReaders(t *testing.T) {
+	d := New(Config{Budget: 20 << 10})
+	d.Update(rows(newCounted(0, ""), newCounted(1, "")))
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for n := range 50 {
+				url := d.URL(key(n % 3))
+				if url == "" {
+					continue
+				}
+				w := get(d, url, "Accept", []string{mediaJSON, mediaOpenAPIProtobuf}[(i+n)%2])
+				if w.Code != 200 && w.Code != 301 && w.Code != 404 {
+					t.Errorf("%s: %d", url, w.Code)
+				}
+				get(d, "/openapi/v3")
+			}
+		})
+	}
+	all.Go(func() {
+		for n := range 50 {
+			d.Update(rows(newCounted(n%2, fmt.Sprint(n%5)), newCounted(2, fmt.Sprint(n))))
+		}
+	})
+	all.Wait()
+}
+
+// A build that panics must neither lock out who comes later nor keep a slot.
+func TestPanickingBuild(t *testing.T) {
+	fail := true
+	k := custom("g1.example.com", "v1", "widgets", "Widget", "", func() (*spec.Schema, error) {
+		if fail {
+			panic("no")
+		}
+		return nil, nil
+	})
+	d := FromKinds([]*rest.Kind{k})
+	for range cap(d.cache.slots) + 1 {
+		func() {
+			defer func() { _ = recover() }()
+			get(d, "/openapi/v3/"+key(1))
+		}()
+	}
+	fail = false
+	ask(t, d, key(1))
+}
+
+func manyKinds(n int) []*rest.Kind {
+	list := make([]*rest.Kind, n)
+	for i := range list {
+		list[i] = newCounted(i, strings.Repeat("0", 64)).kind
+	}
+	return list
+}
+
+// BenchmarkUpdate is one of 2,000 custom resources changing.
+func BenchmarkUpdate(b *testing.B) {
+	list := manyKinds(2000)
+	d := New(Config{})
+	d.Update(list)
+	for i := 0; b.Loop(); i++ {
+		list[i%2000] = newCounted(i%2000, fmt.Sprint(i)).kind
+		d.Update(list)
+	}
+}
+
+// BenchmarkIndex is a change followed by the first reading of the index.
+func BenchmarkIndex(b *testing.B) {
+	list := manyKinds(2000)
+	d := New(Config{})
+	d.Update(list)
+	for i := 0; b.Loop(); i++ {
+		list[i%2000] = newCounted(i%2000, fmt.Sprint(i)).kind
+		d.Update(list)
+		if w := get(d, "/openapi/v3"); w.Code != 200 {
+			b.Fatal(w.Code)
+		}
+	}
+}
+
+func BenchmarkBuild(b *testing.B) {
+	k := cronTab(b, structural(b, "crontab.schema.yaml"))
+	for b.Loop() {
+		if w := get(FromKinds([]*rest.Kind{k}), "/openapi/v3/apis/stable.example.com/v1"); w.Code != 200 {
+			b.Fatal(w.Code)
+		}
+	}
+}

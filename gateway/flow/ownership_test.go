@@ -1,0 +1,32 @@
+package flow
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"portico/resource/rest"
+)
+
+// What field ownership is tracked with knows both kinds.
+func TestOwnershipKnowsKinds(t *testing.T) {
+	kinds, err := new(Flow).Kinds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range kinds {
+		converter, err := k.Ownership()
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(k.GVK("v1"))
+		obj, err := k.Codec.(rest.Versioned).ConvertTo(u, k.GVK("v1").GroupVersion())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := converter.ObjectToTyped(obj); err != nil {
+			t.Errorf("%s: %v", k.Kind, err)
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package gateway
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"portico/apiservice"
+	"portico/apiservice/availability"
+	"portico/discovery"
+	"portico/discovery/openapi"
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// schemaless is the codec of kinds that are no Go types.
+type schemaless struct{ rest.Codec }
+
+func (schemaless) StrategicMerge(schema.GroupVersionKind) runtime.Object { return nil }
+
+// describing is a server behind the gateway that serves discovery and OpenAPI of
+// custom resources, on a socket, and counts what it is asked.
+type describing struct {
+	http.Server
+	name, socket string
+	openapi      *openapi.Documents
+	documents    discovery.Current
+	asked        atomic.Int32
+}
+
+func startDescribing(t *testing.T, name string, groups ...string) *describing {
+	t.Helper()
+	d := &describing{name: name, socket: filepath.Join(t.TempDir(), name), openapi: openapi.New(openapi.Config{})}
+	listener, err := net.Listen("unix", d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents := discovery.NewHandler(&d.documents)
+	d.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.asked.Add(1)
+		if strings.HasPrefix(r.URL.Path, "/openapi") {
+			d.openapi.Handler().ServeHTTP(w, r)
+			return
+		}
+		documents.ServeHTTP(w, r)
+	})
+	d.serves(t, "1", groups...)
+	go d.Serve(listener)
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// serves has the server serve a kind in each group, with a schema that the
+// text stands for.
+func (d *describing) serves(t *testing.T, text string, groups ...string) {
+	t.Helper()
+	var kinds []*rest.Kind
+	for _, g := range groups {
+		kinds = append(kinds, &rest.Kind{
+			Info:  resource.Info{Group: g, Versions: []string{"v1"}, Resource: "widgets", Kind: "Widget"},
+			Codec: schemaless{},
+			Schema: func(string) (*spec.Schema, error) {
+				return new(spec.Schema).Typed("object", "").WithDescription("schema " + text), nil
+			},
+			SchemaInputs: func(string) string { return text },
+		})
+	}
+	d.openapi.Update(kinds)
+	documents, err := discovery.Build(discovery.FromKinds(kinds), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.documents.Store(documents)
+}
+
+// indexing is the part of a gateway that knows the OpenAPI of its backends.
+type indexing struct {
+	*Gateway
+	services []*apireg.APIService
+}
+
+func startIndexing(t *testing.T, backends ...*describing) *indexing {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	s := &syncer{log: log, proxies: newProxies(log), own: []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}}}
+	s.checker = availability.New(availability.Config{Logger: log, OnChange: func(string, availability.Verdict) {}})
+	for _, b := range backends {
+		srv, err := s.newBackend(Backend{Name: b.name, URL: "unix://" + b.socket}, trust{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.backends = append(s.backends, srv)
+	}
+	t.Cleanup(s.retire)
+	registration, err := apiservice.Kind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &indexing{Gateway: &Gateway{sync: s, openapi: openapi.FromKinds([]*rest.Kind{registration})}}
+}
+
+// check is one availability check of every backend and what follows from it.
+func (g *indexing) check(t *testing.T) {
+	t.Helper()
+	g.services = nil
+	for _, b := range g.sync.backends {
+		if err := b.availabilityTarget(g.sync).Probe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		gvs, _ := b.source.GroupVersions()
+		for _, gv := range gvs {
+			a := automanaged(gv, b.name)
+			apiservice.Set(a, apiservice.Local(), time.Now())
+			g.services = append(g.services, a)
+		}
+	}
+	g.sync.setAPIServices(g.services)
+	g.sync.reconcile(t.Context())
+}
+
+func (g *indexing) get(path string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("GET", path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	act := resource.ParseAction(r)
+	act.User = alice()
+	w := httptest.NewRecorder()
+	w.Header().Set("Cache-Control", "no-cache, private") // as the filters do
+	g.serveOpenAPI(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	return w
+}
+
+// urls reads the index.
+func (g *indexing) urls(t *testing.T) map[string]string {
+	t.Helper()
+	var index struct {
+		Paths map[string]struct {
+			URL string `json:"serverRelativeURL"`
+		} `json:"paths"`
+	}
+	w := g.get("/openapi/v3")
+	if err := json.Unmarshal(w.Body.Bytes(), &index); err != nil || w.Code != 200 {
+		t.Fatalf("index: %d %v", w.Code, err)
+	}
+	out := map[string]string{}
+	for key, e := range index.Paths {
+		out[key] = e.URL
+	}
+	return out
+}
+
+const (
+	keyA   = "apis/a.example.com/v1"
+	keyB   = "apis/b.example.com/v1"
+	keyOwn = "apis/apiregistration.k8s.io/v1"
+)
+
+func TestOpenAPIOfBackends(t *testing.T) {
+	crd, other := startDescribing(t, "crd", "a.example.com"), startDescribing(t, "other", "b.example.com")
+	g := startIndexing(t, crd, other)
+	if w := g.get("/openapi/v3"); w.Code != 404 {
+		t.Errorf("before anything is known: %d", w.Code)
+	}
+	g.check(t)
+	urls := g.urls(t)
+	if len(urls) != 3 || urls[keyA] != crd.openapi.URL(keyA) || urls[keyB] != other.openapi.URL(keyB) || urls[keyOwn] != g.openapi.URL(keyOwn) {
+		t.Fatalf("index %v", urls)
+	}
+	for key, url := range urls {
+		w := g.get(url)
+		if w.Code != 200 || w.Header().Get("Cache-Control") != "public, immutable" || w.Header().Get("ETag") == "" {
+			t.Errorf("%s: %d %v", key, w.Code, w.Header())
+		}
+	}
+	for path, want := range map[string]int{"/openapi/v3/apis/c.example.com/v1": 404, "/openapi/v3/nonsense": 404, "/openapi/v2": 404} {
+		if w := g.get(path); w.Code != want {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+}
+
+// A schema that changes while discovery says the same is in the index after the
+// next check, which costs the backend one conditional request for it.
+func TestOpenAPIFollowsSchema(t *testing.T) {
+	crd := startDescribing(t, "crd", "a.example.com")
+	g := startIndexing(t, crd)
+	g.check(t)
+	old := g.urls(t)[keyA]
+	crd.serves(t, "2", "a.example.com")
+	for len(g.sync.news.C()) > 0 {
+		<-g.sync.news.C()
+	}
+	if err := g.sync.backends[0].availabilityTarget(g.sync).Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(g.sync.news.C()) == 0 {
+		t.Error("nobody is told of the new index")
+	}
+	g.check(t)
+	url := g.urls(t)[keyA]
+	if url == old || url != crd.openapi.URL(keyA) {
+		t.Errorf("index has %s, before %s", url, old)
+	}
+	if w := g.get(old); w.Code != http.StatusMovedPermanently || w.Header().Get("Location") != url {
+		t.Errorf("the URL of before: %d %v", w.Code, w.Header())
+	}
+	if w := g.get(url); !strings.Contains(w.Body.String(), "schema 2") {
+		t.Errorf("document: %d %s", w.Code, w.Body)
+	}
+	// Kinds that come and go, too.
+	crd.serves(t, "2", "a.example.com", "b.example.com")
+	g.check(t)
+	if urls := g.urls(t); urls[keyB] != crd.openapi.URL(keyB) || urls[keyA] != url {
+		t.Errorf("after another group came: %v", urls)
+	}
+	crd.serves(t, "2", "b.example.com")
+	g.check(t)
+	if urls := g.urls(t); urls[keyA] != "" || urls[keyB] == "" {
+		t.Errorf("after a group went: %v", urls)
+	}
+}
+
+// The index is answered from memory: nothing is asked of a backend for it, and
+// a backend that is gone or talks nonsense keeps its entries and disturbs no
+// others.
+func TestOpenAPIIndexNeedsNoBackend(t *testing.T) {
+	crd, other := startDescribing(t, "crd", "a.example.com"), startDescribing(t, "other", "b.example.com")
+	g := startIndexing(t, crd, other)
+	g.check(t)
+	urls := g.urls(t)
+	before := crd.asked.Load() + other.asked.Load()
+	w := g.get("/openapi/v3")
+	if w := g.get("/openapi/v3", "If-None-Match", w.Header().Get("ETag")); w.Code != http.StatusNotModified {
+		t.Errorf("the same index again: %d", w.Code)
+	}
+	if crd.asked.Load()+other.asked.Load() != before {
+		t.Error("the index asked a backend")
+	}
+	if err := crd.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if now := g.urls(t); now[keyA] != urls[keyA] || now[keyB] != urls[keyB] {
+		t.Errorf("after one backend went: %v", now)
+	}
+	if w := g.get(urls[keyB]); w.Code != 200 {
+		t.Errorf("the other's document: %d", w.Code)
+	}
+	if w := g.get(urls[keyA]); w.Code < 500 || w.Header().Get("Cache-Control") == "public, immutable" {
+		t.Errorf("its own document: %d %v", w.Code, w.Header())
+	}
+}

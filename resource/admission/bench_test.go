@@ -1,0 +1,304 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+	"portico/resource/memory"
+	"portico/resource/rest"
+)
+
+// bench is an API server with an Engine that reads its configurations from the
+// very same server, as the core server does through the gateway.
+type bench struct {
+	*httptest.Server
+	t         testing.TB
+	engine    *Engine
+	resources map[string]*rest.Resource
+
+	mu       sync.Mutex
+	warnings []string
+	requests []string // method and path of what the engine asks for
+	// away has the API answer 503 to everything; allowed is what access reviews
+	// answer.
+	away, allowed bool
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, admissionv1.AddToScheme, discoveryv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err)
+		}
+	}
+	return scheme
+}
+
+// benchKinds are all kinds of the server, without behaviour of their own.
+func benchKinds() []*rest.Kind {
+	scheme := newScheme()
+	typed := func(gv schema.GroupVersion, plural, kind string, namespaced bool) *rest.Kind {
+		return &rest.Kind{
+			Info: resource.Info{Group: gv.Group, Versions: []string{gv.Version}, Resource: plural, Kind: kind, Namespaced: namespaced,
+				Path: gv.Group + "/" + plural},
+			Codec: rest.Typed(scheme, gv.WithKind(kind)),
+		}
+	}
+	return []*rest.Kind{
+		typed(admissionv1.SchemeGroupVersion, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", false),
+		typed(admissionv1.SchemeGroupVersion, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", false),
+		typed(admissionv1.SchemeGroupVersion, "mutatingadmissionpolicies", "MutatingAdmissionPolicy", false),
+		typed(admissionv1.SchemeGroupVersion, "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", false),
+		typed(admissionv1.SchemeGroupVersion, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", false),
+		typed(admissionv1.SchemeGroupVersion, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", false),
+		typed(corev1.SchemeGroupVersion, "namespaces", "Namespace", false),
+		typed(corev1.SchemeGroupVersion, "configmaps", "ConfigMap", true),
+		typed(corev1.SchemeGroupVersion, "services", "Service", true),
+		typed(discoveryv1.SchemeGroupVersion, "endpointslices", "EndpointSlice", true),
+		widgets(),
+	}
+}
+
+func newBench(t testing.TB, configure ...func(*EngineConfig)) *bench {
+	t.Helper()
+	b := &bench{t: t, resources: map[string]*rest.Resource{}}
+	storage := memory.New()
+	list := []*rest.Resource{}
+	for _, k := range benchKinds() {
+		r := &rest.Resource{Kind: k, Store: storage.Store(&k.Info)}
+		b.resources[k.Resource], list = r, append(list, r)
+	}
+	b.Server = httptest.NewUnstartedServer(nil)
+	cfg := EngineConfig{BaseURL: "http://" + b.Listener.Addr().String(), Transport: b.transport(), Warn: b.warn, Logger: quiet(), FirstRead: 20 * time.Second}
+	for _, c := range configure {
+		c(&cfg)
+	}
+	var err error
+	if b.engine, err = NewEngine(cfg); err != nil {
+		t.Fatal(err)
+	}
+	b.Config.Handler = b.handler(rest.New(rest.Config{Resources: list, Admission: Chain(nil, b.engine), Warn: b.warn, Logger: quiet()}))
+	b.Start()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.engine.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != context.Canceled {
+			t.Errorf("run: %v", err)
+		}
+		b.CloseClientConnections()
+		b.Close()
+	})
+	b.store(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"team": "red"}}})
+	b.store(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
+	return b
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// transport is the engine's way in; it is noted what goes through.
+func (b *bench) transport() http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		b.mu.Lock()
+		b.requests = append(b.requests, r.Method+" "+r.URL.Path)
+		b.mu.Unlock()
+		return http.DefaultTransport.RoundTrip(r)
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (b *bench) warn(_ context.Context, text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.warnings = append(b.warnings, text)
+}
+
+// warned returns the warnings since the last call.
+func (b *bench) warned() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := b.warnings
+	b.warnings = nil
+	return out
+}
+
+func (b *bench) asked(request string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Contains(b.requests, request)
+}
+
+func (b *bench) set(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f()
+}
+
+// handler serves the API, discovery of two groups and access reviews.
+func (b *bench) handler(api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.mu.Lock()
+		away, allowed := b.away, b.allowed
+		b.mu.Unlock()
+		reply := func(v any) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(v)
+		}
+		switch {
+		case away:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		case r.URL.Path == "/api/v1":
+			reply(metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
+				{Name: "configmaps/x", Kind: "ConfigMap"}, {Name: "configmaps", Kind: "ConfigMap", Namespaced: true}}})
+			return
+		case r.URL.Path == "/apis/example.com/v1":
+			reply(metav1.APIResourceList{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{{Name: "widgets", Kind: "Widget", Namespaced: true}}})
+			return
+		case r.URL.Path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
+			w.WriteHeader(http.StatusCreated)
+			reply(map[string]any{"status": map[string]any{"allowed": allowed}})
+			return
+		}
+		act := resource.ParseAction(r)
+		act.User = &resource.User{Name: "alice", UID: "u-7", Groups: []string{"people"}, Extra: map[string][]string{"scope": {"a"}}}
+		api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	})
+}
+
+// resourceOf finds where objects of a Go type are kept.
+func (b *bench) resourceOf(obj rest.Object) *rest.Resource {
+	b.t.Helper()
+	for _, r := range b.resources {
+		if r.Codec.StrategicMerge(r.GVK(r.Versions[0])) != nil && fmt.Sprintf("%T", r.Codec.StrategicMerge(r.GVK(r.Versions[0]))) == fmt.Sprintf("%T", obj) {
+			return r
+		}
+	}
+	b.t.Fatalf("nothing keeps a %T", obj)
+	return nil
+}
+
+// store puts an object into the storage, past admission.
+func (b *bench) store(obj rest.Object) {
+	b.t.Helper()
+	r := b.resourceOf(obj)
+	o, err := r.Codec.EncodeStored(obj)
+	if err == nil {
+		_, err = r.Store.Update(context.Background(), o.Key(), func(*resource.Object) (resource.Mutation, error) {
+			return resource.Mutation{Object: o}, nil
+		})
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// remove removes an object from the storage.
+func (b *bench) remove(obj rest.Object) {
+	b.t.Helper()
+	key := resource.Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	if _, err := b.resourceOf(obj).Store.Delete(context.Background(), key, nil); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// configure stores configurations and waits until they count.
+func (b *bench) configure(objects ...rest.Object) {
+	b.t.Helper()
+	for _, obj := range objects {
+		b.store(obj)
+	}
+	b.eventually("the engine knows its configurations", b.current)
+}
+
+// unconfigure removes configurations and waits until they no longer count.
+func (b *bench) unconfigure(objects ...rest.Object) {
+	b.t.Helper()
+	for _, obj := range objects {
+		b.remove(obj)
+	}
+	b.eventually("the engine knows its configurations", b.current)
+}
+
+// current reports whether the engine knows exactly what is stored.
+func (b *bench) current() bool {
+	e := b.engine
+	return slices.Equal(b.revisions("mutatingwebhookconfigurations"), revisionsOf(informed(e.mutatingWebhooks.informer))) &&
+		slices.Equal(b.revisions("validatingwebhookconfigurations"), revisionsOf(informed(e.validatingWebhooks.informer))) &&
+		e.mutatingWebhooks.any() == (len(b.revisions("mutatingwebhookconfigurations")) > 0) &&
+		e.validatingWebhooks.any() == (len(b.revisions("validatingwebhookconfigurations")) > 0) &&
+		hooked(b, e.mutatingPolicies.policySet, "mutatingadmissionpolicies", "mutatingadmissionpolicybindings") &&
+		hooked(b, e.validatingPolicies.policySet, "validatingadmissionpolicies", "validatingadmissionpolicybindings")
+}
+
+func informed(i *informer) (out []metav1.Object) {
+	for _, obj := range i.indexer.List() {
+		out = append(out, obj.(metav1.Object))
+	}
+	return out
+}
+
+// hooked reports whether all policies and bindings count; in these tests every
+// policy has a binding.
+func hooked[P, B configuration, E any](b *bench, s *policySet[P, B, E], policies, bindings string) bool {
+	var gotPolicies, gotBindings []metav1.Object
+	for _, h := range s.current() {
+		gotPolicies = append(gotPolicies, h.Policy)
+		for _, binding := range h.Bindings {
+			gotBindings = append(gotBindings, binding)
+		}
+	}
+	return slices.Equal(b.revisions(policies), revisionsOf(gotPolicies)) && slices.Equal(b.revisions(bindings), revisionsOf(gotBindings))
+}
+
+func revisionsOf(objects []metav1.Object) []string {
+	out := []string{}
+	for _, obj := range objects {
+		out = append(out, obj.GetName()+"@"+obj.GetResourceVersion())
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (b *bench) revisions(plural string) []string {
+	list, err := b.resources[plural].Store.List(context.Background(), resource.ListOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	out := []string{}
+	for _, o := range list.Items {
+		out = append(out, fmt.Sprintf("%s@%d", o.Name, o.Revision))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// eventually waits for something that happens by itself.
+func (b *bench) eventually(what string, happened func() bool) {
+	b.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("not so: %s", what)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	admissionreview "k8s.io/api/admission/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+func TestMutation(t *testing.T) {
+	b := newBench(t)
+	labels := newHookServer(t, patching(`[{"op": "add", "path": "/metadata/labels", "value": {"by": "hook"}}]`))
+	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", labels)))
+	for body, path := range map[string]string{configMap("x"): configMapsPath, widget("x"): widgetsPath} {
+		if got := b.must(http.MethodPost, path, body); text(got, "metadata", "labels", "by") != "hook" {
+			t.Errorf("created %v", got)
+		}
+		if got := b.must(http.MethodGet, path+"/x", ""); text(got, "metadata", "labels", "by") != "hook" {
+			t.Errorf("stored %v", got)
+		}
+	}
+}
+
+// What a webhook makes of an object is pruned, defaulted and validated like a
+// request, in the version the webhook asked for.
+func TestMutatedIsSettled(t *testing.T) {
+	b := newBench(t)
+	hook := newHookServer(t, patching(`[{"op": "replace", "path": "/spec", "value": {"size": 7, "wheels": 4}}]`))
+	for _, version := range []string{"v1", "v2"} {
+		b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", hook, func(h *admissionv1.MutatingWebhook) {
+			h.Rules[0].APIVersions = []string{version}
+		})))
+		got := b.must(http.MethodPost, widgetsPath, widget("x-"+version))
+		spec := got.Object["spec"].(map[string]any)
+		if len(spec) != 2 || spec["size"] != int64(7) || spec["color"] != "grey" || got.GetAPIVersion() != "example.com/v1" {
+			t.Errorf("%s: created %v", version, got)
+		}
+		if asked := hook.asked(); len(asked) != 1 || asked[0].Request.Kind.Version != version {
+			t.Errorf("%s: asked %+v", version, asked)
+		}
+	}
+	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", newHookServer(t, patching(`[{"op": "replace", "path": "/kind", "value": "Gadget"}]`)))))
+	_, status := b.do(http.MethodPost, widgetsPath, widget("other"))
+	if status == nil || status.Code != 500 || !strings.HasPrefix(status.Message, "Internal error occurred: ") {
+		t.Errorf("another kind: %+v", status)
+	}
+}
+
+// Serial, by configuration name, each seeing what those before it did.
+func TestMutatingOrder(t *testing.T) {
+	b := newBench(t)
+	appending := func(letter string) *hookServer {
+		return newHookServer(t, func(r *admissionreview.AdmissionRequest) *admissionreview.AdmissionResponse {
+			obj := struct{ Data map[string]string }{}
+			if err := json.Unmarshal(r.Object.Raw, &obj); err != nil {
+				t.Error(err)
+			}
+			return patching(`[{"op": "add", "path": "/data/seen", "value": "` + obj.Data["seen"] + letter + `"}]`)(r)
+		})
+	}
+	b.configure(mutatingHooks("2", mutatingHook("c.example.com", appending("c")), mutatingHook("b.example.com", appending("b"))),
+		mutatingHooks("1", mutatingHook("a.example.com", appending("a"))))
+	if got := b.must(http.MethodPost, configMapsPath, configMap("x")); text(got, "data", "seen") != "acb" {
+		t.Errorf("%v", got)
+	}
+}
+
+// Whoever was asked before a change and wants to be is asked once more, and no
+// more than that.
+func TestReinvocation(t *testing.T) {
+	b := newBench(t)
+	first := newHookServer(t, patching(`[{"op": "add", "path": "/data/first", "value": "1"}]`))
+	never, second := newHookServer(t, allow), newHookServer(t, func(r *admissionreview.AdmissionRequest) *admissionreview.AdmissionResponse {
+		return patching(`[{"op": "add", "path": "/data/second", "value": "` + string(r.UID) + `"}]`)(r)
+	})
+	again := func(h *admissionv1.MutatingWebhook) {
+		h.ReinvocationPolicy = new(admissionv1.IfNeededReinvocationPolicy)
+	}
+	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", first, again), mutatingHook("b.example.com", never), mutatingHook("c.example.com", second, again)))
+	got := b.must(http.MethodPost, configMapsPath, configMap("x"))
+	if a, n, c := len(first.asked()), len(never.asked()), len(second.asked()); a != 2 || n != 1 || c != 1 {
+		t.Errorf("asked %d, %d and %d times", a, n, c)
+	}
+	if text(got, "data", "first") != "1" || text(got, "data", "second") == "" {
+		t.Errorf("%v", got)
+	}
+}
+
+// Mutators that are built in see the object again too.
+func TestBuiltInIsReinvoked(t *testing.T) {
+	b := newBench(t)
+	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", newHookServer(t, patching(`[{"op": "add", "path": "/data/b", "value": "2"}]`)))))
+	var seen []string
+	builtIn := mutator(func(a *rest.Attributes) {
+		data, _ := a.Kind.Codec.Encode(a.Object, a.Kind.GVK("v1"), "application/json")
+		obj := struct{ Data map[string]string }{}
+		if err := json.Unmarshal(data, &obj); err != nil {
+			t.Error(err)
+		}
+		seen = append(seen, obj.Data["b"])
+	})
+	k := b.resources["configmaps"].Kind
+	obj, _, err := k.Codec.Decode([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"default"},"data":{"a":"1"}}`), "application/json", k.GVK("v1"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &rest.Attributes{Action: &resource.Action{Version: "v1"}, Kind: k, Operation: rest.Create, Key: resource.Key{Namespace: "default", Name: "x"}, Object: obj}
+	if err := Chain(builtIn, Chain(b.engine)).Mutate(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Join(seen, ",") != ",2" {
+		t.Errorf("saw %q", seen)
+	}
+}
+
+type mutator func(a *rest.Attributes)
+
+func (m mutator) Mutate(_ context.Context, a *rest.Attributes) error { m(a); return nil }
+func (m mutator) Validate(context.Context, *rest.Attributes) error   { return nil }
+
+func TestMutatingRefusals(t *testing.T) {
+	b := newBench(t)
+	b.must(http.MethodPost, configMapsPath, configMap("old"))
+	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", newHookServer(t, deny("not today")))))
+	b.refused(http.MethodPost, configMapsPath, configMap("x"), 400, `admission webhook "a.example.com" denied the request: not today`)
+	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", newHookServer(t, patching(`[{"op": "add", "path": "/data/b", "value": "2"}]`)))))
+	b.refused(http.MethodDelete, configMapsPath+"/old", "", 500,
+		`Internal error occurred: admission webhook "a.example.com" attempted to modify the object, which is not supported for this operation`)
+	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", newHookServer(t, patching(`{`)))))
+	_, status := b.do(http.MethodPost, widgetsPath, widget("x"))
+	if status == nil || status.Code != 500 || !strings.HasPrefix(status.Message, `Internal error occurred: failed calling webhook "a.example.com": received undecodable patch in webhook response:`) {
+		t.Errorf("%+v", status)
+	}
+}
+
+// What a webhook adds that the Go type does not know is dropped, as it is from a
+// request.
+func TestMutatedTypedDropsUnknown(t *testing.T) {
+	b := newBench(t)
+	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", newHookServer(t, patching(`[{"op": "add", "path": "/wheels", "value": 4}, {"op": "add", "path": "/data/b", "value": "2"}]`)))))
+	got := b.must(http.MethodPost, configMapsPath, configMap("x"))
+	if _, found := got.Object["wheels"]; found || text(got, "data", "b") != "2" {
+		t.Errorf("%v", got)
+	}
+}
+
+// A webhook sees the defaults of what the one before it left out, in the version
+// that both asked for.
+func TestDefaultsBetweenWebhooks(t *testing.T) {
+	b := newBench(t)
+	second := newHookServer(t, allow)
+	v2 := func(h *admissionv1.MutatingWebhook) { h.Rules[0].APIVersions = []string{"v2"} }
+	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", newHookServer(t, patching(`[{"op": "remove", "path": "/spec/color"}]`)), v2),
+		mutatingHook("b.example.com", second, v2)))
+	b.must(http.MethodPost, widgetsPath, widget("x"))
+	asked := second.asked()
+	if len(asked) != 1 {
+		t.Fatalf("asked %d times", len(asked))
+	}
+	obj := string(asked[0].Request.Object.Raw)
+	if !strings.Contains(obj, `"color":"grey"`) || !strings.Contains(obj, `"apiVersion":"example.com/v2"`) {
+		t.Error(obj)
+	}
+}

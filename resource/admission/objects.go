@@ -1,0 +1,267 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apiserver/pkg/admission"
+
+	"portico/resource/rest"
+)
+
+const mediaJSON = "application/json"
+
+// objects is what the engines know of the objects of one write: how to make,
+// name, convert and default them, and which other versions they have. Kinds
+// that are Go types are shown as such, all others as unstructured objects.
+//
+// hub is the version of the object that rest works with. Whatever is converted
+// to hub goes through the kind's Codec and gets the kind's defaults.
+type objects struct {
+	kind *rest.Kind
+	hub  schema.GroupVersionKind
+}
+
+var _ admission.ObjectInterfaces = (*objects)(nil)
+
+func newObjects(a *rest.Attributes) *objects {
+	o := &objects{kind: a.Kind, hub: a.Kind.GVK(a.Kind.Storage())}
+	for _, obj := range []runtime.Object{a.Object, a.Old} {
+		if obj == nil {
+			continue
+		}
+		if gvk := obj.GetObjectKind().GroupVersionKind(); gvk.GroupKind() == a.Kind.GroupKind() {
+			o.hub = gvk
+			break
+		}
+	}
+	return o
+}
+
+func (o *objects) GetObjectCreater() runtime.ObjectCreater                       { return o }
+func (o *objects) GetObjectTyper() runtime.ObjectTyper                           { return o }
+func (o *objects) GetObjectDefaulter() runtime.ObjectDefaulter                   { return o }
+func (o *objects) GetObjectConvertor() runtime.ObjectConvertor                   { return o }
+func (o *objects) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper { return o }
+
+// Recognizes reports whether objects of that kind can occur in the write.
+func (o *objects) Recognizes(gvk schema.GroupVersionKind) bool {
+	if gvk.GroupKind() == o.kind.GroupKind() {
+		return o.kind.Serves(gvk.Version) || gvk == o.hub
+	}
+	for i := range o.kind.Subresources {
+		if o.kind.Subresources[i].GVK == gvk {
+			return true
+		}
+	}
+	return false
+}
+
+// New returns an empty object of that kind, which it carries.
+func (o *objects) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	if !o.Recognizes(gvk) {
+		return nil, runtime.NewNotRegisteredErrForKind("admission", gvk)
+	}
+	obj := o.kind.Codec.StrategicMerge(gvk)
+	if obj == nil {
+		obj = &unstructured.Unstructured{}
+	}
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	return obj, nil
+}
+
+// ObjectKinds returns the kind that an object carries; one that carries none is
+// in the hub version.
+func (o *objects) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, bool, error) {
+	gvk := o.kindOf(obj)
+	if !o.Recognizes(gvk) {
+		return nil, false, runtime.NewNotRegisteredErrForKind("admission", gvk)
+	}
+	return []schema.GroupVersionKind{gvk}, false, nil
+}
+
+func (o *objects) kindOf(obj runtime.Object) schema.GroupVersionKind {
+	if gvk := obj.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
+		return gvk
+	}
+	return o.hub
+}
+
+// EquivalentResourcesFor returns the resource in all its versions.
+func (o *objects) EquivalentResourcesFor(r schema.GroupVersionResource, _ string) []schema.GroupVersionResource {
+	if r.GroupResource() != o.kind.GroupResource() {
+		return nil
+	}
+	out := make([]schema.GroupVersionResource, len(o.kind.Versions))
+	for i, version := range o.kind.Versions {
+		out[i] = o.kind.GVR(version)
+	}
+	return out
+}
+
+// KindFor returns the kind of the bodies of a resource; empty if it is another.
+func (o *objects) KindFor(r schema.GroupVersionResource, subresource string) schema.GroupVersionKind {
+	if r.GroupResource() != o.kind.GroupResource() || !o.kind.Serves(r.Version) {
+		return schema.GroupVersionKind{}
+	}
+	return bodyKind(o.kind, r.Version, subresource)
+}
+
+// Default sets the kind's defaults. An object that cannot take them stays as it
+// is: what is wrong with it is an error once it is converted to the hub version.
+func (o *objects) Default(obj runtime.Object) {
+	gvk := o.kindOf(obj)
+	if gvk.GroupKind() != o.kind.GroupKind() {
+		return
+	}
+	hub, err := o.convert(obj, o.hub)
+	if err != nil {
+		return
+	}
+	if gvk != o.hub {
+		if hub, err = o.convert(hub, gvk); err != nil {
+			return
+		}
+	}
+	_ = assign(obj, hub) // they are of one kind
+}
+
+// Convert makes out, which is empty or the object of the write, what in is.
+func (o *objects) Convert(in, out, _ any) error {
+	from, ok := in.(runtime.Object)
+	to, ok2 := out.(runtime.Object)
+	if !ok || !ok2 {
+		return fmt.Errorf("convert %T to %T: they are no objects", in, out)
+	}
+	converted, err := o.convert(from, o.kindOf(to))
+	if err != nil {
+		return err
+	}
+	return assign(to, converted)
+}
+
+// ConvertToVersion returns an unstructured object as the Go type of its own
+// version, if it has one, and others as they are. The version asked for is not
+// looked at: the mutating policy engine, its only caller, names that of the
+// request, although the object may be in the version that a policy matched.
+func (o *objects) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
+	u, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		return in, nil
+	}
+	out, err := o.New(o.kindOf(in))
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := out.(*unstructured.Unstructured); ok {
+		return in, nil
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
+		return nil, fmt.Errorf("convert to %T: %w", out, err)
+	}
+	return out, nil
+}
+
+// ConvertFieldLabel is not needed by admission.
+func (o *objects) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
+}
+
+// convert returns a new object of kind to.
+func (o *objects) convert(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
+	from := o.kindOf(in)
+	if from.GroupKind() != o.kind.GroupKind() || to.GroupKind() != o.kind.GroupKind() {
+		return o.convertForeign(in, from, to)
+	}
+	if to == o.hub {
+		return o.toHub(in, from)
+	}
+	hub := in
+	if from != o.hub {
+		var err error
+		if hub, err = o.toHub(in, from); err != nil {
+			return nil, err
+		}
+	}
+	data, err := o.kind.Codec.Encode(hub, to, mediaJSON)
+	if err != nil {
+		return nil, fmt.Errorf("convert %s to %s: %w", from.Kind, to.GroupVersion(), err)
+	}
+	out, err := o.New(to)
+	if err != nil {
+		return nil, err
+	}
+	if err := decodeInto(data, out); err != nil {
+		return nil, fmt.Errorf("convert %s to %s: %w", from.Kind, to.GroupVersion(), err)
+	}
+	return out, nil
+}
+
+// toHub returns the object in the hub version, as a request with it would be
+// decoded.
+func (o *objects) toHub(in runtime.Object, from schema.GroupVersionKind) (runtime.Object, error) {
+	var hub runtime.Object
+	if _, ok := in.(*unstructured.Unstructured); !ok && from == o.hub {
+		hub = in.DeepCopyObject()
+	} else {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", from.Kind, err)
+		}
+		if hub, _, err = o.kind.Codec.Decode(data, mediaJSON, from, false); err != nil {
+			// Not passed on as it is: what is wrong is not the client's request.
+			return nil, fmt.Errorf("convert %s to %s: %v", from.Kind, o.hub.GroupVersion(), err)
+		}
+	}
+	if obj, ok := hub.(rest.Object); ok && o.kind.Strategy.Default != nil {
+		o.kind.Strategy.Default(obj)
+	}
+	return hub, nil
+}
+
+// convertForeign is convert for the bodies of subresources that are another
+// kind, which have one version.
+func (o *objects) convertForeign(in runtime.Object, from, to schema.GroupVersionKind) (runtime.Object, error) {
+	if from != to {
+		return nil, fmt.Errorf("a %s cannot be converted to %s", from, to)
+	}
+	return in.DeepCopyObject(), nil
+}
+
+func decodeInto(data []byte, out runtime.Object) error {
+	if u, ok := out.(*unstructured.Unstructured); ok {
+		return utiljson.Unmarshal(data, &u.Object)
+	}
+	return json.Unmarshal(data, out)
+}
+
+// assign makes to the same object as from, of which it takes the parts.
+func assign(to, from runtime.Object) error {
+	if t, ok := to.(runtime.Unstructured); ok {
+		if f, ok := from.(runtime.Unstructured); ok {
+			t.SetUnstructuredContent(f.UnstructuredContent())
+			return nil
+		}
+	}
+	t, f := reflect.ValueOf(to), reflect.ValueOf(from)
+	if t.Type() == f.Type() && t.Kind() == reflect.Pointer {
+		t.Elem().Set(f.Elem())
+		return nil
+	}
+	data, err := json.Marshal(from)
+	if err != nil {
+		return fmt.Errorf("assign %T to %T: %w", from, to, err)
+	}
+	if t.Kind() == reflect.Pointer {
+		t.Elem().SetZero()
+	}
+	if err := decodeInto(data, to); err != nil {
+		return fmt.Errorf("assign %T to %T: %w", from, to, err)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package admission
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+func objectsOf(kind *rest.Kind, obj runtime.Object) (*objects, *rest.Attributes) {
+	a := create(kind)
+	a.Object = obj
+	return newObjects(a), a
+}
+
+// An object that carries no kind is in the version it is stored in.
+func TestVersionedAttributesOfBareObject(t *testing.T) {
+	o, a := objectsOf(benchKind("configmaps"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Data: map[string]string{"a": "1"}})
+	v, err := admission.NewVersionedAttributes(newAttributes(a), a.Kind.GVK("v1"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, ok := v.VersionedObject.Object().(*corev1.ConfigMap)
+	if !ok || got.Kind != "ConfigMap" || got.APIVersion != "v1" || got.Data["a"] != "1" {
+		t.Errorf("%+v", v.VersionedObject.Object())
+	}
+	got.Data["a"] = "2"
+	if a.Object.(*corev1.ConfigMap).Data["a"] != "1" {
+		t.Error("the versioned object shares parts with the object of the write")
+	}
+	if err := o.Convert(got, a.Object, nil); err != nil || a.Object.(*corev1.ConfigMap).Data["a"] != "2" {
+		t.Errorf("%+v, %v", a.Object, err)
+	}
+}
+
+func TestObjectsKnowTheirKindOnly(t *testing.T) {
+	kind := widgets()
+	scale := schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
+	kind.Subresources = append(kind.Subresources, rest.Subresource{Name: "scale", GVK: scale})
+	o, _ := objectsOf(kind, nil)
+	for gvk, want := range map[schema.GroupVersionKind]bool{
+		kind.GVK("v1"): true, kind.GVK("v2"): true, kind.GVK("v3"): false, scale: true,
+		{Version: "v1", Kind: "Secret"}: false, {Group: widgetGroup, Version: "v1", Kind: "Gadget"}: false,
+	} {
+		if obj, err := o.New(gvk); (err == nil) != want || want && obj.GetObjectKind().GroupVersionKind() != gvk {
+			t.Errorf("%s: %v, %v", gvk, obj, err)
+		}
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(gvk)
+		if _, _, err := o.ObjectKinds(u); (err == nil) != want {
+			t.Errorf("%s: %v", gvk, err)
+		}
+	}
+	if got := o.EquivalentResourcesFor(kind.GVR("v1"), ""); len(got) != 2 || got[1] != kind.GVR("v2") {
+		t.Errorf("%v", got)
+	}
+	if got := o.KindFor(kind.GVR("v2"), "scale"); got != scale {
+		t.Errorf("%v", got)
+	}
+	if got := o.KindFor(kind.GVR("v2"), ""); got != kind.GVK("v2") {
+		t.Errorf("%v", got)
+	}
+	if got := o.KindFor(kind.GVR("v3"), ""); !got.Empty() {
+		t.Errorf("%v", got)
+	}
+}
+
+// The bodies of subresources that are another kind are passed on as they are.
+func TestForeignBodies(t *testing.T) {
+	kind := widgets()
+	scale := schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
+	kind.Subresources = append(kind.Subresources, rest.Subresource{Name: "scale", GVK: scale})
+	in := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"replicas": int64(3)}}}
+	in.SetGroupVersionKind(scale)
+	o, a := objectsOf(kind, in)
+	a.Action = &resource.Action{Version: "v1", Subresource: "scale"}
+	if got := newAttributes(a); got.GetKind() != scale || got.GetSubresource() != "scale" || got.GetResource() != kind.GVR("v1") {
+		t.Errorf("%v %v", got.GetKind(), got.GetResource())
+	}
+	out, err := o.New(scale)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Default(in)
+	if err := o.Convert(in, out, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, _ := unstructured.NestedInt64(out.(*unstructured.Unstructured).Object, "spec", "replicas"); n != 3 {
+		t.Errorf("%v", out)
+	}
+	if err := o.Convert(in, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}, nil); err == nil {
+		t.Error("a scale became a widget")
+	}
+}
+
+func TestNamespacesAreInThemselves(t *testing.T) {
+	a := create(benchKind("namespaces"))
+	a.Key = resource.Key{Name: "n"}
+	if got := newAttributes(a); got.GetNamespace() != "n" || got.GetName() != "n" {
+		t.Errorf("%q %q", got.GetNamespace(), got.GetName())
+	}
+}
+
+// A write without a user, of a controller, has an empty one.
+func TestUserOfWrite(t *testing.T) {
+	a := create(benchKind("configmaps"))
+	if got := newAttributes(a).GetUserInfo(); got == nil || got.GetName() != "" {
+		t.Errorf("%+v", got)
+	}
+	a.Action.User = &resource.User{Name: "alice", Groups: []string{"people"}}
+	if got := newAttributes(a).GetUserInfo(); got.GetName() != "alice" || got.GetGroups()[0] != "people" {
+		t.Errorf("%+v", got)
+	}
+}

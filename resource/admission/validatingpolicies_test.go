@@ -1,0 +1,267 @@
+package admission
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// constraints matches all writes of these tests, with all defaults.
+func constraints() *admissionv1.MatchResources {
+	named := []admissionv1.NamedRuleWithOperations{}
+	for _, r := range everything() {
+		r.Operations = []admissionv1.OperationType{admissionv1.Create, admissionv1.Update, admissionv1.Delete}
+		named = append(named, admissionv1.NamedRuleWithOperations{RuleWithOperations: r})
+	}
+	return &admissionv1.MatchResources{
+		NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{}, MatchPolicy: new(admissionv1.Equivalent), ResourceRules: named,
+	}
+}
+
+func validatingPolicy(name string, change func(*admissionv1.ValidatingAdmissionPolicySpec)) *admissionv1.ValidatingAdmissionPolicy {
+	p := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	p.Spec.FailurePolicy, p.Spec.MatchConstraints = new(admissionv1.Fail), constraints()
+	change(&p.Spec)
+	return p
+}
+
+func validatingBinding(name, policy string, change func(*admissionv1.ValidatingAdmissionPolicyBindingSpec)) *admissionv1.ValidatingAdmissionPolicyBinding {
+	b := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	b.Spec = admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}
+	if change != nil {
+		change(&b.Spec)
+	}
+	return b
+}
+
+// demand is a policy of one validation.
+func demand(v admissionv1.Validation) func(*admissionv1.ValidatingAdmissionPolicySpec) {
+	return func(s *admissionv1.ValidatingAdmissionPolicySpec) { s.Validations = []admissionv1.Validation{v} }
+}
+
+func TestPolicyDenies(t *testing.T) {
+	for name, test := range map[string]struct {
+		validation admissionv1.Validation
+		code       int32
+		reason     metav1.StatusReason
+		text       string
+	}{
+		"default message":    {admissionv1.Validation{Expression: "false"}, 422, metav1.StatusReasonInvalid, "failed expression: false"},
+		"message":            {admissionv1.Validation{Expression: "false", Message: "never"}, 422, metav1.StatusReasonInvalid, "never"},
+		"message expression": {admissionv1.Validation{Expression: "false", MessageExpression: "'not ' + object.metadata.name"}, 422, metav1.StatusReasonInvalid, "not x"},
+		"message asks authorizer": {admissionv1.Validation{Expression: "false", MessageExpression: "authorizer.path('/healthz').check('get').allowed() ? 'a' : 'b'"},
+			422, metav1.StatusReasonInvalid, "failed expression: false"},
+		"forbidden":    {admissionv1.Validation{Expression: "false", Message: "m", Reason: new(metav1.StatusReasonForbidden)}, 403, metav1.StatusReasonForbidden, "m"},
+		"unauthorized": {admissionv1.Validation{Expression: "false", Message: "m", Reason: new(metav1.StatusReasonUnauthorized)}, 401, metav1.StatusReasonUnauthorized, "m"},
+		"too large":    {admissionv1.Validation{Expression: "false", Message: "m", Reason: new(metav1.StatusReasonRequestEntityTooLarge)}, 413, metav1.StatusReasonRequestEntityTooLarge, "m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.configure(validatingPolicy("p", demand(test.validation)), validatingBinding("b", "p", nil))
+			for body, path := range map[string]string{configMap("x"): configMapsPath, widget("x"): widgetsPath} {
+				resource := strings.TrimPrefix(path[strings.LastIndex(path, "/"):], "/")
+				if strings.HasPrefix(path, "/apis") {
+					resource += "." + widgetGroup
+				}
+				cause := "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: " + test.text
+				status := b.refused(http.MethodPost, path, body, test.code, resource+` "x" is forbidden: `+cause)
+				if status.Reason != test.reason || len(status.Details.Causes) != 1 || status.Details.Causes[0].Message != cause {
+					t.Errorf("%+v", status)
+				}
+			}
+		})
+	}
+}
+
+func TestPolicyExpressions(t *testing.T) {
+	for name, test := range map[string]struct {
+		expression string
+		variables  []admissionv1.Variable
+	}{
+		"object":     {expression: "object.data.a == '1'"},
+		"old object": {expression: "oldObject == null"},
+		"request":    {expression: "request.userInfo.username == 'alice' && request.operation == 'CREATE' && request.kind.kind == 'ConfigMap' && request.name == 'x'"},
+		"namespace":  {expression: "namespaceObject.metadata.labels.team == 'red'"},
+		"variables": {expression: "variables.both == 2", variables: []admissionv1.Variable{
+			{Name: "one", Expression: "int(object.data.a)"}, {Name: "both", Expression: "variables.one + 1"}}},
+		"authorizer": {expression: "authorizer.group('').resource('pods').namespace('default').check('create').allowed()"},
+		"types":      {expression: "object.apiVersion == 'v1' && object.kind == 'ConfigMap'"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.set(func() { b.allowed = true })
+			spec := func(expression string) func(*admissionv1.ValidatingAdmissionPolicySpec) {
+				return func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+					s.Variables, s.Validations = test.variables, []admissionv1.Validation{{Expression: expression, Message: "m"}}
+				}
+			}
+			b.configure(validatingPolicy("p", spec(test.expression)), validatingBinding("b", "p", nil))
+			b.must(http.MethodPost, configMapsPath, configMap("x"))
+			b.configure(validatingPolicy("p", spec("!("+test.expression+")")))
+			b.must(http.MethodDelete, "/api/v1/namespaces/other/configmaps", "")
+			_, status := b.do(http.MethodPost, configMapsPath+"?dryRun=All", configMap("x"))
+			if status == nil || status.Message != `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: m` {
+				t.Errorf("%+v", status)
+			}
+		})
+	}
+}
+
+func TestPolicyActions(t *testing.T) {
+	b := newBench(t)
+	b.configure(validatingPolicy("p", demand(admissionv1.Validation{Expression: "object.data.a != '1'", Message: "m"})),
+		validatingBinding("b", "p", func(s *admissionv1.ValidatingAdmissionPolicyBindingSpec) {
+			s.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn, admissionv1.Audit}
+		}))
+	b.must(http.MethodPost, configMapsPath, configMap("x"))
+	if got := b.warned(); !slices.Equal(got, []string{"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': m"}) {
+		t.Errorf("warned %q", got)
+	}
+	b.unconfigure(validatingPolicy("p", func(*admissionv1.ValidatingAdmissionPolicySpec) {}), validatingBinding("b", "p", nil))
+	b.must(http.MethodPost, configMapsPath, configMap("z"))
+	if got := b.warned(); len(got) > 0 {
+		t.Errorf("warned %q", got)
+	}
+}
+
+func TestPolicyConditionsAndFailures(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*admissionv1.ValidatingAdmissionPolicySpec)
+		text   string // "" is permitted
+	}{
+		"condition holds": {func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+			s.MatchConditions = []admissionv1.MatchCondition{{Name: "c", Expression: "object.metadata.name == 'x'"}}
+		}, "failed expression: false"},
+		"condition does not": {func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+			s.MatchConditions = []admissionv1.MatchCondition{{Name: "c", Expression: "object.metadata.name != 'x'"}}
+		}, ""},
+		"error": {func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+			s.Validations[0].Expression = "object.data.b == '1'"
+		},
+			"expression 'object.data.b == '1'' resulted in error: no such key: b"},
+		"ignored error": {func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+			s.Validations[0].Expression, s.FailurePolicy = "object.data.b == '1'", new(admissionv1.Ignore)
+		}, ""},
+		"not bound to object": {func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+			s.MatchConstraints.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"l": "v"}}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.configure(validatingPolicy("p", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+				demand(admissionv1.Validation{Expression: "false"})(s)
+				test.change(s)
+			}), validatingBinding("b", "p", nil))
+			if test.text == "" {
+				b.must(http.MethodPost, configMapsPath, configMap("x"))
+				return
+			}
+			b.refused(http.MethodPost, configMapsPath, configMap("x"), 422,
+				`configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: `+test.text)
+		})
+	}
+}
+
+// Parameters are objects of any kind, typed or not, followed from the first
+// policy that names their kind to the last.
+func TestPolicyParameters(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind       admissionv1.ParamKind
+		expression string
+		path, body string
+		changed    string
+	}{
+		"ConfigMap": {admissionv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}, "object.spec.size <= int(params.data.a) && params.kind == 'ConfigMap'",
+			"/api/v1/namespaces/other/configmaps", `{apiVersion: v1, kind: ConfigMap, metadata: {name: limit}, data: {a: "3"}}`, `{data: {a: "9"}}`},
+		"Widget": {admissionv1.ParamKind{APIVersion: "example.com/v1", Kind: "Widget"}, "object.spec.size <= params.spec.size",
+			"/apis/example.com/v1/namespaces/other/widgets", `{apiVersion: example.com/v1, kind: Widget, metadata: {name: limit}, spec: {size: 3}}`, `{spec: {size: 9}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			policy := validatingPolicy("p", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+				s.ParamKind, s.Validations = &test.kind, []admissionv1.Validation{{Expression: test.expression, Message: "too large"}}
+				s.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}}
+			})
+			binding := validatingBinding("b", "p", func(s *admissionv1.ValidatingAdmissionPolicyBindingSpec) {
+				s.ParamRef = &admissionv1.ParamRef{Name: "limit", Namespace: "other", ParameterNotFoundAction: new(admissionv1.DenyAction)}
+			})
+			b.configure(policy, binding)
+			large := `{apiVersion: example.com/v1, kind: Widget, metadata: {name: x}, spec: {size: 5}}`
+			const prefix = `widgets.example.com "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: `
+			b.refused(http.MethodPost, widgetsPath, large, 422, prefix+"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction")
+			b.must(http.MethodPost, test.path, test.body)
+			b.refused(http.MethodPost, widgetsPath, large, 422, prefix+"too large")
+			b.must(http.MethodPatch, test.path+"/limit", test.changed)
+			b.eventually("the parameter has changed", func() bool {
+				_, status := b.do(http.MethodPost, widgetsPath, large)
+				return status == nil
+			})
+			b.unconfigure(policy, binding)
+			if n := len(b.engine.validatingPolicies.params.followed); n != 0 {
+				t.Errorf("%d kinds are still followed", n)
+			}
+		})
+	}
+}
+
+// A policy whose kind of parameters does not exist yet refuses until it does.
+func TestUnknownParameters(t *testing.T) {
+	b := newBench(t)
+	b.configure(validatingPolicy("p", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+		s.ParamKind, s.Validations = &admissionv1.ParamKind{APIVersion: "nowhere.example.com/v1", Kind: "Limit"}, []admissionv1.Validation{{Expression: "true"}}
+	}), validatingBinding("b", "p", nil))
+	b.refused(http.MethodPost, configMapsPath, configMap("x"), 422, `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' denied request: `+
+		"failed to configure policy: failed to find resource referenced by paramKind: 'nowhere.example.com/v1, Kind=Limit'")
+	b.configure(validatingPolicy("p", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+		s.ParamKind, s.Validations = &admissionv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}, []admissionv1.Validation{{Expression: "params == null"}}
+	}))
+	b.must(http.MethodPost, configMapsPath, configMap("x"))
+}
+
+// Policies see webhook configurations, but not policies.
+func TestPoliciesAreExempt(t *testing.T) {
+	b := newBench(t)
+	b.configure(validatingPolicy("p", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
+		demand(admissionv1.Validation{Expression: "false", Message: "m"})(s)
+		s.MatchConstraints.ResourceRules[0].APIGroups, s.MatchConstraints.ResourceRules[0].Resources = []string{"*"}, []string{"*"}
+	}), validatingBinding("b", "p", nil))
+	const path = "/apis/admissionregistration.k8s.io/v1/"
+	b.refused(http.MethodPost, path+"mutatingwebhookconfigurations", `{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingWebhookConfiguration, metadata: {name: x}}`, 422,
+		`mutatingwebhookconfigurations.admissionregistration.k8s.io "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: m`)
+	b.must(http.MethodPost, path+"validatingadmissionpolicybindings",
+		`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: x}, spec: {policyName: other}}`)
+	b.must(http.MethodDelete, path+"validatingadmissionpolicies/p", "")
+	b.eventually("the policy is gone", func() bool { return !b.engine.validatingPolicies.any() })
+	b.must(http.MethodPost, configMapsPath, configMap("x"))
+}
+
+// A policy is compiled when it changes, not when others do.
+func TestPoliciesAreCompiledOnce(t *testing.T) {
+	b := newBench(t)
+	accept := demand(admissionv1.Validation{Expression: "true"})
+	b.configure(validatingPolicy("p", accept), validatingBinding("b", "p", nil))
+	evaluator := func() any {
+		for _, h := range b.engine.validatingPolicies.current() {
+			if h.Policy.Name == "p" {
+				return h.Evaluator
+			}
+		}
+		return nil
+	}
+	first := evaluator()
+	b.configure(validatingPolicy("a", accept), validatingBinding("c", "a", nil))
+	if hooks := b.engine.validatingPolicies.current(); len(hooks) != 2 || hooks[0].Policy.Name != "a" {
+		t.Errorf("%d hooks", len(hooks))
+	}
+	if first == nil || evaluator() != first {
+		t.Error("compiled again")
+	}
+	b.configure(validatingPolicy("p", demand(admissionv1.Validation{Expression: "1 == 1"})))
+	if evaluator() == first {
+		t.Error("not compiled again")
+	}
+}

@@ -1,0 +1,130 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
+
+	"portico/resource"
+)
+
+// configuration is a webhook configuration of either kind.
+type configuration interface {
+	runtime.Object
+	metav1.Object
+}
+
+// webhooks is one of the two webhook engines with the configurations it works
+// from. The engine is made with the first of them.
+type webhooks[C configuration] struct {
+	source   *source[C]
+	informer *informer
+	needed   *gate // namespaces: wanted once there are webhooks
+	logger   *slog.Logger
+	create   func() (askFunc, error)
+
+	known *gate
+	// some says whether there are configurations at all.
+	some atomic.Bool
+	// askAll is set before some.
+	askAll atomic.Pointer[askFunc]
+}
+
+type askFunc func(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error
+
+func newMutatingWebhooks(e *Engine) *webhooks[*admissionv1.MutatingWebhookConfiguration] {
+	w := newWebhooks[*admissionv1.MutatingWebhookConfiguration](e, configurationInfo("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"))
+	w.create = func() (askFunc, error) {
+		plugin, err := mutating.NewMutatingWebhook(nil)
+		if err != nil {
+			return nil, err
+		}
+		return plugin.Admit, e.equip(plugin.Webhook, w.informer)
+	}
+	return w
+}
+
+func newValidatingWebhooks(e *Engine) *webhooks[*admissionv1.ValidatingWebhookConfiguration] {
+	w := newWebhooks[*admissionv1.ValidatingWebhookConfiguration](e, configurationInfo("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"))
+	w.create = func() (askFunc, error) {
+		plugin, err := validating.NewValidatingAdmissionWebhook(nil)
+		if err != nil {
+			return nil, err
+		}
+		return plugin.Validate, e.equip(plugin.Webhook, w.informer)
+	}
+	return w
+}
+
+func newWebhooks[C configuration](e *Engine, info *resource.Info) *webhooks[C] {
+	w := &webhooks[C]{informer: newInformer(), needed: e.namespaces.needed, logger: e.logger, known: newGate()}
+	w.source = newSource(e, info, w.publish)
+	return w
+}
+
+// equip gives a webhook engine all it needs.
+func (e *Engine) equip(w *generic.Webhook, configurations *informer) error {
+	w.SetExternalKubeClientSet(e.namespaces.client())
+	w.SetExternalKubeInformerFactory(factory{configurations: configurations, namespaces: e.namespaces})
+	w.SetUnconditionalAuthorizer(e.authorizer)
+	w.SetServiceResolver(e.cfg.Services)
+	if e.cfg.Credentials != nil {
+		w.SetAuthenticationInfoResolverWrapper(func(webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
+			return e.cfg.Credentials
+		})
+	}
+	return w.ValidateInitialization()
+}
+
+func (w *webhooks[C]) run(ctx context.Context) { w.source.run(ctx) }
+
+// publish makes the configurations those that count.
+func (w *webhooks[C]) publish(list []C) {
+	if err := w.apply(list); err != nil {
+		// Not known then: writes must not pass unseen.
+		w.logger.Error("make webhook engine failed", "error", err)
+		return
+	}
+	w.known.open()
+}
+
+func (w *webhooks[C]) apply(list []C) error {
+	objects := make([]metav1.Object, len(list))
+	for i, c := range list {
+		objects[i] = c
+	}
+	if err := w.informer.replace(objects); err != nil {
+		return err
+	}
+	if len(list) > 0 && w.askAll.Load() == nil {
+		w.needed.open()
+		ask, err := w.create()
+		if err != nil {
+			return fmt.Errorf("make webhook engine: %w", err)
+		}
+		w.askAll.Store(&ask)
+	}
+	w.some.Store(len(list) > 0)
+	return nil
+}
+
+// any reports whether there are webhooks to ask.
+func (w *webhooks[C]) any() bool { return w.some.Load() }
+
+// ask asks all webhooks that the write concerns.
+func (w *webhooks[C]) ask(ctx context.Context, p *passage) error {
+	if !w.some.Load() {
+		return nil
+	}
+	return (*w.askAll.Load())(ctx, p.attributes(), p.objects)
+}
