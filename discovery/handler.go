@@ -97,33 +97,23 @@ func serve(w http.ResponseWriter, r *http.Request, legacy, aggregated *document)
 		contentType += aggregatedParams
 		h.Set("Cache-Control", "public")
 	}
-	if d.etag != "" && clause.media == mediaJSON {
-		h.Set("ETag", d.etag)
-		if matchesETag(r.Header.Get("If-None-Match"), d.etag) {
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
-	}
-	body, err := d.encoded(clause.media)
+	body, etag, err := d.encoded(clause.media)
 	if err != nil {
 		rest.WriteStatus(w, r, err)
 		return
+	}
+	if etag != "" {
+		h.Set("ETag", etag)
+		if matchesETag(r.Header.Get("If-None-Match"), etag) {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
 	}
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(http.StatusOK)
 	// A client that went away is no error of ours.
 	_, _ = w.Write(body)
-}
-
-func (d *document) encoded(media string) ([]byte, error) {
-	switch media {
-	case mediaYAML:
-		return d.yaml()
-	case mediaProtobuf:
-		return d.protobuf()
-	}
-	return d.json, nil
 }
 
 func matchesETag(header, etag string) bool {

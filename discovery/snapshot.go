@@ -3,22 +3,19 @@ package discovery
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha512"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sync"
 
-	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/version"
-	"sigs.k8s.io/yaml"
 )
 
-// Snapshot is every discovery document of a server at one moment, encoded. It
-// is immutable and safe for concurrent use.
+// Snapshot is every discovery document of a server at one moment. It is made of
+// the encoded parts of its groups, and takes over from the snapshot before it
+// the parts of groups that did not change; a whole is put together when it is
+// first asked for. It is immutable and safe for concurrent use.
 type Snapshot struct {
 	// GroupVersions in the order of /apis; the core group first.
 	GroupVersions []GroupVersion
@@ -27,56 +24,132 @@ type Snapshot struct {
 	coreV2, groupsV2 *document            // the same, aggregated
 	group            map[string]*document // /apis/G
 	groupVersion     map[string]*document // /apis/G/V, /api/v1: by GroupVersion.Name
+	parts            []*part              // in the order of GroupVersions
 }
 
-// document is one discovery document, as JSON and, once somebody asks, in the
-// other encodings.
-type document struct {
-	object runtime.Object
-	json   []byte
-	etag   string // quoted upper-hex SHA-512 of json
-	// unknown: the server never answered; there is nothing to show but a 503.
-	unknown bool
-
-	yaml, protobuf func() ([]byte, error)
+// part is what one group contributes.
+type part struct {
+	versions []GroupVersion
+	// listed and aggregated are the group's items of /apis, encoded.
+	listed, aggregated []byte
+	// group is /apis/G; documents are /apis/G/V of each version.
+	group     *document
+	documents []*document
 }
 
 // Build makes the snapshot of all group/versions. address is the host:port that
 // /api tells clients to use. The order of gvs does not matter; of two entries
 // for one group/version the first wins.
 func Build(gvs []GroupVersion, address string) (*Snapshot, error) {
-	s := &Snapshot{group: map[string]*document{}, groupVersion: map[string]*document{}}
-	s.GroupVersions = order(gvs)
+	return BuildAfter(nil, gvs, address)
+}
+
+// BuildAfter is Build for a server that showed old (nil: nothing) before. What
+// group/versions were built once and share (the slices of GroupVersion) is not
+// encoded again.
+func BuildAfter(old *Snapshot, gvs []GroupVersion, address string) (*Snapshot, error) {
+	s := &Snapshot{group: map[string]*document{}, groupVersion: map[string]*document{}, GroupVersions: order(gvs)}
+	known := map[string]*part{}
+	if old != nil {
+		for _, p := range old.parts {
+			known[p.versions[0].Group] = p
+		}
+	}
+	for rest := s.GroupVersions; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].Group == rest[0].Group {
+			n++
+		}
+		p := known[rest[0].Group]
+		if p == nil || !slices.EqualFunc(p.versions, rest[:n], sameBuild) {
+			var err error
+			if p, err = newPart(rest[:n]); err != nil {
+				return nil, err
+			}
+		}
+		s.add(p)
+		rest = rest[n:]
+	}
+	s.assemble(address)
+	return s, nil
+}
+
+func (s *Snapshot) add(p *part) {
+	s.parts = append(s.parts, p)
+	for i, d := range p.documents {
+		s.groupVersion[p.versions[i].Name()] = d
+	}
+	if p.group != nil {
+		s.group[p.versions[0].Group] = p.group
+	}
+}
+
+// assemble makes the documents of the whole.
+func (s *Snapshot) assemble(address string) {
 	core := &metav1.APIVersions{
 		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{},
 		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: address}},
 	}
-	groups := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
-	coreV2, groupsV2 := newAggregated(), newAggregated()
-	b := &builder{}
-	for i := range s.GroupVersions {
-		gv := &s.GroupVersions[i]
-		s.groupVersion[gv.Name()] = b.groupVersion(gv)
-		if gv.Group == "" {
+	parts := s.parts
+	var first []*part
+	if len(parts) > 0 && parts[0].versions[0].Group == "" {
+		first, parts = parts[:1], parts[1:]
+		for _, gv := range first[0].versions {
 			core.Versions = append(core.Versions, gv.Version)
-			addAggregated(coreV2, gv)
-			continue
 		}
-		addGroup(groups, gv)
-		addAggregated(groupsV2, gv)
 	}
-	for i := range groups.Groups {
-		one := groups.Groups[i]
-		one.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
-		s.group[one.Name] = b.document(&one)
+	s.core = newDocument(core)
+	s.groups = joined(groupList(nil), func() runtime.Object { return groupList(parts) }, parts, func(p *part) []byte { return p.listed })
+	v2 := func(parts []*part) *document {
+		return joined(aggregatedList(nil), func() runtime.Object { return aggregatedList(parts) }, parts, func(p *part) []byte { return p.aggregated })
 	}
-	s.core, s.groups = b.document(core), b.document(groups)
-	s.coreV2, s.groupsV2 = b.document(coreV2), b.document(groupsV2)
-	return s, b.err
+	s.coreV2, s.groupsV2 = v2(first), v2(parts)
+}
+
+// newPart encodes a group. The core group has no document of its own, and is
+// not listed.
+func newPart(versions []GroupVersion) (*part, error) {
+	p := &part{versions: slices.Clone(versions)}
+	aggregated, err := json.Marshal(aggregatedGroup(p.versions))
+	if err != nil {
+		return nil, fmt.Errorf("encode discovery of group %q: %w", versions[0].Group, err)
+	}
+	p.aggregated = aggregated
+	for i := range p.versions {
+		p.documents = append(p.documents, groupVersionDocument(&p.versions[i]))
+	}
+	if versions[0].Group == "" {
+		return p, nil
+	}
+	group := listedGroup(p.versions)
+	if p.listed, err = json.Marshal(group); err != nil {
+		return nil, fmt.Errorf("encode discovery of group %q: %w", group.Name, err)
+	}
+	group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+	p.group = newDocument(&group)
+	return p, nil
 }
 
 // ETag identifies the snapshot: that of its aggregated /apis.
-func (s *Snapshot) ETag() string { return s.groupsV2.etag }
+func (s *Snapshot) ETag() string { return s.groupsV2.etag() }
+
+// Equal reports whether two snapshots show the same in every document.
+func (s *Snapshot) Equal(o *Snapshot) bool {
+	if len(s.parts) != len(o.parts) || s.core.etag() != o.core.etag() {
+		return false
+	}
+	for i, p := range s.parts {
+		if other := o.parts[i]; p != other && !p.equal(other) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *part) equal(o *part) bool {
+	return bytes.Equal(p.aggregated, o.aggregated) && bytes.Equal(p.listed, o.listed) &&
+		slices.EqualFunc(p.documents, o.documents, func(a, b *document) bool { return a.etag() == b.etag() && a.unknown == b.unknown })
+}
 
 // Paths returns every group and version path, for the index at "/".
 func (s *Snapshot) Paths() []string {
@@ -124,86 +197,4 @@ func boolCompare(a, b bool) int {
 		return 1
 	}
 	return -1
-}
-
-func newAggregated() *apidiscovery.APIGroupDiscoveryList {
-	return &apidiscovery.APIGroupDiscoveryList{
-		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"},
-		Items:    []apidiscovery.APIGroupDiscovery{},
-	}
-}
-
-func addGroup(list *metav1.APIGroupList, gv *GroupVersion) {
-	v := metav1.GroupVersionForDiscovery{GroupVersion: gv.Name(), Version: gv.Version}
-	if n := len(list.Groups); n > 0 && list.Groups[n-1].Name == gv.Group {
-		list.Groups[n-1].Versions = append(list.Groups[n-1].Versions, v)
-		return
-	}
-	list.Groups = append(list.Groups, metav1.APIGroup{
-		Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v,
-	})
-}
-
-func addAggregated(list *apidiscovery.APIGroupDiscoveryList, gv *GroupVersion) {
-	v := apidiscovery.APIVersionDiscovery{Version: gv.Version, Resources: gv.Aggregated, Freshness: gv.freshness()}
-	if n := len(list.Items); n > 0 && list.Items[n-1].Name == gv.Group {
-		list.Items[n-1].Versions = append(list.Items[n-1].Versions, v)
-		return
-	}
-	list.Items = append(list.Items, apidiscovery.APIGroupDiscovery{
-		ObjectMeta: metav1.ObjectMeta{Name: gv.Group}, Versions: []apidiscovery.APIVersionDiscovery{v},
-	})
-}
-
-// builder encodes documents and keeps the first error.
-type builder struct{ err error }
-
-func (b *builder) groupVersion(gv *GroupVersion) *document {
-	list := &metav1.APIResourceList{
-		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.Name(), APIResources: gv.Legacy,
-	}
-	if gv.Group == "" {
-		list.APIVersion = "" // contract 2.1: absent for core
-	}
-	if list.APIResources == nil {
-		list.APIResources = []metav1.APIResource{}
-	}
-	d := b.document(list)
-	d.unknown = gv.Unknown
-	return d
-}
-
-func (b *builder) document(obj runtime.Object) *document {
-	data, err := json.Marshal(obj)
-	if err != nil && b.err == nil {
-		b.err = fmt.Errorf("encode discovery document: %w", err)
-	}
-	return &document{
-		object: obj, json: append(data, '\n'), etag: fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(data))),
-		yaml:     sync.OnceValues(func() ([]byte, error) { return yaml.JSONToYAML(data) }),
-		protobuf: sync.OnceValues(func() ([]byte, error) { return encodeProtobuf(obj) }),
-	}
-}
-
-func encodeProtobuf(obj runtime.Object) ([]byte, error) {
-	var buf bytes.Buffer
-	// The serializer needs no scheme to encode: the objects name their kinds.
-	if err := protobuf.NewSerializer(nil, nil).Encode(obj, &buf); err != nil {
-		return nil, err
-	}
-	return buf.Bytes(), nil
-}
-
-// Equal reports whether two snapshots show the same in every document.
-func (s *Snapshot) Equal(o *Snapshot) bool {
-	if s.groupsV2.etag != o.groupsV2.etag || s.coreV2.etag != o.coreV2.etag || s.groups.etag != o.groups.etag ||
-		s.core.etag != o.core.etag || len(s.groupVersion) != len(o.groupVersion) {
-		return false
-	}
-	for name, d := range s.groupVersion {
-		if other := o.groupVersion[name]; other == nil || other.etag != d.etag || other.unknown != d.unknown {
-			return false
-		}
-	}
-	return true
 }

@@ -3,7 +3,6 @@ package discovery
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"time"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
@@ -52,10 +51,10 @@ func serveStream(w http.ResponseWriter, r *http.Request, current *Current) {
 	tick := time.NewTicker(streamHeartbeat)
 	defer tick.Stop()
 	encoder := json.NewEncoder(w)
-	var sent map[string]*groupState
+	var sent map[string]*part
 	for {
 		now := current.now.Load()
-		next := now.snapshot.groupStates(core)
+		next := now.snapshot.partsOf(core)
 		events := difference(sent, next)
 		events = append(events, bookmark(now.snapshot.streamTag(core)))
 		// Writers without deadlines block for as long as their clients do.
@@ -79,49 +78,35 @@ func serveStream(w http.ResponseWriter, r *http.Request, current *Current) {
 	}
 }
 
-// groupState is a group in a snapshot.
-type groupState struct {
-	name     string
-	versions []GroupVersion
-}
-
-// groupStates returns the groups (the core group alone, or all others).
-func (s *Snapshot) groupStates(core bool) map[string]*groupState {
-	out := map[string]*groupState{}
-	for i := range s.GroupVersions {
-		gv := &s.GroupVersions[i]
-		if (gv.Group == "") != core {
-			continue
+// partsOf returns the groups (the core group alone, or all others).
+func (s *Snapshot) partsOf(core bool) map[string]*part {
+	out := make(map[string]*part, len(s.parts))
+	for _, p := range s.parts {
+		if name := p.versions[0].Group; (name == "") == core {
+			out[name] = p
 		}
-		g := out[gv.Group]
-		if g == nil {
-			g = &groupState{name: gv.Group}
-			out[gv.Group] = g
-		}
-		g.versions = append(g.versions, *gv)
 	}
 	return out
 }
 
 func (s *Snapshot) streamTag(core bool) string {
 	if core {
-		return s.coreV2.etag
+		return s.coreV2.etag()
 	}
-	return s.groupsV2.etag
+	return s.groupsV2.etag()
 }
 
-// difference is what leads from one state to the next. What was built once is
-// shared between snapshots, so that comparing where it is tells what changed; a
-// group that was built anew with the same content is sent once more.
-func difference(from, to map[string]*groupState) []StreamEvent {
+// difference is what leads from one state to the next. A group that did not
+// change is the same part in both; one that was built anew with the same content
+// is sent once more.
+func difference(from, to map[string]*part) []StreamEvent {
 	var out []StreamEvent
-	for name, g := range to {
-		old := from[name]
-		switch {
+	for name, p := range to {
+		switch old := from[name]; {
 		case old == nil:
-			out = append(out, g.event(watch.Added))
-		case !slices.EqualFunc(old.versions, g.versions, sameBuild):
-			out = append(out, g.event(watch.Modified))
+			out = append(out, p.event(watch.Added))
+		case old != p:
+			out = append(out, p.event(watch.Modified))
 		}
 	}
 	for name := range from {
@@ -141,13 +126,10 @@ func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-func (g *groupState) event(kind watch.EventType) StreamEvent {
-	e := StreamEvent{Type: kind, Object: apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}}
-	for i := range g.versions {
-		gv := &g.versions[i]
-		e.Object.Versions = append(e.Object.Versions, apidiscovery.APIVersionDiscovery{
-			Version: gv.Version, Resources: gv.Aggregated, Freshness: gv.freshness(),
-		})
+func (p *part) event(kind watch.EventType) StreamEvent {
+	e := StreamEvent{Type: kind, Object: aggregatedGroup(p.versions)}
+	for i := range p.versions {
+		gv := &p.versions[i]
 		if gv.Unknown {
 			continue
 		}

@@ -5,21 +5,34 @@ import (
 
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico/resource"
 	"portico/resource/loop"
 )
 
 // followAPIServices hands every state of the stored APIServices to sync.
 func (g *Gateway) followAPIServices(ctx context.Context) error {
 	services := g.registrar.services
+	// What did not change is not decoded again: with thousands registered, most
+	// news is about one.
+	decoded := map[*resource.Object]*apireg.APIService{}
 	return loop.Follow(ctx, services.Store, loop.FollowOptions{Logger: g.log}, func(s loop.Snapshot) {
 		list := make([]*apireg.APIService, 0, len(s.Items))
+		before := decoded
+		decoded = make(map[*resource.Object]*apireg.APIService, len(s.Items))
 		for _, o := range s.Items {
+			if a := before[o]; a != nil {
+				decoded[o] = a
+				list = append(list, a)
+				continue
+			}
 			obj, err := services.Decode(o)
 			if err != nil {
 				g.log.Error("an APIService does not decode and is left out", "name", o.Name, "err", err)
 				continue
 			}
-			list = append(list, obj.(*apireg.APIService))
+			a := obj.(*apireg.APIService)
+			decoded[o] = a
+			list = append(list, a)
 		}
 		g.sync.setAPIServices(list)
 	})

@@ -19,6 +19,8 @@ type merge struct {
 	openAPI    *openAPIIndex
 	conditions map[string]apiservice.Condition
 	next       time.Duration // until a grace period ends; 0 is never
+	// told is what each server says, by group/version; nil is the gateway.
+	told map[*server]map[schema.GroupVersion]*discovery.GroupVersion
 }
 
 // newMerge starts with the gateway's own registration group, which is no
@@ -27,6 +29,7 @@ func newMerge(s *syncer) *merge {
 	m := &merge{
 		s: s, now: time.Now(), routes: map[schema.GroupVersion]*route{},
 		openAPI: newOpenAPIIndex(), conditions: map[string]apiservice.Condition{},
+		told: map[*server]map[schema.GroupVersion]*discovery.GroupVersion{},
 	}
 	for _, gv := range s.own {
 		if gv.Group != apiservice.Group {
@@ -62,16 +65,9 @@ func (m *merge) add(a *apireg.APIService, p placement) {
 // the place its priorities give it.
 func (m *merge) entry(a *apireg.APIService, p placement) discovery.GroupVersion {
 	entry := discovery.GroupVersion{Group: a.Spec.Group, Version: a.Spec.Version, Unknown: true}
-	from := m.s.own
-	if !p.local {
-		from = nil
-		if p.server != nil {
-			from, _ = p.server.source.GroupVersions()
-		}
-	}
-	for _, gv := range from {
-		if gv.Group == entry.Group && gv.Version == entry.Version {
-			entry = gv
+	if p.local || p.server != nil {
+		if gv := m.toldBy(p.server)[groupVersion(a)]; gv != nil {
+			entry = *gv
 		}
 	}
 	entry.GroupPriority, entry.VersionPriority = a.Spec.GroupPriorityMinimum, a.Spec.VersionPriority
@@ -79,6 +75,23 @@ func (m *merge) entry(a *apireg.APIService, p placement) discovery.GroupVersion 
 		entry.Stale = m.stale(a, p)
 	}
 	return entry
+}
+
+// toldBy returns what a server said last; nil is the gateway itself.
+func (m *merge) toldBy(srv *server) map[schema.GroupVersion]*discovery.GroupVersion {
+	if known, ok := m.told[srv]; ok {
+		return known
+	}
+	from := m.s.own
+	if srv != nil {
+		from, _ = srv.source.GroupVersions()
+	}
+	known := make(map[schema.GroupVersion]*discovery.GroupVersion, len(from))
+	for i := range from {
+		known[schema.GroupVersion{Group: from[i].Group, Version: from[i].Version}] = &from[i]
+	}
+	m.told[srv] = known
+	return known
 }
 
 // stale reports whether the grace period of an unavailable server is over, and

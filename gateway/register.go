@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,7 +35,14 @@ type registrar struct {
 	wake     loop.Nudge
 	log      *slog.Logger
 	metrics  *availabilityMetrics
+	// made are the automanaged APIServices by name as they were wanted last; of
+	// the writing goroutine only.
+	made map[string]*apireg.APIService
 }
+
+// registerWriters is how many APIServices are created at once, so that etcd
+// syncs its disk once for several.
+const registerWriters = 16
 
 // run writes until ctx ends. What fails is tried again.
 func (g *registrar) run(ctx context.Context) error {
@@ -103,19 +112,20 @@ func (g *registrar) setCondition(ctx context.Context, name string, want apiservi
 // whose automanaged label a user took off is the user's.
 func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIService) error {
 	want, complete := g.wanted()
+	var missing []*apireg.APIService
 	for name, a := range want {
 		have := stored[name]
 		switch {
 		case have == nil:
-			apiservice.Set(a, apiservice.Local(), time.Now())
-			if _, err := rest.CreateObject(ctx, g.services, a); err != nil && !apierrors.IsAlreadyExists(err) {
-				return fmt.Errorf("create APIService %q: %w", name, err)
-			}
+			missing = append(missing, a)
 		case apiservice.IsAutomanaged(have) && !sameRegistration(have, a):
 			if err := g.repair(ctx, a); err != nil {
 				return err
 			}
 		}
+	}
+	if err := g.create(ctx, missing); err != nil {
+		return err
 	}
 	for name, have := range stored {
 		gone := have.Labels[apiservice.AutomanagedLabel] == apiservice.Managed &&
@@ -130,13 +140,36 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 	return nil
 }
 
+// create stores new APIServices, several at a time. That one is there already
+// is no error.
+func (g *registrar) create(ctx context.Context, list []*apireg.APIService) error {
+	errs := make([]error, len(list))
+	slots := make(chan struct{}, registerWriters)
+	var wg sync.WaitGroup
+	for i, a := range list {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			a = a.DeepCopy()
+			apiservice.Set(a, apiservice.Local(), time.Now())
+			if _, err := rest.CreateObject(ctx, g.services, a); err != nil && !apierrors.IsAlreadyExists(err) {
+				errs[i] = fmt.Errorf("create APIService %q: %w", a.Name, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
 // wanted returns the automanaged APIServices that shall exist, and of which
 // backends everything is known.
 func (g *registrar) wanted() (want map[string]*apireg.APIService, complete map[string]bool) {
-	want, complete = map[string]*apireg.APIService{}, map[string]bool{ownBackend: true}
+	want, complete = make(map[string]*apireg.APIService, len(g.made)), map[string]bool{ownBackend: true}
+	defer func() { g.made = want }()
 	for _, gv := range g.sync.own {
 		if gv.Group != apiservice.Group {
-			want[apiservice.Name(gv.Group, gv.Version)] = automanaged(gv, ownBackend)
+			name := apiservice.Name(gv.Group, gv.Version)
+			want[name] = g.automanaged(name, gv, ownBackend)
 		}
 	}
 	for _, b := range g.sync.backends {
@@ -145,11 +178,19 @@ func (g *registrar) wanted() (want map[string]*apireg.APIService, complete map[s
 		for _, gv := range gvs {
 			name := apiservice.Name(gv.Group, gv.Version)
 			if want[name] == nil && gv.Group != apiservice.Group {
-				want[name] = automanaged(gv, b.name)
+				want[name] = g.automanaged(name, gv, b.name)
 			}
 		}
 	}
 	return want, complete
+}
+
+// automanaged is automanaged, made once as long as nothing changes.
+func (g *registrar) automanaged(name string, gv discovery.GroupVersion, backend string) *apireg.APIService {
+	if a := g.made[name]; a != nil && a.Annotations[apiservice.BackendAnnotation] == backend {
+		return a
+	}
+	return automanaged(gv, backend)
 }
 
 // automanaged returns the APIService for a group/version of a backend. Built-in

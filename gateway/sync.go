@@ -204,7 +204,7 @@ func (s *syncer) targets(live map[string]*server) []availability.Target {
 // are not replaced.
 func (s *syncer) publish(m *merge) {
 	s.table.Store(&table{routes: m.routes})
-	docs, err := discovery.Build(m.entries, s.address)
+	docs, err := discovery.BuildAfter(s.documents.Load(), m.entries, s.address)
 	if err != nil {
 		s.log.Error("building discovery failed", "err", err)
 	} else if old := s.documents.Load(); old == nil || !old.Equal(docs) {

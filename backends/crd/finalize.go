@@ -54,27 +54,34 @@ func (f *finalizer) run(ctx context.Context) {
 	tick := time.NewTicker(settleInterval)
 	defer tick.Stop()
 	f.wake.Poke()
+	var settled map[string][]*apiextensionsv1.CustomResourceDefinition
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.wake.C():
 		case <-tick.C:
+			settled = nil
 		}
 		now := f.server.served.Load()
 		if now == nil {
 			continue
 		}
-		for _, o := range now.outlines {
-			switch {
-			case o.DeletionTimestamp == nil:
-				f.settle(ctx, now, o)
-			case slices.Contains(o.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) && f.begin(string(o.UID)):
-				wg.Go(func() {
-					defer f.end(string(o.UID))
-					f.finalize(ctx, o)
-				})
+		for group, list := range now.stored {
+			if !slices.Equal(list, settled[group]) {
+				f.settle(ctx, list)
 			}
+		}
+		settled = now.stored
+		for _, o := range now.outlines {
+			waits := o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
+			if !waits || !f.begin(string(o.UID)) {
+				continue
+			}
+			wg.Go(func() {
+				defer f.end(string(o.UID))
+				f.finalize(ctx, o)
+			})
 		}
 	}
 }
@@ -95,21 +102,22 @@ func (f *finalizer) end(uid string) {
 	delete(f.busy, uid)
 }
 
-// settle brings the conditions of a definition in line with the others of its
-// group.
-func (f *finalizer) settle(ctx context.Context, now *served, o *outline) {
-	peers := now.ofGroup(o.Spec.Group)
-	if !settle(o.DeepCopy(), peers, time.Now()) {
-		return
-	}
-	_, err := rest.Modify(ctx, f.server.definitions, resource.Key{Name: o.Name}, func(crd *apiextensionsv1.CustomResourceDefinition) error {
-		if crd.UID == o.UID && crd.DeletionTimestamp == nil {
-			settle(crd, peers, time.Now())
+// settle brings the conditions of the definitions of a group in line with each
+// other.
+func (f *finalizer) settle(ctx context.Context, group []*apiextensionsv1.CustomResourceDefinition) {
+	for _, o := range group {
+		if o.DeletionTimestamp != nil || !settle(o.DeepCopy(), group, time.Now()) {
+			continue
 		}
-		return nil
-	})
-	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		f.log.Warn("writing the conditions of a definition failed", "definition", o.Name, "err", err)
+		_, err := rest.Modify(ctx, f.server.definitions, resource.Key{Name: o.Name}, func(crd *apiextensionsv1.CustomResourceDefinition) error {
+			if crd.UID == o.UID && crd.DeletionTimestamp == nil {
+				settle(crd, group, time.Now())
+			}
+			return nil
+		})
+		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			f.log.Warn("writing the conditions of a definition failed", "definition", o.Name, "err", err)
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ func (s *Server) publish(now *served) {
 		gvs = append(gvs, now.documents[group]...)
 	}
 	s.openAPI.Update(kinds)
-	documents, err := discovery.Build(gvs, "")
+	documents, err := discovery.BuildAfter(s.documents.Load(), gvs, "")
 	if err != nil {
 		s.log.Error("building discovery failed", "err", err)
 		return

@@ -18,6 +18,8 @@ import (
 type served struct {
 	// outlines are all stored definitions by name, also those not served.
 	outlines map[string]*outline
+	// stored are the same by group, in name order.
+	stored map[string][]*apiextensionsv1.CustomResourceDefinition
 	byGR     map[schema.GroupResource]*definition
 	// groups are the served definitions by group, in name order; documents is
 	// what discovery says of each group.
@@ -50,6 +52,7 @@ func (s *Server) next(old *served, stored []*resource.Object) (now *served, gone
 	now = &served{
 		outlines: make(map[string]*outline, len(stored)), byGR: make(map[schema.GroupResource]*definition, len(stored)),
 		groups: map[string][]*definition{}, documents: map[string][]discovery.GroupVersion{},
+		stored: map[string][]*apiextensionsv1.CustomResourceDefinition{},
 	}
 	kept := map[*serving]bool{}
 	for _, o := range stored {
@@ -59,6 +62,7 @@ func (s *Server) next(old *served, stored []*resource.Object) (now *served, gone
 			continue
 		}
 		now.outlines[out.Name] = out
+		now.stored[out.Spec.Group] = append(now.stored[out.Spec.Group], out.CustomResourceDefinition)
 		if !isServed(out.CustomResourceDefinition) {
 			continue
 		}
@@ -168,24 +172,14 @@ func (s *Server) peers(group string) []*apiextensionsv1.CustomResourceDefinition
 	list, err := s.definitions.Store.List(ctx, resource.ListOptions{})
 	if err != nil {
 		s.log.Warn("names are checked against what was read last", "err", err)
-		return now.ofGroup(group)
+		if now == nil {
+			return nil
+		}
+		return now.stored[group]
 	}
 	var out []*apiextensionsv1.CustomResourceDefinition
 	for _, o := range list.Items {
 		if d, err := s.outlineOf(now, o); err == nil && d.Spec.Group == group {
-			out = append(out, d.CustomResourceDefinition)
-		}
-	}
-	return out
-}
-
-func (v *served) ofGroup(group string) []*apiextensionsv1.CustomResourceDefinition {
-	var out []*apiextensionsv1.CustomResourceDefinition
-	if v == nil {
-		return nil
-	}
-	for _, d := range v.outlines {
-		if d.Spec.Group == group {
 			out = append(out, d.CustomResourceDefinition)
 		}
 	}

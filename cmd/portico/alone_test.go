@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,9 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"testing"
+	"testing"; "time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -125,6 +125,24 @@ func (a *alone) kill9(t *testing.T, name string) {
 	_ = a.processes[name].Wait()
 }
 
+// reached waits until the gateway answers path with 200. It asks without
+// client-go, which itself waits seconds before it repeats what was unavailable.
+func (a *alone) reached(t *testing.T, path string) {
+	t.Helper()
+	client := httpClient(t, a.up.config(t))
+	t.Log(time.Now().Format("05.000")); eventually(t, path+" is reached", func() error {
+		resp, err := client.Get(a.up.endpoint + path)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+}
+
 // Without the core server the CRD server goes on: what it keeps can be read and
 // changed, namespaces that it knows take new objects, and of others it says that
 // it cannot tell.
@@ -133,57 +151,51 @@ func TestCoreAway(t *testing.T) {
 	for _, name := range []string{"crd", "gateway", "core"} {
 		a.start(t, name)
 	}
-	client := dynamicClient(t, a.up.config(t))
-	eventually(t, "the core server is behind the gateway", func() error {
-		_, err := a.up.client(t).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
-		return err
-	})
-	eventually(t, "the CRD server is behind the gateway", func() error {
-		_, err := client.Resource(definitions).List(t.Context(), metav1.ListOptions{})
-		return err
-	})
+	a.reached(t, "/api/v1/namespaces/default")
+	a.reached(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
 	const group = "away.example.com"
-	r := define(t, client, group)
-	create := func(namespace, name string) error {
-		_, err := r.Namespace(namespace).Create(t.Context(), widget(group, name), metav1.CreateOptions{})
-		return err
-	}
-	if err := create("default", "before"); err != nil {
-		t.Fatal(err)
-	}
-	if err := create("nowhere", "x"); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `namespaces "nowhere" not found`) {
-		t.Errorf("create in a missing namespace: %v", err)
-	}
-
-	a.kill9(t, "core")
-	if err := create("default", "while"); err != nil {
-		t.Errorf("create in a known namespace while the core server is away: %v", err)
-	}
-	if err := create("nowhere", "x"); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), `namespace "nowhere"`) {
-		t.Errorf("create in an unknown namespace while the core server is away: %v", err)
-	}
-	// One that starts now knows no namespace, and serves all the same.
-	a.kill9(t, "crd")
-	a.start(t, "crd")
-	eventually(t, "the CRD server, started while the core server is away, serves", func() error {
-		list, err := r.Namespace("default").List(t.Context(), metav1.ListOptions{})
-		if err == nil && len(list.Items) != 2 {
-			err = fmt.Errorf("%d objects, want 2", len(list.Items))
+	r := define(t, dynamicClient(t, a.up.config(t)), group)
+	client := httpClient(t, a.up.config(t))
+	create := func(namespace, name string, code int, text string) error {
+		body, err := widget(group, name).MarshalJSON()
+		if err != nil {
+			return err
 		}
-		return err
-	})
+		url := a.up.endpoint + "/apis/" + group + "/v1/namespaces/" + namespace + "/widgets"
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		if got, answer := send(t, client, req); got != code || !strings.Contains(answer, text) {
+			return fmt.Errorf("create %s/%s: %d %s, want %d that says %q", namespace, name, got, answer, code, text)
+		}
+		return nil
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	const missing = `namespaces \"nowhere\" not found`
+	t.Log(time.Now().Format("05.000")); must(create("default", "before", http.StatusCreated, ""))
+	t.Log(time.Now().Format("05.000")); must(create("nowhere", "x", http.StatusNotFound, missing))
+
+	t.Log(time.Now().Format("05.000")); a.kill9(t, "core")
+	t.Log(time.Now().Format("05.000")); must(create("default", "while", http.StatusCreated, ""))
+	t.Log(time.Now().Format("05.000")); must(create("nowhere", "x", http.StatusServiceUnavailable, `namespace \"nowhere\" cannot be looked up`))
+	// One that starts now knows no namespace, and serves all the same.
+	t.Log(time.Now().Format("05.000")); a.kill9(t, "crd")
+	a.start(t, "crd")
+	a.reached(t, "/apis/"+group+"/v1/namespaces/default/widgets/while")
 	if err := r.Namespace("default").Delete(t.Context(), "before", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("delete while the core server is away: %v", err)
 	}
 
-	a.start(t, "core")
-	eventually(t, "creates pass again", func() error { return create("default", "after") })
-	eventually(t, "and a missing namespace is known to be missing", func() error {
-		if err := create("nowhere", "x"); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("%w", err)
-		}
-		return nil
-	})
+	t.Log(time.Now().Format("05.000")); a.start(t, "core")
+	t.Log(time.Now().Format("05.000")); eventually(t, "creates pass again", func() error { return create("default", "after", http.StatusCreated, "") })
+	t.Log(time.Now().Format("05.000")); eventually(t, "a missing namespace is known to be missing", func() error { return create("nowhere", "x", http.StatusNotFound, missing) })
 }
 
 // The CRD server takes the word of the front proxy alone about who asks.

@@ -44,7 +44,7 @@ func (s *streaming) serves(t *testing.T, groups ...string) {
 		}
 		gvs = append(gvs, s.built[group]...)
 	}
-	snapshot, err := discovery.Build(gvs, "")
+	snapshot, err := discovery.BuildAfter(s.current.Load(), gvs, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,167 @@
+package discovery
+
+import (
+	"bytes"
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"sigs.k8s.io/yaml"
+)
+
+// document is one discovery document. Each encoding is made when it is first
+// asked for.
+type document struct {
+	json, yaml, protobuf func() ([]byte, error)
+	// unknown: the server never answered; there is nothing to show but a 503.
+	unknown bool
+
+	tag, protobufTag func() string
+}
+
+// newDocument is the document of one object.
+func newDocument(obj runtime.Object) *document {
+	return lazyDocument(func() runtime.Object { return obj }, func() ([]byte, error) {
+		data, err := json.Marshal(obj)
+		if err != nil {
+			return nil, fmt.Errorf("encode discovery document: %w", err)
+		}
+		return data, nil
+	})
+}
+
+// joined is the document of a list whose items are encoded already. empty is
+// the list without items, which ends with them.
+func joined(empty runtime.Object, whole func() runtime.Object, parts []*part, item func(*part) []byte) *document {
+	return lazyDocument(whole, func() ([]byte, error) {
+		frame, err := json.Marshal(empty)
+		if err != nil {
+			return nil, fmt.Errorf("encode discovery document: %w", err)
+		}
+		size := len(frame)
+		for _, p := range parts {
+			size += len(item(p)) + 1
+		}
+		frame = bytes.TrimSuffix(frame, []byte("]}"))
+		data := append(make([]byte, 0, size), frame...)
+		for i, p := range parts {
+			if i > 0 {
+				data = append(data, ',')
+			}
+			data = append(data, item(p)...)
+		}
+		return append(data, "]}"...), nil
+	})
+}
+
+func lazyDocument(object func() runtime.Object, encode func() ([]byte, error)) *document {
+	d := &document{}
+	data := sync.OnceValues(encode)
+	d.json = sync.OnceValues(func() ([]byte, error) {
+		plain, err := data()
+		return append(plain[:len(plain):len(plain)], '\n'), err
+	})
+	d.yaml = sync.OnceValues(func() ([]byte, error) {
+		plain, err := data()
+		if err != nil {
+			return nil, err
+		}
+		return yaml.JSONToYAML(plain)
+	})
+	d.protobuf = sync.OnceValues(func() ([]byte, error) { return encodeProtobuf(object()) })
+	d.tag, d.protobufTag = sync.OnceValue(func() string { return digest(data()) }), sync.OnceValue(func() string { return digest(d.protobuf()) })
+	return d
+}
+
+// etag is the ETag of the JSON form: the quoted upper-hex SHA-512 of it.
+func (d *document) etag() string { return d.tag() }
+
+// encoded returns a form and its ETag; "" is none.
+func (d *document) encoded(media string) (data []byte, etag string, err error) {
+	switch media {
+	case mediaYAML:
+		data, err = d.yaml()
+		return data, "", err
+	case mediaProtobuf:
+		data, err = d.protobuf()
+		return data, d.protobufTag(), err
+	}
+	data, err = d.json()
+	return data, d.tag(), err
+}
+
+// digest makes an ETag; "" of what cannot be encoded.
+func digest(data []byte, err error) string {
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(data)))
+}
+
+func encodeProtobuf(obj runtime.Object) ([]byte, error) {
+	var buf bytes.Buffer
+	// The serializer needs no scheme to encode: the objects name their kinds.
+	if err := protobuf.NewSerializer(nil, nil).Encode(obj, &buf); err != nil {
+		return nil, fmt.Errorf("encode discovery document: %w", err)
+	}
+	return buf.Bytes(), nil
+}
+
+func groupVersionDocument(gv *GroupVersion) *document {
+	list := &metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.Name(), APIResources: gv.Legacy,
+	}
+	if gv.Group == "" {
+		list.APIVersion = "" // contract 2.1: absent for core
+	}
+	if list.APIResources == nil {
+		list.APIResources = []metav1.APIResource{}
+	}
+	d := newDocument(list)
+	d.unknown = gv.Unknown
+	return d
+}
+
+// listedGroup is a group's item of /apis.
+func listedGroup(versions []GroupVersion) metav1.APIGroup {
+	g := metav1.APIGroup{Name: versions[0].Group}
+	for i := range versions {
+		g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: versions[i].Name(), Version: versions[i].Version})
+	}
+	g.PreferredVersion = g.Versions[0]
+	return g
+}
+
+func groupList(parts []*part) *metav1.APIGroupList {
+	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+	for _, p := range parts {
+		list.Groups = append(list.Groups, listedGroup(p.versions))
+	}
+	return list
+}
+
+// aggregatedGroup is a group's item of the aggregated /apis.
+func aggregatedGroup(versions []GroupVersion) apidiscovery.APIGroupDiscovery {
+	g := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: versions[0].Group}}
+	for i := range versions {
+		gv := &versions[i]
+		g.Versions = append(g.Versions, apidiscovery.APIVersionDiscovery{Version: gv.Version, Resources: gv.Aggregated, Freshness: gv.freshness()})
+	}
+	return g
+}
+
+func aggregatedList(parts []*part) *apidiscovery.APIGroupDiscoveryList {
+	list := &apidiscovery.APIGroupDiscoveryList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"},
+		Items:    []apidiscovery.APIGroupDiscovery{},
+	}
+	for _, p := range parts {
+		list.Items = append(list.Items, aggregatedGroup(p.versions))
+	}
+	return list
+}
