@@ -38,9 +38,13 @@ func (c *Core) runParts(ctx context.Context) error {
 	var wg sync.WaitGroup
 	var once sync.Once
 	var first error
-	for _, run := range []func(context.Context) error{
+	parts := []func(context.Context) error{
 		c.cache.Run, c.system.run, defaults.run, c.drain.run, kubernetes.run, c.freeAddresses,
-	} {
+	}
+	if c.engine != nil {
+		parts = append(parts, c.engine.Run)
+	}
+	for _, run := range parts {
 		wg.Go(func() {
 			err := run(ctx)
 			once.Do(func() { first = err })

@@ -97,6 +97,9 @@ type Core struct {
 	server    *serve.Server
 	system    *systemNamespaces
 	drain     *drainer
+	// engine asks admission webhooks and policies; nil: there is no gateway to
+	// reach what they refer to.
+	engine *admission.Engine
 }
 
 // New assembles a core server; it neither connects nor listens.
@@ -153,11 +156,38 @@ func (c *Core) assembleKinds() (err error) {
 		list = append(list, r)
 	}
 	c.addresses.services = c.find("", "services")
+	if err := c.assembleEngine(); err != nil {
+		return err
+	}
+	lifecycle := admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace})
 	c.api = rest.New(rest.Config{
 		Resources: list, Warn: serve.AddWarning, Logger: c.log, Authorize: c.authorize,
-		Admission: admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace}),
+		Admission: admission.Chain(lifecycle, c.engine),
 	})
 	return nil
+}
+
+// assembleEngine makes what asks admission webhooks and policies. Their
+// configurations are kept here; what they refer to besides is reached through
+// the gateway.
+func (c *Core) assembleEngine() error {
+	if c.cfg.Gateway.URL == "" {
+		return nil
+	}
+	transport, err := c.cfg.Gateway.Transport()
+	if err != nil {
+		return err
+	}
+	c.engine, err = admission.NewEngine(admission.EngineConfig{
+		Store: func(i *resource.Info) resource.Store {
+			if r := c.find(i.Group, i.Resource); r != nil {
+				return r.Store
+			}
+			return nil
+		},
+		BaseURL: c.cfg.Gateway.URL, Transport: transport, UserAgent: "portico-core", Warn: serve.AddWarning, Logger: c.log,
+	})
+	return err
 }
 
 func (c *Core) find(group, res string) *rest.Resource {

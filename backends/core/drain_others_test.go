@@ -163,7 +163,7 @@ func TestDrainOtherServers(t *testing.T) {
 			server := httptest.NewTLSServer(e)
 			defer server.Close()
 			c := newCore(t, Config{Gateway: trusting(t, server)})
-			start(t, c.cache.Run)
+			start(t, c.cache.Run, c.engine.Run)
 			eventually(t, "the cache is ready", c.cache.Ready)
 			uid := string(createNamespace(t, c, "shop").UID)
 			c.must(t, "DELETE", "/api/v1/namespaces/shop", nil, nil)

@@ -11,28 +11,19 @@ import (
 	"portico/resource/rest"
 )
 
-// lifecycle is the admission of creations: not under a definition that is
-// going, nor in a namespace that is missing or going.
-type lifecycle struct {
-	server     *Server
-	namespaces rest.Admission
-}
+// lifecycle refuses to create objects of a definition that is going.
+type lifecycle struct{ server *Server }
 
 // Mutate decides; it changes nothing.
-func (l *lifecycle) Mutate(ctx context.Context, a *rest.Attributes) error {
+func (l *lifecycle) Mutate(_ context.Context, a *rest.Attributes) error {
 	if a.Operation == rest.Create && l.server.terminating(a.Kind.GroupResource()) {
 		return apierrors.NewForbidden(a.Kind.GroupResource(), a.Key.Name, errors.New("create not allowed while custom resource definition is terminating"))
 	}
-	return l.namespaces.Mutate(ctx, a)
+	return nil
 }
 
 // Validate looks again: the definition may have begun to go meanwhile.
-func (l *lifecycle) Validate(ctx context.Context, a *rest.Attributes) error {
-	if a.Operation == rest.Create && l.server.terminating(a.Kind.GroupResource()) {
-		return apierrors.NewForbidden(a.Kind.GroupResource(), a.Key.Name, errors.New("create not allowed while custom resource definition is terminating"))
-	}
-	return l.namespaces.Validate(ctx, a)
-}
+func (l *lifecycle) Validate(ctx context.Context, a *rest.Attributes) error { return l.Mutate(ctx, a) }
 
 // terminating reports whether the definition of a resource is being deleted.
 func (s *Server) terminating(gr schema.GroupResource) bool {

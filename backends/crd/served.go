@@ -20,7 +20,7 @@ type served struct {
 	outlines map[string]*outline
 	// stored are the same by group, in name order.
 	stored map[string][]*apiextensionsv1.CustomResourceDefinition
-	byGR     map[schema.GroupResource]*definition
+	byGR   map[schema.GroupResource]*definition
 	// groups are the served definitions by group, in name order; documents is
 	// what discovery says of each group.
 	groups    map[string][]*definition

@@ -70,6 +70,9 @@ type Server struct {
 	health      *serve.Health
 	server      *serve.Server
 	finalizer   *finalizer
+	// engine asks admission webhooks and policies; nil: there is no gateway to
+	// read them from.
+	engine *admission.Engine
 }
 
 // New assembles a CRD server; it neither connects nor listens.
@@ -77,7 +80,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	gateway, err := cfg.gateway()
+	gateway, engine, err := cfg.gateway()
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
 	}
@@ -85,7 +88,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, etcd: opened, namespaces: newNamespaces(gateway)}
+	s := &Server{cfg: cfg, log: cfg.Logger, etcd: opened, namespaces: newNamespaces(gateway), engine: engine}
 	s.assemble(opened, opened.FeedExcept(builtinPaths()...))
 	if err := s.assembleServer(); err != nil {
 		return nil, errors.Join(fmt.Errorf("assemble CRD server: %w", err), opened.Close())
@@ -103,20 +106,26 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.finalizer = newFinalizer(s)
 	s.api = rest.New(rest.Config{
 		Lookup: s.lookup, Warn: serve.AddWarning, Logger: s.log,
-		Admission: &lifecycle{server: s, namespaces: admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.lookup})},
+		Admission: admission.Chain(
+			&lifecycle{s}, admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.lookup}), s.engine),
 	})
 }
 
-// gateway returns a client of the gateway; nil if there is none.
-func (cfg *Config) gateway() (*client.Client, error) {
+// gateway returns a client of the gateway and what asks the webhooks and
+// policies known to it; nil if there is none.
+func (cfg *Config) gateway() (*client.Client, *admission.Engine, error) {
 	if cfg.Gateway.URL == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
+	const agent = "portico-crd"
 	transport, err := cfg.Gateway.Transport()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return client.New(client.Config{BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: "portico-crd"}), nil
+	engine, err := admission.NewEngine(admission.EngineConfig{
+		BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: agent, Warn: serve.AddWarning, Logger: cfg.Logger,
+	})
+	return client.New(client.Config{BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: agent}), engine, err
 }
 
 // assembleServer makes the listener with its filters and health checks.
@@ -251,11 +260,15 @@ func (s *Server) runParts(ctx context.Context) error {
 	var wg sync.WaitGroup
 	var once sync.Once
 	var first error
-	for _, run := range []func(context.Context) error{
+	parts := []func(context.Context) error{
 		s.cache.Run, s.follow,
 		func(ctx context.Context) error { return s.namespaces.run(ctx, opts) },
 		func(ctx context.Context) error { return s.etcd.Campaign(ctx, "crd", id, s.finalizer.run) },
-	} {
+	}
+	if s.engine != nil {
+		parts = append(parts, s.engine.Run)
+	}
+	for _, run := range parts {
 		wg.Go(func() {
 			err := run(ctx)
 			once.Do(func() { first = err })

@@ -11,7 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"testing"; "time"
+	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -130,7 +130,7 @@ func (a *alone) kill9(t *testing.T, name string) {
 func (a *alone) reached(t *testing.T, path string) {
 	t.Helper()
 	client := httpClient(t, a.up.config(t))
-	t.Log(time.Now().Format("05.000")); eventually(t, path+" is reached", func() error {
+	eventually(t, path+" is reached", func() error {
 		resp, err := client.Get(a.up.endpoint + path)
 		if err != nil {
 			return err
@@ -179,23 +179,23 @@ func TestCoreAway(t *testing.T) {
 		}
 	}
 	const missing = `namespaces \"nowhere\" not found`
-	t.Log(time.Now().Format("05.000")); must(create("default", "before", http.StatusCreated, ""))
-	t.Log(time.Now().Format("05.000")); must(create("nowhere", "x", http.StatusNotFound, missing))
+	must(create("default", "before", http.StatusCreated, ""))
+	must(create("nowhere", "x", http.StatusNotFound, missing))
 
-	t.Log(time.Now().Format("05.000")); a.kill9(t, "core")
-	t.Log(time.Now().Format("05.000")); must(create("default", "while", http.StatusCreated, ""))
-	t.Log(time.Now().Format("05.000")); must(create("nowhere", "x", http.StatusServiceUnavailable, `namespace \"nowhere\" cannot be looked up`))
+	a.kill9(t, "core")
+	must(create("default", "while", http.StatusCreated, ""))
+	must(create("nowhere", "x", http.StatusServiceUnavailable, `namespace \"nowhere\" cannot be looked up`))
 	// One that starts now knows no namespace, and serves all the same.
-	t.Log(time.Now().Format("05.000")); a.kill9(t, "crd")
+	a.kill9(t, "crd")
 	a.start(t, "crd")
 	a.reached(t, "/apis/"+group+"/v1/namespaces/default/widgets/while")
 	if err := r.Namespace("default").Delete(t.Context(), "before", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("delete while the core server is away: %v", err)
 	}
 
-	t.Log(time.Now().Format("05.000")); a.start(t, "core")
-	t.Log(time.Now().Format("05.000")); eventually(t, "creates pass again", func() error { return create("default", "after", http.StatusCreated, "") })
-	t.Log(time.Now().Format("05.000")); eventually(t, "a missing namespace is known to be missing", func() error { return create("nowhere", "x", http.StatusNotFound, missing) })
+	a.start(t, "core")
+	eventually(t, "creates pass again", func() error { return create("default", "after", http.StatusCreated, "") })
+	eventually(t, "a missing namespace is known to be missing", func() error { return create("nowhere", "x", http.StatusNotFound, missing) })
 }
 
 // The CRD server takes the word of the front proxy alone about who asks.

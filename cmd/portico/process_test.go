@@ -26,6 +26,11 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, first, "before")
+	const group = "restart.example.com"
+	widgets := define(t, dynamicClient(t, first.config(t)), group).Namespace("default")
+	if _, err := widgets.Create(t.Context(), widget(group, "before"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	token := serviceAccountToken(t, first)
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
@@ -42,6 +47,9 @@ func TestRestart(t *testing.T) {
 	second := install(t, dir)
 	expect(t, second, "before")
 	cfg := second.config(t)
+	if code, body := get(t, httpClient(t, cfg), second.endpoint+"/apis/"+group+"/v1/namespaces/default/widgets/before", ""); code != http.StatusOK {
+		t.Errorf("the custom resource of the first run is %d %s in the second", code, body)
+	}
 	cfg.TLSClientConfig.CertData, cfg.TLSClientConfig.KeyData = nil, nil
 	cfg.BearerToken = token
 	if user := whoami(t, cfg); user != "system:serviceaccount:default:default" {
@@ -161,12 +169,19 @@ func TestKilledSupervisor(t *testing.T) {
 // answered at once, from memory.
 func TestDiscoveryWithStoppedBackends(t *testing.T) {
 	up := install(t, t.TempDir())
-	core := up.child(t, "core")
-	if err := syscall.Kill(core, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
+	define(t, dynamicClient(t, up.config(t)), "stopped.example.com")
+	eventually(t, "its APIService is there", func() error {
+		_, err := up.kubectl(t, "get", "apiservice", "v1.stopped.example.com")
+		return err
+	})
+	for _, name := range []string{"core", "crd"} {
+		pid := up.child(t, name)
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		// Else it could not stop in order at the end.
+		t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) })
 	}
-	// Else it could not stop in order at the end.
-	t.Cleanup(func() { syscall.Kill(core, syscall.SIGCONT) })
 	client := httpClient(t, up.config(t))
 	aggregated := "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	for _, tc := range []struct{ path, accept, want string }{
@@ -175,10 +190,14 @@ func TestDiscoveryWithStoppedBackends(t *testing.T) {
 		{"/api", aggregated, `"resource":"configmaps"`},
 		{"/apis", aggregated, `"resource":"leases"`},
 		{"/api/v1", "", `"name":"configmaps"`},
+		{"/apis", aggregated, `"resource":"widgets"`},
+		{"/apis/stopped.example.com", "", "stopped.example.com/v1"},
+		{"/apis/stopped.example.com/v1", "", `"name":"widgets"`},
 		{"/apis/coordination.k8s.io", "", "coordination.k8s.io/v1"},
 		{"/apis/coordination.k8s.io/v1", "", `"name":"leases"`},
 		{"/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin", "", "cluster-admin"},
 		{"/openapi/v3", "", "apis/coordination.k8s.io/v1"},
+		{"/openapi/v3", "", "apis/stopped.example.com/v1"},
 		{"/version", "", "v1.37"},
 		{"/", "", "/apis/coordination.k8s.io/v1"},
 		{"/readyz", "", "ok"},

@@ -27,6 +27,10 @@ type FollowOptions struct {
 	Window time.Duration
 }
 
+// startGrace is how long a store that was never reached is no cause for a
+// warning.
+const startGrace = 10 * time.Second
+
 // Follow lists and watches store and hands every state of the selection to
 // publish, as a whole snapshot: first when the initial state is complete, then
 // after changes, bursts of them as one. It reconnects by itself and publishes
@@ -41,7 +45,7 @@ func Follow(ctx context.Context, store resource.Store, opts FollowOptions, publi
 	if opts.Window == 0 {
 		opts.Window = 5 * time.Millisecond
 	}
-	f := &follower{store: store, opts: opts, pending: changes{}}
+	f := &follower{store: store, opts: opts, pending: changes{}, began: time.Now()}
 	f.logger = opts.Logger.With("resource", store.Info().GroupResource().String())
 	var wg sync.WaitGroup
 	wg.Go(func() { f.read(ctx) })
@@ -57,6 +61,7 @@ type follower struct {
 	opts    FollowOptions
 	logger  *slog.Logger
 	changed Nudge
+	began   time.Time
 
 	// since is the revision the next watch goes on from; 0 asks for the whole
 	// state. noWatchList is set once the store refused InitialEvents. Both are
@@ -111,7 +116,11 @@ func (f *follower) recover(err error) (orderly bool) {
 		}
 		f.since = 0
 	}
-	f.logger.Warn("follow resource failed", "error", err)
+	level := slog.LevelWarn
+	if f.since == 0 && time.Since(f.began) < startGrace {
+		level = slog.LevelDebug // what is to be reached may be starting as well
+	}
+	f.logger.Log(context.Background(), level, "follow resource failed", "error", err)
 	return false
 }
 

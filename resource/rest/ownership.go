@@ -118,7 +118,8 @@ func (w *write) own(ctx context.Context, obj, old Object) {
 		return
 	}
 	if err := w.record(obj, old); err != nil {
-		w.api.logger.WarnContext(ctx, "field ownership was not recorded", "resource", w.res.GroupResource().String(), "key", w.key.String(), "err", err)
+		// Mostly the object is not valid, and will be refused for that.
+		w.api.logger.DebugContext(ctx, "field ownership was not recorded", "resource", w.res.GroupResource().String(), "key", w.key.String(), "err", err)
 		obj.SetManagedFields(nil)
 		if old != nil {
 			obj.SetManagedFields(old.GetManagedFields())

@@ -22,6 +22,9 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 		switch {
 		case decision == authz.Allow:
 			next.ServeHTTP(w, r)
+		case err != nil && s.cfg.Complete != nil && !s.cfg.Complete():
+			// What decides is still being read.
+			rest.WriteStatus(w, r, resource.Unavailable(err.Error(), 1))
 		case err != nil:
 			s.log.Error("authorize request", "err", err, "user", action.User.Name, "verb", action.Verb, "uri", r.RequestURI)
 			text := fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Health answers /healthz, /livez and /readyz, and below each of them its
@@ -22,8 +24,12 @@ type Health struct {
 	mu           sync.Mutex
 	checks       []check           // in the order they were added
 	complained   map[string]string // by endpoint: the last complaint in the log
+	began        time.Time
 	shuttingDown atomic.Bool
 }
+
+// startGrace is how long a server that is not ready is no cause for a warning.
+const startGrace = 10 * time.Second
 
 // check is one named check.
 type check struct {
@@ -35,7 +41,7 @@ type check struct {
 // NewHealth returns a Health with the check ping, which always succeeds, and,
 // for /readyz, shutdown, which fails from the moment the server is told to end.
 func NewHealth() *Health {
-	h := &Health{complained: make(map[string]string)}
+	h := &Health{complained: make(map[string]string), began: time.Now()}
 	h.AddLive("ping", func(*http.Request) error { return nil })
 	return h
 }
@@ -193,9 +199,14 @@ func (h *Health) complain(endpoint, reasons string) {
 	changed := h.complained[endpoint] != reasons
 	h.complained[endpoint] = reasons
 	h.mu.Unlock()
-	if changed && reasons != "" {
-		slog.Warn("health check failed", "endpoint", endpoint, "reasons", reasons)
+	if !changed || reasons == "" {
+		return
 	}
+	level := slog.LevelWarn
+	if time.Since(h.began) < startGrace {
+		level = slog.LevelDebug // a server that starts is not ready
+	}
+	slog.Log(context.Background(), level, "health check failed", "endpoint", endpoint, "reasons", reasons)
 }
 
 func writePlain(w http.ResponseWriter, text string) {
