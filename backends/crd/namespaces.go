@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,15 +16,27 @@ import (
 	"portico/resource/loop"
 )
 
-// namespaceTimeout bounds asking the core server about one namespace.
-const namespaceTimeout = 5 * time.Second
+const (
+	// namespaceTimeout bounds asking the core server about one namespace.
+	namespaceTimeout = 5 * time.Second
+	// namespaceRetry is the longest pause before following is tried again.
+	namespaceRetry = time.Second
+	// maxAsked bounds the namespaces that are remembered from asking.
+	maxAsked = 10000
+)
 
 // namespaces are what is known of the namespaces, which the core server keeps.
 // They are followed through the gateway; the last state stays while neither can
 // be reached.
 type namespaces struct {
 	store resource.Store // nil: there is no gateway to ask
+	// known says of each namespace whether it is being deleted; nil: they were
+	// never read.
 	known atomic.Pointer[map[string]bool]
+
+	mu sync.Mutex
+	// asked is the same of those that were asked for since known is the state.
+	asked map[string]bool
 }
 
 // newNamespaces follows nothing yet. gateway may be nil.
@@ -41,12 +54,16 @@ func (n *namespaces) run(ctx context.Context, opts loop.FollowOptions) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
+	opts.Backoff.Max = namespaceRetry
 	return loop.Follow(ctx, n.store, opts, func(s loop.Snapshot) {
 		known := make(map[string]bool, len(s.Items))
 		for _, o := range s.Items {
 			known[o.Name] = o.Terminating()
 		}
 		n.known.Store(&known)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		clear(n.asked)
 	})
 }
 
@@ -54,11 +71,7 @@ func (n *namespaces) run(ctx context.Context, opts loop.FollowOptions) error {
 // known and the core server cannot be asked.
 func (n *namespaces) lookup(ctx context.Context, name string, live bool) (admission.NamespaceState, error) {
 	if !live {
-		if known := n.known.Load(); known != nil {
-			terminating, ok := (*known)[name]
-			return admission.NamespaceState{Exists: ok, Terminating: terminating}, nil
-		}
-		return admission.NamespaceState{}, nil
+		return n.remembered(name), nil
 	}
 	if n.store == nil {
 		return admission.NamespaceState{}, errors.New("no gateway is configured to ask for namespaces")
@@ -72,5 +85,26 @@ func (n *namespaces) lookup(ctx context.Context, name string, live bool) (admiss
 	case err != nil:
 		return admission.NamespaceState{}, fmt.Errorf("ask the core server through the gateway: %w", err)
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.asked == nil {
+		n.asked = map[string]bool{}
+	}
+	if len(n.asked) < maxAsked {
+		n.asked[name] = o.Terminating()
+	}
 	return admission.NamespaceState{Exists: true, Terminating: o.Terminating()}, nil
+}
+
+// remembered returns what is at hand of a namespace.
+func (n *namespaces) remembered(name string) admission.NamespaceState {
+	if known := n.known.Load(); known != nil {
+		if terminating, ok := (*known)[name]; ok {
+			return admission.NamespaceState{Exists: true, Terminating: terminating}
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	terminating, ok := n.asked[name]
+	return admission.NamespaceState{Exists: ok, Terminating: terminating}
 }

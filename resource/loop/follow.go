@@ -31,6 +31,9 @@ type FollowOptions struct {
 // warning.
 const startGrace = 10 * time.Second
 
+// warnInterval is the shortest time between two warnings about one store.
+const warnInterval = 30 * time.Second
+
 // Follow lists and watches store and hands every state of the selection to
 // publish, as a whole snapshot: first when the initial state is complete, then
 // after changes, bursts of them as one. It reconnects by itself and publishes
@@ -64,10 +67,11 @@ type follower struct {
 	began   time.Time
 
 	// since is the revision the next watch goes on from; 0 asks for the whole
-	// state. noWatchList is set once the store refused InitialEvents. Both are
+	// state. noWatchList is set once the store refused InitialEvents. All are
 	// the reader's own.
 	since       int64
 	noWatchList bool
+	warned      time.Time // when a failure was logged last
 
 	mu sync.Mutex
 	// base replaces everything known when replaced is true; pending came since.
@@ -117,8 +121,13 @@ func (f *follower) recover(err error) (orderly bool) {
 		f.since = 0
 	}
 	level := slog.LevelWarn
-	if f.since == 0 && time.Since(f.began) < startGrace {
+	switch {
+	case f.since == 0 && time.Since(f.began) < startGrace:
 		level = slog.LevelDebug // what is to be reached may be starting as well
+	case time.Since(f.warned) < warnInterval:
+		level = slog.LevelDebug
+	default:
+		f.warned = time.Now()
 	}
 	f.logger.Log(context.Background(), level, "follow resource failed", "error", err)
 	return false
