@@ -18,6 +18,7 @@ import (
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/rest"
+	"portico/resource/serve"
 )
 
 // Buffers of the copy loop. Short requests are copied in few large pieces; a
@@ -112,6 +113,8 @@ func modifyResponse(res *http.Response) error {
 	}
 	// The answer belongs to the request that the client sent.
 	res.Header.Del("Audit-Id")
+	// Who answered has counted the request.
+	serve.CountedElsewhere(res.Request.Context())
 	return nil
 }
 
@@ -154,6 +157,7 @@ func unreachable(r *http.Request, err error) error {
 
 // proxy sends a request where its group/version is routed.
 func (g *Gateway) proxy(w http.ResponseWriter, r *http.Request, rt *route) {
+	serve.CountAs(r.Context(), "aggregator")
 	if err := rt.unavailable(); err != nil {
 		rest.WriteStatus(w, r, err)
 		return

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico/cmd/internal/embedetcd"
@@ -143,9 +142,8 @@ func (a *alone) reached(t *testing.T, path string) {
 	})
 }
 
-// Without the core server the CRD server goes on: what it keeps can be read and
-// changed, namespaces that it knows take new objects, and of others it says that
-// it cannot tell.
+// Without the core server the CRD server goes on: namespaces that it knows take
+// new objects, and of others it says that it cannot tell.
 func TestCoreAway(t *testing.T) {
 	a := newAlone(t)
 	for _, name := range []string{"crd", "gateway", "core"} {
@@ -154,23 +152,25 @@ func TestCoreAway(t *testing.T) {
 	a.reached(t, "/api/v1/namespaces/default")
 	a.reached(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
 	const group = "away.example.com"
-	r := define(t, dynamicClient(t, a.up.config(t)), group)
+	define(t, dynamicClient(t, a.up.config(t)), group)
 	client := httpClient(t, a.up.config(t))
-	create := func(namespace, name string, code int, text string) error {
-		body, err := widget(group, name).MarshalJSON()
-		if err != nil {
-			return err
-		}
-		url := a.up.endpoint + "/apis/" + group + "/v1/namespaces/" + namespace + "/widgets"
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
+	ask := func(method, path string, body []byte, code int, text string) error {
+		req, err := http.NewRequestWithContext(t.Context(), method, a.up.endpoint+"/apis/"+group+"/v1/namespaces/"+path, bytes.NewReader(body))
 		if err != nil {
 			return err
 		}
 		req.Header.Set("Content-Type", "application/json")
 		if got, answer := send(t, client, req); got != code || !strings.Contains(answer, text) {
-			return fmt.Errorf("create %s/%s: %d %s, want %d that says %q", namespace, name, got, answer, code, text)
+			return fmt.Errorf("%s %s: %d %s, want %d that says %q", method, path, got, answer, code, text)
 		}
 		return nil
+	}
+	create := func(namespace, name string, code int, text string) error {
+		body, err := widget(group, name).MarshalJSON()
+		if err != nil {
+			return err
+		}
+		return ask(http.MethodPost, namespace+"/widgets", body, code, text)
 	}
 	must := func(err error) {
 		t.Helper()
@@ -185,13 +185,13 @@ func TestCoreAway(t *testing.T) {
 	a.kill9(t, "core")
 	must(create("default", "while", http.StatusCreated, ""))
 	must(create("nowhere", "x", http.StatusServiceUnavailable, `namespace \"nowhere\" cannot be looked up`))
-	// One that starts now knows no namespace, and serves all the same.
+	// One that starts now knows no namespace, and nobody who has a say in writes:
+	// it serves what it has, and refuses to change it unasked.
 	a.kill9(t, "crd")
 	a.start(t, "crd")
 	a.reached(t, "/apis/"+group+"/v1/namespaces/default/widgets/while")
-	if err := r.Namespace("default").Delete(t.Context(), "before", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("delete while the core server is away: %v", err)
-	}
+	must(create("default", "x", http.StatusServiceUnavailable, `namespace \"default\" cannot be looked up`))
+	must(ask(http.MethodDelete, "default/widgets/while", nil, http.StatusServiceUnavailable, "webhooks and policies are not known yet"))
 
 	a.start(t, "core")
 	eventually(t, "creates pass again", func() error { return create("default", "after", http.StatusCreated, "") })

@@ -295,6 +295,22 @@ func (s *sampleServer) whileAway(t *testing.T) {
 			}
 		}
 	}
+	// What the gateway answered in its stead is the aggregator's; what the server
+	// answered before it went was counted by itself.
+	_, metrics := get(t, client, s.up.endpoint+"/metrics", "")
+	counted := false
+	for line := range strings.SplitSeq(metrics, "\n") {
+		if !strings.HasPrefix(line, "apiserver_request_total{") || !strings.Contains(line, `group="wardle.example.com"`) {
+			continue
+		}
+		counted = counted || strings.Contains(line, `code="503"`) && strings.Contains(line, `component="aggregator"`)
+		if strings.Contains(line, `code="200"`) || strings.Contains(line, `component="apiserver"`) {
+			t.Errorf("the gateway counted %s", line)
+		}
+	}
+	if !counted {
+		t.Error("the gateway did not count what it answered in the server's stead")
+	}
 	if out := s.up.mustKubectl(t, "get", "ns"); strings.Contains(strings.ToLower(out), "error") || !strings.Contains(out, "kube-system") {
 		t.Errorf("kubectl get ns prints %q", out)
 	}

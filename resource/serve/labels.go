@@ -26,8 +26,13 @@ func (l labels) withoutDryRun() []string {
 	return []string{l.verb, l.group, l.version, l.resource, l.subresource, l.scope, l.component}
 }
 
-// unresolved drops what a client could make up.
+// unresolved drops what a client could make up. Who counts as another component
+// (CountAs) found a route, so that the group and version exist.
 func (l labels) unresolved() labels {
+	if l.component != defaultComponent {
+		l.resource, l.subresource = "", ""
+		return l
+	}
 	return labels{verb: l.verb, dryRun: l.dryRun, scope: l.scope, component: l.component}
 }
 

@@ -81,7 +81,7 @@ func TestRequestMetrics(t *testing.T) {
 		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="apps",resource="deployments",scope="resource",subresource="status",verb="APPLY",version="v1"} 1`,
 		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="",scope="",subresource="",verb="other",version=""} 1`,
 		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="",scope="",subresource="/readyz",verb="GET",version=""} 1`,
-		`apiserver_request_total{code="503",component="aggregator",dry_run="",group="",resource="",scope="cluster",subresource="",verb="LIST",version=""} 1`,
+		`apiserver_request_total{code="503",component="aggregator",dry_run="",group="remote",resource="",scope="cluster",subresource="",verb="LIST",version="v1"} 1`,
 		`apiserver_request_duration_seconds_count{component="apiserver",dry_run="",group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1"} 2`,
 		`apiserver_response_sizes_count{component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1"} 2`,
 		`apiserver_current_inflight_requests{request_kind="readOnly"} 0`,
