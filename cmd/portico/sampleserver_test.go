@@ -116,20 +116,35 @@ func (s *sampleServer) start(t *testing.T) {
 // serves waits until the server itself, asked directly, is ready.
 func (s *sampleServer) serves(t *testing.T) {
 	t.Helper()
-	// Its certificate is its own; what is asked is no secret.
-	client := &http.Client{Timeout: patienceInTests, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	defer client.CloseIdleConnections()
-	eventually(t, "the server is ready", func() error {
-		resp, err := client.Get("https://" + net.JoinHostPort(s.host, s.port) + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return errors.New(resp.Status)
-		}
-		return nil
-	})
+	// Its certificate is its own; what is asked is no secret. It is asked as the
+	// gateway would: a server that is ready may for a moment not know yet whom to
+	// believe, and a connection made then stays without an identity.
+	pair, err := tls.LoadX509KeyPair(filepath.Join(s.up.dir, "pki", "front-proxy-client.crt"), filepath.Join(s.up.dir, "pki", "front-proxy-client.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Timeout: patienceInTests, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}},
+	}}
+	for _, path := range []string{"/readyz", "/apis"} {
+		eventually(t, "the server answers the gateway", func() error {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+net.JoinHostPort(s.host, s.port)+path, nil)
+			if err != nil {
+				return err
+			}
+			req.Header.Set("X-Remote-User", "somebody")
+			req.Header.Set("X-Remote-Group", "system:authenticated")
+			resp, err := client.Do(req)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				return errors.New(resp.Status)
+			}
+			return nil
+		})
+	}
 }
 
 func (s *sampleServer) kill() {
