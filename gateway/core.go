@@ -59,7 +59,7 @@ func (c *coreClient) run(ctx context.Context) error {
 			c.sync.setServices(newServices(*svc, *eps))
 		}
 	}
-	return together(ctx,
+	return loop.Together(ctx,
 		func(ctx context.Context) error {
 			return loop.Follow(ctx, c.store("", "services", "Service"), c.options(), func(s loop.Snapshot) {
 				latest.svc.Store(&s)

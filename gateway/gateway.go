@@ -252,13 +252,7 @@ func (g *Gateway) addHealthChecks() {
 			return errors.New(text)
 		}
 	}
-	etcdCheck := func(r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
-		defer cancel()
-		return g.etcd.Healthy(ctx)
-	}
-	g.health.AddLive("etcd", etcdCheck)
-	g.health.AddReady("etcd-readiness", etcdCheck)
+	g.health.AddStorage(g.etcd.Healthy)
 	g.health.AddReady("informer-sync", notReady(g.cache.Ready, "not all resources are followed yet"))
 	g.health.AddReady("poststarthook/rbac/bootstrap-roles", func(*http.Request) error { return g.access.Ready() })
 	g.health.AddReady("poststarthook/apiservice-registration-controller", notReady(g.sync.ready, "no route table yet"))
@@ -284,21 +278,17 @@ func (g *Gateway) registered() bool {
 func (g *Gateway) Listen() error { return g.server.Listen() }
 
 // Run serves until ctx ends, then drains, and returns when everything it
-// started has ended.
+// started has ended. It ends by itself if a part of it does.
 func (g *Gateway) Run(ctx context.Context) error {
+	defer g.etcd.Close()
 	if err := g.server.Listen(); err != nil {
 		return err
 	}
-	defer g.etcd.Close()
 	if addresses := g.server.Addresses(); len(addresses) > 0 {
 		g.sync.address = addresses[0].String()
 	}
-	// The parts outlive the server: requests that it drains still need them.
-	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	done := make(chan error, 1)
-	go func() {
-		done <- together(parts,
+	return g.server.RunWith(ctx, func(ctx context.Context) error {
+		return loop.Together(ctx,
 			g.cache.Run,
 			g.sync.checker.Run,
 			g.sync.run,
@@ -311,11 +301,5 @@ func (g *Gateway) Run(ctx context.Context) error {
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
 			g.etcd.Compact,
 		)
-	}()
-	err := g.server.Run(ctx)
-	stop()
-	if partsErr := <-done; err == nil && !errors.Is(partsErr, context.Canceled) {
-		err = partsErr
-	}
-	return err
+	})
 }

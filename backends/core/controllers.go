@@ -31,28 +31,15 @@ func (c *Core) assembleControllers() error {
 
 // runParts runs everything but the server until ctx ends or one of them fails.
 func (c *Core) runParts(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	defaults := &namespaceDefaults{core: c, log: c.log}
 	kubernetes := &kubernetesService{core: c, log: c.log}
-	var wg sync.WaitGroup
-	var once sync.Once
-	var first error
 	parts := []func(context.Context) error{
 		c.cache.Run, c.system.run, defaults.run, c.drain.run, kubernetes.run, c.freeAddresses,
 	}
 	if c.engine != nil {
 		parts = append(parts, c.engine.Run)
 	}
-	for _, run := range parts {
-		wg.Go(func() {
-			err := run(ctx)
-			once.Do(func() { first = err })
-			cancel()
-		})
-	}
-	wg.Wait()
-	return first
+	return loop.Together(ctx, parts...)
 }
 
 // systemInterval is how often the system namespaces are looked at even if

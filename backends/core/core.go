@@ -216,7 +216,7 @@ func (c *Core) assembleServer() error {
 	if err != nil {
 		return err
 	}
-	authenticator, err := c.authenticator()
+	authenticator, err := authn.FrontProxyOnly(c.cfg.RequestHeaderCAFile, c.cfg.RequestHeaderAllowedNames)
 	if err != nil {
 		return err
 	}
@@ -239,28 +239,8 @@ func (c *Core) assembleServer() error {
 	return err
 }
 
-// authenticator lets in the front proxy only.
-func (c *Core) authenticator() (authn.Authenticator, error) {
-	if c.cfg.RequestHeaderCAFile == "" {
-		return authn.PeerUID(), nil
-	}
-	ca, err := authn.NewCAFile(c.cfg.RequestHeaderCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("load front-proxy CA: %w", err)
-	}
-	return authn.Union(authn.PeerUID(), authn.FrontProxy(authn.FrontProxyConfig{
-		CAs: ca.Pool, AllowedNames: c.cfg.RequestHeaderAllowedNames, Headers: authn.DefaultHeaderNames(),
-	})), nil
-}
-
 func (c *Core) addHealthChecks() {
-	etcdCheck := func(r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
-		defer cancel()
-		return c.etcd.Healthy(ctx)
-	}
-	c.health.AddLive("etcd", etcdCheck)
-	c.health.AddReady("etcd-readiness", etcdCheck)
+	c.health.AddStorage(c.etcd.Healthy)
 	c.health.AddReady("informer-sync", func(*http.Request) error {
 		if !c.cache.Ready() {
 			return errors.New("not all resources are followed yet")
@@ -278,23 +258,5 @@ func (c *Core) Listen() error { return c.server.Listen() }
 // started has ended. It ends by itself if a part of it does.
 func (c *Core) Run(ctx context.Context) error {
 	defer c.etcd.Close()
-	if err := c.server.Listen(); err != nil {
-		return err
-	}
-	// The parts outlive the server: requests that it drains still need them.
-	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() {
-		defer cancel()
-		done <- c.runParts(parts)
-	}()
-	err := c.server.Run(ctx)
-	stop()
-	if partsErr := <-done; err == nil && !errors.Is(partsErr, context.Canceled) {
-		err = partsErr
-	}
-	return err
+	return c.server.RunWith(ctx, c.runParts)
 }

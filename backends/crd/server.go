@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -130,7 +129,7 @@ func (cfg *Config) gateway() (*client.Client, *admission.Engine, error) {
 
 // assembleServer makes the listener with its filters and health checks.
 func (s *Server) assembleServer() error {
-	authenticator, err := s.authenticator()
+	authenticator, err := authn.FrontProxyOnly(s.cfg.RequestHeaderCAFile, s.cfg.RequestHeaderAllowedNames)
 	if err != nil {
 		return err
 	}
@@ -151,20 +150,6 @@ func (s *Server) assembleServer() error {
 		}),
 	})
 	return err
-}
-
-// authenticator lets in the front proxy only.
-func (s *Server) authenticator() (authn.Authenticator, error) {
-	if s.cfg.RequestHeaderCAFile == "" {
-		return authn.PeerUID(), nil
-	}
-	ca, err := authn.NewCAFile(s.cfg.RequestHeaderCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("load front-proxy CA: %w", err)
-	}
-	return authn.Union(authn.PeerUID(), authn.FrontProxy(authn.FrontProxyConfig{
-		CAs: ca.Pool, AllowedNames: s.cfg.RequestHeaderAllowedNames, Headers: authn.DefaultHeaderNames(),
-	})), nil
 }
 
 // resources serves what the API does. A watch ends when its definition is
@@ -190,13 +175,7 @@ func (s *Server) resources() http.Handler {
 }
 
 func (s *Server) addHealthChecks() {
-	etcdCheck := func(r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
-		defer cancel()
-		return s.etcd.Healthy(ctx)
-	}
-	s.health.AddLive("etcd", etcdCheck)
-	s.health.AddReady("etcd-readiness", etcdCheck)
+	s.health.AddStorage(s.etcd.Healthy)
 	s.health.AddReady("informer-sync", func(*http.Request) error {
 		if !s.cache.Ready() {
 			return errors.New("not all resources are followed yet")
@@ -229,37 +208,14 @@ func (s *Server) Listen() error { return s.server.Listen() }
 // started has ended. It ends by itself if a part of it does.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.etcd.Close()
-	if err := s.server.Listen(); err != nil {
-		return err
-	}
-	// The parts outlive the server: requests that it drains still need them.
-	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() {
-		defer cancel()
-		done <- s.runParts(parts)
-	}()
-	err := s.server.Run(ctx)
-	stop()
-	if partsErr := <-done; err == nil && !errors.Is(partsErr, context.Canceled) {
-		err = partsErr
-	}
-	return err
+	return s.server.RunWith(ctx, s.runParts)
 }
 
 // runParts runs everything but the server until ctx ends or one of them fails.
 func (s *Server) runParts(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	host, _ := os.Hostname()
 	id := fmt.Sprintf("%s_%d", host, os.Getpid())
 	opts := loop.FollowOptions{Logger: s.log}
-	var wg sync.WaitGroup
-	var once sync.Once
-	var first error
 	parts := []func(context.Context) error{
 		s.cache.Run, s.follow,
 		func(ctx context.Context) error { return s.namespaces.run(ctx, opts) },
@@ -268,15 +224,7 @@ func (s *Server) runParts(ctx context.Context) error {
 	if s.engine != nil {
 		parts = append(parts, s.engine.Run)
 	}
-	for _, run := range parts {
-		wg.Go(func() {
-			err := run(ctx)
-			once.Do(func() { first = err })
-			cancel()
-		})
-	}
-	wg.Wait()
-	return first
+	return loop.Together(ctx, parts...)
 }
 
 // follow keeps the snapshot of what is served, and what is made of it.

@@ -36,6 +36,21 @@ func FrontProxy(cfg FrontProxyConfig) Authenticator {
 	return &frontProxy{chains: newChains(cfg.CAs, check), headers: cfg.Headers.orDefault()}
 }
 
+// FrontProxyOnly lets in nobody but a gateway: whoever shows a certificate of
+// the authority in caFile, read again when it changes, with one of the common
+// names (none: any); or, on a unix socket, runs under the same user. Without a
+// caFile only the latter.
+func FrontProxyOnly(caFile string, names []string) (Authenticator, error) {
+	if caFile == "" {
+		return PeerUID(), nil
+	}
+	ca, err := NewCAFile(caFile)
+	if err != nil {
+		return nil, fmt.Errorf("load front-proxy CA: %w", err)
+	}
+	return Union(PeerUID(), FrontProxy(FrontProxyConfig{CAs: ca.Pool, AllowedNames: names})), nil
+}
+
 type frontProxy struct {
 	chains  *chains
 	headers HeaderNames

@@ -1,13 +1,13 @@
-package gateway
+package loop
 
 import (
 	"context"
 	"sync"
 )
 
-// together runs all functions until the first of them ends, then ends the
+// Together runs all functions until the first of them ends, then ends the
 // others, waits for them, and returns what the first returned.
-func together(ctx context.Context, run ...func(ctx context.Context) error) error {
+func Together(ctx context.Context, run ...func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
