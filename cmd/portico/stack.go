@@ -125,6 +125,7 @@ func (s *stack) runChildren(ctx context.Context, etcdFailed <-chan error) error 
 		return quietIfStopped(ctx, err)
 	}
 	greet(s.out, s)
+	giveBackLater()
 	select {
 	case <-ctx.Done():
 		s.say("stopping; again Ctrl-C stops at once")
