@@ -14,14 +14,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// document is one discovery document. Each encoding is made when it is first
-// asked for.
+// document is one discovery document. Each encoding, and its ETag, is made when
+// it is first asked for.
 type document struct {
 	json, yaml, protobuf func() ([]byte, error)
+	tag, protobufTag     func() string
 	// unknown: the server never answered; there is nothing to show but a 503.
 	unknown bool
-
-	tag, protobufTag func() string
 }
 
 // newDocument is the document of one object.
@@ -43,7 +42,7 @@ func joined(empty runtime.Object, whole func() runtime.Object, parts []*part, it
 		if err != nil {
 			return nil, fmt.Errorf("encode discovery document: %w", err)
 		}
-		size := len(frame)
+		size := len(frame) + 1
 		for _, p := range parts {
 			size += len(item(p)) + 1
 		}
@@ -59,22 +58,30 @@ func joined(empty runtime.Object, whole func() runtime.Object, parts []*part, it
 	})
 }
 
+// lazyDocument is the document of an object and its JSON, which encode makes
+// without the newline that documents end with.
 func lazyDocument(object func() runtime.Object, encode func() ([]byte, error)) *document {
 	d := &document{}
-	data := sync.OnceValues(encode)
 	d.json = sync.OnceValues(func() ([]byte, error) {
-		plain, err := data()
-		return append(plain[:len(plain):len(plain)], '\n'), err
-	})
-	d.yaml = sync.OnceValues(func() ([]byte, error) {
-		plain, err := data()
+		plain, err := encode()
 		if err != nil {
 			return nil, err
 		}
-		return yaml.JSONToYAML(plain)
+		return append(plain, '\n'), nil
+	})
+	d.yaml = sync.OnceValues(func() ([]byte, error) {
+		data, err := d.json()
+		if err != nil {
+			return nil, err
+		}
+		return yaml.JSONToYAML(data)
 	})
 	d.protobuf = sync.OnceValues(func() ([]byte, error) { return encodeProtobuf(object()) })
-	d.tag, d.protobufTag = sync.OnceValue(func() string { return digest(data()) }), sync.OnceValue(func() string { return digest(d.protobuf()) })
+	d.tag = sync.OnceValue(func() string {
+		data, err := d.json()
+		return digest(bytes.TrimSuffix(data, []byte("\n")), err)
+	})
+	d.protobufTag = sync.OnceValue(func() string { return digest(d.protobuf()) })
 	return d
 }
 

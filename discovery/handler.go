@@ -73,11 +73,13 @@ func (s *Snapshot) find(path string) (legacy, aggregated *document) {
 	case len(parts) == 1 && parts[0] == "apis":
 		return s.groups, s.groupsV2
 	case len(parts) == 2 && parts[0] == "api":
-		return s.groupVersion[parts[1]], nil
+		return s.byGroup[""].version(parts[1]), nil
 	case len(parts) == 2 && parts[0] == "apis":
-		return s.group[parts[1]], nil
-	case len(parts) == 3 && parts[0] == "apis":
-		return s.groupVersion[parts[1]+"/"+parts[2]], nil
+		if p := s.byGroup[parts[1]]; p != nil {
+			return p.group, nil
+		}
+	case len(parts) == 3 && parts[0] == "apis" && parts[1] != "":
+		return s.byGroup[parts[1]].version(parts[2]), nil
 	}
 	return nil, nil
 }

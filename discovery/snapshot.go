@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,14 +21,15 @@ type Snapshot struct {
 	// GroupVersions in the order of /apis; the core group first.
 	GroupVersions []GroupVersion
 
-	core, groups     *document            // /api, /apis
-	coreV2, groupsV2 *document            // the same, aggregated
-	group            map[string]*document // /apis/G
-	groupVersion     map[string]*document // /apis/G/V, /api/v1: by GroupVersion.Name
-	parts            []*part              // in the order of GroupVersions
+	core, groups     *document // /api, /apis
+	coreV2, groupsV2 *document // the same, aggregated
+	// parts in the order of GroupVersions, and by group.
+	parts   []*part
+	byGroup map[string]*part
 }
 
-// part is what one group contributes.
+// part is what one group contributes. Immutable; as long as what is said of the
+// group stays the same, it is the same part in every snapshot.
 type part struct {
 	versions []GroupVersion
 	// listed and aggregated are the group's items of /apis, encoded.
@@ -48,40 +50,48 @@ func Build(gvs []GroupVersion, address string) (*Snapshot, error) {
 // group/versions were built once and share (the slices of GroupVersion) is not
 // encoded again.
 func BuildAfter(old *Snapshot, gvs []GroupVersion, address string) (*Snapshot, error) {
-	s := &Snapshot{group: map[string]*document{}, groupVersion: map[string]*document{}, GroupVersions: order(gvs)}
-	known := map[string]*part{}
+	s := &Snapshot{GroupVersions: order(gvs)}
+	var known map[string]*part
 	if old != nil {
-		for _, p := range old.parts {
-			known[p.versions[0].Group] = p
-		}
+		known = old.byGroup
 	}
+	s.parts, s.byGroup = make([]*part, 0, len(known)+1), make(map[string]*part, len(known)+1)
 	for rest := s.GroupVersions; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].Group == rest[0].Group {
 			n++
 		}
-		p := known[rest[0].Group]
-		if p == nil || !slices.EqualFunc(p.versions, rest[:n], sameBuild) {
-			var err error
-			if p, err = newPart(rest[:n]); err != nil {
-				return nil, err
-			}
+		p, err := partOf(rest[:n], known[rest[0].Group])
+		if err != nil {
+			return nil, err
 		}
-		s.add(p)
+		s.parts = append(s.parts, p)
+		s.byGroup[rest[0].Group] = p
 		rest = rest[n:]
 	}
 	s.assemble(address)
 	return s, nil
 }
 
-func (s *Snapshot) add(p *part) {
-	s.parts = append(s.parts, p)
-	for i, d := range p.documents {
-		s.groupVersion[p.versions[i].Name()] = d
+// partOf returns the part of a group: the old one (nil: there was none) if it
+// says the same.
+func partOf(versions []GroupVersion, old *part) (*part, error) {
+	if old != nil && slices.EqualFunc(old.versions, versions, sameBuild) {
+		return old, nil
 	}
-	if p.group != nil {
-		s.group[p.versions[0].Group] = p.group
+	p, err := newPart(versions)
+	if err == nil && old != nil && old.equal(p) {
+		return old, nil
 	}
+	return p, err
+}
+
+// split returns the core group's part, if there is one, and the others.
+func (s *Snapshot) split() (core, named []*part) {
+	if len(s.parts) > 0 && s.parts[0].versions[0].Group == "" {
+		return s.parts[:1], s.parts[1:]
+	}
+	return nil, s.parts
 }
 
 // assemble makes the documents of the whole.
@@ -90,12 +100,10 @@ func (s *Snapshot) assemble(address string) {
 		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{},
 		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: address}},
 	}
-	parts := s.parts
-	var first []*part
-	if len(parts) > 0 && parts[0].versions[0].Group == "" {
-		first, parts = parts[:1], parts[1:]
-		for _, gv := range first[0].versions {
-			core.Versions = append(core.Versions, gv.Version)
+	first, parts := s.split()
+	for _, p := range first {
+		for i := range p.versions {
+			core.Versions = append(core.Versions, p.versions[i].Version)
 		}
 	}
 	s.core = newDocument(core)
@@ -146,9 +154,26 @@ func (s *Snapshot) Equal(o *Snapshot) bool {
 	return true
 }
 
+// equal reports whether two parts say the same.
 func (p *part) equal(o *part) bool {
 	return bytes.Equal(p.aggregated, o.aggregated) && bytes.Equal(p.listed, o.listed) &&
-		slices.EqualFunc(p.documents, o.documents, func(a, b *document) bool { return a.etag() == b.etag() && a.unknown == b.unknown })
+		slices.EqualFunc(p.versions, o.versions, func(a, b GroupVersion) bool {
+			// The rest of it is in the encoded forms.
+			return a.Unknown == b.Unknown && (sameSlice(a.Legacy, b.Legacy) || reflect.DeepEqual(a.Legacy, b.Legacy))
+		})
+}
+
+// version returns the document of one version; nil if the group has none such.
+func (p *part) version(name string) *document {
+	if p == nil {
+		return nil
+	}
+	for i := range p.versions {
+		if p.versions[i].Version == name {
+			return p.documents[i]
+		}
+	}
+	return nil
 }
 
 // Paths returns every group and version path, for the index at "/".
@@ -168,24 +193,28 @@ func (s *Snapshot) Paths() []string {
 
 // order sorts group/versions as /apis lists them and drops later duplicates.
 func order(gvs []GroupVersion) []GroupVersion {
-	highest := map[string]int32{}
-	seen := map[string]bool{}
-	var out []GroupVersion
-	for _, gv := range gvs {
-		if seen[gv.Name()] {
-			continue
+	highest := make(map[string]int32, len(gvs))
+	seen := make(map[[2]string]bool, len(gvs))
+	sorted := make([]*GroupVersion, 0, len(gvs))
+	for i := range gvs {
+		gv := &gvs[i]
+		if id := [2]string{gv.Group, gv.Version}; !seen[id] {
+			seen[id] = true
+			highest[gv.Group] = max(highest[gv.Group], gv.GroupPriority)
+			sorted = append(sorted, gv)
 		}
-		seen[gv.Name()] = true
-		highest[gv.Group] = max(highest[gv.Group], gv.GroupPriority)
-		out = append(out, gv)
 	}
-	slices.SortStableFunc(out, func(a, b GroupVersion) int {
+	slices.SortStableFunc(sorted, func(a, b *GroupVersion) int {
 		if a.Group != b.Group {
 			// The core group stands first; it is not part of /apis.
 			return cmp.Or(boolCompare(b.Group == "", a.Group == ""), cmp.Compare(highest[b.Group], highest[a.Group]), cmp.Compare(a.Group, b.Group))
 		}
 		return cmp.Or(cmp.Compare(b.VersionPriority, a.VersionPriority), version.CompareKubeAwareVersionStrings(b.Version, a.Version))
 	})
+	out := make([]GroupVersion, len(sorted))
+	for i, gv := range sorted {
+		out[i] = *gv
+	}
 	return out
 }
 

@@ -11,12 +11,18 @@ import (
 )
 
 // The stream of discovery is Portico's own addition to the protocol. A client
-// asks for /apis?watch=true (or /api) in the aggregated form, and where the
-// answer's Content-Type says stream=watch, the body is JSON objects, a line
-// each: first all groups as ADDED, then, as they change, groups as ADDED,
-// MODIFIED or DELETED. A BOOKMARK ends the first state and each set of changes:
-// what was sent until then is one snapshot, whose ETag is the BOOKMARK's
-// resourceVersion. Servers that do not know the parameter answer as always.
+// asks for GET /apis?watch=true (or /api, for the core group) in the aggregated
+// form as JSON, and where the answer's Content-Type ends in stream=watch, the
+// body is JSON objects, a line each ([StreamEvent]): first all groups as ADDED in
+// the order of /apis, then, as they change, whole groups as ADDED, MODIFIED or
+// DELETED. A BOOKMARK ends the first state and each set of changes: what was sent
+// until then is one snapshot, and the ETag under which the same path answers
+// without watch is the BOOKMARK's metadata.resourceVersion. A BOOKMARK comes every
+// 10 s at least, also without a change; a client that hears nothing for three
+// times that long should take the connection for dead. Where a group stands among
+// the others is not told when it changes. Streams do not resume: a new one begins
+// with the whole state. Servers that do not know the parameter, or a client that
+// asks for another form, give and get the plain document.
 
 // StreamParameter is the parameter of the Content-Type that marks a stream.
 const StreamParameter = ";stream=watch"
@@ -42,24 +48,27 @@ type StreamEvent struct {
 }
 
 // serveStream sends the snapshots as they come until the client goes away or
-// the server ends.
+// the server ends. A client that reads slowly gets what it missed as one change:
+// nobody waits for it.
 func serveStream(w http.ResponseWriter, r *http.Request, current *Current) {
-	w.Header().Set("Content-Type", mediaJSON+aggregatedParams+StreamParameter)
-	w.Header().Set("Cache-Control", "no-cache")
+	h := w.Header()
+	h.Set("Content-Type", mediaJSON+aggregatedParams+StreamParameter)
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Vary", "Accept")
 	core := r.URL.Path == "/api" || r.URL.Path == "/api/"
 	control := http.NewResponseController(w)
+	// The connection goes on to serve other requests.
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
 	tick := time.NewTicker(streamHeartbeat)
 	defer tick.Stop()
 	encoder := json.NewEncoder(w)
-	var sent map[string]*part
+	var sent *Snapshot
 	for {
 		now := current.now.Load()
-		next := now.snapshot.partsOf(core)
-		events := difference(sent, next)
-		events = append(events, bookmark(now.snapshot.streamTag(core)))
-		// Writers without deadlines block for as long as their clients do.
-		_ = control.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
+		events := append(difference(sent, now.snapshot, core), bookmark(now.snapshot.streamTag(core)))
 		for i := range events {
+			// Writers without deadlines block for as long as their clients do.
+			_ = control.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 			if encoder.Encode(&events[i]) != nil {
 				return
 			}
@@ -67,26 +76,14 @@ func serveStream(w http.ResponseWriter, r *http.Request, current *Current) {
 		if control.Flush() != nil {
 			return
 		}
-		sent = next
+		sent = now.snapshot
 		select {
 		case <-r.Context().Done():
-			_ = control.SetWriteDeadline(time.Time{})
 			return
 		case <-now.replaced:
 		case <-tick.C:
 		}
 	}
-}
-
-// partsOf returns the groups (the core group alone, or all others).
-func (s *Snapshot) partsOf(core bool) map[string]*part {
-	out := make(map[string]*part, len(s.parts))
-	for _, p := range s.parts {
-		if name := p.versions[0].Group; (name == "") == core {
-			out[name] = p
-		}
-	}
-	return out
 }
 
 func (s *Snapshot) streamTag(core bool) string {
@@ -96,28 +93,45 @@ func (s *Snapshot) streamTag(core bool) string {
 	return s.groupsV2.etag()
 }
 
-// difference is what leads from one state to the next. A group that did not
-// change is the same part in both; one that was built anew with the same content
-// is sent once more.
-func difference(from, to map[string]*part) []StreamEvent {
-	var out []StreamEvent
-	for name, p := range to {
-		switch old := from[name]; {
+// difference is what leads from one snapshot (nil: nothing) to the next, of the
+// core group or of all others: what is there in the order of /apis, then what is
+// gone. A group that did not change is the same part in both.
+func difference(from, to *Snapshot, core bool) (out []StreamEvent) {
+	if from == to {
+		return nil
+	}
+	partsOf := func(s *Snapshot) []*part {
+		first, named := s.split()
+		if core {
+			return first
+		}
+		return named
+	}
+	var before map[string]*part
+	if from != nil {
+		before = from.byGroup
+	}
+	for _, p := range partsOf(to) {
+		switch old := before[p.versions[0].Group]; {
 		case old == nil:
 			out = append(out, p.event(watch.Added))
 		case old != p:
 			out = append(out, p.event(watch.Modified))
 		}
 	}
-	for name := range from {
-		if to[name] == nil {
+	if from == nil {
+		return out
+	}
+	for _, p := range partsOf(from) {
+		if name := p.versions[0].Group; to.byGroup[name] == nil {
 			out = append(out, StreamEvent{Type: watch.Deleted, Object: apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}})
 		}
 	}
 	return out
 }
 
-// sameBuild reports whether two entries are the same, built once.
+// sameBuild reports whether two entries are the same, built once. Priorities
+// show in the order only.
 func sameBuild(a, b GroupVersion) bool {
 	return a.Version == b.Version && a.Stale == b.Stale && a.Unknown == b.Unknown && sameSlice(a.Aggregated, b.Aggregated) && sameSlice(a.Legacy, b.Legacy)
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -9,13 +10,17 @@ import (
 	"portico/resource/loop"
 )
 
+// followWindow is how long after a change of an APIService more are waited for:
+// who made it wants to use it.
+const followWindow = time.Millisecond
+
 // followAPIServices hands every state of the stored APIServices to sync.
 func (g *Gateway) followAPIServices(ctx context.Context) error {
 	services := g.registrar.services
 	// What did not change is not decoded again: with thousands registered, most
 	// news is about one.
 	decoded := map[*resource.Object]*apireg.APIService{}
-	return loop.Follow(ctx, services.Store, loop.FollowOptions{Logger: g.log}, func(s loop.Snapshot) {
+	return loop.Follow(ctx, services.Store, loop.FollowOptions{Logger: g.log, Window: followWindow}, func(s loop.Snapshot) {
 		list := make([]*apireg.APIService, 0, len(s.Items))
 		before := decoded
 		decoded = make(map[*resource.Object]*apireg.APIService, len(s.Items))

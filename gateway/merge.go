@@ -26,10 +26,15 @@ type merge struct {
 // newMerge starts with the gateway's own registration group, which is no
 // APIService and always there.
 func newMerge(s *syncer) *merge {
+	size := 0 // about what it was before
+	if before := s.table.Load(); before != nil {
+		size = len(before.routes) + 1
+	}
 	m := &merge{
-		s: s, now: time.Now(), routes: map[schema.GroupVersion]*route{},
-		openAPI: newOpenAPIIndex(), conditions: map[string]apiservice.Condition{},
-		told: map[*server]map[schema.GroupVersion]*discovery.GroupVersion{},
+		s: s, now: time.Now(), routes: make(map[schema.GroupVersion]*route, size),
+		openAPI: newOpenAPIIndex(), conditions: make(map[string]apiservice.Condition, size),
+		entries: make([]discovery.GroupVersion, 0, size),
+		told:    map[*server]map[schema.GroupVersion]*discovery.GroupVersion{},
 	}
 	for _, gv := range s.own {
 		if gv.Group != apiservice.Group {
@@ -72,7 +77,8 @@ func (m *merge) entry(a *apireg.APIService, p placement) discovery.GroupVersion 
 	}
 	entry.GroupPriority, entry.VersionPriority = a.Spec.GroupPriorityMinimum, a.Spec.VersionPriority
 	if !p.local && !entry.Unknown {
-		entry.Stale = m.stale(a, p)
+		// A server may itself have lost sight of what it says.
+		entry.Stale = m.stale(a, p) || entry.Stale
 	}
 	return entry
 }

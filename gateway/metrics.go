@@ -46,6 +46,9 @@ func (m *availabilityMetrics) set(conditions map[string]apiservice.Condition) {
 	}
 	for name, c := range conditions {
 		before, seen := m.last[name]
+		if seen && before == c {
+			continue
+		}
 		m.last[name] = c
 		if c.Available() {
 			m.unavailable.WithLabelValues(name).Set(0)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,37 +36,56 @@ type registrar struct {
 	wake     loop.Nudge
 	log      *slog.Logger
 	metrics  *availabilityMetrics
-	// made are the automanaged APIServices by name as they were wanted last; of
-	// the writing goroutine only.
-	made map[string]*apireg.APIService
+	// made is what was wanted last; of the writing goroutine only.
+	made registration
 }
 
-// registerWriters is how many APIServices are created at once, so that etcd
-// syncs its disk once for several.
-const registerWriters = 16
+// registration is what shall be registered.
+type registration struct {
+	// said are the answers of the backends that it was made of.
+	said [][]discovery.GroupVersion
+	// want are the automanaged APIServices that shall exist, by name. complete
+	// says of which backends everything is known.
+	want     map[string]*apireg.APIService
+	complete map[string]bool
+}
+
+const (
+	// registerWriters is how many APIServices are written at once, so that etcd
+	// syncs its disk once for several.
+	registerWriters = 16
+	// registerRetry and registerRetryMax are the pauses before what failed is
+	// tried again: the first, and the longest. News do not wait for it.
+	registerRetry    = 100 * time.Millisecond
+	registerRetryMax = 5 * time.Second
+)
 
 // run writes until ctx ends. What fails is tried again.
 func (g *registrar) run(ctx context.Context) error {
+	var again <-chan time.Time
+	pause := registerRetry
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-g.wake.C():
+		case <-again:
 		}
-		err := loop.Retry(ctx, loop.Backoff{Max: 5 * time.Second}, func(ctx context.Context) error {
-			err := g.write(ctx)
-			if err != nil && ctx.Err() == nil {
-				g.log.Warn("writing APIServices failed", "err", err)
-			}
-			return err
-		})
-		if err != nil {
-			return err
+		err := g.write(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			again, pause = nil, registerRetry
+		default:
+			g.log.Warn("writing APIServices failed", "err", err)
+			again, pause = time.After(pause), min(pause*2, registerRetryMax)
 		}
 	}
 }
 
-// write brings the stored APIServices in line with what is known now.
+// write brings the stored APIServices in line with what is known now. What
+// fails keeps nothing else from being written.
 func (g *registrar) write(ctx context.Context) error {
 	list, ok := g.sync.listed()
 	if !ok {
@@ -75,24 +95,40 @@ func (g *registrar) write(ctx context.Context) error {
 	for _, a := range list {
 		stored[a.Name] = a
 	}
-	if err := g.register(ctx, stored); err != nil {
+	err := g.register(ctx, stored)
+	known := g.sync.conditions.Load()
+	if known == nil {
 		return err
 	}
-	conditions := *g.sync.conditions.Load()
-	g.metrics.set(conditions)
-	for name, want := range conditions {
+	g.metrics.set(*known)
+	var differ []string
+	for name, want := range *known {
 		a := stored[name]
 		if a == nil {
 			continue
 		}
-		if have, ok := apiservice.Current(a); ok && have == want {
-			continue
-		}
-		if err := g.setCondition(ctx, name, want); err != nil {
-			return err
+		if have, ok := apiservice.Current(a); !ok || have != want {
+			differ = append(differ, name)
 		}
 	}
-	return nil
+	return errors.Join(err, each(differ, func(name string) error { return g.setCondition(ctx, name, (*known)[name]) }))
+}
+
+// each calls f for all of a list, registerWriters at a time, and returns what
+// failed.
+func each[T any](list []T, f func(T) error) error {
+	errs := make([]error, len(list))
+	slots := make(chan struct{}, registerWriters)
+	var wg sync.WaitGroup
+	for i, item := range list {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = f(item)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // setCondition writes one condition. That the APIService is gone meanwhile is
@@ -112,82 +148,78 @@ func (g *registrar) setCondition(ctx context.Context, name string, want apiservi
 // whose automanaged label a user took off is the user's.
 func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIService) error {
 	want, complete := g.wanted()
-	var missing []*apireg.APIService
+	var missing, wrong, gone []*apireg.APIService
 	for name, a := range want {
 		have := stored[name]
 		switch {
 		case have == nil:
 			missing = append(missing, a)
 		case apiservice.IsAutomanaged(have) && !sameRegistration(have, a):
-			if err := g.repair(ctx, a); err != nil {
-				return err
-			}
+			wrong = append(wrong, a)
 		}
-	}
-	if err := g.create(ctx, missing); err != nil {
-		return err
 	}
 	for name, have := range stored {
-		gone := have.Labels[apiservice.AutomanagedLabel] == apiservice.Managed &&
-			complete[have.Annotations[apiservice.BackendAnnotation]] && want[name] == nil
-		if !gone {
-			continue
+		if have.Labels[apiservice.AutomanagedLabel] == apiservice.Managed &&
+			complete[have.Annotations[apiservice.BackendAnnotation]] && want[name] == nil {
+			gone = append(gone, have)
 		}
-		if err := g.remove(ctx, have); err != nil {
-			return err
-		}
+	}
+	return errors.Join(
+		each(missing, func(a *apireg.APIService) error { return g.create(ctx, a) }),
+		each(wrong, func(a *apireg.APIService) error { return g.repair(ctx, a) }),
+		each(gone, func(a *apireg.APIService) error { return g.remove(ctx, a) }),
+	)
+}
+
+// create stores a new APIService. That it is there already is no error.
+func (g *registrar) create(ctx context.Context, a *apireg.APIService) error {
+	a = a.DeepCopy()
+	apiservice.Set(a, apiservice.Local(), time.Now())
+	if _, err := rest.CreateObject(ctx, g.services, a); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create APIService %q: %w", a.Name, err)
 	}
 	return nil
 }
 
-// create stores new APIServices, several at a time. That one is there already
-// is no error.
-func (g *registrar) create(ctx context.Context, list []*apireg.APIService) error {
-	errs := make([]error, len(list))
-	slots := make(chan struct{}, registerWriters)
-	var wg sync.WaitGroup
-	for i, a := range list {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			a = a.DeepCopy()
-			apiservice.Set(a, apiservice.Local(), time.Now())
-			if _, err := rest.CreateObject(ctx, g.services, a); err != nil && !apierrors.IsAlreadyExists(err) {
-				errs[i] = fmt.Errorf("create APIService %q: %w", a.Name, err)
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
 // wanted returns the automanaged APIServices that shall exist, and of which
-// backends everything is known.
+// backends everything is known. While the backends say the same, it is the same.
 func (g *registrar) wanted() (want map[string]*apireg.APIService, complete map[string]bool) {
-	want, complete = make(map[string]*apireg.APIService, len(g.made)), map[string]bool{ownBackend: true}
-	defer func() { g.made = want }()
+	said := make([][]discovery.GroupVersion, len(g.sync.backends))
+	complete = map[string]bool{ownBackend: true}
+	for i, b := range g.sync.backends {
+		said[i], complete[b.name] = b.source.GroupVersions()
+	}
+	if slices.EqualFunc(said, g.made.said, sameAnswer) && maps.Equal(complete, g.made.complete) {
+		return g.made.want, complete
+	}
+	want = make(map[string]*apireg.APIService, len(g.made.want))
 	for _, gv := range g.sync.own {
 		if gv.Group != apiservice.Group {
 			name := apiservice.Name(gv.Group, gv.Version)
 			want[name] = g.automanaged(name, gv, ownBackend)
 		}
 	}
-	for _, b := range g.sync.backends {
-		gvs, ok := b.source.GroupVersions()
-		complete[b.name] = ok
-		for _, gv := range gvs {
+	for i, b := range g.sync.backends {
+		for _, gv := range said[i] {
 			name := apiservice.Name(gv.Group, gv.Version)
 			if want[name] == nil && gv.Group != apiservice.Group {
 				want[name] = g.automanaged(name, gv, b.name)
 			}
 		}
 	}
+	g.made = registration{said: said, want: want, complete: complete}
 	return want, complete
+}
+
+// sameAnswer reports whether two answers are one: a source that hears something
+// new makes another.
+func sameAnswer(a, b []discovery.GroupVersion) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // automanaged is automanaged, made once as long as nothing changes.
 func (g *registrar) automanaged(name string, gv discovery.GroupVersion, backend string) *apireg.APIService {
-	if a := g.made[name]; a != nil && a.Annotations[apiservice.BackendAnnotation] == backend {
+	if a := g.made.want[name]; a != nil && a.Annotations[apiservice.BackendAnnotation] == backend {
 		return a
 	}
 	return automanaged(gv, backend)

@@ -253,6 +253,9 @@ func TestMerge(t *testing.T) {
 		{Group: "a.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
 	mute := &server{up: &upstream{}, source: aggregate.NewSource(aggregate.Config{})}
+	blind := &server{up: &upstream{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
+		{Group: "a.example.com", Version: "v1", Stale: true, Legacy: []metav1.APIResource{{Name: "things"}}},
+	}})}
 	down := apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck"}
 	of := func(group string) *apireg.APIService {
 		return &apireg.APIService{ObjectMeta: metav1.ObjectMeta{Name: apiservice.Name(group, "v1")},
@@ -267,6 +270,7 @@ func TestMerge(t *testing.T) {
 	}{
 		"own":                     {"rbac.authorization.k8s.io", placement{local: true, condition: apiservice.Local()}, true, true, false, false, true, false},
 		"answering":               {"a.example.com", placement{server: known, condition: apiservice.Passed()}, true, true, false, false, true, false},
+		"stale says the server":   {"a.example.com", placement{server: blind, condition: apiservice.Passed()}, true, true, true, false, true, false},
 		"never answered":          {"b.example.com", placement{server: mute, condition: down}, true, false, false, true, true, false},
 		"no server":               {"c.example.com", placement{condition: down}, true, false, false, true, true, false},
 		"nobody serves it":        {"d.example.com", placement{nowhere: true, condition: apiservice.Local()}, false, false, false, false, false, false},

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,6 +17,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/discovery/aggregate"
+	"portico/resource/loop"
 )
 
 // socketSuspectInterval is how often a server on a unix socket is tried while
@@ -36,7 +38,11 @@ type server struct {
 	source   *aggregate.Source
 	suspect  time.Duration // interval while suspect; 0 is the default
 
-	openAPI sync.Mutex // one refresh at a time
+	// followed: somebody reads its OpenAPI index when openAPINews say that there
+	// may be a new one (stream.go), so that the availability check need not.
+	followed    atomic.Bool
+	openAPINews loop.Nudge
+	openAPI     sync.Mutex // one refresh at a time
 }
 
 // newBackend makes the server of a configured backend.
@@ -115,10 +121,12 @@ func (srv *server) availabilityTarget(s *syncer) availability.Target {
 			if err != nil {
 				return withoutPorts(err)
 			}
-			if changed {
-				s.news.Poke()
-			}
-			if srv.refreshOpenAPI(ctx) {
+			switch {
+			case changed && srv.followed.Load():
+				s.sourceChanged(srv)
+			case srv.followed.Load():
+				srv.openAPINews.Poke()
+			case srv.refreshOpenAPI(ctx) || changed:
 				s.news.Poke()
 			}
 			return nil

@@ -10,12 +10,19 @@ import (
 
 const (
 	// streamRetry and streamRetryMax are the pauses before a backend's stream
-	// of discovery is opened again: the first, and the longest.
+	// of discovery is opened again: the first, and the longest. A backend that
+	// is started again waits for it.
 	streamRetry    = 20 * time.Millisecond
-	streamRetryMax = 2 * time.Second
+	streamRetryMax = maxFollowPause
 	// streamUnknown is the pause before a backend that does not stream is asked
 	// again whether it does; its availability check asks for changes meanwhile.
 	streamUnknown = time.Minute
+	// openAPIDelay is how long after a change in a backend's discovery its
+	// OpenAPI index is read, so that the two do not compete for the processors
+	// while somebody waits for the route. openAPIPause is the shortest time
+	// between two readings.
+	openAPIDelay = 20 * time.Millisecond
+	openAPIPause = 50 * time.Millisecond
 )
 
 // followBackends has every configured backend tell of changes in what it
@@ -24,36 +31,79 @@ func (s *syncer) followBackends(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, b := range s.backends {
 		wg.Go(func() { s.followBackend(ctx, b) })
+		wg.Go(func() { s.followOpenAPI(ctx, b) })
 	}
 	wg.Wait()
 	<-ctx.Done()
 	return ctx.Err()
 }
 
+// followBackend keeps a backend's stream open until ctx ends.
 func (s *syncer) followBackend(ctx context.Context, b *server) {
 	pause := streamRetry
 	for {
-		began := time.Now()
+		told := false
 		err := b.source.Follow(ctx, func() {
-			s.news.Poke()
-			if b.refreshOpenAPI(ctx) {
-				s.news.Poke()
-			}
+			told = true
+			s.sourceChanged(b)
 		})
+		wait := pause
 		switch {
 		case ctx.Err() != nil:
 			return
+		case told:
+			wait = streamRetry
 		case aggregate.IsNoStream(err):
-			pause = streamUnknown
-		case time.Since(began) > streamRetryMax:
-			pause = streamRetry
+			wait = streamUnknown
 		}
-		s.log.Debug("a backend's stream of discovery ended and is opened again", "backend", b.name, "pause", pause, "err", err)
+		pause = min(wait*2, streamRetryMax)
+		s.log.Debug("a backend's stream of discovery ended and is opened again", "backend", b.name, "pause", wait, "err", err)
+		if !sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+// sourceChanged is called when a backend says something new of what it serves.
+// Routes and registrations need not wait for each other.
+func (s *syncer) sourceChanged(b *server) {
+	for _, n := range s.changed {
+		n.Poke()
+	}
+	s.news.Poke()
+	b.openAPINews.Poke()
+}
+
+// followOpenAPI reads a backend's OpenAPI index when there may be a new one,
+// beside everything else: routes do not wait for it.
+func (s *syncer) followOpenAPI(ctx context.Context, b *server) {
+	b.followed.Store(true)
+	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
+		case <-b.openAPINews.C():
 		}
-		pause = min(pause*2, max(pause, streamRetryMax))
+		if !sleep(ctx, openAPIDelay) {
+			return
+		}
+		if b.refreshOpenAPI(ctx) {
+			s.news.Poke()
+		}
+		if !sleep(ctx, openAPIPause) {
+			return
+		}
+	}
+}
+
+// sleep returns false if ctx ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }

@@ -5,14 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	apidiscovery "k8s.io/api/apidiscovery/v2"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/discovery"
@@ -49,13 +45,31 @@ type Source struct {
 	known   atomic.Pointer[[]discovery.GroupVersion]
 	openAPI atomic.Pointer[openAPIAnswer]
 
-	mu   sync.Mutex
-	etag map[string]string // of the documents that Check asks for
+	mu    sync.Mutex // never held while the server is asked
+	parts map[string]part
+	// following: a stream tells of pathGroups.
+	following bool
 }
 
-// NewSource returns a source; it asks nothing until Check.
+const (
+	pathCore   = "/api"
+	pathGroups = "/apis"
+)
+
+// part is what the server said under one path.
+type part struct {
+	// mark identifies the answer; "" is to be read again.
+	mark string
+	gvs  []discovery.GroupVersion
+	// turn counts the answers: one that was asked for before another came is
+	// not taken after it. What a stream tells is always the latest.
+	turn int
+	told bool
+}
+
+// NewSource returns a source; it asks nothing until Check or Follow.
 func NewSource(cfg Config) *Source {
-	s := &Source{cfg: cfg, etag: map[string]string{}}
+	s := &Source{cfg: cfg, parts: map[string]part{}}
 	if cfg.Previous != nil {
 		s.known.Store(&cfg.Previous)
 	}
@@ -63,7 +77,8 @@ func NewSource(cfg Config) *Source {
 }
 
 // GroupVersions returns what the server said last; ok is false if it never
-// did. The result must not be changed.
+// did. What did not change is the same (the slices of a GroupVersion) as before.
+// The result must not be changed.
 func (s *Source) GroupVersions() (gvs []discovery.GroupVersion, ok bool) {
 	if p := s.known.Load(); p != nil {
 		return *p, true
@@ -71,199 +86,121 @@ func (s *Source) GroupVersions() (gvs []discovery.GroupVersion, ok bool) {
 	return nil, false
 }
 
+// paths returns where the wanted documents are.
+func (s *Source) paths() []string {
+	if s.cfg.GroupVersions == nil {
+		return []string{pathCore, pathGroups}
+	}
+	paths := make([]string, 0, len(s.cfg.GroupVersions))
+	for _, gv := range s.cfg.GroupVersions {
+		paths = append(paths, groupVersionPath(gv))
+	}
+	return paths
+}
+
 // Check asks the server whether it still says what it said, and reads its
 // documents anew if not; changed tells that GroupVersions has a new value. The
-// error is that of the server: unreachable, or a bad answer.
+// error is that of the server: unreachable, or a bad answer. While a stream is
+// followed, Check asks as well but leaves it to the stream to tell what changed.
 func (s *Source) Check(ctx context.Context) (changed bool, err error) {
-	paths := []string{"/api", "/apis"}
-	if s.cfg.GroupVersions != nil {
-		paths = paths[:0]
-		for _, gv := range s.cfg.GroupVersions {
-			paths = append(paths, groupVersionPath(gv))
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	news := map[string]string{}
+	return s.check(ctx, s.paths())
+}
+
+func (s *Source) check(ctx context.Context, paths []string) (changed bool, err error) {
+	news := map[string]part{}
 	for _, path := range paths {
-		mark, err := s.mark(ctx, path)
+		old := s.part(path)
+		mark, err := s.mark(ctx, path, old.mark)
 		if err != nil {
 			return false, err
 		}
-		if mark != s.etag[path] {
-			news[path] = mark
+		if mark != old.mark && !s.told(path) {
+			news[path] = part{mark: mark, turn: old.turn}
 		}
 	}
-	if _, known := s.GroupVersions(); known && len(news) == 0 {
+	if len(news) == 0 {
 		return false, nil
 	}
 	// The time limit of a probe does not fit reading everything.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
-	gvs, whole, err := s.read(ctx)
-	if err != nil {
-		return false, err
+	for path, next := range news {
+		gvs, whole, err := s.read(ctx, path)
+		if errors.Is(err, errTold) {
+			delete(news, path)
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if !whole {
+			next.mark = ""
+		}
+		next.gvs = gvs
+		news[path] = next
 	}
-	s.known.Store(&gvs)
-	if !whole {
-		news = nil // to be read again
+	return s.take(news), nil
+}
+
+func (s *Source) part(path string) part {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.parts[path]
+}
+
+// told reports whether a stream tells of that path.
+func (s *Source) told(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.following && path == pathGroups
+}
+
+// take makes answers what is known, except those that others overtook. It
+// reports whether that is news.
+func (s *Source) take(news map[string]part) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for path, next := range news {
+		now := s.parts[path].turn
+		if next.told || next.turn == now {
+			next.turn = now + 1
+			s.parts[path] = next
+			changed = true
+		}
 	}
-	for path, mark := range news {
-		s.etag[path] = mark
+	if !changed {
+		return false
 	}
-	return true, nil
+	var all []discovery.GroupVersion
+	for _, path := range s.paths() {
+		p, read := s.parts[path]
+		if !read {
+			return false // the whole is not known yet
+		}
+		all = append(all, p.gvs...)
+	}
+	s.known.Store(&all)
+	return true
 }
 
 // mark returns what identifies the server's present answer at path: its ETag,
-// or a digest where there is none.
-func (s *Source) mark(ctx context.Context, path string) (string, error) {
+// or a digest where there is none. known is the one before.
+func (s *Source) mark(ctx context.Context, path, known string) (string, error) {
 	accept := acceptLegacy
 	if s.cfg.GroupVersions == nil {
 		accept = acceptAggregated
 	}
-	answer, err := s.get(ctx, path, accept, s.etag[path])
+	answer, err := s.get(ctx, path, accept, known)
 	if err != nil {
 		return "", err
 	}
 	switch {
 	case answer.code == http.StatusNotModified:
-		return s.etag[path], nil
-	case answer.code == http.StatusNotFound && path == "/api":
+		return known, nil
+	case answer.code == http.StatusNotFound && path == pathCore:
 		return "none", nil // a server without the core group
 	case answer.code != http.StatusOK:
 		return "", fmt.Errorf("bad status from %s: %d", s.cfg.BaseURL+path, answer.code)
 	}
 	return answer.mark(), nil
-}
-
-// read fetches everything wanted, in both forms. It is not the whole if a
-// group/version that the server listed was gone when it was asked for.
-func (s *Source) read(ctx context.Context) (gvs []discovery.GroupVersion, whole bool, err error) {
-	aggregated, err := s.readAggregated(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	wanted := s.cfg.GroupVersions
-	if wanted == nil {
-		if wanted, err = s.list(ctx, aggregated); err != nil {
-			return nil, false, err
-		}
-	}
-	whole = true
-	out := make([]discovery.GroupVersion, 0, len(wanted))
-	for _, gv := range wanted {
-		legacy, err := s.readLegacy(ctx, gv)
-		if errors.Is(err, errAbsent) && s.cfg.GroupVersions == nil {
-			whole = false
-			continue
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		g := discovery.GroupVersion{Group: gv.Group, Version: gv.Version, Legacy: legacy, Aggregated: aggregated[gv]}
-		if g.Aggregated == nil {
-			g.Aggregated = discovery.Aggregate(gv.Group, gv.Version, legacy)
-		}
-		out = append(out, g)
-	}
-	return out, whole, nil
-}
-
-// readAggregated fetches the v2 form of everything the server lists; the map is
-// empty where the server does not have it.
-func (s *Source) readAggregated(ctx context.Context) (map[schema.GroupVersion][]apidiscovery.APIResourceDiscovery, error) {
-	out := map[schema.GroupVersion][]apidiscovery.APIResourceDiscovery{}
-	for _, path := range []string{"/api", "/apis"} {
-		answer, err := s.get(ctx, path, acceptAggregated, "")
-		if err != nil {
-			return nil, err
-		}
-		if s.cfg.GroupVersions == nil && answer.code != http.StatusOK && answer.code != http.StatusNotFound {
-			// The list would lack the groups under this path.
-			return nil, fmt.Errorf("bad status from %s: %d", answer.url, answer.code)
-		}
-		if answer.code != http.StatusOK || !answer.aggregated {
-			continue
-		}
-		list := &apidiscovery.APIGroupDiscoveryList{}
-		if err := answer.decode(list); err != nil {
-			return nil, err
-		}
-		for _, g := range list.Items {
-			for _, v := range g.Versions {
-				if v.Freshness == apidiscovery.DiscoveryFreshnessStale {
-					continue
-				}
-				out[schema.GroupVersion{Group: g.Name, Version: v.Version}] = complete(v.Resources)
-			}
-		}
-	}
-	return out, nil
-}
-
-// complete makes sure that responseKind is an object everywhere; older clients
-// crash on null (contract 2.3).
-func complete(resources []apidiscovery.APIResourceDiscovery) []apidiscovery.APIResourceDiscovery {
-	for i := range resources {
-		if resources[i].ResponseKind == nil {
-			resources[i].ResponseKind = &metav1.GroupVersionKind{}
-		}
-		for j := range resources[i].Subresources {
-			if resources[i].Subresources[j].ResponseKind == nil {
-				resources[i].Subresources[j].ResponseKind = &metav1.GroupVersionKind{}
-			}
-		}
-	}
-	if resources == nil {
-		resources = []apidiscovery.APIResourceDiscovery{}
-	}
-	return resources
-}
-
-// list returns every group/version the server lists.
-func (s *Source) list(ctx context.Context, aggregated map[schema.GroupVersion][]apidiscovery.APIResourceDiscovery) ([]schema.GroupVersion, error) {
-	var out []schema.GroupVersion
-	if len(aggregated) > 0 {
-		for gv := range aggregated {
-			out = append(out, gv)
-		}
-		slices.SortFunc(out, func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
-		return out, nil
-	}
-	core := &metav1.APIVersions{}
-	if err := s.getDocument(ctx, "/api", core); err != nil && !errors.Is(err, errAbsent) {
-		return nil, err
-	}
-	for _, v := range core.Versions {
-		out = append(out, schema.GroupVersion{Version: v})
-	}
-	groups := &metav1.APIGroupList{}
-	if err := s.getDocument(ctx, "/apis", groups); err != nil {
-		return nil, err
-	}
-	for _, g := range groups.Groups {
-		for _, v := range g.Versions {
-			out = append(out, schema.GroupVersion{Group: g.Name, Version: v.Version})
-		}
-	}
-	return out, nil
-}
-
-func (s *Source) readLegacy(ctx context.Context, gv schema.GroupVersion) ([]metav1.APIResource, error) {
-	list := &metav1.APIResourceList{}
-	if err := s.getDocument(ctx, groupVersionPath(gv), list); err != nil {
-		return nil, err
-	}
-	if list.GroupVersion != gv.String() {
-		return nil, fmt.Errorf("%s%s describes %q", s.cfg.BaseURL, groupVersionPath(gv), list.GroupVersion)
-	}
-	slices.SortFunc(list.APIResources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
-	return list.APIResources, nil
-}
-
-func groupVersionPath(gv schema.GroupVersion) string {
-	if gv.Group == "" {
-		return "/api/" + gv.Version
-	}
-	return "/apis/" + gv.Group + "/" + gv.Version
 }

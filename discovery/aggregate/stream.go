@@ -13,6 +13,7 @@ import (
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"portico/discovery"
@@ -22,32 +23,76 @@ import (
 // three heartbeats.
 const streamSilence = 30 * time.Second
 
-// errNoStream says that the server does not tell of changes; it has to be
-// asked.
-var errNoStream = errors.New("the server does not stream discovery")
+var (
+	// errNoStream says that the server does not tell of changes; it has to be
+	// asked.
+	errNoStream = errors.New("the server does not stream discovery")
+	errSilent   = fmt.Errorf("nothing came for %v", streamSilence)
+	errTooLong  = fmt.Errorf("the server sent more than %d bytes without a bookmark", maxDocument)
+)
 
 // IsNoStream reports whether an error of Follow says that the server does not
 // know how to tell of changes.
 func IsNoStream(err error) bool { return errors.Is(err, errNoStream) }
 
 // Follow has the server tell of changes in its groups until ctx ends or the
-// stream does, and calls changed after each. Its error is never nil. What was
-// known stays when a stream breaks: that is no verdict on the server, which
-// Check is for. It may run beside Check, once at a time. Only a source of
-// everything that its server lists can follow, and the core group is left to
-// Check.
+// stream does, and calls changed after each, from its own goroutine; changes
+// that come while it runs wait. Its error is never nil. What was known stays
+// when a stream breaks: that is no verdict on the server, which Check is for. It
+// may run beside Check, once at a time. Only a source of everything that its
+// server lists can follow, and the core group is left to Check.
 func (s *Source) Follow(ctx context.Context, changed func()) error {
-	if _, known := s.GroupVersions(); !known {
-		if _, err := s.Check(ctx); err != nil {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(streamSilence, func() { cancel(errSilent) })
+	defer silence.Stop()
+	if s.part(pathCore).turn == 0 {
+		// Without it the whole is not known.
+		news, err := s.check(ctx, []string{pathCore})
+		if err != nil {
 			return err
 		}
-		changed()
+		if news {
+			changed()
+		}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.cfg.BaseURL+"/apis?watch=true", nil)
+	body, err := s.openStream(ctx)
 	if err != nil {
-		return fmt.Errorf("make request: %w", err)
+		return err
+	}
+	defer body.Close()
+	defer s.setFollowing(false)
+	f := &following{
+		source: s, known: s.knownVersions(), groups: map[string][]discovery.GroupVersion{},
+		// The first state is news in any case: it ends what Check began.
+		dirty: true,
+	}
+	limited := &io.LimitedReader{R: body, N: maxDocument}
+	decoder := json.NewDecoder(limited)
+	for {
+		var e discovery.StreamEvent
+		if err := decoder.Decode(&e); err != nil {
+			return fmt.Errorf("read discovery stream of %s: %w", s.cfg.Name, streamError(ctx, limited, err))
+		}
+		silence.Reset(streamSilence)
+		news, err := f.apply(&e)
+		if err != nil {
+			return fmt.Errorf("read discovery stream of %s: %w", s.cfg.Name, err)
+		}
+		if e.Type == watch.Bookmark {
+			limited.N = maxDocument
+		}
+		if news {
+			changed()
+		}
+	}
+}
+
+// openStream asks for the stream and returns it once the server has begun it.
+func (s *Source) openStream(ctx context.Context) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.cfg.BaseURL+pathGroups+"?watch=true", nil)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
 	}
 	req.Header.Set("Accept", acceptAggregated)
 	req.Header.Set("User-Agent", "portico-gateway")
@@ -58,106 +103,123 @@ func (s *Source) Follow(ctx context.Context, changed func()) error {
 	}
 	res, err := transport.RoundTrip(req)
 	if err != nil {
-		return err
+		return nil, streamError(ctx, nil, err)
 	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("bad status from %s: %d", req.URL, res.StatusCode)
+	switch {
+	case res.StatusCode != http.StatusOK:
+		err = fmt.Errorf("bad status from %s: %d", req.URL, res.StatusCode)
+	case !strings.Contains(res.Header.Get("Content-Type"), discovery.StreamParameter):
+		err = errNoStream
+	default:
+		s.setFollowing(true)
+		return res.Body, nil
 	}
-	if !strings.Contains(res.Header.Get("Content-Type"), "stream=watch") {
-		return errNoStream
+	return nil, errors.Join(err, res.Body.Close())
+}
+
+// streamError says why reading ended: err may only be how it showed.
+func streamError(ctx context.Context, limited *io.LimitedReader, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case limited != nil && limited.N <= 0:
+		return errTooLong
+	case errors.Is(err, io.EOF):
+		return errors.New("the server ended it")
 	}
-	silence := time.AfterFunc(streamSilence, cancel)
-	defer silence.Stop()
-	f := &following{source: s, groups: map[string][]discovery.GroupVersion{}}
-	decoder := json.NewDecoder(res.Body)
-	for {
-		var e discovery.StreamEvent
-		if err := decoder.Decode(&e); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = errors.New("the server ended it")
-			}
-			return fmt.Errorf("read discovery stream of %s: %w", s.cfg.Name, err)
-		}
-		silence.Reset(streamSilence)
-		if f.apply(&e) {
-			changed()
-		}
-	}
+	return err
+}
+
+func (s *Source) setFollowing(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.following = on
 }
 
 // following is a stream as far as it was read.
 type following struct {
 	source *Source
+	// known is what the source knew when the stream began.
+	known knownVersions
+	// groups are what the stream told, names their names in order.
 	groups map[string][]discovery.GroupVersion
+	names  []string
 	// dirty: groups differ from what the source knows.
 	dirty bool
 }
 
 // apply takes one event in and reports whether the source knows something new.
-func (f *following) apply(e *discovery.StreamEvent) (changed bool) {
+// An error is that of the server: it talks nonsense.
+func (f *following) apply(e *discovery.StreamEvent) (news bool, err error) {
 	name := e.Object.Name
+	if e.Type != watch.Bookmark && name == "" {
+		return false, fmt.Errorf("a %s names no group", e.Type)
+	}
+	at, have := slices.BinarySearch(f.names, name)
 	switch e.Type {
 	case watch.Added, watch.Modified:
-		f.groups[name], f.dirty = f.source.groupOf(e, f.groups[name]), true
+		gvs, err := f.groupOf(e)
+		if err != nil {
+			return false, err
+		}
+		if !have {
+			f.names = slices.Insert(f.names, at, name)
+		}
+		f.groups[name], f.dirty = gvs, true
 	case watch.Deleted:
+		if have {
+			f.names = slices.Delete(f.names, at, at+1)
+		}
 		delete(f.groups, name)
 		f.dirty = true
 	case watch.Bookmark:
-		if !f.dirty {
-			return false
+		if f.dirty {
+			f.dirty = false
+			return f.adopt(e.Object.ResourceVersion), nil
 		}
-		f.dirty = false
-		return f.source.adopt(f.groups, e.Object.ResourceVersion)
 	}
-	return false
+	return false, nil
 }
 
-// groupOf makes the entries of a group. What its server could not tell of a
-// version (Stale) stays as it was known.
-func (s *Source) groupOf(e *discovery.StreamEvent, old []discovery.GroupVersion) []discovery.GroupVersion {
+// groupOf makes the entries of a group, those that did not change as they were.
+// What its server cannot tell of a version (Stale) stays as it was known.
+func (f *following) groupOf(e *discovery.StreamEvent) ([]discovery.GroupVersion, error) {
+	before := f.known
+	if told, ok := f.groups[e.Object.Name]; ok {
+		before = knownVersions{}
+		for _, gv := range told {
+			before[schema.GroupVersion{Group: gv.Group, Version: gv.Version}] = gv
+		}
+	}
 	out := make([]discovery.GroupVersion, 0, len(e.Object.Versions))
 	for _, v := range e.Object.Versions {
-		resources, told := e.Resources[v.Version]
-		if !told || v.Freshness == apidiscovery.DiscoveryFreshnessStale {
-			at := slices.IndexFunc(old, func(gv discovery.GroupVersion) bool { return gv.Version == v.Version })
-			if at >= 0 {
-				out = append(out, old[at])
-			}
+		id := schema.GroupVersion{Group: e.Object.Name, Version: v.Version}
+		if v.Version == "" {
+			return nil, fmt.Errorf("group %s has a version without a name", id.Group)
+		}
+		legacy, told := e.Resources[v.Version]
+		_, known := before[id]
+		stale := v.Freshness == apidiscovery.DiscoveryFreshnessStale
+		if stale && (known || !told) {
+			out = append(out, before.stale(id))
 			continue
 		}
-		slices.SortFunc(resources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
-		out = append(out, discovery.GroupVersion{
-			Group: e.Object.Name, Version: v.Version, Legacy: resources, Aggregated: complete(v.Resources),
-		})
+		gv := discovery.GroupVersion{Group: id.Group, Version: id.Version, Stale: stale, Legacy: legacy, Aggregated: complete(v.Resources)}
+		if !told {
+			gv.Legacy = discovery.Flatten(id.Group, id.Version, gv.Aggregated)
+		}
+		slices.SortFunc(gv.Legacy, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
+		out = append(out, before.keep(gv))
 	}
-	return out
+	return out, nil
 }
 
 // adopt makes the groups what the source knows, beside the core group, which
-// the stream of /apis does not tell of.
-func (s *Source) adopt(groups map[string][]discovery.GroupVersion, etag string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known, ok := s.GroupVersions()
-	if !ok {
-		return false
+// the stream does not tell of.
+func (f *following) adopt(etag string) (news bool) {
+	var gvs []discovery.GroupVersion
+	for _, name := range f.names {
+		gvs = append(gvs, f.groups[name]...)
 	}
-	var out []discovery.GroupVersion
-	for _, gv := range known {
-		if gv.Group == "" {
-			out = append(out, gv)
-		}
-	}
-	names := make([]string, 0, len(groups))
-	for name := range groups {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		out = append(out, groups[name]...)
-	}
-	s.known.Store(&out)
-	s.etag["/apis"] = etag
-	return true
+	return f.source.take(map[string]part{pathGroups: {mark: etag, gvs: gvs, told: true}})
 }

@@ -1,0 +1,43 @@
+package aggregate
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/discovery"
+)
+
+// knownVersions are the group/versions that a source knew at one moment.
+type knownVersions map[schema.GroupVersion]discovery.GroupVersion
+
+func (s *Source) knownVersions() knownVersions {
+	gvs, _ := s.GroupVersions()
+	out := make(knownVersions, len(gvs))
+	for _, gv := range gvs {
+		out[schema.GroupVersion{Group: gv.Group, Version: gv.Version}] = gv
+	}
+	return out
+}
+
+// keep returns what is known already if gv says the same: whoever made
+// something of it recognises it by its slices.
+func (k knownVersions) keep(gv discovery.GroupVersion) discovery.GroupVersion {
+	old, ok := k[schema.GroupVersion{Group: gv.Group, Version: gv.Version}]
+	if !ok || old.Unknown || !reflect.DeepEqual(old.Legacy, gv.Legacy) || !reflect.DeepEqual(old.Aggregated, gv.Aggregated) {
+		return gv
+	}
+	gv.Legacy, gv.Aggregated = old.Legacy, old.Aggregated
+	return gv
+}
+
+// stale returns a group/version that its server can say nothing of at the
+// moment: what was known of it.
+func (k knownVersions) stale(id schema.GroupVersion) discovery.GroupVersion {
+	gv, ok := k[id]
+	if !ok {
+		return discovery.GroupVersion{Group: id.Group, Version: id.Version, Unknown: true}
+	}
+	gv.Stale = true
+	return gv
+}

@@ -1,0 +1,337 @@
+package discovery
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"portico/resource"
+)
+
+// shows has a server show the group/versions next, as BuildAfter makes them.
+func shows(t *testing.T, current *Current, gvs ...[]GroupVersion) {
+	t.Helper()
+	s, err := BuildAfter(current.Load(), slices.Concat(gvs...), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	current.Store(s)
+}
+
+// follow asks a server for a stream and returns what reads its events.
+func follow(t *testing.T, current *Current, path string) (next func() StreamEvent, cancel func()) {
+	t.Helper()
+	documents := NewHandler(current)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", acceptV2+",application/json")
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		res.Body.Close()
+		server.Close() // waits for the stream's handler
+	})
+	if got := res.Header.Get("Content-Type"); res.StatusCode != http.StatusOK || got != acceptV2+StreamParameter {
+		t.Fatalf("%d %q", res.StatusCode, got)
+	}
+	decoder := json.NewDecoder(res.Body)
+	return func() (e StreamEvent) {
+		t.Helper()
+		if err := decoder.Decode(&e); err != nil {
+			t.Fatalf("read stream: %v", err)
+		}
+		return e
+	}, cancel
+}
+
+// untilBookmark reads one state or change and returns it as "ADDED a b", and
+// the BOOKMARK's ETag.
+func untilBookmark(next func() StreamEvent) (events []string, etag string) {
+	for {
+		e := next()
+		if e.Type == watch.Bookmark {
+			return events, e.Object.ResourceVersion
+		}
+		text := string(e.Type) + " " + e.Object.Name
+		for _, v := range e.Object.Versions {
+			for _, r := range v.Resources {
+				text += " " + v.Version + ":" + r.Resource
+			}
+		}
+		events = append(events, text)
+	}
+}
+
+func TestStream(t *testing.T) {
+	current := &Current{}
+	core, a, b, c := customGroup("", "configmaps"), customGroup("a.example.com", "things"), customGroup("b.example.com", "things"), customGroup("c.example.com", "things")
+	shows(t, current, core, c, a)
+	next, _ := follow(t, current, "/apis?watch=true")
+	expect := func(what string, want ...string) {
+		t.Helper()
+		got, etag := untilBookmark(next)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", what, got, want)
+		}
+		if plain := ask(current.Load(), "/apis", "Accept", acceptV2).Header().Get("ETag"); etag != plain || etag == "" {
+			t.Errorf("%s: the bookmark says %q, the document %q", what, etag, plain)
+		}
+	}
+	expect("the whole state, in the order of /apis", "ADDED a.example.com v1:things", "ADDED c.example.com v1:things")
+	shows(t, current, core, a, b, c)
+	expect("a group comes", "ADDED b.example.com v1:things")
+	shows(t, current, core, customGroup("a.example.com", "others", "things"), b, c)
+	expect("a group changes", "MODIFIED a.example.com v1:others v1:things")
+	shows(t, current, core, customGroup("a.example.com", "others", "things"), c)
+	expect("a group goes; one that was described anew, alike, did not change", "DELETED b.example.com")
+	shows(t, current, customGroup("", "configmaps", "secrets"), customGroup("a.example.com", "others", "things"), c)
+	expect("the core group is not told of here")
+}
+
+func TestStreamOfTheCoreGroup(t *testing.T) {
+	current := &Current{}
+	shows(t, current, customGroup("", "configmaps"), customGroup("a.example.com", "things"))
+	next, _ := follow(t, current, "/api?watch=1")
+	got, etag := untilBookmark(next)
+	if !slices.Equal(got, []string{"ADDED  v1:configmaps"}) || etag != ask(current.Load(), "/api", "Accept", acceptV2).Header().Get("ETag") {
+		t.Errorf("got %q, %s", got, etag)
+	}
+	shows(t, current, customGroup("a.example.com", "others"))
+	if got, _ := untilBookmark(next); !slices.Equal(got, []string{"DELETED "}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// The objects carry what only the unaggregated form says, and nothing of what is
+// not known.
+func TestStreamCarriesBothForms(t *testing.T) {
+	current := &Current{}
+	a := customGroup("a.example.com", "things")
+	stale := GroupVersion{Group: "b.example.com", Version: "v1", Stale: true, Legacy: a[0].Legacy, Aggregated: a[0].Aggregated}
+	unknown := GroupVersion{Group: "c.example.com", Version: "v1", Unknown: true}
+	shows(t, current, a, []GroupVersion{stale, unknown})
+	next, _ := follow(t, current, "/apis?watch")
+	for _, want := range []GroupVersion{a[0], stale, unknown} {
+		e := next()
+		v := e.Object.Versions[0]
+		if e.Object.Name != want.Group || (v.Freshness == apidiscovery.DiscoveryFreshnessStale) != (want.Stale || want.Unknown) {
+			t.Errorf("%s is %s %s", want.Group, e.Object.Name, v.Freshness)
+		}
+		legacy, told := e.Resources["v1"]
+		if told == want.Unknown || !reflect.DeepEqual(legacy, want.Legacy) || !reflect.DeepEqual(v.Resources, want.Aggregated) {
+			t.Errorf("%s: got %+v\n%+v", want.Group, legacy, v.Resources)
+		}
+		if told && legacy[0].StorageVersionHash == "" {
+			t.Error("storageVersionHash was lost")
+		}
+	}
+}
+
+// Who does not ask for the one form that streams gets the plain document.
+func TestStreamIsAskedFor(t *testing.T) {
+	for _, c := range []struct{ path, accept, contentType string }{
+		{"/apis?watch=true", "application/json", mediaJSON},
+		{"/apis?watch=true", mediaProtobuf + aggregatedParams, mediaProtobuf + aggregatedParams},
+		{"/apis?watch=false", acceptV2, acceptV2},
+		{"/apis?watch=0", acceptV2, acceptV2},
+		{"/apis", acceptV2, acceptV2},
+		{"/apis/apps?watch=true", acceptV2 + ",application/json", mediaJSON},
+		{"/apis/apps/v1?watch=true", acceptV2 + ",application/json", mediaJSON},
+	} {
+		r := httptest.NewRequest(http.MethodGet, c.path, nil)
+		r.Header.Set("Accept", c.accept)
+		w := httptest.NewRecorder()
+		NewHandler(Fixed(sample(t))).ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
+		if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || got != c.contentType {
+			t.Errorf("%s %s: %d %q", c.path, c.accept, w.Code, got)
+		}
+	}
+}
+
+// sink is a client's end of a response: what was written, and when it may be.
+type sink struct {
+	http.ResponseWriter
+	mu      sync.Mutex
+	written bytes.Buffer
+	stuck   chan struct{} // nil: everything is read at once
+}
+
+func newSink() *sink { return &sink{ResponseWriter: httptest.NewRecorder()} }
+
+func (s *sink) Write(p []byte) (int, error) {
+	if s.stuck != nil {
+		<-s.stuck
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written.Write(p)
+}
+
+func (s *sink) Flush() {}
+
+func (s *sink) lines() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Split(strings.TrimSuffix(s.written.String(), "\n"), "\n")
+}
+
+// stream serves a stream into a sink until the returned function is called.
+func stream(t *testing.T, current *Current, w http.ResponseWriter) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := httptest.NewRequest(http.MethodGet, "/apis?watch=true", nil).WithContext(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		serveStream(w, r, current)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// A connection on which nothing happens shows signs of life, and the stream ends
+// with its request.
+func TestStreamHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		current := Fixed(sample(t))
+		w := newSink()
+		end := stream(t, current, w)
+		synctest.Wait()
+		first := len(w.lines())
+		time.Sleep(5*streamHeartbeat + time.Second)
+		synctest.Wait()
+		beats := w.lines()[first:]
+		if len(beats) != 5 {
+			t.Errorf("%d heartbeats in 5 times %v", len(beats), streamHeartbeat)
+		}
+		for _, line := range beats {
+			if e := decode[StreamEvent](t, []byte(line)); e.Type != watch.Bookmark || e.Object.ResourceVersion != current.Load().ETag() {
+				t.Errorf("heartbeat %s", line)
+			}
+		}
+		end()
+	})
+}
+
+// Who does not read keeps nobody from publishing, and gets what was missed as
+// one change.
+func TestStreamSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		current := &Current{}
+		shows(t, current, customGroup("a.example.com", "things"))
+		slow, quick := newSink(), newSink()
+		slow.stuck = make(chan struct{})
+		endSlow, endQuick := stream(t, current, slow), stream(t, current, quick)
+		synctest.Wait()
+		for i := range 100 {
+			shows(t, current, customGroup("a.example.com", "things"), customGroup("b.example.com", fmt.Sprint("resource", i)))
+			synctest.Wait()
+		}
+		shows(t, current, customGroup("b.example.com", "last"))
+		synctest.Wait()
+		if n := len(quick.lines()); n != 2+2*100+3 {
+			t.Errorf("the quick reader got %d lines", n)
+		}
+		close(slow.stuck)
+		synctest.Wait()
+		var got []string
+		for _, line := range slow.lines() {
+			e := decode[StreamEvent](t, []byte(line))
+			got = append(got, string(e.Type)+" "+e.Object.Name)
+		}
+		want := []string{"ADDED a.example.com", "BOOKMARK ", "ADDED b.example.com", "DELETED a.example.com", "BOOKMARK "}
+		if !slices.Equal(got, want) {
+			t.Errorf("the slow reader got %q, want %q", got, want)
+		}
+		endSlow()
+		endQuick()
+	})
+}
+
+// A group keeps its identity, and its encodings, while what is said of it stays
+// the same, however it was described.
+func TestPartsOutliveSnapshots(t *testing.T) {
+	described := func() [][]GroupVersion {
+		return [][]GroupVersion{customGroup("", "configmaps"), customGroup("a.example.com", "things"), customGroup("b.example.com", "things")}
+	}
+	first := build(t, slices.Concat(described()...)...)
+	again, err := BuildAfter(first, slices.Concat(described()...), "gw.example.com:6443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for group, p := range first.byGroup {
+		if again.byGroup[group] != p {
+			t.Errorf("group %q was encoded anew", group)
+		}
+	}
+	if !again.Equal(first) || again.ETag() != first.ETag() {
+		t.Error("the snapshots differ")
+	}
+	for name, change := range map[string]func(gv *GroupVersion){
+		"stale":   func(gv *GroupVersion) { gv.Stale = true },
+		"unknown": func(gv *GroupVersion) { gv.Unknown, gv.Stale, gv.Legacy, gv.Aggregated = true, false, nil, nil },
+		"hash": func(gv *GroupVersion) {
+			gv.Legacy = slices.Clone(gv.Legacy)
+			gv.Legacy[0].StorageVersionHash = "another="
+		},
+		"version": func(gv *GroupVersion) { gv.Version = "v2" },
+	} {
+		gvs := slices.Concat(described()...)
+		change(&gvs[1])
+		next, err := BuildAfter(again, gvs, "gw.example.com:6443")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.byGroup["a.example.com"] == first.byGroup["a.example.com"] || next.Equal(first) {
+			t.Errorf("%s: the change is not seen", name)
+		}
+		if next.byGroup["b.example.com"] != first.byGroup["b.example.com"] {
+			t.Errorf("%s: another group was encoded anew", name)
+		}
+	}
+}
+
+// Every form has an ETag of its own (contract 2.3).
+func TestETagOfProtobuf(t *testing.T) {
+	s := sample(t)
+	const accept = mediaProtobuf + aggregatedParams
+	for _, path := range []string{"/api", "/apis"} {
+		etag := ask(s, path, "Accept", accept).Header().Get("ETag")
+		if etag == "" || etag == ask(s, path, "Accept", acceptV2).Header().Get("ETag") {
+			t.Errorf("%s: ETag %q is not its own", path, etag)
+		}
+		if w := ask(s, path, "Accept", accept, "If-None-Match", etag); w.Code != http.StatusNotModified || w.Body.Len() != 0 {
+			t.Errorf("%s: %d, %d bytes", path, w.Code, w.Body.Len())
+		}
+		if w := ask(s, path, "Accept", acceptV2, "If-None-Match", etag); w.Code != http.StatusOK {
+			t.Errorf("%s: its ETag passes for that of JSON: %d", path, w.Code)
+		}
+	}
+	if again := ask(sample(t), "/apis", "Accept", accept).Header().Get("ETag"); again != ask(s, "/apis", "Accept", accept).Header().Get("ETag") {
+		t.Error("the same content has another ETag")
+	}
+}

@@ -1,0 +1,396 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"portico/apiservice"
+	"portico/apiservice/availability"
+	"portico/discovery"
+	"portico/resource"
+	"portico/resource/loop"
+	"portico/resource/memory"
+	"portico/resource/rest"
+)
+
+// changing is a backend on a unix socket whose groups come and go.
+type changing struct {
+	socket  string
+	current discovery.Current
+	built   map[string][]discovery.GroupVersion
+	server  *http.Server
+}
+
+func newChanging(t *testing.T) *changing {
+	t.Helper()
+	c := &changing{socket: filepath.Join(t.TempDir(), "crd.sock"), built: map[string][]discovery.GroupVersion{}}
+	t.Cleanup(func() { c.stop() })
+	return c
+}
+
+// start serves at the socket, as a new process would.
+func (c *changing) start(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("unix", c.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents := discovery.NewHandler(&c.current)
+	c.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		act := resource.ParseAction(r)
+		switch {
+		case act.IsResource:
+			fmt.Fprintln(w, "served by", act.Group)
+		case act.Path == "/openapi/v3":
+			http.NotFound(w, r)
+		default:
+			documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+		}
+	})}
+	go c.server.Serve(listener)
+}
+
+// stop cuts everything off, as the end of a process does.
+func (c *changing) stop() {
+	if c.server != nil {
+		c.server.Close()
+		c.server = nil
+	}
+}
+
+// shows has the backend serve exactly these groups from now on.
+func (c *changing) shows(t *testing.T, groups ...string) {
+	t.Helper()
+	var gvs []discovery.GroupVersion
+	for _, group := range groups {
+		if c.built[group] == nil {
+			c.built[group] = customGroup(group)
+		}
+		gvs = append(gvs, c.built[group]...)
+	}
+	documents, err := discovery.BuildAfter(c.current.Load(), gvs, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.current.Store(documents)
+}
+
+// slowStore writes as slowly as etcd does, and counts.
+type slowStore struct {
+	resource.Store
+	creates, now, most atomic.Int64
+}
+
+func (s *slowStore) Create(ctx context.Context, key resource.Key, o *resource.Object, ttl time.Duration) (*resource.Object, error) {
+	s.creates.Add(1)
+	n := s.now.Add(1)
+	defer s.now.Add(-1)
+	for most := s.most.Load(); n > most && !s.most.CompareAndSwap(most, n); most = s.most.Load() {
+	}
+	time.Sleep(2 * time.Millisecond)
+	return s.Store.Create(ctx, key, o, ttl)
+}
+
+// behind is what of a gateway turns the news of one backend into routes.
+type behind struct {
+	*Gateway
+	store *slowStore
+}
+
+func startBehind(t *testing.T, c *changing) *behind {
+	t.Helper()
+	k, err := apiservice.Kind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	s := &syncer{log: log, proxies: newProxies(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
+	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.news.Poke() }})
+	srv, err := s.newBackend(Backend{Name: "crd", URL: "unix://" + c.socket}, trust{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.backends = []*server{srv}
+	b := &behind{store: &slowStore{Store: memory.New().Store(&k.Info)}}
+	r := &registrar{sync: s, services: &rest.Resource{Kind: k, Store: b.store}, log: log, metrics: newAvailabilityMetrics(prometheus.NewRegistry())}
+	s.changed = []*loop.Nudge{&r.wake}
+	b.Gateway = &Gateway{log: log, sync: s, registrar: r}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = loop.Together(ctx, s.checker.Run, s.run, s.followBackends, r.run, b.followAPIServices)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return b
+}
+
+// routed returns the groups of the backend that requests are sent to.
+func (b *behind) routed() (groups []string) {
+	if t := b.sync.table.Load(); t != nil {
+		for gv, rt := range t.routes {
+			if !rt.local && rt.unavailable() == nil {
+				groups = append(groups, gv.Group)
+			}
+		}
+	}
+	slices.Sort(groups)
+	return groups
+}
+
+// listed returns the groups of the backend in the gateway's own /apis.
+func (b *behind) listed() (groups []string) {
+	if d := b.sync.documents.Load(); d != nil {
+		for i := range d.GroupVersions {
+			if gv := &d.GroupVersions[i]; gv.Group != apiservice.Group && !gv.Stale && !gv.Unknown {
+				groups = append(groups, gv.Group)
+			}
+		}
+	}
+	slices.Sort(groups)
+	return groups
+}
+
+// registered returns the groups of the stored APIServices.
+func (b *behind) registered(t *testing.T) (groups []string) {
+	t.Helper()
+	list, err := b.store.List(t.Context(), resource.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range list.Items {
+		obj, err := b.registrar.services.Decode(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, group := groupOfName(obj.GetName())
+		groups = append(groups, group)
+	}
+	slices.Sort(groups)
+	return groups
+}
+
+func groupOfName(name string) (version, group string) { return name[:2], name[3:] } // v1.group
+
+// promptly is shorter than anything that asks a backend from time to time, and
+// long enough for a busy machine.
+const promptly = 3 * time.Second
+
+func within(t *testing.T, limit time.Duration, what string, ok func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for !ok() {
+		if time.Since(began) > limit {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+		time.Sleep(200 * time.Microsecond)
+	}
+	return time.Since(began)
+}
+
+// settles waits until the gateway routes, lists and has registered exactly these
+// groups, and returns how long the route took.
+func (b *behind) settles(t *testing.T, groups ...string) time.Duration {
+	t.Helper()
+	slices.Sort(groups)
+	took := within(t, promptly, fmt.Sprintf("%d groups are routed", len(groups)), func() bool { return slices.Equal(b.routed(), groups) })
+	within(t, promptly, fmt.Sprintf("%d groups are listed", len(groups)), func() bool { return slices.Equal(b.listed(), groups) })
+	within(t, promptly, fmt.Sprintf("%d groups are registered", len(groups)), func() bool { return slices.Equal(b.registered(t), groups) })
+	return took
+}
+
+func manyGroups(from, to int) (groups []string) {
+	for i := from; i < to; i++ {
+		groups = append(groups, groupName(i))
+	}
+	return groups
+}
+
+// What a backend serves is registered, listed and routed when it says so, and
+// gone when it says that, also beside many others.
+func TestBackendChangesShowAtOnce(t *testing.T) {
+	for _, n := range []int{3, 1000} {
+		t.Run(fmt.Sprintf("beside %d", n), func(t *testing.T) {
+			c := newChanging(t)
+			others := manyGroups(0, n)
+			c.shows(t, others...)
+			c.start(t)
+			b := startBehind(t, c)
+			within(t, 20*time.Second, "the first state", func() bool { return len(b.routed()) == n })
+			b.settles(t, others...)
+			took := map[string][]time.Duration{}
+			for i := range 10 {
+				group := fmt.Sprintf("new-%d.example.com", i)
+				c.shows(t, append([]string{group}, others...)...)
+				took["comes"] = append(took["comes"], b.settles(t, append([]string{group}, others...)...))
+				w := httptest.NewRecorder()
+				r := httptest.NewRequest("GET", "/apis/"+group+"/v1/widgets", nil)
+				b.serveResource(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
+				if w.Body.String() != "served by "+group+"\n" {
+					t.Errorf("%s: %d %s", group, w.Code, w.Body)
+				}
+				c.shows(t, others...)
+				took["goes"] = append(took["goes"], b.settles(t, others...))
+			}
+			for _, what := range slices.Sorted(maps.Keys(took)) {
+				slices.Sort(took[what])
+				t.Logf("until a group that %s is so in the routes: median %v, max %v", what, took[what][5], took[what][9])
+			}
+		})
+	}
+}
+
+// What changes in a group that is known already shows at once too.
+func TestBackendChangesAGroup(t *testing.T) {
+	c := newChanging(t)
+	c.shows(t, "a.example.com", "b.example.com")
+	c.start(t)
+	b := startBehind(t, c)
+	b.settles(t, "a.example.com", "b.example.com")
+	more := discovery.FromKinds([]*rest.Kind{{
+		Info: resource.Info{Group: "a.example.com", Versions: []string{"v1"}, Resource: "gadgets", Kind: "Gadget"},
+	}})
+	c.built["a.example.com"] = more
+	c.shows(t, "a.example.com", "b.example.com")
+	within(t, promptly, "another resource is listed", func() bool {
+		for _, gv := range b.sync.documents.Load().GroupVersions {
+			if gv.Group == "a.example.com" && gv.Legacy[0].Name == "gadgets" && gv.Legacy[0].StorageVersionHash == more[0].Legacy[0].StorageVersionHash {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Many definitions that are installed at once are registered side by side, a
+// bounded number of them at a time, and each of them once or little more often.
+func TestRegisterManyAtOnce(t *testing.T) {
+	const many = 500
+	c := newChanging(t)
+	c.shows(t, "first.example.com")
+	c.start(t)
+	b := startBehind(t, c)
+	b.settles(t, "first.example.com")
+	groups := []string{"first.example.com"}
+	for i := range many { // one after the other, as somebody applies them
+		groups = append(groups, groupName(i))
+		c.shows(t, groups...)
+	}
+	took := b.settles(t, groups...)
+	creates, most := b.store.creates.Load(), b.store.most.Load()
+	t.Logf("%d group/versions routed in %v, %d creates, %d at a time", many, took, creates, most)
+	if most > registerWriters || most < 2 {
+		t.Errorf("%d writes at a time, at most %d are good", most, registerWriters)
+	}
+	if creates > 2*many {
+		t.Errorf("%d creates for %d APIServices", creates, many)
+	}
+	c.shows(t, "first.example.com")
+	b.settles(t, "first.example.com")
+}
+
+// A backend that goes away costs nothing that was known of it, and one that
+// comes back shows at once what is new.
+func TestBackendRestarts(t *testing.T) {
+	c := newChanging(t)
+	b := startBehind(t, c) // before there is anybody
+	time.Sleep(10 * streamRetry)
+	c.shows(t, "a.example.com", "b.example.com")
+	c.start(t)
+	b.settles(t, "a.example.com", "b.example.com")
+	c.stop()
+	within(t, promptly, "it is noticed", func() bool { return len(b.routed()) == 0 })
+	if got := b.listed(); !slices.Equal(got, []string{"a.example.com", "b.example.com"}) {
+		t.Errorf("listed while it is away: %q", got)
+	}
+	if got := b.registered(t); !slices.Equal(got, []string{"a.example.com", "b.example.com"}) {
+		t.Errorf("registered while it is away: %q", got)
+	}
+	before := b.sync.documents.Load()
+	c.start(t) // with the same groups
+	b.settles(t, "a.example.com", "b.example.com")
+	if b.sync.documents.Load() != before {
+		t.Error("documents were put together anew although they say the same")
+	}
+	c.shows(t, "a.example.com", "c.example.com")
+	b.settles(t, "a.example.com", "c.example.com")
+	if after := b.sync.documents.Load(); after.Equal(before) {
+		t.Error("the documents did not change")
+	}
+	c.stop()
+	c.shows(t, "a.example.com", "d.example.com")
+	c.start(t)
+	b.settles(t, "a.example.com", "d.example.com")
+}
+
+// The gateway tells its own clients of changes, as its backends tell it.
+func TestGatewayTellsOfChanges(t *testing.T) {
+	c := newChanging(t)
+	c.shows(t, "a.example.com")
+	c.start(t)
+	b := startBehind(t, c)
+	b.settles(t, "a.example.com")
+	documents := discovery.NewHandler(&b.sync.documents)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
+	}))
+	defer front.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", front.URL+"/apis?watch=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var mu sync.Mutex
+	told := map[string]bool{}
+	go func() {
+		for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+			var e discovery.StreamEvent
+			if json.Unmarshal(lines.Bytes(), &e) == nil && e.Type != watch.Bookmark {
+				mu.Lock()
+				told[string(e.Type)+" "+e.Object.Name] = true
+				mu.Unlock()
+			}
+		}
+	}()
+	has := func(what string) func() bool {
+		return func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return told[what]
+		}
+	}
+	within(t, promptly, "the first state", has("ADDED a.example.com"))
+	c.shows(t, "a.example.com", "b.example.com")
+	within(t, promptly, "a group comes", has("ADDED b.example.com"))
+	c.shows(t, "b.example.com")
+	within(t, promptly, "a group goes", has("DELETED a.example.com"))
+	if has("MODIFIED b.example.com")() {
+		t.Error("a group that did not change was told again")
+	}
+}
