@@ -8,10 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/util/webhook"
 )
 
 // settle brings the status of a definition in line with its specification and
@@ -40,58 +43,6 @@ func settle(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextension
 	return changed
 }
 
-// acceptNames returns the names that a definition may have: those it asks for
-// as far as no other definition of the group has them, otherwise those that it
-// has already. The condition says what is in the way; nil: nothing.
-func acceptNames(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition) (apiextensionsv1.CustomResourceDefinitionNames, *apiextensionsv1.CustomResourceDefinitionCondition) {
-	resources, kinds := sets.New[string](), sets.New[string]()
-	for _, p := range peers {
-		if p.Name == crd.Name || p.Spec.Group != crd.Spec.Group {
-			continue
-		}
-		names := p.Status.AcceptedNames
-		resources.Insert(names.Plural, names.Singular).Insert(names.ShortNames...)
-		kinds.Insert(names.Kind, names.ListKind)
-	}
-	want, have := crd.Spec.Names, crd.Status.AcceptedNames
-	var conflict *apiextensionsv1.CustomResourceDefinitionCondition
-	refuse := func(reason string, taken ...string) {
-		for i, name := range taken {
-			taken[i] = fmt.Sprintf("%q is already in use", name)
-		}
-		text := strings.Join(taken, ", ")
-		if len(taken) > 1 {
-			text = "[" + text + "]"
-		}
-		conflict = &apiextensionsv1.CustomResourceDefinitionCondition{Status: apiextensionsv1.ConditionFalse, Reason: reason, Message: text}
-	}
-	take := func(to *string, name, reason string, used sets.Set[string]) {
-		if name != *to && used.Has(name) {
-			refuse(reason, name)
-			return
-		}
-		*to = name
-	}
-	accepted := *have.DeepCopy()
-	take(&accepted.Plural, want.Plural, "PluralConflict", resources)
-	take(&accepted.Singular, want.Singular, "SingularConflict", resources)
-	var taken []string
-	for _, name := range want.ShortNames {
-		if !slices.Contains(have.ShortNames, name) && resources.Has(name) {
-			taken = append(taken, name)
-		}
-	}
-	if len(taken) > 0 {
-		refuse("ShortNamesConflict", taken...)
-	} else {
-		accepted.ShortNames = slices.Clone(want.ShortNames)
-	}
-	take(&accepted.Kind, want.Kind, "KindConflict", kinds)
-	take(&accepted.ListKind, want.ListKind, "ListKindConflict", kinds)
-	accepted.Categories = slices.Clone(want.Categories)
-	return accepted, conflict
-}
-
 // establish returns the condition Established if it has to change: once
 // established, a definition stays so.
 func establish(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
@@ -105,7 +56,8 @@ func establish(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.C
 	switch conversion := crd.Spec.Conversion; {
 	case !namesAccepted(crd):
 		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "NotAccepted", "not all names are accepted"
-	case conversion != nil && conversion.Webhook != nil && conversion.Webhook.ClientConfig != nil && !validBundle(conversion.Webhook.ClientConfig.CABundle):
+	case conversion != nil && conversion.Webhook != nil && conversion.Webhook.ClientConfig != nil &&
+		len(webhook.ValidateCABundle(nil, conversion.Webhook.ClientConfig.CABundle)) > 0:
 		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "InvalidCABundle", "The conversion webhook CABundle is invalid"
 	}
 	return c
@@ -147,6 +99,40 @@ func isProtected(group string) bool {
 	return false
 }
 
+// structuralCondition says what keeps the schemas of a definition from being
+// structural; nil: nothing. Validation lets no such definition in, but the
+// storage may hold one that is older than that rule. It needs the schemas, which
+// an outline has not.
+func structuralCondition(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
+	c := &apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NonStructuralSchema}
+	var errs field.ErrorList
+	if crd.Spec.PreserveUnknownFields {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "preserveUnknownFields"), true, "must be false"))
+	}
+	for i, v := range crd.Spec.Versions {
+		if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+			continue
+		}
+		in := &apiextensions.JSONSchemaProps{}
+		err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, in, nil)
+		var s *schema.Structural
+		if err == nil {
+			s, err = schema.NewStructural(in)
+		}
+		if err != nil {
+			c.Status, c.Reason = apiextensionsv1.ConditionUnknown, "StructuralError"
+			c.Message = fmt.Sprintf("failed to check validation schema for version %s: %v", v.Name, err)
+			return c
+		}
+		errs = append(errs, schema.ValidateStructural(field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema"), s)...)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	c.Status, c.Reason, c.Message = apiextensionsv1.ConditionTrue, "Violations", errs.ToAggregate().Error()
+	return c
+}
+
 // setCondition sets a condition and reports whether that changed anything. The
 // time of transition changes with the status only.
 func setCondition(crd *apiextensionsv1.CustomResourceDefinition, c apiextensionsv1.CustomResourceDefinitionCondition, now time.Time) bool {
@@ -173,6 +159,10 @@ func findCondition(crd *apiextensionsv1.CustomResourceDefinition, kind apiextens
 		return nil
 	}
 	return &crd.Status.Conditions[at]
+}
+
+func removeCondition(crd *apiextensionsv1.CustomResourceDefinition, kind apiextensionsv1.CustomResourceDefinitionConditionType) {
+	crd.Status.Conditions = slices.DeleteFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool { return c.Type == kind })
 }
 
 func isTrue(crd *apiextensionsv1.CustomResourceDefinition, kind apiextensionsv1.CustomResourceDefinitionConditionType) bool {

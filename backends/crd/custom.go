@@ -37,7 +37,7 @@ func (s *Server) newKind(v *serving, version *apiextensionsv1.CustomResourceDefi
 			Group: spec.Group, Versions: []string{version.Name}, StorageVersion: storageVersion(v.outline.CustomResourceDefinition),
 			Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, ListKind: names.ListKind,
 			ShortNames: names.ShortNames, Categories: names.Categories,
-			Namespaced: spec.Scope == apiextensionsv1.NamespaceScoped, Path: spec.Group + "/" + names.Plural,
+			Namespaced: spec.Scope == apiextensionsv1.NamespaceScoped, Path: v.outline.storagePath(),
 		},
 		Schema:       c.schema,
 		SchemaInputs: func(string) string { return c.inputs() },

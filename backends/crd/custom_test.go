@@ -244,3 +244,26 @@ func TestWatchEndsWithDefinition(t *testing.T) {
 		t.Errorf("the watch ended with %v", err)
 	}
 }
+
+// A definition that asks for a webhook to convert gets no other conversion,
+// which would lose what the webhook would have moved.
+func TestNoConversionWithoutTheWebhook(t *testing.T) {
+	s := running(t)
+	s.install(t, strings.Replace(widgets, "  scope: Namespaced", `  scope: Namespaced
+  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://x.example/"}}}`, 1))
+	s.must(t, "POST", widgetPath, "", widget("a", "{size: small, color: red}"))
+	s.must(t, "GET", widgetPath+"/a", "", "")
+	beta := strings.Replace(widgetPath, "/v1/", "/v1beta1/", 1)
+	for _, a := range []answer{
+		s.send(t, "GET", beta+"/a", "", ""), s.send(t, "GET", beta, "", ""),
+		s.send(t, "POST", beta, "", strings.Replace(widget("b", "{size: small}"), "/v1", "/v1beta1", 1)),
+		s.send(t, "PATCH", beta+"/a", "application/merge-patch+json", `{"spec":{"size":"large"}}`),
+	} {
+		if a.code != 500 || !strings.Contains(a.status(t).Message, "conversion webhook for example.com/v1") {
+			t.Errorf("%d %s", a.code, a.body)
+		}
+	}
+	if got := s.must(t, "GET", widgetPath+"/a", "", ""); at(got, "spec", "color") != "red" || at(got, "spec", "size") != "small" {
+		t.Errorf("stored is %v", got["spec"])
+	}
+}

@@ -17,7 +17,7 @@ import (
 // warnings tell of what a schema says in vain: formats that nobody checks, and
 // sets of what cannot be compared. What was there before is not told again.
 func (d *definitions) warnings(_ context.Context, obj, old rest.Object) []string {
-	if old != nil && unchangedSpec(asDefinition(obj), asDefinition(old)) {
+	if old != nil && sameGeneration(obj, old) {
 		return nil
 	}
 	in, errs := d.internal(obj)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,8 +75,7 @@ func (f *finalizer) run(ctx context.Context) {
 		}
 		settled = now.stored
 		for _, o := range now.outlines {
-			waits := o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
-			if !waits || !f.begin(string(o.UID)) {
+			if !waitsForObjects(o) || !f.begin(string(o.UID)) {
 				continue
 			}
 			wg.Go(func() {
@@ -145,29 +145,69 @@ func (f *finalizer) round(ctx context.Context, o *outline) error {
 		return ctx.Err()
 	}
 	defer func() { <-f.slots }()
-	if !isEstablished(o.CustomResourceDefinition) {
-		return f.record(ctx, o, deletion{neverEstablished: true})
+	o, err := f.waiting(ctx, o)
+	if err != nil || o == nil {
+		return err
 	}
-	left, err := f.empty(ctx, f.server.storedAs(o))
-	return f.record(ctx, o, deletion{left: left, failed: err})
+	how := deletion{neverEstablished: !isEstablished(o.CustomResourceDefinition), overlapping: f.server.overlaps(o)}
+	if !how.overlapping {
+		// Also where it was never established: its objects could be created as
+		// soon as its names were accepted, and would wait for the next
+		// definition of that name.
+		how.left, how.failed = f.empty(ctx, o)
+	}
+	return f.record(ctx, o, how)
+}
+
+// waiting returns a definition as it is now; nil if it waits for its objects no
+// more. Whoever took off its finalizer by hand may have made another of its name
+// since, whose objects are not to be deleted.
+func (f *finalizer) waiting(ctx context.Context, o *outline) (*outline, error) {
+	cur, err := f.server.definitions.Store.Get(ctx, resource.Key{Name: o.Name}, resource.At{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && cur.UID != string(o.UID):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the definition: %w", err)
+	}
+	if o, err = newOutline(cur); err != nil || !waitsForObjects(o) {
+		return nil, err
+	}
+	return o, nil
+}
+
+// waitsForObjects reports whether a definition goes when its objects are gone.
+func waitsForObjects(o *outline) bool {
+	return o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
+}
+
+// overlaps reports whether a definition's objects would be kept where those of
+// a built-in kind are, which must not go with it.
+func (s *Server) overlaps(o *outline) bool {
+	path := o.storagePath() + "/"
+	return strings.HasPrefix(path, s.definitions.Path+"/") ||
+		slices.ContainsFunc(builtinPaths(), func(builtin string) bool { return strings.HasPrefix(path, builtin) })
 }
 
 // storedAs returns the resource of a definition in its storage version, which
 // need not be served.
-func (s *Server) storedAs(o *outline) *rest.Resource {
+func (s *Server) storedAs(o *outline) (*rest.Resource, error) {
 	v := &serving{outline: o}
 	version := storageVersion(o.CustomResourceDefinition)
 	if now := s.served.Load(); now != nil {
 		if d := now.byGR[schema.GroupResource{Group: o.Spec.Group, Resource: o.Status.AcceptedNames.Plural}]; d != nil && d.UID == o.UID {
 			if row := d.rows[version]; row != nil {
-				return row
+				return row, nil
 			}
 			v = d.serving
 		}
 	}
 	at := slices.IndexFunc(o.Spec.Versions, func(o apiextensionsv1.CustomResourceDefinitionVersion) bool { return o.Name == version })
+	if at < 0 {
+		return nil, errors.New("the definition has no storage version")
+	}
 	k := s.newKind(v, &o.Spec.Versions[at])
-	return &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}
+	return &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, nil
 }
 
 // cleaner is who deletes the objects of a definition.
@@ -176,7 +216,11 @@ func cleaner() *resource.User {
 }
 
 // empty deletes a definition's objects and counts those that are left.
-func (f *finalizer) empty(ctx context.Context, row *rest.Resource) (left int, err error) {
+func (f *finalizer) empty(ctx context.Context, o *outline) (left int, err error) {
+	row, err := f.server.storedAs(o)
+	if err != nil {
+		return 0, err
+	}
 	list, err := row.Store.List(ctx, resource.ListOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("could not list instances: %w", err)
@@ -202,9 +246,14 @@ func (f *finalizer) empty(ctx context.Context, row *rest.Resource) (left int, er
 // deletion is how far the deletion of a definition's objects is.
 type deletion struct {
 	neverEstablished bool
-	failed           error
-	left             int
+	// overlapping: its objects were not looked for (see overlaps).
+	overlapping bool
+	failed      error
+	left        int
 }
+
+// done reports whether the definition may go.
+func (d deletion) done() bool { return d.failed == nil && d.left == 0 }
 
 // condition says it to those who wait.
 func (d deletion) condition() apiextensionsv1.CustomResourceDefinitionCondition {
@@ -213,11 +262,14 @@ func (d deletion) condition() apiextensionsv1.CustomResourceDefinitionCondition 
 		Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress",
 	}
 	switch {
-	case d.neverEstablished:
-		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "NeverEstablished", "resource was never established"
 	case d.failed != nil:
 		c.Reason, c.Message = "InstanceDeletionFailed", d.failed.Error()
-	case d.left == 0:
+	case d.left > 0:
+	case d.overlapping:
+		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "OverlappingBuiltInResource", "instances overlap with built-in resources in storage"
+	case d.neverEstablished:
+		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "NeverEstablished", "resource was never established"
+	default:
 		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "InstanceDeletionCompleted", "removed all instances"
 	}
 	return c
@@ -226,7 +278,6 @@ func (d deletion) condition() apiextensionsv1.CustomResourceDefinitionCondition 
 // record writes down how far it is, or lets the definition go.
 func (f *finalizer) record(ctx context.Context, o *outline, how deletion) error {
 	row := f.server.definitions
-	done := how.neverEstablished || how.failed == nil && how.left == 0
 	_, err := row.Store.Update(ctx, resource.Key{Name: o.Name}, func(cur *resource.Object) (resource.Mutation, error) {
 		if cur == nil || cur.UID != string(o.UID) {
 			return resource.Mutation{}, apierrors.NewNotFound(row.GroupResource(), o.Name)
@@ -237,14 +288,14 @@ func (f *finalizer) record(ctx context.Context, o *outline, how deletion) error 
 		}
 		crd := obj.(*apiextensionsv1.CustomResourceDefinition)
 		setCondition(crd, how.condition(), time.Now())
-		if done {
+		if how.done() {
 			crd.Finalizers = slices.DeleteFunc(crd.Finalizers, func(name string) bool { return name == apiextensionsv1.CustomResourceCleanupFinalizer })
 		}
 		next, err := row.Codec.EncodeStored(crd)
-		return resource.Mutation{Object: next, Delete: done && len(crd.Finalizers) == 0}, err
+		return resource.Mutation{Object: next, Delete: how.done() && len(crd.Finalizers) == 0}, err
 	})
 	switch {
-	case apierrors.IsNotFound(err), err == nil && done:
+	case apierrors.IsNotFound(err), err == nil && how.done():
 		return nil
 	case err != nil:
 		return fmt.Errorf("write the conditions: %w", err)

@@ -32,7 +32,7 @@ func (s *Server) terminating(gr schema.GroupResource) bool {
 		return false
 	}
 	d := now.byGR[gr]
-	return d != nil && d.DeletionTimestamp != nil
+	return d != nil && d.terminating()
 }
 
 // servingOf returns the entry that a request is about; nil if none.

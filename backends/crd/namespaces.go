@@ -78,6 +78,7 @@ func (n *namespaces) lookup(ctx context.Context, name string, live bool) (admiss
 	}
 	ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
 	defer cancel()
+	before := n.known.Load()
 	o, err := n.store.Get(ctx, resource.Key{Name: name}, resource.At{})
 	switch {
 	case apierrors.IsNotFound(err) && resource.AsStatus(err).Details != nil:
@@ -90,7 +91,8 @@ func (n *namespaces) lookup(ctx context.Context, name string, live bool) (admiss
 	if n.asked == nil {
 		n.asked = map[string]bool{}
 	}
-	if len(n.asked) < maxAsked {
+	// A state that came meanwhile may be newer than the answer.
+	if n.known.Load() == before && len(n.asked) < maxAsked {
 		n.asked[name] = o.Terminating()
 	}
 	return admission.NamespaceState{Exists: true, Terminating: o.Terminating()}, nil

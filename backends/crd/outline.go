@@ -58,6 +58,11 @@ func newOutline(o *resource.Object) (*outline, error) {
 	return &outline{CustomResourceDefinition: crd, stored: o}, nil
 }
 
+// storagePath is where the definition's objects are kept. The plural is part of
+// the definition's name: unlike the names accepted, it is there from the start
+// and never changes.
+func (o *outline) storagePath() string { return o.Spec.Group + "/" + o.Spec.Names.Plural }
+
 // knows reports whether the definition has that version, served or not.
 func (o *outline) knows(version string) bool {
 	return slices.ContainsFunc(o.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })

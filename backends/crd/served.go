@@ -106,7 +106,8 @@ func (s *Server) define(old *served, out *outline) *definition {
 	return &definition{outline: out, serving: s.newServing(out)}
 }
 
-// sameServing reports whether two states of a definition serve the same.
+// sameServing reports whether two states of a definition serve the same. The
+// beginning of its deletion makes no generation (see beginDelete).
 func sameServing(a, b *outline) bool {
 	return a == b || a.UID == b.UID && a.Generation == b.Generation &&
 		reflect.DeepEqual(a.Status.AcceptedNames, b.Status.AcceptedNames)
@@ -125,15 +126,29 @@ func (s *Server) newServing(out *outline) *serving {
 
 // documentsOf describes a group, as before if nothing in it changed.
 func documentsOf(old *served, group string, list []*definition) []discovery.GroupVersion {
-	if old != nil && slices.EqualFunc(old.groups[group], list, func(a, b *definition) bool { return a.serving == b.serving }) {
+	same := func(a, b *definition) bool { return a.serving == b.serving && a.terminating() == b.terminating() }
+	if old != nil && slices.EqualFunc(old.groups[group], list, same) {
 		return old.documents[group]
 	}
 	var kinds []*rest.Kind
 	for _, d := range list {
-		kinds = append(kinds, d.kinds()...)
+		for _, k := range d.kinds() {
+			if d.terminating() {
+				going := *k
+				going.Verbs = terminatingVerbs
+				k = &going
+			}
+			kinds = append(kinds, k)
+		}
 	}
 	return discovery.FromKinds(kinds)
 }
+
+// terminatingVerbs are what discovery shows of a definition that is being
+// deleted (contract 2.4). Objects can still be updated, to take off finalizers.
+var terminatingVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
+
+func (d *definition) terminating() bool { return d.DeletionTimestamp != nil }
 
 // kinds returns the rows of all served versions, preferred first.
 func (v *serving) kinds() []*rest.Kind {

@@ -1,0 +1,120 @@
+package crd
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	heldWidget    = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: held, finalizers: [example.com/keep]}, spec: {size: small}}"
+	widgetsByName = definitionPath + "/widgets.example.com"
+)
+
+// Somebody whose definition does not go, because an object waits for a finalizer,
+// takes off the definition's own by hand and installs it again. The deletion of
+// the old one, which tries again and again, must not delete objects of the new.
+func TestRecreatedByForce(t *testing.T) {
+	s := running(t)
+	s.finalizer.backoff.Initial, s.finalizer.backoff.Max = 200*time.Millisecond, 200*time.Millisecond
+	s.install(t, widgets)
+	s.must(t, "POST", widgetPath, "", heldWidget)
+	s.must(t, "DELETE", widgetsByName, "", "")
+	var old string
+	eventually(t, "the deletion waits for the object", func() bool {
+		got := s.must(t, "GET", widgetsByName, "", "")
+		old, _ = at(got, "metadata", "uid").(string)
+		return condition(got, "Terminating")["reason"] == "InstanceDeletionInProgress"
+	})
+	s.must(t, "PATCH", widgetsByName, "application/merge-patch+json", `{"metadata":{"finalizers":null}}`)
+	s.install(t, widgets)
+	eventually(t, "objects can be created again", func() bool {
+		return s.send(t, "POST", widgetPath, "", widget("new", "{size: small}")).code == 201
+	})
+	eventually(t, "the old deletion has ended", func() bool {
+		s.finalizer.mu.Lock()
+		defer s.finalizer.mu.Unlock()
+		return !s.finalizer.busy[old]
+	})
+	if a := s.send(t, "GET", widgetPath+"/new", "", ""); a.code != 200 {
+		t.Errorf("the object of the new definition: %d %s", a.code, a.body)
+	}
+}
+
+// A definition is served from when its names are accepted. If it is never
+// established its objects go with it all the same: they would come back with
+// the next definition of the name.
+func TestDeleteNeverEstablished(t *testing.T) {
+	s := running(t)
+	s.install(t, strings.Replace(widgets, "  scope: Namespaced", `  scope: Namespaced
+  conversion:
+    strategy: Webhook
+    webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://x.example/", caBundle: Zm9v}}`, 1))
+	if got := s.must(t, "GET", widgetsByName, "", ""); condition(got, "Established")["reason"] != "InvalidCABundle" {
+		t.Fatalf("the definition is %v", got["status"])
+	}
+	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
+	s.must(t, "DELETE", widgetsByName, "", "")
+	eventually(t, "the definition is gone", func() bool { return s.send(t, "GET", widgetsByName, "", "").code == 404 })
+	s.install(t, widgets)
+	if a := s.send(t, "GET", widgetPath+"/a", "", ""); a.code != 404 {
+		t.Errorf("the object is there again: %d %s", a.code, a.body)
+	}
+}
+
+// Whoever defines what definitions are, and takes that back, does not delete
+// all definitions.
+func TestDeleteOverlapping(t *testing.T) {
+	s := running(t)
+	s.install(t, widgets)
+	const name = "customresourcedefinitions.apiextensions.k8s.io"
+	s.must(t, "POST", definitionPath, "", `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: `+name+`, annotations: {api-approved.kubernetes.io: unapproved}}
+spec:
+  group: apiextensions.k8s.io
+  scope: Cluster
+  names: {plural: customresourcedefinitions, kind: CustomResourceDefinition}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`)
+	s.must(t, "DELETE", definitionPath+"/"+name, "", "")
+	eventually(t, "the definition is gone", func() bool { return s.send(t, "GET", definitionPath+"/"+name, "", "").code == 404 })
+	if got := s.must(t, "GET", widgetsByName, "", ""); at(got, "metadata", "deletionTimestamp") != nil {
+		t.Error("another definition was deleted with it")
+	}
+	for path, want := range map[string]bool{
+		"gateway.portico.dev/backends": true, "apiregistration.k8s.io/apiservices": true, "example.com/widgets": false, "pods.example.com/pods": false,
+	} {
+		o := *s.served.Load().outlines["widgets.example.com"].DeepCopy()
+		o.Spec.Group, o.Spec.Names.Plural, _ = strings.Cut(path, "/")
+		if got := s.overlaps(&outline{CustomResourceDefinition: &o}); got != want {
+			t.Errorf("%s overlaps: %v", path, got)
+		}
+	}
+}
+
+// While a definition waits for its objects, watches go on, so that they see
+// these go; and discovery no longer shows what would be refused.
+func TestWatchedWhileTerminating(t *testing.T) {
+	s := running(t)
+	s.install(t, widgets)
+	s.must(t, "POST", widgetPath, "", heldWidget)
+	gr := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	before := s.served.Load().byGR[gr]
+	s.must(t, "DELETE", widgetsByName, "", "")
+	eventually(t, "the deletion is seen", func() bool { return s.served.Load().byGR[gr].terminating() })
+	if s.served.Load().byGR[gr].serving != before.serving || before.ended.Err() != nil {
+		t.Error("its watches were ended")
+	}
+	for _, gv := range s.served.Load().documents["example.com"] {
+		if got := strings.Join(gv.Legacy[0].Verbs, " "); gv.Legacy[0].Name != "widgets" || got != "delete deletecollection get list watch" {
+			t.Errorf("%s %s can do %q", gv.Version, gv.Legacy[0].Name, got)
+		}
+	}
+	s.must(t, "PATCH", widgetPath+"/held", "application/merge-patch+json", `{"metadata":{"finalizers":null}}`)
+	eventually(t, "its watches are ended with it", func() bool { return before.ended.Err() != nil })
+}

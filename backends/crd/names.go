@@ -1,0 +1,142 @@
+package crd
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// acceptNames returns the names that a definition may have: those it asks for
+// as far as no other definition of the group has them, otherwise those that it
+// has already. The condition says what is in the way; nil: nothing.
+func acceptNames(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition) (apiextensionsv1.CustomResourceDefinitionNames, *apiextensionsv1.CustomResourceDefinitionCondition) {
+	resources, kinds := takenNames(crd, peers)
+	want, have := crd.Spec.Names, crd.Status.AcceptedNames
+	var conflict *apiextensionsv1.CustomResourceDefinitionCondition
+	refuse := func(reason string, taken ...string) {
+		for i, name := range taken {
+			taken[i] = fmt.Sprintf("%q is already in use", name)
+		}
+		text := strings.Join(taken, ", ")
+		if len(taken) > 1 {
+			text = "[" + text + "]"
+		}
+		conflict = &apiextensionsv1.CustomResourceDefinitionCondition{Status: apiextensionsv1.ConditionFalse, Reason: reason, Message: text}
+	}
+	take := func(to *string, name, reason string, used sets.Set[string]) {
+		if name != *to && used.Has(name) {
+			refuse(reason, name)
+			return
+		}
+		*to = name
+	}
+	accepted := *have.DeepCopy()
+	take(&accepted.Plural, want.Plural, "PluralConflict", resources)
+	take(&accepted.Singular, want.Singular, "SingularConflict", resources)
+	var taken []string
+	for _, name := range want.ShortNames {
+		if !slices.Contains(have.ShortNames, name) && resources.Has(name) && !slices.Contains(taken, name) {
+			taken = append(taken, name)
+		}
+	}
+	if len(taken) > 0 {
+		refuse("ShortNamesConflict", taken...)
+	} else {
+		accepted.ShortNames = slices.Clone(want.ShortNames)
+	}
+	take(&accepted.Kind, want.Kind, "KindConflict", kinds)
+	take(&accepted.ListKind, want.ListKind, "ListKindConflict", kinds)
+	accepted.Categories = slices.Clone(want.Categories)
+	return accepted, conflict
+}
+
+// takenNames returns the names of resources and of kinds that other definitions
+// of the group have.
+func takenNames(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition) (resources, kinds sets.Set[string]) {
+	resources, kinds = sets.New[string](), sets.New[string]()
+	for _, p := range peers {
+		if p.Name == crd.Name || p.Spec.Group != crd.Spec.Group {
+			continue
+		}
+		names := p.Status.AcceptedNames
+		resources.Insert(names.Plural, names.Singular).Insert(names.ShortNames...)
+		kinds.Insert(names.Kind, names.ListKind)
+	}
+	return resources, kinds
+}
+
+// hasItsNames reports whether a definition has all the names that it asks for,
+// so that those of the others are of no concern to it.
+func hasItsNames(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return namesAccepted(crd) && apiequality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames)
+}
+
+// claimLifetime is how long a claim counts. It must be longer than a write may
+// take: by then the stored definition shows its names.
+const claimLifetime = time.Minute
+
+// claims remembers what names definitions got that may not be stored yet, so
+// that of several written at the same time only one gets a name. It knows of
+// the writes of this process. Safe for concurrent use.
+type claims struct {
+	mu    sync.Mutex
+	byUID map[types.UID]*claim
+}
+
+// claim is a definition with its names and nothing else that is large.
+type claim struct {
+	crd   *apiextensionsv1.CustomResourceDefinition
+	until time.Time
+}
+
+func newClaims() *claims { return &claims{byUID: map[types.UID]*claim{}} }
+
+// settle is settle for a definition that is about to be written: what others
+// have claimed counts as theirs, and what it gets is claimed with hold. peers
+// must have been read just before. release gives the claim back and may be
+// called at any time, also after the definition made another one; without hold
+// it does nothing.
+func (c *claims) settle(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition, now time.Time, hold bool) (release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	peers = slices.Clip(peers)
+	for uid, other := range c.byUID {
+		if now.After(other.until) {
+			delete(c.byUID, uid)
+			continue
+		}
+		if uid != crd.UID {
+			peers = append(peers, other.crd)
+		}
+	}
+	settle(crd, peers, now)
+	if !hold {
+		return func() {}
+	}
+	mine := &claim{crd: &apiextensionsv1.CustomResourceDefinition{}, until: now.Add(claimLifetime)}
+	mine.crd.Name, mine.crd.Spec.Group = crd.Name, crd.Spec.Group
+	mine.crd.Status.AcceptedNames = *crd.Status.AcceptedNames.DeepCopy()
+	uid := crd.UID
+	c.byUID[uid] = mine
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.byUID[uid] == mine {
+			delete(c.byUID, uid)
+		}
+	}
+}
+
+// drop forgets the claim of a definition: what is stored of it says all.
+func (c *claims) drop(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byUID, uid)
+}

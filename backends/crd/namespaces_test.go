@@ -1,0 +1,41 @@
+package crd
+
+import (
+	"context"
+	"testing"
+
+	"portico/resource"
+)
+
+// slowGet is a store whose answer is overtaken on its way.
+type slowGet struct {
+	resource.Store
+	meanwhile func()
+}
+
+func (s slowGet) Get(context.Context, resource.Key, resource.At) (*resource.Object, error) {
+	o, err := resource.Parse([]byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"brief"}}`))
+	s.meanwhile()
+	return o, err
+}
+
+// An answer about a namespace that a newer state overtook is good for the
+// request that asked, but is not remembered: the namespace may be gone, and
+// nothing would say so again.
+func TestOvertakenAnswerIsNotRemembered(t *testing.T) {
+	n := newNamespaces(nil)
+	n.store = slowGet{meanwhile: func() { n.known.Store(&map[string]bool{}) }}
+	if got, err := n.lookup(t.Context(), "brief", true); err != nil || !got.Exists {
+		t.Fatalf("asked: %+v, %v", got, err)
+	}
+	if got, _ := n.lookup(t.Context(), "brief", false); got.Exists {
+		t.Error("the answer was remembered beside a newer state")
+	}
+	n.store = slowGet{meanwhile: func() {}}
+	if _, err := n.lookup(t.Context(), "brief", true); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := n.lookup(t.Context(), "brief", false); !got.Exists {
+		t.Error("the answer was not remembered")
+	}
+}
