@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"weak"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -198,7 +200,7 @@ func TestFormCacheMakesOnceAndForgets(t *testing.T) {
 	encode := func(size int) func() ([]byte, error) {
 		return func() ([]byte, error) { made.Add(1); return make([]byte, size), nil }
 	}
-	key := formKey{object: &resource.Object{}}
+	key := formKey{object: weak.Make(&resource.Object{})}
 	var readers sync.WaitGroup
 	for range 8 {
 		readers.Go(func() {
@@ -212,7 +214,7 @@ func TestFormCacheMakesOnceAndForgets(t *testing.T) {
 		t.Fatalf("made %d times", made.Load())
 	}
 	for range 100 {
-		if _, err := c.get(formKey{object: &resource.Object{}}, encode(4000)); err != nil {
+		if _, err := c.get(formKey{object: weak.Make(&resource.Object{})}, encode(4000)); err != nil {
 			t.Fatal(err)
 		}
 		if c.bytes > limit {
@@ -236,6 +238,52 @@ func TestFormCacheMakesOnceAndForgets(t *testing.T) {
 	}
 	if c.bytes != 0 {
 		t.Fatalf("%d bytes unaccounted for", c.bytes)
+	}
+}
+
+// What is kept of an object need not be as large as the object: it does not
+// keep the object.
+func TestFormsDoNotKeepObjects(t *testing.T) {
+	a := New(Config{})
+	kind := configMaps()
+	o, err := resource.Parse([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.render(kind, o, form{media: mediaJSON, version: "v1", partial: true}); err != nil {
+		t.Fatal(err)
+	}
+	gone := weak.Make(o)
+	runtime.KeepAlive(o)
+	runtime.GC()
+	if gone.Value() != nil || a.forms.lru.Len() != 1 {
+		t.Errorf("an object that nobody reads is kept by %d forms of it", a.forms.lru.Len())
+	}
+}
+
+// exacting counts how often it is asked about stored bytes.
+type exacting struct {
+	Codec
+	asked int
+}
+
+func (e *exacting) Exact(*resource.Object) bool { e.asked++; return true }
+
+// Whether stored bytes can be served as they are may be dear to find out, and
+// readers of another version cannot have them in any case.
+func TestExactIsAskedForTheStoredVersionOnly(t *testing.T) {
+	kind := configMaps()
+	e := &exacting{Codec: kind.Codec}
+	kind.Codec = e
+	o, err := resource.Parse([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if (form{media: mediaJSON, version: "v2"}).matchesStored(kind, o) || e.asked != 0 {
+		t.Errorf("asked %d times for another version", e.asked)
+	}
+	if !(form{media: mediaJSON, version: "v1"}).matchesStored(kind, o) || e.asked != 1 {
+		t.Errorf("asked %d times for the version stored", e.asked)
 	}
 }
 

@@ -3,6 +3,7 @@ package rest
 import (
 	"errors"
 	"sync"
+	"weak"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
@@ -41,7 +42,7 @@ func (a *API) render(k *Kind, o *resource.Object, f form) ([]byte, error) {
 	if f.matchesStored(k, o) {
 		return o.Data, nil
 	}
-	return a.forms.get(formKey{o, k, f}, func() ([]byte, error) { return f.encode(k, o) })
+	return a.forms.get(formKey{weak.Make(o), k, f}, func() ([]byte, error) { return f.encode(k, o) })
 }
 
 // renderOnce is render for an object that nobody else will read, such as the
@@ -58,14 +59,22 @@ func (f form) matchesStored(k *Kind, o *resource.Object) bool {
 	if f.partial || (f.media == mediaProtobuf) != (o.Encoding == resource.Protobuf) || o.Kind != k.Kind {
 		return false
 	}
-	if e, ok := k.Codec.(Exacting); ok && !e.Exact(o) {
+	if !isVersion(o.APIVersion, k.Group, f.version) {
 		return false
 	}
-	if k.Group == "" {
-		return o.APIVersion == f.version
+	// Asked last: it is for stored bytes of the right version only, and may
+	// have to decode them.
+	e, ok := k.Codec.(Exacting)
+	return !ok || e.Exact(o)
+}
+
+// isVersion reports whether an apiVersion is that group and version.
+func isVersion(apiVersion, group, version string) bool {
+	if group == "" {
+		return apiVersion == version
 	}
-	n := len(k.Group)
-	return len(o.APIVersion) == n+1+len(f.version) && o.APIVersion[:n] == k.Group && o.APIVersion[n] == '/' && o.APIVersion[n+1:] == f.version
+	n := len(group)
+	return len(apiVersion) == n+1+len(version) && apiVersion[:n] == group && apiVersion[n] == '/' && apiVersion[n+1:] == version
 }
 
 // encode makes the form.
@@ -91,9 +100,11 @@ const defaultFormBytes = 64 << 20
 const entryOverhead = 256
 
 // formKey identifies a form of an object. Objects are immutable and shared, so
-// their address stands for their content; being in the key keeps it taken.
+// their identity stands for their content. The pointer is weak because a form
+// may be much smaller than its object (metadata alone): thousands of small
+// entries would keep thousands of states that nobody will read again.
 type formKey struct {
-	object *resource.Object
+	object weak.Pointer[resource.Object]
 	kind   *Kind
 	form   form
 }
