@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"reflect"
 	"strconv"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -114,7 +116,11 @@ func (c *codec) read(u *unstructured.Unstructured) error {
 // version has another name for.
 func (c *codec) convert(u *unstructured.Unstructured, to schema.GroupVersionKind) error {
 	if conversion := c.serving.outline.Spec.Conversion; conversion != nil && conversion.Strategy == apiextensionsv1.WebhookConverter {
-		return apierrors.NewInternalError(fmt.Errorf("conversion webhook for %v failed: conversion webhooks are not supported", u.GroupVersionKind()))
+		// As upstream's errors of conversion, a 500 without a reason.
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+			Message: fmt.Sprintf("conversion webhook for %v failed: conversion webhooks are not supported", u.GroupVersionKind()),
+		}}
 	}
 	u.SetGroupVersionKind(to)
 	s, err := c.server.schemaOf(c.serving, to.Version)

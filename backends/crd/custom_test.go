@@ -259,7 +259,7 @@ func TestNoConversionWithoutTheWebhook(t *testing.T) {
 		s.send(t, "POST", beta, "", strings.Replace(widget("b", "{size: small}"), "/v1", "/v1beta1", 1)),
 		s.send(t, "PATCH", beta+"/a", "application/merge-patch+json", `{"spec":{"size":"large"}}`),
 	} {
-		if a.code != 500 || !strings.Contains(a.status(t).Message, "conversion webhook for example.com/v1") {
+		if got := a.status(t); a.code != 500 || got.Reason != "" || !strings.HasPrefix(got.Message, "conversion webhook for example.com/v1") {
 			t.Errorf("%d %s", a.code, a.body)
 		}
 	}

@@ -140,7 +140,7 @@ func (p *applying) settle(merged runtime.Object) (Object, error) {
 	if _, ok := merged.(runtime.Unstructured); ok {
 		data, err := p.body.Codec.Encode(merged, p.gvk, contentJSON)
 		if err != nil {
-			return nil, apierrors.NewInternalError(fmt.Errorf("encode %s %s: %w", p.res.GroupResource(), p.key, err))
+			return nil, unencodable(fmt.Errorf("encode %s %s: %w", p.res.GroupResource(), p.key, err))
 		}
 		if merged, _, err = p.body.Codec.Decode(data, contentJSON, p.gvk, false); err != nil {
 			return nil, undecodable(p.gvk, err)

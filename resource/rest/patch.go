@@ -128,7 +128,7 @@ type patching struct {
 func (p *patching) next(ctx context.Context, _ *resource.Object, old Object) (Object, error) {
 	current, err := p.body.Codec.Encode(old, p.gvk, contentJSON)
 	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("encode %s %s: %w", p.res.GroupResource(), p.key, err))
+		return nil, unencodable(fmt.Errorf("encode %s %s: %w", p.res.GroupResource(), p.key, err))
 	}
 	patched, err := p.apply(current)
 	if err != nil {

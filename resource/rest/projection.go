@@ -101,7 +101,7 @@ func (a *API) writeView(w http.ResponseWriter, r *http.Request, act *resource.Ac
 	// As if it were stored, it can be shown in every form that objects have.
 	shown, err := p.Kind.Codec.EncodeStored(view)
 	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("encode %s of %s %s: %w", sub.Name, res.GroupResource(), o.Key(), err))
+		return unencodable(fmt.Errorf("encode %s of %s %s: %w", sub.Name, res.GroupResource(), o.Key(), err))
 	}
 	as := *act
 	as.Group, as.Version = p.Kind.Group, p.Kind.Versions[0]

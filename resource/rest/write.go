@@ -98,7 +98,7 @@ func (w *write) withDefaults(decoded runtime.Object) (Object, error) {
 func (w *write) encode(obj Object) (*resource.Object, error) {
 	o, err := w.res.Codec.EncodeStored(obj)
 	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("encode %s %s: %w", w.res.GroupResource(), w.key, err))
+		return nil, unencodable(fmt.Errorf("encode %s %s: %w", w.res.GroupResource(), w.key, err))
 	}
 	return o, nil
 }
@@ -263,3 +263,13 @@ func explain(err error) error {
 
 // revisionText is metadata.resourceVersion of a stored object.
 func revisionText(o *resource.Object) string { return strconv.FormatInt(o.Revision, 10) }
+
+// unencodable is the answer to an object that could not be put into another
+// form: a 500, unless the codec says which Status it is to be.
+func unencodable(err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err
+	}
+	return apierrors.NewInternalError(err)
+}
