@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -61,8 +62,12 @@ func hasProtobuf(obj runtime.Object) bool {
 }
 
 // storeReadError is the 500 for an object whose stored bytes cannot be read
-// (contract 4.6).
+// (contract 4.6), unless the codec says which Status it is to be.
 func storeReadError(k *Kind, o *resource.Object, err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err
+	}
 	gr := k.GroupResource()
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
