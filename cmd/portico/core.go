@@ -37,7 +37,7 @@ func newCore() *cobra.Command {
 		Example: coreExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serverProcess(f.verbosity)
+			log, err := serverProcess(cmd.Context(), f.verbosity)
 			if err != nil {
 				return err
 			}

@@ -39,7 +39,7 @@ func newCRD() *cobra.Command {
 		Example: crdExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serverProcess(f.verbosity)
+			log, err := serverProcess(cmd.Context(), f.verbosity)
 			if err != nil {
 				return err
 			}

@@ -40,7 +40,7 @@ func newGateway() *cobra.Command {
 		Example: gatewayExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serverProcess(f.verbosity)
+			log, err := serverProcess(cmd.Context(), f.verbosity)
 			if err != nil {
 				return err
 			}

@@ -15,13 +15,12 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"portico/cmd/internal/pace"
 	"portico/cmd/internal/supervise"
 )
 
@@ -54,14 +53,15 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// serverProcess prepares a process that serves: its log, and its end when the
-// supervisor that may have started it is gone.
-func serverProcess(verbosity int) (*slog.Logger, error) {
+// serverProcess prepares a process that serves until ctx ends: its log, the pace
+// of its garbage collector, and its end when the supervisor that may have started
+// it is gone.
+func serverProcess(ctx context.Context, verbosity int) (*slog.Logger, error) {
 	log := newLogger(os.Stderr, verbosity)
 	slog.SetDefault(log)
 	// Upstream's engines log through klog, whose level is set here once.
 	klog.SetSlogLogger(log)
-	giveBackLater()
+	go pace.Keep(ctx)
 	// At once: with the supervisor the embedded etcd is gone, and nobody is
 	// left to drain for.
 	return log, supervise.WatchLifeline(func() {
@@ -69,10 +69,3 @@ func serverProcess(verbosity int) (*slog.Logger, error) {
 		os.Exit(1)
 	})
 }
-
-// settled is how long after its start a process has what it needs.
-const settled = 10 * time.Second
-
-// giveBackLater returns to the system, once, the memory that starting took and
-// serving does not need. An idle process would keep it for minutes.
-func giveBackLater() { time.AfterFunc(settled, debug.FreeOSMemory) }

@@ -14,6 +14,7 @@ import (
 
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/embedetcd"
+	"portico/cmd/internal/pace"
 	"portico/cmd/internal/pki"
 	"portico/cmd/internal/supervise"
 )
@@ -51,6 +52,7 @@ func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
 	}
 	defer dir.Close()
 	s := &stack{flags: f, dir: dir, etcd: f.etcd, out: out, errOut: errOut}
+	go pace.Keep(ctx)
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
@@ -125,7 +127,6 @@ func (s *stack) runChildren(ctx context.Context, etcdFailed <-chan error) error 
 		return quietIfStopped(ctx, err)
 	}
 	greet(s.out, s)
-	giveBackLater()
 	select {
 	case <-ctx.Done():
 		s.say("stopping; again Ctrl-C stops at once")

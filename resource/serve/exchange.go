@@ -48,6 +48,9 @@ func exchangeFrom(ctx context.Context) *exchange {
 func (s *Server) open(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r)}
+		if !x.action.LongRunning() {
+			growStack()
+		}
 		ctx := context.WithValue(r.Context(), exchangeKey{}, x)
 		next.ServeHTTP(x, r.WithContext(resource.WithAction(ctx, x.action)))
 		if x.code == 0 {
