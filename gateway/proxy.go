@@ -66,7 +66,7 @@ func (p *proxies) build(base *url.URL, t *transports, suspect func()) (short, lo
 	s.Transport, s.BufferPool, s.FlushInterval = t.short, p.short, shortFlush
 	l.Transport, l.BufferPool, l.FlushInterval = t.long, p.long, -1
 	// Only HTTP/1.1 can be switched to another protocol.
-	u.Transport, u.BufferPool, u.FlushInterval = t.short, p.long, -1
+	u.Transport, u.BufferPool, u.FlushInterval = t.upgrade, p.long, -1
 	return &s, &l, &u
 }
 
@@ -138,6 +138,11 @@ func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error, suspec
 	case r.Context().Err() != nil:
 		// The client went away; nobody reads an answer.
 		panic(http.ErrAbortHandler)
+	}
+	var body *bodyError
+	if errors.As(err, &body) {
+		rest.WriteStatus(w, r, apierrors.NewBadRequest(body.Error()))
+		return
 	}
 	suspect()
 	p.logger.Info("request to server failed", "path", r.URL.Path, "err", err)

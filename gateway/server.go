@@ -38,6 +38,8 @@ type server struct {
 	source   *aggregate.Source
 	suspect  time.Duration // interval while suspect; 0 is the default
 
+	// answered: it passed a check; its stream need not wait to be opened again.
+	answered loop.Nudge
 	// followed: somebody reads its OpenAPI index when openAPINews say that there
 	// may be a new one (stream.go), so that the availability check need not.
 	followed    atomic.Bool
@@ -121,6 +123,7 @@ func (srv *server) availabilityTarget(s *syncer) availability.Target {
 			if err != nil {
 				return withoutPorts(err)
 			}
+			srv.answered.Poke()
 			switch {
 			case changed && srv.followed.Load():
 				s.sourceChanged(srv)

@@ -58,10 +58,28 @@ func (s *syncer) followBackend(ctx context.Context, b *server) {
 		}
 		pause = min(wait*2, streamRetryMax)
 		s.log.Debug("a backend's stream of discovery ended and is opened again", "backend", b.name, "pause", wait, "err", err)
-		if !sleep(ctx, wait) {
+		if !b.waitToFollow(ctx, wait) {
 			return
 		}
 	}
+}
+
+// waitToFollow waits, but no longer than until the server answers, if it is one
+// that streams. It returns false if ctx ended.
+func (srv *server) waitToFollow(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	answered := srv.answered.C()
+	if d >= streamUnknown {
+		answered = nil
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-answered:
+	case <-timer.C:
+	}
+	return true
 }
 
 // sourceChanged is called when a backend says something new of what it serves.

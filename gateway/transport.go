@@ -43,11 +43,14 @@ func (t trust) config() *tls.Config {
 	}
 }
 
-// transports are the two ways to one server: HTTP/1.1 for short requests and
+// transports are the ways to one server: HTTP/1.1 for short requests and
 // upgrades, which is fastest for those, and HTTP/2 for long-running ones, which
-// lets many watches share a connection. Without TLS both are HTTP/1.1.
+// lets many watches share a connection. Without TLS all are HTTP/1.1, and most
+// short requests go directly.
 type transports struct {
-	short, long *http.Transport
+	short         http.RoundTripper
+	upgrade, long *http.Transport
+	direct        *direct // nil with TLS
 }
 
 // newTransports returns the ways to a server. broken is called when an
@@ -77,18 +80,31 @@ func newTransports(e *endpoints, t trust, broken func()) *transports {
 	if !t.plain {
 		h2.SetHTTP2(true)
 	}
-	return &transports{short: build(h1), long: build(h2)}
+	ways := &transports{upgrade: build(h1), long: build(h2)}
+	ways.short = ways.upgrade
+	if t.plain {
+		ways.direct = &direct{
+			dial:   func(ctx context.Context) (net.Conn, error) { return e.dial(ctx, dialer) },
+			broken: broken, other: ways.upgrade,
+		}
+		ways.short = ways.direct
+	}
+	return ways
 }
 
 // close lets go of idle connections. Requests under way go on.
 func (t *transports) close() {
-	t.short.CloseIdleConnections()
+	t.upgrade.CloseIdleConnections()
 	t.long.CloseIdleConnections()
+	if t.direct != nil {
+		t.direct.closeIdle()
+	}
 }
 
 // watchedConn tells when the peer ends the connection: a server that dies is
-// noticed at once, idle connections included, because the transport always
-// waits in Read.
+// noticed at once, idle connections included, because http.Transport always
+// waits in Read. (To servers on unix sockets there is a stream of discovery,
+// which always waits.)
 type watchedConn struct {
 	net.Conn
 	broken func()

@@ -1,0 +1,205 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// errInformed says that a server sends informational responses without end.
+var errInformed = errors.New("too many informational responses")
+
+// maxInformed is how many informational responses one request may get.
+const maxInformed = 5
+
+// directConn is one connection of direct. One request at a time has it.
+type directConn struct {
+	net.Conn
+	pool  *direct
+	br    *bufio.Reader // of the connection, by way of Read
+	since time.Time     // when it became idle
+	// left is how many bytes the header of a response may still have; negative:
+	// no header is being read.
+	left int64
+	got  bool // anything since the request was sent
+}
+
+// How far a request got.
+const (
+	unsent    = iota // the server has not seen a byte of it
+	sent             // it may have seen all of it
+	answering        // and has begun to answer
+)
+
+var errHeaderTooLong = errors.New("the header of the response is too long")
+
+func newDirectConn(d *direct, conn net.Conn) *directConn {
+	c := &directConn{Conn: conn, pool: d, left: -1}
+	c.br = bufio.NewReader(c)
+	return c
+}
+
+// Read bounds what a header takes. What comes after it in the same piece counts
+// as well; that it is no more than the reader's buffer.
+func (c *directConn) Read(p []byte) (int, error) {
+	if c.left == 0 {
+		return 0, errHeaderTooLong
+	}
+	if c.left > 0 && int64(len(p)) > c.left {
+		p = p[:c.left]
+	}
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.got = true
+	}
+	if c.left > 0 {
+		c.left -= int64(n)
+	}
+	return n, err
+}
+
+// good reports whether the connection can be used again.
+func (c *directConn) good() bool {
+	return time.Since(c.since) < idleTimeout && c.br.Buffered() == 0 && alive(c.Conn)
+}
+
+// exchange sends a request and reads the header of its response. The response's
+// body gives the connection back at its end. On an error the connection is
+// closed, and state says how far the request got.
+func (c *directConn) exchange(req *http.Request, message []byte) (res *http.Response, state int, err error) {
+	ctx := req.Context()
+	// Ends what waits on the connection; whoever stops it too late has lost the
+	// connection.
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if err != nil {
+			stop()
+			c.Close()
+		}
+	}()
+	c.got, c.left = false, -1
+	if n, err := c.Write(message); err != nil {
+		if n == 0 {
+			return nil, unsent, err
+		}
+		return nil, sent, err
+	}
+	if res, err = c.readHeader(req); err != nil {
+		if c.got {
+			return nil, answering, err
+		}
+		return nil, sent, err
+	}
+	body := &responseBody{conn: c, ctx: ctx, stop: stop, keep: !res.Close, body: res.Body}
+	if res.Body == http.NoBody {
+		body.finish(true)
+		return res, answering, nil
+	}
+	res.Body = body
+	return res, answering, nil
+}
+
+// readHeader reads up to the body of the final response.
+func (c *directConn) readHeader(req *http.Request) (*http.Response, error) {
+	for range maxInformed {
+		c.left = directHeader
+		res, err := http.ReadResponse(c.br, req)
+		c.left = -1
+		if err != nil {
+			return nil, err
+		}
+		if res.StatusCode >= 200 {
+			return res, nil
+		}
+		if res.StatusCode == http.StatusSwitchingProtocols {
+			return nil, errors.New("the server switched protocols although nobody asked")
+		}
+		if err := inform(req, res); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errInformed
+}
+
+// inform hands an informational response to who asked for them.
+func inform(req *http.Request, res *http.Response) error {
+	if t := httptrace.ContextClientTrace(req.Context()); t != nil && t.Got1xxResponse != nil {
+		return t.Got1xxResponse(res.StatusCode, textproto.MIMEHeader(res.Header))
+	}
+	return nil
+}
+
+// responseBody is the body of a response. It is for one goroutine, except that
+// Close may be called by another.
+type responseBody struct {
+	conn *directConn
+	ctx  context.Context
+	stop func() bool
+	keep bool // the connection can be used again afterwards
+	body io.ReadCloser
+	done atomic.Bool
+}
+
+func (b *responseBody) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	switch {
+	case err == nil:
+		return n, nil
+	case err == io.EOF:
+		b.finish(true)
+		return n, err
+	case b.ctx.Err() != nil:
+		err = context.Cause(b.ctx)
+	case !b.done.Load():
+		b.conn.pool.broken()
+	}
+	b.finish(false)
+	return n, err
+}
+
+// Close gives up what was not read.
+func (b *responseBody) Close() error {
+	b.finish(false)
+	return nil
+}
+
+// finish lets go of the connection, once.
+func (b *responseBody) finish(whole bool) {
+	if !b.done.CompareAndSwap(false, true) {
+		return
+	}
+	undisturbed := b.stop()
+	if whole && b.keep && undisturbed && b.conn.br.Buffered() == 0 {
+		b.conn.pool.put(b.conn)
+		return
+	}
+	b.conn.Close()
+}
+
+// alive reports whether an idle connection is open and has nothing to read.
+func alive(conn net.Conn) bool {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return true
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var quiet bool
+	err = raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		quiet = errors.Is(err, syscall.EAGAIN)
+		return true
+	})
+	return err == nil && quiet
+}
