@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+)
+
+// Paths of the server that does no work.
+const (
+	chainObject = "/object" // and what would be asked of a server, behind it
+	chainList   = "/list"
+	chainWatch  = "/watch"
+)
+
+// serveBytes runs the server that answers ready bytes.
+func serveBytes(cfg chainConfig) (chainAddress, error) {
+	mux := http.NewServeMux()
+	mux.Handle(chainObject+"/", readyBytes(filler(cfg.Object)))
+	mux.Handle(chainList, readyBytes(filler(cfg.List)))
+	frame := filler(cfg.Frame)
+	copy(frame, modifiedFrame)
+	frame[len(frame)-1] = '\n'
+	mux.HandleFunc(chainWatch, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		control := http.NewResponseController(w)
+		for {
+			if _, err := w.Write(frame); err != nil || control.Flush() != nil {
+				return
+			}
+		}
+	})
+	return listenTLS(mux)
+}
+
+func readyBytes(data []byte) http.Handler {
+	length := strconv.Itoa(len(data))
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", length)
+		_, _ = w.Write(data) // a client that is gone needs no answer
+	})
+}
+
+func filler(n int64) []byte { return bytes.Repeat([]byte("x"), int(max(n, 64))) }
+
+// serveProxy runs the bare reverse proxy.
+func serveProxy(cfg chainConfig) (chainAddress, error) {
+	conf, err := cfg.Upstream.tls()
+	if err != nil {
+		return chainAddress{}, err
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	upstream := &url.URL{Scheme: "https", Host: cfg.Upstream.Address}
+	return listenTLS(&httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(upstream) },
+		Transport: &http.Transport{TLSClientConfig: conf, Protocols: protocols, DisableCompression: true},
+		// Watchers go away at the end of each round: nothing to report.
+		ErrorLog: log.New(discardLog{}, "", 0),
+	})
+}
+
+type discardLog struct{}
+
+func (discardLog) Write(p []byte) (int, error) { return len(p), nil }
+
+// listenTLS serves h by HTTP/2 on any port of the loopback address, for as long
+// as the process lives.
+func listenTLS(h http.Handler) (chainAddress, error) {
+	cert, err := selfSigned()
+	if err != nil {
+		return chainAddress{}, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return chainAddress{}, fmt.Errorf("listen: %w", err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	s := &http.Server{
+		Handler: h, Protocols: protocols, ErrorLog: log.New(discardLog{}, "", 0), ReadHeaderTimeout: 10 * time.Second,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
+	}
+	go func() {
+		fmt.Fprintln(os.Stderr, "load: serve zero-work chain:", s.ServeTLS(l, "", ""))
+		os.Exit(1)
+	}()
+	return chainAddress{Address: l.Addr().String(), Certificate: cert.Certificate[0]}, nil
+}
+
+// selfSigned makes a certificate for the loopback address, for one day.
+func selfSigned() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("make key: %w", err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "portico-load"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("make certificate: %w", err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}

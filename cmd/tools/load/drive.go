@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// bound ends a measurement: after that many operations or that long, whichever
+// comes first. Operations under way then are finished and counted.
+type bound struct {
+	count int
+	time  time.Duration
+}
+
+// sample is what one round measured.
+type sample struct {
+	ops, bytes int64
+	took       time.Duration
+	latencies  []time.Duration
+	cpu        cpuTimes // spent in this round, by process
+}
+
+// rate is operations per second.
+func (s sample) rate() float64 { return float64(s.ops) / s.took.Seconds() }
+
+// add puts rounds together; the rate of the sum weighs them by their time.
+func (s sample) add(o sample) sample {
+	return sample{
+		ops: s.ops + o.ops, bytes: s.bytes + o.bytes, took: s.took + o.took,
+		latencies: append(s.latencies, o.latencies...), cpu: s.cpu.add(o.cpu),
+	}
+}
+
+// quantile returns the latency that this share of the operations stayed below.
+func (s sample) quantile(q float64) time.Duration {
+	if len(s.latencies) == 0 {
+		return 0
+	}
+	slices.Sort(s.latencies)
+	return s.latencies[min(int(q*float64(len(s.latencies))), len(s.latencies)-1)]
+}
+
+// operation is the i-th of a measurement, run by one of its workers. It returns
+// how many bytes it received.
+type operation func(ctx context.Context, worker, i int) (int64, error)
+
+// drive runs operations, workers at a time, until bound is reached. The first
+// error ends it and is returned. done counts finished operations while it runs,
+// for whoever reports progress; it may be nil.
+func drive(ctx context.Context, workers int, limit bound, done *atomic.Int64, op operation) (sample, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if done == nil {
+		done = new(atomic.Int64)
+	}
+	var next, bytes atomic.Int64
+	latencies := make([][]time.Duration, workers)
+	began := time.Now()
+	deadline := began.Add(limit.time)
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for at := time.Now(); ctx.Err() == nil && at.Before(deadline); {
+				i := int(next.Add(1)) - 1
+				if i >= limit.count {
+					return
+				}
+				n, err := op(ctx, w, i)
+				if err != nil {
+					cancel(err)
+					return
+				}
+				end := time.Now()
+				latencies[w] = append(latencies[w], end.Sub(at))
+				at = end
+				bytes.Add(n)
+				done.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	s := sample{bytes: bytes.Load(), took: time.Since(began), latencies: slices.Concat(latencies...)}
+	s.ops = int64(len(s.latencies))
+	return s, context.Cause(ctx)
+}
