@@ -168,6 +168,8 @@ type contender struct {
 	procs processes // whose CPU is read
 	// profile names the profiles to be taken; none without.
 	profile string
+	// prepare does what is not measured; it may be nil.
+	prepare func(ctx context.Context) error
 	run     func(ctx context.Context, round int) (sample, error)
 }
 
@@ -177,6 +179,11 @@ func (r *runner) turns(ctx context.Context, figure func(sample) string, all ...c
 	results := make([][]sample, len(all))
 	for round := range r.o.rounds {
 		for i, c := range all {
+			if c.prepare != nil {
+				if err := c.prepare(ctx); err != nil {
+					return nil, fmt.Errorf("%s: %w", c.name, err)
+				}
+			}
 			wait := func() {}
 			if c.profile != "" {
 				wait = r.profiler.during(ctx, fmt.Sprintf("%s-%d", c.profile, round+1))

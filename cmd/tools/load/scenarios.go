@@ -28,26 +28,21 @@ func megabytes(s sample) float64 { return float64(s.bytes) / 1e6 / s.took.Second
 func (r *runner) createAll(ctx context.Context, s *subject, size int64) error {
 	var done atomic.Int64
 	defer r.progress.follow("create "+s.name, &done, r.o.objects)()
-	long := 10 * r.o.time
-	ours := contender{"create " + s.name, r.procs, profileName("create", s), func(ctx context.Context, round int) (sample, error) {
+	ours := contender{"create " + s.name, r.procs, profileName("create", s), nil, func(ctx context.Context, round int) (sample, error) {
 		from, to := r.o.objects*round/r.o.rounds, r.o.objects*(round+1)/r.o.rounds
-		got, err := drive(ctx, r.o.workers, bound{to - from, long}, &done, func(ctx context.Context, worker, i int) (int64, error) {
+		got, err := drive(ctx, r.o.workers, bound{to - from, r.o.limit}, &done, func(ctx context.Context, worker, i int) (int64, error) {
 			return r.target.discard(ctx, worker, request{method: "POST", path: s.list(), contentType: jsonType, body: s.body(from+i, 0, "")})
 		})
 		if err == nil && got.ops < int64(to-from) {
-			err = fmt.Errorf("only %d of %d were created within %v", got.ops, to-from, long)
+			err = fmt.Errorf("only %d of %d were created within %v", got.ops, to-from, r.o.limit)
 		}
 		return got, err
 	}}
 	all := []contender{ours}
 	if r.etcd != nil {
 		r.etcd.value = r.etcd.value[:min(len(r.etcd.value), int(size))]
-		all = append(all, contender{"create, raw etcd", r.procs, "", func(ctx context.Context, _ int) (sample, error) {
-			got, err := drive(ctx, r.o.workers, bound{r.o.objects, long}, nil, r.etcd.create)
-			if err != nil {
-				return got, err
-			}
-			return got, r.etcd.clear(ctx)
+		all = append(all, contender{"create, raw etcd", r.procs, "", r.etcd.clear, func(ctx context.Context, _ int) (sample, error) {
+			return drive(ctx, r.o.workers, bound{r.o.objects, r.o.limit}, nil, r.etcd.create)
 		}})
 	}
 	results, err := r.turns(ctx, perSecond("creates"), all...)
@@ -89,9 +84,9 @@ func (r *runner) getAll(ctx context.Context, s *subject, size int64) error {
 	// Prime to most numbers of objects: neighbours are not read in turn.
 	object := func(i int) string { return s.objectPath(i * 7919 % r.o.objects) }
 	results, err := r.turns(ctx, perSecond("GETs"),
-		contender{"GET, zero-work chain", r.chain.processes(), "", get(r.chain.pool, func(i int) string { return chainObject + object(i) })},
-		contender{"GET, unset", r.procs, profileName("get", s), get(r.target, object)},
-		contender{"GET, 0", r.procs, profileName("get0", s), get(r.target, func(i int) string { return object(i) + "?resourceVersion=0" })},
+		contender{"GET, zero-work chain", r.chain.processes(), "", nil, get(r.chain.pool, func(i int) string { return chainObject + object(i) })},
+		contender{"GET, unset", r.procs, profileName("get", s), nil, get(r.target, object)},
+		contender{"GET, 0", r.procs, profileName("get0", s), nil, get(r.target, func(i int) string { return object(i) + "?resourceVersion=0" })},
 	)
 	if err != nil {
 		return err
@@ -116,8 +111,8 @@ func (r *runner) listAll(ctx context.Context, s *subject, size int64) error {
 		}
 	}
 	results, err := r.turns(ctx, func(s sample) string { return fmt.Sprintf("%.0f MB/s", megabytes(s)) },
-		contender{"LIST, zero-work chain", r.chain.processes(), "", list(r.chain.pool, chainList)},
-		contender{"LIST", r.procs, profileName("list", s), list(r.target, s.list())},
+		contender{"LIST, zero-work chain", r.chain.processes(), "", nil, list(r.chain.pool, chainList)},
+		contender{"LIST", r.procs, profileName("list", s), nil, list(r.target, s.list())},
 	)
 	if err != nil {
 		return err
@@ -138,9 +133,14 @@ func (r *runner) listAll(ctx context.Context, s *subject, size int64) error {
 // the updating.
 func (r *runner) watchAll(ctx context.Context, s *subject) error {
 	figure := perSecond("deliveries")
+	var now *present
+	look := func(ctx context.Context) (err error) {
+		now, err = s.listNow(ctx, r.target, r.o.objects)
+		return err
+	}
 	results, err := r.turns(ctx, figure,
-		contender{"watch, zero-work chain", r.chain.processes(), "", func(ctx context.Context, _ int) (sample, error) { return r.watchChain(ctx) }},
-		contender{"watch", r.procs, profileName("watch", s), func(ctx context.Context, _ int) (sample, error) { return r.watchLive(ctx, s) }},
+		contender{"watch, zero-work chain", r.chain.processes(), "", nil, func(ctx context.Context, _ int) (sample, error) { return r.watchChain(ctx) }},
+		contender{"watch", r.procs, profileName("watch", s), look, func(ctx context.Context, _ int) (sample, error) { return r.watchLive(ctx, s, now) }},
 	)
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (r *runner) watchAll(ctx context.Context, s *subject) error {
 		unit: "deliveries/s", figure: sample.rate, ours: results[1], yardstick: "chain", yard: results[0], goal: watchGoal,
 	})
 	r.remember(fmt.Sprintf("after %d deliveries", total.ops))
-	again, err := r.turns(ctx, figure, contender{"watch, replay", r.procs, profileName("replay", s), func(ctx context.Context, _ int) (sample, error) {
+	again, err := r.turns(ctx, figure, contender{"watch, replay", r.procs, profileName("replay", s), nil, func(ctx context.Context, _ int) (sample, error) {
 		return r.watchReplay(ctx, s)
 	}})
 	if err != nil {

@@ -25,14 +25,10 @@ func (r *runner) watchChain(ctx context.Context) (sample, error) {
 	return sample{ops: ws.sum() - before, took: time.Since(began)}, nil
 }
 
-// watchLive measures watchers of objects that are updated at the same time: the
-// deliveries of all updates, until the last watcher has the last of them. The
-// latencies are of deliveries, from the sending of the update.
-func (r *runner) watchLive(ctx context.Context, s *subject) (sample, error) {
-	now, err := s.listNow(ctx, r.target, r.o.objects)
-	if err != nil {
-		return sample{}, err
-	}
+// watchLive measures watchers, from now on, of objects that are updated at the
+// same time: the deliveries of all updates, until the last watcher has the last
+// of them. The latencies are of deliveries, from the sending of the update.
+func (r *runner) watchLive(ctx context.Context, s *subject, now *present) (sample, error) {
 	sent := newUpdates(r.updated + 1)
 	ws, err := openWatchers(ctx, r.target, watchPath(s, now.revision), r.o.watchers, sent)
 	if err != nil {

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func frame(number int64) string {
+	return fmt.Sprintf(`%s"object":{"spec":{"sequence":%d,"image":"a"}}}`+"\n", modifiedFrame, number)
+}
+
+// However the stream is cut into pieces, each event is counted once and its
+// number is found.
+func TestWatcherTakesPieces(t *testing.T) {
+	const first, n = 7, 5
+	var stream strings.Builder
+	for number := range int64(n) {
+		stream.WriteString(frame(first + number))
+	}
+	for size := 1; size <= stream.Len(); size++ {
+		looks := &watcher{keep: maxFrame, sent: &updates{first: first}, seen: map[int64]int{}}
+		counts := &watcher{keep: headOfFrame}
+		for rest := stream.String(); rest != ""; {
+			piece := rest[:min(size, len(rest))]
+			rest = rest[len(piece):]
+			for _, w := range []*watcher{looks, counts} {
+				if err := w.take([]byte(piece)); err != nil {
+					t.Fatalf("pieces of %d bytes: %v", size, err)
+				}
+			}
+		}
+		if err := (&watchers{all: []*watcher{looks, counts}}).verify(first, n); err != nil {
+			t.Fatalf("pieces of %d bytes: %v", size, err)
+		}
+	}
+}
+
+// What is not a change of an object ends the watcher, with what was said.
+func TestWatcherRefuses(t *testing.T) {
+	for _, said := range []string{
+		`{"type":"ERROR","object":{"code":410}}`, `{"type":"ADDED","object":{}}`, `not JSON`, ``,
+	} {
+		w := &watcher{keep: headOfFrame}
+		err := w.take([]byte(frame(1) + said + "\n"))
+		if err == nil || !strings.Contains(err.Error(), said) {
+			t.Errorf("%q: %v", said, err)
+		}
+	}
+}
+
+// A lost, a doubled and a foreign event are noticed.
+func TestVerifyFindsFaults(t *testing.T) {
+	for name, came := range map[string][]int64{
+		"lost": {1, 2}, "doubled instead of another": {1, 2, 2}, "too many": {1, 2, 3, 3}, "foreign": {1, 2, 9},
+	} {
+		w := &watcher{keep: maxFrame, sent: &updates{first: 1}, seen: map[int64]int{}}
+		for _, number := range came {
+			if err := w.take([]byte(frame(number))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := (&watchers{all: []*watcher{w}}).verify(1, 3); err == nil {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+}
+
+func TestUpdatesAge(t *testing.T) {
+	u := newUpdates(10)
+	u.began = u.began.Add(-time.Second)
+	if number := u.begin(3); number != 13 || u.age(13) < 0 || u.age(13) > time.Minute {
+		t.Errorf("number %d, age %v", number, u.age(13))
+	}
+	for _, unknown := range []int64{-1, 9, 12, 10 + maxUpdates} {
+		if age := u.age(unknown); age != 0 {
+			t.Errorf("age of %d, which was not sent: %v", unknown, age)
+		}
+	}
+}
+
+func TestGoal(t *testing.T) {
+	share, size := goal{0.5, 0.8}, goal{50, 40}
+	for _, tc := range []struct {
+		of   result
+		want string
+	}{
+		{result{Goal: share, Yardstick: "chain", Ratio: 0.49}, "missed"}, {result{Goal: share, Yardstick: "chain", Ratio: 0.5}, "bar"},
+		{result{Goal: share, Yardstick: "chain", Ratio: 0.8}, "aim"}, {result{Goal: share}, ""}, {result{Yardstick: "chain", Ratio: 1}, ""},
+		{result{Goal: size, Unit: sizeUnit, Figure: 51}, "missed"}, {result{Goal: size, Unit: sizeUnit, Figure: 50}, "bar"},
+		{result{Goal: size, Unit: sizeUnit, Figure: 40}, "aim"},
+	} {
+		if _, got := tc.of.Goal.describe(tc.of); got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.of, got, tc.want)
+		}
+	}
+}
