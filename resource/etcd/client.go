@@ -25,16 +25,15 @@ const (
 	// DefaultPrefix is where objects live in etcd.
 	DefaultPrefix = "/registry"
 
-	// callTimeout bounds a read or write of one key, whatever the caller's
-	// deadline. etcd itself gives up on a request after about 7 s.
+	// callTimeout bounds a read or write of one key, or the read of one page of
+	// a range, whatever the caller's deadline. etcd itself gives up on a request
+	// after about 7 s.
 	callTimeout = 10 * time.Second
-	// rangeTimeout bounds the read of one page of a range.
-	rangeTimeout = 30 * time.Second
 
 	// A connection that is silent for keepAliveTime is probed, and given up
 	// when there is no answer for keepAliveTimeout. etcd refuses clients that
 	// probe more often than every 5 s.
-	keepAliveTime    = 20 * time.Second
+	keepAliveTime    = 10 * time.Second
 	keepAliveTimeout = 10 * time.Second
 
 	// The pause between attempts to connect grows from minReconnect to
@@ -73,6 +72,7 @@ type Client struct {
 	prefix      string // with its closing slash
 	transformer Transformer
 	log         *slog.Logger
+	timeout     time.Duration // callTimeout
 	revision    *sharedRevision
 	leases      *leases
 }
@@ -105,7 +105,7 @@ func Open(cfg Config) (*Client, error) {
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: minReconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
 			MinConnectTimeout: dial,
-		})},
+		}), grpc.WithChainUnaryInterceptor(unsent)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open etcd client: %w", err)
@@ -115,6 +115,7 @@ func Open(cfg Config) (*Client, error) {
 		prefix:      cleanPrefix(cfg.Prefix),
 		transformer: cfg.Transformer,
 		log:         cfg.Logger,
+		timeout:     callTimeout,
 	}
 	if c.transformer == nil {
 		c.transformer = identity{}
@@ -123,7 +124,7 @@ func Open(cfg Config) (*Client, error) {
 		c.log = slog.Default()
 	}
 	c.revision = newSharedRevision(etcd.Ctx(), c.readRevision)
-	c.leases = newLeases(c.grantLease)
+	c.leases = newLeases(etcd.Ctx(), c.grantLease)
 	return c, nil
 }
 

@@ -15,6 +15,8 @@ const (
 	// compactEvery is the time between compactions. What is compacted is one
 	// round old, so between one and two rounds of history are kept.
 	compactEvery = 5 * time.Minute
+	// compactTimeout bounds a round; etcd has much to do in it.
+	compactTimeout = 30 * time.Second
 )
 
 // compaction is what one compactor remembers between rounds.
@@ -57,7 +59,7 @@ func (c *Client) Compact(ctx context.Context) error {
 // compactRound plays one round. compacted is the revision compacted to; 0 if
 // it was another's turn, or the first round.
 func (c *Client) compactRound(ctx context.Context, state compaction) (next compaction, compacted int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, rangeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, compactTimeout)
 	defer cancel()
 	resp, err := c.etcd.Txn(ctx).
 		If(clientv3.Compare(clientv3.Version(compactKey), "=", state.round)).

@@ -9,7 +9,10 @@ import (
 	"portico/resource/storetest"
 )
 
-func TestStore(t *testing.T)  { storetest.Run(t, newServer(t).open) }
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, newServer(t).open)
+}
 func TestHinted(t *testing.T) { storetest.RunHinted(t, newServer(t).open) }
 
 func TestHistory(t *testing.T) {

@@ -2,8 +2,11 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -12,14 +15,9 @@ import (
 
 // Create stores a new object.
 func (s *store) Create(ctx context.Context, key resource.Key, obj *resource.Object, ttl time.Duration) (*resource.Object, error) {
-	path := s.key(key)
-	op, err := s.put(ctx, path, obj, ttl)
+	at, _, ok, err := s.write(ctx, s.key(key), 0, obj, ttl)
 	if err != nil {
 		return nil, err
-	}
-	at, _, ok, err := s.commit(ctx, path, 0, op)
-	if err != nil {
-		return nil, asStatus(ctx, err)
 	}
 	if !ok {
 		return nil, apierrors.NewAlreadyExists(s.info.GroupResource(), key.Name)
@@ -27,18 +25,28 @@ func (s *store) Create(ctx context.Context, key resource.Key, obj *resource.Obje
 	return obj.WithRevision(at), nil
 }
 
-// put makes the operation that writes an object. It grants a lease if need be.
-func (s *store) put(ctx context.Context, path string, obj *resource.Object, ttl time.Duration) (clientv3.Op, error) {
+// write commits an object, under a lease if it has a TTL. Results are those of
+// commit; errors are StatusErrors.
+func (s *store) write(ctx context.Context, path string, rev int64, obj *resource.Object, ttl time.Duration) (at int64, cur *mvccpb.KeyValue, ok bool, err error) {
 	value, err := s.encode(path, obj)
 	if err != nil {
-		return clientv3.Op{}, err
+		return 0, nil, false, err
 	}
 	if ttl <= 0 {
-		return clientv3.OpPut(path, value), nil
+		at, cur, ok, err = s.commit(ctx, path, rev, clientv3.OpPut(path, value))
+		return at, cur, ok, writeStatus(ctx, err)
 	}
-	lease, err := s.leases.take(ctx, ttl)
-	if err != nil {
-		return clientv3.Op{}, asStatus(ctx, err)
+	for again := false; ; again = true {
+		lease, err := s.leases.take(ctx, ttl)
+		if err != nil {
+			return 0, nil, false, asStatus(ctx, err)
+		}
+		at, cur, ok, err = s.commit(ctx, path, rev, clientv3.OpPut(path, value, clientv3.WithLease(lease)))
+		if again || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return at, cur, ok, writeStatus(ctx, err)
+		}
+		// Somebody revoked the shared lease, or etcd was put back to a state
+		// from before it.
+		s.leases.forget(lease)
 	}
-	return clientv3.OpPut(path, value, clientv3.WithLease(lease)), nil
 }

@@ -54,12 +54,39 @@ func asStatus(ctx context.Context, err error) error {
 		return resource.Unavailable("storage is full: "+text, retryAfter)
 	case errors.Is(err, rpctypes.ErrTimeout), errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail),
 		errors.Is(err, rpctypes.ErrTimeoutDueToConnectionLost), errors.Is(err, rpctypes.ErrTimeoutWaitAppliedIndex):
-		// The request may or may not have been carried out.
 		return apierrors.NewTimeoutError(text, retryAfter)
-	case code == codes.Unavailable, code == codes.ResourceExhausted, code == codes.Canceled, errors.Is(err, context.Canceled):
+	case strings.Contains(text, dropped), code == codes.Aborted, code == codes.Unavailable, code == codes.ResourceExhausted, code == codes.Canceled, errors.Is(err, context.Canceled):
 		return resource.Unavailable("etcd is not available: "+text, retryAfter)
 	}
 	return internal(text)
+}
+
+// writeStatus is asStatus for an error of a transaction that writes. Where etcd
+// may have carried it out, or may yet do so, the Status says so and asks for no
+// retry: a client that tries again by itself would do a second time what has
+// been done.
+func writeStatus(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || notDone(err) {
+		return asStatus(ctx, err)
+	}
+	return apierrors.NewTimeoutError("it is not known whether etcd has carried out the write: "+rpctypes.ErrorDesc(err), 0)
+}
+
+// dropped is how etcd says that it has not taken a proposal, because leadership
+// was being handed on.
+const dropped = "raft proposal dropped"
+
+// notDone reports whether an error says that etcd refused a write, or never saw
+// it.
+func notDone(err error) bool {
+	if errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrNotLeader) {
+		return true // found before the write is proposed to anybody
+	}
+	switch errorCode(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown, codes.Internal:
+		return strings.Contains(rpctypes.ErrorDesc(err), dropped)
+	}
+	return true
 }
 
 // errorCode finds the gRPC code in either of the two error types of etcd's
@@ -72,11 +99,13 @@ func errorCode(err error) codes.Code {
 	return status.Code(err)
 }
 
+// internal is a 500 that has no reason, as kube-apiserver's for whatever etcd
+// says that it has no word for.
 func internal(message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
 		Code:    http.StatusInternalServerError,
-		Reason:  metav1.StatusReasonInternalError,
+		Reason:  metav1.StatusReasonUnknown,
 		Message: message,
 	}}
 }

@@ -114,7 +114,7 @@ func TestErrorsAsStatuses(t *testing.T) {
 		err := asStatus(tt.ctx, tt.err)
 		s := resource.AsStatus(err)
 		retry, _ := apierrors.SuggestsClientDelay(err)
-		if s.Code != tt.code || (retry > 0) != tt.retry || s.Reason == "" {
+		if s.Code != tt.code || (retry > 0) != tt.retry || (s.Reason == "") != (tt.code == 500) {
 			t.Errorf("%v becomes %d %s (retry after %d s): %s", tt.err, s.Code, s.Reason, retry, s.Message)
 		}
 	}

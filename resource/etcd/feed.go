@@ -142,7 +142,7 @@ func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 	f.unreadable = map[string]bool{}
 	for _, r := range f.ranges {
 		for start, more := r.start, true; more; {
-			resp, err := f.read(ctx, rangeTimeout, start,
+			resp, err := f.read(ctx, start,
 				clientv3.WithRange(r.end), clientv3.WithLimit(feedChunk), clientv3.WithRev(rev))
 			if err != nil {
 				return err

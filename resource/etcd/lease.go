@@ -2,6 +2,8 @@ package etcd
 
 import (
 	"context"
+	"maps"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -19,24 +21,27 @@ const (
 // leases hands out leases for keys with a TTL.
 type leases struct {
 	grant func(ctx context.Context, seconds int64) (clientv3.LeaseID, error)
-	// turn is held by the one who looks for a lease or grants it. It is a
-	// channel so that waiting can end with the caller's context.
-	turn chan struct{}
+	ctx   context.Context // bounds the grants; they outlive single callers
+
+	mu   sync.Mutex
 	open map[int64]*openLease // by TTL in seconds
 }
 
 type openLease struct {
-	id    clientv3.LeaseID
 	until time.Time // takes keys until then
 	keys  int
+
+	granted chan struct{} // closed when what follows is known
+	id      clientv3.LeaseID
+	err     error
 }
 
-func newLeases(grant func(context.Context, int64) (clientv3.LeaseID, error)) *leases {
-	return &leases{grant: grant, turn: make(chan struct{}, 1), open: map[int64]*openLease{}}
+func newLeases(ctx context.Context, grant func(context.Context, int64) (clientv3.LeaseID, error)) *leases {
+	return &leases{ctx: ctx, grant: grant, open: map[int64]*openLease{}}
 }
 
 func (c *Client) grantLease(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	resp, err := c.etcd.Grant(ctx, seconds)
 	if err != nil {
@@ -46,34 +51,67 @@ func (c *Client) grantLease(ctx context.Context, seconds int64) (clientv3.LeaseI
 }
 
 // take returns a lease that lasts at least ttl from now, which is rounded up
-// to seconds. Errors are those of etcd's client.
+// to seconds. Callers who come while it is being granted share the outcome.
+// Errors are those of etcd's client.
 func (l *leases) take(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
+	lease := l.join(ttl)
 	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
+	case <-lease.granted:
+		return lease.id, lease.err
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
+}
+
+// join counts a key in with a lease, which is granted if there is none to share.
+func (l *leases) join(ttl time.Duration) *openLease {
+	seconds := int64((ttl + time.Second - 1) / time.Second)
+	window := int64(min(ttl/20, leaseWindow) / time.Second)
 	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for seconds, lease := range l.open {
 		if now.After(lease.until) || lease.keys >= leaseKeys {
 			delete(l.open, seconds)
 		}
 	}
-	seconds := int64((ttl + time.Second - 1) / time.Second)
-	if lease := l.open[seconds]; lease != nil {
-		lease.keys++
-		return lease.id, nil
+	lease := l.open[seconds]
+	if lease == nil {
+		// The time is counted from before the grant begins: etcd's clock for
+		// this lease starts later.
+		lease = &openLease{until: now.Add(time.Duration(window) * time.Second), granted: make(chan struct{})}
+		if window > 0 {
+			l.open[seconds] = lease
+		}
+		go l.fill(lease, seconds+window)
 	}
-	window := int64(min(ttl/20, leaseWindow) / time.Second)
-	id, err := l.grant(ctx, seconds+window)
-	if err != nil {
-		return 0, err
+	lease.keys++
+	return lease
+}
+
+// fill has a lease granted. One that was not is shared by nobody else.
+func (l *leases) fill(lease *openLease, seconds int64) {
+	lease.id, lease.err = l.grant(l.ctx, seconds)
+	if lease.err != nil {
+		l.drop(func(other *openLease) bool { return other == lease })
 	}
-	if window > 0 {
-		// The time is counted from before the grant began: etcd's clock for
-		// this lease started later.
-		l.open[seconds] = &openLease{id: id, until: now.Add(time.Duration(window) * time.Second), keys: 1}
-	}
-	return id, nil
+	close(lease.granted)
+}
+
+// forget stops sharing a lease that etcd does not know any more.
+func (l *leases) forget(id clientv3.LeaseID) {
+	l.drop(func(lease *openLease) bool {
+		select {
+		case <-lease.granted:
+			return lease.id == id
+		default:
+			return false
+		}
+	})
+}
+
+func (l *leases) drop(gone func(*openLease) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.open, func(_ int64, lease *openLease) bool { return gone(lease) })
 }

@@ -14,7 +14,7 @@ import (
 func TestLeasesAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ends := map[clientv3.LeaseID]time.Time{}
-		l := newLeases(func(_ context.Context, seconds int64) (clientv3.LeaseID, error) {
+		l := newLeases(t.Context(), func(_ context.Context, seconds int64) (clientv3.LeaseID, error) {
 			id := clientv3.LeaseID(len(ends) + 1)
 			ends[id] = time.Now().Add(time.Duration(seconds) * time.Second)
 			return id, nil
@@ -59,7 +59,7 @@ func TestLeasesAreShared(t *testing.T) {
 
 func TestLeaseErrors(t *testing.T) {
 	failed := errors.New("failed")
-	l := newLeases(func(context.Context, int64) (clientv3.LeaseID, error) { return 0, failed })
+	l := newLeases(t.Context(), func(context.Context, int64) (clientv3.LeaseID, error) { return 0, failed })
 	for range 2 {
 		if _, err := l.take(t.Context(), time.Minute); !errors.Is(err, failed) {
 			t.Errorf("take: %v", err)

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"strings"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,8 +17,8 @@ const (
 	maxChunk   = 10000
 )
 
-func (c *Client) read(ctx context.Context, timeout time.Duration, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func (c *Client) read(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	return c.etcd.Get(ctx, key, opts...)
 }
@@ -111,7 +110,7 @@ func (l *listing) page(ctx context.Context, chunk int64) (more bool, err error) 
 	if l.opts.At.Freshness == resource.Any && l.rev == 0 {
 		opts = append(opts, clientv3.WithSerializable())
 	}
-	resp, err := l.store.read(ctx, rangeTimeout, l.next.start, opts...)
+	resp, err := l.store.read(ctx, l.next.start, opts...)
 	if err != nil {
 		return false, l.readError(ctx, err)
 	}

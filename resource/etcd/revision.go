@@ -12,7 +12,7 @@ const revisionProbe = "portico_revision"
 
 // readRevision makes a linearizable read of the store's revision.
 func (c *Client) readRevision(ctx context.Context) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	resp, err := c.etcd.Get(ctx, revisionProbe)
 	if err != nil {

@@ -72,7 +72,7 @@ func (c *Client) encode(key string, obj *resource.Object) (string, error) {
 // exist). If it is not, ok is false and cur is the key's value, nil for none.
 // Errors are those of etcd's client.
 func (c *Client) commit(ctx context.Context, key string, rev int64, op clientv3.Op) (at int64, cur *mvccpb.KeyValue, ok bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	resp, err := c.etcd.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(key), "=", rev)).

@@ -96,18 +96,21 @@ func (s *store) changesNothing(st state, m resource.Mutation) bool {
 // apply commits m if st is still the current state. If not, obj is nil and
 // next is the current state.
 func (s *store) apply(ctx context.Context, path string, st state, m resource.Mutation) (obj *resource.Object, next state, err error) {
-	op, final := clientv3.OpDelete(path), m.Object
+	final := m.Object
 	if m.Delete && final == nil {
 		final = st.object
 	}
-	if !m.Delete {
-		if op, err = s.put(ctx, path, m.Object, m.TTL); err != nil {
-			return nil, state{}, err
-		}
+	var at int64
+	var cur *mvccpb.KeyValue
+	var ok bool
+	if m.Delete {
+		at, cur, ok, err = s.commit(ctx, path, st.revision(), clientv3.OpDelete(path))
+		err = writeStatus(ctx, err)
+	} else {
+		at, cur, ok, err = s.write(ctx, path, st.revision(), m.Object, m.TTL)
 	}
-	at, cur, ok, err := s.commit(ctx, path, st.revision(), op)
 	if err != nil {
-		return nil, state{}, asStatus(ctx, err)
+		return nil, state{}, err
 	}
 	if !ok {
 		next, err = s.stateOf(cur)
@@ -118,7 +121,7 @@ func (s *store) apply(ctx context.Context, path string, st state, m resource.Mut
 
 // current reads the state of a key.
 func (s *store) current(ctx context.Context, path string) (state, error) {
-	resp, err := s.read(ctx, callTimeout, path)
+	resp, err := s.read(ctx, path)
 	if err != nil {
 		return state{}, asStatus(ctx, err)
 	}

@@ -1,0 +1,368 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/storetest"
+)
+
+// impatient is a client whose calls are given up soon.
+func impatient(t *testing.T, s *server) *Client {
+	c := s.client(t)
+	c.timeout = 300 * time.Millisecond
+	return c
+}
+
+var keyX = resource.Key{Namespace: "a", Name: "x"}
+
+// increment adds one to what setting(t, name, "1") began with.
+func increment(ctx context.Context, t *testing.T, s resource.Store, k resource.Key) (*resource.Object, error) {
+	return s.Update(ctx, k, func(cur *resource.Object) (resource.Mutation, error) {
+		return resource.Mutation{Object: setting(t, k.Name, strconv.Itoa(number(t, cur)+1))}, nil
+	})
+}
+
+// number reads an object's data.
+func number(t *testing.T, o *resource.Object) int {
+	t.Helper()
+	_, rest, _ := strings.Cut(string(o.Data), `"v":"`)
+	digits, _, _ := strings.Cut(rest, `"`)
+	n, err := strconv.Atoi(digits)
+	if err != nil {
+		t.Fatalf("%s: %v", o.Data, err)
+	}
+	return n
+}
+
+// outcome is what a caller learns from an error.
+func outcome(err error) (code int32, retry bool) {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return resource.AsStatus(err).Code, seconds > 0
+}
+
+// eventually calls f until it succeeds.
+func eventually(t *testing.T, what string, f func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		err := f(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// The answer to a write is lost: it has been carried out, but nobody knows. It
+// must neither count as a success nor be tried again, by anybody.
+func TestWriteWithoutAnAnswer(t *testing.T) {
+	for name, lose := range map[string]func(*server){
+		"answers are lost":         func(s *server) { s.answers.close() },
+		"requests are held back":   func(s *server) { s.requests.close() },
+		"the connection is broken": func(s *server) { s.answers.close(); time.AfterFunc(50*time.Millisecond, s.cut) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			store := impatient(t, s).Store(storetest.Namespaced()).(resource.Hinted)
+			made := mustCreate(t, store, "x")
+			lose(s)
+			_, err := store.UpdateFrom(t.Context(), keyX, made, func(cur *resource.Object) (resource.Mutation, error) {
+				return resource.Mutation{Object: setting(t, "x", strconv.Itoa(number(t, cur)+1))}, nil
+			})
+			if code, retry := outcome(err); code != http.StatusGatewayTimeout || retry || !strings.Contains(err.Error(), "not known") {
+				t.Errorf("update: %v (retry %t)", err, retry)
+			}
+			s.resume()
+			s.mend(t)
+			if _, err := increment(t.Context(), t, store, keyX); err != nil {
+				t.Fatal(err)
+			}
+			got, err := store.Get(t.Context(), keyX, resource.At{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, lost := number(t, got), name != "requests are held back"
+			if n != 3 && (lost || n != 2) {
+				t.Errorf("after an increment of unknown outcome and one that succeeded the count went from 1 to %d", n)
+			}
+		})
+	}
+}
+
+// Whoever cannot reach etcd has certainly not written, and may try again.
+func TestNobodyToTalkTo(t *testing.T) {
+	s := newServer(t)
+	store := impatient(t, s).Store(storetest.Namespaced())
+	mustCreate(t, store, "x")
+	s.cut()
+	// A call that was under way, or found the connection before it was seen to
+	// be broken, may be of unknown outcome; this one is a read.
+	_, getErr := store.Get(t.Context(), keyX, resource.At{})
+	obj := setting(t, "y", "1")
+	_, createErr := store.Create(t.Context(), obj.Key(), obj, 0)
+	_, leaseErr := store.Create(t.Context(), obj.Key(), obj, time.Hour)
+	_, updateErr := increment(t.Context(), t, store, keyX)
+	_, listErr := store.List(t.Context(), resource.ListOptions{})
+	for what, err := range map[string]error{"create": createErr, "create with a TTL": leaseErr, "update": updateErr, "get": getErr, "list": listErr} {
+		if code, retry := outcome(err); code != http.StatusServiceUnavailable || !retry {
+			t.Errorf("%s: %v (retry %t), want 503 with Retry-After", what, err, retry)
+		}
+	}
+	s.mend(t)
+	eventually(t, "create once etcd can be reached", func(ctx context.Context) error {
+		_, err := store.Create(ctx, obj.Key(), obj, time.Hour)
+		return err
+	})
+}
+
+// An etcd that is there but does not answer: every call ends as a Status in its
+// time, and all goes on when it answers again.
+func TestEtcdFallsSilent(t *testing.T) {
+	s := newServer(t)
+	c := impatient(t, s)
+	store := c.Store(storetest.Namespaced())
+	made := mustCreate(t, store, "x")
+	replica := follow(t, c.Feed())
+	waitFor(t, replica, storetest.Resets(1))
+	w, err := store.Watch(t.Context(), resource.WatchOptions{Since: made.Revision})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	s.pause()
+	began := time.Now()
+	var calls sync.WaitGroup
+	for what, call := range map[string]func() error{
+		"get":  func() error { _, err := store.Get(t.Context(), keyX, resource.At{}); return err },
+		"list": func() error { _, err := store.List(t.Context(), resource.ListOptions{}); return err },
+		"watch": func() error {
+			_, err := store.Watch(t.Context(), resource.WatchOptions{InitialEvents: true})
+			return err
+		},
+		"create": func() error {
+			_, err := store.Create(t.Context(), resource.Key{Namespace: "a", Name: "y"}, setting(t, "y", "1"), time.Hour)
+			return err
+		},
+		"update":  func() error { _, err := increment(t.Context(), t, store, keyX); return err },
+		"delete":  func() error { _, err := store.Delete(t.Context(), keyX, nil); return err },
+		"current": func() error { _, err := c.Feed().Current(t.Context()); return err },
+		"healthy": func() error { return c.Healthy(t.Context()) },
+	} {
+		calls.Go(func() {
+			if err := call(); err == nil || !apierrors.IsTimeout(err) && !apierrors.IsServiceUnavailable(err) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+	}
+	calls.Wait()
+	if took := time.Since(began); took > callTimeout {
+		t.Errorf("calls that are given %s took %s", c.timeout, took)
+	}
+	s.resume()
+	var last *resource.Object
+	eventually(t, "create", func(ctx context.Context) (err error) {
+		last, err = store.Create(ctx, resource.Key{Namespace: "a", Name: "z"}, setting(t, "z", "1"), 0)
+		if apierrors.IsAlreadyExists(err) {
+			last, err = store.Get(ctx, resource.Key{Namespace: "a", Name: "z"}, resource.At{})
+		}
+		return err
+	})
+	waitFor(t, replica, storetest.At(last.Revision))
+	replica.Compare(t.Context(), t, store)
+	for seen := int64(0); seen < last.Revision; {
+		events, err := w.Next(t.Context())
+		if err != nil {
+			t.Fatalf("watch: %v", err)
+		}
+		seen = events[len(events)-1].Revision
+	}
+}
+
+// Members of a cluster come and go: while there is a majority everything is
+// served, without one every call ends as a Status, with one again all goes on.
+func TestMajority(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 3)
+	c := members[0].client(t, func(cfg *Config) {
+		for _, m := range members[1:] {
+			cfg.Endpoints = append(cfg.Endpoints, m.endpoint())
+		}
+	})
+	c.timeout = time.Second
+	store := c.Store(storetest.Namespaced())
+	mustCreate(t, store, "x")
+	replica := follow(t, c.Feed())
+	waitFor(t, replica, storetest.Resets(1))
+
+	write := func(name string) (last *resource.Object) {
+		eventually(t, "create "+name, func(ctx context.Context) (err error) {
+			obj := setting(t, name, "1")
+			last, err = store.Create(ctx, obj.Key(), obj, 0)
+			if apierrors.IsAlreadyExists(err) {
+				last, err = store.Get(ctx, obj.Key(), resource.At{})
+			}
+			return err
+		})
+		return last
+	}
+	leader := 0
+	for i, m := range members {
+		if m.etcd.Server.Leader() == m.etcd.Server.MemberID() {
+			leader = i
+		}
+	}
+	members[leader].stop()
+	last := write("without-the-leader")
+	waitFor(t, replica, storetest.At(last.Revision))
+
+	other := (leader + 1) % 3
+	members[other].stop()
+	obj := setting(t, "alone", "1")
+	_, createErr := store.Create(t.Context(), obj.Key(), obj, 0)
+	_, getErr := store.Get(t.Context(), keyX, resource.At{})
+	for what, err := range map[string]error{"create": createErr, "get": getErr} {
+		if code, retry := outcome(err); code != 503 && code != 504 || what == "create" && code == 504 && retry {
+			t.Errorf("%s without a majority: %v (retry %t)", what, err, retry)
+		}
+	}
+	members[leader].launch(t)
+	members[other].launch(t)
+	members[leader].ready(t)
+	members[other].ready(t)
+	last = write("all-again")
+	waitFor(t, replica, storetest.At(last.Revision))
+	replica.Compare(t.Context(), t, store)
+	if err := replica.Wait(ended(t), storetest.Resets(2)); err == nil {
+		t.Error("the feed began anew")
+	}
+}
+
+// ended is a context for asking something now.
+func ended(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// A full etcd takes no writes and answers reads. Removing objects is possible,
+// and once there is room again so is all else.
+func TestFullEtcd(t *testing.T) {
+	const quota = 2 << 20
+	s := newServer(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = quota })
+	c := s.client(t)
+	store := c.Store(storetest.Namespaced())
+	replica := follow(t, c.Feed())
+	waitFor(t, replica, storetest.Resets(1))
+	mustCreate(t, store, "x")
+	var full error
+	for i := 0; full == nil; i++ {
+		obj := setting(t, fmt.Sprint("big", i%2), strconv.Itoa(i)+strings.Repeat("x", quota/10))
+		_, full = store.Update(t.Context(), obj.Key(), func(*resource.Object) (resource.Mutation, error) {
+			return resource.Mutation{Object: obj}, nil
+		})
+	}
+	obj := setting(t, "event", "1")
+	_, leaseErr := store.Create(t.Context(), obj.Key(), obj, time.Hour)
+	for _, err := range []error{full, leaseErr} {
+		if code, retry := outcome(err); code != http.StatusServiceUnavailable || !retry || !strings.Contains(err.Error(), "full") {
+			t.Errorf("write to a full etcd: %v (retry %t)", err, retry)
+		}
+	}
+	if _, err := store.Get(t.Context(), keyX, resource.At{}); err != nil {
+		t.Errorf("get: %v", err)
+	}
+	gone, err := store.Delete(t.Context(), keyX, nil)
+	if err != nil {
+		t.Fatalf("delete: %v", err)
+	}
+
+	if _, err := c.etcd.Compact(t.Context(), gone.Revision, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.etcd.Defragment(t.Context(), s.endpoint()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.etcd.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}); err != nil {
+		t.Fatal(err)
+	}
+	last, err := store.Create(t.Context(), obj.Key(), obj, time.Hour)
+	if err != nil {
+		t.Fatalf("create once there is room: %v", err)
+	}
+	waitFor(t, replica, storetest.At(last.Revision))
+	replica.Compare(t.Context(), t, store)
+}
+
+// A lease that many keys share may be gone before its time.
+func TestSharedLeaseIsRevoked(t *testing.T) {
+	c := newServer(t).client(t)
+	store := c.Store(storetest.Namespaced())
+	first := setting(t, "first", "1")
+	if _, err := store.Create(t.Context(), first.Key(), first, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := c.leases.take(t.Context(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.etcd.Revoke(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Get(t.Context(), first.Key(), resource.At{}); !apierrors.IsNotFound(err) {
+		t.Fatalf("the key survived its lease: %v", err)
+	}
+	for _, name := range []string{"first", "second"} {
+		obj := setting(t, name, "1")
+		if _, err := store.Create(t.Context(), obj.Key(), obj, time.Hour); err != nil {
+			t.Errorf("create %s: %v", name, err)
+		}
+	}
+	if again, err := c.leases.take(t.Context(), time.Hour); err != nil || again == lease {
+		t.Errorf("lease %x is still shared (%v)", again, err)
+	}
+}
+
+// A leader whose lease is gone stops leading, and stands again.
+func TestLeadershipIsLost(t *testing.T) {
+	t.Parallel()
+	c := newServer(t).client(t)
+	terms := make(chan context.Context)
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() {
+		stopped <- c.Campaign(ctx, "test", "me", func(term context.Context) {
+			terms <- term
+			<-term.Done()
+		})
+	}()
+	term := <-terms
+	resp, err := c.etcd.Get(t.Context(), electionRoot, clientv3.WithPrefix())
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Fatalf("the leader's key: %v, %v", resp, err)
+	}
+	if _, err := c.etcd.Revoke(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	<-term.Done()
+	<-terms
+	cancel()
+	if err := <-stopped; !errors.Is(err, context.Canceled) {
+		t.Errorf("Campaign ended with %v", err)
+	}
+}
