@@ -1,66 +1,29 @@
 package client_test
 
 import (
-	"encoding/json"
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"time"
 
 	"portico/resource"
 	"portico/resource/client"
 	"portico/resource/memory"
 	"portico/resource/rest"
 	"portico/resource/storetest"
+	"portico/resource/watchcache"
 )
 
-// jsonCodec serves objects of any shape.
-type jsonCodec struct{}
-
-func (jsonCodec) Decode(data []byte, _ string, gvk schema.GroupVersionKind, _ bool) (runtime.Object, []error, error) {
-	u := &unstructured.Unstructured{}
-	if err := json.Unmarshal(data, &u.Object); err != nil {
-		return nil, nil, err
-	}
-	u.SetGroupVersionKind(gvk)
-	return u, nil, nil
-}
-
-func (c jsonCodec) DecodeStored(o *resource.Object) (runtime.Object, error) {
-	u := &unstructured.Unstructured{}
-	return u, json.Unmarshal(o.Data, &u.Object)
-}
-
-func (jsonCodec) EncodeStored(obj runtime.Object) (*resource.Object, error) {
-	data, err := json.Marshal(obj.(*unstructured.Unstructured).Object)
-	if err != nil {
-		return nil, err
-	}
-	o, err := resource.Parse(data)
-	if err != nil {
-		return nil, err
-	}
-	return o.WithRevision(0), nil
-}
-
-func (jsonCodec) Encode(obj runtime.Object, _ schema.GroupVersionKind, _ string) ([]byte, error) {
-	return json.Marshal(obj.(*unstructured.Unstructured).Object)
-}
-
-func (jsonCodec) StrategicMerge(schema.GroupVersionKind) runtime.Object { return nil }
-
-// serve starts a server of one resource, kept in memory, and returns its store
-// over HTTP.
-func serve(t *testing.T, info *resource.Info) resource.Store {
+// serve starts a server of one store's resource and returns its store over
+// HTTP.
+func serve(t *testing.T, store resource.Store) resource.Store {
 	api := rest.New(rest.Config{Resources: []*rest.Resource{{
 		Kind: &rest.Kind{
-			Info: *info, Codec: jsonCodec{}, ReturnDeleted: true,
+			Info: *store.Info(), Codec: storetest.Codec{}, ReturnDeleted: true,
 			Strategy: rest.Strategy{ValidateName: func(string, bool) []string { return nil }},
 		},
-		Store: memory.New().Store(info),
+		Store: store,
 	}}})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		act := resource.ParseAction(r)
@@ -71,7 +34,48 @@ func serve(t *testing.T, info *resource.Info) resource.Store {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	return client.New(client.Config{BaseURL: server.URL, Transport: server.Client().Transport}).Store(info)
+	return client.New(client.Config{BaseURL: server.URL, Transport: server.Client().Transport}).Store(store.Info())
 }
 
-func TestConformance(t *testing.T) { storetest.Run(t, serve) }
+// cached puts a watch cache over a memory storage.
+func cached(t *testing.T, m *memory.Storage) *watchcache.Cache {
+	c := watchcache.New(watchcache.Config{Feed: m.Feed(), Store: m.Store, FreshTimeout: time.Second})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = c.Run(ctx) // it returns ctx's error
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	if err := c.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, info *resource.Info) resource.Store { return serve(t, memory.New().Store(info)) })
+}
+
+func TestConformanceOverACache(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, info *resource.Info) resource.Store {
+		return serve(t, cached(t, memory.New()).Store(info))
+	})
+}
+
+func TestHistory(t *testing.T) {
+	storetest.RunHistory(t, func(t *testing.T, info *resource.Info) (resource.Store, func(*testing.T, int64)) {
+		m := memory.New()
+		return serve(t, m.Store(info)), func(_ *testing.T, rev int64) { m.Compact(rev) }
+	})
+}
+
+func TestHistoryOverACache(t *testing.T) {
+	storetest.RunLongHistory(t, func(t *testing.T, info *resource.Info) (resource.Store, func(*testing.T, int64)) {
+		m := memory.New()
+		return serve(t, cached(t, m).Store(info)), func(_ *testing.T, rev int64) { m.Compact(rev) }
+	})
+}

@@ -12,61 +12,109 @@ import (
 // is asked for. open is as for Run, and its compact makes the store forget
 // what was before a revision.
 func RunHistory(t *testing.T, open func(t *testing.T, info *resource.Info) (store resource.Store, compact func(t *testing.T, rev int64))) {
-	var compact func(t *testing.T, rev int64)
-	run(t, historyTests(&compact), func(t *testing.T, info *resource.Info) (s resource.Store) {
-		s, compact = open(t, info)
-		return s
-	})
+	runHistory(t, false, open)
 }
 
-func historyTests(compact *func(t *testing.T, rev int64)) []test {
-	return []test{
-		{"ExactList", func(t *testing.T, s *subject) {
-			s.on(Namespaced())
-			first := s.mustCreate(key("a", "x"), "1")
-			last := s.mustSet(key("a", "x"), "2")
-			(*compact)(t, last.Revision)
-			_, err := s.List(s.ctx, resource.ListOptions{At: resource.At{Freshness: resource.Exact, Revision: first.Revision}})
-			s.wantError("exact list", err, apierrors.IsResourceExpired)
-			l := s.mustList(resource.ListOptions{At: resource.At{Freshness: resource.Exact, Revision: last.Revision}})
-			s.wantNames("oldest kept", l.Items, "a/x=2")
-		}},
-		{"Continue", func(t *testing.T, s *subject) {
-			s.on(Namespaced())
-			s.fill(6)
-			first := s.mustList(resource.ListOptions{Limit: 2})
-			last := s.mustSet(key("a", "x0003"), "changed")
-			(*compact)(t, last.Revision)
-			_, err := s.List(s.ctx, resource.ListOptions{Limit: 2, Continue: first.Continue})
-			s.wantError("page", err, apierrors.IsResourceExpired)
-			token := resource.AsStatus(err).Continue
-			if token == "" {
-				t.Fatal("the error holds no token to go on with")
+// RunLongHistory is RunHistory for a store that may remember more than the one
+// beneath it, whose history compact ends: what it does not refuse as Expired
+// must be right.
+func RunLongHistory(t *testing.T, open func(t *testing.T, info *resource.Info) (store resource.Store, compact func(t *testing.T, rev int64))) {
+	runHistory(t, true, open)
+}
+
+func runHistory(t *testing.T, long bool, open func(t *testing.T, info *resource.Info) (resource.Store, func(t *testing.T, rev int64))) {
+	for _, tt := range historyTests {
+		run(t, []test{{tt.name, func(t *testing.T, s *subject) {
+			h := &past{subject: s, long: long}
+			s.open = func(t *testing.T, info *resource.Info) (store resource.Store) {
+				store, h.compact = open(t, info)
+				return store
 			}
-			l := s.mustList(resource.ListOptions{Limit: 2, Continue: token})
-			s.wantNames("inconsistent page", l.Items, "a/x0002=1", "a/x0003=changed")
-		}},
-		{"Watch", func(t *testing.T, s *subject) {
-			s.on(Namespaced())
-			k := key("a", "x")
-			first := s.mustCreate(k, "1")
-			s.mustSet(k, "2")
-			last := s.mustSet(k, "3")
-			(*compact)(t, last.Revision)
-			w, err := s.Watch(s.ctx, resource.WatchOptions{Since: first.Revision})
-			if err == nil {
-				defer w.Close()
-				_, err = w.Next(s.ctx)
-				if _, again := w.Next(s.ctx); again != err {
-					t.Errorf("second Next after %v: %v", err, again)
-				}
-			}
-			s.wantError("watch", err, apierrors.IsResourceExpired)
-			fresh := s.mustWatch(resource.WatchOptions{Since: last.Revision})
-			s.mustSet(k, "4")
-			fresh.want(resource.Modified, k, "4")
-		}},
+			tt.f(t, h)
+		}}}, nil)
 	}
+}
+
+// past is a subject that forgets.
+type past struct {
+	*subject
+	compact func(t *testing.T, rev int64)
+	long    bool
+}
+
+// gone reports whether an answer was refused as Expired, as it must be unless
+// the store may remember.
+func (h *past) gone(what string, err error) bool {
+	h.Helper()
+	if err == nil && h.long {
+		return false
+	}
+	h.wantError(what, err, apierrors.IsResourceExpired)
+	return true
+}
+
+var historyTests = []struct {
+	name string
+	f    func(t *testing.T, h *past)
+}{
+	{"ExactList", func(t *testing.T, h *past) {
+		h.on(Namespaced())
+		first := h.mustCreate(key("a", "x"), "1")
+		last := h.mustSet(key("a", "x"), "2")
+		h.compact(t, last.Revision)
+		l, err := h.List(h.ctx, resource.ListOptions{At: resource.At{Freshness: resource.Exact, Revision: first.Revision}})
+		if !h.gone("exact list", err) {
+			h.wantNames("remembered", l.Items, "a/x=1")
+		}
+		l = h.mustList(resource.ListOptions{At: resource.At{Freshness: resource.Exact, Revision: last.Revision}})
+		h.wantNames("oldest kept", l.Items, "a/x=2")
+	}},
+	{"Continue", func(t *testing.T, h *past) {
+		h.on(Namespaced())
+		h.fill(6)
+		first := h.mustList(resource.ListOptions{Limit: 2})
+		last := h.mustSet(key("a", "x0003"), "changed")
+		h.compact(t, last.Revision)
+		l, err := h.List(h.ctx, resource.ListOptions{Limit: 2, Continue: first.Continue})
+		if !h.gone("page", err) {
+			h.wantNames("remembered page", l.Items, "a/x0002=1", "a/x0003=1")
+			return
+		}
+		token := resource.AsStatus(err).Continue
+		if token == "" {
+			t.Fatal("the error holds no token to go on with")
+		}
+		l = h.mustList(resource.ListOptions{Limit: 2, Continue: token})
+		h.wantNames("inconsistent page", l.Items, "a/x0002=1", "a/x0003=changed")
+	}},
+	{"Watch", func(t *testing.T, h *past) {
+		h.on(Namespaced())
+		k := key("a", "x")
+		first := h.mustCreate(k, "1")
+		h.mustSet(k, "2")
+		last := h.mustSet(k, "3")
+		h.compact(t, last.Revision)
+		w, err := h.Watch(h.ctx, resource.WatchOptions{Since: first.Revision})
+		if err == nil {
+			defer w.Close()
+			old := &watching{Watcher: w, s: h.subject}
+			var e resource.Event
+			if e, err = old.next(); err == nil {
+				old.pending = append([]resource.Event{e}, old.pending...)
+			} else if _, again := w.Next(h.ctx); again != err {
+				t.Errorf("second Next after %v: %v", err, again)
+			}
+			if !h.gone("watch", err) {
+				old.want(resource.Modified, k, "2")
+				old.want(resource.Modified, k, "3")
+			}
+		} else {
+			h.gone("watch", err)
+		}
+		fresh := h.mustWatch(resource.WatchOptions{Since: last.Revision})
+		h.mustSet(k, "4")
+		fresh.want(resource.Modified, k, "4")
+	}},
 }
 
 // RunHinted checks writes that start from a state the caller has at hand. The
