@@ -7,12 +7,19 @@
 //   - Bytes first. A reader gets the stored bytes where they are in the form
 //     that it asks for; any other form is made once and shared by all who ask
 //     for it, within a bounded memory (form.go). Lists and watch frames are put
-//     together from the bytes of their objects (encode.go).
+//     together from the bytes of their objects (list_json.go, encode.go).
 //   - Metadata has one shape everywhere, so the metadata-only form needs no
 //     codec (partial.go).
 //   - Tables are never kept: their cells hold ages (table.go).
-//   - Everything in an answer is rendered before its first byte is sent, so
-//     that what cannot be rendered is an error Status; only watches differ.
+//   - What cannot be rendered is an error Status: an answer about one object is
+//     rendered before its first byte is sent, and a list is measured before.
+//     Then it is sent in pieces, each made when the one before is on its way, so
+//     that a list of a gigabyte takes no more memory than its objects do. Forms
+//     that nobody keeps (YAML, indented, tables) are made once: of a long one
+//     only the first megabyte is made before the rest is promised, and the
+//     connection is cut where that promise cannot be kept (list_stream.go).
+//     A list of stored bytes costs one copy of them and a few writes; measured,
+//     the copy is two thirds of it, and pieces from 32 to 512 KB do equally well.
 //   - Who owns which field is worked out by upstream's own parts, driven by one
 //     of them for each write (ownership.go): nothing is kept for a kind that is
 //     not being written, and schemas live as long as their owners say. Ownership

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strconv"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
@@ -26,144 +25,50 @@ const (
 
 var errEnvelope = errors.New("malformed protobuf envelope")
 
-// body is a response body in pieces, so that lists are sent from the bytes of
-// their items without being put together first.
+// body is a response body of one object: the bytes that are shared by everybody
+// who reads it, and a line feed behind them where they do not end with one.
 type body struct {
-	chunks [][]byte
-	size   int
+	data     []byte
+	lineFeed bool
 }
 
-func bodyOf(data []byte) *body { return &body{chunks: [][]byte{data}, size: len(data)} }
-
-func (b *body) add(chunk []byte) {
-	b.chunks = append(b.chunks, chunk)
-	b.size += len(chunk)
-}
-
-// join returns the body in one piece.
-func (b *body) join() []byte {
-	if len(b.chunks) == 1 {
-		return b.chunks[0]
+func (b body) size() int {
+	if b.lineFeed {
+		return len(b.data) + 1
 	}
-	return bytes.Join(b.chunks, nil)
+	return len(b.data)
+}
+
+// appendTo appends the whole body to dst.
+func (b body) appendTo(dst []byte) []byte {
+	dst = append(dst, b.data...)
+	if b.lineFeed {
+		dst = append(dst, '\n')
+	}
+	return dst
 }
 
 // finish turns JSON into what the format asks for: YAML, indented, or ended by
 // a line feed. Protobuf stays as it is.
-func (b *body) finish(f format) (*body, error) {
+func finish(data []byte, f format) (body, error) {
 	switch {
 	case f.media == mediaProtobuf:
-		return b, nil
+		return body{data: data}, nil
 	case f.media == mediaYAML:
-		data, err := yaml.JSONToYAML(b.join())
+		data, err := yaml.JSONToYAML(data)
 		if err != nil {
-			return nil, fmt.Errorf("encode YAML: %w", err)
+			return body{}, fmt.Errorf("encode YAML: %w", err)
 		}
-		return bodyOf(data), nil
+		return body{data: data}, nil
 	case f.pretty:
 		var buf bytes.Buffer
-		buf.Grow(b.size * 2)
-		if err := json.Indent(&buf, b.join(), "", "  "); err != nil {
-			return nil, fmt.Errorf("indent JSON: %w", err)
+		buf.Grow(len(data) * 2)
+		if err := json.Indent(&buf, data, "", "  "); err != nil {
+			return body{}, fmt.Errorf("indent JSON: %w", err)
 		}
-		if !bytes.HasSuffix(buf.Bytes(), []byte("\n")) {
-			buf.WriteByte('\n')
-		}
-		return bodyOf(buf.Bytes()), nil
+		data = buf.Bytes()
 	}
-	if last := b.chunks[len(b.chunks)-1]; !bytes.HasSuffix(last, []byte("\n")) {
-		b.add([]byte("\n"))
-	}
-	return b, nil
-}
-
-// jsonList puts a JSON list together from its items. bare has apiVersion and
-// kind left out of them.
-func jsonList(gvk schema.GroupVersionKind, head metav1.ListMeta, items [][]byte, bare *schema.GroupVersionKind) (*body, error) {
-	start, err := json.Marshal(struct {
-		Kind       string          `json:"kind"`
-		APIVersion string          `json:"apiVersion"`
-		Metadata   metav1.ListMeta `json:"metadata"`
-	}{gvk.Kind, gvk.GroupVersion().String(), head})
-	if err != nil {
-		return nil, fmt.Errorf("encode list: %w", err)
-	}
-	b := &body{chunks: make([][]byte, 0, 2*len(items)+2)}
-	b.add(append(start[:len(start)-1], `,"items":[`...))
-	var prefix []byte
-	if bare != nil {
-		prefix = typeMetaPrefix(*bare)
-	}
-	comma, commaBrace, brace := []byte(","), []byte(",{"), []byte("{")
-	for i, item := range items {
-		rest, cut := bytes.CutPrefix(item, prefix)
-		switch {
-		case bare == nil:
-			cut = false
-		case !cut:
-			if rest, err = dropTypeMeta(item); err != nil {
-				return nil, err
-			}
-		}
-		switch {
-		case cut && i > 0:
-			b.add(commaBrace)
-		case cut:
-			b.add(brace)
-		case i > 0:
-			b.add(comma)
-		}
-		b.add(rest)
-	}
-	b.add([]byte("]}\n"))
-	return b, nil
-}
-
-// typeMetaPrefix is how the encoder of Go types opens an object that has
-// anything besides kind and apiVersion.
-func typeMetaPrefix(gvk schema.GroupVersionKind) []byte {
-	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, gvk.Kind, gvk.GroupVersion().String())
-}
-
-// dropTypeMeta leaves kind and apiVersion out of an object whose bytes do not
-// open with them (somebody else wrote them).
-func dropTypeMeta(data []byte) ([]byte, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return nil, fmt.Errorf("read list item: %w", err)
-	}
-	delete(fields, "kind")
-	delete(fields, "apiVersion")
-	return json.Marshal(fields)
-}
-
-// protobufList puts an enveloped protobuf list together from its enveloped
-// items: ListMeta is field 1 of every list message, the items are field 2.
-func protobufList(gvk schema.GroupVersionKind, head metav1.ListMeta, items [][]byte) (*body, error) {
-	headData, err := head.Marshal()
-	if err != nil {
-		return nil, fmt.Errorf("encode list: %w", err)
-	}
-	raws := make([][]byte, len(items))
-	size := fieldSize(len(headData))
-	for i, item := range items {
-		raw, err := openEnvelope(item)
-		if err != nil {
-			return nil, err
-		}
-		raws[i] = raw
-		size += fieldSize(len(raw))
-	}
-	start := appendEnvelopeStart(nil, gvk, size)
-	start = appendField(start, tagField1, headData)
-	b := &body{chunks: make([][]byte, 0, 2*len(items)+2)}
-	b.add(start)
-	for _, raw := range raws {
-		b.add(appendFieldStart(nil, tagField2, len(raw)))
-		b.add(raw)
-	}
-	b.add(appendEnvelopeEnd(nil))
-	return b, nil
+	return body{data: data, lineFeed: !bytes.HasSuffix(data, []byte("\n"))}, nil
 }
 
 // envelope wraps a protobuf message.

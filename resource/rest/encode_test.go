@@ -3,9 +3,7 @@ package rest
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"runtime"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,73 +16,6 @@ import (
 
 	"portico/resource"
 )
-
-// A list put together from bytes must be the list that an encoder makes.
-func TestListsAreByteIdentical(t *testing.T) {
-	kind := configMaps()
-	gvk := kind.GVK("v1")
-	want := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "more"}}
-	want.SetGroupVersionKind(gvk.GroupVersion().WithKind("ConfigMapList"))
-	api := New(Config{})
-	for n := range 3 {
-		var jsonItems, protobufItems [][]byte
-		want.Items = []corev1.ConfigMap{}
-		for i := range n {
-			o := stored(t, kind, configMap("cm-"+strconv.Itoa(i)), int64(i+1))
-			obj, err := kind.Decode(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			item := *obj.(*corev1.ConfigMap)
-			item.TypeMeta = metav1.TypeMeta{}
-			want.Items = append(want.Items, item)
-			data, err := api.render(kind, o, form{version: "v1"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			jsonItems = append(jsonItems, data)
-			protobufItems = append(protobufItems, o.Data)
-		}
-		list := want.GroupVersionKind()
-		got, err := jsonList(list, want.ListMeta, jsonItems, &gvk)
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantJSON, err := json.Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if wantJSON = append(wantJSON, '\n'); !bytes.Equal(got.join(), wantJSON) || got.size != len(wantJSON) {
-			t.Fatalf("got\n%s, want\n%s", got.join(), wantJSON)
-		}
-		if got, err = protobufList(list, want.ListMeta, protobufItems); err != nil {
-			t.Fatal(err)
-		}
-		var buf bytes.Buffer
-		if err := protobuf.NewSerializer(nil, nil).Encode(want, &buf); err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(got.join(), buf.Bytes()) || got.size != buf.Len() {
-			t.Fatalf("got\n%q, want\n%q", got.join(), buf.Bytes())
-		}
-	}
-}
-
-func TestJSONListItems(t *testing.T) {
-	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
-	items := [][]byte{[]byte(`{"kind":"Widget","apiVersion":"example.com/v1","x":1}`), []byte(`{"x":2,"apiVersion":"example.com/v1","kind":"Widget"}`)}
-	const head = `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{},"items":[`
-	list := gvk
-	list.Kind = "WidgetList"
-	bare, err := jsonList(list, metav1.ListMeta{}, items, &gvk)
-	if err != nil || string(bare.join()) != head+`{"x":1},{"x":2}]}`+"\n" {
-		t.Errorf("bare: %s, %v", bare.join(), err)
-	}
-	whole, err := jsonList(list, metav1.ListMeta{}, items, nil)
-	if err != nil || string(whole.join()) != head+string(items[0])+","+string(items[1])+"]}\n" {
-		t.Errorf("whole: %s, %v", whole.join(), err)
-	}
-}
 
 func TestEnvelope(t *testing.T) {
 	gvk := schema.GroupVersionKind{Version: "v1", Kind: "Status"}
@@ -284,20 +215,5 @@ func TestExactIsAskedForTheStoredVersionOnly(t *testing.T) {
 	}
 	if !(form{media: mediaJSON, version: "v1"}).matchesStored(kind, o) || e.asked != 1 {
 		t.Errorf("asked %d times for the version stored", e.asked)
-	}
-}
-
-func BenchmarkListJSONOfProtobuf(b *testing.B) {
-	kind := configMaps()
-	l := &resource.List{Revision: 1}
-	for i := range 1000 {
-		l.Items = append(l.Items, stored(b, kind, configMap(strconv.Itoa(i)), 1))
-	}
-	api := New(Config{})
-	act := &resource.Action{Version: "v1"}
-	for b.Loop() {
-		if _, err := api.listBody(nil, act, &Resource{Kind: kind}, l, format{}); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -12,7 +12,7 @@ func (a *API) get(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 	if err != nil {
 		return err
 	}
-	f, err := negotiate(r, a.offerOf(act, res, nil))
+	f, err := a.readFormat(r, act, res)
 	if err != nil {
 		return err
 	}
@@ -28,10 +28,23 @@ func (a *API) get(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 	return nil
 }
 
+// readFormat negotiates the form of what is read. Most who ask for JSON alone
+// are answered without anybody finding out what else there is.
+func (a *API) readFormat(r *http.Request, act *resource.Action, res *Resource) (format, error) {
+	if accept := r.Header["Accept"]; len(accept) == 0 || len(accept) == 1 && accept[0] == contentJSON {
+		return format{pretty: prettyWanted(r)}, nil
+	}
+	return negotiate(r, a.offerOf(act, res, nil))
+}
+
 // readAt reads from the query which state of an object is asked for.
 func readAt(r *http.Request) (resource.At, error) {
 	at := resource.At{}
-	if r.URL.RawQuery == "" {
+	switch r.URL.RawQuery {
+	case "":
+		return at, nil
+	case "resourceVersion=0": // what informers and caches send, and nothing else
+		at.Freshness = resource.Any
 		return at, nil
 	}
 	q := r.URL.Query()

@@ -60,6 +60,7 @@ type API struct {
 	forms     *formCache
 	gzips     *gzipPool
 	frames    *bufferPool
+	pieces    *piecePool
 }
 
 // New returns an API over the configured resources.
@@ -75,6 +76,7 @@ func New(cfg Config) *API {
 		forms:     newFormCache(defaultFormBytes),
 		gzips:     &gzipPool{},
 		frames:    &bufferPool{},
+		pieces:    &piecePool{},
 	}
 	if a.lookup == nil {
 		a.lookup = lookupIn(cfg.Resources)

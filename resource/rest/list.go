@@ -14,7 +14,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	if err := refuseExport(r.URL.Query()); err != nil {
 		return err
 	}
-	f, err := negotiate(r, a.offerOf(act, res, nil))
+	f, err := a.readFormat(r, act, res)
 	if err != nil {
 		return err
 	}
@@ -38,21 +38,17 @@ func (a *API) writeList(w http.ResponseWriter, r *http.Request, act *resource.Ac
 	return a.sendList(w, r, act, res, l, f)
 }
 
+// sendList sends the list as it is made, a piece at a time.
 func (a *API) sendList(w http.ResponseWriter, r *http.Request, act *resource.Action, res *Resource, l *resource.List, f format) error {
-	b, err := a.listBody(r, act, res, l, f)
+	e, err := a.listEncoder(r, act, res, l, f)
 	if err != nil {
 		return err
 	}
-	if b, err = b.finish(f); err != nil {
-		return err
-	}
-	a.respond(w, r, http.StatusOK, f.media.contentType(), b)
-	return nil
+	return a.stream(w, r, f.media.contentType(), e, l.Items)
 }
 
-// listBody puts the list together in JSON or protobuf. Every item is rendered
-// before the first byte is sent, so that one that cannot be is an error Status.
-func (a *API) listBody(r *http.Request, act *resource.Action, res *Resource, l *resource.List, f format) (*body, error) {
+// listEncoder returns what makes the list in the negotiated form.
+func (a *API) listEncoder(r *http.Request, act *resource.Action, res *Resource, l *resource.List, f format) (listEncoder, error) {
 	head := metav1.ListMeta{
 		ResourceVersion:    strconv.FormatInt(l.Revision, 10),
 		Continue:           l.Continue,
@@ -63,33 +59,29 @@ func (a *API) listBody(r *http.Request, act *resource.Action, res *Resource, l *
 		if err != nil {
 			return nil, err
 		}
-		data, err := t.encode(head, l.Items, true)
+		d, err := t.document(head)
 		if err != nil {
 			return nil, err
 		}
-		return bodyOf(data), nil
+		return d.as(f), nil
 	}
 	shape := formOf(f, act.Version)
-	items := make([][]byte, len(l.Items))
-	for i, o := range l.Items {
-		data, err := a.render(res.Kind, o, shape)
-		if err != nil {
-			return nil, err
-		}
-		items[i] = data
-	}
 	gvk := res.GVK(act.Version)
-	item := &gvk
-	if !res.typed(act.Version) {
-		item = nil
-	}
 	list := gvk
 	list.Kind = res.List()
 	if f.transform == asPartialList {
-		list, item = metaGVK(f.metaVersion, "PartialObjectMetadataList"), nil
+		list = metaGVK(f.metaVersion, "PartialObjectMetadataList")
 	}
+	render := func(o *resource.Object) ([]byte, error) { return a.render(res.Kind, o, shape) }
 	if shape.media == mediaProtobuf {
-		return protobufList(list, head, items)
+		return newProtobufList(list, head, render)
 	}
-	return jsonList(list, head, items, item)
+	d, err := newDocument(list, head, render)
+	if err != nil {
+		return nil, err
+	}
+	if f.transform != asPartialList && res.typed(act.Version) {
+		d.member = bareMember(gvk, render)
+	}
+	return d.as(f), nil
 }

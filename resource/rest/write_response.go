@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"bufio"
 	"compress/gzip"
 	"encoding/json"
 	"io"
@@ -37,27 +36,27 @@ func (a *API) writeObject(w http.ResponseWriter, r *http.Request, act *resource.
 
 // objectBody makes the body for one object.
 func (a *API) objectBody(r *http.Request, act *resource.Action, res *Resource, o *resource.Object, f format,
-	render func(*Kind, *resource.Object, form) ([]byte, error)) (*body, error) {
+	render func(*Kind, *resource.Object, form) ([]byte, error)) (body, error) {
 	var data []byte
 	if f.transform == asTable {
 		t, err := a.newTables(r, act, res, f)
 		if err != nil {
-			return nil, err
+			return body{}, err
 		}
 		head := metav1.ListMeta{}
 		if o.Revision != 0 {
 			head.ResourceVersion = strconv.FormatInt(o.Revision, 10)
 		}
 		if data, err = t.encode(head, []*resource.Object{o}, true); err != nil {
-			return nil, err
+			return body{}, err
 		}
 	} else {
 		var err error
 		if data, err = render(res.Kind, o, formOf(f, act.Version)); err != nil {
-			return nil, err
+			return body{}, err
 		}
 	}
-	return bodyOf(data).finish(f)
+	return finish(data, f)
 }
 
 // writeDecoded answers with a decoded object that is not stored (reviews,
@@ -72,7 +71,7 @@ func (a *API) writeDecoded(w http.ResponseWriter, r *http.Request, _ *resource.A
 	if err != nil {
 		return err
 	}
-	b, err := bodyOf(data).finish(f)
+	b, err := finish(data, f)
 	if err != nil {
 		return err
 	}
@@ -144,34 +143,45 @@ func statusGVK() schema.GroupVersionKind {
 }
 
 // encodeFree encodes an object that belongs to no codec.
-func encodeFree(obj runtime.Object, gvk schema.GroupVersionKind, f format) (*body, error) {
+func encodeFree(obj runtime.Object, gvk schema.GroupVersionKind, f format) (body, error) {
 	if f.media == mediaProtobuf {
 		m := obj.(runtime.ProtobufMarshaller) // negotiated because it has one
 		raw := make([]byte, m.Size())
 		n, err := m.MarshalTo(raw)
 		if err != nil {
-			return nil, err
+			return body{}, err
 		}
-		return bodyOf(envelope(gvk, raw[:n])), nil
+		return body{data: envelope(gvk, raw[:n])}, nil
 	}
 	data, err := json.Marshal(obj)
 	if err != nil {
-		return nil, err
+		return body{}, err
 	}
-	return bodyOf(data).finish(f)
+	return finish(data, f)
 }
 
 // gzipThreshold is the size in bytes above which bodies are compressed for
 // those who accept it (contract 3.3).
 const gzipThreshold = 128 << 10
 
-// respond sends the body. Nothing can be told to a client that does not take
-// it, so write errors are dropped.
-func (a *API) respond(w http.ResponseWriter, r *http.Request, code int, contentType string, b *body) {
-	if b.size <= gzipThreshold || !acceptsGzip(r) {
+// respond sends the body, in one piece where it is no larger than one. Nothing
+// can be told to a client that does not take it, so write errors are dropped.
+func (a *API) respond(w http.ResponseWriter, r *http.Request, code int, contentType string, b body) {
+	size := b.size()
+	switch {
+	case size > gzipThreshold && acceptsGzip(r):
+		a.respondGzip(w, code, contentType, b)
+	case size > pieceSize:
 		respondPlain(w, code, contentType, b)
-		return
+	default:
+		buf := a.pieces.get()
+		buf = b.appendTo(buf)
+		respondPlain(w, code, contentType, body{data: buf})
+		a.pieces.put(buf)
 	}
+}
+
+func (a *API) respondGzip(w http.ResponseWriter, code int, contentType string, b body) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Encoding", "gzip")
@@ -179,30 +189,24 @@ func (a *API) respond(w http.ResponseWriter, r *http.Request, code int, contentT
 	w.WriteHeader(code)
 	z := a.gzips.get(w)
 	defer a.gzips.put(z)
-	for _, chunk := range b.chunks {
-		if _, err := z.Write(chunk); err != nil {
-			return
-		}
+	if _, err := z.Write(b.data); err != nil {
+		return
+	}
+	if b.lineFeed {
+		_, _ = z.Write([]byte("\n"))
 	}
 	_ = z.Close()
 }
 
-func respondPlain(w http.ResponseWriter, code int, contentType string, b *body) {
+func respondPlain(w http.ResponseWriter, code int, contentType string, b body) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
-	h.Set("Content-Length", strconv.Itoa(b.size))
+	h.Set("Content-Length", strconv.Itoa(b.size()))
 	w.WriteHeader(code)
-	if len(b.chunks) == 1 {
-		_, _ = w.Write(b.chunks[0])
-		return
+	_, _ = w.Write(b.data)
+	if b.lineFeed {
+		_, _ = w.Write([]byte("\n"))
 	}
-	buffered := bufio.NewWriterSize(w, 32<<10)
-	for _, chunk := range b.chunks {
-		if _, err := buffered.Write(chunk); err != nil {
-			return
-		}
-	}
-	_ = buffered.Flush()
 }
 
 // acceptsGzip reports whether the client takes gzip.

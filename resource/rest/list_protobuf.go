@@ -1,0 +1,53 @@
+package rest
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+)
+
+// protobufList writes an enveloped protobuf list from enveloped items: ListMeta
+// is field 1 of every list message, the items are field 2.
+type protobufList struct {
+	gvk     schema.GroupVersionKind
+	head    []byte
+	render  func(*resource.Object) ([]byte, error)
+	scratch []byte
+}
+
+func newProtobufList(gvk schema.GroupVersionKind, head metav1.ListMeta, render func(*resource.Object) ([]byte, error)) (*protobufList, error) {
+	data, err := head.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("encode list: %w", err)
+	}
+	return &protobufList{gvk: gvk, head: appendField(nil, tagField1, data), render: render}, nil
+}
+
+func (e *protobufList) made() bool { return false }
+
+// begin writes the envelope, which says how long the list is.
+func (e *protobufList) begin(out output, items int64) error {
+	start := appendEnvelopeStart(nil, e.gvk, len(e.head)+int(items))
+	return out.write(append(start, e.head...))
+}
+
+func (e *protobufList) item(out output, o *resource.Object, _ bool) error {
+	data, err := e.render(o)
+	if err != nil {
+		return err
+	}
+	raw, err := openEnvelope(data)
+	if err != nil {
+		return err
+	}
+	e.scratch = appendFieldStart(e.scratch[:0], tagField2, len(raw))
+	if err := out.write(e.scratch); err != nil {
+		return err
+	}
+	return out.write(raw)
+}
+
+func (e *protobufList) end(out output, _ bool) error { return out.write(appendEnvelopeEnd(nil)) }

@@ -1,0 +1,223 @@
+package rest
+
+import (
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"portico/resource"
+)
+
+// How lists are sent. A piece is written at once: large enough that what a
+// write costs besides its bytes does not count, small enough to stay in the
+// processor's caches. Of a list whose members are made for this answer alone,
+// the first lookahead bytes are made before any is sent.
+const (
+	pieceSize = 128 << 10
+	lookahead = 1 << 20
+)
+
+// listEncoder makes a list member by member. It may be run several times, with
+// the same result.
+type listEncoder interface {
+	// made says that members are made for this answer alone: measuring the
+	// list would be making it twice.
+	made() bool
+	// begin writes what precedes the members; members is how many bytes item
+	// will write in all, 0 if that is not known yet.
+	begin(out output, members int64) error
+	item(out output, o *resource.Object, first bool) error
+	// end writes what follows them; empty: there were none.
+	end(out output, empty bool) error
+}
+
+// output takes what an encoder writes. The bytes are not kept.
+type output interface {
+	write(p []byte) error
+	writeString(p string) error
+}
+
+// counter is an output that only counts.
+type counter struct{ n int64 }
+
+func (c *counter) write(p []byte) error       { c.n += int64(len(p)); return nil }
+func (c *counter) writeString(p string) error { c.n += int64(len(p)); return nil }
+
+// measure returns how many bytes the members have, and the whole list.
+func measure(e listEncoder, items []*resource.Object) (members, whole int64, err error) {
+	var c counter
+	for i, o := range items {
+		if err := e.item(&c, o, i == 0); err != nil {
+			return 0, 0, err
+		}
+	}
+	members = c.n
+	if err := e.begin(&c, members); err != nil {
+		return 0, 0, err
+	}
+	return members, c.n, e.end(&c, len(items) == 0)
+}
+
+// encodeList writes the whole list.
+func encodeList(e listEncoder, out output, members int64, items []*resource.Object) error {
+	if err := e.begin(out, members); err != nil {
+		return err
+	}
+	for i, o := range items {
+		if err := e.item(out, o, i == 0); err != nil {
+			return err
+		}
+	}
+	return e.end(out, len(items) == 0)
+}
+
+// stream answers with a list, made and sent a piece at a time: however long it
+// is, no more than a piece of it is in memory twice. What cannot be rendered is
+// an error Status: a list made of bytes that are kept is measured first, of any
+// other the beginning is made before it is sent. Where the rest of that fails
+// the connection is cut, so that nobody takes a part for the whole.
+func (a *API) stream(w http.ResponseWriter, r *http.Request, contentType string, e listEncoder, items []*resource.Object) error {
+	out := &pieces{w: w, to: w, request: r, contentType: contentType, size: -1, hold: lookahead}
+	members := int64(0)
+	if !e.made() {
+		var err error
+		if members, out.size, err = measure(e, items); err != nil {
+			return err
+		}
+		out.hold = pieceSize
+	}
+	out.buf = a.pieces.get()
+	defer func() { a.pieces.put(out.buf) }()
+	defer func() {
+		if out.gzip != nil {
+			a.gzips.put(out.gzip)
+		}
+	}()
+	out.compress = func() *gzip.Writer { return a.gzips.get(w) }
+
+	err := encodeList(e, out, members, items)
+	if err == nil {
+		err = out.finish()
+	}
+	switch {
+	case err == nil || errors.Is(err, errGone):
+		return nil
+	case !out.begun:
+		return err
+	}
+	a.logger.Error("a list was cut short", "path", r.URL.Path, "error", err)
+	panic(http.ErrAbortHandler)
+}
+
+// pieces collects what is written and sends it in pieces.
+type pieces struct {
+	w           http.ResponseWriter
+	to          io.Writer // w, or gzip
+	request     *http.Request
+	contentType string
+	compress    func() *gzip.Writer
+	gzip        *gzip.Writer
+	// size is that of the whole body; -1 while it is not known.
+	size int64
+	// hold is how many bytes are held before the first is sent.
+	hold  int
+	buf   []byte
+	begun bool
+}
+
+func (p *pieces) write(data []byte) error {
+	if len(p.buf)+len(data) > p.hold {
+		if err := p.flush(); err != nil {
+			return err
+		}
+		if len(data) >= p.hold {
+			return p.send(data)
+		}
+	}
+	p.buf = append(p.buf, data...)
+	return nil
+}
+
+func (p *pieces) writeString(data string) error {
+	if len(p.buf)+len(data) > p.hold {
+		return p.write([]byte(data))
+	}
+	p.buf = append(p.buf, data...)
+	return nil
+}
+
+// flush sends what is held. Once the body has begun nothing is gained by
+// holding more than a piece.
+func (p *pieces) flush() error {
+	if !p.begun {
+		p.begin(p.size < 0 || p.size > gzipThreshold)
+	}
+	p.hold = pieceSize
+	data := p.buf
+	p.buf = p.buf[:0]
+	return p.send(data)
+}
+
+func (p *pieces) send(data []byte) error {
+	for len(data) > 0 {
+		n := min(len(data), pieceSize)
+		if _, err := p.to.Write(data[:n]); err != nil {
+			return errGone
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+// begin sends the header. large: the body is worth compressing.
+func (p *pieces) begin(large bool) {
+	p.begun = true
+	h := p.w.Header()
+	h.Set("Content-Type", p.contentType)
+	switch {
+	case large && acceptsGzip(p.request):
+		h.Set("Content-Encoding", "gzip")
+		h.Add("Vary", "Accept-Encoding")
+		p.gzip = p.compress()
+		p.to = p.gzip
+	case p.size >= 0:
+		h.Set("Content-Length", strconv.FormatInt(p.size, 10))
+	}
+	p.w.WriteHeader(http.StatusOK)
+}
+
+// finish sends the rest.
+func (p *pieces) finish() error {
+	if !p.begun && p.size < 0 {
+		p.size = int64(len(p.buf))
+	}
+	if err := p.flush(); err != nil {
+		return err
+	}
+	if p.gzip != nil && p.gzip.Close() != nil {
+		return errGone
+	}
+	return nil
+}
+
+// piecePool lends the buffers of pieces.
+type piecePool struct{ pool sync.Pool }
+
+func (p *piecePool) get() []byte {
+	if b, ok := p.pool.Get().(*[]byte); ok {
+		return *b
+	}
+	return make([]byte, 0, pieceSize)
+}
+
+// put takes a buffer back; one that has grown is dropped.
+func (p *piecePool) put(b []byte) {
+	if cap(b) > 2*pieceSize {
+		return
+	}
+	b = b[:0]
+	p.pool.Put(&b)
+}
