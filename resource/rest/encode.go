@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -143,9 +142,9 @@ func appendFrame(dst []byte, m media, eventType string, object []byte, framed bo
 		dst = appendFieldStart(dst, tagField2, objectSize)
 		return appendField(dst, tagField1, object)
 	}
-	dst = append(dst, `{"type":`...)
-	dst = strconv.AppendQuote(dst, eventType)
-	dst = append(dst, `,"object":`...)
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, eventType...)
+	dst = append(dst, `","object":`...)
 	dst = append(dst, bytes.TrimRight(object, "\n")...)
 	return append(dst, "}\n"...)
 }

@@ -59,7 +59,8 @@ type API struct {
 	logger    *slog.Logger
 	forms     *formCache
 	gzips     *gzipPool
-	frames    *bufferPool
+	frames    *frameTable
+	buffers   *bufferPool
 	pieces    *piecePool
 }
 
@@ -75,7 +76,8 @@ func New(cfg Config) *API {
 		logger:    cfg.Logger,
 		forms:     newFormCache(defaultFormBytes),
 		gzips:     &gzipPool{},
-		frames:    &bufferPool{},
+		frames:    newFrameTable(),
+		buffers:   &bufferPool{},
 		pieces:    &piecePool{},
 	}
 	if a.lookup == nil {

@@ -24,8 +24,9 @@ type stream struct {
 	// bookmarks: the client understands them.
 	bookmarks bool
 
-	// send writes frames; ends are where each of them ends. framed has
-	// protobuf frames carry their length.
+	// send writes frames, which are others' too and must not be changed; ends
+	// are where each of them ends. framed has protobuf frames carry their
+	// length.
 	send   func(frames []byte, ends []int) error
 	framed bool
 
@@ -81,13 +82,11 @@ func (s *stream) run(ctx context.Context, watcher resource.Watcher) {
 // errGone says that the client cannot be written to.
 var errGone = errors.New("the client is gone")
 
-// write sends events as one piece, or as several where they are large. The
-// buffer is lent for that time only: most watches are idle. After an error it
-// holds the frames that are complete.
+// write sends events as one piece, or as several where they are large. After an
+// error the buffer holds the frames that are complete.
 func (s *stream) write(events []resource.Event) error {
-	s.buffer = s.api.frames.get()
-	for _, e := range events {
-		if err := s.append(e); err != nil {
+	for i, e := range events {
+		if err := s.append(e, i == len(events)-1); err != nil {
 			return err
 		}
 		if len(s.buffer) >= frameBytes {
@@ -99,7 +98,7 @@ func (s *stream) write(events []resource.Event) error {
 	if err := s.flush(); err != nil {
 		return err
 	}
-	s.api.frames.put(s.buffer)
+	s.api.buffers.put(s.buffer)
 	s.buffer = nil
 	return nil
 }
@@ -117,11 +116,11 @@ func (s *stream) flush() error {
 	return nil
 }
 
-// append adds the frame of one event to the buffer.
-func (s *stream) append(e resource.Event) error {
+// append adds the frame of one event to the buffer. What is the last of its
+// batch and has nothing before it is sent as it stands.
+func (s *stream) append(e resource.Event, last bool) error {
+	s.last = max(s.last, e.Revision)
 	var name string
-	var object []byte
-	var err error
 	switch e.Type {
 	case resource.Added:
 		name = "ADDED"
@@ -129,22 +128,15 @@ func (s *stream) append(e resource.Event) error {
 		name = "MODIFIED"
 	case resource.Deleted:
 		name = "DELETED"
-	case resource.Synced:
-		s.synced = true
-	}
-	s.last = max(s.last, e.Revision)
-	switch {
-	case name == "":
-		if !s.bookmarks {
-			return nil
-		}
-		name = "BOOKMARK"
-		object, err = s.bookmark(e.Revision, e.Type == resource.Synced)
-	case s.tables != nil:
-		object, err = s.table(e.Object)
 	default:
-		object, err = s.api.render(s.kind, e.Object, s.shape)
+		return s.appendBookmark(e)
 	}
+	if s.tables == nil && s.synced {
+		return s.appendShared(name, e.Object, last)
+	}
+	// Nobody else is at the same place of the state that a watch begins with,
+	// and tables are not shared at all.
+	object, err := s.object(e.Object)
 	if err != nil {
 		return watchError(err, s.kind)
 	}
@@ -152,10 +144,73 @@ func (s *stream) append(e resource.Event) error {
 	return nil
 }
 
+// appendBookmark adds a bookmark, for those who want them.
+func (s *stream) appendBookmark(e resource.Event) error {
+	if e.Type == resource.Synced {
+		s.synced = true
+	}
+	if !s.bookmarks {
+		return nil
+	}
+	object, err := s.bookmark(e.Revision, e.Type == resource.Synced)
+	if err != nil {
+		return watchError(err, s.kind)
+	}
+	s.frame("BOOKMARK", object)
+	return nil
+}
+
+// object returns an event's object in the form of the stream.
+func (s *stream) object(o *resource.Object) ([]byte, error) {
+	if s.tables != nil {
+		return s.table(o)
+	}
+	return s.api.render(s.kind, o, s.shape)
+}
+
+// appendShared adds the frame that all watchers of the form are sent. A large
+// one is not copied: 300 copies for clients that read slowly are as many too
+// many.
+func (s *stream) appendShared(name string, o *resource.Object, last bool) error {
+	f := s.api.frames.get(frameKey{o, s.kind, s.shape, name, s.framed}, func() ([]byte, error) {
+		object, err := s.object(o)
+		if err != nil {
+			return nil, err
+		}
+		return appendFrame(make([]byte, 0, len(object)+frameOverhead), s.format.media, name, object, s.framed), nil
+	})
+	switch {
+	case f.err != nil:
+		return watchError(f.err, s.kind)
+	case len(f.data) < frameBytes && !(last && len(s.buffer) == 0):
+		s.lend()
+		s.buffer = append(s.buffer, f.data...)
+		s.ends = append(s.ends, len(s.buffer))
+		return nil
+	}
+	if err := s.flush(); err != nil {
+		return err
+	}
+	s.ends = append(s.ends[:0], len(f.data))
+	if s.send(f.data, s.ends) != nil {
+		return errGone
+	}
+	s.ends = s.ends[:0]
+	return nil
+}
+
 // frame adds one frame to the buffer.
 func (s *stream) frame(name string, object []byte) {
+	s.lend()
 	s.buffer = appendFrame(s.buffer, s.format.media, name, object, s.framed)
 	s.ends = append(s.ends, len(s.buffer))
+}
+
+// lend has the stream borrow a buffer; most watches are idle and have none.
+func (s *stream) lend() {
+	if s.buffer == nil {
+		s.buffer = s.api.buffers.get()
+	}
 }
 
 // watchError is what a client reads when an event cannot be encoded.
@@ -180,9 +235,13 @@ func (s *stream) fail(err error) {
 	_ = s.flush() // it was the last thing to say
 }
 
-// frameBytes is how many bytes of frames are collected before they are sent
-// within a batch.
-const frameBytes = 64 << 10
+const (
+	// frameBytes is how many bytes of frames are collected before they are sent
+	// within a batch.
+	frameBytes = 64 << 10
+	// frameOverhead is more than what a frame adds to its object.
+	frameOverhead = 64
+)
 
 // bufferPool lends the buffers in which frames are put together.
 type bufferPool struct{ pool sync.Pool }
