@@ -21,11 +21,11 @@ import (
 	"portico/resource/serve"
 )
 
-// Buffers of the copy loop. Short requests are copied in few large pieces; a
-// gateway holds thousands of watches, each of which sends little at a time.
+// Buffers of the copy loops. Those of connections that have left HTTP are held
+// for as long as they last; all others while there is something to copy.
 const (
-	shortBuffer = 32 << 10
-	longBuffer  = 4 << 10
+	copyBuffer    = 32 << 10
+	upgradeBuffer = 4 << 10
 	// shortFlush bounds how long a part of a slow answer waits, as upstream's
 	// proxy does.
 	shortFlush = 200 * time.Millisecond
@@ -43,12 +43,12 @@ func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
 
 // proxies makes the reverse proxies of all upstreams.
 type proxies struct {
-	short, long *buffers
-	logger      *slog.Logger
+	copying, upgraded *buffers
+	logger            *slog.Logger
 }
 
 func newProxies(logger *slog.Logger) *proxies {
-	return &proxies{short: newBuffers(shortBuffer), long: newBuffers(longBuffer), logger: logger}
+	return &proxies{copying: newBuffers(copyBuffer), upgraded: newBuffers(upgradeBuffer), logger: logger}
 }
 
 // build returns the reverse proxies to one server: for short requests, for
@@ -63,11 +63,31 @@ func (p *proxies) build(base *url.URL, t *transports, suspect func()) (short, lo
 		ErrorLog:       errorLog,
 	}
 	s, l, u := common, common, common
-	s.Transport, s.BufferPool, s.FlushInterval = t.short, p.short, shortFlush
-	l.Transport, l.BufferPool, l.FlushInterval = t.long, p.long, -1
+	s.Transport, s.BufferPool, s.FlushInterval = t.short, p.copying, shortFlush
+	// What a relay leaves to be copied is nothing.
+	l.Transport, l.BufferPool, l.FlushInterval = t.long, newBuffers(1), -1
 	// Only HTTP/1.1 can be switched to another protocol.
-	u.Transport, u.BufferPool, u.FlushInterval = t.upgrade, p.long, -1
-	return &s, &l, &u
+	u.Transport, u.BufferPool, u.FlushInterval = t.upgrade, p.upgraded, -1
+	return &s, &longProxy{proxy: l, buffers: p.copying}, &u
+}
+
+// longProxy is the reverse proxy for long-running requests: relay.go copies
+// what they answer.
+type longProxy struct {
+	proxy   httputil.ReverseProxy
+	buffers *buffers
+}
+
+func (l *longProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	proxy := l.proxy
+	proxy.ModifyResponse = func(res *http.Response) error {
+		if err := l.proxy.ModifyResponse(res); err != nil {
+			return err
+		}
+		res.Body = &relay{body: res.Body, to: w, control: http.NewResponseController(w), buffers: l.buffers}
+		return nil
+	}
+	proxy.ServeHTTP(relayWriter{w}, r)
 }
 
 // rewrite points the request at the server and says who sent it. Whatever
