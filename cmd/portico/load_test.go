@@ -22,7 +22,7 @@ func TestLoadProgram(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patienceInTests)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, p.Load, "--data-dir="+up.dir, "--json", "--configmaps", "--objects=40", "--rounds=1", "--time=100ms",
+	cmd := exec.CommandContext(ctx, p.Load, "--data-dir="+up.dir, "--json", "--configmaps", "--objects=40", "--rounds=1", "--time=100ms", "--rest=0",
 		"--gets=100", "--lists=4", "--watchers=20", "--definitions=3")
 	var report, progress bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &report, &progress

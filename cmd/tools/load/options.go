@@ -45,7 +45,7 @@ type options struct {
 	updates              int
 	definitions          int
 	threads              int
-	limit                time.Duration
+	rest, limit          time.Duration
 }
 
 // defaultObjects is how many the goals for memory are about.
@@ -77,8 +77,9 @@ func (o *options) add(fs *pflag.FlagSet) {
 	fs.IntVar(&o.updates, "updates", 0, "updates a second while they watch (default: as many as the watchers can follow)")
 	fs.IntVar(&o.window, "window", 50, "how many updates the slowest watcher may be behind before updating pauses")
 	fs.IntVar(&o.definitions, "definitions", 500, "how many CustomResourceDefinitions; a tenth of them one after the other")
+	fs.DurationVar(&o.rest, "rest", 12*time.Second, "pause after which memory is read once more; 0 is none")
 	fs.IntVar(&o.threads, "threads", max(1, runtime.NumCPU()/2), "how many processors this program itself may use at a time")
-	fs.DurationVar(&o.limit, "limit", 3*time.Minute, "how long everything may take, without cleaning up")
+	fs.DurationVar(&o.limit, "limit", 5*time.Minute, "how long everything may take, without cleaning up")
 }
 
 // check refuses what cannot be run, before anything is created.
@@ -112,8 +113,8 @@ func (o *options) check() error {
 			return fmt.Errorf("--%s=%d: choose a number from %d to %d", f.name, f.value, f.min, f.max)
 		}
 	}
-	if o.time < 100*time.Millisecond || o.limit < time.Second {
-		return errors.New("--time is 100ms at least, --limit 1s")
+	if o.time < 100*time.Millisecond || o.rest < 0 || o.limit < time.Second {
+		return errors.New("--time is 100ms at least, --rest 0s, --limit 1s")
 	}
 	if o.objects < o.workers && o.runs(scenarioWatch) {
 		return fmt.Errorf("--objects=%d: watch needs at least as many as --workers=%d, so that no two updates meet", o.objects, o.workers)

@@ -130,7 +130,9 @@ func (r *runner) work(ctx context.Context, s *subject) error {
 	if err := r.createAll(ctx, s, size); err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-	r.rememberSize(s, fmt.Sprintf("%d %s", r.o.objects, s.name), createdSize)
+	if err := r.rememberSize(ctx, s, fmt.Sprintf("%d %s", r.o.objects, s.name), createdSize); err != nil {
+		return err
+	}
 	now, err := s.listNow(ctx, r.target, r.o.objects)
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
@@ -209,16 +211,33 @@ func (r *runner) remember(when string) {
 	}
 }
 
-// rememberSize does so, and makes the memory of the subject's server a result;
-// the goal is the CRD server's with the usual objects.
-func (r *runner) rememberSize(s *subject, when string, g goal) {
-	r.remember(when)
+// rememberSize does so, and makes the memory of the subject's server a result,
+// once with the garbage of the work and once after a rest. The goal is the CRD
+// server's with the usual objects.
+func (r *runner) rememberSize(ctx context.Context, s *subject, when string, g goal) error {
+	pid, ok := r.procs[s.server]
+	if !ok {
+		return nil
+	}
 	if s.server != "crd" || r.o.objects < defaultObjects {
 		g = goal{}
 	}
-	if pid, ok := r.procs[s.server]; ok {
-		if bytes, err := anonymous(pid); err == nil {
+	note := func(when string) error {
+		r.remember(when)
+		bytes, err := anonymous(pid)
+		if err == nil {
 			r.report.addSize(s.server+" server, RssAnon, "+when, bytes, g)
 		}
+		return err
 	}
+	if err := note(when); err != nil || r.o.rest == 0 {
+		return err
+	}
+	r.progress.say("resting for %v: servers may give back memory when nothing happens", r.o.rest)
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(r.o.rest):
+	}
+	return note(when + ", rested")
 }

@@ -125,8 +125,7 @@ func (r *runner) listAll(ctx context.Context, s *subject, size int64) error {
 	for _, s := range results[1] {
 		lists += s.ops
 	}
-	r.rememberSize(s, fmt.Sprintf("after %d LISTs of %s", lists, s.name), listedSize)
-	return nil
+	return r.rememberSize(ctx, s, fmt.Sprintf("after %d LISTs of %s", lists, s.name), listedSize)
 }
 
 // watchAll measures watchers while objects are updated, then once more without
