@@ -2,10 +2,8 @@ package resource
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
-	"time"
 	"unicode/utf8"
 )
 
@@ -13,6 +11,8 @@ import (
 type jsonScanner struct {
 	data []byte
 	pos  int
+	// depth counts the objects and arrays that members and elements are in.
+	depth int
 }
 
 func (s *jsonScanner) fail(what string) error {
@@ -125,6 +125,8 @@ func (s *jsonScanner) members(each func(key string, start int) error) error {
 	if err := s.take('{'); err != nil {
 		return err
 	}
+	s.depth++
+	defer func() { s.depth-- }()
 	if s.peek() == '}' {
 		s.pos++
 		return nil
@@ -156,6 +158,8 @@ func (s *jsonScanner) elements(each func() error) error {
 	if err := s.take('['); err != nil {
 		return err
 	}
+	s.depth++
+	defer func() { s.depth-- }()
 	if s.peek() == ']' {
 		s.pos++
 		return nil
@@ -182,7 +186,7 @@ func (s *jsonScanner) skip() error {
 		}
 		switch c := s.data[s.pos]; c {
 		case '{', '[':
-			if len(stack) >= maxDepth {
+			if s.depth+len(stack) >= maxDepth {
 				return s.fail("nesting too deep")
 			}
 			s.pos++
@@ -292,143 +296,4 @@ func (s *jsonScanner) digits() int {
 		s.pos++
 	}
 	return s.pos - start
-}
-
-var errDuplicate = errors.New("duplicate key")
-
-// scanJSON fills the header and layout from JSON text.
-func (o *Object) scanJSON() error {
-	s := &jsonScanner{data: o.Data}
-	var seenMeta bool
-	err := s.members(func(key string, _ int) (err error) {
-		switch key {
-		case "apiVersion":
-			o.APIVersion, err = s.text()
-		case "kind":
-			o.Kind, err = s.text()
-		case "metadata":
-			if seenMeta {
-				return fmt.Errorf("metadata: %w", errDuplicate)
-			}
-			seenMeta = true
-			o.layout.meta = s.pos + 1
-			if err = o.scanMetadata(s); err == nil {
-				o.layout.metaEnd = s.pos - 1
-			}
-		default:
-			err = s.skip()
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if s.space(); s.pos != len(s.data) {
-		return s.fail("trailing data")
-	}
-	return nil
-}
-
-// scanMetadata reads the metadata object at the scanner.
-func (o *Object) scanMetadata(s *jsonScanner) error {
-	return s.members(func(key string, start int) (err error) {
-		switch key {
-		case "resourceVersion":
-			if o.layout.revEnd != 0 {
-				return fmt.Errorf("metadata.resourceVersion: %w", errDuplicate)
-			}
-			if o.Revision, err = s.revision(); err == nil {
-				o.layout.rev, o.layout.revEnd = start, s.pos
-			}
-			return err
-		case "labels", "finalizers", "ownerReferences", "deletionTimestamp", "name", "namespace", "uid", "generation":
-			if s.null() {
-				return nil
-			}
-			return o.scanMetadataField(s, key)
-		}
-		return s.skip()
-	})
-}
-
-func (o *Object) scanMetadataField(s *jsonScanner, key string) (err error) {
-	switch key {
-	case "name":
-		o.Name, err = s.text()
-	case "namespace":
-		o.Namespace, err = s.text()
-	case "uid":
-		o.UID, err = s.text()
-	case "generation":
-		start := s.pos
-		if err = s.skip(); err == nil {
-			o.Generation, err = strconv.ParseInt(string(s.data[start:s.pos]), 10, 64)
-		}
-	case "labels":
-		o.Labels = map[string]string{}
-		err = s.members(func(k string, _ int) (err error) {
-			o.Labels[k], err = s.text()
-			return err
-		})
-	case "finalizers":
-		err = s.elements(func() error {
-			f, err := s.text()
-			o.Finalizers = append(o.Finalizers, f)
-			return err
-		})
-	case "ownerReferences":
-		err = s.elements(func() error { return o.scanOwner(s) })
-	case "deletionTimestamp":
-		var text string
-		if text, err = s.text(); err == nil {
-			o.DeletionTime, err = time.Parse(time.RFC3339, text)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("metadata.%s: %w", key, err)
-	}
-	return nil
-}
-
-func (o *Object) scanOwner(s *jsonScanner) error {
-	var w Owner
-	err := s.members(func(key string, _ int) (err error) {
-		switch key {
-		case "apiVersion":
-			w.APIVersion, err = s.text()
-		case "kind":
-			w.Kind, err = s.text()
-		case "name":
-			w.Name, err = s.text()
-		case "uid":
-			w.UID, err = s.text()
-		case "controller":
-			w.Controller = s.peek() == 't'
-			err = s.skip()
-		case "blockOwnerDeletion":
-			w.BlockDeletion = s.peek() == 't'
-			err = s.skip()
-		default:
-			err = s.skip()
-		}
-		return err
-	})
-	o.Owners = append(o.Owners, w)
-	return err
-}
-
-// revision consumes a resourceVersion: a string of digits, empty or null.
-func (s *jsonScanner) revision() (int64, error) {
-	if s.null() {
-		return 0, nil
-	}
-	text, err := s.text()
-	if err != nil || text == "" {
-		return 0, err
-	}
-	rev, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || rev < 0 {
-		return 0, fmt.Errorf("metadata.resourceVersion: not a revision: %q", text)
-	}
-	return rev, nil
 }

@@ -74,17 +74,30 @@ func protobufFields(data []byte, from, to int, each func(f protobufField) error)
 	return nil
 }
 
+// is refuses a known field of another type than it has: decoders differ in
+// what they make of one.
+func (f protobufField) is(wire protowire.Type) error {
+	if f.wire != wire {
+		return fmt.Errorf("field %d at byte %d has wire type %d, want %d", f.number, f.start, f.wire, wire)
+	}
+	return nil
+}
+
 // scanProtobuf fills the header and layout from the envelope.
 func (o *Object) scanProtobuf() error {
 	err := protobufFields(o.Data, len(protobufMagic), len(o.Data), func(f protobufField) error {
-		switch {
-		case f.number == unknownTypeMeta && f.wire == protowire.BytesType:
+		switch f.number {
+		case unknownTypeMeta:
+			if err := f.is(protowire.BytesType); err != nil {
+				return err
+			}
 			return o.scanTypeMeta(f.value, f.end)
-		case f.number == unknownRaw && f.wire == protowire.BytesType:
+		case unknownRaw:
 			if o.layout.raw != 0 {
 				return errors.New("envelope has two bodies")
 			}
 			o.layout.raw, o.layout.rawEnd = f.value, f.end
+			return f.is(protowire.BytesType)
 		}
 		return nil
 	})
@@ -96,11 +109,14 @@ func (o *Object) scanProtobuf() error {
 	}
 	l := &o.layout
 	return protobufFields(o.Data, l.raw, l.rawEnd, func(f protobufField) error {
-		if f.number != objectMetadata || f.wire != protowire.BytesType {
+		if f.number != objectMetadata {
 			return nil
 		}
 		if l.metaTag != 0 {
 			return errors.New("object has two metadata fields")
+		}
+		if err := f.is(protowire.BytesType); err != nil {
+			return err
 		}
 		l.metaTag, l.meta, l.metaEnd = f.start, f.value, f.end
 		return protobufFields(o.Data, f.value, f.end, o.scanMetaField)
@@ -108,44 +124,34 @@ func (o *Object) scanProtobuf() error {
 }
 
 func (o *Object) scanTypeMeta(from, to int) error {
-	return protobufFields(o.Data, from, to, func(f protobufField) error {
+	return protobufFields(o.Data, from, to, func(f protobufField) (err error) {
 		switch f.number {
 		case typeMetaAPIVersion:
-			o.APIVersion = o.text(f)
+			o.APIVersion, err = o.text(f)
 		case typeMetaKind:
-			o.Kind = o.text(f)
+			o.Kind, err = o.text(f)
 		}
-		return nil
+		return err
 	})
 }
 
-func (o *Object) text(f protobufField) string {
-	if f.wire != protowire.BytesType {
-		return ""
-	}
-	return string(o.Data[f.value:f.end])
+// text returns the value of a string field.
+func (o *Object) text(f protobufField) (string, error) {
+	return string(o.Data[f.value:f.end]), f.is(protowire.BytesType)
 }
 
 func (o *Object) scanMetaField(f protobufField) (err error) {
 	switch f.number {
 	case metaName:
-		o.Name = o.text(f)
+		o.Name, err = o.text(f)
 	case metaNamespace:
-		o.Namespace = o.text(f)
+		o.Namespace, err = o.text(f)
 	case metaUID:
-		o.UID = o.text(f)
+		o.UID, err = o.text(f)
 	case metaGeneration:
-		o.Generation = int64(f.varint)
+		o.Generation, err = int64(f.varint), f.is(protowire.VarintType)
 	case metaRevision:
-		if o.layout.revEnd != 0 {
-			return errors.New("metadata has two resource versions")
-		}
-		o.layout.rev, o.layout.revEnd = f.start, f.end
-		if text := o.text(f); text != "" {
-			if o.Revision, err = strconv.ParseInt(text, 10, 64); err != nil || o.Revision < 0 {
-				return fmt.Errorf("metadata.resourceVersion: not a revision: %q", text)
-			}
-		}
+		return o.scanRevision(f)
 	case metaDeletionTime:
 		return o.scanDeletionTime(f)
 	case metaLabels:
@@ -153,39 +159,63 @@ func (o *Object) scanMetaField(f protobufField) (err error) {
 	case metaOwners:
 		return o.scanProtobufOwner(f)
 	case metaFinalizers:
-		o.Finalizers = append(o.Finalizers, o.text(f))
+		var finalizer string
+		finalizer, err = o.text(f)
+		o.Finalizers = append(o.Finalizers, finalizer)
+	}
+	return err
+}
+
+func (o *Object) scanRevision(f protobufField) error {
+	if o.layout.revEnd != 0 {
+		return errors.New("metadata has two resource versions")
+	}
+	o.layout.rev, o.layout.revEnd = f.start, f.end
+	text, err := o.text(f)
+	if err != nil || text == "" {
+		return err
+	}
+	if o.Revision, err = strconv.ParseInt(text, 10, 64); err != nil || o.Revision < 0 {
+		return fmt.Errorf("metadata.resourceVersion: not a revision: %q", text)
 	}
 	return nil
 }
 
+// scanDeletionTime reads a time. An empty message is the zero time: that is how
+// it is written.
 func (o *Object) scanDeletionTime(f protobufField) error {
-	if f.wire != protowire.BytesType {
+	if err := f.is(protowire.BytesType); err != nil {
+		return err
+	}
+	o.DeletionTime = time.Time{}
+	if f.value == f.end {
 		return nil
 	}
 	var sec int64
 	err := protobufFields(o.Data, f.value, f.end, func(f protobufField) error {
-		if f.number == 1 {
-			sec = int64(f.varint)
+		if f.number != 1 {
+			return nil
 		}
-		return nil
+		sec = int64(f.varint)
+		return f.is(protowire.VarintType)
 	})
 	o.DeletionTime = time.Unix(sec, 0).UTC()
 	return err
 }
 
 func (o *Object) scanLabel(f protobufField) error {
-	if f.wire != protowire.BytesType {
-		return nil
+	if err := f.is(protowire.BytesType); err != nil {
+		return err
 	}
 	var key, value string
-	err := protobufFields(o.Data, f.value, f.end, func(f protobufField) error {
+	err := protobufFields(o.Data, f.value, f.end, func(f protobufField) (err error) {
 		switch f.number {
 		case 1:
-			key = o.text(f)
+			key, err = o.text(f)
 		case 2:
-			value = o.text(f)
+			value, err = o.text(f)
 		}
-		return nil
+		return err
 	})
 	if o.Labels == nil {
 		o.Labels = map[string]string{}
@@ -195,26 +225,26 @@ func (o *Object) scanLabel(f protobufField) error {
 }
 
 func (o *Object) scanProtobufOwner(f protobufField) error {
-	if f.wire != protowire.BytesType {
-		return nil
+	if err := f.is(protowire.BytesType); err != nil {
+		return err
 	}
 	var w Owner
-	err := protobufFields(o.Data, f.value, f.end, func(f protobufField) error {
+	err := protobufFields(o.Data, f.value, f.end, func(f protobufField) (err error) {
 		switch f.number {
 		case 1:
-			w.Kind = o.text(f)
+			w.Kind, err = o.text(f)
 		case 3:
-			w.Name = o.text(f)
+			w.Name, err = o.text(f)
 		case 4:
-			w.UID = o.text(f)
+			w.UID, err = o.text(f)
 		case 5:
-			w.APIVersion = o.text(f)
+			w.APIVersion, err = o.text(f)
 		case 6:
-			w.Controller = f.varint != 0
+			w.Controller, err = f.varint != 0, f.is(protowire.VarintType)
 		case 7:
-			w.BlockDeletion = f.varint != 0
+			w.BlockDeletion, err = f.varint != 0, f.is(protowire.VarintType)
 		}
-		return nil
+		return err
 	})
 	o.Owners = append(o.Owners, w)
 	return err
