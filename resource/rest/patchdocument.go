@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,18 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	kjson "sigs.k8s.io/json"
 )
-
-// Bounds of JSON patches (contract 0.2): operations, and bytes that "copy" may
-// add to the object.
-const (
-	maxPatchOperations = 10000
-	maxPatchCopies     = 3 << 20
-)
-
-// boundCopies sets the bound on copies. The library keeps it in a variable of
-// its own and offers no other way; it is the same for everybody in Portico and
-// set before the first patch is applied.
-var boundCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxPatchCopies })
 
 // patchDocument is a parsed patch. It may be applied any number of times.
 type patchDocument struct {
@@ -64,7 +51,6 @@ type operation struct {
 }
 
 func parseJSONPatch(data []byte, strict bool) (patchDocument, error) {
-	boundCopies()
 	var doc patchDocument
 	if strict {
 		var operations []operation
@@ -85,10 +71,10 @@ func parseJSONPatch(data []byte, strict bool) (patchDocument, error) {
 			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(patch)))
 	}
 	doc.apply = func(document []byte) ([]byte, error) {
-		patched, err := patch.Apply(document)
+		patched, err := applyOperations(document, patch)
 		var copied *jsonpatch.AccumulatedCopySizeError
 		switch {
-		case errors.As(err, &copied):
+		case errors.As(err, &copied), errors.Is(err, errShifts):
 			return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
 		case err != nil:
 			return nil, unprocessable(err)
@@ -105,11 +91,18 @@ func parseMergePatch(data []byte, strict bool) (patchDocument, error) {
 		return doc, err
 	}
 	doc.apply = func(document []byte) ([]byte, error) {
-		patched, err := jsonpatch.MergePatch(document, data)
-		if err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
+		current, err := decodeValue(document)
+		object, ok := current.(map[string]any)
+		if err != nil || !ok {
+			return nil, apierrors.NewInternalError(fmt.Errorf("decode object to patch: it is no object (%v)", err))
 		}
-		return patched, nil
+		// Merging uses the patch up: decode it anew.
+		patch, err := decodeValue(data)
+		if err != nil {
+			return nil, badPatch(err)
+		}
+		mergeObject(object, patch.(map[string]any)) // which patchObject found it to be
+		return encodeValue(object)
 	}
 	return doc, nil
 }

@@ -1,0 +1,301 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+)
+
+// Bounds of JSON patches (contract 0.2): operations; bytes that "copy" may add
+// to the object; and elements that all operations together may push aside by
+// adding to arrays and removing from them, 16 bytes each, which is the one thing
+// whose cost is not bounded by the sizes of patch and object.
+const (
+	maxPatchOperations = 10000
+	maxPatchCopies     = 3 << 20
+	maxPatchShifts     = 64 << 20
+)
+
+var (
+	errNoSuchPath = errors.New("there is nothing at that path")
+	errTestFailed = errors.New("the value is another one")
+	errShifts     = fmt.Errorf("the operations move more than %d elements of arrays", maxPatchShifts)
+)
+
+// operating is a document on which the operations of a JSON patch (RFC 6902) are
+// carried out. What the RFC leaves open is as clients of Kubernetes know it:
+// negative indexes count from the end, "replace" in an object need not find
+// anything, and what is not there is null to "test" and "copy".
+type operating struct {
+	root           any
+	copied, shifts int64
+}
+
+// applyOperations carries out a patch. Errors are *jsonpatch.AccumulatedCopySizeError
+// and errShifts for what is too large, others for what does not fit the document.
+func applyOperations(document []byte, patch jsonpatch.Patch) ([]byte, error) {
+	root, err := decodeValue(document)
+	if err != nil {
+		return nil, err
+	}
+	o := &operating{root: root}
+	for i, operation := range patch {
+		if err := o.apply(operation); err != nil {
+			return nil, fmt.Errorf("operation %d: %w", i, err)
+		}
+	}
+	return encodeValue(o.root)
+}
+
+func (o *operating) apply(operation jsonpatch.Operation) error {
+	path, err := operation.Path()
+	if err != nil {
+		return err
+	}
+	value, err := operationValue(operation)
+	if err != nil {
+		return err
+	}
+	switch kind := operation.Kind(); kind {
+	case "add":
+		err = o.add(path, value)
+	case "remove":
+		err = o.remove(path)
+	case "replace":
+		err = o.replace(path, value)
+	case "test":
+		err = o.test(path, value)
+	case "move", "copy":
+		err = o.transfer(operation, path, kind == "move")
+	default:
+		return fmt.Errorf("unknown kind %q", kind)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %q: %w", operation.Kind(), path, err)
+	}
+	return nil
+}
+
+// operationValue is the operation's value; nil if it has none.
+func operationValue(operation jsonpatch.Operation) (any, error) {
+	raw := operation["value"]
+	if raw == nil {
+		return nil, nil
+	}
+	return decodeValue(*raw)
+}
+
+// place is where something is in a document.
+type place struct {
+	object map[string]any
+	name   string
+
+	// array is what the object or array above has there; set puts another in
+	// its place.
+	array []any
+	set   func([]any)
+}
+
+// find returns the place that a pointer names; its last part need not be there.
+func (o *operating) find(pointer string) (place, error) {
+	parts := strings.Split(pointer, "/")
+	if len(parts) < 2 {
+		return place{}, errNoSuchPath
+	}
+	at, set := o.root, func(v []any) { o.root = v }
+	for _, part := range parts[1 : len(parts)-1] {
+		part = unescapePointer(part)
+		switch in := at.(type) {
+		case map[string]any:
+			at, set = in[part], func(v []any) { in[part] = v }
+		case []any:
+			i, err := index(part, len(in))
+			if err != nil {
+				return place{}, err
+			}
+			at, set = in[i], func(v []any) { in[i] = v }
+		default:
+			return place{}, errNoSuchPath
+		}
+	}
+	last := unescapePointer(parts[len(parts)-1])
+	switch in := at.(type) {
+	case map[string]any:
+		return place{object: in, name: last}, nil
+	case []any:
+		return place{array: in, name: last, set: set}, nil
+	}
+	return place{}, errNoSuchPath
+}
+
+func unescapePointer(part string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
+}
+
+// index reads an array index below n.
+func index(text string, n int) (int, error) {
+	i, err := strconv.Atoi(text)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is no index", text)
+	case i >= n || i < -n:
+		return 0, fmt.Errorf("index %d is not in the array of %d", i, n)
+	case i < 0:
+		i += n
+	}
+	return i, nil
+}
+
+// get returns what is there; nil in an object that has no such member.
+func (p place) get() (any, error) {
+	if p.object != nil {
+		return p.object[p.name], nil
+	}
+	i, err := index(p.name, len(p.array))
+	if err != nil {
+		return nil, err
+	}
+	return p.array[i], nil
+}
+
+func (o *operating) add(pointer string, value any) error {
+	p, err := o.find(pointer)
+	switch {
+	case err != nil:
+		return err
+	case p.object != nil:
+		p.object[p.name] = value
+		return nil
+	case p.name == "-":
+		p.set(append(p.array, value))
+		return nil
+	}
+	i, err := index(p.name, len(p.array)+1)
+	if err == nil {
+		err = o.shift(len(p.array) - i)
+	}
+	if err == nil {
+		p.set(slices.Insert(p.array, i, value))
+	}
+	return err
+}
+
+func (o *operating) remove(pointer string) error {
+	p, err := o.find(pointer)
+	if err != nil {
+		return err
+	}
+	if p.object != nil {
+		if _, ok := p.object[p.name]; !ok {
+			return errNoSuchPath
+		}
+		delete(p.object, p.name)
+		return nil
+	}
+	i, err := index(p.name, len(p.array))
+	if err == nil {
+		err = o.shift(len(p.array) - i)
+	}
+	if err == nil {
+		p.set(slices.Delete(p.array, i, i+1))
+	}
+	return err
+}
+
+// shift accounts for elements that are moved within an array.
+func (o *operating) shift(n int) error {
+	if o.shifts += int64(n); o.shifts > maxPatchShifts {
+		return errShifts
+	}
+	return nil
+}
+
+func (o *operating) replace(pointer string, value any) error {
+	if pointer == "" {
+		switch value.(type) {
+		case map[string]any, []any:
+			o.root = value
+			return nil
+		}
+		return errors.New("a document is an object or an array")
+	}
+	p, err := o.find(pointer)
+	if err != nil {
+		return err
+	}
+	if p.object != nil {
+		p.object[p.name] = value
+		return nil
+	}
+	i, err := index(p.name, len(p.array))
+	if err == nil {
+		p.array[i] = value
+	}
+	return err
+}
+
+func (o *operating) test(pointer string, value any) error {
+	current := o.root
+	if pointer != "" {
+		p, err := o.find(pointer)
+		if err != nil {
+			return err
+		}
+		if current, err = p.get(); err != nil {
+			return err
+		}
+	}
+	if !reflect.DeepEqual(current, value) {
+		return errTestFailed
+	}
+	return nil
+}
+
+// transfer moves or copies.
+func (o *operating) transfer(operation jsonpatch.Operation, to string, move bool) error {
+	from, err := operation.From()
+	if err != nil {
+		return err
+	}
+	p, err := o.find(from)
+	if err != nil {
+		return fmt.Errorf("from %q: %w", from, err)
+	}
+	value, err := p.get()
+	if err == nil && move {
+		err = o.remove(from)
+	}
+	if err != nil {
+		return fmt.Errorf("from %q: %w", from, err)
+	}
+	if move {
+		return o.add(to, value)
+	}
+	if value != nil {
+		if value, err = o.duplicate(value); err != nil {
+			return err
+		}
+	}
+	return o.add(to, value)
+}
+
+// duplicate returns a copy that shares nothing with the value.
+func (o *operating) duplicate(value any) (any, error) {
+	if !within(value, maxDepth) {
+		return nil, errTooDeep
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	if o.copied += int64(len(data)); o.copied > maxPatchCopies {
+		return nil, jsonpatch.NewAccumulatedCopySizeError(maxPatchCopies, o.copied)
+	}
+	return decodeValue(data)
+}
