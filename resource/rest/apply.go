@@ -91,9 +91,6 @@ func (p *applying) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 	if err := placeInNamespace(obj, p.key.Namespace); err != nil {
 		return nil, err
 	}
-	if obj.GetName() == "" {
-		return nil, apierrors.NewBadRequest("the name of the object (based on URL) was undeterminable: name must be provided")
-	}
 	return obj, checkName(obj, p.key.Name)
 }
 

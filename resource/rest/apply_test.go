@@ -107,7 +107,7 @@ func TestApplyErrors(t *testing.T) {
 		"revision":          {"a", cmIntent(`,"metadata":{"resourceVersion":"1000"}`), 409, ""},
 		"uid":               {"a", cmIntent(`,"metadata":{"uid":"x"}`), 409, ""},
 		"uid of none":       {"b", cmIntent(`,"metadata":{"name":"b","uid":"x"}`), 409, `Operation cannot be fulfilled on configmaps "b": uid mismatch: the provided object specified uid x, and no existing object was found`},
-		"no name":           {"b", cmIntent(""), 400, "the name of the object (based on URL) was undeterminable: name must be provided"},
+		"no name":           {"b", cmIntent(""), 400, "the name of the object (b based on URL) was undeterminable: name must be provided"},
 		"invalid":           {"a", cmIntent(`,"metadata":{"finalizers":["bare"]}`), 422, ""},
 		"strict":            {"a?fieldValidation=Strict", cmIntent(`,"data":{"x":"1","x":"2"}`), 400, ""},
 		"label of no value": {"a", cmIntent(`,"metadata":{"labels":{"l":"no value!"}}`), 422, ""},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -53,7 +54,7 @@ func (w *write) create(ctx context.Context, obj Object) (*resource.Object, error
 	w.dedupeOwners(ctx, obj, true)
 	if obj.GetName() != "" || obj.GetGenerateName() == "" {
 		o, err := w.createNamed(ctx, obj)
-		return o, w.explainExists(ctx, err, false)
+		return o, w.explainExists(ctx, err, obj.GetGenerateName() != "")
 	}
 	var o *resource.Object
 	var err error
@@ -91,7 +92,8 @@ func (w *write) tryCreate(ctx context.Context, obj Object) (o *resource.Object, 
 	if err != nil {
 		return nil, err
 	}
-	if obj.GetResourceVersion() != "" {
+	// What is no revision is dropped like every other field of the server's.
+	if rev, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && rev != 0 {
 		return nil, errors.New("resourceVersion should not be set on objects to be created")
 	}
 	if !w.dryRun {
@@ -137,8 +139,9 @@ func (w *write) newState(ctx context.Context, obj Object) (resource.Mutation, er
 	return resource.Mutation{Object: o, TTL: w.lifetime(obj)}, nil
 }
 
-// explainExists completes an AlreadyExists error: for a generated name clients
-// may try again, and a name in use by an object that is going says so.
+// explainExists completes an AlreadyExists error: with a generateName clients
+// may try again (which they are told even if they chose a name themselves), and
+// a name in use by an object that is going says so.
 func (w *write) explainExists(ctx context.Context, err error, generated bool) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err

@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
 )
@@ -30,7 +29,7 @@ func (a *API) delete(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	if err != nil {
 		return err
 	}
-	if d.removed && !res.ReturnDeleted {
+	if d.removed && (!res.ReturnDeleted || d.unread()) {
 		WriteObject(w, r, http.StatusOK, d.success(o), metav1.SchemeGroupVersion.WithKind("Status"))
 		return nil
 	}
@@ -67,25 +66,32 @@ func (d *deletion) run(ctx context.Context) (*resource.Object, error) {
 	})
 }
 
-// attempt decides what becomes of the stored object. No kind is deleted
-// gracefully; a grace period would be taken from the options here.
+// attempt decides what becomes of the stored object.
 func (d *deletion) attempt(ctx context.Context, cur *resource.Object) (resource.Mutation, error) {
 	obj, err := d.res.Decode(cur)
+	if d.unread() {
+		return d.discard(ctx, cur, err)
+	}
 	if err != nil {
 		return resource.Mutation{}, err
 	}
 	if err := d.permit(ctx, obj); err != nil {
 		return resource.Mutation{}, err
 	}
+	d.removed = false
+	if d.lingers(obj) {
+		return resource.Mutation{Object: cur}, nil
+	}
 	s := &d.res.Strategy
 	finalizers := deletionFinalizers(obj.GetFinalizers(), d.opts, s)
 	held := s.Holds != nil && s.Holds(obj)
-	d.removed = len(finalizers) == 0 && !held
+	g := d.grace(obj)
+	d.removed = len(finalizers) == 0 && !held && g.seconds == 0
 	if d.removed {
 		return resource.Mutation{Object: cur, Delete: true}, nil
 	}
 	obj.SetFinalizers(finalizers)
-	d.begin(obj, held)
+	d.begin(obj, held, g)
 	o, err := d.encode(obj)
 	if err != nil {
 		return resource.Mutation{}, err
@@ -106,10 +112,6 @@ func (d *deletion) permit(ctx context.Context, obj Object) error {
 				"The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
 		}
 	}
-	if unsafe := d.opts.IgnoreStoreReadErrorWithClusterBreakingPotential; unsafe != nil && *unsafe {
-		return badOptions("DeleteOptions", field.ErrorList{field.Invalid(
-			field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is only for objects that cannot be read; this one can")})
-	}
 	if check := d.res.Strategy.CheckDelete; check != nil {
 		if err := check(ctx, obj); err != nil {
 			return err
@@ -122,19 +124,21 @@ func (d *deletion) permit(ctx context.Context, obj Object) error {
 }
 
 // begin marks an object whose deletion waits for something. A deletion that has
-// begun already can only be shortened, which here means to no grace at all.
-func (d *deletion) begin(obj Object, held bool) {
+// begun already can only be shortened.
+func (d *deletion) begin(obj Object, held bool, g grace) {
+	begun := obj.GetDeletionTimestamp()
+	if begun == nil && obj.GetGeneration() > 0 {
+		obj.SetGeneration(obj.GetGeneration() + 1)
+	}
 	at := now()
-	if begun := obj.GetDeletionTimestamp(); begun == nil {
-		if obj.GetGeneration() > 0 {
-			obj.SetGeneration(obj.GetGeneration() + 1)
-		}
-		obj.SetDeletionTimestamp(&at)
-	} else if begun.After(at.Time) {
+	if g.seconds > 0 {
+		at = g.until
+	}
+	if begun == nil || begun.After(at.Time) {
 		obj.SetDeletionTimestamp(&at)
 	}
 	if !held {
-		obj.SetDeletionGracePeriodSeconds(new(int64))
+		obj.SetDeletionGracePeriodSeconds(&g.seconds)
 	}
 	if d.res.Strategy.BeginDelete != nil {
 		d.res.Strategy.BeginDelete(obj)

@@ -76,16 +76,16 @@ func TestDeleteErrors(t *testing.T) {
 	}{
 		"uid": {"", `{"preconditions":{"uid":"x"}}`, 409, `Operation cannot be fulfilled on configmaps "a": the UID in the precondition (x) does not match the UID in record (` +
 			string(made.UID) + `). The object might have been deleted and then recreated`},
-		"revision":              {"", `{"preconditions":{"resourceVersion":"1234567"}}`, 409, ""},
-		"policy":                {"?propagationPolicy=x", "", 422, ""},
-		"policy and other":      {"", `{"propagationPolicy":"Orphan","orphanDependents":true}`, 422, ""},
-		"dry run":               {"?dryRun=x", "", 422, `DeleteOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]: supported values: "All"`},
-		"grace":                 {"?gracePeriodSeconds=x", "", 400, ""},
-		"no JSON":               {"", "{", 400, ""},
-		"another kind":          {"", `{"kind":"ConfigMap","apiVersion":"v1"}`, 400, ""},
-		"another group":         {"", `{"kind":"DeleteOptions","apiVersion":"apps/v1"}`, 400, ""},
-		"unreadable and grace":  {"", `{"ignoreStoreReadErrorWithClusterBreakingPotential":true,"gracePeriodSeconds":0}`, 422, ""},
-		"unreadable, but it is": {"", `{"ignoreStoreReadErrorWithClusterBreakingPotential":true}`, 422, ""},
+		"revision":             {"", `{"preconditions":{"resourceVersion":"1234567"}}`, 409, ""},
+		"policy":               {"?propagationPolicy=x", "", 422, ""},
+		"policy and other":     {"", `{"propagationPolicy":"Orphan","orphanDependents":true}`, 422, ""},
+		"dry run":              {"?dryRun=x", "", 422, `DeleteOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]: supported values: "All"`},
+		"grace":                {"?gracePeriodSeconds=x", "", 400, ""},
+		"no JSON":              {"", "{", 400, ""},
+		"another kind":         {"", `{"kind":"ConfigMap","apiVersion":"v1"}`, 400, ""},
+		"another group":        {"", `{"kind":"DeleteOptions","apiVersion":"apps/v1"}`, 400, ""},
+		"unreadable and grace": {"", `{"ignoreStoreReadErrorWithClusterBreakingPotential":true,"gracePeriodSeconds":0}`, 422, ""},
+		"in other letters":     {"", `{"PropagationPolicy":"x","preconditions":{"uid":"x"}}`, 409, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := b.send("DELETE", inDefault+"configmaps/a"+test.query, test.body)

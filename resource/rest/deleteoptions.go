@@ -2,7 +2,6 @@ package rest
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -10,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
 )
 
 // decodeDeleteOptions decodes a body of DeleteOptions into opts. It needs no
@@ -22,10 +22,10 @@ func decodeDeleteOptions(data []byte, mediaType string, res *Resource, opts *met
 		err = unmarshalEnvelope(data, opts)
 	case runtime.ContentTypeYAML:
 		if data, err = yaml.ToJSON(data); err == nil {
-			err = json.Unmarshal(data, opts)
+			err = kjson.UnmarshalCaseSensitivePreserveInts(data, opts)
 		}
 	default:
-		err = json.Unmarshal(data, opts)
+		err = kjson.UnmarshalCaseSensitivePreserveInts(data, opts)
 	}
 	if err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("decode DeleteOptions: %v", err))

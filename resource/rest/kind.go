@@ -105,6 +105,10 @@ type Strategy struct {
 	// after PrepareCreate and before Validate; release gives it back when the
 	// write fails. It is not called for a dry run that has nothing to claim.
 	Allocate func(ctx context.Context, obj, old Object, dryRun bool) (release func(), err error)
+	// Grace returns for how many seconds a living object goes on while it is
+	// being deleted, given the period that the client asks for (nil: none in
+	// particular, never negative); 0 is not at all. nil: no object does.
+	Grace func(obj Object, asked *int64) int64
 	// BeginDelete marks an object whose deletion has begun and that cannot go
 	// at once (Namespace: status.phase).
 	BeginDelete func(obj Object)

@@ -59,12 +59,15 @@ func placeInNamespace(obj metav1.Object, namespace string) error {
 	return nil
 }
 
-// checkName is the 400 for a body whose name is not the URL's.
+// checkName is the 400 for a body that has no name, or not the URL's.
 func checkName(obj metav1.Object, name string) error {
-	if obj.GetName() != name {
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), name))
+	switch obj.GetName() {
+	case name:
+		return nil
+	case "":
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", name))
 	}
-	return nil
+	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), name))
 }
 
 // keepSystemMetadata restores what no updater may change. An empty uid is

@@ -136,13 +136,13 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 	}
 	decoded, strictErrs, err := p.body.Codec.Decode(patched, contentJSON, p.gvk, p.validation != metav1.FieldValidationIgnore)
 	if err != nil {
-		return nil, badResult(patched, err)
+		return nil, p.badResult(patched, err)
 	}
 	complaints := append(append([]error(nil), p.complaints...), strictErrs...)
 	switch {
 	case len(complaints) == 0:
 	case p.validation == metav1.FieldValidationStrict:
-		return nil, badResult(patched, runtime.NewStrictDecodingError(complaints))
+		return nil, p.badResult(patched, runtime.NewStrictDecodingError(complaints))
 	case p.validation == metav1.FieldValidationWarn:
 		p.api.warnStrict(ctx, complaints)
 	}
@@ -157,8 +157,12 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 }
 
 // badResult is the 422 for a patch whose result is no object of the kind.
-func badResult(patched []byte, err error) error {
+func (p *patchDocument) badResult(patched []byte, err error) error {
+	blamed := p.blamed
+	if blamed == "" {
+		blamed = string(patched)
+	}
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
-		field.Invalid(field.NewPath("patch"), string(patched), err.Error()),
+		field.Invalid(field.NewPath("patch"), blamed, err.Error()),
 	})
 }

@@ -22,6 +22,9 @@ type patchDocument struct {
 	apply func(document []byte) ([]byte, error)
 	// complaints are duplicate and unknown fields in the patch itself.
 	complaints []error
+	// blamed is what an error says is wrong if the result is no object of the
+	// kind; "" is the result.
+	blamed string
 }
 
 // parsePatch parses a patch; structure is the kind's Go type, for strategic
@@ -64,7 +67,7 @@ func parseJSONPatch(data []byte, strict bool) (patchDocument, error) {
 	}
 	patch, err := jsonpatch.DecodePatch(data)
 	if err != nil {
-		return doc, badPatch(err)
+		return doc, apierrors.NewBadRequest(err.Error())
 	}
 	if len(patch) > maxPatchOperations {
 		return doc, apierrors.NewRequestEntityTooLargeError(
@@ -109,10 +112,12 @@ func parseMergePatch(data []byte, strict bool) (patchDocument, error) {
 
 func parseStrategicPatch(data []byte, structure runtime.Object, strict bool) (patchDocument, error) {
 	var doc patchDocument
-	var err error
-	if _, doc.complaints, err = patchObject(data, strict); err != nil {
+	object, complaints, err := patchObject(data, strict)
+	if err != nil {
 		return doc, err
 	}
+	doc.complaints = complaints
+	doc.blamed = fmt.Sprintf("%+v", object)
 	doc.apply = func(document []byte) ([]byte, error) {
 		var original map[string]any
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(document, &original); err != nil {

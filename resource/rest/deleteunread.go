@@ -1,0 +1,47 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource"
+)
+
+// verbDeleteUnread is the right that deletion of an object which cannot be read
+// needs beside the right to delete (contract 4.6).
+const verbDeleteUnread = "unsafe-delete-ignore-read-errors"
+
+// unread reports whether the object shall be deleted because it cannot be read.
+func (d *deletion) unread() bool {
+	unsafe := d.opts.IgnoreStoreReadErrorWithClusterBreakingPotential
+	return unsafe != nil && *unsafe
+}
+
+// discard deletes an object that cannot be read, as unreadable says: nobody can
+// know its finalizers, and neither preconditions nor admission are asked. One
+// that can be read is left to an ordinary deletion.
+func (d *deletion) discard(ctx context.Context, cur *resource.Object, unreadable error) (resource.Mutation, error) {
+	if d.api.authorize == nil {
+		return resource.Mutation{}, apierrors.NewInternalError(errors.New("no authorizer provided, unable to authorize unsafe delete"))
+	}
+	act := *d.act
+	act.Verb = verbDeleteUnread
+	if err := d.api.authorize(ctx, &act); err != nil {
+		if apierrors.IsForbidden(err) {
+			err = apierrors.NewForbidden(d.res.GroupResource(), d.key.Name, fmt.Errorf("not permitted to do %q, reason: %w", verbDeleteUnread, err))
+		}
+		return resource.Mutation{}, err
+	}
+	if unreadable == nil {
+		return resource.Mutation{}, badOptions("DeleteOptions", field.ErrorList{field.Invalid(
+			field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is only for objects that cannot be read; this one can")})
+	}
+	d.api.logger.WarnContext(ctx, "an object that cannot be read was asked to be deleted",
+		"resource", d.res.GroupResource().String(), "key", d.key.String(), "err", unreadable)
+	d.removed = true
+	return resource.Mutation{Object: cur, Delete: true}, nil
+}
