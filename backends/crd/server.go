@@ -15,6 +15,7 @@ import (
 	"portico/resource"
 	"portico/resource/admission"
 	"portico/resource/authn"
+	"portico/resource/authz"
 	"portico/resource/client"
 	"portico/resource/etcd"
 	"portico/resource/loop"
@@ -72,6 +73,8 @@ type Server struct {
 	// engine asks admission webhooks and policies; nil: there is no gateway to
 	// read them from.
 	engine *admission.Engine
+	// authorize asks the gateway about what it has not authorized yet.
+	authorize func(ctx context.Context, a *resource.Action) error
 }
 
 // New assembles a CRD server; it neither connects nor listens.
@@ -87,7 +90,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, etcd: opened, namespaces: newNamespaces(gateway), engine: engine}
+	s := &Server{cfg: cfg, log: cfg.Logger, etcd: opened, namespaces: newNamespaces(gateway), engine: engine, authorize: consent(gateway)}
 	s.assemble(opened, opened.FeedExcept(builtinPaths()...))
 	if err := s.assembleServer(); err != nil {
 		return nil, errors.Join(fmt.Errorf("assemble CRD server: %w", err), opened.Close())
@@ -104,10 +107,19 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.definitions = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}
 	s.finalizer = newFinalizer(s)
 	s.api = rest.New(rest.Config{
-		Lookup: s.lookup, Warn: serve.AddWarning, Logger: s.log,
+		Lookup: s.lookup, Warn: serve.AddWarning, Logger: s.log, Authorize: s.authorize,
 		Admission: admission.Chain(
 			&lifecycle{s}, admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.lookup}), s.engine),
 	})
+}
+
+// consent asks the gateway, or refuses where there is none.
+func consent(gateway *client.Client) func(context.Context, *resource.Action) error {
+	var asked authz.Doer
+	if gateway != nil {
+		asked = gateway
+	}
+	return func(ctx context.Context, a *resource.Action) error { return authz.Ask(ctx, asked, a) }
 }
 
 // gateway returns a client of the gateway and what asks the webhooks and

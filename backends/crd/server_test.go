@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"portico/resource"
+	"portico/resource/authz"
 	"portico/resource/memory"
 )
 
@@ -30,6 +31,12 @@ func running(t *testing.T) *Server {
 func over(t *testing.T, kept *memory.Storage) *Server {
 	t.Helper()
 	s := &Server{log: slog.New(slog.DiscardHandler), namespaces: newNamespaces(nil)}
+	s.authorize = func(_ context.Context, a *resource.Action) error {
+		if a.User.Name == "patcher" {
+			return authz.Forbidden(a, "")
+		}
+		return nil
+	}
 	s.namespaces.known.Store(&map[string]bool{"default": false, "going": true})
 	s.assemble(kept, kept.Feed())
 	ctx, cancel := context.WithCancel(context.Background())

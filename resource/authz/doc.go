@@ -12,7 +12,9 @@
 //     action, so that one broken authorizer cannot lock out those that another
 //     one knows.
 //   - Authorization happens once, at the gateway. The servers behind it trust
-//     an authenticated front proxy, so they run without an authorizer.
+//     an authenticated front proxy, so they run without an authorizer. What
+//     only they find out to need another right (an apply that creates) they
+//     ask the gateway about, as any delegated server would.
 //
 // Runs in: gateway, core, crd.
 package authz

@@ -1,0 +1,78 @@
+package authz
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+)
+
+// maxReview bounds the answer to an access review, in bytes.
+const maxReview = 1 << 20
+
+// Doer sends one request to the gateway: a client of it.
+type Doer interface {
+	Do(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error)
+}
+
+// Ask asks the gateway whether the user may also do something else than the
+// gateway has authorized for the request: an update or an apply that finds
+// nothing creates, which needs the right to create (contract 4.7). A refusal is
+// a 403, a gateway that does not answer a 503. Who cannot be asked (nil) has not
+// agreed.
+func Ask(ctx context.Context, gateway Doer, a *resource.Action) error {
+	if gateway == nil {
+		return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name,
+			fmt.Errorf("to %s here needs the gateway's consent, and this server was started without --gateway", a.Verb))
+	}
+	body, err := json.Marshal(reviewOf(a))
+	if err != nil {
+		return fmt.Errorf("encode access review: %w", err)
+	}
+	res, err := gateway.Do(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", nil, body)
+	if err != nil {
+		return resource.Unavailable(fmt.Sprintf("the gateway could not be asked whether you may %s: %v", a.Verb, err), 1)
+	}
+	defer res.Body.Close()
+	var review authorizationv1.SubjectAccessReview
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxReview)).Decode(&review); err != nil {
+		return resource.Unavailable(fmt.Sprintf("the gateway's answer whether you may %s could not be read: %v", a.Verb, err), 1)
+	}
+	if !review.Status.Allowed {
+		return Forbidden(a, review.Status.Reason)
+	}
+	return nil
+}
+
+// reviewOf is the question whether the action's user may do what it says.
+func reviewOf(a *resource.Action) *authorizationv1.SubjectAccessReview {
+	review := &authorizationv1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"},
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource,
+				Namespace: a.Namespace, Name: a.Name,
+			},
+		},
+	}
+	if a.User == nil {
+		return review
+	}
+	review.Spec.User, review.Spec.UID, review.Spec.Groups = a.User.Name, a.User.UID, a.User.Groups
+	for key, values := range a.User.Extra {
+		if review.Spec.Extra == nil {
+			review.Spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		review.Spec.Extra[key] = values
+	}
+	return review
+}
