@@ -22,13 +22,13 @@ import (
 
 // running is a CRD server over memory without a listener, following its
 // definitions; the namespaces "default" and "going" are known.
-func running(t *testing.T) *Server {
+func running(t testing.TB) *Server {
 	t.Helper()
 	return over(t, memory.New())
 }
 
 // over is running over a storage that may hold something.
-func over(t *testing.T, kept *memory.Storage) *Server {
+func over(t testing.TB, kept *memory.Storage) *Server {
 	t.Helper()
 	s := &Server{log: slog.New(slog.DiscardHandler), namespaces: newNamespaces(nil)}
 	s.authorize = func(_ context.Context, a *resource.Action) error {
@@ -56,7 +56,7 @@ func over(t *testing.T, kept *memory.Storage) *Server {
 	return s
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -72,7 +72,7 @@ type answer struct {
 	warnings []string
 }
 
-func (a answer) object(t *testing.T) map[string]any {
+func (a answer) object(t testing.TB) map[string]any {
 	t.Helper()
 	var out map[string]any
 	if err := json.Unmarshal(a.body, &out); err != nil {
@@ -81,7 +81,7 @@ func (a answer) object(t *testing.T) map[string]any {
 	return out
 }
 
-func (a answer) status(t *testing.T) *metav1.Status {
+func (a answer) status(t testing.TB) *metav1.Status {
 	t.Helper()
 	out := &metav1.Status{}
 	if err := json.Unmarshal(a.body, out); err != nil || out.Kind != "Status" {
@@ -91,7 +91,7 @@ func (a answer) status(t *testing.T) *metav1.Status {
 }
 
 // send sends a request as an administrator. The body is YAML or JSON text.
-func (s *Server) send(t *testing.T, method, path, contentType, body string, header ...string) answer {
+func (s *Server) send(t testing.TB, method, path, contentType, body string, header ...string) answer {
 	t.Helper()
 	data := []byte(body)
 	if contentType == "" && body != "" {
@@ -122,7 +122,7 @@ func (s *Server) send(t *testing.T, method, path, contentType, body string, head
 }
 
 // must is send for a request that has to succeed.
-func (s *Server) must(t *testing.T, method, path, contentType, body string, header ...string) map[string]any {
+func (s *Server) must(t testing.TB, method, path, contentType, body string, header ...string) map[string]any {
 	t.Helper()
 	a := s.send(t, method, path, contentType, body, header...)
 	if a.code >= 300 {
@@ -132,7 +132,7 @@ func (s *Server) must(t *testing.T, method, path, contentType, body string, head
 }
 
 // install creates a definition and waits until it is served.
-func (s *Server) install(t *testing.T, text string) map[string]any {
+func (s *Server) install(t testing.TB, text string) map[string]any {
 	t.Helper()
 	out := s.must(t, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "", text)
 	name, _ := at(out, "metadata", "name").(string)

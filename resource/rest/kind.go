@@ -252,7 +252,8 @@ type Attributes struct {
 
 // Admission is asked about every write. Errors are StatusErrors.
 type Admission interface {
-	// Mutate runs before validation and may change Object.
+	// Mutate runs before validation and may change Object; what stands in its
+	// metadata.managedFields is replaced, not changed in place.
 	Mutate(ctx context.Context, a *Attributes) error
 	// Validate runs after validation, inside the update loop.
 	Validate(ctx context.Context, a *Attributes) error

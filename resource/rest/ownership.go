@@ -128,6 +128,12 @@ func (w *write) own(ctx context.Context, obj, old Object) {
 }
 
 func (w *write) record(obj, old Object) error {
+	if u, ok := obj.(*unstructured.Unstructured); ok && old == nil {
+		if done, err := w.recordNew(u); done || err != nil {
+			w.recorded = recordOf(u)
+			return err
+		}
+	}
 	m, _, err := w.fieldManager(old)
 	if err != nil {
 		return err
@@ -151,9 +157,12 @@ func (w *write) live(old Object) (runtime.Object, error) {
 
 // ownedAfter takes back what mutating admission has done to the record of
 // ownership, if nobody could read that any more.
-func (w *write) ownedAfter(ctx context.Context, obj Object, before []metav1.ManagedFieldsEntry) {
+func (w *write) ownedAfter(ctx context.Context, obj Object, before ownerRecord) {
+	if before.stands(obj) {
+		return
+	}
 	if err := managedfields.ValidateManagedFields(obj.GetManagedFields()); err != nil {
-		obj.SetManagedFields(before)
+		before.restore(obj)
 		w.api.warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; "+
 			"this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
 	}
@@ -169,32 +178,6 @@ func settleManagedFields(obj, old metav1.Object, view bool) {
 		obj.SetManagedFields(old.GetManagedFields())
 	case len(fields) == 0, len(fields) == 1 && apiequality.Semantic.DeepEqual(fields[0], metav1.ManagedFieldsEntry{}):
 		obj.SetManagedFields(nil)
-	}
-}
-
-// keepTimes puts the times of ownership back if they are all that is new, so
-// that a write which changes nothing is none.
-func keepTimes(obj, old Object) {
-	next, was := obj.GetManagedFields(), old.GetManagedFields()
-	sameTime := func(a, b metav1.ManagedFieldsEntry) bool { return a.Time.Equal(b.Time) }
-	if len(next) != len(was) || slices.EqualFunc(next, was, sameTime) {
-		return
-	}
-	same := func(a, b metav1.ManagedFieldsEntry) bool {
-		a.Time, b.Time = nil, nil
-		return apiequality.Semantic.DeepEqual(a, b)
-	}
-	if !slices.EqualFunc(next, was, same) {
-		return
-	}
-	equal := apiequality.Semantic.DeepEqual
-	if _, ok := obj.(runtime.Unstructured); ok {
-		// Where there are no types, an empty map is not the same as none.
-		equal = apiequality.Semantic.DeepEqualWithNilDifferentFromEmpty
-	}
-	obj.SetManagedFields(was)
-	if !equal(obj, old) {
-		obj.SetManagedFields(next)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -44,6 +43,8 @@ type write struct {
 	// applied says that the next state comes with its owners recorded; disowned
 	// that it shall have none, because they take too much room.
 	applied, disowned bool
+	// recorded is what this write has recorded by itself, which is valid.
+	recorded ownerRecord
 	// release gives back what the latest attempt allocated; nil: nothing.
 	release func()
 }
@@ -135,11 +136,7 @@ func (w *write) admit(ctx context.Context, op Operation, obj, old Object) error 
 	if obj == nil || w.ownership == nil {
 		return w.api.admission.Mutate(ctx, w.attributes(op, orNone(obj), orNone(old)))
 	}
-	// A copy, which admission cannot change by decoding into the object.
-	var before []metav1.ManagedFieldsEntry
-	for _, entry := range obj.GetManagedFields() {
-		before = append(before, *entry.DeepCopy())
-	}
+	before := recordOf(obj)
 	if err := w.api.admission.Mutate(ctx, w.attributes(op, obj, orNone(old))); err != nil {
 		return err
 	}
