@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"reflect"
 	"strconv"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -46,6 +45,22 @@ var (
 
 // Decode implements rest.Codec.
 func (c *codec) Decode(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (runtime.Object, []error, error) {
+	u := c.decodeSettled(data, mediaType, want)
+	var strictErrs []error
+	if u == nil {
+		var err error
+		if u, strictErrs, err = c.decodeAny(data, mediaType, want, strict); err != nil {
+			return nil, nil, err
+		}
+	}
+	if want == c.gvk || want.GroupKind() != c.gvk.GroupKind() {
+		return u, strictErrs, nil
+	}
+	return u, strictErrs, c.convert(u, c.gvk)
+}
+
+// decodeAny decodes a body that is a want and settles it.
+func (c *codec) decodeAny(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
 	u, strictErrs, err := c.server.bodies.decode(data, mediaType, want, strict)
 	if err != nil {
 		return nil, nil, err
@@ -64,10 +79,7 @@ func (c *codec) Decode(data []byte, mediaType string, want schema.GroupVersionKi
 	for _, path := range unknown {
 		strictErrs = append(strictErrs, fmt.Errorf(`unknown field "%s"`, path))
 	}
-	if want == c.gvk {
-		return u, strictErrs, nil
-	}
-	return u, strictErrs, c.convert(u, c.gvk)
+	return u, strictErrs, nil
 }
 
 // DecodeStored implements rest.Codec.
@@ -76,8 +88,10 @@ func (c *codec) DecodeStored(o *resource.Object) (runtime.Object, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Data, &u.Object); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
 	}
-	if err := c.read(u); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
+	if o.Kind != c.gvk.Kind || o.APIVersion != c.gvk.GroupVersion().String() || !c.Exact(o) {
+		if err := c.read(u); err != nil {
+			return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
+		}
 	}
 	if o.Revision != 0 {
 		u.SetResourceVersion(strconv.FormatInt(o.Revision, 10))
@@ -206,19 +220,6 @@ func (c *codec) ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.O
 
 // StrategicMerge implements rest.Codec: custom resources have none.
 func (c *codec) StrategicMerge(schema.GroupVersionKind) runtime.Object { return nil }
-
-// Exact implements rest.Exacting: whether pruning and defaulting leave the
-// stored bytes as they are. It is found out once for each object and schema.
-func (c *codec) Exact(o *resource.Object) bool {
-	return o.Exact(c, func(o *resource.Object) bool {
-		var before map[string]any
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Data, &before); err != nil {
-			return false
-		}
-		u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(before)}
-		return c.read(u) == nil && reflect.DeepEqual(before, u.Object)
-	})
-}
 
 // bodies decodes request bodies into unstructured objects. Safe for concurrent
 // use.

@@ -16,6 +16,8 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"k8s.io/apimachinery/pkg/util/managedfields"
+
+	"portico/backends/crd/accept"
 )
 
 const (
@@ -38,6 +40,8 @@ type versionSchema struct {
 	structural *structuralschema.Structural
 	// checks validates objects.
 	checks func() (*checks, error)
+	// acceptor knows most objects that need none of the above.
+	acceptor func() *accept.Acceptor
 }
 
 // checks are the validators of one version. Safe for concurrent use.
@@ -99,6 +103,7 @@ func newSchema(in *apiextensionsv1.CustomResourceValidation) (*versionSchema, er
 	return &versionSchema{
 		structural: structural,
 		checks:     sync.OnceValues(func() (*checks, error) { return newChecks(props, structural) }),
+		acceptor:   sync.OnceValue(func() *accept.Acceptor { return accept.Compile(props) }),
 	}, nil
 }
 

@@ -1,0 +1,81 @@
+package accept
+
+import (
+	"sync"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+)
+
+// Verdict is what is certain of an object's bytes. Each verdict includes those
+// before it.
+type Verdict uint8
+
+const (
+	// Unsure is no answer: ask upstream's packages.
+	Unsure Verdict = iota
+	// Settled says that the bytes are well-formed JSON without duplicate keys,
+	// and that coercing metadata, pruning and defaulting leave the object as it
+	// is, without an error or an unknown field to report.
+	Settled
+	// Valid says that the schema, the rules for lists that are sets or maps,
+	// and those for embedded resources find no fault with a new object. CEL
+	// rules are not part of it, nor are the rules for metadata of the object
+	// itself that hold for every kind.
+	Valid
+)
+
+// Origin is where bytes come from, which decides what coercing does.
+type Origin uint8
+
+const (
+	// Body is a request's: a creationTimestamp of null counts as none, which
+	// is what clients made of Go types send.
+	Body Origin = iota
+	// Stored is what etcd holds, or shall hold: an object without a generation
+	// gets one on reading.
+	Stored
+)
+
+// Acceptor judges objects by one schema. Safe for concurrent use.
+type Acceptor struct {
+	root *node
+	// ratchets: see Ratchets.
+	ratchets bool
+	walkers  sync.Pool
+}
+
+// Compile makes the acceptor of a schema as a definition has it, which must
+// have passed the validation of definitions. It keeps parts of props.
+func Compile(props *apiextensions.JSONSchemaProps) *Acceptor {
+	c := newCompiler()
+	a := &Acceptor{root: c.spine(props), ratchets: c.ratchets}
+	a.walkers.New = func() any { return new(walker) }
+	return a
+}
+
+// Ratchets reports whether a changed object can be invalid though a new one of
+// the same content is [Valid]: what did not change is not held against an
+// object, and under "oneOf" and "not" one complaint less is one too few.
+func (a *Acceptor) Ratchets() bool { return a.ratchets }
+
+// Settled reports whether the object's bytes are certainly [Settled].
+func (a *Acceptor) Settled(data []byte, from Origin) bool {
+	return a.walk(data, from, false) >= Settled
+}
+
+// Accept judges the object's bytes.
+func (a *Acceptor) Accept(data []byte, from Origin) Verdict { return a.walk(data, from, true) }
+
+func (a *Acceptor) walk(data []byte, from Origin, validate bool) Verdict {
+	w := a.walkers.Get().(*walker)
+	defer a.walkers.Put(w)
+	w.begin(data, from)
+	defer w.end()
+	if !w.object(a.root) {
+		return Unsure
+	}
+	if !validate || w.judge(a.root) != yes {
+		return Settled
+	}
+	return Valid
+}
