@@ -66,6 +66,10 @@ func (o *Object) WithRevision(rev int64) *Object {
 	if m := o.fields.Load(); m != nil {
 		next.fields.Store(m)
 	}
+	if e := o.exact.Load(); e != nil && e.exact && o.layout.metaEnd != 0 {
+		// A revision more or less is nothing that a schema has a say in.
+		next.exact.Store(e)
+	}
 	return next
 }
 

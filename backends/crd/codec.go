@@ -157,12 +157,24 @@ func (c *codec) EncodeStored(obj runtime.Object) (*resource.Object, error) {
 			return nil, fmt.Errorf("convert %s to %s: %w", c.gvk.Kind, c.storage.GroupVersion(), err)
 		}
 	}
-	u.SetResourceVersion("")
-	data, err := encode(u.Object)
+	data, err := encode(withoutRevision(u.Object))
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", c.gvk.Kind, err)
 	}
 	return resource.Parse(data)
+}
+
+// withoutRevision is an object without metadata.resourceVersion. The object
+// stays as it is.
+func withoutRevision(object map[string]any) map[string]any {
+	meta, ok := object["metadata"].(map[string]any)
+	if !ok || meta["resourceVersion"] == nil {
+		return object
+	}
+	object, meta = maps.Clone(object), maps.Clone(meta)
+	delete(meta, "resourceVersion")
+	object["metadata"] = meta
+	return object
 }
 
 // Encode implements rest.Codec.

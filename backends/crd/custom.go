@@ -49,14 +49,14 @@ func (s *Server) newKind(v *serving, version *apiextensionsv1.CustomResourceDefi
 	k.Strategy = rest.Strategy{
 		TrackGeneration: true, SpecChanged: changedOutsideMetadata, LooseFinalizers: true,
 		PrepareCreate: c.prepareCreate, PrepareUpdate: c.prepareUpdate,
-		Validate: c.validate, ValidateUpdate: c.validateUpdate, Warnings: finalizerWarnings,
+		Validate: c.validate, ValidateUpdate: c.validateUpdate, Vouch: c.vouch, Warnings: finalizerWarnings,
 	}
 	if sub := version.Subresources; sub != nil && sub.Scale != nil {
 		k.Subresources = append(k.Subresources, c.scaleView(sub.Scale))
 	}
 	if c.hasStatus() {
 		k.Subresources = append(k.Subresources, rest.Subresource{Name: "status", Strategy: &rest.Strategy{
-			PrepareUpdate: prepareStatus, ValidateUpdate: c.validateStatus,
+			PrepareUpdate: prepareStatus, ValidateUpdate: c.validateStatus, Vouch: c.vouchStatus,
 			TrackGeneration: false, LooseFinalizers: true,
 		}})
 	}

@@ -1,15 +1,21 @@
 package crd
 
 import (
+	"context"
 	"reflect"
 
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/cel/common"
 	kjson "sigs.k8s.io/json"
 
 	"portico/backends/crd/accept"
 	"portico/resource"
+	"portico/resource/rest"
 )
 
 // decodeSettled decodes a body that is certainly a want in line with its schema;
@@ -30,6 +36,47 @@ func (c *codec) decodeSettled(data []byte, mediaType string, want schema.GroupVe
 		delete(meta, "creationTimestamp")
 	}
 	return u
+}
+
+// vouch implements rest.Strategy.Vouch: of an object whose bytes are valid, only
+// the scale fields and the rules, which need its values, are checked. With them
+// it is known, too, that the bytes can be served as they are.
+func (c *custom) vouch(ctx context.Context, o *resource.Object, obj, old rest.Object) (field.ErrorList, bool) {
+	return c.vouchFor(ctx, o, obj, old, true)
+}
+
+// vouchStatus is vouch for a change of the status alone.
+func (c *custom) vouchStatus(ctx context.Context, o *resource.Object, obj, old rest.Object) (field.ErrorList, bool) {
+	return c.vouchFor(ctx, o, obj, old, false)
+}
+
+func (c *custom) vouchFor(ctx context.Context, o *resource.Object, obj, old rest.Object, spec bool) (field.ErrorList, bool) {
+	if o.APIVersion != c.kind.GVK(c.version.Name).GroupVersion().String() {
+		// It is stored in a version that has a schema of its own.
+		return nil, false
+	}
+	s, checks, errs := c.checks()
+	if errs != nil {
+		return nil, false
+	}
+	verdict := s.acceptor().Accept(o.Data, accept.Stored)
+	if verdict >= accept.Settled {
+		o.Exact(c.kind.Codec, func(*resource.Object) bool { return true })
+	}
+	if verdict != accept.Valid || old != nil && s.acceptor().Ratchets() {
+		return nil, false
+	}
+	object := content(obj)
+	errs = c.validateScale(object, spec)
+	if checks.rules == nil {
+		return errs, true
+	}
+	if old == nil {
+		return validateRules(ctx, s, checks, errs, object, nil), true
+	}
+	was := content(old)
+	unchanged := common.NewCorrelatedObject(object, was, &model.Structural{Structural: s.structural})
+	return validateRules(ctx, s, checks, errs, object, was, cel.WithRatcheting(unchanged)), true
 }
 
 // Exact implements rest.Exacting: whether coercing, pruning and defaulting leave

@@ -125,16 +125,21 @@ func (w *write) newState(ctx context.Context, obj Object) (resource.Mutation, er
 	if err := w.allocate(ctx, obj, nil); err != nil {
 		return resource.Mutation{}, err
 	}
-	if err := w.validateNew(ctx, obj); err != nil {
+	o, err := w.encodeToVouch(obj)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	if err := w.validateNew(ctx, obj, o); err != nil {
 		return resource.Mutation{}, err
 	}
 	w.warnings(ctx, obj, nil)
 	if err := w.confirm(ctx, Create, obj, nil); err != nil {
 		return resource.Mutation{}, err
 	}
-	o, err := w.encode(obj)
-	if err != nil {
-		return resource.Mutation{}, err
+	if o == nil {
+		if o, err = w.encode(obj); err != nil {
+			return resource.Mutation{}, err
+		}
 	}
 	return resource.Mutation{Object: o, TTL: w.lifetime(obj)}, nil
 }

@@ -96,6 +96,10 @@ type Strategy struct {
 	// checks for every kind.
 	Validate       func(ctx context.Context, obj Object) field.ErrorList
 	ValidateUpdate func(ctx context.Context, obj, old Object) field.ErrorList
+	// Vouch may answer in their place from o, the bytes that obj is to be stored
+	// as: with vouched, errs is all that they would find. old is nil on create.
+	// nil: nobody does.
+	Vouch func(ctx context.Context, o *resource.Object, obj, old Object) (errs field.ErrorList, vouched bool)
 	// Warnings are sent as Warning headers. old is nil on create.
 	Warnings func(ctx context.Context, obj, old Object) []string
 	// Check may refuse a write with any StatusError before anything else

@@ -209,17 +209,22 @@ func (w *write) changedState(ctx context.Context, obj, old Object) (resource.Mut
 	if s.TrackGeneration && specChanged(s, obj, old) {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
-	if err := w.validateChange(ctx, obj, old); err != nil {
+	keepTimes(obj, old)
+	o, err := w.encodeToVouch(obj)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	if err := w.validateChange(ctx, obj, old, o); err != nil {
 		return resource.Mutation{}, err
 	}
 	w.warnings(ctx, obj, old)
-	keepTimes(obj, old)
 	if err := w.confirm(ctx, Update, obj, old); err != nil {
 		return resource.Mutation{}, err
 	}
-	o, err := w.encode(obj)
-	if err != nil {
-		return resource.Mutation{}, err
+	if o == nil {
+		if o, err = w.encode(obj); err != nil {
+			return resource.Mutation{}, err
+		}
 	}
 	return resource.Mutation{Object: o, Delete: w.res.deletable(obj, old), TTL: w.lifetime(obj)}, nil
 }

@@ -19,8 +19,8 @@ import (
 )
 
 // validateNew checks a new object: metadata for every kind, then the rest by
-// the strategy.
-func (w *write) validateNew(ctx context.Context, obj Object) error {
+// the strategy. o is the object encoded, if somebody may vouch for it.
+func (w *write) validateNew(ctx context.Context, obj Object, o *resource.Object) error {
 	path := field.NewPath("metadata")
 	var meta metav1.Object = obj
 	if len(w.recorded.raw) > 0 && w.recorded.stands(obj) {
@@ -30,7 +30,9 @@ func (w *write) validateNew(ctx context.Context, obj Object) error {
 	if !w.strategy.LooseFinalizers {
 		errs = append(errs, bareFinalizers(obj.GetFinalizers(), nil, path.Child("finalizers"))...)
 	}
-	if w.strategy.Validate != nil {
+	if found, vouched := w.vouch(ctx, o, obj, nil); vouched {
+		errs = append(errs, found...)
+	} else if w.strategy.Validate != nil {
 		errs = append(errs, w.strategy.Validate(ctx, obj)...)
 	}
 	return w.invalid(obj.GetName(), errs)
@@ -45,17 +47,37 @@ func (withoutOwners) GetManagedFields() []metav1.ManagedFieldsEntry { return nil
 
 // validateChange checks an update. A name or finalizer that is stored already
 // is not held to rules that came later.
-func (w *write) validateChange(ctx context.Context, obj, old Object) error {
+func (w *write) validateChange(ctx context.Context, obj, old Object, o *resource.Object) error {
 	path := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, path)
 	errs = append(errs, apivalidation.ValidateFinalizers(obj.GetFinalizers(), path.Child("finalizers"))...)
 	if !w.res.Strategy.LooseFinalizers {
 		errs = append(errs, bareFinalizers(obj.GetFinalizers(), old.GetFinalizers(), path.Child("finalizers"))...)
 	}
-	if w.strategy.ValidateUpdate != nil {
+	if found, vouched := w.vouch(ctx, o, obj, old); vouched {
+		errs = append(errs, found...)
+	} else if w.strategy.ValidateUpdate != nil {
 		errs = append(errs, w.strategy.ValidateUpdate(ctx, obj, old)...)
 	}
 	return w.invalid(obj.GetName(), errs)
+}
+
+// encodeToVouch encodes the object before it is validated, if the strategy can
+// judge it by its bytes; else it returns nil. What cannot be stored would be
+// refused later, too.
+func (w *write) encodeToVouch(obj Object) (*resource.Object, error) {
+	if w.strategy.Vouch == nil {
+		return nil, nil
+	}
+	return w.encode(obj)
+}
+
+// vouch asks whether validation can be spared.
+func (w *write) vouch(ctx context.Context, o *resource.Object, obj, old Object) (errs field.ErrorList, vouched bool) {
+	if o == nil {
+		return nil, false
+	}
+	return w.strategy.Vouch(ctx, o, obj, old)
 }
 
 // invalid is the 422 for the errors; nil for none.
