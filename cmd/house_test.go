@@ -75,6 +75,7 @@ var floors = []struct {
 	{"resource/authz", 1, 0},
 	{"resource/audit", 1, 0},
 	{"resource/storetest", 1, 0},
+	{"resource/historytest", 1, 0},
 	{"resource/rest", 1, 1},
 	{"resource/watchcache", 1, 2},
 	{"resource/admission", 1, 2},

@@ -1,0 +1,83 @@
+package historytest
+
+import (
+	"maps"
+
+	"portico/resource"
+)
+
+// maxJumps bounds how often one watcher can have been told a difference.
+const maxJumps = 100
+
+// jump judges events that are the difference between two states in the place of
+// what led from one to the other. It returns how many they are. Where a session
+// ends in their midst, the chain's next sessions show whether that was right.
+func (v *view) jump(notices []notice) (int, bool) {
+	if len(v.play.sys.Restarts) == 0 || v.play.sys.Compact == nil || !v.known || v.jumps >= maxJumps {
+		return 0, false
+	}
+	v.jumps++
+	old := maps.Clone(v.state)
+	oldPos := v.pos
+	newest := v.pos
+	for i, n := range notices {
+		if n.rev < newest {
+			break
+		}
+		newest = n.rev
+		if n.kind != resource.Bookmark && !v.differs(n) {
+			break
+		}
+		v.apply(n)
+		if to, ok := v.landed(newest, notices[i+1:]); ok {
+			v.pos, v.next = to, v.t.after(to)
+			return i + 1, true
+		}
+		if i+1 == len(notices) {
+			v.pos = newest
+			return i + 1, true
+		}
+	}
+	v.state, v.pos = old, oldPos
+	return 0, false
+}
+
+// differs reports whether an event leads from the state that is known to one
+// that was.
+func (v *view) differs(n notice) bool {
+	had, known := v.state[n.state.key]
+	if n.kind == resource.Deleted {
+		return known && had.state == n.state
+	}
+	c := v.t.at(n.state.key, n.rev)
+	return known == (n.kind == resource.Modified) && c != nil && *c.cur == n.state && v.sel.has(c.cur)
+}
+
+// landed finds the revision, rev or newer, whose state is known now, so that
+// what follows can be expected.
+func (v *view) landed(rev int64, rest []notice) (to int64, ok bool) {
+	for at := v.t.after(rev - 1); ; at++ {
+		same := true
+		state := v.t.state(v.sel, rev)
+		if len(state) != len(v.state) {
+			same = false
+		}
+		for _, s := range state {
+			same = same && v.state[s.state.key] == s
+		}
+		if same {
+			at := &view{play: v.play, t: v.t, sel: v.sel, next: v.t.after(rev)}
+			if len(rest) == 0 {
+				return rev, true
+			}
+			want, _ := at.expect(rest[0].rev)
+			if rest[0] == want || rest[0].kind == resource.Bookmark && want == (notice{}) {
+				return rev, true
+			}
+		}
+		if at >= len(v.t.commits) || len(rest) > 0 && v.t.commits[at].rev > rest[0].rev {
+			return 0, false
+		}
+		rev = v.t.commits[at].rev
+	}
+}

@@ -1,0 +1,137 @@
+package historytest_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"portico/resource"
+	"portico/resource/historytest"
+	"portico/resource/memory"
+	"portico/resource/watchcache"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// overMemory is nothing but the reference.
+func overMemory(*testing.T) historytest.System {
+	m := memory.New()
+	store := m.Store(historytest.Info())
+	return historytest.System{
+		Doors:   []historytest.Door{{Name: "memory", Store: func() resource.Store { return store }}},
+		Compact: func(_ context.Context, rev int64) error { m.Compact(rev); return nil },
+	}
+}
+
+// cached is a watch cache that can be ended and begun anew.
+type cached struct {
+	config func() watchcache.Config
+	store  atomic.Pointer[resource.Store]
+	stop   func()
+}
+
+// patient is longer than any test may take.
+const patient = 20 * time.Second
+
+func newCached(t *testing.T, config func() watchcache.Config) *cached {
+	c := &cached{config: config}
+	if err := c.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.stop() })
+	return c
+}
+
+func (c *cached) start(ctx context.Context) error {
+	cfg := c.config()
+	cfg.Logger = quiet()
+	if cfg.BookmarkInterval == 0 {
+		cfg.BookmarkInterval = 5 * time.Millisecond
+	}
+	if cfg.FreshTimeout == 0 {
+		cfg.FreshTimeout = patient
+	}
+	cache := watchcache.New(cfg)
+	running, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = cache.Run(running) // it returns running's error
+	}()
+	c.stop = func() {
+		cancel()
+		<-done
+	}
+	store := cache.Store(historytest.Info())
+	c.store.Store(&store)
+	return cache.WaitReady(ctx)
+}
+
+func (c *cached) restart(ctx context.Context) error {
+	c.stop()
+	return c.start(ctx)
+}
+
+func (c *cached) door(name string) historytest.Door {
+	return historytest.Door{Name: name, Store: func() resource.Store { return *c.store.Load() }}
+}
+
+// cacheOverMemory is a watch cache beside what it is fed by.
+func cacheOverMemory(t *testing.T) historytest.System {
+	m := memory.New()
+	c := newCached(t, func() watchcache.Config { return watchcache.Config{Feed: m.Feed(), Store: m.Store} })
+	direct, j := m.Store(historytest.Info()), journalOf(t, m.Feed())
+	return historytest.System{
+		Doors: []historytest.Door{
+			c.door("cache"), c.door("cache"),
+			{Name: "memory", Store: func() resource.Store { return direct }},
+		},
+		Compact:  func(_ context.Context, rev int64) error { m.Compact(min(rev, j.position())); return nil },
+		Restarts: []func(context.Context) error{c.restart},
+		Journal:  j.read,
+	}
+}
+
+// forgetfulCache keeps hardly any history: who is slow, or away for long, has
+// to begin anew.
+func forgetfulCache(t *testing.T) historytest.System {
+	m := memory.New()
+	c := newCached(t, func() watchcache.Config {
+		return watchcache.Config{Feed: m.Feed(), Store: m.Store, History: watchcache.History{MaxEvents: 16}}
+	})
+	return historytest.System{Doors: []historytest.Door{c.door("forgetful cache")}, Forgetful: true}
+}
+
+// overClient is a cache's part of a process that has a connection to etcd.
+func overClient(t *testing.T, s *etcdServer) *cached {
+	client := s.open(t)
+	return newCached(t, func() watchcache.Config {
+		return watchcache.Config{Feed: client.Feed(), Store: client.Store}
+	})
+}
+
+// cacheOverEtcd is a process that serves, beside etcd itself.
+func cacheOverEtcd(t *testing.T) historytest.System {
+	s := newEtcd(t)
+	c, direct := overClient(t, s), s.open(t).Store(historytest.Info())
+	sys := s.system()
+	sys.Doors = []historytest.Door{
+		c.door("cache"), c.door("cache"),
+		{Name: "etcd", Store: func() resource.Store { return direct }},
+	}
+	sys.Restarts = append(sys.Restarts, c.restart)
+	return sys
+}
+
+// twoCaches are two processes that serve the same etcd.
+func twoCaches(t *testing.T) historytest.System {
+	s := newEtcd(t)
+	a, b := overClient(t, s), overClient(t, s)
+	sys := s.system()
+	sys.Doors = []historytest.Door{a.door("cache a"), b.door("cache b")}
+	sys.Restarts = append(sys.Restarts, a.restart, b.restart)
+	return sys
+}
