@@ -1,8 +1,10 @@
-// Package pace sets how often a process collects garbage. A small heap that
-// grows by a few megabytes until the next collection is what an idle process
-// should have; under load it means ten collections a second, each of which
-// marks the same caches. While a process is busy it gets room, and when it has
-// become quiet it gives back what it took.
+// Package pace sets how often a process collects garbage. Go lets a heap double
+// between collections. That is too often for a gateway under load, which holds
+// little and marked the same caches ten times a second; and it is much for a
+// server that keeps tens of megabytes of objects as bytes, which are dear to
+// keep twice and cost nothing to mark. So the room between collections is
+// measured by what there is to mark, is larger while a process is busy, and what
+// load took is given back when it is over.
 //
 // Runs in: every process of portico.
 package pace
@@ -18,25 +20,28 @@ import (
 const (
 	// interval is how often the pace is looked at.
 	interval = time.Second
-	// busyCycles is how many collections in an interval make a process busy.
-	busyCycles = 3
-	// room is how much a busy process may allocate between collections at
-	// least, in bytes. A heap that is larger than that grows by its own size,
-	// as it does by default.
-	room = 24 << 20
-	// quietAfter is after how many intervals with no more than one collection
-	// a process is quiet.
-	quietAfter = 10
-	// defaultPercent is Go's, maxPercent the most that is ever set.
-	defaultPercent, maxPercent = 100, 800
+	// A process that allocates busyBytes in an interval is busy; one that
+	// allocates no more than quietBytes in each of quietAfter intervals is
+	// quiet.
+	busyBytes, quietBytes = 8 << 20, 2 << 20
+	quietAfter            = 5
+	// busyRoom and quietRoom are how much, in bytes, may be allocated between
+	// collections at least, and at least as much as there is to mark, which is
+	// what Go's own pace comes to where all of a heap has to be marked. (Quiet,
+	// half of it.)
+	busyRoom, quietRoom = 16 << 20, 4 << 20
+	// spare is how much memory that nothing needs, in bytes, is worth giving
+	// back.
+	spare = 4 << 20
+	// The percentage of GOGC is never set beyond these.
+	minPercent, maxPercent = 20, 800
 )
 
 // Keep adapts the pace until ctx ends. What the environment sets by GOGC stays
 // as it is; memory is given back all the same.
 func Keep(ctx context.Context) {
 	_, fixed := os.LookupEnv("GOGC")
-	// Starting counts as being busy, so that what it took is given back.
-	p := &pacer{percent: defaultPercent, busy: true}
+	p := &pacer{percent: 100, last: read()}
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -45,61 +50,74 @@ func Keep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		percent, giveBack := p.next(read())
-		if percent != p.percent && !fixed {
-			debug.SetGCPercent(percent)
+		before := p.percent
+		giveBack := p.next(read())
+		if p.percent != before && !fixed {
+			debug.SetGCPercent(p.percent)
 		}
-		p.percent = percent
 		if giveBack {
 			debug.FreeOSMemory()
 		}
 	}
 }
 
-// sample is what the runtime says of the garbage collector.
+// sample is what the runtime says of the heap, in bytes.
 type sample struct {
-	cycles uint64 // collections so far that the runtime began
-	live   uint64 // bytes that the last one left
+	allocated uint64 // so far
+	live      uint64 // found by the last collection
+	marked    uint64 // of what is live, what has to be looked through
+	unneeded  uint64 // held by the process without need
 }
 
 func read() sample {
-	s := []metrics.Sample{{Name: "/gc/cycles/automatic:gc-cycles"}, {Name: "/gc/heap/live:bytes"}}
+	s := []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
 	metrics.Read(s)
-	return sample{cycles: s[0].Value.Uint64(), live: s[1].Value.Uint64()}
+	value := func(i int) uint64 { return s[i].Value.Uint64() }
+	return sample{
+		allocated: value(0), live: value(1), marked: value(2),
+		unneeded: value(3) - min(value(1), value(3)) + value(4),
+	}
 }
 
 // pacer decides from one sample to the next. It is for one goroutine.
 type pacer struct {
+	percent int // to be set
 	last    sample
-	percent int
 	busy    bool
 	quiet   int // intervals
 }
 
-// next returns the percentage to set from now on, and whether to give memory
-// back.
-func (p *pacer) next(now sample) (percent int, giveBack bool) {
-	cycles := now.cycles - p.last.cycles
+// next takes a sample in and reports whether to give memory back.
+func (p *pacer) next(now sample) (giveBack bool) {
+	allocated := now.allocated - p.last.allocated
 	p.last = now
 	switch {
-	case cycles >= busyCycles:
+	case allocated >= busyBytes:
 		p.busy, p.quiet = true, 0
-		return percentFor(now.live), false
-	case cycles > 1:
+	case allocated > quietBytes:
 		p.quiet = 0
-		return p.percent, false
+	default:
+		p.quiet++
 	}
-	if p.quiet++; p.quiet < quietAfter || !p.busy {
-		return p.percent, false
+	if p.quiet == quietAfter {
+		p.busy = false
+		giveBack = now.unneeded >= spare
 	}
-	p.busy = false
-	return defaultPercent, true
+	// A little more or less is not worth stopping the world.
+	if next := p.fit(now); next*10 < p.percent*8 || next*8 > p.percent*10 {
+		p.percent = next
+	}
+	return giveBack
 }
 
-// percentFor gives a heap its room.
-func percentFor(live uint64) int {
-	if live == 0 {
-		return maxPercent
+// fit returns the percentage that makes the room.
+func (p *pacer) fit(now sample) int {
+	room := max(quietRoom, now.marked/2)
+	if p.busy {
+		room = max(busyRoom, now.marked)
 	}
-	return int(min(max(room*100/live, defaultPercent), maxPercent))
+	return int(min(max(room*100/max(now.live, 1), minPercent), maxPercent))
 }

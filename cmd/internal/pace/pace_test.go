@@ -5,56 +5,77 @@ import (
 	"testing"
 )
 
-func TestPercentFor(t *testing.T) {
-	for live, want := range map[uint64]int{0: 800, 1 << 20: 800, 8 << 20: 300, 24 << 20: 100, 1 << 30: 100} {
-		if got := percentFor(live); got != want {
-			t.Errorf("%d bytes: %d %%, want %d", live, got, want)
+const mb = 1 << 20
+
+func TestFit(t *testing.T) {
+	for _, c := range []struct {
+		live, marked uint64
+		busy, quiet  int
+	}{
+		{0, 0, 800, 800},
+		{8 * mb, 6 * mb, 200, 50},                // a gateway: little, most of it to be marked
+		{32 * mb, 10 * mb, 50, 20},               // a server with objects
+		{100 * mb, 100 * mb, 100, 50},            // Go's own pace, busy
+		{2000 * mb, 200 * mb, 20, 20},            // many objects
+		{2 * mb, mb, 800, 200},                   // next to nothing
+		{1 << 62, 1 << 62 / 200, 20, minPercent}, // without overflow
+	} {
+		now := sample{live: c.live, marked: c.marked}
+		if got := (&pacer{busy: true}).fit(now); got != c.busy {
+			t.Errorf("%d MB, %d MB to mark, busy: %d %%, want %d %%", c.live/mb, c.marked/mb, got, c.busy)
+		}
+		if got := (&pacer{}).fit(now); got != c.quiet {
+			t.Errorf("%d MB, %d MB to mark, quiet: %d %%, want %d %%", c.live/mb, c.marked/mb, got, c.quiet)
 		}
 	}
 }
 
-// A process is busy when it collects often, and stays so while it collects at
-// all; what it took goes back once, when it is quiet.
+// A process that allocates much gets room; once it has been quiet for a while
+// the room is taken back, and memory once, if there is any to give.
 func TestPacer(t *testing.T) {
-	p := &pacer{percent: defaultPercent, busy: true}
-	now := sample{live: 8 << 20}
-	run := func(cycles ...uint64) (percents []int, given int) {
-		for _, n := range cycles {
-			now.cycles += n
-			percent, giveBack := p.next(now)
-			p.percent = percent
-			percents = append(percents, percent)
-			if giveBack {
+	p := &pacer{percent: 100}
+	now := sample{live: 8 * mb, marked: 6 * mb}
+	for i, step := range []struct {
+		allocated []uint64 // MB in each interval
+		unneeded  uint64
+		percent   int // in the end
+		given     int
+	}{
+		{[]uint64{0, 0, 0, 0, 0, 0, 0}, 10 * mb, 50, 1}, // starting is over
+		{[]uint64{0, 0, 1, 0, 0, 0, 0}, 10 * mb, 50, 0},
+		{[]uint64{4, 4, 4, 4}, 10 * mb, 50, 0},
+		{[]uint64{8}, 10 * mb, 200, 0},
+		{[]uint64{0, 0, 0, 0, 3, 0, 0, 0, 0}, 10 * mb, 200, 0},
+		{[]uint64{0}, 10 * mb, 50, 1},
+		{[]uint64{100, 0, 0, 0, 0, 0, 0, 0}, mb, 50, 0}, // nothing to give
+	} {
+		given := 0
+		for _, n := range step.allocated {
+			now.allocated += n * mb
+			now.unneeded = step.unneeded
+			if p.next(now) {
 				given++
 			}
 		}
-		return percents, given
+		if p.percent != step.percent || given != step.given {
+			t.Errorf("step %d: %d %%, memory given back %d times; want %d %%, %d", i, p.percent, given, step.percent, step.given)
+		}
 	}
-	for i, step := range []struct {
-		cycles  []uint64
-		percent int // in the end
-		given   int
-	}{
-		{[]uint64{1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 100, 1}, // starting is over
-		{[]uint64{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 100, 0},
-		{[]uint64{1, 2, 1, 2}, 100, 0},
-		{[]uint64{3}, 300, 0},
-		{[]uint64{2, 2, 0, 1, 0, 1, 0, 1, 0, 1}, 300, 0},
-		{[]uint64{2, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 300, 0},
-		{[]uint64{0}, 100, 1},
-		{[]uint64{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 100, 0},
-		{[]uint64{9}, 300, 0},
-	} {
-		percents, given := run(step.cycles...)
-		if got := percents[len(percents)-1]; got != step.percent || given != step.given {
-			t.Errorf("step %d: %d %%, memory given back %d times; want %d %%, %d", i, got, given, step.percent, step.given)
+}
+
+func TestSteady(t *testing.T) {
+	p := &pacer{percent: 50}
+	for _, live := range []uint64{8 * mb, 9 * mb, 7 * mb} {
+		if p.next(sample{live: live, marked: 6 * mb}); p.percent != 50 {
+			t.Errorf("%d MB: %d %%", live/mb, p.percent)
 		}
 	}
 }
 
 func TestRead(t *testing.T) {
 	runtime.GC()
-	if s := read(); s.live == 0 {
-		t.Error("the runtime says nothing")
+	s := read()
+	if s.live == 0 || s.marked == 0 || s.allocated < s.live || s.marked > s.live {
+		t.Errorf("the runtime says %+v", s)
 	}
 }
