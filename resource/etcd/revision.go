@@ -22,13 +22,12 @@ func (c *Client) readRevision(ctx context.Context) (int64, error) {
 }
 
 // While several callers at a time ask, a linearizable read is followed by a pause
-// in which more gather: of gatherTime, or of as long as the read took where that
-// is longer, up to maxGatherTime. A read costs etcd and its client as much as
-// serving an object from memory: what waiting a little adds to the latency of
-// each caller, sharing takes off the load of all. One caller at a time never
-// waits.
+// in which more gather: gatherTime for each that shared the read, up to
+// maxGatherTime. A read costs etcd and its client as much as serving several
+// objects from memory: what waiting a little adds to the latency of each caller,
+// sharing takes off the load of all. One caller at a time never waits.
 const (
-	gatherTime    = 500 * time.Microsecond
+	gatherTime    = 200 * time.Microsecond
 	maxGatherTime = 2 * time.Millisecond
 )
 
@@ -95,12 +94,11 @@ func (s *sharedRevision) run() {
 			return
 		}
 		s.mu.Unlock()
-		began := time.Now()
 		r.rev, r.err = s.read(s.ctx)
-		shared := r.callers > 1
 		close(r.done)
-		if shared {
-			time.Sleep(min(max(time.Since(began), gatherTime), maxGatherTime))
+		// No more callers: it has begun.
+		if r.callers > 1 {
+			time.Sleep(min(time.Duration(r.callers)*gatherTime, maxGatherTime))
 		}
 	}
 }
