@@ -167,8 +167,12 @@ type Store interface {
 type Change struct {
 	// Path is the storage path below the prefix, as of Info.ObjectPath.
 	Path string
-	// Object is the new state, nil when the path was deleted.
+	// Object is the new state, nil when the path was deleted or is Unreadable.
 	Object *Object
+	// Unreadable, if not nil, is the StoreReadError that reading the path gives
+	// now: it holds a value that cannot be decrypted or decoded. That is no
+	// deletion; what was known of the path is out of date.
+	Unreadable error
 	// Revision is the revision of the change. Several changes of one
 	// transaction share it.
 	Revision int64
@@ -181,7 +185,8 @@ type Change struct {
 type FeedSink interface {
 	// Reset replaces everything known: state is the whole range at revision
 	// rev, in path order. It is called first, and again after the feed lost
-	// its place (compaction); Path and Object are set in each Change.
+	// its place (compaction); Path and either Object or Unreadable are set in
+	// each Change.
 	Reset(rev int64, state []Change)
 	// Apply delivers changes in revision order; they never split a
 	// transaction.

@@ -2,6 +2,10 @@ package etcd
 
 import (
 	"context"
+	"errors"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
 )
@@ -25,4 +29,36 @@ func (s *store) DeleteFrom(ctx context.Context, key resource.Key, hint *resource
 		}
 		return resource.Mutation{Delete: true}, nil
 	})
+}
+
+var _ resource.Discarder = (*store)(nil)
+
+// Discard removes a value that cannot be read, if it still is the one that was
+// found so.
+func (s *store) Discard(ctx context.Context, key resource.Key, dryRun bool) error {
+	path := s.key(key)
+	resp, err := s.read(ctx, path)
+	if err != nil {
+		return asStatus(ctx, err)
+	}
+	for kvs := resp.Kvs; ; {
+		if len(kvs) == 0 {
+			return s.notFound(key)
+		}
+		if _, _, err := s.decode(kvs[0]); err == nil {
+			return apierrors.NewConflict(s.info.GroupResource(), key.Name,
+				errors.New("the object can be read, so it cannot be deleted as one that cannot"))
+		}
+		if dryRun {
+			return nil
+		}
+		_, cur, ok, err := s.commit(ctx, path, kvs[0].ModRevision, clientv3.OpDelete(path))
+		if err != nil || ok {
+			return writeStatus(ctx, err)
+		}
+		kvs = kvs[:0]
+		if cur != nil {
+			kvs = append(kvs, cur)
+		}
+	}
 }

@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -173,79 +175,31 @@ func TestUnreadableValue(t *testing.T) {
 		}
 	}
 
-	replica := storetest.NewReplica()
-	go c.Feed().Run(t.Context(), replica)
-	if err := replica.Wait(t.Context(), storetest.Resets(1)); err != nil {
-		t.Fatal(err)
+	replica := follow(t, c.Feed())
+	waitFor(t, replica, storetest.Resets(1))
+	if got := replica.Unreadable(); !slices.Equal(got, []string{"storetest.portico.dev/settings/a/bad"}) {
+		t.Errorf("the feed calls %v unreadable", got)
 	}
-	// A readable object becomes unreadable: it must not stay as it was. When
-	// it can be read again, or goes, the sink hears what makes sense to it.
-	if _, err := c.etcd.Put(t.Context(), c.prefix+"storetest.portico.dev/settings/a/good", "{"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.etcd.Put(t.Context(), path, string(setting(t, "bad", "2").Data)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.etcd.Delete(t.Context(), c.prefix+"storetest.portico.dev/settings/a/good"); err != nil {
-		t.Fatal(err)
-	}
-	last := mustCreate(t, store, "last")
-	if err := replica.Wait(t.Context(), storetest.At(last.Revision)); err != nil {
-		t.Fatal(err)
-	}
-	replica.Compare(t.Context(), t, store)
-}
-
-// shuffler is a Transformer that binds values to their keys.
-type shuffler struct{ generation string }
-
-func (s shuffler) ToStorage(data, aad []byte) ([]byte, error) {
-	return append([]byte(s.generation+string(aad)+"|"), data...), nil
-}
-
-func (s shuffler) FromStorage(data, aad []byte) ([]byte, bool, error) {
-	head, plain, ok := bytes.Cut(data, []byte("|"))
-	if !ok || string(head[1:]) != string(aad) {
-		return nil, false, errors.New("value of another key")
-	}
-	return plain, string(head[:1]) != s.generation, nil
-}
-
-func TestTransformer(t *testing.T) {
-	s := newServer(t)
-	first := s.client(t, func(c *Config) { c.Prefix, c.Transformer = "/enc", shuffler{"1"} })
-	second := s.client(t, func(c *Config) { c.Prefix, c.Transformer = "/enc", shuffler{"2"} })
-	made := mustCreate(t, first.Store(storetest.Namespaced()), "x")
-	same := func(cur *resource.Object) (resource.Mutation, error) { return resource.Mutation{Object: cur}, nil }
-	for _, tt := range []struct {
-		client *Client
-		hinted bool
-		writes bool
-	}{{first, false, false}, {second, false, true}, {second, false, false}, {first, true, true}, {first, true, false}} {
-		store := tt.client.Store(storetest.Namespaced()).(resource.Hinted)
-		var hint *resource.Object
-		if tt.hinted {
-			hint = made
+	// A readable object becomes unreadable: it is neither as it was nor gone.
+	// Then the other one can be read again, and the first goes.
+	for _, step := range []struct{ name, value, unreadable string }{
+		{"good", "{", "[bad good]"},
+		{"bad", string(setting(t, "bad", "2").Data), "[good]"},
+		{"good", "", "[]"},
+	} {
+		key := c.prefix + "storetest.portico.dev/settings/a/" + step.name
+		op := clientv3.OpPut(key, step.value)
+		if step.value == "" {
+			op = clientv3.OpDelete(key)
 		}
-		got, err := store.UpdateFrom(t.Context(), made.Key(), hint, same)
+		resp, err := c.etcd.Txn(t.Context()).Then(op).Commit()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if wrote := got.Revision != made.Revision; wrote != tt.writes {
-			t.Errorf("update without a change: wrote is %t, want %t", wrote, tt.writes)
+		waitFor(t, replica, storetest.At(resp.Header.Revision))
+		if got := fmt.Sprint(replica.Unreadable()); strings.ReplaceAll(got, "storetest.portico.dev/settings/a/", "") != step.unreadable {
+			t.Errorf("the feed calls %v unreadable, want %s", got, step.unreadable)
 		}
-		made = got
 	}
-	// A value moved to another key is not readable there.
-	resp, err := first.etcd.Get(t.Context(), "/enc/storetest.portico.dev/settings/a/x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := first.etcd.Put(t.Context(), "/enc/storetest.portico.dev/settings/a/y", string(resp.Kvs[0].Value)); err != nil {
-		t.Fatal(err)
-	}
-	_, err = first.Store(storetest.Namespaced()).Get(t.Context(), resource.Key{Namespace: "a", Name: "y"}, resource.At{})
-	if resource.AsStatus(err).Reason != metav1.StatusReasonStoreReadError {
-		t.Errorf("moved value: %v", err)
-	}
+	replica.Compare(t.Context(), t, store)
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"portico/resource"
@@ -30,9 +31,6 @@ type feed struct {
 	ranges []keyRange // disjoint, ascending
 	// wanted is signalled by RequestProgress.
 	wanted chan struct{}
-	// unreadable are the paths whose values could not be read; the sink does
-	// not know them. Run's alone.
-	unreadable map[string]bool
 	// delivered is the revision up to which the sink knows everything.
 	delivered atomic.Int64
 	// regressed is signalled when etcd's revision is found below delivered.
@@ -41,7 +39,7 @@ type feed struct {
 
 // Feed returns a feed over storage path prefixes below Config.Prefix (such as
 // "configmaps/"); without any, over everything. All ranges share one stream to
-// etcd. Values that cannot be read are logged and treated as absent.
+// etcd. Values that cannot be read are delivered as such, and logged.
 func (c *Client) Feed(ranges ...string) resource.Feed {
 	f := &feed{Client: c, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1)}
 	if len(ranges) == 0 {
@@ -139,7 +137,6 @@ func pause(ctx context.Context, d time.Duration) error {
 func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 	var state []resource.Change
 	var rev int64
-	f.unreadable = map[string]bool{}
 	for _, r := range f.ranges {
 		for start, more := r.start, true; more; {
 			resp, err := f.read(ctx, start,
@@ -152,12 +149,9 @@ func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 			}
 			for _, kv := range resp.Kvs {
 				start = string(kv.Key) + "\x00"
-				obj, _, err := f.decode(kv)
-				if err != nil {
-					f.skip(f.path(kv.Key), err)
-					continue
-				}
-				state = append(state, resource.Change{Path: f.path(kv.Key), Object: obj, Revision: kv.ModRevision})
+				c := resource.Change{Path: f.path(kv.Key), Revision: kv.ModRevision}
+				f.fill(&c, kv)
+				state = append(state, c)
 			}
 			more = resp.More
 		}
@@ -176,40 +170,21 @@ func (f *feed) path(key []byte) string { return strings.TrimPrefix(string(key), 
 
 // changes turns etcd's events into the feed's.
 func (f *feed) changes(events []*clientv3.Event) []resource.Change {
-	out := make([]resource.Change, 0, len(events))
-	for _, e := range events {
-		if c, ok := f.change(e); ok {
-			out = append(out, c)
+	out := make([]resource.Change, len(events))
+	for i, e := range events {
+		out[i] = resource.Change{Path: f.path(e.Kv.Key), Revision: e.Kv.ModRevision, Create: e.IsCreate()}
+		if e.Type == clientv3.EventTypePut {
+			f.fill(&out[i], e.Kv)
 		}
 	}
 	return out
 }
 
-// change turns one event into what the sink sees of it. An object that becomes
-// unreadable is deleted, as far as the sink is concerned, which must not take
-// the state before for the current one; when it can be read again, it is
-// created.
-func (f *feed) change(e *clientv3.Event) (c resource.Change, ok bool) {
-	c = resource.Change{Path: f.path(e.Kv.Key), Revision: e.Kv.ModRevision, Create: e.IsCreate()}
-	unknown := f.unreadable[c.Path] || c.Create
-	delete(f.unreadable, c.Path)
-	if e.Type == clientv3.EventTypeDelete {
-		return c, !unknown
+// fill puts a value into a change.
+func (f *feed) fill(c *resource.Change, kv *mvccpb.KeyValue) {
+	if c.Object, _, c.Unreadable = f.decode(kv); c.Unreadable != nil {
+		f.log.Error("feed found a stored object that cannot be read", "error", c.Unreadable)
 	}
-	obj, _, err := f.decode(e.Kv)
-	if err != nil {
-		f.skip(c.Path, err)
-		c.Create = false
-		return c, !unknown
-	}
-	c.Object, c.Create = obj, unknown
-	return c, true
-}
-
-// skip notes that the value at a path cannot be read.
-func (f *feed) skip(path string, err error) {
-	f.log.Error("feed skips a stored object", "error", err)
-	f.unreadable[path] = true
 }
 
 // Current returns etcd's revision by a linearizable read that begins after the

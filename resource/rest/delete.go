@@ -56,14 +56,19 @@ func newDeletion(a *API, act *resource.Action, res *Resource, key resource.Key, 
 	return &deletion{write: w, opts: opts}
 }
 
-// run deletes the object or begins to, and returns its last or its new state.
+// run deletes the object or begins to, and returns its last or its new state; nil
+// if nobody can read it.
 func (d *deletion) run(ctx context.Context) (*resource.Object, error) {
-	return d.update(ctx, func(cur *resource.Object) (resource.Mutation, error) {
+	o, err := d.update(ctx, func(cur *resource.Object) (resource.Mutation, error) {
 		if cur == nil {
 			return resource.Mutation{}, apierrors.NewNotFound(d.res.GroupResource(), d.key.Name)
 		}
 		return d.attempt(ctx, cur)
 	})
+	if d.unread() && apierrors.ReasonForError(err) == metav1.StatusReasonStoreReadError {
+		return nil, d.discardValue(ctx, err)
+	}
+	return o, err
 }
 
 // attempt decides what becomes of the stored object.
@@ -145,17 +150,13 @@ func (d *deletion) begin(obj Object, held bool, g grace) {
 	}
 }
 
-// success is the Status for an object that is gone.
+// success is the Status for an object that is gone; nil: nobody could read it.
 func (d *deletion) success(o *resource.Object) *metav1.Status {
-	return &metav1.Status{
-		Status: metav1.StatusSuccess,
-		Details: &metav1.StatusDetails{
-			Name:  d.key.Name,
-			Group: d.res.Group,
-			Kind:  d.res.Resource,
-			UID:   types.UID(o.UID),
-		},
+	details := &metav1.StatusDetails{Name: d.key.Name, Group: d.res.Group, Kind: d.res.Resource}
+	if o != nil {
+		details.UID = types.UID(o.UID)
 	}
+	return &metav1.Status{Status: metav1.StatusSuccess, Details: details}
 }
 
 // deletionFinalizers returns the finalizers with which an object goes into

@@ -25,15 +25,7 @@ func (d *deletion) unread() bool {
 // know its finalizers, and neither preconditions nor admission are asked. One
 // that can be read is left to an ordinary deletion.
 func (d *deletion) discard(ctx context.Context, cur *resource.Object, unreadable error) (resource.Mutation, error) {
-	if d.api.authorize == nil {
-		return resource.Mutation{}, apierrors.NewInternalError(errors.New("no authorizer provided, unable to authorize unsafe delete"))
-	}
-	act := *d.act
-	act.Verb = verbDeleteUnread
-	if err := d.api.authorize(ctx, &act); err != nil {
-		if apierrors.IsForbidden(err) {
-			err = apierrors.NewForbidden(d.res.GroupResource(), d.key.Name, fmt.Errorf("not permitted to do %q, reason: %w", verbDeleteUnread, err))
-		}
+	if err := d.mayDiscard(ctx); err != nil {
 		return resource.Mutation{}, err
 	}
 	if unreadable == nil {
@@ -44,4 +36,33 @@ func (d *deletion) discard(ctx context.Context, cur *resource.Object, unreadable
 		"resource", d.res.GroupResource().String(), "key", d.key.String(), "err", unreadable)
 	d.removed = true
 	return resource.Mutation{Object: cur, Delete: true}, nil
+}
+
+// discardValue deletes an object that the store itself cannot read.
+func (d *deletion) discardValue(ctx context.Context, unreadable error) error {
+	store, ok := d.res.Store.(resource.Discarder)
+	if !ok {
+		return unreadable
+	}
+	if err := d.mayDiscard(ctx); err != nil {
+		return err
+	}
+	d.api.logger.WarnContext(ctx, "an object that the store cannot read was asked to be deleted",
+		"resource", d.res.GroupResource().String(), "key", d.key.String(), "err", unreadable)
+	d.removed = true
+	return explain(store.Discard(ctx, d.key, d.dryRun))
+}
+
+// mayDiscard asks for the right that it takes beside the right to delete.
+func (d *deletion) mayDiscard(ctx context.Context) error {
+	if d.api.authorize == nil {
+		return apierrors.NewInternalError(errors.New("no authorizer provided, unable to authorize unsafe delete"))
+	}
+	act := *d.act
+	act.Verb = verbDeleteUnread
+	err := d.api.authorize(ctx, &act)
+	if apierrors.IsForbidden(err) {
+		err = apierrors.NewForbidden(d.res.GroupResource(), d.key.Name, fmt.Errorf("not permitted to do %q, reason: %w", verbDeleteUnread, err))
+	}
+	return err
 }

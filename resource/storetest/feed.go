@@ -18,15 +18,17 @@ type Replica struct {
 	mu      sync.Mutex
 	changed chan struct{}
 	objects map[string]*resource.Object
-	rev     int64
-	resets  int
-	asked   int // calls of Progress
-	broken  []string
+	// unreadable are the paths that hold what cannot be read.
+	unreadable map[string]bool
+	rev        int64
+	resets     int
+	asked      int // calls of Progress
+	broken     []string
 }
 
 // NewReplica returns an empty replica.
 func NewReplica() *Replica {
-	return &Replica{changed: make(chan struct{}), objects: map[string]*resource.Object{}}
+	return &Replica{changed: make(chan struct{}), objects: map[string]*resource.Object{}, unreadable: map[string]bool{}}
 }
 
 func (r *Replica) update(f func()) {
@@ -45,13 +47,14 @@ func (r *Replica) complain(format string, args ...any) {
 func (r *Replica) Reset(rev int64, state []resource.Change) {
 	r.update(func() {
 		clear(r.objects)
+		clear(r.unreadable)
 		last := ""
 		for _, c := range state {
-			if c.Path <= last || c.Object == nil || c.Object.Revision > rev {
+			if c.Path <= last || c.Revision > rev || (c.Object == nil) == (c.Unreadable == nil) || c.Object != nil && c.Object.Revision != c.Revision {
 				r.complain("reset at %d holds %+v after %q", rev, c, last)
 			}
 			last = c.Path
-			r.objects[c.Path] = c.Object
+			r.set(c)
 		}
 		r.rev, r.resets = rev, r.resets+1
 	})
@@ -65,20 +68,36 @@ func (r *Replica) Apply(changes []resource.Change) {
 				r.complain("change of %s at %d after %d", c.Path, c.Revision, r.rev)
 			}
 			r.rev = c.Revision
-			_, known := r.objects[c.Path]
-			if c.Object == nil {
-				if !known {
-					r.complain("unknown %s is deleted at %d", c.Path, c.Revision)
-				}
-				delete(r.objects, c.Path)
-				continue
+			known := r.objects[c.Path] != nil || r.unreadable[c.Path]
+			switch {
+			case c.Object == nil && c.Unreadable == nil && !known:
+				r.complain("unknown %s is deleted at %d", c.Path, c.Revision)
+			case c.Object == nil && c.Unreadable == nil:
+			case c.Create == known || c.Object != nil && (c.Unreadable != nil || c.Object.Revision != c.Revision):
+				r.complain("change of %s at %d: %+v, known is %t", c.Path, c.Revision, c, known)
 			}
-			if c.Create == known || c.Object.Revision != c.Revision {
-				r.complain("change of %s at %d: create is %t, known is %t, object is at %d", c.Path, c.Revision, c.Create, known, c.Object.Revision)
-			}
-			r.objects[c.Path] = c.Object
+			r.set(c)
 		}
 	})
+}
+
+// set notes what a path holds.
+func (r *Replica) set(c resource.Change) {
+	delete(r.objects, c.Path)
+	delete(r.unreadable, c.Path)
+	switch {
+	case c.Unreadable != nil:
+		r.unreadable[c.Path] = true
+	case c.Object != nil:
+		r.objects[c.Path] = c.Object
+	}
+}
+
+// Unreadable returns the paths that hold what cannot be read, in order.
+func (r *Replica) Unreadable() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.unreadable))
 }
 
 // Progress implements resource.FeedSink.

@@ -28,9 +28,11 @@ type Cache struct {
 
 	// mu orders what the feed delivers against who looks at a snapshot and a
 	// lane together. It guards what follows and is never held for long.
-	mu    sync.Mutex
-	tree  *tree            // the newest state; snapshots are copies of it
-	lanes map[string]*lane // by range path
+	mu   sync.Mutex
+	tree *tree // the newest state; snapshots are copies of it
+	// unreadable is the newest snapshot's.
+	unreadable []string
+	lanes      map[string]*lane // by range path
 }
 
 // New returns a Cache; it knows nothing before Run.

@@ -12,6 +12,8 @@ import (
 var (
 	errSlow  = errors.New("the watcher fell off the lane")
 	errBreak = errors.New("no history leads to the present state")
+	// errUnreadable is errBreak too: the present state is not known.
+	errUnreadable = errors.New("an object cannot be read any more")
 )
 
 // scope is a part of a lane that a watcher can be parked under: everything,
@@ -32,6 +34,8 @@ type lane struct {
 	// breaks counts how often the lane was broken off: watchers from before
 	// cannot go on.
 	breaks int
+	// broken is why it was last.
+	broken error
 	parked map[scope][]*watcher
 }
 
@@ -110,13 +114,13 @@ func (l *lane) renew(rev int64) {
 }
 
 // breakOff forgets everything and ends every watch: nothing leads from what
-// they have seen to the state at rev.
-func (l *lane) breakOff(rev int64) {
+// they have seen to the state at rev. why is errBreak or errUnreadable.
+func (l *lane) breakOff(rev int64, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.history.clear()
 	l.floor, l.newest = rev, rev
-	l.breaks++
+	l.breaks, l.broken = l.breaks+1, why
 	for s := range l.parked {
 		l.wake(s, l.history.next())
 	}
@@ -156,7 +160,7 @@ func (l *lane) read(w *watcher, into []*change) ([]*change, error) {
 	defer l.mu.Unlock()
 	switch {
 	case w.breaks != l.breaks:
-		return into, errBreak
+		return into, l.broken
 	case w.parked:
 		return into, nil
 	case w.number < l.history.first:

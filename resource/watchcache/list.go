@@ -37,7 +37,7 @@ func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.
 	if err != nil {
 		return nil, err
 	}
-	if now == nil {
+	if now == nil || now.hidesBelow(s.info.RangePath(opts.Namespace)) {
 		return s.beneath.List(ctx, opts)
 	}
 	rev := now.rev

@@ -12,13 +12,18 @@ type sink struct{ *Cache }
 // between the two states objects may have come and gone unseen.
 func (c sink) Reset(rev int64, state []resource.Change) {
 	tree := newTree()
+	var unreadable []string
 	for _, ch := range state {
+		if ch.Unreadable != nil {
+			unreadable = append(unreadable, ch.Path)
+			continue
+		}
 		tree.Load(item{ch.Path, ch.Object})
 	}
 	c.mu.Lock()
 	old := c.now.Load()
-	c.tree = tree
-	next := &snapshot{tree: tree.Copy(), rev: rev}
+	c.tree, c.unreadable = tree, unreadable
+	next := &snapshot{tree: tree.Copy(), rev: rev, unreadable: unreadable}
 	if old == nil {
 		for _, l := range c.lanes {
 			l.renew(rev)
@@ -41,7 +46,7 @@ func (c sink) bridge(old, next *snapshot) {
 		c.cfg.Logger.Warn("storage was set back, ending all watches", "revision", next.rev, "previous", old.rev)
 		c.kept.clear()
 		for _, l := range c.lanes {
-			l.breakOff(next.rev)
+			l.breakOff(next.rev, errBreak)
 		}
 		return
 	}
@@ -56,6 +61,11 @@ func (c sink) bridge(old, next *snapshot) {
 		l.flush(now, c.cfg.History)
 		l.renew(next.rev)
 	}
+	for _, path := range next.unreadable {
+		if l := c.laneOf(path); l != nil && !old.hides(path) {
+			l.breakOff(next.rev, errUnreadable)
+		}
+	}
 }
 
 // Apply takes changes in.
@@ -64,8 +74,15 @@ func (c sink) Apply(changes []resource.Change) {
 		return
 	}
 	c.mu.Lock()
-	var touched []*lane
+	var touched, broken []*lane
 	for _, ch := range changes {
+		if ch.Unreadable != nil {
+			if l := c.laneOf(ch.Path); l != nil {
+				broken = append(broken, l)
+			}
+			c.apply(ch)
+			continue
+		}
 		prev, known := c.apply(ch)
 		if !known {
 			continue
@@ -82,7 +99,10 @@ func (c sink) Apply(changes []resource.Change) {
 		l.flush(now, c.cfg.History)
 	}
 	rev := changes[len(changes)-1].Revision
-	c.now.Store(&snapshot{tree: c.tree.Copy(), rev: max(rev, c.Revision())})
+	for _, l := range broken {
+		l.breakOff(rev, errUnreadable)
+	}
+	c.now.Store(&snapshot{tree: c.tree.Copy(), rev: max(rev, c.Revision()), unreadable: c.unreadable})
 	c.mu.Unlock()
 	c.waiters.release(rev)
 }
@@ -94,6 +114,7 @@ func (c sink) apply(ch resource.Change) (prev *resource.Object, ok bool) {
 	if had && was.obj.Revision >= ch.Revision {
 		return nil, false
 	}
+	c.unreadable = note(c.unreadable, ch.Path, ch.Unreadable != nil)
 	if ch.Object == nil {
 		c.tree.Delete(item{path: ch.Path})
 		return was.obj, had
@@ -106,7 +127,7 @@ func (c sink) apply(ch resource.Change) (prev *resource.Object, ok bool) {
 func (c sink) Progress(rev int64) {
 	c.mu.Lock()
 	if s := c.now.Load(); s != nil && s.rev < rev {
-		c.now.Store(&snapshot{tree: s.tree, rev: rev})
+		c.now.Store(&snapshot{tree: s.tree, rev: rev, unreadable: s.unreadable})
 	}
 	c.mu.Unlock()
 	c.waiters.release(rev)

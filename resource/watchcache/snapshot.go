@@ -26,6 +26,8 @@ func newTree() *tree {
 type snapshot struct {
 	tree *tree
 	rev  int64
+	// unreadable are the paths, sorted, that hold what cannot be read.
+	unreadable []string
 }
 
 // get returns the object at a path, nil if there is none.

@@ -83,6 +83,9 @@ func (s *store) Get(ctx context.Context, key resource.Key, at resource.At) (*res
 	if o := now.get(s.info.ObjectPath(key)); o != nil {
 		return o, nil
 	}
+	if now.hides(s.info.ObjectPath(key)) {
+		return s.beneath.Get(ctx, key, at)
+	}
 	return nil, apierrors.NewNotFound(s.info.GroupResource(), key.Name)
 }
 

@@ -81,6 +81,9 @@ func (s *store) start(ctx context.Context, w *watcher, opts resource.WatchOption
 	w.sent = now.rev
 	if opts.InitialEvents {
 		w.initial = s.initial(now, opts)
+		if w.initial.hidden() {
+			return s.refuseUnreadable(ctx, opts)
+		}
 	}
 	return nil
 }

@@ -101,6 +101,9 @@ func (w *watcher) readLane() (idle bool) {
 	case errors.Is(err, errBreak):
 		w.end(apierrors.NewResourceExpired("The storage was set back to an earlier state: list again."))
 		return false
+	case errors.Is(err, errUnreadable):
+		w.end(apierrors.NewResourceExpired("A stored object cannot be read any more: list again."))
+		return false
 	case err != nil:
 		w.end(apierrors.NewResourceExpired("The watch was too slow, events it has not read are no longer kept: list again."))
 		return false

@@ -1,0 +1,227 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+	"portico/resource/storetest"
+)
+
+// sealer is encryption at rest with AES-GCM in the envelope that kube-apiserver
+// uses. It writes with its first key and reads with all of them.
+type sealer struct {
+	names []string
+	keys  map[string]cipher.AEAD
+}
+
+func newSealer(t *testing.T, names ...string) sealer {
+	s := sealer{names: names, keys: map[string]cipher.AEAD{}}
+	for _, name := range names {
+		block, err := aes.NewCipher([]byte((strings.Repeat(name, 16))[:16]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.keys[name], err = cipher.NewGCM(block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func (s sealer) head(name string) []byte { return []byte(encryptedPrefix + "aesgcm:v1:" + name + ":") }
+
+func (s sealer) ToStorage(data, aad []byte) ([]byte, error) {
+	nonce := make([]byte, 12)
+	if _, err := rand.Read(nonce); err != nil {
+		return nil, err
+	}
+	name := s.names[0]
+	return s.keys[name].Seal(append(s.head(name), nonce...), nonce, data, aad), nil
+}
+
+func (s sealer) FromStorage(data, aad []byte) ([]byte, bool, error) {
+	for i, name := range s.names {
+		if sealed, ok := bytes.CutPrefix(data, s.head(name)); ok && len(sealed) > 12 {
+			plain, err := s.keys[name].Open(nil, sealed[:12], sealed[12:], aad)
+			return plain, i > 0, err
+		}
+	}
+	if bytes.HasPrefix(data, []byte(encryptedPrefix)) {
+		return nil, false, errors.New("no key of that name")
+	}
+	return data, true, nil // written before there was encryption
+}
+
+func sealed(t *testing.T, s *server, names ...string) *Client {
+	return s.client(t, func(c *Config) { c.Prefix, c.Transformer = "/enc", newSealer(t, names...) })
+}
+
+func isUnreadable(err error) bool {
+	return err != nil && resource.AsStatus(err).Code == 500 && resource.AsStatus(err).Reason == metav1.StatusReasonStoreReadError
+}
+
+// raw is a key's value as etcd has it.
+func raw(t *testing.T, c *Client, path string) string {
+	t.Helper()
+	resp, err := c.etcd.Get(t.Context(), c.prefix+path)
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Fatalf("%s: %v, %v", path, resp, err)
+	}
+	return string(resp.Kvs[0].Value)
+}
+
+const pathX = "storetest.portico.dev/settings/a/x"
+
+// Everything passes the transformer: what a store and a feed read is plain, and
+// what etcd holds is not.
+func TestTransformerConforms(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	open := func(t *testing.T) *Client {
+		return s.client(t, func(c *Config) { c.Transformer = newSealer(t, "one") })
+	}
+	storetest.Run(t, func(t *testing.T, info *resource.Info) resource.Store { return open(t).Store(info) })
+	storetest.RunFeed(t, func(t *testing.T, a, b *resource.Info) (resource.Store, resource.Store, resource.Feed) {
+		c := open(t)
+		return c.Store(a), c.Store(b), c.Feed()
+	})
+	c := open(t)
+	mustCreate(t, c.Store(storetest.Namespaced()), "x")
+	if v := raw(t, c, pathX); strings.Contains(v, "Setting") || !strings.HasPrefix(v, "k8s:enc:aesgcm:v1:one:") {
+		t.Errorf("etcd holds %q", v)
+	}
+}
+
+// An update that changes nothing writes all the same when the value is plain, or
+// sealed with a key that is not the newest.
+func TestStaleValuesAreRewritten(t *testing.T) {
+	s := newServer(t)
+	plain, first, second := s.client(t, under("/enc")), sealed(t, s, "one"), sealed(t, s, "two", "one")
+	made := mustCreate(t, plain.Store(storetest.Namespaced()), "x")
+	same := func(cur *resource.Object) (resource.Mutation, error) { return resource.Mutation{Object: cur}, nil }
+	for i, tt := range []struct {
+		client *Client
+		hinted bool
+		writes bool
+		head   string
+	}{
+		{first, false, true, "k8s:enc:aesgcm:v1:one:"},
+		{first, true, false, "k8s:enc:aesgcm:v1:one:"},
+		{second, true, true, "k8s:enc:aesgcm:v1:two:"},
+		{second, false, false, "k8s:enc:aesgcm:v1:two:"},
+	} {
+		var hint *resource.Object
+		if tt.hinted {
+			hint = made
+		}
+		got, err := tt.client.Store(storetest.Namespaced()).(resource.Hinted).UpdateFrom(t.Context(), made.Key(), hint, same)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wrote := got.Revision != made.Revision; wrote != tt.writes {
+			t.Errorf("update %d without a change: wrote is %t, want %t", i, wrote, tt.writes)
+		}
+		if v := raw(t, second, pathX); !strings.HasPrefix(v, tt.head) {
+			t.Errorf("after update %d etcd holds %q", i, v)
+		}
+		made = got
+	}
+}
+
+// A value that was copied to another key, or whose key is gone, is unreadable:
+// never taken for another object, nor for none.
+func TestValuesThatCannotBeDecrypted(t *testing.T) {
+	s := newServer(t)
+	c := sealed(t, s, "one")
+	cache := cached(t, c)
+	direct, through := c.Store(storetest.Namespaced()), cache.Store(storetest.Namespaced())
+	mustCreate(t, direct, "x")
+	w, err := through.Watch(t.Context(), resource.WatchOptions{InitialEvents: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	value := raw(t, c, pathX)
+	for _, name := range []string{"y", "x"} { // x is replaced by what another key sealed
+		if _, err := c.etcd.Put(t.Context(), c.prefix+"storetest.portico.dev/settings/a/"+name, value); err != nil {
+			t.Fatal(err)
+		}
+		value = raw(t, c, pathX)[:60] + "tampered"
+	}
+	for what, store := range map[string]resource.Store{"etcd": direct, "cache": through, "http": served(t, through)} {
+		for _, name := range []string{"x", "y"} {
+			key := resource.Key{Namespace: "a", Name: name}
+			_, err := store.Get(t.Context(), key, resource.At{})
+			if !isUnreadable(err) || what != "http" && !strings.Contains(err.Error(), name) {
+				t.Errorf("%s: get %s: %v", what, name, err)
+			}
+			if _, err := store.Update(t.Context(), key, plusOne(t, name)); !isUnreadable(err) {
+				t.Errorf("%s: update %s: %v", what, name, err)
+			}
+			if _, err := store.Delete(t.Context(), key, nil); !isUnreadable(err) {
+				t.Errorf("%s: delete %s: %v", what, name, err)
+			}
+		}
+		if _, err := store.List(t.Context(), resource.ListOptions{}); !isUnreadable(err) {
+			t.Errorf("%s: list: %v", what, err)
+		}
+		fresh, err := store.Watch(t.Context(), resource.WatchOptions{InitialEvents: true})
+		if err == nil {
+			_, err = fresh.Next(t.Context())
+			fresh.Close()
+		}
+		if !isUnreadable(err) {
+			t.Errorf("%s: watch of the state: %v", what, err)
+		}
+	}
+	// Who watched is told to list again, not that the object was deleted.
+	for err = nil; err == nil; {
+		var events []resource.Event
+		events, err = w.Next(t.Context())
+		for _, e := range events {
+			if e.Type == resource.Deleted {
+				t.Errorf("the watch was told of a deletion")
+			}
+		}
+	}
+	if !apierrors.IsResourceExpired(err) {
+		t.Errorf("the watch ended with %v", err)
+	}
+	discardAll(t, direct, through.(resource.Discarder))
+}
+
+// discardAll removes x and y, which cannot be read.
+func discardAll(t *testing.T, direct resource.Store, d resource.Discarder) {
+	for _, dryRun := range []bool{true, false} {
+		if err := d.Discard(t.Context(), keyX, dryRun); err != nil {
+			t.Fatalf("discard (dry run %t): %v", dryRun, err)
+		}
+	}
+	if err := d.Discard(t.Context(), keyX, false); !apierrors.IsNotFound(err) {
+		t.Errorf("discard again: %v", err)
+	}
+	if _, err := direct.Get(t.Context(), keyX, resource.At{}); !apierrors.IsNotFound(err) {
+		t.Errorf("after discard: %v", err)
+	}
+	if err := d.Discard(t.Context(), resource.Key{Namespace: "a", Name: "y"}, false); err != nil {
+		t.Error(err)
+	}
+	readable := mustCreate(t, direct, "z")
+	if err := d.Discard(t.Context(), readable.Key(), false); !apierrors.IsConflict(err) {
+		t.Errorf("discard of what can be read: %v", err)
+	}
+	l, err := d.List(context.WithoutCancel(t.Context()), resource.ListOptions{})
+	if err != nil || len(l.Items) != 1 {
+		t.Errorf("list once all can be read: %v, %v", l, err)
+	}
+}
