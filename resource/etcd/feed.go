@@ -14,12 +14,8 @@ import (
 	"portico/resource"
 )
 
-const (
-	// feedChunk is how many keys a feed reads at once when it starts.
-	feedChunk = 2000
-	// feedPause is the pause before a feed tries again after a failure.
-	feedPause = 250 * time.Millisecond
-)
+// feedPause is the pause before a feed tries again after a failure.
+const feedPause = 250 * time.Millisecond
 
 // errHistory ends a stream whose events no longer connect to what the sink
 // knows: they were compacted, or etcd was put back to an earlier state.
@@ -133,22 +129,27 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// reset reads all ranges at one revision and gives them to the sink.
+// reset reads all ranges at one revision and gives them to the sink. It fails
+// with errHistory when that revision is compacted meanwhile.
 func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 	var state []resource.Change
 	var rev int64
 	for _, r := range f.ranges {
-		for start, more := r.start, true; more; {
-			resp, err := f.read(ctx, start,
-				clientv3.WithRange(r.end), clientv3.WithLimit(feedChunk), clientv3.WithRev(rev))
-			if err != nil {
+		var pages pager
+		for more := true; more; {
+			resp, err := f.read(ctx, r.start,
+				clientv3.WithRange(r.end), clientv3.WithLimit(pages.next(0)), clientv3.WithRev(rev))
+			if isCompacted(err) {
+				return errHistory
+			} else if err != nil {
 				return err
 			}
 			if rev == 0 {
 				rev = resp.Header.Revision
 			}
+			pages.took(resp.Kvs)
 			for _, kv := range resp.Kvs {
-				start = string(kv.Key) + "\x00"
+				r.start = string(kv.Key) + "\x00"
 				c := resource.Change{Path: f.path(kv.Key), Revision: kv.ModRevision}
 				f.fill(&c, kv)
 				state = append(state, c)

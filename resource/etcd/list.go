@@ -10,25 +10,13 @@ import (
 	"portico/resource"
 )
 
-const (
-	// firstChunk and maxChunk are how many keys a list reads at once when it
-	// cannot know how many it needs: no limit, or a selector. Chunks double.
-	firstChunk = 500
-	maxChunk   = 10000
-)
-
-func (c *Client) read(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	return c.etcd.Get(ctx, key, opts...)
-}
-
 // listing is one List as it proceeds.
 type listing struct {
 	store  *store
 	opts   resource.ListOptions
 	prefix string // of the listed range; tokens are relative to it
 	next   keyRange
+	pager  pager
 	rev    int64 // 0 until known: the latest
 	list   resource.List
 	last   string // the last key examined
@@ -47,8 +35,8 @@ func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.
 	if err := l.begin(); err != nil {
 		return nil, err
 	}
-	for chunk := l.firstChunk(); ; chunk = l.growChunk(chunk) {
-		more, err := l.page(ctx, chunk)
+	for {
+		more, err := l.page(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -81,32 +69,26 @@ func (l *listing) begin() error {
 	return nil
 }
 
-func (l *listing) firstChunk() int64 {
-	if l.opts.Limit > 0 && (l.opts.Selector.Empty() || l.opts.Limit > firstChunk) {
-		return min(l.opts.Limit, maxChunk)
+// wanted is how many keys are still of use; 0 when that cannot be known: there
+// is no limit, or a selector.
+func (l *listing) wanted() int64 {
+	if !l.opts.Selector.Empty() {
+		return 0
 	}
-	return firstChunk
-}
-
-func (l *listing) growChunk(chunk int64) int64 {
-	chunk = min(2*chunk, maxChunk)
-	if l.opts.Limit > 0 && l.opts.Selector.Empty() {
-		chunk = min(chunk, l.opts.Limit-int64(len(l.list.Items)))
-	}
-	return chunk
+	return max(0, l.opts.Limit-int64(len(l.list.Items)))
 }
 
 func (l *listing) full() bool {
 	return l.opts.Limit > 0 && int64(len(l.list.Items)) >= l.opts.Limit
 }
 
-// page reads up to chunk keys and takes what matches. more says whether there
-// are keys behind them.
-func (l *listing) page(ctx context.Context, chunk int64) (more bool, err error) {
+// page reads some keys and takes what matches. more says whether there are keys
+// behind them.
+func (l *listing) page(ctx context.Context) (more bool, err error) {
 	if l.next.start >= l.next.end {
 		return false, l.emptyRange(ctx)
 	}
-	opts := []clientv3.OpOption{clientv3.WithRange(l.next.end), clientv3.WithLimit(chunk), clientv3.WithRev(l.rev)}
+	opts := []clientv3.OpOption{clientv3.WithRange(l.next.end), clientv3.WithLimit(l.pager.next(l.wanted())), clientv3.WithRev(l.rev)}
 	if l.opts.At.Freshness == resource.Any && l.rev == 0 {
 		opts = append(opts, clientv3.WithSerializable())
 	}
@@ -120,6 +102,7 @@ func (l *listing) page(ctx context.Context, chunk int64) (more bool, err error) 
 			return false, resource.TooLargeRevision(at.Revision, l.rev)
 		}
 	}
+	l.pager.took(resp.Kvs)
 	for i, kv := range resp.Kvs {
 		if l.full() {
 			l.remaining = resp.Count - int64(i)

@@ -140,6 +140,12 @@ func freePort(tb testing.TB) url.URL {
 	return url.URL{Scheme: "http", Host: l.Addr().String()}
 }
 
+// beside opens a client that does not pass the proxy.
+func (s *server) beside(tb testing.TB, change ...func(*Config)) *Client {
+	tb.Helper()
+	return s.client(tb, append(change, func(cfg *Config) { cfg.Endpoints = []string{"unix://" + filepath.Join(s.dir, "e")} })...)
+}
+
 // client opens a client with a prefix of its own.
 func (s *server) client(tb testing.TB, change ...func(*Config)) *Client {
 	tb.Helper()
