@@ -2,9 +2,11 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -38,12 +40,17 @@ type compaction struct {
 func (c *Client) Compact(ctx context.Context) error {
 	tick := time.NewTicker(compactEvery)
 	defer tick.Stop()
+	return c.compactAt(ctx, tick.C, func(compaction) {})
+}
+
+// compactAt plays a round at every tick until ctx ends, and says how each ended.
+func (c *Client) compactAt(ctx context.Context, tick <-chan time.Time, played func(compaction)) error {
 	var state compaction
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick.C:
+		case <-tick:
 		}
 		next, compacted, err := c.compactRound(ctx, state)
 		if err != nil && ctx.Err() == nil {
@@ -53,6 +60,7 @@ func (c *Client) Compact(ctx context.Context) error {
 			c.log.Debug("compacted etcd", "revision", compacted)
 		}
 		state = next
+		played(state)
 	}
 }
 
@@ -61,27 +69,43 @@ func (c *Client) Compact(ctx context.Context) error {
 func (c *Client) compactRound(ctx context.Context, state compaction) (next compaction, compacted int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, compactTimeout)
 	defer cancel()
-	resp, err := c.etcd.Txn(ctx).
-		If(clientv3.Compare(clientv3.Version(compactKey), "=", state.round)).
-		Then(clientv3.OpPut(compactKey, strconv.FormatInt(state.rev, 10))).
-		Else(clientv3.OpGet(compactKey)).
-		Commit()
-	if err != nil {
-		return state, 0, err
-	}
-	next = compaction{round: state.round + 1, rev: resp.Header.Revision}
-	if !resp.Succeeded {
-		next.round = 0 // somebody removed the key
-		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-			next.round = kvs[0].Version
-		}
-		return next, 0, nil
-	}
-	if state.rev == 0 {
-		return next, 0, nil
+	next, mine, err := c.claimRound(ctx, state)
+	if err != nil || !mine || state.rev == 0 {
+		return next, 0, err
 	}
 	if _, err := c.etcd.Compact(ctx, state.rev); err != nil && !isCompacted(err) {
 		return next, 0, err
 	}
 	return next, state.rev, nil
+}
+
+// claimRound finds out whether the round is this process's.
+func (c *Client) claimRound(ctx context.Context, state compaction) (next compaction, mine bool, err error) {
+	resp, err := c.etcd.Txn(ctx).
+		If(clientv3.Compare(clientv3.Version(compactKey), "=", state.round)).
+		Then(clientv3.OpPut(compactKey, strconv.FormatInt(state.rev, 10))).
+		Else(clientv3.OpGet(compactKey)).
+		Commit()
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		// A full etcd needs to be compacted most, and takes no claim. Then
+		// everybody compacts; to a revision that is a round old nobody can be
+		// wrong to.
+		rev, err := c.readRevision(ctx)
+		if err != nil {
+			return state, false, err
+		}
+		return compaction{round: state.round, rev: rev}, true, nil
+	}
+	if err != nil {
+		return state, false, err
+	}
+	next = compaction{round: state.round + 1, rev: resp.Header.Revision}
+	if resp.Succeeded {
+		return next, true, nil
+	}
+	next.round = 0 // somebody removed the key
+	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+		next.round = kvs[0].Version
+	}
+	return next, false, nil
 }

@@ -10,6 +10,8 @@
 //     time. Neither value matters to a member without peers otherwise.
 //   - No compaction of its own: one of the processes that store compacts, with
 //     a protocol they share.
+//   - A member that has come to its quota is defragmented and takes writes again
+//     once compaction has made room: nobody else would see to it.
 //   - A short raft log: no follower will ever ask for old entries, and every
 //     entry kept is memory.
 //
@@ -24,6 +26,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -56,12 +59,18 @@ type Config struct {
 	// Logger receives etcd's warnings and errors, and everything at debug
 	// level; nil is slog.Default().
 	Logger *slog.Logger
+	// quota, in bytes, replaces the constant in tests; 0 is the constant.
+	quota int64
 }
 
 // Server is a running member.
 type Server struct {
 	etcd     *embed.Etcd
 	endpoint string
+	quota    int64
+	log      *slog.Logger
+	stop     context.CancelFunc // ends what watches over the member
+	watching sync.WaitGroup
 }
 
 // Start starts the member and returns when it serves, or when ctx ends. The
@@ -69,6 +78,9 @@ type Server struct {
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.quota == 0 {
+		cfg.quota = quota
 	}
 	client := filepath.Join(cfg.SocketDir, "etcd.sock")
 	peer := filepath.Join(cfg.SocketDir, "etcd-peer.sock")
@@ -85,9 +97,12 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
 	}
-	s := &Server{etcd: e, endpoint: "unix://" + client}
+	s := &Server{etcd: e, endpoint: "unix://" + client, quota: cfg.quota, log: cfg.Logger}
 	select {
 	case <-e.Server.ReadyNotify():
+		var watch context.Context
+		watch, s.stop = context.WithCancel(context.Background())
+		s.watching.Go(func() { s.relieve(watch) })
 		return s, nil
 	case err = <-e.Err():
 	case <-e.Server.StopNotify():
@@ -114,7 +129,7 @@ func memberConfig(cfg Config, client, peer string) *embed.Config {
 	c.InitialClusterToken = "portico"
 	c.EnableGRPCGateway = false
 	c.AutoCompactionRetention = "0"
-	c.QuotaBackendBytes = quota
+	c.QuotaBackendBytes = cfg.quota
 	c.SnapshotCount = snapshotEvery
 	c.SnapshotCatchUpEntries = snapshotKeep
 	c.WatchProgressNotifyInterval = progressInterval
@@ -134,4 +149,8 @@ func (s *Server) Failed() <-chan error { return s.etcd.Err() }
 
 // Close stops the member, letting requests that run finish first (for some
 // seconds), and returns when its files are closed.
-func (s *Server) Close() { s.etcd.Close() }
+func (s *Server) Close() {
+	s.stop()
+	s.watching.Wait()
+	s.etcd.Close()
+}

@@ -10,15 +10,22 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
 func start(t *testing.T, dir, sockets string) (*Server, *clientv3.Client) {
 	t.Helper()
+	return startWith(t, Config{Dir: dir, SocketDir: sockets})
+}
+
+func startWith(t *testing.T, cfg Config) (*Server, *clientv3.Client) {
+	t.Helper()
+	cfg.Logger = slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	s, err := Start(ctx, Config{Dir: dir, SocketDir: sockets, Logger: slog.New(slog.DiscardHandler)})
+	s, err := Start(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +89,47 @@ func TestStartFails(t *testing.T) {
 	_, err = Start(ctx, Config{Dir: t.TempDir(), SocketDir: shortDir(t), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want nothing or Canceled", err)
+	}
+}
+
+// A full member takes writes again once there is room, and not before.
+func TestRelief(t *testing.T) {
+	const quota = 4 << 20
+	s, client := startWith(t, Config{Dir: t.TempDir(), SocketDir: shortDir(t), quota: quota})
+	defer s.Close()
+	defer client.Close()
+	put := func() error {
+		_, err := client.Put(t.Context(), "/registry/x", strings.Repeat("x", quota/10))
+		return err
+	}
+	var err error
+	for err == nil {
+		err = put()
+	}
+	if !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	if err := s.relieveOnce(t.Context()); err == nil {
+		t.Error("a member that is full of history was relieved")
+	}
+	now, err := client.Get(t.Context(), "/registry/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Compact(t.Context(), now.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("put after compaction alone: %v", err)
+	}
+	if err := s.relieveOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(); err != nil {
+		t.Errorf("put after relief: %v", err)
+	}
+	if size := s.etcd.Server.Backend().Size(); size > quota/2 {
+		t.Errorf("the file still has %d bytes", size)
 	}
 }
 
