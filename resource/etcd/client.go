@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -69,7 +70,9 @@ type Config struct {
 // concurrent use.
 type Client struct {
 	etcd        *clientv3.Client
-	prefix      string // with its closing slash
+	writes      etcdserverpb.KVClient
+	callOptions []grpc.CallOption // of writes, as etcd's client has them
+	prefix      string            // with its closing slash
 	transformer Transformer
 	log         *slog.Logger
 	timeout     time.Duration // callTimeout
@@ -112,6 +115,8 @@ func Open(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		etcd:        etcd,
+		writes:      clientv3.RetryKVClient(etcd),
+		callOptions: []grpc.CallOption{grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(math.MaxInt32)},
 		prefix:      cleanPrefix(cfg.Prefix),
 		transformer: cfg.Transformer,
 		log:         cfg.Logger,

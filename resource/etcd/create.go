@@ -7,7 +7,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
@@ -28,12 +27,13 @@ func (s *store) Create(ctx context.Context, key resource.Key, obj *resource.Obje
 // write commits an object, under a lease if it has a TTL. Results are those of
 // commit; errors are StatusErrors.
 func (s *store) write(ctx context.Context, path string, rev int64, obj *resource.Object, ttl time.Duration) (at int64, cur *mvccpb.KeyValue, ok bool, err error) {
+	key := []byte(path)
 	value, err := s.encode(path, obj)
 	if err != nil {
 		return 0, nil, false, err
 	}
 	if ttl <= 0 {
-		at, cur, ok, err = s.commit(ctx, path, rev, clientv3.OpPut(path, value))
+		at, cur, ok, err = s.commit(ctx, key, rev, putOp(key, value, 0))
 		return at, cur, ok, writeStatus(ctx, err)
 	}
 	for again := false; ; again = true {
@@ -41,7 +41,7 @@ func (s *store) write(ctx context.Context, path string, rev int64, obj *resource
 		if err != nil {
 			return 0, nil, false, asStatus(ctx, err)
 		}
-		at, cur, ok, err = s.commit(ctx, path, rev, clientv3.OpPut(path, value, clientv3.WithLease(lease)))
+		at, cur, ok, err = s.commit(ctx, key, rev, putOp(key, value, lease))
 		if again || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return at, cur, ok, writeStatus(ctx, err)
 		}

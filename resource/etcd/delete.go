@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
@@ -52,7 +51,7 @@ func (s *store) Discard(ctx context.Context, key resource.Key, dryRun bool) erro
 		if dryRun {
 			return nil
 		}
-		_, cur, ok, err := s.commit(ctx, path, kvs[0].ModRevision, clientv3.OpDelete(path))
+		_, cur, ok, err := s.commit(ctx, kvs[0].Key, kvs[0].ModRevision, deleteOp(kvs[0].Key))
 		if err != nil || ok {
 			return writeStatus(ctx, err)
 		}

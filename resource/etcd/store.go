@@ -1,8 +1,6 @@
 package etcd
 
 import (
-	"context"
-
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,33 +58,10 @@ func (c *Client) decode(kv *mvccpb.KeyValue) (obj *resource.Object, stale bool, 
 }
 
 // encode makes the stored value of an Object.
-func (c *Client) encode(key string, obj *resource.Object) (string, error) {
+func (c *Client) encode(key string, obj *resource.Object) ([]byte, error) {
 	data, err := c.transformer.ToStorage(obj.Stored(), []byte(key))
 	if err != nil {
-		return "", internal("unable to encrypt the object for key " + key + ": " + err.Error())
+		return nil, internal("unable to encrypt the object for key " + key + ": " + err.Error())
 	}
-	return string(data), nil
-}
-
-// commit carries out op if the key's mod revision still is rev (0: it does not
-// exist). If it is not, ok is false and cur is the key's value, nil for none.
-// Errors are those of etcd's client.
-func (c *Client) commit(ctx context.Context, key string, rev int64, op clientv3.Op) (at int64, cur *mvccpb.KeyValue, ok bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	resp, err := c.etcd.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(key), "=", rev)).
-		Then(op).
-		Else(clientv3.OpGet(key)).
-		Commit()
-	if err != nil {
-		return 0, nil, false, err
-	}
-	if resp.Succeeded {
-		return resp.Header.Revision, nil, true, nil
-	}
-	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-		cur = kvs[0]
-	}
-	return resp.Header.Revision, cur, false, nil
+	return data, nil
 }

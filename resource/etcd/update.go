@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"portico/resource"
 )
@@ -104,7 +103,7 @@ func (s *store) apply(ctx context.Context, path string, st state, m resource.Mut
 	var cur *mvccpb.KeyValue
 	var ok bool
 	if m.Delete {
-		at, cur, ok, err = s.commit(ctx, path, st.revision(), clientv3.OpDelete(path))
+		at, cur, ok, err = s.commit(ctx, []byte(path), st.revision(), deleteOp([]byte(path)))
 		err = writeStatus(ctx, err)
 	} else {
 		at, cur, ok, err = s.write(ctx, path, st.revision(), m.Object, m.TTL)
