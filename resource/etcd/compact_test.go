@@ -14,6 +14,7 @@ import (
 )
 
 func TestCompaction(t *testing.T) {
+	t.Parallel()
 	c := newServer(t).client(t)
 	put := func() int64 {
 		t.Helper()
@@ -59,6 +60,7 @@ func TestCompaction(t *testing.T) {
 // TestCompactors has two processes compact one etcd, whose rounds are told by
 // the test: in each one of them compacts, to where etcd was a round before.
 func TestCompactors(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	const processes = 2
 	var ticks [processes]chan time.Time
@@ -125,6 +127,7 @@ func (c *compactions) Compact(ctx context.Context, rev int64, opts ...clientv3.C
 
 // A full etcd takes no claim of a round, but is compacted.
 func TestCompactionOfAFullEtcd(t *testing.T) {
+	t.Parallel()
 	const quota = 2 << 20
 	c := newServer(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = quota }).client(t)
 	state, _, err := c.compactRound(t.Context(), compaction{})

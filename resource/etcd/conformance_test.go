@@ -13,9 +13,13 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, newServer(t).open)
 }
-func TestHinted(t *testing.T) { storetest.RunHinted(t, newServer(t).open) }
+func TestHinted(t *testing.T) {
+	t.Parallel()
+	storetest.RunHinted(t, newServer(t).open)
+}
 
 func TestHistory(t *testing.T) {
+	t.Parallel()
 	storetest.RunHistory(t, func(t *testing.T, info *resource.Info) (resource.Store, func(*testing.T, int64)) {
 		c := newServer(t).client(t)
 		return c.Store(info), func(t *testing.T, rev int64) {
@@ -27,6 +31,7 @@ func TestHistory(t *testing.T) {
 }
 
 func TestFeed(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	t.Run("OneRange", func(t *testing.T) {
 		storetest.RunFeed(t, func(t *testing.T, a, b *resource.Info) (resource.Store, resource.Store, resource.Feed) {

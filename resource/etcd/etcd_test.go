@@ -78,6 +78,7 @@ func TestOpenChecksItsConfig(t *testing.T) {
 }
 
 func TestKeyLayout(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	c := s.client(t, func(cfg *Config) { cfg.Prefix = "registry/" })
 	made := mustCreate(t, c.Store(storetest.Namespaced()), "x")
@@ -129,6 +130,7 @@ func TestErrorsAsStatuses(t *testing.T) {
 }
 
 func TestTooLargeAValue(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	store := s.client(t).Store(storetest.Namespaced())
 	for _, size := range []int{1_800_000, 5_000_000} {
@@ -141,6 +143,7 @@ func TestTooLargeAValue(t *testing.T) {
 }
 
 func TestEtcdAway(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	store := s.client(t).Store(storetest.Namespaced())
 	mustCreate(t, store, "x")
@@ -158,6 +161,7 @@ func TestEtcdAway(t *testing.T) {
 }
 
 func TestUnreadableValue(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	c := s.client(t)
 	store := c.Store(storetest.Namespaced())

@@ -75,6 +75,7 @@ func eventually(t *testing.T, what string, f func(ctx context.Context) error) {
 // The answer to a write is lost: it may have been carried out, but nobody
 // knows. It must neither count as a success nor be tried again, by anybody.
 func TestWriteWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		lose func(*server)
 		cut  bool // once the write has been carried out
@@ -123,6 +124,7 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 
 // Whoever cannot reach etcd has certainly not written, and may try again.
 func TestNobodyToTalkTo(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	store := impatient(t, s).Store(storetest.Namespaced())
 	mustCreate(t, store, "x")
@@ -150,6 +152,7 @@ func TestNobodyToTalkTo(t *testing.T) {
 // An etcd that is there but does not answer: every call ends as a Status in its
 // time, and all goes on when it answers again.
 func TestEtcdFallsSilent(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	c := impatient(t, s)
 	store := c.Store(storetest.Namespaced())
@@ -279,6 +282,7 @@ func ended(t *testing.T) context.Context {
 // A full etcd takes no writes and answers reads. Removing objects is possible,
 // and once there is room again so is all else.
 func TestFullEtcd(t *testing.T) {
+	t.Parallel()
 	const quota = 2 << 20
 	s := newServer(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = quota })
 	c := s.client(t)
@@ -327,6 +331,7 @@ func TestFullEtcd(t *testing.T) {
 
 // A lease that many keys share may be gone before its time.
 func TestSharedLeaseIsRevoked(t *testing.T) {
+	t.Parallel()
 	c := newServer(t).client(t)
 	store := c.Store(storetest.Namespaced())
 	first := setting(t, "first", "1")

@@ -166,6 +166,7 @@ func waitFor(t *testing.T, r *storetest.Replica, ok func(*storetest.Replica) boo
 }
 
 func TestFeedGoesOnAfterARestart(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	for _, ranges := range [][]string{nil, {"other/", "storetest.portico.dev/"}} {
 		c := s.client(t)
@@ -187,6 +188,7 @@ func TestFeedGoesOnAfterARestart(t *testing.T) {
 }
 
 func TestFeedStartsBeforeEtcd(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	c := s.client(t)
 	mustCreate(t, c.Store(storetest.Namespaced()), "x")
@@ -198,6 +200,7 @@ func TestFeedStartsBeforeEtcd(t *testing.T) {
 }
 
 func TestStreamAfterCompaction(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	c := s.client(t)
 	store := c.Store(storetest.Namespaced())
@@ -217,6 +220,7 @@ func TestStreamAfterCompaction(t *testing.T) {
 // TestFeedNoticesAnotherEtcd replaces etcd's data, as restoring an old backup
 // does: its revisions begin anew, below those that the feed has seen.
 func TestFeedNoticesAnotherEtcd(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	c := s.client(t)
 	store := c.Store(storetest.Namespaced())

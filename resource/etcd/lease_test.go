@@ -68,6 +68,7 @@ func TestLeaseErrors(t *testing.T) {
 }
 
 func TestElection(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	var mu sync.Mutex
 	leading, led := 0, map[string]int{}

@@ -37,6 +37,7 @@ func (p *paged) Get(ctx context.Context, key string, opts ...clientv3.OpOption) 
 // A feed reads its range in pages at one revision. When that is compacted while
 // it does, it begins anew, and its sink never sees a mixture.
 func TestCompactionWhileAFeedStarts(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	c, other := s.client(t, under("/one")), s.client(t, under("/one"))
 	store := other.Store(storetest.Namespaced())
@@ -68,6 +69,7 @@ func TestCompactionWhileAFeedStarts(t *testing.T) {
 
 // However large values are, a page of them is not.
 func TestPagesAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
 	const size, objects = 120 << 10, firstChunk + 3*pageBytes/(120<<10)
 	s := newServer(t)
 	c := s.client(t)
@@ -101,6 +103,7 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 // is compacted. Who was watching is told the difference and nothing else; who
 // comes back with a revision from before is told to list again.
 func TestWatchersOutliveCompaction(t *testing.T) {
+	t.Parallel()
 	for _, ranges := range [][]string{nil, {"another/", "storetest.portico.dev/"}} {
 		t.Run(fmt.Sprint(len(ranges), " ranges"), func(t *testing.T) {
 			s := newServer(t)

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,6 +19,16 @@ import (
 
 	"portico/resource"
 )
+
+// TestMain lets more tests run side by side than there are processors: they wait
+// for etcd most of the time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // server is a real etcd on a unix socket, in a folder with a name short enough
 // for one, behind a proxy.

@@ -105,6 +105,7 @@ func TestTransformerConforms(t *testing.T) {
 // An update that changes nothing writes all the same when the value is plain, or
 // sealed with a key that is not the newest.
 func TestStaleValuesAreRewritten(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	plain, first, second := s.client(t, under("/enc")), sealed(t, s, "one"), sealed(t, s, "two", "one")
 	made := mustCreate(t, plain.Store(storetest.Namespaced()), "x")
@@ -141,6 +142,7 @@ func TestStaleValuesAreRewritten(t *testing.T) {
 // A value that was copied to another key, or whose key is gone, is unreadable:
 // never taken for another object, nor for none.
 func TestValuesThatCannotBeDecrypted(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	c := sealed(t, s, "one")
 	cache := cached(t, c)
