@@ -155,6 +155,35 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// A write that got no answer may have been carried out: its error asks for no
+// retry, unlike that of a read, or of what never left.
+func TestUnansweredWrites(t *testing.T) {
+	s := over(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			conn.Close()
+		}
+	})
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	gone := client.New(client.Config{BaseURL: away.URL}).Store(configMaps)
+	made := parse(t, configMap("x", 0))
+	create := func(s resource.Store) error { _, err := s.Create(t.Context(), made.Key(), made, 0); return err }
+	get := func(s resource.Store) error { _, err := s.Get(t.Context(), made.Key(), resource.At{}); return err }
+	for what, tt := range map[string]struct {
+		err   error
+		retry bool
+	}{
+		"create": {create(s), false}, "get": {get(s), true},
+		"create of nobody": {create(gone), true}, "get of nobody": {get(gone), true},
+	} {
+		seconds, _ := apierrors.SuggestsClientDelay(tt.err)
+		if !apierrors.IsServiceUnavailable(tt.err) || (seconds > 0) != tt.retry {
+			t.Errorf("%s: %v (retry after %d s)", what, tt.err, seconds)
+		}
+	}
+}
+
 // Servers that encode Go types leave apiVersion and kind out of items.
 func TestListItemsAreWhole(t *testing.T) {
 	s := over(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -42,7 +43,19 @@ func unanswered(ctx context.Context, method, path string, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return &failure{apierrors.NewTimeoutError(message, 0), cause}
 	}
-	return &failure{resource.Unavailable(message, 1), err}
+	retry := int32(1)
+	if !repeatable(method, err) {
+		retry = 0
+	}
+	return &failure{resource.Unavailable(message, retry), err}
+}
+
+// repeatable reports whether a request without an answer may be sent again by
+// who knows nothing about it: it changes nothing, or never left. Of another
+// nobody can tell what it has done.
+func repeatable(method string, err error) bool {
+	var op *net.OpError
+	return method == http.MethodGet || errors.As(err, &op) && op.Op == "dial"
 }
 
 // unreadable is the error of an answer that makes no sense.

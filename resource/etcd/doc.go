@@ -11,6 +11,16 @@
 //   - Nothing here waits for etcd to start: a call made while etcd is away
 //     fails as a Status after at most callTimeout, a Feed goes on trying.
 //   - Every write is one transaction on one key that compares its mod revision.
+//     One whose outcome nobody knows (no answer, a broken connection, a timeout
+//     inside etcd) is a 504 without Retry-After, for clients repeat by themselves
+//     what has it. What etcd has certainly not done, because it was full, had no
+//     leader or could not be reached, is a 503 with it.
+//   - A value that cannot be read is neither absent nor a deletion. Feeds deliver
+//     it as what it is, so that a cache can say so too.
+//   - Ranges are read in pages at one revision, bounded by the bytes they are
+//     likely to hold: 200 keys at first, then about 8 MiB.
+//   - Transactions are made in etcd's own form, past the client's operations,
+//     which copy a value twice: that was half of a create's garbage here.
 //   - A Feed over several ranges holds an event back until all its ranges are
 //     known to have come as far, because etcd lets a slow range lag behind its
 //     neighbours. With one range nothing is ever held.

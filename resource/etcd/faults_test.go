@@ -19,13 +19,6 @@ import (
 	"portico/resource/storetest"
 )
 
-// impatient is a client whose calls are given up soon.
-func impatient(t *testing.T, s *server) *Client {
-	c := s.client(t)
-	c.timeout = 300 * time.Millisecond
-	return c
-}
-
 var keyX = resource.Key{Namespace: "a", Name: "x"}
 
 // under has clients share a prefix.
@@ -126,8 +119,10 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 func TestNobodyToTalkTo(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	store := impatient(t, s).Store(storetest.Namespaced())
+	c := s.client(t)
+	store := c.Store(storetest.Namespaced())
 	mustCreate(t, store, "x")
+	c.timeout = 300 * time.Millisecond
 	s.cut()
 	// A call that was under way, or found the connection before it was seen to
 	// be broken, may be of unknown outcome; this one is a read.
@@ -142,6 +137,7 @@ func TestNobodyToTalkTo(t *testing.T) {
 			t.Errorf("%s: %v (retry %t), want 503 with Retry-After", what, err, retry)
 		}
 	}
+	c.timeout = callTimeout
 	s.mend(t)
 	eventually(t, "create once etcd can be reached", func(ctx context.Context) error {
 		_, err := store.Create(ctx, obj.Key(), obj, time.Hour)
@@ -154,11 +150,12 @@ func TestNobodyToTalkTo(t *testing.T) {
 func TestEtcdFallsSilent(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	c := impatient(t, s)
+	c := s.client(t)
 	store := c.Store(storetest.Namespaced())
 	made := mustCreate(t, store, "x")
 	replica := follow(t, c.Feed())
 	waitFor(t, replica, storetest.Resets(1))
+	c.timeout = time.Second
 	w, err := store.Watch(t.Context(), resource.WatchOptions{Since: made.Revision})
 	if err != nil {
 		t.Fatal(err)
@@ -223,11 +220,11 @@ func TestMajority(t *testing.T) {
 			cfg.Endpoints = append(cfg.Endpoints, m.endpoint())
 		}
 	})
-	c.timeout = time.Second
 	store := c.Store(storetest.Namespaced())
 	mustCreate(t, store, "x")
 	replica := follow(t, c.Feed())
 	waitFor(t, replica, storetest.Resets(1))
+	c.timeout = time.Second
 
 	write := func(name string) (last *resource.Object) {
 		eventually(t, "create "+name, func(ctx context.Context) (err error) {
