@@ -53,5 +53,5 @@ func (p *pager) took(kvs []*mvccpb.KeyValue) {
 func (c *Client) read(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	return c.etcd.Get(ctx, key, opts...)
+	return c.hedgedGet(ctx, hedgeRead, key, opts...)
 }

@@ -14,7 +14,7 @@ const revisionProbe = "portico_revision"
 func (c *Client) readRevision(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	resp, err := c.etcd.Get(ctx, revisionProbe)
+	resp, err := c.hedgedGet(ctx, hedgeRevision, revisionProbe)
 	if err != nil {
 		return 0, err
 	}

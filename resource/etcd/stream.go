@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -17,7 +18,14 @@ const (
 	// askTries bounds the requests for one RequestProgress; readers who wait
 	// have turned elsewhere by then.
 	askTries = 30
+	// silence is how long a member may leave such requests unanswered, and send
+	// nothing else, before the stream is taken to another. A member that hangs
+	// keeps its connection for much longer.
+	silence = 2 * time.Second
 )
+
+// errSilent ends a stream whose member does not answer.
+var errSilent = errors.New("etcd does not answer requests for progress")
 
 // stream is one run of a feed over an uninterrupted connection.
 type stream struct {
@@ -31,6 +39,9 @@ type stream struct {
 	tries int
 	// wanted says that the sink waits for the answer too.
 	wanted bool
+	// heard is when something last arrived, or when etcd was first asked after
+	// it had nothing to answer.
+	heard time.Time
 }
 
 // arrival is what the watch of one range sent.
@@ -106,21 +117,35 @@ func (s *stream) loop(ctx context.Context, arrivals <-chan arrival) error {
 			} else if err != nil {
 				return err
 			}
+			s.heard = time.Now()
 			s.take(a)
 		case <-s.feed.wanted:
-			s.tries, s.wanted = askTries, true
-			signal(s.ask)
+			s.wanted = true
+			s.await()
 		case <-again.C:
-			if s.tries > 0 {
-				s.tries--
-				signal(s.ask)
+			if s.tries == 0 {
+				continue
 			}
+			if time.Since(s.heard) > silence {
+				return errSilent
+			}
+			s.tries--
+			signal(s.ask)
 		case <-s.feed.regressed:
 			return errHistory
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// await asks for progress until it is answered.
+func (s *stream) await() {
+	if s.tries == 0 {
+		s.heard = time.Now()
+	}
+	s.tries = askTries
+	signal(s.ask)
 }
 
 // take merges what arrived and delivers what is known to be complete.
@@ -145,7 +170,6 @@ func (s *stream) take(a arrival) {
 	s.feed.delivered.Store(s.merge.safe())
 	if s.merge.holding() && s.tries == 0 {
 		// Something waits to hear that the other ranges have come as far.
-		s.tries = askTries
-		signal(s.ask)
+		s.await()
 	}
 }

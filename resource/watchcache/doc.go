@@ -19,7 +19,9 @@
 //   - Consistent reads without asking etcd for data. A read of the latest state
 //     asks for the revision that etcd is at (shared with everybody who waits)
 //     and then waits until the tree has got there. One loop asks for progress
-//     on behalf of all readers that wait.
+//     on behalf of all readers that wait. What the feed's own member says about
+//     progress proves nothing: one that was paused goes on with its old
+//     revision. Where the tree does not get there the store beneath is read.
 //   - Writes go through to the store beneath, with the cached object as their
 //     first guess. They need not wait for the tree: reads of the latest state do.
 //

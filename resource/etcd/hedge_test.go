@@ -1,0 +1,106 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"portico/resource"
+)
+
+// Each attempt of a row answers after a while, or hangs until it is given up.
+func TestHedged(t *testing.T) {
+	const hangs = -1
+	down := status.Error(codes.Unavailable, "down")
+	refused := errors.New("refused")
+	type attempt struct {
+		after time.Duration // in ms
+		err   error
+	}
+	for _, c := range []struct {
+		name     string
+		attempts []attempt
+		begun    int32
+		took     time.Duration
+		err      error
+	}{
+		{"answered", []attempt{{5, nil}, {5, nil}}, 1, 5, nil},
+		{"slow, but before the other", []attempt{{150, nil}, {100, nil}}, 2, 150, nil},
+		{"the first hangs", []attempt{{hangs, nil}, {5, nil}}, 2, 105, nil},
+		{"all but the last hang", []attempt{{hangs, nil}, {hangs, nil}, {5, nil}}, 3, 205, nil},
+		{"a member is down", []attempt{{5, down}, {5, nil}}, 2, 10, nil},
+		{"all are down", []attempt{{5, down}, {5, down}}, 2, 10, down},
+		{"an answer that is an error", []attempt{{5, refused}, {5, nil}}, 1, 5, refused},
+		{"all hang", []attempt{{hangs, nil}, {hangs, nil}}, 2, 1000, context.DeadlineExceeded},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				var begun atomic.Int32
+				start := time.Now()
+				_, err := hedged(ctx, len(c.attempts), 100*time.Millisecond, func(ctx context.Context) (int, error) {
+					a := c.attempts[begun.Add(1)-1]
+					if a.after == hangs {
+						<-ctx.Done()
+						return 0, ctx.Err()
+					}
+					select {
+					case <-time.After(a.after * time.Millisecond):
+						return 1, a.err
+					case <-ctx.Done():
+						return 0, ctx.Err()
+					}
+				})
+				if took := time.Since(start); !errors.Is(err, c.err) || begun.Load() != c.begun || took != c.took*time.Millisecond {
+					t.Errorf("%d attempts, %v, error %v", begun.Load(), took, err)
+				}
+			})
+		})
+	}
+}
+
+// A member that hangs is left, however often progress is asked for meanwhile;
+// one that has nothing to say because nobody asks is not.
+func TestASilentStreamEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &feed{Client: &Client{}, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: []keyRange{{"a", "b"}}}
+		s := &stream{feed: f, sink: &nothing{}, merge: newMerge(1, 5), ask: make(chan struct{}, 1)}
+		arrivals := make(chan arrival)
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { ended <- s.loop(ctx, arrivals) }()
+		time.Sleep(time.Hour)
+		for range 100 { // as long as it answers
+			if err := f.RequestProgress(ctx); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			arrivals <- arrival{0, clientv3.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 5}}}
+		}
+		began := time.Now()
+		for len(ended) == 0 && time.Since(began) < time.Minute {
+			if err := f.RequestProgress(ctx); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if took := time.Since(began); took < silence || took > 2*silence || len(ended) == 0 || !errors.Is(<-ended, errSilent) {
+			t.Errorf("the stream was left after %v", took)
+		}
+	})
+}
+
+// nothing is a sink that is not interested.
+type nothing struct{ resource.FeedSink }
+
+func (*nothing) Progress(int64) {}
