@@ -37,6 +37,11 @@ type ListOptions struct {
 	Limit int64
 	// Continue goes on after an earlier page; At is ignored when it is set.
 	Continue string
+	// Parts says that the caller takes a list without Limit in parts, so that a
+	// store that has to fetch the objects need not hold all of them at once: it
+	// may return only the first, and set Continue, with which the caller goes on.
+	// Stores that hold their objects anyway ignore it.
+	Parts bool
 }
 
 // List is a page of objects in key order, all at one revision.

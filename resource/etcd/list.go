@@ -40,7 +40,7 @@ func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.
 		if err != nil {
 			return nil, err
 		}
-		if !more || l.full() {
+		if !more || l.full() || l.part() {
 			break
 		}
 	}
@@ -80,6 +80,11 @@ func (l *listing) wanted() int64 {
 
 func (l *listing) full() bool {
 	return l.opts.Limit > 0 && int64(len(l.list.Items)) >= l.opts.Limit
+}
+
+// part reports whether enough was read for the part of a list.
+func (l *listing) part() bool {
+	return l.opts.Parts && l.opts.Limit == 0 && l.pager.bytes >= pageBytes
 }
 
 // page reads some keys and takes what matches. more says whether there are keys
@@ -151,7 +156,7 @@ func (l *listing) readError(ctx context.Context, err error) error {
 
 func (l *listing) finish() *resource.List {
 	l.list.Revision = l.rev
-	if l.full() && l.remaining > 0 {
+	if (l.full() || l.part()) && l.remaining > 0 {
 		l.list.Continue = resource.EncodeContinue(l.rev, strings.TrimPrefix(l.last, l.prefix))
 		if l.opts.Selector.Empty() {
 			l.list.Remaining = &l.remaining

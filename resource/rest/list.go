@@ -22,11 +22,49 @@ func (a *API) list(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	if err != nil {
 		return err
 	}
+	opts.Parts = true
 	l, err := res.Store.List(r.Context(), opts)
 	if err != nil {
 		return err
 	}
-	return a.sendList(w, r, act, res, l, f)
+	c := contents{List: l}
+	if opts.Limit == 0 && l.Continue != "" {
+		c.rest = func(token string) (*resource.List, error) {
+			opts.Continue = token
+			return res.Store.List(r.Context(), opts)
+		}
+	}
+	return a.sendList(w, r, act, res, c, f)
+}
+
+// contents are the objects of a list. Those of a long one may have to be fetched
+// in parts.
+type contents struct {
+	// List is the list, or its first part.
+	*resource.List
+	// rest returns the part that a token names; nil: the list is whole.
+	rest func(token string) (*resource.List, error)
+}
+
+// each calls f with every object; first is true for the first of them. It may be
+// called several times.
+func (c *contents) each(f func(o *resource.Object, first bool) error) error {
+	first := true
+	for part := c.List; ; {
+		for _, o := range part.Items {
+			if err := f(o, first); err != nil {
+				return err
+			}
+			first = false
+		}
+		if c.rest == nil || part.Continue == "" {
+			return nil
+		}
+		var err error
+		if part, err = c.rest(part.Continue); err != nil {
+			return err
+		}
+	}
 }
 
 // writeList answers with a list of stored objects in the negotiated form.
@@ -35,24 +73,23 @@ func (a *API) writeList(w http.ResponseWriter, r *http.Request, act *resource.Ac
 	if err != nil {
 		return err
 	}
-	return a.sendList(w, r, act, res, l, f)
+	return a.sendList(w, r, act, res, contents{List: l}, f)
 }
 
 // sendList sends the list as it is made, a piece at a time.
-func (a *API) sendList(w http.ResponseWriter, r *http.Request, act *resource.Action, res *Resource, l *resource.List, f format) error {
-	e, err := a.listEncoder(r, act, res, l, f)
+func (a *API) sendList(w http.ResponseWriter, r *http.Request, act *resource.Action, res *Resource, c contents, f format) error {
+	e, err := a.listEncoder(r, act, res, &c, f)
 	if err != nil {
 		return err
 	}
-	return a.stream(w, r, f.media.contentType(), e, l.Items)
+	return a.stream(w, r, f.media.contentType(), e, &c)
 }
 
 // listEncoder returns what makes the list in the negotiated form.
-func (a *API) listEncoder(r *http.Request, act *resource.Action, res *Resource, l *resource.List, f format) (listEncoder, error) {
-	head := metav1.ListMeta{
-		ResourceVersion:    strconv.FormatInt(l.Revision, 10),
-		Continue:           l.Continue,
-		RemainingItemCount: l.Remaining,
+func (a *API) listEncoder(r *http.Request, act *resource.Action, res *Resource, c *contents, f format) (listEncoder, error) {
+	head := metav1.ListMeta{ResourceVersion: strconv.FormatInt(c.Revision, 10)}
+	if c.rest == nil {
+		head.Continue, head.RemainingItemCount = c.Continue, c.Remaining
 	}
 	if f.transform == asTable {
 		t, err := a.newTables(r, act, res, f)

@@ -19,8 +19,8 @@ type document struct {
 	head []byte
 	// member makes one of them; its bytes are opening followed by rest.
 	member func(o *resource.Object) (opening string, rest []byte, err error)
-	// made says that a member is made anew every time, which is dear.
-	made bool
+	// measured is that of a document as it stands.
+	measured measuring
 }
 
 // newDocument is a list of objects as they are rendered.
@@ -70,8 +70,8 @@ func (t *tables) document(head metav1.ListMeta) (*document, error) {
 		return nil, fmt.Errorf("encode table: it does not end with its rows")
 	}
 	return &document{
-		head: start,
-		made: true,
+		head:     start,
+		measured: never,
 		member: func(o *resource.Object) (string, []byte, error) {
 			row, err := t.row(o)
 			if err != nil {
@@ -118,7 +118,7 @@ func (d *document) as(f format) listEncoder {
 // jsonList writes a document as it stands.
 type jsonList struct{ *document }
 
-func (e *jsonList) made() bool { return e.document.made }
+func (e *jsonList) measured() measuring { return e.document.measured }
 
 func (e *jsonList) begin(out output, _ int64) error { return out.write(e.head) }
 
@@ -144,7 +144,7 @@ type indentedList struct {
 	buf bytes.Buffer
 }
 
-func (e *indentedList) made() bool { return true }
+func (e *indentedList) measured() measuring { return never }
 
 // The members of the array stand two levels deep.
 const memberIndent = "    "
@@ -201,7 +201,7 @@ type yamlList struct {
 	tail []byte
 }
 
-func (e *yamlList) made() bool { return true }
+func (e *yamlList) measured() measuring { return never }
 
 func (e *yamlList) begin(out output, _ int64) error {
 	data, err := yaml.JSONToYAML(append(bytes.Clone(e.head), "]}"...))

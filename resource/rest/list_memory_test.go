@@ -92,7 +92,7 @@ func TestListsTakeNoMemory(t *testing.T) {
 			}
 			api := New(Config{})
 			before := liveHeap()
-			if err := api.sendList(w, r, resource.ParseAction(r), &Resource{Kind: kind}, l, c.f); err != nil {
+			if err := api.sendList(w, r, resource.ParseAction(r), &Resource{Kind: kind}, contents{List: l}, c.f); err != nil {
 				t.Fatal(err)
 			}
 			runtime.KeepAlive(l)

@@ -26,7 +26,7 @@ func newProtobufList(gvk schema.GroupVersionKind, head metav1.ListMeta, render f
 	return &protobufList{gvk: gvk, head: appendField(nil, tagField1, data), render: render}, nil
 }
 
-func (e *protobufList) made() bool { return false }
+func (e *protobufList) measured() measuring { return always }
 
 // begin writes the envelope, which says how long the list is.
 func (e *protobufList) begin(out output, items int64) error {

@@ -23,9 +23,8 @@ const (
 // listEncoder makes a list member by member. It may be run several times, with
 // the same result.
 type listEncoder interface {
-	// made says that members are made for this answer alone: measuring the
-	// list would be making it twice.
-	made() bool
+	// measured says when the list is run through once before it is sent.
+	measured() measuring
 	// begin writes what precedes the members; members is how many bytes item
 	// will write in all, 0 if that is not known yet.
 	begin(out output, members int64) error
@@ -33,6 +32,19 @@ type listEncoder interface {
 	// end writes what follows them; empty: there were none.
 	end(out output, empty bool) error
 }
+
+// measuring says when a list is measured, which finds out its length, and
+// whether all of its members can be made.
+type measuring uint8
+
+const (
+	// whenAtHand: unless its objects would have to be fetched twice.
+	whenAtHand measuring = iota
+	// never: its members are made for this answer alone, which is dear.
+	never
+	// always: it cannot begin without its length.
+	always
+)
 
 // output takes what an encoder writes. The bytes are not kept.
 type output interface {
@@ -47,44 +59,50 @@ func (c *counter) write(p []byte) error       { c.n += int64(len(p)); return nil
 func (c *counter) writeString(p string) error { c.n += int64(len(p)); return nil }
 
 // measure returns how many bytes the members have, and the whole list.
-func measure(e listEncoder, items []*resource.Object) (members, whole int64, err error) {
+func measure(e listEncoder, list *contents) (members, whole int64, err error) {
 	var c counter
-	for i, o := range items {
-		if err := e.item(&c, o, i == 0); err != nil {
-			return 0, 0, err
-		}
+	empty := true
+	err = list.each(func(o *resource.Object, first bool) error {
+		empty = false
+		return e.item(&c, o, first)
+	})
+	if err != nil {
+		return 0, 0, err
 	}
 	members = c.n
 	if err := e.begin(&c, members); err != nil {
 		return 0, 0, err
 	}
-	return members, c.n, e.end(&c, len(items) == 0)
+	return members, c.n, e.end(&c, empty)
 }
 
 // encodeList writes the whole list.
-func encodeList(e listEncoder, out output, members int64, items []*resource.Object) error {
+func encodeList(e listEncoder, out output, members int64, list *contents) error {
 	if err := e.begin(out, members); err != nil {
 		return err
 	}
-	for i, o := range items {
-		if err := e.item(out, o, i == 0); err != nil {
-			return err
-		}
+	empty := true
+	err := list.each(func(o *resource.Object, first bool) error {
+		empty = false
+		return e.item(out, o, first)
+	})
+	if err != nil {
+		return err
 	}
-	return e.end(out, len(items) == 0)
+	return e.end(out, empty)
 }
 
 // stream answers with a list, made and sent a piece at a time: however long it
 // is, no more than a piece of it is in memory twice. What cannot be rendered is
-// an error Status: a list made of bytes that are kept is measured first, of any
+// an error Status: a list made of bytes that are at hand is measured first, of any
 // other the beginning is made before it is sent. Where the rest of that fails
 // the connection is cut, so that nobody takes a part for the whole.
-func (a *API) stream(w http.ResponseWriter, r *http.Request, contentType string, e listEncoder, items []*resource.Object) error {
+func (a *API) stream(w http.ResponseWriter, r *http.Request, contentType string, e listEncoder, list *contents) error {
 	out := &pieces{w: w, to: w, request: r, contentType: contentType, size: -1, hold: lookahead}
 	members := int64(0)
-	if !e.made() {
+	if m := e.measured(); m == always || m == whenAtHand && list.rest == nil {
 		var err error
-		if members, out.size, err = measure(e, items); err != nil {
+		if members, out.size, err = measure(e, list); err != nil {
 			return err
 		}
 		out.hold = pieceSize
@@ -98,7 +116,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, contentType string,
 	}()
 	out.compress = func() *gzip.Writer { return a.gzips.get(w) }
 
-	err := encodeList(e, out, members, items)
+	err := encodeList(e, out, members, list)
 	if err == nil {
 		err = out.finish()
 	}

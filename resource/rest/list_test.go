@@ -25,7 +25,7 @@ func listed(tb testing.TB, kind *Kind, l *resource.List, f format, query string)
 	tb.Helper()
 	r := httptest.NewRequest("GET", "/api/v1/"+kind.Resource+query, nil)
 	w := httptest.NewRecorder()
-	err := New(Config{}).sendList(w, r, resource.ParseAction(r), &Resource{Kind: kind}, l, f)
+	err := New(Config{}).sendList(w, r, resource.ParseAction(r), &Resource{Kind: kind}, contents{List: l}, f)
 	return w, err
 }
 
@@ -153,7 +153,7 @@ func TestJSONListItems(t *testing.T) {
 	}
 	encoded := func() string {
 		out := &text{}
-		if err := encodeList(d.as(format{}), out, 0, items); err != nil {
+		if err := encodeList(d.as(format{}), out, 0, &contents{List: &resource.List{Items: items}}); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()

@@ -67,12 +67,13 @@ type member struct {
 	cmd      *exec.Cmd
 }
 
-// newCluster starts a cluster of three and waits until each of them serves.
-func newCluster(t testing.TB) []*member {
+// newCluster starts a cluster of size members and waits until each of them
+// serves.
+func newCluster(t testing.TB, size int) []*member {
 	t.Helper()
 	var members []*member
 	var peers, cluster []string
-	for i := range 3 {
+	for i := range size {
 		client, peer := freeAddress(t), freeAddress(t)
 		members = append(members, &member{t: t, endpoint: "http://" + client})
 		peers = append(peers, "http://"+peer)

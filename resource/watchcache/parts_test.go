@@ -1,0 +1,129 @@
+package watchcache_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"portico/resource"
+	"portico/resource/watchcache"
+)
+
+// stuckFeed delivers one state, and nothing after it.
+type stuckFeed struct{ resource.Feed }
+
+func (stuckFeed) Run(ctx context.Context, sink resource.FeedSink) error {
+	sink.Reset(1, nil)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// heapGauge discards a body and looks now and then how much of the heap is in
+// use meanwhile.
+type heapGauge struct {
+	*httptest.ResponseRecorder
+	bytes, next int64
+	peak        uint64
+}
+
+func (g *heapGauge) Write(p []byte) (int, error) {
+	if g.bytes += int64(len(p)); g.bytes >= g.next {
+		g.next = g.bytes + 4<<20
+		g.peak = max(g.peak, heapInUse())
+	}
+	return len(p), nil
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+// A list that memory cannot answer comes from etcd in parts: it takes the memory
+// of a few of them, not that of the whole list.
+func TestListsFromBeneathTakeNoMemory(t *testing.T) {
+	const objects, size = 700, 100 << 10
+	client := openEtcd(t, "/parts", newCluster(t, 1)[0].endpoint)
+	c := running(t, watchcache.Config{Feed: stuckFeed{client.Feed()}, Store: client.Store, FreshTimeout: 10 * time.Millisecond})
+	s := serve(t, c.Store)
+	fillWith(t, s.store, objects, size)
+
+	defer debug.SetGCPercent(debug.SetGCPercent(20))
+	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"} {
+		before := heapInUse()
+		w := &heapGauge{ResponseRecorder: httptest.NewRecorder(), next: 1}
+		r := httptest.NewRequest("GET", "/api/v1/configmaps", nil)
+		r.Header.Set("Accept", accept)
+		s.handler.ServeHTTP(w, r)
+		if w.Code != http.StatusOK || w.bytes < 30*objects || accept == "application/json" && w.bytes < objects*size {
+			t.Errorf("%s: %d with %d bytes", accept, w.Code, w.bytes)
+		}
+		if w.peak > before+48<<20 {
+			t.Errorf("%s: the heap grew from %d to %d bytes for %d", accept, before, w.peak, w.bytes)
+		}
+		t.Logf("%d MB, heap grew by %d KB", w.bytes>>20, (int64(w.peak)-int64(before))>>10)
+	}
+}
+
+// fillWith creates objects of about that size.
+func fillWith(t *testing.T, store resource.Store, objects, size int) {
+	t.Helper()
+	text := strings.Repeat("x", size)
+	var writers sync.WaitGroup
+	for w := range 8 {
+		writers.Go(func() {
+			for i := w; i < objects; i += 8 {
+				o, err := resource.Parse(fmt.Appendf(nil, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x%05d","namespace":"default"},"data":{"k":%q}}`, i, text))
+				if err == nil {
+					_, err = store.Create(t.Context(), o.Key(), o, 0)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+}
+
+// The parts of a list are the list: in order, whole, at one revision, whatever
+// happens meanwhile.
+func TestPartsOfAList(t *testing.T) {
+	store := newEtcd(t).open(t).Store(&configMaps().Info)
+	fillWith(t, store, 200, 100<<10)
+	var names []string
+	parts, rev := 0, int64(0)
+	for opts := (resource.ListOptions{Parts: true}); ; parts++ {
+		l, err := store.List(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rev != 0 && l.Revision != rev {
+			t.Errorf("a part at %d of a list at %d", l.Revision, rev)
+		}
+		rev = l.Revision
+		for _, o := range l.Items {
+			names = append(names, o.Name)
+		}
+		if opts.Continue = l.Continue; l.Continue == "" {
+			break
+		}
+		last := resource.Key{Namespace: "default", Name: "x00199"}
+		if _, err := store.Delete(t.Context(), last, nil); err != nil && parts == 0 {
+			t.Fatal(err)
+		}
+	}
+	if parts == 0 || len(names) != 200 || names[0] != "x00000" || names[199] != "x00199" {
+		t.Errorf("%d objects in %d parts", len(names), parts+1)
+	}
+}
