@@ -30,10 +30,7 @@ func (s Selector) Matches(o *Object) bool {
 	if s.Labels != nil && !s.Labels.Empty() && !s.Labels.Matches(labels.Set(o.Labels)) {
 		return false
 	}
-	if s.Fields != nil && !s.Fields.Empty() && !s.Fields.Matches(objectFields{o, &s}) {
-		return false
-	}
-	return true
+	return s.Fields == nil || s.Fields.Empty() || s.Fields.Matches(objectFields{o, s.Extract, s.By})
 }
 
 // Name returns the one name that the field selector asks for, if it asks for
@@ -45,10 +42,20 @@ func (s Selector) Name() (string, bool) {
 	return s.Fields.RequiresExactMatch("metadata.name")
 }
 
+// Namespace returns the one namespace that the field selector asks for, if it
+// asks for exactly one (metadata.namespace=x).
+func (s Selector) Namespace() (string, bool) {
+	if s.Fields == nil {
+		return "", false
+	}
+	return s.Fields.RequiresExactMatch("metadata.namespace")
+}
+
 // objectFields lets a field selector read an Object.
 type objectFields struct {
-	o *Object
-	s *Selector
+	o       *Object
+	extract func(*Object) map[string]string
+	by      any
 }
 
 func (f objectFields) Has(field string) bool {
@@ -56,10 +63,10 @@ func (f objectFields) Has(field string) bool {
 	case "metadata.name", "metadata.namespace":
 		return true
 	}
-	if f.s.Extract == nil {
+	if f.extract == nil {
 		return false
 	}
-	_, ok := f.o.FieldSet(f.s.By, f.s.Extract)[field]
+	_, ok := f.o.FieldSet(f.by, f.extract)[field]
 	return ok
 }
 
@@ -70,8 +77,8 @@ func (f objectFields) Get(field string) string {
 	case "metadata.namespace":
 		return f.o.Namespace
 	}
-	if f.s.Extract == nil {
+	if f.extract == nil {
 		return ""
 	}
-	return f.o.FieldSet(f.s.By, f.s.Extract)[field]
+	return f.o.FieldSet(f.by, f.extract)[field]
 }

@@ -147,6 +147,7 @@ func (c *Cache) tidyLoop(ctx context.Context) {
 		c.mu.Unlock()
 		for _, l := range lanes {
 			l.tidy(now, c.cfg.History)
+			l.indexes.tidy(now)
 		}
 	}
 }

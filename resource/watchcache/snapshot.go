@@ -44,6 +44,16 @@ func (s *snapshot) walk(prefix, start string, f func(it item) bool) {
 	})
 }
 
+// pick calls f with those of the paths that the snapshot has, in their order,
+// until f returns false.
+func (s *snapshot) pick(paths []string, f func(it item) bool) {
+	for _, path := range paths {
+		if o := s.get(path); o != nil && !f(item{path, o}) {
+			return
+		}
+	}
+}
+
 // rank returns how many paths of the tree are below path.
 func (s *snapshot) rank(path string) int {
 	return sort.Search(s.tree.Len(), func(i int) bool {
