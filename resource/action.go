@@ -50,15 +50,14 @@ type Action struct {
 	Namespace   string
 	Resource    string
 	Subresource string
-	// Name is the object's name; for list, watch and deletecollection it may
-	// come from the field selector metadata.name=x, for authorization only
-	// (then InPath is false).
+	// Name is the object's name; for list and watch it may come from the field
+	// selector metadata.name=x, for authorization only (then InPath is false).
 	Name   string
 	InPath bool
 	// Rest holds path segments behind the subresource (pods/x/proxy/a/b).
 	Rest []string
 	// LabelSelector and FieldSelector are the raw query values, for list,
-	// watch and deletecollection.
+	// watch (not by the legacy prefix) and deletecollection.
 	LabelSelector string
 	FieldSelector string
 	// Follow says that a reader of discovery stays to be told of changes
@@ -137,7 +136,8 @@ func ParseAction(r *http.Request) *Action {
 	default:
 		a.Verb = ""
 	}
-	if parts[0] == "watch" || parts[0] == "proxy" {
+	legacy := parts[0] == "watch" || parts[0] == "proxy"
+	if legacy {
 		if len(parts) < 2 {
 			return &Action{Path: a.Path, Verb: strings.ToLower(r.Method)}
 		}
@@ -161,7 +161,10 @@ func ParseAction(r *http.Request) *Action {
 	if len(parts) > 3 {
 		a.Rest = parts[3:]
 	}
-	a.refineVerb(r.URL.Query())
+	// The legacy prefixes have the verb, and authorize no selectors.
+	if !legacy {
+		a.refineVerb(r.URL.Query())
+	}
 	return a
 }
 
@@ -179,7 +182,7 @@ func (a *Action) refineVerb(query url.Values) {
 	switch a.Verb {
 	case "list", "watch", "deletecollection":
 		a.LabelSelector, a.FieldSelector = query.Get("labelSelector"), query.Get("fieldSelector")
-		if !a.InPath && a.FieldSelector != "" {
+		if !a.InPath && a.Verb != "deletecollection" && a.FieldSelector != "" {
 			if sel, err := fields.ParseSelector(a.FieldSelector); err == nil {
 				if name, ok := sel.RequiresExactMatch("metadata.name"); ok && validName(name) {
 					a.Name = name
@@ -192,7 +195,7 @@ func (a *Action) refineVerb(query url.Values) {
 // wantsWatch reads the watch parameter: whatever is not false is true.
 func wantsWatch(query url.Values) bool {
 	v, ok := query["watch"]
-	return ok && len(v) > 0 && v[0] != "false" && v[0] != "0"
+	return ok && len(v) > 0 && !strings.EqualFold(v[0], "false") && v[0] != "0"
 }
 
 // validName reports whether a name from a selector may stand for a path

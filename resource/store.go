@@ -66,8 +66,9 @@ type WatchOptions struct {
 	// With Since 0 and InitialEvents false the watch begins now.
 	InitialEvents bool
 	At            At
-	// Bookmarks asks for a Bookmark event now and then (about once a minute),
-	// so that the watcher knows how far it has come.
+	// Bookmarks asks for a Bookmark event now and then (about once a minute,
+	// and from a watch cache shortly before the context's deadline), so that
+	// the watcher knows how far it has come.
 	Bookmarks bool
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -34,48 +33,30 @@ type stream struct {
 	ends   []int
 	// columns says that a Table was sent with them.
 	columns bool
-	// synced says that no initial events are to come; then last is the revision
-	// that everything has been sent up to (0: not known).
+	// synced says that no initial events are to come.
 	synced bool
-	last   int64
 }
 
 func newStream(a *API, act *resource.Action, res *Resource, f format, opts resource.WatchOptions) *stream {
 	return &stream{
 		api: a, kind: res.Kind, version: act.Version, format: f, shape: formOf(f, act.Version),
-		bookmarks: opts.Bookmarks, synced: !opts.InitialEvents, last: opts.Since,
+		bookmarks: opts.Bookmarks, synced: !opts.InitialEvents,
 	}
 }
 
 // run copies events until there are no more.
 func (s *stream) run(ctx context.Context, watcher resource.Watcher) {
-	early, cancel := ctx, context.CancelFunc(func() {})
-	if deadline, ok := ctx.Deadline(); ok && s.bookmarks && time.Until(deadline) > lastBookmark {
-		early, cancel = context.WithDeadline(ctx, deadline.Add(-lastBookmark))
-	}
-	defer cancel()
 	for {
-		events, err := watcher.Next(early)
-		switch {
-		case err == nil:
-			if err = s.write(events); err != nil {
-				s.fail(err)
-				return
-			}
-		case early != ctx && early.Err() != nil && ctx.Err() == nil:
-			early = ctx
-			if !s.synced || s.last == 0 {
+		events, err := watcher.Next(ctx)
+		if err == nil {
+			if err = s.write(events); err == nil {
 				continue
 			}
-			if s.write([]resource.Event{{Type: resource.Bookmark, Revision: s.last}}) != nil {
-				return
-			}
-		case ctx.Err() != nil || errors.Is(err, io.EOF):
+		} else if ctx.Err() != nil || errors.Is(err, io.EOF) {
 			return // a watch that is over ends without a word
-		default:
-			s.fail(err)
-			return
 		}
+		s.fail(err)
+		return
 	}
 }
 
@@ -119,7 +100,6 @@ func (s *stream) flush() error {
 // append adds the frame of one event to the buffer. What is the last of its
 // batch and has nothing before it is sent as it stands.
 func (s *stream) append(e resource.Event, last bool) error {
-	s.last = max(s.last, e.Revision)
 	var name string
 	switch e.Type {
 	case resource.Added:

@@ -11,15 +11,9 @@ import (
 	"portico/resource"
 )
 
-const (
-	// lastBookmark is how long before the end of a watch a last bookmark is
-	// sent, so that the client goes on from there instead of listing
-	// (contract 5.6).
-	lastBookmark = 2 * time.Second
-	// writeGrace is how long after the end of a watch a write to a client that
-	// does not read may still block.
-	writeGrace = 30 * time.Second
-)
+// writeGrace is how long after the end of a watch a write to a client that does
+// not read may still block.
+const writeGrace = 30 * time.Second
 
 // watch answers with a stream of events until its time is over, the client goes
 // away or the store ends it.

@@ -1,0 +1,44 @@
+package resource
+
+import (
+	"net/http/httptest"
+	"testing"
+)
+
+// What a watch is authorized as. Rules for single names depend on it.
+func TestParseActionOfWatches(t *testing.T) {
+	for _, tc := range []struct {
+		method, target                  string
+		verb, namespace, resource, name string
+		inPath                          bool
+		labels, fields                  string
+	}{
+		{"GET", "/api/v1/pods?watch", "watch", "", "pods", "", false, "", ""},
+		{"GET", "/api/v1/pods?watch=1&labelSelector=a", "watch", "", "pods", "", false, "a", ""},
+		{"GET", "/api/v1/pods?watch=0", "list", "", "pods", "", false, "", ""},
+		{"GET", "/api/v1/pods?watch=False", "list", "", "pods", "", false, "", ""},
+		{"GET", "/api/v1/namespaces/n/pods/p?watch=1", "get", "n", "pods", "p", true, "", ""},
+		{"GET", "/api/v1/namespaces/n/pods?watch=1&fieldSelector=metadata.name%3Dp", "watch", "n", "pods", "p", false, "", "metadata.name=p"},
+		{"DELETE", "/api/v1/namespaces/n/pods?fieldSelector=metadata.name%3Dp", "deletecollection", "n", "pods", "", false, "", "metadata.name=p"},
+		// Legacy paths have the verb whatever the method is, and no selectors.
+		{"GET", "/api/v1/watch/pods?labelSelector=a&fieldSelector=metadata.name%3Dp", "watch", "", "pods", "", false, "", ""},
+		{"GET", "/api/v1/watch/namespaces/n/pods", "watch", "n", "pods", "", false, "", ""},
+		{"GET", "/api/v1/watch/namespaces/n/pods/p", "watch", "n", "pods", "p", true, "", ""},
+		{"POST", "/apis/apps/v1/watch/namespaces/n/deployments", "watch", "n", "deployments", "", false, "", ""},
+		{"GET", "/apis/apps/v1/watch/deployments?watch=0", "watch", "", "deployments", "", false, "", ""},
+		{"GET", "/api/v1/watch/namespaces", "watch", "", "namespaces", "", false, "", ""},
+		{"GET", "/api/v1/watch/namespaces/n", "watch", "n", "namespaces", "n", true, "", ""},
+	} {
+		a := ParseAction(httptest.NewRequest(tc.method, tc.target, nil))
+		if !a.IsResource || a.Verb != tc.verb || a.Namespace != tc.namespace || a.Resource != tc.resource || a.Name != tc.name ||
+			a.InPath != tc.inPath || a.LabelSelector != tc.labels || a.FieldSelector != tc.fields {
+			t.Errorf("%s %s: %+v", tc.method, tc.target, a)
+		}
+		if tc.verb == "watch" && !a.LongRunning() {
+			t.Errorf("%s %s has a deadline", tc.method, tc.target)
+		}
+	}
+	if a := ParseAction(httptest.NewRequest("GET", "/api/v1/watch", nil)); a.IsResource || a.Verb != "get" {
+		t.Errorf("the prefix alone: %+v", a)
+	}
+}
