@@ -15,8 +15,8 @@
 //   - proxy.go moves bytes. Nothing in it knows which server is special.
 //   - relay.go moves those of watches. Profiles showed the size of its pieces to
 //     be what a delivery costs most by: with 4 KiB, events that had come up
-//     together were sent one by one, and the way through the gateway cost two
-//     and a half times as much processor time as with 32 KiB (BenchmarkWatch).
+//     together were sent one by one, and a delivery through the gateway cost
+//     about twice the processor time that it does with 32 KiB (BenchmarkWatch).
 //
 // The gateway is ready when etcd answers. A server behind it that is down
 // costs its own groups and nothing else: neither start-up nor any request for

@@ -8,6 +8,12 @@
 //     that it asks for; any other form is made once and shared by all who ask
 //     for it, within a bounded memory (form.go). Lists and watch frames are put
 //     together from the bytes of their objects (list_json.go, encode.go).
+//   - The frame of a watch event is made once for all watchers of a form, and its
+//     gzip member too, and sent as it stands where nothing else is pending
+//     (frame.go, gzip.go); what is pending goes out in one piece (stream.go).
+//     Profiles of 300 watchers over HTTP/2 put a fifth of a delivery's time into
+//     this process's own code at first, most of it copying and quoting; net/http,
+//     TLS and the kernel have nearly all of it now.
 //   - Metadata has one shape everywhere, so the metadata-only form needs no
 //     codec (partial.go).
 //   - Tables are never kept: their cells hold ages (table.go).

@@ -25,6 +25,7 @@ type frameKey struct {
 	form   form
 	event  string
 	framed bool
+	packed bool
 }
 
 // frame is what all watchers of one form are sent of one event. The first who

@@ -169,6 +169,12 @@ func (o *queryOptions) watchOptions(act *resource.Action, res *Resource) (resour
 	return opts, nil
 }
 
+// watchList reports whether the watch takes the place of a list: the state
+// first, its end marked (contract 5.6).
+func (o *queryOptions) watchList() bool {
+	return o.initialEvents != nil && *o.initialEvents && o.bookmarks
+}
+
 func (o *queryOptions) validateList() field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("resourceVersionMatch")

@@ -28,9 +28,13 @@ type stream struct {
 	// length.
 	send   func(frames []byte, ends []int) error
 	framed bool
+	// packed has everything compressed (gzip.go).
+	packed bool
 
-	buffer []byte
-	ends   []int
+	// buffer holds what is to be sent next, ends where its frames end. Of a
+	// packed stream it holds packed bytes, and plain what is yet to be packed.
+	buffer, plain []byte
+	ends          []int
 	// columns says that a Table was sent with them.
 	columns bool
 	// synced says that no initial events are to come.
@@ -70,7 +74,7 @@ func (s *stream) write(events []resource.Event) error {
 		if err := s.append(e, i == len(events)-1); err != nil {
 			return err
 		}
-		if len(s.buffer) >= frameBytes {
+		if len(s.buffer)+len(s.plain) >= frameBytes {
 			if err := s.flush(); err != nil {
 				return err
 			}
@@ -80,12 +84,14 @@ func (s *stream) write(events []resource.Event) error {
 		return err
 	}
 	s.api.buffers.put(s.buffer)
-	s.buffer = nil
+	s.api.buffers.put(s.plain)
+	s.buffer, s.plain = nil, nil
 	return nil
 }
 
 // flush sends what is in the buffer.
 func (s *stream) flush() error {
+	s.pack()
 	if len(s.buffer) == 0 {
 		return nil
 	}
@@ -152,18 +158,23 @@ func (s *stream) object(o *resource.Object) ([]byte, error) {
 // one is not copied: 300 copies for clients that read slowly are as many too
 // many.
 func (s *stream) appendShared(name string, o *resource.Object, last bool) error {
-	f := s.api.frames.get(frameKey{o, s.kind, s.shape, name, s.framed}, func() ([]byte, error) {
+	f := s.api.frames.get(frameKey{o, s.kind, s.shape, name, s.framed, s.packed}, func() ([]byte, error) {
 		object, err := s.object(o)
 		if err != nil {
 			return nil, err
 		}
-		return appendFrame(make([]byte, 0, len(object)+frameOverhead), s.format.media, name, object, s.framed), nil
+		data := appendFrame(make([]byte, 0, len(object)+frameOverhead), s.format.media, name, object, s.framed)
+		if s.packed {
+			data = s.api.gzips.appendMember(nil, data)
+		}
+		return data, nil
 	})
-	switch {
-	case f.err != nil:
+	if f.err != nil {
 		return watchError(f.err, s.kind)
-	case len(f.data) < frameBytes && !(last && len(s.buffer) == 0):
-		s.lend()
+	}
+	s.pack()
+	if len(f.data) < frameBytes && !(last && len(s.buffer) == 0) {
+		s.lend(&s.buffer)
 		s.buffer = append(s.buffer, f.data...)
 		s.ends = append(s.ends, len(s.buffer))
 		return nil
@@ -181,15 +192,29 @@ func (s *stream) appendShared(name string, o *resource.Object, last bool) error 
 
 // frame adds one frame to the buffer.
 func (s *stream) frame(name string, object []byte) {
-	s.lend()
-	s.buffer = appendFrame(s.buffer, s.format.media, name, object, s.framed)
-	s.ends = append(s.ends, len(s.buffer))
+	to := &s.buffer
+	if s.packed {
+		to = &s.plain
+	}
+	s.lend(to)
+	*to = appendFrame(*to, s.format.media, name, object, s.framed)
+	s.ends = append(s.ends, len(*to))
+}
+
+// pack moves what is yet to be packed into the buffer.
+func (s *stream) pack() {
+	if len(s.plain) == 0 {
+		return
+	}
+	s.lend(&s.buffer)
+	s.buffer = s.api.gzips.appendMember(s.buffer, s.plain)
+	s.plain = s.plain[:0]
 }
 
 // lend has the stream borrow a buffer; most watches are idle and have none.
-func (s *stream) lend() {
-	if s.buffer == nil {
-		s.buffer = s.api.buffers.get()
+func (s *stream) lend(buffer *[]byte) {
+	if *buffer == nil {
+		*buffer = s.api.buffers.get()
 	}
 }
 

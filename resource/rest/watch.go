@@ -56,6 +56,7 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, act *resource.Action
 	if isWebSocket(r) {
 		return s.overWebSocket(ctx, w, r, watcher)
 	}
+	s.packed = q.watchList() && acceptsGzip(r)
 	s.overHTTP(ctx, w, watcher)
 	return nil
 }
@@ -74,6 +75,10 @@ func (s *stream) overHTTP(ctx context.Context, w http.ResponseWriter, watcher re
 		contentType += ";stream=watch"
 	}
 	w.Header().Set("Content-Type", contentType)
+	if s.packed {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Add("Vary", "Accept-Encoding")
+	}
 	w.WriteHeader(http.StatusOK)
 	control := http.NewResponseController(w)
 	// A writer that cannot be flushed sends when its buffer is full, and one

@@ -31,7 +31,7 @@ func isWebSocket(r *http.Request) bool {
 
 // overWebSocket runs the stream with one message for each event: text for JSON,
 // else binary (contract 5.4). What the client sends is read and dropped, which
-// also answers pings; when it closes, the watch ends.
+// also answers pings; when it closes, or breaks the rules, the watch ends.
 func (s *stream) overWebSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, watcher resource.Watcher) error {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -45,10 +45,7 @@ func (s *stream) overWebSocket(ctx context.Context, w http.ResponseWriter, r *ht
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	server := websocket.Server{
-		Handshake: func(config *websocket.Config, _ *http.Request) error {
-			config.Protocol = nil // none is needed, and none that was offered is chosen
-			return nil
-		},
+		Handshake: chooseProtocol,
 		Handler: func(ws *websocket.Conn) {
 			ws.MaxPayloadBytes = webSocketRead
 			done := make(chan struct{})
@@ -59,8 +56,13 @@ func (s *stream) overWebSocket(ctx context.Context, w http.ResponseWriter, r *ht
 				for websocket.Message.Receive(ws, &ignored) == nil {
 				}
 			}()
-			s.send = func(frames []byte, ends []int) error { return s.sendMessages(ws, frames, ends) }
+			ws.PayloadType = websocket.BinaryFrame
+			if s.format.media == mediaJSON {
+				ws.PayloadType = websocket.TextFrame
+			}
+			s.send = (&socket{ws, webSocketWrite}).send
 			s.run(ctx, watcher)
+			_ = ws.SetWriteDeadline(time.Now().Add(webSocketWrite))
 			_ = ws.Close()
 			<-done
 		},
@@ -69,20 +71,33 @@ func (s *stream) overWebSocket(ctx context.Context, w http.ResponseWriter, r *ht
 	return nil
 }
 
-// sendMessages sends each frame as a message.
-func (s *stream) sendMessages(ws *websocket.Conn, frames []byte, ends []int) error {
+// chooseProtocol agrees to the first protocol that the client offers. None is
+// needed, and none changes anything, but browsers end a connection on which
+// nothing of what they offered was chosen. A token that was offered as a
+// protocol is gone by now.
+func chooseProtocol(config *websocket.Config, _ *http.Request) error {
+	if len(config.Protocol) > 1 {
+		config.Protocol = config.Protocol[:1]
+	}
+	return nil
+}
+
+// socket is the sending side of a WebSocket.
+type socket struct {
+	*websocket.Conn
+	timeout time.Duration // of one message
+}
+
+// send sends each frame as a message. Between messages there is no deadline,
+// which would be one of the answers to pings too.
+func (s *socket) send(frames []byte, ends []int) error {
+	defer func() { _ = s.SetWriteDeadline(time.Time{}) }()
 	start := 0
 	for _, end := range ends {
-		if err := ws.SetWriteDeadline(time.Now().Add(webSocketWrite)); err != nil {
+		if err := s.SetWriteDeadline(time.Now().Add(s.timeout)); err != nil {
 			return err
 		}
-		var err error
-		if s.format.media == mediaJSON {
-			err = websocket.Message.Send(ws, string(frames[start:end]))
-		} else {
-			err = websocket.Message.Send(ws, frames[start:end])
-		}
-		if err != nil {
+		if _, err := s.Write(frames[start:end]); err != nil {
 			return err
 		}
 		start = end

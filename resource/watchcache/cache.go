@@ -22,6 +22,7 @@ type Cache struct {
 
 	now      atomic.Pointer[snapshot]
 	kept     kept
+	initials initials
 	waiters  waiters
 	progress loop.Nudge   // the feed called Progress
 	watching atomic.Int64 // running watches
@@ -44,6 +45,8 @@ func New(cfg Config) *Cache {
 		ended:   make(chan struct{}),
 		waiters: waiters{list: map[*waiter]struct{}{}},
 		lanes:   map[string]*lane{},
+
+		initials: initials{all: map[*initial]struct{}{}},
 	}
 }
 
@@ -139,6 +142,7 @@ func (c *Cache) tidyLoop(ctx context.Context) {
 		}
 		now := c.age()
 		c.kept.tidy(now)
+		c.initials.tidy(now)
 		c.mu.Lock()
 		lanes := make([]*lane, 0, len(c.lanes))
 		for _, l := range c.lanes {

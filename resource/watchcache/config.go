@@ -53,8 +53,15 @@ const (
 	keptAge       = 2 * time.Minute
 	// tidyInterval is how often lanes and kept snapshots are tidied up.
 	tidyInterval = 15 * time.Second
-	// batch is how many events a watcher looks at, at a time.
-	batch = 256
+	// batch is how many events a watcher looks at, at a time, and batchBytes how
+	// large their objects may be together (one may be larger): a watcher whose
+	// client does not read holds on to no more.
+	batch      = 256
+	batchBytes = 1 << 20
+	// initialAge is for how long the state that a watch begins with is kept
+	// while its client does not read on. It holds on to everything that the
+	// process had then.
+	initialAge = 2 * time.Minute
 	// lastBookmark is how long before its deadline a watch gets a bookmark.
 	lastBookmark = 2 * time.Second
 )

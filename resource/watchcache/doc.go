@@ -13,6 +13,9 @@
 //     pulls. A slow one falls off the lane's end and is told so (410); it can
 //     neither block others nor hold memory, and it never loses an event
 //     silently.
+//   - What a watcher holds on to while its client does not read is bounded: a
+//     batch of events by number and bytes, and the state it begins with by time
+//     (initial.go), for that state is the whole process's.
 //   - A watcher that has seen everything is parked under what it watches (all,
 //     a namespace, a name), and only a change there wakes it: ten thousand
 //     watches of one object each cost a change of another object nothing.

@@ -171,8 +171,8 @@ func (l *lane) enterAfter(w *watcher, rev int64) error {
 	return nil
 }
 
-// read appends the next changes for w to into, at most batch of them, and parks
-// w if there are none.
+// read appends the next changes for w to into, at most batch and about
+// batchBytes of them, and parks w if there are none.
 func (l *lane) read(w *watcher, into []*change) ([]*change, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,8 +185,10 @@ func (l *lane) read(w *watcher, into []*change) ([]*change, error) {
 		return into, errSlow
 	}
 	end := min(l.history.next(), w.number+batch)
-	for ; w.number < end; w.number++ {
-		into = append(into, l.history.get(w.number))
+	for size := 0; w.number < end && size < batchBytes; w.number++ {
+		c := l.history.get(w.number)
+		into = append(into, c)
+		size += len(c.object().Data)
 	}
 	if len(into) == 0 && !w.closed {
 		l.parked[w.scope] = append(l.parked[w.scope], w)

@@ -21,6 +21,7 @@ type watcher struct {
 	selection selection
 	bookmarks bool
 	deadline  time.Time // of the watch; zero is none
+	began     *initial  // the state it began with; nil if none
 	woken     chan struct{}
 	done      chan struct{} // closed by Close
 	once      sync.Once
@@ -61,7 +62,7 @@ func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
 		}
 		if w.initial != nil {
 			w.readInitial()
-			return w.events, nil
+			return w.events, w.err
 		}
 		// Everything up to here is in the lane: see the package's order.
 		rev := w.cache.Revision()
@@ -85,10 +86,16 @@ func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
 
 // readInitial puts the next part of the state into events.
 func (w *watcher) readInitial() {
+	now := w.cache.initials.use(w.initial, w.cache.age())
+	if now == nil {
+		w.end(apierrors.NewResourceExpired("The watch was too slow, the state that it began with is no longer kept: list again."))
+		return
+	}
 	var whole bool
-	w.events, whole = w.initial.read(&w.selection, w.events)
+	w.events, whole = w.initial.read(now, &w.selection, w.events)
 	if whole {
-		w.events = append(w.events, resource.Event{Type: resource.Synced, Revision: w.initial.now.rev})
+		w.events = append(w.events, resource.Event{Type: resource.Synced, Revision: now.rev})
+		w.cache.initials.remove(w.initial)
 		w.initial = nil
 	}
 }
@@ -196,40 +203,7 @@ func (w *watcher) Close() {
 	w.once.Do(func() {
 		close(w.done)
 		w.lane.leave(w)
+		w.cache.initials.remove(w.began)
 		w.cache.watching.Add(-1)
 	})
-}
-
-// initial is the state that a watch begins with, read bit by bit, so that a
-// watch of many objects does not need memory for all of them at once.
-type initial struct {
-	now    *snapshot
-	prefix string
-	from   string // relative key to go on from
-	single string // the only path to look at, if one is true
-	one    bool
-}
-
-// read appends events to into, at most about batch of them; whole is true at
-// the end of the state.
-func (in *initial) read(sel *selection, into []resource.Event) (events []resource.Event, whole bool) {
-	add := func(o *resource.Object) {
-		if sel.has(o) {
-			into = append(into, resource.Event{Type: resource.Added, Object: o, Revision: o.Revision})
-		}
-	}
-	if in.one {
-		add(in.now.get(in.single))
-		return into, true
-	}
-	whole = true
-	in.now.walk(in.prefix, in.from, func(it item) bool {
-		if len(into) >= batch {
-			in.from, whole = it.path[len(in.prefix):], false
-			return false
-		}
-		add(it.obj)
-		return true
-	})
-	return into, whole
 }

@@ -1,0 +1,75 @@
+package watchcache_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/watchcache"
+)
+
+// A reader that stops in the middle of the state that its watch begins with
+// does not keep that for as long as it likes; one that is slow gets all of it.
+func TestInitialStateIsLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake(t, watchcache.Config{})
+		var objects []*resource.Object
+		for i := range 2000 {
+			objects = append(objects, thing(fmt.Sprintf("x%04d", i), int64(i+1)))
+		}
+		f.feed.reset(3000, objects...)
+		stuck := f.watch(resource.WatchOptions{InitialEvents: true})
+		if got := f.events(stuck, 1); got[0] != "+x0000@1" {
+			t.Fatal(got)
+		}
+		slow := f.watch(resource.WatchOptions{InitialEvents: true})
+		read := 0
+		for read < 2001 {
+			events, err := slow.Next(t.Context())
+			if err != nil {
+				t.Fatalf("a slow reader, after %d: %v", read, err)
+			}
+			read += len(events)
+			time.Sleep(100 * time.Second)
+		}
+		if err := f.ended(stuck); !apierrors.IsResourceExpired(err) {
+			t.Errorf("a reader that stopped: %v", err)
+		}
+	})
+}
+
+// A watcher is handed no more than it can hold: a few of many large objects.
+func TestLargeEventsComeInSmallBatches(t *testing.T) {
+	f := fake(t, watchcache.Config{})
+	big := strings.Repeat("x", 400<<10)
+	var objects []*resource.Object
+	for i := range 10 {
+		objects = append(objects, thing(fmt.Sprintf("x%d", i), int64(i+1), "k", big))
+	}
+	f.feed.reset(100, objects...)
+	w := f.watch(resource.WatchOptions{InitialEvents: true})
+	for i := range 10 {
+		f.feed.put(thing(fmt.Sprintf("x%d", i), int64(i+101), "k", big))
+	}
+	for read := 0; read < 21; {
+		events, err := w.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := 0
+		for _, e := range events {
+			if e.Object != nil {
+				size += len(e.Object.Data)
+			}
+		}
+		if size > 3*len(big)+3<<10 {
+			t.Errorf("%d events of %d bytes at once", len(events), size)
+		}
+		read += len(events)
+	}
+}
