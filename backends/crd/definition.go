@@ -50,6 +50,7 @@ func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourc
 			Default: func(obj rest.Object) { d.scheme.Default(obj) },
 			// Validation checks the name against the names within.
 			ValidateName:    func(string, bool) []string { return nil },
+			Check:           checkSchemaDepth,
 			TrackGeneration: true,
 			SpecChanged:     func(obj, old rest.Object) bool { return !unchangedSpec(asDefinition(obj), asDefinition(old)) },
 			PrepareCreate:   prepareDefinition,

@@ -108,13 +108,13 @@ func newSchema(in *apiextensionsv1.CustomResourceValidation) (*versionSchema, er
 }
 
 func newChecks(props *apiextensions.JSONSchemaProps, structural *structuralschema.Structural) (*checks, error) {
-	whole, _, err := validation.NewSchemaValidator(props)
+	whole, err := newBounded(props)
 	if err != nil {
 		return nil, err
 	}
 	c := &checks{whole: whole, rules: cel.NewValidator(structural, true, celconfig.PerCallLimit)}
 	if status, ok := props.Properties["status"]; ok {
-		if c.status, _, err = validation.NewSchemaValidator(&status); err != nil {
+		if c.status, err = newBounded(&status); err != nil {
 			return nil, err
 		}
 	}

@@ -1,10 +1,12 @@
 package rest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"strings"
 
@@ -23,15 +25,22 @@ func bodyMediaTypes() []string {
 // bodyMediaTypes; an empty Content-Type is JSON. A body above the limit is a
 // 413, an unknown type a 415. An empty body is no error here.
 func (a *API) readBody(r *http.Request) (data []byte, mediaType string, err error) {
-	mediaType = bareMediaType(r.Header.Get("Content-Type"))
+	mediaType = runtime.ContentTypeJSON
+	if contentType := r.Header.Get("Content-Type"); contentType != "" {
+		// What cannot be parsed is no type that is known.
+		if mediaType, _, err = mime.ParseMediaType(contentType); err != nil {
+			mediaType = ""
+		}
+	}
 	switch mediaType {
-	case "":
-		mediaType = runtime.ContentTypeJSON
 	case runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf:
 	default:
 		return nil, "", unsupportedMediaType(bodyMediaTypes())
 	}
 	data, err = a.readLimited(r)
+	if err == nil && mediaType == runtime.ContentTypeProtobuf {
+		err = checkMessageDepth(bytes.TrimPrefix(data, []byte(protobufMagic)))
+	}
 	return data, mediaType, err
 }
 

@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
 
 	"portico/resource"
 )
@@ -30,7 +31,8 @@ func partialOf(o *resource.Object) (*metav1.PartialObjectMetadata, error) {
 		}
 		return partial, nil
 	}
-	if err := json.Unmarshal(o.Data, partial); err != nil {
+	// Not as encoding/json does, for which Metadata is metadata, too.
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Data, partial); err != nil {
 		return nil, fmt.Errorf("decode metadata: %w", err)
 	}
 	return partial, nil

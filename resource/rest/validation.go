@@ -80,10 +80,20 @@ func (w *write) vouch(ctx context.Context, o *resource.Object, obj, old Object) 
 	return w.strategy.Vouch(ctx, o, obj, old)
 }
 
+// maxFieldErrors is how many errors a client is told of: each is there twice in
+// the answer, and a body can hold a hundred thousand.
+const maxFieldErrors = 1000
+
 // invalid is the 422 for the errors; nil for none.
 func (w *write) invalid(name string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
+	}
+	if more := len(errs) - maxFieldErrors; more > 0 {
+		next := errs[maxFieldErrors].Field
+		errs = append(errs[:maxFieldErrors:maxFieldErrors], &field.Error{
+			Type: field.ErrorTypeTooMany, Field: next, BadValue: more, Detail: "the errors from here on are left out",
+		})
 	}
 	return apierrors.NewInvalid(w.res.GroupKind(), name, errs)
 }
