@@ -1,8 +1,6 @@
 package crd
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -199,13 +197,13 @@ func (c *codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, mediaTyp
 	return data, nil
 }
 
+// encodeSpace is what an object's JSON is expected to take, in bytes; larger
+// ones grow.
+const encodeSpace = 4 << 10
+
 // encode makes JSON with sorted keys, without the line feed.
 func encode(object map[string]any) ([]byte, error) {
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(object); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+	return appendJSON(make([]byte, 0, encodeSpace), object)
 }
 
 // Hub implements rest.Versioned.
