@@ -37,6 +37,35 @@ func rawRecord(u *unstructured.Unstructured) []any {
 	return raw
 }
 
+// recordedVersions are the versions that the owners of an object wrote it in.
+// old is nil where there is none.
+func recordedVersions(old Object) []string {
+	var versions []string
+	u, ok := old.(*unstructured.Unstructured)
+	switch {
+	case old == nil:
+	case ok:
+		for _, entry := range rawRecord(u) {
+			fields, _ := entry.(map[string]any)
+			version, _ := fields["apiVersion"].(string)
+			versions = append(versions, version)
+		}
+	default:
+		for _, entry := range old.GetManagedFields() {
+			versions = append(versions, entry.APIVersion)
+		}
+	}
+	return versions
+}
+
+// knownRecord reports whether an object without Go types brings no other record
+// than the stored one has.
+func knownRecord(obj, old Object) bool {
+	u, ok := obj.(*unstructured.Unstructured)
+	was, stored := old.(*unstructured.Unstructured)
+	return ok && stored && (rawRecord(u) == nil || reflect.DeepEqual(rawRecord(u), rawRecord(was)))
+}
+
 // stands reports whether that is certainly obj's record still.
 func (r ownerRecord) stands(obj Object) bool {
 	if u, ok := obj.(*unstructured.Unstructured); ok {

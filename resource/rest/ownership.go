@@ -93,10 +93,8 @@ func (w *write) ignored(old Object) map[fieldpath.APIVersion]fieldpath.Filter {
 	}
 	filter := fieldpath.NewExcludeSetFilter(set)
 	out := map[fieldpath.APIVersion]fieldpath.Filter{fieldpath.APIVersion(w.gvk.GroupVersion().String()): filter}
-	if old != nil {
-		for _, entry := range old.GetManagedFields() {
-			out[fieldpath.APIVersion(entry.APIVersion)] = filter
-		}
+	for _, version := range recordedVersions(old) {
+		out[fieldpath.APIVersion(version)] = filter
 	}
 	return out
 }
@@ -142,8 +140,12 @@ func (w *write) record(obj, old Object) error {
 	if err != nil {
 		return err
 	}
+	// What came from the store is valid, and so is what the tracker adds.
+	valid := knownRecord(obj, old)
 	// The result is obj itself.
-	_, err = m.Update(live, obj, w.owner)
+	if _, err = m.Update(live, obj, w.owner); err == nil && valid {
+		w.recorded = recordOf(obj)
+	}
 	return err
 }
 

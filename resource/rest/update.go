@@ -49,6 +49,7 @@ func (a *API) put(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 	if err != nil {
 		return err
 	}
+	wr.expects = &expectation{uid: string(obj.GetUID()), revision: obj.GetResourceVersion()}
 	// The first attempt uses what is decoded already; attempts change it, so
 	// later ones decode again, without repeating the warnings.
 	next := func(ctx context.Context, _ *resource.Object, _ Object) (Object, error) {
@@ -142,8 +143,30 @@ func (w *write) createInstead(ctx context.Context, next nextState) (resource.Mut
 	return w.newState(ctx, obj)
 }
 
+// expectation is what the body of an update says about the state it is for.
+type expectation struct{ uid, revision string }
+
+// meets checks what an update expects by the header of the stored object alone.
+// So an update that is tried on a cached state, and finds that too old, has cost
+// next to nothing when it is tried on the current one.
+func (w *write) meets(cur *resource.Object) error {
+	e := w.expects
+	switch {
+	case e == nil:
+		return nil
+	case e.uid != "" && e.uid != cur.UID:
+		return w.conflict(uidMismatch(e.uid, cur.UID))
+	case w.projection != nil && (e.revision == "" || e.revision == "0"):
+		return nil
+	}
+	return w.checkRevision(e.revision, cur)
+}
+
 // replaceStored is an update of the stored object cur.
 func (w *write) replaceStored(ctx context.Context, cur *resource.Object, next nextState) (resource.Mutation, error) {
+	if err := w.meets(cur); err != nil {
+		return resource.Mutation{}, err
+	}
 	old, err := w.res.Decode(cur)
 	if err != nil {
 		return resource.Mutation{}, err

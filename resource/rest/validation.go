@@ -22,11 +22,7 @@ import (
 // the strategy. o is the object encoded, if somebody may vouch for it.
 func (w *write) validateNew(ctx context.Context, obj Object, o *resource.Object) error {
 	path := field.NewPath("metadata")
-	var meta metav1.Object = obj
-	if len(w.recorded.raw) > 0 && w.recorded.stands(obj) {
-		meta = withoutOwners{obj}
-	}
-	errs := apivalidation.ValidateObjectMetaAccessor(meta, w.res.Namespaced, nameRule(w.strategy), path)
+	errs := apivalidation.ValidateObjectMetaAccessor(w.unvalidated(obj), w.res.Namespaced, nameRule(w.strategy), path)
 	if !w.strategy.LooseFinalizers {
 		errs = append(errs, bareFinalizers(obj.GetFinalizers(), nil, path.Child("finalizers"))...)
 	}
@@ -36,6 +32,14 @@ func (w *write) validateNew(ctx context.Context, obj Object, o *resource.Object)
 		errs = append(errs, w.strategy.Validate(ctx, obj)...)
 	}
 	return w.invalid(obj.GetName(), errs)
+}
+
+// unvalidated is the metadata of obj that has to be validated.
+func (w *write) unvalidated(obj Object) metav1.Object {
+	if len(w.recorded.raw) > 0 && w.recorded.stands(obj) {
+		return withoutOwners{obj}
+	}
+	return obj
 }
 
 // withoutOwners is metadata whose managedFields need not be looked at: to make
@@ -49,7 +53,7 @@ func (withoutOwners) GetManagedFields() []metav1.ManagedFieldsEntry { return nil
 // is not held to rules that came later.
 func (w *write) validateChange(ctx context.Context, obj, old Object, o *resource.Object) error {
 	path := field.NewPath("metadata")
-	errs := apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, path)
+	errs := apivalidation.ValidateObjectMetaAccessorUpdate(w.unvalidated(obj), old, path)
 	errs = append(errs, apivalidation.ValidateFinalizers(obj.GetFinalizers(), path.Child("finalizers"))...)
 	if !w.res.Strategy.LooseFinalizers {
 		errs = append(errs, bareFinalizers(obj.GetFinalizers(), old.GetFinalizers(), path.Child("finalizers"))...)

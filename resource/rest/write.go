@@ -43,6 +43,8 @@ type write struct {
 	// applied says that the next state comes with its owners recorded; disowned
 	// that it shall have none, because they take too much room.
 	applied, disowned bool
+	// expects is what an update says about the state it is for; nil: nothing.
+	expects *expectation
 	// recorded is what this write has recorded by itself, which is valid.
 	recorded ownerRecord
 	// release gives back what the latest attempt allocated; nil: nothing.
