@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"portico/resource"
@@ -83,7 +82,8 @@ func (c *codec) decodeAny(data []byte, mediaType string, want schema.GroupVersio
 // DecodeStored implements rest.Codec.
 func (c *codec) DecodeStored(o *resource.Object) (runtime.Object, error) {
 	u := &unstructured.Unstructured{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Data, &u.Object); err != nil {
+	var err error
+	if u.Object, err = decodeObject(o.Data); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
 	}
 	if o.Kind != c.gvk.Kind || o.APIVersion != c.gvk.GroupVersion().String() || !c.Exact(o) {
@@ -250,6 +250,11 @@ func newBodies() *bodies {
 
 // decode decodes a body that is a want, or says nothing about it.
 func (b *bodies) decode(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
+	if mediaType == mediaJSON || mediaType == "" {
+		if u, ok := parseBody(data, want); ok {
+			return u, nil, nil
+		}
+	}
 	var decoder *jsonserializer.Serializer
 	switch {
 	case mediaType == mediaYAML && strict:

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/cel/common"
-	kjson "sigs.k8s.io/json"
 
 	"portico/backends/crd/accept"
 	"portico/resource"
@@ -28,8 +27,9 @@ func (c *codec) decodeSettled(data []byte, mediaType string, want schema.GroupVe
 	if err != nil || !s.acceptor().Settled(data, accept.Body) {
 		return nil
 	}
-	u := &unstructured.Unstructured{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &u.Object); err != nil || u.GroupVersionKind() != want {
+	object, err := decodeObject(data)
+	u := &unstructured.Unstructured{Object: object}
+	if err != nil || u.GroupVersionKind() != want {
 		return nil
 	}
 	if meta, ok := u.Object["metadata"].(map[string]any); ok && meta["creationTimestamp"] == nil {
@@ -88,8 +88,8 @@ func (c *codec) Exact(o *resource.Object) bool {
 		if err == nil && o.APIVersion == c.gvk.GroupVersion().String() && s.acceptor().Settled(o.Data, accept.Stored) {
 			return true
 		}
-		var before map[string]any
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Data, &before); err != nil {
+		before, err := decodeObject(o.Data)
+		if err != nil {
 			return false
 		}
 		u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(before)}
