@@ -1,8 +1,9 @@
 package crd
 
 import (
-	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,29 +30,6 @@ var bakeryKind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Ki
 // realSchemas are the files of test data with definitions of Bakery.
 var realSchemas = []string{"bakeries.yaml", "bakeries-strict.yaml"}
 
-// schemaIn builds the schema of the first version of a definition.
-func schemaIn(t testing.TB, file string) (*versionSchema, *apiextensions.JSONSchemaProps) {
-	t.Helper()
-	def := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.Unmarshal([]byte(read(t, file)), def); err != nil {
-		t.Fatal(err)
-	}
-	return schemaOf(t, def.Spec.Versions[0].Schema)
-}
-
-func schemaOf(t testing.TB, in *apiextensionsv1.CustomResourceValidation) (*versionSchema, *apiextensions.JSONSchemaProps) {
-	t.Helper()
-	s, err := newSchema(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	internal := &apiextensions.CustomResourceValidation{}
-	if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(in, internal, nil); err != nil {
-		t.Fatal(err)
-	}
-	return s, internal.OpenAPIV3Schema
-}
-
 // FuzzAccept compares the acceptor with what upstream's packages make of the
 // same bytes. The schema is a real one or made from seed; the object is raw, or
 // made from seed to mostly fit the schema.
@@ -65,98 +44,182 @@ func FuzzAccept(f *testing.F) {
 	for seed := range uint64(400) {
 		f.Add(uint8(seed%8), seed, []byte(nil))
 	}
+	real := schemasIn(f, realSchemas...)
 	bodies := newBodies()
 	f.Fuzz(func(t *testing.T, which uint8, seed uint64, raw []byte) {
 		r := rand.New(rand.NewPCG(seed, uint64(which)))
-		var s *versionSchema
-		var props *apiextensions.JSONSchemaProps
-		if int(which) < len(realSchemas) {
-			s, props = schemaIn(t, realSchemas[which])
-		} else {
-			s, props = schemaOf(t, &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: madeSchema(r)})
-		}
+		m := subjectFor(t, r, real, which)
 		data := raw
 		if len(raw) == 0 {
-			data = madeObject(r, props)
+			data = madeObject(r, m.props)
 		}
-		a := s.acceptor()
-		if verdict := a.Accept(data, accept.Body); verdict != accept.Unsure {
-			u := checkSettled(t, bodies, s, data, settling{unknown: true})
-			if verdict == accept.Valid {
-				checkValid(t, s, u)
-				if !a.Ratchets() {
-					checkUpdate(t, s, u, olderState(r, u))
-				}
+		a := m.acceptor()
+		verdict := a.Accept(data, accept.Body)
+		if verdict == accept.Unsure {
+			return
+		}
+		want := m.settled(t, bodies, data, settling{unknown: true})
+		got := m.decodeSettled(data)
+		if got == nil || !reflect.DeepEqual(got.Object, want.after) {
+			t.Fatalf("%s is %v, and not %v", data, got, want.after)
+		}
+		if verdict >= accept.Settled && !want.same {
+			t.Fatalf("accepted %s, which becomes %v", data, want.after)
+		}
+		if verdict == accept.Valid {
+			if errs := m.faults(t, want.after); len(errs) > 0 {
+				t.Fatalf("accepted %s: %v", data, errs)
+			}
+			if !a.Ratchets() {
+				m.checkUpdate(t, want.after, olderState(r, want.after))
 			}
 		}
-		if a.Settled(data, accept.Stored) {
-			checkSettled(t, bodies, s, data, settling{stored: true})
+		if a.Shape(data, accept.Stored) >= accept.Settled && !m.settled(t, bodies, data, settling{stored: true}).same {
+			t.Fatalf("accepted %s, which is another when read", data)
 		}
 	})
 }
 
-// checkSettled fails unless the object is in line with the schema as it is.
-func checkSettled(t *testing.T, bodies *bodies, s *versionSchema, data []byte, how settling) map[string]any {
-	t.Helper()
-	u, strict, err := bodies.decode(data, mediaJSON, bakeryKind, true)
-	if u == nil && err != nil {
-		// It says that it is another kind.
-		var other map[string]any
-		if json.Unmarshal(data, &other) != nil {
-			t.Fatalf("accepted %s, which is refused: %v", data, err)
+// Most objects that are valid as they are are known to be so.
+func TestAcceptsMost(t *testing.T) {
+	real := schemasIn(t, realSchemas...)
+	bodies := newBodies()
+	var settled, valid, knownSettled, knownValid int
+	for seed := range uint64(800) {
+		which := uint8(seed % 8)
+		r := rand.New(rand.NewPCG(seed, uint64(which)))
+		m := subjectFor(t, r, real, which)
+		data := madeObject(r, m.props)
+		if _, strict, err := bodies.decode(data, mediaJSON, bakeryKind, true); err != nil || len(strict) > 0 {
+			continue
 		}
-		kind := schema.FromAPIVersionAndKind(other["apiVersion"].(string), other["kind"].(string))
-		u, strict, err = bodies.decode(data, mediaJSON, kind, true)
+		verdict := m.acceptor().Accept(data, accept.Body)
+		state := m.tryToSettle(bodies, data, settling{unknown: true})
+		if state.err != nil || !state.same {
+			continue
+		}
+		if settled++; verdict >= accept.Settled {
+			knownSettled++
+		}
+		if len(m.faults(t, state.after)) > 0 {
+			continue
+		}
+		if valid++; verdict == accept.Valid {
+			knownValid++
+		}
 	}
-	if err != nil || len(strict) > 0 {
-		t.Fatalf("accepted %s, of which is said %v %v", data, err, strict)
+	t.Logf("%d of %d settled, %d of %d valid", knownSettled, settled, knownValid, valid)
+	if knownSettled*4 < settled*3 || knownValid*5 < valid*4 {
+		t.Errorf("of %d settled objects %d are known, of %d valid ones %d", settled, knownSettled, valid, knownValid)
+	}
+}
+
+// subject is a schema, built and as it was.
+type subject struct {
+	*versionSchema
+	props *apiextensions.JSONSchemaProps
+}
+
+// schemasIn builds the schemas of the first version of each definition.
+func schemasIn(t testing.TB, files ...string) (out []*subject) {
+	t.Helper()
+	for _, file := range files {
+		def := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.Unmarshal([]byte(read(t, file)), def); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, subjectOf(t, def.Spec.Versions[0].Schema))
+	}
+	return out
+}
+
+func subjectOf(t testing.TB, in *apiextensionsv1.CustomResourceValidation) *subject {
+	t.Helper()
+	s, err := newSchema(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	internal := &apiextensions.CustomResourceValidation{}
+	if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(in, internal, nil); err != nil {
+		t.Fatal(err)
+	}
+	return &subject{s, internal.OpenAPIV3Schema}
+}
+
+// subjectFor is a real schema, or one that is made.
+func subjectFor(t testing.TB, r *rand.Rand, real []*subject, which uint8) *subject {
+	if int(which) < len(real) {
+		return real[which]
+	}
+	return subjectOf(t, &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: madeSchema(r)})
+}
+
+// settledState is what upstream's packages make of a body.
+type settledState struct {
+	after map[string]any
+	// same says that this is what the body says, also when it was written and
+	// read again.
+	same bool
+	err  error
+}
+
+// settled fails unless the body is accepted without a word.
+func (m *subject) settled(t *testing.T, bodies *bodies, data []byte, how settling) settledState {
+	t.Helper()
+	state := m.tryToSettle(bodies, data, how)
+	if state.err != nil {
+		t.Fatalf("accepted %s, of which is said %v", data, state.err)
+	}
+	return state
+}
+
+func (m *subject) tryToSettle(bodies *bodies, data []byte, how settling) (state settledState) {
+	var says metav1.TypeMeta
+	if state.err = json.Unmarshal(data, &says); state.err != nil {
+		return state
+	}
+	u, strict, err := bodies.decode(data, mediaJSON, says.GroupVersionKind(), true)
+	if state.err = errors.Join(append(strict, err)...); state.err != nil {
+		return state
 	}
 	before := runtime.DeepCopyJSON(u.Object)
 	if meta, ok := before["metadata"].(map[string]any); ok && !how.stored && meta["creationTimestamp"] == nil {
 		delete(meta, "creationTimestamp")
 	}
-	unknown, err := s.settle(u, how)
-	if err != nil || len(unknown) > 0 {
-		t.Fatalf("accepted %s, of which is said %v %v", data, err, unknown)
+	unknown, err := m.settle(u, how)
+	if len(unknown) > 0 {
+		err = fmt.Errorf("unknown %v", unknown)
 	}
-	if !reflect.DeepEqual(before, u.Object) {
-		t.Fatalf("accepted %s, which becomes %v", data, u.Object)
-	}
-	written, err := encode(u.Object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	written, encoding := encode(u.Object)
 	again := &unstructured.Unstructured{}
-	if err := runtime.DecodeInto(unstructured.UnstructuredJSONScheme, written, again); err != nil || !reflect.DeepEqual(again.Object, u.Object) {
-		t.Fatalf("accepted %s, which is another when written: %s, %v", data, written, err)
-	}
-	return u.Object
+	state.err = errors.Join(err, encoding, again.UnmarshalJSON(written))
+	state.after, state.same = u.Object, reflect.DeepEqual(before, u.Object) && reflect.DeepEqual(again.Object, u.Object)
+	return state
 }
 
-func checkValid(t *testing.T, s *versionSchema, object map[string]any) {
+// faults are what upstream's packages find, but for the rules.
+func (m *subject) faults(t *testing.T, object map[string]any) field.ErrorList {
 	t.Helper()
-	c, err := s.checks()
+	c, err := m.checks()
 	if err != nil {
 		t.Fatal(err)
 	}
 	errs := validation.ValidateCustomResource(nil, object, c.whole)
-	errs = append(errs, objectmeta.Validate(context.Background(), nil, object, s.structural, false)...)
-	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, object)...)
+	errs = append(errs, objectmeta.Validate(t.Context(), nil, object, m.structural, false)...)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, m.structural, object)...)
 	if status, ok := object["status"]; ok && c.status != nil {
 		errs = append(errs, validation.ValidateCustomResource(field.NewPath("status"), status, c.status)...)
 	}
-	if len(errs) > 0 {
-		t.Fatalf("accepted %v: %v", object, errs)
-	}
+	return errs
 }
 
-func checkUpdate(t *testing.T, s *versionSchema, object, old map[string]any) {
+func (m *subject) checkUpdate(t *testing.T, object, old map[string]any) {
 	t.Helper()
-	c, err := s.checks()
+	c, err := m.checks()
 	if err != nil {
 		t.Fatal(err)
 	}
-	unchanged := common.NewCorrelatedObject(object, old, &model.Structural{Structural: s.structural})
+	unchanged := common.NewCorrelatedObject(object, old, &model.Structural{Structural: m.structural})
 	if errs := validation.ValidateCustomResourceUpdate(nil, object, old, c.whole, validation.WithRatcheting(unchanged)); len(errs) > 0 {
 		t.Fatalf("accepted %v as an update of %v: %v", object, old, errs)
 	}

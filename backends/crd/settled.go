@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,23 +18,40 @@ import (
 	"portico/resource/rest"
 )
 
-// decodeSettled decodes a body that is certainly a want in line with its schema;
-// nil is one that has to be looked at more closely.
+// decodeSettled decodes a body that is certainly a want in line with its schema,
+// but for defaults, which it gets; nil is one that has to be looked at more
+// closely.
 func (c *codec) decodeSettled(data []byte, mediaType string, want schema.GroupVersionKind) *unstructured.Unstructured {
 	if mediaType != mediaJSON && mediaType != "" || want.GroupKind() != c.gvk.GroupKind() {
 		return nil
 	}
 	s, err := c.server.schemaOf(c.serving, want.Version)
-	if err != nil || !s.acceptor().Settled(data, accept.Body) {
+	if err != nil {
+		return nil
+	}
+	u := s.decodeSettled(data)
+	if u == nil || u.GroupVersionKind() != want {
+		return nil
+	}
+	return u
+}
+
+// decodeSettled decodes a body of whichever kind; see there.
+func (s *versionSchema) decodeSettled(data []byte) *unstructured.Unstructured {
+	verdict := s.acceptor().Shape(data, accept.Body)
+	if verdict < accept.Lacking {
 		return nil
 	}
 	object, err := decodeObject(data)
 	u := &unstructured.Unstructured{Object: object}
-	if err != nil || u.GroupVersionKind() != want {
+	if err != nil {
 		return nil
 	}
 	if meta, ok := u.Object["metadata"].(map[string]any); ok && meta["creationTimestamp"] == nil {
 		delete(meta, "creationTimestamp")
+	}
+	if verdict == accept.Lacking {
+		defaulting.Default(u.Object, s.structural)
 	}
 	return u
 }
@@ -85,7 +103,7 @@ func (c *custom) vouchFor(ctx context.Context, o *resource.Object, obj, old rest
 func (c *codec) Exact(o *resource.Object) bool {
 	return o.Exact(c, func(o *resource.Object) bool {
 		s, err := c.server.schemaOf(c.serving, c.gvk.Version)
-		if err == nil && o.APIVersion == c.gvk.GroupVersion().String() && s.acceptor().Settled(o.Data, accept.Stored) {
+		if err == nil && o.APIVersion == c.gvk.GroupVersion().String() && s.acceptor().Shape(o.Data, accept.Stored) >= accept.Settled {
 			return true
 		}
 		before, err := decodeObject(o.Data)

@@ -13,9 +13,11 @@ type Verdict uint8
 const (
 	// Unsure is no answer: ask upstream's packages.
 	Unsure Verdict = iota
-	// Settled says that the bytes are well-formed JSON without duplicate keys,
-	// and that coercing metadata, pruning and defaulting leave the object as it
-	// is, without an error or an unknown field to report.
+	// Lacking says that the bytes are well-formed JSON without duplicate keys,
+	// and that coercing metadata and pruning leave the object as it is, without
+	// an error or an unknown field to report. It may lack defaults.
+	Lacking
+	// Settled says that it lacks no defaults either.
 	Settled
 	// Valid says that the schema, the rules for lists that are sets or maps,
 	// and those for embedded resources find no fault with a new object. CEL
@@ -58,10 +60,8 @@ func Compile(props *apiextensions.JSONSchemaProps) *Acceptor {
 // object, and under "oneOf" and "not" one complaint less is one too few.
 func (a *Acceptor) Ratchets() bool { return a.ratchets }
 
-// Settled reports whether the object's bytes are certainly [Settled].
-func (a *Acceptor) Settled(data []byte, from Origin) bool {
-	return a.walk(data, from, false) >= Settled
-}
+// Shape judges the object's bytes, but not whether they are Valid.
+func (a *Acceptor) Shape(data []byte, from Origin) Verdict { return a.walk(data, from, false) }
 
 // Accept judges the object's bytes.
 func (a *Acceptor) Accept(data []byte, from Origin) Verdict { return a.walk(data, from, true) }
@@ -71,10 +71,12 @@ func (a *Acceptor) walk(data []byte, from Origin, validate bool) Verdict {
 	defer a.walkers.Put(w)
 	w.begin(data, from)
 	defer w.end()
-	if !w.object(a.root) {
+	switch {
+	case !w.object(a.root):
 		return Unsure
-	}
-	if !validate || w.judge(a.root) != yes {
+	case w.lacking:
+		return Lacking
+	case !validate || w.judge(a.root) != yes:
 		return Settled
 	}
 	return Valid

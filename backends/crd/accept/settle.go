@@ -30,7 +30,8 @@ func (w *walker) object(n *node) bool {
 		return w.member(n, f, known, escaped, fateOf(n, pruned))
 	})
 	w.space()
-	return ok && named == 2 && seen&n.defaulted == n.defaulted && w.pos == len(w.data)
+	w.lack(n, seen)
+	return ok && named == 2 && w.pos == len(w.data)
 }
 
 // field finds a property, or a name that is required. Names have no escapes.
@@ -65,8 +66,8 @@ func (w *walker) member(n *node, f field, known, escaped bool, unknown fate) boo
 	return false
 }
 
-// value consumes a value that neither pruning nor defaults change; n is nil
-// where there is no schema.
+// value consumes a value that pruning does not change, nor defaults but by
+// adding fields; n is nil where there is no schema.
 func (w *walker) value(n *node, unknown fate) bool {
 	if n != nil && n.opaque {
 		return false
@@ -102,7 +103,13 @@ func (w *walker) fields(n *node, unknown fate) bool {
 		}
 		return w.member(n, f, known, escaped, unknown)
 	})
-	return ok && seen&n.defaulted == n.defaulted
+	w.lack(n, seen)
+	return ok
+}
+
+// lack notes defaults of fields that were not seen.
+func (w *walker) lack(n *node, seen uint64) {
+	w.lacking = w.lacking || seen&n.defaulted != n.defaulted
 }
 
 // elementsOf consumes a list.

@@ -24,6 +24,8 @@ type walker struct {
 	from Origin
 	// depth is the number of objects and lists around.
 	depth int
+	// lacking says that a field is not there that has a default.
+	lacking bool
 	// keys are those of the objects around that may have to be compared.
 	keys []span
 	// scratch holds texts without their escapes, elements the keys of list
@@ -33,7 +35,7 @@ type walker struct {
 }
 
 func (w *walker) begin(data []byte, from Origin) {
-	w.data, w.pos, w.from, w.depth = data, 0, from, 0
+	w.data, w.pos, w.from, w.depth, w.lacking = data, 0, from, 0, false
 	w.keys, w.elements = w.keys[:0], w.elements[:0]
 }
 
