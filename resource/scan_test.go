@@ -174,3 +174,26 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 }
+
+// What a schema leaves as it is it leaves as it is at any revision, if there is
+// metadata to put that into.
+func TestExactWithRevision(t *testing.T) {
+	asked := 0
+	exact := func(o *Object) bool {
+		return o.Exact("schema", func(*Object) bool { asked++; return true })
+	}
+	o, err := Parse([]byte(`{"apiVersion":"v1","kind":"A","metadata":{"name":"a"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !exact(o) || !exact(o.WithRevision(3)) || asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+	bare, err := Parse([]byte(`{"apiVersion":"v1","kind":"A"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !exact(bare) || !exact(bare.WithRevision(3)) || asked != 3 {
+		t.Errorf("asked %d times", asked)
+	}
+}

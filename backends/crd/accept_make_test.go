@@ -11,27 +11,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// refused are texts that no acceptor accepts, whatever the schema.
-var refused = []string{
-	``, `{`, `{}`, `null`, `[]`, `"x"`, `{"apiVersion":"example.com/v1","kind":"Bakery"`,
-	`{"apiVersion":"example.com/v1","kind":"Bakery"} {}`,
-	`{"apiVersion":"example.com/v1","apiVersion":"example.com/v1","kind":"Bakery","spec":{}}`,
-	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"name":"a","name":"a"}}`,
-	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"name":1}}`,
-	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"labels":{"a":1}}}`,
-	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"name":""}}`,
-	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":null}`,
-	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"labels":null}}`,
-	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"Name":"x"}}`,
-	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"generation":1.0}}`,
-	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"creationTimestamp":"2024-02-30T00:00:00Z"}}`,
-	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"creationTimestamp":"2024-02-03T00:00:00+01:00"}}`,
-	`{"apiVersion":"","kind":"Bakery"}`,
-	"{\"apiVersion\":\"example.com/v1\",\"kind\":\"Bakery\",\"metadata\":{\"name\":\"\xff\"}}",
-	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"name":"\ud800"}}`,
-	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"n\u0061me":"a"}}`,
-}
-
 func ptr[T any](v T) *T { return &v }
 
 // chance is true once in n times.

@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +30,27 @@ var bakeryKind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Ki
 
 // realSchemas are the files of test data with definitions of Bakery.
 var realSchemas = []string{"bakeries.yaml", "bakeries-strict.yaml"}
+
+// refused are texts that no acceptor accepts, whatever the schema.
+var refused = []string{
+	``, `{`, `{}`, `null`, `[]`, `"x"`, `{"apiVersion":"example.com/v1","kind":"Bakery"`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery"} {}`,
+	`{"apiVersion":"example.com/v1","apiVersion":"example.com/v1","kind":"Bakery","spec":{}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"name":"a","name":"a"}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"name":1}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"labels":{"a":1}}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"name":""}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":null}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"labels":null}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"Name":"x"}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"generation":1.0}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"creationTimestamp":"2024-02-30T00:00:00Z"}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"creationTimestamp":"2024-02-03T00:00:00+01:00"}}`,
+	`{"apiVersion":"","kind":"Bakery"}`,
+	"{\"apiVersion\":\"example.com/v1\",\"kind\":\"Bakery\",\"metadata\":{\"name\":\"\xff\"}}",
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"name":"\ud800"}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"n\u0061me":"a"}}`,
+}
 
 // FuzzAccept compares the acceptor with what upstream's packages make of the
 // same bytes. The schema is a real one or made from seed; the object is raw, or
@@ -198,19 +220,23 @@ func (m *subject) tryToSettle(bodies *bodies, data []byte, how settling) (state 
 }
 
 // faults are what upstream's packages find, but for the rules.
-func (m *subject) faults(t *testing.T, object map[string]any) field.ErrorList {
+func (m *subject) faults(t testing.TB, object map[string]any) field.ErrorList {
 	t.Helper()
 	c, err := m.checks()
 	if err != nil {
 		t.Fatal(err)
 	}
-	errs := validation.ValidateCustomResource(nil, object, c.whole)
-	errs = append(errs, objectmeta.Validate(t.Context(), nil, object, m.structural, false)...)
-	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, m.structural, object)...)
+	errs := m.found(t.Context(), object, c)
 	if status, ok := object["status"]; ok && c.status != nil {
 		errs = append(errs, validation.ValidateCustomResource(field.NewPath("status"), status, c.status)...)
 	}
 	return errs
+}
+
+func (m *subject) found(ctx context.Context, object map[string]any, c *checks) field.ErrorList {
+	errs := validation.ValidateCustomResource(nil, object, c.whole)
+	errs = append(errs, objectmeta.Validate(ctx, nil, object, m.structural, false)...)
+	return append(errs, listtype.ValidateListSetsAndMaps(nil, m.structural, object)...)
 }
 
 func (m *subject) checkUpdate(t *testing.T, object, old map[string]any) {

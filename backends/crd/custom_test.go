@@ -239,6 +239,46 @@ func TestApplyNeedsTheRightToCreate(t *testing.T) {
 	}
 }
 
+// What is valid by its bytes is held to its rules, also to those that compare
+// it with what it was.
+func TestRulesOfValidBytes(t *testing.T) {
+	s := running(t)
+	s.install(t, strings.Replace(widgets, "              color: {type: string}\n",
+		"              color: {type: string, x-kubernetes-validations: [{rule: \"self == oldSelf\", message: \"colours stay\"}]}\n", 1))
+	full := "{size: small, replicas: 2, color: red}"
+	s.must(t, "POST", widgetPath, "", widget("a", full))
+	for name, test := range map[string]struct{ path, patch, message string }{
+		"rule":       {widgetPath + "/a", `{"spec":{"size":"huge"}}`, "huge widgets stand alone"},
+		"transition": {widgetPath + "/a", `{"spec":{"color":"blue"}}`, "colours stay"},
+		"schema":     {widgetPath + "/a", `{"spec":{"size":"odd"}}`, `Unsupported value: "odd"`},
+		"scale":      {widgetPath + "/a/status", `{"status":{"replicas":-1}}`, "should be a non-negative integer"},
+	} {
+		a := s.send(t, "PATCH", test.path, "application/merge-patch+json", test.patch)
+		if a.code != 422 || !strings.Contains(a.status(t).Message, test.message) {
+			t.Errorf("%s: %d %s", name, a.code, a.body)
+		}
+	}
+	s.must(t, "PATCH", widgetPath+"/a", "application/merge-patch+json", `{"spec":{"size":"large"}}`)
+	s.must(t, "PATCH", widgetPath+"/a/status", "application/merge-patch+json", `{"status":{"replicas":1}}`)
+}
+
+// A body that lacks only defaults gets them, and what a client of Go types sends
+// for no time is no time.
+func TestBodyWithoutDefaults(t *testing.T) {
+	s := running(t)
+	s.install(t, widgets)
+	made := s.must(t, "POST", widgetPath, "application/json",
+		`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","creationTimestamp":null},"spec":{"size":"small"}}`)
+	if at(made, "spec", "replicas") != 1.0 || at(made, "metadata", "creationTimestamp") == nil {
+		t.Errorf("created as %v", made)
+	}
+	refused := s.send(t, "POST", widgetPath+"?fieldValidation=Strict", "application/json",
+		`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"c"},"spec":{"size":"small","size":"large"}}`)
+	if refused.code != 400 || !strings.Contains(refused.status(t).Message, `duplicate field "spec.size"`) {
+		t.Errorf("%d %s", refused.code, refused.body)
+	}
+}
+
 // A watch ends when its definition goes, or serves something else.
 func TestWatchEndsWithDefinition(t *testing.T) {
 	s := running(t)

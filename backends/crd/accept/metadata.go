@@ -108,15 +108,20 @@ func (w *walker) positive() bool {
 	return c >= '1' && c <= '9' && w.whole()
 }
 
-// time consumes a time as metadata has it. The last days of long months are
-// left to others, and so is the first millennium, whose first second is no time.
+// time consumes a time as metadata has it.
 func (w *walker) time() bool {
-	s, escaped, ok := w.text()
+	s, _, ok := w.text()
+	return ok && isTime(w.of(s))
+}
+
+// isTime reports whether a text is a time in UTC and whole seconds. The last
+// days of long months are left to others, and so is the first millennium, whose
+// first second is no time.
+func isTime(t []byte) bool {
 	const shape = "2000-00-00T00:00:00Z"
-	if !ok || escaped || s.end-s.start != len(shape) {
+	if len(t) != len(shape) {
 		return false
 	}
-	t := w.of(s)
 	for i := range len(shape) {
 		digit := t[i] >= '0' && t[i] <= '9'
 		if shape[i] >= '0' && shape[i] <= '9' != digit || !digit && t[i] != shape[i] {
@@ -124,8 +129,8 @@ func (w *walker) time() bool {
 		}
 	}
 	two := func(i int) int { return int(t[i]-'0')*10 + int(t[i+1]-'0') }
-	year, month, day := two(0), two(5), two(8)
-	return year >= 10 && month >= 1 && month <= 12 && day >= 1 && day <= daysOf(month) &&
+	century, month, day := two(0), two(5), two(8)
+	return century >= 10 && month >= 1 && month <= 12 && day >= 1 && day <= daysOf(month) &&
 		two(11) <= 23 && two(14) <= 59 && two(17) <= 59
 }
 

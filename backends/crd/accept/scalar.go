@@ -40,7 +40,7 @@ func (w *walker) judgeText(n *node) answer {
 	if r.pattern != nil && !r.pattern.Match(raw) {
 		return no
 	}
-	if r.format != nil && !r.format.Validates(r.formatName, string(raw)) {
+	if r.format != nil && !(r.formatName == "date-time" && isTime(raw)) && !r.format.Validates(r.formatName, string(raw)) {
 		return no
 	}
 	return yes

@@ -1,5 +1,7 @@
 package accept
 
+import "bytes"
+
 // fate is what pruning does to fields that a schema does not name.
 type fate uint8
 
@@ -21,7 +23,10 @@ func (w *walker) object(n *node) bool {
 		f, known := n.field(key, escaped)
 		seen |= f.bit
 		switch string(key) {
-		case "apiVersion", "kind":
+		case "apiVersion":
+			named++
+			return w.groupVersion()
+		case "kind":
 			named++
 			return w.nonempty()
 		case "metadata":
@@ -75,7 +80,7 @@ func (w *walker) value(n *node, unknown fate) bool {
 	switch w.peek() {
 	case '{':
 		if n == nil {
-			return w.take('{') && w.take('}') || unknown == kept
+			return w.take('{') && w.take('}')
 		}
 		return w.fields(n, fateOf(n, unknown))
 	case '[':
@@ -153,6 +158,13 @@ func (w *walker) scalar() bool {
 		return w.number()
 	}
 	return false
+}
+
+// groupVersion consumes the text of a version, with or without a group.
+func (w *walker) groupVersion() bool {
+	s, _, ok := w.text()
+	text := w.of(s)
+	return ok && len(text) > 0 && text[len(text)-1] != '/' && bytes.Count(text, []byte("/")) <= 1
 }
 
 // nonempty consumes a text that is not empty.

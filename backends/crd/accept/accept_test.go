@@ -1,0 +1,221 @@
+package accept
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// compiled is the acceptor of a schema of an object whose spec is as given.
+func compiled(t testing.TB, spec string) *Acceptor {
+	t.Helper()
+	in, out := &apiextensionsv1.JSONSchemaProps{}, &apiextensions.JSONSchemaProps{}
+	if err := yaml.Unmarshal([]byte("{type: object, properties: {spec: "+spec+"}}"), in); err != nil {
+		t.Fatal(err)
+	}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(in, out, nil); err != nil {
+		t.Fatal(err)
+	}
+	return Compile(out)
+}
+
+func object(metadata, spec string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"example.com/v1","kind":"Bakery","metadata":%s,"spec":%s}`, metadata, spec)
+}
+
+// Each line of values is a verdict and the values of spec that get it.
+func TestAcceptSpec(t *testing.T) {
+	for schema, values := range map[string]string{
+		`{type: string}`: `
+			valid "" "a" "é" "\"\\\/\b\f\n\r\t" "\u003c\u00e9" "日本"
+			settled 1 true {} [1]
+			unsure null "\ud83d\ude00" "\x" "a "\u12g4"`,
+		`{type: string, nullable: true, minLength: 1}`:                                              `valid null "a"; settled ""`,
+		`{type: string, nullable: true, enum: [a]}`:                                                 `valid "a"; settled null "b" "A"`,
+		`{type: string, minLength: 2, maxLength: 3}`:                                                `valid "aé" "日本語" "\u00e9\n"; settled "é" "日本語日" "\n"`,
+		`{type: string, pattern: '^[a-z"]+$'}`:                                                      `valid "a" "\"a"; settled "" "A" "\\a"`,
+		`{type: string, format: date-time}`:                                                         `valid "2024-05-01T05:00:00Z"; settled "2024" "today"`,
+		`{type: string, format: unheard-of}`:                                                        `valid "a"`,
+		`{type: integer, minimum: 1, maximum: 5}`:                                                   `valid 1 5; settled 0 6 -1 1.5 "1"; unsure 1.0 1e0 01 -0 +1 99999999999999999999`,
+		`{type: integer, minimum: 1, exclusiveMinimum: true}`:                                       `valid 2; settled 1`,
+		`{type: integer, maximum: 1.5}`:                                                             `settled 1 2`,
+		`{type: integer, format: int32}`:                                                            `valid 2147483647 -2147483648; settled 2147483648 -2147483649`,
+		`{type: integer, multipleOf: 5}`:                                                            `valid 0 5 -10; settled 4`,
+		`{type: integer, enum: [1, 2]}`:                                                             `valid 1; settled 3`,
+		`{type: number, minimum: 0.5, maximum: 2}`:                                                  `valid 0.5 1 2 1.25; settled 0.25 2.5 3; unsure 1.0 1.50 .5 1. 1.2345678901234567`,
+		`{type: number, multipleOf: 0.5}`:                                                           `valid 1.5; settled 1.25`,
+		`{type: number, enum: [1.5]}`:                                                               `settled 1.5 1`,
+		`{type: boolean, enum: [true]}`:                                                             `valid true; settled false "true" 1; unsure True null`,
+		`{x-kubernetes-int-or-string: true}`:                                                        `valid 1 "a"; settled 1.5 true {}; unsure null`,
+		`{type: object}`:                                                                            `valid {}; settled [] "a"; unsure {"a":1}`,
+		`{x-kubernetes-preserve-unknown-fields: true}`:                                              `valid {} [] 1 {"a":{"b":[1,null,{}]}} {"\"":1}; unsure {"a":1,"a":1} {"b":1,"a":1,"b":1} {"a":1.0} {"\u0061":1}`,
+		`{type: object, additionalProperties: {type: integer}}`:                                     `valid {"b":1,"a":2} {"a\n":1}; settled {"a":"b"}; unsure {"a":null} {"a":1,"a":1} {"a\/":1}`,
+		`{type: object, additionalProperties: true}`:                                                `valid {"a":1,"b":{},"c":[1,{}],"d":null}; unsure {"a":{"b":1}} {"a":[{"b":1}]}`,
+		`{type: object, minProperties: 1, maxProperties: 2, additionalProperties: {type: integer}}`: `valid {"a":1}; settled {} {"a":1,"b":1,"c":1}`,
+		`{type: array, minItems: 1, maxItems: 2, items: {type: integer}}`:                           `valid [1] [1,1]; settled [] [1,1,1] ["a"] {}; unsure [1,] [null]`,
+		`{type: array, items: {type: object, properties: {a: {type: string}}}}`:                     `valid [{}] [{"a":"x"}]; unsure [{"b":1}]`,
+		`{type: array, x-kubernetes-preserve-unknown-fields: true, items: {type: object, properties: {a: {type: string}}}}`: `
+			valid [{"b":1}]
+			settled [{"a":1}]`,
+		`{type: array, x-kubernetes-list-type: set, items: {x-kubernetes-int-or-string: true}}`: `valid [1,"1"] []; settled [1,2,1] ["a","a"] ["a","b\n"]`,
+		`{type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [a, b], items: {type: object, properties: {a: {type: string}, b: {type: integer}, c: {type: string}}}}`: `
+			valid [{"a":"x","b":1},{"b":2,"a":"x"}] [{"a":"x"},{"b":1},{}]
+			settled [{"a":"x","b":1},{"b":1,"a":"x","c":"y"}] [{},{}] [{"a":"x"},{"a":"x"}]`,
+		`{type: object, required: [a], properties: {a: {type: string}, b: {type: integer, default: 1}}}`: `
+			valid {"a":"x","b":2} {"b":2,"a":"x"}
+			settled {"b":2}
+			lacking {"a":"x"} {}
+			unsure {"a":"x","b":2,"c":3} {"a":"x","b":null} {"\u0061":"x","b":2}`,
+		`{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {a: {type: object, properties: {b: {type: string}}}}}`: `
+			valid {"x":{"y":1},"a":{"b":"c"}}
+			unsure {"a":{"x":1}} {"\"":1}`,
+		`{type: object, properties: {a: {type: string}, b: {type: string}}, oneOf: [{required: [a]}, {required: [b]}]}`: `
+			valid {"a":""} {"b":""}
+			settled {} {"a":"","b":""}`,
+		`{type: object, properties: {a: {type: string}, b: {type: string}}, not: {required: [a]}, anyOf: [{required: [a]}, {required: [b]}]}`: `
+			valid {"b":""}
+			settled {"a":""} {"a":"","b":""} {}`,
+		`{type: object, properties: {a: {type: number}}, oneOf: [{required: [a]}, {properties: {a: {enum: [1.5]}}}]}`: `settled {"a":1.5}; valid {}`,
+		`{type: integer, allOf: [{minimum: 1}, {maximum: 3}]}`:                                                        `valid 1 3; settled 0 4`,
+		`{type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}`: `
+			valid {"apiVersion":"v1","kind":"Pod","spec":{}}
+			settled {} {"kind":"Pod"} {"apiVersion":"v1","kind":""} {"apiVersion":"a/b/c","kind":"Pod"} {"apiVersion":"v1","kind":"_"} {"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}
+			unsure {"apiVersion":1,"kind":"Pod"} {"apiVersion":"v1","kind":"Pod","metadata":{"nam":"a"}} {"apiVersion":"v1","kind":"Pod","metadata":{"creationTimestamp":null}}`,
+		`{type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true, properties: {metadata: {type: object, properties: {name: {type: string, default: a}}}}}`: `
+			unsure {"apiVersion":"v1","kind":"Pod"}`,
+	} {
+		a := compiled(t, schema)
+		for _, line := range strings.FieldsFunc(values, func(r rune) bool { return r == ';' || r == '\n' }) {
+			fields := strings.Fields(line)
+			for i := 1; i < len(fields); i++ {
+				if got := a.Accept(object(`{"name":"a"}`, fields[i]), Body); got.String() != fields[0] {
+					t.Errorf("%s: %s is %v, not %s", schema, fields[i], got, fields[0])
+				}
+			}
+		}
+	}
+}
+
+func (v Verdict) String() string { return [...]string{"unsure", "lacking", "settled", "valid"}[v] }
+
+func TestAcceptMetadata(t *testing.T) {
+	a := compiled(t, "{type: object}")
+	for metadata, want := range map[string]struct{ body, stored Verdict }{
+		`{"name":"a","generation":1}`: {Valid, Valid},
+		`{"name":"a"}`:                {Valid, Unsure},
+		`{}`:                          {Valid, Unsure},
+		`{"creationTimestamp":null,"generation":1}`: {Valid, Unsure},
+		`{"generation":1,"uid":"u","resourceVersion":"1","namespace":"n","generateName":"g","selfLink":"s","deletionGracePeriodSeconds":0,
+			"creationTimestamp":"2024-02-28T23:59:59Z","deletionTimestamp":"2024-12-31T00:00:00Z","labels":{"a":""},"annotations":{"b":"\n"},"finalizers":["x"]}`: {Valid, Valid},
+		`{"generation":1,"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a","uid":"","controller":true,"blockOwnerDeletion":false}]}`: {Valid, Valid},
+		`{"generation":1,"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a"}]}`:                                                       {Unsure, Unsure},
+		`{"generation":1,"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a","uid":"","controller":null}]}`:                            {Unsure, Unsure},
+		`{"generation":1,"managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","time":"2024-05-01T05:00:00Z","fieldsType":"FieldsV1",
+			"fieldsV1":{"f:a":{".":{},"k:{\"x\":1}":{}}},"subresource":"status"},{}]}`: {Valid, Valid},
+		`{"generation":1,"managedFields":[{"manager":""}]}`:           {Unsure, Unsure},
+		`{"generation":1,"managedFields":[{"fieldsV1":null}]}`:        {Unsure, Unsure},
+		`{"generation":1,"managedFields":[{"fieldsV1":{"f:a":1}}]}`:   {Unsure, Unsure},
+		`{"generation":1,"creationTimestamp":"2024-02-29T00:00:00Z"}`: {Unsure, Unsure},
+		`{"generation":1,"creationTimestamp":"2024-04-31T00:00:00Z"}`: {Unsure, Unsure},
+		`{"generation":1,"creationTimestamp":"2024-04-30T24:00:00Z"}`: {Unsure, Unsure},
+		`{"generation":1,"creationTimestamp":"0001-01-01T00:00:00Z"}`: {Unsure, Unsure},
+		`{"generation":1,"creationTimestamp":"2024-04-30 00:00:00Z"}`: {Unsure, Unsure},
+		`{"generation":0}`:                       {Unsure, Unsure},
+		`{"generation":1.5}`:                     {Unsure, Unsure},
+		`{"generation":1,"labels":{}}`:           {Unsure, Unsure},
+		`{"generation":1,"labels":{"a":1}}`:      {Unsure, Unsure},
+		`{"generation":1,"labels":[]}`:           {Unsure, Unsure},
+		`{"generation":1,"finalizers":[]}`:       {Unsure, Unsure},
+		`{"generation":1,"name":""}`:             {Unsure, Unsure},
+		`{"generation":1,"name":null}`:           {Unsure, Unsure},
+		`{"generation":1,"clusterName":"a"}`:     {Unsure, Unsure},
+		`{"generation":1,"name":"a","name":"a"}`: {Unsure, Unsure},
+		`null`:                                   {Unsure, Unsure},
+		`[]`:                                     {Unsure, Unsure},
+	} {
+		data := object(metadata, "{}")
+		if body, stored := a.Accept(data, Body), a.Accept(data, Stored); body != want.body || stored != want.stored {
+			t.Errorf("%s: %v as a body, %v as stored", metadata, body, stored)
+		}
+	}
+}
+
+func TestAcceptWhole(t *testing.T) {
+	a := compiled(t, "{x-kubernetes-preserve-unknown-fields: true}")
+	for text, want := range map[string]Verdict{
+		" {\n\t\"kind\" : \"A\" ,\r\"apiVersion\":\"v1\" , \"spec\" : [ 1 , { \"a\" : true } ] } ": Valid,
+		`{"kind":"A","apiVersion":"v1"}`:  Valid,
+		`{"kind":"A","apiVersion":"v1"}x`: Unsure,
+		`{"kind":"A","apiVersion":"v1"`:   Unsure,
+		`{"kind":"A"}`:                    Unsure,
+		`{"kind":"","apiVersion":"v1"}`:   Unsure,
+		`{"kind":"A","apiVersion":"/"}`:   Unsure, `{"kind":"A","apiVersion":"a/b/c"}`: Unsure,
+		`{"kind":1,"apiVersion":"v1"}`:                                        Unsure,
+		`{"kind":"A","apiVersion":"v1","spec":"` + "\xff" + `"}`:              Unsure,
+		`{"kind":"A","apiVersion":"v1","spec":"` + "\x01" + `"}`:              Unsure,
+		`{"kind":"A","apiVersion":"v1","spec":tru}`:                           Unsure,
+		`{"kind":"A","apiVersion":"v1","spec":}`:                              Unsure,
+		`{"kind":"A","apiVersion":"v1","spec":"`:                              Unsure,
+		`{"kind":"A","apiVersion":"v1","spec":"\`:                             Unsure,
+		`{"kind":"A","apiVersion":"v1","spec":"\u00`:                          Unsure,
+		`{"kind":"A","apiVersion":"v1","spec":-`:                              Unsure,
+		`{"kind":"A","apiVersion":"v1","other":1}`:                            Unsure,
+		`{"kind":"A","apiVersion":"v1","spec":` + nested(maxDepth-1) + `}`:    Valid,
+		`{"kind":"A","apiVersion":"v1","spec":` + nested(maxDepth) + `}`:      Unsure,
+		`{"kind":"A","apiVersion":"v1","spec":` + unordered(manyKeys) + `}`:   Valid,
+		`{"kind":"A","apiVersion":"v1","spec":` + unordered(manyKeys+2) + `}`: Unsure,
+		``: Unsure, `{`: Unsure, `[]`: Unsure, `null`: Unsure,
+	} {
+		if got := a.Accept([]byte(text), Body); got != want {
+			t.Errorf("%s is %v", text, got)
+		}
+	}
+}
+
+// nested is a list in lists.
+func nested(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+
+// unordered is an object of n keys that end in what should come first.
+func unordered(n int) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i := range n - 1 {
+		fmt.Fprintf(&b, `"k%03d":1,`, i)
+	}
+	return b.String() + `"a":1}`
+}
+
+// Sets up to a number of elements are compared, and larger ones not.
+func TestManyElements(t *testing.T) {
+	a := compiled(t, "{type: array, x-kubernetes-list-type: set, items: {type: integer}}")
+	list := func(n int) string {
+		out := "[0"
+		for i := range n - 1 {
+			out += fmt.Sprintf(",%d", i+1)
+		}
+		return out + "]"
+	}
+	if got := a.Accept(object("{}", list(manyElements)), Body); got != Valid {
+		t.Errorf("the longest set is %v", got)
+	}
+	if got := a.Accept(object("{}", list(manyElements+1)), Body); got != Settled {
+		t.Errorf("a longer set is %v", got)
+	}
+}
+
+func TestRatchets(t *testing.T) {
+	for schema, want := range map[string]bool{
+		`{type: object, properties: {a: {type: string}}, oneOf: [{required: [a]}, {not: {required: [a]}}]}`:          false,
+		`{type: object, properties: {a: {type: string}}, anyOf: [{properties: {a: {enum: [x]}}}]}`:                   false,
+		`{type: object, properties: {a: {type: string}}, oneOf: [{properties: {a: {enum: [x]}}}]}`:                   true,
+		`{type: object, properties: {a: {type: string}}, allOf: [{not: {anyOf: [{properties: {a: {enum: [x]}}}]}}]}`: true,
+	} {
+		if got := compiled(t, schema).Ratchets(); got != want {
+			t.Errorf("%s: %v", schema, got)
+		}
+	}
+}
