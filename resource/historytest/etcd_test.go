@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,7 @@ type etcdServer struct {
 	dir    string
 	prefix string
 	etcd   *embed.Etcd
-	relay  *relay // between it and everybody
+	relays []*relay // between it and each client
 	client *clientv3.Client
 	*journal
 }
@@ -37,18 +38,18 @@ func newEtcd(t *testing.T) *etcdServer {
 		t.Fatal(err)
 	}
 	s := &etcdServer{dir: dir, prefix: "/registry/", journal: newJournal()}
-	if s.relay, err = newRelay(filepath.Join(dir, "c"), s.socket()); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		s.stop()
-		s.relay.Close()
+		for _, r := range s.relays {
+			r.Close()
+		}
 		os.RemoveAll(dir)
 	})
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if s.client, err = clientv3.New(clientv3.Config{Endpoints: []string{s.endpoint()}, Logger: zap.NewNop()}); err != nil {
+	endpoint, _ := s.endpoint(t)
+	if s.client, err = clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.client.Close() })
@@ -56,8 +57,25 @@ func newEtcd(t *testing.T) *etcdServer {
 	return s
 }
 
-func (s *etcdServer) socket() string   { return filepath.Join(s.dir, "e") }
-func (s *etcdServer) endpoint() string { return "unix://" + filepath.Join(s.dir, "c") }
+func (s *etcdServer) socket() string { return filepath.Join(s.dir, "e") }
+
+// endpoint returns a way to it that can be cut off.
+func (s *etcdServer) endpoint(t *testing.T) (string, *relay) {
+	socket := filepath.Join(s.dir, strconv.Itoa(len(s.relays)))
+	r, err := newRelay(socket, s.socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.relays = append(s.relays, r)
+	return "unix://" + socket, r
+}
+
+// cut cuts everybody off, or lets them in again.
+func (s *etcdServer) cut(off bool) {
+	for _, r := range s.relays {
+		r.set(off)
+	}
+}
 
 func (s *etcdServer) start(ctx context.Context) error {
 	cfg := embed.NewConfig()
@@ -76,7 +94,7 @@ func (s *etcdServer) start(ctx context.Context) error {
 	s.etcd = e
 	select {
 	case <-e.Server.ReadyNotify():
-		s.relay.set(false)
+		s.cut(false)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -85,19 +103,29 @@ func (s *etcdServer) start(ctx context.Context) error {
 
 // stop ends it in the midst of what it does.
 func (s *etcdServer) stop() {
-	s.relay.set(true)
+	s.cut(true)
 	s.etcd.Close()
 }
 
 // partition cuts everybody off for a moment.
-func (s *etcdServer) partition(ctx context.Context) error {
-	s.relay.set(true)
-	defer s.relay.set(false)
-	select {
-	case <-time.After(50 * time.Millisecond):
-	case <-ctx.Done():
-	}
+func (s *etcdServer) partition(context.Context) error {
+	s.cut(true)
+	defer s.cut(false)
+	time.Sleep(50 * time.Millisecond)
 	return nil
+}
+
+// isolate cuts one client off until others have written, and history is gone
+// that it lacks.
+func (s *etcdServer) isolate(r *relay) func(context.Context) error {
+	return func(ctx context.Context) error {
+		r.set(true)
+		defer r.set(false)
+		wait, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		_, _ = s.read(wait, s.position()+40) // if they write less, that is all
+		return s.compact(ctx, s.position())
+	}
 }
 
 func (s *etcdServer) restart(ctx context.Context) error {
@@ -181,9 +209,10 @@ func (s *etcdServer) log(ctx context.Context, upTo int64) ([]historytest.Commit,
 	return s.read(ctx, upTo)
 }
 
-// open makes a client as one process has it.
-func (s *etcdServer) open(t *testing.T) *etcd.Client {
-	c, err := etcd.Open(etcd.Config{Endpoints: []string{s.endpoint()}, Prefix: s.prefix, Logger: quiet()})
+// open makes a client as one process has it, on a way of its own.
+func (s *etcdServer) open(t *testing.T) (*etcd.Client, *relay) {
+	endpoint, r := s.endpoint(t)
+	c, err := etcd.Open(etcd.Config{Endpoints: []string{endpoint}, Prefix: s.prefix, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +221,14 @@ func (s *etcdServer) open(t *testing.T) *etcd.Client {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return c
+	return c, r
+}
+
+// door is etcd itself.
+func (s *etcdServer) door(t *testing.T) historytest.Door {
+	client, _ := s.open(t)
+	store := client.Store(historytest.Info())
+	return historytest.Door{Name: "etcd", Store: func() resource.Store { return store }}
 }
 
 // system is a System of which the doors and restarts of caches are missing.
@@ -207,7 +243,7 @@ func (s *etcdServer) system() historytest.System {
 // overEtcd is the store of etcd alone.
 func overEtcd(t *testing.T) historytest.System {
 	s := newEtcd(t)
-	store, sys := s.open(t).Store(historytest.Info()), s.system()
-	sys.Doors = []historytest.Door{{Name: "etcd", Store: func() resource.Store { return store }}}
+	sys := s.system()
+	sys.Doors = []historytest.Door{s.door(t)}
 	return sys
 }

@@ -69,7 +69,7 @@ func records() *rest.Kind {
 
 // served is a process that serves a cache over HTTP.
 type served struct {
-	*cached
+	process
 	server *httptest.Server
 	// address is where the server listens now.
 	address atomic.Pointer[string]
@@ -80,7 +80,7 @@ type served struct {
 const watchLife = 1500 * time.Millisecond
 
 func newServed(t *testing.T, s *etcdServer) *served {
-	p := &served{cached: overClient(t, s)}
+	p := &served{process: newProcess(t, s)}
 	p.listen()
 	t.Cleanup(p.hangUp)
 	return p
@@ -109,7 +109,7 @@ func (p *served) hangUp() {
 // restart ends the process's part and begins it anew, somewhere else.
 func (p *served) restart(ctx context.Context) error {
 	p.hangUp()
-	if err := p.cached.restart(ctx); err != nil {
+	if err := p.process.restart(ctx); err != nil {
 		return err
 	}
 	p.listen()
@@ -166,6 +166,6 @@ func overHTTP(t *testing.T) historytest.System {
 	sys.Doors = []historytest.Door{
 		a.door(t, "server a", nil), a.door(t, "server a, as before", asBefore), b.door(t, "server b", nil),
 	}
-	sys.Restarts = append(sys.Restarts, a.restart, b.restart)
+	sys.Restarts = append(sys.Restarts, a.restart, b.restart, a.isolate, b.isolate)
 	return sys
 }

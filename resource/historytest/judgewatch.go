@@ -113,7 +113,7 @@ func (v *view) live(notices []notice) bool {
 	for i := 0; i < len(notices); i++ {
 		n := notices[i]
 		if v.next < 0 {
-			v.join(n)
+			v.join(notices)
 		}
 		want, to := v.expect(n.rev)
 		switch {
@@ -150,13 +150,24 @@ func (v *view) expect(rev int64) (want notice, to int) {
 
 // join finds where a watch from now on has begun: at some time during the call,
 // so that it had to miss nothing that was begun after it.
-func (v *view) join(n notice) {
-	v.pos = max(n.rev-1, 0)
+func (v *view) join(notices []notice) {
+	n := notices[0]
+	newest := n.rev - 1
 	if n.kind == resource.Bookmark {
-		v.pos = n.rev
+		newest = n.rev
 	}
-	v.pos = max(min(v.pos, v.t.ceiling(v.s.open)), v.s.floor)
-	v.next = v.t.after(v.pos)
+	newest = max(min(newest, v.t.ceiling(v.s.open)), v.s.floor)
+	for pos := newest; pos >= v.s.floor; pos-- {
+		v.reset(pos)
+		if want, _ := v.expect(n.rev); n == want || n.kind == resource.Bookmark && want == (notice{}) {
+			return
+		}
+		if _, ok := v.jump(notices); ok {
+			v.reset(pos)
+			return
+		}
+	}
+	v.reset(newest)
 }
 
 // apply has the watcher know what it was told.

@@ -17,6 +17,7 @@ func (v *view) jump(notices []notice) (int, bool) {
 		return 0, false
 	}
 	v.jumps++
+	v.play.jumps++
 	old := maps.Clone(v.state)
 	oldPos := v.pos
 	newest := v.pos
@@ -34,10 +35,11 @@ func (v *view) jump(notices []notice) (int, bool) {
 			return i + 1, true
 		}
 		if i+1 == len(notices) {
-			v.pos = newest
+			v.pos, v.next = newest, v.t.after(newest)
 			return i + 1, true
 		}
 	}
+	v.play.jumps--
 	v.state, v.pos = old, oldPos
 	return 0, false
 }

@@ -57,6 +57,7 @@ type play struct {
 	gettings  []*getting
 	chains    []*chain
 	faults    []fault
+	jumps     int // differences that were told in the place of events
 }
 
 // fault is something that went wrong, at a revision if that is known.

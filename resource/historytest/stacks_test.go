@@ -105,33 +105,35 @@ func forgetfulCache(t *testing.T) historytest.System {
 	return historytest.System{Doors: []historytest.Door{c.door("forgetful cache")}, Forgetful: true}
 }
 
-// overClient is a cache's part of a process that has a connection to etcd.
-func overClient(t *testing.T, s *etcdServer) *cached {
-	client := s.open(t)
-	return newCached(t, func() watchcache.Config {
+// process is a cache's part of a process that has a connection to etcd.
+type process struct {
+	*cached
+	isolate func(context.Context) error
+}
+
+func newProcess(t *testing.T, s *etcdServer) process {
+	client, relay := s.open(t)
+	return process{newCached(t, func() watchcache.Config {
 		return watchcache.Config{Feed: client.Feed(), Store: client.Store}
-	})
+	}), s.isolate(relay)}
 }
 
 // cacheOverEtcd is a process that serves, beside etcd itself.
 func cacheOverEtcd(t *testing.T) historytest.System {
 	s := newEtcd(t)
-	c, direct := overClient(t, s), s.open(t).Store(historytest.Info())
+	p := newProcess(t, s)
 	sys := s.system()
-	sys.Doors = []historytest.Door{
-		c.door("cache"), c.door("cache"),
-		{Name: "etcd", Store: func() resource.Store { return direct }},
-	}
-	sys.Restarts = append(sys.Restarts, c.restart)
+	sys.Doors = []historytest.Door{p.door("cache"), p.door("cache"), s.door(t)}
+	sys.Restarts = append(sys.Restarts, p.restart, p.isolate)
 	return sys
 }
 
 // twoCaches are two processes that serve the same etcd.
 func twoCaches(t *testing.T) historytest.System {
 	s := newEtcd(t)
-	a, b := overClient(t, s), overClient(t, s)
+	a, b := newProcess(t, s), newProcess(t, s)
 	sys := s.system()
 	sys.Doors = []historytest.Door{a.door("cache a"), b.door("cache b")}
-	sys.Restarts = append(sys.Restarts, a.restart, b.restart)
+	sys.Restarts = append(sys.Restarts, a.restart, b.restart, a.isolate, b.isolate)
 	return sys
 }

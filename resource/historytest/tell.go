@@ -112,6 +112,6 @@ func (p *play) summary(t *truth) string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d commits (%d writes acknowledged, %d refused, %d uncertain), %d gets, %d lists, %d watches (%d expired) of %d events (%d bookmarks)",
-		len(t.commits), outcomes[acknowledged], outcomes[refused], outcomes[uncertain], len(p.gettings), len(p.listings), sessions, expired, notices, bookmarks)
+	return fmt.Sprintf("%d commits (%d writes acknowledged, %d refused, %d uncertain), %d gets, %d lists, %d watches (%d expired) of %d events (%d bookmarks, %d jumps)",
+		len(t.commits), outcomes[acknowledged], outcomes[refused], outcomes[uncertain], len(p.gettings), len(p.listings), sessions, expired, notices, bookmarks, p.jumps)
 }

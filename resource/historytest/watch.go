@@ -149,7 +149,7 @@ func (w *watcher) session(ctx context.Context) {
 // follow reads events until the watch ends (its error), or the watcher leaves
 // it or has reached its goal (nil).
 func (w *watcher) follow(ctx context.Context, s *session, watching resource.Watcher) error {
-	leave := 1 + w.rnd.IntN(60) // events after which it goes
+	leave := 1 + w.rnd.IntN(60) // events after which it goes, maybe between two that came together
 	if w.rnd.IntN(3) == 0 {
 		leave = math.MaxInt
 	}
@@ -166,7 +166,7 @@ func (w *watcher) follow(ctx context.Context, s *session, watching resource.Watc
 		if err != nil {
 			return err
 		}
-		for _, e := range events {
+		for _, e := range events[:min(len(events), leave-len(s.notices))] {
 			w.note(s, e)
 		}
 	}
