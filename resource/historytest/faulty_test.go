@@ -1,0 +1,186 @@
+package historytest_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"portico/resource"
+	"portico/resource/historytest"
+	"portico/resource/memory"
+)
+
+// faulty is a store that is wrong in one way.
+type faulty struct {
+	resource.Store
+	// list and events change what is answered; nil: nothing is changed.
+	list   func(resource.ListOptions, *resource.List)
+	get    func(resource.Key, *resource.Object) *resource.Object
+	events func([]resource.Event) []resource.Event
+}
+
+func (f *faulty) List(ctx context.Context, opts resource.ListOptions) (*resource.List, error) {
+	l, err := f.Store.List(ctx, opts)
+	if err == nil && f.list != nil {
+		f.list(opts, l)
+	}
+	return l, err
+}
+
+func (f *faulty) Get(ctx context.Context, key resource.Key, at resource.At) (*resource.Object, error) {
+	o, err := f.Store.Get(ctx, key, at)
+	if err == nil && f.get != nil {
+		o = f.get(key, o)
+	}
+	return o, err
+}
+
+func (f *faulty) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
+	w, err := f.Store.Watch(ctx, opts)
+	if err == nil && f.events != nil {
+		w = faultyWatcher{w, f}
+	}
+	return w, err
+}
+
+type faultyWatcher struct {
+	resource.Watcher
+	store *faulty
+}
+
+func (w faultyWatcher) Next(ctx context.Context) ([]resource.Event, error) {
+	for {
+		events, err := w.Watcher.Next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if events = w.store.events(append([]resource.Event(nil), events...)); len(events) > 0 {
+			return events, nil
+		}
+	}
+}
+
+// once has f change something the nth time that it can, and never again. f
+// reports whether it did.
+func once(n int64, f func([]resource.Event) ([]resource.Event, bool)) func([]resource.Event) []resource.Event {
+	var can atomic.Int64
+	return func(events []resource.Event) []resource.Event {
+		changed, ok := f(append([]resource.Event(nil), events...))
+		if ok && can.Add(1) == n {
+			return changed
+		}
+		return events
+	}
+}
+
+// find returns the first event of a type; -1 if there is none.
+func find(events []resource.Event, of resource.EventType) int {
+	for i, e := range events {
+		if e.Type == of {
+			return i
+		}
+	}
+	return -1
+}
+
+// drop loses one event of a type.
+func drop(of resource.EventType) func([]resource.Event) ([]resource.Event, bool) {
+	return func(events []resource.Event) ([]resource.Event, bool) {
+		i := find(events, of)
+		if i < 0 {
+			return events, false
+		}
+		return append(events[:i], events[i+1:]...), true
+	}
+}
+
+// fault is a way to be wrong, and a part of what it is found out by.
+type fault struct {
+	name  string
+	store *faulty
+	found string
+}
+
+func watchFaults() []fault {
+	w := func(n int64, f func([]resource.Event) ([]resource.Event, bool)) *faulty {
+		return &faulty{events: once(n, f)}
+	}
+	return []fault{
+		{"an added object is not told", w(9, drop(resource.Added)), "in the place of"},
+		{"a change is not told", w(9, drop(resource.Modified)), "in the place of"},
+		{"a removal is not told", w(9, drop(resource.Deleted)), "in the place of"},
+		{"an event is told twice", w(9, func(events []resource.Event) ([]resource.Event, bool) {
+			if find(events, resource.Modified) < 0 {
+				return events, false
+			}
+			return append(events, events[len(events)-1]), true
+		}), "comes after"},
+		{"events are told out of order", w(1, func(events []resource.Event) ([]resource.Event, bool) {
+			n := len(events)
+			if n < 2 || events[n-1].Object == nil || events[n-2].Type == resource.Synced {
+				return events, false
+			}
+			events[n-1], events[n-2] = events[n-2], events[n-1]
+			return events, true
+		}), "in the place of"},
+		{"who leaves a selection is told to have changed", w(9, func(events []resource.Event) ([]resource.Event, bool) {
+			i := find(events, resource.Deleted)
+			if i >= 0 {
+				events[i].Type = resource.Modified
+			}
+			return events, i >= 0
+		}), "in the place of"},
+		{"a bookmark comes early", w(9, func(events []resource.Event) ([]resource.Event, bool) {
+			i := find(events, resource.Modified)
+			if i < 0 {
+				return events, false
+			}
+			early := resource.Event{Type: resource.Bookmark, Revision: events[i].Revision}
+			return slices.Insert(events, i, early), true
+		}), "BOOKMARK"},
+	}
+}
+
+func readFaults() []fault {
+	var oldList atomic.Pointer[resource.List]
+	var oldObject atomic.Pointer[resource.Object]
+	return []fault{
+		{"a list is an old one", &faulty{list: func(opts resource.ListOptions, l *resource.List) {
+			plain := opts.Limit == 0 && opts.Namespace == "" && opts.Selector.Empty() && opts.At == resource.At{}
+			if plain && !oldList.CompareAndSwap(nil, l) {
+				*l = *oldList.Load()
+			}
+		}}, "had to see"},
+		{"a list lacks its last object", &faulty{list: func(_ resource.ListOptions, l *resource.List) {
+			if n := len(l.Items); n > 0 && l.Revision > 50 && l.Continue == "" {
+				l.Items = l.Items[:n-1]
+			}
+		}}, "ends before"},
+		{"an object is an old one", &faulty{get: func(key resource.Key, o *resource.Object) *resource.Object {
+			if !oldObject.CompareAndSwap(nil, o) && oldObject.Load().Key() == key {
+				return oldObject.Load()
+			}
+			return o
+		}}, "had to see"},
+	}
+}
+
+// What finds nothing in a store that is wrong would find nothing in the engine
+// either.
+func TestFaultsAreFound(t *testing.T) {
+	for _, fault := range append(watchFaults(), readFaults()...) {
+		t.Run(fault.name, func(t *testing.T) {
+			fault.store.Store = memory.New().Store(historytest.Info())
+			sys := historytest.System{Doors: []historytest.Door{{
+				Name: "faulty", Store: func() resource.Store { return fault.store },
+			}}}
+			_, err := historytest.Play(t.Context(), sys, historytest.Config{Seed: 1, Steps: 400, Patience: 3 * time.Second})
+			if err == nil || !strings.Contains(err.Error(), fault.found) {
+				t.Fatalf("found %.2000v, want %q", err, fault.found)
+			}
+		})
+	}
+}
