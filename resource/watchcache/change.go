@@ -14,11 +14,24 @@ import (
 type change struct {
 	rev       int64
 	prev, cur *resource.Object
+	// part is what of it is told here; the rest is told by another change.
+	part part
 	// when the change was noted, since the cache was made.
 	when time.Duration
 
 	last atomic.Pointer[resource.Object]
 }
+
+// part is a part of what a change means to watchers.
+type part uint8
+
+const (
+	whole part = iota
+	// leaving is that the object is gone, or has left a selection.
+	leaving
+	// staying is everything else.
+	staying
+)
 
 // object returns whichever state there is; both have the same key.
 func (c *change) object() *resource.Object {
@@ -52,6 +65,8 @@ func (c *change) leaving() *resource.Object {
 // nothing.
 func (c *change) event(sel *selection) (resource.Event, bool) {
 	switch was, is := sel.has(c.prev), sel.has(c.cur); {
+	case is && c.part == leaving, !is && c.part == staying:
+		return resource.Event{}, false
 	case is && was:
 		return resource.Event{Type: resource.Modified, Object: c.cur, Revision: c.rev}, true
 	case is:
@@ -79,19 +94,27 @@ type pathChange struct {
 	*change
 }
 
-// difference returns what leads from one state to the next, in the order of
-// revisions. What is gone went, as far as anybody can tell, at the next state's
-// revision; an object that was replaced by another of its name went just before
-// that one came. ok is false when no history leads there: the storage was set
-// back.
+// difference returns what leads from one state to the next. ok is false when no
+// history leads there: the storage was set back.
+//
+// A watcher may be cut off in the midst of it and go on elsewhere, from the
+// revision that it was told last, where all of history is known. So whatever has
+// left comes first, as of the old state's revision: when it left is not known
+// here, and nobody would tell it to who goes on from a later one. What is there
+// follows in the order of revisions: elsewhere, the changes that are still to
+// come are told, too.
 func difference(from, to *snapshot) (out []pathChange, ok bool) {
 	if to.rev < from.rev {
 		return nil, false
 	}
 	ok = true
-	add := func(path string, rev int64, prev, cur *resource.Object) {
-		ok = ok && rev > from.rev
-		out = append(out, pathChange{path, &change{rev: rev, prev: prev, cur: cur}})
+	left := func(path string, prev, cur *resource.Object) {
+		ok = ok && to.rev > from.rev
+		out = append(out, pathChange{path, &change{rev: from.rev, prev: prev, cur: cur, part: leaving}})
+	}
+	came := func(path string, prev, cur *resource.Object) {
+		ok = ok && cur.Revision > from.rev
+		out = append(out, pathChange{path, &change{rev: cur.Revision, prev: prev, cur: cur, part: staying}})
 	}
 	old, cur := from.tree.Iter(), to.tree.Iter()
 	defer old.Release()
@@ -100,20 +123,21 @@ func difference(from, to *snapshot) (out []pathChange, ok bool) {
 	for o || c {
 		switch {
 		case !c || o && old.Item().path < cur.Item().path:
-			add(old.Item().path, to.rev, old.Item().obj, nil)
+			left(old.Item().path, old.Item().obj, nil)
 			o = old.Next()
 		case !o || cur.Item().path < old.Item().path:
-			add(cur.Item().path, cur.Item().obj.Revision, nil, cur.Item().obj)
+			came(cur.Item().path, nil, cur.Item().obj)
 			c = cur.Next()
 		default:
 			path, was, is := cur.Item().path, old.Item().obj, cur.Item().obj
 			switch {
 			case was.Revision == is.Revision:
 			case was.UID != is.UID:
-				add(path, max(is.Revision-1, from.rev+1), was, nil)
-				add(path, is.Revision, nil, is)
+				left(path, was, nil)
+				came(path, nil, is)
 			default:
-				add(path, is.Revision, was, is)
+				left(path, was, is)
+				came(path, was, is)
 			}
 			o, c = old.Next(), cur.Next()
 		}
