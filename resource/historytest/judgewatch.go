@@ -119,7 +119,7 @@ func (v *view) live(notices []notice) bool {
 		switch {
 		case n.kind == resource.Synced:
 			return v.wrong(n, "ends initial events a second time")
-		case n.rev < v.pos || n.rev == v.pos && n.kind != resource.Bookmark:
+		case n.rev < v.pos || n.rev == v.pos && n.kind != resource.Bookmark && n.kind != resource.Deleted:
 			return v.wrong(n, "comes after %d", v.pos)
 		case n.rev > v.t.ceiling(v.s.end):
 			return v.wrong(n, "was begun only after the watch")

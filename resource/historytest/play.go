@@ -110,7 +110,7 @@ func (p *play) run(ctx context.Context, closeDown func()) {
 		watching.Go(func() { watchers[i].run(ctx) })
 	}
 	for i := range p.cfg.Writers {
-		w := &writer{play: p, name: fmt.Sprint("writer ", i), rnd: p.random(1, i), known: map[resource.Key]int64{}}
+		w := &writer{play: p, n: i, name: fmt.Sprint("writer ", i), rnd: p.random(1, i), known: map[resource.Key]int64{}}
 		working.Go(func() { w.run(ctx, p.cfg.Steps/p.cfg.Writers) })
 	}
 	for i := range p.cfg.Readers {
@@ -144,6 +144,15 @@ func pause(rnd *rand.Rand) {
 
 // door picks one.
 func (p *play) door(rnd *rand.Rand) *Door { return &p.sys.Doors[rnd.IntN(len(p.sys.Doors))] }
+
+// favourite picks one, mostly the same for one of a role: while one door is
+// shut, not everybody stands in front of it.
+func (p *play) favourite(rnd *rand.Rand, n int) *Door {
+	if rnd.IntN(4) == 0 {
+		return p.door(rnd)
+	}
+	return &p.sys.Doors[n%len(p.sys.Doors)]
+}
 
 // start notes that a call begins.
 func (p *play) start(who string, d *Door) span {

@@ -41,6 +41,7 @@ type write struct {
 // writer writes through all doors.
 type writer struct {
 	*play
+	n      int
 	name   string
 	rnd    *rand.Rand
 	tokens int
@@ -88,7 +89,7 @@ type attempt func(ctx context.Context, d *Door, rec *write) (*resource.Object, e
 
 // do makes one write and notes how it ended.
 func (w *writer) do(ctx context.Context, op string, key resource.Key, try attempt) *write {
-	d := w.door(w.rnd)
+	d := w.favourite(w.rnd, w.n)
 	w.tokens++
 	rec := &write{
 		span: w.start(w.name, d), op: op, key: key, token: fmt.Sprintf("%s-%d", w.name, w.tokens),
@@ -143,7 +144,7 @@ func (w *writer) set(key resource.Key, t traits, create bool, rev int64) attempt
 
 // touch is an update that changes nothing: a read of the latest state.
 func (w *writer) touch(ctx context.Context, key resource.Key) {
-	d := w.door(w.rnd)
+	d := w.favourite(w.rnd, w.n)
 	g := &getting{span: w.start(w.name, d), key: key}
 	call, cancel := context.WithTimeout(ctx, w.cfg.Patience)
 	defer cancel()
