@@ -20,7 +20,7 @@ const maxSteps = 4000
 // with a disturbance for every hundred writes.
 func FuzzHistory(f *testing.F) {
 	for i := range stacks() {
-		f.Add(uint64(i), uint16(200), uint8(i))
+		f.Add(uint64(i), uint16(0), uint8(i))
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, steps uint16, stack uint8) {
 		all := stacks()

@@ -8,32 +8,32 @@ import (
 
 func TestMemory(t *testing.T) {
 	for seed := range uint64(2) {
-		historytest.Run(t, overMemory(t), historytest.Config{Seed: seed, Steps: 400, Disturbances: 4})
+		historytest.Run(t, overMemory(t), historytest.Config{Seed: seed, Steps: 300, Disturbances: 4})
 	}
 }
 
 func TestCacheOverMemory(t *testing.T) {
 	for seed := range uint64(2) {
-		historytest.Run(t, cacheOverMemory(t), historytest.Config{Seed: seed, Steps: 400, Disturbances: 4})
+		historytest.Run(t, cacheOverMemory(t), historytest.Config{Seed: seed, Steps: 300, Disturbances: 4})
 	}
 }
 
 func TestForgetfulCache(t *testing.T) {
-	historytest.Run(t, forgetfulCache(t), historytest.Config{Seed: 1, Steps: 400})
+	historytest.Run(t, forgetfulCache(t), historytest.Config{Seed: 1, Steps: 300})
 }
 
 func TestEtcd(t *testing.T) {
-	historytest.Run(t, overEtcd(t), historytest.Config{Seed: 1, Steps: 400, Disturbances: 3})
+	historytest.Run(t, overEtcd(t), historytest.Config{Seed: 1, Steps: 300, Disturbances: 3})
 }
 
 func TestCacheOverEtcd(t *testing.T) {
-	historytest.Run(t, cacheOverEtcd(t), historytest.Config{Seed: 1, Steps: 400, Disturbances: 4})
+	historytest.Run(t, cacheOverEtcd(t), historytest.Config{Seed: 1, Steps: 300, Disturbances: 4})
 }
 
 func TestTwoCaches(t *testing.T) {
-	historytest.Run(t, twoCaches(t), historytest.Config{Seed: 1, Steps: 400, Disturbances: 4})
+	historytest.Run(t, twoCaches(t), historytest.Config{Seed: 1, Steps: 300, Disturbances: 4})
 }
 
 func TestOverHTTP(t *testing.T) {
-	historytest.Run(t, overHTTP(t), historytest.Config{Seed: 1, Steps: 400, Disturbances: 4})
+	historytest.Run(t, overHTTP(t), historytest.Config{Seed: 1, Steps: 300, Disturbances: 4})
 }
