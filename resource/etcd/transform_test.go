@@ -9,6 +9,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -187,9 +188,11 @@ func TestValuesThatCannotBeDecrypted(t *testing.T) {
 		}
 	}
 	// Who watched is told to list again, not that the object was deleted.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	for err = nil; err == nil; {
 		var events []resource.Event
-		events, err = w.Next(t.Context())
+		events, err = w.Next(ctx)
 		for _, e := range events {
 			if e.Type == resource.Deleted {
 				t.Errorf("the watch was told of a deletion")
@@ -222,7 +225,7 @@ func discardAll(t *testing.T, direct resource.Store, d resource.Discarder) {
 	if err := d.Discard(t.Context(), readable.Key(), false); !apierrors.IsConflict(err) {
 		t.Errorf("discard of what can be read: %v", err)
 	}
-	l, err := d.List(context.WithoutCancel(t.Context()), resource.ListOptions{})
+	l, err := d.List(t.Context(), resource.ListOptions{})
 	if err != nil || len(l.Items) != 1 {
 		t.Errorf("list once all can be read: %v, %v", l, err)
 	}
