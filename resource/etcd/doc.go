@@ -18,7 +18,7 @@
 //   - A value that cannot be read is neither absent nor a deletion. Feeds deliver
 //     it as what it is, so that a cache can say so too.
 //   - Ranges are read in pages at one revision, bounded by the bytes they are
-//     likely to hold: 200 keys at first, then about 8 MiB.
+//     likely to hold: 100 keys at first, then about 8 MiB.
 //   - Transactions are made in etcd's own form, past the client's operations,
 //     which copy a value twice: that was half of a create's garbage here.
 //   - A Feed over several ranges holds an event back until all its ranges are

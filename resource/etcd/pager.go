@@ -10,7 +10,7 @@ import (
 const (
 	// firstChunk is how many keys the first page of a range holds at most: when
 	// nothing is known of the size of values, which may be 1.5 MiB each.
-	firstChunk = 200
+	firstChunk = 100
 	// maxChunk is how many any page holds at most.
 	maxChunk = 10000
 	// pageBytes is what the values of a page come to, more or less. It bounds
