@@ -64,11 +64,10 @@ func TestListsTakeNoMemory(t *testing.T) {
 		{name: "protobuf as stored", codec: Typed(coreScheme(), typed), f: format{media: mediaProtobuf}, total: 200 << 20, atLeast: 200 << 20, most: 4 << 20},
 		{name: "gzip", codec: TypedJSON(coreScheme(), typed), gzip: true, total: 50 << 20, atLeast: 50 << 10, most: 6 << 20},
 		{name: "JSON of protobuf", codec: Typed(coreScheme(), typed), total: 80 << 20, atLeast: 79 << 20, most: defaultFormBytes + 6<<20},
-		{name: "protobuf of JSON", codec: TypedJSON(coreScheme(), typed), f: format{media: mediaProtobuf}, total: 80 << 20, atLeast: 79 << 20, most: defaultFormBytes + 6<<20},
-		{name: "indented", codec: TypedJSON(coreScheme(), typed), f: format{pretty: true}, total: 30 << 20, atLeast: 30 << 20, most: 6 << 20},
-		{name: "YAML", codec: TypedJSON(coreScheme(), typed), f: format{media: mediaYAML}, total: 8 << 20, atLeast: 7 << 20, most: 8 << 20},
+		{name: "indented", codec: TypedJSON(coreScheme(), typed), f: format{pretty: true}, total: 20 << 20, atLeast: 19 << 20, most: 6 << 20},
+		{name: "YAML", codec: TypedJSON(coreScheme(), typed), f: format{media: mediaYAML}, total: 6 << 20, atLeast: 5 << 20, most: 8 << 20},
 		{name: "Table of objects", codec: TypedJSON(coreScheme(), typed), f: format{transform: asTable, metaVersion: "v1"}, query: "?includeObject=Object",
-			total: 30 << 20, atLeast: 30 << 20, most: 6 << 20},
+			total: 20 << 20, atLeast: 19 << 20, most: 6 << 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			kind := configMaps()

@@ -88,6 +88,7 @@ type reader struct {
 // member; a read that cannot know fails. (Progress that the member itself
 // reports proves nothing: a paused one resumes with its old revision.)
 func TestNoAcknowledgedWriteIsMissed(t *testing.T) {
+	t.Parallel()
 	members := newCluster(t, 3)
 	first, paused, third := members[0].endpoint, members[1].endpoint, members[2].endpoint
 	kind := configMaps()
