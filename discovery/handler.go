@@ -87,8 +87,7 @@ func (s *Snapshot) find(path string) (legacy, aggregated *document) {
 func serve(w http.ResponseWriter, r *http.Request, legacy, aggregated *document) {
 	clause, ok := negotiate(r.Header.Values("Accept"), aggregated != nil)
 	if !ok {
-		rest.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{}, "",
-			"only the following media types are accepted: "+strings.Join([]string{mediaJSON, mediaYAML, mediaProtobuf}, ", "), 0, true))
+		rest.WriteStatus(w, r, rest.NotAcceptable(mediaJSON, mediaYAML, mediaProtobuf))
 		return
 	}
 	d, contentType := legacy, clause.media
@@ -111,11 +110,7 @@ func serve(w http.ResponseWriter, r *http.Request, legacy, aggregated *document)
 			return
 		}
 	}
-	h.Set("Content-Type", contentType)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(http.StatusOK)
-	// A client that went away is no error of ours.
-	_, _ = w.Write(body)
+	rest.WriteBody(w, r, http.StatusOK, contentType, body)
 }
 
 func matchesETag(header, etag string) bool {

@@ -2,9 +2,13 @@ package discovery
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -165,6 +169,41 @@ func TestETag(t *testing.T) {
 	}
 	if other := build(t); other.ETag() == etag || other.Equal(s) {
 		t.Error("other content has the same ETag")
+	}
+}
+
+// Large documents are compressed; that a client has one already is said in few
+// words.
+func TestCompression(t *testing.T) {
+	var kinds []metav1.APIResource
+	for i := range 1000 {
+		name := fmt.Sprintf("kind%ds", i)
+		kinds = append(kinds, metav1.APIResource{Name: name, SingularName: name, Kind: name, Verbs: fullVerbs})
+	}
+	s := build(t, GroupVersion{Group: "example.com", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Legacy: kinds, Aggregated: Aggregate("example.com", "v1", kinds)})
+	for path, accept := range map[string]string{"/apis": acceptV2, "/apis/example.com/v1": mediaYAML} {
+		plain := ask(s, path, "Accept", accept)
+		small := ask(s, path, "Accept", accept, "Accept-Encoding", "gzip")
+		if got := small.Header().Values("Vary"); small.Header().Get("Content-Encoding") != "gzip" || !slices.Equal(got, []string{"Accept", "Accept-Encoding"}) {
+			t.Errorf("%s: headers %v", path, small.Header())
+		}
+		z, err := gzip.NewReader(small.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := io.ReadAll(z); err != nil || !bytes.Equal(data, plain.Body.Bytes()) {
+			t.Errorf("%s: %d bytes (%v), want %d", path, len(data), err, plain.Body.Len())
+		}
+		etag := small.Header().Get("ETag")
+		if etag != plain.Header().Get("ETag") {
+			t.Errorf("%s: ETag %s of the compressed form", path, etag)
+		}
+		if etag == "" {
+			continue
+		}
+		if w := ask(s, path, "Accept", accept, "Accept-Encoding", "gzip", "If-None-Match", etag); w.Code != http.StatusNotModified || w.Header().Get("Content-Encoding") != "" || w.Body.Len() != 0 {
+			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+		}
 	}
 }
 

@@ -2,8 +2,10 @@ package resource
 
 import (
 	"encoding/base64"
+	"path"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -52,6 +54,12 @@ func FuzzDecodeContinue(f *testing.F) {
 	f.Add(EncodeContinue(1, "a/b"))
 	f.Add(EncodeContinue(-1, "../b"))
 	f.Add("e30")
+	for _, text := range []string{
+		`{"v":"meta.k8s.io/v1","rv":9223372036854775807,"start":"ns/a\u0000"}`, `{"v":"meta.k8s.io/v1","rv":1e3,"start":"a"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"\ud83d"}`,
+		`{"V":"meta.k8s.io/v1","RV":1,"start":"a"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"/a/b/"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":".."}`, "[[[[",
+	} {
+		f.Add(base64.RawURLEncoding.EncodeToString([]byte(text)))
+	}
 	f.Fuzz(func(t *testing.T, token string) {
 		rv, start, err := DecodeContinue(token)
 		if err != nil {
@@ -64,6 +72,17 @@ func FuzzDecodeContinue(f *testing.F) {
 			if seg == ".." || seg == "." {
 				t.Fatalf("accepted %q", start)
 			}
+		}
+		if below := path.Join("/registry/things", start); !strings.HasPrefix(below, "/registry/things/") {
+			t.Fatalf("%q leads to %q", start, below)
+		}
+		last, ok := strings.CutSuffix(start, "\x00")
+		if !ok || !utf8.ValidString(last) {
+			return // not one of ours
+		}
+		againRV, again, err := DecodeContinue(EncodeContinue(rv, last))
+		if err != nil || againRV != rv || again != start {
+			t.Fatalf("%d %q became %d %q (%v)", rv, start, againRV, again, err)
 		}
 	})
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/handler3"
 
 	"portico/resource/rest"
@@ -29,8 +27,7 @@ func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document)
 	}
 	media, ok := negotiate(r.Header.Values("Accept"))
 	if !ok {
-		rest.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{}, "",
-			"only the following media types are accepted: "+mediaJSON+", "+mediaOpenAPIProtobuf, 0, true))
+		rest.WriteStatus(w, r, rest.NotAcceptable(mediaJSON, mediaOpenAPIProtobuf))
 		return
 	}
 	h.Set("Vary", "Accept")
@@ -48,10 +45,7 @@ func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document)
 	if complete {
 		lasting(h, etag, asked != "")
 	}
-	h.Set("Content-Type", media)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	// A client that went away is no error of ours.
-	_, _ = w.Write(body)
+	rest.WriteBody(w, r, http.StatusOK, media, body)
 }
 
 // lasting sets the headers of an answer that stays right.

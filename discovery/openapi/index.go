@@ -63,8 +63,5 @@ func (x *Index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	h.Set("Content-Type", mediaJSON)
-	h.Set("Content-Length", strconv.Itoa(len(body.json)))
-	// A client that went away is no error of ours.
-	_, _ = w.Write(body.json)
+	rest.WriteBody(w, r, http.StatusOK, mediaJSON, body.json)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 )
 
 // protobufMagic opens every protobuf envelope (contract 3.1).
@@ -54,9 +53,9 @@ func finish(data []byte, f format) (body, error) {
 	case f.media == mediaProtobuf:
 		return body{data: data}, nil
 	case f.media == mediaYAML:
-		data, err := yaml.JSONToYAML(data)
+		data, err := toYAML(data)
 		if err != nil {
-			return body{}, fmt.Errorf("encode YAML: %w", err)
+			return body{}, err
 		}
 		return body{data: data}, nil
 	case f.pretty:

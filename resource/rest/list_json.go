@@ -7,7 +7,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 
 	"portico/resource"
 )
@@ -204,9 +203,9 @@ type yamlList struct {
 func (e *yamlList) measured() measuring { return never }
 
 func (e *yamlList) begin(out output, _ int64) error {
-	data, err := yaml.JSONToYAML(append(bytes.Clone(e.head), "]}"...))
+	data, err := toYAML(append(bytes.Clone(e.head), "]}"...))
 	if err != nil {
-		return fmt.Errorf("encode YAML: %w", err)
+		return err
 	}
 	// At the beginning of a line stand only the document's own fields; the
 	// array is the one that is still empty and comes last in JSON.
@@ -225,8 +224,8 @@ func (e *yamlList) item(out output, o *resource.Object, first bool) error {
 	if err != nil {
 		return err
 	}
-	if data, err = yaml.JSONToYAML(data); err != nil {
-		return fmt.Errorf("encode YAML: %w", err)
+	if data, err = toYAML(data); err != nil {
+		return err
 	}
 	if first {
 		if err := out.writeString("\n"); err != nil {

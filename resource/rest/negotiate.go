@@ -206,6 +206,11 @@ func (o offer) notAcceptable() error {
 			accepted[i] += ";stream=watch"
 		}
 	}
+	return NotAcceptable(accepted...)
+}
+
+// NotAcceptable is the 406 that lists the media types there are.
+func NotAcceptable(accepted ...string) error {
 	return notAcceptable("only the following media types are accepted: " + strings.Join(accepted, ", "))
 }
 

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
 )
 
 func requestWith(accept, agent, query string) *http.Request {
@@ -122,6 +125,39 @@ func FuzzParseAccept(f *testing.F) {
 			if i > 0 && clauses[i-1].quality < c.quality {
 				t.Fatalf("clauses out of order: %+v", clauses)
 			}
+		}
+	})
+}
+
+// Whatever is asked for, the answer is one that the endpoint has.
+func FuzzNegotiate(f *testing.F) {
+	for _, accept := range []string{
+		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "*/*;q=0.1,application/yaml;stream=watch",
+		"application/*;as=Table;g=meta.k8s.io;v=v1beta1;pretty=1", "application/cbor;q=1,application/json;q=0.001", `application/json;q="0.5";sv=v1`, "*;as=Table",
+	} {
+		for kinds := range uint8(16) {
+			f.Add(accept, kinds)
+		}
+	}
+	f.Fuzz(func(t *testing.T, accept string, kinds uint8) {
+		o := offer{transforms: kinds&1 != 0, stream: kinds&2 != 0, list: kinds&4 != 0, gvk: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
+		if kinds&8 != 0 {
+			o.protobuf = func() bool { return true }
+		}
+		r := &http.Request{Header: http.Header{"Accept": {accept}}}
+		got, err := negotiate(r, o)
+		if err != nil {
+			if s := resource.AsStatus(err); s.Code != http.StatusNotAcceptable || s.Reason != metav1.StatusReasonNotAcceptable {
+				t.Fatalf("%q: %v", accept, err)
+			}
+			return
+		}
+		switch {
+		case got.media == mediaProtobuf && (got.transform == asTable || got.transform == asObject && o.protobuf == nil),
+			got.media == mediaYAML && o.stream,
+			got.transform != asObject && (!o.transforms || got.metaVersion != "v1" && got.metaVersion != "v1beta1"),
+			got.transform == asPartial && o.list, got.transform == asPartialList && !o.list:
+			t.Fatalf("%q is answered with %+v by %+v", accept, got, o)
 		}
 	})
 }

@@ -1,13 +1,9 @@
 package rest
 
 import (
-	"compress/gzip"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strconv"
-	"strings"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -110,7 +106,7 @@ func WriteObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.O
 		WriteStatus(w, r, err)
 		return
 	}
-	respondPlain(w, code, f.media.contentType(), b)
+	respond(w, r, code, f.media.contentType(), b)
 }
 
 // WriteStatus answers with the error as a Status in the negotiated form;
@@ -133,7 +129,7 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, err error) {
 	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
-	respondPlain(w, int(status.Code), f.media.contentType(), b)
+	respond(w, r, int(status.Code), f.media.contentType(), b)
 }
 
 // statusGVK is the kind of a Status on the wire: v1, without the group that its
@@ -158,91 +154,4 @@ func encodeFree(obj runtime.Object, gvk schema.GroupVersionKind, f format) (body
 		return body{}, err
 	}
 	return finish(data, f)
-}
-
-// gzipThreshold is the size in bytes above which bodies are compressed for
-// those who accept it (contract 3.3).
-const gzipThreshold = 128 << 10
-
-// respond sends the body, in one piece where it is no larger than one. Nothing
-// can be told to a client that does not take it, so write errors are dropped.
-func (a *API) respond(w http.ResponseWriter, r *http.Request, code int, contentType string, b body) {
-	size := b.size()
-	switch {
-	case size > gzipThreshold && acceptsGzip(r):
-		a.respondGzip(w, code, contentType, b)
-	case size > pieceSize:
-		respondPlain(w, code, contentType, b)
-	default:
-		buf := a.pieces.get()
-		buf = b.appendTo(buf)
-		respondPlain(w, code, contentType, body{data: buf})
-		a.pieces.put(buf)
-	}
-}
-
-func (a *API) respondGzip(w http.ResponseWriter, code int, contentType string, b body) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Content-Encoding", "gzip")
-	h.Add("Vary", "Accept-Encoding")
-	w.WriteHeader(code)
-	z := a.gzips.get(w)
-	defer a.gzips.put(z)
-	if _, err := z.Write(b.data); err != nil {
-		return
-	}
-	if b.lineFeed {
-		_, _ = z.Write([]byte("\n"))
-	}
-	_ = z.Close()
-}
-
-func respondPlain(w http.ResponseWriter, code int, contentType string, b body) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Content-Length", strconv.Itoa(b.size()))
-	w.WriteHeader(code)
-	_, _ = w.Write(b.data)
-	if b.lineFeed {
-		_, _ = w.Write([]byte("\n"))
-	}
-}
-
-// acceptsGzip reports whether the client takes gzip.
-func acceptsGzip(r *http.Request) bool {
-	for token := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
-		name, params, _ := strings.Cut(token, ";")
-		if strings.TrimSpace(name) != "gzip" {
-			continue
-		}
-		q, found := strings.CutPrefix(strings.ReplaceAll(params, " ", ""), "q=")
-		if !found {
-			return true
-		}
-		quality, err := strconv.ParseFloat(q, 64)
-		return err == nil && quality > 0
-	}
-	return false
-}
-
-// gzipPool keeps compressors, which are large.
-type gzipPool struct{ pool sync.Pool }
-
-// gzipLevel trades size for speed: well above the fastest level's ratio, at a
-// fraction of the default's time.
-const gzipLevel = 4
-
-func (p *gzipPool) get(w io.Writer) *gzip.Writer {
-	if z, ok := p.pool.Get().(*gzip.Writer); ok {
-		z.Reset(w)
-		return z
-	}
-	z, _ := gzip.NewWriterLevel(w, gzipLevel) // the level is valid
-	return z
-}
-
-func (p *gzipPool) put(z *gzip.Writer) {
-	z.Reset(io.Discard) // let go of the response
-	p.pool.Put(z)
 }

@@ -1,0 +1,45 @@
+package rest
+
+import (
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"portico/resource"
+)
+
+// Selectors choose what the libraries choose that clients use, and nothing else
+// is taken for one.
+func FuzzSelector(f *testing.F) {
+	for _, seed := range [][2]string{
+		{"a=b", "metadata.name=x"}, {"a in (b,c),!d", "metadata.name!=x,metadata.namespace=y"}, {"a notin (b), c==d, e", `metadata.name=a\\,b`}, {"a>1,a<5", "metadata.name==x"},
+		{"a in ()", "type=x"}, {"(", "="}, {"a=b,a=c", "metadata.name"}, {"é=b", "metadata.name=\x00"}, {",", ","},
+	} {
+		f.Add(seed[0], seed[1], "b", "x")
+	}
+	kind := configMaps()
+	f.Fuzz(func(t *testing.T, labelText, fieldText, value, name string) {
+		s, err := kind.selector("v1", labelText, fieldText, "")
+		byLabel, labelErr := labels.Parse(labelText)
+		byField, fieldErr := fields.ParseSelector(fieldText)
+		if err != nil {
+			if !apierrors.IsBadRequest(err) {
+				t.Fatalf("%q %q: %v", labelText, fieldText, err)
+			}
+			if labelErr == nil && fieldErr == nil && kind.checkFields("v1", byField) == nil {
+				t.Fatalf("%q %q refused: %v", labelText, fieldText, err)
+			}
+			return
+		}
+		if labelErr != nil || fieldErr != nil {
+			t.Fatalf("%q (%v) or %q (%v) was taken", labelText, labelErr, fieldText, fieldErr)
+		}
+		o := &resource.Object{Header: resource.Header{Name: name, Namespace: "default", Labels: map[string]string{"a": value}}}
+		want := byLabel.Matches(labels.Set(o.Labels)) && byField.Matches(fields.Set{fieldName: name, fieldNamespace: "default"})
+		if got := s.Matches(o); got != want {
+			t.Fatalf("%q %q chooses %+v: %v, want %v", labelText, fieldText, o.Header, got, want)
+		}
+	})
+}
