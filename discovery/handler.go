@@ -1,7 +1,9 @@
 package discovery
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"mime"
 	"net/http"
 	"slices"
@@ -110,7 +112,19 @@ func serve(w http.ResponseWriter, r *http.Request, legacy, aggregated *document)
 			return
 		}
 	}
+	if clause.media == mediaJSON && rest.PrettyWanted(r) {
+		body = indented(body)
+	}
 	rest.WriteBody(w, r, http.StatusOK, contentType, body)
+}
+
+// indented is a document for people.
+func indented(data []byte) []byte {
+	var buf bytes.Buffer
+	if json.Indent(&buf, data, "", "  ") != nil {
+		return data // which cannot be: it was just encoded
+	}
+	return buf.Bytes()
 }
 
 func matchesETag(header, etag string) bool {

@@ -207,6 +207,26 @@ func TestCompression(t *testing.T) {
 	}
 }
 
+func TestPretty(t *testing.T) {
+	s := sample(t)
+	for name, c := range map[string]struct {
+		path   string
+		header []string
+		want   string
+	}{
+		"a client":        {"/apis", []string{"User-Agent", "kubectl/v1.37"}, `{"kind":"APIGroupList",`},
+		"curl":            {"/apis", []string{"User-Agent", "curl/8"}, "{\n  \"kind\": \"APIGroupList\",\n"},
+		"curl, not asked": {"/apis?pretty=false", []string{"User-Agent", "curl/8"}, `{"kind":"APIGroupList",`},
+		"parameter":       {"/api/v1?pretty=1", nil, "{\n  \"kind\": \"APIResourceList\",\n"},
+		"Accept":          {"/apis", []string{"Accept", acceptV2 + ";pretty=1"}, "{\n  \"kind\": \"APIGroupDiscoveryList\",\n"},
+		"yaml":            {"/apis?pretty=1", []string{"Accept", mediaYAML}, "apiVersion: v1\n"},
+	} {
+		if w := ask(s, c.path, c.header...); w.Code != 200 || !strings.HasPrefix(w.Body.String(), c.want) {
+			t.Errorf("%s: %d %.100s", name, w.Code, w.Body)
+		}
+	}
+}
+
 func TestAbsentAndUnknown(t *testing.T) {
 	s := sample(t)
 	for _, path := range []string{"/apis/nobody", "/apis/apps/v2", "/api/v2", "/apis/apps/v1/deployments", "/other"} {

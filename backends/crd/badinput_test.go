@@ -242,7 +242,9 @@ func badQueries() map[string]badRequest {
 		"accepts a list":     accept("GET", blobPath+"/a", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "you requested PartialObjectMetadataList, but the requested object is not a list (*v1.Blob)"),
 		"accepts yaml watch": accept("GET", blobPath+"?watch=1", "application/yaml", "only the following media types are accepted: application/json;stream=watch"),
 		"accepts too much":   accept("GET", blobPath, strings.Repeat("text/html,", 50_000), ""),
-		"writes unreadably":  {method: "POST", target: blobPath, body: blob("{}"), header: []string{"Accept", protobuf}, code: 406, reason: refused},
+		"writes bad tables": {method: "POST", target: blobPath + "?includeObject=Most", body: blob("{}"), header: []string{"Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"},
+			code: 400, reason: bad, message: "includeObject"},
+		"writes unreadably": {method: "POST", target: blobPath, body: blob("{}"), header: []string{"Accept", protobuf}, code: 406, reason: refused},
 	}
 }
 

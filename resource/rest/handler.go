@@ -182,7 +182,11 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action
 	}
 	if act.Mutating() {
 		// Nothing may be written whose result cannot be shown.
-		if _, err := negotiate(r, a.offerOf(act, res, sub)); err != nil {
+		f, err := negotiate(r, a.offerOf(act, res, sub))
+		if err == nil && f.transform == asTable {
+			_, err = a.newTables(r, act, res, f)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -223,6 +223,17 @@ func notAcceptable(message string) error {
 	}}
 }
 
+// PrettyWanted reports whether the request asks for indented JSON, by its
+// parameter, its Accept header or its user agent (contract 3.5).
+func PrettyWanted(r *http.Request) bool {
+	for _, c := range parseAccept(strings.Join(r.Header.Values("Accept"), ",")) {
+		if slices.Contains(c.params, param{"pretty", "1"}) {
+			return true
+		}
+	}
+	return prettyWanted(r)
+}
+
 // prettyWanted reports whether the request, apart from its Accept header, asks
 // for indented JSON: by parameter, else by a user agent that people read
 // (contract 3.5).
