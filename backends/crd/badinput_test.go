@@ -116,7 +116,7 @@ const (
 	invalid     = metav1.StatusReasonInvalid
 	tooLarge    = metav1.StatusReasonRequestEntityTooLarge
 	unsupported = metav1.StatusReasonUnsupportedMediaType
-	refused     = metav1.StatusReasonNotAcceptable
+	unreadable  = metav1.StatusReasonNotAcceptable
 )
 
 func badBodies() map[string]badRequest {
@@ -208,7 +208,7 @@ func badQueries() map[string]badRequest {
 		return badRequest{method: "GET", target: blobPath + "?" + query, code: code, reason: reason, message: message, megabytes: 256}
 	}
 	accept := func(method, target, value, message string) badRequest {
-		return badRequest{method: method, target: target, header: []string{"Accept", value}, code: 406, reason: refused, message: message}
+		return badRequest{method: method, target: target, header: []string{"Accept", value}, code: 406, reason: unreadable, message: message}
 	}
 	return map[string]badRequest{
 		"match alone":        get("resourceVersionMatch=Exact", 422, invalid, "resourceVersionMatch is forbidden unless resourceVersion is provided"),
@@ -244,7 +244,7 @@ func badQueries() map[string]badRequest {
 		"accepts too much":   accept("GET", blobPath, strings.Repeat("text/html,", 50_000), ""),
 		"writes bad tables": {method: "POST", target: blobPath + "?includeObject=Most", body: blob("{}"), header: []string{"Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"},
 			code: 400, reason: bad, message: "includeObject"},
-		"writes unreadably": {method: "POST", target: blobPath, body: blob("{}"), header: []string{"Accept", protobuf}, code: 406, reason: refused},
+		"writes unreadably": {method: "POST", target: blobPath, body: blob("{}"), header: []string{"Accept", protobuf}, code: 406, reason: unreadable},
 	}
 }
 
