@@ -10,6 +10,11 @@
 // first needed and kept within a budget (schemas.go), for most of many
 // definitions are never written to.
 //
+// Upstream's checks take time that grows with the square of a schema's depth and
+// of an object's errors: schemas are nested no deeper than 128 levels
+// (schema_depth.go), and who sends an object that is all wrong hears of the first
+// thousand errors (schema_errors.go).
+//
 // One watch of etcd covers every custom resource there is or will be: all of
 // the storage but the built-in kinds' places (ranges.go). Installing a
 // definition opens no connection and no watch.

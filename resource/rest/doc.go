@@ -34,6 +34,11 @@
 //   - A view that is another kind (scale) is that kind to the client, and to
 //     mutating admission, and a change of the object to everything behind
 //     (projection.go).
+//   - What a request may cost is bounded by more than its size where its shape
+//     can make it dear: patches are applied to values decoded once, with bounds
+//     on what they copy and move (patchmerge.go, patchoperations.go); protobuf
+//     has a bounded depth (depth.go), as JSON and YAML have from their decoders;
+//     of validation errors the first thousand are told (validation.go).
 //   - A write is negotiated before it is done: nothing is changed whose result
 //     the client could not read (handler.go).
 //

@@ -1,0 +1,240 @@
+package crd
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// blobs is a definition without a schema to speak of: what is refused is
+// refused for its form.
+const blobs = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: blobs.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: blobs, kind: Blob}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+`
+
+const (
+	blobPath = "/apis/example.com/v1/namespaces/default/blobs"
+
+	jsonPatch  = "application/json-patch+json"
+	mergePatch = "application/merge-patch+json"
+	applyPatch = "application/apply-patch+yaml"
+	protobuf   = "application/vnd.kubernetes.protobuf"
+
+	// megabytes is what a request of the largest size may allocate in all,
+	// client included, unless its case says more.
+	megabytes = 64
+)
+
+// badRequest is one request that must not do anything.
+type badRequest struct {
+	method, target, contentType, body string
+	header                            []string // names and values
+	code                              int
+	reason                            metav1.StatusReason
+	message                           string
+	megabytes                         uint64
+}
+
+func blob(spec string) string {
+	return `{"apiVersion":"example.com/v1","kind":"Blob","metadata":{"name":"b"},"spec":` + spec + `}`
+}
+
+func nested(depth int, open, middle, end string) string {
+	return strings.Repeat(open, depth) + middle + strings.Repeat(end, depth)
+}
+
+// nestedMessage is a definition as protobuf whose schema is nested (not).
+func nestedMessage(depth int) string {
+	sizes := make([]int, depth)
+	for i := 1; i < depth; i++ {
+		sizes[i] = protowire.SizeTag(28) + protowire.SizeBytes(sizes[i-1])
+	}
+	var schema []byte
+	for _, size := range slices.Backward(sizes) {
+		schema = protowire.AppendVarint(protowire.AppendTag(schema, 28, protowire.BytesType), uint64(size))
+	}
+	field := func(number protowire.Number, value []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)
+	}
+	kind := append(field(1, []byte("apiextensions.k8s.io/v1")), field(2, []byte("CustomResourceDefinition"))...)
+	object := field(2, field(7, field(4, field(1, schema))))
+	return "k8s\x00" + string(field(1, kind)) + string(field(2, object))
+}
+
+// bomb is YAML whose aliases stand for more than a billion elements.
+func bomb() string {
+	text := "a0: &a0 [x]\n"
+	for i := range 9 {
+		text += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i), 10), ","))
+	}
+	return text
+}
+
+func definitionWith(schema string) string {
+	return `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"xs.example.com"},"spec":{"group":"example.com",` +
+		`"scope":"Namespaced","names":{"plural":"xs","kind":"X"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":` + schema + `}}]}}`
+}
+
+func token(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+
+func gzipped(text string) string {
+	var buf bytes.Buffer
+	w := gzip.NewWriter(&buf)
+	_, _ = w.Write([]byte(text))
+	_ = w.Close()
+	return buf.String()
+}
+
+const (
+	bad         = metav1.StatusReasonBadRequest
+	invalid     = metav1.StatusReasonInvalid
+	tooLarge    = metav1.StatusReasonRequestEntityTooLarge
+	unsupported = metav1.StatusReasonUnsupportedMediaType
+	unreadable  = metav1.StatusReasonNotAcceptable
+)
+
+func badBodies() map[string]badRequest {
+	post := func(contentType, body string, code int, reason metav1.StatusReason, message string) badRequest {
+		return badRequest{method: "POST", target: blobPath, contentType: contentType, body: body, code: code, reason: reason, message: message}
+	}
+	const limit = 3 << 20
+	many := badRequest{method: "POST", target: widgetPath, body: strings.Replace(widgetJSON, `"PORTS"`, strings.Repeat(`"a",`, 200_000)+"1", 1),
+		code: 422, reason: invalid, message: "the errors from here on are left out", megabytes: 512}
+	all := map[string]badRequest{
+		"nothing":             post("", "", 400, bad, ""),
+		"null":                post("", "null", 400, bad, ""),
+		"array":               post("", "[]", 400, bad, ""),
+		"braces":              post("", strings.Repeat("{", limit), 400, bad, ""),
+		"brackets":            post("", strings.Repeat("[", limit), 400, bad, ""),
+		"braces inside":       post("", blob(strings.Repeat(`{"a":`, limit/5-50)), 400, bad, "exceeded max depth"),
+		"brackets inside":     post("", blob(strings.Repeat(`[`, limit-200)), 400, bad, "exceeded max depth"),
+		"one level too deep":  post("", blob(nested(10_000, "[", "", "]")), 400, bad, "exceeded max depth"),
+		"yaml braces":         post("application/yaml", strings.Repeat("{", limit), 400, bad, "exceeded max depth of 10000"),
+		"yaml brackets":       post("application/yaml", strings.Repeat("[", limit), 400, bad, "exceeded max depth of 10000"),
+		"yaml dashes":         post("application/yaml", strings.Repeat("- ", limit/2), 400, bad, "exceeded max depth of 10000"),
+		"yaml question marks": post("application/yaml", strings.Repeat("? ", limit/2), 400, bad, "exceeded max depth of 10000"),
+		"yaml aliases":        post("application/yaml", bomb(), 400, bad, "excessive aliasing"),
+		"yaml, no UTF-8":      post("application/yaml", blob("{a: \"\xff\"}"), 400, bad, "invalid leading UTF-8 octet"),
+		"1e999":               post("", blob(`{"a":1e999}`), 400, bad, "1e999"),
+		"too large":           post("", blob(`"`+strings.Repeat("x", limit)+`"`), 413, tooLarge, "Request entity too large: limit is 3145728"),
+		"gzip":                {method: "POST", target: blobPath, body: gzipped(blob("{}")), header: []string{"Content-Encoding", "gzip"}, code: 400, reason: bad},
+		"protobuf":            post(protobuf, "k8s\x00", 400, bad, ""),
+		"cbor":                post("application/cbor", "\xd9\xd9\xf7\xa0", 415, unsupported, "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf"),
+		"unknown type":        post("text/plain", "{}", 415, unsupported, ""),
+		"no type":             post(";;", "{}", 415, unsupported, ""),
+		"wrong field type":    post("", `{"apiVersion":"example.com/v1","kind":"Blob","metadata":[]}`, 400, bad, ""),
+		"kind is a number":    post("", `{"apiVersion":"example.com/v1","kind":1}`, 400, bad, ""),
+		"integer too large":   {method: "POST", target: widgetPath, body: strings.Replace(widgetJSON, `"size":"small"`, `"size":"small","replicas":92233720368547758080`, 1), code: 422, reason: invalid, message: "spec.replicas"},
+		"duplicate, strict": {method: "POST", target: blobPath + "?fieldValidation=Strict", body: blob(`{"a":{"b":1,"b":2}}`), code: 400, reason: bad,
+			message: `duplicate field "spec.a.b"`},
+		"duplicate, strict yaml": {method: "POST", target: blobPath + "?fieldValidation=Strict", contentType: "application/yaml", body: blob(`{"a":{"b":1,"b":2}}`), code: 400,
+			reason: bad, message: `"b" already set in map`},
+		"validation unknown": {method: "POST", target: blobPath + "?fieldValidation=Loud", body: blob(`{}`), code: 422, reason: invalid, message: "fieldValidation"},
+		"all wrong":          many,
+		"deep definition": {method: "POST", target: definitionPath, body: definitionWith(nested(4900, `{"properties":{"a":`, "{}", "}}")), code: 422, reason: invalid,
+			message: "spec.versions[0].schema.openAPIV3Schema: Forbidden: schemas may not be nested more than 128 levels deep"},
+		"deep protobuf definition": {method: "POST", target: definitionPath, contentType: protobuf, body: nestedMessage(500_000), code: 400, reason: bad,
+			message: "the body is nested more than 1000 messages deep"},
+	}
+	for i, broken := range []string{`{`, `{"a"`, `{"a":`, `{"a":[`, `{"a":[1,`, `{"a":[1,]}`, `{"a":{"b":{"c":}}}`, `{"a":tru}`, `{"a":01}`, `{"a":1.}`, `{"a":-}`, `{"a":"\x"}`, "{\"a\":\"\n\"}", `{"a":"\u12"}`, `{,}`, `{}}`} {
+		all[fmt.Sprintf("malformed %d", i)] = post("", blob(broken), 400, bad, "")
+	}
+	return all
+}
+
+const widgetJSON = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b"},"spec":{"size":"small","ports":["PORTS"]}}`
+
+func badPatches() map[string]badRequest {
+	patch := func(contentType, body string, code int, reason metav1.StatusReason, message string) badRequest {
+		return badRequest{method: "PATCH", target: blobPath + "/a", contentType: contentType, body: body, code: code, reason: reason, message: message}
+	}
+	operations := func(n int, operation string) string {
+		return "[" + strings.Repeat(operation+",", n-1) + operation + "]"
+	}
+	apply := func(body string, code int, reason metav1.StatusReason, message string) badRequest {
+		return badRequest{method: "PATCH", target: blobPath + "/b?fieldManager=tester", contentType: applyPatch, body: body, code: code, reason: reason, message: message, megabytes: 192}
+	}
+	return map[string]badRequest{
+		"not JSON":       patch(mergePatch, "{", 400, bad, ""),
+		"merge an array": patch(mergePatch, "[]", 400, bad, ""),
+		"merge braces":   patch(mergePatch, strings.Repeat("{", 3<<20), 400, bad, ""),
+		"merge deep":     patch(mergePatch, `{"spec":{"a":`+nested(9_999, `{"a":`, "1", "}")+`}}`, 400, bad, ""),
+		"operations":     patch(jsonPatch, operations(10_001, `{"op":"test","path":"/kind","value":"Blob"}`), 413, tooLarge, "The allowed maximum operations in a JSON patch is 10000, got 10001"),
+		"copies": patch(jsonPatch, `[{"op":"add","path":"/spec/x","value":"`+strings.Repeat("x", 200_000)+`"},`+
+			operations(20, `{"op":"copy","from":"/spec","path":"/spec/y"}`)[1:], 413, tooLarge, "exceeding the limit"),
+		"shifts": patch(jsonPatch, `[{"op":"add","path":"/spec/x","value":[`+strings.Repeat("1,", 50_000)+`1]},`+
+			operations(9_000, `{"op":"add","path":"/spec/x/0","value":1}`)[1:], 413, tooLarge, "the operations move more than"),
+		"deep result": patch(jsonPatch, `[{"op":"add","path":"/spec/x","value":`+nested(6_000, "[", "", "]")+`},{"op":"add","path":"/spec/y","value":`+nested(6_000, `{"a":`, "{}", "}")+`},`+
+			`{"op":"move","from":"/spec/x","path":"/spec/y`+strings.Repeat("/a", 6_000)+`"}]`, 422, invalid, ""),
+		"operation without value": patch(jsonPatch, `[{"op":"replace","path":""}]`, 422, invalid, ""),
+		"null in an array":        patch(jsonPatch, `[{"op":"add","path":"/spec/x","value":[null]},{"op":"test","path":"/spec/x","value":[1]}]`, 422, invalid, ""),
+		"strategic":               patch("application/strategic-merge-patch+json", "{}", 415, unsupported, ""),
+		"apply cbor":              patch("application/apply-patch+cbor", "\xa0", 415, unsupported, ""),
+		"apply aliases":           apply(bomb(), 400, bad, "excessive aliasing"),
+		"apply brackets":          apply(strings.Repeat("[", 3<<20), 400, bad, "exceeded max depth"),
+		"apply managed fields": apply(strings.Replace(blob("{}"), `"name":"b"`, `"name":"b","managedFields":[`+operations(20_000, `{"manager":"x","operation":"Apply"}`)[1:], 1), 400, bad,
+			"metadata.managedFields must be nil"),
+	}
+}
+
+func badQueries() map[string]badRequest {
+	get := func(query string, code int, reason metav1.StatusReason, message string) badRequest {
+		return badRequest{method: "GET", target: blobPath + "?" + query, code: code, reason: reason, message: message, megabytes: 256}
+	}
+	accept := func(method, target, value, message string) badRequest {
+		return badRequest{method: method, target: target, header: []string{"Accept", value}, code: 406, reason: unreadable, message: message}
+	}
+	return map[string]badRequest{
+		"match alone":        get("resourceVersionMatch=Exact", 422, invalid, "resourceVersionMatch is forbidden unless resourceVersion is provided"),
+		"match and token":    get("resourceVersionMatch=Exact&resourceVersion=1&continue="+token(`{"v":"meta.k8s.io/v1","rv":1,"start":"a"}`), 422, invalid, "forbidden when continue"),
+		"exact 0":            get("resourceVersionMatch=Exact&resourceVersion=0", 422, invalid, `forbidden for resourceVersion "0"`),
+		"unknown match":      get("resourceVersionMatch=Near&resourceVersion=1", 422, invalid, "Unsupported value"),
+		"initial events":     get("sendInitialEvents=true", 422, invalid, "sendInitialEvents is forbidden for list"),
+		"watch match":        get("watch=1&resourceVersionMatch=NotOlderThan", 422, invalid, ""),
+		"revision":           get("resourceVersion=-1", 400, bad, "invalid resource version"),
+		"revision too large": get("resourceVersion=92233720368547758080", 400, bad, "invalid resource version"),
+		"limit":              get("limit=92233720368547758080", 400, bad, ""),
+		"export":             get("export=true", 400, bad, ""),
+		"table objects": {method: "GET", target: blobPath + "?includeObject=Most", header: []string{"Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"}, code: 400,
+			reason: bad, message: "includeObject"},
+		"token and revision": get("resourceVersion=1&continue="+token(`{"v":"meta.k8s.io/v1","rv":1,"start":"a"}`), 400, bad, "specifying resource version is not allowed when using continue"),
+		"token elsewhere":    get("limit=1&continue="+token(`{"v":"meta.k8s.io/v1","rv":1,"start":"../../secrets/a"}`), 400, bad, "invalid continue token"),
+		"token of noise":     get("limit=1&continue=%00%ff", 400, bad, "invalid continue token"),
+		"token of braces":    get("limit=1&continue="+token(strings.Repeat("{", 100_000)), 400, bad, "invalid continue token"),
+		"token from ahead":   get("limit=1&continue="+token(`{"v":"meta.k8s.io/v1","rv":9000000000000000000,"start":"a"}`), 0, "", ""),
+		"label selector":     get("labelSelector=a+in+(", 400, bad, ""),
+		"field selector":     get("fieldSelector=a%3Db%2Cc", 400, bad, ""),
+		"unknown field":      get("fieldSelector=spec.a%3Db", 400, bad, "field label not supported: spec.a"),
+		"megabyte selector":  get("labelSelector="+strings.Repeat("(", 900_000), 400, bad, ""),
+		"megabyte of fields": get("fieldSelector="+strings.Repeat("a", 900_000), 400, bad, ""),
+
+		"accepts text":       accept("GET", blobPath, "text/html", "only the following media types are accepted: application/json, application/yaml"),
+		"accepts cbor":       accept("GET", blobPath, "application/cbor", ""),
+		"accepts protobuf":   accept("GET", blobPath+"/a", protobuf, ""),
+		"accepts a graph":    accept("GET", blobPath, "application/json;as=Graph;g=meta.k8s.io;v=v1", ""),
+		"accepts one":        accept("GET", blobPath, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "you requested PartialObjectMetadata, but the requested object is a list (*v1.BlobList)"),
+		"accepts a list":     accept("GET", blobPath+"/a", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "you requested PartialObjectMetadataList, but the requested object is not a list (*v1.Blob)"),
+		"accepts yaml watch": accept("GET", blobPath+"?watch=1", "application/yaml", "only the following media types are accepted: application/json;stream=watch"),
+		"accepts too much":   accept("GET", blobPath, strings.Repeat("text/html,", 50_000), ""),
+		"writes bad tables": {method: "POST", target: blobPath + "?includeObject=Most", body: blob("{}"), header: []string{"Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"},
+			code: 400, reason: bad, message: "includeObject"},
+		"writes unreadably": {method: "POST", target: blobPath, body: blob("{}"), header: []string{"Accept", protobuf}, code: 406, reason: unreadable},
+	}
+}
