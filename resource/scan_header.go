@@ -3,7 +3,6 @@ package resource
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -12,28 +11,61 @@ import (
 // of the two they believe, and the header must say what all of them say.
 var errDuplicate = errors.New("duplicate key")
 
-// seen notes the members of one object that were met.
-type seen []string
+// seen notes the members of one object that were met, one bit each.
+type seen uint16
 
-// once is errDuplicate for a key that was met before.
+// once is errDuplicate for a key of the header that was met before.
 func (s *seen) once(key string) error {
-	if slices.Contains(*s, key) {
+	bit := headerBit(key)
+	if *s&bit != 0 {
 		return fmt.Errorf("%s: %w", key, errDuplicate)
 	}
-	*s = append(*s, key)
+	*s |= bit
 	return nil
+}
+
+// headerBit is 0 for keys that are not in the header.
+func headerBit(key string) seen {
+	switch key {
+	case "apiVersion":
+		return 1 << 0
+	case "kind":
+		return 1 << 1
+	case "metadata":
+		return 1 << 2
+	case "name":
+		return 1 << 3
+	case "namespace":
+		return 1 << 4
+	case "uid":
+		return 1 << 5
+	case "generation":
+		return 1 << 6
+	case "resourceVersion":
+		return 1 << 7
+	case "labels":
+		return 1 << 8
+	case "finalizers":
+		return 1 << 9
+	case "ownerReferences":
+		return 1 << 10
+	case "deletionTimestamp":
+		return 1 << 11
+	case "controller":
+		return 1 << 12
+	case "blockOwnerDeletion":
+		return 1 << 13
+	}
+	return 0
 }
 
 // scanJSON fills the header and layout from JSON text.
 func (o *Object) scanJSON() error {
 	s := &jsonScanner{data: o.Data}
-	met := seen(make([]string, 0, 4))
+	var met seen
 	err := s.members(func(key string, _ int) (err error) {
-		switch key {
-		case "apiVersion", "kind", "metadata":
-			if err := met.once(key); err != nil {
-				return err
-			}
+		if err := met.once(key); err != nil {
+			return err
 		}
 		switch key {
 		case "apiVersion":
@@ -61,7 +93,7 @@ func (o *Object) scanJSON() error {
 
 // scanMetadata reads the metadata object at the scanner.
 func (o *Object) scanMetadata(s *jsonScanner) error {
-	met := seen(make([]string, 0, 12))
+	var met seen
 	return s.members(func(key string, start int) (err error) {
 		switch key {
 		case "resourceVersion":
@@ -123,7 +155,7 @@ func (o *Object) scanMetadataField(s *jsonScanner, key string) (err error) {
 
 func (o *Object) scanOwner(s *jsonScanner) error {
 	var w Owner
-	met := seen(make([]string, 0, 8))
+	var met seen
 	err := s.members(func(key string, _ int) (err error) {
 		if err := met.once(key); err != nil {
 			return err
