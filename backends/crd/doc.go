@@ -15,6 +15,10 @@
 // (schema_depth.go), and who sends an object that is all wrong hears of the first
 // thousand errors (schema_errors.go).
 //
+// A write of an object in line with its schema is one pass over its bytes to see
+// that (accept), one to decode it (parse.go) and one to encode it (json.go):
+// general decoders and encoders take three times as long for the same maps.
+//
 // One watch of etcd covers every custom resource there is or will be: all of
 // the storage but the built-in kinds' places (ranges.go). Installing a
 // definition opens no connection and no watch.

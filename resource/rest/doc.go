@@ -31,6 +31,11 @@
 //     not being written, and schemas live as long as their owners say. Ownership
 //     is a record, not a lock: a write that cannot be recorded is still done,
 //     except by those who apply (apply.go).
+//   - The creator of an object without Go types owns all of it, which one walk
+//     tells (soleowner.go): by upstream's tracker that was a tenth of a create
+//     before the schema had to be asked no more, and half of it after. What
+//     profiles show to be left of a create of 3.5 KB is about a quarter each for
+//     decoding, ownership and encoding; of an update, half for the tracker.
 //   - A view that is another kind (scale) is that kind to the client, and to
 //     mutating admission, and a change of the object to everything behind
 //     (projection.go).

@@ -12,38 +12,47 @@ import (
 // owned in it: an empty map for a leaf, else one with "." and a key for each
 // part. Its methods return false where the value does not fit the type, or
 // where it is not plain how parts are named; upstream's tracker decides then.
+// What is in a leaf only has to fit: without keep, nothing is made.
 type ownerWalk struct{ schema *smd.Schema }
 
 // field is the value of a field of a map.
-func (t ownerWalk) field(m *smd.Map, name string, value any) (map[string]any, bool) {
+func (t ownerWalk) field(m *smd.Map, name string, value any, keep bool) (map[string]any, bool) {
 	ref := m.ElementType
 	if f, ok := m.FindField(name); ok {
 		ref = f.Type
 	} else if ref == (smd.TypeRef{}) {
 		return nil, false
 	}
-	return t.value(ref, value)
+	return t.value(ref, value, keep)
 }
 
-func (t ownerWalk) value(ref smd.TypeRef, value any) (map[string]any, bool) {
+func (t ownerWalk) value(ref smd.TypeRef, value any, keep bool) (map[string]any, bool) {
 	atom, ok := t.schema.Resolve(ref)
 	if !ok || atom == (smd.Atom{}) {
 		return nil, false
 	}
 	switch v := value.(type) {
 	case nil: // null is a leaf of every type
-		return map[string]any{}, true
+		return made(keep), true
 	case map[string]any:
-		return t.mapping(atom.Map, v)
+		return t.mapping(atom.Map, v, keep)
 	case []any:
 		// Where a type has several forms, a value of none of them is held
 		// against the first; so only maps come before lists.
-		return t.list(atom.List, v)
+		return t.list(atom.List, v, keep)
 	}
 	if atom.Scalar == nil || !fitsScalar(*atom.Scalar, value) {
 		return nil, false
 	}
-	return map[string]any{}, true
+	return made(keep), true
+}
+
+// made is an empty map to be kept, or nothing.
+func made(keep bool) map[string]any {
+	if !keep {
+		return nil
+	}
+	return map[string]any{}
 }
 
 func fitsScalar(scalar smd.Scalar, value any) bool {
@@ -58,42 +67,44 @@ func fitsScalar(scalar smd.Scalar, value any) bool {
 	return false
 }
 
-func (t ownerWalk) mapping(m *smd.Map, value map[string]any) (map[string]any, bool) {
+func (t ownerWalk) mapping(m *smd.Map, value map[string]any, keep bool) (map[string]any, bool) {
 	if m == nil {
 		return nil, false
 	}
-	leaf := len(value) == 0 || isAtomic(m.ElementRelationship)
-	owned := map[string]any{}
+	parts := keep && len(value) > 0 && !isAtomic(m.ElementRelationship)
+	owned := made(keep)
 	for name, item := range value {
-		in, ok := t.field(m, name, item)
+		in, ok := t.field(m, name, item, parts)
 		if !ok {
 			return nil, false
 		}
-		if !leaf {
+		if parts {
 			owned["f:"+name] = in
 		}
 	}
-	if !leaf {
+	if parts {
 		owned["."] = map[string]any{}
 	}
 	return owned, true
 }
 
-func (t ownerWalk) list(l *smd.List, value []any) (map[string]any, bool) {
+func (t ownerWalk) list(l *smd.List, value []any, keep bool) (map[string]any, bool) {
 	if l == nil {
 		return nil, false
 	}
-	leaf := isAtomic(l.ElementRelationship)
-	if !leaf && l.ElementRelationship != smd.Associative {
+	whole := isAtomic(l.ElementRelationship)
+	if !whole && l.ElementRelationship != smd.Associative {
 		return nil, false
 	}
-	owned := map[string]any{}
+	// The items of a list that is not whole must have names, even in a leaf.
+	keep = keep || !whole
+	owned := made(keep)
 	for _, item := range value {
-		in, ok := t.value(l.ElementType, item)
+		in, ok := t.value(l.ElementType, item, !whole)
 		if !ok {
 			return nil, false
 		}
-		if leaf {
+		if whole {
 			continue
 		}
 		name, ok := itemName(l, item)
@@ -102,7 +113,7 @@ func (t ownerWalk) list(l *smd.List, value []any) (map[string]any, bool) {
 		}
 		owned[name] = in
 	}
-	if !leaf && len(value) > 0 {
+	if !whole && len(value) > 0 {
 		owned["."] = map[string]any{}
 	}
 	return owned, true

@@ -75,7 +75,7 @@ func ownedByOne(root *smdtyped.TypedValue, object map[string]any, resets []strin
 	}
 	fields := make(map[string]any, len(object))
 	for name, value := range object {
-		owned, ok := t.field(atom.Map, name, value)
+		owned, ok := t.field(atom.Map, name, value, true)
 		if !ok {
 			return nil, false
 		}
