@@ -81,7 +81,7 @@ func (c *custom) vouchFor(ctx context.Context, o *resource.Object, obj, old rest
 	if verdict >= accept.Settled {
 		o.Exact(c.kind.Codec, func(*resource.Object) bool { return true })
 	}
-	if verdict != accept.Valid || old != nil && s.acceptor().Ratchets() {
+	if verdict != accept.Valid {
 		return nil, false
 	}
 	object := content(obj)

@@ -20,8 +20,9 @@ const (
 	// Settled says that it lacks no defaults either.
 	Settled
 	// Valid says that the schema, the rules for lists that are sets or maps,
-	// and those for embedded resources find no fault with a new object. CEL
-	// rules are not part of it, nor are the rules for metadata of the object
+	// and those for embedded resources find no fault with a new object, and so
+	// none with a change: what did not change is only ever forgiven. CEL rules
+	// are not part of it, nor are the rules for metadata of the object
 	// itself that hold for every kind.
 	Valid
 )
@@ -40,25 +41,17 @@ const (
 
 // Acceptor judges objects by one schema. Safe for concurrent use.
 type Acceptor struct {
-	root *node
-	// ratchets: see Ratchets.
-	ratchets bool
-	walkers  sync.Pool
+	root    *node
+	walkers sync.Pool
 }
 
 // Compile makes the acceptor of a schema as a definition has it, which must
 // have passed the validation of definitions. It keeps parts of props.
 func Compile(props *apiextensions.JSONSchemaProps) *Acceptor {
-	c := newCompiler()
-	a := &Acceptor{root: c.spine(props), ratchets: c.ratchets}
+	a := &Acceptor{root: newCompiler().spine(props)}
 	a.walkers.New = func() any { return new(walker) }
 	return a
 }
-
-// Ratchets reports whether a changed object can be invalid though a new one of
-// the same content is [Valid]: what did not change is not held against an
-// object, and under "oneOf" and "not" one complaint less is one too few.
-func (a *Acceptor) Ratchets() bool { return a.ratchets }
 
 // Shape judges the object's bytes, but not whether they are Valid.
 func (a *Acceptor) Shape(data []byte, from Origin) Verdict { return a.walk(data, from, false) }

@@ -81,6 +81,7 @@ func TestAcceptSpec(t *testing.T) {
 			settled {"a":""} {"a":"","b":""} {}`,
 		`{type: object, properties: {a: {type: number}}, oneOf: [{required: [a]}, {properties: {a: {enum: [1.5]}}}]}`: `settled {"a":1.5}; valid {}`,
 		`{type: integer, allOf: [{minimum: 1}, {maximum: 3}]}`:                                                        `valid 1 3; settled 0 4`,
+		`{type: object, additionalProperties: {type: integer}, allOf: [{additionalProperties: {minimum: 1}}]}`:        `settled {"a":1} {"a":0}`,
 		`{type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}`: `
 			valid {"apiVersion":"v1","kind":"Pod","spec":{}}
 			settled {} {"kind":"Pod"} {"apiVersion":"v1","kind":""} {"apiVersion":"a/b/c","kind":"Pod"} {"apiVersion":"v1","kind":"_"} {"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}
@@ -204,18 +205,5 @@ func TestManyElements(t *testing.T) {
 	}
 	if got := a.Accept(object("{}", list(manyElements+1)), Body); got != Settled {
 		t.Errorf("a longer set is %v", got)
-	}
-}
-
-func TestRatchets(t *testing.T) {
-	for schema, want := range map[string]bool{
-		`{type: object, properties: {a: {type: string}}, oneOf: [{required: [a]}, {not: {required: [a]}}]}`:          false,
-		`{type: object, properties: {a: {type: string}}, anyOf: [{properties: {a: {enum: [x]}}}]}`:                   false,
-		`{type: object, properties: {a: {type: string}}, oneOf: [{properties: {a: {enum: [x]}}}]}`:                   true,
-		`{type: object, properties: {a: {type: string}}, allOf: [{not: {anyOf: [{properties: {a: {enum: [x]}}}]}}]}`: true,
-	} {
-		if got := compiled(t, schema).Ratchets(); got != want {
-			t.Errorf("%s: %v", schema, got)
-		}
 	}
 }

@@ -17,8 +17,6 @@ const maxBits = 64
 type compiler struct {
 	patterns map[string]*regexp.Regexp
 	strip    func(*spec.Schema) error
-	// ratchets: see Acceptor.Ratchets.
-	ratchets bool
 }
 
 func newCompiler() *compiler {
@@ -196,26 +194,8 @@ func (r *rules) junctors(c *compiler, p *apiextensions.JSONSchemaProps, some boo
 	r.anyOf, r.allOf, r.oneOf = all(p.AnyOf), all(p.AllOf), all(p.OneOf)
 	if p.Not != nil {
 		r.not = c.node(p.Not, false)
-		c.ratchets = c.ratchets || looksInto(p.Not)
-	}
-	for i := range p.OneOf {
-		c.ratchets = c.ratchets || looksInto(&p.OneOf[i])
 	}
 	return r
-}
-
-// looksInto reports whether a schema judges parts of its value.
-func looksInto(p *apiextensions.JSONSchemaProps) bool {
-	some := func(in []apiextensions.JSONSchemaProps) bool {
-		for i := range in {
-			if looksInto(&in[i]) {
-				return true
-			}
-		}
-		return false
-	}
-	return len(p.Properties) > 0 || p.Items != nil || p.AdditionalProperties != nil || p.Not != nil && looksInto(p.Not) ||
-		some(p.AnyOf) || some(p.AllOf) || some(p.OneOf)
 }
 
 // pattern compiles a pattern once; nil: it is none.
