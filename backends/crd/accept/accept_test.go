@@ -177,6 +177,21 @@ func TestAcceptWhole(t *testing.T) {
 	}
 }
 
+// What a schema preserves is not taken for the kind of the object.
+func TestAcceptOtherLetters(t *testing.T) {
+	yes := true
+	a := Compile(&apiextensions.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes})
+	for text, want := range map[string]Verdict{
+		`{"apiVersion":"v1","kind":"A","other":"B"}`:       Valid,
+		`{"apiVersion":"v1","kind":"A","Kind":"B"}`:        Unsure,
+		`{"apiversion":"v2","apiVersion":"v1","kind":"A"}`: Unsure,
+	} {
+		if got := a.Accept([]byte(text), Body); got != want {
+			t.Errorf("%s is %v", text, got)
+		}
+	}
+}
+
 // nested is a list in lists.
 func nested(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 

@@ -32,6 +32,10 @@ func (w *walker) object(n *node) bool {
 		case "metadata":
 			return w.metadata(w.from == Stored)
 		}
+		if bytes.EqualFold(key, []byte("apiVersion")) || bytes.EqualFold(key, []byte("kind")) {
+			// Some decoders take these in other letters for the same.
+			return false
+		}
 		return w.member(n, f, known, escaped, fateOf(n, pruned))
 	})
 	w.space()
