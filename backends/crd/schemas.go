@@ -26,7 +26,7 @@ const (
 	// schemaFactor is how many bytes a built schema takes for each byte of the
 	// definition it is made from, measured over the definitions of two dozen
 	// projects with everything built; schemaBase is what each costs besides.
-	schemaFactor = 16
+	schemaFactor = 18
 	schemaBase   = 32 << 10
 )
 
