@@ -138,7 +138,8 @@ func TestWatchersOutliveCompaction(t *testing.T) {
 			compact(t, beside, gone.Revision)
 			s.mend(t)
 
-			read(t, w, "~changes=4 +comes=1 -goes=1")
+			// What has left comes first: who is cut off now and goes on elsewhere hears of it.
+			read(t, w, "-goes=1 ~changes=4 +comes=1")
 			mustCreate(t, store, "later")
 			read(t, w, "+later=1")
 			late, err := store.Watch(t.Context(), resource.WatchOptions{Since: old.Revision})
