@@ -15,6 +15,11 @@ const (
 	// askAgain is the time after which etcd is asked for progress again. It
 	// ignores the request while one of the stream's watches lags.
 	askAgain = 100 * time.Millisecond
+	// askPause is the least time between two requests for progress while one
+	// answer releases several changes at a time: with many ranges a request costs
+	// as much as a change itself, and changes that come in close succession may
+	// share one. A change on its own waits for nothing but the answer.
+	askPause = 2 * time.Millisecond
 	// askTries bounds the requests for one RequestProgress; readers who wait
 	// have turned elsewhere by then.
 	askTries = 30
@@ -39,6 +44,11 @@ type stream struct {
 	tries int
 	// wanted says that the sink waits for the answer too.
 	wanted bool
+	// asked is when etcd was last asked; crowded says that the answer released
+	// several changes. due has etcd asked later (askPause).
+	asked   time.Time
+	crowded bool
+	due     *time.Timer
 	// heard is when something last arrived, or when etcd was first asked after
 	// it had nothing to answer.
 	heard time.Time
@@ -109,6 +119,8 @@ func (f *feed) watchRange(ctx context.Context, watches clientv3.Watcher, index i
 func (s *stream) loop(ctx context.Context, arrivals <-chan arrival) error {
 	again := time.NewTicker(askAgain)
 	defer again.Stop()
+	s.due = time.NewTimer(time.Hour)
+	defer s.due.Stop()
 	for {
 		select {
 		case a := <-arrivals:
@@ -122,6 +134,8 @@ func (s *stream) loop(ctx context.Context, arrivals <-chan arrival) error {
 		case <-s.feed.wanted:
 			s.wanted = true
 			s.await()
+		case <-s.due.C:
+			s.askNow()
 		case <-again.C:
 			if s.tries == 0 {
 				continue
@@ -130,7 +144,7 @@ func (s *stream) loop(ctx context.Context, arrivals <-chan arrival) error {
 				return errSilent
 			}
 			s.tries--
-			signal(s.ask)
+			s.askNow()
 		case <-s.feed.regressed:
 			return errHistory
 		case <-ctx.Done():
@@ -145,6 +159,15 @@ func (s *stream) await() {
 		s.heard = time.Now()
 	}
 	s.tries = askTries
+	if pause := askPause - time.Since(s.asked); s.crowded && pause > 0 {
+		s.due.Reset(pause)
+		return
+	}
+	s.askNow()
+}
+
+func (s *stream) askNow() {
+	s.asked = time.Now()
 	signal(s.ask)
 }
 
@@ -159,6 +182,7 @@ func (s *stream) take(a arrival) {
 		s.merge.events(a.index, a.resp.Events[n-1].Kv.ModRevision, s.feed.changes(a.resp.Events))
 	}
 	if changes := s.merge.release(); len(changes) > 0 {
+		s.crowded = len(changes) > 1
 		s.sink.Apply(changes)
 	}
 	if answered {
