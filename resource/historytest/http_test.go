@@ -2,7 +2,6 @@ package historytest_test
 
 import (
 	"context"
-	"encoding/json"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,53 +11,18 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
 	"portico/resource/client"
 	"portico/resource/historytest"
 	"portico/resource/rest"
+	"portico/resource/storetest"
 )
-
-// jsonCodec serves objects of any shape.
-type jsonCodec struct{}
-
-func (jsonCodec) Decode(data []byte, _ string, gvk schema.GroupVersionKind, _ bool) (runtime.Object, []error, error) {
-	u := &unstructured.Unstructured{}
-	if err := json.Unmarshal(data, &u.Object); err != nil {
-		return nil, nil, err
-	}
-	u.SetGroupVersionKind(gvk)
-	return u, nil, nil
-}
-
-func (jsonCodec) DecodeStored(o *resource.Object) (runtime.Object, error) {
-	u := &unstructured.Unstructured{}
-	return u, json.Unmarshal(o.Data, &u.Object)
-}
-
-func (jsonCodec) EncodeStored(obj runtime.Object) (*resource.Object, error) {
-	data, err := json.Marshal(obj.(*unstructured.Unstructured).Object)
-	if err != nil {
-		return nil, err
-	}
-	o, err := resource.Parse(data)
-	if err != nil {
-		return nil, err
-	}
-	return o.WithRevision(0), nil
-}
-
-func (jsonCodec) Encode(obj runtime.Object, _ schema.GroupVersionKind, _ string) ([]byte, error) {
-	return json.Marshal(obj.(*unstructured.Unstructured).Object)
-}
-
-func (jsonCodec) StrategicMerge(schema.GroupVersionKind) runtime.Object { return nil }
 
 // records is the kind of historytest.Info.
 func records() *rest.Kind {
 	return &rest.Kind{
-		Info: *historytest.Info(), Codec: jsonCodec{}, ReturnDeleted: true,
+		Info: *historytest.Info(), Codec: storetest.Codec{}, ReturnDeleted: true,
 		FieldLabels: []string{historytest.TierField},
 		Fields: func(obj runtime.Object) map[string]string {
 			tier, _, _ := unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "data", "tier")
