@@ -34,27 +34,29 @@ func TestAcceptSpec(t *testing.T) {
 			valid "" "a" "é" "\"\\\/\b\f\n\r\t" "\u003c\u00e9" "日本"
 			settled 1 true {} [1]
 			unsure null "\ud83d\ude00" "\x" "a "\u12g4"`,
-		`{type: string, nullable: true, minLength: 1}`:                                              `valid null "a"; settled ""`,
-		`{type: string, nullable: true, enum: [a]}`:                                                 `valid "a"; settled null "b" "A"`,
-		`{type: string, minLength: 2, maxLength: 3}`:                                                `valid "aé" "日本語" "\u00e9\n"; settled "é" "日本語日" "\n"`,
-		`{type: string, pattern: '^[a-z"]+$'}`:                                                      `valid "a" "\"a"; settled "" "A" "\\a"`,
-		`{type: string, format: date-time}`:                                                         `valid "2024-05-01T05:00:00Z"; settled "2024" "today"`,
-		`{type: string, format: unheard-of}`:                                                        `valid "a"`,
-		`{type: integer, minimum: 1, maximum: 5}`:                                                   `valid 1 5; settled 0 6 -1 1.5 "1"; unsure 1.0 1e0 01 -0 +1 99999999999999999999`,
-		`{type: integer, minimum: 1, exclusiveMinimum: true}`:                                       `valid 2; settled 1`,
-		`{type: integer, maximum: 1.5}`:                                                             `settled 1 2`,
-		`{type: integer, format: int32}`:                                                            `valid 2147483647 -2147483648; settled 2147483648 -2147483649`,
-		`{type: integer, multipleOf: 5}`:                                                            `valid 0 5 -10; settled 4`,
-		`{type: integer, enum: [1, 2]}`:                                                             `valid 1; settled 3`,
-		`{type: number, minimum: 0.5, maximum: 2}`:                                                  `valid 0.5 1 2 1.25; settled 0.25 2.5 3; unsure 1.0 1.50 .5 1. 1.2345678901234567`,
-		`{type: number, multipleOf: 0.5}`:                                                           `valid 1.5; settled 1.25`,
-		`{type: number, enum: [1.5]}`:                                                               `settled 1.5 1`,
-		`{type: boolean, enum: [true]}`:                                                             `valid true; settled false "true" 1; unsure True null`,
-		`{x-kubernetes-int-or-string: true}`:                                                        `valid 1 "a"; settled 1.5 true {}; unsure null`,
-		`{type: object}`:                                                                            `valid {}; settled [] "a"; unsure {"a":1}`,
-		`{x-kubernetes-preserve-unknown-fields: true}`:                                              `valid {} [] 1 {"a":{"b":[1,null,{}]}} {"\"":1}; unsure {"a":1,"a":1} {"b":1,"a":1,"b":1} {"a":1.0} {"\u0061":1}`,
-		`{type: object, additionalProperties: {type: integer}}`:                                     `valid {"b":1,"a":2} {"a\n":1}; settled {"a":"b"}; unsure {"a":null} {"a":1,"a":1} {"a\/":1}`,
-		`{type: object, additionalProperties: true}`:                                                `valid {"a":1,"b":{},"c":[1,{}],"d":null}; unsure {"a":{"b":1}} {"a":[{"b":1}]}`,
+		`{type: string, nullable: true, minLength: 1}`:          `valid null "a"; settled ""`,
+		`{type: string, nullable: true, enum: [a]}`:             `valid "a"; settled null "b" "A"`,
+		`{type: string, minLength: 2, maxLength: 3}`:            `valid "aé" "日本語" "\u00e9\n"; settled "é" "日本語日" "\n"`,
+		`{type: string, pattern: '^[a-z"]+$'}`:                  `valid "a" "\"a"; settled "" "A" "\\a"`,
+		`{type: string, format: date-time}`:                     `valid "2024-05-01T05:00:00Z"; settled "2024" "today"`,
+		`{type: string, format: unheard-of}`:                    `valid "a"`,
+		`{type: integer, minimum: 1, maximum: 5}`:               `valid 1 5; settled 0 6 -1 1.5 "1"; unsure 1.0 1e0 01 -0 +1 99999999999999999999`,
+		`{type: integer, minimum: 1, exclusiveMinimum: true}`:   `valid 2; settled 1`,
+		`{type: integer, maximum: 1.5}`:                         `settled 1 2`,
+		`{type: integer, format: int32}`:                        `valid 2147483647 -2147483648; settled 2147483648 -2147483649`,
+		`{type: integer, multipleOf: 5}`:                        `valid 0 5 -10 100000000000000; settled 4 1000000000000000`,
+		`{type: integer}`:                                       `valid 999999999999999; settled 1000000000000000`,
+		`{type: number}`:                                        `valid 999999999999999999`,
+		`{type: integer, enum: [1, 2]}`:                         `valid 1; settled 3`,
+		`{type: number, minimum: 0.5, maximum: 2}`:              `valid 0.5 1 2 1.25; settled 0 0.25 2.5 3; unsure 1.0 1.50 .5 1. 1.2345678901234567`,
+		`{type: number, multipleOf: 0.5}`:                       `valid 1.5; settled 1.25`,
+		`{type: number, enum: [1.5]}`:                           `settled 1.5 1`,
+		`{type: boolean, enum: [true]}`:                         `valid true; settled false "true" 1; unsure True null`,
+		`{x-kubernetes-int-or-string: true}`:                    `valid 1 "a"; settled 1.5 true {}; unsure null`,
+		`{type: object}`:                                        `valid {}; settled [] "a"; unsure {"a":1}`,
+		`{x-kubernetes-preserve-unknown-fields: true}`:          `valid {} [] 1 {"a":{"b":[1,null,{}]}} {"\"":1}; unsure {"a":1,"a":1} {"b":1,"a":1,"b":1} {"a":1.0} {"\u0061":1}`,
+		`{type: object, additionalProperties: {type: integer}}`: `valid {"b":1,"a":2} {"a\n":1}; settled {"a":"b"}; unsure {"a":null} {"a":1,"a":1} {"a\/":1}`,
+		`{type: object, additionalProperties: true}`:            `valid {"a":1,"b":{},"c":[1,{}],"d":null}; unsure {"a":{"b":1}} {"a":[{"b":1}]}`,
 		`{type: object, minProperties: 1, maxProperties: 2, additionalProperties: {type: integer}}`: `valid {"a":1}; settled {} {"a":1,"b":1,"c":1}`,
 		`{type: array, minItems: 1, maxItems: 2, items: {type: integer}}`:                           `valid [1] [1,1]; settled [] [1,1,1] ["a"] {}; unsure [1,] [null]`,
 		`{type: array, items: {type: object, properties: {a: {type: string}}}}`:                     `valid [{}] [{"a":"x"}]; unsure [{"b":1}]`,
@@ -203,6 +205,22 @@ func unordered(n int) string {
 		fmt.Fprintf(&b, `"k%03d":1,`, i)
 	}
 	return b.String() + `"a":1}`
+}
+
+// Names that are required beyond those there is room for are a doubt, in a
+// schema that only validates, too.
+func TestManyRequired(t *testing.T) {
+	names := make([]string, maxBits+1)
+	for i := range names {
+		names[i] = fmt.Sprintf("n%03d", i)
+	}
+	some := `{"` + strings.Join(names[:maxBits], `":1,"`) + `":1}`
+	for n, want := range map[int]Verdict{maxBits: Valid, maxBits + 1: Settled} {
+		a := compiled(t, fmt.Sprintf("{type: object, x-kubernetes-preserve-unknown-fields: true, anyOf: [{required: [%s]}]}", strings.Join(names[:n], ", ")))
+		if got := a.Accept(object("{}", some), Body); got != want {
+			t.Errorf("%d of %d names: %v", maxBits, n, got)
+		}
+	}
 }
 
 // Sets up to a number of elements are compared, and larger ones not.

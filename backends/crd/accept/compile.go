@@ -82,7 +82,7 @@ func (n *node) fieldsOf(c *compiler, p *apiextensions.JSONSchemaProps, spine boo
 	bit := func() uint64 {
 		bits++
 		if bits > maxBits {
-			n.opaque = true
+			n.opaque, n.blurred = true, true
 			return 0
 		}
 		return 1 << (bits - 1)

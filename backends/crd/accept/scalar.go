@@ -73,7 +73,9 @@ func unescaped(c byte) byte {
 	return c
 }
 
-// judgeNumber judges a number.
+// judgeNumber judges a number. One that is whole may be what is written of a
+// number with a fraction of 0 or an exponent, which upstream holds to the same
+// schema by other arithmetic: both must agree.
 func (w *walker) judgeNumber(n *node) answer {
 	text := w.word()
 	if slices.Contains(text, '.') {
@@ -83,9 +85,12 @@ func (w *walker) judgeNumber(n *node) answer {
 		return no
 	}
 	value, all := wholeOf(text), yes
+	if len(text) > maxDigits && n.kinds&aFraction == 0 {
+		all = unsure // as a fraction it is too large to count as whole
+	}
 	r := n.rules
 	if r == nil {
-		return yes
+		return all
 	}
 	if r.enum != nil && !slices.Contains(r.enum.whole, value) {
 		all = no
@@ -96,7 +101,11 @@ func (w *walker) judgeNumber(n *node) answer {
 	if r.number == nil {
 		return all
 	}
-	return min(all, r.number.judgeWhole(value))
+	whole := r.number.judgeWhole(value)
+	if whole != r.number.judge(float64(value)) {
+		whole = unsure
+	}
+	return min(all, whole)
 }
 
 // wholeOf reads a whole number, which has few enough digits.
@@ -136,7 +145,7 @@ func (n *node) judgeFraction(text []byte) answer {
 		return no
 	case r == nil:
 		return yes
-	case r.enum != nil || r.number != nil && r.number.blurred:
+	case r.enum != nil:
 		return unsure
 	case r.number == nil:
 		return yes
@@ -145,12 +154,21 @@ func (n *node) judgeFraction(text []byte) answer {
 	if err != nil {
 		return unsure
 	}
-	switch l := r.number; {
-	case l.minimum != nil && validate.Minimum("", "", value, *l.minimum, l.exclusiveMinimum) != nil:
+	return r.number.judge(value)
+}
+
+// judge judges a number of any kind.
+func (r *numberRules) judge(value float64) answer {
+	switch {
+	case r.blurred:
+		return unsure
+	case r.narrow && (value < math.MinInt32 || value > math.MaxInt32):
 		return no
-	case l.maximum != nil && validate.Maximum("", "", value, *l.maximum, l.exclusiveMaximum) != nil:
+	case r.minimum != nil && validate.Minimum("", "", value, *r.minimum, r.exclusiveMinimum) != nil:
 		return no
-	case l.multipleOf != nil && validate.MultipleOf("", "", value, *l.multipleOf) != nil:
+	case r.maximum != nil && validate.Maximum("", "", value, *r.maximum, r.exclusiveMaximum) != nil:
+		return no
+	case r.multipleOf != nil && validate.MultipleOf("", "", value, *r.multipleOf) != nil:
 		return no
 	}
 	return yes
