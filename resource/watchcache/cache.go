@@ -26,14 +26,21 @@ type Cache struct {
 	waiters  waiters
 	progress loop.Nudge   // the feed called Progress
 	watching atomic.Int64 // running watches
+	// histories is what the lanes' histories come to, in bytes.
+	histories atomic.Int64
 
 	// mu orders what the feed delivers against who looks at a snapshot and a
 	// lane together. It guards what follows and is never held for long.
 	mu   sync.Mutex
 	tree *tree // the newest state; snapshots are copies of it
-	// unreadable is the newest snapshot's.
+	// unreadable, era and replaced are the newest snapshot's.
 	unreadable []string
-	lanes      map[string]*lane // by range path
+	era        int
+	replaced   int64
+	// live is what the newest state comes to, in bytes; tidied is replaced when
+	// what holds on to old states was looked through last.
+	live, tidied int64
+	lanes        map[string]*lane // by range path
 }
 
 // New returns a Cache; it knows nothing before Run.
@@ -121,13 +128,14 @@ func (c *Cache) laneOf(path string) *lane {
 }
 
 // at returns a snapshot that shows the lane's resource as it was at exactly
-// that revision; nil if there is none at hand.
+// that revision; nil if there is none at hand. The cache must be ready.
 func (c *Cache) at(l *lane, rev int64) *snapshot {
 	// A lane that has not changed since is now as it was then.
-	if s := c.now.Load(); s != nil && (s.rev == rev || s.rev > rev && l.unchanged(rev)) {
+	s := c.now.Load()
+	if s.rev == rev || s.rev > rev && l.unchanged(rev) {
 		return s
 	}
-	return c.kept.find(l, rev, c.age())
+	return c.kept.find(l, rev, s.era, c.age())
 }
 
 // tidyLoop gives memory back that nothing else would.
@@ -141,9 +149,10 @@ func (c *Cache) tidyLoop(ctx context.Context) {
 		case <-ticker.C:
 		}
 		now := c.age()
-		c.kept.tidy(now)
-		c.initials.tidy(now)
 		c.mu.Lock()
+		oldest := c.oldest()
+		c.kept.tidy(now, oldest)
+		c.initials.tidy(now, oldest)
 		lanes := make([]*lane, 0, len(c.lanes))
 		for _, l := range c.lanes {
 			lanes = append(lanes, l)
@@ -151,6 +160,7 @@ func (c *Cache) tidyLoop(ctx context.Context) {
 		c.mu.Unlock()
 		for _, l := range lanes {
 			l.tidy(now, c.cfg.History)
+			c.histories.Add(l.spent())
 			l.indexes.tidy(now)
 		}
 	}

@@ -41,14 +41,14 @@ func (c *change) object() *resource.Object {
 	return c.prev
 }
 
-// cost is what keeping the change costs: the state that it replaced. The state
-// it made is kept by the tree, or is the replaced state of a later change.
+// cost is what keeping the change costs: the state that it replaced, and the
+// copy of it that tells of a deletion. The state it made is kept by the tree, or
+// is the replaced state of a later change.
 func (c *change) cost() int64 {
-	const fixed = 128 // the record itself
-	if c.prev == nil {
-		return fixed
+	if c.cur == nil {
+		return changeBytes + 2*sizeOf(c.prev)
 	}
-	return fixed + int64(len(c.prev.Data))
+	return changeBytes + sizeOf(c.prev)
 }
 
 // leaving returns the last state of an object that is gone, or has left a
@@ -110,11 +110,18 @@ func difference(from, to *snapshot) (out []pathChange, ok bool) {
 	ok = true
 	left := func(path string, prev, cur *resource.Object) {
 		ok = ok && to.rev > from.rev
+		if to.hides(path) {
+			return // it may be there
+		}
 		out = append(out, pathChange{path, &change{rev: from.rev, prev: prev, cur: cur, part: leaving}})
 	}
 	came := func(path string, prev, cur *resource.Object) {
-		ok = ok && cur.Revision > from.rev
-		out = append(out, pathChange{path, &change{rev: cur.Revision, prev: prev, cur: cur, part: staying}})
+		rev := cur.Revision
+		if from.hides(path) && rev <= from.rev && to.rev > from.rev {
+			rev = to.rev // it was there, and is news to those who could not read it
+		}
+		ok = ok && rev > from.rev
+		out = append(out, pathChange{path, &change{rev: rev, prev: prev, cur: cur, part: staying}})
 	}
 	old, cur := from.tree.Iter(), to.tree.Iter()
 	defer old.Release()

@@ -15,7 +15,11 @@
 //     silently.
 //   - What a watcher holds on to while its client does not read is bounded: a
 //     batch of events by number and bytes, and the state it begins with by time
-//     (initial.go), for that state is the whole process's.
+//     and by what was replaced since (initial.go), for that state is the whole
+//     process's.
+//   - The past is bounded in bytes, for all resources together: what the lanes
+//     remember, and what was replaced since any snapshot that is held on to
+//     (memory.go).
 //   - A watcher that has seen everything is parked under what it watches (all,
 //     a namespace, a name), and only a change there wakes it: ten thousand
 //     watches of one object each cost a change of another object nothing.
@@ -25,9 +29,9 @@
 //     on behalf of all readers that wait. What the feed's own member says about
 //     progress proves nothing: one that was paused goes on with its old
 //     revision. Where the tree does not get there the store beneath is read.
-//   - An index is made of a label or a field when lists have often looked for
-//     one value of it in vain, and it is the lists that keep it: a change costs
-//     it nothing. It shows an earlier revision, and the lane knows what changed
+//   - An index is made of a label or a field when lists, or watches that begin,
+//     have often looked for one value of it in vain, and it is they who keep it: a
+//     change costs it nothing. It shows an earlier revision, and the lane knows what changed
 //     since. Measured with 50,000 objects, 500 of them chosen: 6.8 ms by a walk,
 //     0.15 ms by an index, 0.5 ms where ten objects change between the lists.
 //     A name or a namespace needs none: it is a path or a range of paths.

@@ -70,10 +70,12 @@ func (f *fakeFeed) reset(rev int64, objects ...*resource.Object) {
 	f.deliver(func(s resource.FeedSink) { s.Reset(rev, state) })
 }
 
-func (f *fakeFeed) put(o *resource.Object) {
+func (f *fakeFeed) put(o *resource.Object) { f.putIn(things, o) }
+
+func (f *fakeFeed) putIn(info *resource.Info, o *resource.Object) {
 	f.current.Store(o.Revision)
 	f.deliver(func(s resource.FeedSink) {
-		s.Apply([]resource.Change{{Path: things.ObjectPath(o.Key()), Object: o, Revision: o.Revision}})
+		s.Apply([]resource.Change{{Path: info.ObjectPath(o.Key()), Object: o, Revision: o.Revision}})
 	})
 }
 
@@ -102,6 +104,8 @@ func (s *noStore) List(context.Context, resource.ListOptions) (*resource.List, e
 	s.calls.Add(1)
 	return nil, errBeneath
 }
+
+var others = &resource.Info{Versions: []string{"v1"}, Resource: "others", Kind: "Other", Namespaced: true}
 
 var things = &resource.Info{Versions: []string{"v1"}, Resource: "things", Kind: "Thing", Namespaced: true}
 

@@ -9,6 +9,8 @@ type history struct {
 	first int64     // number of the oldest change kept
 	n     int
 	cost  int64
+	// told is what cost was when somebody asked last.
+	told int64
 }
 
 // next returns the number that the next change will have.
@@ -42,7 +44,7 @@ func (h *history) pop() *change {
 
 // clear forgets everything; numbers go on.
 func (h *history) clear() {
-	*h = history{first: h.next()}
+	*h = history{first: h.next(), told: h.told}
 }
 
 // shrink gives memory back that bursts left behind.

@@ -16,7 +16,7 @@ import (
 
 // Limits of indexes.
 const (
-	// indexAfter is how many objects lists have looked at in vain, for the same
+	// indexAfter is how many objects readers have looked at in vain, for the same
 	// label or field, before it gets an index.
 	indexAfter = 100_000
 	// indexLag is how many changes an index may be behind: those are looked at
@@ -65,6 +65,7 @@ type index struct {
 	published *btree.BTreeG[entry]
 	rev       int64 // entries show the lane's resource at rev
 	breaks    int   // lane.breaks when it was made
+	era       int   // snapshot.era of what it was made of
 	used      time.Duration
 	value     func(*resource.Object) (string, bool)
 }
@@ -134,7 +135,11 @@ func (s *store) candidates(now *snapshot, sel resource.Selector, prefix, from st
 	}
 	for _, want := range wantedBy(sel) {
 		in := ix.list[want.term]
-		if in == nil || in.rev > now.rev {
+		if in != nil && in.era < now.era {
+			delete(ix.list, want.term)
+			in = nil
+		}
+		if in == nil || in.era > now.era || in.rev > now.rev {
 			continue
 		}
 		changes, _, ok := s.lane.changesSince(in.rev, in.breaks)
@@ -240,7 +245,7 @@ func (s *store) makeIndex(now *snapshot, want wanted) {
 		}
 		return strings.Compare(a.path, b.path)
 	})
-	in := &index{entries: newEntries(), rev: now.rev, breaks: breaks, used: s.cache.age(), value: want.of}
+	in := &index{entries: newEntries(), rev: now.rev, breaks: breaks, era: now.era, used: s.cache.age(), value: want.of}
 	for _, e := range all {
 		in.entries.Load(e)
 	}

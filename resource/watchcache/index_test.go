@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +88,39 @@ func TestIndexOfALabel(t *testing.T) {
 			t.Errorf("an index that nobody has used for an hour is kept")
 		}
 	})
+}
+
+// The state that a watch begins with is found by an index too, and has one made.
+func TestWatchesBeginWithAnIndex(t *testing.T) {
+	const n = 2000
+	f := fake(t, watchcache.Config{})
+	f.feed.reset(n+1, crowd(n)...)
+	sel, shown := counted(t, "node=n7")
+	begin := func() (names string, looked int) {
+		t.Helper()
+		*shown = 0
+		w := f.watch(resource.WatchOptions{Selector: sel, InitialEvents: true})
+		defer w.Close()
+		for _, e := range f.events(w, n/100+1) {
+			names += e + " "
+		}
+		return names, *shown
+	}
+	want, _ := begin()
+	for range 60 {
+		begin()
+	}
+	if got, looked := begin(); got != want || looked != n/100 {
+		t.Errorf("after many watches one looks at %d objects, and begins with %q", looked, got)
+	}
+	f.feed.remove("x000007", n+2)
+	f.feed.put(thing("x000008", n+3, "node", "n7"))
+	f.feed.put(thing("z", n+4, "node", "n8"))
+	want = strings.Replace(want, "+x000007@8", fmt.Sprintf("+x000008@%d", n+3), 1)
+	want = strings.Replace(want, fmt.Sprint("synced@", n+1), fmt.Sprint("synced@", n+4), 1)
+	if got, looked := begin(); got != want || looked > n/100+2 {
+		t.Errorf("after changes: looks at %d objects, begins with %q, want %q", looked, got, want)
+	}
 }
 
 // Whatever happens, a list that uses an index is the list that a walk makes.

@@ -43,6 +43,34 @@ func TestInitialStateIsLetGo(t *testing.T) {
 	})
 }
 
+// Whoever reads slowly, though steadily, does not hold on to all that is replaced
+// meanwhile: neither a list in pages nor a watch that is at its beginning.
+func TestOldStatesAreBoundedInBytes(t *testing.T) {
+	f := fake(t, watchcache.Config{})
+	var objects []*resource.Object
+	for i := range 4000 {
+		objects = append(objects, thing(fmt.Sprintf("x%04d", i), int64(i+1)))
+	}
+	f.feed.reset(5000, objects...)
+	_, page := f.names(resource.ListOptions{Limit: 1})
+	w := f.watch(resource.WatchOptions{InitialEvents: true})
+	next := func() (served, going bool) {
+		_, err := f.store.List(t.Context(), resource.ListOptions{Limit: 1, Continue: page.Continue})
+		_, ended := w.Next(t.Context())
+		return err == nil, ended == nil
+	}
+	big := strings.Repeat("x", 8<<20)
+	for i := range 11 {
+		switch served, going := next(); {
+		case i < 3 && !(served && going):
+			t.Fatalf("after %d replaced states of 8 MiB: list %t, watch %t", i, served, going)
+		case i == 10 && (served || going):
+			t.Errorf("after %d replaced states of 8 MiB: list %t, watch %t", i, served, going)
+		}
+		f.feed.put(thing("x0000", int64(5001+i), "k", big))
+	}
+}
+
 // A watcher is handed no more than it can hold: a few of many large objects.
 func TestLargeEventsComeInSmallBatches(t *testing.T) {
 	f := fake(t, watchcache.Config{})

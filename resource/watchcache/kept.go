@@ -8,7 +8,7 @@ import (
 
 // kept holds the few snapshots that lists are being read from in pages. Each
 // shows one lane's resource as it was at one revision. They are bounded in
-// number and age, for they hold on to objects that are long replaced; when one
+// number, age and by what was replaced since, for they hold on to that; when one
 // is gone, the store beneath can still answer.
 type kept struct {
 	mu   sync.Mutex
@@ -33,11 +33,12 @@ func (k *kept) keep(l *lane, rev int64, s *snapshot, now time.Duration) {
 	k.list = append(k.list, keptSnapshot{l, rev, now, s})
 }
 
-// find returns what was kept, nil if nothing.
-func (k *kept) find(l *lane, rev int64, now time.Duration) *snapshot {
+// find returns what was kept, nil if nothing. A list that was under way when the
+// storage was set back may have kept what is no state of this era.
+func (k *kept) find(l *lane, rev int64, era int, now time.Duration) *snapshot {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	i := slices.IndexFunc(k.list, func(e keptSnapshot) bool { return e.lane == l && e.rev == rev })
+	i := slices.IndexFunc(k.list, func(e keptSnapshot) bool { return e.lane == l && e.rev == rev && e.snap.era == era })
 	if i < 0 {
 		return nil
 	}
@@ -47,11 +48,14 @@ func (k *kept) find(l *lane, rev int64, now time.Duration) *snapshot {
 	return e.snap
 }
 
-// tidy drops what was not used for a while.
-func (k *kept) tidy(now time.Duration) {
+// tidy drops what was not used for a while, or is older than oldest, which is a
+// snapshot.replaced.
+func (k *kept) tidy(now time.Duration, oldest int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.list = slices.DeleteFunc(k.list, func(e keptSnapshot) bool { return now-e.used > keptAge })
+	k.list = slices.DeleteFunc(k.list, func(e keptSnapshot) bool {
+		return now-e.used > keptAge || e.snap.replaced < oldest
+	})
 }
 
 // clear drops everything.

@@ -49,6 +49,21 @@ func newLane(rev int64) *lane {
 func (l *lane) flush(now time.Duration, keep History) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.take(now, keep)
+}
+
+// cross is flush where the pending changes lead to a state that was read anew,
+// at rev, which becomes the oldest revision to go on from. Watchers that are
+// running go on: for them the lane has no gap.
+func (l *lane) cross(rev int64, now time.Duration, keep History) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.take(now, keep)
+	l.floor, l.newest = rev, max(l.newest, rev)
+}
+
+// take is flush with mu held.
+func (l *lane) take(now time.Duration, keep History) {
 	for _, c := range l.pending {
 		c.when = now
 		number := l.history.push(c)
@@ -70,14 +85,42 @@ func (l *lane) flush(now time.Duration, keep History) {
 func (l *lane) trim(now time.Duration, keep History) {
 	h := &l.history
 	for h.n > 0 {
-		old := h.n > keep.MinEvents && now-h.get(h.first).when > keep.Age
-		if !old && h.n <= keep.MaxEvents && h.cost <= keep.MaxBytes {
+		old := (h.n > keep.MinEvents || h.cost > agedBytes) && now-h.get(h.first).when > keep.Age
+		if !old && h.n <= keep.MaxEvents {
 			return
 		}
-		// Changes of one transaction share a revision: the rest of them stays,
-		// but nobody can begin in their midst.
-		l.floor = max(l.floor, h.pop().rev)
+		l.forget()
 	}
+}
+
+// forget forgets the oldest change. Changes of one transaction share a revision:
+// the rest of them stays, but nobody can begin in their midst. mu is held.
+func (l *lane) forget() { l.floor = max(l.floor, l.history.pop().rev) }
+
+// cut forgets the oldest changes until the rest costs no more than most.
+func (l *lane) cut(most int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.history.n > 0 && l.history.cost > most {
+		l.forget()
+	}
+}
+
+// cost is what the history costs, in bytes.
+func (l *lane) cost() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.history.cost
+}
+
+// spent returns how much more the history costs than when it was asked last.
+func (l *lane) spent() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := &l.history
+	more := h.cost - h.told
+	h.told = h.cost
+	return more
 }
 
 // tidy forgets what is old in a lane that nothing happens in.
@@ -104,14 +147,6 @@ func (l *lane) wake(s scope, number int64) {
 		}
 	}
 	l.parked[s] = waiting[:0]
-}
-
-// renew makes rev the oldest revision to go on from. Watchers that are running
-// go on: for them the lane has no gap.
-func (l *lane) renew(rev int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.floor, l.newest = rev, max(l.newest, rev)
 }
 
 // breakOff forgets everything and ends every watch: nothing leads from what

@@ -102,13 +102,10 @@ const worthIndexing = 500
 // choose calls f, in order, with the items that a page can consist of, until f
 // returns false: those of the namespace, or of an index, behind start.
 func (s *store) choose(now *snapshot, opts resource.ListOptions, start string, f func(item) bool) {
-	prefix := s.info.RangePath(opts.Namespace)
-	from := prefix + start
-	if ns, ok := opts.Selector.Namespace(); ok && s.info.Namespaced && opts.Namespace == "" && ns != "" {
-		prefix = s.info.RangePath(ns)
-		if from = max(from, prefix); !strings.HasPrefix(from, prefix) {
-			return
-		}
+	prefix := s.narrow(opts.Namespace, opts.Selector)
+	from := max(s.info.RangePath(opts.Namespace)+start, prefix)
+	if !strings.HasPrefix(from, prefix) {
+		return
 	}
 	if !opts.Selector.Empty() {
 		if paths, ok := s.candidates(now, opts.Selector, prefix, from); ok {
@@ -117,6 +114,14 @@ func (s *store) choose(now *snapshot, opts resource.ListOptions, start string, f
 		}
 	}
 	now.walk(prefix, from[len(prefix):], f)
+}
+
+// narrow returns the range of all that a selector can choose in a namespace.
+func (s *store) narrow(namespace string, sel resource.Selector) string {
+	if ns, ok := sel.Namespace(); ok && s.info.Namespaced && namespace == "" {
+		namespace = ns
+	}
+	return s.info.RangePath(namespace)
 }
 
 // single returns the storage path of the only object that a selector in a

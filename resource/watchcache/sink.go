@@ -11,27 +11,35 @@ type sink struct{ *Cache }
 // between what was and what is. A new watch from before cannot begin, for
 // between the two states objects may have come and gone unseen.
 func (c sink) Reset(rev int64, state []resource.Change) {
-	tree := newTree()
+	old := c.now.Load()
+	tree, size, same := newTree(), int64(0), int64(0)
 	var unreadable []string
 	for _, ch := range state {
 		if ch.Unreadable != nil {
 			unreadable = append(unreadable, ch.Path)
 			continue
 		}
+		if was := old.same(ch); was != nil {
+			ch.Object = was
+			same += sizeOf(was)
+		}
 		tree.Load(item{ch.Path, ch.Object})
+		size += sizeOf(ch.Object)
 	}
 	c.mu.Lock()
-	old := c.now.Load()
 	c.tree, c.unreadable = tree, unreadable
-	next := &snapshot{tree: tree.Copy(), rev: rev, unreadable: unreadable}
 	if old == nil {
+		c.live = size
 		for _, l := range c.lanes {
-			l.renew(rev)
+			l.cross(rev, 0, c.cfg.History)
 		}
+		c.publish(rev)
 	} else {
-		c.bridge(old, next)
+		c.replaced, c.live = c.replaced+c.live-same, size
+		c.bridge(old, &snapshot{tree: tree, rev: rev, unreadable: unreadable})
+		c.publish(rev)
+		c.letGo()
 	}
-	c.now.Store(next)
 	c.mu.Unlock()
 	if old == nil {
 		close(c.ready)
@@ -44,9 +52,11 @@ func (c sink) bridge(old, next *snapshot) {
 	changes, ok := difference(old, next)
 	if !ok {
 		c.cfg.Logger.Warn("storage was set back, ending all watches", "revision", next.rev, "previous", old.rev)
+		c.era++
 		c.kept.clear()
 		for _, l := range c.lanes {
 			l.breakOff(next.rev, errBreak)
+			c.histories.Add(l.spent())
 		}
 		return
 	}
@@ -58,14 +68,21 @@ func (c sink) bridge(old, next *snapshot) {
 	}
 	now := c.age()
 	for _, l := range c.lanes {
-		l.flush(now, c.cfg.History)
-		l.renew(next.rev)
+		l.cross(next.rev, now, c.cfg.History)
+		c.histories.Add(l.spent())
 	}
+	c.economize()
 	for _, path := range next.unreadable {
 		if l := c.laneOf(path); l != nil && !old.hides(path) {
 			l.breakOff(next.rev, errUnreadable)
+			c.histories.Add(l.spent())
 		}
 	}
+}
+
+// publish makes the tree, as of rev, what everybody sees. mu is held.
+func (c sink) publish(rev int64) {
+	c.now.Store(&snapshot{tree: c.tree.Copy(), rev: rev, unreadable: c.unreadable, era: c.era, replaced: c.replaced})
 }
 
 // Apply takes changes in.
@@ -94,15 +111,14 @@ func (c sink) Apply(changes []resource.Change) {
 			l.pending = append(l.pending, &change{rev: ch.Revision, prev: prev, cur: ch.Object})
 		}
 	}
-	now := c.age()
-	for _, l := range touched {
-		l.flush(now, c.cfg.History)
-	}
+	c.remember(touched, c.age())
 	rev := changes[len(changes)-1].Revision
 	for _, l := range broken {
 		l.breakOff(rev, errUnreadable)
+		c.histories.Add(l.spent())
 	}
-	c.now.Store(&snapshot{tree: c.tree.Copy(), rev: max(rev, c.Revision()), unreadable: c.unreadable})
+	c.publish(max(rev, c.Revision()))
+	c.letGo()
 	c.mu.Unlock()
 	c.waiters.release(rev)
 }
@@ -115,6 +131,7 @@ func (c sink) apply(ch resource.Change) (prev *resource.Object, ok bool) {
 		return nil, false
 	}
 	c.unreadable = note(c.unreadable, ch.Path, ch.Unreadable != nil)
+	c.replace(was.obj, ch.Object)
 	if ch.Object == nil {
 		c.tree.Delete(item{path: ch.Path})
 		return was.obj, had
@@ -127,7 +144,9 @@ func (c sink) apply(ch resource.Change) (prev *resource.Object, ok bool) {
 func (c sink) Progress(rev int64) {
 	c.mu.Lock()
 	if s := c.now.Load(); s != nil && s.rev < rev {
-		c.now.Store(&snapshot{tree: s.tree, rev: rev, unreadable: s.unreadable})
+		next := *s
+		next.rev = rev
+		c.now.Store(&next)
 	}
 	c.mu.Unlock()
 	c.waiters.release(rev)

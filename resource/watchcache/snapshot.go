@@ -1,6 +1,7 @@
 package watchcache
 
 import (
+	"bytes"
 	"sort"
 	"strings"
 
@@ -28,12 +29,31 @@ type snapshot struct {
 	rev  int64
 	// unreadable are the paths, sorted, that hold what cannot be read.
 	unreadable []string
+	// era counts how often the storage had been set back: revisions of one say
+	// nothing of another.
+	era int
+	// replaced is what all states that were replaced before came to, in bytes:
+	// who holds on to the snapshot keeps what was replaced since.
+	replaced int64
 }
 
 // get returns the object at a path, nil if there is none.
 func (s *snapshot) get(path string) *resource.Object {
 	it, _ := s.tree.Get(item{path: path})
 	return it.obj
+}
+
+// same returns the object that a change would put in the place of its equal; nil
+// if there is none. s may be nil.
+func (s *snapshot) same(ch resource.Change) *resource.Object {
+	if s == nil {
+		return nil
+	}
+	was := s.get(ch.Path)
+	if was == nil || was.Revision != ch.Object.Revision || !bytes.Equal(was.Data, ch.Object.Data) {
+		return nil
+	}
+	return was
 }
 
 // walk calls f with the items below prefix, in order, beginning with the first

@@ -41,14 +41,6 @@ func note(paths []string, path string, unreadable bool) []string {
 	return paths
 }
 
-// hidden reports whether a part of the initial state cannot be read.
-func (in *initial) hidden() bool {
-	if in.one {
-		return in.now.hides(in.single)
-	}
-	return in.now.hidesBelow(in.prefix)
-}
-
 // refuseUnreadable is the error of a watch whose initial state would lack what
 // cannot be read.
 func (s *store) refuseUnreadable(ctx context.Context, opts resource.WatchOptions) error {

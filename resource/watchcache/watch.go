@@ -80,19 +80,12 @@ func (s *store) start(ctx context.Context, w *watcher, opts resource.WatchOption
 	s.cache.mu.Unlock()
 	w.sent = now.rev
 	if opts.InitialEvents {
-		w.began = s.initial(now, opts)
-		w.initial = w.began
-		if w.initial.hidden() {
+		in := s.initial(now, opts)
+		if in.hidden() {
 			return s.refuseUnreadable(ctx, opts)
 		}
+		s.cache.initials.add(in)
+		w.began, w.initial = in, in
 	}
 	return nil
-}
-
-// initial prepares the events that make up the state.
-func (s *store) initial(now *snapshot, opts resource.WatchOptions) *initial {
-	in := &initial{now: now, used: s.cache.age(), prefix: s.info.RangePath(opts.Namespace)}
-	in.single, in.one = s.single(opts.Namespace, opts.Selector)
-	s.cache.initials.add(in)
-	return in
 }

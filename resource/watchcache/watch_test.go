@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,15 +78,62 @@ func TestHistory(t *testing.T) {
 }
 
 func TestHistoryIsBoundedInBytes(t *testing.T) {
-	f := fake(t, watchcache.Config{History: watchcache.History{MaxBytes: 2000}})
+	f := fake(t, watchcache.Config{History: watchcache.History{MaxBytes: 50_000}})
 	f.feed.reset(1)
-	for rev := int64(2); rev <= 50; rev++ {
-		f.feed.put(thing("x", rev))
+	other := f.cache.Store(others)
+	big := strings.Repeat("x", 1000)
+	rev := int64(1)
+	put := func(info *resource.Info, n int) (first int64) {
+		first = rev
+		for range n {
+			rev++
+			f.feed.putIn(info, thing("x", rev, "k", big))
+		}
+		return first
 	}
-	if _, err := f.store.Watch(t.Context(), resource.WatchOptions{Since: 2}); !apierrors.IsResourceExpired(err) {
-		t.Errorf("more than 2000 bytes are kept: %v", err)
+	expired := func(what string, s resource.Store, since int64) {
+		t.Helper()
+		w, err := s.Watch(t.Context(), resource.WatchOptions{Since: since})
+		if err == nil {
+			w.Close()
+		}
+		if !apierrors.IsResourceExpired(err) {
+			t.Errorf("%s: since %d: %v", what, since, err)
+		}
 	}
-	f.events(f.watch(resource.WatchOptions{Since: 47}), 3)
+	put(things, 100)
+	expired("more than the bound", f.store, rev-50)
+	f.events(f.watch(resource.WatchOptions{Since: rev - 20}), 20)
+	// The bound is that of both: who has most gives.
+	few := put(others, 10)
+	all := rev
+	put(things, 100)
+	expired("more than the bound for two", f.store, all)
+	expired("what was there before is counted", f.store, rev-25)
+	w, err := other.Watch(t.Context(), resource.WatchOptions{Since: few})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	f.events(w, 10)
+}
+
+// Large changes are not kept for long after their time, few as they are.
+func TestAgedHistoryIsBoundedInBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake(t, watchcache.Config{})
+		f.feed.reset(1)
+		big := strings.Repeat("x", 100<<10)
+		for rev := int64(2); rev <= 52; rev++ {
+			f.feed.put(thing("x", rev, "k", big))
+		}
+		f.events(f.watch(resource.WatchOptions{Since: 2}), 50)
+		time.Sleep(2 * time.Minute)
+		if _, err := f.store.Watch(t.Context(), resource.WatchOptions{Since: 40}); !apierrors.IsResourceExpired(err) {
+			t.Errorf("more than a megabyte is kept: %v", err)
+		}
+		f.events(f.watch(resource.WatchOptions{Since: 45}), 7)
+	})
 }
 
 func TestReset(t *testing.T) {
