@@ -208,7 +208,8 @@ type Feed interface {
 	Run(ctx context.Context, sink FeedSink) error
 	// Current returns the store's revision by a linearizable read: it is at
 	// least that of every write acknowledged before the call. Concurrent
-	// callers share reads that begin after they called.
+	// callers share reads that begin after they called. It fails where the store
+	// was set back to before what has been delivered, until that was Reset.
 	Current(ctx context.Context) (int64, error)
 	// RequestProgress asks that Progress be called soon, even if no event
 	// comes.

@@ -196,8 +196,9 @@ func (f *feed) Current(ctx context.Context) (int64, error) {
 	if err == nil && rev < delivered {
 		// Revisions only grow: this is another etcd, or one restored from a
 		// backup. A watch would wait for a revision that may never come, or
-		// pass it with other events.
+		// pass it with other events; and what was delivered is not what is.
 		signal(f.regressed)
+		return 0, resource.Unavailable("etcd was set back, its state is being read anew", retryAfter)
 	}
 	return rev, err
 }

@@ -3,12 +3,14 @@ package etcd
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -96,6 +98,37 @@ func TestASilentStreamEnds(t *testing.T) {
 		}
 		if took := time.Since(began); took < silence || took > 2*silence || len(ended) == 0 || !errors.Is(<-ended, errSilent) {
 			t.Errorf("the stream was left after %v", took)
+		}
+	})
+}
+
+// A change that is held back is asked for until it is known that the other
+// ranges have come as far, or the member is left.
+func TestWhatIsHeldBackIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &feed{Client: &Client{}, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: []keyRange{{"a", "b"}, {"c", "d"}}}
+		f.transformer = identity{}
+		f.log = slog.New(slog.DiscardHandler)
+		s := &stream{feed: f, sink: &nothing{}, merge: newMerge(2, 5), ask: make(chan struct{}, 1)}
+		arrivals := make(chan arrival)
+		ended := make(chan error, 1)
+		go func() { ended <- s.loop(t.Context(), arrivals) }()
+		put := func(rev int64) {
+			arrivals <- arrival{0, clientv3.WatchResponse{
+				Header: &etcdserverpb.ResponseHeader{Revision: rev},
+				Events: []*clientv3.Event{{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{Key: []byte("a1"), ModRevision: rev}}},
+			}}
+		}
+		put(6)
+		time.Sleep(silence - 100*time.Millisecond)
+		put(7) // the member is there, and will never answer
+		select {
+		case err := <-ended:
+			if !errors.Is(err, errSilent) {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("two changes are held back, and nobody asks any more")
 		}
 	})
 }

@@ -94,7 +94,7 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 		return false, l.emptyRange(ctx)
 	}
 	opts := []clientv3.OpOption{clientv3.WithRange(l.next.end), clientv3.WithLimit(l.pager.next(l.wanted())), clientv3.WithRev(l.rev)}
-	if l.opts.At.Freshness == resource.Any && l.rev == 0 {
+	if l.opts.At.Freshness == resource.Any && l.rev == 0 && l.opts.Continue == "" {
 		opts = append(opts, clientv3.WithSerializable())
 	}
 	resp, err := l.store.read(ctx, l.next.start, opts...)

@@ -21,7 +21,7 @@ const (
 	// share one. A change on its own waits for nothing but the answer.
 	askPause = 2 * time.Millisecond
 	// askTries bounds the requests for one RequestProgress; readers who wait
-	// have turned elsewhere by then.
+	// have turned elsewhere by then. While changes are held back there is no bound.
 	askTries = 30
 	// silence is how long a member may leave such requests unanswered, and send
 	// nothing else, before the stream is taken to another. A member that hangs
@@ -137,13 +137,13 @@ func (s *stream) loop(ctx context.Context, arrivals <-chan arrival) error {
 		case <-s.due.C:
 			s.askNow()
 		case <-again.C:
-			if s.tries == 0 {
+			if s.tries == 0 && !s.merge.holding() {
 				continue
 			}
 			if time.Since(s.heard) > silence {
 				return errSilent
 			}
-			s.tries--
+			s.tries = max(0, s.tries-1)
 			s.askNow()
 		case <-s.feed.regressed:
 			return errHistory
