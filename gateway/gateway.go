@@ -210,7 +210,10 @@ func (g *Gateway) assembleOwn() error {
 	}
 	g.sync.own = discovery.FromKinds(kinds)
 	g.openapi = openapi.FromKinds(kinds)
-	g.api = rest.New(rest.Config{Resources: list, Warn: serve.AddWarning, Logger: g.log, Authorize: g.authorize})
+	g.api = rest.New(rest.Config{
+		Resources: list, Warn: serve.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize,
+	})
+	g.metrics.Registry().MustRegister(g.cache.Metrics(g.infos))
 	g.registrar = &registrar{
 		sync: g.sync, services: g.find(schema.GroupResource{Group: apiservice.Group, Resource: "apiservices"}),
 		log: g.log, metrics: newAvailabilityMetrics(g.metrics.Registry()),

@@ -6,7 +6,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portico/apiservice"
+	"portico/resource"
 )
+
+// infos are the resources that the gateway stores.
+func (g *Gateway) infos() []*resource.Info {
+	var out []*resource.Info
+	for _, r := range g.resources {
+		if r.Store != nil {
+			out = append(out, &r.Info)
+		}
+	}
+	return out
+}
 
 // availabilityMetrics are upstream's metrics of APIServices (contract 1.6).
 type availabilityMetrics struct {

@@ -94,6 +94,7 @@ type Core struct {
 	api       *rest.API
 	addresses *addresses
 	health    *serve.Health
+	metrics   *serve.Metrics
 	server    *serve.Server
 	system    *systemNamespaces
 	drain     *drainer
@@ -155,13 +156,15 @@ func (c *Core) assembleKinds() (err error) {
 		c.resources[k.GroupResource()] = r
 		list = append(list, r)
 	}
+	c.metrics = serve.NewMetrics()
+	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos))
 	c.addresses.services = c.find("", "services")
 	if err := c.assembleEngine(); err != nil {
 		return err
 	}
 	lifecycle := admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace})
 	c.api = rest.New(rest.Config{
-		Resources: list, Warn: serve.AddWarning, Logger: c.log, Authorize: c.authorize,
+		Resources: list, Warn: serve.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: c.authorize,
 		Admission: admission.Chain(lifecycle, c.engine),
 	})
 	return nil
@@ -188,6 +191,15 @@ func (c *Core) assembleEngine() error {
 		BaseURL: c.cfg.Gateway.URL, Transport: transport, UserAgent: "portico-core", Warn: serve.AddWarning, Logger: c.log,
 	})
 	return err
+}
+
+// infos are the resources that are served and stored.
+func (c *Core) infos() []*resource.Info {
+	out := make([]*resource.Info, len(c.kinds))
+	for i, k := range c.kinds {
+		out[i] = &k.Info
+	}
+	return out
 }
 
 func (c *Core) find(group, res string) *rest.Resource {
@@ -221,18 +233,17 @@ func (c *Core) assembleServer() error {
 		return err
 	}
 	c.addHealthChecks()
-	metrics := serve.NewMetrics()
 	c.cfg.Listen.MaxConcurrentStreams = 1000
 	c.server, err = serve.New(serve.Config{
 		Name: "core", Listen: []serve.ListenAddress{c.cfg.Listen}, Authenticator: authenticator,
-		Health: c.health, Metrics: metrics, Logger: c.log, Complete: c.cache.Ready,
+		Health: c.health, Metrics: c.metrics, Logger: c.log, Complete: c.cache.Ready,
 		// The gateway bounds what is under way.
 		MaxInFlight: -1, MaxMutatingInFlight: -1,
 		Handler: serve.NewRouter(serve.Routes{
 			Resources: c.api,
 			Discovery: discovery.NewHandler(discovery.Fixed(documents)),
 			OpenAPI:   openapi.FromKinds(c.kinds).Handler(),
-			Health:    c.health, Metrics: metrics.Handler(), Version: serve.VersionHandler(),
+			Health:    c.health, Metrics: c.metrics.Handler(), Version: serve.VersionHandler(),
 			Index: documents.Paths, Profiling: c.cfg.Profiling,
 		}),
 	})

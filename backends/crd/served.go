@@ -159,6 +159,19 @@ func (v *serving) kinds() []*rest.Kind {
 	return out
 }
 
+// infos are the resources that are served now.
+func (s *Server) infos() []*resource.Info {
+	out := []*resource.Info{&s.definitions.Info}
+	if now := s.served.Load(); now != nil {
+		for _, d := range now.byGR {
+			if len(d.versions) > 0 {
+				out = append(out, &d.rows[d.versions[0]].Info)
+			}
+		}
+	}
+	return out
+}
+
 // lookup finds the resource of a request.
 func (s *Server) lookup(act *resource.Action) (*rest.Resource, error) {
 	if act.Group == s.definitions.Group {

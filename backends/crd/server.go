@@ -68,6 +68,7 @@ type Server struct {
 	documents   *discovery.Current
 	openAPI     *openapi.Documents
 	health      *serve.Health
+	metrics     *serve.Metrics
 	server      *serve.Server
 	finalizer   *finalizer
 	// engine asks admission webhooks and policies; nil: there is no gateway to
@@ -105,9 +106,11 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{Logger: s.log})
 	k := newDefinitionKind(s.peers)
 	s.definitions = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}
+	s.metrics = serve.NewMetrics()
+	s.metrics.Registry().MustRegister(s.cache.Metrics(s.infos))
 	s.finalizer = newFinalizer(s)
 	s.api = rest.New(rest.Config{
-		Lookup: s.lookup, Warn: serve.AddWarning, Logger: s.log, Authorize: s.authorize,
+		Lookup: s.lookup, Warn: serve.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
 		Admission: admission.Chain(
 			&lifecycle{s}, admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.lookup}), s.engine),
 	})
@@ -146,18 +149,17 @@ func (s *Server) assembleServer() error {
 		return err
 	}
 	s.addHealthChecks()
-	metrics := serve.NewMetrics()
 	s.cfg.Listen.MaxConcurrentStreams = 1000
 	s.server, err = serve.New(serve.Config{
 		Name: "crd", Listen: []serve.ListenAddress{s.cfg.Listen}, Authenticator: authenticator,
-		Health: s.health, Metrics: metrics, Logger: s.log, Complete: s.ready,
+		Health: s.health, Metrics: s.metrics, Logger: s.log, Complete: s.ready,
 		// The gateway bounds what is under way.
 		MaxInFlight: -1, MaxMutatingInFlight: -1,
 		Handler: serve.NewRouter(serve.Routes{
 			Resources: s.resources(),
 			Discovery: discovery.NewHandler(s.documents),
 			OpenAPI:   s.openAPI.Handler(),
-			Health:    s.health, Metrics: metrics.Handler(), Version: serve.VersionHandler(),
+			Health:    s.health, Metrics: s.metrics.Handler(), Version: serve.VersionHandler(),
 			Index: s.paths, Profiling: s.cfg.Profiling,
 		}),
 	})

@@ -14,6 +14,8 @@
 //     Profiles of 300 watchers over HTTP/2 put a fifth of a delivery's time into
 //     this process's own code at first, most of it copying and quoting; net/http,
 //     TLS and the kernel have nearly all of it now.
+//   - What watches send is tallied by each of them and added to shared numbers
+//     once per piece (watchmetrics.go).
 //   - Metadata has one shape everywhere, so the metadata-only form needs no
 //     codec (partial.go).
 //   - Tables are never kept: their cells hold ages (table.go).

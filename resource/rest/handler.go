@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -43,6 +44,8 @@ type Config struct {
 	// MinWatch is the shortest life of a watch without timeoutSeconds; 0 is
 	// DefaultMinWatch.
 	MinWatch time.Duration
+	// Metrics shows what watches send; nil: nobody sees it.
+	Metrics prometheus.Registerer
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -62,6 +65,7 @@ type API struct {
 	frames    *frameTable
 	buffers   *bufferPool
 	pieces    *piecePool
+	watches   *watchMetrics
 }
 
 // New returns an API over the configured resources.
@@ -79,6 +83,10 @@ func New(cfg Config) *API {
 		frames:    newFrameTable(),
 		buffers:   &bufferPool{},
 		pieces:    &piecePool{},
+		watches:   newWatchMetrics(),
+	}
+	if cfg.Metrics != nil {
+		cfg.Metrics.MustRegister(a.watches)
 	}
 	if a.lookup == nil {
 		a.lookup = lookupIn(cfg.Resources)

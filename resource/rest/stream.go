@@ -39,12 +39,19 @@ type stream struct {
 	columns bool
 	// synced says that no initial events are to come.
 	synced bool
+
+	// tally counts what the buffer holds, for series. listed is told once
+	// everything that the watch began with has been sent; nil if nobody asks.
+	tally  tally
+	series *watchSeries
+	listed func()
 }
 
 func newStream(a *API, act *resource.Action, res *Resource, f format, opts resource.WatchOptions) *stream {
 	return &stream{
 		api: a, kind: res.Kind, version: act.Version, format: f, shape: formOf(f, act.Version),
 		bookmarks: opts.Bookmarks, synced: !opts.InitialEvents,
+		series: a.watches.of(res.GVR(act.Version)),
 	}
 }
 
@@ -100,7 +107,17 @@ func (s *stream) flush() error {
 	if err != nil {
 		return errGone
 	}
+	s.sent()
 	return nil
+}
+
+// sent counts what was just sent.
+func (s *stream) sent() {
+	s.tally.addTo(s.series)
+	if s.synced && s.listed != nil {
+		s.listed()
+		s.listed = nil
+	}
 }
 
 // append adds the frame of one event to the buffer. What is the last of its
@@ -173,6 +190,7 @@ func (s *stream) appendShared(name string, o *resource.Object, last bool) error 
 		return watchError(f.err, s.kind)
 	}
 	s.pack()
+	s.tally.add(plainSize(f.data, s.packed))
 	if len(f.data) < frameBytes && !(last && len(s.buffer) == 0) {
 		s.lend(&s.buffer)
 		s.buffer = append(s.buffer, f.data...)
@@ -187,6 +205,7 @@ func (s *stream) appendShared(name string, o *resource.Object, last bool) error 
 		return errGone
 	}
 	s.ends = s.ends[:0]
+	s.sent()
 	return nil
 }
 
@@ -197,7 +216,9 @@ func (s *stream) frame(name string, object []byte) {
 		to = &s.plain
 	}
 	s.lend(to)
+	before := len(*to)
 	*to = appendFrame(*to, s.format.media, name, object, s.framed)
+	s.tally.add(len(*to) - before)
 	s.ends = append(s.ends, len(*to))
 }
 

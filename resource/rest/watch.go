@@ -18,6 +18,7 @@ const writeGrace = 30 * time.Second
 // watch answers with a stream of events until its time is over, the client goes
 // away or the store ends it.
 func (a *API) watch(w http.ResponseWriter, r *http.Request, act *resource.Action, res *Resource) error {
+	began := time.Now()
 	f, err := negotiate(r, a.offerOf(act, res, nil))
 	if err != nil {
 		return err
@@ -31,6 +32,9 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, act *resource.Action
 		return err
 	}
 	s := newStream(a, act, res, f, opts)
+	if q.watchList() {
+		s.listed = func() { a.watches.listed(s.series.gvr, scopeOf(act), time.Since(began)) }
+	}
 	if f.transform == asTable {
 		if s.tables, err = a.newTables(r, act, res, f); err != nil {
 			return err

@@ -41,6 +41,7 @@ type Cache struct {
 	// what holds on to old states was looked through last.
 	live, tidied int64
 	lanes        map[string]*lane // by range path
+	resets       int64            // how often the feed delivered a whole state
 }
 
 // New returns a Cache; it knows nothing before Run.

@@ -37,6 +37,8 @@ type lane struct {
 	breaks int
 	// broken is why it was last.
 	broken error
+	// slow counts the watchers that were ended because they were.
+	slow   int64
 	parked map[scope][]*watcher
 }
 
@@ -217,6 +219,7 @@ func (l *lane) read(w *watcher, into []*change) ([]*change, error) {
 	case w.parked:
 		return into, nil
 	case w.number < l.history.first:
+		l.slow++
 		return into, errSlow
 	}
 	end := min(l.history.next(), w.number+batch)

@@ -27,6 +27,7 @@ func (c sink) Reset(rev int64, state []resource.Change) {
 		size += sizeOf(ch.Object)
 	}
 	c.mu.Lock()
+	c.resets++
 	c.tree, c.unreadable = tree, unreadable
 	if old == nil {
 		c.live = size

@@ -88,6 +88,9 @@ func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
 func (w *watcher) readInitial() {
 	now := w.cache.initials.use(w.initial, w.cache.age())
 	if now == nil {
+		w.lane.mu.Lock()
+		w.lane.slow++
+		w.lane.mu.Unlock()
 		w.end(apierrors.NewResourceExpired("The watch was too slow, the state that it began with is no longer kept: list again."))
 		return
 	}

@@ -1,0 +1,89 @@
+package watchcache_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/watchcache"
+)
+
+// gathered returns what a cache shows of things, by the names of the metrics.
+func (f *faked) gathered() map[string]float64 {
+	f.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(f.cache.Metrics(func() []*resource.Info { return []*resource.Info{things} }))
+	families, err := registry.Gather()
+	if err != nil {
+		f.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.Metric {
+			out[family.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			for _, l := range m.Label {
+				want := map[string]string{"group": things.Group, "resource": things.Resource}
+				if family.GetName() == "apiserver_storage_objects" {
+					want["resource"] = things.GroupResource().String()
+				}
+				if l.GetValue() != want[l.GetName()] {
+					f.Errorf("%s has %s=%q", family.GetName(), l.GetName(), l.GetValue())
+				}
+			}
+		}
+	}
+	return out
+}
+
+func (f *faked) expectMetrics(want map[string]float64) {
+	f.Helper()
+	got := f.gathered()
+	for name, v := range want {
+		if n, ok := got[name]; n != v || !ok {
+			f.Errorf("%s is %v, want %v", name, n, v)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	f := fake(t, watchcache.Config{History: watchcache.History{MinEvents: 5, MaxEvents: 5}})
+	f.expectMetrics(map[string]float64{
+		"apiserver_resource_objects": -1, "apiserver_storage_objects": -1, "apiserver_resource_size_estimate_bytes": -1,
+	})
+	const n = 1000
+	var objects []*resource.Object
+	size := 0
+	for i := range n {
+		objects = append(objects, thing(fmt.Sprintf("x%04d", i), int64(i+1)))
+		size += len(objects[i].Data)
+	}
+	f.feed.reset(3000, objects...)
+	f.expectMetrics(map[string]float64{
+		"apiserver_resource_objects": n, "apiserver_storage_objects": n,
+		"apiserver_watch_cache_resource_version": 3000, "apiserver_watch_cache_initializations_total": 1,
+	})
+	if got := f.gathered()["apiserver_resource_size_estimate_bytes"]; got < 0.9*float64(size) || got > 1.1*float64(size) {
+		t.Errorf("size estimated %v, is %d", got, size)
+	}
+	if _, ok := f.gathered()["apiserver_terminated_watchers_total"]; ok {
+		t.Error("watchers were terminated before there were any")
+	}
+
+	slow := f.watch(resource.WatchOptions{Since: 3000})
+	for i := range 10 {
+		f.feed.put(thing(fmt.Sprintf("y%d", i), int64(3001+i)))
+	}
+	f.feed.remove("x0000", 3011)
+	if err := f.ended(slow); !apierrors.IsResourceExpired(err) {
+		t.Error(err)
+	}
+	f.feed.reset(4000, thing("x0000", 3500))
+	f.expectMetrics(map[string]float64{
+		"apiserver_resource_objects": 1, "apiserver_watch_cache_resource_version": 4000, "apiserver_watch_cache_initializations_total": 2,
+		"apiserver_watch_cache_events_received_total": 1021, "apiserver_watch_cache_events_dispatched_total": 1021,
+		"apiserver_terminated_watchers_total": 1,
+	})
+}
