@@ -132,6 +132,12 @@ func (w *write) record(obj, old Object) error {
 			return err
 		}
 	}
+	if done, err := w.recordChange(obj, old); done || err != nil {
+		if _, ok := obj.(*unstructured.Unstructured); ok {
+			w.recorded = recordOf(obj)
+		}
+		return err
+	}
 	m, _, err := w.fieldManager(old)
 	if err != nil {
 		return err

@@ -94,10 +94,15 @@ func ownedByOne(root *smdtyped.TypedValue, object map[string]any, resets []strin
 	return fields, true
 }
 
+// unownedMetadata are the fields of metadata that nobody owns.
+func unownedMetadata() []string {
+	return []string{"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"}
+}
+
 // ownedMetadata leaves out of the fields of metadata those that nobody owns; nil
 // is that nothing is left.
 func ownedMetadata(fields map[string]any) map[string]any {
-	for _, name := range []string{"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"} {
+	for _, name := range unownedMetadata() {
 		// Only the field itself is nobody's, not what is in it.
 		if in, ok := fields["f:"+name].(map[string]any); ok {
 			if delete(in, "."); len(in) == 0 {
