@@ -84,7 +84,11 @@ func (l *longProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err := l.proxy.ModifyResponse(res); err != nil {
 			return err
 		}
-		res.Body = &relay{body: res.Body, to: w, control: http.NewResponseController(w), buffers: l.buffers}
+		copied := &relay{body: res.Body, to: w, control: http.NewResponseController(w), buffers: l.buffers}
+		if resource.ActionFrom(r.Context()).Verb == "watch" {
+			copied.ctx = r.Context()
+		}
+		res.Body = copied
 		return nil
 	}
 	proxy.ServeHTTP(relayWriter{w}, r)
@@ -154,6 +158,9 @@ func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error, suspec
 		return
 	case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() != nil:
 		rest.WriteStatus(w, r, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
+		return
+	case errors.Is(context.Cause(r.Context()), serve.ErrShuttingDown):
+		rest.WriteStatus(w, r, resource.Unavailable("the gateway is shutting down", retryUnavailable))
 		return
 	case r.Context().Err() != nil:
 		// The client went away; nobody reads an answer.

@@ -1,8 +1,12 @@
 package gateway
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
+
+	"portico/resource/serve"
 )
 
 // relay copies the body of a long-running answer, and stands in for it: whoever
@@ -19,21 +23,34 @@ type relay struct {
 	to      http.ResponseWriter
 	control *http.ResponseController
 	buffers *buffers
+	// ctx is that of a watch, and nil of what is worth nothing if it is cut
+	// short.
+	ctx context.Context
 }
 
 // Read copies everything; its error is that of the body, or of the client that
-// does not take it. It is called once.
+// does not take it. A watch that is cut short because the gateway shuts down has
+// ended in order: its client goes on elsewhere from where it is. It is called
+// once.
 func (r *relay) Read([]byte) (int, error) {
+	err := r.copy()
+	if r.ctx != nil && errors.Is(context.Cause(r.ctx), serve.ErrShuttingDown) {
+		err = io.EOF
+	}
+	return 0, err
+}
+
+func (r *relay) copy() error {
 	// The header does not wait for the first event.
 	if err := r.control.Flush(); err != nil {
-		return 0, err
+		return err
 	}
 	for {
 		if _, err := r.body.Read(nil); err != nil {
-			return 0, err
+			return err
 		}
 		if err := r.move(); err != nil {
-			return 0, err
+			return err
 		}
 	}
 }

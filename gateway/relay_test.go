@@ -2,12 +2,17 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
+
+	"portico/resource/serve"
 )
 
 // pieces notes what is written and how often it is flushed.
@@ -54,6 +59,27 @@ func TestRelayErrors(t *testing.T) {
 	body := io.MultiReader(bytes.NewReader([]byte("x")), &failing{broken})
 	if _, err := relayOf(body, to).Read(nil); err != broken || to.Body.String() != "x" {
 		t.Errorf("a body that breaks: %v after %q", err, to.Body)
+	}
+}
+
+// The end of the gateway ends a watch in order, and cuts everything else.
+func TestRelayAtShutdown(t *testing.T) {
+	ctx, end := context.WithCancelCause(t.Context())
+	end(serve.ErrShuttingDown)
+	for _, tc := range []struct {
+		ctx  context.Context
+		want error
+	}{{ctx, io.EOF}, {nil, context.Canceled}} {
+		r := relayOf(&failing{context.Canceled}, &pieces{ResponseRecorder: httptest.NewRecorder()})
+		r.ctx = tc.ctx
+		if _, err := r.Read(nil); err != tc.want {
+			t.Errorf("got %v, want %v", err, tc.want)
+		}
+	}
+	w := httptest.NewRecorder()
+	newProxies(slog.New(slog.DiscardHandler)).fail(w, httptest.NewRequestWithContext(ctx, "GET", "/api/v1/pods?watch=1", nil), context.Canceled, nil)
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "the gateway is shutting down") {
+		t.Errorf("before the header: %d %s", w.Code, w.Body)
 	}
 }
 

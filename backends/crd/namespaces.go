@@ -19,11 +19,14 @@ import (
 const (
 	// namespaceTimeout bounds asking the core server about one namespace.
 	namespaceTimeout = 5 * time.Second
-	// namespaceRetry is the longest pause before following is tried again.
-	namespaceRetry = time.Second
 	// maxAsked bounds the namespaces that are remembered from asking.
 	maxAsked = 10000
 )
+
+// namespaceBackoff is how often following is tried. It grows slowly, because
+// the gateway and the core server have most often been started together with
+// this one.
+var namespaceBackoff = loop.Backoff{Initial: 20 * time.Millisecond, Factor: 1.3, Max: time.Second}
 
 // namespaces are what is known of the namespaces, which the core server keeps.
 // They are followed through the gateway; the last state stays while neither can
@@ -54,7 +57,7 @@ func (n *namespaces) run(ctx context.Context, opts loop.FollowOptions) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	opts.Backoff.Max = namespaceRetry
+	opts.Backoff = namespaceBackoff
 	return loop.Follow(ctx, n.store, opts, func(s loop.Snapshot) {
 		known := make(map[string]bool, len(s.Items))
 		for _, o := range s.Items {
@@ -65,6 +68,15 @@ func (n *namespaces) run(ctx context.Context, opts loop.FollowOptions) error {
 		defer n.mu.Unlock()
 		clear(n.asked)
 	})
+}
+
+// ready returns nil once the namespaces were read, or if there is no gateway to
+// read them from.
+func (n *namespaces) ready() error {
+	if n.store != nil && n.known.Load() == nil {
+		return errors.New("the namespaces have not been read yet")
+	}
+	return nil
 }
 
 // lookup is what admission knows of a namespace. An error means that it is not

@@ -202,6 +202,12 @@ func (s *Server) addHealthChecks() {
 		}
 		return nil
 	})
+	s.health.AddAside(serve.WritesCheck, func(*http.Request) error {
+		if s.engine == nil {
+			return nil
+		}
+		return errors.Join(s.engine.Ready(), s.namespaces.ready())
+	})
 }
 
 func (s *Server) ready() bool { return s.cache.Ready() && s.served.Load() != nil }

@@ -17,6 +17,7 @@ import (
 	"portico/cmd/internal/pace"
 	"portico/cmd/internal/pki"
 	"portico/cmd/internal/supervise"
+	"portico/resource/serve"
 )
 
 const (
@@ -108,12 +109,12 @@ func (s *stack) run(ctx context.Context) error {
 // etcdFailed says that etcd is gone.
 func (s *stack) runChildren(ctx context.Context, etcdFailed <-chan error) error {
 	s.say("starting core server, CRD server and gateway")
-	core, err := s.startChild("core", s.coreArgs(), backendReady(s.coreSocket()))
+	core, err := s.startChild("core", s.coreArgs(), backendReady(s.coreSocket(), "/readyz"))
 	if err != nil {
 		return err
 	}
 	defer core.stop()
-	crd, err := s.startChild("crd", s.crdArgs(), backendReady(s.crdSocket()))
+	crd, err := s.startChild("crd", s.crdArgs(), backendReady(s.crdSocket(), "/readyz"))
 	if err != nil {
 		return err
 	}
@@ -164,8 +165,9 @@ func quietIfStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// waitReady waits until all children are ready and the gateway reaches what the
-// servers behind it keep, saying from time to time what it still waits for.
+// waitReady waits until all children are ready, the gateway reaches what the
+// servers behind it keep, and these take writes, saying from time to time what it
+// still waits for. Nothing is written to find out: webhooks would be asked.
 func (s *stack) waitReady(ctx context.Context, children ...*child) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
 	defer cancel()
@@ -174,12 +176,15 @@ func (s *stack) waitReady(ctx context.Context, children ...*child) error {
 			return err
 		}
 	}
-	for _, behind := range []struct{ name, path string }{
-		{"core server", "/api/v1/namespaces/default"},
-		{"CRD server", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=1"},
+	for _, behind := range []struct{ name, path, socket string }{
+		{"core server", "/api/v1/namespaces/default", s.coreSocket()},
+		{"CRD server", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=1", s.crdSocket()},
 	} {
 		if err := waitReached(ctx, s.gatewayReady(behind.path)); err != nil {
 			return fmt.Errorf("wait for the %s behind the gateway: %w (%w)", behind.name, context.Cause(ctx), err)
+		}
+		if err := waitReached(ctx, backendReady(behind.socket, "/readyz/"+serve.WritesCheck)); err != nil {
+			return fmt.Errorf("wait for the %s to take writes: %w (%w)", behind.name, context.Cause(ctx), err)
 		}
 	}
 	return nil
@@ -225,11 +230,11 @@ func (s *stack) gatewayReady(path string) func(context.Context) error {
 }
 
 // backendReady returns a check that the server behind the gateway which listens
-// on socket is ready.
-func backendReady(socket string) func(context.Context) error {
+// on socket answers path with 200.
+func backendReady(socket, path string) func(context.Context) error {
 	// On a socket of the same user the headers say who asks.
 	header := http.Header{"X-Remote-User": {pki.AdminName}, "X-Remote-Group": {"system:masters"}}
-	return supervise.HTTPReady("http://backend/readyz", socket, nil, header)
+	return supervise.HTTPReady("http://backend"+path, socket, nil, header)
 }
 
 func adminTLS(files *pki.Files) (*tls.Config, error) {

@@ -13,8 +13,9 @@ import (
 )
 
 // followBackoff is how often a source tries to connect. It is short at the long
-// end, because writes may be waiting for the first read.
-var followBackoff = loop.Backoff{Initial: 50 * time.Millisecond, Max: 2 * time.Second}
+// end, because writes may be waiting for the first read, and grows slowly,
+// because what it connects to has most often been started together with it.
+var followBackoff = loop.Backoff{Initial: 20 * time.Millisecond, Factor: 1.3, Max: 2 * time.Second}
 
 // source follows all objects of one kind and hands them over decoded.
 type source[T runtime.Object] struct {

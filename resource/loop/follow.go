@@ -27,9 +27,9 @@ type FollowOptions struct {
 	Window time.Duration
 }
 
-// startGrace is how long a store that was never reached is no cause for a
-// warning.
-const startGrace = 10 * time.Second
+// grace is how long a store that cannot be reached is no cause for a warning:
+// it may be starting, or being started again.
+const grace = 10 * time.Second
 
 // warnInterval is the shortest time between two warnings about one store.
 const warnInterval = 30 * time.Second
@@ -48,7 +48,7 @@ func Follow(ctx context.Context, store resource.Store, opts FollowOptions, publi
 	if opts.Window == 0 {
 		opts.Window = 5 * time.Millisecond
 	}
-	f := &follower{store: store, opts: opts, pending: changes{}, began: time.Now()}
+	f := &follower{store: store, opts: opts, pending: changes{}}
 	f.logger = opts.Logger.With("resource", store.Info().GroupResource().String())
 	var wg sync.WaitGroup
 	wg.Go(func() { f.read(ctx) })
@@ -64,13 +64,13 @@ type follower struct {
 	opts    FollowOptions
 	logger  *slog.Logger
 	changed Nudge
-	began   time.Time
 
 	// since is the revision the next watch goes on from; 0 asks for the whole
 	// state. noWatchList is set once the store refused InitialEvents. All are
 	// the reader's own.
 	since       int64
 	noWatchList bool
+	failing     time.Time // since when no watch could be opened; zero: the last one was
 	warned      time.Time // when a failure was logged last
 
 	mu sync.Mutex
@@ -120,17 +120,21 @@ func (f *follower) recover(err error) (orderly bool) {
 		}
 		f.since = 0
 	}
-	level := slog.LevelWarn
-	switch {
-	case f.since == 0 && time.Since(f.began) < startGrace:
-		level = slog.LevelDebug // what is to be reached may be starting as well
-	case time.Since(f.warned) < warnInterval:
-		level = slog.LevelDebug
-	default:
-		f.warned = time.Now()
+	f.complain(err)
+	return false
+}
+
+// complain logs a failure: as a warning if nothing else has come for a while.
+func (f *follower) complain(err error) {
+	now := time.Now()
+	if f.failing.IsZero() {
+		f.failing = now
+	}
+	level := slog.LevelDebug
+	if now.Sub(f.failing) >= grace && now.Sub(f.warned) >= warnInterval {
+		level, f.warned = slog.LevelWarn, now
 	}
 	f.logger.Log(context.Background(), level, "follow resource failed", "error", err)
-	return false
 }
 
 // refusesInitialEvents reports whether a store that answers so may still
@@ -158,6 +162,7 @@ func (f *follower) watch(ctx context.Context) (progressed bool, err error) {
 		return progressed, err
 	}
 	defer w.Close()
+	f.failing = time.Time{}
 	var initial changes // nil once the state is complete
 	if f.since == 0 {
 		initial = changes{}

@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -249,5 +250,41 @@ func TestFollowCoalescesWhilePublishing(t *testing.T) {
 		}
 		cancel()
 		leave <- struct{}{}
+	})
+}
+
+// A store that comes back is no cause for a warning; one that stays away is, now
+// and then.
+func TestFollowComplains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMoody()
+		var log bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		options := loop.FollowOptions{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+		go func() { ended <- loop.Follow(ctx, m, options, func(loop.Snapshot) {}) }()
+		synctest.Wait()
+		for range 5 {
+			m.end(errors.New("broke off"))
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+		}
+		if log.Len() > 0 {
+			t.Errorf("it came back each time: %s", &log)
+		}
+		m.down.Store(true)
+		m.end(errors.New("broke off"))
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if log.Len() > 0 {
+			t.Errorf("too early: %s", &log)
+		}
+		time.Sleep(60 * time.Second)
+		synctest.Wait()
+		cancel()
+		<-ended
+		if n := strings.Count(log.String(), "error=down"); n != 2 {
+			t.Errorf("%d warnings in 69 s, want 2:\n%s", n, &log)
+		}
 	})
 }

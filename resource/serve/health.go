@@ -28,6 +28,11 @@ type Health struct {
 	shuttingDown atomic.Bool
 }
 
+// WritesCheck is the name, for AddAside, of a check whether writes are taken. A
+// server that starts while the one is away that keeps admission webhooks and
+// policies is ready, because it serves reads, and refuses to write unasked.
+const WritesCheck = "writes"
+
 // startGrace is how long a server that is not ready is no cause for a warning.
 const startGrace = 10 * time.Second
 
@@ -35,6 +40,7 @@ const startGrace = 10 * time.Second
 type check struct {
 	name, group string
 	live        bool // also of /livez
+	aside       bool // of no endpoint as a whole, see AddAside
 	run         func(r *http.Request) error
 }
 
@@ -63,6 +69,14 @@ func (h *Health) AddReady(name string, run func(*http.Request) error) {
 // together by the group's name.
 func (h *Health) AddReadyIn(group, name string, run func(*http.Request) error) {
 	h.add(check{name: name, group: group, run: run})
+}
+
+// AddAside adds a check that no endpoint runs as a whole: it is answered below
+// /healthz and /readyz under its own name alone. It is for what a server does
+// without while it serves the rest, and somebody may yet wish to wait for. See
+// AddLive.
+func (h *Health) AddAside(name string, run func(*http.Request) error) {
+	h.add(check{name: name, aside: true, run: run})
 }
 
 func (h *Health) add(c check) {
@@ -146,6 +160,9 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 	}
 	var report, reasons strings.Builder
 	for _, c := range checks {
+		if c.aside {
+			continue
+		}
 		_, byName := excluded[c.name]
 		_, byGroup := excluded[c.group]
 		switch {

@@ -2,12 +2,17 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"sync/atomic"
 
 	"portico/resource"
 )
+
+// ErrShuttingDown is why (context.Cause) the context of a long-running request
+// has ended whose client is still there.
+var ErrShuttingDown = errors.New("the server is shutting down")
 
 // track has shutdown know of the requests that are at work: it waits for the
 // short ones, and ends the contexts of the long-running ones.
@@ -28,9 +33,9 @@ func (s *Server) track(next http.Handler) http.Handler {
 			return
 		}
 		if long {
-			ctx, cancel := context.WithCancel(r.Context())
-			defer cancel()
-			defer context.AfterFunc(s.life.longContext, cancel)()
+			ctx, cancel := context.WithCancelCause(r.Context())
+			defer cancel(nil)
+			defer context.AfterFunc(s.life.longContext, func() { cancel(ErrShuttingDown) })()
 			r = r.WithContext(ctx)
 		}
 		next.ServeHTTP(w, r)

@@ -27,6 +27,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -71,6 +72,7 @@ type Server struct {
 	log      *slog.Logger
 	stop     context.CancelFunc // ends what watches over the member
 	watching sync.WaitGroup
+	stopping *atomic.Bool
 }
 
 // Start starts the member and returns when it serves, or when ctx ends. The
@@ -93,11 +95,12 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create etcd folder: %w", err)
 	}
-	e, err := embed.StartEtcd(memberConfig(cfg, client, peer))
+	stopping := new(atomic.Bool)
+	e, err := embed.StartEtcd(memberConfig(cfg, client, peer, stopping))
 	if err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
 	}
-	s := &Server{etcd: e, endpoint: "unix://" + client, quota: cfg.quota, log: cfg.Logger}
+	s := &Server{etcd: e, endpoint: "unix://" + client, quota: cfg.quota, log: cfg.Logger, stopping: stopping}
 	select {
 	case <-e.Server.ReadyNotify():
 		var watch context.Context
@@ -110,11 +113,12 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
+	stopping.Store(true)
 	e.Close()
 	return nil, fmt.Errorf("start etcd: %w", err)
 }
 
-func memberConfig(cfg Config, client, peer string) *embed.Config {
+func memberConfig(cfg Config, client, peer string, stopping *atomic.Bool) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = "portico"
 	c.Dir = cfg.Dir
@@ -137,7 +141,7 @@ func memberConfig(cfg Config, client, peer string) *embed.Config {
 	if cfg.Logger.Enabled(context.Background(), slog.LevelDebug) {
 		c.LogLevel = "info"
 	}
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZapLogger(cfg.Logger))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZapLogger(cfg.Logger, stopping))
 	return c
 }
 
@@ -152,5 +156,6 @@ func (s *Server) Failed() <-chan error { return s.etcd.Err() }
 func (s *Server) Close() {
 	s.stop()
 	s.watching.Wait()
+	s.stopping.Store(true)
 	s.etcd.Close()
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,15 +136,27 @@ func TestRelief(t *testing.T) {
 
 func TestLogLevels(t *testing.T) {
 	var out bytes.Buffer
-	lg := newZapLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	stopping := new(atomic.Bool)
+	lg := newZapLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})), stopping)
 	lg.Info("chatter")
 	lg.With(zap.String("member", "a")).Warn("slow", zap.Int("ms", 7))
 	lg.Error("broken", zap.Error(errors.New("disk")))
+	lg.Warn("simple token is not cryptographically signed")
+	lg.Warn("a1 cannot campaign at term 1 since there are still pending configuration changes to apply")
+	const serving = "setting up serving from embedded etcd failed."
+	lg.Error(serving, zap.String("when", "running"))
+	stopping.Store(true)
+	lg.Error(serving, zap.String("when", "stopping"))
 	got := out.String()
+	for _, ordinary := range []string{"token", "campaign", "when=stopping"} {
+		if strings.Contains(got, ordinary) {
+			t.Errorf("what etcd says each time got through: %q in %s", ordinary, got)
+		}
+	}
 	if strings.Contains(got, "chatter") {
 		t.Errorf("etcd's information got through: %s", got)
 	}
-	for _, want := range []string{"level=WARN msg=slow member=a ms=7", "level=ERROR msg=broken error=disk"} {
+	for _, want := range []string{"level=WARN msg=slow member=a ms=7", "level=ERROR msg=broken error=disk", "when=running"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %s, want %s in it", got, want)
 		}

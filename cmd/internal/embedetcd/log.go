@@ -3,42 +3,78 @@ package embedetcd
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
+// atEachStart are the ends of what etcd warns of whenever a member like ours
+// starts, and atEachStop of what it does when one stops. They are debugging to
+// us: somebody who reads a log for warnings shall find those that mean something.
+var (
+	atEachStart = []string{
+		"Running http and grpc server on single port. This is not recommended for production.",
+		"simple token is not cryptographically signed", // nobody logs in to it
+		// The first start: there is no schema and no term yet.
+		"Failed to detect schema version",
+		"failed to update storage version",
+		"since there are still pending configuration changes to apply",
+	}
+	atEachStop = []string{
+		"setting up serving from embedded etcd failed.",
+		"stopping insecure grpc server due to error",
+		"stopped insecure grpc server due to error",
+	}
+)
+
 // newZapLogger returns a zap logger, which is what etcd writes to, that hands
-// everything to a slog one. Etcd's information is debugging to us.
-func newZapLogger(to *slog.Logger) *zap.Logger {
-	return zap.New(&zapCore{handler: to.Handler()})
+// everything to a slog one. Etcd's information is debugging to us, and so is
+// what it warns of each time. stopping says that the member has been told to
+// stop.
+func newZapLogger(to *slog.Logger, stopping *atomic.Bool) *zap.Logger {
+	return zap.New(&zapCore{handler: to.Handler(), stopping: stopping})
 }
 
 // zapCore is a zapcore.Core over a slog.Handler.
-type zapCore struct{ handler slog.Handler }
+type zapCore struct {
+	handler  slog.Handler
+	stopping *atomic.Bool
+}
 
 func (c *zapCore) Enabled(l zapcore.Level) bool {
 	return c.handler.Enabled(context.Background(), slogLevel(l))
 }
 
 func (c *zapCore) With(fields []zapcore.Field) zapcore.Core {
-	return &zapCore{handler: c.handler.WithAttrs(attrs(fields))}
+	return &zapCore{handler: c.handler.WithAttrs(attrs(fields)), stopping: c.stopping}
 }
 
 func (c *zapCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) {
+	if c.handler.Enabled(context.Background(), c.level(e)) {
 		return ce.AddCore(e, c)
 	}
 	return ce
 }
 
 func (c *zapCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	r := slog.NewRecord(e.Time, slogLevel(e.Level), e.Message, 0)
+	r := slog.NewRecord(e.Time, c.level(e), e.Message, 0)
 	r.AddAttrs(attrs(fields)...)
 	return c.handler.Handle(context.Background(), r)
 }
 
 func (c *zapCore) Sync() error { return nil }
+
+// level is that of one entry.
+func (c *zapCore) level(e zapcore.Entry) slog.Level {
+	said := func(end string) bool { return strings.HasSuffix(e.Message, end) }
+	if slices.ContainsFunc(atEachStart, said) || c.stopping.Load() && slices.ContainsFunc(atEachStop, said) {
+		return slog.LevelDebug
+	}
+	return slogLevel(e.Level)
+}
 
 func slogLevel(l zapcore.Level) slog.Level {
 	switch {
