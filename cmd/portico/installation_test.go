@@ -42,6 +42,7 @@ var shared = sync.OnceValues(func() (*installation, error) {
 })
 
 func TestMain(m *testing.M) {
+	beEtcd()
 	sharedUsed := false
 	useShared = func() (*installation, error) {
 		sharedUsed = true
