@@ -11,6 +11,7 @@ type Current struct {
 // shown is a snapshot and the way to hear of the one after it.
 type shown struct {
 	snapshot *Snapshot
+	openAPI  string // see StoreWith
 	replaced chan struct{}
 }
 
@@ -22,8 +23,13 @@ func Fixed(s *Snapshot) *Current {
 }
 
 // Store replaces the snapshot and wakes everybody who follows.
-func (c *Current) Store(s *Snapshot) {
-	old := c.now.Swap(&shown{s, make(chan struct{})})
+func (c *Current) Store(s *Snapshot) { c.StoreWith(s, "") }
+
+// StoreWith is Store of a server that also tells those who follow when its
+// OpenAPI documents change: openAPI is any text that differs whenever they do.
+// What is stored may differ from before in that alone.
+func (c *Current) StoreWith(s *Snapshot, openAPI string) {
+	old := c.now.Swap(&shown{s, openAPI, make(chan struct{})})
 	if old != nil {
 		close(old.replaced)
 	}

@@ -18,7 +18,8 @@ import (
 // DELETED. A BOOKMARK ends the first state and each set of changes: what was sent
 // until then is one snapshot, and the ETag under which the same path answers
 // without watch is the BOOKMARK's metadata.resourceVersion. A BOOKMARK comes every
-// 10 s at least, also without a change; a client that hears nothing for three
+// 10 s at least, also without a change, and its openAPI, of servers that tell it,
+// differs whenever the index at /openapi/v3 does; a client that hears nothing for three
 // times that long should take the connection for dead. Where a group stands among
 // the others is not told when it changes. Streams do not resume: a new one begins
 // with the whole state. Servers that do not know the parameter, or a client that
@@ -45,6 +46,9 @@ type StreamEvent struct {
 	// some things (storageVersionHash). It is not sent of group/versions whose
 	// server never answered.
 	Resources map[string][]metav1.APIResource `json:"resources,omitempty"`
+	// OpenAPI, set in a BOOKMARK only, stands for the state of the server's
+	// OpenAPI documents: another text says that they changed. "" says nothing.
+	OpenAPI string `json:"openAPI,omitempty"`
 }
 
 // serveStream sends the snapshots as they come until the client goes away or
@@ -65,7 +69,7 @@ func serveStream(w http.ResponseWriter, r *http.Request, current *Current) {
 	var sent *Snapshot
 	for {
 		now := current.now.Load()
-		events := append(difference(sent, now.snapshot, core), bookmark(now.snapshot.streamTag(core)))
+		events := append(difference(sent, now.snapshot, core), bookmark(now.snapshot.streamTag(core), now.openAPI))
 		for i := range events {
 			// Writers without deadlines block for as long as their clients do.
 			_ = control.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
@@ -155,6 +159,9 @@ func (p *part) event(kind watch.EventType) StreamEvent {
 	return e
 }
 
-func bookmark(etag string) StreamEvent {
-	return StreamEvent{Type: watch.Bookmark, Object: apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{ResourceVersion: etag}}}
+func bookmark(etag, openAPI string) StreamEvent {
+	return StreamEvent{
+		Type: watch.Bookmark, Object: apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{ResourceVersion: etag}},
+		OpenAPI: openAPI,
+	}
 }

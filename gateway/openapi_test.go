@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net"
@@ -22,6 +23,7 @@ import (
 	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/resource"
+	"portico/resource/loop"
 	"portico/resource/rest"
 )
 
@@ -54,7 +56,7 @@ func startDescribing(t *testing.T, name string, groups ...string) *describing {
 			d.openapi.Handler().ServeHTTP(w, r)
 			return
 		}
-		documents.ServeHTTP(w, r)
+		documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
 	})
 	d.serves(t, "1", groups...)
 	go d.Serve(listener)
@@ -82,7 +84,7 @@ func (d *describing) serves(t *testing.T, text string, groups ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.documents.Store(documents)
+	d.documents.StoreWith(documents, d.openapi.State())
 }
 
 // indexing is the part of a gateway that knows the OpenAPI of its backends.
@@ -230,6 +232,25 @@ func TestOpenAPIFollowsSchema(t *testing.T) {
 	g.check(t)
 	if urls := g.urls(t); urls[keyA] != "" || urls[keyB] == "" {
 		t.Errorf("after a group went: %v", urls)
+	}
+}
+
+// A schema that changes while discovery says the same is told by the stream: it
+// is in the index long before the next check would find it.
+func TestOpenAPISchemaShowsAtOnce(t *testing.T) {
+	crd := startDescribing(t, "crd", "a.example.com")
+	g := startIndexing(t, crd)
+	g.check(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = loop.Together(ctx, g.sync.run, g.sync.followBackends)
+	}()
+	defer func() { cancel(); <-ended }()
+	for _, text := range []string{"2", "3"} {
+		crd.serves(t, text, "a.example.com")
+		within(t, promptly, "schema "+text, func() bool { return g.urls(t)[keyA] == crd.openapi.URL(keyA) })
 	}
 }
 

@@ -62,6 +62,7 @@ func (s *syncer) newBackend(b Backend, t trust) (*server, error) {
 	srv.source = aggregate.NewSource(aggregate.Config{
 		Name: b.Name, BaseURL: base.String(), Identify: identifyAggregator,
 		Transport: srv.up.transports.short, StreamTransport: srv.up.transports.long,
+		OpenAPIChanged: srv.openAPINews.Poke,
 	})
 	return srv, nil
 }

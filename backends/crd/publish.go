@@ -9,7 +9,7 @@ import (
 )
 
 // publish makes discovery and OpenAPI of what is served. Discovery comes last:
-// the gateway asks for the other when it sees it change.
+// its stream tells the gateway of changes in both.
 func (s *Server) publish(now *served) {
 	kinds := []*rest.Kind{s.definitions.Kind}
 	gvs := discovery.FromKinds(kinds)
@@ -25,5 +25,5 @@ func (s *Server) publish(now *served) {
 		s.log.Error("building discovery failed", "err", err)
 		return
 	}
-	s.documents.Store(documents)
+	s.documents.StoreWith(documents, s.openAPI.State())
 }

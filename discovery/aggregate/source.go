@@ -33,6 +33,10 @@ type Config struct {
 	// GroupVersions are what is wanted of the server; nil is everything it
 	// lists under /api and /apis.
 	GroupVersions []schema.GroupVersion
+	// OpenAPIChanged, if not nil, is called when a stream that is followed tells
+	// that the server's OpenAPI documents changed, from the goroutine of Follow:
+	// it must not wait for anything.
+	OpenAPIChanged func()
 	// Previous, if not nil, is what is known already (of an earlier Source for
 	// the same server).
 	Previous []discovery.GroupVersion

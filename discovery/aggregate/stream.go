@@ -146,6 +146,8 @@ type following struct {
 	names  []string
 	// dirty: groups differ from what the source knows.
 	dirty bool
+	// openAPI is what the stream told last of the state of OpenAPI.
+	openAPI string
 }
 
 // apply takes one event in and reports whether the source knows something new.
@@ -173,12 +175,25 @@ func (f *following) apply(e *discovery.StreamEvent) (news bool, err error) {
 		delete(f.groups, name)
 		f.dirty = true
 	case watch.Bookmark:
+		f.tellOpenAPI(e.OpenAPI)
 		if f.dirty {
 			f.dirty = false
 			return f.adopt(e.Object.ResourceVersion), nil
 		}
 	}
 	return false, nil
+}
+
+// tellOpenAPI passes on that OpenAPI changed. At the beginning of a stream it
+// may have changed while nobody listened.
+func (f *following) tellOpenAPI(state string) {
+	if state == f.openAPI {
+		return
+	}
+	f.openAPI = state
+	if told := f.source.cfg.OpenAPIChanged; told != nil {
+		told()
+	}
 }
 
 // groupOf makes the entries of a group, those that did not change as they were.

@@ -1,10 +1,12 @@
 package openapi
 
 import (
+	"crypto/rand"
 	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +30,7 @@ type Documents struct {
 	log   *slog.Logger
 	cache *cache
 	seed  string // of every hash
+	name  string // tells these Documents from those of other processes
 
 	mu      sync.Mutex // one Update at a time
 	current atomic.Pointer[set]
@@ -37,6 +40,7 @@ type Documents struct {
 type set struct {
 	byKey map[string]*document
 	index *Index
+	turn  int // counts the sets
 }
 
 // document is one group/version's document. It lives as long as what it would
@@ -59,7 +63,7 @@ func New(cfg Config) *Documents {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	d := &Documents{log: cfg.Logger, cache: newCache(cfg.Budget), seed: hashSeed()}
+	d := &Documents{log: cfg.Logger, cache: newCache(cfg.Budget), seed: hashSeed(), name: rand.Text()}
 	d.current.Store(&set{index: NewIndex(nil)})
 	return d
 }
@@ -83,7 +87,7 @@ func (d *Documents) Update(kinds []*rest.Kind) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := d.current.Load()
-	next := &set{byKey: make(map[string]*document, len(old.byKey))}
+	next := &set{byKey: make(map[string]*document, len(old.byKey)), turn: old.turn + 1}
 	same := true
 	for key, m := range byGroupVersion(kinds) {
 		doc := d.document(key, m, old.byKey[key])
@@ -176,6 +180,12 @@ func (d *Documents) Keys() []string {
 // ETag identifies the present index, and with it all documents. It is quoted,
 // as in the header.
 func (d *Documents) ETag() string { return d.current.Load().index.ETag() }
+
+// State differs whenever the index does, and costs nothing to ask for: unlike
+// ETag it does not encode the index. It means nothing to another process.
+func (d *Documents) State() string {
+	return d.name + "-" + strconv.Itoa(d.current.Load().turn)
+}
 
 // Handler serves /openapi/v3 and /openapi/v3/<key>.
 func (d *Documents) Handler() http.Handler {

@@ -310,3 +310,21 @@ func BenchmarkBuild(b *testing.B) {
 		}
 	}
 }
+
+func TestStateOfDocuments(t *testing.T) {
+	d, other := New(Config{}), New(Config{})
+	seen := map[string]bool{d.State(): true, other.State(): true}
+	d.Update([]*rest.Kind{})
+	if !seen[d.State()] {
+		t.Error("nothing changed, and the state did")
+	}
+	for _, inputs := range []string{"1", "2"} {
+		d.Update([]*rest.Kind{newCounted(1, inputs).kind})
+		seen[d.State()] = true
+	}
+	d.Update(nil)
+	seen[d.State()] = true
+	if len(seen) != 5 {
+		t.Errorf("%d states: %v", len(seen), seen)
+	}
+}
