@@ -39,12 +39,13 @@ type describing struct {
 	name, socket string
 	openapi      *openapi.Documents
 	documents    discovery.Current
+	listed       map[string][]discovery.GroupVersion // by group, made once
 	asked        atomic.Int32
 }
 
 func startDescribing(t *testing.T, name string, groups ...string) *describing {
 	t.Helper()
-	d := &describing{name: name, socket: filepath.Join(t.TempDir(), name), openapi: openapi.New(openapi.Config{})}
+	d := &describing{name: name, socket: filepath.Join(t.TempDir(), name), openapi: openapi.New(openapi.Config{}), listed: map[string][]discovery.GroupVersion{}}
 	listener, err := net.Listen("unix", d.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +81,14 @@ func (d *describing) serves(t *testing.T, text string, groups ...string) {
 		})
 	}
 	d.openapi.Update(kinds)
-	documents, err := discovery.Build(discovery.FromKinds(kinds), "")
+	var gvs []discovery.GroupVersion
+	for i, g := range groups {
+		if d.listed[g] == nil {
+			d.listed[g] = discovery.FromKinds(kinds[i : i+1])
+		}
+		gvs = append(gvs, d.listed[g]...)
+	}
+	documents, err := discovery.BuildAfter(d.documents.Load(), gvs, "")
 	if err != nil {
 		t.Fatal(err)
 	}
