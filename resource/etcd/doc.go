@@ -1,5 +1,6 @@
-// Package etcd keeps resources in etcd v3: Stores, Feeds, leader election and
-// compaction. It is the only package that imports etcd's client.
+// Package etcd keeps resources in etcd v3: Stores, Feeds, leader election,
+// compaction, and documents that are no resources. It is the only package that
+// imports etcd's client.
 //
 // An object's key is its storage path below the prefix ("/registry" by
 // default), its value is what resource.Object.Stored returns, passed through a
