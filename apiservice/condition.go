@@ -2,6 +2,7 @@ package apiservice
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,6 +65,30 @@ func MissingEndpoints(s *apireg.ServiceReference, portName string) Condition {
 func FailedDiscoveryCheck(url string, err error) Condition {
 	return Condition{apireg.ConditionFalse, "FailedDiscoveryCheck",
 		fmt.Sprintf("failing or missing response from %s: %v", url, err)}
+}
+
+// observed opens the part of a message that names the observer.
+const observed = " (observed by "
+
+// ObservedBy names who came to a verdict, for people who look at one of several
+// gateways. It is said where the message ends with an error, so that no message
+// of upstream's is another.
+func (c Condition) ObservedBy(observer string) Condition {
+	if observer == "" || c.Reason != "FailedDiscoveryCheck" && c.Reason != "ServiceAccessError" {
+		return c
+	}
+	c.Message = c.unobserved().Message + observed + observer + ")"
+	return c
+}
+
+// Agrees reports whether two verdicts are the same, whoever came to them.
+func (c Condition) Agrees(other Condition) bool { return c.unobserved() == other.unobserved() }
+
+func (c Condition) unobserved() Condition {
+	if at := strings.LastIndex(c.Message, observed); at >= 0 && strings.HasSuffix(c.Message, ")") {
+		c.Message = c.Message[:at]
+	}
+	return c
 }
 
 // Port returns the port of a service reference, defaulted to 443.

@@ -17,12 +17,18 @@ import (
 // and the gateway needs: Services and EndpointSlices (where registered servers
 // are), ServiceAccounts (whose tokens are good), and the ConfigMap that tells
 // registered servers whom to trust. It goes wherever the route table sends the
-// core group, and what it follows it keeps while the core server is away.
+// core group, and what it follows it keeps while the core server is away, also
+// over a restart of the gateway (lastgood.go).
 type coreClient struct {
 	sync   *syncer
 	client *client.Client
 
 	serviceAccounts atomic.Pointer[loop.Snapshot]
+	// restoredAccounts are those that an earlier gateway followed; they count
+	// until there are serviceAccounts.
+	restoredAccounts atomic.Pointer[keptIdentities]
+	// secrets are those that tokens are bound to.
+	secrets boundSecrets
 }
 
 func newCoreClient(s *syncer) *coreClient {
@@ -95,6 +101,10 @@ func (c *coreClient) lookupServiceAccount(ctx context.Context, namespace, name s
 		if o := s.Get(key); o != nil && !o.Terminating() {
 			return o.UID, true, nil
 		}
+	} else if known := c.restoredAccounts.Load(); known != nil {
+		if uid, ok := (*known)[namespace][name]; ok {
+			return uid, true, nil
+		}
 	}
 	o, err := c.store("", "serviceaccounts", "ServiceAccount").Get(ctx, key, resource.At{})
 	switch {
@@ -106,18 +116,28 @@ func (c *coreClient) lookupServiceAccount(ctx context.Context, namespace, name s
 	return o.UID, true, nil
 }
 
-// lookupBound returns the uid of the Secret that a token is bound to. Tokens of
-// Pods and Nodes are not good here: nothing serves those kinds.
+// lookupBound returns the uid of the Secret that a token is bound to; that of
+// the last time while the core server is away. Tokens of Pods and Nodes are not
+// good here: nothing serves those kinds.
 func (c *coreClient) lookupBound(ctx context.Context, kind, namespace, name string) (uid string, found bool, err error) {
 	if kind != "Secret" {
 		return "", false, nil
 	}
-	o, err := c.store("", "secrets", "Secret").Get(ctx, resource.Key{Namespace: namespace, Name: name}, resource.At{})
+	key := resource.Key{Namespace: namespace, Name: name}
+	o, err := c.store("", "secrets", "Secret").Get(ctx, key, resource.At{})
 	switch {
 	case apierrors.IsNotFound(err):
+		c.secrets.set(key, "")
 		return "", false, nil
 	case err != nil:
-		return "", false, fmt.Errorf("look up secret %s/%s: %w", namespace, name, err)
+		if uid, found = c.secrets.get(key); found {
+			return uid, true, nil
+		}
+		return "", false, fmt.Errorf("look up secret %s: %w", key, err)
+	case o.Terminating():
+		c.secrets.set(key, "")
+		return "", false, nil
 	}
-	return o.UID, !o.Terminating(), nil
+	c.secrets.set(key, o.UID)
+	return o.UID, true, nil
 }

@@ -39,6 +39,9 @@ func (g *Gateway) followAPIServices(ctx context.Context) error {
 			decoded[o] = a
 			list = append(list, a)
 		}
+		if g.lastGood != nil && !g.lastGood.await(ctx) {
+			return // what their servers said last belongs to them
+		}
 		g.sync.setAPIServices(list)
 	})
 }

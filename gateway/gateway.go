@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"net/http"
+	"os"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/apiservice"
@@ -71,6 +74,9 @@ type Config struct {
 	ShutdownDelay time.Duration
 	// InstanceID tells gateways on one etcd apart. Default: host and process.
 	InstanceID string
+	// StateDir is a folder for what the gateway shall still know when it starts
+	// while etcd is away; "" keeps nothing. It belongs to one gateway.
+	StateDir string
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -104,6 +110,7 @@ type Gateway struct {
 	health    *serve.Health
 	metrics   *serve.Metrics
 	registrar *registrar
+	lastGood  *lastGood
 	publisher *publisher
 	server    *serve.Server
 }
@@ -120,8 +127,13 @@ func New(cfg Config) (*Gateway, error) {
 	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
 		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
 	}
+	if cfg.InstanceID == "" {
+		// Without a name the process is enough to tell it apart here.
+		host, _ := os.Hostname()
+		cfg.InstanceID = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
 	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics()}
-	for _, step := range []func() error{g.openStorage, g.assembleSync, g.assembleOwn, g.assembleServer} {
+	for _, step := range []func() error{g.openStorage, g.assembleSync, g.assembleOwn, g.assembleLastGood, g.assembleServer} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("assemble gateway: %w", err)
 		}
@@ -216,7 +228,7 @@ func (g *Gateway) assembleOwn() error {
 	g.metrics.Registry().MustRegister(g.cache.Metrics(g.infos))
 	g.registrar = &registrar{
 		sync: g.sync, services: g.find(schema.GroupResource{Group: apiservice.Group, Resource: "apiservices"}),
-		log: g.log, metrics: newAvailabilityMetrics(g.metrics.Registry()),
+		log: g.log, metrics: newAvailabilityMetrics(g.metrics.Registry()), observer: g.cfg.InstanceID,
 	}
 	g.sync.changed = []*loop.Nudge{&g.registrar.wake}
 	g.publisher = &publisher{
@@ -224,6 +236,25 @@ func (g *Gateway) assembleOwn() error {
 		proxyNames: g.cfg.RequestHeaderAllowedNames, log: g.log,
 	}
 	return nil
+}
+
+// assembleLastGood makes what outlives the gateway.
+func (g *Gateway) assembleLastGood() (err error) {
+	l := &lastGood{
+		log: g.log, sync: g.sync, core: g.core, access: g.access, find: g.find, services: g.registrar.services,
+		ownReady: g.cache.Ready, etcd: g.etcd.Documents("gateway"),
+		read: make(chan struct{}), seed: maphash.MakeSeed(), packed: map[string]packedDocument{},
+	}
+	for gr, r := range g.resources {
+		if r.Kind.Review == nil && (gr.Group == apiservice.Group || gr.Group == rbacv1.GroupName) {
+			l.own = append(l.own, r)
+		}
+	}
+	if g.cfg.StateDir != "" {
+		l.copy, err = newLocalCopy(g.cfg.StateDir)
+	}
+	g.lastGood = l
+	return err
 }
 
 // find returns one of the gateway's own resources; nil if it is none.
@@ -297,6 +328,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 			g.sync.run,
 			g.sync.followBackends,
 			g.registrar.run,
+			g.lastGood.run,
+			g.campaign,
 			g.core.run,
 			g.publisher.run,
 			g.followAPIServices,

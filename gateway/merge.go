@@ -18,7 +18,8 @@ type merge struct {
 	entries    []discovery.GroupVersion
 	openAPI    *openAPIIndex
 	conditions map[string]apiservice.Condition
-	next       time.Duration // until a grace period ends; 0 is never
+	next       time.Duration        // until a grace period ends; 0 is never
+	unresolved map[string]time.Time // see syncer
 	// told is what each server says, by group/version; nil is the gateway.
 	told map[*server]map[schema.GroupVersion]*discovery.GroupVersion
 }
@@ -33,8 +34,8 @@ func newMerge(s *syncer) *merge {
 	m := &merge{
 		s: s, now: time.Now(), routes: make(map[schema.GroupVersion]*route, size),
 		openAPI: newOpenAPIIndex(), conditions: make(map[string]apiservice.Condition, size),
-		entries: make([]discovery.GroupVersion, 0, size),
-		told:    map[*server]map[schema.GroupVersion]*discovery.GroupVersion{},
+		entries: make([]discovery.GroupVersion, 0, size), unresolved: map[string]time.Time{},
+		told: map[*server]map[schema.GroupVersion]*discovery.GroupVersion{},
 	}
 	for _, gv := range s.own {
 		if gv.Group != apiservice.Group {
@@ -70,9 +71,17 @@ func (m *merge) add(a *apireg.APIService, p placement) {
 // the place its priorities give it.
 func (m *merge) entry(a *apireg.APIService, p placement) discovery.GroupVersion {
 	entry := discovery.GroupVersion{Group: a.Spec.Group, Version: a.Spec.Version, Unknown: true}
-	if p.local || p.server != nil {
+	switch {
+	case p.local || p.server != nil:
 		if gv := m.toldBy(p.server)[groupVersion(a)]; gv != nil {
 			entry = *gv
+		}
+	case !p.nowhere:
+		// It was not found since this gateway began, but may have been before.
+		for _, gv := range m.s.restoredVersions(a.Name) {
+			if gv.Group == a.Spec.Group && gv.Version == a.Spec.Version {
+				entry = gv
+			}
 		}
 	}
 	entry.GroupPriority, entry.VersionPriority = a.Spec.GroupPriorityMinimum, a.Spec.VersionPriority
@@ -100,6 +109,17 @@ func (m *merge) toldBy(srv *server) map[schema.GroupVersion]*discovery.GroupVers
 	return known
 }
 
+// failing notes that the service of an APIService cannot be found, and returns
+// since when that is so.
+func (m *merge) failing(name string) time.Time {
+	since, ok := m.s.unresolved[name]
+	if !ok {
+		since = m.now
+	}
+	m.unresolved[name] = since
+	return since
+}
+
 // stale reports whether the grace period of an unavailable server is over, and
 // notes when it will be.
 func (m *merge) stale(a *apireg.APIService, p placement) bool {
@@ -108,8 +128,9 @@ func (m *merge) stale(a *apireg.APIService, p placement) bool {
 	}
 	since := p.since
 	if !p.verdict {
+		// Before this gateway began, or looked, others may have seen it go.
 		for _, c := range a.Status.Conditions {
-			if c.Type == apireg.Available {
+			if c.Type == apireg.Available && c.Status != apireg.ConditionTrue {
 				since = c.LastTransitionTime.Time
 			}
 		}

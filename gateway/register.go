@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,12 +31,24 @@ const ownBackend = "gateway"
 // configured backends, and the Available condition of every APIService. It
 // runs apart from sync, so that a slow etcd delays no route; and it writes only
 // differences.
+//
+// Of several gateways on one etcd the elected one writes. The others create
+// what is new to them as well, each APIService once: who made a custom resource
+// definition a moment ago does not wait for an election, and two gateways that
+// see different things do not undo each other's work.
 type registrar struct {
 	sync     *syncer
 	services *rest.Resource
 	wake     loop.Nudge
 	log      *slog.Logger
 	metrics  *availabilityMetrics
+	// observer names this gateway in conditions.
+	observer string
+	// elected: of the gateways on one etcd, this one writes.
+	elected atomic.Bool
+	// offered are the APIServices that were found missing and are there since;
+	// of the writing goroutine only.
+	offered map[string]bool
 	// made is what was wanted last; of the writing goroutine only.
 	made registration
 }
@@ -101,13 +114,16 @@ func (g *registrar) write(ctx context.Context) error {
 		return err
 	}
 	g.metrics.set(*known)
+	if !g.elected.Load() {
+		return err
+	}
 	var differ []string
 	for name, want := range *known {
 		a := stored[name]
 		if a == nil {
 			continue
 		}
-		if have, ok := apiservice.Current(a); !ok || have != want {
+		if have, ok := apiservice.Current(a); !ok || !have.Agrees(want) {
 			differ = append(differ, name)
 		}
 	}
@@ -135,7 +151,9 @@ func each[T any](list []T, f func(T) error) error {
 // no error.
 func (g *registrar) setCondition(ctx context.Context, name string, want apiservice.Condition) error {
 	_, err := rest.Modify(ctx, g.services, resource.Key{Name: name}, func(a *apireg.APIService) error {
-		apiservice.Set(a, want, time.Now())
+		if have, ok := apiservice.Current(a); !ok || !have.Agrees(want) {
+			apiservice.Set(a, want.ObservedBy(g.observer), time.Now())
+		}
 		return nil
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -158,6 +176,9 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 			wrong = append(wrong, a)
 		}
 	}
+	if !g.elected.Load() {
+		return g.offer(ctx, want, missing)
+	}
 	for name, have := range stored {
 		if have.Labels[apiservice.AutomanagedLabel] == apiservice.Managed &&
 			complete[have.Annotations[apiservice.BackendAnnotation]] && want[name] == nil {
@@ -169,6 +190,21 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 		each(wrong, func(a *apireg.APIService) error { return g.repair(ctx, a) }),
 		each(gone, func(a *apireg.APIService) error { return g.remove(ctx, a) }),
 	)
+}
+
+// offer creates what is missing and was not there to be created before.
+func (g *registrar) offer(ctx context.Context, want map[string]*apireg.APIService, missing []*apireg.APIService) error {
+	maps.DeleteFunc(g.offered, func(name string, _ bool) bool { return want[name] == nil })
+	missing = slices.DeleteFunc(missing, func(a *apireg.APIService) bool { return g.offered[a.Name] })
+	if err := each(missing, func(a *apireg.APIService) error { return g.create(ctx, a) }); err != nil {
+		return err
+	}
+	offered := make(map[string]bool, len(want))
+	for name := range want {
+		offered[name] = true
+	}
+	g.offered = offered
+	return nil
 }
 
 // create stores a new APIService. That it is there already is no error.
@@ -187,7 +223,11 @@ func (g *registrar) wanted() (want map[string]*apireg.APIService, complete map[s
 	said := make([][]discovery.GroupVersion, len(g.sync.backends))
 	complete = map[string]bool{ownBackend: true}
 	for i, b := range g.sync.backends {
-		said[i], complete[b.name] = b.source.GroupVersions()
+		// What was restored is registered already, and says nothing of what is
+		// gone.
+		if b.source.Heard() {
+			said[i], complete[b.name] = b.source.GroupVersions()
+		}
 	}
 	if slices.EqualFunc(said, g.made.said, sameAnswer) && maps.Equal(complete, g.made.complete) {
 		return g.made.want, complete

@@ -39,10 +39,12 @@ func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 	}
 	s.backends = []*server{{name: "crd", source: aggregate.NewSource(aggregate.Config{Previous: served})}}
 	s.conditions.Store(&map[string]apiservice.Condition{})
-	return &registry{storage: storage, counts: counts, registrar: &registrar{
+	g := &registry{storage: storage, counts: counts, registrar: &registrar{
 		sync: s, services: &rest.Resource{Kind: k, Store: storage.Store(&k.Info)}, log: s.log,
 		metrics: newAvailabilityMetrics(counts),
 	}}
+	g.elected.Store(true)
+	return g
 }
 
 // turn has the registrar hear of what is stored, and write.

@@ -40,6 +40,8 @@ type server struct {
 
 	// answered: it passed a check; its stream need not wait to be opened again.
 	answered loop.Nudge
+	// wasGood: it has been healthy since this gateway began; of sync.run only.
+	wasGood bool
 	// followed: somebody reads its OpenAPI index when openAPINews say that there
 	// may be a new one (stream.go), so that the availability check need not.
 	followed    atomic.Bool
@@ -105,12 +107,15 @@ func (s *syncer) serverFor(a *apireg.APIService, addresses []string) (*server, e
 		Name: a.Name, BaseURL: base.String(), Transport: srv.up.transports.short, Identify: identifyAggregator,
 		GroupVersions: []schema.GroupVersion{groupVersion(a)},
 	}
-	if old != nil {
+	if old != nil && old.source.Heard() {
 		// Same group/version, reached another way: what it said stands until
 		// the new server speaks.
 		cfg.Previous, _ = old.source.GroupVersions()
 	}
 	srv.source = aggregate.NewSource(cfg)
+	if kept := s.restoredVersions(a.Name); kept != nil {
+		srv.source.Restore(kept)
+	}
 	return srv, nil
 }
 
@@ -169,7 +174,7 @@ type placement struct {
 	nowhere   bool    // nobody: a 404
 	server    *server // who answers, or answered when last heard of
 	condition apiservice.Condition
-	verdict   bool      // the condition is the checker's
+	verdict   bool      // the condition is the checker's, of a server that was good before
 	since     time.Time // of the verdict
 }
 

@@ -21,9 +21,11 @@ import (
 // the servers that APIServices name. Immutable; the last good state is kept
 // while the core server is away.
 type services struct {
-	known   bool // both were followed at least once
-	service map[resource.Key]*corev1.Service
-	slices  map[resource.Key][]*discoveryv1.EndpointSlice // by service
+	known bool // both were followed at least once
+	// restored: it is what an earlier gateway knew of those that were named then.
+	restored bool
+	service  map[resource.Key]*corev1.Service
+	slices   map[resource.Key][]*discoveryv1.EndpointSlice // by service
 }
 
 var errServicesUnknown = errors.New("the core server has not been reached yet")
@@ -41,11 +43,15 @@ func newServices(svc, eps loop.Snapshot) *services {
 	for _, o := range eps.Items {
 		v := &discoveryv1.EndpointSlice{}
 		if json.Unmarshal(o.Data, v) == nil {
-			key := resource.Key{Namespace: v.Namespace, Name: v.Labels[discoveryv1.LabelServiceName]}
-			s.slices[key] = append(s.slices[key], v)
+			s.addSlice(v)
 		}
 	}
 	return s
+}
+
+func (s *services) addSlice(v *discoveryv1.EndpointSlice) {
+	key := resource.Key{Namespace: v.Namespace, Name: v.Labels[discoveryv1.LabelServiceName]}
+	s.slices[key] = append(s.slices[key], v)
 }
 
 // resolve returns the addresses (host:port) of the server that an APIService
@@ -59,7 +65,10 @@ func (s *services) resolve(ref *apireg.ServiceReference) (addresses []string, fa
 	}
 	key := resource.Key{Namespace: ref.Namespace, Name: ref.Name}
 	svc := s.service[key]
-	if svc == nil {
+	switch {
+	case svc == nil && s.restored:
+		return fail(apiservice.ServiceAccessError(ref, errServicesUnknown))
+	case svc == nil:
 		return fail(apiservice.ServiceNotFound(ref))
 	}
 	port := apiservice.Port(ref)

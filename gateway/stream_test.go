@@ -129,6 +129,7 @@ func startBehind(t *testing.T, c *changing) *behind {
 	s.backends = []*server{srv}
 	b := &behind{store: &slowStore{Store: memory.New().Store(&k.Info)}}
 	r := &registrar{sync: s, services: &rest.Resource{Kind: k, Store: b.store}, log: log, metrics: newAvailabilityMetrics(prometheus.NewRegistry())}
+	r.elected.Store(true)
 	s.changed = []*loop.Nudge{&r.wake}
 	b.Gateway = &Gateway{log: log, sync: s, registrar: r}
 	ctx, cancel := context.WithCancel(t.Context())

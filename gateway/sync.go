@@ -42,8 +42,14 @@ type syncer struct {
 	apiservices  []*apireg.APIService
 	haveServices bool // apiservices were followed at least once
 	services     *services
+	// versions are what servers of APIServices said to an earlier gateway.
+	versions map[string][]discovery.GroupVersion
 
 	servers map[string]*server // by APIService name; of run only
+	// unresolved are the APIServices whose service cannot be found, and since
+	// when; of run only.
+	unresolved map[string]time.Time
+	live       atomic.Pointer[map[string]*server] // the same, for others; immutable
 
 	table      atomic.Pointer[table]
 	documents  discovery.Current
@@ -88,7 +94,8 @@ func (s *syncer) setServices(v *services) {
 	s.news.Poke()
 }
 
-// listed returns the APIServices as of the last news; ok is false before any.
+// listed returns the APIServices as of the last news from etcd; ok is false
+// before any.
 func (s *syncer) listed() (list []*apireg.APIService, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,19 +112,18 @@ func (s *syncer) ready() bool {
 // It returns after what time something changes by itself (a grace period
 // ends); 0 is never.
 func (s *syncer) reconcile(ctx context.Context) time.Duration {
-	list, ok := s.listed()
-	if !ok {
+	s.mu.Lock()
+	list, ok, known := s.apiservices, s.haveServices, s.services
+	s.mu.Unlock()
+	if !ok && list == nil { // nor restored
 		s.checker.Set(s.targets(nil))
 		return 0
 	}
-	s.mu.Lock()
-	known := s.services
-	s.mu.Unlock()
 
 	m := newMerge(s)
 	live := map[string]*server{}
 	for _, a := range apiservice.Ordered(list) {
-		m.add(a, s.place(a, known, live))
+		m.add(a, s.place(a, known, live, m))
 	}
 	s.checker.Set(s.targets(live))
 	for name, old := range s.servers {
@@ -125,13 +131,14 @@ func (s *syncer) reconcile(ctx context.Context) time.Duration {
 			old.up.close()
 		}
 	}
-	s.servers = live
+	s.servers, s.unresolved = live, m.unresolved
+	s.live.Store(&live)
 	s.publish(m)
 	return m.next
 }
 
 // place decides where requests for an APIService go, and why if nowhere.
-func (s *syncer) place(a *apireg.APIService, known *services, live map[string]*server) placement {
+func (s *syncer) place(a *apireg.APIService, known *services, live map[string]*server, m *merge) placement {
 	switch ref := a.Spec.Service; {
 	case ref == nil && s.owns(a):
 		return placement{local: true, condition: apiservice.Local()}
@@ -146,7 +153,7 @@ func (s *syncer) place(a *apireg.APIService, known *services, live map[string]*s
 		addresses, failed := known.resolve(ref)
 		if failed != nil {
 			// The server may still be known from before: its documents stay.
-			p := placement{condition: *failed}
+			p := placement{condition: *failed, since: m.failing(a.Name)}
 			if old := s.servers[a.Name]; old != nil && old.id == serverID(a) {
 				live[a.Name] = old
 				p.server = old
@@ -167,7 +174,10 @@ func (s *syncer) place(a *apireg.APIService, known *services, live map[string]*s
 // cuts off a good server nor flaps the condition.
 func (s *syncer) judge(a *apireg.APIService, srv *server, good apiservice.Condition) placement {
 	v := s.checker.Verdict(srv.target)
-	p := placement{server: srv, condition: good, since: v.Since, verdict: v.Known}
+	srv.wasGood = srv.wasGood || v.Healthy
+	// A server that was not reached since this gateway began has been away for
+	// as long as the APIService says.
+	p := placement{server: srv, condition: good, since: v.Since, verdict: v.Known && srv.wasGood}
 	if v.Known && !v.Healthy {
 		p.condition = apiservice.FailedDiscoveryCheck(srv.checkURL, v.Err)
 	}

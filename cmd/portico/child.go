@@ -120,6 +120,7 @@ func (s *stack) gatewayArgs() []string {
 		"--proxy-client-key-file="+s.files.FrontProxy.KeyFile,
 		"--service-account-issuer="+tokenIssuer,
 		"--service-account-key-file="+s.files.ServiceAccountPublicKeyFile,
+		"--state-dir="+s.dir.File("gateway"),
 		"--backend=core=unix://"+s.coreSocket(),
 		"--backend=crd=unix://"+s.crdSocket(),
 	)

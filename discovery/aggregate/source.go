@@ -37,8 +37,8 @@ type Config struct {
 	// that the server's OpenAPI documents changed, from the goroutine of Follow:
 	// it must not wait for anything.
 	OpenAPIChanged func()
-	// Previous, if not nil, is what is known already (of an earlier Source for
-	// the same server).
+	// Previous, if not nil, is what the server said already (to an earlier
+	// Source).
 	Previous []discovery.GroupVersion
 }
 
@@ -51,6 +51,8 @@ type Source struct {
 
 	mu    sync.Mutex // never held while the server is asked
 	parts map[string]part
+	// heard: what is known is what the server itself said.
+	heard atomic.Bool
 	// following: a stream tells of pathGroups.
 	following bool
 }
@@ -76,12 +78,13 @@ func NewSource(cfg Config) *Source {
 	s := &Source{cfg: cfg, parts: map[string]part{}}
 	if cfg.Previous != nil {
 		s.known.Store(&cfg.Previous)
+		s.heard.Store(true)
 	}
 	return s
 }
 
-// GroupVersions returns what the server said last; ok is false if it never
-// did. What did not change is the same (the slices of a GroupVersion) as before.
+// GroupVersions returns what the server said last, to this source or to one
+// before it; ok is false if it never did. What did not change is the same (the slices of a GroupVersion) as before.
 // The result must not be changed.
 func (s *Source) GroupVersions() (gvs []discovery.GroupVersion, ok bool) {
 	if p := s.known.Load(); p != nil {
@@ -184,6 +187,7 @@ func (s *Source) take(news map[string]part) (changed bool) {
 		all = append(all, p.gvs...)
 	}
 	s.known.Store(&all)
+	s.heard.Store(true)
 	return true
 }
 

@@ -8,6 +8,22 @@ import (
 	"portico/discovery"
 )
 
+// Restore makes gvs what is known, unless the server itself has spoken. It
+// reports whether it did.
+func (s *Source) Restore(gvs []discovery.GroupVersion) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.heard.Load() {
+		return false
+	}
+	s.known.Store(&gvs)
+	return true
+}
+
+// Heard reports whether GroupVersions is what the server said to this source.
+// Else it stands in for that: no reason to take anything away that it lacks.
+func (s *Source) Heard() bool { return s.heard.Load() }
+
 // knownVersions are the group/versions that a source knew at one moment.
 type knownVersions map[schema.GroupVersion]discovery.GroupVersion
 

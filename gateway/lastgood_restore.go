@@ -1,0 +1,189 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/discovery"
+	"portico/resource"
+)
+
+// restore takes documents over as what is known, as far as nobody has said
+// anything since. One that is broken is left out.
+func (l *lastGood) restore(docs map[string][]byte) {
+	for name, data := range docs {
+		if err := l.restoreOne(name, data); err != nil {
+			l.log.Warn("a last-good document is not used", "document", name, "err", err)
+			continue
+		}
+		l.mu.Lock()
+		if l.packed[name].state == nil {
+			l.packed[name] = packedDocument{data: data}
+		}
+		l.mu.Unlock()
+	}
+}
+
+func (l *lastGood) restoreOne(name string, data []byte) error {
+	if backend, ok := strings.CutPrefix(name, documentsOfBackends); ok {
+		gvs, err := unpackVersions(data)
+		if err != nil {
+			return err
+		}
+		for _, b := range l.sync.backends {
+			if b.name == backend && b.source.Restore(gvs) {
+				l.sync.news.Poke()
+			}
+		}
+		return nil
+	}
+	if registered, ok := strings.CutPrefix(name, documentsOfAPIServices); ok {
+		gvs, err := unpackVersions(data)
+		if err == nil {
+			l.sync.restoreVersions(registered, gvs)
+		}
+		return err
+	}
+	var identities keptIdentities
+	switch name {
+	case documentServices:
+		var kept keptServices
+		if err := unpack(data, &kept); err != nil {
+			return err
+		}
+		l.sync.restoreServices(restoredServices(&kept))
+	case documentAccounts:
+		if err := unpack(data, &identities); err != nil {
+			return err
+		}
+		l.core.restoredAccounts.Store(&identities)
+	case documentSecrets:
+		if err := unpack(data, &identities); err != nil {
+			return err
+		}
+		l.core.secrets.restore(identities)
+	}
+	return nil // those of others are theirs; own ones are for restoreOwn
+}
+
+// restoreOwn takes the gateway's own groups from the local copy if etcd is not
+// there soon, and ends with ctx.
+func (l *lastGood) restoreOwn(ctx context.Context, docs map[string][]byte) error {
+	timer := time.NewTimer(ownCopyAfter)
+	defer timer.Stop()
+	select {
+	case <-l.read:
+	case <-ctx.Done():
+	case <-timer.C:
+		if len(docs) > 0 {
+			l.log.Warn("etcd is away; routes and access policy are those of the local copy until it answers")
+			l.restoreRegistrations(docs)
+		}
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (l *lastGood) restoreRegistrations(docs map[string][]byte) {
+	objects := func(name string) []*resource.Object {
+		objects, err := unpackObjects(docs[documentsOfOwn+name])
+		if err != nil {
+			l.log.Warn("a last-good document is not used", "document", documentsOfOwn+name, "err", err)
+		}
+		return objects
+	}
+	l.access.Restore(l.find, func(gr schema.GroupResource) []*resource.Object { return objects(gr.Resource) })
+	var list []*apireg.APIService
+	for _, o := range objects(l.services.Resource) {
+		obj, err := l.services.Decode(o)
+		if err != nil {
+			l.log.Warn("an APIService of the local copy does not decode and is left out", "name", o.Name, "err", err)
+			continue
+		}
+		list = append(list, obj.(*apireg.APIService))
+	}
+	if len(list) > 0 {
+		l.sync.restoreAPIServices(list)
+	}
+}
+
+// unpackObjects reads a document of keptObjects.
+func unpackObjects(data []byte) ([]*resource.Object, error) {
+	var kept []keptObject
+	if err := unpack(data, &kept); err != nil {
+		return nil, err
+	}
+	out := make([]*resource.Object, 0, len(kept))
+	for _, k := range kept {
+		o, err := resource.Parse(k.Data)
+		if err != nil {
+			return nil, fmt.Errorf("read object: %w", err)
+		}
+		out = append(out, o.WithRevision(k.Revision))
+	}
+	return out, nil
+}
+
+// restoredServices makes of a document what can be resolved.
+func restoredServices(kept *keptServices) *services {
+	s := &services{known: true, restored: true, service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}
+	for i := range kept.Services {
+		svc := &kept.Services[i]
+		s.service[resource.Key{Namespace: svc.Namespace, Name: svc.Name}] = svc
+	}
+	for i := range kept.Slices {
+		s.addSlice(&kept.Slices[i])
+	}
+	return s
+}
+
+// restoreAPIServices makes list the APIServices until they can be read. Nothing
+// is written because of it.
+func (s *syncer) restoreAPIServices(list []*apireg.APIService) {
+	s.mu.Lock()
+	if !s.haveServices {
+		s.apiservices = list
+	}
+	s.mu.Unlock()
+	s.news.Poke()
+}
+
+// restoreServices makes v the Services until they can be followed.
+func (s *syncer) restoreServices(v *services) {
+	s.mu.Lock()
+	if s.services == nil || s.services.restored {
+		s.services = v
+	}
+	s.mu.Unlock()
+	s.news.Poke()
+}
+
+// restoreVersions makes gvs what the server of an APIService said last, for when
+// it is made and until it speaks.
+func (s *syncer) restoreVersions(name string, gvs []discovery.GroupVersion) {
+	s.mu.Lock()
+	if s.versions == nil {
+		s.versions = map[string][]discovery.GroupVersion{}
+	}
+	s.versions[name] = gvs
+	s.mu.Unlock()
+	if live := s.live.Load(); live != nil && (*live)[name] != nil {
+		(*live)[name].source.Restore(gvs)
+	}
+	s.news.Poke()
+}
+
+// restoredVersions returns what the server of an APIService said to an earlier
+// gateway; nil if that is not known.
+func (s *syncer) restoredVersions(name string) []discovery.GroupVersion {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.versions[name]
+}

@@ -1,0 +1,19 @@
+package gateway
+
+import "context"
+
+// writerElection is what gateways on one etcd elect: who writes what all of
+// them could.
+const writerElection = "gateway"
+
+// campaign stands for election until ctx ends. The elected gateway keeps the
+// conditions of APIServices and the last-good documents; each routes on what it
+// sees itself.
+func (g *Gateway) campaign(ctx context.Context) error {
+	return g.etcd.Campaign(ctx, writerElection, g.cfg.InstanceID, func(term context.Context) {
+		g.registrar.elected.Store(true)
+		defer g.registrar.elected.Store(false)
+		g.registrar.wake.Poke()
+		g.lastGood.keepEtcd(term)
+	})
+}
