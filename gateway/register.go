@@ -324,7 +324,7 @@ func with(have, add map[string]string) map[string]string {
 // more, unless it changed meanwhile.
 func (g *registrar) remove(ctx context.Context, a *apireg.APIService) error {
 	_, err := g.services.Store.Delete(ctx, resource.Key{Name: a.Name}, func(cur *resource.Object) error {
-		if cur.UID != string(a.UID) || cur.Labels[apiservice.AutomanagedLabel] != apiservice.Managed {
+		if cur.UID != string(a.UID) || cur.Labels.Get(apiservice.AutomanagedLabel) != apiservice.Managed {
 			return apierrors.NewConflict(g.services.GroupResource(), a.Name, fmt.Errorf("the APIService was taken over"))
 		}
 		return nil

@@ -32,7 +32,7 @@ type Header struct {
 	// was never stored.
 	Revision   int64
 	Generation int64
-	Labels     map[string]string
+	Labels     Labels
 	Finalizers []string
 	Owners     []Owner
 	// DeletionTime is metadata.deletionTimestamp; zero for a living object.

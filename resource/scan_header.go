@@ -128,11 +128,13 @@ func (o *Object) scanMetadataField(s *jsonScanner, key string) (err error) {
 			o.Generation, err = strconv.ParseInt(string(s.data[start:s.pos]), 10, 64)
 		}
 	case "labels":
-		o.Labels = map[string]string{}
-		err = s.members(func(k string, _ int) (err error) {
-			o.Labels[k], err = s.text()
+		var met Labels
+		err = s.members(func(key string, _ int) error {
+			value, err := s.text()
+			met = append(met, Label{key, value})
 			return err
 		})
+		o.Labels = met.settled()
 	case "finalizers":
 		err = s.elements(func() error {
 			f, err := s.text()

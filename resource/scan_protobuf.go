@@ -119,7 +119,9 @@ func (o *Object) scanProtobuf() error {
 			return err
 		}
 		l.metaTag, l.meta, l.metaEnd = f.start, f.value, f.end
-		return protobufFields(o.Data, f.value, f.end, o.scanMetaField)
+		err := protobufFields(o.Data, f.value, f.end, o.scanMetaField)
+		o.Labels = o.Labels.settled()
+		return err
 	})
 }
 
@@ -217,10 +219,7 @@ func (o *Object) scanLabel(f protobufField) error {
 		}
 		return err
 	})
-	if o.Labels == nil {
-		o.Labels = map[string]string{}
-	}
-	o.Labels[key] = value
+	o.Labels = append(o.Labels, Label{key, value})
 	return err
 }
 

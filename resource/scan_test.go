@@ -73,7 +73,7 @@ func TestParseReadsTheHeader(t *testing.T) {
 			}
 			want := Header{
 				APIVersion: "v1", Kind: "ConfigMap", Namespace: "ns", Name: "n", UID: "u-1", Generation: 7,
-				Labels:       map[string]string{"a": "b", "quote\"d": "ü"},
+				Labels:       Labels{{"a", "b"}, {"quote\"d", "ü"}},
 				Finalizers:   []string{"x/y", "orphan"},
 				Owners:       []Owner{{APIVersion: "apps/v1", Kind: "Deployment", Name: "d", UID: "u-0", Controller: true, BlockDeletion: true}},
 				DeletionTime: time.Unix(1700000000, 0).UTC(),

@@ -27,7 +27,7 @@ func (s Selector) Empty() bool {
 
 // Matches reports whether the object is chosen.
 func (s Selector) Matches(o *Object) bool {
-	if s.Labels != nil && !s.Labels.Empty() && !s.Labels.Matches(labels.Set(o.Labels)) {
+	if s.Labels != nil && !s.Labels.Empty() && !s.Labels.Matches(o.Labels) {
 		return false
 	}
 	return s.Fields == nil || s.Fields.Empty() || s.Fields.Matches(objectFields{o, s.Extract, s.By})

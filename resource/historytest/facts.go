@@ -48,12 +48,12 @@ func factsOf(o *resource.Object) (facts, error) {
 	if err != nil {
 		return facts{}, fmt.Errorf("parse object %s at %d: %w", o.Key(), o.Revision, err)
 	}
-	if again.Revision != o.Revision || again.Key() != o.Key() || again.Labels["color"] != o.Labels["color"] || r.Metadata.Name != o.Name {
+	if again.Revision != o.Revision || again.Key() != o.Key() || again.Labels.Get("color") != o.Labels.Get("color") || r.Metadata.Name != o.Name {
 		return facts{}, fmt.Errorf("header of %s at %d and bytes of %s at %d disagree", o.Key(), o.Revision, again.Key(), again.Revision)
 	}
 	return facts{
 		key: o.Key(), uid: r.Metadata.UID, token: r.Data.Token,
-		color: o.Labels["color"], tier: r.Data.Tier,
+		color: o.Labels.Get("color"), tier: r.Data.Tier,
 		finalizers: strings.Join(o.Finalizers, ","), terminating: o.Terminating(),
 		pad: len(r.Data.Pad), apiVersion: r.APIVersion, kind: r.Kind,
 	}, nil

@@ -36,8 +36,8 @@ func FuzzSelector(f *testing.F) {
 		if labelErr != nil || fieldErr != nil {
 			t.Fatalf("%q (%v) or %q (%v) was taken", labelText, labelErr, fieldText, fieldErr)
 		}
-		o := &resource.Object{Header: resource.Header{Name: name, Namespace: "default", Labels: map[string]string{"a": value}}}
-		want := byLabel.Matches(labels.Set(o.Labels)) && byField.Matches(fields.Set{fieldName: name, fieldNamespace: "default"})
+		o := &resource.Object{Header: resource.Header{Name: name, Namespace: "default", Labels: resource.Labels{{Key: "a", Value: value}}}}
+		want := byLabel.Matches(labels.Set{"a": value}) && byField.Matches(fields.Set{fieldName: name, fieldNamespace: "default"})
 		if got := s.Matches(o); got != want {
 			t.Fatalf("%q %q chooses %+v: %v, want %v", labelText, fieldText, o.Header, got, want)
 		}

@@ -26,7 +26,7 @@ var getTests = []test{
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.value(got) != "1" || got.Revision != made.Revision || got.Key() != k || got.Labels["l"] != "m" {
+		if s.value(got) != "1" || got.Revision != made.Revision || got.Key() != k || got.Labels.Get("l") != "m" {
 			t.Errorf("got %s at %d, want the object made at %d", got.Data, got.Revision, made.Revision)
 		}
 		if got.Kind != s.Info().Kind || got.APIVersion != "storetest.portico.dev/v1" {

@@ -69,7 +69,7 @@ func valueOf(o *resource.Object) int {
 	if o == nil {
 		return 0
 	}
-	n, _ := strconv.Atoi(o.Labels["n"])
+	n, _ := strconv.Atoi(o.Labels.Get("n"))
 	return n
 }
 

@@ -104,8 +104,7 @@ func wantedBy(sel resource.Selector) []wanted {
 	for _, r := range requirements {
 		if value, ok := exactValue(r); ok {
 			out = append(out, wanted{term{label: true, name: r.Key()}, value, func(o *resource.Object) (string, bool) {
-				value, ok := o.Labels[r.Key()]
-				return value, ok
+				return o.Labels.Lookup(r.Key())
 			}})
 		}
 	}

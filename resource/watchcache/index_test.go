@@ -138,7 +138,9 @@ func TestIndexedListsAreTheLists(t *testing.T) {
 	by := &struct{ n int }{1}
 	field := resource.Selector{
 		Fields: fields.OneTermEqualSelector("spec.node", "n3"), By: by,
-		Extract: func(o *resource.Object) map[string]string { return map[string]string{"spec.node": o.Labels["node"]} },
+		Extract: func(o *resource.Object) map[string]string {
+			return map[string]string{"spec.node": o.Labels.Get("node")}
+		},
 	}
 	for range 90 { // both are looked for often
 		f.names(resource.ListOptions{Selector: node})
@@ -175,7 +177,7 @@ func TestIndexedListsAreTheLists(t *testing.T) {
 		}
 		want := ""
 		for _, o := range inOrder(state) {
-			if o.Labels["node"] == "n3" {
+			if o.Labels.Get("node") == "n3" {
 				want += o.Name
 			}
 		}
