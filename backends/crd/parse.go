@@ -28,8 +28,9 @@ func decodeObject(data []byte) (map[string]any, error) {
 
 // parseObject decodes what nearly all objects are made of, in a third of the
 // time that the general decoder takes to check and to decode. Texts are parts of
-// one copy of data, which lives as long as any of them. false is that there is an error, a key that is there
-// twice, or something rare; the general decoder says what.
+// one copy of data, which lives as long as any of them: who keeps one for long
+// clones it. false is that there is an error, a key that is there twice, or
+// something rare; the general decoder says what.
 func parseObject(data []byte) (map[string]any, bool) {
 	p := parser{data: string(data)}
 	value, ok := p.value(0)

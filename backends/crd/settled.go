@@ -43,15 +43,15 @@ func (s *versionSchema) decodeSettled(data []byte) *unstructured.Unstructured {
 		return nil
 	}
 	object, err := decodeObject(data)
-	u := &unstructured.Unstructured{Object: object}
 	if err != nil {
 		return nil
 	}
-	if meta, ok := u.Object["metadata"].(map[string]any); ok && meta["creationTimestamp"] == nil {
+	u := &unstructured.Unstructured{Object: object}
+	if meta, ok := object["metadata"].(map[string]any); ok && meta["creationTimestamp"] == nil {
 		delete(meta, "creationTimestamp")
 	}
 	if verdict == accept.Lacking {
-		defaulting.Default(u.Object, s.structural)
+		defaulting.Default(object, s.structural)
 	}
 	return u
 }

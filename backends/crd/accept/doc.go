@@ -28,5 +28,10 @@
 //     invalid is worth as much as certainly valid.
 //   - Limits, formats and ranges are judged by the functions that upstream's
 //     validators call, patterns by the same regular expressions.
+//   - What is judged is often what an object was encoded as, where 1e3 has become
+//     1000. Upstream judges the number that was sent, with other arithmetic for
+//     what is not an integer of Go: it takes no 1e17 for an integer, and 0 is not
+//     below a minimum of 0.5 but 0.0 is. So a whole number is valid if it is by
+//     both.
 //   - CEL rules are no part of it: they need decoded values.
 package accept
