@@ -172,6 +172,33 @@ func TestFormCacheMakesOnceAndForgets(t *testing.T) {
 	}
 }
 
+// An encoder that panics fails those who wait for it, and nobody after.
+func TestWhatPanickedIsNotKept(t *testing.T) {
+	c, frames := newFormCache(1<<20), newFrameTable()
+	o := &resource.Object{}
+	broken := func() ([]byte, error) { panic("broken") }
+	works := func() ([]byte, error) { return []byte("x"), nil }
+	for what, get := range map[string]func(encode func() ([]byte, error)) ([]byte, error){
+		"form": func(encode func() ([]byte, error)) ([]byte, error) {
+			return c.get(formKey{object: weak.Make(o)}, encode)
+		},
+		"frame": func(encode func() ([]byte, error)) ([]byte, error) {
+			f := frames.get(frameKey{object: o}, encode)
+			return f.data, f.err
+		},
+	} {
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = get(broken)
+			t.Errorf("%s: the panic was swallowed", what)
+		}()
+		if data, err := get(works); err != nil || string(data) != "x" {
+			t.Errorf("%s: %q, %v after a panic", what, data, err)
+		}
+	}
+	runtime.KeepAlive(o)
+}
+
 // What is kept of an object need not be as large as the object: it does not
 // keep the object.
 func TestFormsDoNotKeepObjects(t *testing.T) {

@@ -149,8 +149,8 @@ func (c *formCache) get(key formKey, encode func() ([]byte, error)) ([]byte, err
 	c.mu.Unlock()
 
 	e.once.Do(func() {
+		defer c.account(key, e) // also when encode panics
 		e.data, e.err = encode()
-		c.account(key, e)
 	})
 	return e.data, e.err
 }

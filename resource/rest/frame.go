@@ -74,10 +74,12 @@ func (t *frameTable) get(key frameKey, encode func() ([]byte, error)) *frame {
 	t.mu.Unlock()
 
 	f.once.Do(func() {
+		defer func() { // also when encode panics
+			if f.err != nil || len(f.data) > keptFrame {
+				t.release(f)
+			}
+		}()
 		f.data, f.err = encode()
-		if f.err != nil || len(f.data) > keptFrame {
-			t.release(f)
-		}
 	})
 	return f
 }
@@ -86,7 +88,12 @@ func (t *frameTable) get(key frameKey, encode func() ([]byte, error)) *frame {
 func (t *frameTable) release(f *frame) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if slot := t.slot(f.key); slot.kept == f {
-		*slot = frameSlot{known: weak.Make(f)}
+	slot := t.slot(f.key)
+	if slot.kept != f {
+		return
+	}
+	*slot = frameSlot{}
+	if f.err == nil {
+		slot.known = weak.Make(f)
 	}
 }

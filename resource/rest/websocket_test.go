@@ -105,6 +105,7 @@ func TestWebSocketAnswersPingsAfterMessages(t *testing.T) {
 }
 
 func TestWatchOverWebSocket(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.put(b.configMaps, configMap("a"))
 	ws := b.dial(inDefault+"configmaps?watch=1", "")

@@ -77,6 +77,7 @@ type test struct {
 func run(t *testing.T, tests []test, open Open) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // much of it waits
 			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			t.Cleanup(cancel)
 			tt.f(t, &subject{T: t, ctx: ctx, open: open})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"testing"
 
 	"portico/resource"
@@ -258,9 +259,20 @@ var watchTests = []test{
 	{"ManyInitialEvents", func(t *testing.T, s *subject) {
 		s.on(Namespaced())
 		const n = 1200
-		for i := range n {
-			s.mustCreate(key("a", fmt.Sprintf("x%04d", i)), "1")
+		const writers = 8
+		var all sync.WaitGroup
+		for first := range writers {
+			all.Go(func() {
+				for i := first; i < n; i += writers {
+					k := key("a", fmt.Sprintf("x%04d", i))
+					if _, err := s.Create(s.ctx, k, s.make(k, "1"), 0); err != nil {
+						t.Errorf("create %s: %v", k, err)
+						return
+					}
+				}
+			})
 		}
+		all.Wait()
 		w := s.mustWatch(resource.WatchOptions{InitialEvents: true})
 		for i := range n {
 			w.want(resource.Added, key("a", fmt.Sprintf("x%04d", i)), "1")

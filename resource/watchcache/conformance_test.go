@@ -3,6 +3,7 @@ package watchcache_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"portico/resource"
 	"portico/resource/memory"
@@ -14,7 +15,7 @@ import (
 func open(t *testing.T) (*watchcache.Cache, *memory.Storage) {
 	t.Helper()
 	m := memory.New()
-	c := watchcache.New(watchcache.Config{Feed: m.Feed(), Store: m.Store})
+	c := watchcache.New(watchcache.Config{Feed: m.Feed(), Store: m.Store, FreshTimeout: time.Second})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -32,6 +33,7 @@ func open(t *testing.T) (*watchcache.Cache, *memory.Storage) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T, info *resource.Info) resource.Store {
 		c, _ := open(t)
 		return c.Store(info)
