@@ -91,12 +91,18 @@ type noStore struct {
 	resource.Store
 	info  *resource.Info
 	calls atomic.Int64
+	// unreadable is the error of Get for a key that is no other.
+	unreadable error
+	key        resource.Key
 }
 
 var errBeneath = apierrors.NewInternalError(errors.New("the store beneath was asked"))
 
-func (s *noStore) Get(context.Context, resource.Key, resource.At) (*resource.Object, error) {
+func (s *noStore) Get(_ context.Context, key resource.Key, _ resource.At) (*resource.Object, error) {
 	s.calls.Add(1)
+	if s.unreadable != nil && key == s.key {
+		return nil, s.unreadable
+	}
 	return nil, errBeneath
 }
 

@@ -39,6 +39,9 @@ func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.
 		return nil, err
 	}
 	if now == nil || now.hidesBelow(s.info.RangePath(opts.Namespace)) {
+		if err := s.readHidden(ctx, now, opts); err != nil {
+			return nil, err
+		}
 		return s.beneath.List(ctx, opts)
 	}
 	rev := now.rev

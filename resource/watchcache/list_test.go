@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"portico/resource"
 	"portico/resource/watchcache"
 )
@@ -69,6 +72,38 @@ func TestKeptSnapshotsAreBounded(t *testing.T) {
 	}
 	if served < 10 || served > 40 {
 		t.Errorf("%d of 100 snapshots are kept", served)
+	}
+}
+
+// A list that must fail for what it holds fails before a part of it is fetched,
+// and one that need not hold it is left to the store beneath.
+func TestListsOfWhatCannotBeRead(t *testing.T) {
+	f := fake(t, watchcache.Config{})
+	f.beneath.unreadable = &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Reason: metav1.StatusReasonStoreReadError}}
+	f.beneath.key = resource.Key{Namespace: "b", Name: "bad"}
+	f.feed.reset(9, thing("a", 1))
+	f.feed.deliver(func(s resource.FeedSink) {
+		s.Apply([]resource.Change{{Path: things.ObjectPath(f.beneath.key), Revision: 10, Unreadable: f.beneath.unreadable}})
+	})
+	f.feed.current.Store(10)
+	for what, tt := range map[string]struct {
+		opts resource.ListOptions
+		want error
+	}{
+		"all":               {resource.ListOptions{}, f.beneath.unreadable},
+		"some":              {resource.ListOptions{Selector: selector(t, "k=v")}, f.beneath.unreadable},
+		"its namespace":     {resource.ListOptions{Namespace: "b"}, f.beneath.unreadable},
+		"another namespace": {resource.ListOptions{Namespace: "a"}, nil},
+		"another name":      {resource.ListOptions{Namespace: "b", Selector: byName("x")}, errBeneath},
+		"a page":            {resource.ListOptions{Limit: 1}, errBeneath},
+	} {
+		if _, err := f.store.List(t.Context(), tt.opts); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", what, err, tt.want)
+		}
+	}
+	f.beneath.unreadable = nil
+	if _, err := f.store.List(t.Context(), resource.ListOptions{}); !errors.Is(err, errBeneath) {
+		t.Errorf("once it can be read: %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/resource"
 )
@@ -49,6 +50,26 @@ func (s *store) refuseUnreadable(ctx context.Context, opts resource.WatchOptions
 		return err
 	}
 	return apierrors.NewTooManyRequests("an object could not be read until now", 1)
+}
+
+// readHidden returns what reading the first object of a range gives that could
+// not be read until now, if a list of it will come to that. Where the list would
+// find out by itself it is too late to say so: a part of it is sent. now may be
+// nil.
+func (s *store) readHidden(ctx context.Context, now *snapshot, opts resource.ListOptions) error {
+	_, single := s.single(opts.Namespace, opts.Selector)
+	if now == nil || single || opts.Limit > 0 || opts.Continue != "" || opts.At.Freshness == resource.Exact {
+		return nil
+	}
+	i, _ := slices.BinarySearch(now.unreadable, s.info.RangePath(opts.Namespace))
+	key := resource.Key{Name: strings.TrimPrefix(now.unreadable[i], s.info.RangePath(""))}
+	if s.info.Namespaced {
+		key.Namespace, key.Name, _ = strings.Cut(key.Name, "/")
+	}
+	if _, err := s.beneath.Get(ctx, key, resource.At{}); apierrors.ReasonForError(err) == metav1.StatusReasonStoreReadError {
+		return err
+	}
+	return nil // it can be read, or is gone, by now
 }
 
 var _ resource.Discarder = (*store)(nil)
