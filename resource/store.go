@@ -37,10 +37,11 @@ type ListOptions struct {
 	Limit int64
 	// Continue goes on after an earlier page; At is ignored when it is set.
 	Continue string
-	// Parts says that the caller takes a list without Limit in parts, so that a
-	// store that has to fetch the objects need not hold all of them at once: it
-	// may return only the first, and set Continue, with which the caller goes on.
-	// Stores that hold their objects anyway ignore it.
+	// Parts says that the caller takes a list in parts, so that a store that has
+	// to fetch the objects need not hold all of them at once: it may return only
+	// the first, and set Continue and Page. The caller goes on with Continue and
+	// without Limit, and takes as many as the page lacks. Stores that hold their
+	// objects anyway ignore it.
 	Parts bool
 }
 
@@ -51,6 +52,15 @@ type List struct {
 	// Continue names the next page; "" on the last.
 	Continue string
 	// Remaining is how many items follow this page; nil when not known.
+	Remaining *int64
+	// Page is not nil if this is but the first part of the page (ListOptions.Parts):
+	// what the page ends with.
+	Page *PageEnd
+}
+
+// PageEnd is what follows a page, as in List.
+type PageEnd struct {
+	Continue  string
 	Remaining *int64
 }
 

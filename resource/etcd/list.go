@@ -44,7 +44,7 @@ func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.
 			break
 		}
 	}
-	return l.finish(), nil
+	return l.finish(ctx)
 }
 
 // begin finds out where and at which revision to start.
@@ -82,9 +82,10 @@ func (l *listing) full() bool {
 	return l.opts.Limit > 0 && int64(len(l.list.Items)) >= l.opts.Limit
 }
 
-// part reports whether enough was read for the part of a list.
+// part reports whether enough was read for the part of a list. Where a page that
+// a selector chooses will end is not known before all of it was read.
 func (l *listing) part() bool {
-	return l.opts.Parts && l.opts.Limit == 0 && l.pager.bytes >= pageBytes
+	return l.opts.Parts && (l.opts.Limit <= 0 || l.opts.Selector.Empty()) && l.pager.bytes >= pageBytes
 }
 
 // page reads some keys and takes what matches. more says whether there are keys
@@ -154,13 +155,46 @@ func (l *listing) readError(ctx context.Context, err error) error {
 	return asStatus(ctx, err)
 }
 
-func (l *listing) finish() *resource.List {
+func (l *listing) finish(ctx context.Context) (out *resource.List, err error) {
 	l.list.Revision = l.rev
-	if (l.full() || l.part()) && l.remaining > 0 {
-		l.list.Continue = resource.EncodeContinue(l.rev, strings.TrimPrefix(l.last, l.prefix))
-		if l.opts.Selector.Empty() {
-			l.list.Remaining = &l.remaining
-		}
+	if !l.full() && !l.part() || l.remaining == 0 {
+		return &l.list, nil
 	}
-	return &l.list
+	l.list.Continue = l.token(l.last)
+	if l.opts.Selector.Empty() {
+		l.list.Remaining = &l.remaining
+	}
+	if !l.full() {
+		l.list.Page, err = l.pageEnd(ctx)
+	}
+	return &l.list, err
+}
+
+// token names the page that begins behind a key.
+func (l *listing) token(last string) string {
+	return resource.EncodeContinue(l.rev, strings.TrimPrefix(last, l.prefix))
+}
+
+// pageEnd finds out where the page ends that a part was read of. If that is not
+// the end of the range its keys are read; their values stay in etcd.
+func (l *listing) pageEnd(ctx context.Context) (*resource.PageEnd, error) {
+	wanted := l.wanted()
+	behind := l.remaining - wanted
+	if wanted == 0 || behind <= 0 {
+		return &resource.PageEnd{}, nil
+	}
+	last := l.last
+	for wanted > 0 {
+		resp, err := l.store.read(ctx, last+"\x00", clientv3.WithRange(l.next.end), clientv3.WithKeysOnly(),
+			clientv3.WithLimit(min(wanted, maxChunk)), clientv3.WithRev(l.rev))
+		if err != nil {
+			return nil, l.readError(ctx, err)
+		}
+		if len(resp.Kvs) == 0 {
+			return nil, internal("etcd has fewer keys than it counted")
+		}
+		last = string(resp.Kvs[len(resp.Kvs)-1].Key)
+		wanted -= int64(len(resp.Kvs))
+	}
+	return &resource.PageEnd{Continue: l.token(last), Remaining: &behind}, nil
 }

@@ -27,8 +27,9 @@ func (a *API) list(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	if err != nil {
 		return err
 	}
-	c := contents{List: l}
-	if opts.Limit == 0 && l.Continue != "" {
+	c := contents{List: l, limit: opts.Limit}
+	if l.Page != nil {
+		opts.Limit = 0
 		c.rest = func(token string) (*resource.List, error) {
 			opts.Continue = token
 			return res.Store.List(r.Context(), opts)
@@ -44,18 +45,22 @@ type contents struct {
 	*resource.List
 	// rest returns the part that a token names; nil: the list is whole.
 	rest func(token string) (*resource.List, error)
+	// limit is how many objects of all parts belong to the list; 0 is all.
+	limit int64
 }
 
 // each calls f with every object; first is true for the first of them. It may be
 // called several times.
 func (c *contents) each(f func(o *resource.Object, first bool) error) error {
-	first := true
+	n := int64(0)
 	for part := c.List; ; {
 		for _, o := range part.Items {
-			if err := f(o, first); err != nil {
+			if err := f(o, n == 0); err != nil {
 				return err
 			}
-			first = false
+			if n++; n == c.limit {
+				return nil
+			}
 		}
 		if c.rest == nil || part.Continue == "" {
 			return nil
@@ -88,7 +93,9 @@ func (a *API) sendList(w http.ResponseWriter, r *http.Request, act *resource.Act
 // listEncoder returns what makes the list in the negotiated form.
 func (a *API) listEncoder(r *http.Request, act *resource.Action, res *Resource, c *contents, f format) (listEncoder, error) {
 	head := metav1.ListMeta{ResourceVersion: strconv.FormatInt(c.Revision, 10)}
-	if c.rest == nil {
+	if c.Page != nil {
+		head.Continue, head.RemainingItemCount = c.Page.Continue, c.Page.Remaining
+	} else {
 		head.Continue, head.RemainingItemCount = c.Continue, c.Remaining
 	}
 	if f.transform == asTable {

@@ -1,16 +1,22 @@
 package watchcache_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
+	goruntime "runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"portico/resource"
 	"portico/resource/watchcache"
@@ -42,9 +48,9 @@ func (g *heapGauge) Write(p []byte) (int, error) {
 }
 
 func heapInUse() uint64 {
-	runtime.GC()
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
+	goruntime.GC()
+	var stats goruntime.MemStats
+	goruntime.ReadMemStats(&stats)
 	return stats.HeapAlloc
 }
 
@@ -72,6 +78,65 @@ func TestListsFromBeneathTakeNoMemory(t *testing.T) {
 		}
 		t.Logf("%d MB, heap grew by %d KB", w.bytes>>20, (int64(w.peak)-int64(before))>>10)
 	}
+}
+
+// A page that is too large to be fetched at once is the page that it would be
+// otherwise, whatever becomes of its objects meanwhile.
+func TestPartsOfAPage(t *testing.T) {
+	const objects, size = 200, 100 << 10
+	client := openEtcd(t, "/pages", newCluster(t, 1)[0].endpoint)
+	c := running(t, watchcache.Config{Feed: stuckFeed{client.Feed()}, Store: client.Store, FreshTimeout: 10 * time.Millisecond})
+	s := serve(t, c.Store)
+	fillWith(t, s.store, objects, size)
+	const partial = "PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	const inJSON, inProtobuf = "application/json;as=" + partial, "application/vnd.kubernetes.protobuf;as=" + partial
+	for _, tt := range []struct {
+		limit, skip, want int
+		accept            string
+	}{
+		{50, 0, 50, inJSON}, {100, 0, 100, inJSON}, {101, 0, 101, inJSON}, {150, 0, 150, inProtobuf}, {1 << 30, 0, 200, inProtobuf},
+		{110, 60, 110, inJSON}, {140, 60, 140, inJSON},
+	} {
+		query := fmt.Sprintf("?limit=%d", tt.limit)
+		if tt.skip > 0 {
+			query += "&continue=" + resource.EncodeContinue(resource.InconsistentRevision, fmt.Sprintf("default/x%05d", tt.skip-1))
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("GET", "/api/v1/configmaps"+query, nil)
+		r.Header.Set("Accept", tt.accept)
+		s.handler.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			t.Fatalf("%s: %d", query, w.Code)
+		}
+		got := partialList(t, w.Body.Bytes())
+		last, left := fmt.Sprintf("x%05d", tt.skip+tt.want-1), int64(objects-tt.skip-tt.want)
+		if len(got.Items) != tt.want || got.Items[tt.want-1].Name != last {
+			t.Errorf("%s: %d objects", query, len(got.Items))
+		}
+		if left == 0 && (got.Continue != "" || got.RemainingItemCount != nil) {
+			t.Errorf("%s is not the last page: %+v", query, got.ListMeta)
+		}
+		if rev, err := strconv.ParseInt(got.ResourceVersion, 10, 64); err != nil || left > 0 &&
+			(got.RemainingItemCount == nil || *got.RemainingItemCount != left || got.Continue != resource.EncodeContinue(rev, "default/"+last)) {
+			t.Errorf("%s ends with %+v", query, got.ListMeta)
+		}
+	}
+}
+
+// partialList reads a list in JSON or protobuf.
+func partialList(t *testing.T, data []byte) (list metav1.PartialObjectMetadataList) {
+	t.Helper()
+	var envelope runtime.Unknown
+	var err error
+	if message, ok := bytes.CutPrefix(data, []byte("k8s\x00")); !ok {
+		err = json.Unmarshal(data, &list)
+	} else if err = envelope.Unmarshal(message); err == nil {
+		err = list.Unmarshal(envelope.Raw)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 // fillWith creates objects of about that size.
