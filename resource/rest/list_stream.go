@@ -3,6 +3,7 @@ package rest
 import (
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -140,6 +141,8 @@ type pieces struct {
 	gzip        *gzip.Writer
 	// size is that of the whole body; -1 while it is not known.
 	size int64
+	// sent is how much of it was written.
+	sent int64
 	// hold is how many bytes are held before the first is sent.
 	hold  int
 	buf   []byte
@@ -180,6 +183,7 @@ func (p *pieces) flush() error {
 }
 
 func (p *pieces) send(data []byte) error {
+	p.sent += int64(len(data))
 	for len(data) > 0 {
 		n := min(len(data), pieceSize)
 		if _, err := p.to.Write(data[:n]); err != nil {
@@ -214,6 +218,9 @@ func (p *pieces) finish() error {
 	}
 	if err := p.flush(); err != nil {
 		return err
+	}
+	if p.size >= 0 && p.sent != p.size {
+		return fmt.Errorf("the list was measured as %d bytes and has %d", p.size, p.sent)
 	}
 	if p.gzip != nil && p.gzip.Close() != nil {
 		return errGone

@@ -227,3 +227,38 @@ func TestListsThatCannotBeMade(t *testing.T) {
 		})
 	}
 }
+
+// A list that is measured as it is sent a moment later is sent; one that has
+// become another is cut, also where no length was announced.
+func TestListsAreAsTheyWereMeasured(t *testing.T) {
+	typed := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	kind := configMaps()
+	kind.Codec = Typed(coreScheme(), typed)
+	big := configMap("a")
+	big.Data["k"] = strings.Repeat("x", 2*gzipThreshold)
+	first, next := stored(t, kind, big, 1), stored(t, kind, configMap("b"), 1)
+	for changes, want := range map[bool]any{false: nil, true: http.ErrAbortHandler} {
+		fetched := 0
+		c := contents{List: &resource.List{Revision: 1, Items: []*resource.Object{first}, Continue: "x", Page: &resource.PageEnd{}}}
+		c.rest = func(string) (*resource.List, error) {
+			l := &resource.List{Revision: 1, Items: []*resource.Object{next}}
+			if fetched++; changes && fetched > 1 {
+				l.Items = append(l.Items, next)
+			}
+			return l, nil
+		}
+		r := httptest.NewRequest("GET", "/api/v1/configmaps", nil)
+		r.Header.Set("Accept-Encoding", "gzip")
+		func() {
+			defer func() {
+				if got := recover(); got != want {
+					t.Errorf("changes %t: ended with %v", changes, got)
+				}
+			}()
+			err := New(Config{}).sendList(httptest.NewRecorder(), r, resource.ParseAction(r), &Resource{Kind: kind}, c, format{media: mediaProtobuf})
+			if err != nil || fetched != 2 {
+				t.Errorf("changes %t: %v, fetched %d times", changes, err, fetched)
+			}
+		}()
+	}
+}
