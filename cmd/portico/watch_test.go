@@ -211,9 +211,9 @@ func readChanges(t *testing.T, body io.Reader, changes int) int {
 }
 
 // metrics returns what a server behind the gateway shows to the front proxy.
-func (w *watchTest) metrics(t *testing.T, server string) string {
+func (up *installation) metrics(t *testing.T, server string) string {
 	t.Helper()
-	socket := filepath.Join(filepath.Dir(strings.TrimPrefix(w.up.etcd, "unix://")), server+".sock")
+	socket := filepath.Join(filepath.Dir(strings.TrimPrefix(up.etcd, "unix://")), server+".sock")
 	client := &http.Client{Timeout: patienceInTests, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -281,7 +281,7 @@ func (w *watchTest) counted(t *testing.T) {
 			`apiserver_resource_objects{group="apiextensions.k8s.io",resource="customresourcedefinitions"} \d`,
 		},
 	} {
-		text := w.metrics(t, server)
+		text := w.up.metrics(t, server)
 		for _, line := range lines {
 			if !regexp.MustCompile("(?m)^" + line).MatchString(text) {
 				t.Errorf("%s does not show %s", server, line)
