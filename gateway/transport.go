@@ -23,6 +23,10 @@ const (
 	// pingAfter and given up after pingTimeout more.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
+	// streamBuffer is how much of a long-running answer waits here for a client
+	// that does not read, in bytes; net/http would take up to 4 MiB for each.
+	// The rest waits at the server, which shares it among all its watches.
+	streamBuffer = 256 << 10
 )
 
 // trust says how a server is to be recognised and what is shown to it.
@@ -71,7 +75,9 @@ func newTransports(e *endpoints, t trust, broken func()) *transports {
 			// The client's Accept-Encoding travels on; bodies are never
 			// inflated on the way.
 			DisableCompression: true,
-			HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+			HTTP2: &http.HTTP2Config{
+				SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: streamBuffer,
+			},
 		}
 	}
 	h1, h2 := new(http.Protocols), new(http.Protocols)
