@@ -18,7 +18,8 @@
 //     once per piece (watchmetrics.go).
 //   - Metadata has one shape everywhere, so the metadata-only form needs no
 //     codec (partial.go).
-//   - Tables are never kept: their cells hold ages (table.go).
+//   - Tables are not kept: their cells hold ages (table.go). Watchers of tables
+//     share the frame of an event for the second that it is made in (frame.go).
 //   - What cannot be rendered is an error Status: an answer about one object is
 //     rendered before its first byte is sent, and a list is measured before.
 //     Then it is sent in pieces, each made when the one before is on its way, so

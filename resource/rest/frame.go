@@ -5,6 +5,8 @@ import (
 	"sync"
 	"weak"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"portico/resource"
 )
 
@@ -26,6 +28,15 @@ type frameKey struct {
 	event  string
 	framed bool
 	packed bool
+	table  tableKey // zero unless Table
+}
+
+// tableKey is what tells the rows of tables apart. Their cells may hold ages,
+// which change every second.
+type tableKey struct {
+	metaVersion string
+	include     metav1.IncludeObjectPolicy
+	second      int64 // of Unix time
 }
 
 // frame is what all watchers of one form are sent of one event. The first who

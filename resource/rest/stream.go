@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -134,11 +135,11 @@ func (s *stream) append(e resource.Event, last bool) error {
 	default:
 		return s.appendBookmark(e)
 	}
-	if s.tables == nil && s.synced {
+	if s.synced && (s.tables == nil || s.columns) {
 		return s.appendShared(name, e.Object, last)
 	}
-	// Nobody else is at the same place of the state that a watch begins with,
-	// and tables are not shared at all.
+	// Nobody else is at the same place of the state that a watch begins with, or
+	// still wants the columns.
 	object, err := s.object(e.Object)
 	if err != nil {
 		return watchError(err, s.kind)
@@ -175,7 +176,11 @@ func (s *stream) object(o *resource.Object) ([]byte, error) {
 // one is not copied: 300 copies for clients that read slowly are as many too
 // many.
 func (s *stream) appendShared(name string, o *resource.Object, last bool) error {
-	f := s.api.frames.get(frameKey{o, s.kind, s.shape, name, s.framed, s.packed}, func() ([]byte, error) {
+	key := frameKey{object: o, kind: s.kind, form: s.shape, event: name, framed: s.framed, packed: s.packed}
+	if s.tables != nil {
+		key.table = tableKey{s.tables.metaVersion, s.tables.include, time.Now().Unix()}
+	}
+	f := s.api.frames.get(key, func() ([]byte, error) {
 		object, err := s.object(o)
 		if err != nil {
 			return nil, err
