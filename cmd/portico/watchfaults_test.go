@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -147,6 +150,20 @@ func (f *follower) equalsList(t *testing.T) {
 	t.Logf("%s: %d objects, %d names seen, at %d", f.name, len(want), len(f.newest), f.synced)
 }
 
+// gate keeps informers from coming back for as long as it is closed, as if the
+// gateway were away for longer than it is.
+type gate struct {
+	http.RoundTripper
+	closed *atomic.Bool
+}
+
+func (g gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	if g.closed.Load() {
+		return nil, syscall.ECONNREFUSED
+	}
+	return g.RoundTripper.RoundTrip(r)
+}
+
 // Informers of both servers, one of each kind of client, while their servers and
 // the gateway are killed and etcd forgets its history: in the end each has what a
 // list has, and none went back on the way.
@@ -154,12 +171,15 @@ func TestInformersThroughFaults(t *testing.T) {
 	up := install(t, t.TempDir())
 	const group = "faults.example.com"
 	client := dynamicClient(t, up.config(t))
-	typed := up.config(t)
+	var closed atomic.Bool
+	gated := up.config(t)
+	gated.Wrap(func(rt http.RoundTripper) http.RoundTripper { return gate{rt, &closed} })
+	typed := rest.CopyConfig(gated)
 	typed.ContentType = "application/vnd.kubernetes.protobuf"
 	custom := define(t, client, group).Namespace("default")
 	all := []*follower{{
 		name: "widgets", objects: custom, make: func(name string) *unstructured.Unstructured { return widget(group, name) },
-		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(widgetsOf(group)).Informer(),
+		informer: dynamicinformer.NewDynamicSharedInformerFactory(dynamicClient(t, gated), 0).ForResource(widgetsOf(group)).Informer(),
 	}, {
 		name: "secrets", objects: client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace("default"),
 		make: func(name string) *unstructured.Unstructured {
@@ -193,7 +213,16 @@ func TestInformersThroughFaults(t *testing.T) {
 		func() { up.kill9(t, "gateway") },
 		func() { up.kill9(t, "core"); forget(); up.kill9(t, "crd"); forget(); up.kill9(t, "gateway") },
 	} {
+		closed.Store(true)
 		fault()
+		from := written.Load()
+		eventually(t, "there is something to miss", func() error {
+			if n := written.Load() - from; n < 30 {
+				return fmt.Errorf("%d of 30 writes", n)
+			}
+			return nil
+		})
+		closed.Store(false)
 		for _, f := range all {
 			f.follows(t, fmt.Sprint("after-fault-", i))
 		}
