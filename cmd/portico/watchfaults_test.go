@@ -113,7 +113,7 @@ func (f *follower) follows(t *testing.T, name string) {
 	})
 	eventually(t, f.name+" are followed", func() error {
 		if _, ok, err := f.informer.GetStore().GetByKey("default/" + name); err != nil || !ok {
-			return fmt.Errorf("%s is not there, %w", name, err)
+			return fmt.Errorf("%s is not there (%v)", name, err)
 		}
 		return nil
 	})
