@@ -98,6 +98,9 @@ func (p *applying) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 // recorded. A conflict is a 409.
 func (p *applying) merge(old Object) (runtime.Object, error) {
 	m, converter, err := p.fieldManager(old)
+	if refused := p.refuseWide(err); refused != nil {
+		return nil, refused
+	}
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -112,6 +115,9 @@ func (p *applying) merge(old Object) (runtime.Object, error) {
 	// types with the current state.
 	patch := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(p.intent.object)}
 	merged, err := m.Apply(live, patch, p.owner, p.force)
+	if err != nil && converter.refused != nil {
+		return nil, p.refuseWide(converter.refused)
+	}
 	if err != nil {
 		return nil, badIntent(err, converter, patch)
 	}

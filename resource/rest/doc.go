@@ -41,6 +41,10 @@
 //     Whatever is not plain is the tracker's: other versions, types that changed,
 //     records that clients send, items without names. It was half of an update;
 //     the walk takes a third of its time and of its garbage.
+//   - The tracker keeps sets in sorted slices: a map of 50,000 fields, told in
+//     the order of a Go map, took it ten seconds. It is told maps in order, and
+//     gets no more items of lists and owners than a bound (ownerorder.go,
+//     ownerbound.go).
 //   - A view that is another kind (scale) is that kind to the client, and to
 //     mutating admission, and a change of the object to everything behind
 //     (projection.go).

@@ -65,11 +65,17 @@ func (k *Kind) resets(version string, sub *Subresource) []string {
 
 // fieldManager returns upstream's tracker of ownership for this write. It is
 // made for each write: that costs little, and nothing holds on to the converter.
-func (w *write) fieldManager(old Object) (*managedfields.FieldManager, managedfields.TypeConverter, error) {
-	converter, err := w.ownership()
+func (w *write) fieldManager(old Object) (*managedfields.FieldManager, *boundedTypes, error) {
+	types, err := w.ownership()
 	if err != nil {
 		return nil, nil, fmt.Errorf("load schema of field ownership: %w", err)
 	}
+	if old != nil {
+		if err := w.boundRecord(types, old); err != nil {
+			return nil, nil, err
+		}
+	}
+	converter := &boundedTypes{TypeConverter: types}
 	codec, ok := w.body.Codec.(Versioned)
 	if !ok {
 		return nil, nil, fmt.Errorf("track field ownership: %T cannot convert", w.body.Codec)
@@ -138,12 +144,15 @@ func (w *write) record(obj, old Object) error {
 		}
 		return err
 	}
-	m, _, err := w.fieldManager(old)
+	m, types, err := w.fieldManager(old)
 	if err != nil {
 		return err
 	}
 	live, err := w.live(old)
 	if err != nil {
+		return err
+	}
+	if err := w.boundRecord(types.TypeConverter, obj); err != nil {
 		return err
 	}
 	// What came from the store is valid, and so is what the tracker adds.
