@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,7 +54,7 @@ func (a *API) readLimited(r *http.Request) ([]byte, error) {
 	if r.ContentLength > a.maxBody {
 		return nil, a.refuseBody(r)
 	}
-	data, err := io.ReadAll(io.LimitReader(r.Body, a.maxBody+1))
+	data, err := readAll(io.LimitReader(r.Body, a.maxBody+1), r.ContentLength)
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
@@ -65,6 +66,32 @@ func (a *API) readLimited(r *http.Request) ([]byte, error) {
 		return nil, a.refuseBody(r)
 	}
 	return data, nil
+}
+
+// eagerBody is how many bytes are set aside for a body because its sender says
+// that there will be so many; for more, only when they have come.
+const eagerBody = 64 << 10
+
+// readAll reads all that r has, which is said to be length bytes (-1: nobody
+// knows).
+func readAll(r io.Reader, length int64) ([]byte, error) {
+	if length < 0 {
+		return io.ReadAll(r)
+	}
+	// One byte more than there is, so that the end is found without growing.
+	data := make([]byte, 0, min(length, eagerBody)+1)
+	for {
+		n, err := r.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return data, nil
+		case err != nil:
+			return data, err
+		case len(data) == cap(data):
+			data = slices.Grow(data, len(data))
+		}
+	}
 }
 
 // drainBody is how much of a body that is too large is read and dropped before

@@ -121,14 +121,16 @@ func widgetHistory(t *testing.T, converter managedfields.TypeConverter, c *choic
 	h := &history{t: t, kind: k}
 	next := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"}}}
 	next.SetGroupVersionKind(k.GVK("v1"))
+	many := c.of(4) == 1
 	for i := range 12 {
 		for range 1 + c.of(3) {
 			c.change(next.Object)
 		}
 		manager := []string{"m", "n", "o", ""}[c.of(4)]
-		switch c.of(8) {
-		case 0:
+		if many {
 			manager = fmt.Sprint("x", i)
+		}
+		switch c.of(8) {
 		case 1:
 			next.SetManagedFields(nil)
 		case 2:
@@ -138,7 +140,7 @@ func widgetHistory(t *testing.T, converter managedfields.TypeConverter, c *choic
 				h.applyBy(manager+"a", patch)
 			}
 		case 3:
-			record(next, c)
+			tamper(h.stored, c)
 		}
 		subresource := []string{"", "", "status"}[c.of(3)]
 		if h.stored == nil {
@@ -156,12 +158,14 @@ func widgetHistory(t *testing.T, converter managedfields.TypeConverter, c *choic
 	return h.told
 }
 
-// record does something to the record of an object that only some clients do.
-func record(u *unstructured.Unstructured, c *choices) {
-	entries := rawOwners(u)
-	if len(entries) == 0 {
+// tamper does something to the record of a stored object, as if its type had
+// been another one or another server had written it.
+func tamper(stored Object, c *choices) {
+	u, ok := stored.(*unstructured.Unstructured)
+	if !ok || len(rawOwners(u)) == 0 {
 		return
 	}
+	entries := rawOwners(u)
 	entry := entries[c.of(len(entries))].(map[string]any)
 	switch c.of(4) {
 	case 0:

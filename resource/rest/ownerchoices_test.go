@@ -26,7 +26,7 @@ func (c *choices) word() string {
 
 // value is a value for a field of Widget, mostly of the type that it has.
 func (c *choices) value(field string) any {
-	if c.of(16) == 15 {
+	if c.of(8) == 7 {
 		return []any{nil, "x", int64(1), []any{}, map[string]any{}}[c.of(5)]
 	}
 	n := c.of(4)
