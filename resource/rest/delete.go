@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -206,8 +207,12 @@ func propagation(finalizers []string, opts *metav1.DeleteOptions, s *Strategy) m
 
 // sameSet reports whether two lists hold the same strings in any order.
 func sameSet(a, b []string) bool {
-	within := func(a, b []string) bool {
-		return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
+	setOf := func(list []string) map[string]bool {
+		set := make(map[string]bool, len(list))
+		for _, s := range list {
+			set[s] = true
+		}
+		return set
 	}
-	return within(a, b) && within(b, a)
+	return maps.Equal(setOf(a), setOf(b))
 }

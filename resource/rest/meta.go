@@ -3,11 +3,9 @@ package rest
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -81,6 +79,24 @@ func keepSystemMetadata(obj, old metav1.Object) {
 	obj.SetResourceVersion(old.GetResourceVersion())
 }
 
+// ownerIdentity is an owner reference as a value that can be compared. Of what
+// may be left out it has whether it is there, and what it is.
+type ownerIdentity struct {
+	apiVersion, kind, name, uid string
+	controller, blocks          [2]bool
+}
+
+func identify(ref metav1.OwnerReference) ownerIdentity {
+	id := ownerIdentity{apiVersion: ref.APIVersion, kind: ref.Kind, name: ref.Name, uid: string(ref.UID)}
+	if ref.Controller != nil {
+		id.controller = [2]bool{true, *ref.Controller}
+	}
+	if ref.BlockOwnerDeletion != nil {
+		id.blocks = [2]bool{true, *ref.BlockOwnerDeletion}
+	}
+	return id
+}
+
 // dedupeOwners drops owner references that are there twice, with a warning.
 func (w *write) dedupeOwners(ctx context.Context, obj metav1.Object, afterAdmission bool) {
 	refs := obj.GetOwnerReferences()
@@ -89,9 +105,11 @@ func (w *write) dedupeOwners(ctx context.Context, obj metav1.Object, afterAdmiss
 	}
 	var kept []metav1.OwnerReference
 	var dropped []string
+	seen := make(map[ownerIdentity]bool, len(refs))
 	for _, ref := range refs {
-		same := func(k metav1.OwnerReference) bool { return apiequality.Semantic.DeepEqual(k, ref) }
-		if slices.ContainsFunc(kept, same) {
+		if id := identify(ref); !seen[id] {
+			seen[id] = true
+		} else {
 			dropped = append(dropped, string(ref.UID))
 			continue
 		}

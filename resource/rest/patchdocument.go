@@ -128,6 +128,9 @@ func parseStrategicPatch(data []byte, structure runtime.Object, strict bool) (pa
 		if err != nil {
 			return nil, err
 		}
+		if err := checkMergeCost(original, patch, structure); err != nil {
+			return nil, err
+		}
 		patched, err := strategicpatch.StrategicMergeMapPatch(original, patch, structure)
 		if err != nil {
 			return nil, strategicError(err)
