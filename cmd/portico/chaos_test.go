@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -19,16 +20,21 @@ import (
 // of running tests: an etcd that can be killed without killing the test.
 const etcdEnv = "PORTICO_TEST_ETCD"
 
+// etcdQuotaEnv is its quota in bytes, if it is not to have the usual one; it
+// then looks often whether it is full.
+const etcdQuotaEnv = "PORTICO_TEST_ETCD_QUOTA"
+
 // beEtcd runs an etcd until the process is killed, if it is meant to be one.
 func beEtcd() {
 	dir := os.Getenv(etcdEnv)
 	if dir == "" {
 		return
 	}
-	_, err := embedetcd.Start(context.Background(), embedetcd.Config{
-		Dir: filepath.Join(dir, "etcd"), SocketDir: dir, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
+	cfg := embedetcd.Config{Dir: filepath.Join(dir, "etcd"), SocketDir: dir, Logger: slog.New(slog.DiscardHandler)}
+	if quota, err := strconv.ParseInt(os.Getenv(etcdQuotaEnv), 10, 64); err == nil {
+		cfg.Quota, cfg.ReliefInterval = quota, 500*time.Millisecond
+	}
+	if _, err := embedetcd.Start(context.Background(), cfg); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -39,17 +45,19 @@ func beEtcd() {
 // etcdProcess is an etcd of its own, which a test kills and starts again.
 type etcdProcess struct {
 	dir string
+	env []string
 	cmd *exec.Cmd
 }
 
-func startEtcd(t *testing.T) *etcdProcess {
+// startEtcd starts one; more of its environment is name=value.
+func startEtcd(t *testing.T, env ...string) *etcdProcess {
 	t.Helper()
 	// A short path: that of a socket may not be long.
 	dir, err := os.MkdirTemp("", "pe")
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &etcdProcess{dir: dir}
+	e := &etcdProcess{dir: dir, env: env}
 	t.Cleanup(func() { e.kill(); os.RemoveAll(dir) })
 	e.start(t)
 	return e
@@ -65,7 +73,7 @@ func (e *etcdProcess) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.cmd = exec.Command(self)
-	e.cmd.Env = append(os.Environ(), etcdEnv+"="+e.dir)
+	e.cmd.Env = append(append(os.Environ(), etcdEnv+"="+e.dir), e.env...)
 	e.cmd.Stderr = os.Stderr
 	out, err := e.cmd.StdoutPipe()
 	if err != nil {

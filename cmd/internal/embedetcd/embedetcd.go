@@ -10,8 +10,9 @@
 //     time. Neither value matters to a member without peers otherwise.
 //   - No compaction of its own: one of the processes that store compacts, with
 //     a protocol they share.
-//   - A member that has come to its quota is defragmented and takes writes again
-//     once compaction has made room: nobody else would see to it.
+//   - A member that has come to its quota is the exception: it compacts by itself
+//     (relief.go says to where), is defragmented and takes writes again once there
+//     is room. Nobody else would see to it.
 //   - A short raft log: no follower will ever ask for old entries, and every
 //     entry kept is memory.
 //
@@ -37,9 +38,8 @@ const (
 	tick     = 10 * time.Millisecond
 	election = 10 * tick
 
-	// quota is the size of the database at which etcd refuses writes: the most
-	// that etcd's documentation recommends.
-	quota = 8 << 30
+	// defaultQuota is Config.Quota where that is 0.
+	defaultQuota = 8 << 30
 
 	// snapshotEvery and snapshotKeep bound the raft entries held in memory.
 	snapshotEvery = 2000
@@ -60,8 +60,11 @@ type Config struct {
 	// Logger receives etcd's warnings and errors, and everything at debug
 	// level; nil is slog.Default().
 	Logger *slog.Logger
-	// quota, in bytes, replaces the constant in tests; 0 is the constant.
-	quota int64
+	// Quota is the size of the database, in bytes, at which writes are refused;
+	// 0 is 8 GiB, the most that etcd's documentation recommends.
+	Quota int64
+	// ReliefInterval is how often the member looks whether it is full; 0 is 30 s.
+	ReliefInterval time.Duration
 }
 
 // Server is a running member.
@@ -81,8 +84,11 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	if cfg.quota == 0 {
-		cfg.quota = quota
+	if cfg.Quota == 0 {
+		cfg.Quota = defaultQuota
+	}
+	if cfg.ReliefInterval == 0 {
+		cfg.ReliefInterval = defaultReliefInterval
 	}
 	client := filepath.Join(cfg.SocketDir, "etcd.sock")
 	peer := filepath.Join(cfg.SocketDir, "etcd-peer.sock")
@@ -100,12 +106,12 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
 	}
-	s := &Server{etcd: e, endpoint: "unix://" + client, quota: cfg.quota, log: cfg.Logger, stopping: stopping}
+	s := &Server{etcd: e, endpoint: "unix://" + client, quota: cfg.Quota, log: cfg.Logger, stopping: stopping}
 	select {
 	case <-e.Server.ReadyNotify():
 		var watch context.Context
 		watch, s.stop = context.WithCancel(context.Background())
-		s.watching.Go(func() { s.relieve(watch) })
+		s.watching.Go(func() { s.relieve(watch, cfg.ReliefInterval) })
 		return s, nil
 	case err = <-e.Err():
 	case <-e.Server.StopNotify():
@@ -133,7 +139,7 @@ func memberConfig(cfg Config, client, peer string, stopping *atomic.Bool) *embed
 	c.InitialClusterToken = "portico"
 	c.EnableGRPCGateway = false
 	c.AutoCompactionRetention = "0"
-	c.QuotaBackendBytes = cfg.quota
+	c.QuotaBackendBytes = cfg.Quota
 	c.SnapshotCount = snapshotEvery
 	c.SnapshotCatchUpEntries = snapshotKeep
 	c.WatchProgressNotifyInterval = progressInterval

@@ -96,7 +96,7 @@ func TestStartFails(t *testing.T) {
 // A full member takes writes again once there is room, and not before.
 func TestRelief(t *testing.T) {
 	const quota = 4 << 20
-	s, client := startWith(t, Config{Dir: t.TempDir(), SocketDir: shortDir(t), quota: quota})
+	s, client := startWith(t, Config{Dir: t.TempDir(), SocketDir: shortDir(t), Quota: quota})
 	defer s.Close()
 	defer client.Close()
 	put := func() error {
@@ -110,20 +110,29 @@ func TestRelief(t *testing.T) {
 	if !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Fatal(err)
 	}
-	if err := s.relieveOnce(t.Context()); err == nil {
+	if err := s.relieveOnce(t.Context(), 0); err == nil {
 		t.Error("a member that is full of history was relieved")
 	}
 	now, err := client.Get(t.Context(), "/registry/x")
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := put(); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("put before relief: %v", err)
+	}
+	if err := s.relieveOnce(t.Context(), now.Header.Revision); err != nil {
+		t.Fatal(err)
+	}
+	// Full once more, and compacted by somebody else.
+	for err = nil; err == nil; err = put() {
+	}
+	if now, err = client.Get(t.Context(), "/registry/x"); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := client.Compact(t.Context(), now.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
-	if err := put(); !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Errorf("put after compaction alone: %v", err)
-	}
-	if err := s.relieveOnce(t.Context()); err != nil {
+	if err := s.relieveOnce(t.Context(), now.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
 	if err := put(); err != nil {

@@ -2,45 +2,61 @@ package embedetcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
 const (
-	// reliefInterval is how often a member looks whether it is full.
-	reliefInterval = 30 * time.Second
+	// defaultReliefInterval is Config.ReliefInterval where that is 0.
+	defaultReliefInterval = 30 * time.Second
+	// reliefHistory is how many intervals of history a full member keeps: with
+	// the default, 90 s, which is what watchers and readers of pages count on.
+	reliefHistory = 3
 	// reliefRoom is the part of the quota that must be free before a full
 	// member takes writes again; with less, it would be full at once.
 	reliefRoom = 0.1
 )
 
 // relieve watches over a full member until ctx ends. etcd that has come to its
-// quota refuses writes until somebody returns the space that compaction left
-// inside its file, and says that it may go on. For a member of its own there is
-// no operator who would.
-func (s *Server) relieve(ctx context.Context) {
-	tick := time.NewTicker(reliefInterval)
+// quota refuses writes until somebody compacts it, returns the space that this
+// left inside its file, and says that it may go on. For a member of its own
+// there is no operator who would; and the process that compacts it does so at
+// its leisure, which is too long when nobody can write.
+func (s *Server) relieve(ctx context.Context, interval time.Duration) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	var seen [reliefHistory]int64 // the revisions at the last ticks, oldest first
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if err := s.relieveOnce(ctx); err != nil && ctx.Err() == nil {
+		if err := s.relieveOnce(ctx, seen[0]); err != nil && ctx.Err() == nil {
 			s.log.Warn("etcd is full and could not be relieved", "error", err)
 		}
+		copy(seen[:], seen[1:])
+		seen[reliefHistory-1] = s.etcd.Server.KV().Rev()
 	}
 }
 
-// relieveOnce ends the alarm of a full member if there is room again.
-func (s *Server) relieveOnce(ctx context.Context) error {
+// relieveOnce ends the alarm of a full member if there is room again once the
+// history before a revision is gone; 0 leaves it.
+func (s *Server) relieveOnce(ctx context.Context, before int64) error {
 	if !s.full() {
 		return nil
 	}
 	member := s.etcd.Server
+	if before > 0 {
+		_, err := member.Compact(ctx, &etcdserverpb.CompactionRequest{Revision: before, Physical: true})
+		if err != nil && !errors.Is(err, mvcc.ErrCompacted) {
+			return fmt.Errorf("compact: %w", err)
+		}
+	}
 	room := s.quota - member.Backend().SizeInUse()
 	if float64(room) < reliefRoom*float64(s.quota) {
 		return fmt.Errorf("%d of %d bytes are in use: remove objects", s.quota-room, s.quota)
