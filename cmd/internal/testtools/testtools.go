@@ -4,13 +4,16 @@
 //
 // The programs go into the user's cache folder, not into a temporary one: the
 // go command leaves one that is up to date alone, which saves most of a minute
-// of linking at each run. All but portico are built in the module cmd/tools, so
-// that their versions do not move ours.
+// of linking at each run. Each working copy has a folder of its own there: tests
+// of two of them may run at a time, and each means its own portico. All but
+// portico are built in the module cmd/tools, so that their versions do not move
+// ours.
 //
 // Runs in: tests.
 package testtools
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -41,7 +44,7 @@ func Build() (*Programs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find cache folder: %w", err)
 	}
-	dir := filepath.Join(cache, "portico", "test-programs")
+	dir := filepath.Join(cache, "portico", "test-programs", fmt.Sprintf("%x", sha256.Sum256([]byte(root)))[:12])
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create folder for programs: %w", err)
 	}
