@@ -178,13 +178,13 @@ func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error, suspec
 
 // unreachable is the 503 for a request that may or may not have arrived. It
 // invites the client to try again only where that cannot do the work twice:
-// nothing was sent, or the method is safe.
+// nothing was sent, or the method is safe. Else it says what is not known.
 func unreachable(r *http.Request, err error) error {
-	status := resource.Unavailable(fmt.Sprintf("error trying to reach service: %v", err), 0)
+	text := fmt.Sprintf("error trying to reach service: %v", err)
 	if isDialError(err) || r.Method == http.MethodGet || r.Method == http.MethodHead {
-		status = resource.Unavailable(fmt.Sprintf("error trying to reach service: %v", err), retryUnavailable)
+		return resource.Unavailable(text, retryUnavailable)
 	}
-	return status
+	return resource.Unavailable(text+"; it is not known whether the request was carried out", 0)
 }
 
 // proxy sends a request where its group/version is routed.

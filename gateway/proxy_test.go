@@ -232,6 +232,8 @@ func TestProxyBrokenConnection(t *testing.T) {
 		res := f.do(t, method, "/apis/g.example.com/v1/things/x", nil, nil)
 		if s := statusOf(t, res); res.StatusCode != 503 || s.Code != 503 || res.Header.Get("Retry-After") != retry {
 			t.Errorf("%s: %d, Retry-After %q, want 503 and %q", method, res.StatusCode, res.Header.Get("Retry-After"), retry)
+		} else if strings.Contains(s.Message, "not known whether") != (retry == "") {
+			t.Errorf("%s: %s", method, s.Message)
 		}
 		if f.broken.Load() == before {
 			t.Errorf("%s: the server is not suspect", method)
