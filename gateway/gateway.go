@@ -17,6 +17,7 @@ import (
 	"portico/apiservice/availability"
 	"portico/discovery"
 	"portico/discovery/openapi"
+	"portico/discovery/openapi/swagger"
 	"portico/gateway/access"
 	"portico/gateway/flow"
 	"portico/resource/authn"
@@ -106,6 +107,7 @@ type Gateway struct {
 	resources map[schema.GroupResource]*rest.Resource
 	api       *rest.API
 	openapi   *openapi.Documents
+	openAPIV2 *swagger.Whole
 	issuer    http.Handler
 	health    *serve.Health
 	metrics   *serve.Metrics
@@ -222,6 +224,7 @@ func (g *Gateway) assembleOwn() error {
 	}
 	g.sync.own = discovery.FromKinds(kinds)
 	g.openapi = openapi.FromKinds(kinds)
+	g.openAPIV2 = swagger.New(swagger.Config{Servers: g.serversV2, Registry: g.metrics.Registry(), Logger: g.log})
 	g.api = rest.New(rest.Config{
 		Resources: list, Warn: serve.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize,
 	})
@@ -332,6 +335,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			g.campaign,
 			g.core.run,
 			g.publisher.run,
+			g.openAPIV2.Run,
 			g.followAPIServices,
 			func(ctx context.Context) error { return g.access.Run(ctx, g.find) },
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },

@@ -63,7 +63,7 @@ func (m *merge) add(a *apireg.APIService, p placement) {
 	if p.local {
 		m.openAPI.local(&entry)
 	} else if p.server != nil {
-		m.openAPI.remote(&entry, p.server.source.OpenAPI())
+		m.openAPI.remote(&entry, p.server, p.condition.Available())
 	}
 }
 

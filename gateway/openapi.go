@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"portico/apiservice"
 	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/resource/rest"
@@ -18,9 +19,15 @@ type openAPIIndex struct {
 	urls map[string]string // key ("apis/G/V") to URL with hash
 	// owned are the keys whose documents the gateway has itself.
 	owned map[string]bool
+	// parts are the group/versions in the order of their priority, with who has
+	// them: OpenAPI v2 is made of these (openapi_v2.go).
+	parts []openAPIPart
 
 	once   sync.Once
 	merged *openapi.Index
+
+	onceV2 sync.Once
+	v2     serversV2
 }
 
 func newOpenAPIIndex() *openAPIIndex {
@@ -29,15 +36,19 @@ func newOpenAPIIndex() *openAPIIndex {
 
 // local adds a group/version of the gateway's own.
 func (x *openAPIIndex) local(gv *discovery.GroupVersion) {
-	x.owned[openapi.Key(gv.Group, gv.Version)] = true
+	key := openapi.Key(gv.Group, gv.Version)
+	x.owned[key] = true
+	x.parts = append(x.parts, openAPIPart{key: key, name: apiservice.Name(gv.Group, gv.Version)})
 }
 
-// remote adds a group/version of a server, if its index has it.
-func (x *openAPIIndex) remote(gv *discovery.GroupVersion, index map[string]string) {
+// remote adds a group/version of a server. In the index it is if that of the
+// server has it.
+func (x *openAPIIndex) remote(gv *discovery.GroupVersion, srv *server, available bool) {
 	key := openapi.Key(gv.Group, gv.Version)
-	if url, ok := index[key]; ok {
+	if url, ok := srv.source.OpenAPI()[key]; ok {
 		x.urls[key] = url
 	}
+	x.parts = append(x.parts, openAPIPart{key: key, name: apiservice.Name(gv.Group, gv.Version), server: srv, available: available})
 }
 
 // index returns what clients see, made at the first request. The gateway's own
@@ -56,11 +67,13 @@ func (x *openAPIIndex) index(own *openapi.Documents) *openapi.Index {
 }
 
 // serveOpenAPI answers /openapi/v3 from memory and sends requests for one
-// document to whoever has it.
+// document to whoever has it. /openapi/v2 is made when it is asked for.
 func (g *Gateway) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 	index := g.sync.openAPI.Load()
 	key := strings.Trim(strings.TrimPrefix(r.URL.Path, "/openapi/v3"), "/")
 	switch {
+	case r.URL.Path == "/openapi/v2" && g.openAPIV2 != nil:
+		g.openAPIV2.ServeHTTP(w, r)
 	case index == nil || !strings.HasPrefix(r.URL.Path, "/openapi/v3"):
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	case key == "":

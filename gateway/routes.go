@@ -21,7 +21,7 @@ func (g *Gateway) router() http.Handler {
 		Issuer:    g.issuer,
 		Profiling: g.cfg.Profiling,
 		Index: func() []string {
-			paths := []string{"/openapi/v3"}
+			paths := []string{"/openapi/v2", "/openapi/v3"}
 			if docs := g.sync.documents.Load(); docs != nil {
 				paths = append(paths, docs.Paths()...)
 			}

@@ -22,7 +22,8 @@
 //     (contract 1.7, 14).
 //   - Documents are put together as bytes: the schema of a large custom resource
 //     is encoded once and not read again.
-//   - No OpenAPI v2 yet: clients that know v3 never ask for it.
+//   - OpenAPI v2 is the gateway's alone, which makes it of these documents
+//     (swagger): clients that know v3 never ask for it.
 //
 // Runs in: gateway, core, crd.
 package openapi

@@ -15,6 +15,10 @@ import (
 
 const mediaOpenAPIProtobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 
+// noStore is the Cache-Control of a request for all documents, each used once:
+// keeping them would push out what others use.
+const noStore = "no-store"
+
 // serve answers one document. With the right hash in the URL the answer may be
 // kept for ever; with a wrong one the client is sent to the right one.
 func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document) {
@@ -37,7 +41,7 @@ func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document)
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	body, complete, err := d.encoded(r.Context(), form{doc, media == mediaOpenAPIProtobuf})
+	body, complete, err := d.encoded(r.Context(), form{doc, media == mediaOpenAPIProtobuf}, r.Header.Get("Cache-Control") != noStore)
 	if err != nil {
 		rest.WriteStatus(w, r, err)
 		return
@@ -57,10 +61,27 @@ func lasting(h http.Header, etag string, hashed bool) {
 	}
 }
 
+// JSON returns a document for one use: if it is not kept already, it will not
+// be. ok is false if there is no such document.
+func (d *Documents) JSON(ctx context.Context, key string) (data []byte, ok bool, err error) {
+	doc := d.current.Load().byKey[key]
+	if doc == nil {
+		return nil, false, nil
+	}
+	data, _, err = d.encoded(ctx, form{doc: doc}, false)
+	return data, true, err
+}
+
 // encoded returns a document's bytes. They are not complete if a kind's schema
 // could not be built: the others are described all the same, but the answer
-// must not be kept by anybody.
-func (d *Documents) encoded(ctx context.Context, f form) (data []byte, complete bool, err error) {
+// must not be kept by anybody. Without keep it is for one use.
+func (d *Documents) encoded(ctx context.Context, f form, keep bool) (data []byte, complete bool, err error) {
+	if !keep && !f.protobuf {
+		if data, kept := d.cache.peek(f); kept {
+			return data, true, nil
+		}
+		return d.build(f.doc)
+	}
 	if !f.protobuf {
 		return d.cache.get(ctx, f, func() ([]byte, bool, error) { return d.build(f.doc) })
 	}

@@ -21,7 +21,7 @@ func WriteBody(w http.ResponseWriter, r *http.Request, code int, contentType str
 
 // worthGzip reports whether a body of that size is compressed for the request.
 func worthGzip(r *http.Request, size int) bool {
-	return size > gzipThreshold && r.Method != http.MethodHead && acceptsGzip(r)
+	return size > gzipThreshold && r.Method != http.MethodHead && AcceptsGzip(r)
 }
 
 // respond sends the body, in one piece where it is no larger than one. Nothing
@@ -78,8 +78,8 @@ func respondPlain(w http.ResponseWriter, code int, contentType string, b body) {
 	}
 }
 
-// acceptsGzip reports whether the client takes gzip.
-func acceptsGzip(r *http.Request) bool {
+// AcceptsGzip reports whether the client takes gzip.
+func AcceptsGzip(r *http.Request) bool {
 	for _, header := range r.Header.Values("Accept-Encoding") {
 		for token := range strings.SplitSeq(header, ",") {
 			name, params, _ := strings.Cut(token, ";")

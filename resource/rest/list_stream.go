@@ -200,7 +200,7 @@ func (p *pieces) begin(large bool) {
 	h := p.w.Header()
 	h.Set("Content-Type", p.contentType)
 	switch {
-	case large && acceptsGzip(p.request):
+	case large && AcceptsGzip(p.request):
 		h.Set("Content-Encoding", "gzip")
 		h.Add("Vary", "Accept-Encoding")
 		p.gzip = p.compress()

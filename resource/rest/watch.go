@@ -60,7 +60,7 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, act *resource.Action
 	if isWebSocket(r) {
 		return s.overWebSocket(ctx, w, r, watcher)
 	}
-	s.packed = q.watchList() && acceptsGzip(r)
+	s.packed = q.watchList() && AcceptsGzip(r)
 	s.overHTTP(ctx, w, watcher)
 	return nil
 }

@@ -1,0 +1,89 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"portico/discovery/openapi"
+	"portico/discovery/openapi/swagger"
+)
+
+// openAPIPart is one group/version and who has its OpenAPI.
+type openAPIPart struct {
+	key, name string // "apis/G/V", and its APIService
+	server    *server
+	available bool
+}
+
+// serversV2 are the servers that OpenAPI v2 is made of.
+type serversV2 struct {
+	servers []swagger.Server
+	state   string
+}
+
+// serversV2 returns the servers as of the last reconcile, in the order of the
+// priorities of what they serve, the gateway itself among them.
+func (g *Gateway) serversV2() ([]swagger.Server, string) {
+	index := g.sync.openAPI.Load()
+	if index == nil {
+		return nil, ""
+	}
+	index.onceV2.Do(func() { index.v2 = index.serversV2(g.openapi) })
+	return index.v2.servers, index.v2.state
+}
+
+// serversV2 is made at the first request for OpenAPI v2.
+func (x *openAPIIndex) serversV2(own *openapi.Documents) serversV2 {
+	var out serversV2
+	at := map[*server]int{}
+	state := sha256.New()
+	for _, p := range x.parts {
+		i, have := at[p.server]
+		if !have {
+			i = len(out.servers)
+			at[p.server] = i
+			out.servers = append(out.servers, newServerV2(p, own))
+		}
+		url := x.urls[p.key]
+		if p.server == nil {
+			url = own.URL(p.key)
+		}
+		srv := &out.servers[i]
+		srv.Documents = append(srv.Documents, swagger.Document{APIService: p.name, Key: p.key, URL: url})
+		fmt.Fprintf(state, "%q %q %q %q\n", srv.ID, srv.State, p.key, url)
+	}
+	out.state = hex.EncodeToString(state.Sum(nil))
+	return out
+}
+
+func newServerV2(p openAPIPart, own *openapi.Documents) swagger.Server {
+	if p.server == nil {
+		return swagger.Server{ID: "gateway", Fetch: ownOpenAPI(own)}
+	}
+	srv := p.server
+	return swagger.Server{
+		ID: srv.target + " " + srv.id, State: fmt.Sprint(p.available),
+		Fetch: func(ctx context.Context, path, etag string) (*swagger.Answer, error) {
+			return swagger.Fetch(ctx, srv.up.transports.short, srv.up.base.String(), identifyAggregator, path, etag)
+		},
+	}
+}
+
+// ownOpenAPI answers for the gateway as a server without OpenAPI v2 would.
+func ownOpenAPI(own *openapi.Documents) func(ctx context.Context, path, etag string) (*swagger.Answer, error) {
+	return func(ctx context.Context, path, _ string) (*swagger.Answer, error) {
+		key, _, _ := strings.Cut(strings.TrimPrefix(path, "/openapi/v3/"), "?")
+		data, ok, err := own.JSON(ctx, key)
+		switch {
+		case err != nil:
+			return nil, err
+		case !ok:
+			return &swagger.Answer{Code: http.StatusNotFound}, nil
+		}
+		return &swagger.Answer{Code: http.StatusOK, Body: data}, nil
+	}
+}
