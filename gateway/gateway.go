@@ -108,13 +108,15 @@ type Gateway struct {
 	api       *rest.API
 	openapi   *openapi.Documents
 	openAPIV2 *swagger.Whole
-	issuer    http.Handler
-	health    *serve.Health
-	metrics   *serve.Metrics
-	registrar *registrar
-	lastGood  *lastGood
-	publisher *publisher
-	server    *serve.Server
+	// openAPIRemote keeps documents of the servers behind.
+	openAPIRemote *openapi.Remote
+	issuer        http.Handler
+	health        *serve.Health
+	metrics       *serve.Metrics
+	registrar     *registrar
+	lastGood      *lastGood
+	publisher     *publisher
+	server        *serve.Server
 }
 
 // New assembles a gateway. It reads the files of the configuration but neither
@@ -224,6 +226,7 @@ func (g *Gateway) assembleOwn() error {
 	}
 	g.sync.own = discovery.FromKinds(kinds)
 	g.openapi = openapi.FromKinds(kinds)
+	g.openAPIRemote = openapi.NewRemote(openapi.Config{Budget: openAPIKeptBytes, Logger: g.log})
 	g.openAPIV2 = swagger.New(swagger.Config{Servers: g.serversV2, Registry: g.metrics.Registry(), Logger: g.log})
 	g.api = rest.New(rest.Config{
 		Resources: list, Warn: serve.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize,

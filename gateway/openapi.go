@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"portico/apiservice"
 	"portico/discovery"
 	"portico/discovery/openapi"
+	"portico/discovery/openapi/swagger"
 	"portico/resource/rest"
 )
 
@@ -17,6 +20,8 @@ import (
 // memory. Immutable once published.
 type openAPIIndex struct {
 	urls map[string]string // key ("apis/G/V") to URL with hash
+	// servers have the other documents, by key.
+	servers map[string]*server
 	// owned are the keys whose documents the gateway has itself.
 	owned map[string]bool
 	// parts are the group/versions in the order of their priority, with who has
@@ -31,7 +36,7 @@ type openAPIIndex struct {
 }
 
 func newOpenAPIIndex() *openAPIIndex {
-	return &openAPIIndex{urls: map[string]string{}, owned: map[string]bool{}}
+	return &openAPIIndex{urls: map[string]string{}, servers: map[string]*server{}, owned: map[string]bool{}}
 }
 
 // local adds a group/version of the gateway's own.
@@ -46,7 +51,7 @@ func (x *openAPIIndex) local(gv *discovery.GroupVersion) {
 func (x *openAPIIndex) remote(gv *discovery.GroupVersion, srv *server, available bool) {
 	key := openapi.Key(gv.Group, gv.Version)
 	if url, ok := srv.source.OpenAPI()[key]; ok {
-		x.urls[key] = url
+		x.urls[key], x.servers[key] = url, srv
 	}
 	x.parts = append(x.parts, openAPIPart{key: key, name: apiservice.Name(gv.Group, gv.Version), server: srv, available: available})
 }
@@ -80,9 +85,41 @@ func (g *Gateway) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 		index.index(g.openapi).ServeHTTP(w, r)
 	case index.owned[key]:
 		g.openapi.Handler().ServeHTTP(w, r)
+	case g.serveKept(w, r, index, key):
 	default:
 		g.proxyOpenAPI(w, r, key)
 	}
+}
+
+// openAPIKeptBytes bounds the documents of other servers that are kept.
+const openAPIKeptBytes = 32 << 20
+
+// serveKept answers with the document that the index names, fetched from its
+// server if it is not kept yet. It returns false if only the server can answer.
+func (g *Gateway) serveKept(w http.ResponseWriter, r *http.Request, index *openAPIIndex, key string) bool {
+	srv, link := index.servers[key], index.urls[key]
+	if srv == nil || g.openAPIRemote == nil {
+		return false
+	}
+	ctx := context.WithoutCancel(r.Context()) // others may wait for it too
+	return g.openAPIRemote.Serve(w, r, srv.target+" "+srv.id, key, link, func() ([]byte, error) {
+		ctx, cancel := context.WithTimeout(ctx, openAPITimeout)
+		defer cancel()
+		a, err := srv.fetchOpenAPI(ctx, link, "")
+		if err != nil {
+			return nil, err
+		}
+		if a.Code != http.StatusOK {
+			return nil, fmt.Errorf("bad status of %s: %d", link, a.Code)
+		}
+		return a.Body, nil
+	})
+}
+
+// fetchOpenAPI asks the server for one of its documents, for the gateway's own
+// use.
+func (srv *server) fetchOpenAPI(ctx context.Context, path, etag string) (*swagger.Answer, error) {
+	return swagger.Fetch(ctx, srv.up.transports.short, srv.up.base.String(), identifyAggregator, path, etag)
 }
 
 // proxyOpenAPI sends a request for the document of a group/version to its

@@ -118,7 +118,9 @@ func startIndexing(t *testing.T, backends ...*describing) *indexing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &indexing{Gateway: &Gateway{sync: s, openapi: openapi.FromKinds([]*rest.Kind{registration})}}
+	return &indexing{Gateway: &Gateway{
+		sync: s, openapi: openapi.FromKinds([]*rest.Kind{registration}), openAPIRemote: openapi.NewRemote(openapi.Config{}),
+	}}
 }
 
 // check is one availability check of every backend and what follows from it.
@@ -289,5 +291,51 @@ func TestOpenAPIIndexNeedsNoBackend(t *testing.T) {
 	}
 	if w := g.get(urls[keyA]); w.Code < 500 || w.Header().Get("Cache-Control") == "public, immutable" {
 		t.Errorf("its own document: %d %v", w.Code, w.Header())
+	}
+}
+
+// A document is fetched once and kept by its hash: it is served, in every form,
+// while its server is away.
+func TestOpenAPIDocumentsAreKept(t *testing.T) {
+	crd := startDescribing(t, "crd", "a.example.com", "b.example.com")
+	g := startIndexing(t, crd)
+	g.check(t)
+	url := g.urls(t)[keyA]
+	before := crd.asked.Load()
+	for range 3 {
+		if w := g.get(url); w.Code != 200 || w.Header().Get("Cache-Control") != "public, immutable" || !strings.Contains(w.Body.String(), "schema 1") {
+			t.Fatalf("%d %v", w.Code, w.Header())
+		}
+	}
+	if asked := crd.asked.Load() - before; asked != 1 {
+		t.Errorf("the server was asked %d times", asked)
+	}
+	wrong := strings.Replace(url, "hash=", "hash=0", 1)
+	if w := g.get(wrong); w.Code != http.StatusMovedPermanently || w.Header().Get("Location") != url {
+		t.Errorf("a wrong hash: %d %v", w.Code, w.Header())
+	}
+	if err := crd.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w := g.get(url)
+	etag := w.Header().Get("ETag")
+	if w.Code != 200 || etag == "" || w.Header().Get("Vary") != "Accept" {
+		t.Errorf("while the server is away: %d %v", w.Code, w.Header())
+	}
+	if w := g.get(url, "If-None-Match", etag); w.Code != http.StatusNotModified {
+		t.Errorf("the same again: %d", w.Code)
+	}
+	path, _, _ := strings.Cut(url, "?")
+	if w := g.get(path); w.Code != 200 || w.Header().Get("Cache-Control") != "no-cache, private" || w.Header().Get("ETag") != etag {
+		t.Errorf("without a hash: %d %v", w.Code, w.Header())
+	}
+	const protobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+	if w := g.get(url, "Accept", protobuf); w.Code != 200 || w.Header().Get("Content-Type") != protobuf {
+		t.Errorf("protobuf: %d %v", w.Code, w.Header())
+	}
+	for _, lost := range []string{wrong, g.urls(t)[keyB]} {
+		if w := g.get(lost); w.Code < 500 {
+			t.Errorf("what only the server has, %s: %d", lost, w.Code)
+		}
 	}
 }

@@ -67,9 +67,7 @@ func newServerV2(p openAPIPart, own *openapi.Documents) swagger.Server {
 	srv := p.server
 	return swagger.Server{
 		ID: srv.target + " " + srv.id, State: fmt.Sprint(p.available),
-		Fetch: func(ctx context.Context, path, etag string) (*swagger.Answer, error) {
-			return swagger.Fetch(ctx, srv.up.transports.short, srv.up.base.String(), identifyAggregator, path, etag)
-		},
+		Fetch: srv.fetchOpenAPI,
 	}
 }
 

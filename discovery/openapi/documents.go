@@ -51,6 +51,8 @@ type document struct {
 	// by others that make the same document, so that a server's outdated rows
 	// are not kept alive.
 	kinds atomic.Pointer[[]*rest.Kind]
+	// fetch has the document from another server (remote.go); nil: it is built.
+	fetch atomic.Pointer[func() ([]byte, error)]
 	// retired: nobody will ask for it again. Guarded by the cache's lock.
 	retired bool
 }

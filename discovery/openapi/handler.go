@@ -34,22 +34,33 @@ func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document)
 		rest.WriteStatus(w, r, rest.NotAcceptable(mediaJSON, mediaOpenAPIProtobuf))
 		return
 	}
-	h.Set("Vary", "Accept")
+	if err := d.answer(w, r, doc, media); err != nil {
+		rest.WriteStatus(w, r, err)
+	}
+}
+
+// answer sends a document to a client that names its hash, or none. With an
+// error it has sent nothing.
+func (d *Documents) answer(w http.ResponseWriter, r *http.Request, doc *document, media string) error {
+	h := w.Header()
+	hashed := r.URL.Query().Get("hash") != ""
 	etag := strconv.Quote(doc.hash)
 	if hasTag(r, etag) {
-		lasting(h, etag, asked != "")
+		h.Set("Vary", "Accept")
+		lasting(h, etag, hashed)
 		w.WriteHeader(http.StatusNotModified)
-		return
+		return nil
 	}
 	body, complete, err := d.encoded(r.Context(), form{doc, media == mediaOpenAPIProtobuf}, r.Header.Get("Cache-Control") != noStore)
 	if err != nil {
-		rest.WriteStatus(w, r, err)
-		return
+		return err
 	}
+	h.Set("Vary", "Accept")
 	if complete {
-		lasting(h, etag, asked != "")
+		lasting(h, etag, hashed)
 	}
 	rest.WriteBody(w, r, http.StatusOK, media, body)
+	return nil
 }
 
 // lasting sets the headers of an answer that stays right.
@@ -106,6 +117,10 @@ func (d *Documents) encoded(ctx context.Context, f form, keep bool) (data []byte
 // build makes a document's JSON. A kind whose schema fails is described
 // without it, and the result is not complete.
 func (d *Documents) build(doc *document) (data []byte, complete bool, err error) {
+	if fetch := doc.fetch.Load(); fetch != nil {
+		data, err = (*fetch)()
+		return data, err == nil, err
+	}
 	b := newBuilder(doc.version)
 	for _, k := range *doc.kinds.Load() {
 		b.add(k)
