@@ -22,6 +22,8 @@
 //     (contract 1.7, 14).
 //   - Documents are put together as bytes: the schema of a large custom resource
 //     is encoded once and not read again.
+//   - Documents of other servers (Remote) are fetched when first asked for and
+//     kept by their hash, which says all there is to say about them.
 //   - OpenAPI v2 is the gateway's alone, which makes it of these documents
 //     (swagger): clients that know v3 never ask for it.
 //

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -199,7 +200,7 @@ func TestProtobufWithoutWhatIsBroken(t *testing.T) {
 	}
 }
 
-// The whole is never in memory: 500 parts, 30 MB of JSON, take far less than
+// The whole is never in memory: 300 parts, 17 MB of JSON, take far less than
 // that beside what is kept.
 func TestMergeMemory(t *testing.T) {
 	if testing.Short() {
@@ -207,9 +208,10 @@ func TestMergeMemory(t *testing.T) {
 	}
 	const perPart = 60_000
 	var parts []*part
-	for i := range 500 {
+	for i := range 300 {
 		parts = append(parts, partOf(t, fmt.Sprintf("g%d.example.com", i), "Thing", "one", perPart))
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(25)) // garbage that lies about is not meant
 	runtime.GC()
 	var before runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -232,11 +234,11 @@ func TestMergeMemory(t *testing.T) {
 	took := time.Since(began)
 	close(stop)
 	<-ended
-	if err != nil || d.size < 500*perPart {
+	if err != nil || d.size < 300*perPart {
 		t.Fatalf("%d bytes, %v", d.size, err)
 	}
-	if grown := int64(peak) - int64(before.HeapAlloc); grown > 20<<20 {
+	if grown := int64(peak) - int64(before.HeapAlloc); grown > 10<<20 {
 		t.Errorf("%d MB of heap for a document of %d MB", grown>>20, d.size>>20)
 	}
-	t.Logf("%d MB of JSON in %v, kept in %d KB", d.size>>20, took, len(d.packed)>>10)
+	t.Logf("%d MB of heap, %d MB of JSON in %v, kept in %d KB", (peak-min(peak, before.HeapAlloc))>>20, d.size>>20, took, len(d.packed)>>10)
 }
