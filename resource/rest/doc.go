@@ -40,7 +40,8 @@
 //     the entries that this touches are made anew (ownerdiff.go, ownerchange.go).
 //     Whatever is not plain is the tracker's: other versions, types that changed,
 //     records that clients send, items without names. It was half of an update;
-//     the walk takes a third of its time and of its garbage.
+//     the walk makes a thirtieth of its garbage for a custom resource, and for
+//     Go types half to two thirds, most of that in making them plain maps.
 //   - The tracker keeps sets in sorted slices: a map of 50,000 fields, told in
 //     the order of a Go map, took it ten seconds. It is told maps in order, and
 //     gets no more items of lists and owners than a bound (ownerorder.go,
