@@ -23,10 +23,13 @@ import (
 // documented flags, the servers behind the gateway over TLS, so that one can be
 // away for as long as a test wishes.
 type alone struct {
+	sockets   string        // etcd's folder for its sockets
 	up        *installation // no `up`, but a client of the gateway like any
 	files     *pki.Files
 	etcd      string
-	addresses map[string]string // host:port by subcommand
+	member    *embedetcd.Server   // behind etcd; a test may end it and start another
+	addresses map[string]string   // host:port by subcommand
+	extra     map[string][]string // further flags by subcommand
 	processes map[string]*exec.Cmd
 }
 
@@ -44,12 +47,9 @@ func newAlone(t *testing.T) *alone {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(sockets) })
-	etcd, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: filepath.Join(dir, "etcd"), SocketDir: sockets, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(etcd.Close)
-	a.etcd = etcd.Endpoint()
+	a.sockets = sockets
+	a.startEtcd(t)
+	t.Cleanup(func() { a.member.Close() })
 	for _, name := range []string{"gateway", "core", "crd"} {
 		a.addresses[name] = net.JoinHostPort("127.0.0.1", freePort(t, "127.0.0.1"))
 	}
@@ -70,6 +70,16 @@ func newAlone(t *testing.T) *alone {
 	return a
 }
 
+// startEtcd starts the member; one before it must have ended.
+func (a *alone) startEtcd(t *testing.T) {
+	t.Helper()
+	member, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: filepath.Join(a.up.dir, "etcd"), SocketDir: a.sockets, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.member, a.etcd = member, member.Endpoint()
+}
+
 // args are the flags of a process, none of them from `up`.
 func (a *alone) args(name string) []string {
 	args := []string{
@@ -77,6 +87,7 @@ func (a *alone) args(name string) []string {
 		"--tls-cert-file=" + a.files.Serving.CertFile, "--tls-private-key-file=" + a.files.Serving.KeyFile,
 		"--requestheader-client-ca-file=" + a.files.FrontProxyCAFile, "--requestheader-allowed-names=" + pki.FrontProxyName,
 	}
+	args = append(args, a.extra[name]...)
 	if name == "gateway" {
 		return append(args,
 			"--client-ca-file="+a.files.ClientCAFile,

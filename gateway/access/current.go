@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strconv"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -33,17 +35,28 @@ func (a *Access) current(ctx context.Context) (*index, error) {
 	var now policyState
 	var err error
 	same := idx != nil
-	list := func(is bool, failed error) {
-		same = same && is
-		if err == nil {
+	for _, read := range []func() (bool, error){
+		func() (bool, error) { return latest(ctx, a.log, k.roles, known.roles, &now.roles) },
+		func() (bool, error) {
+			return latest(ctx, a.log, k.clusterRoles, known.clusterRoles, &now.clusterRoles)
+		},
+		func() (bool, error) { return latest(ctx, a.log, k.bindings, known.bindings, &now.bindings) },
+		func() (bool, error) {
+			return latest(ctx, a.log, k.clusterBinds, known.clusterBinds, &now.clusterBinds)
+		},
+	} {
+		is, failed := read()
+		if failed != nil {
 			err = failed
+			break // the storage is away: the others would wait as long
 		}
+		same = same && is
 	}
-	list(latest(ctx, a.log, k.roles, known.roles, &now.roles))
-	list(latest(ctx, a.log, k.clusterRoles, known.clusterRoles, &now.clusterRoles))
-	list(latest(ctx, a.log, k.bindings, known.bindings, &now.bindings))
-	list(latest(ctx, a.log, k.clusterBinds, known.clusterBinds, &now.clusterBinds))
 	switch {
+	case apierrors.IsTooManyRequests(err):
+		// The cache says so that has read nothing yet, of its own reads. Who
+		// wants to write is told that it cannot be done now.
+		return nil, resource.Unavailable("the access policy cannot be read now: "+err.Error(), 1)
 	case err != nil:
 		return nil, err
 	case same:
