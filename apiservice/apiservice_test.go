@@ -210,3 +210,27 @@ func TestStrategy(t *testing.T) {
 		t.Errorf("status update: %+v", next)
 	}
 }
+
+// Who observed something is named where upstream's message ends with an error,
+// and makes no other verdict.
+func TestObservedBy(t *testing.T) {
+	failed := FailedDiscoveryCheck("https://a", errors.New("dial tcp (really): refused"))
+	named := failed.ObservedBy("one")
+	if want := failed.Message + " (observed by one)"; named.Message != want || named.ObservedBy("two").Message != failed.Message+" (observed by two)" {
+		t.Errorf("messages %q and %q", named.Message, named.ObservedBy("two").Message)
+	}
+	if !named.Agrees(failed) || !failed.Agrees(named) || !named.Agrees(failed.ObservedBy("two")) {
+		t.Error("the observer makes another verdict")
+	}
+	if other := FailedDiscoveryCheck("https://a", errors.New("timeout")).ObservedBy("one"); named.Agrees(other) || named.Agrees(Passed()) {
+		t.Error("different verdicts agree")
+	}
+	for _, c := range []Condition{Local(), Passed()} {
+		if c.ObservedBy("one") != c {
+			t.Errorf("upstream's message became %q", c.ObservedBy("one").Message)
+		}
+	}
+	if failed.ObservedBy("") != failed {
+		t.Error("nobody is named")
+	}
+}

@@ -18,7 +18,7 @@ const (
 	copyName  = "last-good"
 	copyMagic = "portico last-good 1\n"
 	// maxCopy bounds the file, in bytes.
-	maxCopy = 128 << 20
+	maxCopy = 64 << 20
 )
 
 // localCopy is the file that a gateway which starts while etcd is away begins

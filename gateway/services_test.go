@@ -136,3 +136,16 @@ func TestParseBackendURL(t *testing.T) {
 		}
 	}
 }
+
+func servicesForKeeping(t *testing.T) *services {
+	t.Helper()
+	https := corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}
+	yes, no := true, false
+	return newServices(
+		followed(t, service("api", https), service("unnamed", https)),
+		followed(t, endpointSlice("api-1", "api", "https", 8443,
+			discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &yes}},
+			discoveryv1.Endpoint{Addresses: []string{"10.0.0.2"}, Conditions: discoveryv1.EndpointConditions{Ready: &no}},
+		)),
+	)
+}

@@ -1,0 +1,334 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/discovery"
+	"portico/discovery/aggregate"
+	"portico/resource"
+)
+
+// newLastGood is one that keeps what a backend "crd" says, without etcd.
+func newLastGood(t *testing.T) *lastGood {
+	t.Helper()
+	s := &syncer{log: slog.New(slog.DiscardHandler)}
+	s.backends = []*server{{name: "crd", source: aggregate.NewSource(aggregate.Config{})}}
+	return &lastGood{log: s.log, sync: s, core: newCoreClient(s), read: make(chan struct{}), packed: map[string]packedDocument{}}
+}
+
+func (l *lastGood) says(gvs []discovery.GroupVersion) {
+	l.sync.backends[0].source = aggregate.NewSource(aggregate.Config{Previous: gvs})
+}
+
+// What a server says is kept while it says nothing else, comes back as it was,
+// and is replaced by what it says then.
+func TestKeepAndRestore(t *testing.T) {
+	said := append(customGroup("a.example.com"), discovery.GroupVersion{Group: "never.example.com", Version: "v1", Unknown: true})
+	l := newLastGood(t)
+	if docs := l.collect(t.Context()); len(docs) != 0 {
+		t.Errorf("kept of what was never heard: %v", docs)
+	}
+	l.says(said)
+	docs := l.collect(t.Context())
+	if again := l.collect(t.Context()); &again["backend/crd"][0] != &docs["backend/crd"][0] {
+		t.Error("packed again although nothing changed")
+	}
+	l.says(append(customGroup("a.example.com"), said[len(said)-1]))
+	if again := l.collect(t.Context()); &again["backend/crd"][0] != &docs["backend/crd"][0] {
+		t.Error("the same said again is another document")
+	}
+
+	next := newLastGood(t)
+	next.restore(docs)
+	got, ok := next.sync.backends[0].source.GroupVersions()
+	if !ok || len(got) != 1 || !reflect.DeepEqual(got[0].Legacy, said[0].Legacy) || !reflect.DeepEqual(got[0].Aggregated, said[0].Aggregated) {
+		t.Errorf("restored %+v, want %+v", got, said[:1])
+	}
+	if kept := next.collect(t.Context()); !bytes.Equal(kept["backend/crd"], docs["backend/crd"]) {
+		t.Error("what was restored is not kept on")
+	}
+	next.says(customGroup("b.example.com"))
+	if kept := next.collect(t.Context()); bytes.Equal(kept["backend/crd"], docs["backend/crd"]) {
+		t.Error("what the server said did not replace what was restored")
+	}
+}
+
+// A broken document is left out, and costs no other.
+func TestRestoreBroken(t *testing.T) {
+	l := newLastGood(t)
+	l.says(customGroup("a.example.com"))
+	good := l.collect(t.Context())["backend/crd"]
+	nameless, err := pack([]keptVersion{{Group: "a.example.com"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{
+		"empty": {}, "another format": append([]byte("9"), good[1:]...), "cut": good[:len(good)/2], "nameless": nameless,
+	} {
+		next := newLastGood(t)
+		next.restore(map[string][]byte{"backend/crd": data, "apiservice/v1.x": data, "core/services": data, "core/serviceaccounts": data, "core/secrets": data, "apiservice/v1.good": good})
+		if _, ok := next.sync.backends[0].source.GroupVersions(); ok || next.sync.restoredVersions("v1.x") != nil {
+			t.Errorf("%s: restored", name)
+		}
+		if next.sync.restoredVersions("v1.good") == nil {
+			t.Errorf("%s: the good one was not restored", name)
+		}
+	}
+}
+
+// The documents of APIServices go with them; those of others do not.
+func TestForget(t *testing.T) {
+	l := newLastGood(t)
+	l.restore(map[string][]byte{"apiservice/v1.gone": packed(t, []keptVersion{}), "apiservice/v1.there": packed(t, []keptVersion{}), "backend/other": packed(t, []keptVersion{})})
+	if docs := l.collect(t.Context()); len(docs) != 3 {
+		t.Errorf("before the APIServices are known: %v", docs)
+	}
+	there := &apireg.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.there"}, Spec: apireg.APIServiceSpec{Service: &apireg.ServiceReference{}}}
+	l.sync.restoreAPIServices([]*apireg.APIService{there})
+	if docs := l.collect(t.Context()); len(docs) != 3 {
+		t.Errorf("after APIServices were restored: %v", docs)
+	}
+	l.sync.setAPIServices([]*apireg.APIService{there})
+	docs := l.collect(t.Context())
+	if _, ok := docs["apiservice/v1.gone"]; ok || len(docs) != 2 {
+		t.Errorf("left are %v", docs)
+	}
+}
+
+func packed(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := pack(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestUnpackIsBounded(t *testing.T) {
+	large := packed(t, strings.Repeat("x", maxUnpacked))
+	var into string
+	if err := unpack(large, &into); err == nil || !strings.Contains(err.Error(), "larger") {
+		t.Errorf("%d bytes unpack to more than the bound: %v", len(large), err)
+	}
+}
+
+func TestLocalCopy(t *testing.T) {
+	c, err := newLocalCopy(filepath.Join(t.TempDir(), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if docs, err := c.read(); docs != nil || err != nil {
+		t.Errorf("without a file: %v, %v", docs, err)
+	}
+	want := map[string][]byte{"backend/core": {1, 2, 3}, "core/services": {4}}
+	for range 2 { // a second one replaces the first
+		if err := c.write(want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	docs, err := c.read()
+	if err != nil || !maps.EqualFunc(docs, want, bytes.Equal) {
+		t.Errorf("read %v, %v", docs, err)
+	}
+	if info, err := os.Stat(c.file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: %v, %v", info, err)
+	}
+	whole, err := os.ReadFile(c.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, broken := range [][]byte{{}, whole[:len(whole)-1], append([]byte("x"), whole...), bytes.Replace(whole, []byte("core/"), []byte("cure/"), 1)} {
+		if err := os.WriteFile(c.file, broken, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if docs, err := c.read(); err == nil || docs != nil {
+			t.Errorf("%.60q: read %v", broken, docs)
+		}
+	}
+	if err := c.write(map[string][]byte{"x": make([]byte, maxCopy)}); err == nil {
+		t.Error("a copy beyond the bound was written")
+	}
+}
+
+func FuzzParseCopy(f *testing.F) {
+	good, err := formatCopy(map[string][]byte{"backend/core": {1}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(copyMagic))
+	f.Add([]byte(copyMagic + "\n{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		docs, err := parseCopy(data)
+		if err != nil {
+			return
+		}
+		again, err := formatCopy(docs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reread, err := parseCopy(again); err != nil || len(reread) != len(docs) {
+			t.Fatalf("%v, then %v (%v)", docs, reread, err)
+		}
+	})
+}
+
+func FuzzUnpackVersions(f *testing.F) {
+	for _, v := range []any{[]keptVersion{{Version: "v1"}}, keptVersions(customGroup("a.example.com")), "x"} {
+		data, err := pack(v)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		gvs, err := unpackVersions(data)
+		if err != nil {
+			return
+		}
+		if _, err := discovery.Build(gvs, ""); err != nil {
+			t.Fatalf("discovery of what was restored: %v", err)
+		}
+	})
+}
+
+func TestBoundSecrets(t *testing.T) {
+	var b boundSecrets
+	key := func(i int) resource.Key { return resource.Key{Namespace: "a", Name: fmt.Sprint(i)} }
+	for i := range maxSecrets + 10 {
+		b.set(key(i), "u")
+	}
+	if kept := b.kept(); len(kept["a"]) != maxSecrets {
+		t.Errorf("%d are remembered, the bound is %d", len(kept["a"]), maxSecrets)
+	}
+	last := key(maxSecrets + 9)
+	if uid, ok := b.get(last); !ok || uid != "u" {
+		t.Error("the latest is not remembered")
+	}
+	before := b.changes()
+	b.set(last, "u")
+	if b.changes() != before {
+		t.Error("nothing changed and counts as a change")
+	}
+	b.set(last, "")
+	if _, ok := b.get(last); ok {
+		t.Error("a secret that is gone is remembered")
+	}
+	var next boundSecrets
+	next.set(key(1), "newer")
+	next.restore(keptIdentities{"a": {"1": "old", "2": "u"}})
+	one, _ := next.get(key(1))
+	two, _ := next.get(key(2))
+	if one != "newer" || two != "u" {
+		t.Errorf("restored %q and %q", one, two)
+	}
+}
+
+// Accounts that are known from before are good while the core server cannot be
+// asked; of others nobody knows.
+func TestRestoredAccounts(t *testing.T) {
+	l := newLastGood(t)
+	l.restore(map[string][]byte{
+		"core/serviceaccounts": packed(t, keptIdentities{"default": {"reader": "u1"}}),
+		"core/secrets":         packed(t, keptIdentities{"default": {"key": "u2"}}),
+	})
+	ctx := context.Background()
+	if uid, found, err := l.core.lookupServiceAccount(ctx, "default", "reader"); uid != "u1" || !found || err != nil {
+		t.Errorf("a known account: %q %v %v", uid, found, err)
+	}
+	if _, found, err := l.core.lookupServiceAccount(ctx, "default", "other"); found || err == nil {
+		t.Errorf("an unknown account: %v %v", found, err)
+	}
+	if uid, found, err := l.core.lookupBound(ctx, "Secret", "default", "key"); uid != "u2" || !found || err != nil {
+		t.Errorf("a known secret: %q %v %v", uid, found, err)
+	}
+	if _, found, err := l.core.lookupBound(ctx, "Secret", "default", "other"); found || err == nil {
+		t.Errorf("an unknown secret: %v %v", found, err)
+	}
+}
+
+// Services that were named when they were kept resolve as they did; of others
+// nobody can tell that they do not exist.
+func TestRestoredServices(t *testing.T) {
+	ref := func(name string) *apireg.ServiceReference {
+		return &apireg.ServiceReference{Namespace: "ns", Name: name}
+	}
+	s := servicesForKeeping(t)
+	list := []*apireg.APIService{{Spec: apireg.APIServiceSpec{Service: ref("api")}}, {Spec: apireg.APIServiceSpec{Service: ref("api")}}, {}, {Spec: apireg.APIServiceSpec{Service: ref("gone")}}}
+	kept := s.named(list)
+	if len(kept.Services) != 1 {
+		t.Errorf("kept %v", kept.Services)
+	}
+	l := newLastGood(t)
+	l.restore(map[string][]byte{"core/services": packed(t, kept)})
+	want, _ := s.resolve(ref("api"))
+	got, failed := l.sync.services.resolve(ref("api"))
+	if failed != nil || !reflect.DeepEqual(got, want) || len(got) == 0 {
+		t.Errorf("resolved to %v (%v), want %v", got, failed, want)
+	}
+	if _, failed := l.sync.services.resolve(ref("unnamed")); failed == nil || failed.Reason != "ServiceAccessError" {
+		t.Errorf("one that was not kept: %v", failed)
+	}
+	l.sync.setServices(s)
+	l.restore(map[string][]byte{"core/services": packed(t, keptServices{})})
+	if _, failed := l.sync.services.resolve(ref("api")); failed != nil {
+		t.Errorf("what is followed was replaced by what was kept: %v", failed)
+	}
+}
+
+// A gateway that is not elected creates what is new to it, once, and leaves the
+// rest to the one that is.
+func TestRegisterUnelected(t *testing.T) {
+	g := newRegistry(t, widgets())
+	g.elected.Store(false)
+	name := "v1.widgets.example.com"
+	if got := g.turn(t, nil); got[name] == nil {
+		t.Fatalf("not registered: %v", got)
+	}
+	failed := map[string]apiservice.Condition{name: {Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck", Message: "refused"}}
+	if now, _ := apiservice.Current(g.turn(t, failed)[name]); !now.Available() {
+		t.Errorf("it wrote a condition: %+v", now)
+	}
+	if _, err := g.services.Store.Delete(t.Context(), resource.Key{Name: name}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.turn(t, failed); got[name] != nil {
+		t.Error("what another removed was created again")
+	}
+	g.says(widgets()[1:])
+	g.turn(t, nil)
+	g.says(widgets())
+	if got := g.turn(t, nil); got[name] == nil {
+		t.Error("what went and came again is not registered")
+	}
+}
+
+func (g *registry) says(gvs []discovery.GroupVersion) {
+	g.sync.backends[0].source = aggregate.NewSource(aggregate.Config{Previous: gvs})
+}
+
+// What was restored takes nothing away: it may be older than what is
+// registered.
+func TestRegisterAfterRestore(t *testing.T) {
+	g := newRegistry(t, widgets())
+	g.turn(t, nil)
+	source := aggregate.NewSource(aggregate.Config{})
+	source.Restore(widgets()[1:])
+	g.sync.backends[0].source = source
+	if got := g.turn(t, nil); got["v1.widgets.example.com"] == nil {
+		t.Error("it is gone")
+	}
+}
