@@ -260,6 +260,7 @@ func (g *Gateway) assembleLastGood() (err error) {
 		l.copy, err = newLocalCopy(g.cfg.StateDir)
 	}
 	g.lastGood = l
+	registerLastGood(g.metrics.Registry(), l.restored)
 	return err
 }
 

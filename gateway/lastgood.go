@@ -165,6 +165,18 @@ func (l *lastGood) collect(ctx context.Context) map[string][]byte {
 	return out
 }
 
+// restored counts the documents from before that nobody has said anew.
+func (l *lastGood) restored() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range l.packed {
+		if d.state == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // forget drops the documents of APIServices that are gone; mu is held.
 func (l *lastGood) forget(list []*apireg.APIService) {
 	registered := make(map[string]bool, len(list))

@@ -45,6 +45,14 @@ func newAvailabilityMetrics(registry prometheus.Registerer) *availabilityMetrics
 	return m
 }
 
+// registerLastGood shows how much of what the gateway goes by is from before.
+func registerLastGood(registry prometheus.Registerer, restored func() int) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "portico_gateway_last_good_documents",
+		Help: "How many last-good documents, of servers and of what is followed in the core server, have not been said anew since this gateway began.",
+	}, func() float64 { return float64(restored()) }))
+}
+
 // set takes the conditions of all APIServices; those no longer there lose their
 // gauge.
 func (m *availabilityMetrics) set(conditions map[string]apiservice.Condition) {

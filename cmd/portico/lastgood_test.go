@@ -301,6 +301,8 @@ func (a *alone) withoutServers(t *testing.T, reader holder, before map[string]st
 	must(t, reader.get("/api/v1", http.StatusOK, `"name":"configmaps"`, "storageVersionHash"))
 	must(t, reader.get("/apis/apiextensions.k8s.io/v1", http.StatusOK, `"name":"customresourcedefinitions"`))
 	eventually(t, "requests say which APIService is away", reader.get("/api/v1/namespaces/default", http.StatusServiceUnavailable, `"kind":"Status"`, `APIService \"v1.\" is not available`))
+	// The core and the CRD server, Services and accounts; not the registered one.
+	eventually(t, "a metric tells what is from before", a.as(t, "").get("/metrics", http.StatusOK, "portico_gateway_last_good_documents 4\n"))
 	var away []string
 	for name := range before {
 		group, _, _ := strings.Cut(name, "/")
