@@ -19,11 +19,12 @@ const (
 	directHeader = 1 << 20
 )
 
-// direct sends short requests to a server on a unix socket. It writes and reads
-// on the caller's goroutine; http.Transport has two goroutines more for each
-// connection, and handing each request to one and back from the other is most
-// of its cost on such a short way. What is not an ordinary short request goes
-// by other. Nothing reads an idle connection, so that it is looked at before it
+// direct sends requests to a server on a unix socket. It writes and reads on the
+// caller's goroutine; http.Transport has two goroutines more for each connection,
+// and handing each request to one and back from the other is most of its cost on
+// such a short way. A watch that waits costs neither those goroutines nor their
+// buffers: 9 KB less. What is not an ordinary request of bounded size goes by
+// other. Nothing reads an idle connection, so that it is looked at before it
 // is used again.
 //
 // Safe for concurrent use.
@@ -150,8 +151,8 @@ func (d *direct) closeOld() {
 	}
 }
 
-// closeIdle closes the idle connections.
-func (d *direct) closeIdle() {
+// CloseIdleConnections closes the idle connections.
+func (d *direct) CloseIdleConnections() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.idle {

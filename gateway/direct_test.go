@@ -41,7 +41,7 @@ func newSocket(t *testing.T) *socket {
 			return &http.Response{StatusCode: http.StatusTeapot, Body: http.NoBody}, nil
 		}),
 	}
-	t.Cleanup(s.closeIdle)
+	t.Cleanup(s.CloseIdleConnections)
 	return s
 }
 

@@ -171,7 +171,7 @@ func (g *Gateway) assembleSync() error {
 			if err != nil {
 				return fmt.Errorf("load CA of backend %s: %w", b.Name, err)
 			}
-			t.roots = ca.Pool()
+			t.roots = ca.Pool
 		}
 		srv, err := s.newBackend(b, t)
 		if err != nil {

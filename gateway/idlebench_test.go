@@ -14,7 +14,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-const idleWatchers = 10000
+// idleWatchers are as many as there are descriptors for, with both ends of a
+// connection each.
+const idleWatchers = 4000
 
 // BenchmarkIdleWatch is the memory that a watch takes in which nothing happens,
 // in bytes of heap and stack: of the handler alone, and with a server around it,
@@ -36,12 +38,15 @@ func BenchmarkIdleWatch(b *testing.B) {
 			return ended.Wait
 		})
 	})
-	for _, where := range []string{"server", "server and gateway"} {
+	for _, where := range []string{"server", "server and gateway", "server and gateway over a socket"} {
 		b.Run(where, func(b *testing.B) {
 			var events emitter
 			handler := events.api(b)
-			if where != "server" {
+			switch where {
+			case "server and gateway":
 				handler = benchFront(b, false, benchTLS(b, handler))
+			case "server and gateway over a socket":
+				handler = benchFront(b, false, benchSocket(b, handler))
 			}
 			server := benchTLS(b, handler)
 			idle(b, func(context.Context) func() {

@@ -46,7 +46,12 @@ func startFront(t *testing.T, behind http.HandlerFunc) *front {
 	t.Cleanup(server.Close)
 	pool := x509.NewCertPool()
 	pool.AddCert(server.Certificate())
-	return frontOf(t, server.Listener.Addr().String(), trust{roots: pool, serverName: "example.com"})
+	return frontOf(t, server.Listener.Addr().String(), trust{roots: fixed(pool), serverName: "example.com"})
+}
+
+// fixed are roots that stay as they are.
+func fixed(pool *x509.CertPool) func() *x509.CertPool {
+	return func() *x509.CertPool { return pool }
 }
 
 func frontOf(t *testing.T, address string, how trust) *front {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -101,7 +102,7 @@ func (s *syncer) serverFor(a *apireg.APIService, addresses []string) (*server, e
 	scheme, host, serverName := serviceURL(a.Spec.Service)
 	base := &url.URL{Scheme: scheme, Host: host}
 	srv := &server{name: a.Name, id: id, target: "apiservice/" + a.Name, checkURL: discoveryURL(a)}
-	t := trust{roots: roots, insecure: a.Spec.InsecureSkipTLSVerify, serverName: serverName, certificate: s.trust.certificate}
+	t := trust{roots: func() *x509.CertPool { return roots }, insecure: a.Spec.InsecureSkipTLSVerify, serverName: serverName, certificate: s.trust.certificate}
 	srv.up = newUpstream(id, base, newEndpoints("tcp", addresses), t, s.proxies, func() { s.checker.Suspect(srv.target) })
 	cfg := aggregate.Config{
 		Name: a.Name, BaseURL: base.String(), Transport: srv.up.transports.short, Identify: identifyAggregator,

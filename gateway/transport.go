@@ -2,10 +2,7 @@ package gateway
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -29,32 +26,14 @@ const (
 	streamBuffer = 256 << 10
 )
 
-// trust says how a server is to be recognised and what is shown to it.
-type trust struct {
-	plain      bool           // no TLS: a unix socket in a private folder
-	roots      *x509.CertPool // nil: the system's
-	insecure   bool           // spec.insecureSkipTLSVerify
-	serverName string
-	// certificate is the front-proxy client certificate, read at every
-	// handshake so that a renewed one is used at once. nil shows none.
-	certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
-}
-
-func (t trust) config() *tls.Config {
-	return &tls.Config{
-		RootCAs: t.roots, InsecureSkipVerify: t.insecure, ServerName: t.serverName,
-		GetClientCertificate: t.certificate, MinVersion: tls.VersionTLS12,
-	}
-}
-
 // transports are the ways to one server: HTTP/1.1 for short requests and
 // upgrades, which is fastest for those, and HTTP/2 for long-running ones, which
-// lets many watches share a connection. Without TLS all are HTTP/1.1, and most
-// short requests go directly.
+// lets many watches share a connection. Without TLS all are HTTP/1.1, and what
+// has no large body goes directly.
 type transports struct {
-	short         http.RoundTripper
-	upgrade, long *http.Transport
-	direct        *direct // nil with TLS
+	short, upgrade, long http.RoundTripper
+
+	closing []interface{ CloseIdleConnections() }
 }
 
 // newTransports returns the ways to a server. broken is called when an
@@ -68,42 +47,41 @@ func newTransports(e *endpoints, t trust, broken func()) *transports {
 		}
 		return &watchedConn{Conn: conn, broken: broken}, nil
 	}
-	build := func(protocols *http.Protocols) *http.Transport {
-		return &http.Transport{
-			DialContext: dial, TLSClientConfig: t.config(), Protocols: protocols,
-			MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout, TLSHandshakeTimeout: connectTimeout,
-			// The client's Accept-Encoding travels on; bodies are never
-			// inflated on the way.
-			DisableCompression: true,
-			HTTP2: &http.HTTP2Config{
-				SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: streamBuffer,
-			},
-		}
-	}
-	h1, h2 := new(http.Protocols), new(http.Protocols)
-	h1.SetHTTP1(true)
-	h2.SetHTTP1(true)
-	if !t.plain {
-		h2.SetHTTP2(true)
-	}
-	ways := &transports{upgrade: build(h1), long: build(h2)}
-	ways.short = ways.upgrade
 	if t.plain {
-		ways.direct = &direct{
+		h1 := newTransport(false)
+		h1.DialContext = dial
+		d := &direct{
 			dial:   func(ctx context.Context) (net.Conn, error) { return e.dial(ctx, dialer) },
-			broken: broken, other: ways.upgrade,
+			broken: broken, other: h1,
 		}
-		ways.short = ways.direct
+		return &transports{short: d, long: d, upgrade: h1, closing: []interface{ CloseIdleConnections() }{h1, d}}
 	}
-	return ways
+	h1 := &renewed{trust: t, dial: dial}
+	h2 := &renewed{trust: t, dial: dial, shared: true}
+	return &transports{short: h1, upgrade: h1, long: h2, closing: []interface{ CloseIdleConnections() }{h1, h2}}
+}
+
+// newTransport returns a transport that lacks nothing but how it connects.
+// With h2 it speaks HTTP/2 with those who do.
+func newTransport(h2 bool) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(h2)
+	return &http.Transport{
+		Protocols: protocols, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
+		// The client's Accept-Encoding travels on; bodies are never inflated on
+		// the way.
+		DisableCompression: true,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: streamBuffer,
+		},
+	}
 }
 
 // close lets go of idle connections. Requests under way go on.
 func (t *transports) close() {
-	t.upgrade.CloseIdleConnections()
-	t.long.CloseIdleConnections()
-	if t.direct != nil {
-		t.direct.closeIdle()
+	for _, c := range t.closing {
+		c.CloseIdleConnections()
 	}
 }
 
@@ -128,16 +106,4 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 func (c *watchedConn) Close() error {
 	c.closed.Store(true)
 	return c.Conn.Close()
-}
-
-// parsePool makes a pool of PEM certificates; empty PEM is nil, the system's.
-func parsePool(pem []byte) (*x509.CertPool, error) {
-	if len(pem) == 0 {
-		return nil, nil
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("parse caBundle: it holds no certificate")
-	}
-	return pool, nil
 }

@@ -96,7 +96,7 @@ func benchFront(b *testing.B, bare bool, server *httptest.Server) http.Handler {
 	if address.Network() == "tcp" {
 		pool := x509.NewCertPool()
 		pool.AddCert(server.Certificate())
-		how, base = trust{roots: pool, serverName: "example.com"}, &url.URL{Scheme: "https", Host: "example.com"}
+		how, base = trust{roots: fixed(pool), serverName: "example.com"}, &url.URL{Scheme: "https", Host: "example.com"}
 	}
 	up := newUpstream("bench", base, newEndpoints(address.Network(), []string{address.String()}), how,
 		newProxies(slog.New(slog.DiscardHandler)), func() {})

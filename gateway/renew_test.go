@@ -1,0 +1,295 @@
+package gateway
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// selfSigned makes a certificate.
+func selfSigned(t *testing.T, name string) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"example.com"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+// careful is a TLS server whose certificate, and whether it asks for the
+// client's, can be changed; and how the gateway trusts it.
+type careful struct {
+	shows   atomic.Pointer[tls.Certificate]
+	asks    atomic.Bool
+	sees    atomic.Pointer[string] // common name of the client of the last request
+	trusts  atomic.Pointer[x509.CertPool]
+	carries atomic.Pointer[tls.Certificate]
+}
+
+func startCareful(t *testing.T) (*careful, *front) {
+	t.Helper()
+	c := &careful{}
+	c.show(selfSigned(t, "server"))
+	c.carries.Store(selfSigned(t, "gateway 1"))
+	c.asks.Store(true)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var name string
+		if len(r.TLS.PeerCertificates) > 0 {
+			name = r.TLS.PeerCertificates[0].Subject.CommonName
+		}
+		c.sees.Store(&name)
+	}))
+	server.EnableHTTP2 = true
+	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		config := &tls.Config{Certificates: []tls.Certificate{*c.shows.Load()}, NextProtos: []string{"h2", "http/1.1"}}
+		if c.asks.Load() {
+			config.ClientAuth = tls.RequestClientCert
+		}
+		return config, nil
+	}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return c, frontOf(t, server.Listener.Addr().String(), trust{
+		roots: c.trusts.Load, serverName: "example.com",
+		certificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.carries.Load(), nil },
+	})
+}
+
+// show has the server show a certificate, and the gateway trust no other.
+func (c *careful) show(certificate *tls.Certificate) {
+	pool := x509.NewCertPool()
+	pool.AddCert(certificate.Leaf)
+	c.shows.Store(certificate)
+	c.trusts.Store(pool)
+}
+
+func (c *careful) want(t *testing.T, f *front, code int, client string) {
+	t.Helper()
+	for _, path := range []string{"/apis/g.example.com/v1/things", watchPath} { // HTTP/1.1 and HTTP/2
+		if res := f.do(t, "GET", path, nil, nil); res.StatusCode != code || code == 200 && *c.sees.Load() != client {
+			t.Errorf("%s: %d as %q, want %d as %q", path, res.StatusCode, *c.sees.Load(), code, client)
+		}
+	}
+}
+
+// New certificates and authorities are good for the next request: connections
+// made with the old ones are not used for it.
+func TestRenewedCredentials(t *testing.T) {
+	c, f := startCareful(t)
+	c.want(t, f, 200, "gateway 1")
+	c.carries.Store(selfSigned(t, "gateway 2"))
+	c.want(t, f, 200, "gateway 2")
+	c.show(selfSigned(t, "server 2"))
+	c.want(t, f, 200, "gateway 2")
+	c.trusts.Store(x509.NewCertPool()) // nobody is trusted any more
+	c.want(t, f, 503, "")
+}
+
+// A server that begins to ask for certificates gets to see the gateway's.
+func TestRenewedAfterUnasked(t *testing.T) {
+	c, f := startCareful(t)
+	c.asks.Store(false)
+	c.want(t, f, 200, "")
+	c.asks.Store(true)
+	for _, way := range []http.RoundTripper{f.up.transports.short, f.up.transports.long} {
+		g := way.(*renewed).current.Load()
+		if g.unasked.Load() == 0 {
+			t.Fatal("nobody noticed that the server did not ask")
+		}
+		g.unasked.Add(-int64(unaskedLife))
+	}
+	c.want(t, f, 200, "gateway 1")
+	before := f.up.transports.long.(*renewed).current.Load()
+	c.want(t, f, 200, "gateway 1")
+	if f.up.transports.long.(*renewed).current.Load() != before || before.unasked.Load() != 0 {
+		t.Error("connections on which the server asked are given up")
+	}
+}
+
+// countingListener counts connections.
+type countingListener struct {
+	net.Listener
+	accepted atomic.Int32
+}
+
+func (l *countingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted.Add(1)
+	}
+	return conn, err
+}
+
+// Watches that start together share connections from the first.
+func TestGateBoundsDials(t *testing.T) {
+	const watches, streams = 300, 100
+	end := make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-end
+	}))
+	counted := &countingListener{Listener: server.Listener}
+	server.Listener, server.EnableHTTP2 = counted, true
+	server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	f := frontOf(t, server.Listener.Addr().String(), trust{roots: fixed(pool), serverName: "example.com"})
+	var all sync.WaitGroup
+	for range watches {
+		all.Go(func() {
+			req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://example.com"+watchPath, nil)
+			res, err := f.up.transports.long.RoundTrip(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { res.Body.Close() })
+		})
+	}
+	all.Wait()
+	close(end)
+	if n := counted.accepted.Load(); n < watches/streams || n > 5*watches/streams {
+		t.Errorf("%d connections for %d watches, %d on each", n, watches, streams)
+	}
+}
+
+// Dials that wait for one that fails fail with it: they do not fail one after
+// the other, each in its time.
+func TestGateSharesFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gate
+		dials, hold := 0, make(chan struct{})
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				_, err := g.dial(t.Context(), func() (*tls.Conn, error) {
+					dials++
+					<-hold
+					return nil, io.ErrUnexpectedEOF
+				})
+				if err != io.ErrUnexpectedEOF {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := g.dial(ctx, nil); err != context.Canceled {
+			t.Errorf("a dial that is given up: %v", err)
+		}
+		close(hold)
+		all.Wait()
+		if dials != 1 {
+			t.Errorf("%d dials", dials)
+		}
+	})
+}
+
+// silent forwards connections until it is told to hold back everything.
+type silent struct {
+	net.Listener
+	held atomic.Pointer[chan struct{}]
+}
+
+func startSilent(t *testing.T, to string) *silent {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &silent{Listener: l}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			here, err := l.Accept()
+			if err != nil {
+				return
+			}
+			there, err := net.Dial("tcp", to)
+			if err != nil {
+				here.Close()
+				continue
+			}
+			hold := make(chan struct{})
+			s.held.Store(&hold)
+			copying := func(to, from net.Conn) {
+				defer to.Close()
+				b := make([]byte, 4096)
+				for {
+					n, err := from.Read(b)
+					select {
+					case <-hold:
+						<-t.Context().Done() // as packets do that are dropped
+						return
+					default:
+					}
+					if _, werr := to.Write(b[:n]); err != nil || werr != nil {
+						return
+					}
+				}
+			}
+			go copying(here, there)
+			go copying(there, here)
+		}
+	}()
+	return s
+}
+
+// An HTTP/2 connection whose server says nothing any more, not even that it
+// ends, is found out; its watches end, and the next goes by another.
+func TestSilentConnection(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.CloseClientConnections)
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	between := startSilent(t, server.Listener.Addr().String())
+	f := frontOf(t, between.Addr().String(), trust{roots: fixed(pool), serverName: "example.com"})
+	f.up.transports.long.(*renewed).change = func(h2 *http.Transport) {
+		if h2.HTTP2.SendPingTimeout == 0 || h2.HTTP2.PingTimeout == 0 {
+			t.Error("nobody pings")
+		}
+		h2.HTTP2.SendPingTimeout, h2.HTTP2.PingTimeout = 50*time.Millisecond, 200*time.Millisecond
+	}
+	res := f.do(t, "GET", watchPath, nil, nil)
+	close(*between.held.Load())
+	if _, err := io.ReadAll(res.Body); err == nil {
+		t.Error("the watch ended as if all had been said")
+	}
+	if res := f.do(t, "GET", watchPath, nil, nil); res.StatusCode != 200 {
+		t.Errorf("the next one: %d", res.StatusCode)
+	}
+}
