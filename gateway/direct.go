@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 const (
@@ -52,6 +54,13 @@ func (d *direct) takes(req *http.Request) bool {
 		return false // a method can be anything, a space in it included
 	}
 	h := req.Header
+	for name, values := range h {
+		for _, v := range values {
+			if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(v) {
+				return false // to be refused; Write would make another header of it
+			}
+		}
+	}
 	return req.ContentLength >= 0 && req.ContentLength <= directBody && (req.ContentLength > 0 || req.Body == nil || req.Body == http.NoBody) &&
 		len(req.TransferEncoding) == 0 && len(req.Trailer) == 0 && h["Upgrade"] == nil && h["Expect"] == nil
 }

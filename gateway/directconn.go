@@ -98,13 +98,20 @@ func (c *directConn) exchange(req *http.Request, message []byte) (res *http.Resp
 		}
 		return nil, sent, err
 	}
-	body := &responseBody{conn: c, ctx: ctx, stop: stop, keep: !res.Close, body: res.Body}
+	body := &responseBody{conn: c, ctx: ctx, stop: stop, keep: !res.Close && !overfull(res), body: res.Body}
 	if res.Body == http.NoBody {
 		body.finish(true)
 		return res, answering, nil
 	}
 	res.Body = body
 	return res, answering, nil
+}
+
+// overfull reports whether a response that has no body says that it has one:
+// what the server then sends as such would be read as the next response.
+func overfull(res *http.Response) bool {
+	return res.StatusCode == http.StatusNoContent &&
+		(len(res.TransferEncoding) > 0 || res.Header.Get("Content-Length") != "" && res.Header.Get("Content-Length") != "0")
 }
 
 // readHeader reads up to the body of the final response.
@@ -120,7 +127,7 @@ func (c *directConn) readHeader(req *http.Request) (*http.Response, error) {
 			return res, nil
 		}
 		if res.StatusCode == http.StatusSwitchingProtocols {
-			return nil, errors.New("the server switched protocols although nobody asked")
+			return nil, errSwitched
 		}
 		if err := inform(req, res); err != nil {
 			return nil, err

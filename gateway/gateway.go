@@ -73,6 +73,9 @@ type Config struct {
 	// ShutdownDelay is how long the gateway serves on after it stops being
 	// ready. Default 0.
 	ShutdownDelay time.Duration
+	// GoawayChance is the chance that a request ends its HTTP/2 connection; see
+	// serve.Config. Default 0.
+	GoawayChance float64
 	// InstanceID tells gateways on one etcd apart. Default: host and process.
 	InstanceID string
 	// StateDir is a folder for what the gateway shall still know when it starts
@@ -274,7 +277,7 @@ func (g *Gateway) assembleServer() (err error) {
 		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Handler: g.router(),
 		Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
 		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
-		ShutdownDelay: g.cfg.ShutdownDelay, Complete: g.complete,
+		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete,
 	})
 	return err
 }

@@ -57,12 +57,13 @@ func newProxies(logger *slog.Logger) *proxies {
 func (p *proxies) build(base *url.URL, t *transports, suspect func()) (short, long, upgrade http.Handler) {
 	errorLog := slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug)
 	common := httputil.ReverseProxy{
-		Rewrite:        func(pr *httputil.ProxyRequest) { rewrite(pr, base) },
-		ModifyResponse: modifyResponse,
-		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { p.fail(w, r, err, suspect) },
-		ErrorLog:       errorLog,
+		Rewrite:      func(pr *httputil.ProxyRequest) { rewrite(pr, base) },
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { p.fail(w, r, err, suspect) },
+		ErrorLog:     errorLog,
 	}
+	common.ModifyResponse = staysHTTP
 	s, l, u := common, common, common
+	u.ModifyResponse = leavesHTTP
 	s.Transport, s.BufferPool, s.FlushInterval = t.short, p.copying, shortFlush
 	// What a relay leaves to be copied is nothing.
 	l.Transport, l.BufferPool, l.FlushInterval = t.long, newBuffers(1), -1
@@ -120,6 +121,12 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 		pr.SetXForwarded()
 		h.Set("X-Forwarded-Uri", pr.In.URL.RequestURI())
 	}
+	// A client that names it in its Connection header does not get rid of it.
+	if id := pr.In.Header["Audit-Id"]; id != nil {
+		h["Audit-Id"] = id
+	}
+	// What comes after the body was seen by nobody who judged the request.
+	pr.Out.Trailer = nil
 }
 
 // errRedirect refuses a server that wants to send the gateway elsewhere: it
@@ -156,7 +163,7 @@ func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error, suspec
 	case errors.Is(err, errRedirect):
 		rest.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "", err.Error(), 0, false))
 		return
-	case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() != nil:
+	case errors.Is(r.Context().Err(), context.DeadlineExceeded): // whatever broke because of it
 		rest.WriteStatus(w, r, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 		return
 	case errors.Is(context.Cause(r.Context()), serve.ErrShuttingDown):
@@ -167,8 +174,13 @@ func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error, suspec
 		panic(http.ErrAbortHandler)
 	}
 	var body *bodyError
-	if errors.As(err, &body) {
+	var upgrade *upgradeError
+	switch {
+	case errors.As(err, &body):
 		rest.WriteStatus(w, r, apierrors.NewBadRequest(body.Error()))
+		return
+	case errors.As(err, &upgrade):
+		rest.WriteStatus(w, r, resource.Unavailable(upgrade.Error(), 0))
 		return
 	}
 	suspect()
@@ -194,11 +206,15 @@ func (g *Gateway) proxy(w http.ResponseWriter, r *http.Request, rt *route) {
 		rest.WriteStatus(w, r, err)
 		return
 	}
+	if err := unfit(r); err != nil {
+		rest.WriteStatus(w, r, err)
+		return
+	}
 	up := rt.upstream
 	// The server says how its answer may be cached.
 	w.Header().Del("Cache-Control")
 	switch {
-	case r.Header.Get("Upgrade") != "":
+	case upgrades(r.Header):
 		up.upgrade.ServeHTTP(w, r)
 	case resource.ActionFrom(r.Context()).LongRunning():
 		up.long.ServeHTTP(w, r)

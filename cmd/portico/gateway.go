@@ -79,6 +79,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.cfg.AnonymousAuth, "anonymous-auth", true, "let requests without a credential in as system:anonymous")
 	fs.DurationVar(&f.cfg.RequestTimeout, "request-timeout", serve.DefaultRequestTimeout, "most `time` that a request may take which is no watch or stream")
 	fs.DurationVar(&f.cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to serve on, no longer ready, after SIGTERM, for load balancers to notice")
+	fs.Float64Var(&f.cfg.GoawayChance, "goaway-chance", 0, "`chance`, up to 0.02, that a request has its HTTP/2 connection ended after what is under way on it, so that load balancers choose again")
 	fs.DurationVar(&f.cfg.Grace, "discovery-grace", 60*time.Second, "`time` for which the groups of a server that went away are still shown as current")
 	fs.StringVar(&f.cfg.InstanceID, "instance-id", "", "`name` that tells gateways on one etcd apart (default: host name and process id)")
 	fs.StringVar(&f.cfg.StateDir, "state-dir", "", "`folder` of this gateway's own, for what it shall still know when it starts while etcd is away (default: nothing)")

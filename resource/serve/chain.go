@@ -17,6 +17,7 @@ func (s *Server) chain() http.Handler {
 		s.observe,         // observe.go: log and metrics
 		s.turnAway,        // turnaway.go: 429 once shutting down
 		s.cacheControl,    // cachecontrol.go: responses are nobody else's
+		s.goaway,          // goaway.go: connections end by chance
 		s.track,           // track.go: what shutdown waits for and cuts off
 		s.deadline,        // deadline.go: 504
 		s.collectWarnings, // warning.go

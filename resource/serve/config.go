@@ -16,6 +16,7 @@ import (
 const (
 	DefaultRequestTimeout       = 60 * time.Second
 	DefaultShutdownTimeout      = 60 * time.Second
+	DefaultLongShutdownTimeout  = 5 * time.Second
 	DefaultMaxInFlight          = 400
 	DefaultMaxMutatingInFlight  = 200
 	DefaultMaxConcurrentStreams = 100
@@ -63,6 +64,14 @@ type Config struct {
 	// ShutdownTimeout is how long shutdown waits for requests at work that are
 	// not long-running; 0: DefaultShutdownTimeout.
 	ShutdownTimeout time.Duration
+	// LongShutdownTimeout is within what time long-running requests are ended
+	// after that, 200 a second or faster, so that their clients do not all come
+	// back at once; 0: DefaultLongShutdownTimeout; below 0: all at once.
+	LongShutdownTimeout time.Duration
+	// GoawayChance is the chance, between 0 and 0.02, that a request has its HTTP/2
+	// connection ended after what is under way on it, so that the client connects
+	// anew and a load balancer gets to choose again; 0: never.
+	GoawayChance float64
 }
 
 // ListenAddress is one address to listen on.
@@ -124,6 +133,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.ShutdownTimeout == 0 {
 		c.ShutdownTimeout = DefaultShutdownTimeout
+	}
+	if c.LongShutdownTimeout == 0 {
+		c.LongShutdownTimeout = DefaultLongShutdownTimeout
 	}
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = DefaultMaxInFlight

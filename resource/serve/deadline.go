@@ -145,7 +145,11 @@ func (d *deadlineWriter) expire() {
 		_ = connection.SetReadDeadline(past)
 	}
 	d.onTimeout()
-	d.writing.Lock()
+	if !d.writing.TryLock() {
+		// An informational response waits for a client that does not read.
+		_ = connection.SetWriteDeadline(past)
+		d.writing.Lock()
+	}
 	defer d.writing.Unlock()
 	if !d.state.CompareAndSwap(idle, answered) {
 		d.state.Store(cut) // begun: nothing leads back to idle

@@ -29,6 +29,11 @@ const (
 	// open; connectionWindow is the largest that net/http takes.
 	streamWindow     = 256 << 10
 	connectionWindow = 4<<20 - 1
+	// A client that says nothing is asked for a sign of life after pingAfter, and
+	// given up after pingTimeout more: one that has vanished would otherwise hold
+	// its watches until the kernel gives up sending to it, a quarter of an hour.
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
 )
 
 // openDoor binds an address and makes the server behind it.
@@ -76,6 +81,8 @@ func (s *Server) newHTTPServer(address *ListenAddress) (*http.Server, error) {
 			MaxConcurrentStreams:          streams,
 			MaxReceiveBufferPerStream:     streamWindow,
 			MaxReceiveBufferPerConnection: connectionWindow,
+			SendPingTimeout:               pingAfter,
+			PingTimeout:                   pingTimeout,
 		},
 	}
 	server.Protocols.SetHTTP1(true)

@@ -42,6 +42,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.New("make server: no authenticator")
 	case len(cfg.Listen) == 0:
 		return nil, errors.New("make server: no address to listen on")
+	case cfg.GoawayChance < 0 || cfg.GoawayChance > maxGoawayChance:
+		return nil, fmt.Errorf("make server: the chance of GOAWAY is %v and must be between 0 and %v", cfg.GoawayChance, maxGoawayChance)
 	}
 	for _, address := range cfg.Listen {
 		if err := address.validate(); err != nil {
@@ -53,7 +55,6 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Name != "" {
 		s.log = s.log.With("server", cfg.Name)
 	}
-	s.life.longContext, s.life.endLong = context.WithCancel(context.Background())
 	s.handler = s.chain()
 	return s, nil
 }
@@ -133,7 +134,7 @@ func (d *door) serve() error {
 
 // shutdown ends the server in order (contract 11.5): not ready any more, at
 // once; after a delay new requests are turned away; those at work get time to
-// finish; long-running ones are ended; connections are closed.
+// finish; long-running ones are ended, spread over some time; connections are closed.
 func (s *Server) shutdown() {
 	s.cfg.Health.shuttingDown.Store(true)
 	s.log.Info("shutting down", "delay", s.cfg.ShutdownDelay)
@@ -146,7 +147,7 @@ func (s *Server) shutdown() {
 		s.log.Warn("gave up on requests at work", "requests", s.life.short.count(), "waited", s.cfg.ShutdownTimeout)
 	}
 	longDone := s.life.long.close()
-	s.life.endLong()
+	s.life.long.end(s.cfg.LongShutdownTimeout)
 
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"portico/resource"
 )
@@ -19,24 +20,24 @@ var ErrShuttingDown = errors.New("the server is shutting down")
 func (s *Server) track(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
-		long := action.LongRunning()
-		group := &s.life.short
-		if long {
-			group = &s.life.long
+		if action.LongRunning() {
+			ctx, cancel := context.WithCancelCause(r.Context())
+			defer cancel(nil)
+			if !s.life.long.enter(&cancel) {
+				s.refuse(w, r)
+				return
+			}
+			defer s.life.long.leave(&cancel)
+			next.ServeHTTP(w, r.WithContext(ctx))
+			return
 		}
 		switch {
-		case group.enter():
-			defer group.leave()
+		case s.life.short.enter():
+			defer s.life.short.leave()
 		case isProbe(action.Path):
 		default:
 			s.refuse(w, r) // the way of turnAway, for those that passed it just before
 			return
-		}
-		if long {
-			ctx, cancel := context.WithCancelCause(r.Context())
-			defer cancel(nil)
-			defer context.AfterFunc(s.life.longContext, func() { cancel(ErrShuttingDown) })()
-			r = r.WithContext(ctx)
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -47,10 +48,8 @@ type life struct {
 	// refusing: new requests are turned away.
 	refusing atomic.Bool
 	// short and long are the requests at work.
-	short, long group
-	// longContext ends when long-running requests must.
-	longContext context.Context
-	endLong     context.CancelFunc
+	short group
+	long  longGroup
 }
 
 // group counts requests until it is closed. Unlike a sync.WaitGroup it can be
@@ -99,4 +98,67 @@ func (g *group) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.n
+}
+
+// Ending long-running requests: so many of them together, so often. Their
+// clients come back at once, to other servers or to this one's next process, and
+// all at once they would be its heaviest load.
+const (
+	endRate  = 200 // a second, at least
+	endEvery = 20 * time.Millisecond
+)
+
+// longGroup is the long-running requests, which do not end unless they are told
+// to.
+type longGroup struct {
+	group
+	ending sync.Mutex
+	ends   map[*context.CancelCauseFunc]struct{}
+}
+
+// enter counts one more, which end ends; false after close.
+func (g *longGroup) enter(end *context.CancelCauseFunc) bool {
+	if !g.group.enter() {
+		return false
+	}
+	g.ending.Lock()
+	defer g.ending.Unlock()
+	if g.ends == nil {
+		g.ends = make(map[*context.CancelCauseFunc]struct{})
+	}
+	g.ends[end] = struct{}{}
+	return true
+}
+
+func (g *longGroup) leave(end *context.CancelCauseFunc) {
+	g.ending.Lock()
+	delete(g.ends, end)
+	g.ending.Unlock()
+	g.group.leave()
+}
+
+// end tells those to end that are in, one after the other: endRate a second, or
+// as many more as it takes to be done within the time.
+func (g *longGroup) end(within time.Duration) {
+	per := int(endRate * endEvery / time.Second)
+	if within > 0 {
+		per = max(per, int(int64(g.count())*int64(endEvery)/int64(within))+1)
+	}
+	for g.endSome(per, within <= 0) {
+		<-time.After(endEvery)
+	}
+}
+
+// endSome ends n, or all, and reports whether there are more.
+func (g *longGroup) endSome(n int, all bool) bool {
+	g.ending.Lock()
+	defer g.ending.Unlock()
+	for end := range g.ends {
+		if n--; n < 0 && !all {
+			return true
+		}
+		(*end)(ErrShuttingDown)
+		delete(g.ends, end)
+	}
+	return false
 }
