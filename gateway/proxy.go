@@ -113,7 +113,9 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	if act := resource.ActionFrom(pr.In.Context()); act != nil && act.User != nil {
 		authn.SetFrontProxyHeaders(h, act.User)
 	}
-	if pr.In.Header.Get("Upgrade") == "" {
+	if !upgrades(pr.In.Header) {
+		delete(h, "Upgrade")
+		delete(h, "Connection")
 		// Appended to what came in, as upstream does: it is a trace, not a claim.
 		if prior := pr.In.Header["X-Forwarded-For"]; prior != nil {
 			h["X-Forwarded-For"] = prior
