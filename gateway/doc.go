@@ -12,6 +12,11 @@
 //     availability checker) and rebuilds both, bursts coalesced.
 //   - upstream.go and transport.go are live things: one upstream per server,
 //     reused by identity across rebuilds, retired when no route names it.
+//   - renew.go has connections made with the credentials of the present, and
+//     gate.go has those that are shared made one at a time: ten thousand watches
+//     that began together used to make as many, for ten that were needed.
+//   - unfit.go and upgrade.go turn away what a server might read as another
+//     request than was authorized.
 //   - proxy.go moves bytes. Nothing in it knows which server is special.
 //   - relay.go moves those of watches. Profiles showed the size of its pieces to
 //     be what a delivery costs most by: with 4 KiB, events that had come up
