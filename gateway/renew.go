@@ -101,7 +101,15 @@ func (r *renewed) generation(c credentials) *generation {
 		if err != nil {
 			return nil, err
 		}
-		secured, asked, err := r.trust.handshake(ctx, conn, c, protocols)
+		t := r.trust
+		if t.serverName == "" {
+			// Whom the URL names.
+			if t.serverName, _, err = net.SplitHostPort(address); err != nil {
+				_ = conn.Close()
+				return nil, err
+			}
+		}
+		secured, asked, err := t.handshake(ctx, conn, c, protocols)
 		if err == nil && !asked && c.certificate != nil {
 			g.unasked.CompareAndSwap(0, time.Now().UnixNano())
 		}

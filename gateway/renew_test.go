@@ -9,10 +9,12 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -291,5 +293,35 @@ func TestSilentConnection(t *testing.T) {
 	}
 	if res := f.do(t, "GET", watchPath, nil, nil); res.StatusCode != 200 {
 		t.Errorf("the next one: %d", res.StatusCode)
+	}
+}
+
+// A server for which no name is configured has to prove that it is whom its URL
+// names.
+func TestServerNameOfURL(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	for host, want := range map[string]bool{"example.com": true, "elsewhere.test": false} {
+		base := &url.URL{Scheme: "https", Host: host + ":443"}
+		up := newUpstream("test", base, newEndpoints("tcp", []string{server.Listener.Addr().String()}),
+			trust{roots: fixed(pool)}, newProxies(slog.New(slog.DiscardHandler)), func() {})
+		for _, path := range []string{"/apis", "/apis?watch=true"} { // by both ways
+			req, err := http.NewRequest("GET", base.String()+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := up.RoundTrip(req)
+			if (err == nil) != want {
+				t.Errorf("%s%s: %v", host, path, err)
+			}
+			if err == nil {
+				res.Body.Close()
+			}
+		}
+		up.close()
 	}
 }

@@ -365,7 +365,6 @@ func (a *alone) second(t *testing.T) *alone {
 	return &b
 }
 
-
 // revision returns etcd's: every write moves it.
 func (a *alone) revision(t *testing.T) int64 {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -253,12 +254,30 @@ func TestFollowCoalescesWhilePublishing(t *testing.T) {
 	})
 }
 
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
 // A store that comes back is no cause for a warning; one that stays away is, now
 // and then.
 func TestFollowComplains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMoody()
-		var log bytes.Buffer
+		var log lockedBuffer
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		options := loop.FollowOptions{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))}
@@ -269,14 +288,14 @@ func TestFollowComplains(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 		}
-		if log.Len() > 0 {
+		if log.String() != "" {
 			t.Errorf("it came back each time: %s", &log)
 		}
 		m.down.Store(true)
 		m.end(errors.New("broke off"))
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
-		if log.Len() > 0 {
+		if log.String() != "" {
 			t.Errorf("too early: %s", &log)
 		}
 		time.Sleep(60 * time.Second)
