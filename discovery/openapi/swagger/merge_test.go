@@ -203,9 +203,6 @@ func TestProtobufWithoutWhatIsBroken(t *testing.T) {
 // The whole is never in memory: 300 parts, 17 MB of JSON, take far less than
 // that beside what is kept.
 func TestMergeMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("makes a large document")
-	}
 	const perPart = 60_000
 	var parts []*part
 	for i := range 300 {
