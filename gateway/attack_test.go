@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"portico/apiservice"
+	"portico/gateway/upstream"
 	"portico/resource"
 )
 
@@ -79,7 +80,7 @@ func TestAnswersToUpgrades(t *testing.T) {
 		}
 	})
 	res := f.do(t, "GET", "/apis/g.example.com/v1/things", nil, nil)
-	if s := statusOf(t, res); res.StatusCode != 503 || !strings.Contains(s.Message, errSwitched.Error()) {
+	if s := statusOf(t, res); res.StatusCode != 503 || !strings.Contains(s.Message, upstream.ErrSwitched.Error()) {
 		t.Errorf("a switch: %d %q", res.StatusCode, s.Message)
 	}
 	const wish = " HTTP/1.1\nHost: gw\nConnection: Upgrade\nUpgrade: websocket\n\n"
@@ -159,7 +160,7 @@ func TestUnspeakableUsers(t *testing.T) {
 		act := &resource.Action{User: c.user}
 		r := httptest.NewRequest("GET", "/apis/g.example.com/v1/things", nil)
 		w := httptest.NewRecorder()
-		rt := &route{name: "v1.g", condition: apiservice.Passed(), upstream: &upstream{short: http.HandlerFunc(ok)}}
+		rt := &route{name: "v1.g", condition: apiservice.Passed(), upstream: &proxied{short: http.HandlerFunc(ok)}}
 		(&Gateway{}).proxy(w, r.WithContext(resource.WithAction(r.Context(), act)), rt)
 		if (w.Code == 200) != c.ok || !c.ok && w.Code != 400 {
 			t.Errorf("%q: %d", c.user, w.Code)
@@ -168,78 +169,6 @@ func TestUnspeakableUsers(t *testing.T) {
 }
 
 func ok(http.ResponseWriter, *http.Request) {}
-
-// What a server sends beyond a response is not taken for the next one.
-func TestDirectSurplus(t *testing.T) {
-	const evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
-	for name, c := range map[string]struct{ method, answer string }{
-		"after a length":    {"GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + evil},
-		"after chunks":      {"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n" + evil},
-		"length and chunks": {"GET", "HTTP/1.1 200 OK\r\nContent-Length: 51\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n" + evil},
-		"after HEAD":        {"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 43\r\n\r\n" + evil},
-		"after 204":         {"GET", "HTTP/1.1 204 No Content\r\n\r\n" + evil},
-		"after 304":         {"GET", "HTTP/1.1 304 Not Modified\r\n\r\n" + evil},
-		"204 with a length": {"GET", "HTTP/1.1 204 No Content\r\nContent-Length: 43\r\n\r\n"},
-		"204 with chunks":   {"GET", "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n"},
-		"empty":             {"GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" + evil},
-	} {
-		s := newSocket(t)
-		l, err := net.Listen("unix", s.path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			for i := 0; ; i++ {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer conn.Close()
-					b := make([]byte, 4096)
-					for first := i == 0; ; first = false {
-						if _, err := conn.Read(b); err != nil {
-							return
-						}
-						switch {
-						case first:
-							io.WriteString(conn, c.answer)
-						case i == 0:
-							io.WriteString(conn, evil)
-						default:
-							io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
-						}
-					}
-				}()
-			}
-		}()
-		res, err := s.send(t, c.method, "/", "")
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if body, err := io.ReadAll(res.Body); err != nil || strings.Contains(string(body), "evil") {
-			t.Errorf("%s: %q, %v", name, body, err)
-		}
-		res.Body.Close()
-		s.want(t, "GET", "/", "", 200, "good")
-		l.Close()
-	}
-}
-
-// A header that Write would make another one of is refused, as http.Transport
-// does.
-func TestDirectRefusesBadHeaders(t *testing.T) {
-	s := newSocket(t)
-	s.serve(t, echo)
-	for name, value := range map[string]string{"X-Remote-Group": "a\r\nX-Remote-User: root", "X y": "z", "Good": "\x00"} {
-		req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://backend/", nil)
-		req.Header[name] = []string{value}
-		before := s.indirect.Load()
-		if _, err := s.RoundTrip(req); err != nil || s.indirect.Load() != before+1 || s.dials.Load() != 0 {
-			t.Errorf("%s: %q went directly, %v", name, value, err)
-		}
-	}
-}
 
 // A server that is killed answers none of the requests it has; the gateway
 // answers them all, and suspects it.
@@ -262,7 +191,7 @@ func TestProxyKilledWithManyRequests(t *testing.T) {
 			server.StartTLS()
 			pool := x509.NewCertPool()
 			pool.AddCert(server.Certificate())
-			f = frontOf(t, server.Listener.Addr().String(), trust{roots: fixed(pool), serverName: "example.com"})
+			f = frontOf(t, server.Listener.Addr().String(), upstream.Trust{Roots: fixed(pool), ServerName: "example.com"})
 		} else {
 			l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 			if err != nil {
@@ -270,8 +199,7 @@ func TestProxyKilledWithManyRequests(t *testing.T) {
 			}
 			server.Listener = l
 			server.Start()
-			f = frontOf(t, l.Addr().String(), trust{plain: true})
-			f.up.endpoints.network = "unix"
+			f = frontOf(t, l.Addr().String(), upstream.Trust{Plain: true})
 		}
 		f.do(t, "GET", "/apis/g.example.com/v1/things?warm", nil, nil) // some connections were used before
 		var answered sync.WaitGroup

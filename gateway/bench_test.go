@@ -42,7 +42,7 @@ func BenchmarkReconcile(b *testing.B) {
 			}
 			s := &syncer{log: slog.New(slog.DiscardHandler)}
 			s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})
-			s.backends = []*server{{name: "crd", up: &upstream{}, source: aggregate.NewSource(aggregate.Config{Previous: gvs})}}
+			s.backends = []*server{{name: "crd", up: &proxied{}, source: aggregate.NewSource(aggregate.Config{Previous: gvs})}}
 			less := false
 			for b.Loop() {
 				less = !less

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"portico/apiservice"
+	"portico/gateway/upstream"
 	"portico/resource/serve"
 )
 
@@ -26,8 +27,7 @@ func startChain(t *testing.T, behind http.HandlerFunc) *httptest.Server {
 	server := &http.Server{Handler: behind}
 	go server.Serve(l)
 	t.Cleanup(func() { server.Close() })
-	f := frontOf(t, l.Addr().String(), trust{plain: true})
-	f.up.endpoints.network = "unix"
+	f := frontOf(t, l.Addr().String(), upstream.Trust{Plain: true})
 	rt := &route{name: "v1.", upstream: f.up, condition: apiservice.Passed()}
 	chain, err := serve.New(serve.Config{
 		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),

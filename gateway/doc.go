@@ -10,11 +10,9 @@
 //   - sync.go is the only writer of that table and of the discovery snapshot.
 //     It takes news (APIServices, Services, EndpointSlices, verdicts of the
 //     availability checker) and rebuilds both, bursts coalesced.
-//   - upstream.go and transport.go are live things: one upstream per server,
-//     reused by identity across rebuilds, retired when no route names it.
-//   - renew.go has connections made with the credentials of the present, and
-//     gate.go has those that are shared made one at a time: ten thousand watches
-//     that began together used to make as many, for ten that were needed.
+//   - proxied.go are live things: one upstream (package gateway/upstream, the
+//     data path) per server with its reverse proxies, reused by identity across
+//     rebuilds, retired when no route names it.
 //   - unfit.go and upgrade.go turn away what a server might read as another
 //     request than was authorized.
 //   - proxy.go moves bytes. Nothing in it knows which server is special.

@@ -20,6 +20,7 @@ import (
 	"portico/discovery/openapi/swagger"
 	"portico/gateway/access"
 	"portico/gateway/flow"
+	"portico/gateway/upstream"
 	"portico/resource/authn"
 	"portico/resource/etcd"
 	"portico/resource/loop"
@@ -155,13 +156,13 @@ func (g *Gateway) openStorage() (err error) {
 
 // assembleSync makes what follows the servers behind the gateway.
 func (g *Gateway) assembleSync() error {
-	proxyTrust := trust{}
+	proxyTrust := upstream.Trust{}
 	if g.cfg.ProxyCertFile != "" {
 		pair, err := authn.NewKeyPair(g.cfg.ProxyCertFile, g.cfg.ProxyKeyFile)
 		if err != nil {
 			return fmt.Errorf("load front-proxy certificate: %w", err)
 		}
-		proxyTrust.certificate = pair.GetClientCertificate
+		proxyTrust.Certificate = pair.GetClientCertificate
 	}
 	s := &syncer{log: g.log, proxies: newProxies(g.log), trust: proxyTrust, grace: g.cfg.Grace, address: g.cfg.Listen.Address}
 	s.checker = availability.New(availability.Config{
@@ -174,7 +175,7 @@ func (g *Gateway) assembleSync() error {
 			if err != nil {
 				return fmt.Errorf("load CA of backend %s: %w", b.Name, err)
 			}
-			t.roots = ca.Pool
+			t.Roots = ca.Pool
 		}
 		srv, err := s.newBackend(b, t)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"portico/apiservice"
+	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/serve"
@@ -30,7 +31,7 @@ func TestProxiedRequestsAreCountedOnce(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})
-	refusing := frontOf(t, closedPort(t), trust{})
+	refusing := frontOf(t, closedPort(t), upstream.Trust{})
 	routes := map[string]*route{
 		"g.example.com":       {name: "v1.g.example.com", upstream: behind.up, condition: apiservice.Passed()},
 		"refused.example.com": {name: "v1.refused.example.com", upstream: refusing.up, condition: apiservice.Passed()},

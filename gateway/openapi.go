@@ -119,7 +119,7 @@ func (g *Gateway) serveKept(w http.ResponseWriter, r *http.Request, index *openA
 // fetchOpenAPI asks the server for one of its documents, for the gateway's own
 // use.
 func (srv *server) fetchOpenAPI(ctx context.Context, path, etag string) (*swagger.Answer, error) {
-	return swagger.Fetch(ctx, srv.up.transports.short, srv.up.base.String(), identifyAggregator, path, etag)
+	return swagger.Fetch(ctx, srv.up.Short(), srv.up.Base().String(), identifyAggregator, path, etag)
 }
 
 // proxyOpenAPI sends a request for the document of a group/version to its

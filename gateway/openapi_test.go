@@ -22,6 +22,7 @@ import (
 	"portico/apiservice/availability"
 	"portico/discovery"
 	"portico/discovery/openapi"
+	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -107,7 +108,7 @@ func startIndexing(t *testing.T, backends ...*describing) *indexing {
 	s := &syncer{log: log, proxies: newProxies(log), own: []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}}}
 	s.checker = availability.New(availability.Config{Logger: log, OnChange: func(string, availability.Verdict) {}})
 	for _, b := range backends {
-		srv, err := s.newBackend(Backend{Name: b.name, URL: "unix://" + b.socket}, trust{})
+		srv, err := s.newBackend(Backend{Name: b.name, URL: "unix://" + b.socket}, upstream.Trust{})
 		if err != nil {
 			t.Fatal(err)
 		}

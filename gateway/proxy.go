@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/rest"
@@ -54,7 +55,8 @@ func newProxies(logger *slog.Logger) *proxies {
 // build returns the reverse proxies to one server: for short requests, for
 // long-running ones, and for those that leave HTTP. suspect is called when a
 // request to it fails.
-func (p *proxies) build(base *url.URL, t *transports, suspect func()) (short, long, upgrade http.Handler) {
+func (p *proxies) build(up *upstream.Upstream, suspect func()) (short, long, upgrade http.Handler) {
+	base := up.Base()
 	errorLog := slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug)
 	common := httputil.ReverseProxy{
 		Rewrite:      func(pr *httputil.ProxyRequest) { rewrite(pr, base) },
@@ -64,11 +66,11 @@ func (p *proxies) build(base *url.URL, t *transports, suspect func()) (short, lo
 	common.ModifyResponse = staysHTTP
 	s, l, u := common, common, common
 	u.ModifyResponse = leavesHTTP
-	s.Transport, s.BufferPool, s.FlushInterval = t.short, p.copying, shortFlush
+	s.Transport, s.BufferPool, s.FlushInterval = up.Short(), p.copying, shortFlush
 	// What a relay leaves to be copied is nothing.
-	l.Transport, l.BufferPool, l.FlushInterval = t.long, newBuffers(1), -1
+	l.Transport, l.BufferPool, l.FlushInterval = up.Long(), newBuffers(1), -1
 	// Only HTTP/1.1 can be switched to another protocol.
-	u.Transport, u.BufferPool, u.FlushInterval = t.upgrade, p.upgraded, -1
+	u.Transport, u.BufferPool, u.FlushInterval = up.Upgrade(), p.upgraded, -1
 	return &s, &longProxy{proxy: l, buffers: p.copying}, &u
 }
 
@@ -175,7 +177,7 @@ func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error, suspec
 		// The client went away; nobody reads an answer.
 		panic(http.ErrAbortHandler)
 	}
-	var body *bodyError
+	var body *upstream.BodyError
 	var upgrade *upgradeError
 	switch {
 	case errors.As(err, &body):
@@ -195,7 +197,7 @@ func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error, suspec
 // nothing was sent, or the method is safe. Else it says what is not known.
 func unreachable(r *http.Request, err error) error {
 	text := fmt.Sprintf("error trying to reach service: %v", err)
-	if isDialError(err) || r.Method == http.MethodGet || r.Method == http.MethodHead {
+	if upstream.IsDialError(err) || r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return resource.Unavailable(text, retryUnavailable)
 	}
 	return resource.Unavailable(text+"; it is not known whether the request was carried out", 0)

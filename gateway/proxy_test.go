@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/apiservice"
+	"portico/gateway/upstream"
 	"portico/resource"
 )
 
@@ -27,7 +28,7 @@ import (
 type front struct {
 	*httptest.Server
 	broken atomic.Int32 // how often the server was suspected
-	up     *upstream
+	up     *proxied
 }
 
 func alice() *resource.User {
@@ -46,7 +47,7 @@ func startFront(t *testing.T, behind http.HandlerFunc) *front {
 	t.Cleanup(server.Close)
 	pool := x509.NewCertPool()
 	pool.AddCert(server.Certificate())
-	return frontOf(t, server.Listener.Addr().String(), trust{roots: fixed(pool), serverName: "example.com"})
+	return frontOf(t, server.Listener.Addr().String(), upstream.Trust{Roots: fixed(pool), ServerName: "example.com"})
 }
 
 // fixed are roots that stay as they are.
@@ -54,22 +55,24 @@ func fixed(pool *x509.CertPool) func() *x509.CertPool {
 	return func() *x509.CertPool { return pool }
 }
 
-func frontOf(t *testing.T, address string, how trust) *front {
+func frontOf(t *testing.T, address string, how upstream.Trust) *front {
 	t.Helper()
 	f := &front{}
 	base := &url.URL{Scheme: "https", Host: "api.ns.svc:443"}
-	if how.plain {
-		base.Scheme = "http"
+	network := "tcp"
+	if how.Plain {
+		base.Scheme, network = "http", "unix"
 	}
-	f.up = newUpstream("test", base, newEndpoints("tcp", []string{address}), how,
-		newProxies(slog.New(slog.DiscardHandler)), func() { f.broken.Add(1) })
+	f.up = newProxied(upstream.Config{
+		Base: base, Network: network, Addresses: []string{address}, Trust: how, Broken: func() { f.broken.Add(1) },
+	}, newProxies(slog.New(slog.DiscardHandler)))
 	rt := &route{name: "v1.test", upstream: f.up, condition: apiservice.Passed()}
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		act := resource.ParseAction(r)
 		act.User = alice()
 		(&Gateway{}).proxy(w, r.WithContext(resource.WithAction(r.Context(), act)), rt)
 	}))
-	t.Cleanup(func() { f.Server.Close(); f.up.close() })
+	t.Cleanup(func() { f.Server.Close(); f.up.Close() })
 	return f
 }
 
@@ -217,7 +220,7 @@ func closedPort(t *testing.T) string {
 }
 
 func TestProxyRefusedConnection(t *testing.T) {
-	f := frontOf(t, closedPort(t), trust{})
+	f := frontOf(t, closedPort(t), upstream.Trust{})
 	for _, method := range []string{"GET", "POST"} { // nothing was sent: any method may try again
 		res := f.do(t, method, "/apis/g.example.com/v1/things", nil, nil)
 		s := statusOf(t, res)

@@ -251,11 +251,11 @@ func TestMerge(t *testing.T) {
 	s := &syncer{grace: time.Minute, own: []discovery.GroupVersion{
 		{Group: apiservice.Group, Version: "v1", GroupPriority: 20001}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
 	}}
-	known := &server{up: &upstream{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
+	known := &server{up: &proxied{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
-	mute := &server{up: &upstream{}, source: aggregate.NewSource(aggregate.Config{})}
-	blind := &server{up: &upstream{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
+	mute := &server{up: &proxied{}, source: aggregate.NewSource(aggregate.Config{})}
+	blind := &server{up: &proxied{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Stale: true, Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
 	down := apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck"}

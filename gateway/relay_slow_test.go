@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 
+	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/memory"
 	"portico/resource/rest"
@@ -130,7 +131,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 			t.Fatalf("%.100s, %v", line, err) // each before the next one happens
 		}
 	}
-	if grown := heapInUse() - before; grown > history+clients*(streamBuffer+size)+16<<20 {
+	if grown := heapInUse() - before; grown > history+clients*(upstream.StreamBuffer+size)+16<<20 {
 		t.Errorf("%d clients hold %d MiB", clients, grown>>20)
 	}
 	for i, lines := range readers {

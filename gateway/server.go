@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/discovery/aggregate"
+	"portico/gateway/upstream"
 	"portico/resource/loop"
 )
 
@@ -35,7 +35,7 @@ type server struct {
 	id       string // identity: a change makes a new server
 	target   string // availability target
 	checkURL string // for messages
-	up       *upstream
+	up       *proxied
 	source   *aggregate.Source
 	suspect  time.Duration // interval while suspect; 0 is the default
 
@@ -51,20 +51,23 @@ type server struct {
 }
 
 // newBackend makes the server of a configured backend.
-func (s *syncer) newBackend(b Backend, t trust) (*server, error) {
-	base, network, address, err := parseBackendURL(b.Name, b.URL)
+func (s *syncer) newBackend(b Backend, t upstream.Trust) (*server, error) {
+	base, network, address, err := upstream.ParseURL(b.Name, b.URL)
 	if err != nil {
 		return nil, err
 	}
 	srv := &server{name: b.Name, id: b.URL, target: "backend/" + b.Name, checkURL: b.URL + "/apis"}
 	if network == "unix" {
-		t = trust{plain: true}
+		t = upstream.Trust{Plain: true}
 		srv.suspect = socketSuspectInterval
 	}
-	srv.up = newUpstream(srv.id, base, newEndpoints(network, []string{address}), t, s.proxies, func() { s.checker.Suspect(srv.target) })
+	srv.up = newProxied(upstream.Config{
+		Base: base, Network: network, Addresses: []string{address}, Trust: t,
+		Broken: func() { s.checker.Suspect(srv.target) },
+	}, s.proxies)
 	srv.source = aggregate.NewSource(aggregate.Config{
 		Name: b.Name, BaseURL: base.String(), Identify: identifyAggregator,
-		Transport: srv.up.transports.short, StreamTransport: srv.up.transports.long,
+		Transport: srv.up.Short(), StreamTransport: srv.up.Long(),
 		OpenAPIChanged: srv.openAPINews.Poke,
 	})
 	return srv, nil
@@ -92,20 +95,26 @@ func (s *syncer) serverFor(a *apireg.APIService, addresses []string) (*server, e
 	id := serverID(a)
 	old := s.servers[a.Name]
 	if old != nil && old.id == id {
-		old.up.endpoints.set(addresses)
+		old.up.SetAddresses(addresses)
 		return old, nil
 	}
-	roots, err := parsePool(a.Spec.CABundle)
+	roots, err := upstream.ParsePool(a.Spec.CABundle)
 	if err != nil {
 		return nil, err
 	}
 	scheme, host, serverName := serviceURL(a.Spec.Service)
 	base := &url.URL{Scheme: scheme, Host: host}
 	srv := &server{name: a.Name, id: id, target: "apiservice/" + a.Name, checkURL: discoveryURL(a)}
-	t := trust{roots: func() *x509.CertPool { return roots }, insecure: a.Spec.InsecureSkipTLSVerify, serverName: serverName, certificate: s.trust.certificate}
-	srv.up = newUpstream(id, base, newEndpoints("tcp", addresses), t, s.proxies, func() { s.checker.Suspect(srv.target) })
+	t := upstream.Trust{
+		Roots: func() *x509.CertPool { return roots }, Insecure: a.Spec.InsecureSkipTLSVerify,
+		ServerName: serverName, Certificate: s.trust.Certificate,
+	}
+	srv.up = newProxied(upstream.Config{
+		Base: base, Network: "tcp", Addresses: addresses, Trust: t,
+		Broken: func() { s.checker.Suspect(srv.target) },
+	}, s.proxies)
 	cfg := aggregate.Config{
-		Name: a.Name, BaseURL: base.String(), Transport: srv.up.transports.short, Identify: identifyAggregator,
+		Name: a.Name, BaseURL: base.String(), Transport: srv.up.Short(), Identify: identifyAggregator,
 		GroupVersions: []schema.GroupVersion{groupVersion(a)},
 	}
 	if old != nil && old.source.Heard() {
@@ -187,5 +196,3 @@ func (p placement) route(name string) *route {
 	}
 	return r
 }
-
-var _ http.RoundTripper = (*upstream)(nil)

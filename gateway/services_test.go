@@ -119,24 +119,6 @@ func TestServiceURL(t *testing.T) {
 	}
 }
 
-func TestParseBackendURL(t *testing.T) {
-	for text, want := range map[string][3]string{
-		"unix:///run/core.sock":   {"http://core", "unix", "/run/core.sock"},
-		"https://10.0.0.1:6444":   {"https://10.0.0.1:6444", "tcp", "10.0.0.1:6444"},
-		"https://api.example.com": {"https://api.example.com", "tcp", "api.example.com:443"},
-	} {
-		base, network, address, err := parseBackendURL("core", text)
-		if err != nil || [3]string{base.String(), network, address} != want {
-			t.Errorf("%s: %v %s %s %v", text, base, network, address, err)
-		}
-	}
-	for _, text := range []string{"", "http://a:80", "unix://", "10.0.0.1:80", "https://", ":"} {
-		if _, _, _, err := parseBackendURL("core", text); err == nil {
-			t.Errorf("%q is accepted", text)
-		}
-	}
-}
-
 func servicesForKeeping(t *testing.T) *services {
 	t.Helper()
 	https := corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}

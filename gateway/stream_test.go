@@ -23,6 +23,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/discovery"
+	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/memory"
@@ -122,7 +123,7 @@ func startBehind(t *testing.T, c *changing) *behind {
 	log := slog.New(slog.DiscardHandler)
 	s := &syncer{log: log, proxies: newProxies(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
 	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.news.Poke() }})
-	srv, err := s.newBackend(Backend{Name: "crd", URL: "unix://" + c.socket}, trust{})
+	srv, err := s.newBackend(Backend{Name: "crd", URL: "unix://" + c.socket}, upstream.Trust{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/discovery"
+	"portico/gateway/upstream"
 	"portico/resource/loop"
 )
 
@@ -30,7 +31,7 @@ type syncer struct {
 	log      *slog.Logger
 	checker  *availability.Checker
 	proxies  *proxies
-	trust    trust // certificate shown to servers
+	trust    upstream.Trust // certificate shown to servers
 	own      []discovery.GroupVersion
 	address  string // host:port that /api names
 	grace    time.Duration
@@ -128,7 +129,7 @@ func (s *syncer) reconcile(ctx context.Context) time.Duration {
 	s.checker.Set(s.targets(live))
 	for name, old := range s.servers {
 		if live[name] != old {
-			old.up.close()
+			old.up.Close()
 		}
 	}
 	s.servers, s.unresolved = live, m.unresolved
@@ -230,10 +231,10 @@ func (s *syncer) publish(m *merge) {
 // retire closes what is live when the gateway stops.
 func (s *syncer) retire() {
 	for _, srv := range s.servers {
-		srv.up.close()
+		srv.up.Close()
 	}
 	for _, srv := range s.backends {
-		srv.up.close()
+		srv.up.Close()
 	}
 }
 

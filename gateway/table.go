@@ -18,7 +18,7 @@ type route struct {
 	// the APIService names a service that cannot be reached, and condition
 	// says why.
 	local     bool
-	upstream  *upstream
+	upstream  *proxied
 	condition apiservice.Condition
 }
 

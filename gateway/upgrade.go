@@ -1,12 +1,13 @@
 package gateway
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"portico/gateway/upstream"
 )
 
 // upgradeError is an answer to a request for another protocol that neither
@@ -16,10 +17,6 @@ type upgradeError struct{ code int }
 func (e *upgradeError) Error() string {
 	return fmt.Sprintf("invalid upgrade response: status code %d", e.code)
 }
-
-// errSwitched is of a server that begins to speak another protocol although
-// nobody asked: what it sends would be taken for answers to other requests.
-var errSwitched = errors.New("the server switched protocols although nobody asked")
 
 // upgrades reports whether the client asks for another protocol. It may not ask
 // for another HTTP, or for TLS to speak HTTP in: requests that came that way
@@ -43,7 +40,7 @@ func upgrades(h http.Header) bool {
 // staysHTTP judges the answer to a request that asked for no other protocol.
 func staysHTTP(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols {
-		return errSwitched
+		return upstream.ErrSwitched
 	}
 	return modifyResponse(res)
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"portico/apiservice"
+	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/rest"
@@ -92,19 +93,20 @@ func benchSocket(b *testing.B, h http.Handler) *httptest.Server {
 // benchFront is the way through a gateway, or through a bare proxy.
 func benchFront(b *testing.B, bare bool, server *httptest.Server) http.Handler {
 	address := server.Listener.Addr()
-	how, base := trust{plain: true}, &url.URL{Scheme: "http", Host: "example.com"}
+	how, base := upstream.Trust{Plain: true}, &url.URL{Scheme: "http", Host: "example.com"}
 	if address.Network() == "tcp" {
 		pool := x509.NewCertPool()
 		pool.AddCert(server.Certificate())
-		how, base = trust{roots: fixed(pool), serverName: "example.com"}, &url.URL{Scheme: "https", Host: "example.com"}
+		how, base = upstream.Trust{Roots: fixed(pool), ServerName: "example.com"}, &url.URL{Scheme: "https", Host: "example.com"}
 	}
-	up := newUpstream("bench", base, newEndpoints(address.Network(), []string{address.String()}), how,
-		newProxies(slog.New(slog.DiscardHandler)), func() {})
-	b.Cleanup(up.close)
+	up := newProxied(upstream.Config{
+		Base: base, Network: address.Network(), Addresses: []string{address.String()}, Trust: how, Broken: func() {},
+	}, newProxies(slog.New(slog.DiscardHandler)))
+	b.Cleanup(up.Close)
 	if bare {
 		return &httputil.ReverseProxy{
 			Rewrite:   func(pr *httputil.ProxyRequest) { pr.SetURL(base) },
-			Transport: up.transports.long, FlushInterval: -1,
+			Transport: up.Long(), FlushInterval: -1,
 		}
 	}
 	rt := &route{name: "v1.", upstream: up, condition: apiservice.Passed()}

@@ -1,4 +1,4 @@
-package gateway
+package upstream
 
 import (
 	"bytes"
@@ -40,11 +40,11 @@ type direct struct {
 	reap *time.Timer   // closes those that were not used for long; nil while there are none
 }
 
-// bodyError is the client's: its body could not be read.
-type bodyError struct{ err error }
+// BodyError is the client's: its body could not be read.
+type BodyError struct{ err error }
 
-func (e *bodyError) Error() string { return fmt.Sprintf("read the request's body: %v", e.err) }
-func (e *bodyError) Unwrap() error { return e.err }
+func (e *BodyError) Error() string { return fmt.Sprintf("read the request's body: %v", e.err) }
+func (e *BodyError) Unwrap() error { return e.err }
 
 // takes reports whether a request is one to be sent directly.
 func (d *direct) takes(req *http.Request) bool {
@@ -76,7 +76,7 @@ func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	message := directBuffers.Get().(*bytes.Buffer)
 	defer func() { message.Reset(); directBuffers.Put(message) }()
 	if err := req.Write(message); err != nil { // closes the body
-		return nil, &bodyError{err}
+		return nil, &BodyError{err}
 	}
 	c := d.take()
 	for {

@@ -1,4 +1,4 @@
-package gateway
+package upstream
 
 import (
 	"context"
@@ -22,7 +22,7 @@ const unaskedLife = 10 * time.Second
 //
 // Safe for concurrent use.
 type renewed struct {
-	trust  trust
+	trust  Trust
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	shared bool // many requests on one connection, by HTTP/2
 	// change, if not nil, adjusts every new transport.
@@ -102,9 +102,9 @@ func (r *renewed) generation(c credentials) *generation {
 			return nil, err
 		}
 		t := r.trust
-		if t.serverName == "" {
+		if t.ServerName == "" {
 			// Whom the URL names.
-			if t.serverName, _, err = net.SplitHostPort(address); err != nil {
+			if t.ServerName, _, err = net.SplitHostPort(address); err != nil {
 				_ = conn.Close()
 				return nil, err
 			}

@@ -1,4 +1,4 @@
-package gateway
+package upstream
 
 import (
 	"context"
@@ -20,25 +20,25 @@ const (
 	// pingAfter and given up after pingTimeout more.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
-	// streamBuffer is how much of a long-running answer waits here for a client
+	// StreamBuffer is how much of a long-running answer waits here for a client
 	// that does not read, in bytes; net/http would take up to 4 MiB for each.
 	// The rest waits at the server, which shares it among all its watches.
-	streamBuffer = 256 << 10
+	StreamBuffer = 256 << 10
 )
 
-// transports are the ways to one server: HTTP/1.1 for short requests and
+// ways are the ways to one server: HTTP/1.1 for short requests and
 // upgrades, which is fastest for those, and HTTP/2 for long-running ones, which
 // lets many watches share a connection. Without TLS all are HTTP/1.1, and what
 // has no large body goes directly.
-type transports struct {
+type ways struct {
 	short, upgrade, long http.RoundTripper
 
 	closing []interface{ CloseIdleConnections() }
 }
 
-// newTransports returns the ways to a server. broken is called when an
+// newWays returns the ways to a server. broken is called when an
 // established connection to it breaks; it must not block.
-func newTransports(e *endpoints, t trust, broken func()) *transports {
+func newWays(e *endpoints, t Trust, broken func()) *ways {
 	dialer := &net.Dialer{Timeout: connectTimeout, KeepAlive: keepAlive}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := e.dial(ctx, dialer)
@@ -47,18 +47,18 @@ func newTransports(e *endpoints, t trust, broken func()) *transports {
 		}
 		return &watchedConn{Conn: conn, broken: broken}, nil
 	}
-	if t.plain {
+	if t.Plain {
 		h1 := newTransport(false)
 		h1.DialContext = dial
 		d := &direct{
 			dial:   func(ctx context.Context) (net.Conn, error) { return e.dial(ctx, dialer) },
 			broken: broken, other: h1,
 		}
-		return &transports{short: d, long: d, upgrade: h1, closing: []interface{ CloseIdleConnections() }{h1, d}}
+		return &ways{short: d, long: d, upgrade: h1, closing: []interface{ CloseIdleConnections() }{h1, d}}
 	}
 	h1 := &renewed{trust: t, dial: dial}
 	h2 := &renewed{trust: t, dial: dial, shared: true}
-	return &transports{short: h1, upgrade: h1, long: h2, closing: []interface{ CloseIdleConnections() }{h1, h2}}
+	return &ways{short: h1, upgrade: h1, long: h2, closing: []interface{ CloseIdleConnections() }{h1, h2}}
 }
 
 // newTransport returns a transport that lacks nothing but how it connects.
@@ -73,13 +73,13 @@ func newTransport(h2 bool) *http.Transport {
 		// the way.
 		DisableCompression: true,
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: streamBuffer,
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: StreamBuffer,
 		},
 	}
 }
 
 // close lets go of idle connections. Requests under way go on.
-func (t *transports) close() {
+func (t *ways) close() {
 	for _, c := range t.closing {
 		c.CloseIdleConnections()
 	}

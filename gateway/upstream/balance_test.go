@@ -1,4 +1,4 @@
-package gateway
+package upstream
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func TestDialUsesAllAddresses(t *testing.T) {
 func TestDialFails(t *testing.T) {
 	e := newEndpoints("tcp", []string{closedPort(t), closedPort(t)})
 	_, err := e.dial(t.Context(), &net.Dialer{})
-	if err == nil || !isDialError(err) || strings.Count(err.Error(), "refused") != 2 {
+	if err == nil || !IsDialError(err) || strings.Count(err.Error(), "refused") != 2 {
 		t.Errorf("all refuse: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -66,7 +66,7 @@ func TestDialFails(t *testing.T) {
 		t.Errorf("a dead context goes on to the next address: %v", err)
 	}
 	e.set(nil)
-	if _, err := e.dial(t.Context(), &net.Dialer{}); err == nil || !isDialError(err) {
+	if _, err := e.dial(t.Context(), &net.Dialer{}); err == nil || !IsDialError(err) {
 		t.Errorf("no address: %v; nothing was sent, so it must count as a failure to connect", err)
 	}
 	good := accepting(t)

@@ -1,4 +1,4 @@
-package gateway
+package upstream
 
 import (
 	"bytes"
@@ -313,7 +313,7 @@ func TestDirectShortBody(t *testing.T) {
 	s.serve(t, echo)
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", "http://backend/a", io.NopCloser(strings.NewReader("x")))
 	req.ContentLength = 10
-	var body *bodyError
+	var body *BodyError
 	if _, err := s.RoundTrip(req); !errors.As(err, &body) || s.dials.Load() != 0 || s.breaks.Load() != 0 {
 		t.Errorf("%v; connected %d times", err, s.dials.Load())
 	}

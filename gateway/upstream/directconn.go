@@ -1,4 +1,4 @@
-package gateway
+package upstream
 
 import (
 	"bufio"
@@ -38,6 +38,10 @@ const (
 	sent             // it may have seen all of it
 	answering        // and has begun to answer
 )
+
+// ErrSwitched is of a server that begins to speak another protocol although
+// nobody asked: what it sends would be taken for answers to other requests.
+var ErrSwitched = errors.New("the server switched protocols although nobody asked")
 
 var errHeaderTooLong = errors.New("the header of the response is too long")
 
@@ -127,7 +131,7 @@ func (c *directConn) readHeader(req *http.Request) (*http.Response, error) {
 			return res, nil
 		}
 		if res.StatusCode == http.StatusSwitchingProtocols {
-			return nil, errSwitched
+			return nil, ErrSwitched
 		}
 		if err := inform(req, res); err != nil {
 			return nil, err

@@ -1,0 +1,80 @@
+package upstream
+
+import (
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"testing"
+)
+
+const (
+	shortPath = "/apis/g.example.com/v1/things"
+	watchPath = shortPath + "?watch=true"
+)
+
+// counted is an Upstream that counts how often its server was suspected.
+type counted struct {
+	*Upstream
+	broken atomic.Int32
+}
+
+// countedOf returns the ways to the TLS server at an address.
+func countedOf(t *testing.T, address string, how Trust) *counted {
+	t.Helper()
+	c := &counted{}
+	c.Upstream = New(Config{
+		Base: &url.URL{Scheme: "https", Host: "api.ns.svc:443"}, Network: "tcp", Addresses: []string{address}, Trust: how,
+		Broken: func() { c.broken.Add(1) },
+	})
+	t.Cleanup(c.Close)
+	return c
+}
+
+func (c *counted) get(t *testing.T, path string) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", "https://elsewhere"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := c.RoundTrip(req)
+	if err == nil {
+		t.Cleanup(func() { res.Body.Close() })
+	}
+	return res, err
+}
+
+// fixed are roots that stay as they are.
+func fixed(pool *x509.CertPool) func() *x509.CertPool {
+	return func() *x509.CertPool { return pool }
+}
+
+// closedPort returns an address that refuses connections.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestParseURL(t *testing.T) {
+	for text, want := range map[string][3]string{
+		"unix:///run/core.sock":   {"http://core", "unix", "/run/core.sock"},
+		"https://10.0.0.1:6444":   {"https://10.0.0.1:6444", "tcp", "10.0.0.1:6444"},
+		"https://api.example.com": {"https://api.example.com", "tcp", "api.example.com:443"},
+	} {
+		base, network, address, err := ParseURL("core", text)
+		if err != nil || [3]string{base.String(), network, address} != want {
+			t.Errorf("%s: %v %s %s %v", text, base, network, address, err)
+		}
+	}
+	for _, text := range []string{"", "http://a:80", "unix://", "10.0.0.1:80", "https://", ":"} {
+		if _, _, _, err := ParseURL("core", text); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
