@@ -40,6 +40,10 @@ const warnInterval = 30 * time.Second
 // nothing while it cannot reach the store. publish is called from one
 // goroutine; while it runs, changes go on being collected.
 //
+// A burst that ends where it began is published too. Who has made an object
+// because the last snapshot lacked it must hear of its removal, even if no
+// snapshot ever showed it.
+//
 // Follow returns ctx's error when ctx ends, after the last publish returned.
 func Follow(ctx context.Context, store resource.Store, opts FollowOptions, publish func(Snapshot)) error {
 	if opts.Logger == nil {
@@ -79,6 +83,9 @@ type follower struct {
 	replaced bool
 	pending  changes
 	revision int64
+	// happened is true when something has, since the last snapshot was taken,
+	// that was not known before: unlike what a new watch repeats.
+	happened bool
 }
 
 // read keeps a watch running until ctx ends.
@@ -215,6 +222,7 @@ func (f *follower) replace(items []*resource.Object, rev int64) {
 	f.mu.Lock()
 	f.base, f.replaced = items, true
 	clear(f.pending)
+	f.happened = f.happened || rev != f.revision
 	f.revision = rev
 	f.mu.Unlock()
 	f.since = rev
@@ -228,6 +236,7 @@ func (f *follower) add(events []resource.Event) {
 	f.mu.Lock()
 	for _, e := range events {
 		collect(f.pending, e)
+		f.happened = f.happened || e.Type != resource.Bookmark && e.Revision > f.revision
 		f.revision = max(f.revision, e.Revision)
 		complete := e.Revision
 		if e.Type != resource.Bookmark {
@@ -255,8 +264,8 @@ func (f *follower) publishLoop(ctx context.Context, publish func(Snapshot)) {
 		if published && f.opts.Window > 0 && pause(ctx, f.opts.Window) != nil {
 			return
 		}
-		next, rev := f.take(items)
-		if published && same(items, next) {
+		next, rev, happened := f.take(items)
+		if published && !happened && same(items, next) {
 			continue
 		}
 		items, published = next, true
@@ -264,18 +273,20 @@ func (f *follower) publishLoop(ctx context.Context, publish func(Snapshot)) {
 	}
 }
 
-// take returns items with everything collected so far applied.
-func (f *follower) take(items []*resource.Object) ([]*resource.Object, int64) {
+// take returns items with everything collected so far applied. happened says
+// that this is news, even if it leads back to items.
+func (f *follower) take(items []*resource.Object) (next []*resource.Object, rev int64, happened bool) {
 	f.mu.Lock()
 	if f.replaced {
 		items, f.base, f.replaced = f.base, nil, false
 	}
 	pending := f.pending
 	f.pending = changes{}
-	rev := f.revision
+	rev, happened = f.revision, f.happened
+	f.happened = false
 	f.mu.Unlock()
 	if len(pending) > 0 {
 		items = merge(items, pending)
 	}
-	return items, rev
+	return items, rev, happened
 }

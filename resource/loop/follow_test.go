@@ -165,6 +165,26 @@ func TestFollow(t *testing.T) {
 	})
 }
 
+// A loop made an object since the last snapshot lacked it; that it is gone again
+// must wake the loop, although no snapshot has shown the object.
+func TestFollowTellsOfWhatCameAndWent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMoody()
+		m.set(t, "a")
+		got := follow(t, m)
+		want(t, "at first", settled(got, time.Second), "a")
+		m.set(t, "b")
+		m.remove(t, "b")
+		want(t, "came and went", settled(got, time.Second), "a")
+		m.set(t, "b")
+		m.end(apierrors.NewResourceExpired("too old"))
+		m.remove(t, "b")
+		want(t, "came and went while there was no watch", settled(got, time.Minute), "a")
+		m.end(apierrors.NewResourceExpired("too old"))
+		want(t, "listed again, with nothing new", settled(got, time.Minute))
+	})
+}
+
 func TestFollowReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMoody()
