@@ -34,9 +34,9 @@ func Priorities(group, version string) (groupPriority, versionPriority int32) {
 	return groupPriority, DefaultVersionPriority
 }
 
-// Builtin reports whether a group belongs to Kubernetes itself. The name alone
-// does not tell: custom resources live under k8s.io too
-// (gateway.networking.k8s.io, snapshot.storage.k8s.io).
+// Builtin reports whether a group belongs to Kubernetes itself, or is that of
+// Backends. The name alone does not tell: custom resources live under k8s.io
+// too (gateway.networking.k8s.io, snapshot.storage.k8s.io).
 func Builtin(group string) bool {
 	_, ok := builtinGroups()[group]
 	return ok
@@ -67,5 +67,6 @@ func builtinGroups() map[string]int32 {
 		"flowcontrol.apiserver.k8s.io": 16100,
 		"internal.apiserver.k8s.io":    16000,
 		"storagemigration.k8s.io":      15800,
+		"gateway.portico.dev":          15700,
 	}
 }

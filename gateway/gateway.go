@@ -15,6 +15,7 @@ import (
 
 	"portico/apiservice"
 	"portico/apiservice/availability"
+	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/discovery/openapi/swagger"
@@ -208,7 +209,12 @@ func (g *Gateway) assembleOwn() error {
 	if err != nil {
 		return err
 	}
-	kinds := append([]*rest.Kind{registration}, accessKinds...)
+	backends, err := backend.Kind()
+	if err != nil {
+		return err
+	}
+	backends.Ownership = openapi.Ownership(backends)
+	kinds := append([]*rest.Kind{registration, backends}, accessKinds...)
 	kinds = append(kinds, flowKinds...)
 
 	var ranges []string

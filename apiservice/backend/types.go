@@ -33,9 +33,11 @@ type BackendList struct {
 }
 
 // Spec says where a server is and how requests are sent to it. Either endpoints
-// or service is set.
+// or service is set. What is left out is decided by Policy and the methods
+// beside it, not stored: a better default reaches the Backends there are.
 type Spec struct {
-	Endpoints []Endpoint `json:"endpoints,omitempty"`
+	// Endpoints, 256 at most, all of the same scheme.
+	Endpoints []Endpoint `json:"endpoints,omitempty" patchStrategy:"merge" patchMergeKey:"url" listType:"map" listMapKey:"url"`
 	Service   *Service   `json:"service,omitempty"`
 	TLS       *TLS       `json:"tls,omitempty"`
 
@@ -217,10 +219,10 @@ type Limits struct {
 
 // Status is what the elected gateway sees.
 type Status struct {
-	Endpoints     []EndpointStatus     `json:"endpoints,omitempty"`
+	Endpoints     []EndpointStatus     `json:"endpoints,omitempty" patchStrategy:"merge" patchMergeKey:"url" listType:"map" listMapKey:"url"`
 	GroupVersions []GroupVersionStatus `json:"groupVersions,omitempty"`
 	// Conditions: Available, Discovered, OpenAPIValid, Registered.
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" listType:"map" listMapKey:"type"`
 }
 
 // EndpointState is what a gateway thinks of an endpoint.

@@ -105,6 +105,12 @@ func (s *schemas) fields(t reflect.Type, docs map[string]string, out *schemaType
 		}
 		p.Description = docs[name]
 		p.PatchStrategy, p.PatchMergeKey = f.Tag.Get("patchStrategy"), f.Tag.Get("patchMergeKey")
+		if list := f.Tag.Get("listType"); list != "" {
+			p.ListType = list
+			if key := f.Tag.Get("listMapKey"); key != "" {
+				p.ListMapKeys = []string{key}
+			}
+		}
 		mark(t, name, p)
 		out.Properties[name] = p
 		if required {

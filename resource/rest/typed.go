@@ -120,6 +120,9 @@ func (c *typed) decoder(mediaType string, strict bool) (runtime.Decoder, error) 
 		}
 		return c.yaml, nil
 	case contentProtobuf:
+		if obj, err := c.scheme.New(c.storage); err == nil && !hasProtobuf(obj) {
+			return nil, unsupportedMediaType([]string{contentJSON, contentYAML})
+		}
 		return c.protobuf, nil
 	}
 	return nil, apierrors.NewBadRequest(fmt.Sprintf("media type %q cannot be decoded", mediaType))

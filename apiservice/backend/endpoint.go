@@ -1,0 +1,95 @@
+package backend
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// Schemes of endpoint URLs.
+const (
+	HTTPS = "https"
+	HTTP  = "http"
+	Unix  = "unix"
+)
+
+const (
+	// maxURL bounds an endpoint's URL, in bytes.
+	maxURL = 1024
+	// maxSocketPath is what fits into a socket's address, in bytes.
+	maxSocketPath = 107
+)
+
+// Address is where an endpoint is, read from its URL.
+type Address struct {
+	// Scheme is HTTPS, HTTP or Unix.
+	Scheme string
+	// Host is host:port, as net.Dial takes it; the port is never left out. ""
+	// for a socket.
+	Host string
+	// Path is that of the socket; "" for others.
+	Path string
+}
+
+// ParseURL reads an endpoint's URL: https://host[:port], http://host[:port] or
+// unix:///path. The error says what the URL must be, for whoever wrote it.
+func ParseURL(text string) (Address, error) {
+	if len(text) > maxURL {
+		return Address{}, errors.New("must be no more than " + strconv.Itoa(maxURL) + " bytes")
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		// What was parsed is told beside this error.
+		if inner := new(url.Error); errors.As(err, &inner) {
+			err = inner.Err
+		}
+		return Address{}, errors.New("must be a URL: " + err.Error())
+	}
+	if u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.HasSuffix(text, "#") {
+		return Address{}, errors.New("must not have a user, a query or a fragment")
+	}
+	switch u.Scheme {
+	case Unix:
+		return parseSocket(u)
+	case HTTPS:
+		return parseHost(u, "443")
+	case HTTP:
+		return parseHost(u, "80")
+	}
+	return Address{}, errors.New("must be https://host:port, http://host:port or unix:///path")
+}
+
+func parseSocket(u *url.URL) (Address, error) {
+	switch {
+	case u.Host != "" || u.Opaque != "" || !strings.HasPrefix(u.Path, "/"):
+		return Address{}, errors.New("must have three slashes and an absolute path: unix:///path")
+	case path.Clean(u.Path) != u.Path || u.Path == "/" || strings.Contains(u.Path, "\x00"):
+		return Address{}, errors.New("must name a socket by its shortest path")
+	case len(u.Path) > maxSocketPath:
+		return Address{}, errors.New("must have a path of no more than " + strconv.Itoa(maxSocketPath) + " bytes")
+	}
+	return Address{Scheme: Unix, Path: u.Path}, nil
+}
+
+func parseHost(u *url.URL, defaultPort string) (Address, error) {
+	if u.Opaque != "" || u.Hostname() == "" {
+		return Address{}, errors.New("must have a host: " + u.Scheme + "://host:port")
+	}
+	if u.Path != "" && u.Path != "/" {
+		return Address{}, errors.New("must not have a path")
+	}
+	port := u.Port()
+	if port == "" {
+		if strings.HasSuffix(u.Host, ":") {
+			return Address{}, errors.New("must have a port behind its colon")
+		}
+		port = defaultPort
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return Address{}, errors.New("must have a port between 1 and 65535")
+	}
+	return Address{Scheme: u.Scheme, Host: net.JoinHostPort(u.Hostname(), port)}, nil
+}

@@ -1,0 +1,229 @@
+package backend
+
+// What kubectl explain says of the kind, by the name of each field in JSON; ""
+// is the type itself. The schemas have names of the kind's group, not of the
+// folder it is kept in.
+
+const models = "dev.portico.gateway." + Version + "."
+
+// OpenAPIModelName names the schema.
+func (Backend) OpenAPIModelName() string { return models + "Backend" }
+
+// SwaggerDoc describes the fields.
+func (Backend) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":         "Backend is a server behind the gateway: one or more endpoints that answer alike, how they are trusted, which of their API groups are taken, and how requests are sent to them.",
+		"metadata": "Standard object's metadata. Backends have no namespace.",
+		"spec":     "spec says where the server is and how requests are sent to it.",
+		"status":   "status is what the elected gateway sees of the server. It is read-only.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (BackendList) OpenAPIModelName() string { return models + "BackendList" }
+
+// SwaggerDoc describes the fields.
+func (BackendList) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":         "BackendList is a list of Backends.",
+		"metadata": "Standard list metadata.",
+		"items":    "items are the Backends.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (Spec) OpenAPIModelName() string { return models + "BackendSpec" }
+
+// SwaggerDoc describes the fields.
+func (Spec) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":                      "Spec says where a server is and how requests are sent to it. Either endpoints or service must be set.",
+		"endpoints":             "endpoints are the addresses of the server, all of the same scheme, 256 at most.",
+		"service":               "service names a Service in the core server; its ready endpoints are those of the Backend. An APIService that names the same Service and port is served by this Backend, under its policy.",
+		"tls":                   "tls says how endpoints are recognised and what is shown to them. Only for https endpoints and services. Default: certificates must be vouched for by the CAs of the gateway's host, and the gateway shows its front-proxy certificate.",
+		"autoRegister":          "autoRegister has APIServices made for the API groups that the server says it serves. They go when the Backend goes. Without it, only APIServices of users lead to the server.",
+		"rest":                  "rest makes an API of a server that has no Kubernetes discovery but an OpenAPI 3 document. Not together with autoRegister.",
+		"balance":               "balance is how requests are spread over the healthy endpoints. LeastRequest takes the one of two random endpoints that has fewer requests under way for its weight; RoundRobin takes them in turn, by weight; ConsistentHash sends a user to the same endpoint while that is healthy. Default LeastRequest.",
+		"healthCheck":           "healthCheck is the active check of each endpoint.",
+		"outlierDetection":      "outlierDetection ejects endpoints by how requests to them end. It never ejects the last one.",
+		"panicThresholdPercent": "panicThresholdPercent: while fewer than this share of the endpoints get requests, ejections are ignored, because the few that are left would only be overrun. Endpoints that fail their active checks stay out. 0 turns it off. Default 50.",
+		"timeouts":              "timeouts bound one attempt to send a request.",
+		"retries":               "retries bound how much load retries may add. A request of which nothing was sent is retried on another endpoint whatever its verb; a safe one also after the connection broke or the answer was 502, 503 or 504. Nothing is retried once a part of the answer was sent to the client.",
+		"limits":                "limits bound what is under way to the server, long-running requests such as watches not counted. Each gateway counts for itself.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (Endpoint) OpenAPIModelName() string { return models + "BackendEndpoint" }
+
+// SwaggerDoc describes the fields.
+func (Endpoint) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":       "Endpoint is one address of a server.",
+		"url":    "url is https://host:port, http://host:port (plain text: only where tls is not set) or unix:///path of a socket. Without a port it is 443, or 80 for http.",
+		"weight": "weight is the endpoint's share of the requests, 0 to 1000. With 0 it gets no new requests and drains. Default 1.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (Service) OpenAPIModelName() string { return models + "BackendService" }
+
+// SwaggerDoc describes the fields.
+func (Service) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":          "Service names a Service in the core server.",
+		"namespace": "namespace of the Service.",
+		"name":      "name of the Service.",
+		"port":      "port is the Service's port number. Default 443.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (TLS) OpenAPIModelName() string { return models + "BackendTLS" }
+
+// SwaggerDoc describes the fields.
+func (TLS) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":                   "TLS says how endpoints are recognised and what is shown to them.",
+		"caBundle":           "caBundle is PEM of the CAs that vouch for the endpoints' certificates. Default: the CAs of the gateway's host.",
+		"serverName":         "serverName is the name that certificates must have. Default: the host of each endpoint's URL; for a service, name.namespace.svc.",
+		"insecureSkipVerify": "insecureSkipVerify trusts whoever answers. Not together with caBundle.",
+		"clientCertificate":  "clientCertificate is which certificate the gateway shows: FrontProxy (its own, which lets it speak for users) or None. Default FrontProxy.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (AutoRegister) OpenAPIModelName() string { return models + "BackendAutoRegister" }
+
+// SwaggerDoc describes the fields.
+func (AutoRegister) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":                     "AutoRegister has APIServices made for what the server says it serves.",
+		"groups":               "groups are the API groups to take; \"*\" alone takes all.",
+		"groupPriorityMinimum": "groupPriorityMinimum of the APIServices, 1 to 20000: groups of a higher one come first in discovery. Groups of Kubernetes itself keep their fixed place. Default 1000.",
+		"versionPriority":      "versionPriority of the APIServices, 1 to 1000: in a group, versions of a higher one come first. Default 15.",
+		"onConflict":           "onConflict says what happens where another Backend serves a group and version already. Keep leaves it there, and the condition Registered says so; Replace takes it over from a Backend of the same or a lower groupPriorityMinimum. What a user registered, and what the gateway itself serves, is never taken over. Default Keep.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (REST) OpenAPIModelName() string { return models + "BackendREST" }
+
+// SwaggerDoc describes the fields.
+func (REST) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":            "REST makes an API of a server that has no Kubernetes discovery but an OpenAPI 3 document.",
+		"group":       "group that the server is registered under.",
+		"version":     "version that the server is registered under.",
+		"openAPIPath": "openAPIPath is where the server has its OpenAPI 3 document. Default /openapi.json.",
+		"pathPrefix":  "pathPrefix takes the place of /apis/GROUP/VERSION in requests. By default nothing does: /apis/GROUP/VERSION/pets is asked for as /pets.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (HealthCheck) OpenAPIModelName() string { return models + "BackendHealthCheck" }
+
+// SwaggerDoc describes the fields.
+func (HealthCheck) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":         "HealthCheck is the active check of each endpoint.",
+		"path":     "path that is asked for with GET; an answer of 2xx is healthy. Default: the discovery that the gateway needs anyway; for a REST server, its OpenAPI document.",
+		"interval": "interval between checks of a healthy endpoint, at least 100ms. One that is suspect is checked ten times as often. Default 5s.",
+		"timeout":  "timeout of one check. Default 1s.",
+		"fall":     "fall is how many failures in a row take an endpoint out. A refused connection does so alone. Default 3.",
+		"rise":     "rise is how many successes in a row bring an endpoint back. Default 2.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (OutlierDetection) OpenAPIModelName() string { return models + "BackendOutlierDetection" }
+
+// SwaggerDoc describes the fields.
+func (OutlierDetection) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":                       "OutlierDetection ejects endpoints by how requests to them end.",
+		"consecutiveErrors":      "consecutiveErrors is how many failing answers in a row (5xx that the server itself made) eject an endpoint. 0 turns this off. Default 5.",
+		"consecutiveLocalErrors": "consecutiveLocalErrors is how many failures in a row to connect, or connections that broke, eject an endpoint. 0 turns this off. Default 3.",
+		"baseEjectionTime":       "baseEjectionTime, times how often it was ejected lately, is how long an endpoint is out. A passed check ends an ejection for local errors. Default 30s.",
+		"maxEjectionTime":        "maxEjectionTime bounds how long an endpoint is ejected. Default 300s.",
+		"maxEjectionPercent":     "maxEjectionPercent of the endpoints may be ejected at a time. Default 50.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (Timeouts) OpenAPIModelName() string { return models + "BackendTimeouts" }
+
+// SwaggerDoc describes the fields.
+func (Timeouts) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":               "Timeouts bound one attempt to send a request.",
+		"connect":        "connect bounds making a connection, TLS included. Default 1s.",
+		"responseHeader": "responseHeader bounds how long the server takes to begin its answer once the request is sent. Long-running requests are not bounded. Default 60s.",
+		"idle":           "idle is how long connections that are not used are kept. Default 90s.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (Retries) OpenAPIModelName() string { return models + "BackendRetries" }
+
+// SwaggerDoc describes the fields.
+func (Retries) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":              "Retries bounds how much load retries may add.",
+		"budgetPercent": "budgetPercent of the requests of the last ten seconds may be retries. 0, with minPerSecond 0, turns retries off. Default 20.",
+		"minPerSecond":  "minPerSecond retries are allowed whatever the traffic. Default 3.",
+		"attempts":      "attempts for one request in all, the first included. Default 3.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (Limits) OpenAPIModelName() string { return models + "BackendLimits" }
+
+// SwaggerDoc describes the fields.
+func (Limits) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":           "Limits bounds what is under way to a server.",
+		"concurrent": "concurrent requests that each gateway sends at most. Default 1024.",
+		"queue":      "queue is how many more requests wait for their turn. What comes then is answered 429 with Retry-After. Default 256.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (Status) OpenAPIModelName() string { return models + "BackendStatus" }
+
+// SwaggerDoc describes the fields.
+func (Status) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":              "Status is what the elected gateway sees of a server.",
+		"endpoints":     "endpoints and their state.",
+		"groupVersions": "groupVersions that the server says it serves.",
+		"conditions":    "conditions: Available (an endpoint can be sent requests), Discovered (what the server serves was read), OpenAPIValid (its OpenAPI documents can be used), Registered (every group it shall have is its own).",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (EndpointStatus) OpenAPIModelName() string { return models + "BackendEndpointStatus" }
+
+// SwaggerDoc describes the fields.
+func (EndpointStatus) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":                   "EndpointStatus is the state of one endpoint.",
+		"url":                "url of the endpoint.",
+		"state":              "state is Unknown (not checked yet), Healthy (gets requests), Unhealthy (failed its checks), Ejected (by how requests to it ended) or Draining (weight 0).",
+		"lastTransitionTime": "lastTransitionTime is when state changed last.",
+		"lastError":          "lastError is why the endpoint is not healthy, or was not the last time.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (GroupVersionStatus) OpenAPIModelName() string { return models + "BackendGroupVersionStatus" }
+
+// SwaggerDoc describes the fields.
+func (GroupVersionStatus) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":          "GroupVersionStatus is a group and version that a server says it serves.",
+		"group":     "group; \"\" is the core group.",
+		"version":   "version of the group.",
+		"freshness": "freshness is Current or Stale, as in aggregated discovery: what is known of a server that went away becomes stale after a while.",
+	}
+}

@@ -1,0 +1,91 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// Kind returns the row that serves Backends: cluster-scoped, stored as JSON,
+// status isolated. It has no Ownership: that comes of the OpenAPI schema, which
+// the process that serves it has.
+func Kind() (*rest.Kind, error) {
+	scheme := runtime.NewScheme()
+	if err := AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register Backend: %w", err)
+	}
+	return &rest.Kind{
+		Info: resource.Info{
+			Group: Group, Versions: []string{Version}, Resource: "backends", Kind: "Backend",
+			ShortNames: []string{"be"}, Categories: []string{"api-extensions"}, Path: Group + "/backends",
+		},
+		Codec:    rest.TypedJSON(scheme, GroupVersion().WithKind("Backend")),
+		Strategy: strategy(),
+		Subresources: []rest.Subresource{{
+			Name: "status",
+			Strategy: &rest.Strategy{
+				Resets:        []string{"metadata", "spec"},
+				PrepareUpdate: keepAllButStatus,
+				ValidateUpdate: func(_ context.Context, obj, _ rest.Object) field.ErrorList {
+					return validateStatus(&obj.(*Backend).Status)
+				},
+			},
+		}},
+		Columns: columns(),
+		Cells:   cells,
+	}, nil
+}
+
+// keepAllButStatus restores what a writer of the status may not change.
+func keepAllButStatus(_ context.Context, obj, old rest.Object) {
+	next := obj.(*Backend)
+	status, owners, version := next.Status, next.GetManagedFields(), next.GetResourceVersion()
+	old.(*Backend).DeepCopyInto(next)
+	next.Status = status
+	next.SetManagedFields(owners)
+	next.SetResourceVersion(version)
+}
+
+func strategy() rest.Strategy {
+	validate := func(obj rest.Object) field.ErrorList { return Validate(obj.(*Backend)) }
+	return rest.Strategy{
+		// All other defaults are Policy's.
+		Default: func(obj rest.Object) {
+			if s := obj.(*Backend).Spec.Service; s != nil && s.Port == nil {
+				port := s.PortOf()
+				s.Port = &port
+			}
+		},
+		TrackGeneration: true,
+		PrepareCreate:   func(_ context.Context, obj rest.Object) { obj.(*Backend).Status = Status{} },
+		PrepareUpdate: func(_ context.Context, obj, old rest.Object) {
+			obj.(*Backend).Status = old.(*Backend).Status.DeepCopy()
+		},
+		Validate:       func(_ context.Context, obj rest.Object) field.ErrorList { return validate(obj) },
+		ValidateUpdate: func(_ context.Context, obj, _ rest.Object) field.ErrorList { return validate(obj) },
+		Warnings:       func(_ context.Context, obj, _ rest.Object) []string { return warnings(&obj.(*Backend).Spec) },
+	}
+}
+
+// warnings tell of what is allowed and may not be meant.
+func warnings(s *Spec) (out []string) {
+	idle := len(s.Endpoints) > 0
+	for i, e := range s.Endpoints {
+		idle = idle && e.WeightOf() == 0
+		if a, err := ParseURL(e.URL); err == nil && a.Scheme == HTTP && s.REST == nil {
+			out = append(out, fmt.Sprintf("spec.endpoints[%d].url: who a request is of is told in plain text; any client that reaches this endpoint can claim to be anybody", i))
+		}
+	}
+	if idle {
+		out = append(out, "spec.endpoints: every weight is 0, so that no endpoint gets requests")
+	}
+	if s.TLS != nil && s.TLS.InsecureSkipVerify {
+		out = append(out, "spec.tls.insecureSkipVerify: whoever answers at these addresses is sent users' requests")
+	}
+	return out
+}

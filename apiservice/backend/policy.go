@@ -1,0 +1,145 @@
+package backend
+
+import (
+	"cmp"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Policy is how requests are sent to a Backend, every default decided. It holds
+// plain values only: two policies that are == are the same.
+type Policy struct {
+	Balance Balance
+	// PanicThresholdPercent 0 is off.
+	PanicThresholdPercent int
+	HealthCheck           HealthPolicy
+	Outlier               OutlierPolicy
+	Timeouts              TimeoutPolicy
+	Retries               RetryPolicy
+	Limits                LimitPolicy
+}
+
+// HealthPolicy is the active check. Path "" is the discovery that the gateway
+// needs anyway.
+type HealthPolicy struct {
+	Path                       string
+	Interval, Suspect, Timeout time.Duration
+	Fall, Rise                 int
+}
+
+// OutlierPolicy is the passive one. ConsecutiveErrors and
+// ConsecutiveLocalErrors may be 0: off.
+type OutlierPolicy struct {
+	ConsecutiveErrors, ConsecutiveLocalErrors int
+	BaseEjectionTime, MaxEjectionTime         time.Duration
+	MaxEjectionPercent                        int
+}
+
+// TimeoutPolicy bounds one attempt.
+type TimeoutPolicy struct{ Connect, ResponseHeader, Idle time.Duration }
+
+// RetryPolicy bounds retries. Attempts counts the first one.
+type RetryPolicy struct{ BudgetPercent, MinPerSecond, Attempts int }
+
+// LimitPolicy bounds what is under way.
+type LimitPolicy struct{ Concurrent, Queue int }
+
+// Defaults of what a Backend leaves out.
+const (
+	defaultWeight        = 1
+	defaultPort          = 443
+	defaultOpenAPIPath   = "/openapi.json"
+	defaultGroupPriority = 1000
+	defaultVersion       = 15
+	// suspectShare: a suspect endpoint is checked at so many times the rate.
+	suspectShare = 10
+)
+
+// DefaultPolicy is the policy of a server that no Backend says anything of.
+func DefaultPolicy() Policy { return (&Spec{}).Policy() }
+
+// Policy returns how requests are sent, with the defaults of what s leaves out.
+func (s *Spec) Policy() Policy {
+	p := Policy{Balance: cmp.Or(s.Balance, LeastRequest), PanicThresholdPercent: number(s.PanicThresholdPercent, 50)}
+
+	check := orEmpty(s.HealthCheck)
+	p.HealthCheck = HealthPolicy{
+		Path: check.Path, Interval: span(check.Interval, 5*time.Second), Timeout: span(check.Timeout, time.Second),
+		Fall: cmp.Or(int(check.Fall), 3), Rise: cmp.Or(int(check.Rise), 2),
+	}
+	if s.REST != nil && check.Path == "" {
+		p.HealthCheck.Path = s.REST.Document()
+	}
+	p.HealthCheck.Suspect = p.HealthCheck.Interval / suspectShare
+
+	outlier := orEmpty(s.OutlierDetection)
+	p.Outlier = OutlierPolicy{
+		ConsecutiveErrors: number(outlier.ConsecutiveErrors, 5), ConsecutiveLocalErrors: number(outlier.ConsecutiveLocalErrors, 3),
+		BaseEjectionTime: span(outlier.BaseEjectionTime, 30*time.Second), MaxEjectionPercent: number(outlier.MaxEjectionPercent, 50),
+	}
+	// A base beyond the default bound moves the bound.
+	p.Outlier.MaxEjectionTime = span(outlier.MaxEjectionTime, max(300*time.Second, p.Outlier.BaseEjectionTime))
+
+	timeouts := orEmpty(s.Timeouts)
+	p.Timeouts = TimeoutPolicy{
+		Connect: span(timeouts.Connect, time.Second), ResponseHeader: span(timeouts.ResponseHeader, 60*time.Second),
+		Idle: span(timeouts.Idle, 90*time.Second),
+	}
+	retries := orEmpty(s.Retries)
+	p.Retries = RetryPolicy{
+		BudgetPercent: number(retries.BudgetPercent, 20), MinPerSecond: number(retries.MinPerSecond, 3), Attempts: cmp.Or(int(retries.Attempts), 3),
+	}
+	limits := orEmpty(s.Limits)
+	p.Limits = LimitPolicy{Concurrent: number(limits.Concurrent, 1024), Queue: number(limits.Queue, 256)}
+	return p
+}
+
+// WeightOf returns the endpoint's share of the requests.
+func (e *Endpoint) WeightOf() int { return number(e.Weight, defaultWeight) }
+
+// PortOf returns the port of the Service.
+func (s *Service) PortOf() int32 { return int32(number(s.Port, defaultPort)) }
+
+// Document returns the path of the server's OpenAPI document.
+func (r *REST) Document() string { return cmp.Or(r.OpenAPIPath, defaultOpenAPIPath) }
+
+// Priorities returns those of the APIServices that are made.
+func (a *AutoRegister) Priorities() (group, version int32) {
+	return cmp.Or(a.GroupPriorityMinimum, defaultGroupPriority), cmp.Or(a.VersionPriority, defaultVersion)
+}
+
+// Takes reports whether a group that the server serves shall be registered.
+func (a *AutoRegister) Takes(group string) bool {
+	for _, g := range a.Groups {
+		if g == AllGroups || g == group {
+			return true
+		}
+	}
+	return false
+}
+
+// AllGroups in AutoRegister.Groups takes every group.
+const AllGroups = "*"
+
+func orEmpty[T any](p *T) T {
+	if p == nil {
+		var none T
+		return none
+	}
+	return *p
+}
+
+func number(p *int32, otherwise int) int {
+	if p == nil {
+		return otherwise
+	}
+	return int(*p)
+}
+
+func span(p *metav1.Duration, otherwise time.Duration) time.Duration {
+	if p == nil {
+		return otherwise
+	}
+	return p.Duration
+}

@@ -1,0 +1,77 @@
+package backend
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// shownGroups is how many groups a row of the table names.
+const shownGroups = 3
+
+func columns() []metav1.TableColumnDefinition {
+	return []metav1.TableColumnDefinition{
+		{Name: "Name", Type: "string", Format: "name", Description: "Name of the backend."},
+		{Name: "Endpoints", Type: "string", Description: "How many of the endpoints are healthy, and of how many."},
+		{Name: "Available", Type: "string", Description: "Whether requests can be sent, and why not."},
+		{Name: "Groups", Type: "string", Description: "The API groups that the server says it serves."},
+		{Name: "Age", Type: "string", Description: "How long ago the object was created."},
+		{Name: "Balance", Type: "string", Priority: 1, Description: "How requests are spread over the endpoints."},
+		{Name: "Last Error", Type: "string", Priority: 1, Description: "The last error of an endpoint that is not healthy."},
+	}
+}
+
+func cells(obj runtime.Object) ([]any, error) {
+	b, ok := obj.(*Backend)
+	if !ok {
+		return nil, fmt.Errorf("print Backend: got %T", obj)
+	}
+	available := string(metav1.ConditionUnknown)
+	if c := meta.FindStatusCondition(b.Status.Conditions, Available); c != nil {
+		available = string(c.Status)
+		if c.Status != metav1.ConditionTrue {
+			available = fmt.Sprintf("%s (%s)", c.Status, c.Reason)
+		}
+	}
+	age := "<unknown>"
+	if !b.CreationTimestamp.IsZero() {
+		age = duration.HumanDuration(time.Since(b.CreationTimestamp.Time))
+	}
+	healthy, lastError := 0, "<none>"
+	for _, e := range b.Status.Endpoints {
+		if e.State == EndpointHealthy {
+			healthy++
+		} else if e.LastError != "" && lastError == "<none>" {
+			lastError = e.LastError
+		}
+	}
+	endpoints := fmt.Sprintf("%d/%d", healthy, max(len(b.Spec.Endpoints), len(b.Status.Endpoints)))
+	return []any{b.Name, endpoints, available, b.Status.groups(), age, string(b.Spec.Policy().Balance), lastError}, nil
+}
+
+// groups names the first groups and counts the others.
+func (s *Status) groups() string {
+	var names []string
+	for _, gv := range s.GroupVersions {
+		name := gv.Group
+		if name == "" {
+			name = "core"
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	switch more := len(names) - shownGroups; {
+	case len(names) == 0:
+		return "<none>"
+	case more > 0:
+		return fmt.Sprintf("%s + %d more...", strings.Join(names[:shownGroups], ","), more)
+	}
+	return strings.Join(names, ",")
+}
