@@ -49,7 +49,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newUp(), newGateway(), newCore(), newCRD(), newVersion())
+	root.AddCommand(newUp(), newGateway(), newCore(), newCRD(), newCerts(), newVersion())
 	return root
 }
 

@@ -55,6 +55,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ENDPOINT", up.endpoint)
 			env.Setenv("NS", "script-"+name)
 			env.Setenv("REPO", repository())
+			env.Setenv("PKI", filepath.Join(up.dir, pkiFolder))
 			return os.WriteFile(config, data, 0o600)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

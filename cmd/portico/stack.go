@@ -21,6 +21,8 @@ import (
 )
 
 const (
+	// pkiFolder is where certificates and keys are in the data folder.
+	pkiFolder = "pki"
 	// tokenIssuer is the issuer of service-account tokens. It does not name the
 	// address, which may change between starts while tokens live on; it is the
 	// one that most Kubernetes installations use.
@@ -69,7 +71,7 @@ func (s *stack) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File("pki"), Hosts: hosts}); err != nil {
+	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File(pkiFolder), Hosts: hosts}); err != nil {
 		return err
 	}
 	if s.adminTLS, err = adminTLS(s.files); err != nil {

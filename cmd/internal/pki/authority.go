@@ -83,14 +83,22 @@ func (a *authority) ensureLeaf(certFile, keyFile string, want leaf, now time.Tim
 	if err == nil && a.good(p.cert, want, now) {
 		return nil
 	}
+	if p, err = a.issue(want, now.Add(-backdate), now.Add(leafLife)); err != nil {
+		return err
+	}
+	return p.write(certFile, keyFile)
+}
+
+// issue makes a leaf, which ends when its authority does at the latest.
+func (a *authority) issue(want leaf, notBefore, notAfter time.Time) (*pair, error) {
 	key, err := newKey()
 	if err != nil {
-		return fmt.Errorf("make key of %s: %w", want.subject.CommonName, err)
+		return nil, fmt.Errorf("make key of %s: %w", want.subject.CommonName, err)
 	}
 	template := &x509.Certificate{
 		Subject:   want.subject,
-		NotBefore: now.Add(-backdate),
-		NotAfter:  earlier(now.Add(leafLife), a.cert.NotAfter),
+		NotBefore: notBefore,
+		NotAfter:  earlier(notAfter, a.cert.NotAfter),
 		KeyUsage:  x509.KeyUsageDigitalSignature,
 	}
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
@@ -104,11 +112,11 @@ func (a *authority) ensureLeaf(certFile, keyFile string, want leaf, now time.Tim
 			}
 		}
 	}
-	p, err = sign(template, a.cert, key, a.key)
+	p, err := sign(template, a.cert, key, a.key)
 	if err != nil {
-		return fmt.Errorf("make certificate %s: %w", want.subject.CommonName, err)
+		return nil, fmt.Errorf("make certificate %s: %w", want.subject.CommonName, err)
 	}
-	return p.write(certFile, keyFile)
+	return p, nil
 }
 
 // good reports whether a certificate may stay.

@@ -14,8 +14,11 @@
 //     again when it nears its end, when its authority changed, or when it lacks
 //     a name that is now asked for. An authority is never replaced silently: if
 //     it cannot be read, Ensure fails and says which file.
+//   - [Issue] is for processes on machines of their own: what it writes is all
+//     that one of them needs, and never an authority's key. It replaces nothing
+//     unless told to, because the key that is there may be in use.
 //   - Every file is written to a temporary name and renamed, mode 0600, so that
 //     a reader never sees half a key and a crash leaves the old one.
 //
-// Runs in: portico up.
+// Runs in: portico up, portico certs.
 package pki

@@ -53,6 +53,37 @@ func readCertificate(path string) (*x509.Certificate, error) {
 	return cert, nil
 }
 
+// Read returns the certificates of a PEM file, at least one; other blocks, keys
+// among them, are passed over.
+func Read(path string) ([]*x509.Certificate, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	certs, err := decodeCertificates(data)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return certs, nil
+}
+
+func decodeCertificates(data []byte) (certs []*x509.Certificate, err error) {
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != pemCertificate {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		certs = append(certs, cert)
+	}
+	if len(certs) == 0 {
+		return nil, errors.New("it holds no PEM block of type " + pemCertificate)
+	}
+	return certs, nil
+}
+
 func readKey(path string) (*ecdsa.PrivateKey, error) {
 	block, err := readBlock(path, pemPrivateKey)
 	if err != nil {

@@ -35,6 +35,10 @@ type Config struct {
 // Pair names the files of a certificate and its key.
 type Pair struct{ CertFile, KeyFile string }
 
+func pairIn(dir, name string) Pair {
+	return Pair{CertFile: filepath.Join(dir, name+".crt"), KeyFile: filepath.Join(dir, name+".key")}
+}
+
 // Files names everything that [Ensure] keeps.
 type Files struct {
 	// ServingCA signs Serving, ClientCA the users' certificates, FrontProxyCA
@@ -57,29 +61,18 @@ func Ensure(cfg Config) (*Files, error) {
 	if now.IsZero() {
 		now = time.Now()
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create certificate folder: %w", err)
-	}
-	at := func(name string) string { return filepath.Join(cfg.Dir, name) }
-	pairAt := func(name string) Pair { return Pair{CertFile: at(name + ".crt"), KeyFile: at(name + ".key")} }
-	serving, err := ensureAuthority(at("serving-ca.crt"), at("serving-ca.key"), "portico-serving-ca", now)
+	all, err := ensureAuthorities(cfg.Dir, now)
 	if err != nil {
 		return nil, err
 	}
-	client, err := ensureAuthority(at("client-ca.crt"), at("client-ca.key"), "portico-client-ca", now)
-	if err != nil {
-		return nil, err
-	}
-	proxy, err := ensureAuthority(at("front-proxy-ca.crt"), at("front-proxy-ca.key"), "portico-front-proxy-ca", now)
-	if err != nil {
-		return nil, err
-	}
+	serving, client, proxy := all[ServingAuthority], all[ClientAuthority], all[FrontProxyAuthority]
+	pairAt := func(name string) Pair { return pairIn(cfg.Dir, name) }
 	f := &Files{
 		ServingCAFile: serving.certFile, ClientCAFile: client.certFile, FrontProxyCAFile: proxy.certFile,
 		Serving: pairAt("gateway"), Admin: pairAt("admin"), FrontProxy: pairAt("front-proxy-client"),
 		Core: pairAt("core"), CRD: pairAt("crd"),
-		ServiceAccountKeyFile: at("service-account.key"), ServiceAccountPublicKeyFile: at("service-account.pub"),
 	}
+	f.ServiceAccountKeyFile, f.ServiceAccountPublicKeyFile = signingKeyIn(cfg.Dir)
 	hosts := append([]string{"localhost", "127.0.0.1", "::1"}, cfg.Hosts...)
 	for _, l := range []struct {
 		by   *authority

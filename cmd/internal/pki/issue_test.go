@@ -1,0 +1,188 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func issuing(t *testing.T) (caDir, outDir string) {
+	t.Helper()
+	caDir = filepath.Join(t.TempDir(), "ca")
+	if err := EnsureAuthorities(caDir); err != nil {
+		t.Fatal(err)
+	}
+	return caDir, filepath.Join(t.TempDir(), "out", "deeper")
+}
+
+// What is handed out is good for its purpose, for no other, and holds no key of
+// an authority.
+func TestIssue(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		req   Request
+		usage x509.ExtKeyUsage
+		hosts []string
+	}{
+		{"server", Request{By: ServingAuthority, User: "core", Hosts: []string{"127.0.0.2", "core.internal"}}, x509.ExtKeyUsageServerAuth, []string{"127.0.0.2", "core.internal"}},
+		{"client", Request{By: ClientAuthority, User: "jane", Groups: []string{"dev", "ops"}}, x509.ExtKeyUsageClientAuth, nil},
+		{"front proxy", Request{By: FrontProxyAuthority, User: FrontProxyName}, x509.ExtKeyUsageClientAuth, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			caDir, outDir := issuing(t)
+			tc.req.Name, tc.req.ValidFor = "it", time.Hour
+			issued, err := Issue(caDir, outDir, tc.req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tls.LoadX509KeyPair(issued.Pair.CertFile, issued.Pair.KeyFile); err != nil {
+				t.Fatal(err)
+			}
+			cert := certificate(t, issued.Pair.CertFile)
+			for _, a := range authorities() {
+				roots := x509.NewCertPool()
+				roots.AddCert(certificate(t, filepath.Join(outDir, string(a)+".crt")))
+				_, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{tc.usage}})
+				if (err == nil) != (a == tc.req.By) {
+					t.Errorf("%s says %v", a, err)
+				}
+			}
+			for _, host := range tc.hosts {
+				if err := cert.VerifyHostname(host); err != nil {
+					t.Error(err)
+				}
+			}
+			if cert.VerifyHostname("localhost") == nil {
+				t.Error("it passes for localhost, which nobody asked for")
+			}
+			if cert.Subject.CommonName != tc.req.User || strings.Join(cert.Subject.Organization, ",") != strings.Join(tc.req.Groups, ",") {
+				t.Errorf("it is %v", cert.Subject)
+			}
+			if !cert.NotAfter.Equal(issued.NotAfter) || time.Until(cert.NotAfter) > time.Hour || time.Until(cert.NotAfter) < 50*time.Minute {
+				t.Errorf("it ends %v, said is %v", cert.NotAfter, issued.NotAfter)
+			}
+			files := contents(t, outDir)
+			if len(files) != 5 || len(issued.Authorities) != 3 {
+				t.Errorf("%d files, %d authorities", len(files), len(issued.Authorities))
+			}
+			for name := range files {
+				if info, err := os.Stat(filepath.Join(outDir, name)); err != nil || info.Mode().Perm() != 0o600 {
+					t.Errorf("%s: %v %v", name, info, err)
+				}
+			}
+		})
+	}
+}
+
+func TestIssueForAnOddTime(t *testing.T) {
+	caDir, outDir := issuing(t)
+	for _, tc := range []struct {
+		name     string
+		validFor time.Duration
+		ok       func(from, to time.Time) bool
+	}{
+		{"expired", -24 * time.Hour, func(_, to time.Time) bool { return time.Since(to) > 23*time.Hour }},
+		{"longer than its authority", 100 * 365 * 24 * time.Hour, func(_, to time.Time) bool { return time.Until(to) < authorityLife }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			issued, err := Issue(caDir, outDir, Request{By: ClientAuthority, Name: tc.name, User: "x", ValidFor: tc.validFor})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cert := certificate(t, issued.Pair.CertFile)
+			if !cert.NotBefore.Before(cert.NotAfter) || !tc.ok(cert.NotBefore, cert.NotAfter) {
+				t.Errorf("from %v to %v", cert.NotBefore, cert.NotAfter)
+			}
+		})
+	}
+}
+
+// Nothing is replaced unasked, and then all of it is as it was.
+func TestIssueReplacesNothing(t *testing.T) {
+	caDir, outDir := issuing(t)
+	req := Request{By: ClientAuthority, Name: "jane", User: "jane", ValidFor: time.Hour}
+	if _, err := Issue(caDir, outDir, req); err != nil {
+		t.Fatal(err)
+	}
+	before := contents(t, outDir)
+	unchanged := func() {
+		t.Helper()
+		for name, data := range contents(t, outDir) {
+			if before[name] != data {
+				t.Errorf("%s was written", name)
+			}
+		}
+	}
+	var exist *FilesExistError
+	if _, err := Issue(caDir, outDir, req); !errors.As(err, &exist) || len(exist.Files) != 2 {
+		t.Errorf("the same again: %v", err)
+	}
+	unchanged()
+	// The authorities of another installation would lock out what is there.
+	other, _ := issuing(t)
+	another := req
+	another.Name = "joe"
+	if _, err := Issue(other, outDir, another); !errors.As(err, &exist) || len(exist.Files) != 3 {
+		t.Errorf("of another installation: %v", err)
+	}
+	unchanged()
+	req.Replace = true
+	if _, err := Issue(other, outDir, req); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range contents(t, outDir) {
+		if before[name] == data {
+			t.Errorf("%s was not replaced", name)
+		}
+	}
+}
+
+func TestIssueRefuses(t *testing.T) {
+	caDir, outDir := issuing(t)
+	good := Request{By: ServingAuthority, Name: "core", User: "core", Hosts: []string{"h"}, ValidFor: time.Hour, Replace: true}
+	for _, tc := range []struct {
+		name string
+		edit func(r *Request)
+		want string
+	}{
+		{"a server without hosts", func(r *Request) { r.Hosts = nil }, "a server has hosts"},
+		{"a client with hosts", func(r *Request) { r.By = ClientAuthority }, "a server has hosts"},
+		{"the files of an authority", func(r *Request) { r.Name = "client-ca" }, `cannot be named "client-ca"`},
+		{"the signing key's", func(r *Request) { r.Name = "service-account" }, "cannot be named"},
+		{"no name", func(r *Request) { r.Name = "" }, "cannot be named"},
+		{"another folder", func(r *Request) { r.Name = "../core" }, "no name of a file"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			req := good
+			tc.edit(&req)
+			if _, err := Issue(caDir, outDir, req); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+	if _, err := Issue(t.TempDir(), outDir, good); !errors.Is(err, ErrNoAuthority) {
+		t.Errorf("without an authority: %v", err)
+	}
+	if _, err := os.Stat(outDir); err == nil {
+		t.Error("something was written")
+	}
+}
+
+func TestRead(t *testing.T) {
+	caDir, _ := issuing(t)
+	one, key := filepath.Join(caDir, "client-ca.crt"), filepath.Join(caDir, "client-ca.key")
+	bundle := filepath.Join(t.TempDir(), "bundle")
+	write(t, bundle, read(t, one)+read(t, key)+read(t, filepath.Join(caDir, "serving-ca.crt")))
+	certs, err := Read(bundle)
+	if err != nil || len(certs) != 2 || certs[0].Subject.CommonName != "portico-client-ca" {
+		t.Errorf("%v, %v", certs, err)
+	}
+	if _, err := Read(key); err == nil || !strings.Contains(err.Error(), "no PEM block") {
+		t.Errorf("a key: %v", err)
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"portico/cmd/internal/datadir"
+	"portico/cmd/internal/pki"
+)
+
+const certsLong = `Make and show certificates, for processes that share no folder.
+
+An installation has three authorities: serving-ca vouches for servers, client-ca for users, and front-proxy-ca for
+gateways, whose word about users is taken by the servers behind them. "portico up" has made its own in pki/ of its
+data folder; "portico certs init" makes some without it.`
+
+func newCerts() *cobra.Command {
+	cmd := &cobra.Command{Use: "certs", Short: "Make and show certificates", Long: certsLong, Args: cobra.NoArgs, RunE: showHelp}
+	cmd.AddCommand(newCertsInit(), newCertsIssue(), newCertsShow())
+	return cmd
+}
+
+// showHelp is what a command does that only holds others. Without it cobra would
+// take a misspelt one for a wish for help, and say that all is well.
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// authorityFlags say in which folder the authorities are.
+type authorityFlags struct{ caDir, dataDir string }
+
+func (f *authorityFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.caDir, "ca-dir", "", "`folder` of the authorities and their keys (default: pki in the data folder)")
+	fs.StringVar(&f.dataDir, "data-dir", "", "data `folder` of an installation (default: $XDG_DATA_HOME/portico or ~/.local/share/portico)")
+}
+
+func (f *authorityFlags) dir() (string, error) {
+	switch {
+	case f.caDir != "" && f.dataDir != "":
+		return "", errors.New("--ca-dir and --data-dir name the same thing; give one of them")
+	case f.caDir != "":
+		return f.caDir, nil
+	case f.dataDir != "":
+		return filepath.Join(f.dataDir, pkiFolder), nil
+	}
+	dir, err := datadir.Default()
+	if err != nil {
+		return "", fmt.Errorf("%w; name one with --ca-dir", err)
+	}
+	return filepath.Join(dir, pkiFolder), nil
+}
+
+const certsInitExample = `  # authorities for an installation whose processes are started one by one
+  portico certs init --ca-dir=./authorities`
+
+func newCertsInit() *cobra.Command {
+	var f authorityFlags
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Make the authorities and the service-account signing key",
+		Long: "Make the three authorities and the key that service-account tokens are signed with. What is there is left as it is.\n" +
+			"Keep the folder where certificates are issued, and nowhere else: who has its keys can be anybody.",
+		Example: certsInitExample,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := f.dir()
+			if err != nil {
+				return err
+			}
+			if err := pki.EnsureAuthorities(dir); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "authorities  %s\n\nNext: portico certs issue --ca-dir=%s …\n", dir, shellQuote(dir))
+			return err
+		},
+	}
+	cmd.Flags().SortFlags = false
+	f.add(cmd.Flags())
+	return cmd
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"portico/cmd/internal/pki"
+)
+
+const certsIssueExample = `  # for a core server on another machine: its own certificate, and the one it is a client of the gateway with
+  portico certs issue server --name=core --host=127.0.0.2 --host=core.internal --out=./for-core
+  portico certs issue client --name=core-client --user=system:portico:core --out=./for-core
+
+  # for a gateway: its own certificate, and the one it shows to the servers behind it
+  portico certs issue server --name=gateway --host=portico.example.com --out=./for-gateway
+  portico certs issue front-proxy --out=./for-gateway
+
+  # for a user in two groups, for a day
+  portico certs issue client --user=jane --group=dev --group=ops --valid-for=24h --out=./jane`
+
+// defaultValidity is how long a certificate is good if nothing else is said.
+const defaultValidity = 365 * 24 * time.Hour
+
+// issueFlags are the flags of `portico certs issue`, of which each of its
+// commands has some.
+type issueFlags struct {
+	authority authorityFlags
+	out       string
+	req       pki.Request
+}
+
+func newCertsIssue() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "issue",
+		Short: "Make a certificate and its key",
+		Long: "Make a certificate and its key, signed by one of the authorities, and put them into a folder together with the\n" +
+			"authorities' certificates: all that a process on another machine needs. Keys are readable by their owner only.",
+		Example: certsIssueExample,
+		Args:    cobra.NoArgs,
+		RunE:    showHelp,
+	}
+	cmd.AddCommand(newIssueServer(), newIssueClient(), newIssueFrontProxy())
+	return cmd
+}
+
+func newIssueServer() *cobra.Command {
+	f := issueFlags{req: pki.Request{By: pki.ServingAuthority}}
+	cmd := f.command("server", "Make the certificate of a server: a gateway or one behind it", func() error {
+		if len(f.req.Hosts) == 0 {
+			return errors.New("--host is missing: name each host and address that the server is reached by, as in --host=127.0.0.2 --host=core.internal")
+		}
+		for _, host := range f.req.Hosts {
+			if err := checkHost(host); err != nil {
+				return err
+			}
+		}
+		f.req.User = f.req.Name
+		return nil
+	})
+	fs := cmd.Flags()
+	fs.StringVar(&f.req.Name, "name", "server", "`name` of the server and of the files")
+	fs.StringSliceVar(&f.req.Hosts, "host", nil, "`host` or address that the server is reached by, without a port. May be repeated. Required")
+	f.add(cmd)
+	return cmd
+}
+
+func newIssueClient() *cobra.Command {
+	f := issueFlags{req: pki.Request{By: pki.ClientAuthority}}
+	cmd := f.command("client", "Make the certificate of a user of the gateway", func() error {
+		if f.req.User == "" {
+			return errors.New("--user is missing: say whose certificate it shall be, as in --user=jane")
+		}
+		if f.req.Name == "" {
+			f.req.Name = strings.NewReplacer(":", "-", "/", "-").Replace(f.req.User)
+		}
+		return nil
+	})
+	fs := cmd.Flags()
+	fs.StringVar(&f.req.User, "user", "", "`name` of the user; the servers behind a gateway are system:portico:core and system:portico:crd. Required")
+	fs.StringSliceVar(&f.req.Groups, "group", nil, "`group` that the user is in; system:masters may do everything. May be repeated")
+	fs.StringVar(&f.req.Name, "name", "", "`name` of the files (default: the user's, with - for : and /)")
+	f.add(cmd)
+	return cmd
+}
+
+func newIssueFrontProxy() *cobra.Command {
+	f := issueFlags{req: pki.Request{By: pki.FrontProxyAuthority}}
+	cmd := f.command("front-proxy", "Make the certificate that a gateway shows to the servers behind it", func() error { return nil })
+	fs := cmd.Flags()
+	fs.StringVar(&f.req.User, "common-name", pki.FrontProxyName, "`name` that --requestheader-allowed-names of the servers has to allow")
+	fs.StringVar(&f.req.Name, "name", pki.FrontProxyName, "`name` of the files")
+	f.add(cmd)
+	return cmd
+}
+
+func (f *issueFlags) command(use, short string, complete func() error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Example: certsIssueExample, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := complete(); err != nil {
+				return err
+			}
+			return f.issue(cmd.OutOrStdout())
+		},
+	}
+}
+
+func (f *issueFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.out, "out", ".", "`folder` that the files are put into; made if needed")
+	fs.DurationVar(&f.req.ValidFor, "valid-for", defaultValidity, "`time` for which it is good, at most as long as its authority; a negative one makes a certificate that has expired already, for tests")
+	fs.BoolVar(&f.req.Replace, "force", false, "replace files that are there")
+	f.authority.add(fs)
+}
+
+func (f *issueFlags) issue(w io.Writer) error {
+	dir, err := f.authority.dir()
+	if err != nil {
+		return err
+	}
+	issued, err := pki.Issue(dir, f.out, f.req)
+	var exist *pki.FilesExistError
+	switch {
+	case errors.As(err, &exist):
+		return fmt.Errorf("%w; replace it with --force, or choose another --out or --name", err)
+	case errors.Is(err, pki.ErrNoAuthority):
+		return fmt.Errorf(`%w; name the folder of the authorities with --ca-dir, or make some with "portico certs init"`, err)
+	case err != nil:
+		return err
+	}
+	fmt.Fprintf(w, "certificate  %s\nkey          %s\ngood until   %s\n", issued.Pair.CertFile, issued.Pair.KeyFile, issued.NotAfter.Local().Format(time.RFC3339))
+	_, err = fmt.Fprintf(w, "authorities  %s\n", strings.Join(issued.Authorities, "\n             "))
+	return err
+}
+
+// checkHost refuses what no certificate can be for, in words that say what was
+// meant.
+func checkHost(host string) error {
+	if net.ParseIP(host) != nil {
+		return nil
+	}
+	if h, port, err := net.SplitHostPort(host); err == nil && h != "" && !strings.Contains(port, "/") {
+		return fmt.Errorf("--host %q: a certificate is for no port; give %q", host, h)
+	}
+	name := strings.TrimPrefix(host, "*.")
+	if len(validation.IsDNS1123Subdomain(strings.ToLower(name))) > 0 {
+		return fmt.Errorf("--host %q: it is neither a host's name nor an address", host)
+	}
+	return nil
+}

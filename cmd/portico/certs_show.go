@@ -1,0 +1,93 @@
+package main
+
+import (
+	"crypto/x509"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"portico/cmd/internal/pki"
+)
+
+const certsShowExample = `  portico certs show for-core/*.crt
+
+  # those of the user's own installation
+  portico certs show ~/.local/share/portico/pki/*.crt`
+
+func newCertsShow() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show FILE...",
+		Short:   "Show whom certificates are for, by whom, and how long they are good",
+		Example: certsShowExample,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			return showCertificates(cmd.OutOrStdout(), files, time.Now())
+		},
+	}
+}
+
+// showCertificates prints a row for each certificate of each file.
+func showCertificates(w io.Writer, files []string, now time.Time) error {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "FILE\tFOR\tGROUPS\tHOSTS\tUSE\tBY\tGOOD FOR")
+	for _, file := range files {
+		certs, err := pki.Read(file)
+		if err != nil {
+			return err
+		}
+		for _, c := range certs {
+			fmt.Fprintln(table, strings.Join([]string{
+				file, orNone(c.Subject.CommonName), orNone(c.Subject.Organization...), orNone(hostsOf(c)...), useOf(c),
+				orNone(c.Issuer.CommonName), goodFor(c, now),
+			}, "\t"))
+		}
+	}
+	return table.Flush()
+}
+
+func hostsOf(c *x509.Certificate) []string {
+	hosts := append([]string(nil), c.DNSNames...)
+	for _, ip := range c.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	return hosts
+}
+
+func useOf(c *x509.Certificate) string {
+	if c.IsCA {
+		return "authority"
+	}
+	var uses []string
+	for _, u := range c.ExtKeyUsage {
+		switch u {
+		case x509.ExtKeyUsageServerAuth:
+			uses = append(uses, "server")
+		case x509.ExtKeyUsageClientAuth:
+			uses = append(uses, "client")
+		}
+	}
+	return orNone(uses...)
+}
+
+func goodFor(c *x509.Certificate, now time.Time) string {
+	switch {
+	case now.After(c.NotAfter):
+		return "expired " + duration.HumanDuration(now.Sub(c.NotAfter)) + " ago"
+	case now.Before(c.NotBefore):
+		return "not before " + c.NotBefore.Local().Format(time.RFC3339)
+	}
+	return duration.HumanDuration(c.NotAfter.Sub(now))
+}
+
+// orNone is a cell of a table: values separated by commas.
+func orNone(values ...string) string {
+	if s := strings.Join(values, ","); s != "" {
+		return s
+	}
+	return "<none>"
+}
