@@ -76,12 +76,15 @@ func startChain(ctx context.Context, sizes chainConfig, connections int) (*chain
 	return c, nil
 }
 
-func startChainChild(ctx context.Context, role string, cfg chainConfig) (*chainChild, error) {
+// startChainChild starts a process of this program. before, if any, is the
+// command that starts it.
+func startChainChild(ctx context.Context, role string, cfg chainConfig, before ...string) (*chainChild, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find own program: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, self, role)
+	args := append(before[:len(before):len(before)], self, role)
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Stderr = os.Stderr
 	// Ctrl-C in a terminal goes to the whole group; the chain ends when this
 	// process lets go of its standard input.

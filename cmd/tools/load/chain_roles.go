@@ -44,7 +44,7 @@ func serveBytes(cfg chainConfig) (chainAddress, error) {
 			}
 		}
 	})
-	return listenTLS(mux)
+	return listenTLS(mux, onlyHTTP2())
 }
 
 func readyBytes(data []byte) http.Handler {
@@ -64,25 +64,34 @@ func serveProxy(cfg chainConfig) (chainAddress, error) {
 	if err != nil {
 		return chainAddress{}, err
 	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP2(true)
-	upstream := &url.URL{Scheme: "https", Host: cfg.Upstream.Address}
-	return listenTLS(&httputil.ReverseProxy{
+	return listenTLS(bareProxy(cfg.Upstream, &http.Transport{TLSClientConfig: conf, Protocols: onlyHTTP2(), DisableCompression: true}), onlyHTTP2())
+}
+
+// bareProxy does what a reverse proxy cannot do without.
+func bareProxy(to chainAddress, t *http.Transport) http.Handler {
+	upstream := &url.URL{Scheme: "https", Host: to.Address}
+	return &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(upstream) },
-		Transport: &http.Transport{TLSClientConfig: conf, Protocols: protocols, DisableCompression: true},
+		Transport: t,
 		// Watchers go away at the end of each round: nothing to report.
 		ErrorLog: log.New(discardLog{}, "", 0),
-	})
+	}
+}
+
+func onlyHTTP2() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP2(true)
+	return p
 }
 
 type discardLog struct{}
 
 func (discardLog) Write(p []byte) (int, error) { return len(p), nil }
 
-// listenTLS serves h by HTTP/2 on any port of the loopback address, for as long
-// as the process lives.
-func listenTLS(h http.Handler) (chainAddress, error) {
-	cert, err := selfSigned()
+// listenTLS serves h on any port of the loopback address, for as long as the
+// process lives. names are the server's besides that address.
+func listenTLS(h http.Handler, protocols *http.Protocols, names ...string) (chainAddress, error) {
+	cert, err := selfSigned(names...)
 	if err != nil {
 		return chainAddress{}, err
 	}
@@ -90,10 +99,8 @@ func listenTLS(h http.Handler) (chainAddress, error) {
 	if err != nil {
 		return chainAddress{}, fmt.Errorf("listen: %w", err)
 	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP2(true)
 	s := &http.Server{
-		Handler: h, Protocols: protocols, ErrorLog: log.New(discardLog{}, "", 0), ReadHeaderTimeout: 10 * time.Second,
+		Handler: h, Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000}, ErrorLog: log.New(discardLog{}, "", 0), ReadHeaderTimeout: 10 * time.Second,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 	}
 	go func() {
@@ -103,8 +110,9 @@ func listenTLS(h http.Handler) (chainAddress, error) {
 	return chainAddress{Address: l.Addr().String(), Certificate: cert.Certificate[0]}, nil
 }
 
-// selfSigned makes a certificate for the loopback address, for one day.
-func selfSigned() (tls.Certificate, error) {
+// selfSigned makes a certificate for the loopback address and names, for one
+// day.
+func selfSigned(names ...string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make key: %w", err)
@@ -112,7 +120,7 @@ func selfSigned() (tls.Certificate, error) {
 	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "portico-load"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: names,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

@@ -35,6 +35,7 @@ type options struct {
 	json       bool
 	profile    string
 	keep       bool
+	before     []string // the command that starts portico, if any
 
 	objects, size        int
 	workers, connections int

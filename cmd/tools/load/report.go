@@ -6,7 +6,6 @@ import (
 	"io"
 	"runtime"
 	"slices"
-	"time"
 )
 
 // report is what is printed at the end, as tables or as JSON.
@@ -132,8 +131,7 @@ func latencies(s sample) *latency {
 	if len(s.latencies) == 0 {
 		return nil
 	}
-	milliseconds := func(q float64) float64 { return float64(s.quantile(q)) / float64(time.Millisecond) }
-	return &latency{milliseconds(0.5), milliseconds(0.99), milliseconds(1)}
+	return &latency{milliseconds(s.quantile(0.5)), milliseconds(s.quantile(0.99)), milliseconds(s.quantile(1))}
 }
 
 // perOperation is the CPU time by process, without those that had nothing to do

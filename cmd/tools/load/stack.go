@@ -42,7 +42,8 @@ func startStack(ctx context.Context, o *options) (*stack, error) {
 	}
 	defer said.Close()
 	data := filepath.Join(dir, "data")
-	s.cmd = exec.Command(o.portico, "up", "--listen=127.0.0.1:0", "--data-dir="+data, fmt.Sprintf("--profiling=%t", o.profile != ""))
+	args := append(o.before[:len(o.before):len(o.before)], o.portico, "up", "--listen=127.0.0.1:0", "--data-dir="+data, fmt.Sprintf("--profiling=%t", o.profile != ""))
+	s.cmd = exec.Command(args[0], args[1:]...)
 	s.cmd.Stdout, s.cmd.Stderr = said, said
 	// Ctrl-C in a terminal goes to the whole group; this one ends last.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Parts of the proxy benchmark, as --only takes them.
+const (
+	partRate    = "rate"
+	partLatency = "latency"
+	partWatches = "watches"
+	partGroups  = "groups"
+)
+
+var proxyParts = []string{partRate, partLatency, partWatches, partGroups}
+
+// proxyOptions are the flags of "load proxy".
+type proxyOptions struct {
+	portico, profile   string
+	only, protocols    []string
+	json               bool
+	rounds, atOnce     int
+	time, limit, quiet time.Duration
+	rate               int
+	watches, groups    int
+	size               int
+}
+
+const proxyExample = `  # everything: two and a half minutes
+  load proxy --portico ./portico
+
+  # only how much work a request is, over HTTP/1.1
+  load proxy --portico ./portico --only rate --protocols h1
+
+  # with CPU profiles of the gateway
+  load proxy --portico ./portico --only rate --profile ./profiles`
+
+// newProxyCommand makes the command that measures the way through the gateway
+// to a registered server.
+func newProxyCommand() *cobra.Command {
+	var o proxyOptions
+	cmd := &cobra.Command{
+		Use:   "proxy --portico PROGRAM",
+		Short: "Measure the gateway as a proxy, beside a bare ReverseProxy, nginx and haproxy",
+		Long: "Measure the gateway as a proxy, beside a bare ReverseProxy, nginx and haproxy where they are installed.\n" +
+			"Each of them has a processor of its own, the load and a server with ready answers another one. They take turns.",
+		Example: proxyExample,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			debug.SetGCPercent(400)
+			runtime.GOMAXPROCS(1)
+			return measureProxies(cmd.Context(), &o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&o.portico, "portico", "", "`program` to start an installation with, in a temporary folder")
+	fs.StringSliceVar(&o.only, "only", proxyParts, "`parts` to measure")
+	fs.StringSliceVar(&o.protocols, "protocols", []string{http1, http2Name}, "`protocols` that the clients speak")
+	fs.IntVar(&o.rounds, "rounds", 3, "how often each measurement takes its turn")
+	fs.DurationVar(&o.time, "time", 2*time.Second, "how long one turn takes")
+	fs.IntVar(&o.atOnce, "workers", 16, "how many requests at a time where the rate is measured")
+	fs.IntVar(&o.size, "size", 3500, "bytes of the larger answer")
+	fs.IntVar(&o.rate, "requests", 5000, "requests a second where the latency is measured")
+	fs.IntVar(&o.watches, "watches", 4000, "how many idle watches")
+	fs.DurationVar(&o.quiet, "quiet", 10*time.Second, "how long watches are idle before memory is read")
+	fs.IntVar(&o.groups, "groups", 1000, "how many registered groups to compare with 10")
+	fs.StringVar(&o.profile, "profile", "", "`folder` for CPU profiles of the gateway; they slow it down a little")
+	fs.BoolVar(&o.json, "json", false, "print the report as JSON")
+	fs.DurationVar(&o.limit, "limit", 10*time.Minute, "how long everything may take")
+	return cmd
+}
+
+func (o *proxyOptions) check() error {
+	if o.portico == "" {
+		return errors.New("--portico names the program to measure")
+	}
+	for _, list := range []struct {
+		name       string
+		given, all []string
+	}{{"only", o.only, proxyParts}, {"protocols", o.protocols, []string{http1, http2Name}}} {
+		for _, s := range list.given {
+			if !slices.Contains(list.all, s) {
+				return fmt.Errorf("--%s=%s: choose of %s", list.name, s, strings.Join(list.all, ", "))
+			}
+		}
+	}
+	for _, f := range []struct {
+		name            string
+		value, min, max int
+	}{
+		{"rounds", o.rounds, 1, 100}, {"workers", o.atOnce, 1, 1000}, {"size", o.size, smallObject, 10000000},
+		{"requests", o.rate, 1, 100000}, {"watches", o.watches, 1, 8000}, {"groups", o.groups, fewGroups, 5000},
+	} {
+		if f.value < f.min || f.value > f.max {
+			return fmt.Errorf("--%s=%d: choose a number from %d to %d", f.name, f.value, f.min, f.max)
+		}
+	}
+	if o.time < 100*time.Millisecond || o.time > time.Minute || o.quiet < 0 || o.limit < time.Second {
+		return errors.New("--time is 100ms to 1m, --quiet 0s at least, --limit 1s at least")
+	}
+	return nil
+}
+
+// proxyRun is one run.
+type proxyRun struct {
+	*progress
+	o       *proxyOptions
+	cores   *cores
+	dir     string
+	backend chainAddress
+	stack   *proxyStack
+	token   string
+	// direct, bare and gateway take part in everything; all has the others, too,
+	// in the order of the report.
+	direct, bare, gateway *front
+	all                   []*front
+	report                *proxyReport
+}
+
+// measureProxies starts everybody, measures and prints the report.
+func measureProxies(ctx context.Context, o *proxyOptions, out, errOut io.Writer) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("it took longer than --limit=%v", o.limit))
+	defer cancel()
+	r := &proxyRun{o: o, progress: &progress{out: errOut, began: time.Now()}, report: newProxyReport(o)}
+	var note string
+	if r.cores, note = newCores(); note != "" {
+		r.report.note("%s", note)
+	}
+	r.report.note("the gateway does not write an audit log yet: authentication by token, RBAC and metrics are on")
+	if r.dir, err = os.MkdirTemp("", "portico-load-"); err != nil {
+		return fmt.Errorf("create folder: %w", err)
+	}
+	defer os.RemoveAll(r.dir)
+	defer func() {
+		for _, f := range slices.Backward(r.all) {
+			f.stop()
+		}
+	}()
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	failed := r.measure(ctx)
+	if o.json {
+		return errors.Join(failed, r.report.writeJSON(out))
+	}
+	r.report.print(out)
+	return failed
+}
+
+// start starts everybody who takes part.
+func (r *proxyRun) start(ctx context.Context) error {
+	server, err := r.child(ctx, roleBackend, "direct", chainConfig{Object: int64(r.o.size)}, r.cores.load())
+	if err != nil {
+		return err
+	}
+	r.direct, r.backend = server, chainAddress{Address: server.address, Certificate: server.certificate}
+	server.pid = 0 // nobody's way
+	if r.bare, err = r.child(ctx, roleBare, "ReverseProxy", chainConfig{Upstream: r.backend}, r.cores.proxy()); err != nil {
+		return err
+	}
+	for _, o := range others {
+		f, err := o.start(ctx, r.dir, r.backend.Address, r.cores.proxy())
+		if err != nil {
+			r.say("%v", err)
+			r.report.note("%v", err)
+			continue
+		}
+		r.all = append(r.all, f)
+	}
+	if r.stack, err = startProxyStack(ctx, r.o, r.cores); err != nil {
+		return err
+	}
+	r.gateway = &front{name: "gateway", pid: r.stack.procs["gateway"], stop: func() {
+		if err := r.stack.end(); err != nil {
+			r.say("%v", err)
+		}
+	}}
+	r.all = append(r.all, r.gateway)
+	r.say("started an installation in %s", r.stack.dir)
+	if r.gateway.address, r.gateway.tls, err = r.stack.endpoint(); err != nil {
+		return err
+	}
+	if r.token, err = r.stack.admit(ctx, r.backend); err != nil {
+		return err
+	}
+	return r.stack.register(ctx, fewGroups, r.backend)
+}
+
+// child starts a process of this program that serves.
+func (r *proxyRun) child(ctx context.Context, role, name string, cfg chainConfig, before []string) (*front, error) {
+	c, err := startChainChild(context.WithoutCancel(ctx), role, cfg, before...)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", role, err)
+	}
+	f := &front{name: name, address: c.at.Address, certificate: c.at.Certificate, pid: c.cmd.Process.Pid, stop: c.stop}
+	r.all = append(r.all, f)
+	f.tls, err = c.at.tls()
+	return f, err
+}
+
+// measure runs the parts. One that fails is reported, and the next one is run.
+func (r *proxyRun) measure(ctx context.Context) error {
+	var failures []error
+	for _, part := range []struct {
+		name string
+		run  func(ctx context.Context) error
+	}{{partRate, r.rates}, {partLatency, r.latencies}, {partWatches, r.idleWatches}, {partGroups, r.manyGroups}} {
+		if !slices.Contains(r.o.only, part.name) || ctx.Err() != nil {
+			continue
+		}
+		if err := part.run(ctx); err != nil {
+			err = fmt.Errorf("%s: %w", part.name, err)
+			r.say("failed: %v", err)
+			failures = append(failures, err)
+		}
+	}
+	return errors.Join(append(failures, context.Cause(ctx))...)
+}
