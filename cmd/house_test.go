@@ -74,6 +74,7 @@ var floors = []struct {
 	{"resource/authn", 1, 0},
 	{"resource/authz", 1, 0},
 	{"resource/audit", 1, 0},
+	{"resource/accesslog", 1, 0},
 	{"resource/storetest", 1, 0},
 	{"resource/historytest", 1, 0},
 	{"resource/rest", 1, 1},

@@ -22,6 +22,7 @@ import (
 	"portico/gateway/access"
 	"portico/gateway/flow"
 	"portico/gateway/upstream"
+	"portico/resource/accesslog"
 	"portico/resource/authn"
 	"portico/resource/etcd"
 	"portico/resource/loop"
@@ -83,6 +84,9 @@ type Config struct {
 	// StateDir is a folder for what the gateway shall still know when it starts
 	// while etcd is away; "" keeps nothing. It belongs to one gateway.
 	StateDir string
+	// AccessLog is the file that gets a line for every request, or
+	// accesslog.Standard; "": none is written.
+	AccessLog string
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -121,6 +125,7 @@ type Gateway struct {
 	registrar     *registrar
 	lastGood      *lastGood
 	publisher     *publisher
+	accessLog     *accesslog.Log // nil: none is written
 	server        *serve.Server
 }
 
@@ -142,7 +147,7 @@ func New(cfg Config) (*Gateway, error) {
 		cfg.InstanceID = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics()}
-	for _, step := range []func() error{g.openStorage, g.assembleSync, g.assembleOwn, g.assembleLastGood, g.assembleServer} {
+	for _, step := range []func() error{g.openStorage, g.assembleSync, g.assembleOwn, g.assembleLastGood, g.assembleObservation, g.assembleServer} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("assemble gateway: %w", err)
 		}
@@ -284,7 +289,7 @@ func (g *Gateway) assembleServer() (err error) {
 		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Handler: g.router(),
 		Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
 		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
-		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete,
+		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete, AccessLog: g.accessLog,
 	})
 	return err
 }
@@ -354,6 +359,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			func(ctx context.Context) error { return g.access.Run(ctx, g.find) },
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
 			g.etcd.Compact,
+			g.accessLog.Run,
 		)
 	})
 }

@@ -121,6 +121,7 @@ func (s *stack) gatewayArgs() []string {
 		"--service-account-issuer="+tokenIssuer,
 		"--service-account-key-file="+s.files.ServiceAccountPublicKeyFile,
 		"--state-dir="+s.dir.File("gateway"),
+		"--access-log="+s.flags.accessLog,
 		"--backend=core=unix://"+s.coreSocket(),
 		"--backend=crd=unix://"+s.crdSocket(),
 	)

@@ -30,6 +30,7 @@ type upFlags struct {
 	dataDir    string
 	kubeconfig string
 	etcd       etcdFlags
+	accessLog  string
 	profiling  bool
 	verbosity  int
 }
@@ -62,6 +63,7 @@ func newUp() *cobra.Command {
 	flags.StringVar(&f.dataDir, "data-dir", "", "`folder` of data, keys, logs and sockets (default: $XDG_DATA_HOME/portico or ~/.local/share/portico)")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to write the administrator's kubeconfig to as well; a file that portico did not write is left alone")
 	f.etcd.add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
+	flags.StringVar(&f.accessLog, "access-log", "", "`file` that gets a line of JSON for every request; - is the gateway's log (default: none)")
 	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof/ in every process")
 	addVerbosity(flags, &f.verbosity)
 	return cmd

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"portico/resource/accesslog"
 	"portico/resource/authn"
 	"portico/resource/authz"
 )
@@ -49,6 +50,9 @@ type Config struct {
 	// Metrics counts the requests; it is the one that the handler serves. nil:
 	// nobody sees the numbers.
 	Metrics *Metrics
+	// AccessLog takes a record of every request that is over; nil: nobody does.
+	// Who opened it runs it.
+	AccessLog *accesslog.Log
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 

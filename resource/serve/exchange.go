@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"portico/resource"
+	"portico/resource/accesslog"
 )
 
 // exchange is what the filters know of one request and its response, and the
@@ -25,6 +26,8 @@ type exchange struct {
 	cacheControl bool
 	// onHeader, if not nil, is called once, with the final status.
 	onHeader func(code int)
+	// finalHeader, if not nil, is called with the header before it is sent.
+	finalHeader func(h http.Header)
 
 	code     int   // the status, 0 until it is written
 	bytes    int64 // of the body, written so far
@@ -33,6 +36,10 @@ type exchange struct {
 	warnings  warnings
 	component string // of whom the request is counted; "" is the API server
 	uncounted bool   // somebody else counts the request
+
+	timed     bool // firstByte is wanted
+	firstByte time.Duration
+	upstream  accesslog.Upstream
 }
 
 type exchangeKey struct{}
@@ -47,7 +54,7 @@ func exchangeFrom(ctx context.Context) *exchange {
 // puts both into the context.
 func (s *Server) open(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r)}
+		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r), timed: s.cfg.AccessLog != nil}
 		if !x.action.LongRunning() {
 			growStack()
 		}
@@ -86,7 +93,13 @@ func (x *exchange) setHeader(code int) {
 	if x.cacheControl && h["Cache-Control"] == nil {
 		h["Cache-Control"] = []string{"no-cache, private"}
 	}
+	if x.finalHeader != nil {
+		x.finalHeader(h)
+	}
 	x.code = code
+	if x.timed {
+		x.firstByte = time.Since(x.start)
+	}
 	if x.onHeader != nil {
 		x.onHeader(code)
 	}

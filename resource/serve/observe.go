@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
-
-	"portico/resource"
 )
 
 // observe logs and counts every request when it is over. Long-running ones are
@@ -38,14 +36,17 @@ func (s *Server) observe(next http.Handler) http.Handler {
 				s.metrics.request(r, x, code, took)
 			}
 			s.logRequest(r, x, code, took)
+			if s.cfg.AccessLog != nil {
+				s.cfg.AccessLog.Add(x.record(r, code, took))
+			}
 		}()
 		next.ServeHTTP(w, r)
 		returned = true
 	})
 }
 
-// logRequest writes the access log, at debug level; a 500 is worth a look and
-// is logged as a warning.
+// logRequest logs the request at debug level; a 500 is worth a look and is
+// logged as a warning.
 func (s *Server) logRequest(r *http.Request, x *exchange, code int, took time.Duration) {
 	level := slog.LevelDebug
 	if code == http.StatusInternalServerError && !isHealth(x.action.Path) {
@@ -62,16 +63,9 @@ func (s *Server) logRequest(r *http.Request, x *exchange, code int, took time.Du
 		slog.Int("code", code),
 		slog.Duration("took", took),
 		slog.Int64("bytes", x.bytes),
-		slog.String("user", userName(x.action)),
+		slog.String("user", nameOf(x.action.User)),
 		slog.String("userAgent", r.UserAgent()),
 		slog.String("remote", r.RemoteAddr),
 		slog.String("auditID", x.auditID),
 	)
-}
-
-func userName(a *resource.Action) string {
-	if a.User == nil {
-		return ""
-	}
-	return a.User.Name
 }

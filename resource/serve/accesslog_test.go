@@ -1,0 +1,47 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"portico/resource/accesslog"
+)
+
+func TestAccessLog(t *testing.T) {
+	var out bytes.Buffer
+	log, err := accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		SetUpstream(r.Context(), accesslog.Upstream{APIService: "v1.", Backend: "core", Attempts: 1})
+		OnHeader(r.Context(), func(h http.Header) { h.Set("X-Last", "ours") })
+		w.Header().Set("X-Last", "theirs")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = w.Write([]byte("tea"))
+	}, func(c *Config) { c.AccessLog = log })
+	if got := do(s, "GET", pathPods+"/a?token=abc", "Audit-Id", "mine", "User-Agent", "test").Header()["X-Last"]; len(got) != 1 || got[0] != "ours" {
+		t.Errorf("X-Last is %q", got)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = log.Run(ctx)
+	var line map[string]any
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatalf("%v: %q", err, &out)
+	}
+	for key, want := range map[string]any{
+		"auditID": "mine", "user": "jane", "verb": "get", "resource": "pods", "namespace": "ns", "name": "a", "code": 418.0, "bytes": 3.0,
+		"userAgent": "test", "uri": pathPods + "/a?token=REDACTED", "apiService": "v1.", "backend": "core", "attempts": 1.0,
+	} {
+		if line[key] != want {
+			t.Errorf("%s: got %v, want %v", key, line[key], want)
+		}
+	}
+	if first, ok := line["firstByte"].(float64); !ok || first <= 0 || first > line["took"].(float64) {
+		t.Errorf("first byte after %v, in all %v", line["firstByte"], line["took"])
+	}
+}
