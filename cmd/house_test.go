@@ -75,6 +75,7 @@ var floors = []struct {
 	{"resource/authz", 1, 0},
 	{"resource/audit", 1, 0},
 	{"resource/accesslog", 1, 0},
+	{"resource/tracing", 1, 0},
 	{"resource/storetest", 1, 0},
 	{"resource/historytest", 1, 0},
 	{"resource/rest", 1, 1},
@@ -199,6 +200,7 @@ var doors = map[string][]string{
 	"go.etcd.io/etcd/client/v3":       {"resource/etcd"},
 	"go.etcd.io/etcd/server/v3":       {"cmd/internal/embedetcd"},
 	"github.com/golang-jwt/jwt":       {"resource/authn"},
+	"go.opentelemetry.io/otel":        {"resource/tracing"},
 	"github.com/hashicorp/golang-lru": {"resource/authn", "discovery", "discovery/openapi", "resource/rest", "backends/crd"},
 }
 

@@ -28,6 +28,7 @@ import (
 	"portico/resource/loop"
 	"portico/resource/rest"
 	"portico/resource/serve"
+	"portico/resource/tracing"
 	"portico/resource/watchcache"
 )
 
@@ -87,6 +88,9 @@ type Config struct {
 	// AccessLog is the file that gets a line for every request, or
 	// accesslog.Standard; "": none is written.
 	AccessLog string
+	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
+	// nothing is traced.
+	TracingConfigFile string
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -125,7 +129,8 @@ type Gateway struct {
 	registrar     *registrar
 	lastGood      *lastGood
 	publisher     *publisher
-	accessLog     *accesslog.Log // nil: none is written
+	accessLog     *accesslog.Log  // nil: none is written
+	tracer        *tracing.Tracer // nil: nothing is traced
 	server        *serve.Server
 }
 
@@ -289,7 +294,8 @@ func (g *Gateway) assembleServer() (err error) {
 		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Handler: g.router(),
 		Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
 		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
-		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete, AccessLog: g.accessLog,
+		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete,
+		AccessLog: g.accessLog, Tracer: g.tracer, TrustsTrace: serve.TrustedTracers,
 	})
 	return err
 }
@@ -359,7 +365,6 @@ func (g *Gateway) Run(ctx context.Context) error {
 			func(ctx context.Context) error { return g.access.Run(ctx, g.find) },
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
 			g.etcd.Compact,
-			g.accessLog.Run,
 		)
 	})
 }

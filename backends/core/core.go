@@ -34,6 +34,7 @@ import (
 	"portico/resource/etcd"
 	"portico/resource/rest"
 	"portico/resource/serve"
+	"portico/resource/tracing"
 	"portico/resource/watchcache"
 )
 
@@ -72,6 +73,9 @@ type Config struct {
 	AdvertiseAddress string
 	// Profiling serves /debug/pprof.
 	Profiling bool
+	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
+	// nothing is traced.
+	TracingConfigFile string
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -232,13 +236,19 @@ func (c *Core) assembleServer() error {
 	if err != nil {
 		return err
 	}
+	tracer, err := tracing.Open(c.cfg.TracingConfigFile, tracing.Options{
+		Service: "portico-core", Instance: c.cfg.Listen.Address, Registry: c.metrics.Registry(), Logger: c.log,
+	})
+	if err != nil {
+		return err
+	}
 	c.addHealthChecks()
 	c.cfg.Listen.MaxConcurrentStreams = 1000
 	c.server, err = serve.New(serve.Config{
 		Name: "core", Listen: []serve.ListenAddress{c.cfg.Listen}, Authenticator: authenticator,
 		Health: c.health, Metrics: c.metrics, Logger: c.log, Complete: c.cache.Ready,
 		// The gateway bounds what is under way.
-		MaxInFlight: -1, MaxMutatingInFlight: -1,
+		MaxInFlight: -1, MaxMutatingInFlight: -1, Tracer: tracer,
 		Handler: serve.NewRouter(serve.Routes{
 			Resources: c.api,
 			Discovery: discovery.NewHandler(discovery.Fixed(documents)),

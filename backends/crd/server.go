@@ -21,6 +21,7 @@ import (
 	"portico/resource/loop"
 	"portico/resource/rest"
 	"portico/resource/serve"
+	"portico/resource/tracing"
 	"portico/resource/watchcache"
 )
 
@@ -43,6 +44,9 @@ type Config struct {
 	Gateway client.Gateway
 	// Profiling serves /debug/pprof.
 	Profiling bool
+	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
+	// nothing is traced.
+	TracingConfigFile string
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -148,13 +152,19 @@ func (s *Server) assembleServer() error {
 	if err != nil {
 		return err
 	}
+	tracer, err := tracing.Open(s.cfg.TracingConfigFile, tracing.Options{
+		Service: "portico-crd", Instance: s.cfg.Listen.Address, Registry: s.metrics.Registry(), Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
 	s.addHealthChecks()
 	s.cfg.Listen.MaxConcurrentStreams = 1000
 	s.server, err = serve.New(serve.Config{
 		Name: "crd", Listen: []serve.ListenAddress{s.cfg.Listen}, Authenticator: authenticator,
 		Health: s.health, Metrics: s.metrics, Logger: s.log, Complete: s.ready,
 		// The gateway bounds what is under way.
-		MaxInFlight: -1, MaxMutatingInFlight: -1,
+		MaxInFlight: -1, MaxMutatingInFlight: -1, Tracer: tracer,
 		Handler: serve.NewRouter(serve.Routes{
 			Resources: s.resources(),
 			Discovery: discovery.NewHandler(s.documents),

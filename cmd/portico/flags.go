@@ -38,6 +38,11 @@ func newLogger(w io.Writer, verbosity int) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
+// addTracing adds --tracing-config-file.
+func addTracing(fs *pflag.FlagSet, to *string) {
+	fs.StringVar(to, "tracing-config-file", "", "`file` with the TracingConfiguration, as for kube-apiserver: the collector (OTLP over gRPC) and how much is sampled (default: nothing is traced)")
+}
+
 // etcdFlags are the flags that reach an etcd.
 type etcdFlags struct {
 	servers                   []string

@@ -84,6 +84,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.InstanceID, "instance-id", "", "`name` that tells gateways on one etcd apart (default: host name and process id)")
 	fs.StringVar(&f.cfg.StateDir, "state-dir", "", "`folder` of this gateway's own, for what it shall still know when it starts while etcd is away (default: nothing)")
 	fs.StringVar(&f.cfg.AccessLog, "access-log", "", "`file` that gets a line of JSON for every request, opened anew when it is renamed; - is the standard output (default: none)")
+	addTracing(fs, &f.cfg.TracingConfigFile)
 	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/ to users who may get it")
 	addVerbosity(fs, &f.verbosity)
 }

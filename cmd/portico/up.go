@@ -31,6 +31,7 @@ type upFlags struct {
 	kubeconfig string
 	etcd       etcdFlags
 	accessLog  string
+	tracing    string
 	profiling  bool
 	verbosity  int
 }
@@ -64,6 +65,7 @@ func newUp() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to write the administrator's kubeconfig to as well; a file that portico did not write is left alone")
 	f.etcd.add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
 	flags.StringVar(&f.accessLog, "access-log", "", "`file` that gets a line of JSON for every request; - is the gateway's log (default: none)")
+	addTracing(flags, &f.tracing)
 	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof/ in every process")
 	addVerbosity(flags, &f.verbosity)
 	return cmd

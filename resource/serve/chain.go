@@ -22,6 +22,7 @@ func (s *Server) chain() http.Handler {
 		s.deadline,        // deadline.go: 504
 		s.collectWarnings, // warning.go
 		s.authenticate,    // authentication.go: 401; credentials end here
+		s.trace,           // trace.go: spans of what is sampled
 		s.impersonate,     // below: as whom
 		s.limit,           // limit.go: 429 under load
 		s.authorize,       // authorization.go: 403

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"portico/resource"
 	"portico/resource/accesslog"
 	"portico/resource/authn"
 	"portico/resource/authz"
+	"portico/resource/tracing"
 )
 
 // Defaults of Config (contract 0.2, 11.5).
@@ -51,8 +53,13 @@ type Config struct {
 	// nobody sees the numbers.
 	Metrics *Metrics
 	// AccessLog takes a record of every request that is over; nil: nobody does.
-	// Who opened it runs it.
 	AccessLog *accesslog.Log
+	// Tracer has requests leave spans; nil: what clients say of traces is passed
+	// on, and nothing else happens.
+	Tracer *tracing.Tracer
+	// TrustsTrace reports whether it counts what the user says about sampling;
+	// nil: it does, for who is behind a server that has judged it.
+	TrustsTrace func(user *resource.User) bool
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 

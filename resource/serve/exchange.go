@@ -40,6 +40,7 @@ type exchange struct {
 	timed     bool // firstByte is wanted
 	firstByte time.Duration
 	upstream  accesslog.Upstream
+	traceID   string
 }
 
 type exchangeKey struct{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -43,6 +44,20 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 		returned = true
 	})
+}
+
+// observing runs what tells of requests in the background. The returned function
+// ends it, after the last request: what was told is sent on before it returns.
+func (s *Server) observing(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	// Both return nothing but that ctx ended.
+	running.Go(func() { _ = s.cfg.AccessLog.Run(ctx) })
+	running.Go(func() { _ = s.cfg.Tracer.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // logRequest logs the request at debug level; a 500 is worth a look and is

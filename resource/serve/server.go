@@ -104,6 +104,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.Listen(); err != nil {
 		return err
 	}
+	defer s.observing(ctx)()
 	failures := make(chan error, len(s.doors))
 	var serving sync.WaitGroup
 	for _, d := range s.doors {

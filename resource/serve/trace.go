@@ -1,0 +1,95 @@
+package serve
+
+import (
+	"net/http"
+	"strings"
+
+	"portico/resource"
+	"portico/resource/tracing"
+)
+
+// trace has requests that are sampled leave a span. It comes after
+// authentication, because not everybody's word about sampling counts.
+func (s *Server) trace(next http.Handler) http.Handler {
+	if s.cfg.Tracer == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeFrom(r.Context())
+		ctx, span := s.cfg.Tracer.Begin(r.Context(), tracing.Request{
+			Header: r.Header, Start: x.start, Trusted: s.cfg.TrustsTrace == nil || s.cfg.TrustsTrace(x.action.User),
+		})
+		if span == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		x.traceID = span.TraceID()
+		defer x.endSpan(span, r)
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// endSpan says of a span what its request was about, in the names that
+// OpenTelemetry has for that.
+func (x *exchange) endSpan(span *tracing.Span, r *http.Request) {
+	span.Name(spanName(r.Method, x.action))
+	span.Set("http.request.method", r.Method)
+	span.Set("url.path", x.action.Path)
+	span.Set("user_agent.original", r.UserAgent())
+	span.Set("audit-id", x.auditID)
+	code := x.code
+	if code == 0 {
+		code = http.StatusOK
+	}
+	span.SetInt("http.response.status_code", code)
+	failed := ""
+	if code >= http.StatusInternalServerError {
+		failed = http.StatusText(code)
+	}
+	span.End(failed)
+}
+
+// spanName is the method and the path with what differs from object to object
+// left out, as kube-apiserver names its spans.
+func spanName(method string, a *resource.Action) string {
+	if !a.IsResource {
+		return method
+	}
+	var name strings.Builder
+	name.WriteString(method)
+	if a.Group == "" {
+		name.WriteString(" /api/")
+	} else {
+		name.WriteString(" /apis/" + a.Group + "/")
+	}
+	name.WriteString(a.Version)
+	if a.Namespace != "" {
+		name.WriteString("/namespaces/{:namespace}")
+	}
+	name.WriteString("/" + a.Resource)
+	if a.Name != "" {
+		name.WriteString("/{:name}")
+	}
+	if a.Subresource != "" {
+		name.WriteString("/" + a.Subresource)
+	}
+	return name.String()
+}
+
+// TrustedTracers reports whether what the user says about sampling counts at a
+// server that everybody can reach: as with kube-apiserver, that of
+// administrators and of who watches over the installation.
+func TrustedTracers(user *resource.User) bool {
+	if user == nil {
+		return false
+	}
+	for _, group := range user.Groups {
+		if group == resource.GroupMasters || group == groupMonitoring {
+			return true
+		}
+	}
+	return false
+}
+
+// groupMonitoring is the group of who watches over the installation.
+const groupMonitoring = "system:monitoring"

@@ -1,0 +1,161 @@
+package tracing
+
+import (
+	"context"
+	"encoding/hex"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Headers of a trace, in canonical form.
+const (
+	headerParent = "Traceparent"
+	headerState  = "Tracestate"
+)
+
+// maxAttribute bounds the values of attributes, in bytes.
+const maxAttribute = 1024
+
+// Span is one part of a trace. All methods of a nil Span do nothing, so that
+// callers need not know whether the request is sampled. It belongs to the
+// request's goroutine.
+type Span struct{ span trace.Span }
+
+// Request is what is known of a request that comes in.
+type Request struct {
+	// Header is the request's; it is changed so that it leads to the span, and a
+	// proxy that passes it on passes on the trace.
+	Header http.Header
+	// Start is when the request came.
+	Start time.Time
+	// Trusted: what the client says about sampling counts.
+	Trusted bool
+}
+
+// Begin begins the span of a request to this server, if it is sampled, and
+// returns a context with it; else ctx as it is, and nil. A nil Tracer leaves
+// everything to others.
+func (t *Tracer) Begin(ctx context.Context, r Request) (context.Context, *Span) {
+	if t == nil {
+		return ctx, nil
+	}
+	var said trace.SpanContext
+	if r.Header[headerParent] != nil {
+		said = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(r.Header)))
+	}
+	link := false
+	switch {
+	case said.IsValid() && r.Trusted:
+		if !said.IsSampled() {
+			return ctx, nil
+		}
+		ctx = trace.ContextWithRemoteSpanContext(ctx, said)
+	case t.rate == 0 || rand.Int32N(million) >= t.rate:
+		delete(r.Header, headerState)
+		r.Header[headerParent] = []string{unsampled()}
+		return ctx, nil
+	default:
+		link = said.IsValid()
+	}
+	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.Start)}
+	if link {
+		opts = append(opts, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: said}))
+	}
+	// Named when it is over: what it is about is not known yet.
+	ctx, span := t.tracer.Start(ctx, "request", opts...)
+	delete(r.Header, headerState)
+	inject(ctx, r.Header)
+	return ctx, &Span{span}
+}
+
+// Client begins the span of a request that is sent to another server, if the
+// request is sampled on whose behalf that is, and has header lead to it.
+func Client(ctx context.Context, name string, header http.Header) *Span {
+	parent := trace.SpanFromContext(ctx)
+	if !parent.IsRecording() {
+		return nil
+	}
+	ctx, span := parent.TracerProvider().Tracer(scope).Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
+	inject(ctx, header)
+	return &Span{span}
+}
+
+// inject has the header lead to the span of the context.
+func inject(ctx context.Context, header http.Header) {
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
+}
+
+// unsampled returns a traceparent that says that a request is not sampled.
+func unsampled() string {
+	var ids [24]byte
+	for i := 0; i < len(ids); i += 8 {
+		n := rand.Uint64() | 1 // ids of zeros are none
+		for j := range 8 {
+			ids[i+j] = byte(n >> (8 * j))
+		}
+	}
+	var out [55]byte
+	copy(out[:], "00-")
+	hex.Encode(out[3:], ids[:16])
+	out[35] = '-'
+	hex.Encode(out[36:], ids[16:])
+	copy(out[52:], "-00")
+	return string(out[:])
+}
+
+// TraceID returns the trace's id in hexadecimal; "" of a nil Span.
+func (s *Span) TraceID() string {
+	if s == nil {
+		return ""
+	}
+	return s.span.SpanContext().TraceID().String()
+}
+
+// Name names the span.
+func (s *Span) Name(name string) {
+	if s != nil {
+		s.span.SetName(printable(name))
+	}
+}
+
+// Set adds an attribute, unless the value is empty.
+func (s *Span) Set(key, value string) {
+	if s != nil && value != "" {
+		s.span.SetAttributes(attribute.String(key, printable(value)))
+	}
+}
+
+// SetInt adds an attribute that is a number.
+func (s *Span) SetInt(key string, value int) {
+	if s != nil {
+		s.span.SetAttributes(attribute.Int(key, value))
+	}
+}
+
+// printable cuts what is long and replaces what is no UTF-8: OTLP would refuse
+// the whole batch for it.
+func printable(s string) string {
+	if len(s) > maxAttribute {
+		s = s[:maxAttribute]
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// End ends the span. failed says why what it is about failed; "" if it did
+// not.
+func (s *Span) End(failed string) {
+	if s == nil {
+		return
+	}
+	if failed != "" {
+		s.span.SetStatus(codes.Error, printable(failed))
+	}
+	s.span.End()
+}
