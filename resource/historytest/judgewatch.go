@@ -149,11 +149,13 @@ func (v *view) expect(rev int64) (want notice, to int) {
 }
 
 // join finds where a watch from now on has begun: at some time during the call,
-// so that it had to miss nothing that was begun after it.
+// so that it had to miss nothing that was begun after it. A bookmark tells where
+// that is, and so does the departure that a difference begins with: it is told
+// as of the state that the watch began with.
 func (v *view) join(notices []notice) {
 	n := notices[0]
 	newest := n.rev - 1
-	if n.kind == resource.Bookmark {
+	if n.kind == resource.Bookmark || n.kind == resource.Deleted {
 		newest = n.rev
 	}
 	newest = max(min(newest, v.t.ceiling(v.s.open)), v.s.floor)

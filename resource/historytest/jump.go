@@ -26,7 +26,7 @@ func (v *view) jump(notices []notice) (int, bool) {
 			break
 		}
 		newest = n.rev
-		if n.kind != resource.Bookmark && !v.differs(n) {
+		if n.kind == resource.Bookmark && !v.knows(n.rev) || n.kind != resource.Bookmark && !v.differs(n) {
 			break
 		}
 		v.apply(n)
@@ -39,35 +39,41 @@ func (v *view) jump(notices []notice) (int, bool) {
 			return i + 1, true
 		}
 	}
+	v.jumps--
 	v.play.jumps--
 	v.state, v.pos = old, oldPos
 	return 0, false
 }
 
 // differs reports whether an event leads from the state that is known to one
-// that was.
+// that was. A departure is told as of the old state, in which the object was
+// still there.
 func (v *view) differs(n notice) bool {
 	had, known := v.state[n.state.key]
 	if n.kind == resource.Deleted {
-		return known && had.state == n.state
+		c := v.t.last(n.state.key, n.rev)
+		return known && had.state == n.state && c.cur != nil && *c.cur == n.state
 	}
 	c := v.t.at(n.state.key, n.rev)
 	return known == (n.kind == resource.Modified) && c != nil && *c.cur == n.state && v.sel.has(c.cur)
+}
+
+// knows reports whether the state at a revision is the one that is known.
+func (v *view) knows(rev int64) bool {
+	state := v.t.state(v.sel, rev)
+	for _, s := range state {
+		if v.state[s.state.key] != s {
+			return false
+		}
+	}
+	return len(state) == len(v.state)
 }
 
 // landed finds the revision, rev or newer, whose state is known now, so that
 // what follows can be expected.
 func (v *view) landed(rev int64, rest []notice) (to int64, ok bool) {
 	for at := v.t.after(rev - 1); ; at++ {
-		same := true
-		state := v.t.state(v.sel, rev)
-		if len(state) != len(v.state) {
-			same = false
-		}
-		for _, s := range state {
-			same = same && v.state[s.state.key] == s
-		}
-		if same {
+		if v.knows(rev) {
 			at := &view{play: v.play, t: v.t, sel: v.sel, next: v.t.after(rev)}
 			if len(rest) == 0 {
 				return rev, true
