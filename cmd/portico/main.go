@@ -49,7 +49,8 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newUp(), newGateway(), newCore(), newCRD(), newCerts(), newVersion())
+	root.AddCommand(newUp(), newGateway(), newCore(), newCRD(),
+		newRegister(), newUnregister(), newBackends(), newRoutes(), newCerts(), newVersion())
 	return root
 }
 

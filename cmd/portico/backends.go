@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"portico/apiservice/backend"
+)
+
+const backendsExample = `  # all servers that are registered by URL
+  portico backends
+
+  # one of them: each endpoint with its state, and what it serves
+  portico backends billing
+
+  # as it is kept
+  portico backends billing -o yaml`
+
+// backendsPath is where Backends are served.
+const backendsPath = "/apis/" + backend.Group + "/" + backend.Version + "/backends"
+
+// tableForm asks for a list as the server would print it.
+const tableForm = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+func newBackends() *cobra.Command {
+	var c clientFlags
+	var out outputFlag
+	cmd := &cobra.Command{
+		Use:     "backends [NAME]",
+		Aliases: []string{"backend"},
+		Short:   "Show the servers behind a gateway, and how they are",
+		Long:    "Show the Backends of a gateway: how many of their endpoints are healthy, and which groups they serve; or one of\nthem with the state of each endpoint as the elected gateway sees it.",
+		Example: backendsExample,
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			gateway, err := c.open()
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return listBackends(cmd.Context(), cmd.OutOrStdout(), gateway, out)
+			}
+			return showBackend(cmd.Context(), cmd.OutOrStdout(), gateway, args[0], out)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	out.add(cmd)
+	c.add(cmd)
+	return cmd
+}
+
+func listBackends(ctx context.Context, w io.Writer, gateway *gatewayClient, out outputFlag) error {
+	form := tableForm
+	if out.raw() {
+		form = ""
+	}
+	answer, err := gateway.do(ctx, "GET", backendsPath, nil, nil, form)
+	if err != nil {
+		return err
+	}
+	if out.raw() {
+		return out.printRaw(w, answer)
+	}
+	var table metav1.Table
+	if err := json.Unmarshal(answer, &table); err != nil {
+		return fmt.Errorf("read list of backends: %w", err)
+	}
+	if len(table.Rows) == 0 {
+		_, err := fmt.Fprintln(w, `No backends are registered. "portico register --help" shows how to, and "portico routes" what is served without.`)
+		return err
+	}
+	return printTable(w, &table, out == outputWide)
+}
+
+func showBackend(ctx context.Context, w io.Writer, gateway *gatewayClient, name string, out outputFlag) error {
+	answer, err := gateway.do(ctx, "GET", backendPath(name), nil, nil, "")
+	if err != nil {
+		return err
+	}
+	if out.raw() {
+		return out.printRaw(w, answer)
+	}
+	var b backend.Backend
+	if err := json.Unmarshal(answer, &b); err != nil {
+		return fmt.Errorf("read backend: %w", err)
+	}
+	return printBackend(w, &b, time.Now())
+}
+
+// printBackend prints what there is to know of one Backend.
+func printBackend(w io.Writer, b *backend.Backend, now time.Time) error {
+	fmt.Fprintf(w, "Name:   %s\nAge:    %s\nServes: %s\n\n", b.Name, since(b.CreationTimestamp, now), orNone(served(b)...))
+	var rows [][]string
+	for _, c := range b.Status.Conditions {
+		rows = append(rows, []string{c.Type, string(c.Status), orNone(c.Reason), since(c.LastTransitionTime, now), orNone(oneLine(c.Message))})
+	}
+	if err := printRows(w, []string{"CONDITION", "STATUS", "REASON", "FOR", "MESSAGE"}, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	return printRows(w, []string{"ENDPOINT", "WEIGHT", "STATE", "FOR", "LAST ERROR"}, endpointRows(b, now))
+}
+
+// endpointRows has a row for each endpoint of the status, and for each of the
+// spec that the status does not tell of yet.
+func endpointRows(b *backend.Backend, now time.Time) (rows [][]string) {
+	weights := map[string]string{}
+	for _, e := range b.Spec.Endpoints {
+		weights[e.URL] = "1"
+		if e.Weight != nil {
+			weights[e.URL] = fmt.Sprint(*e.Weight)
+		}
+	}
+	told := map[string]bool{}
+	for _, e := range b.Status.Endpoints {
+		told[e.URL] = true
+		rows = append(rows, []string{e.URL, orNone(weights[e.URL]), string(e.State), since(e.LastTransitionTime, now), orNone(oneLine(e.LastError))})
+	}
+	for _, e := range b.Spec.Endpoints {
+		if !told[e.URL] {
+			rows = append(rows, []string{e.URL, weights[e.URL], string(backend.EndpointUnknown), "<unknown>", "<none>"})
+		}
+	}
+	return rows
+}
+
+// served names the group/versions of a Backend, those that are not current with
+// their freshness.
+func served(b *backend.Backend) (names []string) {
+	for _, gv := range b.Status.GroupVersions {
+		name := strings.TrimPrefix(gv.Group+"/"+gv.Version, "/")
+		if gv.Freshness != "" && gv.Freshness != "Current" {
+			name += " (" + strings.ToLower(gv.Freshness) + ")"
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func since(t metav1.Time, now time.Time) string {
+	if t.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(now.Sub(t.Time))
+}

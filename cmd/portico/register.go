@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"portico/apiservice/backend"
+)
+
+const registerLong = `Register a server behind the gateway, or change how it is registered.
+
+This makes a Backend of the given name, and waits until the gateway can reach it. Which groups it is asked for:
+  --group G              whatever versions of G the server says it serves, and more groups if --group is repeated
+  --group G --version V  these versions only, known to the gateway whatever the server says
+  --all-groups           whatever it says it serves
+  --rest                 it has no Kubernetes discovery, but an OpenAPI 3 document: that becomes --group G --version V
+A Backend that is there gets the endpoints, the trust and the groups of this command. Its policy (balancing, health
+checks, timeouts, limits, weights) stays as it is: change that with kubectl edit backend NAME.`
+
+const registerExample = `  # an API server of three processes, whose certificates are of an authority of its own
+  portico register billing --url=https://10.0.0.1:8443 --url=https://10.0.0.2:8443 --url=https://10.0.0.3:8443 \
+    --ca-file=billing-ca.crt --server-name=billing.internal --group=billing.example.com
+
+  # a REST server on this machine, as pets.example.com/v1
+  portico register pets --url=http://127.0.0.1:8080 --rest --group=pets.example.com --version=v1
+
+  # what would be written, to be kept in a file
+  portico register billing --url=https://10.0.0.1:8443 --all-groups --dry-run`
+
+// registerFlags are the flags of `portico register`.
+type registerFlags struct {
+	client clientFlags
+	want   registration
+	wait   time.Duration
+	dryRun bool
+}
+
+func newRegister() *cobra.Command {
+	var f registerFlags
+	cmd := &cobra.Command{
+		Use:     "register NAME",
+		Short:   "Register a server behind the gateway, by its URLs",
+		Long:    registerLong,
+		Example: registerExample,
+		Args:    oneName("register", "--url=https://host:port --all-groups"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.want.name = args[0]
+			if err := f.want.complete(); err != nil {
+				return err
+			}
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	f.want.add(fs)
+	fs.DurationVar(&f.wait, "wait", 30*time.Second, "most `time` to wait until the server is available; 0 is not at all")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "print the objects as YAML and send nothing")
+	f.client.add(cmd)
+	return cmd
+}
+
+func (f *registerFlags) run(ctx context.Context, out, progress io.Writer) error {
+	if f.dryRun {
+		return f.want.print(out)
+	}
+	gateway, err := f.client.open()
+	if err != nil {
+		return err
+	}
+	did, err := gateway.writeBackend(ctx, &f.want)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "backend %s %s\n", f.want.name, did)
+	for _, want := range f.want.apiServices() {
+		did, err := gateway.writeAPIService(ctx, want)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "apiservice %s %s\n", want.Name, did)
+	}
+	if f.wait <= 0 {
+		return nil
+	}
+	w := registerWait{gateway: gateway, want: &f.want, out: out, progress: progress}
+	return w.run(ctx, f.wait)
+}
+
+// print prints what would be written.
+func (r *registration) print(w io.Writer) error {
+	objects := []any{r.backend(&backend.Backend{})}
+	for _, a := range r.apiServices() {
+		objects = append(objects, a)
+	}
+	for i, o := range objects {
+		text, err := yaml.Marshal(withoutEmpty(o))
+		if err != nil {
+			return fmt.Errorf("write YAML: %w", err)
+		}
+		separator := ""
+		if i > 0 {
+			separator = "---\n"
+		}
+		if _, err := fmt.Fprintf(w, "%s%s", separator, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const unregisterExample = `  portico unregister billing`
+
+func newUnregister() *cobra.Command {
+	var c clientFlags
+	cmd := &cobra.Command{
+		Use:     "unregister NAME",
+		Short:   "Take a server from behind the gateway",
+		Long:    "Delete a Backend and the APIServices that \"portico register\" made for it. Those that the gateway made of what the\nserver said go with it.",
+		Example: unregisterExample,
+		Args:    oneName("unregister", ""),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			gateway, err := c.open()
+			if err != nil {
+				return err
+			}
+			return gateway.unregister(cmd.Context(), args[0], cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().SortFlags = false
+	c.add(cmd)
+	return cmd
+}
+
+// oneName checks that a command has one argument, the name of a Backend.
+func oneName(command, rest string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
+			return fmt.Errorf("the name of the backend is missing, as in: portico %s billing %s", command, rest)
+		case len(args) > 1:
+			return fmt.Errorf("%q: there is one name, and that is %q", args[1], args[0])
+		case args[0] == "":
+			return errors.New("the name of the backend is empty")
+		}
+		return nil
+	}
+}
+
+// backendPath is the path of one Backend.
+func backendPath(name string) string { return backendsPath + "/" + url.PathEscape(name) }

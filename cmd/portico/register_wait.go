@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+)
+
+// lookEvery is the pause between two looks at what is waited for.
+const lookEvery = 200 * time.Millisecond
+
+// registerWait waits until what was registered can be used.
+type registerWait struct {
+	gateway  *gatewayClient
+	want     *registration
+	out      io.Writer
+	progress io.Writer
+}
+
+// run returns nil when the server is available and its groups lead to it. Why it
+// still waits is said once for each reason.
+func (w *registerWait) run(ctx context.Context, limit time.Duration) error {
+	began := time.Now()
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	said := ""
+	for {
+		b, missing, err := w.look(ctx)
+		switch {
+		case err != nil:
+			return err
+		case missing == "":
+			fmt.Fprintf(w.out, "available after %v\n", time.Since(began).Round(10*time.Millisecond))
+			return w.summary(b)
+		case missing != said:
+			fmt.Fprintf(w.progress, "waiting: %s\n", missing)
+			said = missing
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for backend %s: interrupted; it stays registered", w.want.name)
+		case <-deadline.C:
+			return fmt.Errorf("wait for backend %s: not available after %v: %s (it stays registered; see: portico backends %s)", w.want.name, limit, missing, w.want.name)
+		case <-tick.C:
+		}
+	}
+}
+
+// look returns the Backend as it is now, and what it still lacks; "" is nothing.
+func (w *registerWait) look(ctx context.Context) (b *backend.Backend, missing string, err error) {
+	b = new(backend.Backend)
+	switch err := w.gateway.get(ctx, backendPath(w.want.name), b); {
+	case apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err):
+		return nil, err.Error(), nil
+	case err != nil:
+		return nil, "", err
+	}
+	wanted := []string{backend.Available}
+	if b.Spec.AutoRegister != nil || b.Spec.REST != nil {
+		wanted = append(wanted, backend.Registered)
+	}
+	for _, condition := range wanted {
+		if missing = lacks(b, condition); missing != "" {
+			return b, missing, nil
+		}
+	}
+	for _, want := range w.want.apiServices() {
+		var a apireg.APIService
+		if err := w.gateway.get(ctx, apiServicesPath+"/"+url.PathEscape(want.Name), &a); err != nil {
+			return nil, "", err
+		}
+		if c, ok := apiservice.Current(&a); !ok || !c.Available() {
+			return b, fmt.Sprintf("APIService %s is not available yet: %s", a.Name, orNone(oneLine(c.Reason+" "+c.Message))), nil
+		}
+	}
+	return b, "", nil
+}
+
+// lacks says what a condition of a Backend lacks to be true; "" is nothing. A
+// condition that was reached before the Backend was changed counts for nothing.
+func lacks(b *backend.Backend, condition string) string {
+	c := meta.FindStatusCondition(b.Status.Conditions, condition)
+	switch {
+	case c == nil:
+		return "the gateway has not looked at it yet"
+	case c.ObservedGeneration != 0 && c.ObservedGeneration < b.Generation:
+		return "the gateway has not looked at the change yet"
+	case c.Status != metav1.ConditionTrue:
+		return fmt.Sprintf("%s is %s: %s: %s", c.Type, c.Status, c.Reason, oneLine(c.Message))
+	}
+	return ""
+}
+
+// summary tells what there is now.
+func (w *registerWait) summary(b *backend.Backend) error {
+	return printRows(w.out, []string{"ENDPOINT", "WEIGHT", "STATE", "FOR", "LAST ERROR"}, endpointRows(b, time.Now()))
+}

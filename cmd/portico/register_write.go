@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+)
+
+// writeAttempts is how often an object that others change meanwhile is read and
+// written again.
+const writeAttempts = 5
+
+// What a command did with an object.
+const (
+	created   = "created"
+	updated   = "updated"
+	unchanged = "unchanged"
+)
+
+// writeBackend creates or updates the Backend.
+func (c *gatewayClient) writeBackend(ctx context.Context, r *registration) (did string, err error) {
+	return attempt(func() (string, error) {
+		var old backend.Backend
+		err := c.get(ctx, backendPath(r.name), &old)
+		switch {
+		case apierrors.IsNotFound(err):
+			// Also where the kind itself is not served; the next answer says so.
+			return created, c.send(ctx, http.MethodPost, backendsPath, r.backend(&backend.Backend{}), nil)
+		case err != nil:
+			return "", err
+		}
+		want := r.backend(&old)
+		if reflect.DeepEqual(want.Spec, old.Spec) {
+			return unchanged, nil
+		}
+		return updated, c.send(ctx, http.MethodPut, backendPath(r.name), want, nil)
+	})
+}
+
+// writeAPIService creates an APIService or updates one of the same Backend. One
+// of another server is left alone.
+func (c *gatewayClient) writeAPIService(ctx context.Context, want *apireg.APIService) (did string, err error) {
+	at := apiServicesPath + "/" + url.PathEscape(want.Name)
+	return attempt(func() (string, error) {
+		var old apireg.APIService
+		err := c.get(ctx, at, &old)
+		switch {
+		case apierrors.IsNotFound(err):
+			return created, c.send(ctx, http.MethodPost, apiServicesPath, want, nil)
+		case err != nil:
+			return "", err
+		}
+		name := want.Annotations[apiservice.BackendAnnotation]
+		if old.Spec.Service != nil || old.Annotations[apiservice.BackendAnnotation] != name {
+			return "", fmt.Errorf("write APIService %s: %s answers for it already (%s); unregister that first, or delete the APIService", want.Name, groupVersionOf(&old), serverOf(&old))
+		}
+		next := old
+		next.Spec = want.Spec
+		// One that the gateway made goes when the server says it is gone; this
+		// one was asked for.
+		delete(next.Labels, apiservice.AutomanagedLabel)
+		if !apiservice.IsAutomanaged(&old) && reflect.DeepEqual(next.Spec, old.Spec) {
+			return unchanged, nil
+		}
+		return updated, c.send(ctx, http.MethodPut, at, &next, nil)
+	})
+}
+
+// attempt writes again where somebody else was faster.
+func attempt(write func() (string, error)) (did string, err error) {
+	for range writeAttempts {
+		did, err = write()
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			break
+		}
+	}
+	return did, err
+}
+
+// unregister deletes the Backend and the users' APIServices that lead to it,
+// these first: none shall lead nowhere.
+func (c *gatewayClient) unregister(ctx context.Context, name string, out io.Writer) error {
+	var b backend.Backend
+	if err := c.get(ctx, backendPath(name), &b); err != nil {
+		return err
+	}
+	var list apireg.APIServiceList
+	if err := c.get(ctx, apiServicesPath, &list); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		a := &list.Items[i]
+		if a.Spec.Service != nil || a.Annotations[apiservice.BackendAnnotation] != name || apiservice.IsAutomanaged(a) {
+			continue
+		}
+		if err := c.delete(ctx, apiServicesPath+"/"+url.PathEscape(a.Name)); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "apiservice %s deleted\n", a.Name)
+	}
+	if err := c.delete(ctx, backendPath(name)); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "backend %s deleted\n", name)
+	return err
+}
+
+// delete deletes an object; that it is gone already is as good.
+func (c *gatewayClient) delete(ctx context.Context, path string) error {
+	if err := c.send(ctx, http.MethodDelete, path, nil, nil); !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}

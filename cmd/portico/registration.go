@@ -1,0 +1,226 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/cmd/internal/pki"
+)
+
+// Priorities of what is registered if nothing else is said: below the built-in
+// groups.
+const (
+	defaultGroupPriority   = 1000
+	defaultVersionPriority = 15
+)
+
+// registration is how a server shall be registered: the flags of
+// `portico register`, and the objects they ask for.
+type registration struct {
+	name                           string
+	urls                           []string
+	service                        string
+	caFile, serverName             string
+	insecure, noClientCertificate  bool
+	groups, versions               []string
+	allGroups, rest                bool
+	openAPIPath, pathPrefix        string
+	groupPriority, versionPriority int32
+	replaceOther                   bool
+
+	// read from the flags by complete
+	caBundle []byte
+	where    *backend.Service
+}
+
+func (r *registration) add(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&r.urls, "url", nil, "`URL` of an endpoint: https://host:port, unix:///path, or http://host:port with --rest. May be repeated: the endpoints answer alike")
+	fs.StringVar(&r.service, "service", "", "`namespace/name[:port]` of a Service whose endpoints these are, in place of --url")
+	fs.StringSliceVar(&r.groups, "group", nil, "API `group` to take. May be repeated")
+	fs.StringSliceVar(&r.versions, "version", nil, "`version` of --group to take. May be repeated (default: all)")
+	fs.BoolVar(&r.allGroups, "all-groups", false, "take every group that the server says it serves")
+	fs.StringVar(&r.caFile, "ca-file", "", "PEM `file` of the authorities that the server's certificate is checked against (default: those of the gateway's machine)")
+	fs.StringVar(&r.serverName, "server-name", "", "`name` that the server's certificate has (default: the host of each URL)")
+	fs.BoolVar(&r.insecure, "insecure-skip-tls-verify", false, "trust whoever answers at the URLs; users' requests may then be read by others")
+	fs.BoolVar(&r.noClientCertificate, "no-client-certificate", false, "show no certificate to the server; it cannot know then that users are who the gateway says they are")
+	fs.BoolVar(&r.rest, "rest", false, "make an API of a REST server that has an OpenAPI 3 document")
+	fs.StringVar(&r.openAPIPath, "openapi-path", "", "`path` of that document (default: /openapi.json)")
+	fs.StringVar(&r.pathPrefix, "path-prefix", "", "`path` on the REST server that stands for /apis/GROUP/VERSION (default: its root)")
+	fs.Int32Var(&r.groupPriority, "group-priority", defaultGroupPriority, "`number` that orders groups in discovery, highest first")
+	fs.Int32Var(&r.versionPriority, "version-priority", defaultVersionPriority, "`number` that orders the versions of a group, highest first")
+	fs.BoolVar(&r.replaceOther, "replace", false, "take groups from another backend of the same or a lower priority")
+}
+
+// complete reads files and finds out what contradicts itself. What a URL or a
+// group must look like is the server's to say.
+func (r *registration) complete() (err error) {
+	if err := r.contradiction(); err != nil {
+		return err
+	}
+	if r.service != "" {
+		if r.where, err = parseService(r.service); err != nil {
+			return err
+		}
+	}
+	if r.caFile == "" {
+		return nil
+	}
+	if _, err := pki.Read(r.caFile); err != nil {
+		return fmt.Errorf("--ca-file: %w", err)
+	}
+	if r.caBundle, err = os.ReadFile(r.caFile); err != nil {
+		return fmt.Errorf("--ca-file: %w", err)
+	}
+	return nil
+}
+
+func (r *registration) contradiction() error {
+	switch {
+	case len(r.urls) == 0 && r.service == "":
+		return errors.New("say where the server is: --url=https://host:port for each endpoint, or --service=namespace/name")
+	case len(r.urls) > 0 && r.service != "":
+		return errors.New("--url and --service both say where the server is; give one of them")
+	case r.insecure && (r.caFile != "" || r.serverName != ""):
+		return errors.New("--insecure-skip-tls-verify checks no certificate; leave it out, or --ca-file and --server-name")
+	case r.rest && (len(r.groups) != 1 || len(r.versions) != 1 || r.allGroups):
+		return errors.New("--rest makes one group and version of the server; give one --group and one --version")
+	case !r.rest && (r.openAPIPath != "" || r.pathPrefix != ""):
+		return errors.New("--openapi-path and --path-prefix are for --rest")
+	case r.allGroups && (len(r.groups) > 0 || len(r.versions) > 0):
+		return errors.New("--all-groups takes every group; leave it out, or --group and --version")
+	case !r.allGroups && len(r.groups) == 0:
+		return errors.New("say which groups to take: --group=G, with --version=V for one version of it, or --all-groups")
+	case len(r.versions) > 0 && len(r.groups) > 1:
+		return errors.New("--version is of one --group; register the others by themselves, or leave it out")
+	}
+	return nil
+}
+
+// backend returns old with the endpoints, trust and groups that are asked for.
+// Its policy and the weights of endpoints that stay are kept.
+func (r *registration) backend(old *backend.Backend) *backend.Backend {
+	b := *old
+	b.TypeMeta = metav1.TypeMeta{APIVersion: backend.GroupVersion().String(), Kind: "Backend"}
+	b.Name = r.name
+	weights := map[string]*int32{}
+	for _, e := range old.Spec.Endpoints {
+		weights[e.URL] = e.Weight
+	}
+	b.Spec.Endpoints = nil
+	for _, u := range r.urls {
+		b.Spec.Endpoints = append(b.Spec.Endpoints, backend.Endpoint{URL: u, Weight: weights[u]})
+	}
+	b.Spec.Service = r.where
+	b.Spec.TLS = r.tls()
+	b.Spec.AutoRegister, b.Spec.REST = nil, nil
+	switch {
+	case r.rest:
+		b.Spec.REST = &backend.REST{Group: r.groups[0], Version: r.versions[0], OpenAPIPath: r.openAPIPath, PathPrefix: r.pathPrefix}
+	case len(r.versions) == 0:
+		b.Spec.AutoRegister = r.autoRegister()
+	}
+	return &b
+}
+
+func (r *registration) tls() *backend.TLS {
+	t := backend.TLS{CABundle: r.caBundle, ServerName: r.serverName, InsecureSkipVerify: r.insecure}
+	if r.noClientCertificate {
+		t.ClientCertificate = backend.NoneShown
+	}
+	if t.CABundle == nil && t.ServerName == "" && !t.InsecureSkipVerify && t.ClientCertificate == "" {
+		return nil
+	}
+	return &t
+}
+
+func (r *registration) autoRegister() *backend.AutoRegister {
+	a := &backend.AutoRegister{Groups: r.groups, GroupPriorityMinimum: r.groupPriority, VersionPriority: r.versionPriority}
+	if r.allGroups {
+		a.Groups = []string{"*"}
+	}
+	if r.replaceOther {
+		a.OnConflict = backend.ReplaceOther
+	}
+	return a
+}
+
+// apiServices returns those that lead to the Backend for versions that were
+// asked for by name.
+func (r *registration) apiServices() (all []*apireg.APIService) {
+	if r.rest {
+		return nil
+	}
+	for _, v := range r.versions {
+		group := r.groups[0]
+		all = append(all, &apireg.APIService{
+			TypeMeta: metav1.TypeMeta{APIVersion: apireg.SchemeGroupVersion.String(), Kind: "APIService"},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: apiservice.Name(group, v), Annotations: map[string]string{apiservice.BackendAnnotation: r.name},
+			},
+			Spec: apireg.APIServiceSpec{
+				Group: group, Version: v,
+				GroupPriorityMinimum: cmp.Or(r.groupPriority, defaultGroupPriority), VersionPriority: cmp.Or(r.versionPriority, defaultVersionPriority),
+			},
+		})
+	}
+	return all
+}
+
+// parseService reads namespace/name[:port].
+func parseService(s string) (*backend.Service, error) {
+	where, port, hasPort := strings.Cut(s, ":")
+	namespace, name, ok := strings.Cut(where, "/")
+	if !ok || namespace == "" || name == "" {
+		return nil, fmt.Errorf("--service %q: it must have the form namespace/name or namespace/name:port", s)
+	}
+	out := &backend.Service{Namespace: namespace, Name: name}
+	if hasPort {
+		n, err := strconv.ParseInt(port, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("--service %q: %q is no port", s, port)
+		}
+		number := int32(n)
+		out.Port = &number
+	}
+	return out, nil
+}
+
+// withoutEmpty drops what nobody would write into a file by hand: empty objects
+// and nulls.
+func withoutEmpty(object any) any {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return object
+	}
+	var fields map[string]any
+	if json.Unmarshal(data, &fields) != nil {
+		return object
+	}
+	dropEmpty(fields)
+	return fields
+}
+
+func dropEmpty(fields map[string]any) {
+	for name, value := range fields {
+		if nested, ok := value.(map[string]any); ok {
+			dropEmpty(nested)
+			if len(nested) == 0 {
+				delete(fields, name)
+			}
+		}
+		if value == nil {
+			delete(fields, name)
+		}
+	}
+}

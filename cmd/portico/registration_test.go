@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/apiservice/backend"
+)
+
+func TestRegistrationContradictions(t *testing.T) {
+	url, groups := []string{"https://h:1"}, []string{"g.example.com"}
+	for _, tc := range []struct {
+		name string
+		r    registration
+		want string // "" is fine
+	}{
+		{"urls and a group", registration{urls: url, groups: groups}, ""},
+		{"a version", registration{urls: url, groups: groups, versions: []string{"v1", "v2"}}, ""},
+		{"everything", registration{urls: url, allGroups: true}, ""},
+		{"a service", registration{service: "ns/name:8443", allGroups: true}, ""},
+		{"REST", registration{urls: url, groups: groups, versions: []string{"v1"}, rest: true, openAPIPath: "/x"}, ""},
+		{"nowhere", registration{groups: groups}, "say where the server is"},
+		{"twice", registration{urls: url, service: "a/b", groups: groups}, "give one of them"},
+		{"nothing", registration{urls: url}, "say which groups"},
+		{"everything and something", registration{urls: url, allGroups: true, groups: groups}, "--all-groups takes every group"},
+		{"versions of two groups", registration{urls: url, groups: []string{"a", "b"}, versions: []string{"v1"}}, "--version is of one --group"},
+		{"REST without a version", registration{urls: url, rest: true, groups: groups}, "one --group and one --version"},
+		{"a document of none", registration{urls: url, groups: groups, openAPIPath: "/x"}, "are for --rest"},
+		{"trust and no trust", registration{urls: url, groups: groups, insecure: true, caFile: "f"}, "checks no certificate"},
+		{"a service without a name", registration{service: "name", allGroups: true}, "namespace/name"},
+		{"a service's port", registration{service: "a/b:https", allGroups: true}, `"https" is no port`},
+		{"no file of authorities", registration{urls: url, groups: groups, caFile: filepath.Join(t.TempDir(), "none")}, "--ca-file: "},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := tc.r.complete()
+			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// A Backend that is there keeps its policy and the weights of the endpoints that
+// stay, and nothing else of what it said.
+func TestRegistrationOfABackendThatIsThere(t *testing.T) {
+	weight, port := int32(90), int32(8443)
+	old := &backend.Backend{
+		ObjectMeta: metav1.ObjectMeta{Name: "x", ResourceVersion: "7", Labels: map[string]string{"a": "b"}},
+		Spec: backend.Spec{
+			Endpoints: []backend.Endpoint{{URL: "https://stays:1", Weight: &weight}, {URL: "https://goes:1", Weight: &weight}},
+			TLS:       &backend.TLS{InsecureSkipVerify: true}, Balance: backend.RoundRobin,
+			AutoRegister: &backend.AutoRegister{Groups: []string{"*"}},
+		},
+	}
+	r := registration{name: "x", urls: []string{"https://comes:1", "https://stays:1"}, groups: []string{"g"}, versions: []string{"v1"}, serverName: "s"}
+	got := r.backend(old)
+	want := backend.Spec{
+		Endpoints: []backend.Endpoint{{URL: "https://comes:1"}, {URL: "https://stays:1", Weight: &weight}},
+		TLS:       &backend.TLS{ServerName: "s"}, Balance: backend.RoundRobin,
+	}
+	if !reflect.DeepEqual(got.Spec, want) {
+		t.Errorf("got %+v\nwant %+v", got.Spec, want)
+	}
+	if got.ResourceVersion != "7" || got.Labels["a"] != "b" {
+		t.Errorf("metadata is %+v", got.ObjectMeta)
+	}
+	if old.Spec.TLS.ServerName != "" || len(old.Spec.Endpoints) != 2 {
+		t.Error("what was read is changed")
+	}
+	r = registration{name: "x", service: "ns/n:8443", groups: []string{"a", "b"}, groupPriority: 3, versionPriority: 4, replaceOther: true}
+	if err := r.complete(); err != nil {
+		t.Fatal(err)
+	}
+	got = r.backend(old)
+	want = backend.Spec{
+		Service: &backend.Service{Namespace: "ns", Name: "n", Port: &port}, Balance: backend.RoundRobin,
+		AutoRegister: &backend.AutoRegister{Groups: []string{"a", "b"}, GroupPriorityMinimum: 3, VersionPriority: 4, OnConflict: backend.ReplaceOther},
+	}
+	if !reflect.DeepEqual(got.Spec, want) {
+		t.Errorf("got %+v\nwant %+v", got.Spec, want)
+	}
+}
+
+// What --dry-run prints is what a file would say, without what only a server
+// fills in.
+func TestRegistrationPrinted(t *testing.T) {
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: foreignCertificate(t).Certificate[0]}
+	if err := os.WriteFile(ca, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := registration{name: "billing", urls: []string{"https://h:1"}, groups: []string{"g"}, versions: []string{"v1"}, caFile: ca}
+	if err := r.complete(); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := r.print(&out); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	for _, want := range []string{"kind: Backend\n", "  - url: https://h:1\n", "caBundle: LS0t", "---\n", "kind: APIService\n", "  name: v1.g\n", "gateway.portico.dev/backend: billing\n", "groupPriorityMinimum: 1000\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	for _, not := range []string{"status", "creationTimestamp", "null", "{}", "service:"} {
+		if strings.Contains(text, not) {
+			t.Errorf("%q is in\n%s", not, text)
+		}
+	}
+}
+
+func TestStatusLine(t *testing.T) {
+	at := field.NewPath("spec", "endpoints").Index(0).Child("url")
+	invalid := apierrors.NewInvalid(schema.GroupKind{Group: "g", Kind: "Backend"}, "x", field.ErrorList{field.Required(at, "")})
+	if got, want := statusLine(invalid), `Backend.g "x" is invalid: spec.endpoints[0].url: Required value`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	bad := apierrors.NewBadRequest("two\n  lines")
+	bad.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Field: "spec.a", Message: "is\nbad"}}}
+	if got, want := statusLine(bad), "two lines; spec.a: is bad"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := statusLine(&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonConflict}}); got != "Conflict" {
+		t.Errorf("without a message: %q", got)
+	}
+}
