@@ -251,7 +251,7 @@ func (g *Gateway) assembleOwn() error {
 	g.api = rest.New(rest.Config{
 		Resources: list, Warn: serve.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize,
 	})
-	g.metrics.Registry().MustRegister(g.cache.Metrics(g.infos))
+	g.metrics.Registry().MustRegister(g.cache.Metrics(g.infos), g.etcd.Metrics())
 	g.registrar = &registrar{
 		sync: g.sync, services: g.find(schema.GroupResource{Group: apiservice.Group, Resource: "apiservices"}),
 		log: g.log, metrics: newAvailabilityMetrics(g.metrics.Registry()), observer: g.cfg.InstanceID,

@@ -128,6 +128,7 @@ func New(cfg Config) (*Core, error) {
 			return nil, errors.Join(fmt.Errorf("assemble core server: %w", err), opened.Close())
 		}
 	}
+	c.metrics.Registry().MustRegister(opened.Metrics())
 	return c, nil
 }
 

@@ -97,6 +97,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, etcd: opened, namespaces: newNamespaces(gateway), engine: engine, authorize: consent(gateway)}
 	s.assemble(opened, opened.FeedExcept(builtinPaths()...))
+	s.metrics.Registry().MustRegister(opened.Metrics())
 	if err := s.assembleServer(); err != nil {
 		return nil, errors.Join(fmt.Errorf("assemble CRD server: %w", err), opened.Close())
 	}

@@ -77,6 +77,9 @@ type Client struct {
 	log         *slog.Logger
 	timeout     time.Duration // callTimeout
 	revision    *sharedRevision
+	metrics     *metrics
+	hedges      *hedgeBudget
+	own         *account // of what belongs to no resource
 	leases      *leases
 }
 
@@ -121,7 +124,10 @@ func Open(cfg Config) (*Client, error) {
 		transformer: cfg.Transformer,
 		log:         cfg.Logger,
 		timeout:     callTimeout,
+		metrics:     newMetrics(),
 	}
+	c.hedges = newHedgeBudget(c.metrics.hedges)
+	c.own = &account{metrics: c.metrics}
 	if c.transformer == nil {
 		c.transformer = identity{}
 	}
@@ -130,6 +136,7 @@ func Open(cfg Config) (*Client, error) {
 	}
 	c.revision = newSharedRevision(etcd.Ctx(), c.readRevision)
 	c.leases = newLeases(etcd.Ctx(), c.grantLease)
+	c.leases.full = func(keys int) { c.metrics.leases.Observe(float64(keys)) }
 	return c, nil
 }
 
@@ -148,7 +155,9 @@ func (c *Client) Healthy(ctx context.Context) error {
 }
 
 // Store returns the store of one resource. It honours hints.
-func (c *Client) Store(info *resource.Info) resource.Store { return &store{Client: c, info: info} }
+func (c *Client) Store(info *resource.Info) resource.Store {
+	return &store{Client: c, info: info, asked: account{metrics: c.metrics, group: info.Group, resource: info.Resource}}
+}
 
 func checkEndpoints(endpoints []string) error {
 	if len(endpoints) == 0 {

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -26,10 +27,11 @@ func deleteOp(key []byte) *etcdserverpb.RequestOp {
 
 // commit carries out op if the key's mod revision still is rev (0: it does not
 // exist). If it is not, ok is false and cur is the key's value, nil for none.
-// Errors are those of etcd's client.
-func (c *Client) commit(ctx context.Context, key []byte, rev int64, op *etcdserverpb.RequestOp) (at int64, cur *mvccpb.KeyValue, ok bool, err error) {
+// Errors are those of etcd's client. It is counted under kind.
+func (c *Client) commit(ctx context.Context, to *account, kind operation, key []byte, rev int64, op *etcdserverpb.RequestOp) (at int64, cur *mvccpb.KeyValue, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	start := time.Now()
 	resp, err := c.writes.Txn(ctx, &etcdserverpb.TxnRequest{
 		Compare: []*etcdserverpb.Compare{{
 			Key: key, Target: etcdserverpb.Compare_MOD, Result: etcdserverpb.Compare_EQUAL,
@@ -40,6 +42,7 @@ func (c *Client) commit(ctx context.Context, key []byte, rev int64, op *etcdserv
 			RequestRange: &etcdserverpb.RangeRequest{Key: key},
 		}}},
 	}, c.callOptions...)
+	to.note(kind, start, err)
 	if err != nil {
 		return 0, nil, false, clientv3.ContextError(ctx, err)
 	}

@@ -14,7 +14,7 @@ import (
 
 // Create stores a new object.
 func (s *store) Create(ctx context.Context, key resource.Key, obj *resource.Object, ttl time.Duration) (*resource.Object, error) {
-	at, _, ok, err := s.write(ctx, s.key(key), 0, obj, ttl)
+	at, _, ok, err := s.write(ctx, opCreate, s.key(key), 0, obj, ttl)
 	if err != nil {
 		return nil, err
 	}
@@ -26,14 +26,14 @@ func (s *store) Create(ctx context.Context, key resource.Key, obj *resource.Obje
 
 // write commits an object, under a lease if it has a TTL. Results are those of
 // commit; errors are StatusErrors.
-func (s *store) write(ctx context.Context, path string, rev int64, obj *resource.Object, ttl time.Duration) (at int64, cur *mvccpb.KeyValue, ok bool, err error) {
+func (s *store) write(ctx context.Context, op operation, path string, rev int64, obj *resource.Object, ttl time.Duration) (at int64, cur *mvccpb.KeyValue, ok bool, err error) {
 	key := []byte(path)
 	value, err := s.encode(path, obj)
 	if err != nil {
 		return 0, nil, false, err
 	}
 	if ttl <= 0 {
-		at, cur, ok, err = s.commit(ctx, key, rev, putOp(key, value, 0))
+		at, cur, ok, err = s.commit(ctx, &s.asked, op, key, rev, putOp(key, value, 0))
 		return at, cur, ok, writeStatus(ctx, err)
 	}
 	for again := false; ; again = true {
@@ -41,7 +41,7 @@ func (s *store) write(ctx context.Context, path string, rev int64, obj *resource
 		if err != nil {
 			return 0, nil, false, asStatus(ctx, err)
 		}
-		at, cur, ok, err = s.commit(ctx, key, rev, putOp(key, value, lease))
+		at, cur, ok, err = s.commit(ctx, &s.asked, op, key, rev, putOp(key, value, lease))
 		if again || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return at, cur, ok, writeStatus(ctx, err)
 		}

@@ -36,7 +36,7 @@ var _ resource.Discarder = (*store)(nil)
 // found so.
 func (s *store) Discard(ctx context.Context, key resource.Key, dryRun bool) error {
 	path := s.key(key)
-	resp, err := s.read(ctx, path)
+	resp, err := s.read(ctx, &s.asked, opGet, path)
 	if err != nil {
 		return asStatus(ctx, err)
 	}
@@ -51,7 +51,7 @@ func (s *store) Discard(ctx context.Context, key resource.Key, dryRun bool) erro
 		if dryRun {
 			return nil
 		}
-		_, cur, ok, err := s.commit(ctx, kvs[0].Key, kvs[0].ModRevision, deleteOp(kvs[0].Key))
+		_, cur, ok, err := s.commit(ctx, &s.asked, opDelete, kvs[0].Key, kvs[0].ModRevision, deleteOp(kvs[0].Key))
 		if err != nil || ok {
 			return writeStatus(ctx, err)
 		}

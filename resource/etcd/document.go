@@ -66,7 +66,7 @@ func (d *Documents) Write(ctx context.Context, name string, data []byte, after i
 	if err != nil {
 		return 0, fmt.Errorf("encrypt document %s: %w", name, err)
 	}
-	at, _, ok, err := d.client.commit(ctx, key, after, putOp(key, value, 0))
+	at, _, ok, err := d.client.commit(ctx, d.client.own, opUpdate, key, after, putOp(key, value, 0))
 	return at, documentError(ctx, ok, err)
 }
 
@@ -74,7 +74,7 @@ func (d *Documents) Write(ctx context.Context, name string, data []byte, after i
 // of Write.
 func (d *Documents) Delete(ctx context.Context, name string, after int64) error {
 	key := []byte(d.root + name)
-	_, _, ok, err := d.client.commit(ctx, key, after, deleteOp(key))
+	_, _, ok, err := d.client.commit(ctx, d.client.own, opDelete, key, after, deleteOp(key))
 	return documentError(ctx, ok, err)
 }
 

@@ -137,7 +137,7 @@ func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 	for _, r := range f.ranges {
 		var pages pager
 		for more := true; more; {
-			resp, err := f.read(ctx, r.start,
+			resp, err := f.read(ctx, f.own, opList, r.start,
 				clientv3.WithRange(r.end), clientv3.WithLimit(pages.next(0)), clientv3.WithRev(rev))
 			if isCompacted(err) {
 				return errHistory

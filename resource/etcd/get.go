@@ -15,7 +15,7 @@ func (s *store) Get(ctx context.Context, key resource.Key, at resource.At) (*res
 	if at.Freshness == resource.Any {
 		opts = append(opts, clientv3.WithSerializable())
 	}
-	resp, err := s.read(ctx, s.key(key), opts...)
+	resp, err := s.read(ctx, &s.asked, opGet, s.key(key), opts...)
 	if err != nil {
 		return nil, asStatus(ctx, err)
 	}

@@ -49,7 +49,7 @@ func TestHedged(t *testing.T) {
 				defer cancel()
 				var begun atomic.Int32
 				start := time.Now()
-				_, err := hedged(ctx, len(c.attempts), 100*time.Millisecond, func(ctx context.Context) (int, error) {
+				_, err := hedged(ctx, len(c.attempts), 100*time.Millisecond, budget(), func(ctx context.Context) (int, error) {
 					a := c.attempts[begun.Add(1)-1]
 					if a.after == hangs {
 						<-ctx.Done()
@@ -70,11 +70,62 @@ func TestHedged(t *testing.T) {
 	}
 }
 
+func budget() *hedgeBudget { return newHedgeBudget(newMetrics().hedges) }
+
+// An etcd that is slow as a whole is not asked for everything twice; one member
+// that hangs is gone around, however many reads are sent to it.
+func TestHedgesAreFew(t *testing.T) {
+	const reads = 2000
+	for _, c := range []struct {
+		name    string
+		answers func(attempt int) time.Duration // of the attempts of all reads
+		least   int
+		most    int
+		slowest time.Duration
+	}{
+		{"all are slow", func(int) time.Duration { return 180 * time.Millisecond }, hedgeBurst, hedgeBurst + reads*hedgeShare, 180 * time.Millisecond},
+		{"one of three hangs", func(n int) time.Duration {
+			if n%3 == 0 {
+				return time.Hour
+			}
+			return time.Millisecond
+		}, reads / 3, reads, 201 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var slowest time.Duration
+				b, attempts := budget(), 0
+				for range reads {
+					start := time.Now()
+					b.earn()
+					_, err := hedged(t.Context(), 6, 100*time.Millisecond, b, func(ctx context.Context) (int, error) {
+						attempts++
+						select {
+						case <-time.After(c.answers(attempts)):
+							return 1, nil
+						case <-ctx.Done():
+							return 0, ctx.Err()
+						}
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					slowest = max(slowest, time.Since(start))
+					synctest.Wait() // what was given up has ended
+				}
+				if extra := attempts - reads; extra < c.least || extra > c.most || slowest > c.slowest {
+					t.Errorf("%d reads more than %d, the slowest took %v", extra, reads, slowest)
+				}
+			})
+		})
+	}
+}
+
 // A member that hangs is left, however often progress is asked for meanwhile;
 // one that has nothing to say because nobody asks is not.
 func TestASilentStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &feed{Client: &Client{}, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: []keyRange{{"a", "b"}}}
+		f := &feed{Client: &Client{metrics: newMetrics()}, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: []keyRange{{"a", "b"}}}
 		s := &stream{feed: f, sink: &nothing{}, merge: newMerge(1, 5), ask: make(chan struct{}, 1)}
 		arrivals := make(chan arrival)
 		ended := make(chan error, 1)
@@ -106,7 +157,7 @@ func TestASilentStreamEnds(t *testing.T) {
 // ranges have come as far, or the member is left.
 func TestWhatIsHeldBackIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &feed{Client: &Client{}, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: []keyRange{{"a", "b"}, {"c", "d"}}}
+		f := &feed{Client: &Client{metrics: newMetrics()}, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: []keyRange{{"a", "b"}, {"c", "d"}}}
 		f.transformer = identity{}
 		f.log = slog.New(slog.DiscardHandler)
 		s := &stream{feed: f, sink: &nothing{}, merge: newMerge(2, 5), ask: make(chan struct{}, 1)}

@@ -22,6 +22,7 @@ const (
 type leases struct {
 	grant func(ctx context.Context, seconds int64) (clientv3.LeaseID, error)
 	ctx   context.Context // bounds the grants; they outlive single callers
+	full  func(keys int)  // hears how many keys a lease took that takes no more
 
 	mu   sync.Mutex
 	open map[int64]*openLease // by TTL in seconds
@@ -37,7 +38,7 @@ type openLease struct {
 }
 
 func newLeases(ctx context.Context, grant func(context.Context, int64) (clientv3.LeaseID, error)) *leases {
-	return &leases{ctx: ctx, grant: grant, open: map[int64]*openLease{}}
+	return &leases{ctx: ctx, grant: grant, full: func(int) {}, open: map[int64]*openLease{}}
 }
 
 func (c *Client) grantLease(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
@@ -73,6 +74,7 @@ func (l *leases) join(ttl time.Duration) *openLease {
 	for seconds, lease := range l.open {
 		if now.After(lease.until) || lease.keys >= leaseKeys {
 			delete(l.open, seconds)
+			l.full(lease.keys)
 		}
 	}
 	lease := l.open[seconds]

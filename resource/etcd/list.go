@@ -98,7 +98,7 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 	if l.opts.At.Freshness == resource.Any && l.rev == 0 && l.opts.Continue == "" {
 		opts = append(opts, clientv3.WithSerializable())
 	}
-	resp, err := l.store.read(ctx, l.next.start, opts...)
+	resp, err := l.store.read(ctx, &l.store.asked, opList, l.next.start, opts...)
 	if err != nil {
 		return false, l.readError(ctx, err)
 	}
@@ -185,7 +185,7 @@ func (l *listing) pageEnd(ctx context.Context) (*resource.PageEnd, error) {
 	}
 	last := l.last
 	for wanted > 0 {
-		resp, err := l.store.read(ctx, last+"\x00", clientv3.WithRange(l.next.end), clientv3.WithKeysOnly(),
+		resp, err := l.store.read(ctx, &l.store.asked, opListKeys, last+"\x00", clientv3.WithRange(l.next.end), clientv3.WithKeysOnly(),
 			clientv3.WithLimit(min(wanted, maxChunk)), clientv3.WithRev(l.rev))
 		if err != nil {
 			return nil, l.readError(ctx, err)

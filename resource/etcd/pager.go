@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -49,9 +50,12 @@ func (p *pager) took(kvs []*mvccpb.KeyValue) {
 	}
 }
 
-// read reads a key, or a page of a range.
-func (c *Client) read(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+// read reads a key, or a page of a range, and counts it under op.
+func (c *Client) read(ctx context.Context, to *account, op operation, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	return c.hedgedGet(ctx, hedgeRead, key, opts...)
+	start := time.Now()
+	resp, err := c.hedgedGet(ctx, hedgeRead, key, opts...)
+	to.note(op, start, err)
+	return resp, err
 }

@@ -14,7 +14,9 @@ const revisionProbe = "portico_revision"
 func (c *Client) readRevision(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	start := time.Now()
 	resp, err := c.hedgedGet(ctx, hedgeRevision, revisionProbe)
+	c.own.note(opRevision, start, err)
 	if err != nil {
 		return 0, err
 	}

@@ -8,10 +8,11 @@ import (
 	"portico/resource"
 )
 
-// store is the Store of one resource. It keeps nothing.
+// store is the Store of one resource. It keeps no objects.
 type store struct {
 	*Client
-	info *resource.Info
+	info  *resource.Info
+	asked account
 }
 
 var _ resource.Hinted = (*store)(nil)

@@ -186,6 +186,7 @@ func (s *stream) take(a arrival) {
 		s.sink.Apply(changes)
 	}
 	if answered {
+		s.feed.metrics.progress.Inc()
 		if s.wanted || s.merge.safe() > s.feed.delivered.Load() {
 			s.sink.Progress(s.merge.safe())
 		}

@@ -103,10 +103,10 @@ func (s *store) apply(ctx context.Context, path string, st state, m resource.Mut
 	var cur *mvccpb.KeyValue
 	var ok bool
 	if m.Delete {
-		at, cur, ok, err = s.commit(ctx, []byte(path), st.revision(), deleteOp([]byte(path)))
+		at, cur, ok, err = s.commit(ctx, &s.asked, opDelete, []byte(path), st.revision(), deleteOp([]byte(path)))
 		err = writeStatus(ctx, err)
 	} else {
-		at, cur, ok, err = s.write(ctx, path, st.revision(), m.Object, m.TTL)
+		at, cur, ok, err = s.write(ctx, opUpdate, path, st.revision(), m.Object, m.TTL)
 	}
 	if err != nil {
 		return nil, state{}, err
@@ -120,7 +120,7 @@ func (s *store) apply(ctx context.Context, path string, st state, m resource.Mut
 
 // current reads the state of a key.
 func (s *store) current(ctx context.Context, path string) (state, error) {
-	resp, err := s.read(ctx, path)
+	resp, err := s.read(ctx, &s.asked, opGet, path)
 	if err != nil {
 		return state{}, asStatus(ctx, err)
 	}

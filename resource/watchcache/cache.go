@@ -26,6 +26,7 @@ type Cache struct {
 	waiters  waiters
 	progress loop.Nudge   // the feed called Progress
 	watching atomic.Int64 // running watches
+	reads    reads
 	// histories is what the lanes' histories come to, in bytes.
 	histories atomic.Int64
 
@@ -53,6 +54,7 @@ func New(cfg Config) *Cache {
 		ended:   make(chan struct{}),
 		waiters: waiters{list: map[*waiter]struct{}{}},
 		lanes:   map[string]*lane{},
+		reads:   newReads(),
 
 		initials: initials{all: map[*initial]struct{}{}},
 	}

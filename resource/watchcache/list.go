@@ -42,7 +42,11 @@ func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.
 		if err := s.readHidden(ctx, now, opts); err != nil {
 			return nil, err
 		}
-		return s.beneath.List(ctx, opts)
+		l, err := s.beneath.List(ctx, opts)
+		if now == nil {
+			s.fellBack(at, err)
+		}
+		return l, err
 	}
 	rev := now.rev
 	if at.Freshness == resource.Exact {

@@ -12,8 +12,9 @@ const sizeSamples = 64
 
 // Metrics returns what shows the state of the cache under upstream's names
 // (contract 1.6), for the resources that shown returns when it is asked: each
-// once. Nothing is counted for it that was not there before, so that neither
-// reads nor watches pay for it; a resource costs some microseconds each time.
+// once. Of the state nothing is counted for it that was not there before, so that
+// nobody else pays for it; a resource costs some microseconds each time. Of
+// reads, those are counted and timed that have to be (readmetrics.go).
 func (c *Cache) Metrics(shown func() []*resource.Info) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
@@ -45,10 +46,14 @@ func (m *collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.objects, m.stored, m.size, m.revision, m.started, m.received, m.dispatched, m.capacity, m.unresponsive} {
 		to <- d
 	}
+	m.cache.reads.consistent.Describe(to)
+	m.cache.reads.waits.Describe(to)
 }
 
 // Collect implements prometheus.Collector.
 func (m *collector) Collect(to chan<- prometheus.Metric) {
+	m.cache.reads.consistent.Collect(to)
+	m.cache.reads.waits.Collect(to)
 	now := m.cache.now.Load()
 	for _, info := range m.shown() {
 		count, size := -1, -1

@@ -3,6 +3,7 @@ package watchcache_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -86,4 +87,66 @@ func TestMetrics(t *testing.T) {
 		"apiserver_watch_cache_events_received_total": 1021, "apiserver_watch_cache_events_dispatched_total": 1021,
 		"apiserver_terminated_watchers_total": 1,
 	})
+}
+
+// Reads of the latest state are counted by who answered them, and those that
+// have to wait are timed.
+func TestReadMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake(t, watchcache.Config{})
+		f.feed.reset(5, thing("x", 5))
+		f.feed.current.Store(5)
+		read := func(at resource.At) {
+			_, _ = f.store.Get(t.Context(), resource.Key{Namespace: "a", Name: "x"}, at)
+		}
+		read(resource.At{Freshness: resource.Any})
+		if got := f.readCounts(); len(got) != 0 {
+			t.Errorf("nobody wanted the latest state, and %v is shown", got)
+		}
+		read(resource.At{})
+		_, _ = f.store.List(t.Context(), resource.ListOptions{})
+		f.feed.current.Store(6) // which the cache never comes to
+		read(resource.At{})
+		_, _ = f.store.List(t.Context(), resource.ListOptions{})
+		read(resource.At{Freshness: resource.NotOlderThan, Revision: 9})
+		got := f.readCounts()
+		for name, want := range map[string]float64{"true,false": 2, "false,true": 2, "waits": 3, "waited": 9} {
+			if got[name] != want {
+				t.Errorf("%s: %v, want %v", name, got[name], want)
+			}
+		}
+	})
+}
+
+// readCounts returns the consistent reads by fallback and success, how many
+// reads waited, and for how many seconds.
+func (f *faked) readCounts() map[string]float64 {
+	f.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(f.cache.Metrics(func() []*resource.Info { return nil }))
+	families, err := registry.Gather()
+	if err != nil {
+		f.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.Metric {
+			labels := map[string]string{}
+			for _, l := range m.Label {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["group"] != things.Group || labels["resource"] != things.Resource {
+				f.Errorf("%s has the labels %v", family.GetName(), labels)
+			}
+			switch family.GetName() {
+			case "apiserver_watch_cache_consistent_read_total":
+				out[labels["success"]+","+labels["fallback"]] = m.GetCounter().GetValue()
+			case "apiserver_watch_cache_read_wait_seconds":
+				out["waits"], out["waited"] = float64(m.GetHistogram().GetSampleCount()), m.GetHistogram().GetSampleSum()
+			default:
+				f.Errorf("%s is shown", family.GetName())
+			}
+		}
+	}
+	return out
 }

@@ -17,6 +17,7 @@ type store struct {
 	beneath resource.Store
 	hinted  resource.Hinted // beneath, if it takes hints
 	lane    *lane
+	reads   readSeries
 }
 
 // Store returns the store of one resource. Any number may be made, at any
@@ -27,7 +28,8 @@ type store struct {
 // by the store beneath; other lists, and watches, wait a moment and are then
 // refused with 429.
 func (c *Cache) Store(info *resource.Info) resource.Store {
-	s := &store{cache: c, info: info, beneath: c.cfg.Store(info), lane: c.lane(info.RangePath(""))}
+	s := &store{cache: c, info: info, beneath: c.cfg.Store(info), lane: c.lane(info.RangePath("")),
+		reads: readSeries{all: &c.reads, info: info}}
 	s.hinted, _ = s.beneath.(resource.Hinted)
 	return s
 }
@@ -78,7 +80,9 @@ func (s *store) Get(ctx context.Context, key resource.Key, at resource.At) (*res
 		return nil, err
 	}
 	if now == nil {
-		return s.beneath.Get(ctx, key, at)
+		o, err := s.beneath.Get(ctx, key, at)
+		s.fellBack(at, err)
+		return o, err
 	}
 	if o := now.get(s.info.ObjectPath(key)); o != nil {
 		return o, nil
@@ -100,7 +104,7 @@ func (s *store) fresh(ctx context.Context, at resource.At) (*snapshot, error) {
 	case resource.Exact:
 		return c.at(s.lane, at.Revision), nil
 	case resource.NotOlderThan:
-		now, err := c.wait(ctx, at.Revision, deadline)
+		now, err := s.wait(ctx, at.Revision, deadline)
 		if err == nil && now == nil {
 			err = resource.TooLargeRevision(at.Revision, c.Revision())
 		}
@@ -110,8 +114,30 @@ func (s *store) fresh(ctx context.Context, at resource.At) (*snapshot, error) {
 	if !ok {
 		return nil, statusError(ctx.Err())
 	}
-	now, err := c.wait(ctx, rev, deadline)
+	now, err := s.wait(ctx, rev, deadline)
+	if now != nil {
+		s.reads.fromCache()
+	}
 	return now, statusError(err)
+}
+
+// fellBack counts a read that the store beneath answered because the cache was
+// not as new as it asked.
+func (s *store) fellBack(at resource.At, err error) {
+	if at.Freshness == resource.Latest {
+		s.reads.fromBeneath(err)
+	}
+}
+
+// wait is Cache.wait, timed if it waits.
+func (s *store) wait(ctx context.Context, rev int64, deadline time.Time) (*snapshot, error) {
+	if now := s.cache.now.Load(); now.rev >= rev {
+		return now, nil
+	}
+	start := time.Now()
+	now, err := s.cache.wait(ctx, rev, deadline)
+	s.reads.wait(time.Since(start))
+	return now, err
 }
 
 // latest returns the storage's revision; false when it cannot be had before the
