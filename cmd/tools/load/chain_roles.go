@@ -101,7 +101,8 @@ func listenTLS(h http.Handler, protocols *http.Protocols, names ...string) (chai
 	}
 	s := &http.Server{
 		Handler: h, Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000}, ErrorLog: log.New(discardLog{}, "", 0), ReadHeaderTimeout: 10 * time.Second,
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
+		// As API servers do, they ask proxies for a certificate.
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert},
 	}
 	go func() {
 		fmt.Fprintln(os.Stderr, "load: serve zero-work chain:", s.ServeTLS(l, "", ""))

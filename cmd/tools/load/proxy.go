@@ -29,6 +29,7 @@ var proxyParts = []string{partRate, partLatency, partWatches, partGroups}
 type proxyOptions struct {
 	portico, profile   string
 	only, protocols    []string
+	others             bool
 	json               bool
 	rounds, atOnce     int
 	time, limit, quiet time.Duration
@@ -71,6 +72,7 @@ func newProxyCommand() *cobra.Command {
 	fs.StringVar(&o.portico, "portico", "", "`program` to start an installation with, in a temporary folder")
 	fs.StringSliceVar(&o.only, "only", proxyParts, "`parts` to measure")
 	fs.StringSliceVar(&o.protocols, "protocols", []string{http1, http2Name}, "`protocols` that the clients speak")
+	fs.BoolVar(&o.others, "others", true, "let nginx and haproxy take part, if they are installed")
 	fs.IntVar(&o.rounds, "rounds", 3, "how often each measurement takes its turn")
 	fs.DurationVar(&o.time, "time", 2*time.Second, "how long one turn takes")
 	fs.IntVar(&o.atOnce, "workers", 16, "how many requests at a time where the rate is measured")
@@ -174,6 +176,9 @@ func (r *proxyRun) start(ctx context.Context) error {
 		return err
 	}
 	for _, o := range others {
+		if !r.o.others {
+			break
+		}
 		f, err := o.start(ctx, r.dir, r.backend.Address, r.cores.proxy())
 		if err != nil {
 			r.say("%v", err)

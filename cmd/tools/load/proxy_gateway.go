@@ -14,9 +14,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// registerLimit is how long all groups may take to be served after they were
-// registered.
-const registerLimit = time.Minute
+// registerLimit is how long all groups may take to be registered, and then to be
+// served; registerAtOnce how many are registered at a time.
+const (
+	registerLimit  = time.Minute
+	registerAtOnce = 16
+)
 
 // proxyStack is the installation whose gateway takes part: embedded etcd and
 // all servers, of which the others have nothing to do.
@@ -116,18 +119,21 @@ func (s *proxyStack) register(ctx context.Context, n int, backend chainAddress) 
 	}
 	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: backend.Certificate}))
 	from := s.groups
-	for ; s.groups < n; s.groups++ {
+	_, err = drive(ctx, registerAtOnce, bound{n - from, registerLimit}, nil, func(ctx context.Context, _, i int) (int64, error) {
+		group := proxyGroup(from + i)
 		_, err := s.post(ctx, "/apis/apiregistration.k8s.io/v1/apiservices", object{
-			"metadata": object{"name": proxyVersion + "." + proxyGroup(s.groups)},
+			"metadata": object{"name": proxyVersion + "." + group},
 			"spec": object{
-				"group": proxyGroup(s.groups), "version": proxyVersion, "groupPriorityMinimum": 1000, "versionPriority": 15,
+				"group": group, "version": proxyVersion, "groupPriorityMinimum": 1000, "versionPriority": 15,
 				"caBundle": bundle, "service": object{"namespace": proxyNamespace, "name": proxyService, "port": port},
 			},
 		})
-		if err != nil {
-			return err
-		}
+		return 0, err
+	})
+	if err != nil {
+		return err
 	}
+	s.groups = n
 	ctx, cancel := context.WithTimeoutCause(ctx, registerLimit, fmt.Errorf("not all groups were served within %v", registerLimit))
 	defer cancel()
 	for i := from; i < n; {

@@ -19,6 +19,9 @@ const (
 	// answer, and of all.
 	streamRoom = 1 << 20
 	laneRoom   = 1 << 30
+	// defaultStreams is how many requests may be under way unless a server says
+	// otherwise.
+	defaultStreams = 100
 )
 
 // lane2 is an HTTP/2 connection that sends one and the same request again and
@@ -38,7 +41,9 @@ type lane2 struct {
 	first, more []byte // the request, the first time and when both sides know its fields
 	next        uint32
 	open        map[uint32]*exchange2
-	answered    func() // of each answer's header; may be nil
+	limit       int         // of open
+	waiting     []time.Time // to be sent when there is room
+	answered    func()      // of each answer's header; may be nil
 }
 
 type exchange2 struct {
@@ -51,7 +56,7 @@ type exchange2 struct {
 func newLane2(conn net.Conn, f fields, ended func(began time.Time, bytes int64)) (*lane2, error) {
 	l := &lane2{
 		conn: conn, br: bufio.NewReaderSize(conn, 32<<10), bw: bufio.NewWriterSize(conn, 8<<10),
-		next: 1, open: map[uint32]*exchange2{}, ended: ended, want: "200",
+		next: 1, open: map[uint32]*exchange2{}, limit: defaultStreams, ended: ended, want: "200",
 	}
 	l.fr = http2.NewFramer(l.bw, l.br)
 	l.fr.SetReuseFrames()
@@ -77,11 +82,25 @@ func newLane2(conn net.Conn, f fields, ended func(began time.Time, bytes int64))
 		l.fr.WriteWindowUpdate(0, laneRoom), l.bw.Flush())
 }
 
-// send sends the request once more, as one that was to begin at a time. What is
-// sent while read is at work on what came is flushed by read.
+// send sends the request once more, as one that was to begin at a time; later,
+// if the server does not take more at once. What is sent while read is at work
+// on what came is flushed by read.
 func (l *lane2) send(at time.Time, flush bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.open) >= l.limit {
+		l.waiting = append(l.waiting, at)
+		return nil
+	}
+	err := l.write(at)
+	if err == nil && flush {
+		err = l.bw.Flush()
+	}
+	return err
+}
+
+// write writes the request; mu is held.
+func (l *lane2) write(at time.Time) error {
 	block := l.more
 	if l.next == 1 {
 		block = l.first
@@ -89,9 +108,6 @@ func (l *lane2) send(at time.Time, flush bool) error {
 	l.open[l.next] = &exchange2{began: at}
 	err := l.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: l.next, BlockFragment: block, EndStream: true, EndHeaders: true})
 	l.next += 2
-	if err == nil && flush {
-		err = l.bw.Flush()
-	}
 	return err
 }
 
@@ -142,7 +158,12 @@ func (l *lane2) take(frame http2.Frame) error {
 		return l.came(id, int64(len(frame.Data())), frame.StreamEnded())
 	case *http2.SettingsFrame:
 		if !frame.IsAck() {
-			return l.reply(l.fr.WriteSettingsAck)
+			return l.reply(func() error {
+				if streams, ok := frame.Value(http2.SettingMaxConcurrentStreams); ok {
+					l.limit = int(streams)
+				}
+				return l.fr.WriteSettingsAck()
+			})
 		}
 	case *http2.PingFrame:
 		if !frame.IsAck() {
@@ -172,12 +193,17 @@ func (l *lane2) came(id uint32, bytes int64, end bool) error {
 		return fmt.Errorf("stream %d was answered and is not open", id)
 	}
 	x.bytes += bytes
-	if end {
-		delete(l.open, id)
+	if !end {
+		l.mu.Unlock()
+		return nil
+	}
+	delete(l.open, id)
+	var err error
+	if len(l.waiting) > 0 {
+		err = l.write(l.waiting[0])
+		l.waiting = l.waiting[1:]
 	}
 	l.mu.Unlock()
-	if end {
-		l.ended(x.began, x.bytes)
-	}
-	return nil
+	l.ended(x.began, x.bytes)
+	return err
 }
