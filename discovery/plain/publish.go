@@ -16,6 +16,9 @@ const MaxPublished = 4 << 20
 // componentName is what the names of components look like.
 var componentName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
+// responseCode is what the keys of responses look like.
+var responseCode = regexp.MustCompile(`^([1-5][0-9][0-9]|default)$`)
+
 // types are the types of schemas in 3.0.
 var types = []string{"object", "array", "string", "number", "integer", "boolean"}
 
@@ -140,7 +143,10 @@ func (p *plainer) item(item *pathItem) {
 		op := m.operation
 		op.Parameters = p.parameters(op.Parameters)
 		p.body(op.Body)
-		maps.DeleteFunc(op.Responses, func(_ string, r *response) bool { return r == nil })
+		if all := op.Responses; all["200"] == nil && all["2XX"] != nil {
+			all["200"] = all["2XX"] // there are no ranges in the readers' books
+		}
+		maps.DeleteFunc(op.Responses, func(code string, r *response) bool { return r == nil || !responseCode.MatchString(code) })
 		if len(op.Responses) == 0 {
 			op.Responses = map[string]*response{"default": {Description: "not described"}}
 		}
@@ -171,8 +177,11 @@ func (p *plainer) body(b *body) {
 	}
 	if refers(&b.Ref, "#/components/requestBodies/", p.components.RequestBodies) {
 		*b = body{Ref: b.Ref}
+		return
 	}
-	p.content(b.Content)
+	if p.content(b.Content); len(b.Content) == 0 {
+		b.Content = map[string]*form{"*/*": {}}
+	}
 }
 
 func (p *plainer) response(r *response) {
