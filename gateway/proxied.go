@@ -19,11 +19,10 @@ type proxied struct {
 	short, long, upgrade http.Handler
 }
 
-// newProxied makes the reverse proxies to a server. cfg.Broken is told of
-// requests that failed as well.
+// newProxied makes the reverse proxies to a server.
 func newProxied(cfg upstream.Config, p *proxies) *proxied {
 	up := &proxied{Upstream: upstream.New(cfg)}
-	up.short, up.long, up.upgrade = p.build(up.Upstream, cfg.Broken)
+	up.short, up.long, up.upgrade = p.build(up.Upstream)
 	return up
 }
 

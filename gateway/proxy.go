@@ -53,14 +53,13 @@ func newProxies(logger *slog.Logger) *proxies {
 }
 
 // build returns the reverse proxies to one server: for short requests, for
-// long-running ones, and for those that leave HTTP. suspect is called when a
-// request to it fails.
-func (p *proxies) build(up *upstream.Upstream, suspect func()) (short, long, upgrade http.Handler) {
+// long-running ones, and for those that leave HTTP.
+func (p *proxies) build(up *upstream.Upstream) (short, long, upgrade http.Handler) {
 	base := up.Base()
 	errorLog := slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug)
 	common := httputil.ReverseProxy{
 		Rewrite:      func(pr *httputil.ProxyRequest) { rewrite(pr, base) },
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { p.fail(w, r, err, suspect) },
+		ErrorHandler: p.fail,
 		ErrorLog:     errorLog,
 	}
 	common.ModifyResponse = staysHTTP
@@ -162,7 +161,7 @@ func isNewHash(res *http.Response) bool {
 }
 
 // fail answers a request that got no answer from the server.
-func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error, suspect func()) {
+func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errRedirect):
 		rest.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "", err.Error(), 0, false))
@@ -179,7 +178,11 @@ func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error, suspec
 	}
 	var body *upstream.BodyError
 	var upgrade *upgradeError
+	var overload *upstream.OverloadError
 	switch {
+	case errors.As(err, &overload):
+		rest.WriteStatus(w, r, apierrors.NewTooManyRequests(overload.Error(), retryUnavailable))
+		return
 	case errors.As(err, &body):
 		rest.WriteStatus(w, r, apierrors.NewBadRequest(body.Error()))
 		return
@@ -187,7 +190,6 @@ func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error, suspec
 		rest.WriteStatus(w, r, resource.Unavailable(upgrade.Error(), 0))
 		return
 	}
-	suspect()
 	p.logger.Info("request to server failed", "path", r.URL.Path, "err", err)
 	rest.WriteStatus(w, r, unreachable(r, err))
 }

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/backend"
 	"portico/gateway/upstream"
 	"portico/resource"
 )
@@ -59,12 +60,13 @@ func frontOf(t *testing.T, address string, how upstream.Trust) *front {
 	t.Helper()
 	f := &front{}
 	base := &url.URL{Scheme: "https", Host: "api.ns.svc:443"}
-	network := "tcp"
+	endpoint := upstream.At(address)[0]
 	if how.Plain {
-		base.Scheme, network = "http", "unix"
+		base.Scheme, endpoint.Network = "http", "unix"
 	}
 	f.up = newProxied(upstream.Config{
-		Base: base, Network: network, Addresses: []string{address}, Trust: how, Broken: func() { f.broken.Add(1) },
+		Base: base, Endpoints: []upstream.Endpoint{endpoint}, Trust: how, Policy: upstream.NewPolicy(&backend.Spec{}),
+		Broken: func(string) { f.broken.Add(1) },
 	}, newProxies(slog.New(slog.DiscardHandler)))
 	rt := &route{name: "v1.test", upstream: f.up, condition: apiservice.Passed()}
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

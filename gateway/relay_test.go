@@ -77,7 +77,7 @@ func TestRelayAtShutdown(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	newProxies(slog.New(slog.DiscardHandler)).fail(w, httptest.NewRequestWithContext(ctx, "GET", "/api/v1/pods?watch=1", nil), context.Canceled, nil)
+	newProxies(slog.New(slog.DiscardHandler)).fail(w, httptest.NewRequestWithContext(ctx, "GET", "/api/v1/pods?watch=1", nil), context.Canceled)
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "the gateway is shutting down") {
 		t.Errorf("before the header: %d %s", w.Code, w.Body)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"portico/apiservice"
 	"portico/apiservice/availability"
+	"portico/apiservice/backend"
 	"portico/discovery/aggregate"
 	"portico/gateway/upstream"
 	"portico/resource/loop"
@@ -52,21 +53,26 @@ type server struct {
 
 // newBackend makes the server of a configured backend.
 func (s *syncer) newBackend(b Backend, t upstream.Trust) (*server, error) {
-	base, network, address, err := upstream.ParseURL(b.Name, b.URL)
+	endpoint, err := upstream.ParseURL(b.Name, b.URL)
 	if err != nil {
 		return nil, err
 	}
+	if endpoint.Network != "unix" && endpoint.Base.Scheme != "https" {
+		return nil, fmt.Errorf("backend %s: URL %q must be unix:///path or https://host:port", b.Name, b.URL)
+	}
+	policy := upstream.NewPolicy(&backend.Spec{})
+	// Who configured them protects them; limits are for those registered later.
+	policy.Concurrent = 0
 	srv := &server{name: b.Name, id: b.URL, target: "backend/" + b.Name, checkURL: b.URL + "/apis"}
-	if network == "unix" {
-		t = upstream.Trust{Plain: true}
+	if endpoint.Network == "unix" {
 		srv.suspect = socketSuspectInterval
 	}
 	srv.up = newProxied(upstream.Config{
-		Base: base, Network: network, Addresses: []string{address}, Trust: t,
-		Broken: func() { s.checker.Suspect(srv.target) },
+		Base: endpoint.Base, Endpoints: []upstream.Endpoint{endpoint}, Trust: t, Policy: policy,
+		Broken: func(string) { s.checker.Suspect(srv.target) },
 	}, s.proxies)
 	srv.source = aggregate.NewSource(aggregate.Config{
-		Name: b.Name, BaseURL: base.String(), Identify: identifyAggregator,
+		Name: b.Name, BaseURL: endpoint.Base.String(), Identify: identifyAggregator,
 		Transport: srv.up.Short(), StreamTransport: srv.up.Long(),
 		OpenAPIChanged: srv.openAPINews.Poke,
 	})
@@ -95,7 +101,7 @@ func (s *syncer) serverFor(a *apireg.APIService, addresses []string) (*server, e
 	id := serverID(a)
 	old := s.servers[a.Name]
 	if old != nil && old.id == id {
-		old.up.SetAddresses(addresses)
+		old.up.SetEndpoints(upstream.At(addresses...))
 		return old, nil
 	}
 	roots, err := upstream.ParsePool(a.Spec.CABundle)
@@ -110,8 +116,8 @@ func (s *syncer) serverFor(a *apireg.APIService, addresses []string) (*server, e
 		ServerName: serverName, Certificate: s.trust.Certificate,
 	}
 	srv.up = newProxied(upstream.Config{
-		Base: base, Network: "tcp", Addresses: addresses, Trust: t,
-		Broken: func() { s.checker.Suspect(srv.target) },
+		Base: base, Endpoints: upstream.At(addresses...), Trust: t, Policy: upstream.NewPolicy(&backend.Spec{}),
+		Broken: func(string) { s.checker.Suspect(srv.target) },
 	}, s.proxies)
 	cfg := aggregate.Config{
 		Name: a.Name, BaseURL: base.String(), Transport: srv.up.Short(), Identify: identifyAggregator,

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"portico/apiservice"
+	"portico/apiservice/backend"
 	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/authn"
@@ -100,7 +101,8 @@ func benchFront(b *testing.B, bare bool, server *httptest.Server) http.Handler {
 		how, base = upstream.Trust{Roots: fixed(pool), ServerName: "example.com"}, &url.URL{Scheme: "https", Host: "example.com"}
 	}
 	up := newProxied(upstream.Config{
-		Base: base, Network: address.Network(), Addresses: []string{address.String()}, Trust: how, Broken: func() {},
+		Base: base, Endpoints: []upstream.Endpoint{{URL: "bench", Network: address.Network(), Address: address.String(), Weight: 1}},
+		Trust: how, Policy: upstream.NewPolicy(&backend.Spec{}),
 	}, newProxies(slog.New(slog.DiscardHandler)))
 	b.Cleanup(up.Close)
 	if bare {

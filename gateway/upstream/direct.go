@@ -15,29 +15,34 @@ import (
 const (
 	// directBody is how large a request's body may be, in bytes, to be sent
 	// directly: it has to fit into a socket's buffer, so that sending never
-	// waits for a server that answers first.
-	directBody = 64 << 10
+	// waits for a server that answers first. That of a TCP connection is small
+	// at the beginning.
+	directBody    = 64 << 10
+	directBodyTCP = 16 << 10
 	// directHeader bounds the header of a response, in bytes.
 	directHeader = 1 << 20
 )
 
-// direct sends requests to a server on a unix socket. It writes and reads on the
-// caller's goroutine; http.Transport has two goroutines more for each connection,
-// and handing each request to one and back from the other is most of its cost on
-// such a short way. A watch that waits costs neither those goroutines nor their
-// buffers: 9 KB less. What is not an ordinary request of bounded size goes by
-// other. Nothing reads an idle connection, so that it is looked at before it
-// is used again.
+// direct sends requests by HTTP/1.1. It writes and reads on the caller's
+// goroutine; http.Transport has two goroutines more for each connection, and
+// handing each request to one and back from the other is most of its cost on a
+// short way. A watch that waits costs neither those goroutines nor their
+// buffers: 9 KB less. And it knows what of a request was sent. What is not an
+// ordinary request of bounded size is not for it. Nothing reads an idle
+// connection, so that it is looked at before it is used again.
 //
 // Safe for concurrent use.
 type direct struct {
-	dial   func(context.Context) (net.Conn, error)
-	broken func() // told of connections that broke; must not block
-	other  http.RoundTripper
+	// dial connects; raw is what is below TLS, or the connection itself.
+	dial        func(context.Context) (conn, raw net.Conn, err error)
+	broken      func() // told of connections that broke; must not block
+	idleTimeout time.Duration
+	maxBody     int64
 
-	mu   sync.Mutex
-	idle []*directConn // the one used last is the last
-	reap *time.Timer   // closes those that were not used for long; nil while there are none
+	mu      sync.Mutex
+	idle    []*directConn // the one used last is the last
+	reap    *time.Timer   // closes those that were not used for long; nil while there are none
+	retired bool          // connections are not kept
 }
 
 // BodyError is the client's: its body could not be read.
@@ -61,47 +66,65 @@ func (d *direct) takes(req *http.Request) bool {
 			}
 		}
 	}
-	return req.ContentLength >= 0 && req.ContentLength <= directBody && (req.ContentLength > 0 || req.Body == nil || req.Body == http.NoBody) &&
+	return req.ContentLength >= 0 && req.ContentLength <= d.maxBody && (req.ContentLength > 0 || req.Body == nil || req.Body == http.NoBody) &&
 		len(req.TransferEncoding) == 0 && len(req.Trailer) == 0 && h["Upgrade"] == nil && h["Expect"] == nil
 }
 
-// RoundTrip implements http.RoundTripper. The whole request is read before a
-// connection is taken: a slow client keeps none from others. A request of which
-// nothing was sent is sent again; so is a safe one that a connection used before
-// did not answer.
-func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !d.takes(req) {
-		return d.other.RoundTrip(req)
-	}
+// send sends a request that direct takes, and says how far it got. The whole
+// request is read before a connection is taken: a slow client keeps none from
+// others. What a connection used before did not take, because its server had
+// just closed it, goes by a new one at once: all of which nothing was sent, and
+// what is safe.
+func (d *direct) send(req *http.Request, connected *time.Duration) (*http.Response, progress, error) {
 	message := directBuffers.Get().(*bytes.Buffer)
 	defer func() { message.Reset(); directBuffers.Put(message) }()
 	if err := req.Write(message); err != nil { // closes the body
-		return nil, &BodyError{err}
+		return nil, unsent, &BodyError{err}
 	}
 	c := d.take()
 	for {
 		reused := c != nil
 		if !reused {
-			conn, err := d.dial(req.Context())
-			if err != nil {
-				return nil, err
+			var err error
+			if c, err = d.connect(req.Context(), connected); err != nil {
+				return nil, unsent, err
 			}
-			c = newDirectConn(d, conn)
 		}
 		res, state, err := c.exchange(req, message.Bytes())
 		if err == nil {
-			return res, nil
+			return res, state, nil
 		}
 		if ctx := req.Context(); ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, state, context.Cause(ctx)
 		}
-		safe := req.Method == http.MethodGet || req.Method == http.MethodHead
-		if !reused || state == answering || state == sent && !safe {
+		if !reused || state == answering || state == sent && !safe(req.Method) {
 			d.broken()
-			return nil, err
+			return nil, state, err
 		}
 		c = nil // by a new one
 	}
+}
+
+func (d *direct) connect(ctx context.Context, connected *time.Duration) (*directConn, error) {
+	started := time.Now()
+	conn, raw, err := d.dial(ctx)
+	if connected != nil {
+		*connected = time.Since(started)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newDirectConn(d, conn, raw), nil
+}
+
+// safe reports whether a method does not change anything, so that it may be
+// sent twice.
+func safe(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return true
+	}
+	return false
 }
 
 // directBuffers hold requests.
@@ -132,13 +155,13 @@ func (d *direct) put(c *directConn) {
 	c.since = time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.idle) >= maxIdle {
+	if d.retired || len(d.idle) >= maxIdle {
 		c.Close()
 		return
 	}
 	d.idle = append(d.idle, c)
 	if d.reap == nil {
-		d.reap = time.AfterFunc(idleTimeout, d.closeOld)
+		d.reap = time.AfterFunc(d.idleTimeout, d.closeOld)
 	}
 }
 
@@ -148,7 +171,7 @@ func (d *direct) closeOld() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := 0
-	for old < len(d.idle) && time.Since(d.idle[old].since) >= idleTimeout {
+	for old < len(d.idle) && time.Since(d.idle[old].since) >= d.idleTimeout {
 		d.idle[old].Close()
 		old++
 	}
@@ -156,14 +179,15 @@ func (d *direct) closeOld() {
 	clear(d.idle[len(d.idle):cap(d.idle)])
 	d.reap = nil
 	if len(d.idle) > 0 {
-		d.reap = time.AfterFunc(idleTimeout-time.Since(d.idle[0].since), d.closeOld)
+		d.reap = time.AfterFunc(d.idleTimeout-time.Since(d.idle[0].since), d.closeOld)
 	}
 }
 
-// CloseIdleConnections closes the idle connections.
-func (d *direct) CloseIdleConnections() {
+// retire closes the idle connections, and the others when they become so.
+func (d *direct) retire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.retired = true
 	for _, c := range d.idle {
 		c.Close()
 	}

@@ -31,23 +31,25 @@ type socket struct {
 func newSocket(t *testing.T) *socket {
 	s := &socket{path: filepath.Join(t.TempDir(), "s")}
 	s.direct = &direct{
-		dial: func(ctx context.Context) (net.Conn, error) {
+		dial: func(ctx context.Context) (net.Conn, net.Conn, error) {
 			s.dials.Add(1)
-			return new(net.Dialer).DialContext(ctx, "unix", s.path)
+			conn, err := new(net.Dialer).DialContext(ctx, "unix", s.path)
+			return conn, conn, err
 		},
-		broken: func() { s.breaks.Add(1) },
-		other: roundTripper(func(*http.Request) (*http.Response, error) {
-			s.indirect.Add(1)
-			return &http.Response{StatusCode: http.StatusTeapot, Body: http.NoBody}, nil
-		}),
+		broken: func() { s.breaks.Add(1) }, idleTimeout: 90 * time.Second, maxBody: directBody,
 	}
-	t.Cleanup(s.CloseIdleConnections)
+	t.Cleanup(s.retire)
 	return s
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (s *socket) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !s.takes(req) {
+		s.indirect.Add(1)
+		return &http.Response{StatusCode: http.StatusTeapot, Body: http.NoBody}, nil
+	}
+	res, _, err := s.direct.send(req, nil)
+	return res, err
+}
 
 // serve serves h until the returned function is called, which ends all
 // connections.
@@ -63,7 +65,7 @@ func (s *socket) serve(t *testing.T, h http.HandlerFunc) (stop func()) {
 	return func() { server.Close() }
 }
 
-func (s *socket) send(t *testing.T, method, path, body string) (*http.Response, error) {
+func (s *socket) try(t *testing.T, method, path, body string) (*http.Response, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://backend"+path, strings.NewReader(body))
 	if err != nil {
@@ -74,7 +76,7 @@ func (s *socket) send(t *testing.T, method, path, body string) (*http.Response, 
 
 func (s *socket) want(t *testing.T, method, path, body string, code int, answer string) {
 	t.Helper()
-	res, err := s.send(t, method, path, body)
+	res, err := s.try(t, method, path, body)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -167,7 +169,7 @@ func TestDirectAfterRestart(t *testing.T) {
 		t.Errorf("connected %d times", n)
 	}
 	var op *net.OpError
-	if _, err := s.send(t, "GET", "/a", ""); !errors.As(err, &op) || op.Op != "dial" {
+	if _, err := s.try(t, "GET", "/a", ""); !errors.As(err, &op) || op.Op != "dial" {
 		t.Errorf("no server: %v", err)
 	}
 }
@@ -215,7 +217,7 @@ func TestDirectSendsAgain(t *testing.T) {
 	if seen.Load() != 3 || s.dials.Load() != 2 {
 		t.Errorf("the server saw %d requests on %d connections", seen.Load(), s.dials.Load())
 	}
-	if _, err := s.send(t, "POST", "/", "x"); err == nil {
+	if _, err := s.try(t, "POST", "/", "x"); err == nil {
 		t.Error("there was an answer")
 	}
 	if seen.Load() != 4 || s.breaks.Load() != 1 {
@@ -235,7 +237,7 @@ func TestDirectGivesUp(t *testing.T) {
 		echo(w, r)
 	})
 	defer close(hang)
-	res, err := s.send(t, "GET", "/long", "")
+	res, err := s.try(t, "GET", "/long", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +277,7 @@ func TestDirectBadAnswers(t *testing.T) {
 				conn.Close()
 			}
 		}()
-		if res, err := s.send(t, "GET", "/", ""); err == nil {
+		if res, err := s.try(t, "GET", "/", ""); err == nil {
 			t.Errorf("%s: %d", name, res.StatusCode)
 		} else if s.breaks.Load() != 1 {
 			t.Errorf("%s: %v, and the server is not suspected", name, err)
@@ -327,7 +329,7 @@ func TestDirectAtOnce(t *testing.T) {
 		clients.Go(func() {
 			for i := range 50 {
 				path := fmt.Sprintf("/%d/%d", c, i)
-				res, err := s.send(t, "POST", path, "x")
+				res, err := s.try(t, "POST", path, "x")
 				if err != nil {
 					t.Error(err)
 					return
@@ -351,7 +353,7 @@ func TestDirectClosesOld(t *testing.T) {
 	s.serve(t, echo)
 	s.want(t, "GET", "/a", "", 200, "GET /a ")
 	old := s.idle[0]
-	old.since = old.since.Add(-idleTimeout)
+	old.since = old.since.Add(-s.idleTimeout)
 	s.closeOld()
 	if len(s.idle) != 0 || s.reap != nil || alive(old.Conn) {
 		t.Error("it is still open")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ const maxInformed = 5
 // directConn is one connection of direct. One request at a time has it.
 type directConn struct {
 	net.Conn
+	raw   net.Conn // below TLS; else the same
 	pool  *direct
 	br    *bufio.Reader // of the connection, by way of Read
 	since time.Time     // when it became idle
@@ -32,21 +34,14 @@ type directConn struct {
 	got  bool // anything since the request was sent
 }
 
-// How far a request got.
-const (
-	unsent    = iota // the server has not seen a byte of it
-	sent             // it may have seen all of it
-	answering        // and has begun to answer
-)
-
 // ErrSwitched is of a server that begins to speak another protocol although
 // nobody asked: what it sends would be taken for answers to other requests.
 var ErrSwitched = errors.New("the server switched protocols although nobody asked")
 
 var errHeaderTooLong = errors.New("the header of the response is too long")
 
-func newDirectConn(d *direct, conn net.Conn) *directConn {
-	c := &directConn{Conn: conn, pool: d, left: -1}
+func newDirectConn(d *direct, conn, raw net.Conn) *directConn {
+	c := &directConn{Conn: conn, raw: raw, pool: d, left: -1}
 	c.br = bufio.NewReader(c)
 	return c
 }
@@ -72,13 +67,24 @@ func (c *directConn) Read(p []byte) (int, error) {
 
 // good reports whether the connection can be used again.
 func (c *directConn) good() bool {
-	return time.Since(c.since) < idleTimeout && c.br.Buffered() == 0 && alive(c.Conn)
+	return time.Since(c.since) < c.pool.idleTimeout && c.br.Buffered() == 0 && alive(c.raw) && (c.raw == c.Conn || c.drained())
+}
+
+// drained reports whether TLS has nothing that was received and not read: the
+// rest of an answer that was longer than it said.
+func (c *directConn) drained() bool {
+	if c.Conn.SetReadDeadline(time.Unix(1, 0)) != nil {
+		return false
+	}
+	var b [1]byte
+	n, err := c.Conn.Read(b[:])
+	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.Conn.SetReadDeadline(time.Time{}) == nil
 }
 
 // exchange sends a request and reads the header of its response. The response's
 // body gives the connection back at its end. On an error the connection is
 // closed, and state says how far the request got.
-func (c *directConn) exchange(req *http.Request, message []byte) (res *http.Response, state int, err error) {
+func (c *directConn) exchange(req *http.Request, message []byte) (res *http.Response, state progress, err error) {
 	ctx := req.Context()
 	// Ends what waits on the connection; whoever stops it too late has lost the
 	// connection.

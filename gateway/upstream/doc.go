@@ -1,18 +1,36 @@
-// Package upstream is the data path to one server behind the gateway: where it
-// is, how it is recognised, and the connections to it.
+// Package upstream is the data path to one server behind the gateway, which
+// answers at one or more endpoints: which of them gets a request, whether it is
+// sent again if that fails, and the connections to each.
 //
-//   - upstream.go is what others use: an Upstream, and its ways for requests
-//     with a deadline, for those without and for those that leave HTTP.
-//   - balance.go connects to one of the server's addresses.
-//   - transport.go sets up the ways: HTTP/1.1 for short requests, HTTP/2 for
-//     watches, which share a connection; no TLS on a unix socket.
-//   - direct.go and directconn.go send what is small to a server on a unix
-//     socket without http.Transport, whose two goroutines for each connection
-//     were most of what such a request costs.
-//   - renew.go has connections made with the credentials of the present
-//     (trust.go), and gate.go has those that are shared made one at a time: ten
-//     thousand watches that began together used to make as many, for ten that
-//     were needed.
+// A request goes
+//
+//	limit.go     waits for its place, if too many are under way
+//	exchange.go  is sent to one endpoint after the other, until one answers or
+//	             it may not be sent again
+//	pick.go      the endpoint: the less busy of two, in turn, or by user
+//	attempt.go   once to that endpoint, which is judged by what comes back
+//	transport.go by HTTP/1.1 or, what is long-running or must not be done twice,
+//	             by HTTP/2 (shared.go)
+//
+// and what is known of the endpoints comes about in health.go: active checks
+// (their verdicts are handed in), refused connections, and ejection by how
+// requests end. It is published as an immutable snapshot (picks), so that
+// choosing takes no lock; with one endpoint there is no choice and no cost.
+// budget.go bounds retries to a share of the traffic. policy.go has every
+// default. trace.go and observe.go are what others see.
+//
+// What is sent again. Whatever its verb, a request of which the server saw
+// nothing: connecting failed, or the server refused the stream, or named an
+// earlier one as the last that it took. Otherwise GET, HEAD and OPTIONS that do
+// not leave HTTP, if the connection broke before an answer, or the answer was
+// 502, 503, 504, or 429 with Retry-After; and only to another endpoint: the same
+// one just said what it has to say. If nobody has a better answer, the client
+// gets that one, untouched. net/http sends requests again on its own and goes by
+// other rules, so that HTTP/1.1 without it (direct.go, directconn.go) is the
+// ordinary way, and HTTP/2 connections are kept here.
+//
+// direct.go also spares two goroutines for each connection and the handing over
+// of each request to them, which were most of what a short request cost.
 //
 // The package moves requests and answers as they are. What a client may send,
 // as whom, and what it is told when there is no answer, is the gateway's to say.

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"portico/apiservice/backend"
 )
 
 // selfSigned makes a certificate.
@@ -118,17 +120,15 @@ func TestRenewedAfterUnasked(t *testing.T) {
 	c.asks.Store(false)
 	c.want(t, f, true, "")
 	c.asks.Store(true)
-	for _, way := range []http.RoundTripper{f.ways.short, f.ways.long} {
-		g := way.(*renewed).current.Load()
-		if g.unasked.Load() == 0 {
-			t.Fatal("nobody noticed that the server did not ask")
-		}
-		g.unasked.Add(-int64(unaskedLife))
+	g := f.endpoints[0].ways.current.Load()
+	if g.unasked.Load() == 0 {
+		t.Fatal("nobody noticed that the server did not ask")
 	}
+	g.unasked.Add(-int64(unaskedLife))
 	c.want(t, f, true, "gateway 1")
-	before := f.ways.long.(*renewed).current.Load()
+	before := f.endpoints[0].ways.current.Load()
 	c.want(t, f, true, "gateway 1")
-	if f.ways.long.(*renewed).current.Load() != before || before.unasked.Load() != 0 {
+	if f.endpoints[0].ways.current.Load() != before || before.unasked.Load() != 0 {
 		t.Error("connections on which the server asked are given up")
 	}
 }
@@ -167,7 +167,7 @@ func TestGateBoundsDials(t *testing.T) {
 	for range watches {
 		all.Go(func() {
 			req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://example.com"+watchPath, nil)
-			res, err := f.ways.long.RoundTrip(req)
+			res, err := f.Long().RoundTrip(req)
 			if err != nil {
 				t.Error(err)
 				return
@@ -182,21 +182,20 @@ func TestGateBoundsDials(t *testing.T) {
 	}
 }
 
-// Dials that wait for one that fails fail with it: they do not fail one after
-// the other, each in its time.
-func TestGateSharesFailures(t *testing.T) {
+// Who waits for a connection that cannot be made fails with it: they do not fail
+// one after the other, each in its time.
+func TestSharedSharesFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g gate
 		dials, hold := 0, make(chan struct{})
+		s := &shared{connect: func(context.Context) (*http.ClientConn, error) {
+			dials++
+			<-hold
+			return nil, io.ErrUnexpectedEOF
+		}}
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				_, err := g.dial(t.Context(), func() (*tls.Conn, error) {
-					dials++
-					<-hold
-					return nil, io.ErrUnexpectedEOF
-				})
-				if err != io.ErrUnexpectedEOF {
+				if _, _, err := s.take(t.Context()); err != io.ErrUnexpectedEOF {
 					t.Error(err)
 				}
 			})
@@ -204,8 +203,8 @@ func TestGateSharesFailures(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := g.dial(ctx, nil); err != context.Canceled {
-			t.Errorf("a dial that is given up: %v", err)
+		if _, _, err := s.take(ctx); err != context.Canceled {
+			t.Errorf("a request that is given up: %v", err)
 		}
 		close(hold)
 		all.Wait()
@@ -279,7 +278,7 @@ func TestSilentConnection(t *testing.T) {
 	pool.AddCert(server.Certificate())
 	between := startSilent(t, server.Listener.Addr().String())
 	f := countedOf(t, between.Addr().String(), Trust{Roots: fixed(pool), ServerName: "example.com"})
-	f.ways.long.(*renewed).change = func(h2 *http.Transport) {
+	f.endpoints[0].ways.change = func(h2 *http.Transport) {
 		if h2.HTTP2.SendPingTimeout == 0 || h2.HTTP2.PingTimeout == 0 {
 			t.Error("nobody pings")
 		}
@@ -310,7 +309,7 @@ func TestServerNameOfURL(t *testing.T) {
 	for host, want := range map[string]bool{"example.com": true, "elsewhere.test": false} {
 		base := &url.URL{Scheme: "https", Host: host + ":443"}
 		up := New(Config{
-			Base: base, Network: "tcp", Addresses: []string{server.Listener.Addr().String()}, Trust: Trust{Roots: fixed(pool)}, Broken: func() {},
+			Base: base, Endpoints: At(server.Listener.Addr().String()), Trust: Trust{Roots: fixed(pool)}, Policy: NewPolicy(&backend.Spec{}),
 		})
 		for _, path := range []string{"/apis", "/apis?watch=true"} { // by both ways
 			req, err := http.NewRequest("GET", base.String()+path, nil)

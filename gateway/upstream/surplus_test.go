@@ -52,7 +52,7 @@ func TestDirectSurplus(t *testing.T) {
 				}()
 			}
 		}()
-		res, err := s.send(t, c.method, "/", "")
+		res, err := s.try(t, c.method, "/", "")
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

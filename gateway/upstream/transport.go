@@ -2,19 +2,22 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Limits of the connections to one server.
+// Limits of the connections to one endpoint.
 const (
-	connectTimeout = 5 * time.Second
-	keepAlive      = 15 * time.Second
-	idleTimeout    = 90 * time.Second
-	// maxIdle is how many idle HTTP/1.1 connections are kept to one server.
+	keepAlive = 15 * time.Second
+	// maxIdle is how many idle HTTP/1.1 connections are kept to one endpoint.
 	maxIdle = 256
 	// A silent HTTP/2 connection is asked for a sign of life after
 	// pingAfter and given up after pingTimeout more.
@@ -24,51 +27,258 @@ const (
 	// that does not read, in bytes; net/http would take up to 4 MiB for each.
 	// The rest waits at the server, which shares it among all its watches.
 	StreamBuffer = 256 << 10
+	// unaskedLife is how long connections are used on which the server did not
+	// ask for the gateway's certificate. A server that starts may learn only
+	// later whom to ask for; on a connection made before, every request would be
+	// anonymous for as long as the connection lasts.
+	unaskedLife = 10 * time.Second
 )
 
-// ways are the ways to one server: HTTP/1.1 for short requests and
-// upgrades, which is fastest for those, and HTTP/2 for long-running ones, which
-// lets many watches share a connection. Without TLS all are HTTP/1.1, and what
-// has no large body goes directly.
-type ways struct {
-	short, upgrade, long http.RoundTripper
+// way is how a request is sent.
+type way int
 
-	closing []interface{ CloseIdleConnections() }
+const (
+	// ordinary requests go by HTTP/1.1, which is fastest.
+	ordinary way = iota
+	// shared ones go by HTTP/2 where the server speaks it: many watches share a
+	// connection, and a server that goes away says which requests it leaves.
+	sharedWay
+	// switching ones leave HTTP.
+	switching
+)
+
+// progress is how far a request got.
+type progress int
+
+const (
+	unsent    progress = iota // the server has not seen, or not taken, a byte of it
+	sent                      // it may have seen all of it
+	answering                 // and has begun to answer
+)
+
+// ways are the connections to one endpoint. They were made with the
+// credentials of the present: when those change, or a server has not asked for
+// them, later requests get new connections, and what is under way on old ones
+// goes on.
+//
+// Safe for concurrent use.
+type ways struct {
+	network, address string
+	base             *url.URL
+	trust            Trust
+	policy           func() *Policy
+	// broken is told of established connections that broke; it must not block.
+	broken func()
+	// change, if not nil, adjusts every new transport of shared connections.
+	change func(*http.Transport)
+
+	mu      sync.Mutex // held while current is replaced
+	current atomic.Pointer[generation]
+	closed  atomic.Bool
 }
 
-// newWays returns the ways to a server. broken is called when an
-// established connection to it breaks; it must not block.
-func newWays(e *endpoints, t Trust, broken func()) *ways {
-	dialer := &net.Dialer{Timeout: connectTimeout, KeepAlive: keepAlive}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := e.dial(ctx, dialer)
-		if err != nil {
+// generation are the connections that were made with the same credentials.
+type generation struct {
+	credentials credentials
+	// unasked is when the first connection was made on which the server did not
+	// ask for a certificate, in Unix nanoseconds; 0: there is none.
+	unasked atomic.Int64
+
+	direct *direct
+	// rest is for what direct does not take.
+	rest *http.Transport
+	// once makes a connection for each request: net/http sends a GET again if a
+	// connection that was used before breaks, and an exec is a GET too.
+	once   *http.Transport
+	shared *shared // nil without TLS
+}
+
+// good reports whether the connections may be used for new requests.
+func (g *generation) good(now credentials) bool {
+	unasked := g.unasked.Load()
+	return g.credentials == now && (unasked == 0 || time.Since(time.Unix(0, unasked)) < unaskedLife)
+}
+
+// send sends a request to the endpoint, once. At an error progress says how far
+// it got. connected, if not nil, is told how long connecting took.
+func (w *ways) send(req *http.Request, how way, connected *time.Duration) (*http.Response, progress, error) {
+	g, err := w.get()
+	if err != nil {
+		closeBody(req)
+		return nil, unsent, err
+	}
+	if how == switching {
+		return g.byTransport(g.once, req)
+	}
+	if how == sharedWay && g.shared != nil {
+		res, p, err := g.shared.send(req, connected)
+		if !errors.Is(err, errNotShared) {
+			return res, p, err
+		}
+	}
+	if g.direct.takes(req) {
+		return g.direct.send(req, connected)
+	}
+	return g.byTransport(g.rest, req)
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}
+
+// byTransport sends a request by HTTP/1.1 and http.Transport, and finds out
+// whether anything of it was written: the connection knows.
+func (g *generation) byTransport(t *http.Transport, req *http.Request) (*http.Response, progress, error) {
+	var conn *watchedConn
+	var before int64
+	p := unsent
+	note := func() {
+		if conn != nil && conn.written.Load() != before {
+			p = sent
+		}
+	}
+	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		note() // on the connection before this one
+		if conn = watched(got.Conn); conn != nil {
+			before = conn.written.Load()
+		}
+	}})
+	req = req.WithContext(ctx)
+	req.Header = withoutRepetition(req.Header)
+	res, err := t.RoundTrip(req)
+	if err == nil {
+		return res, answering, nil
+	}
+	note()
+	return nil, p, err
+}
+
+// watched returns the connection below TLS, if any.
+func watched(conn net.Conn) *watchedConn {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
+	c, _ := conn.(*watchedConn)
+	return c
+}
+
+// repeating are headers for which net/http sends a request of any method again
+// on its own. Spelled otherwise they say the same to a server and nothing to
+// net/http.
+var repeating = [...][2]string{{"Idempotency-Key", "idempotency-key"}, {"X-Idempotency-Key", "x-idempotency-key"}}
+
+func withoutRepetition(h http.Header) http.Header {
+	for _, name := range repeating {
+		if v, ok := h[name[0]]; ok {
+			h = h.Clone()
+			delete(h, name[0])
+			h[name[1]] = v
+		}
+	}
+	return h
+}
+
+// get returns the present generation.
+func (w *ways) get() (*generation, error) {
+	var now credentials
+	if !w.trust.Plain {
+		var err error
+		if now, err = w.trust.now(); err != nil {
 			return nil, err
 		}
-		return &watchedConn{Conn: conn, broken: broken}, nil
 	}
-	if t.Plain {
-		h1 := newTransport(false)
-		h1.DialContext = dial
-		d := &direct{
-			dial:   func(ctx context.Context) (net.Conn, error) { return e.dial(ctx, dialer) },
-			broken: broken, other: h1,
+	if g := w.current.Load(); g != nil && g.good(now) {
+		return g, nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	old := w.current.Load()
+	if old != nil && old.good(now) {
+		return old, nil
+	}
+	g := w.generation(now)
+	if w.closed.Load() {
+		g.retire()
+	}
+	w.current.Store(g)
+	if old != nil {
+		old.retire()
+	}
+	return g, nil
+}
+
+// renew has later requests use new connections.
+func (w *ways) renew() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if old := w.current.Swap(nil); old != nil {
+		old.retire()
+	}
+}
+
+// close lets go of idle connections. Requests under way go on, and their
+// connections end with them.
+func (w *ways) close() {
+	w.closed.Store(true)
+	w.renew()
+}
+
+func (g *generation) retire() {
+	g.direct.retire()
+	g.rest.CloseIdleConnections()
+	g.once.CloseIdleConnections()
+	if g.shared != nil {
+		g.shared.retire()
+	}
+}
+
+// generation makes what is needed to use the credentials.
+func (w *ways) generation(c credentials) *generation {
+	g := &generation{credentials: c}
+	idle := w.policy().Idle
+	g.direct = &direct{broken: w.broken, idleTimeout: idle, maxBody: directBody}
+	g.rest, g.once = newTransport(false, idle), newTransport(false, idle)
+	g.once.DisableKeepAlives = true
+	if w.trust.Plain {
+		g.direct.dial = func(ctx context.Context) (net.Conn, net.Conn, error) {
+			conn, err := w.connect(ctx)
+			return conn, conn, err
 		}
-		return &ways{short: d, long: d, upgrade: h1, closing: []interface{ CloseIdleConnections() }{h1, d}}
+		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := w.connect(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return &watchedConn{Conn: conn, broken: w.broken}, nil
+		}
+		g.rest.DialContext, g.once.DialContext = dial, dial
+		return g
 	}
-	h1 := &renewed{trust: t, dial: dial}
-	h2 := &renewed{trust: t, dial: dial, shared: true}
-	return &ways{short: h1, upgrade: h1, long: h2, closing: []interface{ CloseIdleConnections() }{h1, h2}}
+	if w.network != "unix" {
+		g.direct.maxBody = directBodyTCP
+	}
+	g.direct.dial = func(ctx context.Context) (net.Conn, net.Conn, error) {
+		return w.secure(ctx, g, false, nil)
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, _, err := w.secure(ctx, g, true, nil)
+		return conn, err
+	}
+	g.rest.DialTLSContext, g.once.DialTLSContext = dial, dial
+	g.shared = newShared(w, g, idle)
+	return g
 }
 
 // newTransport returns a transport that lacks nothing but how it connects.
 // With h2 it speaks HTTP/2 with those who do.
-func newTransport(h2 bool) *http.Transport {
+func newTransport(h2 bool, idle time.Duration) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(h2)
 	return &http.Transport{
-		Protocols: protocols, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
+		Protocols: protocols, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idle,
 		// The client's Accept-Encoding travels on; bodies are never inflated on
 		// the way.
 		DisableCompression: true,
@@ -78,21 +288,63 @@ func newTransport(h2 bool) *http.Transport {
 	}
 }
 
-// close lets go of idle connections. Requests under way go on.
-func (t *ways) close() {
-	for _, c := range t.closing {
-		c.CloseIdleConnections()
+// ConnectError is of a connection that could not be made: nothing was sent.
+type ConnectError struct{ Err error }
+
+func (e *ConnectError) Error() string { return e.Err.Error() }
+func (e *ConnectError) Unwrap() error { return e.Err }
+
+// errSlow ends connecting that takes too long.
+var errSlow = errors.New("the time to connect is over")
+
+// connect makes a connection without TLS.
+func (w *ways) connect(ctx context.Context) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: w.policy().Connect, KeepAlive: keepAlive}
+	conn, err := dialer.DialContext(ctx, w.network, w.address)
+	if err != nil {
+		return nil, &ConnectError{err}
 	}
+	return conn, nil
+}
+
+// secure makes a connection with TLS; raw is what is below that. A connection
+// that is watched tells when it breaks.
+func (w *ways) secure(ctx context.Context, g *generation, watch bool, protocols []string) (secured net.Conn, raw net.Conn, err error) {
+	limit := w.policy().Connect
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
+	defer cancel()
+	raw, err = w.connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if watch {
+		raw = &watchedConn{Conn: raw, broken: w.broken}
+	}
+	t := w.trust
+	if t.ServerName == "" {
+		t.ServerName = w.base.Hostname() // whom the URL names
+	}
+	conn, asked, err := t.handshake(ctx, raw, g.credentials, protocols)
+	if err != nil {
+		if context.Cause(ctx) == errSlow {
+			err = fmt.Errorf("TLS handshake with %s timed out after %v", w.address, limit)
+		}
+		return nil, nil, &ConnectError{err}
+	}
+	if !asked && g.credentials.certificate != nil {
+		g.unasked.CompareAndSwap(0, time.Now().UnixNano())
+	}
+	return conn, raw, nil
 }
 
 // watchedConn tells when the peer ends the connection: a server that dies is
-// noticed at once, idle connections included, because http.Transport always
-// waits in Read. (To servers on unix sockets there is a stream of discovery,
-// which always waits.)
+// noticed at once, idle connections included, because net/http always waits in
+// Read. It counts what is written.
 type watchedConn struct {
 	net.Conn
-	broken func()
-	closed atomic.Bool
+	broken  func()
+	closed  atomic.Bool
+	written atomic.Int64
 }
 
 func (c *watchedConn) Read(p []byte) (int, error) {
@@ -101,6 +353,12 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 		c.broken()
 	}
 	return n, err
+}
+
+// Write counts what may have been written as written.
+func (c *watchedConn) Write(p []byte) (int, error) {
+	c.written.Add(int64(len(p)))
+	return c.Conn.Write(p)
 }
 
 func (c *watchedConn) Close() error {

@@ -51,8 +51,6 @@ func (t Trust) handshake(ctx context.Context, conn net.Conn, c credentials, prot
 			return c.certificate, nil
 		},
 	})
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
 	if err := secured.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		return nil, asked, err

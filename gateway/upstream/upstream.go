@@ -2,61 +2,190 @@ package upstream
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"portico/apiservice/backend"
 	"portico/resource"
 )
 
 // Config of an Upstream.
 type Config struct {
-	// Base is the scheme and host that requests are addressed to. Required.
+	// Base is the scheme and host that requests are addressed to, where an
+	// endpoint does not say otherwise. Required.
 	Base *url.URL
-	// Network and Addresses are where the server is: "tcp" and host:port, or
-	// "unix" and the path of a socket.
-	Network   string
-	Addresses []string
+	// Endpoints are where the server is; SetEndpoints replaces them.
+	Endpoints []Endpoint
 	Trust     Trust
-	// Broken is told of connections that broke. It must not block. Required.
-	Broken func()
+	Policy    Policy
+	// Broken is told the URL of an endpoint to which a connection or a request
+	// failed, so that it is checked at once; nil tells nobody. It must not block.
+	Broken func(url string)
+	// Changed is told that the state of an endpoint changed; nil tells nobody. It
+	// must neither block nor call the Upstream.
+	Changed func()
 }
 
-// Upstream is one server behind the gateway and the ways to it. It lives as
-// long as something routes to it; its addresses may change meanwhile. Safe for
-// concurrent use.
+// Upstream is one server behind the gateway, which answers at one or more
+// endpoints, and the ways to it. It lives as long as something routes to it; its
+// endpoints may change meanwhile. Safe for concurrent use.
 type Upstream struct {
-	base      *url.URL
-	endpoints *endpoints
-	ways      *ways
+	base    *url.URL
+	trust   Trust
+	broken  func(url string)
+	changed func()
+
+	policy atomic.Pointer[Policy]
+	picks  atomic.Pointer[picks]
+	limit  limiter
+	budget budget
+
+	overflowed, outOfBudget atomic.Uint64
+
+	mu        sync.Mutex // of endpoints, and of what is known of each
+	endpoints []*endpoint
+	closed    bool
 }
 
 // New returns the ways to a server. Nothing is connected to before it is
 // needed.
 func New(cfg Config) *Upstream {
-	e := newEndpoints(cfg.Network, cfg.Addresses)
-	return &Upstream{base: cfg.Base, endpoints: e, ways: newWays(e, cfg.Trust, cfg.Broken)}
+	u := &Upstream{base: cfg.Base, trust: cfg.Trust, broken: cfg.Broken, changed: cfg.Changed}
+	if u.broken == nil {
+		u.broken = func(string) {}
+	}
+	if u.changed == nil {
+		u.changed = func() {}
+	}
+	u.budget.begin(time.Now())
+	u.SetPolicy(cfg.Policy)
+	u.SetEndpoints(cfg.Endpoints)
+	return u
+}
+
+// At are endpoints of a server of which only the addresses (host:port) are
+// known, of equal weight.
+func At(addresses ...string) []Endpoint {
+	out := make([]Endpoint, 0, len(addresses))
+	for _, a := range addresses {
+		out = append(out, Endpoint{URL: "https://" + a, Network: "tcp", Address: a, Weight: 1})
+	}
+	return out
 }
 
 // Base is the scheme and host that requests are addressed to. It is not to be
 // changed.
 func (u *Upstream) Base() *url.URL { return u.base }
 
-// SetAddresses replaces where the server is, for connections to come.
-func (u *Upstream) SetAddresses(addresses []string) { u.endpoints.set(addresses) }
+// SetPolicy replaces the policy. Connections are made anew if what they last
+// for changes.
+func (u *Upstream) SetPolicy(p Policy) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	old := u.policy.Swap(&p)
+	u.limit.set(p.Concurrent, p.Queue)
+	if old != nil && old.Idle != p.Idle {
+		for _, e := range u.endpoints {
+			e.ways.renew()
+		}
+	}
+	u.rebuild()
+}
 
-// Short is the way for requests with a deadline.
-func (u *Upstream) Short() http.RoundTripper { return u.ways.short }
+// SetEndpoints replaces where the server is. An endpoint that stays, by its URL,
+// keeps its connections, counters and state. One that goes finishes what is
+// under way.
+func (u *Upstream) SetEndpoints(list []Endpoint) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	next := make([]*endpoint, 0, len(list))
+	kept := map[*endpoint]bool{}
+	for _, spec := range list {
+		e := u.find(spec.URL)
+		if e == nil || kept[e] || !e.sameAs(spec) {
+			e = u.newEndpoint(spec)
+		}
+		e.Weight, kept[e] = spec.Weight, true
+		next = append(next, e)
+	}
+	for _, e := range u.endpoints {
+		if !kept[e] {
+			e.stop()
+		}
+	}
+	u.endpoints = next
+	u.rebuild()
+}
 
-// Long is the way for requests without one.
-func (u *Upstream) Long() http.RoundTripper { return u.ways.long }
+// sameAs reports whether an endpoint is reached as it is now.
+func (e *endpoint) sameAs(spec Endpoint) bool {
+	return e.Network == spec.Network && e.Address == spec.Address &&
+		(e.Base == nil) == (spec.Base == nil) && (e.Base == nil || *e.Base == *spec.Base)
+}
 
-// Upgrade is the way for requests that leave HTTP.
-func (u *Upstream) Upgrade() http.RoundTripper { return u.ways.upgrade }
+func (u *Upstream) newEndpoint(spec Endpoint) *endpoint {
+	e := &endpoint{Endpoint: spec, hash: hashOf(spec.URL), since: time.Now(), state: backend.EndpointUnknown}
+	base, trust := u.base, u.trust
+	if spec.Base != nil {
+		base = spec.Base
+	}
+	if base.Scheme == "http" {
+		trust = Trust{Plain: true}
+	}
+	e.ways = &ways{
+		network: spec.Network, address: spec.Address, base: base, trust: trust, policy: u.policy.Load,
+		broken: func() { u.broken(spec.URL) },
+	}
+	return e
+}
+
+// find returns an endpoint by its URL; mu is held.
+func (u *Upstream) find(url string) *endpoint {
+	for _, e := range u.endpoints {
+		if e.URL == url {
+			return e
+		}
+	}
+	return nil
+}
 
 // Close lets go of idle connections; requests under way finish.
-func (u *Upstream) Close() { u.ways.close() }
+func (u *Upstream) Close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return
+	}
+	u.closed = true
+	for _, e := range u.endpoints {
+		e.stop()
+	}
+}
+
+// roundTripper is a way to send requests.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Short is the way for requests with a deadline.
+func (u *Upstream) Short() http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) { return u.send(r, short) })
+}
+
+// Long is the way for requests without one.
+func (u *Upstream) Long() http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) { return u.send(r, long) })
+}
+
+// Upgrade is the way for requests that leave HTTP.
+func (u *Upstream) Upgrade() http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) { return u.send(r, upgrade) })
+}
 
 // RoundTrip sends the gateway's own request to the server, wherever it was
 // addressed. The request must carry its identity already.
@@ -64,34 +193,15 @@ func (u *Upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	out.URL.Scheme, out.URL.Host, out.Host = u.base.Scheme, u.base.Host, u.base.Host
 	if resource.ParseAction(req).LongRunning() {
-		return u.ways.long.RoundTrip(out)
+		return u.send(out, long)
 	}
-	return u.ways.short.RoundTrip(out)
-}
-
-// ParseURL reads where a server is: unix:///path or https://host:port. The
-// returned base is what requests are addressed to; to a socket, by the server's
-// name.
-func ParseURL(name, text string) (base *url.URL, network, address string, err error) {
-	u, err := url.Parse(text)
-	if err != nil {
-		return nil, "", "", fmt.Errorf("backend %s: %w", name, err)
-	}
-	switch {
-	case u.Scheme == "unix" && u.Path != "":
-		return &url.URL{Scheme: "http", Host: name}, "unix", u.Path, nil
-	case u.Scheme == "https" && u.Host != "":
-		address := u.Host
-		if u.Port() == "" {
-			address = net.JoinHostPort(u.Hostname(), "443")
-		}
-		return &url.URL{Scheme: "https", Host: u.Host}, "tcp", address, nil
-	}
-	return nil, "", "", fmt.Errorf("backend %s: URL %q must be unix:///path or https://host:port", name, text)
+	return u.send(out, short)
 }
 
 // IsDialError reports whether connecting failed, so that nothing was sent.
 func IsDialError(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	var connect *ConnectError
+	var nowhere *NoEndpointError
+	return errors.As(err, &connect) || errors.As(err, &nowhere) || errors.As(err, &op) && op.Op == "dial"
 }

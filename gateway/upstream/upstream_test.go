@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"sync/atomic"
 	"testing"
+
+	"portico/apiservice/backend"
 )
 
 const (
@@ -25,8 +27,8 @@ func countedOf(t *testing.T, address string, how Trust) *counted {
 	t.Helper()
 	c := &counted{}
 	c.Upstream = New(Config{
-		Base: &url.URL{Scheme: "https", Host: "api.ns.svc:443"}, Network: "tcp", Addresses: []string{address}, Trust: how,
-		Broken: func() { c.broken.Add(1) },
+		Base: &url.URL{Scheme: "https", Host: "api.ns.svc:443"}, Endpoints: At(address), Trust: how, Policy: NewPolicy(&backend.Spec{}),
+		Broken: func(string) { c.broken.Add(1) },
 	})
 	t.Cleanup(c.Close)
 	return c
@@ -66,14 +68,15 @@ func TestParseURL(t *testing.T) {
 		"unix:///run/core.sock":   {"http://core", "unix", "/run/core.sock"},
 		"https://10.0.0.1:6444":   {"https://10.0.0.1:6444", "tcp", "10.0.0.1:6444"},
 		"https://api.example.com": {"https://api.example.com", "tcp", "api.example.com:443"},
+		"http://[::1]/":           {"http://[::1]", "tcp", "[::1]:80"},
 	} {
-		base, network, address, err := ParseURL("core", text)
-		if err != nil || [3]string{base.String(), network, address} != want {
-			t.Errorf("%s: %v %s %s %v", text, base, network, address, err)
+		e, err := ParseURL("core", text)
+		if err != nil || [3]string{e.Base.String(), e.Network, e.Address} != want || e.URL != text || e.Weight != 1 {
+			t.Errorf("%s: %+v %v", text, e, err)
 		}
 	}
-	for _, text := range []string{"", "http://a:80", "unix://", "10.0.0.1:80", "https://", ":"} {
-		if _, _, _, err := ParseURL("core", text); err == nil {
+	for _, text := range []string{"", "ftp://a:80", "unix://", "unix://a/b", "10.0.0.1:80", "https://", ":", "https://u@a", "https://a/b", "https://a?b"} {
+		if _, err := ParseURL("core", text); err == nil {
 			t.Errorf("%q is accepted", text)
 		}
 	}

@@ -1,0 +1,157 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// attempt is a request on its way to one endpoint.
+type attempt struct {
+	*sending
+	e *endpoint
+
+	ctx     context.Context         // of the attempt, if it needs one of its own
+	cancel  context.CancelCauseFunc // nil: it does not
+	waiting *waiting
+	timer   atomic.Pointer[time.Timer]
+}
+
+// way is how the request goes. What must not be carried out twice goes by HTTP/2
+// where there are other endpoints: on HTTP/1.1 a server that closes an idle
+// connection and a request that comes just then pass each other, and nobody
+// knows what became of the request; on HTTP/2 the server says what it took.
+func (a *attempt) way() way {
+	switch {
+	case a.kind == upgrade:
+		return switching
+	case a.kind == long, a.several && !a.safe:
+		return sharedWay
+	}
+	return ordinary
+}
+
+// prepare returns the request as it is sent to the endpoint.
+func (a *attempt) prepare() *http.Request {
+	limit := a.withinHeader()
+	out := a.req
+	if limit > 0 || a.several && a.safe {
+		a.ctx, a.cancel = context.WithCancelCause(out.Context())
+		out = out.WithContext(a.ctx)
+	}
+	if a.several && a.safe {
+		a.waiting = &waiting{cancel: a.cancel}
+		a.e.pending.add(a.waiting)
+	}
+	if base := a.e.ways.base; out.URL.Host != base.Host || out.URL.Scheme != base.Scheme {
+		out = own(out, a.req)
+		to := *out.URL
+		if out.Host == to.Host {
+			out.Host = base.Host
+		}
+		to.Scheme, to.Host = base.Scheme, base.Host
+		out.URL = &to
+	}
+	if hasBody(a.req) {
+		out = a.withBody(out, limit)
+	} else if limit > 0 {
+		a.within(limit)
+	}
+	return out
+}
+
+// own returns a request that may be changed: a copy, if it is still the
+// client's.
+func own(out, client *http.Request) *http.Request {
+	if out != client {
+		return out
+	}
+	c := *client
+	return &c
+}
+
+// withBody gives the request its body. The time for the answer to begin is
+// counted from its end.
+func (a *attempt) withBody(out *http.Request, limit time.Duration) *http.Request {
+	switch {
+	case a.isKept:
+		out = own(out, a.req)
+		out.Body, out.GetBody = again(a.kept), nil
+		if limit > 0 {
+			a.within(limit)
+		}
+	case a.several || limit > 0:
+		out = own(out, a.req)
+		a.stream = &streamed{src: a.req.Body}
+		if limit > 0 {
+			a.stream.ended = func() { a.within(limit) }
+		}
+		out.Body = a.stream
+	}
+	return out
+}
+
+// within ends the attempt after a time.
+func (a *attempt) within(limit time.Duration) {
+	a.timer.Store(time.AfterFunc(limit, func() { a.cancel(errHeader) }))
+}
+
+// headed is the end of waiting for the header of the answer.
+func (a *attempt) headed() {
+	if t := a.timer.Load(); t != nil {
+		t.Stop()
+	}
+	if a.waiting != nil {
+		a.e.pending.remove(a.waiting)
+	}
+}
+
+// judgeError says what an error means for the endpoint, and returns what it
+// means for the request.
+func (a *attempt) judgeError(err error) error {
+	if a.cancel != nil {
+		if cause := context.Cause(a.ctx); cause != nil && a.client().Err() == nil {
+			err = cause
+		}
+		a.cancel(nil)
+	}
+	var body *BodyError
+	switch {
+	case a.client().Err() != nil:
+		return context.Cause(a.client())
+	case errors.As(err, &body):
+		return err
+	case a.stream != nil && a.stream.failed.Load() != nil:
+		return &BodyError{*a.stream.failed.Load()}
+	}
+	a.u.failedLocally(a.e, err)
+	return err
+}
+
+// judge says what an answer means for the endpoint.
+func (a *attempt) judge(res *http.Response) {
+	if res.StatusCode >= http.StatusInternalServerError {
+		a.u.failed(a.e, res.StatusCode)
+	} else if a.e.badAnswers.Load() != 0 {
+		a.e.badAnswers.Store(0)
+	}
+	if a.kind != short {
+		a.e.settle() // its end may be far away
+	}
+}
+
+// wrap has the end of the answer noticed.
+func (a *attempt) wrap(res *http.Response) {
+	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, short: a.kind == short}
+	switch rw, ok := res.Body.(io.ReadWriter); {
+	case res.StatusCode == http.StatusSwitchingProtocols && ok:
+		res.Body = &tunnel{answer: body, w: rw}
+	case res.Body == http.NoBody:
+		body.finish(io.EOF)
+	default:
+		res.Body = body
+	}
+}

@@ -1,0 +1,298 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+)
+
+// kind of a request.
+type kind int
+
+const (
+	short   kind = iota // has a deadline
+	long                // has none
+	upgrade             // leaves HTTP
+)
+
+const (
+	// maxTried bounds the endpoints that one request tries; those that refuse
+	// connections are no attempts.
+	maxTried = 16
+	// drained is how much of an answer that nobody wants is read, in bytes, so
+	// that its connection can be used again.
+	drained = 16 << 10
+)
+
+// errHeader ends an attempt whose answer does not begin.
+var errHeader = errors.New("the server did not begin to answer in time")
+
+// sending is one request on its way to a server.
+type sending struct {
+	u       *Upstream
+	p       *picks
+	policy  *Policy
+	kind    kind
+	req     *http.Request
+	trace   *Trace
+	limited bool
+	// several: there are other endpoints. safe: it may be carried out twice.
+	several, safe bool
+
+	kept     []byte // the body, if it is kept
+	isKept   bool
+	stream   *streamed // the body, as it goes to the present endpoint
+	tried    []*endpoint
+	attempts int            // that a server may have seen
+	held     *http.Response // an answer that is given if there is no better one
+}
+
+// send sends a request to one endpoint after the other, until it has an answer
+// or may not be sent again.
+func (u *Upstream) send(req *http.Request, k kind) (*http.Response, error) {
+	u.budget.count(time.Now())
+	s := sending{u: u, p: u.picks.Load(), kind: k, req: req, trace: TraceFrom(req.Context()), limited: k == short}
+	s.policy = s.p.policy
+	s.several, s.safe = s.p.only == nil, k != upgrade && safe(req.Method)
+	if s.limited {
+		if err := s.enter(); err != nil {
+			closeBody(req)
+			return nil, err
+		}
+	}
+	res, err := s.run()
+	if s.held != nil && s.held != res {
+		go discard(s.held)
+	}
+	if err != nil {
+		if s.limited {
+			u.limit.leave()
+		}
+		if s.isKept || s.stream != nil {
+			closeBody(req)
+		}
+		return nil, err
+	}
+	res.Request = req
+	s.claim(res)
+	return res, nil
+}
+
+// claim has the answer that is given hold the place in the limit until its end.
+func (s *sending) claim(res *http.Response) {
+	if !s.limited {
+		return
+	}
+	var a *answer
+	switch body := res.Body.(type) {
+	case *answer:
+		a = body
+	case *tunnel:
+		a = body.answer
+	default: // there is none
+		s.u.limit.leave()
+		return
+	}
+	a.limit(s.u)
+}
+
+// enter waits for a place.
+func (s *sending) enter() error {
+	var started time.Time
+	if s.trace != nil {
+		started = time.Now()
+	}
+	waited, err := s.u.limit.enter(s.req.Context())
+	if waited && s.trace != nil {
+		s.trace.wait(time.Since(started))
+	}
+	var overload *OverloadError
+	if errors.As(err, &overload) {
+		s.u.overflowed.Add(1)
+	}
+	return err
+}
+
+func (s *sending) run() (*http.Response, error) {
+	if s.several && hasBody(s.req) {
+		var err error
+		if s.kept, s.isKept, err = keepBody(s.req); err != nil {
+			return nil, err
+		}
+	}
+	e := s.next()
+	if e == nil {
+		closeBody(s.req)
+		return nil, &NoEndpointError{s.p.err}
+	}
+	for {
+		res, p, err := s.attempt(e)
+		why := s.again(e, res, p, err)
+		if why == "" {
+			return s.end(res, err)
+		}
+		s.tried = append(s.tried, e)
+		next := s.other(e, p, err)
+		if next == nil || !s.afford(p, err) {
+			return s.end(res, err)
+		}
+		s.trace.again(why)
+		if res != nil {
+			if s.held != nil {
+				go discard(s.held)
+			}
+			s.held = res
+		}
+		e = next
+		e.retries.Add(1)
+	}
+}
+
+// next chooses the first endpoint.
+func (s *sending) next() *endpoint {
+	if s.p.only != nil {
+		return s.p.only
+	}
+	return s.p.pick(s.req, nil)
+}
+
+// other chooses an endpoint that was not tried yet; who gets requests may have
+// changed. The same one will do if it is the only one and saw nothing, unless
+// nobody listens there.
+func (s *sending) other(e *endpoint, p progress, err error) *endpoint {
+	if len(s.tried) >= maxTried {
+		return nil
+	}
+	s.p = s.u.picks.Load()
+	if s.p.only != e {
+		if s.p.only != nil {
+			return s.p.only
+		}
+		return s.p.pick(s.req, s.tried)
+	}
+	if err != nil && p == unsent && !decisive(err) && len(s.tried) == 1 {
+		return e
+	}
+	return nil
+}
+
+// end is what the client gets: the last answer, or the one before if there was
+// none this time.
+func (s *sending) end(res *http.Response, err error) (*http.Response, error) {
+	if err != nil && s.held != nil && s.req.Context().Err() == nil {
+		return s.held, nil
+	}
+	return res, err
+}
+
+// again says why a request may be sent again; "" if it may not.
+func (s *sending) again(e *endpoint, res *http.Response, p progress, err error) string {
+	if s.req.Context().Err() != nil || !s.policy.retries() {
+		return ""
+	}
+	var body *BodyError
+	switch {
+	case errors.As(err, &body):
+		return "" // it is the client's
+	case err == nil && !s.safe, err == nil && !unwell(res), err != nil && p != unsent && !s.safe:
+		return ""
+	case !s.repeatable():
+		return ""
+	case err == nil:
+		return "the server answered " + res.Status
+	case p == unsent:
+		return "it was not sent: " + err.Error()
+	}
+	return "no answer: " + err.Error()
+}
+
+// unwell reports whether an answer says that the server, not the request, is
+// the reason: another endpoint may do better.
+func unwell(res *http.Response) bool {
+	switch res.StatusCode {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	case http.StatusTooManyRequests:
+		return res.Header.Get("Retry-After") != ""
+	}
+	return false
+}
+
+// repeatable reports whether the body can be sent from its beginning.
+func (s *sending) repeatable() bool {
+	return !hasBody(s.req) || s.isKept || s.stream != nil && s.stream.move()
+}
+
+// afford reports whether a retry may be made. One of which the server saw nothing
+// costs nothing: the first attempt put no load on anybody. And where nobody
+// listens, the attempt was none.
+func (s *sending) afford(p progress, err error) bool {
+	if err == nil || !decisive(err) {
+		s.attempts++
+	}
+	if s.attempts >= s.policy.Attempts {
+		return false
+	}
+	if err != nil && p == unsent {
+		return true
+	}
+	if s.u.budget.take(time.Now(), s.policy.RetryPercent, s.policy.RetriesPerSecond) {
+		return true
+	}
+	s.u.outOfBudget.Add(1)
+	return false
+}
+
+// discard reads what is left of an answer that nobody wants, if that is little.
+func discard(res *http.Response) {
+	_, _ = io.CopyN(io.Discard, res.Body, drained)
+	_ = res.Body.Close()
+}
+
+// withinHeader returns how long the answer may take to begin; 0: as long as the
+// request lasts anyway.
+func (s *sending) withinHeader() time.Duration {
+	limit := s.policy.ResponseHeader
+	if s.kind != short || limit <= 0 {
+		return 0
+	}
+	if deadline, ok := s.req.Context().Deadline(); ok && time.Until(deadline) <= limit {
+		return 0
+	}
+	return limit
+}
+
+// attempt sends the request to one endpoint, and judges that by what comes back.
+func (s *sending) attempt(e *endpoint) (*http.Response, progress, error) {
+	a := attempt{sending: s, e: e}
+	out := a.prepare()
+	started := time.Time{}
+	var connected *time.Duration
+	if s.trace != nil {
+		started, connected = time.Now(), new(time.Duration)
+	}
+	e.active.Add(1)
+	e.requests.Add(1)
+	res, p, err := e.ways.send(out, a.way(), connected)
+	a.headed()
+	if err != nil {
+		e.active.Add(-1)
+		err = a.judgeError(err)
+	} else {
+		a.judge(res)
+		a.wrap(res)
+	}
+	if s.trace != nil {
+		record := Attempt{Endpoint: e.URL, Start: started, Connect: *connected, FirstByte: time.Since(started), Err: err}
+		if res != nil {
+			record.Status = res.StatusCode
+		}
+		s.trace.add(record)
+	}
+	return res, p, err
+}
+
+// client returns the client's context.
+func (s *sending) client() context.Context { return s.req.Context() }

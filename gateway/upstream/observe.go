@@ -1,0 +1,89 @@
+package upstream
+
+import (
+	"net/http"
+	"time"
+
+	"portico/apiservice/backend"
+)
+
+// EndpointStatus is what is known of an endpoint. Counters only grow, for as
+// long as the endpoint is one of the server's.
+type EndpointStatus struct {
+	URL    string
+	Weight int
+	State  backend.EndpointState
+	// Since is when State changed last.
+	Since time.Time
+	// LastError is why it is not healthy, or was not the last time.
+	LastError string
+
+	// Active are the requests under way, long-running ones included.
+	Active int64
+	// Requests were sent to it, Errors of them failed (no answer, or a 5xx of its
+	// own), and Retries came because of a failure elsewhere.
+	Requests, Errors, Retries, Ejections uint64
+}
+
+// Status is what is known of a server.
+type Status struct {
+	Endpoints []EndpointStatus
+	// Active requests count against the limit; Waiting ones are in the queue.
+	Active, Waiting int64
+	// Requests of all kinds; Overflowed of them found the queue full, and
+	// OutOfBudget were not retried because too much was.
+	Requests, Overflowed, OutOfBudget uint64
+}
+
+// Status returns what is known now.
+func (u *Upstream) Status() Status {
+	s := Status{
+		Active: u.limit.active.Load(), Waiting: u.limit.waiting.Load(), Requests: u.budget.requests.Load(),
+		Overflowed: u.overflowed.Load(), OutOfBudget: u.outOfBudget.Load(),
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s.Endpoints = make([]EndpointStatus, 0, len(u.endpoints))
+	for _, e := range u.endpoints {
+		s.Endpoints = append(s.Endpoints, EndpointStatus{
+			URL: e.URL, Weight: e.Weight, State: e.state, Since: e.since, LastError: e.lastErr,
+			Active: e.active.Load(), Requests: e.requests.Load(), Errors: e.errors.Load(),
+			Retries: e.retries.Load(), Ejections: e.ejections.Load(),
+		})
+	}
+	return s
+}
+
+// Candidate is an endpoint that a request could be sent to now.
+type Candidate struct {
+	URL string
+	// Share of the requests that it gets by its weight, in percent.
+	Share float64
+}
+
+// Explain tells where a request would be sent: how the endpoint is chosen, and
+// of which. Without any, err says why. Nothing is sent, and nobody's turn is
+// used up.
+func (u *Upstream) Explain(req *http.Request) (balance backend.Balance, candidates []Candidate, err error) {
+	p := u.picks.Load()
+	balance = p.policy.Balance
+	if p.only != nil {
+		return balance, []Candidate{{p.only.URL, 100}}, nil
+	}
+	if len(p.list) == 0 {
+		return balance, nil, &NoEndpointError{p.err}
+	}
+	sum := 0
+	for _, c := range p.list {
+		sum += c.weight
+	}
+	for _, c := range p.list {
+		candidates = append(candidates, Candidate{c.URL, float64(c.weight) * 100 / float64(sum)})
+	}
+	if balance == backend.ConsistentHash {
+		if name, ok := userOf(req); ok {
+			return balance, []Candidate{{p.byHash(name).URL, 100}}, nil
+		}
+	}
+	return balance, candidates, nil
+}

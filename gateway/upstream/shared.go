@@ -1,0 +1,204 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// errNotShared is of a server that does not speak HTTP/2.
+var errNotShared = errors.New("the server does not share connections")
+
+// shared are HTTP/2 connections to one endpoint, with many requests on each.
+// They are kept here and not by http.Transport, for two reasons. That sends a
+// request again on its own, also where it cannot know that the server did not
+// take it. And it dials for every request that finds no connection free,
+// although the first will do for a hundred of them: ten thousand watches that
+// start together would be as many handshakes. Here connections are made one at
+// a time, and whoever needs one waits for that.
+//
+// Safe for concurrent use.
+type shared struct {
+	// connect makes a connection; errNotShared if it cannot be shared.
+	connect func(context.Context) (*http.ClientConn, error)
+	// none: the server does not speak HTTP/2.
+	none atomic.Bool
+
+	mu      sync.Mutex
+	conns   []*http.ClientConn
+	flight  *flight // nil: nobody connects
+	retired bool
+}
+
+// flight is a connection being made.
+type flight struct {
+	done chan struct{} // closed at its end
+	err  error         // valid after done
+}
+
+func newShared(w *ways, g *generation, idle time.Duration) *shared {
+	s := &shared{}
+	t := newTransport(true, idle)
+	t.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, raw, err := w.secure(ctx, g, true, []string{"h2", "http/1.1"})
+		if err != nil {
+			return nil, err
+		}
+		if conn.(*tls.Conn).ConnectionState().NegotiatedProtocol != "h2" {
+			s.none.Store(true)
+			g.direct.put(newDirectConn(g.direct, conn, raw))
+			return nil, errNotShared
+		}
+		return conn, nil
+	}
+	if w.change != nil {
+		w.change(t)
+	}
+	s.connect = func(ctx context.Context) (*http.ClientConn, error) {
+		return t.NewClientConn(ctx, "https", "endpoint:443") // where that is, DialTLSContext knows
+	}
+	return s
+}
+
+// maxUnusable bounds how many connections are tried that turn out to be closed.
+const maxUnusable = 4
+
+// send sends a request. The server has not taken one that it refused, or that
+// came after the last it said it would take.
+func (s *shared) send(req *http.Request, connected *time.Duration) (*http.Response, progress, error) {
+	for i := 1; ; i++ {
+		if s.none.Load() {
+			return nil, unsent, errNotShared
+		}
+		started := time.Now()
+		conn, made, err := s.take(req.Context())
+		if err != nil {
+			if !errors.Is(err, errNotShared) {
+				closeBody(req)
+			}
+			return nil, unsent, err
+		}
+		if made && connected != nil {
+			*connected = time.Since(started)
+		}
+		res, err := conn.RoundTrip(req)
+		switch {
+		case err == nil:
+			return res, answering, nil
+		case i < maxUnusable && err.Error() == errUnusable && (req.Body == nil || req.Body == http.NoBody):
+			continue
+		case untaken(err):
+			return nil, unsent, err
+		}
+		return nil, sent, err
+	}
+}
+
+// net/http has no other names for these errors.
+const (
+	errUnusable = "http2: client conn not usable"
+	errGoAway   = "http2: Transport received Server's graceful shutdown GOAWAY"
+)
+
+// untaken reports whether the server said, or is known, not to have begun with
+// the request of which this is the error.
+func untaken(err error) bool {
+	var stream http2.StreamError
+	if errors.As(err, &stream) {
+		return stream.Code == http2.ErrCodeRefusedStream
+	}
+	text := err.Error()
+	return text == errUnusable || text == errGoAway
+}
+
+// take returns a connection with room for one request more, reserved; made says
+// that it had to be waited for.
+func (s *shared) take(ctx context.Context) (conn *http.ClientConn, made bool, err error) {
+	for {
+		conn, f := s.free()
+		if conn != nil {
+			return conn, made, nil
+		}
+		made = true
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return nil, false, context.Cause(ctx)
+		}
+		if f.err != nil {
+			return nil, false, f.err
+		}
+	}
+}
+
+// free returns a connection that has room, or the flight to wait for.
+func (s *shared) free() (*http.ClientConn, *flight) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := s.conns[:0]
+	var found *http.ClientConn
+	for _, conn := range s.conns {
+		if found == nil && conn.Reserve() == nil {
+			found = conn
+		}
+		if conn.Err() == nil && (conn.Available() > 0 || conn.InFlight() > 0) {
+			kept = append(kept, conn)
+		} else if conn != found {
+			_ = conn.Close() // it takes no more, and has nothing to do
+		}
+	}
+	clear(s.conns[len(kept):])
+	s.conns = kept
+	if found != nil {
+		return found, nil
+	}
+	if s.flight == nil {
+		s.flight = &flight{done: make(chan struct{})}
+		go s.fly(s.flight)
+	}
+	return nil, s.flight
+}
+
+// fly makes a connection. It is nobody's own: who asked for it first may go
+// away, and others still want it.
+func (s *shared) fly(f *flight) {
+	conn, err := s.connect(context.Background())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.conns = append(s.conns, conn)
+		if s.retired {
+			s.retireConn(conn)
+		}
+	}
+	f.err, s.flight = err, nil
+	close(f.done)
+}
+
+// retire closes the connections, each when its last request has ended.
+func (s *shared) retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retired = true
+	for _, conn := range s.conns {
+		s.retireConn(conn)
+	}
+}
+
+func (s *shared) retireConn(conn *http.ClientConn) {
+	conn.SetStateHook(func(c *http.ClientConn) {
+		if c.InFlight() == 0 {
+			_ = c.Close()
+		}
+	})
+	if conn.InFlight() == 0 {
+		_ = conn.Close()
+	}
+}

@@ -1,0 +1,90 @@
+package upstream
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Trace is what became of one request on its way to a server: where it was
+// sent, one attempt after the other. Put it into the request's context with
+// WithTrace before the request is sent; who does not, pays nothing. Safe for
+// concurrent use.
+type Trace struct {
+	mu       sync.Mutex
+	queued   time.Duration
+	attempts []Attempt
+}
+
+// Attempt is a request sent to an endpoint.
+type Attempt struct {
+	// Endpoint is the URL.
+	Endpoint string
+	Start    time.Time
+	// Connect is how long making a connection took; 0: there was one.
+	Connect time.Duration
+	// FirstByte is the time from Start to the header of the answer, or to the
+	// error.
+	FirstByte time.Duration
+	// Status is that of the answer; 0: there was none, and Err says why.
+	Status int
+	Err    error
+	// Retry says why the request was then sent again; "": it was not.
+	Retry string
+}
+
+// Attempts returns what was tried so far, in order.
+func (t *Trace) Attempts() []Attempt {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]Attempt(nil), t.attempts...)
+}
+
+// Queued is how long the request waited because too many were under way.
+func (t *Trace) Queued() time.Duration {
+	if t == nil {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.queued
+}
+
+func (t *Trace) add(a Attempt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.attempts = append(t.attempts, a)
+}
+
+// again says why the last attempt was not the last.
+func (t *Trace) again(why string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.attempts[len(t.attempts)-1].Retry = why
+}
+
+func (t *Trace) wait(d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.queued = d
+}
+
+type traceKey struct{}
+
+// WithTrace has the ways of an Upstream write into t what they do.
+func WithTrace(ctx context.Context, t *Trace) context.Context {
+	return context.WithValue(ctx, traceKey{}, t)
+}
+
+// TraceFrom returns the Trace of a request; nil if there is none. A nil Trace
+// may be read.
+func TraceFrom(ctx context.Context) *Trace {
+	t, _ := ctx.Value(traceKey{}).(*Trace)
+	return t
+}
