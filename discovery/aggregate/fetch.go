@@ -24,6 +24,16 @@ const (
 // errAbsent says that the server has no such document.
 var errAbsent = errors.New("no such document")
 
+// tooLargeError says that an answer is larger than its bound.
+type tooLargeError struct {
+	url   string
+	limit int64
+}
+
+func (e *tooLargeError) Error() string {
+	return fmt.Sprintf("answer of %s is larger than %d bytes", e.url, e.limit)
+}
+
 // answer is what a server said.
 type answer struct {
 	url        string
@@ -51,6 +61,11 @@ func (a *answer) decode(into any) error {
 
 // get asks for one document; redirects are not followed.
 func (s *Source) get(ctx context.Context, path, accept, etag string) (*answer, error) {
+	return s.getWithin(ctx, maxDocument, path, accept, etag)
+}
+
+// getWithin is get of a document that has so many bytes at most.
+func (s *Source) getWithin(ctx context.Context, limit int64, path, accept, etag string) (*answer, error) {
 	url := s.cfg.BaseURL + path
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -67,12 +82,12 @@ func (s *Source) get(ctx context.Context, path, accept, etag string) (*answer, e
 		return nil, err
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxDocument+1))
+	body, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read answer of %s: %w", url, err)
 	}
-	if len(body) > maxDocument {
-		return nil, fmt.Errorf("answer of %s is larger than %d bytes", url, maxDocument)
+	if int64(len(body)) > limit {
+		return nil, &tooLargeError{url, limit}
 	}
 	_, params, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	return &answer{

@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"portico/discovery"
+	"portico/discovery/openapi"
 )
 
 // maxHash bounds the hash in the URL of one OpenAPI document, in bytes.
@@ -18,6 +18,10 @@ const maxHash = 1024
 // openAPIInterval is how often the index of a server without ETags is read
 // while its discovery does not change.
 const openAPIInterval = time.Minute
+
+// maxV2 bounds a server's OpenAPI v2 document, in bytes; decoded it takes about
+// ten times that.
+const maxV2 = 4 << 20
 
 // openAPIAnswer is a server's last good index of OpenAPI documents. Immutable.
 type openAPIAnswer struct {
@@ -28,43 +32,114 @@ type openAPIAnswer struct {
 	etag  string
 	known *[]discovery.GroupVersion
 	read  time.Time
+	// v2 identifies the v2 document that the documents are made of; "": the
+	// server has them itself. Then etag is that of the v2 document.
+	v2 string
 }
 
 // RefreshOpenAPI asks the server whether its OpenAPI index has changed, reads
-// it if so, and reports whether OpenAPI has a new value. It is meant to be
-// called after every Check: where the server knows ETags it costs next to
-// nothing, and where it does not it asks once in a while only, or when
-// discovery has changed. A failure keeps what is known. Like Check it is called
-// from one goroutine at a time.
+// it if so, and reports whether OpenAPI has a new value. A server without v3 is
+// asked for its v2 document in its place. It is meant to be called after every
+// Check: where the server knows ETags it costs next to nothing, and where it
+// does not it asks once in a while only, or when discovery has changed. A failure
+// keeps what is known. Like Check it is called from one goroutine at a time.
 func (s *Source) RefreshOpenAPI(ctx context.Context) (changed bool, err error) {
-	old, known, now := s.openAPI.Load(), s.known.Load(), time.Now()
-	etag := ""
-	if old != nil && old.known == known {
-		if etag = old.etag; etag == "" && now.Sub(old.read) < openAPIInterval {
+	old, next := s.openAPI.Load(), &openAPIAnswer{known: s.known.Load(), read: time.Now()}
+	unchanged := false
+	if old != nil && old.known == next.known {
+		soon := next.read.Sub(old.read) < openAPIInterval
+		if soon && old.etag == "" {
 			return false, nil
 		}
+		if soon && old.v2 != "" {
+			next.read = old.read // of v3, which it may have got meanwhile
+			unchanged, err = s.readV2(ctx, next, old)
+		} else {
+			unchanged, err = s.readV3(ctx, next, old)
+		}
+	} else {
+		_, err = s.readV3(ctx, next, nil)
+	}
+	s.index.took(err)
+	if err != nil || unchanged {
+		return false, err
+	}
+	s.openAPI.Store(next)
+	return old == nil || !maps.Equal(old.urls, next.urls), nil
+}
+
+// readV3 reads the index into next, unless it is the old one.
+func (s *Source) readV3(ctx context.Context, next, old *openAPIAnswer) (unchanged bool, err error) {
+	etag := ""
+	if old != nil && old.v2 == "" {
+		etag = old.etag
 	}
 	a, err := s.get(ctx, "/openapi/v3", acceptLegacy, etag)
 	if err != nil {
 		return false, err
 	}
-	next := &openAPIAnswer{known: known, read: now}
-	if strings.HasPrefix(a.etag, `"`) { // others are not asked with
-		next.etag = a.etag
-	}
+	next.etag = a.quotedETag()
 	switch a.code {
 	case http.StatusNotModified:
-		return false, nil
+		return true, nil
 	case http.StatusNotFound: // a server without OpenAPI v3
+		return s.readV2(ctx, next, old)
 	case http.StatusOK:
-		if next.urls, err = readOpenAPI(a, known); err != nil {
-			return false, err
-		}
-	default:
-		return false, fmt.Errorf("bad status from %s: %d", a.url, a.code)
+		next.urls, err = readOpenAPI(a, next.known)
+		return false, brokenIf(err)
 	}
-	s.openAPI.Store(next)
-	return old == nil || !maps.Equal(old.urls, next.urls), nil
+	return false, badOpenAPI(a)
+}
+
+// readV2 makes the index of a server that has OpenAPI v2 only.
+func (s *Source) readV2(ctx context.Context, next, old *openAPIAnswer) (unchanged bool, err error) {
+	etag := ""
+	if old != nil && old.v2 != "" {
+		etag = old.etag
+	}
+	a, err := s.getWithin(ctx, maxV2, "/openapi/v2", acceptLegacy, etag)
+	if err != nil {
+		return false, err
+	}
+	next.etag = a.quotedETag()
+	switch a.code {
+	case http.StatusNotModified:
+		next.etag, next.v2, next.urls = old.etag, old.v2, old.urls
+		return false, nil
+	case http.StatusNotFound: // a server without any OpenAPI
+		return false, nil
+	case http.StatusOK:
+	default:
+		return false, badOpenAPI(a)
+	}
+	keys, err := openapi.KeysOfV2(a.body, next.keys())
+	if err != nil {
+		return false, brokenIf(err)
+	}
+	next.v2, next.urls = a.mark(), map[string]string{}
+	for _, key := range keys {
+		next.urls[key] = "/openapi/v3/" + key + "?hash=" + openapi.ConvertedHash(next.v2, key)
+	}
+	return false, nil
+}
+
+// keys are the keys of the documents of everything that is known.
+func (a *openAPIAnswer) keys() (out []string) {
+	if a.known == nil {
+		return nil
+	}
+	for i := range *a.known {
+		out = append(out, openapi.Key((*a.known)[i].Group, (*a.known)[i].Version))
+	}
+	return out
+}
+
+// quotedETag is the ETag to ask with the next time; "" if there is none.
+func (a *answer) quotedETag() string {
+	if strings.HasPrefix(a.etag, `"`) { // others are not asked with
+		return a.etag
+	}
+	return ""
 }
 
 // readOpenAPI reads an index (contract 1.7), cut down to the group/versions
@@ -83,11 +158,7 @@ func readOpenAPI(a *answer, known *[]discovery.GroupVersion) (map[string]string,
 		return out, nil
 	}
 	for i := range *known {
-		gv := &(*known)[i]
-		key := "apis/" + gv.Name()
-		if gv.Group == "" {
-			key = "api/" + gv.Version
-		}
+		key := openapi.Key((*known)[i].Group, (*known)[i].Version)
 		if link, ok := documentURL(key, index.Paths[key].ServerRelativeURL); ok {
 			out[key] = link
 		}

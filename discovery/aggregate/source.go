@@ -48,6 +48,7 @@ type Source struct {
 	cfg     Config
 	known   atomic.Pointer[[]discovery.GroupVersion]
 	openAPI atomic.Pointer[openAPIAnswer]
+	index   verdict // of OpenAPI
 
 	mu    sync.Mutex // never held while the server is asked
 	parts map[string]part

@@ -53,6 +53,9 @@ type document struct {
 	kinds atomic.Pointer[[]*rest.Kind]
 	// fetch has the document from another server (remote.go); nil: it is built.
 	fetch atomic.Pointer[func() ([]byte, error)]
+	// broken is why what was fetched last cannot be used; nil: it can, or
+	// nothing was.
+	broken atomic.Pointer[string]
 	// retired: nobody will ask for it again. Guarded by the cache's lock.
 	retired bool
 }

@@ -106,11 +106,12 @@ func (d *Documents) encoded(ctx context.Context, f form, keep bool) (data []byte
 				return nil, false, err
 			}
 		}
-		data, err := handler3.ToV3ProtoBinary(data)
+		made, err := handler3.ToV3ProtoBinary(data)
 		if err != nil {
-			return nil, false, fmt.Errorf("encode OpenAPI document %s: %w", f.doc.key, err)
+			err = fmt.Errorf("encode OpenAPI document %s: %w", f.doc.key, err)
+			return nil, false, f.doc.took(&BrokenError{err})
 		}
-		return data, complete, nil
+		return made, complete, nil
 	})
 }
 
@@ -118,8 +119,10 @@ func (d *Documents) encoded(ctx context.Context, f form, keep bool) (data []byte
 // without it, and the result is not complete.
 func (d *Documents) build(doc *document) (data []byte, complete bool, err error) {
 	if fetch := doc.fetch.Load(); fetch != nil {
-		data, err = (*fetch)()
-		return data, err == nil, err
+		if data, err = (*fetch)(); err == nil {
+			err = Check(data)
+		}
+		return data, err == nil, doc.took(err)
 	}
 	b := newBuilder(doc.version)
 	for _, k := range *doc.kinds.Load() {
@@ -132,6 +135,19 @@ func (d *Documents) build(doc *document) (data []byte, complete bool, err error)
 		return nil, false, fmt.Errorf("encode OpenAPI document %s: %w", doc.key, err)
 	}
 	return data, len(b.failures) == 0, nil
+}
+
+// took notes how fetching the document ended; err is returned as it is. Only the
+// server's answer says whether the document is broken.
+func (doc *document) took(err error) error {
+	switch message, broken := isBroken(err); {
+	case doc.fetch.Load() == nil:
+	case broken:
+		doc.broken.Store(&message)
+	case err == nil:
+		doc.broken.Store(nil)
+	}
+	return err
 }
 
 // hasTag reports whether the client says that it has what etag names.

@@ -1,11 +1,17 @@
 package openapi
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"sync"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+	"portico/resource/rest"
 )
 
 // maxRemote is how many documents of other servers are kept at most; Config's
@@ -36,11 +42,12 @@ func NewRemote(cfg Config) *Remote {
 }
 
 // Serve answers a request for the document that the index has under link, a URL
-// with a hash, as its server would. owner tells servers apart. It returns false, having answered nothing,
-// where only the server itself can say what is right: the request names another
-// hash, wants a form that there is not, or the document cannot be fetched. fetch
-// returns the JSON of the document with that hash and no other; it must not
-// depend on the request, which others may wait for.
+// with a hash, as its server would. owner tells servers apart. It returns false,
+// having answered nothing, where only the server itself can say what is right:
+// the request names another hash, wants a form that there is not, or the server
+// cannot be asked for the document. One that is broken (BrokenError) is
+// answered with why. fetch returns the JSON of the document with that hash and
+// no other; it must not depend on the request, which others may wait for.
 func (m *Remote) Serve(w http.ResponseWriter, r *http.Request, owner, key, link string, fetch func() ([]byte, error)) bool {
 	hash := hashOf(link)
 	if asked := r.URL.Query().Get("hash"); hash == "" || asked != "" && asked != hash {
@@ -50,9 +57,44 @@ func (m *Remote) Serve(w http.ResponseWriter, r *http.Request, owner, key, link 
 	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}
-	doc := m.document(remoteLink{owner, link}, key, hash)
+	return m.serve(w, r, remoteLink{owner, link}, key, media, fetch) == nil
+}
+
+// ServeMade is Serve for a document that is made here of something that the
+// server has: there is nobody else to answer.
+func (m *Remote) ServeMade(w http.ResponseWriter, r *http.Request, owner, key, link string, fetch func() ([]byte, error)) {
+	media, ok := negotiate(r.Header.Values("Accept"))
+	if asked := r.URL.Query().Get("hash"); asked != "" && asked != hashOf(link) {
+		w.Header().Set("Location", link)
+		w.WriteHeader(http.StatusMovedPermanently)
+		return
+	}
+	if !ok {
+		rest.WriteStatus(w, r, rest.NotAcceptable(mediaJSON, mediaOpenAPIProtobuf))
+		return
+	}
+	if err := m.serve(w, r, remoteLink{owner, link}, key, media, fetch); err != nil {
+		rest.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s cannot be made: %v", key, err), retryAfter))
+	}
+}
+
+// retryAfter is when to ask again for a document whose server was away, in
+// seconds.
+const retryAfter = 1
+
+// serve answers with a document, or with why it is broken. Of any other error it
+// has said nothing.
+func (m *Remote) serve(w http.ResponseWriter, r *http.Request, at remoteLink, key, media string, fetch func() ([]byte, error)) error {
+	doc := m.document(at, key, hashOf(at.link))
 	doc.fetch.Store(&fetch)
-	return m.documents.answer(w, r, doc, media) == nil
+	err := m.documents.answer(w, r, doc, media)
+	message, broken := isBroken(err)
+	if !broken {
+		return err
+	}
+	rest.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "",
+		"the OpenAPI document "+key+" of its server cannot be used: "+message, 0, false))
+	return nil
 }
 
 func hashOf(link string) string {

@@ -3,7 +3,9 @@ package openapi
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -17,7 +19,7 @@ func TestRemoteBounds(t *testing.T) {
 		link := fmt.Sprintf("/openapi/v3/apis/g%d/v1?hash=1", i)
 		return m.Serve(httptest.NewRecorder(), httptest.NewRequest("GET", link, nil), owner, fmt.Sprintf("apis/g%d/v1", i), link, func() ([]byte, error) {
 			fetched++
-			return make([]byte, 1000), err
+			return fmt.Appendf(nil, `{"openapi":"3.0.0","x":"%0970d"}`, i), err
 		})
 	}
 	if serve("a", 0, errors.New("connection refused")) {
@@ -39,5 +41,67 @@ func TestRemoteBounds(t *testing.T) {
 	}
 	if m.documents.cache.bytes > budget || m.documents.cache.bytes < budget/2 {
 		t.Errorf("%d bytes are kept", m.documents.cache.bytes)
+	}
+}
+
+// A document that cannot be used is answered with why, and named until a good
+// one comes; a server that is away is no reason to call its document broken.
+func TestRemoteNamesBrokenDocuments(t *testing.T) {
+	const key, link = "apis/g/v1", "/openapi/v3/apis/g/v1?hash=1"
+	m := NewRemote(Config{})
+	links := map[string]string{key: link, "apis/h/v1": "/openapi/v3/apis/h/v1?hash=1"}
+	serve := func(body string, err error) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		if !m.Serve(w, httptest.NewRequest("GET", link, nil), "a", key, link, func() ([]byte, error) { return []byte(body), err }) {
+			return nil
+		}
+		return w
+	}
+	if serve("", errors.New("connection refused")) != nil || m.Broken("a", links) != nil {
+		t.Errorf("while its server is away: %v", m.Broken("a", links))
+	}
+	for body, want := range map[string]string{"<html>": "decode", "[]": "decode", "{}": "no field openapi", `{"openapi":"3.0.0","paths":7}`: "decode"} {
+		w := serve(body, nil)
+		if w == nil || w.Code != http.StatusBadGateway || !strings.Contains(w.Body.String(), key) || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %+v", body, w)
+		}
+		if all := m.Broken("a", links); len(all) != 1 || all[0].Key != key || !strings.Contains(all[0].Message, want) {
+			t.Errorf("%s: %+v", body, all)
+		}
+	}
+	if all := m.Broken("b", links); all != nil {
+		t.Errorf("of another server: %v", all)
+	}
+	serve("", &BrokenError{errors.New(strings.Repeat("x\n", 999))})
+	if all := m.Broken("a", links); len(all) != 1 || len(all[0].Message) > maxMessage+3 || strings.Contains(all[0].Message, "\n") {
+		t.Errorf("a long reason: %+v", all)
+	}
+	if w := serve(`{"openapi":"3.0.0","paths":{}}`, nil); w == nil || w.Code != http.StatusOK || m.Broken("a", links) != nil {
+		t.Errorf("after a good one: %+v %v", w, m.Broken("a", links))
+	}
+}
+
+func TestServeMade(t *testing.T) {
+	const key, link = "apis/g/v1", "/openapi/v3/apis/g/v1?hash=1"
+	m := NewRemote(Config{})
+	for _, tc := range []struct {
+		url, accept string
+		err         error
+		code        int
+	}{
+		{link, "", errors.New("connection refused"), http.StatusServiceUnavailable},
+		{link, "", nil, http.StatusOK},
+		{"/openapi/v3/apis/g/v1", "", nil, http.StatusOK},
+		{"/openapi/v3/apis/g/v1?hash=2", "", nil, http.StatusMovedPermanently},
+		{link, "text/html", nil, http.StatusNotAcceptable},
+	} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", tc.url, nil)
+		if tc.accept != "" {
+			r.Header.Set("Accept", tc.accept)
+		}
+		m.ServeMade(w, r, "a", key, link, func() ([]byte, error) { return []byte(`{"openapi":"3.0.0","paths":{}}`), tc.err })
+		if w.Code != tc.code || tc.code == http.StatusMovedPermanently && w.Header().Get("Location") != link {
+			t.Errorf("%+v: %d %v", tc, w.Code, w.Header())
+		}
 	}
 }

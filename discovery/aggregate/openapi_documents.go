@@ -1,0 +1,113 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"portico/discovery/openapi"
+	"portico/discovery/openapi/swagger"
+)
+
+// verdict is whether what a server's documents all depend on can be used.
+type verdict struct {
+	broken atomic.Pointer[openapi.Broken]
+}
+
+// took notes how reading ended. Being out of reach is no verdict.
+func (v *verdict) took(err error) {
+	var broken *openapi.BrokenError
+	var large *tooLargeError
+	switch {
+	case errors.As(err, &broken), errors.As(err, &large):
+		v.broken.Store(&openapi.Broken{Message: openapi.Message(err)})
+	case err == nil:
+		v.broken.Store(nil)
+	}
+}
+
+func (v *verdict) list() []openapi.Broken {
+	if b := v.broken.Load(); b != nil {
+		return []openapi.Broken{*b}
+	}
+	return nil
+}
+
+// brokenIf says of an error, if it is one, that it is the document's.
+func brokenIf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &openapi.BrokenError{Err: err}
+}
+
+// badOpenAPI is the error for an answer that holds no document.
+func badOpenAPI(a *answer) error { return BadOpenAPIStatus(a.url, a.code) }
+
+// BadOpenAPIStatus is the error for an answer with such a code in place of an
+// OpenAPI document. A server that is only busy, or starting, has no broken one.
+func BadOpenAPIStatus(of string, code int) error {
+	err := fmt.Errorf("bad status of %s: %d", of, code)
+	switch code {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return err
+	}
+	return &openapi.BrokenError{Err: err}
+}
+
+// Broken returns what keeps the server's OpenAPI index from being used; nil if
+// nothing is known to. Single documents are for who reads them to judge.
+func (s *Source) Broken() []openapi.Broken { return s.index.list() }
+
+// Made reports whether the v3 documents are made here, of the server's v2
+// document: the server itself would not know them.
+func (s *Source) Made() bool {
+	a := s.openAPI.Load()
+	return a != nil && a.v2 != ""
+}
+
+// errOvertaken says that a document is not the one that the index names.
+var errOvertaken = errors.New("the server's OpenAPI v2 document changed meanwhile")
+
+// Document asks the server for one of its OpenAPI documents, by its path as the
+// index has it, or makes it if the server would not know it (Made). Those that
+// are larger than a few MiB are errors, and redirects are not followed.
+func (s *Source) Document(ctx context.Context, path, etag string) (*swagger.Answer, error) {
+	index := s.openAPI.Load()
+	key, _, _ := strings.Cut(strings.TrimPrefix(path, "/openapi/v3/"), "?")
+	if index == nil || index.v2 == "" || !strings.HasPrefix(path, "/openapi/v3/") {
+		return swagger.Fetch(ctx, s.cfg.Transport, s.cfg.BaseURL, s.cfg.Identify, path, etag)
+	}
+	if index.urls[key] == "" {
+		return &swagger.Answer{Code: http.StatusNotFound}, nil
+	}
+	a, err := s.getWithin(ctx, maxV2, "/openapi/v2", acceptLegacy, "")
+	switch {
+	case err != nil:
+		return nil, err
+	case a.code != http.StatusOK:
+		return nil, badOpenAPI(a)
+	case a.mark() != index.v2:
+		// What is known is to be read again.
+		again := *index
+		again.etag, again.read = "", time.Time{}
+		s.openAPI.CompareAndSwap(index, &again)
+		return nil, errOvertaken
+	}
+	data, err := openapi.FromV2(a.body, key)
+	if err != nil {
+		return nil, brokenIf(err)
+	}
+	return &swagger.Answer{Code: http.StatusOK, Body: data}, nil
+}
+
+// RestoreOpenAPI makes urls what the server's index said last (see OpenAPI),
+// unless it was read since. It reports whether it did. The documents themselves
+// still have to be fetched.
+func (s *Source) RestoreOpenAPI(urls map[string]string) bool {
+	return s.openAPI.CompareAndSwap(nil, &openAPIAnswer{urls: urls})
+}
