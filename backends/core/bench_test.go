@@ -34,13 +34,18 @@ func (m inMemory) Feed(...string) resource.Feed { return m.Storage.Feed() }
 // newCore assembles a core server over memory, without a listener.
 func newCore(t *testing.T, cfg Config) *Core {
 	t.Helper()
+	return newCoreOver(t, inMemory{memory.New()}, cfg)
+}
+
+func newCoreOver(t *testing.T, kept storage, cfg Config) *Core {
+	t.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.ServiceClusterIPRange == "" {
 		cfg.ServiceClusterIPRange = "10.96.0.0/16"
 	}
-	c := &Core{cfg: cfg, log: cfg.Logger, storage: inMemory{memory.New()}, health: serve.NewHealth()}
+	c := &Core{cfg: cfg, log: cfg.Logger, storage: kept, health: serve.NewHealth()}
 	for _, step := range []func() error{c.assembleKinds, c.assembleControllers} {
 		if err := step(); err != nil {
 			t.Fatal(err)

@@ -189,7 +189,7 @@ func (c *Core) assembleEngine() error {
 	c.engine, err = admission.NewEngine(admission.EngineConfig{
 		Store: func(i *resource.Info) resource.Store {
 			if r := c.find(i.Group, i.Resource); r != nil {
-				return r.Store
+				return c.cache.Early(&r.Info) // writes wait for what it follows
 			}
 			return nil
 		},

@@ -197,7 +197,7 @@ func (s *Server) peers(group string) []*apiextensionsv1.CustomResourceDefinition
 	ctx, cancel := context.WithTimeout(context.Background(), peersTimeout)
 	defer cancel()
 	now := s.served.Load()
-	list, err := s.definitions.Store.List(ctx, resource.ListOptions{})
+	list, err := s.early.List(ctx, resource.ListOptions{})
 	if err != nil {
 		s.log.Warn("names are checked against what was read last", "err", err)
 		if now == nil {

@@ -66,15 +66,17 @@ type Server struct {
 	scale       *rest.Kind // of every scale subresource
 	schemas     *schemas
 	definitions *rest.Resource
-	served      atomic.Pointer[served]
-	namespaces  *namespaces
-	api         *rest.API
-	documents   *discovery.Current
-	openAPI     *openapi.Documents
-	health      *serve.Health
-	metrics     *serve.Metrics
-	server      *serve.Server
-	finalizer   *finalizer
+	// early reads the definitions before the cache is there.
+	early      resource.Store
+	served     atomic.Pointer[served]
+	namespaces *namespaces
+	api        *rest.API
+	documents  *discovery.Current
+	openAPI    *openapi.Documents
+	health     *serve.Health
+	metrics    *serve.Metrics
+	server     *serve.Server
+	finalizer  *finalizer
 	// engine asks admission webhooks and policies; nil: there is no gateway to
 	// read them from.
 	engine *admission.Engine
@@ -110,7 +112,7 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.bodies, s.schemas, s.scale, s.health = newBodies(), newSchemas(defaultSchemaBytes), rest.ScaleKind(), serve.NewHealth()
 	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{Logger: s.log})
 	k := newDefinitionKind(s.peers)
-	s.definitions = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}
+	s.definitions, s.early = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, s.cache.Early(&k.Info)
 	s.metrics = serve.NewMetrics()
 	s.metrics.Registry().MustRegister(s.cache.Metrics(s.infos))
 	s.finalizer = newFinalizer(s)
@@ -163,7 +165,7 @@ func (s *Server) assembleServer() error {
 	s.cfg.Listen.MaxConcurrentStreams = 1000
 	s.server, err = serve.New(serve.Config{
 		Name: "crd", Listen: []serve.ListenAddress{s.cfg.Listen}, Authenticator: authenticator,
-		Health: s.health, Metrics: s.metrics, Logger: s.log, Complete: s.ready,
+		Health: s.health, Metrics: s.metrics, Logger: s.log, Complete: s.complete,
 		// The gateway bounds what is under way.
 		MaxInFlight: -1, MaxMutatingInFlight: -1, Tracer: tracer,
 		Handler: serve.NewRouter(serve.Routes{
@@ -221,7 +223,8 @@ func (s *Server) addHealthChecks() {
 	})
 }
 
-func (s *Server) ready() bool { return s.cache.Ready() && s.served.Load() != nil }
+// complete reports whether it is known what is served.
+func (s *Server) complete() bool { return s.served.Load() != nil }
 
 // paths are the paths of discovery, for the index.
 func (s *Server) paths() []string {
@@ -258,9 +261,11 @@ func (s *Server) runParts(ctx context.Context) error {
 	return loop.Together(ctx, parts...)
 }
 
-// follow keeps the snapshot of what is served, and what is made of it.
+// follow keeps the snapshot of what is served, and what is made of it. It does
+// not wait for the cache: with a gigabyte of objects that takes many seconds, in
+// which they can be served from etcd.
 func (s *Server) follow(ctx context.Context) error {
-	return loop.Follow(ctx, s.definitions.Store, loop.FollowOptions{Logger: s.log, Window: -1}, func(state loop.Snapshot) {
+	return loop.Follow(ctx, s.early, loop.FollowOptions{Logger: s.log, Window: -1}, func(state loop.Snapshot) {
 		old := s.served.Load()
 		now, gone := s.next(old, state.Items)
 		s.served.Store(now)

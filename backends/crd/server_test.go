@@ -30,6 +30,14 @@ func running(t testing.TB) *Server {
 // over is running over a storage that may hold something.
 func over(t testing.TB, kept *memory.Storage) *Server {
 	t.Helper()
+	s := fed(t, kept, kept.Feed())
+	eventually(t, "everything was read", s.cache.Ready)
+	return s
+}
+
+// fed is over with a feed of its own, for which nobody waits.
+func fed(t testing.TB, kept *memory.Storage, feed resource.Feed) *Server {
+	t.Helper()
 	s := &Server{log: slog.New(slog.DiscardHandler), namespaces: newNamespaces(nil)}
 	s.authorize = func(_ context.Context, a *resource.Action) error {
 		if a.User.Name == "patcher" {
@@ -38,7 +46,7 @@ func over(t testing.TB, kept *memory.Storage) *Server {
 		return nil
 	}
 	s.namespaces.known.Store(&map[string]bool{"default": false, "going": true})
-	s.assemble(kept, kept.Feed())
+	s.assemble(kept, feed)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 3)
 	go func() { done <- s.cache.Run(ctx) }()
@@ -52,7 +60,7 @@ func over(t testing.TB, kept *memory.Storage) *Server {
 			}
 		}
 	})
-	eventually(t, "the definitions were read", func() bool { return s.ready() })
+	eventually(t, "the definitions were read", s.complete)
 	return s
 }
 

@@ -37,6 +37,9 @@
 //     A name or a namespace needs none: it is a path or a range of paths.
 //   - What the metrics of each resource say is read from the tree and the lanes
 //     when somebody asks (metrics.go): no request pays for it.
+//   - Nobody waits for the first state who can do without: single objects and
+//     pages come from the store beneath until then, and so does what a process
+//     must know before it can serve at all (early.go).
 //   - Writes go through to the store beneath, with the cached object as their
 //     first guess. They need not wait for the tree: reads of the latest state do.
 //

@@ -1,0 +1,51 @@
+package core
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+	"portico/resource/client"
+	"portico/resource/memory"
+)
+
+// unread is a storage whose feed has so much to read that it delivers nothing.
+type unread struct{ *memory.Storage }
+
+func (u unread) Feed(...string) resource.Feed { return endless{u.Storage.Feed()} }
+
+type endless struct{ resource.Feed }
+
+func (endless) Run(ctx context.Context, _ resource.FeedSink) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Objects are read and written while the cache is being filled. Writes wait for
+// the admission webhooks that are stored: those are read past the cache.
+func TestServesBeforeTheCacheIsThere(t *testing.T) {
+	c := newCoreOver(t, unread{memory.New()}, Config{Gateway: client.Gateway{URL: "https://127.0.0.1:1"}})
+	start(t, c.runParts)
+	eventually(t, "webhooks are known", func() bool { return c.engine.Ready() == nil })
+	eventually(t, "the system namespaces are there", func() bool { return c.system.ready() == nil })
+	const path = "/api/v1/namespaces/default/configmaps"
+	m := corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "x"}, Data: map[string]string{"a": "1"}}
+	c.must(t, "POST", path, m, nil)
+	m.Data["a"] = "2"
+	c.must(t, "PUT", path+"/x", m, nil)
+	var got corev1.ConfigMap
+	if c.must(t, "GET", path+"/x", nil, &got); got.Data["a"] != "2" {
+		t.Errorf("got %v", got.Data)
+	}
+	var list corev1.ConfigMapList
+	if c.must(t, "GET", path+"?limit=5", nil, &list); len(list.Items) != 1 {
+		t.Errorf("listed %v", list.Items)
+	}
+	c.must(t, "DELETE", path+"/x", nil, nil)
+	if c.cache.Ready() {
+		t.Error("the cache has a state")
+	}
+}

@@ -1,0 +1,84 @@
+package crd
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"portico/resource"
+	"portico/resource/memory"
+)
+
+// heldFeed delivers nothing before it is released, as one that has a gigabyte to
+// read.
+type heldFeed struct {
+	resource.Feed
+	release chan struct{}
+}
+
+func (f *heldFeed) Run(ctx context.Context, sink resource.FeedSink) error {
+	select {
+	case <-f.release:
+		return f.Feed.Run(ctx, sink)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// While the cache is being filled objects are served from the storage: what needs
+// all of them waits, nothing else does; also definitions can come and change.
+func TestServesBeforeTheCacheIsThere(t *testing.T) {
+	kept := memory.New()
+	before := over(t, kept)
+	before.install(t, widgets)
+	for _, name := range []string{"a", "b", "c"} {
+		before.must(t, "POST", widgetPath, "", widget(name, "{size: small}"))
+	}
+	feed := &heldFeed{kept.Feed(), make(chan struct{})}
+	s := fed(t, kept, feed)
+
+	if got := s.must(t, "GET", widgetPath+"/a", "", ""); at(got, "spec", "size") != "small" {
+		t.Errorf("got %v", got)
+	}
+	page := s.must(t, "GET", widgetPath+"?limit=2", "", "")
+	next, _ := at(page, "metadata", "continue").(string)
+	if items, _ := page["items"].([]any); len(items) != 2 || next == "" {
+		t.Errorf("the first page is %v", page)
+	}
+	if items, _ := s.must(t, "GET", widgetPath+"?limit=2&continue="+next, "", "")["items"].([]any); len(items) != 1 {
+		t.Errorf("the second page has %d items", len(items))
+	}
+	s.must(t, "POST", widgetPath, "", widget("d", "{size: large}"))
+	s.must(t, "PATCH", widgetPath+"/d", "application/merge-patch+json", `{"spec":{"replicas":3}}`)
+	if got := s.must(t, "GET", widgetPath+"/d/scale", "", ""); at(got, "spec", "replicas") != 3.0 {
+		t.Errorf("scaled to %v", got)
+	}
+	s.must(t, "DELETE", widgetPath+"/c", "", "")
+	s.install(t, strings.NewReplacer("widgets", "gadgets", "Widget", "Gadget", "wd]", "gd]").Replace(widgets))
+	s.must(t, "POST", "/apis/example.com/v1/namespaces/default/gadgets", "", strings.Replace(widget("g", "{size: small}"), "Widget", "Gadget", 1))
+
+	var asked sync.WaitGroup
+	for _, query := range []string{"", "?limit=2&labelSelector=a%3Db", "?watch=true"} {
+		asked.Go(func() {
+			a := s.send(t, "GET", widgetPath+query, "", "")
+			if st := a.status(t); a.code != http.StatusTooManyRequests || st.Details == nil || st.Details.RetryAfterSeconds < 1 {
+				t.Errorf("%q: %d %s", query, a.code, a.body)
+			}
+		})
+	}
+	asked.Wait()
+
+	close(feed.release)
+	eventually(t, "everything was read", s.cache.Ready)
+	if items, _ := s.must(t, "GET", widgetPath, "", "")["items"].([]any); len(items) != 3 {
+		t.Errorf("%d objects are listed", len(items))
+	}
+	// Definitions are followed on.
+	s.must(t, "DELETE", widgetsByName, "", "")
+	eventually(t, "widgets are gone", func() bool { return s.send(t, "GET", widgetPath+"/a", "", "").code == http.StatusNotFound })
+	if a := s.send(t, "GET", "/apis/example.com/v1/namespaces/default/gadgets/g", "", ""); a.code != http.StatusOK {
+		t.Errorf("the gadget: %d %s", a.code, a.body)
+	}
+}

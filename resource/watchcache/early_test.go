@@ -1,0 +1,71 @@
+package watchcache_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+
+	"portico/resource"
+	"portico/resource/memory"
+	"portico/resource/watchcache"
+)
+
+// An early store answers from beneath until the cache has a state; its watches
+// end then, and the next ones are the cache's.
+func TestEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		beneath, feed := memory.New(), newFakeFeed()
+		c := watchcache.New(watchcache.Config{Feed: feed, Store: beneath.Store})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = c.Run(ctx) }()
+		put := func(name string) *resource.Object {
+			o := thing(name, 0)
+			made, err := beneath.Store(things).Create(ctx, o.Key(), o, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return made
+		}
+		first := put("x")
+		s := c.Early(things)
+		w, err := s.Watch(ctx, resource.WatchOptions{InitialEvents: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed, err := s.Watch(ctx, resource.WatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed.Close() // what belongs to it ends, or the test would not
+		second := put("y")
+		if l, err := s.List(ctx, resource.ListOptions{}); err != nil || len(l.Items) != 2 {
+			t.Fatalf("listed %v, %v", l, err)
+		}
+		for seen := 0; seen < 3; { // x, synced, y
+			events, err := w.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen += len(events)
+		}
+		feed.reset(second.Revision, first, second)
+		if events, err := w.Next(ctx); !errors.Is(err, io.EOF) {
+			t.Fatalf("the watch goes on: %v, %v", events, err)
+		}
+		next, err := s.Watch(ctx, resource.WatchOptions{Since: second.Revision})
+		if err != nil {
+			t.Fatal(err)
+		}
+		feed.put(thing("z", second.Revision+1)) // which only the cache knows
+		if events, err := next.Next(ctx); err != nil || events[0].Object.Name != "z" {
+			t.Errorf("%v, %v", events, err)
+		}
+		if l, err := s.List(ctx, resource.ListOptions{At: resource.At{Freshness: resource.Any}}); err != nil || len(l.Items) != 3 {
+			t.Errorf("listed %v, %v", l, err)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
