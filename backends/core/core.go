@@ -71,6 +71,10 @@ type Config struct {
 	// AdvertiseAddress is host:port of the gateway for Service
 	// default/kubernetes; "" leaves its endpoints out.
 	AdvertiseAddress string
+	// ShutdownDelay is how long the server serves on after it stops being ready,
+	// for the gateways that check it to send their requests to another one. Zero
+	// means none.
+	ShutdownDelay time.Duration
 	// Profiling serves /debug/pprof.
 	Profiling bool
 	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
@@ -249,7 +253,7 @@ func (c *Core) assembleServer() error {
 		Name: "core", Listen: []serve.ListenAddress{c.cfg.Listen}, Authenticator: authenticator,
 		Health: c.health, Metrics: c.metrics, Logger: c.log, Complete: c.cache.Ready,
 		// The gateway bounds what is under way.
-		MaxInFlight: -1, MaxMutatingInFlight: -1, Tracer: tracer,
+		MaxInFlight: -1, MaxMutatingInFlight: -1, Tracer: tracer, ShutdownDelay: c.cfg.ShutdownDelay,
 		Handler: serve.NewRouter(serve.Routes{
 			Resources: c.api,
 			Discovery: discovery.NewHandler(discovery.Fixed(documents)),

@@ -42,6 +42,10 @@ type Config struct {
 	// Gateway is reached to follow namespaces. Without its URL, nothing can be
 	// created in a namespace.
 	Gateway client.Gateway
+	// ShutdownDelay is how long the server serves on after it stops being ready,
+	// for the gateways that check it to send their requests to another one. Zero
+	// means none.
+	ShutdownDelay time.Duration
 	// Profiling serves /debug/pprof.
 	Profiling bool
 	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
@@ -167,7 +171,7 @@ func (s *Server) assembleServer() error {
 		Name: "crd", Listen: []serve.ListenAddress{s.cfg.Listen}, Authenticator: authenticator,
 		Health: s.health, Metrics: s.metrics, Logger: s.log, Complete: s.complete,
 		// The gateway bounds what is under way.
-		MaxInFlight: -1, MaxMutatingInFlight: -1, Tracer: tracer,
+		MaxInFlight: -1, MaxMutatingInFlight: -1, Tracer: tracer, ShutdownDelay: s.cfg.ShutdownDelay,
 		Handler: serve.NewRouter(serve.Routes{
 			Resources: s.resources(),
 			Discovery: discovery.NewHandler(s.documents),

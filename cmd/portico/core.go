@@ -75,6 +75,7 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`host:port` of the gateway, published as the endpoint of Service default/kubernetes (default: none is)")
 	fs.DurationVar(&f.cfg.EventTTL, "event-ttl", time.Hour, "`time` for which events are kept")
 	addTracing(fs, &f.cfg.TracingConfigFile)
+	addShutdownDelay(fs, &f.cfg.ShutdownDelay)
 	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/")
 	addVerbosity(fs, &f.verbosity)
 }

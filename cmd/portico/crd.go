@@ -70,6 +70,7 @@ func (f *crdFlags) add(cmd *cobra.Command) {
 	f.proxy.add(fs)
 	addGateway(fs, &f.cfg.Gateway, "`URL` of the gateway, https://host:port, by which namespaces are known (default: no object can be created in any namespace)")
 	addTracing(fs, &f.cfg.TracingConfigFile)
+	addShutdownDelay(fs, &f.cfg.ShutdownDelay)
 	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/")
 	addVerbosity(fs, &f.verbosity)
 }

@@ -113,6 +113,12 @@ func addGateway(fs *pflag.FlagSet, to *client.Gateway, usage string) {
 	fs.StringVar(&to.KeyFile, "gateway-key-file", "", "PEM `file` of the key of --gateway-cert-file")
 }
 
+// addShutdownDelay adds the flag by which a server behind the gateway, one of
+// several, ends without anybody noticing.
+func addShutdownDelay(fs *pflag.FlagSet, to *time.Duration) {
+	fs.DurationVar(to, "shutdown-delay-duration", 0, "`time` to serve on, no longer ready, after SIGTERM, for gateways to notice: longer than the interval at which they check /readyz")
+}
+
 // parsePair splits name=value.
 func parsePair(flag, s string) (name, value string, err error) {
 	name, value, ok := strings.Cut(s, "=")
