@@ -69,11 +69,11 @@ func (s *syncer) newBackend(b Backend, t upstream.Trust) (*server, error) {
 	}
 	srv.up = newProxied(upstream.Config{
 		Base: endpoint.Base, Endpoints: []upstream.Endpoint{endpoint}, Trust: t, Policy: policy,
-		Broken: func(string) { s.checker.Suspect(srv.target) },
+		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.news.Poke,
 	}, s.proxies)
 	srv.source = aggregate.NewSource(aggregate.Config{
 		Name: b.Name, BaseURL: endpoint.Base.String(), Identify: identifyAggregator,
-		Transport: srv.up.Short(), StreamTransport: srv.up.Long(),
+		Transport:      srv.up.Long(),
 		OpenAPIChanged: srv.openAPINews.Poke,
 	})
 	return srv, nil
@@ -117,10 +117,10 @@ func (s *syncer) serverFor(a *apireg.APIService, addresses []string) (*server, e
 	}
 	srv.up = newProxied(upstream.Config{
 		Base: base, Endpoints: upstream.At(addresses...), Trust: t, Policy: upstream.NewPolicy(&backend.Spec{}),
-		Broken: func(string) { s.checker.Suspect(srv.target) },
+		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.news.Poke,
 	}, s.proxies)
 	cfg := aggregate.Config{
-		Name: a.Name, BaseURL: base.String(), Transport: srv.up.Short(), Identify: identifyAggregator,
+		Name: a.Name, BaseURL: base.String(), Transport: srv.up.Long(), Identify: identifyAggregator,
 		GroupVersions: []schema.GroupVersion{groupVersion(a)},
 	}
 	if old != nil && old.source.Heard() {
@@ -139,7 +139,7 @@ func (s *syncer) serverFor(a *apireg.APIService, addresses []string) (*server, e
 // also tells what is new.
 func (srv *server) availabilityTarget(s *syncer) availability.Target {
 	return availability.Target{
-		ID: srv.target, Version: srv.id, SuspectInterval: srv.suspect,
+		ID: srv.target, Version: srv.id, Schedule: availability.Schedule{Suspect: srv.suspect},
 		Probe: func(ctx context.Context) error {
 			changed, err := srv.source.Check(ctx)
 			if err != nil {

@@ -174,7 +174,7 @@ func (s *syncer) place(a *apireg.APIService, known *services, live map[string]*s
 // verdict what the APIService says stands: a gateway that starts anew neither
 // cuts off a good server nor flaps the condition.
 func (s *syncer) judge(a *apireg.APIService, srv *server, good apiservice.Condition) placement {
-	v := s.checker.Verdict(srv.target)
+	v := s.verdict(srv)
 	srv.wasGood = srv.wasGood || v.Healthy
 	// A server that was not reached since this gateway began has been away for
 	// as long as the APIService says.
@@ -203,10 +203,10 @@ func (s *syncer) owns(a *apireg.APIService) bool {
 func (s *syncer) targets(live map[string]*server) []availability.Target {
 	out := make([]availability.Target, 0, len(live)+len(s.backends))
 	for _, srv := range s.backends {
-		out = append(out, srv.availabilityTarget(s))
+		out = append(out, srv.checks(s)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(live)) {
-		out = append(out, live[name].availabilityTarget(s))
+		out = append(out, live[name].checks(s)...)
 	}
 	return out
 }

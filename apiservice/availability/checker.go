@@ -14,13 +14,14 @@
 //	                  │   that is decisive            │
 //	                  └───────────────────────────────┘
 //
-// A healthy target is probed every Interval, a suspect or unhealthy one every
-// SuspectInterval. A refused connection is decisive: no process listens there.
+// A healthy target is probed every Schedule.Interval, a suspect or unhealthy one
+// every Schedule.Suspect. A refused connection is decisive: no process listens there.
 //
 // Runs in: gateway.
 package availability
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -43,8 +45,37 @@ type Target struct {
 	// (another address, another CA).
 	Version string
 	Probe   Probe
-	// SuspectInterval overrides the Checker's for this target; 0 does not.
-	SuspectInterval time.Duration
+	// Schedule overrides the Checker's where it is not zero. That of a target
+	// whose Version is the same holds from its next probe on.
+	Schedule Schedule
+	// OnChange, if not nil, is told of every new verdict before the Checker's is,
+	// under the same rules.
+	OnChange func(Verdict)
+}
+
+// Schedule is how often a target is probed, and what follows from it.
+type Schedule struct {
+	// Interval between probes of a healthy target. Default 5 s. It is made up to
+	// a tenth shorter, so that targets that began together do not stay so.
+	Interval time.Duration
+	// Suspect is the interval between probes of any other target. Default
+	// 500 ms.
+	Suspect time.Duration
+	// Timeout of one probe. Default 1 s.
+	Timeout time.Duration
+	// Fall is how many failures in a row make a healthy target unhealthy.
+	// Default 3. A decisive failure needs only one.
+	Fall int
+	// Rise is how many good probes in a row make it healthy again. Default 2.
+	Rise int
+}
+
+// or returns the schedule with another's values where it has none.
+func (s Schedule) or(other Schedule) Schedule {
+	return Schedule{
+		Interval: cmp.Or(s.Interval, other.Interval), Suspect: cmp.Or(s.Suspect, other.Suspect), Timeout: cmp.Or(s.Timeout, other.Timeout),
+		Fall: cmp.Or(s.Fall, other.Fall), Rise: cmp.Or(s.Rise, other.Rise),
+	}
 }
 
 // Verdict is what is known of a target.
@@ -60,17 +91,7 @@ type Verdict struct {
 
 // Config of a Checker. The zero value of a field means its default.
 type Config struct {
-	// Interval between probes of a healthy target. Default 5 s.
-	Interval time.Duration
-	// SuspectInterval between probes of any other target. Default 500 ms.
-	SuspectInterval time.Duration
-	// Timeout of one probe. Default 1 s.
-	Timeout time.Duration
-	// Fall is how many failures in a row make a healthy target unhealthy.
-	// Default 3. A decisive failure needs only one.
-	Fall int
-	// Rise is how many good probes in a row make it healthy again. Default 2.
-	Rise int
+	Schedule Schedule
 	// OnChange is told of every new verdict, from the target's goroutine. It
 	// must not call the Checker back with Set. Required.
 	OnChange func(id string, v Verdict)
@@ -89,20 +110,9 @@ type Checker struct {
 
 // New returns a Checker; nothing is probed before Run.
 func New(cfg Config) *Checker {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	def(&cfg.Interval, 5*time.Second)
-	def(&cfg.SuspectInterval, 500*time.Millisecond)
-	def(&cfg.Timeout, time.Second)
-	if cfg.Fall == 0 {
-		cfg.Fall = 3
-	}
-	if cfg.Rise == 0 {
-		cfg.Rise = 2
-	}
+	cfg.Schedule = cfg.Schedule.or(Schedule{
+		Interval: 5 * time.Second, Suspect: 500 * time.Millisecond, Timeout: time.Second, Fall: 3, Rise: 2,
+	})
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -129,11 +139,14 @@ func (c *Checker) Set(targets []Target) {
 	defer c.mu.Unlock()
 	next := make(map[string]*target, len(targets))
 	for _, spec := range targets {
+		schedule := spec.Schedule.or(c.cfg.Schedule)
 		if t := c.targets[spec.ID]; t != nil && t.Version == spec.Version {
+			t.schedule.Store(&schedule)
 			next[spec.ID] = t
 			continue
 		}
 		t := &target{Target: spec, checker: c, wake: make(chan struct{}, 1)}
+		t.schedule.Store(&schedule)
 		next[spec.ID] = t
 		c.start(t)
 	}
@@ -186,9 +199,10 @@ func (c *Checker) Suspect(id string) {
 // target is one probed target and its goroutine's state.
 type target struct {
 	Target
-	checker *Checker
-	stop    context.CancelFunc
-	wake    chan struct{}
+	checker  *Checker
+	stop     context.CancelFunc
+	wake     chan struct{}
+	schedule atomic.Pointer[Schedule] // whole
 
 	mu      sync.Mutex
 	verdict Verdict
@@ -234,11 +248,12 @@ func (t *target) pause(ctx context.Context, lastProbe time.Time) {
 }
 
 func (t *target) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, t.checker.cfg.Timeout)
+	timeout := t.schedule.Load().Timeout
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := t.Probe(ctx)
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("timed out after %v: %w", t.checker.cfg.Timeout, err)
+		return fmt.Errorf("timed out after %v: %w", timeout, err)
 	}
 	return err
 }
@@ -246,18 +261,18 @@ func (t *target) probe(ctx context.Context) error {
 // judge takes one result into account and returns the time to the next probe,
 // counted from the beginning of this one.
 func (t *target) judge(err error) time.Duration {
-	cfg := &t.checker.cfg
+	cfg, schedule := &t.checker.cfg, t.schedule.Load()
 	t.mu.Lock()
 	before := t.verdict
 	now := t.verdict
 	if err == nil {
 		t.good, t.bad = t.good+1, 0
-		if !now.Known || t.good >= cfg.Rise {
+		if !now.Known || t.good >= schedule.Rise {
 			now.Healthy, now.Err = true, nil
 		}
 	} else {
 		t.good, t.bad = 0, t.bad+1
-		if !now.Known || t.bad >= cfg.Fall || decisive(err) {
+		if !now.Known || t.bad >= schedule.Fall || decisive(err) {
 			now.Healthy = false
 		}
 		if !now.Healthy {
@@ -276,16 +291,16 @@ func (t *target) judge(err error) time.Duration {
 		if changed {
 			cfg.Logger.Info("availability changed", "target", t.ID, "healthy", now.Healthy, "err", now.Err)
 		}
+		if t.OnChange != nil {
+			t.OnChange(now)
+		}
 		cfg.OnChange(t.ID, now)
 	}
 	if err == nil && now.Healthy {
-		// Spread the probes of many targets that started together.
-		return cfg.Interval - time.Duration(rand.Int64N(int64(cfg.Interval/10)+1))
+		twentieth := schedule.Interval / 20
+		return schedule.Interval - twentieth - time.Duration(rand.Int64N(int64(twentieth)+1))
 	}
-	if t.SuspectInterval != 0 {
-		return t.SuspectInterval
-	}
-	return cfg.SuspectInterval
+	return schedule.Suspect
 }
 
 func sameText(a, b error) bool {

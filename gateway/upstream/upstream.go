@@ -81,6 +81,20 @@ func At(addresses ...string) []Endpoint {
 // changed.
 func (u *Upstream) Base() *url.URL { return u.base }
 
+// Policy returns the policy.
+func (u *Upstream) Policy() Policy { return *u.policy.Load() }
+
+// Endpoints returns where the server is, as it was set.
+func (u *Upstream) Endpoints() []Endpoint {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	out := make([]Endpoint, 0, len(u.endpoints))
+	for _, e := range u.endpoints {
+		out = append(out, e.Endpoint)
+	}
+	return out
+}
+
 // SetPolicy replaces the policy. Connections are made anew if what they last
 // for changes.
 func (u *Upstream) SetPolicy(p Policy) {

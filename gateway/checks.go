@@ -1,0 +1,122 @@
+package gateway
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"portico/apiservice/availability"
+	"portico/gateway/upstream"
+)
+
+// checks are what is asked of a server to know whether it is there. A server
+// with one endpoint is asked for its discovery, which is needed anyway. Of
+// several each is asked by itself, and discovery is read from whichever gets
+// requests.
+func (srv *server) checks(s *syncer) []availability.Target {
+	policy := srv.up.Policy()
+	schedule := availability.Schedule{
+		Interval: policy.Check.Interval, Suspect: policy.Check.Suspect, Timeout: policy.Check.Timeout,
+		Fall: policy.Check.Fall, Rise: policy.Check.Rise,
+	}
+	if srv.suspect != 0 {
+		schedule.Suspect = srv.suspect
+	}
+	discovery := srv.availabilityTarget(s)
+	discovery.Schedule = schedule
+	endpoints := srv.up.Endpoints()
+	if len(endpoints) == 1 && policy.Check.Path == "" {
+		discovery.OnChange = func(v availability.Verdict) { srv.up.SetVerdict(endpoints[0].URL, v) }
+		return []availability.Target{discovery}
+	}
+	path := policy.Check.Path
+	if path == "" {
+		path = pathOf(srv.checkURL)
+	}
+	// Discovery says nothing of the endpoints, and nothing is urgent about it.
+	discovery.ID, discovery.Schedule = srv.discoveryTarget(), availability.Schedule{}
+	out := []availability.Target{discovery}
+	for _, e := range endpoints {
+		out = append(out, srv.endpointTarget(s, e, path, schedule))
+	}
+	return out
+}
+
+// endpointTarget is the check of one endpoint.
+func (srv *server) endpointTarget(s *syncer, e upstream.Endpoint, path string, schedule availability.Schedule) availability.Target {
+	return availability.Target{
+		ID: srv.endpointID(e.URL), Version: srv.id + " " + path, Schedule: schedule,
+		Probe: func(ctx context.Context) error {
+			return withoutPorts(srv.up.Probe(ctx, e.URL, path, identifyAggregator))
+		},
+		OnChange: func(v availability.Verdict) {
+			srv.up.SetVerdict(e.URL, v)
+			if v.Healthy {
+				s.checker.Suspect(srv.discoveryTarget())
+			}
+		},
+	}
+}
+
+func (srv *server) endpointID(url string) string { return srv.target + " " + url }
+func (srv *server) discoveryTarget() string      { return srv.target + " discovery" }
+
+// suspect has an endpoint checked at once.
+func (s *syncer) suspect(srv *server, url string) {
+	s.checker.Suspect(srv.target)
+	s.checker.Suspect(srv.endpointID(url))
+}
+
+// pathOf is the path of a URL of the gateway's own making.
+func pathOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "/"
+	}
+	return u.Path
+}
+
+// verdict is what is known of a server: it is there while one of its endpoints
+// is.
+func (s *syncer) verdict(srv *server) availability.Verdict {
+	endpoints := srv.up.Endpoints()
+	if len(endpoints) == 1 && srv.up.Policy().Check.Path == "" {
+		return s.checker.Verdict(srv.target)
+	}
+	verdicts := make([]availability.Verdict, 0, len(endpoints))
+	for _, e := range endpoints {
+		if e.Weight > 0 {
+			verdicts = append(verdicts, s.checker.Verdict(srv.endpointID(e.URL)))
+		}
+	}
+	return together(verdicts)
+}
+
+// together makes one verdict of those on a server's endpoints: good as long as
+// one is, bad when all are; and while any is unknown, that.
+func together(verdicts []availability.Verdict) availability.Verdict {
+	var sum availability.Verdict
+	unknown := len(verdicts) == 0
+	var goodSince, badSince time.Time
+	for _, v := range verdicts {
+		switch {
+		case !v.Known:
+			unknown = true
+		case v.Healthy:
+			if !sum.Healthy || v.Since.Before(goodSince) {
+				goodSince = v.Since
+			}
+			sum.Healthy = true
+		case v.Since.After(badSince):
+			badSince, sum.Err = v.Since, v.Err
+		}
+	}
+	switch {
+	case sum.Healthy:
+		return availability.Verdict{Known: true, Healthy: true, Since: goodSince}
+	case unknown:
+		return availability.Verdict{}
+	}
+	sum.Known, sum.Since = true, badSince
+	return sum
+}
