@@ -148,7 +148,11 @@ func (g *generation) byTransport(t *http.Transport, req *http.Request) (*http.Re
 	req = req.WithContext(ctx)
 	req.Header = withoutRepetition(req.Header)
 	res, err := t.RoundTrip(req)
-	if err == nil {
+	switch {
+	case err == nil && res.StatusCode == http.StatusSwitchingProtocols && t != g.once:
+		_ = res.Body.Close()
+		return nil, answering, ErrSwitched
+	case err == nil:
 		return res, answering, nil
 	}
 	note()

@@ -1,0 +1,360 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestBudget(t *testing.T) {
+	second := func(n float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(n * float64(time.Second))) }
+	taken := func(b *budget, at float64, percent, perSecond int) (n int) {
+		for b.take(second(at), percent, perSecond) {
+			n++
+		}
+		return n
+	}
+	var b budget
+	b.begin(second(0))
+	if n := taken(&b, 0.5, 20, 3); n != 3 {
+		t.Errorf("without traffic: %d, want 3", n)
+	}
+	for i := range 1000 {
+		b.count(second(1 + float64(i)/1000))
+	}
+	if n := taken(&b, 1.9, 20, 3); n != 197 {
+		t.Errorf("20 %% of 1000 less the 3 before: %d", n)
+	}
+	if n := taken(&b, 2.5, 20, 3); n != 3 {
+		t.Errorf("used up, the next second: %d", n)
+	}
+	if n := taken(&b, 2.6, 20, 0); n != 0 {
+		t.Errorf("used up: %d", n)
+	}
+	for range 10 {
+		b.count(second(10.9))
+	}
+	if n := taken(&b, 10.95, 20, 0); n != 2 {
+		t.Errorf("the thousand count for ten seconds, as do the retries: %d", n)
+	}
+	if n := taken(&b, 11.5, 20, 0); n != 0 {
+		t.Errorf("after that they do not: %d", n)
+	}
+	for range 100 {
+		b.count(second(100))
+	}
+	if n := taken(&b, 100.1, 20, 0); n != 20 {
+		t.Errorf("after a long pause: %d, want 20", n)
+	}
+	if n := taken(&b, 1000, 20, 1); n != 1 {
+		t.Errorf("after another: %d", n)
+	}
+}
+
+// Counting from many goroutines loses nothing.
+func TestBudgetAtOnce(t *testing.T) {
+	var b budget
+	start := time.Unix(0, 0)
+	b.begin(start)
+	var all sync.WaitGroup
+	for g := range 8 {
+		all.Go(func() {
+			for i := range 1000 {
+				b.count(start.Add(time.Duration(i*9) * time.Millisecond))
+				if i%100 == g {
+					b.take(start.Add(time.Duration(i*9)*time.Millisecond), 1, 1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if b.requests.Load() != 8000 {
+		t.Error(b.requests.Load())
+	}
+}
+
+func TestLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l limiter
+		l.set(2, 3)
+		enter := func() error { _, err := l.enter(t.Context()); return err }
+		for range 2 {
+			if err := enter(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var order []int
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("gone")
+		var all sync.WaitGroup
+		for i := range 3 {
+			all.Go(func() {
+				c := t.Context()
+				if i == 1 {
+					c = ctx
+				}
+				if _, err := l.enter(c); err != nil {
+					if i != 1 || err != gone {
+						t.Error(i, err)
+					}
+					return
+				}
+				order = append(order, i)
+			})
+			synctest.Wait()
+		}
+		var overload *OverloadError
+		if err := enter(); !errors.As(err, &overload) || overload.Concurrent != 2 || overload.Queue != 3 {
+			t.Errorf("the queue is full: %v", err)
+		}
+		cancel(gone)
+		synctest.Wait()
+		if l.waiting.Load() != 2 || len(order) != 0 {
+			t.Errorf("%d wait, %v entered", l.waiting.Load(), order)
+		}
+		l.leave()
+		synctest.Wait()
+		l.leave()
+		all.Wait()
+		if fmt.Sprint(order) != "[0 2]" || l.active.Load() != 2 {
+			t.Errorf("%v entered, %d are active", order, l.active.Load())
+		}
+		done := make(chan error)
+		go func() { done <- enter() }()
+		synctest.Wait()
+		l.set(3, 0)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := enter(); !errors.As(err, &overload) {
+			t.Errorf("no queue: %v", err)
+		}
+		l.set(0, 0)
+		for range 1000 {
+			if err := enter(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A limit holds, and nobody is left waiting, whatever comes and goes.
+func TestLimiterAtOnce(t *testing.T) {
+	var l limiter
+	l.set(4, 1000)
+	var now, most atomic.Int64
+	var all sync.WaitGroup
+	for g := range 32 {
+		all.Go(func() {
+			for i := range 200 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				if (g+i)%5 == 0 {
+					cancel()
+				}
+				if _, err := l.enter(ctx); err == nil {
+					if n := now.Add(1); n > most.Load() {
+						most.Store(n)
+					}
+					now.Add(-1)
+					l.leave()
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() > 4 || l.active.Load() != 0 || l.waiting.Load() != 0 || l.queue.Len() != 0 {
+		t.Errorf("%d at once; %d active, %d waiting at the end", most.Load(), l.active.Load(), l.waiting.Load())
+	}
+}
+
+// Places are given back at the end of an answer, however it ends; watches need
+// none.
+func TestLimitOfRequests(t *testing.T) {
+	hang := make(chan struct{})
+	n := startNode(t, "unix", func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("X-Do") {
+		case "hang":
+			<-hang
+		case "break":
+			panic(http.ErrAbortHandler)
+		case "nothing":
+			w.WriteHeader(204)
+		default:
+			fmt.Fprint(w, strings.Repeat("x", 100_000))
+		}
+	})
+	p := turns()
+	p.Concurrent, p.Queue = 1, 0
+	u := over(t, p, n.endpoint())
+	for _, do := range []string{"", "nothing", "break", "", "unread", ""} {
+		if do == "unread" {
+			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://server/", nil)
+			res, err := u.Short().RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := send(t, u, short, "GET", ""); got.err == nil {
+				t.Error("an answer that is being read holds no place")
+			}
+			res.Body.Close()
+			continue
+		}
+		var overload *OverloadError
+		if got := send(t, u, short, "GET", "", "X-Do", do); errors.As(got.err, &overload) {
+			t.Errorf("%q: the place before is not free", do)
+		}
+	}
+	var waits sync.WaitGroup
+	waits.Go(func() { send(t, u, short, "GET", "", "X-Do", "hang") })
+	defer waits.Wait()
+	for u.Status().Active == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if got := send(t, u, long, "GET", ""); got.code != 200 {
+		t.Errorf("a long one: %v", got.err)
+	}
+	if got := send(t, u, short, "GET", ""); got.err == nil {
+		t.Error("there was a place")
+	}
+	close(hang)
+	if s := u.Status(); s.Overflowed != 2 || s.Endpoints[0].Requests != s.Requests-2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What is under way to an endpoint that goes ends in its time, and so does its
+// connection.
+func TestEndpointGoes(t *testing.T) {
+	for _, network := range []string{"tls", "unix"} {
+		for _, k := range []kind{short, long} {
+			began, end := make(chan struct{}), make(chan struct{})
+			closed := make(chan struct{})
+			var once sync.Once
+			n := startNode(t, network, func(w http.ResponseWriter, _ *http.Request) {
+				_ = http.NewResponseController(w).Flush()
+				close(began)
+				<-end
+				fmt.Fprint(w, "whole")
+			})
+			n.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+				if s == http.StateClosed {
+					once.Do(func() { close(closed) })
+				}
+			}
+			other := startNode(t, network, nil)
+			u := over(t, turns(), n.endpoint(), other.endpoint())
+			done := make(chan result)
+			go func() { done <- send(t, u, k, "GET", "") }()
+			<-began
+			u.SetEndpoints([]Endpoint{other.endpoint()})
+			if got := send(t, u, k, "GET", ""); got.code != 200 || !strings.HasPrefix(got.body, "from") {
+				t.Errorf("%s: the next one: %+v", network, got)
+			}
+			close(end)
+			if got := <-done; got.body != "whole" {
+				t.Errorf("%s: %+v", network, got)
+			}
+			select {
+			case <-closed:
+			case <-time.After(10 * time.Second):
+				t.Errorf("%s: its connection stays", network)
+			}
+		}
+	}
+}
+
+// A request that leaves HTTP gets the connection, both ways.
+func TestTunnel(t *testing.T) {
+	for _, network := range []string{"tls", "unix"} {
+		n := startNode(t, network, func(w http.ResponseWriter, _ *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			line, _ := rw.ReadString('\n')
+			io.WriteString(conn, line)
+		})
+		u := over(t, turns(), n.endpoint())
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://example.com/exec", nil)
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "echo")
+		res, err := u.Upgrade().RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, ok := res.Body.(io.ReadWriteCloser)
+		if !ok || res.StatusCode != 101 || u.Status().Endpoints[0].Active != 1 {
+			t.Fatalf("%d %T", res.StatusCode, res.Body)
+		}
+		io.WriteString(conn, "hello\n")
+		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || line != "hello\n" {
+			t.Errorf("%q %v", line, err)
+		}
+		conn.Close()
+		if s := u.Status(); s.Endpoints[0].Active != 0 {
+			t.Error("it is never over")
+		}
+		if got := send(t, u, short, "GET", "", "Connection", "Upgrade", "Upgrade", "echo"); !errors.Is(got.err, ErrSwitched) {
+			t.Errorf("switched, although nobody may: %d %v", got.code, got.err)
+		}
+	}
+}
+
+// What is left in TLS of an answer longer than it said is no part of the next.
+func TestSurplusBelowTLS(t *testing.T) {
+	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"
+	e, requests := rough(t, false, func(c net.Conn) {
+		io.WriteString(c, answer+strings.Repeat("x", 5000)+"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+		_, _ = io.Copy(io.Discard, c)
+	})
+	u := over(t, turns(), e)
+	for range 3 {
+		if got := send(t, u, short, "GET", ""); got.code != 200 || len(got.body) != 5000 {
+			t.Errorf("%d %.20q %v", got.code, got.body, got.err)
+		}
+	}
+	if requests() != 3 {
+		t.Error(requests())
+	}
+}
+
+// A trace says what was tried, and why again.
+func TestTrace(t *testing.T) {
+	bad := startNode(t, "tls", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
+	good := startNode(t, "tls", nil)
+	gone := At(closedPort(t))[0]
+	u := over(t, turns(), gone, bad.endpoint(), good.endpoint())
+	a := send(t, u, short, "GET", "").trace.Attempts()
+	if len(a) != 3 {
+		t.Fatalf("%+v", a)
+	}
+	for i, url := range []string{gone.URL, bad.endpoint().URL, good.endpoint().URL} {
+		if a[i].Endpoint != url || a[i].Start.IsZero() || a[i].FirstByte <= 0 || a[i].Connect <= 0 || a[i].FirstByte < a[i].Connect || (a[i].Retry == "") != (i == 2) {
+			t.Errorf("%d: %+v", i, a[i])
+		}
+	}
+	if a[0].Err == nil || a[1].Status != 503 || a[2].Status != 200 || a[2].Err != nil {
+		t.Errorf("%+v", a)
+	}
+	if a := send(t, u, short, "GET", "").trace.Attempts(); a[len(a)-1].Endpoint != good.endpoint().URL || a[len(a)-1].Connect != 0 {
+		t.Errorf("there was a connection: %+v", a)
+	}
+	var none *Trace
+	if none.Attempts() != nil || none.Queued() != 0 || TraceFrom(t.Context()) != nil {
+		t.Error("there is no trace")
+	}
+}

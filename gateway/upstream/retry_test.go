@@ -1,0 +1,278 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// What an endpoint may answer with, and to which requests the next one is asked
+// instead.
+func TestRetryOnAnswers(t *testing.T) {
+	answer := func(code int, retryAfter string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if retryAfter != "" {
+				w.Header().Set("Retry-After", retryAfter)
+			}
+			w.WriteHeader(code)
+			fmt.Fprint(w, "bad")
+		}
+	}
+	for _, network := range []string{"tls", "unix"} {
+		for _, c := range []struct {
+			code       int
+			retryAfter string
+			elsewhere  bool // for safe requests
+		}{
+			{502, "", true}, {503, "", true}, {503, "7", true}, {504, "", true}, {429, "7", true}, {429, "", false},
+			{500, "", false}, {501, "", false}, {404, "", false}, {409, "", false},
+		} {
+			bad, good := startNode(t, network, answer(c.code, c.retryAfter)), startNode(t, network, nil)
+			for _, method := range []string{"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"} {
+				for k, kind := range map[string]kind{"short": short, "long": long} {
+					u := over(t, turns(), bad.endpoint(), good.endpoint())
+					elsewhere := c.elsewhere && safe(method)
+					got := send(t, u, kind, method, "")
+					if want := map[bool]int{true: 200, false: c.code}[elsewhere]; got.code != want {
+						t.Errorf("%s %s %s after %d: %d, %v", network, k, method, c.code, got.code, got.err)
+					}
+					if n := len(bad.seen()); n != 1 {
+						t.Errorf("%s %s %s: the bad one saw %d", network, k, method, n)
+					}
+					if n := len(good.seen()); n == 1 != elsewhere || n > 1 {
+						t.Errorf("%s %s %s after %d: the good one saw %d", network, k, method, c.code, n)
+					}
+					u.Close()
+				}
+			}
+		}
+	}
+}
+
+// An answer that nobody has a better one for reaches the client as it is.
+func TestAnswerUntouched(t *testing.T) {
+	busy := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(503)
+		fmt.Fprint(w, "busy ", strings.Repeat("x", 100_000))
+	}
+	one, other := startNode(t, "tls", busy), startNode(t, "tls", busy)
+	for name, list := range map[string][]Endpoint{
+		"alone": {one.endpoint()}, "both say so": {one.endpoint(), other.endpoint()},
+		"the other is gone": {one.endpoint(), At(closedPort(t))[0]},
+	} {
+		u := over(t, turns(), list...)
+		got := send(t, u, short, "GET", "")
+		if got.code != 503 || len(got.body) != 100_005 || got.err != nil {
+			t.Errorf("%s: %d, %d bytes, %v", name, got.code, len(got.body), got.err)
+		}
+		if a, b := len(one.seen()), len(other.seen()); a != 1 || b > 1 {
+			t.Errorf("%s: asked %d and %d times", name, a, b)
+		}
+	}
+}
+
+// What becomes of requests to an endpoint that fails in one way or another; the
+// next one is good.
+func TestRetryOnFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		eager  bool
+		talk   func(net.Conn)
+		unsent bool // any request may be sent again
+	}{
+		"no handshake":     {true, func(net.Conn) {}, true},
+		"no TLS":           {true, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 no TLS here\r\n\r\n") }, true},
+		"no answer":        {false, func(net.Conn) {}, false},
+		"garbage":          {false, func(c net.Conn) { io.WriteString(c, "what?\r\n\r\n") }, false},
+		"half a header":    {false, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-") }, false},
+		"another protocol": {false, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 101 Switching\r\n\r\n") }, false},
+	} {
+		good := startNode(t, "tls", nil)
+		for _, method := range []string{"GET", "POST", "DELETE"} {
+			for _, body := range []string{"", "text", strings.Repeat("y", keptBody+1)} {
+				bad, requests := rough(t, c.eager, c.talk)
+				u := over(t, turns(), bad, good.endpoint())
+				// A GET with a body that is not kept cannot be sent again.
+				elsewhere := c.unsent || safe(method) && len(body) <= keptBody
+				got := send(t, u, short, method, body)
+				if (got.err == nil) != elsewhere {
+					t.Errorf("%s: %s of %d bytes: %d %v", name, method, len(body), got.code, got.err)
+				}
+				want := []string{strings.TrimSpace(method + " " + body)}
+				if seen := good.seen(); elsewhere && !slices.Equal(seen, want) || !elsewhere && len(seen) > 0 {
+					t.Errorf("%s: %s of %d bytes: the good one saw %.80q", name, method, len(body), seen)
+				}
+				if n := requests(); n > 1 || c.unsent && n > 0 {
+					t.Errorf("%s: %s: the bad one saw %d", name, method, n)
+				}
+				u.Close()
+			}
+		}
+	}
+}
+
+// A request goes to whoever listens, whatever its verb and however many do not.
+func TestRetryOnRefused(t *testing.T) {
+	good := startNode(t, "tls", nil)
+	list := At(closedPort(t), closedPort(t), closedPort(t), closedPort(t), good.Listener.Addr().String())
+	u := over(t, turns(), list...)
+	for _, body := range []string{"text", strings.Repeat("y", 2*keptBody)} {
+		if got := send(t, u, short, "POST", body); got.code != 200 {
+			t.Fatalf("%+v", got)
+		}
+		if seen := good.seen(); len(seen) != 1 || seen[0] != "POST "+body {
+			t.Errorf("saw %.80q", seen)
+		}
+	}
+	// The next request does not try them again.
+	got := send(t, u, short, "POST", "x")
+	if a := got.trace.Attempts(); len(a) != 1 || a[0].Status != 200 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A GET that asks for another protocol does what it does: it is sent once.
+func TestNoRetryOfUpgrades(t *testing.T) {
+	bad, requests := rough(t, false, func(net.Conn) {})
+	good := startNode(t, "tls", nil)
+	u := over(t, turns(), bad, good.endpoint())
+	if got := send(t, u, upgrade, "GET", "", "Connection", "Upgrade", "Upgrade", "websocket"); got.err == nil {
+		t.Errorf("answered %d", got.code)
+	}
+	if requests() != 1 || len(good.seen()) != 0 {
+		t.Error("it was sent again")
+	}
+	refusing := over(t, turns(), At(closedPort(t))[0], good.endpoint())
+	if got := send(t, refusing, upgrade, "GET", "", "Connection", "Upgrade", "Upgrade", "websocket"); got.code != 200 {
+		t.Errorf("nobody listened at the first: %v", got.err)
+	}
+}
+
+// net/http would send a request again that names itself idempotent; its server
+// may think otherwise.
+func TestNoRetryByHeader(t *testing.T) {
+	var requests atomic.Int32
+	n := startNode(t, "tls", func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Idempotency-Key") != "1" {
+			t.Error("the header is lost")
+		}
+		if requests.Add(1) > 1 {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	u := over(t, turns(), n.endpoint())
+	for i, want := range []bool{true, false} {
+		// Expect: 100-continue is not sent directly.
+		got := send(t, u, short, "POST", "", "Idempotency-Key", "1", "Expect", "100-continue")
+		if (got.err == nil) != want {
+			t.Errorf("%d: %v", i, got.err)
+		}
+	}
+	if requests.Load() != 2 {
+		t.Errorf("the server saw %d requests", requests.Load())
+	}
+}
+
+// A client that breaks off its own body is told so, and no endpoint is blamed.
+func TestBodyOfClient(t *testing.T) {
+	a, b := startNode(t, "tls", nil), startNode(t, "tls", nil)
+	u := over(t, turns(), a.endpoint(), b.endpoint())
+	for _, length := range []int64{10, -1, keptBody + 1} {
+		req, _ := http.NewRequestWithContext(t.Context(), "PUT", "https://example.com/x", io.NopCloser(io.MultiReader(strings.NewReader("x"), failing{})))
+		req.ContentLength = length
+		var body *BodyError
+		if _, err := u.send(req, short); !errors.As(err, &body) {
+			t.Errorf("length %d: %v", length, err)
+		}
+	}
+	for _, e := range u.Status().Endpoints {
+		if e.Errors != 0 {
+			t.Errorf("blamed: %+v", e)
+		}
+	}
+	if len(a.seen())+len(b.seen()) != 0 {
+		t.Error("half a request was taken for a whole one")
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("the client went away") }
+
+// An answer that does not begin in time is not waited for, if another endpoint
+// may be asked.
+func TestHeaderTimeout(t *testing.T) {
+	hang := make(chan struct{})
+	slow := startNode(t, "tls", func(http.ResponseWriter, *http.Request) { <-hang })
+	defer close(hang)
+	good := startNode(t, "tls", nil)
+	p := turns()
+	p.ResponseHeader = 50 * time.Millisecond
+	for _, body := range []string{"", "x", strings.Repeat("y", keptBody+1)} {
+		u := over(t, p, slow.endpoint(), good.endpoint())
+		if got := send(t, u, short, "GET", body); len(body) < 2 && got.code != 200 || len(body) > 1 && !errors.Is(got.err, errHeader) {
+			t.Errorf("GET of %d: %d %v", len(body), got.code, got.err)
+		}
+		good.seen()
+		u = over(t, p, slow.endpoint(), good.endpoint())
+		if got := send(t, u, short, "POST", body); !errors.Is(got.err, errHeader) || len(good.seen()) != 0 {
+			t.Errorf("POST of %d: %d %v", len(body), got.code, got.err)
+		}
+		u = over(t, p, slow.endpoint())
+		if got := send(t, u, short, "GET", body); !errors.Is(got.err, errHeader) {
+			t.Errorf("alone: %d %v", got.code, got.err)
+		}
+	}
+}
+
+// Retries are turned off by a budget of nothing.
+func TestNoRetries(t *testing.T) {
+	good := startNode(t, "tls", nil)
+	p := turns()
+	p.RetryPercent, p.RetriesPerSecond = 0, 0
+	u := over(t, p, At(closedPort(t))[0], good.endpoint())
+	if got := send(t, u, short, "GET", ""); got.err == nil {
+		t.Error("it was sent again")
+	}
+}
+
+// No more attempts than allowed reach servers, nor more retries than there is
+// budget for.
+func TestRetryBounds(t *testing.T) {
+	var all []*node
+	var list []Endpoint
+	for range 5 {
+		n := startNode(t, "tls", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
+		all, list = append(all, n), append(list, n.endpoint())
+	}
+	count := func() (sum int) {
+		for _, n := range all {
+			sum += len(n.seen())
+		}
+		return sum
+	}
+	p := turns()
+	p.Attempts, p.ConsecutiveErrors = 4, 0
+	p.RetriesPerSecond = 1000
+	if send(t, over(t, p, list...), short, "GET", ""); count() != 4 {
+		t.Error("not 4 attempts")
+	}
+	p.RetryPercent, p.RetriesPerSecond = 20, 0
+	u := over(t, p, list...)
+	for range 50 {
+		send(t, u, short, "GET", "")
+	}
+	if n := count(); n > 60 || n < 58 {
+		t.Errorf("%d attempts for 50 requests and 20 %%", n)
+	}
+	if u.Status().OutOfBudget == 0 {
+		t.Error("nobody says that the budget is used up")
+	}
+}

@@ -1,0 +1,216 @@
+package upstream
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// frames is an endpoint that speaks HTTP/2 frame by frame. Each connection is
+// prepared as is said; then on is called with every whole request.
+type frames struct {
+	Endpoint
+	mu   sync.Mutex
+	seen int
+}
+
+func startFrames(t *testing.T, on func(n int, stream uint32, fr *http2.Framer)) *frames {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	config := s.TLS.Clone()
+	s.Close()
+	config.NextProtos = []string{"h2"}
+	f := &frames{Endpoint: At(l.Addr().String())[0]}
+	go func() {
+		for {
+			raw, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go f.talk(tls.Server(raw, config), on)
+		}
+	}()
+	return f
+}
+
+func (f *frames) talk(conn net.Conn, on func(n int, stream uint32, fr *http2.Framer)) {
+	defer conn.Close()
+	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	fr := http2.NewFramer(conn, conn)
+	_ = fr.WriteSettings()
+	for {
+		frame, err := fr.ReadFrame()
+		if err != nil {
+			return
+		}
+		ended := false
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			if !frame.IsAck() {
+				_ = fr.WriteSettingsAck()
+			}
+		case *http2.HeadersFrame:
+			ended = frame.StreamEnded()
+		case *http2.DataFrame:
+			ended = frame.StreamEnded()
+		}
+		if ended {
+			f.mu.Lock()
+			f.seen++
+			n := f.seen
+			f.mu.Unlock()
+			on(n, frame.Header().StreamID, fr)
+		}
+	}
+}
+
+func (f *frames) requests() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen
+}
+
+// answerFrames answers a request with 200.
+func answerFrames(stream uint32, fr *http2.Framer) {
+	var b bytes.Buffer
+	_ = hpack.NewEncoder(&b).WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
+	_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: b.Bytes(), EndHeaders: true, EndStream: true})
+}
+
+// What a server says that it did not take goes to another endpoint, whatever the
+// verb; what it may have taken does not.
+func TestRetryOfUntaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		on      func(int, uint32, *http2.Framer)
+		untaken bool
+	}{
+		"refused stream":   {func(_ int, s uint32, fr *http2.Framer) { _ = fr.WriteRSTStream(s, http2.ErrCodeRefusedStream) }, true},
+		"above the last":   {func(_ int, s uint32, fr *http2.Framer) { _ = fr.WriteGoAway(s-2, http2.ErrCodeNo, nil) }, true},
+		"protocol error":   {func(_ int, s uint32, fr *http2.Framer) { _ = fr.WriteRSTStream(s, http2.ErrCodeProtocol) }, false},
+		"cancelled":        {func(_ int, s uint32, fr *http2.Framer) { _ = fr.WriteRSTStream(s, http2.ErrCodeCancel) }, false},
+		"gone with errors": {func(_ int, s uint32, fr *http2.Framer) { _ = fr.WriteGoAway(s, http2.ErrCodeInternal, nil) }, false},
+	} {
+		on := func(n int, s uint32, fr *http2.Framer) {
+			if n == 1 { // a stream that has an end, so that there is one before
+				answerFrames(s, fr)
+				return
+			}
+			c.on(n, s, fr)
+		}
+		for _, method := range []string{"POST", "DELETE"} {
+			for _, body := range []string{"", "text"} {
+				bad := startFrames(t, on)
+				good := startNode(t, "tls", nil)
+				p := turns()
+				p.ResponseHeader = 300 * time.Millisecond
+				u := over(t, p, bad.Endpoint)
+				if got := send(t, u, long, method, ""); got.code != 200 {
+					t.Fatalf("%s: the first: %+v", name, got)
+				}
+				u.SetEndpoints([]Endpoint{bad.Endpoint, good.endpoint()})
+				got := send(t, u, short, method, body)
+				want := []string{strings.TrimSpace(method + " " + body)}
+				if seen := good.seen(); (got.code == 200) != c.untaken || slices.Equal(seen, want) != c.untaken {
+					t.Errorf("%s: %s %q: %d %v; the good one saw %q", name, method, body, got.code, got.err, seen)
+				}
+				if n := bad.requests(); n != 2 {
+					t.Errorf("%s: the bad one saw %d", name, n)
+				}
+				u.Close()
+			}
+		}
+	}
+}
+
+// A server that shuts down in order loses no request of any verb, and sees none
+// twice: requests go on to the next endpoint, while it finishes those it took.
+func TestRollingShutdown(t *testing.T) {
+	var mu sync.Mutex
+	done := map[string]int{}
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		done[r.Header.Get("X-Id")]++
+		mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	nodes := []*node{startNode(t, "tls", serve), startNode(t, "tls", serve), startNode(t, "tls", serve)}
+	p := turns()
+	u := over(t, p, nodes[0].endpoint(), nodes[1].endpoint(), nodes[2].endpoint())
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for c := range 8 {
+		clients.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				id := fmt.Sprint(c, "/", i)
+				method := []string{"GET", "POST", "DELETE", "PUT"}[i%4]
+				got := send(t, u, short, method, "body", "X-Id", id)
+				mu.Lock()
+				times := done[id]
+				mu.Unlock()
+				if got.code != 200 || method != "GET" && times != 1 {
+					t.Errorf("%s %s: %d %v, carried out %d times, %+v", method, id, got.code, got.err, times, got.trace.Attempts())
+				}
+			}
+		})
+	}
+	for _, n := range nodes[:2] {
+		time.Sleep(50 * time.Millisecond)
+		if err := n.Config.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	close(stop)
+	clients.Wait()
+}
+
+// A server without HTTP/2 gets its watches by HTTP/1.1.
+func TestNotShared(t *testing.T) {
+	end := make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Proto)
+		_ = http.NewResponseController(w).Flush()
+		<-end
+	}))
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	u := over(t, turns(), At(server.Listener.Addr().String())...)
+	for range 5 {
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://example.com"+watchPath, nil)
+		res, err := u.Long().RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		b := make([]byte, 8)
+		if _, err := io.ReadFull(res.Body, b); err != nil || string(b) != "HTTP/1.1" {
+			t.Errorf("%q %v", b, err)
+		}
+	}
+	close(end)
+}
