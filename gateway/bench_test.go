@@ -36,13 +36,13 @@ func BenchmarkReconcile(b *testing.B) {
 			var services []*apireg.APIService
 			for i := range n + 1 {
 				gvs = append(gvs, customGroup(groupName(i))...)
-				a := automanaged(gvs[i], "crd")
+				a := custom(gvs[i], "crd")
 				apiservice.Set(a, apiservice.Local(), metav1.Now().Time)
 				services = append(services, a)
 			}
 			s := &syncer{log: slog.New(slog.DiscardHandler)}
 			s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})
-			s.backends = []*server{{name: "crd", up: &proxied{}, source: aggregate.NewSource(aggregate.Config{Previous: gvs})}}
+			fakeBackend(b, s, "crd", aggregate.NewSource(aggregate.Config{Previous: gvs}))
 			less := false
 			for b.Loop() {
 				less = !less
@@ -51,7 +51,8 @@ func BenchmarkReconcile(b *testing.B) {
 					now = services[:n]
 				}
 				s.setAPIServices(now)
-				s.reconcile(b.Context())
+				s.setBackends(nil)
+				s.reconcile()
 			}
 			if got := len(s.documents.Load().GroupVersions); got < n {
 				b.Fatalf("%d groups", got)

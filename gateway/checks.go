@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"net/url"
 	"time"
 
 	"portico/apiservice/availability"
@@ -31,7 +30,7 @@ func (srv *server) checks(s *syncer) []availability.Target {
 	}
 	path := policy.Check.Path
 	if path == "" {
-		path = pathOf(srv.checkURL)
+		path = srv.checkPath
 	}
 	// Discovery says nothing of the endpoints, and nothing is urgent about it.
 	discovery.ID, discovery.Schedule = srv.discoveryTarget(), availability.Schedule{}
@@ -65,15 +64,6 @@ func (srv *server) discoveryTarget() string      { return srv.target + " discove
 func (s *syncer) suspect(srv *server, url string) {
 	s.checker.Suspect(srv.target)
 	s.checker.Suspect(srv.endpointID(url))
-}
-
-// pathOf is the path of a URL of the gateway's own making.
-func pathOf(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return "/"
-	}
-	return u.Path
 }
 
 // verdict is what is known of a server: it is there while one of its endpoints

@@ -65,7 +65,8 @@ type Config struct {
 	// AnonymousAuth lets requests without any credential in as
 	// system:anonymous.
 	AnonymousAuth bool
-	// Backends are the servers whose groups are found by discovery.
+	// Backends are the servers that the gateway starts with, whose groups are
+	// found by discovery.
 	Backends []Backend
 	// Grace is how long the discovery of a server that went away counts as
 	// current. Default 60 s.
@@ -93,16 +94,6 @@ type Config struct {
 	TracingConfigFile string
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
-}
-
-// Backend is a server the gateway starts with.
-type Backend struct {
-	// Name is what automanaged APIServices call it.
-	Name string
-	// URL is unix:///path or https://host:port.
-	URL string
-	// CAFile vouches for an https server; "" is the system's roots.
-	CAFile string
 }
 
 // Gateway is one gateway process. Make it with New, then Run it once.
@@ -177,22 +168,14 @@ func (g *Gateway) assembleSync() error {
 	}
 	s := &syncer{log: g.log, proxies: newProxies(g.log), trust: proxyTrust, grace: g.cfg.Grace, address: g.cfg.Listen.Address}
 	s.checker = availability.New(availability.Config{
-		Logger: g.log, OnChange: func(string, availability.Verdict) { s.news.Poke() },
+		Logger: g.log, OnChange: func(string, availability.Verdict) { s.wake.Poke() },
 	})
 	for _, b := range g.cfg.Backends {
-		t := proxyTrust
-		if b.CAFile != "" {
-			ca, err := authn.NewCAFile(b.CAFile)
-			if err != nil {
-				return fmt.Errorf("load CA of backend %s: %w", b.Name, err)
-			}
-			t.Roots = ca.Pool
-		}
-		srv, err := s.newBackend(b, t)
+		c, err := newConfigured(b, proxyTrust)
 		if err != nil {
 			return err
 		}
-		s.backends = append(s.backends, srv)
+		s.configured = append(s.configured, c)
 	}
 	g.sync, g.core = s, newCoreClient(s)
 	return nil
@@ -254,7 +237,8 @@ func (g *Gateway) assembleOwn() error {
 	g.metrics.Registry().MustRegister(g.cache.Metrics(g.infos), g.etcd.Metrics())
 	g.registrar = &registrar{
 		sync: g.sync, services: g.find(schema.GroupResource{Group: apiservice.Group, Resource: "apiservices"}),
-		log: g.log, metrics: newAvailabilityMetrics(g.metrics.Registry()), observer: g.cfg.InstanceID,
+		backends: g.find(backends.GroupResource()),
+		log:      g.log, metrics: newAvailabilityMetrics(g.metrics.Registry()), observer: g.cfg.InstanceID,
 	}
 	g.sync.changed = []*loop.Nudge{&g.registrar.wake}
 	g.publisher = &publisher{
@@ -267,12 +251,12 @@ func (g *Gateway) assembleOwn() error {
 // assembleLastGood makes what outlives the gateway.
 func (g *Gateway) assembleLastGood() (err error) {
 	l := &lastGood{
-		log: g.log, sync: g.sync, core: g.core, access: g.access, find: g.find, services: g.registrar.services,
+		log: g.log, sync: g.sync, core: g.core, access: g.access, find: g.find, services: g.registrar.services, backends: g.registrar.backends,
 		ownReady: g.cache.Ready, etcd: g.etcd.Documents("gateway"),
 		read: make(chan struct{}), seed: maphash.MakeSeed(), packed: map[string]packedDocument{},
 	}
 	for gr, r := range g.resources {
-		if r.Kind.Review == nil && (gr.Group == apiservice.Group || gr.Group == rbacv1.GroupName) {
+		if r.Kind.Review == nil && (gr.Group == apiservice.Group || gr.Group == backend.Group || gr.Group == rbacv1.GroupName) {
 			l.own = append(l.own, r)
 		}
 	}
@@ -354,7 +338,6 @@ func (g *Gateway) Run(ctx context.Context) error {
 			g.cache.Run,
 			g.sync.checker.Run,
 			g.sync.run,
-			g.sync.followBackends,
 			g.registrar.run,
 			g.lastGood.run,
 			g.campaign,
@@ -362,6 +345,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			g.publisher.run,
 			g.openAPIV2.Run,
 			g.followAPIServices,
+			g.followBackends,
 			func(ctx context.Context) error { return g.access.Run(ctx, g.find) },
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
 			g.etcd.Compact,

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico/apiservice/backend"
 	"portico/gateway/access"
 	"portico/resource"
 	"portico/resource/etcd"
@@ -59,6 +60,7 @@ type lastGood struct {
 	access   *access.Access
 	find     func(schema.GroupResource) *rest.Resource
 	services *rest.Resource   // the APIServices
+	backends *rest.Resource   // the Backends
 	own      []*rest.Resource // what the local copy has of the gateway's own
 	ownReady func() bool      // reports whether these can be listed
 	etcd     *etcd.Documents
@@ -155,9 +157,8 @@ func (l *lastGood) collect(ctx context.Context) map[string][]byte {
 		}
 		l.packed[d.name] = packedDocument{d.state, data}
 	}
-	if list, ok := l.sync.listed(); ok {
-		l.forget(list)
-	}
+	gone := l.gone()
+	maps.DeleteFunc(l.packed, func(name string, _ packedDocument) bool { return gone(name) })
 	out := make(map[string][]byte, len(l.packed))
 	for name, d := range l.packed {
 		out[name] = d.data
@@ -177,34 +178,34 @@ func (l *lastGood) restored() (n int) {
 	return n
 }
 
-// forget drops the documents of APIServices that are gone; mu is held.
-func (l *lastGood) forget(list []*apireg.APIService) {
-	registered := make(map[string]bool, len(list))
-	for _, a := range list {
-		registered[a.Name] = a.Spec.Service != nil
+// gone returns a function that tells documents of APIServices and Backends
+// which do not exist any more. While these are not known, none are.
+func (l *lastGood) gone() func(document string) bool {
+	n := l.sync.told()
+	if !n.haveServices || !n.haveBackends {
+		return func(string) bool { return false }
 	}
-	maps.DeleteFunc(l.packed, func(name string, _ packedDocument) bool {
-		of, ok := strings.CutPrefix(name, documentsOfAPIServices)
-		return ok && !registered[of]
-	})
+	there := make(map[string]bool, len(n.apiservices)+len(n.backends))
+	for _, a := range n.apiservices {
+		there[targetOfAPIService(a.Name)] = a.Spec.Service != nil
+	}
+	for _, d := range describe(l.sync.configured, n.backends) {
+		there[targetOfBackend(d.name)] = true
+	}
+	return func(document string) bool {
+		ofServer := strings.HasPrefix(document, documentsOfAPIServices) || strings.HasPrefix(document, documentsOfBackends)
+		return ofServer && !there[document]
+	}
 }
 
 // now returns the documents of all that is known now, from those who know.
 func (l *lastGood) now(ctx context.Context) []nowDocument {
 	var out []nowDocument
-	servers := func(prefix string, srv *server) {
-		gvs, _ := srv.source.GroupVersions()
-		if !srv.source.Heard() {
-			return
-		}
-		out = append(out, nowDocument{prefix + srv.name, identity(gvs), func() any { return keptVersions(gvs) }})
-	}
-	for _, b := range l.sync.backends {
-		servers(documentsOfBackends, b)
-	}
 	if live := l.sync.live.Load(); live != nil {
-		for _, srv := range *live {
-			servers(documentsOfAPIServices, srv)
+		for target, srv := range *live {
+			if gvs, _ := srv.source.GroupVersions(); srv.source.Heard() {
+				out = append(out, nowDocument{target, identity(gvs), func() any { return keptVersions(gvs) }})
+			}
 		}
 	}
 	out = append(out, l.ofCore()...)
@@ -230,15 +231,16 @@ func identity[T any](list []T) sliceIdentity[T] {
 
 // ofCore returns the documents of what is followed in the core server.
 func (l *lastGood) ofCore() (out []nowDocument) {
-	l.sync.mu.Lock()
-	known, list, listed := l.sync.services, l.sync.apiservices, l.sync.haveServices
-	l.sync.mu.Unlock()
-	if known != nil && known.known && !known.restored && listed {
+	n := l.sync.told()
+	if known := n.services; known != nil && known.known && !known.restored && n.haveServices && n.haveBackends {
 		type state struct {
-			known *services
-			list  sliceIdentity[*apireg.APIService]
+			known    *services
+			list     sliceIdentity[*apireg.APIService]
+			backends sliceIdentity[*backend.Backend]
 		}
-		out = append(out, nowDocument{documentServices, state{known, identity(list)}, func() any { return known.named(list) }})
+		out = append(out, nowDocument{documentServices, state{known, identity(n.apiservices), identity(n.backends)}, func() any {
+			return known.named(&n)
+		}})
 	}
 	if s := l.core.serviceAccounts.Load(); s != nil {
 		out = append(out, nowDocument{documentAccounts, s, func() any {
@@ -257,23 +259,30 @@ func (l *lastGood) ofCore() (out []nowDocument) {
 	return out
 }
 
-// named returns what there is to keep: the Services that APIServices name.
-func (s *services) named(list []*apireg.APIService) keptServices {
+// named returns what there is to keep: the Services that APIServices and
+// Backends name.
+func (s *services) named(n *news) keptServices {
 	out := keptServices{Services: []corev1.Service{}, Slices: []discoveryv1.EndpointSlice{}}
 	done := map[resource.Key]bool{}
-	for _, a := range list {
-		if a.Spec.Service == nil {
-			continue
-		}
-		key := resource.Key{Namespace: a.Spec.Service.Namespace, Name: a.Spec.Service.Name}
+	add := func(key resource.Key) {
 		svc := s.service[key]
 		if svc == nil || done[key] {
-			continue
+			return
 		}
 		done[key] = true
 		out.Services = append(out.Services, keptService(svc))
 		for _, slice := range s.slices[key] {
 			out.Slices = append(out.Slices, keptSlice(slice))
+		}
+	}
+	for _, a := range n.apiservices {
+		if ref := a.Spec.Service; ref != nil {
+			add(resource.Key{Namespace: ref.Namespace, Name: ref.Name})
+		}
+	}
+	for _, b := range n.backends {
+		if ref := b.Spec.Service; ref != nil {
+			add(resource.Key{Namespace: ref.Namespace, Name: ref.Name})
 		}
 	}
 	return out

@@ -126,13 +126,11 @@ func (k *keeper) refuse(name string, data []byte) bool {
 	return true
 }
 
-// drop removes the documents of APIServices that are gone.
+// drop removes the documents of APIServices and Backends that are gone.
 func (k *keeper) drop(ctx context.Context, docs map[string][]byte) error {
-	if _, ok := k.sync.listed(); !ok {
-		return nil
-	}
+	gone := k.gone()
 	for name, stored := range k.stored {
-		if _, ok := docs[name]; ok || !strings.HasPrefix(name, documentsOfAPIServices) {
+		if _, ok := docs[name]; ok || !gone(name) {
 			continue
 		}
 		if err := k.etcd.Delete(ctx, name, stored.Revision); err != nil {

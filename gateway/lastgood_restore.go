@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -11,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/resource"
+	"portico/resource/rest"
 )
 
 // restore takes documents over as what is known, as far as nobody has said
@@ -32,22 +35,10 @@ func (l *lastGood) restore(docs map[string][]byte) {
 }
 
 func (l *lastGood) restoreOne(name string, data []byte) error {
-	if backend, ok := strings.CutPrefix(name, documentsOfBackends); ok {
-		gvs, err := unpackVersions(data)
-		if err != nil {
-			return err
-		}
-		for _, b := range l.sync.backends {
-			if b.name == backend && b.source.Restore(gvs) {
-				l.sync.news.Poke()
-			}
-		}
-		return nil
-	}
-	if registered, ok := strings.CutPrefix(name, documentsOfAPIServices); ok {
+	if strings.HasPrefix(name, documentsOfBackends) || strings.HasPrefix(name, documentsOfAPIServices) {
 		gvs, err := unpackVersions(data)
 		if err == nil {
-			l.sync.restoreVersions(registered, gvs)
+			l.sync.restoreVersions(name, gvs)
 		}
 		return err
 	}
@@ -100,18 +91,25 @@ func (l *lastGood) restoreRegistrations(docs map[string][]byte) {
 		return objects
 	}
 	l.access.Restore(l.find, func(gr schema.GroupResource) []*resource.Object { return objects(gr.Resource) })
-	var list []*apireg.APIService
-	for _, o := range objects(l.services.Resource) {
-		obj, err := l.services.Decode(o)
+	list := decodeAll[*apireg.APIService](l.log, l.services, objects(l.services.Resource))
+	if len(list) > 0 {
+		l.sync.restoreRegistrations(list, decodeAll[*backend.Backend](l.log, l.backends, objects(l.backends.Resource)))
+	}
+}
+
+// decodeAll decodes objects of one kind, and leaves out what it cannot. The
+// result is not nil.
+func decodeAll[T any](log *slog.Logger, r *rest.Resource, objects []*resource.Object) []T {
+	out := make([]T, 0, len(objects))
+	for _, o := range objects {
+		obj, err := r.Decode(o)
 		if err != nil {
-			l.log.Warn("an APIService of the local copy does not decode and is left out", "name", o.Name, "err", err)
+			log.Error("an object does not decode and is left out", "resource", r.Resource, "name", o.Name, "err", err)
 			continue
 		}
-		list = append(list, obj.(*apireg.APIService))
+		out = append(out, any(obj).(T))
 	}
-	if len(list) > 0 {
-		l.sync.restoreAPIServices(list)
-	}
+	return out
 }
 
 // unpackObjects reads a document of keptObjects.
@@ -144,46 +142,47 @@ func restoredServices(kept *keptServices) *services {
 	return s
 }
 
-// restoreAPIServices makes list the APIServices until they can be read. Nothing
-// is written because of it.
-func (s *syncer) restoreAPIServices(list []*apireg.APIService) {
-	s.mu.Lock()
-	if !s.haveServices {
-		s.apiservices = list
-	}
-	s.mu.Unlock()
-	s.news.Poke()
+// restoreAPIServices makes list the APIServices, and backends the Backends,
+// until they can be read. Nothing is written because of it.
+func (s *syncer) restoreRegistrations(list []*apireg.APIService, backends []*backend.Backend) {
+	s.tell(func(n *news) {
+		if !n.haveServices {
+			n.apiservices = list
+		}
+		if !n.haveBackends {
+			n.backends = backends
+		}
+	})
 }
 
 // restoreServices makes v the Services until they can be followed.
 func (s *syncer) restoreServices(v *services) {
-	s.mu.Lock()
-	if s.services == nil || s.services.restored {
-		s.services = v
-	}
-	s.mu.Unlock()
-	s.news.Poke()
+	s.tell(func(n *news) {
+		if n.services == nil || n.services.restored {
+			n.services = v
+		}
+	})
 }
 
-// restoreVersions makes gvs what the server of an APIService said last, for when
-// it is made and until it speaks.
-func (s *syncer) restoreVersions(name string, gvs []discovery.GroupVersion) {
+// restoreVersions makes gvs what the server of a target said last, for when it
+// is made and until it speaks.
+func (s *syncer) restoreVersions(target string, gvs []discovery.GroupVersion) {
 	s.mu.Lock()
 	if s.versions == nil {
 		s.versions = map[string][]discovery.GroupVersion{}
 	}
-	s.versions[name] = gvs
+	s.versions[target] = gvs
 	s.mu.Unlock()
-	if live := s.live.Load(); live != nil && (*live)[name] != nil {
-		(*live)[name].source.Restore(gvs)
+	if live := s.live.Load(); live != nil && (*live)[target] != nil {
+		(*live)[target].source.Restore(gvs)
 	}
-	s.news.Poke()
+	s.wake.Poke()
 }
 
-// restoredVersions returns what the server of an APIService said to an earlier
+// restoredVersions returns what the server of a target said to an earlier
 // gateway; nil if that is not known.
-func (s *syncer) restoredVersions(name string) []discovery.GroupVersion {
+func (s *syncer) restoredVersions(target string) []discovery.GroupVersion {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.versions[name]
+	return s.versions[target]
 }

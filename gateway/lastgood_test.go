@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/aggregate"
 	"portico/resource"
@@ -25,12 +27,12 @@ import (
 func newLastGood(t *testing.T) *lastGood {
 	t.Helper()
 	s := &syncer{log: slog.New(slog.DiscardHandler)}
-	s.backends = []*server{{name: "crd", source: aggregate.NewSource(aggregate.Config{})}}
+	fakeBackend(t, s, "crd", aggregate.NewSource(aggregate.Config{}))
 	return &lastGood{log: s.log, sync: s, core: newCoreClient(s), read: make(chan struct{}), packed: map[string]packedDocument{}}
 }
 
 func (l *lastGood) says(gvs []discovery.GroupVersion) {
-	l.sync.backends[0].source = aggregate.NewSource(aggregate.Config{Previous: gvs})
+	l.sync.says("crd", aggregate.NewSource(aggregate.Config{Previous: gvs}))
 }
 
 // What a server says is kept while it says nothing else, comes back as it was,
@@ -53,7 +55,7 @@ func TestKeepAndRestore(t *testing.T) {
 
 	next := newLastGood(t)
 	next.restore(docs)
-	got, ok := next.sync.backends[0].source.GroupVersions()
+	got, ok := next.sync.servers["backend/crd"].source.GroupVersions()
 	if !ok || len(got) != 1 || !reflect.DeepEqual(got[0].Legacy, said[0].Legacy) || !reflect.DeepEqual(got[0].Aggregated, said[0].Aggregated) {
 		t.Errorf("restored %+v, want %+v", got, said[:1])
 	}
@@ -80,31 +82,38 @@ func TestRestoreBroken(t *testing.T) {
 	} {
 		next := newLastGood(t)
 		next.restore(map[string][]byte{"backend/crd": data, "apiservice/v1.x": data, "core/services": data, "core/serviceaccounts": data, "core/secrets": data, "apiservice/v1.good": good})
-		if _, ok := next.sync.backends[0].source.GroupVersions(); ok || next.sync.restoredVersions("v1.x") != nil {
+		if _, ok := next.sync.servers["backend/crd"].source.GroupVersions(); ok || next.sync.restoredVersions("apiservice/v1.x") != nil {
 			t.Errorf("%s: restored", name)
 		}
-		if next.sync.restoredVersions("v1.good") == nil {
+		if next.sync.restoredVersions("apiservice/v1.good") == nil {
 			t.Errorf("%s: the good one was not restored", name)
 		}
 	}
 }
 
-// The documents of APIServices go with them; those of others do not.
+// The documents of APIServices and Backends go with them, once it is known which
+// there are; those of others do not.
 func TestForget(t *testing.T) {
 	l := newLastGood(t)
-	l.restore(map[string][]byte{"apiservice/v1.gone": packed(t, []keptVersion{}), "apiservice/v1.there": packed(t, []keptVersion{}), "backend/other": packed(t, []keptVersion{})})
-	if docs := l.collect(t.Context()); len(docs) != 3 {
-		t.Errorf("before the APIServices are known: %v", docs)
+	none := packed(t, []keptVersion{})
+	l.restore(map[string][]byte{
+		"apiservice/v1.gone": none, "apiservice/v1.there": none,
+		"backend/gone": none, "backend/there": none, "backend/crd": none, "core/secrets": packed(t, keptIdentities{}),
+	})
+	if docs := l.collect(t.Context()); len(docs) != 6 {
+		t.Errorf("before anything is known: %v", docs)
 	}
-	there := &apireg.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.there"}, Spec: apireg.APIServiceSpec{Service: &apireg.ServiceReference{}}}
-	l.sync.restoreAPIServices([]*apireg.APIService{there})
-	if docs := l.collect(t.Context()); len(docs) != 3 {
-		t.Errorf("after APIServices were restored: %v", docs)
+	apiservices := []*apireg.APIService{{ObjectMeta: metav1.ObjectMeta{Name: "v1.there"}, Spec: apireg.APIServiceSpec{Service: &apireg.ServiceReference{}}}}
+	backends := []*backend.Backend{{ObjectMeta: metav1.ObjectMeta{Name: "there"}}}
+	l.sync.restoreRegistrations(apiservices, backends)
+	l.sync.setAPIServices(apiservices)
+	if docs := l.collect(t.Context()); len(docs) != 6 {
+		t.Errorf("before Backends are known: %v", docs)
 	}
-	l.sync.setAPIServices([]*apireg.APIService{there})
+	l.sync.setBackends(backends)
 	docs := l.collect(t.Context())
-	if _, ok := docs["apiservice/v1.gone"]; ok || len(docs) != 2 {
-		t.Errorf("left are %v", docs)
+	if want := []string{"apiservice/v1.there", "backend/crd", "backend/there", "core/secrets"}; !slices.Equal(slices.Sorted(maps.Keys(docs)), want) {
+		t.Errorf("left are %v", slices.Sorted(maps.Keys(docs)))
 	}
 }
 
@@ -268,23 +277,23 @@ func TestRestoredServices(t *testing.T) {
 	}
 	s := servicesForKeeping(t)
 	list := []*apireg.APIService{{Spec: apireg.APIServiceSpec{Service: ref("api")}}, {Spec: apireg.APIServiceSpec{Service: ref("api")}}, {}, {Spec: apireg.APIServiceSpec{Service: ref("gone")}}}
-	kept := s.named(list)
+	kept := s.named(&news{apiservices: list})
 	if len(kept.Services) != 1 {
 		t.Errorf("kept %v", kept.Services)
 	}
 	l := newLastGood(t)
 	l.restore(map[string][]byte{"core/services": packed(t, kept)})
 	want, _ := s.resolve(ref("api"))
-	got, failed := l.sync.services.resolve(ref("api"))
+	got, failed := l.sync.news.services.resolve(ref("api"))
 	if failed != nil || !reflect.DeepEqual(got, want) || len(got) == 0 {
 		t.Errorf("resolved to %v (%v), want %v", got, failed, want)
 	}
-	if _, failed := l.sync.services.resolve(ref("unnamed")); failed == nil || failed.Reason != "ServiceAccessError" {
+	if _, failed := l.sync.news.services.resolve(ref("unnamed")); failed == nil || failed.Reason != "ServiceAccessError" {
 		t.Errorf("one that was not kept: %v", failed)
 	}
 	l.sync.setServices(s)
 	l.restore(map[string][]byte{"core/services": packed(t, keptServices{})})
-	if _, failed := l.sync.services.resolve(ref("api")); failed != nil {
+	if _, failed := l.sync.news.services.resolve(ref("api")); failed != nil {
 		t.Errorf("what is followed was replaced by what was kept: %v", failed)
 	}
 }
@@ -317,7 +326,7 @@ func TestRegisterUnelected(t *testing.T) {
 }
 
 func (g *registry) says(gvs []discovery.GroupVersion) {
-	g.sync.backends[0].source = aggregate.NewSource(aggregate.Config{Previous: gvs})
+	g.sync.says("crd", aggregate.NewSource(aggregate.Config{Previous: gvs}))
 }
 
 // What was restored takes nothing away: it may be older than what is
@@ -327,7 +336,7 @@ func TestRegisterAfterRestore(t *testing.T) {
 	g.turn(t, nil)
 	source := aggregate.NewSource(aggregate.Config{})
 	source.Restore(widgets()[1:])
-	g.sync.backends[0].source = source
+	g.sync.says("crd", source)
 	if got := g.turn(t, nil); got["v1.widgets.example.com"] == nil {
 		t.Error("it is gone")
 	}

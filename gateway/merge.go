@@ -20,6 +20,8 @@ type merge struct {
 	conditions map[string]apiservice.Condition
 	next       time.Duration        // until a grace period ends; 0 is never
 	unresolved map[string]time.Time // see syncer
+	live       map[string]*server   // as it is collected
+	standings  *standings
 	// told is what each server says, by group/version; nil is the gateway.
 	told map[*server]map[schema.GroupVersion]*discovery.GroupVersion
 }
@@ -78,7 +80,7 @@ func (m *merge) entry(a *apireg.APIService, p placement) discovery.GroupVersion 
 		}
 	case !p.nowhere:
 		// It was not found since this gateway began, but may have been before.
-		for _, gv := range m.s.restoredVersions(a.Name) {
+		for _, gv := range m.s.restoredVersions(targetOfAPIService(a.Name)) {
 			if gv.Group == a.Spec.Group && gv.Version == a.Spec.Version {
 				entry = gv
 			}

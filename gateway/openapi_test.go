@@ -22,7 +22,6 @@ import (
 	"portico/apiservice/availability"
 	"portico/discovery"
 	"portico/discovery/openapi"
-	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -108,12 +107,9 @@ func startIndexing(t *testing.T, backends ...*describing) *indexing {
 	s := &syncer{log: log, proxies: newProxies(log), own: []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}}}
 	s.checker = availability.New(availability.Config{Logger: log, OnChange: func(string, availability.Verdict) {}})
 	for _, b := range backends {
-		srv, err := s.newBackend(Backend{Name: b.name, URL: "unix://" + b.socket}, upstream.Trust{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.backends = append(s.backends, srv)
+		s.configured = append(s.configured, onSocket(t, b.name, b.socket))
 	}
+	s.reconcile()
 	t.Cleanup(s.retire)
 	registration, err := apiservice.Kind()
 	if err != nil {
@@ -128,19 +124,21 @@ func startIndexing(t *testing.T, backends ...*describing) *indexing {
 func (g *indexing) check(t *testing.T) {
 	t.Helper()
 	g.services = nil
-	for _, b := range g.sync.backends {
+	g.sync.reconcile()
+	for _, b := range g.sync.servers {
 		if err := b.availabilityTarget(g.sync).Probe(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		gvs, _ := b.source.GroupVersions()
 		for _, gv := range gvs {
-			a := automanaged(gv, b.name)
+			a := custom(gv, b.name)
 			apiservice.Set(a, apiservice.Local(), time.Now())
 			g.services = append(g.services, a)
 		}
 	}
 	g.sync.setAPIServices(g.services)
-	g.sync.reconcile(t.Context())
+	g.sync.setBackends(nil)
+	g.sync.reconcile()
 }
 
 func (g *indexing) get(path string, header ...string) *httptest.ResponseRecorder {
@@ -213,13 +211,13 @@ func TestOpenAPIFollowsSchema(t *testing.T) {
 	g.check(t)
 	old := g.urls(t)[keyA]
 	crd.serves(t, "2", "a.example.com")
-	for len(g.sync.news.C()) > 0 {
-		<-g.sync.news.C()
+	for len(g.sync.wake.C()) > 0 {
+		<-g.sync.wake.C()
 	}
-	if err := g.sync.backends[0].availabilityTarget(g.sync).Probe(t.Context()); err != nil {
+	if err := g.sync.servers["backend/crd"].availabilityTarget(g.sync).Probe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(g.sync.news.C()) == 0 {
+	if len(g.sync.wake.C()) == 0 {
 		t.Error("nobody is told of the new index")
 	}
 	g.check(t)
@@ -256,7 +254,7 @@ func TestOpenAPISchemaShowsAtOnce(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = loop.Together(ctx, g.sync.run, g.sync.followBackends)
+		_ = loop.Together(ctx, g.sync.run)
 	}()
 	defer func() { cancel(); <-ended }()
 	for _, text := range []string{"2", "3"} {

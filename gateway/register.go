@@ -12,11 +12,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
-	"portico/discovery"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -39,6 +37,7 @@ const ownBackend = "gateway"
 type registrar struct {
 	sync     *syncer
 	services *rest.Resource
+	backends *rest.Resource
 	wake     loop.Nudge
 	log      *slog.Logger
 	metrics  *availabilityMetrics
@@ -49,18 +48,13 @@ type registrar struct {
 	// offered are the APIServices that were found missing and are there since;
 	// of the writing goroutine only.
 	offered map[string]bool
-	// made is what was wanted last; of the writing goroutine only.
-	made registration
-}
-
-// registration is what shall be registered.
-type registration struct {
-	// said are the answers of the backends that it was made of.
-	said [][]discovery.GroupVersion
-	// want are the automanaged APIServices that shall exist, by name. complete
-	// says of which backends everything is known.
-	want     map[string]*apireg.APIService
-	complete map[string]bool
+	// introduced are the configured Backends that are stored, or were when they
+	// were stored last; of the writing goroutine only.
+	introduced map[string]bool
+	// claims are those made last; of the writing goroutine only.
+	claims *claims
+	// conflicts say which Backends do not get what they claim.
+	conflicts atomic.Pointer[map[string][]conflict]
 }
 
 const (
@@ -165,7 +159,14 @@ func (g *registrar) setCondition(ctx context.Context, name string, want apiservi
 // register creates, repairs and removes automanaged APIServices. An APIService
 // whose automanaged label a user took off is the user's.
 func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIService) error {
-	want, complete := g.wanted()
+	all := g.sync.standings.Load()
+	if all == nil {
+		return nil
+	}
+	introduced := g.introduce(ctx, all)
+	claims := g.claimed(all)
+	want, conflicts := claims.settled(stored)
+	g.conflicts.Store(&conflicts)
 	var missing, wrong, gone []*apireg.APIService
 	for name, a := range want {
 		have := stored[name]
@@ -177,19 +178,35 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 		}
 	}
 	if !g.elected.Load() {
-		return g.offer(ctx, want, missing)
+		return errors.Join(introduced, g.offer(ctx, want, missing))
 	}
 	for name, have := range stored {
-		if have.Labels[apiservice.AutomanagedLabel] == apiservice.Managed &&
-			complete[have.Annotations[apiservice.BackendAnnotation]] && want[name] == nil {
+		if want[name] == nil && claims.lacks(have, all) {
 			gone = append(gone, have)
 		}
 	}
 	return errors.Join(
+		introduced,
 		each(missing, func(a *apireg.APIService) error { return g.create(ctx, a) }),
 		each(wrong, func(a *apireg.APIService) error { return g.repair(ctx, a) }),
 		each(gone, func(a *apireg.APIService) error { return g.remove(ctx, a) }),
 	)
+}
+
+// lacks reports whether an APIService that nobody claims is to go: an
+// automanaged one whose Backend serves it no more, or does not exist.
+func (c *claims) lacks(have *apireg.APIService, all *standings) bool {
+	of := have.Annotations[apiservice.BackendAnnotation]
+	switch have.Labels[apiservice.AutomanagedLabel] {
+	case apiservice.Managed:
+		if c.complete[of] {
+			return true
+		}
+	case apiservice.OnStart:
+	default:
+		return false
+	}
+	return all.whole && of != "" && of != ownBackend && all.byName[of] == nil
 }
 
 // offer creates what is missing and was not there to be created before.
@@ -215,74 +232,6 @@ func (g *registrar) create(ctx context.Context, a *apireg.APIService) error {
 		return fmt.Errorf("create APIService %q: %w", a.Name, err)
 	}
 	return nil
-}
-
-// wanted returns the automanaged APIServices that shall exist, and of which
-// backends everything is known. While the backends say the same, it is the same.
-func (g *registrar) wanted() (want map[string]*apireg.APIService, complete map[string]bool) {
-	said := make([][]discovery.GroupVersion, len(g.sync.backends))
-	complete = map[string]bool{ownBackend: true}
-	for i, b := range g.sync.backends {
-		// What was restored is registered already, and says nothing of what is
-		// gone.
-		if b.source.Heard() {
-			said[i], complete[b.name] = b.source.GroupVersions()
-		}
-	}
-	if slices.EqualFunc(said, g.made.said, sameAnswer) && maps.Equal(complete, g.made.complete) {
-		return g.made.want, complete
-	}
-	want = make(map[string]*apireg.APIService, len(g.made.want))
-	for _, gv := range g.sync.own {
-		if gv.Group != apiservice.Group {
-			name := apiservice.Name(gv.Group, gv.Version)
-			want[name] = g.automanaged(name, gv, ownBackend)
-		}
-	}
-	for i, b := range g.sync.backends {
-		for _, gv := range said[i] {
-			name := apiservice.Name(gv.Group, gv.Version)
-			if want[name] == nil && gv.Group != apiservice.Group {
-				want[name] = g.automanaged(name, gv, b.name)
-			}
-		}
-	}
-	g.made = registration{said: said, want: want, complete: complete}
-	return want, complete
-}
-
-// sameAnswer reports whether two answers are one: a source that hears something
-// new makes another.
-func sameAnswer(a, b []discovery.GroupVersion) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}
-
-// automanaged is automanaged, made once as long as nothing changes.
-func (g *registrar) automanaged(name string, gv discovery.GroupVersion, backend string) *apireg.APIService {
-	if a := g.made.want[name]; a != nil && a.Annotations[apiservice.BackendAnnotation] == backend {
-		return a
-	}
-	return automanaged(gv, backend)
-}
-
-// automanaged returns the APIService for a group/version of a backend. Built-in
-// groups have their fixed place and are never removed; others come and go with
-// what the backend serves.
-func automanaged(gv discovery.GroupVersion, backend string) *apireg.APIService {
-	group, version := discovery.Priorities(gv.Group, gv.Version)
-	label := apiservice.OnStart
-	if !discovery.Builtin(gv.Group) {
-		label, version = apiservice.Managed, discovery.CustomVersionPriority
-	}
-	return &apireg.APIService{
-		TypeMeta: metav1.TypeMeta{APIVersion: apireg.SchemeGroupVersion.String(), Kind: "APIService"},
-		ObjectMeta: metav1.ObjectMeta{
-			Name:        apiservice.Name(gv.Group, gv.Version),
-			Labels:      map[string]string{apiservice.AutomanagedLabel: label},
-			Annotations: map[string]string{apiservice.BackendAnnotation: backend},
-		},
-		Spec: apireg.APIServiceSpec{Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: group, VersionPriority: version},
-	}
 }
 
 func sameRegistration(have, want *apireg.APIService) bool {

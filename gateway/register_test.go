@@ -10,6 +10,7 @@ import (
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/availability"
 	"portico/discovery"
 	"portico/discovery/aggregate"
 	"portico/resource"
@@ -37,11 +38,12 @@ func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 		log: slog.New(slog.DiscardHandler),
 		own: []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}, {Group: "rbac.authorization.k8s.io", Version: "v1"}},
 	}
-	s.backends = []*server{{name: "crd", source: aggregate.NewSource(aggregate.Config{Previous: served})}}
+	s.checker = availability.New(availability.Config{})
+	fakeBackend(t, s, "crd", aggregate.NewSource(aggregate.Config{Previous: served}))
 	s.conditions.Store(&map[string]apiservice.Condition{})
 	g := &registry{storage: storage, counts: counts, registrar: &registrar{
 		sync: s, services: &rest.Resource{Kind: k, Store: storage.Store(&k.Info)}, log: s.log,
-		metrics: newAvailabilityMetrics(counts),
+		metrics: newAvailabilityMetrics(counts), backends: backendsInMemory(t),
 	}}
 	g.elected.Store(true)
 	return g
@@ -56,10 +58,19 @@ func (g *registry) turn(t *testing.T, conditions map[string]apiservice.Condition
 		list = append(list, a)
 	}
 	g.sync.setAPIServices(list)
+	g.stands(t)
 	if err := g.write(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return g.stored(t)
+}
+
+// stands has the registrar hear of the Backends.
+func (g *registry) stands(t *testing.T) {
+	t.Helper()
+	g.sync.setBackends(storedBackends(t, g.backends))
+	n := g.sync.told()
+	g.sync.standings.Store(g.sync.stand(&n, map[string]*server{}))
 }
 
 func (g *registry) stored(t *testing.T) map[string]*apireg.APIService {
@@ -179,7 +190,7 @@ func TestRegisterLeavesTheUsersAlone(t *testing.T) {
 		t.Errorf("a taken-over APIService was written: %+v", a)
 	}
 	// Nor is it removed when the backend stops serving it.
-	g.sync.backends[0].source = aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{}})
+	g.sync.says("crd", aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{}}))
 	got := g.turn(t, nil)
 	if got["v1.widgets.example.com"] == nil {
 		t.Error("a taken-over APIService was removed")
@@ -195,7 +206,7 @@ func TestRegisterLeavesTheUsersAlone(t *testing.T) {
 func TestRegisterKeepsWhatAMuteBackendHad(t *testing.T) {
 	g := newRegistry(t, widgets())
 	g.turn(t, nil)
-	g.sync.backends[0].source = aggregate.NewSource(aggregate.Config{}) // has not answered yet
+	g.sync.says("crd", aggregate.NewSource(aggregate.Config{})) // has not answered yet
 	if got := g.turn(t, nil); len(got) != 3 {
 		t.Errorf("left %v", got)
 	}

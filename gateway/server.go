@@ -2,9 +2,7 @@ package gateway
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"sync"
@@ -12,11 +10,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico/apiservice"
 	"portico/apiservice/availability"
-	"portico/apiservice/backend"
+	"portico/discovery"
 	"portico/discovery/aggregate"
 	"portico/gateway/upstream"
 	"portico/resource/loop"
@@ -29,16 +25,32 @@ const socketSuspectInterval = 50 * time.Millisecond
 // openAPITimeout bounds reading a server's OpenAPI index.
 const openAPITimeout = 5 * time.Second
 
+// source is where what a server says it serves is read.
+type source interface {
+	// Check asks whether the server still says what it said; see
+	// aggregate.Source, as for the others.
+	Check(ctx context.Context) (changed bool, err error)
+	GroupVersions() (gvs []discovery.GroupVersion, ok bool)
+	Heard() bool
+	Restore(gvs []discovery.GroupVersion) bool
+	RefreshOpenAPI(ctx context.Context) (changed bool, err error)
+	OpenAPI() map[string]string
+	Follow(ctx context.Context, changed func()) error
+}
+
 // server is a server behind the gateway as sync sees it: how to reach it, what
 // it says it serves, and under which name it is checked.
 type server struct {
 	name     string // of the backend or APIService
 	id       string // identity: a change makes a new server
-	target   string // availability target
+	target   string // tells it from all others; what is kept of it has the same name
 	checkURL string // for messages
-	up       *proxied
-	source   *aggregate.Source
-	suspect  time.Duration // interval while suspect; 0 is the default
+	// checkPath is what endpoints are asked for by themselves, unless the policy
+	// says otherwise.
+	checkPath string
+	up        *proxied
+	source    source
+	suspect   time.Duration // interval while suspect; 0 is that of the policy
 
 	// answered: it passed a check; its stream need not wait to be opened again.
 	answered loop.Nudge
@@ -49,90 +61,74 @@ type server struct {
 	followed    atomic.Bool
 	openAPINews loop.Nudge
 	openAPI     sync.Mutex // one refresh at a time
+	// tells: it is followed, to hear of all it serves.
+	tells bool
+	// unfollow ends what follows it; nil: nothing does. Of sync.run only.
+	unfollow context.CancelFunc
 }
 
-// newBackend makes the server of a configured backend.
-func (s *syncer) newBackend(b Backend, t upstream.Trust) (*server, error) {
-	endpoint, err := upstream.ParseURL(b.Name, b.URL)
-	if err != nil {
-		return nil, err
+// Targets of servers: what they are checked and kept as.
+func targetOfBackend(name string) string    { return documentsOfBackends + name }
+func targetOfAPIService(name string) string { return documentsOfAPIServices + name }
+
+// making is what a server is made of.
+type making struct {
+	name, target, id    string
+	checkURL, checkPath string
+	base                *url.URL
+	endpoints           []upstream.Endpoint
+	trust               upstream.Trust
+	suspect             time.Duration
+	policy              upstream.Policy
+	// only are the group/versions that are wanted of it; nil is everything it
+	// says, which is then followed.
+	only []schema.GroupVersion
+}
+
+// serverFor returns the server of that target, made anew if its identity
+// changed, with the present addresses and policy. It is live from now on.
+func (s *syncer) serverFor(m making, live map[string]*server) *server {
+	old := s.servers[m.target]
+	if old != nil && old.id == m.id {
+		live[m.target] = old
+		old.checkURL = m.checkURL
+		old.up.SetEndpoints(m.endpoints)
+		if old.up.Policy() != m.policy {
+			old.up.SetPolicy(m.policy)
+		}
+		return old
 	}
-	if endpoint.Network != "unix" && endpoint.Base.Scheme != "https" {
-		return nil, fmt.Errorf("backend %s: URL %q must be unix:///path or https://host:port", b.Name, b.URL)
+	srv := &server{
+		name: m.name, id: m.id, target: m.target, checkURL: m.checkURL, checkPath: m.checkPath,
+		suspect: m.suspect, tells: m.only == nil,
 	}
-	policy := upstream.NewPolicy(&backend.Spec{})
-	// Who configured them protects them; limits are for those registered later.
-	policy.Concurrent = 0
-	srv := &server{name: b.Name, id: b.URL, target: "backend/" + b.Name, checkURL: b.URL + "/apis"}
-	if endpoint.Network == "unix" {
-		srv.suspect = socketSuspectInterval
-	}
+	live[m.target] = srv
 	srv.up = newProxied(upstream.Config{
-		Base: endpoint.Base, Endpoints: []upstream.Endpoint{endpoint}, Trust: t, Policy: policy,
-		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.news.Poke,
-	}, s.proxies)
-	srv.source = aggregate.NewSource(aggregate.Config{
-		Name: b.Name, BaseURL: endpoint.Base.String(), Identify: identifyAggregator,
-		Transport:      srv.up.Long(),
-		OpenAPIChanged: srv.openAPINews.Poke,
-	})
-	return srv, nil
-}
-
-// serverID identifies the server an APIService names, with all that changes
-// how it is reached.
-func serverID(a *apireg.APIService) string {
-	scheme, host, _ := serviceURL(a.Spec.Service)
-	return fmt.Sprintf("%s://%s insecure=%v ca=%s", scheme, host, a.Spec.InsecureSkipTLSVerify, digest(a.Spec.CABundle))
-}
-
-// discoveryURL is what the availability check of a registered server asks for.
-func discoveryURL(a *apireg.APIService) string {
-	scheme, host, _ := serviceURL(a.Spec.Service)
-	if a.Spec.Group == "" {
-		return scheme + "://" + host + "/api/" + a.Spec.Version
-	}
-	return scheme + "://" + host + "/apis/" + a.Spec.Group + "/" + a.Spec.Version
-}
-
-// serverFor returns the server that an APIService names, made anew if its
-// identity changed, with the present addresses.
-func (s *syncer) serverFor(a *apireg.APIService, addresses []string) (*server, error) {
-	id := serverID(a)
-	old := s.servers[a.Name]
-	if old != nil && old.id == id {
-		old.up.SetEndpoints(upstream.At(addresses...))
-		return old, nil
-	}
-	roots, err := upstream.ParsePool(a.Spec.CABundle)
-	if err != nil {
-		return nil, err
-	}
-	scheme, host, serverName := serviceURL(a.Spec.Service)
-	base := &url.URL{Scheme: scheme, Host: host}
-	srv := &server{name: a.Name, id: id, target: "apiservice/" + a.Name, checkURL: discoveryURL(a)}
-	t := upstream.Trust{
-		Roots: func() *x509.CertPool { return roots }, Insecure: a.Spec.InsecureSkipTLSVerify,
-		ServerName: serverName, Certificate: s.trust.Certificate,
-	}
-	srv.up = newProxied(upstream.Config{
-		Base: base, Endpoints: upstream.At(addresses...), Trust: t, Policy: upstream.NewPolicy(&backend.Spec{}),
-		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.news.Poke,
+		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy,
+		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.endpointChanged,
 	}, s.proxies)
 	cfg := aggregate.Config{
-		Name: a.Name, BaseURL: base.String(), Transport: srv.up.Long(), Identify: identifyAggregator,
-		GroupVersions: []schema.GroupVersion{groupVersion(a)},
+		Name: m.name, BaseURL: m.base.String(), Identify: identifyAggregator, GroupVersions: m.only,
+		Transport: srv.up.Long(), OpenAPIChanged: srv.openAPINews.Poke,
 	}
 	if old != nil && old.source.Heard() {
-		// Same group/version, reached another way: what it said stands until
-		// the new server speaks.
+		// The same, reached another way: what it said stands until the new server
+		// speaks.
 		cfg.Previous, _ = old.source.GroupVersions()
 	}
 	srv.source = aggregate.NewSource(cfg)
-	if kept := s.restoredVersions(a.Name); kept != nil {
+	if kept := s.restoredVersions(m.target); kept != nil {
 		srv.source.Restore(kept)
 	}
-	return srv, nil
+	return srv
+}
+
+// retire lets go of a server: what is under way finishes.
+func (srv *server) retire() {
+	if srv.unfollow != nil {
+		srv.unfollow()
+	}
+	srv.up.Close()
 }
 
 // availabilityTarget is how the checker asks the server: its discovery, which
@@ -152,7 +148,7 @@ func (srv *server) availabilityTarget(s *syncer) availability.Target {
 			case srv.followed.Load():
 				srv.openAPINews.Poke()
 			case srv.refreshOpenAPI(ctx) || changed:
-				s.news.Poke()
+				s.wake.Poke()
 			}
 			return nil
 		},
@@ -182,23 +178,4 @@ func withoutPorts(err error) error {
 	plain := *op
 	plain.Source = nil
 	return &plain
-}
-
-// placement is where requests for one APIService go.
-type placement struct {
-	local     bool    // the gateway itself
-	nowhere   bool    // nobody: a 404
-	server    *server // who answers, or answered when last heard of
-	condition apiservice.Condition
-	verdict   bool      // the condition is the checker's, of a server that was good before
-	since     time.Time // of the verdict
-}
-
-// route makes the table entry.
-func (p placement) route(name string) *route {
-	r := &route{name: name, local: p.local, condition: p.condition}
-	if p.server != nil {
-		r.upstream = p.server.up
-	}
-	return r
 }

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"portico/discovery/aggregate"
@@ -25,17 +24,13 @@ const (
 	openAPIPause = 50 * time.Millisecond
 )
 
-// followBackends has every configured backend tell of changes in what it
-// serves, so that they show at once. It returns when ctx ends.
-func (s *syncer) followBackends(ctx context.Context) error {
-	var wg sync.WaitGroup
-	for _, b := range s.backends {
-		wg.Go(func() { s.followBackend(ctx, b) })
-		wg.Go(func() { s.followOpenAPI(ctx, b) })
-	}
-	wg.Wait()
-	<-ctx.Done()
-	return ctx.Err()
+// follow has a server tell of changes in what it serves, so that they show at
+// once, until it is retired or ctx ends.
+func (s *syncer) follow(ctx context.Context, srv *server) {
+	ctx, srv.unfollow = context.WithCancel(ctx)
+	srv.followed.Store(true)
+	s.followers.Go(func() { s.followBackend(ctx, srv) })
+	s.followers.Go(func() { s.followOpenAPI(ctx, srv) })
 }
 
 // followBackend keeps a backend's stream open until ctx ends.
@@ -88,14 +83,13 @@ func (s *syncer) sourceChanged(b *server) {
 	for _, n := range s.changed {
 		n.Poke()
 	}
-	s.news.Poke()
+	s.wake.Poke()
 	b.openAPINews.Poke()
 }
 
 // followOpenAPI reads a backend's OpenAPI index when there may be a new one,
 // beside everything else: routes do not wait for it.
 func (s *syncer) followOpenAPI(ctx context.Context, b *server) {
-	b.followed.Store(true)
 	for {
 		select {
 		case <-ctx.Done():
@@ -106,7 +100,7 @@ func (s *syncer) followOpenAPI(ctx context.Context, b *server) {
 			return
 		}
 		if b.refreshOpenAPI(ctx) {
-			s.news.Poke()
+			s.wake.Poke()
 		}
 		if !sleep(ctx, openAPIPause) {
 			return

@@ -23,7 +23,6 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/discovery"
-	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/memory"
@@ -122,14 +121,11 @@ func startBehind(t *testing.T, c *changing) *behind {
 	}
 	log := slog.New(slog.DiscardHandler)
 	s := &syncer{log: log, proxies: newProxies(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
-	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.news.Poke() }})
-	srv, err := s.newBackend(Backend{Name: "crd", URL: "unix://" + c.socket}, upstream.Trust{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.backends = []*server{srv}
+	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.wake.Poke() }})
+	s.configured = []*configured{onSocket(t, "crd", c.socket)}
 	b := &behind{store: &slowStore{Store: memory.New().Store(&k.Info)}}
 	r := &registrar{sync: s, services: &rest.Resource{Kind: k, Store: b.store}, log: log, metrics: newAvailabilityMetrics(prometheus.NewRegistry())}
+	r.backends = backendsInMemory(t)
 	r.elected.Store(true)
 	s.changed = []*loop.Nudge{&r.wake}
 	b.Gateway = &Gateway{log: log, sync: s, registrar: r}
@@ -137,7 +133,7 @@ func startBehind(t *testing.T, c *changing) *behind {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = loop.Together(ctx, s.checker.Run, s.run, s.followBackends, r.run, b.followAPIServices)
+		_ = loop.Together(ctx, s.checker.Run, s.run, r.run, b.followAPIServices, b.followBackends)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -30,9 +30,14 @@ type Address struct {
 	// Host is host:port, as net.Dial takes it; the port is never left out. ""
 	// for a socket.
 	Host string
+	// Named is the host, and the port if there is one, as it was written.
+	Named string
 	// Path is that of the socket; "" for others.
 	Path string
 }
+
+// where tells addresses apart.
+func (a Address) where() [2]string { return [2]string{a.Host, a.Path} }
 
 // ParseURL reads an endpoint's URL: https://host[:port], http://host[:port] or
 // unix:///path. The error says what the URL must be, for whoever wrote it.
@@ -91,5 +96,5 @@ func parseHost(u *url.URL, defaultPort string) (Address, error) {
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 		return Address{}, errors.New("must have a port between 1 and 65535")
 	}
-	return Address{Scheme: u.Scheme, Host: net.JoinHostPort(u.Hostname(), port)}, nil
+	return Address{Scheme: u.Scheme, Host: net.JoinHostPort(u.Hostname(), port), Named: u.Host}, nil
 }

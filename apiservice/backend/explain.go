@@ -38,7 +38,7 @@ func (Spec) OpenAPIModelName() string { return models + "BackendSpec" }
 func (Spec) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":                      "Spec says where a server is and how requests are sent to it. Either endpoints or service must be set.",
-		"endpoints":             "endpoints are the addresses of the server, all of the same scheme, 256 at most.",
+		"endpoints":             "endpoints are the addresses of the server, 256 at most.",
 		"service":               "service names a Service in the core server; its ready endpoints are those of the Backend. An APIService that names the same Service and port is served by this Backend, under its policy.",
 		"tls":                   "tls says how endpoints are recognised and what is shown to them. Only for https endpoints and services. Default: certificates must be vouched for by the CAs of the gateway's host, and the gateway shows its front-proxy certificate.",
 		"autoRegister":          "autoRegister has APIServices made for the API groups that the server says it serves. They go when the Backend goes. Without it, only APIServices of users lead to the server.",

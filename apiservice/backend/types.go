@@ -36,7 +36,7 @@ type BackendList struct {
 // or service is set. What is left out is decided by Policy and the methods
 // beside it, not stored: a better default reaches the Backends there are.
 type Spec struct {
-	// Endpoints, 256 at most, all of the same scheme.
+	// Endpoints, 256 at most.
 	Endpoints []Endpoint `json:"endpoints,omitempty" patchStrategy:"merge" patchMergeKey:"url" listType:"map" listMapKey:"url"`
 	Service   *Service   `json:"service,omitempty"`
 	TLS       *TLS       `json:"tls,omitempty"`

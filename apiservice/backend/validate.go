@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -62,8 +61,7 @@ func (s *Spec) validateEndpoints(at *field.Path) (errs field.ErrorList) {
 	if n := len(s.Endpoints); n > MaxEndpoints {
 		return field.ErrorList{field.TooMany(at, n, MaxEndpoints)}
 	}
-	seen := map[Address]bool{}
-	first := ""
+	seen := map[[2]string]bool{}
 	for i, e := range s.Endpoints {
 		at := at.Index(i)
 		if w := e.WeightOf(); w < 0 || w > 1000 {
@@ -78,17 +76,12 @@ func (s *Spec) validateEndpoints(at *field.Path) (errs field.ErrorList) {
 		case err != nil:
 			errs = append(errs, field.Invalid(at.Child("url"), shortened(e.URL), err.Error()))
 			continue
-		case seen[address]:
+		case seen[address.where()]:
 			errs = append(errs, field.Duplicate(at.Child("url"), e.URL))
-		case first != "" && address.Scheme != first:
-			errs = append(errs, field.Invalid(at.Child("url"), e.URL, fmt.Sprintf("must be of the same scheme as the first endpoint, %s", first)))
-		case address.Scheme != HTTPS && s.TLS != nil:
+		case address.Scheme == HTTP && s.TLS != nil:
 			errs = append(errs, field.Invalid(at.Child("url"), e.URL, "must be https where tls is set"))
 		}
-		seen[address] = true
-		if first == "" {
-			first = address.Scheme
-		}
+		seen[address.where()] = true
 	}
 	return errs
 }

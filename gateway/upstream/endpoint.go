@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -32,22 +31,17 @@ type Endpoint struct {
 // http://host:port (443 and 80 if left out). Requests to a socket are addressed
 // to name. The weight is 1.
 func ParseURL(name, text string) (Endpoint, error) {
-	u, err := url.Parse(text)
+	a, err := backend.ParseURL(text)
 	if err != nil {
-		return Endpoint{}, fmt.Errorf("backend %s: %w", name, err)
+		return Endpoint{}, fmt.Errorf("backend %s: URL %q %w", name, text, err)
 	}
-	e := Endpoint{URL: text, Network: "tcp", Weight: 1}
-	port := map[string]string{"https": "443", "http": "80"}[u.Scheme]
-	switch {
-	case u.Scheme == "unix" && u.Host == "" && u.Path != "":
-		e.Network, e.Address, e.Base = "unix", u.Path, &url.URL{Scheme: "http", Host: name}
+	e := Endpoint{URL: text, Network: "tcp", Address: a.Host, Weight: 1}
+	if a.Scheme == backend.Unix {
+		e.Network, e.Address, e.Base = "unix", a.Path, &url.URL{Scheme: "http", Host: name}
 		return e, nil
-	case port == "" || u.Hostname() == "" || u.User != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
-		return Endpoint{}, fmt.Errorf("backend %s: URL %q must be unix:///path, https://host:port or http://host:port", name, text)
-	case u.Port() != "":
-		port = u.Port()
 	}
-	e.Address, e.Base = net.JoinHostPort(u.Hostname(), port), &url.URL{Scheme: u.Scheme, Host: u.Host}
+	// As it was written: a server may know itself by that name.
+	e.Base = &url.URL{Scheme: a.Scheme, Host: a.Named}
 	return e, nil
 }
 

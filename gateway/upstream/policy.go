@@ -3,8 +3,6 @@ package upstream
 import (
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"portico/apiservice/backend"
 )
 
@@ -40,66 +38,23 @@ type Check struct {
 	Fall, Rise                 int
 }
 
-// suspectShare of the interval of its check passes between two checks of an
-// endpoint that is suspect.
-const suspectShare = 10
-
 // NewPolicy resolves what a Backend says, and what it leaves out. The spec must
 // be valid; the zero Spec is that of a server which nobody said anything about.
 func NewPolicy(spec *backend.Spec) Policy {
-	p := Policy{
-		Balance: backend.LeastRequest, PanicPercent: number(spec.PanicThresholdPercent, 50),
+	p := spec.Policy()
+	return Policy{
+		Balance: p.Balance, PanicPercent: p.PanicThresholdPercent,
+		ConsecutiveErrors: p.Outlier.ConsecutiveErrors, ConsecutiveLocalErrors: p.Outlier.ConsecutiveLocalErrors,
+		BaseEjection: p.Outlier.BaseEjectionTime, MaxEjection: p.Outlier.MaxEjectionTime, MaxEjectionPercent: p.Outlier.MaxEjectionPercent,
+		Connect: p.Timeouts.Connect, ResponseHeader: p.Timeouts.ResponseHeader, Idle: p.Timeouts.Idle,
+		RetryPercent: p.Retries.BudgetPercent, RetriesPerSecond: p.Retries.MinPerSecond, Attempts: p.Retries.Attempts,
+		Concurrent: p.Limits.Concurrent, Queue: p.Limits.Queue,
+		Check: Check{
+			Path: p.HealthCheck.Path, Interval: p.HealthCheck.Interval, Suspect: p.HealthCheck.Suspect, Timeout: p.HealthCheck.Timeout,
+			Fall: p.HealthCheck.Fall, Rise: p.HealthCheck.Rise,
+		},
 	}
-	if spec.Balance != "" {
-		p.Balance = spec.Balance
-	}
-	o := or(spec.OutlierDetection)
-	p.ConsecutiveErrors, p.ConsecutiveLocalErrors = number(o.ConsecutiveErrors, 5), number(o.ConsecutiveLocalErrors, 3)
-	p.BaseEjection, p.MaxEjection = duration(o.BaseEjectionTime, 30*time.Second), duration(o.MaxEjectionTime, 300*time.Second)
-	p.MaxEjectionPercent = number(o.MaxEjectionPercent, 50)
-	t := or(spec.Timeouts)
-	p.Connect, p.ResponseHeader = duration(t.Connect, time.Second), duration(t.ResponseHeader, 60*time.Second)
-	p.Idle = duration(t.Idle, 90*time.Second)
-	r := or(spec.Retries)
-	p.RetryPercent, p.RetriesPerSecond, p.Attempts = number(r.BudgetPercent, 20), number(r.MinPerSecond, 3), positive(r.Attempts, 3)
-	l := or(spec.Limits)
-	p.Concurrent, p.Queue = number(l.Concurrent, 1024), number(l.Queue, 256)
-	c := or(spec.HealthCheck)
-	p.Check = Check{
-		Path: c.Path, Interval: duration(c.Interval, 5*time.Second), Timeout: duration(c.Timeout, time.Second),
-		Fall: positive(c.Fall, 3), Rise: positive(c.Rise, 2),
-	}
-	p.Check.Suspect = p.Check.Interval / suspectShare
-	return p
 }
 
 // retries reports whether anything is retried.
 func (p *Policy) retries() bool { return p.RetryPercent > 0 || p.RetriesPerSecond > 0 }
-
-func or[T any](p *T) T {
-	if p == nil {
-		return *new(T)
-	}
-	return *p
-}
-
-func number(p *int32, otherwise int) int {
-	if p == nil {
-		return otherwise
-	}
-	return int(*p)
-}
-
-func positive(n int32, otherwise int) int {
-	if n <= 0 {
-		return otherwise
-	}
-	return int(n)
-}
-
-func duration(p *metav1.Duration, otherwise time.Duration) time.Duration {
-	if p == nil || p.Duration <= 0 {
-		return otherwise
-	}
-	return p.Duration
-}

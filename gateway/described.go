@@ -1,0 +1,144 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/discovery"
+	"portico/gateway/upstream"
+	"portico/resource/authn"
+)
+
+// Backend is a server the gateway starts with.
+//
+// It is the beginning of a Backend object of that name in etcd, which carries
+// the label [apiservice.AutomanagedLabel]. While the label is there, this
+// gateway reaches the server as it is configured to, whatever the object says:
+// a socket's path, or an authority's file, is a matter of one host. Everything
+// else (which groups are taken, how requests are sent) is the object's, for all
+// gateways alike. Where the server is, the object says for gateways that are not
+// configured; the elected one of those that are keeps it as it is configured
+// itself, so that gateways with different configurations do not undo each
+// other's work. Once a user takes the label off, the object alone counts.
+type Backend struct {
+	// Name is that of the object, and what automanaged APIServices call it.
+	Name string
+	// URL is unix:///path or https://host:port.
+	URL string
+	// CAFile vouches for an https server; "" is the system's roots.
+	CAFile string
+}
+
+// configured is a Backend that the gateway starts with, as it is described.
+type configured struct {
+	name  string
+	spec  backend.Spec
+	trust upstream.Trust
+}
+
+// newConfigured reads the configuration of a server; proxyTrust has what is
+// shown to servers.
+func newConfigured(b Backend, proxyTrust upstream.Trust) (*configured, error) {
+	if msgs := validation.IsDNS1123Subdomain(b.Name); len(msgs) > 0 {
+		return nil, fmt.Errorf("backend %q: its name %s", b.Name, strings.Join(msgs, ", "))
+	}
+	if b.Name == backend.Reserved {
+		return nil, fmt.Errorf("backend %q: the name is the gateway's own", b.Name)
+	}
+	address, err := backend.ParseURL(b.URL)
+	if err == nil && address.Scheme == backend.HTTP {
+		err = errors.New("must be https or a unix socket: users' identities do not travel in plain text")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: URL %q %w", b.Name, b.URL, err)
+	}
+	c := &configured{name: b.Name, trust: proxyTrust, spec: backend.Spec{
+		Endpoints: []backend.Endpoint{{URL: b.URL}},
+		// What a CRD server serves has the place that kube-apiserver gives it;
+		// groups of Kubernetes itself have theirs anyway.
+		AutoRegister: &backend.AutoRegister{
+			Groups: []string{backend.AllGroups}, GroupPriorityMinimum: discovery.DefaultGroupPriority, VersionPriority: discovery.CustomVersionPriority,
+		},
+	}}
+	if address.Scheme == backend.Unix {
+		c.trust = upstream.Trust{Plain: true}
+		return c, nil
+	}
+	if b.CAFile == "" {
+		return c, nil
+	}
+	ca, err := authn.NewCAFile(b.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("load CA of backend %s: %w", b.Name, err)
+	}
+	c.trust.Roots = ca.Pool
+	// For others to read; this gateway reads the file again when it changes.
+	pem, err := os.ReadFile(b.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read CA of backend %s: %w", b.Name, err)
+	}
+	c.spec.TLS = &backend.TLS{CABundle: pem}
+	return c, nil
+}
+
+// described is a Backend as this gateway goes by it.
+type described struct {
+	name string
+	// spec is not to be changed.
+	spec *backend.Spec
+	// own is the configuration that says where the server is and how it is
+	// trusted; nil: spec does.
+	own *configured
+	// permanent: the gateway starts with it.
+	permanent bool
+	// object is what is stored; nil if nothing is yet.
+	object *backend.Backend
+}
+
+// describe puts together what is configured and what is stored: first the
+// configured ones, in their order, then the others by name.
+func describe(own []*configured, objects []*backend.Backend) []described {
+	stored := make(map[string]*backend.Backend, len(objects))
+	for _, b := range objects {
+		stored[b.Name] = b
+	}
+	out := make([]described, 0, len(own)+len(objects))
+	for _, c := range own {
+		b := stored[c.name]
+		delete(stored, c.name)
+		d := described{name: c.name, spec: &c.spec, own: c, permanent: true, object: b}
+		switch {
+		case b == nil:
+		case b.Labels[apiservice.AutomanagedLabel] == "":
+			d.spec, d.own = &b.Spec, nil
+		default:
+			spec := b.Spec
+			spec.Endpoints, spec.Service, spec.TLS = c.spec.Endpoints, nil, c.spec.TLS
+			d.spec = &spec
+		}
+		out = append(out, d)
+	}
+	configured := len(out)
+	for _, b := range objects {
+		if stored[b.Name] == b {
+			out = append(out, described{name: b.Name, spec: &b.Spec, object: b})
+		}
+	}
+	slices.SortFunc(out[configured:], func(a, b described) int { return strings.Compare(a.name, b.name) })
+	return out
+}
+
+// registers returns what shall be registered of the server; nil is nothing.
+func (d *described) registers() *backend.AutoRegister {
+	if r := d.spec.REST; r != nil {
+		return &backend.AutoRegister{Groups: []string{r.Group}}
+	}
+	return d.spec.AutoRegister
+}

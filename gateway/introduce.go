@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// introduce stores the configured Backends, before anything is registered as
+// theirs. The elected gateway stores what is missing, and puts right where an
+// automanaged one is; others store each once.
+func (g *registrar) introduce(ctx context.Context, all *standings) error {
+	if !all.whole {
+		return nil
+	}
+	elected := g.elected.Load()
+	var errs []error
+	for _, c := range g.sync.configured {
+		st := all.byName[c.name]
+		switch {
+		case st.object == nil && (elected || !g.introduced[c.name]):
+			b := &backend.Backend{
+				TypeMeta:   metav1.TypeMeta{APIVersion: backend.GroupVersion().String(), Kind: "Backend"},
+				ObjectMeta: metav1.ObjectMeta{Name: c.name, Labels: map[string]string{apiservice.AutomanagedLabel: apiservice.OnStart}},
+				Spec:       c.spec,
+			}
+			if _, err := rest.CreateObject(ctx, g.backends, b.DeepCopy()); err != nil && !apierrors.IsAlreadyExists(err) {
+				errs = append(errs, fmt.Errorf("create Backend %q: %w", c.name, err))
+				continue
+			}
+		case st.object != nil && elected && st.own != nil:
+			if err := g.relocate(ctx, c, st.object); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		if g.introduced == nil {
+			g.introduced = map[string]bool{}
+		}
+		g.introduced[c.name] = true
+	}
+	return errors.Join(errs...)
+}
+
+// relocate has the object of a configured Backend say where its server is.
+func (g *registrar) relocate(ctx context.Context, c *configured, have *backend.Backend) error {
+	if c.isAt(have) {
+		return nil
+	}
+	_, err := rest.Modify(ctx, g.backends, resource.Key{Name: c.name}, func(b *backend.Backend) error {
+		if b.Labels[apiservice.AutomanagedLabel] != "" && !c.isAt(b) {
+			spec := (&backend.Backend{Spec: c.spec}).DeepCopy().Spec
+			b.Spec.Endpoints, b.Spec.Service, b.Spec.TLS = spec.Endpoints, nil, spec.TLS
+			b.Generation++
+		}
+		return nil
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write where Backend %q is: %w", c.name, err)
+	}
+	return nil
+}
+
+// isAt reports whether an object says of the server what the configuration does.
+func (c *configured) isAt(b *backend.Backend) bool {
+	return b.Spec.Service == nil && apiequality.Semantic.DeepEqual(b.Spec.Endpoints, c.spec.Endpoints) && apiequality.Semantic.DeepEqual(b.Spec.TLS, c.spec.TLS)
+}

@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"net/url"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/discovery"
+	"portico/gateway/upstream"
+)
+
+// placement is where requests for one APIService go.
+type placement struct {
+	local     bool    // the gateway itself
+	nowhere   bool    // nobody: a 404
+	server    *server // who answers, or answered when last heard of
+	condition apiservice.Condition
+	verdict   bool      // the condition is the checker's, of a server that was good before
+	since     time.Time // of the verdict
+}
+
+// route makes the table entry.
+func (p placement) route(name string) *route {
+	r := &route{name: name, local: p.local, condition: p.condition}
+	if p.server != nil {
+		r.upstream = p.server.up
+	}
+	return r
+}
+
+// place decides where requests for an APIService go, and why if nowhere.
+func (s *syncer) place(a *apireg.APIService, n *news, m *merge) placement {
+	if a.Spec.Service != nil {
+		return s.placeService(a, n, m)
+	}
+	if s.owns(a) {
+		return placement{local: true, condition: apiservice.Local()}
+	}
+	if st := m.standings.byName[a.Annotations[apiservice.BackendAnnotation]]; st != nil {
+		return s.placeBackend(a, st, m, apiservice.Local())
+	}
+	return placement{nowhere: true, condition: apiservice.Local()}
+}
+
+// placeBackend sends an APIService to the server of a Backend.
+func (s *syncer) placeBackend(a *apireg.APIService, st *standing, m *merge, good apiservice.Condition) placement {
+	if st.failed != nil {
+		return placement{condition: *st.failed, since: m.failing(a.Name), server: st.srv}
+	}
+	return s.judge(a, st.srv, good)
+}
+
+// placeService sends an APIService to the server that it names: that of the
+// Backend which names the same and trusts it alike, else one of its own. The
+// Backend's policy holds either way.
+func (s *syncer) placeService(a *apireg.APIService, n *news, m *merge) placement {
+	ref := a.Spec.Service
+	scheme, host, serverName := serviceURL(ref)
+	trust := trustID(trustOf(a), serverName)
+	policy := upstream.NewPolicy(&backend.Spec{})
+	if st := m.standings.byService[keyOf(ref)]; st != nil {
+		if st.trust == trust {
+			return s.placeBackend(a, st, m, apiservice.Passed())
+		}
+		policy = upstream.NewPolicy(st.spec)
+	}
+	mk := making{
+		name: a.Name, target: targetOfAPIService(a.Name), base: &url.URL{Scheme: scheme, Host: host},
+		checkPath: discoveryPath(a), policy: policy, only: []schema.GroupVersion{groupVersion(a)},
+	}
+	mk.id = mk.base.String() + " " + trust
+	mk.checkURL = mk.base.String() + mk.checkPath
+	addresses, failed := n.services.resolve(ref)
+	if failed != nil {
+		// The server may still be known from before: its documents stay.
+		p := placement{condition: *failed, since: m.failing(a.Name)}
+		if old := s.servers[mk.target]; old != nil && old.id == mk.id {
+			m.live[mk.target], p.server = old, old
+		}
+		return p
+	}
+	var err error
+	if mk.trust, err = s.trustFrom(trustOf(a), serverName); err != nil {
+		return placement{condition: apiservice.FailedDiscoveryCheck(mk.checkURL, err)}
+	}
+	mk.endpoints = upstream.At(addresses...)
+	return s.judge(a, s.serverFor(mk, m.live), apiservice.Passed())
+}
+
+// judge turns the verdict on a server into a placement. Until the first
+// verdict what the APIService says stands: a gateway that starts anew neither
+// cuts off a good server nor flaps the condition.
+func (s *syncer) judge(a *apireg.APIService, srv *server, good apiservice.Condition) placement {
+	v := s.verdict(srv)
+	srv.wasGood = srv.wasGood || v.Healthy
+	// A server that was not reached since this gateway began has been away for
+	// as long as the APIService says.
+	p := placement{server: srv, condition: good, since: v.Since, verdict: v.Known && srv.wasGood}
+	if v.Known && !v.Healthy {
+		p.condition = apiservice.FailedDiscoveryCheck(srv.checkURL, v.Err)
+	}
+	if !v.Known {
+		stored, ok := apiservice.Current(a)
+		if !ok {
+			stored = unchecked()
+		}
+		p.condition = stored
+	}
+	return p
+}
+
+// owns reports whether the gateway serves the group/version itself.
+func (s *syncer) owns(a *apireg.APIService) bool {
+	return slices.ContainsFunc(s.own, func(gv discovery.GroupVersion) bool {
+		return gv.Group == a.Spec.Group && gv.Version == a.Spec.Version
+	})
+}
+
+// groupVersion returns the APIService's group/version.
+func groupVersion(a *apireg.APIService) schema.GroupVersion {
+	return schema.GroupVersion{Group: a.Spec.Group, Version: a.Spec.Version}
+}
+
+// discoveryPath is what the availability check of a registered server asks for.
+func discoveryPath(a *apireg.APIService) string {
+	if a.Spec.Group == "" {
+		return "/api/" + a.Spec.Version
+	}
+	return "/apis/" + a.Spec.Group + "/" + a.Spec.Version
+}

@@ -1,0 +1,257 @@
+package gateway
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/gateway/upstream"
+)
+
+// standing is how a Backend stands with this gateway.
+type standing struct {
+	described
+	// srv is its server; nil if there is none, and never was.
+	srv *server
+	// failed says why the server's addresses are not known; nil: they are.
+	failed *apiservice.Condition
+	// trust identifies how the server is trusted.
+	trust string
+	// condition is Available, as far as this gateway sees.
+	condition apiservice.Condition
+}
+
+// standings are all Backends. Immutable.
+type standings struct {
+	// list has the configured ones first, in their order, then the others by
+	// name.
+	list   []*standing
+	byName map[string]*standing
+	// byService are those that name a Service; of several the first by name.
+	byService map[serviceKey]*standing
+	// whole: the stored ones are among them, so that what is missing does not
+	// exist.
+	whole bool
+}
+
+// serviceKey names a port of a Service.
+type serviceKey struct {
+	namespace, name string
+	port            int32
+}
+
+func keyOf(ref *apireg.ServiceReference) serviceKey {
+	return serviceKey{ref.Namespace, ref.Name, apiservice.Port(ref)}
+}
+
+// rootPath is the discovery of all that a server serves.
+const rootPath = "/apis"
+
+var errNoEndpoints = errors.New("it has no endpoints")
+
+// stand makes the servers of all Backends, or finds them among those there are.
+func (s *syncer) stand(n *news, live map[string]*server) *standings {
+	all := describe(s.configured, n.backends)
+	out := &standings{
+		list: make([]*standing, 0, len(all)), byName: make(map[string]*standing, len(all)),
+		byService: map[serviceKey]*standing{}, whole: n.haveBackends,
+	}
+	inherited := inheritances(all, n.apiservices)
+	for i := range all {
+		st := &standing{described: all[i]}
+		out.list = append(out.list, st)
+		out.byName[st.name] = st
+		if ref := st.reference(); ref != nil {
+			s.standOnService(st, ref, n, inherited[keyOf(ref)], live)
+			if key := keyOf(ref); out.byService[key] == nil {
+				out.byService[key] = st
+			}
+		} else if err := s.standOnEndpoints(st, live); err != nil {
+			failed := apiservice.FailedDiscoveryCheck("/apis", err)
+			st.failed = &failed
+		}
+		st.condition = s.standingCondition(st)
+	}
+	return out
+}
+
+// reference returns the Service that the Backend names, as an APIService would;
+// nil if it names none.
+func (d *described) reference() *apireg.ServiceReference {
+	v := d.spec.Service
+	if v == nil {
+		return nil
+	}
+	port := v.PortOf()
+	return &apireg.ServiceReference{Namespace: v.Namespace, Name: v.Name, Port: &port}
+}
+
+// inheritances finds the APIServices whose Service a Backend without tls names:
+// the trust is theirs, that of the first by name. They are listed by the
+// Service.
+func inheritances(all []described, list []*apireg.APIService) map[serviceKey]*apireg.APIService {
+	out := map[serviceKey]*apireg.APIService{}
+	for i := range all {
+		if ref := all[i].reference(); ref != nil && all[i].spec.TLS == nil {
+			out[keyOf(ref)] = nil
+		}
+	}
+	if len(out) == 0 {
+		return out
+	}
+	for _, a := range list {
+		if a.Spec.Service == nil {
+			continue
+		}
+		key := keyOf(a.Spec.Service)
+		if first, wanted := out[key]; wanted && (first == nil || a.Name < first.Name) {
+			out[key] = a
+		}
+	}
+	return out
+}
+
+// standOnService makes the server that a Service names.
+func (s *syncer) standOnService(st *standing, ref *apireg.ServiceReference, n *news, heir *apireg.APIService, live map[string]*server) {
+	scheme, host, serverName := serviceURL(ref)
+	tls := st.spec.TLS
+	if tls == nil && heir != nil {
+		tls = trustOf(heir)
+	}
+	m := making{
+		name: st.name, target: targetOfBackend(st.name), base: &url.URL{Scheme: scheme, Host: host},
+		checkPath: rootPath, policy: st.policy(),
+	}
+	m.checkURL = m.base.String() + rootPath
+	st.trust = trustID(tls, serverName)
+	m.id = m.base.String() + " " + st.trust
+	addresses, failed := n.services.resolve(ref)
+	if failed != nil {
+		// The server may still be known from before: its documents stay.
+		st.failed = failed
+		if old := s.servers[m.target]; old != nil && old.id == m.id {
+			live[m.target], st.srv = old, old
+		}
+		return
+	}
+	m.endpoints = upstream.At(addresses...)
+	trust, err := s.trustFrom(tls, serverName)
+	if err != nil {
+		failed := apiservice.FailedDiscoveryCheck(m.checkURL, err)
+		st.failed = &failed
+		return
+	}
+	m.trust = trust
+	st.srv = s.serverFor(m, live)
+}
+
+// standOnEndpoints makes the server that is at the endpoints of a Backend.
+func (s *syncer) standOnEndpoints(st *standing, live map[string]*server) error {
+	m := making{
+		name: st.name, target: targetOfBackend(st.name), base: &url.URL{Scheme: "https", Host: st.name},
+		checkPath: rootPath, policy: st.policy(),
+	}
+	for i := range st.spec.Endpoints {
+		e := &st.spec.Endpoints[i]
+		endpoint, err := upstream.ParseURL(st.name, e.URL)
+		if err != nil {
+			return err
+		}
+		endpoint.Weight = e.WeightOf()
+		if endpoint.Network == "unix" {
+			m.suspect = socketSuspectInterval
+		}
+		m.endpoints = append(m.endpoints, endpoint)
+	}
+	switch len(m.endpoints) {
+	case 0:
+		return errNoEndpoints
+	case 1:
+		m.base, m.checkURL = m.endpoints[0].Base, m.endpoints[0].URL+rootPath
+	default:
+		m.checkURL = "any endpoint of " + st.name
+	}
+	st.trust = "configured"
+	if st.own != nil {
+		m.trust = st.own.trust
+	} else {
+		trust, err := s.trustFrom(st.spec.TLS, "")
+		if err != nil {
+			return err
+		}
+		m.trust, st.trust = trust, trustID(st.spec.TLS, "")
+	}
+	m.id = m.base.String() + " " + st.trust
+	st.srv = s.serverFor(m, live)
+	return nil
+}
+
+// policy returns how requests are sent. Servers that the gateway starts with
+// protect themselves: they have no limit unless their Backend sets one.
+func (d *described) policy() upstream.Policy {
+	p := upstream.NewPolicy(d.spec)
+	if d.permanent && d.spec.Limits == nil {
+		p.Concurrent = 0
+	}
+	return p
+}
+
+// standingCondition is what this gateway says of the server as a whole.
+func (s *syncer) standingCondition(st *standing) apiservice.Condition {
+	if st.failed != nil {
+		return *st.failed
+	}
+	v := s.verdict(st.srv)
+	switch {
+	case !v.Known:
+		return unchecked()
+	case !v.Healthy:
+		return apiservice.FailedDiscoveryCheck(st.srv.checkURL, v.Err)
+	}
+	return apiservice.Passed()
+}
+
+// unchecked is the verdict before there is one.
+func unchecked() apiservice.Condition {
+	return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: "Checking", Message: "the server has not been checked yet"}
+}
+
+// trustOf returns what an APIService says of trust.
+func trustOf(a *apireg.APIService) *backend.TLS {
+	return &backend.TLS{CABundle: a.Spec.CABundle, InsecureSkipVerify: a.Spec.InsecureSkipTLSVerify}
+}
+
+// trustID tells ways to trust a server apart. Nothing said is the default.
+func trustID(t *backend.TLS, serverName string) string {
+	if t == nil {
+		t = &backend.TLS{}
+	}
+	if t.ServerName != "" {
+		serverName = t.ServerName
+	}
+	return fmt.Sprintf("name=%s insecure=%v shown=%v ca=%s", serverName, t.InsecureSkipVerify, t.ClientCertificate != backend.NoneShown, digest(t.CABundle))
+}
+
+// trustFrom makes of it how a server is recognised and what is shown to it.
+func (s *syncer) trustFrom(t *backend.TLS, serverName string) (upstream.Trust, error) {
+	if t == nil {
+		t = &backend.TLS{}
+	}
+	roots, err := upstream.ParsePool(t.CABundle)
+	if err != nil {
+		return upstream.Trust{}, err
+	}
+	out := upstream.Trust{Roots: func() *x509.CertPool { return roots }, Insecure: t.InsecureSkipVerify, ServerName: serverName}
+	if t.ServerName != "" {
+		out.ServerName = t.ServerName
+	}
+	if t.ClientCertificate != backend.NoneShown {
+		out.Certificate = s.trust.Certificate
+	}
+	return out, nil
+}
