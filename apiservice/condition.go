@@ -85,10 +85,16 @@ func (c Condition) ObservedBy(observer string) Condition {
 func (c Condition) Agrees(other Condition) bool { return c.unobserved() == other.unobserved() }
 
 func (c Condition) unobserved() Condition {
-	if at := strings.LastIndex(c.Message, observed); at >= 0 && strings.HasSuffix(c.Message, ")") {
-		c.Message = c.Message[:at]
-	}
+	c.Message = Unobserved(c.Message)
 	return c
+}
+
+// Unobserved returns a message without the name of its observer.
+func Unobserved(message string) string {
+	if at := strings.LastIndex(message, observed); at >= 0 && strings.HasSuffix(message, ")") {
+		return message[:at]
+	}
+	return message
 }
 
 // Port returns the port of a service reference, defaulted to 443.

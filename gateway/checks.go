@@ -82,6 +82,14 @@ func (s *syncer) verdict(srv *server) availability.Verdict {
 	return together(verdicts)
 }
 
+// discoveryVerdict is what is known of reading the server's discovery.
+func (s *syncer) discoveryVerdict(srv *server) availability.Verdict {
+	if len(srv.up.Endpoints()) == 1 && srv.up.Policy().Check.Path == "" {
+		return s.checker.Verdict(srv.target)
+	}
+	return s.checker.Verdict(srv.discoveryTarget())
+}
+
 // together makes one verdict of those on a server's endpoints: good as long as
 // one is, bad when all are; and while any is unknown, that.
 func together(verdicts []availability.Verdict) availability.Verdict {

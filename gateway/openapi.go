@@ -102,7 +102,7 @@ func (g *Gateway) serveKept(w http.ResponseWriter, r *http.Request, index *openA
 		return false
 	}
 	ctx := context.WithoutCancel(r.Context()) // others may wait for it too
-	return g.openAPIRemote.Serve(w, r, srv.target+" "+srv.id, key, link, func() ([]byte, error) {
+	return g.openAPIRemote.Serve(w, r, srv.openAPIOwner(), key, link, func() ([]byte, error) {
 		ctx, cancel := context.WithTimeout(ctx, openAPITimeout)
 		defer cancel()
 		a, err := srv.fetchOpenAPI(ctx, link, "")

@@ -55,6 +55,8 @@ type registrar struct {
 	claims *claims
 	// conflicts say which Backends do not get what they claim.
 	conflicts atomic.Pointer[map[string][]conflict]
+	// status wakes who shows them; nil: nobody does.
+	status *loop.Nudge
 }
 
 const (
@@ -166,7 +168,7 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 	introduced := g.introduce(ctx, all)
 	claims := g.claimed(all)
 	want, conflicts := claims.settled(stored)
-	g.conflicts.Store(&conflicts)
+	g.tell(conflicts)
 	var missing, wrong, gone []*apireg.APIService
 	for name, a := range want {
 		have := stored[name]
@@ -191,6 +193,17 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 		each(wrong, func(a *apireg.APIService) error { return g.repair(ctx, a) }),
 		each(gone, func(a *apireg.APIService) error { return g.remove(ctx, a) }),
 	)
+}
+
+// tell has others know who does not get what.
+func (g *registrar) tell(conflicts map[string][]conflict) {
+	old := g.conflicts.Swap(&conflicts)
+	if old != nil && maps.EqualFunc(*old, conflicts, slices.Equal) {
+		return
+	}
+	if g.status != nil {
+		g.status.Poke()
+	}
 }
 
 // lacks reports whether an APIService that nobody claims is to go: an

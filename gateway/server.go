@@ -14,6 +14,7 @@ import (
 	"portico/apiservice/availability"
 	"portico/discovery"
 	"portico/discovery/aggregate"
+	"portico/discovery/openapi"
 	"portico/gateway/upstream"
 	"portico/resource/loop"
 )
@@ -35,6 +36,7 @@ type source interface {
 	Restore(gvs []discovery.GroupVersion) bool
 	RefreshOpenAPI(ctx context.Context) (changed bool, err error)
 	OpenAPI() map[string]string
+	Broken() []openapi.Broken
 	Follow(ctx context.Context, changed func()) error
 }
 
@@ -130,6 +132,9 @@ func (srv *server) retire() {
 	}
 	srv.up.Close()
 }
+
+// openAPIOwner names the server where documents of it are kept.
+func (srv *server) openAPIOwner() string { return srv.target + " " + srv.id }
 
 // availabilityTarget is how the checker asks the server: its discovery, which
 // also tells what is new.

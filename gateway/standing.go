@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -24,6 +25,10 @@ type standing struct {
 	trust string
 	// condition is Available, as far as this gateway sees.
 	condition apiservice.Condition
+	// since is when the server came to be as it is; zero: it is not known.
+	since time.Time
+	// stale: it has been away for longer than the grace period.
+	stale bool
 }
 
 // standings are all Backends. Immutable.
@@ -75,7 +80,7 @@ func (s *syncer) stand(n *news, live map[string]*server) *standings {
 			failed := apiservice.FailedDiscoveryCheck("/apis", err)
 			st.failed = &failed
 		}
-		st.condition = s.standingCondition(st)
+		st.condition, st.since = s.standingCondition(st)
 	}
 	return out
 }
@@ -201,19 +206,20 @@ func (d *described) policy() upstream.Policy {
 	return p
 }
 
-// standingCondition is what this gateway says of the server as a whole.
-func (s *syncer) standingCondition(st *standing) apiservice.Condition {
+// standingCondition is what this gateway says of the server as a whole, and since
+// when.
+func (s *syncer) standingCondition(st *standing) (apiservice.Condition, time.Time) {
 	if st.failed != nil {
-		return *st.failed
+		return *st.failed, time.Time{}
 	}
 	v := s.verdict(st.srv)
 	switch {
 	case !v.Known:
-		return unchecked()
+		return unchecked(), time.Time{}
 	case !v.Healthy:
-		return apiservice.FailedDiscoveryCheck(st.srv.checkURL, v.Err)
+		return apiservice.FailedDiscoveryCheck(st.srv.checkURL, v.Err), v.Since
 	}
-	return apiservice.Passed()
+	return apiservice.Passed(), v.Since
 }
 
 // unchecked is the verdict before there is one.

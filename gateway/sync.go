@@ -59,6 +59,8 @@ type syncer struct {
 	standings  atomic.Pointer[standings]
 	// changed wakes who writes conditions and automanaged APIServices.
 	changed []*loop.Nudge
+	// noticed wakes who shows the states of endpoints.
+	noticed []*loop.Nudge
 }
 
 // news is what is followed elsewhere, as it was told last.
@@ -117,8 +119,13 @@ func (s *syncer) tell(change func(n *news)) {
 	s.wake.Poke()
 }
 
-// endpointChanged is told that the state of an endpoint is another.
-func (s *syncer) endpointChanged() { s.wake.Poke() }
+// endpointChanged is told that the state of an endpoint is another. What follows
+// for routes, the checker tells.
+func (s *syncer) endpointChanged() {
+	for _, n := range s.noticed {
+		n.Poke()
+	}
+}
 
 // told returns the news so far.
 func (s *syncer) told() news {
@@ -154,6 +161,9 @@ func (s *syncer) reconcile() time.Duration {
 
 	m := newMerge(s)
 	m.live, m.standings = live, standings
+	for _, st := range standings.list {
+		st.stale = st.srv != nil && !st.condition.Available() && m.over(st.since)
+	}
 	for _, a := range apiservice.Ordered(n.apiservices) {
 		m.add(a, s.place(a, &n, m))
 	}

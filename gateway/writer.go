@@ -7,13 +7,14 @@ import "context"
 const writerElection = "gateway"
 
 // campaign stands for election until ctx ends. The elected gateway keeps the
-// conditions of APIServices and the last-good documents; each routes on what it
-// sees itself.
+// conditions of APIServices, the status of Backends and the last-good documents;
+// each routes on what it sees itself.
 func (g *Gateway) campaign(ctx context.Context) error {
 	return g.etcd.Campaign(ctx, writerElection, g.cfg.InstanceID, func(term context.Context) {
 		g.registrar.elected.Store(true)
 		defer g.registrar.elected.Store(false)
 		g.registrar.wake.Poke()
+		g.status.wake.Poke()
 		g.lastGood.keepEtcd(term)
 	})
 }

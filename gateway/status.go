@@ -1,0 +1,252 @@
+package gateway
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/discovery/openapi"
+)
+
+const (
+	// maxStatusGroups bounds the group/versions that a status lists.
+	maxStatusGroups = 256
+	// maxNamed bounds what a condition's message names of one sort.
+	maxNamed = 5
+	// maxStatusError bounds an error in a status, in bytes.
+	maxStatusError = 512
+)
+
+// statusOf returns what there is to say of a Backend, given what is stored of it.
+// What is not known yet stays as it is stored.
+func (w *statusWriter) statusOf(st *standing, stored *backend.Status) backend.Status {
+	out := stored.DeepCopy()
+	if st.srv != nil {
+		out.Endpoints = endpointStatuses(st.srv, stored)
+		if _, known := st.srv.source.GroupVersions(); known {
+			out.GroupVersions = groupVersionStatuses(st)
+		}
+	} else {
+		out.Endpoints = nil
+	}
+	generation := int64(0)
+	if st.object != nil {
+		generation = st.object.Generation
+	}
+	for _, c := range w.conditions(st) {
+		have := meta.FindStatusCondition(out.Conditions, c.Type)
+		switch {
+		case c.Status == "":
+			meta.RemoveStatusCondition(&out.Conditions, c.Type)
+			continue
+		case have == nil:
+		case c.Status == metav1.ConditionUnknown && c.Reason == unchecked().Reason:
+			continue
+		case have.Status == c.Status && have.Reason == c.Reason && have.ObservedGeneration == generation &&
+			apiservice.Unobserved(have.Message) == apiservice.Unobserved(c.Message):
+			continue // whoever saw it
+		}
+		c.ObservedGeneration = generation
+		meta.SetStatusCondition(&out.Conditions, c)
+	}
+	return out
+}
+
+// sameStatus reports whether there is nothing to write. What an endpoint's error
+// was before it became healthy is not worth a write.
+func sameStatus(a, b *backend.Status) bool {
+	same := func(a, b backend.EndpointStatus) bool {
+		return a.URL == b.URL && a.State == b.State && (a.State == backend.EndpointHealthy || a.LastError == b.LastError)
+	}
+	return slices.EqualFunc(a.Endpoints, b.Endpoints, same) && slices.Equal(a.GroupVersions, b.GroupVersions) &&
+		apiequality.Semantic.DeepEqual(a.Conditions, b.Conditions)
+}
+
+// endpointStatuses are those of a server, in the order of its Backend.
+func endpointStatuses(srv *server, stored *backend.Status) []backend.EndpointStatus {
+	now := srv.up.Status().Endpoints
+	out := make([]backend.EndpointStatus, 0, len(now))
+	for _, e := range now {
+		next := backend.EndpointStatus{
+			URL: e.URL, State: e.State, LastError: stableError(e.LastError),
+			LastTransitionTime: metav1.NewTime(e.Since.Truncate(time.Second)),
+		}
+		if i := slices.IndexFunc(stored.Endpoints, func(have backend.EndpointStatus) bool { return have.URL == e.URL }); i >= 0 {
+			switch have := stored.Endpoints[i]; {
+			case next.State == backend.EndpointUnknown:
+				next = have
+			case next.State == have.State:
+				next.LastTransitionTime = have.LastTransitionTime
+				next.LastError = cmp.Or(next.LastError, have.LastError)
+			}
+		}
+		out = append(out, next)
+	}
+	return out
+}
+
+// ownPort is the gateway's side of a connection as network errors name it. It is
+// another one each time.
+var ownPort = regexp.MustCompile(`[^\s"]+:\d+->`)
+
+// stableError is an error that reads the same as long as it is the same.
+func stableError(text string) string {
+	text = ownPort.ReplaceAllString(text, "")
+	if len(text) > maxStatusError {
+		text = strings.ToValidUTF8(text[:maxStatusError], "") + "..."
+	}
+	return text
+}
+
+// groupVersionStatuses is what a server says it serves, in the order of names.
+func groupVersionStatuses(st *standing) []backend.GroupVersionStatus {
+	gvs, _ := st.srv.source.GroupVersions()
+	out := make([]backend.GroupVersionStatus, 0, len(gvs))
+	for i := range gvs {
+		freshness := "Current"
+		if st.stale || gvs[i].Stale || gvs[i].Unknown {
+			freshness = "Stale"
+		}
+		out = append(out, backend.GroupVersionStatus{Group: gvs[i].Group, Version: gvs[i].Version, Freshness: freshness})
+	}
+	slices.SortFunc(out, func(a, b backend.GroupVersionStatus) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version))
+	})
+	return out[:min(len(out), maxStatusGroups)]
+}
+
+// conditions are those of a Backend; one without status is to go.
+func (w *statusWriter) conditions(st *standing) []metav1.Condition {
+	as := func(kind string, c apiservice.Condition) metav1.Condition {
+		c = c.ObservedBy(w.observer)
+		return metav1.Condition{Type: kind, Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}
+	}
+	return []metav1.Condition{
+		as(backend.Available, availableCondition(st)), as(backend.Discovered, w.discovered(st)),
+		as(backend.OpenAPIValid, w.openAPIValid(st)), as(backend.Registered, w.registered(st)),
+	}
+}
+
+// availableCondition says more than the verdict where only some endpoints can
+// be used.
+func availableCondition(st *standing) apiservice.Condition {
+	if !st.condition.Available() || st.srv == nil {
+		return st.condition
+	}
+	out := st.condition
+	healthy, all := 0, 0
+	for _, e := range st.srv.up.Status().Endpoints {
+		if all++; e.State == backend.EndpointHealthy {
+			healthy++
+		}
+	}
+	if healthy < all {
+		out.Message = fmt.Sprintf("%d of %d endpoints are healthy", healthy, all)
+	}
+	return out
+}
+
+func (w *statusWriter) discovered(st *standing) apiservice.Condition {
+	if st.srv == nil {
+		return st.condition
+	}
+	v := w.sync.discoveryVerdict(st.srv)
+	_, known := st.srv.source.GroupVersions()
+	switch {
+	case v.Known && !v.Healthy:
+		return apiservice.FailedDiscoveryCheck(st.srv.checkURL, v.Err)
+	case st.srv.source.Heard():
+		return apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Discovered", Message: "what the server serves has been read"}
+	case known:
+		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: "LastGood", Message: "what the server served last is known from before"}
+	}
+	return unchecked()
+}
+
+func (w *statusWriter) openAPIValid(st *standing) apiservice.Condition {
+	if st.srv == nil || !st.srv.source.Heard() {
+		return unchecked()
+	}
+	broken := st.srv.source.Broken()
+	if w.remote != nil {
+		broken = append(broken, w.remote.Broken(st.srv.openAPIOwner(), st.srv.source.OpenAPI())...)
+	}
+	if len(broken) == 0 {
+		return apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Valid", Message: "no document is known to be broken"}
+	}
+	names := make([]string, 0, len(broken))
+	for _, b := range broken {
+		names = append(names, nameOfDocument(b))
+	}
+	return apiservice.Condition{
+		Status: apireg.ConditionFalse, Reason: "BrokenDocuments",
+		Message: fmt.Sprintf("cannot be used: %s; %s", someOf(names), broken[0].Message),
+	}
+}
+
+func nameOfDocument(b openapi.Broken) string {
+	if b.Key == "" {
+		return "the index"
+	}
+	return b.Key
+}
+
+// registered says whether the Backend has what it claims; the zero Condition if
+// it claims nothing.
+func (w *statusWriter) registered(st *standing) apiservice.Condition {
+	if st.registers() == nil {
+		return apiservice.Condition{}
+	}
+	if st.srv == nil || !st.srv.source.Heard() {
+		return unchecked()
+	}
+	var lost []conflict
+	if all := w.conflicts.Load(); all != nil {
+		lost = (*all)[st.name]
+	}
+	if len(lost) == 0 {
+		return apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Registered", Message: "every group it shall have is its own"}
+	}
+	var parts []string
+	for rest := lost; len(rest) > 0; {
+		by, n := rest[0].by, 0
+		var names []string
+		for n < len(rest) && rest[n].by == by {
+			names = append(names, rest[n].name)
+			n++
+		}
+		parts = append(parts, someOf(names)+" "+holderOf(by))
+		rest = rest[n:]
+	}
+	return apiservice.Condition{Status: apireg.ConditionFalse, Reason: "Conflict", Message: someOfWith(parts, "; ")}
+}
+
+func holderOf(by string) string {
+	switch by {
+	case "":
+		return "registered by a user"
+	case ownBackend:
+		return "served by the gateway itself"
+	}
+	return fmt.Sprintf("served by Backend %q", by)
+}
+
+// someOf names the first of a list, and says that there are more.
+func someOf(names []string) string { return someOfWith(names, ", ") }
+
+func someOfWith(names []string, separator string) string {
+	if len(names) > maxNamed {
+		return strings.Join(names[:maxNamed], separator) + " and others"
+	}
+	return strings.Join(names, separator)
+}
