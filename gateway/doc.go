@@ -20,6 +20,10 @@
 //     be what a delivery costs most by: with 4 KiB, events that had come up
 //     together were sent one by one, and a delivery through the gateway cost
 //     about twice the processor time that it does with 32 KiB (BenchmarkWatch).
+//   - hop.go follows one request to its server and back, for traffic.go (metrics
+//     by APIService, server and endpoint), the access log, traces, and clients
+//     that may know; upstreammetrics.go shows the state of endpoints, and
+//     explain.go answers where a request would go.
 //
 // The gateway is ready when etcd answers. A server behind it that is down
 // costs its own groups and nothing else: neither start-up nor any request for

@@ -23,6 +23,7 @@ import (
 	"portico/gateway/upstream"
 	"portico/resource/accesslog"
 	"portico/resource/authn"
+	"portico/resource/authz"
 	"portico/resource/etcd"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -60,8 +61,9 @@ type Gateway struct {
 	status        *statusWriter
 	lastGood      *lastGood
 	publisher     *publisher
-	accessLog     *accesslog.Log  // nil: none is written
-	tracer        *tracing.Tracer // nil: nothing is traced
+	accessLog     *accesslog.Log   // nil: none is written
+	tracer        *tracing.Tracer  // nil: nothing is traced
+	authorizer    authz.Authorizer // access: who may be told of what goes on behind
 	server        *serve.Server
 }
 
@@ -93,7 +95,7 @@ func (g *Gateway) assembleSync() error {
 		}
 		proxyTrust.Certificate = pair.GetClientCertificate
 	}
-	s := &syncer{log: g.log, proxies: newProxies(g.log), trust: proxyTrust, grace: g.cfg.Grace, address: g.cfg.Listen.Address}
+	s := &syncer{log: g.log, proxies: newProxies(g.log), traffic: newTraffic(), trust: proxyTrust, grace: g.cfg.Grace, address: g.cfg.Listen.Address}
 	s.checker = availability.New(availability.Config{
 		Logger: g.log, OnChange: func(string, availability.Verdict) { s.wake.Poke() },
 	})

@@ -106,6 +106,7 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	h := pr.Out.Header
 	authn.StripFrontProxyHeaders(h)
 	h.Del("Authorization")
+	delete(h, headerBackend)
 	for name := range h {
 		if strings.HasPrefix(name, "Impersonate-") {
 			h.Del(name)
@@ -146,7 +147,10 @@ func modifyResponse(res *http.Response) error {
 		}
 	}
 	// The answer belongs to the request that the client sent.
-	res.Header.Del("Audit-Id")
+	delete(res.Header, "Audit-Id")
+	// What servers say of their timing would be taken for the gateway's.
+	delete(res.Header, headerBackend)
+	delete(res.Header, headerTiming)
 	// Who answered has counted the request.
 	serve.CountedElsewhere(res.Request.Context())
 	return nil
@@ -216,6 +220,8 @@ func (g *Gateway) proxy(w http.ResponseWriter, r *http.Request, rt *route) {
 		rest.WriteStatus(w, r, err)
 		return
 	}
+	h, r := g.begin(r, rt)
+	defer h.end()
 	up := rt.upstream
 	// The server says how its answer may be cached.
 	w.Header().Del("Cache-Control")

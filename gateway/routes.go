@@ -20,6 +20,7 @@ func (g *Gateway) router() http.Handler {
 		Version:   serve.VersionHandler(),
 		Issuer:    g.issuer,
 		Profiling: g.cfg.Profiling,
+		Explain:   http.HandlerFunc(g.serveExplanation),
 		Index: func() []string {
 			paths := []string{"/openapi/v2", "/openapi/v3"}
 			if docs := g.sync.documents.Load(); docs != nil {

@@ -37,6 +37,8 @@ type syncer struct {
 	grace      time.Duration
 	configured []*configured
 
+	traffic *traffic // nil: nobody looks
+
 	wake loop.Nudge
 
 	mu   sync.Mutex // guards what setters write
@@ -208,6 +210,7 @@ func (s *syncer) targets(live map[string]*server) []availability.Target {
 // publish swaps in what a merge made. Documents that say the same as before
 // are not replaced.
 func (s *syncer) publish(m *merge) {
+	s.watchTraffic(m.routes)
 	s.table.Store(&table{routes: m.routes})
 	docs, err := discovery.BuildAfter(s.documents.Load(), m.entries, s.address)
 	if err != nil {

@@ -20,6 +20,11 @@ type route struct {
 	local     bool
 	upstream  *proxied
 	condition apiservice.Condition
+
+	// backend is the name that upstream is shown under, and traffic counts the
+	// requests to it; "" and nil: nobody looks.
+	backend string
+	traffic *routeTraffic
 }
 
 // retryUnavailable is the Retry-After of an unavailable group, in seconds: a

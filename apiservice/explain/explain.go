@@ -125,10 +125,11 @@ type Endpoint struct {
 	State  backend.EndpointState `json:"state,omitempty"`
 	Since  *time.Time            `json:"since,omitempty"`
 	Weight int                   `json:"weight,omitempty"`
-	// InFlight requests, of which LongRunning have no deadline.
-	InFlight    int    `json:"inFlight"`
-	LongRunning int    `json:"longRunning,omitempty"`
-	LastError   string `json:"lastError,omitempty"`
-	// Pickable: requests may be sent to it now.
-	Pickable bool `json:"pickable"`
+	// InFlight requests, long-running ones included.
+	InFlight  int    `json:"inFlight"`
+	LastError string `json:"lastError,omitempty"`
+	// Pickable: the request may go to it now, and SharePercent of such requests
+	// do, by the weights.
+	Pickable     bool    `json:"pickable"`
+	SharePercent float64 `json:"sharePercent,omitempty"`
 }

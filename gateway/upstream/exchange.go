@@ -270,8 +270,14 @@ func (s *sending) attempt(e *endpoint) (*http.Response, progress, error) {
 	out := a.prepare()
 	started := time.Time{}
 	var connected *time.Duration
+	var ended func(Attempt)
 	if s.trace != nil {
 		started, connected = time.Now(), new(time.Duration)
+		if s.trace.Sending != nil {
+			out = own(out, a.req)
+			out.Header = out.Header.Clone()
+			ended = s.trace.Sending(e.URL, out.Header)
+		}
 	}
 	e.active.Add(1)
 	e.requests.Add(1)
@@ -290,6 +296,9 @@ func (s *sending) attempt(e *endpoint) (*http.Response, progress, error) {
 			record.Status = res.StatusCode
 		}
 		s.trace.add(record)
+		if ended != nil {
+			ended(record)
+		}
 	}
 	return res, p, err
 }

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -11,9 +12,15 @@ import (
 // WithTrace before the request is sent; who does not, pays nothing. Safe for
 // concurrent use.
 type Trace struct {
+	// Sending, if not nil, is called before every attempt with the endpoint's URL
+	// and the header of the request, which it may add to, and what it returns
+	// after the attempt. To be set before the request is sent.
+	Sending func(endpoint string, header http.Header) (ended func(Attempt))
+
 	mu       sync.Mutex
 	queued   time.Duration
 	attempts []Attempt
+	first    [1]Attempt // most requests need no more
 }
 
 // Attempt is a request sent to an endpoint.
@@ -43,6 +50,20 @@ func (t *Trace) Attempts() []Attempt {
 	return append([]Attempt(nil), t.attempts...)
 }
 
+// Last returns the last attempt so far, and how many there were; without any,
+// the zero Attempt.
+func (t *Trace) Last() (last Attempt, n int) {
+	if t == nil {
+		return Attempt{}, 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n = len(t.attempts); n > 0 {
+		last = t.attempts[n-1]
+	}
+	return last, n
+}
+
 // Queued is how long the request waited because too many were under way.
 func (t *Trace) Queued() time.Duration {
 	if t == nil {
@@ -56,6 +77,9 @@ func (t *Trace) Queued() time.Duration {
 func (t *Trace) add(a Attempt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.attempts == nil {
+		t.attempts = t.first[:0]
+	}
 	t.attempts = append(t.attempts, a)
 }
 

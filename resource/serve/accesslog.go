@@ -17,13 +17,18 @@ func SetUpstream(ctx context.Context, u accesslog.Upstream) {
 	}
 }
 
-// OnHeader has f called with the header of the response when that is final and
-// about to be sent: what f sets is sent, whatever a handler or proxy put there
-// before. Of several the last one counts. To be called on the request's
-// goroutine.
-func OnHeader(ctx context.Context, f func(h http.Header)) {
+// HeaderObserver is told of the header of a response, with the status, when it
+// is final and about to be sent. What it sets there is sent, whatever a handler
+// or proxy put there before.
+type HeaderObserver interface {
+	OnHeader(h http.Header, code int)
+}
+
+// OnHeader has o told of the header of the response; of several the last one
+// is. To be called on the request's goroutine.
+func OnHeader(ctx context.Context, o HeaderObserver) {
 	if x := exchangeFrom(ctx); x != nil {
-		x.finalHeader = f
+		x.observer = o
 	}
 }
 

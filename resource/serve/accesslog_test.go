@@ -10,6 +10,11 @@ import (
 	"portico/resource/accesslog"
 )
 
+// lastWord is what a response says in the end.
+type lastWord string
+
+func (l lastWord) OnHeader(h http.Header, code int) { h["X-Last"] = []string{string(l)} }
+
 func TestAccessLog(t *testing.T) {
 	var out bytes.Buffer
 	log, err := accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &out})
@@ -18,7 +23,7 @@ func TestAccessLog(t *testing.T) {
 	}
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		SetUpstream(r.Context(), accesslog.Upstream{APIService: "v1.", Backend: "core", Attempts: 1})
-		OnHeader(r.Context(), func(h http.Header) { h.Set("X-Last", "ours") })
+		OnHeader(r.Context(), lastWord("ours"))
 		w.Header().Set("X-Last", "theirs")
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = w.Write([]byte("tea"))

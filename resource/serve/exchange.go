@@ -26,8 +26,7 @@ type exchange struct {
 	cacheControl bool
 	// onHeader, if not nil, is called once, with the final status.
 	onHeader func(code int)
-	// finalHeader, if not nil, is called with the header before it is sent.
-	finalHeader func(h http.Header)
+	observer HeaderObserver // nil: nobody is told of the header
 
 	code     int   // the status, 0 until it is written
 	bytes    int64 // of the body, written so far
@@ -94,8 +93,8 @@ func (x *exchange) setHeader(code int) {
 	if x.cacheControl && h["Cache-Control"] == nil {
 		h["Cache-Control"] = []string{"no-cache, private"}
 	}
-	if x.finalHeader != nil {
-		x.finalHeader(h)
+	if x.observer != nil {
+		x.observer.OnHeader(h, code)
 	}
 	x.code = code
 	if x.timed {

@@ -53,6 +53,11 @@ func labelsOf(r *http.Request, a *resource.Action, component string) labels {
 	return l
 }
 
+// VerbLabel is the verb that a request is counted under (contract 1.6): GET,
+// LIST, WATCH, POST, PUT, PATCH, APPLY, DELETE, DELETECOLLECTION, CONNECT, HEAD,
+// OPTIONS or other.
+func VerbLabel(r *http.Request) string { return verbLabel(r, resource.ActionFrom(r.Context())) }
+
 // verbLabel reclassifies the verb: dashboards know LIST, WATCH and APPLY, and
 // otherwise think in HTTP methods.
 func verbLabel(r *http.Request, a *resource.Action) string {
@@ -64,8 +69,12 @@ func verbLabel(r *http.Request, a *resource.Action) string {
 		return "CONNECT"
 	}
 	switch a.Verb {
-	case "list", "watch", "deletecollection":
-		return strings.ToUpper(a.Verb)
+	case "list":
+		return "LIST"
+	case "watch":
+		return "WATCH"
+	case "deletecollection":
+		return "DELETECOLLECTION"
 	case "proxy":
 		return "CONNECT"
 	case "patch":

@@ -31,6 +31,8 @@ type Routes struct {
 	// Index returns the paths that / lists besides those of the fixed routes:
 	// groups, versions, OpenAPI documents. nil: none.
 	Index func() []string
+	// Explain answers /debug/route: where a request would go.
+	Explain http.Handler
 	// Profiling adds /debug/pprof.
 	Profiling bool
 }
@@ -76,6 +78,7 @@ func NewRouter(routes Routes) *gin.Engine {
 			route(routes.Health, endpoint, endpoint+"/*check")
 		}
 	}
+	list(routes.Explain, "/debug/route")
 	if routes.Profiling {
 		route(Profiling(), "/debug/pprof", "/debug/pprof/*name")
 		paths = append(paths, "/debug/pprof")

@@ -75,6 +75,9 @@ func (t *Tracer) Begin(ctx context.Context, r Request) (context.Context, *Span) 
 	return ctx, &Span{span}
 }
 
+// Sampled reports whether the request of the context is sampled.
+func Sampled(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
+
 // Client begins the span of a request that is sent to another server, if the
 // request is sampled on whose behalf that is, and has header lead to it.
 func Client(ctx context.Context, name string, header http.Header) *Span {

@@ -1,0 +1,206 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/apiservice"
+	"portico/apiservice/explain"
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// serveExplanation answers where a request would go and why (package explain).
+// Who may ask has been decided: authorization knows its path like any other.
+func (g *Gateway) serveExplanation(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		rest.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, r.Method))
+		return
+	}
+	asked, err := askedRequest(r.URL.Query(), resource.ActionFrom(r.Context()).User)
+	if err != nil {
+		rest.WriteStatus(w, r, apierrors.NewBadRequest(err.Error()))
+		return
+	}
+	body, err := json.MarshalIndent(g.explain(asked), "", "  ")
+	if err != nil {
+		rest.WriteStatus(w, r, apierrors.NewInternalError(err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(body, '\n')) // a client that has gone cannot be told
+}
+
+// askedRequest makes the request that the query is about, as if the user sent it,
+// with its Action in the context.
+func askedRequest(query url.Values, user *resource.User) (*http.Request, error) {
+	path := query.Get(explain.PathParameter)
+	if !strings.HasPrefix(path, "/") {
+		return nil, fmt.Errorf("%s: %q must be the path of a request, such as /apis/apps/v1/deployments", explain.PathParameter, path)
+	}
+	target, err := url.ParseRequestURI(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", explain.PathParameter, err)
+	}
+	method, watch, err := methodOf(query.Get(explain.VerbParameter))
+	if err != nil {
+		return nil, err
+	}
+	if watch {
+		values := target.Query()
+		values.Set("watch", "true")
+		target.RawQuery = values.Encode()
+	}
+	r := &http.Request{Method: method, URL: target, Header: http.Header{}, RequestURI: target.RequestURI()}
+	act := resource.ParseAction(r)
+	act.User = user
+	return r.WithContext(resource.WithAction(r.Context(), act)), nil
+}
+
+// methodOf returns the method by which a verb is asked for; watch is told by a
+// query parameter.
+func methodOf(verb string) (method string, watch bool, err error) {
+	switch verb {
+	case "", "get", "list":
+		return http.MethodGet, false, nil
+	case "watch":
+		return http.MethodGet, true, nil
+	case "create":
+		return http.MethodPost, false, nil
+	case "update":
+		return http.MethodPut, false, nil
+	case "patch":
+		return http.MethodPatch, false, nil
+	case "delete", "deletecollection":
+		return http.MethodDelete, false, nil
+	}
+	switch method := strings.ToUpper(verb); method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method, false, nil
+	}
+	return "", false, fmt.Errorf("%s: %q must be get, list, watch, create, update, patch, delete or deletecollection, or an HTTP method", explain.VerbParameter, verb)
+}
+
+// explain says where the request would go.
+func (g *Gateway) explain(r *http.Request) *explain.Explanation {
+	act := resource.ActionFrom(r.Context())
+	e := &explain.Explanation{Request: explain.Request{
+		Method: r.Method, Path: act.Path, Verb: act.Verb, IsResource: act.IsResource, Group: act.Group, Version: act.Version,
+		Resource: act.Resource, Subresource: act.Subresource, Namespace: act.Namespace, Name: act.Name, LongRunning: act.LongRunning(),
+	}}
+	group, version := act.Group, act.Version
+	if !act.IsResource {
+		var ok bool
+		if group, version, ok = groupVersionPath(act.Path); !ok {
+			answered(e, explain.Gateway, 0, "The path is not below a group and version: if anybody answers it, it is the gateway itself, from memory.")
+			return e
+		}
+	}
+	rt := g.sync.table.Load().lookup(group, version)
+	if rt == nil {
+		answered(e, explain.Nobody, http.StatusNotFound, "No APIService registers group %q, version %q, and the gateway does not serve it itself.", group, version)
+		return e
+	}
+	e.APIService = g.explainAPIService(rt, group, version)
+	if rt.upstream != nil {
+		e.Backend = explainBackend(rt, r)
+	}
+	g.explainRoute(e, r, rt)
+	return e
+}
+
+// explainRoute says who answers a request for a group/version that has a route.
+func (g *Gateway) explainRoute(e *explain.Explanation, r *http.Request, rt *route) {
+	act := resource.ActionFrom(r.Context())
+	switch {
+	case !act.IsResource:
+		answered(e, explain.Gateway, 0, "The path is discovery, which the gateway serves from memory; what it says of this group and version is %s.", strings.ToLower(e.APIService.Freshness))
+		return
+	case rt.local:
+		answered(e, explain.Gateway, 0, "The gateway serves the group and version itself, from etcd.")
+		return
+	case e.APIService.Automanaged:
+		answered(e, explain.Server, 0, "APIService %s was registered for the server %q, which says that it serves the group and version.", rt.name, e.Backend.Name)
+	default:
+		answered(e, explain.Server, 0, "APIService %s registers the group and version with the Service %s.", rt.name, e.APIService.Service)
+	}
+	if err := rt.unavailable(); err != nil {
+		answered(e, explain.Nobody, int(err.ErrStatus.Code), "It is not available: %s: %s. The request is not sent.", rt.condition.Reason, rt.condition.Message)
+		return
+	}
+	if err := unfit(r); err != nil {
+		answered(e, explain.Nobody, int(resource.AsStatus(err).Code), "The gateway does not send such a request on: %v", err)
+		return
+	}
+	if e.Backend.Pick == "" {
+		answered(e, explain.Nobody, http.StatusServiceUnavailable, "None of the endpoints gets requests: %s", e.Backend.PickReason)
+		return
+	}
+	answered(e, explain.Server, 0, "Of %d endpoints it would go to %s: %s", len(e.Backend.Endpoints), e.Backend.Pick, e.Backend.PickReason)
+}
+
+// answered takes down a step of the way.
+func answered(e *explain.Explanation, by explain.Answerer, code int, reason string, args ...any) {
+	e.Answerer, e.Code = by, code
+	e.Reasons = append(e.Reasons, fmt.Sprintf(reason, args...))
+}
+
+// explainAPIService says how the group/version of a route is registered.
+func (g *Gateway) explainAPIService(rt *route, group, version string) *explain.APIService {
+	out := &explain.APIService{
+		Name: rt.name, Available: rt.condition.Available(), Reason: rt.condition.Reason, Message: rt.condition.Message,
+		Freshness: g.freshness(group, version),
+	}
+	list, _ := g.sync.listed()
+	for _, a := range list {
+		if a.Name != rt.name {
+			continue
+		}
+		out.Automanaged = apiservice.IsAutomanaged(a)
+		if ref := a.Spec.Service; ref != nil {
+			out.Service = fmt.Sprintf("%s/%s:%d", ref.Namespace, ref.Name, apiservice.Port(ref))
+		}
+	}
+	return out
+}
+
+// freshness is what discovery says of a group/version; "" if it does not
+// mention it.
+func (g *Gateway) freshness(group, version string) string {
+	docs := g.sync.documents.Load()
+	if docs == nil {
+		return ""
+	}
+	for i := range docs.GroupVersions {
+		gv := &docs.GroupVersions[i]
+		switch {
+		case gv.Group != group || gv.Version != version:
+			continue
+		case gv.Unknown:
+			return "Unknown"
+		case gv.Stale:
+			return "Stale"
+		}
+		return "Current"
+	}
+	return ""
+}
+
+// groupVersionPath splits the path of a group/version's discovery.
+func groupVersionPath(path string) (group, version string, ok bool) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case len(parts) == 2 && parts[0] == "api":
+		return "", parts[1], true
+	case len(parts) == 3 && parts[0] == "apis":
+		return parts[1], parts[2], true
+	}
+	return "", "", false
+}

@@ -1,0 +1,118 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"portico/apiservice/backend"
+	"portico/apiservice/explain"
+	"portico/gateway/upstream"
+	"portico/resource"
+)
+
+// explainBackend says how the server of a route stands, and which of its
+// endpoints the request would go to.
+func explainBackend(rt *route, r *http.Request) *explain.Backend {
+	up := rt.upstream
+	status, policy := up.Status(), up.Policy()
+	out := &explain.Backend{
+		Name: rt.backend, Policy: explainPolicy(&policy, r), InFlight: int(status.Active), Queued: int(status.Waiting),
+		Endpoints: make([]explain.Endpoint, 0, len(status.Endpoints)),
+	}
+	balance, candidates, err := up.Explain(r)
+	shares := make(map[string]float64, len(candidates))
+	for _, c := range candidates {
+		shares[c.URL] = c.Share
+	}
+	for _, e := range status.Endpoints {
+		share, pickable := shares[e.URL]
+		out.Endpoints = append(out.Endpoints, explain.Endpoint{
+			URL: e.URL, State: e.State, Since: since(e.Since), Weight: e.Weight, InFlight: int(e.Active), LastError: e.LastError,
+			Pickable: pickable, SharePercent: share,
+		})
+		if pickable && e.State == backend.EndpointEjected {
+			out.Panic = true
+		}
+	}
+	if err != nil {
+		out.PickReason = err.Error()
+		return out
+	}
+	out.Pick, out.PickReason = likeliest(out.Endpoints, balance)
+	return out
+}
+
+func since(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC().Truncate(time.Second)
+	return &t
+}
+
+// likeliest returns the endpoint that is chosen next, or rather than others
+// where chance has a part in it, and why.
+func likeliest(endpoints []explain.Endpoint, balance backend.Balance) (url, why string) {
+	var best *explain.Endpoint
+	n := 0
+	for i := range endpoints {
+		e := &endpoints[i]
+		if !e.Pickable {
+			continue
+		}
+		n++
+		if best == nil || e.InFlight*best.Weight < best.InFlight*e.Weight {
+			best = e
+		}
+	}
+	switch {
+	case best == nil:
+		return "", "no endpoint gets requests"
+	case n == 1 && balance == backend.ConsistentHash && len(endpoints) > 1:
+		return best.URL, "the user's requests go to it while it is good (ConsistentHash)"
+	case n == 1:
+		return best.URL, "it is the only one that gets requests"
+	case balance == backend.RoundRobin:
+		return best.URL, fmt.Sprintf("%d take turns by their weight (RoundRobin); any of them may be next", n)
+	case balance == backend.ConsistentHash:
+		return best.URL, fmt.Sprintf("one of %d is chosen by the user's name (ConsistentHash)", n)
+	}
+	return best.URL, fmt.Sprintf("it has fewest requests under way for its weight, of %d; two of them are drawn, and the better one gets the request (LeastRequest)", n)
+}
+
+// explainPolicy says what is done with requests to a server.
+func explainPolicy(p *upstream.Policy, r *http.Request) explain.Policy {
+	out := explain.Policy{
+		Balance: p.Balance, Connect: p.Connect.String(), ResponseHeader: p.ResponseHeader.String(), Idle: p.Idle.String(),
+		Retries: retriesOf(p, r), Attempts: p.Attempts, Concurrent: p.Concurrent, Queue: p.Queue,
+		HealthCheck: checkOf(&p.Check),
+	}
+	if resource.ActionFrom(r.Context()).LongRunning() {
+		out.ResponseHeader = ""
+	}
+	return out
+}
+
+// retriesOf says whether a request would be tried again.
+func retriesOf(p *upstream.Policy, r *http.Request) string {
+	if p.RetryPercent == 0 && p.RetriesPerSecond == 0 {
+		return "never"
+	}
+	when := []string{"if nothing of it was sent"}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions {
+		when = append(when, "if the connection broke before an answer", "if the answer was 502, 503, 504, or 429 with Retry-After")
+	}
+	return fmt.Sprintf("%s; up to %d attempts, and retries up to %d%% of the requests of ten seconds or %d a second",
+		strings.Join(when, ", "), p.Attempts, p.RetryPercent, p.RetriesPerSecond)
+}
+
+// checkOf says how endpoints are checked.
+func checkOf(c *upstream.Check) string {
+	path := c.Path
+	if path == "" {
+		path = "discovery"
+	}
+	return fmt.Sprintf("%s every %v, every %v while suspect, timeout %v, fall %d, rise %d", path, c.Interval, c.Suspect, c.Timeout, c.Fall, c.Rise)
+}

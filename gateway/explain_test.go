@@ -1,0 +1,144 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"portico/apiservice/explain"
+	"portico/discovery"
+	"portico/resource"
+)
+
+func (o *observed) explained(t *testing.T, path, verb string) *explain.Explanation {
+	t.Helper()
+	query := url.Values{"path": {path}}
+	if verb != "" {
+		query.Set("verb", verb)
+	}
+	w := o.do("GET", explain.Path+"?"+query.Encode(), "Test-User", "admin")
+	if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
+		t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+	}
+	e := new(explain.Explanation)
+	if err := json.Unmarshal(w.Body.Bytes(), e); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestExplain(t *testing.T) {
+	o, refused, good := observe(t, ok)
+	snapshot, err := discovery.Build([]discovery.GroupVersion{
+		{Group: "g.example.com", Version: "v1"}, {Group: "down.example.com", Version: "v1", Stale: true}, {Group: "own.example.com", Version: "v1", Unknown: true},
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.sync.documents.Store(snapshot)
+	for _, tc := range []struct {
+		path, verb string
+		by         explain.Answerer
+		code       int
+		as         string // the verb that has to be allowed
+		fresh      string
+	}{
+		{things, "", explain.Server, 0, "list", "Current"},
+		{things + "?watch=true", "", explain.Server, 0, "watch", "Current"},
+		{things, "watch", explain.Server, 0, "watch", "Current"},
+		{things, "create", explain.Server, 0, "create", "Current"},
+		{things, "delete", explain.Server, 0, "deletecollection", "Current"},
+		{"/apis/g.example.com/v1/namespaces/n/things/a/status", "PUT", explain.Server, 0, "update", "Current"},
+		{"/apis/g.example.com/v1/things/a%2F..%2Fb/x", "", explain.Nobody, 400, "get", "Current"},
+		{"/apis/g.example.com/v1", "", explain.Gateway, 0, "get", "Current"},
+		{"/apis/down.example.com/v1/things", "", explain.Nobody, 503, "list", "Stale"},
+		{"/apis/own.example.com/v1/things", "", explain.Gateway, 0, "list", "Unknown"},
+		{"/apis/none.example.com/v1/things", "", explain.Nobody, 404, "list", ""},
+		{"/readyz", "", explain.Gateway, 0, "get", ""},
+	} {
+		e := o.explained(t, tc.path, tc.verb)
+		fresh := ""
+		if e.APIService != nil {
+			fresh = e.APIService.Freshness
+		}
+		if e.Answerer != tc.by || e.Code != tc.code || e.Request.Verb != tc.as || fresh != tc.fresh || len(e.Reasons) == 0 {
+			t.Errorf("%s %s: got %+v", tc.verb, tc.path, e)
+		}
+	}
+
+	e := o.explained(t, things, "")
+	b := e.Backend
+	if b == nil || b.Name != "apiservice/v1.g.example.com" || len(b.Endpoints) != 2 || b.Endpoints[0].URL != refused || !b.Endpoints[0].Pickable || b.Policy.Balance != "RoundRobin" {
+		t.Fatalf("got %+v", b)
+	}
+	if !strings.Contains(b.Policy.Retries, "503") || strings.Contains(o.explained(t, things, "create").Backend.Policy.Retries, "503") {
+		t.Errorf("retries: %s", b.Policy.Retries)
+	}
+	// The one that refuses is known once a request met it.
+	o.do("GET", things)
+	b = o.explained(t, things, "").Backend
+	if b.Pick != good || b.Endpoints[0].Pickable || b.Endpoints[0].State != "Unhealthy" || !strings.Contains(b.Endpoints[0].LastError, "refused") || b.Endpoints[0].Since == nil {
+		t.Errorf("got %+v", b)
+	}
+}
+
+func TestExplainBadQuestions(t *testing.T) {
+	o, _, _ := observe(t, ok)
+	for query, want := range map[string]string{
+		"":                       "path: ",
+		"?path=apis":             "path: ",
+		"?path=/a%25zz":          "path: ",
+		"?path=/api&verb=fetch":  "verb: ",
+		"?path=/api&verb=GET%20": "verb: ",
+	} {
+		w := o.do("GET", explain.Path+query)
+		if w.Code != 400 || !strings.Contains(w.Body.String(), `"message":"`+want) {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+	if w := o.do("POST", explain.Path+"?path=/api"); w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD" {
+		t.Errorf("POST: %d %v", w.Code, w.Header())
+	}
+}
+
+// Whatever is asked, the question is a request that can be explained, or an
+// error that names the parameter.
+func FuzzAskedRequest(f *testing.F) {
+	f.Add("/apis/apps/v1/deployments?watch=1", "watch")
+	f.Add("//", "")
+	f.Add("/%2e%2e/", "PATCH")
+	g := &Gateway{sync: &syncer{}}
+	g.sync.table.Store(&table{})
+	f.Fuzz(func(t *testing.T, path, verb string) {
+		r, err := askedRequest(url.Values{"path": {path}, "verb": {verb}}, &resource.User{})
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "path: ") && !strings.HasPrefix(err.Error(), "verb: ") {
+				t.Errorf("%v", err)
+			}
+			return
+		}
+		if e := g.explain(r); e.Request.Path != r.URL.Path || e.Answerer == "" {
+			t.Errorf("%q: %+v", path, e)
+		}
+	})
+}
+
+// What it costs to look at requests on their way, beside sending them.
+func BenchmarkHop(b *testing.B) {
+	o, _, _ := observe(b, ok)
+	o.accessLog = nil
+	rt := o.sync.table.Load().lookup("g.example.com", "v1")
+	r, err := http.NewRequest("GET", things, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r = r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r)))
+	b.ReportAllocs()
+	for b.Loop() {
+		h, _ := o.begin(r, rt)
+		h.OnHeader(nil, 200)
+		h.end()
+	}
+}

@@ -1,0 +1,193 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"portico/apiservice/explain"
+	"portico/gateway/upstream"
+	"portico/resource"
+	"portico/resource/accesslog"
+	"portico/resource/authz"
+	"portico/resource/serve"
+	"portico/resource/tracing"
+)
+
+// Headers by which a request tells who has sent for it. A client that sends
+// headerDebug, with any value, and may get explain.Path, finds the other two on
+// the answer; without it nobody pays for the question whether it may. They are
+// the gateway's alone: those of servers and clients go no further.
+const (
+	headerDebug   = "X-Portico-Debug"
+	headerBackend = "X-Portico-Backend"
+	headerTiming  = "Server-Timing"
+)
+
+// noEndpoint stands for the endpoint of requests that were sent to none.
+const noEndpoint = "none"
+
+// hop is one request on its way to a server and back, for those who want to know
+// how it went: metrics, the access log, traces, and the client, if it may. It
+// belongs to the request's goroutine.
+type hop struct {
+	upstream.Trace
+	gateway *Gateway
+	route   *route
+	request *http.Request
+	long    bool
+	shown   bool // the client asked, and may be told
+	began   time.Time
+	// header is when the answer's header went to the client; zero: it did not.
+	header time.Time
+	// open is the endpoint that a long-running request is open to.
+	open *endpointTraffic
+}
+
+// begin begins the hop of a request; the returned request is to be sent. end
+// must follow.
+func (g *Gateway) begin(r *http.Request, rt *route) (*hop, *http.Request) {
+	h := &hop{
+		gateway: g, route: rt, long: resource.ActionFrom(r.Context()).LongRunning() || upgrades(r.Header), began: time.Now(),
+	}
+	if r.Header[headerDebug] != nil {
+		h.shown = g.mayDebug(r)
+		delete(r.Header, headerDebug)
+	}
+	serve.OnHeader(r.Context(), h)
+	ctx := upstream.WithTrace(r.Context(), &h.Trace)
+	if tracing.Sampled(ctx) {
+		h.Sending = h.span
+	}
+	h.request = r.WithContext(ctx)
+	return h, h.request
+}
+
+// mayDebug reports whether the user may be told where requests go.
+func (g *Gateway) mayDebug(r *http.Request) bool {
+	ask := &resource.Action{User: resource.ActionFrom(r.Context()).User, Verb: "get", Path: explain.Path}
+	decision, _, err := g.authorizer.Authorize(r.Context(), ask)
+	return err == nil && decision == authz.Allow
+}
+
+// span begins the span of an attempt; the returned function ends it.
+func (h *hop) span(endpoint string, header http.Header) func(upstream.Attempt) {
+	span := tracing.Client(h.request.Context(), h.request.Method, header)
+	return func(a upstream.Attempt) {
+		span.Set("server.address", endpoint)
+		span.Set("portico.backend", h.route.backend)
+		span.Set("portico.apiservice", h.route.name)
+		failed := ""
+		if a.Status != 0 {
+			span.SetInt("http.response.status_code", a.Status)
+		} else if a.Err != nil {
+			failed = a.Err.Error()
+		}
+		span.End(failed)
+	}
+}
+
+// OnHeader is called when the header of the answer is about to be sent to the
+// client.
+func (h *hop) OnHeader(header http.Header, code int) {
+	h.header = time.Now()
+	if h.long && code < 300 && h.route.traffic != nil {
+		if last, n := h.Last(); n > 0 {
+			h.open = h.route.traffic.endpoint(last.Endpoint)
+			h.open.long.Inc()
+		}
+	}
+	if h.shown {
+		h.show(header)
+	}
+}
+
+// end takes down what came of the request.
+func (h *hop) end() {
+	now := time.Now()
+	if h.open != nil {
+		h.open.long.Dec()
+	}
+	if h.route.traffic != nil {
+		h.count(now)
+	}
+	if h.gateway.accessLog != nil {
+		serve.SetUpstream(h.request.Context(), h.record(now))
+	}
+}
+
+// count counts every attempt for the endpoint that it went to.
+func (h *hop) count(now time.Time) {
+	verb := serve.VerbLabel(h.request)
+	last, n := h.Last()
+	if n == 0 {
+		h.route.traffic.endpoint(noEndpoint).count(sent{verb: verb})
+		return
+	}
+	if n > 1 {
+		attempts := h.Attempts()
+		for _, a := range attempts[:len(attempts)-1] {
+			h.route.traffic.endpoint(a.Endpoint).count(sent{verb: verb, code: a.Status, header: a.FirstByte, whole: a.FirstByte, retried: true})
+		}
+	}
+	h.route.traffic.endpoint(last.Endpoint).count(sent{
+		verb: verb, code: last.Status, long: h.long, header: last.FirstByte, whole: now.Sub(last.Start), own: h.own(),
+	})
+}
+
+// own is what the gateway took for itself until it began to answer.
+func (h *hop) own() time.Duration {
+	if h.header.IsZero() {
+		return 0
+	}
+	since := serve.Started(h.request.Context())
+	if since.IsZero() {
+		since = h.began
+	}
+	return max(0, h.header.Sub(since)-h.away())
+}
+
+// away is how long the request waited for its turn and for servers to begin to
+// answer.
+func (h *hop) away() time.Duration {
+	last, n := h.Last()
+	away := h.Queued() + last.FirstByte
+	if n > 1 {
+		attempts := h.Attempts()
+		for _, a := range attempts[:len(attempts)-1] {
+			away += a.FirstByte
+		}
+	}
+	return away
+}
+
+// record is the hop's part of the access log.
+func (h *hop) record(now time.Time) accesslog.Upstream {
+	last, n := h.Last()
+	u := accesslog.Upstream{
+		APIService: h.route.name, Backend: h.route.backend, Endpoint: last.Endpoint, Attempts: n, FirstByte: h.away(), Took: now.Sub(h.began),
+	}
+	if last.Status == 0 && last.Err != nil {
+		u.Err = last.Err.Error()
+	}
+	return u
+}
+
+// show has the header say who answered and what took how long.
+func (h *hop) show(header http.Header) {
+	last, n := h.Last()
+	var who strings.Builder
+	fmt.Fprintf(&who, "%s; apiservice=%q", h.route.backend, h.route.name)
+	if n > 0 {
+		fmt.Fprintf(&who, "; endpoint=%q; attempts=%d", last.Endpoint, n)
+	}
+	header[headerBackend] = []string{who.String()}
+	timing := fmt.Sprintf("gateway;dur=%.3f, upstream;dur=%.3f", milliseconds(h.own()), milliseconds(h.away()-h.Queued()))
+	if queued := h.Queued(); queued > 0 {
+		timing += fmt.Sprintf(", queue;dur=%.3f", milliseconds(queued))
+	}
+	header[headerTiming] = []string{timing}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
