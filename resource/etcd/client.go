@@ -116,6 +116,7 @@ func Open(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open etcd client: %w", err)
 	}
+	etcd.KV = clientv3.NewKVFromKVClient(bounded{clientv3.RetryKVClient(etcd), maxPageBytes}, etcd)
 	c := &Client{
 		etcd:        etcd,
 		writes:      clientv3.RetryKVClient(etcd),

@@ -18,8 +18,10 @@
 //     leader or could not be reached, is a 503 with it.
 //   - A value that cannot be read is neither absent nor a deletion. Feeds deliver
 //     it as what it is, so that a cache can say so too.
-//   - Ranges are read in pages at one revision, bounded by the bytes they are
-//     likely to hold: 100 keys at first, then about 8 MiB.
+//   - Ranges are read in pages at one revision: 16 keys at first, then about 8 MiB
+//     by the sizes seen. A page that comes to more than 32 MiB all the same is not
+//     received, and fewer keys are asked for (pager.go). Lists and the states that
+//     watches begin with are handed on in parts of that size.
 //   - Transactions are made in etcd's own form, past the client's operations,
 //     which copy a value twice: that was half of a create's garbage here.
 //   - A Feed over several ranges holds an event back until all its ranges are

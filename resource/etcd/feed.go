@@ -134,11 +134,10 @@ func pause(ctx context.Context, d time.Duration) error {
 func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 	var state []resource.Change
 	var rev int64
+	var pages pager
 	for _, r := range f.ranges {
-		var pages pager
 		for more := true; more; {
-			resp, err := f.read(ctx, f.own, opList, r.start,
-				clientv3.WithRange(r.end), clientv3.WithLimit(pages.next(0)), clientv3.WithRev(rev))
+			resp, err := f.page(ctx, f.own, &pages, 0, r, clientv3.WithRev(rev))
 			if isCompacted(err) {
 				return errHistory
 			} else if err != nil {
@@ -147,7 +146,6 @@ func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 			if rev == 0 {
 				rev = resp.Header.Revision
 			}
-			pages.took(resp.Kvs)
 			for _, kv := range resp.Kvs {
 				r.start = string(kv.Key) + "\x00"
 				c := resource.Change{Path: f.path(kv.Key), Revision: kv.ModRevision}

@@ -20,6 +20,11 @@ type listing struct {
 	rev    int64 // 0 until known: the latest
 	list   resource.List
 	last   string // the last key examined
+	// found is how many objects belong to the page; those of the list are size
+	// bytes together. counting has the others left out of it.
+	found    int64
+	size     int64
+	counting bool
 	// remaining counts the keys behind the page.
 	remaining int64
 }
@@ -75,18 +80,13 @@ func (l *listing) wanted() int64 {
 	if !l.opts.Selector.Empty() {
 		return 0
 	}
-	return max(0, l.opts.Limit-int64(len(l.list.Items)))
+	return max(0, l.opts.Limit-l.found)
 }
 
-func (l *listing) full() bool {
-	return l.opts.Limit > 0 && int64(len(l.list.Items)) >= l.opts.Limit
-}
+func (l *listing) full() bool { return l.opts.Limit > 0 && l.found >= l.opts.Limit }
 
-// part reports whether enough was read for the part of a list. Where a page that
-// a selector chooses will end is not known before all of it was read.
-func (l *listing) part() bool {
-	return l.opts.Parts && (l.opts.Limit <= 0 || l.opts.Selector.Empty()) && l.pager.bytes >= pageBytes
-}
+// part reports whether enough was read for the part of a list.
+func (l *listing) part() bool { return l.opts.Parts && l.size >= pageBytes }
 
 // page reads some keys and takes what matches. more says whether there are keys
 // behind them.
@@ -94,11 +94,11 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 	if l.next.start >= l.next.end {
 		return false, l.emptyRange(ctx)
 	}
-	opts := []clientv3.OpOption{clientv3.WithRange(l.next.end), clientv3.WithLimit(l.pager.next(l.wanted())), clientv3.WithRev(l.rev)}
+	opts := []clientv3.OpOption{clientv3.WithRev(l.rev)}
 	if l.opts.At.Freshness == resource.Any && l.rev == 0 && l.opts.Continue == "" {
 		opts = append(opts, clientv3.WithSerializable())
 	}
-	resp, err := l.store.read(ctx, &l.store.asked, opList, l.next.start, opts...)
+	resp, err := l.store.page(ctx, &l.store.asked, &l.pager, l.wanted(), l.next, opts...)
 	if err != nil {
 		return false, l.readError(ctx, err)
 	}
@@ -108,7 +108,6 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 			return false, resource.TooLargeRevision(at.Revision, l.rev)
 		}
 	}
-	l.pager.took(resp.Kvs)
 	for i, kv := range resp.Kvs {
 		if l.full() {
 			l.remaining = resp.Count - int64(i)
@@ -119,8 +118,13 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 		l.last = string(kv.Key)
-		if l.opts.Selector.Matches(obj) {
+		if !l.opts.Selector.Matches(obj) {
+			continue
+		}
+		l.found++
+		if !l.counting {
 			l.list.Items = append(l.list.Items, obj)
+			l.size += int64(len(obj.Data))
 		}
 	}
 	l.remaining = resp.Count - int64(len(resp.Kvs))
@@ -175,14 +179,20 @@ func (l *listing) token(last string) string {
 	return resource.EncodeContinue(l.rev, strings.TrimPrefix(last, l.prefix))
 }
 
-// pageEnd finds out where the page ends that a part was read of. If that is not
-// the end of the range its keys are read; their values stay in etcd.
+// pageEnd finds out where the page ends that a part was read of.
 func (l *listing) pageEnd(ctx context.Context) (*resource.PageEnd, error) {
+	switch {
+	case l.opts.Limit <= 0:
+		return &resource.PageEnd{}, nil
+	case !l.opts.Selector.Empty():
+		return l.selectedEnd(ctx)
+	}
 	wanted := l.wanted()
 	behind := l.remaining - wanted
-	if wanted == 0 || behind <= 0 {
+	if behind <= 0 {
 		return &resource.PageEnd{}, nil
 	}
+	// The keys in between are read; their values stay in etcd.
 	last := l.last
 	for wanted > 0 {
 		resp, err := l.store.read(ctx, &l.store.asked, opListKeys, last+"\x00", clientv3.WithRange(l.next.end), clientv3.WithKeysOnly(),
@@ -197,4 +207,21 @@ func (l *listing) pageEnd(ctx context.Context) (*resource.PageEnd, error) {
 		wanted -= int64(len(resp.Kvs))
 	}
 	return &resource.PageEnd{Continue: l.token(last), Remaining: &behind}, nil
+}
+
+// selectedEnd is pageEnd where a selector chooses: who belongs to the page is
+// known by the objects only. They are read, counted and forgotten, and read once
+// more for the parts that follow: it is time that is paid, not memory.
+func (l *listing) selectedEnd(ctx context.Context) (*resource.PageEnd, error) {
+	l.counting = true
+	for more := true; more && !l.full(); {
+		var err error
+		if more, err = l.page(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if !l.full() || l.remaining == 0 {
+		return &resource.PageEnd{}, nil
+	}
+	return &resource.PageEnd{Continue: l.token(l.last)}, nil
 }

@@ -1,9 +1,16 @@
 package etcd
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"portico/resource"
+	"portico/resource/storetest"
 )
 
 func TestPager(t *testing.T) {
@@ -12,13 +19,13 @@ func TestPager(t *testing.T) {
 		limit int64
 		want  []int64
 	}{
-		"small":       {100, 0, []int64{100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000}},
-		"usual":       {3500, 0, []int64{100, 200, 400, 800, 1600, 2396, 2396}},
-		"large":       {1 << 20, 0, []int64{100, 8, 8}},
-		"enormous":    {20 << 20, 0, []int64{100, 1, 1}},
-		"few wanted":  {3500, 50, []int64{50, 50}},
-		"many wanted": {3500, 500, []int64{100, 200, 400, 500}},
-		"empty":       {0, 0, []int64{100, 200}},
+		"small":       {100, 0, []int64{16, 64, 256, 1024, 4096, 10000, 10000}},
+		"usual":       {3500, 0, []int64{16, 64, 256, 1024, 2396, 2396}},
+		"large":       {1 << 20, 0, []int64{16, 8, 8}},
+		"enormous":    {20 << 20, 0, []int64{16, 1, 1}},
+		"few wanted":  {3500, 10, []int64{10, 10}},
+		"many wanted": {3500, 500, []int64{16, 64, 256, 500}},
+		"empty":       {0, 0, []int64{16, 64}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var p pager
@@ -36,4 +43,55 @@ func TestPager(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Values that are much larger than those before are not received in one page,
+// however many small ones had been.
+func TestPagesAreBounded(t *testing.T) {
+	t.Parallel()
+	c := newServer(t).client(t)
+	const most, small, large, size = 1 << 20, 200, 30, 200 << 10
+	kv := &largest{KV: clientv3.NewKVFromKVClient(bounded{clientv3.RetryKVClient(c.etcd), most}, c.etcd)}
+	c.etcd.KV = kv
+	st := c.Store(storetest.Namespaced())
+	for i := range small + large {
+		name, text := fmt.Sprintf("x%05d", i), "1"
+		if i >= small {
+			text = strings.Repeat("x", size)
+		}
+		if i == small+large-1 {
+			text = strings.Repeat("x", most+1) // one that is larger by itself
+		}
+		o := setting(t, name, text)
+		if _, err := st.Create(t.Context(), o.Key(), o, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := st.List(t.Context(), resource.ListOptions{})
+	if err != nil || len(l.Items) != small+large {
+		t.Fatalf("listed %v, %v", l, err)
+	}
+	if kv.refused == 0 || kv.bytes > most {
+		t.Errorf("%d pages were refused, the largest that was taken had %d bytes", kv.refused, kv.bytes)
+	}
+}
+
+// largest notes how large pages are.
+type largest struct {
+	clientv3.KV
+	bytes, refused int
+}
+
+func (l *largest) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	resp, err := l.KV.Get(ctx, key, opts...)
+	if err != nil {
+		l.refused++
+	} else if len(resp.Kvs) > 1 {
+		size := 0
+		for _, kv := range resp.Kvs {
+			size += len(kv.Value)
+		}
+		l.bytes = max(l.bytes, size)
+	}
+	return resp, err
 }

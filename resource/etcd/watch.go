@@ -7,6 +7,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
 )
@@ -15,9 +16,10 @@ const (
 	// bookmarkEvery is how often etcd is asked for its progress on behalf of a
 	// watcher that wants bookmarks.
 	bookmarkEvery = time.Minute
-	// watchBacklog is how many events may wait for a slow reader, beyond the
-	// initial ones, before its watch ends.
-	watchBacklog = 10000
+	// watchBacklog is how many events may wait for a slow reader before its watch
+	// ends, and watchBacklogBytes how large their objects may be together.
+	watchBacklog      = 10000
+	watchBacklogBytes = 16 << 20
 )
 
 // watcher is a watch directly on etcd. One goroutine takes what etcd sends,
@@ -25,33 +27,42 @@ const (
 type watcher struct {
 	store  *store
 	sel    resource.Selector
+	since  int64 // the revision that live events come after
 	cancel context.CancelFunc
 	// more is signalled when there is something new for Next.
 	more chan struct{}
-	// backlog is how many events may wait.
-	backlog int
+	// backlog is how many events may wait, and backlogBytes how many bytes.
+	backlog, backlogBytes int
+	// initial is the state that the watch begins with, a part at a time; nil when
+	// all of it was returned. It belongs to Next.
+	initial *initial
 
 	mu    sync.Mutex
 	queue []resource.Event
+	size  int // of the objects in queue
 	err   error
+}
+
+// initial is where the reading of the state is that a watch begins with.
+type initial struct {
+	opts resource.ListOptions
+	part *resource.List // nil: it has to be read
 }
 
 // Watch starts a watch. It costs etcd a watch of its own; a server with many
 // watchers puts a cache in front.
 func (s *store) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
-	w := &watcher{store: s, sel: opts.Selector, more: make(chan struct{}, 1)}
+	w := &watcher{store: s, sel: opts.Selector, more: make(chan struct{}, 1), backlog: watchBacklog, backlogBytes: watchBacklogBytes}
 	since := opts.Since
 	switch {
 	case since > 0:
 	case opts.InitialEvents:
-		list, err := s.List(ctx, resource.ListOptions{Namespace: opts.Namespace, Selector: opts.Selector, At: opts.At})
+		in := &initial{opts: resource.ListOptions{Namespace: opts.Namespace, Selector: opts.Selector, At: opts.At, Parts: true}}
+		list, err := s.List(ctx, in.opts)
 		if err != nil {
 			return nil, err
 		}
-		for _, o := range list.Items {
-			w.queue = append(w.queue, resource.Event{Type: resource.Added, Object: o, Revision: o.Revision})
-		}
-		w.queue = append(w.queue, resource.Event{Type: resource.Synced, Revision: list.Revision})
+		in.part, w.initial = list, in
 		since = list.Revision
 	default:
 		now, err := s.revision.current(ctx)
@@ -60,7 +71,7 @@ func (s *store) Watch(ctx context.Context, opts resource.WatchOptions) (resource
 		}
 		since = now
 	}
-	w.backlog = len(w.queue) + watchBacklog
+	w.since = since
 	ctx, w.cancel = context.WithCancel(clientv3.WithRequireLeader(ctx))
 	go w.run(ctx, s.span(opts.Namespace, opts.Selector), since, opts.Bookmarks)
 	return w, nil
@@ -70,7 +81,7 @@ func (s *store) Watch(ctx context.Context, opts resource.WatchOptions) (resource
 func (w *watcher) Close() {
 	w.end(io.EOF)
 	w.mu.Lock()
-	w.queue = nil
+	w.queue, w.size = nil, 0
 	w.mu.Unlock()
 }
 
@@ -92,14 +103,24 @@ func (w *watcher) signal() {
 	}
 }
 
-// Next returns the next events. What arrived before an error comes before it.
+// Next returns the next events. What arrived before an error comes before it,
+// unless the state that comes first is not complete yet.
 func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
 	for {
 		w.mu.Lock()
 		queue, err := w.queue, w.err
-		w.queue = nil
+		if w.initial == nil {
+			w.queue, w.size = nil, 0
+		}
 		w.mu.Unlock()
 		switch {
+		case w.initial != nil && err == nil:
+			if queue, err = w.begin(ctx); err != nil && ctx.Err() == nil {
+				w.end(err)
+			}
+			return queue, err
+		case w.initial != nil:
+			return nil, err
 		case len(queue) > 0:
 			return queue, nil
 		case err != nil:
@@ -111,6 +132,32 @@ func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// begin returns the next part of the state, which ends with Synced.
+func (w *watcher) begin(ctx context.Context) ([]resource.Event, error) {
+	in := w.initial
+	if in.part == nil {
+		part, err := w.store.List(ctx, in.opts)
+		if apierrors.IsResourceExpired(err) {
+			err = resource.ExpiredWatch(w.since, 0)
+		}
+		if err != nil {
+			return nil, err
+		}
+		in.part = part
+	}
+	part := in.part
+	events := make([]resource.Event, 0, len(part.Items)+1)
+	for _, o := range part.Items {
+		events = append(events, resource.Event{Type: resource.Added, Object: o, Revision: o.Revision})
+	}
+	in.part, in.opts.Continue = nil, part.Continue
+	if part.Continue == "" {
+		events = append(events, resource.Event{Type: resource.Synced, Revision: part.Revision})
+		w.initial = nil
+	}
+	return events, nil
 }
 
 // run takes events from etcd until the watch ends.
@@ -169,9 +216,10 @@ func (w *watcher) take(ctx context.Context, resp clientv3.WatchResponse, since i
 		return nil
 	}
 	w.mu.Lock()
-	slow := len(w.queue) > w.backlog
+	slow := len(w.queue) > w.backlog || w.size > w.backlogBytes
 	if !slow && w.err == nil {
 		w.queue = append(w.queue, events...)
+		w.size += sizeOf(events)
 	}
 	w.mu.Unlock()
 	if slow {
@@ -179,6 +227,16 @@ func (w *watcher) take(ctx context.Context, resp clientv3.WatchResponse, since i
 	}
 	w.signal()
 	return nil
+}
+
+// sizeOf is the size of the objects of some events.
+func sizeOf(events []resource.Event) (size int) {
+	for _, e := range events {
+		if e.Object != nil {
+			size += len(e.Object.Data)
+		}
+	}
+	return size
 }
 
 // event turns one event of etcd's into what the watcher sees of it.

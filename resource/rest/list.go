@@ -47,6 +47,34 @@ type contents struct {
 	rest func(token string) (*resource.List, error)
 	// limit is how many objects of all parts belong to the list; 0 is all.
 	limit int64
+	// kept are parts that were fetched, by their tokens, for those who go through
+	// the list twice; nil: nothing is kept. keptBytes is the size of their objects.
+	kept      map[string]*resource.List
+	keptBytes int
+}
+
+// maxKeptBytes is how large the objects may be together, in bytes, that are kept
+// of a list whose length is asked before it is sent. The others are fetched twice.
+const maxKeptBytes = 32 << 20
+
+// fetch returns the part that a token names.
+func (c *contents) fetch(token string) (*resource.List, error) {
+	if part := c.kept[token]; part != nil {
+		return part, nil
+	}
+	part, err := c.rest(token)
+	if err != nil || c.kept == nil {
+		return part, err
+	}
+	size := 0
+	for _, o := range part.Items {
+		size += len(o.Data)
+	}
+	if c.keptBytes+size <= maxKeptBytes {
+		c.kept[token] = part
+		c.keptBytes += size
+	}
+	return part, nil
 }
 
 // each calls f with every object; first is true for the first of them. It may be
@@ -66,7 +94,7 @@ func (c *contents) each(f func(o *resource.Object, first bool) error) error {
 			return nil
 		}
 		var err error
-		if part, err = c.rest(part.Continue); err != nil {
+		if part, err = c.fetch(part.Continue); err != nil {
 			return err
 		}
 	}

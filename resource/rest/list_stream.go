@@ -102,6 +102,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, contentType string,
 	out := &pieces{w: w, to: w, request: r, contentType: contentType, size: -1, hold: lookahead}
 	members := int64(0)
 	if m := e.measured(); m == always || m == whenAtHand && list.rest == nil {
+		list.kept = map[string]*resource.List{}
 		var err error
 		if members, out.size, err = measure(e, list); err != nil {
 			return err

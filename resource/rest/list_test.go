@@ -229,21 +229,32 @@ func TestListsThatCannotBeMade(t *testing.T) {
 }
 
 // A list that is measured as it is sent a moment later is sent; one that has
-// become another is cut, also where no length was announced.
+// become another is cut, also where no length was announced. What was fetched to
+// measure it is not fetched again, unless it is too much to be kept.
 func TestListsAreAsTheyWereMeasured(t *testing.T) {
 	typed := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	kind := configMaps()
 	kind.Codec = Typed(coreScheme(), typed)
-	big := configMap("a")
+	big, huge := configMap("a"), configMap("b")
 	big.Data["k"] = strings.Repeat("x", 2*gzipThreshold)
-	first, next := stored(t, kind, big, 1), stored(t, kind, configMap("b"), 1)
-	for changes, want := range map[bool]any{false: nil, true: http.ErrAbortHandler} {
+	huge.Data["k"] = strings.Repeat("x", maxKeptBytes)
+	first := stored(t, kind, big, 1)
+	for name, tt := range map[string]struct {
+		next    *resource.Object
+		changes bool
+		fetched int
+		ends    any
+	}{
+		"kept":                {first, true, 1, nil},
+		"too much":            {stored(t, kind, huge, 1), false, 2, nil},
+		"too much, and other": {stored(t, kind, huge, 1), true, 2, http.ErrAbortHandler},
+	} {
 		fetched := 0
 		c := contents{List: &resource.List{Revision: 1, Items: []*resource.Object{first}, Continue: "x", Page: &resource.PageEnd{}}}
 		c.rest = func(string) (*resource.List, error) {
-			l := &resource.List{Revision: 1, Items: []*resource.Object{next}}
-			if fetched++; changes && fetched > 1 {
-				l.Items = append(l.Items, next)
+			l := &resource.List{Revision: 1, Items: []*resource.Object{tt.next}}
+			if fetched++; tt.changes && fetched > 1 {
+				l.Items = append(l.Items, first)
 			}
 			return l, nil
 		}
@@ -251,13 +262,13 @@ func TestListsAreAsTheyWereMeasured(t *testing.T) {
 		r.Header.Set("Accept-Encoding", "gzip")
 		func() {
 			defer func() {
-				if got := recover(); got != want {
-					t.Errorf("changes %t: ended with %v", changes, got)
+				if got := recover(); got != tt.ends || fetched != tt.fetched {
+					t.Errorf("%s: ended with %v, fetched %d times", name, got, fetched)
 				}
 			}()
-			err := New(Config{}).sendList(httptest.NewRecorder(), r, resource.ParseAction(r), &Resource{Kind: kind}, c, format{media: mediaProtobuf})
-			if err != nil || fetched != 2 {
-				t.Errorf("changes %t: %v, fetched %d times", changes, err, fetched)
+			w := &discard{header: http.Header{}}
+			if err := New(Config{}).sendList(w, r, resource.ParseAction(r), &Resource{Kind: kind}, c, format{media: mediaProtobuf}); err != nil {
+				t.Errorf("%s: %v", name, err)
 			}
 		}()
 	}

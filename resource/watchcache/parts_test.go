@@ -16,6 +16,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"portico/resource"
@@ -64,17 +65,25 @@ func TestListsFromBeneathTakeNoMemory(t *testing.T) {
 	fillWith(t, s.store, objects, size)
 
 	defer debug.SetGCPercent(debug.SetGCPercent(20))
-	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"} {
+	const asJSON = "application/json"
+	for _, tt := range []struct {
+		accept, query string
+		objects       int64
+	}{
+		{asJSON, "", objects},
+		{"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "", objects},
+		{asJSON, "?labelSelector=half%3D1&limit=1000000000", objects / 2},
+	} {
 		before := heapInUse()
 		w := &heapGauge{ResponseRecorder: httptest.NewRecorder(), next: 1}
-		r := httptest.NewRequest("GET", "/api/v1/configmaps", nil)
-		r.Header.Set("Accept", accept)
+		r := httptest.NewRequest("GET", "/api/v1/configmaps"+tt.query, nil)
+		r.Header.Set("Accept", tt.accept)
 		s.handler.ServeHTTP(w, r)
-		if w.Code != http.StatusOK || w.bytes < 30*objects || accept == "application/json" && w.bytes < objects*size {
-			t.Errorf("%s: %d with %d bytes", accept, w.Code, w.bytes)
+		if w.Code != http.StatusOK || w.bytes < 30*tt.objects || tt.accept == asJSON && w.bytes < tt.objects*size {
+			t.Errorf("%s%s: %d with %d bytes", tt.accept, tt.query, w.Code, w.bytes)
 		}
 		if w.peak > before+48<<20 {
-			t.Errorf("%s: the heap grew from %d to %d bytes for %d", accept, before, w.peak, w.bytes)
+			t.Errorf("%s%s: the heap grew from %d to %d bytes for %d", tt.accept, tt.query, before, w.peak, w.bytes)
 		}
 		t.Logf("%d MB, heap grew by %d KB", w.bytes>>20, (int64(w.peak)-int64(before))>>10)
 	}
@@ -123,6 +132,50 @@ func TestPartsOfAPage(t *testing.T) {
 	}
 }
 
+// A selector does not change that: which of the objects end the page is found out
+// before the first part is sent.
+func TestPartsOfASelection(t *testing.T) {
+	const objects, size = 260, 100 << 10
+	store := newEtcd(t).open(t).Store(&configMaps().Info)
+	fillWith(t, store, objects, size)
+	odd := resource.Selector{Labels: labels.SelectorFromSet(labels.Set{"half": "1"})}
+	for _, tt := range []struct {
+		limit int64
+		found int
+		last  string // the token's; "" on the last page
+	}{
+		{100, 100, "x00199"}, {129, 129, "x00257"}, {130, 130, ""}, {1 << 30, 130, ""}, {0, 130, ""}, {40, 40, "x00079"},
+	} {
+		l, err := store.List(t.Context(), resource.ListOptions{Parts: true, Limit: tt.limit, Selector: odd})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := l.Continue
+		if (l.Page != nil) != (tt.limit == 0 || tt.limit > 100) {
+			t.Errorf("limit %d: %d objects in one part", tt.limit, len(l.Items))
+		}
+		if l.Page != nil {
+			end = l.Page.Continue
+		}
+		want := ""
+		if tt.last != "" {
+			want = resource.EncodeContinue(l.Revision, "default/"+tt.last)
+		}
+		if end != want {
+			t.Errorf("limit %d: the page ends with %q, want %q", tt.limit, end, want)
+		}
+		names := len(l.Items)
+		for part := l; part.Continue != "" && l.Page != nil; names += len(part.Items) {
+			if part, err = store.List(t.Context(), resource.ListOptions{Parts: true, Continue: part.Continue, Selector: odd}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if names < tt.found || l.Page == nil && names > tt.found {
+			t.Errorf("limit %d: %d objects, want %d", tt.limit, names, tt.found)
+		}
+	}
+}
+
 // partialList reads a list in JSON or protobuf.
 func partialList(t *testing.T, data []byte) (list metav1.PartialObjectMetadataList) {
 	t.Helper()
@@ -147,7 +200,7 @@ func fillWith(t *testing.T, store resource.Store, objects, size int) {
 	for w := range 8 {
 		writers.Go(func() {
 			for i := w; i < objects; i += 8 {
-				o, err := resource.Parse(fmt.Appendf(nil, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x%05d","namespace":"default"},"data":{"k":%q}}`, i, text))
+				o, err := resource.Parse(fmt.Appendf(nil, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x%05d","namespace":"default","labels":{"half":"%d"}},"data":{"k":%q}}`, i, i%2, text))
 				if err == nil {
 					_, err = store.Create(t.Context(), o.Key(), o, 0)
 				}
