@@ -239,19 +239,12 @@ func TestEndpointGoes(t *testing.T) {
 	for _, network := range []string{"tls", "unix"} {
 		for _, k := range []kind{short, long} {
 			began, end := make(chan struct{}), make(chan struct{})
-			closed := make(chan struct{})
-			var once sync.Once
 			n := startNode(t, network, func(w http.ResponseWriter, _ *http.Request) {
 				_ = http.NewResponseController(w).Flush()
 				close(began)
 				<-end
 				fmt.Fprint(w, "whole")
 			})
-			n.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-				if s == http.StateClosed {
-					once.Do(func() { close(closed) })
-				}
-			}
 			other := startNode(t, network, nil)
 			u := over(t, turns(), n.endpoint(), other.endpoint())
 			done := make(chan result)
@@ -266,7 +259,7 @@ func TestEndpointGoes(t *testing.T) {
 				t.Errorf("%s: %+v", network, got)
 			}
 			select {
-			case <-closed:
+			case <-n.ends:
 			case <-time.After(10 * time.Second):
 				t.Errorf("%s: its connection stays", network)
 			}

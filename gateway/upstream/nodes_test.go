@@ -25,6 +25,7 @@ type node struct {
 	mu    sync.Mutex
 	got   []string // "METHOD body", of the requests that it saw whole
 	serve http.HandlerFunc
+	ends  chan struct{} // one for each connection that has ended, while there is room
 }
 
 func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -53,8 +54,16 @@ func (n *node) seen() []string {
 // startNode starts an endpoint: network is tls or unix; serve nil answers 200.
 func startNode(t testing.TB, network string, serve http.HandlerFunc) *node {
 	t.Helper()
-	n := &node{serve: serve}
+	n := &node{serve: serve, ends: make(chan struct{}, 100)}
 	n.Server = httptest.NewUnstartedServer(n)
+	n.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateClosed {
+			select {
+			case n.ends <- struct{}{}:
+			default:
+			}
+		}
+	}
 	n.Server.EnableHTTP2 = true
 	if network == "unix" {
 		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -73,7 +82,10 @@ func startNode(t testing.TB, network string, serve http.HandlerFunc) *node {
 
 func (n *node) endpoint() Endpoint {
 	a := n.Listener.Addr()
-	e := Endpoint{URL: a.Network() + "://" + a.String(), Network: a.Network(), Address: a.String(), Weight: 1}
+	e := Endpoint{
+		URL: a.Network() + "://" + a.String(), Network: a.Network(), Address: a.String(), Weight: 1,
+		Base: &url.URL{Scheme: "https", Host: "example.com"},
+	}
 	if a.Network() == "unix" {
 		e.Base = &url.URL{Scheme: "http", Host: "server"}
 	}

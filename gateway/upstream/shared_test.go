@@ -178,8 +178,11 @@ func TestRollingShutdown(t *testing.T) {
 			}
 		})
 	}
-	for _, n := range nodes[:2] {
-		time.Sleep(50 * time.Millisecond)
+	for i, n := range nodes[:2] {
+		// Retries are a share of the traffic: there has to be some.
+		for u.Status().Requests < uint64(300*(i+1)) && !t.Failed() {
+			time.Sleep(time.Millisecond)
+		}
 		if err := n.Config.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
