@@ -109,7 +109,7 @@ func prefixes(configured string, servers []server) (prefix, cut string, err erro
 	if err := CheckPathPrefix(configured); err != nil {
 		return "", "", err
 	}
-	prefix = clean(configured)
+	prefix = CleanPathPrefix(configured)
 	if rest, ok := below(prefix, base); ok {
 		return prefix, rest, nil
 	}
@@ -131,6 +131,9 @@ func CheckPathPrefix(prefix string) error {
 	}
 	return fmt.Errorf("%q is not a path of letters, digits, '.', '_', '~' and '-', at most %d bytes long", clip(prefix), maxPrefix)
 }
+
+// CleanPathPrefix returns a configured prefix as it stands before paths.
+func CleanPathPrefix(prefix string) string { return clean(prefix) }
 
 // clean returns a path without a slash at its end; that of the root is "".
 func clean(p string) string {
