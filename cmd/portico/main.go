@@ -50,7 +50,7 @@ func newRoot() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newUp(), newGateway(), newCore(), newCRD(),
-		newRegister(), newUnregister(), newBackends(), newRoutes(), newCerts(), newVersion())
+		newRegister(), newUnregister(), newBackends(), newRoutes(), newExplainRoute(), newCerts(), newVersion())
 	return root
 }
 

@@ -75,6 +75,12 @@ func (f *registerFlags) run(ctx context.Context, out, progress io.Writer) error 
 	if err != nil {
 		return err
 	}
+	// Before anything is written: a Backend that nothing may lead to is no use.
+	for _, want := range f.want.apiServices() {
+		if err := gateway.free(ctx, want); err != nil {
+			return err
+		}
+	}
 	did, err := gateway.writeBackend(ctx, &f.want)
 	if err != nil {
 		return err

@@ -59,9 +59,8 @@ func (c *gatewayClient) writeAPIService(ctx context.Context, want *apireg.APISer
 		case err != nil:
 			return "", err
 		}
-		name := want.Annotations[apiservice.BackendAnnotation]
-		if old.Spec.Service != nil || old.Annotations[apiservice.BackendAnnotation] != name {
-			return "", fmt.Errorf("write APIService %s: %s answers for it already (%s); unregister that first, or delete the APIService", want.Name, groupVersionOf(&old), serverOf(&old))
+		if err := ofAnother(&old, want); err != nil {
+			return "", err
 		}
 		next := old
 		next.Spec = want.Spec
@@ -73,6 +72,28 @@ func (c *gatewayClient) writeAPIService(ctx context.Context, want *apireg.APISer
 		}
 		return updated, c.send(ctx, http.MethodPut, at, &next, nil)
 	})
+}
+
+// free checks that no other server answers for an APIService that is wanted.
+func (c *gatewayClient) free(ctx context.Context, want *apireg.APIService) error {
+	var old apireg.APIService
+	switch err := c.get(ctx, apiServicesPath+"/"+url.PathEscape(want.Name), &old); {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	return ofAnother(&old, want)
+}
+
+// ofAnother is the error of an APIService that leads to another server than the
+// wanted one.
+func ofAnother(old, want *apireg.APIService) error {
+	const by = apiservice.BackendAnnotation
+	if old.Spec.Service == nil && old.Annotations[by] == want.Annotations[by] {
+		return nil
+	}
+	return fmt.Errorf("register %s: %s answers for it already; unregister that, or delete APIService %s, first", groupVersionOf(want), serverOf(old), want.Name)
 }
 
 // attempt writes again where somebody else was faster.

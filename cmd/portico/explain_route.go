@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"portico/apiservice/explain"
+)
+
+const explainRouteExample = `  # who answers this, and why
+  portico explain-route /apis/billing.example.com/v1/invoices
+
+  # of a write; retries and limits may differ
+  portico explain-route /api/v1/namespaces/default/configmaps --verb=create`
+
+func newExplainRoute() *cobra.Command {
+	var c clientFlags
+	var out outputFlag
+	var verb string
+	cmd := &cobra.Command{
+		Use:   "explain-route PATH",
+		Short: "Show where a request would go, and why",
+		Long: "Show where the gateway would send a request: by which APIService, to which backend, to which of its endpoints, and\n" +
+			"why. Nothing is sent there. Of several gateways it is the one asked that says what it sees.",
+		Example: explainRouteExample,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			if !strings.HasPrefix(args[0], "/") {
+				return fmt.Errorf("%q is no path: it begins with a slash, as in /apis/billing.example.com/v1/invoices", args[0])
+			}
+			gateway, err := c.open()
+			if err != nil {
+				return err
+			}
+			return explainRoute(cmd.Context(), cmd.OutOrStdout(), gateway, args[0], verb, out)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&verb, "verb", "get", "`verb` of the request: get, list, watch, create, update, patch, delete, or an HTTP method")
+	out.add(cmd)
+	c.add(cmd)
+	return cmd
+}
+
+func explainRoute(ctx context.Context, w io.Writer, gateway *gatewayClient, path, verb string, out outputFlag) error {
+	answer, err := gateway.do(ctx, "GET", explain.Path, url.Values{explain.PathParameter: {path}, explain.VerbParameter: {verb}}, nil, "")
+	if err != nil {
+		return err
+	}
+	if out.raw() {
+		return out.printRaw(w, answer)
+	}
+	var e explain.Explanation
+	if err := json.Unmarshal(answer, &e); err != nil {
+		return fmt.Errorf("read explanation: %w", err)
+	}
+	return printExplanation(w, &e)
+}
+
+// printExplanation prints an explanation from the request to the endpoint.
+func printExplanation(w io.Writer, e *explain.Explanation) error {
+	lines := [][]string{{"Request:", e.Request.Method + " " + e.Request.Path}, {"Means:", meaning(&e.Request)}}
+	if a := e.APIService; a != nil {
+		lines = append(lines, []string{"APIService:", registrationOf(a)})
+	}
+	if b := e.Backend; b != nil {
+		lines = append(lines, []string{"Backend:", backendOf(b)})
+		if b.Pick != "" {
+			lines = append(lines, []string{"Endpoint:", strings.TrimSuffix(b.Pick+": "+b.PickReason, ": ")})
+		}
+		if b.Policy.Retries != "" {
+			lines = append(lines, []string{"Retries:", b.Policy.Retries})
+		}
+	}
+	answerer := string(e.Answerer)
+	if e.Code != 0 {
+		answerer += fmt.Sprintf(" (the client gets %d)", e.Code)
+	}
+	lines = append(lines, []string{"Answers:", answerer})
+	for _, l := range lines {
+		fmt.Fprintf(w, "%-12s %s\n", l[0], l[1])
+	}
+	fmt.Fprintln(w, "\nBecause:")
+	for _, reason := range e.Reasons {
+		fmt.Fprintf(w, "  - %s\n", oneLine(reason))
+	}
+	if e.Backend == nil || len(e.Backend.Endpoints) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	return printExplainedEndpoints(w, e.Backend)
+}
+
+func printExplainedEndpoints(w io.Writer, b *explain.Backend) error {
+	var rows [][]string
+	for _, e := range b.Endpoints {
+		mark := "no"
+		switch {
+		case e.URL == b.Pick:
+			mark = "picked"
+		case e.Pickable:
+			mark = "yes"
+		}
+		rows = append(rows, []string{e.URL, orNone(string(e.State)), fmt.Sprint(e.Weight), fmt.Sprint(e.InFlight), mark, orNone(oneLine(e.LastError))})
+	}
+	return printRows(w, []string{"ENDPOINT", "STATE", "WEIGHT", "IN FLIGHT", "PICKABLE", "LAST ERROR"}, rows)
+}
+
+// meaning is how the gateway understands a request, in words.
+func meaning(r *explain.Request) string {
+	if !r.IsResource {
+		return r.Verb + " a path that is no resource"
+	}
+	resource := r.Resource
+	if r.Subresource != "" {
+		resource += "/" + r.Subresource
+	}
+	text := fmt.Sprintf("%s %s of %s", r.Verb, resource, strings.TrimPrefix(r.Group+"/"+r.Version, "/"))
+	if r.Name != "" {
+		text += " named " + r.Name
+	}
+	if r.Namespace != "" {
+		text += " in namespace " + r.Namespace
+	}
+	if r.LongRunning {
+		text += ", for as long as it lasts"
+	}
+	return text
+}
+
+func registrationOf(a *explain.APIService) string {
+	text := a.Name
+	if a.Service != "" {
+		text += ", service " + a.Service
+	}
+	if a.Available {
+		return text + ", available"
+	}
+	return text + ", not available: " + oneLine(a.Reason+": "+a.Message)
+}
+
+func backendOf(b *explain.Backend) string {
+	text := fmt.Sprintf("%s, %d requests under way", b.Name, b.InFlight)
+	if b.Queued > 0 {
+		text += fmt.Sprintf(", %d waiting", b.Queued)
+	}
+	if b.Panic {
+		text += ", so few endpoints are good that ejections are ignored"
+	}
+	return text
+}
