@@ -9,9 +9,10 @@ import (
 )
 
 // A watch from now on begins at 6, or before, and is told what happened, or the
-// difference to the state at 10 in its place:
+// difference to a later state in its place:
 //
-//	5: a is made; 6: b changes; 7: a is removed; 8: b is removed; 10: a is made again
+//	5: a is made; 6: b changes; 7: a is removed; 8: b is removed; 10: a is made again;
+//	11: a is removed; 12: a is made again
 func TestJoinAtADifference(t *testing.T) {
 	a, b := resource.Key{Namespace: "ns", Name: "a"}, resource.Key{Namespace: "ns", Name: "b"}
 	state := func(key resource.Key, token string) facts { return facts{key: key, token: token} }
@@ -28,6 +29,8 @@ func TestJoinAtADifference(t *testing.T) {
 		{"what happened, from before", []notice{{resource.Modified, state(b, "b2"), 6}, gone(a, "a1", 7)}, ""},
 		{"the difference", []notice{gone(a, "a1", 6), gone(b, "b2", 6), again}, ""},
 		{"the difference, one of two", []notice{gone(a, "a1", 6)}, ""},
+		{"the difference after an event", []notice{{resource.Modified, state(b, "b2"), 6}, gone(a, "a1", 6), gone(b, "b2", 6), again}, ""},
+		{"nothing but what came and went", []notice{gone(a, "a1", 7), gone(b, "b2", 8), {resource.Added, state(a, "a3"), 12}}, ""},
 		{"a departure is missing", []notice{gone(a, "a1", 6), again, {kind: resource.Bookmark, rev: 10}}, "DELETED ns/a"},
 		{"the state is not the last one", []notice{gone(b, "b1", 6), gone(a, "a1", 6), again}, "DELETED ns/b"},
 		{"nobody left at that time", []notice{gone(a, "a1", 8)}, "DELETED ns/a"},
@@ -48,6 +51,8 @@ func TestJoinAtADifference(t *testing.T) {
 			made(7, state(a, "a1"), true)
 			made(8, state(b, "b2"), true)
 			made(10, state(a, "a2"), false)
+			made(11, state(a, "a2"), true)
+			made(12, state(a, "a3"), false)
 			happened, err := p.truth(t.Context())
 			if err != nil {
 				t.Fatal(err)

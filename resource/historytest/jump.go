@@ -10,8 +10,9 @@ import (
 const maxJumps = 100
 
 // jump judges events that are the difference between two states in the place of
-// what led from one to the other. It returns how many they are. Where a session
-// ends in their midst, the chain's next sessions show whether that was right.
+// what led from one to the other. It returns how many they are: none where all
+// that led there came and went. Where a session ends in their midst, the chain's
+// next sessions show whether that was right.
 func (v *view) jump(notices []notice) (int, bool) {
 	if len(v.play.sys.Restarts) == 0 || v.play.sys.Compact == nil || !v.known || v.jumps >= maxJumps {
 		return 0, false
@@ -22,6 +23,10 @@ func (v *view) jump(notices []notice) (int, bool) {
 	oldPos := v.pos
 	newest := v.pos
 	for i, n := range notices {
+		if to, ok := v.landed(newest, notices[i:]); ok {
+			v.pos, v.next = to, v.t.after(to)
+			return i, true
+		}
 		if n.rev < newest {
 			break
 		}
@@ -30,10 +35,6 @@ func (v *view) jump(notices []notice) (int, bool) {
 			break
 		}
 		v.apply(n)
-		if to, ok := v.landed(newest, notices[i+1:]); ok {
-			v.pos, v.next = to, v.t.after(to)
-			return i + 1, true
-		}
 		if i+1 == len(notices) {
 			v.pos, v.next = newest, v.t.after(newest)
 			return i + 1, true
@@ -69,21 +70,19 @@ func (v *view) knows(rev int64) bool {
 	return len(state) == len(v.state)
 }
 
-// landed finds the revision, rev or newer, whose state is known now, so that
-// what follows can be expected.
+// landed finds the revision, rev or newer, whose state is known now and after
+// which the rest, which is not empty, is what has to be told.
 func (v *view) landed(rev int64, rest []notice) (to int64, ok bool) {
+	n := rest[0]
 	for at := v.t.after(rev - 1); ; at++ {
 		if v.knows(rev) {
-			at := &view{play: v.play, t: v.t, sel: v.sel, next: v.t.after(rev)}
-			if len(rest) == 0 {
-				return rev, true
-			}
-			want, _ := at.expect(rest[0].rev)
-			if rest[0] == want || rest[0].kind == resource.Bookmark && want == (notice{}) {
+			after := &view{play: v.play, t: v.t, sel: v.sel, next: v.t.after(rev)}
+			want, _ := after.expect(n.rev)
+			if n == want || n.kind == resource.Bookmark && want == (notice{}) {
 				return rev, true
 			}
 		}
-		if at >= len(v.t.commits) || len(rest) > 0 && v.t.commits[at].rev > rest[0].rev {
+		if at >= len(v.t.commits) || v.t.commits[at].rev > n.rev {
 			return 0, false
 		}
 		rev = v.t.commits[at].rev
