@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -52,9 +53,17 @@ func newProxies(logger *slog.Logger) *proxies {
 	return &proxies{copying: newBuffers(copyBuffer), upgraded: newBuffers(upgradeBuffer), logger: logger}
 }
 
+// target is the ways to one server. *upstream.Upstream is one.
+type target interface {
+	Base() *url.URL
+	Short() http.RoundTripper
+	Long() http.RoundTripper
+	Upgrade() http.RoundTripper
+}
+
 // build returns the reverse proxies to one server: for short requests, for
 // long-running ones, and for those that leave HTTP.
-func (p *proxies) build(up *upstream.Upstream) (short, long, upgrade http.Handler) {
+func (p *proxies) build(up target) (short, long, upgrade http.Handler) {
 	base := up.Base()
 	errorLog := slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug)
 	common := httputil.ReverseProxy{
@@ -104,26 +113,22 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	pr.Out.URL.Scheme, pr.Out.URL.Host = base.Scheme, base.Host
 	pr.Out.Host = base.Host
 	h := pr.Out.Header
-	authn.StripFrontProxyHeaders(h)
-	h.Del("Authorization")
+	delete(h, "Authorization")
 	delete(h, headerBackend)
 	for name := range h {
 		if strings.HasPrefix(name, "Impersonate-") {
-			h.Del(name)
+			delete(h, name)
 		}
 	}
 	if act := resource.ActionFrom(pr.In.Context()); act != nil && act.User != nil {
 		authn.SetFrontProxyHeaders(h, act.User)
+	} else {
+		authn.StripFrontProxyHeaders(h)
 	}
 	if !upgrades(pr.In.Header) {
 		delete(h, "Upgrade")
 		delete(h, "Connection")
-		// Appended to what came in, as upstream does: it is a trace, not a claim.
-		if prior := pr.In.Header["X-Forwarded-For"]; prior != nil {
-			h["X-Forwarded-For"] = prior
-		}
-		pr.SetXForwarded()
-		h.Set("X-Forwarded-Uri", pr.In.URL.RequestURI())
+		setForwarded(h, pr.In)
 	}
 	// A client that names it in its Connection header does not get rid of it.
 	if id := pr.In.Header["Audit-Id"]; id != nil {
@@ -131,6 +136,27 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	}
 	// What comes after the body was seen by nobody who judged the request.
 	pr.Out.Trailer = nil
+}
+
+// setForwarded says where the request came from. X-Forwarded-For is appended to
+// what came in, as upstream does: it is a trace, not a claim.
+func setForwarded(h http.Header, in *http.Request) {
+	proto := "http"
+	if in.TLS != nil {
+		proto = "https"
+	}
+	values := [4]string{"", in.Host, proto, in.URL.RequestURI()}
+	h["X-Forwarded-Host"], h["X-Forwarded-Proto"], h["X-Forwarded-Uri"] = values[1:2:2], values[2:3:3], values[3:4:4]
+	client, _, err := net.SplitHostPort(in.RemoteAddr)
+	if err != nil {
+		delete(h, "X-Forwarded-For")
+		return
+	}
+	if prior := in.Header["X-Forwarded-For"]; len(prior) > 0 {
+		client = strings.Join(prior, ", ") + ", " + client
+	}
+	values[0] = client
+	h["X-Forwarded-For"] = values[:1:1]
 }
 
 // errRedirect refuses a server that wants to send the gateway elsewhere: it

@@ -117,9 +117,13 @@ func benchFront(b *testing.B, bare bool, server *httptest.Server) http.Handler {
 
 // benchChain puts the filters of a server before a handler.
 func benchChain(b *testing.B, h http.HandlerFunc) http.Handler {
+	return benchChainAs(b, benchUser{}, h)
+}
+
+func benchChainAs(b *testing.B, who authn.Authenticator, h http.HandlerFunc) http.Handler {
 	s, err := serve.New(serve.Config{
 		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Handler: h,
-		Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
+		Authenticator: who, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -223,8 +223,21 @@ func splitPath(u *url.URL) []string {
 type actionKey struct{}
 
 // WithAction returns a context that carries the action.
-func WithAction(ctx context.Context, a *Action) context.Context {
-	return context.WithValue(ctx, actionKey{}, a)
+func WithAction(ctx context.Context, a *Action) context.Context { return &ActionContext{ctx, a} }
+
+// ActionContext is a context that carries an action, for those who keep more in
+// theirs.
+type ActionContext struct {
+	context.Context
+	Action *Action
+}
+
+// Value implements context.Context.
+func (c *ActionContext) Value(key any) any {
+	if key == (actionKey{}) {
+		return c.Action
+	}
+	return c.Context.Value(key)
 }
 
 // ActionFrom returns the request's action; nil when there is none.

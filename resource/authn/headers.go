@@ -1,7 +1,6 @@
 package authn
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -99,15 +98,20 @@ func hasPrefixFold(s, prefix string) bool {
 // are percent-encoded where a header name does not permit them.
 func SetFrontProxyHeaders(h http.Header, u *resource.User) {
 	StripFrontProxyHeaders(h)
-	h[HeaderUser] = []string{u.Name}
+	// All values are in one piece; nobody who appends to one reaches the next.
+	values := make([]string, 0, 2+len(u.Groups))
+	values = append(values, u.Name)
+	h[HeaderUser] = values[:1:1]
 	if u.UID != "" {
-		h[http.CanonicalHeaderKey(HeaderUID)] = []string{u.UID}
+		values = append(values, u.UID)
+		h[HeaderUID] = values[1:2:2]
 	}
-	if len(u.Groups) > 0 {
-		h[HeaderGroup] = append([]string(nil), u.Groups...)
+	if first := len(values); len(u.Groups) > 0 {
+		values = append(values, u.Groups...)
+		h[HeaderGroup] = values[first:len(values):len(values)]
 	}
 	for key, values := range u.Extra {
-		name := http.CanonicalHeaderKey(HeaderExtraPrefix + encodeExtraKey(key))
+		name := extraHeader(key)
 		h[name] = append(h[name], values...)
 	}
 }
@@ -134,18 +138,35 @@ func StripCredentials(h http.Header) {
 	stripProtocolToken(h)
 }
 
-// encodeExtraKey makes a key fit for a header name: bytes that are not token
-// characters (RFC 9110, 5.6.2), and the percent sign itself, become %XX.
-func encodeExtraKey(key string) string {
-	var b strings.Builder
-	for i := range len(key) {
-		if c := key[i]; isTokenByte(c) && c != '%' {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
+// extraHeader returns the name of the header for a key of an extra, in canonical
+// form: bytes that are not token characters (RFC 9110, 5.6.2), and the percent
+// sign itself, become %XX.
+func extraHeader(key string) string {
+	const hex = "0123456789abcdef" // as the canonical form has it, but at a beginning
+	var room [128]byte
+	name := append(room[:0], HeaderExtraPrefix...)
+	upper := true
+	add := func(c byte) {
+		switch {
+		case upper && 'a' <= c && c <= 'z':
+			c -= 'a' - 'A'
+		case !upper && 'A' <= c && c <= 'Z':
+			c += 'a' - 'A'
 		}
+		name = append(name, c)
+		upper = c == '-'
 	}
-	return b.String()
+	for i := range len(key) {
+		c := key[i]
+		if isTokenByte(c) && c != '%' {
+			add(c)
+			continue
+		}
+		add('%')
+		add(hex[c>>4])
+		add(hex[c&15])
+	}
+	return string(name)
 }
 
 // decodeExtraKey is the inverse, up to case, which headers do not keep: keys

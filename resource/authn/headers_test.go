@@ -55,7 +55,11 @@ func FuzzExtraKey(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, key string) {
-		encoded := encodeExtraKey(key)
+		name := extraHeader(key)
+		if canonical := http.CanonicalHeaderKey(name); canonical != name {
+			t.Fatalf("%q: %q is not canonical", key, name)
+		}
+		encoded := strings.TrimPrefix(name, HeaderExtraPrefix)
 		for i := range len(encoded) {
 			if !isTokenByte(encoded[i]) {
 				t.Fatalf("%q: %q is not fit for a header", key, encoded)

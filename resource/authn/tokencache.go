@@ -3,7 +3,6 @@ package authn
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"io"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -52,7 +51,7 @@ func newTokenCache() *tokenCache {
 }
 
 func (c *tokenCache) get(key [sha256.Size]byte, now time.Time) (tokenAnswer, bool) {
-	for _, cache := range []*lru.Cache[[sha256.Size]byte, rememberedAnswer]{c.good, c.bad} {
+	for _, cache := range [...]*lru.Cache[[sha256.Size]byte, rememberedAnswer]{c.good, c.bad} {
 		if answer, found := cache.Get(key); found && now.Before(answer.until) {
 			return answer.tokenAnswer, true
 		}
@@ -76,16 +75,15 @@ func (c *tokenCache) put(key [sha256.Size]byte, answer tokenAnswer, now time.Tim
 // tokenKey identifies a token and what it is wanted for. Tokens themselves are
 // not kept.
 func tokenKey(token string, audiences []string) [sha256.Size]byte {
-	h := sha256.New()
+	var room [2 << 10]byte // most tokens are shorter; it is not on the heap
+	text := room[:0]
 	write := func(s string) {
-		var size [8]byte
-		binary.BigEndian.PutUint64(size[:], uint64(len(s)))
-		h.Write(size[:])
-		_, _ = io.WriteString(h, s) // a hash takes everything
+		text = binary.BigEndian.AppendUint64(text, uint64(len(s)))
+		text = append(text, s...)
 	}
 	write(token)
 	for _, audience := range audiences {
 		write(audience)
 	}
-	return [sha256.Size]byte(h.Sum(nil))
+	return sha256.Sum256(text)
 }

@@ -14,12 +14,13 @@ const headerAuditID = "Audit-Id"
 // back. It stays in the request's header, where a proxy forwards it from.
 func (s *Server) auditID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := r.Header.Get(headerAuditID)
-		if id == "" {
-			id = uuid.NewString()
-			r.Header[headerAuditID] = []string{id}
+		ids := r.Header[headerAuditID]
+		if len(ids) == 0 || ids[0] == "" {
+			ids = []string{uuid.NewString()}
+			r.Header[headerAuditID] = ids
 		}
-		exchangeFrom(r.Context()).auditID = id
+		x := exchangeFrom(r.Context())
+		x.auditID, x.auditHeader = ids[0], ids[:1:1]
 		next.ServeHTTP(w, r)
 	})
 }

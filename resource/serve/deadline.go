@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,12 +48,12 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
 		d := newDeadlineWriter(ctx, w, r)
-		d.onTimeout = func() { s.metrics.terminated(d.request, action, http.StatusGatewayTimeout) }
+		d.metrics, d.action = s.metrics, action
 		stop, returned := context.AfterFunc(ctx, d.expire), false
 		defer func() {
 			switch {
 			case !stop():
-				<-d.expired
+				d.expired.Wait()
 			case errors.Is(ctx.Err(), context.DeadlineExceeded):
 				// The handler heeded its context faster than the timer was
 				// started; what it left unsaid, or in the middle, is still a
@@ -105,36 +106,47 @@ const (
 // writes, so that it may go on to change it while the timer answers.
 type deadlineWriter struct {
 	http.ResponseWriter
-	ctx       context.Context
-	header    http.Header
-	hasBody   bool // of the request
-	request   *http.Request
-	onTimeout func()
+	ctx     context.Context
+	header  http.Header
+	metrics *Metrics
+	action  *resource.Action
+
+	// What it takes to negotiate the form of the 504, and to count it, apart
+	// from the request itself, whose header the handler may be changing by then.
+	url                            *url.URL
+	method                         string
+	protoMajor                     int
+	accept, userAgent, contentType []string
+	hasBody                        bool
 
 	state   atomic.Int32
-	writing sync.Mutex    // held by informational responses and by the timer
-	expired chan struct{} // closed when the timer has done
+	writing sync.Mutex     // held by informational responses and by the timer
+	expired sync.WaitGroup // until the timer has done
 }
 
 func newDeadlineWriter(ctx context.Context, w http.ResponseWriter, r *http.Request) *deadlineWriter {
-	return &deadlineWriter{
+	d := &deadlineWriter{
 		ResponseWriter: w,
 		ctx:            ctx,
 		header:         make(http.Header, 8),
-		hasBody:        r.ContentLength != 0,
-		// What it takes to negotiate the form of the 504, apart from the
-		// request itself, whose header the handler may be changing by then.
-		request: &http.Request{
-			Method: r.Method, URL: r.URL, ProtoMajor: r.ProtoMajor,
-			Header: http.Header{"Accept": r.Header["Accept"], "User-Agent": r.Header["User-Agent"]},
-		},
-		expired: make(chan struct{}),
+		url:            r.URL, method: r.Method, protoMajor: r.ProtoMajor,
+		accept: r.Header["Accept"], userAgent: r.Header["User-Agent"], contentType: r.Header["Content-Type"],
+		hasBody: r.ContentLength != 0,
 	}
+	d.expired.Add(1)
+	return d
+}
+
+// request stands for the request that timed out.
+func (d *deadlineWriter) request() *http.Request {
+	return &http.Request{Method: d.method, URL: d.url, ProtoMajor: d.protoMajor, Header: http.Header{
+		"Accept": d.accept, "User-Agent": d.userAgent, "Content-Type": d.contentType,
+	}}
 }
 
 // expire is called when the context ends.
 func (d *deadlineWriter) expire() {
-	defer close(d.expired)
+	defer d.expired.Done()
 	if !errors.Is(d.ctx.Err(), context.DeadlineExceeded) {
 		return // the client has gone: nobody to answer
 	}
@@ -144,7 +156,8 @@ func (d *deadlineWriter) expire() {
 		// A handler that waits for the body would hold up the answer too.
 		_ = connection.SetReadDeadline(past)
 	}
-	d.onTimeout()
+	request := d.request()
+	d.metrics.terminated(request, d.action, http.StatusGatewayTimeout)
 	if !d.writing.TryLock() {
 		// An informational response waits for a client that does not read.
 		_ = connection.SetWriteDeadline(past)
@@ -156,12 +169,12 @@ func (d *deadlineWriter) expire() {
 		_ = connection.SetWriteDeadline(past)
 		return
 	}
-	if d.hasBody && d.request.ProtoMajor == 1 {
+	if d.hasBody && d.protoMajor == 1 {
 		d.ResponseWriter.Header().Set("Connection", "close") // the rest of the body is in the way
 	}
-	rest.WriteStatus(d.ResponseWriter, d.request, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
+	rest.WriteStatus(d.ResponseWriter, request, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 	_ = connection.Flush()
-	if d.request.ProtoMajor == 2 {
+	if d.protoMajor == 2 {
 		_ = connection.SetWriteDeadline(time.Now().Add(timedOutGrace))
 	}
 }

@@ -19,10 +19,12 @@ type exchange struct {
 	http.ResponseWriter
 	start  time.Time
 	action *resource.Action
+	ctx    exchangeContext // of the request, for what comes below
 
 	// auditID and cacheControl go into the header when it is written; they do
 	// not depend on what the handler does to its header before.
 	auditID      string
+	auditHeader  []string // auditID alone
 	cacheControl bool
 	// onHeader, if not nil, is called once, with the final status.
 	onHeader func(code int)
@@ -44,6 +46,21 @@ type exchange struct {
 
 type exchangeKey struct{}
 
+// exchangeContext is where handlers find the exchange and the Action. It is part
+// of the exchange: a value of its own for each would cost an allocation.
+type exchangeContext struct {
+	resource.ActionContext
+	x *exchange
+}
+
+// Value implements context.Context.
+func (c *exchangeContext) Value(key any) any {
+	if key == (exchangeKey{}) {
+		return c.x
+	}
+	return c.ActionContext.Value(key)
+}
+
 // exchangeFrom returns the exchange of a request; nil outside of a chain.
 func exchangeFrom(ctx context.Context) *exchange {
 	x, _ := ctx.Value(exchangeKey{}).(*exchange)
@@ -55,11 +72,11 @@ func exchangeFrom(ctx context.Context) *exchange {
 func (s *Server) open(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r), timed: s.cfg.AccessLog != nil}
-		if !x.action.LongRunning() {
+		if r.ProtoMajor == 2 && !x.action.LongRunning() {
 			growStack()
 		}
-		ctx := context.WithValue(r.Context(), exchangeKey{}, x)
-		next.ServeHTTP(x, r.WithContext(resource.WithAction(ctx, x.action)))
+		x.ctx = exchangeContext{resource.ActionContext{Context: r.Context(), Action: x.action}, x}
+		next.ServeHTTP(x, r.WithContext(&x.ctx))
 		if x.code == 0 {
 			x.setHeader(http.StatusOK) // the server writes it for those who write nothing
 		}
@@ -88,7 +105,7 @@ func (x *exchange) WriteHeader(code int) {
 func (x *exchange) setHeader(code int) {
 	h := x.ResponseWriter.Header()
 	if x.auditID != "" {
-		h[headerAuditID] = []string{x.auditID}
+		h[headerAuditID] = x.auditHeader
 	}
 	if x.cacheControl && h["Cache-Control"] == nil {
 		h["Cache-Control"] = []string{"no-cache, private"}
