@@ -163,7 +163,11 @@ func ParseAction(r *http.Request) *Action {
 	}
 	// The legacy prefixes have the verb, and authorize no selectors.
 	if !legacy {
-		a.refineVerb(r.URL.Query())
+		var query url.Values
+		if r.URL.RawQuery != "" {
+			query = r.URL.Query()
+		}
+		a.refineVerb(query)
 	}
 	return a
 }

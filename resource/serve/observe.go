@@ -67,11 +67,11 @@ func (s *Server) logRequest(r *http.Request, x *exchange, code int, took time.Du
 	if code == http.StatusInternalServerError && !isHealth(x.action.Path) {
 		level = slog.LevelWarn
 	}
-	// Logged even though the client may have gone.
-	ctx := context.WithoutCancel(r.Context())
-	if !s.log.Enabled(ctx, level) {
+	if !s.log.Enabled(r.Context(), level) {
 		return
 	}
+	// Logged even though the client may have gone.
+	ctx := context.WithoutCancel(r.Context())
 	s.log.LogAttrs(ctx, level, "request",
 		slog.String("verb", x.action.Verb),
 		slog.String("uri", r.RequestURI),
