@@ -176,6 +176,10 @@ func modifyResponse(res *http.Response) error {
 			res.Header.Del(name)
 		}
 	}
+	if len(res.Trailer) > 0 {
+		// An HTTP/1.1 answer that says how long it is ends there.
+		res.Header.Del("Content-Length")
+	}
 	// The answer belongs to the request that the client sent.
 	delete(res.Header, "Audit-Id")
 	// What servers say of their timing would be taken for the gateway's.

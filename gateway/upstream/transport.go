@@ -23,6 +23,9 @@ const (
 	// pingAfter and given up after pingTimeout more.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
+	// expectTimeout is how long a body that waits for a 100 Continue waits for a
+	// server that knows nothing of it.
+	expectTimeout = time.Second
 	// StreamBuffer is how much of a long-running answer waits here for a client
 	// that does not read, in bytes; net/http would take up to 4 MiB for each.
 	// The rest waits at the server, which shares it among all its watches.
@@ -282,7 +285,7 @@ func newTransport(h2 bool, idle time.Duration) *http.Transport {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(h2)
 	return &http.Transport{
-		Protocols: protocols, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idle,
+		Protocols: protocols, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idle, ExpectContinueTimeout: expectTimeout,
 		// The client's Accept-Encoding travels on; bodies are never inflated on
 		// the way.
 		DisableCompression: true,
