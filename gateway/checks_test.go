@@ -1,0 +1,279 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/availability"
+	"portico/apiservice/backend"
+	"portico/discovery"
+	"portico/gateway/upstream"
+	"portico/resource"
+	"portico/resource/loop"
+	"portico/resource/rest"
+)
+
+func TestTogether(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	good := func(s int) availability.Verdict {
+		return availability.Verdict{Known: true, Healthy: true, Since: at(s)}
+	}
+	bad := func(s int) availability.Verdict {
+		return availability.Verdict{Known: true, Err: fmt.Errorf("bad since %d", s), Since: at(s)}
+	}
+	for name, c := range map[string]struct {
+		of             []availability.Verdict
+		known, healthy bool
+		since          int
+		err            string
+	}{
+		"none":             {},
+		"unknown":          {of: []availability.Verdict{{}, {}}},
+		"one bad":          {of: []availability.Verdict{{}, bad(1)}},
+		"one good":         {of: []availability.Verdict{{}, bad(1), good(2)}, known: true, healthy: true, since: 2},
+		"good for longest": {of: []availability.Verdict{good(5), good(3), good(4)}, known: true, healthy: true, since: 3},
+		"all bad":          {of: []availability.Verdict{bad(3), bad(5), bad(4)}, known: true, since: 5, err: "bad since 5"},
+	} {
+		v := together(c.of)
+		if v.Known != c.known || v.Healthy != c.healthy || c.known && !v.Since.Equal(at(c.since)) || c.err != "" && v.Err.Error() != c.err {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
+// replica is one of several servers behind a Service.
+type replica struct {
+	*httptest.Server
+	requests atomic.Int32
+	fail     atomic.Int32 // a status to answer everything with
+}
+
+func (r *replica) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if code := r.fail.Load(); code != 0 {
+		w.WriteHeader(int(code))
+		return
+	}
+	if req.URL.Path != "/apis/g.example.com/v1" {
+		r.requests.Add(1)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "g.example.com/v1",
+		APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Verbs: []string{"get"}}},
+	})
+}
+
+// start serves at an address; "" is a new one.
+func (r *replica) start(t *testing.T, address string) {
+	t.Helper()
+	r.Server = httptest.NewUnstartedServer(r)
+	r.EnableHTTP2 = true
+	if address != "" {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Listener.Close()
+		r.Listener = l
+	}
+	r.StartTLS()
+	t.Cleanup(r.stop)
+}
+
+func (r *replica) stop() {
+	r.Listener.Close()
+	r.CloseClientConnections()
+	r.Close()
+}
+
+// replicated is what of a gateway routes to a Service with several addresses.
+type replicated struct {
+	*syncer
+	replicas [3]*replica
+	front    *httptest.Server
+}
+
+func startReplicated(t *testing.T) *replicated {
+	t.Helper()
+	k, err := apiservice.Kind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	s := &syncer{log: log, proxies: newProxies(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
+	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.news.Poke() }})
+	r := &replicated{syncer: s}
+	key := resource.Key{Namespace: "ns", Name: "api"}
+	known := &services{known: true, service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}
+	known.service[key] = &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}
+	for i := range r.replicas {
+		r.replicas[i] = &replica{}
+		r.replicas[i].start(t, "")
+		port := int32(r.replicas[i].Listener.Addr().(*net.TCPAddr).Port)
+		known.slices[key] = append(known.slices[key], &discoveryv1.EndpointSlice{
+			Ports:     []discoveryv1.EndpointPort{{Port: &port}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"127.0.0.1"}}},
+		})
+	}
+	s.setServices(known)
+	s.setAPIServices([]*apireg.APIService{{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.g.example.com"},
+		Spec: apireg.APIServiceSpec{
+			Group: "g.example.com", Version: "v1", Service: &apireg.ServiceReference{Namespace: "ns", Name: "api"}, InsecureSkipTLSVerify: true,
+		},
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = loop.Together(ctx, s.checker.Run, s.run)
+	}()
+	r.front = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		act := resource.ParseAction(req)
+		act.User = alice()
+		(&Gateway{}).proxy(w, req.WithContext(resource.WithAction(req.Context(), act)), r.route())
+	}))
+	t.Cleanup(func() {
+		r.front.Close()
+		cancel()
+		<-ended
+	})
+	return r
+}
+
+func (r *replicated) route() *route { return r.table.Load().lookup("g.example.com", "v1") }
+
+// until waits for something to become true.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func (r *replicated) available() bool {
+	return r.table.Load() != nil && r.route() != nil && r.route().unavailable() == nil
+}
+
+// states are those of the endpoints, by replica.
+func (r *replicated) states() (out [3]backend.EndpointState) {
+	for _, e := range r.route().upstream.Status().Endpoints {
+		for i, replica := range r.replicas {
+			if strings.HasSuffix(e.URL, replica.Listener.Addr().String()) {
+				out[i] = e.State
+			}
+		}
+	}
+	return out
+}
+
+// all sends requests of all verbs, and fails if one of them does.
+func (r *replicated) all(t *testing.T, when string) {
+	t.Helper()
+	for i := range 60 {
+		method := []string{"GET", "POST", "PUT", "DELETE"}[i%4]
+		req, _ := http.NewRequestWithContext(t.Context(), method, r.front.URL+"/apis/g.example.com/v1/things/x", strings.NewReader("{}"))
+		res, err := r.front.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != 200 {
+			t.Errorf("%s: %s: %d", when, method, res.StatusCode)
+		}
+	}
+}
+
+// A Service with several addresses, and nothing else said of it: requests go to
+// all that answer, and the group is there while one does.
+func TestReplicas(t *testing.T) {
+	r := startReplicated(t)
+	healthy, gone := backend.EndpointHealthy, backend.EndpointUnhealthy
+	until(t, "all are healthy", func() bool {
+		return r.available() && r.states() == [3]backend.EndpointState{healthy, healthy, healthy}
+	})
+	until(t, "discovery is read", func() bool {
+		_, ok := (*r.live.Load())["v1.g.example.com"].source.GroupVersions()
+		return ok
+	})
+	r.all(t, "all are there")
+	for i, replica := range r.replicas {
+		if replica.requests.Load() < 5 {
+			t.Errorf("replica %d got %d requests of 60", i, replica.requests.Load())
+		}
+	}
+	r.replicas[0].stop()
+	r.all(t, "one went away")
+	until(t, "it is out", func() bool { return r.states() == [3]backend.EndpointState{gone, healthy, healthy} })
+	r.replicas[1].fail.Store(500)
+	srv := (*r.live.Load())["v1.g.example.com"]
+	for _, e := range srv.up.Endpoints() {
+		r.suspect(srv, e.URL) // its turn to be checked would come
+	}
+	until(t, "one fails its checks", func() bool { return r.states() == [3]backend.EndpointState{gone, gone, healthy} })
+	r.all(t, "one is left")
+	if !r.available() {
+		t.Error("one endpoint works, and the group is away")
+	}
+	r.replicas[2].stop()
+	until(t, "nobody answers", func() bool { return !r.available() })
+	if c := r.route().condition; c.Reason != "FailedDiscoveryCheck" || !strings.Contains(c.Message, "https://api.ns.svc:443/apis/g.example.com/v1") {
+		t.Errorf("%+v", c)
+	}
+	if v := r.documents.Load(); v == nil || r.route() == nil {
+		t.Error("the group is gone from discovery")
+	}
+	r.replicas[0].start(t, r.replicas[0].Listener.Addr().String())
+	until(t, "one is back", r.available)
+	r.all(t, "one is back")
+}
+
+// A server that has too much to do says so: 429, with the time to come back.
+func TestTooMany(t *testing.T) {
+	hang, arrived := make(chan struct{}), make(chan struct{}, 10)
+	f := startFront(t, func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-hang
+	})
+	p := upstream.NewPolicy(&backend.Spec{})
+	p.Concurrent, p.Queue = 1, 0
+	f.up.SetPolicy(p)
+	first := make(chan int)
+	go func() {
+		req, _ := http.NewRequest("GET", f.URL+"/apis/g.example.com/v1/things", nil)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			first <- 0
+			return
+		}
+		res.Body.Close()
+		first <- res.StatusCode
+	}()
+	<-arrived
+	res := f.do(t, "GET", "/apis/g.example.com/v1/things", nil, nil)
+	if s := statusOf(t, res); res.StatusCode != 429 || s.Reason != metav1.StatusReasonTooManyRequests || res.Header.Get("Retry-After") != "1" {
+		t.Errorf("%d %v %+v", res.StatusCode, res.Header, s)
+	}
+	close(hang)
+	if code := <-first; code != 200 {
+		t.Errorf("the one before: %d", code)
+	}
+}
