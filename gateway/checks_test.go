@@ -117,7 +117,7 @@ func startReplicated(t *testing.T) *replicated {
 	}
 	log := slog.New(slog.DiscardHandler)
 	s := &syncer{log: log, proxies: newProxies(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
-	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.news.Poke() }})
+	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.wake.Poke() }})
 	r := &replicated{syncer: s}
 	key := resource.Key{Namespace: "ns", Name: "api"}
 	known := &services{known: true, service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}
@@ -132,6 +132,7 @@ func startReplicated(t *testing.T) *replicated {
 		})
 	}
 	s.setServices(known)
+	s.setBackends([]*backend.Backend{})
 	s.setAPIServices([]*apireg.APIService{{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.g.example.com"},
 		Spec: apireg.APIServiceSpec{
@@ -211,7 +212,7 @@ func TestReplicas(t *testing.T) {
 		return r.available() && r.states() == [3]backend.EndpointState{healthy, healthy, healthy}
 	})
 	until(t, "discovery is read", func() bool {
-		_, ok := (*r.live.Load())["v1.g.example.com"].source.GroupVersions()
+		_, ok := (*r.live.Load())[targetOfAPIService("v1.g.example.com")].source.GroupVersions()
 		return ok
 	})
 	r.all(t, "all are there")
@@ -224,7 +225,7 @@ func TestReplicas(t *testing.T) {
 	r.all(t, "one went away")
 	until(t, "it is out", func() bool { return r.states() == [3]backend.EndpointState{gone, healthy, healthy} })
 	r.replicas[1].fail.Store(500)
-	srv := (*r.live.Load())["v1.g.example.com"]
+	srv := (*r.live.Load())[targetOfAPIService("v1.g.example.com")]
 	for _, e := range srv.up.Endpoints() {
 		r.suspect(srv, e.URL) // its turn to be checked would come
 	}

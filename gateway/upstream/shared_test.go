@@ -217,3 +217,29 @@ func TestNotShared(t *testing.T) {
 	}
 	close(end)
 }
+
+// A server that goes, in order or not, is noticed although nobody sends it
+// anything.
+func TestGoneIsNoticed(t *testing.T) {
+	for name, end := range map[string]func(*node){
+		"closes its connections": func(n *node) { n.CloseClientConnections() },
+		"shuts down":             func(n *node) { _ = n.Config.Shutdown(t.Context()) },
+	} {
+		n := startNode(t, "tls", nil)
+		u := over(t, turns(), n.endpoint())
+		told := make(chan string, 100)
+		u.broken = func(url string) { told <- url }
+		if err := u.Probe(t.Context(), n.endpoint().URL, "/", func(http.Header) {}); err != nil {
+			t.Fatal(err)
+		}
+		end(n)
+		select {
+		case url := <-told:
+			if url != n.endpoint().URL {
+				t.Errorf("%s: %s", name, url)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: nobody notices", name)
+		}
+	}
+}

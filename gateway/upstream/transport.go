@@ -325,7 +325,7 @@ func (w *ways) secure(ctx context.Context, g *generation, watch bool, protocols 
 		return nil, nil, err
 	}
 	if watch {
-		raw = &watchedConn{Conn: raw, broken: w.broken}
+		raw = &watchedConn{Conn: raw, broken: w.broken, lasting: protocols != nil}
 	}
 	t := w.trust
 	if t.ServerName == "" {
@@ -349,7 +349,10 @@ func (w *ways) secure(ctx context.Context, g *generation, watch bool, protocols 
 // Read. It counts what is written.
 type watchedConn struct {
 	net.Conn
-	broken  func()
+	broken func()
+	// lasting: whoever uses the connection closes it only because the peer said
+	// that it will, or after a long time without a request.
+	lasting bool
 	closed  atomic.Bool
 	written atomic.Int64
 }
@@ -369,6 +372,8 @@ func (c *watchedConn) Write(p []byte) (int, error) {
 }
 
 func (c *watchedConn) Close() error {
-	c.closed.Store(true)
+	if !c.closed.Swap(true) && c.lasting {
+		c.broken()
+	}
 	return c.Conn.Close()
 }
