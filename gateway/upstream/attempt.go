@@ -18,6 +18,7 @@ type attempt struct {
 	cancel  context.CancelCauseFunc // nil: it does not
 	waiting *waiting
 	timer   atomic.Pointer[time.Timer]
+	begun   atomic.Bool // the answer has, or will not
 }
 
 // way is how the request goes. What must not be carried out twice goes by HTTP/2
@@ -96,11 +97,16 @@ func (a *attempt) withBody(out *http.Request, limit time.Duration) *http.Request
 
 // within ends the attempt after a time.
 func (a *attempt) within(limit time.Duration) {
-	a.timer.Store(time.AfterFunc(limit, func() { a.cancel(errHeader) }))
+	a.timer.Store(time.AfterFunc(limit, func() {
+		if !a.begun.Load() {
+			a.cancel(errHeader)
+		}
+	}))
 }
 
 // headed is the end of waiting for the header of the answer.
 func (a *attempt) headed() {
+	a.begun.Store(true)
 	if t := a.timer.Load(); t != nil {
 		t.Stop()
 	}
@@ -127,6 +133,10 @@ func (a *attempt) judgeError(err error) error {
 	case a.stream != nil && a.stream.failed.Load() != nil:
 		return &BodyError{*a.stream.failed.Load()}
 	}
+	if err == errSilent { // that is known
+		a.e.errors.Add(1)
+		return err
+	}
 	a.u.failedLocally(a.e, err)
 	return err
 }
@@ -145,7 +155,7 @@ func (a *attempt) judge(res *http.Response) {
 
 // wrap has the end of the answer noticed.
 func (a *attempt) wrap(res *http.Response) {
-	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, short: a.kind == short}
+	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, kind: a.kind}
 	switch rw, ok := res.Body.(io.ReadWriter); {
 	case res.StatusCode == http.StatusSwitchingProtocols && ok:
 		res.Body = &tunnel{answer: body, w: rw}

@@ -88,7 +88,7 @@ type answer struct {
 	e      *endpoint
 	client context.Context
 	cancel context.CancelCauseFunc // nil: there is nothing to be let go of
-	short  bool
+	kind   kind
 	state  atomic.Int32
 }
 
@@ -129,10 +129,10 @@ func (a *answer) finish(err error) {
 	}
 	if err == io.EOF {
 		a.e.settle()
-	} else if err != nil && a.short && a.client.Err() == nil {
+	} else if err != nil && a.kind == short && a.client.Err() == nil {
 		a.u.failedLocally(a.e, err)
 	}
-	a.e.active.Add(-1)
+	a.e.end(a.kind)
 	if a.cancel != nil {
 		a.cancel(nil)
 	}

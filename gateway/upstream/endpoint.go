@@ -51,8 +51,9 @@ type endpoint struct {
 	ways     *ways
 	hash     uint64 // of the URL
 
-	// active are the requests under way, long-running ones included.
-	active                               atomic.Int64
+	// active are the requests under way, lasting those of them that are
+	// long-running.
+	active, lasting                      atomic.Int64
 	requests, errors, retries, ejections atomic.Uint64
 	// badAnswers and badConns came one after the other up to now.
 	badAnswers, badConns atomic.Int32

@@ -155,7 +155,7 @@ func (s *sending) next() *endpoint {
 	if s.p.only != nil {
 		return s.p.only
 	}
-	return s.p.pick(s.req, nil)
+	return s.p.pick(s.req, s.kind, nil)
 }
 
 // other chooses an endpoint that was not tried yet; who gets requests may have
@@ -170,7 +170,7 @@ func (s *sending) other(e *endpoint, p progress, err error) *endpoint {
 		if s.p.only != nil {
 			return s.p.only
 		}
-		return s.p.pick(s.req, s.tried)
+		return s.p.pick(s.req, s.kind, s.tried)
 	}
 	if err != nil && p == unsent && !decisive(err) && len(s.tried) == 1 {
 		return e
@@ -279,12 +279,12 @@ func (s *sending) attempt(e *endpoint) (*http.Response, progress, error) {
 			ended = s.trace.Sending(e.URL, out.Header)
 		}
 	}
-	e.active.Add(1)
+	e.begin(s.kind)
 	e.requests.Add(1)
 	res, p, err := e.ways.send(out, a.way(), connected)
 	a.headed()
 	if err != nil {
-		e.active.Add(-1)
+		e.end(s.kind)
 		err = a.judgeError(err)
 	} else {
 		a.judge(res)

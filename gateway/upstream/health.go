@@ -35,11 +35,17 @@ func (u *Upstream) SetVerdict(url string, v availability.Verdict) {
 		return
 	}
 	fell := v.Known && !v.Healthy && (!e.verdict.Known || e.verdict.Healthy)
+	rose := v.Healthy && e.verdict.Known && !e.verdict.Healthy
 	if e.verdict = v; v.Err != nil {
 		e.lastErr = v.Err.Error()
 	}
 	if v.Healthy {
 		e.refused = false
+	}
+	if rose { // with what it did before, it is done
+		e.ejected.out = false
+		e.badAnswers.Store(0)
+		e.badConns.Store(0)
 	}
 	u.rebuild()
 	if !fell {

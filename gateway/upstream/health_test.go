@@ -221,6 +221,19 @@ func TestRefused(t *testing.T) {
 	})
 }
 
+// An endpoint that fell and rose has no past.
+func TestRisen(t *testing.T) {
+	inTime(t, turns(), 2, func(t *testing.T, u *Upstream) {
+		for range 5 {
+			u.failed(u.endpoints[0], 500)
+		}
+		u.SetVerdict(u.endpoints[0].URL, unhealthy)
+		want(t, u, "ejected and fallen", 1)
+		u.SetVerdict(u.endpoints[0].URL, healthy)
+		want(t, u, "risen", 0, 1)
+	})
+}
+
 // A passed check ends an ejection for connections, and no other.
 func TestPassedCheck(t *testing.T) {
 	p := turns()

@@ -69,7 +69,7 @@ func newPicks(policy *Policy, list []candidate) *picks {
 
 // pick chooses the endpoint for a request; nil if there is none. Those that were
 // tried are not chosen.
-func (p *picks) pick(req *http.Request, tried []*endpoint) *endpoint {
+func (p *picks) pick(req *http.Request, k kind, tried []*endpoint) *endpoint {
 	list := p.list
 	switch len(list) {
 	case 0:
@@ -87,7 +87,7 @@ func (p *picks) pick(req *http.Request, tried []*endpoint) *endpoint {
 				rest = append(rest, c)
 			}
 		}
-		return newPicks(p.policy, rest).pick(req, nil)
+		return newPicks(p.policy, rest).pick(req, k, nil)
 	}
 	switch p.policy.Balance {
 	case backend.RoundRobin:
@@ -97,7 +97,7 @@ func (p *picks) pick(req *http.Request, tried []*endpoint) *endpoint {
 			return p.byHash(name)
 		}
 	}
-	return p.leastRequests()
+	return p.leastRequests(k)
 }
 
 // userOf names who sends a request.
@@ -110,14 +110,39 @@ func userOf(req *http.Request) (name string, ok bool) {
 
 // leastRequests takes the better of two random endpoints. Different weights
 // count twice: in the draw, so that shares are right while there is little to
-// do, and in the comparison.
-func (p *picks) leastRequests() *endpoint {
+// do, and in the comparison. Watches are compared with watches and the rest with
+// the rest: an endpoint that was started anew has no watches, and would get
+// everything for a long time.
+func (p *picks) leastRequests(k kind) *endpoint {
 	a, b := p.draw()
 	x, y := &p.list[a], &p.list[b]
-	if y.active.Load()*int64(x.weight) < x.active.Load()*int64(y.weight) {
+	if y.load(k)*int64(x.weight) < x.load(k)*int64(y.weight) {
 		return y.endpoint
 	}
 	return x.endpoint
+}
+
+// load is how many requests of a kind are under way.
+func (e *endpoint) load(k kind) int64 {
+	if k == short {
+		return e.active.Load() - e.lasting.Load()
+	}
+	return e.lasting.Load()
+}
+
+// begin and end are those of a request.
+func (e *endpoint) begin(k kind) {
+	e.active.Add(1)
+	if k != short {
+		e.lasting.Add(1)
+	}
+}
+
+func (e *endpoint) end(k kind) {
+	e.active.Add(-1)
+	if k != short {
+		e.lasting.Add(-1)
+	}
 }
 
 func (p *picks) draw() (a, b int) {

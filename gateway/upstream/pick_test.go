@@ -38,7 +38,7 @@ func TestShares(t *testing.T) {
 			u := picking(t, balance, weights...)
 			got, sum := map[string]float64{}, 0
 			for i := range n {
-				got[u.picks.Load().pick(by(fmt.Sprint("user-", i)), nil).URL]++
+				got[u.picks.Load().pick(by(fmt.Sprint("user-", i)), short, nil).URL]++
 			}
 			for _, w := range weights {
 				sum += w
@@ -62,7 +62,7 @@ func TestTurns(t *testing.T) {
 		u := picking(t, backend.RoundRobin, c.weights...)
 		var got []int
 		for range c.want {
-			e := u.picks.Load().pick(by("x"), nil)
+			e := u.picks.Load().pick(by("x"), short, nil)
 			got = append(got, slices.IndexFunc(u.endpoints, func(o *endpoint) bool { return o == e }))
 		}
 		if !slices.Equal(got, c.want) {
@@ -76,7 +76,7 @@ func TestLeastRequests(t *testing.T) {
 	u := picking(t, backend.LeastRequest, 1, 1)
 	u.endpoints[0].active.Store(5)
 	for range 100 {
-		if e := u.picks.Load().pick(by("x"), nil); e != u.endpoints[1] {
+		if e := u.picks.Load().pick(by("x"), short, nil); e != u.endpoints[1] {
 			t.Fatal("the busy one is chosen")
 		}
 	}
@@ -86,12 +86,29 @@ func TestLeastRequests(t *testing.T) {
 	}
 	idle := 0
 	for range 1000 {
-		if u.picks.Load().pick(by("x"), nil) == u.endpoints[0] {
+		if u.picks.Load().pick(by("x"), short, nil) == u.endpoints[0] {
 			idle++
 		}
 	}
 	if idle < 300 || idle > 500 { // of two out of five
 		t.Errorf("the idle one was chosen %d times of 1000", idle)
+	}
+}
+
+// Watches do not keep other requests away.
+func TestLeastRequestsOfAKind(t *testing.T) {
+	u := picking(t, backend.LeastRequest, 1, 1)
+	for range 100 {
+		u.endpoints[0].begin(long)
+	}
+	u.endpoints[1].begin(short)
+	for range 100 {
+		if e := u.picks.Load().pick(by("x"), short, nil); e != u.endpoints[0] {
+			t.Fatal("a request goes where fewer watches are")
+		}
+		if e := u.picks.Load().pick(by("x"), long, nil); e != u.endpoints[1] {
+			t.Fatal("a watch goes where more of them are")
+		}
 	}
 }
 
@@ -103,7 +120,7 @@ func TestHashMovesFew(t *testing.T) {
 	where := func() map[int]string {
 		m := map[int]string{}
 		for i := range 2000 {
-			m[i] = u.picks.Load().pick(by(fmt.Sprint("user-", i)), nil).URL
+			m[i] = u.picks.Load().pick(by(fmt.Sprint("user-", i)), short, nil).URL
 		}
 		return m
 	}
@@ -128,18 +145,18 @@ func TestPickTried(t *testing.T) {
 		u := picking(t, balance, 1, 2, 0, 1)
 		var tried []*endpoint
 		for range 3 {
-			e := u.picks.Load().pick(by("x"), tried)
+			e := u.picks.Load().pick(by("x"), short, tried)
 			if e == nil || slices.Contains(tried, e) || e.Weight == 0 {
 				t.Fatalf("%s: %v after %d", balance, e, len(tried))
 			}
 			tried = append(tried, e)
 		}
-		if e := u.picks.Load().pick(by("x"), tried); e != nil {
+		if e := u.picks.Load().pick(by("x"), short, tried); e != nil {
 			t.Errorf("%s: %s is chosen again", balance, e.URL)
 		}
 	}
 	u := picking(t, backend.LeastRequest, 0)
-	if u.picks.Load().only != nil || u.picks.Load().pick(by("x"), nil) != nil {
+	if u.picks.Load().only != nil || u.picks.Load().pick(by("x"), short, nil) != nil {
 		t.Error("an endpoint that drains is chosen because it is the only one")
 	}
 }

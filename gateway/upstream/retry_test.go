@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -229,6 +230,38 @@ func TestHeaderTimeout(t *testing.T) {
 		if got := send(t, u, short, "GET", body); !errors.Is(got.err, errHeader) {
 			t.Errorf("alone: %d %v", got.code, got.err)
 		}
+	}
+}
+
+// Once the answer has begun it may take as long as the request lasts, even if
+// the client still sends.
+func TestHeaderTimeoutEnds(t *testing.T) {
+	p := turns()
+	p.ResponseHeader = 50 * time.Millisecond
+	early := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		_ = http.NewResponseController(w).Flush()
+		_, _ = io.Copy(io.Discard, r.Body)
+		time.Sleep(200 * time.Millisecond)
+		fmt.Fprint(w, "done")
+	}))
+	early.StartTLS()
+	defer early.Close()
+	u := over(t, p, At(early.Listener.Addr().String())...)
+	r, w := io.Pipe()
+	req, _ := http.NewRequestWithContext(t.Context(), "POST", "https://example.com/x", r)
+	req.ContentLength = -1
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		fmt.Fprint(w, "late")
+		w.Close()
+	}()
+	res, err := u.Short().RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(res.Body); err != nil || string(body) != "done" {
+		t.Errorf("%q %v", body, err)
 	}
 }
 
