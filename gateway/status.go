@@ -38,6 +38,9 @@ func (w *statusWriter) statusOf(st *standing, stored *backend.Status) backend.St
 		}
 	} else {
 		out.Endpoints = nil
+		for i := range out.GroupVersions {
+			out.GroupVersions[i].Freshness = "Stale"
+		}
 	}
 	generation := int64(0)
 	if st.object != nil {
