@@ -79,3 +79,5 @@ func storedBackends(t testing.TB, r *rest.Resource) (out []*backend.Backend) {
 func custom(gv discovery.GroupVersion, backend string) *apireg.APIService {
 	return automanaged(gv, backend, apiservice.Managed, discovery.DefaultGroupPriority, discovery.CustomVersionPriority)
 }
+
+func keyNamed(name string) resource.Key { return resource.Key{Name: name} }

@@ -1,0 +1,206 @@
+package gateway
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/discovery"
+	"portico/discovery/aggregate"
+	"portico/resource/rest"
+)
+
+// Who has a group/version that several want.
+func TestWinner(t *testing.T) {
+	keep := func(name string, priority int32) claim { return claim{backend: name, priority: priority} }
+	replace := func(name string, priority int32) claim {
+		return claim{backend: name, priority: priority, replaces: true}
+	}
+	core := claim{backend: "core", permanent: true, priority: 17800}
+	custom := claim{backend: "crd", permanent: true, priority: 1000}
+	for name, c := range map[string]struct {
+		holder string
+		all    []claim
+		want   string
+	}{
+		"the gateway":                  {"b", []claim{{backend: ownBackend, permanent: true}, replace("b", 20000)}, ownBackend},
+		"new: permanent":               {"", []claim{custom, keep("b", 2000)}, "crd"},
+		"new: priority":                {"", []claim{keep("a", 1000), keep("b", 2000), keep("c", 2000)}, "b"},
+		"new: equal":                   {"", []claim{keep("a", 1000), keep("b", 1000)}, "a"},
+		"gone holder":                  {"z", []claim{keep("a", 1000), keep("b", 1001)}, "b"},
+		"kept":                         {"a", []claim{keep("a", 1000), keep("b", 2000)}, "a"},
+		"kept by the last":             {"b", []claim{keep("a", 1000), keep("b", 1000)}, "b"},
+		"replaced":                     {"a", []claim{keep("a", 1000), replace("b", 1000)}, "b"},
+		"not replaced":                 {"a", []claim{keep("a", 1001), replace("b", 1000)}, "a"},
+		"both replace":                 {"a", []claim{replace("a", 1000), replace("b", 1000)}, "a"},
+		"both replace, another":        {"b", []claim{replace("a", 1000), replace("b", 1000)}, "b"},
+		"the higher of two replaces":   {"a", []claim{keep("a", 1000), replace("b", 1000), replace("c", 1500)}, "c"},
+		"and in another order":         {"a", []claim{keep("a", 1000), replace("b", 1500), replace("c", 1000)}, "b"},
+		"core keeps its groups":        {"core", []claim{core, replace("b", 1000)}, "core"},
+		"unless somebody is above":     {"core", []claim{core, replace("b", 20000)}, "b"},
+		"custom resources give way":    {"crd", []claim{custom, replace("b", 1000)}, "b"},
+		"but not to who is too polite": {"crd", []claim{custom, keep("b", 20000)}, "crd"},
+	} {
+		won := winner(c.all, c.holder)
+		if won.backend != c.want {
+			t.Errorf("%s: %s has it, want %s", name, won.backend, c.want)
+		}
+		// It stands once it is written.
+		if again := winner(c.all, won.backend); again.backend != won.backend {
+			t.Errorf("%s: then %s has it", name, again.backend)
+		}
+	}
+}
+
+// stored stores a Backend whose server says what a source does.
+func (g *registry) add(t *testing.T, name string, auto *backend.AutoRegister, gvs []discovery.GroupVersion) {
+	t.Helper()
+	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{
+		Endpoints: []backend.Endpoint{{URL: "https://" + name}}, AutoRegister: auto,
+	}}
+	if _, err := rest.CreateObject(t.Context(), g.backends, b); err != nil {
+		t.Fatal(err)
+	}
+	g.stands(t)
+	live := map[string]*server{}
+	n := g.sync.told()
+	g.sync.stand(&n, live)
+	g.sync.servers[targetOfBackend(name)] = live[targetOfBackend(name)]
+	g.sync.says(name, aggregate.NewSource(aggregate.Config{Previous: gvs}))
+}
+
+func (g *registry) drop(t *testing.T, name string) {
+	t.Helper()
+	if _, err := g.backends.Store.Delete(t.Context(), keyNamed(name), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (g *registry) holder(t *testing.T, stored map[string]*apireg.APIService, name string) string {
+	t.Helper()
+	if stored[name] == nil {
+		return ""
+	}
+	return stored[name].Annotations[apiservice.BackendAnnotation]
+}
+
+// A Backend's groups are registered as it says, and only those; they go with
+// it, and with nobody else.
+func TestRegisterOfABackend(t *testing.T) {
+	const widget, user = "v1.widgets.example.com", "v1.user.example.com"
+	g := newRegistry(t, []discovery.GroupVersion{})
+	g.turn(t, nil)
+	g.add(t, "b", &backend.AutoRegister{Groups: []string{"widgets.example.com", "user.example.com"}, GroupPriorityMinimum: 77, VersionPriority: 7},
+		append(widgets(), discovery.GroupVersion{Group: "user.example.com", Version: "v1"}))
+	got := g.turn(t, nil)
+	a := got[widget]
+	if a == nil || a.Spec.GroupPriorityMinimum != 77 || a.Spec.VersionPriority != 7 || a.Labels[apiservice.AutomanagedLabel] != apiservice.Managed || g.holder(t, got, widget) != "b" {
+		t.Fatalf("registered as %+v", a)
+	}
+	if got["v1.gateway.networking.k8s.io"] != nil {
+		t.Error("a group that was not asked for is registered")
+	}
+	// Another one says the same, is told that it is not its, and goes without a
+	// trace.
+	g.add(t, "c", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
+	if got := g.turn(t, nil); g.holder(t, got, widget) != "b" || g.holder(t, got, "v1.gateway.networking.k8s.io") != "c" {
+		t.Errorf("a second Backend: %v", got)
+	}
+	if lost := (*g.conflicts.Load())["c"]; !slices.Equal(lost, []conflict{{name: widget, by: "b"}}) {
+		t.Errorf("it is told %v", lost)
+	}
+	g.change(t, user, func(a *apireg.APIService) { delete(a.Labels, apiservice.AutomanagedLabel); a.Annotations = nil })
+	g.turn(t, nil)
+	if lost := (*g.conflicts.Load())["b"]; !slices.Equal(lost, []conflict{{name: user}}) {
+		t.Errorf("of a user's APIService it is told %v", lost)
+	}
+	// Nothing goes before all Backends are known.
+	g.drop(t, "b")
+	whole := g.sync.standings.Load()
+	partly := *whole
+	partly.whole, partly.byName = false, map[string]*standing{}
+	partly.list = nil
+	g.sync.standings.Store(&partly)
+	if err := g.write(t.Context()); err != nil || g.stored(t)[widget] == nil {
+		t.Errorf("removed before all Backends are known (%v)", err)
+	}
+	got = g.turn(t, nil)
+	if g.holder(t, got, widget) != "c" || got[user] == nil {
+		t.Errorf("after its Backend went: %v", got)
+	}
+	g.drop(t, "c")
+	if got := g.turn(t, nil); got[widget] != nil || got[user] == nil || got["v1.rbac.authorization.k8s.io"] == nil {
+		t.Errorf("after all Backends went: %v", got)
+	}
+}
+
+// One that stops asking for groups loses them, and one that never asked has none.
+func TestRegisterOnlyWhatIsAsked(t *testing.T) {
+	const widget = "v1.widgets.example.com"
+	g := newRegistry(t, []discovery.GroupVersion{})
+	g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
+	if got := g.turn(t, nil); got[widget] == nil {
+		t.Fatal("it is not registered")
+	}
+	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("b"), func(b *backend.Backend) error { b.Spec.AutoRegister = nil; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.turn(t, nil); got[widget] != nil {
+		t.Error("it is still registered")
+	}
+}
+
+// The Backends that a gateway starts with are stored before anything is
+// registered as theirs; the elected one keeps where they are, and a user may
+// take them over.
+func TestIntroduce(t *testing.T) {
+	const widget = "v1.widgets.example.com"
+	g := newRegistry(t, widgets())
+	g.elected.Store(false)
+	g.turn(t, nil) // stores the Backend; another turn hears of it
+	stored := storedBackends(t, g.backends)
+	if len(stored) != 1 || stored[0].Name != "crd" || stored[0].Labels[apiservice.AutomanagedLabel] != apiservice.OnStart ||
+		stored[0].Spec.Endpoints[0].URL != "unix:///nobody/crd" || g.stored(t)[widget] == nil {
+		t.Fatalf("stored %+v", stored)
+	}
+	if errs := backend.Validate(stored[0]); len(errs) > 0 {
+		t.Errorf("what is stored is not valid: %v", errs)
+	}
+	move := func(b *backend.Backend) error {
+		b.Spec.Endpoints[0].URL = "unix:///another/host"
+		b.Spec.Balance = backend.RoundRobin
+		return nil
+	}
+	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("crd"), move); err != nil {
+		t.Fatal(err)
+	}
+	g.turn(t, nil)
+	st := g.sync.standings.Load().byName["crd"]
+	if where := st.srv.up.Endpoints()[0].URL; where != "unix:///nobody/crd" || st.srv.up.Policy().Balance != backend.RoundRobin {
+		t.Errorf("the gateway goes to %s with %+v", where, st.srv.up.Policy())
+	}
+	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///another/host" {
+		t.Error("a gateway that is not elected moved it")
+	}
+	g.elected.Store(true)
+	g.turn(t, nil)
+	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///nobody/crd" || b.Spec.Balance != backend.RoundRobin || b.Generation != 2 {
+		t.Errorf("the elected gateway left %+v", b)
+	}
+	take := func(b *backend.Backend) error { b.Labels = nil; return move(b) }
+	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("crd"), take); err != nil {
+		t.Fatal(err)
+	}
+	g.turn(t, nil)
+	if where := g.sync.standings.Load().byName["crd"].srv.up.Endpoints()[0].URL; where != "unix:///another/host" {
+		t.Errorf("a user's is at %s", where)
+	}
+	g.drop(t, "crd")
+	if g.turn(t, nil); len(storedBackends(t, g.backends)) != 1 {
+		t.Error("it does not come back")
+	}
+}

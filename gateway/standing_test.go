@@ -1,0 +1,125 @@
+package gateway
+
+import (
+	"encoding/pem"
+	"log/slog"
+	"net/http/httptest"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/availability"
+	"portico/apiservice/backend"
+	"portico/resource/loop"
+)
+
+// onService is a syncer that knows Service ns/api, an APIService that names it,
+// and Backends that do.
+func onService(t *testing.T, a *apireg.APIService, backends ...*backend.Backend) *syncer {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	s := &syncer{log: log, proxies: newProxies(log), checker: availability.New(availability.Config{})}
+	s.setServices(newServices(followed(t,
+		service("api", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "api.example.com"})), loop.Snapshot{}))
+	s.setAPIServices([]*apireg.APIService{a})
+	s.setBackends(backends)
+	s.reconcile()
+	t.Cleanup(s.retire)
+	return s
+}
+
+func widgetsAt(change func(*apireg.APIServiceSpec)) *apireg.APIService {
+	a := &apireg.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.widgets.example.com"}, Spec: apireg.APIServiceSpec{
+		Group: "widgets.example.com", Version: "v1", Service: &apireg.ServiceReference{Namespace: "ns", Name: "api"},
+	}}
+	change(&a.Spec)
+	return a
+}
+
+func servedBy(name string, change func(*backend.Spec)) *backend.Backend {
+	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{
+		Service: &backend.Service{Namespace: "ns", Name: "api"}, Balance: backend.RoundRobin,
+	}}
+	change(&b.Spec)
+	return b
+}
+
+// A Backend and an APIService that name the same Service are one server if they
+// trust it alike; the Backend's policy holds either way.
+func TestBackendOfTheSameService(t *testing.T) {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	other := httptest.NewTLSServer(nil)
+	defer other.Close()
+	port := int32(8443)
+	nothing := func(*backend.Spec) {}
+	insecure := func(s *apireg.APIServiceSpec) { s.InsecureSkipTLSVerify = true }
+	vouched := func(s *apireg.APIServiceSpec) { s.CABundle = ca }
+	for name, c := range map[string]struct {
+		a       *apireg.APIService
+		b       *backend.Backend
+		one     bool
+		balance backend.Balance
+	}{
+		"neither says anything": {widgetsAt(func(*apireg.APIServiceSpec) {}), servedBy("b", nothing), true, backend.RoundRobin},
+		"the APIService's":      {widgetsAt(vouched), servedBy("b", nothing), true, backend.RoundRobin},
+		"both the same":         {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca} }), true, backend.RoundRobin},
+		"both insecure":         {widgetsAt(insecure), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{InsecureSkipVerify: true} }), true, backend.RoundRobin},
+		"different":             {widgetsAt(insecure), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca} }), false, backend.RoundRobin},
+		"another name":          {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca, ServerName: "x"} }), false, backend.RoundRobin},
+		"another port":          {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.Service.Port = &port }), false, backend.LeastRequest},
+	} {
+		s := onService(t, c.a, c.b)
+		up := s.table.Load().lookup("widgets.example.com", "v1").upstream
+		st := s.standings.Load().byName["b"]
+		if (up == st.srv.up) != c.one || up.Policy().Balance != c.balance || (len(s.servers) == 1) != c.one {
+			t.Errorf("%s: one server: %v (of %d), balance %s", name, up == st.srv.up, len(s.servers), up.Policy().Balance)
+		}
+	}
+}
+
+// The policy and the endpoints of a server change under it; another way to trust
+// it is another server, which knows what the one before said.
+func TestBackendChanges(t *testing.T) {
+	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}, {URL: two}}}}
+	a := widgetsAt(func(s *apireg.APIServiceSpec) { s.Service = nil })
+	a.Annotations = map[string]string{apiservice.BackendAnnotation: "b"}
+	s := onService(t, a, b)
+	before := s.servers["backend/b"]
+	if s.table.Load().lookup("widgets.example.com", "v1").upstream != before.up {
+		t.Fatal("there is no route to it")
+	}
+	set := func(change func(*backend.Spec)) *server {
+		b = b.DeepCopy()
+		change(&b.Spec)
+		s.setBackends([]*backend.Backend{b})
+		s.reconcile()
+		return s.servers["backend/b"]
+	}
+	none := int32(0)
+	after := set(func(s *backend.Spec) {
+		s.Balance = backend.ConsistentHash
+		s.Endpoints = []backend.Endpoint{{URL: two, Weight: &none}, {URL: "unix:///three"}}
+	})
+	if es := after.up.Endpoints(); after != before || after.up.Policy().Balance != backend.ConsistentHash || len(es) != 2 || es[0].Weight != 0 || es[1].Network != "unix" {
+		t.Errorf("it is another server, or at %+v with %+v", es, after.up.Policy())
+	}
+	if again := set(func(s *backend.Spec) { s.TLS = &backend.TLS{ServerName: "x"} }); again == before {
+		t.Error("another name is the same server")
+	}
+	s.setBackends(nil)
+	s.reconcile()
+	if len(s.servers) != 0 || s.table.Load().lookup("widgets.example.com", "v1") != nil {
+		t.Error("a Backend that is gone has a server, or a route")
+	}
+	b.Spec.Endpoints = []backend.Endpoint{{URL: "nonsense"}}
+	s.setBackends([]*backend.Backend{b})
+	s.reconcile()
+	if st := s.standings.Load().byName["b"]; st.condition.Available() || st.srv != nil {
+		t.Errorf("a URL that cannot be read: %+v", st)
+	}
+}

@@ -1,0 +1,206 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/availability"
+	"portico/apiservice/backend"
+	"portico/discovery"
+	"portico/discovery/aggregate"
+	"portico/resource/memory"
+)
+
+// shown is a status writer over storage in memory, of a Backend "b" with two
+// endpoints.
+type shown struct {
+	*registry
+	writer  *statusWriter
+	storage *memory.Storage
+	now     time.Time
+}
+
+const one, two = "https://one", "https://two"
+
+func newShown(t *testing.T) *shown {
+	t.Helper()
+	g := newRegistry(t, nil)
+	g.sync.configured = nil
+	storage := memory.New()
+	g.backends.Store = storage.Store(&g.backends.Info)
+	g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
+	s := &shown{registry: g, storage: storage, now: time.Now(), writer: &statusWriter{
+		sync: g.sync, backends: g.backends, elected: &g.elected, conflicts: &g.conflicts, log: slog.New(slog.DiscardHandler), observer: "me",
+	}}
+	s.stands(t)
+	b := storedBackends(t, g.backends)[0]
+	b.Spec.Endpoints = []backend.Endpoint{{URL: one}, {URL: two}}
+	g.sync.standings.Load().byName["b"].srv.up.SetEndpoints(nil)
+	s.put(t, b)
+	return s
+}
+
+func (s *shown) put(t *testing.T, b *backend.Backend) {
+	t.Helper()
+	o, err := s.backends.Codec.EncodeStored(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.drop(t, b.Name)
+	if _, err := s.backends.Store.Create(t.Context(), keyNamed(b.Name), o, 0); err != nil {
+		t.Fatal(err)
+	}
+	// The server becomes one with other endpoints, and says what it said.
+	says := s.sync.servers[targetOfBackend(b.Name)].source
+	s.stands(t)
+	live := map[string]*server{}
+	n := s.sync.told()
+	s.sync.stand(&n, live)
+	s.sync.servers = live
+	s.sync.says(b.Name, says)
+	s.stands(t)
+}
+
+// after is a turn of the writer that much later, and how many writes it made.
+func (s *shown) after(t *testing.T, d time.Duration) (writes int64) {
+	t.Helper()
+	s.now = s.now.Add(d)
+	before := s.storage.Revision()
+	s.writer.turn(t.Context(), s.now)
+	s.stands(t)
+	return s.storage.Revision() - before
+}
+
+func (s *shown) status(t *testing.T) backend.Status {
+	t.Helper()
+	return storedBackends(t, s.backends)[0].Status
+}
+
+func (s *shown) verdict(url string, err error) {
+	s.sync.servers[targetOfBackend("b")].up.SetVerdict(url, availability.Verdict{Known: true, Healthy: err == nil, Err: err, Since: time.Now()})
+}
+
+func state(s backend.Status) (out string) {
+	for _, e := range s.Endpoints {
+		out += fmt.Sprintf("%s=%s(%s) ", e.URL, e.State, e.LastError)
+	}
+	return strings.TrimSpace(out)
+}
+
+// Only differences are written, and of an endpoint that comes and goes all the
+// time one a second.
+func TestStatusIsWrittenSparingly(t *testing.T) {
+	s := newShown(t)
+	s.elected.Store(false)
+	if n := s.after(t, 0); n != 0 {
+		t.Errorf("%d writes of a gateway that is not elected", n)
+	}
+	s.elected.Store(true)
+	if n := s.after(t, 0); n != 1 {
+		t.Fatalf("%d writes at first", n)
+	}
+	if got := state(s.status(t)); got != one+"=Unknown() "+two+"=Unknown()" {
+		t.Errorf("at first %s", got)
+	}
+	for range 5 {
+		if n := s.after(t, statusPause); n != 0 {
+			t.Errorf("%d writes although nothing changed", n)
+		}
+	}
+	writes := int64(0)
+	for i := range 100 { // ten seconds
+		var err error
+		if i%2 == 0 {
+			err = errors.New("refused")
+		}
+		s.verdict(one, err)
+		writes += s.after(t, 100*time.Millisecond)
+	}
+	if writes < 5 || writes > 11 {
+		t.Errorf("%d writes in ten seconds", writes)
+	}
+	s.verdict(one, errors.New("read tcp 10.0.0.1:4711->10.0.0.2:443: reset"))
+	s.verdict(two, nil)
+	if s.after(t, statusPause); state(s.status(t)) != one+"=Unhealthy(read tcp 10.0.0.2:443: reset) "+two+"=Healthy()" {
+		t.Errorf("in the end %s", state(s.status(t)))
+	}
+	s.verdict(one, errors.New("read tcp 10.0.0.1:4712->10.0.0.2:443: reset"))
+	if n := s.after(t, statusPause); n != 0 {
+		t.Errorf("%d writes for the same error on another connection", n)
+	}
+	changed := s.status(t).Endpoints[0].LastTransitionTime
+	s.verdict(one, errors.New("another error"))
+	if n := s.after(t, statusPause); n != 1 || s.status(t).Endpoints[0].LastTransitionTime != changed {
+		t.Errorf("another error: %d writes, or another time of change", n)
+	}
+}
+
+// Another gateway that is elected and sees the same writes nothing, and what it
+// does not know yet stays as it is stored.
+func TestStatusOutlivesItsWriter(t *testing.T) {
+	s := newShown(t)
+	b := storedBackends(t, s.backends)[0]
+	at := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+	b.Generation = 1
+	b.Status = backend.Status{
+		Endpoints: []backend.EndpointStatus{{URL: one, State: backend.EndpointHealthy, LastTransitionTime: at}, {URL: two, State: backend.EndpointUnhealthy, LastError: "x", LastTransitionTime: at}},
+		GroupVersions: []backend.GroupVersionStatus{
+			{Group: apiservice.Group, Version: "v1", Freshness: "Current"}, {Group: "gateway.networking.k8s.io", Version: "v1", Freshness: "Current"},
+			{Group: "widgets.example.com", Version: "v1", Freshness: "Current"},
+		},
+		Conditions: []metav1.Condition{
+			{Type: backend.Available, Status: "False", Reason: "FailedDiscoveryCheck", Message: "x (observed by another)", ObservedGeneration: 1, LastTransitionTime: at},
+			{Type: backend.Discovered, Status: "True", Reason: "Discovered", Message: "what the server serves has been read", ObservedGeneration: 1, LastTransitionTime: at},
+			{Type: backend.OpenAPIValid, Status: "True", Reason: "Valid", Message: "no document is known to be broken", ObservedGeneration: 1, LastTransitionTime: at},
+			{Type: backend.Registered, Status: "True", Reason: "Registered", Message: "every group it shall have is its own", ObservedGeneration: 1, LastTransitionTime: at},
+			{Type: "Others", Status: "True", Reason: "A", LastTransitionTime: at},
+		},
+	}
+	s.put(t, b)
+	if n := s.after(t, 0); n != 0 {
+		t.Errorf("%d writes, now %+v", n, s.status(t))
+	}
+	s.verdict(two, errors.New("x"))
+	if n := s.after(t, statusPause); n != 0 || s.status(t).Endpoints[1].LastTransitionTime != at {
+		t.Errorf("%d writes for the same seen again, now %+v", n, s.status(t))
+	}
+	conflicts := map[string][]conflict{"b": {{"v1.a", "core"}, {"v1.b", "core"}, {"v1.c", ""}}}
+	s.conflicts.Store(&conflicts)
+	s.after(t, statusPause)
+	after := s.status(t)
+	c := meta.FindStatusCondition(after.Conditions, backend.Registered)
+	if c.Status != "False" || c.Message != `v1.a, v1.b served by Backend "core"; v1.c registered by a user` || c.LastTransitionTime == at || len(after.Conditions) != 5 {
+		t.Errorf("a conflict is shown as %+v of %+v", c, after.Conditions)
+	}
+}
+
+// A status is bounded, however much there is to say.
+func TestStatusIsBounded(t *testing.T) {
+	s := newShown(t)
+	var many []discovery.GroupVersion
+	var lost []conflict
+	for i := range 2 * maxStatusGroups {
+		many = append(many, discovery.GroupVersion{Group: groupName(i), Version: "v1"})
+		lost = append(lost, conflict{name: "v1." + groupName(i), by: fmt.Sprint("b", i)})
+	}
+	s.sync.says("b", aggregate.NewSource(aggregate.Config{Previous: many}))
+	s.conflicts.Store(&map[string][]conflict{"b": lost})
+	s.verdict(one, errors.New(strings.Repeat("x", 10*maxStatusError)))
+	s.stands(t)
+	s.after(t, statusPause)
+	got := s.status(t)
+	if len(got.GroupVersions) != maxStatusGroups || len(got.Endpoints[0].LastError) > maxStatusError+3 {
+		t.Errorf("%d groups, an error of %d bytes", len(got.GroupVersions), len(got.Endpoints[0].LastError))
+	}
+	if c := meta.FindStatusCondition(got.Conditions, backend.Registered); len(c.Message) > 1000 || !strings.HasSuffix(c.Message, " and others") {
+		t.Errorf("a message of %d bytes: %s", len(c.Message), c.Message)
+	}
+}
