@@ -60,9 +60,16 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 				// timeout.
 				d.expire()
 			}
-			if returned { // a panic is recover's to answer
+			switch {
+			case returned:
 				d.finish()
-			}
+			case d.state.Load() == answered:
+				// The client has a whole answer. That the handler's own came too
+				// late is no reason to cut it off.
+				if cause := recover(); cause != nil && cause != http.ErrAbortHandler {
+					panic(cause)
+				}
+			} // any other panic is for who answers those
 		}()
 		next.ServeHTTP(d, r.WithContext(ctx))
 		returned = true

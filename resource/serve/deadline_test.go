@@ -143,6 +143,29 @@ func TestHandlerDoesNotHeed(t *testing.T) {
 	})
 }
 
+// What a handler makes of a write that comes too late does not take back the
+// answer: a proxy aborts when it cannot pass on what it got a moment too late.
+func TestHandlerAbortsTooLate(t *testing.T) {
+	bothProtocols(t, func(w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		if _, err := io.WriteString(w, "late"); err == nil {
+			t.Error("the handler may still write")
+		}
+		panic(http.ErrAbortHandler)
+	}, func(t *testing.T, c *http.Client) {
+		response, err := c.Get("http://portico/x?timeout=20ms")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Errorf("the answer is not whole: %v", err)
+		}
+		wantStatus(t, strings.NewReader(string(body)), 504, metav1.StatusReasonTimeout, timedOut)
+	})
+}
+
 // A client that does not read must not hold the handler either.
 func TestClientDoesNotRead(t *testing.T) {
 	wrote := make(chan error, 1)
