@@ -95,7 +95,7 @@ func (g *Gateway) assembleSync() error {
 		}
 		proxyTrust.Certificate = pair.GetClientCertificate
 	}
-	s := &syncer{log: g.log, proxies: newProxies(g.log), traffic: newTraffic(), trust: proxyTrust, grace: g.cfg.Grace, address: g.cfg.Listen.Address}
+	s := &syncer{log: g.log, proxies: newProxies(g.log), traffic: newTraffic(), checks: newCheckMetrics(), trust: proxyTrust, grace: g.cfg.Grace, address: g.cfg.Listen.Address}
 	s.checker = availability.New(availability.Config{
 		Logger: g.log, OnChange: func(string, availability.Verdict) { s.wake.Poke() },
 	})

@@ -14,7 +14,7 @@ import (
 func (g *Gateway) assembleObservation() (err error) {
 	g.authorizer = g.access
 	registry := g.metrics.Registry()
-	registry.MustRegister(g.sync.traffic, newUpstreamMetrics(g.sync.upstreams))
+	registry.MustRegister(g.sync.traffic, g.sync.checks, newUpstreamMetrics(g.sync.upstreams))
 	if g.cfg.AccessLog != "" {
 		g.accessLog, err = accesslog.Open(accesslog.Config{Path: g.cfg.AccessLog, Registry: registry, Logger: g.log})
 		if err != nil {
@@ -69,8 +69,12 @@ func (s *syncer) watchTraffic(routes map[schema.GroupVersion]*route) {
 		rt.traffic, live[name] = s.traffic.route(name), true
 	}
 	s.traffic.keep(func(name routeName) bool { return live[name] }, func(name routeName) []string {
+		up := upstreams[name.backend]
+		if up == nil {
+			return nil
+		}
 		var urls []string
-		for _, e := range upstreams[name.backend].Status().Endpoints {
+		for _, e := range up.Endpoints() {
 			urls = append(urls, e.URL)
 		}
 		return urls

@@ -37,7 +37,8 @@ type syncer struct {
 	grace      time.Duration
 	configured []*configured
 
-	traffic *traffic // nil: nobody looks
+	traffic *traffic      // nil: nobody looks
+	checks  *checkMetrics // nil: nobody looks
 
 	wake loop.Nudge
 
@@ -201,10 +202,18 @@ func (s *syncer) settle(live map[string]*server) {
 // targets returns what is to be checked: every server.
 func (s *syncer) targets(live map[string]*server) []availability.Target {
 	out := make([]availability.Target, 0, len(live))
+	names := make([]checkName, 0, len(live))
 	for _, target := range slices.Sorted(maps.Keys(live)) {
-		out = append(out, live[target].checks(s)...)
+		srv := live[target]
+		for _, check := range srv.checks(s) {
+			out = append(out, check)
+			names = append(names, srv.checkNameOf(&check))
+		}
 	}
-	return out
+	if s.checks == nil {
+		return out
+	}
+	return s.checks.watched(out, func(i int) checkName { return names[i] })
 }
 
 // publish swaps in what a merge made. Documents that say the same as before

@@ -1,0 +1,44 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"portico/apiservice/availability"
+)
+
+func TestCheckMetrics(t *testing.T) {
+	m := newCheckMetrics()
+	registry := registered(t, m)
+	fails := errors.New("it does not answer")
+	targets := func() []availability.Target {
+		return []availability.Target{
+			{ID: "backend/a", Probe: func(context.Context) error { return nil }},
+			{ID: "backend/b", Probe: func(context.Context) error { return fails }},
+		}
+	}
+	names := []checkName{{"a", "https://one"}, {"b", discoveryCheck}}
+	first := m.watched(targets(), func(i int) checkName { return names[i] })
+	again := m.watched(targets(), func(i int) checkName { return names[i] })
+	for _, target := range []availability.Target{first[0], again[0], again[1]} {
+		if err := target.Probe(t.Context()); err != nil && !errors.Is(err, fails) {
+			t.Error(err)
+		}
+	}
+	got := gathered(t, registry)
+	for key, want := range map[string]float64{
+		"portico_upstream_checks_total{backend=a,endpoint=https://one,result=passed}": 2,
+		"portico_upstream_checks_total{backend=a,endpoint=https://one,result=failed}": 0,
+		"portico_upstream_checks_total{backend=b,endpoint=discovery,result=failed}":   1,
+		"portico_upstream_check_duration_seconds{backend=a,endpoint=https://one}":     2,
+	} {
+		if n, ok := got[key]; !ok || n != want {
+			t.Errorf("%s: got %v, want %v", key, n, want)
+		}
+	}
+	m.watched(nil, nil)
+	if got := gathered(t, registry); len(got) != 0 {
+		t.Errorf("nothing is checked, and there is %v", got)
+	}
+}
