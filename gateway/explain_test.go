@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -123,22 +122,4 @@ func FuzzAskedRequest(f *testing.F) {
 			t.Errorf("%q: %+v", path, e)
 		}
 	})
-}
-
-// What it costs to look at requests on their way, beside sending them.
-func BenchmarkHop(b *testing.B) {
-	o, _, _ := observe(b, ok)
-	o.accessLog = nil
-	rt := o.sync.table.Load().lookup("g.example.com", "v1")
-	r, err := http.NewRequest("GET", things, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	r = r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r)))
-	b.ReportAllocs()
-	for b.Loop() {
-		h, _ := o.begin(r, rt)
-		h.OnHeader(nil, 200)
-		h.end()
-	}
 }

@@ -55,13 +55,22 @@ func (g *Gateway) begin(r *http.Request, rt *route) (*hop, *http.Request) {
 		h.shown = g.mayDebug(r)
 		delete(r.Header, headerDebug)
 	}
-	serve.OnHeader(r.Context(), h)
-	ctx := upstream.WithTrace(r.Context(), &h.Trace)
-	if tracing.Sampled(ctx) {
+	if g.tracer != nil && tracing.Sampled(r.Context()) {
 		h.Sending = h.span
 	}
-	h.request = r.WithContext(ctx)
+	h.request = r
+	if !serve.Attach(r.Context(), h) {
+		h.request = r.WithContext(upstream.WithTrace(r.Context(), &h.Trace))
+	}
 	return h, h.request
+}
+
+// Value is how the ways to the server find the Trace.
+func (h *hop) Value(key any) any {
+	if upstream.IsTrace(key) {
+		return &h.Trace
+	}
+	return nil
 }
 
 // mayDebug reports whether the user may be told where requests go.

@@ -240,6 +240,7 @@ func TestTraceAcrossTheHop(t *testing.T) {
 	var got string
 	o, refused, good := observe(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header.Get("Traceparent") })
 	tracer, spans := collected(t)
+	o.tracer = tracer
 	o.serve(t, tracer)
 	const said = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 	o.do("GET", things, "Test-User", "admin", "Traceparent", said)
@@ -319,4 +320,32 @@ func (r *traceReceiver) Export(_ context.Context, request *collector.ExportTrace
 		}
 	}
 	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// What it costs to look at requests on their way, beside sending them: without
+// the access log, and what an attempt takes down.
+func BenchmarkHop(b *testing.B) {
+	o, _, good := observe(b, ok)
+	rt := o.sync.table.Load().lookup("g.example.com", "v1")
+	counts := rt.traffic.endpoint(good)
+	s, err := serve.New(serve.Config{
+		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: asks{}, Logger: slog.New(slog.DiscardHandler),
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			header := http.Header{}
+			before := processorTime(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				h, _ := o.begin(r, rt)
+				h.OnHeader(header, 200)
+				h.end()
+				counts.count(sent{verb: "LIST", code: 200, header: time.Millisecond, whole: time.Millisecond})
+			}
+			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
+		}),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	o.accessLog = nil
+	s.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", things, nil))
 }

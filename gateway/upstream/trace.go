@@ -106,6 +106,10 @@ func WithTrace(ctx context.Context, t *Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
+// IsTrace reports whether it is the Trace that a context is asked for by the key,
+// for those that have a context of their own instead of WithTrace.
+func IsTrace(key any) bool { return key == traceKey{} }
+
 // TraceFrom returns the Trace of a request; nil if there is none. A nil Trace
 // may be read.
 func TraceFrom(ctx context.Context) *Trace {

@@ -17,19 +17,34 @@ func SetUpstream(ctx context.Context, u accesslog.Upstream) {
 	}
 }
 
-// HeaderObserver is told of the header of a response, with the status, when it
-// is final and about to be sent. What it sets there is sent, whatever a handler
-// or proxy put there before.
-type HeaderObserver interface {
+// Attachment is what a handler keeps with a request, without a context and a
+// copy of the request for it.
+type Attachment interface {
+	// OnHeader is told of the header of the response, with the status, when it is
+	// final and about to be sent. What it sets there is sent, whatever a handler
+	// or proxy put there before. It is called on the goroutine that answers.
 	OnHeader(h http.Header, code int)
+	// Value returns a value of the request's context, nil if it has none for the
+	// key. It may be called by any goroutine.
+	Value(key any) any
 }
 
-// OnHeader has o told of the header of the response; of several the last one
-// is. To be called on the request's goroutine.
-func OnHeader(ctx context.Context, o HeaderObserver) {
-	if x := exchangeFrom(ctx); x != nil {
-		x.observer = o
+// Attach keeps a with the request whose context it is, and reports whether there
+// is one: outside of a chain there is not. A request has one Attachment, of one
+// type; the last one counts.
+func Attach(ctx context.Context, a Attachment) bool {
+	x := exchangeFrom(ctx)
+	if x == nil {
+		return false
 	}
+	x.attached.Store(a)
+	return true
+}
+
+// attachment returns what is kept with the exchange; nil if nothing is.
+func (x *exchange) attachment() Attachment {
+	a, _ := x.attached.Load().(Attachment)
+	return a
 }
 
 // Started returns when the request's header had been read; the zero time outside

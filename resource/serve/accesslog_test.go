@@ -15,6 +15,13 @@ type lastWord string
 
 func (l lastWord) OnHeader(h http.Header, code int) { h["X-Last"] = []string{string(l)} }
 
+func (l lastWord) Value(key any) any {
+	if key == "word" {
+		return string(l)
+	}
+	return nil
+}
+
 func TestAccessLog(t *testing.T) {
 	var out bytes.Buffer
 	log, err := accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &out})
@@ -23,7 +30,9 @@ func TestAccessLog(t *testing.T) {
 	}
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		SetUpstream(r.Context(), accesslog.Upstream{APIService: "v1.", Backend: "core", Attempts: 1})
-		OnHeader(r.Context(), lastWord("ours"))
+		if !Attach(r.Context(), lastWord("ours")) || r.Context().Value("word") != "ours" {
+			t.Error("nothing is attached")
+		}
 		w.Header().Set("X-Last", "theirs")
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = w.Write([]byte("tea"))

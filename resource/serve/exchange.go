@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"portico/resource"
@@ -28,7 +29,7 @@ type exchange struct {
 	cacheControl bool
 	// onHeader, if not nil, is called once, with the final status.
 	onHeader func(code int)
-	observer HeaderObserver // nil: nobody is told of the header
+	attached atomic.Value // an Attachment
 
 	code     int   // the status, 0 until it is written
 	bytes    int64 // of the body, written so far
@@ -57,6 +58,11 @@ type exchangeContext struct {
 func (c *exchangeContext) Value(key any) any {
 	if key == (exchangeKey{}) {
 		return c.x
+	}
+	if a := c.x.attachment(); a != nil {
+		if v := a.Value(key); v != nil {
+			return v
+		}
 	}
 	return c.ActionContext.Value(key)
 }
@@ -110,8 +116,8 @@ func (x *exchange) setHeader(code int) {
 	if x.cacheControl && h["Cache-Control"] == nil {
 		h["Cache-Control"] = []string{"no-cache, private"}
 	}
-	if x.observer != nil {
-		x.observer.OnHeader(h, code)
+	if a := x.attachment(); a != nil {
+		a.OnHeader(h, code)
 	}
 	x.code = code
 	if x.timed {
