@@ -15,6 +15,10 @@ const (
 	maxName      = 256 // of users, objects, ids
 )
 
+// CodeClientGone is the code of a request whose client went away before there
+// was an answer, as other logs have it too. Nobody was sent it.
+const CodeClientGone = 499
+
 // Record is one request that is over. Strings that are empty and numbers that
 // are 0 leave no trace in the line, but for the code, the bytes and the time
 // taken.
@@ -30,7 +34,7 @@ type Record struct {
 	Method, Protocol, URI, Remote, UserAgent string
 	// Verb and what it is about; the latter of resources only.
 	Verb, Group, Version, Resource, Subresource, Namespace, Name string
-	// Code is the status, Bytes the length of the body.
+	// Code is the status, or CodeClientGone, Bytes the length of the body.
 	Code  int
 	Bytes int64
 	// FirstByte and Took count from Start to the header of the response and to

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"portico/resource/accesslog"
@@ -20,6 +21,43 @@ func (l lastWord) Value(key any) any {
 		return string(l)
 	}
 	return nil
+}
+
+// A client that goes away before there is an answer is no failure of the
+// server's.
+func TestClientGone(t *testing.T) {
+	var out bytes.Buffer
+	log, err := accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newTestServer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, func(c *Config) { c.AccessLog = log })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	r := httptest.NewRequestWithContext(ctx, "GET", pathPods, nil)
+	func() {
+		defer func() {
+			if cause := recover(); cause != http.ErrAbortHandler {
+				t.Errorf("panicked with %v", cause)
+			}
+		}()
+		s.Handler().ServeHTTP(httptest.NewRecorder(), r)
+	}()
+	_ = log.Run(ctx)
+	var line map[string]any
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line["code"] != 499.0 {
+		t.Errorf("%v: %s", err, &out)
+	}
+	families, err := s.metrics.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "apiserver_request_aborts_total" && f.GetMetric()[0].GetCounter().GetValue() == 1 {
+			return
+		}
+	}
+	t.Error("the abort was not counted")
 }
 
 func TestAccessLog(t *testing.T) {

@@ -21,6 +21,7 @@ type Metrics struct {
 	long            *prometheus.GaugeVec
 	inFlight        *prometheus.GaugeVec
 	terminations    *prometheus.CounterVec
+	aborts          *prometheus.CounterVec
 	handshakeErrors prometheus.Counter
 
 	mu     sync.RWMutex
@@ -61,13 +62,17 @@ func NewMetrics(others ...prometheus.Gatherer) *Metrics {
 			Name: "apiserver_request_terminations_total",
 			Help: "Requests that the server ended by itself: too many, too long, or shutting down.",
 		}, append(withoutDryRun[:len(withoutDryRun):len(withoutDryRun)], "code")),
+		aborts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_aborts_total",
+			Help: "Requests whose connection or stream was ended before their answer was whole: clients that went away, mostly.",
+		}, withoutDryRun),
 		handshakeErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "apiserver_tls_handshake_errors_total",
 			Help: "Connections dropped because their TLS handshake failed.",
 		}),
 		series: make(map[labels]*series),
 	}
-	m.registry.MustRegister(m.requests, m.durations, m.sizes, m.long, m.inFlight, m.terminations, m.handshakeErrors,
+	m.registry.MustRegister(m.requests, m.durations, m.sizes, m.long, m.inFlight, m.terminations, m.aborts, m.handshakeErrors,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.gather = append(prometheus.Gatherers{m.registry}, others...)
 	return m

@@ -15,10 +15,11 @@ func (s *Server) recover(next http.Handler) http.Handler {
 			if cause == nil {
 				return
 			}
+			x := exchangeFrom(r.Context())
 			if cause == http.ErrAbortHandler {
+				s.metrics.aborted(r, x.action)
 				panic(cause)
 			}
-			x := exchangeFrom(r.Context())
 			s.log.Error("handler panicked", "cause", cause, "method", r.Method, "uri", r.RequestURI,
 				"auditID", x.auditID, "stack", string(debug.Stack()))
 			if x.code != 0 {

@@ -69,6 +69,15 @@ func (m *Metrics) terminated(r *http.Request, a *resource.Action, code int) {
 	m.terminations.WithLabelValues(append(l.withoutDryRun(), strconv.Itoa(code))...).Inc()
 }
 
+// aborted counts a request that was given up in the middle.
+func (m *Metrics) aborted(r *http.Request, a *resource.Action) {
+	l := labelsOf(r, a, "")
+	if !m.known(l) {
+		l = l.unresolved()
+	}
+	m.aborts.WithLabelValues(l.withoutDryRun()...).Inc()
+}
+
 func (m *Metrics) known(l labels) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
