@@ -157,9 +157,7 @@ func (g *Gateway) assembleOwn() error {
 		list = append(list, r)
 	}
 	g.sync.own = discovery.FromKinds(kinds)
-	g.openapi = openapi.FromKinds(kinds)
-	g.openAPIRemote = openapi.NewRemote(openapi.Config{Budget: openAPIKeptBytes, Logger: g.log})
-	g.openAPIV2 = swagger.New(swagger.Config{Servers: g.serversV2, Registry: g.metrics.Registry(), Logger: g.log})
+	g.assembleOpenAPI(kinds)
 	g.api = rest.New(rest.Config{
 		Resources: list, Warn: serve.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize,
 	})

@@ -2,7 +2,7 @@ package gateway
 
 import (
 	"context"
-	"fmt"
+	"crypto/rand"
 	"maps"
 	"net/http"
 	"strings"
@@ -27,6 +27,9 @@ type openAPIIndex struct {
 	// parts are the group/versions in the order of their priority, with who has
 	// them: OpenAPI v2 is made of these (openapi_v2.go).
 	parts []openAPIPart
+	// state is another text whenever urls or owned are others than before; those
+	// who follow discovery are told.
+	state string
 
 	once   sync.Once
 	merged *openapi.Index
@@ -37,6 +40,17 @@ type openAPIIndex struct {
 
 func newOpenAPIIndex() *openAPIIndex {
 	return &openAPIIndex{urls: map[string]string{}, servers: map[string]*server{}, owned: map[string]bool{}}
+}
+
+// settle completes the index that is shown after old (nil: nothing is), and
+// reports whether it says anything new.
+func (x *openAPIIndex) settle(old *openAPIIndex) (changed bool) {
+	if old != nil && maps.Equal(old.urls, x.urls) && maps.Equal(old.owned, x.owned) {
+		x.state = old.state
+		return false
+	}
+	x.state = rand.Text()
+	return true
 }
 
 // local adds a group/version of the gateway's own.
@@ -91,35 +105,51 @@ func (g *Gateway) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// assembleOpenAPI makes what serves the documents of the gateway's own kinds and
+// of the servers behind it.
+func (g *Gateway) assembleOpenAPI(kinds []*rest.Kind) {
+	changed := func() {
+		for _, n := range g.sync.changed {
+			n.Poke()
+		}
+	}
+	g.openapi = openapi.FromKinds(kinds)
+	g.openAPIRemote = openapi.NewRemote(openapi.Config{Budget: openAPIKeptBytes, BrokenChanged: changed, Logger: g.log})
+	g.openAPIV2 = swagger.New(swagger.Config{
+		Servers: g.serversV2, BrokenChanged: changed, Registry: g.metrics.Registry(), Logger: g.log,
+	})
+	g.metrics.Registry().MustRegister(newBrokenMetric(g))
+}
+
 // openAPIKeptBytes bounds the documents of other servers that are kept.
 const openAPIKeptBytes = 32 << 20
 
 // serveKept answers with the document that the index names, fetched from its
-// server if it is not kept yet. It returns false if only the server can answer.
+// server, or made of what that has, if it is not kept yet. It returns false if
+// only the server can answer.
 func (g *Gateway) serveKept(w http.ResponseWriter, r *http.Request, index *openAPIIndex, key string) bool {
 	srv, link := index.servers[key], index.urls[key]
 	if srv == nil || g.openAPIRemote == nil {
 		return false
 	}
 	ctx := context.WithoutCancel(r.Context()) // others may wait for it too
-	return g.openAPIRemote.Serve(w, r, srv.openAPIOwner(), key, link, func() ([]byte, error) {
+	fetch := func() ([]byte, error) {
 		ctx, cancel := context.WithTimeout(ctx, openAPITimeout)
 		defer cancel()
-		a, err := srv.fetchOpenAPI(ctx, link, "")
+		a, err := srv.source.Document(ctx, link, "")
 		if err != nil {
 			return nil, err
 		}
 		if a.Code != http.StatusOK {
-			return nil, fmt.Errorf("bad status of %s: %d", link, a.Code)
+			return nil, openapi.BadStatus(link, a.Code)
 		}
 		return a.Body, nil
-	})
-}
-
-// fetchOpenAPI asks the server for one of its documents, for the gateway's own
-// use.
-func (srv *server) fetchOpenAPI(ctx context.Context, path, etag string) (*swagger.Answer, error) {
-	return swagger.Fetch(ctx, srv.up.Short(), srv.up.Base().String(), identifyAggregator, path, etag)
+	}
+	if srv.source.Made() {
+		g.openAPIRemote.ServeMade(w, r, srv.openAPIOwner(), key, link, fetch)
+		return true
+	}
+	return g.openAPIRemote.Serve(w, r, srv.openAPIOwner(), key, link, fetch)
 }
 
 // proxyOpenAPI sends a request for the document of a group/version to its
@@ -133,7 +163,7 @@ func (g *Gateway) proxyOpenAPI(w http.ResponseWriter, r *http.Request, key strin
 		version = parts[1]
 	}
 	rt := g.sync.table.Load().lookup(group, version)
-	if rt == nil || rt.local {
+	if rt == nil || rt.local || rt.plain != nil {
 		http.Error(w, "404 page not found", http.StatusNotFound)
 		return
 	}

@@ -66,8 +66,8 @@ func newServerV2(p openAPIPart, own *openapi.Documents) swagger.Server {
 	}
 	srv := p.server
 	return swagger.Server{
-		ID: srv.target + " " + srv.id, State: fmt.Sprint(p.available),
-		Fetch: srv.fetchOpenAPI,
+		ID: srv.openAPIOwner(), State: fmt.Sprint(p.available),
+		Fetch: srv.source.Document,
 	}
 }
 

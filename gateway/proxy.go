@@ -254,8 +254,17 @@ func (g *Gateway) proxy(w http.ResponseWriter, r *http.Request, rt *route) {
 		rest.WriteStatus(w, r, err)
 		return
 	}
+	if rt.plain != nil {
+		if err := rt.plain.refuse(r); err != nil {
+			rest.WriteStatus(w, r, err)
+			return
+		}
+	}
 	h, r := g.begin(r, rt)
 	defer h.end()
+	if rt.plain != nil {
+		w, r = &locating{w, rt.plain, r.Host}, rt.plain.request(r)
+	}
 	up := rt.upstream
 	// The server says how its answer may be cached.
 	w.Header().Del("Cache-Control")

@@ -161,15 +161,16 @@ func (srv *server) availabilityTarget(s *syncer) availability.Target {
 }
 
 // refreshOpenAPI brings what is known of the server's OpenAPI up to date and
-// reports whether it is new. It comes after discovery, which says what to look
-// for in it. A failure is no verdict on the server: the index stays as it was.
+// reports whether it is new, or whether it can be used. It comes after discovery,
+// which says what to look for in it. A failure is no verdict on the server: the
+// index stays as it was.
 func (srv *server) refreshOpenAPI(ctx context.Context) bool {
 	srv.openAPI.Lock()
 	defer srv.openAPI.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openAPITimeout)
 	defer cancel()
-	changed, err := srv.source.RefreshOpenAPI(ctx)
-	return err == nil && changed
+	changed, _ := srv.source.RefreshOpenAPI(ctx) // Broken has the error
+	return changed
 }
 
 // withoutPorts takes the gateway's own port out of network errors: it differs

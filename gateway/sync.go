@@ -221,13 +221,19 @@ func (s *syncer) targets(live map[string]*server) []availability.Target {
 func (s *syncer) publish(m *merge) {
 	s.watchTraffic(m.routes)
 	s.table.Store(&table{routes: m.routes})
-	docs, err := discovery.BuildAfter(s.documents.Load(), m.entries, s.address)
-	if err != nil {
-		s.log.Error("building discovery failed", "err", err)
-	} else if old := s.documents.Load(); old == nil || !old.Equal(docs) {
-		s.documents.Store(docs)
-	}
+	// Whoever is told of a new index reads it.
+	newIndex := m.openAPI.settle(s.openAPI.Load())
 	s.openAPI.Store(m.openAPI)
+	old := s.documents.Load()
+	docs, err := discovery.BuildAfter(old, m.entries, s.address)
+	switch {
+	case err != nil:
+		s.log.Error("building discovery failed", "err", err)
+	case old == nil || !old.Equal(docs):
+		s.documents.StoreWith(docs, m.openAPI.state)
+	case newIndex:
+		s.documents.StoreWith(old, m.openAPI.state)
+	}
 	s.conditions.Store(&m.conditions)
 	s.standings.Store(m.standings)
 	for _, n := range s.changed {

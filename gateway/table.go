@@ -20,6 +20,8 @@ type route struct {
 	local     bool
 	upstream  *proxied
 	condition apiservice.Condition
+	// plain, if not nil: the server is one of REST, with paths of its own.
+	plain *plainAPI
 
 	// backend is the name that upstream is shown under, and traffic counts the
 	// requests to it; "" and nil: nobody looks.

@@ -38,7 +38,7 @@ type openAPIAnswer struct {
 }
 
 // RefreshOpenAPI asks the server whether its OpenAPI index has changed, reads
-// it if so, and reports whether OpenAPI has a new value. A server without v3 is
+// it if so, and reports whether OpenAPI or Broken has a new value. A server without v3 is
 // asked for its v2 document in its place. It is meant to be called after every
 // Check: where the server knows ETags it costs next to nothing, and where it
 // does not it asks once in a while only, or when discovery has changed. A failure
@@ -60,12 +60,12 @@ func (s *Source) RefreshOpenAPI(ctx context.Context) (changed bool, err error) {
 	} else {
 		_, err = s.readV3(ctx, next, nil)
 	}
-	s.index.took(err)
+	changed = s.index.took(err)
 	if err != nil || unchanged {
-		return false, err
+		return changed, err
 	}
 	s.openAPI.Store(next)
-	return old == nil || !maps.Equal(old.urls, next.urls), nil
+	return changed || old == nil || !maps.Equal(old.urls, next.urls), nil
 }
 
 // readV3 reads the index into next, unless it is the old one.

@@ -3,7 +3,6 @@ package aggregate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -18,16 +17,20 @@ type verdict struct {
 	broken atomic.Pointer[openapi.Broken]
 }
 
-// took notes how reading ended. Being out of reach is no verdict.
-func (v *verdict) took(err error) {
+// took notes how reading ended, and reports whether that is another verdict.
+// Being out of reach is none.
+func (v *verdict) took(err error) (changed bool) {
 	var broken *openapi.BrokenError
 	var large *tooLargeError
 	switch {
 	case errors.As(err, &broken), errors.As(err, &large):
-		v.broken.Store(&openapi.Broken{Message: openapi.Message(err)})
+		now := &openapi.Broken{Message: openapi.Message(err)}
+		old := v.broken.Swap(now)
+		return old == nil || *old != *now
 	case err == nil:
-		v.broken.Store(nil)
+		return v.broken.Swap(nil) != nil
 	}
+	return false
 }
 
 func (v *verdict) list() []openapi.Broken {
@@ -46,18 +49,7 @@ func brokenIf(err error) error {
 }
 
 // badOpenAPI is the error for an answer that holds no document.
-func badOpenAPI(a *answer) error { return BadOpenAPIStatus(a.url, a.code) }
-
-// BadOpenAPIStatus is the error for an answer with such a code in place of an
-// OpenAPI document. A server that is only busy, or starting, has no broken one.
-func BadOpenAPIStatus(of string, code int) error {
-	err := fmt.Errorf("bad status of %s: %d", of, code)
-	switch code {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return err
-	}
-	return &openapi.BrokenError{Err: err}
-}
+func badOpenAPI(a *answer) error { return openapi.BadStatus(a.url, a.code) }
 
 // Broken returns what keeps the server's OpenAPI index from being used; nil if
 // nothing is known to. Single documents are for who reads them to judge.

@@ -61,8 +61,9 @@ func TestOpenAPI(t *testing.T) {
 		"cannot":        func() { b.answer("/openapi/v3", 500, "application/json", "{}") },
 		"not permitted": func() { b.answer("/openapi/v3", 403, "application/json", "{}") },
 	} {
+		s.index.took(nil)
 		answer()
-		if changed, err := s.RefreshOpenAPI(t.Context()); err == nil || changed || !reflect.DeepEqual(s.OpenAPI(), two) {
+		if changed, err := s.RefreshOpenAPI(t.Context()); err == nil || changed != (s.Broken() != nil) || !reflect.DeepEqual(s.OpenAPI(), two) {
 			t.Errorf("%s: %v %v, kept %v", name, changed, err, s.OpenAPI())
 		}
 	}
@@ -73,6 +74,9 @@ func TestOpenAPI(t *testing.T) {
 	}
 	b.answer("/openapi/v3", 404, "text/plain", "404 page not found")
 	refresh(t, s, true, nil)
+	if s.Broken() != nil {
+		t.Errorf("without an index: %v", s.Broken())
+	}
 }
 
 // The index of a server may be ahead of what discovery was known to say: a

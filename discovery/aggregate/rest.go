@@ -61,8 +61,8 @@ func NewRESTSource(cfg Config, rest RESTConfig) *RESTSource {
 }
 
 // Check asks the server whether its document is the one that is known, and
-// derives the API anew if not; changed tells that GroupVersions, OpenAPI or
-// PathPrefix may have new values. It is called from one goroutine at a time. An
+// derives the API anew if not; changed tells that GroupVersions, OpenAPI,
+// PathPrefix or Broken may have new values. It is called from one goroutine at a time. An
 // error says that the server cannot be asked or, while no good document of it is
 // known, what is wrong with the one it has. A bad one that comes later is no
 // reason to turn requests away: Broken tells of it.
@@ -91,8 +91,7 @@ func (s *RESTSource) Check(ctx context.Context) (changed bool, err error) {
 	if err != nil {
 		next.err = err
 		s.api.Store(next)
-		s.index.took(brokenIf(err))
-		return false, next.unless()
+		return s.index.took(brokenIf(err)), next.unless()
 	}
 	next.api, next.urls = api, nil
 	if api.Document != nil {

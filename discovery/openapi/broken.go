@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -29,6 +30,17 @@ type BrokenError struct{ Err error }
 
 func (e *BrokenError) Error() string { return e.Err.Error() }
 func (e *BrokenError) Unwrap() error { return e.Err }
+
+// BadStatus is the error for an answer with such a code in place of a document.
+// A server that is only busy, or starting, has no broken one.
+func BadStatus(of string, code int) error {
+	err := fmt.Errorf("bad status of %s: %d", of, code)
+	switch code {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return err
+	}
+	return &BrokenError{err}
+}
 
 // Message is why a document is broken, fit for a Broken.
 func Message(err error) string {

@@ -20,6 +20,9 @@ type Config struct {
 	// least recently goes first, and a document larger than the budget is
 	// built for each request. Default 64 MiB.
 	Budget int
+	// BrokenChanged, if not nil, is called when a document of another server
+	// (Remote) is found to be broken, or to be so no more. It must not wait.
+	BrokenChanged func()
 	// Logger is told of schemas that cannot be built. nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -30,7 +33,9 @@ type Documents struct {
 	log   *slog.Logger
 	cache *cache
 	seed  string // of every hash
-	name  string // tells these Documents from those of other processes
+	// brokenChanged is never nil.
+	brokenChanged func()
+	name          string // tells these Documents from those of other processes
 
 	mu      sync.Mutex // one Update at a time
 	current atomic.Pointer[set]
@@ -68,7 +73,10 @@ func New(cfg Config) *Documents {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	d := &Documents{log: cfg.Logger, cache: newCache(cfg.Budget), seed: hashSeed(), name: rand.Text()}
+	if cfg.BrokenChanged == nil {
+		cfg.BrokenChanged = func() {}
+	}
+	d := &Documents{brokenChanged: cfg.BrokenChanged, log: cfg.Logger, cache: newCache(cfg.Budget), seed: hashSeed(), name: rand.Text()}
 	d.current.Store(&set{index: NewIndex(nil)})
 	return d
 }

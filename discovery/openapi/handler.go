@@ -109,7 +109,7 @@ func (d *Documents) encoded(ctx context.Context, f form, keep bool) (data []byte
 		made, err := handler3.ToV3ProtoBinary(data)
 		if err != nil {
 			err = fmt.Errorf("encode OpenAPI document %s: %w", f.doc.key, err)
-			return nil, false, f.doc.took(&BrokenError{err})
+			return nil, false, d.took(f.doc, &BrokenError{err})
 		}
 		return made, complete, nil
 	})
@@ -122,7 +122,7 @@ func (d *Documents) build(doc *document) (data []byte, complete bool, err error)
 		if data, err = (*fetch)(); err == nil {
 			err = Check(data)
 		}
-		return data, err == nil, doc.took(err)
+		return data, err == nil, d.took(doc, err)
 	}
 	b := newBuilder(doc.version)
 	for _, k := range *doc.kinds.Load() {
@@ -137,15 +137,22 @@ func (d *Documents) build(doc *document) (data []byte, complete bool, err error)
 	return data, len(b.failures) == 0, nil
 }
 
-// took notes how fetching the document ended; err is returned as it is. Only the
-// server's answer says whether the document is broken.
-func (doc *document) took(err error) error {
+// took notes how fetching a document ended; err is returned as it is. Only what
+// the server answers says whether its document is broken.
+func (d *Documents) took(doc *document, err error) error {
+	if doc.fetch.Load() == nil {
+		return err
+	}
 	switch message, broken := isBroken(err); {
-	case doc.fetch.Load() == nil:
 	case broken:
-		doc.broken.Store(&message)
+		if old := doc.broken.Swap(&message); old == nil || *old != message {
+			d.log.Warn("the OpenAPI document of a server cannot be used", "document", doc.key, "err", message)
+			d.brokenChanged()
+		}
 	case err == nil:
-		doc.broken.Store(nil)
+		if doc.broken.Swap(nil) != nil {
+			d.brokenChanged()
+		}
 	}
 	return err
 }

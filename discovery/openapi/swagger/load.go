@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"portico/discovery/openapi"
 )
 
 const (
@@ -86,7 +88,7 @@ func Fetch(ctx context.Context, via http.RoundTripper, base string, identify fun
 		return nil, fmt.Errorf("read answer of %s: %w", req.URL, err)
 	}
 	if len(body) > maxDocument {
-		return nil, fmt.Errorf("answer of %s is larger than %d bytes", req.URL, maxDocument)
+		return nil, &openapi.BrokenError{Err: fmt.Errorf("answer of %s is larger than %d bytes", req.URL, maxDocument)}
 	}
 	return &Answer{Code: res.StatusCode, ETag: res.Header.Get("ETag"), Location: res.Header.Get("Location"), Body: body}, nil
 }
@@ -194,11 +196,11 @@ func (l *loader) v2(ctx context.Context, old *part, names, prefixes []string) (*
 	case a.Code == http.StatusNotFound:
 		return nil, errNone
 	case a.Code != http.StatusOK:
-		return nil, fmt.Errorf("bad status of /openapi/v2: %d", a.Code)
+		return nil, openapi.BadStatus("/openapi/v2", a.Code)
 	}
 	p, err := l.decode(func() (*part, error) { return newPartV2(a.Body, prefixes) })
 	if err != nil {
-		return nil, err
+		return nil, &openapi.BrokenError{Err: err}
 	}
 	p.names, p.etag = names, a.ETag
 	return p, nil
@@ -220,11 +222,11 @@ func (l *loader) v3(ctx context.Context, old *part, d *Document) (*part, error) 
 	case a.Code == http.StatusNotFound:
 		return nil, errNone
 	case a.Code != http.StatusOK:
-		return nil, fmt.Errorf("bad status of /openapi/v3/%s: %d", d.Key, a.Code)
+		return nil, openapi.BadStatus("/openapi/v3/"+d.Key, a.Code)
 	}
 	p, err := l.decode(func() (*part, error) { return newPartV3(a.Body, []string{d.prefix()}) })
 	if err != nil {
-		return nil, err
+		return nil, &openapi.BrokenError{Err: err}
 	}
 	p.names, p.state = []string{d.APIService}, d.URL
 	return p, nil

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"portico/discovery/openapi"
 	"portico/resource/loop"
 )
 
@@ -33,6 +37,9 @@ type Config struct {
 	// Refresh is how old the document may be before servers that cannot tell of
 	// changes are asked again. Default 1 min.
 	Refresh time.Duration
+	// BrokenChanged, if not nil, is called when Broken has a new value. It must
+	// not wait.
+	BrokenChanged func()
 	// Registry gets the metrics. nil: nobody sees them.
 	Registry prometheus.Registerer
 	// Logger, nil: slog.Default().
@@ -48,6 +55,10 @@ type Whole struct {
 	wake    loop.Nudge
 	known   map[string]*loaded // by server; of Run only
 	parts   []*part            // what current was made of; of Run only
+
+	// broken are the APIServices whose part is missing because of what their
+	// servers answer.
+	broken atomic.Pointer[map[string]string]
 
 	mu           sync.Mutex
 	now          shown
@@ -108,6 +119,7 @@ func (w *Whole) drop() time.Duration {
 		return left
 	}
 	w.now, w.wantProtobuf = shown{}, false
+	w.broken.Store(nil)
 	w.known, w.parts = nil, nil
 	return w.cfg.Idle
 }
@@ -169,7 +181,7 @@ func (w *Whole) refresh(ctx context.Context, servers []Server, now *shown) {
 	if now.json == nil || reason != "" {
 		made, err := merge(parts, limits{maxShared, maxMerged}, func(p *part, err error) {
 			for _, name := range p.names {
-				failed[name] = err
+				failed[name] = &openapi.BrokenError{Err: err}
 			}
 		})
 		if err != nil {
@@ -183,6 +195,32 @@ func (w *Whole) refresh(ctx context.Context, servers []Server, now *shown) {
 		w.metrics.took(reason, time.Since(began))
 	}
 	w.metrics.failed(failed, w.log)
+	w.note(failed)
+}
+
+// note keeps for Broken what failed.
+func (w *Whole) note(failed map[string]error) {
+	now := map[string]string{}
+	for name, err := range failed {
+		var broken *openapi.BrokenError
+		if errors.As(err, &broken) {
+			now[name] = openapi.Message(err)
+		}
+	}
+	old := w.broken.Swap(&now)
+	if w.cfg.BrokenChanged != nil && (old == nil && len(now) > 0 || old != nil && !maps.Equal(*old, now)) {
+		w.cfg.BrokenChanged()
+	}
+}
+
+// Broken returns the APIServices whose part of the document cannot be used, and
+// why. That a server is away is no such reason. What nobody asked for lately is
+// not known. It must not be changed.
+func (w *Whole) Broken() map[string]string {
+	if all := w.broken.Load(); all != nil {
+		return *all
+	}
+	return nil
 }
 
 // load asks the servers, several at a time, and decodes one document at a time.

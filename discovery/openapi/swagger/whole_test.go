@@ -302,6 +302,9 @@ func TestWholeWithABrokenServer(t *testing.T) {
 				if n := value(t, registry, "v1.bad.example.com"); n != 1 {
 					t.Errorf("the metric says %v", n)
 				}
+				if all := w.Broken(); len(all) != 1 || all["v1.bad.example.com"] == "" {
+					t.Errorf("broken are %v", all)
+				}
 				for range 5 {
 					time.Sleep(refreshDefault)
 					ask(w)
@@ -324,8 +327,8 @@ func TestWholeWithABrokenServer(t *testing.T) {
 				if got := definitions(t, ask(w)); !slices.Contains(got, "Flunder") {
 					t.Errorf("after it was mended: %v", got)
 				}
-				if value(t, registry, "v1.bad.example.com") != 0 {
-					t.Error("the metric still names it")
+				if value(t, registry, "v1.bad.example.com") != 0 || len(w.Broken()) > 0 {
+					t.Errorf("it is still named: %v", w.Broken())
 				}
 			})
 		})
@@ -348,6 +351,9 @@ func TestWholeKeepsTheLastGood(t *testing.T) {
 		}
 		if n := value(t, registry, "v1.wardle.example.com"); n != 1 {
 			t.Errorf("the metric says %v", n)
+		}
+		if len(w.Broken()) > 0 {
+			t.Errorf("a server that is away is called broken: %v", w.Broken())
 		}
 	})
 }

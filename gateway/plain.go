@@ -1,0 +1,177 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+)
+
+// plainAPI is a group/version that a plain REST server stands behind: one that
+// knows paths of its own and no Kubernetes objects. Immutable.
+//
+// Whoever asks for such objects is told so here, because the server would
+// answer with something else that a client waits for, or takes for an object.
+// A server may trust X-Remote-User and its like as far as it knows the gateway
+// by its certificate, or can be reached by nobody else: over http:// anybody on
+// the way reads and writes them.
+type plainAPI struct {
+	// root is /apis/GROUP/VERSION, and prefix what takes its place.
+	root, prefix string
+	// host is whom the server takes itself for.
+	host string
+}
+
+// refuse returns the error for a request that a plain REST server cannot
+// answer as it is meant, or might read as another than was authorized; nil if
+// there is none.
+func (p *plainAPI) refuse(r *http.Request) error {
+	if err := unambiguous(p.below(r.URL)); err != nil {
+		return err
+	}
+	act := resource.ActionFrom(r.Context())
+	query := r.URL.Query()
+	switch {
+	case act.Verb == "watch":
+		return p.explain(act, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "and cannot be watched")
+	case wantsTransform(r.Header.Values("Accept")):
+		return p.explain(act, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "which has neither tables nor Kubernetes objects")
+	case query.Has("fieldManager"), query.Has("fieldValidation"), query.Get("dryRun") == metav1.DryRunAll:
+		// Above all, a server that does not know dryRun would do it.
+		return p.explain(act, http.StatusBadRequest, metav1.StatusReasonBadRequest, "which takes no Kubernetes objects and knows no dry run")
+	}
+	return nil
+}
+
+// explain is the error for a client that takes the server for one of Kubernetes.
+func (p *plainAPI) explain(act *resource.Action, code int32, reason metav1.StatusReason, but string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: code, Reason: reason,
+		Message: fmt.Sprintf("%s.%s is served by a plain REST service, %s: use it by its paths, as kubectl does with --raw (kubectl get --raw %s)", act.Resource, act.Group, but, act.Path),
+		Details: &metav1.StatusDetails{Group: act.Group, Kind: act.Resource, Name: act.Name},
+	}}
+}
+
+// wantsTransform reports whether a client asks for objects in a form that only
+// servers of Kubernetes know (as=Table, as=PartialObjectMetadata).
+func wantsTransform(accept []string) bool {
+	for _, header := range accept {
+		for clause := range strings.SplitSeq(header, ",") {
+			_, params, _ := strings.Cut(clause, ";")
+			for param := range strings.SplitSeq(params, ";") {
+				name, _, _ := strings.Cut(param, "=")
+				if strings.EqualFold(strings.TrimSpace(name), "as") {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// below is the part of an escaped path that the server sees, without the slash
+// before it: what stands behind three segments, whatever the client escaped of
+// them.
+func (p *plainAPI) below(u *url.URL) string {
+	rest := strings.TrimLeft(u.EscapedPath(), "/")
+	for range 3 {
+		_, rest, _ = strings.Cut(rest, "/")
+	}
+	return rest
+}
+
+// unambiguous returns the error for a path that servers cut into segments in
+// different ways, so that it could lead elsewhere than was authorized.
+func unambiguous(escaped string) error {
+	for segment := range strings.SplitSeq(strings.TrimSuffix(escaped, "/"), "/") {
+		text, err := url.PathUnescape(segment)
+		name, _, _ := strings.Cut(text, ";")
+		switch {
+		case err != nil || strings.ContainsAny(text, `/\`):
+			return apierrors.NewBadRequest("the path must not have an escaped slash: plain REST servers differ in how they read it")
+		case segment == "":
+			return apierrors.NewBadRequest("the path must not have an empty segment")
+		case name == "." || name == "..":
+			return apierrors.NewBadRequest(fmt.Sprintf("the path must not have the segment %q", text))
+		}
+	}
+	return nil
+}
+
+// request returns a request as the server is to see it, which the proxies send.
+func (p *plainAPI) request(r *http.Request) *http.Request {
+	out := *r
+	u := *r.URL
+	escaped := p.prefix + "/" + p.below(r.URL)
+	u.RawPath = escaped
+	// It was escaped when it came.
+	u.Path, _ = url.PathUnescape(escaped)
+	out.URL = &u
+	out.Header = r.Header.Clone()
+	out.Header.Del("X-Forwarded-Prefix")
+	if p.prefix == "" {
+		// Frameworks put it before the paths they make, which is right only where
+		// it was taken away and nothing was put in its place.
+		out.Header.Set("X-Forwarded-Prefix", p.root)
+	}
+	return &out
+}
+
+// locating is the writer of an answer whose Location is to lead through the
+// gateway.
+type locating struct {
+	http.ResponseWriter
+	api *plainAPI
+	// front is the host that the client sent its request to.
+	front string
+}
+
+func (l *locating) WriteHeader(code int) {
+	h := l.Header()
+	if text := h.Get("Location"); text != "" {
+		if text = l.api.location(text, l.front); text != "" {
+			h.Set("Location", text)
+		} else {
+			h.Del("Location")
+		}
+	}
+	l.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets http.ResponseController reach the server's own writer.
+func (l *locating) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+// location returns where a server's Location is for clients; "" if that is
+// nowhere in this API. What leads to other hosts is theirs, and what is relative
+// is right as it is.
+func (p *plainAPI) location(text, front string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return ""
+	case u.Host == "" && !strings.HasPrefix(u.Path, "/"):
+		return text
+	case u.Host != "" && u.Host != p.host && u.Host != front:
+		return text
+	}
+	path := u.EscapedPath()
+	if rest, ok := strings.CutPrefix(path, p.root); !ok || rest != "" && rest[0] != '/' {
+		rest, ok := strings.CutPrefix(path, p.prefix)
+		if !ok || rest != "" && rest[0] != '/' {
+			return ""
+		}
+		path = p.root + rest
+	}
+	if u.RawQuery != "" {
+		path += "?" + u.RawQuery
+	}
+	if u.Fragment != "" {
+		path += "#" + u.EscapedFragment()
+	}
+	return path
+}
