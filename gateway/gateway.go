@@ -169,7 +169,7 @@ func (g *Gateway) assembleOwn() error {
 	}
 	g.status = &statusWriter{
 		sync: g.sync, backends: g.registrar.backends, elected: &g.registrar.elected, conflicts: &g.registrar.conflicts,
-		remote: g.openAPIRemote, log: g.log, observer: g.cfg.InstanceID,
+		remote: g.openAPIRemote, whole: g.openAPIV2, log: g.log, observer: g.cfg.InstanceID,
 	}
 	g.registrar.status = &g.status.wake
 	g.sync.changed = []*loop.Nudge{&g.registrar.wake, &g.status.wake}

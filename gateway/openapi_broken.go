@@ -5,44 +5,58 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"portico/apiservice"
 	"portico/discovery/openapi"
+	"portico/discovery/openapi/swagger"
 )
 
-// brokenOpenAPI returns the documents of servers behind the gateway that are
-// known to be broken: by their index, by what was fetched of them because
-// somebody asked for it, and by what they add to OpenAPI v2. It costs as much as
-// there are group/versions.
+// brokenDocuments returns the documents of a server that are known to be broken:
+// by its index, by what was fetched of them because somebody asked for it, and by
+// what they add to OpenAPI v2. remote and whole may be nil: nothing is known.
+func brokenDocuments(srv *server, remote *openapi.Remote, whole *swagger.Whole) []openapi.Broken {
+	out := srv.source.Broken()
+	if remote != nil {
+		out = append(out, remote.Broken(srv.openAPIOwner(), srv.source.OpenAPI())...)
+	}
+	if whole != nil {
+		out = append(out, brokenV2(srv, whole.Broken())...)
+	}
+	return out
+}
+
+// brokenOpenAPI returns the broken documents of all servers that somebody's
+// APIService leads to.
 func (g *Gateway) brokenOpenAPI() map[*server][]openapi.Broken {
 	index := g.sync.openAPI.Load()
 	if index == nil {
 		return nil
 	}
-	out := map[*server][]openapi.Broken{}
-	seen := map[*server]bool{}
-	v2 := g.openAPIV2.Broken()
+	out, seen := map[*server][]openapi.Broken{}, map[*server]bool{}
 	for _, p := range index.parts {
-		srv := p.server
-		if srv == nil {
+		if p.server == nil || seen[p.server] {
 			continue
 		}
-		if !seen[srv] {
-			seen[srv] = true
-			out[srv] = append(out[srv], srv.source.Broken()...)
-		}
-		var found []openapi.Broken
-		if index.servers[p.key] == srv {
-			found = g.openAPIRemote.Broken(srv.openAPIOwner(), map[string]string{p.key: index.urls[p.key]})
-		}
-		if message := v2[p.name]; message != "" && len(found) == 0 {
-			found = []openapi.Broken{{Key: p.key, Message: "OpenAPI v2: " + message}}
-		}
-		if len(found) > 0 {
-			out[srv] = append(out[srv], found...)
+		seen[p.server] = true
+		if all := brokenDocuments(p.server, g.openAPIRemote, g.openAPIV2); len(all) > 0 {
+			out[p.server] = all
 		}
 	}
-	for srv, all := range out {
-		if len(all) == 0 {
-			delete(out, srv)
+	return out
+}
+
+// keyV2 marks the key of what a document adds to OpenAPI v2.
+const keyV2 = " (v2)"
+
+// brokenV2 returns what a server adds to OpenAPI v2 that cannot be used; v2 are
+// the APIServices of which that is so.
+func brokenV2(srv *server, v2 map[string]string) (out []openapi.Broken) {
+	if len(v2) == 0 {
+		return nil
+	}
+	gvs, _ := srv.source.GroupVersions()
+	for i := range gvs {
+		if message := v2[apiservice.Name(gvs[i].Group, gvs[i].Version)]; message != "" {
+			out = append(out, openapi.Broken{Key: openapi.Key(gvs[i].Group, gvs[i].Version) + keyV2, Message: message})
 		}
 	}
 	return out
@@ -67,7 +81,8 @@ func (m *brokenMetric) Collect(to chan<- prometheus.Metric) {
 	told := map[labels]bool{}
 	for srv, all := range m.gateway.brokenOpenAPI() {
 		for _, b := range all {
-			l := labels{srv.name, strings.TrimPrefix(strings.TrimPrefix(b.Key, "apis/"), "api/")}
+			key := strings.TrimSuffix(b.Key, keyV2)
+			l := labels{srv.name, strings.TrimPrefix(strings.TrimPrefix(key, "apis/"), "api/")}
 			if told[l] {
 				continue // an old server and the new one, for a moment
 			}

@@ -28,7 +28,7 @@ type placement struct {
 func (p placement) route(name string) *route {
 	r := &route{name: name, local: p.local, condition: p.condition}
 	if p.server != nil {
-		r.upstream = p.server.up
+		r.upstream, r.plain = p.server.up, p.server.plainAPI()
 	}
 	return r
 }

@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/apiservice/backend"
+	"portico/discovery/aggregate"
 	"portico/resource"
 )
 
@@ -23,14 +27,55 @@ import (
 type plainAPI struct {
 	// root is /apis/GROUP/VERSION, and prefix what takes its place.
 	root, prefix string
-	// host is whom the server takes itself for.
-	host string
+	// unknown: the server's document says what prefix is, and has not been read.
+	unknown bool
+	// hosts are whom the server takes itself for.
+	hosts []string
+}
+
+// newPlainSource makes the source of a REST server.
+func newPlainSource(cfg aggregate.Config, r *backend.REST) *aggregate.RESTSource {
+	return aggregate.NewRESTSource(cfg, aggregate.RESTConfig{
+		Group: r.Group, Version: r.Version, OpenAPIPath: r.Document(), PathPrefix: r.PathPrefix,
+	})
+}
+
+// asPlain makes it the making of a REST server; nil: it is none. Everything else
+// of it is set before.
+func (m *making) asPlain(r *backend.REST) {
+	if r == nil {
+		return
+	}
+	m.plain, m.only = r, []schema.GroupVersion{{Group: r.Group, Version: r.Version}}
+	m.checkPath = r.Document()
+	m.checkURL = strings.TrimSuffix(m.checkURL, rootPath) + m.checkPath
+	m.id += fmt.Sprintf(" rest=%s/%s %q %q", r.Group, r.Version, r.OpenAPIPath, r.PathPrefix)
+}
+
+// plainAPI returns how requests for a REST server are to be sent; nil if it is
+// none.
+func (srv *server) plainAPI() *plainAPI {
+	if srv.plain == nil {
+		return nil
+	}
+	prefix, known := srv.plain.PathPrefix()
+	gv := srv.plain.GroupVersion()
+	p := &plainAPI{root: "/apis/" + gv.String(), prefix: prefix, unknown: !known, hosts: []string{srv.up.Base().Host}}
+	for _, e := range srv.up.Endpoints() {
+		if e.Base != nil {
+			p.hosts = append(p.hosts, e.Base.Host)
+		}
+	}
+	return p
 }
 
 // refuse returns the error for a request that a plain REST server cannot
 // answer as it is meant, or might read as another than was authorized; nil if
 // there is none.
 func (p *plainAPI) refuse(r *http.Request) error {
+	if p.unknown {
+		return resource.Unavailable("the server's OpenAPI document, which says where its paths begin, has not been read yet", retryUnavailable)
+	}
 	if err := unambiguous(p.below(r.URL)); err != nil {
 		return err
 	}
@@ -156,7 +201,7 @@ func (p *plainAPI) location(text, front string) string {
 		return ""
 	case u.Host == "" && !strings.HasPrefix(u.Path, "/"):
 		return text
-	case u.Host != "" && u.Host != p.host && u.Host != front:
+	case u.Host != "" && u.Host != front && !slices.Contains(p.hosts, u.Host):
 		return text
 	}
 	path := u.EscapedPath()

@@ -38,7 +38,7 @@ func plainFront(t *testing.T, prefix string, handle http.HandlerFunc) *httptest.
 	}, newProxies(slog.New(slog.DiscardHandler)))
 	rt := &route{
 		name: "v1.shop.example.com", upstream: up, condition: apiservice.Local(),
-		plain: &plainAPI{root: "/apis/shop.example.com/v1", prefix: prefix, host: "shop"},
+		plain: &plainAPI{root: "/apis/shop.example.com/v1", prefix: prefix, hosts: []string{"shop"}},
 	}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		act := resource.ParseAction(r)

@@ -12,9 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/apiservice/availability"
+	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/aggregate"
 	"portico/discovery/openapi"
+	"portico/discovery/openapi/swagger"
 	"portico/gateway/upstream"
 	"portico/resource/loop"
 )
@@ -37,6 +39,8 @@ type source interface {
 	RefreshOpenAPI(ctx context.Context) (changed bool, err error)
 	OpenAPI() map[string]string
 	Broken() []openapi.Broken
+	Made() bool
+	Document(ctx context.Context, path, etag string) (*swagger.Answer, error)
 	Follow(ctx context.Context, changed func()) error
 }
 
@@ -52,7 +56,9 @@ type server struct {
 	checkPath string
 	up        *proxied
 	source    source
-	suspect   time.Duration // interval while suspect; 0 is that of the policy
+	// plain is source of a REST server; nil of any other.
+	plain   *aggregate.RESTSource
+	suspect time.Duration // interval while suspect; 0 is that of the policy
 
 	// answered: it passed a check; its stream need not wait to be opened again.
 	answered loop.Nudge
@@ -85,6 +91,8 @@ type making struct {
 	// only are the group/versions that are wanted of it; nil is everything it
 	// says, which is then followed.
 	only []schema.GroupVersion
+	// plain, if not nil: it is a REST server.
+	plain *backend.REST
 }
 
 // serverFor returns the server of that target, made anew if its identity
@@ -118,7 +126,12 @@ func (s *syncer) serverFor(m making, live map[string]*server) *server {
 		// speaks.
 		cfg.Previous, _ = old.source.GroupVersions()
 	}
-	srv.source = aggregate.NewSource(cfg)
+	if m.plain == nil {
+		srv.source = aggregate.NewSource(cfg)
+	} else {
+		srv.plain = newPlainSource(cfg, m.plain)
+		srv.source = srv.plain
+	}
 	if kept := s.restoredVersions(m.target); kept != nil {
 		srv.source.Restore(kept)
 	}

@@ -135,6 +135,7 @@ func (s *syncer) standOnService(st *standing, ref *apireg.ServiceReference, n *n
 	m.checkURL = m.base.String() + rootPath
 	st.trust = trustID(tls, serverName)
 	m.id = m.base.String() + " " + st.trust
+	m.asPlain(st.spec.REST)
 	addresses, failed := n.services.resolve(ref)
 	if failed != nil {
 		// The server may still be known from before: its documents stay.
@@ -192,6 +193,7 @@ func (s *syncer) standOnEndpoints(st *standing, live map[string]*server) error {
 		m.trust, st.trust = trust, trustID(st.spec.TLS, "")
 	}
 	m.id = m.base.String() + " " + st.trust
+	m.asPlain(st.spec.REST)
 	st.srv = s.serverFor(m, live)
 	return nil
 }

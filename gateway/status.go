@@ -169,7 +169,13 @@ func (w *statusWriter) discovered(st *standing) apiservice.Condition {
 	case v.Known && !v.Healthy:
 		return apiservice.FailedDiscoveryCheck(st.srv.checkURL, v.Err)
 	case st.srv.source.Heard():
-		return apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Discovered", Message: "what the server serves has been read"}
+		c := apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Discovered", Message: "what the server serves has been read"}
+		if st.srv.plain != nil {
+			if summary, _ := st.srv.plain.LeftOut(); summary != "" {
+				c.Message += "; " + summary
+			}
+		}
+		return c
 	case known:
 		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: "LastGood", Message: "what the server served last is known from before"}
 	}
@@ -180,10 +186,7 @@ func (w *statusWriter) openAPIValid(st *standing) apiservice.Condition {
 	if st.srv == nil || !st.srv.source.Heard() {
 		return unchecked()
 	}
-	broken := st.srv.source.Broken()
-	if w.remote != nil {
-		broken = append(broken, w.remote.Broken(st.srv.openAPIOwner(), st.srv.source.OpenAPI())...)
-	}
+	broken := brokenDocuments(st.srv, w.remote, w.whole)
 	if len(broken) == 0 {
 		return apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Valid", Message: "no document is known to be broken"}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/discovery/openapi"
+	"portico/discovery/openapi/swagger"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -27,8 +28,10 @@ type statusWriter struct {
 	backends  *rest.Resource
 	elected   *atomic.Bool
 	conflicts *atomic.Pointer[map[string][]conflict]
-	remote    *openapi.Remote // nil: nothing is known of documents
-	log       *slog.Logger
+	// remote and whole know of documents; nil: nothing is known of them.
+	remote *openapi.Remote
+	whole  *swagger.Whole
+	log    *slog.Logger
 	// observer names this gateway in conditions.
 	observer string
 	wake     loop.Nudge

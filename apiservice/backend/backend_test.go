@@ -171,11 +171,10 @@ func TestDefaults(t *testing.T) {
 	s := Spec{
 		Retries: &Retries{BudgetPercent: &zero, MinPerSecond: &zero}, PanicThresholdPercent: &zero, Limits: &Limits{Queue: &zero},
 		OutlierDetection: &OutlierDetection{ConsecutiveErrors: &zero, BaseEjectionTime: &metav1.Duration{Duration: time.Hour}},
-		REST:             &REST{},
 	}
 	got := s.Policy()
 	if got.Retries != (RetryPolicy{0, 0, 3}) || got.PanicThresholdPercent != 0 || got.Limits != (LimitPolicy{1024, 0}) ||
-		got.Outlier.ConsecutiveErrors != 0 || got.HealthCheck.Path != "/openapi.json" || got.Outlier.MaxEjectionTime != time.Hour {
+		got.Outlier.ConsecutiveErrors != 0 || got.Outlier.MaxEjectionTime != time.Hour {
 		t.Errorf("what is off is on: %+v", got)
 	}
 	if (&Endpoint{}).WeightOf() != 1 || (&Endpoint{Weight: &zero}).WeightOf() != 0 || (&Service{}).PortOf() != 443 {

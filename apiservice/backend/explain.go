@@ -116,7 +116,7 @@ func (REST) SwaggerDoc() map[string]string {
 		"group":       "group that the server is registered under.",
 		"version":     "version that the server is registered under.",
 		"openAPIPath": "openAPIPath is where the server has its OpenAPI 3 document. Default /openapi.json.",
-		"pathPrefix":  "pathPrefix takes the place of /apis/GROUP/VERSION in requests. By default nothing does: /apis/GROUP/VERSION/pets is asked for as /pets.",
+		"pathPrefix":  "pathPrefix takes the place of /apis/GROUP/VERSION in requests. Default: the path of the first server that the document names, which mostly is none: /apis/GROUP/VERSION/pets is asked for as /pets. / is none, whatever the document says.",
 	}
 }
 

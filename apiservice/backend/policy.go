@@ -68,9 +68,6 @@ func (s *Spec) Policy() Policy {
 		Path: check.Path, Interval: span(check.Interval, 5*time.Second), Timeout: span(check.Timeout, time.Second),
 		Fall: cmp.Or(int(check.Fall), 3), Rise: cmp.Or(int(check.Rise), 2),
 	}
-	if s.REST != nil && check.Path == "" {
-		p.HealthCheck.Path = s.REST.Document()
-	}
 	p.HealthCheck.Suspect = p.HealthCheck.Interval / suspectShare
 
 	outlier := orEmpty(s.OutlierDetection)

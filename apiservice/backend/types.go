@@ -131,8 +131,9 @@ type REST struct {
 	Version string `json:"version"`
 	// OpenAPIPath is where the server has its document. Default /openapi.json.
 	OpenAPIPath string `json:"openAPIPath,omitempty"`
-	// PathPrefix takes the place of /apis/GROUP/VERSION in requests. Default "",
-	// so that /apis/G/V/pets is asked as /pets.
+	// PathPrefix takes the place of /apis/GROUP/VERSION in requests. Default: the
+	// path of the first server that the document names, which mostly is none, so
+	// that /apis/G/V/pets is asked as /pets; "/" is none whatever it says.
 	PathPrefix string `json:"pathPrefix,omitempty"`
 }
 

@@ -149,7 +149,7 @@ func (r *REST) validate(at *field.Path) (errs field.ErrorList) {
 	}
 	if r.PathPrefix != "" {
 		errs = append(errs, validatePath(at.Child("pathPrefix"), r.PathPrefix)...)
-		if strings.HasSuffix(r.PathPrefix, "/") {
+		if strings.HasSuffix(r.PathPrefix, "/") && r.PathPrefix != "/" {
 			errs = append(errs, field.Invalid(at.Child("pathPrefix"), r.PathPrefix, "must not end with a slash"))
 		}
 		if strings.Contains(r.PathPrefix, "?") {

@@ -102,6 +102,7 @@ func TestValidateRegistration(t *testing.T) {
 		"priorities": {auto(AutoRegister{Groups: []string{"*"}, GroupPriorityMinimum: 20001, VersionPriority: -1}),
 			[]string{"spec.autoRegister.groupPriorityMinimum: Invalid value: 20001: must be positive and less than 20000", "spec.autoRegister.versionPriority: Invalid value: -1: must be positive and less than 1000"}},
 		"conflict":  {auto(AutoRegister{Groups: []string{"*"}, OnConflict: "Fight"}), []string{`spec.autoRegister.onConflict: Unsupported value: "Fight": supported values: "Keep", "Replace"`}},
+		"no prefix": {rest(REST{Group: "pets.example.com", Version: "v1", PathPrefix: "/"}), nil},
 		"REST":      {rest(REST{Group: "pets.example.com", Version: "v1", OpenAPIPath: "/v3/api-docs?form=json", PathPrefix: "/api/v3"}), nil},
 		"empty":     {rest(REST{}), []string{"spec.rest.group: Required value", "spec.rest.version: Required value"}},
 		"bad names": {rest(REST{Group: "A_", Version: "1"}), []string{`spec.rest.group: Invalid value: "A_"`, `spec.rest.version: Invalid value: "1"`}},

@@ -115,6 +115,11 @@ func (d *derived) unless() error {
 	return d.err
 }
 
+// GroupVersion is what the server is registered under.
+func (s *RESTSource) GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: s.rest.Group, Version: s.rest.Version}
+}
+
 // PathPrefix is what takes the place of /apis/GROUP/VERSION in requests to the
 // server; ok is false while that is for its document to say and there was none.
 func (s *RESTSource) PathPrefix() (prefix string, ok bool) {

@@ -14,8 +14,8 @@ import (
 
 // Broken is a document of a server that cannot be used.
 type Broken struct {
-	// Key is "apis/G/V", "api/v1", "" for what all of a server's documents
-	// depend on (its index), or "v2" for its v2 document.
+	// Key is "apis/G/V" or "api/v1"; "" is what all of a server's documents
+	// depend on: its index, or the document that all are made of.
 	Key string
 	// Message says why, in a line that stays the same while the document does.
 	Message string
