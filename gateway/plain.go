@@ -84,7 +84,7 @@ func (p *plainAPI) refuse(r *http.Request) error {
 	switch {
 	case act.Verb == "watch":
 		return p.explain(act, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "and cannot be watched")
-	case wantsTransform(r.Header.Values("Accept")):
+	case wantsTransform(r.Header.Values("Accept")), isKubectl(r):
 		return p.explain(act, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "which has neither tables nor Kubernetes objects")
 	case query.Has("fieldManager"), query.Has("fieldValidation"), query.Get("dryRun") == metav1.DryRunAll:
 		// Above all, a server that does not know dryRun would do it.
@@ -117,6 +117,13 @@ func wantsTransform(accept []string) bool {
 		}
 	}
 	return false
+}
+
+// isKubectl reports whether kubectl asks for objects to show, in a form that it
+// makes itself (-o json, describe). With --raw it takes anything.
+func isKubectl(r *http.Request) bool {
+	accept := r.Header.Values("Accept")
+	return strings.HasPrefix(r.UserAgent(), "kubectl/") && r.Method == http.MethodGet && len(accept) == 1 && accept[0] == "application/json"
 }
 
 // below is the part of an escaped path that the server sees, without the slash
@@ -158,6 +165,10 @@ func (p *plainAPI) request(r *http.Request) *http.Request {
 	u.Path, _ = url.PathUnescape(escaped)
 	out.URL = &u
 	out.Header = r.Header.Clone()
+	if r.ContentLength != 0 && r.Header.Get("Content-Type") == "" {
+		// kubectl create --raw says nothing.
+		out.Header.Set("Content-Type", "application/json")
+	}
 	out.Header.Del("X-Forwarded-Prefix")
 	if p.prefix == "" {
 		// Frameworks put it before the paths they make, which is right only where

@@ -77,7 +77,7 @@ const shopRoot = "/apis/shop.example.com/v1"
 
 func TestPlainPaths(t *testing.T) {
 	seen := func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, r.Method+" "+r.RequestURI+" "+r.Header.Get("X-Forwarded-Prefix")+" "+r.Header.Get("X-Remote-User"))
+		io.WriteString(w, r.Method+" "+r.RequestURI+" "+r.Header.Get("X-Forwarded-Prefix")+" "+r.Header.Get("X-Remote-User")+r.Header.Get("Content-Type"))
 	}
 	bare, prefixed := plainFront(t, "", seen), plainFront(t, "/api/v3", seen)
 	for _, tc := range []struct {
@@ -119,23 +119,26 @@ func TestPlainExplains(t *testing.T) {
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 	for _, tc := range []struct {
 		method, target, accept string
+		agent                  string
 		code                   int
 		reason                 metav1.StatusReason
 	}{
-		{"GET", "/pets?limit=500", table, 406, metav1.StatusReasonNotAcceptable},
-		{"GET", "/pets/1", table, 406, metav1.StatusReasonNotAcceptable},
-		{"GET", "/pets", "application/json; AS=PartialObjectMetadataList;g=meta.k8s.io;v=v1", 406, metav1.StatusReasonNotAcceptable},
-		{"GET", "/pets?watch=true", "application/json", 405, metav1.StatusReasonMethodNotAllowed},
-		{"GET", "/watch/pets", "", 405, metav1.StatusReasonMethodNotAllowed},
-		{"POST", "/pets?fieldManager=kubectl-create&fieldValidation=Strict", "application/json", 400, metav1.StatusReasonBadRequest},
-		{"DELETE", "/pets/1?dryRun=All", "application/json", 400, metav1.StatusReasonBadRequest},
-		{"PATCH", "/pets/1?fieldManager=me&force=true", "", 400, metav1.StatusReasonBadRequest},
-		{"GET", "/pets", "application/json, */*", 200, ""},
-		{"GET", "/pets", "text/html;level=1;q=0.3,application/json;profile=basic", 200, ""},
-		{"DELETE", "/pets/1?dryRun=false", "", 200, ""},
-		{"GET", "/pets/1?watch=true", "", 200, ""},
+		{"GET", "/pets?limit=500", table, "", 406, metav1.StatusReasonNotAcceptable},
+		{"GET", "/pets/1", table, "", 406, metav1.StatusReasonNotAcceptable},
+		{"GET", "/pets", "application/json; AS=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "", 406, metav1.StatusReasonNotAcceptable},
+		{"GET", "/pets?watch=true", "application/json", "", 405, metav1.StatusReasonMethodNotAllowed},
+		{"GET", "/watch/pets", "", "", 405, metav1.StatusReasonMethodNotAllowed},
+		{"POST", "/pets?fieldManager=kubectl-create&fieldValidation=Strict", "application/json", "", 400, metav1.StatusReasonBadRequest},
+		{"DELETE", "/pets/1?dryRun=All", "application/json", "", 400, metav1.StatusReasonBadRequest},
+		{"PATCH", "/pets/1?fieldManager=me&force=true", "", "", 400, metav1.StatusReasonBadRequest},
+		{"GET", "/pets", "application/json", "kubectl/v1.37.2 (linux/amd64)", 406, metav1.StatusReasonNotAcceptable}, // -o json
+		{"GET", "/pets", "application/json, */*", "kubectl/v1.37.2 (linux/amd64)", 200, ""},                          // --raw
+		{"GET", "/pets", "application/json", "curl/8", 200, ""},
+		{"GET", "/pets", "text/html;level=1;q=0.3,application/json;profile=basic", "", 200, ""},
+		{"DELETE", "/pets/1?dryRun=false", "", "", 200, ""},
+		{"GET", "/pets/1?watch=true", "", "", 200, ""},
 	} {
-		res, body := askPlain(t, front, tc.method, shopRoot+tc.target, "Accept", tc.accept)
+		res, body := askPlain(t, front, tc.method, shopRoot+tc.target, "Accept", tc.accept, "User-Agent", tc.agent)
 		if res.StatusCode != tc.code {
 			t.Errorf("%s %s: %d %s", tc.method, tc.target, res.StatusCode, body)
 		}

@@ -67,7 +67,7 @@ func TestTooManyResources(t *testing.T) {
 	if len(api.LeftOut) != maxLeftOut || api.Omitted != 7 || !strings.Contains(api.LeftOut[0].Reason, "more than") {
 		t.Errorf("%d left out and %d more: %v", len(api.LeftOut), api.Omitted, api.LeftOut[0])
 	}
-	if s := api.Summary(); !strings.Contains(s, "57 paths") {
+	if s := api.Summary(); !strings.Contains(s, "no resource: 57, ") {
 		t.Errorf("summary %q", s)
 	}
 }

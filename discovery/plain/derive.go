@@ -278,7 +278,8 @@ func (d *deriving) finish() {
 const anyKind = "Resource"
 
 // nameKinds gives each resource a kind that no other has. Of several whose
-// objects have one schema, that which is called like it has its name.
+// objects have one schema, that which is called like it has its name; what a
+// schema's name says beyond that (PetRead, PetWithRelations) is about the answer.
 func (d *deriving) nameKinds() {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(d.resources)), func(name string) bool { return strings.Contains(name, "/") })
 	taken := map[string]bool{}
@@ -286,6 +287,9 @@ func (d *deriving) nameKinds() {
 		for _, name := range names {
 			f := d.resources[name]
 			own, said := kindName(singular(name)), d.schemaKind(f)
+			if own != "" && strings.HasPrefix(said, own) {
+				said = own
+			}
 			if f.kind == "" && (own == said) == alike {
 				f.kind = unused(taken, said, own, kindName(name), anyKind)
 			}

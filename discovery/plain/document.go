@@ -112,7 +112,10 @@ type schema struct {
 	AllOf      []*schema          `json:"allOf,omitempty"`
 	OneOf      []*schema          `json:"oneOf,omitempty"`
 	AnyOf      []*schema          `json:"anyOf,omitempty"`
-	GVKs       []gvk              `json:"x-kubernetes-group-version-kind,omitempty"`
+	// Anything is said of what nothing is said of: some readers of documents take
+	// an empty schema for none.
+	Anything bool  `json:"x-kubernetes-preserve-unknown-fields,omitempty"`
+	GVKs     []gvk `json:"x-kubernetes-group-version-kind,omitempty"`
 }
 
 type gvk struct {

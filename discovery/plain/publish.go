@@ -60,32 +60,40 @@ func (d *deriving) model(c *components) {
 			s.GVKs = nil
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.resources)) {
-		if strings.Contains(name, "/") {
-			continue
-		}
-		f := d.resources[name]
-		component, s := d.objects(f)
-		model := c.Schemas[component]
-		if model == nil || model.Ref != "" || kindName(component) != f.kind {
-			// It has no name, or that of another kind.
-			component = f.kind
-			for c.Schemas[component] != nil {
-				component += "_"
+	for _, alike := range []bool{true, false} {
+		for _, name := range slices.Sorted(maps.Keys(d.resources)) {
+			f := d.resources[name]
+			component, s := d.objects(f)
+			if strings.Contains(name, "/") || strings.HasPrefix(kindName(component), f.kind) != alike {
+				continue
 			}
-			switch {
-			case s == nil:
-				model = &schema{Type: "object"}
-			case s.Ref != "":
-				model = &schema{AllOf: []*schema{{Ref: s.Ref}}}
-			default:
-				own := *s
-				model = &own
+			model := c.Schemas[component]
+			if model == nil || model.Ref != "" || len(model.GVKs) > 0 {
+				// It has no name, or is another kind's.
+				model = c.add(f.kind, s)
 			}
-			c.Schemas[component] = model
+			model.GVKs = []gvk{{d.cfg.Group, d.cfg.Version, f.kind}}
 		}
-		model.GVKs = []gvk{{d.cfg.Group, d.cfg.Version, f.kind}}
 	}
+}
+
+// add makes a component of a schema (nil: nothing is known), which may be a
+// reference.
+func (c *components) add(name string, s *schema) *schema {
+	for c.Schemas[name] != nil {
+		name += "_"
+	}
+	model := &schema{Type: "object"}
+	switch {
+	case s == nil:
+	case s.Ref != "":
+		model = &schema{AllOf: []*schema{{Ref: s.Ref}}}
+	default:
+		own := *s
+		model = &own
+	}
+	c.Schemas[name] = model
+	return model
 }
 
 // mark says of the operations of a path what they do to which kind.
@@ -221,21 +229,23 @@ func (p *plainer) schema(s *schema) {
 	s.oneType()
 	for name, inner := range s.Properties {
 		if inner == nil {
-			s.Properties[name] = &schema{}
+			inner = &schema{}
+			s.Properties[name] = inner
 		}
 		p.schema(inner)
 	}
-	p.schema(s.Items)
-	p.schema(s.Values)
 	if s.Type == "array" && s.Items == nil {
 		s.Items = &schema{}
 	}
+	p.schema(s.Items)
+	p.schema(s.Values)
 	for _, list := range []*[]*schema{&s.AllOf, &s.OneOf, &s.AnyOf} {
 		*list = slices.DeleteFunc(*list, func(s *schema) bool { return s == nil })
 		for _, inner := range *list {
 			p.schema(inner)
 		}
 	}
+	s.Anything = s.Type == nil && len(s.Properties) == 0 && s.Items == nil && s.Values == nil && len(s.AllOf)+len(s.OneOf)+len(s.AnyOf)+len(s.Enum) == 0
 }
 
 // oneType makes the type of 3.1, which may be several, one of 3.0.
@@ -269,5 +279,5 @@ func (a *API) Summary() string {
 		return ""
 	}
 	first := a.LeftOut[0]
-	return fmt.Sprintf("%d paths are in no resource: %s: %s", len(a.LeftOut)+a.Omitted, first.Path, first.Reason)
+	return fmt.Sprintf("paths in no resource: %d, the first %s: %s", len(a.LeftOut)+a.Omitted, first.Path, first.Reason)
 }

@@ -1,6 +1,6 @@
 // Package testtools builds the programs that the end-to-end tests run: portico
 // itself, the real kubectl, the Kubernetes project's sample-apiserver, a
-// controller made with controller-runtime and the load program.
+// controller made with controller-runtime, the load program and a REST server.
 //
 // The programs go into the user's cache folder, not into a temporary one: the
 // go command leaves one that is up to date alone, which saves most of a minute
@@ -31,6 +31,7 @@ type Programs struct {
 	// Dir holds all of them, fit to be put into PATH.
 	Dir                                              string
 	Portico, Kubectl, SampleAPIServer, Manager, Load string
+	RESTServer                                       string
 }
 
 // Build builds what is not up to date. It may run in several processes at a
@@ -59,7 +60,7 @@ func Build() (*Programs, error) {
 	p := &Programs{
 		Dir: dir, Portico: filepath.Join(dir, "portico"), Kubectl: filepath.Join(dir, "kubectl"),
 		SampleAPIServer: filepath.Join(dir, "sample-apiserver"), Manager: filepath.Join(dir, "manager"),
-		Load: filepath.Join(dir, "load"),
+		Load: filepath.Join(dir, "load"), RESTServer: filepath.Join(dir, "restserver"),
 	}
 	tools := filepath.Join(root, "cmd", "tools")
 	for _, b := range []struct{ in, out, ldflags, what string }{
@@ -68,6 +69,7 @@ func Build() (*Programs, error) {
 		{tools, p.SampleAPIServer, "-s -w", "k8s.io/sample-apiserver"},
 		{tools, p.Manager, "-s -w", "./manager"},
 		{tools, p.Load, "-s -w", "./load"},
+		{tools, p.RESTServer, "-s -w", "./restserver"},
 	} {
 		cmd := exec.Command("go", "build", "-ldflags="+b.ldflags, "-o", b.out, b.what)
 		cmd.Dir = b.in
