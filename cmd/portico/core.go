@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	core "portico/backends/core"
+	"portico/cmd/internal/pace"
 	"portico/resource/serve"
 )
 
@@ -37,7 +38,7 @@ func newCore() *cobra.Command {
 		Example: coreExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serverProcess(cmd.Context(), f.verbosity)
+			log, err := serverProcess(cmd.Context(), f.verbosity, pace.ForObjects)
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"portico/backends/crd"
+	"portico/cmd/internal/pace"
 	"portico/resource/serve"
 )
 
@@ -39,7 +40,7 @@ func newCRD() *cobra.Command {
 		Example: crdExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serverProcess(cmd.Context(), f.verbosity)
+			log, err := serverProcess(cmd.Context(), f.verbosity, pace.ForObjects)
 			if err != nil {
 				return err
 			}

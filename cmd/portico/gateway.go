@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portico/cmd/internal/pace"
 	"portico/gateway"
 	"portico/resource/serve"
 )
@@ -40,7 +41,7 @@ func newGateway() *cobra.Command {
 		Example: gatewayExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serverProcess(cmd.Context(), f.verbosity)
+			log, err := serverProcess(cmd.Context(), f.verbosity, pace.ForTraffic)
 			if err != nil {
 				return err
 			}

@@ -55,14 +55,14 @@ func newRoot() *cobra.Command {
 }
 
 // serverProcess prepares a process that serves until ctx ends: its log, the pace
-// of its garbage collector, and its end when the supervisor that may have started
+// of its garbage collector (see [pace.Keep]), and its end when the supervisor that may have started
 // it is gone.
-func serverProcess(ctx context.Context, verbosity int) (*slog.Logger, error) {
+func serverProcess(ctx context.Context, verbosity, room int) (*slog.Logger, error) {
 	log := newLogger(os.Stderr, verbosity)
 	slog.SetDefault(log)
 	// Upstream's engines log through klog, whose level is set here once.
 	klog.SetSlogLogger(log)
-	go pace.Keep(ctx)
+	go pace.Keep(ctx, room)
 	// At once: with the supervisor the embedded etcd is gone, and nobody is
 	// left to drain for.
 	return log, supervise.WatchLifeline(func() {

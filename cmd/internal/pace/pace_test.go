@@ -21,7 +21,7 @@ func TestFit(t *testing.T) {
 		{1 << 62, 1 << 62 / 200, 20, minPercent}, // without overflow
 	} {
 		now := sample{live: c.live, marked: c.marked}
-		if got := (&pacer{busy: true}).fit(now); got != c.busy {
+		if got := (&pacer{busy: true, busyRoom: ForTraffic}).fit(now); got != c.busy {
 			t.Errorf("%d MB, %d MB to mark, busy: %d %%, want %d %%", c.live/mb, c.marked/mb, got, c.busy)
 		}
 		if got := (&pacer{}).fit(now); got != c.quiet {
@@ -33,7 +33,7 @@ func TestFit(t *testing.T) {
 // A process that allocates much gets room; once it has been quiet for a while
 // the room is taken back, and memory once, if there is any to give.
 func TestPacer(t *testing.T) {
-	p := &pacer{percent: 100}
+	p := &pacer{percent: 100, busyRoom: ForTraffic}
 	now := sample{live: 8 * mb, marked: 6 * mb}
 	for i, step := range []struct {
 		allocated []uint64 // MB in each interval
@@ -59,6 +59,15 @@ func TestPacer(t *testing.T) {
 		}
 		if p.percent != step.percent || given != step.given {
 			t.Errorf("step %d: %d %%, memory given back %d times; want %d %%, %d", i, p.percent, given, step.percent, step.given)
+		}
+	}
+}
+
+func TestRoom(t *testing.T) {
+	for room, want := range map[uint64]int{ForTraffic: 50, ForObjects: 25} {
+		p := &pacer{percent: 100, busyRoom: room}
+		if p.next(sample{allocated: 100 * mb, live: 32 * mb, marked: 6 * mb}); p.percent != want {
+			t.Errorf("room for %d MB: %d %%, want %d %%", room/mb, p.percent, want)
 		}
 	}
 }
