@@ -55,7 +55,8 @@ func TestTraffic(t *testing.T) {
 	core.endpoint("b").count(sent{verb: "GET"})
 	core.endpoint("b").count(sent{verb: "WATCH", code: 200, long: true})
 	core.endpoint("b").count(sent{verb: "NONSENSE", code: 799})
-	all.route(routeName{"v1.g", "crd"}).endpoint("a").count(sent{verb: "GET", code: 500})
+	crd := all.route(routeName{"v1.g", "crd"})
+	crd.endpoint("a").count(sent{verb: "GET", code: 500})
 	got := gathered(t, registry)
 	for key, want := range map[string]float64{
 		"portico_upstream_requests_total{apiservice=v1.,backend=core,code=2xx,endpoint=a,verb=LIST}":  2,
@@ -81,6 +82,9 @@ func TestTraffic(t *testing.T) {
 		if !strings.Contains(key, "backend=core") || !strings.Contains(key, "endpoint=b") {
 			t.Errorf("there still is %s", key)
 		}
+	}
+	if crd.endpoint("c") != all.other {
+		t.Error("a request that began before its APIService went brings the counters back")
 	}
 	if all.pairs != 1 {
 		t.Errorf("%d pairs are counted", all.pairs)

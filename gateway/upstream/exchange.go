@@ -275,7 +275,7 @@ func (s *sending) attempt(e *endpoint) (*http.Response, progress, error) {
 		started, connected = time.Now(), new(time.Duration)
 		if s.trace.Sending != nil {
 			out = own(out, a.req)
-			out.Header = out.Header.Clone()
+			out.Header = out.Header.Clone() // an attempt that was given up may still read the one before
 			ended = s.trace.Sending(e.URL, out.Header)
 		}
 	}

@@ -66,7 +66,7 @@ func (t *Tracer) Begin(ctx context.Context, r Request) (context.Context, *Span) 
 	}
 	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.Start)}
 	if link {
-		opts = append(opts, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: said}))
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: said}))
 	}
 	// Named when it is over: what it is about is not known yet.
 	ctx, span := t.tracer.Start(ctx, "request", opts...)
