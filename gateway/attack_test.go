@@ -218,10 +218,17 @@ func TestProxyKilledWithManyRequests(t *testing.T) {
 				}
 			})
 		}
-		arrived.Wait()
+		all, done := make(chan struct{}), make(chan struct{})
+		go func() { arrived.Wait(); close(all) }()
+		go func() { answered.Wait(); close(done) }()
+		select {
+		case <-all:
+		case <-done:
+			t.Fatalf("%s: requests were answered before all of them had arrived", network)
+		}
 		server.Listener.Close()
 		server.CloseClientConnections()
-		answered.Wait()
+		<-done
 		if f.broken.Load() == 0 {
 			t.Errorf("%s: the server is not suspected", network)
 		}

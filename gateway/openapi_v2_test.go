@@ -72,13 +72,14 @@ func TestOpenAPIV2ForClients(t *testing.T) {
 	}
 	crd.serves(t, "2", "a.example.com")
 	g.check(t)
-	if doc, err = client.OpenAPISchema(); err != nil {
-		t.Fatal(err)
-	}
-	if models, err = proto.NewOpenAPIData(doc); err != nil {
-		t.Fatal(err)
-	}
-	if got := models.LookupModel(kinds["a.example.com/v1/Widget"]).GetDescription(); got != "schema 2" {
-		t.Errorf("after the schema changed it says %q", got)
-	}
+	// The old document is shown until the new one has been made.
+	within(t, promptly, "the changed schema shows", func() bool {
+		if doc, err = client.OpenAPISchema(); err != nil {
+			t.Fatal(err)
+		}
+		if models, err = proto.NewOpenAPIData(doc); err != nil {
+			t.Fatal(err)
+		}
+		return models.LookupModel(kinds["a.example.com/v1/Widget"]).GetDescription() == "schema 2"
+	})
 }

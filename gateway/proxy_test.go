@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -64,8 +65,10 @@ func frontOf(t *testing.T, address string, how upstream.Trust) *front {
 	if how.Plain {
 		base.Scheme, endpoint.Network = "http", "unix"
 	}
+	policy := upstream.NewPolicy(&backend.Spec{})
+	policy.Connect = time.Minute // many handshakes at once take a busy machine long
 	f.up = newProxied(upstream.Config{
-		Base: base, Endpoints: []upstream.Endpoint{endpoint}, Trust: how, Policy: upstream.NewPolicy(&backend.Spec{}),
+		Base: base, Endpoints: []upstream.Endpoint{endpoint}, Trust: how, Policy: policy,
 		Broken: func(string) { f.broken.Add(1) },
 	}, newProxies(slog.New(slog.DiscardHandler)))
 	rt := &route{name: "v1.test", upstream: f.up, condition: apiservice.Passed()}
