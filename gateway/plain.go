@@ -1,7 +1,10 @@
 package gateway
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -79,6 +82,10 @@ func (p *plainAPI) refuse(r *http.Request) error {
 	if err := unambiguous(p.below(r.URL)); err != nil {
 		return err
 	}
+	deletes, err := deletesObject(r)
+	if err != nil {
+		return err
+	}
 	act := resource.ActionFrom(r.Context())
 	query := r.URL.Query()
 	switch {
@@ -86,7 +93,7 @@ func (p *plainAPI) refuse(r *http.Request) error {
 		return p.explain(act, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "and cannot be watched")
 	case wantsTransform(r.Header.Values("Accept")), isKubectl(r):
 		return p.explain(act, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "which has neither tables nor Kubernetes objects")
-	case query.Has("fieldManager"), query.Has("fieldValidation"), query.Get("dryRun") == metav1.DryRunAll:
+	case deletes, query.Has("fieldManager"), query.Has("fieldValidation"), query.Get("dryRun") == metav1.DryRunAll:
 		// Above all, a server that does not know dryRun would do it.
 		return p.explain(act, http.StatusBadRequest, metav1.StatusReasonBadRequest, "which takes no Kubernetes objects and knows no dry run")
 	}
@@ -119,11 +126,33 @@ func wantsTransform(accept []string) bool {
 	return false
 }
 
-// isKubectl reports whether kubectl asks for objects to show, in a form that it
-// makes itself (-o json, describe). With --raw it takes anything.
+// isKubectl reports whether kubectl means an object (get -o json, describe,
+// delete). With --raw it takes anything.
 func isKubectl(r *http.Request) bool {
 	accept := r.Header.Values("Accept")
-	return strings.HasPrefix(r.UserAgent(), "kubectl/") && r.Method == http.MethodGet && len(accept) == 1 && accept[0] == "application/json"
+	return strings.HasPrefix(r.UserAgent(), "kubectl/") && len(accept) == 1 && accept[0] == "application/json"
+}
+
+// maxDeleteOptions bounds the body of a DELETE that is looked into, in bytes.
+const maxDeleteOptions = 4 << 10
+
+// deletesObject reports whether a request deletes as clients of Kubernetes do, who
+// may say in the body that nothing is to be done in earnest.
+func deletesObject(r *http.Request) (bool, error) {
+	if r.Method != http.MethodDelete || r.ContentLength <= 0 || r.ContentLength > maxDeleteOptions {
+		return false, nil
+	}
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return false, apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))
+	}
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	var options struct {
+		Kind   string   `json:"kind"`
+		DryRun []string `json:"dryRun"`
+	}
+	// What is no JSON is the server's to judge.
+	return json.Unmarshal(data, &options) == nil && (options.Kind == "DeleteOptions" || len(options.DryRun) > 0), nil
 }
 
 // below is the part of an escaped path that the server sees, without the slash

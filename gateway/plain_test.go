@@ -135,6 +135,7 @@ func TestPlainExplains(t *testing.T) {
 		{"GET", "/pets", "application/json, */*", "kubectl/v1.37.2 (linux/amd64)", 200, ""},                          // --raw
 		{"GET", "/pets", "application/json", "curl/8", 200, ""},
 		{"GET", "/pets", "text/html;level=1;q=0.3,application/json;profile=basic", "", 200, ""},
+		{"DELETE", "/pets/1", "application/json", "kubectl/v1.37.2 (linux/amd64)", 406, metav1.StatusReasonNotAcceptable},
 		{"DELETE", "/pets/1?dryRun=false", "", "", 200, ""},
 		{"GET", "/pets/1?watch=true", "", "", 200, ""},
 	} {
@@ -149,6 +150,37 @@ func TestPlainExplains(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &status); err != nil || status.Kind != "Status" || status.Reason != tc.reason || int(status.Code) != tc.code ||
 			!strings.Contains(status.Message, "pets.shop.example.com is served by a plain REST service") || !strings.Contains(status.Message, "kubectl get --raw") {
 			t.Errorf("%s %s: %s", tc.method, tc.target, body)
+		}
+	}
+}
+
+// A client that deletes as in Kubernetes may mean a dry run.
+func TestPlainDelete(t *testing.T) {
+	front := plainFront(t, "", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Write(body)
+	})
+	for body, want := range map[string]int{
+		`{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"]}`: 400,
+		`{"dryRun":["All"]}`:                    400,
+		`{"kind":"DeleteOptions"}`:              400,
+		`{"reason":"old"}`:                      200,
+		`{"kind":"DeleteOptions"`:               200,
+		"":                                      200,
+		strings.Repeat("x", maxDeleteOptions+1): 200,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), "DELETE", front.URL+shopRoot+"/pets/1", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		echo, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != want || want == 200 && string(echo) != body {
+			t.Errorf("%.60s: %d %.200s, %v", body, res.StatusCode, echo, err)
 		}
 	}
 }
