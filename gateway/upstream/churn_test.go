@@ -1,0 +1,107 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"portico/apiservice/availability"
+	"portico/apiservice/backend"
+)
+
+// Whatever changes while requests are under way: none that must not be is
+// carried out twice, and at the end nobody has anything left.
+func TestChurn(t *testing.T) {
+	var mu sync.Mutex
+	done := map[string]int{}
+	var nodes []*node
+	var list []Endpoint
+	for i := range 4 {
+		n := startNode(t, []string{"tls", "unix"}[i%2], func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != "GET" {
+				mu.Lock()
+				done[r.Header.Get("X-Id")]++
+				mu.Unlock()
+			}
+			switch rand.IntN(20) {
+			case 0:
+				panic(http.ErrAbortHandler)
+			case 1:
+				w.WriteHeader(503)
+			case 2:
+				w.WriteHeader(500)
+			case 3:
+				time.Sleep(5 * time.Millisecond)
+			}
+			fmt.Fprint(w, "answer")
+		})
+		nodes, list = append(nodes, n), append(list, n.endpoint())
+	}
+	p := NewPolicy(&backend.Spec{})
+	p.Concurrent, p.Queue, p.BaseEjection = 2, 100, 10*time.Millisecond
+	u := over(t, p, list...)
+	stop := make(chan struct{})
+	var clients, changes sync.WaitGroup
+	for c := range 4 {
+		clients.Go(func() {
+			for i := range 80 {
+				id := fmt.Sprint(c, "/", i)
+				method, k := []string{"GET", "POST", "DELETE"}[i%3], kind(i%2)
+				got := send(t, u, k, method, []string{"", "body"}[i%2], "X-Id", id)
+				var overload *OverloadError
+				if errors.As(got.err, &overload) {
+					t.Error("there was room in the queue")
+				}
+			}
+		})
+	}
+	changes.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			switch i % 5 {
+			case 0:
+				u.SetEndpoints(list[:1+rand.IntN(4)])
+			case 1:
+				p.Balance = []backend.Balance{backend.LeastRequest, backend.RoundRobin, backend.ConsistentHash}[rand.IntN(3)]
+				p.Idle = time.Duration(1+rand.IntN(2)) * time.Minute
+				u.SetPolicy(p)
+			case 2:
+				u.SetVerdict(list[rand.IntN(4)].URL, availability.Verdict{Known: true, Err: errBroken})
+			case 3:
+				u.SetVerdict(list[rand.IntN(4)].URL, availability.Verdict{Known: true, Healthy: true})
+			case 4:
+				nodes[rand.IntN(4)].CloseClientConnections()
+			}
+			_ = u.Status()
+		}
+	})
+	clients.Wait()
+	close(stop)
+	changes.Wait()
+	for id, n := range done {
+		if n > 1 {
+			t.Errorf("request %s was carried out %d times", id, n)
+		}
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		s := u.Status()
+		left := s.Active + s.Waiting
+		for _, e := range s.Endpoints {
+			left += e.Active
+		}
+		if left == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("something is left: %+v", s)
+		}
+	}
+}
