@@ -97,15 +97,54 @@ func TestRefusedConnectionIsDecisive(t *testing.T) {
 func TestSilentServerFallsAndRises(t *testing.T) {
 	check(t, nil, func(c *Checker, s *server) {
 		s.set(errHang)
-		time.Sleep(8 * time.Second)
+		time.Sleep(7800 * time.Millisecond)
 		if v := c.Verdict("a"); v.Healthy {
 			t.Fatalf("a silent server is healthy after 8 s: %+v", v)
 		}
 		s.set(nil)
-		time.Sleep(2100 * time.Millisecond)
+		time.Sleep(1900 * time.Millisecond)
 		if v := c.Verdict("a"); !v.Healthy || v.Err != nil {
 			t.Fatalf("not healthy 2 s after it came back: %+v", v)
 		}
+	})
+}
+
+// A target may have a schedule of its own, which may change while it is checked.
+func TestScheduleOfTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		s.set(nil)
+		var told []bool
+		target := Target{
+			ID: "a", Probe: s.probe, Schedule: Schedule{Interval: 100 * time.Millisecond, Suspect: 10 * time.Millisecond, Fall: 5, Rise: 4},
+			OnChange: func(v Verdict) { told = append(told, v.Healthy) },
+		}
+		c := New(Config{OnChange: func(string, Verdict) {}})
+		c.Set([]Target{target})
+		ctx, cancel := context.WithCancel(t.Context())
+		go c.Run(ctx)
+		time.Sleep(time.Second)
+		if n := s.probes.Load(); n < 10 || n > 12 {
+			t.Errorf("%d probes in a second", n)
+		}
+		s.set(errBad)
+		time.Sleep(138 * time.Millisecond) // at most 100, and 4 more
+		if c.Verdict("a").Healthy != (s.probes.Load() < 15) {
+			t.Errorf("%+v after %d probes", c.Verdict("a"), s.probes.Load())
+		}
+		time.Sleep(20 * time.Millisecond)
+		if c.Verdict("a").Healthy {
+			t.Error("five failures are not enough")
+		}
+		s.set(nil)
+		target.Schedule.Rise = 1
+		c.Set([]Target{target})
+		time.Sleep(11 * time.Millisecond)
+		if !c.Verdict("a").Healthy || len(told) != 3 || !told[0] || told[1] || !told[2] {
+			t.Errorf("a changed schedule does not hold: %+v, told %v", c.Verdict("a"), told)
+		}
+		cancel()
+		synctest.Wait()
 	})
 }
 

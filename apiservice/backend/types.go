@@ -204,7 +204,8 @@ type Retries struct {
 	BudgetPercent *int32 `json:"budgetPercent,omitempty"`
 	// MinPerSecond are allowed whatever the traffic. Default 3.
 	MinPerSecond *int32 `json:"minPerSecond,omitempty"`
-	// Attempts in all for one request, the first included. Default 3.
+	// Attempts in all for one request, the first included. One where nobody
+	// listens does not count. Default 3.
 	Attempts int32 `json:"attempts,omitempty"`
 }
 

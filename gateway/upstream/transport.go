@@ -2,9 +2,7 @@ package upstream
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -162,15 +160,6 @@ func (g *generation) byTransport(t *http.Transport, req *http.Request) (*http.Re
 	return nil, p, err
 }
 
-// watched returns the connection below TLS, if any.
-func watched(conn net.Conn) *watchedConn {
-	if secured, ok := conn.(*tls.Conn); ok {
-		conn = secured.NetConn()
-	}
-	c, _ := conn.(*watchedConn)
-	return c
-}
-
 // repeating are headers for which net/http sends a request of any method again
 // on its own. Spelled otherwise they say the same to a server and nothing to
 // net/http.
@@ -293,87 +282,4 @@ func newTransport(h2 bool, idle time.Duration) *http.Transport {
 			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: StreamBuffer,
 		},
 	}
-}
-
-// ConnectError is of a connection that could not be made: nothing was sent.
-type ConnectError struct{ Err error }
-
-func (e *ConnectError) Error() string { return e.Err.Error() }
-func (e *ConnectError) Unwrap() error { return e.Err }
-
-// errSlow ends connecting that takes too long.
-var errSlow = errors.New("the time to connect is over")
-
-// connect makes a connection without TLS.
-func (w *ways) connect(ctx context.Context) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: w.policy().Connect, KeepAlive: keepAlive}
-	conn, err := dialer.DialContext(ctx, w.network, w.address)
-	if err != nil {
-		return nil, &ConnectError{err}
-	}
-	return conn, nil
-}
-
-// secure makes a connection with TLS; raw is what is below that. A connection
-// that is watched tells when it breaks.
-func (w *ways) secure(ctx context.Context, g *generation, watch bool, protocols []string) (secured net.Conn, raw net.Conn, err error) {
-	limit := w.policy().Connect
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
-	defer cancel()
-	raw, err = w.connect(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if watch {
-		raw = &watchedConn{Conn: raw, broken: w.broken, lasting: protocols != nil}
-	}
-	t := w.trust
-	if t.ServerName == "" {
-		t.ServerName = w.base.Hostname() // whom the URL names
-	}
-	conn, asked, err := t.handshake(ctx, raw, g.credentials, protocols)
-	if err != nil {
-		if context.Cause(ctx) == errSlow {
-			err = fmt.Errorf("TLS handshake with %s timed out after %v", w.address, limit)
-		}
-		return nil, nil, &ConnectError{err}
-	}
-	if !asked && g.credentials.certificate != nil {
-		g.unasked.CompareAndSwap(0, time.Now().UnixNano())
-	}
-	return conn, raw, nil
-}
-
-// watchedConn tells when the peer ends the connection: a server that dies is
-// noticed at once, idle connections included, because net/http always waits in
-// Read. It counts what is written.
-type watchedConn struct {
-	net.Conn
-	broken func()
-	// lasting: whoever uses the connection closes it only because the peer said
-	// that it will, or after a long time without a request.
-	lasting bool
-	closed  atomic.Bool
-	written atomic.Int64
-}
-
-func (c *watchedConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if err != nil && !c.closed.Load() && !errors.Is(err, net.ErrClosed) {
-		c.broken()
-	}
-	return n, err
-}
-
-// Write counts what may have been written as written.
-func (c *watchedConn) Write(p []byte) (int, error) {
-	c.written.Add(int64(len(p)))
-	return c.Conn.Write(p)
-}
-
-func (c *watchedConn) Close() error {
-	if !c.closed.Swap(true) && c.lasting {
-		c.broken()
-	}
-	return c.Conn.Close()
 }

@@ -148,7 +148,7 @@ func (l *countingListener) Accept() (net.Conn, error) {
 }
 
 // Watches that start together share connections from the first.
-func TestGateBoundsDials(t *testing.T) {
+func TestSharedBoundsDials(t *testing.T) {
 	const watches, streams = 300, 100
 	end := make(chan struct{})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
