@@ -95,7 +95,7 @@ func (a *attempt) withBody(out *http.Request, limit time.Duration) *http.Request
 	return out
 }
 
-// within ends the attempt after a time.
+// within ends the attempt after a time, which making a connection is part of.
 func (a *attempt) within(limit time.Duration) {
 	a.timer.Store(time.AfterFunc(limit, func() {
 		if !a.begun.Load() {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"portico/apiservice/backend"
 )
@@ -104,6 +105,7 @@ func mustParse(text string) *url.URL {
 func turns() Policy {
 	p := NewPolicy(&backend.Spec{Balance: backend.RoundRobin})
 	p.PanicPercent = 0
+	p.Connect = 20 * time.Second // of a machine that has other things to do
 	return p
 }
 

@@ -212,24 +212,29 @@ func (failing) Read([]byte) (int, error) { return 0, errors.New("the client went
 func TestHeaderTimeout(t *testing.T) {
 	hang := make(chan struct{})
 	slow := startNode(t, "tls", func(http.ResponseWriter, *http.Request) { <-hang })
-	defer close(hang)
-	good := startNode(t, "tls", nil)
+	t.Cleanup(func() { close(hang) })
 	p := turns()
-	p.ResponseHeader = 50 * time.Millisecond
-	for _, body := range []string{"", "x", strings.Repeat("y", keptBody+1)} {
-		u := over(t, p, slow.endpoint(), good.endpoint())
-		if got := send(t, u, short, "GET", body); len(body) < 2 && got.code != 200 || len(body) > 1 && !errors.Is(got.err, errHeader) {
-			t.Errorf("GET of %d: %d %v", len(body), got.code, got.err)
-		}
-		good.seen()
-		u = over(t, p, slow.endpoint(), good.endpoint())
-		if got := send(t, u, short, "POST", body); !errors.Is(got.err, errHeader) || len(good.seen()) != 0 {
-			t.Errorf("POST of %d: %d %v", len(body), got.code, got.err)
-		}
-		u = over(t, p, slow.endpoint())
-		if got := send(t, u, short, "GET", body); !errors.Is(got.err, errHeader) {
-			t.Errorf("alone: %d %v", got.code, got.err)
-		}
+	p.ResponseHeader = time.Second
+	large := strings.Repeat("y", keptBody+1)
+	for name, c := range map[string]struct {
+		method, body string
+		alone, good  bool
+	}{
+		"GET": {"GET", "", false, true}, "GET with a body": {"GET", "x", false, true}, "GET with a large one": {"GET", large, false, false},
+		"POST": {"POST", "", false, false}, "POST with a body": {"POST", large, false, false}, "GET, alone": {"GET", "", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			good := startNode(t, "tls", nil)
+			list := []Endpoint{slow.endpoint(), good.endpoint()}
+			if c.alone {
+				list = list[:1]
+			}
+			got := send(t, over(t, p, list...), short, c.method, c.body)
+			if c.good && got.code != 200 || !c.good && !errors.Is(got.err, errHeader) || !c.good && len(good.seen()) != 0 {
+				t.Errorf("%d %v", got.code, got.err)
+			}
+		})
 	}
 }
 
@@ -242,7 +247,7 @@ func TestHeaderTimeoutEnds(t *testing.T) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		_ = http.NewResponseController(w).Flush()
 		_, _ = io.Copy(io.Discard, r.Body)
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(4 * p.ResponseHeader)
 		fmt.Fprint(w, "done")
 	}))
 	early.StartTLS()
@@ -251,15 +256,12 @@ func TestHeaderTimeoutEnds(t *testing.T) {
 	r, w := io.Pipe()
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", "https://example.com/x", r)
 	req.ContentLength = -1
-	go func() {
-		time.Sleep(100 * time.Millisecond)
-		fmt.Fprint(w, "late")
-		w.Close()
-	}()
 	res, err := u.Short().RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}
+	fmt.Fprint(w, "late")
+	w.Close()
 	if body, err := io.ReadAll(res.Body); err != nil || string(body) != "done" {
 		t.Errorf("%q %v", body, err)
 	}

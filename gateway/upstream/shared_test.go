@@ -19,14 +19,15 @@ import (
 )
 
 // frames is an endpoint that speaks HTTP/2 frame by frame. Each connection is
-// prepared as is said; then on is called with every whole request.
+// prepared as is said; then on is called with every whole request, and says whether
+// the connection ends then.
 type frames struct {
 	Endpoint
 	mu   sync.Mutex
 	seen int
 }
 
-func startFrames(t *testing.T, on func(n int, stream uint32, fr *http2.Framer)) *frames {
+func startFrames(t *testing.T, on func(n int, stream uint32, fr *http2.Framer) (end bool)) *frames {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -51,7 +52,7 @@ func startFrames(t *testing.T, on func(n int, stream uint32, fr *http2.Framer)) 
 	return f
 }
 
-func (f *frames) talk(conn net.Conn, on func(n int, stream uint32, fr *http2.Framer)) {
+func (f *frames) talk(conn net.Conn, on func(n int, stream uint32, fr *http2.Framer) bool) {
 	defer conn.Close()
 	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
@@ -79,7 +80,9 @@ func (f *frames) talk(conn net.Conn, on func(n int, stream uint32, fr *http2.Fra
 			f.seen++
 			n := f.seen
 			f.mu.Unlock()
-			on(n, frame.Header().StreamID, fr)
+			if on(n, frame.Header().StreamID, fr) {
+				return
+			}
 		}
 	}
 }
@@ -110,20 +113,19 @@ func TestRetryOfUntaken(t *testing.T) {
 		"cancelled":        {func(_ int, s uint32, fr *http2.Framer) { _ = fr.WriteRSTStream(s, http2.ErrCodeCancel) }, false},
 		"gone with errors": {func(_ int, s uint32, fr *http2.Framer) { _ = fr.WriteGoAway(s, http2.ErrCodeInternal, nil) }, false},
 	} {
-		on := func(n int, s uint32, fr *http2.Framer) {
+		on := func(n int, s uint32, fr *http2.Framer) bool {
 			if n == 1 { // a stream that has an end, so that there is one before
 				answerFrames(s, fr)
-				return
+				return false
 			}
 			c.on(n, s, fr)
+			return name == "gone with errors"
 		}
 		for _, method := range []string{"POST", "DELETE"} {
 			for _, body := range []string{"", "text"} {
 				bad := startFrames(t, on)
 				good := startNode(t, "tls", nil)
-				p := turns()
-				p.ResponseHeader = 300 * time.Millisecond
-				u := over(t, p, bad.Endpoint)
+				u := over(t, turns(), bad.Endpoint)
 				if got := send(t, u, long, method, ""); got.code != 200 {
 					t.Fatalf("%s: the first: %+v", name, got)
 				}

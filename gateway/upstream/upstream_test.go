@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"sync/atomic"
 	"testing"
-
-	"portico/apiservice/backend"
 )
 
 const (
@@ -27,7 +25,7 @@ func countedOf(t *testing.T, address string, how Trust) *counted {
 	t.Helper()
 	c := &counted{}
 	c.Upstream = New(Config{
-		Base: &url.URL{Scheme: "https", Host: "api.ns.svc:443"}, Endpoints: At(address), Trust: how, Policy: NewPolicy(&backend.Spec{}),
+		Base: &url.URL{Scheme: "https", Host: "api.ns.svc:443"}, Endpoints: At(address), Trust: how, Policy: turns(),
 		Broken: func(string) { c.broken.Add(1) },
 	})
 	t.Cleanup(c.Close)
