@@ -92,6 +92,7 @@ var floors = []struct {
 	{"gateway/flow", 3, 0},
 	{"gateway/console", 3, 0},
 	{"gateway/upstream", 3, 0},
+	{"gateway/lastgood", 3, 0},
 	{"gateway", 3, 1},
 	{"backends/core/kinds", 3, 0},
 	{"backends/core", 3, 1},

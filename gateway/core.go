@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/gateway/lastgood"
 	"portico/resource"
 	"portico/resource/client"
 	"portico/resource/loop"
@@ -26,7 +27,7 @@ type coreClient struct {
 	serviceAccounts atomic.Pointer[loop.Snapshot]
 	// restoredAccounts are those that an earlier gateway followed; they count
 	// until there are serviceAccounts.
-	restoredAccounts atomic.Pointer[keptIdentities]
+	restoredAccounts atomic.Pointer[lastgood.Identities]
 	// secrets are those that tokens are bound to.
 	secrets boundSecrets
 }

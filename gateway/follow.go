@@ -49,7 +49,7 @@ func followOwn[T any](ctx context.Context, g *Gateway, r *rest.Resource, set fun
 			decoded[o] = v
 			list = append(list, v)
 		}
-		if g.lastGood != nil && !g.lastGood.await(ctx) {
+		if g.lastGood != nil && !g.lastGood.Await(ctx) {
 			return
 		}
 		set(list)

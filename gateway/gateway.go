@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"net/http"
 	"time"
@@ -182,23 +181,22 @@ func (g *Gateway) assembleOwn() error {
 }
 
 // assembleLastGood makes what outlives the gateway.
-func (g *Gateway) assembleLastGood() (err error) {
+func (g *Gateway) assembleLastGood() error {
 	l := &lastGood{
 		log: g.log, sync: g.sync, core: g.core, access: g.access, find: g.find, services: g.registrar.services, backends: g.registrar.backends,
-		ownReady: g.cache.Ready, etcd: g.etcd.Documents("gateway"),
-		read: make(chan struct{}), seed: maphash.MakeSeed(), packed: map[string]packedDocument{},
+		ownReady: g.cache.Ready,
 	}
 	for gr, r := range g.resources {
 		if r.Kind.Review == nil && (gr.Group == apiservice.Group || gr.Group == backend.Group || gr.Group == rbacv1.GroupName) {
 			l.own = append(l.own, r)
 		}
 	}
-	if g.cfg.StateDir != "" {
-		l.copy, err = newLocalCopy(g.cfg.StateDir)
+	if err := l.keep(g.etcd.Documents("gateway"), g.cfg.StateDir); err != nil {
+		return err
 	}
 	g.lastGood = l
-	registerLastGood(g.metrics.Registry(), l.restored)
-	return err
+	registerLastGood(g.metrics.Registry(), l.Restored)
+	return nil
 }
 
 // find returns one of the gateway's own resources; nil if it is none.
@@ -273,7 +271,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			g.sync.run,
 			g.registrar.run,
 			g.status.run,
-			g.lastGood.run,
+			g.lastGood.Run,
 			g.campaign,
 			g.core.run,
 			g.publisher.run,

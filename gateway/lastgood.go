@@ -1,15 +1,11 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
-	"maps"
 	"strings"
-	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -18,19 +14,10 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/gateway/access"
+	"portico/gateway/lastgood"
 	"portico/resource"
 	"portico/resource/etcd"
-	"portico/resource/loop"
 	"portico/resource/rest"
-)
-
-const (
-	// keepInterval is how often what is known is compared with what is kept.
-	// That costs next to nothing while nothing changes.
-	keepInterval = 2 * time.Second
-	// ownCopyAfter is how long a gateway that starts waits for etcd before it
-	// takes its own groups from the local copy.
-	ownCopyAfter = time.Second
 )
 
 // The documents by name. Those of the gateway's own groups are in the local
@@ -44,16 +31,11 @@ const (
 	documentSecrets        = "core/secrets"
 )
 
-// lastGood keeps what the gateway last knew of others, for a gateway that
-// starts while they are away: what each server said that it serves, where
-// registered servers are, and what token checks ask the core server. It is kept
-// in etcd, a document for each server, and in a local copy for a gateway that
-// starts while etcd is away. That holds the gateway's own groups as well, as far
-// as routes and access come from them.
-//
-// What was restored is known to be that: a server's own word replaces it, and
-// nothing is taken away because a restored document lacks it.
+// lastGood is who knows what the last-good documents are made of, and where they
+// go: servers and what is followed in the core server, and for the local copy the
+// gateway's own groups as well, as far as routes and access come from them.
 type lastGood struct {
+	*lastgood.Keeper
 	log      *slog.Logger
 	sync     *syncer
 	core     *coreClient
@@ -63,119 +45,17 @@ type lastGood struct {
 	backends *rest.Resource   // the Backends
 	own      []*rest.Resource // what the local copy has of the gateway's own
 	ownReady func() bool      // reports whether these can be listed
-	etcd     *etcd.Documents
-	copy     *localCopy // nil: there is none
-
-	// read is closed once etcd's documents are restored.
-	read chan struct{}
-	seed maphash.Seed
-
-	mu     sync.Mutex
-	packed map[string]packedDocument
+	seed     maphash.Seed
 }
 
-// packedDocument is a document as it is kept.
-type packedDocument struct {
-	// state identifies what it was made of; nil is a document from before,
-	// which stands until there is something to replace it.
-	state any
-	data  []byte
-}
-
-// nowDocument is a document as of what is known now. Documents with equal
-// states are equal.
-type nowDocument struct {
-	name  string
-	state any
-	value func() any
-}
-
-// run restores what was kept and keeps the local copy until ctx ends.
-func (l *lastGood) run(ctx context.Context) error {
-	var copied map[string][]byte
-	if l.copy != nil {
-		var err error
-		if copied, err = l.copy.read(); err != nil {
-			l.log.Warn("the local last-good copy is not used", "err", err)
-		}
-		l.restore(copied)
-	}
-	return loop.Together(ctx, l.readEtcd,
-		func(ctx context.Context) error { return l.restoreOwn(ctx, copied) },
-		l.keepCopy,
-	)
-}
-
-// readEtcd restores what is kept in etcd, once etcd can be read.
-func (l *lastGood) readEtcd(ctx context.Context) error {
-	err := loop.Retry(ctx, loop.Backoff{Max: maxFollowPause}, func(ctx context.Context) error {
-		docs, err := l.etcd.Read(ctx)
-		if err != nil {
-			return err
-		}
-		data := make(map[string][]byte, len(docs))
-		for name, d := range docs {
-			data[name] = d.Data
-		}
-		l.restore(data)
-		close(l.read)
-		return nil
+// keep makes the Keeper.
+func (l *lastGood) keep(documents *etcd.Documents, stateDir string) (err error) {
+	l.seed = maphash.MakeSeed()
+	l.Keeper, err = lastgood.New(lastgood.Config{
+		Etcd: documents, StateDir: stateDir, Now: l.now, Restore: l.restoreOne, Gone: l.gone, Away: l.restoreRegistrations, Logger: l.log,
+		CopyOnly: func(name string) bool { return strings.HasPrefix(name, documentsOfOwn) },
 	})
-	if err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// await waits until etcd's documents are restored; false if ctx ended.
-func (l *lastGood) await(ctx context.Context) bool {
-	select {
-	case <-l.read:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// collect brings the documents up to date and returns them. What is not known
-// now stays as it was kept.
-func (l *lastGood) collect(ctx context.Context) map[string][]byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, d := range l.now(ctx) {
-		if old, ok := l.packed[d.name]; ok && old.state == d.state {
-			continue
-		}
-		data, err := pack(d.value())
-		if err != nil {
-			l.log.Error("a last-good document cannot be made", "document", d.name, "err", err)
-			continue
-		}
-		if old := l.packed[d.name]; bytes.Equal(old.data, data) {
-			data = old.data // whoever has it recognises it
-		}
-		l.packed[d.name] = packedDocument{d.state, data}
-	}
-	gone := l.gone()
-	maps.DeleteFunc(l.packed, func(name string, _ packedDocument) bool { return gone(name) })
-	out := make(map[string][]byte, len(l.packed))
-	for name, d := range l.packed {
-		out[name] = d.data
-	}
-	return out
-}
-
-// restored counts the documents from before that nobody has said anew.
-func (l *lastGood) restored() (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, d := range l.packed {
-		if d.state == nil {
-			n++
-		}
-	}
-	return n
+	return err
 }
 
 // gone returns a function that tells documents of APIServices and Backends
@@ -199,17 +79,17 @@ func (l *lastGood) gone() func(document string) bool {
 }
 
 // now returns the documents of all that is known now, from those who know.
-func (l *lastGood) now(ctx context.Context) []nowDocument {
-	var out []nowDocument
+func (l *lastGood) now(ctx context.Context) []lastgood.Document {
+	var out []lastgood.Document
 	if live := l.sync.live.Load(); live != nil {
 		for target, srv := range *live {
 			if gvs, _ := srv.source.GroupVersions(); srv.source.Heard() {
-				out = append(out, nowDocument{target, identity(gvs), func() any { return keptVersions(gvs) }})
+				out = append(out, lastgood.Document{Name: target, State: identity(gvs), Value: func() any { return lastgood.Versions(gvs) }})
 			}
 		}
 	}
 	out = append(out, l.ofCore()...)
-	if l.copy != nil && l.ownReady() {
+	if l.HasCopy() && l.ownReady() {
 		out = append(out, l.ofOwn(ctx)...)
 	}
 	return out
@@ -230,7 +110,7 @@ func identity[T any](list []T) sliceIdentity[T] {
 }
 
 // ofCore returns the documents of what is followed in the core server.
-func (l *lastGood) ofCore() (out []nowDocument) {
+func (l *lastGood) ofCore() (out []lastgood.Document) {
 	n := l.sync.told()
 	if known := n.services; known != nil && known.known && !known.restored && n.haveServices && n.haveBackends {
 		type state struct {
@@ -238,31 +118,31 @@ func (l *lastGood) ofCore() (out []nowDocument) {
 			list     sliceIdentity[*apireg.APIService]
 			backends sliceIdentity[*backend.Backend]
 		}
-		out = append(out, nowDocument{documentServices, state{known, identity(n.apiservices), identity(n.backends)}, func() any {
+		out = append(out, lastgood.Document{Name: documentServices, State: state{known, identity(n.apiservices), identity(n.backends)}, Value: func() any {
 			return known.named(&n)
 		}})
 	}
 	if s := l.core.serviceAccounts.Load(); s != nil {
-		out = append(out, nowDocument{documentAccounts, s, func() any {
-			accounts := keptIdentities{}
+		out = append(out, lastgood.Document{Name: documentAccounts, State: s, Value: func() any {
+			accounts := lastgood.Identities{}
 			for _, o := range s.Items {
 				if !o.Terminating() {
-					accounts.add(o.Namespace, o.Name, o.UID)
+					accounts.Add(o.Namespace, o.Name, o.UID)
 				}
 			}
 			return accounts
 		}})
 	}
 	if changes := l.core.secrets.changes(); changes > 0 {
-		out = append(out, nowDocument{documentSecrets, changes, func() any { return l.core.secrets.kept() }})
+		out = append(out, lastgood.Document{Name: documentSecrets, State: changes, Value: func() any { return l.core.secrets.kept() }})
 	}
 	return out
 }
 
 // named returns what there is to keep: the Services that APIServices and
 // Backends name.
-func (s *services) named(n *news) keptServices {
-	out := keptServices{Services: []corev1.Service{}, Slices: []discoveryv1.EndpointSlice{}}
+func (s *services) named(n *news) lastgood.Services {
+	out := lastgood.Services{Services: []corev1.Service{}, Slices: []discoveryv1.EndpointSlice{}}
 	done := map[resource.Key]bool{}
 	add := func(key resource.Key) {
 		svc := s.service[key]
@@ -270,9 +150,9 @@ func (s *services) named(n *news) keptServices {
 			return
 		}
 		done[key] = true
-		out.Services = append(out.Services, keptService(svc))
+		out.Services = append(out.Services, lastgood.ServiceOf(svc))
 		for _, slice := range s.slices[key] {
-			out.Slices = append(out.Slices, keptSlice(slice))
+			out.Slices = append(out.Slices, lastgood.SliceOf(slice))
 		}
 	}
 	for _, a := range n.apiservices {
@@ -289,7 +169,7 @@ func (s *services) named(n *news) keptServices {
 }
 
 // ofOwn returns the documents of the gateway's own groups.
-func (l *lastGood) ofOwn(ctx context.Context) (out []nowDocument) {
+func (l *lastGood) ofOwn(ctx context.Context) (out []lastgood.Document) {
 	for _, r := range l.own {
 		// Any state will do, and is there without asking etcd.
 		list, err := r.Store.List(ctx, resource.ListOptions{At: resource.At{Freshness: resource.Any}})
@@ -302,10 +182,10 @@ func (l *lastGood) ofOwn(ctx context.Context) (out []nowDocument) {
 		for _, o := range list.Items {
 			fmt.Fprintf(&sum, "%s %d\n", o.Key(), o.Revision)
 		}
-		out = append(out, nowDocument{documentsOfOwn + r.Resource, sum.Sum64(), func() any {
-			kept := make([]keptObject, 0, len(list.Items))
+		out = append(out, lastgood.Document{Name: documentsOfOwn + r.Resource, State: sum.Sum64(), Value: func() any {
+			kept := make([]lastgood.Object, 0, len(list.Items))
 			for _, o := range list.Items {
-				kept = append(kept, keptObject{o.Revision, o.Stored()})
+				kept = append(kept, lastgood.Object{Revision: o.Revision, Data: o.Stored()})
 			}
 			return kept
 		}})

@@ -1,11 +1,8 @@
 package gateway
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -14,49 +11,36 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/discovery"
+	"portico/gateway/lastgood"
 	"portico/resource"
 	"portico/resource/rest"
 )
 
-// restore takes documents over as what is known, as far as nobody has said
-// anything since. One that is broken is left out.
-func (l *lastGood) restore(docs map[string][]byte) {
-	for name, data := range docs {
-		if err := l.restoreOne(name, data); err != nil {
-			l.log.Warn("a last-good document is not used", "document", name, "err", err)
-			continue
-		}
-		l.mu.Lock()
-		if l.packed[name].state == nil {
-			l.packed[name] = packedDocument{data: data}
-		}
-		l.mu.Unlock()
-	}
-}
-
+// restoreOne takes a document over as what is known, as far as nobody has said
+// anything since.
 func (l *lastGood) restoreOne(name string, data []byte) error {
 	if strings.HasPrefix(name, documentsOfBackends) || strings.HasPrefix(name, documentsOfAPIServices) {
-		gvs, err := unpackVersions(data)
+		gvs, err := lastgood.UnpackVersions(data)
 		if err == nil {
 			l.sync.restoreVersions(name, gvs)
 		}
 		return err
 	}
-	var identities keptIdentities
+	var identities lastgood.Identities
 	switch name {
 	case documentServices:
-		var kept keptServices
-		if err := unpack(data, &kept); err != nil {
+		var kept lastgood.Services
+		if err := lastgood.Unpack(data, &kept); err != nil {
 			return err
 		}
 		l.sync.restoreServices(restoredServices(&kept))
 	case documentAccounts:
-		if err := unpack(data, &identities); err != nil {
+		if err := lastgood.Unpack(data, &identities); err != nil {
 			return err
 		}
 		l.core.restoredAccounts.Store(&identities)
 	case documentSecrets:
-		if err := unpack(data, &identities); err != nil {
+		if err := lastgood.Unpack(data, &identities); err != nil {
 			return err
 		}
 		l.core.secrets.restore(identities)
@@ -64,27 +48,10 @@ func (l *lastGood) restoreOne(name string, data []byte) error {
 	return nil // those of others are theirs; own ones are for restoreOwn
 }
 
-// restoreOwn takes the gateway's own groups from the local copy if etcd is not
-// there soon, and ends with ctx.
-func (l *lastGood) restoreOwn(ctx context.Context, docs map[string][]byte) error {
-	timer := time.NewTimer(ownCopyAfter)
-	defer timer.Stop()
-	select {
-	case <-l.read:
-	case <-ctx.Done():
-	case <-timer.C:
-		if len(docs) > 0 {
-			l.log.Warn("etcd is away; routes and access policy are those of the local copy until it answers")
-			l.restoreRegistrations(docs)
-		}
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
+// restoreRegistrations takes the gateway's own groups from the local copy.
 func (l *lastGood) restoreRegistrations(docs map[string][]byte) {
 	objects := func(name string) []*resource.Object {
-		objects, err := unpackObjects(docs[documentsOfOwn+name])
+		objects, err := lastgood.UnpackObjects(docs[documentsOfOwn+name])
 		if err != nil {
 			l.log.Warn("a last-good document is not used", "document", documentsOfOwn+name, "err", err)
 		}
@@ -112,25 +79,8 @@ func decodeAll[T any](log *slog.Logger, r *rest.Resource, objects []*resource.Ob
 	return out
 }
 
-// unpackObjects reads a document of keptObjects.
-func unpackObjects(data []byte) ([]*resource.Object, error) {
-	var kept []keptObject
-	if err := unpack(data, &kept); err != nil {
-		return nil, err
-	}
-	out := make([]*resource.Object, 0, len(kept))
-	for _, k := range kept {
-		o, err := resource.Parse(k.Data)
-		if err != nil {
-			return nil, fmt.Errorf("read object: %w", err)
-		}
-		out = append(out, o.WithRevision(k.Revision))
-	}
-	return out, nil
-}
-
 // restoredServices makes of a document what can be resolved.
-func restoredServices(kept *keptServices) *services {
+func restoredServices(kept *lastgood.Services) *services {
 	s := &services{known: true, restored: true, service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}
 	for i := range kept.Services {
 		svc := &kept.Services[i]

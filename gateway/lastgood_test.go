@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +17,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/aggregate"
+	"portico/gateway/lastgood"
 	"portico/resource"
 )
 
@@ -28,7 +26,11 @@ func newLastGood(t *testing.T) *lastGood {
 	t.Helper()
 	s := &syncer{log: slog.New(slog.DiscardHandler)}
 	fakeBackend(t, s, "crd", aggregate.NewSource(aggregate.Config{}))
-	return &lastGood{log: s.log, sync: s, core: newCoreClient(s), read: make(chan struct{}), packed: map[string]packedDocument{}}
+	l := &lastGood{log: s.log, sync: s, core: newCoreClient(s)}
+	if err := l.keep(nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 func (l *lastGood) says(gvs []discovery.GroupVersion) {
@@ -40,30 +42,30 @@ func (l *lastGood) says(gvs []discovery.GroupVersion) {
 func TestKeepAndRestore(t *testing.T) {
 	said := append(customGroup("a.example.com"), discovery.GroupVersion{Group: "never.example.com", Version: "v1", Unknown: true})
 	l := newLastGood(t)
-	if docs := l.collect(t.Context()); len(docs) != 0 {
+	if docs := l.Documents(t.Context()); len(docs) != 0 {
 		t.Errorf("kept of what was never heard: %v", docs)
 	}
 	l.says(said)
-	docs := l.collect(t.Context())
-	if again := l.collect(t.Context()); &again["backend/crd"][0] != &docs["backend/crd"][0] {
+	docs := l.Documents(t.Context())
+	if again := l.Documents(t.Context()); &again["backend/crd"][0] != &docs["backend/crd"][0] {
 		t.Error("packed again although nothing changed")
 	}
 	l.says(append(customGroup("a.example.com"), said[len(said)-1]))
-	if again := l.collect(t.Context()); &again["backend/crd"][0] != &docs["backend/crd"][0] {
+	if again := l.Documents(t.Context()); &again["backend/crd"][0] != &docs["backend/crd"][0] {
 		t.Error("the same said again is another document")
 	}
 
 	next := newLastGood(t)
-	next.restore(docs)
+	next.Restore(docs)
 	got, ok := next.sync.servers["backend/crd"].source.GroupVersions()
 	if !ok || len(got) != 1 || !reflect.DeepEqual(got[0].Legacy, said[0].Legacy) || !reflect.DeepEqual(got[0].Aggregated, said[0].Aggregated) {
 		t.Errorf("restored %+v, want %+v", got, said[:1])
 	}
-	if kept := next.collect(t.Context()); !bytes.Equal(kept["backend/crd"], docs["backend/crd"]) {
+	if kept := next.Documents(t.Context()); !bytes.Equal(kept["backend/crd"], docs["backend/crd"]) {
 		t.Error("what was restored is not kept on")
 	}
 	next.says(customGroup("b.example.com"))
-	if kept := next.collect(t.Context()); bytes.Equal(kept["backend/crd"], docs["backend/crd"]) {
+	if kept := next.Documents(t.Context()); bytes.Equal(kept["backend/crd"], docs["backend/crd"]) {
 		t.Error("what the server said did not replace what was restored")
 	}
 }
@@ -72,8 +74,8 @@ func TestKeepAndRestore(t *testing.T) {
 func TestRestoreBroken(t *testing.T) {
 	l := newLastGood(t)
 	l.says(customGroup("a.example.com"))
-	good := l.collect(t.Context())["backend/crd"]
-	nameless, err := pack([]keptVersion{{Group: "a.example.com"}})
+	good := l.Documents(t.Context())["backend/crd"]
+	nameless, err := lastgood.Pack([]lastgood.Version{{Group: "a.example.com"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +83,7 @@ func TestRestoreBroken(t *testing.T) {
 		"empty": {}, "another format": append([]byte("9"), good[1:]...), "cut": good[:len(good)/2], "nameless": nameless,
 	} {
 		next := newLastGood(t)
-		next.restore(map[string][]byte{"backend/crd": data, "apiservice/v1.x": data, "core/services": data, "core/serviceaccounts": data, "core/secrets": data, "apiservice/v1.good": good})
+		next.Restore(map[string][]byte{"backend/crd": data, "apiservice/v1.x": data, "core/services": data, "core/serviceaccounts": data, "core/secrets": data, "apiservice/v1.good": good})
 		if _, ok := next.sync.servers["backend/crd"].source.GroupVersions(); ok || next.sync.restoredVersions("apiservice/v1.x") != nil {
 			t.Errorf("%s: restored", name)
 		}
@@ -95,23 +97,23 @@ func TestRestoreBroken(t *testing.T) {
 // there are; those of others do not.
 func TestForget(t *testing.T) {
 	l := newLastGood(t)
-	none := packed(t, []keptVersion{})
-	l.restore(map[string][]byte{
+	none := packed(t, []lastgood.Version{})
+	l.Restore(map[string][]byte{
 		"apiservice/v1.gone": none, "apiservice/v1.there": none,
-		"backend/gone": none, "backend/there": none, "backend/crd": none, "core/secrets": packed(t, keptIdentities{}),
+		"backend/gone": none, "backend/there": none, "backend/crd": none, "core/secrets": packed(t, lastgood.Identities{}),
 	})
-	if docs := l.collect(t.Context()); len(docs) != 6 {
+	if docs := l.Documents(t.Context()); len(docs) != 6 {
 		t.Errorf("before anything is known: %v", docs)
 	}
 	apiservices := []*apireg.APIService{{ObjectMeta: metav1.ObjectMeta{Name: "v1.there"}, Spec: apireg.APIServiceSpec{Service: &apireg.ServiceReference{}}}}
 	backends := []*backend.Backend{{ObjectMeta: metav1.ObjectMeta{Name: "there"}}}
 	l.sync.restoreRegistrations(apiservices, backends)
 	l.sync.setAPIServices(apiservices)
-	if docs := l.collect(t.Context()); len(docs) != 6 {
+	if docs := l.Documents(t.Context()); len(docs) != 6 {
 		t.Errorf("before Backends are known: %v", docs)
 	}
 	l.sync.setBackends(backends)
-	docs := l.collect(t.Context())
+	docs := l.Documents(t.Context())
 	if want := []string{"apiservice/v1.there", "backend/crd", "backend/there", "core/secrets"}; !slices.Equal(slices.Sorted(maps.Keys(docs)), want) {
 		t.Errorf("left are %v", slices.Sorted(maps.Keys(docs)))
 	}
@@ -119,99 +121,11 @@ func TestForget(t *testing.T) {
 
 func packed(t *testing.T, v any) []byte {
 	t.Helper()
-	data, err := pack(v)
+	data, err := lastgood.Pack(v)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return data
-}
-
-func TestUnpackIsBounded(t *testing.T) {
-	large := packed(t, strings.Repeat("x", maxUnpacked))
-	var into string
-	if err := unpack(large, &into); err == nil || !strings.Contains(err.Error(), "larger") {
-		t.Errorf("%d bytes unpack to more than the bound: %v", len(large), err)
-	}
-}
-
-func TestLocalCopy(t *testing.T) {
-	c, err := newLocalCopy(filepath.Join(t.TempDir(), "state"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if docs, err := c.read(); docs != nil || err != nil {
-		t.Errorf("without a file: %v, %v", docs, err)
-	}
-	want := map[string][]byte{"backend/core": {1, 2, 3}, "core/services": {4}}
-	for range 2 { // a second one replaces the first
-		if err := c.write(want); err != nil {
-			t.Fatal(err)
-		}
-	}
-	docs, err := c.read()
-	if err != nil || !maps.EqualFunc(docs, want, bytes.Equal) {
-		t.Errorf("read %v, %v", docs, err)
-	}
-	if info, err := os.Stat(c.file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file: %v, %v", info, err)
-	}
-	whole, err := os.ReadFile(c.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, broken := range [][]byte{{}, whole[:len(whole)-1], append([]byte("x"), whole...), bytes.Replace(whole, []byte("core/"), []byte("cure/"), 1)} {
-		if err := os.WriteFile(c.file, broken, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if docs, err := c.read(); err == nil || docs != nil {
-			t.Errorf("%.60q: read %v", broken, docs)
-		}
-	}
-	if err := c.write(map[string][]byte{"x": make([]byte, maxCopy)}); err == nil {
-		t.Error("a copy beyond the bound was written")
-	}
-}
-
-func FuzzParseCopy(f *testing.F) {
-	good, err := formatCopy(map[string][]byte{"backend/core": {1}})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good)
-	f.Add([]byte(copyMagic))
-	f.Add([]byte(copyMagic + "\n{}"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		docs, err := parseCopy(data)
-		if err != nil {
-			return
-		}
-		again, err := formatCopy(docs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if reread, err := parseCopy(again); err != nil || len(reread) != len(docs) {
-			t.Fatalf("%v, then %v (%v)", docs, reread, err)
-		}
-	})
-}
-
-func FuzzUnpackVersions(f *testing.F) {
-	for _, v := range []any{[]keptVersion{{Version: "v1"}}, keptVersions(customGroup("a.example.com")), "x"} {
-		data, err := pack(v)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		gvs, err := unpackVersions(data)
-		if err != nil {
-			return
-		}
-		if _, err := discovery.Build(gvs, ""); err != nil {
-			t.Fatalf("discovery of what was restored: %v", err)
-		}
-	})
 }
 
 func TestBoundSecrets(t *testing.T) {
@@ -238,7 +152,7 @@ func TestBoundSecrets(t *testing.T) {
 	}
 	var next boundSecrets
 	next.set(key(1), "newer")
-	next.restore(keptIdentities{"a": {"1": "old", "2": "u"}})
+	next.restore(lastgood.Identities{"a": {"1": "old", "2": "u"}})
 	one, _ := next.get(key(1))
 	two, _ := next.get(key(2))
 	if one != "newer" || two != "u" {
@@ -250,9 +164,9 @@ func TestBoundSecrets(t *testing.T) {
 // asked; of others nobody knows.
 func TestRestoredAccounts(t *testing.T) {
 	l := newLastGood(t)
-	l.restore(map[string][]byte{
-		"core/serviceaccounts": packed(t, keptIdentities{"default": {"reader": "u1"}}),
-		"core/secrets":         packed(t, keptIdentities{"default": {"key": "u2"}}),
+	l.Restore(map[string][]byte{
+		"core/serviceaccounts": packed(t, lastgood.Identities{"default": {"reader": "u1"}}),
+		"core/secrets":         packed(t, lastgood.Identities{"default": {"key": "u2"}}),
 	})
 	ctx := context.Background()
 	if uid, found, err := l.core.lookupServiceAccount(ctx, "default", "reader"); uid != "u1" || !found || err != nil {
@@ -282,7 +196,7 @@ func TestRestoredServices(t *testing.T) {
 		t.Errorf("kept %v", kept.Services)
 	}
 	l := newLastGood(t)
-	l.restore(map[string][]byte{"core/services": packed(t, kept)})
+	l.Restore(map[string][]byte{"core/services": packed(t, kept)})
 	want, _ := s.resolve(ref("api"))
 	got, failed := l.sync.news.services.resolve(ref("api"))
 	if failed != nil || !reflect.DeepEqual(got, want) || len(got) == 0 {
@@ -292,7 +206,7 @@ func TestRestoredServices(t *testing.T) {
 		t.Errorf("one that was not kept: %v", failed)
 	}
 	l.sync.setServices(s)
-	l.restore(map[string][]byte{"core/services": packed(t, keptServices{})})
+	l.Restore(map[string][]byte{"core/services": packed(t, lastgood.Services{})})
 	if _, failed := l.sync.news.services.resolve(ref("api")); failed != nil {
 		t.Errorf("what is followed was replaced by what was kept: %v", failed)
 	}

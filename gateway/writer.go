@@ -15,6 +15,6 @@ func (g *Gateway) campaign(ctx context.Context) error {
 		defer g.registrar.elected.Store(false)
 		g.registrar.wake.Poke()
 		g.status.wake.Poke()
-		g.lastGood.keepEtcd(term)
+		g.lastGood.KeepEtcd(term)
 	})
 }

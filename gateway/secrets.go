@@ -3,6 +3,7 @@ package gateway
 import (
 	"sync"
 
+	"portico/gateway/lastgood"
 	"portico/resource"
 )
 
@@ -58,18 +59,18 @@ func (b *boundSecrets) changes() int {
 }
 
 // kept returns what there is to keep.
-func (b *boundSecrets) kept() keptIdentities {
+func (b *boundSecrets) kept() lastgood.Identities {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	out := keptIdentities{}
+	out := lastgood.Identities{}
 	for key, uid := range b.uids {
-		out.add(key.Namespace, key.Name, uid)
+		out.Add(key.Namespace, key.Name, uid)
 	}
 	return out
 }
 
 // restore adds what is not known otherwise.
-func (b *boundSecrets) restore(from keptIdentities) {
+func (b *boundSecrets) restore(from lastgood.Identities) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.uids == nil {

@@ -1,4 +1,4 @@
-package gateway
+package lastgood
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/discovery"
+	"portico/resource"
 )
 
 // documentFormat opens every packed document; one with another first byte is of
@@ -24,8 +25,8 @@ const documentFormat = '1'
 // discovery that is accepted of a server.
 const maxUnpacked = 64 << 20
 
-// pack makes the compact form of a document. Equal values make equal bytes.
-func pack(v any) ([]byte, error) {
+// Pack makes the compact form of a document. Equal values make equal bytes.
+func Pack(v any) ([]byte, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode document: %w", err)
@@ -41,8 +42,8 @@ func pack(v any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// unpack reads what pack made.
-func unpack(data []byte, into any) error {
+// Unpack reads what Pack made.
+func Unpack(data []byte, into any) error {
 	if len(data) == 0 || data[0] != documentFormat {
 		return errors.New("the document is of an unknown format")
 	}
@@ -63,29 +64,29 @@ func unpack(data []byte, into any) error {
 	return nil
 }
 
-// keptVersion is what a server said of a group/version, both forms.
-type keptVersion struct {
+// Version is what a server said of a group/version, both forms.
+type Version struct {
 	Group      string                              `json:"group,omitempty"`
 	Version    string                              `json:"version"`
 	Legacy     []metav1.APIResource                `json:"legacy"`
 	Aggregated []apidiscovery.APIResourceDiscovery `json:"aggregated"`
 }
 
-// keptVersions leaves out what was never known.
-func keptVersions(gvs []discovery.GroupVersion) []keptVersion {
-	out := make([]keptVersion, 0, len(gvs))
+// Versions leaves out what was never known.
+func Versions(gvs []discovery.GroupVersion) []Version {
+	out := make([]Version, 0, len(gvs))
 	for i := range gvs {
 		if gv := &gvs[i]; !gv.Unknown {
-			out = append(out, keptVersion{gv.Group, gv.Version, gv.Legacy, gv.Aggregated})
+			out = append(out, Version{gv.Group, gv.Version, gv.Legacy, gv.Aggregated})
 		}
 	}
 	return out
 }
 
-// unpackVersions reads a document of keptVersions.
-func unpackVersions(data []byte) ([]discovery.GroupVersion, error) {
-	var kept []keptVersion
-	if err := unpack(data, &kept); err != nil {
+// UnpackVersions reads a document of Versions.
+func UnpackVersions(data []byte) ([]discovery.GroupVersion, error) {
+	var kept []Version
+	if err := Unpack(data, &kept); err != nil {
 		return nil, err
 	}
 	out := make([]discovery.GroupVersion, 0, len(kept))
@@ -114,15 +115,15 @@ func completeKinds(r *apidiscovery.APIResourceDiscovery) {
 	}
 }
 
-// keptServices is what finding registered servers takes: the Services that
+// Services is what finding registered servers takes: the Services that
 // APIServices name, without all that does not say where their servers are.
-type keptServices struct {
+type Services struct {
 	Services []corev1.Service            `json:"services"`
 	Slices   []discoveryv1.EndpointSlice `json:"slices"`
 }
 
 // keptService takes of a Service what resolving it needs.
-func keptService(s *corev1.Service) corev1.Service {
+func ServiceOf(s *corev1.Service) corev1.Service {
 	out := corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name},
 		Spec:       corev1.ServiceSpec{Type: s.Spec.Type, ExternalName: s.Spec.ExternalName},
@@ -134,7 +135,7 @@ func keptService(s *corev1.Service) corev1.Service {
 }
 
 // keptSlice takes of an EndpointSlice what resolving its Service needs.
-func keptSlice(s *discoveryv1.EndpointSlice) discoveryv1.EndpointSlice {
+func SliceOf(s *discoveryv1.EndpointSlice) discoveryv1.EndpointSlice {
 	out := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 		Namespace: s.Namespace, Name: s.Name,
 		Labels: map[string]string{discoveryv1.LabelServiceName: s.Labels[discoveryv1.LabelServiceName]},
@@ -150,18 +151,36 @@ func keptSlice(s *discoveryv1.EndpointSlice) discoveryv1.EndpointSlice {
 	return out
 }
 
-// keptIdentities are the uids of namespaced objects: namespace, name, uid.
-type keptIdentities map[string]map[string]string
+// Identities are the uids of namespaced objects: namespace, name, uid.
+type Identities map[string]map[string]string
 
-func (k keptIdentities) add(namespace, name, uid string) {
+// Add adds the uid of an object.
+func (k Identities) Add(namespace, name, uid string) {
 	if k[namespace] == nil {
 		k[namespace] = map[string]string{}
 	}
 	k[namespace][name] = uid
 }
 
-// keptObject is an object of the gateway's own as it is stored.
-type keptObject struct {
+// Object is an object of the gateway's own as it is stored.
+type Object struct {
 	Revision int64  `json:"revision"`
 	Data     []byte `json:"data"`
+}
+
+// UnpackObjects reads a document of Objects.
+func UnpackObjects(data []byte) ([]*resource.Object, error) {
+	var kept []Object
+	if err := Unpack(data, &kept); err != nil {
+		return nil, err
+	}
+	out := make([]*resource.Object, 0, len(kept))
+	for _, k := range kept {
+		o, err := resource.Parse(k.Data)
+		if err != nil {
+			return nil, fmt.Errorf("read object: %w", err)
+		}
+		out = append(out, o.WithRevision(k.Revision))
+	}
+	return out, nil
 }

@@ -1,11 +1,10 @@
-package gateway
+package lastgood
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"maps"
-	"strings"
 	"time"
 
 	"portico/resource/etcd"
@@ -23,19 +22,19 @@ const (
 )
 
 // keepCopy keeps the local copy up to date until ctx ends, and once more then.
-func (l *lastGood) keepCopy(ctx context.Context) error {
-	if l.copy == nil {
+func (k *Keeper) keepCopy(ctx context.Context) error {
+	if k.copy == nil {
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	var written map[string][]byte
 	save := func(ctx context.Context) {
-		docs := l.collect(ctx)
+		docs := k.Documents(ctx)
 		if len(docs) == 0 || maps.EqualFunc(docs, written, bytes.Equal) {
 			return
 		}
-		if err := l.copy.write(docs); err != nil {
-			l.log.Error("the local last-good copy was not written", "err", err)
+		if err := k.copy.write(docs); err != nil {
+			k.log.Error("the local last-good copy was not written", "err", err)
 		}
 		written = docs // one that cannot be written is not tried again unchanged
 	}
@@ -61,10 +60,9 @@ func every(ctx context.Context, interval time.Duration, f func(ctx context.Conte
 	}
 }
 
-// keeper is who writes the documents to etcd, for one term as the elected
-// gateway.
-type keeper struct {
-	*lastGood
+// term is the writing of documents to etcd while the gateway is elected.
+type term struct {
+	*Keeper
 	// stored is what is in etcd; nil is not known.
 	stored map[string]etcd.Document
 	// next is when a document may be written again.
@@ -73,78 +71,78 @@ type keeper struct {
 	refused map[string]int
 }
 
-// keepEtcd keeps what is in etcd up to date until ctx ends, and once more then.
+// KeepEtcd keeps what is in etcd up to date until ctx ends, and once more then.
 // It writes differences only.
-func (l *lastGood) keepEtcd(ctx context.Context) {
-	if !l.await(ctx) {
+func (k *Keeper) KeepEtcd(ctx context.Context) {
+	if !k.Await(ctx) {
 		return
 	}
-	k := &keeper{lastGood: l, next: map[string]time.Time{}, refused: map[string]int{}}
+	t := &term{Keeper: k, next: map[string]time.Time{}, refused: map[string]int{}}
 	every(ctx, keepInterval, func(now context.Context) {
-		if err := k.turn(now, ctx.Err() != nil); err != nil && now.Err() == nil {
-			l.log.Warn("writing last-good documents failed", "err", err)
-			k.stored = nil
+		if err := t.turn(now, ctx.Err() != nil); err != nil && now.Err() == nil {
+			k.log.Warn("writing last-good documents failed", "err", err)
+			t.stored = nil
 		}
 	})
 }
 
 // turn writes what differs and may be written now; last says that there will be
 // no other turn.
-func (k *keeper) turn(ctx context.Context, last bool) (err error) {
-	if k.stored == nil {
-		if k.stored, err = k.etcd.Read(ctx); err != nil {
+func (t *term) turn(ctx context.Context, last bool) (err error) {
+	if t.stored == nil {
+		if t.stored, err = t.cfg.Etcd.Read(ctx); err != nil {
 			return err
 		}
 	}
-	docs := k.collect(ctx)
+	docs := t.Documents(ctx)
 	now := time.Now()
 	for name, data := range docs {
-		stored, there := k.stored[name]
-		if strings.HasPrefix(name, documentsOfOwn) || there && bytes.Equal(stored.Data, data) || !last && now.Before(k.next[name]) || k.refuse(name, data) {
+		stored, there := t.stored[name]
+		if t.cfg.CopyOnly(name) || there && bytes.Equal(stored.Data, data) || !last && now.Before(t.next[name]) || t.refuse(name, data) {
 			continue
 		}
-		at, err := k.etcd.Write(ctx, name, data, stored.Revision)
+		at, err := t.cfg.Etcd.Write(ctx, name, data, stored.Revision)
 		if err != nil {
-			return k.failed(err)
+			return t.failed(err)
 		}
-		k.stored[name] = etcd.Document{Data: data, Revision: at}
-		k.next[name] = now.Add(time.Duration(len(data)) * time.Second / keepRate)
+		t.stored[name] = etcd.Document{Data: data, Revision: at}
+		t.next[name] = now.Add(time.Duration(len(data)) * time.Second / keepRate)
 	}
-	return k.drop(ctx, docs)
+	return t.drop(ctx, docs)
 }
 
 // refuse reports whether a document is too large for etcd, and says so once.
-func (k *keeper) refuse(name string, data []byte) bool {
+func (t *term) refuse(name string, data []byte) bool {
 	if len(data) <= maxKept {
-		delete(k.refused, name)
+		delete(t.refused, name)
 		return false
 	}
-	if k.refused[name] == 0 {
-		k.log.Warn("a last-good document is too large for etcd; it is in local copies only", "document", name, "bytes", len(data), "limit", maxKept)
+	if t.refused[name] == 0 {
+		t.log.Warn("a last-good document is too large for etcd; it is in local copies only", "document", name, "bytes", len(data), "limit", maxKept)
 	}
-	k.refused[name] = len(data)
+	t.refused[name] = len(data)
 	return true
 }
 
 // drop removes the documents of APIServices and Backends that are gone.
-func (k *keeper) drop(ctx context.Context, docs map[string][]byte) error {
-	gone := k.gone()
-	for name, stored := range k.stored {
+func (t *term) drop(ctx context.Context, docs map[string][]byte) error {
+	gone := t.cfg.Gone()
+	for name, stored := range t.stored {
 		if _, ok := docs[name]; ok || !gone(name) {
 			continue
 		}
-		if err := k.etcd.Delete(ctx, name, stored.Revision); err != nil {
-			return k.failed(err)
+		if err := t.cfg.Etcd.Delete(ctx, name, stored.Revision); err != nil {
+			return t.failed(err)
 		}
-		delete(k.stored, name)
+		delete(t.stored, name)
 	}
 	return nil
 }
 
 // failed has everything read anew. That a gateway which was elected before has
 // written meanwhile is nothing to speak of.
-func (k *keeper) failed(err error) error {
-	k.stored = nil
+func (t *term) failed(err error) error {
+	t.stored = nil
 	if errors.Is(err, etcd.ErrDocumentChanged) {
 		return nil
 	}
