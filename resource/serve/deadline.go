@@ -54,7 +54,7 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 			switch {
 			case !stop():
 				d.expired.Wait()
-			case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			case errors.Is(ctx.Err(), context.DeadlineExceeded), d.state.Load() == idle && d.late():
 				// The handler heeded its context faster than the timer was
 				// started; what it left unsaid, or in the middle, is still a
 				// timeout.
@@ -154,7 +154,7 @@ func (d *deadlineWriter) request() *http.Request {
 // expire is called when the context ends.
 func (d *deadlineWriter) expire() {
 	defer d.expired.Done()
-	if !errors.Is(d.ctx.Err(), context.DeadlineExceeded) {
+	if !d.late() {
 		return // the client has gone: nobody to answer
 	}
 	connection := http.NewResponseController(d.ResponseWriter)
@@ -216,6 +216,17 @@ func (d *deadlineWriter) copyTrailers() {
 	}
 }
 
+// late reports whether the time is up. On a busy machine the clock knows before
+// the context does; a server behind this one, whose deadline is a moment later,
+// then answers in between, and its answer would be begun only to be cut.
+func (d *deadlineWriter) late() bool {
+	if err := d.ctx.Err(); err != nil {
+		return errors.Is(err, context.DeadlineExceeded) // else the client has gone
+	}
+	deadline, ok := d.ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
+}
+
 // claim reports whether the handler may write. The first time it is asked the
 // response begins, with the handler's header. A handler that reacts to the end
 // of its time must not win over the 504, so a deadline that has passed counts
@@ -225,7 +236,7 @@ func (d *deadlineWriter) claim() bool {
 	case begun:
 		return true
 	case idle:
-		if errors.Is(d.ctx.Err(), context.DeadlineExceeded) || !d.state.CompareAndSwap(idle, begun) {
+		if d.late() || !d.state.CompareAndSwap(idle, begun) {
 			return false
 		}
 		maps.Copy(d.ResponseWriter.Header(), d.header)

@@ -4,12 +4,15 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
 )
 
 const timedOut = "Timeout: request did not complete within the allotted timeout"
@@ -164,6 +167,31 @@ func TestHandlerAbortsTooLate(t *testing.T) {
 		}
 		wantStatus(t, strings.NewReader(string(body)), 504, metav1.StatusReasonTimeout, timedOut)
 	})
+}
+
+// sleepyContext is one that has not noticed that its deadline has passed.
+type sleepyContext struct{ context.Context }
+
+func (sleepyContext) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
+
+// A handler that answers after its time gets a 504 instead, also where its
+// context does not know yet.
+func TestContextIsLate(t *testing.T) {
+	s := newTestServer(t, func(http.ResponseWriter, *http.Request) {})
+	for name, react := range map[string]func(){"returns": func() {}, "aborts": func() { panic(http.ErrAbortHandler) }} {
+		t.Run(name, func(t *testing.T) {
+			h := s.deadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if _, err := io.WriteString(w, "late"); err == nil {
+					t.Error("the handler may still write")
+				}
+				react()
+			}))
+			ctx := resource.WithAction(sleepyContext{t.Context()}, &resource.Action{})
+			out := httptest.NewRecorder()
+			h.ServeHTTP(out, httptest.NewRequest("GET", "/x", nil).WithContext(ctx))
+			wantStatus(t, out.Body, 504, metav1.StatusReasonTimeout, timedOut)
+		})
+	}
 }
 
 // A client that does not read must not hold the handler either.
