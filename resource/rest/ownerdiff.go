@@ -105,13 +105,11 @@ func (d *ownerDiff) field(m *smd.Map, name string, was, is any, before, after bo
 	}
 }
 
-// values compares two values of what is called name.
+// values compares two values of what is called name. A null has whatever form the
+// other has.
 func (d *ownerDiff) values(ref smd.TypeRef, name string, was, is any) bool {
 	atom, ok := d.schema.Resolve(ref)
 	if !ok || atom == (smd.Atom{}) {
-		return false
-	}
-	if (was == nil) != (is == nil) && forms(atom) != 1 {
 		return false
 	}
 	a, wasMap := was.(map[string]any)
@@ -129,16 +127,6 @@ func (d *ownerDiff) values(ref smd.TypeRef, name string, was, is any) bool {
 		return false
 	}
 	return d.leaf(ref, name, was, is)
-}
-
-// forms is how many forms the values of a type can have.
-func forms(atom smd.Atom) (n int) {
-	for _, has := range []bool{atom.Map != nil, atom.List != nil, atom.Scalar != nil} {
-		if has {
-			n++
-		}
-	}
-	return n
 }
 
 // leaf compares two values that have no parts to be owned.
