@@ -18,7 +18,7 @@ const (
 	// openLanes is how many HTTP/1.1 connections a fixed rate may take.
 	openLanes = 64
 	// settleTime is how long the answers that are still to come are waited for.
-	settleTime = 5 * time.Second
+	settleTime = 20 * time.Second
 )
 
 // load is what is sent to a front in one measurement.

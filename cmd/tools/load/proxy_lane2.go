@@ -41,7 +41,7 @@ type lane2 struct {
 	first, more []byte // the request, the first time and when both sides know its fields
 	next        uint32
 	open        map[uint32]*exchange2
-	limit       int         // of open
+	limit       int         // of open; 0 before the server has said something
 	waiting     []time.Time // to be sent when there is room
 	answered    func()      // of each answer's header; may be nil
 }
@@ -56,7 +56,7 @@ type exchange2 struct {
 func newLane2(conn net.Conn, f fields, ended func(began time.Time, bytes int64)) (*lane2, error) {
 	l := &lane2{
 		conn: conn, br: bufio.NewReaderSize(conn, 32<<10), bw: bufio.NewWriterSize(conn, 8<<10),
-		next: 1, open: map[uint32]*exchange2{}, limit: defaultStreams, ended: ended, want: "200",
+		next: 1, open: map[uint32]*exchange2{}, ended: ended, want: "200",
 	}
 	l.fr = http2.NewFramer(l.bw, l.br)
 	l.fr.SetReuseFrames()
@@ -97,6 +97,30 @@ func (l *lane2) send(at time.Time, flush bool) error {
 		err = l.bw.Flush()
 	}
 	return err
+}
+
+// settle takes a server's settings; mu is held.
+func (l *lane2) settle(frame *http2.SettingsFrame) error {
+	if streams, ok := frame.Value(http2.SettingMaxConcurrentStreams); ok {
+		l.limit = int(streams)
+	} else if l.limit == 0 {
+		l.limit = defaultStreams
+	}
+	if err := l.fr.WriteSettingsAck(); err != nil {
+		return err
+	}
+	return l.catchUp()
+}
+
+// catchUp sends what waits, as far as there is room; mu is held.
+func (l *lane2) catchUp() error {
+	for len(l.waiting) > 0 && len(l.open) < l.limit {
+		if err := l.write(l.waiting[0]); err != nil {
+			return err
+		}
+		l.waiting = l.waiting[1:]
+	}
+	return nil
 }
 
 // write writes the request; mu is held.
@@ -158,12 +182,7 @@ func (l *lane2) take(frame http2.Frame) error {
 		return l.came(id, int64(len(frame.Data())), frame.StreamEnded())
 	case *http2.SettingsFrame:
 		if !frame.IsAck() {
-			return l.reply(func() error {
-				if streams, ok := frame.Value(http2.SettingMaxConcurrentStreams); ok {
-					l.limit = int(streams)
-				}
-				return l.fr.WriteSettingsAck()
-			})
+			return l.reply(func() error { return l.settle(frame) })
 		}
 	case *http2.PingFrame:
 		if !frame.IsAck() {
@@ -198,11 +217,7 @@ func (l *lane2) came(id uint32, bytes int64, end bool) error {
 		return nil
 	}
 	delete(l.open, id)
-	var err error
-	if len(l.waiting) > 0 {
-		err = l.write(l.waiting[0])
-		l.waiting = l.waiting[1:]
-	}
+	err := l.catchUp()
 	l.mu.Unlock()
 	l.ended(x.began, x.bytes)
 	return err

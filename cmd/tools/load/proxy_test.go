@@ -1,0 +1,75 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// testFront serves h to a load.
+func testFront(t *testing.T, h http.HandlerFunc) *front {
+	server := httptest.NewUnstartedServer(h)
+	server.EnableHTTP2 = true
+	server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 2}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	return &front{name: "server", address: server.Listener.Addr().String(), tls: &tls.Config{RootCAs: roots, ServerName: "example.com"}}
+}
+
+// Every request that is sent is answered and counted once, also where a server
+// takes fewer at a time than there are.
+func TestLoad(t *testing.T) {
+	f := testFront(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || r.URL.Path != "/x" || r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Accept") != jsonType {
+			http.Error(w, "not what was to be asked", http.StatusBadRequest)
+			return
+		}
+		readyBytes(staticJSON(3500)).ServeHTTP(w, r)
+	})
+	for _, protocol := range []string{http1, http2Name} {
+		l := &load{protocol: protocol, fields: requestFields("/x", "secret"), want: 3500, atOnce: 16, time: 100 * time.Millisecond}
+		s, err := l.run(t.Context(), f)
+		if err != nil || s.ops < 16 {
+			t.Errorf("%s, as fast as can be: %d answers, %v", protocol, s.ops, err)
+		}
+		l.rate = 1000
+		s, err = l.run(t.Context(), f)
+		if err != nil || s.ops != 100 || s.quantile(1) <= 0 {
+			t.Errorf("%s, 1,000 a second for a tenth of one: %d answers, %v", protocol, s.ops, err)
+		}
+	}
+}
+
+// An answer that is not the expected one ends a measurement.
+func TestLoadRefuses(t *testing.T) {
+	for what, h := range map[string]http.HandlerFunc{
+		"bytes": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(staticJSON(300)) },
+		"503": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write(staticJSON(200))
+		},
+	} {
+		f := testFront(t, h)
+		for _, protocol := range []string{http1, http2Name} {
+			l := &load{protocol: protocol, fields: requestFields("/x", ""), want: 200, atOnce: 4, time: time.Second}
+			if _, err := l.run(t.Context(), f); err == nil || !strings.Contains(err.Error(), what) {
+				t.Errorf("%s: %v, want one that says %q", protocol, err, what)
+			}
+		}
+	}
+}
+
+// The static objects have the size that their name promises.
+func TestStaticObjects(t *testing.T) {
+	for _, n := range []int64{smallObject, 3500} {
+		if got := staticJSON(n); int64(len(got)) != n {
+			t.Errorf("%d bytes, not %d", len(got), n)
+		}
+	}
+}
