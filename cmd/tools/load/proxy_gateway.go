@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -136,17 +137,27 @@ func (s *proxyStack) register(ctx context.Context, n int, backend chainAddress) 
 	s.groups = n
 	ctx, cancel := context.WithTimeoutCause(ctx, registerLimit, fmt.Errorf("not all groups were served within %v", registerLimit))
 	defer cancel()
-	for i := from; i < n; {
-		err := untilTaken(ctx, askSeldom, func() error {
-			_, err := s.admin.discard(ctx, 0, request{path: proxyObject(i, "small")})
-			return err
-		})
-		if err != nil {
+	for i := from; i < n; i++ {
+		if err := s.awaitGroup(ctx, i); err != nil {
 			return fmt.Errorf("wait for group %d: %w", i, err)
 		}
-		i++
 	}
 	return nil
+}
+
+// awaitGroup returns when a group is served.
+func (s *proxyStack) awaitGroup(ctx context.Context, i int) error {
+	for {
+		_, err := s.admin.discard(ctx, 0, request{path: proxyObject(i, "small")})
+		if refused := new(statusError); !errors.As(err, &refused) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; at last %w", context.Cause(ctx), err)
+		case <-time.After(askSeldom):
+		}
+	}
 }
 
 // endpoint returns where the gateway listens, and whom to trust there.

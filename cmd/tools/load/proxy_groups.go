@@ -63,7 +63,8 @@ func (r *proxyRun) groupsAt(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	m.CPU = cpuOf(results[r.gateway], r.gateway)
+	s := results[r.gateway]
+	m.CPU = cpuOf(s, r.gateway) - m.IdleCPU*float64(s.took.Microseconds())/float64(max(s.ops, 1))
 	m.Ratio = cpuOf(results[r.bare], r.bare) / m.CPU
 	r.report.Groups = append(r.report.Groups, m)
 	return nil

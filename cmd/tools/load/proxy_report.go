@@ -56,7 +56,9 @@ type proxyWatches struct {
 	IdleCPU float64 `json:"processors"`
 }
 
-// proxyGroups is what the gateway does with so many groups registered.
+// proxyGroups is what the gateway does with so many groups registered. IdleCPU is
+// what it takes when nobody asks, which is mostly checks of servers; CPU, what a
+// request takes beyond that.
 type proxyGroups struct {
 	Groups       int        `json:"groups"`
 	NotModified  proxyTimes `json:"discoveryNotModified"`
@@ -117,7 +119,7 @@ func (r *proxyReport) print(w io.Writer) {
 		t.Flush()
 	}
 	if len(r.Groups) > 0 {
-		t := table(w, "groups registered", "304 of /apis: p50, p99, ms", "/apis/G/V", "proxied", "CPU of one proxied, µs", "ReverseProxy's by it", "processors when idle")
+		t := table(w, "groups registered", "304 of /apis: p50, p99, ms", "/apis/G/V", "proxied", "CPU of one proxied more, µs", "ReverseProxy's by it", "processors when idle")
 		for _, l := range r.Groups {
 			fmt.Fprintf(t, "%d\t%.3f, %.3f\t%.3f, %.3f\t%.3f, %.3f\t%.1f\t%.0f %%\t%.3f\n", l.Groups, l.NotModified.Half, l.NotModified.Most,
 				l.GroupVersion.Half, l.GroupVersion.Most, l.Proxied.Half, l.Proxied.Most, l.CPU, 100*l.Ratio, l.IdleCPU)
