@@ -16,10 +16,6 @@
 //   - unfit.go and upgrade.go turn away what a server might read as another
 //     request than was authorized.
 //   - proxy.go moves bytes. Nothing in it knows which server is special.
-//   - forward.go moves those of short requests, by a reverse proxy of its own:
-//     copies of headers, traces and timers were most of what httputil's took, and
-//     a request took 78 allocations where it takes 64 now (BenchmarkProxy). A test
-//     holds the two against each other, header by header.
 //   - relay.go moves those of watches. Profiles showed the size of its pieces to
 //     be what a delivery costs most by: with 4 KiB, events that had come up
 //     together were sent one by one, and a delivery through the gateway cost

@@ -43,10 +43,6 @@ func newBuffers(size int) *buffers {
 func (b *buffers) Get() []byte  { return *b.pool.Get().(*[]byte) }
 func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
 
-// take and give are Get and Put without an allocation.
-func (b *buffers) take() *[]byte  { return b.pool.Get().(*[]byte) }
-func (b *buffers) give(p *[]byte) { b.pool.Put(p) }
-
 // proxies makes the reverse proxies of all upstreams.
 type proxies struct {
 	copying, upgraded *buffers
