@@ -316,7 +316,7 @@ func (a *alone) withoutServers(t *testing.T, reader holder, before map[string]st
 // isOfBackend reports whether a group is the core or the CRD server's.
 func isOfBackend(group string) bool {
 	switch group {
-	case "rbac.authorization.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "flowcontrol.apiserver.k8s.io", "apiregistration.k8s.io", registeredGroup:
+	case "rbac.authorization.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "flowcontrol.apiserver.k8s.io", "apiregistration.k8s.io", "gateway.portico.dev", registeredGroup:
 		return false
 	}
 	return true
