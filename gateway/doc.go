@@ -8,8 +8,15 @@
 //   - table.go is an immutable snapshot: group/version -> route. Looking up a
 //     route is one atomic load.
 //   - sync.go is the only writer of that table and of the discovery snapshot.
-//     It takes news (APIServices, Services, EndpointSlices, verdicts of the
-//     availability checker) and rebuilds both, bursts coalesced.
+//     It takes news (APIServices, Backends, Services, EndpointSlices, verdicts
+//     of the availability checker) and rebuilds both, bursts coalesced.
+//   - described.go puts together what this gateway is configured with and what
+//     is stored of Backends; standing.go makes servers of them, and place.go
+//     sends each APIService to one.
+//   - register.go stores the automanaged APIServices, of which claims.go says
+//     whose each is; introduce.go stores the Backends that the gateway starts
+//     with, and statuswriter.go the status of all. Of several gateways the one
+//     elected in writer.go writes.
 //   - proxied.go are live things: one upstream (package gateway/upstream, the
 //     data path) per server with its reverse proxies, reused by identity across
 //     rebuilds, retired when no route names it.

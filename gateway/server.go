@@ -50,7 +50,7 @@ type server struct {
 	name     string // of the backend or APIService
 	id       string // identity: a change makes a new server
 	target   string // tells it from all others; what is kept of it has the same name
-	checkURL string // for messages
+	checkURL string // for messages; of sync.run only
 	// checkPath is what endpoints are asked for by themselves, unless the policy
 	// says otherwise.
 	checkPath string

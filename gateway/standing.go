@@ -21,6 +21,8 @@ type standing struct {
 	srv *server
 	// failed says why the server's addresses are not known; nil: they are.
 	failed *apiservice.Condition
+	// asked names what is asked of the server, for messages.
+	asked string
 	// trust identifies how the server is trusted.
 	trust string
 	// condition is Available, as far as this gateway sees.
@@ -136,6 +138,7 @@ func (s *syncer) standOnService(st *standing, ref *apireg.ServiceReference, n *n
 	st.trust = trustID(tls, serverName)
 	m.id = m.base.String() + " " + st.trust
 	m.asPlain(st.spec.REST)
+	st.asked = m.checkURL
 	addresses, failed := n.services.resolve(ref)
 	if failed != nil {
 		// The server may still be known from before: its documents stay.
@@ -194,6 +197,7 @@ func (s *syncer) standOnEndpoints(st *standing, live map[string]*server) error {
 	}
 	m.id = m.base.String() + " " + st.trust
 	m.asPlain(st.spec.REST)
+	st.asked = m.checkURL
 	st.srv = s.serverFor(m, live)
 	return nil
 }
@@ -219,7 +223,7 @@ func (s *syncer) standingCondition(st *standing) (apiservice.Condition, time.Tim
 	case !v.Known:
 		return unchecked(), time.Time{}
 	case !v.Healthy:
-		return apiservice.FailedDiscoveryCheck(st.srv.checkURL, v.Err), v.Since
+		return apiservice.FailedDiscoveryCheck(st.asked, v.Err), v.Since
 	}
 	return apiservice.Passed(), v.Since
 }

@@ -167,7 +167,7 @@ func (w *statusWriter) discovered(st *standing) apiservice.Condition {
 	_, known := st.srv.source.GroupVersions()
 	switch {
 	case v.Known && !v.Healthy:
-		return apiservice.FailedDiscoveryCheck(st.srv.checkURL, v.Err)
+		return apiservice.FailedDiscoveryCheck(st.asked, v.Err)
 	case st.srv.source.Heard():
 		c := apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Discovered", Message: "what the server serves has been read"}
 		if st.srv.plain != nil {
