@@ -179,7 +179,7 @@ func rough(t *testing.T, eager bool, talk func(net.Conn)) (Endpoint, func() int)
 	s.StartTLS()
 	config := s.TLS.Clone()
 	s.Close()
-	config.NextProtos = []string{"http/1.1"}
+	config.NextProtos, config.DynamicRecordSizingDisabled = []string{"http/1.1"}, true
 	var mu sync.Mutex
 	var requests int
 	go func() {

@@ -156,6 +156,27 @@ func TestNoRetryOfUpgrades(t *testing.T) {
 	}
 }
 
+// Nor is it if the connection was used before: by one whose server did not want
+// to leave HTTP.
+func TestNoRetryOfUpgradesOnUsedConnections(t *testing.T) {
+	var requests atomic.Int32
+	n := startNode(t, "tls", func(w http.ResponseWriter, _ *http.Request) {
+		if requests.Add(1) > 1 {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(403)
+	})
+	u := over(t, turns(), n.endpoint())
+	for i, code := range []int{403, 0} {
+		if got := send(t, u, upgrade, "GET", "", "Connection", "Upgrade", "Upgrade", "websocket"); got.code != code {
+			t.Errorf("%d: %d %v", i, got.code, got.err)
+		}
+	}
+	if n := requests.Load(); n != 2 {
+		t.Errorf("the server saw %d requests", n)
+	}
+}
+
 // net/http would send a request again that names itself idempotent; its server
 // may think otherwise.
 func TestNoRetryByHeader(t *testing.T) {
@@ -235,6 +256,16 @@ func TestHeaderTimeout(t *testing.T) {
 				t.Errorf("%d %v", got.code, got.err)
 			}
 		})
+	}
+}
+
+// A watch may take as long as it likes to begin.
+func TestNoHeaderTimeout(t *testing.T) {
+	p := turns()
+	p.ResponseHeader = 20 * time.Millisecond
+	slow := startNode(t, "tls", func(http.ResponseWriter, *http.Request) { time.Sleep(5 * p.ResponseHeader) })
+	if got := send(t, over(t, p, slow.endpoint()), long, "GET", ""); got.code != 200 {
+		t.Errorf("%d %v", got.code, got.err)
 	}
 }
 
