@@ -241,8 +241,9 @@ func (up *installation) mustKubectl(t *testing.T, args ...string) string {
 
 func (up *installation) dumpLogs(t *testing.T) {
 	t.Logf("up:\n%s", up.output)
-	for _, name := range []string{"gateway", "core", "crd", "etcd"} {
-		f, err := os.Open(filepath.Join(up.dir, "logs", name+".log"))
+	logs, _ := filepath.Glob(filepath.Join(up.dir, "logs", "*.log"))
+	for _, name := range logs {
+		f, err := os.Open(name)
 		if err != nil {
 			continue
 		}
@@ -253,7 +254,7 @@ func (up *installation) dumpLogs(t *testing.T) {
 			}
 		}
 		f.Close()
-		t.Logf("end of %s.log:\n%s", name, strings.Join(last, "\n"))
+		t.Logf("end of %s:\n%s", filepath.Base(name), strings.Join(last, "\n"))
 	}
 }
 
