@@ -44,6 +44,7 @@ func awkward(i int) *corev1.ConfigMap {
 
 // A list made piece by piece must be the list that an encoder makes.
 func TestListsAreByteIdentical(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []*Kind{configMaps(), {Info: configMaps().Info, Codec: TypedJSON(coreScheme(), corev1.SchemeGroupVersion.WithKind("ConfigMap"))}} {
 		for _, n := range []int{0, 1, 3, 700} {
 			want := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "more"}, Items: []corev1.ConfigMap{}}

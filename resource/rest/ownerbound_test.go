@@ -180,6 +180,7 @@ func TestWideRecords(t *testing.T) {
 
 // What has owners of too much can be updated, but not applied.
 func TestApplyToWideLists(t *testing.T) {
+	t.Parallel()
 	b := newOwnBench(t)
 	b.create(bare("a"))
 	wide := bare("a")

@@ -227,6 +227,7 @@ func randomChoices(seed uint64) []byte {
 
 // The walk records what upstream's tracker does, and in most cases can tell.
 func TestOwnerChange(t *testing.T) {
+	t.Parallel()
 	declared, deduced := ownedConverter(t), managedfields.NewDeducedTypeConverter()
 	told := map[string]int{}
 	for seed := range uint64(40) {

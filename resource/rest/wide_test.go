@@ -16,6 +16,7 @@ import (
 // it does: the deadline is a hundred times what it takes, and a tenth of what
 // comparing everything with everything would.
 func TestLongMetadata(t *testing.T) {
+	t.Parallel()
 	const many, deadline = 200_000, 20 * time.Second
 	cm := bare("a")
 	var finalizers []string

@@ -42,7 +42,7 @@ type heapGauge struct {
 
 func (g *heapGauge) Write(p []byte) (int, error) {
 	if g.bytes += int64(len(p)); g.bytes >= g.next {
-		g.next = g.bytes + 4<<20
+		g.next = g.bytes + 8<<20
 		g.peak = max(g.peak, heapInUse())
 	}
 	return len(p), nil
@@ -92,6 +92,7 @@ func TestListsFromBeneathTakeNoMemory(t *testing.T) {
 // A page that is too large to be fetched at once is the page that it would be
 // otherwise, whatever becomes of its objects meanwhile.
 func TestPartsOfAPage(t *testing.T) {
+	t.Parallel()
 	const objects, size = 200, 100 << 10
 	client := openEtcd(t, "/pages", newCluster(t, 1)[0].endpoint)
 	c := running(t, watchcache.Config{Feed: stuckFeed{client.Feed()}, Store: client.Store, FreshTimeout: 10 * time.Millisecond})
@@ -135,6 +136,7 @@ func TestPartsOfAPage(t *testing.T) {
 // A selector does not change that: which of the objects end the page is found out
 // before the first part is sent.
 func TestPartsOfASelection(t *testing.T) {
+	t.Parallel()
 	const objects, size = 260, 100 << 10
 	store := newEtcd(t).open(t).Store(&configMaps().Info)
 	fillWith(t, store, objects, size)
@@ -217,6 +219,7 @@ func fillWith(t *testing.T, store resource.Store, objects, size int) {
 // The parts of a list are the list: in order, whole, at one revision, whatever
 // happens meanwhile.
 func TestPartsOfAList(t *testing.T) {
+	t.Parallel()
 	store := newEtcd(t).open(t).Store(&configMaps().Info)
 	fillWith(t, store, 200, 100<<10)
 	var names []string
