@@ -124,15 +124,18 @@ func TestScheduleOfTarget(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go c.Run(ctx)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if n := s.probes.Load(); n < 10 || n > 12 {
 			t.Errorf("%d probes in a second", n)
 		}
 		s.set(errBad)
 		time.Sleep(138 * time.Millisecond) // at most 100, and 4 more
+		synctest.Wait()
 		if c.Verdict("a").Healthy != (s.probes.Load() < 15) {
 			t.Errorf("%+v after %d probes", c.Verdict("a"), s.probes.Load())
 		}
 		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
 		if c.Verdict("a").Healthy {
 			t.Error("five failures are not enough")
 		}
@@ -140,6 +143,7 @@ func TestScheduleOfTarget(t *testing.T) {
 		target.Schedule.Rise = 1
 		c.Set([]Target{target})
 		time.Sleep(11 * time.Millisecond)
+		synctest.Wait()
 		if !c.Verdict("a").Healthy || len(told) != 3 || !told[0] || told[1] || !told[2] {
 			t.Errorf("a changed schedule does not hold: %+v, told %v", c.Verdict("a"), told)
 		}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"net/http"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -16,6 +18,20 @@ func TestMetricsAreShown(t *testing.T) {
 			t.Fatalf("%s: %d %s", path, code, body)
 		}
 	}
+	// Nothing is counted of what never was: an APIService that nobody answers.
+	const lost = "v1.lost.example.com"
+	code, body := up.post(t, "/apis/apiregistration.k8s.io/v1/apiservices", []byte(`{"metadata":{"name":"`+lost+`"},"spec":{"group":"lost.example.com","version":"v1",
+		"groupPriorityMinimum":1000,"versionPriority":15,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"lost"}}}`))
+	if code != http.StatusCreated {
+		t.Fatalf("create %s: %d %s", lost, code, body)
+	}
+	defer up.mustKubectl(t, "delete", "apiservice", lost)
+	eventually(t, lost+" is counted", func() error {
+		if _, text := get(t, client, up.endpoint+"/metrics", ""); !strings.Contains(text, `aggregator_unavailable_apiservice_total{name="`+lost+`"`) {
+			return errors.New("it is not")
+		}
+		return nil
+	})
 	storage := []string{
 		"apiserver_resource_objects", "apiserver_storage_objects", "apiserver_resource_size_estimate_bytes", "apiserver_storage_size_bytes",
 		"etcd_request_duration_seconds", "etcd_requests_total", "etcd_lease_object_counts", "etcd_bookmark_total",

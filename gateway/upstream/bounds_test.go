@@ -181,10 +181,11 @@ func TestLimiterAtOnce(t *testing.T) {
 // Places are given back at the end of an answer, however it ends; watches need
 // none.
 func TestLimitOfRequests(t *testing.T) {
-	hang := make(chan struct{})
+	arrived, hang := make(chan struct{}), make(chan struct{})
 	n := startNode(t, "unix", func(w http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get("X-Do") {
 		case "hang":
+			close(arrived)
 			<-hang
 		case "break":
 			panic(http.ErrAbortHandler)
@@ -218,9 +219,7 @@ func TestLimitOfRequests(t *testing.T) {
 	var waits sync.WaitGroup
 	waits.Go(func() { send(t, u, short, "GET", "", "X-Do", "hang") })
 	defer waits.Wait()
-	for u.Status().Active == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	<-arrived
 	if got := send(t, u, long, "GET", ""); got.code != 200 {
 		t.Errorf("a long one: %v", got.err)
 	}
