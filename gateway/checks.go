@@ -46,7 +46,7 @@ func (srv *server) endpointTarget(s *syncer, e upstream.Endpoint, path string, s
 	return availability.Target{
 		ID: srv.endpointID(e.URL), Version: srv.id + " " + path, Schedule: schedule,
 		Probe: func(ctx context.Context) error {
-			return withoutPorts(srv.up.Probe(ctx, e.URL, path, identifyAggregator))
+			return stable(srv.up.Probe(ctx, e.URL, path, identifyAggregator))
 		},
 		OnChange: func(v availability.Verdict) {
 			srv.up.SetVerdict(e.URL, v)

@@ -127,7 +127,7 @@ func (g *Gateway) explainRoute(e *explain.Explanation, r *http.Request, rt *rout
 		answered(e, explain.Gateway, 0, "The gateway serves the group and version itself, from etcd.")
 		return
 	case e.APIService.Automanaged:
-		answered(e, explain.Server, 0, "APIService %s was registered for the server %q, which says that it serves the group and version.", rt.name, e.Backend.Name)
+		answered(e, explain.Server, 0, "APIService %s was registered for the server %q, which says that it serves the group and version.", rt.name, rt.backend)
 	default:
 		answered(e, explain.Server, 0, "APIService %s registers the group and version with the Service %s.", rt.name, e.APIService.Service)
 	}

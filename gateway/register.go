@@ -55,7 +55,9 @@ type registrar struct {
 	claims *claims
 	// conflicts say which Backends do not get what they claim.
 	conflicts atomic.Pointer[map[string][]conflict]
-	// status wakes who shows them; nil: nobody does.
+	// paced holds back messages; of the writing goroutine only.
+	paced pace
+	// status wakes who shows conflicts; nil: nobody does.
 	status *loop.Nudge
 }
 
@@ -85,7 +87,7 @@ func (g *registrar) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
-			again, pause = nil, registerRetry
+			again, pause = g.paced.next(time.Now()), registerRetry
 		default:
 			g.log.Warn("writing APIServices failed", "err", err)
 			again, pause = time.After(pause), min(pause*2, registerRetryMax)
@@ -113,17 +115,7 @@ func (g *registrar) write(ctx context.Context) error {
 	if !g.elected.Load() {
 		return err
 	}
-	var differ []string
-	for name, want := range *known {
-		a := stored[name]
-		if a == nil {
-			continue
-		}
-		if have, ok := apiservice.Current(a); !ok || !have.Agrees(want) {
-			differ = append(differ, name)
-		}
-	}
-	return errors.Join(err, each(differ, func(name string) error { return g.setCondition(ctx, name, (*known)[name]) }))
+	return errors.Join(err, g.writeConditions(ctx, stored, *known))
 }
 
 // each calls f for all of a list, registerWriters at a time, and returns what
@@ -141,21 +133,6 @@ func each[T any](list []T, f func(T) error) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// setCondition writes one condition. That the APIService is gone meanwhile is
-// no error.
-func (g *registrar) setCondition(ctx context.Context, name string, want apiservice.Condition) error {
-	_, err := rest.Modify(ctx, g.services, resource.Key{Name: name}, func(a *apireg.APIService) error {
-		if have, ok := apiservice.Current(a); !ok || !have.Agrees(want) {
-			apiservice.Set(a, want.ObservedBy(g.observer), time.Now())
-		}
-		return nil
-	})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("write condition of APIService %q: %w", name, err)
-	}
-	return nil
 }
 
 // register creates, repairs and removes automanaged APIServices. An APIService

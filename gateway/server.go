@@ -2,8 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -157,7 +155,7 @@ func (srv *server) availabilityTarget(s *syncer) availability.Target {
 		Probe: func(ctx context.Context) error {
 			changed, err := srv.source.Check(ctx)
 			if err != nil {
-				return withoutPorts(err)
+				return stable(err)
 			}
 			srv.answered.Poke()
 			switch {
@@ -184,17 +182,4 @@ func (srv *server) refreshOpenAPI(ctx context.Context) bool {
 	defer cancel()
 	changed, _ := srv.source.RefreshOpenAPI(ctx) // Broken has the error
 	return changed
-}
-
-// withoutPorts takes the gateway's own port out of network errors: it differs
-// each time, and a condition that changes with every check would be written
-// with every check.
-func withoutPorts(err error) error {
-	var op *net.OpError
-	if !errors.As(err, &op) || op.Source == nil {
-		return err
-	}
-	plain := *op
-	plain.Source = nil
-	return &plain
 }

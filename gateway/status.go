@@ -3,7 +3,6 @@ package gateway
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -23,8 +22,6 @@ const (
 	maxStatusGroups = 256
 	// maxNamed bounds what a condition's message names of one sort.
 	maxNamed = 5
-	// maxStatusError bounds an error in a status, in bytes.
-	maxStatusError = 512
 )
 
 // statusOf returns what there is to say of a Backend, given what is stored of it.
@@ -81,7 +78,7 @@ func endpointStatuses(srv *server, stored *backend.Status) []backend.EndpointSta
 	out := make([]backend.EndpointStatus, 0, len(now))
 	for _, e := range now {
 		next := backend.EndpointStatus{
-			URL: e.URL, State: e.State, LastError: stableError(e.LastError),
+			URL: e.URL, State: e.State, LastError: stableText(e.LastError),
 			LastTransitionTime: metav1.NewTime(e.Since.Truncate(time.Second)),
 		}
 		if i := slices.IndexFunc(stored.Endpoints, func(have backend.EndpointStatus) bool { return have.URL == e.URL }); i >= 0 {
@@ -96,19 +93,6 @@ func endpointStatuses(srv *server, stored *backend.Status) []backend.EndpointSta
 		out = append(out, next)
 	}
 	return out
-}
-
-// ownPort is the gateway's side of a connection as network errors name it. It is
-// another one each time.
-var ownPort = regexp.MustCompile(`[^\s"]+:\d+->`)
-
-// stableError is an error that reads the same as long as it is the same.
-func stableError(text string) string {
-	text = ownPort.ReplaceAllString(text, "")
-	if len(text) > maxStatusError {
-		text = strings.ToValidUTF8(text[:maxStatusError], "") + "..."
-	}
-	return text
 }
 
 // groupVersionStatuses is what a server says it serves, in the order of names.

@@ -193,11 +193,11 @@ func TestStatusIsBounded(t *testing.T) {
 	}
 	s.sync.says("b", aggregate.NewSource(aggregate.Config{Previous: many}))
 	s.conflicts.Store(&map[string][]conflict{"b": lost})
-	s.verdict(one, errors.New(strings.Repeat("x", 10*maxStatusError)))
+	s.verdict(one, errors.New(strings.Repeat("x", 10*maxErrorText)))
 	s.stands(t)
 	s.after(t, statusPause)
 	got := s.status(t)
-	if len(got.GroupVersions) != maxStatusGroups || len(got.Endpoints[0].LastError) > maxStatusError+3 {
+	if len(got.GroupVersions) != maxStatusGroups || len(got.Endpoints[0].LastError) > maxErrorText+3 {
 		t.Errorf("%d groups, an error of %d bytes", len(got.GroupVersions), len(got.Endpoints[0].LastError))
 	}
 	if c := meta.FindStatusCondition(got.Conditions, backend.Registered); len(c.Message) > 1000 || !strings.HasSuffix(c.Message, " and others") {
