@@ -127,7 +127,9 @@ func (g *Gateway) explainRoute(e *explain.Explanation, r *http.Request, rt *rout
 		answered(e, explain.Gateway, 0, "The gateway serves the group and version itself, from etcd.")
 		return
 	case e.APIService.Automanaged:
-		answered(e, explain.Server, 0, "APIService %s was registered for the server %q, which says that it serves the group and version.", rt.name, rt.backend)
+		answered(e, explain.Server, 0, "APIService %s was registered for the server %q, which says that it serves the group and version.", rt.name, e.APIService.Backend)
+	case e.APIService.Service == "":
+		answered(e, explain.Server, 0, "APIService %s registers the group and version with the server %q.", rt.name, e.APIService.Backend)
 	default:
 		answered(e, explain.Server, 0, "APIService %s registers the group and version with the Service %s.", rt.name, e.APIService.Service)
 	}
@@ -135,7 +137,11 @@ func (g *Gateway) explainRoute(e *explain.Explanation, r *http.Request, rt *rout
 		answered(e, explain.Nobody, int(err.ErrStatus.Code), "It is not available: %s: %s. The request is not sent.", rt.condition.Reason, rt.condition.Message)
 		return
 	}
-	if err := unfit(r); err != nil {
+	err := unfit(r)
+	if err == nil && rt.plain != nil {
+		err = rt.plain.refuse(r)
+	}
+	if err != nil {
 		answered(e, explain.Nobody, int(resource.AsStatus(err).Code), "The gateway does not send such a request on: %v", err)
 		return
 	}
@@ -163,7 +169,7 @@ func (g *Gateway) explainAPIService(rt *route, group, version string) *explain.A
 		if a.Name != rt.name {
 			continue
 		}
-		out.Automanaged = apiservice.IsAutomanaged(a)
+		out.Automanaged, out.Backend = apiservice.IsAutomanaged(a), a.Annotations[apiservice.BackendAnnotation]
 		if ref := a.Spec.Service; ref != nil {
 			out.Service = fmt.Sprintf("%s/%s:%d", ref.Namespace, ref.Name, apiservice.Port(ref))
 		}

@@ -6,6 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
 	"portico/apiservice/explain"
 	"portico/discovery"
 	"portico/resource"
@@ -80,6 +85,50 @@ func TestExplain(t *testing.T) {
 	b = o.explained(t, things, "").Backend
 	if b.Pick != good || b.Endpoints[0].Pickable || b.Endpoints[0].State != "Unhealthy" || !strings.Contains(b.Endpoints[0].LastError, "refused") || b.Endpoints[0].Since == nil {
 		t.Errorf("got %+v", b)
+	}
+}
+
+// What a request would meet is told where the server of a Backend is not known,
+// and where a REST server is not asked what it would not understand.
+func TestExplainRefusals(t *testing.T) {
+	o, _, _ := observe(t, ok)
+	routes := o.sync.table.Load().routes
+	up := routes[schema.GroupVersion{Group: "g.example.com", Version: "v1"}].upstream
+	gone := apiservice.Condition{Status: "False", Reason: "ServiceNotFound", Message: "none"}
+	o.sync.table.Store(&table{routes: map[schema.GroupVersion]*route{
+		{Group: "gone.example.com", Version: "v1"}: {name: "v1.gone.example.com", condition: gone},
+		{Group: "mine.example.com", Version: "v1"}: {name: "v1.mine.example.com", condition: gone},
+		{Group: "shop.example.com", Version: "v1"}: {name: "v1.shop.example.com", upstream: up, condition: apiservice.Local(), plain: &plainAPI{root: "/apis/shop.example.com/v1"}},
+		{Group: "new.example.com", Version: "v1"}:  {name: "v1.new.example.com", upstream: up, condition: apiservice.Local(), plain: &plainAPI{unknown: true}},
+	}})
+	to := map[string]string{apiservice.BackendAnnotation: "billing"}
+	o.sync.setAPIServices([]*apireg.APIService{
+		{ObjectMeta: metav1.ObjectMeta{Name: "v1.gone.example.com", Annotations: to, Labels: map[string]string{apiservice.AutomanagedLabel: apiservice.Managed}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "v1.mine.example.com", Annotations: to}},
+	})
+	for _, tc := range []struct {
+		path, verb string
+		code       int
+		reasons    []string
+	}{
+		{"/apis/gone.example.com/v1/things", "", 503, []string{`for the server "billing"`, "ServiceNotFound"}},
+		{"/apis/mine.example.com/v1/things", "", 503, []string{`with the server "billing"`, "ServiceNotFound"}},
+		{"/apis/shop.example.com/v1/things", "watch", 405, []string{"cannot be watched"}},
+		{"/apis/shop.example.com/v1/a//b", "", 400, []string{"empty segment"}},
+		{"/apis/new.example.com/v1/things", "", 503, []string{"has not been read yet"}},
+	} {
+		e := o.explained(t, tc.path, tc.verb)
+		if e.Answerer != explain.Nobody || e.Code != tc.code {
+			t.Errorf("%s: got %+v", tc.path, e)
+		}
+		for _, want := range tc.reasons {
+			if !strings.Contains(strings.Join(e.Reasons, " "), want) {
+				t.Errorf("%s: %q is not among %q", tc.path, want, e.Reasons)
+			}
+		}
+	}
+	if e := o.explained(t, "/apis/shop.example.com/v1/things", ""); e.Answerer != explain.Server {
+		t.Errorf("what is sent: got %+v", e)
 	}
 }
 

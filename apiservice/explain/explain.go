@@ -75,6 +75,8 @@ type APIService struct {
 	// Automanaged: the gateway registered it itself, because a server says that it
 	// serves the group/version.
 	Automanaged bool `json:"automanaged,omitempty"`
+	// Backend is the Backend that it is said to lead to; "": none.
+	Backend string `json:"backend,omitempty"`
 	// Service is namespace/name:port of the Service that it names; "": none.
 	Service string `json:"service,omitempty"`
 	// Available, Reason and Message are its condition as this gateway sees it.
