@@ -75,23 +75,8 @@ func (f *registerFlags) run(ctx context.Context, out, progress io.Writer) error 
 	if err != nil {
 		return err
 	}
-	// Before anything is written: a Backend that nothing may lead to is no use.
-	for _, want := range f.want.apiServices() {
-		if err := gateway.free(ctx, want); err != nil {
-			return err
-		}
-	}
-	did, err := gateway.writeBackend(ctx, &f.want)
-	if err != nil {
+	if err := gateway.register(ctx, &f.want, out); err != nil {
 		return err
-	}
-	fmt.Fprintf(out, "backend %s %s\n", f.want.name, did)
-	for _, want := range f.want.apiServices() {
-		did, err := gateway.writeAPIService(ctx, want)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(out, "apiservice %s %s\n", want.Name, did)
 	}
 	if f.wait <= 0 {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -26,6 +27,68 @@ const (
 	unchanged = "unchanged"
 )
 
+// register writes what is asked for, and says what it did.
+func (c *gatewayClient) register(ctx context.Context, r *registration, out io.Writer) error {
+	var old backend.Backend
+	err := c.get(ctx, backendPath(r.name), &old)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	exists := err == nil
+	if err := ofGateway(&old); err != nil {
+		return err
+	}
+	// Before anything is written: a Backend that nothing may lead to is no use.
+	for _, want := range r.apiServices() {
+		if err := c.free(ctx, want); err != nil {
+			return err
+		}
+	}
+	steps := []func(context.Context, *registration, io.Writer) error{c.registerBackend, c.registerAPIServices}
+	if exists {
+		// Those that the gateway made go when the Backend does not ask for them any
+		// more: they are taken over first, so that requests find a way all the time.
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		if err := step(ctx, r, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *gatewayClient) registerBackend(ctx context.Context, r *registration, out io.Writer) error {
+	did, err := c.writeBackend(ctx, r)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "backend %s %s\n", r.name, did)
+	return err
+}
+
+func (c *gatewayClient) registerAPIServices(ctx context.Context, r *registration, out io.Writer) error {
+	for _, want := range r.apiServices() {
+		did, err := c.writeAPIService(ctx, want)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "apiservice %s %s\n", want.Name, did)
+	}
+	return nil
+}
+
+// ofGateway is the error of a Backend that a gateway starts with: where it is
+// says the gateway's command line, and what it serves is not to be narrowed by
+// accident.
+func ofGateway(b *backend.Backend) error {
+	const label = apiservice.AutomanagedLabel
+	if b.Labels[label] == "" {
+		return nil
+	}
+	return fmt.Errorf("register %[1]s: the gateway starts with a backend of that name, which says where it is; choose another name, or make it yours first: kubectl label backend %[1]s %[2]s-", b.Name, label)
+}
+
 // writeBackend creates or updates the Backend.
 func (c *gatewayClient) writeBackend(ctx context.Context, r *registration) (did string, err error) {
 	return attempt(func() (string, error) {
@@ -36,6 +99,9 @@ func (c *gatewayClient) writeBackend(ctx context.Context, r *registration) (did 
 			// Also where the kind itself is not served; the next answer says so.
 			return created, c.send(ctx, http.MethodPost, backendsPath, r.backend(&backend.Backend{}), nil)
 		case err != nil:
+			return "", err
+		}
+		if err := ofGateway(&old); err != nil {
 			return "", err
 		}
 		want := r.backend(&old)

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/apiservice"
+)
+
+// stores answers for a gateway that stores whatever it is sent, and takes down
+// what was written.
+type stores struct {
+	objects map[string]string
+	writes  []string
+}
+
+func (s *stores) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if r.Method != http.MethodGet {
+		s.writes = append(s.writes, r.Method+" "+r.URL.Path)
+		_, _ = w.Write([]byte("{}"))
+		return
+	}
+	if o, ok := s.objects[r.URL.Path]; ok {
+		_, _ = w.Write([]byte(o))
+		return
+	}
+	w.WriteHeader(http.StatusNotFound)
+	_ = json.NewEncoder(w).Encode(metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound, Details: &metav1.StatusDetails{Name: "x"},
+	})
+}
+
+// What leads to a Backend that is there is written before the Backend, of which
+// less may be asked; and one that the gateway starts with is left alone.
+func TestRegisterWrites(t *testing.T) {
+	const (
+		automanaged = `{"metadata":{"name":"x","labels":{"` + apiservice.AutomanagedLabel + `":"`
+		toX         = `"},"annotations":{"` + apiservice.BackendAnnotation + `":"x"}},"spec":{"group":"g","version":"v1"}}`
+		apiService  = apiServicesPath + "/v1.g"
+	)
+	for _, tc := range []struct {
+		name    string
+		objects map[string]string
+		writes  string
+		err     string
+	}{
+		{"a new one", nil, "POST " + backendsPath + ", POST " + apiServicesPath, ""},
+		{"one that is there", map[string]string{
+			backendPath("x"): `{"metadata":{"name":"x"},"spec":{"autoRegister":{"groups":["g"]}}}`, apiService: automanaged + apiservice.Managed + toX,
+		}, "PUT " + apiService + ", PUT " + backendPath("x"), ""},
+		{"of the gateway", map[string]string{backendPath("x"): automanaged + apiservice.OnStart + `"}}}`},
+			"", "kubectl label backend x " + apiservice.AutomanagedLabel + "-"},
+		{"of another", map[string]string{apiService: `{"metadata":{"annotations":{"` + apiservice.BackendAnnotation + `":"y"}}}`}, "", "answers for it already"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			gateway := &stores{objects: tc.objects}
+			front := httptest.NewServer(gateway)
+			defer front.Close()
+			c := &gatewayClient{host: front.URL, timeout: time.Minute, transport: http.DefaultTransport}
+			r := registration{name: "x", urls: []string{"https://h:1"}, groups: []string{"g"}, versions: []string{"v1"}}
+			err := c.register(t.Context(), &r, new(bytes.Buffer))
+			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("got %v, want %q", err, tc.err)
+			}
+			if got := strings.Join(gateway.writes, ", "); got != tc.writes {
+				t.Errorf("wrote %q, want %q", got, tc.writes)
+			}
+		})
+	}
+}
