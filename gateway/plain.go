@@ -13,7 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery/aggregate"
 	"portico/resource"
@@ -53,6 +55,31 @@ func (m *making) asPlain(r *backend.REST) {
 	m.checkPath = r.Document()
 	m.checkURL = strings.TrimSuffix(m.checkURL, rootPath) + m.checkPath
 	m.id += fmt.Sprintf(" rest=%s/%s %q %q", r.Group, r.Version, r.OpenAPIPath, r.PathPrefix)
+}
+
+// disguised is the condition of a Backend that would make a REST server of one
+// that the gateway starts with; nil: it does not. Requests would be authorized by
+// the group that the Backend makes up, and reach a server that takes the gateway's
+// word for who the user is and what was allowed. Addresses are compared as they
+// are written: this finds mistakes, and is no boundary.
+func (s *syncer) disguised(st *standing) *apiservice.Condition {
+	if st.spec.REST == nil {
+		return nil
+	}
+	for _, c := range s.configured {
+		for _, theirs := range c.spec.Endpoints {
+			for _, e := range st.spec.Endpoints {
+				if !backend.SameAddress(e.URL, theirs.URL) {
+					continue
+				}
+				return &apiservice.Condition{
+					Status: apireg.ConditionFalse, Reason: "RESTNotAllowed",
+					Message: fmt.Sprintf("spec.rest: %s is the server %q, which the gateway starts with; what it serves is not to be had under another group", e.URL, c.name),
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // plainAPI returns how requests for a REST server are to be sent; nil if it is

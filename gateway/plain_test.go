@@ -13,8 +13,10 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
 	"portico/resource"
@@ -237,4 +239,37 @@ func FuzzPlainRequest(f *testing.F) {
 			t.Errorf("%q becomes %q", u, out.URL)
 		}
 	})
+}
+
+// What the gateway starts with is not to be had under another group.
+func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
+	rest := func(name string, r *backend.REST, url string) *backend.Backend {
+		return &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}, REST: r}}
+	}
+	evil := &backend.REST{Group: "evil.example.com", Version: "v1", PathPrefix: "/api/v1"}
+	log := slog.New(slog.DiscardHandler)
+	s := &syncer{log: log, proxies: newProxies(log), checker: availability.New(availability.Config{})}
+	for name, url := range map[string]string{"core": "unix:///run/core.sock", "crd": "https://crd.internal:443"} {
+		s.configured = append(s.configured, &configured{name: name, spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}}})
+	}
+	a := &apireg.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.evil.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "socket"}},
+		Spec:       apireg.APIServiceSpec{Group: "evil.example.com", Version: "v1"},
+	}
+	s.setAPIServices([]*apireg.APIService{a})
+	s.setBackends([]*backend.Backend{
+		rest("socket", evil, "unix:///run/core.sock"), rest("host", evil, "https://CRD.internal"), rest("plain", evil, "http://crd.internal:443"),
+		rest("other", evil, "http://crd.internal"), rest("known", nil, "unix:///run/core.sock"),
+	})
+	s.reconcile()
+	defer s.retire()
+	for name, refused := range map[string]bool{"socket": true, "host": true, "plain": true, "other": false, "known": false, "core": false, "crd": false} {
+		st := s.standings.Load().byName[name]
+		if (st.srv == nil) != refused || (st.condition.Reason == "RESTNotAllowed") != refused {
+			t.Errorf("%s: %+v", name, st.condition)
+		}
+	}
+	if rt := s.table.Load().lookup("evil.example.com", "v1"); rt == nil || rt.upstream != nil || rt.unavailable() == nil {
+		t.Errorf("the route is %+v", rt)
+	}
 }

@@ -78,6 +78,8 @@ func (s *syncer) stand(n *news, live map[string]*server) *standings {
 			if key := keyOf(ref); out.byService[key] == nil {
 				out.byService[key] = st
 			}
+		} else if st.failed = s.disguised(st); st.failed != nil {
+			st.asked = rootPath
 		} else if err := s.standOnEndpoints(st, live); err != nil {
 			failed := apiservice.FailedDiscoveryCheck("/apis", err)
 			st.failed = &failed

@@ -39,6 +39,17 @@ type Address struct {
 // where tells addresses apart.
 func (a Address) where() [2]string { return [2]string{a.Host, a.Path} }
 
+// SameAddress reports whether two endpoints' URLs lead to the same address,
+// whatever their schemes are. What is no endpoint's URL is the same as none.
+func SameAddress(a, b string) bool {
+	one, err := ParseURL(a)
+	if err != nil {
+		return false
+	}
+	other, err := ParseURL(b)
+	return err == nil && strings.EqualFold(one.Host, other.Host) && one.Path == other.Path
+}
+
 // ParseURL reads an endpoint's URL: https://host[:port], http://host[:port] or
 // unix:///path. The error says what the URL must be, for whoever wrote it.
 func ParseURL(text string) (Address, error) {

@@ -12,7 +12,7 @@ func (Backend) OpenAPIModelName() string { return models + "Backend" }
 // SwaggerDoc describes the fields.
 func (Backend) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"":         "Backend is a server behind the gateway: one or more endpoints that answer alike, how they are trusted, which of their API groups are taken, and how requests are sent to them.",
+		"":         "Backend is a server behind the gateway: one or more endpoints that answer alike, how they are trusted, which of their API groups are taken, and how requests are sent to them. Who may write Backends may do anything in the cluster, because the gateway speaks for its users to whatever address they name: the right belongs with cluster-admin.",
 		"metadata": "Standard object's metadata. Backends have no namespace.",
 		"spec":     "spec says where the server is and how requests are sent to it.",
 		"status":   "status is what the elected gateway sees of the server. It is read-only.",
@@ -42,7 +42,7 @@ func (Spec) SwaggerDoc() map[string]string {
 		"service":               "service names a Service in the core server; its ready endpoints are those of the Backend. An APIService that names the same Service and port is served by this Backend, under its policy.",
 		"tls":                   "tls says how endpoints are recognised and what is shown to them. Only for https endpoints and services. Default: certificates must be vouched for by the CAs of the gateway's host, and the gateway shows its front-proxy certificate.",
 		"autoRegister":          "autoRegister has APIServices made for the API groups that the server says it serves. They go when the Backend goes. Without it, only APIServices of users lead to the server.",
-		"rest":                  "rest makes an API of a server that has no Kubernetes discovery but an OpenAPI 3 document. Not together with autoRegister.",
+		"rest":                  "rest makes an API of a server that has no Kubernetes discovery but an OpenAPI 3 document. Not together with autoRegister, and not of a server that the gateway starts with.",
 		"balance":               "balance is how requests are spread over the healthy endpoints. LeastRequest takes the one of two random endpoints that has fewer requests under way for its weight; RoundRobin takes them in turn, by weight; ConsistentHash sends a user to the same endpoint while that is healthy. Default LeastRequest.",
 		"healthCheck":           "healthCheck is the active check of each endpoint.",
 		"outlierDetection":      "outlierDetection ejects endpoints by how requests to them end. It never ejects the last one.",
@@ -60,7 +60,7 @@ func (Endpoint) OpenAPIModelName() string { return models + "BackendEndpoint" }
 func (Endpoint) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":       "Endpoint is one address of a server.",
-		"url":    "url is https://host:port, http://host:port (plain text: only where tls is not set) or unix:///path of a socket. Without a port it is 443, or 80 for http.",
+		"url":    "url is https://host:port, http://host:port (plain text, only where tls is not set; meant for REST servers, since any other cannot know then that users are who the gateway says they are) or unix:///path of a socket. Without a port it is 443, or 80 for http.",
 		"weight": "weight is the endpoint's share of the requests, 0 to 1000. With 0 it gets no new requests and drains. Default 1.",
 	}
 }

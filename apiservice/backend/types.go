@@ -16,6 +16,11 @@ func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Grou
 
 // Backend is a server behind the gateway: one or more endpoints that answer
 // alike. It is cluster-scoped.
+//
+// Who may write Backends may do anything in the cluster: the gateway, which may
+// speak for any user, connects to whatever address a Backend names, and rest
+// maps any path of a server to a group of the writer's choice, by which requests
+// are then authorized. The right belongs with cluster-admin.
 type Backend struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -58,8 +63,10 @@ type Spec struct {
 
 // Endpoint is one address of a server.
 type Endpoint struct {
-	// URL is https://host:port, http://host:port (plain text, for REST servers
-	// and only where tls is not set) or unix:///path of a socket.
+	// URL is https://host:port, http://host:port (plain text, only where tls is
+	// not set) or unix:///path of a socket. http is meant for REST servers; any
+	// other that is reached by it cannot know that users are who the gateway says
+	// they are, of which whoever writes it is warned.
 	URL string `json:"url"`
 	// Weight is the endpoint's share of the requests, 0 to 1000: 0 takes it out
 	// (it drains). Default 1.
@@ -124,7 +131,8 @@ const (
 )
 
 // REST makes an API of a server that has no Kubernetes discovery but an OpenAPI
-// 3 document. Not together with autoRegister.
+// 3 document. Not together with autoRegister, and not of a server that the
+// gateway starts with: its requests would be authorized by another group.
 type REST struct {
 	// Group and Version that the server is registered under. Required.
 	Group   string `json:"group"`
