@@ -50,8 +50,12 @@ type claims struct {
 	// order of the standings. others has the rest of them.
 	first  map[string]claim
 	others map[string][]claim
-	// complete are the Backends of which everything is known.
+	// complete are the Backends of which everything is known; unheard is what the
+	// others register, as soon as they are heard.
 	complete map[string]bool
+	unheard  map[string]*backend.AutoRegister
+	// whole: there are no other Backends.
+	whole bool
 }
 
 // claimed returns what shall be registered. While the Backends and what their
@@ -59,11 +63,10 @@ type claims struct {
 func (g *registrar) claimed(all *standings) *claims {
 	var answers []answer
 	for _, st := range all.list {
-		if st.permanent && st.object == nil && !g.introduced[st.name] {
-			continue // nobody would know whose its APIServices are
-		}
 		a := answer{name: st.name, permanent: st.permanent, auto: st.spec.AutoRegister, rest: st.spec.REST}
 		switch {
+		case st.permanent && st.object == nil && !g.introduced[st.name]:
+			// Nobody would know whose its APIServices are.
 		case st.registers() == nil:
 			a.complete = true
 		case st.srv != nil && st.srv.source.Heard():
@@ -74,10 +77,13 @@ func (g *registrar) claimed(all *standings) *claims {
 		}
 		answers = append(answers, a)
 	}
-	if g.claims != nil && slices.EqualFunc(answers, g.claims.answers, answer.same) {
+	if g.claims != nil && g.claims.whole == all.whole && slices.EqualFunc(answers, g.claims.answers, answer.same) {
 		return g.claims
 	}
-	c := &claims{answers: answers, first: map[string]claim{}, others: map[string][]claim{}, complete: map[string]bool{ownBackend: true}}
+	c := &claims{
+		answers: answers, first: map[string]claim{}, others: map[string][]claim{},
+		complete: map[string]bool{ownBackend: true}, unheard: map[string]*backend.AutoRegister{}, whole: all.whole,
+	}
 	for _, gv := range g.sync.own {
 		if gv.Group != apiservice.Group {
 			c.add(g.made(gv, claim{backend: ownBackend, permanent: true}, nil))
@@ -87,6 +93,9 @@ func (g *registrar) claimed(all *standings) *claims {
 		a := &answers[i]
 		c.complete[a.name] = a.complete
 		auto := (&described{spec: &backend.Spec{AutoRegister: a.auto, REST: a.rest}}).registers()
+		if !a.complete {
+			c.unheard[a.name] = auto
+		}
 		for _, gv := range a.gvs {
 			if gv.Group != apiservice.Group && auto.Takes(gv.Group) {
 				own := claim{backend: a.name, permanent: a.permanent, replaces: auto.OnConflict == backend.ReplaceOther}
@@ -188,8 +197,27 @@ type conflict struct {
 	by string
 }
 
+// awaits reports whether an APIService is that of a Backend which may claim it
+// as soon as it is heard: a gateway that starts anew, or that just became the
+// elected one, takes it from nobody who was only not asked yet.
+func (c *claims) awaits(have *apireg.APIService) bool {
+	if have == nil || !apiservice.IsAutomanaged(have) {
+		return false
+	}
+	of := have.Annotations[apiservice.BackendAnnotation]
+	if of == "" || c.complete[of] {
+		return false
+	}
+	if auto, exists := c.unheard[of]; exists {
+		return auto != nil && auto.Takes(have.Spec.Group)
+	}
+	return !c.whole
+}
+
 // settled returns the automanaged APIServices that shall exist, and which
-// Backends do not get what they claim, given what is stored.
+// Backends do not get what they claim, given what is stored. What is stored of
+// a Backend that is not heard yet stays as it is, unless the gateway itself
+// claims it.
 func (c *claims) settled(stored map[string]*apireg.APIService) (want map[string]*apireg.APIService, conflicts map[string][]conflict) {
 	conflicts = map[string][]conflict{}
 	want = make(map[string]*apireg.APIService, len(c.first))
@@ -198,13 +226,21 @@ func (c *claims) settled(stored map[string]*apireg.APIService) (want map[string]
 		have := stored[name]
 		byUser := have != nil && !apiservice.IsAutomanaged(have)
 		others := c.others[name]
-		if len(others) == 0 && !byUser {
+		awaited := first.backend != ownBackend && c.awaits(have)
+		if len(others) == 0 && !byUser && !awaited {
 			continue
 		}
 		all := append([]claim{first}, others...)
 		holder := ""
 		if have != nil {
 			holder = have.Annotations[apiservice.BackendAnnotation]
+		}
+		if awaited {
+			want[name] = have
+			for _, lost := range all {
+				conflicts[lost.backend] = append(conflicts[lost.backend], conflict{name: name, by: holder})
+			}
+			continue
 		}
 		won := winner(all, holder)
 		want[name] = won.wanted

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -203,4 +204,66 @@ func TestIntroduce(t *testing.T) {
 	if g.turn(t, nil); len(storedBackends(t, g.backends)) != 1 {
 		t.Error("it does not come back")
 	}
+}
+
+// A Backend that is not heard yet keeps what is stored as its own, whoever else
+// claims it: a gateway that starts anew, or takes over, moves nothing.
+func TestRegisterAwaitsTheHolder(t *testing.T) {
+	const widget = "v1.widgets.example.com"
+	for name, c := range map[string]struct {
+		conflict backend.OnConflict
+		// change is what became of the holder while it was not heard.
+		change func(t *testing.T, g *registry)
+		want   string
+	}{
+		"unheard":                    {backend.KeepOther, func(*testing.T, *registry) {}, "a"},
+		"unheard, and who replaces":  {backend.ReplaceOther, func(*testing.T, *registry) {}, "a"},
+		"not among the known":        {backend.KeepOther, unknownHolder, "a"},
+		"gone":                       {backend.KeepOther, func(t *testing.T, g *registry) { g.drop(t, "a"); g.stands(t) }, "b"},
+		"does not register it today": {backend.KeepOther, otherGroups, "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRegistry(t, []discovery.GroupVersion{})
+			g.add(t, "a", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
+			if got := g.turn(t, nil); g.holder(t, got, widget) != "a" {
+				t.Fatalf("at first %s", g.holder(t, got, widget))
+			}
+			g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}, OnConflict: c.conflict, GroupPriorityMinimum: 2000}, widgets())
+			g.sync.says("a", aggregate.NewSource(aggregate.Config{})) // as after a restart
+			g.registrar.claims = nil
+			g.sync.setAPIServices([]*apireg.APIService{g.stored(t)[widget]})
+			g.stands(t)
+			c.change(t, g)
+			if err := g.write(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := g.holder(t, g.stored(t), widget); got != c.want {
+				t.Errorf("%s has it, want %s", got, c.want)
+			}
+			told := slices.Contains((*g.conflicts.Load())["b"], conflict{name: widget, by: "a"})
+			if told != (c.want == "a") {
+				t.Errorf("b is told %v", (*g.conflicts.Load())["b"])
+			}
+		})
+	}
+}
+
+// unknownHolder has the registrar know all Backends but a.
+func unknownHolder(_ *testing.T, g *registry) {
+	partly := *g.sync.standings.Load()
+	partly.whole, partly.byName = false, maps.Clone(partly.byName)
+	delete(partly.byName, "a")
+	partly.list = slices.DeleteFunc(slices.Clone(partly.list), func(st *standing) bool { return st.name == "a" })
+	g.sync.standings.Store(&partly)
+}
+
+func otherGroups(t *testing.T, g *registry) {
+	change := func(b *backend.Backend) error {
+		b.Spec.AutoRegister.Groups = []string{"others.example.com"}
+		return nil
+	}
+	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("a"), change); err != nil {
+		t.Fatal(err)
+	}
+	g.stands(t)
 }
