@@ -173,10 +173,10 @@ func winner(all []claim, holder string) claim {
 	}
 	best = slices.IndexFunc(all, func(c claim) bool { return c.backend == holder })
 	if best < 0 {
-		// All are new: those that the gateway starts with, then by priority.
+		// All are new: those that gateways start with, then by priority.
 		best = 0
 		for i, c := range all {
-			if b := all[best]; !b.permanent && c.priority > b.priority {
+			if b := all[best]; !b.permanent && (c.permanent || c.priority > b.priority) {
 				best = i
 			}
 		}

@@ -30,6 +30,7 @@ func TestWinner(t *testing.T) {
 	}{
 		"the gateway":                  {"b", []claim{{backend: ownBackend, permanent: true}, replace("b", 20000)}, ownBackend},
 		"new: permanent":               {"", []claim{custom, keep("b", 2000)}, "crd"},
+		"new: permanent, later":        {"", []claim{keep("b", 20000), custom}, "crd"},
 		"new: priority":                {"", []claim{keep("a", 1000), keep("b", 2000), keep("c", 2000)}, "b"},
 		"new: equal":                   {"", []claim{keep("a", 1000), keep("b", 1000)}, "a"},
 		"gone holder":                  {"z", []claim{keep("a", 1000), keep("b", 1001)}, "b"},
@@ -266,4 +267,33 @@ func otherGroups(t *testing.T, g *registry) {
 		t.Fatal(err)
 	}
 	g.stands(t)
+}
+
+// Gateways with different configurations register what a Backend serves alike,
+// and send to it alike: the stored object says that others start with it.
+func TestPermanenceIsStored(t *testing.T) {
+	g := newRegistry(t, []discovery.GroupVersion{{Group: "rbac.authorization.k8s.io", Version: "v1"}, {Group: "apps", Version: "v1"}})
+	g.turn(t, nil)
+	g.turn(t, nil)
+	before := g.storage.Revision()
+	with := g.sync.standings.Load().byName["crd"].policy()
+	g.sync.configured = nil // the next elected gateway
+	says := g.sync.servers[targetOfBackend("crd")].source
+	g.stands(t)
+	live := map[string]*server{}
+	n := g.sync.told()
+	g.sync.stand(&n, live)
+	g.sync.servers = live
+	g.sync.says("crd", says)
+	g.turn(t, nil)
+	st := g.sync.standings.Load().byName["crd"]
+	if claims := g.registrar.claims; st.own != nil || claims.first["v1.apps"].backend != "crd" || claims.first["v1.apps"].priority != 17800 {
+		t.Errorf("it claims %+v", claims.first["v1.apps"])
+	}
+	if now := g.storage.Revision(); now != before {
+		t.Errorf("%d writes of a gateway that is configured differently", now-before)
+	}
+	if p := st.policy(); p.Concurrent != with.Concurrent {
+		t.Errorf("at most %d requests at once, was %d", p.Concurrent, with.Concurrent)
+	}
 }

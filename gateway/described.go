@@ -96,7 +96,8 @@ type described struct {
 	// own is the configuration that says where the server is and how it is
 	// trusted; nil: spec does.
 	own *configured
-	// permanent: the gateway starts with it.
+	// permanent: this gateway starts with it, or the object says that others do.
+	// So gateways with different configurations register and send alike.
 	permanent bool
 	// object is what is stored; nil if nothing is yet.
 	object *backend.Backend
@@ -128,7 +129,8 @@ func describe(own []*configured, objects []*backend.Backend) []described {
 	configured := len(out)
 	for _, b := range objects {
 		if stored[b.Name] == b {
-			out = append(out, described{name: b.Name, spec: &b.Spec, object: b})
+			permanent := b.Labels[apiservice.AutomanagedLabel] != ""
+			out = append(out, described{name: b.Name, spec: &b.Spec, permanent: permanent, object: b})
 		}
 	}
 	slices.SortFunc(out[configured:], func(a, b described) int { return strings.Compare(a.name, b.name) })

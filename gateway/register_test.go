@@ -77,7 +77,7 @@ func (g *registry) stored(t *testing.T) map[string]*apireg.APIService {
 	t.Helper()
 	out := map[string]*apireg.APIService{}
 	for _, name := range []string{
-		"v1.rbac.authorization.k8s.io", "v1.apiregistration.k8s.io", "v1.widgets.example.com", "v1.gateway.networking.k8s.io", "v1.user.example.com",
+		"v1.rbac.authorization.k8s.io", "v1.apiregistration.k8s.io", "v1.widgets.example.com", "v1.gateway.networking.k8s.io", "v1.user.example.com", "v1.apps",
 	} {
 		o, err := g.services.Store.Get(t.Context(), resource.Key{Name: name}, resource.At{})
 		if err != nil {

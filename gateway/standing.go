@@ -204,7 +204,7 @@ func (s *syncer) standOnEndpoints(st *standing, live map[string]*server) error {
 	return nil
 }
 
-// policy returns how requests are sent. Servers that the gateway starts with
+// policy returns how requests are sent. Servers that gateways start with
 // protect themselves: they have no limit unless their Backend sets one.
 func (d *described) policy() upstream.Policy {
 	p := upstream.NewPolicy(d.spec)
