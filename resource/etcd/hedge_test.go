@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -125,18 +126,19 @@ func TestHedgesAreFew(t *testing.T) {
 func TestASilentStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &feed{Client: &Client{metrics: newMetrics()}, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: []keyRange{{"a", "b"}}}
-		s := &stream{feed: f, sink: &nothing{}, merge: newMerge(1, 5), ask: make(chan struct{}, 1), arrivals: make(chan *etcdserverpb.WatchResponse)}
+		s := &stream{feed: f, sink: &nothing{}, merge: newMerge(1, 5), ask: make(chan struct{}, 1)}
+		arrivals := make(chan arrival)
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go func() { ended <- s.loop(ctx) }()
+		go func() { ended <- s.loop(ctx, arrivals) }()
 		time.Sleep(time.Hour)
 		for range 100 { // as long as it answers
 			if err := f.RequestProgress(ctx); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
-			s.arrivals <- &etcdserverpb.WatchResponse{WatchId: watchID(0), Header: &etcdserverpb.ResponseHeader{Revision: 5}}
+			arrivals <- arrival{0, clientv3.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 5}}}
 		}
 		began := time.Now()
 		for len(ended) == 0 && time.Since(began) < time.Minute {
@@ -158,14 +160,15 @@ func TestWhatIsHeldBackIsAskedFor(t *testing.T) {
 		f := &feed{Client: &Client{metrics: newMetrics()}, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: []keyRange{{"a", "b"}, {"c", "d"}}}
 		f.transformer = identity{}
 		f.log = slog.New(slog.DiscardHandler)
-		s := &stream{feed: f, sink: &nothing{}, merge: newMerge(2, 5), ask: make(chan struct{}, 1), arrivals: make(chan *etcdserverpb.WatchResponse)}
+		s := &stream{feed: f, sink: &nothing{}, merge: newMerge(2, 5), ask: make(chan struct{}, 1)}
+		arrivals := make(chan arrival)
 		ended := make(chan error, 1)
-		go func() { ended <- s.loop(t.Context()) }()
+		go func() { ended <- s.loop(t.Context(), arrivals) }()
 		put := func(rev int64) {
-			s.arrivals <- &etcdserverpb.WatchResponse{
-				WatchId: watchID(0), Header: &etcdserverpb.ResponseHeader{Revision: rev},
-				Events: []*mvccpb.Event{{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: []byte("a1"), ModRevision: rev}}},
-			}
+			arrivals <- arrival{0, clientv3.WatchResponse{
+				Header: &etcdserverpb.ResponseHeader{Revision: rev},
+				Events: []*clientv3.Event{{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{Key: []byte("a1"), ModRevision: rev}}},
+			}}
 		}
 		put(6)
 		time.Sleep(silence - 100*time.Millisecond)

@@ -3,11 +3,9 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"portico/resource"
@@ -41,9 +39,6 @@ type stream struct {
 	merge merge
 	// ask has the asker send a request for progress.
 	ask chan struct{}
-	// arrivals are what etcd sends, until ended tells why it does not any more.
-	arrivals chan *etcdserverpb.WatchResponse
-	ended    chan error
 	// tries is how often etcd may still be asked; above 0 while an answer is
 	// awaited.
 	tries int
@@ -59,36 +54,83 @@ type stream struct {
 	heard time.Time
 }
 
+// arrival is what the watch of one range sent.
+type arrival struct {
+	index int
+	resp  clientv3.WatchResponse
+}
+
 // stream watches all ranges from the delivered revision on. It returns why it
 // ended: errHistory when it makes no sense to go on from there.
 func (f *feed) stream(ctx context.Context, sink resource.FeedSink) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	// A client of its own for the watches gives the feed a connection stream
+	// that no other watch shares or holds up.
+	watches := clientv3.NewWatcher(f.etcd)
+	arrivals := make(chan arrival)
 	since := f.delivered.Load()
-	s := &stream{
-		feed: f, sink: sink, merge: newMerge(len(f.ranges), since), ask: make(chan struct{}, 1),
-		arrivals: make(chan *etcdserverpb.WatchResponse), ended: make(chan error, 1),
-	}
+	s := &stream{feed: f, sink: sink, merge: newMerge(len(f.ranges), since), ask: make(chan struct{}, 1)}
+
 	var running sync.WaitGroup
 	defer running.Wait()
+	defer watches.Close()
 	defer cancel()
-	running.Go(func() { s.ended <- f.watch(ctx, since, s.ask, s.arrivals) })
-	return s.loop(ctx)
+	for i := range f.ranges {
+		running.Go(func() { f.watchRange(ctx, watches, i, since, arrivals) })
+	}
+	running.Go(func() {
+		for {
+			select {
+			case <-s.ask:
+				// Blocks while the connection is down; then nothing is to be
+				// had anyway.
+				_ = watches.RequestProgress(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return s.loop(ctx, arrivals)
 }
 
-func (s *stream) loop(ctx context.Context) error {
+// watchRange passes on what the watch of one range sends until it ends. The
+// last arrival is an error.
+func (f *feed) watchRange(ctx context.Context, watches clientv3.Watcher, index int, since int64, out chan<- arrival) {
+	// Fragments are left off: a response then always holds whole revisions.
+	r := f.ranges[index]
+	responses := watches.Watch(ctx, r.start, clientv3.WithRange(r.end),
+		clientv3.WithRev(since+1), clientv3.WithProgressNotify())
+	for {
+		resp, ok := <-responses
+		if !ok {
+			resp = clientv3.WatchResponse{Canceled: true, CancelReason: "the watch was closed"}
+		}
+		select {
+		case out <- arrival{index, resp}:
+		case <-ctx.Done():
+			return
+		}
+		if !ok || resp.Err() != nil {
+			return
+		}
+	}
+}
+
+func (s *stream) loop(ctx context.Context, arrivals <-chan arrival) error {
 	again := time.NewTicker(askAgain)
 	defer again.Stop()
 	s.due = time.NewTimer(time.Hour)
 	defer s.due.Stop()
 	for {
 		select {
-		case resp := <-s.arrivals:
-			s.heard = time.Now()
-			if err := s.take(resp); err != nil {
+		case a := <-arrivals:
+			if err := a.resp.Err(); isCompacted(err) {
+				return errHistory
+			} else if err != nil {
 				return err
 			}
-		case err := <-s.ended:
-			return err
+			s.heard = time.Now()
+			s.take(a)
 		case <-s.feed.wanted:
 			s.wanted = true
 			s.await()
@@ -129,27 +171,15 @@ func (s *stream) askNow() {
 	signal(s.ask)
 }
 
-// take merges what arrived and delivers what is known to be complete. Its error
-// ends the stream.
-func (s *stream) take(resp *etcdserverpb.WatchResponse) error {
-	rev, index, answered := resp.GetHeader().GetRevision(), rangeOf(resp.WatchId), false
-	switch n := len(resp.Events); {
-	case resp.CompactRevision != 0:
-		return errHistory
-	case resp.Canceled:
-		return fmt.Errorf("etcd ended a watch: %s", resp.CancelReason)
-	case resp.Created:
-		return nil
-	case resp.WatchId == clientv3.InvalidWatchID:
-		s.merge.progressAll(rev)
-		answered = true
-	case index < 0 || index >= len(s.merge.pos):
-		return fmt.Errorf("etcd tells of a watch %d that there is not", resp.WatchId)
-	case n > 0:
-		s.merge.events(index, resp.Events[n-1].Kv.ModRevision, s.feed.changes(resp.Events))
-	default:
-		s.merge.progress(index, rev)
+// take merges what arrived and delivers what is known to be complete.
+func (s *stream) take(a arrival) {
+	rev, answered := a.resp.Header.Revision, false
+	if a.resp.IsProgressNotify() {
+		s.merge.progress(a.index, rev)
+		// An answer reaches every range; the last one completes it.
 		answered = s.merge.safe() >= rev
+	} else if n := len(a.resp.Events); n > 0 {
+		s.merge.events(a.index, a.resp.Events[n-1].Kv.ModRevision, s.feed.changes(a.resp.Events))
 	}
 	if changes := s.merge.release(); len(changes) > 0 {
 		s.crowded = len(changes) > 1
@@ -167,5 +197,4 @@ func (s *stream) take(resp *etcdserverpb.WatchResponse) error {
 		// Something waits to hear that the other ranges have come as far.
 		s.await()
 	}
-	return nil
 }
