@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -33,8 +34,24 @@ type answer struct {
 	complete bool
 }
 
+// answerOf returns what a Backend and its server say at the moment.
+func answerOf(st *standing) answer {
+	a := answer{name: st.name, permanent: st.permanent, auto: st.spec.AutoRegister, rest: st.spec.REST}
+	switch {
+	case st.registers() == nil:
+		a.complete = true
+	case st.srv != nil && st.srv.source.Heard():
+		// What was restored is registered already, and says nothing of what is
+		// gone.
+		a.gvs, _ = st.srv.source.GroupVersions()
+		a.complete = true
+	}
+	return a
+}
+
 func (a answer) same(b answer) bool {
-	return a.name == b.name && a.permanent == b.permanent && a.auto == b.auto && a.rest == b.rest && a.complete == b.complete && sameAnswer(a.gvs, b.gvs)
+	return a.name == b.name && a.permanent == b.permanent && a.complete == b.complete && sameAnswer(a.gvs, b.gvs) &&
+		apiequality.Semantic.DeepEqual(a.auto, b.auto) && apiequality.Semantic.DeepEqual(a.rest, b.rest)
 }
 
 // sameAnswer reports whether two answers are one: a source that hears something
@@ -63,17 +80,9 @@ type claims struct {
 func (g *registrar) claimed(all *standings) *claims {
 	var answers []answer
 	for _, st := range all.list {
-		a := answer{name: st.name, permanent: st.permanent, auto: st.spec.AutoRegister, rest: st.spec.REST}
-		switch {
-		case st.permanent && st.object == nil && !g.introduced[st.name]:
-			// Nobody would know whose its APIServices are.
-		case st.registers() == nil:
-			a.complete = true
-		case st.srv != nil && st.srv.source.Heard():
-			// What was restored is registered already, and says nothing of what is
-			// gone.
-			a.gvs, _ = st.srv.source.GroupVersions()
-			a.complete = true
+		a := answerOf(st)
+		if st.permanent && st.object == nil && !g.introduced[st.name] {
+			a.gvs, a.complete = nil, false // nobody would know whose its APIServices are
 		}
 		answers = append(answers, a)
 	}

@@ -112,12 +112,12 @@ func TestRegisterOfABackend(t *testing.T) {
 	if got := g.turn(t, nil); g.holder(t, got, widget) != "b" || g.holder(t, got, "v1.gateway.networking.k8s.io") != "c" {
 		t.Errorf("a second Backend: %v", got)
 	}
-	if lost := (*g.conflicts.Load())["c"]; !slices.Equal(lost, []conflict{{name: widget, by: "b"}}) {
+	if lost := (*g.outcomes.Load())["c"].conflicts; !slices.Equal(lost, []conflict{{name: widget, by: "b"}}) {
 		t.Errorf("it is told %v", lost)
 	}
 	g.change(t, user, func(a *apireg.APIService) { delete(a.Labels, apiservice.AutomanagedLabel); a.Annotations = nil })
 	g.turn(t, nil)
-	if lost := (*g.conflicts.Load())["b"]; !slices.Equal(lost, []conflict{{name: user}}) {
+	if lost := (*g.outcomes.Load())["b"].conflicts; !slices.Equal(lost, []conflict{{name: user}}) {
 		t.Errorf("of a user's APIService it is told %v", lost)
 	}
 	// Nothing goes before all Backends are known.
@@ -241,9 +241,9 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 			if got := g.holder(t, g.stored(t), widget); got != c.want {
 				t.Errorf("%s has it, want %s", got, c.want)
 			}
-			told := slices.Contains((*g.conflicts.Load())["b"], conflict{name: widget, by: "a"})
+			told := slices.Contains((*g.outcomes.Load())["b"].conflicts, conflict{name: widget, by: "a"})
 			if told != (c.want == "a") {
-				t.Errorf("b is told %v", (*g.conflicts.Load())["b"])
+				t.Errorf("b is told %v", (*g.outcomes.Load())["b"].conflicts)
 			}
 		})
 	}

@@ -167,7 +167,7 @@ func (g *Gateway) assembleOwn() error {
 		log:      g.log, metrics: newAvailabilityMetrics(g.metrics.Registry()), observer: g.cfg.InstanceID,
 	}
 	g.status = &statusWriter{
-		sync: g.sync, backends: g.registrar.backends, elected: &g.registrar.elected, conflicts: &g.registrar.conflicts,
+		sync: g.sync, backends: g.registrar.backends, elected: &g.registrar.elected, outcomes: &g.registrar.outcomes,
 		remote: g.openAPIRemote, whole: g.openAPIV2, log: g.log, observer: g.cfg.InstanceID,
 	}
 	g.registrar.status = &g.status.wake

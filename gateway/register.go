@@ -53,11 +53,11 @@ type registrar struct {
 	introduced map[string]bool
 	// claims are those made last; of the writing goroutine only.
 	claims *claims
-	// conflicts say which Backends do not get what they claim.
-	conflicts atomic.Pointer[map[string][]conflict]
+	// outcomes are what came of what Backends claim, by name.
+	outcomes atomic.Pointer[map[string]outcome]
 	// paced holds back messages; of the writing goroutine only.
 	paced pace
-	// status wakes who shows conflicts; nil: nobody does.
+	// status wakes who shows outcomes; nil: nobody does.
 	status *loop.Nudge
 }
 
@@ -145,7 +145,6 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 	introduced := g.introduce(ctx, all)
 	claims := g.claimed(all)
 	want, conflicts := claims.settled(stored)
-	g.tell(conflicts)
 	var missing, wrong, gone []*apireg.APIService
 	for name, a := range want {
 		have := stored[name]
@@ -156,6 +155,7 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 			wrong = append(wrong, a)
 		}
 	}
+	g.tell(claims.outcomes(conflicts, missing, wrong))
 	if !g.elected.Load() {
 		return errors.Join(introduced, g.offer(ctx, want, missing))
 	}
@@ -172,10 +172,10 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 	)
 }
 
-// tell has others know who does not get what.
-func (g *registrar) tell(conflicts map[string][]conflict) {
-	old := g.conflicts.Swap(&conflicts)
-	if old != nil && maps.EqualFunc(*old, conflicts, slices.Equal) {
+// tell has others know who gets what.
+func (g *registrar) tell(outcomes map[string]outcome) {
+	old := g.outcomes.Swap(&outcomes)
+	if old != nil && maps.EqualFunc(*old, outcomes, outcome.same) {
 		return
 	}
 	if g.status != nil {

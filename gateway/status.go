@@ -200,11 +200,15 @@ func (w *statusWriter) registered(st *standing) apiservice.Condition {
 	if st.srv == nil || !st.srv.source.Heard() {
 		return unchecked()
 	}
-	var lost []conflict
-	if all := w.conflicts.Load(); all != nil {
-		lost = (*all)[st.name]
+	var o outcome
+	if all := w.outcomes.Load(); all != nil {
+		o = (*all)[st.name]
 	}
-	if len(lost) == 0 {
+	lost := o.conflicts
+	switch {
+	case !o.of.same(answerOf(st)), o.pending && len(lost) == 0:
+		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: unchecked().Reason, Message: "its groups are being registered"}
+	case len(lost) == 0:
 		return apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Registered", Message: "every group it shall have is its own"}
 	}
 	var parts []string

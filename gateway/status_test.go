@@ -38,7 +38,7 @@ func newShown(t *testing.T) *shown {
 	g.backends.Store = storage.Store(&g.backends.Info)
 	g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
 	s := &shown{registry: g, storage: storage, now: time.Now(), writer: &statusWriter{
-		sync: g.sync, backends: g.backends, elected: &g.elected, conflicts: &g.conflicts, log: slog.New(slog.DiscardHandler), observer: "me",
+		sync: g.sync, backends: g.backends, elected: &g.elected, outcomes: &g.outcomes, log: slog.New(slog.DiscardHandler), observer: "me",
 	}}
 	s.stands(t)
 	b := storedBackends(t, g.backends)[0]
@@ -172,8 +172,7 @@ func TestStatusOutlivesItsWriter(t *testing.T) {
 	if n := s.after(t, statusPause); n != 0 || s.status(t).Endpoints[1].LastTransitionTime != at {
 		t.Errorf("%d writes for the same seen again, now %+v", n, s.status(t))
 	}
-	conflicts := map[string][]conflict{"b": {{"v1.a", "core"}, {"v1.b", "core"}, {"v1.c", ""}}}
-	s.conflicts.Store(&conflicts)
+	s.loses([]conflict{{"v1.a", "core"}, {"v1.b", "core"}, {"v1.c", ""}})
 	s.after(t, statusPause)
 	after := s.status(t)
 	c := meta.FindStatusCondition(after.Conditions, backend.Registered)
@@ -192,9 +191,9 @@ func TestStatusIsBounded(t *testing.T) {
 		lost = append(lost, conflict{name: "v1." + groupName(i), by: fmt.Sprint("b", i)})
 	}
 	s.sync.says("b", aggregate.NewSource(aggregate.Config{Previous: many}))
-	s.conflicts.Store(&map[string][]conflict{"b": lost})
 	s.verdict(one, errors.New(strings.Repeat("x", 10*maxErrorText)))
 	s.stands(t)
+	s.loses(lost)
 	s.after(t, statusPause)
 	got := s.status(t)
 	if len(got.GroupVersions) != maxStatusGroups || len(got.Endpoints[0].LastError) > maxErrorText+3 {
@@ -202,5 +201,38 @@ func TestStatusIsBounded(t *testing.T) {
 	}
 	if c := meta.FindStatusCondition(got.Conditions, backend.Registered); len(c.Message) > 1000 || !strings.HasSuffix(c.Message, " and others") {
 		t.Errorf("a message of %d bytes: %s", len(c.Message), c.Message)
+	}
+}
+
+// loses has the Backend not get what it claims.
+func (s *shown) loses(what []conflict) {
+	of := answerOf(s.sync.standings.Load().byName["b"])
+	s.outcomes.Store(&map[string]outcome{"b": {of: of, conflicts: what}})
+}
+
+// A Backend has its groups once they are stored, not when they are known.
+func TestRegisteredOnceStored(t *testing.T) {
+	s := newShown(t)
+	registered := func() string {
+		s.stands(t)
+		s.after(t, statusPause)
+		status := s.status(t)
+		return string(meta.FindStatusCondition(status.Conditions, backend.Registered).Status)
+	}
+	if got := registered(); got != "Unknown" {
+		t.Errorf("before anything was registered: %s", got)
+	}
+	s.turn(t, nil)
+	if got := registered(); got != "Unknown" {
+		t.Errorf("before what was written is seen: %s", got)
+	}
+	s.turn(t, nil)
+	if got := registered(); got != "True" {
+		t.Errorf("all is stored: %s", got)
+	}
+	s.sync.says("b", aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{{Group: "user.example.com", Version: "v1"}}}))
+	s.stands(t)
+	if c := s.writer.registered(s.sync.standings.Load().byName["b"]); c.Status != "Unknown" {
+		t.Errorf("of what the server says now: %+v", c)
 	}
 }

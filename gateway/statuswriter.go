@@ -24,10 +24,10 @@ const statusPause = time.Second
 // statusWriter writes what the elected gateway sees of each Backend to its
 // status: differences only, and of one Backend at most one each statusPause.
 type statusWriter struct {
-	sync      *syncer
-	backends  *rest.Resource
-	elected   *atomic.Bool
-	conflicts *atomic.Pointer[map[string][]conflict]
+	sync     *syncer
+	backends *rest.Resource
+	elected  *atomic.Bool
+	outcomes *atomic.Pointer[map[string]outcome]
 	// remote and whole know of documents; nil: nothing is known of them.
 	remote *openapi.Remote
 	whole  *swagger.Whole

@@ -1,0 +1,40 @@
+package gateway
+
+import (
+	"slices"
+
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+)
+
+// outcome is what came of the claims of one Backend, as of one turn of the
+// registrar. Immutable.
+type outcome struct {
+	// of is what the claims were made of: of another answer this says nothing.
+	of answer
+	// conflicts are the claims that others hold.
+	conflicts []conflict
+	// pending: some of what it shall have was not stored yet, or otherwise.
+	pending bool
+}
+
+func (o outcome) same(p outcome) bool {
+	return o.pending == p.pending && slices.Equal(o.conflicts, p.conflicts) && o.of.same(p.of)
+}
+
+// outcomes returns what came of the claims, by Backend: who does not get what,
+// and which APIServices are still to be written.
+func (c *claims) outcomes(conflicts map[string][]conflict, unwritten ...[]*apireg.APIService) map[string]outcome {
+	pending := map[string]bool{}
+	for _, list := range unwritten {
+		for _, a := range list {
+			pending[a.Annotations[apiservice.BackendAnnotation]] = true
+		}
+	}
+	out := make(map[string]outcome, len(c.answers))
+	for _, a := range c.answers {
+		out[a.name] = outcome{of: a, conflicts: conflicts[a.name], pending: pending[a.name]}
+	}
+	return out
+}
