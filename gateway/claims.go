@@ -71,6 +71,8 @@ type claims struct {
 	// others register, as soon as they are heard.
 	complete map[string]bool
 	unheard  map[string]*backend.AutoRegister
+	// left is what Backends say that cannot be registered.
+	left map[string]leftOut
 	// whole: there are no other Backends.
 	whole bool
 }
@@ -91,7 +93,7 @@ func (g *registrar) claimed(all *standings) *claims {
 	}
 	c := &claims{
 		answers: answers, first: map[string]claim{}, others: map[string][]claim{},
-		complete: map[string]bool{ownBackend: true}, unheard: map[string]*backend.AutoRegister{}, whole: all.whole,
+		complete: map[string]bool{ownBackend: true}, unheard: map[string]*backend.AutoRegister{}, left: map[string]leftOut{}, whole: all.whole,
 	}
 	for _, gv := range g.sync.own {
 		if gv.Group != apiservice.Group {
@@ -105,11 +107,11 @@ func (g *registrar) claimed(all *standings) *claims {
 		if !a.complete {
 			c.unheard[a.name] = auto
 		}
-		for _, gv := range a.gvs {
-			if gv.Group != apiservice.Group && auto.Takes(gv.Group) {
-				own := claim{backend: a.name, permanent: a.permanent, replaces: auto.OnConflict == backend.ReplaceOther}
-				c.add(g.made(gv, own, auto))
-			}
+		take, left := registrable(a.gvs, auto)
+		c.left[a.name] = left
+		for _, gv := range take {
+			own := claim{backend: a.name, permanent: a.permanent, replaces: auto.OnConflict == backend.ReplaceOther}
+			c.add(g.made(gv, own, auto))
 		}
 	}
 	g.claims = c

@@ -17,10 +17,12 @@ type outcome struct {
 	conflicts []conflict
 	// pending: some of what it shall have was not stored yet, or otherwise.
 	pending bool
+	// left is what cannot be registered.
+	left leftOut
 }
 
 func (o outcome) same(p outcome) bool {
-	return o.pending == p.pending && slices.Equal(o.conflicts, p.conflicts) && o.of.same(p.of)
+	return o.pending == p.pending && o.left == p.left && slices.Equal(o.conflicts, p.conflicts) && o.of.same(p.of)
 }
 
 // outcomes returns what came of the claims, by Backend: who does not get what,
@@ -34,7 +36,7 @@ func (c *claims) outcomes(conflicts map[string][]conflict, unwritten ...[]*apire
 	}
 	out := make(map[string]outcome, len(c.answers))
 	for _, a := range c.answers {
-		out[a.name] = outcome{of: a, conflicts: conflicts[a.name], pending: pending[a.name]}
+		out[a.name] = outcome{of: a, conflicts: conflicts[a.name], pending: pending[a.name], left: c.left[a.name]}
 	}
 	return out
 }

@@ -208,6 +208,8 @@ func (w *statusWriter) registered(st *standing) apiservice.Condition {
 	switch {
 	case !o.of.same(answerOf(st)), o.pending && len(lost) == 0:
 		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: unchecked().Reason, Message: "its groups are being registered"}
+	case len(lost) == 0 && o.left != (leftOut{}):
+		return apiservice.Condition{Status: apireg.ConditionFalse, Reason: "LeftOut", Message: o.left.String()}
 	case len(lost) == 0:
 		return apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Registered", Message: "every group it shall have is its own"}
 	}
@@ -222,7 +224,11 @@ func (w *statusWriter) registered(st *standing) apiservice.Condition {
 		parts = append(parts, someOf(names)+" "+holderOf(by))
 		rest = rest[n:]
 	}
-	return apiservice.Condition{Status: apireg.ConditionFalse, Reason: "Conflict", Message: someOfWith(parts, "; ")}
+	message := someOfWith(parts, "; ")
+	if left := o.left.String(); left != "" {
+		message += "; " + left
+	}
+	return apiservice.Condition{Status: apireg.ConditionFalse, Reason: "Conflict", Message: message}
 }
 
 func holderOf(by string) string {

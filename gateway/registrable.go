@@ -1,0 +1,68 @@
+package gateway
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/discovery"
+)
+
+// maxRegistered bounds the group/versions that are registered of one Backend:
+// what a server says becomes objects in etcd, and every gateway holds them.
+const maxRegistered = 16384
+
+// maxNameShown bounds a name in a message, in characters: one that is not valid
+// may be of any length.
+const maxNameShown = 100
+
+// leftOut is what a Backend's server says it serves that is not registered.
+type leftOut struct {
+	// invalid is how many cannot be APIServices; first says what is wrong with
+	// one of them.
+	invalid int
+	first   string
+	// more is how many there are beyond maxRegistered.
+	more int
+}
+
+// String is "" if nothing was left out.
+func (l leftOut) String() string {
+	var parts []string
+	if l.invalid > 0 {
+		parts = append(parts, fmt.Sprintf("%d group/versions cannot be registered: %s", l.invalid, l.first))
+	}
+	if l.more > 0 {
+		parts = append(parts, fmt.Sprintf("%d group/versions are more than the %d that are registered of one Backend", l.more, maxRegistered))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// registrable returns which group/versions of a server shall be registered. Of
+// more than maxRegistered they are the first by name, whatever order the server
+// lists them in.
+func registrable(gvs []discovery.GroupVersion, auto *backend.AutoRegister) (take []discovery.GroupVersion, left leftOut) {
+	for _, gv := range gvs {
+		if gv.Group == apiservice.Group || !auto.Takes(gv.Group) {
+			continue
+		}
+		if errs := apiservice.Validate(automanaged(gv, "", "", 1, 1)); len(errs) > 0 {
+			if left.invalid++; left.invalid == 1 {
+				left.first = fmt.Sprintf("%.*q: %s: %s", maxNameShown, apiservice.Name(gv.Group, gv.Version), errs[0].Field, errs[0].Detail)
+			}
+			continue
+		}
+		take = append(take, gv)
+	}
+	if len(take) > maxRegistered {
+		slices.SortFunc(take, func(a, b discovery.GroupVersion) int {
+			return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version))
+		})
+		left.more = len(take) - maxRegistered
+		take = take[:maxRegistered]
+	}
+	return take, left
+}

@@ -1,0 +1,57 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"portico/apiservice/backend"
+	"portico/discovery"
+)
+
+// What cannot be an APIService is not stored as one, whatever a server says, and
+// does not keep the rest from being registered.
+func TestRegisterOnlyWhatIsValid(t *testing.T) {
+	valid := discovery.GroupVersion{Group: "widgets.example.com", Version: "v1"}
+	for _, gv := range []discovery.GroupVersion{
+		{Group: "Upper.example.com", Version: "v1"}, {Group: "a/b", Version: "v1"}, {Group: "a.example.com"}, {Group: "a.example.com", Version: "v1/x"},
+		{Group: strings.Repeat("a", 2<<20), Version: "v1"}, {Group: "", Version: "v2"},
+	} {
+		g := newRegistry(t, []discovery.GroupVersion{})
+		g.turn(t, nil)
+		g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}}, []discovery.GroupVersion{gv, valid})
+		before := g.storage.Revision()
+		if got := g.turn(t, nil); got["v1.widgets.example.com"] == nil || g.storage.Revision() != before+1 {
+			t.Errorf("%.20q, %q: %d writes, registered %v", gv.Group, gv.Version, g.storage.Revision()-before, got)
+		}
+		g.turn(t, nil)
+		w := &statusWriter{sync: g.sync, outcomes: &g.outcomes}
+		c := w.registered(g.sync.standings.Load().byName["b"])
+		if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, "1 group/versions cannot be registered: ") || len(c.Message) > 2*maxStatusError {
+			t.Errorf("%.20q, %q: it is told %+v", gv.Group, gv.Version, c)
+		}
+	}
+}
+
+// However many group/versions a server lists, and in whatever order, the same
+// ones are registered, up to the bound.
+func TestRegisteredIsBounded(t *testing.T) {
+	var many []discovery.GroupVersion
+	for i := range maxRegistered + 3 {
+		many = append(many, discovery.GroupVersion{Group: fmt.Sprintf("g%06d.example.com", i), Version: "v1"})
+	}
+	auto := &backend.AutoRegister{Groups: []string{"*"}}
+	if take, left := registrable(many[:maxRegistered], auto); len(take) != maxRegistered || left.String() != "" {
+		t.Errorf("%d of as many as there may be; %q", len(take), left)
+	}
+	backwards := slices.Clone(many)
+	slices.Reverse(backwards)
+	take, left := registrable(backwards, auto)
+	if len(take) != maxRegistered || take[0].Group != many[0].Group || take[maxRegistered-1].Group != many[maxRegistered-1].Group {
+		t.Errorf("%d, from %s to %s", len(take), take[0].Group, take[len(take)-1].Group)
+	}
+	if want := "3 group/versions are more than the 16384 that are registered of one Backend"; left.String() != want {
+		t.Errorf("left out: %q", left)
+	}
+}
