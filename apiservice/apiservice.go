@@ -17,7 +17,7 @@ const (
 	// takes one over by removing the label.
 	AutomanagedLabel = "kube-aggregator.kubernetes.io/automanaged"
 	// OnStart is the label's value for built-in groups: recreated when missing,
-	// never removed.
+	// removed only once their backend does not exist.
 	OnStart = "onstart"
 	// Managed is the label's value for groups found by discovery of a backend
 	// that come and go with it.

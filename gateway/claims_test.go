@@ -297,3 +297,31 @@ func TestPermanenceIsStored(t *testing.T) {
 		t.Errorf("at most %d requests at once, was %d", p.Concurrent, with.Concurrent)
 	}
 }
+
+// An APIService goes with its Backend, one of a built-in group too; but not one
+// that is another Backend's meanwhile, nor that of a Backend which is there and
+// was only not heard of yet.
+func TestRegisterRemovesOrphans(t *testing.T) {
+	const apps = "v1.apps"
+	g := newRegistry(t, []discovery.GroupVersion{{Group: "apps", Version: "v1"}})
+	g.turn(t, nil)
+	seen := g.turn(t, nil)[apps]
+	if seen == nil || seen.Labels[apiservice.AutomanagedLabel] != apiservice.OnStart {
+		t.Fatalf("registered as %+v", seen)
+	}
+	g.sync.configured = nil // a gateway that does not start with it
+	g.sync.setBackends(nil)
+	n := g.sync.told()
+	g.sync.standings.Store(g.sync.stand(&n, map[string]*server{}))
+	if err := g.write(t.Context()); err != nil || g.stored(t)[apps] == nil {
+		t.Errorf("removed although its Backend is there (%v)", err)
+	}
+	g.drop(t, "crd")
+	g.change(t, apps, func(a *apireg.APIService) { a.Annotations[apiservice.BackendAnnotation] = "another" })
+	if err := g.write(t.Context()); err != nil || g.stored(t)[apps] == nil {
+		t.Errorf("removed although it is another Backend's (%v)", err)
+	}
+	if got := g.turn(t, nil); got[apps] != nil {
+		t.Errorf("left %+v", got[apps])
+	}
+}

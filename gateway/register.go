@@ -145,7 +145,7 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 	introduced := g.introduce(ctx, all)
 	claims := g.claimed(all)
 	want, conflicts := claims.settled(stored)
-	var missing, wrong, gone []*apireg.APIService
+	var missing, wrong, gone, orphans []*apireg.APIService
 	for name, a := range want {
 		have := stored[name]
 		switch {
@@ -160,8 +160,12 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 		return errors.Join(introduced, g.offer(ctx, want, missing))
 	}
 	for name, have := range stored {
-		if want[name] == nil && claims.lacks(have, all) {
+		switch {
+		case want[name] != nil:
+		case claims.lacks(have):
 			gone = append(gone, have)
+		case all.orphaned(have):
+			orphans = append(orphans, have)
 		}
 	}
 	return errors.Join(
@@ -169,6 +173,7 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 		each(missing, func(a *apireg.APIService) error { return g.create(ctx, a) }),
 		each(wrong, func(a *apireg.APIService) error { return g.repair(ctx, a) }),
 		each(gone, func(a *apireg.APIService) error { return g.remove(ctx, a) }),
+		each(orphans, func(a *apireg.APIService) error { return g.removeOrphan(ctx, a) }),
 	)
 }
 
@@ -181,22 +186,6 @@ func (g *registrar) tell(outcomes map[string]outcome) {
 	if g.status != nil {
 		g.status.Poke()
 	}
-}
-
-// lacks reports whether an APIService that nobody claims is to go: an
-// automanaged one whose Backend serves it no more, or does not exist.
-func (c *claims) lacks(have *apireg.APIService, all *standings) bool {
-	of := have.Annotations[apiservice.BackendAnnotation]
-	switch have.Labels[apiservice.AutomanagedLabel] {
-	case apiservice.Managed:
-		if c.complete[of] {
-			return true
-		}
-	case apiservice.OnStart:
-	default:
-		return false
-	}
-	return all.whole && of != "" && of != ownBackend && all.byName[of] == nil
 }
 
 // offer creates what is missing and was not there to be created before.
@@ -257,19 +246,4 @@ func with(have, add map[string]string) map[string]string {
 	}
 	maps.Copy(out, add)
 	return out
-}
-
-// remove deletes an automanaged APIService whose group/version is served no
-// more, unless it changed meanwhile.
-func (g *registrar) remove(ctx context.Context, a *apireg.APIService) error {
-	_, err := g.services.Store.Delete(ctx, resource.Key{Name: a.Name}, func(cur *resource.Object) error {
-		if cur.UID != string(a.UID) || cur.Labels.Get(apiservice.AutomanagedLabel) != apiservice.Managed {
-			return apierrors.NewConflict(g.services.GroupResource(), a.Name, fmt.Errorf("the APIService was taken over"))
-		}
-		return nil
-	})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("remove APIService %q: %w", a.Name, err)
-	}
-	return nil
 }
