@@ -25,6 +25,8 @@ func (srv *server) checks(s *syncer) []availability.Target {
 	discovery.Schedule = schedule
 	endpoints := srv.up.Endpoints()
 	if len(endpoints) == 1 && policy.Check.Path == "" {
+		// Another address is another endpoint.
+		discovery.Version += " " + endpoints[0].URL
 		discovery.OnChange = func(v availability.Verdict) { srv.up.SetVerdict(endpoints[0].URL, v) }
 		return []availability.Target{discovery}
 	}

@@ -53,5 +53,9 @@ func leavesHTTP(res *http.Response) error {
 	if res.StatusCode < http.StatusBadRequest && res.StatusCode != http.StatusSwitchingProtocols {
 		return &upgradeError{res.StatusCode}
 	}
+	if res.StatusCode == http.StatusSwitchingProtocols && !strings.EqualFold(res.Header.Get("Upgrade"), res.Request.Header.Get("Upgrade")) {
+		// httputil would refuse it too, and leave the connection open.
+		return &upgradeError{res.StatusCode}
+	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -135,6 +136,9 @@ func (c *directConn) readHeader(req *http.Request) (*http.Response, error) {
 		}
 		if res.StatusCode >= 200 {
 			return res, nil
+		}
+		if res.StatusCode < 100 {
+			return nil, fmt.Errorf("the server answered with the status %d", res.StatusCode)
 		}
 		if res.StatusCode == http.StatusSwitchingProtocols {
 			return nil, ErrSwitched

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -122,6 +123,9 @@ func (s *sending) run() (*http.Response, error) {
 			return nil, err
 		}
 	}
+	// Waiting for a place, or for the body, may have taken long.
+	s.p = s.u.picks.Load()
+	s.policy = s.p.policy
 	e := s.next()
 	if e == nil {
 		closeBody(s.req)
@@ -170,7 +174,9 @@ func (s *sending) other(e *endpoint, p progress, err error) *endpoint {
 		if s.p.only != nil {
 			return s.p.only
 		}
-		return s.p.pick(s.req, s.kind, s.tried)
+		if next := s.p.pick(s.req, s.kind, s.tried); next != nil {
+			return next
+		}
 	}
 	if err != nil && p == unsent && !decisive(err) && len(s.tried) == 1 {
 		return e
@@ -282,6 +288,10 @@ func (s *sending) attempt(e *endpoint) (*http.Response, progress, error) {
 	e.begin(s.kind)
 	e.requests.Add(1)
 	res, p, err := e.ways.send(out, a.way(), connected)
+	if err == nil && (res.StatusCode < 100 || res.StatusCode > 999) {
+		_ = res.Body.Close()
+		res, err = nil, fmt.Errorf("the server answered with the status %d", res.StatusCode)
+	}
 	a.headed()
 	if err != nil {
 		e.end(s.kind)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -15,6 +16,9 @@ import (
 
 // errNotShared is of a server that does not speak HTTP/2.
 var errNotShared = errors.New("the server does not share connections")
+
+// errRetired is of connections that others have taken the place of.
+var errRetired = fmt.Errorf("the connections are not used any more: %w", errNotShared)
 
 // shared are HTTP/2 connections to one endpoint, with many requests on each.
 // They are kept here and not by http.Transport, for two reasons. That sends a
@@ -43,6 +47,13 @@ type flight struct {
 	err  error         // valid after done
 }
 
+// landed returns a flight that has ended with an error.
+func landed(err error) *flight {
+	f := &flight{done: make(chan struct{}), err: err}
+	close(f.done)
+	return f
+}
+
 func newShared(w *ways, g *generation, idle time.Duration) *shared {
 	s := &shared{}
 	t := newTransport(true, idle)
@@ -53,6 +64,9 @@ func newShared(w *ways, g *generation, idle time.Duration) *shared {
 		}
 		if conn.(*tls.Conn).ConnectionState().NegotiatedProtocol != "h2" {
 			s.none.Store(true)
+			if watched, ok := raw.(*watchedConn); ok {
+				raw = watched.Conn // which can be looked at before it is used again
+			}
 			g.direct.put(newDirectConn(g.direct, conn, raw))
 			return nil, errNotShared
 		}
@@ -142,6 +156,10 @@ func (s *shared) take(ctx context.Context) (conn *http.ClientConn, made bool, er
 func (s *shared) free() (*http.ClientConn, *flight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.retired {
+		// Its connections end with what they carry; more would be closed at once.
+		return nil, landed(errRetired)
+	}
 	kept := s.conns[:0]
 	var found *http.ClientConn
 	for _, conn := range s.conns {
@@ -172,11 +190,12 @@ func (s *shared) fly(f *flight) {
 	conn, err := s.connect(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil {
+	switch {
+	case err == nil && s.retired:
+		_ = conn.Close()
+		err = errRetired
+	case err == nil:
 		s.conns = append(s.conns, conn)
-		if s.retired {
-			s.retireConn(conn)
-		}
 	}
 	f.err, s.flight = err, nil
 	close(f.done)

@@ -2,7 +2,9 @@ package upstream
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -243,5 +246,27 @@ func TestGoneIsNoticed(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Errorf("%s: nobody notices", name)
 		}
+	}
+}
+
+// Connections that others took the place of while one was being made are waited
+// for by nobody, and no more of them are made.
+func TestRetiredWhileConnecting(t *testing.T) {
+	var made atomic.Int64
+	s := &shared{}
+	s.connect = func(context.Context) (*http.ClientConn, error) {
+		made.Add(1)
+		s.retire()
+		n := startNode(t, "tls", nil)
+		tr := n.Client().Transport.(*http.Transport).Clone()
+		return tr.NewClientConn(t.Context(), "https", n.Listener.Addr().String())
+	}
+	for range 3 {
+		if _, _, err := s.take(t.Context()); !errors.Is(err, errRetired) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if n := made.Load(); n != 1 {
+		t.Errorf("%d connections were made", n)
 	}
 }

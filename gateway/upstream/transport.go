@@ -113,6 +113,14 @@ func (w *ways) send(req *http.Request, how way, connected *time.Duration) (*http
 	}
 	if how == sharedWay && g.shared != nil {
 		res, p, err := g.shared.send(req, connected)
+		if errors.Is(err, errRetired) && !w.closed.Load() {
+			// Others have taken the place of these connections meanwhile.
+			if g, err = w.get(); err != nil {
+				closeBody(req)
+				return nil, unsent, err
+			}
+			res, p, err = g.shared.send(req, connected)
+		}
 		if !errors.Is(err, errNotShared) {
 			return res, p, err
 		}
