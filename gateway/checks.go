@@ -10,8 +10,8 @@ import (
 
 // checks are what is asked of a server to know whether it is there. A server
 // with one endpoint is asked for its discovery, which is needed anyway. Of
-// several each is asked by itself, and discovery is read from whichever gets
-// requests.
+// several each is asked by itself, and discovery is read from one of those that
+// get requests.
 func (srv *server) checks(s *syncer) []availability.Target {
 	policy := srv.up.Policy()
 	schedule := availability.Schedule{

@@ -43,8 +43,7 @@ func answerOf(st *standing) answer {
 	case st.srv != nil && st.srv.source.Heard():
 		// What was restored is registered already, and says nothing of what is
 		// gone.
-		a.gvs, _ = st.srv.source.GroupVersions()
-		a.complete = true
+		a.gvs, a.complete = st.srv.source.Served()
 	}
 	return a
 }

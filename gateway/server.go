@@ -33,6 +33,7 @@ type source interface {
 	Check(ctx context.Context) (changed bool, err error)
 	GroupVersions() (gvs []discovery.GroupVersion, ok bool)
 	Heard() bool
+	Served() (gvs []discovery.GroupVersion, whole bool)
 	Restore(gvs []discovery.GroupVersion) bool
 	RefreshOpenAPI(ctx context.Context) (changed bool, err error)
 	OpenAPI() map[string]string
@@ -117,12 +118,16 @@ func (s *syncer) serverFor(m making, live map[string]*server) *server {
 	}, s.proxies)
 	cfg := aggregate.Config{
 		Name: m.name, BaseURL: m.base.String(), Identify: identifyAggregator, GroupVersions: m.only,
-		Transport: srv.up.Long(), OpenAPIChanged: srv.openAPINews.Poke,
+		Transport: srv.up.Steady(), OpenAPIChanged: srv.openAPINews.Poke,
 	}
+	kept := s.restoredVersions(m.target)
 	if old != nil && old.source.Heard() {
 		// The same, reached another way: what it said stands until the new server
 		// speaks.
-		cfg.Previous, _ = old.source.GroupVersions()
+		said, whole := old.source.Served()
+		if kept = said; whole {
+			cfg.Previous = said
+		}
 	}
 	if m.plain == nil {
 		srv.source = aggregate.NewSource(cfg)
@@ -130,7 +135,7 @@ func (s *syncer) serverFor(m making, live map[string]*server) *server {
 		srv.plain = newPlainSource(cfg, m.plain)
 		srv.source = srv.plain
 	}
-	if kept := s.restoredVersions(m.target); kept != nil {
+	if kept != nil {
 		srv.source.Restore(kept)
 	}
 	return srv

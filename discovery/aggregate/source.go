@@ -37,8 +37,8 @@ type Config struct {
 	// that the server's OpenAPI documents changed, from the goroutine of Follow:
 	// it must not wait for anything.
 	OpenAPIChanged func()
-	// Previous, if not nil, is what the server said already (to an earlier
-	// Source).
+	// Previous, if not nil, is all that the server serves, as it said already (to
+	// an earlier Source).
 	Previous []discovery.GroupVersion
 }
 
@@ -54,6 +54,8 @@ type Source struct {
 	parts map[string]part
 	// heard: what is known is what the server itself said.
 	heard atomic.Bool
+	// whole: and that is everything it serves. Of mu.
+	whole bool
 	// following: a stream tells of pathGroups.
 	following bool
 }
@@ -72,6 +74,8 @@ type part struct {
 	// not taken after it. What a stream tells is always the latest.
 	turn int
 	told bool
+	// partial: of what the server listed there, some could not be read.
+	partial bool
 }
 
 // NewSource returns a source; it asks nothing until Check or Follow.
@@ -80,6 +84,7 @@ func NewSource(cfg Config) *Source {
 	if cfg.Previous != nil {
 		s.known.Store(&cfg.Previous)
 		s.heard.Store(true)
+		s.whole = true
 	}
 	return s
 }
@@ -141,7 +146,7 @@ func (s *Source) check(ctx context.Context, paths []string) (changed bool, err e
 		if err != nil {
 			return false, err
 		}
-		if !whole {
+		if next.partial = !whole; next.partial {
 			next.mark = ""
 		}
 		next.gvs = gvs
@@ -180,15 +185,18 @@ func (s *Source) take(news map[string]part) (changed bool) {
 		return false
 	}
 	var all []discovery.GroupVersion
+	whole := true
 	for _, path := range s.paths() {
 		p, read := s.parts[path]
 		if !read {
 			return false // the whole is not known yet
 		}
 		all = append(all, p.gvs...)
+		whole = whole && !p.partial
 	}
 	s.known.Store(&all)
 	s.heard.Store(true)
+	s.whole = whole
 	return true
 }
 

@@ -24,6 +24,16 @@ func (s *Source) Restore(gvs []discovery.GroupVersion) bool {
 // Else it stands in for that: no reason to take anything away that it lacks.
 func (s *Source) Heard() bool { return s.heard.Load() }
 
+// Served is GroupVersions; whole says that it is everything the server serves, as
+// it said to this source: what is missing there, it does not have. It is not
+// while a group/version that the server listed was not to be had of it.
+func (s *Source) Served() (gvs []discovery.GroupVersion, whole bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gvs, _ = s.GroupVersions()
+	return gvs, s.whole
+}
+
 // knownVersions are the group/versions that a source knew at one moment.
 type knownVersions map[schema.GroupVersion]discovery.GroupVersion
 

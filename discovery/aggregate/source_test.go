@@ -290,9 +290,15 @@ func TestCheckGroupVersionGoesAwayMeanwhile(t *testing.T) {
 	s := b.source()
 	check(t, s, true)
 	same(t, s, "apps/v1:deployments")
+	if gvs, whole := s.Served(); whole || len(gvs) != 1 {
+		t.Errorf("%v is said to be all that it serves", gvs)
+	}
 	b.heal()
 	check(t, s, true)
 	same(t, s, "apps/v1:deployments", "going.example.com/v1:widgets")
+	if gvs, whole := s.Served(); !whole || len(gvs) != 2 {
+		t.Errorf("%v, is that all: %v", gvs, whole)
+	}
 	check(t, s, false)
 }
 

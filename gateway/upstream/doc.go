@@ -7,7 +7,8 @@
 //	limit.go     waits for its place, if too many are under way
 //	exchange.go  is sent to one endpoint after the other, until one answers or
 //	             it may not be sent again
-//	pick.go      the endpoint: the less busy of two, in turn, or by user
+//	pick.go      the endpoint: the less busy of two, in turn, or by user; or
+//	             (steady.go) the same as before
 //	attempt.go   once to that endpoint, which is judged by what comes back
 //	transport.go by HTTP/1.1 or, what is long-running or must not be done twice,
 //	             by HTTP/2 (shared.go); dial.go and trust.go connect

@@ -41,6 +41,10 @@ type sending struct {
 	limited bool
 	// several: there are other endpoints. safe: it may be carried out twice.
 	several, safe bool
+	// stays, if not nil, says which endpoint is asked first: stayed, when the
+	// request began.
+	stays  *steady
+	stayed *endpoint
 
 	kept     []byte // the body, if it is kept
 	isKept   bool
@@ -50,13 +54,24 @@ type sending struct {
 	held     *http.Response // an answer that is given if there is no better one
 }
 
-// send sends a request to one endpoint after the other, until it has an answer
-// or may not be sent again.
+// send sends a request by the server's policy.
 func (u *Upstream) send(req *http.Request, k kind) (*http.Response, error) {
-	u.budget.count(time.Now())
+	s := u.sending(req, k)
+	return s.send()
+}
+
+func (u *Upstream) sending(req *http.Request, k kind) sending {
 	s := sending{u: u, p: u.picks.Load(), kind: k, req: req, trace: TraceFrom(req.Context()), limited: k == short}
 	s.policy = s.p.policy
 	s.several, s.safe = s.p.only == nil, k != upgrade && safe(req.Method)
+	return s
+}
+
+// send sends the request to one endpoint after the other, until it has an answer
+// or may not be sent again.
+func (s *sending) send() (*http.Response, error) {
+	u, req := s.u, s.req
+	u.budget.count(time.Now())
 	if s.limited {
 		if err := s.enter(); err != nil {
 			closeBody(req)
@@ -133,6 +148,9 @@ func (s *sending) run() (*http.Response, error) {
 	}
 	for {
 		res, p, err := s.attempt(e)
+		if s.stays != nil {
+			s.stays.took(s, e, res, err)
+		}
 		why := s.again(e, res, p, err)
 		if why == "" {
 			return s.end(res, err)
@@ -159,7 +177,15 @@ func (s *sending) next() *endpoint {
 	if s.p.only != nil {
 		return s.p.only
 	}
-	return s.p.pick(s.req, s.kind, nil)
+	return s.pick()
+}
+
+// pick chooses among the endpoints that were not tried yet.
+func (s *sending) pick() *endpoint {
+	if s.stays != nil {
+		return s.stays.pick(s.p, s.stayed, s.tried)
+	}
+	return s.p.pick(s.req, s.kind, s.tried)
 }
 
 // other chooses an endpoint that was not tried yet; who gets requests may have
@@ -174,7 +200,7 @@ func (s *sending) other(e *endpoint, p progress, err error) *endpoint {
 		if s.p.only != nil {
 			return s.p.only
 		}
-		if next := s.p.pick(s.req, s.kind, s.tried); next != nil {
+		if next := s.pick(); next != nil {
 			return next
 		}
 	}

@@ -70,24 +70,12 @@ func newPicks(policy *Policy, list []candidate) *picks {
 // pick chooses the endpoint for a request; nil if there is none. Those that were
 // tried are not chosen.
 func (p *picks) pick(req *http.Request, k kind, tried []*endpoint) *endpoint {
-	list := p.list
-	switch len(list) {
+	p = p.without(tried)
+	switch len(p.list) {
 	case 0:
 		return nil
 	case 1:
-		if slices.Contains(tried, list[0].endpoint) {
-			return nil
-		}
-		return list[0].endpoint
-	}
-	if len(tried) > 0 {
-		rest := make([]candidate, 0, len(list))
-		for _, c := range list {
-			if !slices.Contains(tried, c.endpoint) {
-				rest = append(rest, c)
-			}
-		}
-		return newPicks(p.policy, rest).pick(req, k, nil)
+		return p.list[0].endpoint
 	}
 	switch p.policy.Balance {
 	case backend.RoundRobin:
@@ -98,6 +86,20 @@ func (p *picks) pick(req *http.Request, k kind, tried []*endpoint) *endpoint {
 		}
 	}
 	return p.leastRequests(k)
+}
+
+// without leaves out the endpoints that were tried.
+func (p *picks) without(tried []*endpoint) *picks {
+	if len(tried) == 0 {
+		return p
+	}
+	rest := make([]candidate, 0, len(p.list))
+	for _, c := range p.list {
+		if !slices.Contains(tried, c.endpoint) {
+			rest = append(rest, c)
+		}
+	}
+	return newPicks(p.policy, rest)
 }
 
 // userOf names who sends a request.

@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/apiservice/backend"
+	"portico/discovery"
+	"portico/resource/rest"
+)
+
+// version is an endpoint of a server that serves what it is told to.
+type version struct {
+	*httptest.Server
+	mu       sync.Mutex
+	snapshot *discovery.Snapshot
+	lacks    string // a path that is not there, although it is listed
+}
+
+func startVersion(t *testing.T, groups ...string) *version {
+	t.Helper()
+	v := &version{}
+	v.serves(t, "", groups...)
+	v.Server = httptest.NewTLSServer(v)
+	t.Cleanup(v.Close)
+	return v
+}
+
+func (v *version) serves(t *testing.T, lacks string, groups ...string) {
+	t.Helper()
+	var gvs []discovery.GroupVersion
+	for _, g := range groups {
+		things := []metav1.APIResource{{Name: "things", Kind: "Thing", Verbs: []string{"get"}}}
+		gvs = append(gvs, discovery.GroupVersion{Group: g, Version: "v1", Legacy: things, Aggregated: discovery.Aggregate(g, "v1", things)})
+	}
+	snapshot, err := discovery.Build(gvs, "server:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.snapshot, v.lacks = snapshot, lacks
+}
+
+func (v *version) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if r.URL.Path == v.lacks {
+		http.NotFound(w, r)
+		return
+	}
+	discovery.NewHandler(discovery.Fixed(v.snapshot)).ServeHTTP(w, r)
+}
+
+// addAt stores a Backend with these endpoints, whose groups are all registered,
+// and returns its server.
+func (g *registry) addAt(t *testing.T, name string, at ...*version) *server {
+	t.Helper()
+	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{
+		Balance: backend.RoundRobin, TLS: &backend.TLS{InsecureSkipVerify: true}, AutoRegister: &backend.AutoRegister{Groups: []string{"*"}},
+	}}
+	for _, v := range at {
+		b.Spec.Endpoints = append(b.Spec.Endpoints, backend.Endpoint{URL: v.URL})
+	}
+	if _, err := rest.CreateObject(t.Context(), g.backends, b); err != nil {
+		t.Fatal(err)
+	}
+	g.sync.setBackends(storedBackends(t, g.backends))
+	live, n := map[string]*server{}, g.sync.told()
+	g.sync.stand(&n, live)
+	srv := live[targetOfBackend(name)]
+	g.sync.servers[srv.target] = srv
+	t.Cleanup(srv.up.Close)
+	return srv
+}
+
+// checked has a server's discovery checked, and returns what is registered then.
+func (g *registry) checked(t *testing.T, srv *server) (names []string) {
+	t.Helper()
+	if _, err := srv.source.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name := range g.turn(t, nil) {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// While the endpoints of a server run different versions of it, what is
+// registered does not alternate.
+func TestEndpointsOfDifferentVersions(t *testing.T) {
+	g := newRegistry(t, []discovery.GroupVersion{})
+	srv := g.addAt(t, "b",
+		startVersion(t, "widgets.example.com", "user.example.com"), startVersion(t, "widgets.example.com"), startVersion(t, "user.example.com"))
+	first := g.checked(t, srv)
+	for range 12 {
+		if next := g.checked(t, srv); !slices.Equal(next, first) {
+			t.Fatalf("registered %v, then %v", first, next)
+		}
+	}
+}
+
+// What a server lists and cannot tell of stays registered, until it lists it no
+// more.
+func TestListedAndNotThere(t *testing.T) {
+	const widget, user = "v1.widgets.example.com", "v1.user.example.com"
+	g := newRegistry(t, []discovery.GroupVersion{})
+	v := startVersion(t, "user.example.com")
+	srv := g.addAt(t, "b", v)
+	if got := g.checked(t, srv); !slices.Contains(got, user) {
+		t.Fatalf("registered %v", got)
+	}
+	v.serves(t, "/apis/user.example.com/v1", "widgets.example.com", "user.example.com")
+	if got := g.checked(t, srv); !slices.Contains(got, widget) || !slices.Contains(got, user) {
+		t.Errorf("while it cannot tell of one: %v", got)
+	}
+	v.serves(t, "", "widgets.example.com")
+	if got := g.checked(t, srv); !slices.Contains(got, widget) || slices.Contains(got, user) {
+		t.Errorf("after it lists one no more: %v", got)
+	}
+}
