@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"log/slog"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -135,4 +136,16 @@ func (s *syncer) restoredVersions(target string) []discovery.GroupVersion {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.versions[target]
+}
+
+// forgetVersions lets go of what servers said to an earlier gateway where that is
+// out of date: a server spoke, or it was there and is not any more. One that
+// comes later under the same name is another.
+func (s *syncer) forgetVersions(before, live map[string]*server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.versions, func(target string, _ []discovery.GroupVersion) bool {
+		srv := live[target]
+		return srv == nil && before[target] != nil || srv != nil && srv.source.Heard()
+	})
 }

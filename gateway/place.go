@@ -56,15 +56,16 @@ func (s *syncer) placeBackend(a *apireg.APIService, st *standing, m *merge, good
 }
 
 // placeService sends an APIService to the server that it names: that of the
-// Backend which names the same and trusts it alike, else one of its own. The
-// Backend's policy holds either way.
+// Backend which names the same and trusts it alike, else one of its own: also
+// beside a REST server, which requests go to by other paths. The Backend's policy
+// holds either way.
 func (s *syncer) placeService(a *apireg.APIService, n *news, m *merge) placement {
 	ref := a.Spec.Service
 	scheme, host, serverName := serviceURL(ref)
 	trust := trustID(trustOf(a), serverName)
 	policy := upstream.NewPolicy(&backend.Spec{})
 	if st := m.standings.byService[keyOf(ref)]; st != nil {
-		if st.trust == trust {
+		if st.trust == trust && st.spec.REST == nil {
 			return s.placeBackend(a, st, m, apiservice.Passed())
 		}
 		policy = upstream.NewPolicy(st.spec)

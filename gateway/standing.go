@@ -39,7 +39,8 @@ type standings struct {
 	// name.
 	list   []*standing
 	byName map[string]*standing
-	// byService are those that name a Service; of several the first by name.
+	// byService are those that name a Service; of several the first by name, and
+	// one of a REST server after all others.
 	byService map[serviceKey]*standing
 	// whole: the stored ones are among them, so that what is missing does not
 	// exist.
@@ -75,7 +76,8 @@ func (s *syncer) stand(n *news, live map[string]*server) *standings {
 		out.byName[st.name] = st
 		if ref := st.reference(); ref != nil {
 			s.standOnService(st, ref, n, inherited[keyOf(ref)], live)
-			if key := keyOf(ref); out.byService[key] == nil {
+			key := keyOf(ref)
+			if first := out.byService[key]; first == nil || first.spec.REST != nil && st.spec.REST == nil {
 				out.byService[key] = st
 			}
 		} else if st.failed = s.disguised(st); st.failed != nil {

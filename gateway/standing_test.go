@@ -13,6 +13,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
+	"portico/discovery/aggregate"
 	"portico/resource/loop"
 )
 
@@ -78,6 +79,50 @@ func TestBackendOfTheSameService(t *testing.T) {
 		st := s.standings.Load().byName["b"]
 		if (up == st.srv.up) != c.one || up.Policy().Balance != c.balance || (len(s.servers) == 1) != c.one {
 			t.Errorf("%s: one server: %v (of %d), balance %s", name, up == st.srv.up, len(s.servers), up.Policy().Balance)
+		}
+	}
+}
+
+// A REST server is none for APIServices of others on its Service.
+func TestRESTBackendOfTheSameService(t *testing.T) {
+	plain := servedBy("b", func(s *backend.Spec) { s.REST = &backend.REST{Group: "pets.example.com", Version: "v1"} })
+	a := widgetsAt(func(*apireg.APIServiceSpec) {})
+	s := onService(t, a, plain)
+	r := s.table.Load().lookup("widgets.example.com", "v1")
+	if st := s.standings.Load().byName["b"]; r.plain != nil || r.upstream == st.srv.up || r.upstream.Policy().Balance != backend.RoundRobin {
+		t.Errorf("it goes to the REST server (%v), balance %s", r.upstream == st.srv.up, r.upstream.Policy().Balance)
+	}
+	s = onService(t, a, plain, servedBy("c", func(*backend.Spec) {}))
+	if st := s.standings.Load().byName["c"]; s.table.Load().lookup("widgets.example.com", "v1").upstream != st.srv.up {
+		t.Error("it does not go to the server of the other Backend")
+	}
+}
+
+// A Backend under the name of one that is gone knows nothing of what that one's
+// server said to an earlier gateway, be it that it spoke again or not.
+func TestRestoredVersionsGoWithTheServer(t *testing.T) {
+	for _, speaks := range []bool{false, true} {
+		b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}}}}
+		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
+		s.restoreVersions("backend/b", widgets())
+		srv := s.servers["backend/b"]
+		if gvs, _ := srv.source.GroupVersions(); len(gvs) != len(widgets()) {
+			t.Fatalf("restored %v", gvs)
+		}
+		s.reconcile()
+		if s.restoredVersions("backend/b") == nil {
+			t.Error("forgotten before the server spoke")
+		}
+		if speaks {
+			s.says("b", aggregate.NewSource(aggregate.Config{Previous: widgets()}))
+			s.reconcile()
+		}
+		s.setBackends(nil)
+		s.reconcile()
+		s.setBackends([]*backend.Backend{b})
+		s.reconcile()
+		if gvs, known := s.servers["backend/b"].source.GroupVersions(); known {
+			t.Errorf("speaks %v: the new one knows %v", speaks, gvs)
 		}
 	}
 }

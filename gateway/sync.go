@@ -44,7 +44,8 @@ type syncer struct {
 
 	mu   sync.Mutex // guards what setters write
 	news news
-	// versions are what servers said to an earlier gateway, by target.
+	// versions are what servers said to an earlier gateway, by target, until they
+	// speak to this one or are gone.
 	versions map[string][]discovery.GroupVersion
 
 	lifetime context.Context    // of run; nil: before it
@@ -184,6 +185,7 @@ func (s *syncer) settle(live map[string]*server) {
 			old.retire()
 		}
 	}
+	s.forgetVersions(s.servers, live)
 	s.servers = live
 	s.live.Store(&live)
 	for target, srv := range live {
