@@ -1,8 +1,10 @@
 package backend
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -148,13 +150,32 @@ func (r *REST) validate(at *field.Path) (errs field.ErrorList) {
 		errs = append(errs, validatePath(at.Child("openAPIPath"), r.OpenAPIPath)...)
 	}
 	if r.PathPrefix != "" {
-		errs = append(errs, validatePath(at.Child("pathPrefix"), r.PathPrefix)...)
-		if strings.HasSuffix(r.PathPrefix, "/") && r.PathPrefix != "/" {
-			errs = append(errs, field.Invalid(at.Child("pathPrefix"), r.PathPrefix, "must not end with a slash"))
-		}
-		if strings.Contains(r.PathPrefix, "?") {
-			errs = append(errs, field.Invalid(at.Child("pathPrefix"), r.PathPrefix, "must not have a query"))
-		}
+		errs = append(errs, validatePathPrefix(at.Child("pathPrefix"), r.PathPrefix)...)
+	}
+	return errs
+}
+
+// validatePathPrefix checks what is put before paths: whatever passes can be used
+// (discovery/plain).
+func validatePathPrefix(at *field.Path, prefix string) field.ErrorList {
+	if errs := validatePath(at, prefix); len(errs) > 0 {
+		return errs
+	}
+	var errs field.ErrorList
+	if strings.HasSuffix(prefix, "/") && prefix != "/" {
+		errs = append(errs, field.Invalid(at, shortened(prefix), "must not end with a slash"))
+	}
+	if strings.Contains(prefix, "?") {
+		errs = append(errs, field.Invalid(at, shortened(prefix), "must not have a query"))
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	if len(prefix) > maxPathPrefix || strings.Contains(prefix, "//") || strings.ContainsFunc(prefix, func(c rune) bool {
+		return c > unicode.MaxASCII || !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("/._~-", c)
+	}) {
+		errs = append(errs, field.Invalid(at, shortened(prefix),
+			fmt.Sprintf("must be a path of letters, digits, '.', '_', '~' and '-', at most %d bytes long", maxPathPrefix)))
 	}
 	return errs
 }

@@ -25,6 +25,8 @@ const (
 	maxRequests = 1_000_000
 	// maxPath bounds a path, in bytes.
 	maxPath = 1024
+	// maxPathPrefix bounds what is put before the paths of a REST server, in bytes.
+	maxPathPrefix = 256
 )
 
 func (s *Spec) validateTLS(at *field.Path) (errs field.ErrorList) {
@@ -47,7 +49,8 @@ func (s *Spec) validateTLS(at *field.Path) (errs field.ErrorList) {
 }
 
 // checkBundle reports what keeps PEM from being used as a set of CAs. A broken
-// certificate behind a good one would be passed over when it is used.
+// certificate behind a good one would be passed over when it is used, and so
+// would one with headers.
 func checkBundle(bundle []byte) error {
 	found := false
 	for rest := bundle; ; {
@@ -57,6 +60,9 @@ func checkBundle(bundle []byte) error {
 		}
 		if block.Type != "CERTIFICATE" {
 			continue
+		}
+		if len(block.Headers) != 0 {
+			return errors.New("holds a certificate with PEM headers, which is not used")
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
 			return fmt.Errorf("holds a certificate that cannot be read: %w", err)

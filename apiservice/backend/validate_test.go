@@ -37,6 +37,14 @@ func authority(t testing.TB) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
+// withHeaders is the certificate, with headers in its block.
+func withHeaders(t testing.TB, certificate []byte) []byte {
+	t.Helper()
+	block, _ := pem.Decode(certificate)
+	block.Headers = map[string]string{"Name": "ca"}
+	return pem.EncodeToMemory(block)
+}
+
 func TestValidateWhere(t *testing.T) {
 	ca := authority(t)
 	at := func(urls ...string) func(*Spec) {
@@ -74,10 +82,12 @@ func TestValidateWhere(t *testing.T) {
 		"no CA":            {tls(TLS{CABundle: []byte("x")}), []string{`spec.tls.caBundle: Invalid value: "1 bytes": must be PEM with at least one certificate`}},
 		"broken CA": {tls(TLS{CABundle: append(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})...)}),
 			[]string{"holds a certificate that cannot be read: "}},
-		"CA for nothing": {tls(TLS{CABundle: ca, InsecureSkipVerify: true}), []string{"spec.tls.insecureSkipVerify: Invalid value: true: may not be true if caBundle is present"}},
-		"insecure":       {tls(TLS{InsecureSkipVerify: true}), nil},
-		"server name":    {tls(TLS{ServerName: "a b"}), []string{`spec.tls.serverName: Invalid value: "a b"`}},
-		"certificate":    {tls(TLS{ClientCertificate: "Mine"}), []string{`spec.tls.clientCertificate: Unsupported value: "Mine": supported values: "FrontProxy", "None"`}},
+		"CA with headers": {tls(TLS{CABundle: withHeaders(t, ca)}), []string{"holds a certificate with PEM headers, which is not used"}},
+		"and a good one":  {tls(TLS{CABundle: append(withHeaders(t, ca), ca...)}), []string{"holds a certificate with PEM headers, which is not used"}},
+		"CA for nothing":  {tls(TLS{CABundle: ca, InsecureSkipVerify: true}), []string{"spec.tls.insecureSkipVerify: Invalid value: true: may not be true if caBundle is present"}},
+		"insecure":        {tls(TLS{InsecureSkipVerify: true}), nil},
+		"server name":     {tls(TLS{ServerName: "a b"}), []string{`spec.tls.serverName: Invalid value: "a b"`}},
+		"certificate":     {tls(TLS{ClientCertificate: "Mine"}), []string{`spec.tls.clientCertificate: Unsupported value: "Mine": supported values: "FrontProxy", "None"`}},
 		"TLS in plain": {func(s *Spec) { at("http://a")(s); s.TLS = &TLS{} },
 			[]string{`spec.endpoints[0].url: Invalid value: "http://a": must be https where tls is set`}},
 	})
@@ -91,6 +101,7 @@ func TestValidateWhere(t *testing.T) {
 func TestValidateRegistration(t *testing.T) {
 	auto := func(v AutoRegister) func(*Spec) { return func(s *Spec) { s.AutoRegister = &v } }
 	rest := func(v REST) func(*Spec) { return func(s *Spec) { s.REST = &v } }
+	prefix := func(v string) func(*Spec) { return rest(REST{Group: "a", Version: "v1", PathPrefix: v}) }
 	check(t, map[string]rule{
 		"all":          {auto(AutoRegister{Groups: []string{"*"}, GroupPriorityMinimum: 20000, VersionPriority: 1000, OnConflict: ReplaceOther}), nil},
 		"some":         {auto(AutoRegister{Groups: []string{"", "a.example.com"}}), nil},
@@ -110,6 +121,11 @@ func TestValidateRegistration(t *testing.T) {
 			[]string{`spec.rest.openAPIPath: Invalid value: "x": must begin with one slash`, `spec.rest.pathPrefix: Invalid value: "/a/../b": must not have "." or ".." as a part`}},
 		"bad prefix": {rest(REST{Group: "a", Version: "v1", PathPrefix: "/a?b/"}),
 			[]string{`spec.rest.pathPrefix: Invalid value: "/a?b/": must not end with a slash`, `spec.rest.pathPrefix: Invalid value: "/a?b/": must not have a query`}},
+		"prefix at its bound": {prefix("/" + strings.Repeat("a", maxPathPrefix-1)), nil},
+		"long prefix":         {prefix("/" + strings.Repeat("a", maxPathPrefix)), []string{"at most 256 bytes long"}},
+		"escaped prefix":      {prefix("/a%20b"), []string{`spec.rest.pathPrefix: Invalid value: "/a%20b": must be a path of letters, digits, `}},
+		"prefix with a comma": {prefix("/a,b"), []string{"must be a path of letters, digits, "}},
+		"empty part":          {prefix("/a//b"), []string{"must be a path of letters, digits, "}},
 		"both": {func(s *Spec) {
 			s.REST, s.AutoRegister = &REST{Group: "a", Version: "v1"}, &AutoRegister{Groups: []string{"*"}}
 		},
