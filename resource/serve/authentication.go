@@ -15,7 +15,10 @@ import (
 // them and no proxy forwards them.
 func (s *Server) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeFrom(r.Context())
+		x.lap()
 		user, claimed, err := s.cfg.Authenticator.Authenticate(r)
+		s.metrics.access.authenticated(r, user, claimed, err, x, x.lap())
 		authn.StripCredentials(r.Header)
 		s.cfg.IdentityHeaders.Strip(r.Header)
 		if !claimed {
@@ -27,7 +30,7 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 		if user.Name == resource.Anonymous && isStranger(r) {
 			limitStranger(w, r)
 		}
-		resource.ActionFrom(r.Context()).User = user
+		x.action.User = user
 		next.ServeHTTP(w, r)
 	})
 }

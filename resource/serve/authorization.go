@@ -18,7 +18,9 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
+		x := exchangeFrom(r.Context())
 		decision, reason, err := s.cfg.Authorizer.Authorize(r.Context(), action)
+		s.metrics.access.authorized(decision, err, x.lap())
 		switch {
 		case decision == authz.Allow:
 			next.ServeHTTP(w, r)

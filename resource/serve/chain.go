@@ -39,5 +39,8 @@ func (s *Server) impersonate(next http.Handler) http.Handler {
 	if s.cfg.Impersonation == nil {
 		return next
 	}
-	return s.cfg.Impersonation(next)
+	return s.cfg.Impersonation(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.metrics.access.impersonation.observe(int64(exchangeFrom(r.Context()).lap()))
+		next.ServeHTTP(w, r)
+	}))
 }

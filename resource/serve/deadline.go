@@ -60,6 +60,9 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 				// timeout.
 				d.expire()
 			}
+			if state := d.state.Load(); state == cut || state == answered {
+				s.metrics.outlived(returned)
+			}
 			switch {
 			case returned:
 				d.finish()

@@ -23,6 +23,10 @@
 //   - Counters are resolved once per set of labels, and only an answer that
 //     proves a resource exists makes a new set: a client cannot fill the memory
 //     with names it made up.
+//   - What is measured of every request is counted once, in a distribution of
+//     this package, and shown in as many of upstream's metrics as tell of it:
+//     histograms of prometheus's would cost three times as much, four times a
+//     request.
 //
 // Runs in: gateway, core, crd.
 package serve

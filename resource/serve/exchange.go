@@ -24,22 +24,29 @@ type exchange struct {
 
 	// auditID and cacheControl go into the header when it is written; they do
 	// not depend on what the handler does to its header before.
-	auditID      string
-	auditHeader  []string // auditID alone
-	cacheControl bool
+	auditID     string
+	auditHeader []string // auditID alone
 	// onHeader, if not nil, is called once, with the final status.
 	onHeader func(code int)
 	attached atomic.Value // an Attachment
 
-	code     int   // the status, 0 until it is written
-	bytes    int64 // of the body, written so far
-	hijacked bool
+	code  int   // the status, 0 until it is written
+	bytes int64 // of the body, written so far
+
+	// Side by side, or each would take the room of a word.
+	cacheControl bool
+	hijacked     bool
+	uncounted    bool // somebody else counts the request
+	timed        bool // firstByte is wanted
 
 	warnings  warnings
 	component string // of whom the request is counted; "" is the API server
-	uncounted bool   // somebody else counts the request
+	// mark is when, since the start, the last filter that is timed let the
+	// request through.
+	mark time.Duration
+	// waited is how long the request waited for others (Waited), in nanoseconds.
+	waited atomic.Int64
 
-	timed     bool // firstByte is wanted
 	firstByte time.Duration
 	upstream  accesslog.Upstream
 	traceID   string
@@ -173,6 +180,22 @@ func CountAs(ctx context.Context, component string) {
 	if x := exchangeFrom(ctx); x != nil {
 		x.component = component
 	}
+}
+
+// Waited leaves so much of the request's time out of what the server answers for
+// (apiserver_request_sli_duration_seconds): it waited for others, whom somebody
+// else has put in the way. Safe for concurrent use.
+func Waited(ctx context.Context, d time.Duration) {
+	if x := exchangeFrom(ctx); x != nil {
+		x.waited.Add(int64(d))
+	}
+}
+
+// lap returns how long it is since mark, and sets mark to now.
+func (x *exchange) lap() time.Duration {
+	before := x.mark
+	x.mark = time.Since(x.start)
+	return x.mark - before
 }
 
 // CountedElsewhere keeps the request out of this process's request metrics: the

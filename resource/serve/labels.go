@@ -21,9 +21,13 @@ func (l labels) values() []string {
 	return []string{l.verb, l.dryRun, l.group, l.version, l.resource, l.subresource, l.scope, l.component}
 }
 
-// withoutDryRun are the values of labelNames without dry_run.
-func (l labels) withoutDryRun() []string {
-	return []string{l.verb, l.group, l.version, l.resource, l.subresource, l.scope, l.component}
+// withoutDryRun leaves dry_run out of labelNames or of labels.values.
+func withoutDryRun(all []string) []string { return append([]string{all[0]}, all[2:]...) }
+
+// withoutComponent leaves the component, the last, out of them, too.
+func withoutComponent(all []string) []string {
+	fewer := withoutDryRun(all)
+	return fewer[:len(fewer)-1]
 }
 
 // unresolved drops what a client could make up. Who counts as another component

@@ -16,8 +16,9 @@ import (
 // starve the other. Long-running requests and health checks do not count, and
 // system:masters is never refused, so that somebody can put things right.
 func (s *Server) limit(next http.Handler) http.Handler {
-	reads := &inFlight{limit: int64(s.cfg.MaxInFlight), gauge: s.metrics.inFlight.WithLabelValues("readOnly")}
-	writes := &inFlight{limit: int64(s.cfg.MaxMutatingInFlight), gauge: s.metrics.inFlight.WithLabelValues("mutating")}
+	reads := &inFlight{kind: "readOnly", limit: int64(s.cfg.MaxInFlight)}
+	writes := &inFlight{kind: "mutating", limit: int64(s.cfg.MaxMutatingInFlight)}
+	s.metrics.limitedBy(reads, writes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
 		if action.LongRunning() || isHealth(action.Path) {
@@ -40,12 +41,9 @@ func (s *Server) limit(next http.Handler) http.Handler {
 
 // inFlight counts the requests of one kind that are at work.
 type inFlight struct {
-	limit int64 // below 0: none
+	kind  string // as its metrics say
+	limit int64  // below 0: none
 	now   atomic.Int64
-	gauge interface {
-		Inc()
-		Dec()
-	}
 }
 
 // enter counts one more, unless there are too many; force has it counted
@@ -55,11 +53,7 @@ func (f *inFlight) enter(force bool) bool {
 		f.now.Add(-1)
 		return false
 	}
-	f.gauge.Inc()
 	return true
 }
 
-func (f *inFlight) leave() {
-	f.now.Add(-1)
-	f.gauge.Dec()
-}
+func (f *inFlight) leave() { f.now.Add(-1) }

@@ -9,79 +9,125 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
+// maxScrapes bounds how many clients are shown the metrics at a time; more of
+// them are answered 503. Each holds all of the text.
+const maxScrapes = 8
+
 // Metrics are those of one process, in a registry of its own. Safe for
-// concurrent use.
+// concurrent use; a prometheus.Collector of what this package counts.
 type Metrics struct {
 	registry *prometheus.Registry
 	gather   prometheus.Gatherers
 
-	requests        *prometheus.CounterVec
-	durations       *prometheus.HistogramVec
-	sizes           *prometheus.HistogramVec
-	long            *prometheus.GaugeVec
-	inFlight        *prometheus.GaugeVec
+	requests        requestDescs
+	inFlight        *prometheus.Desc
+	limits          *prometheus.Desc
 	terminations    *prometheus.CounterVec
 	aborts          *prometheus.CounterVec
+	postTimeout     *prometheus.CounterVec
 	handshakeErrors prometheus.Counter
+	access          *accessMetrics
 
-	mu     sync.RWMutex
-	series map[labels]*series
+	mu      sync.RWMutex
+	series  map[labels]*series
+	limited []*inFlight
 }
 
 // NewMetrics returns the metrics of a process: requests, the Go runtime and the
 // process itself. What the others gather (the registry of an engine that brings
 // its own) is shown beside it.
 func NewMetrics(others ...prometheus.Gatherer) *Metrics {
-	names := labelNames()
-	withoutDryRun := append([]string{names[0]}, names[2:]...)
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_total",
-			Help: "Requests answered, by verb, dry run, resource, scope, component and status code.",
-		}, append(labelNames(), "code")),
-		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_request_duration_seconds",
-			Help:    "Time from the request's header to the end of its response, in seconds.",
-			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
-		}, names),
-		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_response_sizes",
-			Help:    "Size of the bodies that answer GET and LIST, in bytes.",
-			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
-		}, withoutDryRun),
-		long: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_longrunning_requests",
-			Help: "Long-running requests under way.",
-		}, withoutDryRun),
-		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_current_inflight_requests",
-			Help: "Requests at work that count towards the limits, by kind: readOnly or mutating.",
-		}, []string{"request_kind"}),
+		requests: newRequestDescs(),
+		inFlight: prometheus.NewDesc("apiserver_current_inflight_requests",
+			"Requests at work that count towards the limits, by kind: readOnly or mutating.", []string{"request_kind"}, nil),
+		limits: prometheus.NewDesc("portico_inflight_requests_limit",
+			"How many requests of a kind may be at work; of a kind without a limit nothing is said.", []string{"request_kind"}, nil),
 		terminations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_terminations_total",
-			Help: "Requests that the server ended by itself: too many, too long, or shutting down.",
-		}, append(withoutDryRun[:len(withoutDryRun):len(withoutDryRun)], "code")),
+			Help: "Requests that the server ended by itself: too many, too long, shutting down, or for a server that could not answer.",
+		}, append(withoutDryRun(labelNames()), "code")),
 		aborts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_aborts_total",
 			Help: "Requests whose connection or stream was ended before their answer was whole: clients that went away, mostly.",
-		}, withoutDryRun),
+		}, withoutComponent(labelNames())),
+		postTimeout: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_post_timeout_total",
+			Help: "Handlers that went on after their request was answered with a timeout, by how they ended: ok or panic.",
+		}, []string{"source", "status"}),
 		handshakeErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "apiserver_tls_handshake_errors_total",
 			Help: "Connections dropped because their TLS handshake failed.",
 		}),
+		access: newAccessMetrics(),
 		series: make(map[labels]*series),
 	}
-	m.registry.MustRegister(m.requests, m.durations, m.sizes, m.long, m.inFlight, m.terminations, m.aborts, m.handshakeErrors,
+	m.registry.MustRegister(m, m.terminations, m.aborts, m.postTimeout, m.handshakeErrors, buildInfo(),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.gather = append(prometheus.Gatherers{m.registry}, others...)
 	return m
 }
 
+// buildInfo is upstream's metric of what runs, with what /version says.
+func buildInfo() prometheus.Collector {
+	v := versionInfo()
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubernetes_build_info",
+		Help: "The version that runs: always 1.",
+		ConstLabels: prometheus.Labels{
+			"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion, "git_commit": v.GitCommit, "git_tree_state": v.GitTreeState,
+			"build_date": v.BuildDate, "go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform,
+		},
+	}, func() float64 { return 1 })
+}
+
 // Registry is where other parts of the process register their metrics.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
-// Handler serves the metrics in the forms of Prometheus.
+// Handler serves the metrics in the forms of Prometheus: its text, or
+// OpenMetrics for who asks; packed for who takes that. What cannot be gathered
+// is left out, and the rest is shown.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.gather, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	return promhttp.HandlerFor(m.gather, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes,
+	})
+}
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		m.requests.total, m.requests.duration, m.requests.sli, m.requests.size, m.requests.long, m.inFlight, m.limits,
+	} {
+		to <- d
+	}
+	m.access.describe(to)
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	m.mu.RLock()
+	all, limited := make([]*series, 0, len(m.series)), m.limited
+	for _, s := range m.series {
+		all = append(all, s)
+	}
+	m.mu.RUnlock()
+	for _, s := range all {
+		s.collect(&m.requests, to)
+	}
+	for _, f := range limited {
+		to <- prometheus.MustNewConstMetric(m.inFlight, prometheus.GaugeValue, float64(f.now.Load()), f.kind)
+		if f.limit >= 0 {
+			to <- prometheus.MustNewConstMetric(m.limits, prometheus.GaugeValue, float64(f.limit), f.kind)
+		}
+	}
+	m.access.collect(to)
+}
+
+// limitedBy shows the requests that are at work. A process has one server that
+// limits them; of a second one, the numbers take the first one's place.
+func (m *Metrics) limitedBy(kinds ...*inFlight) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limited = kinds
 }

@@ -1,13 +1,23 @@
 package serve
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"portico/resource"
+	"portico/resource/authn"
+	"portico/resource/authz"
 )
 
 // scrape returns the lines of the metrics that contain a text.
@@ -102,13 +112,183 @@ func TestRequestMetrics(t *testing.T) {
 	}
 }
 
+// One observation is shown with the bounds of each of its metrics.
+func TestDistribution(t *testing.T) {
+	scaled := inSeconds(0.1, 1)
+	d := newDistribution(merged(scaled.units(), inSeconds(0.01, 0.1, 10).units()))
+	for _, took := range []time.Duration{-1, 0, 10 * time.Millisecond, 100 * time.Millisecond, time.Second, 9 * time.Second, time.Minute} {
+		d.observe(int64(took))
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.CollectorFunc(func(to chan<- prometheus.Metric) {
+		to <- read(d, d).metric(prometheus.NewDesc("took_seconds", "Times.", nil, nil), scaled)
+	}))
+	want := `# HELP took_seconds Times.
+# TYPE took_seconds histogram
+took_seconds_bucket{le="0.1"} 8
+took_seconds_bucket{le="1"} 10
+took_seconds_bucket{le="+Inf"} 14
+took_seconds_sum 140.219999998
+took_seconds_count 14
+`
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if got := w.Body.String(); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+// What a request waited for others is in its duration and not in that which the
+// server answers for; a dry run is not in the latter at all.
+func TestWaitingIsLeftOut(t *testing.T) {
+	m := NewMetrics()
+	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("wait") {
+			Waited(r.Context(), time.Hour)
+		}
+	}, func(c *Config) { c.Metrics = m })
+	do(s, "POST", pathPods+"?dryRun=All")
+	do(s, "POST", pathPods)
+	do(s, "POST", pathPods+"?wait=1")
+	const labels = `component="apiserver",group="",resource="pods",scope="resource",subresource="",verb="POST",version="v1"`
+	for _, want := range []string{
+		`apiserver_request_duration_seconds_count{component="apiserver",dry_run="",group="",resource="pods",scope="resource",subresource="",verb="POST",version="v1"} 2`,
+		`apiserver_request_sli_duration_seconds_count{` + labels + `} 2`,
+	} {
+		if got := scrape(m, want); len(got) != 1 {
+			t.Errorf("missing %s", want)
+		}
+	}
+	of := func(metric string) (sum float64) {
+		for _, line := range scrape(m, metric+"_sum{") {
+			if !strings.Contains(line, `dry_run="All"`) {
+				_, err := fmt.Sscan(line[strings.LastIndex(line, " ")+1:], &sum)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return sum
+	}
+	if whole, own := of("apiserver_request_duration_seconds"), of("apiserver_request_sli_duration_seconds"); own <= 0 || own >= whole {
+		t.Errorf("%v s of %v s", own, whole)
+	}
+}
+
+// asNobody fails to authenticate, or finds nobody.
+type asNobody struct{ err error }
+
+func (n asNobody) Authenticate(*http.Request) (*resource.User, bool, error) { return nil, false, n.err }
+
+func TestAccessMetrics(t *testing.T) {
+	m := NewMetrics()
+	allow := authz.Func(func(_ context.Context, a *resource.Action) (authz.Decision, string, error) {
+		switch a.Name {
+		case "denied":
+			return authz.Deny, "", nil
+		case "broken":
+			return authz.NoOpinion, "", errors.New("broken")
+		case "unknown":
+			return authz.NoOpinion, "", nil
+		}
+		return authz.Allow, "", nil
+	})
+	with := func(a authn.Authenticator) *Server {
+		return newTestServer(t, ok, func(c *Config) {
+			c.Metrics, c.Authenticator, c.Authorizer = m, a, allow
+			c.Impersonation = func(next http.Handler) http.Handler { return next }
+		})
+	}
+	jane := with(asJane{})
+	for _, name := range []string{"", "/x", "/denied", "/broken", "/unknown"} {
+		do(jane, "GET", pathPods+name)
+	}
+	do(with(asNobody{}), "GET", pathPods)
+	do(with(asNobody{errors.New("bad token")}), "GET", pathPods)
+	for _, want := range []string{
+		`authentication_attempts{result="success"} 5`,
+		`authentication_attempts{result="failure"} 1`,
+		`authentication_attempts{result="error"} 1`,
+		`authentication_duration_seconds_count{result="success"} 5`,
+		`authenticated_user_requests{username="other"} 5`,
+		`authorization_attempts_total{result="allowed"} 2`,
+		`authorization_attempts_total{result="denied"} 1`,
+		`authorization_attempts_total{result="no-opinion"} 1`,
+		`authorization_attempts_total{result="error"} 1`,
+		`authorization_duration_seconds_count{result="allowed"} 2`,
+		`apiserver_request_filter_duration_seconds_count{filter="authentication"} 7`,
+		`apiserver_request_filter_duration_seconds_count{filter="impersonation"} 5`,
+		`apiserver_request_filter_duration_seconds_count{filter="authorization"} 5`,
+		`apiserver_client_certificate_expiration_seconds_count 0`,
+	} {
+		if got := scrape(m, want); len(got) != 1 {
+			t.Errorf("missing %s among %q", want, scrape(m, want[:strings.LastIndex(want, "{")+1]))
+		}
+	}
+}
+
+func TestUserKinds(t *testing.T) {
+	for name, want := range map[string]string{"admin": "admin", "kubelet": "kubelet", "jane@example.com": "email_id", "jane": "other", "": "other"} {
+		if got := userNames[userKind(name)]; got != want {
+			t.Errorf("%q is counted as %s, not %s", name, got, want)
+		}
+	}
+}
+
+// The alert of certificates that are about to expire goes by what is left of
+// them.
+func TestCertificateExpiry(t *testing.T) {
+	m := NewMetrics()
+	s := newTestServer(t, ok, func(c *Config) { c.Metrics = m })
+	r := httptest.NewRequest("GET", pathPods, nil)
+	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{NotAfter: time.Now().Add(36 * time.Hour)}}}
+	s.Handler().ServeHTTP(httptest.NewRecorder(), r)
+	for le, want := range map[string]string{"86400": "0", "172800": "1", "+Inf": "1"} {
+		line := `apiserver_client_certificate_expiration_seconds_bucket{le="` + le + `"} ` + want
+		if got := scrape(m, line); len(got) != 1 {
+			t.Errorf("missing %s", line)
+		}
+	}
+}
+
+// A client that invents names, verbs, users and what else it can say makes no
+// series, though the server says yes to all of it, but for maxSeries and the few
+// for what has no name.
 func TestSeriesAreBounded(t *testing.T) {
 	m := NewMetrics()
-	for i := range maxSeries + 100 {
-		m.seriesFor(labels{verb: "GET", resource: fmt.Sprint(i)}, 200).counter(200).Inc()
+	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("abort") {
+			panic(http.ErrAbortHandler)
+		}
+	}, func(c *Config) { c.Metrics = m })
+	request := func(i int) {
+		defer func() { _ = recover() }() // of those that are aborted
+		path := fmt.Sprintf("/apis/g%d/v%d/namespaces/n%d/r%d/o%d/s%d", i, i, i, i, i, i)
+		switch i % 4 {
+		case 0:
+			do(s, "GET", path+"?watch=1", "User-Agent", fmt.Sprint(i))
+		case 1:
+			do(s, fmt.Sprintf("VERB%d", i), path, "X-Request-Id", fmt.Sprint(i))
+		case 2:
+			do(s, "POST", path+fmt.Sprintf("?dryRun=%d&fieldValidation=%d", i, i), "Content-Type", fmt.Sprint(i))
+		default:
+			do(s, "GET", path+"?abort=1")
+		}
 	}
-	if n := len(m.series); n > maxSeries+1 {
+	lines := func() int { return len(scrape(m, "apiserver_")) }
+	for i := range 2 * maxSeries {
+		request(i)
+	}
+	// maxSeries is a bound of the map; those without names come on top of it.
+	if n := len(m.series); n < maxSeries || n > maxSeries+16 {
 		t.Errorf("%d series", n)
+	}
+	before := lines()
+	for i := range 400 {
+		request(2*maxSeries + i)
+	}
+	if after := lines(); after != before {
+		t.Errorf("%d lines became %d", before, after)
 	}
 }
 
@@ -116,6 +296,9 @@ func TestTerminations(t *testing.T) {
 	m := NewMetrics()
 	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(c *Config) { c.Metrics = m })
 	do(s, "GET", pathPods+"?timeout=1ms")
+	if got := scrape(m, `apiserver_request_post_timeout_total{source="timeout-handler",status="ok"} 1`); len(got) != 1 {
+		t.Errorf("the handler that went on: %q", scrape(m, "post_timeout"))
+	}
 	s.life.refusing.Store(true)
 	do(s, "GET", pathPods)
 	for _, code := range []string{"504", "429"} {

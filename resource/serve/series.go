@@ -4,120 +4,136 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"portico/resource"
 )
 
 // maxSeries bounds the sets of labels that requests are counted under, about
-// 2 KiB each. Once reached, new ones are counted without their resource.
+// 1 KiB each. Once reached, new ones are counted without their resource.
 const maxSeries = 4096
 
-// series are the metrics of one set of labels, looked up once. Safe for
-// concurrent use.
+// Bounds of upstream's histograms of requests.
+var (
+	durationScale = inSeconds(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60)
+	sliScale      = inSeconds(durationScale.bounds[2:]...)
+	sizeScale     = scale{[]float64{1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9}, 1}
+
+	durationBounds, sizeBounds = durationScale.units(), sizeScale.units()
+)
+
+// series are the numbers of one set of labels, looked up once for each request.
+// Safe for concurrent use.
 type series struct {
-	labels   labels
-	requests *prometheus.CounterVec
-	duration prometheus.Observer
-	size     prometheus.Observer // nil for verbs whose answers are not measured
-	codes    atomic.Pointer[map[int]prometheus.Counter]
+	labels labels
+	codes  atomic.Pointer[map[int]*atomic.Uint64]
+	// took is how long requests took that waited for nobody; of those that did,
+	// waited has the whole time and worked what is left without the waiting. So
+	// that nearly all are counted once, and are shown in both metrics.
+	took           *distribution
+	waiting        sync.Once
+	waited, worked atomic.Pointer[distribution]
+	*sharedSeries
+}
+
+// sharedSeries are the numbers that do not tell dry runs apart.
+type sharedSeries struct {
+	size *distribution // nil for verbs whose answers are not measured
+	long atomic.Int64  // long-running requests under way
+	// lasting: there have been long-running ones.
+	lasting atomic.Bool
+}
+
+// newSeries returns the series of the labels; shared is nil for those without a
+// dry run, which have their own.
+func newSeries(l labels, shared *sharedSeries) *series {
+	if shared == nil {
+		shared = new(sharedSeries)
+		if l.verb == http.MethodGet || l.verb == "LIST" {
+			shared.size = newDistribution(sizeBounds)
+		}
+	}
+	s := &series{labels: l, took: newDistribution(durationBounds), sharedSeries: shared}
+	s.codes.Store(&map[int]*atomic.Uint64{})
+	return s
 }
 
 // counter returns the counter of answers with the status.
-func (s *series) counter(code int) prometheus.Counter {
+func (s *series) counter(code int) *atomic.Uint64 {
 	for {
 		counters := s.codes.Load()
 		if c := (*counters)[code]; c != nil {
 			return c
 		}
 		more := maps.Clone(*counters)
-		more[code] = s.requests.WithLabelValues(append(s.labels.values(), strconv.Itoa(code))...)
+		more[code] = new(atomic.Uint64)
 		s.codes.CompareAndSwap(counters, &more)
 	}
 }
 
-// request counts one that is over.
-func (m *Metrics) request(r *http.Request, x *exchange, code int, took time.Duration) {
-	s := m.seriesFor(labelsOf(r, x.action, x.component), code)
-	s.duration.Observe(took.Seconds())
+// observe counts a request that took so long, part of which it waited for
+// others.
+func (s *series) observe(took, waited time.Duration) {
+	if waited <= 0 {
+		s.took.observe(int64(took))
+		return
+	}
+	s.waiting.Do(func() {
+		s.worked.Store(newDistribution(durationBounds))
+		s.waited.Store(newDistribution(durationBounds))
+	})
+	s.waited.Load().observe(int64(took))
+	s.worked.Load().observe(int64(max(0, took-waited)))
+}
+
+// requestDescs are upstream's metrics of requests.
+type requestDescs struct{ total, duration, sli, size, long *prometheus.Desc }
+
+func newRequestDescs() requestDescs {
+	of := func(name, help string, labels []string) *prometheus.Desc {
+		return prometheus.NewDesc("apiserver_"+name, help, labels, nil)
+	}
+	all, fewer := labelNames(), withoutDryRun(labelNames())
+	return requestDescs{
+		total:    of("request_total", "Requests answered, by verb, dry run, resource, scope, component and status code.", append(labelNames(), "code")),
+		duration: of("request_duration_seconds", "Time from the request's header to the end of its response, in seconds.", all),
+		sli: of("request_sli_duration_seconds",
+			"Time from the request's header to the end of its response without what it waited for admission webhooks, in seconds; dry runs are left out.", fewer),
+		size: of("response_sizes", "Size of the bodies that answer GET and LIST, in bytes.", fewer),
+		long: of("longrunning_requests", "Long-running requests under way.", fewer),
+	}
+}
+
+// collect shows the series.
+func (s *series) collect(d *requestDescs, to chan<- prometheus.Metric) {
+	values := s.labels.values()
+	for code, n := range *s.codes.Load() {
+		with := append(values[:len(values):len(values)], strconv.Itoa(code))
+		to <- prometheus.MustNewConstMetric(d.total, prometheus.CounterValue, float64(n.Load()), with...)
+	}
+	whole, own := []*distribution{s.took}, []*distribution{s.took}
+	// waited is there last, so worked is there too.
+	if waited := s.waited.Load(); waited != nil {
+		whole, own = append(whole, waited), append(own, s.worked.Load())
+	}
+	if t := read(whole...); t.count > 0 {
+		to <- t.metric(d.duration, durationScale, values...)
+	}
+	if s.labels.dryRun != "" {
+		return
+	}
+	fewer := withoutDryRun(values)
+	if t := read(own...); t.count > 0 {
+		to <- t.metric(d.sli, sliScale, fewer...)
+	}
 	if s.size != nil {
-		s.size.Observe(float64(x.bytes))
+		if t := read(s.size); t.count > 0 {
+			to <- t.metric(d.size, sizeScale, fewer...)
+		}
 	}
-	s.counter(code).Inc()
-}
-
-// longRunning counts one that has begun; the returned function, that it is over.
-func (m *Metrics) longRunning(r *http.Request, a *resource.Action) (ended func()) {
-	l := labelsOf(r, a, "")
-	if !m.known(l) && m.full() {
-		l = l.unresolved()
+	if s.lasting.Load() {
+		to <- prometheus.MustNewConstMetric(d.long, prometheus.GaugeValue, float64(s.long.Load()), fewer...)
 	}
-	gauge := m.long.WithLabelValues(l.withoutDryRun()...)
-	gauge.Inc()
-	return gauge.Dec
-}
-
-// terminated counts a request that the server ended by itself.
-func (m *Metrics) terminated(r *http.Request, a *resource.Action, code int) {
-	l := labelsOf(r, a, "")
-	if !m.known(l) {
-		l = l.unresolved()
-	}
-	m.terminations.WithLabelValues(append(l.withoutDryRun(), strconv.Itoa(code))...).Inc()
-}
-
-// aborted counts a request that was given up in the middle.
-func (m *Metrics) aborted(r *http.Request, a *resource.Action) {
-	l := labelsOf(r, a, "")
-	if !m.known(l) {
-		l = l.unresolved()
-	}
-	m.aborts.WithLabelValues(l.withoutDryRun()...).Inc()
-}
-
-func (m *Metrics) known(l labels) bool {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.series[l] != nil
-}
-
-func (m *Metrics) full() bool {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return len(m.series) >= maxSeries
-}
-
-// seriesFor returns the metrics to count an answer under. A refusal does not
-// prove that what was asked for exists, so it makes no new set of labels.
-func (m *Metrics) seriesFor(l labels, code int) *series {
-	m.mu.RLock()
-	s, full := m.series[l], len(m.series) >= maxSeries
-	m.mu.RUnlock()
-	if s != nil {
-		return s
-	}
-	if full || !provesResource(code) {
-		l = l.unresolved()
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s = m.series[l]; s != nil {
-		return s
-	}
-	s = &series{labels: l, requests: m.requests, duration: m.durations.WithLabelValues(l.values()...)}
-	if l.verb == http.MethodGet || l.verb == "LIST" {
-		s.size = m.sizes.WithLabelValues(l.withoutDryRun()...)
-	}
-	counters := make(map[int]prometheus.Counter)
-	s.codes.Store(&counters)
-	m.series[l] = s
-	return s
-}
-
-// provesResource reports whether only an existing resource is answered so.
-func provesResource(code int) bool {
-	return code < 400 || code == http.StatusConflict || code == http.StatusUnprocessableEntity || code == http.StatusGone
 }
