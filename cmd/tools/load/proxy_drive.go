@@ -5,20 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 )
 
 const (
-	// lanes2 is how many HTTP/2 connections share the requests of a round.
+	// lanes2 is how many HTTP/2 connections share the requests of a turn.
 	lanes2 = 4
 	// openLanes is how many HTTP/1.1 connections a fixed rate may take.
 	openLanes = 64
 	// settleTime is how long the answers that are still to come are waited for.
 	settleTime = 20 * time.Second
+	// idleCheck is how often a wait without an end looks whether it has one.
+	idleCheck = 100 * time.Millisecond
 )
 
 // load is what is sent to a front in one measurement.
@@ -27,8 +25,7 @@ type load struct {
 	fields   fields
 	want     int64 // length of an answer
 	atOnce   int   // requests under way
-	time     time.Duration
-	rate     int // requests a second, whether or not answers come; 0: atOnce, always
+	rate     int   // requests a second, whether or not answers come; 0: atOnce, always
 }
 
 func (l *load) check(got int64) error {
@@ -38,26 +35,183 @@ func (l *load) check(got int64) error {
 	return nil
 }
 
-// run sends the load to a front. Connecting is not measured.
-func (l *load) run(ctx context.Context, f *front) (s sample, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, l.time+settleTime, errors.New("answers did not come in time"))
-	defer cancel()
-	var before cpuTimes
-	var began time.Time
-	begin := func() { before, began = f.cpu(), time.Now() }
+// lane is a connection that a driver uses. None of its functions waits.
+type lane interface {
+	room() bool // for one request more
+	send(at time.Time) error
+	flush() error
+	// receive takes what has come; it ends in errAgain, or nil if nothing more is
+	// to come.
+	receive() error
+}
+
+// driver sends a load to a front, in as many turns as are wanted. Connecting is
+// not part of any. It is for one goroutine, which it binds to its thread.
+type driver struct {
+	l      *load
+	f      *front
+	poll   *poller
+	lanes  []lane
+	conns  []*polled
+	next   int         // of lanes, to be asked first
+	due    []time.Time // requests that wait for a lane
+	under  int         // requests under way
+	closed time.Time   // the end of the turn, for who sends when answered
+	took   []time.Duration
+}
+
+// drive connects to a front.
+func (l *load) drive(ctx context.Context, f *front) (*driver, error) {
+	poll, err := newPoller()
+	if err != nil {
+		return nil, err
+	}
+	d := &driver{l: l, f: f, poll: poll}
+	n := l.atOnce
 	switch {
 	case l.protocol == http2Name:
-		s.latencies, err = l.run2(ctx, f, begin)
+		n = lanes2
 	case l.rate > 0:
-		s.latencies, err = l.open1(ctx, f, begin)
-	default:
-		s.latencies, err = l.closed1(ctx, f, begin)
+		n = openLanes
 	}
+	for range n {
+		if err := d.connect(ctx); err != nil {
+			d.close()
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+func (d *driver) connect(ctx context.Context) error {
+	conn, err := dialPolled(ctx, d.f.address)
 	if err != nil {
-		return s, fmt.Errorf("%s: %w", f.name, err)
+		return fmt.Errorf("connect to %s: %w", d.f.name, err)
 	}
-	s.took, s.cpu, s.ops = time.Since(began), f.cpu().since(before), int64(len(s.latencies))
+	secured, err := d.f.secure(ctx, conn, d.l.protocol)
+	if err != nil {
+		return err
+	}
+	d.conns = append(d.conns, conn)
+	if d.l.protocol == http1 {
+		d.lanes = append(d.lanes, newLane1(secured, d.l.fields, d.ended))
+	} else {
+		lane, err := newLane2(secured, d.l.fields, d.ended)
+		for err == nil && !lane.room() { // it says first how many requests it takes
+			err = lane.readSome()
+		}
+		if err != nil {
+			return fmt.Errorf("connect to %s: %w", d.f.name, err)
+		}
+		d.lanes = append(d.lanes, lane)
+	}
+	return d.poll.add(conn, len(d.lanes)-1)
+}
+
+func (d *driver) close() {
+	for _, c := range d.conns {
+		_ = c.Close() // nothing is to come
+	}
+	d.poll.close()
+}
+
+// ended takes an answer into account.
+func (d *driver) ended(began time.Time, bytes int64) error {
+	now := time.Now()
+	d.under--
+	d.took = append(d.took, now.Sub(began))
+	if d.l.rate == 0 && now.Before(d.closed) {
+		d.due = append(d.due, now)
+	}
+	return d.l.check(bytes)
+}
+
+// turn sends the load for a time, waits for all answers and returns what was
+// measured. After an error the driver is of no use any more.
+func (d *driver) turn(ctx context.Context, length time.Duration) (sample, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	exactTimers()
+	d.took = make([]time.Duration, 0, cap(d.took))
+	before, began := d.f.cpu(), time.Now()
+	err := d.run(ctx, began, length)
+	s := sample{took: time.Since(began), cpu: d.f.cpu().since(before), ops: int64(len(d.took)), latencies: d.took}
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", d.f.name, err)
+	}
 	return s, nil
+}
+
+func (d *driver) run(ctx context.Context, began time.Time, length time.Duration) error {
+	var next time.Time // when a request is due; zero: none is
+	var every time.Duration
+	d.closed = began.Add(length)
+	if d.l.rate > 0 {
+		next, every = began, time.Second/time.Duration(d.l.rate)
+	} else {
+		for range d.l.atOnce {
+			d.due = append(d.due, began)
+		}
+	}
+	for {
+		now := time.Now()
+		for !next.IsZero() && !next.After(now) {
+			d.due = append(d.due, next)
+			if next = next.Add(every); !next.Before(d.closed) {
+				next = time.Time{}
+			}
+		}
+		if err := d.dispatch(); err != nil {
+			return err
+		}
+		wait := idleCheck
+		switch {
+		case !next.IsZero():
+			wait = next.Sub(now)
+		case d.under == 0:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case now.Sub(d.closed) > settleTime:
+			return errors.New("answers did not come in time")
+		}
+		if err := d.receive(wait); err != nil {
+			return err
+		}
+	}
+}
+
+// dispatch sends what is due, as far as there is room.
+func (d *driver) dispatch() error {
+	for tried := 0; len(d.due) > 0 && tried < len(d.lanes); tried++ {
+		lane := d.lanes[d.next%len(d.lanes)]
+		d.next++
+		if !lane.room() {
+			continue
+		}
+		if err := lane.send(d.due[0]); err != nil {
+			return err
+		}
+		if err := lane.flush(); err != nil {
+			return err
+		}
+		d.due, d.under, tried = d.due[1:], d.under+1, -1
+	}
+	return nil
+}
+
+// receive waits for answers, no longer than a time, and takes them.
+func (d *driver) receive(wait time.Duration) error {
+	come, err := d.poll.wait(wait)
+	if err != nil {
+		return err
+	}
+	for _, event := range come {
+		if err := d.lanes[event.Fd].receive(); err != nil && !errors.Is(err, errAgain) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (f *front) cpu() cpuTimes {
@@ -66,186 +220,4 @@ func (f *front) cpu() cpuTimes {
 		p[f.name] = f.pid
 	}
 	return p.cpu()
-}
-
-// lanes1 opens HTTP/1.1 connections, says so, and runs work on each until one
-// fails.
-func (l *load) lanes1(ctx context.Context, f *front, n int, begin func(), work func(lane *lane1) ([]time.Duration, error)) ([]time.Duration, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var lanes []*lane1
-	for range n {
-		conn, err := f.dial(ctx, http1)
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close()
-		defer context.AfterFunc(ctx, func() { conn.Close() })()
-		lanes = append(lanes, newLane1(conn, l.fields))
-	}
-	begin()
-	took := make([][]time.Duration, n)
-	var all sync.WaitGroup
-	for i, lane := range lanes {
-		all.Go(func() {
-			var err error
-			if took[i], err = work(lane); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	all.Wait()
-	return slices.Concat(took...), context.Cause(ctx)
-}
-
-// exchange sends one request and returns when its answer was there.
-func (l *load) exchange(lane *lane1) (time.Time, error) {
-	got, err := lane.exchange()
-	if err == nil {
-		err = l.check(got)
-	}
-	return time.Now(), err
-}
-
-// closed1 has atOnce connections send the next request when the last one was
-// answered.
-func (l *load) closed1(ctx context.Context, f *front, begin func()) ([]time.Duration, error) {
-	return l.lanes1(ctx, f, l.atOnce, begin, func(lane *lane1) (took []time.Duration, err error) {
-		at := time.Now()
-		for deadline := at.Add(l.time); at.Before(deadline); {
-			end, err := l.exchange(lane)
-			if err != nil {
-				return took, err
-			}
-			took = append(took, end.Sub(at))
-			at = end
-		}
-		return took, nil
-	})
-}
-
-// open1 sends requests at their times. One for which no connection is free
-// waits, and that counts.
-func (l *load) open1(ctx context.Context, f *front, begin func()) ([]time.Duration, error) {
-	due := make(chan time.Time, int(l.time.Seconds()*float64(l.rate))+1)
-	return l.lanes1(ctx, f, openLanes, func() {
-		begin()
-		go func() {
-			defer close(due)
-			_ = l.pace(ctx, func(at time.Time) error { due <- at; return nil }) // there is room for all
-		}()
-	}, func(lane *lane1) (took []time.Duration, err error) {
-		for at := range due {
-			end, err := l.exchange(lane)
-			if err != nil {
-				return took, err
-			}
-			took = append(took, end.Sub(at))
-		}
-		return took, nil
-	})
-}
-
-// pace calls send when a request is due, with the time it was due at. It sleeps
-// in the kernel: the runtime's timers are a millisecond late when nothing else
-// happens.
-func (l *load) pace(ctx context.Context, send func(at time.Time) error) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	every := time.Second / time.Duration(l.rate)
-	began := time.Now()
-	for at := began; at.Sub(began) < l.time && ctx.Err() == nil; at = at.Add(every) {
-		for wait := time.Until(at); wait > 0; wait = time.Until(at) {
-			pause := syscall.NsecToTimespec(int64(wait))
-			_ = syscall.Nanosleep(&pause, nil) // woken early, it sleeps again
-		}
-		if err := send(at); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// run2 sends requests on a few HTTP/2 connections.
-func (l *load) run2(ctx context.Context, f *front, begin func()) ([]time.Duration, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	way := &underWay{over: make(chan struct{})}
-	way.n.Store(1) // the sending
-	var deadline time.Time
-	lanes := make([]*lane2, lanes2)
-	took := make([][]time.Duration, lanes2)
-	for i := range lanes {
-		conn, err := f.dial(ctx, http2Name)
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close()
-		lanes[i], err = newLane2(conn, l.fields, func(at time.Time, bytes int64) {
-			now := time.Now()
-			took[i] = append(took[i], now.Sub(at))
-			err := l.check(bytes)
-			if l.rate == 0 && now.Before(deadline) && err == nil {
-				way.n.Add(1)
-				err = lanes[i].send(now, false)
-			}
-			if err != nil {
-				cancel(err)
-			}
-			way.less()
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	begin()
-	deadline = time.Now().Add(l.time)
-	var reading sync.WaitGroup
-	for _, lane := range lanes {
-		reading.Go(func() { cancel(lane.read()) })
-	}
-	err := l.begin2(ctx, lanes, way)
-	select {
-	case <-way.over:
-	case <-ctx.Done():
-		err = errors.Join(err, context.Cause(ctx))
-	}
-	for _, lane := range lanes {
-		lane.conn.Close()
-	}
-	reading.Wait()
-	return slices.Concat(took...), err
-}
-
-// underWay counts requests.
-type underWay struct {
-	n    atomic.Int64
-	over chan struct{} // closed when there are none
-}
-
-func (u *underWay) less() {
-	if u.n.Add(-1) == 0 {
-		close(u.over)
-	}
-}
-
-// begin2 sends what is to be sent: all at once, each to be followed by the next
-// when it is answered, or each at its time.
-func (l *load) begin2(ctx context.Context, lanes []*lane2, way *underWay) error {
-	defer way.less()
-	if l.rate == 0 {
-		for i := range l.atOnce {
-			way.n.Add(1)
-			if err := lanes[i%len(lanes)].send(time.Now(), true); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	i := 0
-	return l.pace(ctx, func(at time.Time) error {
-		i++
-		way.n.Add(1)
-		return lanes[i%len(lanes)].send(at, true)
-	})
 }

@@ -63,9 +63,9 @@ func (r *proxyRun) groupsAt(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	s := results[r.gateway]
+	s := results[r.gateway].all
 	m.CPU = cpuOf(s, r.gateway) - m.IdleCPU*float64(s.took.Microseconds())/float64(max(s.ops, 1))
-	m.Ratio = cpuOf(results[r.bare], r.bare) / m.CPU
+	m.Ratio = cpuOf(results[r.bare].all, r.bare) / m.CPU
 	r.report.Groups = append(r.report.Groups, m)
 	return nil
 }
@@ -99,15 +99,19 @@ func (r *proxyRun) oneByOne(ctx context.Context, f fields, code int) (proxyTimes
 		return proxyTimes{}, err
 	}
 	defer conn.Close()
-	lane := newLane1(conn, f)
-	lane.code = code
 	var s sample
+	lane := newLane1(conn, f, func(began time.Time, _ int64) error {
+		s.latencies = append(s.latencies, time.Since(began))
+		return nil
+	})
+	lane.code = code
 	for range askedTimes {
-		began := time.Now()
-		if _, err := lane.exchange(); err != nil {
+		if err := lane.send(time.Now()); err != nil {
 			return proxyTimes{}, err
 		}
-		s.latencies = append(s.latencies, time.Since(began))
+		if err := lane.receive(); err != nil {
+			return proxyTimes{}, err
+		}
 	}
 	return proxyTimes{milliseconds(s.quantile(0.5)), milliseconds(s.quantile(0.99))}, nil
 }

@@ -100,7 +100,7 @@ func (r *proxyRun) hold(ctx context.Context, f *front, n int, during func() erro
 			return err
 		}
 		defer conn.Close()
-		lane, err := newLane2(conn, fields, func(time.Time, int64) { cancel(errors.New("a watch ended")) })
+		lane, err := newLane2(conn, fields, func(time.Time, int64) error { return errors.New("a watch ended") })
 		if err != nil {
 			return err
 		}
@@ -111,9 +111,12 @@ func (r *proxyRun) hold(ctx context.Context, f *front, n int, during func() erro
 		}
 		reading.Go(func() { cancel(lane.read()) })
 		for range min(left, watchesPerLane) {
-			if err := lane.send(time.Now(), true); err != nil {
+			if err := lane.send(time.Now()); err != nil {
 				return err
 			}
+		}
+		if err := lane.flush(); err != nil {
+			return err
 		}
 	}
 	select {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -33,17 +32,33 @@ type front struct {
 
 // dial connects for one of the protocols.
 func (f *front) dial(ctx context.Context, protocol string) (*tls.Conn, error) {
-	conf := f.tls.Clone()
-	conf.NextProtos = []string{map[string]string{http1: "http/1.1", http2Name: "h2"}[protocol]}
-	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: 5 * time.Second}, Config: conf}
+	d := net.Dialer{Timeout: dialTimeout}
 	conn, err := d.DialContext(ctx, "tcp", f.address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", f.name, err)
 	}
-	secured := conn.(*tls.Conn)
-	if got := secured.ConnectionState().NegotiatedProtocol; got != conf.NextProtos[0] && (got != "" || protocol != http1) {
+	return f.secure(ctx, conn, protocol)
+}
+
+// dialTimeout bounds connecting, and each wait of the handshake after it.
+const dialTimeout = 5 * time.Second
+
+// secure has a connection speak TLS and one of the protocols in it; it closes
+// one that does not.
+func (f *front) secure(ctx context.Context, conn net.Conn, protocol string) (*tls.Conn, error) {
+	conf := f.tls.Clone()
+	conf.NextProtos = []string{map[string]string{http1: "http/1.1", http2Name: "h2"}[protocol]}
+	if conf.ServerName == "" {
+		conf.ServerName, _, _ = net.SplitHostPort(f.address) // it was connected to
+	}
+	secured := tls.Client(conn, conf)
+	err := secured.HandshakeContext(ctx)
+	if got := secured.ConnectionState().NegotiatedProtocol; err == nil && got != conf.NextProtos[0] && (got != "" || protocol != http1) {
+		err = fmt.Errorf("it speaks %q and not %q", got, conf.NextProtos[0])
+	}
+	if err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("connect to %s: it speaks %q and not %q", f.name, got, conf.NextProtos[0])
+		return nil, fmt.Errorf("connect to %s: %w", f.name, err)
 	}
 	return secured, nil
 }
@@ -78,60 +93,101 @@ func (f fields) text() []byte {
 // of the processor as it can: net/http's client would take more than the proxy.
 type lane1 struct {
 	conn    net.Conn
-	br      *bufio.Reader
 	request []byte
 	code    int // that is expected
+	ended   func(began time.Time, bytes int64) error
+
+	busy   bool // an answer is to come
+	began  time.Time
+	in     []byte // of which the first have bytes have come
+	have   int
+	length int64 // of the body; -1: its header has not come yet
+	left   int64 // of the body, to come
 }
 
-func newLane1(conn net.Conn, f fields) *lane1 {
-	return &lane1{conn: conn, br: bufio.NewReaderSize(conn, 16<<10), request: f.text(), code: 200}
+// answerRoom bounds the header of an answer.
+const answerRoom = 16 << 10
+
+func newLane1(conn net.Conn, f fields, ended func(began time.Time, bytes int64) error) *lane1 {
+	return &lane1{conn: conn, request: f.text(), code: 200, ended: ended, in: make([]byte, answerRoom)}
 }
 
-// exchange sends the request and reads the answer to its end; it returns the
-// length of the body.
-func (l *lane1) exchange() (int64, error) {
-	if _, err := l.conn.Write(l.request); err != nil {
-		return 0, err
+func (l *lane1) room() bool { return !l.busy }
+
+// send sends the request, as one that was to begin at a time.
+func (l *lane1) send(at time.Time) error {
+	l.busy, l.began, l.have, l.length = true, at, 0, -1
+	_, err := l.conn.Write(l.request)
+	return err
+}
+
+func (l *lane1) flush() error { return nil }
+
+// receive reads to the end of the answer, or errAgain.
+func (l *lane1) receive() error {
+	for l.busy {
+		n, err := l.conn.Read(l.in[l.have:])
+		if n > 0 {
+			if err := l.take(n); err != nil {
+				return err
+			}
+		} else if err != nil {
+			return err
+		}
 	}
-	status, err := l.br.ReadSlice('\n')
-	if err != nil {
-		return 0, err
+	return nil
+}
+
+// take takes n bytes that have come.
+func (l *lane1) take(n int) error {
+	if l.length < 0 {
+		l.have += n
+		end := bytes.Index(l.in[:l.have], []byte("\r\n\r\n"))
+		if end < 0 {
+			if l.have == len(l.in) {
+				return errors.New("answered with too long a header")
+			}
+			return nil
+		}
+		var err error
+		if l.length, err = l.readHeader(l.in[:end+2]); err != nil {
+			return err
+		}
+		n = l.have - (end + 4)
+		l.have, l.left = 0, l.length // what comes now is not kept
 	}
-	if len(status) < 12 || !bytes.HasPrefix(status, []byte("HTTP/1.1 ")) || string(status[9:12]) != strconv.Itoa(l.code) {
-		return 0, fmt.Errorf("answered %q", bytes.TrimSpace(status))
+	if l.left -= int64(n); l.left < 0 {
+		return errors.New("the answer is longer than it says")
 	}
-	length, err := l.readHeader()
-	if err != nil {
-		return 0, err
+	if l.left > 0 {
+		return nil
 	}
-	_, err = l.br.Discard(int(length))
-	return length, err
+	l.busy = false
+	return l.ended(l.began, l.length)
 }
 
 var lengthField = []byte("content-length:")
 
 // readHeader returns the length of the body, which has to be said.
-func (l *lane1) readHeader() (int64, error) {
-	length := int64(-1)
-	for {
-		line, err := l.br.ReadSlice('\n')
-		if err != nil {
-			return 0, err
-		}
-		line = bytes.TrimRight(line, "\r\n")
-		switch {
-		case len(line) == 0 && length >= 0:
-			return length, nil
-		case len(line) == 0 && l.code == 304:
-			return 0, nil
-		case len(line) == 0:
-			return 0, errors.New("answered without a length")
-		case len(line) > len(lengthField) && bytes.EqualFold(line[:len(lengthField)], lengthField):
-			if length, err = strconv.ParseInt(string(bytes.TrimSpace(line[len(lengthField):])), 10, 32); err != nil {
-				return 0, fmt.Errorf("answered with a bad length: %w", err)
-			}
-		}
+func (l *lane1) readHeader(header []byte) (int64, error) {
+	status, header, _ := bytes.Cut(header, []byte("\r\n"))
+	if len(status) < 12 || !bytes.HasPrefix(status, []byte("HTTP/1.1 ")) || string(status[9:12]) != strconv.Itoa(l.code) {
+		return 0, fmt.Errorf("answered %q", status)
 	}
+	for line := range bytes.Lines(header) {
+		if len(line) <= len(lengthField) || !bytes.EqualFold(line[:len(lengthField)], lengthField) {
+			continue
+		}
+		length, err := strconv.ParseInt(string(bytes.TrimSpace(line[len(lengthField):])), 10, 32)
+		if err != nil || length < 0 {
+			return 0, fmt.Errorf("answered with a bad length: %q", line)
+		}
+		return length, nil
+	}
+	if l.code == 304 {
+		return 0, nil
+	}
+	return 0, errors.New("answered without a length")
 }
 
 // errBye is a connection that ended although nobody asked.

@@ -29,10 +29,11 @@ const (
 type lane2 struct {
 	conn  net.Conn
 	fr    *http2.Framer
-	br    *bufio.Reader
-	took  int64 // of laneRoom
+	chunk []byte
+	in    bytes.Buffer // what came of a frame that is not whole
+	took  int64        // of laneRoom
 	dec   *hpack.Decoder
-	ended func(began time.Time, bytes int64)
+	ended func(began time.Time, bytes int64) error
 	code  string // the status of the answer that is being read
 	want  string
 
@@ -40,7 +41,7 @@ type lane2 struct {
 	bw          *bufio.Writer
 	first, more []byte // the request, the first time and when both sides know its fields
 	next        uint32
-	open        map[uint32]*exchange2
+	open        map[uint32]exchange2
 	limit       int         // of open; 0 before the server has said something
 	waiting     []time.Time // to be sent when there is room
 	answered    func()      // of each answer's header; may be nil
@@ -53,12 +54,12 @@ type exchange2 struct {
 
 // newLane2 opens the connection. ended is called by read for each answer that
 // has come to its end.
-func newLane2(conn net.Conn, f fields, ended func(began time.Time, bytes int64)) (*lane2, error) {
+func newLane2(conn net.Conn, f fields, ended func(began time.Time, bytes int64) error) (*lane2, error) {
 	l := &lane2{
-		conn: conn, br: bufio.NewReaderSize(conn, 32<<10), bw: bufio.NewWriterSize(conn, 8<<10),
-		next: 1, open: map[uint32]*exchange2{}, ended: ended, want: "200",
+		conn: conn, chunk: make([]byte, 32<<10), bw: bufio.NewWriterSize(conn, 8<<10),
+		next: 1, open: map[uint32]exchange2{}, ended: ended, want: "200",
 	}
-	l.fr = http2.NewFramer(l.bw, l.br)
+	l.fr = http2.NewFramer(l.bw, &l.in)
 	l.fr.SetReuseFrames()
 	l.dec = hpack.NewDecoder(4096, func(f hpack.HeaderField) {
 		if f.Name == ":status" {
@@ -82,21 +83,29 @@ func newLane2(conn net.Conn, f fields, ended func(began time.Time, bytes int64))
 		l.fr.WriteWindowUpdate(0, laneRoom), l.bw.Flush())
 }
 
+// room reports whether the server takes one more request now.
+func (l *lane2) room() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open) < l.limit
+}
+
 // send sends the request once more, as one that was to begin at a time; later,
-// if the server does not take more at once. What is sent while read is at work
-// on what came is flushed by read.
-func (l *lane2) send(at time.Time, flush bool) error {
+// if the server does not take more at once. It goes with the next flush.
+func (l *lane2) send(at time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.open) >= l.limit {
 		l.waiting = append(l.waiting, at)
 		return nil
 	}
-	err := l.write(at)
-	if err == nil && flush {
-		err = l.bw.Flush()
-	}
-	return err
+	return l.write(at)
+}
+
+func (l *lane2) flush() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bw.Flush()
 }
 
 // settle takes a server's settings; mu is held.
@@ -129,7 +138,7 @@ func (l *lane2) write(at time.Time) error {
 	if l.next == 1 {
 		block = l.first
 	}
-	l.open[l.next] = &exchange2{began: at}
+	l.open[l.next] = exchange2{began: at}
 	err := l.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: l.next, BlockFragment: block, EndStream: true, EndHeaders: true})
 	l.next += 2
 	return err
@@ -138,14 +147,29 @@ func (l *lane2) write(at time.Time) error {
 // read reads until the connection ends.
 func (l *lane2) read() error {
 	for {
-		if l.br.Buffered() == 0 {
-			l.mu.Lock()
-			err := l.bw.Flush()
-			l.mu.Unlock()
-			if err != nil {
-				return err
-			}
+		if err := l.readSome(); err != nil {
+			return err
 		}
+		if err := l.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// receive reads until errAgain.
+func (l *lane2) receive() error {
+	for {
+		if err := l.readSome(); err != nil {
+			return err
+		}
+	}
+}
+
+// readSome takes what comes in one piece.
+func (l *lane2) readSome() error {
+	n, err := l.conn.Read(l.chunk)
+	l.in.Write(l.chunk[:n])
+	for l.whole() {
 		frame, err := l.fr.ReadFrame()
 		if err != nil {
 			return err
@@ -154,6 +178,14 @@ func (l *lane2) read() error {
 			return err
 		}
 	}
+	return err
+}
+
+// whole reports whether a whole frame has come.
+func (l *lane2) whole() bool {
+	const header = 9
+	b := l.in.Bytes()
+	return len(b) >= header && len(b) >= header+(int(b[0])<<16|int(b[1])<<8|int(b[2]))
 }
 
 func (l *lane2) take(frame http2.Frame) error {
@@ -206,19 +238,22 @@ func (l *lane2) reply(write func() error) error {
 // came notes a part of an answer.
 func (l *lane2) came(id uint32, bytes int64, end bool) error {
 	l.mu.Lock()
-	x := l.open[id]
-	if x == nil {
+	x, open := l.open[id]
+	if !open {
 		l.mu.Unlock()
 		return fmt.Errorf("stream %d was answered and is not open", id)
 	}
 	x.bytes += bytes
 	if !end {
+		l.open[id] = x
 		l.mu.Unlock()
 		return nil
 	}
 	delete(l.open, id)
 	err := l.catchUp()
 	l.mu.Unlock()
-	l.ended(x.began, x.bytes)
-	return err
+	if err != nil {
+		return err
+	}
+	return l.ended(x.began, x.bytes)
 }

@@ -5,41 +5,89 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"time"
 )
+
+// turnTime is how long one front has its turn before the next one does: short,
+// so that whatever else the machine does meets all of them alike.
+const turnTime = 250 * time.Millisecond
 
 // loadOf is a load of the usual kind.
 func (r *proxyRun) loadOf(protocol, name string, size int64) *load {
-	return &load{
-		protocol: protocol, fields: requestFields(proxyObject(0, name), r.token), want: size, atOnce: r.o.atOnce, time: r.o.time,
-	}
+	return &load{protocol: protocol, fields: requestFields(proxyObject(0, name), r.token), want: size, atOnce: r.o.atOnce}
 }
 
-// turns lets everybody take turns and returns what each measured.
-func (r *proxyRun) turns(ctx context.Context, what string, l *load, fronts []*front) (map[*front]sample, error) {
-	results := map[*front]sample{}
-	for round := range r.o.rounds {
-		for _, f := range fronts {
-			wait := func() {}
-			if f == r.gateway && round == 0 && r.o.profile != "" {
-				wait = r.profile(ctx, what)
-			}
-			s, err := l.run(ctx, f)
-			wait()
+// measured is what was measured of one front: all of it, and turn by turn.
+type measured struct {
+	all   sample
+	turns []sample
+}
+
+// turns lets everybody take turns, as many as fit into the time that each has,
+// and returns what each measured.
+func (r *proxyRun) turns(ctx context.Context, what string, l *load, fronts []*front) (map[*front]*measured, error) {
+	results := map[*front]*measured{}
+	drivers := map[*front]*driver{}
+	for _, f := range fronts {
+		d, err := l.drive(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		defer d.close()
+		if _, err := d.turn(ctx, turnTime); err != nil { // warms up, and does not count
+			return nil, err
+		}
+		results[f], drivers[f] = &measured{}, d
+	}
+	turns := max(1, int(time.Duration(r.o.rounds)*r.o.time/turnTime))
+	wait := func() {}
+	if slices.Contains(fronts, r.gateway) && r.o.profile != "" {
+		wait = r.profile(ctx, what, time.Duration(turns*len(fronts))*turnTime)
+	}
+	for turn := range turns {
+		for i := range fronts {
+			f := fronts[(turn+i)%len(fronts)] // nobody comes always after the same
+			s, err := drivers[f].turn(ctx, turnTime)
 			if err != nil {
 				return nil, err
 			}
-			r.say("%s, %s, round %d of %d: %.0f/s, %.1f µs of CPU each, p50 %v, p99 %v", what, f.name, round+1, r.o.rounds,
-				s.rate(), cpuOf(s, f), s.quantile(0.5), s.quantile(0.99))
-			results[f] = results[f].add(s)
+			m := results[f]
+			m.all, m.turns = m.all.add(s), append(m.turns, s)
 		}
+	}
+	wait()
+	for _, f := range fronts {
+		s := results[f].all
+		r.say("%s, %s, %d turns: %.0f/s, %.1f µs of CPU each, p50 %v, p99 %v", what, f.name, turns,
+			s.rate(), cpuOf(s, f), s.quantile(0.5), s.quantile(0.99))
 	}
 	return results, nil
 }
 
 // cpuOf is the CPU of the proxy for one request, in microseconds.
 func cpuOf(s sample, f *front) float64 {
-	return float64(s.cpu[f.name].Microseconds()) / float64(max(s.ops, 1))
+	return float64(s.cpu[f.name]) / float64(time.Microsecond) / float64(max(s.ops, 1))
+}
+
+// spread is the median of a figure over all turns, and the quarters of the turns
+// between which it lies.
+type spread struct {
+	Half float64 `json:"median"`
+	Low  float64 `json:"quarterBelow"`
+	High float64 `json:"quarterAbove"`
+}
+
+// spreadOf compares two fronts turn by turn.
+func spreadOf(a, b *measured, of func(a, b sample) float64) spread {
+	var all []float64
+	for i := range a.turns {
+		all = append(all, of(a.turns[i], b.turns[i]))
+	}
+	slices.Sort(all)
+	at := func(q float64) float64 { return all[min(int(q*float64(len(all))), len(all)-1)] }
+	return spread{at(0.5), at(0.25), at(0.75)}
 }
 
 // rates measures how many requests pass, and how much work one is.
@@ -54,12 +102,12 @@ func (r *proxyRun) rates(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
-			bare := cpuOf(results[r.bare], r.bare)
 			for _, f := range r.all[1:] {
-				s := results[f]
+				s := results[f].all
 				r.report.Rates = append(r.report.Rates, proxyRate{
-					Protocol: protocol, Bytes: body.size, Proxy: f.name, PerSecond: s.rate(), CPU: cpuOf(s, f), Ratio: bare / cpuOf(s, f),
-					RateRatio: s.rate() / results[r.bare].rate(),
+					Protocol: protocol, Bytes: body.size, Proxy: f.name, PerSecond: s.rate(), CPU: cpuOf(s, f),
+					Ratio:     spreadOf(results[r.bare], results[f], func(bare, own sample) float64 { return cpuOf(bare, r.bare) / cpuOf(own, f) }),
+					RateRatio: spreadOf(results[r.bare], results[f], func(bare, own sample) float64 { return own.rate() / bare.rate() }),
 				})
 			}
 		}
@@ -79,10 +127,13 @@ func (r *proxyRun) latencies(ctx context.Context) error {
 		}
 		direct := results[r.direct]
 		for _, f := range r.all {
-			s := results[f]
+			s := results[f].all
+			added := func(q float64) spread {
+				return spreadOf(direct, results[f], func(direct, own sample) float64 { return milliseconds(own.quantile(q) - direct.quantile(q)) })
+			}
 			r.report.Latencies = append(r.report.Latencies, proxyLatency{
 				Protocol: protocol, Proxy: f.name, PerSecond: s.rate(), latency: *latencies(s), CPU: cpuOf(s, f),
-				AddedHalf: milliseconds(s.quantile(0.5) - direct.quantile(0.5)), AddedMost: milliseconds(s.quantile(0.99) - direct.quantile(0.99)),
+				AddedHalf: added(0.5), AddedMost: added(0.99),
 			})
 		}
 	}
@@ -90,7 +141,7 @@ func (r *proxyRun) latencies(ctx context.Context) error {
 }
 
 // profile takes a CPU profile of the gateway while the caller works.
-func (r *proxyRun) profile(ctx context.Context, what string) (wait func()) {
+func (r *proxyRun) profile(ctx context.Context, what string, length time.Duration) (wait func()) {
 	if err := os.MkdirAll(r.o.profile, 0o755); err != nil {
 		r.say("no profile: %v", err)
 		return func() {}
@@ -98,7 +149,7 @@ func (r *proxyRun) profile(ctx context.Context, what string) (wait func()) {
 	p := &profiler{dir: r.o.profile, say: r.say}
 	var done sync.WaitGroup
 	done.Go(func() {
-		res, err := r.stack.admin.open(ctx, 0, request{path: fmt.Sprintf("/debug/pprof/profile?seconds=%d", max(1, int(r.o.time.Seconds())))})
+		res, err := r.stack.admin.open(ctx, 0, request{path: fmt.Sprintf("/debug/pprof/profile?seconds=%d", max(1, int(length.Seconds())))})
 		p.store(filepath.Base(fileName(what)+"-gateway"), res, err)
 	})
 	return done.Wait

@@ -23,26 +23,28 @@ type proxyReport struct {
 
 // proxyRate is what one proxy does of one load, and the CPU that a request takes
 // of it, in microseconds. Ratio is the bare ReverseProxy's CPU by this one's,
-// RateRatio this one's rate by the bare one's.
+// RateRatio this one's rate by the bare one's, each turn's with the other's turn
+// beside it.
 type proxyRate struct {
 	Protocol  string  `json:"protocol"`
 	Bytes     int     `json:"bytes"`
 	Proxy     string  `json:"proxy"`
 	PerSecond float64 `json:"perSecond"`
-	RateRatio float64 `json:"ratioOfRates"`
+	RateRatio spread  `json:"ratioOfRates"`
 	CPU       float64 `json:"cpuMicroseconds"`
-	Ratio     float64 `json:"ratioOfCPU"`
+	Ratio     spread  `json:"ratioOfCPU"`
 }
 
-// proxyLatency is how long requests took at a fixed rate, and how much longer
-// than without a proxy, in milliseconds.
+// proxyLatency is how long requests took at a fixed rate, from when they were to
+// be sent, and how much longer than without a proxy, in milliseconds: each turn's
+// median and slowest hundredth less those of the direct turn beside it.
 type proxyLatency struct {
 	Protocol  string  `json:"protocol"`
 	Proxy     string  `json:"proxy"`
 	PerSecond float64 `json:"perSecond"`
 	latency
-	AddedHalf float64 `json:"addedP50"`
-	AddedMost float64 `json:"addedP99"`
+	AddedHalf spread  `json:"addedP50"`
+	AddedMost spread  `json:"addedP99"`
 	CPU       float64 `json:"cpuMicroseconds"`
 }
 
@@ -75,6 +77,13 @@ type proxyTimes struct {
 	Most float64 `json:"p99"`
 }
 
+// percent and signed say the median, and half of the turns around it.
+func (s spread) percent() string {
+	return fmt.Sprintf("%.0f %% (%.0f–%.0f)", 100*s.Half, 100*s.Low, 100*s.High)
+}
+
+func (s spread) signed() string { return fmt.Sprintf("%+.2f (%+.2f to %+.2f)", s.Half, s.Low, s.High) }
+
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func newProxyReport(o *proxyOptions) *proxyReport {
@@ -100,14 +109,14 @@ func (r *proxyReport) print(w io.Writer) {
 	if len(r.Rates) > 0 {
 		t := table(w, "protocol, answer", "proxy", "requests/s", "of ReverseProxy", "CPU of one, µs", "ReverseProxy's by it")
 		for _, l := range r.Rates {
-			fmt.Fprintf(t, "%s, %d B\t%s\t%.0f\t%.0f %%\t%.1f\t%.0f %%\n", l.Protocol, l.Bytes, l.Proxy, l.PerSecond, 100*l.RateRatio, l.CPU, 100*l.Ratio)
+			fmt.Fprintf(t, "%s, %d B\t%s\t%.0f\t%s\t%.1f\t%s\n", l.Protocol, l.Bytes, l.Proxy, l.PerSecond, l.RateRatio.percent(), l.CPU, l.Ratio.percent())
 		}
 		t.Flush()
 	}
 	if len(r.Latencies) > 0 {
-		t := table(w, "at a fixed rate", "proxy", "requests/s", "p50, p99, max, ms", "added p50, p99, ms", "CPU of one, µs")
+		t := table(w, "at a fixed rate", "proxy", "requests/s", "p50, p99, max, ms", "added p50, ms", "added p99, ms", "CPU of one, µs")
 		for _, l := range r.Latencies {
-			fmt.Fprintf(t, "%s\t%s\t%.0f\t%.2f, %.2f, %.2f\t%+.2f, %+.2f\t%.1f\n", l.Protocol, l.Proxy, l.PerSecond, l.Half, l.Most, l.Max, l.AddedHalf, l.AddedMost, l.CPU)
+			fmt.Fprintf(t, "%s\t%s\t%.0f\t%.2f, %.2f, %.2f\t%s\t%s\t%.1f\n", l.Protocol, l.Proxy, l.PerSecond, l.Half, l.Most, l.Max, l.AddedHalf.signed(), l.AddedMost.signed(), l.CPU)
 		}
 		t.Flush()
 	}

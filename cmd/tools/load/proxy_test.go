@@ -22,6 +22,16 @@ func testFront(t *testing.T, h http.HandlerFunc) *front {
 	return &front{name: "server", address: server.Listener.Addr().String(), tls: &tls.Config{RootCAs: roots, ServerName: "example.com"}}
 }
 
+// turn drives a load for a tenth of a second.
+func turn(t *testing.T, l *load, f *front) (sample, error) {
+	d, err := l.drive(t.Context(), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	return d.turn(t.Context(), 100*time.Millisecond)
+}
+
 // Every request that is sent is answered and counted once, also where a server
 // takes fewer at a time than there are.
 func TestLoad(t *testing.T) {
@@ -33,13 +43,13 @@ func TestLoad(t *testing.T) {
 		readyBytes(staticJSON(3500)).ServeHTTP(w, r)
 	})
 	for _, protocol := range []string{http1, http2Name} {
-		l := &load{protocol: protocol, fields: requestFields("/x", "secret"), want: 3500, atOnce: 16, time: 100 * time.Millisecond}
-		s, err := l.run(t.Context(), f)
+		l := &load{protocol: protocol, fields: requestFields("/x", "secret"), want: 3500, atOnce: 16}
+		s, err := turn(t, l, f)
 		if err != nil || s.ops < 16 {
 			t.Errorf("%s, as fast as can be: %d answers, %v", protocol, s.ops, err)
 		}
 		l.rate = 1000
-		s, err = l.run(t.Context(), f)
+		s, err = turn(t, l, f)
 		if err != nil || s.ops != 100 || s.quantile(1) <= 0 {
 			t.Errorf("%s, 1,000 a second for a tenth of one: %d answers, %v", protocol, s.ops, err)
 		}
@@ -57,8 +67,8 @@ func TestLoadRefuses(t *testing.T) {
 	} {
 		f := testFront(t, h)
 		for _, protocol := range []string{http1, http2Name} {
-			l := &load{protocol: protocol, fields: requestFields("/x", ""), want: 200, atOnce: 4, time: time.Second}
-			if _, err := l.run(t.Context(), f); err == nil || !strings.Contains(err.Error(), what) {
+			l := &load{protocol: protocol, fields: requestFields("/x", ""), want: 200, atOnce: 4}
+			if _, err := turn(t, l, f); err == nil || !strings.Contains(err.Error(), what) {
 				t.Errorf("%s: %v, want one that says %q", protocol, err, what)
 			}
 		}
@@ -71,5 +81,42 @@ func TestStaticObjects(t *testing.T) {
 		if got := staticJSON(n); int64(len(got)) != n {
 			t.Errorf("%d bytes, not %d", len(got), n)
 		}
+	}
+}
+
+// A driver goes on with the same connections, turn after turn, and an answer may
+// come in pieces.
+func TestDriverTurns(t *testing.T) {
+	f := testFront(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "3500")
+		_, _ = w.Write(staticJSON(3500)[:7])
+		_ = http.NewResponseController(w).Flush()
+		_, _ = w.Write(staticJSON(3500)[7:])
+	})
+	for _, protocol := range []string{http1, http2Name} {
+		l := &load{protocol: protocol, fields: requestFields("/x", ""), want: 3500, atOnce: 3}
+		d, err := l.drive(t.Context(), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.close()
+		for range 3 {
+			if s, err := d.turn(t.Context(), 10*time.Millisecond); err != nil || s.ops < 3 || len(s.latencies) != int(s.ops) {
+				t.Errorf("%s: %d answers, %d times, %v", protocol, s.ops, len(s.latencies), err)
+			}
+		}
+	}
+}
+
+// A spread is that of the turns, not of the sums.
+func TestSpread(t *testing.T) {
+	a, b := &measured{}, &measured{}
+	for i := range 5 {
+		a.turns = append(a.turns, sample{ops: int64(10 * (i + 1))})
+		b.turns = append(b.turns, sample{ops: 10})
+	}
+	got := spreadOf(a, b, func(a, b sample) float64 { return float64(a.ops) / float64(b.ops) })
+	if want := (spread{Half: 3, Low: 2, High: 4}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
