@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"portico/resource/audit"
 	"portico/resource/etcd"
 	"portico/resource/serve"
 )
@@ -63,6 +64,9 @@ type Config struct {
 	// AccessLog is the file that gets a line for every request, or
 	// accesslog.Standard; "": none is written.
 	AccessLog string
+	// Audit says which requests are audited, and where events go. Default: none
+	// is. Files are read once.
+	Audit audit.Options
 	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
 	// nothing is traced.
 	TracingConfigFile string

@@ -21,6 +21,7 @@ import (
 	"portico/gateway/flow"
 	"portico/gateway/upstream"
 	"portico/resource/accesslog"
+	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/authz"
 	"portico/resource/etcd"
@@ -61,6 +62,7 @@ type Gateway struct {
 	lastGood      *lastGood
 	publisher     *publisher
 	accessLog     *accesslog.Log   // nil: none is written
+	audit         *audit.Auditor   // nil: nothing is audited
 	tracer        *tracing.Tracer  // nil: nothing is traced
 	authorizer    authz.Authorizer // access: who may be told of what goes on behind
 	server        *serve.Server
@@ -70,7 +72,7 @@ type Gateway struct {
 // connects to anything nor listens.
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
-	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics()}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics(cfg.Audit.Metrics()...)}
 	for _, step := range []func() error{g.openStorage, g.assembleSync, g.assembleOwn, g.assembleLastGood, g.assembleObservation, g.assembleServer} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("assemble gateway: %w", err)
@@ -210,7 +212,7 @@ func (g *Gateway) assembleServer() (err error) {
 		Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
 		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
 		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete,
-		AccessLog: g.accessLog, Tracer: g.tracer, TrustsTrace: serve.TrustedTracers,
+		AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: serve.TrustedTracers,
 	})
 	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"portico/gateway/upstream"
 	"portico/resource/accesslog"
+	"portico/resource/audit"
 	"portico/resource/tracing"
 )
 
@@ -20,6 +21,9 @@ func (g *Gateway) assembleObservation() (err error) {
 		if err != nil {
 			return err
 		}
+	}
+	if g.audit, err = audit.Open(g.cfg.Audit, g.log); err != nil {
+		return err
 	}
 	g.tracer, err = tracing.Open(g.cfg.TracingConfigFile, tracing.Options{
 		Service: "portico-gateway", Instance: g.cfg.InstanceID, Registry: registry, Logger: g.log,

@@ -29,6 +29,7 @@ import (
 	"portico/discovery/openapi"
 	"portico/resource"
 	"portico/resource/admission"
+	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/client"
 	"portico/resource/etcd"
@@ -77,6 +78,9 @@ type Config struct {
 	ShutdownDelay time.Duration
 	// Profiling serves /debug/pprof.
 	Profiling bool
+	// Audit says which requests are audited, and where events go. Default: none
+	// is. Files are read once.
+	Audit audit.Options
 	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
 	// nothing is traced.
 	TracingConfigFile string
@@ -165,7 +169,7 @@ func (c *Core) assembleKinds() (err error) {
 		c.resources[k.GroupResource()] = r
 		list = append(list, r)
 	}
-	c.metrics = serve.NewMetrics()
+	c.metrics = serve.NewMetrics(c.cfg.Audit.Metrics()...)
 	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos))
 	c.addresses.services = c.find("", "services")
 	if err := c.assembleEngine(); err != nil {
@@ -247,13 +251,17 @@ func (c *Core) assembleServer() error {
 	if err != nil {
 		return err
 	}
+	audited, err := audit.Open(c.cfg.Audit, c.log)
+	if err != nil {
+		return err
+	}
 	c.addHealthChecks()
 	c.cfg.Listen.MaxConcurrentStreams = 1000
 	c.server, err = serve.New(serve.Config{
 		Name: "core", Listen: []serve.ListenAddress{c.cfg.Listen}, Authenticator: authenticator,
 		Health: c.health, Metrics: c.metrics, Logger: c.log, Complete: c.cache.Ready,
 		// The gateway bounds what is under way.
-		MaxInFlight: -1, MaxMutatingInFlight: -1, Tracer: tracer, ShutdownDelay: c.cfg.ShutdownDelay,
+		MaxInFlight: -1, MaxMutatingInFlight: -1, Audit: audited, Tracer: tracer, ShutdownDelay: c.cfg.ShutdownDelay,
 		Handler: serve.NewRouter(serve.Routes{
 			Resources: c.api,
 			Discovery: discovery.NewHandler(discovery.Fixed(documents)),

@@ -14,6 +14,7 @@ import (
 	"portico/discovery/openapi"
 	"portico/resource"
 	"portico/resource/admission"
+	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/authz"
 	"portico/resource/client"
@@ -48,6 +49,9 @@ type Config struct {
 	ShutdownDelay time.Duration
 	// Profiling serves /debug/pprof.
 	Profiling bool
+	// Audit says which requests are audited, and where events go. Default: none
+	// is. They are read once.
+	Audit audit.Options
 	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
 	// nothing is traced.
 	TracingConfigFile string
@@ -117,7 +121,7 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{Logger: s.log})
 	k := newDefinitionKind(s.peers)
 	s.definitions, s.early = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, s.cache.Early(&k.Info)
-	s.metrics = serve.NewMetrics()
+	s.metrics = serve.NewMetrics(s.cfg.Audit.Metrics()...)
 	s.metrics.Registry().MustRegister(s.cache.Metrics(s.infos))
 	s.finalizer = newFinalizer(s)
 	s.api = rest.New(rest.Config{
@@ -165,13 +169,17 @@ func (s *Server) assembleServer() error {
 	if err != nil {
 		return err
 	}
+	audited, err := audit.Open(s.cfg.Audit, s.log)
+	if err != nil {
+		return err
+	}
 	s.addHealthChecks()
 	s.cfg.Listen.MaxConcurrentStreams = 1000
 	s.server, err = serve.New(serve.Config{
 		Name: "crd", Listen: []serve.ListenAddress{s.cfg.Listen}, Authenticator: authenticator,
 		Health: s.health, Metrics: s.metrics, Logger: s.log, Complete: s.complete,
 		// The gateway bounds what is under way.
-		MaxInFlight: -1, MaxMutatingInFlight: -1, Tracer: tracer, ShutdownDelay: s.cfg.ShutdownDelay,
+		MaxInFlight: -1, MaxMutatingInFlight: -1, Audit: audited, Tracer: tracer, ShutdownDelay: s.cfg.ShutdownDelay,
 		Handler: serve.NewRouter(serve.Routes{
 			Resources: s.resources(),
 			Discovery: discovery.NewHandler(s.documents),

@@ -110,7 +110,7 @@ func (s *stack) coreArgs() []string {
 }
 
 func (s *stack) gatewayArgs() []string {
-	return append(s.commonArgs(),
+	return append(append(s.commonArgs(), s.flags.auditArgs...),
 		"--listen="+net.JoinHostPort(s.host, s.port),
 		"--tls-cert-file="+s.files.Serving.CertFile,
 		"--tls-private-key-file="+s.files.Serving.KeyFile,

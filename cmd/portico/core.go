@@ -75,6 +75,8 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.ServiceClusterIPRange, "service-cluster-ip-range", "10.96.0.0/16", "`CIDR` that Services get their addresses from")
 	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`host:port` of the gateway, published as the endpoint of Service default/kubernetes (default: none is)")
 	fs.DurationVar(&f.cfg.EventTTL, "event-ttl", time.Hour, "`time` for which events are kept")
+	addAudit(fs, &f.cfg.Audit)
+	hideDetails(fs)
 	addTracing(fs, &f.cfg.TracingConfigFile)
 	addShutdownDelay(fs, &f.cfg.ShutdownDelay)
 	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/")

@@ -70,6 +70,8 @@ func (f *crdFlags) add(cmd *cobra.Command) {
 	f.etcd.addPrefix(fs)
 	f.proxy.add(fs)
 	addGateway(fs, &f.cfg.Gateway, "`URL` of the gateway, https://host:port, by which namespaces are known (default: no object can be created in any namespace)")
+	addAudit(fs, &f.cfg.Audit)
+	hideDetails(fs)
 	addTracing(fs, &f.cfg.TracingConfigFile)
 	addShutdownDelay(fs, &f.cfg.ShutdownDelay)
 	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/")

@@ -38,7 +38,7 @@ func newGateway() *cobra.Command {
 		Use:     "gateway",
 		Short:   "Run the gateway: the one door for clients",
 		Long:    "Run the gateway: it authenticates and authorizes every request, serves discovery, API registration and\naccess policy itself, and passes everything else on to the servers behind it.\nIt needs etcd; servers behind it may come and go.",
-		Example: gatewayExample,
+		Example: gatewayExample + auditExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := serverProcess(cmd.Context(), f.verbosity, pace.ForTraffic)
@@ -85,6 +85,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.InstanceID, "instance-id", "", "`name` that tells gateways on one etcd apart (default: host name and process id)")
 	fs.StringVar(&f.cfg.StateDir, "state-dir", "", "`folder` of this gateway's own, for what it shall still know when it starts while etcd is away (default: nothing)")
 	fs.StringVar(&f.cfg.AccessLog, "access-log", "", "`file` that gets a line of JSON for every request, opened anew when it is renamed; - is the standard output (default: none)")
+	addAudit(fs, &f.cfg.Audit)
 	addTracing(fs, &f.cfg.TracingConfigFile)
 	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/ to users who may get it")
 	addVerbosity(fs, &f.verbosity)

@@ -10,6 +10,7 @@ import (
 
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/pki"
+	"portico/resource/audit"
 )
 
 const upExample = `  # everything on this machine, data in the user's data folder
@@ -21,6 +22,9 @@ const upExample = `  # everything on this machine, data in the user's data folde
   # any free port; the kubeconfig knows which
   portico up --listen=127.0.0.1:0
 
+  # with an audit log; the other flags of audit are those of portico gateway
+  portico up --audit-policy-file=policy.yaml --audit-log-path=./audit.log
+
   # on an etcd of your own
   portico up --etcd-servers=https://etcd-0:2379 --etcd-cafile=ca.crt --etcd-certfile=client.crt --etcd-keyfile=client.key`
 
@@ -31,6 +35,7 @@ type upFlags struct {
 	kubeconfig string
 	etcd       etcdFlags
 	accessLog  string
+	auditArgs  []string // of the gateway
 	tracing    string
 	profiling  bool
 	verbosity  int
@@ -55,6 +60,7 @@ func newUp() *cobra.Command {
 				}
 				f.dataDir = dir
 			}
+			f.auditArgs = auditArgs(cmd.Flags())
 			return advise(runStack(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
@@ -65,6 +71,9 @@ func newUp() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to write the administrator's kubeconfig to as well; a file that portico did not write is left alone")
 	f.etcd.add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
 	flags.StringVar(&f.accessLog, "access-log", "", "`file` that gets a line of JSON for every request; - is the gateway's log (default: none)")
+	var audited audit.Options // the gateway reads them
+	addAudit(flags, &audited)
+	hideDetails(flags)
 	addTracing(flags, &f.tracing)
 	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof/ in every process")
 	addVerbosity(flags, &f.verbosity)

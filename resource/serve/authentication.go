@@ -19,11 +19,16 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 		x.lap()
 		user, claimed, err := s.cfg.Authenticator.Authenticate(r)
 		s.metrics.access.authenticated(r, user, claimed, err, x, x.lap())
+		shown := ""
+		if !claimed {
+			shown = s.credentialsOf(r)
+		}
 		authn.StripCredentials(r.Header)
 		s.cfg.IdentityHeaders.Strip(r.Header)
 		if !claimed {
 			s.log.Debug("authentication failed", "err", err, "remote", r.RemoteAddr, "uri", r.URL.Path)
 			limitStranger(w, r)
+			s.auditRefusal(r, shown)
 			rest.WriteStatus(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}

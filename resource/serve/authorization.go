@@ -21,6 +21,7 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 		x := exchangeFrom(r.Context())
 		decision, reason, err := s.cfg.Authorizer.Authorize(r.Context(), action)
 		s.metrics.access.authorized(decision, err, x.lap())
+		auditDecision(r.Context(), decision, reason, err)
 		switch {
 		case decision == authz.Allow:
 			next.ServeHTTP(w, r)

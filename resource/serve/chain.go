@@ -19,10 +19,12 @@ func (s *Server) chain() http.Handler {
 		s.cacheControl,    // cachecontrol.go: responses are nobody else's
 		s.goaway,          // goaway.go: connections end by chance
 		s.track,           // track.go: what shutdown waits for and cuts off
+		s.finishAudit,     // audit.go: what became of the request
 		s.deadline,        // deadline.go: 504
 		s.collectWarnings, // warning.go
 		s.authenticate,    // authentication.go: 401; credentials end here
 		s.trace,           // trace.go: spans of what is sampled
+		s.audit,           // audit.go: who did what, by the audit policy
 		s.impersonate,     // below: as whom
 		s.limit,           // limit.go: 429 under load
 		s.authorize,       // authorization.go: 403
@@ -39,6 +41,7 @@ func (s *Server) impersonate(next http.Handler) http.Handler {
 	if s.cfg.Impersonation == nil {
 		return next
 	}
+	next = s.auditImpersonation(next)
 	return s.cfg.Impersonation(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.metrics.access.impersonation.observe(int64(exchangeFrom(r.Context()).lap()))
 		next.ServeHTTP(w, r)

@@ -10,6 +10,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/accesslog"
+	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/authz"
 	"portico/resource/tracing"
@@ -54,6 +55,8 @@ type Config struct {
 	Metrics *Metrics
 	// AccessLog takes a record of every request that is over; nil: nobody does.
 	AccessLog *accesslog.Log
+	// Audit audits requests; nil: nobody does.
+	Audit *audit.Auditor
 	// Tracer has requests leave spans; nil: what clients say of traces is passed
 	// on, and nothing else happens.
 	Tracer *tracing.Tracer

@@ -42,6 +42,7 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 		}
 		timeout, err := s.timeoutOf(r)
 		if err != nil {
+			s.auditRefusal(r, err.Error())
 			rest.WriteStatus(w, r, err)
 			return
 		}

@@ -11,6 +11,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/accesslog"
+	"portico/resource/audit"
 )
 
 // exchange is what the filters know of one request and its response, and the
@@ -29,6 +30,7 @@ type exchange struct {
 	// onHeader, if not nil, is called once, with the final status.
 	onHeader func(code int)
 	attached atomic.Value // an Attachment
+	audited  atomic.Pointer[audit.Request]
 
 	code  int   // the status, 0 until it is written
 	bytes int64 // of the body, written so far
@@ -68,6 +70,11 @@ func (c *exchangeContext) Value(key any) any {
 	}
 	if a := c.x.attachment(); a != nil {
 		if v := a.Value(key); v != nil {
+			return v
+		}
+	}
+	if q := c.x.audited.Load(); q != nil {
+		if v := q.Value(key); v != nil {
 			return v
 		}
 	}
@@ -126,6 +133,9 @@ func (x *exchange) setHeader(code int) {
 	if a := x.attachment(); a != nil {
 		a.OnHeader(h, code)
 	}
+	if q := x.audited.Load(); q != nil {
+		q.OnHeader(h, code)
+	}
 	x.code = code
 	if x.timed {
 		x.firstByte = time.Since(x.start)
@@ -137,6 +147,9 @@ func (x *exchange) setHeader(code int) {
 
 func (x *exchange) Write(b []byte) (int, error) {
 	x.WriteHeader(http.StatusOK)
+	if q := x.audited.Load(); q != nil {
+		q.OnWrite(b)
+	}
 	n, err := x.ResponseWriter.Write(b)
 	x.bytes += int64(n)
 	return n, err
@@ -145,6 +158,9 @@ func (x *exchange) Write(b []byte) (int, error) {
 // ReadFrom keeps the server's way of sending files open.
 func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
 	x.WriteHeader(http.StatusOK)
+	if q := x.audited.Load(); q != nil {
+		src = q.Reading(src)
+	}
 	n, err := io.Copy(x.ResponseWriter, src)
 	x.bytes += n
 	return n, err

@@ -51,6 +51,11 @@ func (s *Server) observe(next http.Handler) http.Handler {
 func (s *Server) observing(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
+	running.Go(func() {
+		if err := s.cfg.Audit.Run(ctx); ctx.Err() == nil {
+			s.log.Error("audit ended", "err", err)
+		}
+	})
 	// Both return nothing but that ctx ended.
 	running.Go(func() { _ = s.cfg.AccessLog.Run(ctx) })
 	running.Go(func() { _ = s.cfg.Tracer.Run(ctx) })

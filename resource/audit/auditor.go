@@ -1,0 +1,90 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+)
+
+// flushTimeout bounds how long the end of the process waits for events that were
+// not delivered yet.
+const flushTimeout = 5 * time.Second
+
+// Auditor audits the requests of one process. Safe for concurrent use.
+type Auditor struct {
+	policy  audit.PolicyRuleEvaluator
+	sink    audit.Backend
+	waiting []*backlog
+	log     *slog.Logger
+	// recorded is what the recordings of all requests hold.
+	recorded budget
+}
+
+// Open returns the Auditor of the options; nil if they ask for none: without a
+// policy, or without anywhere for events to go. The log's file is made; nothing
+// else happens before Run. Errors name the file, and what is wrong in it.
+func Open(o Options, logger *slog.Logger) (*Auditor, error) {
+	if logger == nil {
+		logger = slog.Default()
+	}
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	somewhere := o.Log.Path != "" || o.Webhook.ConfigFile != ""
+	switch {
+	case o.PolicyFile == "" && somewhere:
+		logger.Warn("nothing is audited: there is no audit policy; name one with --audit-policy-file")
+		return nil, nil
+	case o.PolicyFile == "":
+		return nil, nil
+	}
+	rules, err := policy.LoadPolicyFromFile(o.PolicyFile)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("load audit policy %s: %w", o.PolicyFile, err)
+	case !somewhere:
+		logger.Warn("nothing is audited: there is nowhere for events to go; name a file with --audit-log-path, or a webhook with --audit-webhook-config-file")
+		return nil, nil
+	}
+	a := &Auditor{policy: policy.NewPolicyRuleEvaluator(rules), log: logger, recorded: budget{limit: maxRecorded}}
+	return a, a.openSinks(&o)
+}
+
+// Run delivers events until ctx ends, and then those that were not delivered yet,
+// within flushTimeout; no request may come after that. A nil Auditor waits for
+// ctx.
+func (a *Auditor) Run(ctx context.Context) error {
+	if a == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	stop := make(chan struct{})
+	if err := a.sink.Run(stop); err != nil {
+		return fmt.Errorf("run audit: %w", err)
+	}
+	<-ctx.Done()
+	close(stop)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.sink.Shutdown()
+	}()
+	select {
+	case <-done:
+	case <-time.After(flushTimeout):
+		lost := int64(0)
+		for _, b := range a.waiting {
+			lost += b.events.Load()
+		}
+		a.log.Error("audit events were not delivered in time", "events", lost, "waited", flushTimeout)
+	}
+	return ctx.Err()
+}
+
+// errNotStored refuses a request whose arrival could not be recorded.
+var errNotStored = errors.New("failed to store audit event")

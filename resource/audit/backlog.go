@@ -1,0 +1,149 @@
+package audit
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/plugin/pkg/audit/buffered"
+)
+
+const (
+	// maxUnderWay is how many batches are on their way to a webhook at a time.
+	maxUnderWay = 16
+	// maxWaiting is how many bytes the objects of events may have that wait for
+	// one sink.
+	maxWaiting = 64 << 20
+)
+
+// annotationTruncated marks events that lost their objects, as upstream's own
+// truncation does.
+const annotationTruncated = "audit.k8s.io/truncated"
+
+// errFull is why events are dropped.
+var errFull = errors.New("audit buffer queue blocked")
+
+// budget is an amount that many take of.
+type budget struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// take takes n, or nothing.
+func (b *budget) take(n int64) bool {
+	if b.used.Add(n) > b.limit {
+		b.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (b *budget) give(n int64) { b.used.Add(-n) }
+
+// backlog bounds what waits for a sink, by number and by bytes, in front of
+// upstream's buffer, which bounds the number of those that are in no batch yet.
+type backlog struct {
+	limit  int64
+	events atomic.Int64 // that wait, or are under way
+	bytes  budget       // of their objects
+	next   audit.Backend
+}
+
+func newBacklog(limit int64) *backlog {
+	return &backlog{limit: limit, bytes: budget{limit: maxWaiting}}
+}
+
+// ProcessEvents has events wait. It never blocks; where there is no room, events
+// are dropped and counted, and objects are left out.
+func (b *backlog) ProcessEvents(events ...*auditapi.Event) bool {
+	for i, event := range events {
+		if b.events.Add(1) > b.limit {
+			b.events.Add(-1)
+			audit.HandlePluginError(buffered.PluginName, errFull, events[i:]...)
+			return true
+		}
+		if size := objectBytes(event); size > 0 && !b.bytes.take(size) {
+			event = withoutObjects(event)
+		}
+		b.next.ProcessEvents(event)
+	}
+	return true
+}
+
+// Run implements audit.Backend.
+func (b *backlog) Run(stop <-chan struct{}) error { return b.next.Run(stop) }
+
+// Shutdown implements audit.Backend.
+func (b *backlog) Shutdown() { b.next.Shutdown() }
+
+func (b *backlog) String() string { return b.next.String() }
+
+// taker returns what takes batches out of the backlog: up to atOnce of them are
+// with the sink at a time.
+func (b *backlog) taker(sink audit.Backend, atOnce int) *taker {
+	return &taker{Backend: sink, from: b, places: make(chan struct{}, atOnce)}
+}
+
+// taker hands batches to a sink.
+type taker struct {
+	audit.Backend
+	from    *backlog
+	places  chan struct{}
+	sending sync.WaitGroup
+}
+
+// ProcessEvents hands a batch over. It returns at once, if there is a place;
+// meanwhile events wait in the buffer. With one place it waits for the sink.
+func (t *taker) ProcessEvents(events ...*auditapi.Event) bool {
+	if cap(t.places) == 1 {
+		t.send(events)
+		return true
+	}
+	t.places <- struct{}{}
+	t.sending.Go(func() {
+		defer func() { <-t.places }()
+		t.send(events)
+	})
+	return true
+}
+
+func (t *taker) send(events []*auditapi.Event) {
+	size := int64(0)
+	for _, event := range events {
+		size += objectBytes(event)
+	}
+	defer t.from.events.Add(-int64(len(events)))
+	defer t.from.bytes.give(size)
+	t.Backend.ProcessEvents(events...)
+}
+
+// Shutdown returns when nothing is under way any more.
+func (t *taker) Shutdown() {
+	t.sending.Wait()
+	t.Backend.Shutdown()
+}
+
+// objectBytes is the size of what an event holds besides its metadata.
+func objectBytes(e *auditapi.Event) (n int64) {
+	if e.RequestObject != nil {
+		n += int64(len(e.RequestObject.Raw))
+	}
+	if e.ResponseObject != nil {
+		n += int64(len(e.ResponseObject.Raw))
+	}
+	return n
+}
+
+// withoutObjects returns a copy of the event without its objects, that says so.
+func withoutObjects(e *auditapi.Event) *auditapi.Event {
+	c := *e
+	c.RequestObject, c.ResponseObject = nil, nil
+	c.Annotations = make(map[string]string, len(e.Annotations)+1)
+	for k, v := range e.Annotations {
+		c.Annotations[k] = v
+	}
+	c.Annotations[annotationTruncated] = "true"
+	return &c
+}

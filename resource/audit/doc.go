@@ -1,0 +1,30 @@
+// Package audit tells who did what: it judges every request by an audit policy,
+// builds the events that the policy asks for, and hands them to a log file, a
+// webhook, or both.
+//
+// Policies, levels, events, truncation, batches and metrics are those of
+// k8s.io/apiserver, so that what reads the audit log of a kube-apiserver reads
+// this one. What is ours is where an event gets its content from, since here
+// nobody decodes what passes by.
+//
+// Decisions that shaped it:
+//
+//   - Bodies are recorded as they pass (recording.go), only where the policy
+//     asks for them, and made JSON when the request is over (object.go). So
+//     streaming and retries are what they are without audit. At level Metadata
+//     only the body of an error is looked at, for its reason.
+//   - Memory is bounded. A recording ends at maxObject; all of them together
+//     hold at most maxRecorded, and what waits for a sink at most maxWaiting
+//     besides the number of events that the batch flags allow. A body that does
+//     not fit is left out of its event, which says so in the annotation that
+//     upstream has for that.
+//   - At most maxUnderWay batches are on their way to a webhook: upstream sends
+//     each from a goroutine of its own, without end while the webhook hangs.
+//   - A request that ends by itself (an answer that is cut off, a client that
+//     went away) has ended: upstream calls that a panic. Panic is for panics.
+//   - A response's code is what the client got, also where that came from
+//     outside of the handler: the 504 of a deadline.
+//   - Without a policy there is no Auditor, and nothing costs anything.
+//
+// Runs in: gateway, core, crd.
+package audit

@@ -1,0 +1,134 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+
+	"portico/resource"
+)
+
+// annotationUnread names the objects that are not in an event because nobody here
+// can read the form they had.
+const annotationUnread = "audit.portico.dev/unread"
+
+// Annotate adds an annotation to the event of the request whose context it is, if
+// there is one; the first of a key counts. Safe for concurrent use.
+func Annotate(ctx context.Context, key, value string) { audit.AddAuditAnnotation(ctx, key, value) }
+
+// object makes a recorded body what an event has; nil if it does not get there,
+// which is noted under its name.
+func (q *Request) object(name string, data []byte, lost bool, h http.Header) []byte {
+	if lost {
+		q.Annotate(annotationTruncated, "true")
+		return nil
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	object, err := toJSON(data, h)
+	if err != nil {
+		q.Annotate(annotationUnread, name)
+		return nil
+	}
+	if q.config.OmitManagedFields {
+		object = withoutManagedFields(object)
+	}
+	return object
+}
+
+// noteRequest puts the body of the request into the event, and what it says of
+// the object that the path does not.
+func (q *Request) noteRequest() {
+	if q.body == nil {
+		return
+	}
+	data, lost := q.body.end()
+	object := q.object("requestObject", data, lost, q.header)
+	if object == nil {
+		return
+	}
+	if q.action.Verb == "create" || q.action.Verb == "update" {
+		var named struct{ Metadata metav1.ObjectMeta }
+		if json.Unmarshal(object, &named) == nil {
+			refer(q.ctx, q.action, named.Metadata, object)
+		}
+	}
+	q.event.LogRequestPatch(object)
+}
+
+// noteResponse puts the body of the response into the event: a Status at any
+// level, everything else where the policy wants it.
+func (q *Request) noteResponse() {
+	if q.answer == nil {
+		return
+	}
+	data, lost := q.answer.end()
+	wanted := q.answer.limit == maxObject
+	if lost && !wanted {
+		return
+	}
+	var object []byte
+	if wanted {
+		object = q.object("responseObject", data, lost, q.answerHeader)
+	} else {
+		object, _ = toJSON(data, q.answerHeader) // text is no Status
+	}
+	if object == nil {
+		return
+	}
+	q.event.LogResponseObject(statusOf(object), &runtime.Unknown{Raw: object, ContentType: runtime.ContentTypeJSON})
+}
+
+// Refer tells the event of a request, if there is one, of the object that is
+// created or updated, as it was sent.
+func Refer(ctx context.Context, action *resource.Action, object metav1.ObjectMeta) {
+	if ac := audit.AuditContextFrom(ctx); ac.Enabled() && ac.GetEventLevel() == auditapi.LevelMetadata {
+		refer(ctx, action, object, nil)
+	}
+}
+
+func refer(ctx context.Context, action *resource.Action, object metav1.ObjectMeta, encoded []byte) {
+	gv := schema.GroupVersion{Group: action.Group, Version: action.Version}
+	shown := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: object.Namespace, Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion,
+	}}
+	audit.LogRequestObject(ctx, shown, gv, gv.WithResource(action.Resource), action.Subresource, encodedAlready(encoded))
+}
+
+// encodedAlready is the serializer of an object whose bytes are there: upstream
+// takes what an event says of an object from the object alone.
+type encodedAlready []byte
+
+var _ runtime.NegotiatedSerializer = encodedAlready(nil)
+
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
+func (e encodedAlready) SupportedMediaTypes() []runtime.SerializerInfo {
+	return []runtime.SerializerInfo{{MediaType: runtime.ContentTypeJSON}}
+}
+
+// EncoderForVersion implements runtime.NegotiatedSerializer.
+func (e encodedAlready) EncoderForVersion(runtime.Encoder, runtime.GroupVersioner) runtime.Encoder {
+	return e
+}
+
+// DecoderToVersion implements runtime.NegotiatedSerializer; it is not asked for.
+func (e encodedAlready) DecoderToVersion(d runtime.Decoder, _ runtime.GroupVersioner) runtime.Decoder {
+	return d
+}
+
+// Encode implements runtime.Encoder.
+func (e encodedAlready) Encode(_ runtime.Object, w io.Writer) error {
+	_, err := w.Write(e)
+	return err
+}
+
+// Identifier implements runtime.Encoder.
+func (e encodedAlready) Identifier() runtime.Identifier { return "encoded already" }

@@ -1,0 +1,223 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+
+	"portico/resource"
+)
+
+// Arrival is what is known of a request when it arrives.
+type Arrival struct {
+	// Action is the request as its sender makes it, before impersonation; its User
+	// is nil if nobody is known.
+	Action *resource.Action
+	// ID is its Audit-ID.
+	ID string
+	// Time is when its header had been read.
+	Time time.Time
+}
+
+// slow is how long a request may take without a word about it.
+const slow = 500 * time.Millisecond
+
+// CodeNobody is the code of a request that nobody was there any more to answer.
+const CodeNobody = 499
+
+// Request is the audit of one request. Its methods are for the goroutine of the
+// request, unless they say otherwise.
+type Request struct {
+	auditor *Auditor
+	ctx     context.Context // has upstream's audit context
+	event   *audit.AuditContext
+	config  audit.RequestAuditConfig
+	action  *resource.Action
+	arrived time.Time
+	header  http.Header // of the request
+	// told: all there is to say has been said.
+	told bool
+	long bool
+
+	body *recordedBody // of the request; nil: it is not recorded
+	// answer is the body of the response, and answerHeader its header; nil: it is
+	// not recorded.
+	answer       *recording
+	answerHeader http.Header
+	began        atomic.Bool // the response has
+}
+
+// Begin begins the audit of a request that is about to be handled; nil if the
+// policy wants none. It may put another body into the request, which records what
+// is read. The error is to be answered: the request must not go on.
+func (a *Auditor) Begin(r *http.Request, in Arrival) (*Request, error) {
+	q := a.open(r, in)
+	if q == nil {
+		return nil, nil
+	}
+	if !q.event.ProcessEventStage(q.ctx, auditapi.StageRequestReceived) {
+		audit.ApiserverAuditDroppedCounter.WithContext(q.ctx).Inc()
+		return nil, errNotStored
+	}
+	if q.records() && r.Body != nil && r.Body != http.NoBody {
+		q.body = &recordedBody{ReadCloser: r.Body, length: r.ContentLength, recording: recording{budget: &a.recorded, limit: maxObject}}
+		q.header = http.Header{"Content-Type": r.Header["Content-Type"], "Content-Encoding": r.Header["Content-Encoding"]}
+		r.Body = q.body
+	}
+	return q, nil
+}
+
+// Refuse begins the audit of a request that is refused before it is known who
+// makes it; nil if the policy wants none. Its only event is that of the response
+// that begins, with this message.
+func (a *Auditor) Refuse(r *http.Request, in Arrival, message string) *Request {
+	q := a.open(r, in)
+	if q != nil {
+		q.told = true
+		q.event.SetEventResponseStatus(&metav1.Status{Message: message})
+	}
+	return q
+}
+
+// open asks the policy and makes the event.
+func (a *Auditor) open(r *http.Request, in Arrival) *Request {
+	attrs := newAttributes(in.Action)
+	config := a.policy.EvaluatePolicyRule(attrs)
+	audit.ObservePolicyLevel(context.Background(), config.Level)
+	if config.Level == auditapi.LevelNone {
+		return nil
+	}
+	ctx := audit.WithAuditContext(context.Background())
+	q := &Request{
+		auditor: a, ctx: ctx, event: audit.AuditContextFrom(ctx), config: config,
+		action: in.Action, arrived: in.Time, long: in.Action.LongRunning(),
+	}
+	audit.WithAuditID(ctx, types.UID(in.ID))
+	// Nobody else has it: it is not initialized yet.
+	_ = q.event.Init(config, a.sink)
+	audit.LogRequestMetadata(ctx, r, in.Time, attrs)
+	return q
+}
+
+// records reports whether bodies belong into the event: streams do not, nor what
+// is no resource.
+func (q *Request) records() bool {
+	return q.action.IsResource && !q.long && q.config.Level.GreaterOrEqual(auditapi.LevelRequest)
+}
+
+// Value has the context of the request show upstream's audit context. Safe for
+// concurrent use.
+func (q *Request) Value(key any) any { return q.ctx.Value(key) }
+
+// Impersonated notes as whom the request goes on.
+func (q *Request) Impersonated(as *resource.Action) {
+	user := userInfo(as.User)
+	audit.LogImpersonatedUser(q.ctx, &user, as.ImpersonationConstraint)
+}
+
+// Annotate adds an annotation; the first of a key counts. Safe for concurrent
+// use.
+func (q *Request) Annotate(keysAndValues ...string) {
+	audit.AddAuditAnnotations(q.ctx, keysAndValues...)
+}
+
+// OnHeader is told that the response begins: its header is about to be sent.
+func (q *Request) OnHeader(h http.Header, code int) {
+	if q.began.Swap(true) {
+		return
+	}
+	if q.long || q.told {
+		q.event.SetEventResponseStatusCode(int32(code))
+		q.event.ProcessEventStage(q.ctx, auditapi.StageResponseStarted)
+		return
+	}
+	limit := maxObject
+	if !q.records() || !q.config.Level.GreaterOrEqual(auditapi.LevelRequestResponse) {
+		if limit = maxStatus; code < http.StatusBadRequest {
+			return
+		}
+	}
+	q.answerHeader = http.Header{"Content-Type": h["Content-Type"], "Content-Encoding": h["Content-Encoding"]}
+	q.answer = &recording{budget: &q.auditor.recorded, limit: limit}
+}
+
+// OnWrite is told of a part of the response's body.
+func (q *Request) OnWrite(p []byte) {
+	if q.answer != nil {
+		q.answer.write(p)
+	}
+}
+
+// Reading returns a response's body as it is read from src, of which it is told.
+func (q *Request) Reading(src io.Reader) io.Reader {
+	if q.answer == nil {
+		return src
+	}
+	return io.TeeReader(src, writerFunc(q.answer.write))
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(p []byte) (int, error) {
+	f(p)
+	return len(p), nil
+}
+
+// End is told that the request is over: the code that was sent, 0 if none was,
+// and what the handler panicked with, if it did.
+func (q *Request) End(code int, cause any) {
+	if q.told {
+		return
+	}
+	defer q.free()
+	// What is sent from now on is the server's, not the response's.
+	began := q.began.Swap(true)
+	if cause != nil && cause != http.ErrAbortHandler {
+		q.event.SetEventResponseStatus(&metav1.Status{
+			Code: http.StatusInternalServerError, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
+			Message: fmt.Sprintf("APIServer panic'd: %v", cause),
+		})
+		q.noteRequest()
+		q.event.ProcessEventStage(q.ctx, auditapi.StagePanic)
+		return
+	}
+	q.noteRequest()
+	switch {
+	case code == 0 && cause == nil:
+		code = http.StatusOK
+		q.event.SetEventResponseStatus(&metav1.Status{Code: http.StatusOK, Status: metav1.StatusSuccess, Message: "Connection closed early"})
+	case code == 0:
+		code = CodeNobody
+		q.event.SetEventResponseStatus(&metav1.Status{Status: metav1.StatusFailure, Message: "The client was gone before the response began"})
+	case cause != nil && !q.long:
+		q.event.SetEventResponseStatus(&metav1.Status{Status: metav1.StatusFailure, Message: "The response was cut off"})
+	default:
+		q.noteResponse()
+	}
+	q.event.SetEventResponseStatusCode(int32(code))
+	if q.long && !began {
+		q.event.ProcessEventStage(q.ctx, auditapi.StageResponseStarted)
+	}
+	if took := time.Since(q.arrived); took > slow {
+		q.Annotate("apiserver.latency.k8s.io/total", took.String())
+	}
+	q.event.ProcessEventStage(q.ctx, auditapi.StageResponseComplete)
+}
+
+// free has the recordings hold nothing any more.
+func (q *Request) free() {
+	if q.body != nil {
+		q.body.recording.free()
+	}
+	if q.answer != nil {
+		q.answer.free()
+	}
+}

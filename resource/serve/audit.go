@@ -1,0 +1,131 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"portico/resource"
+	"portico/resource/audit"
+	"portico/resource/authz"
+	"portico/resource/rest"
+)
+
+// Annotations of events about authorization.
+const (
+	annotationDecision = "authorization.k8s.io/decision"
+	annotationReason   = "authorization.k8s.io/reason"
+)
+
+// audit begins the audit of a request whose sender is known, and who is not
+// impersonated yet. finishAudit, above, ends it.
+func (s *Server) audit(next http.Handler) http.Handler {
+	if s.cfg.Audit == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeFrom(r.Context())
+		audited, err := s.cfg.Audit.Begin(r, x.arrival())
+		if err != nil {
+			rest.WriteStatus(w, r, err)
+			return
+		}
+		if audited != nil {
+			x.audited.Store(audited)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// finishAudit tells what became of a request, once that is final: also of one
+// that the deadline has answered, or that panicked.
+func (s *Server) finishAudit(next http.Handler) http.Handler {
+	if s.cfg.Audit == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeFrom(r.Context())
+		defer func() {
+			cause := recover()
+			if audited := x.audited.Load(); audited != nil {
+				audited.End(x.code, cause)
+			}
+			if cause != nil {
+				panic(cause)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// arrival is what audit is told of a request.
+func (x *exchange) arrival() audit.Arrival {
+	return audit.Arrival{Action: x.action, ID: x.auditID, Time: x.start}
+}
+
+// auditRefusal has a request audited that is about to be refused before anybody
+// knows who makes it.
+func (s *Server) auditRefusal(r *http.Request, message string) {
+	if s.cfg.Audit == nil {
+		return
+	}
+	x := exchangeFrom(r.Context())
+	if audited := s.cfg.Audit.Refuse(r, x.arrival(), message); audited != nil {
+		x.audited.Store(audited)
+	}
+}
+
+// credentialsOf says, for audit, by what a request tries to show who makes it.
+// It must be asked before the credentials are taken away; "" without audit.
+func (s *Server) credentialsOf(r *http.Request) string {
+	if s.cfg.Audit == nil {
+		return ""
+	}
+	var shown []string
+	if _, _, ok := r.BasicAuth(); ok {
+		shown = append(shown, "basic")
+	}
+	if kind, token, ok := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " "); ok && token != "" && strings.EqualFold(kind, "bearer") {
+		shown = append(shown, "bearer")
+	}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		shown = append(shown, "x509")
+	}
+	if len(shown) == 0 {
+		return "Authentication failed, no credentials provided"
+	}
+	return "Authentication failed, attempted: " + strings.Join(shown, ", ")
+}
+
+// auditImpersonation tells audit as whom a request goes on.
+func (s *Server) auditImpersonation(next http.Handler) http.Handler {
+	if s.cfg.Audit == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if action := resource.ActionFrom(r.Context()); action.Impersonator != nil {
+			if audited := exchangeFrom(r.Context()).audited.Load(); audited != nil {
+				audited.Impersonated(action)
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// auditDecision tells audit what the authorizer said.
+func auditDecision(ctx context.Context, decision authz.Decision, reason string, err error) {
+	x := exchangeFrom(ctx)
+	if x == nil {
+		return
+	}
+	audited := x.audited.Load()
+	switch {
+	case audited == nil:
+	case decision == authz.Allow:
+		audited.Annotate(annotationDecision, "allow", annotationReason, reason)
+	case err != nil:
+		audited.Annotate(annotationReason, "internal error")
+	default:
+		audited.Annotate(annotationDecision, "forbid", annotationReason, reason)
+	}
+}
