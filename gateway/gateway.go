@@ -196,6 +196,9 @@ func (g *Gateway) assembleLastGood() error {
 	if err := l.keep(g.etcd.Documents("gateway"), g.cfg.StateDir); err != nil {
 		return err
 	}
+	if err := g.keepDocuments(l); err != nil {
+		return err
+	}
 	g.lastGood = l
 	registerLastGood(g.metrics.Registry(), l.Restored)
 	return nil
@@ -274,6 +277,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			g.registrar.run,
 			g.status.run,
 			g.lastGood.Run,
+			g.lastGood.openAPI.Run,
 			g.campaign,
 			g.core.run,
 			g.publisher.run,

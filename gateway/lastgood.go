@@ -26,9 +26,12 @@ const (
 	documentsOfBackends    = "backend/"
 	documentsOfAPIServices = "apiservice/"
 	documentsOfOwn         = "own/"
-	documentServices       = "core/services"
-	documentAccounts       = "core/serviceaccounts"
-	documentSecrets        = "core/secrets"
+	// documentsOfOpenAPI opens the names of indexes of OpenAPI documents; the
+	// server's own follows.
+	documentsOfOpenAPI = "openapi/"
+	documentServices   = "core/services"
+	documentAccounts   = "core/serviceaccounts"
+	documentSecrets    = "core/secrets"
 )
 
 // lastGood is who knows what the last-good documents are made of, and where they
@@ -46,6 +49,8 @@ type lastGood struct {
 	own      []*rest.Resource // what the local copy has of the gateway's own
 	ownReady func() bool      // reports whether these can be listed
 	seed     maphash.Seed
+	// openAPI keeps the documents that the indexes name; nil: none are.
+	openAPI *lastgood.Folder
 }
 
 // keep makes the Keeper.
@@ -73,6 +78,7 @@ func (l *lastGood) gone() func(document string) bool {
 		there[targetOfBackend(d.name)] = true
 	}
 	return func(document string) bool {
+		document = strings.TrimPrefix(document, documentsOfOpenAPI)
 		ofServer := strings.HasPrefix(document, documentsOfAPIServices) || strings.HasPrefix(document, documentsOfBackends)
 		return ofServer && !there[document]
 	}
@@ -85,6 +91,9 @@ func (l *lastGood) now(ctx context.Context) []lastgood.Document {
 		for target, srv := range *live {
 			if gvs, _ := srv.source.GroupVersions(); srv.source.Heard() {
 				out = append(out, lastgood.Document{Name: target, State: identity(gvs), Value: func() any { return lastgood.Versions(gvs) }})
+			}
+			if index := srv.source.HeardOpenAPI(); index != nil {
+				out = append(out, lastgood.Document{Name: documentsOfOpenAPI + target, State: index, Value: func() any { return index }})
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/discovery"
+	"portico/discovery/aggregate"
 	"portico/gateway/lastgood"
 	"portico/resource"
 	"portico/resource/rest"
@@ -26,6 +27,14 @@ func (l *lastGood) restoreOne(name string, data []byte) error {
 			l.sync.restoreVersions(name, gvs)
 		}
 		return err
+	}
+	if target, ok := strings.CutPrefix(name, documentsOfOpenAPI); ok {
+		index := &aggregate.OpenAPIIndex{}
+		if err := lastgood.Unpack(data, index); err != nil {
+			return err
+		}
+		l.sync.restoreOpenAPI(target, index)
+		return nil
 	}
 	var identities lastgood.Identities
 	switch name {
@@ -130,6 +139,35 @@ func (s *syncer) restoreVersions(target string, gvs []discovery.GroupVersion) {
 	s.wake.Poke()
 }
 
+// restoreOpenAPI is restoreVersions for the index of OpenAPI documents.
+func (s *syncer) restoreOpenAPI(target string, index *aggregate.OpenAPIIndex) {
+	s.mu.Lock()
+	if s.indexes == nil {
+		s.indexes = map[string]*aggregate.OpenAPIIndex{}
+	}
+	s.indexes[target] = index
+	s.mu.Unlock()
+	if live := s.live.Load(); live != nil && (*live)[target] != nil {
+		(*live)[target].source.RestoreOpenAPI(index)
+	}
+	s.wake.Poke()
+}
+
+// restoreKept makes what the server said to an earlier gateway what is known of
+// it, unless it spoke since. It reports whether that is so.
+func (s *syncer) restoreKept(srv *server) (restored bool) {
+	s.mu.Lock()
+	gvs, index := s.versions[srv.target], s.indexes[srv.target]
+	s.mu.Unlock()
+	if _, known := srv.source.GroupVersions(); gvs != nil && !known {
+		restored = srv.source.Restore(gvs)
+	}
+	if index != nil && srv.source.OpenAPI() == nil {
+		restored = srv.source.RestoreOpenAPI(index) || restored
+	}
+	return restored
+}
+
 // restoredVersions returns what the server of a target said to an earlier
 // gateway; nil if that is not known.
 func (s *syncer) restoredVersions(target string) []discovery.GroupVersion {
@@ -147,5 +185,9 @@ func (s *syncer) forgetVersions(before, live map[string]*server) {
 	maps.DeleteFunc(s.versions, func(target string, _ []discovery.GroupVersion) bool {
 		srv := live[target]
 		return srv == nil && before[target] != nil || srv != nil && srv.source.Heard()
+	})
+	maps.DeleteFunc(s.indexes, func(target string, _ *aggregate.OpenAPIIndex) bool {
+		srv := live[target]
+		return srv == nil && before[target] != nil || srv != nil && srv.source.HeardOpenAPI() != nil
 	})
 }

@@ -1,8 +1,8 @@
 package gateway
 
 import (
-	"context"
 	"crypto/rand"
+	"fmt"
 	"maps"
 	"net/http"
 	"strings"
@@ -12,6 +12,7 @@ import (
 	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/discovery/openapi/swagger"
+	"portico/resource"
 	"portico/resource/rest"
 )
 
@@ -121,37 +122,6 @@ func (g *Gateway) assembleOpenAPI(kinds []*rest.Kind) {
 	g.metrics.Registry().MustRegister(newBrokenMetric(g))
 }
 
-// openAPIKeptBytes bounds the documents of other servers that are kept.
-const openAPIKeptBytes = 32 << 20
-
-// serveKept answers with the document that the index names, fetched from its
-// server, or made of what that has, if it is not kept yet. It returns false if
-// only the server can answer.
-func (g *Gateway) serveKept(w http.ResponseWriter, r *http.Request, index *openAPIIndex, key string) bool {
-	srv, link := index.servers[key], index.urls[key]
-	if srv == nil || g.openAPIRemote == nil {
-		return false
-	}
-	ctx := context.WithoutCancel(r.Context()) // others may wait for it too
-	fetch := func() ([]byte, error) {
-		ctx, cancel := context.WithTimeout(ctx, openAPITimeout)
-		defer cancel()
-		a, err := srv.source.Document(ctx, link, "")
-		if err != nil {
-			return nil, err
-		}
-		if a.Code != http.StatusOK {
-			return nil, openapi.BadStatus(link, a.Code)
-		}
-		return a.Body, nil
-	}
-	if srv.source.Made() {
-		g.openAPIRemote.ServeMade(w, r, srv.openAPIOwner(), key, link, fetch)
-		return true
-	}
-	return g.openAPIRemote.Serve(w, r, srv.openAPIOwner(), key, link, fetch)
-}
-
 // proxyOpenAPI sends a request for the document of a group/version to its
 // server.
 func (g *Gateway) proxyOpenAPI(w http.ResponseWriter, r *http.Request, key string) {
@@ -168,7 +138,8 @@ func (g *Gateway) proxyOpenAPI(w http.ResponseWriter, r *http.Request, key strin
 		return
 	}
 	if err := rt.unavailable(); err != nil {
-		rest.WriteStatus(w, r, err)
+		rest.WriteStatus(w, r, resource.Unavailable(
+			fmt.Sprintf("the OpenAPI document %s was not kept, and its server cannot be asked for it: %s", key, err.ErrStatus.Message), retryUnavailable))
 		return
 	}
 	// Whether the answer may be kept is for the server to say.

@@ -39,6 +39,8 @@ type source interface {
 	OpenAPI() map[string]string
 	Broken() []openapi.Broken
 	Made() bool
+	HeardOpenAPI() *aggregate.OpenAPIIndex
+	RestoreOpenAPI(index *aggregate.OpenAPIIndex) bool
 	Document(ctx context.Context, path, etag string) (*swagger.Answer, error)
 	Follow(ctx context.Context, changed func()) error
 }
@@ -120,7 +122,8 @@ func (s *syncer) serverFor(m making, live map[string]*server) *server {
 		Name: m.name, BaseURL: m.base.String(), Identify: identifyAggregator, GroupVersions: m.only,
 		Transport: srv.up.Steady(), OpenAPIChanged: srv.openAPINews.Poke,
 	}
-	kept := s.restoredVersions(m.target)
+	var kept []discovery.GroupVersion
+	var index *aggregate.OpenAPIIndex
 	if old != nil && old.source.Heard() {
 		// The same, reached another way: what it said stands until the new server
 		// speaks.
@@ -128,6 +131,7 @@ func (s *syncer) serverFor(m making, live map[string]*server) *server {
 		if kept = said; whole {
 			cfg.Previous = said
 		}
+		index = old.source.HeardOpenAPI()
 	}
 	if m.plain == nil {
 		srv.source = aggregate.NewSource(cfg)
@@ -138,6 +142,10 @@ func (s *syncer) serverFor(m making, live map[string]*server) *server {
 	if kept != nil {
 		srv.source.Restore(kept)
 	}
+	if index != nil {
+		srv.source.RestoreOpenAPI(index)
+	}
+	s.restoreKept(srv)
 	return srv
 }
 

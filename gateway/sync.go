@@ -15,6 +15,7 @@ import (
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
+	"portico/discovery/aggregate"
 	"portico/gateway/upstream"
 	"portico/resource/loop"
 )
@@ -47,6 +48,8 @@ type syncer struct {
 	// versions are what servers said to an earlier gateway, by target, until they
 	// speak to this one or are gone.
 	versions map[string][]discovery.GroupVersion
+	// indexes are the same of their OpenAPI documents.
+	indexes map[string]*aggregate.OpenAPIIndex
 
 	lifetime context.Context    // of run; nil: before it
 	servers  map[string]*server // by target; of run only
@@ -188,15 +191,13 @@ func (s *syncer) settle(live map[string]*server) {
 	s.forgetVersions(s.servers, live)
 	s.servers = live
 	s.live.Store(&live)
-	for target, srv := range live {
+	for _, srv := range live {
 		if srv.tells && srv.unfollow == nil && s.lifetime != nil {
 			s.follow(s.lifetime, srv)
 		}
-		// restoreVersions may have looked before it was there. It wakes us.
-		if _, known := srv.source.GroupVersions(); !known {
-			if kept := s.restoredVersions(target); kept != nil {
-				srv.source.Restore(kept)
-			}
+		// Who restores may have looked before it was there.
+		if s.restoreKept(srv) {
+			s.wake.Poke()
 		}
 	}
 }

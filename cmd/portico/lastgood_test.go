@@ -227,12 +227,16 @@ func (a *alone) documents(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, name := range []string{"backend/core", "backend/crd", "apiservice/" + registeredService, "core/services", "core/serviceaccounts"} {
+		for _, name := range []string{"backend/core", "backend/crd", "apiservice/" + registeredService, "core/services", "core/serviceaccounts", "openapi/backend/core", "openapi/backend/crd"} {
 			if docs[name].Data == nil || !strings.Contains(string(copied), name) {
 				return errors.New(name + " is missing")
 			}
 		}
-		return nil
+		documents, err := os.ReadDir(filepath.Join(a.up.dir, "gateway-state", "openapi"))
+		if err == nil && len(documents) == 0 {
+			err = errors.New("the document of api/v1 is missing")
+		}
+		return err
 	})
 }
 
@@ -259,6 +263,7 @@ func TestLastGood(t *testing.T) {
 	reader := a.as(t, token)
 	things := reader.get(registeredPath+"/things", http.StatusOK, `"user":"system:serviceaccount:default:reader"`)
 	eventually(t, "the registered server is reached", things)
+	a.up.mustKubectl(t, "explain", "configmaps.data")
 	a.documents(t)
 	before, err := reader.groups()
 	if err != nil {
@@ -301,8 +306,13 @@ func (a *alone) withoutServers(t *testing.T, reader holder, before map[string]st
 	must(t, reader.get("/api/v1", http.StatusOK, `"name":"configmaps"`, "storageVersionHash"))
 	must(t, reader.get("/apis/apiextensions.k8s.io/v1", http.StatusOK, `"name":"customresourcedefinitions"`))
 	eventually(t, "requests say which APIService is away", reader.get("/api/v1/namespaces/default", http.StatusServiceUnavailable, `"kind":"Status"`, `APIService \"v1.\" is not available`))
-	// The core and the CRD server, Services and accounts; not the registered one.
-	eventually(t, "a metric tells what is from before", a.as(t, "").get("/metrics", http.StatusOK, "portico_gateway_last_good_documents 4\n"))
+	must(t, reader.get("/openapi/v3", http.StatusOK, `"api/v1":`, `"apis/coordination.k8s.io/v1":`, `"apis/apiextensions.k8s.io/v1":`))
+	must(t, reader.get("/openapi/v3/api/v1", http.StatusOK, "io.k8s.api.core.v1.ConfigMap"))
+	a.up.mustKubectl(t, "explain", "configmaps.data")
+	must(t, reader.get("/openapi/v3/apis/coordination.k8s.io/v1", http.StatusServiceUnavailable, `"kind":"Status"`, "the OpenAPI document apis/coordination.k8s.io/v1 was not kept"))
+	// The core and the CRD server, the indexes of both, Services and accounts; not
+	// the registered one.
+	eventually(t, "a metric tells what is from before", a.as(t, "").get("/metrics", http.StatusOK, "portico_gateway_last_good_documents 6\n"))
 	var away []string
 	for name := range before {
 		group, _, _ := strings.Cut(name, "/")

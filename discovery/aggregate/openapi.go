@@ -23,18 +23,28 @@ const openAPIInterval = time.Minute
 // ten times that.
 const maxV2 = 4 << 20
 
+// OpenAPIIndex says which OpenAPI documents a server has, as it is kept for a
+// gateway that starts while the server is away. Immutable.
+type OpenAPIIndex struct {
+	// URLs name the present document of each group/version; see Source.OpenAPI.
+	URLs map[string]string `json:"urls"`
+	// V2 identifies the v2 document that the documents are made of; "": the
+	// server has them itself.
+	V2 string `json:"v2,omitempty"`
+}
+
 // openAPIAnswer is a server's last good index of OpenAPI documents. Immutable.
 type openAPIAnswer struct {
-	urls map[string]string // see OpenAPI
+	OpenAPIIndex
 	// etag is the answer's, and known what discovery said when it was read: an
 	// unchanged index means something else once other group/versions are wanted
 	// of it.
+	// Where V2 is set it is that of the v2 document.
 	etag  string
 	known *[]discovery.GroupVersion
 	read  time.Time
-	// v2 identifies the v2 document that the documents are made of; "": the
-	// server has them itself. Then etag is that of the v2 document.
-	v2 string
+	// restored: another Source read it.
+	restored bool
 }
 
 // RefreshOpenAPI asks the server whether its OpenAPI index has changed, reads
@@ -51,7 +61,7 @@ func (s *Source) RefreshOpenAPI(ctx context.Context) (changed bool, err error) {
 		if soon && old.etag == "" {
 			return false, nil
 		}
-		if soon && old.v2 != "" {
+		if soon && old.V2 != "" {
 			next.read = old.read // of v3, which it may have got meanwhile
 			unchanged, err = s.readV2(ctx, next, old)
 		} else {
@@ -65,13 +75,13 @@ func (s *Source) RefreshOpenAPI(ctx context.Context) (changed bool, err error) {
 		return changed, err
 	}
 	s.openAPI.Store(next)
-	return changed || old == nil || !maps.Equal(old.urls, next.urls), nil
+	return changed || old == nil || !maps.Equal(old.URLs, next.URLs), nil
 }
 
 // readV3 reads the index into next, unless it is the old one.
 func (s *Source) readV3(ctx context.Context, next, old *openAPIAnswer) (unchanged bool, err error) {
 	etag := ""
-	if old != nil && old.v2 == "" {
+	if old != nil && old.V2 == "" {
 		etag = old.etag
 	}
 	a, err := s.get(ctx, "/openapi/v3", acceptLegacy, etag)
@@ -85,7 +95,7 @@ func (s *Source) readV3(ctx context.Context, next, old *openAPIAnswer) (unchange
 	case http.StatusNotFound: // a server without OpenAPI v3
 		return s.readV2(ctx, next, old)
 	case http.StatusOK:
-		next.urls, err = readOpenAPI(a, next.known)
+		next.URLs, err = readOpenAPI(a, next.known)
 		return false, brokenIf(err)
 	}
 	return false, badOpenAPI(a)
@@ -94,7 +104,7 @@ func (s *Source) readV3(ctx context.Context, next, old *openAPIAnswer) (unchange
 // readV2 makes the index of a server that has OpenAPI v2 only.
 func (s *Source) readV2(ctx context.Context, next, old *openAPIAnswer) (unchanged bool, err error) {
 	etag := ""
-	if old != nil && old.v2 != "" {
+	if old != nil && old.V2 != "" {
 		etag = old.etag
 	}
 	a, err := s.getWithin(ctx, maxV2, "/openapi/v2", acceptLegacy, etag)
@@ -104,7 +114,7 @@ func (s *Source) readV2(ctx context.Context, next, old *openAPIAnswer) (unchange
 	next.etag = a.quotedETag()
 	switch a.code {
 	case http.StatusNotModified:
-		next.etag, next.v2, next.urls = old.etag, old.v2, old.urls
+		next.etag, next.V2, next.URLs = old.etag, old.V2, old.URLs
 		return false, nil
 	case http.StatusNotFound: // a server without any OpenAPI
 		return false, nil
@@ -116,9 +126,9 @@ func (s *Source) readV2(ctx context.Context, next, old *openAPIAnswer) (unchange
 	if err != nil {
 		return false, brokenIf(err)
 	}
-	next.v2, next.urls = a.mark(), map[string]string{}
+	next.V2, next.URLs = a.mark(), map[string]string{}
 	for _, key := range keys {
-		next.urls[key] = "/openapi/v3/" + key + "?hash=" + openapi.ConvertedHash(next.v2, key)
+		next.URLs[key] = "/openapi/v3/" + key + "?hash=" + openapi.ConvertedHash(next.V2, key)
 	}
 	return false, nil
 }
@@ -191,7 +201,7 @@ func documentURL(key, text string) (string, bool) {
 // not be changed.
 func (s *Source) OpenAPI() map[string]string {
 	if a := s.openAPI.Load(); a != nil {
-		return a.urls
+		return a.URLs
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func (s *Source) Broken() []openapi.Broken { return s.index.list() }
 // document: the server itself would not know them.
 func (s *Source) Made() bool {
 	a := s.openAPI.Load()
-	return a != nil && a.v2 != ""
+	return a != nil && a.V2 != ""
 }
 
 // errOvertaken says that a document is not the one that the index names.
@@ -71,10 +71,10 @@ var errOvertaken = errors.New("the server's OpenAPI v2 document changed meanwhil
 func (s *Source) Document(ctx context.Context, path, etag string) (*swagger.Answer, error) {
 	index := s.openAPI.Load()
 	key, _, _ := strings.Cut(strings.TrimPrefix(path, "/openapi/v3/"), "?")
-	if index == nil || index.v2 == "" || !strings.HasPrefix(path, "/openapi/v3/") {
+	if index == nil || index.V2 == "" || !strings.HasPrefix(path, "/openapi/v3/") {
 		return swagger.Fetch(ctx, s.cfg.Transport, s.cfg.BaseURL, s.cfg.Identify, path, etag)
 	}
-	if index.urls[key] == "" {
+	if index.URLs[key] == "" {
 		return &swagger.Answer{Code: http.StatusNotFound}, nil
 	}
 	a, err := s.getWithin(ctx, maxV2, "/openapi/v2", acceptLegacy, "")
@@ -83,7 +83,7 @@ func (s *Source) Document(ctx context.Context, path, etag string) (*swagger.Answ
 		return nil, err
 	case a.code != http.StatusOK:
 		return nil, badOpenAPI(a)
-	case a.mark() != index.v2:
+	case a.mark() != index.V2:
 		// What is known is to be read again.
 		again := *index
 		again.etag, again.read = "", time.Time{}
@@ -97,9 +97,19 @@ func (s *Source) Document(ctx context.Context, path, etag string) (*swagger.Answ
 	return &swagger.Answer{Code: http.StatusOK, Body: data}, nil
 }
 
-// RestoreOpenAPI makes urls what the server's index said last (see OpenAPI),
-// unless it was read since. It reports whether it did. The documents themselves
-// still have to be fetched.
-func (s *Source) RestoreOpenAPI(urls map[string]string) bool {
-	return s.openAPI.CompareAndSwap(nil, &openAPIAnswer{urls: urls})
+// RestoreOpenAPI makes index what the server's said last, unless it was read
+// since. It reports whether it did. The documents themselves still have to be
+// fetched.
+func (s *Source) RestoreOpenAPI(index *OpenAPIIndex) bool {
+	return s.openAPI.CompareAndSwap(nil, &openAPIAnswer{OpenAPIIndex: *index, restored: true})
+}
+
+// HeardOpenAPI returns the index that this source read of the server, for
+// RestoreOpenAPI of another; nil if it has read none. While nothing new is read
+// it is the same one. It must not be changed.
+func (s *Source) HeardOpenAPI() *OpenAPIIndex {
+	if a := s.openAPI.Load(); a != nil && !a.restored {
+		return &a.OpenAPIIndex
+	}
+	return nil
 }

@@ -120,13 +120,13 @@ func TestRestoreOpenAPI(t *testing.T) {
 	b := newBackend(t, described("apps", "v1", "deployments"))
 	s := b.source()
 	kept := map[string]string{"apis/apps/v1": "/openapi/v3/apis/apps/v1?hash=A"}
-	if !s.RestoreOpenAPI(kept) || s.OpenAPI()["apis/apps/v1"] == "" {
+	if !s.RestoreOpenAPI(&OpenAPIIndex{URLs: kept}) || s.OpenAPI()["apis/apps/v1"] == "" {
 		t.Error("not restored")
 	}
 	check(t, s, true)
 	b.index(`"1"`, entry("apis/apps/v1", "/openapi/v3/apis/apps/v1?hash=A"))
 	refresh(t, s, false, kept)
-	if s.RestoreOpenAPI(nil) {
+	if s.HeardOpenAPI() == nil || s.RestoreOpenAPI(&OpenAPIIndex{}) {
 		t.Error("what the server said was replaced")
 	}
 }

@@ -44,9 +44,10 @@ type RESTSource struct {
 type derived struct {
 	// mark identifies the document.
 	mark string
-	api  *plain.API        // the last good one; nil: there is none
-	urls map[string]string // of api's document
-	err  error             // of a document that is not good
+	api  *plain.API // the last good one; nil: there is none
+	// index is that of api's document; nil with api.
+	index *OpenAPIIndex
+	err   error // of a document that is not good
 }
 
 // NewRESTSource returns a source; it asks nothing until Check.
@@ -80,7 +81,7 @@ func (s *RESTSource) Check(ctx context.Context) (changed bool, err error) {
 	case a.code != http.StatusOK:
 		return false, fmt.Errorf("bad status from %s: %d", a.url, a.code)
 	}
-	next := &derived{mark: a.mark(), api: old.api, urls: old.urls}
+	next := &derived{mark: a.mark(), api: old.api, index: old.index}
 	if next.mark == old.mark {
 		return false, old.unless()
 	}
@@ -93,10 +94,10 @@ func (s *RESTSource) Check(ctx context.Context) (changed bool, err error) {
 		s.api.Store(next)
 		return s.index.took(brokenIf(err)), next.unless()
 	}
-	next.api, next.urls = api, nil
+	next.api, next.index = api, &OpenAPIIndex{}
 	if api.Document != nil {
 		key := openapi.Key(s.rest.Group, s.rest.Version)
-		next.urls = map[string]string{key: "/openapi/v3/" + key + "?hash=" + openapi.ContentHash(api.Document)}
+		next.index.URLs = map[string]string{key: "/openapi/v3/" + key + "?hash=" + openapi.ContentHash(api.Document)}
 	}
 	s.api.Store(next)
 	s.index.took(nil)
@@ -146,10 +147,13 @@ func (s *RESTSource) RefreshOpenAPI(context.Context) (changed bool, err error) {
 // OpenAPI is that of Source.
 func (s *RESTSource) OpenAPI() map[string]string {
 	if d := s.api.Load(); d.api != nil {
-		return d.urls
+		return d.index.URLs
 	}
 	return s.Source.OpenAPI() // restored
 }
+
+// HeardOpenAPI is that of Source.
+func (s *RESTSource) HeardOpenAPI() *OpenAPIIndex { return s.api.Load().index }
 
 // Made is that of Source: what the server has is not what clients read.
 func (s *RESTSource) Made() bool { return true }

@@ -170,7 +170,7 @@ func TestRESTSourceRestores(t *testing.T) {
 	}
 	gvs, _ := first.GroupVersions()
 	s := b.restSource()
-	if !s.Restore(gvs) || !s.RestoreOpenAPI(first.OpenAPI()) || s.Heard() || s.resources() != first.resources() || !reflect.DeepEqual(s.OpenAPI(), first.OpenAPI()) {
+	if !s.Restore(gvs) || !s.RestoreOpenAPI(first.HeardOpenAPI()) || s.HeardOpenAPI() != nil || s.Heard() || s.resources() != first.resources() || !reflect.DeepEqual(s.OpenAPI(), first.OpenAPI()) {
 		t.Errorf("restored %s %v", s.resources(), s.OpenAPI())
 	}
 	if changed, err := s.Check(t.Context()); !changed || err != nil || !s.Heard() {

@@ -32,11 +32,12 @@ func (e *BrokenError) Error() string { return e.Err.Error() }
 func (e *BrokenError) Unwrap() error { return e.Err }
 
 // BadStatus is the error for an answer with such a code in place of a document.
-// A server that is only busy, or starting, has no broken one.
+// A server that is only busy, or starting, has no broken one, nor has one that
+// knows the document under another hash by now.
 func BadStatus(of string, code int) error {
 	err := fmt.Errorf("bad status of %s: %d", of, code)
 	switch code {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusMovedPermanently, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return err
 	}
 	return &BrokenError{err}

@@ -85,21 +85,29 @@ func formatCopy(docs map[string][]byte) ([]byte, error) {
 	return append(out, payload...), nil
 }
 
-// write replaces the file. Whatever happens meanwhile, the file is the old or
-// the new one.
-func (c *localCopy) write(docs map[string][]byte) (err error) {
+// write replaces the file.
+func (c *localCopy) write(docs map[string][]byte) error {
 	data, err := formatCopy(docs)
 	if err != nil {
 		return err
 	}
-	// One name, so that nothing is left behind by processes that are killed.
-	f, err := os.OpenFile(c.file+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := replaceFile(c.file, data); err != nil {
 		return fmt.Errorf("write last-good copy: %w", err)
+	}
+	return nil
+}
+
+// replaceFile gives a file a new content. Whatever happens meanwhile, the file is
+// the old or the new one.
+func replaceFile(name string, data []byte) (err error) {
+	// One name, so that little is left behind by processes that are killed.
+	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("write last-good copy: %w", errors.Join(err, os.Remove(f.Name())))
+			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
 	_, err = f.Write(data)
@@ -109,5 +117,5 @@ func (c *localCopy) write(docs map[string][]byte) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), c.file)
+	return os.Rename(f.Name(), name)
 }

@@ -1,0 +1,123 @@
+package lastgood
+
+import (
+	"bytes"
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// folderOf is a Folder in a state directory of which these documents are named.
+func folderOf(t *testing.T, dir string, named map[Link]bool) *Folder {
+	t.Helper()
+	f, err := NewFolder(FolderConfig{StateDir: dir, Named: func() (map[Link]bool, bool) { return named, named != nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f *Folder) files(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// What is named is kept for the next one, and what is not named any more leaves.
+func TestFolder(t *testing.T) {
+	dir := t.TempDir()
+	a, b, unnamed := Link{"backend/a", "/openapi/v3/apis/a/v1?hash=1"}, Link{"backend/b", "/openapi/v3/apis/a/v1?hash=1"}, Link{"backend/a", "/openapi/v3/apis/a/v1?hash=0"}
+	named := map[Link]bool{a: true, b: true}
+	f := folderOf(t, dir, named)
+	for _, l := range []Link{a, b, unnamed} {
+		f.Keep(l, []byte("document of "+l.Owner))
+	}
+	if n := f.files(t); n != 0 {
+		t.Errorf("%d files before it was their turn", n)
+	}
+	f.turn()
+	if n := f.files(t); n != 2 {
+		t.Errorf("%d files, want 2", n)
+	}
+	before, err := os.Stat(filepath.Join(f.dir, a.file()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Keep(a, []byte("document of "+a.Owner))
+	f.turn()
+	if after, err := os.Stat(filepath.Join(f.dir, a.file())); err != nil || !os.SameFile(before, after) {
+		t.Errorf("what is kept was written again (%v)", err)
+	}
+	next := folderOf(t, dir, nil)
+	next.turn()
+	for _, l := range []Link{a, b} {
+		if data, ok := next.Read(l); !ok || string(data) != "document of "+l.Owner {
+			t.Errorf("%v: read %q", l, data)
+		}
+	}
+	delete(named, b)
+	last := folderOf(t, dir, named)
+	last.turn()
+	if _, ok := last.Read(b); ok || last.files(t) != 1 || last.total != before.Size() {
+		t.Errorf("what is not named is there: %d files, %d bytes", last.files(t), last.total)
+	}
+}
+
+// A file that was cut off, or is of something else, is none.
+func TestFolderBroken(t *testing.T) {
+	dir := t.TempDir()
+	a := Link{"backend/a", "/openapi/v3/apis/a/v1?hash=1"}
+	f := folderOf(t, dir, map[Link]bool{a: true})
+	f.Keep(a, bytes.Repeat([]byte("document "), 100))
+	f.turn()
+	name := filepath.Join(f.dir, a.file())
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, broken := range [][]byte{{}, data[:len(data)-5], []byte("x")} {
+		if err := os.WriteFile(name, broken, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name+".new", broken, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f = folderOf(t, dir, map[Link]bool{a: true})
+		if got, ok := f.Read(a); ok || f.files(t) != 0 || f.total != 0 {
+			t.Errorf("%.10q: read %q; %d files", broken, got, f.files(t))
+		}
+	}
+}
+
+// Neither the folder nor what waits for it grows beyond its bound.
+func TestFolderBounds(t *testing.T) {
+	named := map[Link]bool{}
+	f := folderOf(t, t.TempDir(), named)
+	data := make([]byte, maxFolderDocument) // what does not get smaller
+	rand.Read(data)
+	for i := range maxFolder/maxFolderDocument + 2 {
+		l := Link{"backend/a", string(rune('a' + i))}
+		named[l] = true
+		f.Keep(l, data)
+		if f.waitingBytes > maxWaiting {
+			t.Fatalf("%d bytes wait", f.waitingBytes)
+		}
+	}
+	f.turn()
+	if f.total > maxFolder || f.total < maxFolder-2*maxFolderDocument || !f.full {
+		t.Errorf("%d bytes are kept (full: %v)", f.total, f.full)
+	}
+	f.Keep(Link{"backend/a", "larger"}, append(data, 0))
+	if f.waitingBytes != 0 {
+		t.Error("a document beyond the bound waits")
+	}
+	none := folderOf(t, "", named)
+	none.Keep(Link{"backend/a", "a"}, data)
+	if none.waitingBytes != 0 {
+		t.Error("without a folder something waits for it")
+	}
+}
