@@ -71,7 +71,7 @@ func (g *Gateway) keptOpenAPI(at lastgood.Link) ([]byte, bool) {
 
 // keepDocuments makes the folder of documents.
 func (g *Gateway) keepDocuments(l *lastGood) (err error) {
-	l.openAPI, err = lastgood.NewFolder(lastgood.FolderConfig{ StateDir: g.cfg.StateDir, Named: l.namedOpenAPI, Logger: g.log})
+	l.openAPI, err = lastgood.NewFolder(lastgood.FolderConfig{StateDir: g.cfg.StateDir, Named: l.namedOpenAPI, Logger: g.log})
 	return err
 }
 

@@ -119,7 +119,7 @@ func (s *syncer) serverFor(m making, live map[string]*server) *server {
 		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.endpointChanged,
 	}, s.proxies)
 	cfg := aggregate.Config{
-		Name: m.name, BaseURL: m.base.String(), Identify: identifyAggregator, GroupVersions: m.only,
+		Name: m.name, BaseURL: m.base.String(), Identify: identifyAggregator, GroupVersions: m.only, Grace: s.grace,
 		Transport: srv.up.Steady(), OpenAPIChanged: srv.openAPINews.Poke,
 	}
 	var kept []discovery.GroupVersion

@@ -37,6 +37,9 @@ type Config struct {
 	// that the server's OpenAPI documents changed, from the goroutine of Follow:
 	// it must not wait for anything.
 	OpenAPIChanged func()
+	// Grace is how long a group/version that the server lists, but says it does
+	// not have, counts as current. Default 60 s.
+	Grace time.Duration
 	// Previous, if not nil, is all that the server serves, as it said already (to
 	// an earlier Source).
 	Previous []discovery.GroupVersion
@@ -56,6 +59,9 @@ type Source struct {
 	heard atomic.Bool
 	// whole: and that is everything it serves. Of mu.
 	whole bool
+	// absent are the group/versions that the server lists and does not have, and
+	// since when. Of mu.
+	absent map[schema.GroupVersion]time.Time
 	// following: a stream tells of pathGroups.
 	following bool
 }

@@ -26,7 +26,7 @@ type version struct {
 
 // read fetches everything wanted under a path, in both forms. It is not the
 // whole if a group/version that the server listed was gone when it was asked
-// for.
+// for; what was known of that is there then.
 func (s *Source) read(ctx context.Context, path string) (gvs []discovery.GroupVersion, whole bool, err error) {
 	list := path
 	if s.cfg.GroupVersions != nil {
@@ -43,6 +43,7 @@ func (s *Source) read(ctx context.Context, path string) (gvs []discovery.GroupVe
 		return nil, false, err
 	}
 	known := s.knownVersions()
+	absent := s.absences(path, known)
 	whole = true
 	gvs = make([]discovery.GroupVersion, 0, len(wanted))
 	for _, gv := range wanted {
@@ -56,6 +57,9 @@ func (s *Source) read(ctx context.Context, path string) (gvs []discovery.GroupVe
 		legacy, err := s.readLegacy(ctx, gv)
 		if errors.Is(err, errAbsent) && s.cfg.GroupVersions == nil {
 			whole = false
+			if gv, ok := absent.take(gv); ok {
+				gvs = append(gvs, gv)
+			}
 			continue
 		}
 		if err != nil {
@@ -67,6 +71,7 @@ func (s *Source) read(ctx context.Context, path string) (gvs []discovery.GroupVe
 		}
 		gvs = append(gvs, known.keep(g))
 	}
+	absent.end()
 	return gvs, whole, nil
 }
 

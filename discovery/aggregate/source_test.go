@@ -302,6 +302,49 @@ func TestCheckGroupVersionGoesAwayMeanwhile(t *testing.T) {
 	check(t, s, false)
 }
 
+// What a server lists and for once does not have stays as it was, and is stale
+// when that lasts.
+func TestCheckKeepsWhatIsAbsent(t *testing.T) {
+	b := newBackend(t, described("", "v1", "configmaps"), described("apps", "v1", "deployments"), described("lost.example.com", "v1", "widgets"))
+	s := b.source()
+	check(t, s, true)
+	lost := schema.GroupVersion{Group: "lost.example.com", Version: "v1"}
+	all := []string{"apps/v1:deployments", "lost.example.com/v1:widgets", "v1:configmaps"}
+	b.answer("/apis/lost.example.com/v1", 404, "text/plain", "404 page not found")
+	b.serves(t, described("", "v1", "configmaps"), described("apps", "v1", "deployments", "replicasets"), described("lost.example.com", "v1", "widgets"))
+	all = append(all, "apps/v1:replicasets")
+	slices.Sort(all)
+	is := func(what string, stale, isWhole bool) {
+		t.Helper()
+		check(t, s, true)
+		same(t, s, all...)
+		if now := s.knownVersions()[lost]; now.Stale != stale {
+			t.Errorf("%s: stale %v", what, now.Stale)
+		}
+		if _, whole := s.Served(); whole != isWhole {
+			t.Errorf("%s: that is said to be all: %v", what, whole)
+		}
+	}
+	is("at first", false, false)
+	is("again", false, false)
+	s.absent[lost] = s.absent[lost].Add(-graceDefault)
+	is("after the grace period", true, false)
+	b.heal()
+	is("when it is there again", false, true)
+	if len(s.absent) != 0 {
+		t.Errorf("still absent: %v", s.absent)
+	}
+	b.answer("/apis/lost.example.com/v1", 404, "text/plain", "404 page not found")
+	b.serves(t, described("apps", "v1", "deployments"), described("lost.example.com", "v1", "widgets"))
+	check(t, s, true)
+	b.serves(t, described("apps", "v1", "deployments"))
+	check(t, s, true)
+	same(t, s, "apps/v1:deployments")
+	if len(s.absent) != 0 {
+		t.Errorf("what is not listed is remembered: %v", s.absent)
+	}
+}
+
 func TestPrevious(t *testing.T) {
 	b := newBackend(t, described("apps", "v1", "deployments"))
 	cfg := b.source().cfg
