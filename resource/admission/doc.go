@@ -24,5 +24,6 @@
 //     otherwise through the kind's Codec. What a webhook or policy made of an
 //     object comes back through the Codec too, and so is pruned and defaulted
 //     like a request.
-//   - Audit annotations of webhooks and policies are collected and dropped.
+//   - Audit annotations of webhooks and policies go to the audit event of the
+//     request, where it has one, in upstream's own way.
 package admission

@@ -2,13 +2,14 @@ package audit
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 
@@ -55,13 +56,29 @@ func (q *Request) noteRequest() {
 	if object == nil {
 		return
 	}
+	q.sent = object
 	if q.action.Verb == "create" || q.action.Verb == "update" {
-		var named struct{ Metadata metav1.ObjectMeta }
-		if json.Unmarshal(object, &named) == nil {
-			refer(q.ctx, q.action, named.Metadata, object)
-		}
+		q.name(object)
 	}
 	q.event.LogRequestPatch(object)
+}
+
+// name has the event refer to an object, as far as it does not yet.
+func (q *Request) name(object []byte) {
+	if q.sent == nil && q.records() {
+		return // what was sent is not known, and upstream tells both together
+	}
+	if o, err := resource.Parse(object); err == nil && o.Name != "" {
+		refer(q.ctx, q.action, &metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID), ResourceVersion: revision(o)}, q.sent)
+	}
+}
+
+// revision is the resourceVersion of an object that is read.
+func revision(o *resource.Object) string {
+	if o.Revision == 0 {
+		return ""
+	}
+	return strconv.FormatInt(o.Revision, 10)
 }
 
 // noteResponse puts the body of the response into the event: a Status at any
@@ -71,34 +88,38 @@ func (q *Request) noteResponse() {
 		return
 	}
 	data, lost := q.answer.end()
-	wanted := q.answer.limit == maxObject
-	if lost && !wanted {
-		return
-	}
 	var object []byte
-	if wanted {
+	switch q.wanted {
+	case wantObject:
 		object = q.object("responseObject", data, lost, q.answerHeader)
-	} else {
+	case wantStatus:
 		object, _ = toJSON(data, q.answerHeader) // text is no Status
+	case wantName:
+		if q.answerHeader["Content-Encoding"] == nil {
+			q.name(data)
+		}
 	}
 	if object == nil {
 		return
+	}
+	if q.creates() {
+		q.name(object)
 	}
 	q.event.LogResponseObject(statusOf(object), &runtime.Unknown{Raw: object, ContentType: runtime.ContentTypeJSON})
 }
 
 // Refer tells the event of a request, if there is one, of the object that is
 // created or updated, as it was sent.
-func Refer(ctx context.Context, action *resource.Action, object metav1.ObjectMeta) {
+func Refer(ctx context.Context, action *resource.Action, object metav1.Object) {
 	if ac := audit.AuditContextFrom(ctx); ac.Enabled() && ac.GetEventLevel() == auditapi.LevelMetadata {
 		refer(ctx, action, object, nil)
 	}
 }
 
-func refer(ctx context.Context, action *resource.Action, object metav1.ObjectMeta, encoded []byte) {
+func refer(ctx context.Context, action *resource.Action, object metav1.Object, encoded []byte) {
 	gv := schema.GroupVersion{Group: action.Group, Version: action.Version}
 	shown := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Namespace: object.Namespace, Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion,
+		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
 	}}
 	audit.LogRequestObject(ctx, shown, gv, gv.WithResource(action.Resource), action.Subresource, encodedAlready(encoded))
 }

@@ -30,6 +30,21 @@ type Arrival struct {
 // slow is how long a request may take without a word about it.
 const slow = 500 * time.Millisecond
 
+// want is what the body of a response is recorded for.
+type want int
+
+const (
+	wantNothing want = iota
+	wantObject       // it goes into the event
+	wantStatus       // if it is one, it does
+	wantName         // that of an object that was created
+)
+
+// limit is how large a body may be for that.
+func (w want) limit() int {
+	return [...]int{wantObject: maxObject, wantStatus: maxStatus, wantName: maxNamed}[w]
+}
+
 // CodeNobody is the code of a request that nobody was there any more to answer.
 const CodeNobody = 499
 
@@ -48,10 +63,12 @@ type Request struct {
 	long bool
 
 	body *recordedBody // of the request; nil: it is not recorded
+	sent []byte        // the body, as the event has it; nil: it has none
 	// answer is the body of the response, and answerHeader its header; nil: it is
 	// not recorded.
 	answer       *recording
 	answerHeader http.Header
+	wanted       want
 	began        atomic.Bool // the response has
 }
 
@@ -139,14 +156,29 @@ func (q *Request) OnHeader(h http.Header, code int) {
 		q.event.ProcessEventStage(q.ctx, auditapi.StageResponseStarted)
 		return
 	}
-	limit := maxObject
-	if !q.records() || !q.config.Level.GreaterOrEqual(auditapi.LevelRequestResponse) {
-		if limit = maxStatus; code < http.StatusBadRequest {
-			return
-		}
+	if q.wanted = q.wants(code); q.wanted != wantNothing {
+		q.answerHeader = http.Header{"Content-Type": h["Content-Type"], "Content-Encoding": h["Content-Encoding"]}
+		q.answer = &recording{budget: &q.auditor.recorded, limit: q.wanted.limit()}
 	}
-	q.answerHeader = http.Header{"Content-Type": h["Content-Type"], "Content-Encoding": h["Content-Encoding"]}
-	q.answer = &recording{budget: &q.auditor.recorded, limit: limit}
+}
+
+// wants says what the body of a response with this code is recorded for.
+func (q *Request) wants(code int) want {
+	switch {
+	case q.records() && q.config.Level.GreaterOrEqual(auditapi.LevelRequestResponse):
+		return wantObject
+	case code >= http.StatusBadRequest:
+		return wantStatus
+	case q.creates() && code < http.StatusMultipleChoices:
+		return wantName
+	}
+	return wantNothing
+}
+
+// creates reports whether the request makes an object that it does not name in
+// its path.
+func (q *Request) creates() bool {
+	return q.action.IsResource && q.action.Verb == "create" && q.action.Name == ""
 }
 
 // OnWrite is told of a part of the response's body.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"portico/resource"
+	"portico/resource/audit"
 )
 
 // delete answers DELETE on an object.
@@ -23,6 +24,9 @@ func (a *API) delete(w http.ResponseWriter, r *http.Request, act *resource.Actio
 		return err
 	}
 	d := newDeletion(a, act, res, keyOf(act, res), opts)
+	if d.unread() {
+		audit.Annotate(ctx, annotationDeleteUnread, "")
+	}
 	if err := checkKey(d.key); err != nil {
 		return err
 	}

@@ -15,6 +15,9 @@ import (
 // needs beside the right to delete (contract 4.6).
 const verbDeleteUnread = "unsafe-delete-ignore-read-errors"
 
+// annotationDeleteUnread marks requests to do so, for audit.
+const annotationDeleteUnread = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
+
 // unread reports whether the object shall be deleted because it cannot be read.
 func (d *deletion) unread() bool {
 	unsafe := d.opts.IgnoreStoreReadErrorWithClusterBreakingPotential

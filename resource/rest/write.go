@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"portico/resource"
+	"portico/resource/audit"
 )
 
 // writeCap bounds a write of a single object, retries included (contract 0.2).
@@ -82,7 +83,11 @@ func (w *write) decode(ctx context.Context, data []byte, mediaType, validation s
 	if err != nil {
 		return nil, err
 	}
-	return w.withDefaults(decoded)
+	obj, err := w.withDefaults(decoded)
+	if err == nil {
+		audit.Refer(ctx, w.act, obj)
+	}
+	return obj, err
 }
 
 // withDefaults returns the decoded object with the kind's defaults.

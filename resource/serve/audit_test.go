@@ -1,0 +1,344 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"portico/resource"
+	"portico/resource/audit"
+	"portico/resource/authz"
+	"portico/resource/rest"
+)
+
+// auditing has a server audited by rules, and returns what its log says.
+func auditing(t testing.TB, rules string, change ...func(*audit.Options)) (func(*Config), func() []auditv1.Event) {
+	t.Helper()
+	dir := t.TempDir()
+	o := audit.DefaultOptions()
+	o.PolicyFile, o.Log.Path = filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	o.Log.MaxSize = 0 // what rotates has a goroutine that does not end
+	policy := "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n" + rules
+	if err := os.WriteFile(o.PolicyFile, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	auditor, err := audit.Open(o, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(c *Config) { c.Audit = auditor }, func() []auditv1.Event { return readEvents(t, o.Log.Path) }
+}
+
+func readEvents(t testing.TB, path string) (events []auditv1.Event) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for lines := bufio.NewReader(f); ; {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return events
+		}
+		var e auditv1.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		events = append(events, e)
+	}
+}
+
+// told is what tests look at of events, a line for each.
+func told(events []auditv1.Event) string {
+	var lines []string
+	for _, e := range events {
+		line := fmt.Sprintf("%s %s %s %s", e.Stage, e.Verb, e.RequestURI, e.User.Username)
+		if e.ImpersonatedUser != nil {
+			line += " as " + e.ImpersonatedUser.Username
+		}
+		if s := e.ResponseStatus; s != nil {
+			line += fmt.Sprintf(" %d", s.Code)
+			if s.Reason != "" || s.Message != "" {
+				line += fmt.Sprintf(" %s %q", s.Reason, s.Message)
+			}
+		}
+		if d, ok := e.Annotations["authorization.k8s.io/decision"]; ok {
+			line += " " + d + ":" + e.Annotations["authorization.k8s.io/reason"]
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+const metadata = "- level: Metadata\n"
+
+func TestAuditStages(t *testing.T) {
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("do") {
+		case "panic":
+			panic("oh")
+		case "abort":
+			panic(http.ErrAbortHandler)
+		case "cut":
+			ok(w, r)
+			panic(http.ErrAbortHandler)
+		case "notfound":
+			rest.WriteStatus(w, r, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "a"))
+		case "text":
+			http.Error(w, "no Status", http.StatusBadGateway)
+		case "nothing":
+		default:
+			ok(w, r)
+		}
+	}
+	says := authz.Func(func(_ context.Context, a *resource.Action) (authz.Decision, string, error) {
+		switch a.Name {
+		case "forbidden":
+			return authz.NoOpinion, "no", nil
+		case "unknown":
+			return authz.NoOpinion, "", errors.New("nobody there")
+		}
+		return authz.Allow, "sure", nil
+	})
+	const received = "RequestReceived "
+	for _, tc := range []struct{ method, path, want string }{
+		{"GET", "/a", received + "get /a jane\nResponseComplete get /a jane 200 allow:sure"},
+		{"PUT", "/forbidden", received + "update /forbidden jane\nResponseComplete update /forbidden jane 403 Forbidden " +
+			`"pods \"forbidden\" is forbidden: User \"jane\" cannot update resource \"pods\" in API group \"\" in the namespace \"ns\": no" forbid:no`},
+		{"GET", "/unknown", received + "get /unknown jane\nResponseComplete get /unknown jane 500"},
+		{"GET", "/a?do=notfound", received + "get /a?do=notfound jane\nResponseComplete get /a?do=notfound jane 404 NotFound \"pods \\\"a\\\" not found\" allow:sure"},
+		{"GET", "/a?do=text", received + "get /a?do=text jane\nResponseComplete get /a?do=text jane 502 allow:sure"},
+		{"GET", "/a?do=nothing", received + "get /a?do=nothing jane\nResponseComplete get /a?do=nothing jane 200  \"Connection closed early\" allow:sure"},
+		{"GET", "/a?do=panic", received + "get /a?do=panic jane\nPanic get /a?do=panic jane 500 InternalError \"APIServer panic'd: oh\" allow:sure"},
+		{"GET", "/a?do=abort", received + "get /a?do=abort jane\nResponseComplete get /a?do=abort jane 499  \"The client was gone before the response began\" allow:sure"},
+		{"GET", "/a?do=cut", received + "get /a?do=cut jane\nResponseComplete get /a?do=cut jane 200  \"The response was cut off\" allow:sure"},
+		{"GET", "?watch=1", received + "watch ?watch=1 jane\nResponseStarted watch ?watch=1 jane 200 allow:sure\nResponseComplete watch ?watch=1 jane 200 allow:sure"},
+		{"GET", "?watch=1&do=cut", received + "watch ?watch=1&do=cut jane\nResponseStarted watch ?watch=1&do=cut jane 200 allow:sure\nResponseComplete watch ?watch=1&do=cut jane 200 allow:sure"},
+		{"GET", "?watch=1&do=nothing", received + "watch ?watch=1&do=nothing jane\nResponseStarted watch ?watch=1&do=nothing jane 200  \"Connection closed early\" allow:sure\nResponseComplete watch ?watch=1&do=nothing jane 200  \"Connection closed early\" allow:sure"},
+		{"GET", "?watch=1&do=panic", received + "watch ?watch=1&do=panic jane\nPanic watch ?watch=1&do=panic jane 500 InternalError \"APIServer panic'd: oh\" allow:sure"},
+		{"GET", "/a?timeout=x", "ResponseStarted get /a?timeout=x  400  \"invalid timeout specified in the request URL\""},
+		{"GET", "/secret", ""},
+	} {
+		t.Run(tc.method+" "+tc.path, func(t *testing.T) {
+			change, events := auditing(t, "- {level: None, resources: [{resources: [pods], resourceNames: [secret]}]}\n"+metadata)
+			s := newTestServer(t, serve, change, func(c *Config) { c.Authorizer = says })
+			func() {
+				defer func() { _ = recover() }() // as the server does
+				do(s, tc.method, pathPods+tc.path)
+			}()
+			if got := strings.ReplaceAll(told(events()), pathPods, ""); got != tc.want {
+				t.Errorf("got\n%s\nwant\n%s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestAuditOfWhoIsNotKnown(t *testing.T) {
+	for shown, header := range map[string][]string{
+		"Authentication failed, no credentials provided":  nil,
+		"Authentication failed, attempted: bearer":        {"Authorization", "Bearer x"},
+		"Authentication failed, attempted: basic":         {"Authorization", "Basic YTpi"},
+		"Authentication failed, no credentials provided ": {"Authorization", "Bearer "},
+	} {
+		change, events := auditing(t, metadata)
+		s := newTestServer(t, ok, change, func(c *Config) { c.Authenticator = failing{} })
+		do(s, "GET", pathPods, header...)
+		if got, want := told(events()), fmt.Sprintf("ResponseStarted list %s  401  %q", pathPods, strings.TrimSpace(shown)); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// Both users are told, also where the impersonation itself is refused; the
+// policy goes by who sends the request.
+func TestAuditOfImpersonation(t *testing.T) {
+	change, events := auditing(t, "- {level: Metadata, users: [jane]}\n")
+	s := newTestServer(t, ok, change, func(c *Config) {
+		c.Impersonation = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				as := *resource.ActionFrom(r.Context())
+				as.User, as.Impersonator, as.ImpersonationConstraint = &resource.User{Name: "john", Groups: []string{"dev"}}, as.User, "impersonate:user-info"
+				next.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), &as)))
+			})
+		}
+	})
+	do(s, "GET", pathPods)
+	got := events()
+	if want := "RequestReceived list " + pathPods + " jane\nResponseComplete list " + pathPods + " jane as john 200"; told(got) != want {
+		t.Errorf("got\n%s", told(got))
+	}
+	if last := got[len(got)-1]; last.AuthenticationMetadata == nil || last.AuthenticationMetadata.ImpersonationConstraint != "impersonate:user-info" ||
+		!slices.Equal(last.ImpersonatedUser.Groups, []string{"dev"}) {
+		t.Errorf("got %+v", last)
+	}
+}
+
+func TestAuditOfTooMany(t *testing.T) {
+	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
+	s := newTestServer(t, ok, change, func(c *Config) { c.MaxInFlight = 1 })
+	s.cfg.MaxInFlight = 0
+	s.handler = s.chain() // no room at all
+	do(s, "GET", pathPods)
+	if want := "ResponseComplete list " + pathPods + ` jane 429 TooManyRequests "Too many requests, please try again later."`; told(events()) != want {
+		t.Errorf("got %s", told(events()))
+	}
+}
+
+// The client's answer is what is told of, also where it is the deadline's.
+func TestAuditOfDeadline(t *testing.T) {
+	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, change, func(c *Config) { c.RequestTimeout = time.Second })
+		do(s, "GET", pathPods)
+	})
+	got := events()
+	if want := "ResponseComplete list " + pathPods + ` jane 504 Timeout "Timeout: request did not complete within the allotted timeout"`; told(got) != want {
+		t.Errorf("got %s", told(got))
+	}
+	if total := got[0].Annotations["apiserver.latency.k8s.io/total"]; total != "1s" {
+		t.Errorf("it took %q", total)
+	}
+}
+
+// A watch that ends with the server, and one whose client goes away, end; and
+// what they told last is in the log before Run returns, in batch mode too.
+func TestAuditOfWatches(t *testing.T) {
+	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n", func(o *audit.Options) { o.Log.Delivery.Mode = audit.ModeBatch })
+	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(200)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}, change)
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	client := socketClient(t, strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix), false)
+	for _, name := range []string{"a", "b"} {
+		watching, leave := context.WithCancel(t.Context())
+		defer leave()
+		r, err := http.NewRequestWithContext(watching, "GET", "http://x"+pathPods+"?watch=1&name="+name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "a" {
+			leave()
+		}
+		defer w.Body.Close()
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, line := range strings.Split(told(events()), "\n") {
+		stage, _, _ := strings.Cut(line, " ")
+		_, name, _ := strings.Cut(line, "name=")
+		lines = append(lines, name+" "+stage)
+	}
+	slices.Sort(lines)
+	if got, want := strings.Join(lines, ", "), "a jane 200 ResponseComplete, a jane 200 ResponseStarted, b jane 200 ResponseComplete, b jane 200 ResponseStarted"; got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestAuditOfBodies(t *testing.T) {
+	const object = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","managedFields":[{"manager":"m"}]}}`
+	const plain = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}`
+	echo := func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Has("copy") {
+			_, _ = io.Copy(w, strings.NewReader(string(body)))
+			return
+		}
+		_, _ = w.Write(body)
+	}
+	for _, tc := range []struct{ name, level, method, path, contentType, body, request, response, ref, notes string }{
+		{name: "metadata", level: "Metadata", method: "PUT", path: "/a", body: object, ref: "a"},
+		{name: "a created object has a name", level: "Metadata", method: "POST", body: object, ref: "a"},
+		{name: "request", level: "Request", method: "POST", body: object, request: plain, ref: "a"},
+		{name: "response", level: "RequestResponse", method: "POST", body: object, request: plain, response: plain, ref: "a"},
+		{name: "copied response", level: "RequestResponse", method: "PUT", path: "/a?copy=1", body: object, request: plain, response: plain, ref: "a"},
+		{name: "watch", level: "RequestResponse", method: "GET", path: "?watch=1", body: object},
+		{name: "delete", level: "Request", method: "DELETE", path: "/a", body: `{"propagationPolicy":"Orphan"}`, request: `{"propagationPolicy":"Orphan"}`, ref: "a"},
+		{name: "patch", level: "Request", method: "PATCH", path: "/a", contentType: "application/apply-patch+yaml", body: "spec: {x: 1}\n", request: `{"spec":{"x":1}}`, ref: "a"},
+		{name: "unknown form", level: "Request", method: "PUT", path: "/a", contentType: "application/cbor", body: "\xd9\xd9\xf7", ref: "a", notes: "audit.portico.dev/unread=requestObject"},
+		{name: "broken", level: "Request", method: "PUT", path: "/a", body: "{", ref: "a", notes: "audit.portico.dev/unread=requestObject"},
+		{name: "large", level: "Request", method: "PUT", path: "/a", body: `"` + strings.Repeat("x", 3<<20) + `"`, ref: "a", notes: "audit.k8s.io/truncated=true"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			change, events := auditing(t, "- {level: "+tc.level+", omitStages: [RequestReceived, ResponseStarted], omitManagedFields: true}\n")
+			s := newTestServer(t, echo, change)
+			r := httptest.NewRequest(tc.method, pathPods+tc.path, strings.NewReader(tc.body))
+			if r.Header.Set("Content-Type", tc.contentType); tc.contentType == "" {
+				r.Header.Set("Content-Type", "application/json")
+			}
+			w := httptest.NewRecorder()
+			s.Handler().ServeHTTP(w, r)
+			if w.Body.String() != tc.body {
+				t.Error("what passed by was changed")
+			}
+			got := events()
+			if len(got) != 1 {
+				t.Fatalf("got %s", told(got))
+			}
+			e := got[0]
+			request, response, notes := "", "", ""
+			if e.RequestObject != nil {
+				request = string(e.RequestObject.Raw)
+			}
+			if e.ResponseObject != nil {
+				response = string(e.ResponseObject.Raw)
+			}
+			for k, v := range e.Annotations {
+				notes += k + "=" + v
+			}
+			if request != tc.request || response != tc.response || e.ObjectRef.Name != tc.ref || notes != tc.notes {
+				t.Errorf("got %q %q %q %q", request, response, e.ObjectRef.Name, notes)
+			}
+		})
+	}
+}
+
+// A request whose arrival cannot be recorded is refused in the strict mode.
+func TestAuditStrict(t *testing.T) {
+	full := func(mode string) func(*audit.Options) {
+		return func(o *audit.Options) { o.Log.Path, o.Log.MaxSize, o.Log.Delivery.Mode = "/dev/full", 0, mode }
+	}
+	for mode, want := range map[string]int{audit.ModeBlocking: 200, audit.ModeBlockingStrict: 500} {
+		change, _ := auditing(t, metadata, full(mode))
+		if got := do(newTestServer(t, ok, change), "GET", pathPods).Code; got != want {
+			t.Errorf("%s: got %d", mode, got)
+		}
+	}
+}
