@@ -19,7 +19,8 @@ const flushTimeout = 5 * time.Second
 type Auditor struct {
 	policy  audit.PolicyRuleEvaluator
 	sink    audit.Backend
-	waiting []*backlog
+	losses  *losses
+	waiting []func() int // events that wait for a sink
 	log     *slog.Logger
 	// recorded is what the recordings of all requests hold.
 	recorded budget
@@ -52,7 +53,13 @@ func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 		return nil, nil
 	}
 	a := &Auditor{policy: policy.NewPolicyRuleEvaluator(rules), log: logger, recorded: budget{limit: maxRecorded}}
-	return a, a.openSinks(&o)
+	if a.losses, err = newLosses(logger); err != nil {
+		return nil, err
+	}
+	if err := a.openSinks(&o); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // Run delivers events until ctx ends, and then those that were not delivered yet,
@@ -77,9 +84,9 @@ func (a *Auditor) Run(ctx context.Context) error {
 	select {
 	case <-done:
 	case <-time.After(flushTimeout):
-		lost := int64(0)
-		for _, b := range a.waiting {
-			lost += b.events.Load()
+		lost := 0
+		for _, waiting := range a.waiting {
+			lost += waiting()
 		}
 		a.log.Error("audit events were not delivered in time", "events", lost, "waited", flushTimeout)
 	}

@@ -46,23 +46,24 @@ func (b *budget) give(n int64) { b.used.Add(-n) }
 // upstream's buffer, which bounds the number of those that are in no batch yet.
 type backlog struct {
 	limit  int64
+	losses *losses
 	events atomic.Int64 // that wait, or are under way
 	bytes  budget       // of their objects
 	next   audit.Backend
 }
 
-func newBacklog(limit int64) *backlog {
-	return &backlog{limit: limit, bytes: budget{limit: maxWaiting}}
+func newBacklog(limit int64, losses *losses) *backlog {
+	return &backlog{limit: limit, losses: losses, bytes: budget{limit: maxWaiting}}
 }
 
 // ProcessEvents has events wait. It never blocks; where there is no room, events
 // are dropped and counted, and objects are left out.
 func (b *backlog) ProcessEvents(events ...*auditapi.Event) bool {
-	for i, event := range events {
+	for _, event := range events {
 		if b.events.Add(1) > b.limit {
 			b.events.Add(-1)
-			audit.HandlePluginError(buffered.PluginName, errFull, events[i:]...)
-			return true
+			b.losses.add(buffered.PluginName, errFull, 1)
+			continue
 		}
 		if size := objectBytes(event); size > 0 && !b.bytes.take(size) {
 			event = withoutObjects(event)

@@ -28,7 +28,7 @@ func (a *Auditor) openSinks(o *Options) error {
 		if err != nil {
 			return fmt.Errorf("open audit log %s: %w", o.Log.Path, err)
 		}
-		sinks = append(sinks, a.deliver(log.NewBackend(file, o.Log.Format, eventVersion), o.Log.Delivery, 1))
+		sinks = append(sinks, a.logTo(file, &o.Log))
 	}
 	if o.Webhook.ConfigFile != "" {
 		backoff := webhookutil.DefaultRetryBackoffWithInitialDelay(o.Webhook.InitialBackoff)
@@ -42,6 +42,21 @@ func (a *Auditor) openSinks(o *Options) error {
 	return nil
 }
 
+// logTo returns the log: our own for events in JSON, which are those of every
+// request, and upstream's for the rest.
+func (a *Auditor) logTo(file io.Writer, o *LogOptions) audit.Backend {
+	batch := &o.Delivery.Batch
+	switch {
+	case o.Format != FormatJSON:
+		return a.deliver(log.NewBackend(file, o.Format, eventVersion), o.Delivery, 1)
+	case o.Delivery.Mode == ModeBatch && !batch.Throttle:
+		queue := newQueuedLines(file, batch.BufferSize, a.losses)
+		a.waiting = append(a.waiting, queue.count)
+		return truncated(queue, o.Delivery)
+	}
+	return a.deliver(&lines{out: file}, o.Delivery, 1)
+}
+
 // deliver puts what the mode and truncation ask for in front of a sink, which
 // gets up to atOnce batches at a time.
 func (a *Auditor) deliver(sink audit.Backend, d Delivery, atOnce int) audit.Backend {
@@ -49,8 +64,8 @@ func (a *Auditor) deliver(sink audit.Backend, d Delivery, atOnce int) audit.Back
 	case ModeBatch:
 		// What is under way counts, too: upstream's own buffer is never full.
 		limit := d.Batch.BufferSize + atOnce*d.Batch.MaxSize
-		b := newBacklog(int64(limit))
-		a.waiting = append(a.waiting, b)
+		b := newBacklog(int64(limit), a.losses)
+		a.waiting = append(a.waiting, func() int { return int(b.events.Load()) })
 		b.next = buffered.NewBackend(b.taker(sink, atOnce), buffered.BatchConfig{
 			BufferSize: limit, MaxBatchSize: d.Batch.MaxSize, MaxBatchWait: d.Batch.MaxWait,
 			ThrottleEnable: d.Batch.Throttle, ThrottleQPS: d.Batch.QPS, ThrottleBurst: d.Batch.Burst,
@@ -59,10 +74,15 @@ func (a *Auditor) deliver(sink audit.Backend, d Delivery, atOnce int) audit.Back
 	case ModeBlocking:
 		sink = forgiving{sink}
 	}
-	if d.Truncate {
-		sink = truncate.NewBackend(sink, truncate.Config{MaxEventSize: d.MaxEventBytes, MaxBatchSize: d.MaxBatchBytes}, eventVersion)
+	return truncated(sink, d)
+}
+
+// truncated has events that are too large lose their objects, if that is wanted.
+func truncated(sink audit.Backend, d Delivery) audit.Backend {
+	if !d.Truncate {
+		return sink
 	}
-	return sink
+	return truncate.NewBackend(sink, truncate.Config{MaxEventSize: d.MaxEventBytes, MaxBatchSize: d.MaxBatchBytes}, eventVersion)
 }
 
 // forgiving is a sink whose failures no request suffers from. They are counted
