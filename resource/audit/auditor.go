@@ -22,6 +22,7 @@ type Auditor struct {
 	losses  *losses
 	waiting []func() int // events that wait for a sink
 	log     *slog.Logger
+	flush   time.Duration // flushTimeout
 	// recorded is what the recordings of all requests hold.
 	recorded budget
 }
@@ -52,7 +53,7 @@ func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 		logger.Warn("nothing is audited: there is nowhere for events to go; name a file with --audit-log-path, or a webhook with --audit-webhook-config-file")
 		return nil, nil
 	}
-	a := &Auditor{policy: policy.NewPolicyRuleEvaluator(rules), log: logger, recorded: budget{limit: maxRecorded}}
+	a := &Auditor{policy: policy.NewPolicyRuleEvaluator(rules), log: logger, flush: flushTimeout, recorded: budget{limit: maxRecorded}}
 	if a.losses, err = newLosses(logger); err != nil {
 		return nil, err
 	}
@@ -83,12 +84,12 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
-	case <-time.After(flushTimeout):
+	case <-time.After(a.flush):
 		lost := 0
 		for _, waiting := range a.waiting {
 			lost += waiting()
 		}
-		a.log.Error("audit events were not delivered in time", "events", lost, "waited", flushTimeout)
+		a.log.Error("audit events were not delivered in time", "events", lost, "waited", a.flush)
 	}
 	return ctx.Err()
 }

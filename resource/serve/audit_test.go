@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/klog/v2"
 
 	"portico/resource"
 	"portico/resource/audit"
@@ -42,6 +43,7 @@ func auditing(t testing.TB, rules string, change ...func(*audit.Options)) (func(
 	for _, f := range change {
 		f(&o)
 	}
+	klog.SetSlogLogger(quiet())
 	auditor, err := audit.Open(o, quiet())
 	if err != nil {
 		t.Fatal(err)

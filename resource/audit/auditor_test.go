@@ -1,0 +1,412 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/klog/v2"
+
+	"portico/resource"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetSlogLogger(quiet()) // what upstream logs
+	m.Run()
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
+
+func TestOpenNamesWhatIsWrong(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policy string
+		change func(*Options)
+		want   []string
+	}{
+		"no file":          {"", func(o *Options) { o.PolicyFile = "/nowhere/policy.yaml" }, []string{"/nowhere/policy.yaml", "no such file"}},
+		"no rules":         {head, nil, []string{"policy.yaml", "0 rules"}},
+		"no level":         {head + "rules: [{verbs: [get]}]\n", nil, []string{"policy.yaml", "rules[0].level: Required"}},
+		"unknown level":    {head + "rules: [{level: None}, {level: All}]\n", nil, []string{"rules[1].level: Unsupported value"}},
+		"unknown stage":    {head + "omitStages: [Begin]\nrules: [{level: None}]\n", nil, []string{"omitStages[0]"}},
+		"both":             {head + "rules: [{level: None, namespaces: [a], nonResourceURLs: [/x]}]\n", nil, []string{"rules[0].nonResourceURLs"}},
+		"other version":    {"apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]\n", nil, []string{"policy.yaml", "v1beta1"}},
+		"no YAML":          {"{", nil, []string{"policy.yaml"}},
+		"no log folder":    {head + "rules: [{level: None}]\n", func(o *Options) { o.Log.Path = "/dev/null/x/audit.log" }, []string{"open audit log /dev/null/x/audit.log"}},
+		"no webhook":       {head + "rules: [{level: None}]\n", func(o *Options) { o.Webhook.ConfigFile = "/nowhere/hook" }, []string{"load audit webhook /nowhere/hook"}},
+		"format":           {"", func(o *Options) { o.Log.Format = "xml" }, []string{"--audit-log-format=xml: choose json or legacy"}},
+		"mode":             {"", func(o *Options) { o.Log.Delivery.Mode = "later" }, []string{"--audit-log-mode=later: choose batch or blocking or blocking-strict"}},
+		"negative":         {"", func(o *Options) { o.Log.MaxAge, o.Log.MaxBackups, o.Log.MaxSize = -1, -1, -1 }, []string{"maxage=-1", "maxbackup=-1", "maxsize=-1"}},
+		"version":          {"", func(o *Options) { o.Log.Version = "v2" }, []string{"--audit-log-version=v2"}},
+		"event too large":  {"", func(o *Options) { o.Log.Delivery.MaxEventBytes = 0 }, []string{"--audit-log-truncate-max-event-size=0"}},
+		"batch too small":  {"", func(o *Options) { o.Log.Delivery.MaxBatchBytes = 1 }, []string{"--audit-log-truncate-max-batch-size=1"}},
+		"no buffer":        {"", func(o *Options) { o.Webhook.ConfigFile = "x"; o.Webhook.Delivery.Batch.BufferSize = 0 }, []string{"--audit-webhook-batch-buffer-size=0"}},
+		"no batch":         {"", func(o *Options) { o.Webhook.ConfigFile = "x"; o.Webhook.Delivery.Batch.MaxSize = 0 }, []string{"--audit-webhook-batch-max-size=0"}},
+		"no rate":          {"", func(o *Options) { o.Webhook.ConfigFile = "x"; o.Webhook.Delivery.Batch.QPS = 0 }, []string{"--audit-webhook-batch-throttle-qps=0"}},
+		"no burst":         {"", func(o *Options) { o.Webhook.ConfigFile = "x"; o.Webhook.Delivery.Batch.Burst = 0 }, []string{"--audit-webhook-batch-throttle-burst=0"}},
+		"negative backoff": {"", func(o *Options) { o.Webhook.ConfigFile = "x"; o.Webhook.InitialBackoff = -1 }, []string{"--audit-webhook-initial-backoff=-1ns"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := DefaultOptions()
+			o.Log.Path, o.PolicyFile = Standard, writeFile(t, "policy.yaml", tc.policy)
+			if tc.change != nil {
+				tc.change(&o)
+			}
+			a, err := Open(o, quiet())
+			if a != nil || err == nil {
+				t.Fatalf("got %v, %v", a, err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %q in it", err, want)
+				}
+			}
+		})
+	}
+}
+
+// Without a policy, or without anywhere for events to go, nothing is audited, and
+// bad options of what is not in use are nobody's concern.
+func TestOpenNothing(t *testing.T) {
+	policy := writeFile(t, "policy.yaml", head+"rules: [{level: Metadata}]\n")
+	for name, o := range map[string]Options{"nothing": {}, "no policy": {Log: DefaultOptions().Log}, "nowhere": {PolicyFile: policy}} {
+		if name == "no policy" {
+			o.Log.Path = Standard
+		}
+		if a, err := Open(o, quiet()); a != nil || err != nil {
+			t.Errorf("%s: got %v, %v", name, a, err)
+		}
+	}
+}
+
+// The policy's words of what it is about, each once: the engine is upstream's.
+func TestPolicy(t *testing.T) {
+	a := auditor(t, `
+rules:
+- {level: None, users: [nobody]}
+- {level: None, userGroups: [quiet]}
+- {level: Request, verbs: [delete]}
+- {level: Metadata, resources: [{group: "", resources: [pods/log, "services/*"]}]}
+- {level: Request, resources: [{group: "*", resources: ["*/scale"]}]}
+- {level: RequestResponse, resources: [{group: apps}], namespaces: [prod]}
+- {level: Metadata, resources: [{group: "", resources: [nodes]}], namespaces: [""]}
+- {level: Metadata, resources: [{group: "", resources: [configmaps], resourceNames: [one]}]}
+- {level: Metadata, nonResourceURLs: ["/version", "/healthz*"]}
+`, func(o *Options) {})
+	jane := &resource.User{Name: "jane", Groups: []string{"dev"}}
+	for _, tc := range []struct {
+		method, path string
+		user         *resource.User
+		want         auditapi.Level
+	}{
+		{"GET", "/version", jane, "Metadata"},
+		{"GET", "/version", &resource.User{Name: "nobody"}, "None"},
+		{"GET", "/version", &resource.User{Name: "x", Groups: []string{"a", "quiet"}}, "None"},
+		{"GET", "/version", nil, "Metadata"},
+		{"GET", "/healthz/etcd", jane, "Metadata"},
+		{"GET", "/metrics", jane, "None"},
+		{"DELETE", "/api/v1/namespaces/a/secrets/x", jane, "Request"},
+		{"DELETE", "/api/v1/namespaces/a/secrets", jane, "None"},
+		{"GET", "/api/v1/namespaces/a/pods/x/log", jane, "Metadata"},
+		{"GET", "/api/v1/namespaces/a/pods/x", jane, "None"},
+		{"GET", "/api/v1/namespaces/a/services/x/proxy", jane, "Metadata"},
+		{"PUT", "/apis/apps/v1/namespaces/a/deployments/x/scale", jane, "Request"},
+		{"GET", "/apis/apps/v1/namespaces/prod/deployments/x", jane, "RequestResponse"},
+		{"GET", "/apis/apps/v1/namespaces/test/deployments/x", jane, "None"},
+		{"GET", "/api/v1/nodes?watch=1", jane, "Metadata"},
+		{"GET", "/api/v1/namespaces/a/configmaps/one", jane, "Metadata"},
+		{"GET", "/api/v1/namespaces/a/configmaps/two", jane, "None"},
+		{"GET", "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Done", jane, "Metadata"},
+	} {
+		action := resource.ParseAction(httptest.NewRequest(tc.method, tc.path, nil))
+		action.User = tc.user
+		if got := a.policy.EvaluatePolicyRule(newAttributes(action)); got.Level != tc.want {
+			t.Errorf("%s %s: got %s, want %s", tc.method, tc.path, got.Level, tc.want)
+		}
+	}
+}
+
+// auditor makes one that writes nothing that matters, unless change says so.
+func auditor(t testing.TB, policy string, change func(*Options)) *Auditor {
+	t.Helper()
+	o := DefaultOptions()
+	o.PolicyFile, o.Log.Path, o.Log.MaxSize = filepath.Join(t.TempDir(), "policy.yaml"), "/dev/null", 0
+	if err := os.WriteFile(o.PolicyFile, []byte(head+policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	change(&o)
+	a, err := Open(o, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// ask audits one request.
+func ask(t testing.TB, a *Auditor) {
+	t.Helper()
+	r := httptest.NewRequest("GET", "/api/v1/namespaces/a/pods/x", nil)
+	r.Header.Set("X-Forwarded-For", "10.0.0.1, 10.0.0.2")
+	r.Header.Set("X-Real-Ip", "10.0.0.3")
+	action := resource.ParseAction(r)
+	action.User = &resource.User{Name: "jane", UID: "1", Groups: []string{"dev"}, Extra: map[string][]string{"k": {"v"}}}
+	q, err := a.Begin(r, Arrival{Action: action, ID: "id", Time: time.Now()})
+	if err != nil || q == nil {
+		t.Fatal(q, err)
+	}
+	q.OnHeader(http.Header{}, 200)
+	q.End(200, nil)
+}
+
+const everything = "omitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
+
+// hook is a webhook: it tells of the events it gets, unless it hangs.
+func hook(t *testing.T, hang <-chan struct{}) (config string, events chan auditv1.Event) {
+	events = make(chan auditv1.Event, 1000)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var list auditv1.EventList
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		if hang != nil {
+			select {
+			case <-hang:
+			case <-r.Context().Done():
+			}
+			return
+		}
+		if err := json.Unmarshal(body, &list); err != nil || list.Kind != "EventList" {
+			t.Errorf("%v: %s", err, body)
+		}
+		for _, e := range list.Items {
+			events <- e
+		}
+	}))
+	t.Cleanup(s.Close)
+	return writeFile(t, "hook.kubeconfig", `{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"`+s.URL+
+		`/events"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}],"current-context":"c"}`), events
+}
+
+func start(t *testing.T, a *Auditor) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = a.Run(ctx) }()
+	return func() { cancel(); <-done }
+}
+
+// What a webhook gets, at the end at the latest.
+func TestWebhook(t *testing.T) {
+	config, events := hook(t, nil)
+	a := auditor(t, everything, func(o *Options) { o.Webhook.ConfigFile = config })
+	end := start(t, a)
+	for range 3 {
+		ask(t, a)
+	}
+	end()
+	if len(events) != 3 {
+		t.Fatalf("got %d events", len(events))
+	}
+	e := <-events
+	if e.Stage != "ResponseComplete" || e.AuditID != "id" || e.User.Username != "jane" || e.User.UID != "1" || e.User.Extra["k"][0] != "v" ||
+		strings.Join(e.SourceIPs, " ") != "10.0.0.1 10.0.0.2 10.0.0.3 192.0.2.1" || e.ResponseStatus.Code != 200 ||
+		e.ObjectRef.Resource != "pods" || e.ObjectRef.Name != "x" || e.ObjectRef.Namespace != "a" || e.ObjectRef.APIVersion != "v1" {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// A webhook that hangs delays nobody; what there is no room for is counted; and
+// the end does not wait for it for long.
+func TestWebhookThatHangs(t *testing.T) {
+	release := make(chan struct{})
+	config, _ := hook(t, release)
+	defer close(release)
+	const room = 20
+	a := auditor(t, everything, func(o *Options) {
+		o.Webhook.ConfigFile = config
+		o.Webhook.Delivery.Batch.BufferSize, o.Webhook.Delivery.Batch.MaxSize = room, 1
+		o.Webhook.Delivery.Batch.Throttle = false
+	})
+	a.flush = 200 * time.Millisecond
+	end, before := start(t, a), lost(t, a, "buffered")
+	began := time.Now()
+	for range room + maxUnderWay + 5 {
+		ask(t, a)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("requests took %v", took)
+	}
+	if got := lost(t, a, "buffered") - before; got != 5 {
+		t.Errorf("%v events are counted as lost", got)
+	}
+	began = time.Now()
+	end()
+	if took := time.Since(began); took < a.flush || took > 20*time.Second {
+		t.Errorf("the end took %v", took)
+	}
+}
+
+// lost is how many events upstream's metric says a plugin has lost.
+func lost(t *testing.T, _ *Auditor, plugin string) (n float64) {
+	t.Helper()
+	families, err := (&Options{PolicyFile: "x"}).Metrics()[0].Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == "apiserver_audit_error_total" && m.Label[0].GetValue() == plugin {
+				n += m.Counter.GetValue()
+			}
+		}
+	}
+	return n
+}
+
+func TestMetrics(t *testing.T) {
+	if (&Options{}).Metrics() != nil {
+		t.Error("what does not audit has metrics of it")
+	}
+	ask(t, auditor(t, everything, func(*Options) {}))
+	families, err := (&Options{PolicyFile: "x"}).Metrics()[0].Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range families {
+		names = append(names, strings.TrimPrefix(f.GetName(), metricPrefix))
+	}
+	// error_total is there once there was an error.
+	if got := strings.ReplaceAll(strings.Join(names, " "), "error_total ", ""); got != "event_total level_total requests_rejected_total" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// A file that is slow to write delays nobody in batch mode; what there is no room
+// for is counted; the rest is written in order, whole lines at a time.
+func TestQueuedLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &slowFile{entered: make(chan struct{}, 100), release: make(chan struct{})}
+		losses, err := newLosses(quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := lost(t, nil, "buffered")
+		q := newQueuedLines(out, 10, losses)
+		stop := make(chan struct{})
+		_ = q.Run(stop)
+		q.ProcessEvents(&auditapi.Event{AuditID: "0"})
+		<-out.entered
+		for i := range 12 {
+			q.ProcessEvents(&auditapi.Event{AuditID: "1", RequestURI: strings.Repeat("x", i*writeBytes/8)})
+		}
+		if got := lost(t, nil, "buffered") - before; got != 3 {
+			t.Errorf("%v are lost", got)
+		}
+		close(out.release)
+		close(stop)
+		q.Shutdown()
+		if n := strings.Count(out.all, "\n"); n != 10 || q.count() != 0 || !strings.HasSuffix(out.all, "\n") {
+			t.Errorf("%d lines were written, %d wait", n, q.count())
+		}
+		for _, part := range out.parts {
+			if !strings.HasSuffix(part, "}\n") || len(part) > writeBytes && strings.Count(part, "\n") != 1 {
+				t.Errorf("%d bytes were written at once, of %d lines", len(part), strings.Count(part, "\n"))
+			}
+		}
+		if q.ProcessEvents(&auditapi.Event{}); lost(t, nil, "buffered")-before != 4 {
+			t.Error("an event after the end is not counted as lost")
+		}
+	})
+}
+
+// slowFile is a file whose writes wait.
+type slowFile struct {
+	entered, release chan struct{}
+	all              string
+	parts            []string
+}
+
+func (f *slowFile) Write(p []byte) (int, error) {
+	f.entered <- struct{}{}
+	<-f.release
+	f.all += string(p)
+	f.parts = append(f.parts, string(p))
+	return len(p), nil
+}
+
+// What waits for a sink is bounded by bytes, too: then objects are left out, and
+// the rest is told.
+func TestBacklogBytes(t *testing.T) {
+	var got []*auditapi.Event
+	b := newBacklog(10, nil)
+	b.bytes.limit = 10
+	b.next = sinkFunc(func(e *auditapi.Event) { got = append(got, e) })
+	object := &runtime.Unknown{Raw: []byte("12345678")}
+	b.ProcessEvents(&auditapi.Event{RequestObject: object}, &auditapi.Event{ResponseObject: object, Annotations: map[string]string{"a": "b"}}, &auditapi.Event{})
+	if len(got) != 3 || got[0].RequestObject == nil || got[1].ResponseObject != nil || len(got[1].Annotations) != 2 ||
+		got[1].Annotations["audit.k8s.io/truncated"] != "true" || got[2].Annotations != nil {
+		t.Fatalf("got %+v", got)
+	}
+	b.taker(sinkFunc(func(*auditapi.Event) {}), 1).ProcessEvents(got...)
+	if b.events.Load() != 0 || b.bytes.used.Load() != 0 {
+		t.Errorf("%d events and %d bytes are still counted", b.events.Load(), b.bytes.used.Load())
+	}
+}
+
+type sinkFunc func(*auditapi.Event)
+
+func (f sinkFunc) ProcessEvents(events ...*auditapi.Event) bool {
+	for _, e := range events {
+		f(e)
+	}
+	return true
+}
+
+func (sinkFunc) Run(<-chan struct{}) error { return nil }
+func (sinkFunc) Shutdown()                 {}
+func (sinkFunc) String() string            { return "test" }
+
+func TestLegacyFormatAndTruncation(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deep", "audit.log")
+	a := auditor(t, everything, func(o *Options) { o.Log.Path, o.Log.Format = path, FormatLegacy })
+	ask(t, a)
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), `AUDIT: id="id" stage="ResponseComplete" ip="10.0.0.1" method="get" user="jane"`) {
+		t.Errorf("got %s, %v", text, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others may read it: %v, %v", info, err)
+	}
+	a = auditor(t, everything, func(o *Options) {
+		o.Log.Path, o.Log.Delivery.Truncate, o.Log.Delivery.MaxEventBytes = path+"2", true, 10
+	})
+	before := lost(t, a, "truncate")
+	ask(t, a)
+	if lost(t, a, "truncate") != before+1 {
+		t.Error("an event that is too large got through")
+	}
+}

@@ -1,0 +1,139 @@
+package audit
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+func TestToJSON(t *testing.T) {
+	zipped := func(s string) string {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		_, _ = w.Write([]byte(s))
+		_ = w.Close()
+		return b.String()
+	}
+	for name, tc := range map[string]struct{ contentType, encoding, body, want string }{
+		"json":          {"application/json; charset=utf-8", "", "{ \"a\": 1 }\n", `{"a":1}`},
+		"no type":       {"", "", `{}`, `{}`},
+		"patch":         {"application/json-patch+json", "", `[ ]`, `[]`},
+		"yaml":          {"application/yaml", "", "a: [1, x]\n", `{"a":[1,"x"]}`},
+		"apply":         {"application/apply-patch+yaml", "", "a: {}", `{"a":{}}`},
+		"zipped":        {"application/json", "gzip", zipped(`{}`), `{}`},
+		"identity":      {"application/json", "identity", `{}`, `{}`},
+		"protobuf":      {"application/vnd.kubernetes.protobuf", "", configMap(t), `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"data":{"k":"v"}}`},
+		"not protobuf":  {"application/vnd.kubernetes.protobuf", "", "k8s\x00x", ""},
+		"broken json":   {"application/json", "", `{"a":`, ""},
+		"two documents": {"application/json", "", `{}{}`, ""},
+		"broken yaml":   {"application/yaml", "", "\t", ""},
+		"broken zip":    {"application/json", "gzip", "x", ""},
+		"a bomb":        {"application/json", "gzip", zipped(strings.Repeat(" ", maxObject+1)), ""},
+		"other coding":  {"application/json", "br", "x", ""},
+		"text":          {"text/plain", "", "x", ""},
+		"no type known": {";", "", "{}", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := http.Header{"Content-Type": {tc.contentType}, "Content-Encoding": {tc.encoding}}
+			got, err := toJSON([]byte(tc.body), h)
+			if (err == nil) != (tc.want != "") || string(got) != tc.want {
+				t.Errorf("got %s, %v", got, err)
+			}
+		})
+	}
+}
+
+func configMap(t *testing.T) string {
+	t.Helper()
+	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	if !ok {
+		t.Fatal("no protobuf")
+	}
+	b, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"k": "v"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestWithoutManagedFields(t *testing.T) {
+	const fields = `"managedFields":[{"manager":"m"}]`
+	for _, tc := range []struct{ object, want string }{
+		{`{"metadata":{"name":"a",` + fields + `},"spec":{"x":1.50}}`, `{"metadata":{"name":"a"},"spec":{"x":1.50}}`},
+		{`{"items":[{"metadata":{` + fields + `}},{"metadata":{"name":"b"}},null],"kind":"List"}`, `{"items":[{"metadata":{}},{"metadata":{"name":"b"}},null],"kind":"List"}`},
+		{`{"rows":[{"cells":["a"],"object":{"metadata":{` + fields + `}}},{"object":null}]}`, `{"rows":[{"cells":["a"],"object":{"metadata":{}}},{"object":null}]}`},
+		{`{"spec":{` + fields + `}}`, `{"spec":{` + fields + `}}`},
+		{`["managedFields"]`, `["managedFields"]`},
+		{`{"metadata":"managedFields"}`, `{"metadata":"managedFields"}`},
+		{`{"z":1,"a":2}`, `{"z":1,"a":2}`}, // untouched, order included
+	} {
+		if got := string(withoutManagedFields([]byte(tc.object))); got != tc.want {
+			t.Errorf("%s: got %s", tc.object, got)
+		}
+	}
+}
+
+// What is recorded is bounded, alone and together, and given back.
+func TestRecordingIsBounded(t *testing.T) {
+	b := &budget{limit: 10}
+	one, two := recording{budget: b, limit: 8}, recording{budget: b, limit: 8}
+	one.write([]byte("12345678"))
+	two.write([]byte("12"))
+	if data, lost := one.end(); string(data) != "12345678" || lost {
+		t.Errorf("got %q, %v", data, lost)
+	}
+	one.write([]byte("9")) // it has ended
+	two.write([]byte("3")) // there is no room left
+	if data, lost := two.end(); data != nil || !lost {
+		t.Errorf("together: got %q, %v", data, lost)
+	}
+	three := recording{budget: b, limit: 1}
+	three.write([]byte("12"))
+	if _, lost := three.end(); !lost {
+		t.Error("alone: nothing was lost")
+	}
+	one.free()
+	two.free()
+	two.free()
+	three.free()
+	if used := b.used.Load(); used != 0 {
+		t.Errorf("%d bytes are held by nobody", used)
+	}
+}
+
+// A body that was not read to its end is not told as if it were all.
+func TestRecordedBody(t *testing.T) {
+	for name, tc := range map[string]struct {
+		length int64
+		read   int
+		want   string
+	}{
+		"read to its end": {-1, 100, "hello"}, "as long as it says": {5, 5, "hello"}, "in part": {-1, 5, ""}, "less than it says": {9, 5, ""},
+	} {
+		src := &body{strings.NewReader("hello")}
+		b := &recordedBody{ReadCloser: src, length: tc.length, recording: recording{budget: &budget{limit: 100}, limit: 100}}
+		for n := 0; n < tc.read; {
+			k, err := b.Read(make([]byte, 5))
+			if n += k; err != nil {
+				break
+			}
+		}
+		if data, lost := b.end(); string(data) != tc.want || lost {
+			t.Errorf("%s: got %q, %v", name, data, lost)
+		}
+	}
+}
+
+type body struct{ *strings.Reader }
+
+func (body) Close() error { return errors.ErrUnsupported }
