@@ -169,16 +169,17 @@ func (c *Core) assembleKinds() (err error) {
 		c.resources[k.GroupResource()] = r
 		list = append(list, r)
 	}
-	c.metrics = serve.NewMetrics(c.cfg.Audit.Metrics()...)
+	c.metrics = serve.NewMetrics(append(c.cfg.Audit.Metrics(), admission.EngineMetrics())...)
 	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos))
+	asked := admission.NewMetrics(c.metrics.Registry())
 	c.addresses.services = c.find("", "services")
-	if err := c.assembleEngine(); err != nil {
+	if err := c.assembleEngine(asked); err != nil {
 		return err
 	}
-	lifecycle := admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace})
+	lifecycle := admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace, Metrics: asked})
 	c.api = rest.New(rest.Config{
 		Resources: list, Warn: serve.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: c.authorize,
-		Admission: admission.Chain(lifecycle, c.engine),
+		Admission: asked.Timed(admission.Chain(lifecycle, c.engine)),
 	})
 	return nil
 }
@@ -186,7 +187,7 @@ func (c *Core) assembleKinds() (err error) {
 // assembleEngine makes what asks admission webhooks and policies. Their
 // configurations are kept here; what they refer to besides is reached through
 // the gateway.
-func (c *Core) assembleEngine() error {
+func (c *Core) assembleEngine(metrics *admission.Metrics) error {
 	if c.cfg.Gateway.URL == "" {
 		return nil
 	}
@@ -202,6 +203,7 @@ func (c *Core) assembleEngine() error {
 			return nil
 		},
 		BaseURL: c.cfg.Gateway.URL, Transport: transport, UserAgent: "portico-core", Warn: serve.AddWarning, Logger: c.log,
+		Metrics: metrics, Waited: serve.Waited,
 	})
 	return err
 }

@@ -83,6 +83,7 @@ type Server struct {
 	openAPI    *openapi.Documents
 	health     *serve.Health
 	metrics    *serve.Metrics
+	asked      *admission.Metrics // of admission; nil: it is not timed
 	server     *serve.Server
 	finalizer  *finalizer
 	// engine asks admission webhooks and policies; nil: there is no gateway to
@@ -97,7 +98,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	gateway, engine, err := cfg.gateway()
+	metrics := serve.NewMetrics(append(cfg.Audit.Metrics(), admission.EngineMetrics())...)
+	asked := admission.NewMetrics(metrics.Registry())
+	gateway, engine, err := cfg.gateway(asked)
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
 	}
@@ -105,7 +108,10 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, etcd: opened, namespaces: newNamespaces(gateway), engine: engine, authorize: consent(gateway)}
+	s := &Server{
+		cfg: cfg, log: cfg.Logger, etcd: opened, metrics: metrics, asked: asked,
+		namespaces: newNamespaces(gateway), engine: engine, authorize: consent(gateway),
+	}
 	s.assemble(opened, opened.FeedExcept(builtinPaths()...))
 	s.metrics.Registry().MustRegister(opened.Metrics())
 	if err := s.assembleServer(); err != nil {
@@ -121,13 +127,12 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{Logger: s.log})
 	k := newDefinitionKind(s.peers)
 	s.definitions, s.early = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, s.cache.Early(&k.Info)
-	s.metrics = serve.NewMetrics(s.cfg.Audit.Metrics()...)
 	s.metrics.Registry().MustRegister(s.cache.Metrics(s.infos))
 	s.finalizer = newFinalizer(s)
 	s.api = rest.New(rest.Config{
 		Lookup: s.lookup, Warn: serve.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
-		Admission: admission.Chain(
-			&lifecycle{s}, admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.lookup}), s.engine),
+		Admission: s.asked.Timed(admission.Chain(
+			&lifecycle{s}, admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.lookup, Metrics: s.asked}), s.engine)),
 	})
 }
 
@@ -141,8 +146,8 @@ func consent(gateway *client.Client) func(context.Context, *resource.Action) err
 }
 
 // gateway returns a client of the gateway and what asks the webhooks and
-// policies known to it; nil if there is none.
-func (cfg *Config) gateway() (*client.Client, *admission.Engine, error) {
+// policies known to it, timed by the metrics; nil if there is none.
+func (cfg *Config) gateway(metrics *admission.Metrics) (*client.Client, *admission.Engine, error) {
 	if cfg.Gateway.URL == "" {
 		return nil, nil, nil
 	}
@@ -153,6 +158,7 @@ func (cfg *Config) gateway() (*client.Client, *admission.Engine, error) {
 	}
 	engine, err := admission.NewEngine(admission.EngineConfig{
 		BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: agent, Warn: serve.AddWarning, Logger: cfg.Logger,
+		Metrics: metrics, Waited: serve.Waited,
 	})
 	return client.New(client.Config{BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: agent}), engine, err
 }

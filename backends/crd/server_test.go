@@ -18,6 +18,7 @@ import (
 	"portico/resource"
 	"portico/resource/authz"
 	"portico/resource/memory"
+	"portico/resource/serve"
 )
 
 // running is a CRD server over memory without a listener, following its
@@ -38,7 +39,7 @@ func over(t testing.TB, kept *memory.Storage) *Server {
 // fed is over with a feed of its own, for which nobody waits.
 func fed(t testing.TB, kept *memory.Storage, feed resource.Feed) *Server {
 	t.Helper()
-	s := &Server{log: slog.New(slog.DiscardHandler), namespaces: newNamespaces(nil)}
+	s := &Server{log: slog.New(slog.DiscardHandler), metrics: serve.NewMetrics(), namespaces: newNamespaces(nil)}
 	s.authorize = func(_ context.Context, a *resource.Action) error {
 		if a.User.Name == "patcher" {
 			return authz.Forbidden(a, "")

@@ -24,6 +24,9 @@
 //     otherwise through the kind's Codec. What a webhook or policy made of an
 //     object comes back through the Codec too, and so is pruned and defaulted
 //     like a request.
+//   - What the engines count themselves is theirs, in upstream's registry, and is
+//     shown from there (EngineMetrics); the phases and who is asked in them are
+//     timed here, with histograms that are looked up once.
 //   - Audit annotations of webhooks and policies go to the audit event of the
 //     request, where it has one, in upstream's own way.
 package admission

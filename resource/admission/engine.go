@@ -55,6 +55,10 @@ type EngineConfig struct {
 	// FirstRead is how long a write waits for configurations that were never
 	// read yet; 0 is DefaultFirstRead. After that it is a 503.
 	FirstRead time.Duration
+	// Metrics time those who are asked; nil: nobody does.
+	Metrics *Metrics
+	// Waited is told how long a write waited for webhooks; nil: nobody is.
+	Waited func(ctx context.Context, d time.Duration)
 	// Logger takes what goes wrong; nil is slog.Default().
 	Logger *slog.Logger
 }
@@ -89,6 +93,9 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 	}
 	if cfg.FirstRead == 0 {
 		cfg.FirstRead = DefaultFirstRead
+	}
+	if cfg.Waited == nil {
+		cfg.Waited = func(context.Context, time.Duration) {}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()

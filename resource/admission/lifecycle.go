@@ -33,17 +33,20 @@ type LifecycleConfig struct {
 	// Lookup returns the state of a namespace; with live, nothing that may be
 	// old. An error means that nobody can tell. Required.
 	Lookup func(ctx context.Context, name string, live bool) (NamespaceState, error)
+	// Metrics time the decisions; nil: nobody does.
+	Metrics *Metrics
 }
 
 // NamespaceLifecycle refuses to create in namespaces that are missing or being
 // deleted, and to delete those that a cluster cannot be without (contract
 // 10.4). Updates and deletions in a namespace always pass.
 func NamespaceLifecycle(cfg LifecycleConfig) rest.Admission {
-	return &lifecycle{cfg: cfg, deleted: map[string]time.Time{}}
+	return &lifecycle{cfg: cfg, timer: cfg.Metrics.controller(nameLifecycle), deleted: map[string]time.Time{}}
 }
 
 type lifecycle struct {
-	cfg LifecycleConfig
+	cfg   LifecycleConfig
+	timer *timer
 
 	mu      sync.Mutex
 	deleted map[string]time.Time
@@ -51,6 +54,13 @@ type lifecycle struct {
 
 // Mutate decides; it changes nothing.
 func (l *lifecycle) Mutate(ctx context.Context, a *rest.Attributes) error {
+	begun := time.Now()
+	err := l.decide(ctx, a)
+	l.timer.observe(begun, a.Operation, err)
+	return err
+}
+
+func (l *lifecycle) decide(ctx context.Context, a *rest.Attributes) error {
 	switch {
 	case a.Kind.Review != nil:
 		return nil

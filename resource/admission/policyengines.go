@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -16,6 +17,7 @@ import (
 type validatingPolicies struct {
 	*policySet[*validating.Policy, *validating.PolicyBinding, validating.Validator]
 	dispatcher generic.Dispatcher[validating.PolicyHook]
+	timer      *timer
 }
 
 func newValidatingPolicies(e *Engine) *validatingPolicies {
@@ -24,7 +26,7 @@ func newValidatingPolicies(e *Engine) *validatingPolicies {
 		configurationInfo("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"))
 	s.accessP, s.accessB = validating.NewValidatingAdmissionPolicyAccessor, validating.NewValidatingAdmissionPolicyBindingAccessor
 	s.compile = compileValidating
-	return &validatingPolicies{s, validating.NewDispatcher(e.authorizer, generic.NewPolicyMatcher(e.matcher))}
+	return &validatingPolicies{s, validating.NewDispatcher(e.authorizer, generic.NewPolicyMatcher(e.matcher)), e.cfg.Metrics.controller(nameValidatingPolicies)}
 }
 
 // ask evaluates all policies that the write concerns.
@@ -33,13 +35,17 @@ func (v *validatingPolicies) ask(ctx context.Context, p *passage) error {
 	if len(hooks) == 0 {
 		return nil
 	}
-	return v.dispatcher.Dispatch(ctx, p.attributes(), p.objects, hooks)
+	begun := time.Now()
+	err := v.dispatcher.Dispatch(ctx, p.attributes(), p.objects, hooks)
+	v.timer.observe(begun, p.write.Operation, err)
+	return err
 }
 
 // mutatingPolicies evaluates MutatingAdmissionPolicies.
 type mutatingPolicies struct {
 	*policySet[*mutating.Policy, *mutating.PolicyBinding, mutating.PolicyEvaluator]
 	engine *Engine
+	timer  *timer
 }
 
 func newMutatingPolicies(e *Engine) *mutatingPolicies {
@@ -48,7 +54,7 @@ func newMutatingPolicies(e *Engine) *mutatingPolicies {
 		configurationInfo("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"))
 	s.accessP, s.accessB = mutating.NewMutatingAdmissionPolicyAccessor, mutating.NewMutatingAdmissionPolicyBindingAccessor
 	s.compile = compileMutating
-	return &mutatingPolicies{s, e}
+	return &mutatingPolicies{s, e, e.cfg.Metrics.controller(nameMutatingPolicies)}
 }
 
 // ask evaluates all policies that the write concerns. There is nothing to
@@ -61,7 +67,10 @@ func (m *mutatingPolicies) ask(ctx context.Context, p *passage) error {
 	// The dispatcher keeps nothing but what it is given, so each write can have
 	// its own, which knows the schema of that write's kind.
 	dispatcher := mutating.NewDispatcher(m.engine.authorizer, m.engine.matcher, typeConverters{p.write.Kind})
-	return dispatcher.Dispatch(ctx, p.attributes(), p.objects, hooks)
+	begun := time.Now()
+	err := dispatcher.Dispatch(ctx, p.attributes(), p.objects, hooks)
+	m.timer.observe(begun, p.write.Operation, err)
+	return err
 }
 
 // typeConverters gives apply configurations the schema of one kind: that of its

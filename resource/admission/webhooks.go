@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,8 @@ type webhooks[C configuration] struct {
 	informer *informer
 	needed   *gate // namespaces: wanted once there are webhooks
 	logger   *slog.Logger
+	timer    *timer
+	waited   func(ctx context.Context, d time.Duration)
 	create   func() (askFunc, error)
 
 	known *gate
@@ -43,7 +46,7 @@ type webhooks[C configuration] struct {
 type askFunc func(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error
 
 func newMutatingWebhooks(e *Engine) *webhooks[*admissionv1.MutatingWebhookConfiguration] {
-	w := newWebhooks[*admissionv1.MutatingWebhookConfiguration](e, configurationInfo("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"))
+	w := newWebhooks[*admissionv1.MutatingWebhookConfiguration](e, nameMutatingWebhooks, configurationInfo("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"))
 	w.create = func() (askFunc, error) {
 		plugin, err := mutating.NewMutatingWebhook(nil)
 		if err != nil {
@@ -55,7 +58,7 @@ func newMutatingWebhooks(e *Engine) *webhooks[*admissionv1.MutatingWebhookConfig
 }
 
 func newValidatingWebhooks(e *Engine) *webhooks[*admissionv1.ValidatingWebhookConfiguration] {
-	w := newWebhooks[*admissionv1.ValidatingWebhookConfiguration](e, configurationInfo("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"))
+	w := newWebhooks[*admissionv1.ValidatingWebhookConfiguration](e, nameValidatingWebhooks, configurationInfo("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"))
 	w.create = func() (askFunc, error) {
 		plugin, err := validating.NewValidatingAdmissionWebhook(nil)
 		if err != nil {
@@ -66,8 +69,11 @@ func newValidatingWebhooks(e *Engine) *webhooks[*admissionv1.ValidatingWebhookCo
 	return w
 }
 
-func newWebhooks[C configuration](e *Engine, info *resource.Info) *webhooks[C] {
-	w := &webhooks[C]{informer: newInformer(), needed: e.namespaces.needed, logger: e.logger, known: newGate()}
+func newWebhooks[C configuration](e *Engine, name string, info *resource.Info) *webhooks[C] {
+	w := &webhooks[C]{
+		informer: newInformer(), needed: e.namespaces.needed, logger: e.logger, known: newGate(),
+		timer: e.cfg.Metrics.controller(name), waited: e.cfg.Waited,
+	}
 	w.source = newSource(e, info, w.publish)
 	return w
 }
@@ -126,5 +132,9 @@ func (w *webhooks[C]) ask(ctx context.Context, p *passage) error {
 	if !w.some.Load() {
 		return nil
 	}
-	return (*w.askAll.Load())(ctx, p.attributes(), p.objects)
+	begun := time.Now()
+	err := (*w.askAll.Load())(ctx, p.attributes(), p.objects)
+	w.waited(ctx, time.Since(begun))
+	w.timer.observe(begun, p.write.Operation, err)
+	return err
 }
