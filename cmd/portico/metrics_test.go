@@ -1,69 +1,192 @@
 package main
 
 import (
+	"compress/gzip"
 	"errors"
+	"io"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"k8s.io/client-go/rest"
 )
 
-// Dashboards find the metrics of the contract (1.6) where what they tell of
-// happens: those of the storage in each process that has one.
+// Metrics of the contract (1.6) and of what is commonly built on them.
+var (
+	requestMetrics = []string{
+		"apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_request_sli_duration_seconds", "apiserver_response_sizes",
+		"apiserver_request_filter_duration_seconds", "apiserver_current_inflight_requests", "apiserver_tls_handshake_errors_total",
+		"apiserver_client_certificate_expiration_seconds", "authentication_attempts", "authentication_duration_seconds", "authenticated_user_requests",
+		"kubernetes_build_info", "process_resident_memory_bytes", "process_cpu_seconds_total", "go_goroutines",
+	}
+	watchMetrics = []string{
+		"apiserver_longrunning_requests", "apiserver_watch_events_total", "apiserver_watch_events_sizes",
+	}
+	storageMetrics = []string{
+		"apiserver_resource_objects", "apiserver_storage_objects", "apiserver_resource_size_estimate_bytes", "apiserver_storage_size_bytes",
+		"etcd_request_duration_seconds", "etcd_requests_total", "etcd_lease_object_counts", "etcd_bookmark_total",
+		"apiserver_watch_cache_consistent_read_total", "apiserver_watch_cache_initializations_total", "apiserver_watch_cache_resource_version",
+	}
+	admissionMetrics = []string{
+		"apiserver_admission_step_admission_duration_seconds", "apiserver_admission_controller_admission_duration_seconds",
+		"apiserver_webhooks_x509_missing_san_total",
+	}
+	accessMetrics = []string{
+		"authorization_attempts_total", "authorization_duration_seconds", "portico_inflight_requests_limit",
+	}
+	aggregationMetrics = []string{
+		"aggregator_unavailable_apiservice", "aggregator_unavailable_apiservice_total", "apiserver_request_terminations_total",
+		// What README says of them.
+		"portico_upstream_requests_total", "portico_gateway_request_overhead_seconds",
+	}
+)
+
+// alerts are what the usual alerts of Kubernetes select, with labels that they
+// go by, and who has to show it.
+var alerts = []struct{ alert, server, series string }{
+	{"KubeAPIErrorBudgetBurn, objects", "core", `apiserver_request_sli_duration_seconds_bucket{component="apiserver",group="",resource="configmaps",scope="resource",subresource="",verb="POST",version="v1",le="1"}`},
+	{"KubeAPIErrorBudgetBurn, namespaces", "core", `apiserver_request_sli_duration_seconds_bucket{component="apiserver",group="",resource="configmaps",scope="namespace",subresource="",verb="LIST",version="v1",le="5"}`},
+	{"KubeAPIErrorBudgetBurn, clusters", "core", `apiserver_request_sli_duration_seconds_bucket{component="apiserver",group="",resource="namespaces",scope="cluster",subresource="",verb="LIST",version="v1",le="30"}`},
+	{"KubeAPIErrorBudgetBurn, total", "core", `apiserver_request_sli_duration_seconds_count{component="apiserver",group="",resource="namespaces",scope="cluster",subresource="",verb="LIST",version="v1"}`},
+	{"KubeAPIErrorBudgetBurn, errors", "gateway", `apiserver_request_total{code="503",component="aggregator",dry_run="",group="lost.example.com",resource="",scope="cluster",subresource="",verb="LIST",version="v1"}`},
+	{"KubeAPITerminatedRequests", "gateway", `apiserver_request_terminations_total{code="503",component="aggregator",group="lost.example.com",resource="",scope="cluster",subresource="",verb="LIST",version="v1"}`},
+	{"KubeClientCertificateExpiration", "gateway", `apiserver_client_certificate_expiration_seconds_bucket{le="604800"}`},
+	{"KubeAggregatedAPIDown", "gateway", `aggregator_unavailable_apiservice{name="v1.lost.example.com"}`},
+	{"KubeAggregatedAPIErrors", "gateway", `aggregator_unavailable_apiservice_total{name="v1.lost.example.com",reason="ServiceNotFound"}`},
+	{"KubeVersionMismatch", "gateway", `kubernetes_build_info{build_date=`},
+}
+
+// Dashboards and alerts find their metrics where what they tell of happens:
+// those of the storage in each process that has one. What is Portico's own keeps
+// to the rules of Prometheus.
 func TestMetricsAreShown(t *testing.T) {
 	up := sharedInstallation(t)
+	beSeen(t, up)
+	defer up.mustKubectl(t, "delete", "apiservice", lost)
+	texts := map[string]string{"core": up.metrics(t, "core"), "crd": up.metrics(t, "crd")}
+	_, texts["gateway"] = get(t, httpClient(t, up.config(t)), up.endpoint+"/metrics", "")
+	for server, names := range map[string][][]string{
+		"core":    {requestMetrics, watchMetrics, storageMetrics, admissionMetrics},
+		"crd":     {requestMetrics, storageMetrics, admissionMetrics},
+		"gateway": {requestMetrics, storageMetrics, accessMetrics, aggregationMetrics},
+	} {
+		t.Run(server, func(t *testing.T) {
+			for _, group := range names {
+				for _, name := range group {
+					if !regexp.MustCompile(`(?m)^` + name + `(_count)?(\{| )`).MatchString(texts[server]) {
+						t.Errorf("%s does not show %s", server, name)
+					}
+				}
+			}
+			problems, err := promlint.New(strings.NewReader(texts[server])).Lint()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range problems {
+				if strings.HasPrefix(p.Metric, "portico_") {
+					t.Errorf("%s: %s", p.Metric, p.Text)
+				}
+			}
+		})
+	}
+	for _, a := range alerts {
+		if !strings.Contains(texts[a.server], "\n"+a.series) {
+			t.Errorf("%s: %s does not show %s", a.alert, a.server, a.series)
+		}
+	}
+}
+
+// lost is an APIService that nobody answers.
+const lost = "v1.lost.example.com"
+
+// beSeen does what the metrics tell of.
+func beSeen(t *testing.T, up *installation) {
+	t.Helper()
 	client := httpClient(t, up.config(t))
-	for _, path := range []string{"/api/v1/namespaces", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/apiregistration.k8s.io/v1/apiservices"} {
+	for _, path := range []string{
+		"/api/v1/namespaces", "/api/v1/namespaces/default/configmaps",
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/apiregistration.k8s.io/v1/apiservices",
+	} {
 		if code, body := get(t, client, up.endpoint+path, ""); code != http.StatusOK {
 			t.Fatalf("%s: %d %s", path, code, body)
 		}
 	}
-	// Nothing is counted of what never was: an APIService that nobody answers.
-	const lost = "v1.lost.example.com"
-	code, body := up.post(t, "/apis/apiregistration.k8s.io/v1/apiservices", []byte(`{"metadata":{"name":"`+lost+`"},"spec":{"group":"lost.example.com","version":"v1",
-		"groupPriorityMinimum":1000,"versionPriority":15,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"lost"}}}`))
-	if code != http.StatusCreated {
-		t.Fatalf("create %s: %d %s", lost, code, body)
+	definition, err := widgets(t, "seen.example.com").MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
 	}
-	defer up.mustKubectl(t, "delete", "apiservice", lost)
+	for path, body := range map[string]string{
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All": string(definition),
+		"/api/v1/namespaces/default/configmaps":                              `{"metadata":{"generateName":"seen-"}}`,
+		"/apis/apiregistration.k8s.io/v1/apiservices": `{"metadata":{"name":"` + lost + `"},"spec":{"group":"lost.example.com","version":"v1",
+			"groupPriorityMinimum":1000,"versionPriority":15,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"lost"}}}`,
+	} {
+		if code, answer := up.post(t, path, []byte(body)); code != http.StatusCreated {
+			t.Fatalf("POST %s: %d %s", path, code, answer)
+		}
+	}
 	eventually(t, lost+" is counted", func() error {
+		if code, _ := get(t, client, up.endpoint+"/apis/lost.example.com/v1/things", ""); code != http.StatusServiceUnavailable {
+			return errors.New("it is not known yet")
+		}
 		if _, text := get(t, client, up.endpoint+"/metrics", ""); !strings.Contains(text, `aggregator_unavailable_apiservice_total{name="`+lost+`"`) {
 			return errors.New("it is not")
 		}
 		return nil
 	})
-	storage := []string{
-		"apiserver_resource_objects", "apiserver_storage_objects", "apiserver_resource_size_estimate_bytes", "apiserver_storage_size_bytes",
-		"etcd_request_duration_seconds", "etcd_requests_total", "etcd_lease_object_counts", "etcd_bookmark_total",
-		"apiserver_watch_cache_consistent_read_total", "apiserver_watch_cache_initializations_total", "apiserver_watch_cache_resource_version",
+}
+
+// Who may read the metrics gets them in the form that it reads, and nobody else
+// gets them.
+func TestMetricsAreNegotiated(t *testing.T) {
+	up := sharedInstallation(t)
+	ask := func(cfg *rest.Config, header http.Header) *http.Response {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.endpoint+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = header
+		resp, err := httpClient(t, cfg).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return resp
 	}
-	requests := []string{
-		"apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_response_sizes",
-		"apiserver_current_inflight_requests", "apiserver_tls_handshake_errors_total",
+	read := func(r io.Reader) string {
+		t.Helper()
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
 	}
-	watches := []string{
-		"apiserver_longrunning_requests", "apiserver_watch_events_total", "apiserver_watch_events_sizes",
+	if resp := ask(rest.AnonymousClientConfig(up.config(t)), http.Header{}); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("a stranger: %d", resp.StatusCode)
 	}
-	gateway := []string{"aggregator_unavailable_apiservice", "aggregator_unavailable_apiservice_total"}
-	for server, names := range map[string][][]string{
-		"core":    {requests, watches, storage},
-		"crd":     {requests, storage},
-		"gateway": {requests, storage, gateway},
-	} {
-		t.Run(server, func(t *testing.T) {
-			var text string
-			if server == "gateway" {
-				_, text = get(t, client, up.endpoint+"/metrics", "")
-			} else {
-				text = up.metrics(t, server)
-			}
-			for _, group := range names {
-				for _, name := range group {
-					if !regexp.MustCompile(`(?m)^` + name + `(_count)?(\{| )`).MatchString(text) {
-						t.Errorf("%s does not show %s", server, name)
-					}
-				}
-			}
-		})
+	resp := ask(up.config(t), http.Header{"Accept-Encoding": {"gzip"}})
+	if resp.Header.Get("Content-Encoding") != "gzip" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
+		t.Errorf("packed: %v", resp.Header)
+	}
+	unpacked, err := gzip.NewReader(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := read(unpacked); !strings.Contains(text, "\ngo_goroutines ") {
+		t.Errorf("packed: %.200s", text)
+	}
+	resp = ask(up.config(t), http.Header{"Accept": {"application/openmetrics-text; version=1.0.0"}})
+	text := read(resp.Body)
+	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/openmetrics-text; version=1.0.0") || !strings.HasSuffix(text, "\n# EOF\n") {
+		t.Errorf("OpenMetrics: %v", resp.Header)
+	}
+	// Dashboards know them by upstream's names in this form, too.
+	for _, name := range []string{"apiserver_request_total", "authentication_attempts"} {
+		if !strings.Contains(text, "\n"+name+"{") {
+			t.Errorf("OpenMetrics: no %s", name)
+		}
 	}
 }
