@@ -10,6 +10,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 )
 
 // maxDocument bounds one discovery answer. 2,000 custom resource definitions
@@ -39,6 +40,9 @@ type answer struct {
 	url        string
 	code       int
 	etag       string
+	modified   string // Last-Modified
+	date       string
+	length     int64 // Content-Length; -1: the server does not say
 	aggregated bool
 	body       []byte
 }
@@ -48,6 +52,11 @@ func (a *answer) mark() string {
 	if a.etag != "" {
 		return a.etag
 	}
+	return a.sum()
+}
+
+// sum identifies the answer's bytes.
+func (a *answer) sum() string {
 	sum := sha256.Sum256(a.body)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
@@ -66,15 +75,30 @@ func (s *Source) get(ctx context.Context, path, accept, etag string) (*answer, e
 
 // getWithin is get of a document that has so many bytes at most.
 func (s *Source) getWithin(ctx context.Context, limit int64, path, accept, etag string) (*answer, error) {
-	url := s.cfg.BaseURL + path
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	return s.ask(ctx, question{method: http.MethodGet, path: path, accept: accept, etag: etag, limit: limit})
+}
+
+// question is a request for one document.
+type question struct {
+	method, path, accept string
+	// etag and since, if not "", are of the document that is known.
+	etag, since string
+	limit       int64 // of the answer's body, in bytes
+}
+
+func (s *Source) ask(ctx context.Context, q question) (*answer, error) {
+	url := s.cfg.BaseURL + q.path
+	req, err := http.NewRequestWithContext(ctx, q.method, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	req.Header.Set("Accept", accept)
+	req.Header.Set("Accept", q.accept)
 	req.Header.Set("User-Agent", "portico-gateway")
-	if etag != "" && etag[0] == '"' {
-		req.Header.Set("If-None-Match", etag)
+	if isETag(q.etag) {
+		req.Header.Set("If-None-Match", q.etag)
+	}
+	if q.since != "" {
+		req.Header.Set("If-Modified-Since", q.since)
 	}
 	s.cfg.Identify(req.Header)
 	res, err := s.cfg.Transport.RoundTrip(req)
@@ -82,18 +106,25 @@ func (s *Source) getWithin(ctx context.Context, limit int64, path, accept, etag 
 		return nil, err
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
+	body, err := io.ReadAll(io.LimitReader(res.Body, q.limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read answer of %s: %w", url, err)
 	}
-	if int64(len(body)) > limit {
-		return nil, &tooLargeError{url, limit}
+	if int64(len(body)) > q.limit {
+		return nil, &tooLargeError{url, q.limit}
 	}
 	_, params, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	return &answer{
 		url: url, code: res.StatusCode, etag: res.Header.Get("ETag"), body: body,
+		modified: res.Header.Get("Last-Modified"), date: res.Header.Get("Date"), length: res.ContentLength,
 		aggregated: params["as"] == "APIGroupDiscoveryList" && params["v"] == "v2",
 	}, nil
+}
+
+// isETag reports whether a text is an entity tag to ask with: also a weak one,
+// which says that the document means the same.
+func isETag(text string) bool {
+	return strings.HasPrefix(text, `"`) || strings.HasPrefix(text, `W/"`)
 }
 
 // getDocument fetches and decodes a legacy document.

@@ -146,7 +146,7 @@ func (a *openAPIAnswer) keys() (out []string) {
 
 // quotedETag is the ETag to ask with the next time; "" if there is none.
 func (a *answer) quotedETag() string {
-	if strings.HasPrefix(a.etag, `"`) { // others are not asked with
+	if isETag(a.etag) { // others are not asked with
 		return a.etag
 	}
 	return ""

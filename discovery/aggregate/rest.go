@@ -3,14 +3,12 @@ package aggregate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/discovery/openapi/swagger"
 	"portico/discovery/plain"
@@ -32,22 +30,12 @@ type RESTConfig struct {
 }
 
 // RESTSource is a Source of a server that has no discovery but an OpenAPI 3
-// document: what that offers as an API, last good answer kept. It is safe for
-// concurrent use.
+// document: what that offers as an API, last good answer kept (rest_check.go). It
+// is safe for concurrent use.
 type RESTSource struct {
 	*Source
 	rest RESTConfig
 	api  atomic.Pointer[derived]
-}
-
-// derived is what was made of a server's last document. Immutable.
-type derived struct {
-	// mark identifies the document.
-	mark string
-	api  *plain.API // the last good one; nil: there is none
-	// index is that of api's document; nil with api.
-	index *OpenAPIIndex
-	err   error // of a document that is not good
 }
 
 // NewRESTSource returns a source; it asks nothing until Check.
@@ -59,61 +47,6 @@ func NewRESTSource(cfg Config, rest RESTConfig) *RESTSource {
 	s := &RESTSource{Source: NewSource(cfg), rest: rest}
 	s.api.Store(&derived{})
 	return s
-}
-
-// Check asks the server whether its document is the one that is known, and
-// derives the API anew if not; changed tells that GroupVersions, OpenAPI,
-// PathPrefix or Broken may have new values. It is called from one goroutine at a time. An
-// error says that the server cannot be asked or, while no good document of it is
-// known, what is wrong with the one it has. A bad one that comes later is no
-// reason to turn requests away: Broken tells of it.
-func (s *RESTSource) Check(ctx context.Context) (changed bool, err error) {
-	old := s.api.Load()
-	a, err := s.getWithin(ctx, plain.MaxDocument, s.rest.OpenAPIPath, acceptLegacy, old.mark)
-	var large *tooLargeError
-	switch {
-	case errors.As(err, &large):
-		a = &answer{url: large.url, code: http.StatusOK, etag: "too large"}
-	case err != nil:
-		return false, err
-	case a.code == http.StatusNotModified && old.mark != "":
-		return false, old.unless()
-	case a.code != http.StatusOK:
-		return false, fmt.Errorf("bad status from %s: %d", a.url, a.code)
-	}
-	next := &derived{mark: a.mark(), api: old.api, index: old.index}
-	if next.mark == old.mark {
-		return false, old.unless()
-	}
-	api, err := plain.Derive(plain.Config{Group: s.rest.Group, Version: s.rest.Version, PathPrefix: s.rest.PathPrefix}, a.body)
-	if large != nil {
-		err = large
-	}
-	if err != nil {
-		next.err = err
-		s.api.Store(next)
-		return s.index.took(brokenIf(err)), next.unless()
-	}
-	next.api, next.index = api, &OpenAPIIndex{}
-	if api.Document != nil {
-		key := openapi.Key(s.rest.Group, s.rest.Version)
-		next.index.URLs = map[string]string{key: "/openapi/v3/" + key + "?hash=" + openapi.ContentHash(api.Document)}
-	}
-	s.api.Store(next)
-	s.index.took(nil)
-	path := s.paths()[0]
-	s.take(map[string]part{path: {
-		mark: next.mark, turn: s.part(path).turn, gvs: []discovery.GroupVersion{s.knownVersions().keep(api.Resources)},
-	}})
-	return true, nil
-}
-
-// unless returns what is wrong with the document, unless there was a good one.
-func (d *derived) unless() error {
-	if d.api != nil {
-		return nil
-	}
-	return d.err
 }
 
 // GroupVersion is what the server is registered under.

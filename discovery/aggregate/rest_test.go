@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"portico/discovery/openapi"
 	"portico/discovery/plain"
@@ -88,6 +89,7 @@ func TestRESTSource(t *testing.T) {
 		if asked := b.forget(); (asked == "/openapi.json 304") != (tag != "") {
 			t.Errorf("asked %s", asked)
 		}
+		s.later(documentInterval)
 
 		// What changes beside the resources does not change discovery.
 		b.rest(strings.ReplaceAll(tag, "1", "2"), "/pets", "/Odder")
@@ -97,11 +99,19 @@ func TestRESTSource(t *testing.T) {
 		if again, _ := s.GroupVersions(); &again[0].Legacy[0] != &gvs[0].Legacy[0] {
 			t.Error("discovery was made anew")
 		}
+		s.later(documentInterval)
 		b.rest(strings.ReplaceAll(tag, "1", "3"), "/pets", "/toys")
 		if changed, err := s.Check(t.Context()); !changed || err != nil || s.resources() != "shop.example.com/v1: pets toys" || s.OpenAPI()["apis/shop.example.com/v1"] == first {
 			t.Errorf("one more: %v %v %q %v", changed, err, s.resources(), s.OpenAPI())
 		}
 	}
+}
+
+// later makes the document as much older.
+func (s *RESTSource) later(by time.Duration) {
+	d := *s.api.Load()
+	d.read = d.read.Add(-by)
+	s.api.Store(&d)
 }
 
 // A bad document is the server's failure only while no good one is known; else
@@ -117,12 +127,14 @@ func TestRESTSourceKeepsTheGood(t *testing.T) {
 	}
 	for want, answer := range bad {
 		answer()
+		s.later(documentInterval)
 		for i := range 2 { // also from memory
 			if changed, err := s.Check(t.Context()); changed != (i == 0) || err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v %v", want, changed, err)
 			}
 		}
 	}
+	s.later(documentInterval)
 	b.rest(`"1"`, "/pets")
 	if _, err := s.Check(t.Context()); err != nil || s.Broken() != nil {
 		t.Fatal(err, s.Broken())
@@ -130,6 +142,7 @@ func TestRESTSourceKeepsTheGood(t *testing.T) {
 	urls := s.OpenAPI()
 	for want, answer := range bad {
 		answer()
+		s.later(documentInterval)
 		for i := range 2 {
 			if changed, err := s.Check(t.Context()); changed != (i == 0) || err != nil {
 				t.Errorf("%s: %v %v", want, changed, err)
@@ -142,10 +155,12 @@ func TestRESTSourceKeepsTheGood(t *testing.T) {
 			t.Errorf("%s: %s %v", want, s.resources(), s.OpenAPI())
 		}
 	}
+	s.later(documentInterval)
 	b.answer("/openapi.json", 503, "", "later")
 	if _, err := s.Check(t.Context()); err == nil || s.resources() != "shop.example.com/v1: pets" {
 		t.Errorf("unavailable: %v %s", err, s.resources())
 	}
+	s.later(documentInterval)
 	b.rest(`"2"`, "/pets", "/toys")
 	if changed, err := s.Check(t.Context()); !changed || err != nil || s.Broken() != nil {
 		t.Errorf("good again: %v %v %v", changed, err, s.Broken())
