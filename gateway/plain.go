@@ -2,12 +2,12 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -213,7 +213,7 @@ func unambiguous(escaped string) error {
 
 // request returns a request as the server is to see it, which the proxies send.
 func (p *plainAPI) request(r *http.Request) *http.Request {
-	out := *r
+	out := r.WithContext(context.WithValue(r.Context(), plainAskedKey{}, &plainAsked{p, r.Host}))
 	u := *r.URL
 	escaped := p.prefix + "/" + p.below(r.URL)
 	u.RawPath = escaped
@@ -231,59 +231,5 @@ func (p *plainAPI) request(r *http.Request) *http.Request {
 		// it was taken away and nothing was put in its place.
 		out.Header.Set("X-Forwarded-Prefix", p.root)
 	}
-	return &out
-}
-
-// locating is the writer of an answer whose Location is to lead through the
-// gateway.
-type locating struct {
-	http.ResponseWriter
-	api *plainAPI
-	// front is the host that the client sent its request to.
-	front string
-}
-
-func (l *locating) WriteHeader(code int) {
-	h := l.Header()
-	if text := h.Get("Location"); text != "" {
-		if text = l.api.location(text, l.front); text != "" {
-			h.Set("Location", text)
-		} else {
-			h.Del("Location")
-		}
-	}
-	l.ResponseWriter.WriteHeader(code)
-}
-
-// Unwrap lets http.ResponseController reach the server's own writer.
-func (l *locating) Unwrap() http.ResponseWriter { return l.ResponseWriter }
-
-// location returns where a server's Location is for clients; "" if that is
-// nowhere in this API. What leads to other hosts is theirs, and what is relative
-// is right as it is.
-func (p *plainAPI) location(text, front string) string {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return ""
-	case u.Host == "" && !strings.HasPrefix(u.Path, "/"):
-		return text
-	case u.Host != "" && u.Host != front && !slices.Contains(p.hosts, u.Host):
-		return text
-	}
-	path := u.EscapedPath()
-	if rest, ok := strings.CutPrefix(path, p.root); !ok || rest != "" && rest[0] != '/' {
-		rest, ok := strings.CutPrefix(path, p.prefix)
-		if !ok || rest != "" && rest[0] != '/' {
-			return ""
-		}
-		path = p.root + rest
-	}
-	if u.RawQuery != "" {
-		path += "?" + u.RawQuery
-	}
-	if u.Fragment != "" {
-		path += "#" + u.EscapedFragment()
-	}
-	return path
+	return out
 }

@@ -145,7 +145,11 @@ func setForwarded(h http.Header, in *http.Request) {
 	if in.TLS != nil {
 		proto = "https"
 	}
-	values := [4]string{"", in.Host, proto, in.URL.RequestURI()}
+	uri := in.RequestURI // what a REST server is asked for is another
+	if !strings.HasPrefix(uri, "/") {
+		uri = in.URL.RequestURI()
+	}
+	values := [4]string{"", in.Host, proto, uri}
 	h["X-Forwarded-Host"], h["X-Forwarded-Proto"], h["X-Forwarded-Uri"] = values[1:2:2], values[2:3:3], values[3:4:4]
 	client, _, err := net.SplitHostPort(in.RemoteAddr)
 	if err != nil {
@@ -164,7 +168,7 @@ func setForwarded(h http.Header, in *http.Request) {
 var errRedirect = errors.New("the backend attempted to redirect this request, which is not permitted")
 
 func modifyResponse(res *http.Response) error {
-	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" && !isNewHash(res) {
+	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" && !isNewHash(res) && !redirectsWithin(res) {
 		return errRedirect
 	}
 	for name := range res.Header {

@@ -63,6 +63,9 @@ type Action struct {
 	// Follow says that a reader of discovery stays to be told of changes
 	// (GET /apis?watch=true), which is no watch of a resource.
 	Follow bool
+	// Streams says that whoever serves the request knows it to be long-running; it
+	// is set before anybody else sees the Action.
+	Streams bool
 }
 
 // GroupVersion returns "group/version", or "version" for the core group.
@@ -74,8 +77,12 @@ func (a *Action) GroupVersion() string {
 }
 
 // LongRunning reports whether the request has no deadline: watches, the
-// legacy proxy prefix, streaming subresources and profiles (contract 11.3).
+// legacy proxy prefix, streaming subresources and profiles (contract 11.3), and
+// what else is known to stream.
 func (a *Action) LongRunning() bool {
+	if a.Streams {
+		return true
+	}
 	if a.IsResource {
 		if a.Verb == "watch" || a.Verb == "proxy" {
 			return true

@@ -47,6 +47,9 @@ type Config struct {
 	// Complete reports whether all paths are installed; until then an unknown
 	// one is a 503. nil: they are.
 	Complete func() bool
+	// LongRunning reports whether a request has no deadline that by its Action
+	// would have one. It is asked before anybody is authenticated. nil: none.
+	LongRunning func(r *http.Request, a *resource.Action) bool
 	// Health learns that the server is shutting down; it is the one that the
 	// handler serves. nil: nobody is told.
 	Health *Health

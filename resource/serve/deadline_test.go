@@ -36,7 +36,10 @@ func TestTimeoutParameter(t *testing.T) {
 		if at, ok := r.Context().Deadline(); ok {
 			left = time.Until(at)
 		}
-	}, func(c *Config) { c.RequestTimeout = time.Hour })
+	}, func(c *Config) {
+		c.RequestTimeout = time.Hour
+		c.LongRunning = func(r *http.Request, a *resource.Action) bool { return r.URL.Query().Has("lasts") && a.Resource == "pods" }
+	})
 	for target, want := range map[string]time.Duration{
 		pathPods:                               time.Hour,
 		pathPods + "?timeout=30m":              30 * time.Minute,
@@ -47,6 +50,8 @@ func TestTimeoutParameter(t *testing.T) {
 		pathPods + "?watch=1&timeout=1m":       0,
 		pathPods + "?watch=1&timeout=x":        0,
 		pathPods + "/x/exec":                   0,
+		pathPods + "?lasts&timeout=1m":         0,
+		"/api/v1/nodes?lasts":                  time.Hour,
 		"/api/v1/proxy/namespaces/ns/pods/x":   0,
 		"/debug/pprof/profile?timeout=nothing": 0,
 	} {

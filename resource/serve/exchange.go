@@ -92,6 +92,9 @@ func exchangeFrom(ctx context.Context) *exchange {
 func (s *Server) open(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r), timed: s.cfg.AccessLog != nil}
+		if s.cfg.LongRunning != nil && !x.action.LongRunning() {
+			x.action.Streams = s.cfg.LongRunning(r, x.action)
+		}
 		if r.ProtoMajor == 2 && !x.action.LongRunning() {
 			growStack()
 		}
