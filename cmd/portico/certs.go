@@ -20,7 +20,7 @@ data folder; "portico certs init" makes some without it.`
 
 func newCerts() *cobra.Command {
 	cmd := &cobra.Command{Use: "certs", Short: "Make and show certificates", Long: certsLong, Args: cobra.NoArgs, RunE: showHelp}
-	cmd.AddCommand(newCertsInit(), newCertsIssue(), newCertsShow())
+	cmd.AddCommand(newCertsInit(), newCertsIssue(), newCertsKubeconfig(), newCertsShow())
 	return cmd
 }
 

@@ -14,9 +14,21 @@ import (
 	"portico/cmd/internal/pki"
 )
 
-const certsIssueExample = `  # for a core server on another machine: its own certificate, and the one it is a client of the gateway with
+const certsIssueExample = `  # for a core server on another machine: its own certificate, the one it is a client of the gateway with, and the key
+  # that it signs tokens with; ./for-core is then all that it needs
   portico certs issue server --name=core --host=127.0.0.2 --host=core.internal --out=./for-core
   portico certs issue client --name=core-client --user=system:portico:core --out=./for-core
+  cp ./authorities/service-account.key ./for-core/
+  portico core --listen=0.0.0.0:7443 --tls-cert-file=for-core/core.crt --tls-private-key-file=for-core/core.key \
+    --requestheader-client-ca-file=for-core/front-proxy-ca.crt --requestheader-allowed-names=front-proxy-client \
+    --gateway=https://portico.example.com:6443 --gateway-ca-file=for-core/serving-ca.crt \
+    --gateway-cert-file=for-core/core-client.crt --gateway-key-file=for-core/core-client.key \
+    --service-account-issuer=https://portico.example.com --service-account-signing-key-file=for-core/service-account.key \
+    --etcd-servers=https://etcd-0:2379 --etcd-cafile=etcd-ca.crt
+
+  # a CRD server is system:portico:crd, and signs no tokens
+  portico certs issue server --name=crd --host=crd.internal --out=./for-crd
+  portico certs issue client --name=crd-client --user=system:portico:crd --out=./for-crd
 
   # for a gateway: its own certificate, and the one it shows to the servers behind it
   portico certs issue server --name=gateway --host=portico.example.com --out=./for-gateway

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,8 +22,14 @@ This makes a Backend of the given name, and waits until the gateway can reach it
   --group G --version V  these versions only, known to the gateway whatever the server says
   --all-groups           whatever it says it serves
   --rest                 it has no Kubernetes discovery, but an OpenAPI 3 document: that becomes --group G --version V
-A Backend that is there gets the endpoints, the trust and the groups of this command. Its policy (balancing, health
-checks, timeouts, limits, weights) stays as it is: change that with kubectl edit backend NAME.`
+A Backend that is there gets the endpoints, the trust and the groups of this command. Of its policy (balancing, weights,
+health checks, timeouts, retries, limits) it gets what the command says; the rest stays as it is. There is more to a
+policy than these flags: kubectl explain backend.spec tells, kubectl edit backend NAME changes it, and --dry-run=client
+-o yaml prints a Backend to begin with.
+
+A "portico core" or "portico crd" on another machine is registered like any other server. Give it
+--health-path='/readyz?exclude=etcd&exclude=etcd-readiness': it is taken out before it stops, and not while etcd is away,
+when it is not ready but answers from memory.`
 
 const registerExample = `  # an API server of three processes, whose certificates are of an authority of its own
   portico register billing --url=https://10.0.0.1:8443 --url=https://10.0.0.2:8443 --url=https://10.0.0.3:8443 \
@@ -31,15 +38,20 @@ const registerExample = `  # an API server of three processes, whose certificate
   # a REST server on this machine, as pets.example.com/v1
   portico register pets --url=http://127.0.0.1:8080 --rest --group=pets.example.com --version=v1
 
-  # what would be written, to be kept in a file
-  portico register billing --url=https://10.0.0.1:8443 --all-groups --dry-run`
+  # a tenth of the requests to a new release, each user always to the same one
+  portico register billing --url=https://10.0.0.1:8443=90 --url=https://10.0.0.2:8443=10 --balance=ConsistentHash \
+    --ca-file=billing-ca.crt --all-groups
+
+  # a Backend to edit and to apply
+  portico register billing --url=https://10.0.0.1:8443 --all-groups --dry-run=client -o yaml > billing.yaml`
 
 // registerFlags are the flags of `portico register`.
 type registerFlags struct {
 	client clientFlags
 	want   registration
 	wait   time.Duration
-	dryRun bool
+	dryRun string
+	output string
 }
 
 func newRegister() *cobra.Command {
@@ -52,6 +64,9 @@ func newRegister() *cobra.Command {
 		Args:    oneName("register", "--url=https://host:port --all-groups"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.want.name = args[0]
+			if err := f.checkDryRun(); err != nil {
+				return err
+			}
 			if err := f.want.complete(); err != nil {
 				return err
 			}
@@ -62,14 +77,16 @@ func newRegister() *cobra.Command {
 	fs.SortFlags = false
 	f.want.add(fs)
 	fs.DurationVar(&f.wait, "wait", 30*time.Second, "most `time` to wait until the server is available; 0 is not at all")
-	fs.BoolVar(&f.dryRun, "dry-run", false, "print the objects as YAML and send nothing")
+	fs.StringVar(&f.dryRun, "dry-run", dryRunNone, "`what` to do in place of writing: none writes, client prints the objects and sends nothing")
+	fs.Lookup("dry-run").NoOptDefVal = dryRunClient
+	fs.StringVarP(&f.output, "output", "o", "yaml", "`form` that --dry-run prints: yaml or json")
 	f.client.add(cmd)
 	return cmd
 }
 
 func (f *registerFlags) run(ctx context.Context, out, progress io.Writer) error {
-	if f.dryRun {
-		return f.want.print(out)
+	if f.dryRun == dryRunClient {
+		return f.want.print(out, f.output)
 	}
 	gateway, err := f.client.open()
 	if err != nil {
@@ -85,19 +102,43 @@ func (f *registerFlags) run(ctx context.Context, out, progress io.Writer) error 
 	return w.run(ctx, f.wait)
 }
 
-// print prints what would be written.
-func (r *registration) print(w io.Writer) error {
+// Values of --dry-run, as kubectl has them.
+const (
+	dryRunNone   = "none"
+	dryRunClient = "client"
+)
+
+func (f *registerFlags) checkDryRun() error {
+	switch {
+	case f.dryRun != dryRunNone && f.dryRun != dryRunClient:
+		return fmt.Errorf("--dry-run %q: it must be none or client; to have the gateway judge, print the objects and use kubectl apply --dry-run=server -f -", f.dryRun)
+	case f.output != "yaml" && f.output != "json":
+		return fmt.Errorf("--output %q: it must be yaml or json", f.output)
+	}
+	return nil
+}
+
+// print prints what would be written. Several objects are documents of YAML, or
+// lines of JSON.
+func (r *registration) print(w io.Writer, form string) error {
 	objects := []any{r.backend(&backend.Backend{})}
 	for _, a := range r.apiServices() {
 		objects = append(objects, a)
 	}
 	for i, o := range objects {
-		text, err := yaml.Marshal(withoutEmpty(o))
+		marshal := func(v any) ([]byte, error) { return yaml.Marshal(v) }
+		if form == "json" {
+			marshal = func(v any) ([]byte, error) {
+				text, err := json.Marshal(v)
+				return append(text, '\n'), err
+			}
+		}
+		text, err := marshal(withoutEmpty(o))
 		if err != nil {
-			return fmt.Errorf("write YAML: %w", err)
+			return fmt.Errorf("encode object: %w", err)
 		}
 		separator := ""
-		if i > 0 {
+		if i > 0 && form == "yaml" {
 			separator = "---\n"
 		}
 		if _, err := fmt.Fprintf(w, "%s%s", separator, text); err != nil {
@@ -107,14 +148,18 @@ func (r *registration) print(w io.Writer) error {
 	return nil
 }
 
-const unregisterExample = `  portico unregister billing`
+const unregisterExample = `  portico unregister billing
+
+  # a backend that the gateway was started with, once, and is not any more
+  portico unregister core --force`
 
 func newUnregister() *cobra.Command {
 	var c clientFlags
+	var force bool
 	cmd := &cobra.Command{
 		Use:     "unregister NAME",
 		Short:   "Take a server from behind the gateway",
-		Long:    "Delete a Backend and the APIServices that \"portico register\" made for it. Those that the gateway made of what the\nserver said go with it.",
+		Long:    "Delete a Backend and the APIServices that \"portico register\" made for it. Those that the gateway made of what the\nserver said go with it. One that gateways start with is left alone without --force: they make it again.",
 		Example: unregisterExample,
 		Args:    oneName("unregister", ""),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -122,10 +167,11 @@ func newUnregister() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return gateway.unregister(cmd.Context(), args[0], cmd.OutOrStdout())
+			return gateway.unregister(cmd.Context(), args[0], force, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolVar(&force, "force", false, "delete a backend that gateways start with as well, and what it serves with it")
 	c.add(cmd)
 	return cmd
 }

@@ -174,11 +174,16 @@ func attempt(write func() (string, error)) (did string, err error) {
 }
 
 // unregister deletes the Backend and the users' APIServices that lead to it,
-// these first: none shall lead nowhere.
-func (c *gatewayClient) unregister(ctx context.Context, name string, out io.Writer) error {
+// these first: none shall lead nowhere. One that gateways start with it deletes
+// only by force.
+func (c *gatewayClient) unregister(ctx context.Context, name string, force bool, out io.Writer) error {
 	var b backend.Backend
 	if err := c.get(ctx, backendPath(name), &b); err != nil {
 		return err
+	}
+	if b.Labels[apiservice.AutomanagedLabel] != "" && !force {
+		return fmt.Errorf("unregister %[1]s: gateways start with a backend of that name, and make it again while one is started with --backend=%[1]s=…: "+
+			"start them without it, and repeat this with --force; every API that it serves is gone then, until it is back", name)
 	}
 	var list apireg.APIServiceList
 	if err := c.get(ctx, apiServicesPath, &list); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -67,7 +68,42 @@ func TestRegisterWrites(t *testing.T) {
 			defer front.Close()
 			c := &gatewayClient{host: front.URL, timeout: time.Minute, transport: http.DefaultTransport}
 			r := registration{name: "x", urls: []string{"https://h:1"}, groups: []string{"g"}, versions: []string{"v1"}}
+			if err := r.complete(); err != nil {
+				t.Fatal(err)
+			}
 			err := c.register(t.Context(), &r, new(bytes.Buffer))
+			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("got %v, want %q", err, tc.err)
+			}
+			if got := strings.Join(gateway.writes, ", "); got != tc.writes {
+				t.Errorf("wrote %q, want %q", got, tc.writes)
+			}
+		})
+	}
+}
+
+// What gateways start with is not deleted by accident: they would make it again.
+func TestUnregister(t *testing.T) {
+	started := map[string]string{backendPath("core"): `{"metadata":{"name":"core","labels":{"` + apiservice.AutomanagedLabel + `":"` + apiservice.OnStart + `"}}}`}
+	for _, tc := range []struct {
+		name    string
+		force   bool
+		objects map[string]string
+		writes  string
+		err     string
+	}{
+		{"a user's", false, map[string]string{backendPath("core"): `{"metadata":{"name":"core"}}`}, "DELETE " + backendPath("core"), ""},
+		{"one that gateways start with", false, started, "", "repeat this with --force"},
+		{"by force", true, started, "DELETE " + backendPath("core"), ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			objects := maps.Clone(tc.objects)
+			objects[apiServicesPath] = `{"items":[]}`
+			gateway := &stores{objects: objects}
+			front := httptest.NewServer(gateway)
+			defer front.Close()
+			c := &gatewayClient{host: front.URL, timeout: time.Minute, transport: http.DefaultTransport}
+			err := c.unregister(t.Context(), "core", tc.force, new(bytes.Buffer))
 			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 				t.Errorf("got %v, want %q", err, tc.err)
 			}

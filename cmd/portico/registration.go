@@ -38,14 +38,16 @@ type registration struct {
 	openAPIPath, pathPrefix        string
 	groupPriority, versionPriority int32
 	replaceOther                   bool
+	policy                         policyFlags
 
 	// read from the flags by complete
-	caBundle []byte
-	where    *backend.Service
+	endpoints []backend.Endpoint
+	caBundle  []byte
+	where     *backend.Service
 }
 
 func (r *registration) add(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&r.urls, "url", nil, "`URL` of an endpoint: https://host:port, unix:///path, or http://host:port with --rest. May be repeated: the endpoints answer alike")
+	fs.StringArrayVar(&r.urls, "url", nil, "`URL[=WEIGHT]` of an endpoint: https://host:port, unix:///path, or http://host:port with --rest. May be repeated: the endpoints answer alike, each its share of the requests by its weight, 0 to 1000 (default: 1)")
 	fs.StringVar(&r.service, "service", "", "`namespace/name[:port]` of a Service whose endpoints these are, in place of --url")
 	fs.StringSliceVar(&r.groups, "group", nil, "API `group` to take. May be repeated")
 	fs.StringSliceVar(&r.versions, "version", nil, "`version` of --group to take. May be repeated (default: all)")
@@ -60,6 +62,7 @@ func (r *registration) add(fs *pflag.FlagSet) {
 	fs.Int32Var(&r.groupPriority, "group-priority", defaultGroupPriority, "`number` that orders groups in discovery, highest first")
 	fs.Int32Var(&r.versionPriority, "version-priority", defaultVersionPriority, "`number` that orders the versions of a group, highest first")
 	fs.BoolVar(&r.replaceOther, "replace", false, "take groups from another backend of the same or a lower priority")
+	r.policy.add(fs)
 }
 
 // complete reads files and finds out what contradicts itself. What a URL or a
@@ -67,6 +70,13 @@ func (r *registration) add(fs *pflag.FlagSet) {
 func (r *registration) complete() (err error) {
 	if err := r.contradiction(); err != nil {
 		return err
+	}
+	for _, u := range r.urls {
+		e, err := parseEndpoint(u)
+		if err != nil {
+			return err
+		}
+		r.endpoints = append(r.endpoints, e)
 	}
 	if r.service != "" {
 		if r.where, err = parseService(r.service); err != nil {
@@ -108,7 +118,8 @@ func (r *registration) contradiction() error {
 }
 
 // backend returns old with the endpoints, trust and groups that are asked for.
-// Its policy and the weights of endpoints that stay are kept.
+// Its policy and the weights of endpoints that stay are kept, as far as no flag
+// says otherwise.
 func (r *registration) backend(old *backend.Backend) *backend.Backend {
 	b := *old
 	b.TypeMeta = metav1.TypeMeta{APIVersion: backend.GroupVersion().String(), Kind: "Backend"}
@@ -118,9 +129,13 @@ func (r *registration) backend(old *backend.Backend) *backend.Backend {
 		weights[e.URL] = e.Weight
 	}
 	b.Spec.Endpoints = nil
-	for _, u := range r.urls {
-		b.Spec.Endpoints = append(b.Spec.Endpoints, backend.Endpoint{URL: u, Weight: weights[u]})
+	for _, e := range r.endpoints {
+		if e.Weight == nil {
+			e.Weight = weights[e.URL]
+		}
+		b.Spec.Endpoints = append(b.Spec.Endpoints, e)
 	}
+	r.policy.apply(&b.Spec)
 	b.Spec.Service = r.where
 	b.Spec.TLS = r.tls()
 	b.Spec.AutoRegister, b.Spec.REST = nil, nil

@@ -3,12 +3,16 @@ package main
 import (
 	"bytes"
 	"encoding/pem"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,6 +43,9 @@ func TestRegistrationContradictions(t *testing.T) {
 		{"trust and no trust", registration{urls: url, groups: groups, insecure: true, caFile: "f"}, "checks no certificate"},
 		{"a service without a name", registration{service: "name", allGroups: true}, "namespace/name"},
 		{"a service's port", registration{service: "a/b:https", allGroups: true}, `"https" is no port`},
+		{"weights", registration{urls: []string{"https://h:1=90", "https://i:1=0"}, groups: groups}, ""},
+		{"a weight of nothing", registration{urls: []string{"=90"}, groups: groups}, "there is a weight and no URL"},
+		{"no weight", registration{urls: []string{"https://h:1=99999999999"}, groups: groups}, "the weight 99999999999 is too large"},
 		{"no file of authorities", registration{urls: url, groups: groups, caFile: filepath.Join(t.TempDir(), "none")}, "--ca-file: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -63,6 +70,9 @@ func TestRegistrationOfABackendThatIsThere(t *testing.T) {
 		},
 	}
 	r := registration{name: "x", urls: []string{"https://comes:1", "https://stays:1"}, groups: []string{"g"}, versions: []string{"v1"}, serverName: "s"}
+	if err := r.complete(); err != nil {
+		t.Fatal(err)
+	}
 	got := r.backend(old)
 	want := backend.Spec{
 		Endpoints: []backend.Endpoint{{URL: "https://comes:1"}, {URL: "https://stays:1", Weight: &weight}},
@@ -104,7 +114,7 @@ func TestRegistrationPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := r.print(&out); err != nil {
+	if err := r.print(&out, "yaml"); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
@@ -116,6 +126,82 @@ func TestRegistrationPrinted(t *testing.T) {
 	for _, not := range []string{"status", "creationTimestamp", "null", "{}", "service:"} {
 		if strings.Contains(text, not) {
 			t.Errorf("%q is in\n%s", not, text)
+		}
+	}
+}
+
+func TestParseEndpoint(t *testing.T) {
+	for text, want := range map[string]string{
+		"https://h:1":        "https://h:1 -",
+		"https://h:1=90":     "https://h:1 90",
+		"https://h:1=0":      "https://h:1 0",
+		"unix:///a=b/s":      "unix:///a=b/s -",
+		"unix:///a=b/s=7":    "unix:///a=b/s 7",
+		"https://h:1=":       "https://h:1= -",
+		"https://h:1=-1":     "https://h:1=-1 -",
+		"https://h:1=9=1000": "https://h:1=9 1000",
+	} {
+		e, err := parseEndpoint(text)
+		got := e.URL + " -"
+		if e.Weight != nil {
+			got = fmt.Sprint(e.URL, " ", *e.Weight)
+		}
+		if err != nil || got != want {
+			t.Errorf("%s: %s (%v), want %s", text, got, err, want)
+		}
+	}
+}
+
+// Flags say what becomes of a policy; what they do not say stays.
+func TestRegistrationPolicy(t *testing.T) {
+	number := func(n int32) *int32 { return &n }
+	time1 := &metav1.Duration{Duration: time.Second}
+	old := backend.Spec{
+		Balance: backend.RoundRobin, HealthCheck: &backend.HealthCheck{Path: "/old", Fall: 7}, Timeouts: &backend.Timeouts{Connect: time1},
+		Retries: &backend.Retries{BudgetPercent: number(5), MinPerSecond: number(1), Attempts: 4}, Limits: &backend.Limits{Queue: number(9)},
+	}
+	for flags, change := range map[string]func(s *backend.Spec){
+		"":                         func(*backend.Spec) {},
+		"--balance=ConsistentHash": func(s *backend.Spec) { s.Balance = backend.ConsistentHash },
+		"--health-path=/new":       func(s *backend.Spec) { s.HealthCheck = &backend.HealthCheck{Path: "/new", Fall: 7} },
+		"--health-interval=1s":     func(s *backend.Spec) { s.HealthCheck = &backend.HealthCheck{Path: "/old", Fall: 7, Interval: time1} },
+		"--response-timeout=1s":    func(s *backend.Spec) { s.Timeouts = &backend.Timeouts{Connect: time1, ResponseHeader: time1} },
+		"--connect-timeout=1s":     func(*backend.Spec) {},
+		"--retry-percent=50":       func(s *backend.Spec) { s.Retries = &backend.Retries{BudgetPercent: number(50), Attempts: 4} },
+		"--retry-percent=0": func(s *backend.Spec) {
+			s.Retries = &backend.Retries{BudgetPercent: number(0), MinPerSecond: number(0), Attempts: 4}
+		},
+		"--concurrent=0 --queue=1": func(s *backend.Spec) { s.Limits = &backend.Limits{Concurrent: number(0), Queue: number(1)} },
+	} {
+		var r registration
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		r.add(fs)
+		if err := fs.Parse(strings.Fields(flags + " --url=https://h:1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(fs.Set("all-groups", "true"), r.complete()); err != nil {
+			t.Fatal(err)
+		}
+		want, before := *(&backend.Backend{Spec: old}).DeepCopy(), *(&backend.Backend{Spec: old}).DeepCopy()
+		change(&want.Spec)
+		got := r.backend(&backend.Backend{Spec: old}).Spec
+		got.Endpoints, got.AutoRegister = nil, nil
+		if !reflect.DeepEqual(got, want.Spec) {
+			t.Errorf("%s: %+v, want %+v", flags, got, want.Spec)
+		}
+		if !reflect.DeepEqual(old, before.Spec) {
+			t.Errorf("%s: it changed what was there", flags)
+		}
+	}
+}
+
+func TestDryRunValues(t *testing.T) {
+	for _, tc := range []struct{ dryRun, output, want string }{
+		{"none", "yaml", ""}, {"client", "yaml", ""}, {"client", "json", ""}, {"server", "yaml", "must be none or client"}, {"client", "name", "must be yaml or json"},
+	} {
+		f := registerFlags{dryRun: tc.dryRun, output: tc.output}
+		if err := f.checkDryRun(); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%+v: %v", tc, err)
 		}
 	}
 }

@@ -75,14 +75,27 @@ type Issued struct {
 // authorities, never their keys: the folder is all that a process on another
 // machine needs. It may be called while others use caDir, which it only reads.
 func Issue(caDir, outDir string, req Request) (*Issued, error) {
-	now := req.Now
+	made, err := req.sign(caDir)
+	if err != nil {
+		return nil, err
+	}
+	out := &Issued{Pair: pairIn(outDir, req.Name), NotAfter: made.cert.NotAfter}
+	if out.Authorities, err = handOut(caDir, outDir, out.Pair, req.Replace); err != nil {
+		return nil, err
+	}
+	return out, made.write(out.Pair.CertFile, out.Pair.KeyFile)
+}
+
+// sign makes what is asked for.
+func (r *Request) sign(caDir string) (*pair, error) {
+	now := r.Now
 	if now.IsZero() {
 		now = time.Now()
 	}
-	if err := req.check(); err != nil {
+	if err := r.check(); err != nil {
 		return nil, err
 	}
-	files := pairIn(caDir, string(req.By))
+	files := pairIn(caDir, string(r.By))
 	by, err := readPair(files.CertFile, files.KeyFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -93,17 +106,9 @@ func Issue(caDir, outDir string, req Request) (*Issued, error) {
 		return nil, fmt.Errorf("read %s: it is not a certificate authority", files.CertFile)
 	}
 	signer := &authority{pair: by, certFile: files.CertFile}
-	want := leaf{subject: pkix.Name{CommonName: req.User, Organization: req.Groups}, server: req.Hosts}
-	end := now.Add(req.ValidFor)
-	made, err := signer.issue(want, earlier(now, end).Add(-backdate), end)
-	if err != nil {
-		return nil, err
-	}
-	out := &Issued{Pair: pairIn(outDir, req.Name), NotAfter: made.cert.NotAfter}
-	if out.Authorities, err = handOut(caDir, outDir, out.Pair, req.Replace); err != nil {
-		return nil, err
-	}
-	return out, made.write(out.Pair.CertFile, out.Pair.KeyFile)
+	want := leaf{subject: pkix.Name{CommonName: r.User, Organization: r.Groups}, server: r.Hosts}
+	end := now.Add(r.ValidFor)
+	return signer.issue(want, earlier(now, end).Add(-backdate), end)
 }
 
 // check refuses what no authority should sign, and names that would replace the

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // kubeconfigMark is the first line of every kubeconfig written here, by which
@@ -30,16 +31,50 @@ func WriteKubeconfig(path, server, caFile string, client Pair) error {
 	if len(old) > 0 && !bytes.HasPrefix(old, []byte(kubeconfigMark)) {
 		return fmt.Errorf("write kubeconfig %s: %w", path, ErrForeignKubeconfig)
 	}
-	var encoded [3]string
+	var parts [3][]byte
 	for i, file := range []string{caFile, client.CertFile, client.KeyFile} {
-		data, err := os.ReadFile(file)
-		if err != nil {
+		if parts[i], err = os.ReadFile(file); err != nil {
 			return fmt.Errorf("read kubeconfig part: %w", err)
 		}
-		encoded[i] = base64.StdEncoding.EncodeToString(data)
 	}
+	return writeKubeconfig(path, kubeconfigMark, server, parts)
+}
+
+// IssueKubeconfig makes a key and a certificate by the authority of users in
+// caDir, and a kubeconfig of it for server (a URL), which trusts the authority of
+// servers. It is all that a client on another machine needs. A file that is there
+// is replaced only if the request says so: FilesExistError. Of the request, Name
+// and Hosts have no meaning.
+func IssueKubeconfig(caDir, path, server string, req Request) (notAfter time.Time, err error) {
+	if _, err := os.Lstat(path); err == nil && !req.Replace {
+		return notAfter, &FilesExistError{Files: []string{path}}
+	}
+	req.By, req.Name, req.Hosts = ClientAuthority, "kubeconfig", nil
+	made, err := req.sign(caDir)
+	if err != nil {
+		return notAfter, err
+	}
+	ca, err := os.ReadFile(pairIn(caDir, string(ServingAuthority)).CertFile)
+	if err != nil {
+		return notAfter, fmt.Errorf("read authority: %w (%w)", ErrNoAuthority, err)
+	}
+	key, err := encodeKey(made.key)
+	if err != nil {
+		return notAfter, err
+	}
+	mark := "# Made by portico certs kubeconfig."
+	return made.cert.NotAfter, writeKubeconfig(path, mark, server, [3][]byte{ca, encodeBlock(pemCertificate, made.cert.Raw), key})
+}
+
+// writeKubeconfig writes one of PEM: of the authority, the certificate and its
+// key.
+func writeKubeconfig(path, mark, server string, parts [3][]byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("create kubeconfig folder: %w", err)
+	}
+	var encoded [3]string
+	for i, data := range parts {
+		encoded[i] = base64.StdEncoding.EncodeToString(data)
 	}
 	// Every value is base64, a URL or a fixed word: none needs YAML quoting
 	// beyond that of %q.
@@ -62,5 +97,5 @@ contexts:
     cluster: portico
     user: admin
 current-context: portico
-`, kubeconfigMark, server, encoded[0], encoded[1], encoded[2]))
+`, mark, server, encoded[0], encoded[1], encoded[2]))
 }

@@ -119,11 +119,19 @@ func (p *pair) write(certFile, keyFile string) error {
 }
 
 func writeKey(path string, key *ecdsa.PrivateKey) error {
+	data, err := encodeKey(key)
+	if err != nil {
+		return err
+	}
+	return writeFile(path, data)
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		return fmt.Errorf("encode key: %w", err)
+		return nil, fmt.Errorf("encode key: %w", err)
 	}
-	return writeFile(path, encodeBlock(pemPrivateKey, der))
+	return encodeBlock(pemPrivateKey, der), nil
 }
 
 func encodeBlock(kind string, der []byte) []byte {

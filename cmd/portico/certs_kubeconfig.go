@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"portico/cmd/internal/pki"
+)
+
+const certsKubeconfigExample = `  # for jane, who may do what roles give to her and to the group dev, for a month
+  portico certs kubeconfig --server=https://portico.example.com:6443 --user=jane --group=dev --valid-for=720h --out=jane.kubeconfig
+  kubectl --kubeconfig=jane.kubeconfig auth whoami
+
+  # for an API server of another machine that asks the gateway who users are and what they may do
+  portico certs kubeconfig --server=https://portico.example.com:6443 --user=system:billing --out=billing.kubeconfig
+
+  # for an administrator of an installation of "portico up" on this machine
+  portico certs kubeconfig --server=https://127.0.0.1:6443 --user=ops --group=system:masters --out=ops.kubeconfig`
+
+// kubeconfigFlags are the flags of `portico certs kubeconfig`.
+type kubeconfigFlags struct {
+	authority   authorityFlags
+	server, out string
+	req         pki.Request
+}
+
+func newCertsKubeconfig() *cobra.Command {
+	var f kubeconfigFlags
+	cmd := &cobra.Command{
+		Use:   "kubeconfig",
+		Short: "Make a kubeconfig for a user, with a certificate in it",
+		Long: "Make a certificate for a user of the gateway, and a kubeconfig that holds it, its key and the authority that vouches for\n" +
+			"the gateway: one file for kubectl, or for a server that is a client of the gateway. Whoever has the file is the user.\n" +
+			"\"portico core\" and \"portico crd\" take files of their own: see portico certs issue --help.",
+		Example: certsKubeconfigExample,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd.OutOrStdout()) },
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.server, "server", "", "`URL` of the gateway as the user reaches it, https://host:port. Required")
+	fs.StringVar(&f.req.User, "user", "", "`name` of the user. Required")
+	fs.StringSliceVar(&f.req.Groups, "group", nil, "`group` that the user is in; system:masters may do everything. May be repeated")
+	fs.StringVar(&f.out, "out", "portico.kubeconfig", "`file` to write")
+	fs.DurationVar(&f.req.ValidFor, "valid-for", defaultValidity, "`time` for which it is good, at most as long as the authority")
+	fs.BoolVar(&f.req.Replace, "force", false, "replace the file if it is there")
+	f.authority.add(fs)
+	return cmd
+}
+
+func (f *kubeconfigFlags) run(w io.Writer) error {
+	u, err := url.Parse(f.server)
+	switch {
+	case f.server == "":
+		return errors.New("--server is missing: say where the gateway is, as in --server=https://portico.example.com:6443")
+	case err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("--server %q: it must have the form https://host:port", f.server)
+	case f.req.User == "":
+		return errors.New("--user is missing: say whose kubeconfig it shall be, as in --user=jane")
+	}
+	dir, err := f.authority.dir()
+	if err != nil {
+		return err
+	}
+	notAfter, err := pki.IssueKubeconfig(dir, f.out, f.server, f.req)
+	var exist *pki.FilesExistError
+	switch {
+	case errors.As(err, &exist):
+		return fmt.Errorf("%w; replace it with --force, or choose another --out", err)
+	case errors.Is(err, pki.ErrNoAuthority):
+		return fmt.Errorf(`%w; name the folder of the authorities with --ca-dir, or make some with "portico certs init"`, err)
+	case err != nil:
+		return err
+	}
+	_, err = fmt.Fprintf(w, "kubeconfig   %s\ngood until   %s\n", f.out, notAfter.Local().Format(time.RFC3339))
+	return err
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/apiservice/backend"
+)
+
+// Flags of the policy.
+const (
+	flagBalance         = "balance"
+	flagHealthPath      = "health-path"
+	flagHealthInterval  = "health-interval"
+	flagConnectTimeout  = "connect-timeout"
+	flagResponseTimeout = "response-timeout"
+	flagRetryPercent    = "retry-percent"
+	flagConcurrent      = "concurrent"
+	flagQueue           = "queue"
+)
+
+// policyFlags are how requests are sent to what is registered, as far as a flag
+// says. What no flag says of a Backend that is there stays as it is, and of a new
+// one is the gateway's default.
+type policyFlags struct {
+	// set reports whether a flag was given; nil: none was.
+	set func(flag string) bool
+
+	balance                         string
+	healthPath                      string
+	healthInterval                  time.Duration
+	connectTimeout, responseTimeout time.Duration
+	retryPercent                    int32
+	concurrent, queue               int32
+}
+
+func (p *policyFlags) add(fs *pflag.FlagSet) {
+	p.set = fs.Changed
+	fs.StringVar(&p.balance, flagBalance, "", "`way` to spread requests over the endpoints: LeastRequest, RoundRobin or ConsistentHash (by user) (default: LeastRequest)")
+	fs.StringVar(&p.healthPath, flagHealthPath, "", "`path` that each endpoint is asked for to know whether it is there; 2xx is healthy (default: its discovery)")
+	fs.DurationVar(&p.healthInterval, flagHealthInterval, 0, "`time` between two of these checks (default: 5s)")
+	fs.DurationVar(&p.connectTimeout, flagConnectTimeout, 0, "most `time` to connect to an endpoint (default: 1s)")
+	fs.DurationVar(&p.responseTimeout, flagResponseTimeout, 0, "most `time` until an endpoint begins to answer (default: 60s)")
+	fs.Int32Var(&p.retryPercent, flagRetryPercent, 0, "most `percent` of the requests that may be tried again, beside three a second; 0 is never any (default: 20)")
+	fs.Int32Var(&p.concurrent, flagConcurrent, 0, "most `requests` at work at a time, watches not counted (default: 1024)")
+	fs.Int32Var(&p.queue, flagQueue, 0, "most `requests` that wait for their turn beyond --concurrent (default: 256)")
+}
+
+// apply puts into a spec what the flags say. It changes nothing that it shares.
+func (p *policyFlags) apply(s *backend.Spec) {
+	if p.set == nil {
+		return
+	}
+	if p.set(flagBalance) {
+		s.Balance = backend.Balance(p.balance)
+	}
+	if p.set(flagHealthPath) || p.set(flagHealthInterval) {
+		check := valueOf(s.HealthCheck)
+		if p.set(flagHealthPath) {
+			check.Path = p.healthPath
+		}
+		if p.set(flagHealthInterval) {
+			check.Interval = &metav1.Duration{Duration: p.healthInterval}
+		}
+		s.HealthCheck = &check
+	}
+	if p.set(flagConnectTimeout) || p.set(flagResponseTimeout) {
+		timeouts := valueOf(s.Timeouts)
+		if p.set(flagConnectTimeout) {
+			timeouts.Connect = &metav1.Duration{Duration: p.connectTimeout}
+		}
+		if p.set(flagResponseTimeout) {
+			timeouts.ResponseHeader = &metav1.Duration{Duration: p.responseTimeout}
+		}
+		s.Timeouts = &timeouts
+	}
+	if p.set(flagRetryPercent) {
+		retries := valueOf(s.Retries)
+		retries.BudgetPercent, retries.MinPerSecond = &p.retryPercent, nil
+		if p.retryPercent == 0 {
+			retries.MinPerSecond = new(int32)
+		}
+		s.Retries = &retries
+	}
+	if p.set(flagConcurrent) || p.set(flagQueue) {
+		limits := valueOf(s.Limits)
+		if p.set(flagConcurrent) {
+			limits.Concurrent = &p.concurrent
+		}
+		if p.set(flagQueue) {
+			limits.Queue = &p.queue
+		}
+		s.Limits = &limits
+	}
+}
+
+// valueOf is what p points to; the zero value if that is nothing.
+func valueOf[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// parseEndpoint reads URL[=WEIGHT]. What a URL must look like is the server's to
+// say; its path may hold any =, but not one before a number at its end.
+func parseEndpoint(text string) (backend.Endpoint, error) {
+	i := strings.LastIndexByte(text, '=')
+	if i < 0 || i == len(text)-1 || strings.Trim(text[i+1:], "0123456789") != "" {
+		return backend.Endpoint{URL: text}, nil
+	}
+	weight, err := strconv.ParseInt(text[i+1:], 10, 32)
+	switch {
+	case err != nil:
+		return backend.Endpoint{}, fmt.Errorf("--url %q: the weight %s is too large; it is 0 to 1000", text, text[i+1:])
+	case i == 0:
+		return backend.Endpoint{}, errors.New("--url: there is a weight and no URL; give both, as in --url=https://10.0.0.1:8443=90")
+	}
+	w := int32(weight)
+	return backend.Endpoint{URL: text[:i], Weight: &w}, nil
+}
