@@ -49,7 +49,7 @@ func (s *Server) newKind(v *serving, version *apiextensionsv1.CustomResourceDefi
 	k.Strategy = rest.Strategy{
 		TrackGeneration: true, SpecChanged: changedOutsideMetadata, LooseFinalizers: true,
 		PrepareCreate: c.prepareCreate, PrepareUpdate: c.prepareUpdate,
-		Validate: c.validate, ValidateUpdate: c.validateUpdate, Vouch: c.vouch, Warnings: finalizerWarnings,
+		Validate: c.validate, ValidateUpdate: c.validateUpdate, Vouch: c.vouch, Draft: c.draft, Warnings: finalizerWarnings,
 	}
 	if sub := version.Subresources; sub != nil && sub.Scale != nil {
 		k.Subresources = append(k.Subresources, c.scaleView(sub.Scale))

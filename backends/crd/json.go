@@ -20,6 +20,8 @@ func appendJSON(to []byte, value any) ([]byte, error) {
 		return strconv.AppendInt(to, v, 10), nil
 	case string:
 		return appendText(to, v)
+	case json.RawMessage: // of a draft's managedFields: written by us
+		return append(to, v...), nil
 	case []any:
 		return appendArray(to, v)
 	case map[string]any:

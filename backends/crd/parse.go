@@ -32,11 +32,17 @@ func decodeObject(data []byte) (map[string]any, error) {
 // clones it. false is that there is an error, a key that is there twice, or
 // something rare; the general decoder says what.
 func parseObject(data []byte) (map[string]any, bool) {
+	value, ok := parseValue(data)
+	object, isObject := value.(map[string]any)
+	return object, ok && isObject
+}
+
+// parseValue is parseObject for any value.
+func parseValue(data []byte) (any, bool) {
 	p := parser{data: string(data)}
 	value, ok := p.value(0)
-	object, isObject := value.(map[string]any)
 	p.space()
-	return object, ok && isObject && p.at == len(data)
+	return value, ok && p.at == len(data)
 }
 
 // parseBody decodes a body that says it is a want and has nothing to complain

@@ -71,6 +71,7 @@ type Server struct {
 	etcd        *etcd.Client
 	cache       *watchcache.Cache
 	bodies      *bodies
+	drafts      *drafter
 	scale       *rest.Kind // of every scale subresource
 	schemas     *schemas
 	definitions *rest.Resource
@@ -123,7 +124,8 @@ func New(cfg Config) (*Server, error) {
 // assemble makes everything that serves resources over a storage.
 func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.cache = watchcache.New(watchcache.Config{Feed: feed, Store: kept.Store, Logger: s.log})
-	s.bodies, s.schemas, s.scale, s.health = newBodies(), newSchemas(defaultSchemaBytes), rest.ScaleKind(), serve.NewHealth()
+	s.bodies, s.drafts, s.schemas = newBodies(), newDrafter(), newSchemas(defaultSchemaBytes)
+	s.scale, s.health = rest.ScaleKind(), serve.NewHealth()
 	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{Logger: s.log})
 	k := newDefinitionKind(s.peers)
 	s.definitions, s.early = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, s.cache.Early(&k.Info)

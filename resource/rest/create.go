@@ -28,6 +28,11 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Actio
 		return err
 	}
 	wr := newWrite(a, act, res, nil, opts)
+	if o, done, err := wr.createDraft(ctx, data, mediaType); err != nil {
+		return explain(err)
+	} else if done {
+		return a.writeObject(w, r, act, res, http.StatusCreated, o)
+	}
 	obj, err := wr.decode(ctx, data, mediaType, opts.validation)
 	if err != nil {
 		return err
@@ -96,6 +101,11 @@ func (w *write) tryCreate(ctx context.Context, obj Object) (o *resource.Object, 
 	if rev, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && rev != 0 {
 		return nil, errors.New("resourceVersion should not be set on objects to be created")
 	}
+	return w.store(ctx, m)
+}
+
+// store stores a new object, or finds out for a dry run whether it could.
+func (w *write) store(ctx context.Context, m resource.Mutation) (*resource.Object, error) {
 	if !w.dryRun {
 		return w.res.Store.Create(ctx, w.key, m.Object, m.TTL)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -100,7 +101,14 @@ type Strategy struct {
 	// as: with vouched, errs is all that they would find. old is nil on create.
 	// nil: nobody does.
 	Vouch func(ctx context.Context, o *resource.Object, obj, old Object) (errs field.ErrorList, vouched bool)
-	// Warnings are sent as Warning headers. old is nil on create.
+	// Draft may read a JSON body of the version for a creation without decoding
+	// more than its metadata, if it is certain that decoding in that version,
+	// PrepareCreate and Validate would leave it as it is, find no fault with it
+	// and warn of nothing; else it returns nil. It cannot go with Default, Check
+	// or Allocate, which need the content. nil: there are no drafts.
+	Draft func(body []byte) Draft
+	// Warnings are sent as Warning headers; of a draft, they are asked for by
+	// its head. old is nil on create.
 	Warnings func(ctx context.Context, obj, old Object) []string
 	// Check may refuse a write with any StatusError before anything else
 	// happens (RBAC escalation). old is nil on create; verb is create or update.
@@ -128,6 +136,20 @@ type Strategy struct {
 	// LooseFinalizers permits finalizers that are neither standard nor
 	// qualified with a domain (custom resources).
 	LooseFinalizers bool
+}
+
+// Draft is a new object of which only the metadata is decoded. It is for one
+// goroutine.
+type Draft interface {
+	// Head has apiVersion, kind and metadata, which may be changed. In
+	// metadata.managedFields, fieldsV1 may be json.RawMessage.
+	Head() *unstructured.Unstructured
+	// Content is all else as one JSON object without white space, its keys
+	// sorted at every level and without escapes, its values as encoding/json
+	// writes them. It must not be changed.
+	Content() []byte
+	// Encode returns the object to store, as Codec.EncodeStored would.
+	Encode() (*resource.Object, error)
 }
 
 // Subresource is one subresource of a kind: a partial view of the stored
@@ -261,6 +283,17 @@ type Admission interface {
 	Mutate(ctx context.Context, a *Attributes) error
 	// Validate runs after validation, inside the update loop.
 	Validate(ctx context.Context, a *Attributes) error
+}
+
+// Unseeing is an Admission that can decide on many new objects without looking
+// at them.
+type Unseeing interface {
+	Admission
+	// AdmitUnseen decides on a creation as Mutate and Validate together would,
+	// from Attributes without Object. Not decided is that somebody must see the
+	// object, and that those two have to be asked, from the start; the error is
+	// nil then.
+	AdmitUnseen(ctx context.Context, a *Attributes) (decided bool, err error)
 }
 
 // Warn adds a Warning header (RFC 7234 code 299) to the response. Set by

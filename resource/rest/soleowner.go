@@ -45,8 +45,8 @@ func (w *write) recordNew(obj *unstructured.Unstructured) (bool, error) {
 }
 
 // entryOf is the entry of managedFields for an update by this write's owner, as
-// content of an object without Go types.
-func (w *write) entryOf(fields map[string]any) map[string]any {
+// content of an object without Go types; fields is a map or json.RawMessage.
+func (w *write) entryOf(fields any) map[string]any {
 	owner := w.owner
 	if owner == "" {
 		owner = "unknown"

@@ -3,6 +3,7 @@ package rest
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -172,4 +173,68 @@ func FuzzSoleOwner(f *testing.F) {
 		}
 		ownedBoth(t, converter, data, []string{"status"})
 	})
+}
+
+// Who owns a draft is found out along its text, and that is the same.
+func FuzzOwnedText(f *testing.F) {
+	converter := ownedConverter(f)
+	for data := range soleOwnerSeeds {
+		f.Add([]byte(data), "status")
+	}
+	f.Add([]byte(`{"a":1,"metadata":{"name":"x"},"spec":{"free":{"a":"\\\"","b":"}"},"set":[]},"zzz":null}`), "spec")
+	f.Fuzz(func(t *testing.T, data []byte, reset string) {
+		u := &unstructured.Unstructured{}
+		if kjson.UnmarshalCaseSensitivePreserveInts(data, &u.Object) != nil || u.Object == nil {
+			return
+		}
+		u.SetAPIVersion("example.com/v1")
+		u.SetKind("Widget")
+		// A whole number that was sent as a fraction is none in a draft.
+		if whole, err := json.Marshal(u.Object); err != nil || kjson.UnmarshalCaseSensitivePreserveInts(whole, &u.Object) != nil {
+			t.Fatal(err)
+		}
+		root, ok := typeOf(converter, u.GroupVersionKind())
+		if !ok {
+			t.Fatal("no type")
+		}
+		head, content := map[string]any{}, map[string]any{}
+		for name, value := range u.Object {
+			switch name {
+			case "apiVersion", "kind", "metadata":
+				head[name] = value
+			default:
+				content[name] = value
+			}
+		}
+		if hasOddKeys(content) {
+			return // see Draft.Content
+		}
+		text, err := json.Marshal(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, told := ownedText(root, head, text, []string{reset})
+		fields, ok := ownedByOne(root, u.Object, []string{reset})
+		if told != ok {
+			t.Fatalf("of %s told %v, want %v", data, told, ok)
+		}
+		if want, err := json.Marshal(fields); err != nil || told && string(got) != string(want) {
+			t.Fatalf("of %s\ntold %s\nwant %s %v", data, got, want, err)
+		}
+	})
+}
+
+// hasOddKeys reports whether a key is written with escapes.
+func hasOddKeys(value any) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, in := range v {
+			if text, err := json.Marshal(key); err != nil || len(text) != len(key)+2 || hasOddKeys(in) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, hasOddKeys)
+	}
+	return false
 }
