@@ -15,7 +15,7 @@ var errDuplicate = errors.New("duplicate key")
 type seen uint16
 
 // once is errDuplicate for a key of the header that was met before.
-func (s *seen) once(key string) error {
+func (s *seen) once(key []byte) error {
 	bit := headerBit(key)
 	if *s&bit != 0 {
 		return fmt.Errorf("%s: %w", key, errDuplicate)
@@ -25,8 +25,8 @@ func (s *seen) once(key string) error {
 }
 
 // headerBit is 0 for keys that are not in the header.
-func headerBit(key string) seen {
-	switch key {
+func headerBit(key []byte) seen {
+	switch string(key) {
 	case "apiVersion":
 		return 1 << 0
 	case "kind":
@@ -63,11 +63,11 @@ func headerBit(key string) seen {
 func (o *Object) scanJSON() error {
 	s := &jsonScanner{data: o.Data}
 	var met seen
-	err := s.members(func(key string, _ int) (err error) {
+	err := s.members(func(key []byte, _ int) (err error) {
 		if err := met.once(key); err != nil {
 			return err
 		}
-		switch key {
+		switch string(key) {
 		case "apiVersion":
 			o.APIVersion, err = s.text()
 		case "kind":
@@ -94,8 +94,8 @@ func (o *Object) scanJSON() error {
 // scanMetadata reads the metadata object at the scanner.
 func (o *Object) scanMetadata(s *jsonScanner) error {
 	var met seen
-	return s.members(func(key string, start int) (err error) {
-		switch key {
+	return s.members(func(key []byte, start int) (err error) {
+		switch string(key) {
 		case "resourceVersion":
 			if err := met.once(key); err != nil {
 				return err
@@ -108,7 +108,7 @@ func (o *Object) scanMetadata(s *jsonScanner) error {
 			if err := met.once(key); err != nil || s.null() {
 				return err
 			}
-			return o.scanMetadataField(s, key)
+			return o.scanMetadataField(s, string(key))
 		}
 		return s.skip()
 	})
@@ -129,9 +129,10 @@ func (o *Object) scanMetadataField(s *jsonScanner, key string) (err error) {
 		}
 	case "labels":
 		var met Labels
-		err = s.members(func(key string, _ int) error {
+		err = s.members(func(key []byte, _ int) error {
+			name := s.keep(key)
 			value, err := s.text()
-			met = append(met, Label{key, value})
+			met = append(met, Label{name, value})
 			return err
 		})
 		o.Labels = met.settled()
@@ -158,11 +159,11 @@ func (o *Object) scanMetadataField(s *jsonScanner, key string) (err error) {
 func (o *Object) scanOwner(s *jsonScanner) error {
 	var w Owner
 	var met seen
-	err := s.members(func(key string, _ int) (err error) {
+	err := s.members(func(key []byte, _ int) (err error) {
 		if err := met.once(key); err != nil {
 			return err
 		}
-		switch key {
+		switch string(key) {
 		case "apiVersion":
 			w.APIVersion, err = s.text()
 		case "kind":

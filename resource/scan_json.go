@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -13,7 +14,37 @@ type jsonScanner struct {
 	pos  int
 	// depth counts the objects and arrays that members and elements are in.
 	depth int
+	// texts holds the bytes of the texts that text returns.
+	texts strings.Builder
 }
+
+// textsSpace is how many bytes are set aside for an object's texts at a time: a
+// name, a namespace, a uid and a few labels.
+const textsSpace = 128
+
+// keep returns bytes as a text of its own. Texts of one object lie side by side:
+// a dozen small allocations for each of many objects take twice the memory, and
+// the garbage collector looks at every one.
+func (s *jsonScanner) keep(raw []byte) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	if s.texts.Cap()-s.texts.Len() < len(raw) {
+		s.texts = strings.Builder{}
+		s.texts.Grow(max(textsSpace, len(raw)))
+	}
+	start := s.texts.Len()
+	s.texts.Write(raw)
+	return s.texts.String()[start:]
+}
+
+// stands has the bytes that stand for themselves in a text.
+var stands = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c >= 0x20 && c != '"' && c != '\\'
+	}
+	return t
+}()
 
 func (s *jsonScanner) fail(what string) error {
 	return fmt.Errorf("%s at byte %d", what, s.pos)
@@ -27,6 +58,10 @@ func (s *jsonScanner) space() {
 
 // take consumes the byte c, after white space.
 func (s *jsonScanner) take(c byte) error {
+	if s.pos < len(s.data) && s.data[s.pos] == c {
+		s.pos++
+		return nil
+	}
 	s.space()
 	if s.pos >= len(s.data) || s.data[s.pos] != c {
 		return s.fail(fmt.Sprintf("expected %q", c))
@@ -36,6 +71,9 @@ func (s *jsonScanner) take(c byte) error {
 }
 
 func (s *jsonScanner) peek() byte {
+	if s.pos < len(s.data) && s.data[s.pos] > ' ' {
+		return s.data[s.pos]
+	}
 	s.space()
 	if s.pos >= len(s.data) {
 		return 0
@@ -51,6 +89,10 @@ func (s *jsonScanner) str() (raw []byte, escaped bool, err error) {
 	}
 	start := s.pos
 	for s.pos < len(s.data) {
+		if stands[s.data[s.pos]] {
+			s.pos++
+			continue
+		}
 		switch c := s.data[s.pos]; {
 		case c == '"':
 			raw = s.data[start:s.pos]
@@ -61,10 +103,8 @@ func (s *jsonScanner) str() (raw []byte, escaped bool, err error) {
 			if err := s.escape(); err != nil {
 				return nil, false, err
 			}
-		case c < 0x20:
-			return nil, false, s.fail("control character in string")
 		default:
-			s.pos++
+			return nil, false, s.fail("control character in string")
 		}
 	}
 	return nil, false, s.fail("unterminated string")
@@ -94,19 +134,22 @@ func (s *jsonScanner) escape() error {
 // text consumes a string and returns its value; invalid UTF-8 becomes U+FFFD,
 // as in encoding/json.
 func (s *jsonScanner) text() (string, error) {
+	raw, err := s.unescaped()
+	return s.keep(raw), err
+}
+
+// unescaped is text as bytes, which may be part of the data.
+func (s *jsonScanner) unescaped() ([]byte, error) {
 	start := s.pos
 	raw, escaped, err := s.str()
-	if err != nil {
-		return "", err
-	}
-	if !escaped && utf8.Valid(raw) {
-		return string(raw), nil
+	if err != nil || !escaped && utf8.Valid(raw) {
+		return raw, err
 	}
 	var v string
 	if err := json.Unmarshal(s.data[start:s.pos], &v); err != nil {
-		return "", err
+		return nil, err
 	}
-	return v, nil
+	return []byte(v), nil
 }
 
 // null consumes the literal null if it comes next.
@@ -120,8 +163,9 @@ func (s *jsonScanner) null() bool {
 }
 
 // members walks the members of an object; each is called with the scanner at
-// the value and must consume it. start is where the member's key begins.
-func (s *jsonScanner) members(each func(key string, start int) error) error {
+// the value and must consume it. key may be part of the data; start is where it
+// begins.
+func (s *jsonScanner) members(each func(key []byte, start int) error) error {
 	if err := s.take('{'); err != nil {
 		return err
 	}
@@ -134,7 +178,7 @@ func (s *jsonScanner) members(each func(key string, start int) error) error {
 	for {
 		s.space()
 		start := s.pos
-		key, err := s.text()
+		key, err := s.unescaped()
 		if err != nil {
 			return err
 		}
