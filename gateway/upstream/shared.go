@@ -86,7 +86,9 @@ const maxUnusable = 4
 
 // send sends a request. The server has not taken one that it refused, or that
 // came after the last it said it would take.
-func (s *shared) send(req *http.Request, connected *time.Duration) (*http.Response, progress, error) {
+func (s *shared) send(req *http.Request, connected *time.Duration) (_ *http.Response, _ progress, err error) {
+	req, settle := informed(req)
+	defer func() { settle(err) }()
 	for i := 1; ; i++ {
 		if s.none.Load() {
 			return nil, unsent, errNotShared
