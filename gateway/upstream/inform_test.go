@@ -71,7 +71,7 @@ func TestInformingBlocksNobody(t *testing.T) {
 	}
 	select {
 	case <-answered:
-		t.Error("the answer came before what comes before it")
+		t.Fatal("the first has an answer, or none, before its client took what comes before that")
 	default:
 	}
 	release()
