@@ -28,7 +28,7 @@ func startChain(t *testing.T, behind http.HandlerFunc) *httptest.Server {
 	go server.Serve(l)
 	t.Cleanup(func() { server.Close() })
 	f := frontOf(t, l.Addr().String(), upstream.Trust{Plain: true})
-	rt := &route{name: "v1.", upstream: f.up, condition: apiservice.Passed()}
+	rt := &route{name: "v1.", upstream: f.up, condition: apiservice.Passed(), traffic: newTraffic().route(routeName{"v1.", "test"})}
 	chain, err := serve.New(serve.Config{
 		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (&Gateway{}).proxy(w, r, rt) }),

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"portico/apiservice/explain"
@@ -30,7 +31,8 @@ const noEndpoint = "none"
 
 // hop is one request on its way to a server and back, for those who want to know
 // how it went: metrics, the access log, traces, and the client, if it may. It
-// belongs to the request's goroutine.
+// belongs to the request's goroutine, but for the header of its answer, which its
+// deadline may write.
 type hop struct {
 	upstream.Trace
 	gateway *Gateway
@@ -39,8 +41,9 @@ type hop struct {
 	long    bool
 	shown   bool // the client asked, and may be told
 	began   time.Time
-	// header is when the answer's header went to the client; zero: it did not.
-	header time.Time
+	// header is when the answer's header went to the client, in nanoseconds since
+	// began; 0: it did not.
+	header atomic.Int64
 	// open is the endpoint that a long-running request is open to.
 	open *endpointTraffic
 }
@@ -100,7 +103,7 @@ func (h *hop) span(endpoint string, header http.Header) func(upstream.Attempt) {
 // OnHeader is called when the header of the answer is about to be sent to the
 // client.
 func (h *hop) OnHeader(header http.Header, code int) {
-	h.header = time.Now()
+	h.header.Store(max(1, int64(time.Since(h.began))))
 	if h.long && code < 300 && h.route.traffic != nil {
 		if last, n := h.Last(); n > 0 {
 			h.open = h.route.traffic.endpoint(last.Endpoint)
@@ -147,14 +150,15 @@ func (h *hop) count(now time.Time) {
 
 // own is what the gateway took for itself until it began to answer.
 func (h *hop) own() time.Duration {
-	if h.header.IsZero() {
+	header := time.Duration(h.header.Load())
+	if header == 0 {
 		return 0
 	}
 	since := serve.Started(h.request.Context())
 	if since.IsZero() {
 		since = h.began
 	}
-	return max(0, h.header.Sub(since)-h.away())
+	return max(0, h.began.Sub(since)+header-h.away())
 }
 
 // away is how long the request waited for its turn and for servers to begin to
