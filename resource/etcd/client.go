@@ -79,6 +79,7 @@ type Client struct {
 	revision    *sharedRevision
 	metrics     *metrics
 	hedges      *hedgeBudget
+	recent      recent
 	own         *account // of what belongs to no resource
 	leases      *leases
 }

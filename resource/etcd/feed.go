@@ -168,11 +168,11 @@ func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 func (f *feed) path(key []byte) string { return strings.TrimPrefix(string(key), f.prefix) }
 
 // changes turns etcd's events into the feed's.
-func (f *feed) changes(events []*clientv3.Event) []resource.Change {
+func (f *feed) changes(events []*mvccpb.Event) []resource.Change {
 	out := make([]resource.Change, len(events))
 	for i, e := range events {
-		out[i] = resource.Change{Path: f.path(e.Kv.Key), Revision: e.Kv.ModRevision, Create: e.IsCreate()}
-		if e.Type == clientv3.EventTypePut {
+		out[i] = resource.Change{Path: f.path(e.Kv.Key), Revision: e.Kv.ModRevision, Create: e.Kv.CreateRevision == e.Kv.ModRevision}
+		if e.Type == mvccpb.Event_PUT {
 			f.fill(&out[i], e.Kv)
 		}
 	}
@@ -181,7 +181,15 @@ func (f *feed) changes(events []*clientv3.Event) []resource.Change {
 
 // fill puts a value into a change.
 func (f *feed) fill(c *resource.Change, kv *mvccpb.KeyValue) {
-	if c.Object, _, c.Unreadable = f.decode(kv); c.Unreadable != nil {
+	var plain []byte
+	if plain, _, c.Unreadable = f.plain(kv); c.Unreadable == nil {
+		if w := f.recent.take(kv.Key, plain); w != nil {
+			c.Object = w.at(kv.ModRevision)
+			return
+		}
+		c.Object, c.Unreadable = parse(kv, plain)
+	}
+	if c.Unreadable != nil {
 		f.log.Error("feed found a stored object that cannot be read", "error", c.Unreadable)
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -121,56 +120,124 @@ func TestHedgesAreFew(t *testing.T) {
 	}
 }
 
+// quietStream is a stream of that many ranges at revision 5, whose watches are
+// confirmed, and whose member says nothing; etcd is at revision rev.
+func quietStream(ranges int, rev *atomic.Int64) *stream {
+	f := &feed{Client: &Client{metrics: newMetrics(), transformer: identity{}, log: slog.New(slog.DiscardHandler)},
+		wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: make([]keyRange, ranges)}
+	f.delivered.Store(5)
+	s := newStream(f, &nothing{})
+	s.unconfirmed = 0
+	s.current = func(context.Context) (int64, error) { return rev.Load(), nil }
+	close(s.wire.opened)
+	return s
+}
+
 // A member that hangs is left, however often progress is asked for meanwhile;
-// one that has nothing to say because nobody asks is not.
+// one that has nothing to say because nothing has happened is not.
 func TestASilentStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &feed{Client: &Client{metrics: newMetrics()}, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: []keyRange{{"a", "b"}}}
-		s := &stream{feed: f, sink: &nothing{}, merge: newMerge(1, 5), ask: make(chan struct{}, 1)}
-		arrivals := make(chan arrival)
+		var rev atomic.Int64
+		rev.Store(5)
+		s := quietStream(1, &rev)
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go func() { ended <- s.loop(ctx, arrivals) }()
+		go func() { ended <- s.loop(ctx) }()
+		ask := func() {
+			if err := s.feed.RequestProgress(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
 		time.Sleep(time.Hour)
 		for range 100 { // as long as it answers
-			if err := f.RequestProgress(ctx); err != nil {
-				t.Fatal(err)
-			}
+			ask()
 			time.Sleep(time.Second)
-			arrivals <- arrival{0, clientv3.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 5}}}
+			s.wire.arrivals <- &etcdserverpb.WatchResponse{WatchId: watchID(0), Header: &etcdserverpb.ResponseHeader{Revision: 5}}
 		}
+		for range 100 { // it need not answer where there is nothing to tell
+			ask()
+			time.Sleep(time.Second)
+		}
+		rev.Store(6)
 		began := time.Now()
 		for len(ended) == 0 && time.Since(began) < time.Minute {
-			if err := f.RequestProgress(ctx); err != nil {
-				t.Fatal(err)
-			}
+			ask()
 			time.Sleep(50 * time.Millisecond)
 		}
-		if took := time.Since(began); took < silence || took > 2*silence || len(ended) == 0 || !errors.Is(<-ended, errSilent) {
+		if took := time.Since(began); took < silence/2 || took > 2*silence || len(ended) == 0 || !errors.Is(<-ended, errSilent) {
 			t.Errorf("the stream was left after %v", took)
 		}
 	})
 }
 
+// Nobody asks, nothing is held back, and etcd does not tell of a change: the
+// stream finds out by itself. Nor does it wait for watches that etcd never made.
+func TestAStreamThatMissesAChangeEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		unconfirmed int
+		most        time.Duration
+	}{
+		{"all watches are confirmed", 0, quiet + silence + 2*askAgain},
+		{"one is not", 1, confirmation},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var rev atomic.Int64
+				rev.Store(6)
+				s := quietStream(3, &rev)
+				s.unconfirmed = tt.unconfirmed
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				if err := s.loop(ctx); !errors.Is(err, errSilent) || time.Since(began) > tt.most {
+					t.Errorf("the stream ended after %v: %v", time.Since(began), err)
+				}
+			})
+		})
+	}
+}
+
+// An etcd that does not answer the check either is no reason to leave a stream
+// that owes nothing.
+func TestAStreamOutlivesFailedChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := quietStream(1, new(atomic.Int64))
+		s.current = func(context.Context) (int64, error) { return 0, status.Error(codes.Unavailable, "down") }
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := s.loop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}
+
 // A change that is held back is asked for until it is known that the other
-// ranges have come as far, or the member is left.
+// ranges have come as far, or the member is left; not before all watches are
+// confirmed.
 func TestWhatIsHeldBackIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &feed{Client: &Client{metrics: newMetrics()}, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: []keyRange{{"a", "b"}, {"c", "d"}}}
-		f.transformer = identity{}
-		f.log = slog.New(slog.DiscardHandler)
-		s := &stream{feed: f, sink: &nothing{}, merge: newMerge(2, 5), ask: make(chan struct{}, 1)}
-		arrivals := make(chan arrival)
+		s := quietStream(2, new(atomic.Int64))
+		s.unconfirmed = 1
 		ended := make(chan error, 1)
-		go func() { ended <- s.loop(t.Context(), arrivals) }()
+		go func() { ended <- s.loop(t.Context()) }()
 		put := func(rev int64) {
-			arrivals <- arrival{0, clientv3.WatchResponse{
-				Header: &etcdserverpb.ResponseHeader{Revision: rev},
-				Events: []*clientv3.Event{{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{Key: []byte("a1"), ModRevision: rev}}},
-			}}
+			s.wire.arrivals <- &etcdserverpb.WatchResponse{
+				WatchId: watchID(0), Header: &etcdserverpb.ResponseHeader{Revision: rev},
+				Events: []*mvccpb.Event{{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: []byte("a1"), ModRevision: rev}}},
+			}
 		}
 		put(6)
+		time.Sleep(silence / 2)
+		if len(s.wire.ask) > 0 {
+			t.Error("progress was asked for before the other watch was there")
+		}
+		s.wire.arrivals <- &etcdserverpb.WatchResponse{WatchId: watchID(1), Created: true}
+		time.Sleep(time.Millisecond)
+		if len(s.wire.ask) == 0 {
+			t.Error("progress was not asked for once the other watch was there")
+		}
 		time.Sleep(silence - 100*time.Millisecond)
 		put(7) // the member is there, and will never answer
 		select {

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"slices"
 
 	"portico/resource"
@@ -33,6 +34,13 @@ func (m *merge) events(i int, rev int64, changes []resource.Change) {
 // progress notes that one range has come to rev.
 func (m *merge) progress(i int, rev int64) { m.pos[i] = max(m.pos[i], rev) }
 
+// progressAll notes that every range has come to rev.
+func (m *merge) progressAll(rev int64) {
+	for i := range m.pos {
+		m.progress(i, rev)
+	}
+}
+
 // safe is the revision that every range has come to.
 func (m *merge) safe() int64 { return slices.Min(m.pos) }
 
@@ -44,13 +52,25 @@ func (m *merge) release() []resource.Change {
 	if len(m.held) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(m.held, func(a, b resource.Change) int { return int(a.Revision - b.Revision) })
+	if !slices.IsSortedFunc(m.held, byRevision) {
+		slices.SortStableFunc(m.held, byRevision)
+	}
 	safe := m.safe()
 	n := 0
 	for n < len(m.held) && m.held[n].Revision <= safe {
 		n++
 	}
+	switch n {
+	case 0:
+		return nil
+	case len(m.held):
+		out := m.held
+		m.held = nil
+		return out
+	}
 	out := m.held[:n:n]
 	m.held = slices.Clone(m.held[n:])
 	return out
 }
+
+func byRevision(a, b resource.Change) int { return cmp.Compare(a.Revision, b.Revision) }

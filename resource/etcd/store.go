@@ -47,20 +47,34 @@ func (s *store) span(namespace string, sel resource.Selector) keyRange {
 // decode makes an Object of a stored value. stale asks for the value to be
 // written anew. Errors are StatusErrors that name the key.
 func (c *Client) decode(kv *mvccpb.KeyValue) (obj *resource.Object, stale bool, err error) {
-	plain, stale, err := c.transformer.FromStorage(kv.Value, kv.Key)
+	plain, stale, err := c.plain(kv)
 	if err != nil {
-		return nil, false, unreadable(string(kv.Key), err)
+		return nil, false, err
 	}
-	obj, err = resource.Parse(plain)
-	if err != nil {
-		return nil, false, unreadable(string(kv.Key), err)
-	}
-	return obj.WithRevision(kv.ModRevision), stale, nil
+	obj, err = parse(kv, plain)
+	return obj, stale, err
 }
 
-// encode makes the stored value of an Object.
-func (c *Client) encode(key string, obj *resource.Object) ([]byte, error) {
-	data, err := c.transformer.ToStorage(obj.Stored(), []byte(key))
+// plain decrypts a value.
+func (c *Client) plain(kv *mvccpb.KeyValue) (plain []byte, stale bool, err error) {
+	plain, stale, err = c.transformer.FromStorage(kv.Value, kv.Key)
+	if err != nil {
+		return nil, false, unreadable(string(kv.Key), err)
+	}
+	return plain, stale, nil
+}
+
+func parse(kv *mvccpb.KeyValue, plain []byte) (*resource.Object, error) {
+	obj, err := resource.Parse(plain)
+	if err != nil {
+		return nil, unreadable(string(kv.Key), err)
+	}
+	return obj.WithRevision(kv.ModRevision), nil
+}
+
+// encode makes the stored value of an Object's bytes.
+func (c *Client) encode(key string, stored []byte) ([]byte, error) {
+	data, err := c.transformer.ToStorage(stored, []byte(key))
 	if err != nil {
 		return nil, internal("unable to encrypt the object for key " + key + ": " + err.Error())
 	}

@@ -95,27 +95,29 @@ func (s *store) changesNothing(st state, m resource.Mutation) bool {
 // apply commits m if st is still the current state. If not, obj is nil and
 // next is the current state.
 func (s *store) apply(ctx context.Context, path string, st state, m resource.Mutation) (obj *resource.Object, next state, err error) {
-	final := m.Object
-	if m.Delete && final == nil {
-		final = st.object
-	}
-	var at int64
 	var cur *mvccpb.KeyValue
-	var ok bool
 	if m.Delete {
-		at, cur, ok, err = s.commit(ctx, &s.asked, opDelete, []byte(path), st.revision(), deleteOp([]byte(path)))
-		err = writeStatus(ctx, err)
+		obj, cur, err = s.remove(ctx, path, st, m.Object)
 	} else {
-		at, cur, ok, err = s.write(ctx, opUpdate, path, st.revision(), m.Object, m.TTL)
+		obj, cur, err = s.write(ctx, opUpdate, path, st.revision(), m.Object, m.TTL)
 	}
-	if err != nil {
-		return nil, state{}, err
+	if err != nil || obj != nil {
+		return obj, state{}, err
 	}
-	if !ok {
-		next, err = s.stateOf(cur)
-		return nil, next, err
+	next, err = s.stateOf(cur)
+	return nil, next, err
+}
+
+// remove is write for a deletion; last is the last state, nil: it is as it was.
+func (s *store) remove(ctx context.Context, path string, st state, last *resource.Object) (gone *resource.Object, cur *mvccpb.KeyValue, err error) {
+	at, cur, ok, err := s.commit(ctx, &s.asked, opDelete, []byte(path), st.revision(), deleteOp([]byte(path)))
+	if err != nil || !ok {
+		return nil, cur, writeStatus(ctx, err)
 	}
-	return final.WithRevision(at), state{}, nil
+	if last == nil {
+		last = st.object
+	}
+	return last.WithRevision(at), nil, nil
 }
 
 // current reads the state of a key.

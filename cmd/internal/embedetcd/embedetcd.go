@@ -44,10 +44,6 @@ const (
 	// snapshotEvery and snapshotKeep bound the raft entries held in memory.
 	snapshotEvery = 2000
 	snapshotKeep  = 100
-
-	// progressInterval has idle watches told how far the store has come, so
-	// that caches behind them know it too.
-	progressInterval = 5 * time.Second
 )
 
 // Config says where the member keeps what.
@@ -142,7 +138,6 @@ func memberConfig(cfg Config, client, peer string, stopping *atomic.Bool) *embed
 	c.QuotaBackendBytes = cfg.Quota
 	c.SnapshotCount = snapshotEvery
 	c.SnapshotCatchUpEntries = snapshotKeep
-	c.WatchProgressNotifyInterval = progressInterval
 	c.LogLevel = "warn"
 	if cfg.Logger.Enabled(context.Background(), slog.LevelDebug) {
 		c.LogLevel = "info"
