@@ -82,6 +82,9 @@ func New(cfg Config) (*Gateway, error) {
 }
 
 func (g *Gateway) openStorage() (err error) {
+	if g.cfg.TracingConfigFile != "" {
+		g.cfg.Etcd.Trace = tracing.Stored
+	}
 	g.etcd, err = etcd.Open(g.cfg.Etcd)
 	return err
 }

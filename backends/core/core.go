@@ -126,6 +126,9 @@ func New(cfg Config) (*Core, error) {
 	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
 		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
 	}
+	if cfg.TracingConfigFile != "" {
+		cfg.Etcd.Trace = tracing.Stored
+	}
 	opened, err := etcd.Open(cfg.Etcd)
 	if err != nil {
 		return nil, fmt.Errorf("assemble core server: %w", err)

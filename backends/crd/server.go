@@ -105,6 +105,9 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
 	}
+	if cfg.TracingConfigFile != "" {
+		cfg.Etcd.Trace = tracing.Stored
+	}
 	opened, err := etcd.Open(cfg.Etcd)
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -111,6 +112,7 @@ func TestSeeingWhatHappens(t *testing.T) {
 		}
 	}
 	explained(t, up, admin, path)
+	tracedBelow(t, up, collected)
 }
 
 // explained checks that administrators are told where a request would go, and
@@ -163,11 +165,12 @@ func whole(c *traces, service, trace string) error {
 	for _, span := range c.of("portico-gateway", trace) {
 		if span.GetKind() == otlp.Span_SPAN_KIND_SERVER {
 			request = span
-		} else {
+		} else if span.GetName() == http.MethodGet {
 			attempt = span
 		}
 	}
 	behind := c.of(service, trace)
+	behind = slices.DeleteFunc(behind, func(span *otlp.Span) bool { return span.GetKind() != otlp.Span_SPAN_KIND_SERVER })
 	switch {
 	case request == nil || attempt == nil || len(behind) == 0:
 		return fmt.Errorf("request %v, attempt %v, behind it %v", request, attempt, behind)

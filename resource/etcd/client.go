@@ -59,6 +59,10 @@ type Config struct {
 	Prefix string
 	// Transformer encrypts values; nil stores them as they are.
 	Transformer Transformer
+	// Trace is told of requests that are over, with the context of who they were
+	// made for: upstream's name of the operation, the resource it was about (""
+	// for none), when it began and how it ended. nil: nobody is.
+	Trace func(ctx context.Context, operation, group, resource string, start time.Time, err error)
 	// Logger takes what no caller is told; nil means slog.Default().
 	Logger *slog.Logger
 	// DialTimeout is the least time an attempt to connect is given; 0 means
@@ -126,7 +130,7 @@ func Open(cfg Config) (*Client, error) {
 		transformer: cfg.Transformer,
 		log:         cfg.Logger,
 		timeout:     callTimeout,
-		metrics:     newMetrics(),
+		metrics:     newMetrics(cfg.Trace),
 	}
 	c.hedges = newHedgeBudget(c.metrics.hedges)
 	c.own = &account{metrics: c.metrics}

@@ -42,7 +42,7 @@ func (c *Client) commit(ctx context.Context, to *account, kind operation, key []
 			RequestRange: &etcdserverpb.RangeRequest{Key: key},
 		}}},
 	}, c.callOptions...)
-	to.note(kind, start, err)
+	to.note(ctx, kind, start, err)
 	if err != nil {
 		return 0, nil, false, clientv3.ContextError(ctx, err)
 	}

@@ -69,7 +69,7 @@ func TestHedged(t *testing.T) {
 	}
 }
 
-func budget() *hedgeBudget { return newHedgeBudget(newMetrics().hedges) }
+func budget() *hedgeBudget { return newHedgeBudget(newMetrics(nil).hedges) }
 
 // An etcd that is slow as a whole is not asked for everything twice; one member
 // that hangs is gone around, however many reads are sent to it.
@@ -123,7 +123,7 @@ func TestHedgesAreFew(t *testing.T) {
 // quietStream is a stream of that many ranges at revision 5, whose watches are
 // confirmed, and whose member says nothing; etcd is at revision rev.
 func quietStream(ranges int, rev *atomic.Int64) *stream {
-	f := &feed{Client: &Client{metrics: newMetrics(), transformer: identity{}, log: slog.New(slog.DiscardHandler)},
+	f := &feed{Client: &Client{metrics: newMetrics(nil), transformer: identity{}, log: slog.New(slog.DiscardHandler)},
 		wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: make([]keyRange, ranges)}
 	f.delivered.Store(5)
 	s := newStream(f, &nothing{})

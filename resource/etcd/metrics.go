@@ -36,8 +36,12 @@ const (
 	sizeTimeout = time.Second
 )
 
+// traceFunc is Config.Trace.
+type traceFunc func(ctx context.Context, operation, group, resource string, start time.Time, err error)
+
 // metrics count what a client asks etcd for. Safe for concurrent use.
 type metrics struct {
+	trace     traceFunc // nil: none
 	durations *prometheus.HistogramVec
 	requests  *prometheus.CounterVec
 	failures  *prometheus.CounterVec
@@ -46,9 +50,10 @@ type metrics struct {
 	leases    prometheus.Histogram
 }
 
-func newMetrics() *metrics {
+func newMetrics(trace traceFunc) *metrics {
 	labels := []string{"operation", "group", "resource"}
 	return &metrics{
+		trace: trace,
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "etcd_request_duration_seconds",
 			Help:    "Time that etcd took to answer, in seconds. What belongs to no resource has none.",
@@ -87,8 +92,12 @@ type series struct {
 	requests prometheus.Counter
 }
 
-// note counts a request that began at start and ended with err.
-func (a *account) note(op operation, start time.Time, err error) {
+// note counts a request that began at start and ended with err. It was made for
+// ctx.
+func (a *account) note(ctx context.Context, op operation, start time.Time, err error) {
+	if a.metrics.trace != nil {
+		a.metrics.trace(ctx, op.String(), a.group, a.resource, start, err)
+	}
 	s := a.series[op].Load()
 	if s == nil {
 		s = &series{

@@ -116,6 +116,6 @@ func (c *Client) read(ctx context.Context, to *account, op operation, key string
 	defer cancel()
 	start := time.Now()
 	resp, err := c.hedgedGet(ctx, hedgeRead, key, opts...)
-	to.note(op, start, err)
+	to.note(ctx, op, start, err)
 	return resp, err
 }

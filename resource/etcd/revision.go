@@ -16,7 +16,7 @@ func (c *Client) readRevision(ctx context.Context) (int64, error) {
 	defer cancel()
 	start := time.Now()
 	resp, err := c.hedgedGet(ctx, hedgeRevision, revisionProbe)
-	c.own.note(opRevision, start, err)
+	c.own.note(ctx, opRevision, start, err)
 	if err != nil {
 		return 0, err
 	}

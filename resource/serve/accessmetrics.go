@@ -49,6 +49,7 @@ var userNames = [...]string{"admin", "client", "kube_proxy", "kubelet", "system:
 type accessMetrics struct {
 	authentication [len(authenticationResults)]*distribution
 	authorization  [len(authorizationResults)]*distribution
+	audit          *distribution // until a request's event has begun
 	impersonation  *distribution
 	users          [len(userNames)]atomic.Uint64
 	expiry         *distribution
@@ -62,6 +63,7 @@ func newAccessMetrics() *accessMetrics {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	m := &accessMetrics{
+		audit:         newDistribution(filterScale.units()),
 		impersonation: newDistribution(filterScale.units()),
 		expiry:        newDistribution(expiryScale.units()),
 
@@ -147,7 +149,7 @@ func (m *accessMetrics) collect(to chan<- prometheus.Metric) {
 	results(m.authentication[:], authenticationResults[:], m.attempts, m.duration)
 	results(m.authorization[:], authorizationResults[:], m.authorizations, m.authorizationDuration)
 	for name, all := range map[string][]*distribution{
-		"authentication": m.authentication[:], "authorization": m.authorization[:], "impersonation": {m.impersonation},
+		"authentication": m.authentication[:], "audit": {m.audit}, "impersonation": {m.impersonation}, "authorization": m.authorization[:],
 	} {
 		if t := read(all...); t.count > 0 {
 			to <- t.metric(m.filter, filterScale, name)

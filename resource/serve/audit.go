@@ -26,6 +26,7 @@ func (s *Server) audit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeFrom(r.Context())
 		audited, err := s.cfg.Audit.Begin(r, x.arrival())
+		s.metrics.access.audit.observe(int64(x.lap()))
 		if err != nil {
 			rest.WriteStatus(w, r, err)
 			return

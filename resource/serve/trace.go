@@ -32,8 +32,16 @@ func (s *Server) trace(next http.Handler) http.Handler {
 // endSpan says of a span what its request was about, in the names that
 // OpenTelemetry has for that.
 func (x *exchange) endSpan(span *tracing.Span, r *http.Request) {
-	span.Name(spanName(r.Method, x.action))
-	span.Set("http.request.method", r.Method)
+	route := routeOf(x.action)
+	if methodLabel(r.Method) == r.Method {
+		span.Name(strings.TrimSuffix(r.Method+" "+route, " "))
+		span.Set("http.request.method", r.Method)
+	} else {
+		span.Name(strings.TrimSuffix("HTTP "+route, " "))
+		span.Set("http.request.method", "_OTHER")
+		span.Set("http.request.method_original", r.Method)
+	}
+	span.Set("http.route", route)
 	span.Set("url.path", x.action.Path)
 	span.Set("user_agent.original", r.UserAgent())
 	span.Set("audit-id", x.auditID)
@@ -49,18 +57,18 @@ func (x *exchange) endSpan(span *tracing.Span, r *http.Request) {
 	span.End(failed)
 }
 
-// spanName is the method and the path with what differs from object to object
-// left out, as kube-apiserver names its spans.
-func spanName(method string, a *resource.Action) string {
+// routeOf is the path with what differs from object to object left out, as
+// kube-apiserver names its spans; "" for one that is not known. Clients cannot
+// make it up, but for the names of groups and resources.
+func routeOf(a *resource.Action) string {
 	if !a.IsResource {
-		return method
+		return documentRoute(a.Path)
 	}
 	var name strings.Builder
-	name.WriteString(method)
 	if a.Group == "" {
-		name.WriteString(" /api/")
+		name.WriteString("/api/")
 	} else {
-		name.WriteString(" /apis/" + a.Group + "/")
+		name.WriteString("/apis/" + a.Group + "/")
 	}
 	name.WriteString(a.Version)
 	if a.Namespace != "" {
@@ -74,6 +82,25 @@ func spanName(method string, a *resource.Action) string {
 		name.WriteString("/" + a.Subresource)
 	}
 	return name.String()
+}
+
+// documentRoute is the route of what is no resource: discovery, OpenAPI, health.
+func documentRoute(path string) string {
+	if label := pathLabel(path); label != "" {
+		return label
+	}
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case parts[0] == "api" && len(parts) <= 2:
+		return "/api" + strings.Repeat("/{:version}", len(parts)-1)
+	case parts[0] == "apis" && len(parts) <= 3:
+		return "/apis" + [...]string{"", "/{:group}", "/{:group}/{:version}"}[len(parts)-1]
+	case strings.HasPrefix(path, "/openapi/v3/"):
+		return "/openapi/v3/{:path}"
+	case isHealth(path):
+		return "/" + parts[0] + "/{:check}"
+	}
+	return ""
 }
 
 // TrustedTracers reports whether what the user says about sampling counts at a

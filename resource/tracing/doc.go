@@ -12,6 +12,9 @@
 //     its word counts (the owner's to say), and a link from it otherwise.
 //   - A request that is not sampled makes no span, only the header: the draw
 //     comes before OpenTelemetry is asked.
+//   - What a server does for a request is told when it is over ([Stored]), so
+//     that who does it needs no hooks before and after, and pays nothing without
+//     a trace. The webhook engines leave spans by themselves.
 //   - The configuration is the file of kube-apiserver's --tracing-config-file,
 //     with its defaults: OTLP over gRPC to localhost:4317, without TLS, and
 //     nothing sampled but what others have begun.

@@ -162,3 +162,30 @@ func (s *Span) End(failed string) {
 	}
 	s.span.End()
 }
+
+// Stored leaves a span of a call to etcd that began at start and ended now with
+// err, if the request is sampled on whose behalf that was. operation is what was
+// asked for, of which resource; "" of none.
+func Stored(ctx context.Context, operation, group, resource string, start time.Time, err error) {
+	parent := trace.SpanFromContext(ctx)
+	if !parent.IsRecording() {
+		return
+	}
+	name, collection := operation, resource
+	if group != "" {
+		collection += "." + group
+	}
+	if collection != "" {
+		name += " " + collection
+	}
+	_, span := parent.TracerProvider().Tracer(scope).Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(start))
+	span.SetAttributes(attribute.String("db.system.name", "etcd"), attribute.String("db.operation.name", operation))
+	if collection != "" {
+		span.SetAttributes(attribute.String("db.collection.name", collection))
+	}
+	failed := ""
+	if err != nil {
+		failed = err.Error()
+	}
+	(&Span{span}).End(failed)
+}

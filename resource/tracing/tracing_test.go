@@ -250,3 +250,40 @@ func BenchmarkUnsampled(b *testing.B) {
 		span.End("")
 	}
 }
+
+func TestStored(t *testing.T) {
+	tracer, exporter := recorded(million)
+	ctx, span := tracer.Begin(context.Background(), Request{Header: http.Header{}})
+	start := time.Now().Add(-time.Minute)
+	Stored(ctx, "create", "apps", "deployments", start, io.ErrUnexpectedEOF)
+	Stored(ctx, "getCurrentResourceVersion", "", "", start, nil)
+	span.End("")
+	spans := exporter.GetSpans()
+	if len(spans) != 3 || spans[0].Name != "create deployments.apps" || spans[1].Name != "getCurrentResourceVersion" {
+		t.Fatalf("got %v", spans)
+	}
+	for _, s := range spans[:2] {
+		if s.Parent.SpanID() != spans[2].SpanContext.SpanID() || !s.StartTime.Equal(start) || s.SpanKind != trace.SpanKindClient {
+			t.Errorf("got %v", s)
+		}
+	}
+	if spans[0].Status.Description != io.ErrUnexpectedEOF.Error() || len(spans[0].Attributes) != 3 || len(spans[1].Attributes) != 2 {
+		t.Errorf("got %v", spans[0])
+	}
+	Stored(context.Background(), "get", "", "pods", start, nil)
+	if n := len(exporter.GetSpans()); n != 3 {
+		t.Errorf("what is not sampled left %d spans", n-3)
+	}
+}
+
+// What is asked of etcd for a request that is not sampled costs a look into its
+// context.
+func BenchmarkStoredUnsampled(b *testing.B) {
+	tracer, _ := recorded(0)
+	ctx, _ := tracer.Begin(context.Background(), Request{Header: http.Header{}})
+	start := time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		Stored(ctx, "create", "apps", "deployments", start, nil)
+	}
+}
