@@ -167,6 +167,13 @@ func TestMetricsAreNegotiated(t *testing.T) {
 	if resp := ask(rest.AnonymousClientConfig(up.config(t)), http.Header{}); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("a stranger: %d", resp.StatusCode)
 	}
+	client := httpClient(t, up.config(t))
+	if code, _ := get(t, client, up.endpoint+"/readyz", ""); code != http.StatusOK {
+		t.Errorf("/readyz: %d", code)
+	}
+	if _, text := get(t, client, up.endpoint+"/metrics/slis", ""); !strings.Contains(text, `kubernetes_healthcheck{name="etcd-readiness",type="readyz"} 1`) {
+		t.Errorf("results of health checks: %s", text)
+	}
 	resp := ask(up.config(t), http.Header{"Accept-Encoding": {"gzip"}})
 	if resp.Header.Get("Content-Encoding") != "gzip" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
 		t.Errorf("packed: %v", resp.Header)

@@ -25,6 +25,7 @@ type Health struct {
 	checks       []check           // in the order they were added
 	complained   map[string]string // by endpoint: the last complaint in the log
 	began        time.Time
+	results      *checkResults
 	shuttingDown atomic.Bool
 }
 
@@ -47,7 +48,8 @@ type check struct {
 // NewHealth returns a Health with the check ping, which always succeeds, and,
 // for /readyz, shutdown, which fails from the moment the server is told to end.
 func NewHealth() *Health {
-	h := &Health{complained: make(map[string]string), began: time.Now()}
+	began := time.Now()
+	h := &Health{complained: make(map[string]string), began: began, results: newCheckResults(float64(began.UnixMilli()) / 1000)}
 	h.AddLive("ping", func(*http.Request) error { return nil })
 	return h
 }
@@ -175,7 +177,9 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 			fmt.Fprintf(&report, "[+]%s excluded with %s: ok\n", c.name, c.group)
 			continue
 		}
-		if err := c.run(r); err != nil {
+		err := c.run(r)
+		h.results.note(c.name, endpoint, err)
+		if err != nil {
 			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.name)
 			fmt.Fprintf(&reasons, "%s: %v; ", c.name, err)
 			continue

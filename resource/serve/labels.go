@@ -129,7 +129,7 @@ func scopeLabel(a *resource.Action) string {
 // told apart.
 func pathLabel(path string) string {
 	switch path {
-	case "/healthz", "/livez", "/readyz", "/metrics", "/version", "/openapi/v2", "/openapi/v3":
+	case "/healthz", "/livez", "/readyz", "/metrics", pathSLIs, "/version", "/openapi/v2", "/openapi/v3":
 		return path
 	}
 	return ""

@@ -77,6 +77,7 @@ func NewRouter(routes Routes) *gin.Engine {
 		for _, endpoint := range []string{"/healthz", "/livez", "/readyz"} {
 			route(routes.Health, endpoint, endpoint+"/*check")
 		}
+		list(routes.Health.SLIs(), pathSLIs)
 	}
 	list(routes.Explain, "/debug/route")
 	if routes.Profiling {

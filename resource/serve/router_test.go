@@ -65,7 +65,7 @@ func TestRouter(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &index); err != nil {
 		t.Fatal(err)
 	}
-	want := "/.well-known/openid-configuration /api /apis /healthz /healthz/ping /livez /livez/ping /metrics /openid/v1/jwks /readyz /readyz/ping /readyz/shutdown /version"
+	want := "/.well-known/openid-configuration /api /apis /healthz /healthz/ping /livez /livez/ping /metrics /metrics/slis /openid/v1/jwks /readyz /readyz/ping /readyz/shutdown /version"
 	if got := strings.Join(index.Paths, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

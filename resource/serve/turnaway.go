@@ -32,7 +32,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request) {
 
 // isProbe reports whether the path tells about the server rather than about
 // what it serves.
-func isProbe(path string) bool { return path == "/metrics" || isHealth(path) }
+func isProbe(path string) bool { return path == "/metrics" || path == pathSLIs || isHealth(path) }
 
 func isHealth(path string) bool {
 	for _, endpoint := range [...]string{"/healthz", "/livez", "/readyz"} {
