@@ -62,6 +62,7 @@ func (g *Gateway) tokens() (out []authn.TokenAuthenticator, err error) {
 	return append(out, authn.ServiceAccounts(authn.ServiceAccountConfig{
 		Issuer: g.cfg.ServiceAccountIssuer, Keys: keys.Keys, Audiences: g.cfg.APIAudiences,
 		Lookup: g.core.lookupServiceAccount, Bound: g.core.lookupBound,
+		Metrics: g.metrics.Registry(),
 	})), nil
 }
 

@@ -35,6 +35,7 @@ var (
 	}
 	accessMetrics = []string{
 		"authorization_attempts_total", "authorization_duration_seconds", "portico_inflight_requests_limit",
+		"authentication_token_cache_request_total", "authentication_token_cache_fetch_total",
 	}
 	aggregationMetrics = []string{
 		"aggregator_unavailable_apiservice", "aggregator_unavailable_apiservice_total", "apiserver_request_terminations_total",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"portico/resource"
 )
@@ -33,6 +34,9 @@ type ServiceAccountConfig struct {
 	// (namespace is "" for a Node); gone is an object past its deletion time
 	// and grace. nil: no token that is bound to an object is good.
 	Bound func(ctx context.Context, kind, namespace, name string) (uid string, found bool, err error)
+	// Metrics shows how much is answered from what is remembered; nil: nobody
+	// sees it.
+	Metrics prometheus.Registerer
 }
 
 // ServiceAccountTokens knows the tokens of service accounts: those that a
@@ -41,6 +45,7 @@ type ServiceAccountTokens struct {
 	cfg    ServiceAccountConfig
 	parser *jwt.Parser
 	cache  *tokenCache
+	counts *tokenMetrics
 	now    func() time.Time
 }
 
@@ -55,8 +60,9 @@ func ServiceAccounts(cfg ServiceAccountConfig) *ServiceAccountTokens {
 			jwt.WithValidMethods([]string{"RS256", "ES256", "ES384", "ES512"}),
 			jwt.WithoutClaimsValidation(), // see checkTime: the messages are part of the contract
 		),
-		cache: newTokenCache(),
-		now:   time.Now,
+		cache:  newTokenCache(),
+		counts: newTokenMetrics(cfg.Metrics),
+		now:    time.Now,
 	}
 }
 
@@ -75,8 +81,11 @@ func (s *ServiceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 	}
 	now, key := s.now(), tokenKey(token, wanted)
 	answer, remembered := s.cache.get(key, now)
-	if !remembered {
+	if remembered {
+		s.counts.hit.Inc()
+	} else {
 		answer = s.verify(ctx, token, wanted, now)
+		s.counts.checked(answer.err)
 		s.cache.put(key, answer, now)
 	}
 	if asked != nil {

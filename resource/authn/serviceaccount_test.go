@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"portico/resource"
 )
@@ -168,7 +169,8 @@ func tamper(token string) string {
 func TestTokenIsRemembered(t *testing.T) {
 	s := newTestSigner(t, newECKey(t, elliptic.P256()))
 	exists, lookups, now := true, 0, time.Now()
-	a := ServiceAccounts(ServiceAccountConfig{Issuer: testIssuer, Keys: keysOf(s),
+	registry := prometheus.NewRegistry()
+	a := ServiceAccounts(ServiceAccountConfig{Issuer: testIssuer, Keys: keysOf(s), Metrics: registry,
 		Lookup: func(context.Context, string, string) (string, bool, error) { lookups++; return "u-1", exists, nil }})
 	a.now = func() time.Time { return now }
 	claims := goodClaims()
@@ -193,6 +195,28 @@ func TestTokenIsRemembered(t *testing.T) {
 	if exists = true; !good() {
 		t.Error("an answer that can change was remembered")
 	}
+	if got, want := counted(t, registry), map[string]float64{
+		"authentication_token_cache_request_total hit": 1, "authentication_token_cache_request_total miss": 5,
+		"authentication_token_cache_fetch_total ok": 3, "authentication_token_cache_fetch_total error": 2,
+	}; !reflect.DeepEqual(got, want) {
+		t.Errorf("counted %v, want %v", got, want)
+	}
+}
+
+// counted returns counters by name and status.
+func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			out[f.GetName()+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+		}
+	}
+	return out
 }
 
 func TestAudiences(t *testing.T) {

@@ -66,6 +66,7 @@ type API struct {
 	buffers   *bufferPool
 	pieces    *piecePool
 	watches   *watchMetrics
+	outdated  *deprecatedMetrics
 }
 
 // New returns an API over the configured resources.
@@ -84,9 +85,10 @@ func New(cfg Config) *API {
 		buffers:   &bufferPool{},
 		pieces:    &piecePool{},
 		watches:   newWatchMetrics(),
+		outdated:  newDeprecatedMetrics(),
 	}
 	if cfg.Metrics != nil {
-		cfg.Metrics.MustRegister(a.watches)
+		cfg.Metrics.MustRegister(a.watches, a.outdated.gauge)
 	}
 	if a.lookup == nil {
 		a.lookup = lookupIn(cfg.Resources)
@@ -130,6 +132,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if res.Deprecated != nil {
 			if text := res.Deprecated(act.Version); text != "" {
 				a.warn(r.Context(), text)
+				a.outdated.requested(act)
 			}
 		}
 		err = a.serve(w, r, act, res, sub)
