@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,22 +61,30 @@ func (m *making) asPlain(r *backend.REST) {
 // disguised is the condition of a Backend that would make a REST server of one
 // that the gateway starts with; nil: it does not. Requests would be authorized by
 // the group that the Backend makes up, and reach a server that takes the gateway's
-// word for who the user is and what was allowed. Addresses are compared as they
-// are written: this finds mistakes, and is no boundary.
+// word for who the user is and what was allowed. Names are not looked up: this
+// finds mistakes, and is no boundary.
 func (s *syncer) disguised(st *standing) *apiservice.Condition {
+	urls := make([]string, 0, len(st.spec.Endpoints))
+	for _, e := range st.spec.Endpoints {
+		urls = append(urls, e.URL)
+	}
+	return s.disguisedAt(st, urls)
+}
+
+// disguisedAt is disguised for a server that is at these URLs.
+func (s *syncer) disguisedAt(st *standing, urls []string) *apiservice.Condition {
 	if st.spec.REST == nil {
 		return nil
 	}
 	for _, c := range s.configured {
 		for _, theirs := range c.spec.Endpoints {
-			for _, e := range st.spec.Endpoints {
-				if !backend.SameAddress(e.URL, theirs.URL) {
-					continue
-				}
-				return &apiservice.Condition{
-					Status: apireg.ConditionFalse, Reason: "RESTNotAllowed",
-					Message: fmt.Sprintf("spec.rest: %s is the server %q, which the gateway starts with; what it serves is not to be had under another group", e.URL, c.name),
-				}
+			i := slices.IndexFunc(urls, func(u string) bool { return backend.SameAddress(u, theirs.URL) })
+			if i < 0 {
+				continue
+			}
+			return &apiservice.Condition{
+				Status: apireg.ConditionFalse, Reason: "RESTNotAllowed",
+				Message: fmt.Sprintf("spec.rest: %s is the server %q, which the gateway starts with; what it serves is not to be had under another group", urls[i], c.name),
 			}
 		}
 	}

@@ -153,6 +153,13 @@ func (s *syncer) standOnService(st *standing, ref *apireg.ServiceReference, n *n
 		return
 	}
 	m.endpoints = upstream.At(addresses...)
+	urls := make([]string, 0, len(addresses))
+	for _, e := range m.endpoints {
+		urls = append(urls, e.URL)
+	}
+	if st.failed = s.disguisedAt(st, urls); st.failed != nil {
+		return
+	}
 	trust, err := s.trustFrom(tls, serverName)
 	if err != nil {
 		failed := apiservice.FailedDiscoveryCheck(m.checkURL, err)

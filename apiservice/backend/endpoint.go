@@ -3,6 +3,7 @@ package backend
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"net/url"
 	"path"
 	"strconv"
@@ -40,14 +41,49 @@ type Address struct {
 func (a Address) where() [2]string { return [2]string{a.Host, a.Path} }
 
 // SameAddress reports whether two endpoints' URLs lead to the same address,
-// whatever their schemes are. What is no endpoint's URL is the same as none.
+// whatever their schemes are and however a host is written: in capitals, with the
+// dot of a whole name, as localhost or by its address, in another form of that.
+// Other names are not looked up. What is no endpoint's URL is the same as none.
 func SameAddress(a, b string) bool {
 	one, err := ParseURL(a)
 	if err != nil {
 		return false
 	}
 	other, err := ParseURL(b)
-	return err == nil && strings.EqualFold(one.Host, other.Host) && one.Path == other.Path
+	return err == nil && one.plainest() == other.plainest()
+}
+
+// plainest is where, with the host in its plainest form.
+func (a Address) plainest() [2]string {
+	host, port, err := net.SplitHostPort(a.Host)
+	if err != nil {
+		return a.where() // a socket
+	}
+	if n, err := strconv.Atoi(port); err == nil {
+		port = strconv.Itoa(n)
+	}
+	return [2]string{net.JoinHostPort(plainestHost(host), port), a.Path}
+}
+
+// localhost stands for the first loopback addresses, and for those that a client
+// means them by.
+const localhost = "localhost"
+
+func plainestHost(host string) string {
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if host == localhost || strings.HasSuffix(host, "."+localhost) {
+		return localhost
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	addr = addr.Unmap()
+	switch addr.WithZone("") {
+	case netip.IPv6Loopback(), netip.IPv6Unspecified(), netip.IPv4Unspecified(), netip.AddrFrom4([4]byte{127, 0, 0, 1}):
+		return localhost
+	}
+	return addr.String()
 }
 
 // ParseURL reads an endpoint's URL: https://host[:port], http://host[:port] or
