@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -26,7 +25,9 @@ import (
 // gateways alike. Where the server is, the object says for gateways that are not
 // configured; the elected one of those that are keeps it as it is configured
 // itself, so that gateways with different configurations do not undo each
-// other's work. Once a user takes the label off, the object alone counts.
+// other's work. Once a user takes the label off, the object alone counts, and it
+// is no more than any other: what it serves has the place and the limits of a
+// user's Backend.
 type Backend struct {
 	// Name is that of the object, and what automanaged APIServices call it.
 	Name string
@@ -38,9 +39,23 @@ type Backend struct {
 
 // configured is a Backend that the gateway starts with, as it is described.
 type configured struct {
-	name  string
+	name string
+	// spec lacks what is in ca, which is read again when the file changes; nil:
+	// there is none.
 	spec  backend.Spec
+	ca    *authn.CAFile
 	trust upstream.Trust
+}
+
+// now returns the spec, with the authorities that are in the file now. It is not
+// to be changed.
+func (c *configured) now() *backend.Spec {
+	if c.ca == nil {
+		return &c.spec
+	}
+	spec := c.spec
+	spec.TLS = &backend.TLS{CABundle: c.ca.PEM()}
+	return &spec
 }
 
 // newConfigured reads the configuration of a server; proxyTrust has what is
@@ -78,13 +93,7 @@ func newConfigured(b Backend, proxyTrust upstream.Trust) (*configured, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load CA of backend %s: %w", b.Name, err)
 	}
-	c.trust.Roots = ca.Pool
-	// For others to read; this gateway reads the file again when it changes.
-	pem, err := os.ReadFile(b.CAFile)
-	if err != nil {
-		return nil, fmt.Errorf("read CA of backend %s: %w", b.Name, err)
-	}
-	c.spec.TLS = &backend.TLS{CABundle: pem}
+	c.ca, c.trust.Roots = ca, ca.Pool
 	return c, nil
 }
 
@@ -96,8 +105,10 @@ type described struct {
 	// own is the configuration that says where the server is and how it is
 	// trusted; nil: spec does.
 	own *configured
-	// permanent: this gateway starts with it, or the object says that others do.
-	// So gateways with different configurations register and send alike.
+	// permanent: gateways start with it, as the object says or, while there is
+	// none, the configuration. So gateways with different configurations register
+	// and send alike. One that a user took over by taking the label off is like any
+	// other of a user's, also for a gateway that is configured with it.
 	permanent bool
 	// object is what is stored; nil if nothing is yet.
 	object *backend.Backend
@@ -114,14 +125,15 @@ func describe(own []*configured, objects []*backend.Backend) []described {
 	for _, c := range own {
 		b := stored[c.name]
 		delete(stored, c.name)
-		d := described{name: c.name, spec: &c.spec, own: c, permanent: true, object: b}
+		now := c.now()
+		d := described{name: c.name, spec: now, own: c, permanent: true, object: b}
 		switch {
 		case b == nil:
 		case b.Labels[apiservice.AutomanagedLabel] == "":
-			d.spec, d.own = &b.Spec, nil
+			d.spec, d.own, d.permanent = &b.Spec, nil, false
 		default:
 			spec := b.Spec
-			spec.Endpoints, spec.Service, spec.TLS = c.spec.Endpoints, nil, c.spec.TLS
+			spec.Endpoints, spec.Service, spec.TLS = now.Endpoints, nil, now.TLS
 			d.spec = &spec
 		}
 		out = append(out, d)

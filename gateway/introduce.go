@@ -31,7 +31,7 @@ func (g *registrar) introduce(ctx context.Context, all *standings) error {
 			b := &backend.Backend{
 				TypeMeta:   metav1.TypeMeta{APIVersion: backend.GroupVersion().String(), Kind: "Backend"},
 				ObjectMeta: metav1.ObjectMeta{Name: c.name, Labels: map[string]string{apiservice.AutomanagedLabel: apiservice.OnStart}},
-				Spec:       c.spec,
+				Spec:       *c.now(),
 			}
 			if _, err := rest.CreateObject(ctx, g.backends, b.DeepCopy()); err != nil && !apierrors.IsAlreadyExists(err) {
 				errs = append(errs, fmt.Errorf("create Backend %q: %w", c.name, err))
@@ -57,7 +57,7 @@ func (g *registrar) relocate(ctx context.Context, c *configured, have *backend.B
 	}
 	_, err := rest.Modify(ctx, g.backends, resource.Key{Name: c.name}, func(b *backend.Backend) error {
 		if b.Labels[apiservice.AutomanagedLabel] != "" && !c.isAt(b) {
-			spec := (&backend.Backend{Spec: c.spec}).DeepCopy().Spec
+			spec := (&backend.Backend{Spec: *c.now()}).DeepCopy().Spec
 			b.Spec.Endpoints, b.Spec.Service, b.Spec.TLS = spec.Endpoints, nil, spec.TLS
 			b.Generation++
 		}
@@ -71,5 +71,6 @@ func (g *registrar) relocate(ctx context.Context, c *configured, have *backend.B
 
 // isAt reports whether an object says of the server what the configuration does.
 func (c *configured) isAt(b *backend.Backend) bool {
-	return b.Spec.Service == nil && apiequality.Semantic.DeepEqual(b.Spec.Endpoints, c.spec.Endpoints) && apiequality.Semantic.DeepEqual(b.Spec.TLS, c.spec.TLS)
+	now := c.now()
+	return b.Spec.Service == nil && apiequality.Semantic.DeepEqual(b.Spec.Endpoints, now.Endpoints) && apiequality.Semantic.DeepEqual(b.Spec.TLS, now.TLS)
 }

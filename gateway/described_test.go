@@ -1,0 +1,128 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/pem"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/discovery"
+	"portico/discovery/aggregate"
+	"portico/gateway/upstream"
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// A user takes a Backend that gateways start with over by taking its label off.
+// The gateway that is configured with it and one that is not go by it alike, also
+// in what they register.
+func TestGatewaysAgreeOnATakenBackend(t *testing.T) {
+	serves := []discovery.GroupVersion{{Group: "a.example.com", Version: "v1"}, {Group: "apps", Version: "v1"}}
+	for name, labels := range map[string]map[string]string{"automanaged": {apiservice.AutomanagedLabel: apiservice.OnStart}, "taken over": nil} {
+		object := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "crd", Labels: labels}, Spec: backend.Spec{
+			Endpoints: []backend.Endpoint{{URL: "unix:///theirs"}}, AutoRegister: &backend.AutoRegister{Groups: []string{backend.AllGroups}, GroupPriorityMinimum: 2000},
+		}}
+		other := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: backend.Spec{AutoRegister: &backend.AutoRegister{Groups: []string{backend.AllGroups}, GroupPriorityMinimum: 3000}}}
+		source := aggregate.NewSource(aggregate.Config{Previous: serves})
+		registered := func(own []*configured) (map[string]string, upstream.Policy) {
+			all := &standings{whole: true}
+			var policy upstream.Policy
+			for _, d := range describe(own, []*backend.Backend{object, other}) {
+				all.list = append(all.list, &standing{described: d, srv: &server{source: source}})
+				if d.name == "crd" {
+					policy = d.policy()
+				}
+			}
+			g := &registrar{sync: &syncer{}, log: slog.New(slog.DiscardHandler)}
+			want, _ := g.claimed(all).settled(nil)
+			out := map[string]string{}
+			for name, a := range want {
+				out[name] = a.Annotations[apiservice.BackendAnnotation] + " " + a.Labels[apiservice.AutomanagedLabel]
+			}
+			return out, policy
+		}
+		mine, sends := registered([]*configured{onSocket(t, "crd", "/mine")})
+		theirs, sendsToo := registered(nil)
+		if !reflect.DeepEqual(mine, theirs) || sends != sendsToo {
+			t.Errorf("%s: the gateway that starts with it registers %v and sends by %+v, another %v by %+v", name, mine, sends, theirs, sendsToo)
+		}
+		// The one of higher priority has a user's group; what gateways start with is
+		// before all users'.
+		want := "crd " + apiservice.Managed
+		if labels == nil {
+			want = "other " + apiservice.Managed
+		}
+		if mine["v1.a.example.com"] != want {
+			t.Errorf("%s: %v", name, mine)
+		}
+	}
+}
+
+// The object of a configured Backend follows the file of authorities.
+func TestConfiguredCAFileIsFollowed(t *testing.T) {
+	certificate := func() []byte {
+		s := httptest.NewTLSServer(http.NotFoundHandler())
+		defer s.Close()
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	}
+	first := certificate()
+	second := append(certificate(), first...)
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "ca.crt")
+		write := func(data []byte) {
+			if err := os.WriteFile(file, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(first)
+		c, err := newConfigured(Backend{Name: "core", URL: "https://core.internal:7443", CAFile: file}, upstream.Trust{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := &registrar{sync: &syncer{configured: []*configured{c}}, backends: backendsInMemory(t)}
+		g.elected.Store(true)
+		introduced := func() (bundle []byte, revision string) {
+			t.Helper()
+			objects := storedBackends(t, g.backends)
+			all := &standings{whole: true, byName: map[string]*standing{}}
+			for _, d := range describe(g.sync.configured, objects) {
+				all.byName[d.name] = &standing{described: d}
+			}
+			if err := g.introduce(t.Context(), all); err != nil {
+				t.Fatal(err)
+			}
+			b := storedBackends(t, g.backends)[0]
+			return b.Spec.TLS.CABundle, b.ResourceVersion
+		}
+		bundle, revision := introduced()
+		if !bytes.Equal(bundle, first) {
+			t.Fatalf("stored %s", bundle)
+		}
+		write(second)
+		time.Sleep(time.Minute) // the syncer looks as often
+		if bundle, _ := introduced(); !bytes.Equal(bundle, second) {
+			t.Error("the object has the authorities of before")
+		}
+		bundle, revision = introduced()
+		if again, same := introduced(); same != revision || !bytes.Equal(again, bundle) {
+			t.Error("it is written again although nothing changed")
+		}
+		if _, err := rest.Modify(t.Context(), g.backends, resource.Key{Name: "core"}, func(b *backend.Backend) error { b.Labels = nil; b.Spec.TLS.CABundle = first; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if bundle, _ := introduced(); !bytes.Equal(bundle, first) {
+			t.Error("a user's Backend was changed")
+		}
+	})
+}
