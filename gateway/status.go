@@ -18,7 +18,9 @@ import (
 )
 
 const (
-	// maxStatusGroups bounds the group/versions that a status lists.
+	// maxStatusGroups bounds the group/versions that a status lists; the condition
+	// Discovered says that there are more. With as many endpoints as a Backend may
+	// have, and the longest errors, an object stays well below what etcd takes.
 	maxStatusGroups = 256
 	// maxNamed bounds what a condition's message names of one sort.
 	maxNamed = 5
@@ -148,7 +150,7 @@ func (w *statusWriter) discovered(st *standing) apiservice.Condition {
 		return st.condition
 	}
 	v := w.sync.discoveryVerdict(st.srv)
-	_, known := st.srv.source.GroupVersions()
+	gvs, known := st.srv.source.GroupVersions()
 	switch {
 	case v.Known && !v.Healthy:
 		return apiservice.FailedDiscoveryCheck(st.asked, v.Err)
@@ -158,6 +160,9 @@ func (w *statusWriter) discovered(st *standing) apiservice.Condition {
 			if summary, _ := st.srv.plain.LeftOut(); summary != "" {
 				c.Message += "; " + summary
 			}
+		}
+		if len(gvs) > maxStatusGroups {
+			c.Message += fmt.Sprintf("; status.groupVersions has the first %d of %d group/versions, by name", maxStatusGroups, len(gvs))
 		}
 		return c
 	case known:

@@ -16,6 +16,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/aggregate"
+	"portico/gateway/upstream"
 	"portico/resource/memory"
 )
 
@@ -234,5 +235,45 @@ func TestRegisteredOnceStored(t *testing.T) {
 	s.stands(t)
 	if c := s.writer.registered(s.sync.standings.Load().byName["b"]); c.Status != "Unknown" {
 		t.Errorf("of what the server says now: %+v", c)
+	}
+}
+
+// A server that serves more than a status lists is no silent matter, and the
+// largest status fits into etcd.
+func TestStatusSaysWhatItLeavesOut(t *testing.T) {
+	s := newShown(t)
+	var gvs []discovery.GroupVersion
+	for i := range maxStatusGroups + 44 {
+		gvs = append(gvs, discovery.GroupVersion{Group: fmt.Sprintf("g%03d.%s.example.com", i, strings.Repeat("a", 220)), Version: "v1"})
+	}
+	s.sync.says("b", aggregate.NewSource(aggregate.Config{Previous: gvs}))
+	var endpoints []upstream.Endpoint
+	spec := backend.Spec{TLS: &backend.TLS{CABundle: make([]byte, 64<<10)}}
+	for i := range 256 {
+		url := fmt.Sprintf("https://h%d.%s:1", i, strings.Repeat("a", 1000))
+		endpoints = append(endpoints, upstream.Endpoint{URL: url, Network: "tcp", Address: url, Weight: 1})
+		spec.Endpoints = append(spec.Endpoints, backend.Endpoint{URL: url})
+	}
+	st := s.sync.standings.Load().byName["b"]
+	st.srv.up.SetEndpoints(endpoints)
+	for _, e := range endpoints {
+		s.verdict(e.URL, errors.New(strings.Repeat("e", 2*maxErrorText)))
+	}
+	status := s.writer.statusOf(st, &backend.Status{})
+	c := meta.FindStatusCondition(status.Conditions, backend.Discovered)
+	if want := "status.groupVersions has the first 256 of 300 group/versions, by name"; len(status.GroupVersions) != maxStatusGroups || c == nil || !strings.Contains(c.Message, want) {
+		t.Errorf("%d group/versions; %+v", len(status.GroupVersions), c)
+	}
+	o, err := s.backends.Codec.EncodeStored(&backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: spec, Status: status})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(status.Endpoints) != 256 || len(status.Endpoints[0].LastError) < maxErrorText || len(o.Data) > 1<<20 {
+		t.Errorf("%d endpoints, errors of %d bytes, %d bytes in all", len(status.Endpoints), len(status.Endpoints[0].LastError), len(o.Data))
+	}
+	s.sync.says("b", aggregate.NewSource(aggregate.Config{Previous: gvs[:maxStatusGroups]}))
+	status = s.writer.statusOf(st, &backend.Status{})
+	if c := meta.FindStatusCondition(status.Conditions, backend.Discovered); c == nil || strings.Contains(c.Message, "the first") {
+		t.Errorf("all are listed: %+v", c)
 	}
 }
