@@ -18,8 +18,9 @@ import (
 
 // Headers by which a request tells who has sent for it. A client that sends
 // headerDebug, with any value, and may get explain.Path, finds the other two on
-// the answer; without it nobody pays for the question whether it may. They are
-// the gateway's alone: those of servers and clients go no further.
+// the answer, also on one that the gateway makes itself (signed.go); without it
+// nobody pays for the question whether it may. They are the gateway's alone: those
+// of servers and clients go no further.
 const (
 	headerDebug   = "X-Portico-Debug"
 	headerBackend = "X-Portico-Backend"
@@ -191,12 +192,18 @@ func (h *hop) record(now time.Time) accesslog.Upstream {
 func (h *hop) show(header http.Header) {
 	last, n := h.Last()
 	var who strings.Builder
-	fmt.Fprintf(&who, "%s; apiservice=%q", h.route.backend, h.route.name)
+	who.WriteString(h.route.backend)
+	if h.route.name != "" {
+		fmt.Fprintf(&who, "; apiservice=%q", h.route.name)
+	}
 	if n > 0 {
 		fmt.Fprintf(&who, "; endpoint=%q; attempts=%d", last.Endpoint, n)
 	}
 	header[headerBackend] = []string{who.String()}
-	timing := fmt.Sprintf("gateway;dur=%.3f, upstream;dur=%.3f", milliseconds(h.own()), milliseconds(h.away()-h.Queued()))
+	timing := fmt.Sprintf("gateway;dur=%.3f", milliseconds(h.own()))
+	if n > 0 {
+		timing += fmt.Sprintf(", upstream;dur=%.3f", milliseconds(h.away()-h.Queued()))
+	}
 	if queued := h.Queued(); queued > 0 {
 		timing += fmt.Sprintf(", queue;dur=%.3f", milliseconds(queued))
 	}

@@ -100,14 +100,15 @@ func (o *observed) serve(t testing.TB, tracer *tracing.Tracer) {
 	s, err := serve.New(serve.Config{
 		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: asks{}, Metrics: o.metrics, Logger: slog.New(slog.DiscardHandler),
 		AccessLog: o.accessLog, Tracer: tracer, TrustsTrace: serve.TrustedTracers,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		Handler: o.signed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			act := resource.ActionFrom(r.Context())
-			if act.Path == explain.Path {
+			switch {
+			case act.Path == explain.Path:
 				o.serveExplanation(w, r)
-				return
+			case act.IsResource:
+				o.proxy(w, r, o.sync.table.Load().lookup(act.Group, act.Version))
 			}
-			o.proxy(w, r, o.sync.table.Load().lookup(act.Group, act.Version))
-		}),
+		})),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 // router returns the fixed routes. What stands behind /api and /apis and is
 // about a resource goes through serveResource, the rest of it is discovery.
 func (g *Gateway) router() http.Handler {
-	return serve.NewRouter(serve.Routes{
+	return g.signed(serve.NewRouter(serve.Routes{
 		Resources: http.HandlerFunc(g.serveResource),
 		Discovery: discovery.NewHandler(&g.sync.documents),
 		OpenAPI:   http.HandlerFunc(g.serveOpenAPI),
@@ -28,7 +28,7 @@ func (g *Gateway) router() http.Handler {
 			}
 			return paths
 		},
-	})
+	}))
 }
 
 // serveResource answers a request for a resource: the gateway's own from etcd,
