@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/kube-openapi/pkg/handler3"
@@ -13,7 +12,11 @@ import (
 	"portico/resource/rest"
 )
 
-const mediaOpenAPIProtobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+const (
+	mediaOpenAPIProtobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+	// mediaOpenAPIProtobufOld is what clients ask for.
+	mediaOpenAPIProtobufOld = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+)
 
 // noStore is the Cache-Control of a request for all documents, each used once:
 // keeping them would push out what others use.
@@ -45,7 +48,7 @@ func (d *Documents) answer(w http.ResponseWriter, r *http.Request, doc *document
 	h := w.Header()
 	hashed := r.URL.Query().Get("hash") != ""
 	etag := strconv.Quote(doc.hash)
-	if hasTag(r, etag) {
+	if HasTag(r, etag) {
 		h.Set("Vary", "Accept")
 		lasting(h, etag, hashed)
 		w.WriteHeader(http.StatusNotModified)
@@ -155,36 +158,4 @@ func (d *Documents) took(doc *document, err error) error {
 		}
 	}
 	return err
-}
-
-// hasTag reports whether the client says that it has what etag names.
-func hasTag(r *http.Request, etag string) bool {
-	for _, header := range r.Header.Values("If-None-Match") {
-		for tag := range strings.SplitSeq(header, ",") {
-			if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == etag {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// negotiate picks the first media type in the Accept headers that is offered.
-func negotiate(accept []string) (string, bool) {
-	header := strings.TrimSpace(strings.Join(accept, ","))
-	if header == "" {
-		return mediaJSON, true
-	}
-	for clause := range strings.SplitSeq(header, ",") {
-		// Not by package mime: the old form of the protobuf type, which
-		// clients send, holds an @ and is no media type by the book.
-		media, _, _ := strings.Cut(clause, ";")
-		switch strings.ToLower(strings.TrimSpace(media)) {
-		case mediaJSON, "application/*", "*/*":
-			return mediaJSON, true
-		case mediaOpenAPIProtobuf, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf":
-			return mediaOpenAPIProtobuf, true
-		}
-	}
-	return "", false
 }

@@ -59,7 +59,7 @@ func (x *Index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h := w.Header()
 	h.Set("ETag", body.etag)
-	if hasTag(r, body.etag) {
+	if HasTag(r, body.etag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}

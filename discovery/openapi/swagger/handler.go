@@ -7,9 +7,9 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
+	"portico/discovery/openapi"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -30,7 +30,7 @@ const (
 // none yet and none is made soon, that is a 503 with Retry-After; an outdated one
 // is shown until the new one is there, but those who come first wait a moment.
 func (w *Whole) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	media, ok := negotiate(r.Header.Values("Accept"))
+	media, ok := openapi.Negotiate(r.Header.Values("Accept"), mediaProtobuf, mediaProtobufOld)
 	if !ok {
 		rest.WriteStatus(rw, r, rest.NotAcceptable(mediaJSON, mediaProtobuf))
 		return
@@ -90,13 +90,8 @@ func (w *Whole) await(ctx context.Context, protobuf bool) shown {
 
 // unchanged reports whether the client says that it has the document.
 func unchanged(r *http.Request, etag string, made time.Time) bool {
-	if tags := r.Header.Values("If-None-Match"); len(tags) > 0 {
-		for tag := range strings.SplitSeq(strings.Join(tags, ","), ",") {
-			if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == etag {
-				return true
-			}
-		}
-		return false
+	if len(r.Header.Values("If-None-Match")) > 0 {
+		return openapi.HasTag(r, etag)
 	}
 	since, err := http.ParseTime(r.Header.Get("If-Modified-Since"))
 	return err == nil && !made.Truncate(time.Second).After(since)
@@ -124,23 +119,4 @@ func (d *document) send(w http.ResponseWriter, r *http.Request, media string) {
 	h.Set("Content-Length", strconv.Itoa(d.size))
 	w.WriteHeader(http.StatusOK)
 	_, _ = io.Copy(w, plain)
-}
-
-// negotiate picks the first media type that is offered. Quality is not weighed:
-// no client of v2 uses it.
-func negotiate(accept []string) (string, bool) {
-	header := strings.TrimSpace(strings.Join(accept, ","))
-	if header == "" {
-		return mediaJSON, true
-	}
-	for clause := range strings.SplitSeq(header, ",") {
-		media, _, _ := strings.Cut(clause, ";")
-		switch strings.ToLower(strings.TrimSpace(media)) {
-		case mediaJSON, "application/*", "*/*":
-			return mediaJSON, true
-		case mediaProtobuf, mediaProtobufOld:
-			return mediaProtobuf, true
-		}
-	}
-	return "", false
 }
