@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
 
 	"portico/resource"
 	"portico/resource/memory"
@@ -38,6 +40,8 @@ type bench struct {
 	// away has the API answer 503 to everything; allowed is what access reviews
 	// answer.
 	away, allowed bool
+	// told is what audit was told of the last request.
+	told *audit.AuditContext
 }
 
 func newScheme() *runtime.Scheme {
@@ -182,7 +186,13 @@ func (b *bench) handler(api http.Handler) http.Handler {
 		}
 		act := resource.ParseAction(r)
 		act.User = &resource.User{Name: "alice", UID: "u-7", Groups: []string{"people"}, Extra: map[string][]string{"scope": {"a"}}}
-		api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+		ctx := audit.WithAuditContext(resource.WithAction(r.Context(), act))
+		told := audit.AuditContextFrom(ctx)
+		if err := told.Init(audit.RequestAuditConfig{Level: auditapi.LevelRequest}, nil); err != nil {
+			b.t.Error(err)
+		}
+		b.set(func() { b.told = told })
+		api.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
