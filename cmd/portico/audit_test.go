@@ -41,7 +41,7 @@ func TestAuditLog(t *testing.T) {
 	if _, err := up.kubectl(t, "get", "configmap", "a", "--as=jane", "--as-group=dev"); err == nil {
 		t.Error("jane may read everything")
 	}
-	up.mustKubectl(t, "delete", "configmap", "a", "--cascade=orphan")
+	up.mustKubectl(t, "delete", "configmap", "a", "--cascade=orphan", "--wait=false")
 	anonymous := up.config(t)
 	anonymous.CertData, anonymous.KeyData, anonymous.CertFile, anonymous.KeyFile = nil, nil, "", ""
 	anonymous.BearerToken = "wrong"

@@ -36,6 +36,7 @@ type options struct {
 	profile    string
 	keep       bool
 	before     []string // the command that starts portico, if any
+	audit      bool     // the gateway writes an audit log
 
 	objects, size        int
 	workers, connections int

@@ -37,7 +37,7 @@ type proxyStack struct {
 func startProxyStack(ctx context.Context, o *proxyOptions, cores *cores) (*proxyStack, error) {
 	// A profile is taken through the administrator's connection; the folder is
 	// only a sign that it may be.
-	s := &proxyStack{o: options{portico: o.portico, profile: "on", connections: 1, before: cores.load()}}
+	s := &proxyStack{o: options{portico: o.portico, profile: "on", connections: 1, before: cores.load(), audit: o.audit}}
 	var err error
 	if s.stack, err = startStack(ctx, &s.o); err != nil {
 		return nil, err

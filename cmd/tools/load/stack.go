@@ -43,6 +43,13 @@ func startStack(ctx context.Context, o *options) (*stack, error) {
 	defer said.Close()
 	data := filepath.Join(dir, "data")
 	args := append(o.before[:len(o.before):len(o.before)], o.portico, "up", "--listen=127.0.0.1:0", "--data-dir="+data, fmt.Sprintf("--profiling=%t", o.profile != ""))
+	if o.audit {
+		audited, err := auditFlags(dir)
+		if err != nil {
+			return nil, errors.Join(err, os.RemoveAll(dir))
+		}
+		args = append(args, audited...)
+	}
 	s.cmd = exec.Command(args[0], args[1:]...)
 	s.cmd.Stdout, s.cmd.Stderr = said, said
 	// Ctrl-C in a terminal goes to the whole group; this one ends last.
@@ -57,6 +64,19 @@ func startStack(ctx context.Context, o *options) (*stack, error) {
 	o.dataDir = data
 	o.useDataDir()
 	return s, nil
+}
+
+// auditPolicy has one event for every request.
+const auditPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}`
+
+// auditFlags have the gateway write an audit log into the folder, as who has much
+// to write would: nobody waits for it.
+func auditFlags(dir string) ([]string, error) {
+	policy := filepath.Join(dir, "audit-policy.json")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return nil, fmt.Errorf("write audit policy: %w", err)
+	}
+	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + filepath.Join(dir, "audit.log"), "--audit-log-mode=batch"}, nil
 }
 
 func (s *stack) log() string { return filepath.Join(s.dir, "up.log") }
