@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -271,68 +269,6 @@ func TestAuditOfWatches(t *testing.T) {
 	}
 }
 
-func TestAuditOfBodies(t *testing.T) {
-	const object = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","managedFields":[{"manager":"m"}]}}`
-	const plain = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}`
-	echo := func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if r.URL.Query().Has("copy") {
-			_, _ = io.Copy(w, strings.NewReader(string(body)))
-			return
-		}
-		_, _ = w.Write(body)
-	}
-	for _, tc := range []struct{ name, level, method, path, contentType, body, request, response, ref, notes string }{
-		{name: "metadata", level: "Metadata", method: "PUT", path: "/a", body: object, ref: "a"},
-		{name: "a created object has a name", level: "Metadata", method: "POST", body: object, ref: "a"},
-		{name: "request", level: "Request", method: "POST", body: object, request: plain, ref: "a"},
-		{name: "response", level: "RequestResponse", method: "POST", body: object, request: plain, response: plain, ref: "a"},
-		{name: "copied response", level: "RequestResponse", method: "PUT", path: "/a?copy=1", body: object, request: plain, response: plain, ref: "a"},
-		{name: "watch", level: "RequestResponse", method: "GET", path: "?watch=1", body: object},
-		{name: "delete", level: "Request", method: "DELETE", path: "/a", body: `{"propagationPolicy":"Orphan"}`, request: `{"propagationPolicy":"Orphan"}`, ref: "a"},
-		{name: "patch", level: "Request", method: "PATCH", path: "/a", contentType: "application/apply-patch+yaml", body: "spec: {x: 1}\n", request: `{"spec":{"x":1}}`, ref: "a"},
-		{name: "unknown form", level: "Request", method: "PUT", path: "/a", contentType: "application/cbor", body: "\xd9\xd9\xf7", ref: "a", notes: "audit.portico.dev/unread=requestObject"},
-		{name: "broken", level: "Request", method: "PUT", path: "/a", body: "{", ref: "a", notes: "audit.portico.dev/unread=requestObject"},
-		{name: "large", level: "Request", method: "PUT", path: "/a", body: `"` + strings.Repeat("x", 3<<20) + `"`, ref: "a", notes: "audit.k8s.io/truncated=true"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			change, events := auditing(t, "- {level: "+tc.level+", omitStages: [RequestReceived, ResponseStarted], omitManagedFields: true}\n")
-			s := newTestServer(t, echo, change)
-			r := httptest.NewRequest(tc.method, pathPods+tc.path, strings.NewReader(tc.body))
-			if r.Header.Set("Content-Type", tc.contentType); tc.contentType == "" {
-				r.Header.Set("Content-Type", "application/json")
-			}
-			w := httptest.NewRecorder()
-			s.Handler().ServeHTTP(w, r)
-			if w.Body.String() != tc.body {
-				t.Error("what passed by was changed")
-			}
-			got := events()
-			if len(got) != 1 {
-				t.Fatalf("got %s", told(got))
-			}
-			e := got[0]
-			request, response, notes := "", "", ""
-			if e.RequestObject != nil {
-				request = string(e.RequestObject.Raw)
-			}
-			if e.ResponseObject != nil {
-				response = string(e.ResponseObject.Raw)
-			}
-			for k, v := range e.Annotations {
-				notes += k + "=" + v
-			}
-			if request != tc.request || response != tc.response || e.ObjectRef.Name != tc.ref || notes != tc.notes {
-				t.Errorf("got %q %q %q %q", request, response, e.ObjectRef.Name, notes)
-			}
-		})
-	}
-}
-
 // A request whose arrival cannot be recorded is refused in the strict mode.
 func TestAuditStrict(t *testing.T) {
 	full := func(mode string) func(*audit.Options) {
@@ -344,64 +280,4 @@ func TestAuditStrict(t *testing.T) {
 			t.Errorf("%s: got %d", mode, got)
 		}
 	}
-}
-
-// BenchmarkAudit is what the audit of a request takes, with all that is written
-// of it in the background: at level Metadata with one event, at level None, and
-// without a policy.
-func BenchmarkAudit(b *testing.B) {
-	const rules = "- {level: %s, omitStages: [RequestReceived]}\n"
-	for _, tc := range []struct{ name, level, mode string }{
-		{"off", "", ""}, {"none", "None", audit.ModeBatch}, {"metadata/batch", "Metadata", audit.ModeBatch}, {"metadata/blocking", "Metadata", audit.ModeBlocking},
-	} {
-		b.Run(tc.name, func(b *testing.B) {
-			change := func(*Config) {}
-			if tc.level != "" {
-				change, _ = auditing(b, fmt.Sprintf(rules, tc.level), func(o *audit.Options) { o.Log.Delivery.Mode = tc.mode })
-			}
-			s := newTestServer(b, ok, change, func(c *Config) { c.Authenticator = benchUser{} })
-			ctx, cancel := context.WithCancel(context.Background())
-			ended := make(chan struct{})
-			go func() { defer close(ended); _ = s.cfg.Audit.Run(ctx) }()
-			b.ReportAllocs()
-			before := processorTime(b)
-			defer func() {
-				cancel()
-				<-ended // all has been written
-				b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
-			}()
-			for b.Loop() {
-				r := httptest.NewRequest("GET", "/api/v1/namespaces/default/configmaps/a", nil)
-				r.Header = http.Header{"Accept": {"application/json"}, "User-Agent": {"kubectl/v1.37.0 (linux/amd64) kubernetes/abcdef0"}}
-				s.Handler().ServeHTTP(&nobody{header: make(http.Header)}, r)
-			}
-		})
-	}
-}
-
-// benchUser is a service account, as its token makes it.
-type benchUser struct{}
-
-func (benchUser) Authenticate(*http.Request) (*resource.User, bool, error) {
-	return &resource.User{
-		Name: "system:serviceaccount:default:bench", UID: "59a7c3d5-8d8b-4f0e-a0ee-2a2f8d6a1b00",
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"},
-		Extra:  map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=59a7c3d5-8d8b-4f0e-a0ee-2a2f8d6a1b00"}},
-	}, true, nil
-}
-
-// nobody takes a response.
-type nobody struct{ header http.Header }
-
-func (n *nobody) Header() http.Header         { return n.header }
-func (n *nobody) Write(b []byte) (int, error) { return len(b), nil }
-func (n *nobody) WriteHeader(int)             {}
-
-func processorTime(b *testing.B) time.Duration {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

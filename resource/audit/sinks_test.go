@@ -1,0 +1,95 @@
+package audit
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+)
+
+// A file that is slow to write delays nobody in batch mode; what there is no room
+// for is counted; the rest is written in order, whole lines at a time.
+func TestQueuedLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &slowFile{entered: make(chan struct{}, 100), release: make(chan struct{})}
+		losses, err := newLosses(quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := lost(t, nil, "buffered")
+		q := newQueuedLines(out, 10, losses)
+		stop := make(chan struct{})
+		_ = q.Run(stop)
+		q.ProcessEvents(&auditapi.Event{AuditID: "0"})
+		<-out.entered
+		for i := range 12 {
+			q.ProcessEvents(&auditapi.Event{AuditID: "1", RequestURI: strings.Repeat("x", i*writeBytes/8)})
+		}
+		if got := lost(t, nil, "buffered") - before; got != 3 {
+			t.Errorf("%v are lost", got)
+		}
+		close(out.release)
+		close(stop)
+		q.Shutdown()
+		if n := strings.Count(out.all, "\n"); n != 10 || q.count() != 0 || !strings.HasSuffix(out.all, "\n") {
+			t.Errorf("%d lines were written, %d wait", n, q.count())
+		}
+		for _, part := range out.parts {
+			if !strings.HasSuffix(part, "}\n") || len(part) > writeBytes && strings.Count(part, "\n") != 1 {
+				t.Errorf("%d bytes were written at once, of %d lines", len(part), strings.Count(part, "\n"))
+			}
+		}
+		if q.ProcessEvents(&auditapi.Event{}); lost(t, nil, "buffered")-before != 4 {
+			t.Error("an event after the end is not counted as lost")
+		}
+	})
+}
+
+// slowFile is a file whose writes wait.
+type slowFile struct {
+	entered, release chan struct{}
+	all              string
+	parts            []string
+}
+
+func (f *slowFile) Write(p []byte) (int, error) {
+	f.entered <- struct{}{}
+	<-f.release
+	f.all += string(p)
+	f.parts = append(f.parts, string(p))
+	return len(p), nil
+}
+
+// What waits for a sink is bounded by bytes, too: then objects are left out, and
+// the rest is told.
+func TestBacklogBytes(t *testing.T) {
+	var got []*auditapi.Event
+	b := newBacklog(10, nil)
+	b.bytes.limit = 10
+	b.next = sinkFunc(func(e *auditapi.Event) { got = append(got, e) })
+	object := &runtime.Unknown{Raw: []byte("12345678")}
+	b.ProcessEvents(&auditapi.Event{RequestObject: object}, &auditapi.Event{ResponseObject: object, Annotations: map[string]string{"a": "b"}}, &auditapi.Event{})
+	if len(got) != 3 || got[0].RequestObject == nil || got[1].ResponseObject != nil || len(got[1].Annotations) != 2 ||
+		got[1].Annotations["audit.k8s.io/truncated"] != "true" || got[2].Annotations != nil {
+		t.Fatalf("got %+v", got)
+	}
+	b.taker(sinkFunc(func(*auditapi.Event) {}), 1).ProcessEvents(got...)
+	if b.events.Load() != 0 || b.bytes.used.Load() != 0 {
+		t.Errorf("%d events and %d bytes are still counted", b.events.Load(), b.bytes.used.Load())
+	}
+}
+
+type sinkFunc func(*auditapi.Event)
+
+func (f sinkFunc) ProcessEvents(events ...*auditapi.Event) bool {
+	for _, e := range events {
+		f(e)
+	}
+	return true
+}
+
+func (sinkFunc) Run(<-chan struct{}) error { return nil }
+func (sinkFunc) Shutdown()                 {}
+func (sinkFunc) String() string            { return "test" }

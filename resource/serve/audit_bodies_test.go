@@ -1,0 +1,74 @@
+package serve
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// What of bodies gets into events, level by level; what passes by is as it was.
+func TestAuditOfBodies(t *testing.T) {
+	const object = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","managedFields":[{"manager":"m"}]}}`
+	const plain = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}`
+	echo := func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Has("copy") {
+			_, _ = io.Copy(w, strings.NewReader(string(body)))
+			return
+		}
+		_, _ = w.Write(body)
+	}
+	for _, tc := range []struct{ name, level, method, path, contentType, body, request, response, ref, notes string }{
+		{name: "metadata", level: "Metadata", method: "PUT", path: "/a", body: object, ref: "a"},
+		{name: "a created object has a name", level: "Metadata", method: "POST", body: object, ref: "a"},
+		{name: "request", level: "Request", method: "POST", body: object, request: plain, ref: "a"},
+		{name: "response", level: "RequestResponse", method: "POST", body: object, request: plain, response: plain, ref: "a"},
+		{name: "copied response", level: "RequestResponse", method: "PUT", path: "/a?copy=1", body: object, request: plain, response: plain, ref: "a"},
+		{name: "watch", level: "RequestResponse", method: "GET", path: "?watch=1", body: object},
+		{name: "delete", level: "Request", method: "DELETE", path: "/a", body: `{"propagationPolicy":"Orphan"}`, request: `{"propagationPolicy":"Orphan"}`, ref: "a"},
+		{name: "patch", level: "Request", method: "PATCH", path: "/a", contentType: "application/apply-patch+yaml", body: "spec: {x: 1}\n", request: `{"spec":{"x":1}}`, ref: "a"},
+		{name: "unknown form", level: "Request", method: "PUT", path: "/a", contentType: "application/cbor", body: "\xd9\xd9\xf7", ref: "a", notes: "audit.portico.dev/unread=requestObject"},
+		{name: "broken", level: "Request", method: "PUT", path: "/a", body: "{", ref: "a", notes: "audit.portico.dev/unread=requestObject"},
+		{name: "large", level: "Request", method: "PUT", path: "/a", body: `"` + strings.Repeat("x", 3<<20) + `"`, ref: "a", notes: "audit.k8s.io/truncated=true"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			change, events := auditing(t, "- {level: "+tc.level+", omitStages: [RequestReceived, ResponseStarted], omitManagedFields: true}\n")
+			s := newTestServer(t, echo, change)
+			r := httptest.NewRequest(tc.method, pathPods+tc.path, strings.NewReader(tc.body))
+			if r.Header.Set("Content-Type", tc.contentType); tc.contentType == "" {
+				r.Header.Set("Content-Type", "application/json")
+			}
+			w := httptest.NewRecorder()
+			s.Handler().ServeHTTP(w, r)
+			if w.Body.String() != tc.body {
+				t.Error("what passed by was changed")
+			}
+			got := events()
+			if len(got) != 1 {
+				t.Fatalf("got %s", told(got))
+			}
+			e := got[0]
+			request, response, notes := "", "", ""
+			if e.RequestObject != nil {
+				request = string(e.RequestObject.Raw)
+			}
+			if e.ResponseObject != nil {
+				response = string(e.ResponseObject.Raw)
+			}
+			for k, v := range e.Annotations {
+				if k != "apiserver.latency.k8s.io/total" { // the machine is slow
+					notes += k + "=" + v
+				}
+			}
+			if request != tc.request || response != tc.response || e.ObjectRef.Name != tc.ref || notes != tc.notes {
+				t.Errorf("got %q %q %q %q", request, response, e.ObjectRef.Name, notes)
+			}
+		})
+	}
+}
