@@ -14,6 +14,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/gateway/upstream"
@@ -217,7 +218,11 @@ func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var body *upstream.BodyError
 	var upgrade *upgradeError
 	var overload *upstream.OverloadError
+	var header *upstream.HeaderError
 	switch {
+	case errors.As(err, &header):
+		rest.WriteStatus(w, r, headerTooLarge(header))
+		return
 	case errors.As(err, &overload):
 		rest.WriteStatus(w, r, apierrors.NewTooManyRequests(overload.Error(), retryUnavailable))
 		return
@@ -230,6 +235,13 @@ func (p *proxies) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p.logger.Info("request to server failed", "path", r.URL.Path, "err", err)
 	rest.WriteStatus(w, r, unreachable(r, err))
+}
+
+// headerTooLarge is the 431 for a request that the server said it does not take.
+func headerTooLarge(err error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusRequestHeaderFieldsTooLarge, Reason: metav1.StatusReasonBadRequest, Message: err.Error(),
+	}}
 }
 
 // unreachable is the 503 for a request that may or may not have arrived. It

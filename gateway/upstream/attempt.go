@@ -125,16 +125,22 @@ func (a *attempt) judgeError(err error) error {
 		a.cancel(nil)
 	}
 	var body *BodyError
+	var header *HeaderError
 	switch {
 	case a.client().Err() != nil:
 		return context.Cause(a.client())
-	case errors.As(err, &body):
+	case errors.As(err, &body), errors.As(err, &header):
 		return err
 	case a.stream != nil && a.stream.failed.Load() != nil:
 		return &BodyError{*a.stream.failed.Load()}
 	}
-	if err == errSilent { // that is known
+	switch {
+	case err == errSilent: // that is known
 		a.e.errors.Add(1)
+		return err
+	case blameless(a.req, err):
+		a.e.errors.Add(1)
+		a.u.broken(a.e.URL) // a check will tell
 		return err
 	}
 	a.u.failedLocally(a.e, err)

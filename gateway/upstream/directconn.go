@@ -22,6 +22,10 @@ var errInformed = errors.New("too many informational responses")
 // maxInformed is how many informational responses one request may get.
 const maxInformed = 5
 
+// earlyAnswer is how long an answer may take, its body included, of a server that
+// did not take the whole request.
+const earlyAnswer = time.Second
+
 // directConn is one connection of direct. One request at a time has it.
 type directConn struct {
 	net.Conn
@@ -97,19 +101,25 @@ func (c *directConn) exchange(req *http.Request, message []byte) (res *http.Resp
 		}
 	}()
 	c.got, c.left = false, -1
-	if n, err := c.Write(message); err != nil {
-		if n == 0 {
-			return nil, unsent, err
-		}
-		return nil, sent, err
+	n, failed := c.Write(message)
+	switch {
+	case failed != nil && n == 0:
+		return nil, unsent, failed
+	case failed != nil && ctx.Err() != nil:
+		return nil, sent, failed
+	case failed != nil: // the server may have said why it takes no more
+		_ = c.SetReadDeadline(time.Now().Add(earlyAnswer))
 	}
 	if res, err = c.readHeader(req); err != nil {
+		if failed != nil {
+			return nil, sent, failed
+		}
 		if c.got {
 			return nil, answering, err
 		}
 		return nil, sent, err
 	}
-	body := &responseBody{conn: c, ctx: ctx, stop: stop, keep: !res.Close && !overfull(res), body: res.Body}
+	body := &responseBody{conn: c, ctx: ctx, stop: stop, keep: !res.Close && failed == nil && !overfull(res), body: res.Body}
 	if res.Body == http.NoBody {
 		body.finish(true)
 		return res, answering, nil

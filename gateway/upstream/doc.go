@@ -14,9 +14,10 @@
 //	             by HTTP/2 (shared.go, inform.go); dial.go and trust.go connect
 //
 // and what is known of the endpoints comes about in health.go: active checks
-// (their verdicts are handed in), refused connections, and ejection by how
-// requests end. It is published as an immutable snapshot (picks), so that
-// choosing takes no lock; with one endpoint there is no choice and no cost.
+// (their verdicts are handed in), refused connections, and ejection (eject.go) by
+// how requests end, as long as that is not their own doing (blame.go). What it
+// comes to is published as an immutable snapshot (choose.go), so that choosing
+// takes no lock; with one endpoint there is no choice and no cost.
 // budget.go bounds retries to a share of the traffic. policy.go has every
 // default. trace.go and observe.go are what others see.
 //

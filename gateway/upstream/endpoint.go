@@ -63,22 +63,13 @@ type endpoint struct {
 	// What follows is guarded by Upstream.mu.
 
 	verdict availability.Verdict
-	refused bool // it lately refused a connection
+	refused *spell // it lately refused a connection
 	ejected ejection
 	// state is what the above come to, and since when; lastErr is why it was
 	// last not healthy.
 	state   backend.EndpointState
 	since   time.Time
 	lastErr string
-	timers  [2]*time.Timer // end a refusal, and an ejection
-}
-
-// ejection is how long an endpoint is out for how requests to it ended.
-type ejection struct {
-	out   bool
-	local bool // for connections, which a passed check proves wrong
-	until time.Time
-	times int // lately
 }
 
 // current works out the state; mu is held.
@@ -86,9 +77,9 @@ func (e *endpoint) current() backend.EndpointState {
 	switch {
 	case e.Weight == 0:
 		return backend.EndpointDraining
-	case e.verdict.Known && !e.verdict.Healthy || e.refused:
+	case e.verdict.Known && !e.verdict.Healthy || e.refused != nil:
 		return backend.EndpointUnhealthy
-	case e.ejected.out:
+	case e.ejected.out != nil:
 		return backend.EndpointEjected
 	case !e.verdict.Known:
 		return backend.EndpointUnknown
@@ -99,11 +90,8 @@ func (e *endpoint) current() backend.EndpointState {
 // stop ends what the endpoint does by itself, and its idle connections; mu is
 // held.
 func (e *endpoint) stop() {
-	for _, t := range e.timers {
-		if t != nil {
-			t.Stop()
-		}
-	}
+	end(&e.refused)
+	e.ejected.end()
 	e.ways.close()
 }
 

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"portico/resource"
 )
 
 // kind of a request.
@@ -61,8 +63,8 @@ func (u *Upstream) send(req *http.Request, k kind) (*http.Response, error) {
 }
 
 func (u *Upstream) sending(req *http.Request, k kind) sending {
-	s := sending{u: u, p: u.picks.Load(), kind: k, req: req, trace: TraceFrom(req.Context()), limited: k == short}
-	s.policy = s.p.policy
+	s := sending{u: u, p: u.picks.Load(), kind: k, req: req, trace: TraceFrom(req.Context())}
+	s.policy, s.limited = s.p.policy, k == short || k == upgrade && !lasts(req)
 	s.several, s.safe = s.p.only == nil, k != upgrade && safe(req.Method)
 	return s
 }
@@ -96,22 +98,24 @@ func (s *sending) send() (*http.Response, error) {
 	return res, nil
 }
 
+// lasts reports whether a request is one that has no deadline, whatever protocol
+// it goes on in. One that only asks for another protocol may be answered like any.
+func lasts(req *http.Request) bool {
+	act := resource.ActionFrom(req.Context())
+	return act != nil && act.LongRunning()
+}
+
 // claim has the answer that is given hold the place in the limit until its end.
+// What has left HTTP lasts as long as it likes, and holds none.
 func (s *sending) claim(res *http.Response) {
 	if !s.limited {
 		return
 	}
-	var a *answer
-	switch body := res.Body.(type) {
-	case *answer:
-		a = body
-	case *tunnel:
-		a = body.answer
-	default: // there is none
+	if a, ok := res.Body.(*answer); ok {
+		a.limit(s.u)
+	} else { // there is none, or it is a tunnel
 		s.u.limit.leave()
-		return
 	}
-	a.limit(s.u)
 }
 
 // enter waits for a place.
@@ -225,8 +229,9 @@ func (s *sending) again(e *endpoint, res *http.Response, p progress, err error) 
 		return ""
 	}
 	var body *BodyError
+	var header *HeaderError
 	switch {
-	case errors.As(err, &body):
+	case errors.As(err, &body), errors.As(err, &header):
 		return "" // it is the client's
 	case err == nil && !s.safe, err == nil && !unwell(res), err != nil && p != unsent && !s.safe:
 		return ""
@@ -287,7 +292,7 @@ func discard(res *http.Response) {
 // request lasts anyway.
 func (s *sending) withinHeader() time.Duration {
 	limit := s.policy.ResponseHeader
-	if s.kind != short || limit <= 0 {
+	if !s.limited || limit <= 0 {
 		return 0
 	}
 	if deadline, ok := s.req.Context().Deadline(); ok && time.Until(deadline) <= limit {

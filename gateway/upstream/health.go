@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"syscall"
 	"time"
 
@@ -40,10 +39,10 @@ func (u *Upstream) SetVerdict(url string, v availability.Verdict) {
 		e.lastErr = v.Err.Error()
 	}
 	if v.Healthy {
-		e.refused = false
+		end(&e.refused)
 	}
 	if rose { // with what it did before, it is done
-		e.ejected.out = false
+		e.ejected.end()
 		e.badAnswers.Store(0)
 		e.badConns.Store(0)
 	}
@@ -62,12 +61,12 @@ func (u *Upstream) SetVerdict(url string, v availability.Verdict) {
 func (u *Upstream) passed(e *endpoint) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !e.refused && !(e.ejected.out && e.ejected.local) {
+	if e.refused == nil && !(e.ejected.out != nil && e.ejected.local) {
 		return
 	}
-	e.refused = false
+	end(&e.refused)
 	if e.ejected.local {
-		e.ejected.out = false
+		e.ejected.end()
 	}
 	e.badConns.Store(0)
 	u.rebuild()
@@ -106,115 +105,17 @@ func (u *Upstream) failed(e *endpoint, code int) {
 func (u *Upstream) refuse(e *endpoint, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if e.refused || len(u.endpoints) == 1 || u.find(e.URL) != e {
+	if e.refused != nil || len(u.endpoints) == 1 || u.gone(e) {
 		return
 	}
-	e.refused, e.lastErr = true, err.Error()
-	e.timers[0] = time.AfterFunc(refusedFor, func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if e.refused {
-			e.refused = false
-			u.rebuild()
-		}
-	})
-	u.rebuild()
-}
-
-// eject takes an endpoint out for a while, if enough others are left.
-func (u *Upstream) eject(e *endpoint, local bool, err error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if e.ejected.out || u.find(e.URL) != e || !u.mayEject(e) {
-		return
-	}
-	p := u.policy.Load()
-	now := time.Now()
-	x := &e.ejected
-	if good := now.Sub(x.until); !x.until.IsZero() && p.BaseEjection > 0 {
-		x.times = max(0, x.times-int(good/p.BaseEjection))
-	}
-	x.times++
-	length := min(p.BaseEjection*time.Duration(x.times), p.MaxEjection)
-	x.out, x.local, x.until = true, local, now.Add(length)
 	e.lastErr = err.Error()
-	e.badAnswers.Store(0)
-	e.badConns.Store(0)
-	e.ejections.Add(1)
-	until := x.until
-	e.timers[1] = time.AfterFunc(length, func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if e.ejected.out && e.ejected.until.Equal(until) {
-			e.ejected.out = false
-			u.rebuild()
-		}
-	})
+	u.begin(&e.refused, refusedFor, func() {})
 	u.rebuild()
 }
 
-// mayEject reports whether an endpoint more may be out; mu is held. One may
-// always be, however small the share is that is allowed, but never the last.
-func (u *Upstream) mayEject(e *endpoint) bool {
-	percent := u.policy.Load().MaxEjectionPercent
-	out, left := 0, 0
-	for _, other := range u.endpoints {
-		switch {
-		case other.ejected.out:
-			out++
-		case other != e && other.Weight > 0 && other.usable() && !other.refused:
-			left++
-		}
-	}
-	return percent > 0 && left > 0 && (out == 0 || (out+1)*100 <= percent*len(u.endpoints))
-}
+// gone reports whether an endpoint is no longer one of the server's; mu is held.
+func (u *Upstream) gone(e *endpoint) bool { return u.closed || u.find(e.URL) != e }
 
 // usable reports whether the active check lets the endpoint have requests; mu is
 // held.
 func (e *endpoint) usable() bool { return !e.verdict.Known || e.verdict.Healthy }
-
-// rebuild works out who gets requests now, and the states; mu is held.
-func (u *Upstream) rebuild() {
-	policy := u.policy.Load()
-	now := time.Now()
-	changed := false
-	var list []candidate
-	all, lastErr := 0, errNoEndpoints
-	for _, e := range u.endpoints {
-		if state := e.current(); state != e.state {
-			e.state, e.since, changed = state, now, true
-		}
-		if e.Weight == 0 {
-			continue
-		}
-		all++
-		if e.usable() {
-			list = append(list, candidate{e, e.Weight})
-		} else {
-			lastErr = fmt.Errorf("%s: %w", e.URL, e.verdict.Err)
-		}
-	}
-	p := newPicks(policy, inUse(list, all, policy.PanicPercent))
-	p.err = lastErr
-	if len(u.endpoints) == 1 && u.endpoints[0].Weight > 0 {
-		p.only = u.endpoints[0]
-	}
-	u.picks.Store(p)
-	if changed {
-		u.changed()
-	}
-}
-
-// inUse leaves out, of the endpoints that pass their checks, those that refused
-// connections or are ejected; unless too few of all would be left.
-func inUse(list []candidate, all, panicPercent int) []candidate {
-	listening := slices.DeleteFunc(slices.Clone(list), func(c candidate) bool { return c.refused })
-	if len(listening) == 0 {
-		return list // what refused a moment ago is better than nothing
-	}
-	good := slices.DeleteFunc(slices.Clone(listening), func(c candidate) bool { return c.ejected.out })
-	if len(good) == 0 || len(good)*100 < panicPercent*all {
-		return listening
-	}
-	return good
-}

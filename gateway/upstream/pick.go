@@ -67,6 +67,27 @@ func newPicks(policy *Policy, list []candidate) *picks {
 	return p
 }
 
+// follow has the turns go on from those of the snapshot before: there is a new
+// one whenever an endpoint comes or goes, and the first ones in the list are to
+// get no more than others.
+func (p *picks) follow(before *picks) {
+	if before == nil || len(before.list) < 2 { // there were no turns
+		return
+	}
+	p.turn.count.Store(before.turn.count.Load())
+	if p.sums == nil || before.sums == nil {
+		return
+	}
+	before.turn.mu.Lock()
+	defer before.turn.mu.Unlock()
+	for i, c := range p.list {
+		at := slices.IndexFunc(before.list, func(b candidate) bool { return b.endpoint == c.endpoint })
+		if at >= 0 {
+			p.turn.credit[i] = before.turn.credit[at]
+		}
+	}
+}
+
 // pick chooses the endpoint for a request; nil if there is none. Those that were
 // tried are not chosen.
 func (p *picks) pick(req *http.Request, k kind, tried []*endpoint) *endpoint {
@@ -79,7 +100,11 @@ func (p *picks) pick(req *http.Request, k kind, tried []*endpoint) *endpoint {
 	}
 	switch p.policy.Balance {
 	case backend.RoundRobin:
-		return p.inTurn()
+		if len(tried) == 0 {
+			return p.inTurn()
+		}
+		// Whose turn is next is the same after every failure of an endpoint: it
+		// would get all of its requests.
 	case backend.ConsistentHash:
 		if name, ok := userOf(req); ok {
 			return p.byHash(name)

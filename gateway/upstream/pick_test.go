@@ -161,6 +161,27 @@ func TestPickTried(t *testing.T) {
 	}
 }
 
+// What one of several endpoints fails is spread over the others, whose turn it is
+// or not.
+func TestTurnsOfRetries(t *testing.T) {
+	u := picking(t, backend.RoundRobin, 1, 1, 1, 1)
+	got := map[*endpoint]int{}
+	broken := u.endpoints[1]
+	for range 4000 {
+		p := u.picks.Load()
+		e := p.pick(by("x"), short, nil)
+		if e == broken {
+			e = p.pick(by("x"), short, []*endpoint{broken})
+		}
+		got[e]++
+	}
+	for _, e := range u.endpoints {
+		if n := got[e]; e == broken && n != 0 || e != broken && (n < 1200 || n > 1466) {
+			t.Errorf("%s got %d of 4000 requests", e.URL, n)
+		}
+	}
+}
+
 func BenchmarkPick(b *testing.B) {
 	for _, balance := range []backend.Balance{backend.LeastRequest, backend.RoundRobin, backend.ConsistentHash} {
 		for _, n := range []int{1, 3, 100} {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,6 +111,8 @@ func (s *shared) send(req *http.Request, connected *time.Duration) (_ *http.Resp
 			return res, answering, nil
 		case i < maxUnusable && err.Error() == errUnusable && (req.Body == nil || req.Body == http.NoBody):
 			continue
+		case strings.HasSuffix(err.Error(), errHeaderList):
+			return nil, unsent, &HeaderError{}
 		case untaken(err):
 			return nil, unsent, err
 		}

@@ -107,6 +107,11 @@ func (u *Upstream) SetPolicy(p Policy) {
 			e.ways.renew()
 		}
 	}
+	if p.MaxEjectionPercent == 0 {
+		for _, e := range u.endpoints {
+			e.ejected.end()
+		}
+	}
 	u.rebuild()
 }
 

@@ -1,0 +1,46 @@
+package upstream
+
+import (
+	"errors"
+	"net/http"
+)
+
+// A request may fail for what it is itself, on any endpoint. Its endpoint is not
+// judged by that: who sends such requests could take one server after the other
+// from everybody.
+
+// largeHeader is how large the header of a request may be, in bytes, for a server
+// to be expected to take it; many take no more. Some refuse a larger one by
+// closing the connection or the stream, which tells no other reason.
+const largeHeader = 8 << 10
+
+// errHeaderList ends what net/http says of a header that is larger than a server
+// said it takes.
+const errHeaderList = "request header list larger than peer's advertised limit"
+
+// HeaderError is the client's: the header of its request is larger than the
+// server takes. Nothing was sent.
+type HeaderError struct{}
+
+func (*HeaderError) Error() string {
+	return "the header of the request is larger than the server takes"
+}
+
+// blameless reports whether an endpoint may have failed a request for its header
+// alone. Where the connection could not be made, it did not see it.
+func blameless(req *http.Request, err error) bool {
+	var connect *ConnectError
+	return !errors.As(err, &connect) && headerSize(req) > largeHeader
+}
+
+// headerSize is about how large the header of a request is as it is sent, in
+// bytes.
+func headerSize(req *http.Request) int {
+	n := len(req.Method) + len(req.URL.Path) + len(req.URL.RawQuery) + len(req.Host)
+	for name, values := range req.Header {
+		for _, v := range values {
+			n += len(name) + len(v) + len(": \r\n")
+		}
+	}
+	return n
+}

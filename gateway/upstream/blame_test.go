@@ -1,0 +1,84 @@
+package upstream
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// A request that is refused for its own header says nothing of the endpoint,
+// however the server refuses it.
+func TestOwnHeaderIsNoFault(t *testing.T) {
+	large := strings.Repeat("x", 2*largeHeader)
+	resets := func(code http2.ErrCode) Endpoint {
+		return startFrames(t, func(_ int, s uint32, fr *http2.Framer) bool { _ = fr.WriteRSTStream(s, code); return false }).Endpoint
+	}
+	dropping, _ := rough(t, false, func(conn net.Conn) {})
+	limited := startNode(t, "tls", nil)
+	limited.Config.MaxHeaderBytes = 4 << 10 // of which HTTP/2 tells clients
+	for name, c := range map[string]struct {
+		e      Endpoint
+		k      kind
+		method string
+	}{
+		"protocol error":      {resets(http2.ErrCodeProtocol), long, "POST"},
+		"refused stream":      {resets(http2.ErrCodeRefusedStream), long, "POST"},
+		"enhance your calm":   {resets(http2.ErrCodeEnhanceYourCalm), long, "POST"},
+		"closed connection":   {dropping, short, "GET"},
+		"said to be too much": {limited.endpoint(), long, "POST"},
+		"answered 431":        {limited.endpoint(), short, "GET"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			good := startNode(t, "tls", nil)
+			p := turns()
+			p.RetryPercent, p.RetriesPerSecond = 0, 0
+			u := over(t, p, c.e)
+			for range 10 { // the first learns what the server takes
+				send(t, u, c.k, "GET", "")
+			}
+			u.SetEndpoints([]Endpoint{c.e, good.endpoint()})
+			bad := u.endpoints[0]
+			bad.badConns.Store(0)
+			for range 20 {
+				send(t, u, c.k, c.method, "", "X-Large", large)
+			}
+			if len(gets(u)) != 2 || bad.badConns.Load() != 0 {
+				t.Errorf("it is %s for %s", u.Status().Endpoints[0].State, bad.lastErr)
+			}
+			if c.e.URL == limited.endpoint().URL {
+				return // it takes small ones
+			}
+			for range 20 {
+				send(t, u, c.k, c.method, "")
+			}
+			if len(gets(u)) != 1 {
+				t.Error("it fails others too, and is not ejected")
+			}
+		})
+	}
+}
+
+// Who sends a header that the server said it does not take is told so, and it
+// goes to nobody.
+func TestHeaderTooLarge(t *testing.T) {
+	limited := startNode(t, "tls", nil)
+	limited.Config.MaxHeaderBytes = 4 << 10
+	u := over(t, turns(), limited.endpoint())
+	if got := send(t, u, long, "GET", ""); got.code != 200 {
+		t.Fatalf("%+v", got)
+	}
+	var header *HeaderError
+	if got := send(t, u, long, "GET", "", "X-Large", strings.Repeat("x", 64<<10)); !errors.As(got.err, &header) {
+		t.Errorf("%+v %v", got, got.err)
+	}
+	if n := len(limited.seen()); n != 1 {
+		t.Errorf("it saw %d requests", n)
+	}
+	if got := send(t, u, short, "GET", "", "X-Large", strings.Repeat("x", 64<<10)); got.code != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("by HTTP/1.1: %+v %v", got, got.err)
+	}
+}
