@@ -149,7 +149,7 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 	}
 	check(reflect.TypeFor[Backend]())
 	check(reflect.TypeFor[BackendList]())
-	if len(names) != 16 {
+	if len(names) != 17 {
 		t.Errorf("%d models: %v", len(names), names)
 	}
 }
@@ -160,7 +160,8 @@ func TestDefaults(t *testing.T) {
 		Balance: LeastRequest, PanicThresholdPercent: 50,
 		HealthCheck: HealthPolicy{Interval: 5 * time.Second, Suspect: 500 * time.Millisecond, Timeout: time.Second, Fall: 3, Rise: 2},
 		Outlier:     OutlierPolicy{5, 3, 30 * time.Second, 300 * time.Second, 50},
-		Timeouts:    TimeoutPolicy{time.Second, 60 * time.Second, 90 * time.Second},
+		Timeouts:    TimeoutPolicy{time.Second, 60 * time.Second, 90 * time.Second, 10 * time.Minute},
+		SlowStart:   SlowStartPolicy{10 * time.Second, 10, 100},
 		Retries:     RetryPolicy{20, 3, 3},
 		Limits:      LimitPolicy{1024, 256},
 	}
@@ -169,12 +170,14 @@ func TestDefaults(t *testing.T) {
 	}
 	zero := int32(0)
 	s := Spec{
+		SlowStart: &SlowStart{Window: &metav1.Duration{}}, Timeouts: &Timeouts{MaxConnectionAge: &metav1.Duration{}},
 		Retries: &Retries{BudgetPercent: &zero, MinPerSecond: &zero}, PanicThresholdPercent: &zero, Limits: &Limits{Queue: &zero},
 		OutlierDetection: &OutlierDetection{ConsecutiveErrors: &zero, BaseEjectionTime: &metav1.Duration{Duration: time.Hour}},
 	}
 	got := s.Policy()
 	if got.Retries != (RetryPolicy{0, 0, 3}) || got.PanicThresholdPercent != 0 || got.Limits != (LimitPolicy{1024, 0}) ||
-		got.Outlier.ConsecutiveErrors != 0 || got.Outlier.MaxEjectionTime != time.Hour {
+		got.Outlier.ConsecutiveErrors != 0 || got.Outlier.MaxEjectionTime != time.Hour ||
+		got.SlowStart.Window != 0 || got.Timeouts.MaxConnectionAge != 0 {
 		t.Errorf("what is off is on: %+v", got)
 	}
 	if (&Endpoint{}).WeightOf() != 1 || (&Endpoint{Weight: &zero}).WeightOf() != 0 || (&Service{}).PortOf() != 443 {

@@ -89,10 +89,15 @@ func (s *Spec) deepCopyPolicy(out *Spec) {
 		o.BaseEjectionTime, o.MaxEjectionTime = another(in.BaseEjectionTime), another(in.MaxEjectionTime)
 		o.MaxEjectionPercent = another(in.MaxEjectionPercent)
 	}
+	if out.SlowStart = another(s.SlowStart); out.SlowStart != nil {
+		in, o := s.SlowStart, out.SlowStart
+		o.Window, o.MinWeightPercent, o.AggressionPercent = another(in.Window), another(in.MinWeightPercent), another(in.AggressionPercent)
+	}
 	out.PanicThresholdPercent = another(s.PanicThresholdPercent)
 	if out.Timeouts = another(s.Timeouts); out.Timeouts != nil {
 		in, o := s.Timeouts, out.Timeouts
 		o.Connect, o.ResponseHeader, o.Idle = another(in.Connect), another(in.ResponseHeader), another(in.Idle)
+		o.MaxConnectionAge = another(in.MaxConnectionAge)
 	}
 	if out.Retries = another(s.Retries); out.Retries != nil {
 		out.Retries.BudgetPercent, out.Retries.MinPerSecond = another(s.Retries.BudgetPercent), another(s.Retries.MinPerSecond)

@@ -46,6 +46,7 @@ func (Spec) SwaggerDoc() map[string]string {
 		"balance":               "balance is how requests are spread over the healthy endpoints. LeastRequest takes the one of two random endpoints that has fewer requests under way for its weight; RoundRobin takes them in turn, by weight; ConsistentHash sends a user to the same endpoint while that is healthy. Default LeastRequest.",
 		"healthCheck":           "healthCheck is the active check of each endpoint.",
 		"outlierDetection":      "outlierDetection ejects endpoints by how requests to them end. It never ejects the last one.",
+		"slowStart":             "slowStart has the share of requests grow slowly of an endpoint that comes back, or is new beside others.",
 		"panicThresholdPercent": "panicThresholdPercent: while fewer than this share of the endpoints get requests, ejections are ignored, because the few that are left would only be overrun. Endpoints that fail their active checks stay out. 0 turns it off. Default 50.",
 		"timeouts":              "timeouts bound one attempt to send a request.",
 		"retries":               "retries bound how much load retries may add. A request of which nothing was sent is retried on another endpoint whatever its verb; a safe one also after the connection broke or the answer was 502, 503 or 504. Nothing is retried once a part of the answer was sent to the client.",
@@ -60,7 +61,7 @@ func (Endpoint) OpenAPIModelName() string { return models + "BackendEndpoint" }
 func (Endpoint) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":       "Endpoint is one address of a server.",
-		"url":    "url is https://host:port, http://host:port (plain text, only where tls is not set; meant for REST servers, since any other cannot know then that users are who the gateway says they are) or unix:///path of a socket. Without a port it is 443, or 80 for http.",
+		"url":    "url is https://host:port, http://host:port (plain text, only where tls is not set; meant for REST servers, since any other cannot know then that users are who the gateway says they are) or unix:///path of a socket. Without a port it is 443, or 80 for http. A host's name is looked up for every connection, and one of its addresses is taken at random, the next if that does not answer; they are one endpoint, with one state.",
 		"weight": "weight is the endpoint's share of the requests, 0 to 1000. With 0 it gets no new requests and drains. Default 1.",
 	}
 }
@@ -144,9 +145,22 @@ func (OutlierDetection) SwaggerDoc() map[string]string {
 		"":                       "OutlierDetection ejects endpoints by how requests to them end.",
 		"consecutiveErrors":      "consecutiveErrors is how many failing answers in a row (5xx that the server itself made) eject an endpoint. 0 turns this off. Default 5.",
 		"consecutiveLocalErrors": "consecutiveLocalErrors is how many failures in a row to connect, or connections that broke, eject an endpoint. 0 turns this off. Default 3.",
-		"baseEjectionTime":       "baseEjectionTime, times how often it was ejected lately, is how long an endpoint is out. A passed check ends an ejection for local errors. Default 30s.",
+		"baseEjectionTime":       "baseEjectionTime, times how often it was ejected lately, is how long an endpoint is out; up to a tenth of it is added, at random. Each 10s without an ejection take one back. A passed check ends an ejection for local errors. Default 30s.",
 		"maxEjectionTime":        "maxEjectionTime bounds how long an endpoint is ejected. Default 300s.",
 		"maxEjectionPercent":     "maxEjectionPercent of the endpoints may be ejected at a time. Default 50.",
+	}
+}
+
+// OpenAPIModelName names the schema.
+func (SlowStart) OpenAPIModelName() string { return models + "BackendSlowStart" }
+
+// SwaggerDoc describes the fields.
+func (SlowStart) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":                  "SlowStart has the share of requests grow slowly of an endpoint that comes back, or is new beside others that get requests. Under ConsistentHash it does nothing.",
+		"window":            "window is how long it takes until the endpoint has all of its share. 0s turns slow start off. Default 10s.",
+		"minWeightPercent":  "minWeightPercent of its weight is what an endpoint begins with, 1 to 100. Default 10.",
+		"aggressionPercent": "aggressionPercent bends the growth, 10 to 1000: at 100 it is even, with more it is faster at the beginning, with less at the end. The share is the part of the window that has passed, to the power of 100/aggressionPercent. Default 100.",
 	}
 }
 
@@ -156,10 +170,11 @@ func (Timeouts) OpenAPIModelName() string { return models + "BackendTimeouts" }
 // SwaggerDoc describes the fields.
 func (Timeouts) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"":               "Timeouts bound one attempt to send a request.",
-		"connect":        "connect bounds making a connection, TLS included. Default 1s.",
-		"responseHeader": "responseHeader bounds how long the server takes to begin its answer once the request is sent. Long-running requests are not bounded. Default 60s.",
-		"idle":           "idle is how long connections that are not used are kept. Default 90s.",
+		"":                 "Timeouts bound one attempt to send a request.",
+		"connect":          "connect bounds making a connection, TLS included. Default 1s.",
+		"responseHeader":   "responseHeader bounds how long the server takes to begin its answer once the request is sent. Long-running requests are not bounded. Default 60s.",
+		"idle":             "idle is how long connections that are not used are kept. Default 90s.",
+		"maxConnectionAge": "maxConnectionAge is how long a connection takes new requests, up to a tenth less at random; those under way on it finish. What stands behind one address gets its share of later requests so. 0 is as long as it lasts, otherwise at least 1s. Default 10m.",
 	}
 }
 

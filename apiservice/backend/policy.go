@@ -15,6 +15,7 @@ type Policy struct {
 	PanicThresholdPercent int
 	HealthCheck           HealthPolicy
 	Outlier               OutlierPolicy
+	SlowStart             SlowStartPolicy
 	Timeouts              TimeoutPolicy
 	Retries               RetryPolicy
 	Limits                LimitPolicy
@@ -36,8 +37,14 @@ type OutlierPolicy struct {
 	MaxEjectionPercent                        int
 }
 
-// TimeoutPolicy bounds one attempt.
-type TimeoutPolicy struct{ Connect, ResponseHeader, Idle time.Duration }
+// SlowStartPolicy is how the share of an endpoint grows. Window 0 is off.
+type SlowStartPolicy struct {
+	Window                              time.Duration
+	MinWeightPercent, AggressionPercent int
+}
+
+// TimeoutPolicy bounds one attempt, and connections. MaxConnectionAge 0 is off.
+type TimeoutPolicy struct{ Connect, ResponseHeader, Idle, MaxConnectionAge time.Duration }
 
 // RetryPolicy bounds retries. Attempts counts the first one.
 type RetryPolicy struct{ BudgetPercent, MinPerSecond, Attempts int }
@@ -78,10 +85,16 @@ func (s *Spec) Policy() Policy {
 	// A base beyond the default bound moves the bound.
 	p.Outlier.MaxEjectionTime = span(outlier.MaxEjectionTime, max(300*time.Second, p.Outlier.BaseEjectionTime))
 
+	slow := orEmpty(s.SlowStart)
+	p.SlowStart = SlowStartPolicy{
+		Window: span(slow.Window, 10*time.Second), MinWeightPercent: number(slow.MinWeightPercent, 10),
+		AggressionPercent: number(slow.AggressionPercent, 100),
+	}
+
 	timeouts := orEmpty(s.Timeouts)
 	p.Timeouts = TimeoutPolicy{
 		Connect: span(timeouts.Connect, time.Second), ResponseHeader: span(timeouts.ResponseHeader, 60*time.Second),
-		Idle: span(timeouts.Idle, 90*time.Second),
+		Idle: span(timeouts.Idle, 90*time.Second), MaxConnectionAge: span(timeouts.MaxConnectionAge, 10*time.Minute),
 	}
 	retries := orEmpty(s.Retries)
 	p.Retries = RetryPolicy{

@@ -52,6 +52,7 @@ type Spec struct {
 	Balance          Balance           `json:"balance,omitempty"`
 	HealthCheck      *HealthCheck      `json:"healthCheck,omitempty"`
 	OutlierDetection *OutlierDetection `json:"outlierDetection,omitempty"`
+	SlowStart        *SlowStart        `json:"slowStart,omitempty"`
 	// PanicThresholdPercent: while fewer of the endpoints than this share get
 	// requests, ejections are ignored, because the few that are left would only be
 	// overrun. What fails its active checks stays out. 0 turns it off. Default 50.
@@ -64,7 +65,9 @@ type Spec struct {
 // Endpoint is one address of a server.
 type Endpoint struct {
 	// URL is https://host:port, http://host:port (plain text, only where tls is
-	// not set) or unix:///path of a socket. http is meant for REST servers; any
+	// not set) or unix:///path of a socket. A host's name is looked up for every
+	// connection, and one of its addresses is taken at random, the next if that
+	// does not answer; they are one endpoint, with one state. http is meant for REST servers; any
 	// other that is reached by it cannot know that users are who the gateway says
 	// they are, of which whoever writes it is warned.
 	URL string `json:"url"`
@@ -184,12 +187,28 @@ type OutlierDetection struct {
 	// ConsecutiveLocalErrors (the connection failed or broke) that do. Default 3.
 	ConsecutiveLocalErrors *int32 `json:"consecutiveLocalErrors,omitempty"`
 	// BaseEjectionTime, times how often it was ejected lately, is how long an
-	// endpoint is out. Default 30s, at most MaxEjectionTime, default 300s. A
-	// passed active check ends an ejection for local errors.
+	// endpoint is out. Default 30s, at most MaxEjectionTime, default 300s; up to a
+	// tenth of the base is added, at random. Each 10s without an ejection take one
+	// back. A passed active check ends an ejection for local errors.
 	BaseEjectionTime *metav1.Duration `json:"baseEjectionTime,omitempty"`
 	MaxEjectionTime  *metav1.Duration `json:"maxEjectionTime,omitempty"`
 	// MaxEjectionPercent of the endpoints are out at a time. Default 50.
 	MaxEjectionPercent *int32 `json:"maxEjectionPercent,omitempty"`
+}
+
+// SlowStart has the share of an endpoint grow that comes back, or is new beside
+// others that get requests: its caches are cold. The share is that of its weight
+// to the power of 100/AggressionPercent of the part of the window that has
+// passed, and no less than MinWeightPercent. ConsistentHash goes by the whole
+// weight all the time.
+type SlowStart struct {
+	// Window is how long it takes; 0 turns it off. Default 10s.
+	Window *metav1.Duration `json:"window,omitempty"`
+	// MinWeightPercent of its weight is what an endpoint begins with. Default 10.
+	MinWeightPercent *int32 `json:"minWeightPercent,omitempty"`
+	// AggressionPercent: at 100, the default, the share grows evenly; more has it
+	// grow faster at the beginning, and less at the end.
+	AggressionPercent *int32 `json:"aggressionPercent,omitempty"`
 }
 
 // Timeouts of one attempt.
@@ -201,6 +220,11 @@ type Timeouts struct {
 	ResponseHeader *metav1.Duration `json:"responseHeader,omitempty"`
 	// Idle connections are closed after it. Default 90s.
 	Idle *metav1.Duration `json:"idle,omitempty"`
+	// MaxConnectionAge is how long a connection takes new requests, up to a tenth
+	// less at random; those under way on it finish. What stands behind one address
+	// (a balancer, a name with several addresses) gets its share of later requests
+	// so. 0 is as long as it lasts. Default 10m.
+	MaxConnectionAge *metav1.Duration `json:"maxConnectionAge,omitempty"`
 }
 
 // Retries bounds how much load retries may add. A request of which nothing was

@@ -20,6 +20,9 @@ const (
 	maxInterval = time.Hour
 	maxTimeout  = time.Hour
 	maxEjection = 24 * time.Hour
+	maxWindow   = time.Hour
+	minAge      = time.Second
+	maxAge      = 7 * 24 * time.Hour
 	maxStreak   = 1000 // failures or successes in a row
 	maxAttempts = 10
 	maxRequests = 1_000_000
@@ -91,6 +94,12 @@ func (s *Spec) validatePolicy(spec *field.Path) (errs field.ErrorList) {
 		errs = append(errs, lasting(at.Child("connect"), t.Connect, time.Millisecond, maxTimeout)...)
 		errs = append(errs, lasting(at.Child("responseHeader"), t.ResponseHeader, time.Millisecond, maxTimeout)...)
 		errs = append(errs, lasting(at.Child("idle"), t.Idle, time.Millisecond, maxTimeout)...)
+		if age := t.MaxConnectionAge; age != nil && age.Duration != 0 {
+			errs = append(errs, lasting(at.Child("maxConnectionAge"), age, minAge, maxAge)...)
+		}
+	}
+	if s.SlowStart != nil {
+		errs = append(errs, s.SlowStart.validate(p.SlowStart, spec.Child("slowStart"))...)
 	}
 	retries, limits := spec.Child("retries"), spec.Child("limits")
 	errs = append(errs, within(retries.Child("budgetPercent"), p.Retries.BudgetPercent, 0, 100)...)
@@ -120,6 +129,12 @@ func (o *OutlierDetection) validate(p OutlierPolicy, at *field.Path) (errs field
 		errs = append(errs, field.Invalid(at.Child("maxEjectionTime"), p.MaxEjectionTime.String(), "must not be less than baseEjectionTime, "+p.BaseEjectionTime.String()))
 	}
 	return append(errs, within(at.Child("maxEjectionPercent"), p.MaxEjectionPercent, 0, 100)...)
+}
+
+func (v *SlowStart) validate(p SlowStartPolicy, at *field.Path) (errs field.ErrorList) {
+	errs = append(errs, lasting(at.Child("window"), v.Window, 0, maxWindow)...)
+	errs = append(errs, within(at.Child("minWeightPercent"), p.MinWeightPercent, 1, 100)...)
+	return append(errs, within(at.Child("aggressionPercent"), p.AggressionPercent, 10, 1000)...)
 }
 
 // within checks a number, defaults included: they are within.

@@ -141,6 +141,7 @@ func TestValidatePolicy(t *testing.T) {
 			s.PanicThresholdPercent = n(0)
 			s.OutlierDetection = &OutlierDetection{ConsecutiveErrors: n(0), ConsecutiveLocalErrors: n(0), MaxEjectionPercent: n(0)}
 			s.Retries, s.Limits = &Retries{BudgetPercent: n(0), MinPerSecond: n(0)}, &Limits{Queue: n(0)}
+			s.SlowStart, s.Timeouts = &SlowStart{Window: d(0)}, &Timeouts{MaxConnectionAge: d(0)}
 		}, nil},
 		"balance": {func(s *Spec) { s.Balance = "Fair" }, []string{`spec.balance: Unsupported value: "Fair": supported values: "LeastRequest", "RoundRobin", "ConsistentHash"`}},
 		"panic":   {func(s *Spec) { s.PanicThresholdPercent = n(101) }, []string{"spec.panicThresholdPercent: Invalid value: 101: must be between 0 and 100"}},
@@ -161,6 +162,14 @@ func TestValidatePolicy(t *testing.T) {
 		}},
 		"ejections": {func(s *Spec) { s.OutlierDetection = &OutlierDetection{MaxEjectionTime: d(time.Second)} },
 			[]string{`spec.outlierDetection.maxEjectionTime: Invalid value: "1s": must not be less than baseEjectionTime, 30s`}},
+		"slow start": {func(s *Spec) {
+			s.SlowStart = &SlowStart{Window: d(2 * time.Hour), MinWeightPercent: n(0), AggressionPercent: n(1001)}
+		}, []string{
+			`spec.slowStart.window: Invalid value: "2h0m0s": must be between 0s and 1h0m0s`,
+			"spec.slowStart.minWeightPercent: Invalid value: 0: must be between 1 and 100", "spec.slowStart.aggressionPercent: Invalid value: 1001: must be between 10 and 1000",
+		}},
+		"age": {func(s *Spec) { s.Timeouts = &Timeouts{MaxConnectionAge: d(time.Millisecond)} },
+			[]string{`spec.timeouts.maxConnectionAge: Invalid value: "1ms": must be between 1s and 168h0m0s`}},
 		"timeouts": {func(s *Spec) { s.Timeouts = &Timeouts{Connect: d(0), ResponseHeader: d(-1), Idle: d(2 * time.Hour)} },
 			[]string{`spec.timeouts.connect: Invalid value: "0s"`, `spec.timeouts.responseHeader: Invalid value: "-1ns"`, `spec.timeouts.idle: Invalid value: "2h0m0s": must be between 1ms and 1h0m0s`}},
 		"retries": {func(s *Spec) { s.Retries = &Retries{BudgetPercent: n(101), MinPerSecond: n(-1), Attempts: 11} },

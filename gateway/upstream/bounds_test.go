@@ -14,8 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"portico/resource"
 )
 
 func TestBudget(t *testing.T) {
@@ -305,66 +303,6 @@ func TestTunnel(t *testing.T) {
 		if got := send(t, u, short, "GET", "", "Connection", "Upgrade", "Upgrade", "echo"); !errors.Is(got.err, ErrSwitched) {
 			t.Errorf("switched, although nobody may: %d %v", got.code, got.err)
 		}
-	}
-}
-
-// Who only asks for another protocol takes a place like anybody; who has gone over
-// to it, or has no deadline anyway, takes none.
-func TestLimitOfUpgrades(t *testing.T) {
-	arrived, answer := make(chan struct{}), make(chan struct{})
-	n := startNode(t, "unix", func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/switch" {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err == nil {
-				io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-				t.Cleanup(func() { conn.Close() })
-			}
-			return
-		}
-		arrived <- struct{}{}
-		<-answer
-	})
-	p := turns()
-	p.Concurrent, p.Queue = 1, 0
-	u := over(t, p, n.endpoint())
-	upgrading := func(path string, act *resource.Action) (*http.Response, error) {
-		req, _ := http.NewRequestWithContext(resource.WithAction(t.Context(), act), "GET", "http://server"+path, nil)
-		req.Header.Set("Connection", "Upgrade")
-		req.Header.Set("Upgrade", "echo")
-		return u.Upgrade().RoundTrip(req)
-	}
-	ordinary := &resource.Action{Verb: "get", IsResource: true, Resource: "things", Name: "x"}
-	watch := &resource.Action{Verb: "watch", IsResource: true, Resource: "things"}
-	for range 3 {
-		res, err := upgrading("/switch", ordinary)
-		if err != nil {
-			t.Fatalf("those before have left HTTP: %v", err)
-		}
-		defer res.Body.Close()
-	}
-	var waits sync.WaitGroup
-	defer waits.Wait()
-	ask := func(act *resource.Action) {
-		waits.Go(func() {
-			if res, err := upgrading("/wait", act); err != nil {
-				t.Errorf("%s: %v", act.Verb, err)
-			} else {
-				res.Body.Close()
-			}
-		})
-		<-arrived
-	}
-	ask(watch)
-	ask(ordinary)
-	ask(watch)
-	var overload *OverloadError
-	if _, err := upgrading("/wait", ordinary); !errors.As(err, &overload) {
-		t.Errorf("one that is not answered yet takes no place: %v", err)
-	}
-	close(answer)
-	waits.Wait()
-	if n := u.Status().Active; n != 0 {
-		t.Errorf("%d places were not given back", n)
 	}
 }
 

@@ -22,12 +22,15 @@ func (u *Upstream) rebuild() {
 		}
 		all++
 		if e.usable() {
-			list = append(list, candidate{e, e.Weight})
+			list = append(list, candidate{e, e.Weight, e.Weight})
 		} else {
 			lastErr = fmt.Errorf("%s: %w", e.URL, e.verdict.Err)
 		}
 	}
-	p := newPicks(policy, inUse(list, all, policy.PanicPercent))
+	list = inUse(list, all, policy.PanicPercent)
+	u.warmUp(list, policy, now)
+	u.share(list, policy, now)
+	p := newPicks(policy, list)
 	p.follow(u.picks.Load())
 	p.err = lastErr
 	if len(u.endpoints) == 1 && u.endpoints[0].Weight > 0 {

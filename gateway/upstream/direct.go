@@ -37,6 +37,7 @@ type direct struct {
 	dial        func(context.Context) (conn, raw net.Conn, err error)
 	broken      func() // told of connections that broke; must not block
 	idleTimeout time.Duration
+	maxAge      time.Duration // 0: any
 	maxBody     int64
 
 	mu      sync.Mutex

@@ -33,6 +33,7 @@ type directConn struct {
 	pool  *direct
 	br    *bufio.Reader // of the connection, by way of Read
 	since time.Time     // when it became idle
+	until time.Time     // until when it takes requests; zero: always
 	// left is how many bytes the header of a response may still have; negative:
 	// no header is being read.
 	left int64
@@ -46,7 +47,7 @@ var ErrSwitched = errors.New("the server switched protocols although nobody aske
 var errHeaderTooLong = errors.New("the header of the response is too long")
 
 func newDirectConn(d *direct, conn, raw net.Conn) *directConn {
-	c := &directConn{Conn: conn, raw: raw, pool: d, left: -1}
+	c := &directConn{Conn: conn, raw: raw, pool: d, left: -1, until: takesUntil(d.maxAge)}
 	c.br = bufio.NewReader(c)
 	return c
 }
@@ -72,7 +73,8 @@ func (c *directConn) Read(p []byte) (int, error) {
 
 // good reports whether the connection can be used again.
 func (c *directConn) good() bool {
-	return time.Since(c.since) < c.pool.idleTimeout && c.br.Buffered() == 0 && alive(c.raw) && (c.raw == c.Conn || c.drained())
+	now := time.Now()
+	return now.Sub(c.since) < c.pool.idleTimeout && (c.until.IsZero() || now.Before(c.until)) && c.br.Buffered() == 0 && alive(c.raw) && (c.raw == c.Conn || c.drained())
 }
 
 // drained reports whether TLS has nothing that was received and not read: the

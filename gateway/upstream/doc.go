@@ -15,8 +15,8 @@
 //
 // and what is known of the endpoints comes about in health.go: active checks
 // (their verdicts are handed in), refused connections, and ejection (eject.go) by
-// how requests end, as long as that is not their own doing (blame.go). What it
-// comes to is published as an immutable snapshot (choose.go), so that choosing
+// how requests end, as long as that is not their own doing (blame.go). The share
+// of one that comes back grows (slowstart.go). What it all comes to is published as an immutable snapshot (choose.go), so that choosing
 // takes no lock; with one endpoint there is no choice and no cost.
 // budget.go bounds retries to a share of the traffic. policy.go has every
 // default. trace.go and observe.go are what others see.

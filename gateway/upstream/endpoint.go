@@ -70,6 +70,10 @@ type endpoint struct {
 	state   backend.EndpointState
 	since   time.Time
 	lastErr string
+	// used: it gets requests. warming is since when its share of them grows; zero:
+	// it has all of it.
+	used    bool
+	warming time.Time
 }
 
 // current works out the state; mu is held.

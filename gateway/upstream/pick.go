@@ -18,7 +18,9 @@ import (
 // candidate is an endpoint that gets requests.
 type candidate struct {
 	*endpoint
-	weight int
+	// weight is its share now, full that which is its own: less is the weight of
+	// one that comes back (slowstart.go), in other units for all.
+	weight, full int
 }
 
 // picks is a snapshot of the endpoints that get requests. Immutable, but for
@@ -213,7 +215,7 @@ func (p *picks) byHash(user string) *endpoint {
 		c := &p.list[i]
 		// In (0, 1), evenly.
 		even := (float64(mix(h^bits.RotateLeft64(c.hash, 32))>>11) + 0.5) / (1 << 53)
-		if score := float64(c.weight) / -math.Log(even); score > top {
+		if score := float64(c.full) / -math.Log(even); score > top {
 			best, top = i, score
 		}
 	}

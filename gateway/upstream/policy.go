@@ -19,7 +19,14 @@ type Policy struct {
 	BaseEjection, MaxEjection                 time.Duration
 	MaxEjectionPercent                        int
 
+	// SlowStart is how long the share of an endpoint grows that came back, from
+	// SlowPercent of its weight, by the power of 100/Aggression; 0 not at all.
+	SlowStart               time.Duration
+	SlowPercent, Aggression int
+
 	Connect, ResponseHeader, Idle time.Duration
+	// MaxAge is how long a connection takes new requests; 0: as long as it lasts.
+	MaxAge time.Duration
 
 	// RetryPercent and RetriesPerSecond bound retries of what a server may have
 	// seen; with both 0 nothing is retried at all.
@@ -46,7 +53,8 @@ func NewPolicy(spec *backend.Spec) Policy {
 		Balance: p.Balance, PanicPercent: p.PanicThresholdPercent,
 		ConsecutiveErrors: p.Outlier.ConsecutiveErrors, ConsecutiveLocalErrors: p.Outlier.ConsecutiveLocalErrors,
 		BaseEjection: p.Outlier.BaseEjectionTime, MaxEjection: p.Outlier.MaxEjectionTime, MaxEjectionPercent: p.Outlier.MaxEjectionPercent,
-		Connect: p.Timeouts.Connect, ResponseHeader: p.Timeouts.ResponseHeader, Idle: p.Timeouts.Idle,
+		SlowStart: p.SlowStart.Window, SlowPercent: p.SlowStart.MinWeightPercent, Aggression: p.SlowStart.AggressionPercent,
+		Connect: p.Timeouts.Connect, ResponseHeader: p.Timeouts.ResponseHeader, Idle: p.Timeouts.Idle, MaxAge: p.Timeouts.MaxConnectionAge,
 		RetryPercent: p.Retries.BudgetPercent, RetriesPerSecond: p.Retries.MinPerSecond, Attempts: p.Retries.Attempts,
 		Concurrent: p.Limits.Concurrent, Queue: p.Limits.Queue,
 		Check: Check{

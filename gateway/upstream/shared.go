@@ -33,13 +33,21 @@ var errRetired = fmt.Errorf("the connections are not used any more: %w", errNotS
 type shared struct {
 	// connect makes a connection; errNotShared if it cannot be shared.
 	connect func(context.Context) (*http.ClientConn, error)
+	// maxAge is how long connections take new requests; 0: as long as they last.
+	maxAge time.Duration
 	// none: the server does not speak HTTP/2.
 	none atomic.Bool
 
 	mu      sync.Mutex
-	conns   []*http.ClientConn
+	conns   []sharedConn
 	flight  *flight // nil: nobody connects
 	retired bool
+}
+
+// sharedConn is one of them.
+type sharedConn struct {
+	*http.ClientConn
+	until time.Time // it takes requests; zero: always
 }
 
 // flight is a connection being made.
@@ -55,9 +63,9 @@ func landed(err error) *flight {
 	return f
 }
 
-func newShared(w *ways, g *generation, idle time.Duration) *shared {
-	s := &shared{}
-	t := newTransport(true, idle)
+func newShared(w *ways, g *generation) *shared {
+	s := &shared{maxAge: w.policy().MaxAge}
+	t := newTransport(true, w.policy().Idle)
 	t.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, raw, err := w.secure(ctx, g, true, []string{"h2", "http/1.1"})
 		if err != nil {
@@ -167,13 +175,18 @@ func (s *shared) free() (*http.ClientConn, *flight) {
 	}
 	kept := s.conns[:0]
 	var found *http.ClientConn
+	now := time.Now()
 	for _, conn := range s.conns {
+		if !conn.until.IsZero() && now.After(conn.until) {
+			s.retireConn(conn.ClientConn)
+			continue
+		}
 		if found == nil && conn.Reserve() == nil {
-			found = conn
+			found = conn.ClientConn
 		}
 		if conn.Err() == nil && (conn.Available() > 0 || conn.InFlight() > 0) {
 			kept = append(kept, conn)
-		} else if conn != found {
+		} else if conn.ClientConn != found {
 			_ = conn.Close() // it takes no more, and has nothing to do
 		}
 	}
@@ -200,7 +213,7 @@ func (s *shared) fly(f *flight) {
 		_ = conn.Close()
 		err = errRetired
 	case err == nil:
-		s.conns = append(s.conns, conn)
+		s.conns = append(s.conns, sharedConn{conn, takesUntil(s.maxAge)})
 	}
 	f.err, s.flight = err, nil
 	close(f.done)
@@ -212,7 +225,7 @@ func (s *shared) retire() {
 	defer s.mu.Unlock()
 	s.retired = true
 	for _, conn := range s.conns {
-		s.retireConn(conn)
+		s.retireConn(conn.ClientConn)
 	}
 }
 

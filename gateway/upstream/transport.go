@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -131,6 +132,16 @@ func (w *ways) send(req *http.Request, how way, connected *time.Duration) (*http
 	return g.byTransport(g.rest, req)
 }
 
+// takesUntil is until when a connection that is made now takes new requests; zero:
+// as long as it lasts. Connections that were made together are replaced one by
+// one.
+func takesUntil(age time.Duration) time.Time {
+	if age <= 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(age - rand.N(age/jitterShare+1))
+}
+
 func closeBody(req *http.Request) {
 	if req.Body != nil {
 		_ = req.Body.Close()
@@ -242,7 +253,7 @@ func (g *generation) retire() {
 func (w *ways) generation(c credentials) *generation {
 	g := &generation{credentials: c}
 	idle := w.policy().Idle
-	g.direct = &direct{broken: w.broken, idleTimeout: idle, maxBody: directBody}
+	g.direct = &direct{broken: w.broken, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody}
 	g.rest, g.once = newTransport(false, idle), newTransport(false, idle)
 	g.once.DisableKeepAlives = true
 	if w.trust.Plain {
@@ -271,7 +282,7 @@ func (w *ways) generation(c credentials) *generation {
 		return conn, err
 	}
 	g.rest.DialTLSContext, g.once.DialTLSContext = dial, dial
-	g.shared = newShared(w, g, idle)
+	g.shared = newShared(w, g)
 	return g
 }
 

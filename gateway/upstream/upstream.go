@@ -48,6 +48,7 @@ type Upstream struct {
 
 	mu        sync.Mutex // of endpoints, and of what is known of each
 	endpoints []*endpoint
+	warming   *spell // until shares have grown
 	closed    bool
 }
 
@@ -102,7 +103,7 @@ func (u *Upstream) SetPolicy(p Policy) {
 	defer u.mu.Unlock()
 	old := u.policy.Swap(&p)
 	u.limit.set(p.Concurrent, p.Queue)
-	if old != nil && old.Idle != p.Idle {
+	if old != nil && (old.Idle != p.Idle || old.MaxAge != p.MaxAge) {
 		for _, e := range u.endpoints {
 			e.ways.renew()
 		}
@@ -180,6 +181,7 @@ func (u *Upstream) Close() {
 		return
 	}
 	u.closed = true
+	end(&u.warming)
 	for _, e := range u.endpoints {
 		e.stop()
 	}

@@ -1,0 +1,126 @@
+package upstream
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"portico/apiservice/backend"
+)
+
+// shareOf is the share of requests that an endpoint has by weight, in percent.
+func shareOf(t *testing.T, u *Upstream, i int) float64 {
+	t.Helper()
+	_, list, err := u.Explain(by("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list {
+		if c.URL == u.endpoints[i].URL {
+			return c.Share
+		}
+	}
+	return 0
+}
+
+func wantShare(t *testing.T, u *Upstream, when string, i int, percent float64) {
+	t.Helper()
+	if got := shareOf(t, u, i); math.Abs(got-percent) > 0.5 {
+		t.Errorf("%s: %.1f %%, want %.1f", when, got, percent)
+	}
+}
+
+// The share of an endpoint that comes back begins with a tenth of its weight and
+// has grown after ten seconds, however it was out.
+func TestSlowStart(t *testing.T) {
+	for name, c := range map[string]struct{ leaves, comes func(u *Upstream) }{
+		"checks": {
+			func(u *Upstream) { u.SetVerdict(u.endpoints[0].URL, unhealthy) },
+			func(u *Upstream) { u.SetVerdict(u.endpoints[0].URL, healthy) },
+		},
+		"ejection": {
+			func(u *Upstream) {
+				for range 5 {
+					u.failed(u.endpoints[0], 500)
+				}
+			},
+			func(u *Upstream) { isOut(u) },
+		},
+		"refusal": {func(u *Upstream) { u.failedLocally(u.endpoints[0], errRefused) }, func(u *Upstream) { isOut(u) }},
+		"weight":  {func(u *Upstream) { u.SetEndpoints(some(0, 1)) }, func(u *Upstream) { u.SetEndpoints(some(1, 1)) }},
+		"new":     {func(u *Upstream) { u.SetEndpoints(some(1, 1)[1:]) }, func(u *Upstream) { u.SetEndpoints(some(1, 1)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, turns(), 2, func(t *testing.T, u *Upstream) {
+				wantShare(t, u, "all began together", 0, 50)
+				c.leaves(u)
+				wantShare(t, u, "out", len(u.endpoints)-1, 100)
+				time.Sleep(time.Millisecond)
+				c.comes(u)
+				wantShare(t, u, "at first", 0, 100*0.1/1.1)
+				time.Sleep(5*time.Second + 100*time.Millisecond)
+				wantShare(t, u, "half-way", 0, 100*0.5/1.5)
+				time.Sleep(5 * time.Second)
+				wantShare(t, u, "at the end", 0, 50)
+				if u.picks.Load().sums != nil || u.warming != nil {
+					t.Error("weights are not equal again")
+				}
+			})
+		})
+	}
+}
+
+// Growth is bent as the policy says, and there is none where it says none.
+func TestSlowStartPolicy(t *testing.T) {
+	back := func(u *Upstream) {
+		u.SetVerdict(u.endpoints[0].URL, unhealthy)
+		u.SetVerdict(u.endpoints[0].URL, healthy)
+	}
+	p := turns()
+	p.SlowPercent, p.Aggression = 1, 200
+	inTime(t, p, 2, func(t *testing.T, u *Upstream) {
+		u.SetEndpoints(some(3, 1))
+		back(u)
+		wantShare(t, u, "at first", 0, 100*0.03/1.03)
+		time.Sleep(2500*time.Millisecond + 10*time.Millisecond)
+		wantShare(t, u, "the root of a quarter", 0, 100*1.5/2.5)
+	})
+	p.SlowStart = 0
+	inTime(t, p, 2, func(t *testing.T, u *Upstream) {
+		back(u)
+		wantShare(t, u, "off", 0, 50)
+	})
+	p = turns()
+	p.Balance = backend.ConsistentHash
+	inTime(t, p, 2, func(t *testing.T, u *Upstream) {
+		var before, after [64]*endpoint
+		who := func(all *[64]*endpoint) {
+			for i := range all {
+				all[i] = u.picks.Load().pick(by(string(rune('a'+i))), short, nil)
+			}
+		}
+		who(&before)
+		back(u)
+		if who(&after); after != before {
+			t.Error("users do not come back to their endpoint")
+		}
+	})
+}
+
+// One endpoint, or all at once, have nobody to spare them.
+func TestSlowStartOfAll(t *testing.T) {
+	inTime(t, turns(), 3, func(t *testing.T, u *Upstream) {
+		for _, e := range u.endpoints {
+			u.SetVerdict(e.URL, unhealthy)
+		}
+		want(t, u, "none")
+		u.SetVerdict(u.endpoints[0].URL, healthy)
+		wantShare(t, u, "the first", 0, 100)
+		u.SetEndpoints(nil)
+		u.SetEndpoints(some(1, 1))
+		wantShare(t, u, "two from nothing", 0, 50)
+		u.SetEndpoints(some(0, 0, 1, 1)[2:])
+		wantShare(t, u, "two for two", 0, 50)
+		time.Sleep(time.Hour)
+	})
+}
