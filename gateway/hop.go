@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -39,6 +40,8 @@ type hop struct {
 	gateway *Gateway
 	route   *route
 	request *http.Request
+	client  http.ResponseWriter // where the answer goes
+	answer  pieces              // its body, while it is sent
 	long    bool
 	shown   bool // the client asked, and may be told
 	began   time.Time
@@ -51,9 +54,9 @@ type hop struct {
 
 // begin begins the hop of a request; the returned request is to be sent. end
 // must follow.
-func (g *Gateway) begin(r *http.Request, rt *route) (*hop, *http.Request) {
+func (g *Gateway) begin(w http.ResponseWriter, r *http.Request, rt *route) (*hop, *http.Request) {
 	h := &hop{
-		gateway: g, route: rt, long: resource.ActionFrom(r.Context()).LongRunning() || upgrades(r.Header), began: time.Now(),
+		gateway: g, route: rt, client: w, long: resource.ActionFrom(r.Context()).LongRunning() || upgrades(r.Header), began: time.Now(),
 	}
 	if r.Header[headerDebug] != nil {
 		h.shown = g.mayDebug(r)
@@ -64,14 +67,26 @@ func (g *Gateway) begin(r *http.Request, rt *route) (*hop, *http.Request) {
 	}
 	h.request = r
 	if !serve.Attach(r.Context(), h) {
-		h.request = r.WithContext(upstream.WithTrace(r.Context(), &h.Trace))
+		h.request = r.WithContext(context.WithValue(upstream.WithTrace(r.Context(), &h.Trace), hopKey{}, h))
 	}
 	return h, h.request
 }
 
-// Value is how the ways to the server find the Trace.
+type hopKey struct{}
+
+// hopFrom returns the hop of a request that is under way; nil if nobody is told
+// of it.
+func hopFrom(ctx context.Context) *hop {
+	h, _ := ctx.Value(hopKey{}).(*hop)
+	return h
+}
+
+// Value is how the ways to the server find the Trace, and the way back the hop.
 func (h *hop) Value(key any) any {
-	if upstream.IsTrace(key) {
+	switch {
+	case key == hopKey{}:
+		return h
+	case upstream.IsTrace(key):
 		return &h.Trace
 	}
 	return nil

@@ -336,7 +336,7 @@ func BenchmarkHop(b *testing.B) {
 			before := processorTime(b)
 			b.ReportAllocs()
 			for b.Loop() {
-				h, _ := o.begin(r, rt)
+				h, _ := o.begin(httptest.NewRecorder(), r, rt)
 				h.OnHeader(header, 200)
 				h.end()
 				counts.count(sent{verb: "LIST", code: 200, header: time.Millisecond, whole: time.Millisecond})

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,9 +28,6 @@ import (
 const (
 	copyBuffer    = 32 << 10
 	upgradeBuffer = 4 << 10
-	// shortFlush bounds how long a part of a slow answer waits, as upstream's
-	// proxy does.
-	shortFlush = 200 * time.Millisecond
 )
 
 // buffers is a pool of buffers of one size; an httputil.BufferPool.
@@ -66,44 +62,18 @@ type target interface {
 // long-running ones, and for those that leave HTTP.
 func (p *proxies) build(up target) (short, long, upgrade http.Handler) {
 	base := up.Base()
-	errorLog := slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug)
 	common := httputil.ReverseProxy{
 		Rewrite:      func(pr *httputil.ProxyRequest) { rewrite(pr, base) },
 		ErrorHandler: p.fail,
-		ErrorLog:     errorLog,
+		ErrorLog:     slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug),
 	}
-	common.ModifyResponse = staysHTTP
 	s, l, u := common, common, common
-	u.ModifyResponse = leavesHTTP
-	s.Transport, s.BufferPool, s.FlushInterval = up.Short(), p.copying, shortFlush
-	// What a relay leaves to be copied is nothing.
-	l.Transport, l.BufferPool, l.FlushInterval = up.Long(), newBuffers(1), -1
+	// What these do not flush is flushed by what they make of the answer's body.
+	s.Transport, s.BufferPool, s.ModifyResponse = up.Short(), p.copying, inPieces
+	l.Transport, l.BufferPool, l.ModifyResponse = up.Long(), newBuffers(1), p.relayed
 	// Only HTTP/1.1 can be switched to another protocol.
-	u.Transport, u.BufferPool, u.FlushInterval = up.Upgrade(), p.upgraded, -1
-	return &s, &longProxy{proxy: l, buffers: p.copying}, &u
-}
-
-// longProxy is the reverse proxy for long-running requests: relay.go copies
-// what they answer.
-type longProxy struct {
-	proxy   httputil.ReverseProxy
-	buffers *buffers
-}
-
-func (l *longProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	proxy := l.proxy
-	proxy.ModifyResponse = func(res *http.Response) error {
-		if err := l.proxy.ModifyResponse(res); err != nil {
-			return err
-		}
-		copied := &relay{body: res.Body, to: w, control: http.NewResponseController(w), buffers: l.buffers}
-		if resource.ActionFrom(r.Context()).Verb == "watch" {
-			copied.ctx = r.Context()
-		}
-		res.Body = copied
-		return nil
-	}
-	proxy.ServeHTTP(relayWriter{w}, r)
+	u.Transport, u.BufferPool, u.ModifyResponse, u.FlushInterval = up.Upgrade(), p.upgraded, leavesHTTP, -1
+	return &s, &l, &u
 }
 
 // rewrite points the request at the server and says who sent it. Whatever
@@ -272,10 +242,11 @@ func (g *Gateway) proxy(w http.ResponseWriter, r *http.Request, rt *route) {
 			return
 		}
 	}
-	h, r := g.begin(r, rt)
+	h, r := g.begin(w, r, rt)
 	defer h.end()
 	if rt.plain != nil {
 		w, r = &locating{w, rt.plain, r.Host}, rt.plain.request(r)
+		h.client = w
 	}
 	up := rt.upstream
 	// The server says how its answer may be cached.

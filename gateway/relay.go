@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 
+	"portico/resource"
 	"portico/resource/serve"
 )
 
@@ -21,8 +22,9 @@ import (
 type relay struct {
 	body    io.ReadCloser
 	to      http.ResponseWriter
-	control *http.ResponseController
 	buffers *buffers
+	// answer is what ReverseProxy holds for as long as the relay runs.
+	answer *http.Response
 	// ctx is that of a watch, and nil of what is worth nothing if it is cut
 	// short.
 	ctx context.Context
@@ -42,9 +44,12 @@ func (r *relay) Read([]byte) (int, error) {
 
 func (r *relay) copy() error {
 	// The header does not wait for the first event.
-	if err := r.control.Flush(); err != nil {
+	if err := r.flush(); err != nil {
 		return err
 	}
+	// It has been sent, and the request that asked for it, too: 2 KB, for as long
+	// as a watch lasts.
+	r.answer.Header, r.answer.Request = nil, nil
 	for {
 		if _, err := r.body.Read(nil); err != nil {
 			return err
@@ -64,23 +69,64 @@ func (r *relay) move() error {
 		if _, err := r.to.Write(buffer[:n]); err != nil {
 			return err
 		}
-		if err := r.control.Flush(); err != nil {
+		if err := r.flush(); err != nil {
 			return err
 		}
 	}
 	return err
 }
 
+func (r *relay) flush() error { return http.NewResponseController(r.to).Flush() }
+
 // Close closes the body.
 func (r *relay) Close() error { return r.body.Close() }
 
-// relayWriter is the writer of a response whose body a relay sends. The relay
-// flushes; the proxy, which would do so from another goroutine, must not.
-type relayWriter struct{ http.ResponseWriter }
+// relayed judges a long-running answer and has a relay copy it.
+func (p *proxies) relayed(res *http.Response) error {
+	if err := staysHTTP(res); err != nil {
+		return err
+	}
+	h := hopFrom(res.Request.Context())
+	copied := &relay{body: res.Body, to: h.client, buffers: p.copying, answer: res}
+	if ctx := h.request.Context(); resource.ActionFrom(ctx).Verb == "watch" {
+		copied.ctx = ctx
+	}
+	res.Body = copied
+	res.ContentLength = 0 // so that ReverseProxy, which copies nothing, needs no timer
+	return nil
+}
 
-// FlushError is what http.ResponseController calls.
-func (relayWriter) FlushError() error { return nil }
+// pieces is the body of a short answer that says how long it is. Most such
+// answers come in one piece, and go out with their header in another. What has
+// come of one that does not is sent before the rest is waited for: whoever reads
+// it may need it, and a timer for the case costs every answer.
+type pieces struct {
+	io.ReadCloser
+	to   http.ResponseWriter
+	left int64 // of the body, in bytes
+	some bool  // there is something to be sent
+}
 
-// Unwrap lets http.ResponseController reach the server's own writer for all
-// else.
-func (w relayWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+// inPieces judges a short answer.
+func inPieces(res *http.Response) error {
+	if err := staysHTTP(res); err != nil {
+		return err
+	}
+	h := hopFrom(res.Request.Context())
+	if h == nil || res.ContentLength <= 0 || res.Body == http.NoBody {
+		return nil // ReverseProxy flushes what has no length
+	}
+	h.answer = pieces{ReadCloser: res.Body, to: h.client, left: res.ContentLength}
+	res.Body = &h.answer
+	return nil
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if p.some && p.left > 0 {
+		_ = http.NewResponseController(p.to).Flush() // a client that is gone shows when there is more for it
+	}
+	n, err := p.ReadCloser.Read(b)
+	p.left -= int64(n)
+	p.some = n > 0
+	return n, err
+}

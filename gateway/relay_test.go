@@ -15,14 +15,14 @@ import (
 	"portico/resource/serve"
 )
 
-// pieces notes what is written and how often it is flushed.
-type pieces struct {
+// written notes what is written and how often it is flushed.
+type written struct {
 	*httptest.ResponseRecorder
 	writes, flushes int
 	fail            error
 }
 
-func (p *pieces) Write(b []byte) (int, error) {
+func (p *written) Write(b []byte) (int, error) {
 	if p.fail != nil {
 		return 0, p.fail
 	}
@@ -30,16 +30,16 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return p.ResponseRecorder.Write(b)
 }
 
-func (p *pieces) FlushError() error { p.flushes++; return nil }
+func (p *written) FlushError() error { p.flushes++; return nil }
 
-func relayOf(body io.Reader, to *pieces) *relay {
-	return &relay{body: io.NopCloser(body), to: to, control: http.NewResponseController(to), buffers: newBuffers(copyBuffer)}
+func relayOf(body io.Reader, to *written) *relay {
+	return &relay{body: io.NopCloser(body), to: to, buffers: newBuffers(copyBuffer), answer: &http.Response{}}
 }
 
 // What has come up is moved in few pieces, each of which is sent at once.
 func TestRelayMovesLargePieces(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 20<<10)
-	to := &pieces{ResponseRecorder: httptest.NewRecorder()}
+	to := &written{ResponseRecorder: httptest.NewRecorder()}
 	if n, err := relayOf(bytes.NewReader(data), to).Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Fatalf("%d, %v", n, err)
 	}
@@ -50,12 +50,12 @@ func TestRelayMovesLargePieces(t *testing.T) {
 
 func TestRelayErrors(t *testing.T) {
 	gone := errors.New("the client is gone")
-	to := &pieces{ResponseRecorder: httptest.NewRecorder(), fail: gone}
+	to := &written{ResponseRecorder: httptest.NewRecorder(), fail: gone}
 	if _, err := relayOf(bytes.NewReader([]byte("x")), to).Read(nil); err != gone {
 		t.Errorf("a client that is gone: %v", err)
 	}
 	broken := errors.New("the connection broke")
-	to = &pieces{ResponseRecorder: httptest.NewRecorder()}
+	to = &written{ResponseRecorder: httptest.NewRecorder()}
 	body := io.MultiReader(bytes.NewReader([]byte("x")), &failing{broken})
 	if _, err := relayOf(body, to).Read(nil); err != broken || to.Body.String() != "x" {
 		t.Errorf("a body that breaks: %v after %q", err, to.Body)
@@ -70,7 +70,7 @@ func TestRelayAtShutdown(t *testing.T) {
 		ctx  context.Context
 		want error
 	}{{ctx, io.EOF}, {nil, context.Canceled}} {
-		r := relayOf(&failing{context.Canceled}, &pieces{ResponseRecorder: httptest.NewRecorder()})
+		r := relayOf(&failing{context.Canceled}, &written{ResponseRecorder: httptest.NewRecorder()})
 		r.ctx = tc.ctx
 		if _, err := r.Read(nil); err != tc.want {
 			t.Errorf("got %v, want %v", err, tc.want)
@@ -151,5 +151,39 @@ func TestProxyWatchBrokenOff(t *testing.T) {
 	})
 	if got, err := io.ReadAll(f.do(t, "GET", watchPath, nil, nil).Body); err == nil {
 		t.Errorf("got %q and a proper end", got)
+	}
+}
+
+// halves comes in as many pieces as there are.
+type halves struct{ pieces []string }
+
+func (h *halves) Read(b []byte) (int, error) {
+	if len(h.pieces) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, h.pieces[0])
+	h.pieces = h.pieces[1:]
+	return n, nil
+}
+
+// What has come of a short answer goes out before the rest is waited for; one
+// that comes whole is not flushed on its own.
+func TestShortAnswersInPieces(t *testing.T) {
+	for _, tc := range []struct {
+		pieces  []string
+		flushes int
+	}{{[]string{"all"}, 0}, {[]string{"a", "ll"}, 1}, {[]string{"a", "l", "l"}, 2}} {
+		to := &written{ResponseRecorder: httptest.NewRecorder()}
+		h := &hop{client: to}
+		res := &http.Response{
+			StatusCode: 200, ContentLength: 3, Header: http.Header{}, Body: io.NopCloser(&halves{tc.pieces}),
+			Request: httptest.NewRequest("GET", "/", nil).WithContext(context.WithValue(t.Context(), hopKey{}, h)),
+		}
+		if err := inPieces(res); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(to, res.Body); err != nil || to.Body.String() != "all" || to.flushes != tc.flushes {
+			t.Errorf("%q: %q with %d flushes, want %d; %v", tc.pieces, to.Body, to.flushes, tc.flushes, err)
+		}
 	}
 }

@@ -32,28 +32,36 @@ const nodePrefix = "system:node:"
 // authentication and authorization.
 func (a *Access) Impersonation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked, err := requested(r.Header)
-		strip(r.Header)
-		act := resource.ActionFrom(r.Context())
+		as, err := a.asked(r)
 		switch {
 		case err != nil:
-		case asked == nil:
-			next.ServeHTTP(w, r)
-			return
-		case act == nil || act.User == nil:
-			err = apierrors.NewInternalError(errors.New("nobody is known to ask for impersonation"))
-		}
-		var as *resource.Action
-		if err == nil {
-			as, err = a.impersonate(r.Context(), act, asked)
-		}
-		if err != nil {
 			rest.WriteStatus(w, r, err)
-			return
+		case as == nil:
+			next.ServeHTTP(w, r)
+		default:
+			next.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), as)))
 		}
-		a.log.Debug("impersonation", "user", act.User.Name, "as", as.User.Name, "groups", as.User.Groups, "constraint", as.ImpersonationConstraint)
-		next.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), as)))
 	})
+}
+
+// asked returns the Action with which a request goes on, if it asks for
+// impersonation and may; else nil. The headers are gone.
+func (a *Access) asked(r *http.Request) (*resource.Action, error) {
+	asked, err := requested(r.Header)
+	strip(r.Header)
+	if err != nil || asked == nil {
+		return nil, err
+	}
+	act := resource.ActionFrom(r.Context())
+	if act == nil || act.User == nil {
+		return nil, apierrors.NewInternalError(errors.New("nobody is known to ask for impersonation"))
+	}
+	as, err := a.impersonate(r.Context(), act, asked)
+	if err != nil {
+		return nil, err
+	}
+	a.log.Debug("impersonation", "user", act.User.Name, "as", as.User.Name, "groups", as.User.Groups, "constraint", as.ImpersonationConstraint)
+	return as, nil
 }
 
 // requested reads who the headers ask to be; nil if nobody.

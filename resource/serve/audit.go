@@ -19,23 +19,21 @@ const (
 
 // audit begins the audit of a request whose sender is known, and who is not
 // impersonated yet. finishAudit, above, ends it.
-func (s *Server) audit(next http.Handler) http.Handler {
+func (s *Server) audit(w http.ResponseWriter, r *http.Request) bool {
 	if s.cfg.Audit == nil {
-		return next
+		return true
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeFrom(r.Context())
-		audited, err := s.cfg.Audit.Begin(r, x.arrival())
-		s.metrics.access.audit.observe(int64(x.lap()))
-		if err != nil {
-			rest.WriteStatus(w, r, err)
-			return
-		}
-		if audited != nil {
-			x.audited.Store(audited)
-		}
-		next.ServeHTTP(w, r)
-	})
+	x := exchangeFrom(r.Context())
+	audited, err := s.cfg.Audit.Begin(r, x.arrival())
+	s.metrics.access.audit.observe(int64(x.lap()))
+	if err != nil {
+		rest.WriteStatus(w, r, err)
+		return false
+	}
+	if audited != nil {
+		x.audited.Store(audited)
+	}
+	return true
 }
 
 // finishAudit tells what became of a request, once that is final: also of one
@@ -99,18 +97,16 @@ func (s *Server) credentialsOf(r *http.Request) string {
 }
 
 // auditImpersonation tells audit as whom a request goes on.
-func (s *Server) auditImpersonation(next http.Handler) http.Handler {
+func (s *Server) auditImpersonation(_ http.ResponseWriter, r *http.Request) bool {
 	if s.cfg.Audit == nil {
-		return next
+		return true
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if action := resource.ActionFrom(r.Context()); action.Impersonator != nil {
-			if audited := exchangeFrom(r.Context()).audited.Load(); audited != nil {
-				audited.Impersonated(action)
-			}
+	if action := resource.ActionFrom(r.Context()); action.Impersonator != nil {
+		if audited := exchangeFrom(r.Context()).audited.Load(); audited != nil {
+			audited.Impersonated(action)
 		}
-		next.ServeHTTP(w, r)
-	})
+	}
+	return true
 }
 
 // auditDecision tells audit what the authorizer said.

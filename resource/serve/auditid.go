@@ -13,17 +13,15 @@ const headerAuditID = "Audit-Id"
 
 // auditID takes the request's audit id as it is, or makes one, and sends it
 // back. It stays in the request's header, where a proxy forwards it from.
-func (s *Server) auditID(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ids := r.Header[headerAuditID]
-		if len(ids) == 0 || ids[0] == "" {
-			ids = []string{newAuditID()}
-			r.Header[headerAuditID] = ids
-		}
-		x := exchangeFrom(r.Context())
-		x.auditID, x.auditHeader = ids[0], ids[:1:1]
-		next.ServeHTTP(w, r)
-	})
+func (s *Server) auditID(_ http.ResponseWriter, r *http.Request) bool {
+	ids := r.Header[headerAuditID]
+	if len(ids) == 0 || ids[0] == "" {
+		ids = []string{newAuditID()}
+		r.Header[headerAuditID] = ids
+	}
+	x := exchangeFrom(r.Context())
+	x.auditID, x.auditHeader = ids[0], ids[:1:1]
+	return true
 }
 
 // newAuditID is uuid.NewString with less garbage.

@@ -13,31 +13,29 @@ import (
 // authenticate puts the user into the Action, or answers 401. Credentials and
 // identity headers end here, whether or not they were used: no handler sees
 // them and no proxy forwards them.
-func (s *Server) authenticate(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeFrom(r.Context())
-		x.lap()
-		user, claimed, err := s.cfg.Authenticator.Authenticate(r)
-		s.metrics.access.authenticated(r, user, claimed, err, x, x.lap())
-		shown := ""
-		if !claimed {
-			shown = s.credentialsOf(r)
-		}
-		authn.StripCredentials(r.Header)
-		s.cfg.IdentityHeaders.Strip(r.Header)
-		if !claimed {
-			s.log.Debug("authentication failed", "err", err, "remote", r.RemoteAddr, "uri", r.URL.Path)
-			limitStranger(w, r)
-			s.auditRefusal(r, shown)
-			rest.WriteStatus(w, r, apierrors.NewUnauthorized("Unauthorized"))
-			return
-		}
-		if user.Name == resource.Anonymous && isStranger(r) {
-			limitStranger(w, r)
-		}
-		x.action.User = user
-		next.ServeHTTP(w, r)
-	})
+func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) bool {
+	x := exchangeFrom(r.Context())
+	x.lap()
+	user, claimed, err := s.cfg.Authenticator.Authenticate(r)
+	s.metrics.access.authenticated(r, user, claimed, err, x, x.lap())
+	shown := ""
+	if !claimed {
+		shown = s.credentialsOf(r)
+	}
+	authn.StripCredentials(r.Header)
+	s.cfg.IdentityHeaders.Strip(r.Header)
+	if !claimed {
+		s.log.Debug("authentication failed", "err", err, "remote", r.RemoteAddr, "uri", r.URL.Path)
+		limitStranger(w, r)
+		s.auditRefusal(r, shown)
+		rest.WriteStatus(w, r, apierrors.NewUnauthorized("Unauthorized"))
+		return false
+	}
+	if user.Name == resource.Anonymous && isStranger(r) {
+		limitStranger(w, r)
+	}
+	x.action.User = user
+	return true
 }
 
 // limitStranger has an HTTP/2 connection end after the requests that are under

@@ -12,29 +12,28 @@ import (
 
 // authorize answers 403 unless the authorizer allows the Action, and 500 when
 // it could not tell. Without an authorizer every authenticated request passes.
-func (s *Server) authorize(next http.Handler) http.Handler {
+func (s *Server) authorize(w http.ResponseWriter, r *http.Request) bool {
 	if s.cfg.Authorizer == nil {
-		return next
+		return true
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		action := resource.ActionFrom(r.Context())
-		x := exchangeFrom(r.Context())
-		decision, reason, err := s.cfg.Authorizer.Authorize(r.Context(), action)
-		s.metrics.access.authorized(decision, err, x.lap())
-		auditDecision(r.Context(), decision, reason, err)
-		switch {
-		case decision == authz.Allow:
-			next.ServeHTTP(w, r)
-		case err != nil && s.cfg.Complete != nil && !s.cfg.Complete():
-			// What decides is still being read.
-			rest.WriteStatus(w, r, resource.Unavailable(err.Error(), 1))
-		case err != nil:
-			s.log.Error("authorize request", "err", err, "user", action.User.Name, "verb", action.Verb, "uri", r.RequestURI)
-			text := fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)
-			http.Error(w, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text), http.StatusInternalServerError)
-		default:
-			w.Header().Set("X-Content-Type-Options", "nosniff")
-			rest.WriteStatus(w, r, authz.Forbidden(action, reason))
-		}
-	})
+	action := resource.ActionFrom(r.Context())
+	x := exchangeFrom(r.Context())
+	decision, reason, err := s.cfg.Authorizer.Authorize(r.Context(), action)
+	s.metrics.access.authorized(decision, err, x.lap())
+	auditDecision(r.Context(), decision, reason, err)
+	switch {
+	case decision == authz.Allow:
+		return true
+	case err != nil && s.cfg.Complete != nil && !s.cfg.Complete():
+		// What decides is still being read.
+		rest.WriteStatus(w, r, resource.Unavailable(err.Error(), 1))
+	case err != nil:
+		s.log.Error("authorize request", "err", err, "user", action.User.Name, "verb", action.Verb, "uri", r.RequestURI)
+		text := fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)
+		http.Error(w, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text), http.StatusInternalServerError)
+	default:
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		rest.WriteStatus(w, r, authz.Forbidden(action, reason))
+	}
+	return false
 }

@@ -5,29 +5,59 @@ import "net/http"
 // filter wraps a handler.
 type filter func(next http.Handler) http.Handler
 
+// step is what is done before a request goes on, and says whether it does; if
+// not, it has answered.
+type step func(w http.ResponseWriter, r *http.Request) (goesOn bool)
+
+// before makes a filter of steps. What a filter takes of the stack, a watch
+// holds for as long as it lasts, in every filter that it has passed; a step that
+// is over holds nothing.
+func before(steps ...step) filter {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for _, done := range steps {
+				if !done(w, r) {
+					return
+				}
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
 // chain is what a request passes, from the outside in. The order can be
 // observed: a filter's effects show on the errors of those below it and not on
 // those above (contract 0.1).
 func (s *Server) chain() http.Handler {
 	filters := []filter{
-		s.open,            // exchange.go: the record of the request; verb, resource, name
-		s.auditID,         // auditid.go: every response can be found in the logs
-		s.recover,         // recovery.go: a panic costs its own request only
-		s.completeness,    // completeness.go: no 404 for what is not there yet
-		s.observe,         // observe.go: log and metrics
-		s.turnAway,        // turnaway.go: 429 once shutting down
-		s.cacheControl,    // cachecontrol.go: responses are nobody else's
-		s.goaway,          // goaway.go: connections end by chance
-		s.track,           // track.go: what shutdown waits for and cuts off
-		s.finishAudit,     // audit.go: what became of the request
-		s.deadline,        // deadline.go: 504
-		s.collectWarnings, // warning.go
-		s.authenticate,    // authentication.go: 401; credentials end here
-		s.trace,           // trace.go: spans of what is sampled
-		s.audit,           // audit.go: who did what, by the audit policy
-		s.impersonate,     // below: as whom
-		s.limit,           // limit.go: 429 under load
-		s.authorize,       // authorization.go: 403
+		s.open, // exchange.go: the record of the request; verb, resource, name
+		before(
+			s.auditID, // auditid.go: every response can be found in the logs
+		),
+		s.recover,      // recovery.go: a panic costs its own request only
+		s.completeness, // completeness.go: no 404 for what is not there yet
+		s.observe,      // observe.go: log and metrics
+		before(
+			s.turnAway,     // turnaway.go: 429 once shutting down
+			s.cacheControl, // cachecontrol.go: responses are nobody else's
+			s.goaway,       // goaway.go: connections end by chance
+		),
+		s.track,       // track.go: what shutdown waits for and cuts off
+		s.finishAudit, // audit.go: what became of the request
+		s.deadline,    // deadline.go: 504
+		before(
+			s.collectWarnings, // warning.go
+			s.authenticate,    // authentication.go: 401; credentials end here
+		),
+		s.trace, // trace.go: spans of what is sampled
+		before(
+			s.audit, // audit.go: who did what, by the audit policy
+		),
+		s.impersonate, // below: as whom
+		s.limit,       // limit.go: 429 under load
+		before(
+			s.authorize, // authorization.go: 403
+		),
 	}
 	handler := s.cfg.Handler
 	for i := len(filters) - 1; i >= 0; i-- {
@@ -41,9 +71,11 @@ func (s *Server) impersonate(next http.Handler) http.Handler {
 	if s.cfg.Impersonation == nil {
 		return next
 	}
-	next = s.auditImpersonation(next)
-	return s.cfg.Impersonation(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.metrics.access.impersonation.observe(int64(exchangeFrom(r.Context()).lap()))
-		next.ServeHTTP(w, r)
-	}))
+	return s.cfg.Impersonation(before(s.impersonated, s.auditImpersonation)(next))
+}
+
+// impersonated takes down how long that took.
+func (s *Server) impersonated(_ http.ResponseWriter, r *http.Request) bool {
+	s.metrics.access.impersonation.observe(int64(exchangeFrom(r.Context()).lap()))
+	return true
 }

@@ -35,49 +35,54 @@ const timedOutGrace = time.Second
 // runs.
 func (s *Server) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		action := resource.ActionFrom(r.Context())
-		if action.LongRunning() {
+		if resource.ActionFrom(r.Context()).LongRunning() {
 			next.ServeHTTP(w, r)
 			return
 		}
-		timeout, err := s.timeoutOf(r)
-		if err != nil {
-			s.auditRefusal(r, err.Error())
-			rest.WriteStatus(w, r, err)
-			return
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), timeout)
-		defer cancel()
-		d := newDeadlineWriter(ctx, w, r)
-		d.metrics, d.action = s.metrics, action
-		stop, returned := context.AfterFunc(ctx, d.expire), false
-		defer func() {
-			switch {
-			case !stop():
-				d.expired.Wait()
-			case errors.Is(ctx.Err(), context.DeadlineExceeded), d.state.Load() == idle && d.late():
-				// The handler heeded its context faster than the timer was
-				// started; what it left unsaid, or in the middle, is still a
-				// timeout.
-				d.expire()
-			}
-			if state := d.state.Load(); state == cut || state == answered {
-				s.metrics.outlived(returned)
-			}
-			switch {
-			case returned:
-				d.finish()
-			case d.state.Load() == answered:
-				// The client has a whole answer. That the handler's own came too
-				// late is no reason to cut it off.
-				if cause := recover(); cause != nil && cause != http.ErrAbortHandler {
-					panic(cause)
-				}
-			} // any other panic is for who answers those
-		}()
-		next.ServeHTTP(d, r.WithContext(ctx))
-		returned = true
+		s.withDeadline(next, w, r)
 	})
+}
+
+func (s *Server) withDeadline(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	timeout, err := s.timeoutOf(r)
+	if err != nil {
+		s.auditRefusal(r, err.Error())
+		rest.WriteStatus(w, r, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	defer cancel()
+	d := newDeadlineWriter(ctx, w, r)
+	d.metrics, d.action = s.metrics, resource.ActionFrom(ctx)
+	// Not context.AfterFunc: it costs twice as much, and that the client has
+	// gone is nothing that anybody has to be told.
+	timer, returned := time.AfterFunc(timeout, d.expire), false
+	defer func() {
+		switch {
+		case !timer.Stop():
+			d.expired.Wait()
+		case errors.Is(ctx.Err(), context.DeadlineExceeded), d.state.Load() == idle && d.late():
+			// The handler heeded its context faster than the timer was
+			// started; what it left unsaid, or in the middle, is still a
+			// timeout.
+			d.expire()
+		}
+		if state := d.state.Load(); state == cut || state == answered {
+			s.metrics.outlived(returned)
+		}
+		switch {
+		case returned:
+			d.finish()
+		case d.state.Load() == answered:
+			// The client has a whole answer. That the handler's own came too
+			// late is no reason to cut it off.
+			if cause := recover(); cause != nil && cause != http.ErrAbortHandler {
+				panic(cause)
+			}
+		} // any other panic is for who answers those
+	}()
+	next.ServeHTTP(d, r.WithContext(ctx))
+	returned = true
 }
 
 // timeoutOf returns how long a request may take.

@@ -11,15 +11,9 @@ const maxGoawayChance = 0.02
 // goaway ends HTTP/2 connections by chance (contract 0.1): clients hold theirs
 // for as long as they can, so that a server that was started anew, behind a load
 // balancer, would get none for hours. What is under way on a connection goes on.
-func (s *Server) goaway(next http.Handler) http.Handler {
-	chance := s.cfg.GoawayChance
-	if chance == 0 {
-		return next
+func (s *Server) goaway(w http.ResponseWriter, r *http.Request) bool {
+	if chance := s.cfg.GoawayChance; chance > 0 && r.ProtoMajor == 2 && rand.Float64() < chance {
+		w.Header().Set("Connection", "close") // net/http's way to say GOAWAY
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor == 2 && rand.Float64() < chance {
-			w.Header().Set("Connection", "close") // net/http's way to say GOAWAY
-		}
-		next.ServeHTTP(w, r)
-	})
+	return true
 }

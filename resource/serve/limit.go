@@ -30,13 +30,17 @@ func (s *Server) limit(next http.Handler) http.Handler {
 			kind = writes
 		}
 		if !kind.enter(slices.Contains(action.User.Groups, resource.GroupMasters)) {
-			s.metrics.terminated(r, action, http.StatusTooManyRequests)
-			rest.WriteStatus(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
+			s.tooMany(w, r, action)
 			return
 		}
 		defer kind.leave()
 		next.ServeHTTP(w, r)
 	})
+}
+
+func (s *Server) tooMany(w http.ResponseWriter, r *http.Request, action *resource.Action) {
+	s.metrics.terminated(r, action, http.StatusTooManyRequests)
+	rest.WriteStatus(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
 }
 
 // inFlight counts the requests of one kind that are at work.

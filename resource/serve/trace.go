@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -15,18 +16,26 @@ func (s *Server) trace(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeFrom(r.Context())
-		ctx, span := s.cfg.Tracer.Begin(r.Context(), tracing.Request{
-			Header: r.Header, Start: x.start, Trusted: s.cfg.TrustsTrace == nil || s.cfg.TrustsTrace(x.action.User),
-		})
+		ctx, span := s.beginSpan(r)
 		if span == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
-		x.traceID = span.TraceID()
-		defer x.endSpan(span, r)
+		defer exchangeFrom(ctx).endSpan(span, r)
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// beginSpan begins the span of a request; nil for one that is not sampled.
+func (s *Server) beginSpan(r *http.Request) (context.Context, *tracing.Span) {
+	x := exchangeFrom(r.Context())
+	ctx, span := s.cfg.Tracer.Begin(r.Context(), tracing.Request{
+		Header: r.Header, Start: x.start, Trusted: s.cfg.TrustsTrace == nil || s.cfg.TrustsTrace(x.action.User),
+	})
+	if span != nil {
+		x.traceID = span.TraceID()
+	}
+	return ctx, span
 }
 
 // endSpan says of a span what its request was about, in the names that

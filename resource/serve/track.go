@@ -21,14 +21,7 @@ func (s *Server) track(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
 		if action.LongRunning() {
-			ctx, cancel := context.WithCancelCause(r.Context())
-			defer cancel(nil)
-			if !s.life.long.enter(&cancel) {
-				s.refuse(w, r)
-				return
-			}
-			defer s.life.long.leave(&cancel)
-			next.ServeHTTP(w, r.WithContext(ctx))
+			s.trackLong(next, w, r)
 			return
 		}
 		switch {
@@ -41,6 +34,17 @@ func (s *Server) track(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+func (s *Server) trackLong(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	if !s.life.long.enter(&cancel) {
+		s.refuse(w, r)
+		return
+	}
+	defer s.life.long.leave(&cancel)
+	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // life is where the server is between its start and its end.

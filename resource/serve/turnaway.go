@@ -14,14 +14,12 @@ import (
 // others have had the time to learn it (contract 11.5). Clients of the
 // Kubernetes family try again, on a new connection. Health and metrics are
 // answered to the end.
-func (s *Server) turnAway(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.life.refusing.Load() && !isProbe(r.URL.Path) {
-			s.refuse(w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+func (s *Server) turnAway(w http.ResponseWriter, r *http.Request) bool {
+	if s.life.refusing.Load() && !isProbe(r.URL.Path) {
+		s.refuse(w, r)
+		return false
+	}
+	return true
 }
 
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request) {

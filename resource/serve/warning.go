@@ -27,11 +27,9 @@ func AddWarning(ctx context.Context, text string) {
 }
 
 // collectWarnings has warnings go into the header of this response.
-func (s *Server) collectWarnings(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		exchangeFrom(r.Context()).warnings.header = w.Header()
-		next.ServeHTTP(w, r)
-	})
+func (s *Server) collectWarnings(w http.ResponseWriter, r *http.Request) bool {
+	exchangeFrom(r.Context()).warnings.header = w.Header()
+	return true
 }
 
 // warnings are those of one response.
