@@ -29,6 +29,15 @@ const (
 	// open; connectionWindow is the largest that net/http takes.
 	streamWindow     = 256 << 10
 	connectionWindow = 4<<20 - 1
+	// maxHeader bounds the header of a request, in bytes, as kube-apiserver does:
+	// users may be in thousands of groups. One that is longer is a 431, or the end
+	// of an HTTP/2 connection.
+	maxHeader = 1 << 20
+	// maxFrame bounds the frames that an HTTP/2 client may send, in bytes. Every
+	// connection keeps a buffer as large as the largest that it got, of a stranger
+	// too, and net/http would take 1 MiB; this is the least that the protocol
+	// allows.
+	maxFrame = 16 << 10
 	// A client that says nothing is asked for a sign of life after pingAfter, and
 	// given up after pingTimeout more: one that has vanished would otherwise hold
 	// its watches until the kernel gives up sending to it, a quarter of an hour.
@@ -74,11 +83,13 @@ func (s *Server) newHTTPServer(address *ListenAddress) (*http.Server, error) {
 		// OPTIONS * is a request like any other.
 		DisableGeneralOptionsHandler: true,
 		ReadHeaderTimeout:            readHeaderTimeout,
+		MaxHeaderBytes:               maxHeader,
 		IdleTimeout:                  idleTimeout,
 		ErrorLog:                     log.New(&serverLog{s}, "", 0),
 		Protocols:                    new(http.Protocols),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          streams,
+			MaxReadFrameSize:              maxFrame,
 			MaxReceiveBufferPerStream:     streamWindow,
 			MaxReceiveBufferPerConnection: connectionWindow,
 			SendPingTimeout:               pingAfter,
