@@ -16,8 +16,9 @@ type canon struct {
 	out []byte
 	// members are those of the objects around that were written so far.
 	members []piece
-	// spare is where members wait while they are put in order.
-	spare []byte
+	// spare is where members wait while they are put in order; content is a
+	// draft's.
+	spare, content []byte
 }
 
 // piece is a member in canon's output: its key without quotes, and its end.

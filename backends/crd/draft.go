@@ -27,7 +27,11 @@ func (c *custom) draft(body []byte) rest.Draft {
 		return nil
 	}
 	d := c.server.drafts.read(body)
-	if d == nil || c.hasStatus() && d.has("status") {
+	if d == nil {
+		return nil
+	}
+	if c.hasStatus() && d.has("status") {
+		d.Close()
 		return nil
 	}
 	d.codec = codec
@@ -36,9 +40,12 @@ func (c *custom) draft(body []byte) rest.Draft {
 
 // draft implements rest.Draft.
 type draft struct {
-	codec   *codec
-	head    *unstructured.Unstructured
+	codec *codec
+	head  *unstructured.Unstructured
+	// content is the canon's memory.
 	content []byte
+	canon   *canon
+	from    *drafter
 	// fields are the members of content, in order.
 	fields []draftField
 }
@@ -56,6 +63,12 @@ func (d *draft) Head() *unstructured.Unstructured { return d.head }
 
 // Content implements rest.Draft.
 func (d *draft) Content() []byte { return d.content }
+
+// Close implements rest.Draft.
+func (d *draft) Close() {
+	d.from.recycle(d.canon)
+	d.canon, d.content = nil, nil
+}
 
 func (d *draft) has(name string) bool {
 	return slices.ContainsFunc(d.fields, func(f draftField) bool { return f.name == name })
@@ -104,17 +117,23 @@ func newDrafter() *drafter {
 func (p *drafter) read(body []byte) *draft {
 	c := p.canons.Get().(*canon)
 	c.in, c.at, c.out, c.members = body, 0, c.out[:0], c.members[:0]
-	defer func() {
-		c.in = nil
-		if max(cap(c.out), cap(c.spare)) <= maxKeptCanon {
-			p.canons.Put(c)
-		}
-	}()
 	members, ok := c.outermost()
-	if !ok {
-		return nil
+	c.in = nil
+	if ok {
+		if d := c.draft(members); d != nil {
+			d.from = p
+			return d
+		}
 	}
-	return c.draft(members)
+	p.recycle(c)
+	return nil
+}
+
+// recycle takes a canon back that nobody uses any more.
+func (p *drafter) recycle(c *canon) {
+	if max(cap(c.out), cap(c.spare), cap(c.content)) <= maxKeptCanon {
+		p.canons.Put(c)
+	}
 }
 
 // outermost rewrites the members of the whole object, in order.
@@ -140,10 +159,8 @@ func (c *canon) outermost() ([]piece, bool) {
 
 // draft takes the head out of the rewritten members.
 func (c *canon) draft(members []piece) *draft {
-	d := &draft{
-		head:    &unstructured.Unstructured{Object: make(map[string]any, 3)},
-		content: append(make([]byte, 0, len(c.out)), '{'),
-	}
+	d := &draft{head: &unstructured.Unstructured{Object: make(map[string]any, 3)}, canon: c}
+	content := append(c.content[:0], '{')
 	for _, m := range members {
 		switch name := string(c.keyOf(m)); name {
 		case "apiVersion", "kind", "metadata":
@@ -154,14 +171,15 @@ func (c *canon) draft(members []piece) *draft {
 			d.head.Object[name] = value
 		default:
 			if len(d.fields) > 0 {
-				d.content = append(d.content, ',')
+				content = append(content, ',')
 			}
-			at := len(d.content)
-			d.content = append(d.content, c.out[m.key-1:m.end]...)
-			d.fields = append(d.fields, draftField{name, at, len(d.content)})
+			at := len(content)
+			content = append(content, c.out[m.key-1:m.end]...)
+			d.fields = append(d.fields, draftField{name, at, len(content)})
 		}
 	}
-	d.content = append(d.content, '}')
+	c.content = append(content, '}')
+	d.content = c.content
 	meta, ok := d.head.Object["metadata"].(map[string]any)
 	if !ok {
 		return nil

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,11 @@ func bodyMediaTypes() []string {
 // bodyMediaTypes; an empty Content-Type is JSON. A body above the limit is a
 // 413, an unknown type a 415. An empty body is no error here.
 func (a *API) readBody(r *http.Request) (data []byte, mediaType string, err error) {
+	return a.readBodyInto(r, nil)
+}
+
+// readBodyInto is readBody into memory that is lent, if any is.
+func (a *API) readBodyInto(r *http.Request, lent []byte) (data []byte, mediaType string, err error) {
 	mediaType = runtime.ContentTypeJSON
 	if contentType := r.Header.Get("Content-Type"); contentType != "" {
 		// What cannot be parsed is no type that is known.
@@ -38,7 +44,7 @@ func (a *API) readBody(r *http.Request) (data []byte, mediaType string, err erro
 	default:
 		return nil, "", unsupportedMediaType(bodyMediaTypes())
 	}
-	data, err = a.readLimited(r)
+	data, err = a.readInto(r, lent)
 	if err == nil && mediaType == runtime.ContentTypeProtobuf {
 		err = checkMessageDepth(bytes.TrimPrefix(data, []byte(protobufMagic)))
 	}
@@ -47,14 +53,17 @@ func (a *API) readBody(r *http.Request) (data []byte, mediaType string, err erro
 
 // readLimited reads the whole body; more than the limit is a 413, known from
 // Content-Length before a byte is read where the client sends one.
-func (a *API) readLimited(r *http.Request) ([]byte, error) {
+func (a *API) readLimited(r *http.Request) ([]byte, error) { return a.readInto(r, nil) }
+
+// readInto is readLimited into memory that is lent, if any is.
+func (a *API) readInto(r *http.Request, lent []byte) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
 	}
 	if r.ContentLength > a.maxBody {
 		return nil, a.refuseBody(r)
 	}
-	data, err := readAll(io.LimitReader(r.Body, a.maxBody+1), r.ContentLength)
+	data, err := readAll(io.LimitReader(r.Body, a.maxBody+1), r.ContentLength, lent)
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
@@ -72,14 +81,46 @@ func (a *API) readLimited(r *http.Request) ([]byte, error) {
 // that there will be so many; for more, only when they have come.
 const eagerBody = 64 << 10
 
-// readAll reads all that r has, which is said to be length bytes (-1: nobody
-// knows).
-func readAll(r io.Reader, length int64) ([]byte, error) {
-	if length < 0 {
-		return io.ReadAll(r)
+// pooledBody is the size, in bytes, of buffers that bodies share. Most bodies are
+// about as large as the objects that are kept of them: if each had memory of its
+// own, what is kept would lie between holes.
+const pooledBody = 16 << 10
+
+// bodyPool lends memory to bodies. The zero value is ready; safe for concurrent
+// use.
+type bodyPool struct{ pool sync.Pool }
+
+// lend returns memory for a body that is said to be length bytes (-1: nobody
+// knows), or nil if it is too large or its size unknown.
+func (p *bodyPool) lend(length int64) []byte {
+	if length < 0 || length >= pooledBody {
+		return nil
 	}
-	// One byte more than there is, so that the end is found without growing.
-	data := make([]byte, 0, min(length, eagerBody)+1)
+	if b, ok := p.pool.Get().(*[pooledBody]byte); ok {
+		return b[:0]
+	}
+	return make([]byte, 0, pooledBody)
+}
+
+// put takes memory back that nobody has any part of. Other memory is left alone.
+func (p *bodyPool) put(body []byte) {
+	if cap(body) == pooledBody {
+		p.pool.Put((*[pooledBody]byte)(body[:pooledBody]))
+	}
+}
+
+// readAll reads all that r has, which is said to be length bytes (-1: nobody
+// knows), into memory that is lent, if any is.
+func readAll(r io.Reader, length int64, lent []byte) ([]byte, error) {
+	data := lent
+	switch {
+	case data != nil:
+	case length < 0:
+		return io.ReadAll(r)
+	default:
+		// One byte more than there is, so that the end is found without growing.
+		data = make([]byte, 0, min(length, eagerBody)+1)
+	}
 	for {
 		n, err := r.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]

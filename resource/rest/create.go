@@ -23,30 +23,42 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	if err != nil {
 		return err
 	}
-	data, mediaType, err := a.readBody(r)
+	data, mediaType, err := a.readNew(r, res)
 	if err != nil {
 		return err
 	}
 	wr := newWrite(a, act, res, nil, opts)
-	if o, done, err := wr.createDraft(ctx, data, mediaType); err != nil {
+	o, done, err := wr.createDraft(ctx, data, mediaType)
+	switch {
+	case err != nil:
 		return explain(err)
-	} else if done {
+	case done:
+		a.bodies.put(data)
 		return a.writeObject(w, r, act, res, http.StatusCreated, o)
 	}
 	obj, err := wr.decode(ctx, data, mediaType, opts.validation)
 	if err != nil {
 		return err
 	}
+	a.bodies.put(data)
 	wipeSystemMetadata(obj)
 	if err := placeInNamespace(obj, wr.key.Namespace); err != nil {
 		return err
 	}
 	wr.key.Name = obj.GetName()
-	o, err := wr.create(ctx, obj)
-	if err != nil {
+	if o, err = wr.create(ctx, obj); err != nil {
 		return explain(err)
 	}
 	return a.writeObject(w, r, act, res, http.StatusCreated, o)
+}
+
+// readNew reads the body of a creation, into memory that is used again where
+// nothing that is decoded keeps a part of it.
+func (a *API) readNew(r *http.Request, res *Resource) (data []byte, mediaType string, err error) {
+	if res.Strategy.Draft == nil {
+		return a.readBody(r)
+	}
+	return a.readBodyInto(r, a.bodies.lend(r.ContentLength))
 }
 
 // create stores a new object, under a generated name if it has none.

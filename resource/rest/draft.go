@@ -25,6 +25,7 @@ func (w *write) createDraft(ctx context.Context, body []byte, mediaType string) 
 	if d == nil {
 		return nil, false, nil
 	}
+	defer d.Close()
 	head := d.Head()
 	if o = w.finishDraft(d); o == nil {
 		return nil, false, nil

@@ -64,6 +64,7 @@ type API struct {
 	gzips     *gzipPool
 	frames    *frameTable
 	buffers   *bufferPool
+	bodies    *bodyPool
 	pieces    *piecePool
 	watches   *watchMetrics
 	outdated  *deprecatedMetrics
@@ -83,6 +84,7 @@ func New(cfg Config) *API {
 		gzips:     &gzipPool{},
 		frames:    newFrameTable(),
 		buffers:   &bufferPool{},
+		bodies:    &bodyPool{},
 		pieces:    &piecePool{},
 		watches:   newWatchMetrics(),
 		outdated:  newDeprecatedMetrics(),

@@ -105,7 +105,8 @@ type Strategy struct {
 	// more than its metadata, if it is certain that decoding in that version,
 	// PrepareCreate and Validate would leave it as it is, find no fault with it
 	// and warn of nothing; else it returns nil. It cannot go with Default, Check
-	// or Allocate, which need the content. nil: there are no drafts.
+	// or Allocate, which need the content, and the Codec may keep no part of the
+	// bodies it decodes. nil: there are no drafts.
 	Draft func(body []byte) Draft
 	// Warnings are sent as Warning headers; of a draft, they are asked for by
 	// its head. old is nil on create.
@@ -148,8 +149,12 @@ type Draft interface {
 	// sorted at every level and without escapes, its values as encoding/json
 	// writes them. It must not be changed.
 	Content() []byte
-	// Encode returns the object to store, as Codec.EncodeStored would.
+	// Encode returns the object to store, as Codec.EncodeStored would. It is
+	// no part of the draft.
 	Encode() (*resource.Object, error)
+	// Close ends the use of the draft. It keeps nothing of the body it is made
+	// of, then or before.
+	Close()
 }
 
 // Subresource is one subresource of a kind: a partial view of the stored
