@@ -31,9 +31,9 @@ const (
 	quietRoom = 4 << 20
 	// spare is how much memory that nothing needs, in bytes, is worth giving
 	// back.
-	spare = 4 << 20
+	spare = 2 << 20
 	// The percentage of GOGC is never set beyond these.
-	minPercent, maxPercent = 20, 800
+	minPercent, maxPercent = 10, 800
 )
 
 // How much, in bytes, may be allocated between collections at least while a
