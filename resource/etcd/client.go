@@ -42,6 +42,12 @@ const (
 	// an etcd that has long come back.
 	minReconnect = 50 * time.Millisecond
 	maxReconnect = 2 * time.Second
+
+	// What etcd may send of one answer, and of all together, before it hears that
+	// there is room for more. Fixed, because gRPC's own measure of it costs a ping
+	// and its answer for nearly every write.
+	streamWindow = 4 << 20
+	connWindow   = 16 << 20
 )
 
 // Config says how to reach etcd.
@@ -116,7 +122,8 @@ func Open(cfg Config) (*Client, error) {
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: minReconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
 			MinConnectTimeout: dial,
-		}), grpc.WithChainUnaryInterceptor(unsent)},
+		}), grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
+			grpc.WithChainUnaryInterceptor(unsent)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open etcd client: %w", err)

@@ -20,8 +20,10 @@ const (
 	// askPause is the least time between two requests for progress while one
 	// answer releases several changes at a time: with many ranges a request costs
 	// as much as a change itself, and changes that come in close succession may
-	// share one. A change on its own waits for nothing but the answer.
-	askPause = 2 * time.Millisecond
+	// share one. A change on its own waits for nothing but the answer. Where readers
+	// wait for the answer, it is askSoon.
+	askPause = 10 * time.Millisecond
+	askSoon  = 2 * time.Millisecond
 	// askTries bounds the requests for one RequestProgress; readers who wait
 	// have turned elsewhere by then. While changes are held back there is no bound.
 	askTries = 30
@@ -116,7 +118,9 @@ func (s *stream) loop(ctx context.Context) error {
 			s.wanted = true
 			s.await()
 		case <-s.due.C:
-			s.askNow()
+			if s.awaiting() {
+				s.askNow()
+			}
 		case <-s.again.C:
 			s.wake = time.Time{}
 			select {
@@ -148,7 +152,11 @@ func (s *stream) await() {
 		s.heard = time.Now()
 	}
 	s.tries = askTries
-	if pause := askPause - time.Since(s.asked); s.crowded && pause > 0 {
+	pause := askPause
+	if s.wanted {
+		pause = askSoon
+	}
+	if pause -= time.Since(s.asked); s.crowded && pause > 0 {
 		s.due.Reset(pause)
 		return
 	}

@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
 )
 
 const (
@@ -44,6 +45,12 @@ const (
 	// snapshotEvery and snapshotKeep bound the raft entries held in memory.
 	snapshotEvery = 2000
 	snapshotKeep  = 100
+
+	// What a client may send of one request, and of all together, before it hears
+	// that there is room for more. Fixed, because gRPC's own measure of it costs a
+	// ping and its answer for nearly every write.
+	streamWindow = 2 << 20
+	connWindow   = 16 << 20
 )
 
 // Config says where the member keeps what.
@@ -138,6 +145,9 @@ func memberConfig(cfg Config, client, peer string, stopping *atomic.Bool) *embed
 	c.QuotaBackendBytes = cfg.Quota
 	c.SnapshotCount = snapshotEvery
 	c.SnapshotCatchUpEntries = snapshotKeep
+	c.GRPCAdditionalServerOptions = []grpc.ServerOption{
+		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
+	}
 	c.LogLevel = "warn"
 	if cfg.Logger.Enabled(context.Background(), slog.LevelDebug) {
 		c.LogLevel = "info"
