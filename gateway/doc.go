@@ -23,13 +23,18 @@
 //   - unfit.go and upgrade.go turn away what a server might read as another
 //     request than was authorized.
 //   - proxy.go moves bytes. Nothing in it knows which server is special.
+//   - plain.go asks REST servers as they want to be asked, and plain_answer.go
+//     says what becomes of their redirects and streams.
+//   - openapi.go serves the index of OpenAPI documents from memory; openapi_kept.go
+//     has the documents, from their servers or from what was kept of them.
 //   - relay.go moves those of watches. Profiles showed the size of its pieces to
 //     be what a delivery costs most by: with 4 KiB, events that had come up
 //     together were sent one by one, and a delivery through the gateway cost
 //     about twice the processor time that it does with 32 KiB (BenchmarkWatch).
 //   - hop.go follows one request to its server and back, for traffic.go (metrics
 //     by APIService, server and endpoint), the access log, traces, and clients
-//     that may know; upstreammetrics.go shows the state of endpoints, and
+//     that may know, as signed.go tells them of answers that are the gateway's own;
+//     upstreammetrics.go shows the state of endpoints, and
 //     explain.go answers where a request would go.
 //
 // The gateway is ready when etcd answers. A server behind it that is down

@@ -1,15 +1,23 @@
 package gateway
 
 import (
+	"bufio"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/apiservice"
+	"portico/gateway/upstream"
 	"portico/resource"
+	"portico/resource/serve"
 )
 
 // A redirect to the same API reaches the client, which asks again; one that leads
@@ -91,5 +99,70 @@ func TestPlainStreams(t *testing.T) {
 		if got := g.streams(r, resource.ParseAction(r)); got != tc.want {
 			t.Errorf("%s %s as %s: %v", tc.method, tc.path, tc.accept, got)
 		}
+	}
+}
+
+// A stream of events goes on after the time that other requests have, and each
+// event arrives as it comes.
+func TestPlainStreamLasts(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	goOn := make(chan struct{})
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept") != "text/event-stream" {
+			<-r.Context().Done()
+			return
+		}
+		for _, event := range []string{"data: one\n", "data: two\n"} {
+			_, _ = io.WriteString(w, event)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-goOn:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})}
+	go server.Serve(l)
+	defer server.Close()
+	g := &Gateway{sync: &syncer{}}
+	g.sync.table.Store(&table{routes: map[schema.GroupVersion]*route{{Group: "shop.example.com", Version: "v1"}: {
+		name: "v1.shop.example.com", upstream: frontOf(t, l.Addr().String(), upstream.Trust{Plain: true}).up, condition: apiservice.Passed(), plain: &plainAPI{root: shopRoot},
+	}}})
+	chain, err := serve.New(serve.Config{
+		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
+		Handler: http.HandlerFunc(g.serveResource), RequestTimeout: 50 * time.Millisecond, LongRunning: g.streams,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewServer(chain.Handler())
+	defer front.Close()
+	get := func(accept string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+shopRoot+"/pets", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { res.Body.Close() })
+		return res
+	}
+	events := get("text/event-stream")
+	lines := bufio.NewScanner(events.Body)
+	if !lines.Scan() || lines.Text() != "data: one" {
+		t.Fatalf("%d %q", events.StatusCode, lines.Text())
+	}
+	if other := get("application/json"); other.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("another request that lasts: %d", other.StatusCode)
+	}
+	close(goOn)
+	if !lines.Scan() || lines.Text() != "data: two" {
+		t.Errorf("the stream broke off: %q, %v", lines.Text(), lines.Err())
 	}
 }

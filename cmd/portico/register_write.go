@@ -178,7 +178,10 @@ func attempt(write func() (string, error)) (did string, err error) {
 // only by force.
 func (c *gatewayClient) unregister(ctx context.Context, name string, force bool, out io.Writer) error {
 	var b backend.Backend
-	if err := c.get(ctx, backendPath(name), &b); err != nil {
+	switch err := c.get(ctx, backendPath(name), &b); {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w; those there are: portico backends", err)
+	case err != nil:
 		return err
 	}
 	if b.Labels[apiservice.AutomanagedLabel] != "" && !force {

@@ -97,24 +97,41 @@ func TestFolderBroken(t *testing.T) {
 func TestFolderBounds(t *testing.T) {
 	named := map[Link]bool{}
 	f := folderOf(t, t.TempDir(), named)
-	data := make([]byte, maxFolderDocument) // what does not get smaller
-	rand.Read(data)
-	for i := range maxFolder/maxFolderDocument + 2 {
-		l := Link{"backend/a", string(rune('a' + i))}
+	large := make([]byte, maxWaiting/2+1)
+	for _, name := range []string{"a", "b", "c"} {
+		l := Link{"backend/a", name}
 		named[l] = true
-		f.Keep(l, data)
+		f.Keep(l, large)
 		if f.waitingBytes > maxWaiting {
 			t.Fatalf("%d bytes wait", f.waitingBytes)
 		}
 	}
-	f.turn()
-	if f.total > maxFolder || f.total < maxFolder-2*maxFolderDocument || !f.full {
-		t.Errorf("%d bytes are kept (full: %v)", f.total, f.full)
+	if n := f.files(t); n != 2 {
+		t.Errorf("%d are written at once because too many wait, want 2", n)
 	}
-	f.Keep(Link{"backend/a", "larger"}, append(data, 0))
+	f.turn()
+	if n := f.files(t); n != 3 || f.waitingBytes != 0 {
+		t.Errorf("%d files, %d bytes wait", n, f.waitingBytes)
+	}
+	f.Keep(Link{"backend/a", "a larger one"}, make([]byte, maxFolderDocument+1))
 	if f.waitingBytes != 0 {
 		t.Error("a document beyond the bound waits")
 	}
+
+	data := make([]byte, 1000) // what does not get smaller
+	rand.Read(data)
+	was := f.total
+	f.total = maxFolder - 2500
+	for _, name := range []string{"d", "e", "f"} {
+		l := Link{"backend/a", name}
+		named[l] = true
+		f.Keep(l, data)
+	}
+	f.turn()
+	if n := f.files(t); n != 5 || !f.full || f.total > maxFolder {
+		t.Errorf("%d files, %d bytes, full %v", n, f.total, f.full)
+	}
+	f.total = was
 	none := folderOf(t, "", named)
 	none.Keep(Link{"backend/a", "a"}, data)
 	if none.waitingBytes != 0 {
