@@ -2,6 +2,7 @@ package audit
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -79,6 +80,35 @@ func TestBacklogBytes(t *testing.T) {
 	if b.events.Load() != 0 || b.bytes.used.Load() != 0 {
 		t.Errorf("%d events and %d bytes are still counted", b.events.Load(), b.bytes.used.Load())
 	}
+}
+
+// However long a webhook hangs, so many batches are with it and no more: the rest
+// waits where it is counted.
+func TestBatchesUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var under atomic.Int64
+		release := make(chan struct{})
+		hangs := sinkFunc(func(*auditapi.Event) { under.Add(1); <-release })
+		a := &Auditor{}
+		sink := a.deliver(hangs, Delivery{Mode: ModeBatch, Batch: Batch{BufferSize: 50, MaxSize: 1}}, maxUnderWay)
+		stop := make(chan struct{})
+		if err := sink.Run(stop); err != nil {
+			t.Fatal(err)
+		}
+		for range 50 {
+			sink.ProcessEvents(&auditapi.Event{})
+		}
+		synctest.Wait()
+		if got := under.Load(); got != maxUnderWay || a.waiting[0]() != 50 {
+			t.Errorf("%d batches are under way, and %d events wait", got, a.waiting[0]())
+		}
+		close(release)
+		close(stop)
+		sink.Shutdown()
+		if got := under.Load(); got != 50 || a.waiting[0]() != 0 {
+			t.Errorf("%d events were delivered, and %d wait", got, a.waiting[0]())
+		}
+	})
 }
 
 type sinkFunc func(*auditapi.Event)

@@ -27,6 +27,7 @@ func TestAuditOfBodies(t *testing.T) {
 	for _, tc := range []struct{ name, level, method, path, contentType, body, request, response, ref, notes string }{
 		{name: "metadata", level: "Metadata", method: "PUT", path: "/a", body: object, ref: "a"},
 		{name: "a created object has a name", level: "Metadata", method: "POST", body: object, ref: "a"},
+		{name: "a large one has none", level: "Metadata", method: "POST", body: `{"metadata":{"name":"a"},"data":"` + strings.Repeat("x", 64<<10) + `"}`},
 		{name: "request", level: "Request", method: "POST", body: object, request: plain, ref: "a"},
 		{name: "response", level: "RequestResponse", method: "POST", body: object, request: plain, response: plain, ref: "a"},
 		{name: "copied response", level: "RequestResponse", method: "PUT", path: "/a?copy=1", body: object, request: plain, response: plain, ref: "a"},

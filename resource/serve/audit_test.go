@@ -105,6 +105,8 @@ func TestAuditStages(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		case "notfound":
 			rest.WriteStatus(w, r, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "a"))
+		case "long":
+			rest.WriteStatus(w, r, apierrors.NewBadRequest(strings.Repeat("x", 16<<10)))
 		case "text":
 			http.Error(w, "no Status", http.StatusBadGateway)
 		case "nothing":
@@ -129,6 +131,7 @@ func TestAuditStages(t *testing.T) {
 		{"GET", "/unknown", received + "get /unknown jane\nResponseComplete get /unknown jane 500"},
 		{"GET", "/a?do=notfound", received + "get /a?do=notfound jane\nResponseComplete get /a?do=notfound jane 404 NotFound \"pods \\\"a\\\" not found\" allow:sure"},
 		{"GET", "/a?do=text", received + "get /a?do=text jane\nResponseComplete get /a?do=text jane 502 allow:sure"},
+		{"GET", "/a?do=long", received + "get /a?do=long jane\nResponseComplete get /a?do=long jane 400 allow:sure"},
 		{"GET", "/a?do=nothing", received + "get /a?do=nothing jane\nResponseComplete get /a?do=nothing jane 200  \"Connection closed early\" allow:sure"},
 		{"GET", "/a?do=panic", received + "get /a?do=panic jane\nPanic get /a?do=panic jane 500 InternalError \"APIServer panic'd: oh\" allow:sure"},
 		{"GET", "/a?do=abort", received + "get /a?do=abort jane\nResponseComplete get /a?do=abort jane 499  \"The client was gone before the response began\" allow:sure"},
