@@ -27,6 +27,7 @@ func (srv *server) checks(s *syncer) []availability.Target {
 	if len(endpoints) == 1 && policy.Check.Path == "" {
 		// Another address is another endpoint.
 		discovery.Version += " " + endpoints[0].URL
+		discovery.Verdict = srv.up.Verdict(endpoints[0].URL)
 		discovery.OnChange = func(v availability.Verdict) { srv.up.SetVerdict(endpoints[0].URL, v) }
 		return []availability.Target{discovery}
 	}
@@ -36,6 +37,9 @@ func (srv *server) checks(s *syncer) []availability.Target {
 	}
 	// Discovery says nothing of the endpoints, and nothing is urgent about it.
 	discovery.ID, discovery.Schedule = srv.discoveryTarget(), availability.Schedule{}
+	if discovery.Verdict = s.checker.Verdict(discovery.ID); !discovery.Verdict.Known {
+		discovery.Verdict = s.checker.Verdict(srv.target) // while there was one endpoint
+	}
 	out := []availability.Target{discovery}
 	for _, e := range endpoints {
 		out = append(out, srv.endpointTarget(s, e, path, schedule))
@@ -46,7 +50,7 @@ func (srv *server) checks(s *syncer) []availability.Target {
 // endpointTarget is the check of one endpoint.
 func (srv *server) endpointTarget(s *syncer, e upstream.Endpoint, path string, schedule availability.Schedule) availability.Target {
 	return availability.Target{
-		ID: srv.endpointID(e.URL), Version: srv.id + " " + path, Schedule: schedule,
+		ID: srv.endpointID(e.URL), Version: srv.id + " " + srv.trust + " " + path, Schedule: schedule, Verdict: srv.up.Verdict(e.URL),
 		Probe: func(ctx context.Context) error {
 			return stable(srv.up.Probe(ctx, e.URL, path, identifyAggregator))
 		},

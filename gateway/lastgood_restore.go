@@ -176,6 +176,14 @@ func (s *syncer) restoredVersions(target string) []discovery.GroupVersion {
 	return s.versions[target]
 }
 
+// forgetKept lets go of what the server of a target said to an earlier gateway.
+func (s *syncer) forgetKept(target string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.versions, target)
+	delete(s.indexes, target)
+}
+
 // forgetVersions lets go of what servers said to an earlier gateway where that is
 // out of date: a server spoke, or it was there and is not any more. One that
 // comes later under the same name is another.

@@ -74,7 +74,7 @@ func (s *syncer) placeService(a *apireg.APIService, n *news, m *merge) placement
 		name: a.Name, target: targetOfAPIService(a.Name), base: &url.URL{Scheme: scheme, Host: host},
 		checkPath: discoveryPath(a), policy: policy, only: []schema.GroupVersion{groupVersion(a)},
 	}
-	mk.id = mk.base.String() + " " + trust
+	mk.id, mk.uid, mk.trustID = mk.base.String(), string(a.UID), trust
 	mk.checkURL = mk.base.String() + mk.checkPath
 	addresses, failed := n.services.resolve(ref)
 	if failed != nil {

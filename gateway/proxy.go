@@ -61,9 +61,8 @@ type target interface {
 // build returns the reverse proxies to one server: for short requests, for
 // long-running ones, and for those that leave HTTP.
 func (p *proxies) build(up target) (short, long, upgrade http.Handler) {
-	base := up.Base()
 	common := httputil.ReverseProxy{
-		Rewrite:      func(pr *httputil.ProxyRequest) { rewrite(pr, base) },
+		Rewrite:      func(pr *httputil.ProxyRequest) { rewrite(pr, up.Base()) },
 		ErrorHandler: p.fail,
 		ErrorLog:     slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug),
 	}

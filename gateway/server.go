@@ -50,6 +50,8 @@ type source interface {
 type server struct {
 	name     string // of the backend or APIService
 	id       string // identity: a change makes a new server
+	uid      string // of the object that describes it; "": of none yet
+	trust    string // tells apart how it is trusted
 	target   string // tells it from all others; what is kept of it has the same name
 	checkURL string // for messages; of sync.run only
 	// checkPath is what endpoints are asked for by themselves, unless the policy
@@ -83,6 +85,7 @@ func targetOfAPIService(name string) string { return documentsOfAPIServices + na
 // making is what a server is made of.
 type making struct {
 	name, target, id    string
+	uid, trustID        string
 	checkURL, checkPath string
 	base                *url.URL
 	endpoints           []upstream.Endpoint
@@ -97,20 +100,16 @@ type making struct {
 }
 
 // serverFor returns the server of that target, made anew if its identity
-// changed, with the present addresses and policy. It is live from now on.
+// changed, with the present addresses, trust and policy. It is live from now on.
 func (s *syncer) serverFor(m making, live map[string]*server) *server {
 	old := s.servers[m.target]
-	if old != nil && old.id == m.id {
+	if old != nil && old.id == m.id && !old.replacedBy(m.uid) {
 		live[m.target] = old
-		old.checkURL = m.checkURL
-		old.up.SetEndpoints(m.endpoints)
-		if old.up.Policy() != m.policy {
-			old.up.SetPolicy(m.policy)
-		}
+		old.change(&m)
 		return old
 	}
 	srv := &server{
-		name: m.name, id: m.id, target: m.target, checkURL: m.checkURL, checkPath: m.checkPath,
+		name: m.name, id: m.id, uid: m.uid, trust: m.trustID, target: m.target, checkURL: m.checkURL, checkPath: m.checkPath,
 		suspect: m.suspect, tells: m.only == nil,
 	}
 	live[m.target] = srv
@@ -124,7 +123,11 @@ func (s *syncer) serverFor(m making, live map[string]*server) *server {
 	}
 	var kept []discovery.GroupVersion
 	var index *aggregate.OpenAPIIndex
-	if old != nil && old.source.Heard() {
+	switch {
+	case old == nil:
+	case old.replacedBy(m.uid): // what another said is not its word
+		s.forgetKept(m.target)
+	case old.source.Heard():
 		// The same, reached another way: what it said stands until the new server
 		// speaks.
 		said, whole := old.source.Served()
@@ -149,6 +152,29 @@ func (s *syncer) serverFor(m making, live map[string]*server) *server {
 	return srv
 }
 
+// replacedBy reports whether the server is described by another object now, of the
+// same name: that one may mean another server.
+func (srv *server) replacedBy(uid string) bool {
+	return srv.uid != "" && uid != "" && srv.uid != uid
+}
+
+// change takes in how the server is reached now. Endpoints that stay keep all that
+// is known of them, and what is under way to them.
+func (srv *server) change(m *making) {
+	srv.checkURL, srv.suspect = m.checkURL, m.suspect
+	if m.uid != "" {
+		srv.uid = m.uid
+	}
+	if srv.trust != m.trustID {
+		srv.trust = m.trustID
+		srv.up.SetTrust(m.trust)
+	}
+	srv.up.SetEndpoints(m.endpoints)
+	if srv.up.Policy() != m.policy {
+		srv.up.SetPolicy(m.policy)
+	}
+}
+
 // retire lets go of a server: what is under way finishes.
 func (srv *server) retire() {
 	if srv.unfollow != nil {
@@ -164,7 +190,7 @@ func (srv *server) openAPIOwner() string { return srv.target + " " + srv.id }
 // also tells what is new.
 func (srv *server) availabilityTarget(s *syncer) availability.Target {
 	return availability.Target{
-		ID: srv.target, Version: srv.id, Schedule: availability.Schedule{Suspect: srv.suspect},
+		ID: srv.target, Version: srv.id + " " + srv.trust, Schedule: availability.Schedule{Suspect: srv.suspect},
 		Probe: func(ctx context.Context) error {
 			changed, err := srv.source.Check(ctx)
 			if err != nil {

@@ -140,7 +140,7 @@ func (s *syncer) standOnService(st *standing, ref *apireg.ServiceReference, n *n
 	}
 	m.checkURL = m.base.String() + rootPath
 	st.trust = trustID(tls, serverName)
-	m.id = m.base.String() + " " + st.trust
+	m.id, m.uid, m.trustID = m.base.String(), st.uid(), st.trust
 	m.asPlain(st.spec.REST)
 	st.asked = m.checkURL
 	addresses, failed := n.services.resolve(ref)
@@ -192,7 +192,7 @@ func (s *syncer) standOnEndpoints(st *standing, live map[string]*server) error {
 	case 0:
 		return errNoEndpoints
 	case 1:
-		m.base, m.checkURL = m.endpoints[0].Base, m.endpoints[0].URL+rootPath
+		m.checkURL = m.endpoints[0].URL + rootPath
 	default:
 		m.checkURL = "any endpoint of " + st.name
 	}
@@ -206,11 +206,20 @@ func (s *syncer) standOnEndpoints(st *standing, live map[string]*server) error {
 		}
 		m.trust, st.trust = trust, trustID(st.spec.TLS, "")
 	}
-	m.id = m.base.String() + " " + st.trust
+	m.id, m.uid, m.trustID = m.base.String(), st.uid(), st.trust
 	m.asPlain(st.spec.REST)
 	st.asked = m.checkURL
 	st.srv = s.serverFor(m, live)
 	return nil
+}
+
+// uid tells the object from others of its name, before and after it; "" of what
+// this gateway is configured with, whatever is stored.
+func (d *described) uid() string {
+	if d.object == nil || d.own != nil {
+		return ""
+	}
+	return string(d.object.UID)
 }
 
 // policy returns how requests are sent. Servers that gateways start with

@@ -1,10 +1,14 @@
 package gateway
 
 import (
+	"context"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +26,7 @@ import (
 func onService(t *testing.T, a *apireg.APIService, backends ...*backend.Backend) *syncer {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s := &syncer{log: log, proxies: newProxies(log), checker: availability.New(availability.Config{})}
+	s := &syncer{log: log, proxies: newProxies(log), checker: availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})}
 	s.setServices(newServices(followed(t,
 		service("api", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "api.example.com"})), loop.Snapshot{}))
 	s.setAPIServices([]*apireg.APIService{a})
@@ -98,6 +102,49 @@ func TestRESTBackendOfTheSameService(t *testing.T) {
 	}
 }
 
+// A server that is asked differently from now on, by each endpoint or with other
+// trust, is what it was found to be until it is found otherwise: nobody is told
+// that it is not known.
+func TestVerdictsSurviveChanges(t *testing.T) {
+	good := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
+	}))
+	defer good.Close()
+	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
+		Endpoints: []backend.Endpoint{{URL: good.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
+	}}
+	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+	srv := s.servers["backend/b"]
+	for deadline := time.Now().Add(20 * time.Second); !s.verdict(srv).Healthy; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never healthy: %+v", s.verdict(srv))
+		}
+	}
+	since := s.verdict(srv).Since
+	cancel() // so that nothing is found anew
+	<-ended
+	for name, change := range map[string]func(*backend.Spec){
+		"two endpoints": func(s *backend.Spec) { s.Endpoints = append(s.Endpoints, backend.Endpoint{URL: one}) },
+		"and one again": func(s *backend.Spec) { s.Endpoints = s.Endpoints[:1] },
+		"other trust":   func(s *backend.Spec) { s.TLS = &backend.TLS{InsecureSkipVerify: true} },
+		"a path":        func(s *backend.Spec) { s.HealthCheck = &backend.HealthCheck{Path: "/readyz"} },
+	} {
+		b = b.DeepCopy()
+		change(&b.Spec)
+		s.setBackends([]*backend.Backend{b})
+		s.reconcile()
+		if v := s.verdict(srv); s.servers["backend/b"] != srv || !v.Healthy || !v.Since.Equal(since) {
+			t.Errorf("%s: %+v, another server: %v", name, v, s.servers["backend/b"] != srv)
+		}
+		if v := s.discoveryVerdict(srv); !v.Healthy {
+			t.Errorf("%s: discovery: %+v", name, v)
+		}
+	}
+}
+
 // A Backend under the name of one that is gone knows nothing of what that one's
 // server said to an earlier gateway, be it that it spoke again or not.
 func TestRestoredVersionsGoWithTheServer(t *testing.T) {
@@ -127,8 +174,9 @@ func TestRestoredVersionsGoWithTheServer(t *testing.T) {
 	}
 }
 
-// The policy and the endpoints of a server change under it; another way to trust
-// it is another server, which knows what the one before said.
+// The policy, the endpoints, the trust of a server change under it. Another object
+// of the name means another server, which knows nothing of what the one before
+// said.
 func TestBackendChanges(t *testing.T) {
 	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}, {URL: two}}}}
 	a := widgetsAt(func(s *apireg.APIServiceSpec) { s.Service = nil })
@@ -153,8 +201,24 @@ func TestBackendChanges(t *testing.T) {
 	if es := after.up.Endpoints(); after != before || after.up.Policy().Balance != backend.ConsistentHash || len(es) != 2 || es[0].Weight != 0 || es[1].Network != "unix" {
 		t.Errorf("it is another server, or at %+v with %+v", es, after.up.Policy())
 	}
-	if again := set(func(s *backend.Spec) { s.TLS = &backend.TLS{ServerName: "x"} }); again == before {
-		t.Error("another name is the same server")
+	if again := set(func(s *backend.Spec) { s.TLS = &backend.TLS{ServerName: "x"} }); again != before {
+		t.Error("another name is another server")
+	}
+	if again := set(func(s *backend.Spec) { s.Endpoints = s.Endpoints[:1] }); again != before || again.up.Base().Scheme != again.up.Endpoints()[0].Base.Scheme {
+		t.Error("with one endpoint it is another server, or addressed otherwise")
+	}
+	b.UID = "first"
+	if again := set(func(*backend.Spec) {}); again != before {
+		t.Error("it is another server, although its object was only stored")
+	}
+	before.source.Restore(widgets())
+	b.UID = "second"
+	again := set(func(*backend.Spec) {})
+	if again == before {
+		t.Error("another object is the same server")
+	}
+	if gvs, known := again.source.GroupVersions(); known {
+		t.Errorf("it knows %v", gvs)
 	}
 	s.setBackends(nil)
 	s.reconcile()

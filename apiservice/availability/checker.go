@@ -38,13 +38,16 @@ import (
 type Probe func(ctx context.Context) error
 
 // Target is something to check. A target whose Version changes (with the same
-// ID) is checked anew from unknown.
+// ID) is checked anew, from its Verdict.
 type Target struct {
 	ID string
 	// Version distinguishes probes of one ID that ask different questions
 	// (another address, another CA).
 	Version string
 	Probe   Probe
+	// Verdict is what is known of it before its first probe, if it is checked
+	// anew: who asks differently from now on need not forget what was found.
+	Verdict Verdict
 	// Schedule overrides the Checker's where it is not zero. That of a target
 	// whose Version is the same holds from its next probe on.
 	Schedule Schedule
@@ -145,7 +148,7 @@ func (c *Checker) Set(targets []Target) {
 			next[spec.ID] = t
 			continue
 		}
-		t := &target{Target: spec, checker: c, wake: make(chan struct{}, 1)}
+		t := &target{Target: spec, checker: c, wake: make(chan struct{}, 1), verdict: spec.Verdict}
 		t.schedule.Store(&schedule)
 		next[spec.ID] = t
 		c.start(t)

@@ -169,5 +169,8 @@ func (a *attempt) wrap(res *http.Response) {
 		body.finish(io.EOF)
 	default:
 		res.Body = body
+		if body.watch = a.watches(); body.watch {
+			a.e.streams.add(body)
+		}
 	}
 }

@@ -90,12 +90,18 @@ type answer struct {
 	cancel context.CancelCauseFunc // nil: there is nothing to be let go of
 	kind   kind
 	state  atomic.Int32
+
+	// Of endpoint.streams, and guarded by it; watch does not change.
+	prev, next *answer
+	listed     bool
+	watch      bool
 }
 
 // States of an answer.
 const (
-	limited  = 1 << iota // it holds a place in the limit
-	finished             // it has ended
+	limited     = 1 << iota // it holds a place in the limit
+	finished                // it has ended
+	drainedAway             // it was ended because its endpoint goes
 )
 
 // limit has the answer give its place in the limit back when it ends.
@@ -108,6 +114,9 @@ func (a *answer) limit(u *Upstream) {
 func (a *answer) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
 	if err != nil {
+		if a.state.Load()&drainedAway != 0 {
+			err = io.EOF
+		}
 		a.finish(err)
 	}
 	return n, err
@@ -126,6 +135,9 @@ func (a *answer) finish(err error) {
 	before := a.state.Or(finished)
 	if before&finished != 0 {
 		return
+	}
+	if a.watch {
+		a.e.streams.remove(a)
 	}
 	if err == io.EOF {
 		a.e.settle()

@@ -42,7 +42,7 @@ func (w *ways) secure(ctx context.Context, g *generation, watch bool, protocols 
 	if watch {
 		raw = &watchedConn{Conn: raw, broken: w.broken, lasting: protocols != nil}
 	}
-	t := w.trust
+	t := *g.trust
 	if t.ServerName == "" {
 		t.ServerName = w.base.Hostname() // whom the URL names
 	}

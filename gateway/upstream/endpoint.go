@@ -59,6 +59,7 @@ type endpoint struct {
 	badAnswers, badConns atomic.Int32
 
 	pending pending
+	streams streams
 
 	// What follows is guarded by Upstream.mu.
 
@@ -74,6 +75,8 @@ type endpoint struct {
 	// it has all of it.
 	used    bool
 	warming time.Time
+	// left is, of one that was removed, that its watches are being ended.
+	left *spell
 }
 
 // current works out the state; mu is held.
@@ -96,6 +99,7 @@ func (e *endpoint) current() backend.EndpointState {
 func (e *endpoint) stop() {
 	end(&e.refused)
 	e.ejected.end()
+	e.used = false
 	e.ways.close()
 }
 

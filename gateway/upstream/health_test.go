@@ -266,8 +266,15 @@ func TestSetEndpointsKeeps(t *testing.T) {
 		}
 		u.SetEndpoints(list[1:])
 		u.SetEndpoints(some(1, 1, 1))
+		want(t, u, "it came back at once", 0, 1, 2)
+		if u.endpoints[0] != before[0] || u.Status().Endpoints[0].Errors != 5 {
+			t.Error("it is another one")
+		}
+		u.SetEndpoints(list[1:])
+		time.Sleep(drainWithin + time.Second)
+		u.SetEndpoints(some(1, 1, 1))
 		want(t, u, "it came anew", 0, 1, 2)
-		if u.endpoints[0] == before[0] || u.Status().Endpoints[0].Errors != 0 {
+		if u.endpoints[0] == before[0] || u.Status().Endpoints[0].Errors != 0 || len(u.leaving) != 0 {
 			t.Error("it is the old one")
 		}
 		moved := some(1, 1, 1)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 )
 
@@ -52,6 +53,17 @@ func (u *Upstream) Status() Status {
 		})
 	}
 	return s
+}
+
+// Verdict returns what active checks were last said to say of an endpoint; the
+// zero Verdict if nothing was, or it is none of the server's.
+func (u *Upstream) Verdict(url string) availability.Verdict {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if e := u.find(url); e != nil {
+		return e.verdict
+	}
+	return availability.Verdict{}
 }
 
 // Candidate is an endpoint that a request could be sent to now.

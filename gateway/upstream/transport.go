@@ -67,7 +67,7 @@ const (
 type ways struct {
 	network, address string
 	base             *url.URL
-	trust            Trust
+	trust            atomic.Pointer[Trust]
 	policy           func() *Policy
 	// broken is told of established connections that broke; it must not block.
 	broken func()
@@ -81,6 +81,7 @@ type ways struct {
 
 // generation are the connections that were made with the same credentials.
 type generation struct {
+	trust       *Trust
 	credentials credentials
 	// unasked is when the first connection was made on which the server did not
 	// ask for a certificate, in Unix nanoseconds; 0: there is none.
@@ -96,9 +97,9 @@ type generation struct {
 }
 
 // good reports whether the connections may be used for new requests.
-func (g *generation) good(now credentials) bool {
+func (g *generation) good(trust *Trust, now credentials) bool {
 	unasked := g.unasked.Load()
-	return g.credentials == now && (unasked == 0 || time.Since(time.Unix(0, unasked)) < unaskedLife)
+	return g.trust == trust && g.credentials == now && (unasked == 0 || time.Since(time.Unix(0, unasked)) < unaskedLife)
 }
 
 // send sends a request to the endpoint, once. At an error progress says how far
@@ -198,22 +199,23 @@ func withoutRepetition(h http.Header) http.Header {
 // get returns the present generation.
 func (w *ways) get() (*generation, error) {
 	var now credentials
-	if !w.trust.Plain {
+	trust := w.trust.Load()
+	if !trust.Plain {
 		var err error
-		if now, err = w.trust.now(); err != nil {
+		if now, err = trust.now(); err != nil {
 			return nil, err
 		}
 	}
-	if g := w.current.Load(); g != nil && g.good(now) {
+	if g := w.current.Load(); g != nil && g.good(trust, now) {
 		return g, nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	old := w.current.Load()
-	if old != nil && old.good(now) {
+	if old != nil && old.good(trust, now) {
 		return old, nil
 	}
-	g := w.generation(now)
+	g := w.generation(trust, now)
 	if w.closed.Load() {
 		g.retire()
 	}
@@ -229,6 +231,19 @@ func (w *ways) renew() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if old := w.current.Swap(nil); old != nil {
+		old.retire()
+	}
+}
+
+// setTrust has later requests use new connections, made as it says.
+func (w *ways) setTrust(t Trust) { w.trust.Store(&t) }
+
+// open undoes close.
+func (w *ways) open() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed.Store(false)
+	if old := w.current.Swap(nil); old != nil { // made meanwhile, to be used once
 		old.retire()
 	}
 }
@@ -250,13 +265,13 @@ func (g *generation) retire() {
 }
 
 // generation makes what is needed to use the credentials.
-func (w *ways) generation(c credentials) *generation {
-	g := &generation{credentials: c}
+func (w *ways) generation(trust *Trust, c credentials) *generation {
+	g := &generation{trust: trust, credentials: c}
 	idle := w.policy().Idle
 	g.direct = &direct{broken: w.broken, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody}
 	g.rest, g.once = newTransport(false, idle), newTransport(false, idle)
 	g.once.DisableKeepAlives = true
-	if w.trust.Plain {
+	if trust.Plain {
 		g.direct.dial = func(ctx context.Context) (net.Conn, net.Conn, error) {
 			conn, err := w.connect(ctx)
 			return conn, conn, err

@@ -16,7 +16,7 @@ import (
 // Config of an Upstream.
 type Config struct {
 	// Base is the scheme and host that requests are addressed to, where an
-	// endpoint does not say otherwise. Required.
+	// endpoint does not say otherwise. It stays as it is. Required.
 	Base *url.URL
 	// Endpoints are where the server is; SetEndpoints replaces them.
 	Endpoints []Endpoint
@@ -35,9 +35,11 @@ type Config struct {
 // endpoints may change meanwhile. Safe for concurrent use.
 type Upstream struct {
 	base    *url.URL
-	trust   Trust
 	broken  func(url string)
 	changed func()
+	// addressed is what requests are addressed to: the only endpoint, if it says
+	// so, and otherwise base.
+	addressed atomic.Pointer[url.URL]
 
 	policy atomic.Pointer[Policy]
 	picks  atomic.Pointer[picks]
@@ -47,8 +49,10 @@ type Upstream struct {
 	overflowed, outOfBudget atomic.Uint64
 
 	mu        sync.Mutex // of endpoints, and of what is known of each
+	trust     Trust
 	endpoints []*endpoint
-	warming   *spell // until shares have grown
+	leaving   map[string]*endpoint // those that drain, by URL
+	warming   *spell               // until shares have grown
 	closed    bool
 }
 
@@ -78,9 +82,10 @@ func At(addresses ...string) []Endpoint {
 	return out
 }
 
-// Base is the scheme and host that requests are addressed to. It is not to be
-// changed.
-func (u *Upstream) Base() *url.URL { return u.base }
+// Base is the scheme and host that requests are addressed to at present. It is
+// not to be changed. What is addressed to another is sent as well, at the cost of
+// a copy.
+func (u *Upstream) Base() *url.URL { return u.addressed.Load() }
 
 // Policy returns the policy.
 func (u *Upstream) Policy() Policy { return *u.policy.Load() }
@@ -116,9 +121,21 @@ func (u *Upstream) SetPolicy(p Policy) {
 	u.rebuild()
 }
 
+// SetTrust replaces how the server is recognised and what is shown to it. Later
+// requests get new connections; what is under way goes on, and endpoints keep
+// their state until a check finds another.
+func (u *Upstream) SetTrust(t Trust) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.trust = t
+	for _, e := range u.endpoints {
+		e.ways.setTrust(trustAt(e.ways.base, t))
+	}
+	clear(u.leaving) // they finish as they are
+}
+
 // SetEndpoints replaces where the server is. An endpoint that stays, by its URL,
-// keeps its connections, counters and state. One that goes finishes what is
-// under way.
+// keeps its connections, counters and state. One that goes drains (drain.go).
 func (u *Upstream) SetEndpoints(list []Endpoint) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -127,6 +144,9 @@ func (u *Upstream) SetEndpoints(list []Endpoint) {
 	for _, spec := range list {
 		e := u.find(spec.URL)
 		if e == nil || kept[e] || !e.sameAs(spec) {
+			e = u.back(spec)
+		}
+		if e == nil {
 			e = u.newEndpoint(spec)
 		}
 		e.Weight, kept[e] = spec.Weight, true
@@ -134,10 +154,14 @@ func (u *Upstream) SetEndpoints(list []Endpoint) {
 	}
 	for _, e := range u.endpoints {
 		if !kept[e] {
-			e.stop()
+			u.leave(e)
 		}
 	}
 	u.endpoints = next
+	u.addressed.Store(u.base)
+	if len(next) == 1 && next[0].Base != nil {
+		u.addressed.Store(next[0].Base)
+	}
 	u.rebuild()
 }
 
@@ -149,18 +173,24 @@ func (e *endpoint) sameAs(spec Endpoint) bool {
 
 func (u *Upstream) newEndpoint(spec Endpoint) *endpoint {
 	e := &endpoint{Endpoint: spec, hash: hashOf(spec.URL), since: time.Now(), state: backend.EndpointUnknown}
-	base, trust := u.base, u.trust
+	base := u.base
 	if spec.Base != nil {
 		base = spec.Base
 	}
-	if base.Scheme == "http" {
-		trust = Trust{Plain: true}
-	}
 	e.ways = &ways{
-		network: spec.Network, address: spec.Address, base: base, trust: trust, policy: u.policy.Load,
+		network: spec.Network, address: spec.Address, base: base, policy: u.policy.Load,
 		broken: func() { u.broken(spec.URL) },
 	}
+	e.ways.setTrust(trustAt(base, u.trust))
 	return e
+}
+
+// trustAt is the trust at an address: http has none.
+func trustAt(base *url.URL, t Trust) Trust {
+	if base.Scheme == "http" {
+		return Trust{Plain: true}
+	}
+	return t
 }
 
 // find returns an endpoint by its URL; mu is held.
@@ -173,7 +203,8 @@ func (u *Upstream) find(url string) *endpoint {
 	return nil
 }
 
-// Close lets go of idle connections; requests under way finish.
+// Close lets go of idle connections. Requests under way finish, and watches are
+// ended one after the other.
 func (u *Upstream) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -183,7 +214,7 @@ func (u *Upstream) Close() {
 	u.closed = true
 	end(&u.warming)
 	for _, e := range u.endpoints {
-		e.stop()
+		u.leave(e)
 	}
 }
 
@@ -212,7 +243,8 @@ func (u *Upstream) Upgrade() http.RoundTripper {
 // addressed. The request must carry its identity already.
 func (u *Upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := req.Clone(req.Context())
-	out.URL.Scheme, out.URL.Host, out.Host = u.base.Scheme, u.base.Host, u.base.Host
+	base := u.Base()
+	out.URL.Scheme, out.URL.Host, out.Host = base.Scheme, base.Host, base.Host
 	if resource.ParseAction(req).LongRunning() {
 		return u.send(out, long)
 	}
