@@ -16,10 +16,18 @@
 // and what is known of the endpoints comes about in health.go: active checks
 // (their verdicts are handed in), refused connections, and ejection (eject.go) by
 // how requests end, as long as that is not their own doing (blame.go). The share
-// of one that comes back grows (slowstart.go). What it all comes to is published as an immutable snapshot (choose.go), so that choosing
-// takes no lock; with one endpoint there is no choice and no cost.
-// budget.go bounds retries to a share of the traffic. policy.go has every
+// of one that comes back grows (slowstart.go), and one that is removed drains
+// (drain.go). What it all comes to is published as an immutable snapshot
+// (choose.go), so that choosing takes no lock; with one endpoint there is no choice
+// and no cost. budget.go bounds retries to a share of the traffic. policy.go has every
 // default. trace.go and observe.go are what others see.
+//
+// A host's name. It is looked up for every connection, which goes to one of its
+// addresses at random and to the next if that does not answer (dial.go); no
+// connection takes new requests for longer than its age allows. So requests follow
+// the name, and are spread over what stands behind it, without a list of addresses
+// to be kept and refreshed. The price is that all of them are one endpoint: one
+// state, and one verdict. Who wants them told apart names them, or a Service.
 //
 // What is sent again. Whatever its verb, a request of which the server saw
 // nothing: connecting failed, or the server refused the stream, or named an

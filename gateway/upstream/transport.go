@@ -71,6 +71,8 @@ type ways struct {
 	policy           func() *Policy
 	// broken is told of established connections that broke; it must not block.
 	broken func()
+	// lookup finds the addresses of a host's name; nil: as the host does.
+	lookup func(ctx context.Context, host string) ([]string, error)
 	// change, if not nil, adjusts every new transport of shared connections.
 	change func(*http.Transport)
 
