@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -124,12 +123,10 @@ func (a *attempt) judgeError(err error) error {
 		}
 		a.cancel(nil)
 	}
-	var body *BodyError
-	var header *HeaderError
 	switch {
 	case a.client().Err() != nil:
 		return context.Cause(a.client())
-	case errors.As(err, &body), errors.As(err, &header):
+	case clients(err):
 		return err
 	case a.stream != nil && a.stream.failed.Load() != nil:
 		return &BodyError{*a.stream.failed.Load()}

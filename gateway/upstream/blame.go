@@ -26,6 +26,13 @@ func (*HeaderError) Error() string {
 	return "the header of the request is larger than the server takes"
 }
 
+// clients reports whether an error is the client's.
+func clients(err error) bool {
+	var body *BodyError
+	var header *HeaderError
+	return errors.As(err, &body) || errors.As(err, &header)
+}
+
 // blameless reports whether an endpoint may have failed a request for its header
 // alone. Where the connection could not be made, it did not see it.
 func blameless(req *http.Request, err error) bool {

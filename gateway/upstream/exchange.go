@@ -228,11 +228,9 @@ func (s *sending) again(e *endpoint, res *http.Response, p progress, err error) 
 	if s.req.Context().Err() != nil || !s.policy.retries() {
 		return ""
 	}
-	var body *BodyError
-	var header *HeaderError
 	switch {
-	case errors.As(err, &body), errors.As(err, &header):
-		return "" // it is the client's
+	case err != nil && clients(err):
+		return ""
 	case err == nil && !s.safe, err == nil && !unwell(res), err != nil && p != unsent && !s.safe:
 		return ""
 	case !s.repeatable():
