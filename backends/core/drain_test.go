@@ -9,6 +9,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
+// Namespaces have no collection to delete: one request takes no more than one
+// of them.
+func TestNamespacesGoOneByOne(t *testing.T) {
+	c := running(t, Config{})
+	c.must(t, http.MethodPost, "/api/v1/namespaces", object("aaa"), nil)
+	for _, query := range []string{"", "?labelSelector=kubernetes.io/metadata.name%3Daaa"} {
+		err := c.do(t, http.MethodDelete, "/api/v1/namespaces"+query, nil, nil)
+		if want := `deletecollection is not supported on resources of kind "namespaces"`; !apierrors.IsMethodNotSupported(err) || err.Error() != want {
+			t.Errorf("DELETE of all namespaces%s: %v, want 405 %s", query, err, want)
+		}
+	}
+	if ns, ok := load[*corev1.Namespace](t, c, "", "namespaces", "", "aaa"); !ok || ns.DeletionTimestamp != nil {
+		t.Errorf("a namespace was deleted with the collection: %+v", ns)
+	}
+}
+
 // A namespace goes with its content; an object that a finalizer holds keeps it,
 // which its conditions tell, until the finalizer is taken away.
 func TestDrain(t *testing.T) {

@@ -140,6 +140,16 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// A kind that lacks a verb which others have says so, here as in discovery.
+func TestVerbs(t *testing.T) {
+	want := map[string][]string{"namespaces": {"create", "delete", "get", "list", "patch", "update", "watch"}}
+	for _, k := range allKinds() {
+		if name := k.GroupResource().String(); k.Review == nil && !slices.Equal(k.Verbs, want[name]) {
+			t.Errorf("%s: verbs %v, want %v", name, k.Verbs, want[name])
+		}
+	}
+}
+
 // TestWriteSemantics holds the per-kind switches against the contract.
 func TestWriteSemantics(t *testing.T) {
 	type semantics struct{ createOnUpdate, unconditional, returnDeleted, generation bool }

@@ -25,6 +25,8 @@ func namespaces() *rest.Kind {
 	}
 	return &rest.Kind{
 		Info: info,
+		// Not all at once: each deletion takes a namespace's whole content.
+		Verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 		Strategy: rest.Strategy{
 			Default:        onDefault(defaultNamespace),
 			ValidateName:   apivalidation.NameIsDNSLabel,
