@@ -18,7 +18,7 @@ import (
 )
 
 // startChain is a gateway's filters and its proxy before a server on a socket.
-func startChain(t *testing.T, behind http.HandlerFunc) *httptest.Server {
+func startChain(t *testing.T, behind http.HandlerFunc, change ...func(*serve.Config)) *httptest.Server {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -29,10 +29,14 @@ func startChain(t *testing.T, behind http.HandlerFunc) *httptest.Server {
 	t.Cleanup(func() { server.Close() })
 	f := frontOf(t, l.Addr().String(), upstream.Trust{Plain: true})
 	rt := &route{name: "v1.", upstream: f.up, condition: apiservice.Passed(), traffic: newTraffic().route(routeName{"v1.", "test"})}
-	chain, err := serve.New(serve.Config{
+	cfg := serve.Config{
 		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (&Gateway{}).proxy(w, r, rt) }),
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	chain, err := serve.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
