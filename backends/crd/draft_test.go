@@ -2,13 +2,19 @@ package crd
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"net/http/httptest"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/backends/crd/accept"
@@ -230,4 +236,58 @@ func TestDrafts(t *testing.T) {
 func (d *draft) encodeAs(c *codec) (*resource.Object, error) {
 	d.codec = c
 	return d.Encode()
+}
+
+// Who does not say that it can do without sees every object, whole.
+func TestAdmissionSeesDrafts(t *testing.T) {
+	s := running(t)
+	s.install(t, drafted)
+	saw := &witness{}
+	api := rest.New(rest.Config{Lookup: s.lookup, Admission: saw})
+	r := httptest.NewRequest("POST", "/apis/example.com/v1/namespaces/default/drafts", strings.NewReader(draftSeeds[0]))
+	act := resource.ParseAction(r)
+	act.User = &resource.User{Name: "admin"}
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	if w.Code != 201 || at(saw.object, "spec", "z") != "1" {
+		t.Fatalf("%d %s; admission saw %v", w.Code, w.Body, saw.object)
+	}
+}
+
+// witness keeps what it is asked about.
+type witness struct{ object map[string]any }
+
+func (w *witness) Mutate(_ context.Context, a *rest.Attributes) error {
+	w.object = runtime.DeepCopyJSON(a.Object.(*unstructured.Unstructured).Object)
+	return nil
+}
+
+func (w *witness) Validate(context.Context, *rest.Attributes) error { return nil }
+
+// Objects that are created at the same time share no memory.
+func TestDraftsAtOnce(t *testing.T) {
+	s := running(t)
+	s.install(t, drafted)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for j := range 50 {
+				name, text := fmt.Sprintf("d-%d-%d", i, j), strings.Repeat(string(rune('a'+i)), 50+j*20)
+				body := fmt.Sprintf(`{"kind":"Draft","apiVersion":"example.com/v1","spec":{"z":%q,"a":%d},"metadata":{"name":%q}}`, text, j, name)
+				if j%5 == 0 { // the usual way: fields that are unknown
+					body = strings.Replace(body, `"a":`, `"unknown":`, 1)
+				}
+				s.send(t, "POST", "/apis/example.com/v1/namespaces/default/drafts", mediaJSON, body)
+			}
+		})
+	}
+	all.Wait()
+	for i := range 8 {
+		for j := range 50 {
+			a := s.send(t, "GET", fmt.Sprintf("/apis/example.com/v1/namespaces/default/drafts/d-%d-%d", i, j), "", "")
+			if want := fmt.Sprintf(`"z":"%s"`, strings.Repeat(string(rune('a'+i)), 50+j*20)); !bytes.Contains(a.body, []byte(want)) {
+				t.Fatalf("of %d, %d there is %s", i, j, a.body)
+			}
+		}
+	}
 }

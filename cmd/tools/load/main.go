@@ -36,7 +36,7 @@ func main() {
 	// A second signal finds the default again: it ends the process at once.
 	context.AfterFunc(ctx, stop)
 	root := newRoot()
-	root.AddCommand(newProxyCommand(), newChainRole("chain-server", serveBytes), newChainRole("chain-proxy", serveProxy),
+	root.AddCommand(newProxyCommand(), newRestartCommand(), newChainRole("chain-server", serveBytes), newChainRole("chain-proxy", serveProxy),
 		newChainRole(roleBackend, serveStatic), newChainRole(roleBare, serveBare))
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "load: "+err.Error())
