@@ -3,9 +3,7 @@ package rest
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -47,7 +45,8 @@ func (b body) appendTo(dst []byte) []byte {
 }
 
 // finish turns JSON into what the format asks for: YAML, indented, or ended by
-// a line feed. Protobuf stays as it is.
+// a line feed. Protobuf stays as it is, and so does the shape of what would get
+// too long (maxGrowth).
 func finish(data []byte, f format) (body, error) {
 	switch {
 	case f.media == mediaProtobuf:
@@ -61,8 +60,8 @@ func finish(data []byte, f format) (body, error) {
 	case f.pretty:
 		var buf bytes.Buffer
 		buf.Grow(len(data) * 2)
-		if err := json.Indent(&buf, data, "", "  "); err != nil {
-			return body{}, fmt.Errorf("indent JSON: %w", err)
+		if err := appendIndented(&buf, data, ""); err != nil {
+			return body{}, err
 		}
 		data = buf.Bytes()
 	}

@@ -169,8 +169,8 @@ func (e *indentedList) item(out output, o *resource.Object, first bool) error {
 	}
 	e.buf.Reset()
 	e.buf.WriteString(separator)
-	if err := json.Indent(&e.buf, data, memberIndent, "  "); err != nil {
-		return fmt.Errorf("indent JSON: %w", err)
+	if err := appendIndented(&e.buf, data, memberIndent); err != nil {
+		return err
 	}
 	return out.write(bytes.TrimRight(e.buf.Bytes(), "\n"))
 }
@@ -224,13 +224,21 @@ func (e *yamlList) item(out output, o *resource.Object, first bool) error {
 	if err != nil {
 		return err
 	}
-	if data, err = toYAML(data); err != nil {
+	opening := ""
+	if first {
+		opening = "\n"
+	}
+	if tooLong(data, yamlLines) {
+		opening += "- "
+		data, err = flowYAML(data[1 : len(data)-1])
+	} else {
+		data, err = toYAML(data)
+	}
+	if err != nil {
 		return err
 	}
-	if first {
-		if err := out.writeString("\n"); err != nil {
-			return err
-		}
+	if err := out.writeString(opening); err != nil {
+		return err
 	}
 	return out.write(data)
 }

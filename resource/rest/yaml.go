@@ -11,8 +11,11 @@ import (
 // toYAML turns JSON into YAML, with the names of every object in order. It does
 // not read JSON as YAML, which is the usual way: that takes several times as
 // long, fails on control characters and long names, and makes a space of a
-// U+0085.
+// U+0085. What would get too long is YAML of one line (flowYAML).
 func toYAML(data []byte) ([]byte, error) {
+	if tooLong(data, yamlLines) {
+		return flowYAML(data)
+	}
 	v, err := decodeValue(data)
 	if err != nil {
 		return nil, fmt.Errorf("encode YAML: %w", err)
