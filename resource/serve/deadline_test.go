@@ -38,7 +38,9 @@ func TestTimeoutParameter(t *testing.T) {
 		}
 	}, func(c *Config) {
 		c.RequestTimeout = time.Hour
-		c.LongRunning = func(r *http.Request, a *resource.Action) bool { return r.URL.Query().Has("lasts") && a.Resource == "pods" }
+		c.LongRunning = func(r *http.Request, a *resource.Action) bool {
+			return r.URL.Query().Has("lasts") && a.Resource == "pods"
+		}
 	})
 	for target, want := range map[string]time.Duration{
 		pathPods:                               time.Hour,

@@ -13,11 +13,11 @@ func TestFit(t *testing.T) {
 		busy, quiet  int
 	}{
 		{0, 0, 800, 800},
-		{8 * mb, 6 * mb, 200, 50},                // a gateway: little, most of it to be marked
-		{32 * mb, 10 * mb, 50, 15},               // a server with objects
-		{100 * mb, 100 * mb, 100, 50},            // Go's own pace, busy
-		{2000 * mb, 200 * mb, 10, 10},            // many objects
-		{2 * mb, mb, 800, 200},                   // next to nothing
+		{8 * mb, 6 * mb, 200, 50},                        // a gateway: little, most of it to be marked
+		{32 * mb, 10 * mb, 50, 15},                       // a server with objects
+		{100 * mb, 100 * mb, 100, 50},                    // Go's own pace, busy
+		{2000 * mb, 200 * mb, 10, 10},                    // many objects
+		{2 * mb, mb, 800, 200},                           // next to nothing
 		{1 << 62, 1 << 62 / 200, minPercent, minPercent}, // without overflow
 	} {
 		now := sample{live: c.live, marked: c.marked}
