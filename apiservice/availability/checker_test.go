@@ -186,3 +186,37 @@ func TestSetReplacesAndForgets(t *testing.T) {
 		}
 	})
 }
+
+// What is known of a target before it is asked stands until it is found otherwise,
+// by the rules for any other.
+func TestVerdictBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		since := time.Now().Add(-time.Hour)
+		s := &server{}
+		s.set(errBad)
+		c := New(Config{OnChange: func(string, Verdict) {}})
+		set := func(version string) {
+			c.Set([]Target{{ID: "a", Version: version, Probe: s.probe, Verdict: Verdict{Known: true, Healthy: true, Since: since}}})
+		}
+		set("1")
+		if v := c.Verdict("a"); !v.Healthy || !v.Since.Equal(since) {
+			t.Errorf("before it was asked: %+v", v)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go c.Run(ctx)
+		synctest.Wait()
+		if v := c.Verdict("a"); !v.Healthy || s.probes.Load() != 1 {
+			t.Errorf("one failure is none: %+v after %d probes", v, s.probes.Load())
+		}
+		time.Sleep(2 * time.Second)
+		if v := c.Verdict("a"); v.Healthy {
+			t.Errorf("it fell: %+v", v)
+		}
+		set("1")
+		if v := c.Verdict("a"); v.Healthy {
+			t.Errorf("it was set again, and what was found is forgotten: %+v", v)
+		}
+	})
+}
