@@ -24,7 +24,7 @@ import (
 func cached(t *testing.T, c *Client, ranges ...string) *watchcache.Cache {
 	t.Helper()
 	cache := watchcache.New(watchcache.Config{
-		Feed: c.Feed(ranges...), Store: c.Store, Logger: c.log, FreshTimeout: time.Second,
+		Feed: c.Feed(ranges...), Store: c.Store, Logger: c.log, FreshTimeout: 3 * time.Second,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
