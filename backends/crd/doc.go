@@ -18,6 +18,9 @@
 // A write of an object in line with its schema is one pass over its bytes to see
 // that (accept), one to decode it (parse.go) and one to encode it (json.go):
 // general decoders and encoders take three times as long for the same maps.
+// A new object that nobody has to see whole is not decoded at all but for its
+// metadata (draft.go): to put its text in order (canonical.go) takes a third of
+// decoding and encoding it, and leaves a third of the garbage.
 //
 // One watch of etcd covers every custom resource there is or will be: all of
 // the storage but the built-in kinds' places (ranges.go). Installing a

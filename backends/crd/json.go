@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+
+	"portico/resource/rest"
 )
 
 // appendJSON appends a value that JSON was decoded into, as encoding/json writes
@@ -20,7 +22,7 @@ func appendJSON(to []byte, value any) ([]byte, error) {
 		return strconv.AppendInt(to, v, 10), nil
 	case string:
 		return appendText(to, v)
-	case json.RawMessage: // of a draft's managedFields: written by us
+	case rest.OwnedText:
 		return append(to, v...), nil
 	case []any:
 		return appendArray(to, v)

@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"unicode/utf8"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -102,7 +101,7 @@ func (w *write) ownDraft(d Draft) bool {
 		return false
 	}
 	if len(fields) > len(`{}`) {
-		meta["managedFields"] = []any{w.entryOf(json.RawMessage(fields))}
+		meta["managedFields"] = []any{w.entryOf(OwnedText(fields))}
 	}
 	w.recorded = recordOf(head)
 	return true

@@ -143,7 +143,7 @@ type Strategy struct {
 // goroutine.
 type Draft interface {
 	// Head has apiVersion, kind and metadata, which may be changed. In
-	// metadata.managedFields, fieldsV1 may be json.RawMessage.
+	// metadata.managedFields, fieldsV1 may be OwnedText.
 	Head() *unstructured.Unstructured
 	// Content is all else as one JSON object without white space, its keys
 	// sorted at every level and without escapes, its values as encoding/json
@@ -156,6 +156,9 @@ type Draft interface {
 	// of, then or before.
 	Close()
 }
+
+// OwnedText is fieldsV1 as encoding/json writes it.
+type OwnedText []byte
 
 // Subresource is one subresource of a kind: a partial view of the stored
 // object (Strategy set: status, finalize), a view of it that is another kind

@@ -45,7 +45,7 @@ func (w *write) recordNew(obj *unstructured.Unstructured) (bool, error) {
 }
 
 // entryOf is the entry of managedFields for an update by this write's owner, as
-// content of an object without Go types; fields is a map or json.RawMessage.
+// content of an object without Go types; fields is a map or OwnedText.
 func (w *write) entryOf(fields any) map[string]any {
 	owner := w.owner
 	if owner == "" {
