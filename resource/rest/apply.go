@@ -95,8 +95,11 @@ func (p *applying) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 }
 
 // merge returns the current state with the intent in it and its ownership
-// recorded. A conflict is a 409.
+// recorded. A conflict is a 409, more of them than can be listed a 413.
 func (p *applying) merge(old Object) (runtime.Object, error) {
+	if err := p.checkPaths(old); err != nil {
+		return nil, err
+	}
 	m, converter, err := p.fieldManager(old)
 	if refused := p.refuseWide(err); refused != nil {
 		return nil, refused
@@ -127,8 +130,9 @@ func (p *applying) merge(old Object) (runtime.Object, error) {
 // badIntent is the error of a merge: a 400 if what is applied does not fit the
 // kind's schema (an unknown field, an item without its key or there twice).
 func badIntent(err error, converter managedfields.TypeConverter, patch runtime.Object) error {
-	var status apierrors.APIStatus
+	var status *apierrors.StatusError
 	if errors.As(err, &status) {
+		boundConflicts(&status.ErrStatus)
 		return err
 	}
 	if _, typing := converter.ObjectToTyped(patch); typing != nil {
