@@ -88,6 +88,7 @@ var floors = []struct {
 	{"discovery/openapi", 2, 0},
 	{"discovery/plain", 2, 1},
 	{"discovery/aggregate", 2, 2},
+	{"backends/process", 2, 0},
 	{"gateway/access", 3, 0},
 	{"gateway/flow", 3, 0},
 	{"gateway/console", 3, 0},

@@ -21,11 +21,7 @@ func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
 // assembleControllers makes the controllers; they start with Run.
 func (c *Core) assembleControllers() error {
 	c.system = &systemNamespaces{namespaces: c.find("", "namespaces"), log: c.log}
-	gateway, err := newGatewayClient(c.cfg.Gateway)
-	if err != nil {
-		return err
-	}
-	c.drain = newDrainer(c, gateway)
+	c.drain = newDrainer(c, newGatewayClient(c.cfg.Gateway.URL, c.way))
 	return nil
 }
 

@@ -25,35 +25,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/backends/core/kinds"
+	"portico/backends/process"
 	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/resource"
 	"portico/resource/admission"
-	"portico/resource/audit"
 	"portico/resource/authn"
-	"portico/resource/client"
 	"portico/resource/etcd"
 	"portico/resource/rest"
 	"portico/resource/serve"
-	"portico/resource/tracing"
 	"portico/resource/watchcache"
 )
+
+// name is what the process is called in metrics, traces and requests.
+const name = "core"
 
 // Config of a Core. Files are read again when they change, unless said
 // otherwise.
 type Config struct {
-	// Listen is where the gateway connects. Required.
-	Listen serve.ListenAddress
-	// Etcd keeps everything. Required.
-	Etcd etcd.Config
-	// RequestHeaderCAFile vouches for the front proxy's certificate, whose CN
-	// must be in RequestHeaderAllowedNames (empty: any). On a unix socket the
-	// front proxy is whoever runs under the same user.
-	RequestHeaderCAFile       string
-	RequestHeaderAllowedNames []string
-	// Gateway is reached to drain what other servers keep. A zero URL leaves
-	// that out.
-	Gateway client.Gateway
+	process.Config
 	// ServiceAccountIssuer is the iss of service account tokens, and
 	// ServiceAccountSigningKeyFile signs them (read once). Empty: the token
 	// subresource is not served.
@@ -72,20 +62,6 @@ type Config struct {
 	// AdvertiseAddress is host:port of the gateway for Service
 	// default/kubernetes; "" leaves its endpoints out.
 	AdvertiseAddress string
-	// ShutdownDelay is how long the server serves on after it stops being ready,
-	// for the gateways that check it to send their requests to another one. Zero
-	// means none.
-	ShutdownDelay time.Duration
-	// Profiling serves /debug/pprof.
-	Profiling bool
-	// Audit says which requests are audited, and where events go. Default: none
-	// is. Files are read once.
-	Audit audit.Options
-	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
-	// nothing is traced.
-	TracingConfigFile string
-	// Logger, nil: slog.Default().
-	Logger *slog.Logger
 }
 
 // storage is what keeps the objects: etcd, or memory in tests.
@@ -110,6 +86,8 @@ type Core struct {
 	server    *serve.Server
 	system    *systemNamespaces
 	drain     *drainer
+	// way leads to the gateway; nil: there is none.
+	way http.RoundTripper
 	// engine asks admission webhooks and policies; nil: there is no gateway to
 	// reach what they refer to.
 	engine *admission.Engine
@@ -117,17 +95,12 @@ type Core struct {
 
 // New assembles a core server; it neither connects nor listens.
 func New(cfg Config) (*Core, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Complete()
 	if cfg.ServiceClusterIPRange == "" {
 		cfg.ServiceClusterIPRange = "10.96.0.0/16"
 	}
 	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
 		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
-	}
-	if cfg.TracingConfigFile != "" {
-		cfg.Etcd.Trace = tracing.Stored
 	}
 	opened, err := etcd.Open(cfg.Etcd)
 	if err != nil {
@@ -172,7 +145,7 @@ func (c *Core) assembleKinds() (err error) {
 		c.resources[k.GroupResource()] = r
 		list = append(list, r)
 	}
-	c.metrics = serve.NewMetrics(append(c.cfg.Audit.Metrics(), admission.EngineMetrics())...)
+	c.metrics = c.cfg.Metrics()
 	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos))
 	asked := admission.NewMetrics(c.metrics.Registry())
 	c.addresses.services = c.find("", "services")
@@ -190,24 +163,16 @@ func (c *Core) assembleKinds() (err error) {
 // assembleEngine makes what asks admission webhooks and policies. Their
 // configurations are kept here; what they refer to besides is reached through
 // the gateway.
-func (c *Core) assembleEngine(metrics *admission.Metrics) error {
-	if c.cfg.Gateway.URL == "" {
-		return nil
-	}
-	transport, err := c.cfg.Gateway.Transport()
-	if err != nil {
+func (c *Core) assembleEngine(metrics *admission.Metrics) (err error) {
+	if c.way, err = c.cfg.Way(); c.way == nil {
 		return err
 	}
-	c.engine, err = admission.NewEngine(admission.EngineConfig{
-		Store: func(i *resource.Info) resource.Store {
-			if r := c.find(i.Group, i.Resource); r != nil {
-				return c.cache.Early(&r.Info) // writes wait for what it follows
-			}
-			return nil
-		},
-		BaseURL: c.cfg.Gateway.URL, Transport: transport, UserAgent: "portico-core", Warn: serve.AddWarning, Logger: c.log,
-		Metrics: metrics, Waited: serve.Waited,
-	})
+	c.engine, err = c.cfg.Engine(name, c.way, func(i *resource.Info) resource.Store {
+		if r := c.find(i.Group, i.Resource); r != nil {
+			return c.cache.Early(&r.Info) // writes wait for what it follows
+		}
+		return nil
+	}, metrics)
 	return err
 }
 
@@ -246,34 +211,15 @@ func (c *Core) assembleServer() error {
 	if err != nil {
 		return err
 	}
-	authenticator, err := authn.FrontProxyOnly(c.cfg.RequestHeaderCAFile, c.cfg.RequestHeaderAllowedNames)
-	if err != nil {
-		return err
-	}
-	tracer, err := tracing.Open(c.cfg.TracingConfigFile, tracing.Options{
-		Service: "portico-core", Instance: c.cfg.Listen.Address, Registry: c.metrics.Registry(), Logger: c.log,
-	})
-	if err != nil {
-		return err
-	}
-	audited, err := audit.Open(c.cfg.Audit, c.log)
-	if err != nil {
-		return err
-	}
 	c.addHealthChecks()
-	c.cfg.Listen.MaxConcurrentStreams = 1000
-	c.server, err = serve.New(serve.Config{
-		Name: "core", Listen: []serve.ListenAddress{c.cfg.Listen}, Authenticator: authenticator,
-		Health: c.health, Metrics: c.metrics, Logger: c.log, Complete: c.cache.Ready,
-		// The gateway bounds what is under way.
-		MaxInFlight: -1, MaxMutatingInFlight: -1, Audit: audited, Tracer: tracer, ShutdownDelay: c.cfg.ShutdownDelay,
-		Handler: serve.NewRouter(serve.Routes{
+	c.server, err = c.cfg.Server(process.Parts{
+		Name: name, Health: c.health, Metrics: c.metrics, Complete: c.cache.Ready,
+		Routes: serve.Routes{
 			Resources: c.api,
 			Discovery: discovery.NewHandler(discovery.Fixed(documents)),
 			OpenAPI:   openapi.FromKinds(c.kinds).Handler(),
-			Health:    c.health, Metrics: c.metrics.Handler(), Version: serve.VersionHandler(),
-			Index: documents.Paths, Profiling: c.cfg.Profiling,
-		}),
+			Index:     documents.Paths,
+		},
 	})
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"portico/backends/process"
 	"portico/resource/client"
 )
 
@@ -162,7 +163,7 @@ func TestDrainOtherServers(t *testing.T) {
 			e := &elsewhere{discovery: test.discovery, listCode: test.listCode, widgets: []string{"a", "b"}}
 			server := httptest.NewTLSServer(e)
 			defer server.Close()
-			c := newCore(t, Config{Gateway: trusting(t, server)})
+			c := newCore(t, Config{Config: process.Config{Gateway: trusting(t, server)}})
 			start(t, c.cache.Run, c.engine.Run)
 			eventually(t, "the cache is ready", c.cache.Ready)
 			uid := string(createNamespace(t, c, "shop").UID)

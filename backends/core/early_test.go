@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico/backends/process"
 	"portico/resource"
 	"portico/resource/client"
 	"portico/resource/memory"
@@ -27,7 +28,7 @@ func (endless) Run(ctx context.Context, _ resource.FeedSink) error {
 // Objects are read and written while the cache is being filled. Writes wait for
 // the admission webhooks that are stored: those are read past the cache.
 func TestServesBeforeTheCacheIsThere(t *testing.T) {
-	c := newCoreOver(t, unread{memory.New()}, Config{Gateway: client.Gateway{URL: "https://127.0.0.1:1"}})
+	c := newCoreOver(t, unread{memory.New()}, Config{Config: process.Config{Gateway: client.Gateway{URL: "https://127.0.0.1:1"}}})
 	start(t, c.runParts)
 	eventually(t, "webhooks are known", func() bool { return c.engine.Ready() == nil })
 	eventually(t, "the system namespaces are there", func() bool { return c.system.ready() == nil })

@@ -12,20 +12,17 @@ import (
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 
+	"portico/backends/process"
 	"portico/resource"
 	"portico/resource/client"
 )
 
-// newGatewayClient returns a client of the gateway; nil if there is none.
-func newGatewayClient(cfg client.Gateway) (*client.Client, error) {
-	if cfg.URL == "" {
-		return nil, nil
+// newGatewayClient returns a client of the gateway; nil if no way leads to it.
+func newGatewayClient(url string, way http.RoundTripper) *client.Client {
+	if way == nil {
+		return nil
 	}
-	transport, err := cfg.Transport()
-	if err != nil {
-		return nil, err
-	}
-	return client.New(client.Config{BaseURL: cfg.URL, Transport: aggregatedFirst{transport}, UserAgent: "portico-core"}), nil
+	return client.New(client.Config{BaseURL: url, Transport: aggregatedFirst{way}, UserAgent: process.Agent(name)})
 }
 
 // aggregatedFirst asks for discovery in its aggregated form.

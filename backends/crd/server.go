@@ -10,54 +10,28 @@ import (
 	"sync/atomic"
 	"time"
 
+	"portico/backends/process"
 	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/resource"
 	"portico/resource/admission"
-	"portico/resource/audit"
-	"portico/resource/authn"
 	"portico/resource/authz"
 	"portico/resource/client"
 	"portico/resource/etcd"
 	"portico/resource/loop"
 	"portico/resource/rest"
 	"portico/resource/serve"
-	"portico/resource/tracing"
 	"portico/resource/watchcache"
 )
 
 // peersTimeout bounds reading the other definitions for a check of names.
 const peersTimeout = 3 * time.Second
 
-// Config of a Server. Files are read again when they change.
-type Config struct {
-	// Listen is where the gateway connects. Required.
-	Listen serve.ListenAddress
-	// Etcd keeps everything. Required.
-	Etcd etcd.Config
-	// RequestHeaderCAFile vouches for the front proxy's certificate, whose CN
-	// must be in RequestHeaderAllowedNames (empty: any). On a unix socket the
-	// front proxy is whoever runs under the same user.
-	RequestHeaderCAFile       string
-	RequestHeaderAllowedNames []string
-	// Gateway is reached to follow namespaces. Without its URL, nothing can be
-	// created in a namespace.
-	Gateway client.Gateway
-	// ShutdownDelay is how long the server serves on after it stops being ready,
-	// for the gateways that check it to send their requests to another one. Zero
-	// means none.
-	ShutdownDelay time.Duration
-	// Profiling serves /debug/pprof.
-	Profiling bool
-	// Audit says which requests are audited, and where events go. Default: none
-	// is. They are read once.
-	Audit audit.Options
-	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
-	// nothing is traced.
-	TracingConfigFile string
-	// Logger, nil: slog.Default().
-	Logger *slog.Logger
-}
+// name is what the process is called in metrics, traces and requests.
+const name = "crd"
+
+// Config of a Server. Without a gateway, nothing can be created in a namespace.
+type Config struct{ process.Config }
 
 // storage is what keeps the objects: etcd, or memory in tests.
 type storage interface {
@@ -96,17 +70,12 @@ type Server struct {
 
 // New assembles a CRD server; it neither connects nor listens.
 func New(cfg Config) (*Server, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
-	metrics := serve.NewMetrics(append(cfg.Audit.Metrics(), admission.EngineMetrics())...)
+	cfg.Complete()
+	metrics := cfg.Metrics()
 	asked := admission.NewMetrics(metrics.Registry())
 	gateway, engine, err := cfg.gateway(asked)
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
-	}
-	if cfg.TracingConfigFile != "" {
-		cfg.Etcd.Trace = tracing.Stored
 	}
 	opened, err := etcd.Open(cfg.Etcd)
 	if err != nil {
@@ -153,51 +122,25 @@ func consent(gateway *client.Client) func(context.Context, *resource.Action) err
 // gateway returns a client of the gateway and what asks the webhooks and
 // policies known to it, timed by the metrics; nil if there is none.
 func (cfg *Config) gateway(metrics *admission.Metrics) (*client.Client, *admission.Engine, error) {
-	if cfg.Gateway.URL == "" {
-		return nil, nil, nil
-	}
-	const agent = "portico-crd"
-	transport, err := cfg.Gateway.Transport()
-	if err != nil {
+	way, err := cfg.Way()
+	if way == nil {
 		return nil, nil, err
 	}
-	engine, err := admission.NewEngine(admission.EngineConfig{
-		BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: agent, Warn: serve.AddWarning, Logger: cfg.Logger,
-		Metrics: metrics, Waited: serve.Waited,
-	})
-	return client.New(client.Config{BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: agent}), engine, err
+	engine, err := cfg.Engine(name, way, nil, metrics)
+	return client.New(client.Config{BaseURL: cfg.Gateway.URL, Transport: way, UserAgent: process.Agent(name)}), engine, err
 }
 
 // assembleServer makes the listener with its filters and health checks.
-func (s *Server) assembleServer() error {
-	authenticator, err := authn.FrontProxyOnly(s.cfg.RequestHeaderCAFile, s.cfg.RequestHeaderAllowedNames)
-	if err != nil {
-		return err
-	}
-	tracer, err := tracing.Open(s.cfg.TracingConfigFile, tracing.Options{
-		Service: "portico-crd", Instance: s.cfg.Listen.Address, Registry: s.metrics.Registry(), Logger: s.log,
-	})
-	if err != nil {
-		return err
-	}
-	audited, err := audit.Open(s.cfg.Audit, s.log)
-	if err != nil {
-		return err
-	}
+func (s *Server) assembleServer() (err error) {
 	s.addHealthChecks()
-	s.cfg.Listen.MaxConcurrentStreams = 1000
-	s.server, err = serve.New(serve.Config{
-		Name: "crd", Listen: []serve.ListenAddress{s.cfg.Listen}, Authenticator: authenticator,
-		Health: s.health, Metrics: s.metrics, Logger: s.log, Complete: s.complete,
-		// The gateway bounds what is under way.
-		MaxInFlight: -1, MaxMutatingInFlight: -1, Audit: audited, Tracer: tracer, ShutdownDelay: s.cfg.ShutdownDelay,
-		Handler: serve.NewRouter(serve.Routes{
+	s.server, err = s.cfg.Server(process.Parts{
+		Name: name, Health: s.health, Metrics: s.metrics, Complete: s.complete,
+		Routes: serve.Routes{
 			Resources: s.resources(),
 			Discovery: discovery.NewHandler(s.documents),
 			OpenAPI:   s.openAPI.Handler(),
-			Health:    s.health, Metrics: s.metrics.Handler(), Version: serve.VersionHandler(),
-			Index: s.paths, Profiling: s.cfg.Profiling,
-		}),
+			Index:     s.paths,
+		},
 	})
 	return err
 }

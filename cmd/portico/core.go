@@ -6,8 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	core "portico/backends/core"
-	"portico/cmd/internal/pace"
-	"portico/resource/serve"
 )
 
 const coreExample = `  # on a unix socket, for a gateway of the same user on the same machine
@@ -22,11 +20,8 @@ const coreExample = `  # on a unix socket, for a gateway of the same user on the
 
 // coreFlags are the flags of `portico core`.
 type coreFlags struct {
-	verbosity int
-	listen    listenFlags
-	etcd      etcdFlags
-	proxy     frontProxyFlags
-	cfg       core.Config
+	backendFlags
+	cfg core.Config
 }
 
 func newCore() *cobra.Command {
@@ -38,17 +33,9 @@ func newCore() *cobra.Command {
 		Example: coreExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serverProcess(cmd.Context(), f.verbosity, pace.ForObjects)
-			if err != nil {
+			if err := f.complete(cmd.Context(), &f.cfg.Config); err != nil {
 				return err
 			}
-			f.cfg.Listen = serve.ListenAddress{
-				Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile,
-				MaxConcurrentStreams: backendStreams, PeerUID: f.listen.unix(),
-			}
-			f.cfg.RequestHeaderCAFile, f.cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
-			f.cfg.Logger = log
-			f.cfg.Etcd = f.etcd.config(log)
 			c, err := core.New(f.cfg)
 			if err != nil {
 				return err
@@ -63,11 +50,7 @@ func newCore() *cobra.Command {
 func (f *coreFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	f.listen.add(fs, "127.0.0.1:7443", "`address` to serve on: host:port, or unix:///path for a gateway of the same user on this machine")
-	f.etcd.add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
-	f.etcd.addPrefix(fs)
-	f.proxy.add(fs)
-	addGateway(fs, &f.cfg.Gateway, "`URL` of the gateway, https://host:port, by which a deleted namespace is drained of what other servers keep (default: only what this one keeps is drained)")
+	f.begin(fs, &f.cfg.Config, "127.0.0.1:7443", "by which a deleted namespace is drained of what other servers keep (default: only what this one keeps is drained)")
 	fs.StringVar(&f.cfg.ServiceAccountIssuer, "service-account-issuer", "", "`URL` that tokens made here name as their issuer; the gateway's must be the same")
 	fs.StringVar(&f.cfg.ServiceAccountSigningKeyFile, "service-account-signing-key-file", "", "PEM `file` of the key that tokens are signed with (default: no tokens are made)")
 	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "`audiences`, separated by commas, of tokens whose requests name none (default: the issuer)")
@@ -75,10 +58,5 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.ServiceClusterIPRange, "service-cluster-ip-range", "10.96.0.0/16", "`CIDR` that Services get their addresses from")
 	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`host:port` of the gateway, published as the endpoint of Service default/kubernetes (default: none is)")
 	fs.DurationVar(&f.cfg.EventTTL, "event-ttl", time.Hour, "`time` for which events are kept")
-	addAudit(fs, &f.cfg.Audit)
-	hideDetails(fs)
-	addTracing(fs, &f.cfg.TracingConfigFile)
-	addShutdownDelay(fs, &f.cfg.ShutdownDelay)
-	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/")
-	addVerbosity(fs, &f.verbosity)
+	f.end(fs, &f.cfg.Config)
 }

@@ -4,8 +4,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"portico/backends/crd"
-	"portico/cmd/internal/pace"
-	"portico/resource/serve"
 )
 
 const crdExample = `  # on a unix socket, for a gateway of the same user on the same machine
@@ -22,11 +20,8 @@ const crdExample = `  # on a unix socket, for a gateway of the same user on the 
 
 // crdFlags are the flags of `portico crd`.
 type crdFlags struct {
-	verbosity int
-	listen    listenFlags
-	etcd      etcdFlags
-	proxy     frontProxyFlags
-	cfg       crd.Config
+	backendFlags
+	cfg crd.Config
 }
 
 func newCRD() *cobra.Command {
@@ -40,17 +35,9 @@ func newCRD() *cobra.Command {
 		Example: crdExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serverProcess(cmd.Context(), f.verbosity, pace.ForObjects)
-			if err != nil {
+			if err := f.complete(cmd.Context(), &f.cfg.Config); err != nil {
 				return err
 			}
-			f.cfg.Listen = serve.ListenAddress{
-				Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile,
-				MaxConcurrentStreams: backendStreams, PeerUID: f.listen.unix(),
-			}
-			f.cfg.RequestHeaderCAFile, f.cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
-			f.cfg.Logger = log
-			f.cfg.Etcd = f.etcd.config(log)
 			s, err := crd.New(f.cfg)
 			if err != nil {
 				return err
@@ -65,15 +52,6 @@ func newCRD() *cobra.Command {
 func (f *crdFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	f.listen.add(fs, "127.0.0.1:7444", "`address` to serve on: host:port, or unix:///path for a gateway of the same user on this machine")
-	f.etcd.add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
-	f.etcd.addPrefix(fs)
-	f.proxy.add(fs)
-	addGateway(fs, &f.cfg.Gateway, "`URL` of the gateway, https://host:port, by which namespaces are known (default: no object can be created in any namespace)")
-	addAudit(fs, &f.cfg.Audit)
-	hideDetails(fs)
-	addTracing(fs, &f.cfg.TracingConfigFile)
-	addShutdownDelay(fs, &f.cfg.ShutdownDelay)
-	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/")
-	addVerbosity(fs, &f.verbosity)
+	f.begin(fs, &f.cfg.Config, "127.0.0.1:7444", "by which namespaces are known (default: no object can be created in any namespace)")
+	f.end(fs, &f.cfg.Config)
 }

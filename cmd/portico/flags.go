@@ -9,14 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"portico/resource/client"
 	"portico/resource/etcd"
 )
-
-// backendStreams is how many requests at a time one connection to a server
-// behind the gateway may carry: it is the gateway's, and carries the watches of
-// many clients.
-const backendStreams = 1000
 
 // dialTimeout is the least time an attempt to connect to etcd is given.
 const dialTimeout = 5 * time.Second
@@ -102,21 +96,6 @@ type frontProxyFlags struct {
 func (f *frontProxyFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.caFile, "requestheader-client-ca-file", "", "PEM `file` of the authorities whose clients may name the user in X-Remote-* headers (default: nobody may)")
 	fs.StringSliceVar(&f.names, "requestheader-allowed-names", nil, "common `names` that such a client's certificate must have, separated by commas (default: any)")
-}
-
-// addGateway adds the flags by which a server behind the gateway is a client of
-// it; usage is that of --gateway.
-func addGateway(fs *pflag.FlagSet, to *client.Gateway, usage string) {
-	fs.StringVar(&to.URL, "gateway", "", usage)
-	fs.StringVar(&to.CAFile, "gateway-ca-file", "", "PEM `file` of the authorities that the gateway's certificate is checked against (default: the system's)")
-	fs.StringVar(&to.CertFile, "gateway-cert-file", "", "PEM `file` of the certificate shown to the gateway")
-	fs.StringVar(&to.KeyFile, "gateway-key-file", "", "PEM `file` of the key of --gateway-cert-file")
-}
-
-// addShutdownDelay adds the flag by which a server behind the gateway, one of
-// several, ends without anybody noticing.
-func addShutdownDelay(fs *pflag.FlagSet, to *time.Duration) {
-	fs.DurationVar(to, "shutdown-delay-duration", 0, "`time` to serve on, no longer ready, after SIGTERM, for gateways to notice: longer than the interval at which they check /readyz")
 }
 
 // parsePair splits name=value.

@@ -1,0 +1,135 @@
+// Package process is what the core server and the CRD server have in common as
+// processes: where they listen, what they keep things in, whom they believe,
+// how they reach the gateway, and what of them can be watched. What they serve
+// is theirs.
+//
+// Runs in: core, crd.
+package process
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"portico/resource"
+	"portico/resource/admission"
+	"portico/resource/audit"
+	"portico/resource/authn"
+	"portico/resource/client"
+	"portico/resource/etcd"
+	"portico/resource/serve"
+	"portico/resource/tracing"
+)
+
+// streams is how many requests at a time one connection to a server behind the
+// gateway takes. Few connections carry what all clients ask, so the default of
+// 100 would make them wait.
+const streams = 1000
+
+// Config is what there is to say of a server behind a gateway, whatever it
+// serves. Files are read again when they change, unless said otherwise.
+type Config struct {
+	// Listen is where the gateway connects. Required.
+	Listen serve.ListenAddress
+	// Etcd keeps everything. Required.
+	Etcd etcd.Config
+	// RequestHeaderCAFile vouches for the front proxy's certificate, whose CN
+	// must be in RequestHeaderAllowedNames (empty: any). On a unix socket the
+	// front proxy is whoever runs under the same user.
+	RequestHeaderCAFile       string
+	RequestHeaderAllowedNames []string
+	// Gateway is reached for what other servers keep. A zero URL leaves out
+	// whatever needs it.
+	Gateway client.Gateway
+	// ShutdownDelay is how long the server serves on after it stops being ready,
+	// for the gateways that check it to send their requests to another one. Zero
+	// means none.
+	ShutdownDelay time.Duration
+	// Profiling serves /debug/pprof.
+	Profiling bool
+	// Audit says which requests are audited, and where events go. Default: none
+	// is. Files are read once.
+	Audit audit.Options
+	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
+	// nothing is traced.
+	TracingConfigFile string
+	// Logger, nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// Complete fills in what was left out.
+func (cfg *Config) Complete() {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.TracingConfigFile != "" {
+		cfg.Etcd.Trace = tracing.Stored
+	}
+}
+
+// Metrics makes what /metrics shows, upstream's engines included.
+func (cfg *Config) Metrics() *serve.Metrics {
+	return serve.NewMetrics(append(cfg.Audit.Metrics(), admission.EngineMetrics())...)
+}
+
+// Agent is the name by which the process is a client of the gateway.
+func Agent(name string) string { return "portico-" + name }
+
+// Way returns the way to the gateway, for all that the process asks of it; nil
+// if there is none.
+func (cfg *Config) Way() (http.RoundTripper, error) {
+	if cfg.Gateway.URL == "" {
+		return nil, nil
+	}
+	return cfg.Gateway.Transport()
+}
+
+// Engine makes what asks admission webhooks and policies, and what those refer
+// to, by the way to the gateway. What store returns is read there instead; nil:
+// nothing is.
+func (cfg *Config) Engine(name string, way http.RoundTripper, store func(*resource.Info) resource.Store, metrics *admission.Metrics) (*admission.Engine, error) {
+	return admission.NewEngine(admission.EngineConfig{
+		Store: store, BaseURL: cfg.Gateway.URL, Transport: way, UserAgent: Agent(name), Warn: serve.AddWarning,
+		Logger: cfg.Logger, Metrics: metrics, Waited: serve.Waited,
+	})
+}
+
+// Parts are what a process serves.
+type Parts struct {
+	// Name is "core" or "crd". Required, as is the rest.
+	Name    string
+	Health  *serve.Health
+	Metrics *serve.Metrics
+	// Complete reports whether it is known what is served.
+	Complete func() bool
+	// Routes lead to what is served. Those that every process has are filled in.
+	Routes serve.Routes
+}
+
+// Server makes the listener with its filters. Only a gateway is let in, which
+// has authorized what it sends and bounds how much that is at a time.
+func (cfg *Config) Server(p Parts) (*serve.Server, error) {
+	authenticator, err := authn.FrontProxyOnly(cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames)
+	if err != nil {
+		return nil, err
+	}
+	tracer, err := tracing.Open(cfg.TracingConfigFile, tracing.Options{
+		Service: Agent(p.Name), Instance: cfg.Listen.Address, Registry: p.Metrics.Registry(), Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	audited, err := audit.Open(cfg.Audit, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	listen, routes := cfg.Listen, p.Routes
+	listen.MaxConcurrentStreams = streams
+	routes.Health, routes.Metrics, routes.Version, routes.Profiling = p.Health, p.Metrics.Handler(), serve.VersionHandler(), cfg.Profiling
+	return serve.New(serve.Config{
+		Name: p.Name, Listen: []serve.ListenAddress{listen}, Authenticator: authenticator,
+		Health: p.Health, Metrics: p.Metrics, Logger: cfg.Logger, Complete: p.Complete,
+		MaxInFlight: -1, MaxMutatingInFlight: -1, Audit: audited, Tracer: tracer, ShutdownDelay: cfg.ShutdownDelay,
+		Handler: serve.NewRouter(routes),
+	})
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/pflag"
+
+	"portico/backends/process"
+	"portico/cmd/internal/pace"
+	"portico/resource/serve"
+)
+
+// backendFlags are the flags that `portico core` and `portico crd` share.
+type backendFlags struct {
+	verbosity int
+	listen    listenFlags
+	etcd      etcdFlags
+	proxy     frontProxyFlags
+}
+
+// begin adds those that --help shows before a process's own; gateway says what
+// the process needs a gateway for.
+func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, gateway string) {
+	f.listen.add(fs, address, "`address` to serve on: host:port, or unix:///path for a gateway of the same user on this machine")
+	f.etcd.add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
+	f.etcd.addPrefix(fs)
+	f.proxy.add(fs)
+	fs.StringVar(&cfg.Gateway.URL, "gateway", "", "`URL` of the gateway, https://host:port, "+gateway)
+	fs.StringVar(&cfg.Gateway.CAFile, "gateway-ca-file", "", "PEM `file` of the authorities that the gateway's certificate is checked against (default: the system's)")
+	fs.StringVar(&cfg.Gateway.CertFile, "gateway-cert-file", "", "PEM `file` of the certificate shown to the gateway")
+	fs.StringVar(&cfg.Gateway.KeyFile, "gateway-key-file", "", "PEM `file` of the key of --gateway-cert-file")
+}
+
+// end adds those that --help shows after them.
+func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
+	addAudit(fs, &cfg.Audit)
+	hideDetails(fs)
+	addTracing(fs, &cfg.TracingConfigFile)
+	fs.DurationVar(&cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to serve on, no longer ready, after SIGTERM, for gateways to notice: longer than the interval at which they check /readyz")
+	fs.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof/")
+	addVerbosity(fs, &f.verbosity)
+}
+
+// complete prepares the process, and its configuration by the flags.
+func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err error) {
+	if cfg.Logger, err = serverProcess(ctx, f.verbosity, pace.ForObjects); err != nil {
+		return err
+	}
+	cfg.Listen = serve.ListenAddress{
+		Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile, PeerUID: f.listen.unix(),
+	}
+	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
+	cfg.Etcd = f.etcd.config(cfg.Logger)
+	return nil
+}
