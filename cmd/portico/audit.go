@@ -11,7 +11,7 @@ import (
 const auditExample = `
 
   # with an audit log of who did what
-  portico gateway ... --audit-policy-file=policy.yaml --audit-log-path=/var/log/portico/audit.log
+  portico gateway --audit-policy-file=policy.yaml --audit-log-path=/var/log/portico/audit.log
 
     # policy.yaml: changes with what was sent, everything else as one line, reads of the gateway's state not at all
     apiVersion: audit.k8s.io/v1
@@ -24,7 +24,7 @@ const auditExample = `
     - {level: Metadata}
 
   # to a webhook as well, named by a kubeconfig
-  portico gateway ... --audit-policy-file=policy.yaml --audit-webhook-config-file=webhook.kubeconfig`
+  portico gateway --audit-policy-file=policy.yaml --audit-webhook-config-file=webhook.kubeconfig`
 
 const auditPrefix = "audit-"
 
