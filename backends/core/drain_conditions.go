@@ -13,6 +13,13 @@ import (
 	"portico/resource"
 )
 
+// A condition names maxNamed things at most, and of an error so many bytes: a
+// namespace's content may hold more than a namespace can be stored with.
+const (
+	maxNamed     = 100
+	maxErrorText = 1 << 10
+)
+
 // result is what one round of draining found.
 type result struct {
 	discovery error          // groups that could not be found out about
@@ -53,11 +60,11 @@ func (r *result) conditions() []corev1.NamespaceCondition {
 	}
 	discovery := ""
 	if r.discovery != nil {
-		discovery = r.discovery.Error()
+		discovery = cut(r.discovery.Error())
 	}
 	content := make([]string, len(r.content))
 	for i, err := range r.content {
-		content[i] = err.Error()
+		content[i] = cut(err.Error())
 	}
 	slices.Sort(content) // the same text for the same errors: nothing is written
 	return []corev1.NamespaceCondition{
@@ -65,7 +72,7 @@ func (r *result) conditions() []corev1.NamespaceCondition {
 			"ResourcesDiscovered", "All resources successfully discovered"),
 		condition(corev1.NamespaceDeletionGVParsingFailure, false, "", "", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
 		condition(corev1.NamespaceDeletionContentFailure, len(content) > 0, "ContentDeletionFailed",
-			"Failed to delete all resource types, "+fmt.Sprint(len(content))+" remaining: "+strings.Join(content, ", "),
+			"Failed to delete all resource types, "+fmt.Sprint(len(content))+" remaining: "+named(content),
 			"ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
 		condition(corev1.NamespaceContentRemaining, len(r.remaining) > 0, "SomeResourcesRemain",
 			"Some resources are remaining: "+counts(r.remaining, "%s has %d resource instances"), "ContentRemoved", "All content successfully removed"),
@@ -81,7 +88,23 @@ func counts(m map[string]int, format string) string {
 		parts = append(parts, fmt.Sprintf(format, name, n))
 	}
 	slices.Sort(parts)
+	return named(parts)
+}
+
+// named lists the first of the parts and says how many more there are.
+func named(parts []string) string {
+	if more := len(parts) - maxNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(parts[:maxNamed], ", "), more)
+	}
 	return strings.Join(parts, ", ")
+}
+
+// cut shortens the text of an error that is too long.
+func cut(text string) string {
+	if len(text) <= maxErrorText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxErrorText], "") + "..."
 }
 
 func setCondition(list *[]corev1.NamespaceCondition, c corev1.NamespaceCondition) {

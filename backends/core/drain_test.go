@@ -1,13 +1,47 @@
 package core
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
 )
+
+// However much holds a namespace, its conditions can be stored and say how much
+// it is.
+func TestDrainConditionsAreBounded(t *testing.T) {
+	r := newResult()
+	held := &resource.Object{}
+	for i := range 60000 {
+		held.Finalizers = append(held.Finalizers, fmt.Sprintf("example.com/f%05d", i))
+		r.content = append(r.content, errors.New(strings.Repeat("e", 10000)))
+		r.remaining[fmt.Sprintf("r%05d.", i)] = 1
+	}
+	r.discovery = errors.New(strings.Repeat("é", 10000))
+	r.note(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, []*resource.Object{held})
+	for _, c := range r.conditions() {
+		if len(c.Message) > 200<<10 || !utf8.ValidString(c.Message) {
+			t.Errorf("%s: a message of %d bytes", c.Type, len(c.Message))
+		}
+		ends := map[corev1.NamespaceConditionType]string{
+			corev1.NamespaceDeletionDiscoveryFailure: "é...",
+			corev1.NamespaceDeletionContentFailure:   "e... and 59900 more",
+			corev1.NamespaceContentRemaining:         ", r00098. has 1 resource instances and 59901 more",
+			corev1.NamespaceFinalizersRemaining:      ", example.com/f00099 in 1 resource instances and 59900 more",
+		}
+		if !strings.HasSuffix(c.Message, ends[c.Type]) {
+			t.Errorf("%s ends %s", c.Type, c.Message[max(0, len(c.Message)-80):])
+		}
+	}
+}
 
 // Namespaces have no collection to delete: one request takes no more than one
 // of them.
