@@ -63,7 +63,9 @@ func TestUpdateErrors(t *testing.T) {
 		"encoded slash":       {"configmaps/a%2Fb", `{"metadata":{"name":"a/b"}}`, 400, ""},
 		"create with a uid":   {"services/t", `{"metadata":{"name":"t","uid":"x"}}`, 409, ""},
 		"created one invalid": {"services/T", `{"metadata":{"name":"T"}}`, 422, ""},
-		"finalizer":           {"configmaps/a", `{"metadata":{"name":"a","finalizers":["bare"]}}`, 422, ""},
+		"generated name": {"configmaps/a", `{"metadata":{"name":"a","generateName":"a/b"}}`, 422,
+			`ConfigMap "a" is invalid: metadata.generateName: Invalid value: "a/b": may not contain '/'`},
+		"finalizer": {"configmaps/a", `{"metadata":{"name":"a","finalizers":["bare"]}}`, 422, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := b.send("PUT", inDefault+test.path, test.body)

@@ -54,6 +54,11 @@ func (withoutOwners) GetManagedFields() []metav1.ManagedFieldsEntry { return nil
 func (w *write) validateChange(ctx context.Context, obj, old Object, o *resource.Object) error {
 	path := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessorUpdate(w.unvalidated(obj), old, path)
+	if prefix := obj.GetGenerateName(); prefix != "" {
+		for _, msg := range content.IsPathSegmentPrefix(prefix) {
+			errs = append(errs, field.Invalid(path.Child("generateName"), prefix, msg))
+		}
+	}
 	errs = append(errs, apivalidation.ValidateFinalizers(obj.GetFinalizers(), path.Child("finalizers"))...)
 	if !w.res.Strategy.LooseFinalizers {
 		errs = append(errs, bareFinalizers(obj.GetFinalizers(), old.GetFinalizers(), path.Child("finalizers"))...)
