@@ -110,7 +110,16 @@ func TestFallBack(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = f.store.Get(ctx, resource.Key{}, resource.At{Freshness: resource.NotOlderThan, Revision: 9})
-		if !apierrors.IsTimeout(err) {
+		if !apierrors.HasStatusCause(err, resource.CauseResourceVersionTooLarge) {
+			t.Errorf("a deadline before the wait is over: %v", err)
+		}
+		if _, err = f.store.Watch(ctx, resource.WatchOptions{Since: 9}); !apierrors.HasStatusCause(err, resource.CauseResourceVersionTooLarge) {
+			t.Errorf("a short watch from the future: %v", err)
+		}
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		_, err = f.store.Get(gone, resource.Key{}, resource.At{Freshness: resource.NotOlderThan, Revision: 9})
+		if !apierrors.IsTimeout(err) || apierrors.HasStatusCause(err, resource.CauseResourceVersionTooLarge) {
 			t.Errorf("an ended context: %v", err)
 		}
 	})

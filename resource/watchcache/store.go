@@ -105,7 +105,8 @@ func (s *store) fresh(ctx context.Context, at resource.At) (*snapshot, error) {
 		return c.at(s.lane, at.Revision), nil
 	case resource.NotOlderThan:
 		now, err := s.wait(ctx, at.Revision, deadline)
-		if err == nil && now == nil {
+		if err == nil && now == nil || errors.Is(err, context.DeadlineExceeded) {
+			// Of a watch that is to be short the client has to learn this, too.
 			err = resource.TooLargeRevision(at.Revision, c.Revision())
 		}
 		return now, statusError(err)
