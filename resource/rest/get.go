@@ -58,7 +58,7 @@ func readAt(r *http.Request) (resource.At, error) {
 	switch {
 	case rev > 0:
 		at = resource.At{Freshness: resource.NotOlderThan, Revision: rev}
-	case q.Get("resourceVersion") == "0":
+	case isZero(q.Get("resourceVersion")):
 		at.Freshness = resource.Any
 	}
 	return at, nil

@@ -24,7 +24,7 @@ type queryOptions struct {
 	cont           string
 	// limit is 0 for none.
 	limit int64
-	// timeout is 0 for none.
+	// timeout is 0 for none; less is one that is over.
 	timeout       time.Duration
 	bookmarks     bool
 	initialEvents *bool
@@ -49,7 +49,7 @@ func parseQuery(q url.Values) (*queryOptions, error) {
 		match:     metav1.ResourceVersionMatch(q.Get("resourceVersionMatch")),
 		cont:      q.Get("continue"),
 		limit:     max(limit, 0),
-		timeout:   time.Duration(min(max(seconds, 0), year)) * time.Second,
+		timeout:   time.Duration(min(max(seconds, -1), year)) * time.Second,
 		bookmarks: queryBool(q, "allowWatchBookmarks"),
 	}
 	if _, ok := q["sendInitialEvents"]; ok {
@@ -59,12 +59,13 @@ func parseQuery(q url.Values) (*queryOptions, error) {
 	return o, nil
 }
 
+// queryInt is 0 for a parameter that is not there; one without a value is a 400,
+// like any other that is no number.
 func queryInt(q url.Values, name string) (int64, error) {
-	text := q.Get(name)
-	if text == "" {
+	if !q.Has(name) {
 		return 0, nil
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
+	n, err := strconv.ParseInt(q.Get(name), 10, 64)
 	if err != nil {
 		return 0, apierrors.NewBadRequest(err.Error())
 	}
@@ -189,7 +190,7 @@ func (o *queryOptions) validateList() field.ErrorList {
 			errs = append(errs, field.NotSupported(path, o.match,
 				[]metav1.ResourceVersionMatch{"", metav1.ResourceVersionMatchExact, metav1.ResourceVersionMatchNotOlderThan}))
 		}
-		if o.match == metav1.ResourceVersionMatchExact && o.revision == "0" {
+		if o.match == metav1.ResourceVersionMatchExact && isZero(o.revision) {
 			errs = append(errs, field.Forbidden(path, `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`))
 		}
 	}
@@ -239,6 +240,12 @@ func parseRevision(text string) (int64, error) {
 			field.Invalid(field.NewPath("resourceVersion"), text, err.Error()).Error())
 	}
 	return int64(rev), nil
+}
+
+// isZero reports whether a resourceVersion is there and asks for any state.
+func isZero(text string) bool {
+	rev, err := parseRevision(text)
+	return text != "" && err == nil && rev == 0
 }
 
 // refuseExport is the 400 for the removed export parameter (contract 1.3).

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -40,6 +41,9 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, act *resource.Action
 			return err
 		}
 	}
+	if q.timeout < 0 {
+		return s.serve(r.Context(), w, r, expired{io.EOF})
+	}
 	life := q.timeout
 	if life == 0 {
 		life = a.minWatch + rand.N(a.minWatch)
@@ -57,10 +61,16 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, act *resource.Action
 	default:
 		return err
 	}
+	s.packed = q.watchList() && AcceptsGzip(r)
+	return s.serve(ctx, w, r, watcher)
+}
+
+// serve runs the stream the way the client asks for.
+func (s *stream) serve(ctx context.Context, w http.ResponseWriter, r *http.Request, watcher resource.Watcher) error {
 	if isWebSocket(r) {
+		s.packed = false
 		return s.overWebSocket(ctx, w, r, watcher)
 	}
-	s.packed = q.watchList() && AcceptsGzip(r)
 	s.overHTTP(ctx, w, watcher)
 	return nil
 }

@@ -136,6 +136,17 @@ func TestWatchEndsInTime(t *testing.T) {
 	b.watch(inDefault+"configmaps?watch=1", "").end()
 }
 
+// A watch whose time is over ends at once.
+func TestWatchOfNoTime(t *testing.T) {
+	b := newBench(t)
+	b.put(b.configMaps, configMap("a"))
+	for _, query := range []string{"timeoutSeconds=-1", "resourceVersion=0&timeoutSeconds=-9223372036854775808", "resourceVersion=999999&timeoutSeconds=-5"} {
+		if resp, body := b.do("GET", inDefault+"configmaps?watch=1&"+query); resp.StatusCode != 200 || body != "" {
+			t.Errorf("%s: %s %s", query, resp.Status, body)
+		}
+	}
+}
+
 func TestWatchBookmarks(t *testing.T) {
 	t.Parallel()
 	b, _ := newCachedBench(t)
