@@ -60,27 +60,8 @@ type Object struct {
 	Data []byte
 
 	layout layout
-	fields atomic.Pointer[fieldSet]
+	fields atomic.Pointer[fieldTexts]
 	exact  atomic.Pointer[exactness]
-}
-
-// fieldSet is what one reader's selectable fields are in an object.
-type fieldSet struct {
-	by     any
-	values map[string]string
-}
-
-// FieldSet returns the values of the object's selectable fields beyond
-// metadata.name and metadata.namespace. What extract made is kept for the next
-// call with the same by, which must be comparable and identifies extract.
-// It is safe for concurrent use; extract may run more than once.
-func (o *Object) FieldSet(by any, extract func(*Object) map[string]string) map[string]string {
-	if f := o.fields.Load(); f != nil && f.by == by {
-		return f.values
-	}
-	m := extract(o)
-	o.fields.Store(&fieldSet{by, m})
-	return m
 }
 
 // exactness is whether Data is what one schema's readers shall see.
@@ -92,7 +73,7 @@ type exactness struct {
 // Exact reports whether Data, as it stands, is what readers shall see, which
 // is not so where a schema prunes or defaults on reading. What check found is
 // kept for the next call with the same by, which must be comparable and
-// identifies check. It is safe for concurrent use; check may run more than
+// identifies check; it stays in memory for as long as the object does. It is safe for concurrent use; check may run more than
 // once.
 func (o *Object) Exact(by any, check func(*Object) bool) bool {
 	if e := o.exact.Load(); e != nil && e.by == by {

@@ -15,8 +15,12 @@ type Selector struct {
 	// Extract gives the values of the kind's own selectable fields
 	// (all but metadata.name and metadata.namespace); nil if it has none.
 	Extract func(*Object) map[string]string
-	// By identifies Extract (comparable): selectors with the same By share what
-	// was extracted of an object.
+	// Names are the fields that Extract gives; others are extracted anew each
+	// time they are asked for.
+	Names []string
+	// By identifies Extract and Names (comparable): selectors with the same By
+	// share what was extracted of an object. It stays in memory for as long as
+	// the object does.
 	By any
 }
 
@@ -30,7 +34,7 @@ func (s Selector) Matches(o *Object) bool {
 	if s.Labels != nil && !s.Labels.Empty() && !s.Labels.Matches(o.Labels) {
 		return false
 	}
-	return s.Fields == nil || s.Fields.Empty() || s.Fields.Matches(objectFields{o, s.Extract, s.By})
+	return s.Fields == nil || s.Fields.Empty() || s.Fields.Matches(objectFields{o, s})
 }
 
 // Name returns the one name that the field selector asks for, if it asks for
@@ -53,32 +57,16 @@ func (s Selector) Namespace() (string, bool) {
 
 // objectFields lets a field selector read an Object.
 type objectFields struct {
-	o       *Object
-	extract func(*Object) map[string]string
-	by      any
+	o *Object
+	s Selector
 }
 
 func (f objectFields) Has(field string) bool {
-	switch field {
-	case "metadata.name", "metadata.namespace":
-		return true
-	}
-	if f.extract == nil {
-		return false
-	}
-	_, ok := f.o.FieldSet(f.by, f.extract)[field]
+	_, ok := f.s.Field(f.o, field)
 	return ok
 }
 
 func (f objectFields) Get(field string) string {
-	switch field {
-	case "metadata.name":
-		return f.o.Name
-	case "metadata.namespace":
-		return f.o.Namespace
-	}
-	if f.extract == nil {
-		return ""
-	}
-	return f.o.FieldSet(f.by, f.extract)[field]
+	value, _ := f.s.Field(f.o, field)
+	return value
 }

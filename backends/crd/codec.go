@@ -29,11 +29,19 @@ const (
 // version is checked against its own schema, and only storage has one version
 // for all.
 type codec struct {
+	// id stands for the codec in what objects remember of themselves: the codec
+	// would keep its definition in memory for as long as there is an object that
+	// nobody has looked at since.
+	id      *identity
 	server  *Server
 	serving *serving
 	gvk     schema.GroupVersionKind
 	storage schema.GroupVersionKind
 }
+
+// identity is nothing but one of its kind. It has a size, so that no two of them
+// have one address.
+type identity struct{ _ byte }
 
 var (
 	_ rest.Exacting  = (*codec)(nil)

@@ -150,6 +150,7 @@ func (c *custom) setFields() {
 		c.fields = append(c.fields, p)
 		c.kind.FieldLabels = append(c.kind.FieldLabels, name)
 	}
+	c.kind.FieldsBy = &identity{}
 	c.kind.Fields = func(obj runtime.Object) map[string]string {
 		out := make(map[string]string, len(c.fields))
 		o, ok := obj.(rest.Object)

@@ -45,7 +45,7 @@ func (s *Server) newKind(v *serving, version *apiextensionsv1.CustomResourceDefi
 		Ownership:    c.ownership,
 	}
 	c.kind = k
-	k.Codec = &codec{server: s, serving: v, gvk: k.GVK(version.Name), storage: k.GVK(k.StorageVersion)}
+	k.Codec = &codec{id: &identity{}, server: s, serving: v, gvk: k.GVK(version.Name), storage: k.GVK(k.StorageVersion)}
 	k.Strategy = rest.Strategy{
 		TrackGeneration: true, SpecChanged: changedOutsideMetadata, LooseFinalizers: true,
 		PrepareCreate: c.prepareCreate, PrepareUpdate: c.prepareUpdate,

@@ -97,7 +97,7 @@ func (d *draft) Encode() (*resource.Object, error) {
 	data[len(data)-1] = '}'
 	o, err := resource.Parse(data)
 	if err == nil {
-		o.Exact(d.codec, func(*resource.Object) bool { return true })
+		o.Exact(d.codec.id, func(*resource.Object) bool { return true })
 	}
 	return o, err
 }

@@ -79,7 +79,7 @@ func (c *custom) vouchFor(ctx context.Context, o *resource.Object, obj, old rest
 	}
 	verdict := s.acceptor().Accept(o.Data, accept.Stored)
 	if verdict >= accept.Settled {
-		o.Exact(c.kind.Codec, func(*resource.Object) bool { return true })
+		o.Exact(c.kind.Codec.(*codec).id, func(*resource.Object) bool { return true })
 	}
 	if verdict != accept.Valid {
 		return nil, false
@@ -101,7 +101,7 @@ func (c *custom) vouchFor(ctx context.Context, o *resource.Object, obj, old rest
 // the stored bytes as they are. It is found out once for each object and schema,
 // mostly without decoding them.
 func (c *codec) Exact(o *resource.Object) bool {
-	return o.Exact(c, func(o *resource.Object) bool {
+	return o.Exact(c.id, func(o *resource.Object) bool {
 		s, err := c.server.schemaOf(c.serving, c.gvk.Version)
 		if err == nil && o.APIVersion == c.gvk.GroupVersion().String() && s.acceptor().Shape(o.Data, accept.Stored) >= accept.Settled {
 			return true

@@ -75,6 +75,7 @@ func (s *selection) byLabel(text string, has func(*facts) bool) {
 func (s *selection) byField(f fields.Selector, has func(*facts) bool) {
 	s.text, s.has = f.String(), has
 	s.selector.Fields, s.selector.Extract, s.selector.By = f, Tier, tierReader{}
+	s.selector.Names = []string{TierField}
 }
 
 func (s *selection) within(namespace string) {

@@ -44,6 +44,10 @@ type Kind struct {
 	// metadata.namespace; Fields returns the value of each.
 	FieldLabels []string
 	Fields      func(obj runtime.Object) map[string]string
+	// FieldsBy (comparable) identifies Fields in what objects remember of
+	// themselves, and lives as long as they do. nil: the Kind itself, which is
+	// right for one that is served until the end of the process.
+	FieldsBy any
 	// TTL, if not nil, gives the life time of a created or updated object.
 	TTL func(obj runtime.Object) time.Duration
 	// CreateOnUpdate lets PUT create (contract 4.7).

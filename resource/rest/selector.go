@@ -47,7 +47,10 @@ func (k *Kind) selector(version, labelText, fieldText, name string) (resource.Se
 		}
 	}
 	if s.Fields != nil && k.Fields != nil {
-		s.Extract, s.By = k.extractFields, k
+		s.Extract, s.Names, s.By = k.extractFields, k.FieldLabels, k
+		if k.FieldsBy != nil {
+			s.By = k.FieldsBy
+		}
 	}
 	return s, nil
 }

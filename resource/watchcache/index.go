@@ -92,7 +92,10 @@ func wantedBy(sel resource.Selector) []wanted {
 			case r.Field != "metadata.name" && sel.Extract == nil:
 				continue
 			case r.Field != "metadata.name":
-				of = func(o *resource.Object) (string, bool) { return o.FieldSet(sel.By, sel.Extract)[r.Field], true }
+				of = func(o *resource.Object) (string, bool) {
+					value, _ := sel.Field(o, r.Field)
+					return value, true
+				}
 			}
 			out = append(out, wanted{term{name: r.Field, by: sel.By}, r.Value, of})
 		}

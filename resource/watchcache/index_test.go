@@ -137,7 +137,7 @@ func TestIndexedListsAreTheLists(t *testing.T) {
 	node := resource.Selector{Labels: labels.SelectorFromSet(labels.Set{"node": "n3"})}
 	by := &struct{ n int }{1}
 	field := resource.Selector{
-		Fields: fields.OneTermEqualSelector("spec.node", "n3"), By: by,
+		Fields: fields.OneTermEqualSelector("spec.node", "n3"), By: by, Names: []string{"spec.node"},
 		Extract: func(o *resource.Object) map[string]string {
 			return map[string]string{"spec.node": o.Labels.Get("node")}
 		},
