@@ -24,9 +24,9 @@ const annotationUnread = "audit.portico.dev/unread"
 // there is one; the first of a key counts. Safe for concurrent use.
 func Annotate(ctx context.Context, key, value string) { audit.AddAuditAnnotation(ctx, key, value) }
 
-// object makes a recorded body what an event has; nil if it does not get there,
-// which is noted under its name.
-func (q *Request) object(name string, data []byte, lost bool, h http.Header) []byte {
+// object makes a recorded body what an event has, as read does; nil if it does not
+// get there, which is noted under its name.
+func (q *Request) object(name string, data []byte, lost bool, h http.Header, read func([]byte, http.Header) ([]byte, error)) []byte {
 	if lost {
 		q.Annotate(annotationTruncated, "true")
 		return nil
@@ -34,7 +34,7 @@ func (q *Request) object(name string, data []byte, lost bool, h http.Header) []b
 	if len(data) == 0 {
 		return nil
 	}
-	object, err := toJSON(data, h)
+	object, err := read(data, h)
 	if err != nil {
 		q.Annotate(annotationUnread, name)
 		return nil
@@ -52,7 +52,7 @@ func (q *Request) noteRequest() {
 		return
 	}
 	data, lost := q.body.end()
-	object := q.object("requestObject", data, lost, q.header)
+	object := q.object("requestObject", data, lost, q.header, sentToJSON)
 	if object == nil {
 		return
 	}
@@ -63,11 +63,23 @@ func (q *Request) noteRequest() {
 	q.event.LogRequestPatch(object)
 }
 
-// name has the event refer to an object, as far as it does not yet.
-func (q *Request) name(object []byte) {
-	if q.sent == nil && q.records() {
-		return // what was sent is not known, and upstream tells both together
+// nameCreated has the event refer to the object of an answer, whatever form that
+// has; where nobody here can read it, this is noted.
+func (q *Request) nameCreated(data []byte, lost bool) {
+	object, err := data, error(nil)
+	if q.answerHeader["Content-Encoding"] != nil || mediaTypeOf(q.answerHeader.Get("Content-Type")) == runtime.ContentTypeProtobuf {
+		object, err = responseToJSON(data, q.answerHeader)
 	}
+	if lost || err != nil {
+		q.Annotate(annotationUnread, "objectRef")
+		return
+	}
+	q.name(object)
+}
+
+// name has the event refer to an object, as far as it does not yet. Upstream has
+// this tell what was sent, too: null if that is not known.
+func (q *Request) name(object []byte) {
 	if o, err := resource.Parse(object); err == nil && o.Name != "" {
 		refer(q.ctx, q.action, &metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID), ResourceVersion: revision(o)}, q.sent)
 	}
@@ -91,13 +103,11 @@ func (q *Request) noteResponse() {
 	var object []byte
 	switch q.wanted {
 	case wantObject:
-		object = q.object("responseObject", data, lost, q.answerHeader)
+		object = q.object("responseObject", data, lost, q.answerHeader, responseToJSON)
 	case wantStatus:
-		object, _ = toJSON(data, q.answerHeader) // text is no Status
+		object, _ = responseToJSON(data, q.answerHeader) // text is no Status
 	case wantName:
-		if q.answerHeader["Content-Encoding"] == nil {
-			q.name(data)
-		}
+		q.nameCreated(data, lost)
 	}
 	if object == nil {
 		return

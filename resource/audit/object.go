@@ -5,9 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 
@@ -20,20 +18,32 @@ import (
 // errForm is a body that cannot be made JSON.
 var errForm = errors.New("a body of this form cannot be shown")
 
-// toJSON returns a recorded body as JSON without any space; what the header says
-// of its form holds. It is an error if there is more of it than maxObject.
-func toJSON(body []byte, h http.Header) ([]byte, error) {
+// sentToJSON is responseToJSON for the body of a request. Servers of Kubernetes
+// do not look at its Content-Encoding: who names one would hide from audit what
+// they store. So it is read as they read it, and inflated only if that fails; no
+// body is good both ways.
+func sentToJSON(body []byte, h http.Header) ([]byte, error) {
+	object, err := formToJSON(body, h.Get("Content-Type"))
+	if err == nil || h.Get("Content-Encoding") == "" {
+		return object, err
+	}
+	return responseToJSON(body, h)
+}
+
+// responseToJSON returns a recorded body as JSON without any space; what the
+// header says of its form holds. It is an error if there is more of it than
+// maxObject.
+func responseToJSON(body []byte, h http.Header) ([]byte, error) {
 	body, err := inflate(body, h.Get("Content-Encoding"))
 	if err != nil {
 		return nil, err
 	}
-	mediaType := runtime.ContentTypeJSON
-	if contentType := h.Get("Content-Type"); contentType != "" {
-		if mediaType, _, err = mime.ParseMediaType(contentType); err != nil {
-			return nil, fmt.Errorf("parse content type: %w", err)
-		}
-	}
-	switch {
+	return formToJSON(body, h.Get("Content-Type"))
+}
+
+// formToJSON makes a body of a content type JSON without any space.
+func formToJSON(body []byte, contentType string) (_ []byte, err error) {
+	switch mediaType := mediaTypeOf(contentType); {
 	case mediaType == runtime.ContentTypeJSON, strings.HasSuffix(mediaType, "+json"):
 	case mediaType == runtime.ContentTypeYAML, strings.HasSuffix(mediaType, "+yaml"):
 		if body, err = yaml.YAMLToJSON(body); err != nil {
@@ -51,6 +61,16 @@ func toJSON(body []byte, h http.Header) ([]byte, error) {
 		return nil, err
 	}
 	return compact.Bytes(), nil
+}
+
+// mediaTypeOf is the media type of a content type, in lower case: JSON if there is
+// none. Of one whose parameters make no sense, too: servers do not look at them.
+func mediaTypeOf(contentType string) string {
+	if contentType == "" {
+		return runtime.ContentTypeJSON
+	}
+	bare, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(bare))
 }
 
 // inflate undoes the encoding of a body.

@@ -40,14 +40,38 @@ func TestToJSON(t *testing.T) {
 		"other coding":  {"application/json", "br", "x", ""},
 		"text":          {"text/plain", "", "x", ""},
 		"no type known": {";", "", "{}", ""},
+		"odd parameter": {"application/json;=", "", "{}", "{}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := http.Header{"Content-Type": {tc.contentType}, "Content-Encoding": {tc.encoding}}
-			got, err := toJSON([]byte(tc.body), h)
+			got, err := responseToJSON([]byte(tc.body), h)
 			if (err == nil) != (tc.want != "") || string(got) != tc.want {
 				t.Errorf("got %s, %v", got, err)
 			}
 		})
+	}
+}
+
+// What a request says of the encoding of its body hides nothing: servers do not
+// look at it.
+func TestSentToJSON(t *testing.T) {
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	_, _ = w.Write([]byte(`{}`))
+	_ = w.Close()
+	for name, tc := range map[string]struct{ contentType, encoding, body, want string }{
+		"none":              {"application/json", "", `{}`, `{}`},
+		"unknown":           {"application/json", "foo", `{}`, `{}`},
+		"gzip that is none": {"application/json", "gzip", `{}`, `{}`},
+		"gzip":              {"application/json", "gzip", zipped.String(), `{}`},
+		"gzipped yaml":      {"application/yaml", "gzip", zipped.String(), `{}`},
+		"really unknown":    {"application/json", "br", "x", ""},
+		"gzip unsaid":       {"application/json", "", zipped.String(), ""},
+	} {
+		got, err := sentToJSON([]byte(tc.body), http.Header{"Content-Type": {tc.contentType}, "Content-Encoding": {tc.encoding}})
+		if (err == nil) != (tc.want != "") || string(got) != tc.want {
+			t.Errorf("%s: got %s, %v", name, got, err)
+		}
 	}
 }
 

@@ -12,9 +12,6 @@ const (
 	maxObject = 3 << 20
 	// maxStatus is the same for the body of an error at level Metadata.
 	maxStatus = 16 << 10
-	// maxNamed is the same for an object that was created, and that only its
-	// answer names.
-	maxNamed = 64 << 10
 	// maxRecorded is how much the recordings of all requests may hold together.
 	maxRecorded = 64 << 20
 )

@@ -42,7 +42,7 @@ const (
 
 // limit is how large a body may be for that.
 func (w want) limit() int {
-	return [...]int{wantObject: maxObject, wantStatus: maxStatus, wantName: maxNamed}[w]
+	return [...]int{wantObject: maxObject, wantStatus: maxStatus, wantName: maxObject}[w]
 }
 
 // CodeNobody is the code of a request that nobody was there any more to answer.

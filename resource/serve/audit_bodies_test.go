@@ -24,10 +24,14 @@ func TestAuditOfBodies(t *testing.T) {
 		}
 		_, _ = w.Write(body)
 	}
-	for _, tc := range []struct{ name, level, method, path, contentType, body, request, response, ref, notes string }{
+	for _, tc := range []struct{ name, level, method, path, contentType, encoding, body, request, response, ref, notes string }{
 		{name: "metadata", level: "Metadata", method: "PUT", path: "/a", body: object, ref: "a"},
 		{name: "a created object has a name", level: "Metadata", method: "POST", body: object, ref: "a"},
-		{name: "a large one has none", level: "Metadata", method: "POST", body: `{"metadata":{"name":"a"},"data":"` + strings.Repeat("x", 64<<10) + `"}`},
+		{name: "so has a large one", level: "Metadata", method: "POST", body: `{"metadata":{"name":"a"},"data":"` + strings.Repeat("x", 2<<20) + `"}`, ref: "a"},
+		{name: "one beyond all bounds has none", level: "Metadata", method: "POST", body: `{"metadata":{"name":"a"},"data":"` + strings.Repeat("x", 3<<20) + `"}`, notes: "audit.portico.dev/unread=objectRef"},
+		{name: "an unknown encoding hides nothing", level: "Request", method: "POST", encoding: "foo", body: object, request: plain, ref: "a"},
+		{name: "nor does a false one", level: "RequestResponse", method: "POST", encoding: "gzip", body: object, request: plain, response: plain, ref: "a"},
+		{name: "the answer names what is sent in an unknown form", level: "Request", method: "POST", contentType: "application/cbor", body: object, ref: "a", notes: "audit.portico.dev/unread=requestObject"},
 		{name: "request", level: "Request", method: "POST", body: object, request: plain, ref: "a"},
 		{name: "response", level: "RequestResponse", method: "POST", body: object, request: plain, response: plain, ref: "a"},
 		{name: "copied response", level: "RequestResponse", method: "PUT", path: "/a?copy=1", body: object, request: plain, response: plain, ref: "a"},
@@ -44,6 +48,9 @@ func TestAuditOfBodies(t *testing.T) {
 			r := httptest.NewRequest(tc.method, pathPods+tc.path, strings.NewReader(tc.body))
 			if r.Header.Set("Content-Type", tc.contentType); tc.contentType == "" {
 				r.Header.Set("Content-Type", "application/json")
+			}
+			if tc.encoding != "" {
+				r.Header.Set("Content-Encoding", tc.encoding)
 			}
 			w := httptest.NewRecorder()
 			s.Handler().ServeHTTP(w, r)
