@@ -222,12 +222,12 @@ func unambiguous(escaped string) error {
 
 // request returns a request as the server is to see it, which the proxies send.
 func (p *plainAPI) request(r *http.Request) *http.Request {
-	out := r.WithContext(context.WithValue(r.Context(), plainAskedKey{}, &plainAsked{p, r.Host}))
 	u := *r.URL
 	escaped := p.prefix + "/" + p.below(r.URL)
 	u.RawPath = escaped
 	// It was escaped when it came.
 	u.Path, _ = url.PathUnescape(escaped)
+	out := r.WithContext(context.WithValue(r.Context(), plainAskedKey{}, &plainAsked{p, r.Host, &u}))
 	out.URL = &u
 	out.Header = r.Header.Clone()
 	if r.ContentLength != 0 && r.Header.Get("Content-Type") == "" {

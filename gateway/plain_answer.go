@@ -9,28 +9,35 @@ import (
 	"portico/resource"
 )
 
-// plainAsked is a request for a REST server, in its context: where the answer
-// goes. front is the host that the client sent it to.
+// plainAsked is a request for a REST server, in its context: what its answer's
+// Location is read against.
 type plainAsked struct {
-	api   *plainAPI
+	api *plainAPI
+	// front is the host that the client sent it to.
 	front string
+	// at is where the server is asked.
+	at *url.URL
 }
 
 type plainAskedKey struct{}
+
+// askedOf is how a REST server is asked; nil: none is.
+func askedOf(r *http.Request) *plainAsked {
+	asked, _ := r.Context().Value(plainAskedKey{}).(*plainAsked)
+	return asked
+}
 
 // locating is the writer of an answer whose Location is to lead through the
 // gateway.
 type locating struct {
 	http.ResponseWriter
-	api *plainAPI
-	// front is the host that the client sent its request to.
-	front string
+	asked *plainAsked
 }
 
 func (l *locating) WriteHeader(code int) {
 	h := l.Header()
 	if text := h.Get("Location"); text != "" {
-		if text = l.api.location(text, l.front); text != "" {
+		if text, _ = l.asked.location(text); text != "" {
 			h.Set("Location", text)
 		} else {
 			h.Del("Location")
@@ -42,53 +49,70 @@ func (l *locating) WriteHeader(code int) {
 // Unwrap lets http.ResponseController reach the server's own writer.
 func (l *locating) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// location returns where a server's Location is for clients; "" if that is
-// nowhere in this API. What leads to other hosts is theirs, and what is relative
-// is right as it is.
-func (p *plainAPI) location(text, front string) string {
+// location returns where a server's Location is for clients, "" if that is
+// nowhere, and whether it is in this API. What leads to other hosts is theirs.
+// Everything else is a path without dot segments: those of a server that answers
+// with what it was sent would lead a client to any other API of the gateway.
+func (a *plainAsked) location(text string) (found string, within bool) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return ""
-	case u.Host == "" && !strings.HasPrefix(u.Path, "/"):
-		return text
-	case u.Host != "" && u.Host != front && !slices.Contains(p.hosts, u.Host):
-		return text
+		return "", false
+	case u.Host == "" && u.Scheme != "", u.Host != "" && u.Host != a.front && !slices.Contains(a.api.hosts, u.Host):
+		return text, false
 	}
+	u = a.at.ResolveReference(u)
 	path := u.EscapedPath()
-	if rest, ok := strings.CutPrefix(path, p.root); !ok || rest != "" && rest[0] != '/' {
-		rest, ok := strings.CutPrefix(path, p.prefix)
-		if !ok || rest != "" && rest[0] != '/' {
-			return ""
-		}
-		path = p.root + rest
+	rest, ok := below(path, a.api.root)
+	if !ok {
+		rest, ok = below(path, a.api.prefix)
 	}
+	if !ok || hasDots(rest) {
+		return "", false
+	}
+	path = a.api.root + rest
 	if u.RawQuery != "" {
 		path += "?" + u.RawQuery
 	}
 	if u.Fragment != "" {
 		path += "#" + u.EscapedFragment()
 	}
-	return path
+	// What is read in different ways is a place, but nobody is sent there.
+	return path, rest == "" || rest == "/" || unambiguous(rest[1:]) == nil
+}
+
+// hasDots reports whether somebody could take a part of an escaped path for a dot
+// segment: browsers, for one, read it so when the dots are escaped.
+func hasDots(escaped string) bool {
+	text, err := url.PathUnescape(escaped)
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(strings.FieldsFunc(text, func(r rune) bool { return r == '/' || r == '\\' }), func(segment string) bool {
+		name, _, _ := strings.Cut(segment, ";")
+		return name == "." || name == ".."
+	})
+}
+
+// below returns the rest of a path, which is empty or begins with a slash, and
+// whether the path is prefix or below it.
+func below(path, prefix string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(path, prefix)
+	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
 // redirectsWithin reports whether a REST server's redirect leads to the same API
-// by way of the gateway. A client that follows it sends a request which is
-// authorized like any other, so it gains nothing that it could not have asked for;
-// REST servers redirect to a job's result, or from one form of a path to another.
-// One that leads elsewhere is refused as that of any server is.
+// by way of the gateway. A client that follows it, with its body if the redirect
+// says so, sends a request which is authorized like any other, and for the same
+// server; REST servers redirect to a job's result, or from one form of a path to
+// another. One that leads elsewhere is refused as that of any server is.
 func redirectsWithin(res *http.Response) bool {
-	asked, ok := res.Request.Context().Value(plainAskedKey{}).(*plainAsked)
-	if !ok {
+	asked := askedOf(res.Request)
+	if asked == nil {
 		return false
 	}
-	text := asked.api.location(res.Header.Get("Location"), asked.front)
-	if rest, ok := strings.CutPrefix(text, asked.api.root); ok {
-		return rest == "" || strings.ContainsRune("/?#", rune(rest[0]))
-	}
-	u, err := url.Parse(text)
-	// A backslash is a slash to browsers.
-	return err == nil && text != "" && u.Scheme == "" && u.Host == "" && !strings.ContainsAny(text, "\\") && text[0] != '/'
+	_, within := asked.location(res.Header.Get("Location"))
+	return within
 }
 
 // streams reports whether a request that reads of a REST server has no deadline:

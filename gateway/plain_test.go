@@ -206,7 +206,10 @@ func TestPlainLocation(t *testing.T) {
 		{bare, shopRoot + "/pets/7", shopRoot + "/pets/7"}, // it went by X-Forwarded-Prefix
 		{bare, strings.Replace(bare.URL, "http:", "https:", 1) + shopRoot + "/pets/7", shopRoot + "/pets/7"},
 		{bare, "https://elsewhere.example.com/pets/7", "https://elsewhere.example.com/pets/7"},
-		{bare, "pets/7", "pets/7"},
+		{bare, "pets/7", shopRoot + "/pets/7"},
+		{bare, "/../../../api/v1/pods/a", shopRoot + "/api/v1/pods/a"},
+		{bare, "/%2e%2e/%2e%2e/%2e%2e/api/v1/pods/a", ""},
+		{bare, `/pets/..%5c..%5C..\api`, ""},
 		{bare, "http://%zz", ""},
 		{prefixed, "/api/pets/7", shopRoot + "/pets/7"},
 		{prefixed, "//shop/api/pets/7", shopRoot + "/pets/7"},

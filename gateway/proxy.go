@@ -244,7 +244,8 @@ func (g *Gateway) proxy(w http.ResponseWriter, r *http.Request, rt *route) {
 	h, r := g.begin(w, r, rt)
 	defer h.end()
 	if rt.plain != nil {
-		w, r = &locating{w, rt.plain, r.Host}, rt.plain.request(r)
+		r = rt.plain.request(r)
+		w = &locating{w, askedOf(r)}
 		h.client = w
 	}
 	up := rt.upstream
