@@ -71,7 +71,8 @@ func newPicks(policy *Policy, list []candidate) *picks {
 
 // follow has the turns go on from those of the snapshot before: there is a new
 // one whenever an endpoint comes or goes, and the first ones in the list are to
-// get no more than others.
+// get no more than others. Credits are shares of the sum of the weights, whose unit
+// is another while shares grow: as they were, they would be a thousand turns.
 func (p *picks) follow(before *picks) {
 	if before == nil || len(before.list) < 2 { // there were no turns
 		return
@@ -82,10 +83,11 @@ func (p *picks) follow(before *picks) {
 	}
 	before.turn.mu.Lock()
 	defer before.turn.mu.Unlock()
+	sum, was := p.sums[len(p.sums)-1], before.sums[len(before.sums)-1]
 	for i, c := range p.list {
 		at := slices.IndexFunc(before.list, func(b candidate) bool { return b.endpoint == c.endpoint })
 		if at >= 0 {
-			p.turn.credit[i] = before.turn.credit[at]
+			p.turn.credit[i] = before.turn.credit[at] * sum / was
 		}
 	}
 }

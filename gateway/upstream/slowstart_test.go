@@ -107,6 +107,47 @@ func TestSlowStartPolicy(t *testing.T) {
 	})
 }
 
+// Turns of different weights are spread as ever once shares have grown, and while
+// they grow: no endpoint gets what others were spared.
+func TestTurnsAfterSlowStart(t *testing.T) {
+	p := turns()
+	p.Balance = backend.RoundRobin
+	inTime(t, p, 2, func(t *testing.T, u *Upstream) {
+		u.SetEndpoints(some(90, 10))
+		wantTurns := func(when string, heavy float64) {
+			t.Helper()
+			const n = 1000
+			got, inRow, longest := 0, 0, 0
+			for range n {
+				if u.picks.Load().pick(by("x"), short, nil) == u.endpoints[0] {
+					got, inRow = got+1, 0
+					continue
+				}
+				inRow++
+				longest = max(longest, inRow)
+			}
+			if share := float64(got) / n; math.Abs(share-heavy) > 0.02 || longest > 2 {
+				t.Errorf("%s: the heavier one gets %.3f, want %.3f; the other %d in a row", when, share, heavy, longest)
+			}
+		}
+		for range 3 {
+			u.SetVerdict(u.endpoints[0].URL, unhealthy)
+			u.SetVerdict(u.endpoints[0].URL, healthy)
+			for range 7 {
+				u.picks.Load().pick(by("x"), short, nil)
+			}
+			time.Sleep(9 * time.Second)
+			wantTurns("growing", 0.89)
+			time.Sleep(2 * time.Second)
+			wantTurns("grown", 0.9)
+		}
+		u.SetEndpoints(some(900, 100))
+		u.picks.Load().pick(by("x"), short, nil)
+		u.SetEndpoints(some(9, 1))
+		wantTurns("scaled", 0.9)
+	})
+}
+
 // One endpoint, or all at once, have nobody to spare them.
 func TestSlowStartOfAll(t *testing.T) {
 	inTime(t, turns(), 3, func(t *testing.T, u *Upstream) {
