@@ -19,6 +19,8 @@ const (
 	copyMagic = "portico last-good 1\n"
 	// maxCopy bounds the file, in bytes.
 	maxCopy = 64 << 20
+	// newSuffix ends the name of a file while it is written.
+	newSuffix = ".new"
 )
 
 // localCopy is the file that a gateway which starts while etcd is away begins
@@ -101,7 +103,7 @@ func (c *localCopy) write(docs map[string][]byte) error {
 // the old or the new one.
 func replaceFile(name string, data []byte) (err error) {
 	// One name, so that little is left behind by processes that are killed.
-	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(name+newSuffix, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

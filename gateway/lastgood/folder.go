@@ -59,7 +59,8 @@ type FolderConfig struct {
 
 // Folder keeps OpenAPI documents of servers, compressed, a file for each: those
 // that somebody asked for and that the index still names. Safe for concurrent
-// use.
+// use. Files of other names in the folder are not touched: the state directory may
+// be anybody's.
 //
 // They are not in etcd: a few hundred group/versions make tens of megabytes,
 // which every member would keep in memory and in every snapshot, for what any
@@ -98,15 +99,25 @@ func NewFolder(cfg FolderConfig) (*Folder, error) {
 		return nil, fmt.Errorf("read folder of OpenAPI documents: %w", err)
 	}
 	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || !strings.HasSuffix(e.Name(), folderSuffix) {
+		if name, cut := strings.CutSuffix(e.Name(), newSuffix); cut && isOwn(name) {
 			_ = os.Remove(filepath.Join(f.dir, e.Name())) // cut off while it was written
 			continue
+		}
+		info, err := e.Info()
+		if err != nil || !info.Mode().IsRegular() || !isOwn(e.Name()) {
+			continue // somebody else's
 		}
 		f.sizes[e.Name()] = info.Size()
 		f.total += info.Size()
 	}
 	return f, nil
+}
+
+// isOwn reports whether a file of this name is a document's.
+func isOwn(name string) bool {
+	sum, ok := strings.CutSuffix(name, folderSuffix)
+	decoded, err := hex.DecodeString(sum)
+	return ok && err == nil && len(decoded) == sha256.Size
 }
 
 // Keep has a document kept, as soon as Run comes to it, or at once if too many

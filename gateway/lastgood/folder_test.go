@@ -138,3 +138,34 @@ func TestFolderBounds(t *testing.T) {
 		t.Error("without a folder something waits for it")
 	}
 }
+
+// What is not its own stays where it is, whatever it is called; what it began to
+// write and did not end is removed.
+func TestFolderOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	f := folderOf(t, dir, nil)
+	own := Link{"backend/a", "/openapi/v3/apis/a/v1?hash=1"}.file()
+	others := []string{"my-spec.yaml", "my-spec.json.gz", "spec.new", "x" + own[1:], own + ".bak"}
+	for _, name := range append(others, own, own+newSuffix) {
+		if err := os.WriteFile(filepath.Join(f.dir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	folder := Link{"backend/b", "/"}.file()
+	if err := os.Mkdir(filepath.Join(f.dir, folder), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	next := folderOf(t, dir, map[Link]bool{})
+	if next.total != 1 {
+		t.Errorf("it counts %d bytes as its own", next.total)
+	}
+	next.turn()
+	for _, name := range append(others, folder) {
+		if _, err := os.Stat(filepath.Join(f.dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := next.files(t); n != len(others)+1 {
+		t.Errorf("%d files are left of %d", n, len(others)+1)
+	}
+}
