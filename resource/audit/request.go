@@ -207,6 +207,7 @@ func (f writerFunc) Write(p []byte) (int, error) {
 // and what the handler panicked with, if it did.
 func (q *Request) End(code int, cause any) {
 	if q.told {
+		q.refused(code)
 		return
 	}
 	defer q.free()
@@ -242,6 +243,19 @@ func (q *Request) End(code int, cause any) {
 		q.Annotate("apiserver.latency.k8s.io/total", took.String())
 	}
 	q.event.ProcessEventStage(q.ctx, auditapi.StageResponseComplete)
+}
+
+// refused tells of a request that was refused when its response had begun, which
+// was its deadline's: nobody has told of that one.
+func (q *Request) refused(code int) {
+	if q.began.Swap(true) {
+		return
+	}
+	if code == 0 {
+		code = CodeNobody
+	}
+	q.event.SetEventResponseStatusCode(int32(code))
+	q.event.ProcessEventStage(q.ctx, auditapi.StageResponseStarted)
 }
 
 // free has the recordings hold nothing any more.

@@ -224,6 +224,27 @@ func TestAuditOfDeadline(t *testing.T) {
 	}
 }
 
+// Who is refused after the deadline has answered is told of once, with that
+// answer.
+func TestAuditOfLateRefusal(t *testing.T) {
+	change, events := auditing(t, metadata)
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestServer(t, ok, change, func(c *Config) { c.Authenticator, c.RequestTimeout = slowlyFailing{}, time.Second })
+		do(s, "GET", pathPods, "Authorization", "Bearer x")
+	})
+	if got, want := told(events()), "ResponseStarted list "+pathPods+`  504  "Authentication failed, attempted: bearer"`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// slowlyFailing knows nobody, after a while.
+type slowlyFailing struct{}
+
+func (slowlyFailing) Authenticate(*http.Request) (*resource.User, bool, error) {
+	time.Sleep(2 * time.Second)
+	return nil, false, errors.New("nobody")
+}
+
 // A watch that ends with the server, and one whose client goes away, end; and
 // what they told last is in the log before Run returns, in batch mode too.
 func TestAuditOfWatches(t *testing.T) {
