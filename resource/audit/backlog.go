@@ -22,8 +22,12 @@ const (
 // truncation does.
 const annotationTruncated = "audit.k8s.io/truncated"
 
-// errFull is why events are dropped.
-var errFull = errors.New("audit buffer queue blocked")
+// Why events are dropped: there is no room, which upstream says in these words, or
+// nobody takes them any more.
+var (
+	errFull  = errors.New("audit buffer queue blocked")
+	errEnded = errors.New("the server has shut down, and the request did not end with it")
+)
 
 // budget is an amount that many take of.
 type budget struct {

@@ -84,19 +84,22 @@ func (q *queuedLines) ProcessEvents(events ...*auditapi.Event) bool {
 		if cap(line) <= writeBytes {
 			*scratch = line
 		}
-		if !q.add(line) {
-			q.losses.add(buffered.PluginName, errFull, 1)
+		if err := q.add(line); err != nil {
+			q.losses.add(buffered.PluginName, err, 1)
 		}
 	}
 	return true
 }
 
-// add has a line wait, if there is room for it.
-func (q *queuedLines) add(line []byte) bool {
+// add has a line wait; the error says why it may not.
+func (q *queuedLines) add(line []byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.lines >= q.limit || len(q.waiting)+len(line) > maxWaiting {
-		return false
+	switch {
+	case q.closed:
+		return errEnded
+	case q.lines >= q.limit, len(q.waiting)+len(line) > maxWaiting:
+		return errFull
 	}
 	q.lines++
 	q.waiting = append(q.waiting, line...)
@@ -104,7 +107,7 @@ func (q *queuedLines) add(line []byte) bool {
 	case q.wake <- struct{}{}:
 	default:
 	}
-	return true
+	return nil
 }
 
 // Run implements audit.Backend.

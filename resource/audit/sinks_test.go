@@ -1,10 +1,12 @@
 package audit
 
 import (
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
@@ -15,7 +17,8 @@ import (
 func TestQueuedLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &slowFile{entered: make(chan struct{}, 100), release: make(chan struct{})}
-		losses, err := newLosses(quiet())
+		var said strings.Builder
+		losses, err := newLosses(slog.New(slog.NewTextHandler(&said, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,8 +45,12 @@ func TestQueuedLines(t *testing.T) {
 				t.Errorf("%d bytes were written at once, of %d lines", len(part), strings.Count(part, "\n"))
 			}
 		}
+		time.Sleep(complainEvery)
 		if q.ProcessEvents(&auditapi.Event{}); lost(t, nil, "buffered")-before != 4 {
 			t.Error("an event after the end is not counted as lost")
+		}
+		if got := said.String(); strings.Count(got, errFull.Error()) != 1 || strings.Count(got, errEnded.Error()) != 1 {
+			t.Errorf("said of what was lost: %s", got)
 		}
 	})
 }

@@ -15,6 +15,10 @@ import (
 // requests are done or given up.
 const closeTimeout = 2 * time.Second
 
+// lastWords is how long requests that were given up get to end once their
+// connections are gone, so that what is told of them is still taken.
+const lastWords = time.Second
+
 // Server serves one handler on some addresses.
 type Server struct {
 	cfg     Config
@@ -135,15 +139,17 @@ func (d *door) serve() error {
 
 // shutdown ends the server in order (contract 11.5): not ready any more, at
 // once; after a delay new requests are turned away; those at work get time to
-// finish; long-running ones are ended, spread over some time; connections are closed.
+// finish; long-running ones are ended, spread over some time; connections are
+// closed, and what ends with them is waited for, for a moment.
 func (s *Server) shutdown() {
 	s.cfg.Health.shuttingDown.Store(true)
 	s.log.Info("shutting down", "delay", s.cfg.ShutdownDelay)
 	<-time.After(s.cfg.ShutdownDelay)
 
 	s.life.refusing.Store(true)
+	shortDone := s.life.short.close()
 	select {
-	case <-s.life.short.close():
+	case <-shortDone:
 	case <-time.After(s.cfg.ShutdownTimeout):
 		s.log.Warn("gave up on requests at work", "requests", s.life.short.count(), "waited", s.cfg.ShutdownTimeout)
 	}
@@ -160,6 +166,16 @@ func (s *Server) shutdown() {
 	for _, d := range s.doors {
 		if err := d.server.Shutdown(ctx); err != nil {
 			_ = d.server.Close() // what did not end in time is cut
+		}
+	}
+	limit := time.After(lastWords)
+	for _, done := range []<-chan struct{}{shortDone, longDone} {
+		select {
+		case <-done:
+		case <-limit:
+			s.log.Warn("requests did not end with their connections; what they tell from now on is lost",
+				"requests", s.life.short.count()+s.life.long.count())
+			return
 		}
 	}
 	s.log.Info("shut down")

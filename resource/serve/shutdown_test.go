@@ -11,6 +11,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource/audit"
 )
 
 // TestShutdownSequence goes through contract 11.5, step by step, on a fake
@@ -78,13 +80,47 @@ func TestShutdownGivesUp(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		s.shutdown()
-		if took := time.Since(began); took != DefaultShutdownTimeout+closeTimeout {
+		if took := time.Since(began); took != DefaultShutdownTimeout+closeTimeout+lastWords {
 			t.Errorf("took %v", took)
 		}
 		close(release)
 		<-slow
 		<-watch
 	})
+}
+
+// What is told of a request that is given up, and ends with its connection, is in
+// the audit log before Run returns.
+func TestShutdownTellsOfWhatItGivesUp(t *testing.T) {
+	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n", func(o *audit.Options) { o.Log.Delivery.Mode = audit.ModeBatch })
+	atWork := make(chan struct{})
+	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(atWork)
+		<-r.Context().Done()
+		<-time.After(50 * time.Millisecond) // it has something to put in order
+	}, change, func(c *Config) { c.ShutdownTimeout = time.Millisecond })
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := socketClient(t, strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix), false).Get("http://portico" + pathPods)
+		answered <- err
+	}()
+	<-atWork
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err == nil {
+		t.Error("it was answered, not given up")
+	}
+	if got := told(events()); !strings.HasPrefix(got, "ResponseComplete list "+pathPods+" jane") {
+		t.Errorf("got %q", got)
+	}
 }
 
 func inBackground(s *Server, target string) <-chan int {
