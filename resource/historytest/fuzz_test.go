@@ -9,7 +9,7 @@ import (
 // stacks are all that histories are played on.
 func stacks() []func(*testing.T) historytest.System {
 	return []func(*testing.T) historytest.System{
-		overMemory, cacheOverMemory, forgetfulCache, overEtcd, cacheOverEtcd, twoCaches, overHTTP,
+		overMemory, cacheOverMemory, forgetfulCache, overEtcd, cacheOverEtcd, twoCaches, laggingCaches, overHTTP,
 	}
 }
 

@@ -37,3 +37,10 @@ func TestTwoCaches(t *testing.T) {
 func TestOverHTTP(t *testing.T) {
 	historytest.Run(t, overHTTP(t), historytest.Config{Seed: 1, Steps: 300, Disturbances: 4})
 }
+
+// What was acknowledged through one server is in every read through the other
+// that begins later, though both hear of it late. Without the wait for the
+// revision, or the read from the store when it takes too long, hundreds are wrong.
+func TestLaggingCaches(t *testing.T) {
+	historytest.Run(t, laggingCaches(t), historytest.Config{Seed: 1, Steps: 400})
+}

@@ -22,6 +22,9 @@ type System struct {
 	Journal func(ctx context.Context, upTo int64) ([]Commit, error)
 	// Forgetful says that watches may expire at any time.
 	Forgetful bool
+	// Late says that a watch, and a read of what is not older than a revision,
+	// may be refused by a door that has not heard of it yet. Other reads may not.
+	Late bool
 }
 
 // Door is one way into the storage.
