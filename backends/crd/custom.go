@@ -75,7 +75,11 @@ func (c *custom) schema(version string) (*spec.Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.structural.Unfold().ToKubeOpenAPI(), nil
+	out := s.structural.Unfold().ToKubeOpenAPI()
+	if s.preserving {
+		out.AddExtension("x-kubernetes-preserve-unknown-fields", true)
+	}
+	return out, nil
 }
 
 // inputs identifies the schema: the definition's bytes say more than that, but

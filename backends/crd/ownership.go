@@ -32,7 +32,7 @@ func newOwnership(o *outline, b *built) (managedfields.TypeConverter, error) {
 		}})
 		models[fmt.Sprintf("%s.%s.%s", group, version, kind)] = root
 	}
-	return managedfields.NewTypeConverter(models, false)
+	return managedfields.NewTypeConverter(models, o.Spec.PreserveUnknownFields)
 }
 
 // metaSchema is metadata as far as merging goes: what is a set, a map, or

@@ -38,6 +38,8 @@ var errNotServed = errors.New("the version has no schema")
 type versionSchema struct {
 	// structural prunes and defaults; its defaults are pruned themselves.
 	structural *structuralschema.Structural
+	// preserving says that nothing is pruned.
+	preserving bool
 	// checks validates objects.
 	checks func() (*checks, error)
 	// acceptor knows most objects that need none of the above.
@@ -69,10 +71,14 @@ func build(o *outline) (*built, error) {
 	b := &built{versions: map[string]*versionSchema{}}
 	for i := range crd.Spec.Versions {
 		v := &crd.Spec.Versions[i]
-		if v.Schema == nil {
+		read := newSchema
+		switch {
+		case crd.Spec.PreserveUnknownFields:
+			read = newPreserving
+		case v.Schema == nil:
 			continue
 		}
-		s, err := newSchema(v.Schema)
+		s, err := read(v.Schema)
 		if err != nil {
 			return nil, fmt.Errorf("build schema of %s %s: %w", o.Name, v.Name, err)
 		}
@@ -83,11 +89,10 @@ func build(o *outline) (*built, error) {
 }
 
 func newSchema(in *apiextensionsv1.CustomResourceValidation) (*versionSchema, error) {
-	internal := &apiextensions.CustomResourceValidation{}
-	if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(in, internal, nil); err != nil {
+	props, err := schemaProps(in)
+	if err != nil {
 		return nil, err
 	}
-	props := internal.OpenAPIV3Schema
 	if props == nil {
 		return nil, errNotServed
 	}
@@ -100,11 +105,52 @@ func newSchema(in *apiextensionsv1.CustomResourceValidation) (*versionSchema, er
 	if err := defaulting.PruneDefaults(structural); err != nil {
 		return nil, err
 	}
+	return schemaOver(props, structural), nil
+}
+
+// newPreserving is newSchema for a definition with preserveUnknownFields. None
+// such can be made any more, but another server may have stored it: then its
+// objects hold what no schema tells of, and the schema, if there is one, need
+// not be structural.
+func newPreserving(in *apiextensionsv1.CustomResourceValidation) (*versionSchema, error) {
+	props, err := schemaProps(in)
+	if err != nil {
+		return nil, err
+	}
+	anything := &apiextensions.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
+	if props == nil {
+		props = anything
+	}
+	structural, err := structuralschema.NewStructural(props)
+	if err != nil {
+		structural, err = structuralschema.NewStructural(anything)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := schemaOver(props, structural)
+	s.preserving = true
+	return s, nil
+}
+
+// schemaProps reads a schema; nil: there is none.
+func schemaProps(in *apiextensionsv1.CustomResourceValidation) (*apiextensions.JSONSchemaProps, error) {
+	if in == nil {
+		return nil, nil
+	}
+	internal := &apiextensions.CustomResourceValidation{}
+	if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(in, internal, nil); err != nil {
+		return nil, err
+	}
+	return internal.OpenAPIV3Schema, nil
+}
+
+func schemaOver(props *apiextensions.JSONSchemaProps, structural *structuralschema.Structural) *versionSchema {
 	return &versionSchema{
 		structural: structural,
 		checks:     sync.OnceValues(func() (*checks, error) { return newChecks(props, structural) }),
 		acceptor:   sync.OnceValue(func() *accept.Acceptor { return accept.Compile(props) }),
-	}, nil
+	}
 }
 
 func newChecks(props *apiextensions.JSONSchemaProps, structural *structuralschema.Structural) (*checks, error) {

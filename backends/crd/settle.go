@@ -19,7 +19,7 @@ type settling struct {
 
 // settle brings an object in line with the schema: metadata is made to fit its
 // type, unknown fields and nulls that have a default are dropped, and defaults
-// are filled in (contract 9.4). apiVersion, kind and metadata always stay.
+// are filled in (contract 9.4). A schema that preserves drops nothing. apiVersion, kind and metadata always stay.
 func (s *versionSchema) settle(u *unstructured.Unstructured, how settling) (unknown []string, err error) {
 	apiVersion, kind := u.GetAPIVersion(), u.GetKind()
 	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{
@@ -28,8 +28,10 @@ func (s *versionSchema) settle(u *unstructured.Unstructured, how settling) (unkn
 	if err != nil {
 		return nil, err
 	}
-	unknown = append(unknown, pruning.PruneWithOptions(u.Object, s.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: how.unknown})...)
-	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s.structural)
+	if !s.preserving {
+		unknown = append(unknown, pruning.PruneWithOptions(u.Object, s.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: how.unknown})...)
+		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s.structural)
+	}
 	invalid, paths := objectmeta.CoerceWithOptions(nil, u.Object, s.structural, false, objectmeta.CoerceOptions{
 		DropInvalidFields: how.stored, ReturnUnknownFieldPaths: how.unknown,
 	})
