@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -122,6 +123,33 @@ func TestRestart(t *testing.T) {
 	got := again.must(t, "GET", widgetPath+"/b", "", "")
 	if at(got, "spec", "junk") != nil || at(got, "spec", "replicas") != 1.0 || at(got, "metadata", "generation") != 1.0 {
 		t.Errorf("read %v", got)
+	}
+}
+
+// Metadata of an object that somebody stored with mistakes is the same whether
+// or not the rest of the object is asked for.
+func TestMalformedStoredMetadata(t *testing.T) {
+	kept := memory.New()
+	s := over(t, kept)
+	s.install(t, widgets)
+	info := s.served.Load().byGR[schema.GroupResource{Group: "example.com", Resource: "widgets"}].rows["v1"].Kind.Info
+	foreign, err := resource.Parse([]byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b","namespace":"default","uid":"u",` +
+		`"annotations":{"a":1},"creationTimestamp":"soon","managedFields":{},"deletionGracePeriodSeconds":3},"spec":{"size":"small"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kept.Store(&info).Create(t.Context(), foreign.Key(), foreign, 0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the object is there", func() bool { return s.send(t, "GET", widgetPath+"/b", "", "").code != 404 })
+	whole := s.must(t, "GET", widgetPath+"/b", "", "")["metadata"]
+	const partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	if got := s.must(t, "GET", widgetPath+"/b", "", "", "Accept", partial)["metadata"]; !reflect.DeepEqual(got, whole) || at(got, "generation") != 1.0 {
+		t.Errorf("partial metadata %v, want %v", got, whole)
+	}
+	list := s.must(t, "GET", widgetPath, "", "", "Accept", strings.Replace(partial, "Metadata;", "MetadataList;", 1))
+	if items, _ := list["items"].([]any); len(items) != 1 || !reflect.DeepEqual(at(items[0], "metadata"), whole) {
+		t.Errorf("partial list %v, want metadata %v", list, whole)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestPartialIsCaseSensitive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	partial, err := partialOf(o)
+	partial, err := partialOf(&Kind{}, o)
 	if err != nil || partial.Name != "a" {
 		t.Errorf("%+v, %v", partial, err)
 	}

@@ -105,11 +105,11 @@ func TestPartialOfBothEncodings(t *testing.T) {
 		`"uid":"u-1","resourceVersion":"5","creationTimestamp":"2026-01-02T03:04:05Z","labels":{"name":"a"}}}`
 	for _, codec := range []Codec{Typed(coreScheme(), gvk), TypedJSON(coreScheme(), gvk)} {
 		o := stored(t, &Kind{Codec: codec}, configMap("a"), 5)
-		got, err := encodePartial(o, form{version: "v1", partial: true})
+		got, err := encodePartial(&Kind{}, o, form{version: "v1", partial: true})
 		if err != nil || string(got) != want {
 			t.Errorf("got\n%s, %v, want\n%s", got, err, want)
 		}
-		message, err := encodePartial(o, form{media: mediaProtobuf, version: "v1", partial: true})
+		message, err := encodePartial(&Kind{}, o, form{media: mediaProtobuf, version: "v1", partial: true})
 		if err != nil {
 			t.Fatal(err)
 		}

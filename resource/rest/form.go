@@ -80,7 +80,7 @@ func isVersion(apiVersion, group, version string) bool {
 // encode makes the form.
 func (f form) encode(k *Kind, o *resource.Object) ([]byte, error) {
 	if f.partial {
-		data, err := encodePartial(o, f)
+		data, err := encodePartial(k, o, f)
 		if err != nil {
 			return nil, storeReadError(k, o, err)
 		}

@@ -101,7 +101,7 @@ func (t *tables) rowObject(o *resource.Object, f form) (runtime.RawExtension, er
 
 func (t *tables) cells(o *resource.Object) ([]any, error) {
 	if t.kind.Columns == nil || t.kind.Cells == nil {
-		partial, err := partialOf(o)
+		partial, err := partialOf(t.kind, o)
 		if err != nil {
 			return nil, storeReadError(t.kind, o, err)
 		}
