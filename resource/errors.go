@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,15 +59,16 @@ func Unavailable(message string, seconds int32) *apierrors.StatusError {
 	return err
 }
 
+// maxStatusText bounds the message of a Status, and the messages of its causes
+// together, in bytes: many tell what was wrong by what was sent.
+const maxStatusText = 512 << 10
+
 // AsStatus returns err as the Status a client shall read. An error that is not
-// a StatusError becomes a 500 with its text as message.
+// a StatusError becomes a 500 with its text as message. Texts beyond
+// maxStatusText are cut.
 func AsStatus(err error) *metav1.Status {
-	if s, ok := err.(apierrors.APIStatus); ok {
-		status := s.Status()
-		return completeStatus(&status)
-	}
 	var s apierrors.APIStatus
-	if asStatus(err, &s) {
+	if errors.As(err, &s) {
 		status := s.Status()
 		return completeStatus(&status)
 	}
@@ -84,7 +87,38 @@ func completeStatus(s *metav1.Status) *metav1.Status {
 	if s.Code == 0 {
 		s.Code = http.StatusInternalServerError
 	}
+	s.Message = CutText(s.Message, maxStatusText)
+	if s.Details != nil && len(s.Details.Causes) > 0 {
+		s.Details = boundedDetails(s.Details)
+	}
 	return s
 }
 
-func asStatus(err error, target *apierrors.APIStatus) bool { return errors.As(err, target) }
+// boundedDetails returns the details with causes that are not too long. What it
+// is given may be shared and is not changed.
+func boundedDetails(d *metav1.StatusDetails) *metav1.StatusDetails {
+	size := 0
+	for i := range d.Causes {
+		size += len(d.Causes[i].Message)
+	}
+	if size <= maxStatusText {
+		return d
+	}
+	bounded := *d
+	bounded.Causes = slices.Clone(d.Causes)
+	each := maxStatusText / len(d.Causes)
+	for i := range bounded.Causes {
+		bounded.Causes[i].Message = CutText(bounded.Causes[i].Message, each)
+	}
+	return &bounded
+}
+
+// CutText returns the text, or its first limit bytes and how many there are
+// more.
+func CutText(text string, limit int) string {
+	more := len(text) - limit
+	if more <= 0 {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes more)", strings.ToValidUTF8(text[:limit], ""), more)
+}

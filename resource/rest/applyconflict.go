@@ -8,6 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
 )
 
 // Conflicts are bounded twice. Upstream's tracker spells out the whole path of
@@ -120,7 +122,7 @@ func cutConflicts(message string) string {
 		}
 	}
 	if end == 0 { // one conflict, of one long path
-		return strings.ToValidUTF8(message[:maxConflictText], "") + "..."
+		return resource.CutText(message, maxConflictText)
 	}
 	more := strings.Count(message[end:], "\n- ")
 	if strings.HasPrefix(message[end:], "- ") {

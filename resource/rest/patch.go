@@ -156,6 +156,9 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 	return obj, nil
 }
 
+// maxBlamed is how much is shown of what a patch made, in bytes.
+const maxBlamed = 16 << 10
+
 // badResult is the 422 for a patch whose result is no object of the kind.
 func (p *patchDocument) badResult(patched []byte, err error) error {
 	blamed := p.blamed
@@ -163,6 +166,6 @@ func (p *patchDocument) badResult(patched []byte, err error) error {
 		blamed = string(patched)
 	}
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
-		field.Invalid(field.NewPath("patch"), blamed, err.Error()),
+		field.Invalid(field.NewPath("patch"), resource.CutText(blamed, maxBlamed), resource.CutText(err.Error(), maxBlamed)),
 	})
 }

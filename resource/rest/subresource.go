@@ -77,7 +77,7 @@ func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	if err != nil {
 		return explain(err)
 	}
-	return a.writeDecoded(w, r, act, res, http.StatusCreated, out, gvk)
+	return a.writeDecoded(w, r, res, http.StatusCreated, out, gvk)
 }
 
 // permit asks admission about a call. Its body is not stored, so that both
@@ -114,7 +114,7 @@ func (a *API) review(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	if err != nil {
 		return explain(err)
 	}
-	return a.writeDecoded(w, r, act, res, http.StatusCreated, out, gvk)
+	return a.writeDecoded(w, r, res, http.StatusCreated, out, gvk)
 }
 
 // Modify reads an object, changes it and writes it, again while others do too.

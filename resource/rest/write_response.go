@@ -57,13 +57,12 @@ func (a *API) objectBody(r *http.Request, act *resource.Action, res *Resource, o
 
 // writeDecoded answers with a decoded object that is not stored (reviews,
 // tokens), as gvk in the negotiated form.
-func (a *API) writeDecoded(w http.ResponseWriter, r *http.Request, _ *resource.Action, res *Resource, code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
+func (a *API) writeDecoded(w http.ResponseWriter, r *http.Request, res *Resource, code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
 	f, err := negotiate(r, offerObject(obj))
 	if err != nil {
 		return err
 	}
-	f, contentType := f.jsonUnlessProtobuf()
-	data, err := res.Codec.Encode(obj, gvk, contentType)
+	data, err := res.Codec.Encode(obj, gvk, f.encoding())
 	if err != nil {
 		return err
 	}
@@ -75,12 +74,12 @@ func (a *API) writeDecoded(w http.ResponseWriter, r *http.Request, _ *resource.A
 	return nil
 }
 
-// jsonUnlessProtobuf returns the content type to encode in before finish.
-func (f format) jsonUnlessProtobuf() (format, string) {
+// encoding returns the content type to encode in before finish.
+func (f format) encoding() string {
 	if f.media == mediaProtobuf {
-		return f, contentProtobuf
+		return contentProtobuf
 	}
-	return f, contentJSON
+	return contentJSON
 }
 
 // WriteObject answers with an object that is not stored, as gvk, in the
