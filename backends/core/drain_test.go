@@ -54,6 +54,12 @@ func TestNamespacesGoOneByOne(t *testing.T) {
 			t.Errorf("DELETE of all namespaces%s: %v, want 405 %s", query, err, want)
 		}
 	}
+	for _, name := range []string{"default", "kube-system", "kube-public"} {
+		err := c.do(t, http.MethodDelete, "/api/v1/namespaces/"+name, nil, nil)
+		if want := fmt.Sprintf("namespaces %q is forbidden: this namespace may not be deleted", name); !apierrors.IsForbidden(err) || err.Error() != want {
+			t.Errorf("DELETE of %s: %v, want 403 %s", name, err, want)
+		}
+	}
 	if ns, ok := load[*corev1.Namespace](t, c, "", "namespaces", "", "aaa"); !ok || ns.DeletionTimestamp != nil {
 		t.Errorf("a namespace was deleted with the collection: %+v", ns)
 	}

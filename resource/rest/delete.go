@@ -122,11 +122,6 @@ func (d *deletion) permit(ctx context.Context, obj Object) error {
 				"The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
 		}
 	}
-	if check := d.res.Strategy.CheckDelete; check != nil {
-		if err := check(ctx, obj); err != nil {
-			return err
-		}
-	}
 	if err := d.admit(ctx, Delete, nil, obj); err != nil {
 		return err
 	}

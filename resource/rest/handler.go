@@ -204,9 +204,6 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action
 		}
 	}
 	if sub != nil {
-		if act.Verb == "get" && sub.Strategy != nil && sub.GVK.Empty() {
-			return a.get(w, r, act, res)
-		}
 		return a.subresource(w, r, act, res, sub)
 	}
 	if res.Review != nil {

@@ -129,8 +129,6 @@ type Strategy struct {
 	// BeginDelete marks an object whose deletion has begun and that cannot go
 	// at once (Namespace: status.phase).
 	BeginDelete func(obj Object)
-	// CheckDelete may refuse a deletion with any StatusError.
-	CheckDelete func(ctx context.Context, obj Object) error
 	// Holds reports whether something besides metadata.finalizers keeps the
 	// object while it is being deleted (Namespace: spec.finalizers).
 	Holds func(obj Object) bool

@@ -1,13 +1,10 @@
 package kinds
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -20,11 +17,10 @@ import (
 // finalizer "kubernetes" in its spec, which only the finalize subresource can
 // take away, so that its deletion waits until its content is gone.
 func namespaces() *rest.Kind {
-	info := resource.Info{
-		Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace", ShortNames: []string{"ns"},
-	}
 	return &rest.Kind{
-		Info: info,
+		Info: resource.Info{
+			Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace", ShortNames: []string{"ns"},
+		},
 		// Not all at once: each deletion takes a namespace's whole content.
 		Verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 		Strategy: rest.Strategy{
@@ -34,11 +30,8 @@ func namespaces() *rest.Kind {
 			PrepareUpdate:  onUpdate(prepareNamespaceUpdate),
 			Validate:       check(validateNamespace),
 			ValidateUpdate: checkNew(validateNamespace),
-			CheckDelete: func(_ context.Context, obj rest.Object) error {
-				return mayDeleteNamespace(&info, obj.GetName())
-			},
-			BeginDelete: onDefault(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceTerminating }),
-			Holds:       func(obj rest.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
+			BeginDelete:    onDefault(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceTerminating }),
+			Holds:          func(obj rest.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
 		},
 		Subresources: []rest.Subresource{
 			{Name: "finalize", Verbs: []string{"update"}, Strategy: &rest.Strategy{
@@ -92,16 +85,6 @@ func prepareNamespaceUpdate(ns, old *corev1.Namespace) {
 	ns.Spec.Finalizers = slices.Clone(old.Spec.Finalizers)
 	old.Status.DeepCopyInto(&ns.Status)
 	defaultNamespace(ns)
-}
-
-// mayDeleteNamespace refuses to delete the namespaces that clients take for
-// granted.
-func mayDeleteNamespace(info *resource.Info, name string) error {
-	switch name {
-	case metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic:
-		return apierrors.NewForbidden(info.GroupResource(), name, errors.New("this namespace may not be deleted"))
-	}
-	return nil
 }
 
 func validateNamespace(ns *corev1.Namespace) field.ErrorList {

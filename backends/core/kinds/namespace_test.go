@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -71,11 +70,4 @@ func TestNamespaceRules(t *testing.T) {
 	ns.Status.Phase = corev1.NamespaceActive
 	expect(t, status.ValidateUpdate(t.Context(), ns, ns),
 		"status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty")
-
-	for name, allowed := range map[string]bool{"default": false, "kube-system": false, "kube-public": false, "kube-node-lease": true, "x": true} {
-		err := k.Strategy.CheckDelete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		if allowed != (err == nil) || (err != nil && !apierrors.IsForbidden(err)) {
-			t.Errorf("delete %s: %v", name, err)
-		}
-	}
 }
