@@ -14,8 +14,8 @@ import (
 	"portico/resource/rest"
 )
 
-// warnings tell of what a schema says in vain: formats that nobody checks, and
-// sets of what cannot be compared. What was there before is not told again.
+// warnings tell of what a definition says in vain: formats that nobody checks,
+// sets of what cannot be compared, and conversion webhooks. What was there before is not told again.
 func (d *definitions) warnings(_ context.Context, obj, old rest.Object) []string {
 	if old != nil && sameGeneration(obj, old) {
 		return nil
@@ -62,5 +62,9 @@ func vain(in *apiextensions.CustomResourceDefinitionSpec) []string {
 		}
 	}
 	slices.Sort(sets)
-	return append(formats, slices.Compact(sets)...)
+	found := append(formats, slices.Compact(sets)...)
+	if in.Conversion != nil && in.Conversion.Strategy == apiextensions.WebhookConverter && len(in.Versions) > 1 {
+		found = append(found, "spec.conversion: conversion webhooks are not called: objects can be read and written only in the version they are stored in")
+	}
+	return found
 }
