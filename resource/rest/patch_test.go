@@ -106,6 +106,18 @@ func TestPatchErrors(t *testing.T) {
 	}
 }
 
+// What a patch made is quoted in part where it is large.
+func TestBadResultIsNotShownWhole(t *testing.T) {
+	b := newWriteBench(t)
+	large := bare("a")
+	large.Data = map[string]string{"large": strings.Repeat("x", 200<<10)}
+	b.create(large)
+	a := b.send("PATCH", configMapA, `{"immutable":"no"}`, "Content-Type", mergePatch).want(422, "")
+	if m := a.status().Message; len(a.body) > 5*maxBlamed || !strings.Contains(m, " bytes more)") {
+		t.Errorf("an answer of %d bytes: %.300s", len(a.body), m)
+	}
+}
+
 func TestPatchWarns(t *testing.T) {
 	b := newWriteBench(t)
 	b.create(bare("a"))
