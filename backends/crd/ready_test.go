@@ -1,0 +1,77 @@
+package crd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"portico/resource"
+	"portico/resource/admission"
+	"portico/resource/loop"
+	"portico/resource/memory"
+	"portico/resource/serve"
+)
+
+// takesWrites is what the server says of itself.
+func (s *Server) takesWrites() bool {
+	w := httptest.NewRecorder()
+	s.health.ServeHTTP(w, httptest.NewRequest("GET", "/readyz/"+serve.WritesCheck, nil))
+	return w.Code == http.StatusOK
+}
+
+// The server says that it takes writes once both are known that decide on them:
+// webhooks and policies, and the namespaces; whichever comes last.
+func TestTakesWritesWhenAllIsKnown(t *testing.T) {
+	for _, namespacesLast := range []bool{false, true} {
+		kept := memory.New()
+		engine, err := admission.NewEngine(admission.EngineConfig{Store: func(i *resource.Info) resource.Store { return kept.Store(i) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &Server{log: slog.New(slog.DiscardHandler), metrics: serve.NewMetrics(), namespaces: newNamespaces(nil), engine: engine}
+		s.namespaces.store = kept.Store(&resource.Info{Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace", Path: "namespaces"})
+		s.assemble(kept, kept.Feed())
+		s.addHealthChecks()
+		if s.takesWrites() {
+			t.Error("writes are taken though nothing is known")
+		}
+		learn := []func(){
+			func() {
+				start(t, s.engine.Run)
+				eventually(t, "webhooks and policies are known", func() bool { return s.engine.Ready() == nil })
+			},
+			func() {
+				start(t, func(ctx context.Context) error { return s.namespaces.run(ctx, loop.FollowOptions{Logger: s.log}) })
+				eventually(t, "namespaces are known", func() bool { return s.namespaces.ready() == nil })
+			},
+		}
+		if !namespacesLast {
+			slices.Reverse(learn)
+		}
+		learn[0]()
+		if s.takesWrites() {
+			t.Errorf("writes are taken though not all is known; namespaces are last: %v", namespacesLast)
+		}
+		learn[1]()
+		if !s.takesWrites() {
+			t.Error("writes are not taken though all is known")
+		}
+	}
+}
+
+// start runs a part until the test ends.
+func start(t *testing.T, run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("a part ended with %v", err)
+		}
+	})
+}
