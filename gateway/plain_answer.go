@@ -117,7 +117,9 @@ func redirectsWithin(res *http.Response) bool {
 
 // streams reports whether a request that reads of a REST server has no deadline:
 // the client says that it takes a stream of events, and so that it waits for as
-// long as it likes. Servers of Kubernetes have watches for that.
+// long as it likes. Servers of Kubernetes have watches for that. It says so of
+// itself, and so it still counts against all limits, and is audited, like any
+// other until the answer is such a stream.
 func (g *Gateway) streams(r *http.Request, act *resource.Action) bool {
 	if !act.IsResource || r.Method != http.MethodGet || !takesEvents(r.Header["Accept"]) {
 		return false

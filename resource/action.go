@@ -63,8 +63,10 @@ type Action struct {
 	// Follow says that a reader of discovery stays to be told of changes
 	// (GET /apis?watch=true), which is no watch of a resource.
 	Follow bool
-	// Streams says that whoever serves the request knows it to be long-running; it
-	// is set before anybody else sees the Action.
+	// Streams says that the client takes a stream of events (IsEventStream) of who
+	// may answer with one: the request has no deadline, and counts like any other
+	// until the answer is known to be one. It is set before anybody else sees the
+	// Action.
 	Streams bool
 }
 
@@ -94,6 +96,13 @@ func (a *Action) LongRunning() bool {
 		return false
 	}
 	return a.Follow || strings.HasPrefix(a.Path, "/debug/pprof/")
+}
+
+// IsEventStream reports whether what a header belongs to is a stream of
+// server-sent events.
+func IsEventStream(h http.Header) bool {
+	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
 }
 
 // Mutating reports whether the verb can change anything.

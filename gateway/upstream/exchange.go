@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"time"
-
-	"portico/resource"
 )
 
 // kind of a request.
@@ -64,7 +62,7 @@ func (u *Upstream) send(req *http.Request, k kind) (*http.Response, error) {
 
 func (u *Upstream) sending(req *http.Request, k kind) sending {
 	s := sending{u: u, p: u.picks.Load(), kind: k, req: req, trace: TraceFrom(req.Context())}
-	s.policy, s.limited = s.p.policy, k == short || k == upgrade && !lasts(req)
+	s.policy, s.limited = s.p.policy, takesPlace(req, k)
 	s.several, s.safe = s.p.only == nil, k != upgrade && safe(req.Method)
 	return s
 }
@@ -96,43 +94,6 @@ func (s *sending) send() (*http.Response, error) {
 	res.Request = req
 	s.claim(res)
 	return res, nil
-}
-
-// lasts reports whether a request is one that has no deadline, whatever protocol
-// it goes on in. One that only asks for another protocol may be answered like any.
-func lasts(req *http.Request) bool {
-	act := resource.ActionFrom(req.Context())
-	return act != nil && act.LongRunning()
-}
-
-// claim has the answer that is given hold the place in the limit until its end.
-// What has left HTTP lasts as long as it likes, and holds none.
-func (s *sending) claim(res *http.Response) {
-	if !s.limited {
-		return
-	}
-	if a, ok := res.Body.(*answer); ok {
-		a.limit(s.u)
-	} else { // there is none, or it is a tunnel
-		s.u.limit.leave()
-	}
-}
-
-// enter waits for a place.
-func (s *sending) enter() error {
-	var started time.Time
-	if s.trace != nil {
-		started = time.Now()
-	}
-	waited, err := s.u.limit.enter(s.req.Context())
-	if waited && s.trace != nil {
-		s.trace.wait(time.Since(started))
-	}
-	var overload *OverloadError
-	if errors.As(err, &overload) {
-		s.u.overflowed.Add(1)
-	}
-	return err
 }
 
 func (s *sending) run() (*http.Response, error) {

@@ -3,8 +3,13 @@ package upstream
 import (
 	"container/list"
 	"context"
+	"errors"
+	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"portico/resource"
 )
 
 // OverloadError is of a request that came when as many were under way to the
@@ -110,5 +115,50 @@ func (l *limiter) admit() {
 		l.queue.Remove(first)
 		l.waiting.Add(-1)
 		close(first.Value.(chan struct{}))
+	}
+}
+
+// takesPlace reports whether a request takes a place. What has no deadline takes
+// none, whatever protocol it goes on in. One that only asks for another protocol,
+// or says that it takes a stream, may be answered like any.
+func takesPlace(req *http.Request, k kind) bool {
+	if k == short {
+		return true
+	}
+	act := resource.ActionFrom(req.Context())
+	if act != nil && act.Streams {
+		return true
+	}
+	return k == upgrade && (act == nil || !act.LongRunning())
+}
+
+// enter waits for a place.
+func (s *sending) enter() error {
+	var started time.Time
+	if s.trace != nil {
+		started = time.Now()
+	}
+	waited, err := s.u.limit.enter(s.req.Context())
+	if waited && s.trace != nil {
+		s.trace.wait(time.Since(started))
+	}
+	var overload *OverloadError
+	if errors.As(err, &overload) {
+		s.u.overflowed.Add(1)
+	}
+	return err
+}
+
+// claim has the answer that is given hold the place in the limit until its end.
+// What has left HTTP, or is a stream of events, lasts as long as it likes, and
+// holds none.
+func (s *sending) claim(res *http.Response) {
+	if !s.limited {
+		return
+	}
+	if a, ok := res.Body.(*answer); ok && !(s.kind == long && resource.IsEventStream(res.Header)) {
+		a.limit(s.u)
+	} else {
+		s.u.limit.leave()
 	}
 }

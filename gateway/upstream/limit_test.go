@@ -69,3 +69,41 @@ func TestLimitOfUpgrades(t *testing.T) {
 		t.Errorf("%d places were not given back", n)
 	}
 }
+
+// Who says that it takes a stream of events takes a place until it is answered
+// with one.
+func TestLimitOfStreams(t *testing.T) {
+	n := startNode(t, "unix", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", r.Header.Get("Accept"))
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	p := turns()
+	p.Concurrent, p.Queue = 1, 0
+	u := over(t, p, n.endpoint())
+	ask := func(accept string) (*http.Response, error) {
+		act := &resource.Action{Verb: "get", IsResource: true, Resource: "things", Name: "x", Streams: true}
+		req, _ := http.NewRequestWithContext(resource.WithAction(t.Context(), act), "GET", "http://server/", nil)
+		req.Header.Set("Accept", accept)
+		return u.Long().RoundTrip(req)
+	}
+	var open []*http.Response
+	for _, accept := range []string{"text/event-stream", "text/event-stream;charset=utf-8", "application/json"} {
+		res, err := ask(accept)
+		if err != nil {
+			t.Fatalf("%s: %v", accept, err)
+		}
+		open = append(open, res)
+	}
+	var overload *OverloadError
+	if _, err := ask("text/event-stream"); !errors.As(err, &overload) {
+		t.Errorf("a download takes no place: %v", err)
+	}
+	for _, res := range open {
+		res.Body.Close()
+	}
+	if n := u.Status().Active; n != 0 {
+		t.Errorf("%d places were not given back", n)
+	}
+}

@@ -60,6 +60,8 @@ type Request struct {
 	header  http.Header // of the request
 	// told: all there is to say has been said.
 	told bool
+	// long: its bodies are not recorded. That the client takes a stream of events
+	// does not say that the answer is one.
 	long bool
 
 	body *recordedBody // of the request; nil: it is not recorded
@@ -115,7 +117,8 @@ func (a *Auditor) open(r *http.Request, in Arrival) *Request {
 	ctx := audit.WithAuditContext(context.Background())
 	q := &Request{
 		auditor: a, ctx: ctx, event: audit.AuditContextFrom(ctx), config: config,
-		action: in.Action, arrived: in.Time, long: in.Action.LongRunning(),
+		action: in.Action, arrived: in.Time,
+		long: in.Action.LongRunning() && !in.Action.Streams,
 	}
 	audit.WithAuditID(ctx, types.UID(in.ID))
 	// Nobody else has it: it is not initialized yet.
@@ -151,6 +154,7 @@ func (q *Request) OnHeader(h http.Header, code int) {
 	if q.began.Swap(true) {
 		return
 	}
+	q.long = q.long || q.action.Streams && resource.IsEventStream(h)
 	if q.long || q.told {
 		q.event.SetEventResponseStatusCode(int32(code))
 		q.event.ProcessEventStage(q.ctx, auditapi.StageResponseStarted)

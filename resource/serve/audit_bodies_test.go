@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"portico/resource"
 )
 
 // What of bodies gets into events, level by level; what passes by is as it was.
@@ -78,5 +80,32 @@ func TestAuditOfBodies(t *testing.T) {
 				t.Errorf("got %q %q %q %q", request, response, e.ObjectRef.Name, notes)
 			}
 		})
+	}
+}
+
+// What a client says that it takes keeps no answer out of its event: only one that
+// is a stream of events is none.
+func TestAuditOfStreams(t *testing.T) {
+	for answer, want := range map[string]string{
+		"application/json":  "ResponseComplete {}",
+		"text/event-stream": "ResponseStarted , ResponseComplete ",
+	} {
+		change, events := auditing(t, "- {level: RequestResponse, omitStages: [RequestReceived]}\n")
+		s := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", answer)
+			_, _ = io.WriteString(w, "{}")
+		}, change, func(c *Config) { c.LongRunning = func(*http.Request, *resource.Action) bool { return true } })
+		do(s, "GET", pathPods+"/a", "Accept", "text/event-stream, application/json")
+		var got []string
+		for _, e := range events() {
+			object := ""
+			if e.ResponseObject != nil {
+				object = string(e.ResponseObject.Raw)
+			}
+			got = append(got, string(e.Stage)+" "+object)
+		}
+		if got := strings.Join(got, ", "); got != want {
+			t.Errorf("%s: got %s", answer, got)
+		}
 	}
 }

@@ -161,6 +161,46 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// Who says that it takes a stream of events is counted like anybody until it is
+// answered with one.
+func TestLimitOfStreams(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", r.Header.Get("Want"))
+		w.WriteHeader(http.StatusOK)
+		if r.Header.Get("Block") != "" {
+			begun <- struct{}{}
+			<-end
+		}
+	}, func(c *Config) {
+		c.MaxInFlight = 1
+		c.LongRunning = func(r *http.Request, _ *resource.Action) bool { return r.Header.Get("Accept") != "" }
+	})
+	ended := make(chan struct{})
+	ask := func(answer string) {
+		go func() {
+			do(s, "GET", pathPods, "Accept", "text/event-stream", "Want", answer, "Block", "1")
+			ended <- struct{}{}
+		}()
+		<-begun
+	}
+	ask("text/event-stream; charset=utf-8")
+	ask("text/event-stream")
+	ask("application/json")
+	for _, accept := range []string{"text/event-stream", ""} {
+		if w := do(s, "GET", pathPods, "Accept", accept); w.Code != 429 {
+			t.Errorf("beside a download, as %q: %d", accept, w.Code)
+		}
+	}
+	close(end)
+	for range 3 {
+		<-ended
+	}
+	if w := do(s, "GET", pathPods); w.Code != 200 {
+		t.Errorf("afterwards: %d", w.Code)
+	}
+}
+
 // groupsOfHeader takes the group from the header Group.
 type groupsOfHeader struct{}
 

@@ -29,6 +29,8 @@ type exchange struct {
 	auditHeader []string // auditID alone
 	// onHeader, if not nil, is called once, with the final status.
 	onHeader func(code int)
+	// streams, if not nil, is called when the answer is a stream of events.
+	streams  func()
 	attached atomic.Value // an Attachment
 	audited  atomic.Pointer[audit.Request]
 
@@ -138,6 +140,9 @@ func (x *exchange) setHeader(code int) {
 	}
 	if q := x.audited.Load(); q != nil {
 		q.OnHeader(h, code)
+	}
+	if x.streams != nil && resource.IsEventStream(h) {
+		x.streams()
 	}
 	x.code = code
 	if x.timed {

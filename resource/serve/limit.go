@@ -3,6 +3,7 @@ package serve
 import (
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,15 +14,17 @@ import (
 
 // limit answers 429 while more requests are at work than the server takes
 // (contract 11.2): reads and writes are counted apart, so that neither can
-// starve the other. Long-running requests and health checks do not count, and
-// system:masters is never refused, so that somebody can put things right.
+// starve the other. Long-running requests and health checks do not count, but one
+// that says it takes a stream of events does until it is answered with one: else
+// nobody who said so would be counted. system:masters is never refused, so that
+// somebody can put things right.
 func (s *Server) limit(next http.Handler) http.Handler {
 	reads := &inFlight{kind: "readOnly", limit: int64(s.cfg.MaxInFlight)}
 	writes := &inFlight{kind: "mutating", limit: int64(s.cfg.MaxMutatingInFlight)}
 	s.metrics.limitedBy(reads, writes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
-		if action.LongRunning() || isHealth(action.Path) {
+		if action.LongRunning() && !action.Streams || isHealth(action.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -33,7 +36,13 @@ func (s *Server) limit(next http.Handler) http.Handler {
 			s.tooMany(w, r, action)
 			return
 		}
-		defer kind.leave()
+		if !action.Streams {
+			defer kind.leave()
+		} else {
+			x := exchangeFrom(r.Context())
+			x.streams = sync.OnceFunc(kind.leave)
+			defer x.streams()
+		}
 		next.ServeHTTP(w, r)
 	})
 }
