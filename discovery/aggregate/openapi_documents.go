@@ -101,7 +101,8 @@ func (s *Source) Document(ctx context.Context, path, etag string) (*swagger.Answ
 // since. It reports whether it did. The documents themselves still have to be
 // fetched.
 func (s *Source) RestoreOpenAPI(index *OpenAPIIndex) bool {
-	return s.openAPI.CompareAndSwap(nil, &openAPIAnswer{OpenAPIIndex: *index, restored: true})
+	old := s.openAPI.Load()
+	return (old == nil || old.restored) && s.openAPI.CompareAndSwap(old, &openAPIAnswer{OpenAPIIndex: *index, restored: true})
 }
 
 // HeardOpenAPI returns the index that this source read of the server, for

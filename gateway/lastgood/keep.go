@@ -93,6 +93,7 @@ func (t *term) turn(ctx context.Context, last bool) (err error) {
 		if t.stored, err = t.cfg.Etcd.Read(ctx); err != nil {
 			return err
 		}
+		t.catchUp(ctx, t.stored)
 	}
 	docs := t.Documents(ctx)
 	now := time.Now()
@@ -109,6 +110,21 @@ func (t *term) turn(ctx context.Context, last bool) (err error) {
 		t.next[name] = now.Add(time.Duration(len(data)) * time.Second / keepRate)
 	}
 	return t.drop(ctx, docs)
+}
+
+// catchUp takes over what another gateway has kept since this one read etcd: of
+// what nobody has said to this one, it knows only how that was at its own start.
+func (k *Keeper) catchUp(ctx context.Context, stored map[string]etcd.Document) {
+	k.Documents(ctx) // so that what was said is known as such
+	newer := make(map[string][]byte)
+	k.mu.Lock()
+	for name, d := range stored {
+		if p := k.packed[name]; p.state == nil && d.Data != nil && !bytes.Equal(p.data, d.Data) {
+			newer[name] = d.Data
+		}
+	}
+	k.mu.Unlock()
+	k.Restore(newer)
 }
 
 // refuse reports whether a document is too large for etcd, and says so once.

@@ -2,6 +2,8 @@ package lastgood
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 
 	"portico/discovery"
 	"portico/resource"
+	"portico/resource/etcd"
 	"portico/resource/rest"
 )
 
@@ -59,6 +62,48 @@ func TestLocalCopy(t *testing.T) {
 	}
 	if err := c.write(map[string][]byte{"x": make([]byte, maxCopy)}); err == nil {
 		t.Error("a copy beyond the bound was written")
+	}
+}
+
+// Who is elected takes over what others have kept since it started, unless it has
+// heard something itself.
+func TestCatchUp(t *testing.T) {
+	var said []Document
+	broken := errors.New("broken")
+	restored := map[string]string{}
+	k, err := New(Config{
+		Now: func(context.Context) []Document { return said },
+		Restore: func(name string, data []byte) error {
+			if string(data) == "broken" {
+				return broken
+			}
+			restored[name] = string(data)
+			return nil
+		},
+		Gone: func() func(string) bool { return func(string) bool { return false } },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := []byte("old")
+	k.Restore(map[string][]byte{"newer": old, "heard": old, "broken": old, "same": old, "unread": old, "mine": old})
+	said = []Document{{Name: "heard", State: 1, Value: func() any { return "x" }}}
+	clear(restored)
+	heard := k.Documents(t.Context())["heard"]
+	k.catchUp(t.Context(), map[string]etcd.Document{
+		"newer": {Data: []byte("new")}, "heard": {Data: []byte("new")}, "broken": {Data: []byte("broken")},
+		"same": {Data: old}, "unread": {}, "unknown": {Data: []byte("new")},
+	})
+	docs := k.Documents(t.Context())
+	for name, want := range map[string]string{
+		"newer": "new", "heard": string(heard), "broken": "old", "same": "old", "unread": "old", "unknown": "new", "mine": "old",
+	} {
+		if string(docs[name]) != want {
+			t.Errorf("%s: %q is kept, want %q", name, docs[name], want)
+		}
+	}
+	if want := map[string]string{"newer": "new", "unknown": "new"}; !maps.Equal(restored, want) {
+		t.Errorf("restored %v, want %v", restored, want)
 	}
 }
 
