@@ -26,13 +26,13 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) bool {
 	s.cfg.IdentityHeaders.Strip(r.Header)
 	if !claimed {
 		s.log.Debug("authentication failed", "err", err, "remote", r.RemoteAddr, "uri", r.URL.Path)
-		limitStranger(w, r)
+		limitStranger(x, r)
 		s.auditRefusal(r, shown)
 		rest.WriteStatus(w, r, apierrors.NewUnauthorized("Unauthorized"))
 		return false
 	}
 	if user.Name == resource.Anonymous && isStranger(r) {
-		limitStranger(w, r)
+		limitStranger(x, r)
 	}
 	x.action.User = user
 	return true
@@ -41,9 +41,9 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) bool {
 // limitStranger has an HTTP/2 connection end after the requests that are under
 // way: a client that nobody knows gets to open one connection per burst, not
 // hundreds of streams on it again and again.
-func limitStranger(w http.ResponseWriter, r *http.Request) {
+func limitStranger(x *exchange, r *http.Request) {
 	if r.ProtoMajor == 2 {
-		w.Header().Set("Connection", "close")
+		x.closing.Store(true)
 	}
 }
 

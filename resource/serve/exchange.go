@@ -23,8 +23,9 @@ type exchange struct {
 	action *resource.Action
 	ctx    exchangeContext // of the request, for what comes below
 
-	// auditID and cacheControl go into the header when it is written; they do
-	// not depend on what the handler does to its header before.
+	// auditID, cacheControl and closing go into the header when it is written; they
+	// do not depend on what the handler does to its header before. A reverse proxy
+	// empties it after each informational response.
 	auditID     string
 	auditHeader []string // auditID alone
 	// onHeader, if not nil, is called once, with the final status.
@@ -42,6 +43,9 @@ type exchange struct {
 	hijacked     bool
 	uncounted    bool // somebody else counts the request
 	timed        bool // firstByte is wanted
+	// closing: the connection is to end after the requests that are under way. The
+	// deadline may answer meanwhile.
+	closing atomic.Bool
 
 	warnings  warnings
 	component string // of whom the request is counted; "" is the API server
@@ -134,6 +138,9 @@ func (x *exchange) setHeader(code int) {
 	}
 	if x.cacheControl && h["Cache-Control"] == nil {
 		h["Cache-Control"] = []string{"no-cache, private"}
+	}
+	if x.closing.Load() {
+		h["Connection"] = []string{"close"} // over HTTP/2, net/http's way to say GOAWAY
 	}
 	if a := x.attachment(); a != nil {
 		a.OnHeader(h, code)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"portico/resource"
 )
 
 // A connection that is ended by chance takes no more requests; the watch on it
@@ -71,6 +73,50 @@ func TestGoawayIsForHTTP2(t *testing.T) {
 		t.Error("every second request may end its connection")
 	}
 }
+
+// A proxy that empties the header after an informational response, as net/http's
+// does, does not keep a connection from ending; only the answer says that it does.
+func TestGoawayAfterInformation(t *testing.T) {
+	s := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</a>")
+		w.WriteHeader(http.StatusEarlyHints)
+		clear(w.Header())
+		w.WriteHeader(http.StatusOK)
+	})
+	for name, end := range map[string]func(){
+		"by chance":  func() { s.cfg.GoawayChance, s.cfg.Authenticator = 1, asJane{} },
+		"a stranger": func() { s.cfg.GoawayChance, s.cfg.Authenticator = 0, asStranger{} },
+	} {
+		end()
+		s.handler = s.chain()
+		for _, query := range []string{"", "?watch=1"} {
+			r := httptest.NewRequest("GET", pathPods+query, nil)
+			r.ProtoMajor = 2
+			w := &headers{header: http.Header{}}
+			s.Handler().ServeHTTP(w, r)
+			if len(w.sent) != 2 || w.sent[0].Get("Link") == "" || w.sent[0].Get("Connection") != "" || w.sent[1].Get("Connection") != "close" {
+				t.Errorf("%s%s: got %v", name, query, w.sent)
+			}
+		}
+	}
+}
+
+// asStranger lets everybody in, as nobody.
+type asStranger struct{}
+
+func (asStranger) Authenticate(*http.Request) (*resource.User, bool, error) {
+	return &resource.User{Name: resource.Anonymous}, true, nil
+}
+
+// headers takes a response, and keeps the header of each part of it.
+type headers struct {
+	header http.Header
+	sent   []http.Header
+}
+
+func (h *headers) Header() http.Header         { return h.header }
+func (h *headers) WriteHeader(int)             { h.sent = append(h.sent, h.header.Clone()) }
+func (h *headers) Write(b []byte) (int, error) { return len(b), nil }
 
 // Long-running requests are ended one after the other, in bounded time.
 func TestLongRequestsEndSpread(t *testing.T) {
