@@ -36,6 +36,9 @@ type RESTSource struct {
 	*Source
 	rest RESTConfig
 	api  atomic.Pointer[derived]
+	// headless: to HEAD the server says that its document is not to be had, and to
+	// GET it gives it. It is Check's.
+	headless bool
 }
 
 // NewRESTSource returns a source; it asks nothing until Check.

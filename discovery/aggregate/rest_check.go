@@ -15,7 +15,7 @@ import (
 const (
 	// documentInterval is how often the document of a server without ETags is
 	// read. In between it is asked whether the document was modified since, or, if
-	// it does not say that either, only whether it is there.
+	// it does not say that either, only whether it is there and of what size.
 	documentInterval = time.Minute
 	// settling is how old a Last-Modified has to be to tell a document from the
 	// next one: it is in whole seconds.
@@ -48,12 +48,15 @@ type derived struct {
 // away: Broken tells of it.
 func (s *RESTSource) Check(ctx context.Context) (changed bool, err error) {
 	old := s.api.Load()
+	refused := s.headless
 	if old.lasts() {
-		resized, err := s.look(ctx, old)
+		code, resized, err := s.look(ctx, old)
 		if err != nil {
 			return false, err
 		}
-		if !resized {
+		refused = refuses(code)
+		s.headless = s.headless && refused
+		if !resized && refused == s.headless {
 			return false, old.unless()
 		}
 	}
@@ -71,6 +74,7 @@ func (s *RESTSource) Check(ctx context.Context) (changed bool, err error) {
 	case a.code != http.StatusOK:
 		return false, fmt.Errorf("bad status from %s: %d", a.url, a.code)
 	}
+	s.headless = refused
 	return s.derive(old, a, large)
 }
 
@@ -144,21 +148,27 @@ func (d *derived) asksSince() string {
 
 func (d *derived) old() bool { return time.Since(d.read) >= documentInterval }
 
-// look asks the server whether it is there; resized tells that its document is
-// another. A server need not know HEAD: that it answers is enough.
-func (s *RESTSource) look(ctx context.Context, known *derived) (resized bool, err error) {
+// look asks the server whether its document is there; resized tells that it is
+// another one.
+func (s *RESTSource) look(ctx context.Context, known *derived) (code int, resized bool, err error) {
 	a, err := s.ask(ctx, question{method: http.MethodHead, path: s.rest.OpenAPIPath, accept: acceptLegacy})
 	switch {
 	case err != nil:
-		return false, err
+		return 0, false, err
 	case a.code == http.StatusOK && known.sum == tooLarge:
-		return a.length >= 0 && a.length <= plain.MaxDocument, nil
+		return a.code, a.length >= 0 && a.length <= plain.MaxDocument, nil
 	case a.code == http.StatusOK:
-		return a.length >= 0 && a.length != known.size, nil
+		return a.code, a.length >= 0 && a.length != known.size, nil
 	case a.code >= http.StatusInternalServerError && a.code != http.StatusNotImplemented:
-		return false, fmt.Errorf("bad status from %s: %d", a.url, a.code)
+		return 0, false, fmt.Errorf("bad status from %s: %d", a.url, a.code)
 	}
-	return false, nil
+	return a.code, false, nil
+}
+
+// refuses reports whether an answer to HEAD says that there is no document for
+// the gateway. A server need not know HEAD: that it says so is enough.
+func refuses(code int) bool {
+	return code != http.StatusOK && code != http.StatusMethodNotAllowed && code != http.StatusNotImplemented
 }
 
 // since is the answer's Last-Modified, "" if there is none; young says that it

@@ -13,8 +13,8 @@ import (
 // document is what a REST server says when it is asked for its document.
 type document struct {
 	body, etag, modified string
-	code                 int  // 0 is 200
-	headless             bool // it does not know HEAD
+	code                 int // 0 is 200
+	head                 int // what it says to HEAD; 0: what it says to GET
 }
 
 const petsDocument = `{"openapi":"3.1.0","paths":{"/pets":{"get":{}}}}`
@@ -35,9 +35,9 @@ func (b *backend) says(d document) {
 		case d.code != 0:
 			h.Del("Content-Length")
 			w.WriteHeader(d.code)
-		case d.headless && r.Method == http.MethodHead:
+		case d.head != 0 && r.Method == http.MethodHead:
 			h.Del("Content-Length")
-			w.WriteHeader(http.StatusMethodNotAllowed)
+			w.WriteHeader(d.head)
 		case d.etag != "" && r.Header.Get("If-None-Match") == d.etag, d.modified != "" && r.Header.Get("If-Modified-Since") == d.modified:
 			h.Del("Content-Length")
 			w.WriteHeader(http.StatusNotModified)
@@ -69,7 +69,7 @@ func TestRESTSourceAsksCheaply(t *testing.T) {
 		"neither":                  {document{body: petsDocument}, document{body: toys}, time.Second, "/openapi.json 200", false}, // HEAD
 		"neither, after a while":   {document{body: petsDocument}, document{body: toys}, documentInterval, "/openapi.json 200", true},
 		"neither, of another size": {document{body: petsDocument}, document{body: toys + " "}, time.Second, "/openapi.json 200, /openapi.json 200", true},
-		"neither, without HEAD":    {document{body: petsDocument}, document{body: toys, headless: true}, time.Second, "/openapi.json 405", false},
+		"neither, without HEAD":    {document{body: petsDocument}, document{body: toys, head: 405}, time.Second, "/openapi.json 405", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(t)
@@ -114,6 +114,35 @@ func TestRESTSourceReadsNothingTooLargeAgain(t *testing.T) {
 	}
 }
 
+// A server that refuses HEAD alone is asked for its document once for it, not with
+// every check, until it takes HEAD.
+func TestRESTSourceOfWhoRefusesHEAD(t *testing.T) {
+	b := newBackend(t)
+	s := b.restSource()
+	for i, step := range []struct {
+		head  int
+		later time.Duration
+		want  string
+	}{
+		{0, 0, "/openapi.json 200"},
+		{404, 0, "/openapi.json 404, /openapi.json 200"},
+		{404, 0, "/openapi.json 404"},
+		{404, documentInterval, "/openapi.json 200"},
+		{404, 0, "/openapi.json 404"},
+		{0, 0, "/openapi.json 200"},
+		{404, 0, "/openapi.json 404, /openapi.json 200"},
+	} {
+		b.says(document{body: petsDocument, head: step.head})
+		s.later(step.later)
+		if _, err := s.Check(t.Context()); err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+		if asked := b.forget(); asked != step.want {
+			t.Errorf("%d: asked %s, want %s", i, asked, step.want)
+		}
+	}
+}
+
 // A server that is not read is asked all the same whether it is there.
 func TestRESTSourceIsAsked(t *testing.T) {
 	b := newBackend(t)
@@ -122,7 +151,7 @@ func TestRESTSourceIsAsked(t *testing.T) {
 	if _, err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for code, good := range map[int]bool{200: true, 404: true, 405: true, 501: true, 500: false, 503: false} {
+	for code, good := range map[int]bool{200: true, 401: false, 403: false, 404: false, 410: false, 405: true, 501: true, 500: false, 503: false} {
 		b.says(document{body: petsDocument, code: code})
 		if changed, err := s.Check(t.Context()); changed || (err == nil) != good {
 			t.Errorf("%d: changed %v, error %v", code, changed, err)
