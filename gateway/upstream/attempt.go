@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -117,6 +118,8 @@ func (a *attempt) headed() {
 // judgeError says what an error means for the endpoint, and returns what it
 // means for the request.
 func (a *attempt) judgeError(err error) error {
+	var behind *behindError
+	waited := errors.As(err, &behind)
 	if a.cancel != nil {
 		if cause := context.Cause(a.ctx); cause != nil && a.client().Err() == nil {
 			err = cause
@@ -132,7 +135,7 @@ func (a *attempt) judgeError(err error) error {
 		return &BodyError{*a.stream.failed.Load()}
 	}
 	switch {
-	case err == errSilent: // that is known
+	case err == errSilent, waited: // that is known, or not its doing
 		a.e.errors.Add(1)
 		return err
 	case blameless(a.req, err):

@@ -35,12 +35,18 @@ const (
 type direct struct {
 	// dial connects; raw is what is below TLS, or the connection itself.
 	dial        func(context.Context) (conn, raw net.Conn, err error)
-	broken      func() // told of connections that broke; must not block
+	limit       func() time.Duration // to connect
+	maxDials    int                  // at the same time
+	broken      func()               // told of connections that broke; must not block
 	idleTimeout time.Duration
 	maxAge      time.Duration // 0: any
 	maxBody     int64
+	// successor are the connections in whose place these are not used any more,
+	// for those who wait when they are retired.
+	successor func() (*direct, error)
 
 	mu      sync.Mutex
+	line    line
 	idle    []*directConn // the one used last is the last
 	reap    *time.Timer   // closes those that were not used for long; nil while there are none
 	retired bool          // connections are not kept
@@ -82,12 +88,16 @@ func (d *direct) send(req *http.Request, connected *time.Duration) (*http.Respon
 	if err := req.Write(message); err != nil { // closes the body
 		return nil, unsent, &BodyError{err}
 	}
-	c := d.take()
+	c, reused, fresh := d.take(), true, false
 	for {
-		reused := c != nil
-		if !reused {
+		if c == nil {
+			started := time.Now()
 			var err error
-			if c, err = d.connect(req.Context(), connected); err != nil {
+			c, reused, err = d.wait(req.Context(), fresh)
+			if connected != nil {
+				*connected = time.Since(started)
+			}
+			if err != nil {
 				return nil, unsent, err
 			}
 		}
@@ -102,20 +112,8 @@ func (d *direct) send(req *http.Request, connected *time.Duration) (*http.Respon
 			d.broken()
 			return nil, state, err
 		}
-		c = nil // by a new one
+		c, fresh = nil, true // by a new one
 	}
-}
-
-func (d *direct) connect(ctx context.Context, connected *time.Duration) (*directConn, error) {
-	started := time.Now()
-	conn, raw, err := d.dial(ctx)
-	if connected != nil {
-		*connected = time.Since(started)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return newDirectConn(d, conn, raw), nil
 }
 
 // safe reports whether a method does not change anything, so that it may be
@@ -151,11 +149,25 @@ func (d *direct) take() *directConn {
 	}
 }
 
-// put keeps a connection for later.
+// put gives a connection to who waits for one, or keeps it for later.
 func (d *direct) put(c *directConn) {
 	c.since = time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.line.moved = c.since
+	if d.first(true) != nil {
+		d.mu.Unlock()
+		good := c.good()
+		d.mu.Lock()
+		if !good {
+			c.Close() // there is a dial for who waits
+			return
+		}
+		if w := d.first(true); w != nil {
+			d.give(w, c, true, nil)
+			return
+		}
+	}
 	if d.retired || len(d.idle) >= maxIdle {
 		c.Close()
 		return
@@ -184,11 +196,15 @@ func (d *direct) closeOld() {
 	}
 }
 
-// retire closes the idle connections, and the others when they become so.
+// retire closes the idle connections, and the others when they become so. Who
+// waits goes to those that have taken their place.
 func (d *direct) retire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.retired = true
+	for w := d.first(false); w != nil; w = d.first(false) {
+		d.give(w, nil, false, errRetired)
+	}
 	for _, c := range d.idle {
 		c.Close()
 	}

@@ -36,7 +36,9 @@ func newSocket(t *testing.T) *socket {
 			conn, err := new(net.Dialer).DialContext(ctx, "unix", s.path)
 			return conn, conn, err
 		},
-		broken: func() { s.breaks.Add(1) }, idleTimeout: 90 * time.Second, maxBody: directBody,
+		limit: func() time.Duration { return 20 * time.Second }, maxDials: 4,
+		successor: func() (*direct, error) { return nil, errRetired },
+		broken:    func() { s.breaks.Add(1) }, idleTimeout: 90 * time.Second, maxBody: directBody,
 	}
 	t.Cleanup(s.retire)
 	return s

@@ -28,7 +28,8 @@ type Attempt struct {
 	// Endpoint is the URL.
 	Endpoint string
 	Start    time.Time
-	// Connect is how long making a connection took; 0: there was one.
+	// Connect is how long the request waited until a connection was made or came
+	// free; 0: there was one.
 	Connect time.Duration
 	// FirstByte is the time from Start to the header of the answer, or to the
 	// error.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -228,6 +229,16 @@ func (w *ways) get() (*generation, error) {
 	return g, nil
 }
 
+// successor returns the direct connections of the present, for who waited for
+// earlier ones.
+func (w *ways) successor() (*direct, error) {
+	g, err := w.get()
+	if err != nil {
+		return nil, err
+	}
+	return g.direct, nil
+}
+
 // renew has later requests use new connections.
 func (w *ways) renew() {
 	w.mu.Lock()
@@ -270,7 +281,10 @@ func (g *generation) retire() {
 func (w *ways) generation(trust *Trust, c credentials) *generation {
 	g := &generation{trust: trust, credentials: c}
 	idle := w.policy().Idle
-	g.direct = &direct{broken: w.broken, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody}
+	g.direct = &direct{
+		limit: func() time.Duration { return w.policy().Connect }, maxDials: dialsPerProcessor * runtime.GOMAXPROCS(0),
+		broken: w.broken, successor: w.successor, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody,
+	}
 	g.rest, g.once = newTransport(false, idle), newTransport(false, idle)
 	g.once.DisableKeepAlives = true
 	if trust.Plain {

@@ -1,0 +1,156 @@
+package upstream
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// gated is a listener whose connections say nothing until they are let.
+type gated struct {
+	net.Listener
+	opened atomic.Int64
+	gate   func(n int64) <-chan struct{} // of the connection of this number, from 1
+}
+
+func (l *gated) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &gatedConn{Conn: conn, gate: l.gate(l.opened.Add(1))}, nil
+}
+
+type gatedConn struct {
+	net.Conn
+	gate <-chan struct{}
+}
+
+func (c *gatedConn) Read(p []byte) (int, error) {
+	<-c.gate
+	return c.Conn.Read(p)
+}
+
+// behindGate starts a TLS server all of whose connections pass a gate.
+func behindGate(t *testing.T, gate func(n int64) <-chan struct{}) (*gated, Endpoint) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(echo))
+	l := &gated{Listener: s.Listener, gate: gate}
+	s.Listener = l
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return l, At(l.Addr().String())[0]
+}
+
+// inLine is how many requests wait for a connection to the only endpoint.
+func inLine(t *testing.T, u *Upstream) (waits, dialing int) {
+	t.Helper()
+	g, err := u.endpoints[0].ways.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.direct.mu.Lock()
+	defer g.direct.mu.Unlock()
+	return g.direct.line.waits.Len(), g.direct.line.dialing
+}
+
+// A burst at a server that is slow to connect to is carried by the connections
+// that may be made at the same time: as soon as these are there, all is answered.
+func TestBurst(t *testing.T) {
+	const requests = 500
+	first, rest := make(chan struct{}), make(chan struct{})
+	var most atomic.Int64
+	l, e := behindGate(t, func(n int64) <-chan struct{} {
+		if n <= most.Load() {
+			return first
+		}
+		return rest
+	})
+	u := over(t, turns(), e)
+	g, err := u.endpoints[0].ways.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	most.Store(int64(g.direct.maxDials))
+	var all sync.WaitGroup
+	for range requests {
+		all.Go(func() {
+			if got := send(t, u, short, "POST", "x"); got.err != nil || got.code != http.StatusOK {
+				t.Errorf("%d %v", got.code, got.err)
+			}
+		})
+	}
+	eventually(t, "not all wait for connections that are being made", func() bool {
+		waits, _ := inLine(t, u)
+		return waits == requests && l.opened.Load() >= most.Load()
+	})
+	if n := l.opened.Load(); n != most.Load() {
+		t.Errorf("%d connections are being made, want %d", n, most.Load())
+	}
+	close(first)
+	all.Wait()
+	// Those that were begun for who waited still.
+	if n := l.opened.Load(); n > 2*most.Load() {
+		t.Errorf("%d connections for a burst, want no more than %d", n, 2*most.Load())
+	}
+	close(rest)
+	eventually(t, "the others are not kept", func() bool {
+		g.direct.mu.Lock()
+		defer g.direct.mu.Unlock()
+		return g.direct.line.dialing == 0 && int64(len(g.direct.idle)) == l.opened.Load()
+	})
+	if s := u.Status(); s.Endpoints[0].Errors != 0 {
+		t.Errorf("%d errors", s.Endpoints[0].Errors)
+	}
+}
+
+// Requests to an endpoint that takes connections and says nothing go to another
+// after the time to connect, each after its own, whatever their number.
+func TestBurstAtHungEndpoint(t *testing.T) {
+	never := make(chan struct{})
+	_, hung := behindGate(t, func(int64) <-chan struct{} { return never })
+	t.Cleanup(func() { close(never) }) // before the server is closed
+	n := startNode(t, "tls", nil)
+	p := turns()
+	p.Connect, p.ConsecutiveLocalErrors, p.SlowStart = 2*time.Second, 0, 0
+	u := over(t, p, n.endpoint())
+	if got := send(t, u, short, "GET", ""); got.err != nil {
+		t.Fatal(got.err)
+	}
+	u.SetEndpoints([]Endpoint{hung, n.endpoint()})
+	g, err := u.endpoints[0].ways.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.direct.maxDials = 2
+	// In turn, the dials for so many would take far longer than anybody waits here.
+	const requests = 400
+	ctx, cancel := context.WithTimeout(t.Context(), requests/2/2*p.Connect/2)
+	defer cancel()
+	var all sync.WaitGroup
+	var moved atomic.Int64
+	for range requests {
+		all.Go(func() {
+			tr := &Trace{}
+			req, _ := http.NewRequestWithContext(WithTrace(ctx, tr), "GET", "https://example.com/", nil)
+			res, err := u.send(req, short)
+			if err != nil {
+				t.Error(err, tr.Attempts())
+				return
+			}
+			res.Body.Close()
+			if _, n := tr.Last(); n > 1 {
+				moved.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if moved.Load() < requests/4 {
+		t.Errorf("%d of %d requests went there first", moved.Load(), requests)
+	}
+}

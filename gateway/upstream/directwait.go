@@ -1,0 +1,263 @@
+package upstream
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"time"
+)
+
+// A request that finds no idle connection waits in line for the first one that
+// is made or comes free, whoever it was made for. So a burst costs as many
+// handshakes as it needs connections: were each request to dial for itself and
+// wait for nothing else, the handshakes would take the processor from each other
+// until none of them ends in its time, while connections come free unused.
+//
+// Dials are nobody's own. As long as somebody waits who has none under way for
+// them, and there may be more, there is one more; what nobody waits for when it
+// is there is kept for later.
+//
+// Each request has its own time to connect, counted from when it began to wait.
+// It is given up when nothing came of the endpoint for all of that time: neither
+// a new connection nor one with a whole answer behind it. Where something did,
+// the endpoint is well, and this machine or the crowd is slow: giving up would
+// only lose the place in line, and take the endpoint from others. An endpoint
+// that falls silent is so left after the time to connect at the latest.
+
+// dialsPerProcessor is how many connections are made to an endpoint at the same
+// time, for each processor of the gateway. A handshake takes one or two
+// milliseconds of a processor: so many are done within the second that they have
+// by default although others take 29 of 30 parts of it. And on a way on which
+// they take a tenth of a second, for which the processor is idle, they are still
+// 160 a second.
+const dialsPerProcessor = 16
+
+// graceShare: who waits is given up later than a dial that began with the wait,
+// by this part of the time to connect, to be told in what that dial was stuck.
+const graceShare = 20
+
+// line are those who wait for a connection, and the dials for them. It is guarded
+// by the mutex of direct.
+type line struct {
+	waits   list.List // of *wanted, who came first is first
+	dialing int
+	// moved is when a connection was last made or came free.
+	moved time.Time
+	// failure is why a dial last failed, and when.
+	failure error
+	failed  time.Time
+}
+
+// wanted is a connection that a request waits for.
+type wanted struct {
+	began time.Time
+	fresh bool          // only one that was not used before will do
+	place *list.Element // nil: it is not in line
+	// given is closed when one of these is there.
+	given  chan struct{}
+	conn   *directConn
+	reused bool
+	err    error
+}
+
+// behindError is of an attempt that ended before its turn to get a connection
+// came, while others got theirs: no fault of the endpoint's.
+type behindError struct{ err error }
+
+func (e *behindError) Error() string { return "wait for a connection: " + e.err.Error() }
+func (e *behindError) Unwrap() error { return e.err }
+
+// wait waits for a connection; reused says that it was used before.
+func (d *direct) wait(ctx context.Context, fresh bool) (c *directConn, reused bool, err error) {
+	w := &wanted{began: time.Now(), fresh: fresh}
+	for {
+		c, reused, err = d.waitInLine(ctx, w)
+		if err != errRetired {
+			return c, reused, err
+		}
+		if d, err = d.successor(); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+// waitInLine is wait as long as the connections are not retired: then it returns
+// errRetired.
+func (d *direct) waitInLine(ctx context.Context, w *wanted) (*directConn, bool, error) {
+	if c := d.enter(w); c != nil {
+		return c, true, nil
+	}
+	patience := d.limit() + d.limit()/graceShare
+	timer := time.NewTimer(patience - time.Since(w.began))
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.given:
+			return w.conn, w.reused, w.err
+		case <-ctx.Done():
+			return nil, false, d.leave(w, context.Cause(ctx), patience)
+		case <-timer.C:
+			left, err := d.expire(w, patience)
+			if err != nil {
+				return nil, false, err
+			}
+			timer.Reset(left)
+		}
+	}
+}
+
+// enter puts a request into the line, unless there is an idle connection.
+func (d *direct) enter(w *wanted) *directConn {
+	w.given = make(chan struct{})
+	for {
+		if !w.fresh {
+			if c := d.take(); c != nil {
+				return c
+			}
+		}
+		d.mu.Lock()
+		if w.fresh || len(d.idle) == 0 {
+			w.place = d.line.waits.PushBack(w)
+			d.dialMore()
+			d.mu.Unlock()
+			return nil
+		}
+		d.mu.Unlock() // it has just been put there
+	}
+}
+
+// leave ends waiting because the attempt has ended, for which it returns the
+// error. What it was given at the same time is for others.
+func (d *direct) leave(w *wanted, cause error, patience time.Duration) error {
+	d.mu.Lock()
+	given := w.place == nil
+	if !given {
+		d.remove(w)
+	}
+	moved := d.line.moved
+	d.mu.Unlock()
+	if given && w.conn != nil {
+		w.conn.pool.put(w.conn)
+	}
+	if moved.After(w.began) && time.Since(moved) < patience {
+		return &behindError{cause}
+	}
+	return cause
+}
+
+// expire ends waiting in vain: if nothing moved for as long as patience lasts. If
+// something did, it returns how long there is left to wait.
+func (d *direct) expire(w *wanted, patience time.Duration) (time.Duration, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	since := w.began
+	if d.line.moved.After(since) {
+		since = d.line.moved
+	}
+	if left := patience - time.Since(since); left > 0 || w.place == nil {
+		return left, nil
+	}
+	d.remove(w)
+	if d.line.failed.After(w.began) {
+		// The text only: what that error is, another request was told.
+		return 0, &ConnectError{fmt.Errorf("no connection within %v; the last try: %v", patience, d.line.failure)}
+	}
+	return 0, &ConnectError{fmt.Errorf("no connection within %v: %d are being made", patience, d.line.dialing)}
+}
+
+// first returns who is first in line for a connection; mu is held.
+func (d *direct) first(reused bool) *wanted {
+	for e := d.line.waits.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*wanted); !reused || !w.fresh {
+			return w
+		}
+	}
+	return nil
+}
+
+// give ends waiting; mu is held.
+func (d *direct) give(w *wanted, c *directConn, reused bool, err error) {
+	d.remove(w)
+	w.conn, w.reused, w.err = c, reused, err
+	close(w.given)
+}
+
+// remove takes a request out of the line; mu is held.
+func (d *direct) remove(w *wanted) {
+	d.line.waits.Remove(w.place)
+	w.place = nil
+}
+
+// dialMore has connections made for those who wait; mu is held.
+func (d *direct) dialMore() {
+	for d.line.dialing < min(d.line.waits.Len(), d.maxDials) {
+		d.line.dialing++
+		go d.fly(time.Now())
+	}
+}
+
+// fly makes a connection. Who asked for it may go away, and others still want it.
+func (d *direct) fly(began time.Time) {
+	limit := d.limit()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, errSlow)
+	defer cancel()
+	conn, raw, err := d.dial(ctx)
+	if err != nil {
+		d.unmade(began, time.Since(began) >= limit, err)
+		return
+	}
+	d.made(newDirectConn(d, conn, raw))
+}
+
+// made gives a new connection to who is first in line.
+func (d *direct) made(c *directConn) {
+	d.mu.Lock()
+	d.line.dialing--
+	d.line.moved = time.Now()
+	w := d.first(false)
+	if w != nil {
+		d.give(w, c, false, nil)
+	}
+	d.dialMore()
+	d.mu.Unlock()
+	if w == nil {
+		d.put(c)
+	}
+}
+
+// unmade tells that a dial failed to those whom it concerns: of those who waited
+// when it began, the first, as if it were its own; and all of them if it says that
+// nobody is there, by a refusal or by silence until its time was over, which is
+// theirs as well. It does not say that if another connection was made or came free
+// meanwhile; and the silence of a dial is then nothing at all, but its own.
+func (d *direct) unmade(began time.Time, slow bool, err error) {
+	d.mu.Lock()
+	d.line.dialing--
+	d.line.failure, d.line.failed = err, time.Now()
+	moved := d.line.moved.After(began)
+	told := 0
+	if !slow || !moved {
+		told = d.tell(began, err, !moved && (slow || decisive(err)))
+	}
+	unheard := told == 0 && !(slow && moved) && !d.retired
+	d.dialMore()
+	d.mu.Unlock()
+	if unheard {
+		d.broken()
+	}
+}
+
+// tell fails the first, or all, of those who waited at a time, and returns how
+// many that are; mu is held.
+func (d *direct) tell(at time.Time, err error, all bool) (told int) {
+	for e := d.line.waits.Front(); e != nil && (all || told == 0); {
+		w := e.Value.(*wanted)
+		e = e.Next()
+		if w.began.After(at) {
+			continue
+		}
+		d.give(w, nil, false, err)
+		told++
+	}
+	return told
+}
