@@ -45,8 +45,9 @@ func (w want) limit() int {
 	return [...]int{wantObject: maxObject, wantStatus: maxStatus, wantName: maxObject}[w]
 }
 
-// CodeNobody is the code of a request that nobody was there any more to answer.
-const CodeNobody = 499
+// codeNobody is the code of a request that nobody was there any more to answer:
+// the same as in the access log (accesslog.CodeClientGone).
+const codeNobody = 499
 
 // Request is the audit of one request. Its methods are for the goroutine of the
 // request, unless they say otherwise.
@@ -232,7 +233,7 @@ func (q *Request) End(code int, cause any) {
 		code = http.StatusOK
 		q.event.SetEventResponseStatus(&metav1.Status{Code: http.StatusOK, Status: metav1.StatusSuccess, Message: "Connection closed early"})
 	case code == 0:
-		code = CodeNobody
+		code = codeNobody
 		q.event.SetEventResponseStatus(&metav1.Status{Status: metav1.StatusFailure, Message: "The client was gone before the response began"})
 	case cause != nil && !q.long:
 		q.event.SetEventResponseStatus(&metav1.Status{Status: metav1.StatusFailure, Message: "The response was cut off"})
@@ -256,7 +257,7 @@ func (q *Request) refused(code int) {
 		return
 	}
 	if code == 0 {
-		code = CodeNobody
+		code = codeNobody
 	}
 	q.event.SetEventResponseStatusCode(int32(code))
 	q.event.ProcessEventStage(q.ctx, auditapi.StageResponseStarted)

@@ -59,9 +59,6 @@ func Started(ctx context.Context) time.Time {
 // record is the request's line in the access log.
 func (x *exchange) record(r *http.Request, code int, took time.Duration) accesslog.Record {
 	a := x.action
-	if x.code == 0 && r.Context().Err() != nil {
-		code = accesslog.CodeClientGone
-	}
 	return accesslog.Record{
 		Start: x.start, AuditID: x.auditID, TraceID: x.traceID, User: nameOf(a.User), Impersonator: nameOf(a.Impersonator),
 		Method: r.Method, Protocol: r.Proto, URI: r.RequestURI, Remote: r.RemoteAddr, UserAgent: r.UserAgent(),

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"portico/resource/accesslog"
+	"portico/resource/tracing"
 )
 
 // lastWord is what a response says in the end.
@@ -23,41 +25,64 @@ func (l lastWord) Value(key any) any {
 	return nil
 }
 
-// A client that goes away before there is an answer is no failure of the
-// server's.
+// A client that goes away before there is an answer is no failure of the server's,
+// whoever is asked: log, metrics, audit or traces.
 func TestClientGone(t *testing.T) {
-	var out bytes.Buffer
-	log, err := accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &out})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newTestServer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, func(c *Config) { c.AccessLog = log })
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	r := httptest.NewRequestWithContext(ctx, "GET", pathPods, nil)
-	func() {
-		defer func() {
-			if cause := recover(); cause != http.ErrAbortHandler {
-				t.Errorf("panicked with %v", cause)
+	for name, panics := range map[string]bool{"the handler gives up": true, "the handler returns": false} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			log, err := accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &out})
+			if err != nil {
+				t.Fatal(err)
 			}
-		}()
-		s.Handler().ServeHTTP(httptest.NewRecorder(), r)
-	}()
-	_ = log.Run(ctx)
-	var line map[string]any
-	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line["code"] != 499.0 {
-		t.Errorf("%v: %s", err, &out)
+			collector, address := newCollector(t)
+			tracer, err := tracing.New(tracing.Config{Endpoint: address, SamplesPerMillion: 1_000_000}, tracing.Options{Service: "test"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := NewMetrics()
+			change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
+			s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
+				CountAs(r.Context(), "aggregator")
+				if panics {
+					panic(http.ErrAbortHandler)
+				}
+			}, change, func(c *Config) { c.AccessLog, c.Metrics, c.Tracer = log, m, tracer })
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			func() {
+				defer func() {
+					if cause := recover(); (cause == http.ErrAbortHandler) != panics {
+						t.Errorf("panicked with %v", cause)
+					}
+				}()
+				s.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", pathPods, nil))
+			}()
+			_ = log.Run(ctx)
+			_ = tracer.Run(ctx)
+			var line map[string]any
+			if err := json.Unmarshal(out.Bytes(), &line); err != nil || line["code"] != 499.0 {
+				t.Errorf("access log: %v: %s", err, &out)
+			}
+			if got := scrape(m, "apiserver_request_total{"); len(got) != 1 || !strings.Contains(got[0], `code="499",component="aggregator"`) {
+				t.Errorf("counted as %q", got)
+			}
+			if got := scrape(m, "apiserver_request_terminations_total{"); len(got) != 0 {
+				t.Errorf("the server did not end it: %q", got)
+			}
+			if got := scrape(m, "apiserver_request_aborts_total{"); len(got) == 1 != panics {
+				t.Errorf("aborts: %q", got)
+			}
+			if got := events(); len(got) != 1 || got[0].ResponseStatus.Code != 499 {
+				t.Errorf("audit: %s", told(got))
+			}
+			for _, a := range (<-collector.got).GetAttributes() {
+				if a.GetKey() == "http.response.status_code" && a.GetValue().GetIntValue() != 499 {
+					t.Errorf("the span says %v", a.GetValue())
+				}
+			}
+		})
 	}
-	families, err := s.metrics.Registry().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == "apiserver_request_aborts_total" && f.GetMetric()[0].GetCounter().GetValue() == 1 {
-			return
-		}
-	}
-	t.Error("the abort was not counted")
 }
 
 func TestAccessLog(t *testing.T) {

@@ -47,7 +47,11 @@ func (s *Server) finishAudit(next http.Handler) http.Handler {
 		defer func() {
 			cause := recover()
 			if audited := x.audited.Load(); audited != nil {
-				audited.End(x.code, cause)
+				how := cause
+				if x.unanswered(cause) {
+					how = http.ErrAbortHandler
+				}
+				audited.End(x.code, how)
 			}
 			if cause != nil {
 				panic(cause)

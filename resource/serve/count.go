@@ -9,7 +9,8 @@ import (
 )
 
 // request counts one that is over. What the server made of a request for
-// somebody else's API is an error, and ended the request.
+// somebody else's API is an error, and ended the request, unless its deadline is
+// counted for that already.
 func (m *Metrics) request(r *http.Request, x *exchange, code int, took time.Duration) {
 	s := m.seriesFor(labelsOf(r, x.action, x.component), code)
 	s.observe(took, time.Duration(x.waited.Load()))
@@ -17,7 +18,7 @@ func (m *Metrics) request(r *http.Request, x *exchange, code int, took time.Dura
 		s.size.observe(x.bytes)
 	}
 	s.counter(code).Add(1)
-	if s.labels.component != defaultComponent && code >= http.StatusInternalServerError {
+	if s.labels.component != defaultComponent && code >= http.StatusInternalServerError && !x.terminated {
 		m.terminations.WithLabelValues(append(withoutDryRun(s.labels.values()), strconv.Itoa(code))...).Inc()
 	}
 }

@@ -174,6 +174,9 @@ func (d *deadlineWriter) expire() {
 	}
 	request := d.request()
 	d.metrics.terminated(request, d.action, http.StatusGatewayTimeout)
+	if x := exchangeFrom(d.ctx); x != nil {
+		x.terminated = true
+	}
 	if !d.writing.TryLock() {
 		// An informational response waits for a client that does not read.
 		_ = connection.SetWriteDeadline(past)

@@ -43,6 +43,7 @@ type exchange struct {
 	hijacked     bool
 	uncounted    bool // somebody else counts the request
 	timed        bool // firstByte is wanted
+	terminated   bool // the deadline has counted its end
 	// closing: the connection is to end after the requests that are under way. The
 	// deadline may answer meanwhile.
 	closing atomic.Bool

@@ -308,6 +308,19 @@ func TestTerminations(t *testing.T) {
 	}
 }
 
+// A request for somebody else's API that runs into its deadline has one end.
+func TestTerminationOfProxied(t *testing.T) {
+	m := NewMetrics()
+	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		CountAs(r.Context(), "aggregator")
+		<-r.Context().Done()
+	}, func(c *Config) { c.Metrics = m })
+	do(s, "GET", pathPods+"?timeout=1ms")
+	if got := scrape(m, `apiserver_request_terminations_total{`); len(got) != 1 || !strings.HasSuffix(got[0], " 1") {
+		t.Errorf("got %q", got)
+	}
+}
+
 func BenchmarkCount(b *testing.B) {
 	m := NewMetrics()
 	r := httptest.NewRequest("GET", pathPods, nil)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"portico/resource/accesslog"
 )
 
 // observe logs and counts every request when it is over. Long-running ones are
@@ -22,17 +24,9 @@ func (s *Server) observe(next http.Handler) http.Handler {
 				}
 			}
 		}
-		returned := false
 		defer func() {
-			code := x.code
-			switch {
-			case code != 0:
-			case returned:
-				code = http.StatusOK
-			default:
-				code = http.StatusInternalServerError // what recover is about to answer
-			}
-			took := time.Since(x.start)
+			cause := recover()
+			code, took := x.final(cause), time.Since(x.start)
 			if !x.uncounted {
 				s.metrics.request(r, x, code, took)
 			}
@@ -40,10 +34,34 @@ func (s *Server) observe(next http.Handler) http.Handler {
 			if s.cfg.AccessLog != nil {
 				s.cfg.AccessLog.Add(x.record(r, code, took))
 			}
+			if cause != nil {
+				panic(cause)
+			}
 		}()
 		next.ServeHTTP(w, r)
-		returned = true
 	})
+}
+
+// final is the status that a request is counted, logged and traced with when it is
+// over; cause is what its handler panicked with. It is the one that was sent, or
+// is about to be, and accesslog.CodeClientGone if none was because nobody was
+// there to take it.
+func (x *exchange) final(cause any) int {
+	switch {
+	case x.code != 0:
+		return x.code
+	case x.unanswered(cause):
+		return accesslog.CodeClientGone
+	case cause != nil:
+		return http.StatusInternalServerError
+	}
+	return http.StatusOK
+}
+
+// unanswered reports whether a request is over without an answer: its client has
+// gone, or the handler gave up.
+func (x *exchange) unanswered(cause any) bool {
+	return x.code == 0 && (cause == http.ErrAbortHandler || cause == nil && x.ctx.Err() != nil)
 }
 
 // observing runs what tells of requests in the background. The returned function

@@ -21,7 +21,13 @@ func (s *Server) trace(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		defer exchangeFrom(ctx).endSpan(span, r)
+		defer func() {
+			cause := recover()
+			exchangeFrom(ctx).endSpan(span, r, cause)
+			if cause != nil {
+				panic(cause)
+			}
+		}()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
@@ -39,8 +45,8 @@ func (s *Server) beginSpan(r *http.Request) (context.Context, *tracing.Span) {
 }
 
 // endSpan says of a span what its request was about, in the names that
-// OpenTelemetry has for that.
-func (x *exchange) endSpan(span *tracing.Span, r *http.Request) {
+// OpenTelemetry has for that; cause is what the handler panicked with.
+func (x *exchange) endSpan(span *tracing.Span, r *http.Request, cause any) {
 	route := routeOf(x.action)
 	if methodLabel(r.Method) == r.Method {
 		span.Name(strings.TrimSuffix(r.Method+" "+route, " "))
@@ -54,10 +60,7 @@ func (x *exchange) endSpan(span *tracing.Span, r *http.Request) {
 	span.Set("url.path", x.action.Path)
 	span.Set("user_agent.original", r.UserAgent())
 	span.Set("audit-id", x.auditID)
-	code := x.code
-	if code == 0 {
-		code = http.StatusOK
-	}
+	code := x.final(cause)
 	span.SetInt("http.response.status_code", code)
 	failed := ""
 	if code >= http.StatusInternalServerError {
