@@ -2,10 +2,13 @@ package pki
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -67,8 +70,23 @@ func IssueKubeconfig(caDir, path, server string, req Request) (notAfter time.Tim
 }
 
 // writeKubeconfig writes one of PEM: of the authority, the certificate and its
-// key.
+// key. What is in it is named by the server and the user, so that kubectl can be
+// given several such files together.
 func writeKubeconfig(path, mark, server string, parts [3][]byte) error {
+	at, err := url.Parse(server)
+	if err != nil {
+		return fmt.Errorf("read the server of the kubeconfig: %w", err)
+	}
+	block, _ := pem.Decode(parts[1])
+	if block == nil {
+		return errors.New("write kubeconfig: the client's certificate is no PEM")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("read the client's certificate: %w", err)
+	}
+	cluster := "portico-" + at.Host
+	user := cert.Subject.CommonName + "@" + cluster
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("create kubeconfig folder: %w", err)
 	}
@@ -76,26 +94,25 @@ func writeKubeconfig(path, mark, server string, parts [3][]byte) error {
 	for i, data := range parts {
 		encoded[i] = base64.StdEncoding.EncodeToString(data)
 	}
-	// Every value is base64, a URL or a fixed word: none needs YAML quoting
-	// beyond that of %q.
+	// Every value is base64 or quoted.
 	return writeFile(path, fmt.Appendf(nil, `%s
 apiVersion: v1
 kind: Config
 clusters:
-- name: portico
+- name: %q
   cluster:
     server: %q
     certificate-authority-data: %s
 users:
-- name: admin
+- name: %q
   user:
     client-certificate-data: %s
     client-key-data: %s
 contexts:
-- name: portico
+- name: %[5]q
   context:
-    cluster: portico
-    user: admin
-current-context: portico
-`, mark, server, encoded[0], encoded[1], encoded[2]))
+    cluster: %[2]q
+    user: %[5]q
+current-context: %[5]q
+`, mark, cluster, server, encoded[0], user, encoded[1], encoded[2]))
 }

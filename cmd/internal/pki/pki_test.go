@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -199,6 +200,44 @@ func TestKubeconfig(t *testing.T) {
 	}
 	if read(t, path) != own {
 		t.Error("a file of the user's own was changed")
+	}
+}
+
+// Several kubeconfigs go together: nothing in one hides what is in another.
+func TestKubeconfigsTogether(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Ensure(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	add := func(server, user string) {
+		t.Helper()
+		path := filepath.Join(dir, fmt.Sprint("config", len(paths)))
+		paths = append(paths, path)
+		if user == "" {
+			err = WriteKubeconfig(path, server, f.ServingCAFile, f.Admin)
+		} else {
+			_, err = IssueKubeconfig(dir, path, server, Request{User: user, ValidFor: time.Hour})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("https://127.0.0.1:6443", "")
+	add("https://[::1]:6443", "")
+	add("https://127.0.0.1:6443", "jane: \"x\"")
+	cfg, err := (&clientcmd.ClientConfigLoadingRules{Precedence: paths}).Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cfg.Clusters) != 2 || len(cfg.AuthInfos) != 3 || len(cfg.Contexts) != 3 {
+		t.Errorf("%d clusters, %d users and %d contexts", len(cfg.Clusters), len(cfg.AuthInfos), len(cfg.Contexts))
+	}
+	for name, c := range cfg.Contexts {
+		if cfg.Clusters[c.Cluster] == nil || cfg.AuthInfos[c.AuthInfo] == nil {
+			t.Errorf("context %q is of nothing: %+v", name, c)
+		}
 	}
 }
 
