@@ -24,7 +24,7 @@ type Auditor struct {
 	log     *slog.Logger
 	flush   time.Duration // flushTimeout
 	// recorded is what the recordings of all requests hold.
-	recorded budget
+	recorded *recordings
 }
 
 // Open returns the Auditor of the options; nil if they ask for none: without a
@@ -53,7 +53,7 @@ func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 		logger.Warn("nothing is audited: there is nowhere for events to go; name a file with --audit-log-path, or a webhook with --audit-webhook-config-file")
 		return nil, nil
 	}
-	a := &Auditor{policy: policy.NewPolicyRuleEvaluator(rules), log: logger, flush: flushTimeout, recorded: budget{limit: maxRecorded}}
+	a := &Auditor{policy: policy.NewPolicyRuleEvaluator(rules), log: logger, flush: flushTimeout, recorded: newRecordings()}
 	if a.losses, err = newLosses(logger); err != nil {
 		return nil, err
 	}

@@ -33,18 +33,24 @@ var (
 type budget struct {
 	limit int64
 	used  atomic.Int64
+	whole *budget // that this is a share of; nil: of none
 }
 
 // take takes n, or nothing.
 func (b *budget) take(n int64) bool {
-	if b.used.Add(n) > b.limit {
+	if b.used.Add(n) > b.limit || b.whole != nil && !b.whole.take(n) {
 		b.used.Add(-n)
 		return false
 	}
 	return true
 }
 
-func (b *budget) give(n int64) { b.used.Add(-n) }
+func (b *budget) give(n int64) {
+	b.used.Add(-n)
+	if b.whole != nil {
+		b.whole.give(n)
+	}
+}
 
 // backlog bounds what waits for a sink, by number and by bytes, in front of
 // upstream's buffer, which bounds the number of those that are in no batch yet.

@@ -14,10 +14,12 @@
 //     streaming and retries are what they are without audit. At level Metadata
 //     only the body of an error is looked at, for its reason.
 //   - Memory is bounded. A recording ends at maxObject; all of them together
-//     hold at most maxRecorded, and what waits for a sink at most maxWaiting
-//     besides the number of events that the batch flags allow. A body that does
-//     not fit is left out of its event, which says so in the annotation that
-//     upstream has for that.
+//     hold at most maxRecorded, those of one user maxShare, and what waits for a
+//     sink at most maxWaiting besides the number of events that the batch flags
+//     allow. A body that does not fit is left out of its event, which says so in
+//     the annotation that upstream has for that.
+//   - A request's body is what its server takes it for: Content-Encoding is not
+//     looked at where a server of Kubernetes would not.
 //   - At most maxUnderWay batches are on their way to a webhook: upstream sends
 //     each from a goroutine of its own, without end while the webhook hangs.
 //   - A request that ends by itself (an answer that is cut off, a client that

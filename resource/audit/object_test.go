@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"portico/resource"
 )
 
 func TestToJSON(t *testing.T) {
@@ -132,6 +135,45 @@ func TestRecordingIsBounded(t *testing.T) {
 	three.free()
 	if used := b.used.Load(); used != 0 {
 		t.Errorf("%d bytes are held by nobody", used)
+	}
+}
+
+// One user's recordings leave room for those of others, who get it back as well.
+func TestRecordingsAreShared(t *testing.T) {
+	r := newRecordings()
+	jane, john := &resource.User{Name: "jane"}, &resource.User{Name: "john"}
+	for i := 0; r.of(john) == r.of(jane); i++ { // one in so many has the same
+		john.Name = fmt.Sprint("john", i)
+	}
+	held := 0
+	var all []*recording
+	record := func(user *resource.User) (lost bool) {
+		c := &recording{budget: r.of(user), limit: maxObject}
+		all = append(all, c)
+		c.write(make([]byte, maxObject))
+		_, lost = c.end()
+		return lost
+	}
+	for !record(jane) {
+		held += maxObject
+	}
+	if held+maxObject <= maxShare || held > maxShare {
+		t.Errorf("one user holds %d bytes of %d", held, maxShare)
+	}
+	if record(john) || record(nil) && r.of(nil) != r.of(jane) {
+		t.Error("others have no room")
+	}
+	for _, c := range all {
+		c.free()
+	}
+	if used := r.all.used.Load() + r.of(jane).used.Load(); used != 0 {
+		t.Errorf("%d bytes are held by nobody", used)
+	}
+	for i := range int64(maxRecorded / maxShare) {
+		r.shares[i].take(maxShare)
+	}
+	if r.shares[shares-1].take(1) {
+		t.Error("all together hold more than they may")
 	}
 }
 

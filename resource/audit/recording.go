@@ -2,8 +2,11 @@ package audit
 
 import (
 	"errors"
+	"hash/maphash"
 	"io"
 	"sync"
+
+	"portico/resource"
 )
 
 const (
@@ -14,7 +17,35 @@ const (
 	maxStatus = 16 << 10
 	// maxRecorded is how much the recordings of all requests may hold together.
 	maxRecorded = 64 << 20
+	// maxShare is how much those of one user may hold of that: who reads answers
+	// slowly keeps nobody else's out of their events. Users have one of so many
+	// shares, by chance.
+	maxShare = maxRecorded / 4
+	shares   = 256
 )
+
+// recordings are the budgets of an Auditor's recordings. Safe for concurrent use.
+type recordings struct {
+	all    budget
+	shares [shares]budget
+	seed   maphash.Seed
+}
+
+func newRecordings() *recordings {
+	r := &recordings{all: budget{limit: maxRecorded}, seed: maphash.MakeSeed()}
+	for i := range r.shares {
+		r.shares[i].limit, r.shares[i].whole = maxShare, &r.all
+	}
+	return r
+}
+
+// of is the share of a user; nil is nobody that is known.
+func (r *recordings) of(user *resource.User) *budget {
+	if user == nil {
+		user = &resource.User{}
+	}
+	return &r.shares[maphash.String(r.seed, user.Name)%shares]
+}
 
 // recording keeps what passes. Safe for concurrent use: a body may be read on
 // when nobody waits for its answer any more.

@@ -88,7 +88,7 @@ func (a *Auditor) Begin(r *http.Request, in Arrival) (*Request, error) {
 		return nil, errNotStored
 	}
 	if q.records() && r.Body != nil && r.Body != http.NoBody {
-		q.body = &recordedBody{ReadCloser: r.Body, length: r.ContentLength, recording: recording{budget: &a.recorded, limit: maxObject}}
+		q.body = &recordedBody{ReadCloser: r.Body, length: r.ContentLength, recording: recording{budget: a.recorded.of(in.Action.User), limit: maxObject}}
 		q.header = http.Header{"Content-Type": r.Header["Content-Type"], "Content-Encoding": r.Header["Content-Encoding"]}
 		r.Body = q.body
 	}
@@ -163,7 +163,7 @@ func (q *Request) OnHeader(h http.Header, code int) {
 	}
 	if q.wanted = q.wants(code); q.wanted != wantNothing {
 		q.answerHeader = http.Header{"Content-Type": h["Content-Type"], "Content-Encoding": h["Content-Encoding"]}
-		q.answer = &recording{budget: &q.auditor.recorded, limit: q.wanted.limit()}
+		q.answer = &recording{budget: q.auditor.recorded.of(q.action.User), limit: q.wanted.limit()}
 	}
 }
 
