@@ -108,12 +108,19 @@ func (q *Request) noteResponse() {
 		object, _ = responseToJSON(data, q.answerHeader) // text is no Status
 	case wantName:
 		q.nameCreated(data, lost)
+	case wantIssued:
+		// A token that cannot be read here is in an event without its name.
+		issued, _ := responseToJSON(data, q.answerHeader)
+		q.noteIssued(issued)
 	}
 	if object == nil {
 		return
 	}
 	if q.creates() {
 		q.name(object)
+	}
+	if q.issues() {
+		q.noteIssued(object)
 	}
 	q.event.LogResponseObject(statusOf(object), &runtime.Unknown{Raw: object, ContentType: runtime.ContentTypeJSON})
 }

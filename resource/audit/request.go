@@ -38,11 +38,12 @@ const (
 	wantObject       // it goes into the event
 	wantStatus       // if it is one, it does
 	wantName         // that of an object that was created
+	wantIssued       // which token was issued
 )
 
 // limit is how large a body may be for that.
 func (w want) limit() int {
-	return [...]int{wantObject: maxObject, wantStatus: maxStatus, wantName: maxObject}[w]
+	return [...]int{wantObject: maxObject, wantStatus: maxStatus, wantName: maxObject, wantIssued: maxObject}[w]
 }
 
 // codeNobody is the code of a request that nobody was there any more to answer:
@@ -176,6 +177,8 @@ func (q *Request) wants(code int) want {
 		return wantStatus
 	case q.creates() && code < http.StatusMultipleChoices:
 		return wantName
+	case q.issues() && code < http.StatusMultipleChoices:
+		return wantIssued
 	}
 	return wantNothing
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
+	"portico/resource/audit"
 )
 
 // Defaults of Config.
@@ -121,6 +122,9 @@ func lookupIn(resources []*Resource) func(*resource.Action) (*Resource, error) {
 	}
 }
 
+// annotationDeprecated marks requests for a deprecated version, for audit.
+const annotationDeprecated = "k8s.io/deprecated"
+
 // ServeHTTP answers the request named by the Action in its context.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	act := resource.ActionFrom(r.Context())
@@ -135,6 +139,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if text := res.Deprecated(act.Version); text != "" {
 				a.warn(r.Context(), text)
 				a.outdated.requested(act)
+				audit.Annotate(r.Context(), annotationDeprecated, "true")
 			}
 		}
 		err = a.serve(w, r, act, res, sub)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"encoding/base64"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -106,6 +107,35 @@ func TestAuditOfStreams(t *testing.T) {
 		}
 		if got := strings.Join(got, ", "); got != want {
 			t.Errorf("%s: got %s", answer, got)
+		}
+	}
+}
+
+// Which token was issued is told at every level, and the token itself only where
+// answers are.
+func TestAuditOfIssuedTokens(t *testing.T) {
+	const id = "0f9e"
+	token := "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"jti":"`+id+`"}`)) + ".c2ln"
+	for _, tc := range []struct {
+		level, path, answer, want string
+		shown                     bool
+	}{
+		{"Metadata", "serviceaccounts/a/token", token, "JTI=" + id, false},
+		{"Request", "serviceaccounts/a/token", token, "JTI=" + id, false},
+		{"RequestResponse", "serviceaccounts/a/token", token, "JTI=" + id, true},
+		{"Metadata", "serviceaccounts/a/token", "opaque", "", false},
+		{"Metadata", "serviceaccounts/a/token", "a.b.c", "", false},
+		{"Metadata", "pods/a/token", token, "", false},
+	} {
+		change, events := auditing(t, "- {level: "+tc.level+", omitStages: [RequestReceived]}\n")
+		s := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"kind":"TokenRequest","status":{"token":"`+tc.answer+`"}}`)
+		}, change)
+		do(s, "POST", "/api/v1/namespaces/ns/"+tc.path)
+		e := events()[0]
+		if got := e.Annotations["authentication.kubernetes.io/issued-credential-id"]; got != tc.want || (e.ResponseObject != nil) != tc.shown {
+			t.Errorf("%s of %s: %q, %v", tc.level, tc.path, got, e.ResponseObject)
 		}
 	}
 }
