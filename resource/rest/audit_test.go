@@ -52,3 +52,20 @@ func TestAuditIsTold(t *testing.T) {
 		}
 	}
 }
+
+// Requests for a deprecated version are marked.
+func TestAuditIsToldOfDeprecatedVersions(t *testing.T) {
+	b := newOwnBench(t)
+	b.configMaps.Deprecated = func(string) string { return "it is deprecated" }
+	for path, want := range map[string]string{"configmaps": "true", "services": ""} {
+		ctx, sink := audit.WithAuditContext(t.Context()), &events{}
+		if err := audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink); err != nil {
+			t.Fatal(err)
+		}
+		b.Config.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", inDefault+path, nil).WithContext(ctx))
+		audit.AuditContextFrom(ctx).ProcessEventStage(ctx, auditapi.StageResponseComplete)
+		if got := sink.last.Annotations["k8s.io/deprecated"]; got != want {
+			t.Errorf("%s: got %q", path, got)
+		}
+	}
+}
