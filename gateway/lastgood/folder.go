@@ -245,13 +245,12 @@ func (f *Folder) write(l Link, data []byte) {
 	f.sizes[name] = size
 }
 
-// room reports whether so many bytes more may be kept, and says once that they
-// may not.
+// room reports whether so many bytes more may be kept, and says that they may not
+// once until something is removed: a smaller document may still fit.
 func (f *Folder) room(size int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.total+size <= maxFolder {
-		f.full = false
 		return true
 	}
 	if !f.full {
@@ -269,5 +268,6 @@ func (f *Folder) remove(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.total -= f.sizes[name]
+	f.full = false
 	delete(f.sizes, name)
 }

@@ -3,8 +3,10 @@ package lastgood
 import (
 	"bytes"
 	"crypto/rand"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -167,5 +169,28 @@ func TestFolderOfOthers(t *testing.T) {
 	}
 	if n := next.files(t); n != len(others)+1 {
 		t.Errorf("%d files are left of %d", n, len(others)+1)
+	}
+}
+
+// That the folder is full is said once, though smaller documents still fit, and
+// again once there was room.
+func TestFolderSaysThatItIsFull(t *testing.T) {
+	var said bytes.Buffer
+	f, err := NewFolder(FolderConfig{StateDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.sizes["x"], f.total = 10, maxFolder-10
+	for range 3 {
+		if f.room(11) || !f.room(10) {
+			t.Error("the bound is another")
+		}
+	}
+	if n := strings.Count(said.String(), "is full"); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+	f.remove("x")
+	if !f.room(11) || f.room(21) || strings.Count(said.String(), "is full") != 2 {
+		t.Errorf("once there was room: %s", &said)
 	}
 }
