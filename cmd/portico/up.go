@@ -43,6 +43,7 @@ type upFlags struct {
 
 func newUp() *cobra.Command {
 	var f upFlags
+	var audited audit.Options // the gateway has its own, by auditArgs
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole installation: etcd, gateway, core and CRD server",
@@ -53,6 +54,10 @@ func newUp() *cobra.Command {
 		Example: upExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Before anything is started: the gateway comes last.
+			if err := audited.Check(); err != nil {
+				return err
+			}
 			if f.dataDir == "" {
 				dir, err := datadir.Default()
 				if err != nil {
@@ -71,7 +76,6 @@ func newUp() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to write the administrator's kubeconfig to as well; a file that portico did not write is left alone")
 	f.etcd.add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
 	flags.StringVar(&f.accessLog, "access-log", "", "`file` that gets a line of JSON for every request; - is the gateway's log (default: none)")
-	var audited audit.Options // the gateway reads them
 	addAudit(flags, &audited)
 	hideDetails(flags)
 	addTracing(flags, &f.tracing)

@@ -81,15 +81,20 @@ func TestUpRefuses(t *testing.T) {
 		{"not a folder", []string{"--listen=127.0.0.1:0", "--data-dir=" + foreign + "/data"}, []string{"not a directory", "--data-dir"}},
 		{"read-only", []string{"--listen=127.0.0.1:0", "--data-dir=/proc/portico"}, []string{"/proc/portico", "--data-dir"}},
 		{"somebody's kubeconfig", []string{"--listen=127.0.0.1:0", "--data-dir=" + own + "/c", "--kubeconfig=" + foreign}, []string{foreign, "--kubeconfig"}},
+		{"no audit policy", []string{"--listen=127.0.0.1:0", "--data-dir=" + own + "/d", "--audit-policy-file=" + own + "/none.yaml", "--audit-log-path=" + own + "/audit.log"},
+			[]string{own + "/none.yaml"}},
 		{"unknown flag", []string{"--port=1"}, []string{"unknown flag: --port"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patienceInTests)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, p.Portico, append([]string{"up"}, tc.args...)...)
-			var stderr strings.Builder
-			cmd.Stderr = &stderr
+			var stdout, stderr strings.Builder
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			_ = cmd.Run()
+			if strings.Contains(stdout.String(), "starting") {
+				t.Errorf("something was started first:\n%s", &stdout)
+			}
 			said := stderr.String()
 			if cmd.ProcessState.ExitCode() != 1 || strings.Count(said, "\n") != 1 {
 				t.Errorf("exit code %d, want 1 and one line:\n%s", cmd.ProcessState.ExitCode(), said)

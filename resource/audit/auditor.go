@@ -63,6 +63,16 @@ func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 	return a, nil
 }
 
+// Check returns what Open would say is wrong. It makes the log's file, too.
+func (o *Options) Check() error {
+	checked := *o
+	if checked.Log.MaxSize == 0 {
+		checked.Log.MaxSize = 1 // the file of a log that is never rotated stays open
+	}
+	_, err := Open(checked, slog.New(slog.DiscardHandler))
+	return err
+}
+
 // Run delivers events until ctx ends, and then those that were not delivered yet,
 // within flushTimeout; no request may come after that. A nil Auditor waits for
 // ctx.
