@@ -151,30 +151,48 @@ func (s *Server) createBoth(t *testing.T, body []byte) bool {
 // drafts, without what is different each time.
 func (s *Server) createdBy(t *testing.T, path string, body []byte, drafts bool, was *bool) string {
 	t.Helper()
-	api := rest.New(rest.Config{Lookup: func(act *resource.Action) (*rest.Resource, error) {
-		res := *s.served.Load().byGR[schema.GroupResource{Group: act.Group, Resource: act.Resource}].rows[act.Version]
-		kind := *res.Kind
-		make := kind.Strategy.Draft
-		kind.Strategy.Draft = func(body []byte) rest.Draft {
-			d := make(body)
-			if d == nil || !drafts {
-				return nil
+	code, text, _ := s.answerTo(t, path+"?dryRun=All", body, drafts, was)
+	if code != 201 {
+		return strconv.Itoa(code) // the order of errors is not always the same
+	}
+	return text
+}
+
+// answerTo is the whole answer to a creation, and its warnings.
+func (s *Server) answerTo(t *testing.T, path string, body []byte, drafts bool, was *bool) (code int, text string, warnings []string) {
+	t.Helper()
+	api := rest.New(rest.Config{
+		Warn: func(_ context.Context, text string) { warnings = append(warnings, text) },
+		Lookup: func(act *resource.Action) (*rest.Resource, error) {
+			res := *s.served.Load().byGR[schema.GroupResource{Group: act.Group, Resource: act.Resource}].rows[act.Version]
+			kind := *res.Kind
+			make := kind.Strategy.Draft
+			kind.Strategy.Draft = func(body []byte) rest.Draft {
+				d := make(body)
+				if d == nil || !drafts {
+					return nil
+				}
+				*was = true
+				return d
 			}
-			*was = true
-			return d
-		}
-		return &rest.Resource{Kind: &kind, Store: res.Store}, nil
-	}})
-	r := httptest.NewRequest("POST", path+"?dryRun=All", bytes.NewReader(body))
+			return &rest.Resource{Kind: &kind, Store: res.Store}, nil
+		},
+	})
+	r := httptest.NewRequest("POST", path, bytes.NewReader(body))
 	r.Header.Set("User-Agent", "tester/1.0")
 	act := resource.ParseAction(r)
 	act.User = &resource.User{Name: "admin"}
 	w := httptest.NewRecorder()
 	api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
 	if w.Code != 201 {
-		return strconv.Itoa(w.Code) // the order of errors is not always the same
+		return w.Code, w.Body.String(), warnings
 	}
-	text := w.Body.Bytes()
+	return w.Code, withoutChance(t, w.Body.Bytes()), warnings
+}
+
+// withoutChance is a new object without what is different each time.
+func withoutChance(t *testing.T, text []byte) string {
+	t.Helper()
 	o, err := resource.Parse(text)
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
@@ -183,8 +201,7 @@ func (s *Server) createdBy(t *testing.T, path string, body []byte, drafts bool, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	var times []any
-	times = append(times, at(object, "metadata", "creationTimestamp"))
+	times := []any{at(object, "metadata", "creationTimestamp")}
 	if entries, ok := at(object, "metadata", "managedFields").([]any); ok {
 		times = append(times, at(entries[0], "time"))
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
+	"portico/resource/audit"
 )
 
 // createDraft stores a new object that nobody has to see whole: its kind vouches
@@ -26,6 +27,7 @@ func (w *write) createDraft(ctx context.Context, body []byte, mediaType string) 
 	}
 	defer d.Close()
 	head := d.Head()
+	audit.Refer(ctx, w.act, head)
 	if o = w.finishDraft(d); o == nil {
 		return nil, false, nil
 	}
