@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"portico/resource"
@@ -114,11 +116,11 @@ func (d *deletion) attempt(ctx context.Context, cur *resource.Object) (resource.
 func (d *deletion) permit(ctx context.Context, obj Object) error {
 	if p := d.opts.Preconditions; p != nil {
 		if p.UID != nil && *p.UID != obj.GetUID() {
-			return d.conflict(fmt.Sprintf("the UID in the precondition (%s) does not match the UID in record (%s). "+
+			return d.unfit(fmt.Sprintf("the UID in the precondition (%s) does not match the UID in record (%s). "+
 				"The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
 		}
 		if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
-			return d.conflict(fmt.Sprintf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). "+
+			return d.unfit(fmt.Sprintf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). "+
 				"The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
 		}
 	}
@@ -126,6 +128,13 @@ func (d *deletion) permit(ctx context.Context, obj Object) error {
 		return err
 	}
 	return d.confirm(ctx, Delete, nil, obj)
+}
+
+// unfit is the conflict for an object that does not meet a precondition. It names
+// the kind where other conflicts name the resource, as clients know it.
+func (d *deletion) unfit(why string) error {
+	kind := schema.GroupResource{Group: d.res.Group, Resource: d.res.GVK(d.act.Version).Kind}
+	return apierrors.NewConflict(kind, d.key.Name, errors.New(why))
 }
 
 // begin marks an object whose deletion waits for something. A deletion that has

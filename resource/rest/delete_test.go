@@ -74,9 +74,10 @@ func TestDeleteErrors(t *testing.T) {
 		code        int
 		message     string
 	}{
-		"uid": {"", `{"preconditions":{"uid":"x"}}`, 409, `Operation cannot be fulfilled on configmaps "a": the UID in the precondition (x) does not match the UID in record (` +
+		"uid": {"", `{"preconditions":{"uid":"x"}}`, 409, `Operation cannot be fulfilled on ConfigMap "a": the UID in the precondition (x) does not match the UID in record (` +
 			string(made.UID) + `). The object might have been deleted and then recreated`},
-		"revision":             {"", `{"preconditions":{"resourceVersion":"1234567"}}`, 409, ""},
+		"revision": {"", `{"preconditions":{"resourceVersion":"1234567"}}`, 409, `Operation cannot be fulfilled on ConfigMap "a": the ResourceVersion in the precondition (1234567) ` +
+			`does not match the ResourceVersion in record (` + made.ResourceVersion + `). The object might have been modified`},
 		"policy":               {"?propagationPolicy=x", "", 422, ""},
 		"policy and other":     {"", `{"propagationPolicy":"Orphan","orphanDependents":true}`, 422, ""},
 		"dry run":              {"?dryRun=x", "", 422, `DeleteOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]: supported values: "All"`},

@@ -56,7 +56,7 @@ func TestStrategicPatchMergesByKey(t *testing.T) {
 
 func TestPatchErrors(t *testing.T) {
 	b := newWriteBench(t)
-	b.create(bare("a"))
+	made := b.create(bare("a"))
 	many := "[" + strings.Repeat(`{"op":"test","path":"/data/k","value":"v"},`, 10000) + `{"op":"test","path":"/data/k","value":"v"}]`
 	// Every copy doubles the object.
 	copies := `[{"op":"add","path":"/data/x","value":"` + strings.Repeat("x", 1<<20) + `"}` +
@@ -77,17 +77,20 @@ func TestPatchErrors(t *testing.T) {
 		"merge null":     {"a", mergePatch, `null`, 400, ""},
 		"JSON object":    {"a", jsonPatch, `{}`, 400, ""},
 		"operations":     {"a", jsonPatch, many, 413, "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"},
-		"copies":         {"a", jsonPatch, copies, 413, ""},
-		"test fails":     {"a", jsonPatch, `[{"op":"test","path":"/data/k","value":"w"}]`, 422, "the server rejected our request due to an error in our request"},
-		"no path":        {"a", jsonPatch, `[{"op":"remove","path":"/data/none"}]`, 422, "the server rejected our request due to an error in our request"},
-		"name":           {"a", mergePatch, `{"metadata":{"name":"b"}}`, 422, `ConfigMap "b" is invalid: metadata.name: Invalid value: "b": field is immutable`},
-		"revision":       {"a", mergePatch, `{"metadata":{"resourceVersion":"1"}}`, 409, ""},
-		"uid":            {"a", mergePatch, `{"metadata":{"uid":"x"}}`, 409, ""},
-		"force":          {"a?force=true", mergePatch, `{}`, 422, `PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch`},
-		"result":         {"a", mergePatch, `{"data":5}`, 422, ""},
-		"strict":         {"a?fieldValidation=Strict", mergePatch, `{"foo":1}`, 422, ""},
-		"strict, JSON":   {"a?fieldValidation=Strict", jsonPatch, `[{"op":"test","path":"/data/k","value":"v","foo":1}]`, 422, ""},
-		"list of lists":  {"a", strategicPatch, `{"metadata":{"finalizers":[["x"]]}}`, 422, ""},
+		"copies": {"a", jsonPatch, copies, 413,
+			"Request entity too large: operation 3: copy \"/data/y\": Unable to complete the copy, the accumulated size increase of copy is 3145734, exceeding the limit 3145728"},
+		"test fails": {"a", jsonPatch, `[{"op":"test","path":"/data/k","value":"w"}]`, 422, "the server rejected our request due to an error in our request"},
+		"no path":    {"a", jsonPatch, `[{"op":"remove","path":"/data/none"}]`, 422, "the server rejected our request due to an error in our request"},
+		"name":       {"a", mergePatch, `{"metadata":{"name":"b"}}`, 422, `ConfigMap "b" is invalid: metadata.name: Invalid value: "b": field is immutable`},
+		"revision": {"a", mergePatch, `{"metadata":{"resourceVersion":"1"}}`, 409,
+			`Operation cannot be fulfilled on configmaps "a": the object has been modified; please apply your changes to the latest version and try again`},
+		"uid": {"a", mergePatch, `{"metadata":{"uid":"x"}}`, 409,
+			`Operation cannot be fulfilled on configmaps "a": Precondition failed: UID in precondition: x, UID in object meta: ` + string(made.UID)},
+		"force":         {"a?force=true", mergePatch, `{}`, 422, `PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch`},
+		"result":        {"a", mergePatch, `{"data":5}`, 422, ""},
+		"strict":        {"a?fieldValidation=Strict", mergePatch, `{"foo":1}`, 422, ""},
+		"strict, JSON":  {"a?fieldValidation=Strict", jsonPatch, `[{"op":"test","path":"/data/k","value":"v","foo":1}]`, 422, ""},
+		"list of lists": {"a", strategicPatch, `{"metadata":{"finalizers":[["x"]]}}`, 422, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := b.send("PATCH", inDefault+"configmaps/"+test.target, test.patch, "Content-Type", test.patchType)
