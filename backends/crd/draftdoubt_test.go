@@ -1,10 +1,17 @@
 package crd
 
 import (
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+
+	"portico/resource"
+	"portico/resource/rest"
 )
 
 // doubted has what drafts might treat in their own way: embedded objects,
@@ -223,5 +230,34 @@ func TestDoubtfulDrafts(t *testing.T) {
 	t.Logf("%d drafts", drafts)
 	if drafts < 100 {
 		t.Errorf("only %d of all were drafts", drafts)
+	}
+}
+
+// told keeps the last event of audit.
+type told struct{ last *auditapi.Event }
+
+func (e *told) ProcessEvents(all ...*auditapi.Event) bool {
+	e.last = all[len(all)-1].DeepCopy()
+	return true
+}
+
+// Audit is told of an object that the path does not name, also of a draft, and
+// with the uid that was sent.
+func TestAuditIsToldOfDrafts(t *testing.T) {
+	s := running(t)
+	s.install(t, drafted)
+	ctx, sink := audit.WithAuditContext(t.Context()), &told{}
+	if err := audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink); err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest("POST", "/apis/example.com/v1/namespaces/default/drafts",
+		strings.NewReader(`{"kind":"Draft","apiVersion":"example.com/v1","metadata":{"name":"a","uid":"u"}}`)).WithContext(ctx)
+	act := resource.ParseAction(r)
+	act.User = &resource.User{Name: "admin"}
+	w := httptest.NewRecorder()
+	rest.New(rest.Config{Lookup: s.lookup}).ServeHTTP(w, r.WithContext(resource.WithAction(ctx, act)))
+	audit.AuditContextFrom(ctx).ProcessEventStage(ctx, auditapi.StageResponseComplete)
+	if ref := sink.last.ObjectRef; w.Code != 201 || ref == nil || ref.Name != "a" || ref.UID != "u" {
+		t.Errorf("%d; told of %+v", w.Code, ref)
 	}
 }
