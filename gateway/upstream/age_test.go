@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,29 @@ func TestConnectionAge(t *testing.T) {
 				t.Error("the connection before is still there")
 			}
 		})
+	}
+}
+
+// So it is with connections of what is not sent directly.
+func TestConnectionAgeOfLargeBodies(t *testing.T) {
+	n := startNode(t, "unix", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	p := turns()
+	p.MaxAge = time.Second
+	u := over(t, p, n.endpoint())
+	large := strings.Repeat("x", 2*directBody)
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		if got := send(t, u, short, "POST", large); got.err != nil || got.code != 200 {
+			t.Fatal(got.code, got.err)
+		}
+		select {
+		case <-n.ends:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the connection is used for ever")
+		}
 	}
 }
 

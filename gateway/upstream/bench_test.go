@@ -31,7 +31,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.Run(network+"/http.Transport", func(b *testing.B) { benchGet(b, list[0].Base.String(), g.rest) })
+		b.Run(network+"/http.Transport", func(b *testing.B) { benchGet(b, list[0].Base.String(), g.rest.transport()) })
 		b.Run(network+"/direct", func(b *testing.B) {
 			benchGet(b, list[0].Base.String(), roundTripper(func(r *http.Request) (*http.Response, error) {
 				res, _, err := g.direct.send(r, nil)

@@ -92,7 +92,7 @@ type generation struct {
 
 	direct *direct
 	// rest is for what direct does not take.
-	rest *http.Transport
+	rest *aged
 	// once makes a connection for each request: net/http sends a GET again if a
 	// connection that was used before breaks, and an exec is a GET too.
 	once   *http.Transport
@@ -133,7 +133,7 @@ func (w *ways) send(req *http.Request, how way, connected *time.Duration) (*http
 	if g.direct.takes(req) {
 		return g.direct.send(req, connected)
 	}
-	return g.byTransport(g.rest, req)
+	return g.byTransport(g.rest.transport(), req)
 }
 
 // takesUntil is until when a connection that is made now takes new requests; zero:
@@ -285,7 +285,7 @@ func (w *ways) generation(trust *Trust, c credentials) *generation {
 		limit: func() time.Duration { return w.policy().Connect }, maxDials: dialsPerProcessor * runtime.GOMAXPROCS(0),
 		broken: w.broken, successor: w.successor, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody,
 	}
-	g.rest, g.once = newTransport(false, idle), newTransport(false, idle)
+	g.once = newTransport(false, idle)
 	g.once.DisableKeepAlives = true
 	if trust.Plain {
 		g.direct.dial = func(ctx context.Context) (net.Conn, net.Conn, error) {
@@ -299,7 +299,12 @@ func (w *ways) generation(trust *Trust, c credentials) *generation {
 			}
 			return &watchedConn{Conn: conn, broken: w.broken}, nil
 		}
-		g.rest.DialContext, g.once.DialContext = dial, dial
+		g.once.DialContext = dial
+		g.rest = newAged(w.policy().MaxAge, func() *http.Transport {
+			t := newTransport(false, idle)
+			t.DialContext = dial
+			return t
+		})
 		return g
 	}
 	if w.network != "unix" {
@@ -312,7 +317,12 @@ func (w *ways) generation(trust *Trust, c credentials) *generation {
 		conn, _, err := w.secure(ctx, g, true, nil)
 		return conn, err
 	}
-	g.rest.DialTLSContext, g.once.DialTLSContext = dial, dial
+	g.once.DialTLSContext = dial
+	g.rest = newAged(w.policy().MaxAge, func() *http.Transport {
+		t := newTransport(false, idle)
+		t.DialTLSContext = dial
+		return t
+	})
 	g.shared = newShared(w, g)
 	return g
 }
