@@ -12,7 +12,8 @@
 //   - Bodies are recorded as they pass (recording.go), only where the policy
 //     asks for them, and made JSON when the request is over (object.go). So
 //     streaming and retries are what they are without audit. At level Metadata
-//     only the body of an error is looked at, for its reason.
+//     only the body of an error is looked at, for its reason. Of streams there are none,
+//     and a body in a form that nobody here reads is named as unread.
 //   - Memory is bounded. A recording ends at maxObject; all of them together
 //     hold at most maxRecorded, those of one user maxShare, and what waits for a
 //     sink at most maxWaiting besides the number of events that the batch flags

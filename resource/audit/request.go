@@ -27,8 +27,12 @@ type Arrival struct {
 	Time time.Time
 }
 
-// slow is how long a request may take without a word about it.
-const slow = 500 * time.Millisecond
+// Slow is how long a request may take without a word about it.
+const Slow = 500 * time.Millisecond
+
+// LatencyPrefix begins the annotations that say where the time of a slow request
+// went.
+const LatencyPrefix = "apiserver.latency.k8s.io/"
 
 // want is what the body of a response is recorded for.
 type want int
@@ -247,8 +251,8 @@ func (q *Request) End(code int, cause any) {
 	if q.long && !began {
 		q.event.ProcessEventStage(q.ctx, auditapi.StageResponseStarted)
 	}
-	if took := time.Since(q.arrived); took > slow {
-		q.Annotate("apiserver.latency.k8s.io/total", took.String())
+	if took := time.Since(q.arrived); took > Slow {
+		q.Annotate(LatencyPrefix+"total", took.String())
 	}
 	q.event.ProcessEventStage(q.ctx, auditapi.StageResponseComplete)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"portico/resource"
 	"portico/resource/audit"
@@ -47,6 +48,7 @@ func (s *Server) finishAudit(next http.Handler) http.Handler {
 		defer func() {
 			cause := recover()
 			if audited := x.audited.Load(); audited != nil {
+				x.auditTimes(audited)
 				how := cause
 				if x.unanswered(cause) {
 					how = http.ErrAbortHandler
@@ -59,6 +61,20 @@ func (s *Server) finishAudit(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(w, r)
 	})
+}
+
+// auditTimes tells audit what a slow request spent on its way in.
+func (x *exchange) auditTimes(audited *audit.Request) {
+	if time.Since(x.start) <= audit.Slow {
+		return
+	}
+	for name, took := range map[string]time.Duration{
+		"authentication": x.took.authentication, "authorization": x.took.authorization, "impersonation": x.took.impersonation,
+	} {
+		if took > 0 {
+			audited.Annotate(audit.LatencyPrefix+name, took.String())
+		}
+	}
 }
 
 // arrival is what audit is told of a request.

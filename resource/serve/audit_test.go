@@ -224,6 +224,29 @@ func TestAuditOfDeadline(t *testing.T) {
 	}
 }
 
+// A slow request's event says how long authentication took; a fast one's does not.
+func TestAuditOfSlowAuthentication(t *testing.T) {
+	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestServer(t, ok, change, func(c *Config) { c.Authenticator = slowJane{} })
+		do(s, "GET", pathPods)
+		s.cfg.Authenticator = asJane{}
+		do(s, "GET", pathPods)
+	})
+	got := events()
+	if len(got) != 2 || got[0].Annotations["apiserver.latency.k8s.io/authentication"] != "2s" || got[1].Annotations["apiserver.latency.k8s.io/authentication"] != "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// slowJane takes everybody for Jane, after a while.
+type slowJane struct{ asJane }
+
+func (j slowJane) Authenticate(r *http.Request) (*resource.User, bool, error) {
+	time.Sleep(2 * time.Second)
+	return j.asJane.Authenticate(r)
+}
+
 // Who is refused after the deadline has answered is told of once, with that
 // answer.
 func TestAuditOfLateRefusal(t *testing.T) {

@@ -17,7 +17,8 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) bool {
 	x := exchangeFrom(r.Context())
 	x.lap()
 	user, claimed, err := s.cfg.Authenticator.Authenticate(r)
-	s.metrics.access.authenticated(r, user, claimed, err, x, x.lap())
+	x.took.authentication = x.lap()
+	s.metrics.access.authenticated(r, user, claimed, err, x, x.took.authentication)
 	shown := ""
 	if !claimed {
 		shown = s.credentialsOf(r)

@@ -19,7 +19,8 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) bool {
 	action := resource.ActionFrom(r.Context())
 	x := exchangeFrom(r.Context())
 	decision, reason, err := s.cfg.Authorizer.Authorize(r.Context(), action)
-	s.metrics.access.authorized(decision, err, x.lap())
+	x.took.authorization = x.lap()
+	s.metrics.access.authorized(decision, err, x.took.authorization)
 	auditDecision(r.Context(), decision, reason, err)
 	switch {
 	case decision == authz.Allow:

@@ -76,6 +76,8 @@ func (s *Server) impersonate(next http.Handler) http.Handler {
 
 // impersonated takes down how long that took.
 func (s *Server) impersonated(_ http.ResponseWriter, r *http.Request) bool {
-	s.metrics.access.impersonation.observe(int64(exchangeFrom(r.Context()).lap()))
+	x := exchangeFrom(r.Context())
+	x.took.impersonation = x.lap()
+	s.metrics.access.impersonation.observe(int64(x.took.impersonation))
 	return true
 }
