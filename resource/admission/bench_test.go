@@ -250,10 +250,11 @@ func (b *bench) unconfigure(objects ...rest.Object) {
 	b.eventually("the engine knows its configurations", b.current)
 }
 
-// current reports whether the engine knows exactly what is stored.
+// current reports whether the engine knows exactly what is stored, and that
+// there is nothing else.
 func (b *bench) current() bool {
 	e := b.engine
-	return slices.Equal(b.revisions("mutatingwebhookconfigurations"), revisionsOf(informed(e.mutatingWebhooks.informer))) &&
+	return e.Ready() == nil && slices.Equal(b.revisions("mutatingwebhookconfigurations"), revisionsOf(informed(e.mutatingWebhooks.informer))) &&
 		slices.Equal(b.revisions("validatingwebhookconfigurations"), revisionsOf(informed(e.validatingWebhooks.informer))) &&
 		e.mutatingWebhooks.any() == (len(b.revisions("mutatingwebhookconfigurations")) > 0) &&
 		e.validatingWebhooks.any() == (len(b.revisions("validatingwebhookconfigurations")) > 0) &&
