@@ -14,7 +14,8 @@ import (
 	"portico/resource/storetest"
 )
 
-// paged sees the pages of ranges go by.
+// paged sees the pages of ranges go by, one after the other; a feed asks for the
+// revision besides, when it likes.
 type paged struct {
 	clientv3.KV
 	before func(page int) // called before each
@@ -22,6 +23,9 @@ type paged struct {
 }
 
 func (p *paged) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if op := clientv3.OpGet(key, opts...); len(op.RangeBytes()) == 0 {
+		return p.KV.Get(ctx, key, opts...)
+	}
 	p.before(len(p.bytes))
 	resp, err := p.KV.Get(ctx, key, opts...)
 	size := 0
