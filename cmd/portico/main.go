@@ -57,12 +57,12 @@ func newRoot() *cobra.Command {
 // serverProcess prepares a process that serves until ctx ends: its log, the pace
 // of its garbage collector (see [pace.Keep]), and its end when the supervisor that may have started
 // it is gone.
-func serverProcess(ctx context.Context, verbosity, room int) (*slog.Logger, error) {
+func serverProcess(ctx context.Context, verbosity int, work pace.Work) (*slog.Logger, error) {
 	log := newLogger(os.Stderr, verbosity)
 	slog.SetDefault(log)
 	// Upstream's engines log through klog, whose level is set here once.
 	klog.SetSlogLogger(log)
-	go pace.Keep(ctx, room)
+	go pace.Keep(ctx, work)
 	// At once: with the supervisor the embedded etcd is gone, and nobody is
 	// left to drain for.
 	return log, supervise.WatchLifeline(func() {

@@ -55,7 +55,7 @@ func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
 	}
 	defer dir.Close()
 	s := &stack{flags: f, dir: dir, etcd: f.etcd, out: out, errOut: errOut}
-	go pace.Keep(ctx, pace.ForTraffic)
+	go pace.Keep(ctx, pace.ForStorage)
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func TestFit(t *testing.T) {
 		{1 << 62, 1 << 62 / 200, minPercent, minPercent}, // without overflow
 	} {
 		now := sample{live: c.live, marked: c.marked}
-		if got := (&pacer{busy: true, busyRoom: ForTraffic}).fit(now); got != c.busy {
+		if got := (&pacer{busy: true, work: ForTraffic}).fit(now); got != c.busy {
 			t.Errorf("%d MB, %d MB to mark, busy: %d %%, want %d %%", c.live/mb, c.marked/mb, got, c.busy)
 		}
 		if got := (&pacer{}).fit(now); got != c.quiet {
@@ -33,7 +33,7 @@ func TestFit(t *testing.T) {
 // A process that allocates much gets room; once it has been quiet for a while
 // the room is taken back, and memory once, if there is any to give.
 func TestPacer(t *testing.T) {
-	p := &pacer{percent: 100, busyRoom: ForTraffic}
+	p := &pacer{percent: 100, work: ForTraffic}
 	now := sample{live: 8 * mb, marked: 6 * mb}
 	for i, step := range []struct {
 		allocated []uint64 // MB in each interval
@@ -47,7 +47,10 @@ func TestPacer(t *testing.T) {
 		{[]uint64{8}, 10 * mb, 200, 0},
 		{[]uint64{0, 0, 0, 0, 3, 0, 0, 0, 0}, 10 * mb, 200, 0},
 		{[]uint64{0}, 10 * mb, 50, 1},
-		{[]uint64{100, 0, 0, 0, 0, 0, 0, 0}, mb, 50, 0}, // nothing to give
+		{[]uint64{32}, 10 * mb, 400, 0},
+		{[]uint64{100}, 10 * mb, 800, 0},
+		{[]uint64{0, 0, 0, 0}, 10 * mb, 800, 0}, // between two bursts
+		{[]uint64{0, 0, 0, 0}, mb, 50, 0},       // nothing to give
 	} {
 		given := 0
 		for _, n := range step.allocated {
@@ -64,10 +67,17 @@ func TestPacer(t *testing.T) {
 }
 
 func TestRoom(t *testing.T) {
-	for room, want := range map[uint64]int{ForTraffic: 50, ForObjects: 25} {
-		p := &pacer{percent: 100, busyRoom: room}
-		if p.next(sample{allocated: 100 * mb, live: 32 * mb, marked: 6 * mb}); p.percent != want {
-			t.Errorf("room for %d MB: %d %%, want %d %%", room/mb, p.percent, want)
+	for _, c := range []struct {
+		work      Work
+		allocated uint64
+		want      int
+	}{
+		{ForTraffic, 10 * mb, 50}, {ForTraffic, 24 * mb, 75}, {ForTraffic, 500 * mb, 200},
+		{ForObjects, 10 * mb, 25}, {ForObjects, 500 * mb, 25},
+	} {
+		p := &pacer{percent: 100, work: c.work}
+		if p.next(sample{allocated: c.allocated, live: 32 * mb, marked: 6 * mb}); p.percent != c.want {
+			t.Errorf("%d MB a second, work %d: %d %%, want %d %%", c.allocated/mb, c.work, p.percent, c.want)
 		}
 	}
 }
