@@ -5,7 +5,8 @@
 // The programs go into the user's cache folder, not into a temporary one: the
 // go command leaves one that is up to date alone, which saves most of a minute
 // of linking at each run. Each working copy has a folder of its own there: tests
-// of two of them may run at a time, and each means its own portico. All but
+// of two of them may run at a time, and each means its own portico. The folder of
+// a working copy that is gone goes with the next build of another. All but
 // portico are built in the module cmd/tools, so that their versions do not move
 // ours.
 //
@@ -26,6 +27,9 @@ import (
 // without it, it cannot read its own version.
 const kubectlVersion = "v1.37.2"
 
+// ownerFile names the working copy whose programs a folder has.
+const ownerFile = "working-copy"
+
 // Programs is where they are.
 type Programs struct {
 	// Dir holds all of them, fit to be put into PATH.
@@ -45,9 +49,16 @@ func Build() (*Programs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find cache folder: %w", err)
 	}
-	dir := filepath.Join(cache, "portico", "test-programs", fmt.Sprintf("%x", sha256.Sum256([]byte(root)))[:12])
+	all := filepath.Join(cache, "portico", "test-programs")
+	dir := filepath.Join(all, fmt.Sprintf("%x", sha256.Sum256([]byte(root)))[:12])
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create folder for programs: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ownerFile), []byte(root), 0o600); err != nil {
+		return nil, fmt.Errorf("name the owner of the programs: %w", err)
+	}
+	if err := prune(all); err != nil {
+		return nil, fmt.Errorf("remove programs of working copies that are gone: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -78,6 +89,26 @@ func Build() (*Programs, error) {
 		}
 	}
 	return p, nil
+}
+
+// prune removes the programs of working copies that are gone: 330 MB each.
+func prune(all string) error {
+	owners, err := filepath.Glob(filepath.Join(all, "*", ownerFile))
+	if err != nil {
+		return err
+	}
+	for _, file := range owners {
+		root, err := os.ReadFile(file)
+		if err != nil {
+			continue // another test run was quicker
+		}
+		if _, err := os.Stat(filepath.Join(string(root), "go.mod")); os.IsNotExist(err) {
+			if err := os.RemoveAll(filepath.Dir(file)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func moduleRoot() (string, error) {
