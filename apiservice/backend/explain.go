@@ -43,7 +43,7 @@ func (Spec) SwaggerDoc() map[string]string {
 		"tls":                   "tls says how endpoints are recognised and what is shown to them. Only for https endpoints and services. Default: certificates must be vouched for by the CAs of the gateway's host, and the gateway shows its front-proxy certificate.",
 		"autoRegister":          "autoRegister has APIServices made for the API groups that the server says it serves. They go when the Backend goes. Without it, only APIServices of users lead to the server.",
 		"rest":                  "rest makes an API of a server that has no Kubernetes discovery but an OpenAPI 3 document. Not together with autoRegister, and not of a server that the gateway starts with.",
-		"balance":               "balance is how requests are spread over the healthy endpoints. LeastRequest takes the one of two random endpoints that has fewer requests under way for its weight; RoundRobin takes them in turn, by weight; ConsistentHash sends a user to the same endpoint while that is healthy. Default LeastRequest.",
+		"balance":               "balance is how requests are spread over the healthy endpoints. LeastRequest takes the one of two random endpoints that has fewer requests under way for its weight; RoundRobin takes them in turn, by weight; ConsistentHash sends a user to the same endpoint while that is healthy, and each endpoint has as many users as its weight says; slowStart does not apply. Default LeastRequest.",
 		"healthCheck":           "healthCheck is the active check of each endpoint.",
 		"outlierDetection":      "outlierDetection ejects endpoints by how requests to them end. It never ejects the last one.",
 		"slowStart":             "slowStart has the share of requests grow slowly of an endpoint that comes back, or is new beside others.",
@@ -62,7 +62,7 @@ func (Endpoint) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":       "Endpoint is one address of a server.",
 		"url":    "url is https://host:port, http://host:port (plain text, only where tls is not set; meant for REST servers, since any other cannot know then that users are who the gateway says they are) or unix:///path of a socket. Without a port it is 443, or 80 for http. A host's name is looked up for every connection, and one of its addresses is taken at random, the next if that does not answer; they are one endpoint, with one state.",
-		"weight": "weight is the endpoint's share of the requests, 0 to 1000. With 0 it gets no new requests and drains. Default 1.",
+		"weight": "weight is the endpoint's share of the requests, 0 to 1000. With 0 it drains: it gets no new requests, what is under way finishes, and its watches are ended in order within 30s, one after the other, for their clients to go on at another endpoint; if there is none that gets requests, they stay. Default 1.",
 	}
 }
 
@@ -144,8 +144,8 @@ func (OutlierDetection) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":                       "OutlierDetection ejects endpoints by how requests to them end.",
 		"consecutiveErrors":      "consecutiveErrors is how many failing answers in a row (5xx that the server itself made) eject an endpoint. 0 turns this off. Default 5.",
-		"consecutiveLocalErrors": "consecutiveLocalErrors is how many failures in a row to connect, or connections that broke, eject an endpoint. 0 turns this off. Default 3.",
-		"baseEjectionTime":       "baseEjectionTime, times how often it was ejected lately, is how long an endpoint is out; up to a tenth of it is added, at random. Each 10s without an ejection take one back. A passed check ends an ejection for local errors. Default 30s.",
+		"consecutiveLocalErrors": "consecutiveLocalErrors is how many failures in a row to connect, or connections that broke, eject an endpoint. So do as many safe requests that clients gave up after 5s or longer, if the endpoint answered nothing meanwhile and another endpoint answered the same request as often within 5s; clients that are impatient with all endpoints alike eject none. 0 turns this off. Default 3.",
+		"baseEjectionTime":       "baseEjectionTime, times how often it was ejected lately, is how long an endpoint is out; up to a tenth of it is added, at random. Each 10s without an ejection take one back. A passed check ends an ejection for connections that failed or broke. Default 30s.",
 		"maxEjectionTime":        "maxEjectionTime bounds how long an endpoint is ejected. Default 300s.",
 		"maxEjectionPercent":     "maxEjectionPercent of the endpoints may be ejected at a time. Default 50.",
 	}

@@ -71,8 +71,10 @@ type Endpoint struct {
 	// other that is reached by it cannot know that users are who the gateway says
 	// they are, of which whoever writes it is warned.
 	URL string `json:"url"`
-	// Weight is the endpoint's share of the requests, 0 to 1000: 0 takes it out
-	// (it drains). Default 1.
+	// Weight is the endpoint's share of the requests, 0 to 1000. With 0 it drains: it
+	// gets no new requests, what is under way finishes, and its watches are ended in
+	// order, one after the other within 30s, as long as another endpoint can take
+	// them. Default 1.
 	Weight *int32 `json:"weight,omitempty"`
 }
 
@@ -157,7 +159,9 @@ const (
 	LeastRequest Balance = "LeastRequest"
 	// RoundRobin takes them in turn, by weight.
 	RoundRobin Balance = "RoundRobin"
-	// ConsistentHash sends a user to the same endpoint while that is healthy.
+	// ConsistentHash sends a user to the same endpoint while that is healthy. As
+	// many users belong to an endpoint as its weight says. SlowStart does not change
+	// that: users would move twice, and find cold caches both times.
 	ConsistentHash Balance = "ConsistentHash"
 )
 
@@ -184,12 +188,16 @@ type OutlierDetection struct {
 	// ConsecutiveErrors (5xx answers that the server itself made, or none) in a
 	// row that eject an endpoint; 0 turns this off. Default 5.
 	ConsecutiveErrors *int32 `json:"consecutiveErrors,omitempty"`
-	// ConsecutiveLocalErrors (the connection failed or broke) that do. Default 3.
+	// ConsecutiveLocalErrors (the connection failed or broke) that do; 0 turns this
+	// off. So many safe requests that their clients gave up after 5s and longer, with
+	// no answer of the endpoint to anything meanwhile, count as much where another
+	// endpoint answered the same request, as often, within 5s. Default 3.
 	ConsecutiveLocalErrors *int32 `json:"consecutiveLocalErrors,omitempty"`
 	// BaseEjectionTime, times how often it was ejected lately, is how long an
 	// endpoint is out. Default 30s, at most MaxEjectionTime, default 300s; up to a
 	// tenth of the base is added, at random. Each 10s without an ejection take one
-	// back. A passed active check ends an ejection for local errors.
+	// back. A passed active check ends an ejection for local errors, but not one for
+	// requests that were given up: the endpoint may answer nothing else.
 	BaseEjectionTime *metav1.Duration `json:"baseEjectionTime,omitempty"`
 	MaxEjectionTime  *metav1.Duration `json:"maxEjectionTime,omitempty"`
 	// MaxEjectionPercent of the endpoints are out at a time. Default 50.

@@ -44,7 +44,7 @@ func (a *attempt) prepare() *http.Request {
 		out = out.WithContext(a.ctx)
 	}
 	if a.several && a.safe {
-		a.waiting = &waiting{cancel: a.cancel}
+		a.waiting = &waiting{cancel: a.cancel, began: time.Now()}
 		a.e.pending.add(a.waiting)
 	}
 	if base := a.e.ways.base; out.URL.Host != base.Host || out.URL.Scheme != base.Scheme {
@@ -117,7 +117,7 @@ func (a *attempt) headed() {
 
 // judgeError says what an error means for the endpoint, and returns what it
 // means for the request.
-func (a *attempt) judgeError(err error) error {
+func (a *attempt) judgeError(p progress, err error) error {
 	var behind *behindError
 	waited := errors.As(err, &behind)
 	if a.cancel != nil {
@@ -128,6 +128,7 @@ func (a *attempt) judgeError(err error) error {
 	}
 	switch {
 	case a.client().Err() != nil:
+		a.gaveUp(p)
 		return context.Cause(a.client())
 	case clients(err):
 		return err
@@ -149,6 +150,7 @@ func (a *attempt) judgeError(err error) error {
 
 // judge says what an answer means for the endpoint.
 func (a *attempt) judge(res *http.Response) {
+	a.resolve(res)
 	if res.StatusCode >= http.StatusInternalServerError {
 		a.u.failed(a.e, res.StatusCode)
 	} else if a.e.badAnswers.Load() != 0 {

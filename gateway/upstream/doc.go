@@ -16,9 +16,10 @@
 //
 // and what is known of the endpoints comes about in health.go: active checks
 // (their verdicts are handed in), refused connections, and ejection (eject.go) by
-// how requests end, as long as that is not their own doing (blame.go). The share
-// of one that comes back grows (slowstart.go), and one that is removed drains
-// (drain.go). What it all comes to is published as an immutable snapshot
+// how requests end, as long as that is not their own doing (blame.go), or do not
+// end before their clients give up (giveup.go). The share
+// of one that comes back grows (slowstart.go), and one that is removed, or
+// whose weight is 0, drains (drain.go). What it all comes to is published as an immutable snapshot
 // (choose.go), so that choosing takes no lock; with one endpoint there is no choice
 // and no cost. budget.go bounds retries to a share of the traffic. policy.go has every
 // default. trace.go and observe.go are what others see.

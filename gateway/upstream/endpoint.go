@@ -60,7 +60,6 @@ type endpoint struct {
 
 	pending pending
 	streams streams
-
 	// What follows is guarded by Upstream.mu.
 
 	verdict availability.Verdict
@@ -113,6 +112,7 @@ type pending struct {
 // waiting is one of them.
 type waiting struct {
 	cancel     context.CancelCauseFunc
+	began      time.Time
 	prev, next *waiting
 }
 

@@ -285,7 +285,7 @@ func (s *sending) attempt(e *endpoint) (*http.Response, progress, error) {
 	a.headed()
 	if err != nil {
 		e.end(s.kind)
-		err = a.judgeError(err)
+		err = a.judgeError(p, err)
 	} else {
 		a.judge(res)
 		a.wrap(res)

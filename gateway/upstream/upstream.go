@@ -45,6 +45,7 @@ type Upstream struct {
 	picks  atomic.Pointer[picks]
 	limit  limiter
 	budget budget
+	doubts doubts
 
 	overflowed, outOfBudget atomic.Uint64
 
