@@ -44,15 +44,15 @@ func (u *Upstream) warmUp(list []candidate, policy *Policy, now time.Time) {
 }
 
 // share gives the candidates their part of their weights, and has it grow: as
-// long as that of one does, there is a new snapshot every now and then. mu is
-// held.
+// long as that of one does, there is a new snapshot every now and then. By hash
+// every endpoint has its users from the beginning. mu is held.
 func (u *Upstream) share(list []candidate, policy *Policy, now time.Time) {
 	end(&u.warming)
 	growing := false
 	for _, c := range list {
 		growing = growing || !c.warming.IsZero()
 	}
-	if !growing || len(list) < 2 {
+	if !growing || len(list) < 2 || policy.Balance == backend.ConsistentHash {
 		return
 	}
 	for i := range list {

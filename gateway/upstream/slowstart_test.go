@@ -104,6 +104,12 @@ func TestSlowStartPolicy(t *testing.T) {
 		if who(&after); after != before {
 			t.Error("users do not come back to their endpoint")
 		}
+		if u.warming != nil || u.picks.Load().sums != nil {
+			t.Error("shares grow that nobody goes by")
+		}
+		p.Balance = backend.LeastRequest
+		u.SetPolicy(p)
+		wantShare(t, u, "another policy meanwhile", 0, 100*0.1/1.1)
 	})
 }
 
