@@ -173,6 +173,9 @@ func (a *attempt) wrap(res *http.Response) {
 		res.Body = body
 		if body.watch = a.watches(); body.watch {
 			a.e.streams.add(body)
+			if a.e.drains.Load() {
+				a.u.late(a.e)
+			}
 		}
 	}
 }

@@ -37,6 +37,7 @@ func (u *Upstream) rebuild() {
 		p.only = u.endpoints[0]
 	}
 	u.picks.Store(p)
+	u.move(len(list) > 0)
 	if changed {
 		u.changed()
 	}

@@ -12,12 +12,16 @@ import (
 // ended, spread over a time: each client goes on at another endpoint from where
 // it is, and they do not all come at once. Who set the endpoint again within that
 // time has it back with what was counted of it.
+//
+// So it is with the watches of an endpoint whose weight is 0, as long as another
+// gets requests. Until then they stay: they would find nothing.
 
 const (
 	// drainWithin is how long it takes until the last watch has ended.
 	drainWithin = 30 * time.Second
 	// drainEvery is how often some of them are.
-	drainEvery = 100 * time.Millisecond
+	drainEvery  = 100 * time.Millisecond
+	drainRounds = int(drainWithin / drainEvery)
 )
 
 // leave has an endpoint drain that is one of the server's no more; mu is held.
@@ -31,7 +35,32 @@ func (u *Upstream) leave(e *endpoint) {
 		go old.streams.end(old.streams.count())
 	}
 	u.leaving[e.URL] = e
-	u.drain(e, int(drainWithin/drainEvery))
+	e.drains.Store(true)
+	u.drain(e, drainRounds)
+}
+
+// move has the watches end of endpoints whose weight is 0, if there is another
+// place for them; mu is held.
+func (u *Upstream) move(elsewhere bool) {
+	for _, e := range u.endpoints {
+		e.drains.Store(e.Weight == 0 && elsewhere)
+		switch {
+		case !e.drains.Load():
+			end(&e.left)
+		case e.left == nil && e.streams.count() > 0:
+			u.drain(e, drainRounds)
+		}
+	}
+}
+
+// late has a watch end that begins at an endpoint which drains: its request was
+// under way already.
+func (u *Upstream) late(e *endpoint) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if e.drains.Load() && e.left == nil {
+		u.drain(e, drainRounds)
+	}
 }
 
 // drain ends some of an endpoint's watches in each of some rounds; mu is held.
@@ -67,6 +96,7 @@ func (u *Upstream) back(spec Endpoint) *endpoint {
 	}
 	delete(u.leaving, spec.URL)
 	end(&e.left)
+	e.drains.Store(false)
 	e.verdict.Known, e.verdict.Healthy = false, false
 	e.ways.open()
 	return e

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,12 +20,12 @@ type openWatch struct {
 }
 
 // watchers opens watches, which wait for something to read.
-func watchers(t *testing.T, u *Upstream, n int) []openWatch {
+func watchers(t *testing.T, u *Upstream, n int, path ...string) []openWatch {
 	t.Helper()
 	out := make([]openWatch, n)
 	ctx := resource.WithAction(t.Context(), &resource.Action{Verb: "watch", IsResource: true})
 	for i := range out {
-		req, _ := http.NewRequestWithContext(ctx, "GET", "https://example.com/watch", nil)
+		req, _ := http.NewRequestWithContext(ctx, "GET", "https://example.com"+strings.Join(append(path, "/watch")[:1], ""), nil)
 		res, err := u.Long().RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
@@ -177,5 +179,63 @@ func TestReturnWhileDraining(t *testing.T) {
 		if k := ended(t, all); k != 0 {
 			t.Errorf("%s: %d watches ended", network, k)
 		}
+	}
+}
+
+// Watches of an endpoint that is given no weight move as soon as there is another
+// that gets requests, and no sooner; those that are late follow. With a weight,
+// they stay.
+func TestWatchesOfNoWeight(t *testing.T) {
+	late := make(chan struct{})
+	goes := startNode(t, "tls", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/late" {
+			<-late
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	other := startWatched(t, "tls")
+	list := []Endpoint{goes.endpoint(), other.endpoint()}
+	u := over(t, turns(), list[0])
+	all := watchers(t, u, 5)
+	e := u.endpoints[0]
+	drains := func() bool { u.mu.Lock(); defer u.mu.Unlock(); return e.left != nil }
+	list[0].Weight = 0
+	u.SetEndpoints(list[:1])
+	u.SetVerdict(list[0].URL, healthy)
+	if drains() {
+		t.Error("alone: its watches have no other place")
+	}
+	u.SetEndpoints(list)
+	if !drains() {
+		t.Error("beside another: they stay")
+	}
+	u.SetVerdict(list[1].URL, unhealthy)
+	if drains() {
+		t.Error("the other fell: they have no other place")
+	}
+	u.SetVerdict(list[1].URL, healthy)
+	list[0].Weight = 1
+	u.SetEndpoints(list)
+	if drains() {
+		t.Error("with a weight: they do not stay")
+	}
+	var began []openWatch
+	list[1].Weight = 0 // so that it is here
+	u.SetEndpoints(list)
+	var started sync.WaitGroup
+	started.Go(func() { began = watchers(t, u, 1, "/late") })
+	eventually(t, "it does not arrive", func() bool { return e.active.Load() == 6 })
+	list[0].Weight, list[1].Weight = 0, 1
+	u.SetEndpoints(list)
+	u.mu.Lock()
+	u.drain(e, 3)
+	u.mu.Unlock()
+	eventually(t, "not all end", func() bool { return ended(t, all) == 5 && !drains() })
+	close(late)
+	started.Wait()
+	eventually(t, "a late one stays", func() bool { return ended(t, began) == 1 || drains() })
+	if got := send(t, u, long, "GET", ""); got.code != 200 || len(other.seen()) != 1 {
+		t.Errorf("%+v", got)
 	}
 }

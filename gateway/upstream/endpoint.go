@@ -60,6 +60,9 @@ type endpoint struct {
 
 	pending pending
 	streams streams
+	// drains: watches do not stay. It is changed with Upstream.mu.
+	drains atomic.Bool
+
 	// What follows is guarded by Upstream.mu.
 
 	verdict availability.Verdict
@@ -74,7 +77,7 @@ type endpoint struct {
 	// it has all of it.
 	used    bool
 	warming time.Time
-	// left is, of one that was removed, that its watches are being ended.
+	// left is, of one that drains, that its watches are being ended.
 	left *spell
 }
 
