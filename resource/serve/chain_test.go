@@ -321,9 +321,11 @@ func TestStreamAndHijack(t *testing.T) {
 	}
 }
 
-// Informational responses reach the client, with their own header.
+// Informational responses reach the client, with their own header; the final one
+// has the warnings that were there before.
 func TestInformationalResponse(t *testing.T) {
-	s := newTestServer(t, NewRouter(Routes{Resources: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := newTestServer(t, NewRouter(Routes{Resources: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		AddWarning(r.Context(), "said before")
 		w.Header().Set("Link", "</early>")
 		w.WriteHeader(http.StatusEarlyHints)
 		clear(w.Header()) // as httputil.ReverseProxy does
@@ -345,6 +347,9 @@ func TestInformationalResponse(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = response.Body.Close()
+		if got := response.Header["Warning"]; len(got) != 1 || got[0] != `299 - "said before"` {
+			t.Errorf("%q: warnings %q", query, got)
+		}
 		if response.StatusCode != 201 || len(hints) != 1 || hints[0] != "103</early>" || response.Header.Get("Link") != "" || response.Header.Get("Audit-Id") == "" {
 			t.Errorf("%q: got %d %v, before that %q", query, response.StatusCode, response.Header, hints)
 		}

@@ -22,6 +22,8 @@ type exchange struct {
 	start  time.Time
 	action *resource.Action
 	ctx    exchangeContext // of the request, for what comes below
+	// client is the context that ends when the client has gone.
+	client context.Context
 
 	// auditID, cacheControl and closing go into the header when it is written; they
 	// do not depend on what the handler does to its header before. A reverse proxy
@@ -108,7 +110,8 @@ func (s *Server) open(next http.Handler) http.Handler {
 		if r.ProtoMajor == 2 && !x.action.LongRunning() {
 			growStack()
 		}
-		x.ctx = exchangeContext{resource.ActionContext{Context: r.Context(), Action: x.action}, x}
+		x.client = r.Context()
+		x.ctx = exchangeContext{resource.ActionContext{Context: x.client, Action: x.action}, x}
 		next.ServeHTTP(x, r.WithContext(&x.ctx))
 		if x.code == 0 {
 			x.setHeader(http.StatusOK) // the server writes it for those who write nothing
@@ -146,6 +149,7 @@ func (x *exchange) setHeader(code int) {
 	if x.closing.Load() {
 		h["Connection"] = []string{"close"} // over HTTP/2, net/http's way to say GOAWAY
 	}
+	x.warnings.put(h)
 	if a := x.attachment(); a != nil {
 		a.OnHeader(h, code)
 	}

@@ -61,7 +61,7 @@ func (x *exchange) final(cause any) int {
 // unanswered reports whether a request is over without an answer: its client has
 // gone, or the handler gave up.
 func (x *exchange) unanswered(cause any) bool {
-	return x.code == 0 && (cause == http.ErrAbortHandler || cause == nil && x.ctx.Err() != nil)
+	return x.code == 0 && (cause == http.ErrAbortHandler || cause == nil && x.client.Err() != nil)
 }
 
 // observing runs what tells of requests in the background. The returned function

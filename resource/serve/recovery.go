@@ -25,6 +25,7 @@ func (s *Server) recover(next http.Handler) http.Handler {
 			if x.code != 0 {
 				panic(http.ErrAbortHandler)
 			}
+			x.warnings.collect(false)
 			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.", http.StatusInternalServerError)
 		}()
 		next.ServeHTTP(w, r)

@@ -26,6 +26,8 @@ type Server struct {
 	metrics *Metrics
 	handler http.Handler
 	life    life
+	// deadlines are the writers of requests that have one.
+	deadlines deadlineWriters
 
 	mu    sync.Mutex // guards doors
 	doors []*door
@@ -59,6 +61,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Name != "" {
 		s.log = s.log.With("server", cfg.Name)
 	}
+	s.deadlines.metrics = s.metrics
 	s.handler = s.chain()
 	return s, nil
 }

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -27,51 +28,64 @@ func AddWarning(ctx context.Context, text string) {
 }
 
 // collectWarnings has warnings go into the header of this response.
-func (s *Server) collectWarnings(w http.ResponseWriter, r *http.Request) bool {
-	exchangeFrom(r.Context()).warnings.header = w.Header()
+func (s *Server) collectWarnings(_ http.ResponseWriter, r *http.Request) bool {
+	exchangeFrom(r.Context()).warnings.collect(true)
 	return true
 }
 
-// warnings are those of one response.
+// warnings are those of one response. They stay out of its header until that is
+// sent: a reverse proxy empties it after each informational response.
 type warnings struct {
-	mu      sync.Mutex
-	header  http.Header // nil: nobody collects
-	texts   []string    // in order, without duplicates
-	runes   int         // sent so far
-	cutting bool
+	mu         sync.Mutex
+	collecting bool
+	texts      []string // in order, without duplicates
+	runes      int      // of what is sent of them
+	cutting    bool     // every text is
+}
+
+// collect says whether there are to be any. An answer that comes from above
+// collectWarnings has none.
+func (w *warnings) collect(collecting bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.collecting = collecting
 }
 
 func (w *warnings) add(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.header == nil || text == "" || w.cutting && w.runes >= maxWarningsTotal {
+	if !w.collecting || text == "" || w.cutting && w.runes >= maxWarningsTotal || slices.Contains(w.texts, text) {
 		return
-	}
-	for _, old := range w.texts {
-		if old == text {
-			return
-		}
 	}
 	w.texts = append(w.texts, text)
-	if !w.cutting && w.runes+utf8.RuneCountInString(text) > maxWarningsTotal {
-		// Begin again, with everything so far cut.
+	switch n := utf8.RuneCountInString(text); {
+	case w.cutting:
+		w.runes += min(n, maxWarningCut)
+	case w.runes+n <= maxWarningsTotal:
+		w.runes += n
+	default:
 		w.cutting, w.runes = true, 0
-		w.header.Del("Warning")
 		for _, old := range w.texts {
-			w.send(old)
+			w.runes += min(utf8.RuneCountInString(old), maxWarningCut)
 		}
-		return
 	}
-	w.send(text)
 }
 
-// send adds the header line for one text.
-func (w *warnings) send(text string) {
-	if w.cutting {
-		text = firstRunes(text, maxWarningCut)
+// put puts them into a header, before those that are in it.
+func (w *warnings) put(h http.Header) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.collecting || len(w.texts) == 0 {
+		return
 	}
-	w.runes += utf8.RuneCountInString(text)
-	w.header.Add("Warning", warningHeader(text))
+	lines := make([]string, 0, len(w.texts)+len(h["Warning"]))
+	for _, text := range w.texts {
+		if w.cutting {
+			text = firstRunes(text, maxWarningCut)
+		}
+		lines = append(lines, warningHeader(text))
+	}
+	h["Warning"] = append(lines, h["Warning"]...)
 }
 
 // firstRunes returns the first n runes of s.
