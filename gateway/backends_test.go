@@ -10,6 +10,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
+	"portico/gateway/proxy"
 	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/memory"
@@ -31,9 +32,9 @@ func onSocket(t testing.TB, name, path string) *configured {
 func fakeBackend(t testing.TB, s *syncer, name string, says source) {
 	t.Helper()
 	s.configured = append(s.configured, onSocket(t, name, "/nobody/"+name))
-	s.proxies = newProxies(slog.New(slog.DiscardHandler))
+	s.proxies = proxy.NewMaker(slog.New(slog.DiscardHandler))
 	srv := &server{name: name, target: targetOfBackend(name), source: says}
-	srv.up = newProxied(upstream.Config{
+	srv.up = proxy.NewWay(upstream.Config{
 		Base: &url.URL{Scheme: "http", Host: name}, Endpoints: []upstream.Endpoint{{URL: "unix:///nobody/" + name, Network: "unix", Address: "/nobody", Weight: 1}},
 	}, s.proxies)
 	srv.id = "http://" + name + " configured"
@@ -81,3 +82,10 @@ func custom(gv discovery.GroupVersion, backend string) *apireg.APIService {
 }
 
 func keyNamed(name string) resource.Key { return resource.Key{Name: name} }
+
+func alice() *resource.User {
+	return &resource.User{
+		Name: "alice", UID: "42", Groups: []string{"dev", "system:authenticated"},
+		Extra: map[string][]string{"example.com/scope": {"a", "b"}},
+	}
+}

@@ -3,7 +3,10 @@ package gateway
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"portico/apiservice/availability"
 )
@@ -41,4 +44,35 @@ func TestCheckMetrics(t *testing.T) {
 	if got := gathered(t, registry); len(got) != 0 {
 		t.Errorf("nothing is checked, and there is %v", got)
 	}
+}
+
+// gathered returns the values of what is registered, counts of histograms
+// included, by name and labels.
+func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			key := f.GetName() + "{" + strings.Join(labels, ",") + "}"
+			out[key] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
+}
+
+func registered(t *testing.T, c prometheus.Collector) *prometheus.Registry {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(c); err != nil {
+		t.Fatal(err)
+	}
+	return registry
 }

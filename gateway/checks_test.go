@@ -22,7 +22,7 @@ import (
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/gateway/upstream"
+	"portico/gateway/proxy"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -116,7 +116,7 @@ func startReplicated(t *testing.T) *replicated {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	s := &syncer{log: log, proxies: newProxies(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
+	s := &syncer{log: log, proxies: proxy.NewMaker(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
 	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.wake.Poke() }})
 	r := &replicated{syncer: s}
 	key := resource.Key{Namespace: "ns", Name: "api"}
@@ -148,7 +148,7 @@ func startReplicated(t *testing.T) *replicated {
 	r.front = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		act := resource.ParseAction(req)
 		act.User = alice()
-		(&Gateway{}).proxy(w, req.WithContext(resource.WithAction(req.Context(), act)), r.route())
+		(&proxy.Proxy{}).Send(w, req.WithContext(resource.WithAction(req.Context(), act)), r.route())
 	}))
 	t.Cleanup(func() {
 		r.front.Close()
@@ -158,7 +158,7 @@ func startReplicated(t *testing.T) *replicated {
 	return r
 }
 
-func (r *replicated) route() *route { return r.table.Load().lookup("g.example.com", "v1") }
+func (r *replicated) route() *proxy.Route { return r.table.Load().Lookup("g.example.com", "v1") }
 
 // until waits for something to become true.
 func until(t *testing.T, what string, ok func() bool) {
@@ -171,12 +171,12 @@ func until(t *testing.T, what string, ok func() bool) {
 }
 
 func (r *replicated) available() bool {
-	return r.table.Load() != nil && r.route() != nil && r.route().unavailable() == nil
+	return r.table.Load() != nil && r.route() != nil && r.route().Unavailable() == nil
 }
 
 // states are those of the endpoints, by replica.
 func (r *replicated) states() (out [3]backend.EndpointState) {
-	for _, e := range r.route().upstream.Status().Endpoints {
+	for _, e := range r.route().Upstream.Status().Endpoints {
 		for i, replica := range r.replicas {
 			if strings.HasSuffix(e.URL, replica.Listener.Addr().String()) {
 				out[i] = e.State
@@ -236,7 +236,7 @@ func TestReplicas(t *testing.T) {
 	}
 	r.replicas[2].stop()
 	until(t, "nobody answers", func() bool { return !r.available() })
-	if c := r.route().condition; c.Reason != "FailedDiscoveryCheck" || !strings.Contains(c.Message, "https://api.ns.svc:443/apis/g.example.com/v1") {
+	if c := r.route().Condition; c.Reason != "FailedDiscoveryCheck" || !strings.Contains(c.Message, "https://api.ns.svc:443/apis/g.example.com/v1") {
 		t.Errorf("%+v", c)
 	}
 	if v := r.documents.Load(); v == nil || r.route() == nil {
@@ -245,36 +245,4 @@ func TestReplicas(t *testing.T) {
 	r.replicas[0].start(t, r.replicas[0].Listener.Addr().String())
 	until(t, "one is back", r.available)
 	r.all(t, "one is back")
-}
-
-// A server that has too much to do says so: 429, with the time to come back.
-func TestTooMany(t *testing.T) {
-	hang, arrived := make(chan struct{}), make(chan struct{}, 10)
-	f := startFront(t, func(http.ResponseWriter, *http.Request) {
-		arrived <- struct{}{}
-		<-hang
-	})
-	p := upstream.NewPolicy(&backend.Spec{})
-	p.Concurrent, p.Queue = 1, 0
-	f.up.SetPolicy(p)
-	first := make(chan int)
-	go func() {
-		req, _ := http.NewRequest("GET", f.URL+"/apis/g.example.com/v1/things", nil)
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			first <- 0
-			return
-		}
-		res.Body.Close()
-		first <- res.StatusCode
-	}()
-	<-arrived
-	res := f.do(t, "GET", "/apis/g.example.com/v1/things", nil, nil)
-	if s := statusOf(t, res); res.StatusCode != 429 || s.Reason != metav1.StatusReasonTooManyRequests || res.Header.Get("Retry-After") != "1" {
-		t.Errorf("%d %v %+v", res.StatusCode, res.Header, s)
-	}
-	close(hang)
-	if code := <-first; code != 200 {
-		t.Errorf("the one before: %d", code)
-	}
 }

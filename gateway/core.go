@@ -10,6 +10,7 @@ import (
 
 	"portico/gateway/lastgood"
 	"portico/resource"
+	"portico/resource/authn"
 	"portico/resource/client"
 	"portico/resource/loop"
 )
@@ -45,16 +46,22 @@ func (c *coreClient) store(group, res, kind string) resource.Store {
 // RoundTrip sends the gateway's own request along its route table.
 func (c *coreClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	act := resource.ParseAction(req)
-	rt := c.sync.table.Load().lookup(act.Group, act.Version)
-	if rt == nil || rt.local {
+	rt := c.sync.table.Load().Lookup(act.Group, act.Version)
+	if rt == nil || rt.Local {
 		return nil, fmt.Errorf("no server is registered for %s", act.GroupVersion())
 	}
-	if err := rt.unavailable(); err != nil {
+	if err := rt.Unavailable(); err != nil {
 		return nil, err
 	}
 	out := req.Clone(req.Context())
 	identifyGateway(out.Header)
-	return rt.upstream.RoundTrip(out)
+	return rt.Upstream.RoundTrip(out)
+}
+
+// identifyGateway adds the identity of the gateway's own reads and writes in
+// the core server.
+func identifyGateway(h http.Header) {
+	authn.SetFrontProxyHeaders(h, &resource.User{Name: "system:portico:gateway", Groups: []string{resource.GroupMasters, resource.GroupAuthenticated}})
 }
 
 // run follows what the gateway needs until ctx ends.

@@ -9,16 +9,27 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
 	"portico/apiservice/explain"
+	"portico/discovery"
+	"portico/gateway/proxy"
 	"portico/resource"
 	"portico/resource/rest"
 )
 
-// serveExplanation answers where a request would go and why (package explain).
-// Who may ask has been decided: authorization knows its path like any other.
-func (g *Gateway) serveExplanation(w http.ResponseWriter, r *http.Request) {
+// explainer answers where a request would go and why (package explain). Who may
+// ask has been decided: authorization knows its path like any other.
+type explainer struct {
+	// table, documents and listed return the routes, what discovery says and the
+	// APIServices, as they are now.
+	table     func() *proxy.Table
+	documents func() *discovery.Snapshot
+	listed    func() (list []*apireg.APIService, ok bool)
+}
+
+func (e *explainer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		rest.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, r.Method))
@@ -29,7 +40,7 @@ func (g *Gateway) serveExplanation(w http.ResponseWriter, r *http.Request) {
 		rest.WriteStatus(w, r, apierrors.NewBadRequest(err.Error()))
 		return
 	}
-	body, err := json.MarshalIndent(g.explain(asked), "", "  ")
+	body, err := json.MarshalIndent(e.explain(asked), "", "  ")
 	if err != nil {
 		rest.WriteStatus(w, r, apierrors.NewInternalError(err))
 		return
@@ -89,9 +100,9 @@ func methodOf(verb string) (method string, watch bool, err error) {
 }
 
 // explain says where the request would go.
-func (g *Gateway) explain(r *http.Request) *explain.Explanation {
+func (e *explainer) explain(r *http.Request) *explain.Explanation {
 	act := resource.ActionFrom(r.Context())
-	e := &explain.Explanation{Request: explain.Request{
+	out := &explain.Explanation{Request: explain.Request{
 		Method: r.Method, Path: act.Path, Verb: act.Verb, IsResource: act.IsResource, Group: act.Group, Version: act.Version,
 		Resource: act.Resource, Subresource: act.Subresource, Namespace: act.Namespace, Name: act.Name, LongRunning: act.LongRunning(),
 	}}
@@ -99,49 +110,45 @@ func (g *Gateway) explain(r *http.Request) *explain.Explanation {
 	if !act.IsResource {
 		var ok bool
 		if group, version, ok = groupVersionPath(act.Path); !ok {
-			answered(e, explain.Gateway, 0, "The path is not below a group and version: if anybody answers it, it is the gateway itself, from memory.")
-			return e
+			answered(out, explain.Gateway, 0, "The path is not below a group and version: if anybody answers it, it is the gateway itself, from memory.")
+			return out
 		}
 	}
-	rt := g.sync.table.Load().lookup(group, version)
+	rt := e.table().Lookup(group, version)
 	if rt == nil {
-		answered(e, explain.Nobody, http.StatusNotFound, "No APIService registers group %q, version %q, and the gateway does not serve it itself.", group, version)
-		return e
+		answered(out, explain.Nobody, http.StatusNotFound, "No APIService registers group %q, version %q, and the gateway does not serve it itself.", group, version)
+		return out
 	}
-	e.APIService = g.explainAPIService(rt, group, version)
-	if rt.upstream != nil {
-		e.Backend = explainBackend(rt, r)
+	out.APIService = e.explainAPIService(rt, group, version)
+	if rt.Upstream != nil {
+		out.Backend = explainBackend(rt, r)
 	}
-	g.explainRoute(e, r, rt)
-	return e
+	explainRoute(out, r, rt)
+	return out
 }
 
 // explainRoute says who answers a request for a group/version that has a route.
-func (g *Gateway) explainRoute(e *explain.Explanation, r *http.Request, rt *route) {
+func explainRoute(e *explain.Explanation, r *http.Request, rt *proxy.Route) {
 	act := resource.ActionFrom(r.Context())
 	switch {
 	case !act.IsResource:
 		answered(e, explain.Gateway, 0, "The path is discovery, which the gateway serves from memory; what it says of this group and version is %s.", strings.ToLower(e.APIService.Freshness))
 		return
-	case rt.local:
+	case rt.Local:
 		answered(e, explain.Gateway, 0, "The gateway serves the group and version itself, from etcd.")
 		return
 	case e.APIService.Automanaged:
-		answered(e, explain.Server, 0, "APIService %s was registered for the server %q, which says that it serves the group and version.", rt.name, e.APIService.Backend)
+		answered(e, explain.Server, 0, "APIService %s was registered for the server %q, which says that it serves the group and version.", rt.Name, e.APIService.Backend)
 	case e.APIService.Service == "":
-		answered(e, explain.Server, 0, "APIService %s registers the group and version with the server %q.", rt.name, e.APIService.Backend)
+		answered(e, explain.Server, 0, "APIService %s registers the group and version with the server %q.", rt.Name, e.APIService.Backend)
 	default:
-		answered(e, explain.Server, 0, "APIService %s registers the group and version with the Service %s.", rt.name, e.APIService.Service)
+		answered(e, explain.Server, 0, "APIService %s registers the group and version with the Service %s.", rt.Name, e.APIService.Service)
 	}
-	if err := rt.unavailable(); err != nil {
-		answered(e, explain.Nobody, int(err.ErrStatus.Code), "It is not available: %s: %s. The request is not sent.", rt.condition.Reason, rt.condition.Message)
+	if err := rt.Unavailable(); err != nil {
+		answered(e, explain.Nobody, int(err.ErrStatus.Code), "It is not available: %s: %s. The request is not sent.", rt.Condition.Reason, rt.Condition.Message)
 		return
 	}
-	err := unfit(r)
-	if err == nil && rt.plain != nil {
-		err = rt.plain.refuse(r)
-	}
-	if err != nil {
+	if err := rt.Refuse(r); err != nil {
 		answered(e, explain.Nobody, int(resource.AsStatus(err).Code), "The gateway does not send such a request on: %v", err)
 		return
 	}
@@ -159,14 +166,14 @@ func answered(e *explain.Explanation, by explain.Answerer, code int, reason stri
 }
 
 // explainAPIService says how the group/version of a route is registered.
-func (g *Gateway) explainAPIService(rt *route, group, version string) *explain.APIService {
+func (e *explainer) explainAPIService(rt *proxy.Route, group, version string) *explain.APIService {
 	out := &explain.APIService{
-		Name: rt.name, Available: rt.condition.Available(), Reason: rt.condition.Reason, Message: rt.condition.Message,
-		Freshness: g.freshness(group, version),
+		Name: rt.Name, Available: rt.Condition.Available(), Reason: rt.Condition.Reason, Message: rt.Condition.Message,
+		Freshness: e.freshness(group, version),
 	}
-	list, _ := g.sync.listed()
+	list, _ := e.listed()
 	for _, a := range list {
-		if a.Name != rt.name {
+		if a.Name != rt.Name {
 			continue
 		}
 		out.Automanaged, out.Backend = apiservice.IsAutomanaged(a), a.Annotations[apiservice.BackendAnnotation]
@@ -179,8 +186,8 @@ func (g *Gateway) explainAPIService(rt *route, group, version string) *explain.A
 
 // freshness is what discovery says of a group/version; "" if it does not
 // mention it.
-func (g *Gateway) freshness(group, version string) string {
-	docs := g.sync.documents.Load()
+func (e *explainer) freshness(group, version string) string {
+	docs := e.documents()
 	if docs == nil {
 		return ""
 	}

@@ -8,17 +8,18 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/apiservice/explain"
+	"portico/gateway/proxy"
 	"portico/gateway/upstream"
 	"portico/resource"
 )
 
 // explainBackend says how the server of a route stands, and which of its
 // endpoints the request would go to.
-func explainBackend(rt *route, r *http.Request) *explain.Backend {
-	up := rt.upstream
+func explainBackend(rt *proxy.Route, r *http.Request) *explain.Backend {
+	up := rt.Upstream
 	status, policy := up.Status(), up.Policy()
 	out := &explain.Backend{
-		Name: rt.backend, Policy: explainPolicy(&policy, r), InFlight: int(status.Active), Queued: int(status.Waiting),
+		Name: rt.Backend, Policy: explainPolicy(&policy, r), InFlight: int(status.Active), Queued: int(status.Waiting),
 		Endpoints: make([]explain.Endpoint, 0, len(status.Endpoints)),
 	}
 	balance, candidates, err := up.Explain(r)

@@ -2,6 +2,10 @@ package gateway
 
 import (
 	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -11,18 +15,74 @@ import (
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/backend"
 	"portico/apiservice/explain"
 	"portico/discovery"
+	"portico/gateway/proxy"
+	"portico/gateway/upstream"
 	"portico/resource"
 )
 
-func (o *observed) explained(t *testing.T, path, verb string) *explain.Explanation {
+// explaining is an explainer of routes to one server, which refuses at one of its
+// two endpoints, and the proxy that goes by them.
+type explaining struct {
+	explainer
+	routes        map[schema.GroupVersion]*proxy.Route
+	list          []*apireg.APIService
+	snapshot      *discovery.Snapshot
+	refused, good string // the endpoints; the turn of the first is first
+}
+
+func startExplaining(t *testing.T) *explaining {
+	t.Helper()
+	listening := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(listening.Close)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	endpoints := upstream.At(closed.Addr().String(), listening.Listener.Addr().String())
+	up := proxy.NewWay(upstream.Config{
+		Base: &url.URL{Scheme: "https", Host: "api.ns.svc:443"}, Endpoints: endpoints, Trust: upstream.Trust{Insecure: true},
+		Policy: upstream.NewPolicy(&backend.Spec{Balance: backend.RoundRobin}),
+	}, proxy.NewMaker(slog.New(slog.DiscardHandler)))
+	t.Cleanup(up.Close)
+	x := &explaining{refused: endpoints[0].URL, good: endpoints[1].URL, routes: map[schema.GroupVersion]*proxy.Route{
+		{Group: "g.example.com", Version: "v1"}:    {Name: "v1.g.example.com", Upstream: up, Condition: apiservice.Passed(), Backend: "apiservice/v1.g.example.com"},
+		{Group: "down.example.com", Version: "v1"}: {Name: "v1.down.example.com", Upstream: up, Condition: apiservice.Condition{Status: "False", Reason: "MissingEndpoints", Message: "none"}},
+		{Group: "own.example.com", Version: "v1"}:  {Name: "v1.own.example.com", Local: true, Condition: apiservice.Local()},
+	}}
+	x.explainer = explainer{
+		table:     func() *proxy.Table { return &proxy.Table{Routes: x.routes} },
+		documents: func() *discovery.Snapshot { return x.snapshot },
+		listed:    func() ([]*apireg.APIService, bool) { return x.list, true },
+	}
+	return x
+}
+
+// ask has an admin's request answered.
+func (x *explaining) ask(method, path string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	act := resource.ParseAction(r)
+	act.User = &resource.User{Name: "admin"}
+	r = r.WithContext(resource.WithAction(r.Context(), act))
+	w := httptest.NewRecorder()
+	if act.IsResource {
+		(&proxy.Proxy{}).Send(w, r, x.table().Lookup(act.Group, act.Version))
+	} else {
+		x.ServeHTTP(w, r)
+	}
+	return w
+}
+
+func (x *explaining) explained(t *testing.T, path, verb string) *explain.Explanation {
 	t.Helper()
 	query := url.Values{"path": {path}}
 	if verb != "" {
 		query.Set("verb", verb)
 	}
-	w := o.do("GET", explain.Path+"?"+query.Encode(), "Test-User", "admin")
+	w := x.ask("GET", explain.Path+"?"+query.Encode())
 	if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
 		t.Fatalf("%s: %d %s", path, w.Code, w.Body)
 	}
@@ -34,14 +94,15 @@ func (o *observed) explained(t *testing.T, path, verb string) *explain.Explanati
 }
 
 func TestExplain(t *testing.T) {
-	o, refused, good := observe(t, ok)
+	const things = "/apis/g.example.com/v1/things"
+	x := startExplaining(t)
 	snapshot, err := discovery.Build([]discovery.GroupVersion{
 		{Group: "g.example.com", Version: "v1"}, {Group: "down.example.com", Version: "v1", Stale: true}, {Group: "own.example.com", Version: "v1", Unknown: true},
 	}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.sync.documents.Store(snapshot)
+	x.snapshot = snapshot
 	for _, tc := range []struct {
 		path, verb string
 		by         explain.Answerer
@@ -62,7 +123,7 @@ func TestExplain(t *testing.T) {
 		{"/apis/none.example.com/v1/things", "", explain.Nobody, 404, "list", ""},
 		{"/readyz", "", explain.Gateway, 0, "get", ""},
 	} {
-		e := o.explained(t, tc.path, tc.verb)
+		e := x.explained(t, tc.path, tc.verb)
 		fresh := ""
 		if e.APIService != nil {
 			fresh = e.APIService.Freshness
@@ -72,18 +133,18 @@ func TestExplain(t *testing.T) {
 		}
 	}
 
-	e := o.explained(t, things, "")
+	e := x.explained(t, things, "")
 	b := e.Backend
-	if b == nil || b.Name != "apiservice/v1.g.example.com" || len(b.Endpoints) != 2 || b.Endpoints[0].URL != refused || !b.Endpoints[0].Pickable || b.Policy.Balance != "RoundRobin" {
+	if b == nil || b.Name != "apiservice/v1.g.example.com" || len(b.Endpoints) != 2 || b.Endpoints[0].URL != x.refused || !b.Endpoints[0].Pickable || b.Policy.Balance != "RoundRobin" {
 		t.Fatalf("got %+v", b)
 	}
-	if !strings.Contains(b.Policy.Retries, "503") || strings.Contains(o.explained(t, things, "create").Backend.Policy.Retries, "503") {
+	if !strings.Contains(b.Policy.Retries, "503") || strings.Contains(x.explained(t, things, "create").Backend.Policy.Retries, "503") {
 		t.Errorf("retries: %s", b.Policy.Retries)
 	}
 	// The one that refuses is known once a request met it.
-	o.do("GET", things)
-	b = o.explained(t, things, "").Backend
-	if b.Pick != good || b.Endpoints[0].Pickable || b.Endpoints[0].State != "Unhealthy" || !strings.Contains(b.Endpoints[0].LastError, "refused") || b.Endpoints[0].Since == nil {
+	x.ask("GET", things)
+	b = x.explained(t, things, "").Backend
+	if b.Pick != x.good || b.Endpoints[0].Pickable || b.Endpoints[0].State != "Unhealthy" || !strings.Contains(b.Endpoints[0].LastError, "refused") || b.Endpoints[0].Since == nil {
 		t.Errorf("got %+v", b)
 	}
 }
@@ -91,21 +152,20 @@ func TestExplain(t *testing.T) {
 // What a request would meet is told where the server of a Backend is not known,
 // and where a REST server is not asked what it would not understand.
 func TestExplainRefusals(t *testing.T) {
-	o, _, _ := observe(t, ok)
-	routes := o.sync.table.Load().routes
-	up := routes[schema.GroupVersion{Group: "g.example.com", Version: "v1"}].upstream
+	x := startExplaining(t)
+	up := x.table().Lookup("g.example.com", "v1").Upstream
 	gone := apiservice.Condition{Status: "False", Reason: "ServiceNotFound", Message: "none"}
-	o.sync.table.Store(&table{routes: map[schema.GroupVersion]*route{
-		{Group: "gone.example.com", Version: "v1"}: {name: "v1.gone.example.com", condition: gone},
-		{Group: "mine.example.com", Version: "v1"}: {name: "v1.mine.example.com", condition: gone},
-		{Group: "shop.example.com", Version: "v1"}: {name: "v1.shop.example.com", upstream: up, condition: apiservice.Local(), plain: &plainAPI{root: "/apis/shop.example.com/v1"}},
-		{Group: "new.example.com", Version: "v1"}:  {name: "v1.new.example.com", upstream: up, condition: apiservice.Local(), plain: &plainAPI{unknown: true}},
-	}})
+	x.routes = map[schema.GroupVersion]*proxy.Route{
+		{Group: "gone.example.com", Version: "v1"}: {Name: "v1.gone.example.com", Condition: gone},
+		{Group: "mine.example.com", Version: "v1"}: {Name: "v1.mine.example.com", Condition: gone},
+		{Group: "shop.example.com", Version: "v1"}: {Name: "v1.shop.example.com", Upstream: up, Condition: apiservice.Local(), Plain: proxy.NewPlain(schema.GroupVersion{Group: "shop.example.com", Version: "v1"}, "", true, nil)},
+		{Group: "new.example.com", Version: "v1"}:  {Name: "v1.new.example.com", Upstream: up, Condition: apiservice.Local(), Plain: proxy.NewPlain(schema.GroupVersion{Group: "new.example.com", Version: "v1"}, "", false, nil)},
+	}
 	to := map[string]string{apiservice.BackendAnnotation: "billing"}
-	o.sync.setAPIServices([]*apireg.APIService{
+	x.list = []*apireg.APIService{
 		{ObjectMeta: metav1.ObjectMeta{Name: "v1.gone.example.com", Annotations: to, Labels: map[string]string{apiservice.AutomanagedLabel: apiservice.Managed}}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "v1.mine.example.com", Annotations: to}},
-	})
+	}
 	for _, tc := range []struct {
 		path, verb string
 		code       int
@@ -117,7 +177,7 @@ func TestExplainRefusals(t *testing.T) {
 		{"/apis/shop.example.com/v1/a//b", "", 400, []string{"empty segment"}},
 		{"/apis/new.example.com/v1/things", "", 503, []string{"has not been read yet"}},
 	} {
-		e := o.explained(t, tc.path, tc.verb)
+		e := x.explained(t, tc.path, tc.verb)
 		if e.Answerer != explain.Nobody || e.Code != tc.code {
 			t.Errorf("%s: got %+v", tc.path, e)
 		}
@@ -127,13 +187,13 @@ func TestExplainRefusals(t *testing.T) {
 			}
 		}
 	}
-	if e := o.explained(t, "/apis/shop.example.com/v1/things", ""); e.Answerer != explain.Server {
+	if e := x.explained(t, "/apis/shop.example.com/v1/things", ""); e.Answerer != explain.Server {
 		t.Errorf("what is sent: got %+v", e)
 	}
 }
 
 func TestExplainBadQuestions(t *testing.T) {
-	o, _, _ := observe(t, ok)
+	x := startExplaining(t)
 	for query, want := range map[string]string{
 		"":                       "path: ",
 		"?path=apis":             "path: ",
@@ -141,12 +201,12 @@ func TestExplainBadQuestions(t *testing.T) {
 		"?path=/api&verb=fetch":  "verb: ",
 		"?path=/api&verb=GET%20": "verb: ",
 	} {
-		w := o.do("GET", explain.Path+query)
+		w := x.ask("GET", explain.Path+query)
 		if w.Code != 400 || !strings.Contains(w.Body.String(), `"message":"`+want) {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}
 	}
-	if w := o.do("POST", explain.Path+"?path=/api"); w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD" {
+	if w := x.ask("POST", explain.Path+"?path=/api"); w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST: %d %v", w.Code, w.Header())
 	}
 }
@@ -157,8 +217,7 @@ func FuzzAskedRequest(f *testing.F) {
 	f.Add("/apis/apps/v1/deployments?watch=1", "watch")
 	f.Add("//", "")
 	f.Add("/%2e%2e/", "PATCH")
-	g := &Gateway{sync: &syncer{}}
-	g.sync.table.Store(&table{})
+	x := &explainer{table: func() *proxy.Table { return nil }}
 	f.Fuzz(func(t *testing.T, path, verb string) {
 		r, err := askedRequest(url.Values{"path": {path}, "verb": {verb}}, &resource.User{})
 		if err != nil {
@@ -167,7 +226,7 @@ func FuzzAskedRequest(f *testing.F) {
 			}
 			return
 		}
-		if e := g.explain(r); e.Request.Path != r.URL.Path || e.Answerer == "" {
+		if e := x.explain(r); e.Request.Path != r.URL.Path || e.Answerer == "" {
 			t.Errorf("%q: %+v", path, e)
 		}
 	})

@@ -19,11 +19,11 @@ import (
 	"portico/discovery/openapi/swagger"
 	"portico/gateway/access"
 	"portico/gateway/flow"
+	"portico/gateway/proxy"
 	"portico/gateway/upstream"
 	"portico/resource/accesslog"
 	"portico/resource/audit"
 	"portico/resource/authn"
-	"portico/resource/authz"
 	"portico/resource/etcd"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -61,10 +61,10 @@ type Gateway struct {
 	status        *statusWriter
 	lastGood      *lastGood
 	publisher     *publisher
-	accessLog     *accesslog.Log   // nil: none is written
-	audit         *audit.Auditor   // nil: nothing is audited
-	tracer        *tracing.Tracer  // nil: nothing is traced
-	authorizer    authz.Authorizer // access: who may be told of what goes on behind
+	accessLog     *accesslog.Log  // nil: none is written
+	audit         *audit.Auditor  // nil: nothing is audited
+	tracer        *tracing.Tracer // nil: nothing is traced
+	proxy         *proxy.Proxy
 	server        *serve.Server
 }
 
@@ -99,7 +99,7 @@ func (g *Gateway) assembleSync() error {
 		}
 		proxyTrust.Certificate = pair.GetClientCertificate
 	}
-	s := &syncer{log: g.log, proxies: newProxies(g.log), traffic: newTraffic(), checks: newCheckMetrics(), trust: proxyTrust, grace: g.cfg.Grace, address: g.cfg.Listen.Address}
+	s := &syncer{log: g.log, proxies: proxy.NewMaker(g.log), traffic: proxy.NewTraffic(), checks: newCheckMetrics(), trust: proxyTrust, grace: g.cfg.Grace, address: g.cfg.Listen.Address}
 	s.checker = availability.New(availability.Config{
 		Logger: g.log, OnChange: func(string, availability.Verdict) { s.wake.Poke() },
 	})
@@ -217,7 +217,7 @@ func (g *Gateway) assembleServer() (err error) {
 		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Handler: g.router(),
 		Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
 		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
-		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete, LongRunning: g.streams,
+		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete, LongRunning: g.proxy.Streams,
 		AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: serve.TrustedTracers,
 	})
 	return err
@@ -251,7 +251,7 @@ func (g *Gateway) addHealthChecks() {
 func (g *Gateway) registered() bool {
 	t := g.sync.table.Load()
 	for _, gv := range g.sync.own {
-		if t.lookup(gv.Group, gv.Version) == nil {
+		if t.Lookup(gv.Group, gv.Version) == nil {
 			return false
 		}
 	}

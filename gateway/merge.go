@@ -8,13 +8,14 @@ import (
 
 	"portico/apiservice"
 	"portico/discovery"
+	"portico/gateway/proxy"
 )
 
 // merge collects, APIService by APIService, what one reconcile publishes.
 type merge struct {
 	s          *syncer
 	now        time.Time
-	routes     map[schema.GroupVersion]*route
+	routes     map[schema.GroupVersion]*proxy.Route
 	entries    []discovery.GroupVersion
 	openAPI    *openAPIIndex
 	conditions map[string]apiservice.Condition
@@ -31,10 +32,10 @@ type merge struct {
 func newMerge(s *syncer) *merge {
 	size := 0 // about what it was before
 	if before := s.table.Load(); before != nil {
-		size = len(before.routes) + 1
+		size = len(before.Routes) + 1
 	}
 	m := &merge{
-		s: s, now: time.Now(), routes: make(map[schema.GroupVersion]*route, size),
+		s: s, now: time.Now(), routes: make(map[schema.GroupVersion]*proxy.Route, size),
 		openAPI: newOpenAPIIndex(), conditions: make(map[string]apiservice.Condition, size),
 		entries: make([]discovery.GroupVersion, 0, size), unresolved: map[string]time.Time{},
 		told: map[*server]map[schema.GroupVersion]*discovery.GroupVersion{},
@@ -43,8 +44,8 @@ func newMerge(s *syncer) *merge {
 		if gv.Group != apiservice.Group {
 			continue
 		}
-		m.routes[schema.GroupVersion{Group: gv.Group, Version: gv.Version}] = &route{
-			name: apiservice.Name(gv.Group, gv.Version), local: true, condition: apiservice.Local(),
+		m.routes[schema.GroupVersion{Group: gv.Group, Version: gv.Version}] = &proxy.Route{
+			Name: apiservice.Name(gv.Group, gv.Version), Local: true, Condition: apiservice.Local(),
 		}
 		m.entries = append(m.entries, gv)
 		m.openAPI.local(&gv)

@@ -12,6 +12,7 @@ import (
 	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/discovery/openapi/swagger"
+	"portico/gateway/proxy"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -132,17 +133,17 @@ func (g *Gateway) proxyOpenAPI(w http.ResponseWriter, r *http.Request, key strin
 	case len(parts) == 2 && parts[0] == "api":
 		version = parts[1]
 	}
-	rt := g.sync.table.Load().lookup(group, version)
-	if rt == nil || rt.local || rt.plain != nil {
+	rt := g.sync.table.Load().Lookup(group, version)
+	if rt == nil || rt.Local || rt.Plain != nil {
 		http.Error(w, "404 page not found", http.StatusNotFound)
 		return
 	}
-	if err := rt.unavailable(); err != nil {
+	if err := rt.Unavailable(); err != nil {
 		rest.WriteStatus(w, r, resource.Unavailable(
-			fmt.Sprintf("the OpenAPI document %s was not kept, and its server cannot be asked for it: %s", key, err.ErrStatus.Message), retryUnavailable))
+			fmt.Sprintf("the OpenAPI document %s was not kept, and its server cannot be asked for it: %s", key, err.ErrStatus.Message), proxy.RetryAfter))
 		return
 	}
 	// Whether the answer may be kept is for the server to say.
 	w.Header().Del("Cache-Control")
-	rt.upstream.short.ServeHTTP(w, r)
+	rt.Upstream.Pass(w, r)
 }

@@ -22,6 +22,7 @@ import (
 	"portico/apiservice/availability"
 	"portico/discovery"
 	"portico/discovery/openapi"
+	"portico/gateway/proxy"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -104,7 +105,7 @@ type indexing struct {
 func startIndexing(t *testing.T, backends ...*describing) *indexing {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s := &syncer{log: log, proxies: newProxies(log), own: []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}}}
+	s := &syncer{log: log, proxies: proxy.NewMaker(log), own: []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}}}
 	s.checker = availability.New(availability.Config{Logger: log, OnChange: func(string, availability.Verdict) {}})
 	for _, b := range backends {
 		s.configured = append(s.configured, onSocket(t, b.name, b.socket))

@@ -11,6 +11,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
+	"portico/gateway/proxy"
 	"portico/gateway/upstream"
 )
 
@@ -25,10 +26,10 @@ type placement struct {
 }
 
 // route makes the table entry.
-func (p placement) route(name string) *route {
-	r := &route{name: name, local: p.local, condition: p.condition}
+func (p placement) route(name string) *proxy.Route {
+	r := &proxy.Route{Name: name, Local: p.local, Condition: p.condition}
 	if p.server != nil {
-		r.upstream, r.plain = p.server.up, p.server.plainAPI()
+		r.Upstream, r.Plain = p.server.up, p.server.plainAPI()
 	}
 	return r
 }

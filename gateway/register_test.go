@@ -13,6 +13,7 @@ import (
 	"portico/apiservice/availability"
 	"portico/discovery"
 	"portico/discovery/aggregate"
+	"portico/gateway/proxy"
 	"portico/resource"
 	"portico/resource/memory"
 	"portico/resource/rest"
@@ -262,11 +263,11 @@ func TestMerge(t *testing.T) {
 	s := &syncer{grace: time.Minute, own: []discovery.GroupVersion{
 		{Group: apiservice.Group, Version: "v1", GroupPriority: 20001}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
 	}}
-	known := &server{up: &proxied{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
+	known := &server{up: &proxy.Way{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
-	mute := &server{up: &proxied{}, source: aggregate.NewSource(aggregate.Config{})}
-	blind := &server{up: &proxied{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
+	mute := &server{up: &proxy.Way{}, source: aggregate.NewSource(aggregate.Config{})}
+	blind := &server{up: &proxy.Way{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Stale: true, Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
 	down := apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck"}
@@ -295,11 +296,11 @@ func TestMerge(t *testing.T) {
 			m := newMerge(s)
 			a := of(c.group)
 			m.add(a, c.p)
-			rt := (&table{routes: m.routes}).lookup(c.group, "v1")
-			if (rt != nil) != c.routed || rt != nil && (rt.unavailable() == nil) != c.available {
+			rt := (&proxy.Table{Routes: m.routes}).Lookup(c.group, "v1")
+			if (rt != nil) != c.routed || rt != nil && (rt.Unavailable() == nil) != c.available {
 				t.Errorf("route %+v", rt)
 			}
-			if c.group == apiservice.Group && !rt.local {
+			if c.group == apiservice.Group && !rt.Local {
 				t.Error("the registration group was given away")
 			}
 			var entry *discovery.GroupVersion

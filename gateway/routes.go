@@ -11,7 +11,7 @@ import (
 // router returns the fixed routes. What stands behind /api and /apis and is
 // about a resource goes through serveResource, the rest of it is discovery.
 func (g *Gateway) router() http.Handler {
-	return g.signed(serve.NewRouter(serve.Routes{
+	return g.proxy.Signed(serve.NewRouter(serve.Routes{
 		Resources: http.HandlerFunc(g.serveResource),
 		Discovery: discovery.NewHandler(&g.sync.documents),
 		OpenAPI:   http.HandlerFunc(g.serveOpenAPI),
@@ -20,7 +20,7 @@ func (g *Gateway) router() http.Handler {
 		Version:   serve.VersionHandler(),
 		Issuer:    g.issuer,
 		Profiling: g.cfg.Profiling,
-		Explain:   http.HandlerFunc(g.serveExplanation),
+		Explain:   &explainer{table: g.sync.table.Load, documents: g.sync.documents.Load, listed: g.sync.listed},
 		Index: func() []string {
 			paths := []string{"/openapi/v2", "/openapi/v3"}
 			if docs := g.sync.documents.Load(); docs != nil {
@@ -35,13 +35,13 @@ func (g *Gateway) router() http.Handler {
 // any other through the route of its group/version.
 func (g *Gateway) serveResource(w http.ResponseWriter, r *http.Request) {
 	act := resource.ActionFrom(r.Context())
-	rt := g.sync.table.Load().lookup(act.Group, act.Version)
+	rt := g.sync.table.Load().Lookup(act.Group, act.Version)
 	switch {
 	case rt == nil:
 		serve.NotFound(w, r)
-	case rt.local:
+	case rt.Local:
 		g.api.ServeHTTP(w, r)
 	default:
-		g.proxy(w, r, rt)
+		g.proxy.Send(w, r, rt)
 	}
 }

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"context"
+	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +17,10 @@ import (
 	"portico/discovery/aggregate"
 	"portico/discovery/openapi"
 	"portico/discovery/openapi/swagger"
+	"portico/gateway/proxy"
 	"portico/gateway/upstream"
+	"portico/resource"
+	"portico/resource/authn"
 	"portico/resource/loop"
 )
 
@@ -57,7 +62,7 @@ type server struct {
 	// checkPath is what endpoints are asked for by themselves, unless the policy
 	// says otherwise.
 	checkPath string
-	up        *proxied
+	up        *proxy.Way
 	source    source
 	// plain is source of a REST server; nil of any other.
 	plain   *aggregate.RESTSource
@@ -113,7 +118,7 @@ func (s *syncer) serverFor(m making, live map[string]*server) *server {
 		suspect: m.suspect, tells: m.only == nil,
 	}
 	live[m.target] = srv
-	srv.up = newProxied(upstream.Config{
+	srv.up = proxy.NewWay(upstream.Config{
 		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy,
 		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.endpointChanged,
 	}, s.proxies)
@@ -150,6 +155,12 @@ func (s *syncer) serverFor(m making, live map[string]*server) *server {
 	}
 	s.restoreKept(srv)
 	return srv
+}
+
+// identifyAggregator adds the identity under which the gateway asks servers
+// for discovery (contract 8.2).
+func identifyAggregator(h http.Header) {
+	authn.SetFrontProxyHeaders(h, &resource.User{Name: resource.KubeAggregator, Groups: []string{resource.GroupMasters}})
 }
 
 // replacedBy reports whether the server is described by another object now, of the
@@ -221,4 +232,14 @@ func (srv *server) refreshOpenAPI(ctx context.Context) bool {
 	defer cancel()
 	changed, _ := srv.source.RefreshOpenAPI(ctx) // Broken has the error
 	return changed
+}
+
+// shownAs is the name of a server to people: that of its Backend, or
+// apiservice/NAME if it is the Service of an APIService. No Backend's name has a
+// slash in it.
+func (srv *server) shownAs() string {
+	if name, ok := strings.CutPrefix(srv.target, documentsOfBackends); ok {
+		return name
+	}
+	return srv.target
 }

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -267,6 +269,12 @@ func trustID(t *backend.TLS, serverName string) string {
 		serverName = t.ServerName
 	}
 	return fmt.Sprintf("name=%s insecure=%v shown=%v ca=%s", serverName, t.InsecureSkipVerify, t.ClientCertificate != backend.NoneShown, digest(t.CABundle))
+}
+
+// digest makes a short name of bytes, for identities.
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
 }
 
 // trustFrom makes of it how a server is recognised and what is shown to it.

@@ -18,6 +18,7 @@ import (
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery/aggregate"
+	"portico/gateway/proxy"
 	"portico/resource/loop"
 )
 
@@ -26,7 +27,7 @@ import (
 func onService(t *testing.T, a *apireg.APIService, backends ...*backend.Backend) *syncer {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s := &syncer{log: log, proxies: newProxies(log), checker: availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})}
+	s := &syncer{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})}
 	s.setServices(newServices(followed(t,
 		service("api", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "api.example.com"})), loop.Snapshot{}))
 	s.setAPIServices([]*apireg.APIService{a})
@@ -79,7 +80,7 @@ func TestBackendOfTheSameService(t *testing.T) {
 		"another port":          {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.Service.Port = &port }), false, backend.LeastRequest},
 	} {
 		s := onService(t, c.a, c.b)
-		up := s.table.Load().lookup("widgets.example.com", "v1").upstream
+		up := s.table.Load().Lookup("widgets.example.com", "v1").Upstream
 		st := s.standings.Load().byName["b"]
 		if (up == st.srv.up) != c.one || up.Policy().Balance != c.balance || (len(s.servers) == 1) != c.one {
 			t.Errorf("%s: one server: %v (of %d), balance %s", name, up == st.srv.up, len(s.servers), up.Policy().Balance)
@@ -92,12 +93,12 @@ func TestRESTBackendOfTheSameService(t *testing.T) {
 	plain := servedBy("b", func(s *backend.Spec) { s.REST = &backend.REST{Group: "pets.example.com", Version: "v1"} })
 	a := widgetsAt(func(*apireg.APIServiceSpec) {})
 	s := onService(t, a, plain)
-	r := s.table.Load().lookup("widgets.example.com", "v1")
-	if st := s.standings.Load().byName["b"]; r.plain != nil || r.upstream == st.srv.up || r.upstream.Policy().Balance != backend.RoundRobin {
-		t.Errorf("it goes to the REST server (%v), balance %s", r.upstream == st.srv.up, r.upstream.Policy().Balance)
+	r := s.table.Load().Lookup("widgets.example.com", "v1")
+	if st := s.standings.Load().byName["b"]; r.Plain != nil || r.Upstream == st.srv.up || r.Upstream.Policy().Balance != backend.RoundRobin {
+		t.Errorf("it goes to the REST server (%v), balance %s", r.Upstream == st.srv.up, r.Upstream.Policy().Balance)
 	}
 	s = onService(t, a, plain, servedBy("c", func(*backend.Spec) {}))
-	if st := s.standings.Load().byName["c"]; s.table.Load().lookup("widgets.example.com", "v1").upstream != st.srv.up {
+	if st := s.standings.Load().byName["c"]; s.table.Load().Lookup("widgets.example.com", "v1").Upstream != st.srv.up {
 		t.Error("it does not go to the server of the other Backend")
 	}
 }
@@ -183,7 +184,7 @@ func TestBackendChanges(t *testing.T) {
 	a.Annotations = map[string]string{apiservice.BackendAnnotation: "b"}
 	s := onService(t, a, b)
 	before := s.servers["backend/b"]
-	if s.table.Load().lookup("widgets.example.com", "v1").upstream != before.up {
+	if s.table.Load().Lookup("widgets.example.com", "v1").Upstream != before.up {
 		t.Fatal("there is no route to it")
 	}
 	set := func(change func(*backend.Spec)) *server {
@@ -222,7 +223,7 @@ func TestBackendChanges(t *testing.T) {
 	}
 	s.setBackends(nil)
 	s.reconcile()
-	if len(s.servers) != 0 || s.table.Load().lookup("widgets.example.com", "v1") != nil {
+	if len(s.servers) != 0 || s.table.Load().Lookup("widgets.example.com", "v1") != nil {
 		t.Error("a Backend that is gone has a server, or a route")
 	}
 	b.Spec.Endpoints = []backend.Endpoint{{URL: "nonsense"}}

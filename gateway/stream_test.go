@@ -23,6 +23,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/discovery"
+	"portico/gateway/proxy"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/memory"
@@ -120,7 +121,7 @@ func startBehind(t *testing.T, c *changing) *behind {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	s := &syncer{log: log, proxies: newProxies(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
+	s := &syncer{log: log, proxies: proxy.NewMaker(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
 	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.wake.Poke() }})
 	s.configured = []*configured{onSocket(t, "crd", c.socket)}
 	b := &behind{store: &slowStore{Store: memory.New().Store(&k.Info)}}
@@ -128,7 +129,7 @@ func startBehind(t *testing.T, c *changing) *behind {
 	r.backends = backendsInMemory(t)
 	r.elected.Store(true)
 	s.changed = []*loop.Nudge{&r.wake}
-	b.Gateway = &Gateway{log: log, sync: s, registrar: r}
+	b.Gateway = &Gateway{log: log, sync: s, registrar: r, proxy: proxy.New(proxy.Config{Table: s.table.Load})}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -145,8 +146,8 @@ func startBehind(t *testing.T, c *changing) *behind {
 // routed returns the groups of the backend that requests are sent to.
 func (b *behind) routed() (groups []string) {
 	if t := b.sync.table.Load(); t != nil {
-		for gv, rt := range t.routes {
-			if !rt.local && rt.unavailable() == nil {
+		for gv, rt := range t.Routes {
+			if !rt.Local && rt.Unavailable() == nil {
 				groups = append(groups, gv.Group)
 			}
 		}

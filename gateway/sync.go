@@ -16,6 +16,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/aggregate"
+	"portico/gateway/proxy"
 	"portico/gateway/upstream"
 	"portico/resource/loop"
 )
@@ -31,15 +32,15 @@ const graceDefault = 60 * time.Second
 type syncer struct {
 	log        *slog.Logger
 	checker    *availability.Checker
-	proxies    *proxies
+	proxies    *proxy.Maker
 	trust      upstream.Trust // certificate shown to servers
 	own        []discovery.GroupVersion
 	address    string // host:port that /api names
 	grace      time.Duration
 	configured []*configured
 
-	traffic *traffic      // nil: nobody looks
-	checks  *checkMetrics // nil: nobody looks
+	traffic *proxy.Traffic // nil: nobody looks
+	checks  *checkMetrics  // nil: nobody looks
 
 	wake loop.Nudge
 
@@ -59,7 +60,7 @@ type syncer struct {
 	live       atomic.Pointer[map[string]*server] // servers, for others; immutable
 	followers  sync.WaitGroup                     // who follows servers
 
-	table      atomic.Pointer[table]
+	table      atomic.Pointer[proxy.Table]
 	documents  discovery.Current
 	openAPI    atomic.Pointer[openAPIIndex]
 	conditions atomic.Pointer[map[string]apiservice.Condition]
@@ -219,11 +220,24 @@ func (s *syncer) targets(live map[string]*server) []availability.Target {
 	return s.checks.watched(out, func(i int) checkName { return names[i] })
 }
 
+// upstreams are the ways to all servers, by the names they are shown under.
+func (s *syncer) upstreams() map[string]*upstream.Upstream {
+	out := map[string]*upstream.Upstream{}
+	if live := s.live.Load(); live != nil {
+		for _, srv := range *live {
+			out[srv.shownAs()] = srv.up.Upstream
+		}
+	}
+	return out
+}
+
 // publish swaps in what a merge made. Documents that say the same as before
 // are not replaced.
 func (s *syncer) publish(m *merge) {
-	s.watchTraffic(m.routes)
-	s.table.Store(&table{routes: m.routes})
+	if s.traffic != nil {
+		s.traffic.Watch(m.routes, s.upstreams())
+	}
+	s.table.Store(&proxy.Table{Routes: m.routes})
 	// Whoever is told of a new index reads it.
 	newIndex := m.openAPI.settle(s.openAPI.Load())
 	s.openAPI.Store(m.openAPI)

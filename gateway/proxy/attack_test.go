@@ -1,0 +1,237 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"portico/apiservice"
+	"portico/gateway/upstream"
+	"portico/resource"
+)
+
+// raw sends a request as it stands and returns the answer.
+func (f *front) raw(t *testing.T, request string) *http.Response {
+	t.Helper()
+	conn, err := net.Dial("tcp", f.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	fmt.Fprint(conn, strings.ReplaceAll(request, "\n", "\r\n"))
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// No client gets to speak HTTP to a server past the gateway.
+func TestNoTunnelForHTTP(t *testing.T) {
+	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+	})
+	for protocol, code := range map[string]int{
+		"websocket": 101, "SPDY/3.1": 101,
+		"h2c": 204, "H2C": 204, "h2": 204, "HTTP/2.0": 204, "TLS/1.0": 204, "websocket, h2c": 204, "": 204,
+		"websocket\nUpgrade: h2c": 204,
+	} {
+		res := f.raw(t, "GET /api/v1/namespaces/a/pods/b/exec HTTP/1.1\nHost: gw\nConnection: Upgrade, HTTP2-Settings\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\nUpgrade: "+protocol+"\n\n")
+		if res.StatusCode != code {
+			t.Errorf("%q: %d, want %d", protocol, res.StatusCode, code)
+		}
+	}
+	// Without the Connection header it is no wish of the client's.
+	if res := f.raw(t, "GET /api/v1/namespaces/a/pods/b/exec HTTP/1.1\nHost: gw\nUpgrade: websocket\n\n"); res.StatusCode != 204 {
+		t.Errorf("an Upgrade alone: %d", res.StatusCode)
+	}
+}
+
+// A server may not switch protocols when nobody asked, nor answer a wish for
+// another protocol as if it were done.
+func TestAnswersToUpgrades(t *testing.T) {
+	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("code") {
+			w.WriteHeader(map[string]int{"200": 200, "403": 403}[r.URL.Query().Get("code")])
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			defer conn.Close()
+			fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	res := f.do(t, "GET", "/apis/g.example.com/v1/things", nil, nil)
+	if s := statusOf(t, res); res.StatusCode != 503 || !strings.Contains(s.Message, upstream.ErrSwitched.Error()) {
+		t.Errorf("a switch: %d %q", res.StatusCode, s.Message)
+	}
+	const wish = " HTTP/1.1\nHost: gw\nConnection: Upgrade\nUpgrade: websocket\n\n"
+	before := f.broken.Load()
+	res = f.raw(t, "GET /api/v1/namespaces/a/pods/b/exec?code=200"+wish)
+	if s := statusOf(t, res); res.StatusCode != 503 || s.Message != "invalid upgrade response: status code 200" {
+		t.Errorf("200: %d %q", res.StatusCode, s.Message)
+	}
+	if res = f.raw(t, "GET /api/v1/namespaces/a/pods/b/exec?code=403"+wish); res.StatusCode != 403 {
+		t.Errorf("403: %d", res.StatusCode)
+	}
+	if f.broken.Load() != before {
+		t.Error("the server is suspected")
+	}
+}
+
+// What a client says of the connection takes away nothing that the gateway
+// says, and what it says after the body reaches nobody.
+func TestConnectionHeaderAndTrailers(t *testing.T) {
+	var header, trailer http.Header
+	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		header, trailer = r.Header, r.Trailer
+	})
+	res := f.raw(t, `POST /apis/g.example.com/v1/things HTTP/1.1
+Host: gw
+Audit-Id: a1
+Connection: close, Audit-Id, X-Remote-User, X-Forwarded-For, X-Forwarded-Uri, Host
+Trailer: X-Remote-Group
+Transfer-Encoding: chunked
+
+1
+x
+0
+X-Remote-Group: system:masters
+
+`)
+	if res.StatusCode != 200 || header.Get("Audit-Id") != "a1" || header.Get("X-Remote-User") != "alice" ||
+		header.Get("X-Forwarded-For") == "" || header.Get("X-Forwarded-Uri") == "" {
+		t.Errorf("%d %v", res.StatusCode, header)
+	}
+	if len(trailer) > 0 {
+		t.Errorf("trailers %v", trailer)
+	}
+}
+
+// Servers differ in how they read some paths.
+func TestAmbiguousPaths(t *testing.T) {
+	reached := false
+	f := startFront(t, func(http.ResponseWriter, *http.Request) { reached = true })
+	for _, path := range []string{"x/../../secrets/y", "x/..", "x/%2e%2E/y", "./x", "x%2F..%2Fy", ".."} {
+		res := f.raw(t, "GET /apis/g.example.com/v1/namespaces/a/things/"+path+" HTTP/1.1\nHost: gw\n\n")
+		if s := statusOf(t, res); res.StatusCode != 400 || reached {
+			t.Errorf("%s: %d %q", path, res.StatusCode, s.Message)
+		}
+	}
+	if res := f.raw(t, "GET /apis/g.example.com/v1/things/.x..y HTTP/1.1\nHost: gw\n\n"); res.StatusCode != 200 {
+		t.Errorf("dots in a name: %d", res.StatusCode)
+	}
+}
+
+// A user who would be another one after a header's syntax has been at the name
+// is not passed on.
+func TestUnspeakableUsers(t *testing.T) {
+	for _, c := range []struct {
+		user *resource.User
+		ok   bool
+	}{
+		{alice(), true},
+		{&resource.User{Name: "Zoë", Groups: []string{"a b"}}, true},
+		{&resource.User{Name: "root "}, false},
+		{&resource.User{Name: "a\r\nX-Remote-Group: system:masters"}, false},
+		{&resource.User{Name: "a", UID: "\x00"}, false},
+		{&resource.User{Name: "a", Groups: []string{"b", "\tsystem:masters"}}, false},
+		{&resource.User{Name: "a", Extra: map[string][]string{"k": {"v\n"}}}, false},
+	} {
+		act := &resource.Action{User: c.user}
+		r := httptest.NewRequest("GET", "/apis/g.example.com/v1/things", nil)
+		w := httptest.NewRecorder()
+		rt := &Route{Name: "v1.g", Condition: apiservice.Passed(), Upstream: &Way{short: http.HandlerFunc(ok)}}
+		(&Proxy{}).Send(w, r.WithContext(resource.WithAction(r.Context(), act)), rt)
+		if (w.Code == 200) != c.ok || !c.ok && w.Code != 400 {
+			t.Errorf("%q: %d", c.user, w.Code)
+		}
+	}
+}
+
+func ok(http.ResponseWriter, *http.Request) {}
+
+// A server that is killed answers none of the requests it has; the gateway
+// answers them all, and suspects it.
+func TestProxyKilledWithManyRequests(t *testing.T) {
+	const requests = 60
+	for _, network := range []string{"tcp", "unix"} {
+		var arrived sync.WaitGroup
+		arrived.Add(requests)
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Has("warm") {
+				return
+			}
+			arrived.Done()
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler)
+		}))
+		server.EnableHTTP2 = true
+		var f *front
+		if network == "tcp" {
+			server.StartTLS()
+			pool := x509.NewCertPool()
+			pool.AddCert(server.Certificate())
+			f = frontOf(t, server.Listener.Addr().String(), upstream.Trust{Roots: fixed(pool), ServerName: "example.com"})
+		} else {
+			l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.Listener = l
+			server.Start()
+			f = frontOf(t, l.Addr().String(), upstream.Trust{Plain: true})
+		}
+		f.do(t, "GET", "/apis/g.example.com/v1/things?warm", nil, nil) // some connections were used before
+		var answered sync.WaitGroup
+		for i := range requests {
+			method, path, retry := "GET", "/apis/g.example.com/v1/things/x", "1"
+			switch i % 3 {
+			case 1:
+				path = watchPath
+			case 2:
+				method, retry = "DELETE", ""
+			}
+			answered.Go(func() {
+				res := f.do(t, method, path, nil, nil)
+				if s := statusOf(t, res); res.StatusCode != 503 || s.Code != 503 || res.Header.Get("Retry-After") != retry {
+					t.Errorf("%s %s %s: %d, Retry-After %q, %s", network, method, path, res.StatusCode, res.Header.Get("Retry-After"), s.Message)
+				}
+			})
+		}
+		all, done := make(chan struct{}), make(chan struct{})
+		go func() { arrived.Wait(); close(all) }()
+		go func() { answered.Wait(); close(done) }()
+		select {
+		case <-all:
+		case <-done:
+			t.Fatalf("%s: requests were answered before all of them had arrived", network)
+		}
+		server.Listener.Close()
+		server.CloseClientConnections()
+		<-done
+		if f.broken.Load() == 0 {
+			t.Errorf("%s: the server is not suspected", network)
+		}
+		server.Close()
+	}
+}

@@ -1,0 +1,117 @@
+package proxy
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"portico/apiservice"
+	"portico/gateway/upstream"
+	"portico/resource/serve"
+)
+
+// startChain is a gateway's filters and its proxy before a server on a socket.
+func startChain(t *testing.T, behind http.HandlerFunc, change ...func(*serve.Config)) *httptest.Server {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: behind}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	f := frontOf(t, l.Addr().String(), upstream.Trust{Plain: true})
+	rt := &Route{Name: "v1.", Upstream: f.up, Condition: apiservice.Passed(), traffic: NewTraffic().route(routeName{"v1.", "test"})}
+	cfg := serve.Config{
+		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (&Proxy{}).Send(w, r, rt) }),
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	chain, err := serve.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewUnstartedServer(chain.Handler())
+	front.EnableHTTP2 = true
+	front.StartTLS()
+	t.Cleanup(front.Close)
+	return front
+}
+
+// Whatever the time ends in, the answer is a whole 504: while the client sends,
+// and while the server thinks. A server that breaks off is no end of an answer.
+func TestDeadlineThroughTheProxy(t *testing.T) {
+	front := startChain(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("begin") {
+			_, _ = io.WriteString(w, "begun")
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	})
+	for _, h2 := range []bool{false, true} {
+		client := front.Client()
+		if !h2 {
+			config := client.Transport.(*http.Transport).TLSClientConfig.Clone()
+			config.NextProtos = nil
+			transport := &http.Transport{TLSClientConfig: config}
+			client = &http.Client{Transport: transport, Timeout: 30 * time.Second}
+			defer transport.CloseIdleConnections()
+		}
+		const path = "/apis/g.example.com/v1/things?timeout=50ms"
+		body, never := io.Pipe()
+		time.AfterFunc(10*time.Second, func() { never.Close() })
+		slow, _ := http.NewRequestWithContext(t.Context(), "POST", front.URL+path, io.MultiReader(strings.NewReader("x"), body))
+		slow.ContentLength = 100
+		unsaid, _ := http.NewRequestWithContext(t.Context(), "POST", front.URL+path, io.MultiReader(strings.NewReader("x"), body))
+		waiting, _ := http.NewRequestWithContext(t.Context(), "GET", front.URL+path, nil)
+		for name, r := range map[string]*http.Request{"a slow body": slow, "a body without length": unsaid, "a slow server": waiting} {
+			res, err := client.Do(r)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			text, err := io.ReadAll(res.Body)
+			if res.StatusCode != 504 || err != nil || !bytes.Contains(text, []byte(`"reason":"Timeout"`)) {
+				t.Errorf("HTTP/%d: %s: %d %q, %v", res.ProtoMajor, name, res.StatusCode, text, err)
+			}
+		}
+		begun, _ := http.NewRequestWithContext(t.Context(), "GET", front.URL+path+"&begin", nil)
+		res, err := client.Do(begun)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(res.Body); err == nil || string(text) != "begun" {
+			t.Errorf("an answer cut off: %q, %v", text, err)
+		}
+		res.Body.Close()
+	}
+}
+
+// A client that goes frees the server at once, also of a watch on a socket.
+func TestWatchOnSocketIsCancelled(t *testing.T) {
+	ended := make(chan struct{}, 2)
+	front := startChain(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		ended <- struct{}{}
+	})
+	res, err := front.Client().Get(front.URL + watchPath)
+	if err != nil || res.StatusCode != 200 {
+		t.Fatal(res, err)
+	}
+	res.Body.Close()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("the server's watch goes on")
+	}
+}

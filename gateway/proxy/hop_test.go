@@ -1,0 +1,354 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/apiservice/explain"
+	"portico/gateway/upstream"
+	"portico/resource"
+	"portico/resource/accesslog"
+	"portico/resource/authz"
+	"portico/resource/serve"
+	"portico/resource/tracing"
+)
+
+// observed is a gateway's chain and proxy before one server with several
+// endpoints, and all that tells of requests.
+type observed struct {
+	*Proxy
+	routes    atomic.Pointer[Table]
+	metrics   *serve.Metrics
+	accessLog *accesslog.Log
+	chain     http.Handler
+	out       bytes.Buffer // of the access log
+}
+
+// asks authenticates by the header that tests name the user in.
+type asks struct{}
+
+func (asks) Authenticate(r *http.Request) (*resource.User, bool, error) {
+	u := &resource.User{Name: r.Header.Get("Test-User"), Groups: []string{resource.GroupAuthenticated}}
+	if u.Name == "admin" {
+		u.Groups = append(u.Groups, resource.GroupMasters)
+	}
+	return u, true, nil
+}
+
+// observe starts the proxy of group g.example.com before a server that behind
+// answers for, and one endpoint where nobody listens, whose turn is first.
+func observe(t testing.TB, behind http.HandlerFunc) (o *observed, refused, good string) {
+	t.Helper()
+	listening := httptest.NewTLSServer(behind)
+	t.Cleanup(listening.Close)
+	pool := x509.NewCertPool()
+	pool.AddCert(listening.Certificate())
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	endpoints := upstream.At(closed.Addr().String(), listening.Listener.Addr().String())
+	up := NewWay(upstream.Config{
+		Base: &url.URL{Scheme: "https", Host: "api.ns.svc:443"}, Endpoints: endpoints,
+		Trust: upstream.Trust{Roots: fixed(pool), ServerName: "example.com"}, Policy: upstream.NewPolicy(&backend.Spec{Balance: backend.RoundRobin}),
+	}, NewMaker(slog.New(slog.DiscardHandler)))
+	t.Cleanup(up.Close)
+
+	o = &observed{metrics: serve.NewMetrics()}
+	routes := map[schema.GroupVersion]*Route{
+		{Group: "g.example.com", Version: "v1"}:    {Name: "v1.g.example.com", Upstream: up, Condition: apiservice.Passed()},
+		{Group: "down.example.com", Version: "v1"}: {Name: "v1.down.example.com", Upstream: up, Condition: apiservice.Condition{Status: "False", Reason: "MissingEndpoints", Message: "none"}},
+		{Group: "own.example.com", Version: "v1"}:  {Name: "v1.own.example.com", Local: true, Condition: apiservice.Local()},
+	}
+	upstreams := map[string]*upstream.Upstream{"apiservice/v1.g.example.com": up.Upstream}
+	counts := NewTraffic()
+	counts.Watch(routes, upstreams)
+	o.routes.Store(&Table{Routes: routes})
+	o.metrics.Registry().MustRegister(counts, NewUpstreamMetrics(func() map[string]*upstream.Upstream { return upstreams }))
+	if o.accessLog, err = accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &o.out}); err != nil {
+		t.Fatal(err)
+	}
+	mayDebug := authz.Func(func(_ context.Context, a *resource.Action) (authz.Decision, string, error) {
+		if a.Path == explain.Path && a.Verb == "get" && a.User.Name == "admin" {
+			return authz.Allow, "", nil
+		}
+		return authz.NoOpinion, "", nil
+	})
+	o.Proxy = New(Config{Table: o.routes.Load, Authorizer: mayDebug, Logged: true})
+	o.serve(t, nil)
+	return o, endpoints[0].URL, endpoints[1].URL
+}
+
+// serve makes the chain.
+func (o *observed) serve(t testing.TB, tracer *tracing.Tracer) {
+	t.Helper()
+	s, err := serve.New(serve.Config{
+		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: asks{}, Metrics: o.metrics, Logger: slog.New(slog.DiscardHandler),
+		AccessLog: o.accessLog, Tracer: tracer, TrustsTrace: serve.TrustedTracers,
+		Handler: o.Signed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if act := resource.ActionFrom(r.Context()); act.IsResource {
+				o.Send(w, r, o.lookup(act.Group, act.Version))
+			}
+		})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.chain = s.Handler()
+}
+
+func (o *observed) do(method, path string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	o.chain.ServeHTTP(w, r)
+	return w
+}
+
+// lines ends the access log and returns what it has.
+func (o *observed) lines(t *testing.T) (lines []map[string]any) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = o.accessLog.Run(ctx)
+	for text := range strings.Lines(o.out.String()) {
+		var line map[string]any
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+const things = "/apis/g.example.com/v1/things"
+
+// A request that was sent twice is told of everywhere.
+func TestObservedRetry(t *testing.T) {
+	var got http.Header
+	o, refused, good := observe(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header.Clone()
+		w.Header().Set("X-Portico-Backend", "me")
+		w.Header().Set("Server-Timing", "secret;dur=1")
+	})
+	w := o.do("GET", things, "Test-User", "admin", "X-Portico-Debug", "1", "X-Portico-Backend", "mine")
+	if w.Code != 200 {
+		t.Fatalf("%d: %s", w.Code, w.Body)
+	}
+	if got["X-Portico-Debug"] != nil || got["X-Portico-Backend"] != nil {
+		t.Errorf("the server got %v", got)
+	}
+	who := []string{`apiservice/v1.g.example.com; apiservice="v1.g.example.com"; endpoint="` + good + `"; attempts=2`}
+	if h := w.Header()["X-Portico-Backend"]; len(h) != 1 || h[0] != who[0] {
+		t.Errorf("X-Portico-Backend: %q, want %q", h, who)
+	}
+	timing := regexp.MustCompile(`^gateway;dur=\d+\.\d{3}, upstream;dur=\d+\.\d{3}$`)
+	if h := w.Header()["Server-Timing"]; len(h) != 1 || !timing.MatchString(h[0]) {
+		t.Errorf("Server-Timing: %q", h)
+	}
+	values := gathered(t, o.metrics.Registry())
+	const labels = "{apiservice=v1.g.example.com,backend=apiservice/v1.g.example.com,"
+	for key, want := range map[string]float64{
+		"portico_upstream_requests_total" + labels + "code=none,endpoint=" + refused + ",verb=LIST}":                    1,
+		"portico_upstream_requests_total" + labels + "code=2xx,endpoint=" + good + ",verb=LIST}":                        1,
+		"portico_upstream_response_header_seconds" + labels + "endpoint=" + good + "}":                                  1,
+		"portico_gateway_request_overhead_seconds" + labels + "endpoint=" + good + "}":                                  1,
+		"portico_upstream_retries_total{backend=apiservice/v1.g.example.com,endpoint=" + good + "}":                     1,
+		"portico_upstream_errors_total{backend=apiservice/v1.g.example.com,endpoint=" + refused + "}":                   1,
+		"portico_upstream_endpoint_state{backend=apiservice/v1.g.example.com,endpoint=" + refused + ",state=Unhealthy}": 1,
+		"portico_upstream_endpoint_state{backend=apiservice/v1.g.example.com,endpoint=" + good + ",state=Unknown}":      1,
+		"portico_upstream_endpoint_state{backend=apiservice/v1.g.example.com,endpoint=" + good + ",state=Unhealthy}":    0,
+		"portico_upstream_queue_length{backend=apiservice/v1.g.example.com}":                                            0,
+		"portico_upstream_requests_in_flight{backend=apiservice/v1.g.example.com,endpoint=" + good + "}":                0,
+	} {
+		if n, ok := values[key]; !ok || n != want {
+			t.Errorf("%s: got %v, %v; want %v", key, n, ok, want)
+		}
+	}
+	line := o.lines(t)[0]
+	if line["attempts"] != 2.0 || line["endpoint"] != good || line["apiService"] != "v1.g.example.com" || line["code"] != 200.0 || line["upstreamTook"].(float64) <= 0 {
+		t.Errorf("the access log has %v", line)
+	}
+}
+
+// Who may not ask is not told, and nobody is who did not ask.
+func TestDebugHeadersAreForThoseAllowed(t *testing.T) {
+	o, _, _ := observe(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Portico-Backend", "theirs")
+		w.Header().Set("Server-Timing", "theirs;dur=1")
+	})
+	for _, header := range [][]string{{"Test-User", "jane", "X-Portico-Debug", "1"}, {"Test-User", "admin"}} {
+		h := o.do("GET", things, header...).Header()
+		if h["X-Portico-Backend"] != nil || h["Server-Timing"] != nil {
+			t.Errorf("%q: got %v", header, h)
+		}
+	}
+}
+
+func TestObservedLongRunning(t *testing.T) {
+	begun, done := make(chan struct{}), make(chan struct{})
+	o, _, good := observe(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(200)
+		_ = http.NewResponseController(w).Flush()
+		close(begun)
+		<-done
+	})
+	ended := make(chan struct{})
+	go func() { defer close(ended); o.do("GET", things+"?watch=true") }()
+	<-begun
+	key := "portico_upstream_longrunning_requests{apiservice=v1.g.example.com,backend=apiservice/v1.g.example.com,endpoint=" + good + "}"
+	for deadline := time.Now().Add(20 * time.Second); gathered(t, o.metrics.Registry())[key] != 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the watch is not counted")
+		}
+	}
+	close(done)
+	<-ended
+	values := gathered(t, o.metrics.Registry())
+	if values[key] != 0 {
+		t.Errorf("%v are open", values[key])
+	}
+	for key, n := range values {
+		if strings.HasPrefix(key, "portico_upstream_request_duration_seconds") && strings.Contains(key, good) && n != 0 {
+			t.Errorf("%s: the time of a watch is counted", key)
+		}
+	}
+}
+
+// Every attempt has a span, and the server that answers is below its own.
+func TestTraceAcrossTheHop(t *testing.T) {
+	var got string
+	o, refused, good := observe(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header.Get("Traceparent") })
+	tracer, spans := collected(t)
+	o.cfg.Traced = true
+	o.serve(t, tracer)
+	const said = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+	o.do("GET", things, "Test-User", "admin", "Traceparent", said)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = tracer.Run(ctx)
+	byName := map[string]*otlp.Span{}
+	for range 3 {
+		span := <-spans
+		name := span.GetName()
+		for _, a := range span.GetAttributes() {
+			if a.GetKey() == "server.address" {
+				name = a.GetValue().GetStringValue()
+			}
+		}
+		byName[name] = span
+	}
+	server, first, second := byName["GET /apis/g.example.com/v1/things"], byName[refused], byName[good]
+	if server == nil || first == nil || second == nil {
+		t.Fatalf("got %v", byName)
+	}
+	if hex.EncodeToString(server.GetTraceId()) != said[3:35] || hex.EncodeToString(server.GetParentSpanId()) != said[36:52] {
+		t.Errorf("the client's trace is not gone on with: %v", server)
+	}
+	for _, attempt := range []*otlp.Span{first, second} {
+		if hex.EncodeToString(attempt.GetParentSpanId()) != hex.EncodeToString(server.GetSpanId()) {
+			t.Errorf("not below the request: %v", attempt)
+		}
+	}
+	if first.GetStatus().GetCode() != otlp.Status_STATUS_CODE_ERROR || second.GetStatus().GetCode() == otlp.Status_STATUS_CODE_ERROR {
+		t.Errorf("got %v, %v", first.GetStatus(), second.GetStatus())
+	}
+	if want := "00-" + said[3:35] + "-" + hex.EncodeToString(second.GetSpanId()) + "-01"; got != want {
+		t.Errorf("the server got %s, want %s", got, want)
+	}
+	if line := o.lines(t)[0]; line["traceID"] != said[3:35] {
+		t.Errorf("the access log has %v", line)
+	}
+	// One that is not sampled tells the server so.
+	o.do("GET", things, "Test-User", "jane", "Traceparent", said)
+	if !strings.HasSuffix(got, "-00") || strings.Contains(got, said[3:35]) {
+		t.Errorf("the server got %s", got)
+	}
+}
+
+// collected returns a tracer that samples only what others have begun, and what
+// it has sent.
+func collected(t *testing.T) (*tracing.Tracer, chan *otlp.Span) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &traceReceiver{got: make(chan *otlp.Span, 100)}
+	server := grpc.NewServer()
+	collector.RegisterTraceServiceServer(server, r)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	tracer, err := tracing.New(tracing.Config{Endpoint: listener.Addr().String()}, tracing.Options{Service: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tracer, r.got
+}
+
+type traceReceiver struct {
+	collector.UnimplementedTraceServiceServer
+	got chan *otlp.Span
+}
+
+func (r *traceReceiver) Export(_ context.Context, request *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	for _, resourceSpans := range request.GetResourceSpans() {
+		for _, scope := range resourceSpans.GetScopeSpans() {
+			for _, span := range scope.GetSpans() {
+				r.got <- span
+			}
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// What it costs to look at requests on their way, beside sending them: without
+// the access log, and what an attempt takes down.
+func BenchmarkHop(b *testing.B) {
+	o, _, good := observe(b, ok)
+	rt := o.lookup("g.example.com", "v1")
+	counts := rt.traffic.endpoint(good)
+	s, err := serve.New(serve.Config{
+		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: asks{}, Logger: slog.New(slog.DiscardHandler),
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			header := http.Header{}
+			before := processorTime(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				h, _ := o.begin(httptest.NewRecorder(), r, rt)
+				h.OnHeader(header, 200)
+				h.end()
+				counts.count(sent{verb: "LIST", code: 200, header: time.Millisecond, whole: time.Millisecond})
+			}
+			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
+		}),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	o.cfg.Logged = false
+	s.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", things, nil))
+}

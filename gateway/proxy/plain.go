@@ -1,0 +1,176 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+)
+
+// Plain is a group/version that a plain REST server stands behind: one that
+// knows paths of its own and no Kubernetes objects. Immutable.
+//
+// Whoever asks for such objects is told so here, because the server would
+// answer with something else that a client waits for, or takes for an object.
+// A server may trust X-Remote-User and its like as far as it knows the gateway
+// by its certificate, or can be reached by nobody else: over http:// anybody on
+// the way reads and writes them.
+type Plain struct {
+	// root is /apis/GROUP/VERSION, and prefix what takes its place.
+	root, prefix string
+	// unknown: the server's document says what prefix is, and has not been read.
+	unknown bool
+	// hosts are whom the server takes itself for.
+	hosts []string
+}
+
+// NewPlain says how requests for gv are sent to a REST server: its paths begin with
+// prefix, if that is known yet, and it takes itself for hosts.
+func NewPlain(gv schema.GroupVersion, prefix string, known bool, hosts []string) *Plain {
+	return &Plain{root: "/apis/" + gv.String(), prefix: prefix, unknown: !known, hosts: hosts}
+}
+
+// refuse returns the error for a request that a plain REST server cannot
+// answer as it is meant, or might read as another than was authorized; nil if
+// there is none.
+func (p *Plain) refuse(r *http.Request) error {
+	if p.unknown {
+		return resource.Unavailable("the server's OpenAPI document, which says where its paths begin, has not been read yet", RetryAfter)
+	}
+	if err := unambiguous(p.below(r.URL)); err != nil {
+		return err
+	}
+	deletes, err := deletesObject(r)
+	if err != nil {
+		return err
+	}
+	act := resource.ActionFrom(r.Context())
+	query := r.URL.Query()
+	switch {
+	case act.Verb == "watch":
+		return p.explain(act, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "and cannot be watched")
+	case wantsTransform(r.Header.Values("Accept")), isKubectl(r):
+		return p.explain(act, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "which has neither tables nor Kubernetes objects")
+	case deletes, query.Has("fieldManager"), query.Has("fieldValidation"), query.Get("dryRun") == metav1.DryRunAll:
+		// Above all, a server that does not know dryRun would do it.
+		return p.explain(act, http.StatusBadRequest, metav1.StatusReasonBadRequest, "which takes no Kubernetes objects and knows no dry run")
+	}
+	return nil
+}
+
+// explain is the error for a client that takes the server for one of Kubernetes.
+func (p *Plain) explain(act *resource.Action, code int32, reason metav1.StatusReason, but string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: code, Reason: reason,
+		Message: fmt.Sprintf("%s.%s is served by a plain REST service, %s: use it by its paths, as kubectl does with --raw (kubectl get --raw %s)", act.Resource, act.Group, but, act.Path),
+		Details: &metav1.StatusDetails{Group: act.Group, Kind: act.Resource, Name: act.Name},
+	}}
+}
+
+// wantsTransform reports whether a client asks for objects in a form that only
+// servers of Kubernetes know (as=Table, as=PartialObjectMetadata).
+func wantsTransform(accept []string) bool {
+	for _, header := range accept {
+		for clause := range strings.SplitSeq(header, ",") {
+			_, params, _ := strings.Cut(clause, ";")
+			for param := range strings.SplitSeq(params, ";") {
+				name, _, _ := strings.Cut(param, "=")
+				if strings.EqualFold(strings.TrimSpace(name), "as") {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// isKubectl reports whether kubectl means an object (get -o json, describe,
+// delete). With --raw it takes anything.
+func isKubectl(r *http.Request) bool {
+	accept := r.Header.Values("Accept")
+	return strings.HasPrefix(r.UserAgent(), "kubectl/") && len(accept) == 1 && accept[0] == "application/json"
+}
+
+// maxDeleteOptions bounds the body of a DELETE that is looked into, in bytes.
+const maxDeleteOptions = 4 << 10
+
+// deletesObject reports whether a request deletes as clients of Kubernetes do, who
+// may say in the body that nothing is to be done in earnest.
+func deletesObject(r *http.Request) (bool, error) {
+	if r.Method != http.MethodDelete || r.ContentLength <= 0 || r.ContentLength > maxDeleteOptions {
+		return false, nil
+	}
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return false, apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))
+	}
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	var options struct {
+		Kind   string   `json:"kind"`
+		DryRun []string `json:"dryRun"`
+	}
+	// What is no JSON is the server's to judge.
+	return json.Unmarshal(data, &options) == nil && (options.Kind == "DeleteOptions" || len(options.DryRun) > 0), nil
+}
+
+// below is the part of an escaped path that the server sees, without the slash
+// before it: what stands behind three segments, whatever the client escaped of
+// them.
+func (p *Plain) below(u *url.URL) string {
+	rest := strings.TrimLeft(u.EscapedPath(), "/")
+	for range 3 {
+		_, rest, _ = strings.Cut(rest, "/")
+	}
+	return rest
+}
+
+// unambiguous returns the error for a path that servers cut into segments in
+// different ways, so that it could lead elsewhere than was authorized.
+func unambiguous(escaped string) error {
+	for segment := range strings.SplitSeq(strings.TrimSuffix(escaped, "/"), "/") {
+		text, err := url.PathUnescape(segment)
+		name, _, _ := strings.Cut(text, ";")
+		switch {
+		case err != nil || strings.ContainsAny(text, `/\`):
+			return apierrors.NewBadRequest("the path must not have an escaped slash: plain REST servers differ in how they read it")
+		case segment == "":
+			return apierrors.NewBadRequest("the path must not have an empty segment")
+		case name == "." || name == "..":
+			return apierrors.NewBadRequest(fmt.Sprintf("the path must not have the segment %q", text))
+		}
+	}
+	return nil
+}
+
+// request returns a request as the server is to see it, which the proxies send.
+func (p *Plain) request(r *http.Request) *http.Request {
+	u := *r.URL
+	escaped := p.prefix + "/" + p.below(r.URL)
+	u.RawPath = escaped
+	// It was escaped when it came.
+	u.Path, _ = url.PathUnescape(escaped)
+	out := r.WithContext(context.WithValue(r.Context(), plainAskedKey{}, &plainAsked{p, r.Host, &u}))
+	out.URL = &u
+	out.Header = r.Header.Clone()
+	if r.ContentLength != 0 && r.Header.Get("Content-Type") == "" {
+		// kubectl create --raw says nothing.
+		out.Header.Set("Content-Type", "application/json")
+	}
+	out.Header.Del("X-Forwarded-Prefix")
+	if p.prefix == "" {
+		// Frameworks put it before the paths they make, which is right only where
+		// it was taken away and nothing was put in its place.
+		out.Header.Set("X-Forwarded-Prefix", p.root)
+	}
+	return out
+}

@@ -1,0 +1,189 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/apiservice"
+	"portico/gateway/upstream"
+	"portico/resource"
+	"portico/resource/serve"
+)
+
+// A redirect to the same API reaches the client, which asks again; one that leads
+// elsewhere does not.
+func TestPlainRedirects(t *testing.T) {
+	var location string
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", location)
+		w.WriteHeader(http.StatusSeeOther)
+	}
+	bare, prefixed := plainFront(t, "", answer), plainFront(t, "/api", answer)
+	for _, tc := range []struct {
+		front    *httptest.Server
+		location string
+		want     string // "" is a 502
+	}{
+		{bare, "/jobs/7", shopRoot + "/jobs/7"},
+		{bare, "http://shop/jobs/7?x=1", shopRoot + "/jobs/7?x=1"},
+		{bare, "7", shopRoot + "/7"},
+		{bare, "?page=2", shopRoot + "/jobs?page=2"},
+		{bare, "../jobs/7", shopRoot + "/jobs/7"}, // the server has nothing above /
+		{bare, "/jobs/x/../7", shopRoot + "/jobs/7"},
+		{bare, "/jobs/7/#a", shopRoot + "/jobs/7/#a"},
+		{bare, bare.URL + shopRoot + "/jobs/7", shopRoot + "/jobs/7"},
+		{prefixed, "/api/jobs/7", shopRoot + "/jobs/7"},
+		{prefixed, "/api", shopRoot},
+		{prefixed, "/internal/7", ""},
+		{bare, "https://elsewhere.example.com/jobs/7", ""},
+		{bare, "//elsewhere.example.com/jobs/7", ""},
+		{bare, `\\elsewhere.example.com/jobs/7`, ""},
+		{bare, `/\elsewhere.example.com/jobs/7`, ""},
+		// Out of the API, whoever reads the dots.
+		{bare, "../../../../api/v1/namespaces/prod", shopRoot + "/api/v1/namespaces/prod"},
+		{bare, "/svc/../../../api/v1/namespaces/prod", shopRoot + "/api/v1/namespaces/prod"},
+		{bare, shopRoot + "/../../../api/v1/namespaces/prod", shopRoot + "/api/v1/namespaces/prod"},
+		{bare, bare.URL + shopRoot + "/../../../api/v1/namespaces/prod", shopRoot + "/api/v1/namespaces/prod"},
+		{prefixed, "../../../../internal", ""},
+		{prefixed, "/api/../internal", ""},
+		{prefixed, "/api/jobs/..%2f..%2f..%2f..%2fapi", ""},
+		{bare, "/%2e%2e/%2E%2E/%2e./api/v1/namespaces/prod", ""},
+		{bare, "%2e%2e/%2e%2e/%2e%2e/api/v1/namespaces/prod", ""},
+		{bare, "/..;/..;x=1/..;/api/v1/namespaces/prod", ""},
+		{bare, `/..\..\..\api\v1\namespaces\prod`, ""},
+		{bare, "/..%5c..%5c..%5capi/v1/namespaces/prod", ""},
+		{bare, "http:/api/v1/namespaces/prod", ""},
+		{bare, "http:api/v1/namespaces/prod", ""},
+		{bare, "///api/v1/namespaces/prod", ""},
+		{bare, "javascript:alert(1)", ""},
+		{bare, "http://%zz", ""},
+	} {
+		location = tc.location
+		res, body := askPlain(t, tc.front, "GET", shopRoot+"/jobs")
+		if tc.want == "" {
+			if res.StatusCode != http.StatusBadGateway || !strings.Contains(body, errRedirect.Error()) || res.Header.Get("Location") != "" {
+				t.Errorf("%s: %d %q %s", tc.location, res.StatusCode, res.Header.Get("Location"), body)
+			}
+			continue
+		}
+		if got := res.Header.Get("Location"); res.StatusCode != http.StatusSeeOther || got != tc.want {
+			t.Errorf("%s: %d %q, want %q", tc.location, res.StatusCode, got, tc.want)
+		}
+	}
+}
+
+// The server is told what the client asked for, and not what it is asked for
+// itself.
+func TestPlainForwardedURI(t *testing.T) {
+	front := plainFront(t, "/api", func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.RequestURI+" "+r.Header.Get("X-Forwarded-Uri"))
+	})
+	const asked = shopRoot + "/pets/a%20b?x=%20"
+	if _, body := askPlain(t, front, "GET", asked, "X-Forwarded-Uri", "/evil"); body != "/api/pets/a%20b?x=%20 "+asked {
+		t.Error(body)
+	}
+}
+
+// Who says that it takes events of a REST server has no deadline; nobody else is
+// let off by saying so.
+func TestPlainStreams(t *testing.T) {
+	routes := &Table{Routes: map[schema.GroupVersion]*Route{
+		{Group: "shop.example.com", Version: "v1"}: {Plain: &Plain{}}, {Version: "v1"}: {},
+	}}
+	p := New(Config{Table: func() *Table { return routes }})
+	for _, tc := range []struct {
+		method, path, accept string
+		want                 bool
+	}{
+		{"GET", shopRoot + "/pets/1/events", "text/event-stream", true},
+		{"GET", shopRoot + "/pets", "application/json, Text/Event-Stream;q=0.9", true},
+		{"GET", shopRoot + "/pets", "application/json", false},
+		{"POST", shopRoot + "/pets", "text/event-stream", false},
+		{"GET", shopRoot, "text/event-stream", false},
+		{"GET", "/api/v1/pods", "text/event-stream", false},
+		{"GET", "/apis/none.example.com/v1/pods", "text/event-stream", false},
+	} {
+		r := httptest.NewRequest(tc.method, tc.path, nil)
+		r.Header.Set("Accept", tc.accept)
+		if got := p.Streams(r, resource.ParseAction(r)); got != tc.want {
+			t.Errorf("%s %s as %s: %v", tc.method, tc.path, tc.accept, got)
+		}
+	}
+}
+
+// A stream of events goes on after the time that other requests have, and each
+// event arrives as it comes.
+func TestPlainStreamLasts(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	goOn := make(chan struct{})
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept") != "text/event-stream" {
+			<-r.Context().Done()
+			return
+		}
+		for _, event := range []string{"data: one\n", "data: two\n"} {
+			_, _ = io.WriteString(w, event)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-goOn:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})}
+	go server.Serve(l)
+	defer server.Close()
+	rt := &Route{
+		Name: "v1.shop.example.com", Upstream: frontOf(t, l.Addr().String(), upstream.Trust{Plain: true}).up, Condition: apiservice.Passed(), Plain: &Plain{root: shopRoot},
+	}
+	routes := &Table{Routes: map[schema.GroupVersion]*Route{{Group: "shop.example.com", Version: "v1"}: rt}}
+	p := New(Config{Table: func() *Table { return routes }})
+	chain, err := serve.New(serve.Config{
+		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
+		Handler:        http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.Send(w, r, rt) }),
+		RequestTimeout: 50 * time.Millisecond, LongRunning: p.Streams,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewServer(chain.Handler())
+	defer front.Close()
+	get := func(accept string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+shopRoot+"/pets", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { res.Body.Close() })
+		return res
+	}
+	events := get("text/event-stream")
+	lines := bufio.NewScanner(events.Body)
+	if !lines.Scan() || lines.Text() != "data: one" {
+		t.Fatalf("%d %q", events.StatusCode, lines.Text())
+	}
+	if other := get("application/json"); other.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("another request that lasts: %d", other.StatusCode)
+	}
+	close(goOn)
+	if !lines.Scan() || lines.Text() != "data: two" {
+		t.Errorf("the stream broke off: %q, %v", lines.Text(), lines.Err())
+	}
+}

@@ -1,0 +1,243 @@
+package proxy
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/gateway/upstream"
+	"portico/resource"
+)
+
+// plainFront is a gateway before a REST server that answers with handle.
+func plainFront(t *testing.T, prefix string, handle http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: handle}
+	go server.Serve(listener)
+	endpoint := upstream.At(socket)[0]
+	endpoint.Network = "unix"
+	up := NewWay(upstream.Config{
+		Base: &url.URL{Scheme: "http", Host: "shop"}, Endpoints: []upstream.Endpoint{endpoint}, Trust: upstream.Trust{Plain: true},
+		Policy: upstream.NewPolicy(&backend.Spec{}), Broken: func(string) {},
+	}, NewMaker(slog.New(slog.DiscardHandler)))
+	rt := &Route{
+		Name: "v1.shop.example.com", Upstream: up, Condition: apiservice.Local(),
+		Plain: &Plain{root: "/apis/shop.example.com/v1", prefix: prefix, hosts: []string{"shop"}},
+	}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		act := resource.ParseAction(r)
+		act.User = alice()
+		(&Proxy{}).Send(w, r.WithContext(resource.WithAction(r.Context(), act)), rt)
+	}))
+	t.Cleanup(func() { front.Close(); up.Close(); server.Close() })
+	return front
+}
+
+// ask sends a request line as it stands.
+func askPlain(t *testing.T, front *httptest.Server, method, target string, header ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, front.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, query, _ := strings.Cut(target, "?")
+	req.URL.Opaque, req.URL.RawQuery = path, query
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(body)
+}
+
+const shopRoot = "/apis/shop.example.com/v1"
+
+func TestPlainPaths(t *testing.T) {
+	seen := func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.Method+" "+r.RequestURI+" "+r.Header.Get("X-Forwarded-Prefix")+" "+r.Header.Get("X-Remote-User")+r.Header.Get("Content-Type"))
+	}
+	bare, prefixed := plainFront(t, "", seen), plainFront(t, "/api/v3", seen)
+	for _, tc := range []struct {
+		front  *httptest.Server
+		target string
+		want   string
+	}{
+		{bare, shopRoot + "/pets?a=1&b=%20&a=2", "GET /pets?a=1&b=%20&a=2 " + shopRoot + " alice"},
+		{bare, shopRoot + "/pets/", "GET /pets/ " + shopRoot + " alice"},
+		{bare, shopRoot + "/pets/a%20b%C3%A9;x=1/toys/7", "GET /pets/a%20b%C3%A9;x=1/toys/7 " + shopRoot + " alice"},
+		{bare, "/%61pis/shop.example%2ecom/v1/pets", "GET /pets " + shopRoot + " alice"},
+		{prefixed, shopRoot + "/pets/1?x", "GET /api/v3/pets/1?x  alice"},
+		{prefixed, shopRoot + "/pets/%7Eme", "GET /api/v3/pets/%7Eme  alice"},
+	} {
+		if res, body := askPlain(t, tc.front, "GET", tc.target, "X-Forwarded-Prefix", "/evil"); res.StatusCode != 200 || body != tc.want {
+			t.Errorf("%s: %d %q, want %q", tc.target, res.StatusCode, body, tc.want)
+		}
+	}
+}
+
+// What a server could read as another path than was authorized does not reach
+// it.
+func TestPlainPathsThatMislead(t *testing.T) {
+	front := plainFront(t, "/api", func(w http.ResponseWriter, r *http.Request) { t.Errorf("%s arrived", r.RequestURI) })
+	for _, rest := range []string{
+		"/pets/../admin", "/pets/%2e%2e/admin", "/pets/..;/admin", "/pets/..;x=1/admin", "/pets/%2e%2e%3b/admin", "/./pets", "/pets/.", "/pets%2F1", "/pets/1%2ftoys", "/pets/a%5Cb", "/pets/..%5cadmin", "//pets", "/pets//1",
+	} {
+		res, body := askPlain(t, front, "GET", shopRoot+rest)
+		if res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "the path must not have") {
+			t.Errorf("%s: %d %s", rest, res.StatusCode, body)
+		}
+	}
+}
+
+// Clients that expect objects of Kubernetes are told that there are none; others
+// get through.
+func TestPlainExplains(t *testing.T) {
+	front := plainFront(t, "", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "[]") })
+	const table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+	for _, tc := range []struct {
+		method, target, accept string
+		agent                  string
+		code                   int
+		reason                 metav1.StatusReason
+	}{
+		{"GET", "/pets?limit=500", table, "", 406, metav1.StatusReasonNotAcceptable},
+		{"GET", "/pets/1", table, "", 406, metav1.StatusReasonNotAcceptable},
+		{"GET", "/pets", "application/json; AS=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "", 406, metav1.StatusReasonNotAcceptable},
+		{"GET", "/pets?watch=true", "application/json", "", 405, metav1.StatusReasonMethodNotAllowed},
+		{"GET", "/watch/pets", "", "", 405, metav1.StatusReasonMethodNotAllowed},
+		{"POST", "/pets?fieldManager=kubectl-create&fieldValidation=Strict", "application/json", "", 400, metav1.StatusReasonBadRequest},
+		{"DELETE", "/pets/1?dryRun=All", "application/json", "", 400, metav1.StatusReasonBadRequest},
+		{"PATCH", "/pets/1?fieldManager=me&force=true", "", "", 400, metav1.StatusReasonBadRequest},
+		{"GET", "/pets", "application/json", "kubectl/v1.37.2 (linux/amd64)", 406, metav1.StatusReasonNotAcceptable}, // -o json
+		{"GET", "/pets", "application/json, */*", "kubectl/v1.37.2 (linux/amd64)", 200, ""},                          // --raw
+		{"GET", "/pets", "application/json", "curl/8", 200, ""},
+		{"GET", "/pets", "text/html;level=1;q=0.3,application/json;profile=basic", "", 200, ""},
+		{"DELETE", "/pets/1", "application/json", "kubectl/v1.37.2 (linux/amd64)", 406, metav1.StatusReasonNotAcceptable},
+		{"DELETE", "/pets/1?dryRun=false", "", "", 200, ""},
+		{"GET", "/pets/1?watch=true", "", "", 200, ""},
+	} {
+		res, body := askPlain(t, front, tc.method, shopRoot+tc.target, "Accept", tc.accept, "User-Agent", tc.agent)
+		if res.StatusCode != tc.code {
+			t.Errorf("%s %s: %d %s", tc.method, tc.target, res.StatusCode, body)
+		}
+		if tc.code == 200 {
+			continue
+		}
+		var status metav1.Status
+		if err := json.Unmarshal([]byte(body), &status); err != nil || status.Kind != "Status" || status.Reason != tc.reason || int(status.Code) != tc.code ||
+			!strings.Contains(status.Message, "pets.shop.example.com is served by a plain REST service") || !strings.Contains(status.Message, "kubectl get --raw") {
+			t.Errorf("%s %s: %s", tc.method, tc.target, body)
+		}
+	}
+}
+
+// A client that deletes as in Kubernetes may mean a dry run.
+func TestPlainDelete(t *testing.T) {
+	front := plainFront(t, "", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Write(body)
+	})
+	for body, want := range map[string]int{
+		`{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"]}`: 400,
+		`{"dryRun":["All"]}`:                    400,
+		`{"kind":"DeleteOptions"}`:              400,
+		`{"reason":"old"}`:                      200,
+		`{"kind":"DeleteOptions"`:               200,
+		"":                                      200,
+		strings.Repeat("x", maxDeleteOptions+1): 200,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), "DELETE", front.URL+shopRoot+"/pets/1", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		echo, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != want || want == 200 && string(echo) != body {
+			t.Errorf("%.60s: %d %.200s, %v", body, res.StatusCode, echo, err)
+		}
+	}
+}
+
+func TestPlainLocation(t *testing.T) {
+	var location string
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", location)
+		w.WriteHeader(http.StatusCreated)
+	}
+	bare, prefixed := plainFront(t, "", answer), plainFront(t, "/api", answer)
+	for _, tc := range []struct {
+		front    *httptest.Server
+		location string
+		want     string
+	}{
+		{bare, "/pets/7", shopRoot + "/pets/7"},
+		{bare, "http://shop/pets/7?x=1#y", shopRoot + "/pets/7?x=1#y"},
+		{bare, "/pets/a%2Fb", shopRoot + "/pets/a%2Fb"},
+		{bare, shopRoot + "/pets/7", shopRoot + "/pets/7"}, // it went by X-Forwarded-Prefix
+		{bare, strings.Replace(bare.URL, "http:", "https:", 1) + shopRoot + "/pets/7", shopRoot + "/pets/7"},
+		{bare, "https://elsewhere.example.com/pets/7", "https://elsewhere.example.com/pets/7"},
+		{bare, "pets/7", shopRoot + "/pets/7"},
+		{bare, "/../../../api/v1/pods/a", shopRoot + "/api/v1/pods/a"},
+		{bare, "/%2e%2e/%2e%2e/%2e%2e/api/v1/pods/a", ""},
+		{bare, `/pets/..%5c..%5C..\api`, ""},
+		{bare, "http://%zz", ""},
+		{prefixed, "/api/pets/7", shopRoot + "/pets/7"},
+		{prefixed, "//shop/api/pets/7", shopRoot + "/pets/7"},
+		{prefixed, "/apiary/7", ""},
+		{prefixed, "/internal/7", ""},
+	} {
+		location = tc.location
+		res, _ := askPlain(t, tc.front, "POST", shopRoot+"/pets")
+		if got := res.Header.Get("Location"); res.StatusCode != http.StatusCreated || got != tc.want {
+			t.Errorf("%s: %d %q, want %q", tc.location, res.StatusCode, got, tc.want)
+		}
+	}
+}
+
+func FuzzPlainRequest(f *testing.F) {
+	f.Add("/pets/1", "a=1")
+	f.Add("/pets/%2e%2e/x", "")
+	f.Add("//x/..;/%5c", "%zz")
+	f.Fuzz(func(t *testing.T, path, query string) {
+		u, err := url.Parse(shopRoot + "/" + path)
+		if err != nil || u.Host != "" || !strings.HasPrefix(u.Path, shopRoot+"/") {
+			return
+		}
+		u.RawQuery = query
+		p := &Plain{root: shopRoot, prefix: "/api"}
+		if unambiguous(p.below(u)) != nil {
+			return
+		}
+		out := p.request(&http.Request{URL: u, Header: http.Header{}})
+		if sent := out.URL.EscapedPath(); sent != "/api"+strings.TrimPrefix(u.EscapedPath(), shopRoot) || strings.Contains(out.URL.Path, "/../") || strings.Contains(sent, "//") || out.URL.RawQuery != query {
+			t.Errorf("%q becomes %q", u, out.URL)
+		}
+	})
+}

@@ -1,0 +1,225 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/gateway/upstream"
+	"portico/resource"
+	"portico/resource/authn"
+	"portico/resource/rest"
+	"portico/resource/serve"
+)
+
+// Buffers of the copy loops. Those of connections that have left HTTP are held
+// for as long as they last; all others while there is something to copy.
+const (
+	copyBuffer    = 32 << 10
+	upgradeBuffer = 4 << 10
+)
+
+// buffers is a pool of buffers of one size; an httputil.BufferPool.
+type buffers struct{ pool sync.Pool }
+
+func newBuffers(size int) *buffers {
+	return &buffers{pool: sync.Pool{New: func() any { b := make([]byte, size); return &b }}}
+}
+
+func (b *buffers) Get() []byte  { return *b.pool.Get().(*[]byte) }
+func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
+
+// Maker makes the reverse proxies of all upstreams.
+type Maker struct {
+	copying, upgraded *buffers
+	logger            *slog.Logger
+}
+
+func NewMaker(logger *slog.Logger) *Maker {
+	return &Maker{copying: newBuffers(copyBuffer), upgraded: newBuffers(upgradeBuffer), logger: logger}
+}
+
+// target is the ways to one server. *upstream.Upstream is one.
+type target interface {
+	Base() *url.URL
+	Short() http.RoundTripper
+	Long() http.RoundTripper
+	Upgrade() http.RoundTripper
+}
+
+// build returns the reverse proxies to one server: for short requests, for
+// long-running ones, and for those that leave HTTP.
+func (p *Maker) build(up target) (short, long, upgrade http.Handler) {
+	common := httputil.ReverseProxy{
+		Rewrite:      func(pr *httputil.ProxyRequest) { rewrite(pr, up.Base()) },
+		ErrorHandler: p.fail,
+		ErrorLog:     slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug),
+	}
+	s, l, u := common, common, common
+	// What these do not flush is flushed by what they make of the answer's body.
+	s.Transport, s.BufferPool, s.ModifyResponse = up.Short(), p.copying, inPieces
+	l.Transport, l.BufferPool, l.ModifyResponse = up.Long(), newBuffers(1), p.relayed
+	// Only HTTP/1.1 can be switched to another protocol.
+	u.Transport, u.BufferPool, u.ModifyResponse, u.FlushInterval = up.Upgrade(), p.upgraded, leavesHTTP, -1
+	return &s, &l, &u
+}
+
+// rewrite points the request at the server and says who sent it. Whatever
+// identity or impersonation the client's headers claimed is gone: the filters
+// before this one consumed it, and it is taken out here once more because a
+// mistake there would hand out the whole server.
+func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
+	pr.Out.URL.Scheme, pr.Out.URL.Host = base.Scheme, base.Host
+	pr.Out.Host = base.Host
+	h := pr.Out.Header
+	delete(h, "Authorization")
+	delete(h, headerBackend)
+	for name := range h {
+		if strings.HasPrefix(name, "Impersonate-") {
+			delete(h, name)
+		}
+	}
+	if act := resource.ActionFrom(pr.In.Context()); act != nil && act.User != nil {
+		authn.SetFrontProxyHeaders(h, act.User)
+	} else {
+		authn.StripFrontProxyHeaders(h)
+	}
+	if !upgrades(pr.In.Header) {
+		delete(h, "Upgrade")
+		delete(h, "Connection")
+		setForwarded(h, pr.In)
+	}
+	// A client that names it in its Connection header does not get rid of it.
+	if id := pr.In.Header["Audit-Id"]; id != nil {
+		h["Audit-Id"] = id
+	}
+	// What comes after the body was seen by nobody who judged the request.
+	pr.Out.Trailer = nil
+}
+
+// setForwarded says where the request came from. X-Forwarded-For is appended to
+// what came in, as upstream does: it is a trace, not a claim.
+func setForwarded(h http.Header, in *http.Request) {
+	proto := "http"
+	if in.TLS != nil {
+		proto = "https"
+	}
+	uri := in.RequestURI // what a REST server is asked for is another
+	if !strings.HasPrefix(uri, "/") {
+		uri = in.URL.RequestURI()
+	}
+	values := [4]string{"", in.Host, proto, uri}
+	h["X-Forwarded-Host"], h["X-Forwarded-Proto"], h["X-Forwarded-Uri"] = values[1:2:2], values[2:3:3], values[3:4:4]
+	client, _, err := net.SplitHostPort(in.RemoteAddr)
+	if err != nil {
+		delete(h, "X-Forwarded-For")
+		return
+	}
+	if prior := in.Header["X-Forwarded-For"]; len(prior) > 0 {
+		client = strings.Join(prior, ", ") + ", " + client
+	}
+	values[0] = client
+	h["X-Forwarded-For"] = values[:1:1]
+}
+
+// errRedirect refuses a server that wants to send the gateway elsewhere: it
+// could reach what the client may not (contract 8.3).
+var errRedirect = errors.New("the backend attempted to redirect this request, which is not permitted")
+
+func modifyResponse(res *http.Response) error {
+	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" && !isNewHash(res) && !redirectsWithin(res) {
+		return errRedirect
+	}
+	for name := range res.Header {
+		if strings.HasPrefix(name, "Access-Control-") {
+			res.Header.Del(name)
+		}
+	}
+	if len(res.Trailer) > 0 {
+		// An HTTP/1.1 answer that says how long it is ends there.
+		res.Header.Del("Content-Length")
+	}
+	// The answer belongs to the request that the client sent.
+	delete(res.Header, "Audit-Id")
+	// What servers say of their timing would be taken for the gateway's.
+	delete(res.Header, headerBackend)
+	delete(res.Header, headerTiming)
+	// Who answered has counted the request.
+	serve.CountedElsewhere(res.Request.Context())
+	return nil
+}
+
+// isNewHash reports whether a redirect leads from an OpenAPI document to the
+// same document under its present hash (contract 1.7): back to the gateway, so
+// that it gives the client nothing it could not have asked for.
+func isNewHash(res *http.Response) bool {
+	path := res.Request.URL.Path
+	return strings.HasPrefix(path, "/openapi/v3/") && strings.HasPrefix(res.Header.Get("Location"), path+"?hash=")
+}
+
+// fail answers a request that got no answer from the server.
+func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, errRedirect):
+		rest.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "", err.Error(), 0, false))
+		return
+	case errors.Is(r.Context().Err(), context.DeadlineExceeded): // whatever broke because of it
+		rest.WriteStatus(w, r, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
+		return
+	case errors.Is(context.Cause(r.Context()), serve.ErrShuttingDown):
+		rest.WriteStatus(w, r, resource.Unavailable("the gateway is shutting down", RetryAfter))
+		return
+	case r.Context().Err() != nil:
+		// The client went away; nobody reads an answer.
+		panic(http.ErrAbortHandler)
+	}
+	var body *upstream.BodyError
+	var upgrade *upgradeError
+	var overload *upstream.OverloadError
+	var header *upstream.HeaderError
+	switch {
+	case errors.As(err, &header):
+		rest.WriteStatus(w, r, headerTooLarge(header))
+		return
+	case errors.As(err, &overload):
+		rest.WriteStatus(w, r, apierrors.NewTooManyRequests(overload.Error(), RetryAfter))
+		return
+	case errors.As(err, &body):
+		rest.WriteStatus(w, r, apierrors.NewBadRequest(body.Error()))
+		return
+	case errors.As(err, &upgrade):
+		rest.WriteStatus(w, r, resource.Unavailable(upgrade.Error(), 0))
+		return
+	}
+	p.logger.Info("request to server failed", "path", r.URL.Path, "err", err)
+	rest.WriteStatus(w, r, unreachable(r, err))
+}
+
+// headerTooLarge is the 431 for a request that the server said it does not take.
+func headerTooLarge(err error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusRequestHeaderFieldsTooLarge, Reason: metav1.StatusReasonBadRequest, Message: err.Error(),
+	}}
+}
+
+// unreachable is the 503 for a request that may or may not have arrived. It
+// invites the client to try again only where that cannot do the work twice:
+// nothing was sent, or the method is safe. Else it says what is not known.
+func unreachable(r *http.Request, err error) error {
+	text := fmt.Sprintf("error trying to reach service: %v", err)
+	if upstream.IsDialError(err) || r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return resource.Unavailable(text, RetryAfter)
+	}
+	return resource.Unavailable(text+"; it is not known whether the request was carried out", 0)
+}

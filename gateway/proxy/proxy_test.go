@@ -1,0 +1,357 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/gateway/upstream"
+	"portico/resource"
+)
+
+// front is a gateway's proxy, and nothing else of it, before one TLS server.
+type front struct {
+	*httptest.Server
+	broken atomic.Int32 // how often the server was suspected
+	up     *Way
+}
+
+func alice() *resource.User {
+	return &resource.User{
+		Name: "alice", UID: "42", Groups: []string{"dev", "system:authenticated"},
+		Extra: map[string][]string{"example.com/scope": {"a", "b"}},
+	}
+}
+
+// startFront serves behind through the proxy, as alice.
+func startFront(t *testing.T, behind http.HandlerFunc) *front {
+	t.Helper()
+	server := httptest.NewUnstartedServer(behind)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	return frontOf(t, server.Listener.Addr().String(), upstream.Trust{Roots: fixed(pool), ServerName: "example.com"})
+}
+
+// fixed are roots that stay as they are.
+func fixed(pool *x509.CertPool) func() *x509.CertPool {
+	return func() *x509.CertPool { return pool }
+}
+
+func frontOf(t *testing.T, address string, how upstream.Trust) *front {
+	t.Helper()
+	f := &front{}
+	base := &url.URL{Scheme: "https", Host: "api.ns.svc:443"}
+	endpoint := upstream.At(address)[0]
+	if how.Plain {
+		base.Scheme, endpoint.Network = "http", "unix"
+	}
+	policy := upstream.NewPolicy(&backend.Spec{})
+	policy.Connect = time.Minute // many handshakes at once take a busy machine long
+	f.up = NewWay(upstream.Config{
+		Base: base, Endpoints: []upstream.Endpoint{endpoint}, Trust: how, Policy: policy,
+		Broken: func(string) { f.broken.Add(1) },
+	}, NewMaker(slog.New(slog.DiscardHandler)))
+	rt := &Route{Name: "v1.test", Upstream: f.up, Condition: apiservice.Passed()}
+	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		act := resource.ParseAction(r)
+		act.User = alice()
+		(&Proxy{}).Send(w, r.WithContext(resource.WithAction(r.Context(), act)), rt)
+	}))
+	t.Cleanup(func() { f.Server.Close(); f.up.Close() })
+	return f
+}
+
+func (f *front) do(t *testing.T, method, path string, body io.Reader, header http.Header) *http.Response {
+	t.Helper()
+	req, err := http.NewRequest(method, f.URL+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if header != nil {
+		req.Header = header
+	}
+	res, err := http.DefaultTransport.RoundTrip(req) // follows no redirect
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { res.Body.Close() })
+	return res
+}
+
+func statusOf(t *testing.T, res *http.Response) metav1.Status {
+	t.Helper()
+	var s metav1.Status
+	if err := json.NewDecoder(res.Body).Decode(&s); err != nil {
+		t.Fatalf("the answer (%d) is no Status: %v", res.StatusCode, err)
+	}
+	return s
+}
+
+const watchPath = "/apis/g.example.com/v1/things?watch=true"
+
+func TestProxyIdentity(t *testing.T) {
+	for _, path := range []string{"/apis/g.example.com/v1/things", watchPath} { // HTTP/1.1 and HTTP/2
+		var got http.Header
+		f := startFront(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Clone() })
+		res := f.do(t, "GET", path, nil, http.Header{
+			"X-Remote-User": {"root"}, "X-Remote-Group": {"system:masters"}, "X-Remote-Uid": {"0"}, "X-Remote-Extra-Evil": {"x"},
+			"X_remote_user": {"root"}, "Authorization": {"Bearer secret"},
+			"Impersonate-User": {"root"}, "Impersonate-Group": {"system:masters"}, "Impersonate-Extra-Evil": {"x"}, "Impersonate-Uid": {"0"},
+			"Connection": {"X-Remote-User, X-Remote-Group"}, "Accept-Language": {"tlh"},
+		})
+		if res.StatusCode != 200 {
+			t.Fatalf("%s: %d", path, res.StatusCode)
+		}
+		for name, want := range map[string][]string{
+			"X-Remote-User": {"alice"}, "X-Remote-Uid": {"42"}, "X-Remote-Group": {"dev", "system:authenticated"},
+			"X-Remote-Extra-Example.com%2fscope": {"a", "b"}, "Accept-Language": {"tlh"},
+		} {
+			if !slices.Equal(got[name], want) {
+				t.Errorf("%s: %s is %q, want %q", path, name, got[name], want)
+			}
+		}
+		for name := range got {
+			if strings.HasPrefix(name, "Impersonate-") || name == "Authorization" || strings.Contains(strings.ToLower(name), "evil") || name == "X_remote_user" {
+				t.Errorf("%s: header %s came through", path, name)
+			}
+		}
+	}
+}
+
+func TestProxyRequestLine(t *testing.T) {
+	var uri, forwarded, host string
+	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) {
+		uri, forwarded, host = r.RequestURI, strings.Join(r.Header["X-Forwarded-For"], "|"), r.Host
+	})
+	const path = "/apis/g.example.com/v1/namespaces/a%2Fb/things/x%20y?labelSelector=a%3Db&limit=5"
+	f.do(t, "GET", path, nil, http.Header{"X-Forwarded-For": {"203.0.113.9"}})
+	if uri != path {
+		t.Errorf("request line %q, want %q", uri, path)
+	}
+	if forwarded != "203.0.113.9, 127.0.0.1" {
+		t.Errorf("X-Forwarded-For %q", forwarded)
+	}
+	if host != "api.ns.svc:443" {
+		t.Errorf("Host %q", host)
+	}
+}
+
+func TestProxyAnswer(t *testing.T) {
+	f := startFront(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Add("Warning", `299 - "one"`)
+		w.Header().Add("Warning", `299 - "two"`)
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header().Set("Audit-Id", "theirs")
+		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		w.WriteHeader(http.StatusTeapot)
+		io.WriteString(w, "short")
+	})
+	res := f.do(t, "GET", "/apis/g.example.com/v1/things", nil, nil)
+	body, _ := io.ReadAll(res.Body)
+	if res.StatusCode != http.StatusTeapot || string(body) != "short" {
+		t.Errorf("got %d %q", res.StatusCode, body)
+	}
+	if w := res.Header["Warning"]; !slices.Equal(w, []string{`299 - "one"`, `299 - "two"`}) {
+		t.Errorf("warnings %q", w)
+	}
+	if res.Header.Get("Content-Type") != "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList" {
+		t.Errorf("Content-Type %q", res.Header.Get("Content-Type"))
+	}
+	if res.Header.Get("Access-Control-Allow-Origin") != "" || res.Header.Get("Audit-Id") != "" {
+		t.Errorf("headers of the server that are not its to set: %v", res.Header)
+	}
+}
+
+func TestProxyRedirect(t *testing.T) {
+	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", r.URL.Query().Get("to"))
+		w.WriteHeader(http.StatusMovedPermanently)
+	})
+	for path, code := range map[string]int{
+		"/apis/g.example.com/v1/things?to=https://169.254.169.254/":                                   502,
+		"/openapi/v3/apis/g/v1?to=https://169.254.169.254/":                                           502,
+		"/openapi/v3/apis/g/v1?to=//evil.example.com/openapi/v3/apis/g/v1":                            502,
+		"/openapi/v3/apis/g/v1?to=" + url.QueryEscape("/openapi/v3/apis/other/v1?hash=B"):             502,
+		"/openapi/v3/apis/g/v1?to=" + url.QueryEscape("/openapi/v3/apis/g/v1?hash=B"):                 301, // the present hash
+		"/apis/g.example.com/v1/things?to=" + url.QueryEscape("/apis/g.example.com/v1/things?hash=B"): 502,
+	} {
+		res := f.do(t, "GET", path, nil, nil)
+		if res.StatusCode != code {
+			t.Errorf("%s: %d, want %d", path, res.StatusCode, code)
+			continue
+		}
+		if code != 502 {
+			continue
+		}
+		s := statusOf(t, res)
+		if s.Code != 502 || !strings.Contains(s.Message, errRedirect.Error()) || res.Header.Get("Location") != "" {
+			t.Errorf("%s: %+v", path, s)
+		}
+	}
+	if n := f.broken.Load(); n != 0 {
+		t.Errorf("a redirect made the server suspect %d times", n)
+	}
+}
+
+// closedPort returns an address that refuses connections.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestProxyRefusedConnection(t *testing.T) {
+	f := frontOf(t, closedPort(t), upstream.Trust{})
+	for _, method := range []string{"GET", "POST"} { // nothing was sent: any method may try again
+		res := f.do(t, method, "/apis/g.example.com/v1/things", nil, nil)
+		s := statusOf(t, res)
+		if res.StatusCode != 503 || s.Reason != metav1.StatusReasonServiceUnavailable || res.Header.Get("Retry-After") != "1" {
+			t.Errorf("%s: %d %v %+v", method, res.StatusCode, res.Header, s)
+		}
+	}
+	if f.broken.Load() == 0 {
+		t.Error("the server is not suspect")
+	}
+}
+
+func TestProxyBrokenConnection(t *testing.T) {
+	f := startFront(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	for method, retry := range map[string]string{"POST": "", "PATCH": "", "DELETE": "", "PUT": "", "GET": "1"} {
+		before := f.broken.Load()
+		res := f.do(t, method, "/apis/g.example.com/v1/things/x", nil, nil)
+		if s := statusOf(t, res); res.StatusCode != 503 || s.Code != 503 || res.Header.Get("Retry-After") != retry {
+			t.Errorf("%s: %d, Retry-After %q, want 503 and %q", method, res.StatusCode, res.Header.Get("Retry-After"), retry)
+		} else if strings.Contains(s.Message, "not known whether") != (retry == "") {
+			t.Errorf("%s: %s", method, s.Message)
+		}
+		if f.broken.Load() == before {
+			t.Errorf("%s: the server is not suspect", method)
+		}
+	}
+}
+
+func TestProxyUnavailable(t *testing.T) {
+	w := httptest.NewRecorder()
+	rt := &Route{Name: "v1.g.example.com", Condition: apiservice.Condition{Status: "False", Reason: "MissingEndpoints", Message: "none"}}
+	(&Proxy{}).Send(w, httptest.NewRequest("POST", "/apis/g.example.com/v1/things", nil), rt)
+	if s := statusOf(t, w.Result()); w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(s.Message, "MissingEndpoints: none") {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
+func TestProxyWatchStreams(t *testing.T) {
+	next := make(chan string)
+	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 2 {
+			t.Errorf("the watch came by %s", r.Proto)
+		}
+		for chunk := range next {
+			io.WriteString(w, chunk)
+			w.(http.Flusher).Flush()
+		}
+	})
+	go func() { next <- "first\n" }() // the answer's headers wait for it
+	lines := bufio.NewReader(f.do(t, "GET", watchPath, nil, nil).Body)
+	for i, want := range []string{"first\n", "second\n", "third\n"} {
+		if i > 0 {
+			next <- want // not before the previous one arrived
+		}
+		if got, err := lines.ReadString('\n'); err != nil || got != want {
+			t.Fatalf("got %q %v, want %q", got, err, want)
+		}
+	}
+	close(next)
+	if _, err := lines.ReadByte(); err != io.EOF {
+		t.Errorf("the end of the watch: %v", err)
+	}
+}
+
+func TestProxyCancel(t *testing.T) {
+	for _, path := range []string{"/apis/g.example.com/v1/things", watchPath} {
+		arrived, ended := make(chan struct{}), make(chan struct{})
+		f := startFront(t, func(_ http.ResponseWriter, r *http.Request) {
+			close(arrived)
+			<-r.Context().Done()
+			close(ended)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, "GET", f.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { <-arrived; cancel() }()
+		if _, err := http.DefaultTransport.RoundTrip(req); err == nil {
+			t.Error("a cancelled request was answered")
+		}
+		<-ended // the server's request ends too, or this test does not
+		f.Close()
+		if n := f.broken.Load(); n != 0 {
+			t.Errorf("%s: a client that left made the server suspect", path)
+		}
+	}
+}
+
+func TestProxyUpgrade(t *testing.T) {
+	var user string
+	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
+		user = r.Header.Get("X-Remote-User")
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Errorf("hijack: %v", err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		for {
+			line, err := rw.ReadString('\n')
+			if err != nil {
+				return
+			}
+			fmt.Fprint(conn, strings.ToUpper(line))
+		}
+	})
+	conn, err := net.Dial("tcp", f.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /api/v1/namespaces/a/pods/b/exec HTTP/1.1\r\nHost: gw\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	r := bufio.NewReader(conn)
+	res, err := http.ReadResponse(r, nil)
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != "echo" {
+		t.Fatalf("%+v %v", res, err)
+	}
+	for _, word := range []string{"one\n", "two\n"} {
+		fmt.Fprint(conn, word)
+		if got, err := r.ReadString('\n'); err != nil || got != strings.ToUpper(word) {
+			t.Fatalf("got %q %v", got, err)
+		}
+	}
+	if user != "alice" {
+		t.Errorf("the upgrade came as %q", user)
+	}
+}

@@ -1,0 +1,39 @@
+package proxy
+
+import (
+	"net/http"
+	"regexp"
+	"testing"
+)
+
+// What the gateway answers itself it says so, to those who ask and may be told.
+func TestOwnAnswersAreSigned(t *testing.T) {
+	o, _, _ := observe(t, func(http.ResponseWriter, *http.Request) {})
+	timing := regexp.MustCompile(`^gateway;dur=\d+\.\d{3}$`)
+	for path, want := range map[string]struct {
+		code int
+		who  string
+	}{
+		"/apis":                                 {200, "gateway"},
+		"/apis/down.example.com/v1/things":      {503, `gateway; apiservice="v1.down.example.com"`},
+		"/apis/g.example.com/v1/things?watch=x": {200, ""}, // sent on
+	} {
+		for user, told := range map[string]bool{"admin": true, "jane": false} {
+			h := o.do("GET", path, "Test-User", user, "X-Portico-Debug", "1")
+			who, dur := h.Header().Get("X-Portico-Backend"), h.Header().Get("Server-Timing")
+			switch {
+			case h.Code != want.code:
+				t.Errorf("%s: %d", path, h.Code)
+			case !told && (who != "" || dur != ""):
+				t.Errorf("%s tells %s: %q %q", path, user, who, dur)
+			case told && want.who != "" && (who != want.who || !timing.MatchString(dur)):
+				t.Errorf("%s: %q %q, want %q", path, who, dur, want.who)
+			case told && want.who == "" && (who == "" || timing.MatchString(dur)):
+				t.Errorf("%s was sent on: %q %q", path, who, dur)
+			}
+		}
+		if h := o.do("GET", path, "Test-User", "admin").Header(); h.Get("X-Portico-Backend") != "" || h.Get("Server-Timing") != "" {
+			t.Errorf("%s tells unasked: %v", path, h)
+		}
+	}
+}

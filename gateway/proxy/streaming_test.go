@@ -1,0 +1,291 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// freed is how long a server may wait to learn that its client is gone: shorter
+// than any deadline of a request, and long enough for a busy machine.
+const freed = 20 * time.Second
+
+// passage is a way through the gateway: what the client speaks, and where the
+// server is.
+type passage struct {
+	name   string
+	url    string
+	client *http.Client
+}
+
+// passages are the ways to servers that all run behind: over TLS, where short
+// and long requests take different ways, and over a socket, behind all filters.
+func passages(t *testing.T, behind http.HandlerFunc) []passage {
+	t.Helper()
+	toTLS, toSocket := startFront(t, behind), startChain(t, behind)
+	client := func(roots *tls.Config, h2 bool) *http.Client {
+		protocols := new(http.Protocols)
+		protocols.SetHTTP1(!h2)
+		protocols.SetHTTP2(h2)
+		transport := &http.Transport{
+			TLSClientConfig: roots, Protocols: protocols, ExpectContinueTimeout: time.Hour, DisableCompression: true,
+		}
+		t.Cleanup(transport.CloseIdleConnections)
+		return &http.Client{Transport: transport, Timeout: time.Minute}
+	}
+	roots := toSocket.Client().Transport.(*http.Transport).TLSClientConfig
+	return []passage{
+		{"HTTP/1.1 to TLS", toTLS.URL, client(nil, false)},
+		{"HTTP/1.1 to a socket", toSocket.URL, client(roots.Clone(), false)},
+		{"HTTP/2 to a socket", toSocket.URL, client(roots.Clone(), true)},
+	}
+}
+
+// shortPath is answered within a deadline, watchPath is not.
+const shortPath = "/apis/g.example.com/v1/things/a"
+
+func (p *passage) send(t *testing.T, ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, p.url+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if header != nil {
+		req.Header = header
+	}
+	res, err := p.client.Do(req)
+	if err == nil {
+		t.Cleanup(func() { res.Body.Close() })
+	}
+	return res, err
+}
+
+// soon waits for something to be told.
+func soon(t *testing.T, what string, told <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-told:
+	case <-time.After(freed):
+		t.Errorf("not within %v: %s", freed, what)
+	}
+}
+
+// Each event is with the client before the server sends the next, and the
+// header before the first; whoever leaves frees the server.
+func TestServerSentEvents(t *testing.T) {
+	var next chan string
+	ended, over := make(chan struct{}, 1), make(chan struct{})
+	behind := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = http.NewResponseController(w).Flush()
+		for {
+			select {
+			case event := <-next:
+				fmt.Fprintf(w, "data: %s\n\n", event)
+				_ = http.NewResponseController(w).Flush()
+			case <-r.Context().Done():
+				ended <- struct{}{}
+				return
+			case <-over:
+				return
+			}
+		}
+	}
+	ways := passages(t, behind)
+	t.Cleanup(func() { close(over) }) // before the servers, which wait
+	for _, p := range ways {
+		t.Run(p.name, func(t *testing.T) {
+			next = make(chan string)
+			res, err := p.send(t, t.Context(), "GET", shortPath, nil, http.Header{"Accept": {"text/event-stream"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h := res.Header; h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" || h.Get("Content-Length") != "" {
+				t.Errorf("header %v", h)
+			}
+			events := bufio.NewReader(res.Body)
+			for i := range 20 {
+				next <- fmt.Sprint("event ", i)
+				if got, err := events.ReadString('\n'); err != nil || got != fmt.Sprintf("data: event %d\n", i) {
+					t.Fatalf("got %q, %v", got, err)
+				}
+				if got, err := events.ReadString('\n'); err != nil || got != "\n" {
+					t.Fatalf("an event does not end: %q, %v", got, err)
+				}
+			}
+			res.Body.Close()
+			soon(t, "the server is freed", ended)
+		})
+	}
+}
+
+// What a server says after the body arrives, announced or not.
+func TestTrailersOfAnswers(t *testing.T) {
+	for _, p := range passages(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Checksum")
+		io.WriteString(w, "body")
+		w.Header().Set("X-Checksum", "c1")
+		w.Header().Set(http.TrailerPrefix+"X-Late", "l1")
+	}) {
+		for _, path := range []string{shortPath, watchPath} {
+			t.Run(p.name+" "+path, func(t *testing.T) {
+				res, err := p.send(t, t.Context(), "GET", path, nil, http.Header{"Te": {"trailers"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, err := io.ReadAll(res.Body)
+				if err != nil || string(body) != "body" {
+					t.Errorf("%q, %v", body, err)
+				}
+				if res.Trailer.Get("X-Checksum") != "c1" || res.Trailer.Get("X-Late") != "l1" || res.Header.Get("X-Checksum") != "" {
+					t.Errorf("header %v, trailer %v", res.Header, res.Trailer)
+				}
+			})
+		}
+	}
+}
+
+// counted counts what is read of a body.
+type counted struct {
+	io.Reader
+	read atomic.Int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.read.Add(int64(n))
+	return n, err
+}
+
+// A client that asks before it sends its body gets the server's own answer: go
+// on, or what makes the body needless. Over HTTP/2 net/http tells nobody that a
+// client asks: there the gateway takes the body in any case.
+func TestExpectContinue(t *testing.T) {
+	for _, p := range passages(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("refuse") {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n, err)
+	}) {
+		for _, size := range []int{1000, 1 << 20} {
+			for _, refuse := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %d bytes, refused %v", p.name, size, refuse), func(t *testing.T) {
+					var asked atomic.Int32
+					ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { asked.Add(1) }})
+					body := &counted{Reader: strings.NewReader(strings.Repeat("x", size))}
+					req, err := http.NewRequestWithContext(ctx, "POST", p.url+shortPath, body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					req.ContentLength = int64(size)
+					req.Header.Set("Expect", "100-continue")
+					if refuse {
+						req.URL.RawQuery = "refuse"
+					}
+					res, err := p.client.Do(req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer res.Body.Close()
+					answer, err := io.ReadAll(res.Body)
+					switch {
+					case err != nil:
+						t.Error(err)
+					case refuse:
+						if res.StatusCode != http.StatusForbidden || res.ProtoMajor == 1 && (asked.Load() != 0 || body.read.Load() != 0) {
+							t.Errorf("%d %q, asked for the body %d times, %d bytes read", res.StatusCode, answer, asked.Load(), body.read.Load())
+						}
+					default:
+						if res.StatusCode != http.StatusOK || string(answer) != fmt.Sprint(size, nil) || asked.Load() != 1 {
+							t.Errorf("%d %q, asked for the body %d times", res.StatusCode, answer, asked.Load())
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// endless is a body without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	time.Sleep(time.Millisecond)
+	return copy(p, bytes.Repeat([]byte("x"), 1000)), nil
+}
+
+// A client that goes frees the server at once, wherever the request is: before
+// the answer, in its midst, while there is more of it than anybody reads, and
+// while the request is still being sent.
+func TestClientsThatGo(t *testing.T) {
+	arrived, ended, over := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
+	ways := passages(t, func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			select {
+			case ended <- struct{}{}:
+			case <-over:
+			}
+		}()
+		switch r.URL.Query().Get("in") {
+		case "answer":
+			io.WriteString(w, "begun")
+			_ = http.NewResponseController(w).Flush()
+		case "flood":
+			arrived <- struct{}{}
+			for _, err := w.Write(make([]byte, 64<<10)); err == nil; _, err = w.Write(make([]byte, 64<<10)) {
+			}
+			return
+		case "body":
+			arrived <- struct{}{}
+			_, _ = io.Copy(io.Discard, r.Body)
+			return
+		}
+		arrived <- struct{}{}
+		select {
+		case <-r.Context().Done():
+		case <-over:
+		}
+	})
+	t.Cleanup(func() { close(over) }) // before the servers, which wait
+	for _, p := range ways {
+		for _, path := range []string{shortPath + "?x=y", watchPath} {
+			for _, in := range []string{"wait", "answer", "flood", "body"} {
+				if in == "body" && path == watchPath {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s, %s, %s", p.name, path, in), func(t *testing.T) {
+					ctx, leave := context.WithCancel(t.Context())
+					defer leave()
+					method, body := "GET", io.Reader(nil)
+					if in == "body" {
+						method, body = "POST", endless{}
+					}
+					gone := make(chan struct{})
+					go func() {
+						defer close(gone)
+						if res, err := p.send(t, ctx, method, path+"&in="+in, body, nil); err == nil {
+							<-ctx.Done()
+							res.Body.Close()
+						}
+					}()
+					soon(t, "the request arrives", arrived)
+					leave()
+					soon(t, "the server is freed", ended)
+					soon(t, "the client is gone", gone)
+				})
+			}
+		}
+	}
+}

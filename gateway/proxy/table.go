@@ -1,0 +1,57 @@
+package proxy
+
+import (
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/apiservice"
+	"portico/resource"
+)
+
+// Route is where requests for one group/version go. Immutable.
+type Route struct {
+	// Name is that of the APIService.
+	Name string
+	// Local: the gateway answers itself. Else upstream does; it is nil where
+	// the APIService names a service that cannot be reached, and condition
+	// says why.
+	Local     bool
+	Upstream  *Way
+	Condition apiservice.Condition
+	// Plain, if not nil: the server is one of REST, with paths of its own.
+	Plain *Plain
+
+	// Backend is the name that upstream is shown under, and traffic counts the
+	// requests to it; "" and nil: nobody looks.
+	Backend string
+	traffic *routeTraffic
+}
+
+// RetryAfter is the Retry-After of an unavailable group, in seconds: a
+// suspect server is checked twice in that time.
+const RetryAfter = 1
+
+// Unavailable returns the error for a route that leads nowhere now; nil if
+// requests may be sent.
+func (r *Route) Unavailable() *apierrors.StatusError {
+	if r.Local || r.Upstream != nil && r.Condition.Available() {
+		return nil
+	}
+	return resource.Unavailable(fmt.Sprintf("service unavailable: APIService %q is not available: %s: %s",
+		r.Name, r.Condition.Reason, r.Condition.Message), RetryAfter)
+}
+
+// Table is a snapshot of all routes.
+type Table struct {
+	Routes map[schema.GroupVersion]*Route
+}
+
+// Lookup returns the route of a group/version; nil if nobody serves it.
+func (t *Table) Lookup(group, version string) *Route {
+	if t == nil {
+		return nil
+	}
+	return t.Routes[schema.GroupVersion{Group: group, Version: version}]
+}

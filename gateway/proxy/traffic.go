@@ -1,0 +1,285 @@
+package proxy
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portico/gateway/upstream"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// maxTraffic bounds how many pairs of an APIService and an endpoint requests are
+// counted for, about 4 KiB and up to 100 lines each. What comes then is counted
+// together, under otherTraffic.
+const maxTraffic = 2048
+
+// otherTraffic stands for the names of what is not told apart.
+const otherTraffic = "other"
+
+// Traffic counts what passes the gateway, by APIService, server and endpoint. A
+// request finds its counters by two loads and the lookup of one string. Those of
+// what is registered or reached no more are gone with it. Safe for concurrent
+// use; a prometheus.Collector.
+type Traffic struct {
+	mu     sync.Mutex
+	routes map[routeName]*routeTraffic
+	pairs  int // of all routes
+	other  *endpointTraffic
+}
+
+// routeName is what tells routes apart.
+type routeName struct{ apiService, backend string }
+
+// routeTraffic counts the requests for one group/version.
+type routeTraffic struct {
+	routeName
+	all *Traffic
+	// gone: nothing new is counted for it.
+	gone      bool // guarded by all.mu
+	endpoints atomic.Pointer[map[string]*endpointTraffic]
+}
+
+// endpointTraffic counts those of them that one endpoint got. Its metrics are
+// made when they are first needed.
+type endpointTraffic struct {
+	labels prometheus.Labels
+	codes  [len(verbNames)][len(codeClasses)]atomic.Pointer[prometheus.Counter]
+
+	// header and whole are the times from when a request was sent to the header
+	// and the end of its answer, own is what the gateway took for itself until
+	// then.
+	header, whole, own prometheus.Histogram
+	long               prometheus.Gauge
+}
+
+// codeClasses are the classes of answers; the first is that there was none.
+var codeClasses = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
+
+// verbNames are the labels that serve.VerbLabel gives.
+var verbNames = [...]string{
+	"GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION", "CONNECT", "HEAD", "OPTIONS", otherTraffic,
+}
+
+// Buckets of times. What a gateway adds is to be less than a millisecond, which
+// those of upstream's histograms do not tell apart.
+var (
+	upstreamBuckets = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
+	ownBuckets      = []float64{0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1}
+)
+
+func NewTraffic() *Traffic {
+	t := &Traffic{routes: map[routeName]*routeTraffic{}}
+	t.other = newEndpointTraffic(routeName{otherTraffic, otherTraffic}, otherTraffic)
+	return t
+}
+
+// Watch has what passes by the routes counted, and forgets what passed by others.
+// upstreams are the ways to all servers, by the names they are shown under. It is
+// called before anybody sees the routes.
+func (t *Traffic) Watch(routes map[schema.GroupVersion]*Route, upstreams map[string]*upstream.Upstream) {
+	names := make(map[*upstream.Upstream]string, len(upstreams))
+	for name, up := range upstreams {
+		names[up] = name
+	}
+	live := make(map[routeName]bool, len(routes))
+	for _, rt := range routes {
+		if rt.Upstream == nil {
+			continue
+		}
+		rt.Backend = names[rt.Upstream.Upstream]
+		name := routeName{rt.Name, rt.Backend}
+		rt.traffic, live[name] = t.route(name), true
+	}
+	t.keep(func(name routeName) bool { return live[name] }, func(name routeName) []string {
+		up := upstreams[name.backend]
+		if up == nil {
+			return nil
+		}
+		var urls []string
+		for _, e := range up.Endpoints() {
+			urls = append(urls, e.URL)
+		}
+		return urls
+	})
+}
+
+// route returns the counters of a route, the same for the same names.
+func (t *Traffic) route(name routeName) *routeTraffic {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := t.routes[name]; r != nil {
+		return r
+	}
+	r := &routeTraffic{routeName: name, all: t}
+	r.endpoints.Store(&map[string]*endpointTraffic{})
+	t.routes[name] = r
+	return r
+}
+
+// keep forgets all routes but those that are live, and of those all but the
+// endpoints they have. endpoints is asked only of what was counted.
+func (t *Traffic) keep(live func(routeName) bool, endpoints func(routeName) []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, r := range t.routes {
+		var has []string
+		switch {
+		case !live(name):
+			r.gone = true
+			delete(t.routes, name)
+		case len(*r.endpoints.Load()) > 0:
+			has = append(endpoints(name), noEndpoint)
+		}
+		r.retain(has)
+	}
+}
+
+// retain forgets all other endpoints; all.mu is held.
+func (r *routeTraffic) retain(endpoints []string) {
+	known := *r.endpoints.Load()
+	kept := make(map[string]*endpointTraffic, len(endpoints))
+	for _, url := range endpoints {
+		if e := known[url]; e != nil {
+			kept[url] = e
+		}
+	}
+	if len(kept) == len(known) {
+		return
+	}
+	r.all.pairs -= len(known) - len(kept)
+	r.endpoints.Store(&kept)
+}
+
+// endpoint returns the counters of an endpoint.
+func (r *routeTraffic) endpoint(url string) *endpointTraffic {
+	if e := (*r.endpoints.Load())[url]; e != nil {
+		return e
+	}
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	known := *r.endpoints.Load()
+	if e := known[url]; e != nil {
+		return e
+	}
+	if r.gone || r.all.pairs >= maxTraffic {
+		return r.all.other
+	}
+	more := maps.Clone(known)
+	e := newEndpointTraffic(r.routeName, url)
+	more[url] = e
+	r.all.pairs++
+	r.endpoints.Store(&more)
+	return e
+}
+
+func newEndpointTraffic(r routeName, url string) *endpointTraffic {
+	e := &endpointTraffic{labels: prometheus.Labels{"apiservice": r.apiService, "backend": r.backend, "endpoint": url}}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets, ConstLabels: e.labels})
+	}
+	e.header = histogram("portico_upstream_response_header_seconds",
+		"Time from when a request was sent on to the header of its answer, in seconds. Long-running requests too.", upstreamBuckets)
+	e.whole = histogram("portico_upstream_request_duration_seconds",
+		"Time from when a request was sent on to the end of its answer, in seconds. Without long-running requests.", upstreamBuckets)
+	e.own = histogram("portico_gateway_request_overhead_seconds",
+		"Time that the gateway took for itself until it began to answer a request that was sent on, in seconds.", ownBuckets)
+	e.long = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "portico_upstream_longrunning_requests", Help: "Long-running requests under way to an endpoint.", ConstLabels: e.labels,
+	})
+	return e
+}
+
+// sent is a request that was sent on and is over.
+type sent struct {
+	verb string // of serve.VerbLabel
+	code int    // of the answer; 0: there was none
+	long bool   // it was long-running
+	// retried: it was sent elsewhere then.
+	retried bool
+	// header and whole are since it was sent, own is what the gateway took before
+	// the header went to the client.
+	header, whole, own time.Duration
+}
+
+// count takes a request into account.
+func (e *endpointTraffic) count(s sent) {
+	e.counter(s.verb, s.code).Inc()
+	if s.code != 0 {
+		e.header.Observe(s.header.Seconds())
+		if !s.retried {
+			e.own.Observe(s.own.Seconds())
+		}
+	}
+	if !s.long {
+		e.whole.Observe(s.whole.Seconds())
+	}
+}
+
+// counter returns the counter of answers of the code's class to the verb.
+func (e *endpointTraffic) counter(verb string, code int) prometheus.Counter {
+	v, class := verbIndex(verb), min(max(code/100, 0), len(codeClasses)-1)
+	at := &e.codes[v][class]
+	if c := at.Load(); c != nil {
+		return *c
+	}
+	labels := maps.Clone(e.labels)
+	labels["verb"], labels["code"] = verbNames[v], codeClasses[class]
+	c := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "portico_upstream_requests_total", ConstLabels: labels,
+		Help: "Requests sent on, by the verb and the class of the answer's status code; none: there was no answer.",
+	})
+	if !at.CompareAndSwap(nil, &c) {
+		return *at.Load()
+	}
+	return c
+}
+
+func verbIndex(verb string) int {
+	for i := range verbNames {
+		if verbNames[i] == verb {
+			return i
+		}
+	}
+	return len(verbNames) - 1
+}
+
+// Describe says nothing beforehand: what there is comes and goes.
+func (t *Traffic) Describe(chan<- *prometheus.Desc) {}
+
+// Collect shows what was counted.
+func (t *Traffic) Collect(to chan<- prometheus.Metric) {
+	t.mu.Lock()
+	all := make([]*endpointTraffic, 0, t.pairs+1)
+	for _, r := range t.routes {
+		for _, e := range *r.endpoints.Load() {
+			all = append(all, e)
+		}
+	}
+	t.mu.Unlock()
+	for _, e := range append(all, t.other) {
+		e.collect(to)
+	}
+}
+
+func (e *endpointTraffic) collect(to chan<- prometheus.Metric) {
+	counted := false
+	for v := range e.codes {
+		for c := range e.codes[v] {
+			if counter := e.codes[v][c].Load(); counter != nil {
+				to <- *counter
+				counted = true
+			}
+		}
+	}
+	if !counted && e.labels["endpoint"] == otherTraffic {
+		return // only there if it is needed
+	}
+	to <- e.header
+	to <- e.whole
+	to <- e.own
+	to <- e.long
+}

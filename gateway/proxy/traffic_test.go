@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// gathered returns the values of what is registered, counts of histograms
+// included, by name and labels.
+func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			key := f.GetName() + "{" + strings.Join(labels, ",") + "}"
+			out[key] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
+}
+
+func registered(t *testing.T, c prometheus.Collector) *prometheus.Registry {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(c); err != nil {
+		t.Fatal(err)
+	}
+	return registry
+}
+
+func TestTraffic(t *testing.T) {
+	all := NewTraffic()
+	registry := registered(t, all)
+	if got := gathered(t, registry); len(got) != 0 {
+		t.Errorf("nothing was counted, and there is %v", got)
+	}
+	core := all.route(routeName{"v1.", "core"})
+	core.endpoint("a").count(sent{verb: "LIST", code: 200, header: time.Millisecond, whole: time.Millisecond})
+	core.endpoint("a").count(sent{verb: "LIST", code: 204})
+	core.endpoint("b").count(sent{verb: "GET"})
+	core.endpoint("b").count(sent{verb: "WATCH", code: 200, long: true})
+	core.endpoint("b").count(sent{verb: "NONSENSE", code: 799})
+	crd := all.route(routeName{"v1.g", "crd"})
+	crd.endpoint("a").count(sent{verb: "GET", code: 500})
+	got := gathered(t, registry)
+	for key, want := range map[string]float64{
+		"portico_upstream_requests_total{apiservice=v1.,backend=core,code=2xx,endpoint=a,verb=LIST}":  2,
+		"portico_upstream_requests_total{apiservice=v1.,backend=core,code=none,endpoint=b,verb=GET}":  1,
+		"portico_upstream_requests_total{apiservice=v1.,backend=core,code=2xx,endpoint=b,verb=WATCH}": 1,
+		"portico_upstream_requests_total{apiservice=v1.,backend=core,code=5xx,endpoint=b,verb=other}": 1,
+		"portico_upstream_requests_total{apiservice=v1.g,backend=crd,code=5xx,endpoint=a,verb=GET}":   1,
+		"portico_upstream_response_header_seconds{apiservice=v1.,backend=core,endpoint=a}":            2,
+		"portico_upstream_response_header_seconds{apiservice=v1.,backend=core,endpoint=b}":            2,
+		"portico_upstream_request_duration_seconds{apiservice=v1.,backend=core,endpoint=b}":           2,
+		"portico_gateway_request_overhead_seconds{apiservice=v1.,backend=core,endpoint=a}":            2,
+	} {
+		if got[key] != want {
+			t.Errorf("%s: got %v, want %v", key, got[key], want)
+		}
+	}
+
+	// What goes takes its series along, whoever still has its counters in hand.
+	late := core.endpoint("a")
+	all.keep(func(name routeName) bool { return name.backend == "core" }, func(routeName) []string { return []string{"b"} })
+	late.count(sent{verb: "GET", code: 200})
+	for key := range gathered(t, registry) {
+		if !strings.Contains(key, "backend=core") || !strings.Contains(key, "endpoint=b") {
+			t.Errorf("there still is %s", key)
+		}
+	}
+	if crd.endpoint("c") != all.other {
+		t.Error("a request that began before its APIService went brings the counters back")
+	}
+	if all.pairs != 1 {
+		t.Errorf("%d pairs are counted", all.pairs)
+	}
+	// And it comes back.
+	all.route(routeName{"v1.g", "crd"}).endpoint("a").count(sent{verb: "GET", code: 200})
+	if got := gathered(t, registry)["portico_upstream_requests_total{apiservice=v1.g,backend=crd,code=2xx,endpoint=a,verb=GET}"]; got != 1 {
+		t.Errorf("counted %v", got)
+	}
+}
+
+// However many APIServices and endpoints come by, the counters are bounded.
+func TestTrafficBound(t *testing.T) {
+	all := NewTraffic()
+	for i := range maxTraffic + 10 {
+		all.route(routeName{fmt.Sprint("v", i%50, ".g"), "b"}).endpoint(fmt.Sprint("https://", i)).count(sent{verb: "GET", code: 200})
+	}
+	registry := registered(t, all)
+	got := gathered(t, registry)
+	if n := got["portico_upstream_requests_total{apiservice=other,backend=other,code=2xx,endpoint=other,verb=GET}"]; n != 10 {
+		t.Errorf("%v under other names; there are %v", n, slices.Collect(maps.Keys(got))[:3])
+	}
+	all.keep(func(routeName) bool { return false }, nil)
+	if e := all.route(routeName{"v1.g", "b"}).endpoint("a"); e == all.other {
+		t.Error("there is room, and it is not used")
+	}
+}
+
+func TestTrafficTogether(t *testing.T) {
+	all := NewTraffic()
+	registry := registered(t, all)
+	var together sync.WaitGroup
+	for i := range 4 {
+		together.Go(func() {
+			for j := range 200 {
+				all.route(routeName{"v1.", "core"}).endpoint(fmt.Sprint(j % 3)).count(sent{verb: "GET", code: 200 + 100*(j%4)})
+				if i == 0 && j%50 == 0 {
+					all.keep(func(routeName) bool { return true }, func(routeName) []string { return []string{"0", "1", "2"} })
+					_, _ = registry.Gather()
+				}
+			}
+		})
+	}
+	together.Wait()
+	total := 0.0
+	for key, n := range gathered(t, registry) {
+		if strings.HasPrefix(key, "portico_upstream_requests_total") {
+			total += n
+		}
+	}
+	if total != 800 {
+		t.Errorf("counted %v", total)
+	}
+}
+
+func BenchmarkTraffic(b *testing.B) {
+	rt := NewTraffic().route(routeName{"v1.", "core"})
+	for i := range 3 {
+		rt.endpoint(fmt.Sprint("https://127.0.0.1:844", i))
+	}
+	url := "https://127.0.0.1:8441"
+	b.ReportAllocs()
+	for b.Loop() {
+		rt.endpoint(url).count(sent{verb: "LIST", code: 200, header: time.Millisecond, whole: time.Millisecond, own: time.Microsecond})
+	}
+}

@@ -1,0 +1,83 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/discovery/aggregate"
+	"portico/gateway/proxy"
+)
+
+// newPlainSource makes the source of a REST server.
+func newPlainSource(cfg aggregate.Config, r *backend.REST) *aggregate.RESTSource {
+	return aggregate.NewRESTSource(cfg, aggregate.RESTConfig{
+		Group: r.Group, Version: r.Version, OpenAPIPath: r.Document(), PathPrefix: r.PathPrefix,
+	})
+}
+
+// asPlain makes it the making of a REST server; nil: it is none. Everything else
+// of it is set before.
+func (m *making) asPlain(r *backend.REST) {
+	if r == nil {
+		return
+	}
+	m.plain, m.only = r, []schema.GroupVersion{{Group: r.Group, Version: r.Version}}
+	m.checkPath = r.Document()
+	m.checkURL = strings.TrimSuffix(m.checkURL, rootPath) + m.checkPath
+	m.id += fmt.Sprintf(" rest=%s/%s %q %q", r.Group, r.Version, r.OpenAPIPath, r.PathPrefix)
+}
+
+// disguised is the condition of a Backend that would make a REST server of one
+// that the gateway starts with; nil: it does not. Requests would be authorized by
+// the group that the Backend makes up, and reach a server that takes the gateway's
+// word for who the user is and what was allowed. Names are not looked up: this
+// finds mistakes, and is no boundary.
+func (s *syncer) disguised(st *standing) *apiservice.Condition {
+	urls := make([]string, 0, len(st.spec.Endpoints))
+	for _, e := range st.spec.Endpoints {
+		urls = append(urls, e.URL)
+	}
+	return s.disguisedAt(st, urls)
+}
+
+// disguisedAt is disguised for a server that is at these URLs.
+func (s *syncer) disguisedAt(st *standing, urls []string) *apiservice.Condition {
+	if st.spec.REST == nil {
+		return nil
+	}
+	for _, c := range s.configured {
+		for _, theirs := range c.spec.Endpoints {
+			i := slices.IndexFunc(urls, func(u string) bool { return backend.SameAddress(u, theirs.URL) })
+			if i < 0 {
+				continue
+			}
+			return &apiservice.Condition{
+				Status: apireg.ConditionFalse, Reason: "RESTNotAllowed",
+				Message: fmt.Sprintf("spec.rest: %s is the server %q, which the gateway starts with; what it serves is not to be had under another group", urls[i], c.name),
+			}
+		}
+	}
+	return nil
+}
+
+// plainAPI returns how requests for a REST server are to be sent; nil if it is
+// none.
+func (srv *server) plainAPI() *proxy.Plain {
+	if srv.plain == nil {
+		return nil
+	}
+	prefix, known := srv.plain.PathPrefix()
+	hosts := []string{srv.up.Base().Host}
+	for _, e := range srv.up.Endpoints() {
+		if e.Base != nil {
+			hosts = append(hosts, e.Base.Host)
+		}
+	}
+	return proxy.NewPlain(srv.plain.GroupVersion(), prefix, known, hosts)
+}

@@ -1,0 +1,56 @@
+package gateway
+
+import (
+	"log/slog"
+	"testing"
+
+	"portico/apiservice"
+	"portico/apiservice/availability"
+	"portico/apiservice/backend"
+	"portico/gateway/proxy"
+	"portico/resource"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// What the gateway starts with is not to be had under another group.
+func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
+	rest := func(name string, r *backend.REST, url string) *backend.Backend {
+		return &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}, REST: r}}
+	}
+	evil := &backend.REST{Group: "evil.example.com", Version: "v1", PathPrefix: "/api/v1"}
+	log := slog.New(slog.DiscardHandler)
+	s := &syncer{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{})}
+	for name, url := range map[string]string{"core": "unix:///run/core.sock", "crd": "https://crd.internal:443", "near": "https://127.0.0.1:7443", "far": "https://10.0.0.1:443"} {
+		s.configured = append(s.configured, &configured{name: name, spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}}})
+	}
+	a := &apireg.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.evil.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "socket"}},
+		Spec:       apireg.APIServiceSpec{Group: "evil.example.com", Version: "v1"},
+	}
+	s.setAPIServices([]*apireg.APIService{a})
+	s.setBackends([]*backend.Backend{
+		rest("socket", evil, "unix:///run/core.sock"), rest("host", evil, "https://CRD.internal"), rest("plain", evil, "http://crd.internal:443"),
+		rest("other", evil, "http://crd.internal"), rest("known", nil, "unix:///run/core.sock"), rest("dot", evil, "https://crd.internal."),
+		rest("localhost", evil, "http://LocalHost:7443"), rest("v6", evil, "https://[::1]:07443"), rest("mapped", evil, "https://[::ffff:127.0.0.1]:7443"),
+		rest("else", evil, "https://127.0.0.2:7443"), {ObjectMeta: metav1.ObjectMeta{Name: "service"}, Spec: backend.Spec{Service: &backend.Service{Namespace: "ns", Name: "far"}, REST: evil}},
+	})
+	far := resource.Key{Namespace: "ns", Name: "far"}
+	s.setServices(&services{known: true, service: map[resource.Key]*corev1.Service{far: {
+		ObjectMeta: metav1.ObjectMeta{Namespace: far.Namespace, Name: far.Name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 443}}},
+	}}})
+	s.reconcile()
+	defer s.retire()
+	for name, refused := range map[string]bool{"socket": true, "host": true, "plain": true, "other": false, "known": false, "core": false, "crd": false,
+		"dot": true, "localhost": true, "v6": true, "mapped": true, "else": false, "service": true} {
+		st := s.standings.Load().byName[name]
+		if (st.srv == nil) != refused || (st.condition.Reason == "RESTNotAllowed") != refused {
+			t.Errorf("%s: %+v", name, st.condition)
+		}
+	}
+	if rt := s.table.Load().Lookup("evil.example.com", "v1"); rt == nil || rt.Upstream != nil || rt.Unavailable() == nil {
+		t.Errorf("the route is %+v", rt)
+	}
+}
