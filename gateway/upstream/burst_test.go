@@ -2,9 +2,11 @@ package upstream
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -108,6 +110,104 @@ func TestBurst(t *testing.T) {
 	if s := u.Status(); s.Endpoints[0].Errors != 0 {
 		t.Errorf("%d errors", s.Endpoints[0].Errors)
 	}
+}
+
+// So is one of large bodies, and of requests that leave HTTP: each of these needs a
+// connection of its own, and none that are begun for who has one by then.
+func TestBurstOfLargeBodies(t *testing.T) {
+	const requests = 80
+	for _, k := range []kind{short, upgrade} {
+		gate := make(chan struct{})
+		open := sync.OnceFunc(func() { close(gate) })
+		l, e := behindGate(t, func(int64) <-chan struct{} { return gate })
+		t.Cleanup(open) // before the server is closed
+		u := over(t, turns(), e)
+		g, err := u.endpoints[0].ways.get()
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.direct.maxDials = 16
+		var all sync.WaitGroup
+		for range requests {
+			all.Go(func() {
+				if got := send(t, u, k, "POST", strings.Repeat("x", 2*directBodyTCP)); got.err != nil || got.code != http.StatusOK {
+					t.Errorf("%d %v", got.code, got.err)
+				}
+			})
+		}
+		eventually(t, "not all wait for connections that are being made", func() bool {
+			waits, dialing := inLine(t, u)
+			return waits == requests && dialing == 16 && l.opened.Load() >= 16
+		})
+		time.Sleep(100 * time.Millisecond) // for those that do not wait
+		if n := l.opened.Load(); n > 16 {
+			t.Errorf("%d connections are being made, want 16", n)
+		}
+		open()
+		all.Wait()
+		if n := l.opened.Load(); k == upgrade && n < requests {
+			t.Errorf("%d connections for %d that cannot share them", n, requests)
+		}
+		eventually(t, "some still wait", func() bool {
+			waits, dialing := inLine(t, u)
+			return waits == 0 && dialing == 0
+		})
+		if s := u.Status(); s.Endpoints[0].Errors != 0 {
+			t.Errorf("%d errors", s.Endpoints[0].Errors)
+		}
+	}
+}
+
+// Who has got a connection that came free does not wait for another.
+func TestLargeBodyTakesWhatComesFree(t *testing.T) {
+	hold := make(chan struct{})
+	answer := make(chan struct{})
+	l, e := behindGate(t, func(n int64) <-chan struct{} {
+		if n == 1 {
+			return closedChan()
+		}
+		return hold
+	})
+	t.Cleanup(func() { close(hold) })
+	u := over(t, turns(), e)
+	first := make(chan result)
+	large := strings.Repeat("x", 2*directBodyTCP)
+	go func() { first <- slowly(t, u, large, answer) }()
+	eventually(t, "the first does not connect", func() bool { return l.opened.Load() == 1 })
+	second := make(chan result)
+	late := make(chan struct{})
+	go func() { second <- slowly(t, u, large, late) }()
+	eventually(t, "the second does not wait", func() bool { waits, _ := inLine(t, u); return waits == 1 && l.opened.Load() == 2 })
+	close(answer)
+	if got := <-first; got.code != http.StatusOK {
+		t.Errorf("%+v", got)
+	}
+	eventually(t, "it still waits", func() bool { waits, _ := inLine(t, u); return waits == 0 })
+	close(late)
+	if got := <-second; got.code != http.StatusOK {
+		t.Errorf("%+v", got)
+	}
+}
+
+func closedChan() chan struct{} { c := make(chan struct{}); close(c); return c }
+
+// slowly sends a body whose last byte waits.
+func slowly(t *testing.T, u *Upstream, body string, last <-chan struct{}) result {
+	r, w := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(w, body[1:])
+		<-last
+		_, _ = io.WriteString(w, body[:1])
+		w.Close()
+	}()
+	req, _ := http.NewRequestWithContext(t.Context(), "POST", "https://example.com/", r)
+	res, err := u.send(req, short)
+	if err != nil {
+		return result{err: err}
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, res.Body)
+	return result{code: res.StatusCode, err: err}
 }
 
 // Requests to an endpoint that takes connections and says nothing go to another

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -88,9 +87,9 @@ func isIP(host string) bool {
 	return err == nil
 }
 
-// secure makes a connection with TLS; raw is what is below that. A connection
-// that is watched tells when it breaks.
-func (w *ways) secure(ctx context.Context, g *generation, watch bool, protocols []string) (secured net.Conn, raw net.Conn, err error) {
+// secure makes a connection with TLS; raw is what is below that. One that may be
+// shared, where there are protocols to choose from, tells when it breaks.
+func (w *ways) secure(ctx context.Context, g *generation, protocols []string) (secured net.Conn, raw net.Conn, err error) {
 	limit := w.policy().Connect
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
 	defer cancel()
@@ -98,8 +97,8 @@ func (w *ways) secure(ctx context.Context, g *generation, watch bool, protocols 
 	if err != nil {
 		return nil, nil, err
 	}
-	if watch {
-		raw = &watchedConn{Conn: raw, broken: w.broken, lasting: protocols != nil}
+	if protocols != nil {
+		raw = &watchedConn{Conn: raw, broken: w.broken, lasting: true}
 	}
 	t := *g.trust
 	if t.ServerName == "" {
@@ -152,11 +151,10 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// watched returns the connection below TLS, if any.
-func watched(conn net.Conn) *watchedConn {
-	if secured, ok := conn.(*tls.Conn); ok {
-		conn = secured.NetConn()
+// CloseWrite ends one direction, where the connection can do that.
+func (c *watchedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
 	}
-	c, _ := conn.(*watchedConn)
-	return c
+	return errors.ErrUnsupported
 }

@@ -31,7 +31,7 @@ type directConn struct {
 	net.Conn
 	raw   net.Conn // below TLS; else the same
 	pool  *direct
-	br    *bufio.Reader // of the connection, by way of Read
+	br    *bufio.Reader // of the connection, by way of Read; nil: it was never used
 	since time.Time     // when it became idle
 	until time.Time     // until when it takes requests; zero: always
 	// left is how many bytes the header of a response may still have; negative:
@@ -47,9 +47,7 @@ var ErrSwitched = errors.New("the server switched protocols although nobody aske
 var errHeaderTooLong = errors.New("the header of the response is too long")
 
 func newDirectConn(d *direct, conn, raw net.Conn) *directConn {
-	c := &directConn{Conn: conn, raw: raw, pool: d, left: -1, until: takesUntil(d.maxAge)}
-	c.br = bufio.NewReader(c)
-	return c
+	return &directConn{Conn: conn, raw: raw, pool: d, left: -1, until: takesUntil(d.maxAge)}
 }
 
 // Read bounds what a header takes. What comes after it in the same piece counts
@@ -74,7 +72,7 @@ func (c *directConn) Read(p []byte) (int, error) {
 // good reports whether the connection can be used again.
 func (c *directConn) good() bool {
 	now := time.Now()
-	return now.Sub(c.since) < c.pool.idleTimeout && (c.until.IsZero() || now.Before(c.until)) && c.br.Buffered() == 0 && alive(c.raw) && (c.raw == c.Conn || c.drained())
+	return now.Sub(c.since) < c.pool.idleTimeout && (c.until.IsZero() || now.Before(c.until)) && (c.br == nil || c.br.Buffered() == 0) && alive(c.raw) && (c.raw == c.Conn || c.drained())
 }
 
 // drained reports whether TLS has nothing that was received and not read: the
@@ -102,6 +100,9 @@ func (c *directConn) exchange(req *http.Request, message []byte) (res *http.Resp
 			c.Close()
 		}
 	}()
+	if c.br == nil {
+		c.br = bufio.NewReader(c)
+	}
 	c.got, c.left = false, -1
 	n, failed := c.Write(message)
 	switch {

@@ -12,7 +12,8 @@
 //	attempt.go   once to that endpoint, which is judged by what comes back
 //	transport.go by HTTP/1.1 or, what is long-running or must not be done twice,
 //	             by HTTP/2 (shared.go, inform.go); dial.go and trust.go connect,
-//	             and directwait.go has those wait who have no connection
+//	             and directwait.go has those wait who have no connection; rest.go
+//	             has large bodies, and what leaves HTTP
 //
 // and what is known of the endpoints comes about in health.go: active checks
 // (their verdicts are handed in), refused connections, and ejection (eject.go) by

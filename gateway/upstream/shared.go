@@ -67,7 +67,7 @@ func newShared(w *ways, g *generation) *shared {
 	s := &shared{maxAge: w.policy().MaxAge}
 	t := newTransport(true, w.policy().Idle)
 	t.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, raw, err := w.secure(ctx, g, true, []string{"h2", "http/1.1"})
+		conn, raw, err := w.secure(ctx, g, []string{"h2", "http/1.1"})
 		if err != nil {
 			return nil, err
 		}

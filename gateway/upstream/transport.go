@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"runtime"
 	"sync"
@@ -152,53 +151,6 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// byTransport sends a request by HTTP/1.1 and http.Transport, and finds out
-// whether anything of it was written: the connection knows.
-func (g *generation) byTransport(t *http.Transport, req *http.Request) (*http.Response, progress, error) {
-	var conn *watchedConn
-	var before int64
-	p := unsent
-	note := func() {
-		if conn != nil && conn.written.Load() != before {
-			p = sent
-		}
-	}
-	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
-		note() // on the connection before this one
-		if conn = watched(got.Conn); conn != nil {
-			before = conn.written.Load()
-		}
-	}})
-	req = req.WithContext(ctx)
-	req.Header = withoutRepetition(req.Header)
-	res, err := t.RoundTrip(req)
-	switch {
-	case err == nil && res.StatusCode == http.StatusSwitchingProtocols && t != g.once:
-		_ = res.Body.Close()
-		return nil, answering, ErrSwitched
-	case err == nil:
-		return res, answering, nil
-	}
-	note()
-	return nil, p, err
-}
-
-// repeating are headers for which net/http sends a request of any method again
-// on its own. Spelled otherwise they say the same to a server and nothing to
-// net/http.
-var repeating = [...][2]string{{"Idempotency-Key", "idempotency-key"}, {"X-Idempotency-Key", "x-idempotency-key"}}
-
-func withoutRepetition(h http.Header) http.Header {
-	for _, name := range repeating {
-		if v, ok := h[name[0]]; ok {
-			h = h.Clone()
-			delete(h, name[0])
-			h[name[1]] = v
-		}
-	}
-	return h
-}
-
 // get returns the present generation.
 func (w *ways) get() (*generation, error) {
 	var now credentials
@@ -285,44 +237,28 @@ func (w *ways) generation(trust *Trust, c credentials) *generation {
 		limit: func() time.Duration { return w.policy().Connect }, maxDials: dialsPerProcessor * runtime.GOMAXPROCS(0),
 		broken: w.broken, successor: w.successor, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody,
 	}
+	// http.Transport takes DialTLSContext for https, and DialContext for http.
 	g.once = newTransport(false, idle)
 	g.once.DisableKeepAlives = true
+	g.once.DialContext, g.once.DialTLSContext = g.connect, g.connect
+	g.rest = newAged(w.policy().MaxAge, func() *http.Transport {
+		t := newTransport(false, idle)
+		t.DialContext, t.DialTLSContext = g.connect, g.connect
+		return t
+	})
 	if trust.Plain {
 		g.direct.dial = func(ctx context.Context) (net.Conn, net.Conn, error) {
 			conn, err := w.connect(ctx)
 			return conn, conn, err
 		}
-		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-			conn, err := w.connect(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return &watchedConn{Conn: conn, broken: w.broken}, nil
-		}
-		g.once.DialContext = dial
-		g.rest = newAged(w.policy().MaxAge, func() *http.Transport {
-			t := newTransport(false, idle)
-			t.DialContext = dial
-			return t
-		})
 		return g
 	}
 	if w.network != "unix" {
 		g.direct.maxBody = directBodyTCP
 	}
 	g.direct.dial = func(ctx context.Context) (net.Conn, net.Conn, error) {
-		return w.secure(ctx, g, false, nil)
+		return w.secure(ctx, g, nil)
 	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, _, err := w.secure(ctx, g, true, nil)
-		return conn, err
-	}
-	g.once.DialTLSContext = dial
-	g.rest = newAged(w.policy().MaxAge, func() *http.Transport {
-		t := newTransport(false, idle)
-		t.DialTLSContext = dial
-		return t
-	})
 	g.shared = newShared(w, g)
 	return g
 }

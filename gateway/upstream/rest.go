@@ -1,0 +1,79 @@
+package upstream
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+)
+
+// What is no ordinary request of bounded size, and what leaves HTTP, goes by
+// http.Transport, over connections that direct makes for it.
+
+// needKey is where the context of a dial by http.Transport has the context of the
+// need for it, which ends when the request has a connection, this or another.
+type needKey struct{}
+
+// connect makes a connection for http.Transport. It is one that direct makes, and
+// waited for in the same line: so that there are no more handshakes at a time than
+// for short requests, and none begins for a request that has a connection by then.
+func (g *generation) connect(ctx context.Context, _, _ string) (net.Conn, error) {
+	if need, ok := ctx.Value(needKey{}).(context.Context); ok {
+		ctx = need
+	}
+	c, _, err := g.direct.wait(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	return &watchedConn{Conn: c.Conn, broken: g.direct.broken}, nil
+}
+
+// byTransport sends a request by HTTP/1.1 and http.Transport, and finds out
+// whether anything of it was written: the connection knows.
+func (g *generation) byTransport(t *http.Transport, req *http.Request) (*http.Response, progress, error) {
+	var conn *watchedConn
+	var before int64
+	p := unsent
+	note := func() {
+		if conn != nil && conn.written.Load() != before {
+			p = sent
+		}
+	}
+	need, met := context.WithCancel(req.Context())
+	defer met()
+	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		met()
+		note() // on the connection before this one
+		if conn, _ = got.Conn.(*watchedConn); conn != nil {
+			before = conn.written.Load()
+		}
+	}})
+	req = req.WithContext(context.WithValue(ctx, needKey{}, need))
+	req.Header = withoutRepetition(req.Header)
+	res, err := t.RoundTrip(req)
+	switch {
+	case err == nil && res.StatusCode == http.StatusSwitchingProtocols && t != g.once:
+		_ = res.Body.Close()
+		return nil, answering, ErrSwitched
+	case err == nil:
+		return res, answering, nil
+	}
+	note()
+	return nil, p, err
+}
+
+// repeating are headers for which net/http sends a request of any method again
+// on its own. Spelled otherwise they say the same to a server and nothing to
+// net/http.
+var repeating = [...][2]string{{"Idempotency-Key", "idempotency-key"}, {"X-Idempotency-Key", "x-idempotency-key"}}
+
+func withoutRepetition(h http.Header) http.Header {
+	for _, name := range repeating {
+		if v, ok := h[name[0]]; ok {
+			h = h.Clone()
+			delete(h, name[0])
+			h[name[1]] = v
+		}
+	}
+	return h
+}
