@@ -61,7 +61,7 @@ func (Endpoint) OpenAPIModelName() string { return models + "BackendEndpoint" }
 func (Endpoint) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":       "Endpoint is one address of a server.",
-		"url":    "url is https://host:port, http://host:port (plain text, only where tls is not set; meant for REST servers, since any other cannot know then that users are who the gateway says they are) or unix:///path of a socket. Without a port it is 443, or 80 for http. A host's name is looked up for every connection, and one of its addresses is taken at random, the next if that does not answer; they are one endpoint, with one state.",
+		"url":    "url is https://host:port, http://host:port (plain text, only where tls is not set; meant for REST servers, since any other cannot know then that users are who the gateway says they are) or unix:///path of a socket. Without a port it is 443, or 80 for http. A host's name is looked up for every connection. One of its addresses is taken at random, and the next one is tried as well if that has not answered after 250ms, IPv6 and IPv4 by turns; they are one endpoint, with one state.",
 		"weight": "weight is the endpoint's share of the requests, 0 to 1000. With 0 it drains: it gets no new requests, what is under way finishes, and its watches are ended in order within 30s, one after the other, for their clients to go on at another endpoint; if there is none that gets requests, they stay. Default 1.",
 	}
 }

@@ -66,10 +66,11 @@ type Spec struct {
 type Endpoint struct {
 	// URL is https://host:port, http://host:port (plain text, only where tls is
 	// not set) or unix:///path of a socket. A host's name is looked up for every
-	// connection, and one of its addresses is taken at random, the next if that
-	// does not answer; they are one endpoint, with one state. http is meant for REST servers; any
-	// other that is reached by it cannot know that users are who the gateway says
-	// they are, of which whoever writes it is warned.
+	// connection. One of its addresses is taken at random, and the next one is tried
+	// as well if that has not answered after 250ms, IPv6 and IPv4 by turns; they are
+	// one endpoint, with one state. http is meant for REST servers; any other that is
+	// reached by it cannot know that users are who the gateway says they are, of
+	// which whoever writes it is warned.
 	URL string `json:"url"`
 	// Weight is the endpoint's share of the requests, 0 to 1000. With 0 it drains: it
 	// gets no new requests, what is under way finishes, and its watches are ended in

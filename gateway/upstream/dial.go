@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -16,9 +15,6 @@ type ConnectError struct{ Err error }
 
 func (e *ConnectError) Error() string { return e.Err.Error() }
 func (e *ConnectError) Unwrap() error { return e.Err }
-
-// maxAddresses bounds how many addresses of a name are tried for one connection.
-const maxAddresses = 8
 
 // errSlow ends connecting that takes too long.
 var errSlow = errors.New("the time to connect is over")
@@ -32,44 +28,6 @@ func (w *ways) connect(ctx context.Context) (net.Conn, error) {
 		return w.dial(ctx, w.address)
 	}
 	return w.connectByName(ctx, host, port)
-}
-
-// connectByName connects to one of the addresses of a name, which are looked up
-// every time: so later connections follow them, and are spread over them. Each is
-// given its part of the time that is left, so that one which is silent does not
-// keep from the others; the first error is told.
-func (w *ways) connectByName(ctx context.Context, host, port string) (net.Conn, error) {
-	lookup := w.lookup
-	if lookup == nil {
-		lookup = net.DefaultResolver.LookupHost
-	}
-	addresses, err := lookup(ctx, host)
-	if err != nil {
-		return nil, &ConnectError{fmt.Errorf("look up %s: %w", host, err)}
-	}
-	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
-	addresses = addresses[:min(len(addresses), maxAddresses)]
-	deadline, _ := ctx.Deadline()
-	var first error
-	for i, address := range addresses {
-		part := time.Until(deadline) / time.Duration(len(addresses)-i)
-		one, cancel := context.WithTimeoutCause(ctx, part, errSlow)
-		conn, err := w.dial(one, net.JoinHostPort(address, port))
-		cancel()
-		if err == nil {
-			return conn, nil
-		}
-		if first == nil || decisive(first) {
-			first = err // that nobody listens is said only if it is so of all
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	if first == nil {
-		first = &ConnectError{fmt.Errorf("look up %s: it has no address", host)}
-	}
-	return nil, first
 }
 
 // dial connects to one address, within the time of ctx.

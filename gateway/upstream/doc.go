@@ -11,22 +11,22 @@
 //	             (steady.go) the same as before
 //	attempt.go   once to that endpoint, which is judged by what comes back
 //	transport.go by HTTP/1.1 or, what is long-running or must not be done twice,
-//	             by HTTP/2 (shared.go, inform.go); dial.go and trust.go connect,
-//	             and directwait.go has those wait who have no connection; rest.go
-//	             has large bodies, and what leaves HTTP
+//	             by HTTP/2 (shared.go, inform.go), and what is large or leaves HTTP by
+//	             net/http (rest.go); dial.go, name.go and trust.go connect, and
+//	             directwait.go has those wait who have no connection
 //
 // and what is known of the endpoints comes about in health.go: active checks
 // (their verdicts are handed in), refused connections, and ejection (eject.go) by
 // how requests end, as long as that is not their own doing (blame.go), or do not
-// end before their clients give up (giveup.go). The share
-// of one that comes back grows (slowstart.go), and one that is removed, or
-// whose weight is 0, drains (drain.go). What it all comes to is published as an immutable snapshot
+// end before their clients give up (giveup.go). The share of one that comes back
+// grows (slowstart.go), and one that is removed, or whose weight is 0, drains
+// (drain.go). What it all comes to is published as an immutable snapshot
 // (choose.go), so that choosing takes no lock; with one endpoint there is no choice
 // and no cost. budget.go bounds retries to a share of the traffic. policy.go has every
 // default. trace.go and observe.go are what others see.
 //
 // A host's name. It is looked up for every connection, which goes to one of its
-// addresses at random and to the next if that does not answer (dial.go); no
+// addresses at random, and to others if that does not answer at once (name.go); no
 // connection takes new requests for longer than its age allows. So requests follow
 // the name, and are spread over what stands behind it, without a list of addresses
 // to be kept and refreshed. The price is that all of them are one endpoint: one

@@ -73,6 +73,7 @@ type ways struct {
 	broken func()
 	// lookup finds the addresses of a host's name; nil: as the host does.
 	lookup func(ctx context.Context, host string) ([]string, error)
+	names  names
 	// change, if not nil, adjusts every new transport of shared connections.
 	change func(*http.Transport)
 
