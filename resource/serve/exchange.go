@@ -129,10 +129,24 @@ func (x *exchange) WriteHeader(code int) {
 	case x.code != 0:
 		return
 	case code >= 100 && code < 200 && code != http.StatusSwitchingProtocols:
-		x.ResponseWriter.WriteHeader(code)
+		x.inform(code)
 		return
 	}
 	x.setHeader(code)
+	x.ResponseWriter.WriteHeader(code)
+}
+
+// inform sends an informational response. Over HTTP/2 net/http has the connection
+// read the header itself, and where the client has gone does not wait for that:
+// whoever changes the header next races with it, and a map that is changed while it
+// is read ends the process. Of a header with a Content-Length, which is not sent
+// with these, it makes a copy.
+func (x *exchange) inform(code int) {
+	h := x.ResponseWriter.Header()
+	if _, there := h["Content-Length"]; !there {
+		h["Content-Length"] = nil
+		defer delete(h, "Content-Length")
+	}
 	x.ResponseWriter.WriteHeader(code)
 }
 
