@@ -5,16 +5,14 @@ import (
 	"net/url"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
-	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/gateway/proxy"
 	"portico/gateway/upstream"
 	"portico/resource"
-	"portico/resource/memory"
-	"portico/resource/rest"
 )
 
 // onSocket is a Backend that a gateway starts with.
@@ -50,38 +48,19 @@ func (s *syncer) says(name string, what source) {
 	s.servers[targetOfBackend(name)].source = what
 }
 
-func backendsInMemory(t testing.TB) *rest.Resource {
-	t.Helper()
-	k, err := backend.Kind()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rest.Resource{Kind: k, Store: memory.New().Store(&k.Info)}
-}
-
-// storedBackends returns what is stored.
-func storedBackends(t testing.TB, r *rest.Resource) (out []*backend.Backend) {
-	t.Helper()
-	list, err := r.Store.List(t.Context(), resource.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range list.Items {
-		obj, err := r.Decode(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, obj.(*backend.Backend))
-	}
-	return out
-}
-
 // custom is the APIService of a custom resource.
 func custom(gv discovery.GroupVersion, backend string) *apireg.APIService {
-	return automanaged(gv, backend, apiservice.Managed, discovery.DefaultGroupPriority, discovery.CustomVersionPriority)
+	return &apireg.APIService{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        apiservice.Name(gv.Group, gv.Version),
+			Labels:      map[string]string{apiservice.AutomanagedLabel: apiservice.Managed},
+			Annotations: map[string]string{apiservice.BackendAnnotation: backend},
+		},
+		Spec: apireg.APIServiceSpec{
+			Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: discovery.DefaultGroupPriority, VersionPriority: discovery.CustomVersionPriority,
+		},
+	}
 }
-
-func keyNamed(name string) resource.Key { return resource.Key{Name: name} }
 
 func alice() *resource.User {
 	return &resource.User{

@@ -88,8 +88,8 @@ func (s *syncer) verdict(srv *server) availability.Verdict {
 	return together(verdicts)
 }
 
-// discoveryVerdict is what is known of reading the server's discovery.
-func (s *syncer) discoveryVerdict(srv *server) availability.Verdict {
+// DiscoveryVerdict is what is known of reading the server's discovery.
+func (s *syncer) DiscoveryVerdict(srv *server) availability.Verdict {
 	if len(srv.up.Endpoints()) == 1 && srv.up.Policy().Check.Path == "" {
 		return s.checker.Verdict(srv.target)
 	}

@@ -131,7 +131,7 @@ func startReplicated(t *testing.T) *replicated {
 			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"127.0.0.1"}}},
 		})
 	}
-	s.setServices(known)
+	s.resolveBy(known)
 	s.setBackends([]*backend.Backend{})
 	s.setAPIServices([]*apireg.APIService{{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.g.example.com"},

@@ -38,7 +38,7 @@ type answer struct {
 func answerOf(st *standing) answer {
 	a := answer{name: st.name, permanent: st.permanent, auto: st.spec.AutoRegister, rest: st.spec.REST}
 	switch {
-	case st.registers() == nil:
+	case registersBy(st.spec) == nil:
 		a.complete = true
 	case st.srv != nil && st.srv.source.Heard():
 		// What was restored is registered already, and says nothing of what is
@@ -92,17 +92,17 @@ func (g *registrar) claimed(all *standings) *claims {
 	}
 	c := &claims{
 		answers: answers, first: map[string]claim{}, others: map[string][]claim{},
-		complete: map[string]bool{ownBackend: true}, unheard: map[string]*backend.AutoRegister{}, left: map[string]leftOut{}, whole: all.whole,
+		complete: map[string]bool{backend.Reserved: true}, unheard: map[string]*backend.AutoRegister{}, left: map[string]leftOut{}, whole: all.whole,
 	}
-	for _, gv := range g.sync.own {
+	for _, gv := range g.own {
 		if gv.Group != apiservice.Group {
-			c.add(g.made(gv, claim{backend: ownBackend, permanent: true}, nil))
+			c.add(g.made(gv, claim{backend: backend.Reserved, permanent: true}, nil))
 		}
 	}
 	for i := range answers {
 		a := &answers[i]
 		c.complete[a.name] = a.complete
-		auto := (&described{spec: &backend.Spec{AutoRegister: a.auto, REST: a.rest}}).registers()
+		auto := registersBy(&backend.Spec{AutoRegister: a.auto, REST: a.rest})
 		if !a.complete {
 			c.unheard[a.name] = auto
 		}
@@ -177,7 +177,7 @@ func automanaged(gv discovery.GroupVersion, backend, label string, group, versio
 // itself always wins. The result depends on nothing else, so that it stands once
 // it is written.
 func winner(all []claim, holder string) claim {
-	best := slices.IndexFunc(all, func(c claim) bool { return c.backend == ownBackend })
+	best := slices.IndexFunc(all, func(c claim) bool { return c.backend == backend.Reserved })
 	if best >= 0 {
 		return all[best]
 	}
@@ -236,7 +236,7 @@ func (c *claims) settled(stored map[string]*apireg.APIService) (want map[string]
 		have := stored[name]
 		byUser := have != nil && !apiservice.IsAutomanaged(have)
 		others := c.others[name]
-		awaited := first.backend != ownBackend && c.awaits(have)
+		awaited := first.backend != backend.Reserved && c.awaits(have)
 		if len(others) == 0 && !byUser && !awaited {
 			continue
 		}
@@ -263,7 +263,7 @@ func (c *claims) settled(stored map[string]*apireg.APIService) (want map[string]
 			}
 		}
 	}
-	delete(conflicts, ownBackend)
+	delete(conflicts, backend.Reserved)
 	for _, list := range conflicts {
 		slices.SortFunc(list, func(a, b conflict) int { return cmp.Or(strings.Compare(a.by, b.by), strings.Compare(a.name, b.name)) })
 	}

@@ -28,7 +28,7 @@ func TestWinner(t *testing.T) {
 		all    []claim
 		want   string
 	}{
-		"the gateway":                  {"b", []claim{{backend: ownBackend, permanent: true}, replace("b", 20000)}, ownBackend},
+		"the gateway":                  {"b", []claim{{backend: backend.Reserved, permanent: true}, replace("b", 20000)}, backend.Reserved},
 		"new: permanent":               {"", []claim{custom, keep("b", 2000)}, "crd"},
 		"new: permanent, later":        {"", []claim{keep("b", 20000), custom}, "crd"},
 		"new: priority":                {"", []claim{keep("a", 1000), keep("b", 2000), keep("c", 2000)}, "b"},
@@ -68,11 +68,7 @@ func (g *registry) add(t *testing.T, name string, auto *backend.AutoRegister, gv
 		t.Fatal(err)
 	}
 	g.stands(t)
-	live := map[string]*server{}
-	n := g.sync.told()
-	g.sync.stand(&n, live)
-	g.sync.servers[targetOfBackend(name)] = live[targetOfBackend(name)]
-	g.sync.says(name, aggregate.NewSource(aggregate.Config{Previous: gvs}))
+	g.world.says(name, aggregate.NewSource(aggregate.Config{Previous: gvs}))
 }
 
 func (g *registry) drop(t *testing.T, name string) {
@@ -122,11 +118,11 @@ func TestRegisterOfABackend(t *testing.T) {
 	}
 	// Nothing goes before all Backends are known.
 	g.drop(t, "b")
-	whole := g.sync.standings.Load()
+	whole := g.sync.Standings()
 	partly := *whole
 	partly.whole, partly.byName = false, map[string]*standing{}
 	partly.list = nil
-	g.sync.standings.Store(&partly)
+	g.world.partly = &partly
 	if err := g.write(t.Context()); err != nil || g.stored(t)[widget] == nil {
 		t.Errorf("removed before all Backends are known (%v)", err)
 	}
@@ -181,7 +177,7 @@ func TestIntroduce(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.turn(t, nil)
-	st := g.sync.standings.Load().byName["crd"]
+	st := g.sync.Standings().byName["crd"]
 	if where := st.srv.up.Endpoints()[0].URL; where != "unix:///nobody/crd" || st.srv.up.Policy().Balance != backend.RoundRobin {
 		t.Errorf("the gateway goes to %s with %+v", where, st.srv.up.Policy())
 	}
@@ -198,7 +194,7 @@ func TestIntroduce(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.turn(t, nil)
-	if where := g.sync.standings.Load().byName["crd"].srv.up.Endpoints()[0].URL; where != "unix:///another/host" {
+	if where := g.sync.Standings().byName["crd"].srv.up.Endpoints()[0].URL; where != "unix:///another/host" {
 		t.Errorf("a user's is at %s", where)
 	}
 	g.drop(t, "crd")
@@ -230,9 +226,9 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 				t.Fatalf("at first %s", g.holder(t, got, widget))
 			}
 			g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}, OnConflict: c.conflict, GroupPriorityMinimum: 2000}, widgets())
-			g.sync.says("a", aggregate.NewSource(aggregate.Config{})) // as after a restart
+			g.world.says("a", aggregate.NewSource(aggregate.Config{})) // as after a restart
 			g.registrar.claims = nil
-			g.sync.setAPIServices([]*apireg.APIService{g.stored(t)[widget]})
+			g.world.setAPIServices([]*apireg.APIService{g.stored(t)[widget]})
 			g.stands(t)
 			c.change(t, g)
 			if err := g.write(t.Context()); err != nil {
@@ -251,11 +247,11 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 
 // unknownHolder has the registrar know all Backends but a.
 func unknownHolder(_ *testing.T, g *registry) {
-	partly := *g.sync.standings.Load()
+	partly := *g.sync.Standings()
 	partly.whole, partly.byName = false, maps.Clone(partly.byName)
 	delete(partly.byName, "a")
 	partly.list = slices.DeleteFunc(slices.Clone(partly.list), func(st *standing) bool { return st.name == "a" })
-	g.sync.standings.Store(&partly)
+	g.world.partly = &partly
 }
 
 func otherGroups(t *testing.T, g *registry) {
@@ -276,24 +272,20 @@ func TestPermanenceIsStored(t *testing.T) {
 	g.turn(t, nil)
 	g.turn(t, nil)
 	before := g.storage.Revision()
-	with := g.sync.standings.Load().byName["crd"].policy()
-	g.sync.configured = nil // the next elected gateway
-	says := g.sync.servers[targetOfBackend("crd")].source
+	with := g.sync.Standings().byName["crd"].srv.up.Policy()
+	says := g.sync.Standings().byName["crd"].srv.source
+	g.startsWith(t) // the next elected gateway
 	g.stands(t)
-	live := map[string]*server{}
-	n := g.sync.told()
-	g.sync.stand(&n, live)
-	g.sync.servers = live
-	g.sync.says("crd", says)
+	g.world.says("crd", says)
 	g.turn(t, nil)
-	st := g.sync.standings.Load().byName["crd"]
+	st := g.sync.Standings().byName["crd"]
 	if claims := g.registrar.claims; st.own != nil || claims.first["v1.apps"].backend != "crd" || claims.first["v1.apps"].priority != 17800 {
 		t.Errorf("it claims %+v", claims.first["v1.apps"])
 	}
 	if now := g.storage.Revision(); now != before {
 		t.Errorf("%d writes of a gateway that is configured differently", now-before)
 	}
-	if p := st.policy(); p.Concurrent != with.Concurrent {
+	if p := st.srv.up.Policy(); p.Concurrent != with.Concurrent {
 		t.Errorf("at most %d requests at once, was %d", p.Concurrent, with.Concurrent)
 	}
 }
@@ -309,10 +301,8 @@ func TestRegisterRemovesOrphans(t *testing.T) {
 	if seen == nil || seen.Labels[apiservice.AutomanagedLabel] != apiservice.OnStart {
 		t.Fatalf("registered as %+v", seen)
 	}
-	g.sync.configured = nil // a gateway that does not start with it
-	g.sync.setBackends(nil)
-	n := g.sync.told()
-	g.sync.standings.Store(g.sync.stand(&n, map[string]*server{}))
+	g.startsWith(t) // a gateway that does not start with it
+	g.world.setAPIServices([]*apireg.APIService{seen})
 	if err := g.write(t.Context()); err != nil || g.stored(t)[apps] == nil {
 		t.Errorf("removed although its Backend is there (%v)", err)
 	}

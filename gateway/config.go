@@ -79,9 +79,6 @@ func (cfg *Config) complete() {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	if cfg.Grace == 0 {
-		cfg.Grace = graceDefault
-	}
 	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
 		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
 	}

@@ -3,12 +3,14 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/gateway/lastgood"
+	"portico/gateway/proxy"
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/client"
@@ -22,7 +24,11 @@ import (
 // core group, and what it follows it keeps while the core server is away, also
 // over a restart of the gateway (lastgood.go).
 type coreClient struct {
-	sync   *syncer
+	// table returns the routes as they are now, and follow takes in every state of the
+	// Services and EndpointSlices.
+	table  func() *proxy.Table
+	follow func(svc, eps loop.Snapshot)
+	log    *slog.Logger
 	client *client.Client
 
 	serviceAccounts atomic.Pointer[loop.Snapshot]
@@ -33,8 +39,8 @@ type coreClient struct {
 	secrets boundSecrets
 }
 
-func newCoreClient(s *syncer) *coreClient {
-	c := &coreClient{sync: s}
+func newCoreClient(table func() *proxy.Table, follow func(svc, eps loop.Snapshot), log *slog.Logger) *coreClient {
+	c := &coreClient{table: table, follow: follow, log: log}
 	c.client = client.New(client.Config{BaseURL: "http://portico", Transport: c, UserAgent: "portico-gateway"})
 	return c
 }
@@ -46,7 +52,7 @@ func (c *coreClient) store(group, res, kind string) resource.Store {
 // RoundTrip sends the gateway's own request along its route table.
 func (c *coreClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	act := resource.ParseAction(req)
-	rt := c.sync.table.Load().Lookup(act.Group, act.Version)
+	rt := c.table().Lookup(act.Group, act.Version)
 	if rt == nil || rt.Local {
 		return nil, fmt.Errorf("no server is registered for %s", act.GroupVersion())
 	}
@@ -70,7 +76,7 @@ func (c *coreClient) run(ctx context.Context) error {
 	update := func() {
 		svc, eps := latest.svc.Load(), latest.eps.Load()
 		if svc != nil && eps != nil {
-			c.sync.setServices(newServices(*svc, *eps))
+			c.follow(*svc, *eps)
 		}
 	}
 	return loop.Together(ctx,
@@ -97,7 +103,7 @@ func (c *coreClient) run(ctx context.Context) error {
 // options of following the core server: it is tried often, because start-up
 // and every restart of it wait for that.
 func (c *coreClient) options() loop.FollowOptions {
-	return loop.FollowOptions{Logger: c.sync.log, Backoff: loop.Backoff{Max: maxFollowPause}}
+	return loop.FollowOptions{Logger: c.log, Backoff: loop.Backoff{Max: maxFollowPause}}
 }
 
 // lookupServiceAccount returns the uid of a service account, for the check

@@ -149,10 +149,10 @@ func describe(own []*configured, objects []*backend.Backend) []described {
 	return out
 }
 
-// registers returns what shall be registered of the server; nil is nothing.
-func (d *described) registers() *backend.AutoRegister {
-	if r := d.spec.REST; r != nil {
+// registersBy returns what shall be registered of a server; nil is nothing.
+func registersBy(spec *backend.Spec) *backend.AutoRegister {
+	if r := spec.REST; r != nil {
 		return &backend.AutoRegister{Groups: []string{r.Group}}
 	}
-	return d.spec.AutoRegister
+	return spec.AutoRegister
 }

@@ -12,13 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/apiservice"
-	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/openapi"
-	"portico/discovery/openapi/swagger"
 	"portico/gateway/access"
 	"portico/gateway/flow"
+	"portico/gateway/lastgood"
 	"portico/gateway/proxy"
 	"portico/gateway/upstream"
 	"portico/resource/accesslog"
@@ -48,24 +47,29 @@ type Gateway struct {
 	sync   *syncer
 	core   *coreClient
 
+	// start are the servers that the gateway starts with, and trust has the
+	// certificate that is shown to all.
+	start []*configured
+	trust upstream.Trust
+	// kinds are those that the gateway serves itself, and own their group/versions.
+	kinds     []*rest.Kind
+	own       []discovery.GroupVersion
 	resources map[schema.GroupResource]*rest.Resource
-	api       *rest.API
-	openapi   *openapi.Documents
-	openAPIV2 *swagger.Whole
-	// openAPIRemote keeps documents of the servers behind.
-	openAPIRemote *openapi.Remote
-	issuer        http.Handler
-	health        *serve.Health
-	metrics       *serve.Metrics
-	registrar     *registrar
-	status        *statusWriter
-	lastGood      *lastGood
-	publisher     *publisher
-	accessLog     *accesslog.Log  // nil: none is written
-	audit         *audit.Auditor  // nil: nothing is audited
-	tracer        *tracing.Tracer // nil: nothing is traced
-	proxy         *proxy.Proxy
-	server        *serve.Server
+	// apiservices and backends are two of them.
+	apiservices, backends *rest.Resource
+	api                   *rest.API
+	documents             *documents
+	issuer                http.Handler
+	health                *serve.Health
+	metrics               *serve.Metrics
+	registration          *Registration
+	lastGood              *lastGood
+	publisher             *publisher
+	accessLog             *accesslog.Log  // nil: none is written
+	audit                 *audit.Auditor  // nil: nothing is audited
+	tracer                *tracing.Tracer // nil: nothing is traced
+	proxy                 *proxy.Proxy
+	server                *serve.Server
 }
 
 // New assembles a gateway. It reads the files of the configuration but neither
@@ -73,7 +77,7 @@ type Gateway struct {
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
 	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics(cfg.Audit.Metrics()...)}
-	for _, step := range []func() error{g.openStorage, g.assembleSync, g.assembleOwn, g.assembleLastGood, g.assembleObservation, g.assembleServer} {
+	for _, step := range []func() error{g.openStorage, g.readBackends, g.assembleOwn, g.assembleSync, g.assembleLastGood, g.assembleObservation, g.assembleServer} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("assemble gateway: %w", err)
 		}
@@ -89,33 +93,28 @@ func (g *Gateway) openStorage() (err error) {
 	return err
 }
 
-// assembleSync makes what follows the servers behind the gateway.
-func (g *Gateway) assembleSync() error {
-	proxyTrust := upstream.Trust{}
+// readBackends reads how the servers that the gateway starts with are reached.
+func (g *Gateway) readBackends() error {
 	if g.cfg.ProxyCertFile != "" {
 		pair, err := authn.NewKeyPair(g.cfg.ProxyCertFile, g.cfg.ProxyKeyFile)
 		if err != nil {
 			return fmt.Errorf("load front-proxy certificate: %w", err)
 		}
-		proxyTrust.Certificate = pair.GetClientCertificate
+		g.trust.Certificate = pair.GetClientCertificate
 	}
-	s := &syncer{log: g.log, proxies: proxy.NewMaker(g.log), traffic: proxy.NewTraffic(), checks: newCheckMetrics(), trust: proxyTrust, grace: g.cfg.Grace, address: g.cfg.Listen.Address}
-	s.checker = availability.New(availability.Config{
-		Logger: g.log, OnChange: func(string, availability.Verdict) { s.wake.Poke() },
-	})
 	for _, b := range g.cfg.Backends {
-		c, err := newConfigured(b, proxyTrust)
+		c, err := newConfigured(b, g.trust)
 		if err != nil {
 			return err
 		}
-		s.configured = append(s.configured, c)
+		g.start = append(g.start, c)
 	}
-	g.sync, g.core = s, newCoreClient(s)
 	return nil
 }
 
 // assembleOwn makes the groups the gateway serves itself.
 func (g *Gateway) assembleOwn() error {
+	g.core = newCoreClient(func() *proxy.Table { return g.sync.Table() }, func(svc, eps loop.Snapshot) { g.sync.setServices(svc, eps) }, g.log)
 	authenticator, err := g.authenticator()
 	if err != nil {
 		return err
@@ -123,7 +122,7 @@ func (g *Gateway) assembleOwn() error {
 	g.authn = authenticator
 	g.access = access.New(access.Config{Authenticator: authenticator, Audiences: g.cfg.APIAudiences, Logger: g.log})
 	g.flow = flow.New(flow.Config{Logger: g.log})
-	registration, err := apiservice.Kind()
+	services, err := apiservice.Kind()
 	if err != nil {
 		return err
 	}
@@ -140,7 +139,7 @@ func (g *Gateway) assembleOwn() error {
 		return err
 	}
 	backends.Ownership = openapi.Ownership(backends)
-	kinds := append([]*rest.Kind{registration, backends}, accessKinds...)
+	kinds := append([]*rest.Kind{services, backends}, accessKinds...)
 	kinds = append(kinds, flowKinds...)
 
 	var ranges []string
@@ -160,24 +159,35 @@ func (g *Gateway) assembleOwn() error {
 		g.resources[k.GroupResource()] = r
 		list = append(list, r)
 	}
-	g.sync.own = discovery.FromKinds(kinds)
-	g.assembleOpenAPI(kinds)
 	g.api = rest.New(rest.Config{
 		Resources: list, Warn: serve.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize,
 	})
 	g.metrics.Registry().MustRegister(g.cache.Metrics(g.infos), g.etcd.Metrics())
-	g.registrar = &registrar{
-		sync: g.sync, services: g.find(schema.GroupResource{Group: apiservice.Group, Resource: "apiservices"}),
-		backends: g.find(backends.GroupResource()),
-		log:      g.log, metrics: newAvailabilityMetrics(g.metrics.Registry()), observer: g.cfg.InstanceID,
+	g.kinds, g.own = kinds, discovery.FromKinds(kinds)
+	g.apiservices, g.backends = g.find(services.GroupResource()), g.find(backends.GroupResource())
+	return nil
+}
+
+// assembleSync makes what follows the servers behind the gateway, and what shows and
+// writes what is found.
+func (g *Gateway) assembleSync() error {
+	wakeAll := func() { g.registration.Wake() }
+	g.sync = newSync(syncConfig{
+		Own: g.own, Configured: g.start, Trust: g.trust, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
+		Changed: wakeAll, Noticed: func() { g.registration.WakeStatus() }, Logger: g.log,
+	})
+	folder, err := lastgood.NewFolder(lastgood.FolderConfig{StateDir: g.cfg.StateDir, Named: g.sync.namedOpenAPI, Logger: g.log})
+	if err != nil {
+		return err
 	}
-	g.status = &statusWriter{
-		sync: g.sync, backends: g.registrar.backends, elected: &g.registrar.elected, outcomes: &g.registrar.outcomes,
-		remote: g.openAPIRemote, whole: g.openAPIV2, log: g.log, observer: g.cfg.InstanceID,
-	}
-	g.registrar.status = &g.status.wake
-	g.sync.changed = []*loop.Nudge{&g.registrar.wake, &g.status.wake}
-	g.sync.noticed = []*loop.Nudge{&g.status.wake}
+	g.documents = newDocuments(documentsConfig{
+		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.verdict, Folder: folder,
+		BrokenChanged: wakeAll, Registry: g.metrics.Registry(), Logger: g.log,
+	})
+	g.registration = newRegistration(registrationConfig{
+		Findings: g.sync, APIServices: g.apiservices, Backends: g.backends, Own: g.own, Configured: g.start,
+		Broken: g.documents.BrokenOf, Observer: g.cfg.InstanceID, Registry: g.metrics.Registry(), Logger: g.log,
+	})
 	g.publisher = &publisher{
 		core: g.core, clientCAFile: g.cfg.ClientCAFile, proxyCAFile: g.cfg.RequestHeaderCAFile,
 		proxyNames: g.cfg.RequestHeaderAllowedNames, log: g.log,
@@ -188,7 +198,7 @@ func (g *Gateway) assembleOwn() error {
 // assembleLastGood makes what outlives the gateway.
 func (g *Gateway) assembleLastGood() error {
 	l := &lastGood{
-		log: g.log, sync: g.sync, core: g.core, access: g.access, find: g.find, services: g.registrar.services, backends: g.registrar.backends,
+		log: g.log, sync: g.sync, core: g.core, access: g.access, find: g.find, services: g.apiservices, backends: g.backends,
 		ownReady: g.cache.Ready,
 	}
 	for gr, r := range g.resources {
@@ -197,9 +207,6 @@ func (g *Gateway) assembleLastGood() error {
 		}
 	}
 	if err := l.keep(g.etcd.Documents("gateway"), g.cfg.StateDir); err != nil {
-		return err
-	}
-	if err := g.keepDocuments(l); err != nil {
 		return err
 	}
 	g.lastGood = l
@@ -249,8 +256,8 @@ func (g *Gateway) addHealthChecks() {
 // APIService. Those of backends do not count: the gateway does not wait for
 // them.
 func (g *Gateway) registered() bool {
-	t := g.sync.table.Load()
-	for _, gv := range g.sync.own {
+	t := g.sync.Table()
+	for _, gv := range g.own {
 		if t.Lookup(gv.Group, gv.Version) == nil {
 			return false
 		}
@@ -270,21 +277,19 @@ func (g *Gateway) Run(ctx context.Context) error {
 		return err
 	}
 	if addresses := g.server.Addresses(); len(addresses) > 0 {
-		g.sync.address = addresses[0].String()
+		g.sync.setAddress(addresses[0].String())
 	}
 	return g.server.RunWith(ctx, func(ctx context.Context) error {
 		return loop.Together(ctx,
 			g.cache.Run,
-			g.sync.checker.Run,
+			g.sync.check,
 			g.sync.run,
-			g.registrar.run,
-			g.status.run,
+			g.registration.Run,
 			g.lastGood.Run,
-			g.lastGood.openAPI.Run,
 			g.campaign,
 			g.core.run,
 			g.publisher.run,
-			g.openAPIV2.Run,
+			g.documents.Run,
 			g.followAPIServices,
 			g.followBackends,
 			func(ctx context.Context) error { return g.access.Run(ctx, g.find) },

@@ -24,7 +24,7 @@ func (g *registrar) introduce(ctx context.Context, all *standings) error {
 	}
 	elected := g.elected.Load()
 	var errs []error
-	for _, c := range g.sync.configured {
+	for _, c := range g.configured {
 		st := all.byName[c.name]
 		switch {
 		case st.object == nil && (elected || !g.introduced[c.name]):
@@ -52,11 +52,11 @@ func (g *registrar) introduce(ctx context.Context, all *standings) error {
 
 // relocate has the object of a configured Backend say where its server is.
 func (g *registrar) relocate(ctx context.Context, c *configured, have *backend.Backend) error {
-	if c.isAt(have) {
+	if isAt(c, have) {
 		return nil
 	}
 	_, err := rest.Modify(ctx, g.backends, resource.Key{Name: c.name}, func(b *backend.Backend) error {
-		if b.Labels[apiservice.AutomanagedLabel] != "" && !c.isAt(b) {
+		if b.Labels[apiservice.AutomanagedLabel] != "" && !isAt(c, b) {
 			spec := (&backend.Backend{Spec: *c.now()}).DeepCopy().Spec
 			b.Spec.Endpoints, b.Spec.Service, b.Spec.TLS = spec.Endpoints, nil, spec.TLS
 			b.Generation++
@@ -70,7 +70,7 @@ func (g *registrar) relocate(ctx context.Context, c *configured, have *backend.B
 }
 
 // isAt reports whether an object says of the server what the configuration does.
-func (c *configured) isAt(b *backend.Backend) bool {
+func isAt(c *configured, b *backend.Backend) bool {
 	now := c.now()
 	return b.Spec.Service == nil && apiequality.Semantic.DeepEqual(b.Spec.Endpoints, now.Endpoints) && apiequality.Semantic.DeepEqual(b.Spec.TLS, now.TLS)
 }

@@ -10,7 +10,7 @@ import (
 // assembleObservation makes what tells of requests and servers.
 func (g *Gateway) assembleObservation() (err error) {
 	registry := g.metrics.Registry()
-	registry.MustRegister(g.sync.traffic, g.sync.checks, proxy.NewUpstreamMetrics(g.sync.upstreams))
+	registry.MustRegister(g.sync.Metrics()...)
 	if g.cfg.AccessLog != "" {
 		g.accessLog, err = accesslog.Open(accesslog.Config{Path: g.cfg.AccessLog, Registry: registry, Logger: g.log})
 		if err != nil {
@@ -26,6 +26,6 @@ func (g *Gateway) assembleObservation() (err error) {
 	if err != nil {
 		return err
 	}
-	g.proxy = proxy.New(proxy.Config{Table: g.sync.table.Load, Authorizer: g.access, Traced: g.tracer != nil, Logged: g.accessLog != nil})
+	g.proxy = proxy.New(proxy.Config{Table: g.sync.Table, Authorizer: g.access, Traced: g.tracer != nil, Logged: g.accessLog != nil})
 	return nil
 }

@@ -1,131 +1,107 @@
 package gateway
 
 import (
-	"crypto/rand"
+	"context"
 	"fmt"
-	"maps"
+	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 
-	"portico/apiservice"
-	"portico/discovery"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"portico/apiservice/availability"
 	"portico/discovery/openapi"
 	"portico/discovery/openapi/swagger"
+	"portico/gateway/lastgood"
 	"portico/gateway/proxy"
 	"portico/resource"
+	"portico/resource/loop"
 	"portico/resource/rest"
 )
 
-// openAPIIndex says who has the OpenAPI v3 document of each group/version. It
-// is part of what sync publishes, so that the index is always answered from
-// memory. Immutable once published.
-type openAPIIndex struct {
-	urls map[string]string // key ("apis/G/V") to URL with hash
-	// servers have the other documents, by key.
-	servers map[string]*server
-	// owned are the keys whose documents the gateway has itself.
-	owned map[string]bool
-	// parts are the group/versions in the order of their priority, with who has
-	// them: OpenAPI v2 is made of these (openapi_v2.go).
-	parts []openAPIPart
-	// state is another text whenever urls or owned are others than before; those
-	// who follow discovery are told.
-	state string
-
-	once   sync.Once
-	merged *openapi.Index
-
-	onceV2 sync.Once
-	v2     serversV2
+// documentsConfig of Documents.
+type documentsConfig struct {
+	// Own are the gateway's own kinds.
+	Own []*rest.Kind
+	// Index returns who has which document, as of now; nil: nothing is known yet.
+	Index func() *openAPIIndex
+	// Table returns the routes as they are now.
+	Table func() *proxy.Table
+	// Verdict is what is known of a server.
+	Verdict func(*server) availability.Verdict
+	// Folder keeps documents over a restart; nil: nothing does.
+	Folder *lastgood.Folder
+	// BrokenChanged is called when other documents are broken than before.
+	BrokenChanged func()
+	// Registry gets the metrics; nil: there are none.
+	Registry prometheus.Registerer
+	// Logger, nil: slog.Default().
+	Logger *slog.Logger
 }
 
-func newOpenAPIIndex() *openAPIIndex {
-	return &openAPIIndex{urls: map[string]string{}, servers: map[string]*server{}, owned: map[string]bool{}}
+// documents answers requests for OpenAPI documents: the gateway's own, and those
+// of the servers behind it. Safe for concurrent use; an http.Handler.
+type documents struct {
+	cfg documentsConfig
+	own *openapi.Documents
+	// remote keeps documents of the servers behind.
+	remote *openapi.Remote
+	whole  *swagger.Whole // OpenAPI v2
 }
 
-// settle completes the index that is shown after old (nil: nothing is), and
-// reports whether it says anything new.
-func (x *openAPIIndex) settle(old *openAPIIndex) (changed bool) {
-	if old != nil && maps.Equal(old.urls, x.urls) && maps.Equal(old.owned, x.owned) {
-		x.state = old.state
-		return false
+// newDocuments makes Documents. Run has to run for OpenAPI v2 and the Folder.
+func newDocuments(cfg documentsConfig) *documents {
+	d := &documents{
+		cfg: cfg, own: openapi.FromKinds(cfg.Own),
+		remote: openapi.NewRemote(openapi.Config{Budget: openAPIKeptBytes, BrokenChanged: cfg.BrokenChanged, Logger: cfg.Logger}),
 	}
-	x.state = rand.Text()
-	return true
-}
-
-// local adds a group/version of the gateway's own.
-func (x *openAPIIndex) local(gv *discovery.GroupVersion) {
-	key := openapi.Key(gv.Group, gv.Version)
-	x.owned[key] = true
-	x.parts = append(x.parts, openAPIPart{key: key, name: apiservice.Name(gv.Group, gv.Version)})
-}
-
-// remote adds a group/version of a server. In the index it is if that of the
-// server has it.
-func (x *openAPIIndex) remote(gv *discovery.GroupVersion, srv *server, available bool) {
-	key := openapi.Key(gv.Group, gv.Version)
-	if url, ok := srv.source.OpenAPI()[key]; ok {
-		x.urls[key], x.servers[key] = url, srv
+	d.whole = swagger.New(swagger.Config{Servers: d.servers, BrokenChanged: cfg.BrokenChanged, Registry: cfg.Registry, Logger: cfg.Logger})
+	if cfg.Registry != nil {
+		cfg.Registry.MustRegister(newBrokenMetric(d))
 	}
-	x.parts = append(x.parts, openAPIPart{key: key, name: apiservice.Name(gv.Group, gv.Version), server: srv, available: available})
+	return d
 }
 
-// index returns what clients see, made at the first request. The gateway's own
-// kinds, and so its own documents, never change.
-func (x *openAPIIndex) index(own *openapi.Documents) *openapi.Index {
-	x.once.Do(func() {
-		urls := maps.Clone(x.urls)
-		for key := range x.owned {
-			if url := own.URL(key); url != "" {
-				urls[key] = url
-			}
-		}
-		x.merged = openapi.NewIndex(urls)
-	})
-	return x.merged
+// Run makes OpenAPI v2 when it is asked for, and keeps the folder, until ctx ends.
+func (d *documents) Run(ctx context.Context) error {
+	if d.cfg.Folder == nil {
+		return d.whole.Run(ctx)
+	}
+	return loop.Together(ctx, d.whole.Run, d.cfg.Folder.Run)
 }
 
-// serveOpenAPI answers /openapi/v3 from memory and sends requests for one
+// servers are what OpenAPI v2 is made of.
+func (d *documents) servers() ([]swagger.Server, string) {
+	index := d.cfg.Index()
+	if index == nil {
+		return nil, ""
+	}
+	return index.whole(d.own)
+}
+
+// ServeHTTP answers /openapi/v3 from memory and sends requests for one
 // document to whoever has it. /openapi/v2 is made when it is asked for.
-func (g *Gateway) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
-	index := g.sync.openAPI.Load()
+func (d *documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	index := d.cfg.Index()
 	key := strings.Trim(strings.TrimPrefix(r.URL.Path, "/openapi/v3"), "/")
 	switch {
-	case r.URL.Path == "/openapi/v2" && g.openAPIV2 != nil:
-		g.openAPIV2.ServeHTTP(w, r)
+	case r.URL.Path == "/openapi/v2":
+		d.whole.ServeHTTP(w, r)
 	case index == nil || !strings.HasPrefix(r.URL.Path, "/openapi/v3"):
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	case key == "":
-		index.index(g.openapi).ServeHTTP(w, r)
-	case index.owned[key]:
-		g.openapi.Handler().ServeHTTP(w, r)
-	case g.serveKept(w, r, index, key):
+		index.index(d.own).ServeHTTP(w, r)
+	case index.owns(key):
+		d.own.Handler().ServeHTTP(w, r)
+	case d.serveKept(w, r, index, key):
 	default:
-		g.proxyOpenAPI(w, r, key)
+		d.proxy(w, r, key)
 	}
 }
 
-// assembleOpenAPI makes what serves the documents of the gateway's own kinds and
-// of the servers behind it.
-func (g *Gateway) assembleOpenAPI(kinds []*rest.Kind) {
-	changed := func() {
-		for _, n := range g.sync.changed {
-			n.Poke()
-		}
-	}
-	g.openapi = openapi.FromKinds(kinds)
-	g.openAPIRemote = openapi.NewRemote(openapi.Config{Budget: openAPIKeptBytes, BrokenChanged: changed, Logger: g.log})
-	g.openAPIV2 = swagger.New(swagger.Config{
-		Servers: g.serversV2, BrokenChanged: changed, Registry: g.metrics.Registry(), Logger: g.log,
-	})
-	g.metrics.Registry().MustRegister(newBrokenMetric(g))
-}
-
-// proxyOpenAPI sends a request for the document of a group/version to its
+// proxy sends a request for the document of a group/version to its
 // server.
-func (g *Gateway) proxyOpenAPI(w http.ResponseWriter, r *http.Request, key string) {
+func (d *documents) proxy(w http.ResponseWriter, r *http.Request, key string) {
 	var group, version string
 	switch parts := strings.Split(key, "/"); {
 	case len(parts) == 3 && parts[0] == "apis":
@@ -133,7 +109,7 @@ func (g *Gateway) proxyOpenAPI(w http.ResponseWriter, r *http.Request, key strin
 	case len(parts) == 2 && parts[0] == "api":
 		version = parts[1]
 	}
-	rt := g.sync.table.Load().Lookup(group, version)
+	rt := d.cfg.Table().Lookup(group, version)
 	if rt == nil || rt.Local || rt.Plain != nil {
 		http.Error(w, "404 page not found", http.StatusNotFound)
 		return

@@ -7,38 +7,28 @@ import (
 
 	"portico/apiservice"
 	"portico/discovery/openapi"
-	"portico/discovery/openapi/swagger"
 )
 
-// brokenDocuments returns the documents of a server that are known to be broken:
-// by its index, by what was fetched of them because somebody asked for it, and by
-// what they add to OpenAPI v2. remote and whole may be nil: nothing is known.
-func brokenDocuments(srv *server, remote *openapi.Remote, whole *swagger.Whole) []openapi.Broken {
+// BrokenOf returns the documents of a server that are known to be broken: by its
+// index, by what was fetched of them because somebody asked for it, and by what they
+// add to OpenAPI v2.
+func (d *documents) BrokenOf(srv *server) []openapi.Broken {
 	out := srv.source.Broken()
-	if remote != nil {
-		out = append(out, remote.Broken(srv.openAPIOwner(), srv.source.OpenAPI())...)
-	}
-	if whole != nil {
-		out = append(out, brokenV2(srv, whole.Broken())...)
-	}
-	return out
+	out = append(out, d.remote.Broken(srv.openAPIOwner(), srv.source.OpenAPI())...)
+	return append(out, brokenV2(srv, d.whole.Broken())...)
 }
 
-// brokenOpenAPI returns the broken documents of all servers that somebody's
-// APIService leads to.
-func (g *Gateway) brokenOpenAPI() map[*server][]openapi.Broken {
-	index := g.sync.openAPI.Load()
+// broken returns the broken documents of all servers that somebody's APIService
+// leads to.
+func (d *documents) broken() map[*server][]openapi.Broken {
+	index := d.cfg.Index()
 	if index == nil {
 		return nil
 	}
-	out, seen := map[*server][]openapi.Broken{}, map[*server]bool{}
-	for _, p := range index.parts {
-		if p.server == nil || seen[p.server] {
-			continue
-		}
-		seen[p.server] = true
-		if all := brokenDocuments(p.server, g.openAPIRemote, g.openAPIV2); len(all) > 0 {
-			out[p.server] = all
+	out := map[*server][]openapi.Broken{}
+	for _, srv := range index.all() {
+		if all := d.BrokenOf(srv); len(all) > 0 {
+			out[srv] = all
 		}
 	}
 	return out
@@ -64,12 +54,12 @@ func brokenV2(srv *server, v2 map[string]string) (out []openapi.Broken) {
 
 // brokenMetric tells of the same.
 type brokenMetric struct {
-	gateway *Gateway
-	desc    *prometheus.Desc
+	documents *documents
+	desc      *prometheus.Desc
 }
 
-func newBrokenMetric(g *Gateway) *brokenMetric {
-	return &brokenMetric{g, prometheus.NewDesc("portico_gateway_openapi_broken",
+func newBrokenMetric(d *documents) *brokenMetric {
+	return &brokenMetric{d, prometheus.NewDesc("portico_gateway_openapi_broken",
 		"OpenAPI documents of servers that cannot be used (1), by backend or APIService and group/version; that of the index has none.",
 		[]string{"backend", "group_version"}, nil)}
 }
@@ -79,7 +69,7 @@ func (m *brokenMetric) Describe(to chan<- *prometheus.Desc) { to <- m.desc }
 func (m *brokenMetric) Collect(to chan<- prometheus.Metric) {
 	type labels struct{ backend, groupVersion string }
 	told := map[labels]bool{}
-	for srv, all := range m.gateway.brokenOpenAPI() {
+	for srv, all := range m.documents.broken() {
 		for _, b := range all {
 			key := strings.TrimSuffix(b.Key, keyV2)
 			l := labels{srv.name, strings.TrimPrefix(strings.TrimPrefix(key, "apis/"), "api/")}

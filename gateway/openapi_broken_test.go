@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portico/discovery"
-	"portico/discovery/openapi/swagger"
 	"portico/resource"
 )
 
@@ -37,7 +36,6 @@ func TestBrokenOpenAPIIsNamed(t *testing.T) {
 	lost.answers("/openapi/v3", 500, "internal")
 	good := startDescribing(t, "good", "d.example.com")
 	g := startIndexing(t, crd, lost, good)
-	g.openAPIV2 = swagger.New(swagger.Config{Servers: g.serversV2})
 	g.check(t)
 	urls := g.urls(t)
 	for key, code := range map[string]int{keyA: 502, "apis/c.example.com/v1": 200, "apis/d.example.com/v1": 200, keyOwn: 200} {
@@ -46,7 +44,7 @@ func TestBrokenOpenAPIIsNamed(t *testing.T) {
 		}
 	}
 	named := map[string]string{}
-	for srv, all := range g.brokenOpenAPI() {
+	for srv, all := range g.broken() {
 		for _, b := range all {
 			named[srv.name+" "+b.Key] = b.Message
 		}
@@ -55,7 +53,7 @@ func TestBrokenOpenAPIIsNamed(t *testing.T) {
 		t.Errorf("broken: %v", named)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(newBrokenMetric(g.Gateway))
+	registry.MustRegister(newBrokenMetric(g.documents))
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 {
 		t.Fatalf("metrics %v, %v", families, err)
@@ -99,7 +97,7 @@ func TestStreamTellsOfOpenAPI(t *testing.T) {
 	crd := startDescribing(t, "crd", "a.example.com")
 	g := startIndexing(t, crd)
 	g.check(t)
-	documents := discovery.NewHandler(&g.sync.documents)
+	documents := discovery.NewHandler(g.sync.Discovery())
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
 	}))

@@ -8,32 +8,49 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/backend"
 	"portico/gateway/lastgood"
 )
 
-// keeping has a gateway keep what it knows in a state directory.
-func (g *indexing) keeping(t *testing.T, stateDir string) {
+// startOver is startIndexing with a folder of documents, and who keeps all else.
+func startOver(t *testing.T, stateDir string, backends ...*describing) *over {
 	t.Helper()
-	g.log, g.cfg.StateDir = slog.New(slog.DiscardHandler), stateDir
-	g.lastGood = &lastGood{log: g.log, sync: g.sync, core: newCoreClient(g.sync)}
-	if err := g.lastGood.keep(nil, ""); err != nil {
+	o := &over{}
+	o.indexing = startKeeping(t, func(s *syncer) *lastgood.Folder {
+		folder, err := lastgood.NewFolder(lastgood.FolderConfig{StateDir: stateDir, Named: s.namedOpenAPI, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return folder
+	}, backends...)
+	var err error
+	o.keeper, err = lastgood.New(lastgood.Config{
+		Now: func(context.Context) []lastgood.Document { return o.sync.kept() }, Gone: o.sync.gone, Logger: slog.New(slog.DiscardHandler),
+		Restore: func(name string, data []byte) error { _, err := o.sync.restore(name, data); return err },
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.keepDocuments(g.lastGood); err != nil {
-		t.Fatal(err)
-	}
+	return o
 }
 
-// kept brings the folder of documents up to date, and returns what else is kept.
-func (g *indexing) kept(t *testing.T) map[string][]byte {
+// over is indexing that outlives a gateway.
+type over struct {
+	*indexing
+	keeper *lastgood.Keeper
+}
+
+// keep brings the folder of documents up to date, and returns what else is kept.
+func (o *over) keep(t *testing.T) map[string][]byte {
 	t.Helper()
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	_ = g.lastGood.openAPI.Run(over) // once, and at the end
-	return g.lastGood.Documents(t.Context())
+	_ = o.cfg.Folder.Run(over) // once, and at the end
+	return o.keeper.Documents(t.Context())
 }
 
 // A gateway that starts while a server is away lists the OpenAPI documents that
@@ -42,21 +59,19 @@ func (g *indexing) kept(t *testing.T) map[string][]byte {
 func TestOpenAPIOfAnEarlierGateway(t *testing.T) {
 	dir := t.TempDir()
 	crd := startDescribing(t, "crd", "a.example.com", "b.example.com")
-	first := startIndexing(t, crd)
-	first.keeping(t, dir)
+	first := startOver(t, dir, crd)
 	first.check(t)
 	urls := first.urls(t)
 	if w := first.get(urls[keyA]); w.Code != http.StatusOK {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	docs := first.kept(t)
+	docs := first.keep(t)
 	if err := crd.Close(); err != nil {
 		t.Fatal(err)
 	}
 
-	next := startIndexing(t, crd)
-	next.keeping(t, dir)
-	next.lastGood.Restore(docs)
+	next := startOver(t, dir, crd)
+	next.keeper.Restore(docs)
 	away := apiservice.FailedDiscoveryCheck("/apis", http.ErrServerClosed)
 	for _, a := range first.services {
 		apiservice.Set(a, away, time.Now())
@@ -79,16 +94,16 @@ func TestOpenAPIOfAnEarlierGateway(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), keyB+" was not kept") {
 		t.Errorf("a document that nobody asked for: %d %v %s", w.Code, w.Header(), w.Body)
 	}
-	if again := next.kept(t); string(again["openapi/backend/crd"]) != string(docs["openapi/backend/crd"]) || len(again["openapi/backend/crd"]) == 0 {
+	if again := next.keep(t); string(again["openapi/backend/crd"]) != string(docs["openapi/backend/crd"]) || len(again["openapi/backend/crd"]) == 0 {
 		t.Error("the index is not kept on")
 	}
-	if n := next.lastGood.Restored(); n == 0 {
+	if n := next.keeper.Restored(); n == 0 {
 		t.Error("nothing counts as restored")
 	}
 }
 
-func (g *indexing) linkOf(target, url string) lastgood.Link {
-	return lastgood.Link{Owner: g.sync.servers[target].openAPIOwner(), URL: url}
+func (g *indexing) linkOf(name, url string) lastgood.Link {
+	return lastgood.Link{Owner: g.sync.Standings().byName[name].srv.openAPIOwner(), URL: url}
 }
 
 // What is kept leaves with what it is of: documents with the hash that the index
@@ -96,14 +111,14 @@ func (g *indexing) linkOf(target, url string) lastgood.Link {
 func TestOpenAPIKeptLeaves(t *testing.T) {
 	dir := t.TempDir()
 	crd := startDescribing(t, "crd", "a.example.com")
-	g := startIndexing(t, crd)
-	g.keeping(t, dir)
+	g := startOver(t, dir)
+	g.stored = []*backend.Backend{{ObjectMeta: metav1.ObjectMeta{Name: "crd"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: "unix://" + crd.socket}}}}}
 	g.check(t)
 	old := g.urls(t)[keyA]
 	g.get(old)
-	g.kept(t)
+	g.keep(t)
 	fetched := func(url string) bool {
-		_, ok := g.keptOpenAPI(g.linkOf("backend/crd", url))
+		_, ok := g.kept(g.linkOf("crd", url))
 		return ok
 	}
 	if !fetched(old) {
@@ -113,16 +128,16 @@ func TestOpenAPIKeptLeaves(t *testing.T) {
 	g.check(t)
 	url := g.urls(t)[keyA]
 	g.get(url)
-	g.kept(t)
+	g.keep(t)
 	if fetched(old) || !fetched(url) {
 		t.Errorf("after another hash: the old one %v, the new one %v", fetched(old), fetched(url))
 	}
-	at := g.linkOf("backend/crd", url)
-	g.sync.configured = nil
+	at := g.linkOf("crd", url)
 	g.sync.setAPIServices([]*apireg.APIService{})
+	g.sync.setBackends(nil)
 	g.sync.reconcile()
-	docs := g.kept(t)
-	if _, ok := g.keptOpenAPI(at); ok || docs["openapi/backend/crd"] != nil {
+	docs := g.keep(t)
+	if _, ok := g.kept(at); ok || docs["openapi/backend/crd"] != nil {
 		t.Error("what was kept of a Backend that is gone is there")
 	}
 }

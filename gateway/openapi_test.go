@@ -19,10 +19,10 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico/apiservice"
-	"portico/apiservice/availability"
+	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/openapi"
-	"portico/gateway/proxy"
+	"portico/gateway/lastgood"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -98,36 +98,56 @@ func (d *describing) serves(t *testing.T, text string, groups ...string) {
 
 // indexing is the part of a gateway that knows the OpenAPI of its backends.
 type indexing struct {
-	*Gateway
+	*documents
+	sync     *syncer
 	services []*apireg.APIService
+	stored   []*backend.Backend
 }
 
 func startIndexing(t *testing.T, backends ...*describing) *indexing {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	s := &syncer{log: log, proxies: proxy.NewMaker(log), own: []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}}}
-	s.checker = availability.New(availability.Config{Logger: log, OnChange: func(string, availability.Verdict) {}})
-	for _, b := range backends {
-		s.configured = append(s.configured, onSocket(t, b.name, b.socket))
-	}
-	s.reconcile()
-	t.Cleanup(s.retire)
+	return startKeeping(t, nil, backends...)
+}
+
+// startKeeping is startIndexing with a folder that keeps documents.
+func startKeeping(t *testing.T, folder func(*syncer) *lastgood.Folder, backends ...*describing) *indexing {
+	t.Helper()
 	registration, err := apiservice.Kind()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &indexing{Gateway: &Gateway{
-		sync: s, openapi: openapi.FromKinds([]*rest.Kind{registration}), openAPIRemote: openapi.NewRemote(openapi.Config{}),
-	}}
+	log := slog.New(slog.DiscardHandler)
+	cfg := syncConfig{Own: []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}}, Logger: log}
+	for _, b := range backends {
+		cfg.Configured = append(cfg.Configured, onSocket(t, b.name, b.socket))
+	}
+	s := newSync(cfg)
+	s.reconcile()
+	t.Cleanup(s.retire)
+	docs := documentsConfig{Own: []*rest.Kind{registration}, Index: s.OpenAPI, Table: s.Table, Verdict: s.verdict, Logger: log}
+	if folder != nil {
+		docs.Folder = folder(s)
+	}
+	return &indexing{documents: newDocuments(docs), sync: s}
+}
+
+// servers are those of all Backends.
+func (g *indexing) backends() (out []*server) {
+	for _, st := range g.sync.Standings().list {
+		out = append(out, st.srv)
+	}
+	return out
 }
 
 // check is one availability check of every backend and what follows from it.
 func (g *indexing) check(t *testing.T) {
 	t.Helper()
-	g.services = nil
+	g.services = []*apireg.APIService{}
+	g.sync.setAPIServices(g.services)
+	g.sync.setBackends(g.stored)
 	g.sync.reconcile()
-	for _, b := range g.sync.servers {
-		if err := b.availabilityTarget(g.sync).Probe(t.Context()); err != nil {
+	for _, b := range g.backends() {
+		if err := g.sync.Probe(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
 		gvs, _ := b.source.GroupVersions()
@@ -138,7 +158,7 @@ func (g *indexing) check(t *testing.T) {
 		}
 	}
 	g.sync.setAPIServices(g.services)
-	g.sync.setBackends(nil)
+	g.sync.setBackends(g.stored)
 	g.sync.reconcile()
 }
 
@@ -151,7 +171,7 @@ func (g *indexing) get(path string, header ...string) *httptest.ResponseRecorder
 	act.User = alice()
 	w := httptest.NewRecorder()
 	w.Header().Set("Cache-Control", "no-cache, private") // as the filters do
-	g.serveOpenAPI(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	g.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
 	return w
 }
 
@@ -188,7 +208,7 @@ func TestOpenAPIOfBackends(t *testing.T) {
 	}
 	g.check(t)
 	urls := g.urls(t)
-	if len(urls) != 3 || urls[keyA] != crd.openapi.URL(keyA) || urls[keyB] != other.openapi.URL(keyB) || urls[keyOwn] != g.openapi.URL(keyOwn) {
+	if len(urls) != 3 || urls[keyA] != crd.openapi.URL(keyA) || urls[keyB] != other.openapi.URL(keyB) || urls[keyOwn] != g.own.URL(keyOwn) {
 		t.Fatalf("index %v", urls)
 	}
 	for key, url := range urls {
@@ -197,7 +217,7 @@ func TestOpenAPIOfBackends(t *testing.T) {
 			t.Errorf("%s: %d %v", key, w.Code, w.Header())
 		}
 	}
-	for path, want := range map[string]int{"/openapi/v3/apis/c.example.com/v1": 404, "/openapi/v3/nonsense": 404, "/openapi/v2": 404} {
+	for path, want := range map[string]int{"/openapi/v3/apis/c.example.com/v1": 404, "/openapi/v3/nonsense": 404, "/openapi": 404} {
 		if w := g.get(path); w.Code != want {
 			t.Errorf("%s: %d", path, w.Code)
 		}
@@ -212,15 +232,6 @@ func TestOpenAPIFollowsSchema(t *testing.T) {
 	g.check(t)
 	old := g.urls(t)[keyA]
 	crd.serves(t, "2", "a.example.com")
-	for len(g.sync.wake.C()) > 0 {
-		<-g.sync.wake.C()
-	}
-	if err := g.sync.servers["backend/crd"].availabilityTarget(g.sync).Probe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if len(g.sync.wake.C()) == 0 {
-		t.Error("nobody is told of the new index")
-	}
 	g.check(t)
 	url := g.urls(t)[keyA]
 	if url == old || url != crd.openapi.URL(keyA) {

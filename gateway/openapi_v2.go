@@ -25,15 +25,12 @@ type serversV2 struct {
 	state   string
 }
 
-// serversV2 returns the servers as of the last reconcile, in the order of the
-// priorities of what they serve, the gateway itself among them.
-func (g *Gateway) serversV2() ([]swagger.Server, string) {
-	index := g.sync.openAPI.Load()
-	if index == nil {
-		return nil, ""
-	}
-	index.onceV2.Do(func() { index.v2 = index.serversV2(g.openapi) })
-	return index.v2.servers, index.v2.state
+// whole returns the servers that OpenAPI v2 is made of, in the order of the
+// priorities of what they serve, the gateway itself among them, and a text that is
+// another whenever these are.
+func (x *openAPIIndex) whole(own *openapi.Documents) ([]swagger.Server, string) {
+	x.onceV2.Do(func() { x.v2 = x.serversV2(own) })
+	return x.v2.servers, x.v2.state
 }
 
 // serversV2 is made at the first request for OpenAPI v2.

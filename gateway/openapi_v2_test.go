@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/util/proto"
 
-	"portico/discovery/openapi/swagger"
 	"portico/resource"
 )
 
@@ -19,17 +18,16 @@ import (
 func TestOpenAPIV2ForClients(t *testing.T) {
 	crd := startDescribing(t, "crd", "a.example.com")
 	g := startIndexing(t, crd)
-	g.openAPIV2 = swagger.New(swagger.Config{Servers: g.serversV2})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); _ = g.openAPIV2.Run(ctx) }()
+	go func() { defer close(ended); _ = g.Run(ctx) }()
 	defer func() { cancel(); <-ended }()
 	g.check(t)
 	before := crd.asked.Load()
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		act := resource.ParseAction(r)
 		act.User = alice()
-		g.serveOpenAPI(w, r.WithContext(resource.WithAction(r.Context(), act)))
+		g.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
 	}))
 	defer front.Close()
 	if crd.asked.Load() != before {

@@ -15,14 +15,11 @@ import (
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/discovery"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
 )
-
-// ownBackend is what automanaged APIServices of the gateway's own groups name
-// as their backend.
-const ownBackend = "gateway"
 
 // registrar writes what sync found out to the stored APIServices: it keeps one
 // automanaged APIService for every group/version of the gateway and of its
@@ -35,12 +32,16 @@ const ownBackend = "gateway"
 // definition a moment ago does not wait for an election, and two gateways that
 // see different things do not undo each other's work.
 type registrar struct {
-	sync     *syncer
+	sync     findings
 	services *rest.Resource
 	backends *rest.Resource
-	wake     loop.Nudge
-	log      *slog.Logger
-	metrics  *availabilityMetrics
+	// own are the group/versions that the gateway serves itself, configured the
+	// servers that it starts with.
+	own        []discovery.GroupVersion
+	configured []*configured
+	wake       loop.Nudge
+	log        *slog.Logger
+	metrics    *availabilityMetrics
 	// observer names this gateway in conditions.
 	observer string
 	// elected: of the gateways on one etcd, this one writes.
@@ -98,7 +99,7 @@ func (g *registrar) run(ctx context.Context) error {
 // write brings the stored APIServices in line with what is known now. What
 // fails keeps nothing else from being written.
 func (g *registrar) write(ctx context.Context) error {
-	list, ok := g.sync.listed()
+	list, ok := g.sync.Listed()
 	if !ok {
 		return nil
 	}
@@ -107,15 +108,15 @@ func (g *registrar) write(ctx context.Context) error {
 		stored[a.Name] = a
 	}
 	err := g.register(ctx, stored)
-	known := g.sync.conditions.Load()
+	known := g.sync.Conditions()
 	if known == nil {
 		return err
 	}
-	g.metrics.set(*known)
+	g.metrics.set(known)
 	if !g.elected.Load() {
 		return err
 	}
-	return errors.Join(err, g.writeConditions(ctx, stored, *known))
+	return errors.Join(err, g.writeConditions(ctx, stored, known))
 }
 
 // each calls f for all of a list, registerWriters at a time, and returns what
@@ -138,7 +139,7 @@ func each[T any](list []T, f func(T) error) error {
 // register creates, repairs and removes automanaged APIServices. An APIService
 // whose automanaged label a user took off is the user's.
 func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIService) error {
-	all := g.sync.standings.Load()
+	all := g.sync.Standings()
 	if all == nil {
 		return nil
 	}
@@ -164,7 +165,7 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 		case want[name] != nil:
 		case claims.lacks(have):
 			gone = append(gone, have)
-		case all.orphaned(have):
+		case orphaned(all, have):
 			orphans = append(orphans, have)
 		}
 	}

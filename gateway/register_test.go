@@ -3,25 +3,45 @@ package gateway
 import (
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
-	"portico/apiservice/availability"
+	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/aggregate"
-	"portico/gateway/proxy"
+	"portico/discovery/openapi"
 	"portico/resource"
 	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
+// world is what routing finds out, but for the conditions, which it is told.
+type world struct {
+	*syncer
+	known map[string]apiservice.Condition
+	// partly, if not nil, are the standings instead.
+	partly *standings
+}
+
+func (w *world) Conditions() map[string]apiservice.Condition { return w.known }
+
+func (w *world) Standings() *standings {
+	if w.partly != nil {
+		return w.partly
+	}
+	return w.syncer.Standings()
+}
+
+// says has the server of a Backend say what a source does; it is never connected to.
+func (w *world) says(name string, what source) { w.syncer.Standings().byName[name].srv.source = what }
+
 // registry is a registrar over storage in memory.
 type registry struct {
 	*registrar
+	world   *world
+	writer  *statusWriter
 	counts  *prometheus.Registry
 	storage *memory.Storage
 }
@@ -34,31 +54,42 @@ func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	storage, counts := memory.New(), prometheus.NewRegistry()
-	s := &syncer{
-		log: slog.New(slog.DiscardHandler),
-		own: []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}, {Group: "rbac.authorization.k8s.io", Version: "v1"}},
-	}
-	s.checker = availability.New(availability.Config{})
-	fakeBackend(t, s, "crd", aggregate.NewSource(aggregate.Config{Previous: served}))
-	s.conditions.Store(&map[string]apiservice.Condition{})
-	g := &registry{storage: storage, counts: counts, registrar: &registrar{
-		sync: s, services: &rest.Resource{Kind: k, Store: storage.Store(&k.Info)}, log: s.log,
-		metrics: newAvailabilityMetrics(counts), backends: backendsInMemory(t),
-	}}
-	g.elected.Store(true)
+	g := &registry{storage: memory.New(), counts: prometheus.NewRegistry(), world: &world{}}
+	r := newRegistration(registrationConfig{
+		Findings: g.world, APIServices: &rest.Resource{Kind: k, Store: g.storage.Store(&k.Info)}, Backends: backendsInMemory(t),
+		Own:    []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}, {Group: "rbac.authorization.k8s.io", Version: "v1"}},
+		Broken: func(srv *server) []openapi.Broken { return srv.source.Broken() }, Registry: g.counts, Logger: slog.New(slog.DiscardHandler),
+	})
+	r.Elect(true)
+	g.registrar, g.writer = r.registrar, r.status
+	g.startsWith(t, onSocket(t, "crd", "/nobody/crd"))
+	g.world.says("crd", aggregate.NewSource(aggregate.Config{Previous: served}))
 	return g
+}
+
+// startsWith has the gateway be one that starts with these servers, and knows nothing
+// else.
+func (g *registry) startsWith(t *testing.T, start ...*configured) {
+	t.Helper()
+	g.configured = start
+	g.world.syncer = newSync(syncConfig{Own: g.own, Configured: start, Logger: g.log})
+	g.world.setAPIServices([]*apireg.APIService{})
+	g.world.setBackends([]*backend.Backend{})
+	g.world.reconcile()
 }
 
 // turn has the registrar hear of what is stored, and write.
 func (g *registry) turn(t *testing.T, conditions map[string]apiservice.Condition) map[string]*apireg.APIService {
 	t.Helper()
-	g.sync.conditions.Store(&conditions)
+	g.world.known = conditions
+	if conditions == nil {
+		g.world.known = map[string]apiservice.Condition{}
+	}
 	list := make([]*apireg.APIService, 0)
 	for _, a := range g.stored(t) {
 		list = append(list, a)
 	}
-	g.sync.setAPIServices(list)
+	g.world.setAPIServices(list)
 	g.stands(t)
 	if err := g.write(t.Context()); err != nil {
 		t.Fatal(err)
@@ -69,9 +100,9 @@ func (g *registry) turn(t *testing.T, conditions map[string]apiservice.Condition
 // stands has the registrar hear of the Backends.
 func (g *registry) stands(t *testing.T) {
 	t.Helper()
-	g.sync.setBackends(storedBackends(t, g.backends))
-	n := g.sync.told()
-	g.sync.standings.Store(g.sync.stand(&n, map[string]*server{}))
+	g.world.partly = nil
+	g.world.setBackends(storedBackends(t, g.backends))
+	g.world.reconcile()
 }
 
 func (g *registry) stored(t *testing.T) map[string]*apireg.APIService {
@@ -139,7 +170,7 @@ func TestRegisterCreates(t *testing.T) {
 		label, backend string
 		gp, vp         int32
 	}{
-		"v1.rbac.authorization.k8s.io": {apiservice.OnStart, ownBackend, 17000, 15},
+		"v1.rbac.authorization.k8s.io": {apiservice.OnStart, backend.Reserved, 17000, 15},
 		"v1.widgets.example.com":       {apiservice.Managed, "crd", 1000, 100},
 		// Custom resources, although the group ends in k8s.io.
 		"v1.gateway.networking.k8s.io": {apiservice.Managed, "crd", 1000, 100},
@@ -191,7 +222,7 @@ func TestRegisterLeavesTheUsersAlone(t *testing.T) {
 		t.Errorf("a taken-over APIService was written: %+v", a)
 	}
 	// Nor is it removed when the backend stops serving it.
-	g.sync.says("crd", aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{}}))
+	g.world.says("crd", aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{}}))
 	got := g.turn(t, nil)
 	if got["v1.widgets.example.com"] == nil {
 		t.Error("a taken-over APIService was removed")
@@ -207,7 +238,7 @@ func TestRegisterLeavesTheUsersAlone(t *testing.T) {
 func TestRegisterKeepsWhatAMuteBackendHad(t *testing.T) {
 	g := newRegistry(t, widgets())
 	g.turn(t, nil)
-	g.sync.says("crd", aggregate.NewSource(aggregate.Config{})) // has not answered yet
+	g.world.says("crd", aggregate.NewSource(aggregate.Config{})) // has not answered yet
 	if got := g.turn(t, nil); len(got) != 3 {
 		t.Errorf("left %v", got)
 	}
@@ -255,69 +286,5 @@ func TestConditionIsWrittenOnChange(t *testing.T) {
 	}
 	if n := g.count(t, gauge); n[name] != 0 || len(n) != 1 {
 		t.Errorf("gauges %v; that of a removed APIService must go", n)
-	}
-}
-
-func TestMerge(t *testing.T) {
-	now := time.Now()
-	s := &syncer{grace: time.Minute, own: []discovery.GroupVersion{
-		{Group: apiservice.Group, Version: "v1", GroupPriority: 20001}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
-	}}
-	known := &server{up: &proxy.Way{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
-		{Group: "a.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things"}}},
-	}})}
-	mute := &server{up: &proxy.Way{}, source: aggregate.NewSource(aggregate.Config{})}
-	blind := &server{up: &proxy.Way{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
-		{Group: "a.example.com", Version: "v1", Stale: true, Legacy: []metav1.APIResource{{Name: "things"}}},
-	}})}
-	down := apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck"}
-	of := func(group string) *apireg.APIService {
-		return &apireg.APIService{ObjectMeta: metav1.ObjectMeta{Name: apiservice.Name(group, "v1")},
-			Spec: apireg.APIServiceSpec{Group: group, Version: "v1", GroupPriorityMinimum: 77, VersionPriority: 7}}
-	}
-	for name, c := range map[string]struct {
-		group                    string
-		p                        placement
-		routed, available, stale bool
-		unknown, listed          bool
-		next                     bool
-	}{
-		"own":                     {"rbac.authorization.k8s.io", placement{local: true, condition: apiservice.Local()}, true, true, false, false, true, false},
-		"answering":               {"a.example.com", placement{server: known, condition: apiservice.Passed()}, true, true, false, false, true, false},
-		"stale says the server":   {"a.example.com", placement{server: blind, condition: apiservice.Passed()}, true, true, true, false, true, false},
-		"never answered":          {"b.example.com", placement{server: mute, condition: down}, true, false, false, true, true, false},
-		"no server":               {"c.example.com", placement{condition: down}, true, false, false, true, true, false},
-		"nobody serves it":        {"d.example.com", placement{nowhere: true, condition: apiservice.Local()}, false, false, false, false, false, false},
-		"down within the grace":   {"a.example.com", placement{server: known, condition: down, verdict: true, since: now.Add(-10 * time.Second)}, true, false, false, false, true, true},
-		"down longer than grace":  {"a.example.com", placement{server: known, condition: down, verdict: true, since: now.Add(-2 * time.Minute)}, true, false, true, false, true, false},
-		"registration is not his": {apiservice.Group, placement{server: known, condition: apiservice.Passed()}, true, true, false, false, true, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := newMerge(s)
-			a := of(c.group)
-			m.add(a, c.p)
-			rt := (&proxy.Table{Routes: m.routes}).Lookup(c.group, "v1")
-			if (rt != nil) != c.routed || rt != nil && (rt.Unavailable() == nil) != c.available {
-				t.Errorf("route %+v", rt)
-			}
-			if c.group == apiservice.Group && !rt.Local {
-				t.Error("the registration group was given away")
-			}
-			var entry *discovery.GroupVersion
-			for i := range m.entries {
-				if m.entries[i].Group == c.group {
-					entry = &m.entries[i]
-				}
-			}
-			if (entry != nil) != c.listed || entry != nil && (entry.Stale != c.stale || entry.Unknown != c.unknown) {
-				t.Errorf("entry %+v", entry)
-			}
-			if c.listed && c.group != apiservice.Group && entry.GroupPriority != 77 {
-				t.Errorf("priority %d", entry.GroupPriority)
-			}
-			if m.conditions[a.Name] != c.p.condition || (m.next > 0) != c.next || m.next > time.Minute {
-				t.Errorf("condition %+v, next %v", m.conditions[a.Name], m.next)
-			}
-		})
 	}
 }

@@ -26,8 +26,7 @@ func TestRegisterOnlyWhatIsValid(t *testing.T) {
 			t.Errorf("%.20q, %q: %d writes, registered %v", gv.Group, gv.Version, g.storage.Revision()-before, got)
 		}
 		g.turn(t, nil)
-		w := &statusWriter{sync: g.sync, outcomes: &g.outcomes}
-		c := w.registered(g.sync.standings.Load().byName["b"])
+		c := g.writer.registered(g.sync.Standings().byName["b"])
 		if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, "1 group/versions cannot be registered: ") || len(c.Message) > 2*maxErrorText {
 			t.Errorf("%.20q, %q: it is told %+v", gv.Group, gv.Version, c)
 		}

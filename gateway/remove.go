@@ -8,6 +8,7 @@ import (
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/backend"
 	"portico/resource"
 )
 
@@ -19,14 +20,14 @@ func (c *claims) lacks(have *apireg.APIService) bool {
 
 // orphaned reports whether an automanaged APIService is that of a Backend which
 // does not exist, as far as is known here.
-func (all *standings) orphaned(have *apireg.APIService) bool {
+func orphaned(all *standings, have *apireg.APIService) bool {
 	switch have.Labels[apiservice.AutomanagedLabel] {
 	case apiservice.Managed, apiservice.OnStart:
 	default:
 		return false
 	}
 	of := have.Annotations[apiservice.BackendAnnotation]
-	return all.whole && of != "" && of != ownBackend && all.byName[of] == nil
+	return all.whole && of != "" && of != backend.Reserved && all.byName[of] == nil
 }
 
 // removeOrphan removes an APIService whose Backend does not exist. It looks for

@@ -13,17 +13,17 @@ import (
 func (g *Gateway) router() http.Handler {
 	return g.proxy.Signed(serve.NewRouter(serve.Routes{
 		Resources: http.HandlerFunc(g.serveResource),
-		Discovery: discovery.NewHandler(&g.sync.documents),
-		OpenAPI:   http.HandlerFunc(g.serveOpenAPI),
+		Discovery: discovery.NewHandler(g.sync.Discovery()),
+		OpenAPI:   g.documents,
 		Health:    g.health,
 		Metrics:   g.metrics.Handler(),
 		Version:   serve.VersionHandler(),
 		Issuer:    g.issuer,
 		Profiling: g.cfg.Profiling,
-		Explain:   &explainer{table: g.sync.table.Load, documents: g.sync.documents.Load, listed: g.sync.listed},
+		Explain:   &explainer{table: g.sync.Table, documents: g.sync.Discovery().Load, listed: g.sync.Listed},
 		Index: func() []string {
 			paths := []string{"/openapi/v2", "/openapi/v3"}
-			if docs := g.sync.documents.Load(); docs != nil {
+			if docs := g.sync.Discovery().Load(); docs != nil {
 				paths = append(paths, docs.Paths()...)
 			}
 			return paths
@@ -35,7 +35,7 @@ func (g *Gateway) router() http.Handler {
 // any other through the route of its group/version.
 func (g *Gateway) serveResource(w http.ResponseWriter, r *http.Request) {
 	act := resource.ActionFrom(r.Context())
-	rt := g.sync.table.Load().Lookup(act.Group, act.Version)
+	rt := g.sync.Table().Lookup(act.Group, act.Version)
 	switch {
 	case rt == nil:
 		serve.NotFound(w, r)

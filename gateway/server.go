@@ -202,23 +202,26 @@ func (srv *server) openAPIOwner() string { return srv.target + " " + srv.id }
 func (srv *server) availabilityTarget(s *syncer) availability.Target {
 	return availability.Target{
 		ID: srv.target, Version: srv.id + " " + srv.trust, Schedule: availability.Schedule{Suspect: srv.suspect},
-		Probe: func(ctx context.Context) error {
-			changed, err := srv.source.Check(ctx)
-			if err != nil {
-				return stable(err)
-			}
-			srv.answered.Poke()
-			switch {
-			case changed && srv.followed.Load():
-				s.sourceChanged(srv)
-			case srv.followed.Load():
-				srv.openAPINews.Poke()
-			case srv.refreshOpenAPI(ctx) || changed:
-				s.wake.Poke()
-			}
-			return nil
-		},
+		Probe: func(ctx context.Context) error { return s.Probe(ctx, srv) },
 	}
+}
+
+// Probe asks a server what it serves, and takes in what is new; the checker does so.
+func (s *syncer) Probe(ctx context.Context, srv *server) error {
+	changed, err := srv.source.Check(ctx)
+	if err != nil {
+		return stable(err)
+	}
+	srv.answered.Poke()
+	switch {
+	case changed && srv.followed.Load():
+		s.sourceChanged(srv)
+	case srv.followed.Load():
+		srv.openAPINews.Poke()
+	case srv.refreshOpenAPI(ctx) || changed:
+		s.wake.Poke()
+	}
+	return nil
 }
 
 // refreshOpenAPI brings what is known of the server's OpenAPI up to date and

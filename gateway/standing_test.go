@@ -28,8 +28,8 @@ func onService(t *testing.T, a *apireg.APIService, backends ...*backend.Backend)
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	s := &syncer{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})}
-	s.setServices(newServices(followed(t,
-		service("api", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "api.example.com"})), loop.Snapshot{}))
+	s.setServices(followed(t,
+		service("api", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "api.example.com"})), loop.Snapshot{})
 	s.setAPIServices([]*apireg.APIService{a})
 	s.setBackends(backends)
 	s.reconcile()
@@ -140,7 +140,7 @@ func TestVerdictsSurviveChanges(t *testing.T) {
 		if v := s.verdict(srv); s.servers["backend/b"] != srv || !v.Healthy || !v.Since.Equal(since) {
 			t.Errorf("%s: %+v, another server: %v", name, v, s.servers["backend/b"] != srv)
 		}
-		if v := s.discoveryVerdict(srv); !v.Healthy {
+		if v := s.DiscoveryVerdict(srv); !v.Healthy {
 			t.Errorf("%s: discovery: %+v", name, v)
 		}
 	}

@@ -149,7 +149,7 @@ func (w *statusWriter) discovered(st *standing) apiservice.Condition {
 	if st.srv == nil {
 		return st.condition
 	}
-	v := w.sync.discoveryVerdict(st.srv)
+	v := w.sync.DiscoveryVerdict(st.srv)
 	gvs, known := st.srv.source.GroupVersions()
 	switch {
 	case v.Known && !v.Healthy:
@@ -175,7 +175,7 @@ func (w *statusWriter) openAPIValid(st *standing) apiservice.Condition {
 	if st.srv == nil || !st.srv.source.Heard() {
 		return unchecked()
 	}
-	broken := brokenDocuments(st.srv, w.remote, w.whole)
+	broken := w.broken(st.srv)
 	if len(broken) == 0 {
 		return apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Valid", Message: "no document is known to be broken"}
 	}
@@ -199,7 +199,7 @@ func nameOfDocument(b openapi.Broken) string {
 // registered says whether the Backend has what it claims; the zero Condition if
 // it claims nothing.
 func (w *statusWriter) registered(st *standing) apiservice.Condition {
-	if st.registers() == nil {
+	if registersBy(st.spec) == nil {
 		return apiservice.Condition{}
 	}
 	if st.srv == nil || !st.srv.source.Heard() {
@@ -240,7 +240,7 @@ func holderOf(by string) string {
 	switch by {
 	case "":
 		return "registered by a user"
-	case ownBackend:
+	case backend.Reserved:
 		return "served by the gateway itself"
 	}
 	return fmt.Sprintf("served by Backend %q", by)

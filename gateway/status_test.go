@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +23,6 @@ import (
 // endpoints.
 type shown struct {
 	*registry
-	writer  *statusWriter
 	storage *memory.Storage
 	now     time.Time
 }
@@ -34,17 +32,16 @@ const one, two = "https://one", "https://two"
 func newShown(t *testing.T) *shown {
 	t.Helper()
 	g := newRegistry(t, nil)
-	g.sync.configured = nil
+	g.startsWith(t)
 	storage := memory.New()
 	g.backends.Store = storage.Store(&g.backends.Info)
 	g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
-	s := &shown{registry: g, storage: storage, now: time.Now(), writer: &statusWriter{
-		sync: g.sync, backends: g.backends, elected: &g.elected, outcomes: &g.outcomes, log: slog.New(slog.DiscardHandler), observer: "me",
-	}}
+	g.writer.observer = "me"
+	s := &shown{registry: g, storage: storage, now: time.Now()}
 	s.stands(t)
 	b := storedBackends(t, g.backends)[0]
 	b.Spec.Endpoints = []backend.Endpoint{{URL: one}, {URL: two}}
-	g.sync.standings.Load().byName["b"].srv.up.SetEndpoints(nil)
+	g.sync.Standings().byName["b"].srv.up.SetEndpoints(nil)
 	s.put(t, b)
 	return s
 }
@@ -60,13 +57,9 @@ func (s *shown) put(t *testing.T, b *backend.Backend) {
 		t.Fatal(err)
 	}
 	// The server becomes one with other endpoints, and says what it said.
-	says := s.sync.servers[targetOfBackend(b.Name)].source
+	says := s.sync.Standings().byName[b.Name].srv.source
 	s.stands(t)
-	live := map[string]*server{}
-	n := s.sync.told()
-	s.sync.stand(&n, live)
-	s.sync.servers = live
-	s.sync.says(b.Name, says)
+	s.world.says(b.Name, says)
 	s.stands(t)
 }
 
@@ -86,7 +79,7 @@ func (s *shown) status(t *testing.T) backend.Status {
 }
 
 func (s *shown) verdict(url string, err error) {
-	s.sync.servers[targetOfBackend("b")].up.SetVerdict(url, availability.Verdict{Known: true, Healthy: err == nil, Err: err, Since: time.Now()})
+	s.sync.Standings().byName["b"].srv.up.SetVerdict(url, availability.Verdict{Known: true, Healthy: err == nil, Err: err, Since: time.Now()})
 }
 
 func state(s backend.Status) (out string) {
@@ -191,7 +184,7 @@ func TestStatusIsBounded(t *testing.T) {
 		many = append(many, discovery.GroupVersion{Group: groupName(i), Version: "v1"})
 		lost = append(lost, conflict{name: "v1." + groupName(i), by: fmt.Sprint("b", i)})
 	}
-	s.sync.says("b", aggregate.NewSource(aggregate.Config{Previous: many}))
+	s.world.says("b", aggregate.NewSource(aggregate.Config{Previous: many}))
 	s.verdict(one, errors.New(strings.Repeat("x", 10*maxErrorText)))
 	s.stands(t)
 	s.loses(lost)
@@ -207,7 +200,7 @@ func TestStatusIsBounded(t *testing.T) {
 
 // loses has the Backend not get what it claims.
 func (s *shown) loses(what []conflict) {
-	of := answerOf(s.sync.standings.Load().byName["b"])
+	of := answerOf(s.sync.Standings().byName["b"])
 	s.outcomes.Store(&map[string]outcome{"b": {of: of, conflicts: what}})
 }
 
@@ -231,9 +224,9 @@ func TestRegisteredOnceStored(t *testing.T) {
 	if got := registered(); got != "True" {
 		t.Errorf("all is stored: %s", got)
 	}
-	s.sync.says("b", aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{{Group: "user.example.com", Version: "v1"}}}))
+	s.world.says("b", aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{{Group: "user.example.com", Version: "v1"}}}))
 	s.stands(t)
-	if c := s.writer.registered(s.sync.standings.Load().byName["b"]); c.Status != "Unknown" {
+	if c := s.writer.registered(s.sync.Standings().byName["b"]); c.Status != "Unknown" {
 		t.Errorf("of what the server says now: %+v", c)
 	}
 }
@@ -246,7 +239,7 @@ func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 	for i := range maxStatusGroups + 44 {
 		gvs = append(gvs, discovery.GroupVersion{Group: fmt.Sprintf("g%03d.%s.example.com", i, strings.Repeat("a", 220)), Version: "v1"})
 	}
-	s.sync.says("b", aggregate.NewSource(aggregate.Config{Previous: gvs}))
+	s.world.says("b", aggregate.NewSource(aggregate.Config{Previous: gvs}))
 	var endpoints []upstream.Endpoint
 	spec := backend.Spec{TLS: &backend.TLS{CABundle: make([]byte, 64<<10)}}
 	for i := range 256 {
@@ -254,7 +247,7 @@ func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 		endpoints = append(endpoints, upstream.Endpoint{URL: url, Network: "tcp", Address: url, Weight: 1})
 		spec.Endpoints = append(spec.Endpoints, backend.Endpoint{URL: url})
 	}
-	st := s.sync.standings.Load().byName["b"]
+	st := s.sync.Standings().byName["b"]
 	st.srv.up.SetEndpoints(endpoints)
 	for _, e := range endpoints {
 		s.verdict(e.URL, errors.New(strings.Repeat("e", 2*maxErrorText)))
@@ -271,7 +264,7 @@ func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 	if len(status.Endpoints) != 256 || len(status.Endpoints[0].LastError) < maxErrorText || len(o.Data) > 1<<20 {
 		t.Errorf("%d endpoints, errors of %d bytes, %d bytes in all", len(status.Endpoints), len(status.Endpoints[0].LastError), len(o.Data))
 	}
-	s.sync.says("b", aggregate.NewSource(aggregate.Config{Previous: gvs[:maxStatusGroups]}))
+	s.world.says("b", aggregate.NewSource(aggregate.Config{Previous: gvs[:maxStatusGroups]}))
 	status = s.writer.statusOf(st, &backend.Status{})
 	if c := meta.FindStatusCondition(status.Conditions, backend.Discovered); c == nil || strings.Contains(c.Message, "the first") {
 		t.Errorf("all are listed: %+v", c)

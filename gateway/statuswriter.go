@@ -11,7 +11,6 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/discovery/openapi"
-	"portico/discovery/openapi/swagger"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -24,13 +23,12 @@ const statusPause = time.Second
 // statusWriter writes what the elected gateway sees of each Backend to its
 // status: differences only, and of one Backend at most one each statusPause.
 type statusWriter struct {
-	sync     *syncer
+	sync     findings
 	backends *rest.Resource
 	elected  *atomic.Bool
 	outcomes *atomic.Pointer[map[string]outcome]
-	// remote and whole know of documents; nil: nothing is known of them.
-	remote *openapi.Remote
-	whole  *swagger.Whole
+	// broken returns the OpenAPI documents of a server that are known to be broken.
+	broken func(*server) []openapi.Broken
 	log    *slog.Logger
 	// observer names this gateway in conditions.
 	observer string
@@ -62,7 +60,7 @@ func (w *statusWriter) run(ctx context.Context) error {
 // turn writes what differs and may be written at that time. It returns after
 // what time there is more to do; 0 is no time.
 func (w *statusWriter) turn(ctx context.Context, now time.Time) (again time.Duration) {
-	all := w.sync.standings.Load()
+	all := w.sync.Standings()
 	if all == nil || !all.whole || !w.elected.Load() {
 		return 0
 	}

@@ -12,7 +12,7 @@ const (
 	// of discovery is opened again: the first, and the longest. A backend that
 	// is started again waits for it.
 	streamRetry    = 20 * time.Millisecond
-	streamRetryMax = maxFollowPause
+	streamRetryMax = 250 * time.Millisecond
 	// streamUnknown is the pause before a backend that does not stream is asked
 	// again whether it does; its availability check asks for changes meanwhile.
 	streamUnknown = time.Minute
@@ -80,8 +80,8 @@ func (srv *server) waitToFollow(ctx context.Context, d time.Duration) bool {
 // sourceChanged is called when a backend says something new of what it serves.
 // Routes and registrations need not wait for each other.
 func (s *syncer) sourceChanged(b *server) {
-	for _, n := range s.changed {
-		n.Poke()
+	if s.changed != nil {
+		s.changed()
 	}
 	s.wake.Poke()
 	b.openAPINews.Poke()

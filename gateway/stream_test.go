@@ -21,8 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"portico/apiservice"
-	"portico/apiservice/availability"
 	"portico/discovery"
+	"portico/discovery/openapi"
 	"portico/gateway/proxy"
 	"portico/resource"
 	"portico/resource/loop"
@@ -121,20 +121,21 @@ func startBehind(t *testing.T, c *changing) *behind {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	s := &syncer{log: log, proxies: proxy.NewMaker(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
-	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.wake.Poke() }})
-	s.configured = []*configured{onSocket(t, "crd", c.socket)}
-	b := &behind{store: &slowStore{Store: memory.New().Store(&k.Info)}}
-	r := &registrar{sync: s, services: &rest.Resource{Kind: k, Store: b.store}, log: log, metrics: newAvailabilityMetrics(prometheus.NewRegistry())}
-	r.backends = backendsInMemory(t)
-	r.elected.Store(true)
-	s.changed = []*loop.Nudge{&r.wake}
-	b.Gateway = &Gateway{log: log, sync: s, registrar: r, proxy: proxy.New(proxy.Config{Table: s.table.Load})}
+	b := &behind{Gateway: &Gateway{log: log}, store: &slowStore{Store: memory.New().Store(&k.Info)}}
+	own, start := discovery.FromKinds([]*rest.Kind{k}), []*configured{onSocket(t, "crd", c.socket)}
+	b.sync = newSync(syncConfig{Own: own, Configured: start, Changed: func() { b.registration.Wake() }, Logger: log})
+	b.apiservices, b.backends = &rest.Resource{Kind: k, Store: b.store}, backendsInMemory(t)
+	b.registration = newRegistration(registrationConfig{
+		Findings: b.sync, APIServices: b.apiservices, Backends: b.backends, Own: own, Configured: start,
+		Broken: func(*server) []openapi.Broken { return nil }, Registry: prometheus.NewRegistry(), Logger: log,
+	})
+	b.registration.Elect(true)
+	b.proxy = proxy.New(proxy.Config{Table: b.sync.Table})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = loop.Together(ctx, s.checker.Run, s.run, r.run, b.followAPIServices, b.followBackends)
+		_ = loop.Together(ctx, b.sync.check, b.sync.run, b.registration.Run, b.followAPIServices, b.followBackends)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -145,7 +146,7 @@ func startBehind(t *testing.T, c *changing) *behind {
 
 // routed returns the groups of the backend that requests are sent to.
 func (b *behind) routed() (groups []string) {
-	if t := b.sync.table.Load(); t != nil {
+	if t := b.sync.Table(); t != nil {
 		for gv, rt := range t.Routes {
 			if !rt.Local && rt.Unavailable() == nil {
 				groups = append(groups, gv.Group)
@@ -158,7 +159,7 @@ func (b *behind) routed() (groups []string) {
 
 // listed returns the groups of the backend in the gateway's own /apis.
 func (b *behind) listed() (groups []string) {
-	if d := b.sync.documents.Load(); d != nil {
+	if d := b.sync.Discovery().Load(); d != nil {
 		for i := range d.GroupVersions {
 			if gv := &d.GroupVersions[i]; gv.Group != apiservice.Group && !gv.Stale && !gv.Unknown {
 				groups = append(groups, gv.Group)
@@ -177,7 +178,7 @@ func (b *behind) registered(t *testing.T) (groups []string) {
 		t.Fatal(err)
 	}
 	for _, o := range list.Items {
-		obj, err := b.registrar.services.Decode(o)
+		obj, err := b.apiservices.Decode(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +272,7 @@ func TestBackendChangesAGroup(t *testing.T) {
 	c.built["a.example.com"] = more
 	c.shows(t, "a.example.com", "b.example.com")
 	within(t, promptly, "another resource is listed", func() bool {
-		for _, gv := range b.sync.documents.Load().GroupVersions {
+		for _, gv := range b.sync.Discovery().Load().GroupVersions {
 			if gv.Group == "a.example.com" && gv.Legacy[0].Name == "gadgets" && gv.Legacy[0].StorageVersionHash == more[0].Legacy[0].StorageVersionHash {
 				return true
 			}
@@ -324,15 +325,15 @@ func TestBackendRestarts(t *testing.T) {
 	if got := b.registered(t); !slices.Equal(got, []string{"a.example.com", "b.example.com"}) {
 		t.Errorf("registered while it is away: %q", got)
 	}
-	before := b.sync.documents.Load()
+	before := b.sync.Discovery().Load()
 	c.start(t) // with the same groups
 	b.settles(t, "a.example.com", "b.example.com")
-	if b.sync.documents.Load() != before {
+	if b.sync.Discovery().Load() != before {
 		t.Error("documents were put together anew although they say the same")
 	}
 	c.shows(t, "a.example.com", "c.example.com")
 	b.settles(t, "a.example.com", "c.example.com")
-	if after := b.sync.documents.Load(); after.Equal(before) {
+	if after := b.sync.Discovery().Load(); after.Equal(before) {
 		t.Error("the documents did not change")
 	}
 	c.stop()
@@ -348,7 +349,7 @@ func TestGatewayTellsOfChanges(t *testing.T) {
 	c.start(t)
 	b := startBehind(t, c)
 	b.settles(t, "a.example.com")
-	documents := discovery.NewHandler(&b.sync.documents)
+	documents := discovery.NewHandler(b.sync.Discovery())
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
 	}))

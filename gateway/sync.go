@@ -65,10 +65,48 @@ type syncer struct {
 	openAPI    atomic.Pointer[openAPIIndex]
 	conditions atomic.Pointer[map[string]apiservice.Condition]
 	standings  atomic.Pointer[standings]
-	// changed wakes who writes conditions and automanaged APIServices.
-	changed []*loop.Nudge
-	// noticed wakes who shows the states of endpoints.
-	noticed []*loop.Nudge
+	// changed wakes who writes conditions and automanaged APIServices, noticed who
+	// shows the states of endpoints; nil: nobody does.
+	changed, noticed func()
+}
+
+// syncConfig of a Sync.
+type syncConfig struct {
+	// Own are the group/versions that the gateway serves itself.
+	Own []discovery.GroupVersion
+	// Configured are the servers that the gateway starts with.
+	Configured []*configured
+	// Trust has the certificate that is shown to servers.
+	Trust upstream.Trust
+	// Address is the host:port that /api names, until SetAddress says another.
+	Address string
+	// Grace is how long what a server said counts as current after the server went
+	// away. Default 60 s.
+	Grace time.Duration
+	// Changed is called when routes, conditions or what a server serves may be others
+	// than before, Noticed when the state of an endpoint is. They must not wait. nil:
+	// nobody is told.
+	Changed, Noticed func()
+	// Logger, nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// newSync makes a Sync. Nothing starts before Run and Check.
+func newSync(cfg syncConfig) *syncer {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = graceDefault
+	}
+	s := &syncer{
+		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, own: cfg.Own, address: cfg.Address, grace: cfg.Grace,
+		configured: cfg.Configured, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, noticed: cfg.Noticed,
+	}
+	s.checker = availability.New(availability.Config{
+		Logger: cfg.Logger, OnChange: func(string, availability.Verdict) { s.wake.Poke() },
+	})
+	return s
 }
 
 // news is what is followed elsewhere, as it was told last.
@@ -84,6 +122,12 @@ type news struct {
 func (n *news) known() bool {
 	return (n.haveServices || n.apiservices != nil) && (n.haveBackends || n.backends != nil)
 }
+
+// setAddress says what host:port /api names, before Run.
+func (s *syncer) setAddress(address string) { s.address = address }
+
+// check checks the servers until ctx ends.
+func (s *syncer) check(ctx context.Context) error { return s.checker.Run(ctx) }
 
 // run reconciles until ctx ends.
 func (s *syncer) run(ctx context.Context) error {
@@ -107,15 +151,20 @@ func (s *syncer) run(ctx context.Context) error {
 	}
 }
 
+// setAPIServices takes in every state of the stored APIServices.
 func (s *syncer) setAPIServices(list []*apireg.APIService) {
 	s.tell(func(n *news) { n.apiservices, n.haveServices = list, true })
 }
 
+// setBackends takes in every state of the stored Backends.
 func (s *syncer) setBackends(list []*backend.Backend) {
 	s.tell(func(n *news) { n.backends, n.haveBackends = list, true })
 }
 
-func (s *syncer) setServices(v *services) {
+// setServices takes in every state of the Services and EndpointSlices.
+func (s *syncer) setServices(svc, eps loop.Snapshot) { s.resolveBy(newServices(svc, eps)) }
+
+func (s *syncer) resolveBy(v *services) {
 	s.tell(func(n *news) { n.services = v })
 }
 
@@ -130,8 +179,8 @@ func (s *syncer) tell(change func(n *news)) {
 // endpointChanged is told that the state of an endpoint is another. What follows
 // for routes, the checker tells.
 func (s *syncer) endpointChanged() {
-	for _, n := range s.noticed {
-		n.Poke()
+	if s.noticed != nil {
+		s.noticed()
 	}
 }
 
@@ -142,9 +191,9 @@ func (s *syncer) told() news {
 	return s.news
 }
 
-// listed returns the APIServices as of the last news from etcd; ok is false
+// Listed returns the APIServices as of the last news from etcd; ok is false
 // before any.
-func (s *syncer) listed() (list []*apireg.APIService, ok bool) {
+func (s *syncer) Listed() (list []*apireg.APIService, ok bool) {
 	n := s.told()
 	return n.apiservices, n.haveServices
 }
@@ -253,8 +302,8 @@ func (s *syncer) publish(m *merge) {
 	}
 	s.conditions.Store(&m.conditions)
 	s.standings.Store(m.standings)
-	for _, n := range s.changed {
-		n.Poke()
+	if s.changed != nil {
+		s.changed()
 	}
 }
 

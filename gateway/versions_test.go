@@ -70,11 +70,8 @@ func (g *registry) addAt(t *testing.T, name string, at ...*version) *server {
 	if _, err := rest.CreateObject(t.Context(), g.backends, b); err != nil {
 		t.Fatal(err)
 	}
-	g.sync.setBackends(storedBackends(t, g.backends))
-	live, n := map[string]*server{}, g.sync.told()
-	g.sync.stand(&n, live)
-	srv := live[targetOfBackend(name)]
-	g.sync.servers[srv.target] = srv
+	g.stands(t)
+	srv := g.sync.Standings().byName[name].srv
 	t.Cleanup(srv.up.Close)
 	return srv
 }

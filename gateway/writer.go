@@ -11,10 +11,8 @@ const writerElection = "gateway"
 // each routes on what it sees itself.
 func (g *Gateway) campaign(ctx context.Context) error {
 	return g.etcd.Campaign(ctx, writerElection, g.cfg.InstanceID, func(term context.Context) {
-		g.registrar.elected.Store(true)
-		defer g.registrar.elected.Store(false)
-		g.registrar.wake.Poke()
-		g.status.wake.Poke()
+		g.registration.Elect(true)
+		defer g.registration.Elect(false)
 		g.lastGood.KeepEtcd(term)
 	})
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"encoding/pem"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -33,27 +32,27 @@ func TestGatewaysAgreeOnATakenBackend(t *testing.T) {
 		object := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "crd", Labels: labels}, Spec: backend.Spec{
 			Endpoints: []backend.Endpoint{{URL: "unix:///theirs"}}, AutoRegister: &backend.AutoRegister{Groups: []string{backend.AllGroups}, GroupPriorityMinimum: 2000},
 		}}
-		other := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: backend.Spec{AutoRegister: &backend.AutoRegister{Groups: []string{backend.AllGroups}, GroupPriorityMinimum: 3000}}}
+		other := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: backend.Spec{
+			Endpoints: []backend.Endpoint{{URL: "unix:///other"}}, AutoRegister: &backend.AutoRegister{Groups: []string{backend.AllGroups}, GroupPriorityMinimum: 3000},
+		}}
 		source := aggregate.NewSource(aggregate.Config{Previous: serves})
-		registered := func(own []*configured) (map[string]string, upstream.Policy) {
-			all := &standings{whole: true}
-			var policy upstream.Policy
-			for _, d := range describe(own, []*backend.Backend{object, other}) {
-				all.list = append(all.list, &standing{described: d, srv: &server{source: source}})
-				if d.name == "crd" {
-					policy = d.policy()
-				}
-			}
-			g := &registrar{sync: &syncer{}, log: slog.New(slog.DiscardHandler)}
+		registered := func(own ...*configured) (map[string]string, upstream.Policy) {
+			g := newRegistry(t, nil)
+			g.startsWith(t, own...)
+			g.world.setBackends([]*backend.Backend{object, other})
+			g.world.reconcile()
+			g.world.says("crd", source)
+			g.world.says("other", source)
+			all := g.sync.Standings()
 			want, _ := g.claimed(all).settled(nil)
 			out := map[string]string{}
 			for name, a := range want {
 				out[name] = a.Annotations[apiservice.BackendAnnotation] + " " + a.Labels[apiservice.AutomanagedLabel]
 			}
-			return out, policy
+			return out, all.byName["crd"].srv.up.Policy()
 		}
-		mine, sends := registered([]*configured{onSocket(t, "crd", "/mine")})
-		theirs, sendsToo := registered(nil)
+		mine, sends := registered(onSocket(t, "crd", "/mine"))
+		theirs, sendsToo := registered()
 		if !reflect.DeepEqual(mine, theirs) || sends != sendsToo {
 			t.Errorf("%s: the gateway that starts with it registers %v and sends by %+v, another %v by %+v", name, mine, sends, theirs, sendsToo)
 		}
@@ -90,16 +89,12 @@ func TestConfiguredCAFileIsFollowed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := &registrar{sync: &syncer{configured: []*configured{c}}, backends: backendsInMemory(t)}
-		g.elected.Store(true)
+		g := newRegistry(t, nil)
+		g.startsWith(t, c)
 		introduced := func() (bundle []byte, revision string) {
 			t.Helper()
-			objects := storedBackends(t, g.backends)
-			all := &standings{whole: true, byName: map[string]*standing{}}
-			for _, d := range describe(g.sync.configured, objects) {
-				all.byName[d.name] = &standing{described: d}
-			}
-			if err := g.introduce(t.Context(), all); err != nil {
+			g.stands(t)
+			if err := g.introduce(t.Context(), g.sync.Standings()); err != nil {
 				t.Fatal(err)
 			}
 			b := storedBackends(t, g.backends)[0]

@@ -1,0 +1,136 @@
+package gateway
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice/backend"
+	"portico/gateway/lastgood"
+	"portico/resource"
+)
+
+// The documents of what is kept, by name.
+const (
+	documentsOfBackends    = "backend/"
+	documentsOfAPIServices = "apiservice/"
+	// documentsOfOpenAPI opens the names of indexes of OpenAPI documents; the
+	// server's own follows.
+	documentsOfOpenAPI = "openapi/"
+	documentServices   = "core/services"
+)
+
+// kept returns the documents of all that outlives this gateway: what servers said,
+// and the Services that they are found by.
+func (s *syncer) kept() (out []lastgood.Document) {
+	if live := s.live.Load(); live != nil {
+		for target, srv := range *live {
+			if gvs, _ := srv.source.GroupVersions(); srv.source.Heard() {
+				out = append(out, lastgood.Document{Name: target, State: identity(gvs), Value: func() any { return lastgood.Versions(gvs) }})
+			}
+			if index := srv.source.HeardOpenAPI(); index != nil {
+				out = append(out, lastgood.Document{Name: documentsOfOpenAPI + target, State: index, Value: func() any { return index }})
+			}
+		}
+	}
+	n := s.told()
+	if known := n.services; known != nil && known.known && !known.restored && n.haveServices && n.haveBackends {
+		type state struct {
+			known    *services
+			list     sliceIdentity[*apireg.APIService]
+			backends sliceIdentity[*backend.Backend]
+		}
+		out = append(out, lastgood.Document{Name: documentServices, State: state{known, identity(n.apiservices), identity(n.backends)}, Value: func() any {
+			return known.named(&n)
+		}})
+	}
+	return out
+}
+
+// sliceIdentity tells two slices of one maker apart, who makes another when
+// something changes.
+type sliceIdentity[T any] struct {
+	first *T
+	n     int
+}
+
+func identity[T any](list []T) sliceIdentity[T] {
+	if len(list) == 0 {
+		return sliceIdentity[T]{}
+	}
+	return sliceIdentity[T]{&list[0], len(list)}
+}
+
+// gone returns a function that tells documents of APIServices and Backends
+// which do not exist any more. While these are not known, none are.
+func (s *syncer) gone() func(document string) bool {
+	n := s.told()
+	if !n.haveServices || !n.haveBackends {
+		return func(string) bool { return false }
+	}
+	there := make(map[string]bool, len(n.apiservices)+len(n.backends))
+	for _, a := range n.apiservices {
+		there[targetOfAPIService(a.Name)] = a.Spec.Service != nil
+	}
+	for _, d := range describe(s.configured, n.backends) {
+		there[targetOfBackend(d.name)] = true
+	}
+	return func(document string) bool {
+		document = strings.TrimPrefix(document, documentsOfOpenAPI)
+		ofServer := strings.HasPrefix(document, documentsOfAPIServices) || strings.HasPrefix(document, documentsOfBackends)
+		return ofServer && !there[document]
+	}
+}
+
+// namedOpenAPI returns the documents that the indexes of all servers name; false
+// while servers that are known from before may still turn up.
+func (s *syncer) namedOpenAPI() (map[lastgood.Link]bool, bool) {
+	index, live := s.openAPI.Load(), s.live.Load()
+	if !s.ready() || index == nil || live == nil {
+		return nil, false
+	}
+	gone := s.gone()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for target := range s.indexes {
+		if (*live)[target] == nil && !gone(target) {
+			return nil, false
+		}
+	}
+	named := make(map[lastgood.Link]bool, len(index.urls))
+	for key, srv := range index.servers {
+		named[lastgood.Link{Owner: srv.openAPIOwner(), URL: index.urls[key]}] = true
+	}
+	return named, true
+}
+
+// named returns what there is to keep: the Services that APIServices and
+// Backends name.
+func (s *services) named(n *news) lastgood.Services {
+	out := lastgood.Services{Services: []corev1.Service{}, Slices: []discoveryv1.EndpointSlice{}}
+	done := map[resource.Key]bool{}
+	add := func(key resource.Key) {
+		svc := s.service[key]
+		if svc == nil || done[key] {
+			return
+		}
+		done[key] = true
+		out.Services = append(out.Services, lastgood.ServiceOf(svc))
+		for _, slice := range s.slices[key] {
+			out.Slices = append(out.Slices, lastgood.SliceOf(slice))
+		}
+	}
+	for _, a := range n.apiservices {
+		if ref := a.Spec.Service; ref != nil {
+			add(resource.Key{Namespace: ref.Namespace, Name: ref.Name})
+		}
+	}
+	for _, b := range n.backends {
+		if ref := b.Spec.Service; ref != nil {
+			add(resource.Key{Namespace: ref.Namespace, Name: ref.Name})
+		}
+	}
+	return out
+}

@@ -1,0 +1,89 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/availability"
+	"portico/discovery"
+	"portico/discovery/openapi"
+	"portico/resource/loop"
+	"portico/resource/rest"
+)
+
+// findings are what was found out of APIServices, Backends and their servers.
+// *routing.Sync has them.
+type findings interface {
+	// Listed returns the APIServices as of the last news from etcd; ok is false before
+	// any.
+	Listed() (list []*apireg.APIService, ok bool)
+	// Conditions returns the condition Available of every APIService, nil before it is
+	// known, and Standings how each Backend stands, nil likewise.
+	Conditions() map[string]apiservice.Condition
+	Standings() *standings
+	// DiscoveryVerdict is what is known of reading a server's discovery.
+	DiscoveryVerdict(srv *server) availability.Verdict
+}
+
+// registrationConfig of a Registration.
+type registrationConfig struct {
+	Findings findings
+	// APIServices and Backends are what is written.
+	APIServices, Backends *rest.Resource
+	// Own are the group/versions that the gateway serves itself, Configured the
+	// servers that it starts with.
+	Own        []discovery.GroupVersion
+	Configured []*configured
+	// Broken returns the OpenAPI documents of a server that are known to be broken.
+	Broken func(*server) []openapi.Broken
+	// Observer names this gateway in conditions.
+	Observer string
+	Registry prometheus.Registerer
+	Logger   *slog.Logger
+}
+
+// Registration writes what was found out to APIServices and Backends.
+type Registration struct {
+	registrar *registrar
+	status    *statusWriter
+}
+
+// newRegistration makes a Registration, which is not elected.
+func newRegistration(cfg registrationConfig) *Registration {
+	r := &registrar{
+		sync: cfg.Findings, services: cfg.APIServices, backends: cfg.Backends, own: cfg.Own, configured: cfg.Configured,
+		log: cfg.Logger, metrics: newAvailabilityMetrics(cfg.Registry), observer: cfg.Observer,
+	}
+	w := &statusWriter{
+		sync: cfg.Findings, backends: cfg.Backends, elected: &r.elected, outcomes: &r.outcomes,
+		broken: cfg.Broken, log: cfg.Logger, observer: cfg.Observer,
+	}
+	r.status = &w.wake
+	return &Registration{registrar: r, status: w}
+}
+
+// Run writes until ctx ends.
+func (r *Registration) Run(ctx context.Context) error {
+	return loop.Together(ctx, r.registrar.run, r.status.run)
+}
+
+// Wake says that anything may be otherwise than before.
+func (r *Registration) Wake() {
+	r.registrar.wake.Poke()
+	r.status.wake.Poke()
+}
+
+// WakeStatus says that only the states of endpoints may.
+func (r *Registration) WakeStatus() { r.status.wake.Poke() }
+
+// Elect says whether this gateway is the one that writes, of those on one etcd.
+func (r *Registration) Elect(elected bool) {
+	r.registrar.elected.Store(elected)
+	if elected {
+		r.Wake()
+	}
+}

@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice/backend"
+	"portico/discovery"
+	"portico/discovery/aggregate"
+	"portico/gateway/lastgood"
+	"portico/resource"
+)
+
+// restore takes a document over as what is known, as far as nobody has said anything
+// since. It returns false if the document is none of those that kept returns.
+func (s *syncer) restore(name string, data []byte) (mine bool, err error) {
+	if strings.HasPrefix(name, documentsOfBackends) || strings.HasPrefix(name, documentsOfAPIServices) {
+		gvs, err := lastgood.UnpackVersions(data)
+		if err == nil {
+			s.restoreVersions(name, gvs)
+		}
+		return true, err
+	}
+	if target, ok := strings.CutPrefix(name, documentsOfOpenAPI); ok {
+		index := &aggregate.OpenAPIIndex{}
+		if err := lastgood.Unpack(data, index); err != nil {
+			return true, err
+		}
+		s.restoreOpenAPI(target, index)
+		return true, nil
+	}
+	if name != documentServices {
+		return false, nil
+	}
+	var kept lastgood.Services
+	if err := lastgood.Unpack(data, &kept); err != nil {
+		return true, err
+	}
+	s.restoreServices(restoredServices(&kept))
+	return true, nil
+}
+
+// restoredServices makes of a document what can be resolved.
+func restoredServices(kept *lastgood.Services) *services {
+	s := &services{known: true, restored: true, service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}
+	for i := range kept.Services {
+		svc := &kept.Services[i]
+		s.service[resource.Key{Namespace: svc.Namespace, Name: svc.Name}] = svc
+	}
+	for i := range kept.Slices {
+		s.addSlice(&kept.Slices[i])
+	}
+	return s
+}
+
+// restoreAPIServices makes list the APIServices, and backends the Backends,
+// until they can be read. Nothing is written because of it.
+func (s *syncer) restoreRegistrations(list []*apireg.APIService, backends []*backend.Backend) {
+	s.tell(func(n *news) {
+		if !n.haveServices {
+			n.apiservices = list
+		}
+		if !n.haveBackends {
+			n.backends = backends
+		}
+	})
+}
+
+// restoreServices makes v the Services until they can be followed.
+func (s *syncer) restoreServices(v *services) {
+	s.tell(func(n *news) {
+		if n.services == nil || n.services.restored {
+			n.services = v
+		}
+	})
+}
+
+// restoreVersions makes gvs what the server of a target said last, for when it
+// is made and until it speaks.
+func (s *syncer) restoreVersions(target string, gvs []discovery.GroupVersion) {
+	s.mu.Lock()
+	if s.versions == nil {
+		s.versions = map[string][]discovery.GroupVersion{}
+	}
+	s.versions[target] = gvs
+	s.mu.Unlock()
+	if live := s.live.Load(); live != nil && (*live)[target] != nil {
+		(*live)[target].source.Restore(gvs)
+	}
+	s.wake.Poke()
+}
+
+// restoreOpenAPI is restoreVersions for the index of OpenAPI documents.
+func (s *syncer) restoreOpenAPI(target string, index *aggregate.OpenAPIIndex) {
+	s.mu.Lock()
+	if s.indexes == nil {
+		s.indexes = map[string]*aggregate.OpenAPIIndex{}
+	}
+	s.indexes[target] = index
+	s.mu.Unlock()
+	if live := s.live.Load(); live != nil && (*live)[target] != nil {
+		(*live)[target].source.RestoreOpenAPI(index)
+	}
+	s.wake.Poke()
+}
+
+// restoreKept makes what the server said to an earlier gateway what is known of
+// it, unless it spoke since. It reports whether that is so.
+func (s *syncer) restoreKept(srv *server) (restored bool) {
+	s.mu.Lock()
+	gvs, index := s.versions[srv.target], s.indexes[srv.target]
+	s.mu.Unlock()
+	if _, known := srv.source.GroupVersions(); gvs != nil && !known {
+		restored = srv.source.Restore(gvs)
+	}
+	if index != nil && srv.source.OpenAPI() == nil {
+		restored = srv.source.RestoreOpenAPI(index) || restored
+	}
+	return restored
+}
+
+// restoredVersions returns what the server of a target said to an earlier
+// gateway; nil if that is not known.
+func (s *syncer) restoredVersions(target string) []discovery.GroupVersion {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.versions[target]
+}
+
+// forgetKept lets go of what the server of a target said to an earlier gateway.
+func (s *syncer) forgetKept(target string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.versions, target)
+	delete(s.indexes, target)
+}
+
+// forgetVersions lets go of what servers said to an earlier gateway where that is
+// out of date: a server spoke, or it was there and is not any more. One that
+// comes later under the same name is another.
+func (s *syncer) forgetVersions(before, live map[string]*server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.versions, func(target string, _ []discovery.GroupVersion) bool {
+		srv := live[target]
+		return srv == nil && before[target] != nil || srv != nil && srv.source.Heard()
+	})
+	maps.DeleteFunc(s.indexes, func(target string, _ *aggregate.OpenAPIIndex) bool {
+		srv := live[target]
+		return srv == nil && before[target] != nil || srv != nil && srv.source.HeardOpenAPI() != nil
+	})
+}

@@ -1,0 +1,38 @@
+package gateway
+
+import (
+	"testing"
+
+	"portico/apiservice/backend"
+	"portico/resource"
+	"portico/resource/memory"
+	"portico/resource/rest"
+)
+
+func backendsInMemory(t testing.TB) *rest.Resource {
+	t.Helper()
+	k, err := backend.Kind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rest.Resource{Kind: k, Store: memory.New().Store(&k.Info)}
+}
+
+// storedBackends returns what is stored.
+func storedBackends(t testing.TB, r *rest.Resource) (out []*backend.Backend) {
+	t.Helper()
+	list, err := r.Store.List(t.Context(), resource.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range list.Items {
+		obj, err := r.Decode(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, obj.(*backend.Backend))
+	}
+	return out
+}
+
+func keyNamed(name string) resource.Key { return resource.Key{Name: name} }

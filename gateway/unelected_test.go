@@ -1,0 +1,56 @@
+package gateway
+
+import (
+	"testing"
+
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/discovery"
+	"portico/discovery/aggregate"
+	"portico/resource"
+)
+
+// A gateway that is not elected creates what is new to it, once, and leaves the
+// rest to the one that is.
+func TestRegisterUnelected(t *testing.T) {
+	g := newRegistry(t, widgets())
+	g.elected.Store(false)
+	name := "v1.widgets.example.com"
+	if got := g.turn(t, nil); got[name] == nil {
+		t.Fatalf("not registered: %v", got)
+	}
+	failed := map[string]apiservice.Condition{name: {Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck", Message: "refused"}}
+	if now, _ := apiservice.Current(g.turn(t, failed)[name]); !now.Available() {
+		t.Errorf("it wrote a condition: %+v", now)
+	}
+	if _, err := g.services.Store.Delete(t.Context(), resource.Key{Name: name}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.turn(t, failed); got[name] != nil {
+		t.Error("what another removed was created again")
+	}
+	g.says(widgets()[1:])
+	g.turn(t, nil)
+	g.says(widgets())
+	if got := g.turn(t, nil); got[name] == nil {
+		t.Error("what went and came again is not registered")
+	}
+}
+
+func (g *registry) says(gvs []discovery.GroupVersion) {
+	g.world.says("crd", aggregate.NewSource(aggregate.Config{Previous: gvs}))
+}
+
+// What was restored takes nothing away: it may be older than what is
+// registered.
+func TestRegisterAfterRestore(t *testing.T) {
+	g := newRegistry(t, widgets())
+	g.turn(t, nil)
+	source := aggregate.NewSource(aggregate.Config{})
+	source.Restore(widgets()[1:])
+	g.world.says("crd", source)
+	if got := g.turn(t, nil); got["v1.widgets.example.com"] == nil {
+		t.Error("it is gone")
+	}
+}
