@@ -12,6 +12,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
+	"portico/gateway/routing"
 )
 
 // claim is that a Backend wants a group/version registered as its own.
@@ -35,15 +36,15 @@ type answer struct {
 }
 
 // answerOf returns what a Backend and its server say at the moment.
-func answerOf(st *standing) answer {
-	a := answer{name: st.name, permanent: st.permanent, auto: st.spec.AutoRegister, rest: st.spec.REST}
+func answerOf(st *routing.Standing) answer {
+	a := answer{name: st.Name, permanent: st.Permanent, auto: st.Spec.AutoRegister, rest: st.Spec.REST}
 	switch {
-	case registersBy(st.spec) == nil:
+	case routing.Registers(st.Spec) == nil:
 		a.complete = true
-	case st.srv != nil && st.srv.source.Heard():
+	case st.Server != nil && st.Server.Source.Heard():
 		// What was restored is registered already, and says nothing of what is
 		// gone.
-		a.gvs, a.complete = st.srv.source.Served()
+		a.gvs, a.complete = st.Server.Source.Served()
 	}
 	return a
 }
@@ -78,21 +79,21 @@ type claims struct {
 
 // claimed returns what shall be registered. While the Backends and what their
 // servers say are the same, it is the same.
-func (g *registrar) claimed(all *standings) *claims {
+func (g *registrar) claimed(all *routing.Standings) *claims {
 	var answers []answer
-	for _, st := range all.list {
+	for _, st := range all.List {
 		a := answerOf(st)
-		if st.permanent && st.object == nil && !g.introduced[st.name] {
+		if st.Permanent && st.Object == nil && !g.introduced[st.Name] {
 			a.gvs, a.complete = nil, false // nobody would know whose its APIServices are
 		}
 		answers = append(answers, a)
 	}
-	if g.claims != nil && g.claims.whole == all.whole && slices.EqualFunc(answers, g.claims.answers, answer.same) {
+	if g.claims != nil && g.claims.whole == all.Whole && slices.EqualFunc(answers, g.claims.answers, answer.same) {
 		return g.claims
 	}
 	c := &claims{
 		answers: answers, first: map[string]claim{}, others: map[string][]claim{},
-		complete: map[string]bool{backend.Reserved: true}, unheard: map[string]*backend.AutoRegister{}, left: map[string]leftOut{}, whole: all.whole,
+		complete: map[string]bool{backend.Reserved: true}, unheard: map[string]*backend.AutoRegister{}, left: map[string]leftOut{}, whole: all.Whole,
 	}
 	for _, gv := range g.own {
 		if gv.Group != apiservice.Group {
@@ -102,7 +103,7 @@ func (g *registrar) claimed(all *standings) *claims {
 	for i := range answers {
 		a := &answers[i]
 		c.complete[a.name] = a.complete
-		auto := registersBy(&backend.Spec{AutoRegister: a.auto, REST: a.rest})
+		auto := routing.Registers(&backend.Spec{AutoRegister: a.auto, REST: a.rest})
 		if !a.complete {
 			c.unheard[a.name] = auto
 		}

@@ -12,6 +12,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/aggregate"
+	"portico/gateway/routing"
 	"portico/resource/rest"
 )
 
@@ -120,8 +121,8 @@ func TestRegisterOfABackend(t *testing.T) {
 	g.drop(t, "b")
 	whole := g.sync.Standings()
 	partly := *whole
-	partly.whole, partly.byName = false, map[string]*standing{}
-	partly.list = nil
+	partly.Whole, partly.ByName = false, map[string]*routing.Standing{}
+	partly.List = nil
 	g.world.partly = &partly
 	if err := g.write(t.Context()); err != nil || g.stored(t)[widget] == nil {
 		t.Errorf("removed before all Backends are known (%v)", err)
@@ -177,9 +178,9 @@ func TestIntroduce(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.turn(t, nil)
-	st := g.sync.Standings().byName["crd"]
-	if where := st.srv.up.Endpoints()[0].URL; where != "unix:///nobody/crd" || st.srv.up.Policy().Balance != backend.RoundRobin {
-		t.Errorf("the gateway goes to %s with %+v", where, st.srv.up.Policy())
+	st := g.sync.Standings().ByName["crd"]
+	if where := st.Server.Up.Endpoints()[0].URL; where != "unix:///nobody/crd" || st.Server.Up.Policy().Balance != backend.RoundRobin {
+		t.Errorf("the gateway goes to %s with %+v", where, st.Server.Up.Policy())
 	}
 	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///another/host" {
 		t.Error("a gateway that is not elected moved it")
@@ -194,7 +195,7 @@ func TestIntroduce(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.turn(t, nil)
-	if where := g.sync.Standings().byName["crd"].srv.up.Endpoints()[0].URL; where != "unix:///another/host" {
+	if where := g.sync.Standings().ByName["crd"].Server.Up.Endpoints()[0].URL; where != "unix:///another/host" {
 		t.Errorf("a user's is at %s", where)
 	}
 	g.drop(t, "crd")
@@ -228,7 +229,7 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 			g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}, OnConflict: c.conflict, GroupPriorityMinimum: 2000}, widgets())
 			g.world.says("a", aggregate.NewSource(aggregate.Config{})) // as after a restart
 			g.registrar.claims = nil
-			g.world.setAPIServices([]*apireg.APIService{g.stored(t)[widget]})
+			g.world.SetAPIServices([]*apireg.APIService{g.stored(t)[widget]})
 			g.stands(t)
 			c.change(t, g)
 			if err := g.write(t.Context()); err != nil {
@@ -248,9 +249,9 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 // unknownHolder has the registrar know all Backends but a.
 func unknownHolder(_ *testing.T, g *registry) {
 	partly := *g.sync.Standings()
-	partly.whole, partly.byName = false, maps.Clone(partly.byName)
-	delete(partly.byName, "a")
-	partly.list = slices.DeleteFunc(slices.Clone(partly.list), func(st *standing) bool { return st.name == "a" })
+	partly.Whole, partly.ByName = false, maps.Clone(partly.ByName)
+	delete(partly.ByName, "a")
+	partly.List = slices.DeleteFunc(slices.Clone(partly.List), func(st *routing.Standing) bool { return st.Name == "a" })
 	g.world.partly = &partly
 }
 
@@ -272,20 +273,20 @@ func TestPermanenceIsStored(t *testing.T) {
 	g.turn(t, nil)
 	g.turn(t, nil)
 	before := g.storage.Revision()
-	with := g.sync.Standings().byName["crd"].srv.up.Policy()
-	says := g.sync.Standings().byName["crd"].srv.source
+	with := g.sync.Standings().ByName["crd"].Server.Up.Policy()
+	says := g.sync.Standings().ByName["crd"].Server.Source
 	g.startsWith(t) // the next elected gateway
 	g.stands(t)
 	g.world.says("crd", says)
 	g.turn(t, nil)
-	st := g.sync.Standings().byName["crd"]
-	if claims := g.registrar.claims; st.own != nil || claims.first["v1.apps"].backend != "crd" || claims.first["v1.apps"].priority != 17800 {
+	st := g.sync.Standings().ByName["crd"]
+	if claims := g.registrar.claims; st.Own != nil || claims.first["v1.apps"].backend != "crd" || claims.first["v1.apps"].priority != 17800 {
 		t.Errorf("it claims %+v", claims.first["v1.apps"])
 	}
 	if now := g.storage.Revision(); now != before {
 		t.Errorf("%d writes of a gateway that is configured differently", now-before)
 	}
-	if p := st.srv.up.Policy(); p.Concurrent != with.Concurrent {
+	if p := st.Server.Up.Policy(); p.Concurrent != with.Concurrent {
 		t.Errorf("at most %d requests at once, was %d", p.Concurrent, with.Concurrent)
 	}
 }
@@ -302,7 +303,7 @@ func TestRegisterRemovesOrphans(t *testing.T) {
 		t.Fatalf("registered as %+v", seen)
 	}
 	g.startsWith(t) // a gateway that does not start with it
-	g.world.setAPIServices([]*apireg.APIService{seen})
+	g.world.SetAPIServices([]*apireg.APIService{seen})
 	if err := g.write(t.Context()); err != nil || g.stored(t)[apps] == nil {
 		t.Errorf("removed although its Backend is there (%v)", err)
 	}

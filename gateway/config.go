@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"portico/gateway/routing"
 	"portico/resource/audit"
 	"portico/resource/etcd"
 	"portico/resource/serve"
@@ -73,6 +74,9 @@ type Config struct {
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
+
+// Backend is a server the gateway starts with.
+type Backend = routing.Backend
 
 // complete fills in the defaults.
 func (cfg *Config) complete() {

@@ -5,20 +5,12 @@
 //
 // How it hangs together:
 //
-//   - sync.go is the only writer of the route table (package gateway/proxy) and of
-//     the discovery snapshot.
-//     It takes news (APIServices, Backends, Services, EndpointSlices, verdicts
-//     of the availability checker) and rebuilds both, bursts coalesced.
-//   - described.go puts together what this gateway is configured with and what
-//     is stored of Backends; standing.go makes servers of them, and place.go
-//     sends each APIService to one.
+//   - package gateway/routing follows what is registered and the servers behind, and
+//     makes routes, discovery and the index of OpenAPI documents of it.
 //   - register.go stores the automanaged APIServices, of which claims.go says
 //     whose each is; introduce.go stores the Backends that the gateway starts
 //     with, and statuswriter.go the status of all. Of several gateways the one
 //     elected in writer.go writes.
-//   - server.go are live things: one server behind the gateway, the ways to it
-//     (packages gateway/proxy and gateway/upstream) and what it says it serves,
-//     reused by identity across rebuilds, retired when no route names it.
 //   - package gateway/proxy sends requests along the routes.
 //   - openapi.go serves the index of OpenAPI documents from memory; openapi_kept.go
 //     has the documents, from their servers or from what was kept of them.

@@ -18,12 +18,12 @@ const followWindow = time.Millisecond
 
 // followAPIServices hands every state of the stored APIServices to sync.
 func (g *Gateway) followAPIServices(ctx context.Context) error {
-	return followOwn(ctx, g, g.apiservices, func(list []*apireg.APIService) { g.sync.setAPIServices(list) })
+	return followOwn(ctx, g, g.apiservices, func(list []*apireg.APIService) { g.sync.SetAPIServices(list) })
 }
 
 // followBackends hands every state of the stored Backends to sync.
 func (g *Gateway) followBackends(ctx context.Context) error {
-	return followOwn(ctx, g, g.backends, func(list []*backend.Backend) { g.sync.setBackends(list) })
+	return followOwn(ctx, g, g.backends, func(list []*backend.Backend) { g.sync.SetBackends(list) })
 }
 
 // followOwn hands every state of one of the gateway's own resources to set,

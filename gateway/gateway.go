@@ -19,6 +19,7 @@ import (
 	"portico/gateway/flow"
 	"portico/gateway/lastgood"
 	"portico/gateway/proxy"
+	"portico/gateway/routing"
 	"portico/gateway/upstream"
 	"portico/resource/accesslog"
 	"portico/resource/audit"
@@ -44,12 +45,12 @@ type Gateway struct {
 	authn  authn.Authenticator
 	access *access.Access
 	flow   *flow.Flow
-	sync   *syncer
+	sync   *routing.Sync
 	core   *coreClient
 
 	// start are the servers that the gateway starts with, and trust has the
 	// certificate that is shown to all.
-	start []*configured
+	start []*routing.Configured
 	trust upstream.Trust
 	// kinds are those that the gateway serves itself, and own their group/versions.
 	kinds     []*rest.Kind
@@ -103,7 +104,7 @@ func (g *Gateway) readBackends() error {
 		g.trust.Certificate = pair.GetClientCertificate
 	}
 	for _, b := range g.cfg.Backends {
-		c, err := newConfigured(b, g.trust)
+		c, err := routing.NewConfigured(b, g.trust)
 		if err != nil {
 			return err
 		}
@@ -114,7 +115,7 @@ func (g *Gateway) readBackends() error {
 
 // assembleOwn makes the groups the gateway serves itself.
 func (g *Gateway) assembleOwn() error {
-	g.core = newCoreClient(func() *proxy.Table { return g.sync.Table() }, func(svc, eps loop.Snapshot) { g.sync.setServices(svc, eps) }, g.log)
+	g.core = newCoreClient(func() *proxy.Table { return g.sync.Table() }, func(svc, eps loop.Snapshot) { g.sync.SetServices(svc, eps) }, g.log)
 	authenticator, err := g.authenticator()
 	if err != nil {
 		return err
@@ -172,16 +173,16 @@ func (g *Gateway) assembleOwn() error {
 // writes what is found.
 func (g *Gateway) assembleSync() error {
 	wakeAll := func() { g.registration.Wake() }
-	g.sync = newSync(syncConfig{
+	g.sync = routing.New(routing.Config{
 		Own: g.own, Configured: g.start, Trust: g.trust, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
 		Changed: wakeAll, Noticed: func() { g.registration.WakeStatus() }, Logger: g.log,
 	})
-	folder, err := lastgood.NewFolder(lastgood.FolderConfig{StateDir: g.cfg.StateDir, Named: g.sync.namedOpenAPI, Logger: g.log})
+	folder, err := lastgood.NewFolder(lastgood.FolderConfig{StateDir: g.cfg.StateDir, Named: g.sync.NamedOpenAPI, Logger: g.log})
 	if err != nil {
 		return err
 	}
 	g.documents = newDocuments(documentsConfig{
-		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.verdict, Folder: folder,
+		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Folder: folder,
 		BrokenChanged: wakeAll, Registry: g.metrics.Registry(), Logger: g.log,
 	})
 	g.registration = newRegistration(registrationConfig{
@@ -232,7 +233,7 @@ func (g *Gateway) assembleServer() (err error) {
 
 // complete reports whether every path there is has been installed.
 func (g *Gateway) complete() bool {
-	return g.cache.Ready() && g.sync.ready() && g.access.Ready() == nil
+	return g.cache.Ready() && g.sync.Ready() && g.access.Ready() == nil
 }
 
 func (g *Gateway) addHealthChecks() {
@@ -247,8 +248,8 @@ func (g *Gateway) addHealthChecks() {
 	g.health.AddStorage(g.etcd.Healthy)
 	g.health.AddReady("informer-sync", notReady(g.cache.Ready, "not all resources are followed yet"))
 	g.health.AddReady("poststarthook/rbac/bootstrap-roles", func(*http.Request) error { return g.access.Ready() })
-	g.health.AddReady("poststarthook/apiservice-registration-controller", notReady(g.sync.ready, "no route table yet"))
-	g.health.AddReady("poststarthook/apiservice-discovery-controller", notReady(g.sync.ready, "no discovery documents yet"))
+	g.health.AddReady("poststarthook/apiservice-registration-controller", notReady(g.sync.Ready, "no route table yet"))
+	g.health.AddReady("poststarthook/apiservice-discovery-controller", notReady(g.sync.Ready, "no discovery documents yet"))
 	g.health.AddReady("autoregister-completion", notReady(g.registered, "not all APIServices of the gateway are registered yet"))
 }
 
@@ -277,13 +278,13 @@ func (g *Gateway) Run(ctx context.Context) error {
 		return err
 	}
 	if addresses := g.server.Addresses(); len(addresses) > 0 {
-		g.sync.setAddress(addresses[0].String())
+		g.sync.SetAddress(addresses[0].String())
 	}
 	return g.server.RunWith(ctx, func(ctx context.Context) error {
 		return loop.Together(ctx,
 			g.cache.Run,
-			g.sync.check,
-			g.sync.run,
+			g.sync.Check,
+			g.sync.Run,
 			g.registration.Run,
 			g.lastGood.Run,
 			g.campaign,

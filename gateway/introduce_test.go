@@ -18,6 +18,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/aggregate"
+	"portico/gateway/routing"
 	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/rest"
@@ -36,11 +37,11 @@ func TestGatewaysAgreeOnATakenBackend(t *testing.T) {
 			Endpoints: []backend.Endpoint{{URL: "unix:///other"}}, AutoRegister: &backend.AutoRegister{Groups: []string{backend.AllGroups}, GroupPriorityMinimum: 3000},
 		}}
 		source := aggregate.NewSource(aggregate.Config{Previous: serves})
-		registered := func(own ...*configured) (map[string]string, upstream.Policy) {
+		registered := func(own ...*routing.Configured) (map[string]string, upstream.Policy) {
 			g := newRegistry(t, nil)
 			g.startsWith(t, own...)
-			g.world.setBackends([]*backend.Backend{object, other})
-			g.world.reconcile()
+			g.world.SetBackends([]*backend.Backend{object, other})
+			g.world.Reconcile()
 			g.world.says("crd", source)
 			g.world.says("other", source)
 			all := g.sync.Standings()
@@ -49,7 +50,7 @@ func TestGatewaysAgreeOnATakenBackend(t *testing.T) {
 			for name, a := range want {
 				out[name] = a.Annotations[apiservice.BackendAnnotation] + " " + a.Labels[apiservice.AutomanagedLabel]
 			}
-			return out, all.byName["crd"].srv.up.Policy()
+			return out, all.ByName["crd"].Server.Up.Policy()
 		}
 		mine, sends := registered(onSocket(t, "crd", "/mine"))
 		theirs, sendsToo := registered()
@@ -85,7 +86,7 @@ func TestConfiguredCAFileIsFollowed(t *testing.T) {
 			}
 		}
 		write(first)
-		c, err := newConfigured(Backend{Name: "core", URL: "https://core.internal:7443", CAFile: file}, upstream.Trust{})
+		c, err := routing.NewConfigured(routing.Backend{Name: "core", URL: "https://core.internal:7443", CAFile: file}, upstream.Trust{})
 		if err != nil {
 			t.Fatal(err)
 		}

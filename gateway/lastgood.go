@@ -11,6 +11,7 @@ import (
 
 	"portico/gateway/access"
 	"portico/gateway/lastgood"
+	"portico/gateway/routing"
 	"portico/resource"
 	"portico/resource/etcd"
 	"portico/resource/rest"
@@ -30,7 +31,7 @@ const (
 type lastGood struct {
 	*lastgood.Keeper
 	log      *slog.Logger
-	sync     *syncer
+	sync     *routing.Sync
 	core     *coreClient
 	access   *access.Access
 	find     func(schema.GroupResource) *rest.Resource
@@ -45,7 +46,7 @@ type lastGood struct {
 func (l *lastGood) keep(documents *etcd.Documents, stateDir string) (err error) {
 	l.seed = maphash.MakeSeed()
 	l.Keeper, err = lastgood.New(lastgood.Config{
-		Etcd: documents, StateDir: stateDir, Now: l.now, Restore: l.restoreOne, Gone: l.sync.gone, Away: l.restoreRegistrations, Logger: l.log,
+		Etcd: documents, StateDir: stateDir, Now: l.now, Restore: l.restoreOne, Gone: l.sync.Gone, Away: l.restoreRegistrations, Logger: l.log,
 		CopyOnly: func(name string) bool { return strings.HasPrefix(name, documentsOfOwn) },
 	})
 	return err
@@ -53,7 +54,7 @@ func (l *lastGood) keep(documents *etcd.Documents, stateDir string) (err error) 
 
 // now returns the documents of all that is known now, from those who know.
 func (l *lastGood) now(ctx context.Context) []lastgood.Document {
-	out := append(l.sync.kept(), l.ofCore()...)
+	out := append(l.sync.Kept(), l.ofCore()...)
 	if l.HasCopy() && l.ownReady() {
 		out = append(out, l.ofOwn(ctx)...)
 	}

@@ -15,7 +15,7 @@ import (
 // restoreOne takes a document over as what is known, as far as nobody has said
 // anything since.
 func (l *lastGood) restoreOne(name string, data []byte) error {
-	if mine, err := l.sync.restore(name, data); mine {
+	if mine, err := l.sync.Restore(name, data); mine {
 		return err
 	}
 	var identities lastgood.Identities
@@ -46,7 +46,7 @@ func (l *lastGood) restoreRegistrations(docs map[string][]byte) {
 	l.access.Restore(l.find, func(gr schema.GroupResource) []*resource.Object { return objects(gr.Resource) })
 	list := decodeAll[*apireg.APIService](l.log, l.services, objects(l.services.Resource))
 	if len(list) > 0 {
-		l.sync.restoreRegistrations(list, decodeAll[*backend.Backend](l.log, l.backends, objects(l.backends.Resource)))
+		l.sync.RestoreRegistrations(list, decodeAll[*backend.Backend](l.log, l.backends, objects(l.backends.Resource)))
 	}
 }
 

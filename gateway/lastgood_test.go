@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"portico/gateway/lastgood"
+	"portico/gateway/routing"
 	"portico/resource"
 )
 
@@ -14,8 +15,8 @@ import (
 func newLastGood(t *testing.T) *lastGood {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s := newSync(syncConfig{Logger: log})
-	l := &lastGood{log: log, sync: s, core: newCoreClient(s.Table, s.setServices, log)}
+	s := routing.New(routing.Config{Logger: log})
+	l := &lastGood{log: log, sync: s, core: newCoreClient(s.Table, s.SetServices, log)}
 	if err := l.keep(nil, ""); err != nil {
 		t.Fatal(err)
 	}

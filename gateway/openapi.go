@@ -14,6 +14,7 @@ import (
 	"portico/discovery/openapi/swagger"
 	"portico/gateway/lastgood"
 	"portico/gateway/proxy"
+	"portico/gateway/routing"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -24,11 +25,11 @@ type documentsConfig struct {
 	// Own are the gateway's own kinds.
 	Own []*rest.Kind
 	// Index returns who has which document, as of now; nil: nothing is known yet.
-	Index func() *openAPIIndex
+	Index func() *routing.OpenAPI
 	// Table returns the routes as they are now.
 	Table func() *proxy.Table
 	// Verdict is what is known of a server.
-	Verdict func(*server) availability.Verdict
+	Verdict func(*routing.Server) availability.Verdict
 	// Folder keeps documents over a restart; nil: nothing does.
 	Folder *lastgood.Folder
 	// BrokenChanged is called when other documents are broken than before.
@@ -76,7 +77,7 @@ func (d *documents) servers() ([]swagger.Server, string) {
 	if index == nil {
 		return nil, ""
 	}
-	return index.whole(d.own)
+	return index.V2(d.own)
 }
 
 // ServeHTTP answers /openapi/v3 from memory and sends requests for one
@@ -90,8 +91,8 @@ func (d *documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case index == nil || !strings.HasPrefix(r.URL.Path, "/openapi/v3"):
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	case key == "":
-		index.index(d.own).ServeHTTP(w, r)
-	case index.owns(key):
+		index.Index(d.own).ServeHTTP(w, r)
+	case index.Owns(key):
 		d.own.Handler().ServeHTTP(w, r)
 	case d.serveKept(w, r, index, key):
 	default:

@@ -7,26 +7,27 @@ import (
 
 	"portico/apiservice"
 	"portico/discovery/openapi"
+	"portico/gateway/routing"
 )
 
 // BrokenOf returns the documents of a server that are known to be broken: by its
 // index, by what was fetched of them because somebody asked for it, and by what they
 // add to OpenAPI v2.
-func (d *documents) BrokenOf(srv *server) []openapi.Broken {
-	out := srv.source.Broken()
-	out = append(out, d.remote.Broken(srv.openAPIOwner(), srv.source.OpenAPI())...)
+func (d *documents) BrokenOf(srv *routing.Server) []openapi.Broken {
+	out := srv.Source.Broken()
+	out = append(out, d.remote.Broken(srv.OpenAPIOwner(), srv.Source.OpenAPI())...)
 	return append(out, brokenV2(srv, d.whole.Broken())...)
 }
 
 // broken returns the broken documents of all servers that somebody's APIService
 // leads to.
-func (d *documents) broken() map[*server][]openapi.Broken {
+func (d *documents) broken() map[*routing.Server][]openapi.Broken {
 	index := d.cfg.Index()
 	if index == nil {
 		return nil
 	}
-	out := map[*server][]openapi.Broken{}
-	for _, srv := range index.all() {
+	out := map[*routing.Server][]openapi.Broken{}
+	for _, srv := range index.All() {
 		if all := d.BrokenOf(srv); len(all) > 0 {
 			out[srv] = all
 		}
@@ -39,11 +40,11 @@ const keyV2 = " (v2)"
 
 // brokenV2 returns what a server adds to OpenAPI v2 that cannot be used; v2 are
 // the APIServices of which that is so.
-func brokenV2(srv *server, v2 map[string]string) (out []openapi.Broken) {
+func brokenV2(srv *routing.Server, v2 map[string]string) (out []openapi.Broken) {
 	if len(v2) == 0 {
 		return nil
 	}
-	gvs, _ := srv.source.GroupVersions()
+	gvs, _ := srv.Source.GroupVersions()
 	for i := range gvs {
 		if message := v2[apiservice.Name(gvs[i].Group, gvs[i].Version)]; message != "" {
 			out = append(out, openapi.Broken{Key: openapi.Key(gvs[i].Group, gvs[i].Version) + keyV2, Message: message})
@@ -72,7 +73,7 @@ func (m *brokenMetric) Collect(to chan<- prometheus.Metric) {
 	for srv, all := range m.documents.broken() {
 		for _, b := range all {
 			key := strings.TrimSuffix(b.Key, keyV2)
-			l := labels{srv.name, strings.TrimPrefix(strings.TrimPrefix(key, "apis/"), "api/")}
+			l := labels{srv.Name, strings.TrimPrefix(strings.TrimPrefix(key, "apis/"), "api/")}
 			if told[l] {
 				continue // an old server and the new one, for a moment
 			}

@@ -46,7 +46,7 @@ func TestBrokenOpenAPIIsNamed(t *testing.T) {
 	named := map[string]string{}
 	for srv, all := range g.broken() {
 		for _, b := range all {
-			named[srv.name+" "+b.Key] = b.Message
+			named[srv.Name+" "+b.Key] = b.Message
 		}
 	}
 	if len(named) != 2 || !strings.Contains(named["crd "+keyA], "decode") || !strings.Contains(named["lost "], "bad status") {

@@ -14,14 +14,15 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/gateway/lastgood"
+	"portico/gateway/routing"
 )
 
 // startOver is startIndexing with a folder of documents, and who keeps all else.
 func startOver(t *testing.T, stateDir string, backends ...*describing) *over {
 	t.Helper()
 	o := &over{}
-	o.indexing = startKeeping(t, func(s *syncer) *lastgood.Folder {
-		folder, err := lastgood.NewFolder(lastgood.FolderConfig{StateDir: stateDir, Named: s.namedOpenAPI, Logger: slog.New(slog.DiscardHandler)})
+	o.indexing = startKeeping(t, func(s *routing.Sync) *lastgood.Folder {
+		folder, err := lastgood.NewFolder(lastgood.FolderConfig{StateDir: stateDir, Named: s.NamedOpenAPI, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,8 +30,8 @@ func startOver(t *testing.T, stateDir string, backends ...*describing) *over {
 	}, backends...)
 	var err error
 	o.keeper, err = lastgood.New(lastgood.Config{
-		Now: func(context.Context) []lastgood.Document { return o.sync.kept() }, Gone: o.sync.gone, Logger: slog.New(slog.DiscardHandler),
-		Restore: func(name string, data []byte) error { _, err := o.sync.restore(name, data); return err },
+		Now: func(context.Context) []lastgood.Document { return o.sync.Kept() }, Gone: o.sync.Gone, Logger: slog.New(slog.DiscardHandler),
+		Restore: func(name string, data []byte) error { _, err := o.sync.Restore(name, data); return err },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -77,9 +78,9 @@ func TestOpenAPIOfAnEarlierGateway(t *testing.T) {
 		apiservice.Set(a, away, time.Now())
 		next.services = append(next.services, a)
 	}
-	next.sync.setAPIServices(next.services)
-	next.sync.setBackends(nil)
-	next.sync.reconcile()
+	next.sync.SetAPIServices(next.services)
+	next.sync.SetBackends(nil)
+	next.sync.Reconcile()
 	if now := next.urls(t); now[keyA] != urls[keyA] || now[keyB] != urls[keyB] {
 		t.Fatalf("the index has %v, want %v", now, urls)
 	}
@@ -103,7 +104,7 @@ func TestOpenAPIOfAnEarlierGateway(t *testing.T) {
 }
 
 func (g *indexing) linkOf(name, url string) lastgood.Link {
-	return lastgood.Link{Owner: g.sync.Standings().byName[name].srv.openAPIOwner(), URL: url}
+	return lastgood.Link{Owner: g.sync.Standings().ByName[name].Server.OpenAPIOwner(), URL: url}
 }
 
 // What is kept leaves with what it is of: documents with the hash that the index
@@ -133,9 +134,9 @@ func TestOpenAPIKeptLeaves(t *testing.T) {
 		t.Errorf("after another hash: the old one %v, the new one %v", fetched(old), fetched(url))
 	}
 	at := g.linkOf("crd", url)
-	g.sync.setAPIServices([]*apireg.APIService{})
-	g.sync.setBackends(nil)
-	g.sync.reconcile()
+	g.sync.SetAPIServices([]*apireg.APIService{})
+	g.sync.SetBackends(nil)
+	g.sync.Reconcile()
 	docs := g.keep(t)
 	if _, ok := g.kept(at); ok || docs["openapi/backend/crd"] != nil {
 		t.Error("what was kept of a Backend that is gone is there")

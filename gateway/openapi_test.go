@@ -23,6 +23,7 @@ import (
 	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/gateway/lastgood"
+	"portico/gateway/routing"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -99,7 +100,7 @@ func (d *describing) serves(t *testing.T, text string, groups ...string) {
 // indexing is the part of a gateway that knows the OpenAPI of its backends.
 type indexing struct {
 	*documents
-	sync     *syncer
+	sync     *routing.Sync
 	services []*apireg.APIService
 	stored   []*backend.Backend
 }
@@ -110,21 +111,25 @@ func startIndexing(t *testing.T, backends ...*describing) *indexing {
 }
 
 // startKeeping is startIndexing with a folder that keeps documents.
-func startKeeping(t *testing.T, folder func(*syncer) *lastgood.Folder, backends ...*describing) *indexing {
+func startKeeping(t *testing.T, folder func(*routing.Sync) *lastgood.Folder, backends ...*describing) *indexing {
 	t.Helper()
 	registration, err := apiservice.Kind()
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	cfg := syncConfig{Own: []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}}, Logger: log}
+	cfg := routing.Config{Own: []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}}, Logger: log}
 	for _, b := range backends {
 		cfg.Configured = append(cfg.Configured, onSocket(t, b.name, b.socket))
 	}
-	s := newSync(cfg)
-	s.reconcile()
-	t.Cleanup(s.retire)
-	docs := documentsConfig{Own: []*rest.Kind{registration}, Index: s.OpenAPI, Table: s.Table, Verdict: s.verdict, Logger: log}
+	s := routing.New(cfg)
+	s.Reconcile()
+	t.Cleanup(func() {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = s.Run(over) // lets go of the servers
+	})
+	docs := documentsConfig{Own: []*rest.Kind{registration}, Index: s.OpenAPI, Table: s.Table, Verdict: s.Verdict, Logger: log}
 	if folder != nil {
 		docs.Folder = folder(s)
 	}
@@ -132,9 +137,9 @@ func startKeeping(t *testing.T, folder func(*syncer) *lastgood.Folder, backends 
 }
 
 // servers are those of all Backends.
-func (g *indexing) backends() (out []*server) {
-	for _, st := range g.sync.Standings().list {
-		out = append(out, st.srv)
+func (g *indexing) backends() (out []*routing.Server) {
+	for _, st := range g.sync.Standings().List {
+		out = append(out, st.Server)
 	}
 	return out
 }
@@ -143,23 +148,23 @@ func (g *indexing) backends() (out []*server) {
 func (g *indexing) check(t *testing.T) {
 	t.Helper()
 	g.services = []*apireg.APIService{}
-	g.sync.setAPIServices(g.services)
-	g.sync.setBackends(g.stored)
-	g.sync.reconcile()
+	g.sync.SetAPIServices(g.services)
+	g.sync.SetBackends(g.stored)
+	g.sync.Reconcile()
 	for _, b := range g.backends() {
 		if err := g.sync.Probe(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
-		gvs, _ := b.source.GroupVersions()
+		gvs, _ := b.Source.GroupVersions()
 		for _, gv := range gvs {
-			a := custom(gv, b.name)
+			a := custom(gv, b.Name)
 			apiservice.Set(a, apiservice.Local(), time.Now())
 			g.services = append(g.services, a)
 		}
 	}
-	g.sync.setAPIServices(g.services)
-	g.sync.setBackends(g.stored)
-	g.sync.reconcile()
+	g.sync.SetAPIServices(g.services)
+	g.sync.SetBackends(g.stored)
+	g.sync.Reconcile()
 }
 
 func (g *indexing) get(path string, header ...string) *httptest.ResponseRecorder {
@@ -266,7 +271,7 @@ func TestOpenAPISchemaShowsAtOnce(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = loop.Together(ctx, g.sync.run)
+		_ = loop.Together(ctx, g.sync.Run)
 	}()
 	defer func() { cancel(); <-ended }()
 	for _, text := range []string{"2", "3"} {

@@ -16,6 +16,7 @@ import (
 
 	"portico/apiservice"
 	"portico/discovery"
+	"portico/gateway/routing"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -38,7 +39,7 @@ type registrar struct {
 	// own are the group/versions that the gateway serves itself, configured the
 	// servers that it starts with.
 	own        []discovery.GroupVersion
-	configured []*configured
+	configured []*routing.Configured
 	wake       loop.Nudge
 	log        *slog.Logger
 	metrics    *availabilityMetrics

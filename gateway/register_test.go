@@ -12,6 +12,7 @@ import (
 	"portico/discovery"
 	"portico/discovery/aggregate"
 	"portico/discovery/openapi"
+	"portico/gateway/routing"
 	"portico/resource"
 	"portico/resource/memory"
 	"portico/resource/rest"
@@ -19,23 +20,25 @@ import (
 
 // world is what routing finds out, but for the conditions, which it is told.
 type world struct {
-	*syncer
+	*routing.Sync
 	known map[string]apiservice.Condition
 	// partly, if not nil, are the standings instead.
-	partly *standings
+	partly *routing.Standings
 }
 
 func (w *world) Conditions() map[string]apiservice.Condition { return w.known }
 
-func (w *world) Standings() *standings {
+func (w *world) Standings() *routing.Standings {
 	if w.partly != nil {
 		return w.partly
 	}
-	return w.syncer.Standings()
+	return w.Sync.Standings()
 }
 
 // says has the server of a Backend say what a source does; it is never connected to.
-func (w *world) says(name string, what source) { w.syncer.Standings().byName[name].srv.source = what }
+func (w *world) says(name string, what routing.Source) {
+	w.Sync.Standings().ByName[name].Server.Source = what
+}
 
 // registry is a registrar over storage in memory.
 type registry struct {
@@ -58,7 +61,7 @@ func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 	r := newRegistration(registrationConfig{
 		Findings: g.world, APIServices: &rest.Resource{Kind: k, Store: g.storage.Store(&k.Info)}, Backends: backendsInMemory(t),
 		Own:    []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}, {Group: "rbac.authorization.k8s.io", Version: "v1"}},
-		Broken: func(srv *server) []openapi.Broken { return srv.source.Broken() }, Registry: g.counts, Logger: slog.New(slog.DiscardHandler),
+		Broken: func(srv *routing.Server) []openapi.Broken { return srv.Source.Broken() }, Registry: g.counts, Logger: slog.New(slog.DiscardHandler),
 	})
 	r.Elect(true)
 	g.registrar, g.writer = r.registrar, r.status
@@ -69,13 +72,13 @@ func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 
 // startsWith has the gateway be one that starts with these servers, and knows nothing
 // else.
-func (g *registry) startsWith(t *testing.T, start ...*configured) {
+func (g *registry) startsWith(t *testing.T, start ...*routing.Configured) {
 	t.Helper()
 	g.configured = start
-	g.world.syncer = newSync(syncConfig{Own: g.own, Configured: start, Logger: g.log})
-	g.world.setAPIServices([]*apireg.APIService{})
-	g.world.setBackends([]*backend.Backend{})
-	g.world.reconcile()
+	g.world.Sync = routing.New(routing.Config{Own: g.own, Configured: start, Logger: g.log})
+	g.world.SetAPIServices([]*apireg.APIService{})
+	g.world.SetBackends([]*backend.Backend{})
+	g.world.Reconcile()
 }
 
 // turn has the registrar hear of what is stored, and write.
@@ -89,7 +92,7 @@ func (g *registry) turn(t *testing.T, conditions map[string]apiservice.Condition
 	for _, a := range g.stored(t) {
 		list = append(list, a)
 	}
-	g.world.setAPIServices(list)
+	g.world.SetAPIServices(list)
 	g.stands(t)
 	if err := g.write(t.Context()); err != nil {
 		t.Fatal(err)
@@ -101,8 +104,8 @@ func (g *registry) turn(t *testing.T, conditions map[string]apiservice.Condition
 func (g *registry) stands(t *testing.T) {
 	t.Helper()
 	g.world.partly = nil
-	g.world.setBackends(storedBackends(t, g.backends))
-	g.world.reconcile()
+	g.world.SetBackends(storedBackends(t, g.backends))
+	g.world.Reconcile()
 }
 
 func (g *registry) stored(t *testing.T) map[string]*apireg.APIService {

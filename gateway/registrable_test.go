@@ -8,6 +8,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/discovery"
+	"portico/gateway/routing"
 )
 
 // What cannot be an APIService is not stored as one, whatever a server says, and
@@ -26,8 +27,8 @@ func TestRegisterOnlyWhatIsValid(t *testing.T) {
 			t.Errorf("%.20q, %q: %d writes, registered %v", gv.Group, gv.Version, g.storage.Revision()-before, got)
 		}
 		g.turn(t, nil)
-		c := g.writer.registered(g.sync.Standings().byName["b"])
-		if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, "1 group/versions cannot be registered: ") || len(c.Message) > 2*maxErrorText {
+		c := g.writer.registered(g.sync.Standings().ByName["b"])
+		if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, "1 group/versions cannot be registered: ") || len(c.Message) > 2*routing.MaxErrorText {
 			t.Errorf("%.20q, %q: it is told %+v", gv.Group, gv.Version, c)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"portico/apiservice/availability"
 	"portico/discovery"
 	"portico/discovery/openapi"
+	"portico/gateway/routing"
 	"portico/resource/loop"
 	"portico/resource/rest"
 )
@@ -24,9 +25,9 @@ type findings interface {
 	// Conditions returns the condition Available of every APIService, nil before it is
 	// known, and Standings how each Backend stands, nil likewise.
 	Conditions() map[string]apiservice.Condition
-	Standings() *standings
+	Standings() *routing.Standings
 	// DiscoveryVerdict is what is known of reading a server's discovery.
-	DiscoveryVerdict(srv *server) availability.Verdict
+	DiscoveryVerdict(srv *routing.Server) availability.Verdict
 }
 
 // registrationConfig of a Registration.
@@ -37,9 +38,9 @@ type registrationConfig struct {
 	// Own are the group/versions that the gateway serves itself, Configured the
 	// servers that it starts with.
 	Own        []discovery.GroupVersion
-	Configured []*configured
+	Configured []*routing.Configured
 	// Broken returns the OpenAPI documents of a server that are known to be broken.
-	Broken func(*server) []openapi.Broken
+	Broken func(*routing.Server) []openapi.Broken
 	// Observer names this gateway in conditions.
 	Observer string
 	Registry prometheus.Registerer

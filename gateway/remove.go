@@ -9,6 +9,7 @@ import (
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
+	"portico/gateway/routing"
 	"portico/resource"
 )
 
@@ -20,14 +21,14 @@ func (c *claims) lacks(have *apireg.APIService) bool {
 
 // orphaned reports whether an automanaged APIService is that of a Backend which
 // does not exist, as far as is known here.
-func orphaned(all *standings, have *apireg.APIService) bool {
+func orphaned(all *routing.Standings, have *apireg.APIService) bool {
 	switch have.Labels[apiservice.AutomanagedLabel] {
 	case apiservice.Managed, apiservice.OnStart:
 	default:
 		return false
 	}
 	of := have.Annotations[apiservice.BackendAnnotation]
-	return all.whole && of != "" && of != backend.Reserved && all.byName[of] == nil
+	return all.Whole && of != "" && of != backend.Reserved && all.ByName[of] == nil
 }
 
 // removeOrphan removes an APIService whose Backend does not exist. It looks for

@@ -15,6 +15,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery/openapi"
+	"portico/gateway/routing"
 )
 
 const (
@@ -28,11 +29,11 @@ const (
 
 // statusOf returns what there is to say of a Backend, given what is stored of it.
 // What is not known yet stays as it is stored.
-func (w *statusWriter) statusOf(st *standing, stored *backend.Status) backend.Status {
+func (w *statusWriter) statusOf(st *routing.Standing, stored *backend.Status) backend.Status {
 	out := stored.DeepCopy()
-	if st.srv != nil {
-		out.Endpoints = endpointStatuses(st.srv, stored)
-		if _, known := st.srv.source.GroupVersions(); known {
+	if st.Server != nil {
+		out.Endpoints = endpointStatuses(st.Server, stored)
+		if _, known := st.Server.Source.GroupVersions(); known {
 			out.GroupVersions = groupVersionStatuses(st)
 		}
 	} else {
@@ -42,8 +43,8 @@ func (w *statusWriter) statusOf(st *standing, stored *backend.Status) backend.St
 		}
 	}
 	generation := int64(0)
-	if st.object != nil {
-		generation = st.object.Generation
+	if st.Object != nil {
+		generation = st.Object.Generation
 	}
 	for _, c := range w.conditions(st) {
 		have := meta.FindStatusCondition(out.Conditions, c.Type)
@@ -52,7 +53,7 @@ func (w *statusWriter) statusOf(st *standing, stored *backend.Status) backend.St
 			meta.RemoveStatusCondition(&out.Conditions, c.Type)
 			continue
 		case have == nil:
-		case c.Status == metav1.ConditionUnknown && c.Reason == unchecked().Reason:
+		case c.Status == metav1.ConditionUnknown && c.Reason == routing.Unchecked().Reason:
 			continue
 		case have.Status == c.Status && have.Reason == c.Reason && have.ObservedGeneration == generation &&
 			apiservice.Unobserved(have.Message) == apiservice.Unobserved(c.Message):
@@ -75,12 +76,12 @@ func sameStatus(a, b *backend.Status) bool {
 }
 
 // endpointStatuses are those of a server, in the order of its Backend.
-func endpointStatuses(srv *server, stored *backend.Status) []backend.EndpointStatus {
-	now := srv.up.Status().Endpoints
+func endpointStatuses(srv *routing.Server, stored *backend.Status) []backend.EndpointStatus {
+	now := srv.Up.Status().Endpoints
 	out := make([]backend.EndpointStatus, 0, len(now))
 	for _, e := range now {
 		next := backend.EndpointStatus{
-			URL: e.URL, State: e.State, LastError: stableText(e.LastError),
+			URL: e.URL, State: e.State, LastError: routing.StableText(e.LastError),
 			LastTransitionTime: metav1.NewTime(e.Since.Truncate(time.Second)),
 		}
 		if i := slices.IndexFunc(stored.Endpoints, func(have backend.EndpointStatus) bool { return have.URL == e.URL }); i >= 0 {
@@ -98,12 +99,12 @@ func endpointStatuses(srv *server, stored *backend.Status) []backend.EndpointSta
 }
 
 // groupVersionStatuses is what a server says it serves, in the order of names.
-func groupVersionStatuses(st *standing) []backend.GroupVersionStatus {
-	gvs, _ := st.srv.source.GroupVersions()
+func groupVersionStatuses(st *routing.Standing) []backend.GroupVersionStatus {
+	gvs, _ := st.Server.Source.GroupVersions()
 	out := make([]backend.GroupVersionStatus, 0, len(gvs))
 	for i := range gvs {
 		freshness := "Current"
-		if st.stale || gvs[i].Stale || gvs[i].Unknown {
+		if st.Stale || gvs[i].Stale || gvs[i].Unknown {
 			freshness = "Stale"
 		}
 		out = append(out, backend.GroupVersionStatus{Group: gvs[i].Group, Version: gvs[i].Version, Freshness: freshness})
@@ -115,7 +116,7 @@ func groupVersionStatuses(st *standing) []backend.GroupVersionStatus {
 }
 
 // conditions are those of a Backend; one without status is to go.
-func (w *statusWriter) conditions(st *standing) []metav1.Condition {
+func (w *statusWriter) conditions(st *routing.Standing) []metav1.Condition {
 	as := func(kind string, c apiservice.Condition) metav1.Condition {
 		c = c.ObservedBy(w.observer)
 		return metav1.Condition{Type: kind, Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}
@@ -128,13 +129,13 @@ func (w *statusWriter) conditions(st *standing) []metav1.Condition {
 
 // availableCondition says more than the verdict where only some endpoints can
 // be used.
-func availableCondition(st *standing) apiservice.Condition {
-	if !st.condition.Available() || st.srv == nil {
-		return st.condition
+func availableCondition(st *routing.Standing) apiservice.Condition {
+	if !st.Condition.Available() || st.Server == nil {
+		return st.Condition
 	}
-	out := st.condition
+	out := st.Condition
 	healthy, all := 0, 0
-	for _, e := range st.srv.up.Status().Endpoints {
+	for _, e := range st.Server.Up.Status().Endpoints {
 		if all++; e.State == backend.EndpointHealthy {
 			healthy++
 		}
@@ -145,19 +146,19 @@ func availableCondition(st *standing) apiservice.Condition {
 	return out
 }
 
-func (w *statusWriter) discovered(st *standing) apiservice.Condition {
-	if st.srv == nil {
-		return st.condition
+func (w *statusWriter) discovered(st *routing.Standing) apiservice.Condition {
+	if st.Server == nil {
+		return st.Condition
 	}
-	v := w.sync.DiscoveryVerdict(st.srv)
-	gvs, known := st.srv.source.GroupVersions()
+	v := w.sync.DiscoveryVerdict(st.Server)
+	gvs, known := st.Server.Source.GroupVersions()
 	switch {
 	case v.Known && !v.Healthy:
-		return apiservice.FailedDiscoveryCheck(st.asked, v.Err)
-	case st.srv.source.Heard():
+		return apiservice.FailedDiscoveryCheck(st.Asked, v.Err)
+	case st.Server.Source.Heard():
 		c := apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Discovered", Message: "what the server serves has been read"}
-		if st.srv.plain != nil {
-			if summary, _ := st.srv.plain.LeftOut(); summary != "" {
+		if st.Server.Plain != nil {
+			if summary, _ := st.Server.Plain.LeftOut(); summary != "" {
 				c.Message += "; " + summary
 			}
 		}
@@ -168,14 +169,14 @@ func (w *statusWriter) discovered(st *standing) apiservice.Condition {
 	case known:
 		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: "LastGood", Message: "what the server served last is known from before"}
 	}
-	return unchecked()
+	return routing.Unchecked()
 }
 
-func (w *statusWriter) openAPIValid(st *standing) apiservice.Condition {
-	if st.srv == nil || !st.srv.source.Heard() {
-		return unchecked()
+func (w *statusWriter) openAPIValid(st *routing.Standing) apiservice.Condition {
+	if st.Server == nil || !st.Server.Source.Heard() {
+		return routing.Unchecked()
 	}
-	broken := w.broken(st.srv)
+	broken := w.broken(st.Server)
 	if len(broken) == 0 {
 		return apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Valid", Message: "no document is known to be broken"}
 	}
@@ -198,21 +199,21 @@ func nameOfDocument(b openapi.Broken) string {
 
 // registered says whether the Backend has what it claims; the zero Condition if
 // it claims nothing.
-func (w *statusWriter) registered(st *standing) apiservice.Condition {
-	if registersBy(st.spec) == nil {
+func (w *statusWriter) registered(st *routing.Standing) apiservice.Condition {
+	if routing.Registers(st.Spec) == nil {
 		return apiservice.Condition{}
 	}
-	if st.srv == nil || !st.srv.source.Heard() {
-		return unchecked()
+	if st.Server == nil || !st.Server.Source.Heard() {
+		return routing.Unchecked()
 	}
 	var o outcome
 	if all := w.outcomes.Load(); all != nil {
-		o = (*all)[st.name]
+		o = (*all)[st.Name]
 	}
 	lost := o.conflicts
 	switch {
 	case !o.of.same(answerOf(st)), o.pending && len(lost) == 0:
-		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: unchecked().Reason, Message: "its groups are being registered"}
+		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: routing.Unchecked().Reason, Message: "its groups are being registered"}
 	case len(lost) == 0 && o.left != (leftOut{}):
 		return apiservice.Condition{Status: apireg.ConditionFalse, Reason: "LeftOut", Message: o.left.String()}
 	case len(lost) == 0:

@@ -15,6 +15,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/aggregate"
+	"portico/gateway/routing"
 	"portico/gateway/upstream"
 	"portico/resource/memory"
 )
@@ -41,7 +42,7 @@ func newShown(t *testing.T) *shown {
 	s.stands(t)
 	b := storedBackends(t, g.backends)[0]
 	b.Spec.Endpoints = []backend.Endpoint{{URL: one}, {URL: two}}
-	g.sync.Standings().byName["b"].srv.up.SetEndpoints(nil)
+	g.sync.Standings().ByName["b"].Server.Up.SetEndpoints(nil)
 	s.put(t, b)
 	return s
 }
@@ -57,7 +58,7 @@ func (s *shown) put(t *testing.T, b *backend.Backend) {
 		t.Fatal(err)
 	}
 	// The server becomes one with other endpoints, and says what it said.
-	says := s.sync.Standings().byName[b.Name].srv.source
+	says := s.sync.Standings().ByName[b.Name].Server.Source
 	s.stands(t)
 	s.world.says(b.Name, says)
 	s.stands(t)
@@ -79,7 +80,7 @@ func (s *shown) status(t *testing.T) backend.Status {
 }
 
 func (s *shown) verdict(url string, err error) {
-	s.sync.Standings().byName["b"].srv.up.SetVerdict(url, availability.Verdict{Known: true, Healthy: err == nil, Err: err, Since: time.Now()})
+	s.sync.Standings().ByName["b"].Server.Up.SetVerdict(url, availability.Verdict{Known: true, Healthy: err == nil, Err: err, Since: time.Now()})
 }
 
 func state(s backend.Status) (out string) {
@@ -185,12 +186,12 @@ func TestStatusIsBounded(t *testing.T) {
 		lost = append(lost, conflict{name: "v1." + groupName(i), by: fmt.Sprint("b", i)})
 	}
 	s.world.says("b", aggregate.NewSource(aggregate.Config{Previous: many}))
-	s.verdict(one, errors.New(strings.Repeat("x", 10*maxErrorText)))
+	s.verdict(one, errors.New(strings.Repeat("x", 10*routing.MaxErrorText)))
 	s.stands(t)
 	s.loses(lost)
 	s.after(t, statusPause)
 	got := s.status(t)
-	if len(got.GroupVersions) != maxStatusGroups || len(got.Endpoints[0].LastError) > maxErrorText+3 {
+	if len(got.GroupVersions) != maxStatusGroups || len(got.Endpoints[0].LastError) > routing.MaxErrorText+3 {
 		t.Errorf("%d groups, an error of %d bytes", len(got.GroupVersions), len(got.Endpoints[0].LastError))
 	}
 	if c := meta.FindStatusCondition(got.Conditions, backend.Registered); len(c.Message) > 1000 || !strings.HasSuffix(c.Message, " and others") {
@@ -200,7 +201,7 @@ func TestStatusIsBounded(t *testing.T) {
 
 // loses has the Backend not get what it claims.
 func (s *shown) loses(what []conflict) {
-	of := answerOf(s.sync.Standings().byName["b"])
+	of := answerOf(s.sync.Standings().ByName["b"])
 	s.outcomes.Store(&map[string]outcome{"b": {of: of, conflicts: what}})
 }
 
@@ -226,7 +227,7 @@ func TestRegisteredOnceStored(t *testing.T) {
 	}
 	s.world.says("b", aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{{Group: "user.example.com", Version: "v1"}}}))
 	s.stands(t)
-	if c := s.writer.registered(s.sync.Standings().byName["b"]); c.Status != "Unknown" {
+	if c := s.writer.registered(s.sync.Standings().ByName["b"]); c.Status != "Unknown" {
 		t.Errorf("of what the server says now: %+v", c)
 	}
 }
@@ -247,10 +248,10 @@ func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 		endpoints = append(endpoints, upstream.Endpoint{URL: url, Network: "tcp", Address: url, Weight: 1})
 		spec.Endpoints = append(spec.Endpoints, backend.Endpoint{URL: url})
 	}
-	st := s.sync.Standings().byName["b"]
-	st.srv.up.SetEndpoints(endpoints)
+	st := s.sync.Standings().ByName["b"]
+	st.Server.Up.SetEndpoints(endpoints)
 	for _, e := range endpoints {
-		s.verdict(e.URL, errors.New(strings.Repeat("e", 2*maxErrorText)))
+		s.verdict(e.URL, errors.New(strings.Repeat("e", 2*routing.MaxErrorText)))
 	}
 	status := s.writer.statusOf(st, &backend.Status{})
 	c := meta.FindStatusCondition(status.Conditions, backend.Discovered)
@@ -261,7 +262,7 @@ func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(status.Endpoints) != 256 || len(status.Endpoints[0].LastError) < maxErrorText || len(o.Data) > 1<<20 {
+	if len(status.Endpoints) != 256 || len(status.Endpoints[0].LastError) < routing.MaxErrorText || len(o.Data) > 1<<20 {
 		t.Errorf("%d endpoints, errors of %d bytes, %d bytes in all", len(status.Endpoints), len(status.Endpoints[0].LastError), len(o.Data))
 	}
 	s.world.says("b", aggregate.NewSource(aggregate.Config{Previous: gvs[:maxStatusGroups]}))

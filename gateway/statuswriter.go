@@ -11,6 +11,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/discovery/openapi"
+	"portico/gateway/routing"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -28,7 +29,7 @@ type statusWriter struct {
 	elected  *atomic.Bool
 	outcomes *atomic.Pointer[map[string]outcome]
 	// broken returns the OpenAPI documents of a server that are known to be broken.
-	broken func(*server) []openapi.Broken
+	broken func(*routing.Server) []openapi.Broken
 	log    *slog.Logger
 	// observer names this gateway in conditions.
 	observer string
@@ -61,28 +62,28 @@ func (w *statusWriter) run(ctx context.Context) error {
 // what time there is more to do; 0 is no time.
 func (w *statusWriter) turn(ctx context.Context, now time.Time) (again time.Duration) {
 	all := w.sync.Standings()
-	if all == nil || !all.whole || !w.elected.Load() {
+	if all == nil || !all.Whole || !w.elected.Load() {
 		return 0
 	}
 	next := map[string]time.Time{}
-	for _, st := range all.list {
-		if st.object == nil {
+	for _, st := range all.List {
+		if st.Object == nil {
 			continue
 		}
-		wait := w.next[st.name].Sub(now)
+		wait := w.next[st.Name].Sub(now)
 		if wait > 0 {
-			next[st.name] = w.next[st.name]
+			next[st.Name] = w.next[st.Name]
 		}
-		want := w.statusOf(st, &st.object.Status)
-		if sameStatus(&want, &st.object.Status) {
+		want := w.statusOf(st, &st.Object.Status)
+		if sameStatus(&want, &st.Object.Status) {
 			continue
 		}
 		if wait <= 0 {
 			// The object as it was written comes back, and is compared again.
 			wait = statusPause
-			next[st.name] = now.Add(wait)
+			next[st.Name] = now.Add(wait)
 			if err := w.write(ctx, st); err != nil && ctx.Err() == nil {
-				w.log.Warn("writing the status of a Backend failed", "backend", st.name, "err", err)
+				w.log.Warn("writing the status of a Backend failed", "backend", st.Name, "err", err)
 			}
 		}
 		if again == 0 || wait < again {
@@ -94,9 +95,9 @@ func (w *statusWriter) turn(ctx context.Context, now time.Time) (again time.Dura
 }
 
 // write writes one status. That the Backend is gone, or another, is no error.
-func (w *statusWriter) write(ctx context.Context, st *standing) error {
-	_, err := rest.Modify(ctx, w.backends, resource.Key{Name: st.name}, func(b *backend.Backend) error {
-		if b.UID != st.object.UID {
+func (w *statusWriter) write(ctx context.Context, st *routing.Standing) error {
+	_, err := rest.Modify(ctx, w.backends, resource.Key{Name: st.Name}, func(b *backend.Backend) error {
+		if b.UID != st.Object.UID {
 			return nil
 		}
 		if want := w.statusOf(st, &b.Status); !sameStatus(&want, &b.Status) {
@@ -105,7 +106,7 @@ func (w *statusWriter) write(ctx context.Context, st *standing) error {
 		return nil
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("write status of Backend %q: %w", st.name, err)
+		return fmt.Errorf("write status of Backend %q: %w", st.Name, err)
 	}
 	return nil
 }

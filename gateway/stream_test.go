@@ -24,6 +24,7 @@ import (
 	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/gateway/proxy"
+	"portico/gateway/routing"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/memory"
@@ -122,12 +123,12 @@ func startBehind(t *testing.T, c *changing) *behind {
 	}
 	log := slog.New(slog.DiscardHandler)
 	b := &behind{Gateway: &Gateway{log: log}, store: &slowStore{Store: memory.New().Store(&k.Info)}}
-	own, start := discovery.FromKinds([]*rest.Kind{k}), []*configured{onSocket(t, "crd", c.socket)}
-	b.sync = newSync(syncConfig{Own: own, Configured: start, Changed: func() { b.registration.Wake() }, Logger: log})
+	own, start := discovery.FromKinds([]*rest.Kind{k}), []*routing.Configured{onSocket(t, "crd", c.socket)}
+	b.sync = routing.New(routing.Config{Own: own, Configured: start, Changed: func() { b.registration.Wake() }, Logger: log})
 	b.apiservices, b.backends = &rest.Resource{Kind: k, Store: b.store}, backendsInMemory(t)
 	b.registration = newRegistration(registrationConfig{
 		Findings: b.sync, APIServices: b.apiservices, Backends: b.backends, Own: own, Configured: start,
-		Broken: func(*server) []openapi.Broken { return nil }, Registry: prometheus.NewRegistry(), Logger: log,
+		Broken: func(*routing.Server) []openapi.Broken { return nil }, Registry: prometheus.NewRegistry(), Logger: log,
 	})
 	b.registration.Elect(true)
 	b.proxy = proxy.New(proxy.Config{Table: b.sync.Table})
@@ -135,7 +136,7 @@ func startBehind(t *testing.T, c *changing) *behind {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = loop.Together(ctx, b.sync.check, b.sync.run, b.registration.Run, b.followAPIServices, b.followBackends)
+		_ = loop.Together(ctx, b.sync.Check, b.sync.Run, b.registration.Run, b.followAPIServices, b.followBackends)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -312,8 +313,8 @@ func TestRegisterManyAtOnce(t *testing.T) {
 // comes back shows at once what is new.
 func TestBackendRestarts(t *testing.T) {
 	c := newChanging(t)
-	b := startBehind(t, c) // before there is anybody
-	time.Sleep(10 * streamRetry)
+	b := startBehind(t, c)             // before there is anybody
+	time.Sleep(200 * time.Millisecond) // for the gateway to look for it in vain
 	c.shows(t, "a.example.com", "b.example.com")
 	c.start(t)
 	b.settles(t, "a.example.com", "b.example.com")

@@ -11,6 +11,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/discovery"
+	"portico/gateway/routing"
 	"portico/resource/rest"
 )
 
@@ -59,7 +60,7 @@ func (v *version) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // addAt stores a Backend with these endpoints, whose groups are all registered,
 // and returns its server.
-func (g *registry) addAt(t *testing.T, name string, at ...*version) *server {
+func (g *registry) addAt(t *testing.T, name string, at ...*version) *routing.Server {
 	t.Helper()
 	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{
 		Balance: backend.RoundRobin, TLS: &backend.TLS{InsecureSkipVerify: true}, AutoRegister: &backend.AutoRegister{Groups: []string{"*"}},
@@ -71,15 +72,15 @@ func (g *registry) addAt(t *testing.T, name string, at ...*version) *server {
 		t.Fatal(err)
 	}
 	g.stands(t)
-	srv := g.sync.Standings().byName[name].srv
-	t.Cleanup(srv.up.Close)
+	srv := g.sync.Standings().ByName[name].Server
+	t.Cleanup(srv.Up.Close)
 	return srv
 }
 
 // checked has a server's discovery checked, and returns what is registered then.
-func (g *registry) checked(t *testing.T, srv *server) (names []string) {
+func (g *registry) checked(t *testing.T, srv *routing.Server) (names []string) {
 	t.Helper()
-	if _, err := srv.source.Check(t.Context()); err != nil {
+	if _, err := srv.Source.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for name := range g.turn(t, nil) {

@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"bytes"
@@ -21,16 +21,16 @@ import (
 // keeping is a Sync and what keeps what a backend "crd" says to it, without etcd.
 type keeping struct {
 	*lastgood.Keeper
-	sync *syncer
+	sync *Sync
 }
 
 func newKeeping(t *testing.T) *keeping {
 	t.Helper()
-	s := &syncer{log: slog.New(slog.DiscardHandler)}
+	s := &Sync{log: slog.New(slog.DiscardHandler)}
 	fakeBackend(t, s, "crd", aggregate.NewSource(aggregate.Config{}))
 	keeper, err := lastgood.New(lastgood.Config{
-		Now: func(context.Context) []lastgood.Document { return s.kept() }, Gone: s.gone, Logger: s.log,
-		Restore: func(name string, data []byte) error { _, err := s.restore(name, data); return err },
+		Now: func(context.Context) []lastgood.Document { return s.Kept() }, Gone: s.Gone, Logger: s.log,
+		Restore: func(name string, data []byte) error { _, err := s.Restore(name, data); return err },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestKeepAndRestore(t *testing.T) {
 
 	next := newKeeping(t)
 	next.Restore(docs)
-	got, ok := next.sync.servers["backend/crd"].source.GroupVersions()
+	got, ok := next.sync.servers["backend/crd"].Source.GroupVersions()
 	if !ok || len(got) != 1 || !reflect.DeepEqual(got[0].Legacy, said[0].Legacy) || !reflect.DeepEqual(got[0].Aggregated, said[0].Aggregated) {
 		t.Errorf("restored %+v, want %+v", got, said[:1])
 	}
@@ -89,7 +89,7 @@ func TestRestoreBroken(t *testing.T) {
 	} {
 		next := newKeeping(t)
 		next.Restore(map[string][]byte{"backend/crd": data, "apiservice/v1.x": data, "core/services": data, "core/serviceaccounts": data, "core/secrets": data, "apiservice/v1.good": good})
-		if _, ok := next.sync.servers["backend/crd"].source.GroupVersions(); ok || next.sync.restoredVersions("apiservice/v1.x") != nil {
+		if _, ok := next.sync.servers["backend/crd"].Source.GroupVersions(); ok || next.sync.restoredVersions("apiservice/v1.x") != nil {
 			t.Errorf("%s: restored", name)
 		}
 		if next.sync.restoredVersions("apiservice/v1.good") == nil {
@@ -112,12 +112,12 @@ func TestForget(t *testing.T) {
 	}
 	apiservices := []*apireg.APIService{{ObjectMeta: metav1.ObjectMeta{Name: "v1.there"}, Spec: apireg.APIServiceSpec{Service: &apireg.ServiceReference{}}}}
 	backends := []*backend.Backend{{ObjectMeta: metav1.ObjectMeta{Name: "there"}}}
-	l.sync.restoreRegistrations(apiservices, backends)
-	l.sync.setAPIServices(apiservices)
+	l.sync.RestoreRegistrations(apiservices, backends)
+	l.sync.SetAPIServices(apiservices)
 	if docs := l.Documents(t.Context()); len(docs) != 6 {
 		t.Errorf("before Backends are known: %v", docs)
 	}
-	l.sync.setBackends(backends)
+	l.sync.SetBackends(backends)
 	docs := l.Documents(t.Context())
 	if want := []string{"apiservice/v1.there", "backend/crd", "backend/there", "core/secrets"}; !slices.Equal(slices.Sorted(maps.Keys(docs)), want) {
 		t.Errorf("left are %v", slices.Sorted(maps.Keys(docs)))

@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"crypto/x509"
@@ -23,10 +23,10 @@ func TestStableText(t *testing.T) {
 		{`broken: malformed HTTP response "\x00a \"b\" 17" after`, "broken: malformed HTTP response after"},
 		{`malformed HTTP status code "abc"`, "malformed HTTP status code"},
 		{"net/http: malformed MIME header line: at 12:00:01\nand so on", "net/http: malformed MIME header line"},
-		{strings.Repeat("x", maxErrorText), strings.Repeat("x", maxErrorText)},
-		{strings.Repeat("x", maxErrorText-1) + "ä", strings.Repeat("x", maxErrorText-1) + "..."},
+		{strings.Repeat("x", MaxErrorText), strings.Repeat("x", MaxErrorText)},
+		{strings.Repeat("x", MaxErrorText-1) + "ä", strings.Repeat("x", MaxErrorText-1) + "..."},
 	} {
-		if got := stableText(tc[0]); got != tc[1] {
+		if got := StableText(tc[0]); got != tc[1] {
 			t.Errorf("%q:\ngot  %q\nwant %q", tc[0], got, tc[1])
 		}
 	}

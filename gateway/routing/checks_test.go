@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"context"
@@ -104,7 +104,7 @@ func (r *replica) stop() {
 
 // replicated is what of a gateway routes to a Service with several addresses.
 type replicated struct {
-	*syncer
+	*Sync
 	replicas [3]*replica
 	front    *httptest.Server
 }
@@ -116,9 +116,9 @@ func startReplicated(t *testing.T) *replicated {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	s := &syncer{log: log, proxies: proxy.NewMaker(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
+	s := &Sync{log: log, proxies: proxy.NewMaker(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
 	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.wake.Poke() }})
-	r := &replicated{syncer: s}
+	r := &replicated{Sync: s}
 	key := resource.Key{Namespace: "ns", Name: "api"}
 	known := &services{known: true, service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}
 	known.service[key] = &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}
@@ -132,8 +132,8 @@ func startReplicated(t *testing.T) *replicated {
 		})
 	}
 	s.resolveBy(known)
-	s.setBackends([]*backend.Backend{})
-	s.setAPIServices([]*apireg.APIService{{
+	s.SetBackends([]*backend.Backend{})
+	s.SetAPIServices([]*apireg.APIService{{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.g.example.com"},
 		Spec: apireg.APIServiceSpec{
 			Group: "g.example.com", Version: "v1", Service: &apireg.ServiceReference{Namespace: "ns", Name: "api"}, InsecureSkipTLSVerify: true,
@@ -143,7 +143,7 @@ func startReplicated(t *testing.T) *replicated {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = loop.Together(ctx, s.checker.Run, s.run)
+		_ = loop.Together(ctx, s.checker.Run, s.Run)
 	}()
 	r.front = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		act := resource.ParseAction(req)
@@ -212,7 +212,7 @@ func TestReplicas(t *testing.T) {
 		return r.available() && r.states() == [3]backend.EndpointState{healthy, healthy, healthy}
 	})
 	until(t, "discovery is read", func() bool {
-		_, ok := (*r.live.Load())[targetOfAPIService("v1.g.example.com")].source.GroupVersions()
+		_, ok := (*r.live.Load())[targetOfAPIService("v1.g.example.com")].Source.GroupVersions()
 		return ok
 	})
 	r.all(t, "all are there")
@@ -226,7 +226,7 @@ func TestReplicas(t *testing.T) {
 	until(t, "it is out", func() bool { return r.states() == [3]backend.EndpointState{gone, healthy, healthy} })
 	r.replicas[1].fail.Store(500)
 	srv := (*r.live.Load())[targetOfAPIService("v1.g.example.com")]
-	for _, e := range srv.up.Endpoints() {
+	for _, e := range srv.Up.Endpoints() {
 		r.suspect(srv, e.URL) // its turn to be checked would come
 	}
 	until(t, "one fails its checks", func() bool { return r.states() == [3]backend.EndpointState{gone, gone, healthy} })

@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"log/slog"
@@ -16,9 +16,9 @@ import (
 )
 
 // onSocket is a Backend that a gateway starts with.
-func onSocket(t testing.TB, name, path string) *configured {
+func onSocket(t testing.TB, name, path string) *Configured {
 	t.Helper()
-	c, err := newConfigured(Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
+	c, err := NewConfigured(Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,25 +27,25 @@ func onSocket(t testing.TB, name, path string) *configured {
 
 // fakeBackend has a gateway start with a Backend whose server says what a source
 // does, and is never connected to.
-func fakeBackend(t testing.TB, s *syncer, name string, says source) {
+func fakeBackend(t testing.TB, s *Sync, name string, says Source) {
 	t.Helper()
 	s.configured = append(s.configured, onSocket(t, name, "/nobody/"+name))
 	s.proxies = proxy.NewMaker(slog.New(slog.DiscardHandler))
-	srv := &server{name: name, target: targetOfBackend(name), source: says}
-	srv.up = proxy.NewWay(upstream.Config{
+	srv := &Server{Name: name, target: targetOfBackend(name), Source: says}
+	srv.Up = proxy.NewWay(upstream.Config{
 		Base: &url.URL{Scheme: "http", Host: name}, Endpoints: []upstream.Endpoint{{URL: "unix:///nobody/" + name, Network: "unix", Address: "/nobody", Weight: 1}},
 	}, s.proxies)
 	srv.id = "http://" + name + " configured"
 	if s.servers == nil {
-		s.servers = map[string]*server{}
+		s.servers = map[string]*Server{}
 	}
 	s.servers[srv.target] = srv
 	s.live.Store(&s.servers)
 }
 
 // says has the server of a Backend say something else.
-func (s *syncer) says(name string, what source) {
-	s.servers[targetOfBackend(name)].source = what
+func (s *Sync) says(name string, what Source) {
+	s.servers[targetOfBackend(name)].Source = what
 }
 
 // custom is the APIService of a custom resource.
@@ -68,3 +68,9 @@ func alice() *resource.User {
 		Extra: map[string][]string{"example.com/scope": {"a", "b"}},
 	}
 }
+
+func widgets() []discovery.GroupVersion {
+	return []discovery.GroupVersion{{Group: "widgets.example.com", Version: "v1"}, {Group: "gateway.networking.k8s.io", Version: "v1"}}
+}
+
+const one, two = "https://one", "https://two"

@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,17 +9,17 @@ import (
 )
 
 // Table returns the routes as they are now; nil: there are none yet.
-func (s *syncer) Table() *proxy.Table { return s.table.Load() }
+func (s *Sync) Table() *proxy.Table { return s.table.Load() }
 
 // Discovery returns what the gateway says that it serves, all servers included.
-func (s *syncer) Discovery() *discovery.Current { return &s.documents }
+func (s *Sync) Discovery() *discovery.Current { return &s.documents }
 
 // OpenAPI returns who has which OpenAPI document; nil: nothing is known yet.
-func (s *syncer) OpenAPI() *openAPIIndex { return s.openAPI.Load() }
+func (s *Sync) OpenAPI() *OpenAPI { return s.openAPI.Load() }
 
 // Conditions returns the condition Available of every APIService, as far as this
 // gateway sees; nil: nothing is known yet. It is not to be changed.
-func (s *syncer) Conditions() map[string]apiservice.Condition {
+func (s *Sync) Conditions() map[string]apiservice.Condition {
 	if known := s.conditions.Load(); known != nil {
 		return *known
 	}
@@ -27,9 +27,9 @@ func (s *syncer) Conditions() map[string]apiservice.Condition {
 }
 
 // Standings returns how each Backend stands; nil: nothing is known yet.
-func (s *syncer) Standings() *standings { return s.standings.Load() }
+func (s *Sync) Standings() *Standings { return s.standings.Load() }
 
 // Metrics are the metrics of servers, their checks and the requests to them.
-func (s *syncer) Metrics() []prometheus.Collector {
+func (s *Sync) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{s.traffic, s.checks, proxy.NewUpstreamMetrics(s.upstreams)}
 }

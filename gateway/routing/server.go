@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"context"
@@ -31,8 +31,8 @@ const socketSuspectInterval = 50 * time.Millisecond
 // openAPITimeout bounds reading a server's OpenAPI index.
 const openAPITimeout = 5 * time.Second
 
-// source is where what a server says it serves is read.
-type source interface {
+// Source is where what a server says it serves is read.
+type Source interface {
 	// Check asks whether the server still says what it said; see
 	// aggregate.Source, as for the others.
 	Check(ctx context.Context) (changed bool, err error)
@@ -50,27 +50,27 @@ type source interface {
 	Follow(ctx context.Context, changed func()) error
 }
 
-// server is a server behind the gateway as sync sees it: how to reach it, what
+// Server is a server behind the gateway as sync sees it: how to reach it, what
 // it says it serves, and under which name it is checked.
-type server struct {
-	name     string // of the backend or APIService
+type Server struct {
+	Name     string // of the backend or APIService
 	id       string // identity: a change makes a new server
 	uid      string // of the object that describes it; "": of none yet
 	trust    string // tells apart how it is trusted
 	target   string // tells it from all others; what is kept of it has the same name
-	checkURL string // for messages; of sync.run only
+	checkURL string // for messages; of Sync.Run only
 	// checkPath is what endpoints are asked for by themselves, unless the policy
 	// says otherwise.
 	checkPath string
-	up        *proxy.Way
-	source    source
-	// plain is source of a REST server; nil of any other.
-	plain   *aggregate.RESTSource
+	Up        *proxy.Way
+	Source    Source
+	// Plain is source of a REST server; nil of any other.
+	Plain   *aggregate.RESTSource
 	suspect time.Duration // interval while suspect; 0 is that of the policy
 
 	// answered: it passed a check; its stream need not wait to be opened again.
 	answered loop.Nudge
-	// wasGood: it has been healthy since this gateway began; of sync.run only.
+	// wasGood: it has been healthy since this gateway began; of Sync.Run only.
 	wasGood bool
 	// followed: somebody reads its OpenAPI index when openAPINews say that there
 	// may be a new one (stream.go), so that the availability check need not.
@@ -79,7 +79,7 @@ type server struct {
 	openAPI     sync.Mutex // one refresh at a time
 	// tells: it is followed, to hear of all it serves.
 	tells bool
-	// unfollow ends what follows it; nil: nothing does. Of sync.run only.
+	// unfollow ends what follows it; nil: nothing does. Of Sync.Run only.
 	unfollow context.CancelFunc
 }
 
@@ -106,25 +106,25 @@ type making struct {
 
 // serverFor returns the server of that target, made anew if its identity
 // changed, with the present addresses, trust and policy. It is live from now on.
-func (s *syncer) serverFor(m making, live map[string]*server) *server {
+func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 	old := s.servers[m.target]
 	if old != nil && old.id == m.id && !old.replacedBy(m.uid) {
 		live[m.target] = old
 		old.change(&m)
 		return old
 	}
-	srv := &server{
-		name: m.name, id: m.id, uid: m.uid, trust: m.trustID, target: m.target, checkURL: m.checkURL, checkPath: m.checkPath,
+	srv := &Server{
+		Name: m.name, id: m.id, uid: m.uid, trust: m.trustID, target: m.target, checkURL: m.checkURL, checkPath: m.checkPath,
 		suspect: m.suspect, tells: m.only == nil,
 	}
 	live[m.target] = srv
-	srv.up = proxy.NewWay(upstream.Config{
+	srv.Up = proxy.NewWay(upstream.Config{
 		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy,
 		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.endpointChanged,
 	}, s.proxies)
 	cfg := aggregate.Config{
 		Name: m.name, BaseURL: m.base.String(), Identify: identifyAggregator, GroupVersions: m.only, Grace: s.grace,
-		Transport: srv.up.Steady(), OpenAPIChanged: srv.openAPINews.Poke,
+		Transport: srv.Up.Steady(), OpenAPIChanged: srv.openAPINews.Poke,
 	}
 	var kept []discovery.GroupVersion
 	var index *aggregate.OpenAPIIndex
@@ -132,26 +132,26 @@ func (s *syncer) serverFor(m making, live map[string]*server) *server {
 	case old == nil:
 	case old.replacedBy(m.uid): // what another said is not its word
 		s.forgetKept(m.target)
-	case old.source.Heard():
+	case old.Source.Heard():
 		// The same, reached another way: what it said stands until the new server
 		// speaks.
-		said, whole := old.source.Served()
+		said, whole := old.Source.Served()
 		if kept = said; whole {
 			cfg.Previous = said
 		}
-		index = old.source.HeardOpenAPI()
+		index = old.Source.HeardOpenAPI()
 	}
 	if m.plain == nil {
-		srv.source = aggregate.NewSource(cfg)
+		srv.Source = aggregate.NewSource(cfg)
 	} else {
-		srv.plain = newPlainSource(cfg, m.plain)
-		srv.source = srv.plain
+		srv.Plain = newPlainSource(cfg, m.plain)
+		srv.Source = srv.Plain
 	}
 	if kept != nil {
-		srv.source.Restore(kept)
+		srv.Source.Restore(kept)
 	}
 	if index != nil {
-		srv.source.RestoreOpenAPI(index)
+		srv.Source.RestoreOpenAPI(index)
 	}
 	s.restoreKept(srv)
 	return srv
@@ -165,41 +165,41 @@ func identifyAggregator(h http.Header) {
 
 // replacedBy reports whether the server is described by another object now, of the
 // same name: that one may mean another server.
-func (srv *server) replacedBy(uid string) bool {
+func (srv *Server) replacedBy(uid string) bool {
 	return srv.uid != "" && uid != "" && srv.uid != uid
 }
 
 // change takes in how the server is reached now. Endpoints that stay keep all that
 // is known of them, and what is under way to them.
-func (srv *server) change(m *making) {
+func (srv *Server) change(m *making) {
 	srv.checkURL, srv.suspect = m.checkURL, m.suspect
 	if m.uid != "" {
 		srv.uid = m.uid
 	}
 	if srv.trust != m.trustID {
 		srv.trust = m.trustID
-		srv.up.SetTrust(m.trust)
+		srv.Up.SetTrust(m.trust)
 	}
-	srv.up.SetEndpoints(m.endpoints)
-	if srv.up.Policy() != m.policy {
-		srv.up.SetPolicy(m.policy)
+	srv.Up.SetEndpoints(m.endpoints)
+	if srv.Up.Policy() != m.policy {
+		srv.Up.SetPolicy(m.policy)
 	}
 }
 
 // retire lets go of a server: what is under way finishes.
-func (srv *server) retire() {
+func (srv *Server) retire() {
 	if srv.unfollow != nil {
 		srv.unfollow()
 	}
-	srv.up.Close()
+	srv.Up.Close()
 }
 
-// openAPIOwner names the server where documents of it are kept.
-func (srv *server) openAPIOwner() string { return srv.target + " " + srv.id }
+// OpenAPIOwner names the server where documents of it are kept.
+func (srv *Server) OpenAPIOwner() string { return srv.target + " " + srv.id }
 
 // availabilityTarget is how the checker asks the server: its discovery, which
 // also tells what is new.
-func (srv *server) availabilityTarget(s *syncer) availability.Target {
+func (srv *Server) availabilityTarget(s *Sync) availability.Target {
 	return availability.Target{
 		ID: srv.target, Version: srv.id + " " + srv.trust, Schedule: availability.Schedule{Suspect: srv.suspect},
 		Probe: func(ctx context.Context) error { return s.Probe(ctx, srv) },
@@ -207,8 +207,8 @@ func (srv *server) availabilityTarget(s *syncer) availability.Target {
 }
 
 // Probe asks a server what it serves, and takes in what is new; the checker does so.
-func (s *syncer) Probe(ctx context.Context, srv *server) error {
-	changed, err := srv.source.Check(ctx)
+func (s *Sync) Probe(ctx context.Context, srv *Server) error {
+	changed, err := srv.Source.Check(ctx)
 	if err != nil {
 		return stable(err)
 	}
@@ -228,19 +228,19 @@ func (s *syncer) Probe(ctx context.Context, srv *server) error {
 // reports whether it is new, or whether it can be used. It comes after discovery,
 // which says what to look for in it. A failure is no verdict on the server: the
 // index stays as it was.
-func (srv *server) refreshOpenAPI(ctx context.Context) bool {
+func (srv *Server) refreshOpenAPI(ctx context.Context) bool {
 	srv.openAPI.Lock()
 	defer srv.openAPI.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openAPITimeout)
 	defer cancel()
-	changed, _ := srv.source.RefreshOpenAPI(ctx) // Broken has the error
+	changed, _ := srv.Source.RefreshOpenAPI(ctx) // Broken has the error
 	return changed
 }
 
 // shownAs is the name of a server to people: that of its Backend, or
 // apiservice/NAME if it is the Service of an APIService. No Backend's name has a
 // slash in it.
-func (srv *server) shownAs() string {
+func (srv *Server) shownAs() string {
 	if name, ok := strings.CutPrefix(srv.target, documentsOfBackends); ok {
 		return name
 	}

@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"net/url"
@@ -19,7 +19,7 @@ import (
 type placement struct {
 	local     bool    // the gateway itself
 	nowhere   bool    // nobody: a 404
-	server    *server // who answers, or answered when last heard of
+	server    *Server // who answers, or answered when last heard of
 	condition apiservice.Condition
 	verdict   bool      // the condition is the checker's, of a server that was good before
 	since     time.Time // of the verdict
@@ -29,47 +29,47 @@ type placement struct {
 func (p placement) route(name string) *proxy.Route {
 	r := &proxy.Route{Name: name, Local: p.local, Condition: p.condition}
 	if p.server != nil {
-		r.Upstream, r.Plain = p.server.up, p.server.plainAPI()
+		r.Upstream, r.Plain = p.server.Up, p.server.plainAPI()
 	}
 	return r
 }
 
 // place decides where requests for an APIService go, and why if nowhere.
-func (s *syncer) place(a *apireg.APIService, n *news, m *merge) placement {
+func (s *Sync) place(a *apireg.APIService, n *news, m *merge) placement {
 	if a.Spec.Service != nil {
 		return s.placeService(a, n, m)
 	}
 	if s.owns(a) {
 		return placement{local: true, condition: apiservice.Local()}
 	}
-	if st := m.standings.byName[a.Annotations[apiservice.BackendAnnotation]]; st != nil {
+	if st := m.standings.ByName[a.Annotations[apiservice.BackendAnnotation]]; st != nil {
 		return s.placeBackend(a, st, m, apiservice.Local())
 	}
 	return placement{nowhere: true, condition: apiservice.Local()}
 }
 
 // placeBackend sends an APIService to the server of a Backend.
-func (s *syncer) placeBackend(a *apireg.APIService, st *standing, m *merge, good apiservice.Condition) placement {
+func (s *Sync) placeBackend(a *apireg.APIService, st *Standing, m *merge, good apiservice.Condition) placement {
 	if st.failed != nil {
-		return placement{condition: *st.failed, since: m.failing(a.Name), server: st.srv}
+		return placement{condition: *st.failed, since: m.failing(a.Name), server: st.Server}
 	}
-	return s.judge(a, st.srv, good)
+	return s.judge(a, st.Server, good)
 }
 
 // placeService sends an APIService to the server that it names: that of the
 // Backend which names the same and trusts it alike, else one of its own: also
 // beside a REST server, which requests go to by other paths. The Backend's policy
 // holds either way.
-func (s *syncer) placeService(a *apireg.APIService, n *news, m *merge) placement {
+func (s *Sync) placeService(a *apireg.APIService, n *news, m *merge) placement {
 	ref := a.Spec.Service
 	scheme, host, serverName := serviceURL(ref)
 	trust := trustID(trustOf(a), serverName)
 	policy := upstream.NewPolicy(&backend.Spec{})
 	if st := m.standings.byService[keyOf(ref)]; st != nil {
-		if st.trust == trust && st.spec.REST == nil {
+		if st.trust == trust && st.Spec.REST == nil {
 			return s.placeBackend(a, st, m, apiservice.Passed())
 		}
-		policy = upstream.NewPolicy(st.spec)
+		policy = upstream.NewPolicy(st.Spec)
 	}
 	mk := making{
 		name: a.Name, target: targetOfAPIService(a.Name), base: &url.URL{Scheme: scheme, Host: host},
@@ -97,8 +97,8 @@ func (s *syncer) placeService(a *apireg.APIService, n *news, m *merge) placement
 // judge turns the verdict on a server into a placement. Until the first
 // verdict what the APIService says stands: a gateway that starts anew neither
 // cuts off a good server nor flaps the condition.
-func (s *syncer) judge(a *apireg.APIService, srv *server, good apiservice.Condition) placement {
-	v := s.verdict(srv)
+func (s *Sync) judge(a *apireg.APIService, srv *Server, good apiservice.Condition) placement {
+	v := s.Verdict(srv)
 	srv.wasGood = srv.wasGood || v.Healthy
 	// A server that was not reached since this gateway began has been away for
 	// as long as the APIService says.
@@ -109,7 +109,7 @@ func (s *syncer) judge(a *apireg.APIService, srv *server, good apiservice.Condit
 	if !v.Known {
 		stored, ok := apiservice.Current(a)
 		if !ok {
-			stored = unchecked()
+			stored = Unchecked()
 		}
 		p.condition = stored
 	}
@@ -117,7 +117,7 @@ func (s *syncer) judge(a *apireg.APIService, srv *server, good apiservice.Condit
 }
 
 // owns reports whether the gateway serves the group/version itself.
-func (s *syncer) owns(a *apireg.APIService) bool {
+func (s *Sync) owns(a *apireg.APIService) bool {
 	return slices.ContainsFunc(s.own, func(gv discovery.GroupVersion) bool {
 		return gv.Group == a.Spec.Group && gv.Version == a.Spec.Version
 	})

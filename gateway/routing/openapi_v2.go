@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // openAPIPart is one group/version and who has its OpenAPI.
 type openAPIPart struct {
 	key, name string // "apis/G/V", and its APIService
-	server    *server
+	server    *Server
 	available bool
 }
 
@@ -25,18 +25,18 @@ type serversV2 struct {
 	state   string
 }
 
-// whole returns the servers that OpenAPI v2 is made of, in the order of the
+// V2 returns the servers that OpenAPI v2 is made of, in the order of the
 // priorities of what they serve, the gateway itself among them, and a text that is
 // another whenever these are.
-func (x *openAPIIndex) whole(own *openapi.Documents) ([]swagger.Server, string) {
+func (x *OpenAPI) V2(own *openapi.Documents) ([]swagger.Server, string) {
 	x.onceV2.Do(func() { x.v2 = x.serversV2(own) })
 	return x.v2.servers, x.v2.state
 }
 
 // serversV2 is made at the first request for OpenAPI v2.
-func (x *openAPIIndex) serversV2(own *openapi.Documents) serversV2 {
+func (x *OpenAPI) serversV2(own *openapi.Documents) serversV2 {
 	var out serversV2
-	at := map[*server]int{}
+	at := map[*Server]int{}
 	state := sha256.New()
 	for _, p := range x.parts {
 		i, have := at[p.server]
@@ -63,8 +63,8 @@ func newServerV2(p openAPIPart, own *openapi.Documents) swagger.Server {
 	}
 	srv := p.server
 	return swagger.Server{
-		ID: srv.openAPIOwner(), State: fmt.Sprint(p.available),
-		Fetch: srv.source.Document,
+		ID: srv.OpenAPIOwner(), State: fmt.Sprint(p.available),
+		Fetch: srv.Source.Document,
 	}
 }
 

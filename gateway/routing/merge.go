@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"time"
@@ -13,32 +13,32 @@ import (
 
 // merge collects, APIService by APIService, what one reconcile publishes.
 type merge struct {
-	s          *syncer
+	s          *Sync
 	now        time.Time
 	routes     map[schema.GroupVersion]*proxy.Route
 	entries    []discovery.GroupVersion
-	openAPI    *openAPIIndex
+	openAPI    *OpenAPI
 	conditions map[string]apiservice.Condition
 	next       time.Duration        // until a grace period ends; 0 is never
-	unresolved map[string]time.Time // see syncer
-	live       map[string]*server   // as it is collected
-	standings  *standings
+	unresolved map[string]time.Time // see Sync
+	live       map[string]*Server   // as it is collected
+	standings  *Standings
 	// told is what each server says, by group/version; nil is the gateway.
-	told map[*server]map[schema.GroupVersion]*discovery.GroupVersion
+	told map[*Server]map[schema.GroupVersion]*discovery.GroupVersion
 }
 
 // newMerge starts with the gateway's own registration group, which is no
 // APIService and always there.
-func newMerge(s *syncer) *merge {
+func newMerge(s *Sync) *merge {
 	size := 0 // about what it was before
 	if before := s.table.Load(); before != nil {
 		size = len(before.Routes) + 1
 	}
 	m := &merge{
 		s: s, now: time.Now(), routes: make(map[schema.GroupVersion]*proxy.Route, size),
-		openAPI: newOpenAPIIndex(), conditions: make(map[string]apiservice.Condition, size),
+		openAPI: newOpenAPI(), conditions: make(map[string]apiservice.Condition, size),
 		entries: make([]discovery.GroupVersion, 0, size), unresolved: map[string]time.Time{},
-		told: map[*server]map[schema.GroupVersion]*discovery.GroupVersion{},
+		told: map[*Server]map[schema.GroupVersion]*discovery.GroupVersion{},
 	}
 	for _, gv := range s.own {
 		if gv.Group != apiservice.Group {
@@ -96,13 +96,13 @@ func (m *merge) entry(a *apireg.APIService, p placement) discovery.GroupVersion 
 }
 
 // toldBy returns what a server said last; nil is the gateway itself.
-func (m *merge) toldBy(srv *server) map[schema.GroupVersion]*discovery.GroupVersion {
+func (m *merge) toldBy(srv *Server) map[schema.GroupVersion]*discovery.GroupVersion {
 	if known, ok := m.told[srv]; ok {
 		return known
 	}
 	from := m.s.own
 	if srv != nil {
-		from, _ = srv.source.GroupVersions()
+		from, _ = srv.Source.GroupVersions()
 	}
 	known := make(map[schema.GroupVersion]*discovery.GroupVersion, len(from))
 	for i := range from {

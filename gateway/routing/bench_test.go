@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"fmt"
@@ -40,7 +40,7 @@ func BenchmarkReconcile(b *testing.B) {
 				apiservice.Set(a, apiservice.Local(), metav1.Now().Time)
 				services = append(services, a)
 			}
-			s := &syncer{log: slog.New(slog.DiscardHandler)}
+			s := &Sync{log: slog.New(slog.DiscardHandler)}
 			s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})
 			fakeBackend(b, s, "crd", aggregate.NewSource(aggregate.Config{Previous: gvs}))
 			less := false
@@ -50,9 +50,9 @@ func BenchmarkReconcile(b *testing.B) {
 				if less {
 					now = services[:n]
 				}
-				s.setAPIServices(now)
-				s.setBackends(nil)
-				s.reconcile()
+				s.SetAPIServices(now)
+				s.SetBackends(nil)
+				s.Reconcile()
 			}
 			if got := len(s.documents.Load().GroupVersions); got < n {
 				b.Fatalf("%d groups", got)

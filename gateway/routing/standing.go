@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"crypto/sha256"
@@ -16,37 +16,37 @@ import (
 	"portico/gateway/upstream"
 )
 
-// standing is how a Backend stands with this gateway.
-type standing struct {
+// Standing is how a Backend stands with this gateway.
+type Standing struct {
 	described
-	// srv is its server; nil if there is none, and never was.
-	srv *server
+	// Server is its server; nil if there is none, and never was.
+	Server *Server
 	// failed says why the server's addresses are not known; nil: they are.
 	failed *apiservice.Condition
-	// asked names what is asked of the server, for messages.
-	asked string
+	// Asked names what is asked of the server, for messages.
+	Asked string
 	// trust identifies how the server is trusted.
 	trust string
-	// condition is Available, as far as this gateway sees.
-	condition apiservice.Condition
+	// Condition is Available, as far as this gateway sees.
+	Condition apiservice.Condition
 	// since is when the server came to be as it is; zero: it is not known.
 	since time.Time
-	// stale: it has been away for longer than the grace period.
-	stale bool
+	// Stale: it has been away for longer than the grace period.
+	Stale bool
 }
 
-// standings are all Backends. Immutable.
-type standings struct {
-	// list has the configured ones first, in their order, then the others by
+// Standings are all Backends. Immutable.
+type Standings struct {
+	// List has the configured ones first, in their order, then the others by
 	// name.
-	list   []*standing
-	byName map[string]*standing
+	List   []*Standing
+	ByName map[string]*Standing
 	// byService are those that name a Service; of several the first by name, and
 	// one of a REST server after all others.
-	byService map[serviceKey]*standing
-	// whole: the stored ones are among them, so that what is missing does not
+	byService map[serviceKey]*Standing
+	// Whole: the stored ones are among them, so that what is missing does not
 	// exist.
-	whole bool
+	Whole bool
 }
 
 // serviceKey names a port of a Service.
@@ -65,30 +65,30 @@ const rootPath = "/apis"
 var errNoEndpoints = errors.New("it has no endpoints")
 
 // stand makes the servers of all Backends, or finds them among those there are.
-func (s *syncer) stand(n *news, live map[string]*server) *standings {
+func (s *Sync) stand(n *news, live map[string]*Server) *Standings {
 	all := describe(s.configured, n.backends)
-	out := &standings{
-		list: make([]*standing, 0, len(all)), byName: make(map[string]*standing, len(all)),
-		byService: map[serviceKey]*standing{}, whole: n.haveBackends,
+	out := &Standings{
+		List: make([]*Standing, 0, len(all)), ByName: make(map[string]*Standing, len(all)),
+		byService: map[serviceKey]*Standing{}, Whole: n.haveBackends,
 	}
 	inherited := inheritances(all, n.apiservices)
 	for i := range all {
-		st := &standing{described: all[i]}
-		out.list = append(out.list, st)
-		out.byName[st.name] = st
+		st := &Standing{described: all[i]}
+		out.List = append(out.List, st)
+		out.ByName[st.Name] = st
 		if ref := st.reference(); ref != nil {
 			s.standOnService(st, ref, n, inherited[keyOf(ref)], live)
 			key := keyOf(ref)
-			if first := out.byService[key]; first == nil || first.spec.REST != nil && st.spec.REST == nil {
+			if first := out.byService[key]; first == nil || first.Spec.REST != nil && st.Spec.REST == nil {
 				out.byService[key] = st
 			}
 		} else if st.failed = s.disguised(st); st.failed != nil {
-			st.asked = rootPath
+			st.Asked = rootPath
 		} else if err := s.standOnEndpoints(st, live); err != nil {
 			failed := apiservice.FailedDiscoveryCheck("/apis", err)
 			st.failed = &failed
 		}
-		st.condition, st.since = s.standingCondition(st)
+		st.Condition, st.since = s.standingCondition(st)
 	}
 	return out
 }
@@ -96,7 +96,7 @@ func (s *syncer) stand(n *news, live map[string]*server) *standings {
 // reference returns the Service that the Backend names, as an APIService would;
 // nil if it names none.
 func (d *described) reference() *apireg.ServiceReference {
-	v := d.spec.Service
+	v := d.Spec.Service
 	if v == nil {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (d *described) reference() *apireg.ServiceReference {
 func inheritances(all []described, list []*apireg.APIService) map[serviceKey]*apireg.APIService {
 	out := map[serviceKey]*apireg.APIService{}
 	for i := range all {
-		if ref := all[i].reference(); ref != nil && all[i].spec.TLS == nil {
+		if ref := all[i].reference(); ref != nil && all[i].Spec.TLS == nil {
 			out[keyOf(ref)] = nil
 		}
 	}
@@ -130,27 +130,27 @@ func inheritances(all []described, list []*apireg.APIService) map[serviceKey]*ap
 }
 
 // standOnService makes the server that a Service names.
-func (s *syncer) standOnService(st *standing, ref *apireg.ServiceReference, n *news, heir *apireg.APIService, live map[string]*server) {
+func (s *Sync) standOnService(st *Standing, ref *apireg.ServiceReference, n *news, heir *apireg.APIService, live map[string]*Server) {
 	scheme, host, serverName := serviceURL(ref)
-	tls := st.spec.TLS
+	tls := st.Spec.TLS
 	if tls == nil && heir != nil {
 		tls = trustOf(heir)
 	}
 	m := making{
-		name: st.name, target: targetOfBackend(st.name), base: &url.URL{Scheme: scheme, Host: host},
+		name: st.Name, target: targetOfBackend(st.Name), base: &url.URL{Scheme: scheme, Host: host},
 		checkPath: rootPath, policy: st.policy(),
 	}
 	m.checkURL = m.base.String() + rootPath
 	st.trust = trustID(tls, serverName)
 	m.id, m.uid, m.trustID = m.base.String(), st.uid(), st.trust
-	m.asPlain(st.spec.REST)
-	st.asked = m.checkURL
+	m.asPlain(st.Spec.REST)
+	st.Asked = m.checkURL
 	addresses, failed := n.services.resolve(ref)
 	if failed != nil {
 		// The server may still be known from before: its documents stay.
 		st.failed = failed
 		if old := s.servers[m.target]; old != nil && old.id == m.id {
-			live[m.target], st.srv = old, old
+			live[m.target], st.Server = old, old
 		}
 		return
 	}
@@ -169,18 +169,18 @@ func (s *syncer) standOnService(st *standing, ref *apireg.ServiceReference, n *n
 		return
 	}
 	m.trust = trust
-	st.srv = s.serverFor(m, live)
+	st.Server = s.serverFor(m, live)
 }
 
 // standOnEndpoints makes the server that is at the endpoints of a Backend.
-func (s *syncer) standOnEndpoints(st *standing, live map[string]*server) error {
+func (s *Sync) standOnEndpoints(st *Standing, live map[string]*Server) error {
 	m := making{
-		name: st.name, target: targetOfBackend(st.name), base: &url.URL{Scheme: "https", Host: st.name},
+		name: st.Name, target: targetOfBackend(st.Name), base: &url.URL{Scheme: "https", Host: st.Name},
 		checkPath: rootPath, policy: st.policy(),
 	}
-	for i := range st.spec.Endpoints {
-		e := &st.spec.Endpoints[i]
-		endpoint, err := upstream.ParseURL(st.name, e.URL)
+	for i := range st.Spec.Endpoints {
+		e := &st.Spec.Endpoints[i]
+		endpoint, err := upstream.ParseURL(st.Name, e.URL)
 		if err != nil {
 			return err
 		}
@@ -196,39 +196,39 @@ func (s *syncer) standOnEndpoints(st *standing, live map[string]*server) error {
 	case 1:
 		m.checkURL = m.endpoints[0].URL + rootPath
 	default:
-		m.checkURL = "any endpoint of " + st.name
+		m.checkURL = "any endpoint of " + st.Name
 	}
 	st.trust = "configured"
-	if st.own != nil {
-		m.trust = st.own.trust
+	if st.Own != nil {
+		m.trust = st.Own.trust
 	} else {
-		trust, err := s.trustFrom(st.spec.TLS, "")
+		trust, err := s.trustFrom(st.Spec.TLS, "")
 		if err != nil {
 			return err
 		}
-		m.trust, st.trust = trust, trustID(st.spec.TLS, "")
+		m.trust, st.trust = trust, trustID(st.Spec.TLS, "")
 	}
 	m.id, m.uid, m.trustID = m.base.String(), st.uid(), st.trust
-	m.asPlain(st.spec.REST)
-	st.asked = m.checkURL
-	st.srv = s.serverFor(m, live)
+	m.asPlain(st.Spec.REST)
+	st.Asked = m.checkURL
+	st.Server = s.serverFor(m, live)
 	return nil
 }
 
 // uid tells the object from others of its name, before and after it; "" of what
 // this gateway is configured with, whatever is stored.
 func (d *described) uid() string {
-	if d.object == nil || d.own != nil {
+	if d.Object == nil || d.Own != nil {
 		return ""
 	}
-	return string(d.object.UID)
+	return string(d.Object.UID)
 }
 
 // policy returns how requests are sent. Servers that gateways start with
 // protect themselves: they have no limit unless their Backend sets one.
 func (d *described) policy() upstream.Policy {
-	p := upstream.NewPolicy(d.spec)
-	if d.permanent && d.spec.Limits == nil {
+	p := upstream.NewPolicy(d.Spec)
+	if d.Permanent && d.Spec.Limits == nil {
 		p.Concurrent = 0
 	}
 	return p
@@ -236,22 +236,22 @@ func (d *described) policy() upstream.Policy {
 
 // standingCondition is what this gateway says of the server as a whole, and since
 // when.
-func (s *syncer) standingCondition(st *standing) (apiservice.Condition, time.Time) {
+func (s *Sync) standingCondition(st *Standing) (apiservice.Condition, time.Time) {
 	if st.failed != nil {
 		return *st.failed, time.Time{}
 	}
-	v := s.verdict(st.srv)
+	v := s.Verdict(st.Server)
 	switch {
 	case !v.Known:
-		return unchecked(), time.Time{}
+		return Unchecked(), time.Time{}
 	case !v.Healthy:
-		return apiservice.FailedDiscoveryCheck(st.asked, v.Err), v.Since
+		return apiservice.FailedDiscoveryCheck(st.Asked, v.Err), v.Since
 	}
 	return apiservice.Passed(), v.Since
 }
 
-// unchecked is the verdict before there is one.
-func unchecked() apiservice.Condition {
+// Unchecked is the verdict before there is one.
+func Unchecked() apiservice.Condition {
 	return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: "Checking", Message: "the server has not been checked yet"}
 }
 
@@ -278,7 +278,7 @@ func digest(b []byte) string {
 }
 
 // trustFrom makes of it how a server is recognised and what is shown to it.
-func (s *syncer) trustFrom(t *backend.TLS, serverName string) (upstream.Trust, error) {
+func (s *Sync) trustFrom(t *backend.TLS, serverName string) (upstream.Trust, error) {
 	if t == nil {
 		t = &backend.TLS{}
 	}

@@ -1,12 +1,12 @@
-package gateway
+package routing
 
 import (
 	"regexp"
 	"strings"
 )
 
-// maxErrorText bounds an error in a condition or a status, in bytes.
-const maxErrorText = 512
+// MaxErrorText bounds an error in a condition or a status, in bytes.
+const MaxErrorText = 512
 
 // passing are the parts of errors that differ although the error is the same,
 // and what stands in their place. What a server sent that is no HTTP goes, too:
@@ -23,15 +23,15 @@ var passing = []struct {
 	{regexp.MustCompile(`(malformed MIME header(?: line| initial line)?):(?s:.*)`), "$1"},
 }
 
-// stableText makes the text of an error read the same as long as it is the same:
+// StableText makes the text of an error read the same as long as it is the same:
 // one that differs with every check would be written with every check. It has at
 // most maxErrorText bytes and three dots.
-func stableText(text string) string {
+func StableText(text string) string {
 	for i := range passing {
 		text = passing[i].part.ReplaceAllString(text, passing[i].put)
 	}
-	if len(text) > maxErrorText {
-		text = strings.ToValidUTF8(text[:maxErrorText], "") + "..."
+	if len(text) > MaxErrorText {
+		text = strings.ToValidUTF8(text[:MaxErrorText], "") + "..."
 	}
 	return text
 }
@@ -41,7 +41,7 @@ func stable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &stableError{err: err, text: stableText(err.Error())}
+	return &stableError{err: err, text: StableText(err.Error())}
 }
 
 // stableError is an error under a text that does not change from one time to

@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"testing"
@@ -15,14 +15,14 @@ import (
 
 func TestMerge(t *testing.T) {
 	now := time.Now()
-	s := &syncer{grace: time.Minute, own: []discovery.GroupVersion{
+	s := &Sync{grace: time.Minute, own: []discovery.GroupVersion{
 		{Group: apiservice.Group, Version: "v1", GroupPriority: 20001}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
 	}}
-	known := &server{up: &proxy.Way{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
+	known := &Server{Up: &proxy.Way{}, Source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
-	mute := &server{up: &proxy.Way{}, source: aggregate.NewSource(aggregate.Config{})}
-	blind := &server{up: &proxy.Way{}, source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
+	mute := &Server{Up: &proxy.Way{}, Source: aggregate.NewSource(aggregate.Config{})}
+	blind := &Server{Up: &proxy.Way{}, Source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Stale: true, Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
 	down := apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck"}

@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"context"
@@ -26,7 +26,7 @@ const (
 
 // follow has a server tell of changes in what it serves, so that they show at
 // once, until it is retired or ctx ends.
-func (s *syncer) follow(ctx context.Context, srv *server) {
+func (s *Sync) follow(ctx context.Context, srv *Server) {
 	ctx, srv.unfollow = context.WithCancel(ctx)
 	srv.followed.Store(true)
 	s.followers.Go(func() { s.followBackend(ctx, srv) })
@@ -34,11 +34,11 @@ func (s *syncer) follow(ctx context.Context, srv *server) {
 }
 
 // followBackend keeps a backend's stream open until ctx ends.
-func (s *syncer) followBackend(ctx context.Context, b *server) {
+func (s *Sync) followBackend(ctx context.Context, b *Server) {
 	pause := streamRetry
 	for {
 		told := false
-		err := b.source.Follow(ctx, func() {
+		err := b.Source.Follow(ctx, func() {
 			told = true
 			s.sourceChanged(b)
 		})
@@ -52,7 +52,7 @@ func (s *syncer) followBackend(ctx context.Context, b *server) {
 			wait = streamUnknown
 		}
 		pause = min(wait*2, streamRetryMax)
-		s.log.Debug("a backend's stream of discovery ended and is opened again", "backend", b.name, "pause", wait, "err", err)
+		s.log.Debug("a backend's stream of discovery ended and is opened again", "backend", b.Name, "pause", wait, "err", err)
 		if !b.waitToFollow(ctx, wait) {
 			return
 		}
@@ -61,7 +61,7 @@ func (s *syncer) followBackend(ctx context.Context, b *server) {
 
 // waitToFollow waits, but no longer than until the server answers, if it is one
 // that streams. It returns false if ctx ended.
-func (srv *server) waitToFollow(ctx context.Context, d time.Duration) bool {
+func (srv *Server) waitToFollow(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	answered := srv.answered.C()
@@ -79,7 +79,7 @@ func (srv *server) waitToFollow(ctx context.Context, d time.Duration) bool {
 
 // sourceChanged is called when a backend says something new of what it serves.
 // Routes and registrations need not wait for each other.
-func (s *syncer) sourceChanged(b *server) {
+func (s *Sync) sourceChanged(b *Server) {
 	if s.changed != nil {
 		s.changed()
 	}
@@ -89,7 +89,7 @@ func (s *syncer) sourceChanged(b *server) {
 
 // followOpenAPI reads a backend's OpenAPI index when there may be a new one,
 // beside everything else: routes do not wait for it.
-func (s *syncer) followOpenAPI(ctx context.Context, b *server) {
+func (s *Sync) followOpenAPI(ctx context.Context, b *Server) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"maps"
@@ -15,9 +15,9 @@ import (
 	"portico/resource"
 )
 
-// restore takes a document over as what is known, as far as nobody has said anything
+// Restore takes a document over as what is known, as far as nobody has said anything
 // since. It returns false if the document is none of those that kept returns.
-func (s *syncer) restore(name string, data []byte) (mine bool, err error) {
+func (s *Sync) Restore(name string, data []byte) (mine bool, err error) {
 	if strings.HasPrefix(name, documentsOfBackends) || strings.HasPrefix(name, documentsOfAPIServices) {
 		gvs, err := lastgood.UnpackVersions(data)
 		if err == nil {
@@ -59,7 +59,7 @@ func restoredServices(kept *lastgood.Services) *services {
 
 // restoreAPIServices makes list the APIServices, and backends the Backends,
 // until they can be read. Nothing is written because of it.
-func (s *syncer) restoreRegistrations(list []*apireg.APIService, backends []*backend.Backend) {
+func (s *Sync) RestoreRegistrations(list []*apireg.APIService, backends []*backend.Backend) {
 	s.tell(func(n *news) {
 		if !n.haveServices {
 			n.apiservices = list
@@ -71,7 +71,7 @@ func (s *syncer) restoreRegistrations(list []*apireg.APIService, backends []*bac
 }
 
 // restoreServices makes v the Services until they can be followed.
-func (s *syncer) restoreServices(v *services) {
+func (s *Sync) restoreServices(v *services) {
 	s.tell(func(n *news) {
 		if n.services == nil || n.services.restored {
 			n.services = v
@@ -81,7 +81,7 @@ func (s *syncer) restoreServices(v *services) {
 
 // restoreVersions makes gvs what the server of a target said last, for when it
 // is made and until it speaks.
-func (s *syncer) restoreVersions(target string, gvs []discovery.GroupVersion) {
+func (s *Sync) restoreVersions(target string, gvs []discovery.GroupVersion) {
 	s.mu.Lock()
 	if s.versions == nil {
 		s.versions = map[string][]discovery.GroupVersion{}
@@ -89,13 +89,13 @@ func (s *syncer) restoreVersions(target string, gvs []discovery.GroupVersion) {
 	s.versions[target] = gvs
 	s.mu.Unlock()
 	if live := s.live.Load(); live != nil && (*live)[target] != nil {
-		(*live)[target].source.Restore(gvs)
+		(*live)[target].Source.Restore(gvs)
 	}
 	s.wake.Poke()
 }
 
 // restoreOpenAPI is restoreVersions for the index of OpenAPI documents.
-func (s *syncer) restoreOpenAPI(target string, index *aggregate.OpenAPIIndex) {
+func (s *Sync) restoreOpenAPI(target string, index *aggregate.OpenAPIIndex) {
 	s.mu.Lock()
 	if s.indexes == nil {
 		s.indexes = map[string]*aggregate.OpenAPIIndex{}
@@ -103,36 +103,36 @@ func (s *syncer) restoreOpenAPI(target string, index *aggregate.OpenAPIIndex) {
 	s.indexes[target] = index
 	s.mu.Unlock()
 	if live := s.live.Load(); live != nil && (*live)[target] != nil {
-		(*live)[target].source.RestoreOpenAPI(index)
+		(*live)[target].Source.RestoreOpenAPI(index)
 	}
 	s.wake.Poke()
 }
 
 // restoreKept makes what the server said to an earlier gateway what is known of
 // it, unless it spoke since. It reports whether that is so.
-func (s *syncer) restoreKept(srv *server) (restored bool) {
+func (s *Sync) restoreKept(srv *Server) (restored bool) {
 	s.mu.Lock()
 	gvs, index := s.versions[srv.target], s.indexes[srv.target]
 	s.mu.Unlock()
-	if _, known := srv.source.GroupVersions(); gvs != nil && !known {
-		restored = srv.source.Restore(gvs)
+	if _, known := srv.Source.GroupVersions(); gvs != nil && !known {
+		restored = srv.Source.Restore(gvs)
 	}
-	if index != nil && srv.source.OpenAPI() == nil {
-		restored = srv.source.RestoreOpenAPI(index) || restored
+	if index != nil && srv.Source.OpenAPI() == nil {
+		restored = srv.Source.RestoreOpenAPI(index) || restored
 	}
 	return restored
 }
 
 // restoredVersions returns what the server of a target said to an earlier
 // gateway; nil if that is not known.
-func (s *syncer) restoredVersions(target string) []discovery.GroupVersion {
+func (s *Sync) restoredVersions(target string) []discovery.GroupVersion {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.versions[target]
 }
 
 // forgetKept lets go of what the server of a target said to an earlier gateway.
-func (s *syncer) forgetKept(target string) {
+func (s *Sync) forgetKept(target string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.versions, target)
@@ -142,15 +142,15 @@ func (s *syncer) forgetKept(target string) {
 // forgetVersions lets go of what servers said to an earlier gateway where that is
 // out of date: a server spoke, or it was there and is not any more. One that
 // comes later under the same name is another.
-func (s *syncer) forgetVersions(before, live map[string]*server) {
+func (s *Sync) forgetVersions(before, live map[string]*Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.versions, func(target string, _ []discovery.GroupVersion) bool {
 		srv := live[target]
-		return srv == nil && before[target] != nil || srv != nil && srv.source.Heard()
+		return srv == nil && before[target] != nil || srv != nil && srv.Source.Heard()
 	})
 	maps.DeleteFunc(s.indexes, func(target string, _ *aggregate.OpenAPIIndex) bool {
 		srv := live[target]
-		return srv == nil && before[target] != nil || srv != nil && srv.source.HeardOpenAPI() != nil
+		return srv == nil && before[target] != nil || srv != nil && srv.Source.HeardOpenAPI() != nil
 	})
 }

@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"context"
@@ -25,11 +25,11 @@ import (
 // server went away.
 const graceDefault = 60 * time.Second
 
-// syncer translates news into snapshots: APIServices, Backends, the services
+// Sync translates news into snapshots: APIServices, Backends, the services
 // they name and the verdicts on servers go in; the route table, the discovery
 // documents, the conditions and how each Backend stands come out. One goroutine
-// (run) does all of it; setters only note the news and wake it.
-type syncer struct {
+// (Run) does all of it; setters only note the news and wake it.
+type Sync struct {
 	log        *slog.Logger
 	checker    *availability.Checker
 	proxies    *proxy.Maker
@@ -37,7 +37,7 @@ type syncer struct {
 	own        []discovery.GroupVersion
 	address    string // host:port that /api names
 	grace      time.Duration
-	configured []*configured
+	configured []*Configured
 
 	traffic *proxy.Traffic // nil: nobody looks
 	checks  *checkMetrics  // nil: nobody looks
@@ -52,30 +52,30 @@ type syncer struct {
 	// indexes are the same of their OpenAPI documents.
 	indexes map[string]*aggregate.OpenAPIIndex
 
-	lifetime context.Context    // of run; nil: before it
-	servers  map[string]*server // by target; of run only
+	lifetime context.Context    // of Run; nil: before it
+	servers  map[string]*Server // by target; of Run only
 	// unresolved are the APIServices whose service cannot be found, and since
-	// when; of run only.
+	// when; of Run only.
 	unresolved map[string]time.Time
-	live       atomic.Pointer[map[string]*server] // servers, for others; immutable
+	live       atomic.Pointer[map[string]*Server] // servers, for others; immutable
 	followers  sync.WaitGroup                     // who follows servers
 
 	table      atomic.Pointer[proxy.Table]
 	documents  discovery.Current
-	openAPI    atomic.Pointer[openAPIIndex]
+	openAPI    atomic.Pointer[OpenAPI]
 	conditions atomic.Pointer[map[string]apiservice.Condition]
-	standings  atomic.Pointer[standings]
+	standings  atomic.Pointer[Standings]
 	// changed wakes who writes conditions and automanaged APIServices, noticed who
 	// shows the states of endpoints; nil: nobody does.
 	changed, noticed func()
 }
 
-// syncConfig of a Sync.
-type syncConfig struct {
+// Config of a Sync.
+type Config struct {
 	// Own are the group/versions that the gateway serves itself.
 	Own []discovery.GroupVersion
 	// Configured are the servers that the gateway starts with.
-	Configured []*configured
+	Configured []*Configured
 	// Trust has the certificate that is shown to servers.
 	Trust upstream.Trust
 	// Address is the host:port that /api names, until SetAddress says another.
@@ -91,15 +91,15 @@ type syncConfig struct {
 	Logger *slog.Logger
 }
 
-// newSync makes a Sync. Nothing starts before Run and Check.
-func newSync(cfg syncConfig) *syncer {
+// New makes a Sync. Nothing starts before Run and Check.
+func New(cfg Config) *Sync {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = graceDefault
 	}
-	s := &syncer{
+	s := &Sync{
 		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, own: cfg.Own, address: cfg.Address, grace: cfg.Grace,
 		configured: cfg.Configured, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, noticed: cfg.Noticed,
 	}
@@ -123,19 +123,19 @@ func (n *news) known() bool {
 	return (n.haveServices || n.apiservices != nil) && (n.haveBackends || n.backends != nil)
 }
 
-// setAddress says what host:port /api names, before Run.
-func (s *syncer) setAddress(address string) { s.address = address }
+// SetAddress says what host:port /api names, before Run.
+func (s *Sync) SetAddress(address string) { s.address = address }
 
-// check checks the servers until ctx ends.
-func (s *syncer) check(ctx context.Context) error { return s.checker.Run(ctx) }
+// Check checks the servers until ctx ends.
+func (s *Sync) Check(ctx context.Context) error { return s.checker.Run(ctx) }
 
-// run reconciles until ctx ends.
-func (s *syncer) run(ctx context.Context) error {
+// Run reconciles until ctx ends.
+func (s *Sync) Run(ctx context.Context) error {
 	s.lifetime = ctx
 	refresh := time.NewTicker(time.Minute)
 	defer refresh.Stop()
 	for {
-		next := s.reconcile()
+		next := s.Reconcile()
 		var timer <-chan time.Time
 		if next > 0 {
 			timer = time.After(next)
@@ -151,25 +151,25 @@ func (s *syncer) run(ctx context.Context) error {
 	}
 }
 
-// setAPIServices takes in every state of the stored APIServices.
-func (s *syncer) setAPIServices(list []*apireg.APIService) {
+// SetAPIServices takes in every state of the stored APIServices.
+func (s *Sync) SetAPIServices(list []*apireg.APIService) {
 	s.tell(func(n *news) { n.apiservices, n.haveServices = list, true })
 }
 
-// setBackends takes in every state of the stored Backends.
-func (s *syncer) setBackends(list []*backend.Backend) {
+// SetBackends takes in every state of the stored Backends.
+func (s *Sync) SetBackends(list []*backend.Backend) {
 	s.tell(func(n *news) { n.backends, n.haveBackends = list, true })
 }
 
-// setServices takes in every state of the Services and EndpointSlices.
-func (s *syncer) setServices(svc, eps loop.Snapshot) { s.resolveBy(newServices(svc, eps)) }
+// SetServices takes in every state of the Services and EndpointSlices.
+func (s *Sync) SetServices(svc, eps loop.Snapshot) { s.resolveBy(newServices(svc, eps)) }
 
-func (s *syncer) resolveBy(v *services) {
+func (s *Sync) resolveBy(v *services) {
 	s.tell(func(n *news) { n.services = v })
 }
 
 // tell takes news in.
-func (s *syncer) tell(change func(n *news)) {
+func (s *Sync) tell(change func(n *news)) {
 	s.mu.Lock()
 	change(&s.news)
 	s.mu.Unlock()
@@ -178,14 +178,14 @@ func (s *syncer) tell(change func(n *news)) {
 
 // endpointChanged is told that the state of an endpoint is another. What follows
 // for routes, the checker tells.
-func (s *syncer) endpointChanged() {
+func (s *Sync) endpointChanged() {
 	if s.noticed != nil {
 		s.noticed()
 	}
 }
 
 // told returns the news so far.
-func (s *syncer) told() news {
+func (s *Sync) told() news {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.news
@@ -193,23 +193,23 @@ func (s *syncer) told() news {
 
 // Listed returns the APIServices as of the last news from etcd; ok is false
 // before any.
-func (s *syncer) Listed() (list []*apireg.APIService, ok bool) {
+func (s *Sync) Listed() (list []*apireg.APIService, ok bool) {
 	n := s.told()
 	return n.apiservices, n.haveServices
 }
 
-// ready reports whether the first table and documents are there.
-func (s *syncer) ready() bool {
+// Ready reports whether the first table and documents are there.
+func (s *Sync) Ready() bool {
 	n := s.told()
 	return n.haveServices && n.haveBackends && s.table.Load() != nil && s.documents.Load() != nil
 }
 
-// reconcile computes everything anew from what is known now and swaps it in.
+// Reconcile computes everything anew from what is known now and swaps it in.
 // It returns after what time something changes by itself (a grace period
 // ends); 0 is never.
-func (s *syncer) reconcile() time.Duration {
+func (s *Sync) Reconcile() time.Duration {
 	n := s.told()
-	live := map[string]*server{}
+	live := map[string]*Server{}
 	standings := s.stand(&n, live)
 	if !n.known() { // nor restored
 		s.settle(live)
@@ -218,8 +218,8 @@ func (s *syncer) reconcile() time.Duration {
 
 	m := newMerge(s)
 	m.live, m.standings = live, standings
-	for _, st := range standings.list {
-		st.stale = st.srv != nil && !st.condition.Available() && m.over(st.since)
+	for _, st := range standings.List {
+		st.Stale = st.Server != nil && !st.Condition.Available() && m.over(st.since)
 	}
 	for _, a := range apiservice.Ordered(n.apiservices) {
 		m.add(a, s.place(a, &n, m))
@@ -231,7 +231,7 @@ func (s *syncer) reconcile() time.Duration {
 }
 
 // settle makes live the servers there are, and lets go of all others.
-func (s *syncer) settle(live map[string]*server) {
+func (s *Sync) settle(live map[string]*Server) {
 	s.checker.Set(s.targets(live))
 	for target, old := range s.servers {
 		if live[target] != old {
@@ -253,7 +253,7 @@ func (s *syncer) settle(live map[string]*server) {
 }
 
 // targets returns what is to be checked: every server.
-func (s *syncer) targets(live map[string]*server) []availability.Target {
+func (s *Sync) targets(live map[string]*Server) []availability.Target {
 	out := make([]availability.Target, 0, len(live))
 	names := make([]checkName, 0, len(live))
 	for _, target := range slices.Sorted(maps.Keys(live)) {
@@ -270,11 +270,11 @@ func (s *syncer) targets(live map[string]*server) []availability.Target {
 }
 
 // upstreams are the ways to all servers, by the names they are shown under.
-func (s *syncer) upstreams() map[string]*upstream.Upstream {
+func (s *Sync) upstreams() map[string]*upstream.Upstream {
 	out := map[string]*upstream.Upstream{}
 	if live := s.live.Load(); live != nil {
 		for _, srv := range *live {
-			out[srv.shownAs()] = srv.up.Upstream
+			out[srv.shownAs()] = srv.Up.Upstream
 		}
 	}
 	return out
@@ -282,7 +282,7 @@ func (s *syncer) upstreams() map[string]*upstream.Upstream {
 
 // publish swaps in what a merge made. Documents that say the same as before
 // are not replaced.
-func (s *syncer) publish(m *merge) {
+func (s *Sync) publish(m *merge) {
 	if s.traffic != nil {
 		s.traffic.Watch(m.routes, s.upstreams())
 	}
@@ -308,7 +308,7 @@ func (s *syncer) publish(m *merge) {
 }
 
 // retire lets go of all servers when the gateway stops.
-func (s *syncer) retire() {
+func (s *Sync) retire() {
 	for _, srv := range s.servers {
 		srv.retire()
 	}

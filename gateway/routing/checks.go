@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 // with one endpoint is asked for its discovery, which is needed anyway. Of
 // several each is asked by itself, and discovery is read from one of those that
 // get requests.
-func (srv *server) checks(s *syncer) []availability.Target {
-	policy := srv.up.Policy()
+func (srv *Server) checks(s *Sync) []availability.Target {
+	policy := srv.Up.Policy()
 	schedule := availability.Schedule{
 		Interval: policy.Check.Interval, Suspect: policy.Check.Suspect, Timeout: policy.Check.Timeout,
 		Fall: policy.Check.Fall, Rise: policy.Check.Rise,
@@ -23,12 +23,12 @@ func (srv *server) checks(s *syncer) []availability.Target {
 	}
 	discovery := srv.availabilityTarget(s)
 	discovery.Schedule = schedule
-	endpoints := srv.up.Endpoints()
+	endpoints := srv.Up.Endpoints()
 	if len(endpoints) == 1 && policy.Check.Path == "" {
 		// Another address is another endpoint.
 		discovery.Version += " " + endpoints[0].URL
-		discovery.Verdict = srv.up.Verdict(endpoints[0].URL)
-		discovery.OnChange = func(v availability.Verdict) { srv.up.SetVerdict(endpoints[0].URL, v) }
+		discovery.Verdict = srv.Up.Verdict(endpoints[0].URL)
+		discovery.OnChange = func(v availability.Verdict) { srv.Up.SetVerdict(endpoints[0].URL, v) }
 		return []availability.Target{discovery}
 	}
 	path := policy.Check.Path
@@ -48,14 +48,14 @@ func (srv *server) checks(s *syncer) []availability.Target {
 }
 
 // endpointTarget is the check of one endpoint.
-func (srv *server) endpointTarget(s *syncer, e upstream.Endpoint, path string, schedule availability.Schedule) availability.Target {
+func (srv *Server) endpointTarget(s *Sync, e upstream.Endpoint, path string, schedule availability.Schedule) availability.Target {
 	return availability.Target{
-		ID: srv.endpointID(e.URL), Version: srv.id + " " + srv.trust + " " + path, Schedule: schedule, Verdict: srv.up.Verdict(e.URL),
+		ID: srv.endpointID(e.URL), Version: srv.id + " " + srv.trust + " " + path, Schedule: schedule, Verdict: srv.Up.Verdict(e.URL),
 		Probe: func(ctx context.Context) error {
-			return stable(srv.up.Probe(ctx, e.URL, path, identifyAggregator))
+			return stable(srv.Up.Probe(ctx, e.URL, path, identifyAggregator))
 		},
 		OnChange: func(v availability.Verdict) {
-			srv.up.SetVerdict(e.URL, v)
+			srv.Up.SetVerdict(e.URL, v)
 			if v.Healthy {
 				s.checker.Suspect(srv.discoveryTarget())
 			}
@@ -63,20 +63,20 @@ func (srv *server) endpointTarget(s *syncer, e upstream.Endpoint, path string, s
 	}
 }
 
-func (srv *server) endpointID(url string) string { return srv.target + " " + url }
-func (srv *server) discoveryTarget() string      { return srv.target + " discovery" }
+func (srv *Server) endpointID(url string) string { return srv.target + " " + url }
+func (srv *Server) discoveryTarget() string      { return srv.target + " discovery" }
 
 // suspect has an endpoint checked at once.
-func (s *syncer) suspect(srv *server, url string) {
+func (s *Sync) suspect(srv *Server, url string) {
 	s.checker.Suspect(srv.target)
 	s.checker.Suspect(srv.endpointID(url))
 }
 
-// verdict is what is known of a server: it is there while one of its endpoints
+// Verdict is what is known of a server: it is there while one of its endpoints
 // is.
-func (s *syncer) verdict(srv *server) availability.Verdict {
-	endpoints := srv.up.Endpoints()
-	if len(endpoints) == 1 && srv.up.Policy().Check.Path == "" {
+func (s *Sync) Verdict(srv *Server) availability.Verdict {
+	endpoints := srv.Up.Endpoints()
+	if len(endpoints) == 1 && srv.Up.Policy().Check.Path == "" {
 		return s.checker.Verdict(srv.target)
 	}
 	verdicts := make([]availability.Verdict, 0, len(endpoints))
@@ -89,8 +89,8 @@ func (s *syncer) verdict(srv *server) availability.Verdict {
 }
 
 // DiscoveryVerdict is what is known of reading the server's discovery.
-func (s *syncer) DiscoveryVerdict(srv *server) availability.Verdict {
-	if len(srv.up.Endpoints()) == 1 && srv.up.Policy().Check.Path == "" {
+func (s *Sync) DiscoveryVerdict(srv *Server) availability.Verdict {
+	if len(srv.Up.Endpoints()) == 1 && srv.Up.Policy().Check.Path == "" {
 		return s.checker.Verdict(srv.target)
 	}
 	return s.checker.Verdict(srv.discoveryTarget())

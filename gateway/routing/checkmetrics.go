@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"context"
@@ -62,11 +62,11 @@ func (m *checkMetrics) watched(targets []availability.Target, name func(i int) c
 }
 
 // checkNameOf is what a target of the server is shown as.
-func (srv *server) checkNameOf(t *availability.Target) checkName {
+func (srv *Server) checkNameOf(t *availability.Target) checkName {
 	endpoint := strings.TrimPrefix(strings.TrimPrefix(t.ID, srv.target), " ")
 	if endpoint == "" {
 		endpoint = discoveryCheck
-		if all := srv.up.Endpoints(); len(all) == 1 {
+		if all := srv.Up.Endpoints(); len(all) == 1 {
 			endpoint = all[0].URL
 		}
 	}

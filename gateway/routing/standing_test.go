@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"context"
@@ -22,17 +22,17 @@ import (
 	"portico/resource/loop"
 )
 
-// onService is a syncer that knows Service ns/api, an APIService that names it,
+// onService is a Sync that knows Service ns/api, an APIService that names it,
 // and Backends that do.
-func onService(t *testing.T, a *apireg.APIService, backends ...*backend.Backend) *syncer {
+func onService(t *testing.T, a *apireg.APIService, backends ...*backend.Backend) *Sync {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s := &syncer{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})}
-	s.setServices(followed(t,
+	s := &Sync{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})}
+	s.SetServices(followed(t,
 		service("api", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "api.example.com"})), loop.Snapshot{})
-	s.setAPIServices([]*apireg.APIService{a})
-	s.setBackends(backends)
-	s.reconcile()
+	s.SetAPIServices([]*apireg.APIService{a})
+	s.SetBackends(backends)
+	s.Reconcile()
 	t.Cleanup(s.retire)
 	return s
 }
@@ -81,9 +81,9 @@ func TestBackendOfTheSameService(t *testing.T) {
 	} {
 		s := onService(t, c.a, c.b)
 		up := s.table.Load().Lookup("widgets.example.com", "v1").Upstream
-		st := s.standings.Load().byName["b"]
-		if (up == st.srv.up) != c.one || up.Policy().Balance != c.balance || (len(s.servers) == 1) != c.one {
-			t.Errorf("%s: one server: %v (of %d), balance %s", name, up == st.srv.up, len(s.servers), up.Policy().Balance)
+		st := s.standings.Load().ByName["b"]
+		if (up == st.Server.Up) != c.one || up.Policy().Balance != c.balance || (len(s.servers) == 1) != c.one {
+			t.Errorf("%s: one server: %v (of %d), balance %s", name, up == st.Server.Up, len(s.servers), up.Policy().Balance)
 		}
 	}
 }
@@ -94,11 +94,11 @@ func TestRESTBackendOfTheSameService(t *testing.T) {
 	a := widgetsAt(func(*apireg.APIServiceSpec) {})
 	s := onService(t, a, plain)
 	r := s.table.Load().Lookup("widgets.example.com", "v1")
-	if st := s.standings.Load().byName["b"]; r.Plain != nil || r.Upstream == st.srv.up || r.Upstream.Policy().Balance != backend.RoundRobin {
-		t.Errorf("it goes to the REST server (%v), balance %s", r.Upstream == st.srv.up, r.Upstream.Policy().Balance)
+	if st := s.standings.Load().ByName["b"]; r.Plain != nil || r.Upstream == st.Server.Up || r.Upstream.Policy().Balance != backend.RoundRobin {
+		t.Errorf("it goes to the REST server (%v), balance %s", r.Upstream == st.Server.Up, r.Upstream.Policy().Balance)
 	}
 	s = onService(t, a, plain, servedBy("c", func(*backend.Spec) {}))
-	if st := s.standings.Load().byName["c"]; s.table.Load().Lookup("widgets.example.com", "v1").Upstream != st.srv.up {
+	if st := s.standings.Load().ByName["c"]; s.table.Load().Lookup("widgets.example.com", "v1").Upstream != st.Server.Up {
 		t.Error("it does not go to the server of the other Backend")
 	}
 }
@@ -119,12 +119,12 @@ func TestVerdictsSurviveChanges(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
 	srv := s.servers["backend/b"]
-	for deadline := time.Now().Add(20 * time.Second); !s.verdict(srv).Healthy; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !s.Verdict(srv).Healthy; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never healthy: %+v", s.verdict(srv))
+			t.Fatalf("never healthy: %+v", s.Verdict(srv))
 		}
 	}
-	since := s.verdict(srv).Since
+	since := s.Verdict(srv).Since
 	cancel() // so that nothing is found anew
 	<-ended
 	for name, change := range map[string]func(*backend.Spec){
@@ -135,9 +135,9 @@ func TestVerdictsSurviveChanges(t *testing.T) {
 	} {
 		b = b.DeepCopy()
 		change(&b.Spec)
-		s.setBackends([]*backend.Backend{b})
-		s.reconcile()
-		if v := s.verdict(srv); s.servers["backend/b"] != srv || !v.Healthy || !v.Since.Equal(since) {
+		s.SetBackends([]*backend.Backend{b})
+		s.Reconcile()
+		if v := s.Verdict(srv); s.servers["backend/b"] != srv || !v.Healthy || !v.Since.Equal(since) {
 			t.Errorf("%s: %+v, another server: %v", name, v, s.servers["backend/b"] != srv)
 		}
 		if v := s.DiscoveryVerdict(srv); !v.Healthy {
@@ -154,22 +154,22 @@ func TestRestoredVersionsGoWithTheServer(t *testing.T) {
 		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
 		s.restoreVersions("backend/b", widgets())
 		srv := s.servers["backend/b"]
-		if gvs, _ := srv.source.GroupVersions(); len(gvs) != len(widgets()) {
+		if gvs, _ := srv.Source.GroupVersions(); len(gvs) != len(widgets()) {
 			t.Fatalf("restored %v", gvs)
 		}
-		s.reconcile()
+		s.Reconcile()
 		if s.restoredVersions("backend/b") == nil {
 			t.Error("forgotten before the server spoke")
 		}
 		if speaks {
 			s.says("b", aggregate.NewSource(aggregate.Config{Previous: widgets()}))
-			s.reconcile()
+			s.Reconcile()
 		}
-		s.setBackends(nil)
-		s.reconcile()
-		s.setBackends([]*backend.Backend{b})
-		s.reconcile()
-		if gvs, known := s.servers["backend/b"].source.GroupVersions(); known {
+		s.SetBackends(nil)
+		s.Reconcile()
+		s.SetBackends([]*backend.Backend{b})
+		s.Reconcile()
+		if gvs, known := s.servers["backend/b"].Source.GroupVersions(); known {
 			t.Errorf("speaks %v: the new one knows %v", speaks, gvs)
 		}
 	}
@@ -184,14 +184,14 @@ func TestBackendChanges(t *testing.T) {
 	a.Annotations = map[string]string{apiservice.BackendAnnotation: "b"}
 	s := onService(t, a, b)
 	before := s.servers["backend/b"]
-	if s.table.Load().Lookup("widgets.example.com", "v1").Upstream != before.up {
+	if s.table.Load().Lookup("widgets.example.com", "v1").Upstream != before.Up {
 		t.Fatal("there is no route to it")
 	}
-	set := func(change func(*backend.Spec)) *server {
+	set := func(change func(*backend.Spec)) *Server {
 		b = b.DeepCopy()
 		change(&b.Spec)
-		s.setBackends([]*backend.Backend{b})
-		s.reconcile()
+		s.SetBackends([]*backend.Backend{b})
+		s.Reconcile()
 		return s.servers["backend/b"]
 	}
 	none := int32(0)
@@ -199,37 +199,37 @@ func TestBackendChanges(t *testing.T) {
 		s.Balance = backend.ConsistentHash
 		s.Endpoints = []backend.Endpoint{{URL: two, Weight: &none}, {URL: "unix:///three"}}
 	})
-	if es := after.up.Endpoints(); after != before || after.up.Policy().Balance != backend.ConsistentHash || len(es) != 2 || es[0].Weight != 0 || es[1].Network != "unix" {
-		t.Errorf("it is another server, or at %+v with %+v", es, after.up.Policy())
+	if es := after.Up.Endpoints(); after != before || after.Up.Policy().Balance != backend.ConsistentHash || len(es) != 2 || es[0].Weight != 0 || es[1].Network != "unix" {
+		t.Errorf("it is another server, or at %+v with %+v", es, after.Up.Policy())
 	}
 	if again := set(func(s *backend.Spec) { s.TLS = &backend.TLS{ServerName: "x"} }); again != before {
 		t.Error("another name is another server")
 	}
-	if again := set(func(s *backend.Spec) { s.Endpoints = s.Endpoints[:1] }); again != before || again.up.Base().Scheme != again.up.Endpoints()[0].Base.Scheme {
+	if again := set(func(s *backend.Spec) { s.Endpoints = s.Endpoints[:1] }); again != before || again.Up.Base().Scheme != again.Up.Endpoints()[0].Base.Scheme {
 		t.Error("with one endpoint it is another server, or addressed otherwise")
 	}
 	b.UID = "first"
 	if again := set(func(*backend.Spec) {}); again != before {
 		t.Error("it is another server, although its object was only stored")
 	}
-	before.source.Restore(widgets())
+	before.Source.Restore(widgets())
 	b.UID = "second"
 	again := set(func(*backend.Spec) {})
 	if again == before {
 		t.Error("another object is the same server")
 	}
-	if gvs, known := again.source.GroupVersions(); known {
+	if gvs, known := again.Source.GroupVersions(); known {
 		t.Errorf("it knows %v", gvs)
 	}
-	s.setBackends(nil)
-	s.reconcile()
+	s.SetBackends(nil)
+	s.Reconcile()
 	if len(s.servers) != 0 || s.table.Load().Lookup("widgets.example.com", "v1") != nil {
 		t.Error("a Backend that is gone has a server, or a route")
 	}
 	b.Spec.Endpoints = []backend.Endpoint{{URL: "nonsense"}}
-	s.setBackends([]*backend.Backend{b})
-	s.reconcile()
-	if st := s.standings.Load().byName["b"]; st.condition.Available() || st.srv != nil {
+	s.SetBackends([]*backend.Backend{b})
+	s.Reconcile()
+	if st := s.standings.Load().ByName["b"]; st.Condition.Available() || st.Server != nil {
 		t.Errorf("a URL that cannot be read: %+v", st)
 	}
 }

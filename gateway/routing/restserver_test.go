@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"log/slog"
@@ -22,16 +22,16 @@ func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
 	}
 	evil := &backend.REST{Group: "evil.example.com", Version: "v1", PathPrefix: "/api/v1"}
 	log := slog.New(slog.DiscardHandler)
-	s := &syncer{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{})}
+	s := &Sync{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{})}
 	for name, url := range map[string]string{"core": "unix:///run/core.sock", "crd": "https://crd.internal:443", "near": "https://127.0.0.1:7443", "far": "https://10.0.0.1:443"} {
-		s.configured = append(s.configured, &configured{name: name, spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}}})
+		s.configured = append(s.configured, &Configured{Name: name, spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}}})
 	}
 	a := &apireg.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.evil.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "socket"}},
 		Spec:       apireg.APIServiceSpec{Group: "evil.example.com", Version: "v1"},
 	}
-	s.setAPIServices([]*apireg.APIService{a})
-	s.setBackends([]*backend.Backend{
+	s.SetAPIServices([]*apireg.APIService{a})
+	s.SetBackends([]*backend.Backend{
 		rest("socket", evil, "unix:///run/core.sock"), rest("host", evil, "https://CRD.internal"), rest("plain", evil, "http://crd.internal:443"),
 		rest("other", evil, "http://crd.internal"), rest("known", nil, "unix:///run/core.sock"), rest("dot", evil, "https://crd.internal."),
 		rest("localhost", evil, "http://LocalHost:7443"), rest("v6", evil, "https://[::1]:07443"), rest("mapped", evil, "https://[::ffff:127.0.0.1]:7443"),
@@ -41,13 +41,13 @@ func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
 	s.resolveBy(&services{known: true, service: map[resource.Key]*corev1.Service{far: {
 		ObjectMeta: metav1.ObjectMeta{Namespace: far.Namespace, Name: far.Name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 443}}},
 	}}})
-	s.reconcile()
+	s.Reconcile()
 	defer s.retire()
 	for name, refused := range map[string]bool{"socket": true, "host": true, "plain": true, "other": false, "known": false, "core": false, "crd": false,
 		"dot": true, "localhost": true, "v6": true, "mapped": true, "else": false, "service": true} {
-		st := s.standings.Load().byName[name]
-		if (st.srv == nil) != refused || (st.condition.Reason == "RESTNotAllowed") != refused {
-			t.Errorf("%s: %+v", name, st.condition)
+		st := s.standings.Load().ByName[name]
+		if (st.Server == nil) != refused || (st.Condition.Reason == "RESTNotAllowed") != refused {
+			t.Errorf("%s: %+v", name, st.Condition)
 		}
 	}
 	if rt := s.table.Load().Lookup("evil.example.com", "v1"); rt == nil || rt.Upstream != nil || rt.Unavailable() == nil {

@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"fmt"
@@ -38,17 +38,17 @@ func (m *making) asPlain(r *backend.REST) {
 // the group that the Backend makes up, and reach a server that takes the gateway's
 // word for who the user is and what was allowed. Names are not looked up: this
 // finds mistakes, and is no boundary.
-func (s *syncer) disguised(st *standing) *apiservice.Condition {
-	urls := make([]string, 0, len(st.spec.Endpoints))
-	for _, e := range st.spec.Endpoints {
+func (s *Sync) disguised(st *Standing) *apiservice.Condition {
+	urls := make([]string, 0, len(st.Spec.Endpoints))
+	for _, e := range st.Spec.Endpoints {
 		urls = append(urls, e.URL)
 	}
 	return s.disguisedAt(st, urls)
 }
 
 // disguisedAt is disguised for a server that is at these URLs.
-func (s *syncer) disguisedAt(st *standing, urls []string) *apiservice.Condition {
-	if st.spec.REST == nil {
+func (s *Sync) disguisedAt(st *Standing, urls []string) *apiservice.Condition {
+	if st.Spec.REST == nil {
 		return nil
 	}
 	for _, c := range s.configured {
@@ -59,7 +59,7 @@ func (s *syncer) disguisedAt(st *standing, urls []string) *apiservice.Condition 
 			}
 			return &apiservice.Condition{
 				Status: apireg.ConditionFalse, Reason: "RESTNotAllowed",
-				Message: fmt.Sprintf("spec.rest: %s is the server %q, which the gateway starts with; what it serves is not to be had under another group", urls[i], c.name),
+				Message: fmt.Sprintf("spec.rest: %s is the server %q, which the gateway starts with; what it serves is not to be had under another group", urls[i], c.Name),
 			}
 		}
 	}
@@ -68,16 +68,16 @@ func (s *syncer) disguisedAt(st *standing, urls []string) *apiservice.Condition 
 
 // plainAPI returns how requests for a REST server are to be sent; nil if it is
 // none.
-func (srv *server) plainAPI() *proxy.Plain {
-	if srv.plain == nil {
+func (srv *Server) plainAPI() *proxy.Plain {
+	if srv.Plain == nil {
 		return nil
 	}
-	prefix, known := srv.plain.PathPrefix()
-	hosts := []string{srv.up.Base().Host}
-	for _, e := range srv.up.Endpoints() {
+	prefix, known := srv.Plain.PathPrefix()
+	hosts := []string{srv.Up.Base().Host}
+	for _, e := range srv.Up.Endpoints() {
 		if e.Base != nil {
 			hosts = append(hosts, e.Base.Host)
 		}
 	}
-	return proxy.NewPlain(srv.plain.GroupVersion(), prefix, known, hosts)
+	return proxy.NewPlain(srv.Plain.GroupVersion(), prefix, known, hosts)
 }

@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"strings"
@@ -22,15 +22,15 @@ const (
 	documentServices   = "core/services"
 )
 
-// kept returns the documents of all that outlives this gateway: what servers said,
+// Kept returns the documents of all that outlives this gateway: what servers said,
 // and the Services that they are found by.
-func (s *syncer) kept() (out []lastgood.Document) {
+func (s *Sync) Kept() (out []lastgood.Document) {
 	if live := s.live.Load(); live != nil {
 		for target, srv := range *live {
-			if gvs, _ := srv.source.GroupVersions(); srv.source.Heard() {
+			if gvs, _ := srv.Source.GroupVersions(); srv.Source.Heard() {
 				out = append(out, lastgood.Document{Name: target, State: identity(gvs), Value: func() any { return lastgood.Versions(gvs) }})
 			}
-			if index := srv.source.HeardOpenAPI(); index != nil {
+			if index := srv.Source.HeardOpenAPI(); index != nil {
 				out = append(out, lastgood.Document{Name: documentsOfOpenAPI + target, State: index, Value: func() any { return index }})
 			}
 		}
@@ -63,9 +63,9 @@ func identity[T any](list []T) sliceIdentity[T] {
 	return sliceIdentity[T]{&list[0], len(list)}
 }
 
-// gone returns a function that tells documents of APIServices and Backends
+// Gone returns a function that tells documents of APIServices and Backends
 // which do not exist any more. While these are not known, none are.
-func (s *syncer) gone() func(document string) bool {
+func (s *Sync) Gone() func(document string) bool {
 	n := s.told()
 	if !n.haveServices || !n.haveBackends {
 		return func(string) bool { return false }
@@ -75,7 +75,7 @@ func (s *syncer) gone() func(document string) bool {
 		there[targetOfAPIService(a.Name)] = a.Spec.Service != nil
 	}
 	for _, d := range describe(s.configured, n.backends) {
-		there[targetOfBackend(d.name)] = true
+		there[targetOfBackend(d.Name)] = true
 	}
 	return func(document string) bool {
 		document = strings.TrimPrefix(document, documentsOfOpenAPI)
@@ -84,14 +84,14 @@ func (s *syncer) gone() func(document string) bool {
 	}
 }
 
-// namedOpenAPI returns the documents that the indexes of all servers name; false
+// NamedOpenAPI returns the documents that the indexes of all servers name; false
 // while servers that are known from before may still turn up.
-func (s *syncer) namedOpenAPI() (map[lastgood.Link]bool, bool) {
+func (s *Sync) NamedOpenAPI() (map[lastgood.Link]bool, bool) {
 	index, live := s.openAPI.Load(), s.live.Load()
-	if !s.ready() || index == nil || live == nil {
+	if !s.Ready() || index == nil || live == nil {
 		return nil, false
 	}
-	gone := s.gone()
+	gone := s.Gone()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for target := range s.indexes {
@@ -101,7 +101,7 @@ func (s *syncer) namedOpenAPI() (map[lastgood.Link]bool, bool) {
 	}
 	named := make(map[lastgood.Link]bool, len(index.urls))
 	for key, srv := range index.servers {
-		named[lastgood.Link{Owner: srv.openAPIOwner(), URL: index.urls[key]}] = true
+		named[lastgood.Link{Owner: srv.OpenAPIOwner(), URL: index.urls[key]}] = true
 	}
 	return named, true
 }

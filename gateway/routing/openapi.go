@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"crypto/rand"
@@ -10,13 +10,13 @@ import (
 	"portico/discovery/openapi"
 )
 
-// openAPIIndex says who has the OpenAPI v3 document of each group/version. It
+// OpenAPI says who has the OpenAPI v3 document of each group/version. It
 // is part of what sync publishes, so that the index is always answered from
 // memory. Immutable once published.
-type openAPIIndex struct {
+type OpenAPI struct {
 	urls map[string]string // key ("apis/G/V") to URL with hash
 	// servers have the other documents, by key.
-	servers map[string]*server
+	servers map[string]*Server
 	// owned are the keys whose documents the gateway has itself.
 	owned map[string]bool
 	// parts are the group/versions in the order of their priority, with who has
@@ -33,13 +33,13 @@ type openAPIIndex struct {
 	v2     serversV2
 }
 
-func newOpenAPIIndex() *openAPIIndex {
-	return &openAPIIndex{urls: map[string]string{}, servers: map[string]*server{}, owned: map[string]bool{}}
+func newOpenAPI() *OpenAPI {
+	return &OpenAPI{urls: map[string]string{}, servers: map[string]*Server{}, owned: map[string]bool{}}
 }
 
 // settle completes the index that is shown after old (nil: nothing is), and
 // reports whether it says anything new.
-func (x *openAPIIndex) settle(old *openAPIIndex) (changed bool) {
+func (x *OpenAPI) settle(old *OpenAPI) (changed bool) {
 	if old != nil && maps.Equal(old.urls, x.urls) && maps.Equal(old.owned, x.owned) {
 		x.state = old.state
 		return false
@@ -49,7 +49,7 @@ func (x *openAPIIndex) settle(old *openAPIIndex) (changed bool) {
 }
 
 // local adds a group/version of the gateway's own.
-func (x *openAPIIndex) local(gv *discovery.GroupVersion) {
+func (x *OpenAPI) local(gv *discovery.GroupVersion) {
 	key := openapi.Key(gv.Group, gv.Version)
 	x.owned[key] = true
 	x.parts = append(x.parts, openAPIPart{key: key, name: apiservice.Name(gv.Group, gv.Version)})
@@ -57,17 +57,17 @@ func (x *openAPIIndex) local(gv *discovery.GroupVersion) {
 
 // remote adds a group/version of a server. In the index it is if that of the
 // server has it.
-func (x *openAPIIndex) remote(gv *discovery.GroupVersion, srv *server, available bool) {
+func (x *OpenAPI) remote(gv *discovery.GroupVersion, srv *Server, available bool) {
 	key := openapi.Key(gv.Group, gv.Version)
-	if url, ok := srv.source.OpenAPI()[key]; ok {
+	if url, ok := srv.Source.OpenAPI()[key]; ok {
 		x.urls[key], x.servers[key] = url, srv
 	}
 	x.parts = append(x.parts, openAPIPart{key: key, name: apiservice.Name(gv.Group, gv.Version), server: srv, available: available})
 }
 
-// index returns what clients see, made at the first request. The gateway's own
+// Index returns what clients see, made at the first request. The gateway's own
 // kinds, and so its own documents, never change.
-func (x *openAPIIndex) index(own *openapi.Documents) *openapi.Index {
+func (x *OpenAPI) Index(own *openapi.Documents) *openapi.Index {
 	x.once.Do(func() {
 		urls := maps.Clone(x.urls)
 		for key := range x.owned {
@@ -80,16 +80,16 @@ func (x *openAPIIndex) index(own *openapi.Documents) *openapi.Index {
 	return x.merged
 }
 
-// owns reports whether the document of that key is the gateway's own.
-func (x *openAPIIndex) owns(key string) bool { return x.owned[key] }
+// Owns reports whether the document of that key is the gateway's own.
+func (x *OpenAPI) Owns(key string) bool { return x.owned[key] }
 
-// of returns who has the document of that key, nil if no server does, and its URL
+// Who returns who has the document of that key, nil if no server does, and its URL
 // with hash.
-func (x *openAPIIndex) of(key string) (srv *server, link string) { return x.servers[key], x.urls[key] }
+func (x *OpenAPI) Who(key string) (srv *Server, link string) { return x.servers[key], x.urls[key] }
 
-// all returns the servers that somebody's APIService leads to.
-func (x *openAPIIndex) all() (out []*server) {
-	seen := map[*server]bool{nil: true}
+// All returns the servers that somebody's APIService leads to.
+func (x *OpenAPI) All() (out []*Server) {
+	seen := map[*Server]bool{nil: true}
 	for _, p := range x.parts {
 		if !seen[p.server] {
 			seen[p.server] = true

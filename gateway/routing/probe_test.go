@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func (s *schemaNews) RefreshOpenAPI(context.Context) (bool, error) { return s.fr
 // A schema that changes while discovery says the same is told to who publishes it,
 // and that nothing changed is not.
 func TestProbeTellsOfOpenAPI(t *testing.T) {
-	s := &syncer{log: slog.New(slog.DiscardHandler)}
+	s := &Sync{log: slog.New(slog.DiscardHandler)}
 	source := &schemaNews{Source: aggregate.NewSource(aggregate.Config{})}
 	fakeBackend(t, s, "crd", source)
 	for _, fresh := range []bool{false, true} {

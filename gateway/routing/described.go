@@ -1,4 +1,4 @@
-package gateway
+package routing
 
 import (
 	"errors"
@@ -37,9 +37,9 @@ type Backend struct {
 	CAFile string
 }
 
-// configured is a Backend that the gateway starts with, as it is described.
-type configured struct {
-	name string
+// Configured is a Backend that the gateway starts with, as it is described.
+type Configured struct {
+	Name string
 	// spec lacks what is in ca, which is read again when the file changes; nil:
 	// there is none.
 	spec  backend.Spec
@@ -47,9 +47,9 @@ type configured struct {
 	trust upstream.Trust
 }
 
-// now returns the spec, with the authorities that are in the file now. It is not
+// Spec returns the spec, with the authorities that are in the file now. It is not
 // to be changed.
-func (c *configured) now() *backend.Spec {
+func (c *Configured) Spec() *backend.Spec {
 	if c.ca == nil {
 		return &c.spec
 	}
@@ -58,9 +58,9 @@ func (c *configured) now() *backend.Spec {
 	return &spec
 }
 
-// newConfigured reads the configuration of a server; proxyTrust has what is
+// NewConfigured reads the configuration of a server; proxyTrust has what is
 // shown to servers.
-func newConfigured(b Backend, proxyTrust upstream.Trust) (*configured, error) {
+func NewConfigured(b Backend, proxyTrust upstream.Trust) (*Configured, error) {
 	if msgs := validation.IsDNS1123Subdomain(b.Name); len(msgs) > 0 {
 		return nil, fmt.Errorf("backend %q: its name %s", b.Name, strings.Join(msgs, ", "))
 	}
@@ -74,7 +74,7 @@ func newConfigured(b Backend, proxyTrust upstream.Trust) (*configured, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: URL %q %w", b.Name, b.URL, err)
 	}
-	c := &configured{name: b.Name, trust: proxyTrust, spec: backend.Spec{
+	c := &Configured{Name: b.Name, trust: proxyTrust, spec: backend.Spec{
 		Endpoints: []backend.Endpoint{{URL: b.URL}},
 		// What a CRD server serves has the place that kube-apiserver gives it;
 		// groups of Kubernetes itself have theirs anyway.
@@ -99,42 +99,42 @@ func newConfigured(b Backend, proxyTrust upstream.Trust) (*configured, error) {
 
 // described is a Backend as this gateway goes by it.
 type described struct {
-	name string
-	// spec is not to be changed.
-	spec *backend.Spec
-	// own is the configuration that says where the server is and how it is
+	Name string
+	// Spec is not to be changed.
+	Spec *backend.Spec
+	// Own is the configuration that says where the server is and how it is
 	// trusted; nil: spec does.
-	own *configured
-	// permanent: gateways start with it, as the object says or, while there is
+	Own *Configured
+	// Permanent: gateways start with it, as the object says or, while there is
 	// none, the configuration. So gateways with different configurations register
 	// and send alike. One that a user took over by taking the label off is like any
 	// other of a user's, also for a gateway that is configured with it.
-	permanent bool
-	// object is what is stored; nil if nothing is yet.
-	object *backend.Backend
+	Permanent bool
+	// Object is what is stored; nil if nothing is yet.
+	Object *backend.Backend
 }
 
 // describe puts together what is configured and what is stored: first the
 // configured ones, in their order, then the others by name.
-func describe(own []*configured, objects []*backend.Backend) []described {
+func describe(own []*Configured, objects []*backend.Backend) []described {
 	stored := make(map[string]*backend.Backend, len(objects))
 	for _, b := range objects {
 		stored[b.Name] = b
 	}
 	out := make([]described, 0, len(own)+len(objects))
 	for _, c := range own {
-		b := stored[c.name]
-		delete(stored, c.name)
-		now := c.now()
-		d := described{name: c.name, spec: now, own: c, permanent: true, object: b}
+		b := stored[c.Name]
+		delete(stored, c.Name)
+		now := c.Spec()
+		d := described{Name: c.Name, Spec: now, Own: c, Permanent: true, Object: b}
 		switch {
 		case b == nil:
 		case b.Labels[apiservice.AutomanagedLabel] == "":
-			d.spec, d.own, d.permanent = &b.Spec, nil, false
+			d.Spec, d.Own, d.Permanent = &b.Spec, nil, false
 		default:
 			spec := b.Spec
 			spec.Endpoints, spec.Service, spec.TLS = now.Endpoints, nil, now.TLS
-			d.spec = &spec
+			d.Spec = &spec
 		}
 		out = append(out, d)
 	}
@@ -142,15 +142,15 @@ func describe(own []*configured, objects []*backend.Backend) []described {
 	for _, b := range objects {
 		if stored[b.Name] == b {
 			permanent := b.Labels[apiservice.AutomanagedLabel] != ""
-			out = append(out, described{name: b.Name, spec: &b.Spec, permanent: permanent, object: b})
+			out = append(out, described{Name: b.Name, Spec: &b.Spec, Permanent: permanent, Object: b})
 		}
 	}
-	slices.SortFunc(out[configured:], func(a, b described) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(out[configured:], func(a, b described) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
-// registersBy returns what shall be registered of a server; nil is nothing.
-func registersBy(spec *backend.Spec) *backend.AutoRegister {
+// Registers returns what shall be registered of a server; nil is nothing.
+func Registers(spec *backend.Spec) *backend.AutoRegister {
 	if r := spec.REST; r != nil {
 		return &backend.AutoRegister{Groups: []string{r.Group}}
 	}

@@ -1,0 +1,25 @@
+// Package routing decides where requests go. It takes news in, and publishes
+// snapshots that everybody else only reads.
+//
+//   - sync.go is the only writer of the route table (package gateway/proxy), of the
+//     discovery documents, of the index of OpenAPI documents (openapi.go), and of what
+//     is to be said of APIServices and Backends. It takes news (APIServices, Backends,
+//     Services, EndpointSlices, verdicts of the availability checker) and rebuilds all
+//     of that, bursts coalesced; published.go is how others read it.
+//   - described.go puts together what this gateway is configured with and what
+//     is stored of Backends; standing.go makes servers of them, restserver.go of those
+//     that are plain REST servers, and place.go sends each APIService to one, by way of
+//     services.go if it names a Service. merge.go collects what comes of it.
+//   - server.go are live things: one server behind the gateway, the way to it
+//     (package gateway/proxy) and what it says it serves, reused by identity across
+//     rebuilds, retired when no route names it. checks.go has it checked, and stream.go
+//     follows what it tells of itself.
+//   - kept.go and restore.go are what of all this outlives a gateway (package
+//     gateway/lastgood).
+//
+// No route waits for a server: the checker and the streams ask, in goroutines of
+// their own, and what was said last stands meanwhile.
+// Of the gateway's packages it imports proxy, upstream and lastgood.
+//
+// Runs in: gateway.
+package routing
