@@ -41,7 +41,7 @@ const (
 	// maxReconnect. gRPC's own limit of 2 min would keep a server away from
 	// an etcd that has long come back.
 	minReconnect = 50 * time.Millisecond
-	maxReconnect = 2 * time.Second
+	maxReconnect = time.Second
 
 	// What etcd may send of one answer, and of all together, before it hears that
 	// there is room for more. Fixed, because gRPC's own measure of it costs a ping
@@ -85,7 +85,9 @@ type Client struct {
 	prefix      string            // with its closing slash
 	transformer Transformer
 	log         *slog.Logger
-	timeout     time.Duration // callTimeout
+	timeout     time.Duration      // callTimeout
+	stop        context.CancelFunc // ends what the client does by itself
+	pulse       *pulse
 	revision    *sharedRevision
 	metrics     *metrics
 	hedges      *hedgeBudget
@@ -108,8 +110,42 @@ func Open(cfg Config) (*Client, error) {
 	if dial <= 0 {
 		dial = 5 * time.Second
 	}
-	etcd, err := clientv3.New(clientv3.Config{
-		Endpoints:            cfg.Endpoints,
+	c := &Client{
+		callOptions: []grpc.CallOption{grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(math.MaxInt32)},
+		prefix:      cleanPrefix(cfg.Prefix),
+		transformer: cfg.Transformer,
+		log:         cfg.Logger,
+		timeout:     callTimeout,
+		metrics:     newMetrics(cfg.Trace),
+	}
+	if c.transformer == nil {
+		c.transformer = identity{}
+	}
+	if c.log == nil {
+		c.log = slog.Default()
+	}
+	var ctx context.Context
+	ctx, c.stop = context.WithCancel(context.Background())
+	c.pulse = newPulse(ctx, c.log, c.metrics.refused.Inc, c.askAll)
+	if c.etcd, err = clientv3.New(c.settings(ctx, cfg.Endpoints, tlsConfig, dial)); err != nil {
+		c.stop()
+		return nil, fmt.Errorf("open etcd client: %w", err)
+	}
+	c.etcd.KV = clientv3.NewKVFromKVClient(bounded{clientv3.RetryKVClient(c.etcd), maxPageBytes}, c.etcd)
+	c.writes = clientv3.RetryKVClient(c.etcd)
+	c.hedges = newHedgeBudget(c.metrics.hedges)
+	c.own = &account{metrics: c.metrics}
+	c.revision = newSharedRevision(ctx, c.readRevision)
+	c.leases = newLeases(ctx, c.grantLease)
+	c.leases.full = func(keys int) { c.metrics.leases.Observe(float64(keys)) }
+	return c, nil
+}
+
+// settings are those of etcd's client.
+func (c *Client) settings(ctx context.Context, endpoints []string, tlsConfig *tls.Config, dial time.Duration) clientv3.Config {
+	return clientv3.Config{
+		Context:              ctx,
+		Endpoints:            endpoints,
 		TLS:                  tlsConfig,
 		DialTimeout:          dial,
 		DialKeepAliveTime:    keepAliveTime,
@@ -123,38 +159,13 @@ func Open(cfg Config) (*Client, error) {
 			Backoff:           backoff.Config{BaseDelay: minReconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
 			MinConnectTimeout: dial,
 		}), grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
-			grpc.WithChainUnaryInterceptor(unsent)},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open etcd client: %w", err)
+			grpc.WithChainUnaryInterceptor(c.pulse.carry, unsent)},
 	}
-	etcd.KV = clientv3.NewKVFromKVClient(bounded{clientv3.RetryKVClient(etcd), maxPageBytes}, etcd)
-	c := &Client{
-		etcd:        etcd,
-		writes:      clientv3.RetryKVClient(etcd),
-		callOptions: []grpc.CallOption{grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(math.MaxInt32)},
-		prefix:      cleanPrefix(cfg.Prefix),
-		transformer: cfg.Transformer,
-		log:         cfg.Logger,
-		timeout:     callTimeout,
-		metrics:     newMetrics(cfg.Trace),
-	}
-	c.hedges = newHedgeBudget(c.metrics.hedges)
-	c.own = &account{metrics: c.metrics}
-	if c.transformer == nil {
-		c.transformer = identity{}
-	}
-	if c.log == nil {
-		c.log = slog.Default()
-	}
-	c.revision = newSharedRevision(etcd.Ctx(), c.readRevision)
-	c.leases = newLeases(etcd.Ctx(), c.grantLease)
-	c.leases.full = func(keys int) { c.metrics.leases.Observe(float64(keys)) }
-	return c, nil
 }
 
 // Close ends the connection; what still uses it fails.
 func (c *Client) Close() error {
+	defer c.stop()
 	if err := c.etcd.Close(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("close etcd client: %w", err)
 	}

@@ -11,6 +11,12 @@
 //
 //   - Nothing here waits for etcd to start: a call made while etcd is away
 //     fails as a Status after at most callTimeout, a Feed goes on trying.
+//   - An etcd that owes answers and has given none for five seconds, to anybody, is
+//     silent (pulse.go). Until it answers again what needs it is a 503 at once,
+//     and reads that are under way end with it; requests that waited, each for
+//     its own deadline, would be as many as clients have patience for. The
+//     question whether it is there is one small read at a time, so that neither
+//     what is slow by itself, nor one member that hangs, nor an election counts.
 //   - Every write is one transaction on one key that compares its mod revision.
 //     One whose outcome nobody knows (no answer, a broken connection, a timeout
 //     inside etcd) is a 504 without Retry-After, for clients repeat by themselves

@@ -106,7 +106,7 @@ func (f *feed) Run(ctx context.Context, sink resource.FeedSink) error {
 				break
 			}
 			f.log.Info("feed was interrupted and goes on", "revision", f.delivered.Load(), "error", err)
-			err = pause(ctx, feedPause)
+			err = f.rest(ctx)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -114,10 +114,16 @@ func (f *feed) Run(ctx context.Context, sink resource.FeedSink) error {
 		if !errors.Is(err, errHistory) {
 			f.log.Warn("feed cannot read its range; it is tried again", "error", err)
 		}
-		if err := pause(ctx, feedPause); err != nil {
+		if err := f.rest(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// rest pauses before another attempt, for as long as etcd is silent.
+func (f *feed) rest(ctx context.Context) error {
+	f.pulse.wait(ctx)
+	return pause(ctx, feedPause)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

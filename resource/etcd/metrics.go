@@ -47,6 +47,7 @@ type metrics struct {
 	failures  *prometheus.CounterVec
 	hedges    prometheus.Counter
 	progress  prometheus.Counter
+	refused   prometheus.Counter
 	leases    prometheus.Histogram
 }
 
@@ -72,6 +73,9 @@ func newMetrics(trace traceFunc) *metrics {
 			Name: "etcd_bookmark_total", Help: "Times that etcd told how far the watch of this process has come.",
 			ConstLabels: prometheus.Labels{"group": "", "resource": ""},
 		}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "portico_etcd_refused_requests_total", Help: "Requests that were not sent, or not waited for any longer, because etcd did not answer.",
+		}),
 		leases: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "etcd_lease_object_counts", Help: "Objects attached to one lease.",
 			Buckets: []float64{10, 50, 100, 500, 1000, 2500, 5000},
@@ -93,8 +97,11 @@ type series struct {
 }
 
 // note counts a request that began at start and ended with err. It was made for
-// ctx.
+// ctx. One that was refused before it was sent counts elsewhere.
 func (a *account) note(ctx context.Context, op operation, start time.Time, err error) {
+	if err != nil && refused(err) {
+		return
+	}
 	if a.metrics.trace != nil {
 		a.metrics.trace(ctx, op.String(), a.group, a.resource, start, err)
 	}
@@ -120,6 +127,8 @@ func (c *Client) Metrics() prometheus.Collector {
 		client: c,
 		sizes: prometheus.NewDesc("apiserver_storage_size_bytes",
 			"Size of the file that etcd keeps everything in, in bytes.", []string{"storage_cluster_id"}, nil),
+		silent: prometheus.NewDesc("portico_etcd_silent",
+			"1 while etcd does not answer and requests that need it are refused, 0 else.", nil, nil),
 	}
 }
 
@@ -127,6 +136,7 @@ func (c *Client) Metrics() prometheus.Collector {
 type collector struct {
 	client *Client
 	sizes  *prometheus.Desc
+	silent *prometheus.Desc
 
 	mu    sync.Mutex
 	size  int64 // 0 until etcd has told one
@@ -135,12 +145,13 @@ type collector struct {
 
 func (m *collector) parts() []prometheus.Collector {
 	all := m.client.metrics
-	return []prometheus.Collector{all.durations, all.requests, all.failures, all.hedges, all.progress, all.leases}
+	return []prometheus.Collector{all.durations, all.requests, all.failures, all.hedges, all.progress, all.refused, all.leases}
 }
 
 // Describe implements prometheus.Collector.
 func (m *collector) Describe(to chan<- *prometheus.Desc) {
 	to <- m.sizes
+	to <- m.silent
 	for _, part := range m.parts() {
 		part.Describe(to)
 	}
@@ -151,6 +162,11 @@ func (m *collector) Collect(to chan<- prometheus.Metric) {
 	for _, part := range m.parts() {
 		part.Collect(to)
 	}
+	silent := 0.0
+	if m.client.pulse.silent() {
+		silent = 1
+	}
+	to <- prometheus.MustNewConstMetric(m.silent, prometheus.GaugeValue, silent)
 	if size := m.databaseSize(); size > 0 {
 		to <- prometheus.MustNewConstMetric(m.sizes, prometheus.GaugeValue, float64(size), "etcd-0")
 	}

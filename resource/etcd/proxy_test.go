@@ -4,7 +4,9 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // proxy stands between clients and a server's socket. A test can hold back what
@@ -19,6 +21,9 @@ type proxy struct {
 	conns        map[net.Conn]struct{}
 	pumps        sync.WaitGroup
 	dialed, sent int // connections made and bytes passed on to the server
+	// rate is how many bytes of answers pass in a second, on each connection; 0:
+	// as many as there are.
+	rate atomic.Int64
 }
 
 // gate holds up who passes while it is shut.
@@ -147,6 +152,9 @@ func (p *proxy) pump(from, to net.Conn, through *gate) {
 			return
 		}
 		through.pass()
+		if rate := p.rate.Load(); rate > 0 && through == &p.answers {
+			time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
+		}
 		if _, err := to.Write(buf[:n]); err != nil {
 			return
 		}

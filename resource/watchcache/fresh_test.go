@@ -96,7 +96,7 @@ func TestFallBack(t *testing.T) {
 		if _, err := f.store.Get(t.Context(), resource.Key{Namespace: "a", Name: "x"}, resource.At{}); !errors.Is(err, errBeneath) {
 			t.Errorf("a latest read while the storage is away: %v", err)
 		}
-		if _, err := f.store.Watch(t.Context(), resource.WatchOptions{InitialEvents: true}); !apierrors.IsTooManyRequests(err) {
+		if _, err := f.store.Watch(t.Context(), resource.WatchOptions{InitialEvents: true}); !apierrors.IsServiceUnavailable(err) {
 			t.Errorf("a watch while the storage is away: %v", err)
 		}
 		start = time.Now()

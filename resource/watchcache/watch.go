@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"portico/resource"
 )
 
@@ -67,7 +65,7 @@ func (s *store) start(ctx context.Context, w *watcher, opts resource.WatchOption
 	if now == nil {
 		// Unlike a read, a watch has no store beneath to fall back on: that
 		// would be one more watch of etcd for each watch here.
-		return apierrors.NewTooManyRequests("storage does not answer, the cache may be out of date", 1)
+		return resource.Unavailable("storage does not answer, the cache may be out of date", 1)
 	}
 	if opts.Since > 0 {
 		w.sent = opts.Since

@@ -1,0 +1,278 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// hangs is how long a request takes that is never answered.
+const hangs = 1000 * time.Hour
+
+// imaginary is an etcd whose answers to requests of either kind, and to the
+// question whether it is there, take as long, and come to what the test says.
+type imaginary struct {
+	read, write, asked atomic.Int64 // durations
+	err                atomic.Pointer[error]
+	asks, refused      atomic.Int64
+	pulse              *pulse
+}
+
+func imagine(t *testing.T) *imaginary {
+	e := &imaginary{}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	e.pulse = newPulse(ctx, slog.New(slog.DiscardHandler), func() { e.refused.Add(1) }, func(ctx context.Context) error {
+		e.asks.Add(1)
+		return e.call(ctx, &etcdserverpb.RangeRequest{Key: []byte(askedKey)}, &e.asked)
+	})
+	return e
+}
+
+func (e *imaginary) call(ctx context.Context, req any, takes *atomic.Int64) error {
+	return e.pulse.carry(ctx, "/etcdserverpb.KV/any", req, nil, nil, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+		select {
+		case <-time.After(time.Duration(takes.Load())):
+			if err := e.err.Load(); err != nil {
+				return *err
+			}
+			return nil
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	})
+}
+
+func (e *imaginary) get(ctx context.Context) error {
+	return e.call(ctx, &etcdserverpb.RangeRequest{Key: []byte("x")}, &e.read)
+}
+
+func (e *imaginary) put(ctx context.Context) error {
+	return e.call(ctx, &etcdserverpb.TxnRequest{}, &e.write)
+}
+
+func set(takes time.Duration, of ...*atomic.Int64) {
+	for _, d := range of {
+		d.Store(int64(takes))
+	}
+}
+
+// longest is by when everybody knows that etcd is silent.
+const longest = (patience + 1) * lookEvery
+
+// An etcd that falls silent: what is under way ends, but for transactions, what
+// comes is refused at once, the question is asked by one at a time, and the first
+// answer opens the door.
+func TestPulseStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := imagine(t)
+		if err := e.get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		set(hangs, &e.read, &e.write, &e.asked)
+		began := time.Now()
+		var reads sync.WaitGroup
+		for range 100 {
+			reads.Go(func() {
+				var silent *silentError
+				if err := e.get(t.Context()); !errors.As(err, &silent) || refused(err) || errorCode(err) != codes.Aborted || !notDone(err) {
+					t.Errorf("a read that was under way: %v", err)
+				}
+			})
+		}
+		written := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+		defer cancel()
+		go func() { written <- e.put(ctx) }()
+		reads.Wait()
+		if took := time.Since(began); took < 5*time.Second-lookEvery || took > longest {
+			t.Errorf("etcd was found to be silent after %v", took)
+		}
+		at := time.Now()
+		for range 1000 {
+			if err := errors.Join(e.get(t.Context()), e.put(t.Context())); !refused(err) {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(at); took > 0 {
+			t.Errorf("being refused took %v", took)
+		}
+		if n := e.refused.Load(); n != 2100 {
+			t.Errorf("%d were refused", n)
+		}
+		if err := <-written; errorCode(err) != codes.DeadlineExceeded || notDone(err) {
+			t.Errorf("a transaction that was under way: %v", err)
+		}
+		time.Sleep(10 * time.Minute)
+		if most := int64(10*time.Minute/callTimeout) + 3; e.asks.Load() > most {
+			t.Errorf("it was asked %d times whether it is there", e.asks.Load())
+		}
+		waited := make(chan time.Time, 1)
+		go func() {
+			e.pulse.wait(t.Context())
+			waited <- time.Now()
+		}()
+		synctest.Wait()
+		set(0, &e.read, &e.write, &e.asked)
+		at = time.Now()
+		if took := (<-waited).Sub(at); took > callTimeout+lookEvery {
+			t.Errorf("it took %v to find out that etcd is back", took)
+		}
+		if err := errors.Join(e.get(t.Context()), e.put(t.Context())); err != nil || e.pulse.silent() {
+			t.Errorf("etcd is back: %v", err)
+		}
+	})
+}
+
+// Any answer counts, also to a transaction from before.
+func TestPulseHearsOldAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := imagine(t)
+		set(hangs, &e.asked)
+		set(9*time.Second, &e.write)
+		began := time.Now()
+		if err := e.put(t.Context()); err != nil || time.Since(began) != 9*time.Second || e.pulse.silent() {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if err := e.get(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What is no silence: each of these goes on for an hour.
+func TestPulseGoesOn(t *testing.T) {
+	for name, run := range map[string]func(ctx context.Context, e *imaginary){
+		"one slow transaction": func(ctx context.Context, e *imaginary) {
+			set(time.Hour, &e.write)
+			_ = e.put(ctx)
+		},
+		"a slow read, and a slow answer to the question": func(ctx context.Context, e *imaginary) {
+			set(time.Hour, &e.read)
+			set(3*time.Second, &e.asked)
+			_ = e.get(ctx)
+		},
+		"clients that give up": func(ctx context.Context, e *imaginary) {
+			set(hangs, &e.read, &e.write)
+			for range 3600 {
+				short, cancel := context.WithTimeout(ctx, time.Second)
+				_ = e.get(short)
+				cancel()
+			}
+		},
+		"a member that hangs, where another answers": func(ctx context.Context, e *imaginary) {
+			set(hangs, &e.read, &e.asked)
+			go func() { _ = e.get(ctx) }()
+			for range 3600 {
+				_ = e.put(ctx)
+				time.Sleep(time.Second)
+			}
+		},
+		"elections": func(ctx context.Context, e *imaginary) {
+			for range 600 {
+				err := rpctypes.ErrGRPCNoLeader
+				e.err.Store(&err)
+				for range 4 { // longer than any
+					_ = e.get(ctx)
+					time.Sleep(time.Second)
+				}
+				e.err.Store(nil)
+				_ = e.get(ctx)
+				time.Sleep(time.Second)
+			}
+		},
+		"nobody asks for anything": func(context.Context, *imaginary) { time.Sleep(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := imagine(t)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				run(ctx, e)
+				if e.refused.Load() > 0 || e.pulse.silent() {
+					t.Error("etcd was held to be silent")
+				}
+			})
+		})
+	}
+}
+
+// What is silence, though something is heard.
+func TestPulseIsNotDeceived(t *testing.T) {
+	for name, run := range map[string]func(ctx context.Context, e *imaginary){
+		"no quorum": func(ctx context.Context, e *imaginary) {
+			set(time.Second, &e.read, &e.asked)
+			err := rpctypes.ErrGRPCTimeout
+			e.err.Store(&err)
+			for range 10 {
+				_ = e.get(ctx)
+			}
+		},
+		"a member that answers for itself": func(ctx context.Context, e *imaginary) {
+			set(hangs, &e.asked, &e.write)
+			go func() { _ = e.put(ctx) }()
+			for range 20 {
+				_ = e.call(ctx, &etcdserverpb.RangeRequest{Key: []byte("x"), Serializable: true}, &e.read)
+				time.Sleep(lookEvery)
+			}
+		},
+		"clients that give up": func(ctx context.Context, e *imaginary) {
+			set(hangs, &e.read, &e.asked)
+			for range 20 {
+				short, cancel := context.WithTimeout(ctx, 600*time.Millisecond)
+				_ = e.get(short)
+				cancel()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := imagine(t)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				run(ctx, e)
+				if !e.pulse.silent() {
+					t.Error("etcd was not found to be silent")
+				}
+			})
+		})
+	}
+}
+
+// Whoever counts the time alone would take a process that was stopped for an etcd
+// that is silent; and one that has nothing under way looks at nothing.
+func TestPulseLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := imagine(t)
+		time.Sleep(time.Hour)
+		if e.pulse.looking.Load() || e.asks.Load() > 0 {
+			t.Error("it looks, and nothing is under way")
+		}
+		set(hangs, &e.write, &e.asked)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = e.put(ctx) }()
+		synctest.Wait()
+		for range patience - 1 {
+			e.pulse.look()
+		}
+		if e.pulse.silent() {
+			t.Error("silent after too few looks")
+		}
+		e.pulse.look()
+		if !e.pulse.silent() {
+			t.Error("not silent after all looks")
+		}
+		cancel()
+	})
+}

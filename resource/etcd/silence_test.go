@@ -1,0 +1,205 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/storetest"
+)
+
+// prompt is far above what being refused takes, or an answer after etcd is back, on
+// a busy machine.
+const prompt = 3 * time.Second
+
+// refusedNow checks that a call is refused with 503 and Retry-After, at once.
+func refusedNow(t *testing.T, what string, call func() error) {
+	t.Helper()
+	began := time.Now()
+	err := call()
+	if code, retry := outcome(err); code != http.StatusServiceUnavailable || !retry || !strings.Contains(err.Error(), "it has not answered since") {
+		t.Errorf("%s: %v (retry %t)", what, err, retry)
+	}
+	if took := time.Since(began); took > prompt {
+		t.Errorf("%s took %v", what, took)
+	}
+}
+
+// An etcd that goes silent with thousands of requests under way: all of them end
+// in their time, those that come later at once, and each says rightly whether it
+// may have been carried out. When etcd is back, so is everything.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	const many = 500 // of each kind
+	s := newServer(t)
+	c := s.client(t)
+	store := c.Store(storetest.Namespaced())
+	mustCreate(t, store, "x")
+	replica := follow(t, c.Feed())
+	waitFor(t, replica, storetest.Resets(1))
+	ctx := t.Context()
+	create := func(name string, ttl time.Duration) error {
+		obj := setting(t, name, "1")
+		_, err := store.Create(ctx, obj.Key(), obj, ttl)
+		return err
+	}
+	s.pause()
+	began := time.Now()
+	var calls sync.WaitGroup
+	for i := range many {
+		for what, call := range map[string]func() error{
+			"get":                func() error { _, err := store.Get(ctx, keyX, resource.At{}); return err },
+			"list":               func() error { _, err := store.List(ctx, resource.ListOptions{}); return err },
+			"current":            func() error { _, err := c.Feed().Current(ctx); return err },
+			"create for a while": func() error { return create(fmt.Sprint("leased", i), time.Hour) },
+		} {
+			calls.Go(func() {
+				err := call()
+				if code, retry := outcome(err); code != http.StatusServiceUnavailable || !retry {
+					t.Errorf("%s: %v (retry %t)", what, err, retry)
+				}
+				if took := time.Since(began); took > longest+prompt {
+					t.Errorf("%s took %v", what, took)
+				}
+			})
+		}
+		calls.Go(func() {
+			err := create(fmt.Sprint("unknown", i), 0)
+			if code, retry := outcome(err); code != http.StatusGatewayTimeout || retry || !strings.Contains(err.Error(), "not known") {
+				t.Errorf("create: %v (retry %t)", err, retry)
+			}
+			if took := time.Since(began); took > callTimeout+prompt {
+				t.Errorf("create took %v", took)
+			}
+		})
+	}
+	eventually(t, "etcd is found to be silent", func(context.Context) error {
+		if c.pulse.silent() {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+		return fmt.Errorf("not after %v", time.Since(began))
+	})
+	if took := time.Since(began); took < longest-2*lookEvery {
+		t.Errorf("etcd was held to be silent after %v", took)
+	}
+	docs := c.Documents("test")
+	for i := range many {
+		refusedNow(t, "get", func() error { _, err := store.Get(ctx, keyX, resource.At{}); return err })
+		refusedNow(t, "list", func() error { _, err := store.List(ctx, resource.ListOptions{}); return err })
+		refusedNow(t, "create", func() error { return create(fmt.Sprint("refused", i), 0) })
+		refusedNow(t, "create for a while", func() error { return create(fmt.Sprint("refused", i), time.Hour) })
+		refusedNow(t, "update", func() error { _, err := store.Update(ctx, keyX, plusOne(t, "x")); return err })
+		refusedNow(t, "delete", func() error { _, err := store.Delete(ctx, keyX, nil); return err })
+		refusedNow(t, "read of documents", func() error { _, err := docs.Read(ctx); return err })
+		refusedNow(t, "write of a document", func() error { _, err := docs.Write(ctx, "x", nil, 0); return err })
+		refusedNow(t, "health", func() error { return c.Healthy(ctx) })
+	}
+	if got := shown(t, c); got["portico_etcd_silent"] != 1 || got["portico_etcd_refused_requests_total"] < 9*many {
+		t.Errorf("metrics: %v", got)
+	}
+	calls.Wait()
+	if n := c.pulse.pending.Load(); n > 1 {
+		t.Errorf("%d requests still wait", n)
+	}
+	s.resume()
+	back := time.Now()
+	eventually(t, "writes are taken", func(context.Context) error { return create("after"+strconv.FormatInt(time.Now().UnixNano(), 36), 0) })
+	if took := time.Since(back); took > prompt {
+		t.Errorf("it took %v until writes were taken", took)
+	}
+	list, err := store.List(ctx, resource.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range list.Items {
+		if name := o.Key().Name; strings.HasPrefix(name, "refused") || strings.HasPrefix(name, "leased") {
+			t.Errorf("%s was refused, and is there", name)
+		}
+	}
+	waitFor(t, replica, storetest.At(list.Revision))
+	replica.Compare(ctx, t, store)
+	if err := replica.Wait(ended(t), storetest.Resets(2)); err == nil {
+		t.Error("the feed began anew")
+	}
+}
+
+// A page that takes long to arrive is no silence, nor are those behind it in the
+// same connection.
+func TestSlowPageIsNoSilence(t *testing.T) {
+	t.Parallel()
+	const keys, size = firstChunk, 256 << 10
+	s := newServer(t)
+	beside := s.beside(t, under("/slow")).Store(storetest.Namespaced())
+	for i := range keys {
+		obj := setting(t, fmt.Sprint("big", i), strings.Repeat("x", size))
+		if _, err := beside.Create(t.Context(), obj.Key(), obj, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := s.client(t, under("/slow"))
+	store := c.Store(storetest.Namespaced())
+	if err := c.Healthy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.rate.Store(keys * size / 7) // bytes a second
+	began := time.Now()
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		if list, err := store.List(t.Context(), resource.ListOptions{}); err != nil || len(list.Items) != keys {
+			t.Errorf("list: %v", err)
+		}
+	})
+	calls.Wait()
+	if took := time.Since(began); took < longest {
+		t.Errorf("the list took %v, which is no test", took)
+	}
+	if got := shown(t, c); got["portico_etcd_refused_requests_total"] > 0 {
+		t.Errorf("metrics: %v", got)
+	}
+}
+
+// A member that hangs is no silence either, where others answer.
+func TestHungMemberIsNoSilence(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 3)
+	c := members[0].client(t, func(cfg *Config) {
+		for _, m := range members[1:] {
+			cfg.Endpoints = append(cfg.Endpoints, m.endpoint())
+		}
+	})
+	store := c.Store(storetest.Namespaced())
+	mustCreate(t, store, "x")
+	members[0].pause()
+	defer members[0].resume()
+	began := time.Now()
+	ctx, cancel := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	for i := range 20 { // a third of them hang
+		writing.Go(func() {
+			obj := setting(t, fmt.Sprint("w", i), "1")
+			if _, err := store.Create(ctx, obj.Key(), obj, 0); err != nil && !apierrors.IsTimeout(err) {
+				t.Error(err)
+			}
+		})
+	}
+	for time.Since(began) < longest+lookEvery {
+		if err := c.Healthy(ctx); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(lookEvery) // few, so that it is the question that is answered
+	}
+	cancel()
+	writing.Wait()
+	if got := shown(t, c); got["portico_etcd_refused_requests_total"] > 0 {
+		t.Errorf("metrics: %v", got)
+	}
+}
