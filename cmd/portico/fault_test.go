@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,10 +15,6 @@ import (
 // ejectAfter is how many answers in a row that are errors eject an endpoint by
 // default.
 const ejectAfter = 5
-
-// memoryLimit is far above what an answer from memory takes on a busy machine,
-// and below the time for which etcd is silent.
-const memoryLimit = 4 * time.Second
 
 // endpointFault is something that happens to one of three endpoints, and its
 // end.
@@ -217,73 +211,5 @@ func (f *fleet) restart(t *testing.T, load *faultLoad) {
 	}
 	for _, r := range load.failures() {
 		t.Errorf("failed: %v", r)
-	}
-}
-
-// silence stops etcd for some seconds. What is in memory is answered at once,
-// writes with a Status that says why not, and afterwards all is as before.
-func (f *fleet) silence(t *testing.T, load *faultLoad) {
-	load.settle(t, "before etcd is stopped")
-	client := httpClient(t, f.up.config(t))
-	if err := f.etcd.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	resume := func() { _ = f.etcd.cmd.Process.Signal(syscall.SIGCONT) }
-	defer resume()
-	for time.Since(began) < 6*time.Second {
-		for path, want := range map[string]string{
-			"/apis":                                      faultGroup,
-			"/apis/" + faultGroup + "/v1":                "widgets",
-			faultPath + "/read?resourceVersion=0":        `"0123456789`,
-			"/api/v1/namespaces?resourceVersion=0":       "kube-system",
-			"/apis/apiregistration.k8s.io/v1?timeout=2s": "apiservices",
-		} {
-			asked := time.Now()
-			code, body := get(t, client, f.up.endpoint+path, "")
-			if code != http.StatusOK || !strings.Contains(body, want) {
-				t.Errorf("%s: %d %.300s", path, code, body)
-			}
-			if took := time.Since(asked); took > memoryLimit {
-				t.Errorf("%s took %v", path, took)
-			}
-		}
-		for _, path := range []string{faultPath, "/apis/rbac.authorization.k8s.io/v1/clusterroles"} {
-			f.refused(t, client, path)
-		}
-	}
-	resume()
-	load.progress(t, "after etcd is back", 40, 10)
-	for _, r := range load.failures() {
-		if !strings.Contains(r.how, `"kind":"Status"`) {
-			t.Errorf("failed without a Status: %v", r)
-		}
-	}
-	load.quiet(t, "after etcd is back")
-}
-
-// refused checks that a create is answered with a Status that blames no client,
-// in time.
-func (f *fleet) refused(t *testing.T, client *http.Client, path string) {
-	t.Helper()
-	body := `{"apiVersion":"` + faultGroup + `/v1","kind":"Widget","metadata":{"name":"during"}}`
-	if strings.Contains(path, "clusterroles") {
-		body = role("during")
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.up.endpoint+path+"?timeout=1s", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Errorf("create at %s: %v", path, err)
-		return
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	code := resp.StatusCode
-	if err != nil || code != http.StatusServiceUnavailable && code != http.StatusGatewayTimeout || !strings.Contains(string(answer), `"kind":"Status"`) {
-		t.Errorf("create at %s: %d %s (%v)", path, code, answer, err)
 	}
 }

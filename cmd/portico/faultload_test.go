@@ -68,6 +68,7 @@ func (l *faultLoad) done(write string) bool {
 // failedRequest is one that got no answer, or not a good one.
 type failedRequest struct {
 	method, path, how string
+	write             string // as writeOf names it
 	began, ended      time.Time
 }
 
@@ -223,7 +224,7 @@ func (l *faultLoad) acknowledge(id string, n int) {
 // ask sends one request and notes how it failed, if it did. One that is cut
 // short by the end of the load counts for nothing.
 func (l *faultLoad) ask(ctx context.Context, client *http.Client, method, path, body, kind string) (answer string, ok bool) {
-	failed := failedRequest{method: method, path: path, began: time.Now()}
+	failed := failedRequest{method: method, path: path, write: writeOf(method, path, body), began: time.Now()}
 	req, err := http.NewRequestWithContext(ctx, method, l.endpoint+path, strings.NewReader(body))
 	if err != nil {
 		failed.how = err.Error()
