@@ -34,9 +34,11 @@ func (k *kubernetesService) run(ctx context.Context) error {
 	// what is missing is made: several core servers that name different
 	// gateways must not overwrite each other for ever.
 	for replace := true; ; replace = false {
+		told := "" // once for each reason
 		err := loop.Retry(ctx, loop.Backoff{Max: 5 * time.Second}, func(ctx context.Context) error {
 			err := k.ensure(ctx, replace)
-			if err != nil && ctx.Err() == nil {
+			if err != nil && ctx.Err() == nil && err.Error() != told {
+				told = err.Error()
 				k.log.Warn("setting up service default/kubernetes failed", "err", err)
 			}
 			return err

@@ -57,9 +57,11 @@ func (f *Flow) Run(ctx context.Context, find func(gr schema.GroupResource) *rest
 	defer tick.Stop()
 	all := true // the first time; later only what is mandatory
 	for {
+		told := "" // once for each reason
 		err := loop.Retry(ctx, loop.Backoff{Max: time.Second}, func(ctx context.Context) error {
 			err := ensure(ctx, levels, schemas, all)
-			if err != nil && ctx.Err() == nil {
+			if err != nil && ctx.Err() == nil && err.Error() != told {
+				told = err.Error()
 				f.log.Warn("creating flow control objects failed", "err", err)
 			}
 			return err

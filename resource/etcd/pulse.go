@@ -40,7 +40,7 @@ type silentError struct {
 }
 
 func (e *silentError) Error() string {
-	return "it has not answered since " + e.since.UTC().Format(time.RFC3339)
+	return "no answer since " + e.since.UTC().Format(time.RFC3339)
 }
 
 // GRPCStatus has the code of what was never sent (unsent.go).

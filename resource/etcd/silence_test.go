@@ -25,7 +25,7 @@ func refusedNow(t *testing.T, what string, call func() error) {
 	t.Helper()
 	began := time.Now()
 	err := call()
-	if code, retry := outcome(err); code != http.StatusServiceUnavailable || !retry || !strings.Contains(err.Error(), "it has not answered since") {
+	if code, retry := outcome(err); code != http.StatusServiceUnavailable || !retry || !strings.Contains(err.Error(), "etcd is not available: no answer since ") {
 		t.Errorf("%s: %v (retry %t)", what, err, retry)
 	}
 	if took := time.Since(began); took > prompt {
