@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -119,7 +120,8 @@ func (a *Action) Mutating() bool {
 // fails: what is no resource request is a non-resource one.
 func ParseAction(r *http.Request) *Action {
 	a := &Action{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}
-	parts := splitPath(r.URL)
+	var room [8]string // most paths have no more, and it is not on the heap
+	parts := splitPath(r.URL, room[:0])
 	if len(parts) == 1 && (parts[0] == "api" || parts[0] == "apis") && r.Method == http.MethodGet {
 		a.Follow = wantsWatch(r.URL.Query())
 	}
@@ -175,7 +177,7 @@ func ParseAction(r *http.Request) *Action {
 		a.Subresource = parts[2]
 	}
 	if len(parts) > 3 {
-		a.Rest = parts[3:]
+		a.Rest = slices.Clone(parts[3:])
 	}
 	// The legacy prefixes have the verb, and authorize no selectors.
 	if !legacy {
@@ -224,18 +226,18 @@ func validName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/%")
 }
 
-// splitPath cuts the path into segments. Encoded slashes stay inside their
-// segment.
-func splitPath(u *url.URL) []string {
+// splitPath cuts the path into segments, which it appends. Encoded slashes stay
+// inside their segment.
+func splitPath(u *url.URL, parts []string) []string {
 	path := strings.Trim(u.EscapedPath(), "/")
 	if path == "" {
-		return nil
+		return parts
 	}
-	parts := strings.Split(path, "/")
-	for i, p := range parts {
+	for p := range strings.SplitSeq(path, "/") {
 		if s, err := url.PathUnescape(p); err == nil {
-			parts[i] = s
+			p = s
 		}
+		parts = append(parts, p)
 	}
 	return parts
 }

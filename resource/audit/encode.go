@@ -51,8 +51,8 @@ func appendEvent(b []byte, e *auditapi.Event) ([]byte, error) {
 	b = appendTime(append(b, `,"stageTimestamp":`...), e.StageTimestamp)
 	if len(e.Annotations) > 0 {
 		b = append(b, `,"annotations":`...)
-		open := byte('{')
-		for _, k := range sortedKeys(e.Annotations) {
+		open, room := byte('{'), [8]string{}
+		for _, k := range sortedKeys(room[:0], e.Annotations) {
 			b = appendString(append(b, open), k)
 			b = appendString(append(b, ':'), e.Annotations[k])
 			open = ','
@@ -97,8 +97,8 @@ func appendUser(b []byte, u *authenticationv1.UserInfo) []byte {
 	}
 	if len(u.Extra) > 0 {
 		b = append(append(b, comma...), `"extra":`...)
-		open := byte('{')
-		for _, k := range sortedKeys(u.Extra) {
+		open, room := byte('{'), [8]string{}
+		for _, k := range sortedKeys(room[:0], u.Extra) {
 			b = append(appendString(append(b, open), k), ':')
 			switch values := u.Extra[k]; {
 			case values == nil:
@@ -129,13 +129,13 @@ func appendList(b []byte, name string, list []string) []byte {
 	return append(b, ']')
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
+// sortedKeys returns the keys of a map in the room for them, if they fit.
+func sortedKeys[V any](room []string, m map[string]V) []string {
 	for k := range m {
-		keys = append(keys, k)
+		room = append(room, k)
 	}
-	slices.Sort(keys)
-	return keys
+	slices.Sort(room)
+	return room
 }
 
 // appendStatus appends the status of the response: by hand the one of most, a
@@ -173,14 +173,27 @@ func appendTime(b []byte, t metav1.MicroTime) []byte {
 	return append(t.UTC().AppendFormat(append(b, '"'), metav1.RFC3339Micro), '"')
 }
 
-// appendString appends a string as encoding/json does.
+// appendString appends a string as encoding/json does, which is asked where there
+// is more in it than ASCII.
 func appendString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	begun := len(b)
+	b = append(b, '"')
+	rest := 0 // where what is not appended yet begins
 	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ', c >= 0x7f, c == '"', c == '\\', c == '<', c == '>', c == '&':
+		c := s[i]
+		switch {
+		case c >= 0x7f, c < ' ':
 			encoded, _ := json.Marshal(s) // a string never fails
-			return append(b, encoded...)
+			return append(b[:begun], encoded...)
+		case c == '"', c == '\\':
+			b = append(append(b, s[rest:i]...), '\\', c)
+		case c == '<', c == '>', c == '&':
+			b = append(append(b, s[rest:i]...), '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			continue
 		}
+		rest = i + 1
 	}
-	return append(append(append(b, '"'), s...), '"')
+	return append(append(b, s[rest:]...), '"')
 }

@@ -1,9 +1,9 @@
 package audit
 
 import (
-	"bytes"
 	"io"
 	"sync"
+	"time"
 
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
@@ -12,10 +12,15 @@ import (
 )
 
 const (
-	// writeBytes is how much is written at once, if it is more than one line.
+	// writeBytes is how much is written at once, if it is more than one line: as
+	// much as takes the processor, which may be the only one, from no request for
+	// long.
 	writeBytes = 64 << 10
-	// keptBuffer is the largest buffer that is kept for the next lines.
-	keptBuffer = 1 << 20
+	// gatherFor is how long the first line waits for others to be written with. A
+	// write for every request would cost more than its line does.
+	gatherFor = 5 * time.Millisecond
+	// keptChunks is how many empty chunks are kept for the next lines.
+	keptChunks = 4
 )
 
 // lines is the log of events in JSON, where every request waits for its own.
@@ -48,25 +53,35 @@ func (l *lines) String() string            { return log.PluginName }
 
 // queuedLines is the log of events in JSON where nobody waits for it: events are
 // encoded at once, which takes less than a copy of them would, and written by one
-// goroutine, as many together as have come up.
+// goroutine, soon and in pieces. What waits is never moved: where the disk hangs,
+// requests go on as before, and lines are lost that find no room.
 type queuedLines struct {
 	out    io.Writer
 	limit  int // lines
 	losses *losses
-	wake   chan struct{}
+	wake   chan struct{} // a line waits
+	full   chan struct{} // there is enough for a write
 	ended  chan struct{}
 	// scratch has buffers (*[]byte) to encode in.
 	scratch sync.Pool
 
 	mu      sync.Mutex
-	waiting []byte // whole lines
-	lines   int    // in waiting, and being written
+	waiting []chunk // the last one is being filled
+	free    [][]byte
+	lines   int // in waiting, and being written
+	bytes   int // the same
 	closed  bool
+}
+
+// chunk is some whole lines.
+type chunk struct {
+	data  []byte
+	lines int
 }
 
 func newQueuedLines(out io.Writer, limit int, losses *losses) *queuedLines {
 	return &queuedLines{
-		out: out, limit: limit, losses: losses, wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		out: out, limit: limit, losses: losses, wake: make(chan struct{}, 1), full: make(chan struct{}, 1), ended: make(chan struct{}),
 		scratch: sync.Pool{New: func() any { return new([]byte) }},
 	}
 }
@@ -98,72 +113,97 @@ func (q *queuedLines) add(line []byte) error {
 	switch {
 	case q.closed:
 		return errEnded
-	case q.lines >= q.limit, len(q.waiting)+len(line) > maxWaiting:
+	case q.lines >= q.limit, q.bytes+len(line) > maxWaiting:
 		return errFull
 	}
+	last := len(q.waiting) - 1
+	switch {
+	case last < 0:
+		q.begin(line)
+		poke(q.wake)
+	case len(q.waiting[last].data)+len(line) > cap(q.waiting[last].data):
+		q.begin(line)
+		poke(q.full)
+	default:
+		q.waiting[last].data = append(q.waiting[last].data, line...)
+		q.waiting[last].lines++
+	}
 	q.lines++
-	q.waiting = append(q.waiting, line...)
+	q.bytes += len(line)
+	return nil
+}
+
+// begin begins a chunk with a line. A line that is larger than one has its own.
+func (q *queuedLines) begin(line []byte) {
+	var room []byte
+	switch n := len(q.free); {
+	case len(line) > writeBytes:
+	case n > 0:
+		room, q.free = q.free[n-1], q.free[:n-1]
+	default:
+		room = make([]byte, 0, writeBytes)
+	}
+	q.waiting = append(q.waiting, chunk{append(room, line...), 1})
+}
+
+func poke(c chan<- struct{}) {
 	select {
-	case q.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 // Run implements audit.Backend.
 func (q *queuedLines) Run(stop <-chan struct{}) error {
 	go func() {
 		defer close(q.ended)
-		var buffer []byte
+		gathered := time.NewTimer(gatherFor)
+		defer gathered.Stop()
 		for {
 			select {
 			case <-q.wake:
-				buffer = q.writeAll(buffer)
 			case <-stop:
 				q.mu.Lock()
 				q.closed = true
 				q.mu.Unlock()
-				q.writeAll(buffer)
+				q.writeAll()
 				return
 			}
+			gathered.Reset(gatherFor)
+			select {
+			case <-gathered.C:
+			case <-q.full:
+			case <-stop: // the next turn is the last
+			}
+			q.writeAll()
 		}
 	}()
 	return nil
 }
 
-// writeAll writes what waits; buffer is for what comes meanwhile. It returns one
-// for the next time.
-func (q *queuedLines) writeAll(buffer []byte) []byte {
+// writeAll writes what waits.
+func (q *queuedLines) writeAll() {
 	q.mu.Lock()
 	batch := q.waiting
-	q.waiting = buffer[:0]
+	q.waiting = nil
 	q.mu.Unlock()
-	n := bytes.Count(batch, []byte{'\n'})
-	for rest := batch; len(rest) > 0; {
-		end := cutLines(rest)
-		if _, err := q.out.Write(rest[:end]); err != nil {
-			q.losses.add(log.PluginName, err, bytes.Count(rest[:end], []byte{'\n'}))
+	for _, c := range batch {
+		if _, err := q.out.Write(c.data); err != nil {
+			q.losses.add(log.PluginName, err, c.lines)
 		}
-		rest = rest[end:]
+		q.written(c)
 	}
-	q.mu.Lock()
-	q.lines -= n
-	q.mu.Unlock()
-	if cap(batch) > keptBuffer {
-		return nil
-	}
-	return batch
 }
 
-// cutLines returns how much to write at once: whole lines.
-func cutLines(lines []byte) int {
-	if len(lines) <= writeBytes {
-		return len(lines)
+// written takes back a chunk.
+func (q *queuedLines) written(c chunk) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lines -= c.lines
+	q.bytes -= len(c.data)
+	if cap(c.data) == writeBytes && len(q.free) < keptChunks {
+		q.free = append(q.free, c.data[:0])
 	}
-	if end := bytes.LastIndexByte(lines[:writeBytes], '\n'); end >= 0 {
-		return end + 1
-	}
-	return bytes.IndexByte(lines, '\n') + 1
 }
 
 // count is how many lines wait, or are being written.

@@ -60,7 +60,6 @@ func (q *Request) noteRequest() {
 	if q.action.Verb == "create" || q.action.Verb == "update" {
 		q.name(object)
 	}
-	q.event.LogRequestPatch(object)
 }
 
 // nameCreated has the event refer to the object of an answer, whatever form that
@@ -77,12 +76,16 @@ func (q *Request) nameCreated(data []byte, lost bool) {
 	q.name(object)
 }
 
-// name has the event refer to an object, as far as it does not yet. Upstream has
-// this tell what was sent, too: null if that is not known.
+// name has the event refer to an object, as far as it does not yet.
 func (q *Request) name(object []byte) {
-	if o, err := resource.Parse(object); err == nil && o.Name != "" {
-		refer(q.ctx, q.action, &metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID), ResourceVersion: revision(o)}, q.sent)
+	o, err := resource.Parse(object)
+	if err != nil || o.Name == "" {
+		return
 	}
+	if q.ref == nil {
+		q.ref = &auditapi.ObjectReference{}
+	}
+	refine(q.ref, &auditapi.ObjectReference{Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID), ResourceVersion: revision(o)})
 }
 
 // revision is the resourceVersion of an object that is read.
@@ -122,51 +125,50 @@ func (q *Request) noteResponse() {
 	if q.issues() {
 		q.noteIssued(object)
 	}
-	q.event.LogResponseObject(statusOf(object), &runtime.Unknown{Raw: object, ContentType: runtime.ContentTypeJSON})
+	if s := statusOf(object); s != nil {
+		q.status = &metav1.Status{Status: s.Status, Message: s.Message, Reason: s.Reason, Details: s.Details, Code: s.Code}
+	}
+	if q.wanted == wantObject {
+		q.answered = object
+	}
 }
 
 // Refer tells the event of a request, if there is one, of the object that is
 // created or updated, as it was sent.
 func Refer(ctx context.Context, action *resource.Action, object metav1.Object) {
-	if ac := audit.AuditContextFrom(ctx); ac.Enabled() && ac.GetEventLevel() == auditapi.LevelMetadata {
-		refer(ctx, action, object, nil)
+	if ac := audit.AuditContextFrom(ctx); !ac.Enabled() || ac.GetEventLevel() != auditapi.LevelMetadata {
+		return
 	}
-}
-
-func refer(ctx context.Context, action *resource.Action, object metav1.Object, encoded []byte) {
 	gv := schema.GroupVersion{Group: action.Group, Version: action.Version}
 	shown := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
 	}}
-	audit.LogRequestObject(ctx, shown, gv, gv.WithResource(action.Resource), action.Subresource, encodedAlready(encoded))
+	audit.LogRequestObject(ctx, shown, gv, gv.WithResource(action.Resource), action.Subresource, unencoded{})
 }
 
-// encodedAlready is the serializer of an object whose bytes are there: upstream
-// takes what an event says of an object from the object alone.
-type encodedAlready []byte
+// unencoded is the serializer of an object that is not told of: upstream wants one
+// to take down the object's name.
+type unencoded struct{}
 
-var _ runtime.NegotiatedSerializer = encodedAlready(nil)
+var _ runtime.NegotiatedSerializer = unencoded{}
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
-func (e encodedAlready) SupportedMediaTypes() []runtime.SerializerInfo {
+func (unencoded) SupportedMediaTypes() []runtime.SerializerInfo {
 	return []runtime.SerializerInfo{{MediaType: runtime.ContentTypeJSON}}
 }
 
 // EncoderForVersion implements runtime.NegotiatedSerializer.
-func (e encodedAlready) EncoderForVersion(runtime.Encoder, runtime.GroupVersioner) runtime.Encoder {
-	return e
+func (u unencoded) EncoderForVersion(runtime.Encoder, runtime.GroupVersioner) runtime.Encoder {
+	return u
 }
 
 // DecoderToVersion implements runtime.NegotiatedSerializer; it is not asked for.
-func (e encodedAlready) DecoderToVersion(d runtime.Decoder, _ runtime.GroupVersioner) runtime.Decoder {
+func (unencoded) DecoderToVersion(d runtime.Decoder, _ runtime.GroupVersioner) runtime.Decoder {
 	return d
 }
 
 // Encode implements runtime.Encoder.
-func (e encodedAlready) Encode(_ runtime.Object, w io.Writer) error {
-	_, err := w.Write(e)
-	return err
-}
+func (unencoded) Encode(runtime.Object, io.Writer) error { return nil }
 
 // Identifier implements runtime.Encoder.
-func (e encodedAlready) Identifier() runtime.Identifier { return "encoded already" }
+func (unencoded) Identifier() runtime.Identifier { return "unencoded" }

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 
@@ -58,26 +58,38 @@ const codeNobody = 499
 // request, unless they say otherwise.
 type Request struct {
 	auditor *Auditor
-	ctx     context.Context // has upstream's audit context
-	event   *audit.AuditContext
 	config  audit.RequestAuditConfig
 	action  *resource.Action
 	arrived time.Time
-	header  http.Header // of the request
+	// What it said of itself when it arrived: what comes below may change it.
+	id, uri, userAgent string
+	sources            []string
+	header             http.Header // of the body
 	// told: all there is to say has been said.
 	told bool
 	// long: its bodies are not recorded. That the client takes a stream of events
 	// does not say that the answer is one.
-	long bool
+	long  bool
+	began atomic.Bool // the response has
 
-	body *recordedBody // of the request; nil: it is not recorded
-	sent []byte        // the body, as the event has it; nil: it has none
+	as     *resource.Action // as whom it goes on; nil: as who it is
+	ref    *auditapi.ObjectReference
+	code   int            // of the response; 0: not known yet
+	status *metav1.Status // what is known besides
+
+	body     *recordedBody // of the request; nil: it is not recorded
+	sent     []byte        // the body, as the event has it; nil: it has none
+	answered []byte        // the same of the response
 	// answer is the body of the response, and answerHeader its header; nil: it is
 	// not recorded.
 	answer       *recording
 	answerHeader http.Header
 	wanted       want
-	began        atomic.Bool // the response has
+
+	mu          sync.Mutex // guards annotations
+	annotations []string   // key, value, key, value
+	room        [4]string  // for the first annotations
+	upstream    atomic.Pointer[audit.AuditContext]
 }
 
 // Begin begins the audit of a request that is about to be handled; nil if the
@@ -88,8 +100,8 @@ func (a *Auditor) Begin(r *http.Request, in Arrival) (*Request, error) {
 	if q == nil {
 		return nil, nil
 	}
-	if !q.event.ProcessEventStage(q.ctx, auditapi.StageRequestReceived) {
-		audit.ApiserverAuditDroppedCounter.WithContext(q.ctx).Inc()
+	if !q.tell(auditapi.StageRequestReceived) {
+		audit.ApiserverAuditDroppedCounter.WithContext(context.Background()).Inc()
 		return nil, errNotStored
 	}
 	if q.records() && r.Body != nil && r.Body != http.NoBody {
@@ -107,29 +119,23 @@ func (a *Auditor) Refuse(r *http.Request, in Arrival, message string) *Request {
 	q := a.open(r, in)
 	if q != nil {
 		q.told = true
-		q.event.SetEventResponseStatus(&metav1.Status{Message: message})
+		q.status = &metav1.Status{Message: message}
 	}
 	return q
 }
 
-// open asks the policy and makes the event.
+// open asks the policy and takes down what the request says of itself.
 func (a *Auditor) open(r *http.Request, in Arrival) *Request {
-	attrs := newAttributes(in.Action)
-	config := a.policy.EvaluatePolicyRule(attrs)
+	config := a.policy.EvaluatePolicyRule((*attributes)(in.Action))
 	audit.ObservePolicyLevel(context.Background(), config.Level)
 	if config.Level == auditapi.LevelNone {
 		return nil
 	}
-	ctx := audit.WithAuditContext(context.Background())
 	q := &Request{
-		auditor: a, ctx: ctx, event: audit.AuditContextFrom(ctx), config: config,
-		action: in.Action, arrived: in.Time,
+		auditor: a, config: config, action: in.Action, arrived: in.Time, id: in.ID, uri: r.URL.RequestURI(), userAgent: userAgentOf(r), sources: sourcesOf(r),
 		long: in.Action.LongRunning() && !in.Action.Streams,
 	}
-	audit.WithAuditID(ctx, types.UID(in.ID))
-	// Nobody else has it: it is not initialized yet.
-	_ = q.event.Init(config, a.sink)
-	audit.LogRequestMetadata(ctx, r, in.Time, attrs)
+	q.annotations = q.room[:0]
 	return q
 }
 
@@ -141,18 +147,30 @@ func (q *Request) records() bool {
 
 // Value has the context of the request show upstream's audit context. Safe for
 // concurrent use.
-func (q *Request) Value(key any) any { return q.ctx.Value(key) }
-
-// Impersonated notes as whom the request goes on.
-func (q *Request) Impersonated(as *resource.Action) {
-	user := userInfo(as.User)
-	audit.LogImpersonatedUser(q.ctx, &user, as.ImpersonationConstraint)
+func (q *Request) Value(key any) any {
+	if key == q.auditor.key {
+		return q.upstreamContext()
+	}
+	return nil
 }
 
-// Annotate adds an annotation; the first of a key counts. Safe for concurrent
-// use.
+// Impersonated notes as whom the request goes on.
+func (q *Request) Impersonated(as *resource.Action) { q.as = as }
+
+// Annotate adds annotations, each a key and its value; the first of a key counts.
+// Safe for concurrent use.
 func (q *Request) Annotate(keysAndValues ...string) {
-	audit.AddAuditAnnotations(q.ctx, keysAndValues...)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+next:
+	for ; len(keysAndValues) >= 2; keysAndValues = keysAndValues[2:] {
+		for i := 0; i < len(q.annotations); i += 2 {
+			if q.annotations[i] == keysAndValues[0] {
+				continue next
+			}
+		}
+		q.annotations = append(q.annotations, keysAndValues[0], keysAndValues[1])
+	}
 }
 
 // OnHeader is told that the response begins: its header is about to be sent.
@@ -162,8 +180,8 @@ func (q *Request) OnHeader(h http.Header, code int) {
 	}
 	q.long = q.long || q.action.Streams && resource.IsEventStream(h)
 	if q.long || q.told {
-		q.event.SetEventResponseStatusCode(int32(code))
-		q.event.ProcessEventStage(q.ctx, auditapi.StageResponseStarted)
+		q.code = code
+		q.tell(auditapi.StageResponseStarted)
 		return
 	}
 	if q.wanted = q.wants(code); q.wanted != wantNothing {
@@ -226,35 +244,35 @@ func (q *Request) End(code int, cause any) {
 	// What is sent from now on is the server's, not the response's.
 	began := q.began.Swap(true)
 	if cause != nil && cause != http.ErrAbortHandler {
-		q.event.SetEventResponseStatus(&metav1.Status{
+		q.status = &metav1.Status{
 			Code: http.StatusInternalServerError, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
 			Message: fmt.Sprintf("APIServer panic'd: %v", cause),
-		})
+		}
 		q.noteRequest()
-		q.event.ProcessEventStage(q.ctx, auditapi.StagePanic)
+		q.tell(auditapi.StagePanic)
 		return
 	}
 	q.noteRequest()
 	switch {
 	case code == 0 && cause == nil:
 		code = http.StatusOK
-		q.event.SetEventResponseStatus(&metav1.Status{Code: http.StatusOK, Status: metav1.StatusSuccess, Message: "Connection closed early"})
+		q.status = &metav1.Status{Code: http.StatusOK, Status: metav1.StatusSuccess, Message: "Connection closed early"}
 	case code == 0:
 		code = codeNobody
-		q.event.SetEventResponseStatus(&metav1.Status{Status: metav1.StatusFailure, Message: "The client was gone before the response began"})
+		q.status = &metav1.Status{Status: metav1.StatusFailure, Message: "The client was gone before the response began"}
 	case cause != nil && !q.long:
-		q.event.SetEventResponseStatus(&metav1.Status{Status: metav1.StatusFailure, Message: "The response was cut off"})
+		q.status = &metav1.Status{Status: metav1.StatusFailure, Message: "The response was cut off"}
 	default:
 		q.noteResponse()
 	}
-	q.event.SetEventResponseStatusCode(int32(code))
+	q.code = code
 	if q.long && !began {
-		q.event.ProcessEventStage(q.ctx, auditapi.StageResponseStarted)
+		q.tell(auditapi.StageResponseStarted)
 	}
 	if took := time.Since(q.arrived); took > Slow {
 		q.Annotate(LatencyPrefix+"total", took.String())
 	}
-	q.event.ProcessEventStage(q.ctx, auditapi.StageResponseComplete)
+	q.tell(auditapi.StageResponseComplete)
 }
 
 // refused tells of a request that was refused when its response had begun, which
@@ -266,8 +284,8 @@ func (q *Request) refused(code int) {
 	if code == 0 {
 		code = codeNobody
 	}
-	q.event.SetEventResponseStatusCode(int32(code))
-	q.event.ProcessEventStage(q.ctx, auditapi.StageResponseStarted)
+	q.code = code
+	q.tell(auditapi.StageResponseStarted)
 }
 
 // free has the recordings hold nothing any more.

@@ -55,6 +55,51 @@ func TestQueuedLines(t *testing.T) {
 	})
 }
 
+// Lines are written soon, in small pieces, and not each by itself.
+func TestQueuedLinesGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &slowFile{entered: make(chan struct{}, 1000), release: make(chan struct{})}
+		close(out.release)
+		q := newQueuedLines(out, 10000, nil)
+		stop := make(chan struct{})
+		_ = q.Run(stop)
+		for range 100 {
+			q.ProcessEvents(&auditapi.Event{})
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(gatherFor)
+		synctest.Wait()
+		if n := strings.Count(out.all, "\n"); n != 100 || len(out.parts) > 25 || len(out.parts) < 10 {
+			t.Errorf("%d lines were written in %d pieces", n, len(out.parts))
+		}
+		// As many as fill a piece wait for no time to pass.
+		begun := time.Now()
+		for range 2 {
+			q.ProcessEvents(&auditapi.Event{RequestURI: strings.Repeat("x", writeBytes-1000)})
+		}
+		synctest.Wait()
+		if n := strings.Count(out.all, "\n"); n != 102 || !time.Now().Equal(begun) {
+			t.Errorf("%d lines were written after %v", n, time.Since(begun))
+		}
+		close(stop)
+		q.Shutdown()
+	})
+}
+
+// Lines that wait for a disk that hangs are bounded by bytes.
+func TestQueuedLinesBytes(t *testing.T) {
+	q := newQueuedLines(nil, 1000, nil)
+	line := make([]byte, 1<<20)
+	for i := range maxWaiting / len(line) {
+		if err := q.add(line); err != nil {
+			t.Fatalf("line %d: %v", i, err)
+		}
+	}
+	if err := q.add(line[:1]); err != errFull {
+		t.Errorf("one more: %v", err)
+	}
+}
+
 // slowFile is a file whose writes wait.
 type slowFile struct {
 	entered, release chan struct{}

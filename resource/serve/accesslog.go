@@ -60,7 +60,7 @@ func Started(ctx context.Context) time.Time {
 func (x *exchange) record(r *http.Request, code int, took time.Duration) accesslog.Record {
 	a := x.action
 	return accesslog.Record{
-		Start: x.start, AuditID: x.auditID, TraceID: x.traceID, User: nameOf(a.User), Impersonator: nameOf(a.Impersonator),
+		Start: x.start, AuditID: x.auditID[0], TraceID: x.traceID, User: nameOf(a.User), Impersonator: nameOf(a.Impersonator),
 		Method: r.Method, Protocol: r.Proto, URI: r.RequestURI, Remote: r.RemoteAddr, UserAgent: r.UserAgent(),
 		Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource,
 		Namespace: a.Namespace, Name: a.Name,

@@ -79,7 +79,7 @@ func (x *exchange) auditTimes(audited *audit.Request) {
 
 // arrival is what audit is told of a request.
 func (x *exchange) arrival() audit.Arrival {
-	return audit.Arrival{Action: x.action, ID: x.auditID, Time: x.start}
+	return audit.Arrival{Action: x.action, ID: x.auditID[0], Time: x.start}
 }
 
 // auditRefusal has a request audited that is about to be refused before anybody

@@ -14,13 +14,13 @@ const headerAuditID = "Audit-Id"
 // auditID takes the request's audit id as it is, or makes one, and sends it
 // back. It stays in the request's header, where a proxy forwards it from.
 func (s *Server) auditID(_ http.ResponseWriter, r *http.Request) bool {
-	ids := r.Header[headerAuditID]
-	if len(ids) == 0 || ids[0] == "" {
-		ids = []string{newAuditID()}
-		r.Header[headerAuditID] = ids
-	}
 	x := exchangeFrom(r.Context())
-	x.auditID, x.auditHeader = ids[0], ids[:1:1]
+	if ids := r.Header[headerAuditID]; len(ids) > 0 && ids[0] != "" {
+		x.auditID[0] = ids[0]
+		return true
+	}
+	x.auditID[0] = newAuditID()
+	r.Header[headerAuditID] = x.auditID[:]
 	return true
 }
 

@@ -28,8 +28,7 @@ type exchange struct {
 	// auditID, cacheControl and closing go into the header when it is written; they
 	// do not depend on what the handler does to its header before. A reverse proxy
 	// empties it after each informational response.
-	auditID     string
-	auditHeader []string // auditID alone
+	auditID [1]string // "" until there is one
 	// onHeader, if not nil, is called once, with the final status.
 	onHeader func(code int)
 	// streams, if not nil, is called when the answer is a stream of events.
@@ -154,8 +153,8 @@ func (x *exchange) inform(code int) {
 // status.
 func (x *exchange) setHeader(code int) {
 	h := x.ResponseWriter.Header()
-	if x.auditID != "" {
-		h[headerAuditID] = x.auditHeader
+	if x.auditID[0] != "" {
+		h[headerAuditID] = x.auditID[:]
 	}
 	if x.cacheControl && h["Cache-Control"] == nil {
 		h["Cache-Control"] = []string{"no-cache, private"}

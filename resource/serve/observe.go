@@ -104,6 +104,6 @@ func (s *Server) logRequest(r *http.Request, x *exchange, code int, took time.Du
 		slog.String("user", nameOf(x.action.User)),
 		slog.String("userAgent", r.UserAgent()),
 		slog.String("remote", r.RemoteAddr),
-		slog.String("auditID", x.auditID),
+		slog.String("auditID", x.auditID[0]),
 	)
 }

@@ -21,7 +21,7 @@ func (s *Server) recover(next http.Handler) http.Handler {
 				panic(cause)
 			}
 			s.log.Error("handler panicked", "cause", cause, "method", r.Method, "uri", r.RequestURI,
-				"auditID", x.auditID, "stack", string(debug.Stack()))
+				"auditID", x.auditID[0], "stack", string(debug.Stack()))
 			if x.code != 0 {
 				panic(http.ErrAbortHandler)
 			}

@@ -59,7 +59,7 @@ func (x *exchange) endSpan(span *tracing.Span, r *http.Request, cause any) {
 	span.Set("http.route", route)
 	span.Set("url.path", x.action.Path)
 	span.Set("user_agent.original", r.UserAgent())
-	span.Set("audit-id", x.auditID)
+	span.Set("audit-id", x.auditID[0])
 	code := x.final(cause)
 	span.SetInt("http.response.status_code", code)
 	failed := ""
