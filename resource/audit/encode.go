@@ -183,6 +183,8 @@ func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		c := s[i]
 		switch {
+		case '>' < c && c < '\\', '\\' < c && c < 0x7f, '&' < c && c < '<':
+			continue // most of them
 		case c >= 0x7f, c < ' ':
 			encoded, _ := json.Marshal(s) // a string never fails
 			return append(b[:begun], encoded...)

@@ -100,7 +100,7 @@ func (q *Request) fill(f *form) {
 			f.status = *q.status
 		}
 		if q.code != 0 {
-			f.status.Code = int32(q.code)
+			f.status.Code = q.code
 		}
 		e.ResponseStatus = &f.status
 	}

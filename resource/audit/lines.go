@@ -20,7 +20,7 @@ const (
 	// write for every request would cost more than its line does.
 	gatherFor = 5 * time.Millisecond
 	// keptChunks is how many empty chunks are kept for the next lines.
-	keptChunks = 4
+	keptChunks = 16
 )
 
 // lines is the log of events in JSON, where every request waits for its own.

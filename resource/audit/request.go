@@ -35,7 +35,7 @@ const Slow = 500 * time.Millisecond
 const LatencyPrefix = "apiserver.latency.k8s.io/"
 
 // want is what the body of a response is recorded for.
-type want int
+type want uint8
 
 const (
 	wantNothing want = iota
@@ -74,7 +74,6 @@ type Request struct {
 
 	as     *resource.Action // as whom it goes on; nil: as who it is
 	ref    *auditapi.ObjectReference
-	code   int            // of the response; 0: not known yet
 	status *metav1.Status // what is known besides
 
 	body     *recordedBody // of the request; nil: it is not recorded
@@ -85,6 +84,7 @@ type Request struct {
 	answer       *recording
 	answerHeader http.Header
 	wanted       want
+	code         int32 // of the response; 0: not known yet
 
 	mu          sync.Mutex // guards annotations
 	annotations []string   // key, value, key, value
@@ -180,7 +180,7 @@ func (q *Request) OnHeader(h http.Header, code int) {
 	}
 	q.long = q.long || q.action.Streams && resource.IsEventStream(h)
 	if q.long || q.told {
-		q.code = code
+		q.code = int32(code)
 		q.tell(auditapi.StageResponseStarted)
 		return
 	}
@@ -265,7 +265,7 @@ func (q *Request) End(code int, cause any) {
 	default:
 		q.noteResponse()
 	}
-	q.code = code
+	q.code = int32(code)
 	if q.long && !began {
 		q.tell(auditapi.StageResponseStarted)
 	}
@@ -284,7 +284,7 @@ func (q *Request) refused(code int) {
 	if code == 0 {
 		code = codeNobody
 	}
-	q.code = code
+	q.code = int32(code)
 	q.tell(auditapi.StageResponseStarted)
 }
 

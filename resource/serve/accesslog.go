@@ -12,8 +12,8 @@ import (
 // SetUpstream leaves word, for the access log, of what the request met behind
 // this server. To be called on the request's goroutine.
 func SetUpstream(ctx context.Context, u accesslog.Upstream) {
-	if x := exchangeFrom(ctx); x != nil {
-		x.upstream = u
+	if x := exchangeFrom(ctx); x != nil && x.logged != nil {
+		x.logged.upstream = u
 	}
 }
 
@@ -56,15 +56,15 @@ func Started(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
-// record is the request's line in the access log.
+// record is the request's line in the access log, if there is one.
 func (x *exchange) record(r *http.Request, code int, took time.Duration) accesslog.Record {
 	a := x.action
 	return accesslog.Record{
-		Start: x.start, AuditID: x.auditID[0], TraceID: x.traceID, User: nameOf(a.User), Impersonator: nameOf(a.Impersonator),
+		Start: x.start, AuditID: x.auditID[0], TraceID: x.logged.traceID, User: nameOf(a.User), Impersonator: nameOf(a.Impersonator),
 		Method: r.Method, Protocol: r.Proto, URI: r.RequestURI, Remote: r.RemoteAddr, UserAgent: r.UserAgent(),
 		Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource,
 		Namespace: a.Namespace, Name: a.Name,
-		Code: code, Bytes: x.bytes, FirstByte: x.firstByte, Took: took, Upstream: x.upstream,
+		Code: code, Bytes: x.bytes, FirstByte: x.logged.firstByte, Took: took, Upstream: x.logged.upstream,
 	}
 }
 

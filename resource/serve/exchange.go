@@ -43,7 +43,6 @@ type exchange struct {
 	cacheControl bool
 	hijacked     bool
 	uncounted    bool // somebody else counts the request
-	timed        bool // firstByte is wanted
 	terminated   bool // the deadline has counted its end
 	// closing: the connection is to end after the requests that are under way. The
 	// deadline may answer meanwhile.
@@ -60,6 +59,11 @@ type exchange struct {
 	// waited is how long the request waited for others (Waited), in nanoseconds.
 	waited atomic.Int64
 
+	logged *logged
+}
+
+// logged is what only the access log tells of a request; nil without one.
+type logged struct {
 	firstByte time.Duration
 	upstream  accesslog.Upstream
 	traceID   string
@@ -102,7 +106,10 @@ func exchangeFrom(ctx context.Context) *exchange {
 // puts both into the context.
 func (s *Server) open(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r), timed: s.cfg.AccessLog != nil}
+		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r)}
+		if s.cfg.AccessLog != nil {
+			x.logged = new(logged)
+		}
 		if s.cfg.LongRunning != nil && !x.action.LongRunning() {
 			x.action.Streams = s.cfg.LongRunning(r, x.action)
 		}
@@ -173,8 +180,8 @@ func (x *exchange) setHeader(code int) {
 		x.streams()
 	}
 	x.code = code
-	if x.timed {
-		x.firstByte = time.Since(x.start)
+	if x.logged != nil {
+		x.logged.firstByte = time.Since(x.start)
 	}
 	if x.onHeader != nil {
 		x.onHeader(code)
