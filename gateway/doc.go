@@ -7,10 +7,8 @@
 //
 //   - package gateway/routing follows what is registered and the servers behind, and
 //     makes routes, discovery and the index of OpenAPI documents of it.
-//   - register.go stores the automanaged APIServices, of which claims.go says
-//     whose each is; introduce.go stores the Backends that the gateway starts
-//     with, and statuswriter.go the status of all. Of several gateways the one
-//     elected in writer.go writes.
+//   - package gateway/registration writes what was found out to APIServices and
+//     Backends. Of several gateways the one elected in writer.go writes.
 //   - package gateway/proxy sends requests along the routes.
 //   - openapi.go serves the index of OpenAPI documents from memory; openapi_kept.go
 //     has the documents, from their servers or from what was kept of them.

@@ -19,6 +19,7 @@ import (
 	"portico/gateway/flow"
 	"portico/gateway/lastgood"
 	"portico/gateway/proxy"
+	"portico/gateway/registration"
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
 	"portico/resource/accesslog"
@@ -63,7 +64,7 @@ type Gateway struct {
 	issuer                http.Handler
 	health                *serve.Health
 	metrics               *serve.Metrics
-	registration          *Registration
+	registration          *registration.Writer
 	lastGood              *lastGood
 	publisher             *publisher
 	accessLog             *accesslog.Log  // nil: none is written
@@ -185,7 +186,7 @@ func (g *Gateway) assembleSync() error {
 		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Folder: folder,
 		BrokenChanged: wakeAll, Registry: g.metrics.Registry(), Logger: g.log,
 	})
-	g.registration = newRegistration(registrationConfig{
+	g.registration = registration.New(registration.Config{
 		Findings: g.sync, APIServices: g.apiservices, Backends: g.backends, Own: g.own, Configured: g.start,
 		Broken: g.documents.BrokenOf, Observer: g.cfg.InstanceID, Registry: g.metrics.Registry(), Logger: g.log,
 	})

@@ -8,10 +8,12 @@ import (
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
 	"portico/resource"
+	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
@@ -55,3 +57,12 @@ func customGroup(group string) []discovery.GroupVersion {
 }
 
 func groupName(i int) string { return fmt.Sprintf("group-%04d.example.com", i) }
+
+func backendsInMemory(t testing.TB) *rest.Resource {
+	t.Helper()
+	k, err := backend.Kind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rest.Resource{Kind: k, Store: memory.New().Store(&k.Info)}
+}

@@ -1,9 +1,12 @@
-package gateway
+package registration
 
 import (
+	"fmt"
 	"testing"
 
 	"portico/apiservice/backend"
+	"portico/gateway/routing"
+	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/memory"
 	"portico/resource/rest"
@@ -36,3 +39,15 @@ func storedBackends(t testing.TB, r *rest.Resource) (out []*backend.Backend) {
 }
 
 func keyNamed(name string) resource.Key { return resource.Key{Name: name} }
+
+// onSocket is a Backend that a gateway starts with.
+func onSocket(t testing.TB, name, path string) *routing.Configured {
+	t.Helper()
+	c, err := routing.NewConfigured(routing.Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func groupName(i int) string { return fmt.Sprintf("group-%04d.example.com", i) }

@@ -1,4 +1,4 @@
-package gateway
+package registration
 
 import (
 	"cmp"
@@ -150,7 +150,7 @@ func (w *statusWriter) discovered(st *routing.Standing) apiservice.Condition {
 	if st.Server == nil {
 		return st.Condition
 	}
-	v := w.sync.DiscoveryVerdict(st.Server)
+	v := w.found.DiscoveryVerdict(st.Server)
 	gvs, known := st.Server.Source.GroupVersions()
 	switch {
 	case v.Known && !v.Healthy:

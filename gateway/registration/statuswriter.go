@@ -1,4 +1,4 @@
-package gateway
+package registration
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const statusPause = time.Second
 // statusWriter writes what the elected gateway sees of each Backend to its
 // status: differences only, and of one Backend at most one each statusPause.
 type statusWriter struct {
-	sync     findings
+	found    Findings
 	backends *rest.Resource
 	elected  *atomic.Bool
 	outcomes *atomic.Pointer[map[string]outcome]
@@ -61,7 +61,7 @@ func (w *statusWriter) run(ctx context.Context) error {
 // turn writes what differs and may be written at that time. It returns after
 // what time there is more to do; 0 is no time.
 func (w *statusWriter) turn(ctx context.Context, now time.Time) (again time.Duration) {
-	all := w.sync.Standings()
+	all := w.found.Standings()
 	if all == nil || !all.Whole || !w.elected.Load() {
 		return 0
 	}

@@ -1,4 +1,4 @@
-package gateway
+package registration
 
 import (
 	"context"
@@ -22,10 +22,10 @@ import (
 	"portico/resource/rest"
 )
 
-// registrar writes what sync found out to the stored APIServices: it keeps one
+// registrar writes what was found out to the stored APIServices: it keeps one
 // automanaged APIService for every group/version of the gateway and of its
 // configured backends, and the Available condition of every APIService. It
-// runs apart from sync, so that a slow etcd delays no route; and it writes only
+// runs apart from routing, so that a slow etcd delays no route; and it writes only
 // differences.
 //
 // Of several gateways on one etcd the elected one writes. The others create
@@ -33,7 +33,7 @@ import (
 // definition a moment ago does not wait for an election, and two gateways that
 // see different things do not undo each other's work.
 type registrar struct {
-	sync     findings
+	found    Findings
 	services *rest.Resource
 	backends *rest.Resource
 	// own are the group/versions that the gateway serves itself, configured the
@@ -100,7 +100,7 @@ func (g *registrar) run(ctx context.Context) error {
 // write brings the stored APIServices in line with what is known now. What
 // fails keeps nothing else from being written.
 func (g *registrar) write(ctx context.Context) error {
-	list, ok := g.sync.Listed()
+	list, ok := g.found.Listed()
 	if !ok {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (g *registrar) write(ctx context.Context) error {
 		stored[a.Name] = a
 	}
 	err := g.register(ctx, stored)
-	known := g.sync.Conditions()
+	known := g.found.Conditions()
 	if known == nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func each[T any](list []T, f func(T) error) error {
 // register creates, repairs and removes automanaged APIServices. An APIService
 // whose automanaged label a user took off is the user's.
 func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIService) error {
-	all := g.sync.Standings()
+	all := g.found.Standings()
 	if all == nil {
 		return nil
 	}

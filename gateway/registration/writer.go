@@ -1,4 +1,4 @@
-package gateway
+package registration
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 	"portico/resource/rest"
 )
 
-// findings are what was found out of APIServices, Backends and their servers.
+// Findings are what was found out of APIServices, Backends and their servers.
 // *routing.Sync has them.
-type findings interface {
+type Findings interface {
 	// Listed returns the APIServices as of the last news from etcd; ok is false before
 	// any.
 	Listed() (list []*apireg.APIService, ok bool)
@@ -30,9 +30,9 @@ type findings interface {
 	DiscoveryVerdict(srv *routing.Server) availability.Verdict
 }
 
-// registrationConfig of a Registration.
-type registrationConfig struct {
-	Findings findings
+// Config of a Writer.
+type Config struct {
+	Findings Findings
 	// APIServices and Backends are what is written.
 	APIServices, Backends *rest.Resource
 	// Own are the group/versions that the gateway serves itself, Configured the
@@ -47,42 +47,42 @@ type registrationConfig struct {
 	Logger   *slog.Logger
 }
 
-// Registration writes what was found out to APIServices and Backends.
-type Registration struct {
+// Writer writes what was found out to APIServices and Backends.
+type Writer struct {
 	registrar *registrar
 	status    *statusWriter
 }
 
-// newRegistration makes a Registration, which is not elected.
-func newRegistration(cfg registrationConfig) *Registration {
+// New makes a Writer, which is not elected.
+func New(cfg Config) *Writer {
 	r := &registrar{
-		sync: cfg.Findings, services: cfg.APIServices, backends: cfg.Backends, own: cfg.Own, configured: cfg.Configured,
+		found: cfg.Findings, services: cfg.APIServices, backends: cfg.Backends, own: cfg.Own, configured: cfg.Configured,
 		log: cfg.Logger, metrics: newAvailabilityMetrics(cfg.Registry), observer: cfg.Observer,
 	}
 	w := &statusWriter{
-		sync: cfg.Findings, backends: cfg.Backends, elected: &r.elected, outcomes: &r.outcomes,
+		found: cfg.Findings, backends: cfg.Backends, elected: &r.elected, outcomes: &r.outcomes,
 		broken: cfg.Broken, log: cfg.Logger, observer: cfg.Observer,
 	}
 	r.status = &w.wake
-	return &Registration{registrar: r, status: w}
+	return &Writer{registrar: r, status: w}
 }
 
 // Run writes until ctx ends.
-func (r *Registration) Run(ctx context.Context) error {
+func (r *Writer) Run(ctx context.Context) error {
 	return loop.Together(ctx, r.registrar.run, r.status.run)
 }
 
 // Wake says that anything may be otherwise than before.
-func (r *Registration) Wake() {
+func (r *Writer) Wake() {
 	r.registrar.wake.Poke()
 	r.status.wake.Poke()
 }
 
 // WakeStatus says that only the states of endpoints may.
-func (r *Registration) WakeStatus() { r.status.wake.Poke() }
+func (r *Writer) WakeStatus() { r.status.wake.Poke() }
 
 // Elect says whether this gateway is the one that writes, of those on one etcd.
-func (r *Registration) Elect(elected bool) {
+func (r *Writer) Elect(elected bool) {
 	r.registrar.elected.Store(elected)
 	if elected {
 		r.Wake()

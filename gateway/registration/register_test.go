@@ -1,4 +1,4 @@
-package gateway
+package registration
 
 import (
 	"log/slog"
@@ -58,7 +58,7 @@ func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 		t.Fatal(err)
 	}
 	g := &registry{storage: memory.New(), counts: prometheus.NewRegistry(), world: &world{}}
-	r := newRegistration(registrationConfig{
+	r := New(Config{
 		Findings: g.world, APIServices: &rest.Resource{Kind: k, Store: g.storage.Store(&k.Info)}, Backends: backendsInMemory(t),
 		Own:    []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}, {Group: "rbac.authorization.k8s.io", Version: "v1"}},
 		Broken: func(srv *routing.Server) []openapi.Broken { return srv.Source.Broken() }, Registry: g.counts, Logger: slog.New(slog.DiscardHandler),

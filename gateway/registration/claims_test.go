@@ -1,4 +1,4 @@
-package gateway
+package registration
 
 import (
 	"maps"
@@ -119,7 +119,7 @@ func TestRegisterOfABackend(t *testing.T) {
 	}
 	// Nothing goes before all Backends are known.
 	g.drop(t, "b")
-	whole := g.sync.Standings()
+	whole := g.found.Standings()
 	partly := *whole
 	partly.Whole, partly.ByName = false, map[string]*routing.Standing{}
 	partly.List = nil
@@ -178,7 +178,7 @@ func TestIntroduce(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.turn(t, nil)
-	st := g.sync.Standings().ByName["crd"]
+	st := g.found.Standings().ByName["crd"]
 	if where := st.Server.Up.Endpoints()[0].URL; where != "unix:///nobody/crd" || st.Server.Up.Policy().Balance != backend.RoundRobin {
 		t.Errorf("the gateway goes to %s with %+v", where, st.Server.Up.Policy())
 	}
@@ -195,7 +195,7 @@ func TestIntroduce(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.turn(t, nil)
-	if where := g.sync.Standings().ByName["crd"].Server.Up.Endpoints()[0].URL; where != "unix:///another/host" {
+	if where := g.found.Standings().ByName["crd"].Server.Up.Endpoints()[0].URL; where != "unix:///another/host" {
 		t.Errorf("a user's is at %s", where)
 	}
 	g.drop(t, "crd")
@@ -248,7 +248,7 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 
 // unknownHolder has the registrar know all Backends but a.
 func unknownHolder(_ *testing.T, g *registry) {
-	partly := *g.sync.Standings()
+	partly := *g.found.Standings()
 	partly.Whole, partly.ByName = false, maps.Clone(partly.ByName)
 	delete(partly.ByName, "a")
 	partly.List = slices.DeleteFunc(slices.Clone(partly.List), func(st *routing.Standing) bool { return st.Name == "a" })
@@ -273,13 +273,13 @@ func TestPermanenceIsStored(t *testing.T) {
 	g.turn(t, nil)
 	g.turn(t, nil)
 	before := g.storage.Revision()
-	with := g.sync.Standings().ByName["crd"].Server.Up.Policy()
-	says := g.sync.Standings().ByName["crd"].Server.Source
+	with := g.found.Standings().ByName["crd"].Server.Up.Policy()
+	says := g.found.Standings().ByName["crd"].Server.Source
 	g.startsWith(t) // the next elected gateway
 	g.stands(t)
 	g.world.says("crd", says)
 	g.turn(t, nil)
-	st := g.sync.Standings().ByName["crd"]
+	st := g.found.Standings().ByName["crd"]
 	if claims := g.registrar.claims; st.Own != nil || claims.first["v1.apps"].backend != "crd" || claims.first["v1.apps"].priority != 17800 {
 		t.Errorf("it claims %+v", claims.first["v1.apps"])
 	}

@@ -1,4 +1,4 @@
-package gateway
+package registration
 
 import (
 	"net/http"
@@ -72,7 +72,7 @@ func (g *registry) addAt(t *testing.T, name string, at ...*version) *routing.Ser
 		t.Fatal(err)
 	}
 	g.stands(t)
-	srv := g.sync.Standings().ByName[name].Server
+	srv := g.found.Standings().ByName[name].Server
 	t.Cleanup(srv.Up.Close)
 	return srv
 }

@@ -1,4 +1,4 @@
-package gateway
+package registration
 
 import (
 	"bytes"
@@ -44,7 +44,7 @@ func TestGatewaysAgreeOnATakenBackend(t *testing.T) {
 			g.world.Reconcile()
 			g.world.says("crd", source)
 			g.world.says("other", source)
-			all := g.sync.Standings()
+			all := g.found.Standings()
 			want, _ := g.claimed(all).settled(nil)
 			out := map[string]string{}
 			for name, a := range want {
@@ -95,7 +95,7 @@ func TestConfiguredCAFileIsFollowed(t *testing.T) {
 		introduced := func() (bundle []byte, revision string) {
 			t.Helper()
 			g.stands(t)
-			if err := g.introduce(t.Context(), g.sync.Standings()); err != nil {
+			if err := g.introduce(t.Context(), g.found.Standings()); err != nil {
 				t.Fatal(err)
 			}
 			b := storedBackends(t, g.backends)[0]
@@ -106,7 +106,7 @@ func TestConfiguredCAFileIsFollowed(t *testing.T) {
 			t.Fatalf("stored %s", bundle)
 		}
 		write(second)
-		time.Sleep(time.Minute) // the syncer looks as often
+		time.Sleep(time.Minute) // Sync looks as often
 		if bundle, _ := introduced(); !bytes.Equal(bundle, second) {
 			t.Error("the object has the authorities of before")
 		}

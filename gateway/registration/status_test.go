@@ -1,4 +1,4 @@
-package gateway
+package registration
 
 import (
 	"errors"
@@ -42,7 +42,7 @@ func newShown(t *testing.T) *shown {
 	s.stands(t)
 	b := storedBackends(t, g.backends)[0]
 	b.Spec.Endpoints = []backend.Endpoint{{URL: one}, {URL: two}}
-	g.sync.Standings().ByName["b"].Server.Up.SetEndpoints(nil)
+	g.found.Standings().ByName["b"].Server.Up.SetEndpoints(nil)
 	s.put(t, b)
 	return s
 }
@@ -58,7 +58,7 @@ func (s *shown) put(t *testing.T, b *backend.Backend) {
 		t.Fatal(err)
 	}
 	// The server becomes one with other endpoints, and says what it said.
-	says := s.sync.Standings().ByName[b.Name].Server.Source
+	says := s.found.Standings().ByName[b.Name].Server.Source
 	s.stands(t)
 	s.world.says(b.Name, says)
 	s.stands(t)
@@ -80,7 +80,7 @@ func (s *shown) status(t *testing.T) backend.Status {
 }
 
 func (s *shown) verdict(url string, err error) {
-	s.sync.Standings().ByName["b"].Server.Up.SetVerdict(url, availability.Verdict{Known: true, Healthy: err == nil, Err: err, Since: time.Now()})
+	s.found.Standings().ByName["b"].Server.Up.SetVerdict(url, availability.Verdict{Known: true, Healthy: err == nil, Err: err, Since: time.Now()})
 }
 
 func state(s backend.Status) (out string) {
@@ -201,7 +201,7 @@ func TestStatusIsBounded(t *testing.T) {
 
 // loses has the Backend not get what it claims.
 func (s *shown) loses(what []conflict) {
-	of := answerOf(s.sync.Standings().ByName["b"])
+	of := answerOf(s.found.Standings().ByName["b"])
 	s.outcomes.Store(&map[string]outcome{"b": {of: of, conflicts: what}})
 }
 
@@ -227,7 +227,7 @@ func TestRegisteredOnceStored(t *testing.T) {
 	}
 	s.world.says("b", aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{{Group: "user.example.com", Version: "v1"}}}))
 	s.stands(t)
-	if c := s.writer.registered(s.sync.Standings().ByName["b"]); c.Status != "Unknown" {
+	if c := s.writer.registered(s.found.Standings().ByName["b"]); c.Status != "Unknown" {
 		t.Errorf("of what the server says now: %+v", c)
 	}
 }
@@ -248,7 +248,7 @@ func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 		endpoints = append(endpoints, upstream.Endpoint{URL: url, Network: "tcp", Address: url, Weight: 1})
 		spec.Endpoints = append(spec.Endpoints, backend.Endpoint{URL: url})
 	}
-	st := s.sync.Standings().ByName["b"]
+	st := s.found.Standings().ByName["b"]
 	st.Server.Up.SetEndpoints(endpoints)
 	for _, e := range endpoints {
 		s.verdict(e.URL, errors.New(strings.Repeat("e", 2*routing.MaxErrorText)))
