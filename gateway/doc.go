@@ -10,8 +10,7 @@
 //   - package gateway/registration writes what was found out to APIServices and
 //     Backends. Of several gateways the one elected in writer.go writes.
 //   - package gateway/proxy sends requests along the routes.
-//   - openapi.go serves the index of OpenAPI documents from memory; openapi_kept.go
-//     has the documents, from their servers or from what was kept of them.
+//   - package gateway/apidocs answers for OpenAPI.
 //   - explain.go answers where a request would go.
 //
 // The gateway is ready when etcd answers. A server behind it that is down

@@ -16,6 +16,7 @@ import (
 	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/gateway/access"
+	"portico/gateway/apidocs"
 	"portico/gateway/flow"
 	"portico/gateway/lastgood"
 	"portico/gateway/proxy"
@@ -60,7 +61,7 @@ type Gateway struct {
 	// apiservices and backends are two of them.
 	apiservices, backends *rest.Resource
 	api                   *rest.API
-	documents             *documents
+	documents             *apidocs.Documents
 	issuer                http.Handler
 	health                *serve.Health
 	metrics               *serve.Metrics
@@ -182,7 +183,7 @@ func (g *Gateway) assembleSync() error {
 	if err != nil {
 		return err
 	}
-	g.documents = newDocuments(documentsConfig{
+	g.documents = apidocs.New(apidocs.Config{
 		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Folder: folder,
 		BrokenChanged: wakeAll, Registry: g.metrics.Registry(), Logger: g.log,
 	})

@@ -4,10 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-
-	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/gateway/routing"
@@ -25,27 +21,6 @@ func onSocket(t testing.TB, name, path string) *routing.Configured {
 		t.Fatal(err)
 	}
 	return c
-}
-
-// custom is the APIService of a custom resource.
-func custom(gv discovery.GroupVersion, backend string) *apireg.APIService {
-	return &apireg.APIService{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:        apiservice.Name(gv.Group, gv.Version),
-			Labels:      map[string]string{apiservice.AutomanagedLabel: apiservice.Managed},
-			Annotations: map[string]string{apiservice.BackendAnnotation: backend},
-		},
-		Spec: apireg.APIServiceSpec{
-			Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: discovery.DefaultGroupPriority, VersionPriority: discovery.CustomVersionPriority,
-		},
-	}
-}
-
-func alice() *resource.User {
-	return &resource.User{
-		Name: "alice", UID: "42", Groups: []string{"dev", "system:authenticated"},
-		Extra: map[string][]string{"example.com/scope": {"a", "b"}},
-	}
 }
 
 // customGroup describes a group with one custom resource.

@@ -1,4 +1,4 @@
-package gateway
+package apidocs
 
 import (
 	"context"
@@ -53,7 +53,7 @@ func TestBrokenOpenAPIIsNamed(t *testing.T) {
 		t.Errorf("broken: %v", named)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(newBrokenMetric(g.documents))
+	registry.MustRegister(newBrokenMetric(g.Documents))
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 {
 		t.Fatalf("metrics %v, %v", families, err)

@@ -1,4 +1,4 @@
-package gateway
+package apidocs
 
 import (
 	"strings"
@@ -13,7 +13,7 @@ import (
 // BrokenOf returns the documents of a server that are known to be broken: by its
 // index, by what was fetched of them because somebody asked for it, and by what they
 // add to OpenAPI v2.
-func (d *documents) BrokenOf(srv *routing.Server) []openapi.Broken {
+func (d *Documents) BrokenOf(srv *routing.Server) []openapi.Broken {
 	out := srv.Source.Broken()
 	out = append(out, d.remote.Broken(srv.OpenAPIOwner(), srv.Source.OpenAPI())...)
 	return append(out, brokenV2(srv, d.whole.Broken())...)
@@ -21,7 +21,7 @@ func (d *documents) BrokenOf(srv *routing.Server) []openapi.Broken {
 
 // broken returns the broken documents of all servers that somebody's APIService
 // leads to.
-func (d *documents) broken() map[*routing.Server][]openapi.Broken {
+func (d *Documents) broken() map[*routing.Server][]openapi.Broken {
 	index := d.cfg.Index()
 	if index == nil {
 		return nil
@@ -55,11 +55,11 @@ func brokenV2(srv *routing.Server, v2 map[string]string) (out []openapi.Broken) 
 
 // brokenMetric tells of the same.
 type brokenMetric struct {
-	documents *documents
+	documents *Documents
 	desc      *prometheus.Desc
 }
 
-func newBrokenMetric(d *documents) *brokenMetric {
+func newBrokenMetric(d *Documents) *brokenMetric {
 	return &brokenMetric{d, prometheus.NewDesc("portico_gateway_openapi_broken",
 		"OpenAPI documents of servers that cannot be used (1), by backend or APIService and group/version; that of the index has none.",
 		[]string{"backend", "group_version"}, nil)}

@@ -1,4 +1,4 @@
-package gateway
+package apidocs
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 	"portico/resource/rest"
 )
 
-// documentsConfig of Documents.
-type documentsConfig struct {
+// Config of Documents.
+type Config struct {
 	// Own are the gateway's own kinds.
 	Own []*rest.Kind
 	// Index returns who has which document, as of now; nil: nothing is known yet.
@@ -40,19 +40,19 @@ type documentsConfig struct {
 	Logger *slog.Logger
 }
 
-// documents answers requests for OpenAPI documents: the gateway's own, and those
+// Documents answers requests for OpenAPI documents: the gateway's own, and those
 // of the servers behind it. Safe for concurrent use; an http.Handler.
-type documents struct {
-	cfg documentsConfig
+type Documents struct {
+	cfg Config
 	own *openapi.Documents
 	// remote keeps documents of the servers behind.
 	remote *openapi.Remote
 	whole  *swagger.Whole // OpenAPI v2
 }
 
-// newDocuments makes Documents. Run has to run for OpenAPI v2 and the Folder.
-func newDocuments(cfg documentsConfig) *documents {
-	d := &documents{
+// New makes Documents. Run has to run for OpenAPI v2 and the Folder.
+func New(cfg Config) *Documents {
+	d := &Documents{
 		cfg: cfg, own: openapi.FromKinds(cfg.Own),
 		remote: openapi.NewRemote(openapi.Config{Budget: openAPIKeptBytes, BrokenChanged: cfg.BrokenChanged, Logger: cfg.Logger}),
 	}
@@ -64,7 +64,7 @@ func newDocuments(cfg documentsConfig) *documents {
 }
 
 // Run makes OpenAPI v2 when it is asked for, and keeps the folder, until ctx ends.
-func (d *documents) Run(ctx context.Context) error {
+func (d *Documents) Run(ctx context.Context) error {
 	if d.cfg.Folder == nil {
 		return d.whole.Run(ctx)
 	}
@@ -72,7 +72,7 @@ func (d *documents) Run(ctx context.Context) error {
 }
 
 // servers are what OpenAPI v2 is made of.
-func (d *documents) servers() ([]swagger.Server, string) {
+func (d *Documents) servers() ([]swagger.Server, string) {
 	index := d.cfg.Index()
 	if index == nil {
 		return nil, ""
@@ -82,7 +82,7 @@ func (d *documents) servers() ([]swagger.Server, string) {
 
 // ServeHTTP answers /openapi/v3 from memory and sends requests for one
 // document to whoever has it. /openapi/v2 is made when it is asked for.
-func (d *documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	index := d.cfg.Index()
 	key := strings.Trim(strings.TrimPrefix(r.URL.Path, "/openapi/v3"), "/")
 	switch {
@@ -96,13 +96,12 @@ func (d *documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.own.Handler().ServeHTTP(w, r)
 	case d.serveKept(w, r, index, key):
 	default:
-		d.proxy(w, r, key)
+		d.ask(w, r, key)
 	}
 }
 
-// proxy sends a request for the document of a group/version to its
-// server.
-func (d *documents) proxy(w http.ResponseWriter, r *http.Request, key string) {
+// ask sends a request for the document of a group/version to its server.
+func (d *Documents) ask(w http.ResponseWriter, r *http.Request, key string) {
 	var group, version string
 	switch parts := strings.Split(key, "/"); {
 	case len(parts) == 3 && parts[0] == "apis":

@@ -1,4 +1,4 @@
-package gateway
+package apidocs
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const fetchTimeout = 5 * time.Second
 // server, or made of what that has, if it is not kept yet. While the server is
 // away it is the one that an earlier gateway had. It returns false if only the
 // server can answer.
-func (d *documents) serveKept(w http.ResponseWriter, r *http.Request, index *routing.OpenAPI, key string) bool {
+func (d *Documents) serveKept(w http.ResponseWriter, r *http.Request, index *routing.OpenAPI, key string) bool {
 	srv, link := index.Who(key)
 	if srv == nil {
 		return false
@@ -38,7 +38,7 @@ func (d *documents) serveKept(w http.ResponseWriter, r *http.Request, index *rou
 // fetch has a document from its server or, while that is away, from the
 // folder. What the server has is right: who restarts a gateway does not find the
 // document of a server that gave two the same hash.
-func (d *documents) fetch(ctx context.Context, srv *routing.Server, key, link string) ([]byte, error) {
+func (d *Documents) fetch(ctx context.Context, srv *routing.Server, key, link string) ([]byte, error) {
 	at := lastgood.Link{Owner: srv.OpenAPIOwner(), URL: link}
 	if v := d.cfg.Verdict(srv); v.Known && !v.Healthy {
 		if data, ok := d.kept(at); ok {
@@ -67,7 +67,7 @@ func (d *documents) fetch(ctx context.Context, srv *routing.Server, key, link st
 }
 
 // kept returns a document from the folder.
-func (d *documents) kept(at lastgood.Link) ([]byte, bool) {
+func (d *Documents) kept(at lastgood.Link) ([]byte, bool) {
 	if d.cfg.Folder == nil {
 		return nil, false
 	}

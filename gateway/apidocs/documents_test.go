@@ -1,4 +1,4 @@
-package gateway
+package apidocs
 
 import (
 	"context"
@@ -99,7 +99,7 @@ func (d *describing) serves(t *testing.T, text string, groups ...string) {
 
 // indexing is the part of a gateway that knows the OpenAPI of its backends.
 type indexing struct {
-	*documents
+	*Documents
 	sync     *routing.Sync
 	services []*apireg.APIService
 	stored   []*backend.Backend
@@ -129,11 +129,11 @@ func startKeeping(t *testing.T, folder func(*routing.Sync) *lastgood.Folder, bac
 		cancel()
 		_ = s.Run(over) // lets go of the servers
 	})
-	docs := documentsConfig{Own: []*rest.Kind{registration}, Index: s.OpenAPI, Table: s.Table, Verdict: s.Verdict, Logger: log}
+	docs := Config{Own: []*rest.Kind{registration}, Index: s.OpenAPI, Table: s.Table, Verdict: s.Verdict, Logger: log}
 	if folder != nil {
 		docs.Folder = folder(s)
 	}
-	return &indexing{documents: newDocuments(docs), sync: s}
+	return &indexing{Documents: New(docs), sync: s}
 }
 
 // servers are those of all Backends.
