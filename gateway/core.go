@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -16,6 +17,10 @@ import (
 	"portico/resource/client"
 	"portico/resource/loop"
 )
+
+// maxFollowPause bounds the wait between attempts to reach the core server: its
+// return is noticed within that time.
+const maxFollowPause = 250 * time.Millisecond
 
 // coreClient is how the gateway reads and writes what the core server keeps
 // and the gateway needs: Services and EndpointSlices (where registered servers

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/gateway/access"
@@ -104,4 +105,12 @@ func (l *lastGood) ofOwn(ctx context.Context) (out []lastgood.Document) {
 		}})
 	}
 	return out
+}
+
+// registerLastGood shows how much of what the gateway goes by is from before.
+func registerLastGood(registry prometheus.Registerer, restored func() int) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "portico_gateway_last_good_documents",
+		Help: "How many last-good documents, of servers and of what is followed in the core server, have not been said anew since this gateway began.",
+	}, func() float64 { return float64(restored()) }))
 }

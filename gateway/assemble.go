@@ -1,0 +1,215 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/discovery"
+	"portico/discovery/openapi"
+	"portico/gateway/access"
+	"portico/gateway/apidocs"
+	"portico/gateway/flow"
+	"portico/gateway/lastgood"
+	"portico/gateway/proxy"
+	"portico/gateway/registration"
+	"portico/gateway/routing"
+	"portico/resource"
+	"portico/resource/accesslog"
+	"portico/resource/audit"
+	"portico/resource/authn"
+	"portico/resource/etcd"
+	"portico/resource/loop"
+	"portico/resource/rest"
+	"portico/resource/serve"
+	"portico/resource/tracing"
+	"portico/resource/watchcache"
+)
+
+func (g *Gateway) openStorage() (err error) {
+	if g.cfg.TracingConfigFile != "" {
+		g.cfg.Etcd.Trace = tracing.Stored
+	}
+	g.etcd, err = etcd.Open(g.cfg.Etcd)
+	return err
+}
+
+// readBackends reads how the servers that the gateway starts with are reached.
+func (g *Gateway) readBackends() error {
+	if g.cfg.ProxyCertFile != "" {
+		pair, err := authn.NewKeyPair(g.cfg.ProxyCertFile, g.cfg.ProxyKeyFile)
+		if err != nil {
+			return fmt.Errorf("load front-proxy certificate: %w", err)
+		}
+		g.trust.Certificate = pair.GetClientCertificate
+	}
+	for _, b := range g.cfg.Backends {
+		c, err := routing.NewConfigured(b, g.trust)
+		if err != nil {
+			return err
+		}
+		g.start = append(g.start, c)
+	}
+	return nil
+}
+
+// assembleAccess makes what says who clients are, what they may and how much at a
+// time.
+func (g *Gateway) assembleAccess() (err error) {
+	g.core = newCoreClient(func() *proxy.Table { return g.sync.Table() }, func(svc, eps loop.Snapshot) { g.sync.SetServices(svc, eps) }, g.log)
+	if g.authn, err = g.authenticator(); err != nil {
+		return err
+	}
+	g.access = access.New(access.Config{Authenticator: g.authn, Audiences: g.cfg.APIAudiences, Logger: g.log})
+	g.flow = flow.New(flow.Config{Logger: g.log})
+	return nil
+}
+
+// ownKinds returns the kinds that the gateway serves itself, and two of them.
+func (g *Gateway) ownKinds() (all []*rest.Kind, services, backends *rest.Kind, err error) {
+	if services, err = apiservice.Kind(); err != nil {
+		return nil, nil, nil, err
+	}
+	accessKinds, err := g.access.Kinds()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	flowKinds, err := g.flow.Kinds()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if backends, err = backend.Kind(); err != nil {
+		return nil, nil, nil, err
+	}
+	backends.Ownership = openapi.Ownership(backends)
+	return slices.Concat([]*rest.Kind{services, backends}, accessKinds, flowKinds), services, backends, nil
+}
+
+// assembleOwn makes the groups the gateway serves itself.
+func (g *Gateway) assembleOwn() error {
+	kinds, services, backends, err := g.ownKinds()
+	if err != nil {
+		return err
+	}
+	var ranges []string
+	for _, k := range kinds {
+		if k.Review == nil {
+			ranges = append(ranges, k.RangePath(""))
+		}
+	}
+	g.cache = watchcache.New(watchcache.Config{Feed: g.etcd.Feed(ranges...), Store: g.etcd.Store, Logger: g.log})
+	g.resources = map[schema.GroupResource]*rest.Resource{}
+	list := make([]*rest.Resource, 0, len(kinds))
+	for _, k := range kinds {
+		r := &rest.Resource{Kind: k}
+		if k.Review == nil {
+			r.Store = g.cache.Store(&k.Info)
+		}
+		g.resources[k.GroupResource()] = r
+		list = append(list, r)
+	}
+	g.api = rest.New(rest.Config{
+		Resources: list, Warn: serve.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize,
+	})
+	g.metrics.Registry().MustRegister(g.cache.Metrics(g.infos), g.etcd.Metrics())
+	g.kinds, g.own = kinds, discovery.FromKinds(kinds)
+	g.apiservices, g.backends = g.find(services.GroupResource()), g.find(backends.GroupResource())
+	return nil
+}
+
+// assembleSync makes what follows the servers behind the gateway, and what shows and
+// writes what is found.
+func (g *Gateway) assembleSync() error {
+	wakeAll := func() { g.registration.Wake() }
+	g.sync = routing.New(routing.Config{
+		Own: g.own, Configured: g.start, Trust: g.trust, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
+		Changed: wakeAll, Noticed: func() { g.registration.WakeStatus() }, Logger: g.log,
+	})
+	folder, err := lastgood.NewFolder(lastgood.FolderConfig{StateDir: g.cfg.StateDir, Named: g.sync.NamedOpenAPI, Logger: g.log})
+	if err != nil {
+		return err
+	}
+	g.documents = apidocs.New(apidocs.Config{
+		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Folder: folder,
+		BrokenChanged: wakeAll, Registry: g.metrics.Registry(), Logger: g.log,
+	})
+	g.registration = registration.New(registration.Config{
+		Findings: g.sync, APIServices: g.apiservices, Backends: g.backends, Own: g.own, Configured: g.start,
+		Broken: g.documents.BrokenOf, Observer: g.cfg.InstanceID, Registry: g.metrics.Registry(), Logger: g.log,
+	})
+	g.publisher = &publisher{
+		core: g.core, clientCAFile: g.cfg.ClientCAFile, proxyCAFile: g.cfg.RequestHeaderCAFile,
+		proxyNames: g.cfg.RequestHeaderAllowedNames, log: g.log,
+	}
+	return nil
+}
+
+// assembleLastGood makes what outlives the gateway.
+func (g *Gateway) assembleLastGood() error {
+	l := &lastGood{
+		log: g.log, sync: g.sync, core: g.core, access: g.access, find: g.find, services: g.apiservices, backends: g.backends,
+		ownReady: g.cache.Ready,
+	}
+	for gr, r := range g.resources {
+		if r.Kind.Review == nil && (gr.Group == apiservice.Group || gr.Group == backend.Group || gr.Group == rbacv1.GroupName) {
+			l.own = append(l.own, r)
+		}
+	}
+	if err := l.keep(g.etcd.Documents("gateway"), g.cfg.StateDir); err != nil {
+		return err
+	}
+	g.lastGood = l
+	registerLastGood(g.metrics.Registry(), l.Restored)
+	return nil
+}
+
+// find returns one of the gateway's own resources; nil if it is none.
+func (g *Gateway) find(gr schema.GroupResource) *rest.Resource { return g.resources[gr] }
+
+// assembleObservation makes what tells of requests and servers.
+func (g *Gateway) assembleObservation() (err error) {
+	registry := g.metrics.Registry()
+	registry.MustRegister(g.sync.Metrics()...)
+	if g.cfg.AccessLog != "" {
+		g.accessLog, err = accesslog.Open(accesslog.Config{Path: g.cfg.AccessLog, Registry: registry, Logger: g.log})
+		if err != nil {
+			return err
+		}
+	}
+	if g.audit, err = audit.Open(g.cfg.Audit, g.log); err != nil {
+		return err
+	}
+	g.tracer, err = tracing.Open(g.cfg.TracingConfigFile, tracing.Options{
+		Service: "portico-gateway", Instance: g.cfg.InstanceID, Registry: registry, Logger: g.log,
+	})
+	return err
+}
+
+// assembleServer makes the listener with its filters and health checks.
+func (g *Gateway) assembleServer() (err error) {
+	g.addHealthChecks()
+	g.proxy = proxy.New(proxy.Config{Table: g.sync.Table, Authorizer: g.access, Traced: g.tracer != nil, Logged: g.accessLog != nil})
+	g.server, err = serve.New(serve.Config{
+		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Handler: g.router(),
+		Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
+		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
+		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete, LongRunning: g.proxy.Streams,
+		AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: serve.TrustedTracers,
+	})
+	return err
+}
+
+// infos are the resources that the gateway stores.
+func (g *Gateway) infos() []*resource.Info {
+	var out []*resource.Info
+	for _, r := range g.resources {
+		if r.Store != nil {
+			out = append(out, &r.Info)
+		}
+	}
+	return out
+}
