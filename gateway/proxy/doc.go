@@ -3,7 +3,7 @@
 // server is special.
 //
 //   - table.go is an immutable snapshot: group/version -> route. Looking up a
-//     route is one atomic load. Others make it (package gateway's sync.go).
+//     route is one atomic load. Package gateway/routing makes it.
 //   - send.go sends a request along its route, in the order that its checks are
 //     written in.
 //   - unfit.go and upgrade.go turn away what a server might read as another
