@@ -76,9 +76,11 @@ func (s *systemNamespaces) run(ctx context.Context) error {
 	tick := time.NewTicker(systemInterval)
 	defer tick.Stop()
 	for {
+		told := "" // once for each reason
 		err := loop.Retry(ctx, loop.Backoff{Max: time.Second}, func(ctx context.Context) error {
 			err := s.ensure(ctx)
-			if err != nil && ctx.Err() == nil {
+			if err != nil && ctx.Err() == nil && err.Error() != told {
+				told = err.Error()
 				s.log.Warn("creating system namespaces failed", "err", err)
 			}
 			return err

@@ -94,6 +94,10 @@ func (cfg *Config) Engine(name string, way http.RoundTripper, store func(*resour
 	})
 }
 
+// answerAhead is how much earlier than at the gateway the time of a request is up:
+// what a busy machine takes to pass an answer on.
+const answerAhead = time.Second
+
 // Parts are what a process serves.
 type Parts struct {
 	// Name is "core" or "crd". Required, as is the rest.
@@ -129,7 +133,7 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	return serve.New(serve.Config{
 		Name: p.Name, Listen: []serve.ListenAddress{listen}, Authenticator: authenticator,
 		Health: p.Health, Metrics: p.Metrics, Logger: cfg.Logger, Complete: p.Complete,
-		MaxInFlight: -1, MaxMutatingInFlight: -1, Audit: audited, Tracer: tracer, ShutdownDelay: cfg.ShutdownDelay,
+		MaxInFlight: -1, MaxMutatingInFlight: -1, Ahead: answerAhead, Audit: audited, Tracer: tracer, ShutdownDelay: cfg.ShutdownDelay,
 		Handler: serve.NewRouter(routes),
 	})
 }

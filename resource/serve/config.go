@@ -72,6 +72,10 @@ type Config struct {
 	// RequestTimeout is the longest that a request may take which is not
 	// long-running; 0: DefaultRequestTimeout.
 	RequestTimeout time.Duration
+	// Ahead is how much earlier than asked for the time of a request is up, but no
+	// more than a tenth of it: for a server behind another that goes by the same
+	// time, and would cut off the answer. 0: the time is as asked for.
+	Ahead time.Duration
 	// MaxInFlight and MaxMutatingInFlight bound the reads and writes at work; 0:
 	// the defaults; below 0: no bound, for a server behind one that has it.
 	MaxInFlight, MaxMutatingInFlight int

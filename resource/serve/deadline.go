@@ -68,6 +68,12 @@ func (s *Server) withDeadline(next http.Handler, w http.ResponseWriter, r *http.
 
 // timeoutOf returns how long a request may take.
 func (s *Server) timeoutOf(r *http.Request) (time.Duration, error) {
+	timeout, err := s.askedTimeout(r)
+	return timeout - min(s.cfg.Ahead, timeout/10), err
+}
+
+// askedTimeout is the time that the client allows, or the server if that is less.
+func (s *Server) askedTimeout(r *http.Request) (time.Duration, error) {
 	limit := s.cfg.RequestTimeout
 	if r.URL.RawQuery == "" {
 		return limit, nil
