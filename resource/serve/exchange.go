@@ -44,9 +44,13 @@ type exchange struct {
 	hijacked     bool
 	uncounted    bool // somebody else counts the request
 	terminated   bool // the deadline has counted its end
+	short        bool // it is one of life.short
 	// closing: the connection is to end after the requests that are under way. The
 	// deadline may answer meanwhile.
 	closing atomic.Bool
+
+	// ending is what it is known by as one of life.long; nil: it is none.
+	ending *context.CancelCauseFunc
 
 	warnings  warnings
 	component string // of whom the request is counted; "" is the API server
@@ -117,6 +121,7 @@ func (s *Server) open(next http.Handler) http.Handler {
 			growStack()
 		}
 		x.client = r.Context()
+		defer s.leave(x)
 		x.ctx = exchangeContext{resource.ActionContext{Context: x.client, Action: x.action}, x}
 		next.ServeHTTP(x, r.WithContext(&x.ctx))
 		if x.code == 0 {

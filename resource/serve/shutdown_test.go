@@ -1,7 +1,9 @@
 package serve
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico/resource/accesslog"
 	"portico/resource/audit"
 )
 
@@ -89,37 +92,67 @@ func TestShutdownGivesUp(t *testing.T) {
 	})
 }
 
+// slowLog is a log that takes its time with requests.
+type slowLog struct{ slog.Handler }
+
+func (l slowLog) Enabled(ctx context.Context, level slog.Level) bool {
+	if level == slog.LevelDebug {
+		<-time.After(50 * time.Millisecond)
+	}
+	return l.Handler.Enabled(ctx, level)
+}
+
 // What is told of a request that is given up, and ends with its connection, is in
-// the audit log before Run returns.
+// the logs before Run returns.
 func TestShutdownTellsOfWhatItGivesUp(t *testing.T) {
-	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n", func(o *audit.Options) { o.Log.Delivery.Mode = audit.ModeBatch })
-	atWork := make(chan struct{})
-	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
-		close(atWork)
-		<-r.Context().Done()
-		<-time.After(50 * time.Millisecond) // it has something to put in order
-	}, change, func(c *Config) { c.ShutdownTimeout = time.Millisecond })
-	if err := s.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	answered := make(chan error, 1)
-	go func() {
-		_, err := socketClient(t, strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix), false).Get("http://portico" + pathPods)
-		answered <- err
-	}()
-	<-atWork
-	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
-	if err := <-answered; err == nil {
-		t.Error("it was answered, not given up")
-	}
-	if got := told(events()); !strings.HasPrefix(got, "ResponseComplete list "+pathPods+" jane") {
-		t.Errorf("got %q", got)
+	for name, tc := range map[string]struct {
+		query string
+		ends  func()
+		want  string
+	}{
+		"it panics": {"", func() { panic("late") }, "Panic list"},
+		"a watch":   {"?watch=1", func() {}, "ResponseStarted watch " + pathPods + "?watch=1 jane"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n", func(o *audit.Options) { o.Log.Delivery.Mode = audit.ModeBatch })
+			var lines bytes.Buffer
+			accessLog, err := accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &lines})
+			if err != nil {
+				t.Fatal(err)
+			}
+			atWork := make(chan struct{})
+			s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
+				close(atWork)
+				<-r.Context().Done()
+				<-time.After(50 * time.Millisecond) // it has something to put in order
+				tc.ends()
+			}, change, func(c *Config) {
+				c.ShutdownTimeout, c.LongShutdownTimeout, c.AccessLog, c.Logger = time.Millisecond, -1, accessLog, slog.New(slowLog{slog.DiscardHandler})
+			})
+			if err := s.Listen(); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- s.Run(ctx) }()
+			go func() {
+				response, err := socketClient(t, strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix), false).Get("http://portico" + pathPods + tc.query)
+				if err == nil {
+					_ = response.Body.Close()
+				}
+			}()
+			<-atWork
+			cancel()
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			if got := told(events()); !strings.HasPrefix(got, tc.want) {
+				t.Errorf("audit: %q", got)
+			}
+			if got := lines.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `"user":"jane"`) {
+				t.Errorf("access log: %q", got)
+			}
+		})
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 var ErrShuttingDown = errors.New("the server is shutting down")
 
 // track has shutdown know of the requests that are at work: it waits for the
-// short ones, and ends the contexts of the long-running ones.
+// short ones, and ends the contexts of the long-running ones. They are at work until
+// everything has been told of them (leave).
 func (s *Server) track(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
@@ -26,7 +27,7 @@ func (s *Server) track(next http.Handler) http.Handler {
 		}
 		switch {
 		case s.life.short.enter():
-			defer s.life.short.leave()
+			exchangeFrom(r.Context()).short = true
 		case isProbe(action.Path):
 		default:
 			s.refuse(w, r) // the way of turnAway, for those that passed it just before
@@ -43,8 +44,18 @@ func (s *Server) trackLong(next http.Handler, w http.ResponseWriter, r *http.Req
 		s.refuse(w, r)
 		return
 	}
-	defer s.life.long.leave(&cancel)
+	exchangeFrom(r.Context()).ending = &cancel
 	next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// leave has a request that is tracked be over.
+func (s *Server) leave(x *exchange) {
+	switch {
+	case x.short:
+		s.life.short.leave()
+	case x.ending != nil:
+		s.life.long.leave(x.ending)
+	}
 }
 
 // life is where the server is between its start and its end.
