@@ -69,7 +69,7 @@ func (cfg *Config) Complete() {
 
 // Metrics makes what /metrics shows, upstream's engines included.
 func (cfg *Config) Metrics() *serve.Metrics {
-	return serve.NewMetrics(append(cfg.Audit.Metrics(), admission.EngineMetrics())...)
+	return serve.NewMetrics(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...)
 }
 
 // Agent is the name by which the process is a client of the gateway.

@@ -2,14 +2,10 @@ package admission
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-	"k8s.io/component-base/metrics/legacyregistry"
 
 	"portico/resource/rest"
 )
@@ -135,19 +131,10 @@ func (t *timer) of(operation int, refused bool) prometheus.Observer {
 	return observer
 }
 
-// EngineMetrics are what the engines count by themselves, about webhooks, policies
-// and CEL, in the registry that they share with everything of upstream's. What
-// else is in there, this process counts itself or has nothing to do with.
-func EngineMetrics() prometheus.Gatherer {
-	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-		all, err := legacyregistry.DefaultGatherer.Gather()
-		return slices.DeleteFunc(all, func(family *dto.MetricFamily) bool { return !ofEngines(family.GetName()) }), err
-	})
-}
-
-// ofEngines reports whether the engines count a metric.
-func ofEngines(name string) bool {
-	return slices.ContainsFunc([]string{
+// EngineMetrics returns how the names begin of what the engines count by themselves,
+// about webhooks, policies and CEL, in the registry that upstream's parts share.
+func EngineMetrics() (beginnings []string) {
+	return []string{
 		"apiserver_admission_", "apiserver_validating_admission_policy_", "apiserver_mutating_admission_policy_", "apiserver_cel_", "apiserver_webhooks_",
-	}, func(beginning string) bool { return strings.HasPrefix(name, beginning) })
+	}
 }

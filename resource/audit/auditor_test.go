@@ -9,12 +9,15 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	"portico/resource"
@@ -270,11 +273,7 @@ func TestWebhookThatHangs(t *testing.T) {
 // lost is how many events upstream's metric says a plugin has lost.
 func lost(t *testing.T, _ *Auditor, plugin string) (n float64) {
 	t.Helper()
-	families, err := (&Options{PolicyFile: "x"}).Metrics()[0].Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
+	for _, f := range gathered(t) {
 		for _, m := range f.Metric {
 			if f.GetName() == "apiserver_audit_error_total" && m.Label[0].GetValue() == plugin {
 				n += m.Counter.GetValue()
@@ -284,17 +283,24 @@ func lost(t *testing.T, _ *Auditor, plugin string) (n float64) {
 	return n
 }
 
+// gathered is what upstream's audit has counted.
+func gathered(t *testing.T) []*dto.MetricFamily {
+	t.Helper()
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	beginning := (&Options{PolicyFile: "x"}).Metrics()[0]
+	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return !strings.HasPrefix(f.GetName(), beginning) })
+}
+
 func TestMetrics(t *testing.T) {
 	if (&Options{}).Metrics() != nil {
 		t.Error("what does not audit has metrics of it")
 	}
 	ask(t, auditor(t, everything, func(*Options) {}))
-	families, err := (&Options{PolicyFile: "x"}).Metrics()[0].Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var names []string
-	for _, f := range families {
+	for _, f := range gathered(t) {
 		names = append(names, strings.TrimPrefix(f.GetName(), metricPrefix))
 	}
 	// error_total is there once there was an error.

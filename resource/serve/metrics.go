@@ -34,9 +34,9 @@ type Metrics struct {
 }
 
 // NewMetrics returns the metrics of a process: requests, the Go runtime and the
-// process itself. What the others gather (the registry of an engine that brings
-// its own) is shown beside it.
-func NewMetrics(others ...prometheus.Gatherer) *Metrics {
+// process itself. Those of upstream's parts whose names begin so (SharedMetrics) are
+// shown beside them.
+func NewMetrics(beginnings ...string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		requests: newRequestDescs(),
@@ -65,7 +65,10 @@ func NewMetrics(others ...prometheus.Gatherer) *Metrics {
 	}
 	m.registry.MustRegister(m, m.terminations, m.aborts, m.postTimeout, m.handshakeErrors, buildInfo(),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.gather = append(prometheus.Gatherers{m.registry}, others...)
+	m.gather = prometheus.Gatherers{m.registry}
+	if len(beginnings) > 0 {
+		m.gather = append(m.gather, SharedMetrics(beginnings...))
+	}
 	return m
 }
 
