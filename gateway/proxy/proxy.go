@@ -72,7 +72,7 @@ func (p *Maker) build(up target) (short, long, upgrade http.Handler) {
 	l.Transport, l.BufferPool, l.ModifyResponse = up.Long(), newBuffers(1), p.relayed
 	// Only HTTP/1.1 can be switched to another protocol.
 	u.Transport, u.BufferPool, u.ModifyResponse, u.FlushInterval = up.Upgrade(), p.upgraded, leavesHTTP, -1
-	return &s, &l, &u
+	return &s, &l, leavers{&u}
 }
 
 // rewrite points the request at the server and says who sent it. Whatever

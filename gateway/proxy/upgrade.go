@@ -1,9 +1,13 @@
 package proxy
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -58,4 +62,39 @@ func leavesHTTP(res *http.Response) error {
 		return &upgradeError{res.StatusCode}
 	}
 	return nil
+}
+
+// leavers is the way of requests that may leave HTTP: the client's end of one that
+// did is closed when the server's has ended and upstream.HalfOpen is over.
+type leavers struct{ http.Handler }
+
+func (l leavers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.Handler.ServeHTTP(leaver{w}, r)
+}
+
+// leaver is the writer of such a request.
+type leaver struct{ http.ResponseWriter }
+
+// Unwrap lets http.ResponseController reach the server's own writer.
+func (w leaver) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w leaver) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	return clientEnd{conn}, rw, nil
+}
+
+// clientEnd is the connection to the client.
+type clientEnd struct{ net.Conn }
+
+// CloseWrite ends one direction, where the connection can do that; and the other
+// after a time.
+func (c clientEnd) CloseWrite() error {
+	time.AfterFunc(upstream.HalfOpen, func() { _ = c.Close() })
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
+	"time"
 )
 
 // keptBody is how large the body of a request may be, in bytes, to be kept so
@@ -160,6 +161,12 @@ func (e *endpoint) settle() {
 	}
 }
 
+// HalfOpen is how long one end of a connection that has left HTTP may go on after
+// the other has ended. Who only closed one direction still gets an answer; who is
+// gone looks the same, and an end that never finds out would keep everything that
+// the connection takes.
+const HalfOpen = 10 * time.Second
+
 // tunnel is a connection that has left HTTP.
 type tunnel struct {
 	*answer
@@ -168,8 +175,10 @@ type tunnel struct {
 
 func (t *tunnel) Write(p []byte) (int, error) { return t.w.Write(p) }
 
-// CloseWrite ends one direction, where the connection can do that.
+// CloseWrite ends one direction, where the connection can do that; and the other
+// after HalfOpen.
 func (t *tunnel) CloseWrite() error {
+	time.AfterFunc(HalfOpen, func() { _ = t.Close() })
 	if half, ok := t.w.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}

@@ -178,7 +178,7 @@ func (q *Request) OnHeader(h http.Header, code int) {
 	if q.began.Swap(true) {
 		return
 	}
-	q.long = q.long || q.action.Streams && resource.IsEventStream(h)
+	q.long = q.long || code == http.StatusSwitchingProtocols || q.action.Streams && resource.IsEventStream(h)
 	if q.long || q.told {
 		q.code = int32(code)
 		q.tell(auditapi.StageResponseStarted)

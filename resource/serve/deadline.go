@@ -19,7 +19,7 @@ import (
 // The handler runs on this goroutine and is expected to heed its context; its
 // reads of the body and its writes are cut off in any case. One that heeds
 // nothing keeps its place among the requests in flight for as long as it really
-// runs.
+// runs. One that leaves HTTP in time has no deadline from then on.
 func (s *Server) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if resource.ActionFrom(r.Context()).LongRunning() {
@@ -38,9 +38,7 @@ func (s *Server) withDeadline(next http.Handler, w http.ResponseWriter, r *http.
 		return
 	}
 	x := exchangeFrom(r.Context())
-	ctx, cancel := context.WithTimeout(x.ctx.Context, timeout)
-	defer cancel()
-	x.ctx.Context = ctx // nobody else has the exchange's context yet
+	defer x.limitTime(timeout)()
 	d, returned := s.deadlines.get(w, r, x), false
 	// Not context.AfterFunc: it costs twice as much, and that the client has
 	// gone is nothing that anybody has to be told.
@@ -64,6 +62,18 @@ func (s *Server) withDeadline(next http.Handler, w http.ResponseWriter, r *http.
 	}()
 	next.ServeHTTP(d, r)
 	returned = true
+}
+
+// limitTime has the request's context end after the time. Nobody else has that
+// context yet. The returned function ends it.
+func (x *exchange) limitTime(timeout time.Duration) (cancel func()) {
+	if l := x.leaving; l != nil {
+		l.term = newTerm(x.ctx.Context, timeout)
+		x.ctx.Context = l.term
+		return l.term.cancel
+	}
+	x.ctx.Context, cancel = context.WithTimeout(x.ctx.Context, timeout)
+	return cancel
 }
 
 // timeoutOf returns how long a request may take.

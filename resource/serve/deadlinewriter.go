@@ -28,6 +28,7 @@ const timedOutGrace = time.Second
 //	idle ── the handler writes ──► begun ── the time is up ──► cut
 //	  └──── the time is up ──► answered
 //
+// and from idle and begun to away, if the handler takes the connection over.
 // When its request is over it is over, until it is that of another.
 const (
 	over int32 = iota
@@ -35,11 +36,12 @@ const (
 	begun
 	cut
 	answered
+	away
 )
 
 // deadlineWriter is the writer of a handler that has a deadline. Handler and
 // timer agree on who may write by the state alone: in idle and begun it is the
-// handler, in answered and cut nobody. The handler's header is its own until it
+// handler, in answered, cut and away nobody. The handler's header is its own until it
 // writes, so that it may go on to change it while the timer answers.
 type deadlineWriter struct {
 	http.ResponseWriter
@@ -57,6 +59,7 @@ type deadlineWriter struct {
 
 	state   atomic.Int32
 	writing sync.Mutex     // held by informational responses and by the timer
+	taking  sync.Mutex     // held by who takes the connection over, and by the timer
 	expired sync.WaitGroup // until the timer has done, or never will
 	timer   *time.Timer
 }
@@ -134,8 +137,10 @@ func (d *deadlineWriter) request() *http.Request {
 // expire is called when the context ends.
 func (d *deadlineWriter) expire() {
 	defer d.expired.Done()
-	if !d.late() {
-		return // the client has gone: nobody to answer
+	d.taking.Lock()
+	defer d.taking.Unlock()
+	if d.state.Load() == away || !d.late() {
+		return // the connection is another's, or the client has gone: nobody to answer
 	}
 	connection := http.NewResponseController(d.ResponseWriter)
 	past := time.Unix(1, 0)
@@ -284,11 +289,27 @@ func (d *deadlineWriter) FlushError() error {
 	return http.NewResponseController(d.ResponseWriter).Flush()
 }
 
-// Hijack takes the connection over, and the deadline's end with it: what comes
-// after is nobody's response.
-func (d *deadlineWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if !d.claim() {
+// Hijack takes the connection over, which is the deadline's end: what comes after
+// is nobody's response. It is for requests that ask to leave HTTP. The handler may
+// have written the status.
+func (d *deadlineWriter) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err error) {
+	if d.x.leaving == nil {
+		return nil, nil, http.ErrNotSupported
+	}
+	d.taking.Lock()
+	defer d.taking.Unlock()
+	if state := d.state.Load(); state != idle && state != begun {
 		return nil, nil, http.ErrHandlerTimeout
 	}
-	return http.NewResponseController(d.ResponseWriter).Hijack()
+	err = d.x.leaving.leave(d.x, func() error {
+		conn, rw, err = http.NewResponseController(d.ResponseWriter).Hijack()
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	d.state.Store(away)
+	// Who hijacks writes the header itself, from the handler's.
+	maps.Copy(d.header, d.ResponseWriter.Header())
+	return conn, rw, nil
 }

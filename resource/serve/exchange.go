@@ -31,8 +31,11 @@ type exchange struct {
 	auditID [1]string // "" until there is one
 	// onHeader, if not nil, is called once, with the final status.
 	onHeader func(code int)
-	// streams, if not nil, is called when the answer is a stream of events.
-	streams  func()
+	// place, if not nil, gives the request's place in flight back. It is called when
+	// the answer turns out to last: a stream of events, or another protocol.
+	place func()
+	// leaving, if not nil: the request asks to leave HTTP.
+	leaving  *leaving
 	attached atomic.Value // an Attachment
 	audited  atomic.Pointer[audit.Request]
 
@@ -120,6 +123,9 @@ func (s *Server) open(next http.Handler) http.Handler {
 		if r.ProtoMajor == 2 && !x.action.LongRunning() {
 			growStack()
 		}
+		if asksToLeave(r) {
+			x.leaving = new(leaving)
+		}
 		x.client = r.Context()
 		defer s.leave(x)
 		x.ctx = exchangeContext{resource.ActionContext{Context: x.client, Action: x.action}, x}
@@ -181,8 +187,8 @@ func (x *exchange) setHeader(code int) {
 	if q := x.audited.Load(); q != nil {
 		q.OnHeader(h, code)
 	}
-	if x.streams != nil && resource.IsEventStream(h) {
-		x.streams()
+	if x.place != nil && (code == http.StatusSwitchingProtocols || x.action.Streams && resource.IsEventStream(h)) {
+		x.place()
 	}
 	x.code = code
 	if x.logged != nil {
@@ -228,6 +234,7 @@ func (x *exchange) FlushError() error {
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
 	if err == nil && !x.hijacked {
+		x.leaving.closes(conn)
 		x.hijacked = true
 		if x.code == 0 {
 			// Whoever hijacks writes the header itself, from this map.

@@ -15,8 +15,8 @@ import (
 // limit answers 429 while more requests are at work than the server takes
 // (contract 11.2): reads and writes are counted apart, so that neither can
 // starve the other. Long-running requests and health checks do not count, but one
-// that says it takes a stream of events does until it is answered with one: else
-// nobody who said so would be counted. system:masters is never refused, so that
+// that says it takes a stream of events, or another protocol, does until it is
+// answered so: else nobody who said so would be counted. system:masters is never refused, so that
 // somebody can put things right.
 func (s *Server) limit(next http.Handler) http.Handler {
 	reads := &inFlight{kind: "readOnly", limit: int64(s.cfg.MaxInFlight)}
@@ -36,12 +36,11 @@ func (s *Server) limit(next http.Handler) http.Handler {
 			s.tooMany(w, r, action)
 			return
 		}
-		if !action.Streams {
-			defer kind.leave()
+		if x := exchangeFrom(r.Context()); action.Streams || x.leaving != nil {
+			x.place = sync.OnceFunc(kind.leave)
+			defer x.place()
 		} else {
-			x := exchangeFrom(r.Context())
-			x.streams = sync.OnceFunc(kind.leave)
-			defer x.streams()
+			defer kind.leave()
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -15,11 +15,11 @@ import (
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeFrom(r.Context())
-		if x.action.LongRunning() {
+		if x.action.LongRunning() || x.leaving != nil {
 			ended := func() {}
 			defer func() { ended() }()
 			x.onHeader = func(code int) {
-				if code < 300 && !x.uncounted {
+				if code < 300 && (x.action.LongRunning() || code == http.StatusSwitchingProtocols) && !x.uncounted {
 					ended = s.metrics.longRunning(r, x.action)
 				}
 			}

@@ -25,6 +25,10 @@ func (s *Server) track(next http.Handler) http.Handler {
 			s.trackLong(next, w, r)
 			return
 		}
+		if exchangeFrom(r.Context()).leaving != nil {
+			s.trackLeaving(next, w, r)
+			return
+		}
 		switch {
 		case s.life.short.enter():
 			exchangeFrom(r.Context()).short = true
@@ -44,7 +48,11 @@ func (s *Server) trackLong(next http.Handler, w http.ResponseWriter, r *http.Req
 		s.refuse(w, r)
 		return
 	}
-	exchangeFrom(r.Context()).ending = &cancel
+	x := exchangeFrom(r.Context())
+	x.ending = &cancel
+	if x.leaving != nil {
+		x.leaving.ctx = ctx
+	}
 	next.ServeHTTP(w, r.WithContext(ctx))
 }
 

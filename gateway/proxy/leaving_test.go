@@ -1,0 +1,238 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/websocket"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/gateway/upstream"
+	"portico/resource/serve"
+)
+
+// leavingWay is a gateway on real listeners, with filters whose requests have
+// the limit, before a server that speaks WebSocket: an aggregated one, at a connect
+// subresource that nobody else has, and a REST server at any path.
+type leavingWay struct {
+	name, path string
+	server     string // of the gateway
+	metrics    *serve.Metrics
+	up         *Way
+	ended      chan error // how the server's end of each connection ended
+	shutdown   func()     // of the gateway
+}
+
+const leavingLimit = 250 * time.Millisecond
+
+func leavingWays(t *testing.T) []*leavingWay {
+	t.Helper()
+	var ways []*leavingWay
+	for _, c := range []struct {
+		name, path string
+		tls        bool
+		plain      *Plain
+	}{
+		{"aggregated server", "/apis/vms.example.com/v1/namespaces/a/vms/b/console", true, nil},
+		{"REST server", shopRoot + "/tills/1/live", false, &Plain{root: shopRoot}},
+	} {
+		w := &leavingWay{name: c.name, path: c.path, metrics: serve.NewMetrics(), ended: make(chan error, 8)}
+		behind := websocket.Handler(func(conn *websocket.Conn) {
+			var heard string
+			err := websocket.Message.Receive(conn, &heard)
+			for ; err == nil && heard != "bye"; err = websocket.Message.Receive(conn, &heard) {
+				_ = websocket.Message.Send(conn, heard)
+			}
+			w.ended <- err
+		})
+		if c.tls {
+			server := httptest.NewTLSServer(behind)
+			t.Cleanup(server.Close)
+			pool := x509.NewCertPool()
+			pool.AddCert(server.Certificate())
+			w.up = frontOf(t, server.Listener.Addr().String(), upstream.Trust{Roots: fixed(pool), ServerName: "example.com"}).up
+		} else {
+			l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := &http.Server{Handler: behind}
+			go server.Serve(l)
+			t.Cleanup(func() { server.Close() })
+			w.up = frontOf(t, l.Addr().String(), upstream.Trust{Plain: true}).up
+		}
+		w.serve(t, c.plain)
+		ways = append(ways, w)
+	}
+	return ways
+}
+
+// serve starts the gateway.
+func (w *leavingWay) serve(t *testing.T, plain *Plain) {
+	t.Helper()
+	traffic := NewTraffic()
+	rt := &Route{Name: "v1.test", Upstream: w.up, Condition: apiservice.Passed(), Plain: plain, traffic: traffic.route(routeName{"v1.test", "test"})}
+	w.metrics.Registry().MustRegister(traffic)
+	socket := filepath.Join(t.TempDir(), "g")
+	chain, err := serve.New(serve.Config{
+		Listen: []serve.ListenAddress{{Address: "unix://" + socket}}, Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (&Proxy{}).Send(w, r, rt) }),
+		Metrics: w.metrics, RequestTimeout: leavingLimit, ShutdownTimeout: time.Hour, MaxInFlight: 1,
+	})
+	if err == nil {
+		err = chain.Listen()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- chain.Run(ctx) }()
+	w.server = socket
+	w.shutdown = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+		done <- nil
+	}
+	t.Cleanup(w.shutdown)
+}
+
+// open opens a WebSocket through the gateway: on a busy machine it may take more
+// than one try until one is answered within the limit.
+func (w *leavingWay) open(t *testing.T) *websocket.Conn {
+	t.Helper()
+	config, err := websocket.NewConfig("ws://gateway"+w.path, "http://gateway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		raw, err := net.Dial("unix", w.server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { raw.Close() })
+		conn, err := websocket.NewClient(config, raw)
+		if err == nil {
+			return conn
+		}
+		t.Log(err)
+	}
+	t.Fatal("no connection is answered")
+	return nil
+}
+
+func hears(t *testing.T, conn *websocket.Conn) {
+	t.Helper()
+	var got string
+	if err := websocket.Message.Send(conn, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if err := websocket.Message.Receive(conn, &got); err != nil || got != "hello" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+}
+
+// free waits until the gateway has nothing under way any more.
+func (w *leavingWay) free(t *testing.T) {
+	t.Helper()
+	until(t, "nothing is under way", func() bool {
+		for key, n := range gathered(t, w.metrics.Registry()) {
+			open := strings.HasPrefix(key, "portico_upstream_longrunning_requests") || strings.HasPrefix(key, "apiserver_current_inflight_requests")
+			if open && n != 0 {
+				return false
+			}
+		}
+		s := w.up.Status()
+		return s.Active == 0 && s.Endpoints[0].Active == 0
+	})
+}
+
+// What has left HTTP lasts beyond the time that requests have, whatever it was
+// for, takes no place from others, and leaves nothing behind, whoever ends it.
+func TestLeavingHTTPThroughTheProxy(t *testing.T) {
+	for _, w := range leavingWays(t) {
+		t.Run(w.name, func(t *testing.T) {
+			policy := upstream.NewPolicy(&backend.Spec{})
+			policy.Connect, policy.Concurrent, policy.Queue = time.Minute, 1, 0
+			w.up.SetPolicy(policy)
+			conn := w.open(t)
+			hears(t, conn)
+			<-time.After(2 * leavingLimit)
+			hears(t, conn)
+			other := w.open(t) // there is a place for it
+			hears(t, other)
+
+			conn.Close()
+			if err := <-w.ended; err != io.EOF {
+				t.Errorf("the client ended it; the server's end had %v", err)
+			}
+			var none string
+			if err := websocket.Message.Send(other, "bye"); err != nil {
+				t.Error(err)
+			}
+			if err := websocket.Message.Receive(other, &none); !errors.Is(err, io.EOF) {
+				t.Errorf("the server ended it; the client got %q, %v", none, err)
+			}
+			<-w.ended
+			other.Close()
+			w.free(t)
+
+			last := w.open(t)
+			hears(t, last)
+			w.shutdown()
+			<-w.ended
+			if err := websocket.Message.Receive(last, &none); err == nil {
+				t.Error("the gateway has shut down, and the connection goes on")
+			}
+			w.free(t)
+		})
+	}
+}
+
+// fromPipe is a writer whose connection is the end of a pipe.
+type fromPipe struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+func (p fromPipe) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return p.conn, bufio.NewReadWriter(bufio.NewReader(p.conn), bufio.NewWriter(p.conn)), nil
+}
+
+// A client that keeps its end open when the server's has gone does not keep the
+// gateway's.
+func TestClientThatStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, mine := net.Pipe()
+		h := leavers{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := conn.(interface{ CloseWrite() error }).CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("got %v", err)
+			}
+		})}
+		h.ServeHTTP(fromPipe{httptest.NewRecorder(), mine}, nil)
+		began := time.Now()
+		if _, err := client.Read(make([]byte, 1)); err != io.EOF || time.Since(began) != upstream.HalfOpen {
+			t.Errorf("got %v after %v", err, time.Since(began))
+		}
+	})
+}
