@@ -86,7 +86,15 @@ func (s *sampleServer) identify(t *testing.T) {
 	if err := os.WriteFile(s.kubeconfig, []byte(raw), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.up.mustKubectl(t, "--kubeconfig", s.kubeconfig, "config", "unset", "users.admin")
+	admin := s.up.mustKubectl(t, "config", "view", "--minify", "-o", "jsonpath={.users[0].name}")
+	s.up.mustKubectl(t, "--kubeconfig", s.kubeconfig, "config", "delete-user", admin)
+	left, err := os.ReadFile(s.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(left), "client-key") {
+		t.Fatalf("the server has a key of the administrator's:\n%s", left)
+	}
 	s.up.mustKubectl(t, "--kubeconfig", s.kubeconfig, "config", "set-credentials", "wardle", "--token="+token)
 	s.up.mustKubectl(t, "--kubeconfig", s.kubeconfig, "config", "set-context", "--current", "--user=wardle")
 }
