@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -85,7 +86,10 @@ func listBackends(ctx context.Context, w io.Writer, gateway *gatewayClient, out 
 
 func showBackend(ctx context.Context, w io.Writer, gateway *gatewayClient, name string, out outputFlag) error {
 	answer, err := gateway.do(ctx, "GET", backendPath(name), nil, nil, "")
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return elsewhere(err)
+	case err != nil:
 		return err
 	}
 	if out.raw() {
@@ -97,6 +101,9 @@ func showBackend(ctx context.Context, w io.Writer, gateway *gatewayClient, name 
 	}
 	return printBackend(w, &b, time.Now())
 }
+
+// elsewhere is the error that there is no Backend of a name.
+func elsewhere(err error) error { return fmt.Errorf("%w; those there are: portico backends", err) }
 
 // printBackend prints what there is to know of one Backend.
 func printBackend(w io.Writer, b *backend.Backend, now time.Time) error {

@@ -29,13 +29,10 @@ func newExplainRoute() *cobra.Command {
 		Long: "Show where the gateway would send a request: by which APIService, to which backend, to which of its endpoints, and\n" +
 			"why. Nothing is sent there. Of several gateways it is the one asked that says what it sees.",
 		Example: explainRouteExample,
-		Args:    cobra.ExactArgs(1),
+		Args:    onePath,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := out.check(); err != nil {
 				return err
-			}
-			if !strings.HasPrefix(args[0], "/") {
-				return fmt.Errorf("%q is no path: it begins with a slash, as in /apis/billing.example.com/v1/invoices", args[0])
 			}
 			gateway, err := c.open()
 			if err != nil {
@@ -50,6 +47,20 @@ func newExplainRoute() *cobra.Command {
 	out.add(cmd)
 	c.add(cmd)
 	return cmd
+}
+
+// onePath checks that a command has one argument, a path.
+func onePath(cmd *cobra.Command, args []string) error {
+	const example = "/apis/billing.example.com/v1/invoices"
+	switch {
+	case len(args) == 0:
+		return fmt.Errorf("the path is missing, as in: %s %s", cmd.CommandPath(), example)
+	case len(args) > 1:
+		return fmt.Errorf("%q: there is one path, and that is %q; the verb is --verb's", args[1], args[0])
+	case !strings.HasPrefix(args[0], "/"):
+		return fmt.Errorf("%q is no path: it begins with a slash, as in %s", args[0], example)
+	}
+	return nil
 }
 
 func explainRoute(ctx context.Context, w io.Writer, gateway *gatewayClient, path, verb string, out outputFlag) error {

@@ -109,18 +109,20 @@ func valueOf[T any](p *T) (v T) {
 }
 
 // parseEndpoint reads URL[=WEIGHT]. What a URL must look like is the server's to
-// say; its path may hold any =, but not one before a number at its end.
+// say; that there is no "=" in one of a host is certain. A socket's path may hold
+// one, and what follows it there is a weight if it is a number.
 func parseEndpoint(text string) (backend.Endpoint, error) {
 	i := strings.LastIndexByte(text, '=')
-	if i < 0 || i == len(text)-1 || strings.Trim(text[i+1:], "0123456789") != "" {
-		return backend.Endpoint{URL: text}, nil
-	}
-	weight, err := strconv.ParseInt(text[i+1:], 10, 32)
+	number := i >= 0 && i < len(text)-1 && strings.Trim(text[i+1:], "0123456789") == ""
 	switch {
-	case err != nil:
-		return backend.Endpoint{}, fmt.Errorf("--url %q: the weight %s is too large; it is 0 to 1000", text, text[i+1:])
+	case i < 0 || !number && strings.HasPrefix(text, backend.Unix+":"):
+		return backend.Endpoint{URL: text}, nil
 	case i == 0:
 		return backend.Endpoint{}, errors.New("--url: there is a weight and no URL; give both, as in --url=https://10.0.0.1:8443=90")
+	}
+	weight, err := strconv.ParseInt(text[i+1:], 10, 32)
+	if err != nil || !number {
+		return backend.Endpoint{}, fmt.Errorf("--url %q: the weight %q is no number from 0 to 1000", text, text[i+1:])
 	}
 	w := int32(weight)
 	return backend.Endpoint{URL: text[:i], Weight: &w}, nil

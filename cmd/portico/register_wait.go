@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,10 +53,23 @@ func (w *registerWait) run(ctx context.Context, limit time.Duration) error {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for backend %s: interrupted; it stays registered", w.want.name)
 		case <-deadline.C:
-			return fmt.Errorf("wait for backend %s: not available after %v: %s (it stays registered; see: portico backends %s)", w.want.name, limit, missing, w.want.name)
+			return fmt.Errorf("wait for backend %s: not available after %v: %s (it stays registered; %s)", w.want.name, limit, missing, advice(w.want.name, missing))
 		case <-tick.C:
 		}
 	}
+}
+
+// advice is what to do about a server that is still missing: by which flag it is
+// trusted, if that is what it lacks.
+func advice(name, missing string) string {
+	switch {
+	case strings.Contains(missing, "x509: certificate signed by unknown authority"):
+		return "repeat this with --ca-file, the authority of the server's certificate"
+	case strings.Contains(missing, "x509: certificate is valid for "), strings.Contains(missing, "x509: certificate is not valid for any names"),
+		strings.Contains(missing, "because it doesn't contain any IP SANs"):
+		return "repeat this with --server-name, a name that the server's certificate has"
+	}
+	return "see: portico backends " + name
 }
 
 // look returns the Backend as it is now, and what it still lacks; "" is nothing.

@@ -180,7 +180,7 @@ func (c *gatewayClient) unregister(ctx context.Context, name string, force bool,
 	var b backend.Backend
 	switch err := c.get(ctx, backendPath(name), &b); {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w; those there are: portico backends", err)
+		return elsewhere(err)
 	case err != nil:
 		return err
 	}

@@ -45,7 +45,10 @@ func TestRegistrationContradictions(t *testing.T) {
 		{"a service's port", registration{service: "a/b:https", allGroups: true}, `"https" is no port`},
 		{"weights", registration{urls: []string{"https://h:1=90", "https://i:1=0"}, groups: groups}, ""},
 		{"a weight of nothing", registration{urls: []string{"=90"}, groups: groups}, "there is a weight and no URL"},
-		{"no weight", registration{urls: []string{"https://h:1=99999999999"}, groups: groups}, "the weight 99999999999 is too large"},
+		{"no weight", registration{urls: []string{"https://h:1=99999999999"}, groups: groups}, `the weight "99999999999" is no number from 0 to 1000`},
+		{"a weight below nothing", registration{urls: []string{"https://h:1=-3"}, groups: groups}, `the weight "-3" is no number from 0 to 1000`},
+		{"a weight in letters", registration{urls: []string{"https://h:1=half"}, groups: groups}, `the weight "half" is no number`},
+		{"an empty weight", registration{urls: []string{"https://h:1="}, groups: groups}, `the weight "" is no number`},
 		{"no file of authorities", registration{urls: url, groups: groups, caFile: filepath.Join(t.TempDir(), "none")}, "--ca-file: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -137,8 +140,7 @@ func TestParseEndpoint(t *testing.T) {
 		"https://h:1=0":      "https://h:1 0",
 		"unix:///a=b/s":      "unix:///a=b/s -",
 		"unix:///a=b/s=7":    "unix:///a=b/s 7",
-		"https://h:1=":       "https://h:1= -",
-		"https://h:1=-1":     "https://h:1=-1 -",
+		"unix:///a=b/s=":     "unix:///a=b/s= -",
 		"https://h:1=9=1000": "https://h:1=9 1000",
 	} {
 		e, err := parseEndpoint(text)
