@@ -57,8 +57,9 @@ type EngineConfig struct {
 	FirstRead time.Duration
 	// Metrics time those who are asked; nil: nobody does.
 	Metrics *Metrics
-	// Waited is told how long a write waited for webhooks; nil: nobody is.
-	Waited func(ctx context.Context, d time.Duration)
+	// Waited is told how long a write waited for webhooks, PartMutatingWebhooks or
+	// PartValidatingWebhooks; nil: nobody is.
+	Waited func(ctx context.Context, part string, d time.Duration)
 	// Logger takes what goes wrong; nil is slog.Default().
 	Logger *slog.Logger
 }
@@ -95,7 +96,7 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 		cfg.FirstRead = DefaultFirstRead
 	}
 	if cfg.Waited == nil {
-		cfg.Waited = func(context.Context, time.Duration) {}
+		cfg.Waited = func(context.Context, string, time.Duration) {}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()

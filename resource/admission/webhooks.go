@@ -25,6 +25,12 @@ type configuration interface {
 	metav1.Object
 }
 
+// Parts of a write, as upstream's audit names them.
+const (
+	PartMutatingWebhooks   = "mutating-webhook"
+	PartValidatingWebhooks = "validating-webhook"
+)
+
 // webhooks is one of the two webhook engines with the configurations it works
 // from. The engine is made with the first of them.
 type webhooks[C configuration] struct {
@@ -33,7 +39,8 @@ type webhooks[C configuration] struct {
 	needed   *gate // namespaces: wanted once there are webhooks
 	logger   *slog.Logger
 	timer    *timer
-	waited   func(ctx context.Context, d time.Duration)
+	part     string // of a write, as Config.Waited is told
+	waited   func(ctx context.Context, part string, d time.Duration)
 	create   func() (askFunc, error)
 
 	known *gate
@@ -46,7 +53,7 @@ type webhooks[C configuration] struct {
 type askFunc func(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error
 
 func newMutatingWebhooks(e *Engine) *webhooks[*admissionv1.MutatingWebhookConfiguration] {
-	w := newWebhooks[*admissionv1.MutatingWebhookConfiguration](e, nameMutatingWebhooks, configurationInfo("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"))
+	w := newWebhooks[*admissionv1.MutatingWebhookConfiguration](e, nameMutatingWebhooks, PartMutatingWebhooks, configurationInfo("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"))
 	w.create = func() (askFunc, error) {
 		plugin, err := mutating.NewMutatingWebhook(nil)
 		if err != nil {
@@ -58,7 +65,7 @@ func newMutatingWebhooks(e *Engine) *webhooks[*admissionv1.MutatingWebhookConfig
 }
 
 func newValidatingWebhooks(e *Engine) *webhooks[*admissionv1.ValidatingWebhookConfiguration] {
-	w := newWebhooks[*admissionv1.ValidatingWebhookConfiguration](e, nameValidatingWebhooks, configurationInfo("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"))
+	w := newWebhooks[*admissionv1.ValidatingWebhookConfiguration](e, nameValidatingWebhooks, PartValidatingWebhooks, configurationInfo("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"))
 	w.create = func() (askFunc, error) {
 		plugin, err := validating.NewValidatingAdmissionWebhook(nil)
 		if err != nil {
@@ -69,10 +76,10 @@ func newValidatingWebhooks(e *Engine) *webhooks[*admissionv1.ValidatingWebhookCo
 	return w
 }
 
-func newWebhooks[C configuration](e *Engine, name string, info *resource.Info) *webhooks[C] {
+func newWebhooks[C configuration](e *Engine, name, part string, info *resource.Info) *webhooks[C] {
 	w := &webhooks[C]{
 		informer: newInformer(), needed: e.namespaces.needed, logger: e.logger, known: newGate(),
-		timer: e.cfg.Metrics.controller(name), waited: e.cfg.Waited,
+		timer: e.cfg.Metrics.controller(name), part: part, waited: e.cfg.Waited,
 	}
 	w.source = newSource(e, info, w.publish)
 	return w
@@ -134,7 +141,7 @@ func (w *webhooks[C]) ask(ctx context.Context, p *passage) error {
 	}
 	begun := time.Now()
 	err := (*w.askAll.Load())(ctx, p.attributes(), p.objects)
-	w.waited(ctx, time.Since(begun))
+	w.waited(ctx, w.part, time.Since(begun))
 	w.timer.observe(begun, p.write.Operation, err)
 	return err
 }

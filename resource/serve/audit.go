@@ -63,18 +63,24 @@ func (s *Server) finishAudit(next http.Handler) http.Handler {
 	})
 }
 
-// auditTimes tells audit what a slow request spent on its way in.
+// auditTimes tells audit what a slow request spent its time on.
 func (x *exchange) auditTimes(audited *audit.Request) {
 	if time.Since(x.start) <= audit.Slow {
 		return
 	}
-	for name, took := range map[string]time.Duration{
-		"authentication": x.took.authentication, "authorization": x.took.authorization, "impersonation": x.took.impersonation,
-	} {
+	tell := func(name string, took time.Duration) {
+		if !strings.Contains(name, ".") {
+			name = audit.LatencyPrefix + name
+		}
 		if took > 0 {
-			audited.Annotate(audit.LatencyPrefix+name, took.String())
+			audited.Annotate(name, took.String())
 		}
 	}
+	tell("authentication", x.took.authentication)
+	tell("authorization", x.took.authorization)
+	tell("impersonation", x.took.impersonation)
+	tell("response-write", x.took.writing)
+	x.parts.Load().each(tell)
 }
 
 // arrival is what audit is told of a request.

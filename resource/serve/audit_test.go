@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -221,6 +223,41 @@ func TestAuditOfDeadline(t *testing.T) {
 	}
 	if total := got[0].Annotations["apiserver.latency.k8s.io/total"]; total != "1s" {
 		t.Errorf("it took %q", total)
+	}
+}
+
+// slowClient takes a second for every part of an answer.
+type slowClient struct{ *httptest.ResponseRecorder }
+
+func (c slowClient) Write(b []byte) (int, error) {
+	time.Sleep(time.Second)
+	return c.ResponseRecorder.Write(b)
+}
+
+// A slow request's event says what handlers say of its parts, and how long its client
+// took to take the answer.
+func TestAuditOfSlowParts(t *testing.T) {
+	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+			Waited(r.Context(), "mutating-webhook", time.Second)
+			Took(r.Context(), "latency.portico.dev/upstream", time.Second)
+			Took(r.Context(), "latency.portico.dev/upstream", time.Second)
+			ok(w, r)
+		}, change)
+		do(s, "GET", pathPods)
+		s.Handler().ServeHTTP(slowClient{httptest.NewRecorder()}, httptest.NewRequest("GET", pathPods, nil))
+	})
+	got := events()
+	if len(got) != 2 {
+		t.Fatalf("got %+v", got)
+	}
+	want := map[string]string{
+		"apiserver.latency.k8s.io/total": "1s", "apiserver.latency.k8s.io/response-write": "1s",
+		"apiserver.latency.k8s.io/mutating-webhook": "1s", "latency.portico.dev/upstream": "2s",
+	}
+	if !maps.Equal(got[1].Annotations, want) || len(got[0].Annotations) != 0 {
+		t.Errorf("a slow one: %v, a fast one: %v", got[1].Annotations, got[0].Annotations)
 	}
 }
 

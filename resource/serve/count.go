@@ -13,7 +13,7 @@ import (
 // counted for that already.
 func (m *Metrics) request(r *http.Request, x *exchange, code int, took time.Duration) {
 	s := m.seriesFor(labelsOf(r, x.action, x.component), code)
-	s.observe(took, time.Duration(x.waited.Load()))
+	s.observe(took, x.parts.Load().waitedInAll())
 	if s.size != nil {
 		s.size.observe(x.bytes)
 	}

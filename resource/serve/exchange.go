@@ -60,11 +60,10 @@ type exchange struct {
 	// mark is when, since the start, the last filter that is timed let the
 	// request through.
 	mark time.Duration
-	// took is how long the request was in filters that audit tells of; 0: it was
-	// in none.
-	took struct{ authentication, authorization, impersonation time.Duration }
-	// waited is how long the request waited for others (Waited), in nanoseconds.
-	waited atomic.Int64
+	// took is how long the request was in filters that audit tells of, 0: it was in
+	// none; and in writing its answer, where it is audited.
+	took  struct{ authentication, authorization, impersonation, writing time.Duration }
+	parts atomic.Pointer[parts]
 
 	logged *logged
 }
@@ -201,10 +200,16 @@ func (x *exchange) setHeader(code int) {
 
 func (x *exchange) Write(b []byte) (int, error) {
 	x.WriteHeader(http.StatusOK)
-	if q := x.audited.Load(); q != nil {
-		q.OnWrite(b)
+	q := x.audited.Load()
+	if q == nil {
+		n, err := x.ResponseWriter.Write(b)
+		x.bytes += int64(n)
+		return n, err
 	}
+	q.OnWrite(b)
+	begun := time.Now()
 	n, err := x.ResponseWriter.Write(b)
+	x.took.writing += time.Since(begun)
 	x.bytes += int64(n)
 	return n, err
 }
@@ -250,15 +255,6 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func CountAs(ctx context.Context, component string) {
 	if x := exchangeFrom(ctx); x != nil {
 		x.component = component
-	}
-}
-
-// Waited leaves so much of the request's time out of what the server answers for
-// (apiserver_request_sli_duration_seconds): it waited for others, whom somebody
-// else has put in the way. Safe for concurrent use.
-func Waited(ctx context.Context, d time.Duration) {
-	if x := exchangeFrom(ctx); x != nil {
-		x.waited.Add(int64(d))
 	}
 }
 

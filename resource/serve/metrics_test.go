@@ -144,7 +144,7 @@ func TestWaitingIsLeftOut(t *testing.T) {
 	m := NewMetrics()
 	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("wait") {
-			Waited(r.Context(), time.Hour)
+			Waited(r.Context(), "mutating-webhook", time.Hour)
 		}
 	}, func(c *Config) { c.Metrics = m })
 	do(s, "POST", pathPods+"?dryRun=All")
