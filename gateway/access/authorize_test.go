@@ -1,6 +1,8 @@
 package access
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -63,6 +65,7 @@ func TestRuleMatching(t *testing.T) {
 		"subresource is not the resource":  {on("get", "-", "pods/log"), do("get", "", "pods", "", "n", "p"), false},
 		"another subresource":              {on("get", "-", "pods/log"), do("get", "", "pods", "exec", "n", "p"), false},
 		"subresource of any resource":      {on("get", "apps", "*/scale"), do("get", "apps", "deployments", "scale", "n", "p"), true},
+		"subresource of a longer name":     {on("get", "apps", "xdeployments/scale deployments/xscale deploymentsscale"), do("get", "apps", "deployments", "scale", "n", "p"), false},
 		"other subresource of any":         {on("get", "apps", "*/scale"), do("get", "apps", "deployments", "status", "n", "p"), false},
 		"any/sub is not the resource":      {on("get", "apps", "*/scale"), do("get", "apps", "deployments", "", "n", "p"), false},
 		"named":                            {named("get", "-", "pods", "p q"), do("get", "", "pods", "", "n", "q"), true},
@@ -166,5 +169,23 @@ func TestAuthorizeWithoutPolicy(t *testing.T) {
 	act.User = nil
 	if got, _, err := a.Authorize(t.Context(), act); got != authz.NoOpinion || err != nil {
 		t.Errorf("nobody: got %v, %v", got, err)
+	}
+}
+
+// What every request passes leaves nothing to collect.
+func TestAllowedRequestsAllocateNothing(t *testing.T) {
+	a := decider(granting(on("get", "apps", "services/scale statefulsets/scale")))
+	act := do("get", "apps", "statefulsets", "scale", "n", "p")
+	act.User = &resource.User{Name: "u"}
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("Accept", "*/*")
+	r = r.WithContext(resource.WithAction(r.Context(), act))
+	filter := a.Impersonation(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if decision, _, err := a.Authorize(r.Context(), act); decision != authz.Allow || err != nil {
+			t.Fatal(decision, err)
+		}
+	}))
+	if n := testing.AllocsPerRun(100, func() { filter.ServeHTTP(nil, r) }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -47,6 +47,9 @@ func (a *Access) Impersonation(next http.Handler) http.Handler {
 // asked returns the Action with which a request goes on, if it asks for
 // impersonation and may; else nil. The headers are gone.
 func (a *Access) asked(r *http.Request) (*resource.Action, error) {
+	if !asks(r.Header) {
+		return nil, nil
+	}
 	asked, err := requested(r.Header)
 	strip(r.Header)
 	if err != nil || asked == nil {
@@ -98,15 +101,30 @@ func requested(h http.Header) (*resource.User, error) {
 	return nil, apierrors.NewBadRequest("requested " + what + " without impersonating a user name")
 }
 
-// strip removes everything that a server could take for an impersonation
-// header, also with underscores, which some fold into dashes.
-func strip(h http.Header) {
-	const prefix = "impersonate-"
+// asks reports whether there is any impersonation header: most requests have none.
+func asks(h http.Header) bool {
 	for name := range h {
-		if len(name) >= len(prefix) && strings.EqualFold(strings.ReplaceAll(name[:len(prefix)], "_", "-"), prefix) {
+		if isImpersonation(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// strip removes all impersonation headers.
+func strip(h http.Header) {
+	for name := range h {
+		if isImpersonation(name) {
 			delete(h, name)
 		}
 	}
+}
+
+// isImpersonation reports whether a server could take a header for one of
+// impersonation, also with underscores, which some fold into dashes.
+func isImpersonation(name string) bool {
+	const prefix = "impersonate-"
+	return len(name) >= len(prefix) && (name[0]|0x20) == prefix[0] && strings.EqualFold(strings.ReplaceAll(name[:len(prefix)], "_", "-"), prefix)
 }
 
 // serviceAccount cuts the user name of a service account in two. Names that no

@@ -191,13 +191,14 @@ func has(list []string, value string) bool {
 
 // matchesResource compares "pods", "pods/log", "*/scale" and "*" with a target.
 func matchesResource(list []string, res, sub string) bool {
-	combined := res
-	if sub != "" {
-		combined += "/" + sub
-	}
 	for _, v := range list {
-		if v == rbacv1.ResourceAll || v == combined || sub != "" && v == "*/"+sub {
+		switch {
+		case v == rbacv1.ResourceAll, sub == "" && v == res:
 			return true
+		case sub != "":
+			if of, named := strings.CutSuffix(v, sub); named && (of == "*/" || len(of) == len(res)+1 && of[:len(res)] == res && of[len(res)] == '/') {
+				return true
+			}
 		}
 	}
 	return false
