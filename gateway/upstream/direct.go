@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"golang.org/x/net/http/httpguts"
 )
 
 const (
@@ -67,10 +65,8 @@ func (d *direct) takes(req *http.Request) bool {
 	}
 	h := req.Header
 	for name, values := range h {
-		for _, v := range values {
-			if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(v) {
-				return false // to be refused; Write would make another header of it
-			}
+		if !isHeader(name, values) {
+			return false // to be refused; sent, it would be another header
 		}
 	}
 	return req.ContentLength >= 0 && req.ContentLength <= d.maxBody && (req.ContentLength > 0 || req.Body == nil || req.Body == http.NoBody) &&
@@ -85,8 +81,10 @@ func (d *direct) takes(req *http.Request) bool {
 func (d *direct) send(req *http.Request, connected *time.Duration) (*http.Response, progress, error) {
 	message := directBuffers.Get().(*bytes.Buffer)
 	defer func() { message.Reset(); directBuffers.Put(message) }()
-	if err := req.Write(message); err != nil { // closes the body
-		return nil, unsent, &BodyError{err}
+	if !appendHead(message, req) {
+		if err := req.Write(message); err != nil { // closes the body
+			return nil, unsent, &BodyError{err}
+		}
 	}
 	c, reused, fresh := d.take(), true, false
 	for {

@@ -113,7 +113,8 @@ func (c *directConn) exchange(req *http.Request, message []byte) (res *http.Resp
 	case failed != nil: // the server may have said why it takes no more
 		_ = c.SetReadDeadline(time.Now().Add(earlyAnswer))
 	}
-	if res, err = c.readHeader(req); err != nil {
+	var plain *plainHead
+	if res, plain, err = c.readHeader(req); err != nil {
 		if failed != nil {
 			return nil, sent, failed
 		}
@@ -121,6 +122,12 @@ func (c *directConn) exchange(req *http.Request, message []byte) (res *http.Resp
 			return nil, answering, err
 		}
 		return nil, sent, err
+	}
+	if plain != nil {
+		b := &plain.body
+		b.conn, b.ctx, b.stop, b.keep, b.left = c, ctx, stop, failed == nil, res.ContentLength
+		res.Body = b
+		return res, answering, nil
 	}
 	body := &responseBody{conn: c, ctx: ctx, stop: stop, keep: !res.Close && failed == nil && !overfull(res), body: res.Body}
 	if res.Body == http.NoBody {
@@ -138,29 +145,34 @@ func overfull(res *http.Response) bool {
 		(len(res.TransferEncoding) > 0 || res.Header.Get("Content-Length") != "" && res.Header.Get("Content-Length") != "0")
 }
 
-// readHeader reads up to the body of the final response.
-func (c *directConn) readHeader(req *http.Request) (*http.Response, error) {
+// readHeader reads up to the body of the final response; plain, if not nil, is what
+// that is part of.
+func (c *directConn) readHeader(req *http.Request) (res *http.Response, plain *plainHead, err error) {
 	for range maxInformed {
 		c.left = directHeader
+		if plain = c.readPlain(req); plain != nil {
+			c.left = -1
+			return &plain.res, plain, nil
+		}
 		res, err := http.ReadResponse(c.br, req)
 		c.left = -1
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if res.StatusCode >= 200 {
-			return res, nil
+			return res, nil, nil
 		}
 		if res.StatusCode < 100 {
-			return nil, fmt.Errorf("the server answered with the status %d", res.StatusCode)
+			return nil, nil, fmt.Errorf("the server answered with the status %d", res.StatusCode)
 		}
 		if res.StatusCode == http.StatusSwitchingProtocols {
-			return nil, ErrSwitched
+			return nil, nil, ErrSwitched
 		}
 		if err := inform(req, res); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return nil, errInformed
+	return nil, nil, errInformed
 }
 
 // inform hands an informational response to who asked for them.
@@ -177,13 +189,20 @@ type responseBody struct {
 	conn *directConn
 	ctx  context.Context
 	stop func() bool
-	keep bool // the connection can be used again afterwards
-	body io.ReadCloser
+	keep bool          // the connection can be used again afterwards
+	body io.ReadCloser // nil: it is as long as left says
+	left int64
 	done atomic.Bool
 }
 
 func (b *responseBody) Read(p []byte) (int, error) {
-	n, err := b.body.Read(p)
+	var n int
+	var err error
+	if b.body == nil {
+		n, err = b.readFixed(p)
+	} else {
+		n, err = b.body.Read(p)
+	}
 	switch {
 	case err == nil:
 		return n, nil
