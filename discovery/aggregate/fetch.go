@@ -127,16 +127,19 @@ func isETag(text string) bool {
 	return strings.HasPrefix(text, `"`) || strings.HasPrefix(text, `W/"`)
 }
 
-// getDocument fetches and decodes a legacy document.
-func (s *Source) getDocument(ctx context.Context, path string, into any) error {
-	a, err := s.get(ctx, path, acceptLegacy, "")
+// getDocument asks for a legacy document of so many bytes at most.
+func (s *Source) getDocument(ctx context.Context, limit int64, path string) (*answer, error) {
+	a, err := s.getWithin(ctx, limit, path, acceptLegacy, "")
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case a.code == http.StatusNotFound:
-		return fmt.Errorf("%s: %w", a.url, errAbsent)
+		return nil, fmt.Errorf("%s: %w", a.url, errAbsent)
 	case a.code != http.StatusOK:
-		return fmt.Errorf("bad status from %s: %d", a.url, a.code)
+		return nil, badStatus(a)
 	}
-	return a.decode(into)
+	return a, nil
 }
+
+// badStatus is the error for an answer that is not what was asked for.
+func badStatus(a *answer) error { return fmt.Errorf("bad status from %s: %d", a.url, a.code) }

@@ -113,9 +113,9 @@ func (s *RESTSource) derive(old *derived, a *answer, large *tooLargeError) (chan
 	s.api.Store(next)
 	s.index.took(nil)
 	path := s.paths()[0]
-	s.take(map[string]part{path: {
+	s.take(path, part{
 		mark: next.mark, turn: s.part(path).turn, gvs: []discovery.GroupVersion{s.knownVersions().keep(api.Resources)},
-	}})
+	})
 	return true, nil
 }
 

@@ -2,9 +2,8 @@ package aggregate
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,10 +12,6 @@ import (
 
 	"portico/discovery"
 )
-
-// readTimeout bounds reading all documents of a server anew, as upstream's
-// discovery manager does (5 s a request there).
-const readTimeout = 5 * time.Second
 
 // Config of a Source.
 type Config struct {
@@ -33,6 +28,10 @@ type Config struct {
 	// GroupVersions are what is wanted of the server; nil is everything it
 	// lists under /api and /apis.
 	GroupVersions []schema.GroupVersion
+	// Changed, if not nil, is called when GroupVersions or Unread have new values
+	// that no Check and no Follow tells of, from a goroutine of the source's: it must
+	// not wait for anything.
+	Changed func()
 	// OpenAPIChanged, if not nil, is called when a stream that is followed tells
 	// that the server's OpenAPI documents changed, from the goroutine of Follow:
 	// it must not wait for anything.
@@ -53,8 +52,20 @@ type Source struct {
 	openAPI atomic.Pointer[openAPIAnswer]
 	index   verdict // of OpenAPI
 
+	lifetime context.Context // of what is read beside Check
+	end      context.CancelFunc
+	readers  sync.WaitGroup
+
 	mu    sync.Mutex // never held while the server is asked
 	parts map[string]part
+	// listings are what the server lists under a path and parts have not taken in.
+	listings map[string]*listing
+	// details are those of all group/versions in parts, and pauses the waits
+	// before those that failed are read again, by path.
+	details map[schema.GroupVersion]detail
+	pauses  map[string]pause
+	reading bool // beside Check
+	closed  bool
 	// heard: what is known is what the server itself said.
 	heard atomic.Bool
 	// whole: and that is everything it serves. Of mu.
@@ -73,9 +84,19 @@ const (
 
 // part is what the server said under one path.
 type part struct {
-	// mark identifies the answer; "" is to be read again.
+	// mark identifies the answer.
 	mark string
 	gvs  []discovery.GroupVersion
+	// list is what they were read by; nil: a stream told them, or it is not asked
+	// for details.
+	list *listing
+	// unread are those that failed, in the order of the list, and left says that
+	// others were not come to yet.
+	unread []Unread
+	left   bool
+	// again is when the first document is to be read again that did not fail; zero:
+	// none is.
+	again time.Time
 	// turn counts the answers: one that was asked for before another came is
 	// not taken after it. What a stream tells is always the latest.
 	turn int
@@ -84,9 +105,14 @@ type part struct {
 	partial bool
 }
 
-// NewSource returns a source; it asks nothing until Check or Follow.
+// NewSource returns a source; it asks nothing until Check or Follow. Who calls
+// Check has to Close it.
 func NewSource(cfg Config) *Source {
-	s := &Source{cfg: cfg, parts: map[string]part{}}
+	s := &Source{
+		cfg: cfg, parts: map[string]part{}, listings: map[string]*listing{},
+		details: map[schema.GroupVersion]detail{}, pauses: map[string]pause{},
+	}
+	s.lifetime, s.end = context.WithCancel(context.Background())
 	if cfg.Previous != nil {
 		s.known.Store(&cfg.Previous)
 		s.heard.Store(true)
@@ -117,48 +143,30 @@ func (s *Source) paths() []string {
 	return paths
 }
 
-// Check asks the server whether it still says what it said, and reads its
-// documents anew if not; changed tells that GroupVersions has a new value. The
-// error is that of the server: unreachable, or a bad answer. While a stream is
-// followed, Check asks as well but leaves it to the stream to tell what changed.
+// Check asks the server whether it still says what it said; changed tells that
+// GroupVersions or Unread have new values. The error is that of the server:
+// unreachable, or a bad answer to just that question. The documents that the
+// answer names are read beside it (source_details.go), and are no reason for an
+// error: Check waits a moment for them, and Config.Changed is called when it takes
+// longer. While a stream is followed, Check asks as well but leaves it to the
+// stream to tell what changed.
 func (s *Source) Check(ctx context.Context) (changed bool, err error) {
-	return s.check(ctx, s.paths())
+	for _, path := range s.paths() {
+		if err := s.list(ctx, path); err != nil {
+			return false, err
+		}
+	}
+	return s.readBeside(ctx), nil
 }
 
-func (s *Source) check(ctx context.Context, paths []string) (changed bool, err error) {
-	news := map[string]part{}
-	for _, path := range paths {
-		old := s.part(path)
-		mark, err := s.mark(ctx, path, old.mark)
-		if err != nil {
-			return false, err
-		}
-		if mark != old.mark && !s.told(path) {
-			news[path] = part{mark: mark, turn: old.turn}
-		}
-	}
-	if len(news) == 0 {
-		return false, nil
-	}
-	// The time limit of a probe does not fit reading everything.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
-	defer cancel()
-	for path, next := range news {
-		gvs, whole, err := s.read(ctx, path)
-		if errors.Is(err, errTold) {
-			delete(news, path)
-			continue
-		}
-		if err != nil {
-			return false, err
-		}
-		if next.partial = !whole; next.partial {
-			next.mark = ""
-		}
-		next.gvs = gvs
-		news[path] = next
-	}
-	return s.take(news), nil
+// Close ends what is read of the server and waits for that. Later Checks read
+// nothing more.
+func (s *Source) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.end()
+	s.readers.Wait()
 }
 
 func (s *Source) part(path string) part {
@@ -171,25 +179,26 @@ func (s *Source) part(path string) part {
 func (s *Source) told(path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.following && path == pathGroups
+	return s.toldOf(path)
 }
 
-// take makes answers what is known, except those that others overtook. It
-// reports whether that is news.
-func (s *Source) take(news map[string]part) (changed bool) {
+// toldOf is told; mu is held.
+func (s *Source) toldOf(path string) bool { return s.following && path == pathGroups }
+
+// take makes an answer what is known, unless another overtook it. It reports
+// whether that is news.
+func (s *Source) take(path string, next part) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for path, next := range news {
-		now := s.parts[path].turn
-		if next.told || next.turn == now {
-			next.turn = now + 1
-			s.parts[path] = next
-			changed = true
-		}
+	old := s.parts[path]
+	if next.told || s.listings[path] == next.list {
+		delete(s.listings, path)
 	}
-	if !changed {
+	if !next.told && next.turn != old.turn {
 		return false
 	}
+	next.turn = old.turn + 1
+	s.parts[path] = next
 	var all []discovery.GroupVersion
 	whole := true
 	for _, path := range s.paths() {
@@ -200,30 +209,23 @@ func (s *Source) take(news map[string]part) (changed bool) {
 		all = append(all, p.gvs...)
 		whole = whole && !p.partial
 	}
+	if known := s.known.Load(); !next.told && s.heard.Load() && s.whole == whole && unchanged(*known, all) {
+		return !sameUnread(old.unread, next.unread)
+	}
 	s.known.Store(&all)
 	s.heard.Store(true)
 	s.whole = whole
 	return true
 }
 
-// mark returns what identifies the server's present answer at path: its ETag,
-// or a digest where there is none. known is the one before.
-func (s *Source) mark(ctx context.Context, path, known string) (string, error) {
-	accept := acceptLegacy
-	if s.cfg.GroupVersions == nil {
-		accept = acceptAggregated
-	}
-	answer, err := s.get(ctx, path, accept, known)
-	if err != nil {
-		return "", err
-	}
-	switch {
-	case answer.code == http.StatusNotModified:
-		return known, nil
-	case answer.code == http.StatusNotFound && path == pathCore:
-		return "none", nil // a server without the core group
-	case answer.code != http.StatusOK:
-		return "", fmt.Errorf("bad status from %s: %d", s.cfg.BaseURL+path, answer.code)
-	}
-	return answer.mark(), nil
+// unchanged reports whether two answers are the same, of what was kept as it was.
+func unchanged(a, b []discovery.GroupVersion) bool {
+	return slices.EqualFunc(a, b, func(a, b discovery.GroupVersion) bool {
+		return a.Group == b.Group && a.Version == b.Version && a.Stale == b.Stale && a.Unknown == b.Unknown &&
+			sameSlice(a.Legacy, b.Legacy) && sameSlice(a.Aggregated, b.Aggregated)
+	})
+}
+
+func sameSlice[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

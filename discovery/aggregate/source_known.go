@@ -2,7 +2,9 @@ package aggregate
 
 import (
 	"reflect"
+	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/discovery"
@@ -66,4 +68,29 @@ func (k knownVersions) stale(id schema.GroupVersion) discovery.GroupVersion {
 	}
 	gv.Stale = true
 	return gv
+}
+
+// unread returns what is known of a group/version whose document is not at hand,
+// given what the list says of it: what it was or, if that is outdated, what the list
+// says. ok is false if that is nothing at all.
+func (k knownVersions) unread(id schema.GroupVersion, v version) (gv discovery.GroupVersion, ok bool) {
+	gv, ok = k[id]
+	ok = ok && !gv.Unknown
+	switch {
+	case v.resources == nil && ok:
+		return gv, true
+	case v.resources == nil:
+		return discovery.GroupVersion{Group: id.Group, Version: id.Version, Unknown: true}, false
+	case ok && reflect.DeepEqual(gv.Aggregated, v.resources):
+		gv.Stale = false
+		return gv, true
+	}
+	derived := describe(id, discovery.Flatten(id.Group, id.Version, v.resources), v)
+	for i := range derived.Legacy { // what the list does not say
+		r := &derived.Legacy[i]
+		if at := slices.IndexFunc(gv.Legacy, func(old metav1.APIResource) bool { return old.Name == r.Name }); at >= 0 {
+			r.StorageVersionHash = gv.Legacy[at].StorageVersionHash
+		}
+	}
+	return derived, true
 }

@@ -48,11 +48,10 @@ func (s *Source) Follow(ctx context.Context, changed func()) error {
 	defer silence.Stop()
 	if s.part(pathCore).turn == 0 {
 		// Without it the whole is not known.
-		news, err := s.check(ctx, []string{pathCore})
-		if err != nil {
+		if err := s.list(ctx, pathCore); err != nil {
 			return err
 		}
-		if news {
+		if l := s.listing(pathCore); l != nil && s.read(ctx, l) {
 			changed()
 		}
 	}
@@ -236,5 +235,6 @@ func (f *following) adopt(etag string) (news bool) {
 	for _, name := range f.names {
 		gvs = append(gvs, f.groups[name]...)
 	}
-	return f.source.take(map[string]part{pathGroups: {mark: etag, gvs: gvs, told: true}})
+	f.source.noteTold(gvs)
+	return f.source.take(pathGroups, part{mark: etag, gvs: gvs, told: true})
 }

@@ -148,7 +148,7 @@ func TestFollowWithoutStream(t *testing.T) {
 	if err := s.Follow(t.Context(), func() {}); !IsNoStream(err) {
 		t.Errorf("got %v", err)
 	}
-	if changed, err := s.Check(t.Context()); !changed || err != nil {
+	if changed, err := settle(t, s); !changed || err != nil {
 		t.Errorf("asking found nothing: %v, %v", changed, err)
 	}
 	if got := groupsOf(s); !slices.Equal(got, []string{"a.example.com"}) {

@@ -14,6 +14,7 @@ import (
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
+	"portico/discovery/aggregate"
 	"portico/discovery/openapi"
 	"portico/gateway/routing"
 )
@@ -156,6 +157,9 @@ func (w *statusWriter) discovered(st *routing.Standing) apiservice.Condition {
 	case v.Known && !v.Healthy:
 		return apiservice.FailedDiscoveryCheck(st.Asked, v.Err)
 	case st.Server.Source.Heard():
+		if unread := st.Server.Source.Unread(); len(unread) > 0 {
+			return unreadCondition(unread)
+		}
 		c := apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Discovered", Message: "what the server serves has been read"}
 		if st.Server.Plain != nil {
 			if summary, _ := st.Server.Plain.LeftOut(); summary != "" {
@@ -170,6 +174,18 @@ func (w *statusWriter) discovered(st *routing.Standing) apiservice.Condition {
 		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: "LastGood", Message: "what the server served last is known from before"}
 	}
 	return routing.Unchecked()
+}
+
+// unreadCondition names the group/versions whose documents could not be read.
+func unreadCondition(unread []aggregate.Unread) apiservice.Condition {
+	names := make([]string, 0, len(unread))
+	for _, u := range unread {
+		names = append(names, u.GroupVersion.String())
+	}
+	return apiservice.Condition{
+		Status: apireg.ConditionFalse, Reason: "UnreadDocuments",
+		Message: fmt.Sprintf("cannot be read: %s; %s", someOf(names), routing.StableText(unread[0].Err.Error())),
+	}
 }
 
 func (w *statusWriter) openAPIValid(st *routing.Standing) apiservice.Condition {

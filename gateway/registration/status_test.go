@@ -3,7 +3,10 @@ package registration
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -270,4 +273,54 @@ func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 	if c := meta.FindStatusCondition(status.Conditions, backend.Discovered); c == nil || strings.Contains(c.Message, "the first") {
 		t.Errorf("all are listed: %+v", c)
 	}
+}
+
+// A server of which one group/version fails is named with it, and shown all the
+// others.
+func TestStatusNamesUnreadDocuments(t *testing.T) {
+	s := newShown(t)
+	gvs := append(customGroup("good.example.com"), customGroup("bad.example.com")...)
+	snapshot, err := discovery.Build(gvs, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fails atomic.Bool
+	fails.Store(true)
+	documents := discovery.NewHandler(discovery.Fixed(snapshot))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if fails.Load() && strings.HasPrefix(r.URL.Path, "/apis/bad.example.com/") {
+			http.Error(w, "no", http.StatusInternalServerError)
+			return
+		}
+		documents.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	source := aggregate.NewSource(aggregate.Config{
+		Name: "b", BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {},
+	})
+	defer source.Close()
+	s.world.says("b", source)
+	st := s.sync.Standings().ByName["b"]
+	discovered := func(reason string) {
+		t.Helper()
+		var c *metav1.Condition
+		var status backend.Status
+		for end := time.Now().Add(20 * time.Second); c == nil || c.Reason != reason; {
+			if _, err := source.Check(t.Context()); err != nil || time.Now().After(end) {
+				t.Fatalf("checked: %v; never %s: %+v", err, reason, c)
+			}
+			status = s.writer.statusOf(st, &backend.Status{})
+			c = meta.FindStatusCondition(status.Conditions, backend.Discovered)
+			time.Sleep(10 * time.Millisecond)
+		}
+		if reason == "UnreadDocuments" && (c.Status != "False" || !strings.Contains(c.Message, "bad.example.com/v1; bad status from "+server.URL+"/apis/bad.example.com/v1: 500")) {
+			t.Errorf("%+v", c)
+		}
+		if len(status.GroupVersions) != 2 || status.GroupVersions[0].Freshness != "Current" {
+			t.Errorf("%s: %+v", reason, status.GroupVersions)
+		}
+	}
+	discovered("UnreadDocuments")
+	fails.Store(false)
+	discovered("Discovered")
 }

@@ -48,6 +48,8 @@ type Source interface {
 	RestoreOpenAPI(index *aggregate.OpenAPIIndex) bool
 	Document(ctx context.Context, path, etag string) (*swagger.Answer, error)
 	Follow(ctx context.Context, changed func()) error
+	Unread() []aggregate.Unread
+	Close()
 }
 
 // Server is a server behind the gateway as sync sees it: how to reach it, what
@@ -125,6 +127,7 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 	cfg := aggregate.Config{
 		Name: m.name, BaseURL: m.base.String(), Identify: identifyAggregator, GroupVersions: m.only, Grace: s.grace,
 		Transport: srv.Up.Steady(), OpenAPIChanged: srv.openAPINews.Poke,
+		Changed: func() { s.sourceChanged(srv) },
 	}
 	var kept []discovery.GroupVersion
 	var index *aggregate.OpenAPIIndex
@@ -191,6 +194,7 @@ func (srv *Server) retire() {
 	if srv.unfollow != nil {
 		srv.unfollow()
 	}
+	srv.Source.Close()
 	srv.Up.Close()
 }
 

@@ -25,11 +25,14 @@ const (
 )
 
 // follow has a server tell of changes in what it serves, so that they show at
-// once, until it is retired or ctx ends.
+// once, until it is retired or ctx ends. One of which only a part is wanted is
+// asked; its OpenAPI index is read beside that all the same.
 func (s *Sync) follow(ctx context.Context, srv *Server) {
 	ctx, srv.unfollow = context.WithCancel(ctx)
 	srv.followed.Store(true)
-	s.followers.Go(func() { s.followBackend(ctx, srv) })
+	if srv.tells {
+		s.followers.Go(func() { s.followBackend(ctx, srv) })
+	}
 	s.followers.Go(func() { s.followOpenAPI(ctx, srv) })
 }
 

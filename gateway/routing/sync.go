@@ -242,7 +242,7 @@ func (s *Sync) settle(live map[string]*Server) {
 	s.servers = live
 	s.live.Store(&live)
 	for _, srv := range live {
-		if srv.tells && srv.unfollow == nil && s.lifetime != nil {
+		if srv.unfollow == nil && s.lifetime != nil {
 			s.follow(s.lifetime, srv)
 		}
 		// Who restores may have looked before it was there.
