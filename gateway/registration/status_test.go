@@ -20,7 +20,9 @@ import (
 	"portico/discovery/aggregate"
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
+	"portico/resource"
 	"portico/resource/memory"
+	"portico/resource/rest"
 )
 
 // shown is a status writer over storage in memory, of a Backend "b" with two
@@ -279,7 +281,12 @@ func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 // others.
 func TestStatusNamesUnreadDocuments(t *testing.T) {
 	s := newShown(t)
-	gvs := append(customGroup("good.example.com"), customGroup("bad.example.com")...)
+	var gvs []discovery.GroupVersion
+	for _, group := range []string{"good.example.com", "bad.example.com"} {
+		gvs = append(gvs, discovery.FromKinds([]*rest.Kind{{
+			Info: resource.Info{Group: group, Versions: []string{"v1"}, Resource: "things", Kind: "Thing", Namespaced: true},
+		}})...)
+	}
 	snapshot, err := discovery.Build(gvs, "")
 	if err != nil {
 		t.Fatal(err)
