@@ -82,11 +82,13 @@ func TestPulseStops(t *testing.T) {
 		}
 		set(hangs, &e.read, &e.write, &e.asked)
 		began := time.Now()
+		patient, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
 		var reads sync.WaitGroup
 		for range 100 {
 			reads.Go(func() {
 				var silent *silentError
-				if err := e.get(t.Context()); !errors.As(err, &silent) || refused(err) || errorCode(err) != codes.Aborted || !notDone(err) {
+				if err := e.get(patient); !errors.As(err, &silent) || refused(err) || errorCode(err) != codes.Aborted || !notDone(err) {
 					t.Errorf("a read that was under way: %v", err)
 				}
 			})
@@ -120,7 +122,7 @@ func TestPulseStops(t *testing.T) {
 		}
 		waited := make(chan time.Time, 1)
 		go func() {
-			e.pulse.wait(t.Context())
+			e.pulse.wait(patient)
 			waited <- time.Now()
 		}()
 		synctest.Wait()

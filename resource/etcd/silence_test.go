@@ -195,7 +195,7 @@ func TestHungMemberIsNoSilence(t *testing.T) {
 		if err := c.Healthy(ctx); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(lookEvery) // few, so that it is the question that is answered
+		time.Sleep(lookEvery)
 	}
 	cancel()
 	writing.Wait()
