@@ -278,3 +278,19 @@ func TestPulseLooks(t *testing.T) {
 		cancel()
 	})
 }
+
+// BenchmarkPulse is what a request pays for passing.
+func BenchmarkPulse(b *testing.B) {
+	p := newPulse(b.Context(), slog.New(slog.DiscardHandler), func() {}, func(context.Context) error { return nil })
+	answer := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
+	for name, req := range map[string]any{"read": &etcdserverpb.RangeRequest{Key: []byte("x")}, "write": &etcdserverpb.TxnRequest{}} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := p.carry(b.Context(), "/etcdserverpb.KV/any", req, nil, nil, answer); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
