@@ -39,6 +39,8 @@ func TestAuditThroughTheProxy(t *testing.T) {
 		case "hang":
 			entered <- struct{}{}
 			<-r.Context().Done()
+		case "wait":
+			time.Sleep(audit.Slow + 50*time.Millisecond)
 		case "break":
 			panic(http.ErrAbortHandler)
 		}
@@ -73,6 +75,9 @@ func TestAuditThroughTheProxy(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	if code, err := ask(t.Context(), "GET", "/x?do=wait", nil); code != 200 || err != nil {
+		t.Errorf("got %d, %v", code, err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-entered; cancel() }()
 	if _, err := ask(ctx, "GET", "/x?do=hang", nil); err == nil {
@@ -80,6 +85,7 @@ func TestAuditThroughTheProxy(t *testing.T) {
 	}
 	want := fmt.Sprintf(`create ?do=stream 201 "x" {"metadata":{"name":"x"}}
 create ?do=break %d "" {}
+get /x?do=wait 200 "x"  waited for the server
 get /x?do=hang 499 "x" `, broken)
 	until(t, "the client's end is told", func() bool { return strings.Count(events(), "\n") == strings.Count(want, "\n") })
 	if got := strings.ReplaceAll(events(), path, ""); got != want {
@@ -116,6 +122,9 @@ func auditing(t *testing.T, level string) (change func(*serve.Config), events fu
 			object := ""
 			if e.RequestObject != nil {
 				object = string(e.RequestObject.Raw)
+			}
+			if took, err := time.ParseDuration(e.Annotations[annotationUpstream]); err == nil && took > audit.Slow {
+				object += " waited for the server"
 			}
 			lines = append(lines, fmt.Sprintf("%s %s %d %q %s", e.Verb, e.RequestURI, e.ResponseStatus.Code, e.ObjectRef.Name, object))
 		}

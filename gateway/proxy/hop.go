@@ -12,6 +12,7 @@ import (
 	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/accesslog"
+	"portico/resource/audit"
 	"portico/resource/authz"
 	"portico/resource/serve"
 	"portico/resource/tracing"
@@ -27,6 +28,10 @@ const (
 	headerBackend = "X-Portico-Backend"
 	headerTiming  = "Server-Timing"
 )
+
+// annotationUpstream is how long a slow request waited for its turn and for servers
+// to begin to answer, for audit.
+const annotationUpstream = "latency.portico.dev/upstream"
 
 // noEndpoint stands for the endpoint of requests that were sent to none.
 const noEndpoint = "none"
@@ -59,7 +64,7 @@ func (p *Proxy) begin(w http.ResponseWriter, r *http.Request, rt *Route) (*hop, 
 		proxy: p, route: rt, client: w, long: resource.ActionFrom(r.Context()).LongRunning() || upgrades(r.Header), began: time.Now(),
 	}
 	if r.Header[headerDebug] != nil {
-		h.shown = p.mayDebug(r)
+		h.shown = hopFrom(r.Context()) != nil || p.mayDebug(r) // Signed may have asked
 		delete(r.Header, headerDebug)
 	}
 	if p.cfg.Traced && tracing.Sampled(r.Context()) {
@@ -134,6 +139,9 @@ func (h *hop) OnHeader(header http.Header, code int) {
 // end takes down what came of the request.
 func (h *hop) end() {
 	now := time.Now()
+	if ctx := h.request.Context(); now.Sub(serve.Started(ctx)) > audit.Slow {
+		serve.Took(ctx, annotationUpstream, h.away())
+	}
 	if h.open != nil {
 		h.open.long.Dec()
 	}

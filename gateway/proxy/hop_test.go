@@ -42,6 +42,7 @@ type observed struct {
 	accessLog *accesslog.Log
 	chain     http.Handler
 	out       bytes.Buffer // of the access log
+	asked     atomic.Int32 // how often who may be told
 }
 
 // asks authenticates by the header that tests name the user in.
@@ -90,6 +91,7 @@ func observe(t testing.TB, behind http.HandlerFunc) (o *observed, refused, good 
 		t.Fatal(err)
 	}
 	mayDebug := authz.Func(func(_ context.Context, a *resource.Action) (authz.Decision, string, error) {
+		o.asked.Add(1)
 		if a.Path == explain.Path && a.Verb == "get" && a.User.Name == "admin" {
 			return authz.Allow, "", nil
 		}

@@ -14,8 +14,12 @@ import (
 // Where a request is sent on, its hop tells in place of this.
 func (p *Proxy) Signed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header[headerDebug] != nil && p.mayDebug(r) {
-			serve.Attach(r.Context(), p.ownHop(r))
+		if r.Header[headerDebug] != nil {
+			if p.mayDebug(r) {
+				serve.Attach(r.Context(), p.ownHop(r))
+			} else {
+				delete(r.Header, headerDebug) // nobody asks again
+			}
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -19,7 +19,11 @@ func TestOwnAnswersAreSigned(t *testing.T) {
 		"/apis/g.example.com/v1/things?watch=x": {200, ""}, // sent on
 	} {
 		for user, told := range map[string]bool{"admin": true, "jane": false} {
+			o.asked.Store(0)
 			h := o.do("GET", path, "Test-User", user, "X-Portico-Debug", "1")
+			if n := o.asked.Load(); n != 1 {
+				t.Errorf("%s: asked %d times what %s may", path, n, user)
+			}
 			who, dur := h.Header().Get("X-Portico-Backend"), h.Header().Get("Server-Timing")
 			switch {
 			case h.Code != want.code:
