@@ -23,17 +23,38 @@ const (
 	keptChunks = 16
 )
 
+// encoder makes events lines of JSON, in room that is used again. The zero value is
+// good. Safe for concurrent use.
+type encoder struct{ rooms sync.Pool } // of *[]byte
+
+// each calls do with the line of each event, which is good until it returns, or
+// with why there is none.
+func (e *encoder) each(events []*auditapi.Event, do func(event *auditapi.Event, line []byte, err error)) {
+	room, _ := e.rooms.Get().(*[]byte)
+	if room == nil {
+		room = new([]byte)
+	}
+	defer e.rooms.Put(room)
+	for _, event := range events {
+		line, err := appendEvent((*room)[:0], event)
+		if cap(line) <= writeBytes && err == nil {
+			*room = line
+		}
+		do(event, line, err)
+	}
+}
+
 // lines is the log of events in JSON, where every request waits for its own.
 type lines struct {
-	out io.Writer
-	mu  sync.Mutex // one line after the other
+	out     io.Writer
+	encoder encoder
+	mu      sync.Mutex // one line after the other
 }
 
 // ProcessEvents implements audit.Sink.
 func (l *lines) ProcessEvents(events ...*auditapi.Event) bool {
 	written := true
-	for _, event := range events {
-		line, err := appendEvent(nil, event)
+	l.encoder.each(events, func(event *auditapi.Event, line []byte, err error) {
 		if err == nil {
 			l.mu.Lock()
 			_, err = l.out.Write(line)
@@ -43,7 +64,7 @@ func (l *lines) ProcessEvents(events ...*auditapi.Event) bool {
 			audit.HandlePluginError(log.PluginName, err, event)
 			written = false
 		}
-	}
+	})
 	return written
 }
 
@@ -62,8 +83,8 @@ type queuedLines struct {
 	wake   chan struct{} // a line waits
 	full   chan struct{} // there is enough for a write
 	ended  chan struct{}
-	// scratch has buffers (*[]byte) to encode in.
-	scratch sync.Pool
+
+	encoder encoder
 
 	mu      sync.Mutex
 	waiting []chunk // the last one is being filled
@@ -82,27 +103,20 @@ type chunk struct {
 func newQueuedLines(out io.Writer, limit int, losses *losses) *queuedLines {
 	return &queuedLines{
 		out: out, limit: limit, losses: losses, wake: make(chan struct{}, 1), full: make(chan struct{}, 1), ended: make(chan struct{}),
-		scratch: sync.Pool{New: func() any { return new([]byte) }},
 	}
 }
 
 // ProcessEvents implements audit.Sink.
 func (q *queuedLines) ProcessEvents(events ...*auditapi.Event) bool {
-	scratch := q.scratch.Get().(*[]byte)
-	defer q.scratch.Put(scratch)
-	for _, event := range events {
-		line, err := appendEvent((*scratch)[:0], event)
+	q.encoder.each(events, func(_ *auditapi.Event, line []byte, err error) {
 		if err != nil {
 			q.losses.add(log.PluginName, err, 1)
-			continue
-		}
-		if cap(line) <= writeBytes {
-			*scratch = line
+			return
 		}
 		if err := q.add(line); err != nil {
 			q.losses.add(buffered.PluginName, err, 1)
 		}
-	}
+	})
 	return true
 }
 
