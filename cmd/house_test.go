@@ -67,6 +67,7 @@ var floors = []struct {
 	floor, above int
 }{
 	{"resource", 0, 0},
+	{"resource/aliases", 0, 0},
 	{"resource/loop", 1, 0},
 	{"resource/client", 1, 1},
 	{"resource/etcd", 1, 0},

@@ -87,6 +87,15 @@ func bomb() string {
 	return text
 }
 
+// echo is YAML of some kilobytes whose aliases stand for hundreds of megabytes of
+// one long scalar with that tag.
+func echo(tag string) string {
+	return blobYAML + "spec:\n  a: &a " + tag + ` "` + strings.Repeat("eHh4", 16<<10) + "\"\n  z: [" + strings.Repeat("*a,", 3_000) + "]\n"
+}
+
+// blobYAML is the beginning of a blob.
+const blobYAML = "apiVersion: example.com/v1\nkind: Blob\nmetadata: {name: b}\n"
+
 func definitionWith(schema string) string {
 	return `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"xs.example.com"},"spec":{"group":"example.com",` +
 		`"scope":"Namespaced","names":{"plural":"xs","kind":"X"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":` + schema + `}}]}}`
@@ -108,6 +117,8 @@ const (
 	tooLarge    = metav1.StatusReasonRequestEntityTooLarge
 	unsupported = metav1.StatusReasonUnsupportedMediaType
 	unreadable  = metav1.StatusReasonNotAcceptable
+
+	aliased = "the aliases of the YAML stand for more than 3145728 bytes"
 )
 
 func badBodies() map[string]badRequest {
@@ -130,18 +141,27 @@ func badBodies() map[string]badRequest {
 		"yaml brackets":       post("application/yaml", strings.Repeat("[", limit), 400, bad, "exceeded max depth of 10000"),
 		"yaml dashes":         post("application/yaml", strings.Repeat("- ", limit/2), 400, bad, "exceeded max depth of 10000"),
 		"yaml question marks": post("application/yaml", strings.Repeat("? ", limit/2), 400, bad, "exceeded max depth of 10000"),
-		"yaml aliases":        post("application/yaml", bomb(), 400, bad, "excessive aliasing"),
-		"yaml, no UTF-8":      post("application/yaml", blob("{a: \"\xff\"}"), 400, bad, "invalid leading UTF-8 octet"),
-		"1e999":               post("", blob(`{"a":1e999}`), 400, bad, "1e999"),
-		"too large":           post("", blob(`"`+strings.Repeat("x", limit)+`"`), 413, tooLarge, "Request entity too large: limit is 3145728"),
-		"gzip":                {method: "POST", target: blobPath, body: gzipped(blob("{}")), header: []string{"Content-Encoding", "gzip"}, code: 400, reason: bad},
-		"protobuf":            post(protobuf, "k8s\x00", 400, bad, ""),
-		"cbor":                post("application/cbor", "\xd9\xd9\xf7\xa0", 415, unsupported, "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf"),
-		"unknown type":        post("text/plain", "{}", 415, unsupported, ""),
-		"no type":             post(";;", "{}", 415, unsupported, ""),
-		"wrong field type":    post("", `{"apiVersion":"example.com/v1","kind":"Blob","metadata":[]}`, 400, bad, ""),
-		"kind is a number":    post("", `{"apiVersion":"example.com/v1","kind":1}`, 400, bad, ""),
-		"integer too large":   {method: "POST", target: widgetPath, body: strings.Replace(widgetJSON, `"size":"small"`, `"size":"small","replicas":92233720368547758080`, 1), code: 422, reason: invalid, message: "spec.replicas"},
+		"yaml aliases":        post("application/yaml", bomb(), 413, tooLarge, aliased),
+		"yaml echo":           post("application/yaml", echo(""), 413, tooLarge, aliased),
+		"yaml binary echo":    post("application/yaml", echo("!!binary"), 413, tooLarge, aliased),
+		"yaml echo, strict": {method: "POST", target: blobPath + "?fieldValidation=Strict&dryRun=All", contentType: "application/yaml", body: echo(""), code: 413, reason: tooLarge,
+			message: aliased},
+		"yaml echo update":          {method: "PUT", target: blobPath + "/a", contentType: "application/yaml", body: echo(""), code: 413, reason: tooLarge, message: aliased},
+		"yaml echo of a definition": {method: "POST", target: definitionPath, contentType: "application/yaml", body: echo(""), code: 413, reason: tooLarge, message: aliased},
+		"yaml echo of options":      {method: "DELETE", target: blobPath + "/a", contentType: "application/yaml", body: echo(""), code: 413, reason: tooLarge, message: aliased},
+		"yaml echo of a scale":      {method: "PUT", target: widgetPath + "/a/scale", contentType: "application/yaml", body: echo(""), code: 413, reason: tooLarge, message: aliased},
+		"yaml echo of names":        post("application/yaml", strings.ReplaceAll(echo(""), "*a,", "{*a : 1},"), 413, tooLarge, aliased),
+		"yaml, no UTF-8":            post("application/yaml", blob("{a: \"\xff\"}"), 400, bad, "invalid leading UTF-8 octet"),
+		"1e999":                     post("", blob(`{"a":1e999}`), 400, bad, "1e999"),
+		"too large":                 post("", blob(`"`+strings.Repeat("x", limit)+`"`), 413, tooLarge, "Request entity too large: limit is 3145728"),
+		"gzip":                      {method: "POST", target: blobPath, body: gzipped(blob("{}")), header: []string{"Content-Encoding", "gzip"}, code: 400, reason: bad},
+		"protobuf":                  post(protobuf, "k8s\x00", 400, bad, ""),
+		"cbor":                      post("application/cbor", "\xd9\xd9\xf7\xa0", 415, unsupported, "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf"),
+		"unknown type":              post("text/plain", "{}", 415, unsupported, ""),
+		"no type":                   post(";;", "{}", 415, unsupported, ""),
+		"wrong field type":          post("", `{"apiVersion":"example.com/v1","kind":"Blob","metadata":[]}`, 400, bad, ""),
+		"kind is a number":          post("", `{"apiVersion":"example.com/v1","kind":1}`, 400, bad, ""),
+		"integer too large":         {method: "POST", target: widgetPath, body: strings.Replace(widgetJSON, `"size":"small"`, `"size":"small","replicas":92233720368547758080`, 1), code: 422, reason: invalid, message: "spec.replicas"},
 		"duplicate, strict": {method: "POST", target: blobPath + "?fieldValidation=Strict", body: blob(`{"a":{"b":1,"b":2}}`), code: 400, reason: bad,
 			message: `duplicate field "spec.a.b"`},
 		"duplicate, strict yaml": {method: "POST", target: blobPath + "?fieldValidation=Strict", contentType: "application/yaml", body: blob(`{"a":{"b":1,"b":2}}`), code: 400,
@@ -187,7 +207,8 @@ func badPatches() map[string]badRequest {
 		"null in an array":        patch(jsonPatch, `[{"op":"add","path":"/spec/x","value":[null]},{"op":"test","path":"/spec/x","value":[1]}]`, 422, invalid, ""),
 		"strategic":               patch("application/strategic-merge-patch+json", "{}", 415, unsupported, ""),
 		"apply cbor":              patch("application/apply-patch+cbor", "\xa0", 415, unsupported, ""),
-		"apply aliases":           apply(bomb(), 400, bad, "excessive aliasing"),
+		"apply aliases":           apply(bomb(), 413, tooLarge, aliased),
+		"apply echo":              apply(echo(""), 413, tooLarge, aliased),
 		"apply brackets":          apply(strings.Repeat("[", 3<<20), 400, bad, "exceeded max depth"),
 		"apply managed fields": apply(strings.Replace(blob("{}"), `"name":"b"`, `"name":"b","managedFields":[`+operations(20_000, `{"manager":"x","operation":"Apply"}`)[1:], 1), 400, bad,
 			"metadata.managedFields must be nil"),

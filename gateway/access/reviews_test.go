@@ -3,7 +3,10 @@ package access
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -155,5 +158,29 @@ func TestTokenReview(t *testing.T) {
 	}
 	if _, err := ask(""); codeOf(err) != 400 {
 		t.Errorf("no token: %v", err)
+	}
+}
+
+// A small body whose aliases stand for hundreds of megabytes is refused before
+// anybody makes them: everybody may ask what they may do.
+func TestReviewOfManyAliases(t *testing.T) {
+	b := reviewBench(t)
+	body := "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\nspec: {x: &a \"" + strings.Repeat("x", 64<<10) + `", z: [` + strings.Repeat("*a,", 3_000) + "]}\n"
+	for _, validation := range []string{"Ignore", "Strict"} {
+		r := httptest.NewRequest(http.MethodPost, mayPath+"selfsubjectaccessreviews?fieldValidation="+validation, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/yaml")
+		act := resource.ParseAction(r)
+		act.User = &resource.User{Name: "u"}
+		w := httptest.NewRecorder()
+		var start, end runtime.MemStats
+		runtime.ReadMemStats(&start)
+		b.api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+		runtime.ReadMemStats(&end)
+		if used := (end.TotalAlloc - start.TotalAlloc) >> 20; used > 16 {
+			t.Errorf("%s: %d MB were allocated", validation, used)
+		}
+		if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "aliases of the YAML") {
+			t.Errorf("%s: got %d %.300s", validation, w.Code, w.Body)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 
 	"portico/resource"
+	"portico/resource/aliases"
 )
 
 // annotationUnread names the objects that are not in an event because nobody here
@@ -35,7 +37,11 @@ func (q *Request) object(name string, data []byte, lost bool, h http.Header, rea
 		return nil
 	}
 	object, err := read(data, h)
-	if err != nil {
+	switch {
+	case errors.Is(err, aliases.ErrTooLarge):
+		q.Annotate(annotationTruncated, "true")
+		return nil
+	case err != nil:
 		q.Annotate(annotationUnread, name)
 		return nil
 	}

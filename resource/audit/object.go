@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
+
+	"portico/resource/aliases"
 )
 
 // errForm is a body that cannot be made JSON.
@@ -46,6 +48,9 @@ func formToJSON(body []byte, contentType string) (_ []byte, err error) {
 	switch mediaType := mediaTypeOf(contentType); {
 	case mediaType == runtime.ContentTypeJSON, strings.HasSuffix(mediaType, "+json"):
 	case mediaType == runtime.ContentTypeYAML, strings.HasSuffix(mediaType, "+yaml"):
+		if err = aliases.Check(body); err != nil {
+			return nil, err
+		}
 		if body, err = yaml.YAMLToJSON(body); err != nil {
 			return nil, err
 		}

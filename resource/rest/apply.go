@@ -25,9 +25,13 @@ type intent struct {
 }
 
 // parseIntent parses an apply patch, which is YAML and so may be JSON. With
-// strict, duplicate fields are looked for. A malformed patch is a 400.
+// strict, duplicate fields are looked for. A malformed patch is a 400, one whose
+// aliases stand for too much a 413.
 func parseIntent(data []byte, strict bool) (intent, error) {
 	var in intent
+	if err := checkAliases(data); err != nil {
+		return in, err
+	}
 	document, err := yaml.YAMLToJSON(data)
 	if err != nil {
 		return in, badPatch(err)

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource/aliases"
 )
 
 // bodyMediaTypes are the media types of request bodies other than patches.
@@ -24,8 +26,9 @@ func bodyMediaTypes() []string {
 }
 
 // readBody reads a request body and its media type, which is one of
-// bodyMediaTypes; an empty Content-Type is JSON. A body above the limit is a
-// 413, an unknown type a 415. An empty body is no error here.
+// bodyMediaTypes; an empty Content-Type is JSON. A body above the limit, or that
+// would be when it is decoded, is a 413, an unknown type a 415. An empty body is
+// no error here.
 func (a *API) readBody(r *http.Request) (data []byte, mediaType string, err error) {
 	return a.readBodyInto(r, nil)
 }
@@ -44,11 +47,27 @@ func (a *API) readBodyInto(r *http.Request, lent []byte) (data []byte, mediaType
 	default:
 		return nil, "", unsupportedMediaType(bodyMediaTypes())
 	}
-	data, err = a.readInto(r, lent)
-	if err == nil && mediaType == runtime.ContentTypeProtobuf {
+	if data, err = a.readInto(r, lent); err != nil {
+		return data, mediaType, err
+	}
+	switch mediaType {
+	case runtime.ContentTypeProtobuf:
 		err = checkMessageDepth(bytes.TrimPrefix(data, []byte(protobufMagic)))
+	case runtime.ContentTypeYAML:
+		err = checkAliases(data)
 	}
 	return data, mediaType, err
+}
+
+// checkAliases is the 413 for YAML whose aliases stand for too much.
+func checkAliases(data []byte) error {
+	switch err := aliases.Check(data); {
+	case errors.Is(err, aliases.ErrTooLarge):
+		return apierrors.NewRequestEntityTooLargeError(err.Error())
+	case err != nil:
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
 }
 
 // readLimited reads the whole body; more than the limit is a 413, known from
