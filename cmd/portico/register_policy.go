@@ -40,6 +40,9 @@ type policyFlags struct {
 	concurrent, queue               int32
 }
 
+// says reports whether a flag was given.
+func (p *policyFlags) says(flag string) bool { return p.set != nil && p.set(flag) }
+
 func (p *policyFlags) add(fs *pflag.FlagSet) {
 	p.set = fs.Changed
 	fs.StringVar(&p.balance, flagBalance, "", "`way` to spread requests over the endpoints: LeastRequest, RoundRobin or ConsistentHash (by user) (default: LeastRequest)")
@@ -54,50 +57,56 @@ func (p *policyFlags) add(fs *pflag.FlagSet) {
 
 // apply puts into a spec what the flags say. It changes nothing that it shares.
 func (p *policyFlags) apply(s *backend.Spec) {
-	if p.set == nil {
-		return
-	}
-	if p.set(flagBalance) {
+	if p.says(flagBalance) {
 		s.Balance = backend.Balance(p.balance)
 	}
-	if p.set(flagHealthPath) || p.set(flagHealthInterval) {
+	if p.says(flagHealthPath) || p.says(flagHealthInterval) {
 		check := valueOf(s.HealthCheck)
-		if p.set(flagHealthPath) {
+		if p.says(flagHealthPath) {
 			check.Path = p.healthPath
 		}
-		if p.set(flagHealthInterval) {
+		if p.says(flagHealthInterval) {
 			check.Interval = &metav1.Duration{Duration: p.healthInterval}
 		}
 		s.HealthCheck = &check
 	}
-	if p.set(flagConnectTimeout) || p.set(flagResponseTimeout) {
+	if p.says(flagConnectTimeout) || p.says(flagResponseTimeout) {
 		timeouts := valueOf(s.Timeouts)
-		if p.set(flagConnectTimeout) {
+		if p.says(flagConnectTimeout) {
 			timeouts.Connect = &metav1.Duration{Duration: p.connectTimeout}
 		}
-		if p.set(flagResponseTimeout) {
+		if p.says(flagResponseTimeout) {
 			timeouts.ResponseHeader = &metav1.Duration{Duration: p.responseTimeout}
 		}
 		s.Timeouts = &timeouts
 	}
-	if p.set(flagRetryPercent) {
+	if p.says(flagRetryPercent) {
 		retries := valueOf(s.Retries)
-		retries.BudgetPercent, retries.MinPerSecond = &p.retryPercent, nil
-		if p.retryPercent == 0 {
+		switch {
+		case p.retryPercent == 0:
 			retries.MinPerSecond = new(int32)
+		case neverRetries(&retries):
+			retries.MinPerSecond = nil
 		}
+		retries.BudgetPercent = &p.retryPercent
 		s.Retries = &retries
 	}
-	if p.set(flagConcurrent) || p.set(flagQueue) {
+	if p.says(flagConcurrent) || p.says(flagQueue) {
 		limits := valueOf(s.Limits)
-		if p.set(flagConcurrent) {
+		if p.says(flagConcurrent) {
 			limits.Concurrent = &p.concurrent
 		}
-		if p.set(flagQueue) {
+		if p.says(flagQueue) {
 			limits.Queue = &p.queue
 		}
 		s.Limits = &limits
 	}
+}
+
+// neverRetries reports whether there is neither a budget nor anything beside it,
+// as --retry-percent=0 has it.
+func neverRetries(r *backend.Retries) bool {
+	return r.BudgetPercent != nil && *r.BudgetPercent == 0 && r.MinPerSecond != nil && *r.MinPerSecond == 0
 }
 
 // valueOf is what p points to; the zero value if that is nothing.

@@ -69,7 +69,7 @@ func (c *gatewayClient) registerBackend(ctx context.Context, r *registration, ou
 
 func (c *gatewayClient) registerAPIServices(ctx context.Context, r *registration, out io.Writer) error {
 	for _, want := range r.apiServices() {
-		did, err := c.writeAPIService(ctx, want)
+		did, err := c.writeAPIService(ctx, r, want)
 		if err != nil {
 			return err
 		}
@@ -112,9 +112,9 @@ func (c *gatewayClient) writeBackend(ctx context.Context, r *registration) (did 
 	})
 }
 
-// writeAPIService creates an APIService or updates one of the same Backend. One
-// of another server is left alone.
-func (c *gatewayClient) writeAPIService(ctx context.Context, want *apireg.APIService) (did string, err error) {
+// writeAPIService creates an APIService or updates one of the same Backend, whose
+// priorities stay if no flag says otherwise. One of another server is left alone.
+func (c *gatewayClient) writeAPIService(ctx context.Context, r *registration, want *apireg.APIService) (did string, err error) {
 	at := apiServicesPath + "/" + url.PathEscape(want.Name)
 	return attempt(func() (string, error) {
 		var old apireg.APIService
@@ -130,12 +130,14 @@ func (c *gatewayClient) writeAPIService(ctx context.Context, want *apireg.APISer
 		}
 		next := old
 		next.Spec = want.Spec
-		// One that the gateway made goes when the server says it is gone; this
-		// one was asked for.
-		delete(next.Labels, apiservice.AutomanagedLabel)
+		next.Spec.GroupPriorityMinimum, next.Spec.VersionPriority = old.Spec.GroupPriorityMinimum, old.Spec.VersionPriority
+		r.prioritize(&next.Spec.GroupPriorityMinimum, &next.Spec.VersionPriority)
 		if !apiservice.IsAutomanaged(&old) && reflect.DeepEqual(next.Spec, old.Spec) {
 			return unchanged, nil
 		}
+		// One that the gateway made goes when the server says it is gone; this
+		// one was asked for.
+		delete(next.Labels, apiservice.AutomanagedLabel)
 		return updated, c.send(ctx, http.MethodPut, at, &next, nil)
 	})
 }

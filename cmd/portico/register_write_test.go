@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
 )
@@ -20,12 +23,17 @@ import (
 type stores struct {
 	objects map[string]string
 	writes  []string
+	bodies  map[string][]byte // what was written last, by path
 }
 
 func (s *stores) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if r.Method != http.MethodGet {
 		s.writes = append(s.writes, r.Method+" "+r.URL.Path)
+		if s.bodies == nil {
+			s.bodies = map[string][]byte{}
+		}
+		s.bodies[r.URL.Path], _ = io.ReadAll(r.Body)
 		_, _ = w.Write([]byte("{}"))
 		return
 	}
@@ -58,6 +66,10 @@ func TestRegisterWrites(t *testing.T) {
 		{"one that is there", map[string]string{
 			backendPath("x"): `{"metadata":{"name":"x"},"spec":{"autoRegister":{"groups":["g"]}}}`, apiService: automanaged + apiservice.Managed + toX,
 		}, "PUT " + apiService + ", PUT " + backendPath("x"), ""},
+		{"one of the gateway's own priorities", map[string]string{
+			backendPath("x"): `{"metadata":{"name":"x"},"spec":{"autoRegister":{"groups":["g"]}}}`,
+			apiService:       automanaged + apiservice.Managed + strings.TrimSuffix(toX, "}}") + `,"groupPriorityMinimum":1000,"versionPriority":15}}`,
+		}, "PUT " + apiService + ", PUT " + backendPath("x"), ""},
 		{"of the gateway", map[string]string{backendPath("x"): automanaged + apiservice.OnStart + `"}}}`},
 			"", "kubectl label backend x " + apiservice.AutomanagedLabel + "-"},
 		{"of another", map[string]string{apiService: `{"metadata":{"annotations":{"` + apiservice.BackendAnnotation + `":"y"}}}`}, "", "answers for it already"},
@@ -79,6 +91,35 @@ func TestRegisterWrites(t *testing.T) {
 				t.Errorf("wrote %q, want %q", got, tc.writes)
 			}
 		})
+	}
+}
+
+// The priorities of an APIService that is there stay, unless a flag says.
+func TestRegisterKeepsPriorities(t *testing.T) {
+	const at = apiServicesPath + "/v1.g.x"
+	for flags, want := range map[string]string{
+		"": "", "--group-priority=7": "", "--group-priority=1000": "1000 8", "--version-priority=15": "7 15",
+	} {
+		gateway := &stores{objects: map[string]string{
+			backendPath("x"): `{"metadata":{"name":"x"},"spec":{"endpoints":[{"url":"https://h:1"}]}}`,
+			at: `{"metadata":{"name":"v1.g.x","annotations":{"` + apiservice.BackendAnnotation + `":"x"}},` +
+				`"spec":{"group":"g.x","version":"v1","groupPriorityMinimum":7,"versionPriority":8}}`,
+		}}
+		front := httptest.NewServer(gateway)
+		c := &gatewayClient{host: front.URL, timeout: time.Minute, transport: http.DefaultTransport}
+		err := c.register(t.Context(), parsedRegistration(t, "--url=https://h:1 --group=g.x --version=v1 "+flags), new(bytes.Buffer))
+		front.Close()
+		var wrote apireg.APIService
+		if err == nil && gateway.bodies[at] != nil {
+			err = json.Unmarshal(gateway.bodies[at], &wrote)
+		}
+		got := ""
+		if wrote.Name != "" {
+			got = fmt.Sprint(wrote.Spec.GroupPriorityMinimum, " ", wrote.Spec.VersionPriority)
+		}
+		if err != nil || got != want {
+			t.Errorf("%s: wrote %q (%v), want %q", flags, got, err, want)
+		}
 	}
 }
 

@@ -25,6 +25,13 @@ const (
 	defaultVersionPriority = 15
 )
 
+// Flags of how groups are taken.
+const (
+	flagGroupPriority   = "group-priority"
+	flagVersionPriority = "version-priority"
+	flagReplace         = "replace"
+)
+
 // registration is how a server shall be registered: the flags of
 // `portico register`, and the objects they ask for.
 type registration struct {
@@ -59,9 +66,9 @@ func (r *registration) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&r.rest, "rest", false, "make an API of a REST server that has an OpenAPI 3 document")
 	fs.StringVar(&r.openAPIPath, "openapi-path", "", "`path` of that document (default: /openapi.json)")
 	fs.StringVar(&r.pathPrefix, "path-prefix", "", "`path` on the REST server that stands for /apis/GROUP/VERSION (default: its root)")
-	fs.Int32Var(&r.groupPriority, "group-priority", defaultGroupPriority, "`number` that orders groups in discovery, highest first")
-	fs.Int32Var(&r.versionPriority, "version-priority", defaultVersionPriority, "`number` that orders the versions of a group, highest first")
-	fs.BoolVar(&r.replaceOther, "replace", false, "take groups from another backend of the same or a lower priority")
+	fs.Int32Var(&r.groupPriority, flagGroupPriority, defaultGroupPriority, "`number` that orders groups in discovery, highest first")
+	fs.Int32Var(&r.versionPriority, flagVersionPriority, defaultVersionPriority, "`number` that orders the versions of a group, highest first")
+	fs.BoolVar(&r.replaceOther, flagReplace, false, "take groups from another backend of the same or a lower priority")
 	r.policy.add(fs)
 }
 
@@ -107,6 +114,10 @@ func (r *registration) contradiction() error {
 		return errors.New("--rest makes one group and version of the server; give one --group and one --version")
 	case !r.rest && (r.openAPIPath != "" || r.pathPrefix != ""):
 		return errors.New("--openapi-path and --path-prefix are for --rest")
+	case r.rest && (r.policy.says(flagGroupPriority) || r.policy.says(flagVersionPriority)):
+		return errors.New("--group-priority and --version-priority do nothing for a REST server; leave them out with --rest")
+	case r.replaceOther && (r.rest || len(r.versions) > 0):
+		return errors.New("--replace is for groups that are taken whole; leave it out with --rest and --version, and unregister what answers for the version")
 	case r.allGroups && (len(r.groups) > 0 || len(r.versions) > 0):
 		return errors.New("--all-groups takes every group; leave it out, or --group and --version")
 	case !r.allGroups && len(r.groups) == 0:
@@ -118,8 +129,8 @@ func (r *registration) contradiction() error {
 }
 
 // backend returns old with the endpoints, trust and groups that are asked for.
-// Its policy and the weights of endpoints that stay are kept, as far as no flag
-// says otherwise.
+// Its policy, how it takes groups and the weights of endpoints that stay are kept,
+// as far as no flag says otherwise.
 func (r *registration) backend(old *backend.Backend) *backend.Backend {
 	b := *old
 	b.TypeMeta = metav1.TypeMeta{APIVersion: backend.GroupVersion().String(), Kind: "Backend"}
@@ -143,7 +154,7 @@ func (r *registration) backend(old *backend.Backend) *backend.Backend {
 	case r.rest:
 		b.Spec.REST = &backend.REST{Group: r.groups[0], Version: r.versions[0], OpenAPIPath: r.openAPIPath, PathPrefix: r.pathPrefix}
 	case len(r.versions) == 0:
-		b.Spec.AutoRegister = r.autoRegister()
+		b.Spec.AutoRegister = r.autoRegister(valueOf(old.Spec.AutoRegister))
 	}
 	return &b
 }
@@ -159,15 +170,31 @@ func (r *registration) tls() *backend.TLS {
 	return &t
 }
 
-func (r *registration) autoRegister() *backend.AutoRegister {
-	a := &backend.AutoRegister{Groups: r.groups, GroupPriorityMinimum: r.groupPriority, VersionPriority: r.versionPriority}
+// autoRegister returns old with the groups that are asked for.
+func (r *registration) autoRegister(old backend.AutoRegister) *backend.AutoRegister {
+	old.Groups = r.groups
 	if r.allGroups {
-		a.Groups = []string{"*"}
+		old.Groups = []string{"*"}
 	}
-	if r.replaceOther {
-		a.OnConflict = backend.ReplaceOther
+	r.prioritize(&old.GroupPriorityMinimum, &old.VersionPriority)
+	switch {
+	case r.replaceOther:
+		old.OnConflict = backend.ReplaceOther
+	case r.policy.says(flagReplace):
+		old.OnConflict = "" // keep, the default
 	}
-	return a
+	return &old
+}
+
+// prioritize changes the priorities that a flag says, or that there are none of
+// yet.
+func (r *registration) prioritize(group, version *int32) {
+	if *group == 0 || r.policy.says(flagGroupPriority) {
+		*group = cmp.Or(r.groupPriority, defaultGroupPriority)
+	}
+	if *version == 0 || r.policy.says(flagVersionPriority) {
+		*version = cmp.Or(r.versionPriority, defaultVersionPriority)
+	}
 }
 
 // apiServices returns those that lead to the Backend for versions that were
@@ -178,16 +205,15 @@ func (r *registration) apiServices() (all []*apireg.APIService) {
 	}
 	for _, v := range r.versions {
 		group := r.groups[0]
-		all = append(all, &apireg.APIService{
+		want := &apireg.APIService{
 			TypeMeta: metav1.TypeMeta{APIVersion: apireg.SchemeGroupVersion.String(), Kind: "APIService"},
 			ObjectMeta: metav1.ObjectMeta{
 				Name: apiservice.Name(group, v), Annotations: map[string]string{apiservice.BackendAnnotation: r.name},
 			},
-			Spec: apireg.APIServiceSpec{
-				Group: group, Version: v,
-				GroupPriorityMinimum: cmp.Or(r.groupPriority, defaultGroupPriority), VersionPriority: cmp.Or(r.versionPriority, defaultVersionPriority),
-			},
-		})
+			Spec: apireg.APIServiceSpec{Group: group, Version: v},
+		}
+		r.prioritize(&want.Spec.GroupPriorityMinimum, &want.Spec.VersionPriority)
+		all = append(all, want)
 	}
 	return all
 }

@@ -40,6 +40,9 @@ func TestRegistrationContradictions(t *testing.T) {
 		{"versions of two groups", registration{urls: url, groups: []string{"a", "b"}, versions: []string{"v1"}}, "--version is of one --group"},
 		{"REST without a version", registration{urls: url, rest: true, groups: groups}, "one --group and one --version"},
 		{"a document of none", registration{urls: url, groups: groups, openAPIPath: "/x"}, "are for --rest"},
+		{"replacing a version", registration{urls: url, groups: groups, versions: []string{"v1"}, replaceOther: true}, "--replace is for groups"},
+		{"replacing by REST", registration{urls: url, groups: groups, versions: []string{"v1"}, rest: true, replaceOther: true}, "--replace is for groups"},
+		{"replacing groups", registration{urls: url, groups: groups, replaceOther: true}, ""},
 		{"trust and no trust", registration{urls: url, groups: groups, insecure: true, caFile: "f"}, "checks no certificate"},
 		{"a service without a name", registration{service: "name", allGroups: true}, "namespace/name"},
 		{"a service's port", registration{service: "a/b:https", allGroups: true}, `"https" is no port`},
@@ -169,7 +172,9 @@ func TestRegistrationPolicy(t *testing.T) {
 		"--health-interval=1s":     func(s *backend.Spec) { s.HealthCheck = &backend.HealthCheck{Path: "/old", Fall: 7, Interval: time1} },
 		"--response-timeout=1s":    func(s *backend.Spec) { s.Timeouts = &backend.Timeouts{Connect: time1, ResponseHeader: time1} },
 		"--connect-timeout=1s":     func(*backend.Spec) {},
-		"--retry-percent=50":       func(s *backend.Spec) { s.Retries = &backend.Retries{BudgetPercent: number(50), Attempts: 4} },
+		"--retry-percent=50": func(s *backend.Spec) {
+			s.Retries = &backend.Retries{BudgetPercent: number(50), MinPerSecond: number(1), Attempts: 4}
+		},
 		"--retry-percent=0": func(s *backend.Spec) {
 			s.Retries = &backend.Retries{BudgetPercent: number(0), MinPerSecond: number(0), Attempts: 4}
 		},
@@ -193,6 +198,82 @@ func TestRegistrationPolicy(t *testing.T) {
 		}
 		if !reflect.DeepEqual(old, before.Spec) {
 			t.Errorf("%s: it changed what was there", flags)
+		}
+	}
+}
+
+// A Backend that is never to retry has them again as it had by default.
+func TestRetriesAgain(t *testing.T) {
+	r := parsedRegistration(t, "--url=https://h:1 --all-groups --retry-percent=30")
+	zero, percent, often := int32(0), int32(30), int32(7)
+	for name, tc := range map[string]struct{ old, want backend.Retries }{
+		"after none":        {backend.Retries{BudgetPercent: &zero, MinPerSecond: &zero}, backend.Retries{BudgetPercent: &percent}},
+		"of a budget alone": {backend.Retries{MinPerSecond: &zero}, backend.Retries{BudgetPercent: &percent, MinPerSecond: &zero}},
+		"some each second":  {backend.Retries{BudgetPercent: &zero, MinPerSecond: &often}, backend.Retries{BudgetPercent: &percent, MinPerSecond: &often}},
+	} {
+		if got := r.backend(&backend.Backend{Spec: backend.Spec{Retries: &tc.old}}).Spec.Retries; !reflect.DeepEqual(*got, tc.want) {
+			t.Errorf("%s: %+v, want %+v", name, *got, tc.want)
+		}
+	}
+}
+
+// parsedRegistration is what these flags ask for.
+func parsedRegistration(t *testing.T, flags string) *registration {
+	t.Helper()
+	r := &registration{name: "x"}
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	r.add(fs)
+	if err := errors.Join(fs.Parse(strings.Fields(flags)), r.complete()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// How a Backend that is there takes groups is as it was, unless a flag says.
+func TestRegistrationPriorities(t *testing.T) {
+	old := backend.AutoRegister{Groups: []string{"old"}, GroupPriorityMinimum: 7, VersionPriority: 8, OnConflict: backend.ReplaceOther}
+	with := func(change func(*backend.AutoRegister)) backend.AutoRegister {
+		a := old
+		a.Groups = []string{"g"}
+		change(&a)
+		return a
+	}
+	for flags, tc := range map[string]struct {
+		old  *backend.AutoRegister
+		want backend.AutoRegister
+	}{
+		"":                                     {&old, with(func(*backend.AutoRegister) {})},
+		"--group-priority=1000":                {&old, with(func(a *backend.AutoRegister) { a.GroupPriorityMinimum = 1000 })},
+		"--version-priority=3":                 {&old, with(func(a *backend.AutoRegister) { a.VersionPriority = 3 })},
+		"--replace=false":                      {&old, with(func(a *backend.AutoRegister) { a.OnConflict = "" })},
+		"--replace":                            {&backend.AutoRegister{GroupPriorityMinimum: 7, VersionPriority: 8}, with(func(*backend.AutoRegister) {})},
+		"--group-priority=0":                   {&old, with(func(a *backend.AutoRegister) { a.GroupPriorityMinimum = 1000 })},
+		"--replace --no-client-certificate":    {nil, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: 1000, VersionPriority: 15, OnConflict: backend.ReplaceOther}},
+		"--group-priority=1 --replace=false":   {nil, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: 1, VersionPriority: 15}},
+		"--version-priority=2 --server-name=s": {nil, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: 1000, VersionPriority: 2}},
+		"--server-name=s":                      {&backend.AutoRegister{}, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: 1000, VersionPriority: 15}},
+	} {
+		r := parsedRegistration(t, "--url=https://h:1 --group=g "+flags)
+		if got := r.backend(&backend.Backend{Spec: backend.Spec{AutoRegister: tc.old}}).Spec.AutoRegister; !reflect.DeepEqual(*got, tc.want) {
+			t.Errorf("%s: %+v, want %+v", flags, *got, tc.want)
+		}
+	}
+	if old.Groups[0] != "old" {
+		t.Error("what was read is changed")
+	}
+}
+
+// What a REST server is made of has no priorities.
+func TestRegistrationOfRESTPriorities(t *testing.T) {
+	for _, flag := range []string{"--group-priority=1000", "--version-priority=15"} {
+		r := &registration{}
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		r.add(fs)
+		if err := fs.Parse([]string{"--url=http://h:1", "--rest", "--group=g.x", "--version=v1", flag}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.complete(); err == nil || !strings.Contains(err.Error(), "leave them out with --rest") {
+			t.Errorf("%s: %v", flag, err)
 		}
 	}
 }
