@@ -124,9 +124,10 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy,
 		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.endpointChanged,
 	}, s.proxies)
+	steady := srv.Up.Steady()
 	cfg := aggregate.Config{
 		Name: m.name, BaseURL: m.base.String(), Identify: identifyAggregator, GroupVersions: m.only, Grace: s.grace,
-		Transport: srv.Up.Steady(), OpenAPIChanged: srv.openAPINews.Poke,
+		Transport: steady, StreamTransport: steady.Streams(), OpenAPIChanged: srv.openAPINews.Poke,
 		Changed: func() { s.sourceChanged(srv) },
 	}
 	var kept []discovery.GroupVersion

@@ -171,11 +171,6 @@ func (a *attempt) wrap(res *http.Response) {
 		body.finish(io.EOF)
 	default:
 		res.Body = body
-		if body.watch = a.watches(); body.watch {
-			a.e.streams.add(body)
-			if a.e.drains.Load() {
-				a.u.late(a.e)
-			}
-		}
+		a.list(body)
 	}
 }

@@ -92,10 +92,11 @@ type answer struct {
 	kind   kind
 	state  atomic.Int32
 
-	// Of endpoint.streams, and guarded by it; watch does not change.
+	// Of the streams that it is one of, and guarded by them; in does not change,
+	// nil: of none.
 	prev, next *answer
 	listed     bool
-	watch      bool
+	in         *streams
 }
 
 // States of an answer.
@@ -137,8 +138,8 @@ func (a *answer) finish(err error) {
 	if before&finished != 0 {
 		return
 	}
-	if a.watch {
-		a.e.streams.remove(a)
+	if a.in != nil {
+		a.in.remove(a)
 	}
 	if err == io.EOF {
 		a.e.settle()

@@ -36,6 +36,7 @@ func (u *Upstream) leave(e *endpoint) {
 	}
 	u.leaving[e.URL] = e
 	e.drains.Store(true)
+	e.unfollow()
 	u.drain(e, drainRounds)
 }
 
@@ -43,6 +44,9 @@ func (u *Upstream) leave(e *endpoint) {
 // place for them; mu is held.
 func (u *Upstream) move(elsewhere bool) {
 	for _, e := range u.endpoints {
+		if u.picks.Load().elsewhere(e) {
+			e.unfollow()
+		}
 		e.drains.Store(e.Weight == 0 && elsewhere)
 		switch {
 		case !e.drains.Load():

@@ -60,6 +60,8 @@ type endpoint struct {
 
 	pending pending
 	streams streams
+	// followed are answers that end as soon as requests go to others only.
+	followed streams
 	// drains: watches do not stay. It is changed with Upstream.mu.
 	drains atomic.Bool
 

@@ -43,8 +43,10 @@ type sending struct {
 	several, safe bool
 	// stays, if not nil, says which endpoint is asked first: stayed, when the
 	// request began.
-	stays  *steady
+	stays  *Steady
 	stayed *endpoint
+	// follows: its answer ends when the endpoint gets no requests any more.
+	follows bool
 
 	kept     []byte // the body, if it is kept
 	isKept   bool

@@ -8,14 +8,14 @@ import (
 	"sync/atomic"
 )
 
-// steady is the way of requests whose answers belong together, like the
+// Steady is the way of requests whose answers belong together, like the
 // documents that say what a server serves: of endpoints that run different
 // versions of it, answers that alternate would make something that none of them
 // said. They all go to one endpoint for as long as that gets requests and
 // answers. Which it is at first is the same in every gateway.
 //
 // Safe for concurrent use.
-type steady struct {
+type Steady struct {
 	u *Upstream
 	// next is whom to ask; nil: nobody was asked yet.
 	next atomic.Pointer[endpoint]
@@ -23,19 +23,20 @@ type steady struct {
 
 // Steady returns a new way that stays with one endpoint. Its requests have no
 // deadline but their own, and no place in the limit: they are the gateway's.
-func (u *Upstream) Steady() http.RoundTripper {
-	return roundTripper((&steady{u: u}).send)
-}
+func (u *Upstream) Steady() *Steady { return &Steady{u: u} }
 
-func (w *steady) send(req *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper.
+func (w *Steady) RoundTrip(req *http.Request) (*http.Response, error) { return w.send(req, false) }
+
+func (w *Steady) send(req *http.Request, follows bool) (*http.Response, error) {
 	s := w.u.sending(req, long)
-	s.stays, s.stayed = w, w.next.Load()
+	s.stays, s.stayed, s.follows = w, w.next.Load(), follows
 	return s.send()
 }
 
 // pick chooses the endpoint for a request: the one to stay with, if it gets
 // requests and was not tried.
-func (w *steady) pick(p *picks, stayed *endpoint, tried []*endpoint) *endpoint {
+func (w *Steady) pick(p *picks, stayed *endpoint, tried []*endpoint) *endpoint {
 	rest := p.without(tried)
 	for _, c := range rest.list {
 		if c.endpoint == stayed {
@@ -50,7 +51,7 @@ func (w *steady) pick(p *picks, stayed *endpoint, tried []*endpoint) *endpoint {
 
 // took notes how the request ended at the last endpoint that it was sent to. Of
 // requests that run side by side, the first decides.
-func (w *steady) took(s *sending, e *endpoint, res *http.Response, err error) {
+func (w *Steady) took(s *sending, e *endpoint, res *http.Response, err error) {
 	switch {
 	case errors.Is(s.req.Context().Err(), context.Canceled):
 		return // whose fault that is, nobody knows
