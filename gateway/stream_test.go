@@ -34,10 +34,14 @@ import (
 
 // changing is a backend on a unix socket whose groups come and go.
 type changing struct {
-	socket  string
-	current discovery.Current
-	built   map[string][]discovery.GroupVersion
-	server  *http.Server
+	socket string
+	// silent: it answers nothing; a stream that is open stays so.
+	silent atomic.Bool
+	// streams are those that are open, checks the requests for /apis that are none.
+	streams, checks atomic.Int32
+	current         discovery.Current
+	built           map[string][]discovery.GroupVersion
+	server          *http.Server
 }
 
 func newChanging(t *testing.T) *changing {
@@ -57,6 +61,15 @@ func (c *changing) start(t *testing.T) {
 	documents := discovery.NewHandler(&c.current)
 	c.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		act := resource.ParseAction(r)
+		switch {
+		case r.URL.Query().Get("watch") != "":
+			c.streams.Add(1)
+			defer c.streams.Add(-1)
+		case c.silent.Load():
+			<-r.Context().Done()
+		case r.URL.Path == "/apis":
+			c.checks.Add(1)
+		}
 		switch {
 		case act.IsResource:
 			fmt.Fprintln(w, "served by", act.Group)
