@@ -36,6 +36,7 @@ type direct struct {
 	limit       func() time.Duration // to connect
 	maxDials    int                  // at the same time
 	broken      func()               // told of connections that broke; must not block
+	silence     time.Duration        // how long what was sent may be unacknowledged; 0: any time
 	idleTimeout time.Duration
 	maxAge      time.Duration // 0: any
 	maxBody     int64
@@ -99,9 +100,13 @@ func (d *direct) send(req *http.Request, connected *time.Duration) (*http.Respon
 				return nil, unsent, err
 			}
 		}
+		began := time.Now()
 		res, state, err := c.exchange(req, message.Bytes())
 		if err == nil {
 			return res, state, nil
+		}
+		if reused && state == sent && !c.got {
+			d.silent(began, err)
 		}
 		if ctx := req.Context(); ctx.Err() != nil {
 			return nil, state, context.Cause(ctx)

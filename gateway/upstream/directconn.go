@@ -47,6 +47,7 @@ var ErrSwitched = errors.New("the server switched protocols although nobody aske
 var errHeaderTooLong = errors.New("the header of the response is too long")
 
 func newDirectConn(d *direct, conn, raw net.Conn) *directConn {
+	giveUpAfter(raw, d.silence)
 	return &directConn{Conn: conn, raw: raw, pool: d, left: -1, until: takesUntil(d.maxAge)}
 }
 

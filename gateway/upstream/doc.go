@@ -13,7 +13,8 @@
 //	transport.go by HTTP/1.1 or, what is long-running or must not be done twice,
 //	             by HTTP/2 (shared.go, inform.go), and what is large or leaves HTTP by
 //	             net/http (rest.go); dial.go, name.go and trust.go connect, and
-//	             directwait.go has those wait who have no connection
+//	             directwait.go has those wait who have no connection,
+//	             and silent.go finds those that are dead and do not say so
 //
 // and what is known of the endpoints comes about in health.go: active checks
 // (their verdicts are handed in), refused connections, and ejection (eject.go) by

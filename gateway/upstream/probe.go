@@ -9,8 +9,9 @@ import (
 )
 
 // Probe asks one endpoint for a path with GET; an answer of 2xx is good. It goes
-// by connections that requests use, so that it finds out about those. identify
-// adds who asks.
+// by HTTP/2 where there is any, over connections that requests use, so that it
+// finds out about those; of the others it says nothing (silent.go). identify adds
+// who asks.
 func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify func(http.Header)) error {
 	u.mu.Lock()
 	e := u.find(endpoint)

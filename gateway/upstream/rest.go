@@ -25,6 +25,7 @@ func (g *generation) connect(ctx context.Context, _, _ string) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
+	giveUpAfter(c.raw, 0) // who uploads may have to wait for the server to make room
 	return &watchedConn{Conn: c.Conn, broken: g.direct.broken}, nil
 }
 
