@@ -75,6 +75,8 @@ type Source struct {
 	absent map[schema.GroupVersion]time.Time
 	// following: a stream tells of pathGroups.
 	following bool
+	// wants are those of Want. Never changed, only replaced.
+	wants []schema.GroupVersion
 }
 
 const (

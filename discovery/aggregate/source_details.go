@@ -131,6 +131,7 @@ func (s *Source) next() *listing {
 // as it was before. It reports whether something new is known.
 func (s *Source) read(ctx context.Context, l *listing) (changed bool) {
 	known, turn := s.knownVersions(), s.turnOf(l)
+	l = s.withUnlisted(ctx, l)
 	var next part
 	if l.document != nil {
 		next = s.readOne(ctx, l, known)
@@ -144,6 +145,7 @@ func (s *Source) read(ctx context.Context, l *listing) (changed bool) {
 		return false
 	}
 	next.mark, next.list, next.turn = l.mark, l, turn
+	next.partial = next.partial || l.failed
 	return s.take(l.path, next)
 }
 
@@ -185,7 +187,7 @@ func (s *Source) wanted(l *listing, known knownVersions) (out []schema.GroupVers
 		case d.err != nil:
 			failed = append(failed, id)
 		case !have, k.Unknown, k.Stale, now.Sub(d.read) >= l.lasts(),
-			l.aggregated == nil && isNew, l.aggregated != nil && !reflect.DeepEqual(k.Aggregated, v.resources):
+			l.lone(id) && isNew, !l.lone(id) && !reflect.DeepEqual(k.Aggregated, v.resources):
 			out = append(out, id)
 		}
 	}
@@ -260,6 +262,7 @@ func (s *Source) assemble(l *listing, known knownVersions, results map[schema.Gr
 			p.gvs = append(p.gvs, known.stale(id))
 		case read && r.err == nil:
 			p.gvs = append(p.gvs, known.keep(describe(id, r.legacy, v)))
+		case errors.Is(err, errAbsent) && l.expected[id]: // nor does the server say that it has it
 		case errors.Is(err, errAbsent):
 			p.partial = true
 			if gv, ok := absent.take(id); ok {

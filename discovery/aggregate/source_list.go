@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,15 @@ type listing struct {
 	// document is the answer itself where that is what is wanted of the server:
 	// the legacy form of ids' only one.
 	document []metav1.APIResource
+	// asked is when the server gave it.
+	asked time.Time
+	unlisted
+}
+
+// lone reports whether the v2 form says nothing of a group/version.
+func (l *listing) lone(id schema.GroupVersion) bool {
+	_, ok := l.aggregated[id]
+	return !ok
 }
 
 // version is what the v2 form says of a group/version.
@@ -47,7 +57,7 @@ func (s *Source) list(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	l := &listing{path: path, turn: turn}
+	l := &listing{path: path, turn: turn, asked: time.Now()}
 	switch {
 	case a.code == http.StatusNotModified && isETag(known):
 		return nil
@@ -80,8 +90,12 @@ func (s *Source) latest(path string) (mark string, turn int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.parts[path]
-	if l := s.listings[path]; l != nil {
+	l := s.listings[path]
+	switch {
+	case l != nil:
 		return l.mark, p.turn
+	case s.outdated(p.list):
+		return "", p.turn
 	}
 	return p.mark, p.turn
 }
@@ -113,18 +127,26 @@ func (s *Source) parse(l *listing, a *answer) (err error) {
 			l.ids = append(l.ids, schema.GroupVersion{Version: v})
 		}
 	default:
-		groups := &metav1.APIGroupList{}
-		err = a.decode(groups)
-		for _, g := range groups.Groups {
-			for _, v := range g.Versions {
-				l.ids = append(l.ids, schema.GroupVersion{Group: g.Name, Version: v.Version})
-			}
-		}
+		l.ids, err = a.groups()
 	}
 	if err == nil && len(l.ids) > maxGroupVersions {
 		err = fmt.Errorf("%s lists more than %d group/versions", a.url, maxGroupVersions)
 	}
 	return err
+}
+
+// groups decodes the older list of groups.
+func (a *answer) groups() (ids []schema.GroupVersion, err error) {
+	groups := &metav1.APIGroupList{}
+	if err := a.decode(groups); err != nil {
+		return nil, err
+	}
+	for _, g := range groups.Groups {
+		for _, v := range g.Versions {
+			ids = append(ids, schema.GroupVersion{Group: g.Name, Version: v.Version})
+		}
+	}
+	return ids, nil
 }
 
 // versions decodes the v2 form.

@@ -89,17 +89,24 @@ func (s *Source) note(l *listing, results map[schema.GroupVersion]reading) (errs
 			delete(s.details, id)
 		}
 	}
-	switch p := s.pauses[l.path]; {
-	case len(errs) == 0:
+	switch {
+	case len(errs) == 0 && !l.failed:
 		delete(s.pauses, l.path)
-	case failed:
-		if p.lasts = min(p.lasts*2, retryMax); good || p.lasts == 0 {
-			p.lasts = retryFirst
-		}
-		p.until = now.Add(p.lasts)
-		s.pauses[l.path] = p
+	case failed || l.failed:
+		s.pause(l.path, good)
 	}
 	return errs, again
+}
+
+// pause leaves what failed under a path alone for a while: ever longer, unless
+// something else did not fail. mu is held.
+func (s *Source) pause(path string, good bool) {
+	p := s.pauses[path]
+	if p.lasts = min(p.lasts*2, retryMax); good || p.lasts == 0 {
+		p.lasts = retryFirst
+	}
+	p.until = time.Now().Add(p.lasts)
+	s.pauses[path] = p
 }
 
 // noteTold keeps that a stream told of the group/versions: nothing has to be read

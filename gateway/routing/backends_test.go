@@ -35,7 +35,7 @@ func fakeBackend(t testing.TB, s *Sync, name string, says Source) {
 	srv.Up = proxy.NewWay(upstream.Config{
 		Base: &url.URL{Scheme: "http", Host: name}, Endpoints: []upstream.Endpoint{{URL: "unix:///nobody/" + name, Network: "unix", Address: "/nobody", Weight: 1}},
 	}, s.proxies)
-	srv.id = "http://" + name + " configured"
+	srv.id, srv.trust = "https://"+name, "configured"
 	if s.servers == nil {
 		s.servers = map[string]*Server{}
 	}

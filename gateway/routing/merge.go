@@ -25,6 +25,8 @@ type merge struct {
 	standings  *Standings
 	// told is what each server says, by group/version; nil is the gateway.
 	told map[*Server]map[schema.GroupVersion]*discovery.GroupVersion
+	// wanted is what users have registered with each server.
+	wanted map[*Server][]schema.GroupVersion
 }
 
 // newMerge starts with the gateway's own registration group, which is no
@@ -38,7 +40,8 @@ func newMerge(s *Sync) *merge {
 		s: s, now: time.Now(), routes: make(map[schema.GroupVersion]*proxy.Route, size),
 		openAPI: newOpenAPI(), conditions: make(map[string]apiservice.Condition, size),
 		entries: make([]discovery.GroupVersion, 0, size), unresolved: map[string]time.Time{},
-		told: map[*Server]map[schema.GroupVersion]*discovery.GroupVersion{},
+		told:   map[*Server]map[schema.GroupVersion]*discovery.GroupVersion{},
+		wanted: map[*Server][]schema.GroupVersion{},
 	}
 	for _, gv := range s.own {
 		if gv.Group != apiservice.Group {
@@ -61,6 +64,10 @@ func (m *merge) add(a *apireg.APIService, p placement) {
 		return
 	}
 	m.routes[gv] = p.route(a.Name)
+	// What the gateway registers itself, it does because the server lists it.
+	if p.server != nil && !apiservice.IsAutomanaged(a) {
+		m.wanted[p.server] = append(m.wanted[p.server], gv)
+	}
 	entry := m.entry(a, p)
 	m.entries = append(m.entries, entry)
 	if p.local {

@@ -49,6 +49,7 @@ type Source interface {
 	Document(ctx context.Context, path, etag string) (*swagger.Answer, error)
 	Follow(ctx context.Context, changed func()) error
 	Unread() []aggregate.Unread
+	Want(gvs []schema.GroupVersion)
 	Close()
 }
 

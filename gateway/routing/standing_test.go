@@ -7,16 +7,19 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
+	"portico/discovery"
 	"portico/discovery/aggregate"
 	"portico/gateway/proxy"
 	"portico/resource/loop"
@@ -231,5 +234,33 @@ func TestBackendChanges(t *testing.T) {
 	s.Reconcile()
 	if st := s.standings.Load().ByName["b"]; st.Condition.Available() || st.Server != nil {
 		t.Errorf("a URL that cannot be read: %+v", st)
+	}
+}
+
+// wanting is a source that takes down what others expect of it.
+type wanting struct {
+	*aggregate.Source
+	wants []schema.GroupVersion
+}
+
+func (w *wanting) Want(gvs []schema.GroupVersion) { w.wants = gvs }
+
+// A server is asked for what users have registered with it, whether it lists that
+// or not; what the gateway registered is there because it does.
+func TestUsersExpectations(t *testing.T) {
+	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
+	says := &wanting{Source: aggregate.NewSource(aggregate.Config{Previous: widgets()})}
+	fakeBackend(t, s, "custom", says)
+	own := custom(discovery.GroupVersion{Group: "hidden.example.com", Version: "v1"}, "custom")
+	own.Labels = nil
+	s.SetAPIServices([]*apireg.APIService{custom(widgets()[0], "custom"), own})
+	s.Reconcile()
+	if want := (schema.GroupVersion{Group: "hidden.example.com", Version: "v1"}); !slices.Equal(says.wants, []schema.GroupVersion{want}) {
+		t.Errorf("it is asked for %v, not %v", says.wants, want)
+	}
+	s.SetAPIServices([]*apireg.APIService{custom(widgets()[0], "custom")})
+	s.Reconcile()
+	if len(says.wants) > 0 {
+		t.Errorf("it is still asked for %v", says.wants)
 	}
 }

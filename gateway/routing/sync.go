@@ -224,6 +224,9 @@ func (s *Sync) Reconcile() time.Duration {
 	for _, a := range apiservice.Ordered(n.apiservices) {
 		m.add(a, s.place(a, &n, m))
 	}
+	for _, srv := range live {
+		srv.Source.Want(m.wanted[srv])
+	}
 	s.settle(live)
 	s.unresolved = m.unresolved
 	s.publish(m)

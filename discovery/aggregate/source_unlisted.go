@@ -1,0 +1,122 @@
+package aggregate
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Some servers have more than their list of everything says: what is built on
+// custom-metrics-apiserver has an empty one in the v2 form, and one version of each
+// group in the older form. Such group/versions are asked for by themselves: those
+// that the older list names, and those that somebody else says are there (Want).
+
+// unlistedLasts is how old a list may get that does not name everything: what
+// becomes of the rest does not show in it.
+const unlistedLasts = time.Minute
+
+// Want says which group/versions others expect of the server. From the next Check
+// on it is asked also for those that it does not list; that it does not have one is
+// no failure. A source of some group/versions only is asked for no others.
+func (s *Source) Want(gvs []schema.GroupVersion) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.wants, gvs) {
+		s.wants = slices.Clone(gvs)
+	}
+}
+
+// unlisted is what a list is completed with.
+type unlisted struct {
+	completed bool
+	// named are those in ids that the list names.
+	named []schema.GroupVersion
+	// wants is what was expected then, and expected are those of it that the server
+	// does not list.
+	wants    []schema.GroupVersion
+	expected map[schema.GroupVersion]bool
+	// lacking: the list does not name everything, or nothing.
+	lacking bool
+	// failed: the older list could not be had.
+	failed bool
+}
+
+// withUnlisted returns a list with what it does not name, in its place. Where the
+// older list cannot be had, that is tried again with a later reading.
+func (s *Source) withUnlisted(ctx context.Context, l *listing) *listing {
+	if l.completed && !l.failed || s.cfg.GroupVersions != nil || l.path != pathGroups {
+		return l
+	}
+	var older []schema.GroupVersion
+	var err error
+	if l.aggregated != nil {
+		older, err = s.olderList(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := *l
+	next.add(older, s.wants)
+	next.failed = err != nil
+	if s.listings[l.path] == l {
+		s.listings[l.path] = &next
+	}
+	return &next
+}
+
+// add completes a list that nobody else has.
+func (l *listing) add(older, wants []schema.GroupVersion) {
+	if !l.completed {
+		l.named = l.ids
+	}
+	l.unlisted = unlisted{completed: true, named: l.named, wants: wants, expected: map[schema.GroupVersion]bool{}}
+	l.ids = slices.Clone(l.named)
+	listed := make(map[schema.GroupVersion]bool, len(l.ids))
+	for _, id := range l.ids {
+		listed[id] = true
+	}
+	room := func(id schema.GroupVersion) bool {
+		ok := id.Group != "" && !listed[id] && len(l.ids) < maxGroupVersions
+		listed[id] = true
+		return ok
+	}
+	for _, id := range older {
+		if room(id) {
+			l.ids = append(l.ids, id)
+		}
+	}
+	for _, id := range wants {
+		if room(id) {
+			l.ids, l.expected[id] = append(l.ids, id), true
+		}
+	}
+	l.lacking = len(l.ids) == 0 || len(l.expected) > 0 || l.aggregated != nil && len(l.ids) > len(l.aggregated)
+}
+
+// olderList returns what a server lists in the older form; nothing, where it has
+// none.
+func (s *Source) olderList(ctx context.Context) ([]schema.GroupVersion, error) {
+	ctx, cancel := context.WithTimeout(ctx, documentTimeout)
+	defer cancel()
+	a, err := s.get(ctx, pathGroups, acceptLegacy, "")
+	switch {
+	case err != nil:
+		return nil, err
+	case a.code == http.StatusTooManyRequests || a.code >= http.StatusInternalServerError:
+		return nil, badStatus(a)
+	case a.code != http.StatusOK || a.aggregated:
+		return nil, nil
+	}
+	return a.groups()
+}
+
+// outdated reports whether a list has to be asked for anew, though the server may
+// say that it is the same. mu is held.
+func (s *Source) outdated(l *listing) bool {
+	if l == nil || s.cfg.GroupVersions != nil || l.path != pathGroups {
+		return false
+	}
+	return !slices.Equal(l.wants, s.wants) || l.lacking && time.Since(l.asked) >= unlistedLasts
+}

@@ -1,0 +1,137 @@
+package aggregate
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// secretive is a server as custom-metrics-apiserver makes them: its list in the v2
+// form is empty, the older one has one of two versions, and it serves both.
+func secretive(t *testing.T) *backend {
+	t.Helper()
+	b := newBackend(t, described("custom.example.com", "v1", "things"), described("custom.example.com", "v2", "gadgets"))
+	b.lists(`"custom.example.com/v1"`)
+	return b
+}
+
+// lists has the older list name one group with that version, and the other none.
+func (b *backend) lists(gv string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.override["/apis"] = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		text := `{"groups":[{"name":"custom.example.com","versions":[{"groupVersion":` + gv + `,"version":` + strings.Replace(gv, "custom.example.com/", "", 1) + `}]}]}`
+		if strings.Contains(r.Header.Get("Accept"), "apidiscovery") {
+			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+			text = `{"items":[]}`
+		}
+		_, _ = w.Write([]byte(text))
+	}
+}
+
+// What a server lists only in the older form is found, and what it does not list
+// at all when somebody says that it is there.
+func TestUnlisted(t *testing.T) {
+	b := secretive(t)
+	s := b.source()
+	check(t, s, true)
+	same(t, s, "custom.example.com/v1:things")
+	if gvs, whole := s.Served(); !whole || len(gvs[0].Aggregated) != 1 {
+		t.Errorf("whole %v, %+v", whole, gvs)
+	}
+	b.forget()
+	check(t, s, false)
+	if asked := b.forget(); asked != "/api 304, /apis 200" {
+		t.Errorf("an unchanged server was asked %s", asked)
+	}
+
+	s.Want([]schema.GroupVersion{{Group: "custom.example.com", Version: "v1"}, {Group: "custom.example.com", Version: "v2"}, {Group: "none.example.com", Version: "v1"}})
+	check(t, s, true)
+	same(t, s, "custom.example.com/v1:things", "custom.example.com/v2:gadgets")
+	if _, whole := s.Served(); !whole || len(s.Unread()) != 0 {
+		t.Errorf("what it does not have is missed: whole %v, unread %v", whole, s.Unread())
+	}
+	b.forget()
+	check(t, s, false)
+	if asked := b.forget(); asked != "/api 304, /apis 200" {
+		t.Errorf("an unchanged server was asked %s", asked)
+	}
+	s.Want(nil)
+	check(t, s, true)
+	same(t, s, "custom.example.com/v1:things")
+}
+
+// Of a server that has the v2 form, the older list says nothing new.
+func TestListedInBothForms(t *testing.T) {
+	b := newBackend(t, described("apps", "v1", "deployments"), described("new.example.com", "v1", "widgets"))
+	s := b.source()
+	s.Want([]schema.GroupVersion{{Group: "apps", Version: "v1"}})
+	check(t, s, true)
+	same(t, s, "apps/v1:deployments", "new.example.com/v1:widgets")
+	if l := s.part(pathGroups).list; l.lacking {
+		t.Errorf("the list is lacking: %+v", l)
+	}
+}
+
+// What becomes of group/versions that the list does not name shows within a minute.
+func TestUnlistedIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &far{}
+		s, _ := farSource(t, f, described("old.example.com", "v1", "things"))
+		defer s.Close()
+		s.Want([]schema.GroupVersion{{Group: "more.example.com", Version: "v1"}})
+		if _, err := settle(t, s); err != nil {
+			t.Fatal(err)
+		}
+		same(t, s, "old.example.com/v1:things")
+		list, more := f.handler, &far{}
+		farSource(t, more, described("more.example.com", "v1", "widgets"))
+		f.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, "/apis/more.") {
+				more.handler.ServeHTTP(w, r)
+				return
+			}
+			list.ServeHTTP(w, r)
+		})
+		if _, err := settle(t, s); err != nil {
+			t.Fatal(err)
+		}
+		same(t, s, "old.example.com/v1:things")
+		time.Sleep(unlistedLasts)
+		if _, err := settle(t, s); err != nil {
+			t.Fatal(err)
+		}
+		same(t, s, "more.example.com/v1:widgets", "old.example.com/v1:things")
+	})
+}
+
+// That the older list fails takes nothing away, and it is asked for again.
+func TestOlderListFails(t *testing.T) {
+	b := secretive(t)
+	b.mu.Lock()
+	good := b.override["/apis"]
+	b.override["/apis"] = func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.Header.Get("Accept"), "apidiscovery") {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		good(w, r)
+	}
+	b.mu.Unlock()
+	s := b.source()
+	check(t, s, true)
+	if gvs, whole := s.Served(); whole || len(gvs) != 0 {
+		t.Errorf("whole %v, %v", whole, gvs)
+	}
+	b.lists(`"custom.example.com/v1"`)
+	check(t, s, true)
+	same(t, s, "custom.example.com/v1:things")
+	if _, whole := s.Served(); !whole {
+		t.Error("it is not whole")
+	}
+}
