@@ -28,6 +28,13 @@
 //     went away) has ended: upstream calls that a panic. Panic is for panics.
 //   - A response's code is what the client got, also where that came from
 //     outside of the handler: the 504 of a deadline.
+//   - There is an event for every request, and what it takes is taken of every
+//     request. So an event is put together when it is told (event.go), in room that
+//     is used again, and upstream's own audit context is made only for those of
+//     upstream's parts that ask for it, to note something.
+//   - The log's lines, in batch mode, are gathered for gatherFor and written in
+//     pieces of writeBytes at most: a gateway that has one processor waits for no
+//     long write, and for no write of each line.
 //   - Without a policy there is no Auditor, and nothing costs anything.
 //
 // Runs in: gateway, core, crd.

@@ -43,7 +43,7 @@ func BenchmarkWholeChain(b *testing.B) {
 	}()
 	for b.Loop() {
 		r := (&http.Request{
-			Method: "GET", Proto: "HTTP/2.0", ProtoMajor: 1, Host: "gateway", RemoteAddr: "127.0.0.1:1234", Body: http.NoBody, TLS: state,
+			Method: "GET", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Host: "gateway", RemoteAddr: "127.0.0.1:1234", Body: http.NoBody, TLS: state,
 			URL:        &url.URL{Path: "/api/v1/namespaces/default/configmaps/a"},
 			RequestURI: "/api/v1/namespaces/default/configmaps/a",
 			Header: http.Header{

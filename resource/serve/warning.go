@@ -37,10 +37,10 @@ func (s *Server) collectWarnings(_ http.ResponseWriter, r *http.Request) bool {
 // sent: a reverse proxy empties it after each informational response.
 type warnings struct {
 	mu         sync.Mutex
-	collecting bool
 	texts      []string // in order, without duplicates
 	runes      int      // of what is sent of them
-	cutting    bool     // every text is
+	collecting bool
+	cutting    bool // every text is
 }
 
 // collect says whether there are to be any. An answer that comes from above
