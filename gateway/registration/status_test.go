@@ -307,7 +307,7 @@ func TestStatusNamesUnreadDocuments(t *testing.T) {
 	})
 	defer source.Close()
 	s.world.says("b", source)
-	st := s.sync.Standings().ByName["b"]
+	st := s.found.Standings().ByName["b"]
 	discovered := func(reason string) {
 		t.Helper()
 		var c *metav1.Condition
