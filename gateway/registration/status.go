@@ -143,6 +143,7 @@ func availableCondition(st *routing.Standing) apiservice.Condition {
 	}
 	if healthy < all {
 		out.Message = fmt.Sprintf("%d of %d endpoints are healthy", healthy, all)
+		out = st.Noted(out)
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -106,6 +107,30 @@ func (s *Sync) NamedOpenAPI() (map[lastgood.Link]bool, bool) {
 	return named, true
 }
 
+// maxKeptAddresses bounds the addresses of one Service that are kept: a document has
+// to fit into etcd, and no more than [backend.MaxEndpoints] of them are used.
+const maxKeptAddresses = 4 * backend.MaxEndpoints
+
+// keptSlices returns what there is to keep of the EndpointSlices of one Service:
+// the endpoints that are ready, up to maxKeptAddresses.
+func keptSlices(all []*discoveryv1.EndpointSlice) (out []discoveryv1.EndpointSlice) {
+	left := maxKeptAddresses
+	for _, slice := range all {
+		kept := lastgood.SliceOf(slice)
+		kept.Endpoints = slices.DeleteFunc(kept.Endpoints, func(e discoveryv1.Endpoint) bool {
+			if e.Conditions.Ready != nil && !*e.Conditions.Ready || len(e.Addresses) > left {
+				return true
+			}
+			left -= len(e.Addresses)
+			return false
+		})
+		if len(kept.Endpoints) > 0 || left > 0 {
+			out = append(out, kept)
+		}
+	}
+	return out
+}
+
 // named returns what there is to keep: the Services that APIServices and
 // Backends name.
 func (s *services) named(n *news) lastgood.Services {
@@ -118,9 +143,7 @@ func (s *services) named(n *news) lastgood.Services {
 		}
 		done[key] = true
 		out.Services = append(out.Services, lastgood.ServiceOf(svc))
-		for _, slice := range s.slices[key] {
-			out.Slices = append(out.Slices, lastgood.SliceOf(slice))
-		}
+		out.Slices = append(out.Slices, keptSlices(s.slices[key])...)
 	}
 	for _, a := range n.apiservices {
 		if ref := a.Spec.Service; ref != nil {

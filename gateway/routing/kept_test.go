@@ -149,7 +149,7 @@ func TestRestoredServices(t *testing.T) {
 	l.Restore(map[string][]byte{"core/services": packed(t, kept)})
 	want, _ := s.resolve(ref("api"))
 	got, failed := l.sync.news.services.resolve(ref("api"))
-	if failed != nil || !reflect.DeepEqual(got, want) || len(got) == 0 {
+	if failed != nil || !reflect.DeepEqual(got, want) || len(got.list) == 0 {
 		t.Errorf("resolved to %v (%v), want %v", got, failed, want)
 	}
 	if _, failed := l.sync.news.services.resolve(ref("unnamed")); failed == nil || failed.Reason != "ServiceAccessError" {

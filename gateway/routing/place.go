@@ -53,7 +53,7 @@ func (s *Sync) placeBackend(a *apireg.APIService, st *Standing, m *merge, good a
 	if st.failed != nil {
 		return placement{condition: *st.failed, since: m.failing(a.Name), server: st.Server}
 	}
-	return s.judge(a, st.Server, good)
+	return s.judge(a, st.Server, good, st.addresses)
 }
 
 // placeService sends an APIService to the server that it names: that of the
@@ -77,7 +77,7 @@ func (s *Sync) placeService(a *apireg.APIService, n *news, m *merge) placement {
 	}
 	mk.id, mk.uid, mk.trustID = mk.base.String(), string(a.UID), trust
 	mk.checkURL = mk.base.String() + mk.checkPath
-	addresses, failed := n.services.resolve(ref)
+	found, failed := n.services.resolve(ref)
 	if failed != nil {
 		// The server may still be known from before: its documents stay.
 		p := placement{condition: *failed, since: m.failing(a.Name)}
@@ -90,21 +90,21 @@ func (s *Sync) placeService(a *apireg.APIService, n *news, m *merge) placement {
 	if mk.trust, err = s.trustFrom(trustOf(a), serverName); err != nil {
 		return placement{condition: apiservice.FailedDiscoveryCheck(mk.checkURL, err)}
 	}
-	mk.endpoints = upstream.At(addresses...)
-	return s.judge(a, s.serverFor(mk, m.live), apiservice.Passed())
+	mk.endpoints = upstream.At(found.list...)
+	return s.judge(a, s.serverFor(mk, m.live), apiservice.Passed(), found)
 }
 
 // judge turns the verdict on a server into a placement. Until the first
 // verdict what the APIService says stands: a gateway that starts anew neither
 // cuts off a good server nor flaps the condition.
-func (s *Sync) judge(a *apireg.APIService, srv *Server, good apiservice.Condition) placement {
+func (s *Sync) judge(a *apireg.APIService, srv *Server, good apiservice.Condition, at addresses) placement {
 	v := s.Verdict(srv)
 	srv.wasGood = srv.wasGood || v.Healthy
 	// A server that was not reached since this gateway began has been away for
 	// as long as the APIService says.
-	p := placement{server: srv, condition: good, since: v.Since, verdict: v.Known && srv.wasGood}
+	p := placement{server: srv, condition: at.noted(good), since: v.Since, verdict: v.Known && srv.wasGood}
 	if v.Known && !v.Healthy {
-		p.condition = apiservice.FailedDiscoveryCheck(srv.checkURL, v.Err)
+		p.condition = at.noted(apiservice.FailedDiscoveryCheck(srv.checkURL, v.Err))
 	}
 	if !v.Known {
 		stored, ok := apiservice.Current(a)

@@ -7,12 +7,14 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/backend"
 	"portico/resource"
 	"portico/resource/loop"
 )
@@ -26,6 +28,33 @@ type services struct {
 	restored bool
 	service  map[resource.Key]*corev1.Service
 	slices   map[resource.Key][]*discoveryv1.EndpointSlice // by service
+
+	// resolved is what resolve found: the same is asked with every reconcile.
+	mu       sync.Mutex
+	resolved map[serviceKey]resolution
+}
+
+// addresses are where the server of a Service is.
+type addresses struct {
+	// list has host:port of each, sorted: the first [backend.MaxEndpoints].
+	list []string
+	// all is how many there are.
+	all int
+}
+
+// noted adds to a condition that not all addresses are used, if that is so.
+// Whoever may write EndpointSlices in a namespace decides how many there are.
+func (a addresses) noted(c apiservice.Condition) apiservice.Condition {
+	if a.all > len(a.list) {
+		c.Message += fmt.Sprintf("; of the %d ready addresses of its Service the first %d are used", a.all, len(a.list))
+	}
+	return c
+}
+
+// resolution is what came of resolving a Service.
+type resolution struct {
+	addresses
+	failed *apiservice.Condition
 }
 
 var errServicesUnknown = errors.New("the core server has not been reached yet")
@@ -54,15 +83,32 @@ func (s *services) addSlice(v *discoveryv1.EndpointSlice) {
 	s.slices[key] = append(s.slices[key], v)
 }
 
-// resolve returns the addresses (host:port) of the server that an APIService
-// names, or the condition that says why there are none (contract 8.2, 8.3).
-// There is no kube-proxy here: a Service with a selector or hand-written
-// endpoints is always resolved to the ready addresses of its EndpointSlices.
-func (s *services) resolve(ref *apireg.ServiceReference) (addresses []string, failed *apiservice.Condition) {
-	fail := func(c apiservice.Condition) ([]string, *apiservice.Condition) { return nil, &c }
+// resolve returns where the server is that an APIService names, or the condition
+// that says why that is not known (contract 8.2, 8.3). There is no kube-proxy here:
+// a Service with a selector or hand-written endpoints is always resolved to the
+// ready addresses of its EndpointSlices. Safe for concurrent use.
+func (s *services) resolve(ref *apireg.ServiceReference) (addresses, *apiservice.Condition) {
 	if s == nil || !s.known {
-		return fail(apiservice.ServiceAccessError(ref, errServicesUnknown))
+		failed := apiservice.ServiceAccessError(ref, errServicesUnknown)
+		return addresses{}, &failed
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := keyOf(ref)
+	found, ok := s.resolved[key]
+	if !ok {
+		if s.resolved == nil {
+			s.resolved = map[serviceKey]resolution{}
+		}
+		found.addresses, found.failed = s.lookup(ref)
+		s.resolved[key] = found
+	}
+	return found.addresses, found.failed
+}
+
+// lookup is resolve for what was not asked yet.
+func (s *services) lookup(ref *apireg.ServiceReference) (addresses, *apiservice.Condition) {
+	fail := func(c apiservice.Condition) (addresses, *apiservice.Condition) { return addresses{}, &c }
 	key := resource.Key{Namespace: ref.Namespace, Name: ref.Name}
 	svc := s.service[key]
 	switch {
@@ -73,7 +119,7 @@ func (s *services) resolve(ref *apireg.ServiceReference) (addresses []string, fa
 	}
 	port := apiservice.Port(ref)
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
-		return []string{net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(port)))}, nil
+		return addresses{list: []string{net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(port)))}, all: 1}, nil
 	}
 	at := slices.IndexFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == port })
 	if at < 0 {
@@ -84,14 +130,16 @@ func (s *services) resolve(ref *apireg.ServiceReference) (addresses []string, fa
 	if len(eps) == 0 {
 		return fail(apiservice.EndpointsNotFound(ref))
 	}
+	var ready []string
 	for _, slice := range eps {
-		addresses = append(addresses, readyAddresses(slice, name)...)
+		ready = append(ready, readyAddresses(slice, name)...)
 	}
-	if len(addresses) == 0 {
+	if len(ready) == 0 {
 		return fail(apiservice.MissingEndpoints(ref, name))
 	}
-	slices.Sort(addresses)
-	return slices.Compact(addresses), nil
+	slices.Sort(ready)
+	ready = slices.Compact(ready)
+	return addresses{list: slices.Clone(ready[:min(len(ready), backend.MaxEndpoints)]), all: len(ready)}, nil
 }
 
 // readyAddresses returns host:port of the slice's ready endpoints for the port

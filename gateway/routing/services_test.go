@@ -1,8 +1,11 @@
 package routing
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,12 +14,13 @@ import (
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/backend"
 	"portico/resource"
 	"portico/resource/loop"
 )
 
 // followed makes the snapshot that following these objects gives.
-func followed[T metav1.Object](t *testing.T, objects ...T) loop.Snapshot {
+func followed[T metav1.Object](t testing.TB, objects ...T) loop.Snapshot {
 	t.Helper()
 	var s loop.Snapshot
 	for _, o := range objects {
@@ -99,7 +103,7 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, failed := c.services.resolve(&apireg.ServiceReference{Namespace: "ns", Name: c.service, Port: c.port})
-			if !slices.Equal(got, c.want) {
+			if !slices.Equal(got.list, c.want) || got.all != len(c.want) {
 				t.Errorf("addresses %v, want %v", got, c.want)
 			}
 			if failed == nil {
@@ -109,6 +113,68 @@ func TestResolve(t *testing.T) {
 				t.Errorf("condition %+v, want %s %s", failed, c.status, c.reason)
 			}
 		})
+	}
+}
+
+const noteOfCrowd = "; of the 20000 ready addresses of its Service the first 256 are used"
+
+// crowded is a Service "api" with n ready addresses, 1,000 to a slice, some of them
+// in two.
+func crowded(t testing.TB, n int) *services {
+	t.Helper()
+	var all []*discoveryv1.EndpointSlice
+	for i := 0; i < n; i += 1000 {
+		var endpoints []discoveryv1.Endpoint
+		for j := i; j < min(i+1000, n); j++ {
+			endpoints = append(endpoints, discoveryv1.Endpoint{Addresses: []string{crowdedAddress(j)}})
+		}
+		endpoints = append(endpoints, discoveryv1.Endpoint{Addresses: []string{crowdedAddress(0)}})
+		all = append(all, endpointSlice(fmt.Sprint("api-", i), "api", "https", 8443, endpoints...))
+	}
+	return newServices(followed(t, service("api", corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}})), followed(t, all...))
+}
+
+// crowdedAddress is on this host, where nobody listens.
+func crowdedAddress(i int) string { return fmt.Sprintf("127.%d.%d.%d", 1+i>>16, i>>8&0xff, i&0xff) }
+
+// Who may write EndpointSlices makes no more endpoints than a Backend may have: the
+// first by name, and the conditions say how many there are. No more than a document
+// holds are kept.
+func TestAddressesAreBounded(t *testing.T) {
+	const n = 20000
+	found, failed := crowded(t, n).resolve(&apireg.ServiceReference{Namespace: "ns", Name: "api"})
+	if failed != nil || len(found.list) != backend.MaxEndpoints || found.all != n || found.list[0] != "127.1.0.0:8443" || !slices.IsSorted(found.list) {
+		t.Fatalf("%d of %d addresses, %v", len(found.list), found.all, failed)
+	}
+	good := found.noted(apiservice.Passed())
+	if good.Message != "all checks passed"+noteOfCrowd {
+		t.Errorf("%q", good.Message)
+	}
+	for name, backends := range map[string][]*backend.Backend{"an APIService alone": nil, "a Backend": {servedBy("b", func(*backend.Spec) {})}} {
+		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), backends...)
+		s.resolveBy(crowded(t, n))
+		s.Reconcile()
+		up := s.table.Load().Lookup("widgets.example.com", "v1").Upstream
+		if got := up.Endpoints(); len(got) != backend.MaxEndpoints {
+			t.Errorf("%s: %d endpoints", name, len(got))
+		}
+		if kept := packed(t, s.news.services.named(&s.news)); len(kept) > 64<<10 {
+			t.Errorf("%s: %d bytes are kept", name, len(kept))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+		until(t, name+": the conditions say how many there are", func() bool {
+			s.Reconcile()
+			says := true
+			for _, st := range s.Standings().List {
+				says = says && strings.HasSuffix(st.Condition.Message, noteOfCrowd)
+			}
+			c := s.Conditions()["v1.widgets.example.com"]
+			return says && c.Reason == "FailedDiscoveryCheck" && strings.HasSuffix(c.Message, noteOfCrowd)
+		})
+		cancel()
+		<-ended
 	}
 }
 

@@ -23,6 +23,8 @@ type Standing struct {
 	Server *Server
 	// failed says why the server's addresses are not known; nil: they are.
 	failed *apiservice.Condition
+	// addresses are those of the Service that it names; none if it names none.
+	addresses addresses
 	// Asked names what is asked of the server, for messages.
 	Asked string
 	// trust identifies how the server is trusted.
@@ -145,7 +147,7 @@ func (s *Sync) standOnService(st *Standing, ref *apireg.ServiceReference, n *new
 	m.id, m.uid, m.trustID = m.base.String(), st.uid(), st.trust
 	m.asPlain(st.Spec.REST)
 	st.Asked = m.checkURL
-	addresses, failed := n.services.resolve(ref)
+	found, failed := n.services.resolve(ref)
 	if failed != nil {
 		// The server may still be known from before: its documents stay.
 		st.failed = failed
@@ -154,8 +156,9 @@ func (s *Sync) standOnService(st *Standing, ref *apireg.ServiceReference, n *new
 		}
 		return
 	}
-	m.endpoints = upstream.At(addresses...)
-	urls := make([]string, 0, len(addresses))
+	st.addresses = found
+	m.endpoints = upstream.At(found.list...)
+	urls := make([]string, 0, len(m.endpoints))
 	for _, e := range m.endpoints {
 		urls = append(urls, e.URL)
 	}
@@ -245,10 +248,14 @@ func (s *Sync) standingCondition(st *Standing) (apiservice.Condition, time.Time)
 	case !v.Known:
 		return Unchecked(), time.Time{}
 	case !v.Healthy:
-		return apiservice.FailedDiscoveryCheck(st.Asked, v.Err), v.Since
+		return st.addresses.noted(apiservice.FailedDiscoveryCheck(st.Asked, v.Err)), v.Since
 	}
-	return apiservice.Passed(), v.Since
+	return st.addresses.noted(apiservice.Passed()), v.Since
 }
+
+// Noted adds to a condition that not all addresses of the server's Service are used,
+// if that is so.
+func (st *Standing) Noted(c apiservice.Condition) apiservice.Condition { return st.addresses.noted(c) }
 
 // Unchecked is the verdict before there is one.
 func Unchecked() apiservice.Condition {
