@@ -14,10 +14,7 @@ import (
 // get requests.
 func (srv *Server) checks(s *Sync) []availability.Target {
 	policy := srv.Up.Policy()
-	schedule := availability.Schedule{
-		Interval: policy.Check.Interval, Suspect: policy.Check.Suspect, Timeout: policy.Check.Timeout,
-		Fall: policy.Check.Fall, Rise: policy.Check.Rise,
-	}
+	schedule := scheduleOf(policy)
 	if srv.suspect != 0 {
 		schedule.Suspect = srv.suspect
 	}
@@ -50,7 +47,7 @@ func (srv *Server) checks(s *Sync) []availability.Target {
 // endpointTarget is the check of one endpoint.
 func (srv *Server) endpointTarget(s *Sync, e upstream.Endpoint, path string, schedule availability.Schedule) availability.Target {
 	return availability.Target{
-		ID: srv.endpointID(e.URL), Version: srv.id + " " + srv.trust + " " + path, Schedule: schedule, Verdict: srv.Up.Verdict(e.URL),
+		ID: srv.endpointID(e.URL), Version: srv.version() + " " + path, Schedule: schedule, Verdict: srv.Up.Verdict(e.URL),
 		Probe: func(ctx context.Context) error {
 			return stable(srv.Up.Probe(ctx, e.URL, path, identifyAggregator))
 		},

@@ -7,6 +7,7 @@ import (
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/availability"
 	"portico/discovery"
 	"portico/gateway/proxy"
 )
@@ -23,6 +24,8 @@ type merge struct {
 	unresolved map[string]time.Time // see Sync
 	live       map[string]*Server   // as it is collected
 	standings  *Standings
+	// unlisted are the checks of what servers do not list (unlisted.go).
+	unlisted map[*Server][]availability.Target
 	// told is what each server says, by group/version; nil is the gateway.
 	told map[*Server]map[schema.GroupVersion]*discovery.GroupVersion
 	// wanted is what users have registered with each server.
@@ -40,7 +43,7 @@ func newMerge(s *Sync) *merge {
 		s: s, now: time.Now(), routes: make(map[schema.GroupVersion]*proxy.Route, size),
 		openAPI: newOpenAPI(), conditions: make(map[string]apiservice.Condition, size),
 		entries: make([]discovery.GroupVersion, 0, size), unresolved: map[string]time.Time{},
-		told:   map[*Server]map[schema.GroupVersion]*discovery.GroupVersion{},
+		unlisted: map[*Server][]availability.Target{}, told: map[*Server]map[schema.GroupVersion]*discovery.GroupVersion{},
 		wanted: map[*Server][]schema.GroupVersion{},
 	}
 	for _, gv := range s.own {

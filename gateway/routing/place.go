@@ -53,7 +53,7 @@ func (s *Sync) placeBackend(a *apireg.APIService, st *Standing, m *merge, good a
 	if st.failed != nil {
 		return placement{condition: *st.failed, since: m.failing(a.Name), server: st.Server}
 	}
-	return s.judge(a, st.Server, good, st.addresses)
+	return s.judgeUnlisted(a, s.judge(a, st.Server, good, st.addresses), m)
 }
 
 // placeService sends an APIService to the server that it names: that of the
@@ -107,13 +107,18 @@ func (s *Sync) judge(a *apireg.APIService, srv *Server, good apiservice.Conditio
 		p.condition = at.noted(apiservice.FailedDiscoveryCheck(srv.checkURL, v.Err))
 	}
 	if !v.Known {
-		stored, ok := apiservice.Current(a)
-		if !ok {
-			stored = Unchecked()
-		}
-		p.condition = stored
+		p.condition = stands(a)
 	}
 	return p
+}
+
+// stands is the condition of an APIService until something is found out: what it
+// says itself.
+func stands(a *apireg.APIService) apiservice.Condition {
+	if stored, ok := apiservice.Current(a); ok {
+		return stored
+	}
+	return Unchecked()
 }
 
 // owns reports whether the gateway serves the group/version itself.

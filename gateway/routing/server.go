@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -61,6 +62,7 @@ type Server struct {
 	uid      string // of the object that describes it; "": of none yet
 	trust    string // tells apart how it is trusted
 	target   string // tells it from all others; what is kept of it has the same name
+	serial   int    // tells it from those that had the target before
 	checkURL string // for messages; of Sync.Run only
 	// checkPath is what endpoints are asked for by themselves, unless the policy
 	// says otherwise.
@@ -120,6 +122,8 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 		Name: m.name, id: m.id, uid: m.uid, trust: m.trustID, target: m.target, checkURL: m.checkURL, checkPath: m.checkPath,
 		suspect: m.suspect, tells: m.only == nil,
 	}
+	s.made++
+	srv.serial = s.made
 	live[m.target] = srv
 	srv.Up = proxy.NewWay(upstream.Config{
 		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy,
@@ -203,11 +207,15 @@ func (srv *Server) retire() {
 // OpenAPIOwner names the server where documents of it are kept.
 func (srv *Server) OpenAPIOwner() string { return srv.target + " " + srv.id }
 
+// version tells checks of the server from those of an earlier one of its target, and
+// those with other trust.
+func (srv *Server) version() string { return fmt.Sprint(srv.serial, " ", srv.id, " ", srv.trust) }
+
 // availabilityTarget is how the checker asks the server: its discovery, which
 // also tells what is new.
 func (srv *Server) availabilityTarget(s *Sync) availability.Target {
 	return availability.Target{
-		ID: srv.target, Version: srv.id + " " + srv.trust, Schedule: availability.Schedule{Suspect: srv.suspect},
+		ID: srv.target, Version: srv.version(), Schedule: availability.Schedule{Suspect: srv.suspect},
 		Probe: func(ctx context.Context) error { return s.Probe(ctx, srv) },
 	}
 }

@@ -54,6 +54,7 @@ type Sync struct {
 
 	lifetime context.Context    // of Run; nil: before it
 	servers  map[string]*Server // by target; of Run only
+	made     int                // servers so far; of Run only
 	// unresolved are the APIServices whose service cannot be found, and since
 	// when; of Run only.
 	unresolved map[string]time.Time
@@ -212,7 +213,7 @@ func (s *Sync) Reconcile() time.Duration {
 	live := map[string]*Server{}
 	standings := s.stand(&n, live)
 	if !n.known() { // nor restored
-		s.settle(live)
+		s.settle(live, nil)
 		return 0
 	}
 
@@ -227,15 +228,16 @@ func (s *Sync) Reconcile() time.Duration {
 	for _, srv := range live {
 		srv.Source.Want(m.wanted[srv])
 	}
-	s.settle(live)
+	s.settle(live, m.unlisted)
 	s.unresolved = m.unresolved
 	s.publish(m)
 	return m.next
 }
 
-// settle makes live the servers there are, and lets go of all others.
-func (s *Sync) settle(live map[string]*Server) {
-	s.checker.Set(s.targets(live))
+// settle makes live the servers there are, and lets go of all others. unlisted are
+// checks beside those of the servers themselves.
+func (s *Sync) settle(live map[string]*Server, unlisted map[*Server][]availability.Target) {
+	s.checker.Set(s.targets(live, unlisted))
 	for target, old := range s.servers {
 		if live[target] != old {
 			old.retire()
@@ -255,13 +257,13 @@ func (s *Sync) settle(live map[string]*Server) {
 	}
 }
 
-// targets returns what is to be checked: every server.
-func (s *Sync) targets(live map[string]*Server) []availability.Target {
+// targets returns what is to be checked: every server, and what it does not list.
+func (s *Sync) targets(live map[string]*Server, unlisted map[*Server][]availability.Target) []availability.Target {
 	out := make([]availability.Target, 0, len(live))
 	names := make([]checkName, 0, len(live))
 	for _, target := range slices.Sorted(maps.Keys(live)) {
 		srv := live[target]
-		for _, check := range srv.checks(s) {
+		for _, check := range append(srv.checks(s), unlisted[srv]...) {
 			out = append(out, check)
 			names = append(names, srv.checkNameOf(&check))
 		}

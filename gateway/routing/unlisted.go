@@ -1,0 +1,98 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/availability"
+	"portico/gateway/upstream"
+)
+
+// maxUnlistedRead is how much is read of an answer that only has to be there, in
+// bytes: one that is read to its end leaves its connection to others.
+const maxUnlistedRead = 64 << 10
+
+// judgeUnlisted completes the judgement of an APIService that shares the server of a
+// Backend. The check of that server says that it answers, not that it has the
+// group/version: of one that it does not list it is asked for that by itself, as the
+// server of an APIService alone is. What the gateway registers itself is not asked
+// for: the server said that it has it, and where it says so no more, the APIService
+// goes. Nor are REST servers, which have no such paths.
+func (s *Sync) judgeUnlisted(a *apireg.APIService, p placement, m *merge) placement {
+	srv := p.server
+	if srv == nil || srv.Plain != nil || apiservice.IsAutomanaged(a) || m.lists(srv, a) {
+		return p
+	}
+	check := srv.unlistedTarget(a)
+	m.unlisted[srv] = append(m.unlisted[srv], check)
+	v := s.checker.Verdict(check.ID)
+	switch {
+	case !p.condition.Available():
+	case !v.Known:
+		p.condition = stands(a)
+	case !v.Healthy:
+		p.condition, p.since = apiservice.FailedDiscoveryCheck(srv.urlOf(discoveryPath(a)), v.Err), v.Since
+	}
+	return p
+}
+
+// lists reports whether a server says that it has the group/version of an
+// APIService, or may yet.
+func (m *merge) lists(srv *Server, a *apireg.APIService) bool {
+	if m.toldBy(srv)[groupVersion(a)] != nil {
+		return true
+	}
+	_, whole := srv.Source.Served()
+	return !whole
+}
+
+// unlistedTarget is the check of a group/version that the server does not list.
+func (srv *Server) unlistedTarget(a *apireg.APIService) availability.Target {
+	policy, path := srv.Up.Policy(), discoveryPath(a)
+	return availability.Target{
+		ID: srv.target + " " + path, Version: srv.version(), Schedule: scheduleOf(policy),
+		Probe: func(ctx context.Context) error { return stable(srv.ask(ctx, path)) },
+	}
+}
+
+// ask asks the server for a path; an answer of 200 is good.
+func (srv *Server) ask(ctx context.Context, path string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.Up.Base().String()+path, nil)
+	if err != nil {
+		return fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Accept", "application/json")
+	identifyAggregator(req.Header)
+	res, err := srv.Up.Steady().RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, _ = io.CopyN(io.Discard, res.Body, maxUnlistedRead) // what it says does not matter
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("bad status from %s: %d", srv.urlOf(path), res.StatusCode)
+	}
+	return nil
+}
+
+// urlOf names a path of the server in messages.
+func (srv *Server) urlOf(path string) string {
+	if base, ok := strings.CutSuffix(srv.checkURL, rootPath); ok {
+		return base + path
+	}
+	return srv.Up.Base().String() + path
+}
+
+// scheduleOf is how often a policy has a server checked.
+func scheduleOf(policy upstream.Policy) availability.Schedule {
+	return availability.Schedule{
+		Interval: policy.Check.Interval, Suspect: policy.Check.Suspect, Timeout: policy.Check.Timeout,
+		Fall: policy.Check.Fall, Rise: policy.Check.Rise,
+	}
+}

@@ -1,0 +1,172 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+)
+
+// listing is a server that lists v1 of widgets.example.com and serves it; unlisted
+// is how it answers v2, which it does not list.
+type listing struct {
+	*httptest.Server
+	unlisted atomic.Int32
+	v2       atomic.Bool // it lists v2, too
+}
+
+func startListing(t *testing.T) *listing {
+	t.Helper()
+	l := &listing{}
+	l.unlisted.Store(http.StatusNotFound)
+	l.Server = httptest.NewTLSServer(l)
+	t.Cleanup(l.Close)
+	return l
+}
+
+func (l *listing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	const group = "widgets.example.com"
+	answer := func(v any) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v)
+	}
+	resources := func(version string) {
+		answer(metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/" + version,
+			APIResources: []metav1.APIResource{{Name: "widgets", Kind: "Widget", Verbs: []string{"get"}}},
+		})
+	}
+	switch r.URL.Path {
+	case "/apis":
+		versions := []metav1.GroupVersionForDiscovery{{GroupVersion: group + "/v1", Version: "v1"}}
+		if l.v2.Load() {
+			versions = append(versions, metav1.GroupVersionForDiscovery{GroupVersion: group + "/v2", Version: "v2"})
+		}
+		answer(metav1.APIGroupList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{{Name: group, Versions: versions}},
+		})
+	case "/apis/" + group + "/v1":
+		resources("v1")
+	case "/apis/" + group + "/v2":
+		if code := int(l.unlisted.Load()); code != http.StatusOK {
+			w.WriteHeader(code)
+			return
+		}
+		resources("v2")
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+// v2 is the APIService of the version that the server does not list.
+func v2(change func(*apireg.APIService)) *apireg.APIService {
+	a := widgetsAt(func(s *apireg.APIServiceSpec) { s.Version, s.Service = "v2", nil })
+	a.Name, a.Annotations = "v2.widgets.example.com", map[string]string{apiservice.BackendAnnotation: "b"}
+	change(a)
+	return a
+}
+
+// An APIService that shares the server of a Backend is available if the server has
+// its group/version, listed or not: what is not listed is asked for.
+func TestUnlistedGroupVersion(t *testing.T) {
+	l := startListing(t)
+	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
+		Endpoints: []backend.Endpoint{{URL: l.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
+	}}
+	v1 := v2(func(a *apireg.APIService) { a.Name, a.Spec.Version = "v1.widgets.example.com", "v1" })
+	s := onService(t, v1, b)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	says := func(what, name, reason string) apiservice.Condition {
+		t.Helper()
+		until(t, what, func() bool { s.Reconcile(); return s.Conditions()[name].Reason == reason })
+		return s.Conditions()[name]
+	}
+	mine := v2(func(*apireg.APIService) {})
+	s.SetAPIServices([]*apireg.APIService{v1, mine})
+	c := says("what the server lacks is not available", "v2.widgets.example.com", "FailedDiscoveryCheck")
+	path := l.URL + "/apis/widgets.example.com/v2"
+	if want := "failing or missing response from " + path + ": bad status from " + path + ": 404"; c.Message != want {
+		t.Errorf("%q, want %q", c.Message, want)
+	}
+	if c := s.Conditions()["v1.widgets.example.com"]; c != apiservice.Local() {
+		t.Errorf("what the server lists: %+v", c)
+	}
+
+	l.unlisted.Store(http.StatusOK)
+	says("what the server has, without listing it, is available", "v2.widgets.example.com", "Local")
+	l.unlisted.Store(http.StatusNotFound)
+	s.checker.Suspect("backend/b /apis/widgets.example.com/v2")
+	says("it has it no more", "v2.widgets.example.com", "FailedDiscoveryCheck")
+	l.v2.Store(true)
+	s.checker.Suspect("backend/b")
+	says("it lists it", "v2.widgets.example.com", "Local")
+	if v := s.checker.Verdict("backend/b /apis/widgets.example.com/v2"); v.Known {
+		t.Errorf("what is listed is asked for: %+v", v)
+	}
+	l.v2.Store(false)
+	s.checker.Suspect("backend/b")
+	says("it lists it no more", "v2.widgets.example.com", "FailedDiscoveryCheck")
+
+	// What the gateway registers itself comes and goes with the list.
+	s.SetAPIServices([]*apireg.APIService{v1, v2(func(a *apireg.APIService) {
+		a.Labels = map[string]string{apiservice.AutomanagedLabel: apiservice.Managed}
+	})})
+	says("an automanaged APIService is its server's", "v2.widgets.example.com", "Local")
+}
+
+// The same of an APIService and a Backend that name one Service, where the reason
+// reads as upstream's.
+func TestUnlistedOfTheSameService(t *testing.T) {
+	a := v2(func(a *apireg.APIService) {
+		a.Annotations, a.Spec.Service = nil, &apireg.ServiceReference{Namespace: "ns", Name: "api"}
+	})
+	s := onService(t, a, servedBy("b", func(*backend.Spec) {}))
+	srv := s.servers["backend/b"]
+	if got := srv.urlOf(discoveryPath(a)); got != "https://api.ns.svc:443/apis/widgets.example.com/v2" {
+		t.Errorf("it is asked for at %s", got)
+	}
+	s.SetBackends([]*backend.Backend{{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}, {URL: two}}}}})
+	s.Reconcile()
+	if got := s.servers["backend/b"].urlOf("/x"); !strings.HasSuffix(got, "://b/x") {
+		t.Errorf("of several endpoints: %s", got)
+	}
+}
+
+// A server that was made anew under the name of another is checked, not that one.
+func TestReplacedServerIsChecked(t *testing.T) {
+	l := startListing(t)
+	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "first"}, Spec: backend.Spec{
+		Endpoints: []backend.Endpoint{{URL: l.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
+	}}
+	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	heard := func() bool {
+		srv := s.servers["backend/b"]
+		return srv.Source.Heard() && srv.Up.Status().Endpoints[0].State == backend.EndpointHealthy
+	}
+	until(t, "the first is heard", heard)
+	first := s.servers["backend/b"]
+	b = b.DeepCopy()
+	b.UID = "second"
+	s.SetBackends([]*backend.Backend{b})
+	s.Reconcile()
+	if s.servers["backend/b"] == first {
+		t.Fatal("it is the same server")
+	}
+	until(t, "the second is heard", heard)
+}
