@@ -62,7 +62,7 @@ func (m *checkMetrics) watched(targets []availability.Target, name func(i int) c
 }
 
 // checkNameOf is what a target of the server is shown as: by its endpoint, by
-// discoveryCheck, or by the path of a group/version that the server does not list.
+// discoveryCheck, or by the URL of a group/version that the server does not list.
 func (srv *Server) checkNameOf(t *availability.Target) checkName {
 	endpoint := strings.TrimPrefix(strings.TrimPrefix(t.ID, srv.target), " ")
 	if endpoint == "" {

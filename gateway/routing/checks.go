@@ -21,7 +21,7 @@ func (srv *Server) checks(s *Sync) []availability.Target {
 	discovery := srv.availabilityTarget(s)
 	discovery.Schedule = schedule
 	endpoints := srv.Up.Endpoints()
-	if len(endpoints) == 1 && policy.Check.Path == "" {
+	if srv.checkedByDiscovery() {
 		// Another address is another endpoint.
 		discovery.Version += " " + endpoints[0].URL
 		discovery.Verdict = srv.Up.Verdict(endpoints[0].URL)
@@ -70,27 +70,22 @@ func (s *Sync) suspect(srv *Server, url string) {
 }
 
 // Verdict is what is known of a server: it is there while one of its endpoints
-// is.
-func (s *Sync) Verdict(srv *Server) availability.Verdict {
-	endpoints := srv.Up.Endpoints()
-	if len(endpoints) == 1 && srv.Up.Policy().Check.Path == "" {
-		return s.checker.Verdict(srv.target)
-	}
-	verdicts := make([]availability.Verdict, 0, len(endpoints))
-	for _, e := range endpoints {
-		if e.Weight > 0 {
-			verdicts = append(verdicts, s.checker.Verdict(srv.endpointID(e.URL)))
-		}
-	}
-	return together(verdicts)
-}
+// is. It is of the endpoints that the server has now: those that came a moment ago
+// are not known.
+func (s *Sync) Verdict(srv *Server) availability.Verdict { return together(srv.Up.Verdicts()) }
 
 // DiscoveryVerdict is what is known of reading the server's discovery.
 func (s *Sync) DiscoveryVerdict(srv *Server) availability.Verdict {
-	if len(srv.Up.Endpoints()) == 1 && srv.Up.Policy().Check.Path == "" {
-		return s.checker.Verdict(srv.target)
+	if srv.checkedByDiscovery() {
+		return s.Verdict(srv)
 	}
 	return s.checker.Verdict(srv.discoveryTarget())
+}
+
+// checkedByDiscovery reports whether reading the server's discovery is the check of
+// its only endpoint.
+func (srv *Server) checkedByDiscovery() bool {
+	return len(srv.Up.Endpoints()) == 1 && srv.Up.Policy().Check.Path == ""
 }
 
 // together makes one verdict of those on a server's endpoints: good as long as

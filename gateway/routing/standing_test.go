@@ -149,6 +149,34 @@ func TestVerdictsSurviveChanges(t *testing.T) {
 	}
 }
 
+// A server that is somewhere else now is not known, and what is said of it never has
+// the address of one place and the error of another.
+func TestVerdictsAreOfTheirEndpoints(t *testing.T) {
+	there, elsewhere := startListing(t), startListing(t)
+	there.Close()
+	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
+		Endpoints: []backend.Endpoint{{URL: there.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
+	}}
+	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+	until(t, "it is found to be away", func() bool { s.Reconcile(); return s.Standings().List[0].Condition.Reason == "FailedDiscoveryCheck" })
+	cancel() // so that nothing is found anew
+	<-ended
+	for name, at := range map[string][]backend.Endpoint{
+		"elsewhere": {{URL: elsewhere.URL}}, "at two places": {{URL: elsewhere.URL}, {URL: one}},
+	} {
+		b = b.DeepCopy()
+		b.Spec.Endpoints = at
+		s.SetBackends([]*backend.Backend{b})
+		s.Reconcile()
+		if st := s.Standings().List[0]; st.Condition != Unchecked() {
+			t.Errorf("%s: %+v", name, st.Condition)
+		}
+	}
+}
+
 // A Backend under the name of one that is gone knows nothing of what that one's
 // server said to an earlier gateway, be it that it spoke again or not.
 func TestRestoredVersionsGoWithTheServer(t *testing.T) {

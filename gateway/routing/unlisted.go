@@ -56,7 +56,8 @@ func (m *merge) lists(srv *Server, a *apireg.APIService) bool {
 func (srv *Server) unlistedTarget(a *apireg.APIService) availability.Target {
 	policy, path := srv.Up.Policy(), discoveryPath(a)
 	return availability.Target{
-		ID: srv.target + " " + path, Version: srv.version(), Schedule: scheduleOf(policy),
+		// Of a server that is elsewhere now, nothing is known.
+		ID: srv.target + " " + srv.urlOf(path), Version: srv.version(), Schedule: scheduleOf(policy),
 		Probe: func(ctx context.Context) error { return stable(srv.ask(ctx, path)) },
 	}
 }

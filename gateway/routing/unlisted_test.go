@@ -107,12 +107,12 @@ func TestUnlistedGroupVersion(t *testing.T) {
 	l.unlisted.Store(http.StatusOK)
 	says("what the server has, without listing it, is available", "v2.widgets.example.com", "Local")
 	l.unlisted.Store(http.StatusNotFound)
-	s.checker.Suspect("backend/b /apis/widgets.example.com/v2")
+	s.checker.Suspect("backend/b " + path)
 	says("it has it no more", "v2.widgets.example.com", "FailedDiscoveryCheck")
 	l.v2.Store(true)
 	s.checker.Suspect("backend/b")
 	says("it lists it", "v2.widgets.example.com", "Local")
-	if v := s.checker.Verdict("backend/b /apis/widgets.example.com/v2"); v.Known {
+	if v := s.checker.Verdict("backend/b " + path); v.Known {
 		t.Errorf("what is listed is asked for: %+v", v)
 	}
 	l.v2.Store(false)

@@ -66,6 +66,20 @@ func (u *Upstream) Verdict(url string) availability.Verdict {
 	return availability.Verdict{}
 }
 
+// Verdicts returns what active checks were last said to say of the endpoints that
+// have a share of the requests; of a server's only endpoint, whatever its share.
+func (u *Upstream) Verdicts() []availability.Verdict {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	out := make([]availability.Verdict, 0, len(u.endpoints))
+	for _, e := range u.endpoints {
+		if e.Weight > 0 || len(u.endpoints) == 1 {
+			out = append(out, e.verdict)
+		}
+	}
+	return out
+}
+
 // Candidate is an endpoint that a request could be sent to now.
 type Candidate struct {
 	URL string
