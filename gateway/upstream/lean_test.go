@@ -69,12 +69,12 @@ func TestLeanWatch(t *testing.T) {
 		t.Fatalf("it ended: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
-	if c.lean.buffer != nil {
-		t.Error("it waits with a buffer in hand")
-	}
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended: %v", err)
+	}
+	if c.lean.buffer != nil {
+		t.Error("it waited with a buffer in hand")
 	}
 	select {
 	case <-done:
