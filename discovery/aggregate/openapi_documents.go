@@ -90,11 +90,18 @@ func (s *Source) Document(ctx context.Context, path, etag string) (*swagger.Answ
 		s.openAPI.CompareAndSwap(index, &again)
 		return nil, errOvertaken
 	}
-	data, err := openapi.FromV2(a.body, key)
+	data, err := s.fromV2(a.body, key)
 	if err != nil {
 		return nil, brokenIf(err)
 	}
 	return &swagger.Answer{Code: http.StatusOK, Body: data}, nil
+}
+
+// fromV2 makes one document at a time: that takes many times the size of the whole.
+func (s *Source) fromV2(whole []byte, key string) ([]byte, error) {
+	s.making.Lock()
+	defer s.making.Unlock()
+	return openapi.FromV2(whole, key)
 }
 
 // RestoreOpenAPI makes index what the server's said last, unless it was read

@@ -50,7 +50,8 @@ type Source struct {
 	cfg     Config
 	known   atomic.Pointer[[]discovery.GroupVersion]
 	openAPI atomic.Pointer[openAPIAnswer]
-	index   verdict // of OpenAPI
+	index   verdict    // of OpenAPI
+	making  sync.Mutex // of one OpenAPI document at a time
 
 	lifetime context.Context // of what is read beside Check
 	end      context.CancelFunc

@@ -21,8 +21,8 @@ var errStopped = errors.New("building the OpenAPI document stopped midway")
 // built once for all who ask for it at the same time. It is the named cache
 // "openapi".
 type cache struct {
-	// slots bound how many documents are built at a time: each takes many
-	// times its size meanwhile.
+	// slots bound how many documents are made at a time: each takes many times its
+	// size meanwhile, and a processor. Nobody who holds one waits for anything.
 	slots chan struct{}
 
 	mu       sync.Mutex
@@ -83,9 +83,7 @@ func (c *cache) get(ctx context.Context, f form, build func() (data []byte, keep
 // build runs build. Should that panic, those who wait get the error that b was
 // made with.
 func (c *cache) build(f form, b *building, build func() ([]byte, bool, error)) {
-	c.slots <- struct{}{}
 	defer func() {
-		<-c.slots
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.underway, f)
@@ -95,6 +93,13 @@ func (c *cache) build(f form, b *building, build func() ([]byte, bool, error)) {
 		close(b.done)
 	}()
 	b.data, b.keep, b.err = build()
+}
+
+// making runs the part of building that takes a slot.
+func (c *cache) making(do func()) {
+	c.slots <- struct{}{}
+	defer func() { <-c.slots }()
+	do()
 }
 
 // peek returns a document if it is kept.

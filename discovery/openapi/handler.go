@@ -100,8 +100,6 @@ func (d *Documents) encoded(ctx context.Context, f form, keep bool) (data []byte
 		return d.cache.get(ctx, f, func() ([]byte, bool, error) { return d.build(f.doc) })
 	}
 	return d.cache.get(ctx, f, func() ([]byte, bool, error) {
-		// Not by asking the cache for it: whoever builds holds a slot, and must
-		// not wait for one.
 		data, complete := d.cache.peek(form{doc: f.doc})
 		if !complete {
 			var err error
@@ -109,7 +107,9 @@ func (d *Documents) encoded(ctx context.Context, f form, keep bool) (data []byte
 				return nil, false, err
 			}
 		}
-		made, err := handler3.ToV3ProtoBinary(data)
+		var made []byte
+		var err error
+		d.cache.making(func() { made, err = handler3.ToV3ProtoBinary(data) })
 		if err != nil {
 			err = fmt.Errorf("encode OpenAPI document %s: %w", f.doc.key, err)
 			return nil, false, d.took(f.doc, &BrokenError{err})
@@ -118,15 +118,21 @@ func (d *Documents) encoded(ctx context.Context, f form, keep bool) (data []byte
 	})
 }
 
-// build makes a document's JSON. A kind whose schema fails is described
-// without it, and the result is not complete.
+// build makes a document's JSON, or fetches it. A kind whose schema fails is
+// described without it, and the result is not complete.
 func (d *Documents) build(doc *document) (data []byte, complete bool, err error) {
 	if fetch := doc.fetch.Load(); fetch != nil {
 		if data, err = (*fetch)(); err == nil {
-			err = Check(data)
+			d.cache.making(func() { err = Check(data) })
 		}
 		return data, err == nil, d.took(doc, err)
 	}
+	d.cache.making(func() { data, complete, err = d.describe(doc) })
+	return data, complete, err
+}
+
+// describe makes the JSON of a document of the server's own kinds.
+func (d *Documents) describe(doc *document) (data []byte, complete bool, err error) {
 	b := newBuilder(doc.version)
 	for _, k := range *doc.kinds.Load() {
 		b.add(k)

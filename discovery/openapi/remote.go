@@ -1,6 +1,8 @@
 package openapi
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -24,6 +26,7 @@ const maxRemote = 4096
 // "openapi-remote".
 type Remote struct {
 	documents *Documents
+	lines     lines
 
 	mu    sync.Mutex
 	known *simplelru.LRU[remoteLink, *document]
@@ -45,8 +48,8 @@ func NewRemote(cfg Config) *Remote {
 // with a hash, as its server would. owner tells servers apart. It returns false,
 // having answered nothing, where only the server itself can say what is right:
 // the request names another hash, wants a form that there is not, or the server
-// cannot be asked for the document. One that is broken (BrokenError) is
-// answered with why. fetch returns the JSON of the document with that hash and
+// cannot be asked for the document. One that is broken (BrokenError), or did not
+// come in time, is answered with why. fetch returns the JSON of the document with that hash and
 // no other; it must not depend on the request, which others may wait for.
 func (m *Remote) Serve(w http.ResponseWriter, r *http.Request, owner, key, link string, fetch func() ([]byte, error)) bool {
 	hash := hashOf(link)
@@ -86,8 +89,13 @@ const retryAfter = 1
 // has said nothing.
 func (m *Remote) serve(w http.ResponseWriter, r *http.Request, at remoteLink, key, media string, fetch func() ([]byte, error)) error {
 	doc := m.document(at, key, hashOf(at.link))
-	doc.fetch.Store(&fetch)
+	turn := func() ([]byte, error) { return m.lines.fetch(at.owner, fetch) }
+	doc.fetch.Store(&turn)
 	err := m.documents.answer(w, r, doc, media)
+	if errors.Is(err, errBusy) || errors.Is(err, context.DeadlineExceeded) {
+		rest.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s did not come in time: %v", key, err), retryAfter))
+		return nil
+	}
 	message, broken := isBroken(err)
 	if !broken {
 		return err

@@ -17,6 +17,9 @@ const openAPIKeptBytes = 32 << 20
 // fetchTimeout bounds reading a document of a server.
 const fetchTimeout = 5 * time.Second
 
+// errAway says why a document is not to be had.
+var errAway = errors.New("its server is away, and the document was not kept")
+
 // serveKept answers with the document that the index names, fetched from its
 // server, or made of what that has, if it is not kept yet. While the server is
 // away it is the one that an earlier gateway had. It returns false if only the
@@ -42,8 +45,9 @@ func (d *Documents) fetch(ctx context.Context, srv *routing.Server, key, link st
 	at := lastgood.Link{Owner: srv.OpenAPIOwner(), URL: link}
 	if v := d.cfg.Verdict(srv); v.Known && !v.Healthy {
 		if data, ok := d.kept(at); ok {
-			return data, nil // nobody waits for a server that drops packets
+			return data, nil
 		}
+		return nil, errAway // nobody waits for a server that drops packets
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
