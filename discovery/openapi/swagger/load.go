@@ -1,6 +1,7 @@
 package swagger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,19 @@ const (
 	failurePauseMax = time.Hour
 )
 
-// errNone says that a server has no such document.
-var errNone = errors.New("no such document")
+var (
+	// errNone says that a server has no such document.
+	errNone = errors.New("no such document")
+	// errAway says that it did not answer.
+	errAway = errors.New("no answer in time")
+)
+
+// largeError says that a document is larger than maxDocument.
+type largeError struct{ url string }
+
+func (e *largeError) Error() string {
+	return fmt.Sprintf("answer of %s is larger than %d bytes", e.url, maxDocument)
+}
 
 // Server is one server whose kinds are in the document.
 type Server struct {
@@ -40,7 +52,7 @@ type Server struct {
 	// Documents are the group/versions that are wanted of it.
 	Documents []Document
 	// Fetch asks for a document. A server that has no /openapi/v2 answers 404,
-	// and is asked for its v3 documents.
+	// and is asked for its v3 documents; so is one whose v2 document is too large.
 	Fetch func(ctx context.Context, path, etag string) (*Answer, error)
 }
 
@@ -88,7 +100,7 @@ func Fetch(ctx context.Context, via http.RoundTripper, base string, identify fun
 		return nil, fmt.Errorf("read answer of %s: %w", req.URL, err)
 	}
 	if len(body) > maxDocument {
-		return nil, &openapi.BrokenError{Err: fmt.Errorf("answer of %s is larger than %d bytes", req.URL, maxDocument)}
+		return nil, &openapi.BrokenError{Err: &largeError{req.URL.String()}}
 	}
 	return &Answer{Code: res.StatusCode, ETag: res.Header.Get("ETag"), Location: res.Header.Get("Location"), Body: body}, nil
 }
@@ -99,6 +111,9 @@ type loaded struct {
 	// group/versions, is under "".
 	parts    map[string]*part
 	failures map[string]*failure
+	// large, if not nil: the server's own v2 document is, and its v3 documents take
+	// its place. It is a failure as far as trying again goes.
+	large *failure
 }
 
 // failure is why a part is missing, or not the present one.
@@ -123,23 +138,55 @@ type loader struct {
 func (l *loader) load(ctx context.Context) *loaded {
 	l.now = &loaded{parts: map[string]*part{}, failures: map[string]*failure{}}
 	names, prefixes := l.wanted()
-	err := l.try("", l.srv.State+strings.Join(prefixes, " "), names, func(old *part) (*part, error) {
-		return l.v2(ctx, old, names, prefixes)
-	})
-	if !errors.Is(err, errNone) {
+	state := l.srv.State + strings.Join(prefixes, " ")
+	if old := l.old.large; old != nil && old.state == state && l.at.Before(old.next) {
+		l.now.large = old
+	} else if err := l.try("", state, names, func(old *part) (*part, error) {
+		return l.v2(ctx, old, state, names, prefixes)
+	}); !errors.Is(err, errNone) {
 		if l.now.parts[""] == nil { // what its v3 documents said stands
 			maps.Copy(l.now.parts, l.old.parts)
 		}
 		return l.now
 	}
-	for i := range l.srv.Documents {
-		d := &l.srv.Documents[i]
+	l.loadV3(ctx)
+	return l.now
+}
+
+// loadV3 goes by the server's v3 documents. Once it fails to answer it is not asked
+// for more of them: those who wait for other servers wait for it no longer. What
+// failed before comes last, so that everything has its turn.
+func (l *loader) loadV3(ctx context.Context) {
+	documents := slices.Clone(l.srv.Documents)
+	slices.SortStableFunc(documents, func(a, b Document) int {
+		return cmp.Compare(l.failedBefore(a.Key), l.failedBefore(b.Key))
+	})
+	away := false
+	for i := range documents {
+		d := &documents[i]
 		if d.URL == "" {
 			continue
 		}
-		_ = l.try(d.Key, l.srv.State+d.URL, []string{d.APIService}, func(old *part) (*part, error) { return l.v3(ctx, old, d) })
+		if away {
+			l.now.keep(d.Key, l.old.parts[d.Key])
+			if before := l.old.failures[d.Key]; before != nil {
+				l.now.failures[d.Key] = before
+			}
+			continue
+		}
+		_ = l.try(d.Key, l.srv.State+d.URL, []string{d.APIService}, func(old *part) (*part, error) {
+			p, err := l.v3(ctx, old, d)
+			away = errors.Is(err, errAway)
+			return p, err
+		})
 	}
-	return l.now
+}
+
+func (l *loader) failedBefore(key string) int {
+	if l.old.failures[key] != nil {
+		return 1
+	}
+	return 0
 }
 
 func (l *loader) wanted() (names, prefixes []string) {
@@ -182,13 +229,17 @@ func (l *loaded) keep(key string, p *part) {
 }
 
 // v2 fetches the server's own document.
-func (l *loader) v2(ctx context.Context, old *part, names, prefixes []string) (*part, error) {
+func (l *loader) v2(ctx context.Context, old *part, state string, names, prefixes []string) (*part, error) {
 	etag := ""
 	if old != nil && slices.Equal(old.names, names) {
 		etag = old.etag
 	}
 	a, err := l.fetch(ctx, "/openapi/v2", etag)
+	var large *largeError
 	switch {
+	case errors.As(err, &large) && l.hasV3():
+		l.now.large = &failure{state: state, next: l.at.Add(failurePauseMax)}
+		return nil, errNone
 	case err != nil:
 		return nil, err
 	case a.Code == http.StatusNotModified && etag != "":
@@ -232,10 +283,20 @@ func (l *loader) v3(ctx context.Context, old *part, d *Document) (*part, error) 
 	return p, nil
 }
 
+// hasV3 reports whether the server has a v3 document.
+func (l *loader) hasV3() bool {
+	return slices.ContainsFunc(l.srv.Documents, func(d Document) bool { return d.URL != "" })
+}
+
+// fetch asks for a document. That the server did not answer in time is errAway.
 func (l *loader) fetch(ctx context.Context, path, etag string) (*Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	return l.srv.Fetch(ctx, path, etag)
+	a, err := l.srv.Fetch(ctx, path, etag)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", errAway, err)
+	}
+	return a, err
 }
 
 // sorted returns the parts in the order of the server's group/versions.
