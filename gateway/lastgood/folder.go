@@ -2,6 +2,7 @@ package lastgood
 
 import (
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -13,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -126,16 +128,23 @@ func (f *Folder) Keep(l Link, data []byte) {
 	if f.dir == "" || len(data) > maxFolderDocument || !f.lacks(l) {
 		return
 	}
+	if !f.wait(l, data) {
+		f.write(l, data)
+	}
+}
+
+// wait has a document written at the next turn, if not too many are already.
+func (f *Folder) wait(l Link, data []byte) bool {
 	f.mu.Lock()
-	wait := f.waitingBytes+len(data) <= maxWaiting
-	if wait && f.waiting[l] == nil {
+	defer f.mu.Unlock()
+	if f.waitingBytes+len(data) > maxWaiting {
+		return false
+	}
+	if f.waiting[l] == nil {
 		f.waiting[l] = data
 		f.waitingBytes += len(data)
 	}
-	f.mu.Unlock()
-	if !wait {
-		f.write(l, data)
-	}
+	return true
 }
 
 func (f *Folder) lacks(l Link) bool {
@@ -146,7 +155,9 @@ func (f *Folder) lacks(l Link) bool {
 	return !kept
 }
 
-// Read returns a document that is kept. One that cannot be read is none.
+// Read returns a document that is kept. One that is damaged is none, for good; one
+// that only cannot be read now, because the gateway has no descriptors left, say,
+// stays.
 func (f *Folder) Read(l Link) ([]byte, bool) {
 	name := l.file()
 	f.mu.Lock()
@@ -158,10 +169,24 @@ func (f *Folder) Read(l Link) ([]byte, bool) {
 	data, err := readDocument(filepath.Join(f.dir, name))
 	if err != nil {
 		f.log.Warn("a last-good OpenAPI document is not used", "url", l.URL, "err", err)
-		f.remove(name)
+		if damaged(err) {
+			f.remove(name)
+		}
 		return nil, false
 	}
 	return data, true
+}
+
+// errLarge says that a document is larger than any that is kept.
+var errLarge = fmt.Errorf("it is larger than %d bytes", maxFolderDocument)
+
+// damaged reports whether an error of readDocument is that of what is in the file, or
+// of there being none.
+func damaged(err error) bool {
+	var corrupt flate.CorruptInputError
+	return errors.As(err, &corrupt) || slices.ContainsFunc([]error{
+		gzip.ErrHeader, gzip.ErrChecksum, io.EOF, io.ErrUnexpectedEOF, errLarge, fs.ErrNotExist,
+	}, func(sort error) bool { return errors.Is(err, sort) })
 }
 
 func readDocument(name string) ([]byte, error) {
@@ -176,7 +201,7 @@ func readDocument(name string) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(z, maxFolderDocument+1))
 	if err == nil && len(data) > maxFolderDocument {
-		err = fmt.Errorf("it is larger than %d bytes", maxFolderDocument)
+		err = errLarge
 	}
 	return data, err
 }
@@ -215,34 +240,36 @@ func (f *Folder) turn() {
 		f.remove(name)
 	}
 	for l, data := range waiting {
-		if named[l] {
-			f.write(l, data)
+		if named[l] && !f.write(l, data) {
+			f.wait(l, data)
 		}
 	}
 }
 
-// write keeps a document, unless the folder is full.
-func (f *Folder) write(l Link, data []byte) {
+// write keeps a document, unless the folder is full. It returns false if that failed
+// for a reason that may pass, as the disk being full.
+func (f *Folder) write(l Link, data []byte) bool {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	_, err := z.Write(data)
 	if err = errors.Join(err, z.Close()); err != nil {
 		f.log.Error("an OpenAPI document was not compressed", "url", l.URL, "err", err)
-		return
+		return true
 	}
 	size := int64(packed.Len())
 	if !f.room(size) {
-		return
+		return true
 	}
 	name := l.file()
 	if err := replaceFile(filepath.Join(f.dir, name), packed.Bytes()); err != nil {
 		f.log.Error("a last-good OpenAPI document was not written", "url", l.URL, "err", err)
-		return
+		return false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.total += size - f.sizes[name]
 	f.sizes[name] = size
+	return true
 }
 
 // room reports whether so many bytes more may be kept, and says that they may not

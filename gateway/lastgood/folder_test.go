@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -192,5 +193,51 @@ func TestFolderSaysThatItIsFull(t *testing.T) {
 	f.remove("x")
 	if !f.room(11) || f.room(21) || strings.Count(said.String(), "is full") != 2 {
 		t.Errorf("once there was room: %s", &said)
+	}
+}
+
+// A gateway that is out of descriptors cannot read what it has, and has it still.
+func TestFolderKeepsWhatItCannotOpen(t *testing.T) {
+	dir := t.TempDir()
+	a := Link{"backend/a", "/openapi/v3/apis/a/v1?hash=1"}
+	f := folderOf(t, dir, map[Link]bool{a: true})
+	f.Keep(a, []byte("document"))
+	f.turn()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := limit
+	none.Cur = 1
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	_, ok := f.Read(a)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if ok {
+		t.Error("it was read")
+	}
+	if data, ok := f.Read(a); !ok || string(data) != "document" || f.total == 0 {
+		t.Errorf("later it is %q", data)
+	}
+}
+
+// What could not be written is when that works again.
+func TestFolderWritesLater(t *testing.T) {
+	a := Link{"backend/a", "/openapi/v3/apis/a/v1?hash=1"}
+	f := folderOf(t, t.TempDir(), map[Link]bool{a: true})
+	if err := os.Remove(f.dir); err != nil {
+		t.Fatal(err)
+	}
+	f.Keep(a, []byte("document"))
+	f.turn()
+	if err := os.Mkdir(f.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.turn()
+	if data, ok := f.Read(a); !ok || string(data) != "document" || f.waitingBytes != 0 {
+		t.Errorf("later it is %q, %d bytes wait", data, f.waitingBytes)
 	}
 }
