@@ -50,6 +50,6 @@ func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err e
 		Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile, PeerUID: f.listen.unix(),
 	}
 	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
-	cfg.Etcd = f.etcd.config(cfg.Logger)
-	return nil
+	cfg.Etcd, err = f.etcd.required(cfg.Logger)
+	return err
 }

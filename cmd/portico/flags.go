@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -53,6 +54,14 @@ func (f *etcdFlags) add(fs *pflag.FlagSet, servers string) {
 
 func (f *etcdFlags) addPrefix(fs *pflag.FlagSet) {
 	fs.StringVar(&f.prefix, "etcd-prefix", etcd.DefaultPrefix, "`path` in etcd below which everything is stored")
+}
+
+// required returns the configuration of a process that starts no etcd itself.
+func (f *etcdFlags) required(log *slog.Logger) (etcd.Config, error) {
+	if len(f.servers) == 0 {
+		return etcd.Config{}, errors.New("say where etcd is, as in: --etcd-servers=https://etcd-0:2379; portico up starts one of its own")
+	}
+	return f.config(log), nil
 }
 
 func (f *etcdFlags) config(log *slog.Logger) etcd.Config {

@@ -53,7 +53,9 @@ func newGateway() *cobra.Command {
 				return err
 			}
 			f.cfg.Logger = log
-			f.cfg.Etcd = f.etcd.config(log)
+			if f.cfg.Etcd, err = f.etcd.required(log); err != nil {
+				return err
+			}
 			g, err := gateway.New(f.cfg)
 			if err != nil {
 				return err
