@@ -67,8 +67,9 @@ func (m *merge) add(a *apireg.APIService, p placement) {
 		return
 	}
 	m.routes[gv] = p.route(a.Name)
-	// What the gateway registers itself, it does because the server lists it.
-	if p.server != nil && !apiservice.IsAutomanaged(a) {
+	// What the gateway registers itself, it does because the server lists it; who is
+	// asked for one group/version is asked for that one.
+	if p.server != nil && p.server.tells && !apiservice.IsAutomanaged(a) {
 		m.wanted[p.server] = append(m.wanted[p.server], gv)
 	}
 	entry := m.entry(a, p)
