@@ -49,7 +49,7 @@ func (Spec) SwaggerDoc() map[string]string {
 		"slowStart":             "slowStart has the share of requests grow slowly of an endpoint that comes back, or is new beside others.",
 		"panicThresholdPercent": "panicThresholdPercent: while fewer than this share of the endpoints get requests, ejections are ignored, because the few that are left would only be overrun. Endpoints that fail their active checks stay out. 0 turns it off. Default 50.",
 		"timeouts":              "timeouts bound one attempt to send a request.",
-		"retries":               "retries bound how much load retries may add. A request of which nothing was sent is retried on another endpoint whatever its verb; a safe one also after the connection broke or the answer was 502, 503 or 504. Nothing is retried once a part of the answer was sent to the client.",
+		"retries":               "retries bound how much load retries may add. A request of which nothing was sent is retried on another endpoint whatever its verb; a safe one also after the connection broke or the answer was 502, 503, 504, or 429 with Retry-After: that an endpoint has too much to do says nothing of the others. Nothing is retried once a part of the answer was sent to the client.",
 		"limits":                "limits bound what is under way to the server, long-running requests such as watches not counted. Each gateway counts for itself.",
 	}
 }
@@ -172,7 +172,7 @@ func (Timeouts) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":                 "Timeouts bound one attempt to send a request.",
 		"connect":          "connect bounds making a connection, TLS included. Default 1s.",
-		"responseHeader":   "responseHeader bounds how long the server takes to begin its answer once the request is sent. Long-running requests are not bounded. Default 60s.",
+		"responseHeader":   "responseHeader bounds how long the server takes to begin its answer once the request is sent. What takes longer counts against the endpoint, and a safe request is tried on another one if its own time is not over: with the default, which is as long as the gateway gives requests, it is, and the client is answered 504. A shorter one leaves time for that. Long-running requests are not bounded. Default 60s.",
 		"idle":             "idle is how long connections that are not used are kept. Default 90s.",
 		"maxConnectionAge": "maxConnectionAge is how long a connection takes new requests, up to a tenth less at random; those under way on it finish. What stands behind one address gets its share of later requests so. 0 is as long as it lasts, otherwise at least 1s. Default 10m.",
 	}

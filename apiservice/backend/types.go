@@ -225,7 +225,9 @@ type Timeouts struct {
 	// Connect, TLS included. Default 1s.
 	Connect *metav1.Duration `json:"connect,omitempty"`
 	// ResponseHeader is how long the server may take to begin its answer, once
-	// the request is sent. Default 60s. Long-running requests have no limit.
+	// the request is sent; more counts against the endpoint. Default 60s, as long
+	// as the gateway gives requests: who wants them tried elsewhere before their
+	// time is over sets less. Long-running requests have no limit.
 	ResponseHeader *metav1.Duration `json:"responseHeader,omitempty"`
 	// Idle connections are closed after it. Default 90s.
 	Idle *metav1.Duration `json:"idle,omitempty"`
@@ -238,7 +240,8 @@ type Timeouts struct {
 
 // Retries bounds how much load retries may add. A request of which nothing was
 // sent is retried on another endpoint whatever its verb; a safe one also after
-// the connection broke or the answer was 502, 503 or 504.
+// the connection broke or the answer was 502, 503, 504, or 429 with Retry-After:
+// that an endpoint has too much to do says nothing of the others.
 type Retries struct {
 	// BudgetPercent of the requests of the last ten seconds may be retries.
 	// Default 20; 0 with MinPerSecond 0 turns retries off.

@@ -17,6 +17,9 @@ type attempt struct {
 	ctx     context.Context         // of the attempt, if it needs one of its own
 	cancel  context.CancelCauseFunc // nil: it does not
 	waiting *waiting
+	// whole: if the request's own time ends before the answer begins, the server
+	// had as long for that as it may take.
+	whole bool
 	timer   atomic.Pointer[time.Timer]
 	begun   atomic.Bool // the answer has, or will not
 }
@@ -39,7 +42,8 @@ func (a *attempt) way() way {
 
 // prepare returns the request as it is sent to the endpoint.
 func (a *attempt) prepare() *http.Request {
-	limit := a.withinHeader()
+	limit, whole := a.withinHeader()
+	a.whole = whole && (!hasBody(a.req) || a.isKept)
 	out := a.req
 	if limit > 0 || a.several && a.safe {
 		a.ctx, a.cancel = context.WithCancelCause(out.Context())

@@ -249,17 +249,26 @@ func discard(res *http.Response) {
 	_ = res.Body.Close()
 }
 
+// wholeTimeShare: a request whose own time is shorter than that for the header of
+// an answer by no more than this part of it waits as long as that, for all that
+// the server can say: some of it went before the request was sent on.
+const wholeTimeShare = 20
+
 // withinHeader returns how long the answer may take to begin; 0: as long as the
-// request lasts anyway.
-func (s *sending) withinHeader() time.Duration {
-	limit := s.policy.ResponseHeader
+// request lasts anyway. whole says that this is about as long, or longer.
+func (s *sending) withinHeader() (limit time.Duration, whole bool) {
+	limit = s.policy.ResponseHeader
 	if !s.limited || limit <= 0 {
-		return 0
+		return 0, false
 	}
-	if deadline, ok := s.req.Context().Deadline(); ok && time.Until(deadline) <= limit {
-		return 0
+	deadline, ok := s.req.Context().Deadline()
+	if !ok {
+		return limit, true
 	}
-	return limit
+	if left := time.Until(deadline); left <= limit {
+		return 0, left >= limit-limit/wholeTimeShare
+	}
+	return limit, true
 }
 
 // attempt sends the request to one endpoint, and judges that by what comes back.

@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -12,8 +14,8 @@ import (
 )
 
 // An endpoint that takes requests and never answers fails nobody who gives up
-// before the time for the header of an answer is over: the client's own deadline
-// ends the request, or it goes away. That alone says nothing of the endpoint. A
+// before the time for the header of an answer is over: the client's own, shorter
+// deadline ends the request, or it goes away. That alone says nothing of the endpoint. A
 // request may be slow wherever it is sent, and an endpoint that works on one may
 // get no others meanwhile, because it has more to do. So what was given up is
 // compared with what others do. It counts against an endpoint
@@ -113,8 +115,14 @@ func (d *doubts) forget(which func(*doubt) bool) {
 	d.open.Store(int32(len(d.list)))
 }
 
-// gaveUp takes into account that the client gave the request up.
+// gaveUp takes into account that the client gave the request up, or that its time
+// was over. By default that is as long as an answer may take to begin, and then it
+// is the server's failure like that: nobody else would ever count it.
 func (a *attempt) gaveUp(p progress) {
+	if p == sent && a.whole && errors.Is(a.client().Err(), context.DeadlineExceeded) {
+		a.u.failedLocally(a.e, errHeader)
+		return
+	}
 	if p != sent || a.kind != short || a.waiting == nil || time.Since(a.waiting.began) < patience {
 		return
 	}

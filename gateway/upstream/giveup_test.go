@@ -185,6 +185,67 @@ func TestImpatientClientsEjectNobody(t *testing.T) {
 	}
 }
 
+// Who gives a request as much time as an answer may take to begin, which is what
+// the gateway does unless somebody says otherwise, has it count when that is over,
+// whatever the verb, and whatever others answer. A shorter time does not count, nor
+// one of which a client took a part to send the body.
+func TestWholeTimeOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		method string
+		limit  time.Duration
+		waits  time.Duration
+		out    bool
+	}{
+		"a write":                     {"POST", time.Minute, time.Minute, true},
+		"a read":                      {"GET", time.Minute, time.Minute, true},
+		"a moment went elsewhere":     {"POST", time.Minute, 58 * time.Second, true},
+		"the client's own time":       {"POST", time.Minute, 50 * time.Second, false},
+		"an answer may take longer":   {"POST", 2 * time.Minute, time.Minute, false},
+		"an answer may take for ever": {"POST", 0, time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := turns()
+			p.ResponseHeader, p.ConsecutiveLocalErrors = c.limit, 3
+			inPipes(t, p, []behaves{hangs, atOnce}, func(t *testing.T, u *Upstream) {
+				for range 5 {
+					ask(u, c.method, "/one", c.waits) // in turn
+					ask(u, c.method, "/another", c.waits)
+				}
+				s := u.Status().Endpoints[0]
+				if out := s.Ejections > 0; out != c.out || out && s.LastError != errHeader.Error() {
+					t.Errorf("%+v", s)
+				}
+			})
+		})
+	}
+}
+
+// An endpoint that answers others is not ejected for what takes all of its time.
+func TestWholeTimeOverWhereOthersAreAnswered(t *testing.T) {
+	inPipes(t, turns(), []behaves{hangsAt("/slow"), hangsAt("/slow")}, func(t *testing.T, u *Upstream) {
+		for range 20 {
+			ask(u, "POST", "/slow", time.Minute)
+			for range 2 {
+				ask(u, "GET", "/quick", time.Minute)
+			}
+		}
+		for _, s := range u.Status().Endpoints {
+			if s.Ejections != 0 {
+				t.Errorf("%+v", s)
+			}
+		}
+	})
+}
+
+func hangsAt(path string) behaves {
+	return func(asked string) time.Duration {
+		if asked == path {
+			return -1
+		}
+		return time.Millisecond
+	}
+}
+
 // Doubts are bounded in number and time, end when the endpoint answers, and count
 // only as far as others have answered the same.
 func TestDoubts(t *testing.T) {
