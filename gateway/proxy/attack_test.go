@@ -127,6 +127,50 @@ X-Remote-Group: system:masters
 	}
 }
 
+// What a client names in its Connection header is there for the server all the
+// same, if the gateway went by it, or told audit of it: a body is not one thing
+// here and another there. What says where a request ends is not the client's to
+// take away.
+func TestConnectionHidesNothing(t *testing.T) {
+	type seen struct {
+		host, body string
+		header     http.Header
+	}
+	var got seen
+	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = seen{r.Host, string(body), r.Header}
+	})
+	lines := map[string]string{
+		"Content-Type": "text/plain", "Content-Encoding": "gzip", "Accept": "application/json;as=Table", "Accept-Encoding": "gzip",
+		"User-Agent": "kubectl/v1", "Audit-Id": "a1", "Content-Length": "2",
+	}
+	head := "POST /apis/g.example.com/v1/things HTTP/1.1\nHost: gw\n"
+	for name, value := range lines {
+		head += name + ": " + value + "\n"
+	}
+	for _, named := range []string{
+		"Content-Type", "content-type", "Content-Encoding", "Accept", "Accept-Encoding", "User-Agent", "Audit-Id", "Content-Length", "Host",
+		"Transfer-Encoding", "close, Content-Type,Accept", "keep-alive,, Content-Encoding",
+	} {
+		got = seen{}
+		if res := f.raw(t, head+"Connection: "+named+"\n\n{}"); res.StatusCode != 200 {
+			t.Errorf("%s: %d", named, res.StatusCode)
+		}
+		for name, value := range lines {
+			if got.header.Get(name) != value {
+				t.Errorf("%s: %s is %q", named, name, got.header.Get(name))
+			}
+		}
+		if got.body != "{}" || got.host != "api.ns.svc:443" || got.header["Connection"] != nil {
+			t.Errorf("%s: %+v", named, got)
+		}
+	}
+	if f.raw(t, head+"X-Mine: x\nConnection: X-Mine\n\n{}"); got.header["X-Mine"] != nil {
+		t.Error("what is the connection's alone is passed on")
+	}
+}
+
 // Servers differ in how they read some paths.
 func TestAmbiguousPaths(t *testing.T) {
 	reached := false

@@ -75,6 +75,12 @@ func (p *Maker) build(up target) (short, long, upgrade http.Handler) {
 	return &s, &l, leavers{&u}
 }
 
+// forServers are headers that a client does not get rid of by naming them in its
+// Connection header: the gateway went by them, or told audit of them, and a server
+// that does not see them would take the same body for something else. What else is
+// named there is the connection's.
+var forServers = [...]string{"Accept", "Accept-Encoding", "Audit-Id", "Content-Encoding", "Content-Type", "User-Agent"}
+
 // rewrite points the request at the server and says who sent it. Whatever
 // identity or impersonation the client's headers claimed is gone: the filters
 // before this one consumed it, and it is taken out here once more because a
@@ -100,9 +106,12 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 		delete(h, "Connection")
 		setForwarded(h, pr.In)
 	}
-	// A client that names it in its Connection header does not get rid of it.
-	if id := pr.In.Header["Audit-Id"]; id != nil {
-		h["Audit-Id"] = id
+	if pr.In.Header["Connection"] != nil {
+		for _, name := range forServers {
+			if values := pr.In.Header[name]; values != nil {
+				h[name] = values
+			}
+		}
 	}
 	// What comes after the body was seen by nobody who judged the request.
 	pr.Out.Trailer = nil
