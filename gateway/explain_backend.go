@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -31,7 +32,8 @@ func explainBackend(rt *proxy.Route, r *http.Request) *explain.Backend {
 		share, pickable := shares[e.URL]
 		out.Endpoints = append(out.Endpoints, explain.Endpoint{
 			URL: e.URL, State: e.State, Since: since(e.Since), Weight: e.Weight, InFlight: int(e.Active), LastError: e.LastError,
-			Pickable: pickable, SharePercent: share,
+			Pickable: pickable, SharePercent: share, WeightPercent: growing(e.Grown),
+			Connections: &explain.Connections{Idle: e.Connections.Idle, Shared: e.Connections.Shared, OldestSince: since(e.Connections.Oldest)},
 		})
 		if pickable && e.State == backend.EndpointEjected {
 			out.Panic = true
@@ -43,6 +45,14 @@ func explainBackend(rt *proxy.Route, r *http.Request) *explain.Backend {
 	}
 	out.Pick, out.PickReason = likeliest(out.Endpoints, balance)
 	return out
+}
+
+// growing is the percentage of its weight that an endpoint has; 0: all of it.
+func growing(part float64) float64 {
+	if part >= 1 {
+		return 0
+	}
+	return math.Round(part * 100)
 }
 
 func since(t time.Time) *time.Time {
@@ -88,7 +98,10 @@ func explainPolicy(p *upstream.Policy, r *http.Request) explain.Policy {
 	out := explain.Policy{
 		Balance: p.Balance, Connect: p.Connect.String(), ResponseHeader: p.ResponseHeader.String(), Idle: p.Idle.String(),
 		Retries: retriesOf(p, r), Attempts: p.Attempts, Concurrent: p.Concurrent, Queue: p.Queue,
-		HealthCheck: checkOf(&p.Check),
+		HealthCheck: checkOf(&p.Check), SlowStart: slowStartOf(p),
+	}
+	if p.MaxAge > 0 {
+		out.MaxConnectionAge = p.MaxAge.String()
 	}
 	if resource.ActionFrom(r.Context()).LongRunning() {
 		out.ResponseHeader = ""
@@ -107,6 +120,14 @@ func retriesOf(p *upstream.Policy, r *http.Request) string {
 	}
 	return fmt.Sprintf("%s; up to %d attempts, and retries up to %d%% of the requests of ten seconds or %d a second",
 		strings.Join(when, ", "), p.Attempts, p.RetryPercent, p.RetriesPerSecond)
+}
+
+// slowStartOf says how the share of an endpoint grows that comes back.
+func slowStartOf(p *upstream.Policy) string {
+	if p.SlowStart <= 0 || p.Balance == backend.ConsistentHash {
+		return ""
+	}
+	return fmt.Sprintf("from %d%% of its weight to all of it in %v, aggression %d%%", p.SlowPercent, p.SlowStart, p.Aggression)
 }
 
 // checkOf says how endpoints are checked.

@@ -147,6 +147,9 @@ func TestExplain(t *testing.T) {
 	if b.Pick != x.good || b.Endpoints[0].Pickable || b.Endpoints[0].State != "Unhealthy" || !strings.Contains(b.Endpoints[0].LastError, "refused") || b.Endpoints[0].Since == nil {
 		t.Errorf("got %+v", b)
 	}
+	if c := b.Endpoints[1].Connections; c == nil || c.Idle+c.Shared == 0 || c.OldestSince == nil || b.Policy.MaxConnectionAge != "10m0s" || !strings.Contains(b.Policy.SlowStart, "10s") {
+		t.Errorf("connections %+v, policy %+v", c, b.Policy)
+	}
 }
 
 // What a request would meet is told where the server of a Backend is not known,

@@ -119,6 +119,12 @@ type Policy struct {
 	Concurrent  int    `json:"concurrent,omitempty"`
 	Queue       int    `json:"queue,omitempty"`
 	HealthCheck string `json:"healthCheck,omitempty"`
+	// MaxConnectionAge is how long a connection takes new requests; "": as long as it
+	// lasts.
+	MaxConnectionAge string `json:"maxConnectionAge,omitempty"`
+	// SlowStart says in words how the share of an endpoint grows that comes back; "":
+	// it has all of it at once.
+	SlowStart string `json:"slowStart,omitempty"`
 }
 
 // Endpoint is one endpoint as this gateway sees it.
@@ -127,6 +133,8 @@ type Endpoint struct {
 	State  backend.EndpointState `json:"state,omitempty"`
 	Since  *time.Time            `json:"since,omitempty"`
 	Weight int                   `json:"weight,omitempty"`
+	// WeightPercent of its weight it has now, while its share grows; 0: all of it.
+	WeightPercent float64 `json:"weightPercent,omitempty"`
 	// InFlight requests, long-running ones included.
 	InFlight  int    `json:"inFlight"`
 	LastError string `json:"lastError,omitempty"`
@@ -134,4 +142,16 @@ type Endpoint struct {
 	// do, by the weights.
 	Pickable     bool    `json:"pickable"`
 	SharePercent float64 `json:"sharePercent,omitempty"`
+	// Connections to it that later requests may use.
+	Connections *Connections `json:"connections,omitempty"`
+}
+
+// Connections are those to an endpoint that later requests may use; HTTP/1.1
+// connections that are in use are not among them.
+type Connections struct {
+	// Idle ones of HTTP/1.1, and Shared ones of HTTP/2, idle or not.
+	Idle   int `json:"idle"`
+	Shared int `json:"shared"`
+	// OldestSince is when the oldest of them was made.
+	OldestSince *time.Time `json:"oldestSince,omitempty"`
 }

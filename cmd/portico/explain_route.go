@@ -92,6 +92,12 @@ func printExplanation(w io.Writer, e *explain.Explanation) error {
 		if b.Policy.Retries != "" {
 			lines = append(lines, []string{"Retries:", b.Policy.Retries})
 		}
+		if b.Policy.SlowStart != "" {
+			lines = append(lines, []string{"Slow start:", b.Policy.SlowStart})
+		}
+		if b.Policy.MaxConnectionAge != "" {
+			lines = append(lines, []string{"Connections:", "take new requests for " + b.Policy.MaxConnectionAge})
+		}
 	}
 	answerer := string(e.Answerer)
 	if e.Code != 0 {
@@ -122,7 +128,11 @@ func printExplainedEndpoints(w io.Writer, b *explain.Backend) error {
 		case e.Pickable:
 			mark = "yes"
 		}
-		rows = append(rows, []string{e.URL, orNone(string(e.State)), fmt.Sprint(e.Weight), fmt.Sprint(e.InFlight), mark, orNone(oneLine(e.LastError))})
+		weight := fmt.Sprint(e.Weight)
+		if e.WeightPercent > 0 {
+			weight += fmt.Sprintf(" (%.0f%% now)", e.WeightPercent)
+		}
+		rows = append(rows, []string{e.URL, orNone(string(e.State)), weight, fmt.Sprint(e.InFlight), mark, orNone(oneLine(e.LastError))})
 	}
 	return printRows(w, []string{"ENDPOINT", "STATE", "WEIGHT", "IN FLIGHT", "PICKABLE", "LAST ERROR"}, rows)
 }

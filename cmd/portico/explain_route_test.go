@@ -18,22 +18,24 @@ func TestPrintExplanation(t *testing.T) {
 			Request:  explain.Request{Method: "GET", Path: "/apis/g/v1/namespaces/ns/things/x/log", Verb: "get", IsResource: true, Group: "g", Version: "v1", Resource: "things", Subresource: "log", Namespace: "ns", Name: "x", LongRunning: true},
 			Answerer: explain.Server, Reasons: []string{"one", "two\nlines"},
 			APIService: &explain.APIService{Name: "v1.g", Available: true},
-			Backend: &explain.Backend{Name: "things", InFlight: 3, Queued: 2, Panic: true, Pick: "https://a:1", PickReason: "fewest requests",
-				Endpoints: []explain.Endpoint{{URL: "https://a:1", State: backend.EndpointHealthy, Weight: 1, InFlight: 3, Pickable: true}, {URL: "https://b:1", State: backend.EndpointEjected, Weight: 1, LastError: "EOF"}}},
+			Backend: &explain.Backend{Name: "things", InFlight: 3, Queued: 2, Panic: true, Pick: "https://a:1", PickReason: "fewest requests", Policy: explain.Policy{SlowStart: "from 10%", MaxConnectionAge: "10m0s"},
+				Endpoints: []explain.Endpoint{{URL: "https://a:1", State: backend.EndpointHealthy, Weight: 1, WeightPercent: 40, InFlight: 3, Pickable: true}, {URL: "https://b:1", State: backend.EndpointEjected, Weight: 1, LastError: "EOF"}}},
 		}, `Request:     GET /apis/g/v1/namespaces/ns/things/x/log
 Means:       get things/log of g/v1 named x in namespace ns, for as long as it lasts
 APIService:  v1.g, available
 Backend:     things, 3 requests under way, 2 waiting, so few endpoints are good that ejections are ignored
 Endpoint:    https://a:1: fewest requests
+Slow start:  from 10%
+Connections: take new requests for 10m0s
 Answers:     Server
 
 Because:
   - one
   - two lines
 
-ENDPOINT      STATE     WEIGHT   IN FLIGHT   PICKABLE   LAST ERROR
-https://a:1   Healthy   1        3           picked     <none>
-https://b:1   Ejected   1        0           no         EOF
+ENDPOINT      STATE     WEIGHT        IN FLIGHT   PICKABLE   LAST ERROR
+https://a:1   Healthy   1 (40% now)   3           picked     <none>
+https://b:1   Ejected   1             0           no         EOF
 `},
 		{"nobody", explain.Explanation{
 			Request:  explain.Request{Method: "POST", Path: "/x", Verb: "post"},

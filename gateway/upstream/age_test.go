@@ -44,6 +44,9 @@ func TestConnectionAge(t *testing.T) {
 			if made() != 1 || made() != 0 {
 				t.Fatal("the first two requests do not share a connection")
 			}
+			if c := u.Status().Endpoints[0].Connections; c.Idle+c.Shared != 1 || time.Since(c.Oldest) > 20*time.Second {
+				t.Errorf("%+v", c)
+			}
 			req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://example.com/watch", nil)
 			watch, err := u.send(req, c.k)
 			if err != nil {

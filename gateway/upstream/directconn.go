@@ -33,6 +33,7 @@ type directConn struct {
 	pool  *direct
 	br    *bufio.Reader // of the connection, by way of Read; nil: it was never used
 	lean  *leanConn     // how it is read meanwhile; nil: as it is
+	begun time.Time     // when it was made
 	since time.Time     // when it became idle
 	until time.Time     // until when it takes requests; zero: always
 	// left is how many bytes the header of a response may still have; negative:
@@ -49,7 +50,7 @@ var errHeaderTooLong = errors.New("the header of the response is too long")
 
 func newDirectConn(d *direct, conn, raw net.Conn) *directConn {
 	giveUpAfter(raw, d.silence)
-	return &directConn{Conn: conn, raw: raw, pool: d, left: -1, until: takesUntil(d.maxAge)}
+	return &directConn{Conn: conn, raw: raw, pool: d, left: -1, begun: time.Now(), until: takesUntil(d.maxAge)}
 }
 
 // Read bounds what a header takes. What comes after it in the same piece counts

@@ -19,11 +19,53 @@ type EndpointStatus struct {
 	// LastError is why it is not healthy, or was not the last time.
 	LastError string
 
+	// Grown is the part of its weight that it has now: 1, or less while its share
+	// grows.
+	Grown float64
+	// Connections that later requests may use.
+	Connections Connections
+
 	// Active are the requests under way, long-running ones included.
 	Active int64
 	// Requests were sent to it, Errors of them failed (no answer, or a 5xx of its
 	// own), and Retries came because of a failure elsewhere.
 	Requests, Errors, Retries, Ejections uint64
+}
+
+// Connections are those to an endpoint that later requests may use.
+type Connections struct {
+	Idle   int       // of HTTP/1.1
+	Shared int       // of HTTP/2, idle or not
+	Oldest time.Time // when the oldest of them was made; zero: there are none
+}
+
+// connections returns those that there are now.
+func (w *ways) connections() (c Connections) {
+	g := w.current.Load()
+	if g == nil {
+		return c
+	}
+	seen := func(made time.Time) {
+		if c.Oldest.IsZero() || made.Before(c.Oldest) {
+			c.Oldest = made
+		}
+	}
+	g.direct.mu.Lock()
+	c.Idle = len(g.direct.idle)
+	for _, conn := range g.direct.idle {
+		seen(conn.begun)
+	}
+	g.direct.mu.Unlock()
+	if g.shared == nil {
+		return c
+	}
+	g.shared.mu.Lock()
+	defer g.shared.mu.Unlock()
+	c.Shared = len(g.shared.conns)
+	for _, conn := range g.shared.conns {
+		seen(conn.begun)
+	}
+	return c
 }
 
 // Status is what is known of a server.
@@ -45,9 +87,11 @@ func (u *Upstream) Status() Status {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	s.Endpoints = make([]EndpointStatus, 0, len(u.endpoints))
+	policy, now := u.policy.Load(), time.Now()
 	for _, e := range u.endpoints {
 		s.Endpoints = append(s.Endpoints, EndpointStatus{
 			URL: e.URL, Weight: e.Weight, State: e.state, Since: e.since, LastError: e.lastErr,
+			Grown: min(1, e.warmth(policy, now)), Connections: e.ways.connections(),
 			Active: e.active.Load(), Requests: e.requests.Load(), Errors: e.errors.Load(),
 			Retries: e.retries.Load(), Ejections: e.ejections.Load(),
 		})

@@ -47,6 +47,7 @@ type shared struct {
 // sharedConn is one of them.
 type sharedConn struct {
 	*http.ClientConn
+	begun time.Time
 	until time.Time // it takes requests; zero: always
 }
 
@@ -213,7 +214,7 @@ func (s *shared) fly(f *flight) {
 		_ = conn.Close()
 		err = errRetired
 	case err == nil:
-		s.conns = append(s.conns, sharedConn{conn, takesUntil(s.maxAge)})
+		s.conns = append(s.conns, sharedConn{conn, time.Now(), takesUntil(s.maxAge)})
 	}
 	f.err, s.flight = err, nil
 	close(f.done)

@@ -63,7 +63,7 @@ func (u *Upstream) share(list []candidate, policy *Policy, now time.Time) {
 
 // warmth is which part of its weight an endpoint has, up to 1.
 func (e *endpoint) warmth(p *Policy, now time.Time) float64 {
-	if e.warming.IsZero() || p.Aggression <= 0 {
+	if e.warming.IsZero() || p.Aggression <= 0 || p.Balance == backend.ConsistentHash {
 		return 1
 	}
 	passed := float64(now.Sub(e.warming)) / float64(p.SlowStart)

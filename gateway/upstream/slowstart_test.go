@@ -60,6 +60,9 @@ func TestSlowStart(t *testing.T) {
 				wantShare(t, u, "at first", 0, 100*0.1/1.1)
 				time.Sleep(5*time.Second + 100*time.Millisecond)
 				wantShare(t, u, "half-way", 0, 100*0.5/1.5)
+				if s := u.Status().Endpoints; math.Abs(s[0].Grown-0.5) > 0.02 || s[1].Grown != 1 {
+					t.Errorf("half-way they have %v and %v", s[0].Grown, s[1].Grown)
+				}
 				time.Sleep(5 * time.Second)
 				wantShare(t, u, "at the end", 0, 50)
 				if u.picks.Load().sums != nil || u.warming != nil {
