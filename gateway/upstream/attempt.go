@@ -32,9 +32,7 @@ func (a *attempt) way() way {
 	switch {
 	case a.kind == upgrade:
 		return switching
-	case a.kind == long:
-		return lastingWay
-	case a.several && !a.safe:
+	case a.kind == long, a.several && !a.safe:
 		return sharedWay
 	}
 	return ordinary

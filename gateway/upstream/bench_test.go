@@ -34,7 +34,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		b.Run(network+"/http.Transport", func(b *testing.B) { benchGet(b, list[0].Base.String(), g.rest.transport()) })
 		b.Run(network+"/direct", func(b *testing.B) {
 			benchGet(b, list[0].Base.String(), roundTripper(func(r *http.Request) (*http.Response, error) {
-				res, _, err := g.direct.send(r, false, nil)
+				res, _, err := g.direct.send(r, nil)
 				return res, err
 			}))
 		})

@@ -25,7 +25,7 @@ const (
 // goroutine; http.Transport has two goroutines more for each connection, and
 // handing each request to one and back from the other is most of its cost on a
 // short way. A watch that waits costs neither those goroutines nor their
-// buffers: 9 KB less, and without TLS 13 (lean.go). And it knows what of a request was sent. What is not an
+// buffers: 9 KB less. And it knows what of a request was sent. What is not an
 // ordinary request of bounded size is not for it. Nothing reads an idle
 // connection, so that it is looked at before it is used again.
 //
@@ -78,8 +78,8 @@ func (d *direct) takes(req *http.Request) bool {
 // request is read before a connection is taken: a slow client keeps none from
 // others. What a connection used before did not take, because its server had
 // just closed it, goes by a new one at once: all of which nothing was sent, and
-// what is safe. What lasts is read lean.
-func (d *direct) send(req *http.Request, lean bool, connected *time.Duration) (*http.Response, progress, error) {
+// what is safe.
+func (d *direct) send(req *http.Request, connected *time.Duration) (*http.Response, progress, error) {
 	message := directBuffers.Get().(*bytes.Buffer)
 	defer func() { message.Reset(); directBuffers.Put(message) }()
 	if !appendHead(message, req) {
@@ -101,7 +101,7 @@ func (d *direct) send(req *http.Request, lean bool, connected *time.Duration) (*
 			}
 		}
 		began := time.Now()
-		res, state, err := c.exchange(req, message.Bytes(), lean)
+		res, state, err := c.exchange(req, message.Bytes())
 		if err == nil {
 			return res, state, nil
 		}

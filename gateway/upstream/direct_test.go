@@ -23,7 +23,6 @@ import (
 type socket struct {
 	*direct
 	path     string
-	lean     bool // how requests are sent
 	dials    atomic.Int32
 	breaks   atomic.Int32
 	indirect atomic.Int32
@@ -50,7 +49,7 @@ func (s *socket) RoundTrip(req *http.Request) (*http.Response, error) {
 		s.indirect.Add(1)
 		return &http.Response{StatusCode: http.StatusTeapot, Body: http.NoBody}, nil
 	}
-	res, _, err := s.direct.send(req, s.lean, nil)
+	res, _, err := s.direct.send(req, nil)
 	return res, err
 }
 
@@ -112,7 +111,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 func TestDirectKeepsItsConnection(t *testing.T) {
 	s := newSocket(t)
 	s.serve(t, echo)
-	for _, s.lean = range []bool{false, false, true, true, false} {
+	for range 3 {
 		s.want(t, "GET", "/a?b=c", "", 200, "GET /a?b=c ")
 		s.want(t, "HEAD", "/a", "", 200, "")
 		s.want(t, "POST", "/a", "text", 200, "POST /a text")

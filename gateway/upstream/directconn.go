@@ -32,7 +32,6 @@ type directConn struct {
 	raw   net.Conn // below TLS; else the same
 	pool  *direct
 	br    *bufio.Reader // of the connection, by way of Read; nil: it was never used
-	lean  *leanConn     // how it is read meanwhile; nil: as it is
 	begun time.Time     // when it was made
 	since time.Time     // when it became idle
 	until time.Time     // until when it takes requests; zero: always
@@ -62,13 +61,7 @@ func (c *directConn) Read(p []byte) (int, error) {
 	if c.left > 0 && int64(len(p)) > c.left {
 		p = p[:c.left]
 	}
-	var n int
-	var err error
-	if c.lean != nil {
-		n, err = c.lean.Read(p)
-	} else {
-		n, err = c.Conn.Read(p)
-	}
+	n, err := c.Conn.Read(p)
 	if n > 0 {
 		c.got = true
 	}
@@ -81,7 +74,7 @@ func (c *directConn) Read(p []byte) (int, error) {
 // good reports whether the connection can be used again.
 func (c *directConn) good() bool {
 	now := time.Now()
-	return now.Sub(c.since) < c.pool.idleTimeout && (c.until.IsZero() || now.Before(c.until)) && !c.hasMore() && alive(c.raw) && (c.raw == c.Conn || c.drained())
+	return now.Sub(c.since) < c.pool.idleTimeout && (c.until.IsZero() || now.Before(c.until)) && (c.br == nil || c.br.Buffered() == 0) && alive(c.raw) && (c.raw == c.Conn || c.drained())
 }
 
 // drained reports whether TLS has nothing that was received and not read: the
@@ -97,8 +90,8 @@ func (c *directConn) drained() bool {
 
 // exchange sends a request and reads the header of its response. The response's
 // body gives the connection back at its end. On an error the connection is
-// closed, and state says how far the request got. A long-running answer is read lean.
-func (c *directConn) exchange(req *http.Request, message []byte, lean bool) (res *http.Response, state progress, err error) {
+// closed, and state says how far the request got.
+func (c *directConn) exchange(req *http.Request, message []byte) (res *http.Response, state progress, err error) {
 	ctx := req.Context()
 	// Ends what waits on the connection; whoever stops it too late has lost the
 	// connection.
@@ -109,7 +102,9 @@ func (c *directConn) exchange(req *http.Request, message []byte, lean bool) (res
 			c.Close()
 		}
 	}()
-	c.readLean(lean)
+	if c.br == nil {
+		c.br = bufio.NewReader(c)
+	}
 	c.got, c.left = false, -1
 	n, failed := c.Write(message)
 	switch {
@@ -237,7 +232,7 @@ func (b *responseBody) finish(whole bool) {
 		return
 	}
 	undisturbed := b.stop()
-	if whole && b.keep && undisturbed && !b.conn.hasMore() {
+	if whole && b.keep && undisturbed && b.conn.br.Buffered() == 0 {
 		b.conn.pool.put(b.conn)
 		return
 	}

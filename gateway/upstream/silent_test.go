@@ -98,7 +98,7 @@ func sendIn(t *testing.T, d *direct, method, path string, waits time.Duration) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, _, err := d.send(req, false, nil)
+	res, _, err := d.send(req, nil)
 	return res, err
 }
 

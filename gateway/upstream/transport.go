@@ -45,9 +45,6 @@ const (
 	// shared ones go by HTTP/2 where the server speaks it: many watches share a
 	// connection, and a server that goes away says which requests it leaves.
 	sharedWay
-	// lasting ones go as shared ones do, and where they have a connection for
-	// themselves that is read lean.
-	lastingWay
 	// switching ones leave HTTP.
 	switching
 )
@@ -119,7 +116,7 @@ func (w *ways) send(req *http.Request, how way, connected *time.Duration) (*http
 	if how == switching {
 		return g.byTransport(g.once, req)
 	}
-	if (how == sharedWay || how == lastingWay) && g.shared != nil {
+	if how == sharedWay && g.shared != nil {
 		res, p, err := g.shared.send(req, connected)
 		if errors.Is(err, errRetired) && !w.closed.Load() {
 			// Others have taken the place of these connections meanwhile.
@@ -134,7 +131,7 @@ func (w *ways) send(req *http.Request, how way, connected *time.Duration) (*http
 		}
 	}
 	if g.direct.takes(req) {
-		return g.direct.send(req, how == lastingWay, connected)
+		return g.direct.send(req, connected)
 	}
 	return g.byTransport(g.rest.transport(), req)
 }
