@@ -78,6 +78,15 @@ func nestedMessage(depth int) string {
 	return "k8s\x00" + string(field(1, kind)) + string(field(2, object))
 }
 
+// manyMessages is a definition as protobuf that has so many versions.
+func manyMessages(n int) string {
+	field := func(number protowire.Number, value []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)
+	}
+	kind := append(field(1, []byte("apiextensions.k8s.io/v1")), field(2, []byte("CustomResourceDefinition"))...)
+	return "k8s\x00" + string(field(1, kind)) + string(field(2, field(2, bytes.Repeat(field(7, nil), n))))
+}
+
 // bomb is YAML whose aliases stand for more than a billion elements.
 func bomb() string {
 	text := "a0: &a0 [x]\n"
@@ -172,6 +181,8 @@ func badBodies() map[string]badRequest {
 			message: "spec.versions[0].schema.openAPIV3Schema: Forbidden: schemas may not be nested more than 128 levels deep"},
 		"deep protobuf definition": {method: "POST", target: definitionPath, contentType: protobuf, body: nestedMessage(500_000), code: 400, reason: bad,
 			message: "the body is nested more than 1000 messages deep"},
+		"protobuf definition of many schemas": {method: "POST", target: definitionPath, contentType: protobuf, body: manyMessages(1 << 20), code: 413, reason: tooLarge,
+			message: "the body has more than 150000 strings and messages"},
 	}
 	for i, broken := range []string{`{`, `{"a"`, `{"a":`, `{"a":[`, `{"a":[1,`, `{"a":[1,]}`, `{"a":{"b":{"c":}}}`, `{"a":tru}`, `{"a":01}`, `{"a":1.}`, `{"a":-}`, `{"a":"\x"}`, "{\"a\":\"\n\"}", `{"a":"\u12"}`, `{,}`, `{}}`} {
 		all[fmt.Sprintf("malformed %d", i)] = post("", blob(broken), 400, bad, "")

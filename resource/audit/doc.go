@@ -17,7 +17,7 @@
 //   - Memory is bounded. A recording ends at maxObject; all of them together
 //     hold at most maxRecorded, those of one user maxShare, and what waits for a
 //     sink at most maxWaiting besides the number of events that the batch flags
-//     allow. A body that does not fit, as it came or with its aliases followed, is
+//     allow. A body that does not fit, as it came or once it is decoded, is
 //     left out of its event, which says so in the annotation that upstream has for
 //     that.
 //   - A request's body is what its server takes it for: Content-Encoding is not

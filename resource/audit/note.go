@@ -16,6 +16,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/aliases"
+	"portico/resource/messages"
 )
 
 // annotationUnread names the objects that are not in an event because nobody here
@@ -38,7 +39,7 @@ func (q *Request) object(name string, data []byte, lost bool, h http.Header, rea
 	}
 	object, err := read(data, h)
 	switch {
-	case errors.Is(err, aliases.ErrTooLarge):
+	case errors.Is(err, aliases.ErrTooLarge), errors.Is(err, messages.ErrTooMany):
 		q.Annotate(annotationTruncated, "true")
 		return nil
 	case err != nil:

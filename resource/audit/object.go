@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"portico/resource/aliases"
+	"portico/resource/messages"
 )
 
 // errForm is a body that cannot be made JSON.
@@ -98,9 +99,15 @@ func inflate(body []byte, encoding string) ([]byte, error) {
 	return plain, err
 }
 
+// protobufMagic begins a body of protobuf.
+const protobufMagic = "k8s\x00"
+
 // protobufToJSON knows the built-in kinds, as clients do; of others only their
 // server does.
 func protobufToJSON(body []byte) ([]byte, error) {
+	if err := messages.Check(bytes.TrimPrefix(body, []byte(protobufMagic))); err != nil {
+		return nil, err
+	}
 	obj, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	if err != nil {
 		return nil, err

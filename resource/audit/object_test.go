@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -211,14 +212,26 @@ type body struct{ *strings.Reader }
 
 func (body) Close() error { return errors.ErrUnsupported }
 
-// A small body whose aliases stand for hundreds of megabytes is left out of its
-// event, as one that is too large by itself, and never made.
-func TestBodyThatGrows(t *testing.T) {
+// Small bodies that stand for hundreds of megabytes are left out of their events,
+// as those that are too large by themselves, and never made.
+func TestBodiesThatGrow(t *testing.T) {
+	field := func(number protowire.Number, value []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)
+	}
+	pod := append(field(1, append(field(1, []byte("v1")), field(2, []byte("Pod"))...)), field(2, field(2, bytes.Repeat(field(2, nil), 1<<20)))...)
+	for contentType, body := range map[string]string{
+		"application/yaml":                    "a: &a \"" + strings.Repeat("x", 64<<10) + "\"\nz: [" + strings.Repeat("*a,", 3_000) + "]\n",
+		"application/vnd.kubernetes.protobuf": protobufMagic + string(pod),
+	} {
+		t.Run(contentType, func(t *testing.T) { testBodyThatGrows(t, contentType, body) })
+	}
+}
+
+func testBodyThatGrows(t *testing.T, contentType, body string) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	a := auditor(t, "omitStages: [RequestReceived]\nrules: [{level: Request}]\n", func(o *Options) { o.Log.Path = path })
-	body := "a: &a \"" + strings.Repeat("x", 64<<10) + "\"\nz: [" + strings.Repeat("*a,", 3_000) + "]\n"
 	r := httptest.NewRequest("POST", "/apis/example.com/v1/widgets", strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/yaml")
+	r.Header.Set("Content-Type", contentType)
 	action := resource.ParseAction(r)
 	action.User = &resource.User{Name: "jane"}
 	q, err := a.Begin(r, Arrival{Action: action, ID: "id", Time: time.Now()})

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource/aliases"
+	"portico/resource/messages"
 )
 
 // bodyMediaTypes are the media types of request bodies other than patches.
@@ -52,11 +53,23 @@ func (a *API) readBodyInto(r *http.Request, lent []byte) (data []byte, mediaType
 	}
 	switch mediaType {
 	case runtime.ContentTypeProtobuf:
-		err = checkMessageDepth(bytes.TrimPrefix(data, []byte(protobufMagic)))
+		err = checkMessages(bytes.TrimPrefix(data, []byte(protobufMagic)))
 	case runtime.ContentTypeYAML:
 		err = checkAliases(data)
 	}
 	return data, mediaType, err
+}
+
+// checkMessages is the 400 for protobuf that is nested too deep, and the 413 for
+// what has too many messages.
+func checkMessages(data []byte) error {
+	switch err := messages.Check(data); {
+	case errors.Is(err, messages.ErrTooMany):
+		return apierrors.NewRequestEntityTooLargeError(err.Error())
+	case err != nil:
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
 }
 
 // checkAliases is the 413 for YAML whose aliases stand for too much.

@@ -1,0 +1,66 @@
+package messages
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// nested is a message in a message and so on; at the bottom is text.
+func nested(depth int, text string) []byte {
+	data := []byte(text)
+	for range depth {
+		data = protowire.AppendBytes(protowire.AppendTag(nil, 7, protowire.BytesType), data)
+	}
+	return data
+}
+
+// many is so many messages with nothing in them.
+func many(n int) []byte { return bytes.Repeat([]byte{2<<3 | byte(protowire.BytesType), 0}, n) }
+
+func TestCheck(t *testing.T) {
+	for name, test := range map[string]struct {
+		data []byte
+		want error
+	}{
+		"nothing":                           {nil, nil},
+		"as deep as it is":                  {nested(MaxDepth, ""), nil},
+		"deeper":                            {nested(MaxDepth+1, ""), ErrTooDeep},
+		"with what is no message around it": {append(append([]byte{0x08, 0x05, 0x0b, 0x11, 1, 2, 3, 4, 5, 6, 7, 8}, nested(MaxDepth+1, "")...), 0xff), ErrTooDeep},
+		"broken at the bottom":              {nested(MaxDepth+1, "\xff\xff"), ErrTooDeep},
+		"cut off":                           {nested(MaxDepth+1, "")[:2000], nil},
+		"as many as there may be":           {many(MaxFields), nil},
+		"more":                              {many(MaxFields + 1), ErrTooMany},
+		"more in each other":                {nested(1, string(many(MaxFields))), ErrTooMany},
+		"text":                              {nested(1, strings.Repeat("rrrzzz\n\n\n\n***", 100_000)), nil},
+		"letters":                           {nested(1, strings.Repeat("b", 1_000_000)), nil},
+	} {
+		if err := Check(test.data); !errors.Is(err, test.want) {
+			t.Errorf("%s: got %v, want %v", name, err, test.want)
+		}
+	}
+}
+
+// Data that looks like messages by chance does not look like many in each other.
+func TestCheckOfNoise(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		data := make([]byte, 200_000)
+		for i := range data {
+			data[i] = byte(random.Uint32())
+		}
+		object := &corev1.Secret{Data: map[string][]byte{"zeros": make([]byte, 1000), "noise": data, "tens": bytes.Repeat([]byte("\n"), 100_000)}}
+		raw, err := object.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Check(raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
