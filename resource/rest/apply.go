@@ -44,7 +44,9 @@ func parseIntent(data []byte, strict bool) (intent, error) {
 		in.object = map[string]any{}
 	}
 	if strict {
-		in.duplicates = yaml.UnmarshalStrict(data, &map[string]any{})
+		if err := yaml.UnmarshalStrict(data, &map[string]any{}); err != nil {
+			in.duplicates = boundComplaint(err)
+		}
 	}
 	return in, nil
 }

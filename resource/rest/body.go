@@ -200,6 +200,23 @@ func unsupportedMediaType(accepted []string) error {
 	}}
 }
 
+// maxComplaints is how many fields that are there twice are named of a YAML body,
+// as its decoder has it for JSON.
+const maxComplaints = 100
+
+// boundComplaint cuts a complaint of the YAML decoder, which has a line for each
+// field that is there twice; others stay as they are.
+func boundComplaint(err error) error {
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) <= maxComplaints+1 || !strings.HasSuffix(lines[0], yamlHeading) {
+		return err
+	}
+	return fmt.Errorf("%s\n  and %d more, which are left out", strings.Join(lines[:maxComplaints+1], "\n"), len(lines)-maxComplaints-1)
+}
+
+// yamlHeading is the first line of what the YAML decoder complains of.
+const yamlHeading = "yaml: unmarshal errors:"
+
 // decodeBody decodes a request body as gvk (or as what it says it is) into the
 // kind's hub form. By the field validation asked for, unknown and duplicate
 // fields are refused (400), warned of, or ignored. Defaults are not filled in.
@@ -207,6 +224,9 @@ func (a *API) decodeBody(ctx context.Context, codec Codec, gvk schema.GroupVersi
 	obj, strictErrs, err := codec.Decode(data, mediaType, gvk, validation != metav1.FieldValidationIgnore)
 	if err != nil {
 		return nil, undecodable(gvk, err)
+	}
+	for i, err := range strictErrs {
+		strictErrs[i] = boundComplaint(err)
 	}
 	switch {
 	case len(strictErrs) == 0:
@@ -240,8 +260,7 @@ func (a *API) warnStrict(ctx context.Context, errs []error) {
 // strictWarnings cuts a complaint of the YAML decoder, which is several lines
 // under one heading, into one text per line.
 func strictWarnings(text string) []string {
-	const heading = "yaml: unmarshal errors:\n"
-	rest, ok := strings.CutPrefix(strings.TrimPrefix(text, "error converting YAML to JSON: "), heading)
+	rest, ok := strings.CutPrefix(strings.TrimPrefix(text, "error converting YAML to JSON: "), yamlHeading+"\n")
 	if !ok {
 		return []string{text}
 	}
