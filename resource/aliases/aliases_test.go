@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unicode/utf16"
 
+	"sigs.k8s.io/yaml"
 	decoder "sigs.k8s.io/yaml/goyaml.v2"
 )
 
@@ -160,4 +161,30 @@ func FuzzCheck(f *testing.F) {
 			t.Errorf("%q: %d bytes, %d values", document, text, values)
 		}
 	})
+}
+
+// What looking for aliases adds to making JSON of a manifest.
+func BenchmarkCheck(b *testing.B) {
+	field := "  - {name: some-name, value: \"a & b * c\", args: [x, y, z]}\n"
+	for name, document := range map[string]string{
+		"none": "spec:\n" + strings.Repeat(field, 60),
+		"some": "base: &base {labels: {app: x}}\nspec:\n" + strings.Repeat(field, 60) + "more:\n" + strings.Repeat("- <<: *base\n", 3),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := Check([]byte(document)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+", JSON", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := yaml.YAMLToJSON([]byte(document)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
