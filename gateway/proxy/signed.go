@@ -11,7 +11,8 @@ import (
 
 // Signed has answers that the gateway makes itself tell so, to whoever asks and
 // may be told (hop.go): discovery, its own groups, and why a request goes nowhere.
-// Where a request is sent on, its hop tells in place of this.
+// Where a request is sent on, its hop tells in place of this; that the user may be
+// told is asked here, once.
 func (p *Proxy) Signed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header[headerDebug] != nil {

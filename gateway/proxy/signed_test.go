@@ -1,10 +1,33 @@
 package proxy
 
 import (
+	"context"
 	"net/http"
 	"regexp"
 	"testing"
+
+	"portico/resource"
+	"portico/resource/authz"
 )
+
+// Whether a user may be told is asked once, wherever the request ends.
+func TestAskedOnce(t *testing.T) {
+	o, _, _ := observe(t, func(http.ResponseWriter, *http.Request) {})
+	asked, inner := 0, o.cfg.Authorizer
+	o.cfg.Authorizer = authz.Func(func(ctx context.Context, a *resource.Action) (authz.Decision, string, error) {
+		asked++
+		return inner.Authorize(ctx, a)
+	})
+	for _, path := range []string{"/apis", things} {
+		for user, told := range map[string]bool{"admin": true, "jane": false} {
+			asked = 0
+			h := o.do("GET", path, "Test-User", user, "X-Portico-Debug", "1").Header()
+			if got := h["X-Portico-Backend"] != nil; asked != 1 || got != told {
+				t.Errorf("%s for %s: asked %d times, told %v", path, user, asked, got)
+			}
+		}
+	}
+}
 
 // What the gateway answers itself it says so, to those who ask and may be told.
 func TestOwnAnswersAreSigned(t *testing.T) {
