@@ -53,6 +53,8 @@ type wanted struct {
 	began time.Time
 	fresh bool          // only one that was not used before will do
 	place *list.Element // nil: it is not in line
+	// anyway: connections will do that others have taken the place of.
+	anyway bool
 	// given is closed when one of these is there.
 	given  chan struct{}
 	conn   *directConn
@@ -75,17 +77,24 @@ func (d *direct) wait(ctx context.Context, fresh bool) (c *directConn, reused bo
 		if err != errRetired {
 			return c, reused, err
 		}
-		if d, err = d.successor(); err != nil {
+		next, err := d.successor()
+		if err != nil {
 			return nil, false, err
 		}
+		// In the new line nothing has moved yet, and what did in the old one was no
+		// connection for it: so its time is all of its time. And where nobody has
+		// taken the place of the old ones, the endpoint is none any more, and they
+		// have to do.
+		w.began, w.anyway = time.Now(), next == d
+		d = next
 	}
 }
 
 // waitInLine is wait as long as the connections are not retired: then it returns
 // errRetired.
 func (d *direct) waitInLine(ctx context.Context, w *wanted) (*directConn, bool, error) {
-	if c := d.enter(w); c != nil {
-		return c, true, nil
+	if c, err := d.enter(w); c != nil || err != nil {
+		return c, true, err
 	}
 	patience := d.limit() + d.limit()/graceShare
 	timer := time.NewTimer(patience - time.Since(w.began))
@@ -106,21 +115,27 @@ func (d *direct) waitInLine(ctx context.Context, w *wanted) (*directConn, bool, 
 	}
 }
 
-// enter puts a request into the line, unless there is an idle connection.
-func (d *direct) enter(w *wanted) *directConn {
+// enter puts a request into the line, unless there is an idle connection. Where
+// others have taken the place of the connections, no more of them are made: who
+// came here just before would have one that was made with the old credentials.
+func (d *direct) enter(w *wanted) (*directConn, error) {
 	w.given = make(chan struct{})
 	for {
 		if !w.fresh {
 			if c := d.take(); c != nil {
-				return c
+				return c, nil
 			}
 		}
 		d.mu.Lock()
+		if d.retired && !w.anyway {
+			d.mu.Unlock()
+			return nil, errRetired
+		}
 		if w.fresh || len(d.idle) == 0 {
 			w.place = d.line.waits.PushBack(w)
 			d.dialMore()
 			d.mu.Unlock()
-			return nil
+			return nil, nil
 		}
 		d.mu.Unlock() // it has just been put there
 	}

@@ -304,8 +304,8 @@ func TestWaitLeftInVain(t *testing.T) {
 	})
 }
 
-// Who waits when the connections are retired goes to their successors, and its
-// time goes on. What was being made is closed.
+// Who waits when the connections are retired goes to their successors, and has all
+// of its time there. What was being made is closed.
 func TestWaitOfRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, next := newCrowd(t, after(600*time.Millisecond, nil)), newCrowd(t, hung)
@@ -315,7 +315,8 @@ func TestWaitOfRetired(t *testing.T) {
 		old.retire()
 		old.finish()
 		for name, err := range old.errs {
-			if err == nil || old.ended[name] < crowdLimit || old.ended[name] > crowdLimit+crowdLimit/graceShare {
+			since := old.ended[name] - 500*time.Millisecond
+			if err == nil || since < crowdLimit || since > crowdLimit+crowdLimit/graceShare {
 				t.Errorf("%s: %v after %v", name, err, old.ended[name])
 			}
 		}
@@ -323,6 +324,37 @@ func TestWaitOfRetired(t *testing.T) {
 			t.Errorf("%d idle, %d given; %d and %d dials", len(old.idle), len(old.conns), old.dials, next.dials)
 		}
 		next.finish()
+	})
+}
+
+// Who comes after the connections were retired, or goes to their successors late,
+// is served there; where there are none, because the endpoint is gone, the old way
+// is good for what is under way.
+func TestWaitAfterRetired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old, next := newCrowd(t, after(100*time.Millisecond, nil)), newCrowd(t, after(100*time.Millisecond, nil))
+		old.successor = func() (*direct, error) { return next.direct, nil }
+		old.maxDials = 0
+		old.come(t.Context(), "late", false)
+		time.Sleep(crowdLimit)
+		old.retire()
+		time.Sleep(100 * time.Millisecond)
+		old.want("late conn")
+		old.come(t.Context(), "after", true)
+		time.Sleep(100 * time.Millisecond)
+		old.want("after conn")
+		if old.dials != 0 || next.dials != 2 {
+			t.Errorf("%d and %d dials", old.dials, next.dials)
+		}
+		last := newCrowd(t, after(100*time.Millisecond, nil))
+		last.successor = func() (*direct, error) { return last.direct, nil }
+		last.retire()
+		last.come(t.Context(), "gone", false)
+		time.Sleep(100 * time.Millisecond)
+		last.want("gone conn")
+		for _, c := range []*crowd{old, next, last} {
+			c.finish()
+		}
 	})
 }
 
