@@ -20,8 +20,8 @@ type attempt struct {
 	// whole: if the request's own time ends before the answer begins, the server
 	// had as long for that as it may take.
 	whole bool
-	timer   atomic.Pointer[time.Timer]
-	begun   atomic.Bool // the answer has, or will not
+	timer atomic.Pointer[time.Timer]
+	begun atomic.Bool // the answer has, or will not
 }
 
 // way is how the request goes. What must not be carried out twice goes by HTTP/2

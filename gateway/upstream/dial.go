@@ -53,10 +53,11 @@ func (w *ways) secure(ctx context.Context, g *generation, protocols []string) (s
 	defer cancel()
 	raw, err = w.connect(ctx)
 	if err != nil {
+		w.unasked.begin()
 		return nil, nil, err
 	}
 	if protocols != nil {
-		raw = &watchedConn{Conn: raw, broken: w.broken, lasting: true}
+		raw = &watchedConn{Conn: raw, broken: w.broke, ended: w.broken, lasting: true}
 	}
 	t := *g.trust
 	if t.ServerName == "" {
@@ -64,12 +65,17 @@ func (w *ways) secure(ctx context.Context, g *generation, protocols []string) (s
 	}
 	conn, asked, err := t.handshake(ctx, raw, g.credentials, protocols)
 	if err != nil {
+		w.unasked.begin()
 		if context.Cause(ctx) == errSlow {
 			err = fmt.Errorf("TLS handshake with %s timed out after %v", w.address, limit)
 		}
 		return nil, nil, &ConnectError{err}
 	}
-	if !asked && g.credentials.certificate != nil {
+	switch {
+	case g.credentials.certificate == nil:
+	case asked:
+		w.unasked.begin()
+	default:
 		g.unasked.CompareAndSwap(0, time.Now().UnixNano())
 	}
 	return conn, raw, nil
@@ -82,8 +88,9 @@ type watchedConn struct {
 	net.Conn
 	broken func()
 	// lasting: whoever uses the connection closes it only because the peer said
-	// that it will, or after a long time without a request.
+	// that it will, or after a long time without a request. ended is told of that.
 	lasting bool
+	ended   func()
 	closed  atomic.Bool
 	written atomic.Int64
 }
@@ -104,7 +111,7 @@ func (c *watchedConn) Write(p []byte) (int, error) {
 
 func (c *watchedConn) Close() error {
 	if !c.closed.Swap(true) && c.lasting {
-		c.broken()
+		c.ended()
 	}
 	return c.Conn.Close()
 }

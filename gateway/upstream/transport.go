@@ -29,11 +29,6 @@ const (
 	// that does not read, in bytes; net/http would take up to 4 MiB for each.
 	// The rest waits at the server, which shares it among all its watches.
 	StreamBuffer = 256 << 10
-	// unaskedLife is how long connections are used on which the server did not
-	// ask for the gateway's certificate. A server that starts may learn only
-	// later whom to ask for; on a connection made before, every request would be
-	// anonymous for as long as the connection lasts.
-	unaskedLife = 10 * time.Second
 )
 
 // way is how a request is sent.
@@ -74,6 +69,9 @@ type ways struct {
 	// lookup finds the addresses of a host's name; nil: as the host does.
 	lookup func(ctx context.Context, host string) ([]string, error)
 	names  names
+	// unasked is how long connections are used on which nobody asked for the
+	// gateway's certificate.
+	unasked unaskedTime
 	// change, if not nil, adjusts every new transport of shared connections.
 	change func(*http.Transport)
 
@@ -100,9 +98,9 @@ type generation struct {
 }
 
 // good reports whether the connections may be used for new requests.
-func (g *generation) good(trust *Trust, now credentials) bool {
+func (g *generation) good(trust *Trust, now credentials, life *unaskedTime) bool {
 	unasked := g.unasked.Load()
-	return g.trust == trust && g.credentials == now && (unasked == 0 || time.Since(time.Unix(0, unasked)) < unaskedLife)
+	return g.trust == trust && g.credentials == now && (unasked == 0 || time.Since(time.Unix(0, unasked)) < life.now())
 }
 
 // send sends a request to the endpoint, once. At an error progress says how far
@@ -162,14 +160,20 @@ func (w *ways) get() (*generation, error) {
 			return nil, err
 		}
 	}
-	if g := w.current.Load(); g != nil && g.good(trust, now) {
+	if g := w.current.Load(); g != nil && g.good(trust, now, &w.unasked) {
 		return g, nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	old := w.current.Load()
-	if old != nil && old.good(trust, now) {
+	switch {
+	case old == nil:
+	case old.good(trust, now, &w.unasked):
 		return old, nil
+	case old.unaskedAgain(trust, now):
+		w.unasked.again()
+	default:
+		w.unasked.begin()
 	}
 	g := w.generation(trust, now)
 	if w.closed.Load() {
@@ -194,6 +198,7 @@ func (w *ways) successor() (*direct, error) {
 
 // renew has later requests use new connections.
 func (w *ways) renew() {
+	w.unasked.begin()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if old := w.current.Swap(nil); old != nil {
@@ -236,7 +241,7 @@ func (w *ways) generation(trust *Trust, c credentials) *generation {
 	idle := w.policy().Idle
 	g.direct = &direct{
 		limit: func() time.Duration { return w.policy().Connect }, maxDials: dialsPerProcessor * runtime.GOMAXPROCS(0),
-		broken: w.broken, successor: w.successor, silence: silence, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody,
+		broken: w.broke, successor: w.successor, silence: silence, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody,
 	}
 	// http.Transport takes DialTLSContext for https, and DialContext for http.
 	g.once = newTransport(false, idle)

@@ -133,6 +133,50 @@ func TestRenewedAfterUnasked(t *testing.T) {
 	}
 }
 
+// The time of connections on which the server did not ask doubles each time, up to
+// a bound, and begins anew with the server, or once that asks.
+func TestUnaskedTimeGrows(t *testing.T) {
+	c, f := startCareful(t)
+	c.asks.Store(false)
+	w := f.endpoints[0].ways
+	pass := func(life time.Duration) {
+		t.Helper()
+		c.want(t, f, true, "")
+		g := w.current.Load()
+		if got := w.unasked.now(); got != life {
+			t.Errorf("the time is %v, want %v", got, life)
+		}
+		g.unasked.Add(-int64(life - 5*time.Second))
+		if c.want(t, f, true, ""); w.current.Load() != g {
+			t.Errorf("after less than %v others have taken the place", life)
+		}
+		g.unasked.Add(-int64(5 * time.Second))
+	}
+	for _, seconds := range []time.Duration{10, 20, 40, 80, 120, 120} {
+		pass(seconds * time.Second)
+	}
+	pass(maxUnaskedLife)
+	for what, begins := range map[string]func(){
+		"a failed check":  w.renew,
+		"it broke":        w.broke,
+		"new credentials": func() { c.carries.Store(selfSigned(t, "gateway 2")) },
+	} {
+		w.unasked.again()
+		begins()
+		c.want(t, f, true, "")
+		if got := w.unasked.now(); got != unaskedLife {
+			t.Errorf("%s: the time is %v", what, got)
+		}
+	}
+	w.unasked.again()
+	c.asks.Store(true)
+	w.current.Load().unasked.Add(-int64(time.Hour))
+	c.want(t, f, true, "gateway 2")
+	if got := w.unasked.now(); got != unaskedLife {
+		t.Errorf("it asks: the time is %v", got)
+	}
+}
+
 // countingListener counts connections.
 type countingListener struct {
 	net.Listener
