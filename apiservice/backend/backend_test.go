@@ -223,6 +223,7 @@ func TestWarnings(t *testing.T) {
 		"":                              {Endpoints: []Endpoint{{URL: "https://a"}, {URL: "https://b", Weight: &none}}},
 		"every weight is 0":             {Endpoints: []Endpoint{{URL: "https://a", Weight: &none}}},
 		"spec.endpoints[0].url: who a":  {Endpoints: []Endpoint{{URL: "http://a"}}},
+		"spec.endpoints[1].url: tls is": {Endpoints: []Endpoint{{URL: "https://a"}, {URL: "unix:///run/a"}}, TLS: &TLS{ServerName: "a"}},
 		"spec.tls.insecureSkipVerify: ": {Service: &Service{}, TLS: &TLS{InsecureSkipVerify: true}},
 	} {
 		got := warnings(s)

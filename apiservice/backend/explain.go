@@ -89,7 +89,7 @@ func (TLS) SwaggerDoc() map[string]string {
 		"caBundle":           "caBundle is PEM of the CAs that vouch for the endpoints' certificates. Default: the CAs of the gateway's host.",
 		"serverName":         "serverName is the name that certificates must have. Default: the host of each endpoint's URL; for a service, name.namespace.svc.",
 		"insecureSkipVerify": "insecureSkipVerify trusts whoever answers. Not together with caBundle.",
-		"clientCertificate":  "clientCertificate is which certificate the gateway shows: FrontProxy (its own, which lets it speak for users) or None. Default FrontProxy.",
+		"clientCertificate":  "clientCertificate is which certificate the gateway shows: FrontProxy (its own, which lets it speak for users) or None. A server that does not ask for it is connected to anew every 10 seconds to 2 minutes, in case that it learns to ask; with None it is not. Default FrontProxy.",
 	}
 }
 

@@ -77,8 +77,12 @@ func warnings(s *Spec) (out []string) {
 	idle := len(s.Endpoints) > 0
 	for i, e := range s.Endpoints {
 		idle = idle && e.WeightOf() == 0
-		if a, err := ParseURL(e.URL); err == nil && a.Scheme == HTTP && s.REST == nil {
+		switch a, err := ParseURL(e.URL); {
+		case err != nil:
+		case a.Scheme == HTTP && s.REST == nil:
 			out = append(out, fmt.Sprintf("spec.endpoints[%d].url: who a request is of is told in plain text; any client that reaches this endpoint can claim to be anybody", i))
+		case a.Scheme == Unix && s.TLS != nil:
+			out = append(out, fmt.Sprintf("spec.endpoints[%d].url: tls is not used on a unix socket; who may open the socket is what protects it", i))
 		}
 	}
 	if idle {
