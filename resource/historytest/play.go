@@ -189,7 +189,7 @@ func (p *play) failed(ctx context.Context, s *span, what string, err error) {
 	p.mu.Lock()
 	excused := p.disturbed > 0 || s.at.Before(p.calm.Add(aftermath))
 	p.mu.Unlock()
-	if p.sys.Late && (apierrors.IsTooManyRequests(err) || apierrors.HasStatusCause(err, resource.CauseResourceVersionTooLarge)) {
+	if p.sys.Late && (apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.HasStatusCause(err, resource.CauseResourceVersionTooLarge)) {
 		excused = true
 	}
 	if !excused && ctx.Err() == nil {
