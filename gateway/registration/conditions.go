@@ -13,8 +13,8 @@ import (
 	"portico/resource/rest"
 )
 
-// messagePause is the least time between two writes of a condition of which
-// nothing but the message differs. A server whose errors read otherwise each time
+// messagePause is the time between two writes of a condition of which nothing but the
+// message differs, once its burst is used up. A server whose errors read otherwise each time
 // costs a write a minute for each of its APIServices, not one with each check.
 const messagePause = time.Minute
 
@@ -54,10 +54,10 @@ func (g *registrar) setCondition(ctx context.Context, name string, want apiservi
 	return nil
 }
 
-// pace knows which messages were written within messagePause. The zero value
-// is ready; it is not safe for concurrent use.
+// pace holds back messages. The zero value is ready; it is not safe for concurrent
+// use.
 type pace struct {
-	written map[string]time.Time
+	allowance
 	// due is when the first of those that were held back may be written; zero:
 	// none was.
 	due time.Time
@@ -65,26 +65,19 @@ type pace struct {
 
 // begin starts a turn: it forgets what holds nothing back any more.
 func (p *pace) begin(now time.Time) {
-	p.due = time.Time{}
-	for name, at := range p.written {
-		if now.Sub(at) >= messagePause {
-			delete(p.written, name)
-		}
-	}
+	p.due, p.pause = time.Time{}, messagePause
+	p.forget(now)
 }
 
 // allow reports whether the message may be written now, and counts it as written
 // if so.
 func (p *pace) allow(name string, now time.Time) bool {
-	at, recent := p.written[name]
-	if !recent {
-		if p.written == nil {
-			p.written = map[string]time.Time{}
-		}
-		p.written[name] = now
+	wait := p.wait(name, now)
+	if wait == 0 {
+		p.spend(name, now)
 		return true
 	}
-	if due := at.Add(messagePause); p.due.IsZero() || due.Before(p.due) {
+	if due := now.Add(wait); p.due.IsZero() || due.Before(p.due) {
 		p.due = due
 	}
 	return false

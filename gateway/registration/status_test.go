@@ -95,8 +95,8 @@ func state(s backend.Status) (out string) {
 	return strings.TrimSpace(out)
 }
 
-// Only differences are written, and of an endpoint that comes and goes all the
-// time one a second.
+// Only differences are written: the first at once, and of an endpoint that comes and
+// goes all the time one a second.
 func TestStatusIsWrittenSparingly(t *testing.T) {
 	s := newShown(t)
 	s.elected.Store(false)
@@ -124,9 +124,10 @@ func TestStatusIsWrittenSparingly(t *testing.T) {
 		s.verdict(one, err)
 		writes += s.after(t, 100*time.Millisecond)
 	}
-	if writes < 5 || writes > 11 {
+	if writes < 5 || writes > burst+10 {
 		t.Errorf("%d writes in ten seconds", writes)
 	}
+	s.after(t, burst*statusPause)
 	s.verdict(one, errors.New("read tcp 10.0.0.1:4711->10.0.0.2:443: reset"))
 	s.verdict(two, nil)
 	if s.after(t, statusPause); state(s.status(t)) != one+"=Unhealthy(read tcp 10.0.0.2:443: reset) "+two+"=Healthy()" {
@@ -330,4 +331,54 @@ func TestStatusNamesUnreadDocuments(t *testing.T) {
 	discovered("UnreadDocuments")
 	fails.Store(false)
 	discovered("Discovered")
+}
+
+// What is found out of a new Backend is shown as it is found out: nobody waits for
+// the writer.
+func TestFirstStatusesAreWrittenAtOnce(t *testing.T) {
+	s := newShown(t)
+	for i, found := range []func(){
+		func() {},
+		func() { s.verdict(one, errors.New("refused")) },
+		func() { s.verdict(one, nil) },
+		func() { s.verdict(two, nil) },
+	} {
+		found()
+		s.stands(t)
+		if n := s.after(t, time.Millisecond); n != 1 {
+			t.Errorf("step %d: %d writes, now %s", i, n, state(s.status(t)))
+		}
+		if n := s.after(t, 0); n != 0 {
+			t.Errorf("step %d: %d writes although nothing changed", i, n)
+		}
+	}
+	s.verdict(one, errors.New("refused"))
+	if n := s.after(t, time.Millisecond); n != 0 {
+		t.Errorf("%d writes after its burst", n)
+	}
+	if again := s.writer.turn(t.Context(), s.now); again <= 0 || again > statusPause {
+		t.Errorf("looked at again after %v", again)
+	}
+	if n := s.after(t, statusPause); n != 1 {
+		t.Errorf("%d writes a second later", n)
+	}
+}
+
+// What is compared before the last write comes back costs nothing of the burst.
+func TestStatusSeenLateIsNoWrite(t *testing.T) {
+	s := newShown(t)
+	s.after(t, 0)
+	s.verdict(one, nil)
+	before := s.storage.Revision()
+	for range 3 * burst {
+		s.writer.turn(t.Context(), s.now)
+	}
+	if n := s.storage.Revision() - before; n != 1 {
+		t.Errorf("%d writes of one change", n)
+	}
+	s.stands(t)
+	s.verdict(one, errors.New("refused"))
+	if n := s.after(t, 0); n != 1 {
+		t.Errorf("%d writes of the next change", n)
+	}
 }

@@ -17,12 +17,13 @@ import (
 	"portico/resource/rest"
 )
 
-// statusPause is the shortest time between two writes of one Backend's status:
-// an endpoint that comes and goes ten times a second is not ten writes.
+// statusPause is the time between two writes of one Backend's status once its burst is
+// used up: an endpoint that comes and goes ten times a second is not ten writes.
 const statusPause = time.Second
 
 // statusWriter writes what the elected gateway sees of each Backend to its
-// status: differences only, and of one Backend at most one each statusPause.
+// status: differences only, and of one Backend a few at once and then one each
+// statusPause.
 type statusWriter struct {
 	found    Findings
 	backends *rest.Resource
@@ -35,8 +36,8 @@ type statusWriter struct {
 	observer string
 	wake     loop.Nudge
 
-	// next is when a status may be written again, by name.
-	next map[string]time.Time
+	// paced holds back writes; of the writing goroutine only.
+	paced allowance
 }
 
 // run writes until ctx ends. What fails is tried again.
@@ -65,24 +66,26 @@ func (w *statusWriter) turn(ctx context.Context, now time.Time) (again time.Dura
 	if all == nil || !all.Whole || !w.elected.Load() {
 		return 0
 	}
-	next := map[string]time.Time{}
+	w.paced.pause = statusPause
+	w.paced.forget(now)
 	for _, st := range all.List {
 		if st.Object == nil {
 			continue
-		}
-		wait := w.next[st.Name].Sub(now)
-		if wait > 0 {
-			next[st.Name] = w.next[st.Name]
 		}
 		want := w.statusOf(st, &st.Object.Status)
 		if sameStatus(&want, &st.Object.Status) {
 			continue
 		}
-		if wait <= 0 {
-			// The object as it was written comes back, and is compared again.
+		wait := w.paced.wait(st.Name, now)
+		if wait == 0 {
+			// The object as it was written comes back, and is compared again. Before
+			// it does, there may be nothing to write.
 			wait = statusPause
-			next[st.Name] = now.Add(wait)
-			if err := w.write(ctx, st); err != nil && ctx.Err() == nil {
+			written, err := w.write(ctx, st)
+			if written || err != nil {
+				w.paced.spend(st.Name, now)
+			}
+			if err != nil && ctx.Err() == nil {
 				w.log.Warn("writing the status of a Backend failed", "backend", st.Name, "err", err)
 			}
 		}
@@ -90,23 +93,24 @@ func (w *statusWriter) turn(ctx context.Context, now time.Time) (again time.Dura
 			again = wait
 		}
 	}
-	w.next = next
 	return again
 }
 
-// write writes one status. That the Backend is gone, or another, is no error.
-func (w *statusWriter) write(ctx context.Context, st *routing.Standing) error {
-	_, err := rest.Modify(ctx, w.backends, resource.Key{Name: st.Name}, func(b *backend.Backend) error {
+// write writes one status, and reports whether that was needed. That the Backend is
+// gone, or another, is no error.
+func (w *statusWriter) write(ctx context.Context, st *routing.Standing) (written bool, err error) {
+	_, err = rest.Modify(ctx, w.backends, resource.Key{Name: st.Name}, func(b *backend.Backend) error {
+		written = false
 		if b.UID != st.Object.UID {
 			return nil
 		}
 		if want := w.statusOf(st, &b.Status); !sameStatus(&want, &b.Status) {
-			b.Status = want
+			b.Status, written = want, true
 		}
 		return nil
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("write status of Backend %q: %w", st.Name, err)
+		return written, fmt.Errorf("write status of Backend %q: %w", st.Name, err)
 	}
-	return nil
+	return written, nil
 }

@@ -164,15 +164,13 @@ func TestVerdictsAreOfTheirEndpoints(t *testing.T) {
 	until(t, "it is found to be away", func() bool { s.Reconcile(); return s.Standings().List[0].Condition.Reason == "FailedDiscoveryCheck" })
 	cancel() // so that nothing is found anew
 	<-ended
-	for name, at := range map[string][]backend.Endpoint{
-		"elsewhere": {{URL: elsewhere.URL}}, "at two places": {{URL: elsewhere.URL}, {URL: one}},
-	} {
+	for _, at := range [][]backend.Endpoint{{{URL: elsewhere.URL}}, {{URL: elsewhere.URL}, {URL: one}}, {{URL: two}}} {
 		b = b.DeepCopy()
 		b.Spec.Endpoints = at
 		s.SetBackends([]*backend.Backend{b})
 		s.Reconcile()
 		if st := s.Standings().List[0]; st.Condition != Unchecked() {
-			t.Errorf("%s: %+v", name, st.Condition)
+			t.Errorf("at %+v: %+v", at, st.Condition)
 		}
 	}
 }

@@ -1,0 +1,46 @@
+package registration
+
+import "time"
+
+// burst is how many writes of one object are made at once: the first changes of a
+// new one follow each other within milliseconds, and somebody waits for them.
+const burst = 4
+
+// allowance bounds how often each of several objects is written: burst times at
+// once, and from then on once each pause. Not safe for concurrent use.
+type allowance struct {
+	pause time.Duration
+	// whole is when all of an object's burst may be used again, by name. Those that
+	// are not here may use it now.
+	whole map[string]time.Time
+}
+
+// wait returns how long an object must not be written yet; 0 is not at all.
+func (a *allowance) wait(name string, now time.Time) time.Duration {
+	whole, used := a.whole[name]
+	if !used {
+		return 0
+	}
+	return max(0, whole.Sub(now)-(burst-1)*a.pause)
+}
+
+// spend takes a write down.
+func (a *allowance) spend(name string, now time.Time) {
+	if a.whole == nil {
+		a.whole = map[string]time.Time{}
+	}
+	from := a.whole[name]
+	if from.Before(now) {
+		from = now
+	}
+	a.whole[name] = from.Add(a.pause)
+}
+
+// forget lets go of objects that may use their whole burst.
+func (a *allowance) forget(now time.Time) {
+	for name, at := range a.whole {
+		if !at.After(now) {
+			delete(a.whole, name)
+		}
+	}
+}
