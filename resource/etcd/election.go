@@ -29,9 +29,9 @@ const electionRoot = "portico/elections"
 // for people who look at etcd. lead's context ends when leadership is lost;
 // lead must return then, and the next campaign begins only after it has.
 // Leadership rests on a lease: a process that stops for longer than its
-// duration may for a moment believe to lead beside its successor, so what
-// leaders write must be compared-and-swapped like any write. A lead that
-// returns by itself gives leadership up.
+// duration may for a moment believe to lead beside its successor. What it writes
+// under lead's context is not carried out then (fence.go), and the error is a 503.
+// A lead that returns by itself gives leadership up.
 func (c *Client) Campaign(ctx context.Context, name, id string, lead func(ctx context.Context)) error {
 	for {
 		err := c.term(ctx, name, id, lead)
@@ -75,7 +75,7 @@ func (c *Client) term(ctx context.Context, name, id string, lead func(ctx contex
 		return fmt.Errorf("campaign: %w", err)
 	}
 	c.log.Info("elected leader", "election", name, "id", id)
-	lead(term)
+	lead(fenced(term, &fence{key: []byte(election.Key()), rev: election.Rev()}))
 	c.log.Info("leadership ended", "election", name, "id", id)
 	return nil
 }

@@ -1,0 +1,77 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/storetest"
+)
+
+// asSetting has a Setting say something.
+func asSetting(t *testing.T, name, data string) resource.Mutate {
+	return func(*resource.Object) (resource.Mutation, error) {
+		return resource.Mutation{Object: setting(t, name, data)}, nil
+	}
+}
+
+// A leader whose key is gone, because it was stopped for longer than its lease
+// lasts, writes nothing in its name, although it has not heard of it yet.
+func TestLeaderIsFenced(t *testing.T) {
+	t.Parallel()
+	c := newServer(t).client(t)
+	store, documents := c.Store(storetest.Namespaced()), c.Documents("test")
+	key := setting(t, "led", "").Key()
+	writes := func(ctx context.Context, name string, after int64) map[string]error {
+		o := setting(t, name, "1")
+		_, created := store.Create(ctx, o.Key(), o, 0)
+		_, updated := store.Update(ctx, key, asSetting(t, "led", name))
+		_, kept := documents.Write(ctx, name, []byte("x"), 0)
+		_, removed := documents.Write(ctx, "led", []byte(name), after)
+		return map[string]error{"create": created, "update": updated, "write document": kept, "write it again": removed}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := c.Campaign(ctx, "test", "me", func(term context.Context) {
+		defer cancel()
+		led := setting(t, "led", "1")
+		if _, err := store.Create(term, key, led, 0); err != nil {
+			t.Error(err)
+		}
+		if _, err := store.Create(term, key, led, 0); !apierrors.IsAlreadyExists(err) {
+			t.Errorf("what is there already: %v", err)
+		}
+		at, err := documents.Write(term, "led", []byte("1"), 0)
+		if err != nil {
+			t.Error(err)
+		}
+		if err := documents.Delete(term, "led", at-1); !errors.Is(err, ErrDocumentChanged) {
+			t.Errorf("a document that has changed: %v", err)
+		}
+		if _, err := c.etcd.Delete(t.Context(), electionRoot, clientv3.WithPrefix()); err != nil {
+			t.Error(err)
+		}
+		for what, err := range writes(term, "fenced", at) {
+			if !apierrors.IsServiceUnavailable(err) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if _, err := store.Delete(term, key, nil); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("delete: %v", err)
+		}
+		if term.Err() != nil {
+			t.Error("it has heard of it")
+		}
+		for what, err := range writes(t.Context(), "free", at) {
+			if err != nil {
+				t.Errorf("in nobody's name: %s: %v", what, err)
+			}
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Campaign ended with %v", err)
+	}
+}
