@@ -144,7 +144,7 @@ func startBehind(t *testing.T, c *changing) *behind {
 		Findings: b.sync, APIServices: b.apiservices, Backends: b.backends, Own: own, Configured: start,
 		Broken: func(*routing.Server) []openapi.Broken { return nil }, Registry: prometheus.NewRegistry(), Logger: log,
 	})
-	b.registration.Elect(true)
+	b.registration.Elect(t.Context())
 	b.proxy = proxy.New(proxy.Config{Table: b.sync.Table})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})

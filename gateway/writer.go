@@ -11,8 +11,7 @@ const writerElection = "gateway"
 // each routes on what it sees itself.
 func (g *Gateway) campaign(ctx context.Context) error {
 	return g.etcd.Campaign(ctx, writerElection, g.cfg.InstanceID, func(term context.Context) {
-		g.registration.Elect(true)
-		defer g.registration.Elect(false)
+		g.registration.Elect(term)
 		g.lastGood.KeepEtcd(term)
 	})
 }

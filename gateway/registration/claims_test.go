@@ -159,7 +159,7 @@ func TestRegisterOnlyWhatIsAsked(t *testing.T) {
 func TestIntroduce(t *testing.T) {
 	const widget = "v1.widgets.example.com"
 	g := newRegistry(t, widgets())
-	g.elected.Store(false)
+	g.office.take(ended())
 	g.turn(t, nil) // stores the Backend; another turn hears of it
 	stored := storedBackends(t, g.backends)
 	if len(stored) != 1 || stored[0].Name != "crd" || stored[0].Labels[apiservice.AutomanagedLabel] != apiservice.OnStart ||
@@ -185,7 +185,7 @@ func TestIntroduce(t *testing.T) {
 	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///another/host" {
 		t.Error("a gateway that is not elected moved it")
 	}
-	g.elected.Store(true)
+	g.office.take(t.Context())
 	g.turn(t, nil)
 	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///nobody/crd" || b.Spec.Balance != backend.RoundRobin || b.Generation != 2 {
 		t.Errorf("the elected gateway left %+v", b)

@@ -23,7 +23,10 @@ func (g *registrar) introduce(ctx context.Context, all *routing.Standings) error
 	if !all.Whole {
 		return nil
 	}
-	elected := g.elected.Load()
+	term, elected := g.office.term()
+	if elected {
+		ctx = term
+	}
 	var errs []error
 	for _, c := range g.configured {
 		st := all.ByName[c.Name]

@@ -45,8 +45,8 @@ type registrar struct {
 	metrics    *availabilityMetrics
 	// observer names this gateway in conditions.
 	observer string
-	// elected: of the gateways on one etcd, this one writes.
-	elected atomic.Bool
+	// office says whether, of the gateways on one etcd, this one writes.
+	office office
 	// offered are the APIServices that were found missing and are there since;
 	// of the writing goroutine only.
 	offered map[string]bool
@@ -114,10 +114,11 @@ func (g *registrar) write(ctx context.Context) error {
 		return err
 	}
 	g.metrics.set(known)
-	if !g.elected.Load() {
+	term, elected := g.office.term()
+	if !elected {
 		return err
 	}
-	return errors.Join(err, g.writeConditions(ctx, stored, known))
+	return errors.Join(err, g.writeConditions(term, stored, known))
 }
 
 // each calls f for all of a list, registerWriters at a time, and returns what
@@ -158,7 +159,8 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 		}
 	}
 	g.tell(claims.outcomes(conflicts, missing, wrong))
-	if !g.elected.Load() {
+	term, elected := g.office.term()
+	if !elected {
 		return errors.Join(introduced, g.offer(ctx, want, missing))
 	}
 	for name, have := range stored {
@@ -172,10 +174,10 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 	}
 	return errors.Join(
 		introduced,
-		each(missing, func(a *apireg.APIService) error { return g.create(ctx, a) }),
-		each(wrong, func(a *apireg.APIService) error { return g.repair(ctx, a) }),
-		each(gone, func(a *apireg.APIService) error { return g.remove(ctx, a) }),
-		each(orphans, func(a *apireg.APIService) error { return g.removeOrphan(ctx, a) }),
+		each(missing, func(a *apireg.APIService) error { return g.create(term, a) }),
+		each(wrong, func(a *apireg.APIService) error { return g.repair(term, a) }),
+		each(gone, func(a *apireg.APIService) error { return g.remove(term, a) }),
+		each(orphans, func(a *apireg.APIService) error { return g.removeOrphan(term, a) }),
 	)
 }
 

@@ -63,7 +63,7 @@ func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 		Own:    []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}, {Group: "rbac.authorization.k8s.io", Version: "v1"}},
 		Broken: func(srv *routing.Server) []openapi.Broken { return srv.Source.Broken() }, Registry: g.counts, Logger: slog.New(slog.DiscardHandler),
 	})
-	r.Elect(true)
+	r.Elect(t.Context())
 	g.registrar, g.writer = r.registrar, r.status
 	g.startsWith(t, onSocket(t, "crd", "/nobody/crd"))
 	g.world.says("crd", aggregate.NewSource(aggregate.Config{Previous: served}))

@@ -74,7 +74,7 @@ func (s *shown) after(t *testing.T, d time.Duration) (writes int64) {
 	t.Helper()
 	s.now = s.now.Add(d)
 	before := s.storage.Revision()
-	s.writer.turn(t.Context(), s.now)
+	s.writer.turn(s.now)
 	s.stands(t)
 	return s.storage.Revision() - before
 }
@@ -99,11 +99,11 @@ func state(s backend.Status) (out string) {
 // goes all the time one a second.
 func TestStatusIsWrittenSparingly(t *testing.T) {
 	s := newShown(t)
-	s.elected.Store(false)
+	s.office.take(ended())
 	if n := s.after(t, 0); n != 0 {
 		t.Errorf("%d writes of a gateway that is not elected", n)
 	}
-	s.elected.Store(true)
+	s.office.take(t.Context())
 	if n := s.after(t, 0); n != 1 {
 		t.Fatalf("%d writes at first", n)
 	}
@@ -356,7 +356,7 @@ func TestFirstStatusesAreWrittenAtOnce(t *testing.T) {
 	if n := s.after(t, time.Millisecond); n != 0 {
 		t.Errorf("%d writes after its burst", n)
 	}
-	if again := s.writer.turn(t.Context(), s.now); again <= 0 || again > statusPause {
+	if again := s.writer.turn(s.now); again <= 0 || again > statusPause {
 		t.Errorf("looked at again after %v", again)
 	}
 	if n := s.after(t, statusPause); n != 1 {
@@ -371,7 +371,7 @@ func TestStatusSeenLateIsNoWrite(t *testing.T) {
 	s.verdict(one, nil)
 	before := s.storage.Revision()
 	for range 3 * burst {
-		s.writer.turn(t.Context(), s.now)
+		s.writer.turn(s.now)
 	}
 	if n := s.storage.Revision() - before; n != 1 {
 		t.Errorf("%d writes of one change", n)

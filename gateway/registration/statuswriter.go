@@ -27,7 +27,7 @@ const statusPause = time.Second
 type statusWriter struct {
 	found    Findings
 	backends *rest.Resource
-	elected  *atomic.Bool
+	office   *office
 	outcomes *atomic.Pointer[map[string]outcome]
 	// broken returns the OpenAPI documents of a server that are known to be broken.
 	broken func(*routing.Server) []openapi.Broken
@@ -51,7 +51,7 @@ func (w *statusWriter) run(ctx context.Context) error {
 		case <-w.wake.C():
 		case <-timer.C:
 		}
-		again := w.turn(ctx, time.Now())
+		again := w.turn(time.Now())
 		if again == 0 {
 			again = time.Hour // something will wake it
 		}
@@ -61,9 +61,10 @@ func (w *statusWriter) run(ctx context.Context) error {
 
 // turn writes what differs and may be written at that time. It returns after
 // what time there is more to do; 0 is no time.
-func (w *statusWriter) turn(ctx context.Context, now time.Time) (again time.Duration) {
+func (w *statusWriter) turn(now time.Time) (again time.Duration) {
 	all := w.found.Standings()
-	if all == nil || !all.Whole || !w.elected.Load() {
+	ctx, elected := w.office.term()
+	if all == nil || !all.Whole || !elected {
 		return 0
 	}
 	w.paced.pause = statusPause

@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"context"
 	"testing"
 
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -11,11 +12,18 @@ import (
 	"portico/resource"
 )
 
+// ended is a term that has ended.
+func ended() context.Context {
+	term, end := context.WithCancel(context.Background())
+	end()
+	return term
+}
+
 // A gateway that is not elected creates what is new to it, once, and leaves the
 // rest to the one that is.
 func TestRegisterUnelected(t *testing.T) {
 	g := newRegistry(t, widgets())
-	g.elected.Store(false)
+	g.office.take(ended())
 	name := "v1.widgets.example.com"
 	if got := g.turn(t, nil); got[name] == nil {
 		t.Fatalf("not registered: %v", got)

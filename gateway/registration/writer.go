@@ -3,6 +3,7 @@ package registration
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -53,14 +54,14 @@ type Writer struct {
 	status    *statusWriter
 }
 
-// New makes a Writer, which is not elected.
+// New makes a Writer, which is not elected. Nothing is written before Run.
 func New(cfg Config) *Writer {
 	r := &registrar{
 		found: cfg.Findings, services: cfg.APIServices, backends: cfg.Backends, own: cfg.Own, configured: cfg.Configured,
 		log: cfg.Logger, metrics: newAvailabilityMetrics(cfg.Registry), observer: cfg.Observer,
 	}
 	w := &statusWriter{
-		found: cfg.Findings, backends: cfg.Backends, elected: &r.elected, outcomes: &r.outcomes,
+		found: cfg.Findings, backends: cfg.Backends, office: &r.office, outcomes: &r.outcomes,
 		broken: cfg.Broken, log: cfg.Logger, observer: cfg.Observer,
 	}
 	r.status = &w.wake
@@ -81,10 +82,26 @@ func (r *Writer) Wake() {
 // WakeStatus says that only the states of endpoints may.
 func (r *Writer) WakeStatus() { r.status.wake.Poke() }
 
-// Elect says whether this gateway is the one that writes, of those on one etcd.
-func (r *Writer) Elect(elected bool) {
-	r.registrar.elected.Store(elected)
-	if elected {
-		r.Wake()
+// Elect makes this gateway the one that writes, of those on one etcd, until term
+// ends. What only that one may write is written under term.
+func (r *Writer) Elect(term context.Context) {
+	r.registrar.office.take(term)
+	r.Wake()
+}
+
+// office is whether this gateway is the elected one. Safe for concurrent use; the
+// zero value is not elected.
+type office struct {
+	latest atomic.Pointer[context.Context]
+}
+
+func (o *office) take(term context.Context) { o.latest.Store(&term) }
+
+// term returns the context under which the elected gateway writes; elected is false
+// if this is none.
+func (o *office) term() (term context.Context, elected bool) {
+	if latest := o.latest.Load(); latest != nil && (*latest).Err() == nil {
+		return *latest, true
 	}
+	return nil, false
 }
