@@ -32,7 +32,7 @@ func explainBackend(rt *proxy.Route, r *http.Request) *explain.Backend {
 		share, pickable := shares[e.URL]
 		out.Endpoints = append(out.Endpoints, explain.Endpoint{
 			URL: e.URL, State: e.State, Since: since(e.Since), Weight: e.Weight, InFlight: int(e.Active), LastError: e.LastError,
-			Pickable: pickable, SharePercent: share, WeightPercent: growing(e.Grown),
+			Pickable: pickable, SharePercent: share, WeightPercent: growing(e.Grown), Drains: drainOf(e.Weight, len(candidates) > 0),
 			Connections: &explain.Connections{Idle: e.Connections.Idle, Shared: e.Connections.Shared, OldestSince: since(e.Connections.Oldest)},
 		})
 		if pickable && e.State == backend.EndpointEjected {
@@ -53,6 +53,18 @@ func growing(part float64) float64 {
 		return 0
 	}
 	return math.Round(part * 100)
+}
+
+// drainOf says what becomes of what is under way to an endpoint whose weight is 0;
+// elsewhere says that others get requests.
+func drainOf(weight int, elsewhere bool) string {
+	switch {
+	case weight > 0:
+		return ""
+	case elsewhere:
+		return "its weight is 0: it gets no new requests, what is under way finishes, and its watches are ended within 30s, to go on elsewhere"
+	}
+	return "its weight is 0: it gets no new requests, and what is under way finishes; its watches stay, since no other endpoint gets requests"
 }
 
 func since(t time.Time) *time.Time {

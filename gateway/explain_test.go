@@ -152,6 +152,34 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// An endpoint whose weight is 0 is said to drain, and what that means for its watches.
+func TestExplainDrain(t *testing.T) {
+	const things = "/apis/g.example.com/v1/things"
+	x := startExplaining(t)
+	up := x.table().Lookup("g.example.com", "v1").Upstream
+	drained := func(weights ...int) []explain.Endpoint {
+		t.Helper()
+		endpoints := up.Endpoints()
+		for i, w := range weights {
+			endpoints[i].Weight = w
+		}
+		up.SetEndpoints(endpoints)
+		return x.explained(t, things, "").Backend.Endpoints
+	}
+	if e := drained(0, 1); e[0].State != backend.EndpointDraining || !strings.Contains(e[0].Drains, "are ended within 30s") || e[0].Pickable || e[1].Drains != "" {
+		t.Errorf("one of two: %+v", e)
+	}
+	if w := x.ask("GET", explain.Path+"?path="+things); !strings.Contains(w.Body.String(), `"weight": 0,`) {
+		t.Errorf("the weight is not said: %s", w.Body)
+	}
+	if e := drained(0, 0); !strings.Contains(e[0].Drains, "its watches stay") {
+		t.Errorf("both: %+v", e)
+	}
+	if e := drained(1, 1); e[0].Drains != "" {
+		t.Errorf("neither: %+v", e)
+	}
+}
+
 // What a request would meet is told where the server of a Backend is not known,
 // and where a REST server is not asked what it would not understand.
 func TestExplainRefusals(t *testing.T) {

@@ -132,7 +132,7 @@ type Endpoint struct {
 	URL    string                `json:"url"`
 	State  backend.EndpointState `json:"state,omitempty"`
 	Since  *time.Time            `json:"since,omitempty"`
-	Weight int                   `json:"weight,omitempty"`
+	Weight int                   `json:"weight"`
 	// WeightPercent of its weight it has now, while its share grows; 0: all of it.
 	WeightPercent float64 `json:"weightPercent,omitempty"`
 	// InFlight requests, long-running ones included.
@@ -142,6 +142,8 @@ type Endpoint struct {
 	// do, by the weights.
 	Pickable     bool    `json:"pickable"`
 	SharePercent float64 `json:"sharePercent,omitempty"`
+	// Drains says in words what becomes of what is under way, if the weight is 0.
+	Drains string `json:"drains,omitempty"`
 	// Connections to it that later requests may use.
 	Connections *Connections `json:"connections,omitempty"`
 }

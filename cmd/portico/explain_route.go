@@ -127,6 +127,8 @@ func printExplainedEndpoints(w io.Writer, b *explain.Backend) error {
 			mark = "picked"
 		case e.Pickable:
 			mark = "yes"
+		case e.Drains != "":
+			mark = "no, drains"
 		}
 		weight := fmt.Sprint(e.Weight)
 		if e.WeightPercent > 0 {

@@ -19,7 +19,7 @@ func TestPrintExplanation(t *testing.T) {
 			Answerer: explain.Server, Reasons: []string{"one", "two\nlines"},
 			APIService: &explain.APIService{Name: "v1.g", Available: true},
 			Backend: &explain.Backend{Name: "things", InFlight: 3, Queued: 2, Panic: true, Pick: "https://a:1", PickReason: "fewest requests", Policy: explain.Policy{SlowStart: "from 10%", MaxConnectionAge: "10m0s"},
-				Endpoints: []explain.Endpoint{{URL: "https://a:1", State: backend.EndpointHealthy, Weight: 1, WeightPercent: 40, InFlight: 3, Pickable: true}, {URL: "https://b:1", State: backend.EndpointEjected, Weight: 1, LastError: "EOF"}}},
+				Endpoints: []explain.Endpoint{{URL: "https://a:1", State: backend.EndpointHealthy, Weight: 1, WeightPercent: 40, InFlight: 3, Pickable: true}, {URL: "https://b:1", State: backend.EndpointEjected, Weight: 1, LastError: "EOF"}, {URL: "https://c:1", State: backend.EndpointDraining, InFlight: 2, Drains: "its weight is 0"}}},
 		}, `Request:     GET /apis/g/v1/namespaces/ns/things/x/log
 Means:       get things/log of g/v1 named x in namespace ns, for as long as it lasts
 APIService:  v1.g, available
@@ -33,9 +33,10 @@ Because:
   - one
   - two lines
 
-ENDPOINT      STATE     WEIGHT        IN FLIGHT   PICKABLE   LAST ERROR
-https://a:1   Healthy   1 (40% now)   3           picked     <none>
-https://b:1   Ejected   1             0           no         EOF
+ENDPOINT      STATE      WEIGHT        IN FLIGHT   PICKABLE     LAST ERROR
+https://a:1   Healthy    1 (40% now)   3           picked       <none>
+https://b:1   Ejected    1             0           no           EOF
+https://c:1   Draining   0             2           no, drains   <none>
 `},
 		{"nobody", explain.Explanation{
 			Request:  explain.Request{Method: "POST", Path: "/x", Verb: "post"},
