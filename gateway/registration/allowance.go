@@ -3,8 +3,9 @@ package registration
 import "time"
 
 // burst is how many writes of one object are made at once: the first changes of a
-// new one follow each other within milliseconds, and somebody waits for them.
-const burst = 4
+// new one, five at most of a Backend whose Service is found, checked, read and
+// registered, follow each other within milliseconds, and somebody waits for them.
+const burst = 6
 
 // allowance bounds how often each of several objects is written: burst times at
 // once, and from then on once each pause. Not safe for concurrent use.

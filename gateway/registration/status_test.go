@@ -342,6 +342,8 @@ func TestFirstStatusesAreWrittenAtOnce(t *testing.T) {
 		func() { s.verdict(one, errors.New("refused")) },
 		func() { s.verdict(one, nil) },
 		func() { s.verdict(two, nil) },
+		func() { s.verdict(two, errors.New("reset")) },
+		func() { s.verdict(two, nil) },
 	} {
 		found()
 		s.stands(t)
