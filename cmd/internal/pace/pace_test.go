@@ -12,7 +12,7 @@ func TestFit(t *testing.T) {
 		live, marked uint64
 		busy, quiet  int
 	}{
-		{0, 0, 800, 800},
+		{0, 0, maxPercent, maxPercent},
 		{8 * mb, 6 * mb, 200, 50},                        // a gateway: little, most of it to be marked
 		{32 * mb, 10 * mb, 50, 15},                       // a server with objects
 		{100 * mb, 100 * mb, 100, 50},                    // Go's own pace, busy
@@ -44,12 +44,12 @@ func TestPacer(t *testing.T) {
 		{[]uint64{0, 0, 0, 0, 0, 0, 0}, 10 * mb, 50, 1}, // starting is over
 		{[]uint64{0, 0, 1, 0, 0, 0, 0}, 10 * mb, 50, 0},
 		{[]uint64{4, 4, 4, 4}, 10 * mb, 50, 0},
-		{[]uint64{8}, 10 * mb, 200, 0},
-		{[]uint64{0, 0, 0, 0, 3, 0, 0, 0, 0}, 10 * mb, 200, 0},
+		{[]uint64{8}, 10 * mb, 400, 0},
+		{[]uint64{0, 0, 0, 0, 3, 0, 0, 0, 0}, 10 * mb, 234, 0},
 		{[]uint64{0}, 10 * mb, 50, 1},
-		{[]uint64{32}, 10 * mb, 400, 0},
-		{[]uint64{100}, 10 * mb, 800, 0},
-		{[]uint64{0, 0, 0, 0}, 10 * mb, 800, 0}, // between two bursts
+		{[]uint64{16}, 10 * mb, 800, 0},
+		{[]uint64{100}, 10 * mb, 1600, 0},
+		{[]uint64{0, 0, 0, 0}, 10 * mb, 1600, 0}, // between two bursts
 		{[]uint64{0, 0, 0, 0}, mb, 50, 0},       // nothing to give
 	} {
 		given := 0
@@ -72,7 +72,7 @@ func TestRoom(t *testing.T) {
 		allocated uint64
 		want      int
 	}{
-		{ForTraffic, 10 * mb, 50}, {ForTraffic, 24 * mb, 75}, {ForTraffic, 500 * mb, 200},
+		{ForTraffic, 2 * mb, 12}, {ForTraffic, 12 * mb, 150}, {ForTraffic, 24 * mb, 300}, {ForTraffic, 500 * mb, 400},
 		{ForObjects, 10 * mb, 25}, {ForObjects, 500 * mb, 25},
 	} {
 		p := &pacer{percent: 100, work: c.work}
