@@ -54,16 +54,17 @@ func (m *merge) lists(srv *Server, a *apireg.APIService) bool {
 
 // unlistedTarget is the check of a group/version that the server does not list.
 func (srv *Server) unlistedTarget(a *apireg.APIService) availability.Target {
-	policy, path := srv.Up.Policy(), discoveryPath(a)
+	path := discoveryPath(a)
+	shown := srv.urlOf(path)
 	return availability.Target{
 		// Of a server that is elsewhere now, nothing is known.
-		ID: srv.target + " " + srv.urlOf(path), Version: srv.version(), Schedule: scheduleOf(policy),
-		Probe: func(ctx context.Context) error { return stable(srv.ask(ctx, path)) },
+		ID: srv.target + " " + shown, Version: srv.version(), Schedule: scheduleOf(srv.Up.Policy()),
+		Probe: func(ctx context.Context) error { return stable(srv.ask(ctx, path, shown)) },
 	}
 }
 
-// ask asks the server for a path; an answer of 200 is good.
-func (srv *Server) ask(ctx context.Context, path string) error {
+// ask asks the server for a path, which is shown as a URL; an answer of 200 is good.
+func (srv *Server) ask(ctx context.Context, path, shown string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.Up.Base().String()+path, nil)
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
@@ -77,12 +78,12 @@ func (srv *Server) ask(ctx context.Context, path string) error {
 	defer res.Body.Close()
 	_, _ = io.CopyN(io.Discard, res.Body, maxUnlistedRead) // what it says does not matter
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("bad status from %s: %d", srv.urlOf(path), res.StatusCode)
+		return fmt.Errorf("bad status from %s: %d", shown, res.StatusCode)
 	}
 	return nil
 }
 
-// urlOf names a path of the server in messages.
+// urlOf names a path of the server in messages; of Sync.Run only.
 func (srv *Server) urlOf(path string) string {
 	if base, ok := strings.CutSuffix(srv.checkURL, rootPath); ok {
 		return base + path
