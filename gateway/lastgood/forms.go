@@ -122,7 +122,7 @@ type Services struct {
 	Slices   []discoveryv1.EndpointSlice `json:"slices"`
 }
 
-// keptService takes of a Service what resolving it needs.
+// ServiceOf takes of a Service what resolving it needs.
 func ServiceOf(s *corev1.Service) corev1.Service {
 	out := corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name},
@@ -134,7 +134,7 @@ func ServiceOf(s *corev1.Service) corev1.Service {
 	return out
 }
 
-// keptSlice takes of an EndpointSlice what resolving its Service needs.
+// SliceOf takes of an EndpointSlice what resolving its Service needs.
 func SliceOf(s *discoveryv1.EndpointSlice) discoveryv1.EndpointSlice {
 	out := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 		Namespace: s.Namespace, Name: s.Name,

@@ -44,11 +44,14 @@ type Config struct {
 	Broken func(*routing.Server) []openapi.Broken
 	// Observer names this gateway in conditions.
 	Observer string
+	// Registry gets upstream's metrics of APIServices. Required.
 	Registry prometheus.Registerer
-	Logger   *slog.Logger
+	// Logger, nil: slog.Default().
+	Logger *slog.Logger
 }
 
-// Writer writes what was found out to APIServices and Backends.
+// Writer writes what was found out to APIServices and Backends. It looks when it is
+// woken, and by itself only at what failed or was held back. Safe for concurrent use.
 type Writer struct {
 	registrar *registrar
 	status    *statusWriter
@@ -56,6 +59,9 @@ type Writer struct {
 
 // New makes a Writer, which is not elected. Nothing is written before Run.
 func New(cfg Config) *Writer {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
 	r := &registrar{
 		found: cfg.Findings, services: cfg.APIServices, backends: cfg.Backends, own: cfg.Own, configured: cfg.Configured,
 		log: cfg.Logger, metrics: newAvailabilityMetrics(cfg.Registry), observer: cfg.Observer,
@@ -83,7 +89,8 @@ func (r *Writer) Wake() {
 func (r *Writer) WakeStatus() { r.status.wake.Poke() }
 
 // Elect makes this gateway the one that writes, of those on one etcd, until term
-// ends. What only that one may write is written under term.
+// ends. It does not wait. What only that one may write is written under term, so that
+// it is not carried out once another is elected (package resource/etcd).
 func (r *Writer) Elect(term context.Context) {
 	r.registrar.office.take(term)
 	r.Wake()

@@ -37,7 +37,7 @@ type Backend struct {
 	CAFile string
 }
 
-// Configured is a Backend that the gateway starts with, as it is described.
+// Configured is a Backend that the gateway starts with, as it is configured.
 type Configured struct {
 	Name string
 	// spec lacks what is in ca, which is read again when the file changes; nil:
@@ -97,8 +97,9 @@ func NewConfigured(b Backend, proxyTrust upstream.Trust) (*Configured, error) {
 	return c, nil
 }
 
-// described is a Backend as this gateway goes by it.
-type described struct {
+// Described is a Backend as this gateway goes by it: what is stored of it, and what is
+// configured.
+type Described struct {
 	Name string
 	// Spec is not to be changed.
 	Spec *backend.Spec
@@ -116,17 +117,17 @@ type described struct {
 
 // describe puts together what is configured and what is stored: first the
 // configured ones, in their order, then the others by name.
-func describe(own []*Configured, objects []*backend.Backend) []described {
+func describe(own []*Configured, objects []*backend.Backend) []Described {
 	stored := make(map[string]*backend.Backend, len(objects))
 	for _, b := range objects {
 		stored[b.Name] = b
 	}
-	out := make([]described, 0, len(own)+len(objects))
+	out := make([]Described, 0, len(own)+len(objects))
 	for _, c := range own {
 		b := stored[c.Name]
 		delete(stored, c.Name)
 		now := c.Spec()
-		d := described{Name: c.Name, Spec: now, Own: c, Permanent: true, Object: b}
+		d := Described{Name: c.Name, Spec: now, Own: c, Permanent: true, Object: b}
 		switch {
 		case b == nil:
 		case b.Labels[apiservice.AutomanagedLabel] == "":
@@ -142,14 +143,15 @@ func describe(own []*Configured, objects []*backend.Backend) []described {
 	for _, b := range objects {
 		if stored[b.Name] == b {
 			permanent := b.Labels[apiservice.AutomanagedLabel] != ""
-			out = append(out, described{Name: b.Name, Spec: &b.Spec, Permanent: permanent, Object: b})
+			out = append(out, Described{Name: b.Name, Spec: &b.Spec, Permanent: permanent, Object: b})
 		}
 	}
-	slices.SortFunc(out[configured:], func(a, b described) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out[configured:], func(a, b Described) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
-// Registers returns what shall be registered of a server; nil is nothing.
+// Registers returns which groups of a Backend's server shall be registered; nil: none.
+// Of a REST server that is its own.
 func Registers(spec *backend.Spec) *backend.AutoRegister {
 	if r := spec.REST; r != nil {
 		return &backend.AutoRegister{Groups: []string{r.Group}}

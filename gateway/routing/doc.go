@@ -12,8 +12,10 @@
 //     services.go if it names a Service. merge.go collects what comes of it.
 //   - server.go are live things: one server behind the gateway, the way to it
 //     (package gateway/proxy) and what it says it serves, reused by identity across
-//     rebuilds, retired when no route names it. checks.go has it checked, and stream.go
-//     follows what it tells of itself.
+//     rebuilds, retired when no Backend or APIService describes it. checks.go has it checked, with
+//     unlisted.go for what it has and does not list, and stream.go follows what it
+//     tells of itself. stable.go keeps the errors of checks from reading otherwise
+//     each time.
 //   - kept.go and restore.go are what of all this outlives a gateway (package
 //     gateway/lastgood).
 //

@@ -8,7 +8,8 @@ import (
 	"portico/gateway/proxy"
 )
 
-// Table returns the routes as they are now; nil: there are none yet.
+// Table returns the routes as they are now; nil: there are none yet. It is replaced,
+// never changed.
 func (s *Sync) Table() *proxy.Table { return s.table.Load() }
 
 // Discovery returns what the gateway says that it serves, all servers included.

@@ -16,7 +16,7 @@ import (
 )
 
 // Restore takes a document over as what is known, as far as nobody has said anything
-// since. It returns false if the document is none of those that kept returns.
+// since. It returns false if the document is none of those that Kept returns.
 func (s *Sync) Restore(name string, data []byte) (mine bool, err error) {
 	if strings.HasPrefix(name, documentsOfBackends) || strings.HasPrefix(name, documentsOfAPIServices) {
 		gvs, err := lastgood.UnpackVersions(data)
@@ -57,7 +57,7 @@ func restoredServices(kept *lastgood.Services) *services {
 	return s
 }
 
-// restoreAPIServices makes list the APIServices, and backends the Backends,
+// RestoreRegistrations makes list the APIServices, and backends the Backends,
 // until they can be read. Nothing is written because of it.
 func (s *Sync) RestoreRegistrations(list []*apireg.APIService, backends []*backend.Backend) {
 	s.tell(func(n *news) {

@@ -32,10 +32,9 @@ const socketSuspectInterval = 50 * time.Millisecond
 // openAPITimeout bounds reading a server's OpenAPI index.
 const openAPITimeout = 5 * time.Second
 
-// Source is where what a server says it serves is read.
+// Source is where what a server says it serves is read: *aggregate.Source, which
+// documents the methods, or *aggregate.RESTSource of a REST server.
 type Source interface {
-	// Check asks whether the server still says what it said; see
-	// aggregate.Source, as for the others.
 	Check(ctx context.Context) (changed bool, err error)
 	GroupVersions() (gvs []discovery.GroupVersion, ok bool)
 	Heard() bool
@@ -54,10 +53,12 @@ type Source interface {
 	Close()
 }
 
-// Server is a server behind the gateway as sync sees it: how to reach it, what
-// it says it serves, and under which name it is checked.
+// Server is a server behind the gateway, that of a Backend or of an APIService's
+// Service: how to reach it, and what it says it serves. It is the same as long as it
+// is described as the same, and may be at other addresses meanwhile. What is exported
+// is safe for concurrent use.
 type Server struct {
-	Name     string // of the backend or APIService
+	Name     string // of the Backend or APIService
 	id       string // identity: a change makes a new server
 	uid      string // of the object that describes it; "": of none yet
 	trust    string // tells apart how it is trusted
@@ -204,7 +205,8 @@ func (srv *Server) retire() {
 	srv.Up.Close()
 }
 
-// OpenAPIOwner names the server where documents of it are kept.
+// OpenAPIOwner is the server's name where its OpenAPI documents are kept: what was
+// kept of another under the same name is not taken for its own.
 func (srv *Server) OpenAPIOwner() string { return srv.target + " " + srv.id }
 
 // version tells checks of the server from those of an earlier one of its target, and
@@ -220,7 +222,8 @@ func (srv *Server) availabilityTarget(s *Sync) availability.Target {
 	}
 }
 
-// Probe asks a server what it serves, and takes in what is new; the checker does so.
+// Probe asks a server what it serves, and takes in what is new. Check does so from
+// time to time; others need not.
 func (s *Sync) Probe(ctx context.Context, srv *Server) error {
 	changed, err := srv.Source.Check(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ var passing = []struct {
 
 // StableText makes the text of an error read the same as long as it is the same:
 // one that differs with every check would be written with every check. It has at
-// most maxErrorText bytes and three dots.
+// most MaxErrorText bytes and three dots.
 func StableText(text string) string {
 	for i := range passing {
 		text = passing[i].part.ReplaceAllString(text, passing[i].put)

@@ -16,16 +16,17 @@ import (
 	"portico/gateway/upstream"
 )
 
-// Standing is how a Backend stands with this gateway.
+// Standing is how a Backend stands with this gateway: what it is, the server that was
+// made of it, and what is to be said of both. Not to be changed.
 type Standing struct {
-	described
+	Described
 	// Server is its server; nil if there is none, and never was.
 	Server *Server
 	// failed says why the server's addresses are not known; nil: they are.
 	failed *apiservice.Condition
 	// addresses are those of the Service that it names; none if it names none.
 	addresses addresses
-	// Asked names what is asked of the server, for messages.
+	// Asked says where the server's discovery is asked for, in messages.
 	Asked string
 	// trust identifies how the server is trusted.
 	trust string
@@ -75,7 +76,7 @@ func (s *Sync) stand(n *news, live map[string]*Server) *Standings {
 	}
 	inherited := inheritances(all, n.apiservices)
 	for i := range all {
-		st := &Standing{described: all[i]}
+		st := &Standing{Described: all[i]}
 		out.List = append(out.List, st)
 		out.ByName[st.Name] = st
 		if ref := st.reference(); ref != nil {
@@ -97,7 +98,7 @@ func (s *Sync) stand(n *news, live map[string]*Server) *Standings {
 
 // reference returns the Service that the Backend names, as an APIService would;
 // nil if it names none.
-func (d *described) reference() *apireg.ServiceReference {
+func (d *Described) reference() *apireg.ServiceReference {
 	v := d.Spec.Service
 	if v == nil {
 		return nil
@@ -109,7 +110,7 @@ func (d *described) reference() *apireg.ServiceReference {
 // inheritances finds the APIServices whose Service a Backend without tls names:
 // the trust is theirs, that of the first by name. They are listed by the
 // Service.
-func inheritances(all []described, list []*apireg.APIService) map[serviceKey]*apireg.APIService {
+func inheritances(all []Described, list []*apireg.APIService) map[serviceKey]*apireg.APIService {
 	out := map[serviceKey]*apireg.APIService{}
 	for i := range all {
 		if ref := all[i].reference(); ref != nil && all[i].Spec.TLS == nil {
@@ -220,7 +221,7 @@ func (s *Sync) standOnEndpoints(st *Standing, live map[string]*Server) error {
 
 // uid tells the object from others of its name, before and after it; "" of what
 // this gateway is configured with, whatever is stored.
-func (d *described) uid() string {
+func (d *Described) uid() string {
 	if d.Object == nil || d.Own != nil {
 		return ""
 	}
@@ -229,7 +230,7 @@ func (d *described) uid() string {
 
 // policy returns how requests are sent. Servers that gateways start with
 // protect themselves: they have no limit unless their Backend sets one.
-func (d *described) policy() upstream.Policy {
+func (d *Described) policy() upstream.Policy {
 	p := upstream.NewPolicy(d.Spec)
 	if d.Permanent && d.Spec.Limits == nil {
 		p.Concurrent = 0
@@ -257,7 +258,7 @@ func (s *Sync) standingCondition(st *Standing) (apiservice.Condition, time.Time)
 // if that is so.
 func (st *Standing) Noted(c apiservice.Condition) apiservice.Condition { return st.addresses.noted(c) }
 
-// Unchecked is the verdict before there is one.
+// Unchecked is the condition before there is a verdict.
 func Unchecked() apiservice.Condition {
 	return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: "Checking", Message: "the server has not been checked yet"}
 }

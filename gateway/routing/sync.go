@@ -29,6 +29,10 @@ const graceDefault = 60 * time.Second
 // they name and the verdicts on servers go in; the route table, the discovery
 // documents, the conditions and how each Backend stands come out. One goroutine
 // (Run) does all of it; setters only note the news and wake it.
+//
+// Run and Check are to run side by side: without the one nothing that is found out
+// becomes a route, without the other nothing is found out. All methods are safe for
+// concurrent use but SetAddress, which comes before Run, and Reconcile.
 type Sync struct {
 	log        *slog.Logger
 	checker    *availability.Checker
@@ -127,10 +131,11 @@ func (n *news) known() bool {
 // SetAddress says what host:port /api names, before Run.
 func (s *Sync) SetAddress(address string) { s.address = address }
 
-// Check checks the servers until ctx ends.
+// Check asks the servers whether they are there and what they serve, until ctx ends.
 func (s *Sync) Check(ctx context.Context) error { return s.checker.Run(ctx) }
 
-// Run reconciles until ctx ends.
+// Run reconciles whenever there is news, until ctx ends, and lets go of all servers
+// then.
 func (s *Sync) Run(ctx context.Context) error {
 	s.lifetime = ctx
 	refresh := time.NewTicker(time.Minute)
@@ -199,7 +204,8 @@ func (s *Sync) Listed() (list []*apireg.APIService, ok bool) {
 	return n.apiservices, n.haveServices
 }
 
-// Ready reports whether the first table and documents are there.
+// Ready reports whether the first table and documents are there, made of what is
+// stored. What was restored from before does not count.
 func (s *Sync) Ready() bool {
 	n := s.told()
 	return n.haveServices && n.haveBackends && s.table.Load() != nil && s.documents.Load() != nil
@@ -207,7 +213,7 @@ func (s *Sync) Ready() bool {
 
 // Reconcile computes everything anew from what is known now and swaps it in.
 // It returns after what time something changes by itself (a grace period
-// ends); 0 is never.
+// ends); 0 is never. Run calls it; who does not run may.
 func (s *Sync) Reconcile() time.Duration {
 	n := s.told()
 	live := map[string]*Server{}
