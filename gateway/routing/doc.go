@@ -12,12 +12,17 @@
 //     services.go if it names a Service. merge.go collects what comes of it.
 //   - server.go are live things: one server behind the gateway, the way to it
 //     (package gateway/proxy) and what it says it serves, reused by identity across
-//     rebuilds, retired when no Backend or APIService describes it. checks.go has it checked, with
-//     unlisted.go for what it has and does not list, and stream.go follows what it
-//     tells of itself. stable.go keeps the errors of checks from reading otherwise
-//     each time.
+//     rebuilds, retired when no Backend or APIService describes it. checks.go has it
+//     checked, with unlisted.go for what it may have and does not list, and stream.go
+//     follows what it tells of itself. stable.go keeps the errors of checks from
+//     reading otherwise each time.
 //   - kept.go and restore.go are what of all this outlives a gateway (package
 //     gateway/lastgood).
+//
+// The types, in the order that one is made of the other: a Backend is what the gateway's
+// flags say of a server, Configured is what was read for it (files, certificates),
+// Described is that with what is stored of the Backend, or the latter alone, and a
+// Standing is a Described with the Server that was made of it.
 //
 // No route waits for a server: the checker and the streams ask, in goroutines of
 // their own, and what was said last stands meanwhile.
