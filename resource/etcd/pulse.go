@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// askedKey is the key read to find out whether etcd is there. It need not exist.
+// askedKey is the key read to find out whether etcd is there. It need not exist, nor
+// need it be allowed to read it.
 const askedKey = "portico_pulse"
 
 const (
@@ -176,17 +178,26 @@ func harmless(req any) bool {
 
 // proves reports whether what came of a request proves that a quorum of etcd is
 // there: an answer does, though it be a refusal; not what one member says by
-// itself, or that it has no quorum, nor what the transport says.
+// itself, or that it has no quorum, nor what the transport says. Who may read is
+// looked at after the quorum was asked, and who may write when that is carried out;
+// but a write of somebody unknown is refused by the member that it comes to.
 func proves(req any, err error) bool {
-	if r, ok := req.(*etcdserverpb.RangeRequest); ok && r.Serializable {
+	r, read := req.(*etcdserverpb.RangeRequest)
+	if read && r.Serializable {
 		return false
 	}
 	if err == nil {
 		return true
 	}
+	if errors.Is(err, rpctypes.ErrGRPCNotSupportedForLearner) {
+		return false
+	}
 	switch errorCode(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.OutOfRange, codes.ResourceExhausted:
+	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.OutOfRange, codes.ResourceExhausted,
+		codes.PermissionDenied, codes.DataLoss:
 		return true
+	case codes.Unauthenticated:
+		return read
 	}
 	return false
 }

@@ -252,6 +252,36 @@ func TestPulseIsNotDeceived(t *testing.T) {
 	}
 }
 
+// What proves a quorum: that etcd is asked for what it does not allow is no reason
+// to refuse everything for ever.
+func TestPulseIsProved(t *testing.T) {
+	read, own, write := &etcdserverpb.RangeRequest{Key: []byte(askedKey)}, &etcdserverpb.RangeRequest{Serializable: true}, &etcdserverpb.TxnRequest{}
+	for _, c := range []struct {
+		req  any
+		err  error
+		want bool
+	}{
+		{read, nil, true},
+		{own, nil, false},
+		{read, rpctypes.ErrGRPCPermissionDenied, true},
+		{write, rpctypes.ErrGRPCPermissionDenied, true},
+		{own, rpctypes.ErrGRPCPermissionDenied, false},
+		{read, rpctypes.ErrGRPCInvalidAuthToken, true},
+		{write, rpctypes.ErrGRPCInvalidAuthToken, false},
+		{read, rpctypes.ErrGRPCAuthOldRevision, true},
+		{read, rpctypes.ErrGRPCCompacted, true},
+		{write, rpctypes.ErrGRPCCorrupt, true},
+		{read, rpctypes.ErrGRPCNoLeader, false},
+		{read, rpctypes.ErrGRPCTimeout, false},
+		{read, rpctypes.ErrGRPCNotSupportedForLearner, false},
+		{write, status.Error(codes.Unknown, "unexpected"), false},
+	} {
+		if got := proves(c.req, c.err); got != c.want {
+			t.Errorf("%T, %v: that proves a quorum: %v", c.req, c.err, got)
+		}
+	}
+}
+
 // Whoever counts the time alone would take a process that was stopped for an etcd
 // that is silent; and one that has nothing under way looks at nothing.
 func TestPulseLooks(t *testing.T) {

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
@@ -201,5 +204,57 @@ func TestHungMemberIsNoSilence(t *testing.T) {
 	writing.Wait()
 	if got := shown(t, c); got["portico_etcd_refused_requests_total"] > 0 {
 		t.Errorf("metrics: %v", got)
+	}
+}
+
+// Where a role grants only the keys that are needed, the question whether etcd is
+// there may be forbidden. That is an answer.
+func TestForbiddenQuestion(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	root := s.client(t).etcd
+	_, err := root.UserAdd(ctx, "root", "secret")
+	for _, step := range []func() error{
+		func() error { _, err := root.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := root.UserAdd(ctx, "portico", "secret"); return err },
+		func() error { _, err := root.RoleAdd(ctx, "registry"); return err },
+		func() error {
+			_, err := root.RoleGrantPermission(ctx, "registry", "/", "0", clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error { _, err := root.UserGrantRole(ctx, "portico", "registry"); return err },
+		func() error { _, err := root.AuthEnable(ctx); return err },
+	} {
+		if err == nil {
+			err = step()
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Client{metrics: newMetrics(nil)}
+	c.pulse = newPulse(ctx, slog.New(slog.DiscardHandler), func() {}, c.askAll)
+	settings := c.settings(ctx, []string{s.endpoint()}, nil, time.Minute)
+	settings.Username, settings.Password = "portico", "secret"
+	if c.etcd, err = clientv3.New(settings); err != nil {
+		t.Fatal(err)
+	}
+	defer c.etcd.Close()
+	if err := c.askAll(ctx); errorCode(err) != codes.PermissionDenied {
+		t.Fatalf("the question: %v", err)
+	}
+	c.pulse.mu.Lock()
+	c.pulse.missed = patience
+	c.pulse.fall()
+	c.pulse.mu.Unlock()
+	if _, err := c.etcd.Get(ctx, "/x"); !refused(err) {
+		t.Fatalf("while etcd is silent: %v", err)
+	}
+	c.pulse.watch()
+	c.pulse.wait(ctx)
+	if _, err := c.etcd.Get(ctx, "/x"); err != nil {
+		t.Errorf("etcd is back: %v", err)
 	}
 }
