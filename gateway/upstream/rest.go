@@ -5,21 +5,43 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"sync/atomic"
 )
 
 // What is no ordinary request of bounded size, and what leaves HTTP, goes by
 // http.Transport, over connections that direct makes for it.
 
-// needKey is where the context of a dial by http.Transport has the context of the
-// need for it, which ends when the request has a connection, this or another.
+// needKey is where the context of a dial by http.Transport has the *need for it.
 type needKey struct{}
+
+// need is a request's for a connection. There is a new one each time that
+// http.Transport looks for a connection: it sends a request again if one that was
+// kept turns out to be dead. begin and met are for the goroutine of the request.
+type need struct {
+	now atomic.Pointer[context.Context]
+	end context.CancelFunc // of now; nil: it never began
+}
+
+func (n *need) begin(ctx context.Context) {
+	n.met()
+	var now context.Context
+	now, n.end = context.WithCancel(ctx)
+	n.now.Store(&now)
+}
+
+// met ends the present one: the request has a connection, or wants none any more.
+func (n *need) met() {
+	if n.end != nil {
+		n.end()
+	}
+}
 
 // connect makes a connection for http.Transport. It is one that direct makes, and
 // waited for in the same line: so that there are no more handshakes at a time than
 // for short requests, and none begins for a request that has a connection by then.
 func (g *generation) connect(ctx context.Context, _, _ string) (net.Conn, error) {
-	if need, ok := ctx.Value(needKey{}).(context.Context); ok {
-		ctx = need
+	if n, ok := ctx.Value(needKey{}).(*need); ok {
+		ctx = *n.now.Load()
 	}
 	c, _, err := g.direct.wait(ctx, true)
 	if err != nil {
@@ -40,16 +62,19 @@ func (g *generation) byTransport(t *http.Transport, req *http.Request) (*http.Re
 			p = sent
 		}
 	}
-	need, met := context.WithCancel(req.Context())
-	defer met()
-	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
-		met()
-		note() // on the connection before this one
-		if conn, _ = got.Conn.(*watchedConn); conn != nil {
-			before = conn.written.Load()
-		}
-	}})
-	req = req.WithContext(context.WithValue(ctx, needKey{}, need))
+	n, client := new(need), req.Context()
+	defer n.met()
+	ctx := httptrace.WithClientTrace(client, &httptrace.ClientTrace{
+		GetConn: func(string) { n.begin(client) },
+		GotConn: func(got httptrace.GotConnInfo) {
+			n.met()
+			note() // on the connection before this one
+			if conn, _ = got.Conn.(*watchedConn); conn != nil {
+				before = conn.written.Load()
+			}
+		},
+	})
+	req = req.WithContext(context.WithValue(ctx, needKey{}, n))
 	req.Header = withoutRepetition(req.Header)
 	res, err := t.RoundTrip(req)
 	switch {
