@@ -50,7 +50,7 @@ func TestPacer(t *testing.T) {
 		{[]uint64{16}, 10 * mb, 800, 0},
 		{[]uint64{100}, 10 * mb, 1600, 0},
 		{[]uint64{0, 0, 0, 0}, 10 * mb, 1600, 0}, // between two bursts
-		{[]uint64{0, 0, 0, 0}, mb, 50, 0},       // nothing to give
+		{[]uint64{0, 0, 0, 0}, mb, 50, 0},        // nothing to give
 	} {
 		given := 0
 		for _, n := range step.allocated {
