@@ -27,6 +27,9 @@ type GroupVersion struct {
 	Stale bool
 	// Unknown says that the server never answered: nothing is known.
 	Unknown bool
+	// Unlisted says that the server has it and does not list it: it was asked for it
+	// because somebody registered it.
+	Unlisted bool
 }
 
 // Name returns "group/version", or "version" for the core group.

@@ -224,7 +224,7 @@ func (s *Source) take(path string, next part) (changed bool) {
 // unchanged reports whether two answers are the same, of what was kept as it was.
 func unchanged(a, b []discovery.GroupVersion) bool {
 	return slices.EqualFunc(a, b, func(a, b discovery.GroupVersion) bool {
-		return a.Group == b.Group && a.Version == b.Version && a.Stale == b.Stale && a.Unknown == b.Unknown &&
+		return a.Group == b.Group && a.Version == b.Version && a.Stale == b.Stale && a.Unknown == b.Unknown && a.Unlisted == b.Unlisted &&
 			sameSlice(a.Legacy, b.Legacy) && sameSlice(a.Aggregated, b.Aggregated)
 	})
 }

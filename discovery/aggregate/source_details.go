@@ -257,25 +257,29 @@ func (s *Source) assemble(l *listing, known knownVersions, results map[schema.Gr
 	for _, id := range l.ids {
 		v, err := l.aggregated[id], errs[id]
 		r, read := results[id]
+		var gv discovery.GroupVersion
+		ok := true
 		switch {
 		case v.stale:
-			p.gvs = append(p.gvs, known.stale(id))
+			gv = known.stale(id)
 		case read && r.err == nil:
-			p.gvs = append(p.gvs, known.keep(describe(id, r.legacy, v)))
+			gv = known.keep(describe(id, r.legacy, v))
 		case errors.Is(err, errAbsent) && l.expected[id]: // nor does the server say that it has it
+			ok = false
 		case errors.Is(err, errAbsent):
 			p.partial = true
-			if gv, ok := absent.take(id); ok {
-				p.gvs = append(p.gvs, gv)
-			}
+			gv, ok = absent.take(id)
 		default:
-			gv, ok := known.unread(id, v)
+			gv, ok = known.unread(id, v)
 			if err != nil {
 				p.unread = append(p.unread, Unread{id, err})
+				ok = ok || !l.expected[id] // what is listed is there, if unknown
 			} else if !ok { // it was not come to yet
 				p.partial = true
-				continue
 			}
+		}
+		if ok {
+			gv.Unlisted = l.expected[id]
 			p.gvs = append(p.gvs, gv)
 		}
 	}

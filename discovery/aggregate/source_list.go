@@ -76,6 +76,7 @@ func (s *Source) list(ctx context.Context, path string) error {
 			return err
 		}
 	}
+	l.names = namesOf(l.ids)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.parts[path].turn == turn && !s.toldOf(path) {

@@ -38,6 +38,8 @@ type unlisted struct {
 	// does not list.
 	wants    []schema.GroupVersion
 	expected map[schema.GroupVersion]bool
+	// names are all that the server lists.
+	names map[schema.GroupVersion]bool
 	// lacking: the list does not name everything, or nothing.
 	lacking bool
 	// failed: the older list could not be had.
@@ -71,20 +73,14 @@ func (l *listing) add(older, wants []schema.GroupVersion) {
 	if !l.completed {
 		l.named = l.ids
 	}
-	l.unlisted = unlisted{completed: true, named: l.named, wants: wants, expected: map[schema.GroupVersion]bool{}}
+	l.unlisted = unlisted{completed: true, named: l.named, wants: wants, expected: map[schema.GroupVersion]bool{}, names: namesOf(l.named)}
 	l.ids = slices.Clone(l.named)
-	listed := make(map[schema.GroupVersion]bool, len(l.ids))
-	for _, id := range l.ids {
-		listed[id] = true
-	}
 	room := func(id schema.GroupVersion) bool {
-		ok := id.Group != "" && !listed[id] && len(l.ids) < maxGroupVersions
-		listed[id] = true
-		return ok
+		return id.Group != "" && !l.names[id] && !l.expected[id] && len(l.ids) < maxGroupVersions
 	}
 	for _, id := range older {
 		if room(id) {
-			l.ids = append(l.ids, id)
+			l.ids, l.names[id] = append(l.ids, id), true
 		}
 	}
 	for _, id := range wants {
@@ -93,6 +89,31 @@ func (l *listing) add(older, wants []schema.GroupVersion) {
 		}
 	}
 	l.lacking = len(l.ids) == 0 || len(l.expected) > 0 || l.aggregated != nil && len(l.ids) > len(l.aggregated)
+}
+
+func namesOf(ids []schema.GroupVersion) map[schema.GroupVersion]bool {
+	names := make(map[schema.GroupVersion]bool, len(ids))
+	for _, id := range ids {
+		names[id] = true
+	}
+	return names
+}
+
+// Lists reports whether the server lists a group/version, whatever became of its
+// document; known is false where it gave no list to this source: a stream told what
+// it serves, or nothing did.
+func (s *Source) Lists(gv schema.GroupVersion) (listed, known bool) {
+	path := pathGroups
+	if gv.Group == "" {
+		path = pathCore
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.parts[path].list
+	if l == nil {
+		l = s.listings[path]
+	}
+	return l != nil && l.names[gv], l != nil
 }
 
 // olderList returns what a server lists in the older form; nothing, where it has

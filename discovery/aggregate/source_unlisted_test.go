@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/discovery"
 )
 
 // secretive is a server as custom-metrics-apiserver makes them: its list in the v2
@@ -76,6 +78,57 @@ func TestListedInBothForms(t *testing.T) {
 	if l := s.part(pathGroups).list; l.lacking {
 		t.Errorf("the list is lacking: %+v", l)
 	}
+}
+
+// That somebody expects a group/version of a server is no reason to say that it has
+// it: that takes its document, and what is known so is told from what is listed.
+func TestExpectedIsNotListed(t *testing.T) {
+	b := newBackend(t, described("old.example.com", "v1", "things"))
+	good := b.snapshot
+	b.serves(t, described("old.example.com", "v1", "things"), described("more.example.com", "v1", "widgets"))
+	all := b.snapshot
+	list := func(s *discovery.Snapshot) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.snapshot = s
+	}
+	list(good)
+	s := b.source()
+	more, old := schema.GroupVersion{Group: "more.example.com", Version: "v1"}, schema.GroupVersion{Group: "old.example.com", Version: "v1"}
+	if _, known := s.Lists(old); known {
+		t.Error("what was not asked says what it lists")
+	}
+	s.Want([]schema.GroupVersion{more})
+	b.answer("/apis/more.example.com/v1", 403, "text/plain", "forbidden")
+	is := func(when string, changed, listed, unlisted bool, unread int, want ...string) {
+		t.Helper()
+		check(t, s, changed)
+		same(t, s, want...)
+		if gvs, _ := s.GroupVersions(); len(gvs) != len(want) {
+			t.Errorf("%s: %+v", when, gvs)
+		}
+		if got, known := s.Lists(more); got != listed || !known {
+			t.Errorf("%s: listed %v, known %v", when, got, known)
+		}
+		if got, _ := s.Lists(old); !got {
+			t.Errorf("%s: the other is not listed", when)
+		}
+		if got := s.knownVersions()[more].Unlisted; got != unlisted || s.knownVersions()[old].Unlisted {
+			t.Errorf("%s: unlisted %v", when, got)
+		}
+		if got := len(s.Unread()); got != unread {
+			t.Errorf("%s: %d unread", when, got)
+		}
+	}
+	is("while it is refused", true, false, false, 1, "old.example.com/v1:things")
+	b.override["/apis/more.example.com/v1"] = func(w http.ResponseWriter, r *http.Request) {
+		discovery.NewHandler(discovery.Fixed(all)).ServeHTTP(w, r)
+	}
+	is("when it was read", true, false, true, 0, "more.example.com/v1:widgets", "old.example.com/v1:things")
+	list(all)
+	is("when it is listed", true, true, false, 0, "more.example.com/v1:widgets", "old.example.com/v1:things")
+	list(good)
+	is("when it is listed no more", true, false, true, 0, "more.example.com/v1:widgets", "old.example.com/v1:things")
 }
 
 // What becomes of group/versions that the list does not name shows within a minute.

@@ -24,6 +24,12 @@
 // Described is that with what is stored of the Backend, or the latter alone, and a
 // Standing is a Described with the Server that was made of it.
 //
+// What an APIService names and its Backend does not list is judged by a check of its
+// own (unlisted.go) for as long as the server does not list it: that the server
+// answers does not say that it has the group/version. Discovery shows it once its own
+// document was read, which is done at once when that check becomes good. What the
+// server lists is there while the server is.
+//
 // No route waits for a server: the checker and the streams ask, in goroutines of
 // their own, and what was said last stands meanwhile.
 // Of the gateway's packages it imports proxy, upstream and lastgood.

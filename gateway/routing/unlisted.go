@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
@@ -19,21 +20,19 @@ import (
 const maxUnlistedRead = 64 << 10
 
 // judgeUnlisted completes the judgement of an APIService that shares the server of a
-// Backend. The check of that server says that it answers, not that it has the
-// group/version: of one that it does not list it is asked for that by itself, as the
-// server of an APIService alone is. What the gateway registers itself is not asked
-// for: the server said that it has it, and where it says so no more, the APIService
-// goes. Nor are REST servers, which have no such paths.
+// Backend, where that is well but does not list the group/version (see the package's
+// documentation). What the gateway registers itself is not asked for: where the
+// server lists it no more, the APIService goes. Nor are REST servers, which have no
+// such paths.
 func (s *Sync) judgeUnlisted(a *apireg.APIService, p placement, m *merge) placement {
 	srv := p.server
-	if srv == nil || srv.Plain != nil || apiservice.IsAutomanaged(a) || m.lists(srv, a) {
+	if srv == nil || srv.Plain != nil || apiservice.IsAutomanaged(a) || !p.condition.Available() || m.lists(srv, groupVersion(a)) {
 		return p
 	}
 	check := srv.unlistedTarget(a)
 	m.unlisted[srv] = append(m.unlisted[srv], check)
 	v := s.checker.Verdict(check.ID)
 	switch {
-	case !p.condition.Available():
 	case !v.Known:
 		p.condition = stands(a)
 	case !v.Healthy:
@@ -42,14 +41,14 @@ func (s *Sync) judgeUnlisted(a *apireg.APIService, p placement, m *merge) placem
 	return p
 }
 
-// lists reports whether a server says that it has the group/version of an
-// APIService, or may yet.
-func (m *merge) lists(srv *Server, a *apireg.APIService) bool {
-	if m.toldBy(srv)[groupVersion(a)] != nil {
-		return true
+// lists reports whether a server lists a group/version: the last time that it was
+// asked or, if it was not yet, before.
+func (m *merge) lists(srv *Server, gv schema.GroupVersion) bool {
+	if listed, known := srv.Source.Lists(gv); known {
+		return listed
 	}
-	_, whole := srv.Source.Served()
-	return !whole
+	told := m.toldBy(srv)[gv]
+	return told != nil && !told.Unlisted
 }
 
 // unlistedTarget is the check of a group/version that the server does not list.

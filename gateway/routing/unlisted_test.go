@@ -94,9 +94,18 @@ func TestUnlistedGroupVersion(t *testing.T) {
 		return s.Conditions()[name]
 	}
 	mine := v2(func(*apireg.APIService) {})
+	l.unlisted.Store(http.StatusForbidden)
 	s.SetAPIServices([]*apireg.APIService{v1, mine})
-	c := says("what the server lacks is not available", "v2.widgets.example.com", "FailedDiscoveryCheck")
+	says("what the server refuses is not available", "v2.widgets.example.com", "FailedDiscoveryCheck")
+	s.checker.Suspect("backend/b")
+	until(t, "discovery was refused, too", func() bool { return len(s.servers["backend/b"].Source.Unread()) == 1 })
+	says("that is no reason to believe it", "v2.widgets.example.com", "FailedDiscoveryCheck")
+	l.unlisted.Store(http.StatusNotFound)
 	path := l.URL + "/apis/widgets.example.com/v2"
+	until(t, "it is asked again", func() bool {
+		return strings.Contains(s.checker.Verdict("backend/b "+path).Err.Error(), "404")
+	})
+	c := says("what the server lacks is not available", "v2.widgets.example.com", "FailedDiscoveryCheck")
 	if want := "failing or missing response from " + path + ": bad status from " + path + ": 404"; c.Message != want {
 		t.Errorf("%q, want %q", c.Message, want)
 	}
