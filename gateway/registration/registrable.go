@@ -41,12 +41,12 @@ func (l leftOut) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// registrable returns which group/versions of a server shall be registered. Of
+// registrable returns which group/versions of those that a server lists shall be registered. Of
 // more than maxRegistered they are the first by name, whatever order the server
 // lists them in.
 func registrable(gvs []discovery.GroupVersion, auto *backend.AutoRegister) (take []discovery.GroupVersion, left leftOut) {
 	for _, gv := range gvs {
-		if gv.Group == apiservice.Group || !auto.Takes(gv.Group) {
+		if gv.Unlisted || gv.Group == apiservice.Group || !auto.Takes(gv.Group) {
 			continue
 		}
 		if errs := apiservice.Validate(automanaged(gv, "", "", 1, 1)); len(errs) > 0 {

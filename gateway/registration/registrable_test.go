@@ -34,6 +34,16 @@ func TestRegisterOnlyWhatIsValid(t *testing.T) {
 	}
 }
 
+// What a server has and does not list is registered by whoever knows of it: it would
+// come back a moment after he removed it.
+func TestUnlistedIsNotRegistered(t *testing.T) {
+	gvs := []discovery.GroupVersion{{Group: "widgets.example.com", Version: "v1"}, {Group: "widgets.example.com", Version: "v2", Unlisted: true}}
+	take, left := registrable(gvs, &backend.AutoRegister{Groups: []string{"*"}})
+	if len(take) != 1 || take[0].Version != "v1" || left.String() != "" {
+		t.Errorf("%+v, left out %q", take, left)
+	}
+}
+
 // However many group/versions a server lists, and in whatever order, the same
 // ones are registered, up to the bound.
 func TestRegisteredIsBounded(t *testing.T) {
