@@ -78,6 +78,8 @@ type Source struct {
 	following bool
 	// wants are those of Want. Never changed, only replaced.
 	wants []schema.GroupVersion
+	// again are those of ReadAgain that no reading has begun with.
+	again map[schema.GroupVersion]bool
 }
 
 const (

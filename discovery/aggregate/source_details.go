@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,7 +121,7 @@ func (s *Source) next() *listing {
 		}
 		p := s.parts[path]
 		due := !p.again.IsZero() && !now.Before(p.again) || len(p.unread) > 0 || p.partial
-		if p.list != nil && (p.left || due && !now.Before(s.pauses[path].until)) {
+		if p.list != nil && (p.left || path == pathGroups && len(s.again) > 0 || due && !now.Before(s.pauses[path].until)) {
 			return p.list
 		}
 	}
@@ -169,20 +170,23 @@ func (s *Source) drop(l *listing) {
 }
 
 // wanted returns the group/versions whose documents are to be read: those that
-// the list says something new of, that failed, or whose document is old. Those that
-// failed come last: they shall not keep the others from being read.
+// the list says something new of, that failed, or whose document is old. First come
+// those of ReadAgain; those that failed come last: they shall not keep the others from
+// being read.
 func (s *Source) wanted(l *listing, known knownVersions) (out []schema.GroupVersion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	waits := now.Before(s.pauses[l.path].until)
 	isNew := s.parts[l.path].list != l
-	var failed []schema.GroupVersion
+	var first, failed []schema.GroupVersion
 	for _, id := range l.ids {
 		v, d := l.aggregated[id], s.details[id]
 		k, have := known[id]
 		switch {
 		case v.stale: // the server itself does not have it
+		case s.again[id]:
+			first = append(first, id)
 		case d.err != nil && waits && reflect.DeepEqual(d.tried, v.resources):
 		case d.err != nil:
 			failed = append(failed, id)
@@ -191,7 +195,10 @@ func (s *Source) wanted(l *listing, known knownVersions) (out []schema.GroupVers
 			out = append(out, id)
 		}
 	}
-	return append(out, failed...)
+	if l.path == pathGroups {
+		s.again = nil
+	}
+	return slices.Concat(first, out, failed)
 }
 
 // lasts is how old a document may get that the list says nothing new of.

@@ -29,6 +29,20 @@ func (s *Source) Want(gvs []schema.GroupVersion) {
 	}
 }
 
+// ReadAgain has the document of a group/version that Want names read with the next
+// Check, whatever became of it before: somebody found that the server has it.
+func (s *Source) ReadAgain(gv schema.GroupVersion) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.wants, gv) {
+		return
+	}
+	if s.again == nil {
+		s.again = map[schema.GroupVersion]bool{}
+	}
+	s.again[gv] = true
+}
+
 // unlisted is what a list is completed with.
 type unlisted struct {
 	completed bool

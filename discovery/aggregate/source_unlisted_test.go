@@ -131,6 +131,58 @@ func TestExpectedIsNotListed(t *testing.T) {
 	is("when it is listed no more", true, false, true, 0, "more.example.com/v1:widgets", "old.example.com/v1:things")
 }
 
+// Who finds that the server has a group/version now has it read: whatever became of
+// it, though other documents fail, and though it is being read at that moment.
+func TestReadAgain(t *testing.T) {
+	b := newBackend(t, described("old.example.com", "v1", "things"), described("broken.example.com", "v1", "parts"))
+	b.answer("/apis/broken.example.com/v1", 500, "text/plain", "")
+	s := b.source()
+	more, calls := schema.GroupVersion{Group: "more.example.com", Version: "v1"}, 0
+	document := func(w http.ResponseWriter, there bool) {
+		if calls++; !there {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_, _ = w.Write([]byte(`{"groupVersion":"more.example.com/v1","resources":[{"name":"widgets"}]}`))
+	}
+	serve := func(h http.HandlerFunc) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		calls, b.override["/apis/more.example.com/v1"] = 0, h
+	}
+	look := func() { // once, without waiting until pauses are over
+		t.Helper()
+		if _, err := s.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "all is read", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return !s.reading })
+	}
+	serve(func(w http.ResponseWriter, _ *http.Request) { document(w, false) })
+	s.Want([]schema.GroupVersion{more})
+	look()
+	serve(func(w http.ResponseWriter, _ *http.Request) { document(w, true) })
+	look()
+	same(t, s, "broken.example.com/v1:parts", "old.example.com/v1:things")
+	s.ReadAgain(more)
+	look()
+	same(t, s, "broken.example.com/v1:parts", "more.example.com/v1:widgets", "old.example.com/v1:things")
+	if calls != 1 {
+		t.Errorf("it was read %d times", calls)
+	}
+
+	s.Want(nil)
+	look()
+	s.Want([]schema.GroupVersion{more})
+	serve(func(w http.ResponseWriter, _ *http.Request) {
+		if calls == 0 {
+			s.ReadAgain(more)
+		}
+		document(w, calls > 0)
+	})
+	look()
+	same(t, s, "broken.example.com/v1:parts", "more.example.com/v1:widgets", "old.example.com/v1:things")
+}
+
 // What becomes of group/versions that the list does not name shows within a minute.
 func TestUnlistedIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

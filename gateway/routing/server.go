@@ -50,6 +50,7 @@ type Source interface {
 	Follow(ctx context.Context, changed func()) error
 	Unread() []aggregate.Unread
 	Want(gvs []schema.GroupVersion)
+	ReadAgain(gv schema.GroupVersion)
 	Lists(gv schema.GroupVersion) (listed, known bool)
 	Close()
 }

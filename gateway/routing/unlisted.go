@@ -29,7 +29,7 @@ func (s *Sync) judgeUnlisted(a *apireg.APIService, p placement, m *merge) placem
 	if srv == nil || srv.Plain != nil || apiservice.IsAutomanaged(a) || !p.condition.Available() || m.lists(srv, groupVersion(a)) {
 		return p
 	}
-	check := srv.unlistedTarget(a)
+	check := srv.unlistedTarget(s, a)
 	m.unlisted[srv] = append(m.unlisted[srv], check)
 	v := s.checker.Verdict(check.ID)
 	switch {
@@ -52,13 +52,20 @@ func (m *merge) lists(srv *Server, gv schema.GroupVersion) bool {
 }
 
 // unlistedTarget is the check of a group/version that the server does not list.
-func (srv *Server) unlistedTarget(a *apireg.APIService) availability.Target {
-	path := discoveryPath(a)
+func (srv *Server) unlistedTarget(s *Sync, a *apireg.APIService) availability.Target {
+	path, gv := discoveryPath(a), groupVersion(a)
 	shown := srv.urlOf(path)
 	return availability.Target{
 		// Of a server that is elsewhere now, nothing is known.
 		ID: srv.target + " " + shown, Version: srv.version(), Schedule: scheduleOf(srv.Up.Policy()),
 		Probe: func(ctx context.Context) error { return stable(srv.ask(ctx, path, shown)) },
+		OnChange: func(v availability.Verdict) {
+			if v.Healthy {
+				srv.Source.ReadAgain(gv)
+				s.checker.Suspect(srv.target)
+				s.checker.Suspect(srv.discoveryTarget())
+			}
+		},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
+	"portico/discovery"
 )
 
 // listing is a server that lists v1 of widgets.example.com and serves it; unlisted
@@ -103,7 +105,12 @@ func TestUnlistedGroupVersion(t *testing.T) {
 	l.unlisted.Store(http.StatusNotFound)
 	path := l.URL + "/apis/widgets.example.com/v2"
 	until(t, "it is asked again", func() bool {
-		return strings.Contains(s.checker.Verdict("backend/b "+path).Err.Error(), "404")
+		err := s.checker.Verdict("backend/b " + path).Err
+		return err != nil && strings.Contains(err.Error(), "404")
+	})
+	until(t, "discovery was told the same", func() bool {
+		s.checker.Suspect("backend/b")
+		return len(s.servers["backend/b"].Source.Unread()) == 0
 	})
 	c := says("what the server lacks is not available", "v2.widgets.example.com", "FailedDiscoveryCheck")
 	if want := "failing or missing response from " + path + ": bad status from " + path + ": 404"; c.Message != want {
@@ -115,6 +122,10 @@ func TestUnlistedGroupVersion(t *testing.T) {
 
 	l.unlisted.Store(http.StatusOK)
 	says("what the server has, without listing it, is available", "v2.widgets.example.com", "Local")
+	until(t, "discovery has it long before it would look again", func() bool {
+		gvs, _ := s.servers["backend/b"].Source.GroupVersions()
+		return slices.ContainsFunc(gvs, func(gv discovery.GroupVersion) bool { return gv.Version == "v2" && len(gv.Legacy) == 1 && gv.Unlisted })
+	})
 	l.unlisted.Store(http.StatusNotFound)
 	s.checker.Suspect("backend/b " + path)
 	says("it has it no more", "v2.widgets.example.com", "FailedDiscoveryCheck")
