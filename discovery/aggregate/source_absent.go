@@ -41,12 +41,16 @@ func (a *absences) take(id schema.GroupVersion) (gv discovery.GroupVersion, ok b
 		since = a.now
 	}
 	a.since[id] = since
-	grace := a.source.cfg.Grace
-	if grace == 0 {
-		grace = graceDefault
-	}
-	gv.Stale = gv.Stale || a.now.Sub(since) >= grace
+	gv.Stale = gv.Stale || a.now.Sub(since) >= a.source.grace()
 	return gv, true
+}
+
+// grace is Config.Grace.
+func (s *Source) grace() time.Duration {
+	if s.cfg.Grace == 0 {
+		return graceDefault
+	}
+	return s.cfg.Grace
 }
 
 // end makes them those that the next reading goes by.

@@ -120,7 +120,7 @@ func (s *Source) next() *listing {
 			return l
 		}
 		p := s.parts[path]
-		due := !p.again.IsZero() && !now.Before(p.again) || len(p.unread) > 0 || p.partial
+		due := !p.again.IsZero() && !now.Before(p.again) || len(p.unread) > 0 || p.partial || p.list != nil && p.list.failed
 		if p.list != nil && (p.left || path == pathGroups && len(s.again) > 0 || due && !now.Before(s.pauses[path].until)) {
 			return p.list
 		}
@@ -146,7 +146,7 @@ func (s *Source) read(ctx context.Context, l *listing) (changed bool) {
 		return false
 	}
 	next.mark, next.list, next.turn = l.mark, l, turn
-	next.partial = next.partial || l.failed
+	next.partial = next.partial || l.doubtful
 	return s.take(l.path, next)
 }
 

@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"time"
 
@@ -56,8 +55,9 @@ type unlisted struct {
 	names map[schema.GroupVersion]bool
 	// lacking: the list does not name everything, or nothing.
 	lacking bool
-	// failed: the older list could not be had.
-	failed bool
+	// failed: the older list could not be had; doubtful: and may have what this list
+	// lacks.
+	failed, doubtful bool
 }
 
 // withUnlisted returns a list with what it does not name, in its place. Where the
@@ -73,9 +73,16 @@ func (s *Source) withUnlisted(ctx context.Context, l *listing) *listing {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := *l
+	next, doubtful := *l, false
+	if err != nil {
+		older, doubtful = s.withoutOlder(l)
+	}
 	next.add(older, s.wants)
-	next.failed = err != nil
+	next.failed, next.doubtful = err != nil, doubtful
+	if err == nil {
+		more := slices.Clip(next.ids[len(next.named) : len(next.ids)-len(next.expected)])
+		s.older, s.olderFails = &more, time.Time{}
+	}
 	if s.listings[l.path] == l {
 		s.listings[l.path] = &next
 	}
@@ -128,23 +135,6 @@ func (s *Source) Lists(gv schema.GroupVersion) (listed, known bool) {
 		l = s.listings[path]
 	}
 	return l != nil && l.names[gv], l != nil
-}
-
-// olderList returns what a server lists in the older form; nothing, where it has
-// none.
-func (s *Source) olderList(ctx context.Context) ([]schema.GroupVersion, error) {
-	ctx, cancel := context.WithTimeout(ctx, documentTimeout)
-	defer cancel()
-	a, err := s.get(ctx, pathGroups, acceptLegacy, "")
-	switch {
-	case err != nil:
-		return nil, err
-	case a.code == http.StatusTooManyRequests || a.code >= http.StatusInternalServerError:
-		return nil, badStatus(a)
-	case a.code != http.StatusOK || a.aggregated:
-		return nil, nil
-	}
-	return a.groups()
 }
 
 // outdated reports whether a list has to be asked for anew, though the server may
