@@ -144,7 +144,7 @@ func (OutlierDetection) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":                       "OutlierDetection ejects endpoints by how requests to them end.",
 		"consecutiveErrors":      "consecutiveErrors is how many failing answers in a row (5xx that the server itself made) eject an endpoint. 0 turns this off. Default 5.",
-		"consecutiveLocalErrors": "consecutiveLocalErrors is how many failures in a row to connect, or connections that broke, eject an endpoint. So do as many safe requests that clients gave up after 5s or longer, if the endpoint answered nothing meanwhile and another endpoint answered the same request as often within 5s; clients that are impatient with all endpoints alike eject none. 0 turns this off. Default 3.",
+		"consecutiveLocalErrors": "consecutiveLocalErrors is how many failures in a row to connect, or connections that broke, eject an endpoint. So do as many reads of objects that were not answered within their time (or 5s, if the client gave up) if another endpoint answered the very same as often, ten times as soon, and the endpoint nothing meanwhile; what is slow on all endpoints ejects none. 0 turns this off. Default 3.",
 		"baseEjectionTime":       "baseEjectionTime, times how often it was ejected lately, is how long an endpoint is out; up to a tenth of it is added, at random. Each 10s without an ejection take one back. A passed check ends an ejection for connections that failed or broke. Default 30s.",
 		"maxEjectionTime":        "maxEjectionTime bounds how long an endpoint is ejected. Default 300s.",
 		"maxEjectionPercent":     "maxEjectionPercent of the endpoints may be ejected at a time. Default 50.",
@@ -172,7 +172,7 @@ func (Timeouts) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":                 "Timeouts bound one attempt to send a request.",
 		"connect":          "connect bounds making a connection, TLS included. Default 1s.",
-		"responseHeader":   "responseHeader bounds how long the server takes to begin its answer once the request is sent. What takes longer counts against the endpoint, and a safe request is tried on another one if its own time is not over: with the default, which is as long as the gateway gives requests, it is, and the client is answered 504. A shorter one leaves time for that. Long-running requests are not bounded. Default 60s.",
+		"responseHeader":   "responseHeader bounds how long the server takes to begin its answer once the request is sent. Then the attempt is given up (consecutiveLocalErrors says when that counts against the endpoint), and a safe request is tried on another one if its own time is not over: with the default, which is as long as the gateway gives requests, it is, and the client is answered 504. A shorter one leaves time for that. Long-running requests are not bounded. Default 60s.",
 		"idle":             "idle is how long connections that are not used are kept. Default 90s.",
 		"maxConnectionAge": "maxConnectionAge is how long a connection takes new requests, up to a tenth less at random; those under way on it finish. What stands behind one address gets its share of later requests so. 0 is as long as it lasts, otherwise at least 1s. Default 10m.",
 	}

@@ -190,9 +190,10 @@ type OutlierDetection struct {
 	// row that eject an endpoint; 0 turns this off. Default 5.
 	ConsecutiveErrors *int32 `json:"consecutiveErrors,omitempty"`
 	// ConsecutiveLocalErrors (the connection failed or broke) that do; 0 turns this
-	// off. So many safe requests that their clients gave up after 5s and longer, with
-	// no answer of the endpoint to anything meanwhile, count as much where another
-	// endpoint answered the same request, as often, within 5s. Default 3.
+	// off. So many reads of objects that were not answered within their time, or 5s
+	// if their clients gave up, with no answer of the endpoint to anything meanwhile,
+	// count as much where another endpoint answered the very same, as often, ten times
+	// as soon. Default 3.
 	ConsecutiveLocalErrors *int32 `json:"consecutiveLocalErrors,omitempty"`
 	// BaseEjectionTime, times how often it was ejected lately, is how long an
 	// endpoint is out. Default 30s, at most MaxEjectionTime, default 300s; up to a

@@ -143,6 +143,9 @@ func (a *attempt) judgeError(p progress, err error) error {
 	case err == errSilent, waited: // that is known, or not its doing
 		a.e.errors.Add(1)
 		return err
+	case err == errHeader && p != unsent:
+		a.unanswered(p)
+		return err
 	case blameless(a.req, err):
 		a.e.errors.Add(1)
 		a.u.broken(a.e.URL) // a check will tell

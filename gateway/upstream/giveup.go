@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/http"
 	"slices"
 	"sync"
@@ -13,37 +14,43 @@ import (
 	"portico/resource"
 )
 
-// An endpoint that takes requests and never answers fails nobody who gives up
-// before the time for the header of an answer is over: the client's own, shorter
-// deadline ends the request, or it goes away. That alone says nothing of the endpoint. A
-// request may be slow wherever it is sent, and an endpoint that works on one may
-// get no others meanwhile, because it has more to do. So what was given up is
-// compared with what others do. It counts against an endpoint
+// An endpoint that takes requests and never answers fails nobody at once: the time of
+// each request has to pass, or its client gives it up. That alone says nothing of the
+// endpoint. A request may be slow wherever it is sent, and an endpoint that works on
+// one may get no others meanwhile, because it has more to do. So one rule judges all
+// that is not answered, whoever's time was over:
 //
-//   - if it is safe and short, was sent whole, and waited for patience or longer,
-//   - once for each time that another endpoint answered the same request within
-//     patience afterwards,
-//   - and until the endpoint answers anything, whatever that is. Its active checks
-//     do not count: what answers those may be all that still works.
+//	An endpoint is taken for hung if others answered the very same reads of objects
+//	ten times as soon, as often as there may be local errors, while it answered
+//	nothing.
 //
-// As many in a row as there may be local errors eject it. Clients that are
-// impatient with all endpoints alike eject none.
+// The very same is what one user reads by one path and query of one that serves
+// objects: that takes about as long wherever it is asked. What is written, or is sent
+// with a body, may be what makes it slow, and a REST server may have its clients wait
+// for news; so of those nothing follows, and an endpoint that hangs and gets nothing
+// else is found by its checks only. Better that than to take a healthy one from
+// everybody for what one client asks of it.
+//
+// That it answers its active checks does not count: what answers those may be all that
+// still works.
 
 const (
-	// patience is how long a request must have waited to count when it is given
-	// up, and how soon another endpoint must have answered it.
+	// patience is how long a request must have waited to count when its client gives
+	// it up.
 	patience = 5 * time.Second
+	// sooner is how many times as soon another endpoint must have answered it.
+	sooner = 10
 	// maxDoubts is how many different requests are remembered for one server that
 	// were given up, and doubtLife how long after the last time.
 	maxDoubts = 16
 	doubtLife = 2 * time.Minute
 )
 
-// GivenUpError is why an endpoint was ejected that clients gave up on.
+// GivenUpError is why an endpoint was ejected that did not answer what others did.
 type GivenUpError struct{ Requests int }
 
 func (e *GivenUpError) Error() string {
-	return fmt.Sprintf("%d requests were given up after %v and longer without an answer, which others answered", e.Requests, patience)
+	return fmt.Sprintf("%d requests were given up without an answer, which others answered at once", e.Requests)
 }
 
 // doubts are the requests that were given up, and what others made of them.
@@ -58,42 +65,47 @@ type doubts struct {
 type doubt struct {
 	e     *endpoint
 	likes uint64 // which request: those that are alike
+	// waited is the shortest time that it was waited for.
+	waited time.Duration
 	// givenUp is how often it was in a row, and answered how often others answered
-	// it since.
+	// it since, so much sooner.
 	givenUp, answered int
 	last              time.Time
 }
 
-// add takes down that a request was given up.
-func (d *doubts) add(e *endpoint, likes uint64, now time.Time) {
+// add takes down that a request was given up after a time.
+func (d *doubts) add(e *endpoint, likes uint64, waited time.Duration, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forget(func(x *doubt) bool { return now.Sub(x.last) > doubtLife })
 	at := slices.IndexFunc(d.list, func(x doubt) bool { return x.e == e && x.likes == likes })
-	one := doubt{e: e, likes: likes}
+	one := doubt{e: e, likes: likes, waited: waited}
 	if at >= 0 {
 		one = d.list[at]
 		d.list = slices.Delete(d.list, at, at+1)
 	} else if len(d.list) == maxDoubts {
 		d.list = slices.Delete(d.list, 0, 1)
 	}
-	one.givenUp, one.last = one.givenUp+1, now
+	one.givenUp, one.waited, one.last = one.givenUp+1, min(one.waited, waited), now
 	d.list = append(d.list, one)
 	d.open.Store(int32(len(d.list)))
 }
 
-// answered takes down that an endpoint answered. If it did so soon, and well, that
-// tells of others; it returns those of them of which enough is known.
-func (d *doubts) answered(e *endpoint, likes uint64, soon bool, enough int) (hung []*endpoint) {
+// hears takes down that an endpoint answered.
+func (d *doubts) hears(e *endpoint) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forget(func(x *doubt) bool { return x.e == e })
-	if !soon || enough <= 0 {
-		return nil
-	}
+}
+
+// compare takes down that an endpoint answered well after a time, which tells of
+// others; it returns those of them of which enough is known.
+func (d *doubts) compare(likes uint64, took time.Duration, enough int) (hung []*endpoint) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for i := range d.list {
-		if d.list[i].likes == likes {
-			d.list[i].answered++
+		if x := &d.list[i]; x.likes == likes && took*sooner <= x.waited {
+			x.answered++
 		}
 	}
 	known := map[*endpoint]int{}
@@ -116,17 +128,37 @@ func (d *doubts) forget(which func(*doubt) bool) {
 }
 
 // gaveUp takes into account that the client gave the request up, or that its time
-// was over. By default that is as long as an answer may take to begin, and then it
-// is the server's failure like that: nobody else would ever count it.
+// was over.
 func (a *attempt) gaveUp(p progress) {
-	if p == sent && a.whole && errors.Is(a.client().Err(), context.DeadlineExceeded) {
-		a.u.failedLocally(a.e, errHeader)
+	if p != sent {
 		return
 	}
-	if p != sent || a.kind != short || a.waiting == nil || time.Since(a.waiting.began) < patience {
-		return
+	over := a.whole && errors.Is(a.client().Err(), context.DeadlineExceeded)
+	if over {
+		a.e.errors.Add(1)
 	}
-	a.u.doubts.add(a.e, likesOf(a.req), time.Now())
+	if a.waiting != nil && time.Since(a.waiting.began) >= patience {
+		a.doubt()
+	} else if over {
+		a.u.broken(a.e.URL)
+	}
+}
+
+// unanswered takes into account that the answer did not begin in its time.
+func (a *attempt) unanswered(p progress) {
+	a.e.errors.Add(1)
+	if p == sent {
+		a.doubt()
+	} else {
+		a.u.broken(a.e.URL)
+	}
+}
+
+// doubt has the endpoint compared with others.
+func (a *attempt) doubt() {
+	if likes, ok := a.likes(); ok {
+		a.u.doubts.add(a.e, likes, time.Since(a.waiting.began), time.Now())
+	}
 	a.u.broken(a.e.URL)
 }
 
@@ -135,19 +167,28 @@ func (a *attempt) resolve(res *http.Response) {
 	if a.u.doubts.open.Load() == 0 {
 		return
 	}
-	soon := a.kind == short && a.waiting != nil && res.StatusCode < http.StatusInternalServerError && time.Since(a.waiting.began) < patience
+	a.u.doubts.hears(a.e)
 	enough := a.u.policy.Load().ConsecutiveLocalErrors
-	for _, e := range a.u.doubts.answered(a.e, likesOf(a.req), soon, enough) {
+	likes, ok := a.likes()
+	if !ok || enough <= 0 || res.StatusCode >= http.StatusInternalServerError {
+		return
+	}
+	for _, e := range a.u.doubts.compare(likes, time.Since(a.waiting.began), enough) {
 		e.errors.Add(uint64(enough))
 		a.u.eject(e, false, &GivenUpError{enough})
 	}
 }
 
-// likesOf is the same for requests that take about as long: for one object, all
-// that get one of the same resource; otherwise the same path and query.
-func likesOf(req *http.Request) uint64 {
-	if act := resource.ActionFrom(req.Context()); act != nil && act.IsResource && act.Verb == "get" && act.Subresource == "" {
-		return hashOf(act.Group + "/" + act.Version + "/" + act.Resource)
+// likes is the same for requests that take about as long; ok is false if there is
+// nothing to compare the request with.
+func (a *attempt) likes() (id uint64, ok bool) {
+	act := resource.ActionFrom(a.client())
+	if a.waiting == nil || a.kind != short || a.u.plain || hasBody(a.req) || act == nil || !act.IsResource || act.Subresource != "" || act.Verb != "get" && act.Verb != "list" {
+		return 0, false
 	}
-	return hashOf(req.Method + " " + req.URL.Path + "?" + req.URL.RawQuery)
+	user := ""
+	if act.User != nil {
+		user = act.User.Name
+	}
+	return maphash.String(a.u.seed, a.req.Method+" "+a.req.URL.Path+"?"+a.req.URL.RawQuery+" "+user), true
 }

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"errors"
+	"hash/maphash"
 	"net"
 	"net/http"
 	"net/url"
@@ -22,6 +23,8 @@ type Config struct {
 	Endpoints []Endpoint
 	Trust     Trust
 	Policy    Policy
+	// Plain: it serves no objects, and how long an answer takes is its own affair.
+	Plain bool
 	// Broken is told the URL of an endpoint to which a connection or a request
 	// failed, so that it is checked at once; nil tells nobody. It must not block.
 	Broken func(url string)
@@ -35,6 +38,7 @@ type Config struct {
 // endpoints may change meanwhile. Safe for concurrent use.
 type Upstream struct {
 	base    *url.URL
+	plain   bool
 	broken  func(url string)
 	changed func()
 	// addressed is what requests are addressed to: the only endpoint, if it says
@@ -46,6 +50,7 @@ type Upstream struct {
 	limit  limiter
 	budget budget
 	doubts doubts
+	seed   maphash.Seed // of what doubts compares: nobody makes two requests look alike
 
 	overflowed, outOfBudget atomic.Uint64
 
@@ -60,7 +65,7 @@ type Upstream struct {
 // New returns the ways to a server. Nothing is connected to before it is
 // needed.
 func New(cfg Config) *Upstream {
-	u := &Upstream{base: cfg.Base, trust: cfg.Trust, broken: cfg.Broken, changed: cfg.Changed}
+	u := &Upstream{base: cfg.Base, plain: cfg.Plain, seed: maphash.MakeSeed(), trust: cfg.Trust, broken: cfg.Broken, changed: cfg.Changed}
 	if u.broken == nil {
 		u.broken = func(string) {}
 	}
