@@ -226,7 +226,7 @@ type Timeouts struct {
 	// Connect, TLS included. Default 1s.
 	Connect *metav1.Duration `json:"connect,omitempty"`
 	// ResponseHeader is how long the server may take to begin its answer, once
-	// the request is sent; more counts against the endpoint. Default 60s, as long
+	// the request is sent; then the attempt is given up. Default 60s, as long
 	// as the gateway gives requests: who wants them tried elsewhere before their
 	// time is over sets less. Long-running requests have no limit.
 	ResponseHeader *metav1.Duration `json:"responseHeader,omitempty"`

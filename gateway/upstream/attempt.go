@@ -146,7 +146,7 @@ func (a *attempt) judgeError(p progress, err error) error {
 	case err == errHeader && p != unsent:
 		a.unanswered(p)
 		return err
-	case blameless(a.req, err):
+	case a.stays != nil && !unconnected(err), blameless(a.req, err):
 		a.e.errors.Add(1)
 		a.u.broken(a.e.URL) // a check will tell
 		return err
@@ -157,6 +157,12 @@ func (a *attempt) judgeError(p progress, err error) error {
 
 // judge says what an answer means for the endpoint.
 func (a *attempt) judge(res *http.Response) {
+	if a.stays != nil {
+		if res.StatusCode >= http.StatusInternalServerError {
+			a.e.errors.Add(1)
+		}
+		return
+	}
 	a.resolve(res)
 	if res.StatusCode >= http.StatusInternalServerError {
 		a.u.failed(a.e, res.StatusCode)
@@ -170,7 +176,7 @@ func (a *attempt) judge(res *http.Response) {
 
 // wrap has the end of the answer noticed.
 func (a *attempt) wrap(res *http.Response) {
-	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, kind: a.kind}
+	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, kind: a.kind, judges: a.stays == nil}
 	switch rw, ok := res.Body.(io.ReadWriter); {
 	case res.StatusCode == http.StatusSwitchingProtocols && ok:
 		res.Body = &tunnel{answer: body, w: rw}

@@ -36,8 +36,13 @@ func clients(err error) bool {
 // blameless reports whether an endpoint may have failed a request for its header
 // alone. Where the connection could not be made, it did not see it.
 func blameless(req *http.Request, err error) bool {
+	return !unconnected(err) && headerSize(req) > largeHeader
+}
+
+// unconnected reports whether the connection could not be made.
+func unconnected(err error) bool {
 	var connect *ConnectError
-	return !errors.As(err, &connect) && headerSize(req) > largeHeader
+	return errors.As(err, &connect)
 }
 
 // headerSize is about how large the header of a request is as it is sent, in

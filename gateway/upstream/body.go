@@ -97,6 +97,8 @@ type answer struct {
 	prev, next *answer
 	listed     bool
 	in         *streams
+
+	judges bool // its end says that the endpoint's connections are well
 }
 
 // States of an answer.
@@ -141,7 +143,7 @@ func (a *answer) finish(err error) {
 	if a.in != nil {
 		a.in.remove(a)
 	}
-	if err == io.EOF {
+	if err == io.EOF && a.judges {
 		a.e.settle()
 	} else if err != nil && a.kind == short && a.client.Err() == nil {
 		a.u.failedLocally(a.e, err)

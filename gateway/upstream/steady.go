@@ -14,6 +14,10 @@ import (
 // said. They all go to one endpoint for as long as that gets requests and
 // answers. Which it is at first is the same in every gateway.
 //
+// No answer to them says anything for or against an endpoint, nor does a connection
+// that breaks over one: they are asked again and again, whether or not the server has
+// what is asked for. That no connection can be made counts as always.
+//
 // Safe for concurrent use.
 type Steady struct {
 	u *Upstream

@@ -142,3 +142,59 @@ func TestSteadyMovesOn(t *testing.T) {
 	u.SetEndpoints(list[1:])
 	stay(t, way)
 }
+
+// What the gateway asks on its own is no verdict: it ejects no endpoint, and takes
+// nothing back of what requests have shown.
+func TestSteadyJudgesNobody(t *testing.T) {
+	for name, fails := range map[string]http.HandlerFunc{
+		"an error":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"unwell":    func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"no answer": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"half of one": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "9")
+			w.WriteHeader(500)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			handle := func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet {
+					fails(w, r)
+				}
+			}
+			u := over(t, turns(), startNode(t, "tls", handle).endpoint(), startNode(t, "tls", handle).endpoint())
+			way := u.Steady()
+			for range 20 {
+				if res, err := (&http.Client{Transport: way}).Get("https://example.com/apis"); err == nil {
+					_, _ = io.Copy(io.Discard, res.Body)
+					res.Body.Close()
+				}
+			}
+			counted := uint64(0)
+			for _, s := range u.Status().Endpoints {
+				counted += s.Errors
+				if s.Ejections != 0 {
+					t.Errorf("%+v", s)
+				}
+			}
+			if counted < 20 {
+				t.Errorf("%d errors are shown", counted)
+			}
+			for _, e := range u.endpoints {
+				e.badAnswers.Store(2)
+				e.badConns.Store(2)
+			}
+			for range 3 { // that it answers says nothing either
+				res, err := (&http.Client{Transport: way}).Head("https://example.com/apis")
+				if err != nil || res.StatusCode != http.StatusOK {
+					t.Fatal(res, err)
+				}
+				res.Body.Close()
+			}
+			for _, e := range u.endpoints {
+				if e.badAnswers.Load() != 2 || e.badConns.Load() != 2 {
+					t.Errorf("%s: the series has ended", e.URL)
+				}
+			}
+		})
+	}
+}
