@@ -152,7 +152,11 @@ func overfull(res *http.Response) bool {
 func (c *directConn) readHeader(req *http.Request) (res *http.Response, plain *plainHead, err error) {
 	for range maxInformed {
 		c.left = directHeader
-		if plain = c.readPlain(req); plain != nil {
+		if plain, err = c.readPlain(req); err != nil {
+			c.left = -1
+			return nil, nil, err
+		}
+		if plain != nil {
 			c.left = -1
 			return &plain.res, plain, nil
 		}

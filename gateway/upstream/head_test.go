@@ -3,12 +3,14 @@ package upstream
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -24,7 +26,7 @@ func (c silentConn) Read(p []byte) (int, error) { return c.Reader.Read(p) }
 func readHere(raw []byte, method string) (*plainHead, []byte, *bufio.Reader) {
 	c := &directConn{Conn: silentConn{Reader: bytes.NewReader(raw)}, left: -1}
 	c.br = bufio.NewReader(c)
-	h := c.readPlain(&http.Request{Method: method})
+	h, _ := c.readPlain(&http.Request{Method: method})
 	if h == nil {
 		return nil, nil, c.br
 	}
@@ -171,4 +173,36 @@ func FuzzAppendHead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// How a connection ended is told as it was, whatever was asked for.
+func TestDirectTellsHowItEnded(t *testing.T) {
+	for want, end := range map[error]func(*net.TCPConn){
+		syscall.ECONNRESET:  func(c *net.TCPConn) { _ = c.SetLinger(0) },
+		io.ErrUnexpectedEOF: func(*net.TCPConn) {},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = http.ReadRequest(bufio.NewReader(conn))
+				end(conn.(*net.TCPConn))
+				conn.Close()
+			}
+		}()
+		at := l.Addr().String()
+		u := over(t, turns(), Endpoint{URL: "http://" + at, Network: "tcp", Address: at, Weight: 1, Base: mustParse("http://" + at)})
+		for _, method := range []string{"GET", "HEAD", "POST"} {
+			if got := send(t, u, short, method, ""); !errors.Is(got.err, want) {
+				t.Errorf("%s: %v, want %v", method, got.err, want)
+			}
+		}
+	}
 }

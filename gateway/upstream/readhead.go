@@ -26,26 +26,30 @@ type plainHead struct {
 
 // readPlain reads the head of an answer out of what has come; nil, and nothing is
 // read, if it is for net/http. The length of the body, which has to be read from the
-// connection, is that of the response.
-func (c *directConn) readPlain(req *http.Request) *plainHead {
+// connection, is that of the response. The error is the connection's, which tells it
+// once: net/http would read another.
+func (c *directConn) readPlain(req *http.Request) (*plainHead, error) {
 	if req.Method == http.MethodHead {
-		return nil
+		return nil, nil
 	}
 	if _, err := c.br.Peek(1); err != nil {
-		return nil
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
 	}
 	come, _ := c.br.Peek(c.br.Buffered())
 	size := bytes.Index(come, []byte("\r\n\r\n")) + len("\r\n\r\n")
 	if size < len("\r\n\r\n") {
-		return nil
+		return nil, nil
 	}
 	h := parsePlain(string(come[:size]))
 	if h == nil {
-		return nil
+		return nil, nil
 	}
 	_, _ = c.br.Discard(size)
 	h.res.Request = req
-	return h
+	return h, nil
 }
 
 // parsePlain parses a head that ends with an empty line; nil if it is not plain.
