@@ -144,6 +144,18 @@ func TestUnlistedGroupVersion(t *testing.T) {
 		a.Labels = map[string]string{apiservice.AutomanagedLabel: apiservice.Managed}
 	})})
 	says("an automanaged APIService is its server's", "v2.widgets.example.com", "Local")
+
+	// A server that is away is asked for nothing more than whether it is back.
+	s.SetAPIServices([]*apireg.APIService{v1, mine})
+	says("it does not list it", "v2.widgets.example.com", "FailedDiscoveryCheck")
+	if v := s.checker.Verdict("backend/b " + path); !v.Known {
+		t.Error("it is not asked for")
+	}
+	l.Close()
+	says("it is away", "v1.widgets.example.com", "FailedDiscoveryCheck")
+	if v := s.checker.Verdict("backend/b " + path); v.Known {
+		t.Errorf("a server that is away is asked for what it does not list: %+v", v)
+	}
 }
 
 // The same of an APIService and a Backend that name one Service, where the reason
