@@ -138,6 +138,7 @@ func FuzzAppendHead(f *testing.F) {
 	f.Add("GET", "server", "/api/v1/namespaces/default/pods/a", "", "Accept", "application/json", "kubectl")
 	f.Add("POST", "[::1]:443", "/a b/\x00?#%2f", "x=y&z", "x-remote-extra-a%2fb", " spaced\t", "")
 	f.Add("DELETE", "example.com:80", "*", "a b", "host", "a", "\t")
+	f.Add("GET", "server", "/", "", "Accept", "a", "\t")
 	f.Add("PATCH", "a/b", "", "?", "Content-Length", "7", "a\r\nb")
 	f.Add("PUT", "", "//x", "\x7f", "Transfer-Encoding", "chunked", "é")
 	f.Fuzz(func(t *testing.T, method, host, path, query, name, value, agent string) {

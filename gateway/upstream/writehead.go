@@ -34,11 +34,11 @@ func appendHead(to *bytes.Buffer, req *http.Request) (ok bool) {
 	if given, ok := req.Header["User-Agent"]; ok {
 		agent = ""
 		if len(given) > 0 {
-			agent = textproto.TrimString(given[0])
+			agent = given[0]
 		}
 	}
-	if agent != "" {
-		b = appendLine(b, "User-Agent", agent)
+	if agent != "" { // of nothing but space it is an empty line, as net/http has it
+		b = appendLine(b, "User-Agent", textproto.TrimString(agent))
 	}
 	switch req.Method {
 	case http.MethodPost, http.MethodPut, http.MethodPatch:
