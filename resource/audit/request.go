@@ -244,8 +244,9 @@ func (q *Request) End(code int, cause any) {
 	// What is sent from now on is the server's, not the response's.
 	began := q.began.Swap(true)
 	if cause != nil && cause != http.ErrAbortHandler {
+		q.code = http.StatusInternalServerError // whatever the response began with
 		q.status = &metav1.Status{
-			Code: http.StatusInternalServerError, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
+			Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
 			Message: fmt.Sprintf("APIServer panic'd: %v", cause),
 		}
 		q.noteRequest()

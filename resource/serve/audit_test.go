@@ -105,6 +105,9 @@ func TestAuditStages(t *testing.T) {
 		case "cut":
 			ok(w, r)
 			panic(http.ErrAbortHandler)
+		case "late":
+			ok(w, r)
+			panic("oh")
 		case "notfound":
 			rest.WriteStatus(w, r, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "a"))
 		case "long":
@@ -142,6 +145,8 @@ func TestAuditStages(t *testing.T) {
 		{"GET", "?watch=1&do=cut", received + "watch ?watch=1&do=cut jane\nResponseStarted watch ?watch=1&do=cut jane 200 allow:sure\nResponseComplete watch ?watch=1&do=cut jane 200 allow:sure"},
 		{"GET", "?watch=1&do=nothing", received + "watch ?watch=1&do=nothing jane\nResponseStarted watch ?watch=1&do=nothing jane 200  \"Connection closed early\" allow:sure\nResponseComplete watch ?watch=1&do=nothing jane 200  \"Connection closed early\" allow:sure"},
 		{"GET", "?watch=1&do=panic", received + "watch ?watch=1&do=panic jane\nPanic watch ?watch=1&do=panic jane 500 InternalError \"APIServer panic'd: oh\" allow:sure"},
+		{"GET", "/a?do=late", received + "get /a?do=late jane\nPanic get /a?do=late jane 500 InternalError \"APIServer panic'd: oh\" allow:sure"},
+		{"GET", "?watch=1&do=late", received + "watch ?watch=1&do=late jane\nResponseStarted watch ?watch=1&do=late jane 200 allow:sure\nPanic watch ?watch=1&do=late jane 500 InternalError \"APIServer panic'd: oh\" allow:sure"},
 		{"GET", "/a?timeout=x", "ResponseStarted get /a?timeout=x  400  \"invalid timeout specified in the request URL\""},
 		{"GET", "/secret", ""},
 	} {
