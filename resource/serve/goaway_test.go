@@ -200,3 +200,22 @@ func TestInformationNobodyReads(t *testing.T) {
 		t.Fatal("the handler is held")
 	}
 }
+
+// Who comes while a shutdown ends the others is refused: nobody would ever end it.
+func TestLongRequestsEnterLate(t *testing.T) {
+	var g longGroup
+	g.ending.Lock() // as a shutdown that looks whom there is to end
+	in := make(chan bool)
+	go func() {
+		end := context.CancelCauseFunc(func(error) {})
+		in <- g.enter(&end)
+	}()
+	for began := time.Now(); g.count() == 0 && time.Since(began) < 50*time.Millisecond; {
+		time.Sleep(time.Millisecond)
+	}
+	g.close()
+	g.ending.Unlock()
+	if <-in {
+		t.Error("it was let in")
+	}
+}

@@ -139,13 +139,14 @@ type longGroup struct {
 	ends   map[*context.CancelCauseFunc]struct{}
 }
 
-// enter counts one more, which end ends; false after close.
+// enter counts one more, which end ends; false after close. Who is let in before
+// close is there to be ended after it.
 func (g *longGroup) enter(end *context.CancelCauseFunc) bool {
+	g.ending.Lock()
+	defer g.ending.Unlock()
 	if !g.group.enter() {
 		return false
 	}
-	g.ending.Lock()
-	defer g.ending.Unlock()
 	if g.ends == nil {
 		g.ends = make(map[*context.CancelCauseFunc]struct{})
 	}
