@@ -36,6 +36,7 @@ type direct struct {
 	limit       func() time.Duration // to connect
 	maxDials    int                  // at the same time
 	broken      func()               // told of connections that broke; must not block
+	ended       func()               // the same of those that the server ended while they were idle; nil: nobody is
 	silence     time.Duration        // how long what was sent may be unacknowledged; 0: any time
 	idleTimeout time.Duration
 	maxAge      time.Duration // 0: any
@@ -147,6 +148,9 @@ func (d *direct) take() *directConn {
 		d.mu.Unlock()
 		if c.good() {
 			return c
+		}
+		if c.inTime() && d.ended != nil {
+			d.ended()
 		}
 		c.Close()
 	}

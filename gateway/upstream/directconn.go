@@ -73,8 +73,14 @@ func (c *directConn) Read(p []byte) (int, error) {
 
 // good reports whether the connection can be used again.
 func (c *directConn) good() bool {
+	return c.inTime() && (c.br == nil || c.br.Buffered() == 0) && alive(c.raw) && (c.raw == c.Conn || c.drained())
+}
+
+// inTime reports whether the connection, idle, may be used again as long as its
+// server keeps it.
+func (c *directConn) inTime() bool {
 	now := time.Now()
-	return now.Sub(c.since) < c.pool.idleTimeout && (c.until.IsZero() || now.Before(c.until)) && (c.br == nil || c.br.Buffered() == 0) && alive(c.raw) && (c.raw == c.Conn || c.drained())
+	return now.Sub(c.since) < c.pool.idleTimeout && (c.until.IsZero() || now.Before(c.until))
 }
 
 // drained reports whether TLS has nothing that was received and not read: the

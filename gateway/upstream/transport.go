@@ -241,7 +241,7 @@ func (w *ways) generation(trust *Trust, c credentials) *generation {
 	idle := w.policy().Idle
 	g.direct = &direct{
 		limit: func() time.Duration { return w.policy().Connect }, maxDials: dialsPerProcessor * runtime.GOMAXPROCS(0),
-		broken: w.broke, successor: w.successor, silence: silence, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody,
+		broken: w.broke, ended: w.unasked.begin, successor: w.successor, silence: silence, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody,
 	}
 	// http.Transport takes DialTLSContext for https, and DialContext for http.
 	g.once = newTransport(false, idle)

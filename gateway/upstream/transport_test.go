@@ -53,6 +53,8 @@ type careful struct {
 	sees    atomic.Pointer[string] // common name of the client of the last request
 	trusts  atomic.Pointer[x509.CertPool]
 	carries atomic.Pointer[tls.Certificate]
+	// restart ends all connections, in order.
+	restart func()
 }
 
 func startCareful(t *testing.T) (*careful, *counted) {
@@ -78,6 +80,7 @@ func startCareful(t *testing.T) (*careful, *counted) {
 	}}
 	server.StartTLS()
 	t.Cleanup(server.Close)
+	c.restart = server.CloseClientConnections
 	return c, countedOf(t, server.Listener.Addr().String(), Trust{
 		Roots: c.trusts.Load, ServerName: "example.com",
 		Certificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.carries.Load(), nil },
@@ -161,6 +164,8 @@ func TestUnaskedTimeGrows(t *testing.T) {
 		"it broke":        w.broke,
 		"new credentials": func() { c.carries.Store(selfSigned(t, "gateway 2")) },
 	} {
+		w.renew()
+		c.want(t, f, true, "") // by connections that are not old
 		w.unasked.again()
 		begins()
 		c.want(t, f, true, "")
@@ -174,6 +179,32 @@ func TestUnaskedTimeGrows(t *testing.T) {
 	c.want(t, f, true, "gateway 2")
 	if got := w.unasked.now(); got != unaskedLife {
 		t.Errorf("it asks: the time is %v", got)
+	}
+}
+
+// A server may end all connections while they are idle, and start again before the
+// next request: nothing else tells of that.
+func TestUnaskedAfterQuietRestart(t *testing.T) {
+	c, f := startCareful(t)
+	c.asks.Store(false)
+	get := func() time.Duration {
+		t.Helper()
+		if _, err := f.get(t, shortPath); err != nil {
+			t.Fatal(err)
+		}
+		return f.endpoints[0].ways.unasked.now()
+	}
+	get()
+	w := f.endpoints[0].ways
+	w.unasked.again()
+	c.restart()
+	if got := get(); got != unaskedLife {
+		t.Errorf("the time is %v", got)
+	}
+	w.unasked.again()
+	w.current.Load().direct.idle[0].since = time.Time{}
+	if got := get(); got == unaskedLife {
+		t.Error("it begins anew because nobody used a connection for long")
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 // and to make all connections anew costs them handshakes, and requests that come
 // just then their time. So the time doubles whenever the server did not ask again,
 // and is short again after anything that a server which starts would cause: a
-// connection that cannot be made, or breaks, or a failed check.
+// connection that cannot be made, or breaks, or was ended while it was idle, or a
+// failed check.
 const (
 	unaskedLife    = 10 * time.Second
 	maxUnaskedLife = 2 * time.Minute
