@@ -55,8 +55,8 @@ func newRoot() *cobra.Command {
 }
 
 // serverProcess prepares a process that serves until ctx ends: its log, the pace
-// of its garbage collector (see [pace.Keep]), and its end when the supervisor that may have started
-// it is gone.
+// of its garbage collector (see [pace.Keep]), and its end when the supervisor that
+// may have started it is gone.
 func serverProcess(ctx context.Context, verbosity int, work pace.Work) (*slog.Logger, error) {
 	log := newLogger(os.Stderr, verbosity)
 	slog.SetDefault(log)

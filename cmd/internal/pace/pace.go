@@ -47,9 +47,9 @@ type Work int
 const (
 	// ForTraffic is for who passes much on and keeps little: 16 to 128 MB. A
 	// collection takes a gateway about 10 ms of a processor, whatever the room, and
-	// requests that come in the 40 ms that it lasts wait longer. So it should happen
-	// in less than one of a hundred. Measured with all requests that one processor
-	// can pass on: with 64 MB instead of 16 each takes 8 to 15 % less of it.
+	// requests that come in the 40 ms that it lasts wait longer. So it should be
+	// seldom. Measured with all requests that one processor can pass on: with 64 MB
+	// instead of 16 each takes 8 to 15 % less of it.
 	ForTraffic Work = iota
 	// ForObjects is for who keeps many objects: 8 MB. Measured in the CRD server
 	// with 5,000 of them: 9 MB less than with twice as much room, for nothing that
@@ -70,8 +70,8 @@ func (w Work) room() (least, most uint64) {
 	return 8 << 20, 8 << 20
 }
 
-// Keep adapts the pace until ctx ends. What the
-// environment sets by GOGC stays as it is; memory is given back all the same.
+// Keep adapts the pace until ctx ends. What the environment sets by GOGC stays as
+// it is; memory is given back all the same.
 func Keep(ctx context.Context, work Work) {
 	_, fixed := os.LookupEnv("GOGC")
 	p := &pacer{percent: 100, last: read(), work: work}
