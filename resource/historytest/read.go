@@ -69,7 +69,8 @@ func (r *reader) run(ctx context.Context, steps int) {
 		case ctx.Err() != nil || r.hopeless():
 			return
 		case r.rnd.IntN(3) == 0:
-			r.get(ctx, randomKey(r.rnd), r.at(false))
+			key, at := randomKey(r.rnd), r.at(false)
+			r.get(ctx, r.door(r.rnd), key, at)
 		default:
 			r.list(ctx, r.door(r.rnd), randomSelection(r.rnd), r.at(true), int64(max(0, r.rnd.IntN(9)-2)))
 		}
@@ -91,8 +92,7 @@ func (r *reader) at(list bool) resource.At {
 	return resource.At{}
 }
 
-func (r *reader) get(ctx context.Context, key resource.Key, at resource.At) {
-	d := r.door(r.rnd)
+func (r *reader) get(ctx context.Context, d *Door, key resource.Key, at resource.At) {
 	g := &getting{span: r.start(r.name, d), key: key, at: at}
 	call, cancel := context.WithTimeout(ctx, r.cfg.Patience)
 	defer cancel()
@@ -219,5 +219,10 @@ func (r *reader) readAll(ctx context.Context) {
 		d := &r.sys.Doors[i]
 		r.list(ctx, d, all, resource.At{}, 0)
 		r.list(ctx, d, all, resource.At{Freshness: resource.NotOlderThan, Revision: r.seen.Load()}, 0)
+		for _, namespace := range namespaces() {
+			for _, name := range names() {
+				r.get(ctx, d, resource.Key{Namespace: namespace, Name: name}, resource.At{})
+			}
+		}
 	}
 }
