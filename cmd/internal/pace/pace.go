@@ -1,12 +1,14 @@
-// Package pace sets how often a process collects garbage. Go lets a heap double
-// between collections. That is too often for a gateway under load, which holds
-// little and marked the same caches ten times a second; and it is much for a
-// server that keeps tens of megabytes of objects as bytes, which are dear to
-// keep twice and cost nothing to mark. So the room between collections is
+// Package pace fits Go's runtime to what a process does: how often it collects
+// garbage, and how closely it watches itself (see [Relax]).
+//
+// Go lets a heap double between collections. That is too often for a gateway under
+// load, which holds little and marked the same caches ten times a second; and it is
+// much for a server that keeps tens of megabytes of objects as bytes, which are
+// dear to keep twice and cost nothing to mark. So the room between collections is
 // measured by what there is to mark, is larger the busier a process is, and what
 // load took is given back when it is over.
 //
-// Runs in: every process of portico.
+// Runs in: every process of portico; Relax in the gateway.
 package pace
 
 import (
