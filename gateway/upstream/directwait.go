@@ -17,6 +17,12 @@ import (
 // them, and there may be more, there is one more; what nobody waits for when it
 // is there is kept for later.
 //
+// Where connections come free all the time there is none at once, but only for who
+// has waited for as long as a dial takes. When a process of some thousand requests
+// a second gets no processor for a few milliseconds, those that come after it find
+// nothing idle; they will within a millisecond, unless handshakes, which take as
+// long each, make the next stop of it.
+//
 // Each request has its own time to connect, counted from when it began to wait.
 // It is given up when nothing came of the endpoint for all of that time: neither
 // a new connection nor one with a whole answer behind it. Where something did,
@@ -32,6 +38,14 @@ import (
 // 160 a second.
 const dialsPerProcessor = 16
 
+const (
+	// flowing is how long ago a connection may have come free at most for others
+	// to be expected soon.
+	flowing = 100 * time.Millisecond
+	// maxPatience bounds how long they are waited for before one is made.
+	maxPatience = 5 * time.Millisecond
+)
+
 // graceShare: who waits is given up later than a dial that began with the wait,
 // by this part of the time to connect, to be told in what that dial was stuck.
 const graceShare = 20
@@ -40,7 +54,13 @@ const graceShare = 20
 // by the mutex of direct.
 type line struct {
 	waits   list.List // of *wanted, who came first is first
+	fresh   int       // how many of them want a new one only
 	dialing int
+	// dialTook is how long the last dial took, and later ends who waits for as
+	// long; nil: nobody did yet. It is set if pending says so.
+	dialTook time.Duration
+	later    *time.Timer
+	pending  bool
 	// moved is when a connection was last made or came free.
 	moved time.Time
 	// failure is why a dial last failed, and when.
@@ -133,6 +153,9 @@ func (d *direct) enter(w *wanted) (*directConn, error) {
 		}
 		if w.fresh || len(d.idle) == 0 {
 			w.place = d.line.waits.PushBack(w)
+			if w.fresh {
+				d.line.fresh++
+			}
 			d.dialMore()
 			d.mu.Unlock()
 			return nil, nil
@@ -201,14 +224,61 @@ func (d *direct) give(w *wanted, c *directConn, reused bool, err error) {
 func (d *direct) remove(w *wanted) {
 	d.line.waits.Remove(w.place)
 	w.place = nil
+	if w.fresh {
+		d.line.fresh--
+	}
 }
 
 // dialMore has connections made for those who wait; mu is held.
 func (d *direct) dialMore() {
-	for d.line.dialing < min(d.line.waits.Len(), d.maxDials) {
-		d.line.dialing++
-		go d.fly(time.Now())
+	if d.line.waits.Len() <= d.line.dialing {
+		return
 	}
+	now := time.Now()
+	for wanted := min(d.impatient(now), d.maxDials); d.line.dialing < wanted; {
+		d.line.dialing++
+		go d.fly(now)
+	}
+}
+
+// impatient counts those for whom a connection is to be made, up to maxDials, and
+// sees to it that the others are counted later; mu is held.
+func (d *direct) impatient(now time.Time) int {
+	all := d.line.waits.Len()
+	if now.Sub(d.line.moved) >= flowing || d.line.fresh == all {
+		return all
+	}
+	n, patience := d.line.fresh, min(d.line.dialTook, maxPatience)
+	for e := d.line.waits.Front(); e != nil && n < d.maxDials; e = e.Next() {
+		w := e.Value.(*wanted)
+		left := patience - now.Sub(w.began)
+		if left > 0 {
+			d.countAgain(left)
+			break
+		}
+		if !w.fresh {
+			n++
+		}
+	}
+	return n
+}
+
+// countAgain has dialMore be called after a time; mu is held.
+func (d *direct) countAgain(after time.Duration) {
+	switch {
+	case d.line.pending:
+		return
+	case d.line.later == nil:
+		d.line.later = time.AfterFunc(after, func() {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.line.pending = false
+			d.dialMore()
+		})
+	default:
+		d.line.later.Reset(after)
+	}
+	d.line.pending = true
 }
 
 // fly makes a connection. Who asked for it may go away, and others still want it.
@@ -221,13 +291,14 @@ func (d *direct) fly(began time.Time) {
 		d.unmade(began, time.Since(began) >= limit, err)
 		return
 	}
-	d.made(newDirectConn(d, conn, raw))
+	d.made(newDirectConn(d, conn, raw), time.Since(began))
 }
 
-// made gives a new connection to who is first in line.
-func (d *direct) made(c *directConn) {
+// made gives a new connection, which took a time to make, to who is first in line.
+func (d *direct) made(c *directConn, took time.Duration) {
 	d.mu.Lock()
 	d.line.dialing--
+	d.line.dialTook = took
 	d.line.moved = time.Now()
 	w := d.first(false)
 	if w != nil {

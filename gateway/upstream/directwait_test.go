@@ -254,6 +254,80 @@ func TestWaitWhileSlow(t *testing.T) {
 	})
 }
 
+// While connections come free one after the other, one is made only for who has
+// waited for as long as that takes; or needs a new one. Where none came free of
+// late, it is made at once.
+func TestWaitWhereConnectionsComeFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 3 * time.Millisecond
+		c := newCrowd(t, after(took, nil))
+		dialed := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.dials != want {
+				t.Errorf("%d connections were made, or are; want %d", c.dials, want)
+			}
+		}
+		c.come(t.Context(), "first", false)
+		dialed(1) // there was none ever
+		time.Sleep(took)
+		c.want("first conn")
+
+		c.come(t.Context(), "patient", false)
+		time.Sleep(took - 1)
+		dialed(1)
+		c.put(c.conns[0])
+		c.want("patient reused")
+		time.Sleep(2 * took)
+		dialed(1)
+
+		c.come(t.Context(), "waits", false)
+		time.Sleep(1)
+		c.come(t.Context(), "too", false)
+		time.Sleep(took - 2)
+		dialed(1)
+		c.come(t.Context(), "late", false)
+		time.Sleep(1)
+		dialed(2)
+		time.Sleep(1)
+		dialed(3)
+		time.Sleep(took - 2)
+		dialed(3) // two at the same time are the most
+		time.Sleep(1)
+		c.want("waits conn")
+		dialed(4)
+		time.Sleep(1)
+		c.want("too conn")
+		c.put(c.conns[1])
+		c.want("late reused")
+		time.Sleep(took)
+
+		c.come(t.Context(), "new", true)
+		dialed(5)
+		time.Sleep(took)
+		c.want("new conn")
+		c.come(t.Context(), "idle", false)
+		c.want("idle reused")
+
+		time.Sleep(flowing)
+		c.come(t.Context(), "alone", false)
+		dialed(6)
+		time.Sleep(took)
+		c.want("alone conn")
+
+		// A dial that took long is no measure.
+		c.line.dialTook = time.Second
+		c.come(t.Context(), "last", false)
+		time.Sleep(maxPatience - 1)
+		dialed(6)
+		time.Sleep(1)
+		dialed(7)
+		c.finish()
+	})
+}
+
 // Who goes away leaves the line. What it got at that moment is for the next one.
 func TestWaitLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

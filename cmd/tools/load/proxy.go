@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -62,7 +61,7 @@ func newProxyCommand() *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			debug.SetGCPercent(400)
+			collectSeldom()
 			runtime.GOMAXPROCS(1)
 			return measureProxies(cmd.Context(), &o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

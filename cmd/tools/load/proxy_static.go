@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 )
@@ -40,8 +41,17 @@ func staticJSON(n int64) []byte {
 	return []byte(head + strings.Repeat("v", max(0, int(n)-len(head)-len(tail))) + tail)
 }
 
+// collectSeldom has what is on the load's side of a measurement hardly ever collect
+// garbage: it would stop its processor for 3 ms several times a second, which is
+// 15 requests at 5,000 a second and so the 99th percentile of every proxy.
+func collectSeldom() {
+	debug.SetGCPercent(4000)
+	debug.SetMemoryLimit(1 << 30)
+}
+
 // serveStatic runs the server behind every proxy: it has all answers ready.
 func serveStatic(cfg chainConfig) (chainAddress, error) {
+	collectSeldom()
 	small, large := readyBytes(staticJSON(smallObject)), readyBytes(staticJSON(cfg.Object))
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
