@@ -47,6 +47,7 @@ type hop struct {
 	request *http.Request
 	client  http.ResponseWriter // where the answer goes
 	answer  pieces              // its body, while it is sent
+	relay   *relay              // of a long-running request; nil: it is none, or leaves HTTP
 	long    bool
 	shown   bool // the client asked, and may be told
 	began   time.Time

@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 
 	"portico/resource"
 	"portico/resource/serve"
 )
 
-// relay copies the body of a long-running answer, and stands in for it: whoever
-// reads the relay finds it empty once everything has been sent.
+// relay copies the body of a long-running answer, after ReverseProxy and everything
+// between it and the server's own filters has returned (see [serve.Afterwards]).
 //
 // A gateway holds thousands of watches that are quiet most of the time, and
 // then wants to move all that has come up in as few pieces as it can: each piece
@@ -20,26 +21,96 @@ import (
 // something to copy. A body that does not wait in such a read is waited for
 // with the buffer in hand, which costs memory and nothing else.
 type relay struct {
+	// ctx is that of the request; watch says that its answer is worth something if
+	// it is cut short.
+	ctx   context.Context
+	watch bool
+	// asked is the request's body, which the server may read for as long as it
+	// answers; nil: it has none.
+	asked io.Closer
+
+	// body is that of the answer; nil: there is none to be copied.
 	body    io.ReadCloser
 	to      http.ResponseWriter
 	buffers *buffers
-	// answer is what ReverseProxy holds for as long as the relay runs.
-	answer *http.Response
-	// ctx is that of a watch, and nil of what is worth nothing if it is cut
-	// short.
-	ctx context.Context
+	log     *slog.Logger
+	// answer is for its trailers, of which so many were announced.
+	answer    *http.Response
+	announced int
 }
 
-// Read copies everything; its error is that of the body, or of the client that
-// does not take it. A watch that is cut short because the gateway shuts down has
-// ended in order: its client goes on elsewhere from where it is. It is called
-// once.
-func (r *relay) Read([]byte) (int, error) {
-	err := r.copy()
-	if r.ctx != nil && errors.Is(context.Cause(r.ctx), serve.ErrShuttingDown) {
-		err = io.EOF
+// sendLong sends a long-running request. The hop ends with its answer.
+func (h *hop) sendLong(w http.ResponseWriter, r *http.Request) {
+	l := &relay{ctx: r.Context(), watch: resource.ActionFrom(r.Context()).Verb == "watch"}
+	h.relay = l
+	if r.Body != nil && r.Body != http.NoBody {
+		l.asked = r.Body
+		r = r.WithContext(r.Context())
+		r.Body = unclosed{r.Body} // by ReverseProxy, which returns before its time
 	}
-	return 0, err
+	later := false
+	defer func() {
+		if !later {
+			h.endLong()
+		}
+	}()
+	h.route.Upstream.long.ServeHTTP(w, r)
+	if l.body == nil {
+		return
+	}
+	if later = serve.Afterwards(l.ctx, func(w http.ResponseWriter) {
+		defer h.endLong()
+		l.run(w)
+	}); !later {
+		l.run(w)
+	}
+}
+
+// endLong ends what sendLong began.
+func (h *hop) endLong() {
+	if h.relay.body != nil {
+		h.relay.body.Close()
+	}
+	if h.relay.asked != nil {
+		h.relay.asked.Close()
+	}
+	h.end()
+}
+
+// unclosed is a body that somebody else closes.
+type unclosed struct{ io.Reader }
+
+func (unclosed) Close() error { return nil }
+
+// run copies everything, and ends the answer as ReverseProxy does: one that is cut
+// short with a panic, so that its client sees that. A watch that is cut short
+// because the gateway shuts down has ended in order: its client goes on elsewhere
+// from where it is.
+func (r *relay) run(w http.ResponseWriter) {
+	r.to = w
+	err := r.copy()
+	switch {
+	case err == io.EOF:
+		r.trailers()
+	case r.watch && errors.Is(context.Cause(r.ctx), serve.ErrShuttingDown):
+	default:
+		r.log.Debug("a long-running answer was cut short", "err", err)
+		if r.ctx.Value(http.ServerContextKey) != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// trailers sends what came after the body.
+func (r *relay) trailers() {
+	prefix := ""
+	if len(r.answer.Trailer) != r.announced {
+		prefix = http.TrailerPrefix
+	}
+	header := r.to.Header()
+	for name, values := range r.answer.Trailer {
+		header[prefix+name] = append(header[prefix+name], values...)
+	}
 }
 
 func (r *relay) copy() error {
@@ -78,20 +149,14 @@ func (r *relay) move() error {
 
 func (r *relay) flush() error { return http.NewResponseController(r.to).Flush() }
 
-// Close closes the body.
-func (r *relay) Close() error { return r.body.Close() }
-
-// relayed judges a long-running answer and has a relay copy it.
+// relayed judges a long-running answer and leaves its body to a relay.
 func (p *Maker) relayed(res *http.Response) error {
 	if err := staysHTTP(res); err != nil {
 		return err
 	}
-	h := hopFrom(res.Request.Context())
-	copied := &relay{body: res.Body, to: h.client, buffers: p.copying, answer: res}
-	if ctx := h.request.Context(); resource.ActionFrom(ctx).Verb == "watch" {
-		copied.ctx = ctx
-	}
-	res.Body = copied
+	r := hopFrom(res.Request.Context()).relay
+	r.body, r.answer, r.announced, r.buffers, r.log = res.Body, res, len(res.Trailer), p.copying, p.logger
+	res.Body = http.NoBody
 	res.ContentLength = 0 // so that ReverseProxy, which copies nothing, needs no timer
 	return nil
 }

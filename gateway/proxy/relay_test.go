@@ -33,15 +33,17 @@ func (p *written) Write(b []byte) (int, error) {
 func (p *written) FlushError() error { p.flushes++; return nil }
 
 func relayOf(body io.Reader, to *written) *relay {
-	return &relay{body: io.NopCloser(body), to: to, buffers: newBuffers(copyBuffer), answer: &http.Response{}}
+	return &relay{
+		body: io.NopCloser(body), to: to, buffers: newBuffers(copyBuffer), answer: &http.Response{}, log: slog.New(slog.DiscardHandler),
+	}
 }
 
 // What has come up is moved in few pieces, each of which is sent at once.
 func TestRelayMovesLargePieces(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 20<<10)
 	to := &written{ResponseRecorder: httptest.NewRecorder()}
-	if n, err := relayOf(bytes.NewReader(data), to).Read(make([]byte, 1)); n != 0 || err != io.EOF {
-		t.Fatalf("%d, %v", n, err)
+	if err := relayOf(bytes.NewReader(data), to).copy(); err != io.EOF {
+		t.Fatal(err)
 	}
 	if want := len(data) / copyBuffer; to.writes != want || to.flushes != want+1 || !bytes.Equal(to.Body.Bytes(), data) {
 		t.Errorf("%d bytes in %d writes and %d flushes, want %d writes", to.Body.Len(), to.writes, to.flushes, want)
@@ -51,30 +53,33 @@ func TestRelayMovesLargePieces(t *testing.T) {
 func TestRelayErrors(t *testing.T) {
 	gone := errors.New("the client is gone")
 	to := &written{ResponseRecorder: httptest.NewRecorder(), fail: gone}
-	if _, err := relayOf(bytes.NewReader([]byte("x")), to).Read(nil); err != gone {
+	if err := relayOf(bytes.NewReader([]byte("x")), to).copy(); err != gone {
 		t.Errorf("a client that is gone: %v", err)
 	}
 	broken := errors.New("the connection broke")
 	to = &written{ResponseRecorder: httptest.NewRecorder()}
 	body := io.MultiReader(bytes.NewReader([]byte("x")), &failing{broken})
-	if _, err := relayOf(body, to).Read(nil); err != broken || to.Body.String() != "x" {
+	if err := relayOf(body, to).copy(); err != broken || to.Body.String() != "x" {
 		t.Errorf("a body that breaks: %v after %q", err, to.Body)
 	}
 }
 
 // The end of the gateway ends a watch in order, and cuts everything else.
 func TestRelayAtShutdown(t *testing.T) {
-	ctx, end := context.WithCancelCause(t.Context())
+	ctx, end := context.WithCancelCause(context.WithValue(t.Context(), http.ServerContextKey, new(http.Server)))
 	end(serve.ErrShuttingDown)
-	for _, tc := range []struct {
-		ctx  context.Context
-		want error
-	}{{ctx, io.EOF}, {nil, context.Canceled}} {
-		r := relayOf(&failing{context.Canceled}, &written{ResponseRecorder: httptest.NewRecorder()})
-		r.ctx = tc.ctx
-		if _, err := r.Read(nil); err != tc.want {
-			t.Errorf("got %v, want %v", err, tc.want)
-		}
+	for _, watch := range []bool{true, false} {
+		to := &written{ResponseRecorder: httptest.NewRecorder()}
+		r := relayOf(&failing{context.Canceled}, to)
+		r.ctx, r.watch = ctx, watch
+		func() {
+			defer func() {
+				if cause := recover(); (cause == nil) != watch || cause != nil && cause != http.ErrAbortHandler {
+					t.Errorf("a watch: %v; ended with %v", watch, cause)
+				}
+			}()
+			r.run(to)
+		}()
 	}
 	w := httptest.NewRecorder()
 	NewMaker(slog.New(slog.DiscardHandler)).fail(w, httptest.NewRequestWithContext(ctx, "GET", "/api/v1/pods?watch=1", nil), context.Canceled)

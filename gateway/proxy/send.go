@@ -44,7 +44,10 @@ func (p *Proxy) Send(w http.ResponseWriter, r *http.Request, rt *Route) {
 		return
 	}
 	h, r := p.begin(w, r, rt)
-	defer h.end()
+	long := !upgrades(r.Header) && resource.ActionFrom(r.Context()).LongRunning()
+	if !long {
+		defer h.end()
+	}
 	if rt.Plain != nil {
 		r = rt.Plain.request(r)
 		w = &locating{w, askedOf(r)}
@@ -54,10 +57,10 @@ func (p *Proxy) Send(w http.ResponseWriter, r *http.Request, rt *Route) {
 	// The server says how its answer may be cached.
 	w.Header().Del("Cache-Control")
 	switch {
+	case long:
+		h.sendLong(w, r)
 	case upgrades(r.Header):
 		up.upgrade.ServeHTTP(w, r)
-	case resource.ActionFrom(r.Context()).LongRunning():
-		up.long.ServeHTTP(w, r)
 	default:
 		up.short.ServeHTTP(w, r)
 	}

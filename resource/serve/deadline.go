@@ -23,7 +23,7 @@ import (
 func (s *Server) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if resource.ActionFrom(r.Context()).LongRunning() {
-			next.ServeHTTP(w, r)
+			serveLong(next, w, r)
 			return
 		}
 		s.withDeadline(next, w, r)

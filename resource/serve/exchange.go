@@ -34,6 +34,8 @@ type exchange struct {
 	// place, if not nil, gives the request's place in flight back. It is called when
 	// the answer turns out to last: a stream of events, or another protocol.
 	place func()
+	// rest, if not nil, is what Afterwards was asked for.
+	rest func(w http.ResponseWriter)
 	// leaving, if not nil: the request asks to leave HTTP.
 	leaving  *leaving
 	attached atomic.Value // an Attachment

@@ -28,7 +28,7 @@ func (s *Server) trace(next http.Handler) http.Handler {
 				panic(cause)
 			}
 		}()
-		next.ServeHTTP(w, r.WithContext(ctx))
+		serveLong(next, w, r.WithContext(ctx)) // the span is of all of it
 	})
 }
 
