@@ -25,8 +25,8 @@ func Afterwards(ctx context.Context, rest func(w http.ResponseWriter)) bool {
 }
 
 // serveLong serves a long-running request and then what the handler has left to do.
-func serveLong(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	next.ServeHTTP(w, r)
+func serveLong(next http.HandlerFunc, w http.ResponseWriter, r *http.Request) {
+	next(w, r)
 	x := exchangeFrom(r.Context())
 	if rest := x.rest; rest != nil {
 		x.rest = nil

@@ -39,11 +39,11 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request) bool {
 
 // finishAudit tells what became of a request, once that is final: also of one
 // that the deadline has answered, or that panicked.
-func (s *Server) finishAudit(next http.Handler) http.Handler {
+func (s *Server) finishAudit(next http.HandlerFunc) http.HandlerFunc {
 	if s.cfg.Audit == nil {
 		return next
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeFrom(r.Context())
 		defer func() {
 			cause := recover()
@@ -59,8 +59,8 @@ func (s *Server) finishAudit(next http.Handler) http.Handler {
 				panic(cause)
 			}
 		}()
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 // auditTimes tells audit what a slow request spent its time on.

@@ -11,17 +11,16 @@ import (
 // process that it passes.
 const headerAuditID = "Audit-Id"
 
-// auditID takes the request's audit id as it is, or makes one, and sends it
-// back. It stays in the request's header, where a proxy forwards it from.
-func (s *Server) auditID(_ http.ResponseWriter, r *http.Request) bool {
-	x := exchangeFrom(r.Context())
+// identify takes the request's audit id as it is, or makes one, and sends it
+// back: so every response can be found in the logs. It stays in the request's
+// header, where a proxy forwards it from.
+func (x *exchange) identify(r *http.Request) {
 	if ids := r.Header[headerAuditID]; len(ids) > 0 && ids[0] != "" {
 		x.auditID[0] = ids[0]
-		return true
+		return
 	}
 	x.auditID[0] = newAuditID()
 	r.Header[headerAuditID] = x.auditID[:]
-	return true
 }
 
 // newAuditID is uuid.NewString with less garbage.

@@ -2,8 +2,9 @@ package serve
 
 import "net/http"
 
-// filter wraps a handler.
-type filter func(next http.Handler) http.Handler
+// filter wraps a handler. It is handed on as a function: by way of the interface
+// each would take a frame more of the stack.
+type filter func(next http.HandlerFunc) http.HandlerFunc
 
 // step is what is done before a request goes on, and says whether it does; if
 // not, it has answered.
@@ -13,15 +14,15 @@ type step func(w http.ResponseWriter, r *http.Request) (goesOn bool)
 // holds for as long as it lasts, in every filter that it has passed; a step that
 // is over holds nothing.
 func before(steps ...step) filter {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(next http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
 			for _, done := range steps {
 				if !done(w, r) {
 					return
 				}
 			}
-			next.ServeHTTP(w, r)
-		})
+			next(w, r)
+		}
 	}
 }
 
@@ -30,10 +31,7 @@ func before(steps ...step) filter {
 // those above (contract 0.1).
 func (s *Server) chain() http.Handler {
 	filters := []filter{
-		s.open, // exchange.go: the record of the request; verb, resource, name
-		before(
-			s.auditID, // auditid.go: every response can be found in the logs
-		),
+		s.open,         // exchange.go, auditid.go: the record of the request; verb, resource, name; its id
 		s.recover,      // recovery.go: a panic costs its own request only
 		s.completeness, // completeness.go: no 404 for what is not there yet
 		s.observe,      // observe.go: log and metrics
@@ -59,7 +57,7 @@ func (s *Server) chain() http.Handler {
 			s.authorize, // authorization.go: 403
 		),
 	}
-	handler := s.cfg.Handler
+	handler := http.HandlerFunc(s.cfg.Handler.ServeHTTP)
 	for i := len(filters) - 1; i >= 0; i-- {
 		handler = filters[i](handler)
 	}
@@ -67,11 +65,11 @@ func (s *Server) chain() http.Handler {
 }
 
 // impersonate is the owner's filter between authentication and authorization.
-func (s *Server) impersonate(next http.Handler) http.Handler {
+func (s *Server) impersonate(next http.HandlerFunc) http.HandlerFunc {
 	if s.cfg.Impersonation == nil {
 		return next
 	}
-	return s.cfg.Impersonation(before(s.impersonated, s.auditImpersonation)(next))
+	return s.cfg.Impersonation(before(s.impersonated, s.auditImpersonation)(next)).ServeHTTP
 }
 
 // impersonated takes down how long that took.

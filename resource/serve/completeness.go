@@ -14,17 +14,17 @@ import (
 // has not yet installed all of them: garbage collection and namespace deletion
 // take a 404 for the news that a type is gone (contract 0.3). A request that
 // arrived while the server was incomplete is treated so to its end.
-func (s *Server) completeness(next http.Handler) http.Handler {
+func (s *Server) completeness(next http.HandlerFunc) http.HandlerFunc {
 	if s.cfg.Complete == nil {
 		return next
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		if s.cfg.Complete() {
-			next.ServeHTTP(w, r)
+			next(w, r)
 			return
 		}
-		next.ServeHTTP(&incompleteWriter{ResponseWriter: w, request: r}, r)
-	})
+		next(&incompleteWriter{ResponseWriter: w, request: r}, r)
+	}
 }
 
 // incompleteWriter replaces the answer for an unknown path. That is a 404 in

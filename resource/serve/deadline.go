@@ -20,17 +20,17 @@ import (
 // reads of the body and its writes are cut off in any case. One that heeds
 // nothing keeps its place among the requests in flight for as long as it really
 // runs. One that leaves HTTP in time has no deadline from then on.
-func (s *Server) deadline(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) deadline(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		if resource.ActionFrom(r.Context()).LongRunning() {
 			serveLong(next, w, r)
 			return
 		}
 		s.withDeadline(next, w, r)
-	})
+	}
 }
 
-func (s *Server) withDeadline(next http.Handler, w http.ResponseWriter, r *http.Request) {
+func (s *Server) withDeadline(next http.HandlerFunc, w http.ResponseWriter, r *http.Request) {
 	timeout, err := s.timeoutOf(r)
 	if err != nil {
 		s.auditRefusal(r, err.Error())
@@ -60,7 +60,7 @@ func (s *Server) withDeadline(next http.Handler, w http.ResponseWriter, r *http.
 			}
 		} // any other panic is for who answers those
 	}()
-	next.ServeHTTP(d, r)
+	next(d, r)
 	returned = true
 }
 

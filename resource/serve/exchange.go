@@ -112,8 +112,8 @@ func exchangeFrom(ctx context.Context) *exchange {
 
 // open begins the exchange: it parses the request line into the Action and
 // puts both into the context.
-func (s *Server) open(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) open(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r)}
 		if s.cfg.AccessLog != nil {
 			x.logged = new(logged)
@@ -127,14 +127,15 @@ func (s *Server) open(next http.Handler) http.Handler {
 		if asksToLeave(r) {
 			x.leaving = new(leaving)
 		}
+		x.identify(r)
 		x.client = r.Context()
 		defer s.leave(x)
 		x.ctx = exchangeContext{resource.ActionContext{Context: x.client, Action: x.action}, x}
-		next.ServeHTTP(x, r.WithContext(&x.ctx))
+		next(x, r.WithContext(&x.ctx))
 		if x.code == 0 {
 			x.setHeader(http.StatusOK) // the server writes it for those who write nothing
 		}
-	})
+	}
 }
 
 // Unwrap lets http.ResponseController reach the server's own writer.

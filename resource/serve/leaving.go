@@ -34,7 +34,7 @@ func asksToLeave(r *http.Request) bool {
 }
 
 // trackLeaving is track for a request that may leave HTTP.
-func (s *Server) trackLeaving(next http.Handler, w http.ResponseWriter, r *http.Request) {
+func (s *Server) trackLeaving(next http.HandlerFunc, w http.ResponseWriter, r *http.Request) {
 	if !s.life.short.enter() {
 		s.refuse(w, r)
 		return
@@ -45,7 +45,7 @@ func (s *Server) trackLeaving(next http.Handler, w http.ResponseWriter, r *http.
 	defer end(nil)
 	x.short = true
 	x.leaving.ctx, x.leaving.life, x.leaving.end = ctx, &s.life, end
-	next.ServeHTTP(w, r)
+	next(w, r)
 }
 
 // leave has hijack take the connection over, and the request be long-running from

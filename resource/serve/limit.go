@@ -18,14 +18,14 @@ import (
 // that says it takes a stream of events, or another protocol, does until it is
 // answered so: else nobody who said so would be counted. system:masters is never refused, so that
 // somebody can put things right.
-func (s *Server) limit(next http.Handler) http.Handler {
+func (s *Server) limit(next http.HandlerFunc) http.HandlerFunc {
 	reads := &inFlight{kind: "readOnly", limit: int64(s.cfg.MaxInFlight)}
 	writes := &inFlight{kind: "mutating", limit: int64(s.cfg.MaxMutatingInFlight)}
 	s.metrics.limitedBy(reads, writes)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
 		if action.LongRunning() && !action.Streams || isHealth(action.Path) {
-			next.ServeHTTP(w, r)
+			next(w, r)
 			return
 		}
 		kind := reads
@@ -42,8 +42,8 @@ func (s *Server) limit(next http.Handler) http.Handler {
 		} else {
 			defer kind.leave()
 		}
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 func (s *Server) tooMany(w http.ResponseWriter, r *http.Request, action *resource.Action) {

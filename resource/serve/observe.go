@@ -12,8 +12,8 @@ import (
 
 // observe logs and counts every request when it is over. Long-running ones are
 // also counted while they last, from the moment they were accepted.
-func (s *Server) observe(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) observe(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeFrom(r.Context())
 		if x.action.LongRunning() || x.leaving != nil {
 			ended := func() {}
@@ -38,8 +38,8 @@ func (s *Server) observe(next http.Handler) http.Handler {
 				panic(cause)
 			}
 		}()
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 // final is the status that a request is counted, logged and traced with when it is

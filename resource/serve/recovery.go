@@ -8,8 +8,8 @@ import (
 // recover turns a panic into a 500, or into the end of the connection (of the
 // stream, in HTTP/2) when the response has begun. http.ErrAbortHandler is the
 // handler's way to ask for the latter and passes through.
-func (s *Server) recover(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) recover(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			cause := recover()
 			if cause == nil {
@@ -28,6 +28,6 @@ func (s *Server) recover(next http.Handler) http.Handler {
 			x.warnings.collect(false)
 			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.", http.StatusInternalServerError)
 		}()
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }

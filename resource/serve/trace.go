@@ -11,14 +11,14 @@ import (
 
 // trace has requests that are sampled leave a span. It comes after
 // authentication, because not everybody's word about sampling counts.
-func (s *Server) trace(next http.Handler) http.Handler {
+func (s *Server) trace(next http.HandlerFunc) http.HandlerFunc {
 	if s.cfg.Tracer == nil {
 		return next
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, span := s.beginSpan(r)
 		if span == nil {
-			next.ServeHTTP(w, r)
+			next(w, r)
 			return
 		}
 		defer func() {
@@ -29,7 +29,7 @@ func (s *Server) trace(next http.Handler) http.Handler {
 			}
 		}()
 		serveLong(next, w, r.WithContext(ctx)) // the span is of all of it
-	})
+	}
 }
 
 // beginSpan begins the span of a request; nil for one that is not sampled.

@@ -18,8 +18,8 @@ var ErrShuttingDown = errors.New("the server is shutting down")
 // track has shutdown know of the requests that are at work: it waits for the
 // short ones, and ends the contexts of the long-running ones. They are at work until
 // everything has been told of them (leave).
-func (s *Server) track(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) track(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
 		if action.LongRunning() {
 			s.trackLong(next, w, r)
@@ -37,11 +37,11 @@ func (s *Server) track(next http.Handler) http.Handler {
 			s.refuse(w, r) // the way of turnAway, for those that passed it just before
 			return
 		}
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
-func (s *Server) trackLong(next http.Handler, w http.ResponseWriter, r *http.Request) {
+func (s *Server) trackLong(next http.HandlerFunc, w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	if !s.life.long.enter(&cancel) {
@@ -53,7 +53,7 @@ func (s *Server) trackLong(next http.Handler, w http.ResponseWriter, r *http.Req
 	if x.leaving != nil {
 		x.leaving.ctx = ctx
 	}
-	next.ServeHTTP(w, r.WithContext(ctx))
+	next(w, r.WithContext(ctx))
 }
 
 // leave has a request that is tracked be over.
