@@ -25,9 +25,9 @@ type relay struct {
 	// it is cut short.
 	ctx   context.Context
 	watch bool
-	// asked is the request's body, which the server may read for as long as it
-	// answers; nil: it has none.
-	asked io.Closer
+	// after says that the body is copied after ReverseProxy has returned, which ends
+	// the request's body then: there must be none.
+	after bool
 
 	// body is that of the answer; nil: there is none to be copied.
 	body    io.ReadCloser
@@ -41,13 +41,10 @@ type relay struct {
 
 // sendLong sends a long-running request. The hop ends with its answer.
 func (h *hop) sendLong(w http.ResponseWriter, r *http.Request) {
-	l := &relay{ctx: r.Context(), watch: resource.ActionFrom(r.Context()).Verb == "watch"}
-	h.relay = l
-	if r.Body != nil && r.Body != http.NoBody {
-		l.asked = r.Body
-		r = r.WithContext(r.Context())
-		r.Body = unclosed{r.Body} // by ReverseProxy, which returns before its time
+	l := &relay{
+		ctx: r.Context(), watch: resource.ActionFrom(r.Context()).Verb == "watch", after: r.Body == nil || r.Body == http.NoBody,
 	}
+	h.relay = l
 	later := false
 	defer func() {
 		if !later {
@@ -55,14 +52,20 @@ func (h *hop) sendLong(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	h.route.Upstream.long.ServeHTTP(w, r)
-	if l.body == nil {
+	if l.body == nil || !l.after {
 		return
 	}
-	if later = serve.Afterwards(l.ctx, func(w http.ResponseWriter) {
-		defer h.endLong()
+	h.client = nil // it is the router's, which gives it to other requests
+	if later = serve.Afterwards(l.ctx, h.afterwards); !later {
 		l.run(w)
-	}); !later {
-		l.run(w)
+	}
+}
+
+// afterwards is for [serve.Afterwards].
+func (h *hop) afterwards(w http.ResponseWriter) {
+	defer h.endLong()
+	if w != nil {
+		h.relay.run(w)
 	}
 }
 
@@ -71,16 +74,8 @@ func (h *hop) endLong() {
 	if h.relay.body != nil {
 		h.relay.body.Close()
 	}
-	if h.relay.asked != nil {
-		h.relay.asked.Close()
-	}
 	h.end()
 }
-
-// unclosed is a body that somebody else closes.
-type unclosed struct{ io.Reader }
-
-func (unclosed) Close() error { return nil }
 
 // run copies everything, and ends the answer as ReverseProxy does: one that is cut
 // short with a panic, so that its client sees that. A watch that is cut short
@@ -88,17 +83,32 @@ func (unclosed) Close() error { return nil }
 // from where it is.
 func (r *relay) run(w http.ResponseWriter) {
 	r.to = w
-	err := r.copy()
-	switch {
-	case err == io.EOF:
+	if err := r.end(r.copy()); err == io.EOF {
 		r.trailers()
-	case r.watch && errors.Is(context.Cause(r.ctx), serve.ErrShuttingDown):
-	default:
-		r.log.Debug("a long-running answer was cut short", "err", err)
-		if r.ctx.Value(http.ServerContextKey) != nil {
-			panic(http.ErrAbortHandler)
-		}
+	} else if r.ctx.Value(http.ServerContextKey) != nil {
+		panic(http.ErrAbortHandler)
 	}
+}
+
+// end judges how copying has ended.
+func (r *relay) end(err error) error {
+	if r.watch && errors.Is(context.Cause(r.ctx), serve.ErrShuttingDown) {
+		return io.EOF
+	}
+	if err != io.EOF {
+		r.log.Debug("a long-running answer was cut short", "err", err)
+	}
+	return err
+}
+
+// Read copies everything while ReverseProxy waits for it, for a request with a body.
+func (r *relay) Read([]byte) (int, error) { return 0, r.end(r.copy()) }
+
+// Close closes the body, for ReverseProxy.
+func (r *relay) Close() error {
+	body := r.body
+	r.body = nil
+	return body.Close()
 }
 
 // trailers sends what came after the body.
@@ -154,9 +164,12 @@ func (p *Maker) relayed(res *http.Response) error {
 	if err := staysHTTP(res); err != nil {
 		return err
 	}
-	r := hopFrom(res.Request.Context()).relay
+	h := hopFrom(res.Request.Context())
+	r := h.relay
 	r.body, r.answer, r.announced, r.buffers, r.log = res.Body, res, len(res.Trailer), p.copying, p.logger
-	res.Body = http.NoBody
+	if res.Body = http.NoBody; !r.after {
+		r.to, res.Body = h.client, r
+	}
 	res.ContentLength = 0 // so that ReverseProxy, which copies nothing, needs no timer
 	return nil
 }

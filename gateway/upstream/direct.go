@@ -167,7 +167,7 @@ func (d *direct) put(c *directConn) {
 		good := c.good()
 		d.mu.Lock()
 		if !good {
-			c.Close() // there is a dial for who waits
+			c.Close() // there is a dial for who waits, or will be
 			return
 		}
 		if w := d.first(true); w != nil {

@@ -31,19 +31,20 @@ import (
 // that falls silent is so left after the time to connect at the latest.
 
 // dialsPerProcessor is how many connections are made to an endpoint at the same
-// time, for each processor of the gateway. A handshake takes one or two
-// milliseconds of a processor: so many are done within the second that they have
-// by default although others take 29 of 30 parts of it. And on a way on which
-// they take a tenth of a second, for which the processor is idle, they are still
-// 160 a second.
+// time, for each processor of the gateway. A handshake takes one or two milliseconds
+// of a processor: so many are done within the second that they have by default
+// although others take 29 of 30 parts of it. And on a way on which they take a tenth
+// of a second, for which the processor is idle, they are still 160 a second.
 const dialsPerProcessor = 16
 
 const (
 	// flowing is how long ago a connection may have come free at most for others
 	// to be expected soon.
 	flowing = 100 * time.Millisecond
-	// maxPatience bounds how long they are waited for before one is made.
-	maxPatience = 5 * time.Millisecond
+	// minPatience and maxPatience bound how long they are waited for before one is
+	// made. What takes less than the first, which is as exact as timers are, is made
+	// at once.
+	minPatience, maxPatience = time.Millisecond, 5 * time.Millisecond
 )
 
 // graceShare: who waits is given up later than a dial that began with the wait,
@@ -245,7 +246,7 @@ func (d *direct) dialMore() {
 // sees to it that the others are counted later; mu is held.
 func (d *direct) impatient(now time.Time) int {
 	all := d.line.waits.Len()
-	if now.Sub(d.line.moved) >= flowing || d.line.fresh == all {
+	if now.Sub(d.line.moved) >= flowing || d.line.dialTook < minPatience || d.line.fresh == all {
 		return all
 	}
 	n, patience := d.line.fresh, min(d.line.dialTook, maxPatience)

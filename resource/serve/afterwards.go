@@ -9,7 +9,8 @@ import (
 // the handler, the router and the filters around them have returned; the header must
 // have been written. What comes then is audited, counted and waited for as if the
 // handler had written it. It reports false outside of a chain: the caller has to do
-// it then itself. rest may panic as a handler may. It is to be called on the
+// it then itself. rest may panic as a handler may; it is called with nil, to let go of
+// what it holds, where a filter has panicked. Afterwards is to be called on the
 // request's goroutine, at most once.
 //
 // A stack is given back by half, and only where less than a quarter of it is in use.
@@ -26,8 +27,13 @@ func Afterwards(ctx context.Context, rest func(w http.ResponseWriter)) bool {
 
 // serveLong serves a long-running request and then what the handler has left to do.
 func serveLong(next http.HandlerFunc, w http.ResponseWriter, r *http.Request) {
-	next(w, r)
 	x := exchangeFrom(r.Context())
+	defer x.runRest(nil)
+	next(w, r)
+	x.runRest(w)
+}
+
+func (x *exchange) runRest(w http.ResponseWriter) {
 	if rest := x.rest; rest != nil {
 		x.rest = nil
 		rest(w)

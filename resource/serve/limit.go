@@ -42,6 +42,10 @@ func (s *Server) limit(next http.HandlerFunc) http.HandlerFunc {
 		} else {
 			defer kind.leave()
 		}
+		if action.Streams {
+			serveLong(next, w, r) // it counts until it is answered with a stream
+			return
+		}
 		next(w, r)
 	}
 }

@@ -121,11 +121,16 @@ func tlsConfig(pair *authn.KeyPair, clientCAs func() *x509.CertPool) *tls.Config
 		ClientAuth:     tls.RequestClientCert,
 	}
 	if clientCAs == nil {
+		base.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			gatherHTTP2(hello)
+			return nil, nil
+		}
 		return base
 	}
 	var last atomic.Pointer[tls.Config] // for the pool that it names
 	config := base.Clone()
-	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		gatherHTTP2(hello)
 		pool := clientCAs()
 		if c := last.Load(); c != nil && c.ClientCAs == pool {
 			return c, nil

@@ -135,7 +135,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 func (d *door) serve() error {
 	if d.server.TLSConfig != nil {
-		return d.server.ServeTLS(d.listener, "", "")
+		return d.server.ServeTLS(gatherer{d.listener}, "", "")
 	}
 	return d.server.Serve(d.listener)
 }

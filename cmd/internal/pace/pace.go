@@ -77,6 +77,7 @@ func (w Work) room() (least, most uint64) {
 func Keep(ctx context.Context, work Work) {
 	_, fixed := os.LookupEnv("GOGC")
 	p := &pacer{percent: 100, last: read(), work: work}
+	slack := relaxed(isRelaxed())
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -85,6 +86,7 @@ func Keep(ctx context.Context, work Work) {
 			return
 		case <-tick.C:
 		}
+		slack.look()
 		before := p.percent
 		giveBack := p.next(read())
 		if p.percent != before && !fixed {

@@ -2,6 +2,8 @@ package pace
 
 import (
 	"fmt"
+	"log/slog"
+	"runtime"
 	"time"
 )
 
@@ -16,23 +18,42 @@ import (
 // the place of 0.35; with 1 ms it took 2 % more.
 //
 // The price: a thread whose system call lasts, a write to a log on a slow disk,
-// keeps its share of GOMAXPROCS for as long, and timers may be late by as much. In
-// the gateway none is that fine. In the servers behind it reads gather for
-// fractions of a millisecond, and consistent GETs took 30 % longer: not for them.
+// keeps the processor for as long, and timers may be late by it. With more than one
+// there would be another: the runtime waits 3 µs before it takes from a processor
+// what that is about to run next, and would wait 4 ms. And in the servers behind the
+// gateway reads gather for fractions of a millisecond: consistent GETs took 30 %
+// longer.
 const slack = 4 * time.Millisecond
 
-// Relax gives all threads of this process a slack of 4 ms for their timers, unless
-// it has been given to them already. What a thread has it gives to those that it
-// starts, and the runtime's monitor is started before any code of ours; so Relax
-// executes the program anew, with the same arguments, environment, open files and
-// process id, and does not return from that. It is for the first lines of main,
-// with no other goroutine at work. On other systems than Linux there is no such
-// thing and nothing to do.
+// Relax gives all threads of a process that has one processor (GOMAXPROCS) a slack of
+// 4 ms for their timers. What a thread has it gives to those that it makes, and the
+// runtime's monitor is made before any code of ours runs; so Relax executes the
+// program anew, with the same arguments, open files and process id, and does not
+// return from that. It is for the first lines of main, with no other goroutine at
+// work. Should there be more processors later, Keep takes the slack back. On other
+// systems than Linux there is no such thing and nothing to do.
 //
 // Source: prctl(2), PR_SET_TIMERSLACK.
 func Relax() error {
+	if runtime.GOMAXPROCS(0) > 1 {
+		return nil
+	}
 	if err := relax(); err != nil {
 		return fmt.Errorf("give timers a slack of %v: %w", slack, err)
 	}
 	return nil
+}
+
+// relaxed is what Keep knows of the slack.
+type relaxed bool
+
+// look takes the slack back if there is more than one processor by now.
+func (r *relaxed) look() {
+	if !*r || runtime.GOMAXPROCS(0) == 1 {
+		return
+	}
+	if err := tighten(); err != nil {
+		slog.Warn("timers of this process stay late; start it again", "by", slack, "err", err)
+	}
+	*r = false
 }

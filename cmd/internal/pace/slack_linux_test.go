@@ -6,7 +6,9 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,71 +20,71 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) == "" {
 		os.Exit(m.Run())
 	}
-	started, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	fmt.Fprintln(os.Stderr, os.Getpid(), "started with", started)
+	fmt.Fprintln(os.Stderr, os.Getpid(), "started")
 	if err := Relax(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Println(os.Getpid(), os.Args[1:], os.Getenv(childEnv), threadSlack())
+	fmt.Println(os.Getpid(), os.Args[1:], os.Getenv(childEnv), os.Getenv(relaxedEnv) == "")
+	fmt.Println(slacks())
+	r := relaxed(isRelaxed())
+	r.look()
+	fmt.Println(slacks())
+	if r {
+		runtime.GOMAXPROCS(2)
+		r.look()
+		fmt.Println(r, isRelaxed())
+	}
 	os.Exit(0)
 }
 
-// threadSlack is what a thread has that the runtime started.
-func threadSlack() int {
-	c := make(chan int)
-	runtime.LockOSThread() // so that the other is on another thread
-	defer runtime.UnlockOSThread()
-	go func() {
-		runtime.LockOSThread()
-		ns, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-		c <- ns
-	}()
-	return <-c
-}
-
-// startRelaxed runs the program and returns what it says on both ways, and its
-// process id.
-func startRelaxed(t *testing.T) (out, trace string, pid int) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0], "an argument", "--and=a flag")
-	cmd.Env = append(os.Environ(), childEnv+"=as it was")
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	data, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, stderr.String())
+// slacks are those of some threads that goroutines run on at the same time.
+func slacks() string {
+	const n = 8
+	var mu sync.Mutex
+	found := map[time.Duration]int{}
+	var locked, done sync.WaitGroup
+	locked.Add(n)
+	for range n {
+		done.Go(func() {
+			runtime.LockOSThread()
+			ns, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+			mu.Lock()
+			found[time.Duration(ns)]++
+			mu.Unlock()
+			locked.Done()
+			locked.Wait()
+		})
 	}
-	return string(data), stderr.String(), cmd.Process.Pid
+	done.Wait()
+	return fmt.Sprint(found)
 }
 
 func TestRelax(t *testing.T) {
-	out, trace, pid := startRelaxed(t)
-	if want := fmt.Sprintln(pid, "[an argument --and=a flag]", "as it was", int(slack)); out != want {
-		t.Errorf("the program said %q, want %q", out, want)
-	}
-	if n := strings.Count(trace, fmt.Sprint(pid, " started with")); n != 2 {
-		t.Errorf("was executed %d times, want 2:\n%s", n, trace)
-	}
-}
-
-// Who is started with the slack is not executed twice.
-func TestRelaxOnce(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	before, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(before), 0, 0, 0)
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	out, trace, pid := startRelaxed(t)
-	if want := fmt.Sprintln(pid, "[an argument --and=a flag]", "as it was", int(slack)); out != want {
-		t.Errorf("the program said %q, want %q", out, want)
-	}
-	if want := fmt.Sprintln(pid, "started with", int(slack)); trace != want {
-		t.Errorf("was executed so: %q, want %q", trace, want)
+	for _, c := range []struct {
+		processors string
+		started    int
+		slacks     []string
+	}{
+		// The last are those of a process that gets a second processor.
+		{"1", 2, []string{"map[4ms:8]", "map[4ms:8]", "false false"}},
+		{"2", 1, []string{"map[50µs:8]", "map[50µs:8]"}},
+	} {
+		cmd := exec.Command(os.Args[0], "an argument", "--and=a flag")
+		cmd.Env = append(os.Environ(), childEnv+"=as it was", "GOMAXPROCS="+c.processors)
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v: %s", err, stderr.String())
+		}
+		pid := cmd.Process.Pid
+		want := fmt.Sprintln(pid, "[an argument --and=a flag]", "as it was", true) + strings.Join(c.slacks, "\n") + "\n"
+		if string(out) != want {
+			t.Errorf("with GOMAXPROCS=%s the program said %q, want %q", c.processors, out, want)
+		}
+		if want := strings.Repeat(fmt.Sprintln(pid, "started"), c.started); stderr.String() != want {
+			t.Errorf("with GOMAXPROCS=%s it was executed so: %q, want %q", c.processors, stderr.String(), want)
+		}
 	}
 }

@@ -1,0 +1,118 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"portico/resource"
+	"portico/resource/serve"
+)
+
+// longPath is long-running with any method.
+const longPath = "/apis/g.example.com/v1/namespaces/a/things/x/proxy/echo"
+
+// A request's body goes on being read while its long-running answer is sent.
+func TestLongAnswerWhileAsked(t *testing.T) {
+	for _, p := range passages(t, func(w http.ResponseWriter, r *http.Request) {
+		answer := http.NewResponseController(w)
+		_ = answer.EnableFullDuplex()
+		_ = answer.Flush()
+		lines := bufio.NewScanner(r.Body)
+		for lines.Scan() {
+			fmt.Fprintln(w, lines.Text())
+			_ = answer.Flush()
+		}
+	}) {
+		if !strings.HasPrefix(p.name, "HTTP/2") {
+			continue // its clients send all before they read
+		}
+		t.Run(p.name, func(t *testing.T) {
+			asked, asking := io.Pipe()
+			res, err := p.send(t, t.Context(), "POST", longPath, asked, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			answers := bufio.NewReader(res.Body)
+			for i := range 3 {
+				want := fmt.Sprintln("line", i)
+				if _, err := io.WriteString(asking, want); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := answers.ReadString('\n'); got != want || err != nil {
+					t.Fatalf("got %q, %v", got, err)
+				}
+			}
+			asking.Close()
+			if _, err := answers.ReadByte(); err != io.EOF {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A refusal in pieces ends although the body that it is of was never sent.
+func TestLongRefusalOfUnsentBody(t *testing.T) {
+	for _, p := range passages(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, "no")
+		_ = http.NewResponseController(w).Flush()
+	}) {
+		t.Run(p.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			res, err := p.send(t, ctx, "POST", longPath, strings.NewReader(strings.Repeat("x", 1000)), http.Header{"Expect": {"100-continue"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if got, err := io.ReadAll(res.Body); res.StatusCode != http.StatusForbidden || string(got) != "no" || err != nil {
+				t.Errorf("%d %q %v", res.StatusCode, got, err)
+			}
+		})
+	}
+}
+
+// Who asks for a stream of events has its place in flight until it is answered with
+// one: an answer that is none keeps it to its end.
+func TestStreamAskedForKeepsItsPlace(t *testing.T) {
+	over := make(chan struct{})
+	front := startChain(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = http.NewResponseController(w).Flush()
+		<-over
+	}, func(c *serve.Config) {
+		c.MaxInFlight = 1
+		c.LongRunning = func(*http.Request, *resource.Action) bool { return true }
+	})
+	ask := func() *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", front.URL+shortPath, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := front.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { res.Body.Close() })
+		return res
+	}
+	first := ask()
+	if first.StatusCode != http.StatusOK {
+		t.Fatal(first.Status)
+	}
+	if second := ask(); second.StatusCode != http.StatusTooManyRequests {
+		t.Error(second.Status)
+	}
+	close(over)
+	_, _ = io.Copy(io.Discard, first.Body)
+	if third := ask(); third.StatusCode != http.StatusOK {
+		t.Error(third.Status)
+	}
+}
