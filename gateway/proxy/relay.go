@@ -41,9 +41,7 @@ type relay struct {
 
 // sendLong sends a long-running request. The hop ends with its answer.
 func (h *hop) sendLong(w http.ResponseWriter, r *http.Request) {
-	l := &relay{
-		ctx: r.Context(), watch: resource.ActionFrom(r.Context()).Verb == "watch", after: r.Body == nil || r.Body == http.NoBody,
-	}
+	l := &relay{ctx: r.Context(), watch: resource.ActionFrom(r.Context()).Verb == "watch", after: r.ContentLength == 0}
 	h.relay = l
 	later := false
 	defer func() {
