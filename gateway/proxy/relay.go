@@ -49,6 +49,9 @@ func (h *hop) sendLong(w http.ResponseWriter, r *http.Request) {
 			h.endLong()
 		}
 	}()
+	if !l.after {
+		w = unflushed{w}
+	}
 	h.route.Upstream.long.ServeHTTP(w, r)
 	if l.body == nil || !l.after {
 		return
@@ -58,6 +61,10 @@ func (h *hop) sendLong(w http.ResponseWriter, r *http.Request) {
 		l.run(w)
 	}
 }
+
+// unflushed is for ReverseProxy while a relay writes and flushes what is below: it
+// would flush a stream of events from another goroutine.
+type unflushed struct{ http.ResponseWriter }
 
 // afterwards is for [serve.Afterwards].
 func (h *hop) afterwards(w http.ResponseWriter) {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -34,7 +35,7 @@ func (l gatherer) Accept() (net.Conn, error) {
 // next write.
 type gathering struct {
 	net.Conn
-	on bool // set before the handshake's answer is written
+	on atomic.Bool // set before the handshake's answer is written
 
 	mu   sync.Mutex
 	held *[gatherRoom]byte // nil: nothing is
@@ -47,14 +48,14 @@ type gathering struct {
 // it.
 func gatherHTTP2(hello *tls.ClientHelloInfo) {
 	if c, ok := hello.Conn.(*gathering); ok {
-		c.on = slices.Contains(hello.SupportedProtos, "h2")
+		c.on.Store(slices.Contains(hello.SupportedProtos, "h2"))
 	}
 }
 
 var gatherRooms = sync.Pool{New: func() any { return new([gatherRoom]byte) }}
 
 func (c *gathering) Write(b []byte) (int, error) {
-	if !c.on {
+	if !c.on.Load() {
 		return c.Conn.Write(b)
 	}
 	c.mu.Lock()
@@ -111,24 +112,34 @@ func (c *gathering) flush(more []byte) error {
 // SetWriteDeadline is for what is written from now on: TLS says goodbye, and sets
 // one that has passed.
 func (c *gathering) SetWriteDeadline(t time.Time) error {
-	c.flushIfFree()
+	c.finish()
 	return c.Conn.SetWriteDeadline(t)
 }
 
 func (c *gathering) SetDeadline(t time.Time) error {
-	c.flushIfFree()
+	c.finish()
 	return c.Conn.SetDeadline(t)
 }
 
-// Close writes what is held, unless a write is stuck.
+// Close writes what is held.
 func (c *gathering) Close() error {
-	c.flushIfFree()
+	c.finish()
 	return c.Conn.Close()
 }
 
-func (c *gathering) flushIfFree() {
-	if c.on && c.mu.TryLock() {
+// finishTime is how long a client may take for what is held when its connection is
+// closed, in which others wait to be closed.
+const finishTime = 100 * time.Millisecond
+
+// finish writes what is held, before the deadline for writes is another; unless a
+// write is under way: that may be stuck until the connection is closed.
+func (c *gathering) finish() {
+	if !c.on.Load() || !c.mu.TryLock() {
+		return
+	}
+	defer c.mu.Unlock()
+	if c.n > 0 {
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(finishTime))
 		_ = c.flush(nil)
-		c.mu.Unlock()
 	}
 }

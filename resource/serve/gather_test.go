@@ -2,6 +2,8 @@ package serve
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -11,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"portico/resource/authn"
 )
 
 // slowConn notes what is written, and stands in a write as long as it is told to.
@@ -51,7 +55,11 @@ func (c *slowConn) SetWriteDeadline(time.Time) error { return c.call("deadline")
 func (c *slowConn) Close() error                     { return c.call("close") }
 
 // held is a connection that writes nothing of its own accord.
-func held(to net.Conn) *gathering { return &gathering{Conn: to, on: true, due: true} }
+func held(to net.Conn) *gathering {
+	c := &gathering{Conn: to, due: true}
+	c.on.Store(true)
+	return c
+}
 
 func TestGather(t *testing.T) {
 	write := func(t *testing.T, c net.Conn, pieces ...string) {
@@ -94,7 +102,8 @@ func TestGather(t *testing.T) {
 	t.Run("at its turn", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			to := &slowConn{}
-			c := &gathering{Conn: to, on: true}
+			c := held(to)
+			c.due = false
 			write(t, c, "a", "b")
 			synctest.Wait()
 			write(t, c, "c")
@@ -132,7 +141,9 @@ func TestGather(t *testing.T) {
 		_ = c.SetDeadline(time.Unix(1, 0))
 		write(t, c, "c")
 		_ = c.Close()
-		if got := strings.Join(to.calls, ", "); got != "deadline after a, deadline after ab, close after abc" {
+		// Each has a deadline of its own before.
+		want := "deadline after , deadline after a, deadline after a, deadline after ab, deadline after ab, close after abc"
+		if got := strings.Join(to.calls, ", "); got != want {
 			t.Error(got)
 		}
 	})
@@ -141,7 +152,8 @@ func TestGather(t *testing.T) {
 // A write that is stuck keeps nobody from closing, and who writes more waits for it.
 func TestGatherStuck(t *testing.T) {
 	to := &slowConn{entered: make(chan struct{}, 2), stuck: make(chan struct{})}
-	c := &gathering{Conn: to, on: true}
+	c := held(to)
+	c.due = false
 	_, _ = c.Write([]byte("a"))
 	<-to.entered
 	wrote := make(chan error, 1)
@@ -151,7 +163,7 @@ func TestGatherStuck(t *testing.T) {
 	}()
 	select {
 	case err := <-wrote:
-		t.Errorf("more is taken than is held: %v", err)
+		t.Fatalf("more is taken than is held: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	_ = c.SetWriteDeadline(time.Unix(1, 0))
@@ -162,6 +174,41 @@ func TestGatherStuck(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A client that takes nothing does not keep its connection from being closed: what is
+// held is given up, too.
+func TestGatherClosesFull(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+	for err == nil {
+		_, err = conn.Write(make([]byte, 1<<20)) // until nothing fits
+	}
+	_ = conn.SetWriteDeadline(time.Time{})
+	c := held(conn)
+	_, _ = c.Write([]byte("last"))
+	done := make(chan struct{})
+	go func() { defer close(done); _ = c.SetWriteDeadline(time.Now().Add(time.Hour)); _ = c.Close() }()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Error("it is not closed")
+	}
+}
+
+type seenKey struct{}
 
 // What is gathered is told by the handshake: of HTTP/2, and of nothing else. Both
 // carry answers of any size whole.
@@ -174,22 +221,47 @@ func TestGatherByProtocol(t *testing.T) {
 		_, _ = io.WriteString(w, strings.Repeat("y", n-n/2))
 	})
 	p := newPKI(t)
-	s := newTestServer(t, handler, func(c *Config) { c.Listen = []ListenAddress{p.listen()} })
-	run(t, s)
-	server := s.Addresses()[0].String()
-	for _, h2 := range []bool{true, false} {
-		client := p.httpClient(t, h2, false)
-		for _, n := range sizes {
-			res, err := client.Get("https://" + server + "/" + strings.Repeat("p", n))
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, err := io.ReadAll(res.Body)
-			res.Body.Close()
-			want := strings.Repeat("x", n/2) + strings.Repeat("y", n-n/2)
-			if err != nil || string(body) != want || (res.ProtoMajor == 2) != h2 {
-				t.Errorf("%d bytes over %s: %d bytes, %v", n, res.Proto, len(body), err)
+	anybody := p.listen()
+	anybody.ClientCAs = nil
+	for _, address := range []ListenAddress{p.listen(), anybody} {
+		var gathers []bool // whether each connection does
+		s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+			gathers = append(gathers, r.Context().Value(seenKey{}).(*gathering).on.Load())
+			handler(w, r)
+		}, func(c *Config) { c.Listen = []ListenAddress{address} })
+		if err := s.Listen(); err != nil {
+			t.Fatal(err)
+		}
+		s.doors[0].server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, seenKey{}, conn.(*tls.Conn).NetConn())
+		}
+		run(t, s)
+		server := s.Addresses()[0].String()
+		for _, h2 := range []bool{true, false} {
+			client := p.httpClient(t, h2, false)
+			for _, n := range sizes {
+				res, err := client.Get("https://" + server + "/" + strings.Repeat("p", n))
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				want := strings.Repeat("x", n/2) + strings.Repeat("y", n-n/2)
+				if err != nil || string(body) != want || (res.ProtoMajor == 2) != h2 {
+					t.Errorf("%d bytes over %s: %d bytes, %v", n, res.Proto, len(body), err)
+				}
+				if gathers[len(gathers)-1] != h2 {
+					t.Errorf("over %s what is written is gathered: %v", res.Proto, !h2)
+				}
 			}
 		}
+	}
+}
+
+// Whose socket it is is known below TLS, too.
+func TestPeerBelowTLS(t *testing.T) {
+	conn := tls.Server(&gathering{Conn: &peerConn{uid: 7}}, nil)
+	if uid, ok := authn.PeerUIDFrom(withPeer(t.Context(), conn)); uid != 7 || !ok {
+		t.Error(uid, ok)
 	}
 }

@@ -220,6 +220,9 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if tlsConn, ok := conn.(*tls.Conn); ok {
 		conn = tlsConn.NetConn()
 	}
+	if g, ok := conn.(*gathering); ok {
+		conn = g.Conn
+	}
 	if peer, ok := conn.(*peerConn); ok {
 		return authn.WithPeerUID(ctx, peer.uid)
 	}

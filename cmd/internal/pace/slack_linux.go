@@ -56,31 +56,32 @@ func setSlack(d time.Duration) error {
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(d), 0, 0, 0))
 }
 
-// tighten gives the threads the usual slack again, but for the monitor, which
-// nothing can reach, and those that it makes at the same moment. A goroutine cannot
-// choose its thread: so many are locked to one at the same time as there are
-// threads, and some more.
+// tighten gives the threads the usual slack again, as far as goroutines come to them:
+// not the monitor, nor one that stands in a long system call, nor what those make. A
+// goroutine cannot choose its thread: so many are locked to one at the same time as
+// there are threads, and some more; twice, for those that were made meanwhile.
 func tighten() error {
-	tasks, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return err
+	for range 2 {
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return err
+		}
+		if err := setSlack(usualSlack); err != nil {
+			return err
+		}
+		var locked, done sync.WaitGroup
+		n := len(tasks) + spareThreads
+		locked.Add(n)
+		for range n {
+			done.Go(func() {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				_ = setSlack(usualSlack) // it has been possible
+				locked.Done()
+				locked.Wait()
+			})
+		}
+		done.Wait()
 	}
-	// The first lock has the thread made that makes all others from then on.
-	if err := setSlack(usualSlack); err != nil {
-		return err
-	}
-	var locked, done sync.WaitGroup
-	n := len(tasks) + spareThreads
-	locked.Add(n)
-	for range n {
-		done.Go(func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			_ = setSlack(usualSlack) // it has been possible
-			locked.Done()
-			locked.Wait()
-		})
-	}
-	done.Wait()
 	return nil
 }

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	if r {
 		runtime.GOMAXPROCS(2)
 		r.look()
-		fmt.Println(r, isRelaxed())
+		fmt.Println(r, mostly(slacks()))
 	}
 	os.Exit(0)
 }
@@ -60,14 +60,26 @@ func slacks() string {
 	return fmt.Sprint(found)
 }
 
+// mostly reports whether all threads but one have the usual slack: one that the
+// monitor made meanwhile has not.
+func mostly(slacks string) bool {
+	return slacks == "map[50µs:8]" || slacks == "map[50µs:7 4ms:1]"
+}
+
 func TestRelax(t *testing.T) {
+	// Children have that of this thread, and somebody may have set it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := setSlack(usualSlack); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		processors string
 		started    int
 		slacks     []string
 	}{
 		// The last are those of a process that gets a second processor.
-		{"1", 2, []string{"map[4ms:8]", "map[4ms:8]", "false false"}},
+		{"1", 2, []string{"map[4ms:8]", "map[4ms:8]", "false true"}},
 		{"2", 1, []string{"map[50µs:8]", "map[50µs:8]"}},
 	} {
 		cmd := exec.Command(os.Args[0], "an argument", "--and=a flag")
