@@ -12,7 +12,8 @@ import (
 )
 
 // relay copies the body of a long-running answer, after ReverseProxy and everything
-// between it and the server's own filters has returned (see [serve.Afterwards]).
+// between it and the server's own filters has returned (see [serve.Afterwards]). Where
+// the request has a body, it copies while ReverseProxy reads from it, and is empty.
 //
 // A gateway holds thousands of watches that are quiet most of the time, and
 // then wants to move all that has come up in as few pieces as it can: each piece
