@@ -22,6 +22,7 @@ import (
 	"portico/resource/accesslog"
 	"portico/resource/audit"
 	"portico/resource/authn"
+	"portico/resource/busypoll"
 	"portico/resource/etcd"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -180,6 +181,11 @@ func (g *Gateway) assembleObservation() (err error) {
 			return err
 		}
 	}
+	if g.cfg.BusyPoll != 0 {
+		if g.busyPoll, err = busypoll.New(busypoll.Config{For: g.cfg.BusyPoll, Registry: registry}); err != nil {
+			return err
+		}
+	}
 	if g.audit, err = audit.Open(g.cfg.Audit, g.log); err != nil {
 		return err
 	}
@@ -199,6 +205,7 @@ func (g *Gateway) assembleServer() (err error) {
 		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
 		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete, LongRunning: g.proxy.Streams,
 		AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: serve.TrustedTracers,
+		BusyPoll: g.busyPoll,
 	})
 	return err
 }

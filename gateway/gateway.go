@@ -19,6 +19,7 @@ import (
 	"portico/resource/accesslog"
 	"portico/resource/audit"
 	"portico/resource/authn"
+	"portico/resource/busypoll"
 	"portico/resource/etcd"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -60,12 +61,13 @@ type Gateway struct {
 	publisher    *publisher
 	lastGood     *lastGood
 
-	// What tells of it, and where clients connect.
+	// What is told of requests, and where clients connect.
 	health    *serve.Health
 	metrics   *serve.Metrics
-	accessLog *accesslog.Log  // nil: none is written
-	audit     *audit.Auditor  // nil: nothing is audited
-	tracer    *tracing.Tracer // nil: nothing is traced
+	accessLog *accesslog.Log   // nil: none is written
+	audit     *audit.Auditor   // nil: nothing is audited
+	tracer    *tracing.Tracer  // nil: nothing is traced
+	busyPoll  *busypoll.Poller // nil: the process sleeps between requests
 	server    *serve.Server
 }
 

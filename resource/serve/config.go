@@ -13,6 +13,7 @@ import (
 	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/authz"
+	"portico/resource/busypoll"
 	"portico/resource/tracing"
 )
 
@@ -66,6 +67,8 @@ type Config struct {
 	// TrustsTrace reports whether it counts what the user says about sampling;
 	// nil: it does, for who is behind a server that has judged it.
 	TrustsTrace func(user *resource.User) bool
+	// BusyPoll is told of traffic and run with the server; nil: nobody is.
+	BusyPoll *busypoll.Poller
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 

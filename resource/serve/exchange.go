@@ -12,6 +12,7 @@ import (
 	"portico/resource"
 	"portico/resource/accesslog"
 	"portico/resource/audit"
+	"portico/resource/busypoll"
 )
 
 // exchange is what the filters know of one request and its response, and the
@@ -19,9 +20,10 @@ import (
 // where it says otherwise.
 type exchange struct {
 	http.ResponseWriter
-	start  time.Time
-	action *resource.Action
-	ctx    exchangeContext // of the request, for what comes below
+	start    time.Time
+	action   *resource.Action
+	ctx      exchangeContext  // of the request, for what comes below
+	busyPoll *busypoll.Poller // nil: nobody is told of traffic
 	// client is the context that ends when the client has gone.
 	client context.Context
 
@@ -114,7 +116,8 @@ func exchangeFrom(ctx context.Context) *exchange {
 // puts both into the context.
 func (s *Server) open(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r)}
+		s.cfg.BusyPoll.Touch()
+		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r), busyPoll: s.cfg.BusyPoll}
 		if s.cfg.AccessLog != nil {
 			x.logged = new(logged)
 		}
@@ -202,6 +205,7 @@ func (x *exchange) setHeader(code int) {
 }
 
 func (x *exchange) Write(b []byte) (int, error) {
+	x.busyPoll.Touch() // an event of a watch, a piece of a long answer
 	x.WriteHeader(http.StatusOK)
 	q := x.audited.Load()
 	if q == nil {

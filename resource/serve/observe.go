@@ -64,7 +64,7 @@ func (x *exchange) unanswered(cause any) bool {
 	return x.code == 0 && (cause == http.ErrAbortHandler || cause == nil && x.client.Err() != nil)
 }
 
-// observing runs what tells of requests in the background. The returned function
+// observing runs what is told of requests in the background. The returned function
 // ends it, after the last request: what was told is sent on before it returns.
 func (s *Server) observing(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -77,6 +77,11 @@ func (s *Server) observing(ctx context.Context) (end func()) {
 	// Both return nothing but that ctx ended.
 	running.Go(func() { _ = s.cfg.AccessLog.Run(ctx) })
 	running.Go(func() { _ = s.cfg.Tracer.Run(ctx) })
+	running.Go(func() {
+		if err := s.cfg.BusyPoll.Run(ctx); ctx.Err() == nil && err != nil {
+			s.log.Error("busy polling ended; requests wait for a processor to wake", "err", err)
+		}
+	})
 	return func() {
 		cancel()
 		running.Wait()

@@ -58,6 +58,7 @@ func (s *Server) trackLong(next http.HandlerFunc, w http.ResponseWriter, r *http
 
 // leave has a request that is tracked be over.
 func (s *Server) leave(x *exchange) {
+	s.cfg.BusyPoll.Touch()
 	switch {
 	case x.short:
 		s.life.short.leave()

@@ -32,6 +32,7 @@ type proxyOptions struct {
 	json               bool
 	rounds, atOnce     int
 	time, limit, quiet time.Duration
+	poll               time.Duration
 	rate               int
 	watches, groups    int
 	size               int
@@ -78,6 +79,7 @@ func newProxyCommand() *cobra.Command {
 	fs.IntVar(&o.atOnce, "workers", 16, "how many requests at a time where the rate is measured")
 	fs.IntVar(&o.size, "size", 3500, "bytes of the larger answer")
 	fs.IntVar(&o.rate, "requests", 5000, "requests a second where the latency is measured")
+	fs.DurationVar(&o.poll, "busy-poll", 100*time.Microsecond, "let a gateway take part there that looks for work for this long before it sleeps; 0s: none")
 	fs.IntVar(&o.watches, "watches", 4000, "how many idle watches")
 	fs.DurationVar(&o.quiet, "quiet", 10*time.Second, "how long watches are idle before memory is read")
 	fs.IntVar(&o.groups, "groups", 1000, "how many registered groups to compare with 10")
@@ -111,6 +113,9 @@ func (o *proxyOptions) check() error {
 		if f.value < f.min || f.value > f.max {
 			return fmt.Errorf("--%s=%d: choose a number from %d to %d", f.name, f.value, f.min, f.max)
 		}
+	}
+	if o.poll < 0 {
+		return errors.New("--busy-poll is 0s at least")
 	}
 	if o.time < 100*time.Millisecond || o.time > time.Minute || o.quiet < 0 || o.limit < time.Second {
 		return errors.New("--time is 100ms to 1m, --quiet 0s at least, --limit 1s at least")

@@ -117,16 +117,25 @@ func (r *proxyRun) rates(ctx context.Context) error {
 
 // latencies measures how long requests take at a fixed rate.
 func (r *proxyRun) latencies(ctx context.Context) error {
+	fronts := r.all
+	if r.o.poll > 0 {
+		polling, err := r.startPolling(ctx, r.o.poll)
+		if err != nil {
+			return err
+		}
+		defer polling.stop()
+		fronts = append(slices.Clone(r.all), polling)
+	}
 	for _, protocol := range r.o.protocols {
 		what := fmt.Sprintf("%s at %d/s", protocol, r.o.rate)
 		l := r.loadOf(protocol, "large", int64(r.o.size))
 		l.rate = r.o.rate
-		results, err := r.turns(ctx, what, l, r.all)
+		results, err := r.turns(ctx, what, l, fronts)
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		direct := results[r.direct]
-		for _, f := range r.all {
+		for _, f := range fronts {
 			s := results[f].all
 			added := func(q float64) spread {
 				return spreadOf(direct, results[f], func(direct, own sample) float64 { return milliseconds(own.quantile(q) - direct.quantile(q)) })

@@ -1,0 +1,152 @@
+package busypoll
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// patience is for what takes no time on a machine that does nothing else.
+const patience = 20 * time.Second
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: ", what)
+		}
+	}
+}
+
+// start runs a Poller until the test ends.
+func start(t *testing.T, length time.Duration) *Poller {
+	t.Helper()
+	p, err := New(Config{For: length})
+	if errors.Is(err, ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("Run returned %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("Run does not return")
+		}
+	})
+	return p
+}
+
+// A Poller looks for work after each sign of traffic, for its time, and sleeps
+// otherwise.
+func TestPollerLooksAndSleeps(t *testing.T) {
+	p := start(t, time.Millisecond)
+	eventually(t, "it sleeps at first", p.asleep.Load)
+	if n := p.rounds.Load(); n > 1 {
+		t.Errorf("looked %d times before there was any traffic", n)
+	}
+	for range 10 {
+		before := p.rounds.Load()
+		p.Touch()
+		eventually(t, "it looks", func() bool { return p.rounds.Load() > before })
+		eventually(t, "it sleeps again", p.asleep.Load)
+	}
+}
+
+// While there is traffic it does not sleep.
+func TestPollerStaysAwake(t *testing.T) {
+	p := start(t, Max)
+	p.length = time.Hour
+	p.Touch()
+	eventually(t, "it looks", func() bool { return p.rounds.Load() > 1000 })
+	if p.asleep.Load() {
+		t.Error("it sleeps")
+	}
+}
+
+// Signs that come while it falls asleep, from everywhere, wake it, and nobody who
+// gives one waits.
+func TestTouchesFromEverywhere(t *testing.T) {
+	p := start(t, time.Microsecond)
+	var touching sync.WaitGroup
+	for range 8 {
+		touching.Go(func() {
+			for range 2000 {
+				p.Touch()
+			}
+		})
+	}
+	touching.Wait()
+	eventually(t, "it sleeps", p.asleep.Load)
+	before := p.rounds.Load()
+	p.Touch()
+	eventually(t, "it looks once more", func() bool { return p.rounds.Load() > before })
+}
+
+func TestNilPoller(t *testing.T) {
+	var p *Poller
+	p.Touch()
+	if err := p.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, length := range []time.Duration{0, -time.Second, Max + 1} {
+		if p, err := New(Config{For: length}); err == nil || !strings.Contains(err.Error(), "no more than 10ms") {
+			t.Errorf("%v: got %v, %v", length, p, err)
+		}
+	}
+	if !supported {
+		if _, err := New(Config{For: Max}); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("got %v", err)
+		}
+		return
+	}
+	registry := prometheus.NewRegistry()
+	p, err := New(Config{For: Max, Registry: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.rounds.Store(7)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := find(families, "portico_busy_polls_total"); got != 7 {
+		t.Errorf("portico_busy_polls_total is %v", got)
+	}
+	if _, err := New(Config{For: Max, Registry: registry}); err == nil {
+		t.Error("a second one counts in the same registry")
+	}
+}
+
+func find(families []*dto.MetricFamily, name string) float64 {
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	return -1
+}
+
+func BenchmarkTouch(b *testing.B) {
+	p := &Poller{}
+	for b.Loop() {
+		p.Touch()
+	}
+}
