@@ -168,15 +168,17 @@ func (s *Source) Check(ctx context.Context) (changed bool, err error) {
 	return s.readBeside(ctx), nil
 }
 
-// Close ends what is read of the server and waits for that. Later Checks read
-// nothing more.
+// Close ends what is read of the server. Later Checks read nothing more. It does not
+// wait: a large document may just be taken apart, which nobody can end (see Wait).
 func (s *Source) Close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.end()
-	s.readers.Wait()
 }
+
+// Wait returns when nothing is read any more, after Close.
+func (s *Source) Wait() { s.readers.Wait() }
 
 func (s *Source) part(path string) part {
 	s.mu.Lock()

@@ -328,6 +328,7 @@ func TestClose(t *testing.T) {
 		}
 		began, asked := time.Now(), f.asked.Load()
 		s.Close()
+		s.Wait()
 		if took := time.Since(began); took > 0 || asked != readersPerServer {
 			t.Errorf("closing took %v, %d were asked for", took, asked)
 		}

@@ -53,6 +53,7 @@ type Source interface {
 	ReadAgain(gv schema.GroupVersion)
 	Lists(gv schema.GroupVersion) (listed, known bool)
 	Close()
+	Wait()
 }
 
 // Server is a server behind the gateway, that of a Backend or of an APIService's
@@ -198,13 +199,15 @@ func (srv *Server) change(m *making) {
 	}
 }
 
-// retire lets go of a server: what is under way finishes.
-func (srv *Server) retire() {
+// letGo lets go of a server: what is under way finishes, and nobody waits for it but
+// who stops everything.
+func (s *Sync) letGo(srv *Server) {
 	if srv.unfollow != nil {
 		srv.unfollow()
 	}
 	srv.Source.Close()
 	srv.Up.Close()
+	s.followers.Go(srv.Source.Wait)
 }
 
 // OpenAPIOwner is the server's name where its OpenAPI documents are kept: what was

@@ -63,7 +63,7 @@ type Sync struct {
 	// when; of Run only.
 	unresolved map[string]time.Time
 	live       atomic.Pointer[map[string]*Server] // servers, for others; immutable
-	followers  sync.WaitGroup                     // who follows servers
+	followers  sync.WaitGroup                     // who follows servers, and who still reads of one that is gone
 
 	table      atomic.Pointer[proxy.Table]
 	documents  discovery.Current
@@ -246,7 +246,7 @@ func (s *Sync) settle(live map[string]*Server, unlisted map[*Server][]availabili
 	s.checker.Set(s.targets(live, unlisted))
 	for target, old := range s.servers {
 		if live[target] != old {
-			old.retire()
+			s.letGo(old)
 		}
 	}
 	s.forgetVersions(s.servers, live)
@@ -321,7 +321,7 @@ func (s *Sync) publish(m *merge) {
 // retire lets go of all servers when the gateway stops.
 func (s *Sync) retire() {
 	for _, srv := range s.servers {
-		srv.retire()
+		s.letGo(srv)
 	}
 	s.followers.Wait()
 }
