@@ -306,6 +306,68 @@ func TestOneGroupVersionWithoutItsList(t *testing.T) {
 	check(t, s, false)
 }
 
+// Few bytes can be many things: what is taken apart is bounded by their number.
+func TestTooManyElements(t *testing.T) {
+	dense := strings.Repeat("{},", maxElements) + "{}"
+	v2 := "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	for name, tc := range map[string]struct{ path, contentType, body string }{
+		"groups":               {"/apis", "application/json", `{"groups":[` + dense + `]}`},
+		"v2":                   {"/apis", v2, `{"items":[` + dense + `]}`},
+		"resources of v2":      {"/apis", v2, `{"items":[{"metadata":{"name":"g"},"versions":[{"version":"v1","resources":[` + dense + `]}]}]}`},
+		"versions of the core": {"/api", "application/json", `{"versions":["v1"` + strings.Repeat(`,"v1"`, maxElements) + `]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(t, described("apps", "v1", "deployments"))
+			s := b.source()
+			check(t, s, true)
+			b.answer(tc.path, 200, tc.contentType, tc.body)
+			fails(t, s, "has more than 500000 elements")
+			same(t, s, "apps/v1:deployments")
+		})
+	}
+}
+
+// A server that says that it has lost sight of a version is not asked for its
+// document, and that is due again at no time: what is old is read over and over only
+// if reading can do something about it.
+func TestStaleIsNotDue(t *testing.T) {
+	apps := described("apps", "v1", "deployments")
+	b := newBackend(t, apps, described("batch", "v1", "jobs"))
+	s := b.source()
+	check(t, s, true)
+	lost := apps
+	lost.Stale = true
+	b.serves(t, lost, described("batch", "v1", "jobs"))
+	check(t, s, true)
+	s.mu.Lock()
+	long := time.Now().Add(-2 * detailLasts)
+	for id, d := range s.details {
+		d.read = long
+		s.details[id] = d
+	}
+	p := s.parts[pathGroups]
+	p.again = long
+	s.parts[pathGroups] = p
+	before := p.turn
+	s.mu.Unlock()
+	check(t, s, false) // reads batch/v1
+	reading := true
+	for end := time.Now().Add(20 * time.Second); reading; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("reading does not end")
+		}
+		s.mu.Lock()
+		reading, p = s.reading, s.parts[pathGroups]
+		s.mu.Unlock()
+	}
+	if n := p.turn - before; n != 1 || time.Until(p.again) < detailLasts/2 {
+		t.Errorf("%d readings, the next one in %v", n, time.Until(p.again))
+	}
+	b.serves(t, apps, described("batch", "v1", "jobs"))
+	check(t, s, true)
+	same(t, s, "apps/v1:deployments", "batch/v1:jobs")
+}
+
 func TestTooManyGroupVersions(t *testing.T) {
 	b := newBackend(t, described("apps", "v1", "deployments"))
 	s := b.source()

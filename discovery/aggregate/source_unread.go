@@ -80,9 +80,13 @@ func (s *Source) note(l *listing, results map[schema.GroupVersion]reading) (errs
 		d := s.details[id]
 		if d.err != nil {
 			errs[id] = d.err
-		} else if due := d.read.Add(l.lasts()); !d.read.IsZero() && (again.IsZero() || due.Before(again)) {
+		} else if due := d.read.Add(l.lasts()); !d.read.IsZero() && !l.aggregated[id].stale && (again.IsZero() || due.Before(again)) {
 			again = due
 		}
+	}
+	// What was due has just been tried, or has a reason of its own to be read again.
+	if soon := now.Add(retryFirst); !again.IsZero() && again.Before(soon) {
+		again = soon
 	}
 	for id := range s.details {
 		if (id.Group == "") == (l.path == pathCore) && s.cfg.GroupVersions == nil && !listed[id] {

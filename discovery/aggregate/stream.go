@@ -62,19 +62,19 @@ func (s *Source) Follow(ctx context.Context, changed func()) error {
 	defer body.Close()
 	defer s.setFollowing(false)
 	f := &following{
-		source: s, known: s.knownVersions(), groups: map[string][]discovery.GroupVersion{},
+		source: s, known: s.knownVersions(), groups: map[string]group{},
 		// The first state is news in any case: it ends what Check began.
 		dirty: true,
 	}
 	limited := &io.LimitedReader{R: body, N: maxDocument}
 	decoder := json.NewDecoder(limited)
 	for {
-		var e discovery.StreamEvent
-		if err := decoder.Decode(&e); err != nil {
+		var text json.RawMessage
+		if err := decoder.Decode(&text); err != nil {
 			return fmt.Errorf("read discovery stream of %s: %w", s.cfg.Name, streamError(ctx, limited, err))
 		}
 		silence.Reset(streamSilence)
-		news, err := f.apply(&e)
+		e, news, err := f.take(text)
 		if err != nil {
 			return fmt.Errorf("read discovery stream of %s: %w", s.cfg.Name, err)
 		}
@@ -135,44 +135,57 @@ func (s *Source) setFollowing(on bool) {
 	s.following = on
 }
 
+// group is what a stream told of a group, in an event of so many elements.
+type group struct {
+	gvs      []discovery.GroupVersion
+	elements int
+}
+
 // following is a stream as far as it was read.
 type following struct {
 	source *Source
 	// known is what the source knew when the stream began.
 	known knownVersions
 	// groups are what the stream told, names their names in order.
-	groups map[string][]discovery.GroupVersion
+	groups map[string]group
 	names  []string
+	// versions and elements are those of all groups.
+	versions, elements int
 	// dirty: groups differ from what the source knows.
 	dirty bool
 	// openAPI is what the stream told last of the state of OpenAPI.
 	openAPI string
 }
 
-// apply takes one event in and reports whether the source knows something new.
-// An error is that of the server: it talks nonsense.
-func (f *following) apply(e *discovery.StreamEvent) (news bool, err error) {
+// take takes the text of one event in and reports whether the source knows something
+// new. An error is that of the server: it talks nonsense, or tells of more than a
+// server may list.
+func (f *following) take(text []byte) (e discovery.StreamEvent, news bool, err error) {
+	size := elements(text)
+	if size > maxElements {
+		return e, false, fmt.Errorf("an event has more than %d elements", maxElements)
+	}
+	if err := json.Unmarshal(text, &e); err != nil {
+		return e, false, fmt.Errorf("decode event: %w", err)
+	}
+	news, err = f.apply(&e, size)
+	return e, news, err
+}
+
+func (f *following) apply(e *discovery.StreamEvent, size int) (news bool, err error) {
 	name := e.Object.Name
 	if e.Type != watch.Bookmark && name == "" {
 		return false, fmt.Errorf("a %s names no group", e.Type)
 	}
-	at, have := slices.BinarySearch(f.names, name)
 	switch e.Type {
 	case watch.Added, watch.Modified:
 		gvs, err := f.groupOf(e)
 		if err != nil {
 			return false, err
 		}
-		if !have {
-			f.names = slices.Insert(f.names, at, name)
-		}
-		f.groups[name], f.dirty = gvs, true
+		return false, f.put(name, group{gvs, size})
 	case watch.Deleted:
-		if have {
-			f.names = slices.Delete(f.names, at, at+1)
-		}
-		delete(f.groups, name)
-		f.dirty = true
+		f.remove(name)
 	case watch.Bookmark:
 		f.tellOpenAPI(e.OpenAPI)
 		if f.dirty {
@@ -181,6 +194,35 @@ func (f *following) apply(e *discovery.StreamEvent) (news bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// put makes a group what the server says of it now.
+func (f *following) put(name string, g group) error {
+	f.remove(name)
+	at, _ := slices.BinarySearch(f.names, name)
+	f.names = slices.Insert(f.names, at, name)
+	f.groups[name] = g
+	f.versions, f.elements = f.versions+len(g.gvs), f.elements+g.elements
+	switch {
+	case f.versions > maxGroupVersions:
+		return fmt.Errorf("it lists more than %d group/versions", maxGroupVersions)
+	case f.elements > maxElements:
+		return fmt.Errorf("its groups have more than %d elements", maxElements)
+	}
+	return nil
+}
+
+// remove forgets a group, if it is there.
+func (f *following) remove(name string) {
+	f.dirty = true
+	at, have := slices.BinarySearch(f.names, name)
+	if !have {
+		return
+	}
+	g := f.groups[name]
+	f.names = slices.Delete(f.names, at, at+1)
+	delete(f.groups, name)
+	f.versions, f.elements = f.versions-len(g.gvs), f.elements-g.elements
 }
 
 // tellOpenAPI passes on that OpenAPI changed. At the beginning of a stream it
@@ -201,7 +243,7 @@ func (f *following) groupOf(e *discovery.StreamEvent) ([]discovery.GroupVersion,
 	before := f.known
 	if told, ok := f.groups[e.Object.Name]; ok {
 		before = knownVersions{}
-		for _, gv := range told {
+		for _, gv := range told.gvs {
 			before[schema.GroupVersion{Group: gv.Group, Version: gv.Version}] = gv
 		}
 	}
@@ -233,7 +275,7 @@ func (f *following) groupOf(e *discovery.StreamEvent) ([]discovery.GroupVersion,
 func (f *following) adopt(etag string) (news bool) {
 	var gvs []discovery.GroupVersion
 	for _, name := range f.names {
-		gvs = append(gvs, f.groups[name]...)
+		gvs = append(gvs, f.groups[name].gvs...)
 	}
 	f.source.noteTold(gvs)
 	return f.source.take(pathGroups, part{mark: etag, gvs: gvs, told: true})

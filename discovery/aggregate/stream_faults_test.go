@@ -110,6 +110,43 @@ func TestFollowBoundsWhatItReads(t *testing.T) {
 	}
 }
 
+// What a stream tells is bounded in all, as what a server lists is, however many
+// bookmarks it has; what it takes back does not count.
+func TestFollowBoundsWhatItIsTold(t *testing.T) {
+	many := func(n int) (lines []string) {
+		for i := range n {
+			lines = append(lines, groupLine("ADDED", fmt.Sprintf("g%d.example.com", i), "Current", ""))
+		}
+		return append(lines, bookmarkLine)
+	}
+	big := func(name string) string {
+		return groupLine("MODIFIED", name, "Current", `,"resources":{"v1":[`+strings.Repeat("{},", maxElements*2/5)+`{}]}`)
+	}
+	for name, tc := range map[string]struct {
+		lines []string
+		news  int
+		err   string
+	}{
+		"as many as may be":          {lines: many(maxGroupVersions), news: 1, err: "the server ended it"},
+		"one more":                   {lines: append(many(maxGroupVersions), many(maxGroupVersions+1)...), news: 1, err: "more than 4096 group/versions"},
+		"the same again":             {lines: append(many(maxGroupVersions), many(maxGroupVersions)...), news: 2, err: "the server ended it"},
+		"others in their place":      {lines: append(many(maxGroupVersions), groupLine("DELETED", "g1.example.com", "", ""), groupLine("ADDED", "x.example.com", "Current", ""), bookmarkLine), news: 2, err: "the server ended it"},
+		"one more after a bookmark":  {lines: append(many(maxGroupVersions), groupLine("ADDED", "x.example.com", "Current", "")), news: 1, err: "more than 4096 group/versions"},
+		"one more after nonsense":    {lines: append(many(maxGroupVersions), groupLine("ODD", "g1.example.com", "", ""), groupLine("DELETED", "y.example.com", "", ""), groupLine("ADDED", "x.example.com", "Current", "")), news: 1, err: "more than 4096 group/versions"},
+		"one with too many elements": {lines: []string{strings.Replace(big("a.example.com"), "[{}", "["+strings.Repeat("{},", maxElements)+"{}", 1)}, err: "an event has more than 500000 elements"},
+		"large ones":                 {lines: []string{big("a.example.com"), big("b.example.com"), big("a.example.com"), bookmarkLine}, news: 1, err: "the server ended it"},
+		"too many large ones":        {lines: []string{big("a.example.com"), bookmarkLine, big("b.example.com"), bookmarkLine, big("c.example.com")}, news: 2, err: "its groups have more than 500000 elements"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScripted(t)
+			news, err := s.run(t, s.source(), tc.lines...)
+			if news != tc.news || err == nil || !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("%d news, %v", news, err)
+			}
+		})
+	}
+}
+
 // A server that does not send the unaggregated form is understood.
 func TestFollowDerivesTheLegacyForm(t *testing.T) {
 	s := newScripted(t)
@@ -252,7 +289,10 @@ func TestStreamOvertakesCheck(t *testing.T) {
 	}
 	core, old := s.listing(pathCore), s.listing(pathGroups)
 	s.read(t.Context(), core)
-	f := &following{source: s, groups: map[string][]discovery.GroupVersion{"new.example.com": {described("new.example.com", "v1", "things")}}, names: []string{"new.example.com"}}
+	f := &following{source: s, groups: map[string]group{}}
+	if err := f.put("new.example.com", group{gvs: []discovery.GroupVersion{described("new.example.com", "v1", "things")}}); err != nil {
+		t.Fatal(err)
+	}
 	f.adopt(`"X"`)
 	if s.read(t.Context(), old) {
 		t.Error("it was taken")

@@ -13,6 +13,11 @@ const (
 	// is started again waits for it.
 	streamRetry    = 20 * time.Millisecond
 	streamRetryMax = 250 * time.Millisecond
+	// A stream that lasted for streamLasts was a good one: the next is opened as
+	// after the first failure. The pauses between those that end sooner, each of
+	// which has all routes looked at again, get as long as streamShortMax.
+	streamLasts    = 5 * time.Second
+	streamShortMax = 5 * time.Second
 	// streamUnknown is the pause before a backend that does not stream is asked
 	// again whether it does; its availability check asks for changes meanwhile.
 	streamUnknown = time.Minute
@@ -38,28 +43,37 @@ func (s *Sync) follow(ctx context.Context, srv *Server) {
 
 // followBackend keeps a backend's stream open until ctx ends.
 func (s *Sync) followBackend(ctx context.Context, b *Server) {
-	pause := streamRetry
+	var wait time.Duration
 	for {
-		told := false
+		told, began := false, time.Now()
 		err := b.Source.Follow(ctx, func() {
 			told = true
 			s.sourceChanged(b)
 		})
-		wait := pause
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
-		case told:
-			wait = streamRetry
-		case aggregate.IsNoStream(err):
-			wait = streamUnknown
 		}
-		pause = min(wait*2, streamRetryMax)
+		wait = afterStream(wait, told, time.Since(began), err)
 		s.log.Debug("a backend's stream of discovery ended and is opened again", "backend", b.Name, "pause", wait, "err", err)
 		if !b.waitToFollow(ctx, wait) {
 			return
 		}
 	}
+}
+
+// afterStream is the pause after a stream that ended, and told something or not; last
+// is the one before.
+func afterStream(last time.Duration, told bool, lasted time.Duration, err error) time.Duration {
+	longer := max(2*last, streamRetry)
+	switch {
+	case aggregate.IsNoStream(err):
+		return streamUnknown
+	case told && lasted >= streamLasts || last == streamUnknown:
+		return streamRetry
+	case told:
+		return min(longer, streamShortMax)
+	}
+	return min(longer, streamRetryMax)
 }
 
 // waitToFollow waits, but no longer than until the server answers, if it is one
