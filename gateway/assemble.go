@@ -182,7 +182,7 @@ func (g *Gateway) assembleObservation() (err error) {
 		}
 	}
 	if g.cfg.BusyPoll != 0 {
-		if g.busyPoll, err = busypoll.New(busypoll.Config{For: g.cfg.BusyPoll, Registry: registry}); err != nil {
+		if g.busyPoll, err = busypoll.New(busypoll.Config{For: g.cfg.BusyPoll, Registry: registry, Logger: g.log}); err != nil {
 			return err
 		}
 	}

@@ -431,7 +431,8 @@ func TestTwoGateways(t *testing.T) {
 	t.Parallel()
 	a := newLasting(t)
 	b := a.second(t)
-	b.extra["gateway"] = append(b.extra["gateway"], "--busy-poll=1ms") // it does everything that others do
+	// It does everything that others do.
+	b.env, b.extra["gateway"] = []string{"GOMAXPROCS=1"}, append(b.extra["gateway"], "--busy-poll=1ms")
 	a.start(t, "core")
 	a.start(t, "gateway")
 	a.reached(t, "/api/v1/namespaces/default")

@@ -122,6 +122,7 @@ func (a *attempt) headed() {
 // judgeError says what an error means for the endpoint, and returns what it
 // means for the request.
 func (a *attempt) judgeError(p progress, err error) error {
+	err = brief(err)
 	var behind *behindError
 	waited := errors.As(err, &behind)
 	if a.cancel != nil {

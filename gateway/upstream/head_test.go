@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 )
 
 // silentConn is a connection of which all has come that there is.
@@ -174,6 +175,37 @@ func FuzzAppendHead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a server sends does not fill logs and answers by way of errors.
+func TestErrorsAreBrief(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = http.ReadRequest(bufio.NewReader(conn))
+			_, _ = io.WriteString(conn, strings.Repeat("\x01é", 300<<10)+"\r\n\r\n")
+			conn.Close()
+		}
+	}()
+	at := l.Addr().String()
+	for kind, name := range map[kind]string{short: "short", long: "long", upgrade: "upgrade"} {
+		u := over(t, turns(), Endpoint{URL: "http://" + at, Network: "tcp", Address: at, Weight: 1, Base: mustParse("http://" + at)})
+		got := send(t, u, kind, "GET", "")
+		if got.err == nil {
+			t.Fatalf("%s: the answer is taken for one", name)
+		}
+		if text := got.err.Error(); len(text) > 2*maxErrorText || !utf8.ValidString(text) {
+			t.Errorf("%s: an error of %d bytes: %.100s", name, len(text), text)
+		}
+	}
 }
 
 // How a connection ended is told as it was, whatever was asked for.

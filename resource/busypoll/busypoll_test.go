@@ -3,6 +3,8 @@ package busypoll
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -24,10 +26,17 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
+// processors gives the process so many until the test ends.
+func processors(t testing.TB, n int) {
+	before := runtime.GOMAXPROCS(n)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
 // start runs a Poller until the test ends.
 func start(t *testing.T, length time.Duration) *Poller {
 	t.Helper()
-	p, err := New(Config{For: length})
+	processors(t, 1)
+	p, err := New(Config{For: length, Logger: slog.New(slog.DiscardHandler)})
 	if errors.Is(err, ErrUnsupported) {
 		t.Skip(err)
 	}
@@ -97,6 +106,24 @@ func TestTouchesFromEverywhere(t *testing.T) {
 	eventually(t, "it looks once more", func() bool { return p.rounds.Load() > before })
 }
 
+// A process that gets more processors sleeps as usual, until it has one again.
+func TestPollerIsForOneProcessor(t *testing.T) {
+	p := start(t, Max)
+	p.length = time.Hour
+	p.Touch()
+	eventually(t, "it looks", func() bool { return p.rounds.Load() > 2*reviewRounds })
+	runtime.GOMAXPROCS(2)
+	eventually(t, "it sleeps", func() bool {
+		before := p.rounds.Load()
+		p.Touch()
+		time.Sleep(10 * time.Millisecond)
+		return p.rounds.Load() == before
+	})
+	runtime.GOMAXPROCS(1)
+	before := p.rounds.Load()
+	eventually(t, "it looks again", func() bool { p.Touch(); return p.rounds.Load() > before })
+}
+
 func TestNilPoller(t *testing.T) {
 	var p *Poller
 	p.Touch()
@@ -106,6 +133,7 @@ func TestNilPoller(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	processors(t, 1)
 	for _, length := range []time.Duration{0, -time.Second, Max + 1} {
 		if p, err := New(Config{For: length}); err == nil || !strings.Contains(err.Error(), "no more than 10ms") {
 			t.Errorf("%v: got %v, %v", length, p, err)
@@ -132,6 +160,10 @@ func TestConfig(t *testing.T) {
 	}
 	if _, err := New(Config{For: Max, Registry: registry}); err == nil {
 		t.Error("a second one counts in the same registry")
+	}
+	runtime.GOMAXPROCS(2)
+	if p, err := New(Config{For: Max}); err == nil || !strings.Contains(err.Error(), "this one has 2; start it with GOMAXPROCS=1") {
+		t.Errorf("with two processors: %v, %v", p, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package busypoll
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"syscall"
@@ -20,9 +21,9 @@ type event struct {
 	err    error
 }
 
-// one is what an eventfd takes: a number of 8 bytes to add to its own, in the
-// machine's order. It never gets to the end of that.
-var one = [8]byte{1}
+// one is what an eventfd takes: a number of 8 bytes, in the machine's order, to add
+// to its own. That never gets to its end.
+var one = binary.NativeEndian.AppendUint64(nil, 1)
 
 func newEvent() (*event, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
@@ -35,7 +36,7 @@ func newEvent() (*event, error) {
 			return true
 		}
 		e.given = true
-		_, e.err = unix.Write(int(fd), one[:])
+		_, e.err = unix.Write(int(fd), one)
 		return e.err != nil
 	}
 	if e.conn, err = e.file.SyscallConn(); err != nil {

@@ -2,7 +2,6 @@ package busypoll
 
 import (
 	"os"
-	"runtime"
 	"sync/atomic"
 	"testing"
 
@@ -34,7 +33,7 @@ func TestEverySignalIsTold(t *testing.T) {
 // as happens on a busy machine. With one processor, and a goroutine that only lets
 // others run, nobody would look for 10 ms.
 func TestPassLetsTheNetworkIn(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	processors(t, 1)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +76,7 @@ func TestPassLetsTheNetworkIn(t *testing.T) {
 
 // What one look costs a process that has nothing else to do.
 func BenchmarkPass(b *testing.B) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	processors(b, 1)
 	e := open(b)
 	for b.Loop() {
 		if err := e.pass(); err != nil {

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 // A request is a sign of traffic, and the poller ends with the server.
 func TestBusyPoll(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	registry := prometheus.NewRegistry()
 	p, err := busypoll.New(busypoll.Config{For: time.Millisecond, Registry: registry})
 	if errors.Is(err, busypoll.ErrUnsupported) {

@@ -41,6 +41,7 @@ func (r *proxyRun) startPolling(ctx context.Context, poll time.Duration) (*front
 	defer log.Close()
 	args = append(r.cores.proxy(), args...)
 	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // it is for such
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
