@@ -44,7 +44,7 @@ func BenchmarkClient(b *testing.B) {
 		two := e
 		two.URL += "?"
 		several := over(b, NewPolicy(&backend.Spec{}), e, two)
-		t := newTransport(false, time.Minute)
+		t := newTransport(time.Minute)
 		t.DialContext = func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }
 		for _, way := range []struct {
 			name string

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -29,26 +28,25 @@ var errRetired = fmt.Errorf("the connections are not used any more: %w", errNotS
 // start together would be as many handshakes. Here connections are made one at
 // a time, and whoever needs one waits for that.
 //
-// Safe for concurrent use.
+// The connections are those of golang.org/x/net: of Go 1.26.8's own, two frames from
+// a server (a WINDOW_UPDATE beyond the largest window, for a stream with a request)
+// lock themselves up for good, and everybody who asks them anything.
+//
+// Safe for concurrent use. Under its lock connections are asked nothing that could
+// wait for the server: State does, while something is written to one that does not
+// read.
 type shared struct {
 	// connect makes a connection; errNotShared if it cannot be shared.
-	connect func(context.Context) (*http.ClientConn, error)
+	connect func(context.Context) (*sharedConn, error)
 	// maxAge is how long connections take new requests; 0: as long as they last.
 	maxAge time.Duration
 	// none: the server does not speak HTTP/2.
 	none atomic.Bool
 
 	mu      sync.Mutex
-	conns   []sharedConn
+	conns   []*sharedConn
 	flight  *flight // nil: nobody connects
 	retired bool
-}
-
-// sharedConn is one of them.
-type sharedConn struct {
-	*http.ClientConn
-	begun time.Time
-	until time.Time // it takes requests; zero: always
 }
 
 // flight is a connection being made.
@@ -66,27 +64,33 @@ func landed(err error) *flight {
 
 func newShared(w *ways, g *generation) *shared {
 	s := &shared{maxAge: w.policy().MaxAge}
-	t := newTransport(true, w.policy().Idle)
-	t.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+	t := newTransport(w.policy().Idle)
+	if w.change != nil {
+		w.change(t)
+	}
+	h2, err := http2.ConfigureTransports(t)
+	if err != nil {
+		s.connect = func(context.Context) (*sharedConn, error) { return nil, err }
+		return s
+	}
+	s.connect = func(ctx context.Context) (*sharedConn, error) {
 		conn, raw, err := w.secure(ctx, g, []string{"h2", "http/1.1"})
 		if err != nil {
 			return nil, err
 		}
+		watched := raw.(*watchedConn)
 		if conn.(*tls.Conn).ConnectionState().NegotiatedProtocol != "h2" {
 			s.none.Store(true)
-			if watched, ok := raw.(*watchedConn); ok {
-				raw = watched.Conn // which can be looked at before it is used again
-			}
-			g.direct.put(newDirectConn(g.direct, conn, raw))
+			// What it watches can be looked at before it is used again.
+			g.direct.put(newDirectConn(g.direct, conn, watched.Conn))
 			return nil, errNotShared
 		}
-		return conn, nil
-	}
-	if w.change != nil {
-		w.change(t)
-	}
-	s.connect = func(ctx context.Context) (*http.ClientConn, error) {
-		return t.NewClientConn(ctx, "https", "endpoint:443") // where that is, DialTLSContext knows
+		cc, err := h2.NewClientConn(conn)
+		if err != nil {
+			_ = conn.Close()
+			return nil, &ConnectError{err}
+		}
+		return &sharedConn{ClientConn: cc, closed: &watched.closed, begun: time.Now(), until: takesUntil(s.maxAge)}, nil
 	}
 	return s
 }
@@ -129,10 +133,11 @@ func (s *shared) send(req *http.Request, connected *time.Duration) (_ *http.Resp
 	}
 }
 
-// net/http has no other names for these errors.
+// x/net has no other names for these errors.
 const (
 	errUnusable = "http2: client conn not usable"
 	errGoAway   = "http2: Transport received Server's graceful shutdown GOAWAY"
+	errUnmade   = "http2: client conn could not be established"
 )
 
 // untaken reports whether the server said, or is known, not to have begun with
@@ -143,12 +148,12 @@ func untaken(err error) bool {
 		return stream.Code == http2.ErrCodeRefusedStream
 	}
 	text := err.Error()
-	return text == errUnusable || text == errGoAway
+	return text == errUnusable || text == errGoAway || text == errUnmade
 }
 
 // take returns a connection with room for one request more, reserved; made says
 // that it had to be waited for.
-func (s *shared) take(ctx context.Context) (conn *http.ClientConn, made bool, err error) {
+func (s *shared) take(ctx context.Context) (conn *sharedConn, made bool, err error) {
 	for {
 		conn, f := s.free()
 		if conn != nil {
@@ -167,7 +172,7 @@ func (s *shared) take(ctx context.Context) (conn *http.ClientConn, made bool, er
 }
 
 // free returns a connection that has room, or the flight to wait for.
-func (s *shared) free() (*http.ClientConn, *flight) {
+func (s *shared) free() (*sharedConn, *flight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.retired {
@@ -175,20 +180,25 @@ func (s *shared) free() (*http.ClientConn, *flight) {
 		return nil, landed(errRetired)
 	}
 	kept := s.conns[:0]
-	var found *http.ClientConn
+	var found *sharedConn
 	now := time.Now()
 	for _, conn := range s.conns {
-		if !conn.until.IsZero() && now.After(conn.until) {
-			s.retireConn(conn.ClientConn)
+		switch {
+		case conn.closed.Load():
+			continue
+		case !conn.until.IsZero() && now.After(conn.until):
+			conn.retire()
 			continue
 		}
-		if found == nil && conn.Reserve() == nil {
-			found = conn.ClientConn
+		kept = append(kept, conn)
+		if found != nil {
+			continue
 		}
-		if conn.Err() == nil && (conn.Available() > 0 || conn.InFlight() > 0) {
-			kept = append(kept, conn)
-		} else if conn.ClientConn != found {
-			_ = conn.Close() // it takes no more, and has nothing to do
+		if conn.ReserveNewRequest() {
+			found = conn
+		} else if now.Sub(conn.examined) >= examineAgain {
+			conn.examined = now
+			go conn.endIfUseless()
 		}
 	}
 	clear(s.conns[len(kept):])
@@ -211,10 +221,10 @@ func (s *shared) fly(f *flight) {
 	defer s.mu.Unlock()
 	switch {
 	case err == nil && s.retired:
-		_ = conn.Close()
+		go conn.Close()
 		err = errRetired
 	case err == nil:
-		s.conns = append(s.conns, sharedConn{conn, time.Now(), takesUntil(s.maxAge)})
+		s.conns = append(s.conns, conn)
 	}
 	f.err, s.flight = err, nil
 	close(f.done)
@@ -226,17 +236,6 @@ func (s *shared) retire() {
 	defer s.mu.Unlock()
 	s.retired = true
 	for _, conn := range s.conns {
-		s.retireConn(conn.ClientConn)
-	}
-}
-
-func (s *shared) retireConn(conn *http.ClientConn) {
-	conn.SetStateHook(func(c *http.ClientConn) {
-		if c.InFlight() == 0 {
-			_ = c.Close()
-		}
-	})
-	if conn.InFlight() == 0 {
-		_ = conn.Close()
+		conn.retire()
 	}
 }

@@ -223,6 +223,38 @@ func TestNotShared(t *testing.T) {
 	close(end)
 }
 
+// A server that opens a window beyond the largest loses the request, and nothing else:
+// its connection can be asked, its state read, and its endpoints be replaced.
+func TestWindowBeyondTheLargest(t *testing.T) {
+	f := startFrames(t, func(n int, stream uint32, fr *http2.Framer) bool {
+		if n == 2 {
+			answerFrames(stream, fr)
+			return false
+		}
+		_ = fr.WriteWindowUpdate(stream, 1<<31-1)
+		_ = fr.WriteWindowUpdate(stream, 1<<31-1)
+		return false
+	})
+	u := over(t, turns(), f.Endpoint)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if got := send(t, u, long, "GET", ""); got.err == nil || !strings.Contains(got.err.Error(), "FLOW_CONTROL_ERROR") {
+			t.Errorf("got %v, %v", got.code, got.err)
+		}
+		if got := send(t, u, long, "GET", ""); got.err != nil || got.code != 200 {
+			t.Errorf("the next one: %v, %v", got.code, got.err)
+		}
+		u.Status()
+		u.SetEndpoints([]Endpoint{startNode(t, "tls", nil).endpoint()})
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("somebody waits for good")
+	}
+}
+
 // A server that goes, in order or not, is noticed although nobody sends it
 // anything.
 func TestGoneIsNoticed(t *testing.T) {
@@ -254,12 +286,18 @@ func TestGoneIsNoticed(t *testing.T) {
 func TestRetiredWhileConnecting(t *testing.T) {
 	var made atomic.Int64
 	s := &shared{}
-	s.connect = func(context.Context) (*http.ClientConn, error) {
+	s.connect = func(context.Context) (*sharedConn, error) {
 		made.Add(1)
 		s.retire()
 		n := startNode(t, "tls", nil)
-		tr := n.Client().Transport.(*http.Transport).Clone()
-		return tr.NewClientConn(t.Context(), "https", n.Listener.Addr().String())
+		config := n.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+		config.NextProtos = []string{"h2"}
+		conn, err := tls.Dial("tcp", n.Listener.Addr().String(), config)
+		if err != nil {
+			return nil, err
+		}
+		cc, err := new(http2.Transport).NewClientConn(conn)
+		return &sharedConn{ClientConn: cc, closed: new(atomic.Bool)}, err
 	}
 	for range 3 {
 		if _, _, err := s.take(t.Context()); !errors.Is(err, errRetired) {

@@ -244,11 +244,11 @@ func (w *ways) generation(trust *Trust, c credentials) *generation {
 		broken: w.broke, ended: w.unasked.begin, successor: w.successor, silence: silence, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody,
 	}
 	// http.Transport takes DialTLSContext for https, and DialContext for http.
-	g.once = newTransport(false, idle)
+	g.once = newTransport(idle)
 	g.once.DisableKeepAlives = true
 	g.once.DialContext, g.once.DialTLSContext = g.connect, g.connect
 	g.rest = newAged(w.policy().MaxAge, func() *http.Transport {
-		t := newTransport(false, idle)
+		t := newTransport(idle)
 		t.DialContext, t.DialTLSContext = g.connect, g.connect
 		return t
 	})
@@ -269,12 +269,11 @@ func (w *ways) generation(trust *Trust, c credentials) *generation {
 	return g
 }
 
-// newTransport returns a transport that lacks nothing but how it connects.
-// With h2 it speaks HTTP/2 with those who do.
-func newTransport(h2 bool, idle time.Duration) *http.Transport {
+// newTransport returns a transport of HTTP/1.1 that lacks nothing but how it connects.
+// What it says of HTTP/2 is for who makes connections of that by themselves.
+func newTransport(idle time.Duration) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(h2)
 	return &http.Transport{
 		Protocols: protocols, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idle, ExpectContinueTimeout: expectTimeout,
 		// The client's Accept-Encoding travels on; bodies are never inflated on

@@ -262,7 +262,7 @@ func TestSharedBoundsDials(t *testing.T) {
 func TestSharedSharesFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials, hold := 0, make(chan struct{})
-		s := &shared{connect: func(context.Context) (*http.ClientConn, error) {
+		s := &shared{connect: func(context.Context) (*sharedConn, error) {
 			dials++
 			<-hold
 			return nil, io.ErrUnexpectedEOF

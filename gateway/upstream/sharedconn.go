@@ -1,0 +1,54 @@
+package upstream
+
+import (
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// examineAgain is how often a connection that takes no request is looked at, whether
+// it has any: one that is full is not useless.
+const examineAgain = time.Second
+
+// sharedConn is an HTTP/2 connection to an endpoint.
+type sharedConn struct {
+	*http2.ClientConn
+	closed *atomic.Bool // by whomever
+	begun  time.Time
+	until  time.Time // it takes requests; zero: always
+	// examined is when it was looked at last; of shared, under its lock.
+	examined time.Time
+}
+
+// retire has it take no more requests, and end with the last that it has. It does not
+// wait.
+func (c *sharedConn) retire() {
+	go func() {
+		c.SetDoNotReuse()
+		c.endIfIdle()
+	}()
+}
+
+// endIfUseless closes a connection that takes no requests and has none.
+func (c *sharedConn) endIfUseless() {
+	if c.idle() {
+		// A request may come now, which finds another connection.
+		c.SetDoNotReuse()
+		c.endIfIdle()
+	}
+}
+
+// endIfIdle closes a connection that is not to be used again, if it has nothing to do:
+// otherwise that closes with the last request.
+func (c *sharedConn) endIfIdle() {
+	if c.idle() {
+		_ = c.Close()
+	}
+}
+
+// idle waits while something is written to a server that does not read.
+func (c *sharedConn) idle() bool {
+	s := c.State()
+	return s.StreamsActive+s.StreamsReserved+s.StreamsPending == 0
+}
