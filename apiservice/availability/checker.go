@@ -173,9 +173,7 @@ func (c *Checker) start(t *target) {
 
 // Verdict returns what is known of a target; the zero Verdict if nothing is.
 func (c *Checker) Verdict(id string) Verdict {
-	c.mu.Lock()
-	t := c.targets[id]
-	c.mu.Unlock()
+	t := c.target(id)
 	if t == nil {
 		return Verdict{}
 	}
@@ -185,18 +183,27 @@ func (c *Checker) Verdict(id string) Verdict {
 }
 
 // Suspect reports that a request to the target failed or that a connection to
-// it broke: it is probed at once, and again soon until it proves healthy.
+// it broke: it is probed at once, and again soon until it proves healthy. Of one
+// whose last probe failed that is known, and changes nothing; nor does what a probe
+// that fails reports itself.
 func (c *Checker) Suspect(id string) {
+	if t := c.target(id); t != nil && !t.failing.Load() {
+		t.hurry()
+	}
+}
+
+// Hurry has the target probed at once: there is a reason to think that it is well.
+func (c *Checker) Hurry(id string) {
+	if t := c.target(id); t != nil {
+		t.hurry()
+	}
+}
+
+// target returns one that is checked; nil: there is none of that id.
+func (c *Checker) target(id string) *target {
 	c.mu.Lock()
-	t := c.targets[id]
-	c.mu.Unlock()
-	if t == nil {
-		return
-	}
-	select {
-	case t.wake <- struct{}{}:
-	default: // a probe is due already
-	}
+	defer c.mu.Unlock()
+	return c.targets[id]
 }
 
 // target is one probed target and its goroutine's state.
@@ -206,6 +213,7 @@ type target struct {
 	stop     context.CancelFunc
 	wake     chan struct{}
 	schedule atomic.Pointer[Schedule] // whole
+	failing  atomic.Bool              // the last probe failed
 
 	mu      sync.Mutex
 	verdict Verdict
@@ -222,6 +230,13 @@ func (t *target) run(ctx context.Context) {
 			return
 		}
 		wait := t.judge(err) - time.Since(started)
+		t.failing.Store(err != nil)
+		if err != nil {
+			select {
+			case <-t.wake: // something failed, perhaps this probe
+			default:
+			}
+		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -233,10 +248,18 @@ func (t *target) run(ctx context.Context) {
 	}
 }
 
-// suspectGap bounds how often Suspect can cause a probe.
+// hurry has the next probe begin.
+func (t *target) hurry() {
+	select {
+	case t.wake <- struct{}{}:
+	default: // it is due already
+	}
+}
+
+// suspectGap bounds how often that can cause a probe.
 const suspectGap = 50 * time.Millisecond
 
-// pause keeps a storm of Suspect calls from becoming a storm of probes.
+// pause keeps a storm of calls from becoming a storm of probes.
 func (t *target) pause(ctx context.Context, lastProbe time.Time) {
 	gap := suspectGap - time.Since(lastProbe)
 	if gap <= 0 {

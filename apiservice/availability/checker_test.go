@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -163,6 +164,51 @@ func TestSuspectStormIsBounded(t *testing.T) {
 			t.Errorf("%d probes in one second of suspicion", n)
 		}
 	})
+}
+
+// A probe that fails reports that itself, as everybody does whose request fails, and
+// so do others: it is known, and what is down is probed as often as its schedule says.
+// That it may be well again is looked at at once.
+func TestFailingIsNotSuspect(t *testing.T) {
+	for name, failure := range map[string]error{"refused": syscall.ECONNREFUSED, "broken": io.ErrUnexpectedEOF} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var c *Checker
+				c = New(Config{OnChange: func(string, Verdict) {}})
+				probes := 0
+				fails := true
+				c.Set([]Target{{ID: "a", Probe: func(context.Context) error {
+					if probes++; !fails {
+						return nil
+					}
+					c.Suspect("a")
+					return failure
+				}}})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan struct{})
+				go func() { defer close(ended); _ = c.Run(ctx) }()
+				for range 500 { // others
+					time.Sleep(10 * time.Millisecond)
+					c.Suspect("a")
+				}
+				if probes < 9 || probes > 11 {
+					t.Errorf("%d probes in 5 s", probes)
+				}
+				time.Sleep(100 * time.Millisecond) // between two probes
+				fails = false
+				before := probes
+				c.Hurry("a")
+				synctest.Wait()
+				time.Sleep(suspectGap)
+				synctest.Wait()
+				if probes != before+1 {
+					t.Errorf("%d probes when it may be well again", probes-before)
+				}
+				cancel()
+				<-ended
+			})
+		})
+	}
 }
 
 func TestSetReplacesAndForgets(t *testing.T) {

@@ -54,7 +54,7 @@ func (srv *Server) endpointTarget(s *Sync, e upstream.Endpoint, path string, sch
 		OnChange: func(v availability.Verdict) {
 			srv.Up.SetVerdict(e.URL, v)
 			if v.Healthy {
-				s.checker.Suspect(srv.discoveryTarget())
+				s.checker.Hurry(srv.discoveryTarget())
 			}
 		},
 	}

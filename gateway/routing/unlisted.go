@@ -62,8 +62,8 @@ func (srv *Server) unlistedTarget(s *Sync, a *apireg.APIService) availability.Ta
 		OnChange: func(v availability.Verdict) {
 			if v.Healthy {
 				srv.Source.ReadAgain(gv)
-				s.checker.Suspect(srv.target)
-				s.checker.Suspect(srv.discoveryTarget())
+				s.checker.Hurry(srv.target)
+				s.checker.Hurry(srv.discoveryTarget())
 			}
 		},
 	}
