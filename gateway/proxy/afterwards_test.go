@@ -107,18 +107,20 @@ func TestLongRefusalOfUnsentBody(t *testing.T) {
 	}
 }
 
-// Who asks for a stream of events has its place in flight until it is answered with
-// one: an answer that is none keeps it to its end.
+// Who asks for a stream of events has its place among the requests to the server until
+// it is answered with one: an answer that is none keeps it to its end.
 func TestStreamAskedForKeepsItsPlace(t *testing.T) {
 	over := make(chan struct{})
-	front := startChain(t, func(w http.ResponseWriter, _ *http.Request) {
+	front, up := startChainTo(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = http.NewResponseController(w).Flush()
 		<-over
 	}, func(c *serve.Config) {
-		c.MaxInFlight = 1
 		c.LongRunning = func(*http.Request, *resource.Action) bool { return true }
 	})
+	p := up.Policy()
+	p.Concurrent, p.Queue = 1, 0
+	up.SetPolicy(p)
 	ask := func() *http.Response {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", front.URL+shortPath, nil)
 		if err != nil {

@@ -20,6 +20,13 @@ import (
 // startChain is a gateway's filters and its proxy before a server on a socket.
 func startChain(t *testing.T, behind http.HandlerFunc, change ...func(*serve.Config)) *httptest.Server {
 	t.Helper()
+	front, _ := startChainTo(t, behind, change...)
+	return front
+}
+
+// startChainTo also returns the way to the server.
+func startChainTo(t *testing.T, behind http.HandlerFunc, change ...func(*serve.Config)) (*httptest.Server, *upstream.Upstream) {
+	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +51,7 @@ func startChain(t *testing.T, behind http.HandlerFunc, change ...func(*serve.Con
 	front.EnableHTTP2 = true
 	front.StartTLS()
 	t.Cleanup(front.Close)
-	return front
+	return front, f.up
 }
 
 // Whatever the time ends in, the answer is a whole 504: while the client sends,

@@ -8,7 +8,42 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
+	"portico/resource/serve"
 )
+
+// A server that does not answer takes no places from what goes elsewhere: how many
+// requests wait for it is its own limit's business.
+func TestHungServerTakesNoPlaces(t *testing.T) {
+	arrived, answer := make(chan struct{}), make(chan struct{})
+	front := startChain(t, func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-answer
+	}, func(c *serve.Config) { c.MaxInFlight, c.MaxMutatingInFlight = 1, 1 })
+	codes := make(chan int)
+	for _, method := range []string{"GET", "GET", "POST", "POST"} {
+		go func() {
+			req, _ := http.NewRequestWithContext(t.Context(), method, front.URL+shortPath, nil)
+			res, err := front.Client().Do(req)
+			if err != nil {
+				codes <- 0
+				return
+			}
+			res.Body.Close()
+			codes <- res.StatusCode
+		}()
+		select {
+		case <-arrived:
+		case code := <-codes:
+			t.Fatalf("%s: %d", method, code)
+		}
+	}
+	close(answer)
+	for range 4 {
+		if code := <-codes; code != 200 {
+			t.Error(code)
+		}
+	}
+}
 
 // A server that has too much to do says so: 429, with the time to come back.
 func TestTooMany(t *testing.T) {

@@ -54,6 +54,7 @@ func (p *Proxy) Send(w http.ResponseWriter, r *http.Request, rt *Route) {
 		h.client = w
 	}
 	up := rt.Upstream
+	serve.LeavePlace(r.Context()) // its own limit takes over
 	// The server says how its answer may be cached.
 	w.Header().Del("Cache-Control")
 	switch {

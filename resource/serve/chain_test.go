@@ -161,6 +161,104 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// Who passes a request on gives its place back, once, whatever becomes of it.
+func TestLimitOfWhatIsPassedOn(t *testing.T) {
+	passed, answer := make(chan struct{}), make(chan struct{})
+	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Pass") != "" {
+			LeavePlace(r.Context())
+			LeavePlace(r.Context())
+			passed <- struct{}{}
+			<-answer
+		}
+	}, func(c *Config) { c.MaxInFlight, c.MaxMutatingInFlight = 1, 1 })
+	ended := make(chan int)
+	for range 5 {
+		go func() { ended <- do(s, "GET", pathPods, "Pass", "1").Code }()
+		<-passed
+	}
+	if w := do(s, "GET", pathPods); w.Code != 200 {
+		t.Errorf("beside five that were passed on: %d", w.Code)
+	}
+	close(answer)
+	for range 5 {
+		if code := <-ended; code != 200 {
+			t.Errorf("one that was passed on: %d", code)
+		}
+	}
+	wantInFlight(t, s, 0)
+	LeavePlace(t.Context()) // of nobody
+}
+
+// wantInFlight checks what apiserver_current_inflight_requests says of reads.
+func wantInFlight(t *testing.T, s *Server, want float64) {
+	t.Helper()
+	families, err := s.metrics.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "apiserver_current_inflight_requests" && m.GetLabel()[0].GetValue() == "readOnly" && m.GetGauge().GetValue() != want {
+				t.Errorf("%v reads in flight, want %v", m.GetGauge().GetValue(), want)
+			}
+		}
+	}
+}
+
+// named authenticates everybody as the header User says.
+type named struct{}
+
+func (named) Authenticate(r *http.Request) (*resource.User, bool, error) {
+	return &resource.User{Name: r.Header.Get("User")}, true, nil
+}
+
+// One user cannot have all places: some are left for others, also if two try.
+func TestLimitOfOneUser(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	s := newTestServer(t, func(http.ResponseWriter, *http.Request) {
+		entered <- struct{}{}
+		<-release
+	}, func(c *Config) {
+		c.MaxInFlight = 40
+		c.Authenticator = named{}
+	})
+	codes := make(chan int, 200)
+	// as asks until there is no place for the user, and returns how many there were.
+	as := func(user string) (places int) {
+		for {
+			go func() { codes <- do(s, "GET", pathPods, "User", user).Code }()
+			select {
+			case <-entered:
+				places++
+			case code := <-codes:
+				if code != 429 {
+					t.Fatal(code)
+				}
+				return places
+			}
+		}
+	}
+	for _, u := range []struct {
+		name   string
+		places int
+	}{{"greedy", 20 + 10}, {"other", 10}, {"last", 0}} {
+		if n := as(u.name); n != u.places {
+			t.Errorf("%s has %d places, want %d", u.name, n, u.places)
+		}
+	}
+	close(release)
+	for range 40 {
+		if code := <-codes; code != 200 {
+			t.Error(code)
+		}
+	}
+	if reads := s.metrics.limited[0]; len(reads.scarce) != 0 {
+		t.Errorf("afterwards, scarce places are held: %v", reads.scarce)
+	}
+	wantInFlight(t, s, 0)
+}
+
 // Who says that it takes a stream of events is counted like anybody until it is
 // answered with one.
 func TestLimitOfStreams(t *testing.T) {

@@ -33,9 +33,12 @@ type exchange struct {
 	auditID [1]string // "" until there is one
 	// onHeader, if not nil, is called once, with the final status.
 	onHeader func(code int)
-	// place, if not nil, gives the request's place in flight back. It is called when
-	// the answer turns out to last: a stream of events, or another protocol.
-	place func()
+	// place, if not nil, is among whom the request is in flight: until it is over, is
+	// passed on, or its answer turns out to last, as a stream of events or another
+	// protocol does.
+	place atomic.Pointer[inFlight]
+	// scarce, if not nil, is who has that place, one of the scarce ones.
+	scarce *resource.User
 	// rest, if not nil, is what Afterwards was asked for.
 	rest func(w http.ResponseWriter)
 	// leaving, if not nil: the request asks to leave HTTP.
@@ -192,8 +195,8 @@ func (x *exchange) setHeader(code int) {
 	if q := x.audited.Load(); q != nil {
 		q.OnHeader(h, code)
 	}
-	if x.place != nil && (code == http.StatusSwitchingProtocols || x.action.Streams && resource.IsEventStream(h)) {
-		x.place()
+	if code == http.StatusSwitchingProtocols || x.action.Streams && resource.IsEventStream(h) {
+		x.leavePlace()
 	}
 	x.code = code
 	if x.logged != nil {
