@@ -25,7 +25,7 @@ func startChain(t *testing.T, behind http.HandlerFunc, change ...func(*serve.Con
 }
 
 // startChainTo also returns the way to the server.
-func startChainTo(t *testing.T, behind http.HandlerFunc, change ...func(*serve.Config)) (*httptest.Server, *upstream.Upstream) {
+func startChainTo(t *testing.T, behind http.HandlerFunc, change ...func(*serve.Config)) (*httptest.Server, *Way) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
