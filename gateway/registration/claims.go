@@ -73,6 +73,10 @@ type claims struct {
 	unheard  map[string]*backend.AutoRegister
 	// left is what Backends say that cannot be registered.
 	left map[string]leftOut
+	// reserved are the groups that the gateway serves itself, of which it registers no
+	// version for others; refused are the claims to such.
+	reserved map[string]bool
+	refused  map[string][]conflict
 	// whole: there are no other Backends.
 	whole bool
 }
@@ -94,8 +98,10 @@ func (g *registrar) claimed(all *routing.Standings) *claims {
 	c := &claims{
 		answers: answers, first: map[string]claim{}, others: map[string][]claim{},
 		complete: map[string]bool{backend.Reserved: true}, unheard: map[string]*backend.AutoRegister{}, left: map[string]leftOut{}, whole: all.Whole,
+		reserved: map[string]bool{}, refused: map[string][]conflict{},
 	}
 	for _, gv := range g.own {
+		c.reserved[gv.Group] = true
 		if gv.Group != apiservice.Group {
 			c.add(g.made(gv, claim{backend: backend.Reserved, permanent: true}, nil))
 		}
@@ -110,6 +116,10 @@ func (g *registrar) claimed(all *routing.Standings) *claims {
 		take, left := registrable(a.gvs, auto)
 		c.left[a.name] = left
 		for _, gv := range take {
+			if c.reserved[gv.Group] {
+				c.refused[a.name] = append(c.refused[a.name], conflict{name: apiservice.Name(gv.Group, gv.Version), by: backend.Reserved})
+				continue
+			}
 			own := claim{backend: a.name, permanent: a.permanent, replaces: auto.OnConflict == backend.ReplaceOther}
 			c.add(g.made(gv, own, auto))
 		}
@@ -206,6 +216,9 @@ type conflict struct {
 	name string
 	// by is the Backend that has it; "" is a user's own APIService.
 	by string
+	// crowded: nobody has it, but there is no place for it behind the versions of the
+	// same group that are by's.
+	crowded bool
 }
 
 // awaits reports whether an APIService is that of a Backend which may claim it
@@ -230,10 +243,13 @@ func (c *claims) awaits(have *apireg.APIService) bool {
 // a Backend that is not heard yet stays as it is, unless the gateway itself
 // claims it.
 func (c *claims) settled(stored map[string]*apireg.APIService) (want map[string]*apireg.APIService, conflicts map[string][]conflict) {
-	conflicts = map[string][]conflict{}
-	want = make(map[string]*apireg.APIService, len(c.first))
+	conflicts = make(map[string][]conflict, len(c.refused))
+	for name, list := range c.refused {
+		conflicts[name] = slices.Clone(list)
+	}
+	want, held := make(map[string]*apireg.APIService, len(c.first)), make(map[string]*claim, len(c.first))
 	for name, first := range c.first {
-		want[name] = first.wanted
+		want[name], held[name] = first.wanted, &first
 		have := stored[name]
 		byUser := have != nil && !apiservice.IsAutomanaged(have)
 		others := c.others[name]
@@ -247,14 +263,14 @@ func (c *claims) settled(stored map[string]*apireg.APIService) (want map[string]
 			holder = have.Annotations[apiservice.BackendAnnotation]
 		}
 		if awaited {
-			want[name] = have
+			want[name], held[name] = have, nil
 			for _, lost := range all {
 				conflicts[lost.backend] = append(conflicts[lost.backend], conflict{name: name, by: holder})
 			}
 			continue
 		}
 		won := winner(all, holder)
-		want[name] = won.wanted
+		want[name], held[name] = won.wanted, &won
 		for _, lost := range all {
 			switch {
 			case byUser && (have.Spec.Service != nil || holder != lost.backend):
@@ -264,9 +280,12 @@ func (c *claims) settled(stored map[string]*apireg.APIService) (want map[string]
 			}
 		}
 	}
+	c.arrange(want, held, stored, conflicts)
 	delete(conflicts, backend.Reserved)
 	for _, list := range conflicts {
-		slices.SortFunc(list, func(a, b conflict) int { return cmp.Or(strings.Compare(a.by, b.by), strings.Compare(a.name, b.name)) })
+		slices.SortFunc(list, func(a, b conflict) int {
+			return cmp.Or(strings.Compare(a.by, b.by), given(a.crowded)-given(b.crowded), strings.Compare(a.name, b.name))
+		})
 	}
 	return want, conflicts
 }

@@ -166,7 +166,7 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 	for name, have := range stored {
 		switch {
 		case want[name] != nil:
-		case claims.lacks(have):
+		case claims.lacks(have), claims.intrudes(have):
 			gone = append(gone, have)
 		case orphaned(all, have):
 			orphans = append(orphans, have)

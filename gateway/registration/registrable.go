@@ -46,7 +46,7 @@ func (l leftOut) String() string {
 // lists them in.
 func registrable(gvs []discovery.GroupVersion, auto *backend.AutoRegister) (take []discovery.GroupVersion, left leftOut) {
 	for _, gv := range gvs {
-		if gv.Unlisted || gv.Group == apiservice.Group || !auto.Takes(gv.Group) {
+		if gv.Unlisted || !auto.Takes(gv.Group) {
 			continue
 		}
 		if errs := apiservice.Validate(automanaged(gv, "", "", 1, 1)); len(errs) > 0 {

@@ -19,6 +19,12 @@ func (c *claims) lacks(have *apireg.APIService) bool {
 	return have.Labels[apiservice.AutomanagedLabel] == apiservice.Managed && c.complete[have.Annotations[apiservice.BackendAnnotation]]
 }
 
+// intrudes reports whether an APIService that nobody claims is the gateway's doing for
+// another server in a group that the gateway serves itself.
+func (c *claims) intrudes(have *apireg.APIService) bool {
+	return c.reserved[have.Spec.Group] && apiservice.IsAutomanaged(have) && have.Annotations[apiservice.BackendAnnotation] != backend.Reserved
+}
+
 // orphaned reports whether an automanaged APIService is that of a Backend which
 // does not exist, as far as is known here.
 func orphaned(all *routing.Standings, have *apireg.APIService) bool {

@@ -238,13 +238,13 @@ func (w *statusWriter) registered(st *routing.Standing) apiservice.Condition {
 	}
 	var parts []string
 	for rest := lost; len(rest) > 0; {
-		by, n := rest[0].by, 0
+		first, n := rest[0], 0
 		var names []string
-		for n < len(rest) && rest[n].by == by {
+		for n < len(rest) && rest[n].by == first.by && rest[n].crowded == first.crowded {
 			names = append(names, rest[n].name)
 			n++
 		}
-		parts = append(parts, someOf(names)+" "+holderOf(by))
+		parts = append(parts, someOf(names)+" "+first.holder())
 		rest = rest[n:]
 	}
 	message := someOfWith(parts, "; ")
@@ -254,14 +254,22 @@ func (w *statusWriter) registered(st *routing.Standing) apiservice.Condition {
 	return apiservice.Condition{Status: apireg.ConditionFalse, Reason: "Conflict", Message: message}
 }
 
-func holderOf(by string) string {
-	switch by {
-	case "":
-		return "registered by a user"
-	case backend.Reserved:
-		return "served by the gateway itself"
+// holder says who has it, or is in its way.
+func (c conflict) holder() string {
+	who := fmt.Sprintf("Backend %q", c.by)
+	switch {
+	case c.by == "":
+		who = "a user"
+	case c.by == backend.Reserved:
+		return "of a group that is served by the gateway itself"
 	}
-	return fmt.Sprintf("served by Backend %q", by)
+	switch {
+	case c.crowded:
+		return fmt.Sprintf("would come before versions of the same group that are of %s, the lowest of which has the versionPriority 1", who)
+	case c.by == "":
+		return "registered by a user"
+	}
+	return "served by " + who
 }
 
 // someOf names the first of a list, and says that there are more.

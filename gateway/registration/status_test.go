@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
@@ -154,7 +153,7 @@ func TestStatusOutlivesItsWriter(t *testing.T) {
 	b.Status = backend.Status{
 		Endpoints: []backend.EndpointStatus{{URL: one, State: backend.EndpointHealthy, LastTransitionTime: at}, {URL: two, State: backend.EndpointUnhealthy, LastError: "x", LastTransitionTime: at}},
 		GroupVersions: []backend.GroupVersionStatus{
-			{Group: apiservice.Group, Version: "v1", Freshness: "Current"}, {Group: "gateway.networking.k8s.io", Version: "v1", Freshness: "Current"},
+			{Group: "gateway.networking.k8s.io", Version: "v1", Freshness: "Current"},
 			{Group: "widgets.example.com", Version: "v1", Freshness: "Current"},
 		},
 		Conditions: []metav1.Condition{
@@ -173,7 +172,7 @@ func TestStatusOutlivesItsWriter(t *testing.T) {
 	if n := s.after(t, statusPause); n != 0 || s.status(t).Endpoints[1].LastTransitionTime != at {
 		t.Errorf("%d writes for the same seen again, now %+v", n, s.status(t))
 	}
-	s.loses([]conflict{{"v1.a", "core"}, {"v1.b", "core"}, {"v1.c", ""}})
+	s.loses([]conflict{{name: "v1.a", by: "core"}, {name: "v1.b", by: "core"}, {name: "v1.c"}})
 	s.after(t, statusPause)
 	after := s.status(t)
 	c := meta.FindStatusCondition(after.Conditions, backend.Registered)

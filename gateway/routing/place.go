@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
 	"time"
@@ -36,10 +37,14 @@ func (p placement) route(name string) *proxy.Route {
 
 // place decides where requests for an APIService go, and why if nowhere.
 func (s *Sync) place(a *apireg.APIService, n *news, m *merge) placement {
+	own := s.owns(a)
+	if !own && s.reserves(a) && a.Annotations[apiservice.BackendAnnotation] != backend.Reserved {
+		return placement{nowhere: true, condition: reserved(a)}
+	}
 	if a.Spec.Service != nil {
 		return s.placeService(a, n, m)
 	}
-	if s.owns(a) {
+	if own {
 		return placement{local: true, condition: apiservice.Local()}
 	}
 	if st := m.standings.ByName[a.Annotations[apiservice.BackendAnnotation]]; st != nil {
@@ -126,6 +131,21 @@ func (s *Sync) owns(a *apireg.APIService) bool {
 	return slices.ContainsFunc(s.own, func(gv discovery.GroupVersion) bool {
 		return gv.Group == a.Spec.Group && gv.Version == a.Spec.Version
 	})
+}
+
+// reserves reports whether the gateway serves some version of the group itself.
+func (s *Sync) reserves(a *apireg.APIService) bool {
+	return slices.ContainsFunc(s.own, func(gv discovery.GroupVersion) bool { return gv.Group == a.Spec.Group })
+}
+
+// reserved is the condition of an APIService for another version of a group that the
+// gateway serves: it is in no discovery, where it could be the version that clients
+// prefer.
+func reserved(a *apireg.APIService) apiservice.Condition {
+	return apiservice.Condition{
+		Status: apireg.ConditionFalse, Reason: "GroupReserved",
+		Message: fmt.Sprintf("spec.group: %s is served by the gateway itself; no other version of it can be registered", a.Spec.Group),
+	}
 }
 
 // groupVersion returns the APIService's group/version.
