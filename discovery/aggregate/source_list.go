@@ -123,7 +123,9 @@ func (s *Source) parse(l *listing, a *answer) (err error) {
 		slices.SortFunc(l.ids, func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
 	case l.path == pathCore:
 		core := &metav1.APIVersions{}
-		err = a.decode(core)
+		if err = a.decode(core); err == nil {
+			err = a.expect(kindVersions, core.TypeMeta, core.Versions != nil)
+		}
 		for _, v := range core.Versions {
 			l.ids = append(l.ids, schema.GroupVersion{Version: v})
 		}
@@ -142,6 +144,9 @@ func (a *answer) groups() (ids []schema.GroupVersion, err error) {
 	if err := a.decode(groups); err != nil {
 		return nil, err
 	}
+	if err := a.expect(kindGroups, groups.TypeMeta, groups.Groups != nil); err != nil {
+		return nil, err
+	}
 	for _, g := range groups.Groups {
 		for _, v := range g.Versions {
 			ids = append(ids, schema.GroupVersion{Group: g.Name, Version: v.Version})
@@ -154,6 +159,9 @@ func (a *answer) groups() (ids []schema.GroupVersion, err error) {
 func (a *answer) versions() (map[schema.GroupVersion]version, error) {
 	list := &apidiscovery.APIGroupDiscoveryList{}
 	if err := a.decode(list); err != nil {
+		return nil, err
+	}
+	if err := a.expect(kindGroupsV2, list.TypeMeta, list.Items != nil); err != nil {
 		return nil, err
 	}
 	out := map[schema.GroupVersion]version{}
@@ -171,6 +179,9 @@ func (a *answer) versions() (map[schema.GroupVersion]version, error) {
 func (a *answer) legacy(gv schema.GroupVersion) ([]metav1.APIResource, error) {
 	list := &metav1.APIResourceList{}
 	if err := a.decode(list); err != nil {
+		return nil, err
+	}
+	if err := a.expect(kindResources, list.TypeMeta, list.APIResources != nil); err != nil {
 		return nil, err
 	}
 	if list.GroupVersion != gv.String() {

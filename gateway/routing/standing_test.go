@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"encoding/pem"
 	"fmt"
@@ -111,7 +112,8 @@ func TestRESTBackendOfTheSameService(t *testing.T) {
 // that it is not known.
 func TestVerdictsSurviveChanges(t *testing.T) {
 	good := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
+		kind := map[string]string{"/api": "APIVersions"}[r.URL.Path]
+		fmt.Fprintf(w, `{"kind":%q,"apiVersion":"v1"}`, cmp.Or(kind, "APIGroupList"))
 	}))
 	defer good.Close()
 	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
