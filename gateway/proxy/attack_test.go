@@ -127,6 +127,39 @@ X-Remote-Group: system:masters
 	}
 }
 
+// A client whose body is malformed, or breaks off, is told so, and its server, be it
+// the only one, is blamed for nothing.
+func TestMalformedBody(t *testing.T) {
+	paths := []string{"/apis/g.example.com/v1/things", longPath} // HTTP/1.1 and HTTP/2
+	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	policy := f.up.Policy()
+	policy.ResponseHeader = 0
+	f.up.SetPolicy(policy)
+	for _, path := range paths {
+		head := "POST " + path + " HTTP/1.1\nHost: gw\nTransfer-Encoding: chunked\n\n"
+		for _, body := range []string{"-1\n", "0x5\nhello\n0\n\n", "5\nhello0\n\n", "5\nhello\nzz\n"} {
+			res := f.raw(t, head+body)
+			if s := statusOf(t, res); res.StatusCode != 400 || !strings.HasPrefix(s.Message, "read the request's body: ") {
+				t.Errorf("%s: %q: %d %q", path, body, res.StatusCode, s.Message)
+			}
+		}
+		for _, head := range []string{head + "5\nhello\n", strings.Replace(head, "Transfer-Encoding: chunked", "Content-Length: 100000", 1) + "hello"} {
+			conn, err := net.Dial("tcp", f.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprint(conn, strings.ReplaceAll(head, "\n", "\r\n"))
+			_ = conn.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, conn)
+			conn.Close()
+		}
+	}
+	f.Server.Close() // when all requests are over
+	if e := f.up.Status().Endpoints[0]; e.Errors != 0 || f.broken.Load() != 0 {
+		t.Errorf("suspected %d times: %+v", f.broken.Load(), e)
+	}
+}
+
 // What a client names in its Connection header is there for the server all the
 // same, if the gateway went by it, or told audit of it: a body is not one thing
 // here and another there. What says where a request ends is not the client's to

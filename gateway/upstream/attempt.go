@@ -88,7 +88,9 @@ func (a *attempt) withBody(out *http.Request, limit time.Duration) *http.Request
 		if limit > 0 {
 			a.within(limit)
 		}
-	case a.several || limit > 0:
+	case a.several || limit > 0 || a.way() != ordinary || !bounded(a.req, directBodyTCP):
+		// Of any other, direct has read all before it sends anything, and so knows
+		// whose an error is; net/http does not tell.
 		out = own(out, a.req)
 		a.stream = &streamed{src: a.req.Body}
 		if limit > 0 {
@@ -137,7 +139,7 @@ func (a *attempt) judgeError(p progress, err error) error {
 		return context.Cause(a.client())
 	case clients(err):
 		return err
-	case a.stream != nil && a.stream.failed.Load() != nil:
+	case a.stream.broke():
 		return &BodyError{*a.stream.failed.Load()}
 	}
 	switch {
@@ -177,7 +179,7 @@ func (a *attempt) judge(res *http.Response) {
 
 // wrap has the end of the answer noticed.
 func (a *attempt) wrap(res *http.Response) {
-	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, kind: a.kind, judges: a.stays == nil}
+	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, kind: a.kind, judges: a.stays == nil, stream: a.stream}
 	switch rw, ok := res.Body.(io.ReadWriter); {
 	case res.StatusCode == http.StatusSwitchingProtocols && ok:
 		res.Body = &tunnel{answer: body, w: rw}

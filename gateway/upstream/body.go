@@ -81,6 +81,9 @@ func (b *streamed) Close() error {
 // move takes the body away, if nobody has read of it.
 func (b *streamed) move() bool { return b.state.CompareAndSwap(untouched, moved) }
 
+// broke reports whether the client broke the body off. A nil one was not.
+func (b *streamed) broke() bool { return b != nil && b.failed.Load() != nil }
+
 // answer is the body of a response. It is for one goroutine, except that Close
 // may be called by another.
 type answer struct {
@@ -99,6 +102,9 @@ type answer struct {
 	in         *streams
 
 	judges bool // its end says that the endpoint's connections are well
+	// stream is the body of the request, nil: it was sent whole. The answer of a
+	// server may end because that does.
+	stream *streamed
 }
 
 // States of an answer.
@@ -145,7 +151,7 @@ func (a *answer) finish(err error) {
 	}
 	if err == io.EOF && a.judges {
 		a.e.settle()
-	} else if err != nil && a.kind == short && a.client.Err() == nil {
+	} else if err != nil && a.kind == short && a.client.Err() == nil && !a.stream.broke() {
 		a.u.failedLocally(a.e, err)
 	}
 	a.e.end(a.kind)

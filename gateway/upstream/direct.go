@@ -60,18 +60,27 @@ func (e *BodyError) Unwrap() error { return e.err }
 
 // takes reports whether a request is one to be sent directly.
 func (d *direct) takes(req *http.Request) bool {
+	if !bounded(req, d.maxBody) {
+		return false
+	}
+	for name, values := range req.Header {
+		if !isHeader(name, values) {
+			return false // to be refused; sent, it would be another header
+		}
+	}
+	return true
+}
+
+// bounded reports whether a request is an ordinary one whose body has at most so
+// many bytes.
+func bounded(req *http.Request, maxBody int64) bool {
 	switch req.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
 	default:
 		return false // a method can be anything, a space in it included
 	}
 	h := req.Header
-	for name, values := range h {
-		if !isHeader(name, values) {
-			return false // to be refused; sent, it would be another header
-		}
-	}
-	return req.ContentLength >= 0 && req.ContentLength <= d.maxBody && (req.ContentLength > 0 || req.Body == nil || req.Body == http.NoBody) &&
+	return req.ContentLength >= 0 && req.ContentLength <= maxBody && (req.ContentLength > 0 || !hasBody(req)) &&
 		len(req.TransferEncoding) == 0 && len(req.Trailer) == 0 && h["Upgrade"] == nil && h["Expect"] == nil
 }
 

@@ -212,22 +212,57 @@ func TestNoRetryByHeader(t *testing.T) {
 // A client that breaks off its own body is told so, and no endpoint is blamed.
 func TestBodyOfClient(t *testing.T) {
 	a, b := startNode(t, "tls", nil), startNode(t, "tls", nil)
-	u := over(t, turns(), a.endpoint(), b.endpoint())
-	for _, length := range []int64{10, -1, keptBody + 1} {
-		req, _ := http.NewRequestWithContext(t.Context(), "PUT", "https://example.com/x", io.NopCloser(io.MultiReader(strings.NewReader("x"), failing{})))
-		req.ContentLength = length
-		var body *BodyError
-		if _, err := u.send(req, short); !errors.As(err, &body) {
-			t.Errorf("length %d: %v", length, err)
+	for _, list := range [][]Endpoint{{a.endpoint()}, {a.endpoint(), b.endpoint()}} {
+		p := turns()
+		p.ResponseHeader = 0
+		u := over(t, p, list...)
+		for _, k := range []kind{short, long} {
+			for _, length := range []int64{10, -1, keptBody + 1} {
+				req, _ := http.NewRequestWithContext(t.Context(), "PUT", "https://example.com/x", io.NopCloser(io.MultiReader(strings.NewReader("x"), failing{})))
+				req.ContentLength = length
+				var body *BodyError
+				if _, err := u.send(req, k); !errors.As(err, &body) {
+					t.Errorf("%d endpoints, kind %d, length %d: %v", len(list), k, length, err)
+				}
+			}
 		}
-	}
-	for _, e := range u.Status().Endpoints {
-		if e.Errors != 0 {
-			t.Errorf("blamed: %+v", e)
+		for _, e := range u.Status().Endpoints {
+			if e.Errors != 0 {
+				t.Errorf("of %d, blamed: %+v", len(list), e)
+			}
 		}
 	}
 	if len(a.seen())+len(b.seen()) != 0 {
 		t.Error("half a request was taken for a whole one")
+	}
+}
+
+// A client that breaks off its body when the server has begun to answer: that the
+// answer ends as well is no failure of the server's.
+func TestBodyOfClientAfterAnswer(t *testing.T) {
+	early := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		_ = http.NewResponseController(w).Flush()
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))
+	early.EnableHTTP2 = true
+	early.StartTLS()
+	defer early.Close()
+	for k, method := range map[kind]string{short: "POST", long: "GET"} {
+		u := over(t, turns(), At(early.Listener.Addr().String())...)
+		r, w := io.Pipe()
+		req, _ := http.NewRequestWithContext(t.Context(), method, "https://example.com/x", r)
+		res, err := u.send(req, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.CloseWithError(errors.New("the client went away"))
+		if _, err := io.ReadAll(res.Body); err == nil {
+			t.Error("the answer ended as if it were whole")
+		}
+		if e := u.Status().Endpoints[0]; e.Errors != 0 {
+			t.Errorf("%v, blamed: %+v", k, e)
+		}
 	}
 }
 
