@@ -55,6 +55,11 @@ func startRefusing(t *testing.T, config *tls.Config, refuse func(net.Conn)) *ref
 // refuseStreams says of every request, once all of it has come, that it was not
 // taken.
 func refuseStreams(conn net.Conn) {
+	byFrames(conn, func(fr *http2.Framer, stream uint32) { _ = fr.WriteRSTStream(stream, http2.ErrCodeRefusedStream) })
+}
+
+// byFrames speaks HTTP/2; on is called when all of a request has come.
+func byFrames(conn net.Conn, on func(fr *http2.Framer, stream uint32)) {
 	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
 	}
@@ -68,8 +73,8 @@ func refuseStreams(conn net.Conn) {
 		if settings, ok := frame.(*http2.SettingsFrame); ok && !settings.IsAck() {
 			_ = fr.WriteSettingsAck()
 		}
-		if data, ok := frame.(*http2.DataFrame); ok && data.StreamEnded() {
-			_ = fr.WriteRSTStream(data.StreamID, http2.ErrCodeRefusedStream)
+		if end, ok := frame.(interface{ StreamEnded() bool }); ok && end.StreamEnded() {
+			on(fr, frame.Header().StreamID)
 		}
 	}
 }

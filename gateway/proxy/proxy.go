@@ -223,11 +223,12 @@ func headerTooLarge(err error) error {
 }
 
 // unreachable is the 503 for a request that may or may not have arrived. It
-// invites the client to try again only where that cannot do the work twice:
-// nothing was sent, or the method is safe. Else it says what is not known.
+// invites the client to try again only where that cannot do the work twice: no
+// server took anything of it, or the method is safe, and the request did not ask
+// to leave HTTP, as one that runs a command does. Else it says what is not known.
 func unreachable(r *http.Request, err error) error {
 	text := fmt.Sprintf("error trying to reach service: %v", err)
-	if upstream.IsDialError(err) || r.Method == http.MethodGet || r.Method == http.MethodHead {
+	if upstream.IsUntaken(err) || upstream.Safe(r.Method) && !upgrades(r.Header) {
 		return resource.Unavailable(text, RetryAfter)
 	}
 	return resource.Unavailable(text+"; it is not known whether the request was carried out", 0)

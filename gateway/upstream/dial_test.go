@@ -94,7 +94,7 @@ func TestAddressesOfAName(t *testing.T) {
 	}
 	addresses = nil
 	u.endpoints[0].ways.renew()
-	if got := send(t, u, short, "GET", ""); !IsDialError(got.err) || !strings.Contains(got.err.Error(), "server.test") {
+	if got := send(t, u, short, "GET", ""); !IsUntaken(got.err) || !strings.Contains(got.err.Error(), "server.test") {
 		t.Errorf("without an address: %v", got.err)
 	}
 	addresses = []string{"127.0.0.77", "127.0.0.78"}

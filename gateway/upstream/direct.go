@@ -121,7 +121,7 @@ func (d *direct) send(req *http.Request, connected *time.Duration) (*http.Respon
 		if ctx := req.Context(); ctx.Err() != nil {
 			return nil, state, context.Cause(ctx)
 		}
-		if !reused || state == answering || state == sent && !safe(req.Method) {
+		if !reused || state == answering || state == sent && !Safe(req.Method) {
 			d.broken()
 			return nil, state, err
 		}
@@ -129,9 +129,9 @@ func (d *direct) send(req *http.Request, connected *time.Duration) (*http.Respon
 	}
 }
 
-// safe reports whether a method does not change anything, so that it may be
+// Safe reports whether a method does not change anything, so that it may be
 // sent twice.
-func safe(method string) bool {
+func Safe(method string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		return true

@@ -53,6 +53,7 @@ type sending struct {
 	stream   *streamed // the body, as it goes to the present endpoint
 	tried    []*endpoint
 	attempts int            // that a server may have seen
+	taken    bool           // a server may have taken some of it
 	held     *http.Response // an answer that is given if there is no better one
 }
 
@@ -65,7 +66,7 @@ func (u *Upstream) send(req *http.Request, k kind) (*http.Response, error) {
 func (u *Upstream) sending(req *http.Request, k kind) sending {
 	s := sending{u: u, p: u.picks.Load(), kind: k, req: req, trace: TraceFrom(req.Context())}
 	s.policy, s.limited = s.p.policy, takesPlace(req, k)
-	s.several, s.safe = s.p.only == nil, k != upgrade && safe(req.Method)
+	s.several, s.safe = s.p.only == nil, k != upgrade && Safe(req.Method)
 	return s
 }
 
@@ -118,6 +119,7 @@ func (s *sending) run() (*http.Response, error) {
 		if s.stays != nil {
 			s.stays.took(s, e, res, err)
 		}
+		s.taken = s.taken || p != unsent
 		why := s.again(e, res, p, err)
 		if why == "" {
 			return s.end(res, err)
@@ -182,6 +184,9 @@ func (s *sending) other(e *endpoint, p progress, err error) *endpoint {
 func (s *sending) end(res *http.Response, err error) (*http.Response, error) {
 	if err != nil && s.held != nil && s.req.Context().Err() == nil {
 		return s.held, nil
+	}
+	if err != nil && !s.taken && !clients(err) {
+		err = &UntakenError{err}
 	}
 	return res, err
 }

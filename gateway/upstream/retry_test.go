@@ -39,7 +39,7 @@ func TestRetryOnAnswers(t *testing.T) {
 			for _, method := range []string{"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"} {
 				for k, kind := range map[string]kind{"short": short, "long": long} {
 					u := over(t, turns(), bad.endpoint(), good.endpoint())
-					elsewhere := c.elsewhere && safe(method)
+					elsewhere := c.elsewhere && Safe(method)
 					got := send(t, u, kind, method, "")
 					if want := map[bool]int{true: 200, false: c.code}[elsewhere]; got.code != want {
 						t.Errorf("%s %s %s after %d: %d, %v", network, k, method, c.code, got.code, got.err)
@@ -100,9 +100,9 @@ func TestRetryOnFailures(t *testing.T) {
 			for _, body := range []string{"", "text", strings.Repeat("y", keptBody+1)} {
 				bad, requests := rough(t, c.eager, c.talk)
 				u := over(t, turns(), bad, good.endpoint())
-				elsewhere := c.unsent || safe(method)
+				elsewhere := c.unsent || Safe(method)
 				got := send(t, u, short, method, body)
-				if !c.unsent && safe(method) && len(body) > keptBody {
+				if !c.unsent && Safe(method) && len(body) > keptBody {
 					// A body that is not kept cannot be sent again, unless the answer came
 					// before anything was taken of it.
 					elsewhere = got.err == nil

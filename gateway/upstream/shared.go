@@ -138,6 +138,9 @@ const (
 	errUnusable = "http2: client conn not usable"
 	errGoAway   = "http2: Transport received Server's graceful shutdown GOAWAY"
 	errUnmade   = "http2: client conn could not be established"
+	// errGoAwayFirst begins what it says of the first request of a connection, if
+	// the server names an error, and no request as the last that it took.
+	errGoAwayFirst = "http2: Transport received GOAWAY from server ErrCode:"
 )
 
 // untaken reports whether the server said, or is known, not to have begun with
@@ -148,7 +151,7 @@ func untaken(err error) bool {
 		return stream.Code == http2.ErrCodeRefusedStream
 	}
 	text := err.Error()
-	return text == errUnusable || text == errGoAway || text == errUnmade
+	return text == errUnusable || text == errGoAway || text == errUnmade || strings.HasPrefix(text, errGoAwayFirst)
 }
 
 // take returns a connection with room for one request more, reserved; made says

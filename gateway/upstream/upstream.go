@@ -3,7 +3,6 @@ package upstream
 import (
 	"errors"
 	"hash/maphash"
-	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -257,10 +256,17 @@ func (u *Upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 	return u.send(out, short)
 }
 
-// IsDialError reports whether connecting failed, so that nothing was sent.
-func IsDialError(err error) bool {
-	var op *net.OpError
-	var connect *ConnectError
+// UntakenError is of a request of which no server took anything: it may be sent
+// again, whatever it does.
+type UntakenError struct{ err error }
+
+func (e *UntakenError) Error() string { return e.err.Error() }
+func (e *UntakenError) Unwrap() error { return e.err }
+
+// IsUntaken reports whether no server took anything of the request of which this
+// is the error: nothing was sent, or the server said that it did not begin with it.
+func IsUntaken(err error) bool {
+	var untaken *UntakenError
 	var nowhere *NoEndpointError
-	return errors.As(err, &connect) || errors.As(err, &nowhere) || errors.As(err, &op) && op.Op == "dial"
+	return errors.As(err, &untaken) || errors.As(err, &nowhere)
 }
