@@ -17,8 +17,6 @@ const (
 	// at the beginning.
 	directBody    = 64 << 10
 	directBodyTCP = 16 << 10
-	// directHeader bounds the header of a response, in bytes.
-	directHeader = 1 << 20
 )
 
 // direct sends requests by HTTP/1.1. It writes and reads on the caller's

@@ -264,7 +264,7 @@ func TestDirectBadAnswers(t *testing.T) {
 		"no HTTP":              "hello\r\n\r\n",
 		"a switch":             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
 		"nothing but 103":      strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 10),
-		"a header too long":    "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", directHeader) + "\r\n\r\n",
+		"a header too long":    "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHeader) + "\r\n\r\n",
 		"an end in the header": "HTTP/1.1 200 OK\r\nX: ",
 	} {
 		s := newSocket(t)

@@ -157,7 +157,7 @@ func overfull(res *http.Response) bool {
 // that is part of.
 func (c *directConn) readHeader(req *http.Request) (res *http.Response, plain *plainHead, err error) {
 	for range maxInformed {
-		c.left = directHeader
+		c.left = maxHeader
 		if plain, err = c.readPlain(req); err != nil {
 			c.left = -1
 			return nil, nil, err

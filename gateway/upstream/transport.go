@@ -29,6 +29,8 @@ const (
 	// that does not read, in bytes; net/http would take up to 4 MiB for each.
 	// The rest waits at the server, which shares it among all its watches.
 	StreamBuffer = 256 << 10
+	// maxHeader bounds the header of a response, in bytes, however it comes.
+	maxHeader = 1 << 20
 )
 
 // way is how a request is sent.
@@ -278,7 +280,8 @@ func newTransport(idle time.Duration) *http.Transport {
 		Protocols: protocols, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idle, ExpectContinueTimeout: expectTimeout,
 		// The client's Accept-Encoding travels on; bodies are never inflated on
 		// the way.
-		DisableCompression: true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: StreamBuffer,
 		},
