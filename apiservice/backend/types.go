@@ -293,6 +293,9 @@ type EndpointStatus struct {
 	LastError string `json:"lastError,omitempty"`
 }
 
+// MaxStatusGroups bounds Status.GroupVersions: one that is as long may lack some.
+const MaxStatusGroups = 256
+
 // GroupVersionStatus is a group/version that the server says it serves.
 type GroupVersionStatus struct {
 	Group   string `json:"group"`

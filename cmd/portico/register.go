@@ -17,7 +17,7 @@ import (
 
 const registerLong = `Register a server behind the gateway, or change how it is registered.
 
-This makes a Backend of the given name, and waits until the gateway can reach it. Which groups it is asked for:
+This makes a Backend of the given name, and waits until the gateway can reach it and it serves what is asked for:
   --group G              whatever versions of G the server says it serves, and more groups if --group is repeated
   --group G --version V  these versions only, known to the gateway whatever the server says
   --all-groups           whatever it says it serves

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"strings"
 	"time"
@@ -28,15 +29,15 @@ type registerWait struct {
 	progress io.Writer
 }
 
-// run returns nil when the server is available and its groups lead to it. Why it
-// still waits is said once for each reason.
+// run returns nil when the server is available and what was asked for leads to it.
+// Why it still waits is said as [reasons] has it.
 func (w *registerWait) run(ctx context.Context, limit time.Duration) error {
 	began := time.Now()
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	said := ""
+	said := reasons{}
 	for {
 		b, missing, err := w.look(ctx)
 		switch {
@@ -45,9 +46,8 @@ func (w *registerWait) run(ctx context.Context, limit time.Duration) error {
 		case missing == "":
 			fmt.Fprintf(w.out, "available after %v\n", time.Since(began).Round(10*time.Millisecond))
 			return w.summary(b)
-		case missing != said:
+		case said.worth(missing, time.Now()):
 			fmt.Fprintf(w.progress, "waiting: %s\n", missing)
-			said = missing
 		}
 		select {
 		case <-ctx.Done():
@@ -59,6 +59,23 @@ func (w *registerWait) run(ctx context.Context, limit time.Duration) error {
 	}
 }
 
+// sayAgainAfter is when a reason is worth saying again.
+const sayAgainAfter = 5 * time.Second
+
+// reasons are those that were said lately, and when: two that take turns are each
+// said once, and again after a while.
+type reasons map[string]time.Time
+
+// worth reports whether a reason is to be said, and counts it as said if so.
+func (r reasons) worth(reason string, now time.Time) bool {
+	maps.DeleteFunc(r, func(_ string, said time.Time) bool { return now.Sub(said) >= sayAgainAfter })
+	if _, lately := r[reason]; lately {
+		return false
+	}
+	r[reason] = now
+	return true
+}
+
 // advice is what to do about a server that is still missing: by which flag it is
 // trusted, if that is what it lacks.
 func advice(name, missing string) string {
@@ -68,6 +85,8 @@ func advice(name, missing string) string {
 	case strings.Contains(missing, "x509: certificate is valid for "), strings.Contains(missing, "x509: certificate is not valid for any names"),
 		strings.Contains(missing, "because it doesn't contain any IP SANs"):
 		return "repeat this with --server-name, a name that the server's certificate has"
+	case strings.HasPrefix(missing, notServed):
+		return "repeat this with what it serves, or undo it: portico unregister " + name
 	}
 	return "see: portico backends " + name
 }
@@ -89,6 +108,9 @@ func (w *registerWait) look(ctx context.Context) (b *backend.Backend, missing st
 		if missing = lacks(b, condition); missing != "" {
 			return b, missing, nil
 		}
+	}
+	if missing = w.want.unserved(b); missing != "" {
+		return b, missing, nil
 	}
 	for _, want := range w.want.apiServices() {
 		var a apireg.APIService

@@ -23,7 +23,7 @@ const (
 	// maxStatusGroups bounds the group/versions that a status lists; the condition
 	// Discovered says that there are more. With as many endpoints as a Backend may
 	// have, and the longest errors, an object stays well below what etcd takes.
-	maxStatusGroups = 256
+	maxStatusGroups = backend.MaxStatusGroups
 	// maxNamed bounds what a condition's message names of one sort.
 	maxNamed = 5
 )
