@@ -71,7 +71,9 @@ func (s *Spec) deepCopy() Spec {
 		out.TLS.CABundle = slices.Clone(s.TLS.CABundle)
 	}
 	if out.AutoRegister = another(s.AutoRegister); out.AutoRegister != nil {
-		out.AutoRegister.Groups = slices.Clone(s.AutoRegister.Groups)
+		in, o := s.AutoRegister, out.AutoRegister
+		o.Groups = slices.Clone(in.Groups)
+		o.GroupPriorityMinimum, o.VersionPriority = another(in.GroupPriorityMinimum), another(in.VersionPriority)
 	}
 	out.REST = another(s.REST)
 	s.deepCopyPolicy(&out)
@@ -81,7 +83,9 @@ func (s *Spec) deepCopy() Spec {
 // deepCopyPolicy is the part of deepCopy that is about how requests are sent.
 func (s *Spec) deepCopyPolicy(out *Spec) {
 	if out.HealthCheck = another(s.HealthCheck); out.HealthCheck != nil {
-		out.HealthCheck.Interval, out.HealthCheck.Timeout = another(s.HealthCheck.Interval), another(s.HealthCheck.Timeout)
+		in, o := s.HealthCheck, out.HealthCheck
+		o.Interval, o.Timeout = another(in.Interval), another(in.Timeout)
+		o.Fall, o.Rise = another(in.Fall), another(in.Rise)
 	}
 	if out.OutlierDetection = another(s.OutlierDetection); out.OutlierDetection != nil {
 		in, o := s.OutlierDetection, out.OutlierDetection
@@ -100,7 +104,8 @@ func (s *Spec) deepCopyPolicy(out *Spec) {
 		o.MaxConnectionAge = another(in.MaxConnectionAge)
 	}
 	if out.Retries = another(s.Retries); out.Retries != nil {
-		out.Retries.BudgetPercent, out.Retries.MinPerSecond = another(s.Retries.BudgetPercent), another(s.Retries.MinPerSecond)
+		in, o := s.Retries, out.Retries
+		o.BudgetPercent, o.MinPerSecond, o.Attempts = another(in.BudgetPercent), another(in.MinPerSecond), another(in.Attempts)
 	}
 	if out.Limits = another(s.Limits); out.Limits != nil {
 		out.Limits.Concurrent, out.Limits.Queue = another(s.Limits.Concurrent), another(s.Limits.Queue)

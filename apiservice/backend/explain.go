@@ -131,8 +131,8 @@ func (HealthCheck) SwaggerDoc() map[string]string {
 		"path":     "path that is asked for with GET; an answer of 2xx is healthy. Default: the discovery that the gateway needs anyway; for a REST server, its OpenAPI document.",
 		"interval": "interval between checks of a healthy endpoint, at least 100ms. One that is suspect is checked ten times as often. Default 5s.",
 		"timeout":  "timeout of one check. Default 1s.",
-		"fall":     "fall is how many failures in a row take an endpoint out. A refused connection does so alone. Default 3.",
-		"rise":     "rise is how many successes in a row bring an endpoint back. Default 2.",
+		"fall":     "fall is how many failures in a row take an endpoint out, 1 to 1000. A refused connection does so alone. Default 3.",
+		"rise":     "rise is how many successes in a row bring an endpoint back, 1 to 1000. Default 2.",
 	}
 }
 
@@ -187,7 +187,7 @@ func (Retries) SwaggerDoc() map[string]string {
 		"":              "Retries bounds how much load retries may add.",
 		"budgetPercent": "budgetPercent of the requests of the last ten seconds may be retries. 0, with minPerSecond 0, turns retries off. Default 20.",
 		"minPerSecond":  "minPerSecond retries are allowed whatever the traffic. Default 3.",
-		"attempts":      "attempts for one request in all, the first included. Default 3.",
+		"attempts":      "attempts for one request in all, the first included, 1 to 10: with 1 nothing is tried again that the server may have seen. Default 3.",
 	}
 }
 

@@ -73,7 +73,7 @@ func (s *Spec) Policy() Policy {
 	check := orEmpty(s.HealthCheck)
 	p.HealthCheck = HealthPolicy{
 		Path: check.Path, Interval: span(check.Interval, 5*time.Second), Timeout: span(check.Timeout, time.Second),
-		Fall: cmp.Or(int(check.Fall), 3), Rise: cmp.Or(int(check.Rise), 2),
+		Fall: number(check.Fall, 3), Rise: number(check.Rise, 2),
 	}
 	p.HealthCheck.Suspect = p.HealthCheck.Interval / suspectShare
 
@@ -98,7 +98,7 @@ func (s *Spec) Policy() Policy {
 	}
 	retries := orEmpty(s.Retries)
 	p.Retries = RetryPolicy{
-		BudgetPercent: number(retries.BudgetPercent, 20), MinPerSecond: number(retries.MinPerSecond, 3), Attempts: cmp.Or(int(retries.Attempts), 3),
+		BudgetPercent: number(retries.BudgetPercent, 20), MinPerSecond: number(retries.MinPerSecond, 3), Attempts: number(retries.Attempts, 3),
 	}
 	limits := orEmpty(s.Limits)
 	p.Limits = LimitPolicy{Concurrent: number(limits.Concurrent, 1024), Queue: number(limits.Queue, 256)}
@@ -116,7 +116,7 @@ func (r *REST) Document() string { return cmp.Or(r.OpenAPIPath, defaultOpenAPIPa
 
 // Priorities returns those of the APIServices that are made.
 func (a *AutoRegister) Priorities() (group, version int32) {
-	return cmp.Or(a.GroupPriorityMinimum, defaultGroupPriority), cmp.Or(a.VersionPriority, defaultVersion)
+	return int32(number(a.GroupPriorityMinimum, defaultGroupPriority)), int32(number(a.VersionPriority, defaultVersion))
 }
 
 // Takes reports whether a group that the server serves shall be registered.

@@ -39,7 +39,8 @@ type BackendList struct {
 
 // Spec says where a server is and how requests are sent to it. Either endpoints
 // or service is set. What is left out is decided by Policy and the methods
-// beside it, not stored: a better default reaches the Backends there are.
+// beside it, not stored: a better default reaches the Backends there are. Numbers
+// are pointers, for a 0 to be told from what is left out.
 type Spec struct {
 	// Endpoints, 256 at most.
 	Endpoints []Endpoint `json:"endpoints,omitempty" patchStrategy:"merge" patchMergeKey:"url" listType:"map" listMapKey:"url"`
@@ -118,8 +119,8 @@ type AutoRegister struct {
 	Groups []string `json:"groups"`
 	// GroupPriorityMinimum and VersionPriority are those of the APIServices.
 	// Defaults 1000 and 15.
-	GroupPriorityMinimum int32 `json:"groupPriorityMinimum,omitempty"`
-	VersionPriority      int32 `json:"versionPriority,omitempty"`
+	GroupPriorityMinimum *int32 `json:"groupPriorityMinimum,omitempty"`
+	VersionPriority      *int32 `json:"versionPriority,omitempty"`
 	// OnConflict says what happens if the group/version is served by another
 	// Backend or the gateway already: Keep (the default) leaves it there and
 	// says so in the condition Registered; Replace takes it over from another
@@ -179,8 +180,8 @@ type HealthCheck struct {
 	// Fall is how many failures in a row take an endpoint out, default 3; a
 	// refused connection does so alone. Rise is how many successes bring it
 	// back, default 2.
-	Fall int32 `json:"fall,omitempty"`
-	Rise int32 `json:"rise,omitempty"`
+	Fall *int32 `json:"fall,omitempty"`
+	Rise *int32 `json:"rise,omitempty"`
 }
 
 // OutlierDetection ejects endpoints by how requests to them end. It never
@@ -251,7 +252,7 @@ type Retries struct {
 	MinPerSecond *int32 `json:"minPerSecond,omitempty"`
 	// Attempts in all for one request, the first included. One where nobody
 	// listens does not count. Default 3.
-	Attempts int32 `json:"attempts,omitempty"`
+	Attempts *int32 `json:"attempts,omitempty"`
 }
 
 // Limits of what is under way to a Backend, long-running requests not counted.

@@ -126,10 +126,10 @@ func (a *AutoRegister) validate(at *field.Path) (errs field.ErrorList) {
 		seen.Insert(g)
 	}
 	group, version := a.Priorities()
-	if group < 0 || group > 20000 {
+	if group < 1 || group > 20000 {
 		errs = append(errs, field.Invalid(at.Child("groupPriorityMinimum"), group, "must be positive and less than 20000"))
 	}
-	if version < 0 || version > 1000 {
+	if version < 1 || version > 1000 {
 		errs = append(errs, field.Invalid(at.Child("versionPriority"), version, "must be positive and less than 1000"))
 	}
 	return append(errs, oneOf(at.Child("onConflict"), a.OnConflict, KeepOther, ReplaceOther)...)

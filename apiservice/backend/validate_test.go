@@ -103,15 +103,17 @@ func TestValidateRegistration(t *testing.T) {
 	rest := func(v REST) func(*Spec) { return func(s *Spec) { s.REST = &v } }
 	prefix := func(v string) func(*Spec) { return rest(REST{Group: "a", Version: "v1", PathPrefix: v}) }
 	check(t, map[string]rule{
-		"all":          {auto(AutoRegister{Groups: []string{"*"}, GroupPriorityMinimum: 20000, VersionPriority: 1000, OnConflict: ReplaceOther}), nil},
+		"all":          {auto(AutoRegister{Groups: []string{"*"}, GroupPriorityMinimum: new(int32(20000)), VersionPriority: new(int32(1000)), OnConflict: ReplaceOther}), nil},
 		"some":         {auto(AutoRegister{Groups: []string{"", "a.example.com"}}), nil},
 		"none":         {auto(AutoRegister{}), []string{`spec.autoRegister.groups: Required value: name the groups to take; "*" takes all`}},
 		"too many":     {auto(AutoRegister{Groups: make([]string, MaxGroups+1)}), []string{"spec.autoRegister.groups: Too many: 257: must have at most 256 items"}},
 		"twice":        {auto(AutoRegister{Groups: []string{"a", "a"}}), []string{`spec.autoRegister.groups[1]: Duplicate value: "a"`}},
 		"all and some": {auto(AutoRegister{Groups: []string{"a", "*"}}), []string{`spec.autoRegister.groups[1]: Invalid value: "*": must be the only one`}},
 		"bad group":    {auto(AutoRegister{Groups: []string{"A_"}}), []string{`spec.autoRegister.groups[0]: Invalid value: "A_": a lowercase`}},
-		"priorities": {auto(AutoRegister{Groups: []string{"*"}, GroupPriorityMinimum: 20001, VersionPriority: -1}),
+		"priorities": {auto(AutoRegister{Groups: []string{"*"}, GroupPriorityMinimum: new(int32(20001)), VersionPriority: new(int32(-1))}),
 			[]string{"spec.autoRegister.groupPriorityMinimum: Invalid value: 20001: must be positive and less than 20000", "spec.autoRegister.versionPriority: Invalid value: -1: must be positive and less than 1000"}},
+		"no priorities": {auto(AutoRegister{Groups: []string{"*"}, GroupPriorityMinimum: new(int32), VersionPriority: new(int32)}),
+			[]string{"spec.autoRegister.groupPriorityMinimum: Invalid value: 0: must be positive", "spec.autoRegister.versionPriority: Invalid value: 0: must be positive"}},
 		"conflict":  {auto(AutoRegister{Groups: []string{"*"}, OnConflict: "Fight"}), []string{`spec.autoRegister.onConflict: Unsupported value: "Fight": supported values: "Keep", "Replace"`}},
 		"no prefix": {rest(REST{Group: "pets.example.com", Version: "v1", PathPrefix: "/"}), nil},
 		"REST":      {rest(REST{Group: "pets.example.com", Version: "v1", OpenAPIPath: "/v3/api-docs?form=json", PathPrefix: "/api/v3"}), nil},
@@ -146,7 +148,7 @@ func TestValidatePolicy(t *testing.T) {
 		"balance": {func(s *Spec) { s.Balance = "Fair" }, []string{`spec.balance: Unsupported value: "Fair": supported values: "LeastRequest", "RoundRobin", "ConsistentHash"`}},
 		"panic":   {func(s *Spec) { s.PanicThresholdPercent = n(101) }, []string{"spec.panicThresholdPercent: Invalid value: 101: must be between 0 and 100"}},
 		"check": {func(s *Spec) {
-			s.HealthCheck = &HealthCheck{Path: "readyz", Interval: d(99 * time.Millisecond), Timeout: d(0), Fall: -1, Rise: 1001}
+			s.HealthCheck = &HealthCheck{Path: "readyz", Interval: d(99 * time.Millisecond), Timeout: d(0), Fall: n(-1), Rise: n(1001)}
 		}, []string{
 			`spec.healthCheck.path: Invalid value: "readyz": must begin with one slash`,
 			`spec.healthCheck.interval: Invalid value: "99ms": must be between 100ms and 1h0m0s`,
@@ -172,8 +174,14 @@ func TestValidatePolicy(t *testing.T) {
 			[]string{`spec.timeouts.maxConnectionAge: Invalid value: "1ms": must be between 1s and 168h0m0s`}},
 		"timeouts": {func(s *Spec) { s.Timeouts = &Timeouts{Connect: d(0), ResponseHeader: d(-1), Idle: d(2 * time.Hour)} },
 			[]string{`spec.timeouts.connect: Invalid value: "0s"`, `spec.timeouts.responseHeader: Invalid value: "-1ns"`, `spec.timeouts.idle: Invalid value: "2h0m0s": must be between 1ms and 1h0m0s`}},
-		"retries": {func(s *Spec) { s.Retries = &Retries{BudgetPercent: n(101), MinPerSecond: n(-1), Attempts: 11} },
+		"retries": {func(s *Spec) { s.Retries = &Retries{BudgetPercent: n(101), MinPerSecond: n(-1), Attempts: n(11)} },
 			[]string{"spec.retries.budgetPercent: Invalid value: 101", "spec.retries.minPerSecond: Invalid value: -1", "spec.retries.attempts: Invalid value: 11: must be between 1 and 10"}},
+		"0 that may not be": {func(s *Spec) {
+			s.HealthCheck, s.Retries = &HealthCheck{Fall: n(0), Rise: n(0)}, &Retries{Attempts: n(0)}
+		}, []string{
+			"spec.healthCheck.fall: Invalid value: 0: must be between 1 and 1000", "spec.healthCheck.rise: Invalid value: 0: must be between 1 and 1000",
+			"spec.retries.attempts: Invalid value: 0: must be between 1 and 10",
+		}},
 		"limits": {func(s *Spec) { s.Limits = &Limits{Concurrent: n(0), Queue: n(1_000_001)} },
 			[]string{"spec.limits.concurrent: Invalid value: 0: must be between 1 and 1000000", "spec.limits.queue: Invalid value: 1000001"}},
 	})

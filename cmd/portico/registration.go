@@ -75,7 +75,7 @@ func (r *registration) add(fs *pflag.FlagSet) {
 // complete reads files and finds out what contradicts itself. What a URL or a
 // group must look like is the server's to say.
 func (r *registration) complete() (err error) {
-	if err := r.contradiction(); err != nil {
+	if err := cmp.Or(r.contradiction(), r.outOfBounds()); err != nil {
 		return err
 	}
 	for _, u := range r.urls {
@@ -128,6 +128,26 @@ func (r *registration) contradiction() error {
 	return nil
 }
 
+// Bounds of priorities, those of APIServices.
+const (
+	maxGroupPriority   = 20000
+	maxVersionPriority = 1000
+)
+
+// outOfBounds is the error of a priority that no APIService may have. It is found
+// before anything is written: the Backend comes first, and may have none.
+func (r *registration) outOfBounds() error {
+	for _, p := range []struct {
+		flag       string
+		have, most int32
+	}{{flagGroupPriority, r.groupPriority, maxGroupPriority}, {flagVersionPriority, r.versionPriority, maxVersionPriority}} {
+		if r.policy.says(p.flag) && (p.have < 1 || p.have > p.most) {
+			return fmt.Errorf("--%s=%d: it must be between 1 and %d", p.flag, p.have, p.most)
+		}
+	}
+	return nil
+}
+
 // backend returns old with the endpoints, trust and groups that are asked for.
 // Its policy, how it takes groups and the weights of endpoints that stay are kept,
 // as far as no flag says otherwise.
@@ -176,7 +196,9 @@ func (r *registration) autoRegister(old backend.AutoRegister) *backend.AutoRegis
 	if r.allGroups {
 		old.Groups = []string{"*"}
 	}
-	r.prioritize(&old.GroupPriorityMinimum, &old.VersionPriority)
+	group, version := valueOf(old.GroupPriorityMinimum), valueOf(old.VersionPriority)
+	r.prioritize(&group, &version)
+	old.GroupPriorityMinimum, old.VersionPriority = &group, &version
 	switch {
 	case r.replaceOther:
 		old.OnConflict = backend.ReplaceOther

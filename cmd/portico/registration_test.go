@@ -100,7 +100,7 @@ func TestRegistrationOfABackendThatIsThere(t *testing.T) {
 	got = r.backend(old)
 	want = backend.Spec{
 		Service: &backend.Service{Namespace: "ns", Name: "n", Port: &port}, Balance: backend.RoundRobin,
-		AutoRegister: &backend.AutoRegister{Groups: []string{"a", "b"}, GroupPriorityMinimum: 3, VersionPriority: 4, OnConflict: backend.ReplaceOther},
+		AutoRegister: &backend.AutoRegister{Groups: []string{"a", "b"}, GroupPriorityMinimum: new(int32(3)), VersionPriority: new(int32(4)), OnConflict: backend.ReplaceOther},
 	}
 	if !reflect.DeepEqual(got.Spec, want) {
 		t.Errorf("got %+v\nwant %+v", got.Spec, want)
@@ -162,21 +162,23 @@ func TestRegistrationPolicy(t *testing.T) {
 	number := func(n int32) *int32 { return &n }
 	time1 := &metav1.Duration{Duration: time.Second}
 	old := backend.Spec{
-		Balance: backend.RoundRobin, HealthCheck: &backend.HealthCheck{Path: "/old", Fall: 7}, Timeouts: &backend.Timeouts{Connect: time1},
-		Retries: &backend.Retries{BudgetPercent: number(5), MinPerSecond: number(1), Attempts: 4}, Limits: &backend.Limits{Queue: number(9)},
+		Balance: backend.RoundRobin, HealthCheck: &backend.HealthCheck{Path: "/old", Fall: number(7)}, Timeouts: &backend.Timeouts{Connect: time1},
+		Retries: &backend.Retries{BudgetPercent: number(5), MinPerSecond: number(1), Attempts: number(4)}, Limits: &backend.Limits{Queue: number(9)},
 	}
 	for flags, change := range map[string]func(s *backend.Spec){
 		"":                         func(*backend.Spec) {},
 		"--balance=ConsistentHash": func(s *backend.Spec) { s.Balance = backend.ConsistentHash },
-		"--health-path=/new":       func(s *backend.Spec) { s.HealthCheck = &backend.HealthCheck{Path: "/new", Fall: 7} },
-		"--health-interval=1s":     func(s *backend.Spec) { s.HealthCheck = &backend.HealthCheck{Path: "/old", Fall: 7, Interval: time1} },
-		"--response-timeout=1s":    func(s *backend.Spec) { s.Timeouts = &backend.Timeouts{Connect: time1, ResponseHeader: time1} },
-		"--connect-timeout=1s":     func(*backend.Spec) {},
+		"--health-path=/new":       func(s *backend.Spec) { s.HealthCheck = &backend.HealthCheck{Path: "/new", Fall: number(7)} },
+		"--health-interval=1s": func(s *backend.Spec) {
+			s.HealthCheck = &backend.HealthCheck{Path: "/old", Fall: number(7), Interval: time1}
+		},
+		"--response-timeout=1s": func(s *backend.Spec) { s.Timeouts = &backend.Timeouts{Connect: time1, ResponseHeader: time1} },
+		"--connect-timeout=1s":  func(*backend.Spec) {},
 		"--retry-percent=50": func(s *backend.Spec) {
-			s.Retries = &backend.Retries{BudgetPercent: number(50), MinPerSecond: number(1), Attempts: 4}
+			s.Retries = &backend.Retries{BudgetPercent: number(50), MinPerSecond: number(1), Attempts: number(4)}
 		},
 		"--retry-percent=0": func(s *backend.Spec) {
-			s.Retries = &backend.Retries{BudgetPercent: number(0), MinPerSecond: number(0), Attempts: 4}
+			s.Retries = &backend.Retries{BudgetPercent: number(0), MinPerSecond: number(0), Attempts: number(4)}
 		},
 		"--concurrent=0 --queue=1": func(s *backend.Spec) { s.Limits = &backend.Limits{Concurrent: number(0), Queue: number(1)} },
 	} {
@@ -231,7 +233,7 @@ func parsedRegistration(t *testing.T, flags string) *registration {
 
 // How a Backend that is there takes groups is as it was, unless a flag says.
 func TestRegistrationPriorities(t *testing.T) {
-	old := backend.AutoRegister{Groups: []string{"old"}, GroupPriorityMinimum: 7, VersionPriority: 8, OnConflict: backend.ReplaceOther}
+	old := backend.AutoRegister{Groups: []string{"old"}, GroupPriorityMinimum: new(int32(7)), VersionPriority: new(int32(8)), OnConflict: backend.ReplaceOther}
 	with := func(change func(*backend.AutoRegister)) backend.AutoRegister {
 		a := old
 		a.Groups = []string{"g"}
@@ -243,15 +245,14 @@ func TestRegistrationPriorities(t *testing.T) {
 		want backend.AutoRegister
 	}{
 		"":                                     {&old, with(func(*backend.AutoRegister) {})},
-		"--group-priority=1000":                {&old, with(func(a *backend.AutoRegister) { a.GroupPriorityMinimum = 1000 })},
-		"--version-priority=3":                 {&old, with(func(a *backend.AutoRegister) { a.VersionPriority = 3 })},
+		"--group-priority=1000":                {&old, with(func(a *backend.AutoRegister) { a.GroupPriorityMinimum = new(int32(1000)) })},
+		"--version-priority=3":                 {&old, with(func(a *backend.AutoRegister) { a.VersionPriority = new(int32(3)) })},
 		"--replace=false":                      {&old, with(func(a *backend.AutoRegister) { a.OnConflict = "" })},
-		"--replace":                            {&backend.AutoRegister{GroupPriorityMinimum: 7, VersionPriority: 8}, with(func(*backend.AutoRegister) {})},
-		"--group-priority=0":                   {&old, with(func(a *backend.AutoRegister) { a.GroupPriorityMinimum = 1000 })},
-		"--replace --no-client-certificate":    {nil, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: 1000, VersionPriority: 15, OnConflict: backend.ReplaceOther}},
-		"--group-priority=1 --replace=false":   {nil, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: 1, VersionPriority: 15}},
-		"--version-priority=2 --server-name=s": {nil, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: 1000, VersionPriority: 2}},
-		"--server-name=s":                      {&backend.AutoRegister{}, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: 1000, VersionPriority: 15}},
+		"--replace":                            {&backend.AutoRegister{GroupPriorityMinimum: new(int32(7)), VersionPriority: new(int32(8))}, with(func(*backend.AutoRegister) {})},
+		"--replace --no-client-certificate":    {nil, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: new(int32(1000)), VersionPriority: new(int32(15)), OnConflict: backend.ReplaceOther}},
+		"--group-priority=1 --replace=false":   {nil, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: new(int32(1)), VersionPriority: new(int32(15))}},
+		"--version-priority=2 --server-name=s": {nil, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: new(int32(1000)), VersionPriority: new(int32(2))}},
+		"--server-name=s":                      {&backend.AutoRegister{}, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: new(int32(1000)), VersionPriority: new(int32(15))}},
 	} {
 		r := parsedRegistration(t, "--url=https://h:1 --group=g "+flags)
 		if got := r.backend(&backend.Backend{Spec: backend.Spec{AutoRegister: tc.old}}).Spec.AutoRegister; !reflect.DeepEqual(*got, tc.want) {
@@ -260,6 +261,26 @@ func TestRegistrationPriorities(t *testing.T) {
 	}
 	if old.Groups[0] != "old" {
 		t.Error("what was read is changed")
+	}
+}
+
+// A priority that no APIService may have is refused before anything is written.
+func TestRegistrationPriorityBounds(t *testing.T) {
+	for flag, want := range map[string]string{
+		"--group-priority=0": "--group-priority=0: it must be between 1 and 20000", "--group-priority=20001": "between 1 and 20000", "--group-priority=20000": "",
+		"--version-priority=0": "--version-priority=0: it must be between 1 and 1000", "--version-priority=-1": "between 1 and 1000", "--version-priority=1": "",
+	} {
+		for _, groups := range []string{"--all-groups", "--group=g --version=v1"} {
+			var r registration
+			fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+			r.add(fs)
+			if err := fs.Parse(strings.Fields("--url=https://h:1 " + groups + " " + flag)); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.complete(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s %s: %v, want %q", groups, flag, err, want)
+			}
+		}
 	}
 }
 

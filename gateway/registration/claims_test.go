@@ -93,7 +93,7 @@ func TestRegisterOfABackend(t *testing.T) {
 	const widget, user = "v1.widgets.example.com", "v1.user.example.com"
 	g := newRegistry(t, []discovery.GroupVersion{})
 	g.turn(t, nil)
-	g.add(t, "b", &backend.AutoRegister{Groups: []string{"widgets.example.com", "user.example.com"}, GroupPriorityMinimum: 77, VersionPriority: 7},
+	g.add(t, "b", &backend.AutoRegister{Groups: []string{"widgets.example.com", "user.example.com"}, GroupPriorityMinimum: new(int32(77)), VersionPriority: new(int32(7))},
 		append(widgets(), discovery.GroupVersion{Group: "user.example.com", Version: "v1"}))
 	got := g.turn(t, nil)
 	a := got[widget]
@@ -226,7 +226,7 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 			if got := g.turn(t, nil); g.holder(t, got, widget) != "a" {
 				t.Fatalf("at first %s", g.holder(t, got, widget))
 			}
-			g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}, OnConflict: c.conflict, GroupPriorityMinimum: 2000}, widgets())
+			g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}, OnConflict: c.conflict, GroupPriorityMinimum: new(int32(2000))}, widgets())
 			g.world.says("a", aggregate.NewSource(aggregate.Config{})) // as after a restart
 			g.registrar.claims = nil
 			g.world.SetAPIServices([]*apireg.APIService{g.stored(t)[widget]})

@@ -31,10 +31,10 @@ func TestGatewaysAgreeOnATakenBackend(t *testing.T) {
 	serves := []discovery.GroupVersion{{Group: "a.example.com", Version: "v1"}, {Group: "apps", Version: "v1"}}
 	for name, labels := range map[string]map[string]string{"automanaged": {apiservice.AutomanagedLabel: apiservice.OnStart}, "taken over": nil} {
 		object := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "crd", Labels: labels}, Spec: backend.Spec{
-			Endpoints: []backend.Endpoint{{URL: "unix:///theirs"}}, AutoRegister: &backend.AutoRegister{Groups: []string{backend.AllGroups}, GroupPriorityMinimum: 2000},
+			Endpoints: []backend.Endpoint{{URL: "unix:///theirs"}}, AutoRegister: &backend.AutoRegister{Groups: []string{backend.AllGroups}, GroupPriorityMinimum: new(int32(2000))},
 		}}
 		other := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: backend.Spec{
-			Endpoints: []backend.Endpoint{{URL: "unix:///other"}}, AutoRegister: &backend.AutoRegister{Groups: []string{backend.AllGroups}, GroupPriorityMinimum: 3000},
+			Endpoints: []backend.Endpoint{{URL: "unix:///other"}}, AutoRegister: &backend.AutoRegister{Groups: []string{backend.AllGroups}, GroupPriorityMinimum: new(int32(3000))},
 		}}
 		source := aggregate.NewSource(aggregate.Config{Previous: serves})
 		registered := func(own ...*routing.Configured) (map[string]string, upstream.Policy) {

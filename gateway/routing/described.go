@@ -79,7 +79,7 @@ func NewConfigured(b Backend, proxyTrust upstream.Trust) (*Configured, error) {
 		// What a CRD server serves has the place that kube-apiserver gives it;
 		// groups of Kubernetes itself have theirs anyway.
 		AutoRegister: &backend.AutoRegister{
-			Groups: []string{backend.AllGroups}, GroupPriorityMinimum: discovery.DefaultGroupPriority, VersionPriority: discovery.CustomVersionPriority,
+			Groups: []string{backend.AllGroups}, GroupPriorityMinimum: new(int32(discovery.DefaultGroupPriority)), VersionPriority: new(int32(discovery.CustomVersionPriority)),
 		},
 	}}
 	if address.Scheme == backend.Unix {
