@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,12 +20,16 @@ func Kind() (*rest.Kind, error) {
 	if err := AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("register Backend: %w", err)
 	}
+	codec, ok := rest.TypedJSON(scheme, GroupVersion().WithKind("Backend")).(rest.Versioned)
+	if !ok {
+		return nil, errors.New("register Backend: its codec has no versions")
+	}
 	return &rest.Kind{
 		Info: resource.Info{
 			Group: Group, Versions: []string{Version}, Resource: "backends", Kind: "Backend",
 			ShortNames: []string{"be"}, Categories: []string{"api-extensions"}, Path: Group + "/backends",
 		},
-		Codec:    rest.TypedJSON(scheme, GroupVersion().WithKind("Backend")),
+		Codec:    namingCodec{codec},
 		Strategy: strategy(),
 		Subresources: []rest.Subresource{{
 			Name: "status",

@@ -128,14 +128,15 @@ func (p *applying) merge(old Object) (runtime.Object, error) {
 		return nil, p.refuseWide(converter.refused)
 	}
 	if err != nil {
-		return nil, badIntent(err, converter, patch)
+		return nil, p.badIntent(err, converter, patch)
 	}
 	return merged, nil
 }
 
 // badIntent is the error of a merge: a 400 if what is applied does not fit the
-// kind's schema (an unknown field, an item without its key or there twice).
-func badIntent(err error, converter managedfields.TypeConverter, patch runtime.Object) error {
+// kind's schema (an unknown field, an item without its key or there twice) or its
+// Go types (a text that is no duration), unless the codec says which Status it is.
+func (p *applying) badIntent(err error, converter managedfields.TypeConverter, patch runtime.Object) error {
 	var status *apierrors.StatusError
 	if errors.As(err, &status) {
 		boundConflicts(&status.ErrStatus)
@@ -143,6 +144,11 @@ func badIntent(err error, converter managedfields.TypeConverter, patch runtime.O
 	}
 	if _, typing := converter.ObjectToTyped(patch); typing != nil {
 		return apierrors.NewBadRequest(err.Error())
+	}
+	if codec, ok := p.body.Codec.(Versioned); ok {
+		if _, typing := codec.ConvertTo(patch, codec.Hub()); typing != nil {
+			return undecodable(p.gvk, typing)
+		}
 	}
 	return apierrors.NewInternalError(err)
 }

@@ -134,6 +134,14 @@ func TestApplyErrors(t *testing.T) {
 	}
 }
 
+// What a schema allows and the Go type does not is the client's mistake.
+func TestApplyOfWhatNoTypeHolds(t *testing.T) {
+	b := newOwnBench(t)
+	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"binaryData":{"k":"!"}`)).want(400, "")
+	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"binaryData":{"k":"eA=="}`)).want(201, "")
+	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"binaryData":{"k":"!"}`)).want(400, "")
+}
+
 func TestApplyMayCreateOnlyWhatMayBeCreated(t *testing.T) {
 	var asked []string
 	b := newOwnBench(t, func(cfg *Config, _ *writeBench) {
