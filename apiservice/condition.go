@@ -37,6 +37,12 @@ func ServiceNotFound(s *apireg.ServiceReference) Condition {
 		fmt.Sprintf("service/%s in %q is not present", s.Name, s.Namespace)}
 }
 
+// BackendNotFound: the Backend that the APIService names does not exist. Upstream has no
+// such thing; it is what ServiceNotFound is to a service.
+func BackendNotFound(name string) Condition {
+	return Condition{apireg.ConditionFalse, "ServiceNotFound", fmt.Sprintf("Backend %q is not present", name)}
+}
+
 // ServiceAccessError: services cannot be read at all.
 func ServiceAccessError(s *apireg.ServiceReference, err error) Condition {
 	return Condition{apireg.ConditionUnknown, "ServiceAccessError",

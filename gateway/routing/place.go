@@ -47,8 +47,14 @@ func (s *Sync) place(a *apireg.APIService, n *news, m *merge) placement {
 	if own {
 		return placement{local: true, condition: apiservice.Local()}
 	}
-	if st := m.standings.ByName[a.Annotations[apiservice.BackendAnnotation]]; st != nil {
+	name := a.Annotations[apiservice.BackendAnnotation]
+	if st := m.standings.ByName[name]; st != nil {
 		return s.placeBackend(a, st, m, apiservice.Local())
+	}
+	if name != "" && name != backend.Reserved && m.standings.Whole {
+		// Like one whose Service does not exist: whoever registered it expects it to
+		// be served, and hears why it is not.
+		return placement{condition: apiservice.BackendNotFound(name), since: m.failing(a.Name)}
 	}
 	return placement{nowhere: true, condition: apiservice.Local()}
 }

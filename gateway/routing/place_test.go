@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/backend"
 	"portico/discovery"
 )
 
@@ -34,5 +36,34 @@ func TestOtherVersionsOfOwnGroups(t *testing.T) {
 		if s.Table().Lookup(group, "v7") != nil || s.Discovery().Load().Serves("/apis/"+group+"/v7") {
 			t.Errorf("%s: it is served", name)
 		}
+	}
+}
+
+// An APIService that names a Backend which does not exist says so, as do requests, and
+// its group stays in discovery; before the Backends are known, nothing is said of it.
+func TestBackendThatIsNotPresent(t *testing.T) {
+	a := &apireg.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.widgets.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "gone"}},
+		Spec:       apireg.APIServiceSpec{Group: "widgets.example.com", Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 15},
+	}
+	s := onService(t, a)
+	want := apiservice.Condition{Status: apireg.ConditionFalse, Reason: "ServiceNotFound", Message: `Backend "gone" is not present`}
+	if c := s.Conditions()[a.Name]; c != want {
+		t.Errorf("the condition is %+v", c)
+	}
+	rt := s.Table().Lookup("widgets.example.com", "v1")
+	if rt == nil || rt.Unavailable() == nil || rt.Unavailable().ErrStatus.Code != 503 || !strings.Contains(rt.Unavailable().Error(), want.Message) {
+		t.Errorf("the route is %+v", rt)
+	}
+	gvs := s.Discovery().Load().GroupVersions
+	if at := slices.IndexFunc(gvs, func(gv discovery.GroupVersion) bool { return gv.Group == "widgets.example.com" }); at < 0 || !gvs[at].Unknown {
+		t.Errorf("discovery has %+v", gvs)
+	}
+	s.mu.Lock()
+	s.news.haveBackends, s.news.backends = false, []*backend.Backend{} // restored
+	s.mu.Unlock()
+	s.Reconcile()
+	if c := s.Conditions()[a.Name]; c == want {
+		t.Error("it is said of a Backend that may not be known yet")
 	}
 }

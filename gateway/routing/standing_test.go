@@ -254,8 +254,8 @@ func TestBackendChanges(t *testing.T) {
 	}
 	s.SetBackends(nil)
 	s.Reconcile()
-	if len(s.servers) != 0 || s.table.Load().Lookup("widgets.example.com", "v1") != nil {
-		t.Error("a Backend that is gone has a server, or a route")
+	if rt := s.table.Load().Lookup("widgets.example.com", "v1"); len(s.servers) != 0 || rt == nil || rt.Upstream != nil || rt.Unavailable() == nil {
+		t.Error("a Backend that is gone has a server, or requests for it do not say so")
 	}
 	b.Spec.Endpoints = []backend.Endpoint{{URL: "nonsense"}}
 	s.SetBackends([]*backend.Backend{b})
