@@ -23,7 +23,7 @@ func serving(group string, versions ...string) (gvs []discovery.GroupVersion) {
 
 // everything registers all groups, far before others.
 func everything(conflict backend.OnConflict, priority int32) *backend.AutoRegister {
-	return &backend.AutoRegister{Groups: []string{"*"}, OnConflict: conflict, GroupPriorityMinimum: priority, VersionPriority: 1000}
+	return &backend.AutoRegister{Groups: []string{"*"}, OnConflict: conflict, GroupPriorityMinimum: &priority, VersionPriority: new(int32(1000))}
 }
 
 // order returns the versions of a group as discovery has them, the preferred one
@@ -128,7 +128,7 @@ func TestPrecedenceIsRestored(t *testing.T) {
 // Where no version priority is low enough to come after others, it is not registered.
 func TestNoPlaceBehindOthers(t *testing.T) {
 	g := newRegistry(t, []discovery.GroupVersion{})
-	g.add(t, "a", &backend.AutoRegister{Groups: []string{"*"}, VersionPriority: 1}, serving(shared, "v1"))
+	g.add(t, "a", &backend.AutoRegister{Groups: []string{"*"}, VersionPriority: new(int32(1))}, serving(shared, "v1"))
 	g.turn(t, nil)
 	g.add(t, "b", everything(backend.KeepOther, 19000), serving(shared, "v1beta1", "v2"))
 	for range 2 {
