@@ -41,6 +41,10 @@ func answerOf(st *routing.Standing) answer {
 	switch {
 	case routing.Registers(st.Spec) == nil:
 		a.complete = true
+	case st.Spec.REST != nil:
+		// What it is to be is for its Backend to say: a document that cannot be read
+		// is no reason to hide it.
+		a.complete = st.Judged()
 	case st.Server != nil && st.Server.Source.Heard():
 		// What was restored is registered already, and says nothing of what is
 		// gone.
@@ -113,7 +117,11 @@ func (g *registrar) claimed(all *routing.Standings) *claims {
 		if !a.complete {
 			c.unheard[a.name] = auto
 		}
-		take, left := registrable(a.gvs, auto)
+		gvs := a.gvs
+		if a.rest != nil && a.complete {
+			gvs = []discovery.GroupVersion{{Group: a.rest.Group, Version: a.rest.Version}}
+		}
+		take, left := registrable(gvs, auto)
 		c.left[a.name] = left
 		for _, gv := range take {
 			if c.reserved[gv.Group] {

@@ -7,7 +7,7 @@
 //   - introduce.go stores the Backends that the gateway starts with.
 //   - conditions.go writes the condition Available of APIServices; statuswriter.go the
 //     status of Backends, which status.go puts together, with what came of their claims
-//     (outcome.go). allowance.go bounds how often each is written.
+//     (outcome.go, registered.go). allowance.go bounds how often each is written.
 //   - availability.go shows the conditions as upstream's metrics.
 //
 // It runs apart from what it tells of, so that a slow etcd delays no route, and writes

@@ -33,6 +33,8 @@ func (m *making) asPlain(r *backend.REST) {
 	m.id += fmt.Sprintf(" rest=%s/%s %q %q", r.Group, r.Version, r.OpenAPIPath, r.PathPrefix)
 }
 
+const restNotAllowed = "RESTNotAllowed"
+
 // disguised is the condition of a Backend that would make a REST server of one
 // that the gateway starts with; nil: it does not. Requests would be authorized by
 // the group that the Backend makes up, and reach a server that takes the gateway's
@@ -58,12 +60,19 @@ func (s *Sync) disguisedAt(st *Standing, urls []string) *apiservice.Condition {
 				continue
 			}
 			return &apiservice.Condition{
-				Status: apireg.ConditionFalse, Reason: "RESTNotAllowed",
+				Status: apireg.ConditionFalse, Reason: restNotAllowed,
 				Message: fmt.Sprintf("spec.rest: %s is the server %q, which the gateway starts with; what it serves is not to be had under another group", urls[i], c.Name),
 			}
 		}
 	}
 	return nil
+}
+
+// Judged reports whether it was found out, since this gateway began, how the server
+// of a Backend is, if only that it is not there. That of one which the gateway will
+// not send to (disguised) never is.
+func (st *Standing) Judged() bool {
+	return st.Condition.Reason != restNotAllowed && st.Condition.Reason != Unchecked().Reason
 }
 
 // plainAPI returns how requests for a REST server are to be sent; nil if it is
