@@ -2,15 +2,23 @@ package registration
 
 import "time"
 
-// burst is how many writes of one object are made at once: the first changes of a
-// new one, five at most of a Backend whose Service is found, checked, read and
-// registered, follow each other within milliseconds, and somebody waits for them.
-const burst = 6
+const (
+	// burst is how many writes of one object are made at once: the first changes of a
+	// new one, five at most of a Backend whose Service is found, checked, read and
+	// registered, follow each other within milliseconds, and somebody waits for them.
+	burst = 6
+	// messagePause is the time between two writes of which nothing but the text of
+	// messages and errors differs: a server whose errors read otherwise each time costs
+	// two writes a minute, of its Backend and of each of its APIServices, not one with
+	// each check. The first of them is not held back, nor is any change of a state.
+	messagePause = 30 * time.Second
+)
 
-// allowance bounds how often each of several objects is written: burst times at
+// allowance bounds how often each of several objects is written: so many times at
 // once, and from then on once each pause. Not safe for concurrent use.
 type allowance struct {
-	pause time.Duration
+	pause  time.Duration
+	atOnce int
 	// whole is when all of an object's burst may be used again, by name. Those that
 	// are not here may use it now.
 	whole map[string]time.Time
@@ -22,7 +30,7 @@ func (a *allowance) wait(name string, now time.Time) time.Duration {
 	if !used {
 		return 0
 	}
-	return max(0, whole.Sub(now)-(burst-1)*a.pause)
+	return max(0, whole.Sub(now)-time.Duration(a.atOnce-1)*a.pause)
 }
 
 // spend takes a write down.

@@ -13,11 +13,6 @@ import (
 	"portico/resource/rest"
 )
 
-// messagePause is the time between two writes of a condition of which nothing but the
-// message differs, once its burst is used up. A server whose errors read otherwise each time
-// costs a write a minute for each of its APIServices, not one with each check.
-const messagePause = time.Minute
-
 // writeConditions writes the conditions that differ from what is stored. Those
 // that are held back are written by a later turn, which paced says when.
 func (g *registrar) writeConditions(ctx context.Context, stored map[string]*apireg.APIService, known map[string]apiservice.Condition) error {
@@ -65,7 +60,7 @@ type pace struct {
 
 // begin starts a turn: it forgets what holds nothing back any more.
 func (p *pace) begin(now time.Time) {
-	p.due, p.pause = time.Time{}, messagePause
+	p.due, p.pause, p.atOnce = time.Time{}, messagePause, 1
 	p.forget(now)
 }
 

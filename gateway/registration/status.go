@@ -76,6 +76,17 @@ func sameStatus(a, b *backend.Status) bool {
 		apiequality.Semantic.DeepEqual(a.Conditions, b.Conditions)
 }
 
+// sameButTexts reports whether two statuses that differ do so in the texts of messages
+// and errors alone. That there is one where there was none is more than that.
+func sameButTexts(a, b *backend.Status) bool {
+	return slices.EqualFunc(a.Endpoints, b.Endpoints, func(a, b backend.EndpointStatus) bool {
+		return a.URL == b.URL && a.State == b.State && (a.LastError == "") == (b.LastError == "")
+	}) && slices.Equal(a.GroupVersions, b.GroupVersions) && slices.EqualFunc(a.Conditions, b.Conditions, func(a, b metav1.Condition) bool {
+		a.Message, b.Message = "", ""
+		return apiequality.Semantic.DeepEqual(a, b)
+	})
+}
+
 // endpointStatuses are those of a server, in the order of its Backend.
 func endpointStatuses(srv *routing.Server, stored *backend.Status) []backend.EndpointStatus {
 	now := srv.Up.Status().Endpoints

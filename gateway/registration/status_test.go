@@ -383,3 +383,36 @@ func TestStatusSeenLateIsNoWrite(t *testing.T) {
 		t.Errorf("%d writes of the next change", n)
 	}
 }
+
+// An error that reads otherwise each time is no news: it is written once at first, and
+// then every thirty seconds. What becomes of the server is written at once.
+func TestTextsAreWrittenSparingly(t *testing.T) {
+	s := newShown(t)
+	texts := []string{"no such host", "timed out after 1s: no such host"}
+	s.verdict(one, errors.New(texts[1]))
+	s.verdict(two, nil)
+	s.stands(t)
+	s.after(t, 0)
+	writes := int64(0)
+	for i := range 300 { // five minutes
+		s.verdict(one, errors.New(texts[i%2]))
+		s.stands(t)
+		writes += s.after(t, time.Second)
+	}
+	if writes < 2 || writes > 10 {
+		t.Errorf("%d writes in five minutes", writes)
+	}
+	s.verdict(one, errors.New("another"))
+	s.after(t, 2*messagePause)
+	s.verdict(one, errors.New("yet another"))
+	s.verdict(two, errors.New("refused"))
+	s.stands(t)
+	if n := s.after(t, time.Second); n != 1 || state(s.status(t)) != one+"=Unhealthy(yet another) "+two+"=Unhealthy(refused)" {
+		t.Errorf("a change of a state: %d writes, now %s", n, state(s.status(t)))
+	}
+	s.verdict(two, errors.New("refused again"))
+	s.stands(t)
+	if again := s.writer.turn(s.now); again <= 0 || again > messagePause {
+		t.Errorf("what was held back is looked at after %v", again)
+	}
+}

@@ -23,7 +23,7 @@ const statusPause = time.Second
 
 // statusWriter writes what the elected gateway sees of each Backend to its
 // status: differences only, and of one Backend a few at once and then one each
-// statusPause.
+// statusPause; where only texts differ, one each messagePause.
 type statusWriter struct {
 	found    Findings
 	backends *rest.Resource
@@ -36,8 +36,9 @@ type statusWriter struct {
 	observer string
 	wake     loop.Nudge
 
-	// paced holds back writes; of the writing goroutine only.
-	paced allowance
+	// paced holds back writes, and texts those of which nothing else differs; of the
+	// writing goroutine only.
+	paced, texts allowance
 }
 
 // run writes until ctx ends. What fails is tried again.
@@ -67,8 +68,10 @@ func (w *statusWriter) turn(now time.Time) (again time.Duration) {
 	if all == nil || !all.Whole || !elected {
 		return 0
 	}
-	w.paced.pause = statusPause
+	w.paced.pause, w.paced.atOnce = statusPause, burst
+	w.texts.pause, w.texts.atOnce = messagePause, 1
 	w.paced.forget(now)
+	w.texts.forget(now)
 	for _, st := range all.List {
 		if st.Object == nil {
 			continue
@@ -77,7 +80,11 @@ func (w *statusWriter) turn(now time.Time) (again time.Duration) {
 		if sameStatus(&want, &st.Object.Status) {
 			continue
 		}
+		reworded := sameButTexts(&want, &st.Object.Status)
 		wait := w.paced.wait(st.Name, now)
+		if reworded {
+			wait = max(wait, w.texts.wait(st.Name, now))
+		}
 		if wait == 0 {
 			// The object as it was written comes back, and is compared again. Before
 			// it does, there may be nothing to write.
@@ -85,6 +92,9 @@ func (w *statusWriter) turn(now time.Time) (again time.Duration) {
 			written, err := w.write(ctx, st)
 			if written || err != nil {
 				w.paced.spend(st.Name, now)
+				if reworded {
+					w.texts.spend(st.Name, now)
+				}
 			}
 			if err != nil && ctx.Err() == nil {
 				w.log.Warn("writing the status of a Backend failed", "backend", st.Name, "err", err)
