@@ -16,6 +16,7 @@
 //     about twice the processor time that it does with 32 KiB (BenchmarkWatch).
 //   - plain.go asks REST servers as they want to be asked, and plain_answer.go
 //     says what becomes of their redirects and streams.
+//   - trailer.go has what a server may say, and where.
 //   - hop.go follows one request to its server and back, for traffic.go (metrics
 //     by APIService, server and endpoint), the access log, traces, and clients
 //     that may know, as signed.go tells them of answers that are the gateway's own;

@@ -151,19 +151,14 @@ func modifyResponse(res *http.Response) error {
 		return errRedirect
 	}
 	for name := range res.Header {
-		if strings.HasPrefix(name, "Access-Control-") {
-			res.Header.Del(name)
+		if notServers(name) {
+			delete(res.Header, name)
 		}
 	}
-	if len(res.Trailer) > 0 {
+	if keepTrailers(res.Trailer); len(res.Trailer) > 0 {
 		// An HTTP/1.1 answer that says how long it is ends there.
 		res.Header.Del("Content-Length")
 	}
-	// The answer belongs to the request that the client sent.
-	delete(res.Header, "Audit-Id")
-	// What servers say of their timing would be taken for the gateway's.
-	delete(res.Header, headerBackend)
-	delete(res.Header, headerTiming)
 	// Who answered has counted the request.
 	serve.CountedElsewhere(res.Request.Context())
 	return nil

@@ -98,6 +98,7 @@ func (r *relay) run(w http.ResponseWriter) {
 
 // end judges how copying has ended.
 func (r *relay) end(err error) error {
+	keepTrailers(r.answer.Trailer)
 	if r.watch && errors.Is(context.Cause(r.ctx), serve.ErrShuttingDown) {
 		return io.EOF
 	}
@@ -180,37 +181,42 @@ func (p *Maker) relayed(res *http.Response) error {
 	return nil
 }
 
-// pieces is the body of a short answer that says how long it is. Most such
-// answers come in one piece, and go out with their header in another. What has
-// come of one that does not is sent before the rest is waited for: whoever reads
-// it may need it, and a timer for the case costs every answer.
+// pieces is the body of an answer that ReverseProxy copies. Most short answers say
+// how long they are, come in one piece, and go out with their header in another.
+// What has come of one that does not is sent before the rest is waited for: whoever
+// reads it may need it, and a timer for the case costs every answer.
 type pieces struct {
 	io.ReadCloser
-	to   http.ResponseWriter
-	left int64 // of the body, in bytes
-	some bool  // there is something to be sent
+	answer *http.Response
+	hop    *hop  // nil: nothing is flushed here
+	left   int64 // of the body, in bytes; negative: nobody knows, and ReverseProxy flushes
+	some   bool  // there is something to be sent
 }
 
 // inPieces judges a short answer.
 func inPieces(res *http.Response) error {
-	if err := staysHTTP(res); err != nil {
+	if err := staysHTTP(res); err != nil || res.Body == http.NoBody {
 		return err
 	}
 	h := hopFrom(res.Request.Context())
-	if h == nil || res.ContentLength <= 0 || res.Body == http.NoBody {
-		return nil // ReverseProxy flushes what has no length
+	if h == nil {
+		res.Body = &pieces{ReadCloser: res.Body, answer: res}
+		return nil
 	}
-	h.answer = pieces{ReadCloser: res.Body, to: h.client, left: res.ContentLength}
+	h.answer = pieces{ReadCloser: res.Body, answer: res, hop: h, left: res.ContentLength}
 	res.Body = &h.answer
 	return nil
 }
 
 func (p *pieces) Read(b []byte) (int, error) {
-	if p.some && p.left > 0 {
-		_ = http.NewResponseController(p.to).Flush() // a client that is gone shows when there is more for it
+	if p.some && p.left > 0 && p.hop != nil {
+		_ = http.NewResponseController(p.hop.client).Flush() // a client that is gone shows when there is more for it
 	}
 	n, err := p.ReadCloser.Read(b)
 	p.left -= int64(n)
 	p.some = n > 0
+	if err != nil {
+		keepTrailers(p.answer.Trailer)
+	}
 	return n, err
 }

@@ -61,6 +61,9 @@ func leavesHTTP(res *http.Response) error {
 		// httputil would refuse it too, and leave the connection open.
 		return &upgradeError{res.StatusCode}
 	}
+	if res.StatusCode != http.StatusSwitchingProtocols && res.Body != http.NoBody {
+		res.Body = &pieces{ReadCloser: res.Body, answer: res}
+	}
 	return nil
 }
 

@@ -1,0 +1,88 @@
+package proxy
+
+import (
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"portico/gateway/upstream"
+)
+
+// What a server may not say in the header, or only there, it does not get to say
+// after the body, whether or not it announced it; all else passes as it is.
+func TestTrailersOfServers(t *testing.T) {
+	pass := []string{"Grpc-Message", "Grpc-Status", "X-Checksum"}
+	drop := []string{
+		"Audit-Id", "X-Portico-Backend", "Server-Timing", "Access-Control-Allow-Origin", "Set-Cookie", "Location", "Host", "Authorization",
+		"Www-Authenticate", "Cache-Control", "Content-Type", "Content-Encoding", "Connection", "Upgrade", "If-Match", "Retry-After", "Date",
+	}
+	framing := []string{"Content-Length", "Transfer-Encoding", "Trailer"} // which nobody may announce
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		announced := r.Header.Get("X-Announced") != ""
+		if r.ProtoMajor == 2 {
+			for _, name := range append(slices.Clone(pass), drop...) {
+				if announced {
+					w.Header().Add("Trailer", name)
+				}
+				defer w.Header().Set(http.TrailerPrefix+name, "theirs")
+			}
+			fmt.Fprint(w, "body")
+			_ = http.NewResponseController(w).Flush() // or it would say how long that is
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		status, announce, all := "200 OK", "", slices.Concat(pass, drop, framing)
+		if r.Header.Get("Upgrade") != "" {
+			status = "403 Forbidden"
+		}
+		if announced {
+			announce = "Trailer: " + strings.Join(append(slices.Clone(pass), drop...), ", ") + "\r\n"
+		}
+		fmt.Fprintf(conn, "HTTP/1.1 %s\r\nConnection: close\r\n%sTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n", status, announce)
+		for _, name := range all {
+			fmt.Fprintf(conn, "%s: theirs\r\n", name)
+		}
+		fmt.Fprint(conn, "\r\n")
+	}
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(serve))
+		server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		server.EnableHTTP2 = protocol == "HTTP/2"
+		server.StartTLS()
+		defer server.Close()
+		pool := x509.NewCertPool()
+		pool.AddCert(server.Certificate())
+		f := frontOf(t, server.Listener.Addr().String(), upstream.Trust{Roots: fixed(pool), ServerName: "example.com"})
+		for name, c := range map[string]struct{ path, header, body string }{
+			"short": {path: shortPath}, "long": {path: longPath}, "long, with a body": {path: longPath, body: "x"},
+			"refused another protocol": {path: longPath, header: "Upgrade"},
+		} {
+			for _, announced := range []string{"", "yes"} {
+				header := http.Header{"X-Announced": {announced}}
+				if c.header != "" {
+					header["Connection"], header["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
+				}
+				res := f.do(t, "POST", c.path, strings.NewReader(c.body), header)
+				if body, err := io.ReadAll(res.Body); string(body) != "body" || err != nil {
+					t.Fatalf("%s, %s: %d %q %v", protocol, name, res.StatusCode, body, err)
+				}
+				if got := slices.Sorted(maps.Keys(res.Trailer)); !slices.Equal(got, pass) || res.Trailer.Get("Grpc-Status") != "theirs" {
+					t.Errorf("%s, %s, announced %q: %v", protocol, name, announced, res.Trailer)
+				}
+			}
+		}
+	}
+}
