@@ -116,7 +116,7 @@ func (REST) SwaggerDoc() map[string]string {
 		"":            "REST makes an API of a server that has no Kubernetes discovery but an OpenAPI 3 document.",
 		"group":       "group that the server is registered under.",
 		"version":     "version that the server is registered under.",
-		"openAPIPath": "openAPIPath is where the server has its OpenAPI 3 document. It is asked for every five seconds if the server answers with an ETag or Last-Modified, else once a minute or when its length changed. Default /openapi.json.",
+		"openAPIPath": "openAPIPath is where the server has its OpenAPI 3 document, which must be JSON; YAML is not read. It is asked for every five seconds if the server answers with an ETag or Last-Modified, else once a minute or when its length changed. Default /openapi.json.",
 		"pathPrefix":  "pathPrefix takes the place of /apis/GROUP/VERSION in requests. Default: the path of the first server that the document names, which mostly is none: /apis/GROUP/VERSION/pets is asked for as /pets. / is none, whatever the document says.",
 	}
 }

@@ -144,7 +144,7 @@ type REST struct {
 	// Group and Version that the server is registered under. Required.
 	Group   string `json:"group"`
 	Version string `json:"version"`
-	// OpenAPIPath is where the server has its document. Default /openapi.json.
+	// OpenAPIPath is where the server has its document, in JSON. Default /openapi.json.
 	OpenAPIPath string `json:"openAPIPath,omitempty"`
 	// PathPrefix takes the place of /apis/GROUP/VERSION in requests. Default: the
 	// path of the first server that the document names, which mostly is none, so

@@ -64,7 +64,7 @@ func (r *registration) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&r.insecure, "insecure-skip-tls-verify", false, "trust whoever answers at the URLs; users' requests may then be read by others")
 	fs.BoolVar(&r.noClientCertificate, "no-client-certificate", false, "show no certificate to the server; it cannot know then that users are who the gateway says they are")
 	fs.BoolVar(&r.rest, "rest", false, "make an API of a REST server that has an OpenAPI 3 document")
-	fs.StringVar(&r.openAPIPath, "openapi-path", "", "`path` of that document (default: /openapi.json)")
+	fs.StringVar(&r.openAPIPath, "openapi-path", "", "`path` of that document, which must be JSON, not YAML (default: /openapi.json)")
 	fs.StringVar(&r.pathPrefix, "path-prefix", "", "`path` on the REST server that stands for /apis/GROUP/VERSION (default: its root)")
 	fs.Int32Var(&r.groupPriority, flagGroupPriority, defaultGroupPriority, "`number` that orders groups in discovery, highest first")
 	fs.Int32Var(&r.versionPriority, flagVersionPriority, defaultVersionPriority, "`number` that orders the versions of a group, highest first")

@@ -135,7 +135,7 @@ func read(data []byte) (*document, error) {
 	doc := &document{}
 	var mistyped *json.UnmarshalTypeError
 	if err := json.Unmarshal(data, doc); err != nil && !errors.As(err, &mistyped) {
-		return nil, fmt.Errorf("decode OpenAPI document: %w", err)
+		return nil, fmt.Errorf("decode OpenAPI document: it must be JSON; YAML is not read: %w", err)
 	}
 	switch {
 	case doc.Swagger != "":
