@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"portico/cmd/internal/pki"
@@ -116,7 +118,7 @@ func (f *issueFlags) command(use, short string, complete func() error) *cobra.Co
 	return &cobra.Command{
 		Use: use, Short: short, Example: certsIssueExample, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := complete(); err != nil {
+			if err := cmp.Or(complete(), lifetime(cmd.Flags(), &f.req)); err != nil {
 				return err
 			}
 			return f.issue(cmd.OutOrStdout())
@@ -128,7 +130,7 @@ func (f *issueFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.out, "out", ".", "`folder` that the files are put into; made if needed")
-	fs.DurationVar(&f.req.ValidFor, "valid-for", defaultValidity, "`time` for which it is good, at most as long as its authority; a negative one makes a certificate that has expired already, for tests")
+	addLifetime(fs, &f.req)
 	fs.BoolVar(&f.req.Replace, "force", false, "replace files that are there")
 	f.authority.add(fs)
 }
@@ -140,7 +142,10 @@ func (f *issueFlags) issue(w io.Writer) error {
 	}
 	issued, err := pki.Issue(dir, f.out, f.req)
 	var exist *pki.FilesExistError
+	var outlives *pki.OutlivesError
 	switch {
+	case errors.As(err, &outlives):
+		return tooLong(&f.req, outlives)
 	case errors.As(err, &exist):
 		return fmt.Errorf("%w; replace it with --force, or choose another --out or --name", err)
 	case errors.Is(err, pki.ErrNoAuthority):
@@ -151,6 +156,27 @@ func (f *issueFlags) issue(w io.Writer) error {
 	fmt.Fprintf(w, "certificate  %s\nkey          %s\ngood until   %s\n", issued.Pair.CertFile, issued.Pair.KeyFile, issued.NotAfter.Local().Format(time.RFC3339))
 	_, err = fmt.Fprintf(w, "authorities  %s\n", strings.Join(issued.Authorities, "\n             "))
 	return err
+}
+
+const flagValidFor = "valid-for"
+
+func addLifetime(fs *pflag.FlagSet, req *pki.Request) {
+	fs.DurationVar(&req.ValidFor, flagValidFor, defaultValidity, "`time` for which it is good, such as 720h; no longer than its authority")
+}
+
+// lifetime checks how long a certificate shall be good. Only the default is cut to
+// what its authority has left: what was asked for is not.
+func lifetime(fs *pflag.FlagSet, req *pki.Request) error {
+	if req.ValidFor <= 0 {
+		return fmt.Errorf("--%s=%v: the certificate would have expired already; give a time such as 720h", flagValidFor, req.ValidFor)
+	}
+	req.Whole = fs.Changed(flagValidFor)
+	return nil
+}
+
+// tooLong is the error of a certificate that would outlive its authority.
+func tooLong(req *pki.Request, err *pki.OutlivesError) error {
+	return fmt.Errorf("--%s=%v: %w; give a shorter time", flagValidFor, req.ValidFor, err)
 }
 
 // checkHost refuses what no certificate can be for, in words that say what was

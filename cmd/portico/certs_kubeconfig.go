@@ -39,7 +39,12 @@ func newCertsKubeconfig() *cobra.Command {
 			"\"portico core\" and \"portico crd\" take files of their own: see portico certs issue --help.",
 		Example: certsKubeconfigExample,
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := lifetime(cmd.Flags(), &f.req); err != nil {
+				return err
+			}
+			return f.run(cmd.OutOrStdout())
+		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
@@ -47,7 +52,7 @@ func newCertsKubeconfig() *cobra.Command {
 	fs.StringVar(&f.req.User, "user", "", "`name` of the user. Required")
 	fs.StringSliceVar(&f.req.Groups, "group", nil, "`group` that the user is in; system:masters may do everything. May be repeated")
 	fs.StringVar(&f.out, "out", "portico.kubeconfig", "`file` to write")
-	fs.DurationVar(&f.req.ValidFor, "valid-for", defaultValidity, "`time` for which it is good, at most as long as the authority")
+	addLifetime(fs, &f.req)
 	fs.BoolVar(&f.req.Replace, "force", false, "replace the file if it is there")
 	f.authority.add(fs)
 	return cmd
@@ -69,7 +74,10 @@ func (f *kubeconfigFlags) run(w io.Writer) error {
 	}
 	notAfter, err := pki.IssueKubeconfig(dir, f.out, f.server, f.req)
 	var exist *pki.FilesExistError
+	var outlives *pki.OutlivesError
 	switch {
+	case errors.As(err, &outlives):
+		return tooLong(&f.req, outlives)
 	case errors.As(err, &exist):
 		return fmt.Errorf("%w; replace it with --force, or choose another --out", err)
 	case errors.Is(err, pki.ErrNoAuthority):

@@ -50,7 +50,7 @@ func endpointFaults() []endpointFault {
 			name: "with an expired certificate", because: "certificate has expired",
 			strike: func(t *testing.T, n *node) {
 				n.kill(t)
-				n.certificate(t, "--valid-for=-1h", "--force")
+				n.expire(t)
 				n.start(t)
 			},
 			heal: func(t *testing.T, n *node) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"portico/apiservice/backend"
 	"portico/cmd/internal/pki"
@@ -97,6 +98,17 @@ func (f *fleet) node(t *testing.T, name, command, host string) *node {
 func (n *node) certificate(t *testing.T, more ...string) {
 	t.Helper()
 	n.fleet.portico(t, append([]string{"certs", "issue", "server", "--ca-dir=" + n.fleet.caDir, "--out=" + n.dir, "--name=server", "--host=" + n.host}, more...)...)
+}
+
+// expire replaces the certificate by one that has expired, which the command makes
+// none of.
+func (n *node) expire(t *testing.T) {
+	t.Helper()
+	if _, err := pki.Issue(n.fleet.caDir, n.dir, pki.Request{
+		By: pki.ServingAuthority, Name: "server", User: "server", Hosts: []string{n.host}, ValidFor: -time.Hour, Replace: true,
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (n *node) file(name string) string { return filepath.Join(n.dir, name) }

@@ -40,6 +40,17 @@ func (e *FilesExistError) Error() string {
 	return fmt.Sprintf("write %s: it is there already", e.Files[0])
 }
 
+// OutlivesError is that a certificate would be good for longer than its authority.
+// Nothing was written.
+type OutlivesError struct {
+	// End is the authority's.
+	End time.Time
+}
+
+func (e *OutlivesError) Error() string {
+	return "issue certificate: its authority is good until " + e.End.Local().Format(time.RFC3339) + " only"
+}
+
 // Request is a certificate to be issued.
 type Request struct {
 	// By is the authority that signs. What it is decides the use: of a server
@@ -55,6 +66,8 @@ type Request struct {
 	// ValidFor is how long from now the certificate is good. Negative is one
 	// that has expired already. It ends with its authority at the latest.
 	ValidFor time.Duration
+	// Whole refuses one that its authority would end sooner: OutlivesError.
+	Whole bool
 	// Replace allows files that are there to be replaced.
 	Replace bool
 	// Now is the time; zero is the wall clock.
@@ -108,6 +121,9 @@ func (r *Request) sign(caDir string) (*pair, error) {
 	signer := &authority{pair: by, certFile: files.CertFile}
 	want := leaf{subject: pkix.Name{CommonName: r.User, Organization: r.Groups}, server: r.Hosts}
 	end := now.Add(r.ValidFor)
+	if r.Whole && end.After(by.cert.NotAfter) {
+		return nil, &OutlivesError{by.cert.NotAfter}
+	}
 	return signer.issue(want, earlier(now, end).Add(-backdate), end)
 }
 

@@ -79,6 +79,23 @@ func TestIssue(t *testing.T) {
 	}
 }
 
+// What was asked for is to be had whole, or not at all.
+func TestIssueBeyondTheAuthority(t *testing.T) {
+	caDir, outDir := issuing(t)
+	req := Request{By: ClientAuthority, Name: "x", User: "x", ValidFor: authorityLife - time.Hour, Whole: true}
+	if _, err := Issue(caDir, outDir, req); err != nil {
+		t.Error(err)
+	}
+	req.Name, req.ValidFor = "y", authorityLife+time.Hour
+	var outlives *OutlivesError
+	if _, err := Issue(caDir, outDir, req); !errors.As(err, &outlives) || time.Until(outlives.End) > authorityLife {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(outDir, "y.crt")); err == nil {
+		t.Error("it was written")
+	}
+}
+
 func TestIssueForAnOddTime(t *testing.T) {
 	caDir, outDir := issuing(t)
 	for _, tc := range []struct {
