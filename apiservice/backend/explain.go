@@ -13,7 +13,7 @@ func (Backend) OpenAPIModelName() string { return models + "Backend" }
 func (Backend) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":         "Backend is a server behind the gateway: one or more endpoints that answer alike, how they are trusted, which of their API groups are taken, and how requests are sent to them. Who may write Backends may do anything in the cluster, because the gateway speaks for its users to whatever address they name: the right belongs with cluster-admin.",
-		"metadata": "Standard object's metadata. Backends have no namespace.",
+		"metadata": "Standard object's metadata. Backends have no namespace. By its name a Backend answers for an APIService of a user: one without spec.service that names it in its annotation gateway.portico.dev/backend.",
 		"spec":     "spec says where the server is and how requests are sent to it.",
 		"status":   "status is what the elected gateway sees of the server. It is read-only.",
 	}
@@ -41,7 +41,7 @@ func (Spec) SwaggerDoc() map[string]string {
 		"endpoints":             "endpoints are the addresses of the server, 256 at most.",
 		"service":               "service names a Service in the core server; its ready endpoints are those of the Backend. An APIService that names the same Service and port is served by this Backend, under its policy.",
 		"tls":                   "tls says how endpoints are recognised and what is shown to them. Only for https endpoints and services. Default: certificates must be vouched for by the CAs of the gateway's host, and the gateway shows its front-proxy certificate.",
-		"autoRegister":          "autoRegister has APIServices made for the API groups that the server says it serves. They go when the Backend goes. Without it, only APIServices of users lead to the server.",
+		"autoRegister":          "autoRegister has APIServices made for the API groups that the server says it serves. They go when the Backend goes. Without it, only APIServices of users lead to the server: those that name the Backend in their annotation gateway.portico.dev/backend.",
 		"rest":                  "rest makes an API of a server that has no Kubernetes discovery but an OpenAPI 3 document. Not together with autoRegister, and not of a server that the gateway starts with.",
 		"balance":               "balance is how requests are spread over the healthy endpoints. LeastRequest takes the one of two random endpoints that has fewer requests under way for its weight; RoundRobin takes them in turn, by weight; ConsistentHash sends a user to the same endpoint while that is healthy, and each endpoint has as many users as its weight says; slowStart does not apply. Default LeastRequest.",
 		"healthCheck":           "healthCheck is the active check of each endpoint.",

@@ -187,6 +187,17 @@ func TestValidatePolicy(t *testing.T) {
 	})
 }
 
+// How an APIService names a Backend is told where one looks for it.
+func TestExplainedAnnotation(t *testing.T) {
+	for name, text := range map[string]string{
+		"metadata": Backend{}.SwaggerDoc()["metadata"], "spec.autoRegister": Spec{}.SwaggerDoc()["autoRegister"],
+	} {
+		if !strings.Contains(text, "annotation gateway.portico.dev/backend") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
 func TestValidateStatus(t *testing.T) {
 	good := metav1.Condition{Type: Available, Status: "True", Reason: "Passed", LastTransitionTime: metav1.Now()}
 	for name, c := range map[string]struct {
