@@ -17,6 +17,8 @@ var passing = []struct {
 }{
 	// The gateway's side of a connection.
 	{regexp.MustCompile(`(?:[^\s"]+:\d+|@)->`), ""},
+	// Which request of a connection failed.
+	{regexp.MustCompile(`stream error: stream ID \d+; `), "stream error: "},
 	// When a certificate was looked at that is not valid.
 	{regexp.MustCompile(`current time \S+ is (after|before)`), "current time is $1"},
 	{regexp.MustCompile(`malformed HTTP (response|version|status code) "(?:[^"\\]|\\.)*"?`), "malformed HTTP $1"},

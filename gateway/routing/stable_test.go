@@ -22,6 +22,7 @@ func TestStableText(t *testing.T) {
 		{expired + " 2026-01-02T03:04:05+01:00 is before 2027-01-01T00:00:00Z", expired + " is before 2027-01-01T00:00:00Z"},
 		{`broken: malformed HTTP response "\x00a \"b\" 17" after`, "broken: malformed HTTP response after"},
 		{`malformed HTTP status code "abc"`, "malformed HTTP status code"},
+		{"stream error: stream ID 45; FLOW_CONTROL_ERROR", "stream error: FLOW_CONTROL_ERROR"},
 		{"net/http: malformed MIME header line: at 12:00:01\nand so on", "net/http: malformed MIME header line"},
 		{strings.Repeat("x", MaxErrorText), strings.Repeat("x", MaxErrorText)},
 		{strings.Repeat("x", MaxErrorText-1) + "ä", strings.Repeat("x", MaxErrorText-1) + "..."},
