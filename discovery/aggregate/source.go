@@ -103,6 +103,8 @@ type part struct {
 	// others were not come to yet.
 	unread []Unread
 	left   bool
+	// invalid are those that are not asked for.
+	invalid []Unread
 	// again is when the first document is to be read again that did not fail; zero:
 	// none is.
 	again time.Time
@@ -221,7 +223,7 @@ func (s *Source) take(path string, next part) (changed bool) {
 		whole = whole && !p.partial
 	}
 	if known := s.known.Load(); !next.told && s.heard.Load() && s.whole == whole && unchanged(*known, all) {
-		return !sameUnread(old.unread, next.unread)
+		return !sameUnread(old.unread, next.unread) || !sameUnread(old.invalid, next.invalid)
 	}
 	s.known.Store(&all)
 	s.heard.Store(true)

@@ -145,7 +145,7 @@ func (s *Source) read(ctx context.Context, l *listing) (changed bool) {
 		s.drop(l)
 		return false
 	}
-	next.mark, next.list, next.turn = l.mark, l, turn
+	next.mark, next.list, next.turn, next.invalid = l.mark, l, turn, l.invalid
 	next.partial = next.partial || l.doubtful
 	return s.take(l.path, next)
 }

@@ -28,6 +28,8 @@ type listing struct {
 	// document is the answer itself where that is what is wanted of the server:
 	// the legacy form of ids' only one.
 	document []metav1.APIResource
+	// invalid are those that are not in ids because of their names.
+	invalid []Unread
 	// asked is when the server gave it.
 	asked time.Time
 	unlisted
@@ -134,6 +136,9 @@ func (s *Source) parse(l *listing, a *answer) (err error) {
 	}
 	if err == nil && len(l.ids) > maxGroupVersions {
 		err = fmt.Errorf("%s lists more than %d group/versions", a.url, maxGroupVersions)
+	}
+	if err == nil && s.cfg.GroupVersions == nil {
+		l.reject()
 	}
 	return err
 }

@@ -97,7 +97,7 @@ func (l *listing) add(older, wants []schema.GroupVersion) {
 	l.unlisted = unlisted{completed: true, named: l.named, wants: wants, expected: map[schema.GroupVersion]bool{}, names: namesOf(l.named)}
 	l.ids = slices.Clone(l.named)
 	room := func(id schema.GroupVersion) bool {
-		return id.Group != "" && !l.names[id] && !l.expected[id] && len(l.ids) < maxGroupVersions
+		return validName(l.path, id) && !l.names[id] && !l.expected[id] && len(l.ids) < maxGroupVersions
 	}
 	for _, id := range older {
 		if room(id) {

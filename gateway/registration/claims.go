@@ -122,6 +122,9 @@ func (g *registrar) claimed(all *routing.Standings) *claims {
 			gvs = []discovery.GroupVersion{{Group: a.rest.Group, Version: a.rest.Version}}
 		}
 		take, left := registrable(gvs, auto)
+		if auto != nil && a.complete {
+			left.absent = absent(gvs, auto)
+		}
 		c.left[a.name] = left
 		for _, gv := range take {
 			if c.reserved[gv.Group] {
@@ -246,6 +249,13 @@ func (c *claims) awaits(have *apireg.APIService) bool {
 	return !c.whole
 }
 
+// claimedBy reports whether a Backend claims an APIService: what else its server serves
+// need not be known then.
+func (c *claims) claimedBy(name, of string) bool {
+	is := func(own claim) bool { return own.backend == of }
+	return is(c.first[name]) || slices.ContainsFunc(c.others[name], is)
+}
+
 // settled returns the automanaged APIServices that shall exist, and which
 // Backends do not get what they claim, given what is stored. What is stored of
 // a Backend that is not heard yet stays as it is, unless the gateway itself
@@ -261,7 +271,7 @@ func (c *claims) settled(stored map[string]*apireg.APIService) (want map[string]
 		have := stored[name]
 		byUser := have != nil && !apiservice.IsAutomanaged(have)
 		others := c.others[name]
-		awaited := first.backend != backend.Reserved && c.awaits(have)
+		awaited := first.backend != backend.Reserved && c.awaits(have) && !c.claimedBy(name, have.Annotations[apiservice.BackendAnnotation])
 		if len(others) == 0 && !byUser && !awaited {
 			continue
 		}

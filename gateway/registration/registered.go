@@ -1,12 +1,15 @@
 package registration
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
+	"portico/discovery/aggregate"
 	"portico/gateway/routing"
 )
 
@@ -25,15 +28,43 @@ func (w *statusWriter) registered(st *routing.Standing) apiservice.Condition {
 	if all := w.outcomes.Load(); all != nil {
 		o = (*all)[st.Name]
 	}
-	lost := o.conflicts
+	left := leftOver(o.left, st)
 	switch {
-	case !o.of.same(answerOf(st)), o.pending && len(lost) == 0:
+	case !o.of.same(answerOf(st)), o.pending && len(o.conflicts) == 0:
 		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: routing.Unchecked().Reason, Message: "its groups are being registered"}
-	case len(lost) == 0 && o.left != (leftOut{}):
-		return apiservice.Condition{Status: apireg.ConditionFalse, Reason: "LeftOut", Message: o.left.String()}
-	case len(lost) == 0:
+	case len(o.conflicts) == 0 && left == "":
 		return apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Registered", Message: "every group it shall have is its own"}
+	case len(o.conflicts) == 0:
+		return apiservice.Condition{Status: apireg.ConditionFalse, Reason: "LeftOut", Message: left}
 	}
+	message := inTheWay(o.conflicts)
+	if left != "" {
+		message += "; " + left
+	}
+	return apiservice.Condition{Status: apireg.ConditionFalse, Reason: "Conflict", Message: message}
+}
+
+// leftOver says what is not registered although nobody else has it; "" is nothing.
+func leftOver(left leftOut, st *routing.Standing) string {
+	var parts, names []string
+	if st.Server != nil {
+		for _, u := range st.Server.Source.Unread() {
+			if errors.Is(u.Err, aggregate.ErrInvalidName) {
+				names = append(names, u.Name())
+			}
+		}
+	}
+	if len(names) > 0 {
+		parts = append(parts, fmt.Sprintf("cannot be registered: %s; %v", someOf(names), aggregate.ErrInvalidName))
+	}
+	if text := left.String(); text != "" {
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// inTheWay says who has what a Backend claims.
+func inTheWay(lost []conflict) string {
 	var parts []string
 	for rest := lost; len(rest) > 0; {
 		first, n := rest[0], 0
@@ -45,11 +76,7 @@ func (w *statusWriter) registered(st *routing.Standing) apiservice.Condition {
 		parts = append(parts, someOf(names)+" "+first.holder())
 		rest = rest[n:]
 	}
-	message := someOfWith(parts, "; ")
-	if left := o.left.String(); left != "" {
-		message += "; " + left
-	}
-	return apiservice.Condition{Status: apireg.ConditionFalse, Reason: "Conflict", Message: message}
+	return someOfWith(parts, "; ")
 }
 
 // holder says who has it, or is in its way.

@@ -27,11 +27,17 @@ type leftOut struct {
 	first   string
 	// more is how many there are beyond maxRegistered.
 	more int
+	// absent names the groups that are asked for and that the server does not serve; ""
+	// is none.
+	absent string
 }
 
 // String is "" if nothing was left out.
 func (l leftOut) String() string {
 	var parts []string
+	if l.absent != "" {
+		parts = append(parts, "spec.autoRegister.groups: the server does not serve "+l.absent)
+	}
 	if l.invalid > 0 {
 		parts = append(parts, fmt.Sprintf("%d group/versions cannot be registered: %s", l.invalid, l.first))
 	}
@@ -65,4 +71,19 @@ func registrable(gvs []discovery.GroupVersion, auto *backend.AutoRegister) (take
 		take = take[:maxRegistered]
 	}
 	return take, left
+}
+
+// absent names the groups that a Backend asks for by name and its server does not serve.
+func absent(gvs []discovery.GroupVersion, auto *backend.AutoRegister) string {
+	served := make(map[string]bool, len(gvs))
+	for i := range gvs {
+		served[gvs[i].Group] = true
+	}
+	var names []string
+	for _, group := range auto.Groups {
+		if group != backend.AllGroups && !served[group] {
+			names = append(names, fmt.Sprintf("%q", group))
+		}
+	}
+	return someOf(names)
 }

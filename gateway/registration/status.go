@@ -192,7 +192,7 @@ func (w *statusWriter) discovered(st *routing.Standing) apiservice.Condition {
 func unreadCondition(unread []aggregate.Unread) apiservice.Condition {
 	names := make([]string, 0, len(unread))
 	for _, u := range unread {
-		names = append(names, u.GroupVersion.String())
+		names = append(names, u.Name())
 	}
 	return apiservice.Condition{
 		Status: apireg.ConditionFalse, Reason: "UnreadDocuments",

@@ -4,11 +4,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/gateway/routing"
@@ -121,5 +123,47 @@ func TestListedAndNotThere(t *testing.T) {
 	v.serves(t, "", "widgets.example.com")
 	if got := g.checked(t, srv); !slices.Contains(got, widget) || slices.Contains(got, user) {
 		t.Errorf("after it lists one no more: %v", got)
+	}
+}
+
+// registeredAt has a server's discovery checked until what came of it is stored, and
+// returns what its Backend is told.
+func (g *registry) registeredAt(t *testing.T, name string, srv *routing.Server) apiservice.Condition {
+	t.Helper()
+	for range 3 {
+		g.checked(t, srv)
+	}
+	return g.writer.registered(g.found.Standings().ByName[name])
+}
+
+// A Backend of which not everything is known is in nobody's way, least of all in its
+// own.
+func TestNotKnownWholeIsNoConflict(t *testing.T) {
+	g := newRegistry(t, []discovery.GroupVersion{})
+	v := startVersion(t, "user.example.com")
+	srv := g.addAt(t, "b", v)
+	if c := g.registeredAt(t, "b", srv); c.Status != "True" {
+		t.Fatalf("at first %+v", c)
+	}
+	v.serves(t, "/apis/widgets.example.com/v1", "widgets.example.com", "user.example.com")
+	if c := g.registeredAt(t, "b", srv); strings.Contains(c.Message, "user.example.com") {
+		t.Errorf("while one of its documents cannot be read: %+v", c)
+	}
+}
+
+// What can be no APIService is named, and so is what was asked for and is not served.
+func TestRegisteredNamesWhatIsLeftOut(t *testing.T) {
+	g := newRegistry(t, []discovery.GroupVersion{})
+	srv := g.addAt(t, "b", startVersion(t, "widgets.example.com", "UPPER.io"))
+	c := g.registeredAt(t, "b", srv)
+	if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, `"UPPER.io/v1"`) || g.stored(t)["v1.widgets.example.com"] == nil {
+		t.Errorf("it is told %+v", c)
+	}
+	g.add(t, "c", &backend.AutoRegister{Groups: []string{"user.example.com", "absent.example.com"}}, serving("user.example.com", "v1"))
+	g.turn(t, nil)
+	g.turn(t, nil)
+	c = g.writer.registered(g.found.Standings().ByName["c"])
+	if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, `does not serve "absent.example.com"`) || strings.Contains(c.Message, "user.example.com") {
+		t.Errorf("of a group that is not served it is told %+v", c)
 	}
 }
