@@ -38,7 +38,7 @@ func (e *tooLargeError) Error() string {
 
 // answer is what a server said.
 type answer struct {
-	url        string
+	url        string // for people
 	code       int
 	etag       string
 	modified   string // Last-Modified
@@ -99,8 +99,8 @@ type question struct {
 }
 
 func (s *Source) ask(ctx context.Context, q question) (*answer, error) {
-	url := s.cfg.BaseURL + q.path
-	req, err := http.NewRequestWithContext(ctx, q.method, url, nil)
+	url := s.cfg.Shown + q.path
+	req, err := http.NewRequestWithContext(ctx, q.method, s.cfg.BaseURL+q.path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}

@@ -19,6 +19,10 @@ type Config struct {
 	Name string
 	// BaseURL has no path: "https://host:port".
 	BaseURL string
+	// Shown stands before paths in errors, for people who know where the server is by it.
+	// "": paths stand alone, as those of a server with several addresses, or with an
+	// address that its URL does not have.
+	Shown string
 	// Transport authenticates as the gateway and reaches the server. Required.
 	Transport http.RoundTripper
 	// StreamTransport is for Follow, whose request lasts; nil is Transport.

@@ -106,7 +106,7 @@ func (s *Source) openStream(ctx context.Context) (io.ReadCloser, error) {
 	}
 	switch {
 	case res.StatusCode != http.StatusOK:
-		err = fmt.Errorf("bad status from %s: %d", req.URL, res.StatusCode)
+		err = fmt.Errorf("bad status from %s%s: %d", s.cfg.Shown, req.URL.RequestURI(), res.StatusCode)
 	case !strings.Contains(res.Header.Get("Content-Type"), discovery.StreamParameter):
 		err = errNoStream
 	default:

@@ -86,8 +86,9 @@ func (s *Sync) placeService(a *apireg.APIService, n *news, m *merge) placement {
 		name: a.Name, target: targetOfAPIService(a.Name), base: &url.URL{Scheme: scheme, Host: host},
 		checkPath: discoveryPath(a), policy: policy, only: []schema.GroupVersion{groupVersion(a)},
 	}
-	mk.id, mk.uid, mk.trustID = mk.base.String(), string(a.UID), trust
-	mk.checkURL = mk.base.String() + mk.checkPath
+	mk.shown = mk.base.String()
+	mk.id, mk.uid, mk.trustID = mk.shown, string(a.UID), trust
+	mk.checkURL = mk.shown + mk.checkPath
 	found, failed := n.services.resolve(ref)
 	if failed != nil {
 		// The server may still be known from before: its documents stay.

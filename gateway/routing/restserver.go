@@ -29,7 +29,9 @@ func (m *making) asPlain(r *backend.REST) {
 	}
 	m.plain, m.only = r, []schema.GroupVersion{{Group: r.Group, Version: r.Version}}
 	m.checkPath = r.Document()
-	m.checkURL = strings.TrimSuffix(m.checkURL, rootPath) + m.checkPath
+	if at, ok := strings.CutSuffix(m.checkURL, rootPath); ok {
+		m.checkURL = at + m.checkPath
+	}
 	m.id += fmt.Sprintf(" rest=%s/%s %q %q", r.Group, r.Version, r.OpenAPIPath, r.PathPrefix)
 }
 

@@ -102,6 +102,7 @@ type making struct {
 	uid, trustID        string
 	checkURL, checkPath string
 	base                *url.URL
+	shown               string // base, where that says where the server is
 	endpoints           []upstream.Endpoint
 	trust               upstream.Trust
 	suspect             time.Duration
@@ -135,7 +136,7 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 	}, s.proxies)
 	steady := srv.Up.Steady()
 	cfg := aggregate.Config{
-		Name: m.name, BaseURL: m.base.String(), Identify: identifyAggregator, GroupVersions: m.only, Grace: s.grace,
+		Name: m.name, BaseURL: m.base.String(), Shown: m.shown, Identify: identifyAggregator, GroupVersions: m.only, Grace: s.grace,
 		Transport: steady, StreamTransport: steady.Streams(), OpenAPIChanged: srv.openAPINews.Poke,
 		Changed: func() { s.sourceChanged(srv) },
 	}

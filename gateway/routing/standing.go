@@ -143,7 +143,8 @@ func (s *Sync) standOnService(st *Standing, ref *apireg.ServiceReference, n *new
 		name: st.Name, target: targetOfBackend(st.Name), base: &url.URL{Scheme: scheme, Host: host},
 		checkPath: rootPath, policy: st.policy(),
 	}
-	m.checkURL = m.base.String() + rootPath
+	m.shown = m.base.String()
+	m.checkURL = m.shown + rootPath
 	st.trust = trustID(tls, serverName)
 	m.id, m.uid, m.trustID = m.base.String(), st.uid(), st.trust
 	m.asPlain(st.Spec.REST)

@@ -69,7 +69,7 @@ func (srv *Server) unlistedTarget(s *Sync, a *apireg.APIService) availability.Ta
 	}
 }
 
-// ask asks the server for a path, which is shown as a URL; an answer of 200 is good.
+// ask asks the server for a path, which is shown otherwise; an answer of 200 is good.
 func (srv *Server) ask(ctx context.Context, path, shown string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.Up.Base().String()+path, nil)
 	if err != nil {
@@ -94,7 +94,7 @@ func (srv *Server) urlOf(path string) string {
 	if base, ok := strings.CutSuffix(srv.checkURL, rootPath); ok {
 		return base + path
 	}
-	return srv.Up.Base().String() + path
+	return path + " of " + srv.checkURL
 }
 
 // scheduleOf is how often a policy has a server checked.

@@ -97,7 +97,7 @@ func Fetch(ctx context.Context, via http.RoundTripper, base string, identify fun
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxDocument+1))
 	if err != nil {
-		return nil, fmt.Errorf("read answer of %s: %w", req.URL, err)
+		return nil, fmt.Errorf("read answer of %s: %w", req.URL.Path, err)
 	}
 	if len(body) > maxDocument {
 		return nil, &openapi.BrokenError{Err: &largeError{req.URL.String()}}

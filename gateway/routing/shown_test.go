@@ -1,0 +1,60 @@
+package routing
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+)
+
+// What is said of a server has its real address, or none: the host by which it is
+// asked is made of its Backend's name, and leads nowhere.
+func TestMessagesHaveNoMadeUpAddress(t *testing.T) {
+	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
+	first, second := httptest.NewTLSServer(fails), httptest.NewTLSServer(fails)
+	defer first.Close()
+	defer second.Close()
+	tls := &backend.TLS{InsecureSkipVerify: true}
+	named := func(name string, spec backend.Spec) *backend.Backend {
+		spec.TLS = tls
+		return &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	}
+	both := []backend.Endpoint{{URL: first.URL}, {URL: second.URL}}
+	s := onService(t, widgetsAt(func(s *apireg.APIServiceSpec) { s.Service = nil }),
+		named("m1", backend.Spec{Endpoints: both[:1]}), named("m2", backend.Spec{Endpoints: both}),
+		named("m3", backend.Spec{Endpoints: both[:1], REST: &backend.REST{Group: "shop.example.com", Version: "v1"}}),
+		named("m4", backend.Spec{Endpoints: both, REST: &backend.REST{Group: "shop.example.com", Version: "v2"}}),
+	)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	for name, want := range map[string]string{
+		"m1": "from " + first.URL + "/apis: bad status from /api: 500", "m2": "any endpoint of m2: bad status from /api: 500",
+		"m3": "from " + first.URL + "/openapi.json: bad status from /openapi.json: 500", "m4": "any endpoint of m4: bad status from /openapi.json: 500",
+	} {
+		var text string
+		until(t, name+": it was asked for discovery", func() bool {
+			s.Reconcile()
+			st := s.Standings().ByName[name]
+			v := s.DiscoveryVerdict(st.Server)
+			if v.Known {
+				text = apiservice.FailedDiscoveryCheck(st.Asked, v.Err).Message
+			}
+			return v.Known
+		})
+		if !strings.Contains(text, want) || strings.Contains(text, "https://m") {
+			t.Errorf("%s: %q, want one with %q", name, text, want)
+		}
+		if up := s.Standings().ByName[name].Condition.Message; strings.Contains(up, "https://m") {
+			t.Errorf("%s: %q", name, up)
+		}
+	}
+}
