@@ -22,6 +22,11 @@ type attempt struct {
 	whole bool
 	timer atomic.Pointer[time.Timer]
 	begun atomic.Bool // the answer has, or will not
+
+	// Of who has a Trace: when the request was sent, and how long it waited for a
+	// connection then.
+	started   time.Time
+	connected time.Duration
 }
 
 // way is how the request goes. What must not be carried out twice goes by HTTP/2
@@ -108,6 +113,43 @@ func (a *attempt) within(limit time.Duration) {
 			a.cancel(errHeader)
 		}
 	}))
+}
+
+// repeats reports whether the request may go to the endpoint once more, by a new
+// connection: one that was used before broke with an error before an answer began.
+// It was written by then, and nobody knows whether the server has read it: so that
+// is an attempt of its own, and paid for like any other. A nil attempt is that of a
+// check, which may be repeated.
+func (a *attempt) repeats(err error) bool {
+	if a == nil {
+		return true
+	}
+	a.taken = true
+	if !a.safe || a.client().Err() != nil || !a.policy.retries() || !a.afford(sent, err) {
+		return false
+	}
+	if a.trace != nil {
+		record := a.record(brief(err))
+		record.Retry = "no answer: " + record.Err.Error()
+		a.trace.add(record)
+		a.started = time.Now()
+	}
+	a.e.requests.Add(1)
+	a.e.retries.Add(1)
+	return true
+}
+
+// record is what a Trace has of the attempt when it ends.
+func (a *attempt) record(err error) Attempt {
+	return Attempt{Endpoint: a.e.URL, Start: a.started, Connect: a.connected, FirstByte: time.Since(a.started), Err: err}
+}
+
+// connecting is who is told how long connecting took; nil: nobody is.
+func (a *attempt) connecting() *time.Duration {
+	if a == nil || a.trace == nil {
+		return nil
+	}
+	return &a.connected
 }
 
 // headed is the end of waiting for the header of the answer.

@@ -227,7 +227,7 @@ func TestLimitOfRequests(t *testing.T) {
 		t.Error("there was a place")
 	}
 	close(hang)
-	if s := u.Status(); s.Overflowed != 2 || s.Endpoints[0].Requests != s.Requests-2 {
+	if s := u.Status(); s.Overflowed != 2 || s.Endpoints[0].Requests-s.Endpoints[0].Retries != s.Requests-2 {
 		t.Errorf("%+v", s)
 	}
 }

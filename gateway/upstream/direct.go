@@ -85,9 +85,10 @@ func bounded(req *http.Request, maxBody int64) bool {
 // send sends a request that direct takes, and says how far it got. The whole
 // request is read before a connection is taken: a slow client keeps none from
 // others. What a connection used before did not take, because its server had
-// just closed it, goes by a new one at once: all of which nothing was sent, and
-// what is safe.
-func (d *direct) send(req *http.Request, connected *time.Duration) (*http.Response, progress, error) {
+// just closed it, goes by a new one at once: all of which nothing was sent; what
+// is safe, if the server is known to have closed it before the request came; and
+// what else is safe, if the attempt may be repeated.
+func (d *direct) send(req *http.Request, a *attempt) (*http.Response, progress, error) {
 	message := directBuffers.Get().(*bytes.Buffer)
 	defer func() { message.Reset(); directBuffers.Put(message) }()
 	if !appendHead(message, req) {
@@ -101,7 +102,7 @@ func (d *direct) send(req *http.Request, connected *time.Duration) (*http.Respon
 			started := time.Now()
 			var err error
 			c, reused, err = d.wait(req.Context(), fresh)
-			if connected != nil {
+			if connected := a.connecting(); connected != nil {
 				*connected = time.Since(started)
 			}
 			if err != nil {
@@ -119,12 +120,17 @@ func (d *direct) send(req *http.Request, connected *time.Duration) (*http.Respon
 		if ctx := req.Context(); ctx.Err() != nil {
 			return nil, state, context.Cause(ctx)
 		}
-		if !reused || state == answering || state == sent && !Safe(req.Method) {
+		if !reused || !twice(req, state) || state == sent && !c.missed && !a.repeats(err) {
 			d.broken()
 			return nil, state, err
 		}
 		c, fresh = nil, true // by a new one
 	}
+}
+
+// twice reports whether a request that got so far may be sent once more.
+func twice(req *http.Request, state progress) bool {
+	return state == unsent || state == sent && Safe(req.Method)
 }
 
 // Safe reports whether a method does not change anything, so that it may be

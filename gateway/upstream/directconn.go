@@ -39,6 +39,8 @@ type directConn struct {
 	// no header is being read.
 	left int64
 	got  bool // anything since the request was sent
+	// missed: the server had closed the connection before the request came to it.
+	missed bool
 }
 
 // ErrSwitched is of a server that begins to speak another protocol although
@@ -129,6 +131,8 @@ func (c *directConn) exchange(req *http.Request, message []byte) (res *http.Resp
 		if c.got {
 			return nil, answering, err
 		}
+		ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		c.missed = ended && unacknowledged(c.raw) >= len(message)
 		return nil, sent, err
 	}
 	if plain != nil {
@@ -144,6 +148,21 @@ func (c *directConn) exchange(req *http.Request, message []byte) (res *http.Resp
 	}
 	res.Body = body
 	return res, answering, nil
+}
+
+// unacknowledged is how much of what was sent on a connection the peer has not
+// acknowledged, in bytes, as far as that can be known. A server that closes a
+// connection acknowledges with that what it has got: if nothing of a request, it has
+// read nothing of it.
+func unacknowledged(conn net.Conn) (n int) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return 0
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { n = queued(fd) })
+	}
+	return n
 }
 
 // overfull reports whether a response that has no body says that it has one:

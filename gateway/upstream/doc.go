@@ -39,9 +39,13 @@
 // not leave HTTP, if the connection broke before an answer, or the answer was
 // 502, 503, 504, or 429 with Retry-After; and only to another endpoint: the same
 // one just said what it has to say. If nobody has a better answer, the client
-// gets that one, untouched. net/http sends requests again on its own and goes by
-// other rules, so that HTTP/1.1 without it (direct.go, directconn.go) is the
-// ordinary way, and HTTP/2 connections are kept here.
+// gets that one, untouched. The same endpoint is asked once more where a connection
+// broke that was used before: that costs an attempt and budget like any other, unless
+// the server is known to have closed the connection before the request came. One that
+// was closed while it was idle is found before anything is sent. net/http sends
+// requests again on its own and goes by other rules, so that HTTP/1.1 without it
+// (direct.go, directconn.go) is the ordinary way, and HTTP/2 connections are kept
+// here.
 //
 // direct.go also spares two goroutines for each connection and the handing over
 // of each request to them, which were most of what a short request cost; and it

@@ -47,13 +47,14 @@ type sending struct {
 	stayed *endpoint
 	// follows: its answer ends when the endpoint gets no requests any more.
 	follows bool
+	// taken: a server may have taken some of it. spent: there was no budget for it.
+	taken, spent bool
 
 	kept     []byte // the body, if it is kept
 	isKept   bool
 	stream   *streamed // the body, as it goes to the present endpoint
 	tried    []*endpoint
 	attempts int            // that a server may have seen
-	taken    bool           // a server may have taken some of it
 	held     *http.Response // an answer that is given if there is no better one
 }
 
@@ -235,7 +236,7 @@ func (s *sending) afford(p progress, err error) bool {
 	if err == nil || !decisive(err) {
 		s.attempts++
 	}
-	if s.attempts >= s.policy.Attempts {
+	if s.attempts >= s.policy.Attempts || s.spent {
 		return false
 	}
 	if err != nil && p == unsent {
@@ -244,6 +245,7 @@ func (s *sending) afford(p progress, err error) bool {
 	if s.u.budget.take(time.Now(), s.policy.RetryPercent, s.policy.RetriesPerSecond) {
 		return true
 	}
+	s.spent = true
 	s.u.outOfBudget.Add(1)
 	return false
 }
@@ -280,11 +282,9 @@ func (s *sending) withinHeader() (limit time.Duration, whole bool) {
 func (s *sending) attempt(e *endpoint) (*http.Response, progress, error) {
 	a := attempt{sending: s, e: e}
 	out := a.prepare()
-	started := time.Time{}
-	var connected *time.Duration
 	var ended func(Attempt)
 	if s.trace != nil {
-		started, connected = time.Now(), new(time.Duration)
+		a.started = time.Now()
 		if s.trace.Sending != nil {
 			out = own(out, a.req)
 			out.Header = out.Header.Clone() // an attempt that was given up may still read the one before
@@ -293,7 +293,7 @@ func (s *sending) attempt(e *endpoint) (*http.Response, progress, error) {
 	}
 	e.begin(s.kind)
 	e.requests.Add(1)
-	res, p, err := e.ways.send(out, a.way(), connected)
+	res, p, err := e.ways.send(out, a.way(), &a)
 	if err == nil && (res.StatusCode < 100 || res.StatusCode > 999) {
 		_ = res.Body.Close()
 		res, err = nil, fmt.Errorf("the server answered with the status %d", res.StatusCode)
@@ -307,7 +307,7 @@ func (s *sending) attempt(e *endpoint) (*http.Response, progress, error) {
 		a.wrap(res)
 	}
 	if s.trace != nil {
-		record := Attempt{Endpoint: e.URL, Start: started, Connect: *connected, FirstByte: time.Since(started), Err: err}
+		record := a.record(err)
 		if res != nil {
 			record.Status = res.StatusCode
 		}

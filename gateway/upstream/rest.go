@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -51,9 +52,15 @@ func (g *generation) connect(ctx context.Context, _, _ string) (net.Conn, error)
 	return &watchedConn{Conn: c.Conn, broken: g.direct.broken}, nil
 }
 
+// errBroke is of a connection that was used before; why it broke, http.Transport
+// does not tell.
+var errBroke = errors.New("the connection broke before an answer came")
+
 // byTransport sends a request by HTTP/1.1 and http.Transport, and finds out
-// whether anything of it was written: the connection knows.
-func (g *generation) byTransport(t *http.Transport, req *http.Request) (*http.Response, progress, error) {
+// whether anything of it was written: the connection knows. http.Transport sends
+// what is safe again on its own if a connection that was used before breaks: once it
+// was written, the attempt is asked whether that may be.
+func (g *generation) byTransport(t *http.Transport, req *http.Request, a *attempt) (*http.Response, progress, error) {
 	var conn *watchedConn
 	var before int64
 	p := unsent
@@ -64,13 +71,18 @@ func (g *generation) byTransport(t *http.Transport, req *http.Request) (*http.Re
 	}
 	n, client := new(need), req.Context()
 	defer n.met()
-	ctx := httptrace.WithClientTrace(client, &httptrace.ClientTrace{
+	ctx, cancel := context.WithCancelCause(client)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { n.begin(client) },
 		GotConn: func(got httptrace.GotConnInfo) {
 			n.met()
 			note() // on the connection before this one
 			if conn, _ = got.Conn.(*watchedConn); conn != nil {
 				before = conn.written.Load()
+			}
+			if p == sent && !a.repeats(errBroke) {
+				cancel(errBroke)
+				_ = got.Conn.Close() // nothing is written before that is noticed
 			}
 		},
 	})

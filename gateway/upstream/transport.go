@@ -106,34 +106,35 @@ func (g *generation) good(trust *Trust, now credentials, life *unaskedTime) bool
 }
 
 // send sends a request to the endpoint, once. At an error progress says how far
-// it got. connected, if not nil, is told how long connecting took.
-func (w *ways) send(req *http.Request, how way, connected *time.Duration) (*http.Response, progress, error) {
+// it got. The attempt, if not nil, is told how long connecting took, and asked
+// whether what broke may be repeated.
+func (w *ways) send(req *http.Request, how way, a *attempt) (*http.Response, progress, error) {
 	g, err := w.get()
 	if err != nil {
 		closeBody(req)
 		return nil, unsent, err
 	}
 	if how == switching {
-		return g.byTransport(g.once, req)
+		return g.byTransport(g.once, req, a)
 	}
 	if how == sharedWay && g.shared != nil {
-		res, p, err := g.shared.send(req, connected)
+		res, p, err := g.shared.send(req, a.connecting())
 		if errors.Is(err, errRetired) && !w.closed.Load() {
 			// Others have taken the place of these connections meanwhile.
 			if g, err = w.get(); err != nil {
 				closeBody(req)
 				return nil, unsent, err
 			}
-			res, p, err = g.shared.send(req, connected)
+			res, p, err = g.shared.send(req, a.connecting())
 		}
 		if !errors.Is(err, errNotShared) {
 			return res, p, err
 		}
 	}
 	if g.direct.takes(req) {
-		return g.direct.send(req, connected)
+		return g.direct.send(req, a)
 	}
-	return g.byTransport(g.rest.transport(), req)
+	return g.byTransport(g.rest.transport(), req, a)
 }
 
 // takesUntil is until when a connection that is made now takes new requests; zero:
