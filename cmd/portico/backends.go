@@ -40,7 +40,7 @@ func newBackends() *cobra.Command {
 		Short:   "Show the servers behind a gateway, and how they are",
 		Long:    "Show the Backends of a gateway: how many of their endpoints are healthy, and which groups they serve; or one of\nthem with the state of each endpoint as the elected gateway sees it.",
 		Example: backendsExample,
-		Args:    cobra.MaximumNArgs(1),
+		Args:    oneNameAtMost,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := out.check(); err != nil {
 				return err

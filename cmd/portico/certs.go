@@ -19,14 +19,10 @@ gateways, whose word about users is taken by the servers behind them. "portico u
 data folder; "portico certs init" makes some without it.`
 
 func newCerts() *cobra.Command {
-	cmd := &cobra.Command{Use: "certs", Short: "Make and show certificates", Long: certsLong, Args: cobra.NoArgs, RunE: showHelp}
+	cmd := &cobra.Command{Use: "certs", Short: "Make and show certificates", Long: certsLong, Args: knownCommand, RunE: showHelp}
 	cmd.AddCommand(newCertsInit(), newCertsIssue(), newCertsKubeconfig(), newCertsShow())
 	return cmd
 }
-
-// showHelp is what a command does that only holds others. Without it cobra would
-// take a misspelt one for a wish for help, and say that all is well.
-func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 // authorityFlags say in which folder the authorities are.
 type authorityFlags struct{ caDir, dataDir string }
@@ -63,7 +59,7 @@ func newCertsInit() *cobra.Command {
 		Long: "Make the three authorities and the key that service-account tokens are signed with. What is there is left as it is.\n" +
 			"Keep the folder where certificates are issued, and nowhere else: who has its keys can be anybody.",
 		Example: certsInitExample,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := f.dir()
 			if err != nil {

@@ -57,7 +57,7 @@ func newCertsIssue() *cobra.Command {
 		Long: "Make a certificate and its key, signed by one of the authorities, and put them into a folder together with the\n" +
 			"authorities' certificates: all that a process on another machine needs. Keys are readable by their owner only.",
 		Example: certsIssueExample,
-		Args:    cobra.NoArgs,
+		Args:    knownCommand,
 		RunE:    showHelp,
 	}
 	cmd.AddCommand(newIssueServer(), newIssueClient(), newIssueFrontProxy())
@@ -116,7 +116,7 @@ func newIssueFrontProxy() *cobra.Command {
 
 func (f *issueFlags) command(use, short string, complete func() error) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Example: certsIssueExample, Args: cobra.NoArgs,
+		Use: use, Short: short, Example: certsIssueExample, Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cmp.Or(complete(), lifetime(cmd.Flags(), &f.req)); err != nil {
 				return err

@@ -38,7 +38,7 @@ func newCertsKubeconfig() *cobra.Command {
 			"the gateway: one file for kubectl, or for a server that is a client of the gateway. Whoever has the file is the user.\n" +
 			"\"portico core\" and \"portico crd\" take files of their own: see portico certs issue --help.",
 		Example: certsKubeconfigExample,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := lifetime(cmd.Flags(), &f.req); err != nil {
 				return err

@@ -24,7 +24,7 @@ func newCertsShow() *cobra.Command {
 		Use:     "show FILE...",
 		Short:   "Show whom certificates are for, by whom, and how long they are good",
 		Example: certsShowExample,
-		Args:    cobra.MinimumNArgs(1),
+		Args:    someFiles,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			return showCertificates(cmd.OutOrStdout(), files, time.Now())
 		},

@@ -31,7 +31,7 @@ func newCore() *cobra.Command {
 		Short:   "Run the core server: the built-in kinds",
 		Long:    "Run the core server: namespaces, configmaps, secrets, services, service accounts, events, leases and the other\nbuilt-in kinds, with the controllers that belong to them. It is a server behind a gateway: users are who the\ngateway says they are, and only a gateway is let in.",
 		Example: coreExample,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.complete(cmd.Context(), &f.cfg.Config); err != nil {
 				return err

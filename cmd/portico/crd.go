@@ -33,7 +33,7 @@ func newCRD() *cobra.Command {
 			"It is a server behind a gateway: users are who the gateway says they are, and only a gateway is let in.\n" +
 			"What it must know of other servers, namespaces above all, it follows through the gateway, which may come and go.",
 		Example: crdExample,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.complete(cmd.Context(), &f.cfg.Config); err != nil {
 				return err

@@ -43,7 +43,7 @@ func newGateway() *cobra.Command {
 		Short:   "Run the gateway: the one door for clients",
 		Long:    "Run the gateway: it authenticates and authorizes every request, serves discovery, API registration and\naccess policy itself, and passes everything else on to the servers behind it.\nIt needs etcd; servers behind it may come and go.",
 		Example: gatewayExample + auditExample,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := serverProcess(cmd.Context(), f.verbosity, pace.ForTraffic)
 			if err != nil {

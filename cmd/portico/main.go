@@ -60,7 +60,12 @@ func newRoot() *cobra.Command {
 		Short:         "One endpoint in front of many API servers, Kubernetes-style",
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Args:          knownCommand,
+		RunE:          showHelp,
+
+		SuggestionsMinimumDistance: 2,
 	}
+	root.SetFlagErrorFunc(wrongFlag)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newUp(), newGateway(), newCore(), newCRD(),
 		newRegister(), newUnregister(), newBackends(), newRoutes(), newExplainRoute(), newCerts(), newVersion())

@@ -30,7 +30,7 @@ func newRoutes() *cobra.Command {
 		Short:   "Show which server answers for which group and version",
 		Long:    "Show the route of each group and version: the backend or the service that requests for it are sent to, and\nwhether they can be. The groups are in the order of discovery, the preferred version of a group first.",
 		Example: routesExample,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := out.check(); err != nil {
 				return err

@@ -52,7 +52,7 @@ func newUp() *cobra.Command {
 			"A child that dies is started again. Ctrl-C or SIGTERM stops everything in order; a second one stops it at once.\n" +
 			"What the children say is in logs/ in the data folder.",
 		Example: upExample,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Before anything is started: the gateway comes last.
 			if err := audited.Check(); err != nil {

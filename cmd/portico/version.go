@@ -15,7 +15,7 @@ func newVersion() *cobra.Command {
 		Short:   "Print the version",
 		Long:    "Print the version of the Kubernetes API that is served with Portico's own version as its build,\nthen the Go version and platform it was built for.",
 		Example: "  portico version",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "portico %s %s %s/%s\n", serve.GitVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// refusedError is what the gateway said, in one line.
+type refusedError struct {
+	line string
+	err  error
+}
+
+func (e *refusedError) Error() string { return e.line }
+func (e *refusedError) Unwrap() error { return e.err }
+
+// explain turns an error of a request into one line for whoever typed the command,
+// who never typed a path.
+func (c *gatewayClient) explain(method, path string, err error) error {
+	var unreached *unreachedError
+	var status apierrors.APIStatus
+	var timed net.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return c.late(path, "no answer")
+	case errors.As(err, &unreached) && errors.As(unreached.err, &timed) && timed.Timeout():
+		return fmt.Errorf("reach %s: %w: something is there that answers nothing within its time; does the gateway hang, or is it none?", c.host, unreached.err)
+	case errors.As(err, &unreached):
+		return fmt.Errorf("reach %s: %w; does the gateway run, and are --kubeconfig and --context those of it?", c.host, unreached.err)
+	case !errors.As(err, &status):
+		return err
+	}
+	line := statusLine(status)
+	details := status.Status().Details
+	switch {
+	case apierrors.IsNotFound(err) && (details == nil || details.Name == ""):
+		line += fmt.Sprintf(" (%s does not serve %s: is it a gateway of portico?)", c.host, path)
+	case apierrors.IsUnauthorized(err):
+		line += ": " + c.who.refused(c.host)
+	case apierrors.IsForbidden(err):
+		line += "; " + neededRight(method, path)
+	}
+	return &refusedError{line, err}
+}
+
+// late is the error of an answer that is not there in time.
+func (c *gatewayClient) late(path, what string) error {
+	return fmt.Errorf("ask %s for %s: %s within %v; --request-timeout gives it more, if it is only slow", c.host, path, what, c.timeout)
+}
+
+// neededRight says how somebody gets the right to a request.
+func neededRight(method, path string) string {
+	if method != http.MethodGet {
+		return "registering servers takes the rights of cluster-admin"
+	}
+	asked, what := "the command asks the gateway for "+path+"; ", "--verb=get --non-resource-url="+path
+	if at, named := strings.CutPrefix(path, "/apis/"); named {
+		// GROUP/VERSION/RESOURCE, and the name of one.
+		parts := strings.Split(at, "/")
+		verb := "list"
+		if len(parts) > 3 {
+			verb = "get"
+		}
+		asked, what = "", fmt.Sprintf("--verb=%s --resource=%s.%s", verb, parts[2], parts[0])
+	}
+	return asked + "whoever administers the gateway can allow it: kubectl create clusterrole NAME " + what + ", then kubectl create clusterrolebinding NAME --clusterrole=NAME --user=USER"
+}
+
+// statusLine is a Status in one line: its message, and the causes that it does
+// not tell itself.
+func statusLine(from apierrors.APIStatus) string {
+	s := from.Status()
+	parts := []string{strings.Join(strings.Fields(s.Message), " ")}
+	if s.Message == "" {
+		parts[0] = string(s.Reason)
+	}
+	if s.Details == nil {
+		return parts[0]
+	}
+	for _, cause := range s.Details.Causes {
+		if cause.Field != "" && !strings.Contains(s.Message, cause.Field) {
+			parts = append(parts, cause.Field+": "+strings.Join(strings.Fields(cause.Message), " "))
+		}
+	}
+	return strings.Join(slices.Compact(parts), "; ")
+}
