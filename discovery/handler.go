@@ -30,6 +30,12 @@ const (
 // current snapshot; before there is one it answers 503. What it does not know
 // is a 404. /apis?watch=true goes on to tell of changes (stream.go).
 func NewHandler(current *Current) http.Handler {
+	return NewExplaining(current, func(string, string) string { return "" })
+}
+
+// NewExplaining is NewHandler of a server that may know why nothing is known of a
+// group/version: why returns that as the end of a sentence, "" if it does not.
+func NewExplaining(current *Current, why func(group, version string) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			rest.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, strings.ToLower(r.Method)))
@@ -46,7 +52,7 @@ func NewHandler(current *Current) http.Handler {
 			return
 		}
 		if legacy.unknown {
-			rest.WriteStatus(w, r, resource.Unavailable("the server behind "+r.URL.Path+" has not answered yet; what it serves is not known", 5))
+			rest.WriteStatus(w, r, resource.Unavailable(unknown(r.URL.Path, why), 5))
 			return
 		}
 		if act := resource.ActionFrom(r.Context()); act != nil && act.Follow && aggregated != nil {
@@ -57,6 +63,19 @@ func NewHandler(current *Current) http.Handler {
 		}
 		serve(w, r, legacy, aggregated)
 	})
+}
+
+// unknown says that nothing is known of what is at the path of a group/version.
+func unknown(path string, why func(group, version string) string) string {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	group, version := "", parts[len(parts)-1]
+	if len(parts) == 3 {
+		group = parts[1]
+	}
+	if reason := why(group, version); reason != "" {
+		return "what the server behind " + path + " serves is not known: " + reason
+	}
+	return "the server behind " + path + " has not answered yet; what it serves is not known"
 }
 
 // Serves reports whether the snapshot has a document at that path.

@@ -13,7 +13,7 @@ import (
 func (g *Gateway) router() http.Handler {
 	return g.proxy.Signed(serve.NewRouter(serve.Routes{
 		Resources: http.HandlerFunc(g.serveResource),
-		Discovery: discovery.NewHandler(g.sync.Discovery()),
+		Discovery: discovery.NewExplaining(g.sync.Discovery(), g.sync.WhyUnknown),
 		OpenAPI:   g.documents,
 		Health:    g.health,
 		Metrics:   g.metrics.Handler(),

@@ -1,6 +1,9 @@
 package routing
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -59,11 +62,54 @@ func TestBackendThatIsNotPresent(t *testing.T) {
 	if at := slices.IndexFunc(gvs, func(gv discovery.GroupVersion) bool { return gv.Group == "widgets.example.com" }); at < 0 || !gvs[at].Unknown {
 		t.Errorf("discovery has %+v", gvs)
 	}
+	w := httptest.NewRecorder()
+	discovery.NewExplaining(s.Discovery(), s.WhyUnknown).ServeHTTP(w, httptest.NewRequest("GET", "/apis/widgets.example.com/v1", nil))
+	if w.Code != 503 || !strings.Contains(w.Body.String(), `ServiceNotFound: Backend \"gone\" is not present`) {
+		t.Errorf("discovery of it answers %d: %s", w.Code, w.Body)
+	}
 	s.mu.Lock()
 	s.news.haveBackends, s.news.backends = false, []*backend.Backend{} // restored
 	s.mu.Unlock()
 	s.Reconcile()
 	if c := s.Conditions()[a.Name]; c == want {
 		t.Error("it is said of a Backend that may not be known yet")
+	}
+}
+
+// What cannot be read of a server says why, whether the server is away or only one of
+// its documents is; nothing is made up before it was asked.
+func TestWhyNothingIsKnown(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/api":
+			http.NotFound(w, r)
+		case "/apis":
+			_, _ = w.Write([]byte(`{"kind":"APIGroupList","groups":[{"name":"widgets.example.com","versions":[{"version":"v1"}]}]}`))
+		default:
+			http.Error(w, "no", http.StatusInternalServerError)
+		}
+	}))
+	defer server.Close()
+	away := httptest.NewTLSServer(http.NotFoundHandler())
+	away.Close()
+	for name, c := range map[string]struct{ url, want string }{
+		"one document": {server.URL, "bad status from /apis/widgets.example.com/v1: 500"}, "the server": {away.URL, "connection refused"},
+	} {
+		b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
+			Endpoints: []backend.Endpoint{{URL: c.url}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
+		}}
+		s := onService(t, custom(discovery.GroupVersion{Group: "widgets.example.com", Version: "v1"}, "b"), b)
+		if why := s.WhyUnknown("widgets.example.com", "v1"); why != "" {
+			t.Errorf("%s: before it was asked: %s", name, why)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+		until(t, name+": the reason is known", func() bool {
+			s.Reconcile()
+			return strings.Contains(s.WhyUnknown("widgets.example.com", "v1"), c.want)
+		})
+		cancel()
+		<-ended
 	}
 }

@@ -27,6 +27,37 @@ func (s *Sync) Conditions() map[string]apiservice.Condition {
 	return nil
 }
 
+// WhyUnknown returns why nothing is known of what is registered as a group/version: how
+// it stands with its server or, if that is well, what is wrong with its document; "": it
+// was not asked for yet.
+func (s *Sync) WhyUnknown(group, version string) string {
+	rt := s.Table().Lookup(group, version)
+	switch {
+	case rt == nil || rt.Local:
+		return ""
+	case !rt.Condition.Available() && rt.Condition.Reason != Unchecked().Reason:
+		return rt.Condition.Reason + ": " + rt.Condition.Message
+	}
+	live := s.live.Load()
+	if live == nil {
+		return ""
+	}
+	for _, srv := range *live {
+		if srv.Up != rt.Upstream {
+			continue
+		}
+		for _, u := range srv.Source.Unread() {
+			if u.GroupVersion.Group == group && u.GroupVersion.Version == version {
+				return StableText(u.Err.Error())
+			}
+		}
+		if v := s.DiscoveryVerdict(srv); v.Known && !v.Healthy {
+			return v.Err.Error()
+		}
+	}
+	return ""
+}
+
 // Standings returns how each Backend stands; nil: nothing is known yet.
 func (s *Sync) Standings() *Standings { return s.standings.Load() }
 
