@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"portico/apiservice"
 	"portico/apiservice/backend"
 )
 
@@ -64,7 +66,7 @@ func newRegister() *cobra.Command {
 		Args:    oneName("register", "--url=https://host:port --all-groups"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.want.name = args[0]
-			if err := f.checkDryRun(); err != nil {
+			if err := f.checkDryRun(cmd.Flags().Changed("output")); err != nil {
 				return err
 			}
 			if err := f.want.complete(); err != nil {
@@ -108,8 +110,10 @@ const (
 	dryRunClient = "client"
 )
 
-func (f *registerFlags) checkDryRun() error {
+func (f *registerFlags) checkDryRun(saysForm bool) error {
 	switch {
+	case saysForm && f.dryRun == dryRunNone:
+		return fmt.Errorf("-o %s is the form that --dry-run=client prints; leave it out, or see what was written: portico backends NAME -o %[1]s", f.output)
 	case f.dryRun != dryRunNone && f.dryRun != dryRunClient:
 		return fmt.Errorf("--dry-run %q: it must be none or client; to have the gateway judge, print the objects and use kubectl apply --dry-run=server -f -", f.dryRun)
 	case f.output != "yaml" && f.output != "json":
@@ -121,8 +125,15 @@ func (f *registerFlags) checkDryRun() error {
 // print prints what would be written. Several objects are documents of YAML, or
 // lines of JSON.
 func (r *registration) print(w io.Writer, form string) error {
-	objects := []any{r.backend(&backend.Backend{})}
+	b := r.backend(&backend.Backend{})
+	if errs := backend.Validate(b); len(errs) > 0 {
+		return fmt.Errorf("the gateway would refuse this: %w", errs.ToAggregate())
+	}
+	objects := []any{b}
 	for _, a := range r.apiServices() {
+		if errs := apiservice.Validate(a); len(errs) > 0 {
+			return fmt.Errorf("the gateway would refuse this: %w", errs.ToAggregate())
+		}
 		objects = append(objects, a)
 	}
 	for i, o := range objects {
@@ -181,7 +192,7 @@ func oneName(command, rest string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0:
-			return fmt.Errorf("the name of the backend is missing, as in: portico %s billing %s", command, rest)
+			return fmt.Errorf("the name of the backend is missing, as in: %s", strings.TrimSpace(fmt.Sprintf("portico %s billing %s", command, rest)))
 		case len(args) > 1:
 			return fmt.Errorf("%q: there is one name, and that is %q", args[1], args[0])
 		case args[0] == "":

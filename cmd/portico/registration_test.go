@@ -136,6 +136,19 @@ func TestRegistrationPrinted(t *testing.T) {
 	}
 }
 
+// What the gateway would refuse is not printed as if it were good.
+func TestPrintedIsValid(t *testing.T) {
+	for flags, want := range map[string]string{
+		"--all-groups": "", "--all-groups --balance=foo": `spec.balance: Unsupported value: "foo"`, "--group=A_ --version=v1": "spec.group", "--all-groups --concurrent=0": "spec.limits.concurrent",
+	} {
+		var out bytes.Buffer
+		err := parsedRegistration(t, "--url=https://h:1 "+flags).print(&out, "yaml")
+		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || out.Len() > 0) {
+			t.Errorf("%s: %v, want %q; printed %q", flags, err, want, out.String())
+		}
+	}
+}
+
 func TestParseEndpoint(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://h:1":        "https://h:1 -",
@@ -300,11 +313,16 @@ func TestRegistrationOfRESTPriorities(t *testing.T) {
 }
 
 func TestDryRunValues(t *testing.T) {
-	for _, tc := range []struct{ dryRun, output, want string }{
-		{"none", "yaml", ""}, {"client", "yaml", ""}, {"client", "json", ""}, {"server", "yaml", "must be none or client"}, {"client", "name", "must be yaml or json"},
+	for _, tc := range []struct {
+		dryRun, output string
+		says           bool
+		want           string
+	}{
+		{"none", "yaml", false, ""}, {"client", "yaml", true, ""}, {"client", "json", true, ""}, {"none", "json", true, "-o json is the form that --dry-run=client prints"},
+		{"server", "yaml", false, "must be none or client"}, {"client", "name", true, "must be yaml or json"},
 	} {
 		f := registerFlags{dryRun: tc.dryRun, output: tc.output}
-		if err := f.checkDryRun(); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+		if err := f.checkDryRun(tc.says); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%+v: %v", tc, err)
 		}
 	}
