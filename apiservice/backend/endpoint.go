@@ -37,8 +37,8 @@ type Address struct {
 	Path string
 }
 
-// where tells addresses apart.
-func (a Address) where() [2]string { return [2]string{a.Host, a.Path} }
+// where tells addresses apart; a host is the same in capitals.
+func (a Address) where() [2]string { return [2]string{strings.ToLower(a.Host), a.Path} }
 
 // SameAddress reports whether two endpoints' URLs lead to the same address,
 // whatever their schemes are and however a host is written: in capitals, with the
@@ -112,6 +112,30 @@ func ParseURL(text string) (Address, error) {
 		return parseHost(u, "80")
 	}
 	return Address{}, errors.New("must be https://host:port, http://host:port or unix:///path")
+}
+
+// maxHost bounds the name of a host, in bytes, as the domain name system does.
+const maxHost = 253
+
+// impossibleHost says what keeps the host from being found by anybody; "" is nothing.
+// It is asked of what is written only: what was stored before is left alone.
+func (a Address) impossibleHost() string {
+	host, _, err := net.SplitHostPort(a.Host)
+	if err != nil {
+		return "" // a socket
+	}
+	last := strings.TrimSuffix(host, ".")
+	last = last[strings.LastIndexByte(last, '.')+1:]
+	_, err = netip.ParseAddr(host)
+	switch {
+	case len(host) > maxHost:
+		return "must have a host of no more than " + strconv.Itoa(maxHost) + " bytes"
+	case strings.Contains(host, "*"):
+		return "must have one host, and no pattern of hosts"
+	case err != nil && strings.Trim(last, "0123456789") == "":
+		return "must have a host that is a name or an IP address"
+	}
+	return ""
 }
 
 func parseSocket(u *url.URL) (Address, error) {

@@ -78,6 +78,8 @@ func (s *Spec) validateEndpoints(at *field.Path) (errs field.ErrorList) {
 		case err != nil:
 			errs = append(errs, field.Invalid(at.Child("url"), shortened(e.URL), err.Error()))
 			continue
+		case address.impossibleHost() != "":
+			errs = append(errs, field.Invalid(at.Child("url"), shortened(e.URL), address.impossibleHost()))
 		case seen[address.where()]:
 			errs = append(errs, field.Duplicate(at.Child("url"), e.URL))
 		case address.Scheme == HTTP && s.TLS != nil:
