@@ -27,6 +27,9 @@ func (u *Upstream) rebuild() {
 			lastErr = fmt.Errorf("%s: %w", e.URL, e.verdict.Err)
 		}
 	}
+	if all == 0 && len(u.endpoints) > 0 {
+		lastErr = errAllDrained
+	}
 	list = inUse(list, all, policy.PanicPercent)
 	u.warmUp(list, policy, now)
 	u.share(list, policy, now)

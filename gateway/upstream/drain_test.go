@@ -239,3 +239,15 @@ func TestWatchesOfNoWeight(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// Where every endpoint drains, the error says so, and not that there is none.
+func TestAllDrainIsSaid(t *testing.T) {
+	u := over(t, turns(), Endpoint{URL: "https://one", Network: "tcp", Address: "127.0.0.1:1"}, Endpoint{URL: "https://two", Network: "tcp", Address: "127.0.0.1:2"})
+	if _, _, err := u.Explain(&http.Request{}); err == nil || !strings.Contains(err.Error(), "all of them have the weight 0") {
+		t.Errorf("of two that drain: %v", err)
+	}
+	u.SetEndpoints(nil)
+	if _, _, err := u.Explain(&http.Request{}); err == nil || !strings.Contains(err.Error(), "it has none") {
+		t.Errorf("of none: %v", err)
+	}
+}

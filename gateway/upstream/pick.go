@@ -53,7 +53,10 @@ func (e *NoEndpointError) Error() string {
 }
 func (e *NoEndpointError) Unwrap() error { return e.Err }
 
-var errNoEndpoints = errors.New("it has none")
+var (
+	errNoEndpoints = errors.New("it has none")
+	errAllDrained  = errors.New("all of them have the weight 0")
+)
 
 func newPicks(policy *Policy, list []candidate) *picks {
 	p := &picks{policy: policy, list: list}
