@@ -22,7 +22,7 @@ func (w *statusWriter) registered(st *routing.Standing) apiservice.Condition {
 	switch {
 	case st.Spec.REST != nil && st.Judged(): // what it is to have, its Backend says
 	case st.Spec.REST != nil, st.Server == nil || !st.Server.Source.Heard():
-		return routing.Unchecked()
+		return w.unheard(st)
 	}
 	var o outcome
 	if all := w.outcomes.Load(); all != nil {

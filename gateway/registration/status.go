@@ -56,6 +56,8 @@ func (w *statusWriter) statusOf(st *routing.Standing, stored *backend.Status) ba
 		case have == nil:
 		case c.Status == metav1.ConditionUnknown && c.Reason == routing.Unchecked().Reason:
 			continue
+		case c.Reason == notRead && have.Status != metav1.ConditionUnknown:
+			continue // what was found out while it could be read
 		case have.Status == c.Status && have.Reason == c.Reason && have.ObservedGeneration == generation &&
 			apiservice.Unobserved(have.Message) == apiservice.Unobserved(c.Message):
 			continue // whoever saw it
@@ -200,9 +202,30 @@ func unreadCondition(unread []aggregate.Unread) apiservice.Condition {
 	}
 }
 
+// notRead is the reason of conditions that nothing can be said of, because what the
+// server serves was never read.
+const notRead = "NotRead"
+
+// unheard is the condition of what a server has not said yet: that it was not asked, or
+// that it does not tell.
+func (w *statusWriter) unheard(st *routing.Standing) apiservice.Condition {
+	failed := !st.Condition.Available() && st.Condition.Reason != routing.Unchecked().Reason
+	if st.Server != nil {
+		v := w.found.DiscoveryVerdict(st.Server)
+		failed = failed || v.Known && !v.Healthy
+	}
+	if !failed {
+		return routing.Unchecked()
+	}
+	return apiservice.Condition{
+		Status: apireg.ConditionUnknown, Reason: notRead,
+		Message: "what the server serves could not be read; the condition " + backend.Discovered + " says why",
+	}
+}
+
 func (w *statusWriter) openAPIValid(st *routing.Standing) apiservice.Condition {
 	if st.Server == nil || !st.Server.Source.Heard() {
-		return routing.Unchecked()
+		return w.unheard(st)
 	}
 	broken := w.broken(st.Server)
 	if len(broken) == 0 {

@@ -416,3 +416,38 @@ func TestTextsAreWrittenSparingly(t *testing.T) {
 		t.Errorf("what was held back is looked at after %v", again)
 	}
 }
+
+// Where a server was checked and could not be read, no condition says that it was not
+// checked; what was found out of it before stands.
+func TestConditionsOfAServerThatCannotBeRead(t *testing.T) {
+	g := newRegistry(t, nil)
+	g.addREST(t, "d", "unix:///nobody/crd", &backend.REST{Group: "user.example.com", Version: "v1"}) // never to be asked
+	g.add(t, "b", everything(backend.KeepOther, 1000), nil)
+	g.world.says("b", aggregate.NewSource(aggregate.Config{}))
+	conditions := func(name string, stored *backend.Status) map[string]string {
+		t.Helper()
+		out := map[string]string{}
+		g.stands(t)
+		for _, c := range g.writer.statusOf(g.found.Standings().ByName[name], stored).Conditions {
+			out[c.Type] = string(c.Status) + " " + c.Reason
+		}
+		return out
+	}
+	checking := "Unknown " + routing.Unchecked().Reason
+	if got := conditions("b", &backend.Status{}); got[backend.Registered] != checking || got[backend.OpenAPIValid] != checking {
+		t.Errorf("before it was checked: %v", got)
+	}
+	for _, e := range g.found.Standings().ByName["b"].Server.Up.Endpoints() {
+		g.found.Standings().ByName["b"].Server.Up.SetVerdict(e.URL, availability.Verdict{Known: true, Err: errors.New("refused"), Since: time.Now()})
+	}
+	if got := conditions("b", &backend.Status{}); got[backend.Registered] != "Unknown NotRead" || got[backend.OpenAPIValid] != "Unknown NotRead" || !strings.HasPrefix(got[backend.Discovered], "False") {
+		t.Errorf("after it failed: %v", got)
+	}
+	before := &backend.Status{Conditions: []metav1.Condition{{Type: backend.Registered, Status: "True", Reason: "Registered"}, {Type: backend.OpenAPIValid, Status: "Unknown", Reason: routing.Unchecked().Reason}}}
+	if got := conditions("b", before); got[backend.Registered] != "True Registered" || got[backend.OpenAPIValid] != "Unknown NotRead" {
+		t.Errorf("of one that was read before: %v", got)
+	}
+	if got := conditions("d", &backend.Status{}); got[backend.Registered] != "Unknown NotRead" {
+		t.Errorf("of one that is not to be asked: %v", got)
+	}
+}
