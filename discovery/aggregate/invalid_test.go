@@ -54,3 +54,20 @@ func TestInvalidNames(t *testing.T) {
 		})
 	}
 }
+
+// What a server lists more than once is there once: the first counts.
+func TestListedTwice(t *testing.T) {
+	b := newBackend(t, described("", "v1", "pods"))
+	b.answer("/apis", http.StatusOK, acceptLegacy, `{"kind":"APIGroupList","groups":[{"name":"widgets.example.com","versions":[{"version":"v1"},{"version":"v1"}]},{"name":"widgets.example.com","versions":[{"version":"v1"}]}]}`)
+	b.answer("/apis/widgets.example.com/v1", http.StatusOK, acceptLegacy, `{"kind":"APIResourceList","groupVersion":"widgets.example.com/v1","resources":[
+		{"name":"widgets","kind":"First","verbs":["get"]},{"name":"gadgets","kind":"Gadget","verbs":["get"]},{"name":"widgets","kind":"Second","verbs":["list"]}]}`)
+	s := b.source()
+	defer s.Close()
+	if _, err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gvs, _ := s.Served()
+	if len(gvs) != 2 || len(gvs[1].Legacy) != 2 || gvs[1].Legacy[1].Kind != "First" || len(gvs[1].Aggregated) != 2 {
+		t.Errorf("known are %+v", gvs)
+	}
+}

@@ -139,6 +139,12 @@ func (s *Source) parse(l *listing, a *answer) (err error) {
 	}
 	if err == nil && s.cfg.GroupVersions == nil {
 		l.reject()
+		seen := make(map[schema.GroupVersion]bool, len(l.ids))
+		l.ids = slices.DeleteFunc(l.ids, func(id schema.GroupVersion) bool {
+			again := seen[id]
+			seen[id] = true
+			return again
+		})
 	}
 	return err
 }
@@ -192,8 +198,9 @@ func (a *answer) legacy(gv schema.GroupVersion) ([]metav1.APIResource, error) {
 	if list.GroupVersion != gv.String() {
 		return nil, fmt.Errorf("%s describes %q", a.url, list.GroupVersion)
 	}
-	slices.SortFunc(list.APIResources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
-	return list.APIResources, nil
+	// Of those that it has twice, the first counts.
+	slices.SortStableFunc(list.APIResources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(list.APIResources, func(a, b metav1.APIResource) bool { return a.Name == b.Name }), nil
 }
 
 // complete makes sure that responseKind is an object everywhere; older clients

@@ -233,7 +233,7 @@ func (w *statusWriter) openAPIValid(st *routing.Standing) apiservice.Condition {
 	}
 	names := make([]string, 0, len(broken))
 	for _, b := range broken {
-		names = append(names, nameOfDocument(b))
+		names = append(names, nameOfDocument(b, st.Server.Plain != nil))
 	}
 	return apiservice.Condition{
 		Status: apireg.ConditionFalse, Reason: "BrokenDocuments",
@@ -241,11 +241,15 @@ func (w *statusWriter) openAPIValid(st *routing.Standing) apiservice.Condition {
 	}
 }
 
-func nameOfDocument(b openapi.Broken) string {
-	if b.Key == "" {
-		return "the index"
+// nameOfDocument names it; plain: of a REST server, which has only the one.
+func nameOfDocument(b openapi.Broken, plain bool) string {
+	switch {
+	case b.Key != "":
+		return b.Key
+	case plain:
+		return "the server's document"
 	}
-	return b.Key
+	return "the index"
 }
 
 // someOf names the first of a list, and says that there are more.

@@ -17,6 +17,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/aggregate"
+	"portico/discovery/openapi"
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
 	"portico/resource"
@@ -449,5 +450,17 @@ func TestConditionsOfAServerThatCannotBeRead(t *testing.T) {
 	}
 	if got := conditions("d", &backend.Status{}); got[backend.Registered] != "Unknown NotRead" {
 		t.Errorf("of one that is not to be asked: %v", got)
+	}
+}
+
+// A REST server has one document, and no index that could be broken.
+func TestNameOfDocument(t *testing.T) {
+	for want, got := range map[string]string{
+		"the index": nameOfDocument(openapi.Broken{}, false), "the server's document": nameOfDocument(openapi.Broken{}, true),
+		"apis/a/v1": nameOfDocument(openapi.Broken{Key: "apis/a/v1"}, true),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
