@@ -50,6 +50,7 @@ type hop struct {
 	relay   *relay              // of a long-running request; nil: it is none, or leaves HTTP
 	long    bool
 	shown   bool // the client asked, and may be told
+	some    bool // of the answer, there is something to be sent
 	began   time.Time
 	// header is when the answer's header went to the client, in nanoseconds since
 	// began; 0: it did not.
@@ -71,6 +72,7 @@ func (p *Proxy) begin(w http.ResponseWriter, r *http.Request, rt *Route) (*hop, 
 	if p.cfg.Traced && tracing.Sampled(r.Context()) {
 		h.Sending = h.span
 	}
+	h.Informing = keepInformation
 	h.request = r
 	if !serve.Attach(r.Context(), h) {
 		h.request = r.WithContext(context.WithValue(upstream.WithTrace(r.Context(), &h.Trace), hopKey{}, h))

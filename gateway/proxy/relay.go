@@ -190,7 +190,6 @@ type pieces struct {
 	answer *http.Response
 	hop    *hop  // nil: nothing is flushed here
 	left   int64 // of the body, in bytes; negative: nobody knows, and ReverseProxy flushes
-	some   bool  // there is something to be sent
 }
 
 // inPieces judges a short answer.
@@ -209,12 +208,14 @@ func inPieces(res *http.Response) error {
 }
 
 func (p *pieces) Read(b []byte) (int, error) {
-	if p.some && p.left > 0 && p.hop != nil {
+	if p.hop != nil && p.hop.some && p.left > 0 {
 		_ = http.NewResponseController(p.hop.client).Flush() // a client that is gone shows when there is more for it
 	}
 	n, err := p.ReadCloser.Read(b)
 	p.left -= int64(n)
-	p.some = n > 0
+	if p.hop != nil {
+		p.hop.some = n > 0
+	}
 	if err != nil {
 		keepTrailers(p.answer.Trailer)
 	}

@@ -43,3 +43,18 @@ func keepTrailers(trailer http.Header) {
 		}
 	}
 }
+
+// keepInformation takes away what a server may not say before its answer either: what
+// is the gateway's, and what is the connection's.
+func keepInformation(header http.Header) {
+	for name := range header {
+		switch name {
+		case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
+			delete(header, name)
+		default:
+			if notServers(name) {
+				delete(header, name)
+			}
+		}
+	}
+}

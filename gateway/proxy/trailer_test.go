@@ -8,6 +8,8 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"slices"
 	"strings"
 	"testing"
@@ -83,6 +85,38 @@ func TestTrailersOfServers(t *testing.T) {
 					t.Errorf("%s, %s, announced %q: %v", protocol, name, announced, res.Trailer)
 				}
 			}
+		}
+	}
+}
+
+// What a server says before its answer goes the same way: the client gets what is for
+// it, and nothing in the name of the gateway.
+func TestInformationOfServers(t *testing.T) {
+	f := startFront(t, func(w http.ResponseWriter, _ *http.Request) {
+		for _, name := range []string{"Link", "X-Mine", "Audit-Id", "X-Portico-Backend", "Server-Timing", "Access-Control-Allow-Origin", "Set-Cookie", "Keep-Alive"} {
+			w.Header().Set(name, "theirs")
+		}
+		w.WriteHeader(http.StatusEarlyHints)
+		clear(w.Header())
+		fmt.Fprint(w, "body")
+	})
+	for _, c := range [][2]string{{"GET", shortPath}, {"OPTIONS", shortPath}, {"GET", longPath}} {
+		var got []string
+		trace := &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+			got = append(got, slices.Sorted(maps.Keys(h))...)
+			return nil
+		}}
+		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), c[0], f.URL+c[1], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != 200 || !slices.Equal(got, []string{"Link", "X-Mine"}) {
+			t.Errorf("%v: %d after %q", c, res.StatusCode, got)
 		}
 	}
 }

@@ -209,6 +209,7 @@ func (c *directConn) readHeader(req *http.Request) (res *http.Response, plain *p
 // inform hands an informational response to who asked for them.
 func inform(req *http.Request, res *http.Response) error {
 	if t := httptrace.ContextClientTrace(req.Context()); t != nil && t.Got1xxResponse != nil {
+		TraceFrom(req.Context()).informing(res.Header)
 		return t.Got1xxResponse(res.StatusCode, textproto.MIMEHeader(res.Header))
 	}
 	return nil

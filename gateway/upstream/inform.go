@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// informing is the context of a request on a shared connection whose sender
-// wants its informational responses. net/http tells of them on the goroutine
-// that reads for all requests of the connection, and who is told writes them to
+// informing is the context of a request by net/http whose sender wants its
+// informational responses, of which that takes any number. net/http tells of them on the goroutine
+// that reads for all requests of a shared connection, and who is told writes them to
 // a client, which may not read: so they are told by a goroutine of the request's
 // own, which there is only while there is something to tell.
 type informing struct {
@@ -32,7 +32,7 @@ type informational struct {
 	header textproto.MIMEHeader
 }
 
-// informed returns the request as it goes on a shared connection; settle is to
+// informed returns the request as it goes by net/http; settle is to
 // be called when it has an answer, or none.
 func informed(req *http.Request) (out *http.Request, settle func(err error)) {
 	t := httptrace.ContextClientTrace(req.Context())
@@ -63,6 +63,7 @@ func (c *informing) hear(code int, header textproto.MIMEHeader) error {
 	if c.over {
 		return nil
 	}
+	TraceFrom(c.Context).informing(http.Header(header))
 	c.queue = append(c.queue, informational{code, header})
 	if c.told == nil {
 		c.told = make(chan struct{})

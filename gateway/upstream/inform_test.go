@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -105,5 +107,26 @@ func TestInformingWithoutEnd(t *testing.T) {
 	}
 	if f.requests() != 3 {
 		t.Errorf("%d requests", f.requests())
+	}
+}
+
+// A server that informs without end is left, also on the way of what net/http sends.
+func TestInformedByRestWithoutEnd(t *testing.T) {
+	bad, _ := rough(t, false, func(conn net.Conn) {
+		for {
+			if _, err := io.WriteString(conn, "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"); err != nil {
+				return
+			}
+		}
+	})
+	u := over(t, turns(), bad)
+	trace := &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { return nil }}
+	for _, method := range []string{"GET", "OPTIONS"} { // directly, and not
+		ctx, cancel := context.WithTimeout(httptrace.WithClientTrace(t.Context(), trace), 20*time.Second)
+		req, _ := http.NewRequestWithContext(ctx, method, "https://example.com/x", nil)
+		if _, err := u.send(req, short); !errors.Is(err, errInformed) {
+			t.Errorf("%s: %v", method, err)
+		}
+		cancel()
 	}
 }

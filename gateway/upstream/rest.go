@@ -60,7 +60,9 @@ var errBroke = errors.New("the connection broke before an answer came")
 // whether anything of it was written: the connection knows. http.Transport sends
 // what is safe again on its own if a connection that was used before breaks: once it
 // was written, the attempt is asked whether that may be.
-func (g *generation) byTransport(t *http.Transport, req *http.Request, a *attempt) (*http.Response, progress, error) {
+func (g *generation) byTransport(t *http.Transport, req *http.Request, a *attempt) (_ *http.Response, _ progress, err error) {
+	req, settle := informed(req)
+	defer func() { settle(err) }()
 	var conn *watchedConn
 	var before int64
 	p := unsent

@@ -16,6 +16,10 @@ type Trace struct {
 	// and the header of the request, which it may add to, and what it returns
 	// after the attempt. To be set before the request is sent.
 	Sending func(endpoint string, header http.Header) (ended func(Attempt))
+	// Informing, if not nil, is called with the header of every informational answer
+	// before it is handed on, and may take away of it. To be set before the request
+	// is sent; it is called by other goroutines.
+	Informing func(header http.Header)
 
 	mu       sync.Mutex
 	queued   time.Duration
@@ -98,6 +102,13 @@ func (t *Trace) wait(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.queued = d
+}
+
+// informing has the header of an informational answer be what is handed on.
+func (t *Trace) informing(header http.Header) {
+	if t != nil && t.Informing != nil {
+		t.Informing(header)
+	}
 }
 
 type traceKey struct{}
