@@ -45,6 +45,7 @@ type streamed struct {
 	// ended is called at the end of the body, if not nil.
 	ended  func()
 	failed atomic.Pointer[error] // the client's
+	closed atomic.Bool
 }
 
 // What became of a streamed body.
@@ -64,14 +65,16 @@ func (b *streamed) Read(p []byte) (int, error) {
 		if b.ended != nil {
 			b.ended()
 		}
-	case err != nil:
+	case err != nil && !b.closed.Load():
 		b.failed.Store(&err)
 	}
 	return n, err
 }
 
-// Close ends a body that was read; another may still need one that was not.
+// Close ends a body that was read; another may still need one that was not. What is
+// being read ends with an error then, which is not the client's.
 func (b *streamed) Close() error {
+	b.closed.Store(true)
 	if b.state.Load() == touched {
 		return b.src.Close()
 	}

@@ -266,6 +266,28 @@ func TestBodyOfClientAfterAnswer(t *testing.T) {
 	}
 }
 
+// A body that is closed while it is read, because the server breaks the request off,
+// was not broken off by the client.
+func TestBodyClosedWhileRead(t *testing.T) {
+	r, w := io.Pipe()
+	b := &streamed{src: r}
+	ended := make(chan error)
+	go func() {
+		_, err := io.Copy(io.Discard, b)
+		ended <- err
+	}()
+	fmt.Fprint(w, "x") // it is being read
+	b.Close()
+	if err := <-ended; err == nil || b.broke() {
+		t.Errorf("the client is to blame for %v", err)
+	}
+	b = &streamed{src: io.NopCloser(failing{})}
+	_, _ = io.Copy(io.Discard, b)
+	if b.Close(); !b.broke() {
+		t.Error("the client is not to blame")
+	}
+}
+
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the client went away") }
