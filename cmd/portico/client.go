@@ -19,6 +19,9 @@ import (
 // everything that is registered is far smaller.
 const maxAnswer = 64 << 20
 
+// userAgent is who the commands say they are: writers are known by it.
+const userAgent = "portico-cli"
+
 // clientFlags are the flags of commands that are clients of a gateway, by the
 // rules of every Kubernetes client: --kubeconfig, else $KUBECONFIG, else
 // ~/.kube/config.
@@ -59,7 +62,7 @@ func (c *gatewayClient) do(ctx context.Context, method, path string, query url.V
 			return nil, fmt.Errorf("encode request: %w", err)
 		}
 	}
-	to := client.New(client.Config{BaseURL: c.host, Transport: formTransport{c.transport, accept}, UserAgent: "portico-cli"})
+	to := client.New(client.Config{BaseURL: c.host, Transport: formTransport{c.transport, accept}, UserAgent: userAgent})
 	res, err := to.Do(ctx, method, path, query, data)
 	if err != nil {
 		return nil, c.explain(method, path, err)

@@ -36,7 +36,7 @@ func (f *clientFlags) open() (*gatewayClient, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read kubeconfig: %w%s", err, otherContexts(raw, f.context))
 	}
-	cfg.UserAgent = "portico-cli"
+	cfg.UserAgent = userAgent
 	transport, err := rest.TransportFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)

@@ -25,7 +25,8 @@ This makes a Backend of the given name, and waits until the gateway can reach it
   --all-groups           whatever it says it serves
   --rest                 it has no Kubernetes discovery, but an OpenAPI 3 document: that becomes --group G --version V
 A Backend that is there gets the endpoints, the trust and the groups of this command. Of its policy (balancing, weights,
-health checks, timeouts, retries, limits), its priorities and --replace it gets what the command says; the rest stays as it is. There is more to a
+health checks, timeouts, retries, limits), its priorities and --replace it gets what the command says; the rest stays as it is.
+Versions that an earlier command named, and this one does not, are left to the gateway, like others. There is more to a
 policy than these flags: kubectl explain backend.spec tells, kubectl edit backend NAME changes it, and --dry-run=client
 -o yaml prints a Backend to begin with.
 

@@ -50,6 +50,9 @@ func (c *gatewayClient) register(ctx context.Context, r *registration, out io.Wr
 		// more: they are taken over first, so that requests find a way all the time.
 		slices.Reverse(steps)
 	}
+	if exists {
+		steps = append(steps, c.giveBack)
+	}
 	for _, step := range steps {
 		if err := step(ctx, r, out); err != nil {
 			return err

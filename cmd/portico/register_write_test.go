@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +38,11 @@ func (s *stores) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("{}"))
 		return
 	}
-	if o, ok := s.objects[r.URL.Path]; ok {
+	o, ok := s.objects[r.URL.Path]
+	if !ok && r.URL.Path == apiServicesPath {
+		o, ok = `{"items":[]}`, true
+	}
+	if ok {
 		_, _ = w.Write([]byte(o))
 		return
 	}
@@ -91,6 +96,47 @@ func TestRegisterWrites(t *testing.T) {
 				t.Errorf("wrote %q, want %q", got, tc.writes)
 			}
 		})
+	}
+}
+
+// APIServices that this command made before, and that are not asked for any more, are
+// left to the gateway. What is of anybody else stays.
+func TestRegisterGivesBack(t *testing.T) {
+	made := func(name, backend, manager string, more ...string) string {
+		return `{"metadata":{"name":"` + name + `","annotations":{"` + apiservice.BackendAnnotation + `":"` + backend + `"},"managedFields":[{"manager":"` + manager +
+			`","operation":"Update"},{"manager":"gateway","operation":"Update","subresource":"status"}` + strings.Join(more, "") + `]},"spec":{"group":"g","version":"v1"}}`
+	}
+	gateway := &stores{objects: map[string]string{
+		backendPath("x"):          `{"metadata":{"name":"x"},"spec":{"endpoints":[{"url":"https://h:1"}]}}`,
+		apiServicesPath + "/v2.g": made("v2.g", "x", userAgent),
+		apiServicesPath: `{"items":[` + strings.Join([]string{
+			made("v1.g", "x", userAgent), made("v2.g", "x", userAgent), made("v1.other", "y", userAgent), made("v1.applied", "x", "kubectl"),
+			made("v1.edited", "x", userAgent, `,{"manager":"kubectl-edit","operation":"Update"}`),
+		}, ",") + `]}`,
+	}}
+	front := httptest.NewServer(gateway)
+	defer front.Close()
+	c := &gatewayClient{host: front.URL, timeout: time.Minute, transport: http.DefaultTransport}
+	for flags, want := range map[string]string{"--group=g --version=v2": "v1.g", "--all-groups": "v1.g v2.g"} {
+		gateway.bodies = nil
+		var out bytes.Buffer
+		if err := c.register(t.Context(), parsedRegistration(t, "--url=https://h:1 "+flags), &out); err != nil {
+			t.Fatal(err)
+		}
+		var back []string
+		for path, body := range gateway.bodies {
+			var a apireg.APIService
+			if err := json.Unmarshal(body, &a); err != nil {
+				t.Fatal(err)
+			}
+			if name, ok := strings.CutPrefix(path, apiServicesPath+"/"); ok && apiservice.IsAutomanaged(&a) {
+				back = append(back, name)
+			}
+		}
+		slices.Sort(back)
+		if got := strings.Join(back, " "); got != want || strings.Count(out.String(), "left to the gateway") != len(back) {
+			t.Errorf("%s: gave back %q, want %q; said\n%s", flags, got, want, out.String())
+		}
 	}
 }
 
