@@ -177,8 +177,10 @@ func FuzzAppendHead(f *testing.F) {
 	})
 }
 
-// What a server sends does not fill logs and answers by way of errors.
-func TestErrorsAreBrief(t *testing.T) {
+// rawServer reads a request from each connection, answers as it is said, and closes
+// it. It returns the address.
+func rawServer(t *testing.T, answer func(*net.TCPConn)) (at string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -191,11 +193,18 @@ func TestErrorsAreBrief(t *testing.T) {
 				return
 			}
 			_, _ = http.ReadRequest(bufio.NewReader(conn))
-			_, _ = io.WriteString(conn, strings.Repeat("\x01é", 300<<10)+"\r\n\r\n")
+			answer(conn.(*net.TCPConn))
 			conn.Close()
 		}
 	}()
-	at := l.Addr().String()
+	return l.Addr().String()
+}
+
+// What a server sends does not fill logs and answers by way of errors.
+func TestErrorsAreBrief(t *testing.T) {
+	at := rawServer(t, func(conn *net.TCPConn) {
+		_, _ = io.WriteString(conn, strings.Repeat("\x01é", 300<<10)+"\r\n\r\n")
+	})
 	for kind, name := range map[kind]string{short: "short", long: "long", upgrade: "upgrade"} {
 		u := over(t, turns(), Endpoint{URL: "http://" + at, Network: "tcp", Address: at, Weight: 1, Base: mustParse("http://" + at)})
 		got := send(t, u, kind, "GET", "")
@@ -214,23 +223,7 @@ func TestDirectTellsHowItEnded(t *testing.T) {
 		syscall.ECONNRESET:  func(c *net.TCPConn) { _ = c.SetLinger(0) },
 		io.ErrUnexpectedEOF: func(*net.TCPConn) {},
 	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				_, _ = http.ReadRequest(bufio.NewReader(conn))
-				end(conn.(*net.TCPConn))
-				conn.Close()
-			}
-		}()
-		at := l.Addr().String()
+		at := rawServer(t, end)
 		u := over(t, turns(), Endpoint{URL: "http://" + at, Network: "tcp", Address: at, Weight: 1, Base: mustParse("http://" + at)})
 		for _, method := range []string{"GET", "HEAD", "POST"} {
 			if got := send(t, u, short, method, ""); !errors.Is(got.err, want) {
