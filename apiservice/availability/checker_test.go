@@ -175,10 +175,11 @@ func TestFailingIsNotSuspect(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var c *Checker
 				c = New(Config{OnChange: func(string, Verdict) {}})
-				probes := 0
-				fails := true
+				var probes atomic.Int64
+				var fails atomic.Bool
+				fails.Store(true)
 				c.Set([]Target{{ID: "a", Probe: func(context.Context) error {
-					if probes++; !fails {
+					if probes.Add(1); !fails.Load() {
 						return nil
 					}
 					c.Suspect("a")
@@ -191,18 +192,18 @@ func TestFailingIsNotSuspect(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 					c.Suspect("a")
 				}
-				if probes < 9 || probes > 11 {
-					t.Errorf("%d probes in 5 s", probes)
+				if n := probes.Load(); n < 9 || n > 11 {
+					t.Errorf("%d probes in 5 s", n)
 				}
 				time.Sleep(100 * time.Millisecond) // between two probes
-				fails = false
-				before := probes
+				fails.Store(false)
+				before := probes.Load()
 				c.Hurry("a")
 				synctest.Wait()
 				time.Sleep(suspectGap)
 				synctest.Wait()
-				if probes != before+1 {
-					t.Errorf("%d probes when it may be well again", probes-before)
+				if n := probes.Load() - before; n != 1 {
+					t.Errorf("%d probes when it may be well again", n)
 				}
 				cancel()
 				<-ended
