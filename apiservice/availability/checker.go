@@ -195,6 +195,7 @@ func (c *Checker) Suspect(id string) {
 // Hurry has the target probed at once: there is a reason to think that it is well.
 func (c *Checker) Hurry(id string) {
 	if t := c.target(id); t != nil {
+		t.hurried.Store(true)
 		t.hurry()
 	}
 }
@@ -214,6 +215,7 @@ type target struct {
 	wake     chan struct{}
 	schedule atomic.Pointer[Schedule] // whole
 	failing  atomic.Bool              // the last probe failed
+	hurried  atomic.Bool              // somebody said since the last probe began that it may be well
 
 	mu      sync.Mutex
 	verdict Verdict
@@ -225,13 +227,14 @@ type target struct {
 func (t *target) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		started := time.Now()
+		t.hurried.Store(false)
 		err := t.probe(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		wait := t.judge(err) - time.Since(started)
 		t.failing.Store(err != nil)
-		if err != nil {
+		if err != nil && !t.hurried.Load() {
 			select {
 			case <-t.wake: // something failed, perhaps this probe
 			default:
@@ -325,6 +328,9 @@ func (t *target) judge(err error) time.Duration {
 	if err == nil && now.Healthy {
 		twentieth := schedule.Interval / 20
 		return schedule.Interval - twentieth - time.Duration(rand.Int64N(int64(twentieth)+1))
+	}
+	if err == nil {
+		return min(schedule.Suspect, suspectGap) // it is well again, most likely
 	}
 	return schedule.Suspect
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -200,16 +201,38 @@ func TestFailingIsNotSuspect(t *testing.T) {
 				before := probes.Load()
 				c.Hurry("a")
 				synctest.Wait()
-				time.Sleep(suspectGap)
+				time.Sleep(2 * suspectGap)
 				synctest.Wait()
-				if n := probes.Load() - before; n != 1 {
-					t.Errorf("%d probes when it may be well again", n)
+				if n := probes.Load() - before; n != 2 || !c.Verdict("a").Healthy {
+					t.Errorf("%d probes when it may be well again: %+v", n, c.Verdict("a"))
 				}
 				cancel()
 				<-ended
 			})
 		})
 	}
+}
+
+// That a target may be well is not forgotten because a probe from before fails just
+// then.
+func TestHurryDuringAFailingProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var began []time.Duration
+		start := time.Now()
+		c := New(Config{OnChange: func(string, Verdict) {}})
+		c.Set([]Target{{ID: "a", Probe: func(context.Context) error {
+			began = append(began, time.Since(start))
+			time.Sleep(100 * time.Millisecond)
+			return io.ErrUnexpectedEOF
+		}}})
+		ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
+		defer cancel()
+		time.AfterFunc(550*time.Millisecond, func() { c.Hurry("a") })
+		_ = c.Run(ctx)
+		if want := []time.Duration{0, 500 * time.Millisecond, 600 * time.Millisecond}; !slices.Equal(began, want) {
+			t.Errorf("probes at %v, want %v", began, want)
+		}
+	})
 }
 
 func TestSetReplacesAndForgets(t *testing.T) {

@@ -28,21 +28,38 @@ func (c *gatewayClient) giveBack(ctx context.Context, r *registration, out io.Wr
 		wanted[a.Name] = true
 	}
 	for i := range list.Items {
-		a := &list.Items[i]
-		if wanted[a.Name] || !madeByRegister(a, r.name) {
+		name := list.Items[i].Name
+		if wanted[name] || !madeByRegister(&list.Items[i], r.name) {
 			continue
 		}
-		metav1.SetMetaDataLabel(&a.ObjectMeta, apiservice.AutomanagedLabel, apiservice.Managed)
-		err := c.send(ctx, http.MethodPut, apiServicesPath+"/"+url.PathEscape(a.Name), a, nil)
-		switch {
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // somebody else sees to it
-		case err != nil:
+		did, err := c.giveBackOne(ctx, r, name)
+		if err != nil {
 			return err
-		default:
-			fmt.Fprintf(out, "apiservice %s left to the gateway\n", a.Name)
+		}
+		if did == updated {
+			fmt.Fprintf(out, "apiservice %s left to the gateway\n", name)
 		}
 	}
 	return nil
+}
+
+// giveBackOne gives one back as it is now: the gateway, which writes its condition, may
+// have been faster than who listed it.
+func (c *gatewayClient) giveBackOne(ctx context.Context, r *registration, name string) (did string, err error) {
+	at := apiServicesPath + "/" + url.PathEscape(name)
+	return attempt(func() (string, error) {
+		var a apireg.APIService
+		switch err := c.get(ctx, at, &a); {
+		case apierrors.IsNotFound(err):
+			return unchanged, nil
+		case err != nil:
+			return "", err
+		case !madeByRegister(&a, r.name):
+			return unchanged, nil
+		}
+		metav1.SetMetaDataLabel(&a.ObjectMeta, apiservice.AutomanagedLabel, apiservice.Managed)
+		return updated, c.send(ctx, http.MethodPut, at, &a, nil)
+	})
 }
 
 // madeByRegister reports whether an APIService leads to a Backend and is of this

@@ -167,11 +167,13 @@ func ofAnother(old, want *apireg.APIService) error {
 	return fmt.Errorf("register %s: %s answers for it already; unregister that, or delete APIService %s, first", groupVersionOf(want), serverOf(old), want.Name)
 }
 
-// attempt writes again where somebody else was faster.
+// attempt writes again where somebody else was faster: has changed, made or removed
+// what was read a moment before.
 func attempt(write func() (string, error)) (did string, err error) {
 	for range writeAttempts {
 		did, err = write()
-		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		faster := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || did == updated && apierrors.IsNotFound(err)
+		if !faster {
 			break
 		}
 	}

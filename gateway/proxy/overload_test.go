@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/http"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +20,9 @@ func TestHungServerTakesNoPlaces(t *testing.T) {
 		arrived <- struct{}{}
 		<-answer
 	}, func(c *serve.Config) { c.MaxInFlight, c.MaxMutatingInFlight = 1, 1 })
-	codes := make(chan int)
+	finish := sync.OnceFunc(func() { close(answer) })
+	t.Cleanup(finish)
+	codes := make(chan int, 4)
 	for _, method := range []string{"GET", "GET", "POST", "POST"} {
 		go func() {
 			req, _ := http.NewRequestWithContext(t.Context(), method, front.URL+shortPath, nil)
@@ -37,7 +40,7 @@ func TestHungServerTakesNoPlaces(t *testing.T) {
 			t.Fatalf("%s: %d", method, code)
 		}
 	}
-	close(answer)
+	finish()
 	for range 4 {
 		if code := <-codes; code != 200 {
 			t.Error(code)

@@ -27,6 +27,8 @@ type seat struct {
 	claim *claim
 	// stored is what there is of it; nil: nothing yet.
 	stored *apireg.APIService
+	// goes: its server has it no more. It only tells of its Backend's place.
+	goes bool
 }
 
 // yields reports whether a claimed version comes after another Backend's.
@@ -57,41 +59,58 @@ func (c *claims) arrange(want map[string]*apireg.APIService, held map[string]*cl
 				}
 				placed, behind := s.behind(before)
 				if placed == nil {
-					delete(want, s.Name)
 					conflicts[s.by] = append(conflicts[s.by], conflict{name: s.Name, by: behind.by, crowded: true})
-					continue
+					if placed = s.itsOwn(); placed == nil {
+						delete(want, s.Name)
+						s.goes = true
+						continue
+					}
 				}
 				s.APIService, want[s.Name] = placed, placed
 			}
-			before = append(before, of...)
+			for _, s := range of {
+				if !s.goes {
+					before = append(before, s)
+				}
+			}
 		}
 	}
 }
 
-// shared returns the versions of each group that more than one has. Not among them is
-// what is stored and about to go, and what nobody answers.
+// itsOwn returns what is stored, if it is the gateway's doing for the same Backend: it
+// was served until now, and stays as it is.
+func (s *seat) itsOwn() *apireg.APIService {
+	if s.stored == nil || !apiservice.IsAutomanaged(s.stored) || s.stored.Annotations[apiservice.BackendAnnotation] != s.by {
+		return nil
+	}
+	return s.stored
+}
+
+// shared returns the versions of each group that more than one has, and what is stored
+// of these groups and about to go. Not among them is what nobody answers.
 func (c *claims) shared(want map[string]*apireg.APIService, held map[string]*claim, stored map[string]*apireg.APIService) map[string][]*seat {
 	owner, several := make(map[string]string, len(want)), map[string]bool{}
 	each := func(visit func(s seat)) {
 		for name, a := range want {
 			if have := stored[name]; have == nil || apiservice.IsAutomanaged(have) {
-				visit(seat{a, a.Annotations[apiservice.BackendAnnotation], held[name], have})
+				visit(seat{APIService: a, by: a.Annotations[apiservice.BackendAnnotation], claim: held[name], stored: have})
 			}
 		}
 		for name, have := range stored {
 			by, byUser := have.Annotations[apiservice.BackendAnnotation], !apiservice.IsAutomanaged(have)
 			switch {
 			case byUser && have.Spec.Service != nil:
-				visit(seat{have, "", nil, have})
-			case by == "" || want[name] != nil && !byUser || !byUser && c.complete[by]:
+				visit(seat{APIService: have, stored: have})
+			case by == "" || want[name] != nil && !byUser:
 			default:
-				visit(seat{have, by, nil, have})
+				visit(seat{APIService: have, by: by, stored: have, goes: !byUser && c.complete[by]})
 			}
 		}
 	}
 	each(func(s seat) {
 		first, seen := owner[s.Spec.Group]
 		switch {
+		case s.goes:
 		case !seen:
 			owner[s.Spec.Group] = s.by
 		case first != s.by && !c.reserved[s.Spec.Group]:
@@ -142,7 +161,10 @@ func (c *claims) precedence(seats []*seat) [][]*seat {
 			}
 			owners, by[s.by] = append(owners, o), o
 		}
-		o.seats, o.permanent = append(o.seats, s), o.permanent || s.permanent()
+		if o.permanent = o.permanent || s.permanent(); s.goes {
+			continue
+		}
+		o.seats = append(o.seats, s)
 		if s.claim != nil {
 			o.priority = s.claim.priority
 		}

@@ -47,9 +47,9 @@ func (w *statusWriter) registered(st *routing.Standing) apiservice.Condition {
 // leftOver says what is not registered although nobody else has it; "" is nothing.
 func leftOver(left leftOut, st *routing.Standing) string {
 	var parts, names []string
-	if st.Server != nil {
+	if auto := routing.Registers(st.Spec); st.Server != nil && auto != nil {
 		for _, u := range st.Server.Source.Unread() {
-			if errors.Is(u.Err, aggregate.ErrInvalidName) {
+			if errors.Is(u.Err, aggregate.ErrInvalidName) && auto.Takes(u.GroupVersion.Group) {
 				names = append(names, u.Name())
 			}
 		}

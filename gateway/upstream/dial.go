@@ -87,8 +87,9 @@ func (w *ways) secure(ctx context.Context, g *generation, protocols []string) (s
 type watchedConn struct {
 	net.Conn
 	broken func()
-	// lasting: whoever uses the connection closes it only because the peer said
-	// that it will, or after a long time without a request. ended is told of that.
+	// lasting: whoever uses the connection closes it because the peer said that it
+	// will, after a long time without a request, or because others take its place; the
+	// first is worth a check. ended is told of all.
 	lasting bool
 	ended   func()
 	closed  atomic.Bool

@@ -199,7 +199,7 @@ func (s *shared) free() (*sharedConn, *flight) {
 		}
 		if conn.ReserveNewRequest() {
 			found = conn
-		} else if now.Sub(conn.examined) >= examineAgain {
+		} else if now.Sub(conn.examined) >= examineAgain && conn.examining.CompareAndSwap(false, true) {
 			conn.examined = now
 			go conn.endIfUseless()
 		}

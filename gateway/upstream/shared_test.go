@@ -223,6 +223,51 @@ func TestNotShared(t *testing.T) {
 	close(end)
 }
 
+// A connection that is not to be used any more closes also where a request had a place
+// on it and was not sent yet, which then goes by another.
+func TestRetiredWithAPlaceTaken(t *testing.T) {
+	for name, end := range map[string]func(*shared, *sharedConn){
+		"retired": func(s *shared, _ *sharedConn) { s.retire() },
+		"aged": func(s *shared, c *sharedConn) {
+			s.mu.Lock()
+			c.until = time.Now().Add(-time.Second)
+			s.mu.Unlock()
+			s.free()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := startNode(t, "tls", nil)
+			u := over(t, turns(), n.endpoint())
+			if got := send(t, u, long, "GET", ""); got.err != nil {
+				t.Fatal(got.err)
+			}
+			s := u.endpoints[0].ways.current.Load().shared
+			conn, _, err := s.take(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			end(s, conn)
+			for deadline := time.Now().Add(20 * time.Second); !conn.State().Closing; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("it takes requests")
+				}
+			}
+			req, err := http.NewRequestWithContext(t.Context(), "GET", "https://example.com/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.RoundTrip(req); err == nil || !untaken(err) {
+				t.Errorf("a request on it: %v", err)
+			}
+			for deadline := time.Now().Add(20 * time.Second); !conn.closed.Load(); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("it stays open: %+v", conn.State())
+				}
+			}
+		})
+	}
+}
+
 // A server that opens a window beyond the largest loses the request, and nothing else:
 // its connection can be asked, its state read, and its endpoints be replaced.
 func TestWindowBeyondTheLargest(t *testing.T) {

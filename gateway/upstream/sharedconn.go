@@ -17,8 +17,10 @@ type sharedConn struct {
 	closed *atomic.Bool // by whomever
 	begun  time.Time
 	until  time.Time // it takes requests; zero: always
-	// examined is when it was looked at last; of shared, under its lock.
-	examined time.Time
+	// examined is when it was looked at last; of shared, under its lock. examining:
+	// somebody does.
+	examined  time.Time
+	examining atomic.Bool
 }
 
 // retire has it take no more requests, and end with the last that it has. It does not
@@ -32,23 +34,25 @@ func (c *sharedConn) retire() {
 
 // endIfUseless closes a connection that takes no requests and has none.
 func (c *sharedConn) endIfUseless() {
-	if c.idle() {
+	defer c.examining.Store(false)
+	if s := c.State(); s.StreamsActive+s.StreamsReserved+s.StreamsPending == 0 {
 		// A request may come now, which finds another connection.
 		c.SetDoNotReuse()
 		c.endIfIdle()
 	}
 }
 
-// endIfIdle closes a connection that is not to be used again, if it has nothing to do:
-// otherwise that closes with the last request.
+// endIfIdle closes a connection that is not to be used again, if it has nothing to do;
+// it closes by itself with the last request that was sent. It waits while something is
+// written to a server that does not read.
 func (c *sharedConn) endIfIdle() {
-	if c.idle() {
+	switch s := c.State(); {
+	case s.Closed:
+	case s.StreamsActive+s.StreamsReserved+s.StreamsPending == 0:
 		_ = c.Close()
+	case s.StreamsReserved+s.StreamsPending > 0:
+		// Those have not been sent and find another connection; then nothing is left
+		// to close this one.
+		time.AfterFunc(examineAgain, c.endIfIdle)
 	}
-}
-
-// idle waits while something is written to a server that does not read.
-func (c *sharedConn) idle() bool {
-	s := c.State()
-	return s.StreamsActive+s.StreamsReserved+s.StreamsPending == 0
 }
