@@ -25,12 +25,25 @@ type stores struct {
 	objects map[string]string
 	writes  []string
 	bodies  map[string][]byte // what was written last, by path
+	// faster has the first PUT of an object answered with that status, by path.
+	faster map[string]int
 }
 
 func (s *stores) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if r.Method != http.MethodGet {
 		s.writes = append(s.writes, r.Method+" "+r.URL.Path)
+		if code := s.faster[r.URL.Path]; code != 0 && r.Method == http.MethodPut {
+			delete(s.faster, r.URL.Path)
+			reason := metav1.StatusReasonConflict
+			if code == http.StatusNotFound {
+				reason = metav1.StatusReasonNotFound
+				delete(s.objects, r.URL.Path)
+			}
+			w.WriteHeader(code)
+			_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Reason: reason, Code: int32(code)})
+			return
+		}
 		if s.bodies == nil {
 			s.bodies = map[string][]byte{}
 		}
@@ -106,19 +119,24 @@ func TestRegisterGivesBack(t *testing.T) {
 		return `{"metadata":{"name":"` + name + `","annotations":{"` + apiservice.BackendAnnotation + `":"` + backend + `"},"managedFields":[{"manager":"` + manager +
 			`","operation":"Update"},{"manager":"gateway","operation":"Update","subresource":"status"}` + strings.Join(more, "") + `]},"spec":{"group":"g","version":"v1"}}`
 	}
-	gateway := &stores{objects: map[string]string{
-		backendPath("x"):          `{"metadata":{"name":"x"},"spec":{"endpoints":[{"url":"https://h:1"}]}}`,
-		apiServicesPath + "/v2.g": made("v2.g", "x", userAgent),
-		apiServicesPath: `{"items":[` + strings.Join([]string{
-			made("v1.g", "x", userAgent), made("v2.g", "x", userAgent), made("v1.other", "y", userAgent), made("v1.applied", "x", "kubectl"),
-			made("v1.edited", "x", userAgent, `,{"manager":"kubectl-edit","operation":"Update"}`),
-		}, ",") + `]}`,
-	}}
+	objects := map[string]string{backendPath("x"): `{"metadata":{"name":"x"},"spec":{"endpoints":[{"url":"https://h:1"}]}}`}
+	var items []string
+	for _, o := range []struct{ name, text string }{
+		{"v1.g", made("v1.g", "x", userAgent)}, {"v2.g", made("v2.g", "x", userAgent)}, {"v1.other", made("v1.other", "y", userAgent)},
+		{"v1.applied", made("v1.applied", "x", "kubectl")},
+		{"v1.edited", made("v1.edited", "x", userAgent, `,{"manager":"kubectl-edit","operation":"Update"}`)},
+	} {
+		objects[apiServicesPath+"/"+o.name] = o.text
+		items = append(items, o.text)
+	}
+	objects[apiServicesPath] = `{"items":[` + strings.Join(items, ",") + `]}`
+	gateway := &stores{objects: objects}
 	front := httptest.NewServer(gateway)
 	defer front.Close()
 	c := &gatewayClient{host: front.URL, timeout: time.Minute, transport: http.DefaultTransport}
 	for flags, want := range map[string]string{"--group=g --version=v2": "v1.g", "--all-groups": "v1.g v2.g"} {
-		gateway.bodies = nil
+		// The gateway has just written its condition.
+		gateway.bodies, gateway.faster = nil, map[string]int{apiServicesPath + "/v1.g": http.StatusConflict}
 		var out bytes.Buffer
 		if err := c.register(t.Context(), parsedRegistration(t, "--url=https://h:1 "+flags), &out); err != nil {
 			t.Fatal(err)
@@ -137,6 +155,25 @@ func TestRegisterGivesBack(t *testing.T) {
 		if got := strings.Join(back, " "); got != want || strings.Count(out.String(), "left to the gateway") != len(back) {
 			t.Errorf("%s: gave back %q, want %q; said\n%s", flags, got, want, out.String())
 		}
+	}
+}
+
+// What is removed between being read and written is made.
+func TestRegisterMakesWhatHasGone(t *testing.T) {
+	const at = apiServicesPath + "/v1.g"
+	gateway := &stores{faster: map[string]int{at: http.StatusNotFound}, objects: map[string]string{
+		backendPath("x"): `{"metadata":{"name":"x"},"spec":{"endpoints":[{"url":"https://h:1"}]}}`,
+		at:               `{"metadata":{"name":"v1.g","labels":{"` + apiservice.AutomanagedLabel + `":"` + apiservice.Managed + `"},"annotations":{"` + apiservice.BackendAnnotation + `":"x"}},"spec":{"group":"g","version":"v1"}}`,
+	}}
+	front := httptest.NewServer(gateway)
+	defer front.Close()
+	c := &gatewayClient{host: front.URL, timeout: time.Minute, transport: http.DefaultTransport}
+	var out bytes.Buffer
+	if err := c.register(t.Context(), parsedRegistration(t, "--url=https://h:1 --group=g --version=v1"), &out); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"PUT " + at, "POST " + apiServicesPath}; !slices.Equal(gateway.writes[:2], want) {
+		t.Errorf("wrote %q, want first %q", gateway.writes, want)
 	}
 }
 

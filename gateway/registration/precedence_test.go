@@ -165,3 +165,48 @@ func TestGroupsOfTheGatewayAreItsOwn(t *testing.T) {
 		t.Errorf("it is told %+v", c)
 	}
 }
+
+// Who is first stays first when its server has another version in the place of the one
+// that it had.
+func TestFirstReplacesItsVersion(t *testing.T) {
+	g := newRegistry(t, []discovery.GroupVersion{})
+	g.add(t, "a", &backend.AutoRegister{Groups: []string{"*"}}, serving(shared, "v1beta1"))
+	g.turn(t, nil)
+	g.add(t, "squat", everything(backend.KeepOther, 19000), serving(shared, "v1"))
+	if text, _ := order(g.turn(t, nil), shared); text != "v1beta1=a v1=squat" {
+		t.Fatalf("at first %s", text)
+	}
+	for _, version := range []string{"v2", "v3"} {
+		g.world.says("a", aggregate.NewSource(aggregate.Config{Previous: serving(shared, version)}))
+		for range 2 {
+			if text, _ := order(g.turn(t, nil), shared); text != version+"=a v1=squat" {
+				t.Errorf("then %s", text)
+			}
+		}
+	}
+}
+
+// What was registered and served before there were such rules stays, also where there
+// is no place for it behind others; that is told.
+func TestNoPlaceForWhatIsThere(t *testing.T) {
+	least := func() *backend.AutoRegister {
+		return &backend.AutoRegister{Groups: []string{"*"}, VersionPriority: new(int32(1))}
+	}
+	g := newRegistry(t, []discovery.GroupVersion{})
+	for by, versions := range map[string][]string{"a": {"v1", "v3"}, "b": {"v2"}} {
+		for _, gv := range serving(shared, versions...) {
+			if err := g.create(t.Context(), automanaged(gv, by, apiservice.Managed, 1000, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	g.add(t, "a", least(), serving(shared, "v1", "v3"))
+	g.add(t, "b", least(), serving(shared, "v2"))
+	g.turn(t, nil)
+	if text, _ := order(g.turn(t, nil), shared); text != "v3=a v2=b v1=a" {
+		t.Errorf("there is %s", text)
+	}
+	if lost := (*g.outcomes.Load())["b"].conflicts; !slices.Equal(lost, []conflict{{name: "v2." + shared, by: "a", crowded: true}}) {
+		t.Errorf("b is told %v", lost)
+	}
+}
