@@ -118,7 +118,8 @@ func ParseURL(text string) (Address, error) {
 const maxHost = 253
 
 // impossibleHost says what keeps the host from being found by anybody; "" is nothing.
-// It is asked of what is written only: what was stored before is left alone.
+// It is asked of what is written only: what was stored before is served as it is, until
+// somebody edits it.
 func (a Address) impossibleHost() string {
 	host, _, err := net.SplitHostPort(a.Host)
 	if err != nil {

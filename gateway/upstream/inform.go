@@ -8,11 +8,12 @@ import (
 	"sync"
 )
 
-// informing is the context of a request by net/http whose sender wants its
-// informational responses, of which that takes any number. net/http tells of them on the goroutine
-// that reads for all requests of a shared connection, and who is told writes them to
-// a client, which may not read: so they are told by a goroutine of the request's
-// own, which there is only while there is something to tell.
+// informing is the context of a request by http.Transport, or on a shared
+// connection, whose sender wants its informational responses; http.Transport takes
+// any number. They are told on the goroutine that reads for all requests of a shared
+// connection, and who is told writes them to a client, which may not read: so they
+// are told on by a goroutine of the request's own, which there is only while there is
+// something to tell.
 type informing struct {
 	context.Context
 	trace httptrace.ClientTrace

@@ -15,8 +15,8 @@ import (
 //
 //   - the kernel gives up a connection whose peer does not acknowledge what was
 //     sent (silence, where there is TCP_USER_TIMEOUT): a request that may go
-//     twice goes by a new connection then, as after any connection that was used
-//     before and turns out to be dead;
+//     twice goes by a new connection then, as an attempt of its own and out of the
+//     budget, as after any connection that was used before and breaks;
 //   - one that was used before, and on which nothing came for that long, or for
 //     half of it until the client gave up, takes with it all that were idle since
 //     before the request was sent. Nothing has shown since that they are alive,
