@@ -27,6 +27,7 @@ var proxyParts = []string{partRate, partLatency, partWatches, partGroups}
 // proxyOptions are the flags of "load proxy".
 type proxyOptions struct {
 	portico, profile   string
+	against            string
 	only, protocols    []string
 	others, audit      bool
 	json               bool
@@ -43,6 +44,9 @@ const proxyExample = `  # everything: two and a half minutes
 
   # only how much work a request is, over HTTP/1.1
   load proxy --portico ./portico --only rate --protocols h1
+
+  # what a change makes of it
+  load proxy --portico ./portico --against ./portico.before --only rate,latency --others=false
 
   # with CPU profiles of the gateway
   load proxy --portico ./portico --only rate --profile ./profiles`
@@ -70,6 +74,7 @@ func newProxyCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&o.portico, "portico", "", "`program` to start an installation with, in a temporary folder")
+	fs.StringVar(&o.against, "against", "", "another `program`, of another commit, whose gateway takes part in rate and latency, on the same data")
 	fs.StringSliceVar(&o.only, "only", proxyParts, "`parts` to measure")
 	fs.StringSliceVar(&o.protocols, "protocols", []string{http1, http2Name}, "`protocols` that the clients speak")
 	fs.BoolVar(&o.others, "others", true, "let nginx and haproxy take part, if they are installed")

@@ -92,17 +92,23 @@ func spreadOf(a, b *measured, of func(a, b sample) float64) spread {
 
 // rates measures how many requests pass, and how much work one is.
 func (r *proxyRun) rates(ctx context.Context) error {
+	more, stop, err := r.startSeconds(ctx, partRate)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	fronts := append(slices.Clone(r.all[1:]), more...)
 	for _, protocol := range r.o.protocols {
 		for _, body := range []struct {
 			name string
 			size int
 		}{{"small", smallObject}, {"large", r.o.size}} {
 			what := fmt.Sprintf("%s %dB", protocol, body.size)
-			results, err := r.turns(ctx, what, r.loadOf(protocol, body.name, int64(body.size)), r.all[1:])
+			results, err := r.turns(ctx, what, r.loadOf(protocol, body.name, int64(body.size)), fronts)
 			if err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
-			for _, f := range r.all[1:] {
+			for _, f := range fronts {
 				s := results[f].all
 				r.report.Rates = append(r.report.Rates, proxyRate{
 					Protocol: protocol, Bytes: body.size, Proxy: f.name, PerSecond: s.rate(), CPU: cpuOf(s, f),
@@ -117,15 +123,12 @@ func (r *proxyRun) rates(ctx context.Context) error {
 
 // latencies measures how long requests take at a fixed rate.
 func (r *proxyRun) latencies(ctx context.Context) error {
-	fronts := r.all
-	if r.o.poll > 0 {
-		polling, err := r.startPolling(ctx, r.o.poll)
-		if err != nil {
-			return err
-		}
-		defer polling.stop()
-		fronts = append(slices.Clone(r.all), polling)
+	more, stop, err := r.startSeconds(ctx, partLatency)
+	if err != nil {
+		return err
 	}
+	defer stop()
+	fronts := append(slices.Clone(r.all), more...)
 	for _, protocol := range r.o.protocols {
 		what := fmt.Sprintf("%s at %d/s", protocol, r.o.rate)
 		l := r.loadOf(protocol, "large", int64(r.o.size))
