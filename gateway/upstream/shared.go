@@ -17,6 +17,10 @@ import (
 // errNotShared is of a server that does not speak HTTP/2.
 var errNotShared = errors.New("the server does not share connections")
 
+// errTakesNone is of a server that takes a connection, but no request on it: it says
+// GOAWAY, or that it takes none at a time.
+var errTakesNone = &ConnectError{errors.New("the server has taken an HTTP/2 connection and takes no requests on it")}
+
 // errRetired is of connections that others have taken the place of.
 var errRetired = fmt.Errorf("the connections are not used any more: %w", errNotShared)
 
@@ -90,9 +94,30 @@ func newShared(w *ways, g *generation) *shared {
 			_ = conn.Close()
 			return nil, &ConnectError{err}
 		}
+		if err := w.acquaint(ctx, cc); err != nil {
+			go cc.Close()
+			return nil, &ConnectError{err}
+		}
 		return &sharedConn{ClientConn: cc, closed: &watched.closed, begun: time.Now(), until: takesUntil(s.maxAge)}, nil
 	}
 	return s
+}
+
+// acquaint waits until the server has said how many requests it takes at a time. Who
+// sends what comes meanwhile sends too many to a server that takes few, and a burst has
+// them refused. The first frame of a server is its SETTINGS (RFC 9113, 3.4), so they
+// are known when it answers a PING.
+func (w *ways) acquaint(ctx context.Context, cc *http2.ClientConn) error {
+	limit := w.policy().Connect
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
+	defer cancel()
+	switch err := cc.Ping(ctx); {
+	case err != nil && context.Cause(ctx) == errSlow:
+		return fmt.Errorf("HTTP/2 with %s did not begin within %v", w.address, limit)
+	case err != nil:
+		return fmt.Errorf("begin HTTP/2 with %s: %w", w.address, err)
+	}
+	return nil
 }
 
 // maxUnusable bounds how many connections are tried that turn out to be closed.
@@ -198,7 +223,7 @@ func (s *shared) free() (*sharedConn, *flight) {
 			continue
 		}
 		if conn.ReserveNewRequest() {
-			found = conn
+			found, conn.used = conn, true
 		} else if now.Sub(conn.examined) >= examineAgain && conn.examining.CompareAndSwap(false, true) {
 			conn.examined = now
 			go conn.endIfUseless()
@@ -210,6 +235,10 @@ func (s *shared) free() (*sharedConn, *flight) {
 		return found, nil
 	}
 	if s.flight == nil {
+		if n := len(kept); n > 0 && !kept[n-1].used {
+			// The next one would be as this is; it is closed soon, and then tried.
+			return nil, landed(errTakesNone)
+		}
 		s.flight = &flight{done: make(chan struct{})}
 		go s.fly(s.flight)
 	}

@@ -21,16 +21,20 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// frames is an endpoint that speaks HTTP/2 frame by frame. Each connection is
-// prepared as is said; then on is called with every whole request, and says whether
-// the connection ends then.
+// frames is an endpoint that speaks HTTP/2 frame by frame. It calls on with every
+// whole request, which says whether the connection ends then.
 type frames struct {
 	Endpoint
-	mu   sync.Mutex
-	seen int
+	settings []http2.Setting
+	on       func(n int, stream uint32, fr *http2.Framer) (end bool)
+	first    func(*http2.Framer) // after the settings; nil: nothing
+
+	connections atomic.Int32
+	mu          sync.Mutex
+	seen        int
 }
 
-func startFrames(t *testing.T, on func(n int, stream uint32, fr *http2.Framer) (end bool)) *frames {
+func startFrames(t *testing.T, on func(n int, stream uint32, fr *http2.Framer) (end bool), settings ...http2.Setting) *frames {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -42,26 +46,30 @@ func startFrames(t *testing.T, on func(n int, stream uint32, fr *http2.Framer) (
 	config := s.TLS.Clone()
 	s.Close()
 	config.NextProtos = []string{"h2"}
-	f := &frames{Endpoint: At(l.Addr().String())[0]}
+	f := &frames{Endpoint: At(l.Addr().String())[0], on: on, settings: settings}
 	go func() {
 		for {
 			raw, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go f.talk(tls.Server(raw, config), on)
+			go f.talk(tls.Server(raw, config))
 		}
 	}()
 	return f
 }
 
-func (f *frames) talk(conn net.Conn, on func(n int, stream uint32, fr *http2.Framer) bool) {
+func (f *frames) talk(conn net.Conn) {
 	defer conn.Close()
 	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
 	}
 	fr := http2.NewFramer(conn, conn)
-	_ = fr.WriteSettings()
+	_ = fr.WriteSettings(f.settings...)
+	f.connections.Add(1)
+	if f.first != nil {
+		f.first(fr)
+	}
 	for {
 		frame, err := fr.ReadFrame()
 		if err != nil {
@@ -73,6 +81,10 @@ func (f *frames) talk(conn net.Conn, on func(n int, stream uint32, fr *http2.Fra
 			if !frame.IsAck() {
 				_ = fr.WriteSettingsAck()
 			}
+		case *http2.PingFrame:
+			if !frame.IsAck() {
+				_ = fr.WritePing(true, frame.Data)
+			}
 		case *http2.HeadersFrame:
 			ended = frame.StreamEnded()
 		case *http2.DataFrame:
@@ -83,7 +95,7 @@ func (f *frames) talk(conn net.Conn, on func(n int, stream uint32, fr *http2.Fra
 			f.seen++
 			n := f.seen
 			f.mu.Unlock()
-			if on(n, frame.Header().StreamID, fr) {
+			if f.on(n, frame.Header().StreamID, fr) {
 				return
 			}
 		}
@@ -145,6 +157,77 @@ func TestRetryOfUntaken(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A server with which HTTP/2 does not begin is sent nothing: another gets the request,
+// whatever the verb, and an error says what is the matter where there is none.
+func TestNothingBegins(t *testing.T) {
+	on := func(_ int, s uint32, fr *http2.Framer) bool {
+		answerFrames(s, fr)
+		return false
+	}
+	none := startFrames(t, on, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
+	leaving := startFrames(t, on)
+	leaving.first = func(fr *http2.Framer) { _ = fr.WriteGoAway(0, http2.ErrCodeNo, nil) }
+	mute := startMute(t)
+	good := startNode(t, "tls", nil)
+	for text, bad := range map[string]Endpoint{
+		errTakesNone.Error(): none.Endpoint,
+		"":                   leaving.Endpoint, // or it is closed first
+		"HTTP/2 with " + mute.Address + " did not begin within ": mute,
+	} {
+		p := turns()
+		u := over(t, p, bad)
+		var got result
+		for p.Connect = 50 * time.Millisecond; p.Connect < patience; p.Connect *= 2 { // the handshake may take that, too
+			u.SetPolicy(p)
+			if got = send(t, u, long, "GET", ""); strings.Contains(fmt.Sprint(got.err), text) {
+				break
+			}
+		}
+		var connect *ConnectError
+		if !errors.As(got.err, &connect) || !strings.Contains(got.err.Error(), text) {
+			t.Errorf("alone: %v, not %q", got.err, text)
+		}
+		u.SetEndpoints([]Endpoint{bad, good.endpoint()})
+		for range 3 {
+			if got := send(t, u, long, "GET", ""); got.code != 200 {
+				t.Errorf("beside a good one: %+v", got)
+			}
+		}
+		u.Close()
+	}
+	for _, f := range []*frames{none, leaving} {
+		// A connection for each request that had none, and not one after the other.
+		if requests, conns := f.requests(), f.connections.Load(); requests != 0 || conns > 20 {
+			t.Errorf("a server that takes none saw %d on %d connections", requests, conns)
+		}
+	}
+}
+
+// startMute starts an endpoint that says nothing after the handshake.
+func startMute(t *testing.T) Endpoint {
+	t.Helper()
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	config := s.TLS.Clone()
+	s.Close()
+	config.NextProtos = []string{"h2"}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go io.Copy(io.Discard, conn)
+		}
+	}()
+	return At(l.Addr().String())[0]
 }
 
 // A server that shuts down in order loses no request of any verb, and sees none

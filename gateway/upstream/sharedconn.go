@@ -17,6 +17,7 @@ type sharedConn struct {
 	closed *atomic.Bool // by whomever
 	begun  time.Time
 	until  time.Time // it takes requests; zero: always
+	used   bool      // it has taken a request; of shared, under its lock
 	// examined is when it was looked at last; of shared, under its lock. examining:
 	// somebody does.
 	examined  time.Time

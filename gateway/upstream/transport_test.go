@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -222,9 +223,16 @@ func (l *countingListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// Watches that start together share connections from the first.
+// Watches that start together share connections from the first, and a server that
+// takes few at a time is not sent more before it could say so: it would refuse them,
+// and a retry costs of the budget, of which there is none here.
 func TestSharedBoundsDials(t *testing.T) {
-	const watches, streams = 300, 100
+	for _, c := range []struct{ watches, streams int }{{300, 100}, {60, 2}} {
+		t.Run(fmt.Sprint(c.streams, " at a time"), func(t *testing.T) { watchTogether(t, c.watches, c.streams) })
+	}
+}
+
+func watchTogether(t *testing.T, watches, streams int) {
 	end := make(chan struct{})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = http.NewResponseController(w).Flush()
@@ -235,14 +243,14 @@ func TestSharedBoundsDials(t *testing.T) {
 	server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	pool := x509.NewCertPool()
-	pool.AddCert(server.Certificate())
-	f := countedOf(t, server.Listener.Addr().String(), Trust{Roots: fixed(pool), ServerName: "example.com"})
+	policy := turns()
+	policy.RetryPercent, policy.RetriesPerSecond = 0, 0
+	u := over(t, policy, At(server.Listener.Addr().String())...)
 	var all sync.WaitGroup
 	for range watches {
 		all.Go(func() {
 			req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://example.com"+watchPath, nil)
-			res, err := f.Long().RoundTrip(req)
+			res, err := u.Long().RoundTrip(req)
 			if err != nil {
 				t.Error(err)
 				return
@@ -252,7 +260,7 @@ func TestSharedBoundsDials(t *testing.T) {
 	}
 	all.Wait()
 	close(end)
-	if n := counted.accepted.Load(); n < watches/streams || n > 5*watches/streams {
+	if n := int(counted.accepted.Load()); n < watches/streams || n > 5*watches/streams {
 		t.Errorf("%d connections for %d watches, %d on each", n, watches, streams)
 	}
 }
