@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"time"
 )
@@ -96,9 +97,11 @@ type watchedConn struct {
 	written atomic.Int64
 }
 
+// Read tells of an end that the peer, or the way to it, has made. Who sets a deadline
+// does so to look whether anything has come, or because nobody wants it any more.
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil && !c.closed.Load() && !errors.Is(err, net.ErrClosed) {
+	if err != nil && !c.closed.Load() && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.broken()
 	}
 	return n, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -304,6 +305,32 @@ func TestNotShared(t *testing.T) {
 		}
 	}
 	close(end)
+}
+
+// The connection by which it was found that a server has no HTTP/2 carries other
+// requests then. That is no sign of anything: a check that each of its uses had made
+// used it in turn, and so one followed the other for good.
+func TestNotSharedIsNotBroken(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) }))
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	u := countedOf(t, server.Listener.Addr().String(), Trust{Roots: fixed(pool), ServerName: "example.com"})
+	clients := map[string]bool{}
+	for i, k := range []kind{long, short, short, short} {
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://example.com"+shortPath, nil)
+		res, err := u.send(req, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		clients[string(client)] = true
+		if n := u.broken.Load(); err != nil || n != 0 || len(clients) != 1 {
+			t.Errorf("request %d: %v; %d connections, of which %d broke", i, err, len(clients), n)
+		}
+	}
 }
 
 // A connection that is not to be used any more closes also where a request had a place
