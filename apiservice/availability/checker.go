@@ -225,7 +225,7 @@ type target struct {
 
 // run probes until ctx ends.
 func (t *target) run(ctx context.Context) {
-	for ctx.Err() == nil {
+	for woken := false; ctx.Err() == nil; {
 		started := time.Now()
 		t.hurried.Store(false)
 		err := t.probe(ctx)
@@ -244,8 +244,14 @@ func (t *target) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-t.wake:
-			t.pause(ctx, started)
+			gap := suspectGap
+			if woken && err == nil { // the one before was for nothing
+				gap = max(gap, t.schedule.Load().Suspect)
+			}
+			t.pause(ctx, gap-time.Since(started))
+			woken = true
 		case <-timer.C:
+			woken = false
 		}
 		timer.Stop()
 	}
@@ -259,12 +265,12 @@ func (t *target) hurry() {
 	}
 }
 
-// suspectGap bounds how often that can cause a probe.
+// suspectGap bounds how often that can cause a probe, until one has found nothing:
+// what is under suspicion all the time, and well, is probed as often as what is suspect.
 const suspectGap = 50 * time.Millisecond
 
 // pause keeps a storm of calls from becoming a storm of probes.
-func (t *target) pause(ctx context.Context, lastProbe time.Time) {
-	gap := suspectGap - time.Since(lastProbe)
+func (t *target) pause(ctx context.Context, gap time.Duration) {
 	if gap <= 0 {
 		return
 	}

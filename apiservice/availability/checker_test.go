@@ -154,15 +154,33 @@ func TestScheduleOfTarget(t *testing.T) {
 	})
 }
 
+// What is suspected all the time is probed at once the first time, and while that finds
+// nothing as often as what is suspect.
 func TestSuspectStormIsBounded(t *testing.T) {
 	check(t, nil, func(c *Checker, s *server) {
-		before := s.probes.Load()
-		for range 1000 {
+		time.Sleep(time.Second)
+		for range 2 {
+			before := s.probes.Load()
 			c.Suspect("a")
-			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if n := s.probes.Load() - before; n != 1 {
+				t.Errorf("%d probes at once", n)
+			}
+			for range 10000 {
+				c.Suspect("a")
+				time.Sleep(time.Millisecond)
+			}
+			if n := s.probes.Load() - before; n < 19 || n > 22 {
+				t.Errorf("%d probes in ten seconds of suspicion", n)
+			}
+			time.Sleep(time.Second)
 		}
-		if n := s.probes.Load() - before; n > 25 || n == 0 {
-			t.Errorf("%d probes in one second of suspicion", n)
+		s.set(errBad)
+		before := s.probes.Load()
+		c.Suspect("a")
+		synctest.Wait()
+		if n := s.probes.Load() - before; n != 1 {
+			t.Errorf("%d probes at once when it fails", n)
 		}
 	})
 }
