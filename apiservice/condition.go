@@ -67,6 +67,12 @@ func MissingEndpoints(s *apireg.ServiceReference, portName string) Condition {
 		fmt.Sprintf("endpointslices for service/%s in %q have no addresses with port name %q", s.Name, s.Namespace, portName)}
 }
 
+// AllDrained: the Backend has no endpoint whose weight is not 0. Upstream has no such
+// thing; it is what MissingEndpoints is to a service.
+func AllDrained() Condition {
+	return Condition{apireg.ConditionFalse, "MissingEndpoints", "every endpoint of the server has the weight 0, so that none gets requests"}
+}
+
 // FailedDiscoveryCheck: the server does not answer its discovery path.
 func FailedDiscoveryCheck(url string, err error) Condition {
 	return Condition{apireg.ConditionFalse, "FailedDiscoveryCheck",

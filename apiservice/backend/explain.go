@@ -145,7 +145,7 @@ func (OutlierDetection) SwaggerDoc() map[string]string {
 		"":                       "OutlierDetection ejects endpoints by how requests to them end.",
 		"consecutiveErrors":      "consecutiveErrors is how many failing answers in a row (5xx that the server itself made) eject an endpoint. 0 turns this off. Default 5.",
 		"consecutiveLocalErrors": "consecutiveLocalErrors is how many failures in a row to connect, or connections that broke, eject an endpoint. So do as many reads of objects that were not answered within their time (or 5s, if the client gave up) if another endpoint answered the very same as often, ten times as soon, and the endpoint nothing meanwhile; what is slow on all endpoints ejects none. 0 turns this off. Default 3.",
-		"baseEjectionTime":       "baseEjectionTime, times how often it was ejected lately, is how long an endpoint is out; up to a tenth of it is added, at random. Each 10s without an ejection take one back. A passed check ends an ejection for connections that failed or broke. Default 30s.",
+		"baseEjectionTime":       "baseEjectionTime, times how often it was ejected lately, is how long an endpoint is out; up to a tenth of it is added, at random. Each 10s without an ejection take one back. A passed check ends an ejection for connections that failed or broke, if it was the only one lately. Default 30s.",
 		"maxEjectionTime":        "maxEjectionTime bounds how long an endpoint is ejected. Default 300s.",
 		"maxEjectionPercent":     "maxEjectionPercent of the endpoints may be ejected at a time. Default 50.",
 	}

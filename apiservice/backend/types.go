@@ -199,8 +199,9 @@ type OutlierDetection struct {
 	// BaseEjectionTime, times how often it was ejected lately, is how long an
 	// endpoint is out. Default 30s, at most MaxEjectionTime, default 300s; up to a
 	// tenth of the base is added, at random. Each 10s without an ejection take one
-	// back. A passed active check ends an ejection for local errors, but not one for
-	// requests that were given up: the endpoint may answer nothing else.
+	// back. A passed active check ends an ejection for local errors if it is the only
+	// one lately, but not one that follows another, nor one for requests that were
+	// given up: the endpoint may answer nothing else.
 	BaseEjectionTime *metav1.Duration `json:"baseEjectionTime,omitempty"`
 	MaxEjectionTime  *metav1.Duration `json:"maxEjectionTime,omitempty"`
 	// MaxEjectionPercent of the endpoints are out at a time. Default 50.

@@ -70,8 +70,13 @@ func byFrames(conn net.Conn, on func(fr *http2.Framer, stream uint32)) {
 		if err != nil {
 			return
 		}
-		if settings, ok := frame.(*http2.SettingsFrame); ok && !settings.IsAck() {
-			_ = fr.WriteSettingsAck()
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			if !frame.IsAck() {
+				_ = fr.WriteSettingsAck()
+			}
+		case *http2.PingFrame:
+			_ = fr.WritePing(true, frame.Data)
 		}
 		if end, ok := frame.(interface{ StreamEnded() bool }); ok && end.StreamEnded() {
 			on(fr, frame.Header().StreamID)

@@ -70,14 +70,14 @@ func (s *Sync) suspect(srv *Server, url string) {
 }
 
 // Verdict is what is known of a server: it is there while one of its endpoints
-// is. It is of the endpoints that the server has now: those that came a moment ago
-// are not known.
+// is that gets requests. It is of the endpoints that the server has now: those that
+// came a moment ago are not known.
 func (s *Sync) Verdict(srv *Server) availability.Verdict { return together(srv.Up.Verdicts()) }
 
 // DiscoveryVerdict is what is known of reading the server's discovery.
 func (s *Sync) DiscoveryVerdict(srv *Server) availability.Verdict {
-	if srv.checkedByDiscovery() {
-		return s.Verdict(srv)
+	if list := srv.Up.Endpoints(); len(list) == 1 && srv.checkedByDiscovery() {
+		return srv.Up.Verdict(list[0].URL)
 	}
 	return s.checker.Verdict(srv.discoveryTarget())
 }

@@ -116,7 +116,7 @@ func (s *Sync) judge(a *apireg.APIService, srv *Server, good apiservice.Conditio
 	// as long as the APIService says.
 	p := placement{server: srv, condition: at.noted(good), since: v.Since, verdict: v.Known && srv.wasGood}
 	if v.Known && !v.Healthy {
-		p.condition = at.noted(apiservice.FailedDiscoveryCheck(srv.checkURL, v.Err))
+		p.condition = at.noted(badCondition(srv.checkURL, v.Err))
 	}
 	if !v.Known {
 		p.condition = stands(a)

@@ -250,9 +250,17 @@ func (s *Sync) standingCondition(st *Standing) (apiservice.Condition, time.Time)
 	case !v.Known:
 		return Unchecked(), time.Time{}
 	case !v.Healthy:
-		return st.addresses.noted(apiservice.FailedDiscoveryCheck(st.Asked, v.Err)), v.Since
+		return st.addresses.noted(badCondition(st.Asked, v.Err)), v.Since
 	}
 	return st.addresses.noted(apiservice.Passed()), v.Since
+}
+
+// badCondition is that of a server whose verdict is bad.
+func badCondition(asked string, err error) apiservice.Condition {
+	if errors.Is(err, upstream.ErrAllDrained) {
+		return apiservice.AllDrained()
+	}
+	return apiservice.FailedDiscoveryCheck(asked, err)
 }
 
 // Noted adds to a condition that not all addresses of the server's Service are used,

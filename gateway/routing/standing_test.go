@@ -151,6 +151,51 @@ func TestVerdictsSurviveChanges(t *testing.T) {
 	}
 }
 
+// A server none of whose endpoints gets requests is not available, however well they
+// are: nobody is answered. What it serves stays known.
+func TestAllDrained(t *testing.T) {
+	first, second := startListing(t), startListing(t)
+	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
+		Endpoints: []backend.Endpoint{{URL: first.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
+	}}
+	a := widgetsAt(func(*apireg.APIServiceSpec) {})
+	a.Spec.Service, a.Annotations = nil, map[string]string{apiservice.BackendAnnotation: "b"}
+	s := onService(t, a, b)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+	set := func(endpoints ...backend.Endpoint) {
+		b = b.DeepCopy()
+		b.Spec.Endpoints = endpoints
+		s.SetBackends([]*backend.Backend{b})
+		s.Reconcile()
+	}
+	says := func(condition, apiServices apiservice.Condition) {
+		t.Helper()
+		until(t, condition.Reason, func() bool {
+			s.Reconcile()
+			return s.Standings().List[0].Condition == condition && s.table.Load().Lookup("widgets.example.com", "v1").Condition == apiServices
+		})
+	}
+	passes := func() { t.Helper(); says(apiservice.Passed(), apiservice.Local()) }
+	drains := func() { t.Helper(); says(apiservice.AllDrained(), apiservice.AllDrained()) }
+	passes()
+	none := int32(0)
+	set(backend.Endpoint{URL: first.URL, Weight: &none})
+	drains()
+	if v := s.DiscoveryVerdict(s.servers["backend/b"]); !v.Healthy {
+		t.Errorf("what it serves can be read: %+v", v)
+	}
+	set(backend.Endpoint{URL: first.URL, Weight: &none}, backend.Endpoint{URL: second.URL})
+	passes()
+	set(backend.Endpoint{URL: first.URL, Weight: &none}, backend.Endpoint{URL: second.URL, Weight: &none})
+	drains()
+	set(backend.Endpoint{URL: first.URL}, backend.Endpoint{URL: second.URL, Weight: &none})
+	passes()
+	cancel()
+	<-ended
+}
+
 // A server that is somewhere else now is not known, and what is said of it never has
 // the address of one place and the error of another.
 func TestVerdictsAreOfTheirEndpoints(t *testing.T) {

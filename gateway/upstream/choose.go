@@ -27,8 +27,14 @@ func (u *Upstream) rebuild() {
 			lastErr = fmt.Errorf("%s: %w", e.URL, e.verdict.Err)
 		}
 	}
-	if all == 0 && len(u.endpoints) > 0 {
-		lastErr = errAllDrained
+	switch {
+	case all > 0 || len(u.endpoints) == 0:
+		u.drained = time.Time{}
+	default:
+		lastErr = ErrAllDrained
+		if u.drained.IsZero() {
+			u.drained = now
+		}
 	}
 	list = inUse(list, all, policy.PanicPercent)
 	u.warmUp(list, policy, now)

@@ -43,6 +43,9 @@ func (u *Upstream) leave(e *endpoint) {
 // move has the watches end of endpoints whose weight is 0, if there is another
 // place for them; mu is held.
 func (u *Upstream) move(elsewhere bool) {
+	if u.closed {
+		return // all of them leave
+	}
 	for _, e := range u.endpoints {
 		if u.picks.Load().elsewhere(e) {
 			e.unfollow()

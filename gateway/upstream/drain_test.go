@@ -251,3 +251,17 @@ func TestAllDrainIsSaid(t *testing.T) {
 		t.Errorf("of none: %v", err)
 	}
 }
+
+// What a check finds of a server that is let go of changes nothing: its watches end.
+func TestVerdictAfterClose(t *testing.T) {
+	inTime(t, turns(), 1, func(t *testing.T, u *Upstream) {
+		e := u.endpoints[0]
+		u.Close()
+		u.SetVerdict(e.URL, unhealthy)
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if !e.drains.Load() || e.left == nil {
+			t.Error("it does not drain any more")
+		}
+	})
+}

@@ -17,9 +17,11 @@ const (
 
 // ejection is that an endpoint is out for how requests to it ended.
 type ejection struct {
-	out   *spell // nil: it is not
-	local bool   // for connections, which a passed check proves wrong
-	times int    // lately
+	out *spell // nil: it is not
+	// local: for connections, and the first lately, which a passed check proves wrong.
+	// If they break again after that, it proves nothing: checks are answered otherwise.
+	local bool
+	times int // lately
 	ended time.Time
 }
 
@@ -53,11 +55,12 @@ func (u *Upstream) eject(e *endpoint, local bool, err error) {
 	}
 	p := u.policy.Load()
 	x := &e.ejected
-	x.local, e.lastErr = local, err.Error()
+	e.lastErr = err.Error()
 	e.badAnswers.Store(0)
 	e.badConns.Store(0)
 	e.ejections.Add(1)
 	u.begin(&x.out, x.next(p.BaseEjection, p.MaxEjection), func() { x.ended = time.Now() })
+	x.local = local && x.times <= 1
 	u.rebuild()
 }
 

@@ -159,8 +159,9 @@ func (s *sending) pick() *endpoint {
 }
 
 // other chooses an endpoint that was not tried yet; who gets requests may have
-// changed. The same one will do if it is the only one and saw nothing, unless
-// nobody listens there.
+// changed. The same one will do if there is no other and it saw nothing: as often as
+// attempts may be made, and twice if no connection could be made, unless nobody listens
+// there.
 func (s *sending) other(e *endpoint, p progress, err error) *endpoint {
 	if len(s.tried) >= maxTried {
 		return nil
@@ -174,7 +175,7 @@ func (s *sending) other(e *endpoint, p progress, err error) *endpoint {
 			return next
 		}
 	}
-	if err != nil && p == unsent && !decisive(err) && len(s.tried) == 1 {
+	if err != nil && p == unsent && !decisive(err) && (len(s.tried) == 1 || !unconnected(err)) {
 		return e
 	}
 	return nil

@@ -111,13 +111,17 @@ func (u *Upstream) Verdict(url string) availability.Verdict {
 }
 
 // Verdicts returns what active checks were last said to say of the endpoints that
-// have a share of the requests; of a server's only endpoint, whatever its share.
+// have a share of the requests. Where none has, it is a single bad one, of
+// [ErrAllDrained]: whatever the checks say, nobody is answered.
 func (u *Upstream) Verdicts() []availability.Verdict {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if !u.drained.IsZero() {
+		return []availability.Verdict{{Known: true, Err: ErrAllDrained, Since: u.drained}}
+	}
 	out := make([]availability.Verdict, 0, len(u.endpoints))
 	for _, e := range u.endpoints {
-		if e.Weight > 0 || len(u.endpoints) == 1 {
+		if e.Weight > 0 {
 			out = append(out, e.verdict)
 		}
 	}

@@ -55,8 +55,10 @@ func (e *NoEndpointError) Unwrap() error { return e.Err }
 
 var (
 	errNoEndpoints = errors.New("it has none")
-	errAllDrained  = errors.New("all of them have the weight 0")
 )
+
+// ErrAllDrained is of a server whose endpoints get no requests, as it was set.
+var ErrAllDrained = errors.New("all of them have the weight 0")
 
 func newPicks(policy *Policy, list []candidate) *picks {
 	p := &picks{policy: policy, list: list}

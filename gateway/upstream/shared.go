@@ -57,6 +57,16 @@ type shared struct {
 type flight struct {
 	done chan struct{} // closed at its end
 	err  error         // valid after done
+	told atomic.Bool   // somebody was told the error
+}
+
+// failure returns why there is no connection. The first who asks is told it, and blames
+// the server; the others waited, and it was one connection that failed.
+func (f *flight) failure() error {
+	if !f.told.Swap(true) || errors.Is(f.err, errNotShared) {
+		return f.err
+	}
+	return &behindError{f.err}
 }
 
 // landed returns a flight that has ended with an error.
@@ -194,7 +204,7 @@ func (s *shared) take(ctx context.Context) (conn *sharedConn, made bool, err err
 			return nil, false, context.Cause(ctx)
 		}
 		if f.err != nil {
-			return nil, false, f.err
+			return nil, false, f.failure()
 		}
 	}
 }

@@ -58,6 +58,7 @@ type Upstream struct {
 	endpoints []*endpoint
 	leaving   map[string]*endpoint // those that drain, by URL
 	warming   *spell               // until shares have grown
+	drained   time.Time            // since when all have the weight 0; zero: not all have
 	closed    bool
 }
 
