@@ -67,7 +67,7 @@ func newRegister() *cobra.Command {
 		Args:    oneName("register", "--url=https://host:port --all-groups"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.want.name = args[0]
-			if err := f.checkDryRun(cmd.Flags().Changed("output")); err != nil {
+			if err := f.check(cmd.Flags().Changed("output")); err != nil {
 				return err
 			}
 			if err := f.want.complete(); err != nil {
@@ -111,8 +111,10 @@ const (
 	dryRunClient = "client"
 )
 
-func (f *registerFlags) checkDryRun(saysForm bool) error {
+func (f *registerFlags) check(saysForm bool) error {
 	switch {
+	case f.wait < 0:
+		return fmt.Errorf("--wait=%v: it must not be negative; 0 is not at all", f.wait)
 	case saysForm && f.dryRun == dryRunNone:
 		return fmt.Errorf("-o %s is the form that --dry-run=client prints; leave it out, or see what was written: portico backends NAME -o %[1]s", f.output)
 	case f.dryRun != dryRunNone && f.dryRun != dryRunClient:

@@ -312,7 +312,7 @@ func TestRegistrationOfRESTPriorities(t *testing.T) {
 	}
 }
 
-func TestDryRunValues(t *testing.T) {
+func TestRegisterValues(t *testing.T) {
 	for _, tc := range []struct {
 		dryRun, output string
 		says           bool
@@ -322,9 +322,13 @@ func TestDryRunValues(t *testing.T) {
 		{"server", "yaml", false, "must be none or client"}, {"client", "name", true, "must be yaml or json"},
 	} {
 		f := registerFlags{dryRun: tc.dryRun, output: tc.output}
-		if err := f.checkDryRun(tc.says); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+		if err := f.check(tc.says); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%+v: %v", tc, err)
 		}
+	}
+	f := registerFlags{dryRun: "none", output: "yaml", wait: -time.Second}
+	if err := f.check(false); err == nil || err.Error() != "--wait=-1s: it must not be negative; 0 is not at all" {
+		t.Error(err)
 	}
 }
 

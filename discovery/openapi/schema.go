@@ -131,7 +131,9 @@ func jsonName(f reflect.StructField) (name string, required, ok bool) {
 		return "", false, false
 	}
 	optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero") || f.Type.Kind() == reflect.Pointer
-	return name, !optional && name != "metadata" && name != "status", true
+	// The parts of an object are not required; the status of a condition is.
+	part := f.Type.Kind() == reflect.Struct && (name == "metadata" || name == "status")
+	return name, !optional && !part, true
 }
 
 // mark adds what the types of metadata say about their lists in comments, where

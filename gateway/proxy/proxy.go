@@ -159,6 +159,11 @@ func modifyResponse(res *http.Response) error {
 		// An HTTP/1.1 answer that says how long it is ends there.
 		res.Header.Del("Content-Length")
 	}
+	if res.StatusCode == http.StatusNoContent {
+		// It says how long a body is that there is not (RFC 9110, 8.6): a client of
+		// HTTP/2 takes that for a broken answer.
+		res.Header.Del("Content-Length")
+	}
 	// Who answered has counted the request.
 	serve.CountedElsewhere(res.Request.Context())
 	return nil

@@ -182,6 +182,16 @@ func TestProxyAnswer(t *testing.T) {
 	}
 }
 
+// An answer without a body says no length of one, whatever its server says.
+func TestNoContent(t *testing.T) {
+	for status, want := range map[int]string{http.StatusNoContent: "", http.StatusOK: "5", http.StatusNotModified: "5"} {
+		res := &http.Response{StatusCode: status, Header: http.Header{"Content-Length": {"5"}}, Request: httptest.NewRequest("GET", "/", nil)}
+		if err := modifyResponse(res); err != nil || res.Header.Get("Content-Length") != want {
+			t.Errorf("%d: Content-Length %q, %v", status, res.Header.Get("Content-Length"), err)
+		}
+	}
+}
+
 func TestProxyRedirect(t *testing.T) {
 	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", r.URL.Query().Get("to"))
