@@ -10,7 +10,8 @@ const (
 	// messagePause is the time between two writes of which nothing but the text of
 	// messages and errors differs: a server whose errors read otherwise each time costs
 	// two writes a minute, of its Backend and of each of its APIServices, not one with
-	// each check. The first of them is not held back, nor is any change of a state.
+	// each check. The first of them is not held back, nor the first after a change of
+	// the Backend, nor is any change of a state.
 	messagePause = 30 * time.Second
 )
 
@@ -44,6 +45,9 @@ func (a *allowance) spend(name string, now time.Time) {
 	}
 	a.whole[name] = from.Add(a.pause)
 }
+
+// renew gives an object its whole burst back.
+func (a *allowance) renew(name string) { delete(a.whole, name) }
 
 // forget lets go of objects that may use their whole burst.
 func (a *allowance) forget(now time.Time) {

@@ -78,6 +78,14 @@ func sameStatus(a, b *backend.Status) bool {
 		apiequality.Semantic.DeepEqual(a.Conditions, b.Conditions)
 }
 
+// observed is the latest generation of a Backend that its conditions are of.
+func observed(s *backend.Status) (latest int64) {
+	for i := range s.Conditions {
+		latest = max(latest, s.Conditions[i].ObservedGeneration)
+	}
+	return latest
+}
+
 // sameButTexts reports whether two statuses that differ do so in the texts of messages
 // and errors alone. That there is one where there was none is more than that.
 func sameButTexts(a, b *backend.Status) bool {

@@ -418,6 +418,37 @@ func TestTextsAreWrittenSparingly(t *testing.T) {
 	}
 }
 
+// Who changes a Backend because of an error sees whether that helped, however lately
+// the error was written.
+func TestTextsAfterAChange(t *testing.T) {
+	s := newShown(t)
+	s.verdict(two, nil)
+	for i, text := range []string{"not zero", "not one", "not two", "not three"} {
+		b := storedBackends(t, s.backends)[0]
+		b.Generation = int64(i + 2)
+		o, err := s.backends.Codec.EncodeStored(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.drop(t, b.Name)
+		if _, err := s.backends.Store.Create(t.Context(), keyNamed(b.Name), o, 0); err != nil {
+			t.Fatal(err)
+		}
+		s.stands(t)
+		s.after(t, 2*statusPause) // of the new generation, with what was said before
+		s.verdict(one, errors.New(text))
+		s.stands(t)
+		if s.after(t, 2*statusPause); state(s.status(t)) != one+"=Unhealthy("+text+") "+two+"=Healthy()" || observed(new(s.status(t))) != b.Generation {
+			t.Errorf("generation %d: %s, of generation %d", b.Generation, state(s.status(t)), observed(new(s.status(t))))
+		}
+		s.verdict(one, errors.New(text+" again"))
+		s.stands(t)
+		if n := s.after(t, 2*statusPause); n != 0 && i > 0 {
+			t.Errorf("generation %d: another text is written", b.Generation)
+		}
+	}
+}
+
 // Where a server was checked and could not be read, no condition says that it was not
 // checked; what was found out of it before stands.
 func TestConditionsOfAServerThatCannotBeRead(t *testing.T) {

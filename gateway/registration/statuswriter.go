@@ -92,8 +92,13 @@ func (w *statusWriter) turn(now time.Time) (again time.Duration) {
 			written, err := w.write(ctx, st)
 			if written || err != nil {
 				w.paced.spend(st.Name, now)
-				if reworded {
+				switch {
+				case reworded:
 					w.texts.spend(st.Name, now)
+				case observed(&want) > observed(&st.Object.Status):
+					// Somebody has changed the Backend. What is said of it may still be
+					// from before, and whether the change helped is waited for.
+					w.texts.renew(st.Name)
 				}
 			}
 			if err != nil && ctx.Err() == nil {
