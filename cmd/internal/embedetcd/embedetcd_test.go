@@ -103,13 +103,23 @@ func TestRelief(t *testing.T) {
 		_, err := client.Put(t.Context(), "/registry/x", strings.Repeat("x", quota/10))
 		return err
 	}
-	var err error
-	for err == nil {
-		err = put()
+	// The member refuses a write first, and raises the alarm then.
+	fill := func() {
+		t.Helper()
+		var err error
+		for err == nil {
+			err = put()
+		}
+		if !errors.Is(err, rpctypes.ErrNoSpace) {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(20 * time.Second); !s.full(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("no alarm")
+			}
+		}
 	}
-	if !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Fatal(err)
-	}
+	fill()
 	if err := s.relieveOnce(t.Context(), 0); err == nil {
 		t.Error("a member that is full of history was relieved")
 	}
@@ -124,8 +134,7 @@ func TestRelief(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Full once more, and compacted by somebody else.
-	for err = nil; err == nil; err = put() {
-	}
+	fill()
 	if now, err = client.Get(t.Context(), "/registry/x"); err != nil {
 		t.Fatal(err)
 	}
