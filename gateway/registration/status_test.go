@@ -52,7 +52,8 @@ func newShown(t *testing.T) *shown {
 	return s
 }
 
-func (s *shown) put(t *testing.T, b *backend.Backend) {
+// replace stores a Backend in the place of what is stored.
+func (s *shown) replace(t *testing.T, b *backend.Backend) {
 	t.Helper()
 	o, err := s.backends.Codec.EncodeStored(b)
 	if err != nil {
@@ -62,6 +63,11 @@ func (s *shown) put(t *testing.T, b *backend.Backend) {
 	if _, err := s.backends.Store.Create(t.Context(), keyNamed(b.Name), o, 0); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (s *shown) put(t *testing.T, b *backend.Backend) {
+	t.Helper()
+	s.replace(t, b)
 	// The server becomes one with other endpoints, and says what it said.
 	says := s.found.Standings().ByName[b.Name].Server.Source
 	s.stands(t)
@@ -426,14 +432,7 @@ func TestTextsAfterAChange(t *testing.T) {
 	for i, text := range []string{"not zero", "not one", "not two", "not three"} {
 		b := storedBackends(t, s.backends)[0]
 		b.Generation = int64(i + 2)
-		o, err := s.backends.Codec.EncodeStored(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.drop(t, b.Name)
-		if _, err := s.backends.Store.Create(t.Context(), keyNamed(b.Name), o, 0); err != nil {
-			t.Fatal(err)
-		}
+		s.replace(t, b)
 		s.stands(t)
 		s.after(t, 2*statusPause) // of the new generation, with what was said before
 		s.verdict(one, errors.New(text))
