@@ -84,7 +84,8 @@ type wanted struct {
 }
 
 // behindError is of an attempt that ended before its turn to get a connection
-// came, while others got theirs: no fault of the endpoint's.
+// came, while others got theirs, or that waited for one which another has blamed the
+// endpoint for: no fault more of the endpoint's.
 type behindError struct{ err error }
 
 func (e *behindError) Error() string { return "wait for a connection: " + e.err.Error() }

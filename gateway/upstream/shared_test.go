@@ -23,7 +23,8 @@ import (
 )
 
 // frames is an endpoint that speaks HTTP/2 frame by frame. It calls on with every
-// whole request, which says whether the connection ends then.
+// whole request, which says whether the connection ends then; without on it says
+// nothing after the handshake.
 type frames struct {
 	Endpoint
 	settings []http2.Setting
@@ -63,6 +64,10 @@ func startFrames(t *testing.T, on func(n int, stream uint32, fr *http2.Framer) (
 func (f *frames) talk(conn net.Conn) {
 	defer conn.Close()
 	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	if f.on == nil {
+		_, _ = io.Copy(io.Discard, conn)
 		return
 	}
 	fr := http2.NewFramer(conn, conn)
@@ -170,7 +175,7 @@ func TestNothingBegins(t *testing.T) {
 	none := startFrames(t, on, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
 	leaving := startFrames(t, on)
 	leaving.first = func(fr *http2.Framer) { _ = fr.WriteGoAway(0, http2.ErrCodeNo, nil) }
-	mute := startMute(t)
+	mute := startFrames(t, nil).Endpoint
 	good := startNode(t, "tls", nil)
 	for text, bad := range map[string]Endpoint{
 		errTakesNone.Error(): none.Endpoint,
@@ -204,31 +209,6 @@ func TestNothingBegins(t *testing.T) {
 			t.Errorf("a server that takes none saw %d on %d connections", requests, conns)
 		}
 	}
-}
-
-// startMute starts an endpoint that says nothing after the handshake.
-func startMute(t *testing.T) Endpoint {
-	t.Helper()
-	s := httptest.NewUnstartedServer(nil)
-	s.StartTLS()
-	config := s.TLS.Clone()
-	s.Close()
-	config.NextProtos = []string{"h2"}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go io.Copy(io.Discard, conn)
-		}
-	}()
-	return At(l.Addr().String())[0]
 }
 
 // A server that shuts down in order loses no request of any verb, and sees none
