@@ -87,6 +87,7 @@ func TestStoppedWriter(t *testing.T) {
 	stopped := time.Now()
 	server.Close()
 	within(t, 10*time.Second, "the other says of the Backend what it sees", second.get(writtenBackend, http.StatusOK, `"state":"Unhealthy"`, `"reason":"FailedDiscoveryCheck"`, "(observed by second)"))
+	within(t, 10*time.Second-time.Since(stopped), "and all of it", second.get(writtenBackend, http.StatusOK, `"freshness":"Stale"`))
 	within(t, 10*time.Second-time.Since(stopped), "and of the APIService", second.get(writtenAPIService, http.StatusOK, `"reason":"FailedDiscoveryCheck"`, "(observed by second)"))
 	t.Logf("the writer's stop was covered after %v", time.Since(stopped))
 
@@ -94,11 +95,16 @@ func TestStoppedWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	kept, err := second.ask(http.MethodGet, writtenBackend, "", "application/json", http.StatusOK)
+	if err != nil {
+		t.Fatal(err)
+	}
 	signal(a.processes["gateway"].Process, syscall.SIGCONT)
 	eventually(t, "the first one sees it too", first.get("/apis/"+writtenGroup+"/v1/things", http.StatusServiceUnavailable, "FailedDiscoveryCheck"))
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if now, err := second.versions(writtenBackend, writtenAPIService); err != nil || now != before {
-			t.Fatalf("the one that slept wrote: %s, it was %s (%v)", now, before, err)
+			stored, _ := second.ask(http.MethodGet, writtenBackend, "", "application/json", http.StatusOK)
+			t.Fatalf("somebody wrote: %s, it was %s (%v); the Backend, which was\n%s\nis\n%s", now, before, err, kept, stored)
 		}
 	}
 
