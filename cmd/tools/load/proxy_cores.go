@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"syscall"
 )
 
 // cores says which processor is the proxies' and which is the others'. Where
@@ -69,4 +70,34 @@ func splitPort(address string) (host string, port int, err error) {
 		return "", 0, fmt.Errorf("read address: %w", err)
 	}
 	return host, port, nil
+}
+
+// niceSelf gives all threads of this process a nice value; its processes begin with
+// it. Without it, the agents of a virtual machine and the kernel's memory daemons
+// take a core from whoever is measured for up to 12 ms: the 99th percentile.
+func niceSelf(value int) error {
+	// A thread has the value of the one that started it, so that after a pass in which
+	// all had it there is none without.
+	for changed := true; changed; {
+		changed = false
+		threads, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return fmt.Errorf("list threads: %w", err)
+		}
+		for _, t := range threads {
+			id, err := strconv.Atoi(t.Name())
+			if err != nil {
+				return fmt.Errorf("list threads: %w", err)
+			}
+			// The kernel returns 20 less the value, which is never negative.
+			if now, err := syscall.Getpriority(syscall.PRIO_PROCESS, id); err != nil || now == 20-value {
+				continue // it has ended, or has it
+			}
+			if err := syscall.Setpriority(syscall.PRIO_PROCESS, id, value); err != nil {
+				return os.NewSyscallError("setpriority", err)
+			}
+			changed = true
+		}
+	}
+	return nil
 }
