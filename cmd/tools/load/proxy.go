@@ -30,12 +30,11 @@ type proxyOptions struct {
 	against            string
 	only, protocols    []string
 	others, audit      bool
-	json               bool
+	json, realTime     bool
 	rounds, atOnce     int
 	time, limit, quiet time.Duration
 	poll               time.Duration
 	rate               int
-	nice               int
 	watches, groups    int
 	size               int
 }
@@ -86,7 +85,7 @@ func newProxyCommand() *cobra.Command {
 	fs.IntVar(&o.size, "size", 3500, "bytes of the larger answer")
 	fs.IntVar(&o.rate, "requests", 5000, "requests a second where the latency is measured")
 	fs.DurationVar(&o.poll, "busy-poll", 100*time.Microsecond, "let a gateway take part there that looks for work for this long before it sleeps; 0s: none")
-	fs.IntVar(&o.nice, "nice", -19, "nice `value` of everybody who takes part, from -20 to 19: what else runs on the machine waits for them; 0: leave it as it is")
+	fs.BoolVar(&o.realTime, "real-time", true, "have the kernel schedule everybody who takes part before what else runs on the machine (SCHED_RR)")
 	fs.IntVar(&o.watches, "watches", 4000, "how many idle watches")
 	fs.DurationVar(&o.quiet, "quiet", 10*time.Second, "how long watches are idle before memory is read")
 	fs.IntVar(&o.groups, "groups", 1000, "how many registered groups to compare with 10")
@@ -116,7 +115,7 @@ func (o *proxyOptions) check() error {
 	}{
 		{"rounds", o.rounds, 1, 100}, {"workers", o.atOnce, 1, 1000}, {"size", o.size, smallObject, 10000000},
 		{"requests", o.rate, 1, 100000}, {"watches", o.watches, 1, 8000},
-		{"nice", o.nice, -20, 19}, {"groups", o.groups, fewGroups, 5000},
+		{"groups", o.groups, fewGroups, 5000},
 	} {
 		if f.value < f.min || f.value > f.max {
 			return fmt.Errorf("--%s=%d: choose a number from %d to %d", f.name, f.value, f.min, f.max)
@@ -156,13 +155,8 @@ func measureProxies(ctx context.Context, o *proxyOptions, out, errOut io.Writer)
 	if r.cores, note = newCores(); note != "" {
 		r.report.note("%s", note)
 	}
-	if o.nice != 0 {
-		// Before anybody is started: it is handed down.
-		if err := niceSelf(o.nice); err != nil {
-			r.report.note("everybody runs at the priority of this program, and whatever else the machine does takes part: %v", err)
-		} else {
-			r.report.note("everybody runs at nice %d", o.nice)
-		}
+	if o.realTime {
+		r.report.note("%s", runFirst())
 	}
 	if o.audit {
 		r.report.note("the gateway authenticates by token, authorizes by RBAC, counts, and writes an audit log at level Metadata")

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
-	"syscall"
 )
 
 // cores says which processor is the proxies' and which is the others'. Where
@@ -60,6 +60,23 @@ func (c *cores) move(pid int, core string) error {
 	return nil
 }
 
+// runFirst has this process, and all that it starts from now on, scheduled before what
+// else runs on the machine, and says whether that is so. The agents of a virtual
+// machine and the kernel's memory daemons keep a core from whoever has it for up to
+// 20 ms at a time, which is the 99th percentile of a quarter of a second; a nice value
+// shortens that only. The kernel keeps a twentieth of the time for the others.
+func runFirst() string {
+	const not = "everybody takes turns with what else runs on the machine"
+	chrt, err := exec.LookPath("chrt")
+	if err != nil {
+		return not + ": chrt is not installed (Debian package util-linux)"
+	}
+	if out, err := exec.Command(chrt, "--all-tasks", "--rr", "--pid", "1", strconv.Itoa(os.Getpid())).CombinedOutput(); err != nil {
+		return fmt.Sprintf("%s: %v: %s", not, err, bytes.TrimSpace(out))
+	}
+	return "everybody is scheduled before what else runs on the machine (SCHED_RR; not so with --real-time=false)"
+}
+
 // splitPort takes host:port apart.
 func splitPort(address string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(address)
@@ -70,34 +87,4 @@ func splitPort(address string) (host string, port int, err error) {
 		return "", 0, fmt.Errorf("read address: %w", err)
 	}
 	return host, port, nil
-}
-
-// niceSelf gives all threads of this process a nice value; its processes begin with
-// it. Without it, the agents of a virtual machine and the kernel's memory daemons
-// take a core from whoever is measured for up to 12 ms: the 99th percentile.
-func niceSelf(value int) error {
-	// A thread has the value of the one that started it, so that after a pass in which
-	// all had it there is none without.
-	for changed := true; changed; {
-		changed = false
-		threads, err := os.ReadDir("/proc/self/task")
-		if err != nil {
-			return fmt.Errorf("list threads: %w", err)
-		}
-		for _, t := range threads {
-			id, err := strconv.Atoi(t.Name())
-			if err != nil {
-				return fmt.Errorf("list threads: %w", err)
-			}
-			// The kernel returns 20 less the value, which is never negative.
-			if now, err := syscall.Getpriority(syscall.PRIO_PROCESS, id); err != nil || now == 20-value {
-				continue // it has ended, or has it
-			}
-			if err := syscall.Setpriority(syscall.PRIO_PROCESS, id, value); err != nil {
-				return os.NewSyscallError("setpriority", err)
-			}
-			changed = true
-		}
-	}
-	return nil
 }
