@@ -20,8 +20,11 @@ import (
 )
 
 const (
-	// interval is how often the pace is looked at.
-	interval = time.Second
+	// interval is how often the pace is looked at, and looksOfBusy how often in it that
+	// of a busy process. Traffic comes in bursts, and a collection, which an allocation
+	// starts, always falls into one; so the room is for what bursts allocate.
+	interval    = time.Second
+	looksOfBusy = 4
 	// apart is how many intervals of a busy process lie between collections.
 	apart = 4
 	// A process that allocates busyBytes in an interval is busy; one that
@@ -41,9 +44,9 @@ const (
 )
 
 // Work is what a process does. It says how much may be allocated between
-// collections while the process is busy: what it allocates in four seconds, within
-// bounds, and at least as much as there is to mark, which is what Go's own pace
-// comes to where all of a heap has to be marked.
+// collections while the process is busy: what it allocates in four seconds at the rate
+// of its bursts, within bounds, and at least as much as there is to mark, which is what
+// Go's own pace comes to where all of a heap has to be marked.
 type Work int
 
 const (
@@ -78,7 +81,7 @@ func Keep(ctx context.Context, work Work) {
 	_, fixed := os.LookupEnv("GOGC")
 	p := &pacer{percent: 100, last: read(), work: work}
 	slack := relaxed(isRelaxed())
-	tick := time.NewTicker(interval)
+	tick := time.NewTimer(interval)
 	defer tick.Stop()
 	for {
 		select {
@@ -95,6 +98,7 @@ func Keep(ctx context.Context, work Work) {
 		if giveBack {
 			debug.FreeOSMemory()
 		}
+		tick.Reset(interval / time.Duration(p.looks()))
 	}
 }
 
@@ -124,16 +128,43 @@ type pacer struct {
 	percent int // to be set
 	work    Work
 	last    sample
-	rate    uint64 // bytes allocated in an interval, of late
+	rate    uint64 // bytes allocated in an interval, at the pace of a burst, of late
 	busy    bool
 	quiet   int // intervals
+	// What was allocated in this interval so far, and how many samples that are.
+	begun  uint64
+	looked int
+}
+
+// looks is how many samples an interval has.
+func (p *pacer) looks() int {
+	if p.busy {
+		return looksOfBusy
+	}
+	return 1
 }
 
 // next takes a sample in and reports whether to give memory back.
 func (p *pacer) next(now sample) (giveBack bool) {
 	allocated := now.allocated - p.last.allocated
 	p.last = now
-	p.rate = max(allocated, p.rate-p.rate/8) // a pause is no reason to collect more often
+	looks := uint64(p.looks())
+	p.rate = max(allocated*looks, p.rate-p.rate/(8*looks)) // a pause is no reason to collect more often
+	p.begun += allocated
+	if p.looked++; p.looked == p.looks() {
+		giveBack = p.end(p.begun, now.unneeded)
+		p.begun, p.looked = 0, 0
+	}
+	// A little more or less is not worth stopping the world.
+	if next := p.fit(now); next*10 < p.percent*8 || next*8 > p.percent*10 {
+		p.percent = next
+	}
+	return giveBack
+}
+
+// end takes in what was allocated in an interval, and reports whether to give memory
+// back.
+func (p *pacer) end(allocated, unneeded uint64) (giveBack bool) {
 	switch {
 	case allocated >= busyBytes:
 		p.busy, p.quiet = true, 0
@@ -144,13 +175,9 @@ func (p *pacer) next(now sample) (giveBack bool) {
 	}
 	if p.quiet == quietAfter {
 		p.busy = false
-		giveBack = now.unneeded >= spare
+		return unneeded >= spare
 	}
-	// A little more or less is not worth stopping the world.
-	if next := p.fit(now); next*10 < p.percent*8 || next*8 > p.percent*10 {
-		p.percent = next
-	}
-	return giveBack
+	return false
 }
 
 // fit returns the percentage that makes the room.

@@ -45,7 +45,7 @@ func TestPacer(t *testing.T) {
 		{[]uint64{0, 0, 1, 0, 0, 0, 0}, 10 * mb, 50, 0},
 		{[]uint64{4, 4, 4, 4}, 10 * mb, 50, 0},
 		{[]uint64{8}, 10 * mb, 400, 0},
-		{[]uint64{0, 0, 0, 0, 3, 0, 0, 0, 0}, 10 * mb, 234, 0},
+		{[]uint64{0, 0, 0, 0, 3, 0, 0, 0, 0}, 10 * mb, 240, 0},
 		{[]uint64{0}, 10 * mb, 50, 1},
 		{[]uint64{16}, 10 * mb, 800, 0},
 		{[]uint64{100}, 10 * mb, 1600, 0},
@@ -54,14 +54,41 @@ func TestPacer(t *testing.T) {
 	} {
 		given := 0
 		for _, n := range step.allocated {
-			now.allocated += n * mb
 			now.unneeded = step.unneeded
-			if p.next(now) {
-				given++
+			for range p.looks() {
+				now.allocated += n * mb / uint64(p.looks())
+				if p.next(now) {
+					given++
+				}
 			}
 		}
 		if p.percent != step.percent || given != step.given {
 			t.Errorf("step %d: %d %%, memory given back %d times; want %d %%, %d", i, p.percent, given, step.percent, step.given)
+		}
+	}
+}
+
+// The room of a busy process is for what it allocates in its bursts: all that is
+// allocated in a second may come in a quarter of it.
+func TestBurst(t *testing.T) {
+	for _, c := range []struct {
+		looks []uint64 // MB
+		want  int
+	}{
+		{[]uint64{10}, 500},              // not busy yet: it may have come evenly
+		{[]uint64{10, 2, 2, 2, 2}, 500},  // evenly indeed
+		{[]uint64{10, 8, 0, 0, 0}, 1600}, // not so
+		{[]uint64{10, 8, 0, 0, 0, 0, 0, 8}, 1600},
+		{[]uint64{10, 4, 0, 0, 4}, 800},
+	} {
+		p := &pacer{percent: 100, work: ForTraffic}
+		now := sample{live: 8 * mb, marked: 6 * mb}
+		for _, n := range c.looks {
+			now.allocated += n * mb
+			p.next(now)
+		}
+		if p.percent != c.want {
+			t.Errorf("%d MB: %d %%, want %d", c.looks, p.percent, c.want)
 		}
 	}
 }
