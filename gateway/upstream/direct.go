@@ -33,6 +33,7 @@ type direct struct {
 	dial        func(context.Context) (conn, raw net.Conn, err error)
 	limit       func() time.Duration // to connect
 	maxDials    int                  // at the same time
+	processors  int                  // that handshakes have; 0: any number
 	broken      func()               // told of connections that broke; must not block
 	ended       func()               // the same of those that the server ended while they were idle; nil: nobody is
 	silence     time.Duration        // how long what was sent may be unacknowledged; 0: any time

@@ -38,6 +38,15 @@ import (
 const dialsPerProcessor = 16
 
 const (
+	// handshake is what a connection takes of a processor, or less.
+	handshake = time.Millisecond
+	// staggered is after how many times the time that the quickest dial took another
+	// one begins beside those that keep the processors busy: they hang. Until one has
+	// told what it takes, unknownDial is waited for.
+	staggered, unknownDial = 4, 10 * time.Millisecond
+)
+
+const (
 	// flowing is how long ago a connection may have come free at most for others
 	// to be expected soon.
 	flowing = 100 * time.Millisecond
@@ -62,6 +71,10 @@ type line struct {
 	dialTook time.Duration
 	later    *time.Timer
 	pending  bool
+	// quickest is about how long the quickest dial took, of late, 0 before the first
+	// one, and dialed when the last one began.
+	quickest time.Duration
+	dialed   time.Time
 	// moved is when a connection was last made or came free.
 	moved time.Time
 	// failure is why a dial last failed, and when.
@@ -238,9 +251,27 @@ func (d *direct) dialMore() {
 	}
 	now := time.Now()
 	for wanted := min(d.impatient(now), d.maxDials); d.line.dialing < wanted; {
+		if left := d.hold(now); left > 0 {
+			d.countAgain(left)
+			return
+		}
 		d.line.dialing++
+		d.line.dialed = now
 		go d.fly(now)
 	}
+}
+
+// hold returns how long the next dial is held back for the sake of those that are
+// under way; mu is held.
+func (d *direct) hold(now time.Time) time.Duration {
+	atOnce, apart := 2*d.processors, unknownDial
+	if quickest := d.line.quickest; quickest > 0 {
+		atOnce, apart = d.processors*int(quickest/handshake), staggered*quickest
+	}
+	if d.line.dialing < atOnce || apart < staggered*minPatience || d.processors == 0 {
+		return 0
+	}
+	return apart - now.Sub(d.line.dialed)
 }
 
 // impatient counts those for whom a connection is to be made, up to maxDials, and
@@ -301,6 +332,10 @@ func (d *direct) made(c *directConn, took time.Duration) {
 	d.mu.Lock()
 	d.line.dialing--
 	d.line.dialTook = took
+	if quickest := d.line.quickest; quickest > 0 {
+		took = min(took, quickest+quickest/64) // slower in the end, if all are
+	}
+	d.line.quickest = took
 	d.line.moved = time.Now()
 	w := d.first(false)
 	if w != nil {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -326,6 +328,55 @@ func TestWaitWhereConnectionsComeFree(t *testing.T) {
 		dialed(7)
 		c.finish()
 	})
+}
+
+// As many connections are made at the same time as keep the processors busy, by what
+// the quickest one took; beside those that take longer others are begun, one after
+// the other.
+func TestDialsForProcessors(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		takes func(n int) time.Duration
+		// atOnce are those under way when n wait, after these times since the first one.
+		atOnce map[time.Duration]int
+	}{
+		{"not known yet", func(int) time.Duration { return time.Second },
+			map[time.Duration]int{0: 2, 10*time.Millisecond - 1: 2, 10 * time.Millisecond: 3, 25 * time.Millisecond: 4, 200 * time.Millisecond: 16}},
+		{"quick", func(int) time.Duration { return minPatience - 1 },
+			map[time.Duration]int{0: 2, minPatience: 16}},
+		{"a processor's work", func(int) time.Duration { return 3 * time.Millisecond },
+			map[time.Duration]int{0: 2, 4 * time.Millisecond: 3, 30 * time.Millisecond: 3}},
+		{"the first is quickest", func(n int) time.Duration { return time.Duration(1+min(n, 20)) * time.Millisecond },
+			map[time.Duration]int{0: 2, 3 * time.Millisecond: 2, 9 * time.Millisecond: 2, 14 * time.Millisecond: 2}},
+		{"a long way", func(int) time.Duration { return 100 * time.Millisecond },
+			map[time.Duration]int{0: 2, 99 * time.Millisecond: 11, 101 * time.Millisecond: 16}},
+		{"one hangs", func(n int) time.Duration {
+			if n > 1 {
+				return time.Minute
+			}
+			return 2 * time.Millisecond
+		}, map[time.Duration]int{0: 2, 3 * time.Millisecond: 2, 9 * time.Millisecond: 2, 10 * time.Millisecond: 3, 20 * time.Millisecond: 4}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				crowd := newCrowd(t, func(ctx context.Context, n int) error { return after(c.takes(n), nil)(ctx, n) })
+				crowd.processors, crowd.maxDials = 1, 16
+				crowd.limit = func() time.Duration { return time.Hour }
+				crowd.many(200)
+				began := time.Now()
+				for _, at := range slices.Sorted(maps.Keys(c.atOnce)) {
+					time.Sleep(at - time.Since(began))
+					synctest.Wait()
+					crowd.direct.mu.Lock()
+					if got := crowd.line.dialing; got != c.atOnce[at] {
+						t.Errorf("after %v %d connections are being made, want %d", at, got, c.atOnce[at])
+					}
+					crowd.direct.mu.Unlock()
+				}
+				crowd.finish()
+			})
+		})
+	}
 }
 
 // Who goes away leaves the line. What it got at that moment is for the next one.

@@ -242,8 +242,9 @@ func (g *generation) retire() {
 func (w *ways) generation(trust *Trust, c credentials) *generation {
 	g := &generation{trust: trust, credentials: c}
 	idle := w.policy().Idle
+	processors := runtime.GOMAXPROCS(0)
 	g.direct = &direct{
-		limit: func() time.Duration { return w.policy().Connect }, maxDials: dialsPerProcessor * runtime.GOMAXPROCS(0),
+		limit: func() time.Duration { return w.policy().Connect }, maxDials: dialsPerProcessor * processors, processors: processors,
 		broken: w.broke, ended: w.unasked.begin, successor: w.successor, silence: silence, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody,
 	}
 	// http.Transport takes DialTLSContext for https, and DialContext for http.
