@@ -58,14 +58,23 @@ func Started(ctx context.Context) time.Time {
 
 // record is the request's line in the access log, if there is one.
 func (x *exchange) record(r *http.Request, code int, took time.Duration) accesslog.Record {
-	a := x.action
+	a, who := x.action, x.who()
 	return accesslog.Record{
-		Start: x.start, AuditID: x.auditID[0], TraceID: x.logged.traceID, User: nameOf(a.User), Impersonator: nameOf(a.Impersonator),
+		Start: x.start, AuditID: x.auditID[0], TraceID: x.logged.traceID, User: nameOf(who.User), Impersonator: nameOf(who.Impersonator),
 		Method: r.Method, Protocol: r.Proto, URI: r.RequestURI, Remote: r.RemoteAddr, UserAgent: r.UserAgent(),
 		Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource,
 		Namespace: a.Namespace, Name: a.Name,
 		Code: code, Bytes: x.bytes, FirstByte: x.logged.firstByte, Took: took, Upstream: x.logged.upstream,
 	}
+}
+
+// who is the Action by which logs tell who made the request: one that may not be made
+// as somebody else is its sender's.
+func (x *exchange) who() *resource.Action {
+	if x.acting != nil {
+		return x.acting
+	}
+	return x.action
 }
 
 func nameOf(u *resource.User) string {

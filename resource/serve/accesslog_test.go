@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
+	"portico/resource"
 	"portico/resource/accesslog"
 	"portico/resource/tracing"
 )
@@ -120,5 +123,52 @@ func TestAccessLog(t *testing.T) {
 	}
 	if first, ok := line["firstByte"].(float64); !ok || first <= 0 || first > line["took"].(float64) {
 		t.Errorf("first byte after %v, in all %v", line["firstByte"], line["took"])
+	}
+}
+
+// A line names as whom a request was made, and who made it so; where that is refused,
+// who asked for it.
+func TestAccessLogOfImpersonation(t *testing.T) {
+	var out bytes.Buffer
+	log, err := accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newTestServer(t, func(http.ResponseWriter, *http.Request) {}, func(c *Config) {
+		c.AccessLog = log
+		c.Impersonation = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch r.Header.Get("Impersonate-User") {
+				case "":
+					next.ServeHTTP(w, r)
+				case "john":
+					as := *resource.ActionFrom(r.Context())
+					as.User, as.Impersonator = &resource.User{Name: "john"}, as.User
+					next.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), &as)))
+				default:
+					w.WriteHeader(http.StatusForbidden)
+				}
+			})
+		}
+	})
+	do(s, "GET", pathPods+"/a")
+	do(s, "GET", pathPods+"/a", "Impersonate-User", "john")
+	do(s, "GET", pathPods+"/a", "Impersonate-User", "root")
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = log.Run(ctx)
+	var got []string
+	for text := range bytes.Lines(out.Bytes()) {
+		var line struct {
+			User, Impersonator string
+			Code               int
+		}
+		if err := json.Unmarshal(text, &line); err != nil {
+			t.Fatalf("%v: %q", err, text)
+		}
+		got = append(got, fmt.Sprint(line))
+	}
+	if want := []string{"{jane  200}", "{john jane 200}", "{jane  403}"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -1,6 +1,10 @@
 package serve
 
-import "net/http"
+import (
+	"net/http"
+
+	"portico/resource"
+)
 
 // filter wraps a handler. It is handed on as a function: by way of the interface
 // each would take a frame more of the stack.
@@ -72,9 +76,11 @@ func (s *Server) impersonate(next http.HandlerFunc) http.HandlerFunc {
 	return s.cfg.Impersonation(before(s.impersonated, s.auditImpersonation)(next)).ServeHTTP
 }
 
-// impersonated takes down how long that took.
+// impersonated takes down as whom the request goes on, for the logs, and how long that
+// took.
 func (s *Server) impersonated(_ http.ResponseWriter, r *http.Request) bool {
 	x := exchangeFrom(r.Context())
+	x.acting = resource.ActionFrom(r.Context())
 	x.took.impersonation = x.lap()
 	s.metrics.access.impersonation.observe(int64(x.took.impersonation))
 	return true

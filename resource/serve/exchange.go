@@ -22,6 +22,7 @@ type exchange struct {
 	http.ResponseWriter
 	start    time.Time
 	action   *resource.Action
+	acting   *resource.Action // as it goes on after impersonation; nil: it has not come so far
 	ctx      exchangeContext  // of the request, for what comes below
 	busyPoll *busypoll.Poller // nil: nobody is told of traffic
 	// client is the context that ends when the client has gone.

@@ -100,15 +100,19 @@ func (s *Server) logRequest(r *http.Request, x *exchange, code int, took time.Du
 	}
 	// Logged even though the client may have gone.
 	ctx := context.WithoutCancel(r.Context())
-	s.log.LogAttrs(ctx, level, "request",
+	attrs := []slog.Attr{
 		slog.String("verb", x.action.Verb),
 		slog.String("uri", r.RequestURI),
 		slog.Int("code", code),
 		slog.Duration("took", took),
 		slog.Int64("bytes", x.bytes),
-		slog.String("user", nameOf(x.action.User)),
+		slog.String("user", nameOf(x.who().User)),
 		slog.String("userAgent", r.UserAgent()),
 		slog.String("remote", r.RemoteAddr),
 		slog.String("auditID", x.auditID[0]),
-	)
+	}
+	if by := x.who().Impersonator; by != nil {
+		attrs = append(attrs, slog.String("impersonator", by.Name))
+	}
+	s.log.LogAttrs(ctx, level, "request", attrs...)
 }
