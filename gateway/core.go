@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -77,24 +78,16 @@ func identifyGateway(h http.Header) {
 
 // run follows what the gateway needs until ctx ends.
 func (c *coreClient) run(ctx context.Context) error {
-	var latest struct{ svc, eps atomic.Pointer[loop.Snapshot] }
-	update := func() {
-		svc, eps := latest.svc.Load(), latest.eps.Load()
-		if svc != nil && eps != nil {
-			c.follow(*svc, *eps)
-		}
-	}
+	var latest pair
 	return loop.Together(ctx,
 		func(ctx context.Context) error {
 			return loop.Follow(ctx, c.store("", "services", "Service"), c.options(), func(s loop.Snapshot) {
-				latest.svc.Store(&s)
-				update()
+				latest.tell(func() { latest.svc = &s }, c.follow)
 			})
 		},
 		func(ctx context.Context) error {
 			return loop.Follow(ctx, c.store("discovery.k8s.io", "endpointslices", "EndpointSlice"), c.options(), func(s loop.Snapshot) {
-				latest.eps.Store(&s)
-				update()
+				latest.tell(func() { latest.eps = &s }, c.follow)
 			})
 		},
 		func(ctx context.Context) error {
@@ -103,6 +96,25 @@ func (c *coreClient) run(ctx context.Context) error {
 			})
 		},
 	)
+}
+
+// pair are the Services and EndpointSlices as they were told last. Its functions may
+// be called concurrently.
+type pair struct {
+	mu       sync.Mutex
+	svc, eps *loop.Snapshot
+}
+
+// tell changes one of them and passes both on, once there are both. The lock is held
+// until they are: of two that are told at the same time, the one that passed on what it
+// had seen before the other would undo what the other did.
+func (p *pair) tell(change func(), follow func(svc, eps loop.Snapshot)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+	if p.svc != nil && p.eps != nil {
+		follow(*p.svc, *p.eps)
+	}
 }
 
 // options of following the core server: it is tried often, because start-up

@@ -1,12 +1,16 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,7 +58,9 @@ func (p *publisher) run(ctx context.Context) error {
 	}
 }
 
-// publish writes the ConfigMap if it differs. Keys of others are left alone.
+// publish writes the ConfigMap if it lacks anything. Keys of others are left alone, and
+// so is what other gateways added to these: theirs may be another CA, as while one is
+// replaced.
 func (p *publisher) publish(ctx context.Context) error {
 	want, err := p.data()
 	if err != nil {
@@ -74,7 +80,11 @@ func (p *publisher) publish(ctx context.Context) error {
 		if cm.Data == nil {
 			cm.Data = map[string]string{}
 		}
-		maps.Copy(cm.Data, want)
+		for key, value := range want {
+			if cm.Data[key], err = merged(key, cm.Data[key], value, time.Now()); err != nil {
+				return resource.Mutation{}, err
+			}
+		}
 		data, err := json.Marshal(cm)
 		if err != nil {
 			return resource.Mutation{}, fmt.Errorf("encode ConfigMap %s: %w", key, err)
@@ -83,6 +93,56 @@ func (p *publisher) publish(ctx context.Context) error {
 		return resource.Mutation{Object: o}, err
 	})
 	return err
+}
+
+// merged adds a value to what is stored of a key, as upstream's controller does: of
+// certificates those that have not expired, once each, of the others what is in
+// either list. What is stored and cannot be read is let go of.
+//
+// Source: k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust.
+func merged(key, stored, value string, now time.Time) (string, error) {
+	if strings.HasSuffix(key, "-ca-file") {
+		return mergedCertificates(stored, value, now), nil
+	}
+	var have, want []string
+	if err := json.Unmarshal([]byte(value), &want); err != nil {
+		return "", fmt.Errorf("decode %s: %w", key, err)
+	}
+	if stored != "" && json.Unmarshal([]byte(stored), &have) != nil {
+		have = nil
+	}
+	all := []string{}
+	for _, s := range append(have, want...) {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return "", fmt.Errorf("encode %s: %w", key, err)
+	}
+	return string(text), nil
+}
+
+// mergedCertificates are those of two texts in PEM: first what is stored and has not
+// expired, so that it stays as it is while nothing is missing.
+func mergedCertificates(stored, own string, now time.Time) string {
+	var out bytes.Buffer
+	var have [][]byte
+	take := func(text string, expired bool) {
+		for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
+			cert, err := x509.ParseCertificate(block.Bytes)
+			if block.Type != "CERTIFICATE" || err != nil || !expired && now.After(cert.NotAfter) ||
+				slices.ContainsFunc(have, func(raw []byte) bool { return bytes.Equal(raw, cert.Raw) }) {
+				continue
+			}
+			have = append(have, cert.Raw)
+			_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: cert.Raw}) // to memory
+		}
+	}
+	take(stored, false)
+	take(own, true) // what this gateway shows, whatever it is worth
+	return out.String()
 }
 
 func (p *publisher) data() (map[string]string, error) {

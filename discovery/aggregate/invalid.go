@@ -31,10 +31,14 @@ func (l *listing) reject() {
 			return false
 		}
 		delete(l.aggregated, id)
-		clipped := schema.GroupVersion{Group: clip(id.Group), Version: clip(id.Version)}
-		l.invalid = append(l.invalid, Unread{GroupVersion: clipped, Err: ErrInvalidName})
+		l.invalid = append(l.invalid, invalid(id))
 		return true
 	})
+}
+
+// invalid is what is kept of a group/version that has no name to be asked for by.
+func invalid(id schema.GroupVersion) Unread {
+	return Unread{GroupVersion: schema.GroupVersion{Group: clip(id.Group), Version: clip(id.Version)}, Err: ErrInvalidName}
 }
 
 // validName reports whether a server may have the group/version that it lists at a path.

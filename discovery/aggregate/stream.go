@@ -14,6 +14,7 @@ import (
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"portico/discovery"
@@ -105,6 +106,8 @@ func (s *Source) openStream(ctx context.Context) (io.ReadCloser, error) {
 		return nil, streamError(ctx, nil, err)
 	}
 	switch {
+	case takesNoStream(res.StatusCode):
+		err = errNoStream
 	case res.StatusCode != http.StatusOK:
 		err = fmt.Errorf("bad status from %s%s: %d", s.cfg.Shown, req.URL.RequestURI(), res.StatusCode)
 	case !strings.Contains(res.Header.Get("Content-Type"), discovery.StreamParameter):
@@ -114,6 +117,18 @@ func (s *Source) openStream(ctx context.Context) (io.ReadCloser, error) {
 		return res.Body, nil
 	}
 	return nil, errors.Join(err, res.Body.Close())
+}
+
+// takesNoStream reports whether a status says that a server knows no such request, and
+// not that it refuses this one for now.
+func takesNoStream(code int) bool {
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	case http.StatusNotImplemented:
+		return true
+	}
+	return code >= 400 && code < 500
 }
 
 // streamError says why reading ended: err may only be how it showed.
@@ -138,8 +153,12 @@ func (s *Source) setFollowing(on bool) {
 // group is what a stream told of a group, in an event of so many elements.
 type group struct {
 	gvs      []discovery.GroupVersion
+	invalid  []Unread // that none can have the name of
 	elements int
 }
+
+// versions is how many the event told of.
+func (g *group) versions() int { return len(g.gvs) + len(g.invalid) }
 
 // following is a stream as far as it was read.
 type following struct {
@@ -174,16 +193,20 @@ func (f *following) take(text []byte) (e discovery.StreamEvent, news bool, err e
 
 func (f *following) apply(e *discovery.StreamEvent, size int) (news bool, err error) {
 	name := e.Object.Name
+	if len(name) > validation.DNS1123SubdomainMaxLength {
+		name = clip(name) // which no group has, and is not kept as long as it is
+	}
 	if e.Type != watch.Bookmark && name == "" {
 		return false, fmt.Errorf("a %s names no group", e.Type)
 	}
 	switch e.Type {
 	case watch.Added, watch.Modified:
-		gvs, err := f.groupOf(e)
+		g, err := f.groupOf(e)
 		if err != nil {
 			return false, err
 		}
-		return false, f.put(name, group{gvs, size})
+		g.elements = size
+		return false, f.put(name, g)
 	case watch.Deleted:
 		f.remove(name)
 	case watch.Bookmark:
@@ -202,7 +225,7 @@ func (f *following) put(name string, g group) error {
 	at, _ := slices.BinarySearch(f.names, name)
 	f.names = slices.Insert(f.names, at, name)
 	f.groups[name] = g
-	f.versions, f.elements = f.versions+len(g.gvs), f.elements+g.elements
+	f.versions, f.elements = f.versions+g.versions(), f.elements+g.elements
 	switch {
 	case f.versions > maxGroupVersions:
 		return fmt.Errorf("it lists more than %d group/versions", maxGroupVersions)
@@ -222,7 +245,7 @@ func (f *following) remove(name string) {
 	g := f.groups[name]
 	f.names = slices.Delete(f.names, at, at+1)
 	delete(f.groups, name)
-	f.versions, f.elements = f.versions-len(g.gvs), f.elements-g.elements
+	f.versions, f.elements = f.versions-g.versions(), f.elements-g.elements
 }
 
 // tellOpenAPI passes on that OpenAPI changed. At the beginning of a stream it
@@ -238,8 +261,9 @@ func (f *following) tellOpenAPI(state string) {
 }
 
 // groupOf makes the entries of a group, those that did not change as they were.
-// What its server cannot tell of a version (Stale) stays as it was known.
-func (f *following) groupOf(e *discovery.StreamEvent) ([]discovery.GroupVersion, error) {
+// What its server cannot tell of a version (Stale) stays as it was known. Those that no
+// group/version can have the name of are left out, as they are of a list.
+func (f *following) groupOf(e *discovery.StreamEvent) (g group, err error) {
 	before := f.known
 	if told, ok := f.groups[e.Object.Name]; ok {
 		before = knownVersions{}
@@ -247,17 +271,21 @@ func (f *following) groupOf(e *discovery.StreamEvent) ([]discovery.GroupVersion,
 			before[schema.GroupVersion{Group: gv.Group, Version: gv.Version}] = gv
 		}
 	}
-	out := make([]discovery.GroupVersion, 0, len(e.Object.Versions))
+	g.gvs = make([]discovery.GroupVersion, 0, len(e.Object.Versions))
 	for _, v := range e.Object.Versions {
 		id := schema.GroupVersion{Group: e.Object.Name, Version: v.Version}
 		if v.Version == "" {
-			return nil, fmt.Errorf("group %s has a version without a name", id.Group)
+			return g, fmt.Errorf("group %s has a version without a name", clip(id.Group))
+		}
+		if !validName(pathGroups, id) {
+			g.invalid = append(g.invalid, invalid(id))
+			continue
 		}
 		legacy, told := e.Resources[v.Version]
 		_, known := before[id]
 		stale := v.Freshness == apidiscovery.DiscoveryFreshnessStale
 		if stale && (known || !told) {
-			out = append(out, before.stale(id))
+			g.gvs = append(g.gvs, before.stale(id))
 			continue
 		}
 		gv := discovery.GroupVersion{Group: id.Group, Version: id.Version, Stale: stale, Legacy: legacy, Aggregated: complete(v.Resources)}
@@ -265,18 +293,18 @@ func (f *following) groupOf(e *discovery.StreamEvent) ([]discovery.GroupVersion,
 			gv.Legacy = discovery.Flatten(id.Group, id.Version, gv.Aggregated)
 		}
 		slices.SortFunc(gv.Legacy, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
-		out = append(out, before.keep(gv))
+		g.gvs = append(g.gvs, before.keep(gv))
 	}
-	return out, nil
+	return g, nil
 }
 
 // adopt makes the groups what the source knows, beside the core group, which
 // the stream does not tell of.
 func (f *following) adopt(etag string) (news bool) {
-	var gvs []discovery.GroupVersion
+	told := part{mark: etag, told: true}
 	for _, name := range f.names {
-		gvs = append(gvs, f.groups[name].gvs...)
+		told.gvs, told.invalid = append(told.gvs, f.groups[name].gvs...), append(told.invalid, f.groups[name].invalid...)
 	}
-	f.source.noteTold(gvs)
-	return f.source.take(pathGroups, part{mark: etag, gvs: gvs, told: true})
+	f.source.noteTold(told.gvs)
+	return f.source.take(pathGroups, told)
 }

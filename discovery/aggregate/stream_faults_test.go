@@ -147,6 +147,36 @@ func TestFollowBoundsWhatItIsTold(t *testing.T) {
 	}
 }
 
+// Names that no group/version can have are left out, named in short, and nothing else
+// is lost by them.
+func TestFollowLeavesOutInvalidNames(t *testing.T) {
+	s := newScripted(t)
+	source := s.source()
+	long := strings.Repeat("x", 1<<20)
+	if news, err := s.run(t, source, groupLine("ADDED", long, "Current", ""), groupLine("ADDED", "A_B", "Current", ""),
+		groupLine("ADDED", "a.example.com", "Current", ""), bookmarkLine); news != 1 {
+		t.Errorf("%d news, %v", news, err)
+	}
+	same(t, source, "a.example.com/v1:things")
+	var names []string
+	for _, u := range source.Unread() {
+		if !errors.Is(u.Err, ErrInvalidName) {
+			t.Error(u.Err)
+		}
+		names = append(names, u.Name())
+	}
+	if want := []string{`"A_B/v1"`, `"` + long[:maxNameKept] + `/v1"`}; !slices.Equal(names, want) {
+		t.Errorf("left out: %.300q, want %q", names, want)
+	}
+	// What it takes back is forgotten.
+	s = newScripted(t)
+	source = s.source()
+	s.run(t, source, groupLine("ADDED", long, "Current", ""), groupLine("DELETED", long, "", ""), bookmarkLine)
+	if left := source.Unread(); len(left) > 0 {
+		t.Errorf("left out: %d", len(left))
+	}
+}
+
 // A server that does not send the unaggregated form is understood.
 func TestFollowDerivesTheLegacyForm(t *testing.T) {
 	s := newScripted(t)

@@ -139,6 +139,28 @@ func TestFollowAgain(t *testing.T) {
 	}
 }
 
+// A server that knows no such request has no stream; one that refuses it for now may
+// have one.
+func TestFollowRefused(t *testing.T) {
+	for code, none := range map[int]bool{
+		http.StatusBadRequest: true, http.StatusNotFound: true, http.StatusMethodNotAllowed: true, http.StatusNotImplemented: true,
+		http.StatusForbidden: false, http.StatusTooManyRequests: false, http.StatusServiceUnavailable: false,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == pathCore {
+				http.NotFound(w, r) // it has no core group
+				return
+			}
+			w.WriteHeader(code)
+		}))
+		s := NewSource(Config{Name: "test", BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {}})
+		if err := s.Follow(t.Context(), func() {}); err == nil || IsNoStream(err) != none {
+			t.Errorf("%d: %v", code, err)
+		}
+		server.Close()
+	}
+}
+
 func TestFollowWithoutStream(t *testing.T) {
 	server := newStreaming(t)
 	server.serves(t, "a.example.com")

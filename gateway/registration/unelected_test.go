@@ -2,7 +2,9 @@ package registration
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -43,6 +45,25 @@ func TestRegisterUnelected(t *testing.T) {
 	g.says(widgets())
 	if got := g.turn(t, nil); got[name] == nil {
 		t.Error("what went and came again is not registered")
+	}
+}
+
+// A message that is held back when the term of a gateway ends is nothing that it waits
+// for.
+func TestHeldBackAtTheEndOfATerm(t *testing.T) {
+	g := newRegistry(t, widgets())
+	name := "v1.widgets.example.com"
+	term, lose := context.WithCancel(t.Context())
+	g.office.take(term)
+	for i := range 5 {
+		g.turn(t, map[string]apiservice.Condition{name: apiservice.FailedDiscoveryCheck("u", fmt.Errorf("error %d", i))})
+	}
+	if g.paced.next(time.Now()) == nil {
+		t.Fatal("nothing is held back")
+	}
+	lose()
+	if err := g.write(t.Context()); err != nil || g.paced.next(time.Now()) != nil {
+		t.Errorf("%v; it waits for something", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -92,7 +93,7 @@ func (m *merge) entry(a *apireg.APIService, p placement) discovery.GroupVersion 
 		}
 	case !p.nowhere:
 		// It was not found since this gateway began, but may have been before.
-		for _, gv := range m.s.restoredVersions(targetOfAPIService(a.Name)) {
+		for _, gv := range m.s.restoredVersions(cmp.Or(p.kept, targetOfAPIService(a.Name))) {
 			if gv.Group == a.Spec.Group && gv.Version == a.Spec.Version {
 				entry = gv
 			}
@@ -123,8 +124,8 @@ func (m *merge) toldBy(srv *Server) map[schema.GroupVersion]*discovery.GroupVers
 	return known
 }
 
-// failing notes that the service of an APIService cannot be found, and returns
-// since when that is so.
+// failing notes that the service of an APIService, or of a Backend's target, cannot be
+// found, and returns since when that is so.
 func (m *merge) failing(name string) time.Time {
 	since, ok := m.s.unresolved[name]
 	if !ok {

@@ -24,6 +24,9 @@ type placement struct {
 	condition apiservice.Condition
 	verdict   bool      // the condition is the checker's, of a server that was good before
 	since     time.Time // of the verdict
+	// kept is under what an earlier gateway kept the discovery of a server that was
+	// not found since this one began; "": under the APIService's own name.
+	kept string
 }
 
 // route makes the table entry.
@@ -62,7 +65,7 @@ func (s *Sync) place(a *apireg.APIService, n *news, m *merge) placement {
 // placeBackend sends an APIService to the server of a Backend.
 func (s *Sync) placeBackend(a *apireg.APIService, st *Standing, m *merge, good apiservice.Condition) placement {
 	if st.failed != nil {
-		return placement{condition: *st.failed, since: m.failing(a.Name), server: st.Server}
+		return placement{condition: *st.failed, since: m.failing(a.Name), server: st.Server, kept: targetOfBackend(st.Name)}
 	}
 	return s.judgeUnlisted(a, s.judge(a, st.Server, good, st.addresses), m)
 }

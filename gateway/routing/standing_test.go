@@ -22,6 +22,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/aggregate"
+	"portico/gateway/lastgood"
 	"portico/gateway/proxy"
 	"portico/resource/loop"
 )
@@ -335,5 +336,67 @@ func TestUsersExpectations(t *testing.T) {
 	s.Reconcile()
 	if len(says.wants) > 0 {
 		t.Errorf("it is still asked for %v", says.wants)
+	}
+}
+
+// noAddress has a Service that is there be without a ready address.
+func (s *Sync) noAddress(t *testing.T) {
+	t.Helper()
+	s.SetServices(
+		followed(t, service("api", corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}})),
+		followed(t, endpointSlice("api-1", "api", "https", 8443)))
+	s.Reconcile()
+}
+
+// entryOf is the discovery of an APIService.
+func (s *Sync) entryOf(a *apireg.APIService) discovery.GroupVersion {
+	n, m := s.told(), newMerge(s)
+	m.live, m.standings = map[string]*Server{}, s.Standings()
+	return m.entry(a, s.place(a, &n, m))
+}
+
+// A Backend whose Service has lost its addresses is as stale in its status as its
+// group/versions are in discovery.
+func TestStaleWithoutAddresses(t *testing.T) {
+	a := custom(customGroup("a.example.com")[0], "crd")
+	s := onService(t, a, servedBy("crd", func(*backend.Spec) {}))
+	s.says("crd", aggregate.NewSource(aggregate.Config{Previous: customGroup("a.example.com")}))
+	s.Reconcile()
+	for _, grace := range []time.Duration{time.Hour, time.Nanosecond} {
+		s.grace = grace
+		s.noAddress(t)
+		time.Sleep(time.Millisecond)
+		s.Reconcile()
+		if inStatus, inDiscovery := s.Standings().ByName["crd"].Stale, s.entryOf(a).Stale; inStatus != (grace < time.Hour) || inDiscovery != inStatus {
+			t.Errorf("grace %v: stale in status %v, in discovery %v", grace, inStatus, inDiscovery)
+		}
+	}
+}
+
+// What a server said to an earlier gateway is in discovery while its Service has no
+// address, whether an APIService names that or a Backend.
+func TestRestoredWithoutAddresses(t *testing.T) {
+	said := customGroup("a.example.com")
+	named := custom(said[0], "")
+	named.Labels, named.Annotations = nil, nil
+	named.Spec.Service = &apireg.ServiceReference{Namespace: "ns", Name: "api"}
+	for target, c := range map[string]struct {
+		a *apireg.APIService
+		b []*backend.Backend
+	}{
+		"apiservice/" + named.Name: {named, nil},
+		"backend/crd":              {custom(said[0], "crd"), []*backend.Backend{servedBy("crd", func(*backend.Spec) {})}},
+	} {
+		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
+		s.SetServices(loop.Snapshot{}, loop.Snapshot{})
+		s.SetBackends(c.b)
+		if mine, err := s.Restore(target, packed(t, lastgood.Versions(said))); !mine || err != nil {
+			t.Fatal(mine, err)
+		}
+		s.SetAPIServices([]*apireg.APIService{c.a})
+		s.noAddress(t)
+		if e := s.entryOf(c.a); e.Unknown || e.Aggregated == nil {
+			t.Errorf("%s: its discovery is not known", target)
+		}
 	}
 }

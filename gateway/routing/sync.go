@@ -226,6 +226,9 @@ func (s *Sync) Reconcile() time.Duration {
 	m := newMerge(s)
 	m.live, m.standings = live, standings
 	for _, st := range standings.List {
+		if st.failed != nil {
+			st.since = m.failing(targetOfBackend(st.Name))
+		}
 		st.Stale = st.Server != nil && !st.Condition.Available() && m.over(st.since)
 	}
 	for _, a := range apiservice.Ordered(n.apiservices) {
