@@ -129,7 +129,7 @@ func (HealthCheck) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":         "HealthCheck is the active check of each endpoint.",
 		"path":     "path that is asked for with GET; an answer of 2xx is healthy. Default: the discovery that the gateway needs anyway; for a REST server, its OpenAPI document.",
-		"interval": "interval between checks of a healthy endpoint, at least 100ms. One that is suspect is checked ten times as often. Default 5s.",
+		"interval": "interval between checks of a healthy endpoint, at least 100ms. One that is suspect is checked ten times as often. The server's discovery is asked for as often, but every 500ms at most. Default 5s.",
 		"timeout":  "timeout of one check. Default 1s.",
 		"fall":     "fall is how many failures in a row take an endpoint out, 1 to 1000. A refused connection does so alone. Default 3.",
 		"rise":     "rise is how many successes in a row bring an endpoint back, 1 to 1000. Default 2.",

@@ -8,6 +8,10 @@ import (
 	"portico/gateway/upstream"
 )
 
+// minDiscoveryInterval bounds how often a server whose endpoints are checked by
+// themselves is asked for its discovery, which is more work than a check.
+const minDiscoveryInterval = 500 * time.Millisecond
+
 // checks are what is asked of a server to know whether it is there. A server
 // with one endpoint is asked for its discovery, which is needed anyway. Of
 // several each is asked by itself, and discovery is read from one of those that
@@ -32,8 +36,9 @@ func (srv *Server) checks(s *Sync) []availability.Target {
 	if path == "" {
 		path = srv.checkPath
 	}
-	// Discovery says nothing of the endpoints, and nothing is urgent about it.
-	discovery.ID, discovery.Schedule = srv.discoveryTarget(), availability.Schedule{}
+	// Discovery says nothing of the endpoints, and nothing is urgent about it: what
+	// changes in it shows within the interval.
+	discovery.ID, discovery.Schedule = srv.discoveryTarget(), availability.Schedule{Interval: max(schedule.Interval, minDiscoveryInterval)}
 	if discovery.Verdict = s.checker.Verdict(discovery.ID); !discovery.Verdict.Known {
 		discovery.Verdict = s.checker.Verdict(srv.target) // while there was one endpoint
 	}

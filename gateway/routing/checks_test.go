@@ -203,6 +203,26 @@ func (r *replicated) all(t *testing.T, when string) {
 	}
 }
 
+// A server whose endpoints are checked by themselves is asked for its discovery as often
+// as they are, within a bound.
+func TestDiscoveryIsAskedForAsOften(t *testing.T) {
+	for every, want := range map[time.Duration]time.Duration{
+		0: 5 * time.Second, 100 * time.Millisecond: minDiscoveryInterval, 2 * time.Second: 2 * time.Second, time.Minute: time.Minute,
+	} {
+		b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
+			Endpoints: []backend.Endpoint{{URL: one}}, HealthCheck: &backend.HealthCheck{Path: "/readyz"},
+		}}
+		if every > 0 {
+			b.Spec.HealthCheck.Interval = &metav1.Duration{Duration: every}
+		}
+		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
+		checks := s.servers["backend/b"].checks(s)
+		if len(checks) != 2 || checks[0].ID != s.servers["backend/b"].discoveryTarget() || checks[0].Schedule.Interval != want {
+			t.Errorf("interval %v: %d checks, discovery each %v, want %v", every, len(checks), checks[0].Schedule.Interval, want)
+		}
+	}
+}
+
 // A Service with several addresses, and nothing else said of it: requests go to
 // all that answer, and the group is there while one does.
 func TestReplicas(t *testing.T) {
