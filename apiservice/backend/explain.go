@@ -39,8 +39,8 @@ func (Spec) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":                      "Spec says where a server is and how requests are sent to it. Either endpoints or service must be set.",
 		"endpoints":             "endpoints are the addresses of the server, 256 at most.",
-		"service":               "service names a Service in the core server; its ready endpoints are those of the Backend. An APIService that names the same Service and port is served by this Backend, under its policy.",
-		"tls":                   "tls says how endpoints are recognised and what is shown to them. Only for https endpoints and services. Default: certificates must be vouched for by the CAs of the gateway's host, and the gateway shows its front-proxy certificate.",
+		"service":               "service names a Service in the core server; its ready endpoints are those of the Backend. An APIService that names the same Service and port is served by this Backend, under its policy; where several Backends name it, by the first by name.",
+		"tls":                   "tls says how endpoints are recognised and what is shown to them. Only for https endpoints and services. Default: certificates must be vouched for by the CAs of the gateway's host, and the gateway shows its front-proxy certificate; with a service that an APIService names, too, the caBundle or insecureSkipTLSVerify of that, of several the first by name.",
 		"autoRegister":          "autoRegister has APIServices made for the API groups that the server says it serves. They go when the Backend goes. Without it, only APIServices of users lead to the server: those that name the Backend in their annotation gateway.portico.dev/backend.",
 		"rest":                  "rest makes an API of a server that has no Kubernetes discovery but an OpenAPI 3 document. Not together with autoRegister, and not of a server that the gateway starts with.",
 		"balance":               "balance is how requests are spread over the healthy endpoints. LeastRequest takes the one of two random endpoints that has fewer requests under way for its weight; RoundRobin takes them in turn, by weight; ConsistentHash sends a user to the same endpoint while that is healthy, and each endpoint has as many users as its weight says; slowStart does not apply. Default LeastRequest.",
@@ -103,7 +103,7 @@ func (AutoRegister) SwaggerDoc() map[string]string {
 		"groups":               "groups are the API groups to take; \"*\" alone takes all.",
 		"groupPriorityMinimum": "groupPriorityMinimum of the APIServices, 1 to 20000: groups of a higher one come first in discovery. Groups of Kubernetes itself keep their fixed place. Default 1000.",
 		"versionPriority":      "versionPriority of the APIServices, 1 to 1000: in a group, versions of a higher one come first. Default 15.",
-		"onConflict":           "onConflict says what happens where another Backend serves a group and version already. Keep leaves it there, and the condition Registered says so; Replace takes it over from a Backend of the same or a lower groupPriorityMinimum. What a user registered, and any version of a group that the gateway itself serves, is never taken over. Where others serve other versions of a group, with Keep those come first in it, whatever the priorities say. Default Keep.",
+		"onConflict":           "onConflict says what happens where another Backend serves a group and version already. Keep leaves it there, and the condition Registered says so; Replace takes it over from a Backend of a lower groupPriorityMinimum, or of the same that says Keep. What a user registered, and any version of a group that the gateway itself serves, is never taken over. Where others serve other versions of a group, with Keep those come first in it, whatever the priorities say. Default Keep.",
 	}
 }
 

@@ -124,8 +124,8 @@ type AutoRegister struct {
 	// OnConflict says what happens if the group/version is served by another
 	// Backend or the gateway already: Keep (the default) leaves it there and
 	// says so in the condition Registered; Replace takes it over from another
-	// Backend of the same or a lower priority. An APIService of a user is never
-	// replaced.
+	// Backend of a lower priority, or of the same that says Keep. An APIService of
+	// a user is never replaced.
 	OnConflict OnConflict `json:"onConflict,omitempty"`
 }
 

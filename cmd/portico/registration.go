@@ -68,7 +68,7 @@ func (r *registration) add(fs *pflag.FlagSet) {
 	fs.StringVar(&r.pathPrefix, "path-prefix", "", "`path` on the REST server that stands for /apis/GROUP/VERSION (default: its root)")
 	fs.Int32Var(&r.groupPriority, flagGroupPriority, defaultGroupPriority, "`number` that orders groups in discovery, highest first")
 	fs.Int32Var(&r.versionPriority, flagVersionPriority, defaultVersionPriority, "`number` that orders the versions of a group, highest first")
-	fs.BoolVar(&r.replaceOther, flagReplace, false, "take groups from another backend of the same or a lower priority")
+	fs.BoolVar(&r.replaceOther, flagReplace, false, "take groups from another backend of a lower priority, or of the same that does not replace")
 	r.policy.add(fs)
 }
 

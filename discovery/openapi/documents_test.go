@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -161,6 +163,29 @@ func TestDocumentsAreConsistent(t *testing.T) {
 				t.Errorf("%s: $ref to absent %s", key, m[1])
 			}
 		}
+	}
+}
+
+// APIService, whose types do not describe themselves, is described all the same.
+func TestSchemaOfAPIService(t *testing.T) {
+	all := &schemas{byName: map[string]*schemaType{}}
+	all.add(reflect.TypeFor[apireg.APIService]())
+	for name, s := range all.byName {
+		if !strings.HasPrefix(name, aggregatorModels) {
+			continue
+		}
+		if s.Description == "" {
+			t.Errorf("%s has no description", name)
+		}
+		for field, p := range s.Properties {
+			if p.Description == "" && len(p.AllOf) == 0 {
+				t.Errorf("%s.%s has no description", name, field)
+			}
+		}
+	}
+	spec := all.byName[aggregatorModels+"v1.APIServiceSpec"]
+	if spec == nil || !strings.Contains(spec.Properties["groupPriorityMinimum"].Description, "higher priority") {
+		t.Errorf("%+v", spec)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 // builderVersion is part of every hash: clients cache documents by their hash,
 // so a builder that writes something else must count it up.
-const builderVersion = 2
+const builderVersion = 3
 
 // hashSeed says what every document depends on besides its kinds: the builder
 // and the modules whose Go types it describes.

@@ -34,6 +34,8 @@ func (s *schemas) add(t reflect.Type) string {
 	docs := map[string]string{}
 	if d, ok := zero.(documented); ok {
 		docs = d.SwaggerDoc()
+	} else if strings.HasPrefix(name, aggregatorModels) {
+		docs = generatedDocs()[name]
 	}
 	out.Description = docs[""]
 	if scalar := s.scalar(zero); scalar != nil {
