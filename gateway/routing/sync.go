@@ -59,8 +59,8 @@ type Sync struct {
 	lifetime context.Context    // of Run; nil: before it
 	servers  map[string]*Server // by target; of Run only
 	made     int                // servers so far; of Run only
-	// unresolved are the APIServices whose service cannot be found, and since
-	// when; of Run only.
+	// unresolved are the APIServices whose service cannot be found, by name, and the
+	// Backends, by target, and since when; of Run only.
 	unresolved map[string]time.Time
 	live       atomic.Pointer[map[string]*Server] // servers, for others; immutable
 	followers  sync.WaitGroup                     // who follows servers, and who still reads of one that is gone
