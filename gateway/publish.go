@@ -124,15 +124,16 @@ func merged(key, stored, value string, now time.Time) (string, error) {
 	return string(text), nil
 }
 
-// mergedCertificates are those of two texts in PEM: first what is stored and has not
-// expired, so that it stays as it is while nothing is missing.
+// mergedCertificates are those of two texts in PEM that have not expired: first what is
+// stored, so that it stays as it is while nothing is missing. An expired one of its own
+// goes, too: two gateways would each put theirs in the place of the other's for ever.
 func mergedCertificates(stored, own string, now time.Time) string {
 	var out bytes.Buffer
 	var have [][]byte
-	take := func(text string, expired bool) {
+	take := func(text string) {
 		for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
 			cert, err := x509.ParseCertificate(block.Bytes)
-			if block.Type != "CERTIFICATE" || err != nil || !expired && now.After(cert.NotAfter) ||
+			if block.Type != "CERTIFICATE" || err != nil || now.After(cert.NotAfter) ||
 				slices.ContainsFunc(have, func(raw []byte) bool { return bytes.Equal(raw, cert.Raw) }) {
 				continue
 			}
@@ -140,8 +141,8 @@ func mergedCertificates(stored, own string, now time.Time) string {
 			_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: cert.Raw}) // to memory
 		}
 	}
-	take(stored, false)
-	take(own, true) // what this gateway shows, whatever it is worth
+	take(stored)
+	take(own)
 	return out.String()
 }
 

@@ -16,7 +16,6 @@ import (
 // writeConditions writes the conditions that differ from what is stored. Those
 // that are held back are written by a later turn, which paced says when.
 func (g *registrar) writeConditions(ctx context.Context, stored map[string]*apireg.APIService, known map[string]apiservice.Condition) error {
-	g.paced.begin(time.Now())
 	var differ []string
 	for name, want := range known {
 		a := stored[name]

@@ -100,8 +100,8 @@ func (g *registrar) run(ctx context.Context) error {
 // write brings the stored APIServices in line with what is known now. What
 // fails keeps nothing else from being written.
 func (g *registrar) write(ctx context.Context) error {
-	// Who is not elected holds nothing back, and is not to be woken for it.
-	g.paced.due = time.Time{}
+	// Also of who is not elected: it holds nothing back, and is not to be woken for it.
+	g.paced.begin(time.Now())
 	list, ok := g.found.Listed()
 	if !ok {
 		return nil

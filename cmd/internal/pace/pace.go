@@ -54,8 +54,9 @@ const (
 	// collection takes a gateway about 10 ms of a processor, whatever the room, and
 	// requests that come in the 40 ms that it lasts wait longer. With one processor
 	// the sweep behind it takes as long as 5 ms more, for 80 MB, in which Go does not
-	// look at the network. So it should be seldom. Measured with all requests that one processor can pass on: with 64 MB
-	// instead of 16 each takes 8 to 15 % less of it.
+	// look at the network. So it should be seldom. Measured with all requests that
+	// one processor can pass on: with 64 MB instead of 16 each takes 8 to 15 % less
+	// of it.
 	ForTraffic Work = iota
 	// ForObjects is for who keeps many objects: 8 MB. Measured in the CRD server
 	// with 5,000 of them: 9 MB less than with twice as much room, for nothing that
