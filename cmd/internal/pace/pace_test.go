@@ -3,6 +3,7 @@ package pace
 import (
 	"runtime"
 	"testing"
+	"time"
 )
 
 const mb = 1 << 20
@@ -90,6 +91,38 @@ func TestBurst(t *testing.T) {
 		if p.percent != c.want {
 			t.Errorf("%d MB: %d %%, want %d", c.looks, p.percent, c.want)
 		}
+	}
+}
+
+// A process in which a burst begins gets room at its first collection, and not when
+// it is looked at next. One that allocates as slowly as before stays quiet.
+func TestWake(t *testing.T) {
+	const look = interval / 10
+	for _, c := range []struct {
+		allocated uint64 // MB
+		since     time.Duration
+		want      int
+	}{
+		{4, look, 200}, // at least 16 MB
+		{10, look, 500},
+		{4, 6 * look, 50},
+		{0, look, 50},
+	} {
+		p := &pacer{percent: 50, work: ForTraffic}
+		now := sample{live: 8 * mb, marked: 6 * mb}
+		if now.allocated += c.allocated * mb; p.wake(now, c.since) != (c.want != 50) || p.percent != c.want {
+			t.Errorf("%d MB in %v: %d %%, want %d", c.allocated, c.since, p.percent, c.want)
+		}
+	}
+	// What comes behind is counted from there, and a look that finds more is heeded.
+	p := &pacer{percent: 50, work: ForTraffic}
+	now := sample{allocated: 4 * mb, live: 8 * mb, marked: 6 * mb}
+	p.wake(now, look)
+	if now.allocated += 8 * mb; p.next(now) || p.percent != 1600 {
+		t.Errorf("in the first quarter of a burst: %d %%, want 1600", p.percent)
+	}
+	if p.wake(now, look) {
+		t.Error("a busy process became busy")
 	}
 }
 
