@@ -50,12 +50,15 @@ func (p *Plain) refuse(r *http.Request) error {
 	if err := unambiguous(p.below(r.URL)); err != nil {
 		return err
 	}
+	query := r.URL.Query()
+	if err := overridden(r.Header, query); err != nil {
+		return err
+	}
 	deletes, err := deletesObject(r)
 	if err != nil {
 		return err
 	}
 	act := resource.ActionFrom(r.Context())
-	query := r.URL.Query()
 	switch {
 	case act.Verb == "watch":
 		return p.explain(act, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "and cannot be watched")
@@ -148,6 +151,25 @@ func unambiguous(escaped string) error {
 		case name == "." || name == "..":
 			return apierrors.NewBadRequest(fmt.Sprintf("the path must not have the segment %q", text))
 		}
+	}
+	return nil
+}
+
+// overridden returns the error for a request that asks the server to take it for one
+// with another method, or of another path, than it has and was authorized for. Rails,
+// Symfony, Express with method-override and ASP.NET do that for whoever asks. What the
+// body of a form says (_method) is not looked for here.
+func overridden(h http.Header, query url.Values) error {
+	for name := range h {
+		switch strings.ReplaceAll(strings.ToLower(name), "_", "-") { // as CGI and WSGI read it
+		case "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url":
+			return apierrors.NewBadRequest(fmt.Sprintf(
+				"the header %q is not passed on: a plain REST server might do by it what was not authorized", name))
+		}
+	}
+	if query.Has("_method") {
+		return apierrors.NewBadRequest(
+			`the query parameter "_method" is not passed on: a plain REST server might do by it what was not authorized`)
 	}
 	return nil
 }

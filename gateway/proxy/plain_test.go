@@ -112,6 +112,31 @@ func TestPlainPathsThatMislead(t *testing.T) {
 	}
 }
 
+// A request by which a server might do another thing than was authorized does not
+// reach it.
+func TestPlainOverrides(t *testing.T) {
+	arrived := false
+	front := plainFront(t, "/api", func(http.ResponseWriter, *http.Request) { arrived = true })
+	for _, c := range []struct{ query, name, value string }{
+		{"", "X-HTTP-Method-Override", "DELETE"}, {"", "x-http-method", "PUT"}, {"", "X_HTTP_METHOD_OVERRIDE", "DELETE"},
+		{"", "X-Method-Override", "DELETE"}, {"", "X-Original-URL", "/api/admin"}, {"", "X-Rewrite-Url", "/api/admin"},
+		{"?_method=DELETE", "", ""}, {"?a=1&_m%65thod=DELETE", "", ""},
+	} {
+		var header []string
+		if c.name != "" {
+			header = []string{c.name, c.value}
+		}
+		res, body := askPlain(t, front, "POST", shopRoot+"/pets/1"+c.query, header...)
+		if arrived || res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "is not passed on") {
+			t.Errorf("%v: %d %s, and it arrived: %v", c, res.StatusCode, body, arrived)
+		}
+		arrived = false
+	}
+	if res, body := askPlain(t, front, "POST", shopRoot+"/pets?method=1", "X-Method", "1"); res.StatusCode != http.StatusOK || !arrived {
+		t.Errorf("another header: %d %s", res.StatusCode, body)
+	}
+}
+
 // Clients that expect objects of Kubernetes are told that there are none; others
 // get through.
 func TestPlainExplains(t *testing.T) {

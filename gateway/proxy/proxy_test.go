@@ -344,22 +344,32 @@ func TestProxyUpgrade(t *testing.T) {
 			fmt.Fprint(conn, strings.ToUpper(line))
 		}
 	})
-	conn, err := net.Dial("tcp", f.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprint(conn, "GET /api/v1/namespaces/a/pods/b/exec HTTP/1.1\r\nHost: gw\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	r := bufio.NewReader(conn)
-	res, err := http.ReadResponse(r, nil)
-	if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != "echo" {
-		t.Fatalf("%+v %v", res, err)
-	}
-	for _, word := range []string{"one\n", "two\n"} {
-		fmt.Fprint(conn, word)
-		if got, err := r.ReadString('\n'); err != nil || got != strings.ToUpper(word) {
-			t.Fatalf("got %q %v", got, err)
+	for _, method := range []string{"GET", "POST"} {
+		conn, err := net.Dial("tcp", f.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
 		}
+		defer conn.Close()
+		// What comes in the same piece as the request is the other protocol's already.
+		fmt.Fprint(conn, method+" /api/v1/namespaces/a/pods/b/exec HTTP/1.1\r\nHost: gw\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nearly\n")
+		r := bufio.NewReader(conn)
+		res, err := http.ReadResponse(r, nil)
+		if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != "echo" {
+			t.Fatalf("%s: %+v %v", method, res, err)
+		}
+		if length, said := res.Header["Content-Length"]; said {
+			t.Errorf("%s: the answer that switches has the Content-Length %q", method, length)
+		}
+		for _, word := range []string{"early\n", "one\n", "two\n"} {
+			if word != "early\n" {
+				fmt.Fprint(conn, word)
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+			if got, err := r.ReadString('\n'); err != nil || got != strings.ToUpper(word) {
+				t.Fatalf("%s: got %q %v, want %q", method, got, err, word)
+			}
+		}
+		conn.Close()
 	}
 	if user != "alice" {
 		t.Errorf("the upgrade came as %q", user)

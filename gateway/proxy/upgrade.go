@@ -61,7 +61,12 @@ func leavesHTTP(res *http.Response) error {
 		// httputil would refuse it too, and leave the connection open.
 		return &upgradeError{res.StatusCode}
 	}
-	if res.StatusCode != http.StatusSwitchingProtocols && res.Body != http.NoBody {
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		// Written as the answer to a POST it would get a Content-Length, which none of
+		// these may have (RFC 9110, 8.6).
+		asked := *res.Request
+		asked.Method, res.Request = http.MethodGet, &asked
+	} else if res.Body != http.NoBody {
 		res.Body = &pieces{ReadCloser: res.Body, answer: res}
 	}
 	return nil
@@ -86,11 +91,24 @@ func (w leaver) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return clientEnd{conn}, rw, nil
+	return clientEnd{conn, rw.Reader}, rw, nil
 }
 
 // clientEnd is the connection to the client.
-type clientEnd struct{ net.Conn }
+type clientEnd struct {
+	net.Conn
+	// early has what came in the same piece as the request: it is the other
+	// protocol's, of a client that did not wait for the answer.
+	early *bufio.Reader
+}
+
+// Read takes what came early first. It is for one goroutine.
+func (c clientEnd) Read(p []byte) (int, error) {
+	if n := c.early.Buffered(); n > 0 {
+		return c.early.Read(p[:min(n, len(p))])
+	}
+	return c.Conn.Read(p)
+}
 
 // CloseWrite ends one direction, where the connection can do that; and the other
 // after a time.
