@@ -6,6 +6,9 @@
 //     (keep.go), and in a local copy for a gateway that starts while etcd is
 //     away (copy.go). Writing follows differences, and the larger a document the
 //     seldomer it is written.
+//   - Either may have what the other has not: a document that was not written to etcd
+//     yet or has become too large for it, or what another gateway wrote since this one
+//     stopped. Each says when it was made (age.go), and the newer one counts.
 //   - What a document is made of tells by its state whether it is the same one:
 //     looking is cheap, and nothing is packed again that did not change.
 //   - Of OpenAPI, etcd has the index of each server: hashes only. The documents

@@ -25,7 +25,8 @@ const documentFormat = '1'
 // discovery that is accepted of a server.
 const maxUnpacked = 64 << 20
 
-// Pack makes the compact form of a document. Equal values make equal bytes.
+// Pack makes the compact form of a document, which does not say when it was made. Equal
+// values make equal bytes.
 func Pack(v any) ([]byte, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {

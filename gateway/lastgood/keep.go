@@ -30,7 +30,7 @@ func (k *Keeper) keepCopy(ctx context.Context) error {
 	var written map[string][]byte
 	save := func(ctx context.Context) {
 		docs := k.Documents(ctx)
-		if len(docs) == 0 || maps.EqualFunc(docs, written, bytes.Equal) {
+		if len(docs) == 0 || maps.EqualFunc(docs, written, same) {
 			return
 		}
 		if err := k.copy.write(docs); err != nil {
@@ -99,7 +99,7 @@ func (t *term) turn(ctx context.Context, last bool) (err error) {
 	now := time.Now()
 	for name, data := range docs {
 		stored, there := t.stored[name]
-		if t.cfg.CopyOnly(name) || there && bytes.Equal(stored.Data, data) || !last && now.Before(t.next[name]) || t.refuse(name, data) {
+		if t.cfg.CopyOnly(name) || there && same(stored.Data, data) || !last && now.Before(t.next[name]) || t.refuse(name, data) {
 			continue
 		}
 		at, err := t.cfg.Etcd.Write(ctx, name, data, stored.Revision)
@@ -113,14 +113,21 @@ func (t *term) turn(ctx context.Context, last bool) (err error) {
 }
 
 // catchUp takes over what another gateway has kept since this one read etcd: of
-// what nobody has said to this one, it knows only how that was at its own start.
+// what nobody has said to this one, it knows only how that was at its own start. What
+// was said to this one replaces it, and so is newer.
 func (k *Keeper) catchUp(ctx context.Context, stored map[string]etcd.Document) {
 	k.Documents(ctx) // so that what was said is known as such
 	newer := make(map[string][]byte)
 	k.mu.Lock()
 	for name, d := range stored {
-		if p := k.packed[name]; p.state == nil && d.Data != nil && !bytes.Equal(p.data, d.Data) {
+		switch p := k.packed[name]; {
+		case d.Data == nil || same(p.data, d.Data):
+		case p.state == nil:
 			newer[name] = d.Data
+		case madeAt(p.data) <= madeAt(d.Data):
+			p.data = bytes.Clone(p.data)
+			setMade(p.data, madeAfter(d.Data))
+			k.packed[name] = p
 		}
 	}
 	k.mu.Unlock()

@@ -1,7 +1,6 @@
 package lastgood
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"maps"
@@ -157,9 +156,14 @@ func (k *Keeper) Await(ctx context.Context) bool {
 	}
 }
 
-// Restore takes documents over. One that is broken is left out.
+// Restore takes documents over, each unless a newer one is known already: what is in
+// etcd may be older than the local copy, because it was not written for a while or has
+// become too large. One that is broken is left out.
 func (k *Keeper) Restore(docs map[string][]byte) {
 	for name, data := range docs {
+		if k.hasNewer(name, data) {
+			continue
+		}
 		if err := k.cfg.Restore(name, data); err != nil {
 			k.log.Warn("a last-good document is not used", "document", name, "err", err)
 			continue
@@ -170,6 +174,12 @@ func (k *Keeper) Restore(docs map[string][]byte) {
 		}
 		k.mu.Unlock()
 	}
+}
+
+func (k *Keeper) hasNewer(name string, data []byte) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return madeAt(k.packed[name].data) > madeAt(data)
 }
 
 // Documents brings the documents up to date and returns them. What is not known
@@ -186,8 +196,10 @@ func (k *Keeper) Documents(ctx context.Context) map[string][]byte {
 			k.log.Error("a last-good document cannot be made", "document", d.Name, "err", err)
 			continue
 		}
-		if old := k.packed[d.Name]; bytes.Equal(old.data, data) {
-			data = old.data // whoever has it recognises it
+		if old := k.packed[d.Name].data; same(old, data) {
+			data = old // whoever has it recognises it
+		} else {
+			setMade(data, madeAfter(old))
 		}
 		k.packed[d.Name] = packed{d.State, data}
 	}
