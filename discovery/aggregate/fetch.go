@@ -11,7 +11,9 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // maxDocument bounds one discovery answer. 2,000 custom resource definitions
@@ -44,6 +46,7 @@ type answer struct {
 	modified   string // Last-Modified
 	date       string
 	length     int64 // Content-Length; -1: the server does not say
+	retryAfter time.Duration
 	aggregated bool
 	body       []byte
 }
@@ -129,6 +132,7 @@ func (s *Source) ask(ctx context.Context, q question) (*answer, error) {
 	return &answer{
 		url: url, code: res.StatusCode, etag: res.Header.Get("ETag"), body: body,
 		modified: res.Header.Get("Last-Modified"), date: res.Header.Get("Date"), length: res.ContentLength,
+		retryAfter: retryAfter(res.Header),
 		aggregated: params["as"] == "APIGroupDiscoveryList" && params["v"] == "v2",
 	}, nil
 }
@@ -154,4 +158,20 @@ func (s *Source) getDocument(ctx context.Context, limit int64, path string) (*an
 }
 
 // badStatus is the error for an answer that is not what was asked for.
-func badStatus(a *answer) error { return fmt.Errorf("bad status from %s: %d", a.url, a.code) }
+func badStatus(a *answer) error { return &statusError{a.url, a.code, a.retryAfter} }
+
+// statusError is what badStatus returns.
+type statusError struct {
+	url        string // for people
+	code       int
+	retryAfter time.Duration // before that it is not to be asked again; 0: not said
+}
+
+func (e *statusError) Error() string { return fmt.Sprintf("bad status from %s: %d", e.url, e.code) }
+
+// retryAfter returns the Retry-After of an answer; 0 if there is none, or one that is
+// a date.
+func retryAfter(h http.Header) time.Duration {
+	seconds, _ := strconv.ParseUint(h.Get("Retry-After"), 10, 16) // the largest for any that is larger
+	return time.Duration(seconds) * time.Second
+}

@@ -36,6 +36,17 @@ var (
 // know how to tell of changes.
 func IsNoStream(err error) bool { return errors.Is(err, errNoStream) }
 
+// Refused reports whether an error of Follow says that the server answered, and not
+// with what it was asked for: it is there, and asking again at once does not help.
+// retryAfter is when it said that it may be asked again; 0: it did not.
+func Refused(err error) (retryAfter time.Duration, refused bool) {
+	var status *statusError
+	if !errors.As(err, &status) {
+		return 0, false
+	}
+	return status.retryAfter, true
+}
+
 // Follow has the server tell of changes in its groups until ctx ends or the
 // stream does, and calls changed after each, from its own goroutine; changes
 // that come while it runs wait. Its error is never nil. What was known stays
@@ -109,7 +120,7 @@ func (s *Source) openStream(ctx context.Context) (io.ReadCloser, error) {
 	case takesNoStream(res.StatusCode):
 		err = errNoStream
 	case res.StatusCode != http.StatusOK:
-		err = fmt.Errorf("bad status from %s%s: %d", s.cfg.Shown, req.URL.RequestURI(), res.StatusCode)
+		err = &statusError{s.cfg.Shown + req.URL.RequestURI(), res.StatusCode, retryAfter(res.Header)}
 	case !strings.Contains(res.Header.Get("Content-Type"), discovery.StreamParameter):
 		err = errNoStream
 	default:

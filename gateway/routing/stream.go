@@ -15,7 +15,8 @@ const (
 	streamRetryMax = 250 * time.Millisecond
 	// A stream that lasted for streamLasts was a good one: the next is opened as
 	// after the first failure. The pauses between those that end sooner, each of
-	// which has all routes looked at again, get as long as streamShortMax.
+	// which has all routes looked at again, get as long as streamShortMax; and so do
+	// those after a refusal (401, say), which may last for ever.
 	streamLasts    = 5 * time.Second
 	streamShortMax = 5 * time.Second
 	// streamUnknown is the pause before a backend that does not stream is asked
@@ -65,9 +66,12 @@ func (s *Sync) followBackend(ctx context.Context, b *Server) {
 // is the one before.
 func afterStream(last time.Duration, told bool, lasted time.Duration, err error) time.Duration {
 	longer := max(2*last, streamRetry)
+	after, refused := aggregate.Refused(err)
 	switch {
 	case aggregate.IsNoStream(err):
 		return streamUnknown
+	case refused:
+		return max(min(longer, streamShortMax), min(after, streamUnknown))
 	case told && lasted >= streamLasts || last == streamUnknown:
 		return streamRetry
 	case told:
@@ -76,13 +80,13 @@ func afterStream(last time.Duration, told bool, lasted time.Duration, err error)
 	return min(longer, streamRetryMax)
 }
 
-// waitToFollow waits, but no longer than until the server answers, if it is one
-// that streams. It returns false if ctx ended.
+// waitToFollow waits, but no longer than until the server passes a check, unless it is
+// one that does not stream or has asked for more time. It returns false if ctx ended.
 func (srv *Server) waitToFollow(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	answered := srv.answered.C()
-	if d >= streamUnknown {
+	if d > streamShortMax {
 		answered = nil
 	}
 	select {

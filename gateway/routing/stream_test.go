@@ -1,9 +1,14 @@
 package routing
 
 import (
+	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
+
+	"portico/discovery/aggregate"
 )
 
 // A stream that ends as soon as it has told everything, again and again, is opened
@@ -41,5 +46,82 @@ func TestAfterStream(t *testing.T) {
 		if got[11] != tc.last {
 			t.Errorf("%s: the last pause is %v, want %v", tc.name, got[11], tc.last)
 		}
+	}
+}
+
+// refusal is how following ends with a server that answers so; on says what it refuses.
+func refusal(t *testing.T, on func(r *http.Request) bool, code int, retryAfter string) error {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !on(r) {
+			http.NotFound(w, r) // it has no core group
+			return
+		}
+		if retryAfter != "" {
+			w.Header().Set("Retry-After", retryAfter)
+		}
+		w.WriteHeader(code)
+	}))
+	defer server.Close()
+	s := aggregate.NewSource(aggregate.Config{Name: "test", BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {}})
+	return s.Follow(t.Context(), func() {})
+}
+
+// A server that refuses the stream, or everything, is asked ever more seldom, and not
+// before the time that it asks for; one that is away is asked as often as before.
+func TestAfterRefusal(t *testing.T) {
+	everything := func(*http.Request) bool { return true }
+	stream := func(r *http.Request) bool { return r.URL.Query().Has("watch") }
+	const ms = time.Millisecond
+	for _, tc := range []struct {
+		name       string
+		on         func(r *http.Request) bool
+		code       int
+		retryAfter string
+		first      []time.Duration
+		last       time.Duration
+	}{
+		{"the gateway is not known to it", everything, http.StatusUnauthorized, "", []time.Duration{20 * ms, 40 * ms, 80 * ms}, streamShortMax},
+		{"the gateway may not", stream, http.StatusForbidden, "", []time.Duration{20 * ms, 40 * ms, 80 * ms}, streamShortMax},
+		{"it has no time", stream, http.StatusRequestTimeout, "", []time.Duration{20 * ms, 40 * ms, 80 * ms}, streamShortMax},
+		{"it says when", stream, http.StatusTooManyRequests, "30", []time.Duration{30 * time.Second, 30 * time.Second}, 30 * time.Second},
+		{"it begins", everything, http.StatusServiceUnavailable, "1", []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, streamShortMax},
+		{"it means for ever", stream, http.StatusServiceUnavailable, "99999999999999999999", []time.Duration{streamUnknown}, streamUnknown},
+		{"it says it by a date", stream, http.StatusServiceUnavailable, "Wed, 21 Oct 2026 07:28:00 GMT", []time.Duration{20 * ms, 40 * ms}, streamShortMax},
+		{"it says nonsense", stream, http.StatusServiceUnavailable, "-5", []time.Duration{20 * ms, 40 * ms}, streamShortMax},
+	} {
+		err := refusal(t, tc.on, tc.code, tc.retryAfter)
+		var got []time.Duration
+		for last := time.Duration(0); len(got) < 12; got = append(got, last) {
+			last = afterStream(last, false, time.Millisecond, err)
+		}
+		for i, want := range tc.first {
+			if got[i] != want {
+				t.Errorf("%s: the %d. pause is %v, want %v (%v)", tc.name, i+1, got[i], want, err)
+			}
+		}
+		if got[11] != tc.last {
+			t.Errorf("%s: the last pause is %v, want %v (%v)", tc.name, got[11], tc.last, err)
+		}
+		if next := afterStream(got[11], false, 0, errors.New("connection refused")); next > streamRetryMax {
+			t.Errorf("%s: once it is away, the pause is %v", tc.name, next)
+		}
+		if next := afterStream(got[11], true, streamLasts, errors.New("the server ended it")); next != streamRetry {
+			t.Errorf("%s: after a good stream, the pause is %v", tc.name, next)
+		}
+	}
+}
+
+// A passed check ends the wait for a server that refused, but neither for one that asked
+// for more time nor for one that does not stream.
+func TestWaitToFollow(t *testing.T) {
+	for wait, ends := range map[time.Duration]bool{streamShortMax: true, 30 * time.Second: false, streamUnknown: false} {
+		srv := &Server{}
+		srv.answered.Poke()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		if got := srv.waitToFollow(ctx, wait); got != ends {
+			t.Errorf("waiting for %v ended before its time: %v", wait, got)
+		}
+		cancel()
 	}
 }
