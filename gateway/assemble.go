@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -83,11 +84,29 @@ func (g *Gateway) ownKinds() (all []*rest.Kind, services, backends *rest.Kind, e
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if backends, err = backend.Kind(); err != nil {
+	if backends, err = g.backendKind(); err != nil {
 		return nil, nil, nil, err
 	}
-	backends.Ownership = openapi.Ownership(backends)
 	return slices.Concat([]*rest.Kind{services, backends}, accessKinds, flowKinds), services, backends, nil
+}
+
+// backendKind returns the kind Backend with what takes more than the package of the
+// kind knows: its schema, and the other Backends.
+func (g *Gateway) backendKind() (*rest.Kind, error) {
+	k, err := backend.Kind()
+	if err != nil {
+		return nil, err
+	}
+	k.Ownership = openapi.Ownership(k)
+	warnings := k.Strategy.Warnings
+	k.Strategy.Warnings = func(ctx context.Context, obj, old rest.Object) []string {
+		out := warnings(ctx, obj, old)
+		if text := g.sync.WarnOfService(obj.(*backend.Backend)); text != "" {
+			out = append(out, text)
+		}
+		return out
+	}
+	return k, nil
 }
 
 // assembleOwn makes the groups the gateway serves itself.
