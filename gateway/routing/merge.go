@@ -153,16 +153,16 @@ func (m *merge) stale(a *apireg.APIService, p placement) bool {
 	if since.IsZero() {
 		since = m.now
 	}
-	return m.over(since)
+	return m.over(since, m.s.grace)
 }
 
-// over reports whether the grace period of what has been away since then is
-// over, and notes when it will be. The zero time is none.
-func (m *merge) over(since time.Time) bool {
+// over reports whether a period that began then is over, and notes when it will be.
+// The zero time is none.
+func (m *merge) over(since time.Time, period time.Duration) bool {
 	if since.IsZero() {
 		return false
 	}
-	left := m.s.grace - m.now.Sub(since)
+	left := period - m.now.Sub(since)
 	if left <= 0 {
 		return true
 	}

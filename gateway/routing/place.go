@@ -55,11 +55,31 @@ func (s *Sync) place(a *apireg.APIService, n *news, m *merge) placement {
 		return s.placeBackend(a, st, m, apiservice.Local())
 	}
 	if name != "" && name != backend.Reserved && m.standings.Whole {
+		since := m.failing(a.Name)
+		if old := s.servers[targetOfBackend(name)]; old != nil && m.changesHands(a) && !m.over(since, handover) {
+			m.live[old.target] = old
+			return s.judge(a, old, apiservice.Local(), addresses{})
+		}
 		// Like one whose Service does not exist: whoever registered it expects it to
 		// be served, and hears why it is not.
-		return placement{condition: apiservice.BackendNotFound(name), since: m.failing(a.Name)}
+		return placement{condition: apiservice.BackendNotFound(name), since: since}
 	}
 	return placement{nowhere: true, condition: apiservice.Local()}
+}
+
+// handover is how long the server of a Backend that is gone keeps what another Backend
+// takes over. Who registers it with that one (package registration) needs a write to
+// etcd; that the elected gateway is just away is no reason to go on for longer.
+const handover = 2 * time.Second
+
+// changesHands reports whether an APIService whose Backend is gone is about to be
+// registered with another one, whose server has the group/version as well. Which of
+// several gets it is not for routing to say.
+func (m *merge) changesHands(a *apireg.APIService) bool {
+	return apiservice.IsAutomanaged(a) && slices.ContainsFunc(m.standings.List, func(st *Standing) bool {
+		auto := Registers(st.Spec)
+		return auto != nil && auto.Takes(a.Spec.Group) && st.Server != nil && m.toldBy(st.Server)[groupVersion(a)] != nil
+	})
 }
 
 // placeBackend sends an APIService to the server of a Backend.

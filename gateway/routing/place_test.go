@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -14,6 +15,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
+	"portico/gateway/proxy"
 )
 
 // A user's APIService for another version of a group that the gateway serves is shown
@@ -73,6 +75,69 @@ func TestBackendThatIsNotPresent(t *testing.T) {
 	s.Reconcile()
 	if c := s.Conditions()[a.Name]; c == want {
 		t.Error("it is said of a Backend that may not be known yet")
+	}
+}
+
+// While another Backend takes over what one that is gone had, its server keeps it, for a
+// bounded time. Of what nobody takes over, requests are told at once.
+func TestBackendIsSucceeded(t *testing.T) {
+	takes := func(groups ...string) *backend.AutoRegister { return &backend.AutoRegister{Groups: groups} }
+	for name, c := range map[string]struct {
+		auto     *backend.AutoRegister // of the other one
+		serves   []discovery.GroupVersion
+		byUser   bool
+		succeeds bool
+	}{
+		"it takes the group":                 {takes("widgets.example.com"), widgets(), false, true},
+		"it takes all groups":                {takes(backend.AllGroups), widgets(), false, true},
+		"it takes others":                    {takes("others.example.com"), widgets(), false, false},
+		"it takes none":                      {nil, widgets(), false, false},
+		"its server does not have the group": {takes(backend.AllGroups), widgets()[1:], false, false},
+		"its server was not heard":           {takes(backend.AllGroups), nil, false, false},
+		"the APIService is a user's":         {takes(backend.AllGroups), widgets(), true, false},
+	} {
+		holder := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}}, AutoRegister: takes("widgets.example.com")}}
+		other := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: two}}, AutoRegister: c.auto}}
+		a := custom(widgets()[0], "a")
+		if c.byUser {
+			a.Labels = nil
+		}
+		apiservice.Set(a, apiservice.Local(), time.Now())
+		s := onService(t, a, holder, other)
+		before, next := s.servers["backend/a"], s.servers["backend/b"]
+		if c.serves != nil {
+			next.Source.Restore(c.serves)
+		}
+		route := func() *proxy.Route { return s.table.Load().Lookup("widgets.example.com", "v1") }
+		s.SetBackends([]*backend.Backend{other})
+		again := s.Reconcile()
+		rt := route()
+		if kept := rt.Upstream == before.Up && rt.Unavailable() == nil && s.servers["backend/a"] == before; kept != c.succeeds || !kept && rt.Unavailable() == nil {
+			t.Errorf("%s: the server keeps it: %v (%v)", name, kept, rt.Unavailable())
+		}
+		if !c.succeeds {
+			continue
+		}
+		if again <= 0 || again > handover {
+			t.Errorf("%s: it is looked at again after %v", name, again)
+		}
+		taken := custom(widgets()[0], "b")
+		apiservice.Set(taken, apiservice.Local(), time.Now())
+		s.SetAPIServices([]*apireg.APIService{taken})
+		s.Reconcile()
+		if rt := route(); rt.Upstream != next.Up || rt.Unavailable() != nil || s.servers["backend/a"] != nil {
+			t.Errorf("%s: registered with the other one, it goes to %v (%v)", name, rt.Upstream, rt.Unavailable())
+		}
+
+		s = onService(t, a, holder, other)
+		s.servers["backend/b"].Source.Restore(c.serves)
+		s.SetBackends([]*backend.Backend{other})
+		s.Reconcile()
+		s.unresolved[a.Name] = time.Now().Add(-handover)
+		s.Reconcile()
+		if rt := route(); rt.Unavailable() == nil || s.servers["backend/a"] != nil {
+			t.Errorf("%s: nobody registered it, and its server still has it", name)
+		}
 	}
 }
 

@@ -229,7 +229,7 @@ func (s *Sync) Reconcile() time.Duration {
 		if st.failed != nil {
 			st.since = m.failing(targetOfBackend(st.Name))
 		}
-		st.Stale = st.Server != nil && !st.Condition.Available() && m.over(st.since)
+		st.Stale = st.Server != nil && !st.Condition.Available() && m.over(st.since, s.grace)
 	}
 	for _, a := range apiservice.Ordered(n.apiservices) {
 		m.add(a, s.place(a, &n, m))
