@@ -36,6 +36,7 @@ type direct struct {
 	processors  int                  // that handshakes have; 0: any number
 	broken      func()               // told of connections that broke; must not block
 	ended       func()               // the same of those that the server ended while they were idle; nil: nobody is
+	lateness    func() time.Duration // how late the process learns of what has come; nil: at once
 	silence     time.Duration        // how long what was sent may be unacknowledged; 0: any time
 	idleTimeout time.Duration
 	maxAge      time.Duration // 0: any

@@ -330,6 +330,60 @@ func TestWaitWhereConnectionsComeFree(t *testing.T) {
 	})
 }
 
+// Where it is the processor that all wait for no connections are made: until there is
+// one again, or for as long as nobody is to wait for that, and then one.
+func TestWaitForTheProcessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 3 * time.Millisecond
+		c := newCrowd(t, after(took, nil))
+		dialed := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.dials != want {
+				t.Errorf("%d connections were made, or are; want %d", c.dials, want)
+			}
+		}
+		// busy lets a time pass in which there is none, while others are served.
+		busy := func(d time.Duration) {
+			for range d / lookEvery {
+				synctest.Wait()
+				c.direct.mu.Lock()
+				c.line.busy, c.line.moved = time.Now(), time.Now()
+				c.direct.mu.Unlock()
+				time.Sleep(lookEvery)
+			}
+		}
+		c.come(t.Context(), "first", false)
+		time.Sleep(took)
+		c.want("first conn")
+
+		c.come(t.Context(), "held up", false)
+		busy(2 * took)
+		c.come(t.Context(), "next", false)
+		dialed(1)
+		time.Sleep(calm)
+		dialed(2)
+		time.Sleep(took - calm)
+		dialed(3)
+		time.Sleep(took)
+
+		for range 4 {
+			c.come(t.Context(), "starved", false)
+		}
+		busy(starved - lookEvery)
+		dialed(3)
+		busy(lookEvery)
+		dialed(4)
+		busy(starved - lookEvery)
+		dialed(4)
+		busy(lookEvery)
+		dialed(5)
+		c.finish()
+	})
+}
+
 // As many connections are made at the same time as keep the processors busy, by what
 // the quickest one took; beside those that take longer others are begun, one after
 // the other.

@@ -245,7 +245,7 @@ func (w *ways) generation(trust *Trust, c credentials) *generation {
 	processors := runtime.GOMAXPROCS(0)
 	g.direct = &direct{
 		limit: func() time.Duration { return w.policy().Connect }, maxDials: dialsPerProcessor * processors, processors: processors,
-		broken: w.broke, ended: w.unasked.begin, successor: w.successor, silence: silence, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody,
+		lateness: lateness, broken: w.broke, ended: w.unasked.begin, successor: w.successor, silence: silence, idleTimeout: idle, maxAge: w.policy().MaxAge, maxBody: directBody,
 	}
 	// http.Transport takes DialTLSContext for https, and DialContext for http.
 	g.once = newTransport(idle)

@@ -43,6 +43,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"portico/resource/netround"
 )
 
 // Max is the longest time to look for work. With more, a hundred requests a second
@@ -93,7 +95,7 @@ func New(cfg Config) (*Poller, error) {
 	if cfg.For <= 0 || cfg.For > Max {
 		return nil, fmt.Errorf("poll busily for %v: the time must be more than 0 and no more than %v", cfg.For, Max)
 	}
-	if !supported {
+	if !netround.Supported {
 		return nil, ErrUnsupported
 	}
 	if n := runtime.GOMAXPROCS(0); n != 1 {
@@ -133,11 +135,11 @@ func (p *Poller) Run(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	e, err := newEvent()
+	e, err := netround.New()
 	if err != nil {
 		return fmt.Errorf("poll busily: %w", err)
 	}
-	defer e.close()
+	defer e.Close()
 	for seen := uint64(0); ; {
 		if err := p.sleep(ctx, seen); err != nil {
 			return err
@@ -183,13 +185,13 @@ func (p *Poller) rest(ctx context.Context) {
 
 // look looks for work until the time is up, and returns how many signs it has
 // seen.
-func (p *Poller) look(ctx context.Context, e *event) (seen uint64, err error) {
+func (p *Poller) look(ctx context.Context, e *netround.Round) (seen uint64, err error) {
 	seen = p.touched.Load()
 	for until := time.Now().Add(p.length); ctx.Err() == nil; {
 		if p.rounds.Add(1)%reviewRounds == 0 && runtime.GOMAXPROCS(0) != 1 {
 			break
 		}
-		if err := e.pass(); err != nil {
+		if err := e.Pass(); err != nil {
 			return seen, err
 		}
 		now := time.Now()

@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"portico/resource/netround"
 )
 
 // patience is for what takes no time on a machine that does nothing else.
@@ -139,7 +141,7 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%v: got %v, %v", length, p, err)
 		}
 	}
-	if !supported {
+	if !netround.Supported {
 		if _, err := New(Config{For: Max}); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("got %v", err)
 		}

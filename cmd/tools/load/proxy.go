@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"runtime"
 	"slices"
@@ -31,6 +32,7 @@ type proxyOptions struct {
 	only, protocols    []string
 	others, audit      bool
 	json, realTime     bool
+	awake              bool
 	rounds, atOnce     int
 	time, limit, quiet time.Duration
 	poll, turn         time.Duration
@@ -90,6 +92,7 @@ func newProxyCommand() *cobra.Command {
 	fs.IntVar(&o.rate, "requests", 5000, "requests a second where the latency is measured")
 	fs.DurationVar(&o.poll, "busy-poll", 100*time.Microsecond, "let a gateway take part there that looks for work for this long before it sleeps; 0s: none")
 	fs.BoolVar(&o.realTime, "real-time", true, "have the kernel schedule everybody who takes part before what else runs on the machine (SCHED_RR)")
+	fs.BoolVar(&o.awake, "awake", true, "keep the processors from halting where the latency is measured, as idle=poll does: what it takes to wake them is not the proxies'")
 	fs.IntVar(&o.watches, "watches", 4000, "how many idle watches")
 	fs.DurationVar(&o.quiet, "quiet", 10*time.Second, "how long watches are idle before memory is read")
 	fs.IntVar(&o.groups, "groups", 1000, "how many registered groups to compare with 10")
@@ -142,8 +145,10 @@ type proxyRun struct {
 	*progress
 	o       *proxyOptions
 	cores   *cores
+	first   bool // everybody is scheduled before what else runs
 	dir     string
 	backend chainAddress
+	server  *http.Client // of the backend
 	stack   *proxyStack
 	token   string
 	// direct, bare and gateway take part in everything; all has the others, too,
@@ -163,7 +168,11 @@ func measureProxies(ctx context.Context, o *proxyOptions, out, errOut io.Writer)
 		r.report.note("%s", note)
 	}
 	if o.realTime {
-		r.report.note("%s", runFirst())
+		note, r.first = runFirst()
+		r.report.note("%s", note)
+	}
+	if o.awake && slices.Contains(o.only, partLatency) {
+		r.report.note("the processors do not halt while the latency is measured (not so with --awake=false)")
 	}
 	if o.audit {
 		r.report.note("the gateway authenticates by token, authorizes by RBAC, counts, and writes an audit log at level Metadata")
@@ -198,6 +207,7 @@ func (r *proxyRun) start(ctx context.Context) error {
 	}
 	r.direct, r.backend = server, chainAddress{Address: server.address, Certificate: server.certificate}
 	server.pid = 0 // nobody's way
+	r.server = &http.Client{Transport: &http.Transport{TLSClientConfig: server.tls}}
 	if r.bare, err = r.child(ctx, roleBare, "ReverseProxy", chainConfig{Upstream: r.backend}, r.cores.proxy()); err != nil {
 		return err
 	}
@@ -213,10 +223,10 @@ func (r *proxyRun) start(ctx context.Context) error {
 		}
 		r.all = append(r.all, f)
 	}
-	if r.stack, err = startProxyStack(ctx, r.o, r.cores); err != nil {
+	if r.stack, err = startProxyStack(ctx, r.o, r.cores, r.unscheduled(r.cores.load())); err != nil {
 		return err
 	}
-	r.gateway = &front{name: "gateway", pid: r.stack.procs["gateway"], stop: func() {
+	r.gateway = &front{name: "gateway", pid: r.stack.procs["gateway"], unscheduled: true, stop: func() {
 		if err := r.stack.end(); err != nil {
 			r.say("%v", err)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -58,23 +57,6 @@ func (c *cores) move(pid int, core string) error {
 		return fmt.Errorf("move process %d to core %s: %w: %s", pid, core, err, out)
 	}
 	return nil
-}
-
-// runFirst has this process, and all that it starts from now on, scheduled before what
-// else runs on the machine, and says whether that is so. The agents of a virtual
-// machine and the kernel's memory daemons keep a core from whoever has it for up to
-// 20 ms at a time, which is the 99th percentile of a quarter of a second; a nice value
-// shortens that only. The kernel keeps a twentieth of the time for the others.
-func runFirst() string {
-	const not = "everybody takes turns with what else runs on the machine"
-	chrt, err := exec.LookPath("chrt")
-	if err != nil {
-		return not + ": chrt is not installed (Debian package util-linux)"
-	}
-	if out, err := exec.Command(chrt, "--all-tasks", "--rr", "--pid", "1", strconv.Itoa(os.Getpid())).CombinedOutput(); err != nil {
-		return fmt.Sprintf("%s: %v: %s", not, err, bytes.TrimSpace(out))
-	}
-	return "everybody is scheduled before what else runs on the machine (SCHED_RR; not so with --real-time=false)"
 }
 
 // splitPort takes host:port apart.

@@ -32,12 +32,12 @@ type proxyStack struct {
 	groups int // registered so far
 }
 
-// startProxyStack starts it on the core that is not the proxies', and moves the
-// gateway to theirs.
-func startProxyStack(ctx context.Context, o *proxyOptions, cores *cores) (*proxyStack, error) {
+// startProxyStack starts it by a command that has it on the core that is not the
+// proxies', and moves the gateway to theirs.
+func startProxyStack(ctx context.Context, o *proxyOptions, cores *cores, before []string) (*proxyStack, error) {
 	// A profile is taken through the administrator's connection; the folder is
 	// only a sign that it may be.
-	s := &proxyStack{o: options{portico: o.portico, profile: "on", connections: 1, before: cores.load(), audit: o.audit}}
+	s := &proxyStack{o: options{portico: o.portico, profile: "on", connections: 1, before: before, audit: o.audit}}
 	var err error
 	if s.stack, err = startStack(ctx, &s.o); err != nil {
 		return nil, err

@@ -26,7 +26,8 @@ type front struct {
 	tls     *tls.Config
 	// certificate is its own, in DER, if it is a process of this program.
 	certificate []byte
-	pid         int // 0: nobody's CPU is read
+	pid         int  // 0: nobody's CPU is read
+	unscheduled bool // it was started so (proxyRun.unscheduled)
 	stop        func()
 }
 

@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -38,7 +41,7 @@ func (r *proxyRun) turns(ctx context.Context, what string, l *load, fronts []*fr
 			return nil, err
 		}
 		defer d.close()
-		if _, err := d.turn(ctx, r.o.turn); err != nil { // warms up, and does not count
+		if _, err := r.turn(ctx, d); err != nil { // warms up, and does not count
 			return nil, err
 		}
 		results[f], drivers[f] = &measured{}, d
@@ -51,7 +54,7 @@ func (r *proxyRun) turns(ctx context.Context, what string, l *load, fronts []*fr
 	for turn := range turns {
 		for i := range fronts {
 			f := fronts[(turn+i)%len(fronts)] // nobody comes always after the same
-			s, err := drivers[f].turn(ctx, r.o.turn)
+			s, err := r.turn(ctx, drivers[f])
 			if err != nil {
 				return nil, err
 			}
@@ -66,6 +69,32 @@ func (r *proxyRun) turns(ctx context.Context, what string, l *load, fronts []*fr
 			s.rate(), cpuOf(s, f), s.quantile(0.5), s.quantile(0.99))
 	}
 	return results, nil
+}
+
+// turn is one front's, for which the load's side has no garbage to collect.
+func (r *proxyRun) turn(ctx context.Context, d *driver) (sample, error) {
+	if err := r.prefer(d.f); err != nil {
+		return sample{}, fmt.Errorf("schedule %s: %w", d.f.name, err)
+	}
+	runtime.GC()
+	if err := r.cleanServer(ctx); err != nil {
+		return sample{}, err
+	}
+	return d.turn(ctx, r.o.turn)
+}
+
+// cleanServer has the server collect its garbage.
+func (r *proxyRun) cleanServer(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+r.backend.Address+collectPath, nil)
+	if err != nil {
+		return err
+	}
+	res, err := r.server.Do(req)
+	if err != nil {
+		return fmt.Errorf("have the server collect garbage: %w", err)
+	}
+	_, _ = io.Copy(io.Discard, res.Body) // there is none
+	return res.Body.Close()
 }
 
 // cpuOf is the CPU of the proxy for one request, in microseconds.
@@ -130,6 +159,11 @@ func (r *proxyRun) latencies(ctx context.Context) error {
 		return err
 	}
 	defer stop()
+	sleep, err := r.keepAwake(ctx)
+	if err != nil {
+		return err
+	}
+	defer sleep()
 	fronts := append(slices.Clone(r.all), more...)
 	for _, protocol := range r.o.protocols {
 		what := fmt.Sprintf("%s at %d/s", protocol, r.o.rate)

@@ -77,14 +77,14 @@ func (r *proxyRun) startSecond(ctx context.Context, s second) (*front, error) {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	defer log.Close()
-	args = append(r.cores.proxy(), args...)
+	args = append(r.unscheduled(r.cores.proxy()), args...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // as the first one has it, and as polling wants it
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	f := &front{name: name, address: address, tls: first.tls, pid: cmd.Process.Pid, stop: func() {
+	f := &front{name: name, address: address, tls: first.tls, pid: cmd.Process.Pid, unscheduled: true, stop: func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 		_ = cmd.Wait()                          // how it ends is nothing to us
 	}}

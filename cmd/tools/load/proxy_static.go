@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -24,6 +25,8 @@ const (
 	// proxyService is how the server is registered: its certificate has that
 	// name.
 	proxyService, proxyNamespace = "static", "load-proxy"
+	// collectPath has the server collect its garbage.
+	collectPath = "/collect"
 )
 
 func proxyGroup(i int) string { return fmt.Sprintf("g%04d.load-proxy.example.com", i) }
@@ -62,6 +65,8 @@ func serveStatic(cfg chainConfig) (chainAddress, error) {
 			large.ServeHTTP(w, r)
 		case strings.HasSuffix(path, "/small"):
 			small.ServeHTTP(w, r)
+		case path == collectPath:
+			runtime.GC()
 		case strings.HasSuffix(path, "/"+proxyPlural): // a watch in which nothing happens
 			w.Header().Set("Content-Type", jsonType)
 			_ = http.NewResponseController(w).Flush() // a client that is gone needs no answer

@@ -1,4 +1,4 @@
-package busypoll
+package netround
 
 import (
 	"encoding/binary"
@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const supported = true
+// Supported says whether there is such a thing on this system.
+const Supported = true
 
-// event is a descriptor that Go's runtime polls among all others. It is for one
-// goroutine.
-type event struct {
+// Round goes through rounds of the runtime, by a descriptor that it polls among all
+// others. It is for one goroutine.
+type Round struct {
 	file   *os.File
 	conn   syscall.RawConn
 	signal func(fd uintptr) bool // of conn.Read: whether it need not be waited for
@@ -25,12 +26,14 @@ type event struct {
 // to its own. That never gets to its end.
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
-func newEvent() (*event, error) {
+// New makes a Round, which takes a descriptor until Close. On systems that have no such
+// thing it fails with [errors.ErrUnsupported].
+func New() (*Round, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("make event: %w", err)
 	}
-	e := &event{file: os.NewFile(uintptr(fd), "busy poll")}
+	e := &Round{file: os.NewFile(uintptr(fd), "round")}
 	e.signal = func(fd uintptr) bool {
 		if e.given {
 			return true
@@ -40,16 +43,16 @@ func newEvent() (*event, error) {
 		return e.err != nil
 	}
 	if e.conn, err = e.file.SyscallConn(); err != nil {
-		e.close()
+		e.Close()
 		return nil, fmt.Errorf("poll event: %w", err)
 	}
 	return e, nil
 }
 
-// pass returns when the runtime has run what could run and has asked the kernel
+// Pass returns when the runtime has run what could run and has asked the kernel
 // for more. It signals the event, and waits for the signal. The runtime polls by
 // edges: each signal is told once, whether or not anybody has read the one before.
-func (e *event) pass() error {
+func (e *Round) Pass() error {
 	e.given = false
 	if err := e.conn.Read(e.signal); err != nil {
 		return fmt.Errorf("wait for event: %w", err)
@@ -57,4 +60,5 @@ func (e *event) pass() error {
 	return e.err
 }
 
-func (e *event) close() { _ = e.file.Close() }
+// Close lets go of the descriptor. No Pass may be under way.
+func (e *Round) Close() { _ = e.file.Close() }

@@ -1,20 +1,27 @@
-package busypoll
+package netround
 
 import (
 	"os"
+	"runtime"
 	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-func open(t testing.TB) *event {
+// processors gives the process so many until the test ends.
+func processors(t testing.TB, n int) {
+	before := runtime.GOMAXPROCS(n)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
+func open(t testing.TB) *Round {
 	t.Helper()
-	e, err := newEvent()
+	e, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(e.close)
+	t.Cleanup(e.Close)
 	return e
 }
 
@@ -22,7 +29,7 @@ func open(t testing.TB) *event {
 func TestEverySignalIsTold(t *testing.T) {
 	e := open(t)
 	for range 20000 {
-		if err := e.pass(); err != nil {
+		if err := e.Pass(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,7 +66,7 @@ func TestPassLetsTheNetworkIn(t *testing.T) {
 		}
 		passes := 0
 		for ; got.Load() == i; passes++ {
-			if err := e.pass(); err != nil {
+			if err := e.Pass(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -79,7 +86,7 @@ func BenchmarkPass(b *testing.B) {
 	processors(b, 1)
 	e := open(b)
 	for b.Loop() {
-		if err := e.pass(); err != nil {
+		if err := e.Pass(); err != nil {
 			b.Fatal(err)
 		}
 	}

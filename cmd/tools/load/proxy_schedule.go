@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+	"unsafe"
+)
+
+// Scheduling policies of Linux. Source: sched(7).
+const (
+	schedOther = 0
+	schedRR    = 2
+	schedIdle  = 5
+)
+
+// schedule sets the policy of a thread; 0 is the calling one. Threads and processes
+// that it makes have the same.
+func schedule(thread, policy, priority int) error {
+	parameter := int32(priority)
+	_, _, errno := syscall.Syscall(syscall.SYS_SCHED_SETSCHEDULER, uintptr(thread), uintptr(policy), uintptr(unsafe.Pointer(&parameter)))
+	if errno != 0 {
+		return os.NewSyscallError("sched_setscheduler", errno)
+	}
+	return nil
+}
+
+// threads are those of a process, in the order in which they were made.
+func threads(pid int) (all []int, err error) {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			all = append(all, n)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// runFirst has this process, and all that it starts from now on, scheduled before what
+// else runs on the machine, and says whether that is so. The agents of a virtual
+// machine and the kernel's memory daemons keep a core from whoever has it for up to
+// 20 ms at a time, which is the 99th percentile of a quarter of a second; a nice value
+// shortens that only. The kernel keeps a twentieth of the time for the others.
+func runFirst() (note string, done bool) {
+	const not = "everybody takes turns with what else runs on the machine"
+	if _, err := exec.LookPath("chrt"); err != nil {
+		return not + ": chrt is not installed (Debian package util-linux)", false
+	}
+	all, err := threads(os.Getpid())
+	for _, thread := range all {
+		if err == nil {
+			err = schedule(thread, schedRR, 1)
+		}
+	}
+	if err != nil {
+		return fmt.Sprintf("%s: %v", not, err), false
+	}
+	return "everybody is scheduled before what else runs on the machine (SCHED_RR; not so with --real-time=false)", true
+}
+
+// unscheduled is the command that starts a gateway, which looks at its start for what
+// the kernel does for threads that are not of a real-time class.
+func (r *proxyRun) unscheduled(before []string) []string {
+	if !r.first {
+		return before
+	}
+	return append([]string{"chrt", "--other", "0"}, before...)
+}
+
+// prefer has a gateway that was started so scheduled like everybody else, but for the
+// monitor of Go's runtime, the first thread that is made: the gateway has the kernel
+// wake that one late, which it does not do in a real-time class. Those that were made
+// since the last time are found.
+func (r *proxyRun) prefer(f *front) error {
+	if !r.first || !f.unscheduled {
+		return nil
+	}
+	all, err := threads(f.pid)
+	if err != nil {
+		return err
+	}
+	for i, thread := range all {
+		if i == 1 {
+			continue
+		}
+		if err := schedule(thread, schedRR, 1); err != nil && err != os.NewSyscallError("sched_setscheduler", syscall.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// roleAwake is a process that keeps a core from halting.
+const roleAwake = "proxy-awake"
+
+// stayAwake keeps a core busy whenever nobody else wants it.
+func stayAwake(chainConfig) (chainAddress, error) {
+	all, err := threads(os.Getpid())
+	for _, thread := range all {
+		if err == nil {
+			err = schedule(thread, schedIdle, 0)
+		}
+	}
+	if err != nil {
+		return chainAddress{}, err
+	}
+	go func() {
+		runtime.LockOSThread()
+		for {
+		}
+	}()
+	return chainAddress{Address: "none"}, nil
+}
+
+// keepAwake keeps all cores from halting until the returned function is called. Waking
+// a processor takes tens of microseconds, on a virtual machine whose host has others
+// to run sometimes milliseconds: that is the machine's, and none of the proxies'.
+func (r *proxyRun) keepAwake(ctx context.Context) (stop func(), err error) {
+	var children []*chainChild
+	stop = func() {
+		for _, c := range children {
+			c.stop()
+		}
+	}
+	if !r.o.awake || r.cores.taskset == "" {
+		return stop, nil
+	}
+	for _, core := range []string{loadCore, proxyCore} {
+		c, err := startChainChild(context.WithoutCancel(ctx), roleAwake, chainConfig{}, r.cores.on(core)...)
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("keep a processor awake: %w", err)
+		}
+		children = append(children, c)
+	}
+	return stop, nil
+}
