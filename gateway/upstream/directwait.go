@@ -24,10 +24,9 @@ import (
 // long each, make the next stop of it. And where it is the processor that all wait
 // for, another connection is of no use to anybody: a handshake is as much work as
 // twenty requests. So who looks whether somebody has waited for too long looks, too,
-// how long he waits for the processor himself. Else what a collection of garbage held
-// up, in a gateway with one processor and 5,000 requests a second over HTTP/2, had two
-// hundred connections made in the next second, which kept the gateway from catching up
-// for as long: 6,600 requests took more than 3 ms.
+// how late the process learns of what has come. Measured with one processor and 5,000
+// requests a second over HTTP/2: after a stop there were 47 connections, and 284 a
+// second later, for which 6,600 requests took longer than 3 ms; like this 55, and 78.
 //
 // Each request has its own time to connect, counted from when it began to wait.
 // It is given up when nothing came of the endpoint for all of that time: neither
