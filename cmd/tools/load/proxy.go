@@ -205,6 +205,9 @@ func (r *proxyRun) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.serveFirst(server); err != nil {
+		return fmt.Errorf("schedule the server: %w", err)
+	}
 	r.direct, r.backend = server, chainAddress{Address: server.address, Certificate: server.certificate}
 	server.pid = 0 // nobody's way
 	r.server = &http.Client{Transport: &http.Transport{TLSClientConfig: server.tls}}

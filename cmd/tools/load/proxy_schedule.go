@@ -67,6 +67,22 @@ func runFirst() (note string, done bool) {
 	return "everybody is scheduled before what else runs on the machine (SCHED_RR; not so with --real-time=false)", true
 }
 
+// serveFirst has the server scheduled before the load, with which it shares a core: one
+// that always has something to send, as after a stop, would keep the other from the core
+// for the kernel's 100 ms at a time, and every proxy's requests with it.
+func (r *proxyRun) serveFirst(server *front) error {
+	if !r.first {
+		return nil
+	}
+	all, err := threads(server.pid)
+	for _, thread := range all {
+		if err == nil {
+			err = schedule(thread, schedRR, 2)
+		}
+	}
+	return err
+}
+
 // unscheduled is the command that starts a gateway, which looks at its start for what
 // the kernel does for threads that are not of a real-time class.
 func (r *proxyRun) unscheduled(before []string) []string {
