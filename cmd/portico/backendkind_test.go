@@ -65,6 +65,8 @@ func TestBackendOfSampleServer(t *testing.T) {
 	s.says(t, "wardle", ".status.endpoints[0].state", "Healthy")
 	s.says(t, "wardle", `.status.conditions[?(@.type=="Registered")].status`, "True")
 	s.available(t, "True")
+	// Its own status is another write than that of its APIService.
+	s.says(t, "wardle", `.status.conditions[?(@.type=="Available")].status`, "True")
 	out := up.mustKubectl(t, "get", "backends")
 	if !strings.Contains(strings.Join(strings.Fields(out), " "), "wardle 1/1 True wardle.example.com") {
 		t.Errorf("kubectl get backends:\n%s", out)
