@@ -94,6 +94,17 @@ func (c *crowd) want(order string) {
 	c.order = nil
 }
 
+// dialed checks how many connections were made so far, or are being made.
+func (c *crowd) dialed(want int) {
+	c.t.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dials != want {
+		c.t.Errorf("%d connections were made, or are; want %d", c.dials, want)
+	}
+}
+
 // finish waits for all, and checks that nothing is left behind.
 func (c *crowd) finish() {
 	c.t.Helper()
@@ -263,43 +274,34 @@ func TestWaitWhereConnectionsComeFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 3 * time.Millisecond
 		c := newCrowd(t, after(took, nil))
-		dialed := func(want int) {
-			t.Helper()
-			synctest.Wait()
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.dials != want {
-				t.Errorf("%d connections were made, or are; want %d", c.dials, want)
-			}
-		}
 		c.come(t.Context(), "first", false)
-		dialed(1) // there was none ever
+		c.dialed(1) // there was none ever
 		time.Sleep(took)
 		c.want("first conn")
 
 		c.come(t.Context(), "patient", false)
 		time.Sleep(took - 1)
-		dialed(1)
+		c.dialed(1)
 		c.put(c.conns[0])
 		c.want("patient reused")
 		time.Sleep(2 * took)
-		dialed(1)
+		c.dialed(1)
 
 		c.come(t.Context(), "waits", false)
 		time.Sleep(1)
 		c.come(t.Context(), "too", false)
 		time.Sleep(took - 2)
-		dialed(1)
+		c.dialed(1)
 		c.come(t.Context(), "late", false)
 		time.Sleep(1)
-		dialed(2)
+		c.dialed(2)
 		time.Sleep(1)
-		dialed(3)
+		c.dialed(3)
 		time.Sleep(took - 2)
-		dialed(3) // two at the same time are the most
+		c.dialed(3) // two at the same time are the most
 		time.Sleep(1)
 		c.want("waits conn")
-		dialed(4)
+		c.dialed(4)
 		time.Sleep(1)
 		c.want("too conn")
 		c.put(c.conns[1])
@@ -307,7 +309,7 @@ func TestWaitWhereConnectionsComeFree(t *testing.T) {
 		time.Sleep(took)
 
 		c.come(t.Context(), "new", true)
-		dialed(5)
+		c.dialed(5)
 		time.Sleep(took)
 		c.want("new conn")
 		c.come(t.Context(), "idle", false)
@@ -315,7 +317,7 @@ func TestWaitWhereConnectionsComeFree(t *testing.T) {
 
 		time.Sleep(flowing)
 		c.come(t.Context(), "alone", false)
-		dialed(6)
+		c.dialed(6)
 		time.Sleep(took)
 		c.want("alone conn")
 
@@ -323,9 +325,9 @@ func TestWaitWhereConnectionsComeFree(t *testing.T) {
 		c.line.dialTook = time.Second
 		c.come(t.Context(), "last", false)
 		time.Sleep(maxPatience - 1)
-		dialed(6)
+		c.dialed(6)
 		time.Sleep(1)
-		dialed(7)
+		c.dialed(7)
 		c.finish()
 	})
 }
@@ -336,15 +338,6 @@ func TestWaitForTheProcessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 3 * time.Millisecond
 		c := newCrowd(t, after(took, nil))
-		dialed := func(want int) {
-			t.Helper()
-			synctest.Wait()
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.dials != want {
-				t.Errorf("%d connections were made, or are; want %d", c.dials, want)
-			}
-		}
 		// busy lets a time pass in which there is none, while others are served.
 		busy := func(d time.Duration) {
 			for range d / lookEvery {
@@ -362,24 +355,24 @@ func TestWaitForTheProcessor(t *testing.T) {
 		c.come(t.Context(), "held up", false)
 		busy(2 * took)
 		c.come(t.Context(), "next", false)
-		dialed(1)
+		c.dialed(1)
 		time.Sleep(calm)
-		dialed(2)
+		c.dialed(2)
 		time.Sleep(took - calm)
-		dialed(3)
+		c.dialed(3)
 		time.Sleep(took)
 
 		for range 4 {
 			c.come(t.Context(), "starved", false)
 		}
 		busy(starved - lookEvery)
-		dialed(3)
+		c.dialed(3)
 		busy(lookEvery)
-		dialed(4)
+		c.dialed(4)
 		busy(starved - lookEvery)
-		dialed(4)
+		c.dialed(4)
 		busy(lookEvery)
-		dialed(5)
+		c.dialed(5)
 		c.finish()
 	})
 }

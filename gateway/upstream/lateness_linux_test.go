@@ -5,15 +5,10 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"portico/resource/netround"
 )
 
 // What has come is seen when all that could run before has run.
 func TestLateness(t *testing.T) {
-	if !netround.Supported {
-		t.Skip("how late a process learns of what has come is known on Linux only")
-	}
 	before := runtime.GOMAXPROCS(1)
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 	lateness() // makes what it takes
