@@ -63,8 +63,8 @@ const (
 	// be busy is to learn of what has come busyAfter later; it is over when that was
 	// sooner for as long as calm.
 	lookEvery, busyAfter, calm = time.Millisecond, time.Millisecond, 2 * time.Millisecond
-	// starved is for how long nobody waits because the gateway is busy; but one
-	// connection is made in that time, and not one for each.
+	// starved is for how long somebody waits at most because the gateway is busy: then
+	// one connection is made, and none for the others who wait until as long after it.
 	starved = 50 * time.Millisecond
 )
 
@@ -78,8 +78,8 @@ type line struct {
 	waits   list.List // of *wanted, who came first is first
 	fresh   int       // how many of them want a new one only
 	dialing int
-	// dialTook is how long the last dial took, and later ends who waits for as
-	// long; nil: nobody did yet. It is set if pending says so.
+	// dialTook is how long the last dial took, and later looks whether anybody has
+	// waited for as long; nil: nobody did yet. It is set if pending says so.
 	dialTook time.Duration
 	later    *time.Timer
 	pending  bool

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,9 +15,8 @@ import (
 
 // Scheduling policies of Linux. Source: sched(7).
 const (
-	schedOther = 0
-	schedRR    = 2
-	schedIdle  = 5
+	schedRR   = 2
+	schedIdle = 5
 )
 
 // schedule sets the policy of a thread; 0 is the calling one. Threads and processes
@@ -45,6 +45,24 @@ func threads(pid int) (all []int, err error) {
 	return all, nil
 }
 
+// scheduleAll does so with all threads of a process but those that are left out, by
+// their place in threads. One that has ended meanwhile needs none.
+func scheduleAll(pid, policy, priority int, but ...int) error {
+	all, err := threads(pid)
+	for i, thread := range all {
+		if err != nil {
+			break
+		}
+		if slices.Contains(but, i) {
+			continue
+		}
+		if err = schedule(thread, policy, priority); errors.Is(err, syscall.ESRCH) {
+			err = nil
+		}
+	}
+	return err
+}
+
 // runFirst has this process, and all that it starts from now on, scheduled before what
 // else runs on the machine, and says whether that is so. The agents of a virtual
 // machine and the kernel's memory daemons keep a core from whoever has it for up to
@@ -55,13 +73,7 @@ func runFirst() (note string, done bool) {
 	if _, err := exec.LookPath("chrt"); err != nil {
 		return not + ": chrt is not installed (Debian package util-linux)", false
 	}
-	all, err := threads(os.Getpid())
-	for _, thread := range all {
-		if err == nil {
-			err = schedule(thread, schedRR, 1)
-		}
-	}
-	if err != nil {
+	if err := scheduleAll(os.Getpid(), schedRR, 1); err != nil {
 		return fmt.Sprintf("%s: %v", not, err), false
 	}
 	return "everybody is scheduled before what else runs on the machine (SCHED_RR; not so with --real-time=false)", true
@@ -74,13 +86,7 @@ func (r *proxyRun) serveFirst(server *front) error {
 	if !r.first {
 		return nil
 	}
-	all, err := threads(server.pid)
-	for _, thread := range all {
-		if err == nil {
-			err = schedule(thread, schedRR, 2)
-		}
-	}
-	return err
+	return scheduleAll(server.pid, schedRR, 2)
 }
 
 // unscheduled is the command that starts a gateway, which looks at its start for what
@@ -100,19 +106,7 @@ func (r *proxyRun) prefer(f *front) error {
 	if !r.first || !f.unscheduled {
 		return nil
 	}
-	all, err := threads(f.pid)
-	if err != nil {
-		return err
-	}
-	for i, thread := range all {
-		if i == 1 {
-			continue
-		}
-		if err := schedule(thread, schedRR, 1); err != nil && err != os.NewSyscallError("sched_setscheduler", syscall.ESRCH) {
-			return err
-		}
-	}
-	return nil
+	return scheduleAll(f.pid, schedRR, 1, 1)
 }
 
 // roleAwake is a process that keeps a core from halting.
@@ -120,13 +114,7 @@ const roleAwake = "proxy-awake"
 
 // stayAwake keeps a core busy whenever nobody else wants it.
 func stayAwake(chainConfig) (chainAddress, error) {
-	all, err := threads(os.Getpid())
-	for _, thread := range all {
-		if err == nil {
-			err = schedule(thread, schedIdle, 0)
-		}
-	}
-	if err != nil {
+	if err := scheduleAll(os.Getpid(), schedIdle, 0); err != nil {
 		return chainAddress{}, err
 	}
 	go func() {
