@@ -372,6 +372,9 @@ func (d *direct) tire(now time.Time) {
 	}
 	for e := d.line.waits.Front(); e != nil; e = e.Next() {
 		w := e.Value.(*wanted)
+		if w.tired {
+			continue
+		}
 		if now.Sub(w.began) < patience {
 			return
 		}
