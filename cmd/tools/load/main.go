@@ -37,7 +37,7 @@ func main() {
 	context.AfterFunc(ctx, stop)
 	root := newRoot()
 	root.AddCommand(newProxyCommand(), newRestartCommand(), newChainRole("chain-server", serveBytes), newChainRole("chain-proxy", serveProxy),
-		newChainRole(roleBackend, serveStatic), newChainRole(roleBare, serveBare), newChainRole(roleAwake, stayAwake))
+		newChainRole(roleBackend, serveStatic), newChainRole(roleBare, serveBare))
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "load: "+err.Error())
 		os.Exit(1)

@@ -171,9 +171,6 @@ func measureProxies(ctx context.Context, o *proxyOptions, out, errOut io.Writer)
 		note, r.first = runFirst()
 		r.report.note("%s", note)
 	}
-	if o.awake && slices.Contains(o.only, partLatency) {
-		r.report.note("the processors do not halt while the latency is measured (not so with --awake=false)")
-	}
 	if o.audit {
 		r.report.note("the gateway authenticates by token, authorizes by RBAC, counts, and writes an audit log at level Metadata")
 	} else {

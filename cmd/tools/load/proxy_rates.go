@@ -159,11 +159,11 @@ func (r *proxyRun) latencies(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	sleep, err := r.keepAwake(ctx)
-	if err != nil {
-		return err
+	if r.o.awake {
+		note, sleep := keepAwake()
+		defer sleep()
+		r.report.note("%s", note)
 	}
-	defer sleep()
 	fronts := append(slices.Clone(r.all), more...)
 	for _, protocol := range r.o.protocols {
 		what := fmt.Sprintf("%s at %d/s", protocol, r.o.rate)

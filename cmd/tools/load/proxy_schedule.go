@@ -1,23 +1,18 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"syscall"
 	"unsafe"
 )
 
-// Scheduling policies of Linux. Source: sched(7).
-const (
-	schedRR   = 2
-	schedIdle = 5
-)
+// schedRR is a scheduling policy of Linux. Source: sched(7).
+const schedRR = 2
 
 // schedule sets the policy of a thread; 0 is the calling one. Threads and processes
 // that it makes have the same.
@@ -109,42 +104,29 @@ func (r *proxyRun) prefer(f *front) error {
 	return scheduleAll(f.pid, schedRR, 1, 1)
 }
 
-// roleAwake is a process that keeps a core from halting.
-const roleAwake = "proxy-awake"
+// latencyFile is where Linux is told how long waking a processor may take, in
+// microseconds; what is told holds for as long as the file is open. Source:
+// Documentation/power/pm_qos_interface.rst.
+const latencyFile = "/dev/cpu_dma_latency"
 
-// stayAwake keeps a core busy whenever nobody else wants it.
-func stayAwake(chainConfig) (chainAddress, error) {
-	if err := scheduleAll(os.Getpid(), schedIdle, 0); err != nil {
-		return chainAddress{}, err
+// keepAwake keeps all processors from halting until the returned function is called, and
+// says whether that is so. Waking one takes tens of microseconds, on a virtual machine
+// whose host has others to run sometimes milliseconds: that is the machine's, and none
+// of the proxies'.
+//
+// A process that is always busy, of the idle class, would do the same and something
+// else: about once a second the kernel gives who is not of a real-time class 50 ms
+// before all who are, of the processor that it finds short of time, and so every proxy
+// stood still that long. (The fair server, since Linux 6.8.)
+func keepAwake() (note string, stop func()) {
+	const not = "processors halt while they are idle, and what waking them takes is in the latencies"
+	f, err := os.OpenFile(latencyFile, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Sprintf("%s: %v", not, err), func() {}
 	}
-	go func() {
-		runtime.LockOSThread()
-		for {
-		}
-	}()
-	return chainAddress{Address: "none"}, nil
-}
-
-// keepAwake keeps all cores from halting until the returned function is called. Waking
-// a processor takes tens of microseconds, on a virtual machine whose host has others
-// to run sometimes milliseconds: that is the machine's, and none of the proxies'.
-func (r *proxyRun) keepAwake(ctx context.Context) (stop func(), err error) {
-	var children []*chainChild
-	stop = func() {
-		for _, c := range children {
-			c.stop()
-		}
+	if _, err := f.Write(make([]byte, 4)); err != nil {
+		_ = f.Close()
+		return fmt.Sprintf("%s: %v", not, err), func() {}
 	}
-	if !r.o.awake || r.cores.taskset == "" {
-		return stop, nil
-	}
-	for _, core := range []string{loadCore, proxyCore} {
-		c, err := startChainChild(context.WithoutCancel(ctx), roleAwake, chainConfig{}, r.cores.on(core)...)
-		if err != nil {
-			stop()
-			return nil, fmt.Errorf("keep a processor awake: %w", err)
-		}
-		children = append(children, c)
-	}
-	return stop, nil
+	return "the processors do not halt while the latency is measured (" + latencyFile + "; not so with --awake=false)", func() { _ = f.Close() }
 }
