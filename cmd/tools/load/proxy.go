@@ -71,7 +71,7 @@ func newProxyCommand() *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			collectSeldom()
+			collectBetween()
 			runtime.GOMAXPROCS(1)
 			return measureProxies(cmd.Context(), &o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
