@@ -3,7 +3,6 @@ package pace
 import (
 	"runtime"
 	"testing"
-	"time"
 )
 
 const mb = 1 << 20
@@ -45,12 +44,12 @@ func TestPacer(t *testing.T) {
 		{[]uint64{0, 0, 0, 0, 0, 0, 0}, 10 * mb, 50, 1}, // starting is over
 		{[]uint64{0, 0, 1, 0, 0, 0, 0}, 10 * mb, 50, 0},
 		{[]uint64{4, 4, 4, 4}, 10 * mb, 50, 0},
-		{[]uint64{8}, 10 * mb, 400, 0},
-		{[]uint64{0, 0, 0, 0, 3, 0, 0, 0, 0}, 10 * mb, 240, 0},
+		{[]uint64{8}, 10 * mb, 600, 0},
+		{[]uint64{0, 0, 0, 0, 3, 0, 0, 0, 0}, 10 * mb, 217, 0},
 		{[]uint64{0}, 10 * mb, 50, 1},
-		{[]uint64{16}, 10 * mb, 800, 0},
-		{[]uint64{100}, 10 * mb, 1600, 0},
-		{[]uint64{0, 0, 0, 0}, 10 * mb, 1600, 0}, // between two bursts
+		{[]uint64{16}, 10 * mb, 1200, 0},
+		{[]uint64{100}, 10 * mb, 3200, 0},
+		{[]uint64{0, 0, 0, 0}, 10 * mb, 3200, 0}, // between two bursts
 		{[]uint64{0, 0, 0, 0}, mb, 50, 0},        // nothing to give
 	} {
 		given := 0
@@ -76,11 +75,11 @@ func TestBurst(t *testing.T) {
 		looks []uint64 // MB
 		want  int
 	}{
-		{[]uint64{10}, 500},              // not busy yet: it may have come evenly
-		{[]uint64{10, 2, 2, 2, 2}, 500},  // evenly indeed
-		{[]uint64{10, 8, 0, 0, 0}, 1600}, // not so
-		{[]uint64{10, 8, 0, 0, 0, 0, 0, 8}, 1600},
-		{[]uint64{10, 4, 0, 0, 4}, 800},
+		{[]uint64{10}, 750},              // not busy yet: it may have come evenly
+		{[]uint64{10, 2, 2, 2, 2}, 750},  // evenly indeed
+		{[]uint64{10, 8, 0, 0, 0}, 2400}, // not so
+		{[]uint64{10, 8, 0, 0, 0, 0, 0, 8}, 2400},
+		{[]uint64{10, 4, 0, 0, 4}, 1200},
 	} {
 		p := &pacer{percent: 100, work: ForTraffic}
 		now := sample{live: 8 * mb, marked: 6 * mb}
@@ -95,34 +94,53 @@ func TestBurst(t *testing.T) {
 }
 
 // A process in which a burst begins gets room at its first collection, and not when
-// it is looked at next. One that allocates as slowly as before stays quiet.
+// it is looked at next, however long ago it was looked at. One that allocates as slowly
+// as before stays quiet.
 func TestWake(t *testing.T) {
-	const look = interval / 10
 	for _, c := range []struct {
-		allocated uint64 // MB
-		since     time.Duration
-		want      int
+		allocated, since uint64 // KB until the collection, and in the burst behind it
+		want             int
 	}{
-		{4, look, 200}, // at least 16 MB
-		{10, look, 500},
-		{4, 6 * look, 50},
-		{0, look, 50},
+		{4 << 10, 200, 750}, // 10 MB a second
+		{4 << 10, 165, 618},
+		{1 << 10, 200, 50}, // next to nothing until then
+		{4 << 10, 80, 50},
+		{0, 0, 50},
 	} {
 		p := &pacer{percent: 50, work: ForTraffic}
-		now := sample{live: 8 * mb, marked: 6 * mb}
-		if now.allocated += c.allocated * mb; p.wake(now, c.since) != (c.want != 50) || p.percent != c.want {
-			t.Errorf("%d MB in %v: %d %%, want %d", c.allocated, c.since, p.percent, c.want)
+		before := sample{allocated: c.allocated << 10, live: 8 * mb, marked: 6 * mb}
+		now := before
+		if now.allocated += c.since << 10; p.wake(before, now, burst) != (c.want != 50) || max(p.percent, c.want)-min(p.percent, c.want) > c.want/20 {
+			t.Errorf("%d KB and %d KB behind it: %d %%, want %d", c.allocated, c.since, p.percent, c.want)
 		}
 	}
 	// What comes behind is counted from there, and a look that finds more is heeded.
 	p := &pacer{percent: 50, work: ForTraffic}
-	now := sample{allocated: 4 * mb, live: 8 * mb, marked: 6 * mb}
-	p.wake(now, look)
-	if now.allocated += 8 * mb; p.next(now) || p.percent != 1600 {
-		t.Errorf("in the first quarter of a burst: %d %%, want 1600", p.percent)
+	before := sample{allocated: 4 * mb, live: 8 * mb, marked: 6 * mb}
+	now := before
+	now.allocated += mb / 4
+	p.wake(before, now, burst)
+	if now.allocated += 12 * mb; p.next(now) || p.percent != 3200 {
+		t.Errorf("in the first quarter of a burst: %d %%, want 3200", p.percent)
 	}
-	if p.wake(now, look) {
+	if p.wake(now, now, burst) {
 		t.Error("a busy process became busy")
+	}
+}
+
+// The room is a small part of the memory that there is, if that is little.
+func TestRoomInMemory(t *testing.T) {
+	for _, c := range []struct {
+		memory uint64
+		want   int
+	}{{0, 3200}, {64 << 30, 3200}, {2 << 30, 1600}, {128 * mb, 100}, {16 * mb, 75}} {
+		p := &pacer{busy: true, work: ForTraffic, rate: 100 * mb, memory: c.memory}
+		if got := p.fit(sample{live: 8 * mb, marked: 6 * mb}); got != c.want {
+			t.Errorf("of %d MB: %d %%, want %d", c.memory/mb, got, c.want)
+		}
+	}
+	if n := memory(); runtime.GOOS == "linux" && n < 64*mb {
+		t.Errorf("this process may have %d bytes", n)
 	}
 }
 
@@ -132,7 +150,7 @@ func TestRoom(t *testing.T) {
 		allocated uint64
 		want      int
 	}{
-		{ForTraffic, 2 * mb, 12}, {ForTraffic, 12 * mb, 150}, {ForTraffic, 24 * mb, 300}, {ForTraffic, 500 * mb, 400},
+		{ForTraffic, 2 * mb, 12}, {ForTraffic, 12 * mb, 225}, {ForTraffic, 24 * mb, 450}, {ForTraffic, 500 * mb, 800},
 		{ForObjects, 10 * mb, 25}, {ForObjects, 500 * mb, 25},
 	} {
 		p := &pacer{percent: 100, work: c.work}
