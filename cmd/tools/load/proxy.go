@@ -36,12 +36,13 @@ type proxyOptions struct {
 	rounds, atOnce     int
 	time, limit, quiet time.Duration
 	poll, turn         time.Duration
+	lasting, window    time.Duration
 	rate               int
 	watches, groups    int
 	size               int
 }
 
-const proxyExample = `  # everything: two and a half minutes
+const proxyExample = `  # everything: five minutes
   load proxy --portico ./portico
 
   # only how much work a request is, over HTTP/1.1
@@ -50,8 +51,8 @@ const proxyExample = `  # everything: two and a half minutes
   # what a change makes of it
   load proxy --portico ./portico --against ./portico.before --only rate,latency --others=false
 
-  # latency under traffic that lasts, collections of garbage included
-  load proxy --portico ./portico --only latency --others=false --rounds 1 --time 24s --turn 1500ms
+  # latency under traffic that lasts, half a minute each in turns of a second
+  load proxy --portico ./portico --only latency --others=false --lasting 30s --turn 1s
 
   # with CPU profiles of the gateway
   load proxy --portico ./portico --only rate --profile ./profiles`
@@ -85,8 +86,10 @@ func newProxyCommand() *cobra.Command {
 	fs.BoolVar(&o.others, "others", true, "let nginx and haproxy take part, if they are installed")
 	fs.BoolVar(&o.audit, "audit", true, "have the gateway write an audit log: a line for every request")
 	fs.IntVar(&o.rounds, "rounds", 3, "how often each measurement takes its turn")
-	fs.DurationVar(&o.time, "time", 2*time.Second, "how long each has in one of the rounds, in turns")
+	fs.DurationVar(&o.time, "time", 2*time.Second, "how long each has in one of the rounds where rates are measured, in turns")
 	fs.DurationVar(&o.turn, "turn", defaultTurn, "how long one turn takes where rate and latency are measured")
+	fs.DurationVar(&o.lasting, "lasting", 12*time.Second, "how long each has where the latency is measured, in turns, after half as long that does not count")
+	fs.DurationVar(&o.window, "window", 3*time.Second, "over how much of that a 99th percentile is taken: collections of garbage are to be in it")
 	fs.IntVar(&o.atOnce, "workers", 16, "how many requests at a time where the rate is measured")
 	fs.IntVar(&o.size, "size", 3500, "bytes of the larger answer")
 	fs.IntVar(&o.rate, "requests", 5000, "requests a second where the latency is measured")
@@ -133,6 +136,9 @@ func (o *proxyOptions) check() error {
 	}
 	if o.turn < 50*time.Millisecond || o.turn > time.Duration(o.rounds)*o.time {
 		return errors.New("--turn is 50ms to what --rounds times --time come to")
+	}
+	if o.window < o.turn || o.lasting < o.window {
+		return errors.New("--window is --turn at least, and --lasting is --window at least")
 	}
 	if o.time < 100*time.Millisecond || o.time > time.Minute || o.quiet < 0 || o.limit < time.Second {
 		return errors.New("--time is 100ms to 1m, --quiet 0s at least, --limit 1s at least")

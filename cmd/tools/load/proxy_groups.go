@@ -59,7 +59,7 @@ func (r *proxyRun) groupsAt(ctx context.Context, n int) error {
 	}
 	l := r.loadOf(http1, "small", smallObject)
 	l.fields = requestFields(proxyObject(n-1, "small"), r.token)
-	results, err := r.turns(ctx, fmt.Sprintf("%d groups, h1 %dB", n, smallObject), l, []*front{r.bare, r.gateway})
+	results, err := r.turns(ctx, fmt.Sprintf("%d groups, h1 %dB", n, smallObject), l, []*front{r.bare, r.gateway}, r.briefly())
 	if err != nil {
 		return err
 	}

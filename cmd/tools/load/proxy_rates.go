@@ -14,25 +14,67 @@ import (
 )
 
 // defaultTurn is how long one front has its turn before the next one does: short, so
-// that whatever else the machine does meets all of them alike. What a proxy does
-// seldom is seen in longer ones only. Of those, a gateway that waits for more than five
-// seconds gives memory back meanwhile, and has to take it again.
+// that whatever else the machine does meets all of them alike, and so that none waits
+// for five seconds, after which a gateway gives memory back.
 const defaultTurn = 250 * time.Millisecond
+
+// spent is how the time of a measurement is spent, of each of those who take part.
+type spent struct {
+	// warmUp does not count: who collects garbage takes the memory that it needs for
+	// that. One turn at least.
+	warmUp time.Duration
+	counts time.Duration // in turns
+	// window is how much of it is compared at a time, in as many turns as that takes,
+	// one at least.
+	window time.Duration
+}
+
+// briefly is for what shows in each turn.
+func (r *proxyRun) briefly() spent {
+	return spent{counts: time.Duration(r.o.rounds) * r.o.time}
+}
+
+// lasting is for what a collection of garbage shows in, which is not in each turn.
+func (r *proxyRun) lasting() spent {
+	return spent{warmUp: r.o.lasting / 2, counts: r.o.lasting, window: r.o.window}
+}
+
+// turnsOf is how many of them a time has.
+func (r *proxyRun) turnsOf(d time.Duration) int { return max(1, int(d/r.o.turn)) }
 
 // loadOf is a load of the usual kind.
 func (r *proxyRun) loadOf(protocol, name string, size int64) *load {
 	return &load{protocol: protocol, fields: requestFields(proxyObject(0, name), r.token), want: size, atOnce: r.o.atOnce}
 }
 
-// measured is what was measured of one front: all of it, and turn by turn.
+// measured is what was measured of one front: all of it, and window by window.
 type measured struct {
-	all   sample
-	turns []sample
+	all     sample
+	windows []sample
+	open    int // turns that the last one has; 0: all of its turns
+}
+
+// add adds what was measured in a turn to a window that so many turns have.
+func (m *measured) add(s sample, perWindow int) {
+	m.all = m.all.add(s)
+	if m.open == 0 {
+		m.windows = append(m.windows, sample{})
+	}
+	last := &m.windows[len(m.windows)-1]
+	*last = last.add(s)
+	m.open = (m.open + 1) % perWindow
+}
+
+// close leaves out a window that has not all of its turns, unless it is the only one.
+func (m *measured) close() {
+	if m.open > 0 && len(m.windows) > 1 {
+		m.windows = m.windows[:len(m.windows)-1]
+	}
 }
 
 // turns lets everybody take turns, as many as fit into the time that each has,
 // and returns what each measured.
-func (r *proxyRun) turns(ctx context.Context, what string, l *load, fronts []*front) (map[*front]*measured, error) {
+func (r *proxyRun) turns(ctx context.Context, what string, l *load, fronts []*front, each spent) (map[*front]*measured, error) {
 	results := map[*front]*measured{}
 	drivers := map[*front]*driver{}
 	for _, f := range fronts {
@@ -41,29 +83,28 @@ func (r *proxyRun) turns(ctx context.Context, what string, l *load, fronts []*fr
 			return nil, err
 		}
 		defer d.close()
-		if _, err := r.turn(ctx, d); err != nil { // warms up, and does not count
-			return nil, err
-		}
 		results[f], drivers[f] = &measured{}, d
 	}
-	turns := max(1, int(time.Duration(r.o.rounds)*r.o.time/r.o.turn))
+	before, turns := r.turnsOf(each.warmUp), r.turnsOf(each.counts)
 	wait := func() {}
-	if slices.Contains(fronts, r.gateway) && r.o.profile != "" {
-		wait = r.profile(ctx, what, time.Duration(turns*len(fronts))*r.o.turn)
-	}
-	for turn := range turns {
+	for turn := range before + turns {
+		if turn == before && slices.Contains(fronts, r.gateway) && r.o.profile != "" {
+			wait = r.profile(ctx, what, r.o.turn*time.Duration(turns*len(fronts)))
+		}
 		for i := range fronts {
 			f := fronts[(turn+i)%len(fronts)] // nobody comes always after the same
 			s, err := r.turn(ctx, drivers[f])
 			if err != nil {
 				return nil, err
 			}
-			m := results[f]
-			m.all, m.turns = m.all.add(s), append(m.turns, s)
+			if turn >= before {
+				results[f].add(s, r.turnsOf(each.window))
+			}
 		}
 	}
 	wait()
 	for _, f := range fronts {
+		results[f].close()
 		s := results[f].all
 		r.say("%s, %s, %d turns: %.0f/s, %.1f µs of CPU each, p50 %v, p99 %v", what, f.name, turns,
 			s.rate(), cpuOf(s, f), s.quantile(0.5), s.quantile(0.99))
@@ -102,7 +143,7 @@ func cpuOf(s sample, f *front) float64 {
 	return float64(s.cpu[f.name]) / float64(time.Microsecond) / float64(max(s.ops, 1))
 }
 
-// spread is the median of a figure over all turns, and the quarters of the turns
+// spread is the median of a figure over all windows, and the quarters of the windows
 // between which it lies.
 type spread struct {
 	Half float64 `json:"median"`
@@ -110,11 +151,11 @@ type spread struct {
 	High float64 `json:"quarterAbove"`
 }
 
-// spreadOf compares two fronts turn by turn.
+// spreadOf compares two fronts window by window.
 func spreadOf(a, b *measured, of func(a, b sample) float64) spread {
 	var all []float64
-	for i := range a.turns {
-		all = append(all, of(a.turns[i], b.turns[i]))
+	for i := range a.windows {
+		all = append(all, of(a.windows[i], b.windows[i]))
 	}
 	slices.Sort(all)
 	at := func(q float64) float64 { return all[min(int(q*float64(len(all))), len(all)-1)] }
@@ -135,7 +176,7 @@ func (r *proxyRun) rates(ctx context.Context) error {
 			size int
 		}{{"small", smallObject}, {"large", r.o.size}} {
 			what := fmt.Sprintf("%s %dB", protocol, body.size)
-			results, err := r.turns(ctx, what, r.loadOf(protocol, body.name, int64(body.size)), fronts)
+			results, err := r.turns(ctx, what, r.loadOf(protocol, body.name, int64(body.size)), fronts, r.briefly())
 			if err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
@@ -169,7 +210,7 @@ func (r *proxyRun) latencies(ctx context.Context) error {
 		what := fmt.Sprintf("%s at %d/s", protocol, r.o.rate)
 		l := r.loadOf(protocol, "large", int64(r.o.size))
 		l.rate = r.o.rate
-		results, err := r.turns(ctx, what, l, fronts)
+		results, err := r.turns(ctx, what, l, fronts, r.lasting())
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}

@@ -36,8 +36,8 @@ type proxyRate struct {
 }
 
 // proxyLatency is how long requests took at a fixed rate, from when they were to
-// be sent, and how much longer than without a proxy, in milliseconds: each turn's
-// median and slowest hundredth less those of the direct turn beside it.
+// be sent, and how much longer than without a proxy, in milliseconds: each window's
+// median and slowest hundredth less those of the direct window beside it.
 type proxyLatency struct {
 	Protocol  string  `json:"protocol"`
 	Proxy     string  `json:"proxy"`
@@ -77,7 +77,7 @@ type proxyTimes struct {
 	Most float64 `json:"p99"`
 }
 
-// percent and signed say the median, and half of the turns around it.
+// percent and signed say the median, and half of the windows around it.
 func (s spread) percent() string {
 	return fmt.Sprintf("%.0f %% (%.0f–%.0f)", 100*s.Half, 100*s.Low, 100*s.High)
 }

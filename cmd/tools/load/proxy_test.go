@@ -108,12 +108,26 @@ func TestDriverTurns(t *testing.T) {
 	}
 }
 
-// A spread is that of the turns, not of the sums.
+// A window has as many turns as it takes, and one that has fewer is left out.
+func TestWindows(t *testing.T) {
+	for _, c := range []struct{ turns, perWindow, want int }{{6, 1, 6}, {6, 3, 2}, {8, 3, 2}, {2, 3, 1}} {
+		m := &measured{}
+		for i := range c.turns {
+			m.add(sample{ops: 1, latencies: []time.Duration{time.Duration(i)}}, c.perWindow)
+		}
+		m.close()
+		if got := len(m.windows); got != c.want || int(m.windows[0].ops) != min(c.perWindow, c.turns) || int(m.all.ops) != c.turns || len(m.all.latencies) != c.turns {
+			t.Errorf("%d turns, %d in a window: %d windows, the first of %d; %d turns in all", c.turns, c.perWindow, got, m.windows[0].ops, m.all.ops)
+		}
+	}
+}
+
+// A spread is that of the windows, not of the sums.
 func TestSpread(t *testing.T) {
 	a, b := &measured{}, &measured{}
 	for i := range 5 {
-		a.turns = append(a.turns, sample{ops: int64(10 * (i + 1))})
-		b.turns = append(b.turns, sample{ops: 10})
+		a.windows = append(a.windows, sample{ops: int64(10 * (i + 1))})
+		b.windows = append(b.windows, sample{ops: 10})
 	}
 	got := spreadOf(a, b, func(a, b sample) float64 { return float64(a.ops) / float64(b.ops) })
 	if want := (spread{Half: 3, Low: 2, High: 4}); got != want {
