@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -158,7 +159,11 @@ func spreadOf(a, b *measured, of func(a, b sample) float64) spread {
 		all = append(all, of(a.windows[i], b.windows[i]))
 	}
 	slices.Sort(all)
-	at := func(q float64) float64 { return all[min(int(q*float64(len(all))), len(all)-1)] }
+	at := func(q float64) float64 { // between two of them, if it is
+		below, rest := math.Modf(q * float64(len(all)-1))
+		i := int(below)
+		return all[i] + rest*(all[min(i+1, len(all)-1)]-all[i])
+	}
 	return spread{at(0.5), at(0.25), at(0.75)}
 }
 
@@ -223,6 +228,7 @@ func (r *proxyRun) latencies(ctx context.Context) error {
 			r.report.Latencies = append(r.report.Latencies, proxyLatency{
 				Protocol: protocol, Proxy: f.name, PerSecond: s.rate(), latency: *latencies(s), CPU: cpuOf(s, f),
 				AddedHalf: added(0.5), AddedMost: added(0.99),
+				AddedMostOfAll: milliseconds(s.quantile(0.99) - direct.all.quantile(0.99)),
 			})
 		}
 	}

@@ -133,4 +133,9 @@ func TestSpread(t *testing.T) {
 	if want := (spread{Half: 3, Low: 2, High: 4}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+	a.windows, b.windows = a.windows[:4], b.windows[:4]
+	got = spreadOf(a, b, func(a, b sample) float64 { return float64(a.ops) / float64(b.ops) })
+	if want := (spread{Half: 2.5, Low: 1.75, High: 3.25}); got != want {
+		t.Errorf("of four windows: %+v, want %+v", got, want)
+	}
 }
