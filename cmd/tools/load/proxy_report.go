@@ -44,8 +44,8 @@ type proxyLatency struct {
 	Proxy     string  `json:"proxy"`
 	PerSecond float64 `json:"perSecond"`
 	latency
-	AddedHalf spread  `json:"addedP50"`
-	AddedMost spread  `json:"addedP99"`
+	AddedHalf spread `json:"addedP50"`
+	AddedMost spread `json:"addedP99"`
 	// AddedMostOfAll has in it what nobody could help: a virtual machine's host.
 	AddedMostOfAll float64 `json:"addedP99OfAll"`
 	CPU            float64 `json:"cpuMicroseconds"`
