@@ -42,7 +42,7 @@ type proxyOptions struct {
 	size               int
 }
 
-const proxyExample = `  # everything: five minutes
+const proxyExample = `  # everything: eight minutes
   load proxy --portico ./portico
 
   # only how much work a request is, over HTTP/1.1
@@ -101,7 +101,7 @@ func newProxyCommand() *cobra.Command {
 	fs.IntVar(&o.groups, "groups", 1000, "how many registered groups to compare with 10")
 	fs.StringVar(&o.profile, "profile", "", "`folder` for CPU profiles of the gateway; they slow it down a little")
 	fs.BoolVar(&o.json, "json", false, "print the report as JSON")
-	fs.DurationVar(&o.limit, "limit", 10*time.Minute, "how long everything may take")
+	fs.DurationVar(&o.limit, "limit", 15*time.Minute, "how long everything may take")
 	return cmd
 }
 
