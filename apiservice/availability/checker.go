@@ -90,6 +90,9 @@ type Verdict struct {
 	Err error
 	// Since is when Healthy last changed.
 	Since time.Time
+	// Earlier is true while this is what was found of an earlier Version, until probes
+	// of this one say the same or something else.
+	Earlier bool
 }
 
 // Config of a Checker. The zero value of a field means its default.
@@ -149,6 +152,7 @@ func (c *Checker) Set(targets []Target) {
 			continue
 		}
 		t := &target{Target: spec, checker: c, wake: make(chan struct{}, 1), verdict: spec.Verdict}
+		t.verdict.Earlier = t.verdict.Known
 		t.schedule.Store(&schedule)
 		next[spec.ID] = t
 		c.start(t)
@@ -315,6 +319,9 @@ func (t *target) judge(err error) time.Duration {
 		}
 	}
 	now.Known = true
+	if now.Healthy == (err == nil) {
+		now.Earlier = false
+	}
 	changed := before.Known != now.Known || before.Healthy != now.Healthy
 	if changed {
 		now.Since = time.Now()
@@ -322,7 +329,7 @@ func (t *target) judge(err error) time.Duration {
 	t.verdict = now
 	t.mu.Unlock()
 
-	if changed || !sameText(before.Err, now.Err) {
+	if changed || before.Earlier != now.Earlier || !sameText(before.Err, now.Err) {
 		if changed {
 			cfg.Logger.Info("availability changed", "target", t.ID, "healthy", now.Healthy, "err", now.Err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -307,4 +308,46 @@ func TestVerdictBefore(t *testing.T) {
 			t.Errorf("it was set again, and what was found is forgotten: %+v", v)
 		}
 	})
+}
+
+// What is known of a target that is asked differently from now on is of an earlier
+// version until probes say the same or it is found otherwise, and that is told.
+func TestVerdictOfAnEarlierVersion(t *testing.T) {
+	for _, fails := range []error{nil, errBad} {
+		synctest.Test(t, func(t *testing.T) {
+			since := time.Now().Add(-time.Hour)
+			s := &server{}
+			s.set(fails)
+			var mu sync.Mutex
+			told := map[string][]Verdict{}
+			c := New(Config{OnChange: func(id string, v Verdict) {
+				mu.Lock()
+				defer mu.Unlock()
+				told[id] = append(told[id], v)
+			}})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer synctest.Wait()
+			defer cancel()
+			go c.Run(ctx)
+			synctest.Wait()
+			c.Set([]Target{{ID: "new", Version: "2", Probe: s.probe}, {ID: "a", Version: "2", Probe: s.probe, Verdict: Verdict{Known: true, Healthy: true, Since: since}}})
+			if v := c.Verdict("a"); !v.Earlier || c.Verdict("new").Earlier {
+				t.Errorf("before they are asked: %+v, %+v", v, c.Verdict("new"))
+			}
+			synctest.Wait()
+			if v := c.Verdict("a"); !v.Healthy || v.Earlier != (fails != nil) || !v.Since.Equal(since) {
+				t.Errorf("after one probe (%v): %+v", fails, v)
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if v := c.Verdict("a"); v.Earlier || v.Healthy != (fails == nil) || v.Since.Equal(since) != (fails == nil) {
+				t.Errorf("in the end (%v): %+v", fails, v)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(told["a"]) != 1 || told["a"][0].Earlier || len(told["new"]) != 1 {
+				t.Errorf("told of %+v, want one verdict of each", told)
+			}
+		})
+	}
 }

@@ -24,7 +24,11 @@ type world struct {
 	known map[string]apiservice.Condition
 	// partly, if not nil, are the standings instead.
 	partly *routing.Standings
+	// unsettled has what is known be of before a change.
+	unsettled bool
 }
+
+func (w *world) Settled(srv *routing.Server) bool { return !w.unsettled && w.Sync.Settled(srv) }
 
 func (w *world) Conditions() map[string]apiservice.Condition { return w.known }
 

@@ -47,6 +47,7 @@ func (w *statusWriter) statusOf(st *routing.Standing, stored *backend.Status) ba
 	if st.Object != nil {
 		generation = st.Object.Generation
 	}
+	settled := st.Server == nil || w.found.Settled(st.Server)
 	for _, c := range w.conditions(st) {
 		have := meta.FindStatusCondition(out.Conditions, c.Type)
 		switch {
@@ -56,6 +57,8 @@ func (w *statusWriter) statusOf(st *routing.Standing, stored *backend.Status) ba
 		case have == nil:
 		case c.Status == metav1.ConditionUnknown && c.Reason == routing.Unchecked().Reason:
 			continue
+		case !settled && have.Status == c.Status && have.ObservedGeneration != generation:
+			continue // of what was there before the change
 		case c.Reason == notRead && have.Status != metav1.ConditionUnknown:
 			continue // what was found out while it could be read
 		case have.Status == c.Status && have.Reason == c.Reason && have.ObservedGeneration == generation &&

@@ -12,7 +12,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
@@ -241,6 +243,33 @@ func TestRegisteredOnceStored(t *testing.T) {
 	s.stands(t)
 	if c := s.writer.registered(s.found.Standings().ByName["b"]); c.Status != "Unknown" {
 		t.Errorf("of what the server says now: %+v", c)
+	}
+}
+
+// What was found before a Backend was changed, by asking with the trust that it named
+// then, is not said of the changed one: not before it is found again.
+func TestStatusOfBeforeAChange(t *testing.T) {
+	s := newShown(t)
+	st := s.found.Standings().ByName["b"]
+	st.Condition = apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Passed"}
+	before := s.writer.statusOf(st, &backend.Status{})
+	generation := st.Object.Generation
+	st.Object.Generation++
+	for _, s.world.unsettled = range []bool{true, false} {
+		want := generation
+		if !s.world.unsettled {
+			want++
+		}
+		now := s.writer.statusOf(st, &before)
+		if c := meta.FindStatusCondition(now.Conditions, backend.Available); c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != want {
+			t.Errorf("unsettled: %v: %+v, want generation %d", s.world.unsettled, c, want)
+		}
+	}
+	// What is another is said at once.
+	s.world.unsettled, st.Condition = true, apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck"}
+	now := s.writer.statusOf(st, &before)
+	if c := meta.FindStatusCondition(now.Conditions, backend.Available); c == nil || c.Status != metav1.ConditionFalse || c.ObservedGeneration != generation+1 {
+		t.Errorf("it became unavailable: %+v", c)
 	}
 }
 

@@ -29,6 +29,8 @@ type Findings interface {
 	Standings() *routing.Standings
 	// DiscoveryVerdict is what is known of reading a server's discovery.
 	DiscoveryVerdict(srv *routing.Server) availability.Verdict
+	// Settled reports whether what is known of a server was found out as it is asked now.
+	Settled(srv *routing.Server) bool
 }
 
 // Config of a Writer.

@@ -87,6 +87,20 @@ func (s *Sync) DiscoveryVerdict(srv *Server) availability.Verdict {
 	return s.checker.Verdict(srv.discoveryTarget())
 }
 
+// Settled reports whether what is known of a server was found out by asking as it is
+// asked now: with the trust that its Backend names now, and not an earlier one.
+func (s *Sync) Settled(srv *Server) bool {
+	if srv.checkedByDiscovery() {
+		return !s.checker.Verdict(srv.target).Earlier
+	}
+	for _, e := range srv.Up.Endpoints() {
+		if s.checker.Verdict(srv.endpointID(e.URL)).Earlier {
+			return false
+		}
+	}
+	return !s.checker.Verdict(srv.discoveryTarget()).Earlier
+}
+
 // checkedByDiscovery reports whether reading the server's discovery is the check of
 // its only endpoint.
 func (srv *Server) checkedByDiscovery() bool {
