@@ -1,10 +1,8 @@
 package pace
 
 import (
-	"context"
 	"math"
 	"runtime/debug"
-	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
@@ -29,17 +27,4 @@ func memory() uint64 {
 		return 0
 	}
 	return least
-}
-
-// sleep waits, no longer than ctx lasts.
-func sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -106,7 +106,11 @@ func Keep(ctx context.Context, work Work) {
 			if p.busy {
 				continue
 			}
-			sleep(ctx, burst-time.Since(began))
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(burst - time.Since(began)):
+			}
 			if !p.wake(before, read(), time.Since(began)) {
 				continue
 			}
@@ -191,9 +195,9 @@ func (p *pacer) next(now sample) (giveBack bool) {
 // allocated in a burst before it is looked at next would be many times the room that it
 // has. How much was allocated since it was looked at last does not tell, because nobody
 // knows when the burst began.
-func (p *pacer) wake(before, now sample, apart time.Duration) bool {
+func (p *pacer) wake(before, now sample, later time.Duration) bool {
 	allocated := now.allocated - p.last.allocated
-	rate := float64(now.allocated-before.allocated) / apart.Seconds() * interval.Seconds()
+	rate := float64(now.allocated-before.allocated) / later.Seconds() * interval.Seconds()
 	if p.busy || allocated < quietBytes || rate < busyBytes {
 		return false
 	}
