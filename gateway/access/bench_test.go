@@ -76,9 +76,18 @@ func (b *bench) eventually(what string, ok func() bool) {
 	}
 }
 
-// as sends a request of a user. It decodes the answer into out, or returns it
-// as an error.
+// as sends a request of a user, with a JSON body or a merge patch. It decodes the
+// answer into out, or returns it as an error.
 func (b *bench) as(u *resource.User, method, path string, in, out any) error {
+	b.t.Helper()
+	contentType := runtime.ContentTypeJSON
+	if method == http.MethodPatch {
+		contentType = "application/merge-patch+json"
+	}
+	return b.send(u, method, path, contentType, in, out)
+}
+
+func (b *bench) send(u *resource.User, method, path, contentType string, in, out any) error {
 	b.t.Helper()
 	var body bytes.Buffer
 	if in != nil {
@@ -87,7 +96,7 @@ func (b *bench) as(u *resource.User, method, path string, in, out any) error {
 		}
 	}
 	r := httptest.NewRequest(method, path, &body)
-	r.Header.Set("Content-Type", runtime.ContentTypeJSON)
+	r.Header.Set("Content-Type", contentType)
 	act := resource.ParseAction(r)
 	act.User = u
 	w := httptest.NewRecorder()

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -16,42 +17,39 @@ import (
 	"portico/resource/rest"
 )
 
-// Nobody may grant what he has not. A role may be written by who holds all its
-// rules, or the verb escalate on it; a binding by who holds all rules of its
-// role, or the verb bind on that (contract 7.6).
+// A user grants nothing beyond what the user holds. Writing a role takes all of
+// its rules, or the verb escalate on it; writing a binding takes all rules of the
+// role it refers to, or the verb bind on that role (contract 7.6). Every creation
+// and every update is checked, whatever it changes: labels decide what aggregated
+// roles collect, so a label is a grant. The one exception is an update of nothing
+// but finalizers and owner references, which garbage collection needs.
 
-// checkRole guards the writing of a role or cluster role. changed says whether
-// the write is a creation or changes the rules.
-func (a *Access) checkRole(ctx context.Context, gr schema.GroupResource, obj rest.Object, rules []rbacv1.PolicyRule, changed bool) error {
-	act, idx, err := a.guard(ctx, gr, obj, changed)
+// checkRole guards the writing of a Role or ClusterRole. old is nil on create.
+// aggregates is set if the object has an aggregationRule or had one: such a role
+// can come to hold every rule, and takes every right.
+func (a *Access) checkRole(ctx context.Context, gr schema.GroupResource, obj, old rest.Object, rules []rbacv1.PolicyRule, aggregates bool) error {
+	act, idx, err := a.guard(ctx, gr, obj, old)
 	if idx == nil {
 		return err
 	}
-	// As upstream: what may be escalated by name cannot be created, since the
-	// request for a creation names nothing.
+	// As upstream, a creation by POST asks for escalate without a name, so a
+	// grant of escalate by resourceNames does not cover it.
 	if idx.allows(act, "escalate", gr.Resource, act.Name) {
 		return nil
 	}
-	return idx.covered(act, gr, obj.GetName(), rules)
-}
-
-// checkAggregation guards the writing of a cluster role with an
-// aggregationRule: who chooses rules by labels could come to hold every rule.
-func (a *Access) checkAggregation(ctx context.Context, gr schema.GroupResource, obj rest.Object, changed bool) error {
-	act, idx, err := a.guard(ctx, gr, obj, changed)
-	if idx == nil {
+	if err := idx.covered(act, gr, obj.GetName(), rules); err != nil {
 		return err
 	}
-	if idx.allows(act, "escalate", gr.Resource, act.Name) || idx.covered(act, gr, obj.GetName(), everything()) == nil {
-		return nil
+	if aggregates && idx.covered(act, gr, obj.GetName(), everything()) != nil {
+		return apierrors.NewForbidden(gr, obj.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
 	}
-	return apierrors.NewForbidden(gr, obj.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
+	return nil
 }
 
-// checkBinding guards the writing of a binding of either kind. changed says
-// whether the write is a creation or changes the role or the subjects.
-func (a *Access) checkBinding(ctx context.Context, gr schema.GroupResource, obj rest.Object, ref rbacv1.RoleRef, changed bool) error {
-	act, idx, err := a.guard(ctx, gr, obj, changed)
+// checkBinding guards the writing of a binding of either kind. old is nil on
+// create.
+func (a *Access) checkBinding(ctx context.Context, gr schema.GroupResource, obj, old rest.Object, ref rbacv1.RoleRef) error {
+	act, idx, err := a.guard(ctx, gr, obj, old)
 	if idx == nil {
 		return err
 	}
@@ -72,18 +70,29 @@ func (a *Access) checkBinding(ctx context.Context, gr schema.GroupResource, obj 
 	return idx.covered(act, gr, obj.GetName(), rules)
 }
 
-// guard returns what a write is to be checked against: who writes, and the
-// policy as it is now. Without an index there is nothing to check, or an error.
-func (a *Access) guard(ctx context.Context, gr schema.GroupResource, obj rest.Object, changed bool) (*resource.Action, *index, error) {
+// guard returns the action and the stored policy that a write must be checked
+// against. Without an index there is nothing to check, or an error.
+func (a *Access) guard(ctx context.Context, gr schema.GroupResource, obj, old rest.Object) (*resource.Action, *index, error) {
 	act := resource.ActionFrom(ctx)
 	switch {
 	case act == nil || act.User == nil:
-		return nil, nil, apierrors.NewForbidden(gr, obj.GetName(), errors.New("nobody is known to make this request"))
-	case !changed || isMaster(act.User):
+		return nil, nil, apierrors.NewForbidden(gr, obj.GetName(), errors.New("the request has no user"))
+	case isMaster(act.User) || old != nil && onlyCollectionFields(obj, old):
 		return act, nil, nil
 	}
 	idx, err := a.current(ctx)
 	return act, idx, err
+}
+
+// onlyCollectionFields reports whether an update changes nothing but finalizers
+// and owner references. managedFields do not count: they follow every change and
+// grant nothing.
+func onlyCollectionFields(obj, old rest.Object) bool {
+	same := obj.DeepCopyObject().(rest.Object)
+	same.SetFinalizers(old.GetFinalizers())
+	same.SetOwnerReferences(old.GetOwnerReferences())
+	same.SetManagedFields(old.GetManagedFields())
+	return apiequality.Semantic.DeepEqual(same, old)
 }
 
 // allows reports whether the user of an action has a special verb on a role.

@@ -47,9 +47,7 @@ func (a *Access) roles() *rest.Kind {
 		Info: resource.Info{Resource: "roles", Kind: "Role", Namespaced: true},
 		Strategy: rest.Strategy{
 			Check: func(ctx context.Context, _ string, obj, old rest.Object) error {
-				rules := obj.(*rbacv1.Role).Rules
-				changed := old == nil || !sameRules(rules, old.(*rbacv1.Role).Rules)
-				return a.checkRole(ctx, rbacv1.Resource("roles"), obj, rules, changed)
+				return a.checkRole(ctx, rbacv1.Resource("roles"), obj, old, obj.(*rbacv1.Role).Rules, false)
 			},
 			Validate: func(_ context.Context, obj rest.Object) field.ErrorList {
 				return validateRules(obj.(*rbacv1.Role).Rules, true)
@@ -66,27 +64,25 @@ func (a *Access) clusterRoles() *rest.Kind {
 		r := obj.(*rbacv1.ClusterRole)
 		return append(validateRules(r.Rules, false), validateAggregation(r.AggregationRule)...)
 	}
-	gr := rbacv1.Resource("clusterroles")
 	return &rest.Kind{
 		Info: resource.Info{Resource: "clusterroles", Kind: "ClusterRole"},
 		Strategy: rest.Strategy{
 			Check: func(ctx context.Context, _ string, obj, old rest.Object) error {
-				r, was := obj.(*rbacv1.ClusterRole), &rbacv1.ClusterRole{}
+				r, aggregates := obj.(*rbacv1.ClusterRole), hasAggregation(obj)
 				if old != nil {
-					was = old.(*rbacv1.ClusterRole)
+					aggregates = aggregates || hasAggregation(old)
 				}
-				if err := a.checkRole(ctx, gr, obj, r.Rules, old == nil || !sameRules(r.Rules, was.Rules)); err != nil {
-					return err
-				}
-				// An aggregated role is guarded as long as it is one, so that
-				// nobody else stops it from following what it was made of.
-				aggregates := r.AggregationRule != nil || was.AggregationRule != nil
-				return a.checkAggregation(ctx, gr, obj, aggregates && !apiequality.Semantic.DeepEqual(r.AggregationRule, was.AggregationRule))
+				return a.checkRole(ctx, rbacv1.Resource("clusterroles"), obj, old, r.Rules, aggregates)
 			},
 			Validate:       func(_ context.Context, obj rest.Object) field.ErrorList { return validate(obj) },
 			ValidateUpdate: func(_ context.Context, obj, _ rest.Object) field.ErrorList { return validate(obj) },
 		},
 	}
+}
+
+func hasAggregation(obj rest.Object) bool {
+	rule := obj.(*rbacv1.ClusterRole).AggregationRule
+	return rule != nil && len(rule.ClusterRoleSelectors) > 0
 }
 
 func sameRules(a, b []rbacv1.PolicyRule) bool { return apiequality.Semantic.DeepEqual(a, b) }
@@ -121,13 +117,7 @@ func (a *Access) bindingKind(info resource.Info) *rest.Kind {
 		Strategy: rest.Strategy{
 			Default: func(obj rest.Object) { defaultBinding(bindingOf(obj)) },
 			Check: func(ctx context.Context, _ string, obj, old rest.Object) error {
-				b := bindingOf(obj)
-				changed := true
-				if old != nil {
-					o := bindingOf(old)
-					changed = *b.ref != *o.ref || !apiequality.Semantic.DeepEqual(b.subjects, o.subjects)
-				}
-				return a.checkBinding(ctx, rbacv1.Resource(info.Resource), obj, *b.ref, changed)
+				return a.checkBinding(ctx, rbacv1.Resource(info.Resource), obj, old, *bindingOf(obj).ref)
 			},
 			Validate: func(_ context.Context, obj rest.Object) field.ErrorList {
 				return validateBinding(bindingOf(obj), info.Namespaced)
