@@ -16,7 +16,7 @@ const (
 	// bytes on BSD and macOS, 108 on Linux, a closing zero included.
 	maxSocketPath = 103
 	// longestSocket is the longest name of a socket in the run folder.
-	longestSocket = "etcd-peer.sock"
+	longestSocket = "etcd.sock"
 )
 
 // runFolder returns a folder for sockets: preferred itself if its path is short

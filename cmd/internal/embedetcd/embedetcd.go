@@ -3,8 +3,10 @@
 //
 // Decisions:
 //
-//   - Unix sockets, for clients and for the peer port that nobody uses: whoever
-//     may open the folder may read the data, and nobody else.
+//   - Clients connect to a unix socket in a private folder: only a user that may
+//     enter the folder reads or writes the data.
+//   - No peer listener. A single member has no peers, and the raft handler behind
+//     such a listener commits the entries of any process that connects to it.
 //   - A tick of 10 ms and an election timeout of 100 ms: alone, a member waits
 //     out one election timeout before it serves, so this is most of its start
 //     time. Neither value matters to a member without peers otherwise.
@@ -94,18 +96,15 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		cfg.ReliefInterval = defaultReliefInterval
 	}
 	client := filepath.Join(cfg.SocketDir, "etcd.sock")
-	peer := filepath.Join(cfg.SocketDir, "etcd-peer.sock")
-	// What a killed process left behind would be taken for a member in use.
-	for _, socket := range []string{client, peer} {
-		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("remove old etcd socket: %w", err)
-		}
+	// The socket of a killed process would be taken for a member in use.
+	if err := os.Remove(client); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove old etcd socket: %w", err)
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create etcd folder: %w", err)
 	}
 	stopping := new(atomic.Bool)
-	e, err := embed.StartEtcd(memberConfig(cfg, client, peer, stopping))
+	e, err := embed.StartEtcd(memberConfig(cfg, client, stopping))
 	if err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
 	}
@@ -127,7 +126,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return nil, fmt.Errorf("start etcd: %w", err)
 }
 
-func memberConfig(cfg Config, client, peer string, stopping *atomic.Bool) *embed.Config {
+func memberConfig(cfg Config, client string, stopping *atomic.Bool) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = "portico"
 	c.Dir = cfg.Dir
@@ -135,8 +134,9 @@ func memberConfig(cfg Config, client, peer string, stopping *atomic.Bool) *embed
 	c.ElectionMs = uint(election.Milliseconds())
 	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: client}}
 	c.AdvertiseClientUrls = c.ListenClientUrls
-	c.ListenPeerUrls = []url.URL{{Scheme: "unix", Path: peer}}
-	// A name that does not move with the folder: it is written into the data.
+	c.ListenPeerUrls = nil
+	// No listener has this name. It is part of the stored data, so it must not
+	// depend on the folder.
 	c.AdvertisePeerUrls = []url.URL{{Scheme: "unix", Host: "portico-peer"}}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	c.InitialClusterToken = "portico"
