@@ -111,6 +111,12 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{etcd: e, endpoint: "unix://" + client, quota: cfg.Quota, log: cfg.Logger, stopping: stopping}
 	select {
 	case <-e.Server.ReadyNotify():
+		// etcd makes the socket with the process's umask. Its folder is private as well.
+		if err := os.Chmod(client, 0o600); err != nil {
+			stopping.Store(true)
+			e.Close()
+			return nil, fmt.Errorf("restrict etcd socket: %w", err)
+		}
 		var watch context.Context
 		watch, s.stop = context.WithCancel(context.Background())
 		s.watching.Go(func() { s.relieve(watch, cfg.ReliefInterval) })
