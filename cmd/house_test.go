@@ -69,6 +69,7 @@ var floors = []struct {
 	{"resource", 0, 0},
 	{"resource/aliases", 0, 0},
 	{"resource/messages", 0, 0},
+	{"resource/fairshare", 0, 0},
 	{"resource/loop", 1, 0},
 	{"resource/client", 1, 1},
 	{"resource/etcd", 1, 0},

@@ -224,7 +224,7 @@ func (g *Gateway) assembleServer() (err error) {
 		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
 		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete, LongRunning: g.proxy.Streams,
 		AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: serve.TrustedTracers,
-		BusyPoll: g.busyPoll,
+		BusyPoll: g.busyPoll, MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight,
 	})
 	return err
 }

@@ -49,6 +49,9 @@ type Config struct {
 	Grace time.Duration
 	// Profiling serves /debug/pprof.
 	Profiling bool
+	// MaxInFlight and MaxMutatingInFlight bound the reads and writes at work in the
+	// gateway itself; 0: the defaults of serve.Config; below 0: no bound.
+	MaxInFlight, MaxMutatingInFlight int
 	// RequestTimeout bounds requests that are not long-running. Default 60 s.
 	RequestTimeout time.Duration
 	// ShutdownDelay is how long the gateway serves on after it stops being

@@ -18,6 +18,17 @@ type User struct {
 	Extra  map[string][]string
 }
 
+// processPrefix begins the names of Portico's own processes (system:portico:core), which
+// they get from client certificates.
+const processPrefix = "system:portico:"
+
+// Unlimited reports whether the user is exempt from limits that users share:
+// system:masters, to put things right while others take what they can, and Portico's
+// own processes, on which all requests depend.
+func (u *User) Unlimited() bool {
+	return slices.Contains(u.Groups, GroupMasters) || strings.HasPrefix(u.Name, processPrefix)
+}
+
 // Well-known users and groups (k8s.io/apiserver authentication/user).
 const (
 	Anonymous            = "system:anonymous"

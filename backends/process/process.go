@@ -45,6 +45,9 @@ type Config struct {
 	// for the gateways that check it to send their requests to another one. Zero
 	// means none.
 	ShutdownDelay time.Duration
+	// MaxInFlight and MaxMutatingInFlight bound the reads and writes at work; 0: the
+	// defaults of serve.Config; below 0: no bound.
+	MaxInFlight, MaxMutatingInFlight int
 	// Profiling serves /debug/pprof.
 	Profiling bool
 	// Audit says which requests are audited, and where events go. Default: none
@@ -110,8 +113,8 @@ type Parts struct {
 	Routes serve.Routes
 }
 
-// Server makes the listener with its filters. Only a gateway is let in, which
-// has authorized what it sends and bounds how much that is at a time.
+// Server makes the listener with its filters. Only a gateway is let in, which has
+// authorized what it sends.
 func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	authenticator, err := authn.FrontProxyOnly(cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames)
 	if err != nil {
@@ -133,7 +136,7 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	return serve.New(serve.Config{
 		Name: p.Name, Listen: []serve.ListenAddress{listen}, Authenticator: authenticator,
 		Health: p.Health, Metrics: p.Metrics, Logger: cfg.Logger, Complete: p.Complete,
-		MaxInFlight: -1, MaxMutatingInFlight: -1, Ahead: answerAhead, Audit: audited, Tracer: tracer, ShutdownDelay: cfg.ShutdownDelay,
+		MaxInFlight: cfg.MaxInFlight, MaxMutatingInFlight: cfg.MaxMutatingInFlight, Ahead: answerAhead, Audit: audited, Tracer: tracer, ShutdownDelay: cfg.ShutdownDelay,
 		Handler: serve.NewRouter(routes),
 	})
 }

@@ -33,6 +33,7 @@ func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, ga
 
 // end adds those that --help shows after them.
 func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
+	addLimits(fs, &cfg.MaxInFlight, &cfg.MaxMutatingInFlight)
 	addAudit(fs, &cfg.Audit)
 	hideDetails(fs)
 	addTracing(fs, &cfg.TracingConfigFile)
@@ -48,6 +49,9 @@ func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err e
 	}
 	cfg.Listen = serve.ListenAddress{
 		Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile, PeerUID: f.listen.unix(),
+	}
+	if err := completeLimits(&cfg.MaxInFlight, &cfg.MaxMutatingInFlight); err != nil {
+		return err
 	}
 	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	cfg.Etcd, err = f.etcd.required(cfg.Logger)

@@ -80,6 +80,8 @@ func (s *stack) crdSocket() string  { return filepath.Join(s.dir.Run, "crd.sock"
 // commonArgs are the flags that every child has.
 func (s *stack) commonArgs() []string {
 	return append(s.etcd.args(),
+		fmt.Sprintf("--%s=%d", flagInFlight, s.flags.reads),
+		fmt.Sprintf("--%s=%d", flagMutatingInFlight, s.flags.writes),
 		"--tracing-config-file="+s.flags.tracing,
 		"--profiling="+strconv.FormatBool(s.flags.profiling),
 		"--v="+strconv.Itoa(s.flags.verbosity),

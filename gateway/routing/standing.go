@@ -229,13 +229,12 @@ func (d *Described) uid() string {
 	return string(d.Object.UID)
 }
 
-// policy returns how requests are sent. Servers that gateways start with
-// protect themselves: they have no limit unless their Backend sets one.
+// policy returns how requests are sent. Servers that gateways start with have what puts
+// things right while they are overloaded: administrators and Portico's own processes
+// have no limit there.
 func (d *Described) policy() upstream.Policy {
 	p := upstream.NewPolicy(d.Spec)
-	if d.Permanent && d.Spec.Limits == nil {
-		p.Concurrent = 0
-	}
+	p.ExemptUnlimited = d.Permanent
 	return p
 }
 

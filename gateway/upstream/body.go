@@ -97,6 +97,7 @@ type answer struct {
 	cancel context.CancelCauseFunc // nil: there is nothing to be let go of
 	kind   kind
 	state  atomic.Int32
+	user   string // that holds the place in the limit, if it is limited
 
 	// Of the streams that it is one of, and guarded by them; in does not change,
 	// nil: of none.
@@ -118,9 +119,10 @@ const (
 )
 
 // limit has the answer give its place in the limit back when it ends.
-func (a *answer) limit(u *Upstream) {
+func (a *answer) limit(user string) {
+	a.user = user
 	if a.state.Or(limited)&finished != 0 {
-		u.limit.leave()
+		a.u.limit.leave(user)
 	}
 }
 
@@ -162,7 +164,7 @@ func (a *answer) finish(err error) {
 		a.cancel(nil)
 	}
 	if before&limited != 0 {
-		a.u.limit.leave()
+		a.u.limit.leave(a.user)
 	}
 }
 

@@ -87,7 +87,7 @@ func TestLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l limiter
 		l.set(2, 3)
-		enter := func() error { _, err := l.enter(t.Context()); return err }
+		enter := func() error { _, err := l.enter(t.Context(), ""); return err }
 		for range 2 {
 			if err := enter(); err != nil {
 				t.Fatal(err)
@@ -103,7 +103,7 @@ func TestLimiter(t *testing.T) {
 				if i == 1 {
 					c = ctx
 				}
-				if _, err := l.enter(c); err != nil {
+				if _, err := l.enter(c, ""); err != nil {
 					if i != 1 || err != gone {
 						t.Error(i, err)
 					}
@@ -119,15 +119,15 @@ func TestLimiter(t *testing.T) {
 		}
 		cancel(gone)
 		synctest.Wait()
-		if l.waiting.Load() != 2 || len(order) != 0 {
-			t.Errorf("%d wait, %v entered", l.waiting.Load(), order)
+		if l.waiting.InUse() != 2 || len(order) != 0 {
+			t.Errorf("%d wait, %v entered", l.waiting.InUse(), order)
 		}
-		l.leave()
+		l.leave("")
 		synctest.Wait()
-		l.leave()
+		l.leave("")
 		all.Wait()
-		if fmt.Sprint(order) != "[0 2]" || l.active.Load() != 2 {
-			t.Errorf("%v entered, %d are active", order, l.active.Load())
+		if fmt.Sprint(order) != "[0 2]" || l.active.InUse() != 2 {
+			t.Errorf("%v entered, %d are active", order, l.active.InUse())
 		}
 		done := make(chan error)
 		go func() { done <- enter() }()
@@ -161,20 +161,20 @@ func TestLimiterAtOnce(t *testing.T) {
 				if (g+i)%5 == 0 {
 					cancel()
 				}
-				if _, err := l.enter(ctx); err == nil {
+				if _, err := l.enter(ctx, ""); err == nil {
 					if n := now.Add(1); n > most.Load() {
 						most.Store(n)
 					}
 					now.Add(-1)
-					l.leave()
+					l.leave("")
 				}
 				cancel()
 			}
 		})
 	}
 	all.Wait()
-	if most.Load() > 4 || l.active.Load() != 0 || l.waiting.Load() != 0 || l.queue.Len() != 0 {
-		t.Errorf("%d at once; %d active, %d waiting at the end", most.Load(), l.active.Load(), l.waiting.Load())
+	if most.Load() > 4 || l.active.InUse() != 0 || l.waiting.InUse() != 0 || l.queues.Len() != 0 || len(l.byUser) != 0 {
+		t.Errorf("%d at once; %d active, %d waiting at the end", most.Load(), l.active.InUse(), l.waiting.InUse())
 	}
 }
 

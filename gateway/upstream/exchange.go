@@ -39,6 +39,7 @@ type sending struct {
 	req     *http.Request
 	trace   *Trace
 	limited bool
+	user    string // that holds the place, if limited
 	// several: there are other endpoints. safe: it may be carried out twice.
 	several, safe bool
 	// stays, if not nil, says which endpoint is asked first: stayed, when the
@@ -88,7 +89,7 @@ func (s *sending) send() (*http.Response, error) {
 	}
 	if err != nil {
 		if s.limited {
-			u.limit.leave()
+			u.limit.leave(s.user)
 		}
 		if s.isKept || s.stream != nil {
 			closeBody(req)

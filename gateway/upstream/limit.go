@@ -6,10 +6,10 @@ import (
 	"errors"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"portico/resource"
+	"portico/resource/fairshare"
 )
 
 // OverloadError is of a request that came when as many were under way to the
@@ -20,48 +20,52 @@ func (e *OverloadError) Error() string {
 	return "too many requests to the server are under way, please try again later"
 }
 
-// limiter bounds how many requests are under way, and has some more wait in the
-// order they came. What waits is a request that has been read up to its body,
-// and a channel.
+// limiter bounds how many requests are under way and has some more wait. Users share
+// the places of both (fairshare.Limit). The requests of one user wait in the order they
+// came, and users take turns. What waits is a request that has been read up to its
+// body, and a channel.
 //
 // Safe for concurrent use.
 type limiter struct {
-	limit, length atomic.Int64 // limit 0: none
-	active        atomic.Int64
-	waiting       atomic.Int64
+	active fairshare.Limit
 
-	mu    sync.Mutex
-	queue list.List // of chan struct{}, closed when it is their turn
+	mu      sync.Mutex
+	length  int // how many may wait
+	waiting fairshare.Limit
+	queues  list.List                // of *userQueue, the next to be served first
+	byUser  map[string]*list.Element // of queues
 }
 
+// userQueue is the requests of one user that wait; never empty.
+type userQueue struct {
+	user  string
+	turns list.List // of chan struct{}, closed when the request may be sent
+}
+
+// set replaces the bounds; a limit of 0 is none.
 func (l *limiter) set(limit, length int) {
-	l.limit.Store(int64(limit))
-	l.length.Store(int64(length))
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.active.Set(limit)
+	l.waiting.Set(length)
+	l.length = length
 	l.admit()
 }
 
-// enter waits until the request may be sent, or ctx ends. leave must follow if
-// it returns nil. waited tells whether there was a queue.
-func (l *limiter) enter(ctx context.Context) (waited bool, err error) {
-	if l.waiting.Load() == 0 && l.tryEnter() {
+// enter waits until the request of a user may be sent, or ctx ends. leave must follow
+// if it returns nil. waited reports whether there was a queue.
+func (l *limiter) enter(ctx context.Context, user string) (waited bool, err error) {
+	l.mu.Lock()
+	if l.byUser[user] == nil && l.active.Take(user) {
+		l.mu.Unlock()
 		return false, nil
 	}
-	turn := make(chan struct{})
-	l.mu.Lock()
-	if n := l.length.Load(); l.waiting.Load() >= n {
-		// There may have come room since.
-		if l.waiting.Load() == 0 && l.tryEnter() {
-			l.mu.Unlock()
-			return false, nil
-		}
-		l.mu.Unlock()
-		return false, &OverloadError{Concurrent: int(l.limit.Load()), Queue: int(n)}
+	if l.length == 0 || !l.waiting.Take(user) {
+		defer l.mu.Unlock()
+		return false, &OverloadError{Concurrent: l.active.Max(), Queue: l.length}
 	}
-	place := l.queue.PushBack(turn)
-	l.waiting.Add(1)
-	l.admit()
+	turn := make(chan struct{})
+	last := l.push(user, turn)
 	l.mu.Unlock()
 	select {
 	case <-turn:
@@ -71,50 +75,60 @@ func (l *limiter) enter(ctx context.Context) (waited bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
-	case <-turn: // at the same time; it is the next one's
-		l.active.Add(-1)
+	case <-turn: // at the same time; another request gets the place
+		l.active.Release(user)
 		l.admit()
 	default:
-		l.queue.Remove(place)
-		l.waiting.Add(-1)
+		l.remove(l.byUser[user], last)
 	}
 	return true, context.Cause(ctx)
 }
 
-func (l *limiter) tryEnter() bool {
-	limit := l.limit.Load()
-	if limit == 0 {
-		l.active.Add(1)
-		return true
-	}
-	for {
-		n := l.active.Load()
-		if n >= limit {
-			return false
-		}
-		if l.active.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-}
-
 // leave is the end of a request that entered.
-func (l *limiter) leave() {
-	l.active.Add(-1)
-	if l.waiting.Load() > 0 {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.admit()
+func (l *limiter) leave(user string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.active.Release(user)
+	l.admit()
+}
+
+// push adds a request to its user's queue; mu is held.
+func (l *limiter) push(user string, turn chan struct{}) *list.Element {
+	e := l.byUser[user]
+	if e == nil {
+		if l.byUser == nil {
+			l.byUser = map[string]*list.Element{}
+		}
+		e = l.queues.PushBack(&userQueue{user: user})
+		l.byUser[user] = e
+	}
+	return e.Value.(*userQueue).turns.PushBack(turn)
+}
+
+// remove takes a request out of a queue; mu is held.
+func (l *limiter) remove(of, request *list.Element) {
+	waits := of.Value.(*userQueue)
+	waits.turns.Remove(request)
+	l.waiting.Release(waits.user)
+	if waits.turns.Len() == 0 {
+		l.queues.Remove(of)
+		delete(l.byUser, waits.user)
 	}
 }
 
-// admit lets those enter for whom there is room; mu is held.
+// admit lets requests enter for which there is a place; mu is held.
 func (l *limiter) admit() {
-	for l.queue.Len() > 0 && l.tryEnter() {
-		first := l.queue.Front()
-		l.queue.Remove(first)
-		l.waiting.Add(-1)
+	for e := l.queues.Front(); e != nil; {
+		waits := e.Value.(*userQueue)
+		if !l.active.Take(waits.user) {
+			e = e.Next()
+			continue
+		}
+		first := waits.turns.Front()
 		close(first.Value.(chan struct{}))
+		l.queues.MoveToBack(e)
+		l.remove(e, first)
+		e = l.queues.Front()
 	}
 }
 
@@ -132,13 +146,28 @@ func takesPlace(req *http.Request, k kind) bool {
 	return k == upgrade && (act == nil || !act.LongRunning())
 }
 
+// holder returns the name of the user that holds the place of a request, "" for a
+// request of the gateway's own, and whether it gets one although there is none.
+func holder(req *http.Request, policy *Policy) (user string, exempt bool) {
+	act := resource.ActionFrom(req.Context())
+	if act == nil || act.User == nil {
+		return "", false
+	}
+	return act.User.Name, policy.ExemptUnlimited && act.User.Unlimited()
+}
+
 // enter waits for a place.
 func (s *sending) enter() error {
 	var started time.Time
 	if s.trace != nil {
 		started = time.Now()
 	}
-	waited, err := s.u.limit.enter(s.req.Context())
+	var exempt bool
+	if s.user, exempt = holder(s.req, s.policy); exempt {
+		s.u.limit.active.Exceed(s.user)
+		return nil
+	}
+	waited, err := s.u.limit.enter(s.req.Context(), s.user)
 	if waited && s.trace != nil {
 		s.trace.wait(time.Since(started))
 	}
@@ -157,8 +186,8 @@ func (s *sending) claim(res *http.Response) {
 		return
 	}
 	if a, ok := res.Body.(*answer); ok && !(s.kind == long && resource.IsEventStream(res.Header)) {
-		a.limit(s.u)
+		a.limit(s.user)
 	} else {
-		s.u.limit.leave()
+		s.u.limit.leave(s.user)
 	}
 }

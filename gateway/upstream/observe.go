@@ -81,7 +81,7 @@ type Status struct {
 // Status returns what is known now.
 func (u *Upstream) Status() Status {
 	s := Status{
-		Active: u.limit.active.Load(), Waiting: u.limit.waiting.Load(), Requests: u.budget.requests.Load(),
+		Active: int64(u.limit.active.InUse()), Waiting: int64(u.limit.waiting.InUse()), Requests: u.budget.requests.Load(),
 		Overflowed: u.overflowed.Load(), OutOfBudget: u.outOfBudget.Load(),
 	}
 	u.mu.Lock()

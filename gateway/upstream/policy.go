@@ -32,8 +32,12 @@ type Policy struct {
 	// seen; with both 0 nothing is retried at all.
 	RetryPercent, RetriesPerSecond, Attempts int
 
-	// Concurrent requests, and how many more wait; Concurrent 0 is no limit.
+	// Concurrent requests, and how many more wait; Concurrent 0 is no limit. Users
+	// share both.
 	Concurrent, Queue int
+	// ExemptUnlimited has requests of users without limits (resource.User.Unlimited)
+	// counted and never refused.
+	ExemptUnlimited bool
 
 	Check Check
 }

@@ -206,12 +206,16 @@ func TestAuditOfImpersonation(t *testing.T) {
 
 func TestAuditOfTooMany(t *testing.T) {
 	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
-	s := newTestServer(t, ok, change, func(c *Config) { c.MaxInFlight = 1 })
-	s.cfg.MaxInFlight = 0
-	s.handler = s.chain() // no room at all
+	var s *Server
+	s = newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		do(s, "GET", pathPods+"/x")
+		ok(w, r)
+	}, change, func(c *Config) { c.MaxInFlight = 1 })
 	do(s, "GET", pathPods)
-	if want := "ResponseComplete list " + pathPods + ` jane 429 TooManyRequests "Too many requests, please try again later."`; told(events()) != want {
-		t.Errorf("got %s", told(events()))
+	want := "ResponseComplete get " + pathPods + "/x" + ` jane 429 TooManyRequests "Too many requests, please try again later."` +
+		"\nResponseComplete list " + pathPods + " jane 200"
+	if got := told(events()); got != want {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -79,8 +79,8 @@ type Config struct {
 	// more than a tenth of it: for a server behind another that goes by the same
 	// time, and would cut off the answer. 0: the time is as asked for.
 	Ahead time.Duration
-	// MaxInFlight and MaxMutatingInFlight bound the reads and writes at work; 0:
-	// the defaults; below 0: no bound, for a server behind one that has it.
+	// MaxInFlight and MaxMutatingInFlight bound the reads and writes at work, of which
+	// one user gets three quarters at most; 0: the defaults; below 0: no bound.
 	MaxInFlight, MaxMutatingInFlight int
 	// ShutdownDelay is how long the server goes on as if nothing had happened,
 	// but not ready, for load balancers to notice; 0: not at all.

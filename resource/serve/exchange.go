@@ -38,8 +38,8 @@ type exchange struct {
 	// passed on, or its answer turns out to last, as a stream of events or another
 	// protocol does.
 	place atomic.Pointer[inFlight]
-	// scarce, if not nil, is who has that place, one of the scarce ones.
-	scarce *resource.User
+	// holder is the name of the user that has that place.
+	holder string
 	// rest, if not nil, is what Afterwards was asked for.
 	rest func(w http.ResponseWriter)
 	// leaving, if not nil: the request asks to leave HTTP.

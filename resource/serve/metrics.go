@@ -119,9 +119,9 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		s.collect(&m.requests, to)
 	}
 	for _, f := range limited {
-		to <- prometheus.MustNewConstMetric(m.inFlight, prometheus.GaugeValue, float64(f.now.Load()), f.kind)
-		if f.limit >= 0 {
-			to <- prometheus.MustNewConstMetric(m.limits, prometheus.GaugeValue, float64(f.limit), f.kind)
+		to <- prometheus.MustNewConstMetric(m.inFlight, prometheus.GaugeValue, float64(f.InUse()), f.kind)
+		if limit := f.Max(); limit > 0 {
+			to <- prometheus.MustNewConstMetric(m.limits, prometheus.GaugeValue, float64(limit), f.kind)
 		}
 	}
 	m.access.collect(to)

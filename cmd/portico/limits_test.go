@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"portico/cmd/internal/pki"
+)
+
+// userConfig returns the configuration of a client with a certificate of its own.
+func (up *installation) userConfig(t *testing.T, user string) *rest.Config {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if _, err := pki.IssueKubeconfig(filepath.Join(up.dir, "pki"), file, up.endpoint, pki.Request{User: user, ValidFor: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// gauge returns a metric of one series; 0 if it is not shown.
+func gauge(t *testing.T, metrics, series string) int {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(metrics)
+	if m == nil {
+		return 0
+	}
+	n, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
+}
+
+// Writes whose body never comes hold no more of a server behind the gateway than one
+// user's share: the others are answered 429, and other users are served.
+func TestWritesWhoseBodyNeverComes(t *testing.T) {
+	t.Parallel()
+	up := sharedInstallation(t)
+	ns := newNamespace(t, up.client(t))
+	up.mustKubectl(t, "create", "rolebinding", "-n", ns, "writers", "--clusterrole=edit", "--user=hostile-"+ns, "--user=polite-"+ns)
+	url := up.endpoint + "/api/v1/namespaces/" + ns + "/configmaps"
+	polite := httpClient(t, up.userConfig(t, "polite-"+ns))
+	write := func(client *http.Client, name string) (int, string) {
+		req, _ := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+name+`"}}`))
+		req.Header.Set("Content-Type", "application/json")
+		return send(t, client, req)
+	}
+	eventually(t, "the rolebinding counts", func() error {
+		if code, text := write(polite, "before"); code != http.StatusCreated {
+			return fmt.Errorf("%d %s", code, text)
+		}
+		return nil
+	})
+
+	const requests, share = 1000, 150 // of the 200 writes that a server has at work
+	var answered, other atomic.Int64
+	hostile := httpClient(t, up.userConfig(t, "hostile-"+ns))
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for range requests {
+		all.Go(func() {
+			body, never := io.Pipe()
+			defer never.Close()
+			req, _ := http.NewRequestWithContext(ctx, "POST", url, body)
+			req.ContentLength = 2_000_000
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := hostile.Do(req)
+			if err != nil {
+				return
+			}
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") != "" {
+				answered.Add(1)
+			} else {
+				other.Add(1)
+			}
+		})
+	}
+	eventually(t, "what is beyond the user's share is answered", func() error {
+		if n := answered.Load(); n < requests-share {
+			return fmt.Errorf("%d of %d requests are answered 429, %d otherwise", n, requests, other.Load())
+		}
+		return nil
+	})
+	if n := gauge(t, up.metrics(t, "core"), `apiserver_current_inflight_requests{request_kind="mutating"}`); n < share/2 || n > 200 {
+		t.Errorf("%d writes at work in the core server, want about %d", n, share)
+	}
+	for i := range 10 {
+		if code, text := write(polite, fmt.Sprint("polite", i)); code != http.StatusCreated {
+			t.Errorf("another user: %d %s", code, text)
+		}
+		if code, text := write(httpClient(t, up.config(t)), fmt.Sprint("admin", i)); code != http.StatusCreated {
+			t.Errorf("the administrator: %d %s", code, text)
+		}
+	}
+}
