@@ -146,7 +146,7 @@ func (g *Gateway) assembleOwn() error {
 func (g *Gateway) assembleSync() error {
 	wakeAll := func() { g.registration.Wake() }
 	g.sync = routing.New(routing.Config{
-		Own: g.own, Configured: g.start, Trust: g.trust, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
+		Own: g.own, Configured: g.start, Trust: g.trust, Via: g.via, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
 		Changed: wakeAll, Noticed: func() { g.registration.WakeStatus() }, Logger: g.log,
 	})
 	folder, err := lastgood.NewFolder(lastgood.FolderConfig{StateDir: g.cfg.StateDir, Named: g.sync.NamedOpenAPI, Logger: g.log})
@@ -220,7 +220,7 @@ func (g *Gateway) assembleServer() (err error) {
 	g.proxy = proxy.New(proxy.Config{Table: g.sync.Table, Authorizer: g.access, Traced: g.tracer != nil, Logged: g.accessLog != nil})
 	g.server, err = serve.New(serve.Config{
 		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Handler: g.router(),
-		Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
+		Refuse: g.refuseLoop, Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
 		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
 		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete, LongRunning: g.proxy.Streams,
 		AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: serve.TrustedTracers,

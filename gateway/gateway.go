@@ -44,15 +44,18 @@ type Gateway struct {
 	api                   *rest.API
 
 	// Who clients are, and what they may.
-	authn  authn.Authenticator
-	issuer http.Handler
-	access *access.Access
-	flow   *flow.Flow
+	authn authn.Authenticator
+	// frontProxy is part of authn; nil: no client is a front proxy.
+	frontProxy authn.FrontProxyAuthenticator
+	issuer     http.Handler
+	access     *access.Access
+	flow       *flow.Flow
 
 	// The servers behind: those that the gateway starts with, the certificate that
 	// is shown to all, and what is followed, sent, shown and written of them.
 	start        []*routing.Configured
 	trust        upstream.Trust
+	via          *upstream.Via
 	sync         *routing.Sync
 	proxy        *proxy.Proxy
 	documents    *apidocs.Documents
@@ -75,7 +78,7 @@ type Gateway struct {
 // connects to anything nor listens.
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
-	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics(cfg.Audit.Metrics()...)}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics(cfg.Audit.Metrics()...), via: upstream.NewVia()}
 	for _, step := range []func() error{
 		g.openStorage, g.readBackends, g.assembleAccess, g.assembleOwn, g.assembleSync, g.assembleLastGood, g.assembleObservation, g.assembleServer,
 	} {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	"portico/resource"
 	"portico/resource/authn"
@@ -18,9 +19,10 @@ func (g *Gateway) authenticator() (authn.Authenticator, error) {
 		if err != nil {
 			return nil, fmt.Errorf("load front-proxy CA: %w", err)
 		}
-		all = append(all, authn.FrontProxy(authn.FrontProxyConfig{
+		g.frontProxy = authn.FrontProxy(authn.FrontProxyConfig{
 			CAs: ca.Pool, AllowedNames: g.cfg.RequestHeaderAllowedNames, Headers: authn.DefaultHeaderNames(),
-		}))
+		})
+		all = append(all, g.frontProxy)
 	}
 	if g.cfg.ClientCAFile != "" {
 		ca, err := authn.NewCAFile(g.cfg.ClientCAFile)
@@ -40,6 +42,11 @@ func (g *Gateway) authenticator() (authn.Authenticator, error) {
 		all = append(all, authn.Anonymous())
 	}
 	return authn.Union(all...), nil
+}
+
+// refuseLoop refuses a request that returns to this gateway (upstream.Via).
+func (g *Gateway) refuseLoop(r *http.Request) error {
+	return g.via.Admit(r.Header, func() bool { return g.frontProxy != nil && g.frontProxy.Vouches(r) })
 }
 
 // tokens returns who knows bearer tokens.

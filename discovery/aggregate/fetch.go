@@ -167,7 +167,16 @@ type statusError struct {
 	retryAfter time.Duration // before that it is not to be asked again; 0: not said
 }
 
-func (e *statusError) Error() string { return fmt.Sprintf("bad status from %s: %d", e.url, e.code) }
+func (e *statusError) Error() string { return BadStatus(e.url, e.code).Error() }
+
+// BadStatus is the error for a check of url that was answered with code. 508 means
+// that the check has come back to the gateway.
+func BadStatus(url string, code int) error {
+	if code == http.StatusLoopDetected {
+		return fmt.Errorf("bad status from %s: 508 Loop Detected: the address leads back to this gateway", url)
+	}
+	return fmt.Errorf("bad status from %s: %d", url, code)
+}
 
 // retryAfter returns the Retry-After of an answer; 0 if there is none, or one that is
 // a date.

@@ -3,7 +3,6 @@ package aggregate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -72,7 +71,7 @@ func (s *RESTSource) Check(ctx context.Context) (changed bool, err error) {
 	case a.code == http.StatusNotModified && old.mark != "":
 		return false, old.unless()
 	case a.code != http.StatusOK:
-		return false, fmt.Errorf("bad status from %s: %d", a.url, a.code)
+		return false, badStatus(a)
 	}
 	s.headless = refused
 	return s.derive(old, a, large)
@@ -160,7 +159,7 @@ func (s *RESTSource) look(ctx context.Context, known *derived) (code int, resize
 	case a.code == http.StatusOK:
 		return a.code, a.length >= 0 && a.length != known.size, nil
 	case a.code >= http.StatusInternalServerError && a.code != http.StatusNotImplemented:
-		return 0, false, fmt.Errorf("bad status from %s: %d", a.url, a.code)
+		return 0, false, badStatus(a)
 	}
 	return a.code, false, nil
 }

@@ -38,6 +38,7 @@ type Sync struct {
 	checker    *availability.Checker
 	proxies    *proxy.Maker
 	trust      upstream.Trust // certificate shown to servers
+	via        *upstream.Via  // the gateway's id, in requests to servers
 	own        []discovery.GroupVersion
 	address    string // host:port that /api names
 	grace      time.Duration
@@ -83,6 +84,9 @@ type Config struct {
 	Configured []*Configured
 	// Trust has the certificate that is shown to servers.
 	Trust upstream.Trust
+	// Via is the gateway's id in requests to servers, by which it detects loops. nil:
+	// requests carry none.
+	Via *upstream.Via
 	// Address is the host:port that /api names, until SetAddress says another.
 	Address string
 	// Grace is how long what a server said counts as current after the server went
@@ -105,7 +109,7 @@ func New(cfg Config) *Sync {
 		cfg.Grace = graceDefault
 	}
 	s := &Sync{
-		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, own: cfg.Own, address: cfg.Address, grace: cfg.Grace,
+		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, via: cfg.Via, own: cfg.Own, address: cfg.Address, grace: cfg.Grace,
 		configured: cfg.Configured, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, noticed: cfg.Noticed,
 	}
 	s.checker = availability.New(availability.Config{

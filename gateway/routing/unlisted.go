@@ -12,6 +12,7 @@ import (
 
 	"portico/apiservice"
 	"portico/apiservice/availability"
+	"portico/discovery/aggregate"
 	"portico/gateway/upstream"
 )
 
@@ -84,7 +85,7 @@ func (srv *Server) ask(ctx context.Context, path, shown string) error {
 	defer res.Body.Close()
 	_, _ = io.CopyN(io.Discard, res.Body, maxUnlistedRead) // what it says does not matter
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("bad status from %s: %d", shown, res.StatusCode)
+		return aggregate.BadStatus(shown, res.StatusCode)
 	}
 	return nil
 }

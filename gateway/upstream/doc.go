@@ -52,7 +52,10 @@
 // writes and reads ordinary heads itself (writehead.go, readhead.go), which is a
 // third of what is left and half of the allocations.
 //
-// The package moves requests and answers as they are. What a client may send,
+// Every request is marked with the gateway's id (via.go), also the gateway's own: the
+// gateway answers one that comes back to it with 508.
+//
+// Apart from that the package moves requests and answers as they are. What a client may send,
 // as whom, and what it is told when there is no answer, is the gateway's to say.
 //
 // Runs in: gateway.

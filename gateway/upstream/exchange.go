@@ -65,7 +65,9 @@ func (u *Upstream) send(req *http.Request, k kind) (*http.Response, error) {
 	return s.send()
 }
 
+// sending prepares a request to be sent, and marks its header with the gateway's id.
 func (u *Upstream) sending(req *http.Request, k kind) sending {
+	u.via.mark(req.Header)
 	s := sending{u: u, p: u.picks.Load(), kind: k, req: req, trace: TraceFrom(req.Context())}
 	s.policy, s.limited = s.p.policy, takesPlace(req, k)
 	s.several, s.safe = s.p.only == nil, k != upgrade && Safe(req.Method)

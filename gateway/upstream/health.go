@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"syscall"
 	"time"
 
@@ -20,7 +21,12 @@ var errSilent = errors.New("the endpoint no longer answers")
 // AnswerError is of a check that was answered, but not as it should be.
 type AnswerError struct{ Code int }
 
-func (e *AnswerError) Error() string { return fmt.Sprintf("bad status: %d", e.Code) }
+func (e *AnswerError) Error() string {
+	if e.Code == http.StatusLoopDetected {
+		return "bad status: 508 Loop Detected: the address leads back to this gateway"
+	}
+	return fmt.Sprintf("bad status: %d", e.Code)
+}
 
 // SetVerdict takes what the active check says of an endpoint. One that fails
 // gets no requests, even if it is the last, and its connections are not used any

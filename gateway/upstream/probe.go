@@ -26,6 +26,7 @@ func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify fu
 	}
 	req := (&http.Request{Method: http.MethodGet, URL: where, Host: base.Host, Header: http.Header{}}).WithContext(ctx)
 	identify(req.Header)
+	u.via.mark(req.Header)
 	res, _, err := e.ways.send(req, sharedWay, nil)
 	if err != nil {
 		return err

@@ -22,6 +22,9 @@ type Config struct {
 	Endpoints []Endpoint
 	Trust     Trust
 	Policy    Policy
+	// Via marks every request that is sent, also the gateway's own; nil: none is
+	// marked.
+	Via *Via
 	// Plain: it serves no objects, and how long an answer takes is its own affair.
 	Plain bool
 	// Broken is told the URL of an endpoint to which a connection or a request
@@ -38,6 +41,7 @@ type Config struct {
 type Upstream struct {
 	base    *url.URL
 	plain   bool
+	via     *Via
 	broken  func(url string)
 	changed func()
 	// addressed is what requests are addressed to: the only endpoint, if it says
@@ -65,7 +69,7 @@ type Upstream struct {
 // New returns the ways to a server. Nothing is connected to before it is
 // needed.
 func New(cfg Config) *Upstream {
-	u := &Upstream{base: cfg.Base, plain: cfg.Plain, seed: maphash.MakeSeed(), trust: cfg.Trust, broken: cfg.Broken, changed: cfg.Changed}
+	u := &Upstream{base: cfg.Base, plain: cfg.Plain, via: cfg.Via, seed: maphash.MakeSeed(), trust: cfg.Trust, broken: cfg.Broken, changed: cfg.Changed}
 	if u.broken == nil {
 		u.broken = func(string) {}
 	}

@@ -21,11 +21,20 @@ type FrontProxyConfig struct {
 	Headers HeaderNames
 }
 
+// FrontProxyAuthenticator authenticates the users that front proxies name, and tells
+// front proxies from other clients.
+type FrontProxyAuthenticator interface {
+	Authenticator
+	// Vouches reports whether the client's certificate is one of a front proxy,
+	// whether or not the request names a user.
+	Vouches(r *http.Request) bool
+}
+
 // FrontProxy takes the user from the identity headers of a proxy whose client
 // certificate is good (contract 7.1, 7.2). A request without a certificate, or
 // of a good proxy that names no user, is not claimed; one with any other
 // certificate is an error, which matters only if nobody else claims it.
-func FrontProxy(cfg FrontProxyConfig) Authenticator {
+func FrontProxy(cfg FrontProxyConfig) FrontProxyAuthenticator {
 	names := slices.Clone(cfg.AllowedNames)
 	check := func(leaf *x509.Certificate) (*resource.User, error) {
 		if len(names) > 0 && !slices.Contains(names, leaf.Subject.CommonName) {
@@ -66,6 +75,11 @@ func (f *frontProxy) Authenticate(r *http.Request) (*resource.User, bool, error)
 	}
 	user := f.headers.user(r.Header)
 	return user, user != nil, nil
+}
+
+func (f *frontProxy) Vouches(r *http.Request) bool {
+	presented, _, err := f.chains.verify(r.TLS)
+	return presented && err == nil
 }
 
 func (n HeaderNames) orDefault() HeaderNames {

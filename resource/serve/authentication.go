@@ -39,6 +39,22 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
+// refuseEarly answers what Config.Refuse refuses, before any work is done for it.
+func (s *Server) refuseEarly(w http.ResponseWriter, r *http.Request) bool {
+	if s.cfg.Refuse == nil {
+		return true
+	}
+	err := s.cfg.Refuse(r)
+	if err == nil {
+		return true
+	}
+	if isStranger(r) {
+		limitStranger(exchangeFrom(r.Context()), r)
+	}
+	rest.WriteStatus(w, r, err)
+	return false
+}
+
 // limitStranger has an HTTP/2 connection end after the requests that are under
 // way: a client that nobody knows gets to open one connection per burst, not
 // hundreds of streams on it again and again.

@@ -43,6 +43,7 @@ func (s *Server) chain() http.Handler {
 			s.turnAway,     // turnaway.go: 429 once shutting down
 			s.cacheControl, // cachecontrol.go: responses are nobody else's
 			s.goaway,       // goaway.go: connections end by chance
+			s.refuseEarly,  // authentication.go: what is refused to every user
 		),
 		s.track,       // track.go: what shutdown waits for and cuts off
 		s.finishAudit, // audit.go: what became of the request

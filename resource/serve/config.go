@@ -37,6 +37,9 @@ type Config struct {
 	Handler http.Handler
 	// Authenticator finds out who makes a request. Required.
 	Authenticator authn.Authenticator
+	// Refuse is asked about every request before authentication; its error is the
+	// answer, and a Status. It may change the request's header. nil: none is refused.
+	Refuse func(r *http.Request) error
 	// IdentityHeaders are stripped from requests besides X-Remote-*: those that
 	// Authenticator reads from a front proxy of another kind.
 	IdentityHeaders authn.HeaderNames

@@ -1,0 +1,182 @@
+package proxy
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/gateway/upstream"
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// looped is a gateway as far as loops concern it: it admits a request, and sends it to
+// the next server.
+type looped struct {
+	*httptest.Server
+	via      *upstream.Via
+	up       *Way
+	received atomic.Int32
+}
+
+// newLooped starts a gateway; sendsTo says where it sends requests. Whether its
+// clients are front proxies is given.
+func newLooped(t *testing.T, frontProxies bool) *looped {
+	t.Helper()
+	g := &looped{via: upstream.NewVia()}
+	g.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.received.Add(1)
+		if err := g.via.Admit(r.Header, func() bool { return frontProxies }); err != nil {
+			rest.WriteStatus(w, r, err)
+			return
+		}
+		act := resource.ParseAction(r)
+		act.User = alice()
+		rt := &Route{Name: "v1.test", Upstream: g.up, Condition: apiservice.Passed()}
+		(&Proxy{}).Send(w, r.WithContext(resource.WithAction(r.Context(), act)), rt)
+	}))
+	g.EnableHTTP2 = true
+	g.StartTLS()
+	t.Cleanup(g.Close)
+	return g
+}
+
+func (g *looped) sendsTo(t *testing.T, next *httptest.Server) {
+	t.Helper()
+	pool := x509.NewCertPool()
+	pool.AddCert(next.Certificate())
+	address := next.Listener.Addr().String()
+	base := &url.URL{Scheme: "https", Host: address}
+	g.up = NewWay(upstream.Config{
+		Base: base, Endpoints: upstream.At(address), Policy: upstream.NewPolicy(&backend.Spec{}), Via: g.via,
+		Trust: upstream.Trust{Roots: fixed(pool), ServerName: "example.com"},
+	}, NewMaker(slog.New(slog.DiscardHandler)))
+	t.Cleanup(g.up.Close)
+}
+
+// loopRequests are the kinds of requests that take different ways to a server.
+var loopRequests = map[string]http.Header{
+	"/apis/g.example.com/v1/things":            nil,
+	watchPath:                                  nil,
+	"/api/v1/namespaces/a/pods/b/exec":         {"Connection": {"Upgrade"}, "Upgrade": {"websocket"}},
+	"/api/v1/namespaces/a/pods/b/log?follow=1": nil,
+}
+
+func (g *looped) get(t *testing.T, path string, header http.Header) *http.Response {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodGet, g.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if header != nil {
+		req.Header = header.Clone()
+	}
+	res, err := g.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { res.Body.Close() })
+	return res
+}
+
+// A request that leads back to the gateway that sent it is answered with 508 there,
+// by whatever way it was sent, and goes no further.
+func TestLoopEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, frontProxies := range []bool{true, false} {
+		alone := newLooped(t, frontProxies)
+		alone.sendsTo(t, alone.Server)
+		first, second := newLooped(t, true), newLooped(t, true)
+		first.sendsTo(t, second.Server)
+		second.sendsTo(t, first.Server)
+		for path, header := range loopRequests {
+			for name, g := range map[string]*looped{"one gateway": alone, "two gateways": first} {
+				g.received.Store(0)
+				res := g.get(t, path, header)
+				if s := statusOf(t, res); res.StatusCode != 508 || s.Reason != "LoopDetected" || !strings.Contains(s.Message, "returned to this gateway") {
+					t.Errorf("%s: %s: %d %q %q", name, path, res.StatusCode, s.Reason, s.Message)
+				}
+				if n := g.received.Load(); n != 2 {
+					t.Errorf("%s: %s: %d requests", name, path, n)
+				}
+			}
+		}
+	}
+}
+
+// A loop through gateways that do not take each other for front proxies ends after a
+// few turns.
+func TestLoopOfStrangersEnds(t *testing.T) {
+	t.Parallel()
+	first, second := newLooped(t, false), newLooped(t, false)
+	first.sendsTo(t, second.Server)
+	second.sendsTo(t, first.Server)
+	for path, header := range loopRequests {
+		first.received.Store(0)
+		if res := first.get(t, path, header); res.StatusCode != 508 {
+			t.Errorf("%s: %d", path, res.StatusCode)
+		}
+		if n := first.received.Load(); n > 5 {
+			t.Errorf("%s: %d requests", path, n)
+		}
+	}
+}
+
+// A gateway behind a gateway serves, whether or not it takes the first for a front
+// proxy; the server learns of both.
+func TestGatewayBehindGateway(t *testing.T) {
+	t.Parallel()
+	for frontProxies, entries := range map[bool]int{true: 0, false: 1} {
+		var via atomic.Value
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			via.Store(r.Header.Get(upstream.HeaderVia))
+		}))
+		server.EnableHTTP2 = true
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		first, second := newLooped(t, true), newLooped(t, frontProxies)
+		first.sendsTo(t, second.Server)
+		second.sendsTo(t, server)
+		for _, path := range []string{"/apis/g.example.com/v1/things", watchPath} {
+			if res := first.get(t, path, nil); res.StatusCode != 200 {
+				t.Errorf("%s: %d", path, res.StatusCode)
+			}
+			list := strings.Split(via.Load().(string), ", ")
+			if len(list) != 2 || strings.Count(via.Load().(string), "-") != entries {
+				t.Errorf("%s: the server sees %q", path, list)
+			}
+		}
+	}
+}
+
+// What the gateway loopRequests itself for in a check is no success.
+func TestCheckOfOneself(t *testing.T) {
+	t.Parallel()
+	g := newLooped(t, true)
+	g.sendsTo(t, g.Server)
+	var answer *upstream.AnswerError
+	err := g.up.Probe(context.Background(), "https://"+g.Listener.Addr().String(), "/healthz", func(http.Header) {})
+	if !errors.As(err, &answer) || answer.Code != 508 || !strings.Contains(err.Error(), "leads back to this gateway") {
+		t.Errorf("a check: %v", err)
+	}
+	steady := g.up.Steady()
+	for name, way := range map[string]http.RoundTripper{"discovery": steady, "a stream": steady.Streams(), "the gateway's own": g.up} {
+		req, _ := http.NewRequest(http.MethodGet, g.URL+"/apis", nil)
+		res, err := way.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Body.Close(); res.StatusCode != 508 {
+			t.Errorf("%s: %d", name, res.StatusCode)
+		}
+	}
+}
