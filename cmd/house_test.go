@@ -108,6 +108,7 @@ var floors = []struct {
 	{"backends/crd", 3, 1},
 	{"cmd/internal", 4, 0},
 	{"cmd/portico", 4, 1},
+	{"cmd/attack", 4, 1},
 	{"cmd", 4, 1},
 }
 

@@ -1,0 +1,134 @@
+package attack
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// things are the rights that the users of the tests with headers have.
+func things(group string) policyRule {
+	return policyRule{APIGroups: []string{group}, Resources: []string{"things"}, Verbs: []string{"get", "list", "create", "update", "patch", "delete"}}
+}
+
+// refused is an answer that names the fault of the request; ended is none, or a
+// refusal.
+var (
+	passed  = []int{200}
+	refused = []int{400}
+)
+
+// headersOverHTTP1 are header sections as they go over the connection, each after
+// a request line and Host. A row without a body is a GET.
+var headersOverHTTP1 = []struct {
+	name, header, body string
+	codes              []int
+}{
+	{"lower case", "x-remote-user: mallory\r\nx-remote-group: system:mallory\r\n", "", passed},
+	{"canonical", "X-Remote-User: mallory\r\nX-Remote-Group: system:mallory\r\nX-Remote-Uid: mallory\r\nX-Remote-Extra-Mallory: mallory\r\n", "", passed},
+	{"upper case", "X-REMOTE-USER: mallory\r\nX-REMOTE-GROUP: mallory\r\nX-REMOTE-UID: mallory\r\nX-REMOTE-EXTRA-A: mallory\r\n", "", passed},
+	{"mixed case", "x-ReMoTe-UsEr: mallory\r\nX-remote-GROUP: mallory\r\n", "", passed},
+	{"underscores", "X_Remote_User: mallory\r\nX_REMOTE_GROUP: mallory\r\nx_remote_extra_a: mallory\r\nX_Remote_Uid: mallory\r\n", "", passed},
+	{"dashes and underscores", "X-Remote_User: mallory\r\nX_Remote-Group: mallory\r\nX-Remote_Extra-A: mallory\r\n", "", passed},
+	{"three times", "X-Remote-User: mallory1\r\nx-remote-user: mallory2\r\nX-REMOTE-USER: mallory3\r\n", "", passed},
+	{"a list of groups", "X-Remote-Group: mallory, system:mallory\r\n", "", passed},
+	{"a group alone", "X-Remote-Group: mallory\r\n", "", passed},
+	{"an extra alone", "X-Remote-Extra-Scopes: mallory\r\n", "", passed},
+	{"an escaped extra", "X-Remote-Extra-%53copes: mallory\r\n", "", passed},
+	{"an extra without a name", "X-Remote-Extra-: mallory\r\n", "", passed},
+	{"a credential id", "X-Remote-Extra-Authentication.kubernetes.io%2fcredential-Id: mallory\r\n", "", passed},
+	{"a user of the family without a name", "X-Remote-: mallory\r\n", "", passed},
+	{"a tab before the value", "X-Remote-User:\tmallory\r\n", "", passed},
+	{"no space before the value", "X-Remote-User:mallory\r\n", "", passed},
+	{"an empty value", "X-Remote-User:\r\nX-Remote-Group:\r\n", "", passed},
+	{"named in Connection", "Connection: close, X-Remote-User, X-Remote-Group, Authorization\r\nX-Remote-User: mallory\r\n", "", passed},
+	{"Connection names what the gateway sets", "Connection: close, x-remote-user, x-remote-group, x-forwarded-for\r\n", "", passed},
+	{"Connection twice", "Connection: X-Remote-User\r\nConnection: close, X-Remote-Extra-A\r\nX-Remote-Extra-A: mallory\r\n", "", passed},
+	{"a space before the colon", "X-Remote-User : mallory\r\n", "", refused},
+	{"a tab before the colon", "X-Remote-User\t: mallory\r\n", "", refused},
+	{"a space before the name", " X-Remote-User: mallory\r\n", "", refused},
+	{"a carriage return alone", "A: b\rX-Remote-User: mallory\r\n", "", refused},
+	{"a carriage return before the end of the line", "A: b\r\r\nX-Remote-User: mallory\r\n", "", refused},
+	{"a NUL in the value", "X-Remote-User: mallory\x00\r\n", "", refused},
+	{"a NUL in the name", "X-Remote-User\x00: mallory\r\n", "", refused},
+	{"no colon", "X-Remote-User mallory\r\n", "", refused},
+	{"no name", ": mallory\r\n", "", refused},
+	{"a name with a slash", "X-Remote-User/: mallory\r\n", "", refused},
+	{"a name beyond ASCII", "X-Remote-User\xc3\xa9: mallory\r\n", "", refused},
+	{"a control character in the value", "X-Remote-User: mallory\x01\r\n", "", refused},
+	{"in a trailer", "Transfer-Encoding: chunked\r\nTrailer: X-Remote-User\r\n", "2\r\n{}\r\n0\r\nX-Remote-User: mallory\r\n\r\n", passed},
+	{"in a trailer that is not announced", "Transfer-Encoding: chunked\r\n", "2\r\n{}\r\n0\r\nX-Remote-Group: mallory\r\n\r\n", passed},
+	{"in a trailer with underscores", "Transfer-Encoding: chunked\r\nTrailer: X_Remote_User\r\n", "2\r\n{}\r\n0\r\nX_Remote_User: mallory\r\n\r\n", passed},
+	{"authorization of another scheme", "Authorization: Basic bWFsbG9yeTptYWxsb3J5\r\n", "", passed},
+	{"a bearer token beside the certificate", "Authorization: Bearer mallory\r\n", "", passed},
+	{"authorization twice", "Authorization: Basic bWFsbG9yeQ==\r\nAuthorization: Bearer mallory\r\n", "", passed},
+	{"a user to impersonate", "Impersonate-User: mallory\r\n", "", []int{403}},
+	{"a group to impersonate without a user", "Impersonate-Group: mallory\r\n", "", []int{400, 403, 500}},
+	{"an extra to impersonate without a user", "Impersonate-Extra-Mallory: mallory\r\n", "", []int{400, 403, 500}},
+	{"a user to impersonate, named in Connection", "Connection: close, Impersonate-User\r\nImpersonate-User: mallory\r\n", "", []int{403}},
+	{"an id of a user to impersonate without a user", "Impersonate-Uid: mallory\r\n", "", []int{400, 403, 500}},
+	{"a user to impersonate with underscores", "Impersonate_User: mallory\r\nImpersonate_Group: system:mallory\r\n", "", passed},
+}
+
+// Whatever a client writes into the header over HTTP/1.1, a server sees the user
+// of the certificate and nothing of what was forged.
+func TestIdentityHeadersOverHTTP1(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{http1, http2} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			group := "headers1-" + strings.TrimSuffix(protocol, "/1.1") + ".example.com"
+			s := register(t, group, protocol)
+			jane := target.user(t, "jane-"+group)
+			target.grant(t, "jane-"+group, "a", things(group))
+			send := func(header, body string) answer {
+				if !strings.Contains(header, "Connection") {
+					header += "Connection: close\r\n"
+				}
+				method, path := "GET", s.root()+"/x"
+				if body != "" {
+					method, path = "POST", s.root()
+				}
+				return target.send(t, jane, method, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n%s", method, path, header, body))
+			}
+			controlHeaders(t, s, func(name, value string) answer { return send(name+": "+value+"\r\n", "") })
+			for _, tc := range headersOverHTTP1 {
+				a := send(tc.header, tc.body)
+				judgeHeaders(t, s, tc.name, a, tc.codes)
+			}
+		})
+	}
+}
+
+// judgeHeaders checks what came of a request with a forged header.
+func judgeHeaders(t *testing.T, s *server, name string, a answer, codes []int) {
+	t.Helper()
+	if err := a.among(codes...); err != nil {
+		t.Errorf("%s: answered %v, want %v", name, err, codes)
+	}
+	seen := s.take(t)
+	if err := only("jane-"+s.group, seen); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+	if reached := len(seen) > 0; reached != (a.code == 200) {
+		t.Errorf("%s: it reached the server: %t, and was answered %v", name, reached, a)
+	}
+}
+
+// controlHeaders shows that the check sees what it is to see: a header that is
+// no secret arrives, and one that names a user does if a front proxy sends it.
+func controlHeaders(t *testing.T, s *server, send func(name, value string) answer) {
+	t.Helper()
+	a := send("X-Colour", mark)
+	seen := s.take(t)
+	if a.code != 200 || len(seen) != 1 || only("jane-"+s.group, seen) == nil {
+		t.Fatalf("a header like any other: %v, the server saw %v", a, seen)
+	}
+	proxy := target.frontProxies.issue(t, subject{name: "front-proxy-client"})
+	target.grant(t, mark+s.group, "a", things(s.group))
+	a = target.send(t, proxy, "GET", fmt.Sprintf("GET %s/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Remote-User: %s\r\n\r\n", s.root(), mark+s.group))
+	seen = s.take(t)
+	if a.code != 200 || len(seen) != 1 || seen[0].header.Get("X-Remote-User") != mark+s.group || only("jane-"+s.group, seen) == nil {
+		t.Fatalf("a front proxy's user: %v, the server saw %v", a, seen)
+	}
+}

@@ -1,0 +1,69 @@
+package attack
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// mark is in each value by which an attack names another user, and nowhere else.
+const mark = "mallory"
+
+// only returns an error unless what reached a server is one request at most, which
+// names the user, with no other group or extra than an ordinary user of a
+// certificate has, and shows no trace of what was forged.
+func only(user string, seen []*request) error {
+	if len(seen) > 1 {
+		return fmt.Errorf("%d requests reached the server: %v", len(seen), seen)
+	}
+	for _, r := range seen {
+		if err := names(user, r); err != nil {
+			return fmt.Errorf("%w in\n%s", err, r)
+		}
+		if strings.Contains(strings.ToLower(r.String()), mark) {
+			return fmt.Errorf("what was forged reached the server:\n%s", r)
+		}
+	}
+	return nil
+}
+
+// identityHeaders are those by which the gateway names a user, with the number
+// of values of each for a user of a certificate without groups.
+var identityHeaders = map[string]int{
+	"x-remote-user": 1, "x-remote-group": 1, "x-remote-extra-authentication.kubernetes.io%2fcredential-id": 1,
+}
+
+// names returns an error unless the request names that user and nobody else.
+func names(user string, r *request) error {
+	got := map[string]int{}
+	for name, values := range r.header {
+		folded := strings.Map(func(c rune) rune {
+			if c == '_' || c == '.' || c == '-' {
+				return '-'
+			}
+			return c
+		}, strings.ToLower(name))
+		switch {
+		case folded == "authorization", strings.HasPrefix(folded, "impersonate-"), strings.Contains(strings.Join(values, ","), "base64url.bearer"):
+			return fmt.Errorf("%s travelled on", name)
+		case strings.HasPrefix(folded, "x-remote-"):
+			got[strings.ToLower(name)] += len(values)
+		}
+	}
+	if !maps.Equal(got, identityHeaders) {
+		return fmt.Errorf("the user's headers are %v, want %v", got, identityHeaders)
+	}
+	if got := r.header["X-Remote-User"]; !slices.Equal(got, []string{user}) {
+		return fmt.Errorf("the user is %q, want %q", got, user)
+	}
+	if got := r.header["X-Remote-Group"]; !slices.Equal(got, []string{"system:authenticated"}) {
+		return fmt.Errorf("the groups are %q", got)
+	}
+	for name := range r.trailer {
+		if strings.HasPrefix(strings.ToLower(strings.ReplaceAll(name, "_", "-")), "x-remote-") {
+			return fmt.Errorf("the trailer %s arrived", name)
+		}
+	}
+	return nil
+}

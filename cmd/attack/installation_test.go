@@ -1,0 +1,285 @@
+package attack
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"portico/cmd/internal/testtools"
+)
+
+// patience bounds each wait: far above what any takes, so that a busy machine
+// does not fail a test.
+const patience = 60 * time.Second
+
+// installation is what all tests attack, with what they need to do so.
+type installation struct {
+	*testtools.Installation
+	host string // host:port of the gateway
+	// The three authorities of the installation and one that it does not know.
+	clients, frontProxies, servers, stranger *authority
+	// trust are those that sign the gateway's certificate.
+	trust *x509.CertPool
+	admin *http.Client
+}
+
+// target is the installation under attack, started by TestMain.
+var target *installation
+
+func TestMain(m *testing.M) {
+	code, err := attackOne(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// attackOne runs the tests with an installation that exists only for them.
+func attackOne(m *testing.M) (code int, err error) {
+	program, err := testtools.BuildPortico()
+	if err != nil {
+		return 1, err
+	}
+	dir, err := os.MkdirTemp("", "portico-attack")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	up, err := testtools.Launch(program, dir)
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, up.Stop()) }()
+	if target, err = newInstallation(up); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+func newInstallation(up *testtools.Installation) (*installation, error) {
+	i := &installation{Installation: up, host: strings.TrimPrefix(up.Endpoint, "https://"), trust: x509.NewCertPool()}
+	for name, to := range map[string]**authority{"client-ca": &i.clients, "front-proxy-ca": &i.frontProxies, "serving-ca": &i.servers} {
+		a, err := readAuthority(i.file(name+".crt"), i.file(name+".key"))
+		if err != nil {
+			return nil, err
+		}
+		*to = a
+	}
+	i.trust.AddCert(i.servers.cert)
+	var err error
+	if i.stranger, err = newAuthority("stranger"); err != nil {
+		return nil, err
+	}
+	administrator, err := tls.LoadX509KeyPair(i.file("admin.crt"), i.file("admin.key"))
+	if err != nil {
+		return nil, err
+	}
+	i.admin = i.client(&administrator)
+	for _, namespace := range []string{"a", "b"} {
+		object := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, namespace)
+		if code, body, err := i.ask(i.admin, "POST", "/api/v1/namespaces", object); err != nil || code != http.StatusCreated {
+			return nil, fmt.Errorf("create namespace %s: %d %s %v", namespace, code, body, err)
+		}
+	}
+	return i, nil
+}
+
+// file is a file of the folder of certificates and keys.
+func (i *installation) file(name string) string { return filepath.Join(i.Dir, "pki", name) }
+
+// client returns a client that shows a certificate; nil is none.
+func (i *installation) client(certificate *tls.Certificate) *http.Client {
+	return &http.Client{
+		Timeout: patience,
+		Transport: &http.Transport{
+			TLSClientConfig: i.tls(certificate), ForceAttemptHTTP2: true, DisableCompression: true, IdleConnTimeout: time.Minute,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// tls is the configuration of a client of the gateway that shows a certificate;
+// nil is none.
+func (i *installation) tls(certificate *tls.Certificate) *tls.Config {
+	config := &tls.Config{RootCAs: i.trust, ServerName: "localhost", MinVersion: tls.VersionTLS12}
+	if certificate != nil {
+		// Also where the server says that it does not know the authority.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
+	}
+	return config
+}
+
+// ask sends a request and returns the status and the body of the answer. Header
+// lines are "Name: value"; Content-Type is JSON unless they say otherwise. The
+// path is sent as it stands.
+func (i *installation) ask(client *http.Client, method, path, body string, header ...string) (code int, answer string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, i.Endpoint, reader)
+	if err != nil {
+		return 0, "", err
+	}
+	path, query, _ := strings.Cut(path, "?")
+	r.URL = &url.URL{Scheme: "https", Host: i.host, Opaque: path, RawQuery: query}
+	r.Header.Set("Content-Type", "application/json")
+	setHeader(r.Header, header)
+	res, err := client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(data), err
+}
+
+// setHeader adds lines "Name: value" to a header, with names as they stand. A
+// Content-Type replaces the one there is.
+func setHeader(h http.Header, lines []string) {
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		if strings.EqualFold(name, "Content-Type") {
+			h.Del(name)
+		}
+		h[name] = append(h[name], value)
+	}
+}
+
+// do sends a request and returns the status and the body of the answer.
+func do(t *testing.T, client *http.Client, r *http.Request) (code int, body string) {
+	t.Helper()
+	res, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(data)
+}
+
+// must sends a request of the administrator that has to succeed and returns the
+// answer.
+func (i *installation) must(t *testing.T, method, path, body string, header ...string) string {
+	t.Helper()
+	code, answer, err := i.ask(i.admin, method, path, body, header...)
+	if err != nil || code >= 300 {
+		t.Fatalf("%s %s: %d %s %v", method, path, code, answer, err)
+	}
+	return answer
+}
+
+// user returns a certificate of a user.
+func (i *installation) user(t *testing.T, name string, groups ...string) *tls.Certificate {
+	t.Helper()
+	return i.clients.issue(t, subject{name: name, groups: groups})
+}
+
+// policyRule is a rule of a role.
+type policyRule struct {
+	APIGroups       []string `json:"apiGroups,omitempty"`
+	Resources       []string `json:"resources,omitempty"`
+	ResourceNames   []string `json:"resourceNames,omitempty"`
+	NonResourceURLs []string `json:"nonResourceURLs,omitempty"`
+	Verbs           []string `json:"verbs"`
+}
+
+// grant gives a user rules in a namespace, everywhere for "", and returns when
+// the gateway goes by them.
+func (i *installation) grant(t *testing.T, user, namespace string, rules ...policyRule) {
+	t.Helper()
+	encoded, err := json.Marshal(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, kind, in := "/apis/rbac.authorization.k8s.io/v1", "ClusterRole", ""
+	if namespace != "" {
+		path, kind, in = path+"/namespaces/"+namespace, "Role", fmt.Sprintf(`,"namespace":%q`, namespace)
+	}
+	name := fmt.Sprintf("attack-%s-%d", user, time.Now().UnixNano())
+	plural := "/" + strings.ToLower(kind)
+	i.must(t, "POST", path+plural+"s", fmt.Sprintf(
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":%q,"metadata":{"name":%q%s},"rules":%s}`, kind, name, in, encoded))
+	i.must(t, "POST", path+plural+"bindings", fmt.Sprintf(
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"%sBinding","metadata":{"name":%q%s},
+		"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":%q,"name":%q},
+		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, kind, name, in, kind, name, user))
+	for _, rule := range rules {
+		i.allowed(t, user, namespace, rule)
+	}
+}
+
+// allowed waits until a user is allowed what a rule says first.
+func (i *installation) allowed(t *testing.T, user, namespace string, rule policyRule) {
+	t.Helper()
+	attributes := map[string]any{"verb": rule.Verbs[0]}
+	spec := map[string]any{"user": user}
+	if len(rule.NonResourceURLs) > 0 {
+		attributes["path"] = rule.NonResourceURLs[0]
+		spec["nonResourceAttributes"] = attributes
+	} else {
+		resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+		attributes["namespace"], attributes["group"], attributes["resource"], attributes["subresource"] = namespace, rule.APIGroups[0], resource, subresource
+		if len(rule.ResourceNames) > 0 {
+			attributes["name"] = rule.ResourceNames[0]
+		}
+		spec["resourceAttributes"] = attributes
+	}
+	review, err := json.Marshal(map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "rights of "+user, func() error {
+		if answer := i.must(t, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", string(review)); !strings.Contains(answer, `"allowed":true`) {
+			return errors.New(answer)
+		}
+		return nil
+	})
+}
+
+// eventually polls until ok returns nil.
+func eventually(t *testing.T, what string, ok func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s: %v", patience, what, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// base64Of is a file's content as JSON has it.
+func base64Of(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
+
+// compact is JSON without spaces.
+func compact(text string) string {
+	var out bytes.Buffer
+	if err := json.Compact(&out, []byte(text)); err != nil {
+		return text
+	}
+	return out.String()
+}

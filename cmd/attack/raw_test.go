@@ -1,0 +1,200 @@
+package attack
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	nethttp "net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2/hpack"
+
+	xhttp2 "golang.org/x/net/http2"
+)
+
+// answer is how the gateway answered a raw request.
+type answer struct {
+	// code is the status; 0: the stream or connection ended without an answer.
+	code   int
+	header nethttp.Header
+	body   []byte
+	// more are answers behind the first one on an HTTP/1.1 connection.
+	more int
+	// ended says how it ended, if not with an answer.
+	ended string
+}
+
+func (a answer) String() string { return fmt.Sprintf("%d %s %.300s", a.code, a.ended, a.body) }
+
+func silent() *log.Logger { return log.New(io.Discard, "", 0) }
+
+// dial opens a connection to the gateway; nil is no certificate.
+func (i *installation) dial(t *testing.T, certificate *tls.Certificate, protocol string) net.Conn {
+	t.Helper()
+	config := i.tls(certificate)
+	config.NextProtos = []string{protocol}
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", i.host, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := conn.ConnectionState().NegotiatedProtocol; got != protocol {
+		t.Fatalf("the gateway speaks %q, want %q", got, protocol)
+	}
+	return conn
+}
+
+// send sends bytes over a new HTTP/1.1 connection and reads what is answered
+// until the connection ends, or is quiet for a moment after an answer.
+func (i *installation) send(t *testing.T, certificate *tls.Certificate, method, text string) answer {
+	t.Helper()
+	conn := i.dial(t, certificate, http1)
+	defer conn.Close()
+	// The gateway may refuse before it has read everything.
+	_, _ = io.WriteString(conn, text)
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	reader := bufio.NewReader(conn)
+	var first answer
+	for n := 0; ; n++ {
+		res, err := nethttp.ReadResponse(reader, &nethttp.Request{Method: method})
+		if err != nil {
+			if n == 0 {
+				first.ended = err.Error()
+			}
+			return first
+		}
+		body, _ := io.ReadAll(res.Body)
+		switch {
+		case n == 0 && res.StatusCode == nethttp.StatusContinue:
+			n--
+			continue
+		case n == 0:
+			first = answer{code: res.StatusCode, header: res.Header, body: body}
+		default:
+			first.more++
+		}
+		if res.Close || res.StatusCode == nethttp.StatusSwitchingProtocols {
+			// What follows is read until the end all the same.
+			conn.SetReadDeadline(time.Now().Add(time.Second))
+			continue
+		}
+		conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	}
+}
+
+// field is a field of a header block, as it stands.
+type field struct{ name, value string }
+
+// stream is a request over HTTP/2. Without a body the header ends it.
+type stream struct {
+	header  []field
+	body    []byte
+	trailer []field
+}
+
+// sendStream sends a stream over a new connection, without any check, and reads
+// until it has ended.
+func (i *installation) sendStream(t *testing.T, certificate *tls.Certificate, s stream) answer {
+	t.Helper()
+	conn := i.dial(t, certificate, http2)
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	io.WriteString(conn, xhttp2.ClientPreface)
+	framer := xhttp2.NewFramer(conn, conn)
+	framer.AllowIllegalWrites = true
+	framer.WriteSettings()
+	block := func(fields []field) []byte {
+		var out bytes.Buffer
+		encoder := hpack.NewEncoder(&out)
+		for _, f := range fields {
+			encoder.WriteField(hpack.HeaderField{Name: f.name, Value: f.value})
+		}
+		return out.Bytes()
+	}
+	framer.WriteHeaders(xhttp2.HeadersFrameParam{
+		StreamID: 1, BlockFragment: block(s.header), EndHeaders: true, EndStream: s.body == nil && s.trailer == nil,
+	})
+	if s.body != nil {
+		framer.WriteData(1, s.trailer == nil, s.body)
+	}
+	if s.trailer != nil {
+		// A block of its own would need the first one's table: none of this is indexed twice.
+		framer.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: literals(s.trailer), EndHeaders: true, EndStream: true})
+	}
+	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	return readStream(framer)
+}
+
+// literals encodes fields without the table of the connection.
+func literals(fields []field) []byte {
+	var out []byte
+	for _, f := range fields {
+		out = append(out, 0)
+		for _, s := range []string{f.name, f.value} {
+			out = append(out, byte(len(s)))
+			out = append(out, s...)
+		}
+	}
+	return out
+}
+
+// readStream reads the answer of stream 1.
+func readStream(framer *xhttp2.Framer) answer {
+	var a answer
+	for {
+		f, err := framer.ReadFrame()
+		if err != nil {
+			a.ended += err.Error()
+			return a
+		}
+		ended := false
+		switch f := f.(type) {
+		case *xhttp2.SettingsFrame:
+			if !f.IsAck() {
+				framer.WriteSettingsAck()
+			}
+		case *xhttp2.PingFrame:
+			if !f.IsAck() {
+				framer.WritePing(true, f.Data)
+			}
+		case *xhttp2.MetaHeadersFrame:
+			if f.StreamID == 1 {
+				if code, err := strconv.Atoi(f.PseudoValue("status")); err == nil && code >= 200 {
+					a.code = code
+				}
+				ended = f.StreamEnded()
+			}
+		case *xhttp2.DataFrame:
+			if f.StreamID == 1 {
+				a.body = append(a.body, f.Data()...)
+				ended = f.StreamEnded()
+			}
+		case *xhttp2.RSTStreamFrame:
+			if f.StreamID == 1 {
+				a.ended = "RST_STREAM " + f.ErrCode.String()
+				ended = true
+			}
+		case *xhttp2.GoAwayFrame:
+			a.ended = "GOAWAY " + f.ErrCode.String() + " "
+		}
+		if ended {
+			return a
+		}
+	}
+}
+
+// among reports whether the status is one of those; 0 is that there is none.
+func (a answer) among(codes ...int) error {
+	for _, code := range codes {
+		if a.code == code {
+			return nil
+		}
+	}
+	return errors.New(a.String())
+}

@@ -1,0 +1,299 @@
+package attack
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// request is what reached a server.
+type request struct {
+	method, uri     string
+	header, trailer http.Header
+	body            []byte
+	// wire is what came over the connection, as it stands; nil over HTTP/2.
+	wire []byte
+}
+
+// String is all of it.
+func (r *request) String() string {
+	if r.wire != nil {
+		return string(r.wire)
+	}
+	return fmt.Sprintf("%s %s\n%v\n%s\n%v", r.method, r.uri, r.header, r.body, r.trailer)
+}
+
+// server is a server behind the gateway that records what reaches it.
+type server struct {
+	group string
+	mu    sync.Mutex
+	seen  []*request
+}
+
+// fences numbers the requests by which tests know that all before has arrived.
+var fences atomic.Int64
+
+const fencePrefix = "fence-"
+
+// root is where the things of the server are, in namespace a.
+func (s *server) root() string { return "/apis/" + s.group + "/v1/namespaces/a/things" }
+
+// take returns what has reached the server since the last call. It sends a
+// request of its own first, behind anything that is left on a connection between
+// the gateway and the server.
+func (s *server) take(t *testing.T) []*request {
+	t.Helper()
+	name := fmt.Sprint(fencePrefix, fences.Add(1))
+	path := "/apis/" + s.group + "/v1/things/" + name
+	if code, answer, err := target.ask(target.admin, "GET", path, ""); err != nil || code != http.StatusOK {
+		t.Fatalf("fence %s: %d %.300s %v", path, code, answer, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	isFence := func(r *request) bool { return strings.HasSuffix(r.uri, "/things/"+name) }
+	if !slices.ContainsFunc(s.seen, isFence) {
+		t.Fatalf("%s has not reached the server", path)
+	}
+	seen := slices.DeleteFunc(s.seen, isFence)
+	s.seen = nil
+	return seen
+}
+
+// record takes a request down and answers it.
+func (s *server) record(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, 16<<20))
+	if err != nil {
+		// What was sent until then counts as well.
+		body = fmt.Appendf(body, "\n%v", err)
+	}
+	seen := &request{method: r.Method, uri: r.RequestURI, header: r.Header, trailer: r.Trailer, body: body}
+	if conn, ok := r.Context().Value(wireKey{}).(*wire); ok {
+		seen.wire = conn.take()
+	}
+	s.mu.Lock()
+	s.seen = append(s.seen, seen)
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"kind":"Echo","apiVersion":"%s/v1","method":%q}`, s.group, r.Method)
+}
+
+// groupList and resourceList are the discovery documents of a server.
+func groupList(group string) string {
+	return fmt.Sprintf(`{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":%[1]q,
+		"versions":[{"groupVersion":"%[1]s/v1","version":"v1"}],"preferredVersion":{"groupVersion":"%[1]s/v1","version":"v1"}}]}`, group)
+}
+
+func resourceList(group string) string {
+	resource := func(name, verbs string) string {
+		return fmt.Sprintf(`{"name":%q,"singularName":"thing","namespaced":true,"kind":"Thing","verbs":%s}`, name, verbs)
+	}
+	return fmt.Sprintf(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"%s/v1","resources":[%s,%s,%s]}`, group,
+		resource("things", `["get","list","watch","create","update","patch","delete","deletecollection"]`),
+		resource("things/status", `["get","update","patch"]`), resource("things/exec", `["get","create"]`))
+}
+
+// serveKubernetes answers the gateway's questions and records everything else.
+func (s *server) serveKubernetes(w http.ResponseWriter, r *http.Request) {
+	document := ""
+	switch r.RequestURI {
+	case "/apis":
+		document = groupList(s.group)
+	case "/apis/" + s.group + "/v1":
+		document = resourceList(s.group)
+	case "/api", "/openapi/v2", "/openapi/v3", "/apis?watch=true", "/api?watch=true":
+		http.NotFound(w, r)
+		return
+	default:
+		s.record(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	io.WriteString(w, document)
+}
+
+// openAPI is the document of a REST server.
+const openAPI = `{"openapi":"3.0.0","info":{"title":"t","version":"1"},"paths":{
+ "/todos":{"get":{"operationId":"listTodos","responses":{"200":{"description":"ok"}}},"post":{"operationId":"createTodo","responses":{"200":{"description":"ok"}}}},
+ "/todos/{id}":{"get":{"operationId":"getTodo","responses":{"200":{"description":"ok"}}},"put":{"operationId":"putTodo","responses":{"200":{"description":"ok"}}},"delete":{"operationId":"deleteTodo","responses":{"200":{"description":"ok"}}}},
+ "/todos/{id}/notes":{"get":{"operationId":"listNotes","responses":{"200":{"description":"ok"}}}},
+ "/todos/{id}/notes/{n}":{"get":{"operationId":"getNote","responses":{"200":{"description":"ok"}}},"delete":{"operationId":"deleteNote","responses":{"200":{"description":"ok"}}}},
+ "/things/{id}":{"get":{"operationId":"getThing","responses":{"200":{"description":"ok"}}}},
+ "/admin/users":{"get":{"operationId":"listUsers","responses":{"200":{"description":"ok"}}}}}}`
+
+func (s *server) serveREST(w http.ResponseWriter, r *http.Request) {
+	if r.RequestURI == "/openapi.json" {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Etag", `"1"`)
+		io.WriteString(w, openAPI)
+		return
+	}
+	s.record(w, r)
+}
+
+// listen opens a free port of this machine's.
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listener
+}
+
+// serving is the TLS configuration of a server that lets in the gateway only.
+func serving(t *testing.T, protocol string) *tls.Config {
+	t.Helper()
+	gateways := x509.NewCertPool()
+	gateways.AddCert(target.frontProxies.cert)
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{*target.stranger.issue(t, subject{name: "server", hosts: []string{"127.0.0.1"}})},
+		ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: gateways, NextProtos: []string{protocol},
+	}
+}
+
+// The protocols between the gateway and a server.
+const (
+	http1 = "http/1.1"
+	http2 = "h2"
+)
+
+// register starts a server of the Kubernetes kind behind the gateway, which
+// reaches it over a protocol.
+func register(t *testing.T, group, protocol string) *server {
+	t.Helper()
+	s := &server{group: group}
+	listener := listen(t)
+	runServer(t, listener, serving(t, protocol), s.serveKubernetes)
+	target.backend(t, group, fmt.Sprintf(`{"endpoints":[{"url":"https://%s"}],"tls":{"caBundle":%q},"autoRegister":{"groups":[%q]}}`,
+		listener.Addr(), base64Of(target.stranger.pem()), group))
+	s.reached(t, "/apis/"+group+"/v1/things/"+fencePrefix+"0")
+	return s
+}
+
+// registerREST starts a server that knows nothing of Kubernetes.
+func registerREST(t *testing.T, group string) *server {
+	t.Helper()
+	s := &server{group: group}
+	listener := listen(t)
+	runServer(t, listener, nil, s.serveREST)
+	target.backend(t, group, fmt.Sprintf(`{"endpoints":[{"url":"http://%s"}],"rest":{"group":%q,"version":"v1"}}`, listener.Addr(), group))
+	s.reached(t, "/apis/"+group+"/v1/things/"+fencePrefix+"0")
+	return s
+}
+
+// backend creates a Backend, which goes with the test.
+func (i *installation) backend(t *testing.T, group, spec string) {
+	t.Helper()
+	const path = "/apis/gateway.portico.dev/v1alpha1/backends"
+	name := strings.ReplaceAll(group, ".", "-")
+	i.must(t, "POST", path, fmt.Sprintf(`{"apiVersion":"gateway.portico.dev/v1alpha1","kind":"Backend","metadata":{"name":%q},"spec":%s}`, name, spec))
+	t.Cleanup(func() { i.must(t, "DELETE", path+"/"+name, "") })
+}
+
+// reached waits until the gateway sends requests for path to the server.
+func (s *server) reached(t *testing.T, path string) {
+	t.Helper()
+	eventually(t, s.group+" is served", func() error {
+		code, answer, err := target.ask(target.admin, "GET", path, "")
+		if err == nil && (code != http.StatusOK || !strings.Contains(answer, `"Echo"`)) {
+			err = errors.New(answer)
+		}
+		return err
+	})
+	s.take(t)
+}
+
+// runServer serves until the test ends: in plain text without a configuration.
+func runServer(t *testing.T, listener net.Listener, config *tls.Config, handle http.HandlerFunc) {
+	t.Helper()
+	server := &http.Server{Handler: handle, ErrorLog: silent(), ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+		if conn, ok := conn.(*wire); ok {
+			return context.WithValue(ctx, wireKey{}, conn)
+		}
+		return ctx
+	}}
+	switch {
+	case config == nil:
+		go server.Serve(wireListener{listener})
+	case slices.Contains(config.NextProtos, http2):
+		server.TLSConfig = config
+		go server.ServeTLS(listener, "", "")
+	default:
+		go server.Serve(wireListener{tls.NewListener(listener, config)})
+	}
+	t.Cleanup(func() { server.Close() })
+}
+
+// wireListener records what comes over its connections.
+type wireListener struct{ net.Listener }
+
+func (l wireListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &wire{Conn: conn}, nil
+}
+
+// wire is a connection that remembers what was read of it.
+type wire struct {
+	net.Conn
+	mu   sync.Mutex
+	read bytes.Buffer
+}
+
+type wireKey struct{}
+
+func (w *wire) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.read.Write(p[:n])
+	return n, err
+}
+
+// take returns what was read since the last call.
+func (w *wire) take() []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	data := bytes.Clone(w.read.Bytes())
+	w.read.Reset()
+	return data
+}
+
+// review asks who a client is for the gateway: the answer's status, the user and
+// the groups.
+func (i *installation) review(client *http.Client, header ...string) (code int, user string, groups []string, err error) {
+	code, answer, err := i.ask(client, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`, header...)
+	if err != nil {
+		return 0, "", nil, err
+	}
+	var review struct {
+		Status json.RawMessage
+	}
+	var status struct {
+		UserInfo struct {
+			Username string
+			Groups   []string
+		}
+	}
+	if json.Unmarshal([]byte(answer), &review) == nil {
+		// A refusal has a string here.
+		_ = json.Unmarshal(review.Status, &status)
+	}
+	return code, status.UserInfo.Username, status.UserInfo.Groups, nil
+}

@@ -1,0 +1,128 @@
+package testtools
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Patience bounds each wait of an Installation: far above what any of them
+// takes, so that a busy machine does not fail a test.
+const Patience = 60 * time.Second
+
+// Installation is a running `portico up`. Its methods may be called
+// concurrently.
+type Installation struct {
+	// Dir is the data folder, Endpoint the URL of the gateway, Kubeconfig the
+	// administrator's file, Etcd the URL of the embedded etcd.
+	Dir, Endpoint, Kubeconfig, Etcd string
+	// Cmd is the supervisor.
+	Cmd *exec.Cmd
+	// Output is everything that it has printed.
+	Output *Output
+	// Exited gets the result of Cmd.Wait and is then closed.
+	Exited <-chan error
+
+	stop sync.Once
+}
+
+// Launch starts a program as `portico up` on a free port of 127.0.0.1, with its
+// data in dir, and returns when it is ready.
+func Launch(program, dir string, args ...string) (*Installation, error) {
+	exited := make(chan error, 1)
+	i := &Installation{Dir: dir, Exited: exited, Output: NewOutput()}
+	i.Cmd = exec.Command(program, append([]string{"up", "--listen=127.0.0.1:0", "--data-dir=" + dir}, args...)...)
+	i.Cmd.Stdout, i.Cmd.Stderr = i.Output, i.Output
+	if err := i.Cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start portico up: %w", err)
+	}
+	go func() {
+		exited <- i.Cmd.Wait()
+		close(exited)
+	}()
+	if err := i.ready(); err != nil {
+		i.Cmd.Process.Kill()
+		return nil, err
+	}
+	return i, nil
+}
+
+// ready waits until the installation is ready and reads what it says of itself.
+func (i *Installation) ready() error {
+	if err := i.Await("Ctrl-C stops it"); err != nil {
+		return err
+	}
+	for name, to := range map[string]*string{"endpoint": &i.Endpoint, "kubeconfig": &i.Kubeconfig, "etcd": &i.Etcd} {
+		m := regexp.MustCompile(`(?m)^  ` + name + ` +(\S+)$`).FindStringSubmatch(i.Output.String())
+		if m == nil {
+			return fmt.Errorf("portico up does not print its %s:\n%s", name, i.Output)
+		}
+		*to = m[1]
+	}
+	return nil
+}
+
+// Await waits until the installation has printed text, for at most Patience.
+func (i *Installation) Await(text string) error {
+	deadline := time.After(Patience)
+	for !strings.Contains(i.Output.String(), text) {
+		select {
+		case <-i.Output.grown:
+		case err := <-i.Exited:
+			return fmt.Errorf("portico up ended: %v\n%s", err, i.Output)
+		case <-deadline:
+			return fmt.Errorf("portico up has not printed %q within %v:\n%s", text, Patience, i.Output)
+		}
+	}
+	return nil
+}
+
+// Stop ends the installation in order and waits for that, for at most Patience.
+// To stop one that has ended is no error.
+func (i *Installation) Stop() error {
+	// Once: a second signal would end it at once.
+	i.stop.Do(func() { i.Cmd.Process.Signal(syscall.SIGTERM) })
+	select {
+	case err := <-i.Exited:
+		if err != nil && !strings.Contains(err.Error(), "killed") {
+			return fmt.Errorf("portico up ended with %w:\n%s", err, i.Output)
+		}
+		return nil
+	case <-time.After(Patience):
+		i.Cmd.Process.Kill()
+		return fmt.Errorf("portico up does not stop within %v:\n%s", Patience, i.Output)
+	}
+}
+
+// Output collects what a process prints. It is safe for concurrent use.
+type Output struct {
+	mu    sync.Mutex
+	buf   bytes.Buffer
+	grown chan struct{}
+}
+
+// NewOutput returns an empty Output.
+func NewOutput() *Output { return &Output{grown: make(chan struct{}, 1)} }
+
+// Write appends p.
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case o.grown <- struct{}{}:
+	default:
+	}
+	return o.buf.Write(p)
+}
+
+// String returns everything so far.
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
