@@ -208,7 +208,8 @@ func TestConnectionHidesNothing(t *testing.T) {
 func TestAmbiguousPaths(t *testing.T) {
 	reached := false
 	f := startFront(t, func(http.ResponseWriter, *http.Request) { reached = true })
-	for _, path := range []string{"x/../../secrets/y", "x/..", "x/%2e%2E/y", "./x", "x%2F..%2Fy", ".."} {
+	for _, path := range []string{"x/../../secrets/y", "x/..", "x/%2e%2E/y", "./x", "x%2F..%2Fy", "..",
+		"x%2Fstatus", "x%2fexec", "x%5Cstatus", `x\status`, "x%00", "x%00/status", "x/proxy/a%2Fb", "../../../v1%2Fnamespaces", "x%2F"} {
 		res := f.raw(t, "GET /apis/g.example.com/v1/namespaces/a/things/"+path+" HTTP/1.1\nHost: gw\n\n")
 		if s := statusOf(t, res); res.StatusCode != 400 || reached {
 			t.Errorf("%s: %d %q", path, res.StatusCode, s.Message)
@@ -216,6 +217,16 @@ func TestAmbiguousPaths(t *testing.T) {
 	}
 	if res := f.raw(t, "GET /apis/g.example.com/v1/things/.x..y HTTP/1.1\nHost: gw\n\n"); res.StatusCode != 200 {
 		t.Errorf("dots in a name: %d", res.StatusCode)
+	}
+	for _, path := range []string{"/apis/g.example.com/v1/namespaces/a%2Fb/things/x", "/apis/g.example.com%2Fv1/x/things/y", "/apis/g.example.com/v1%5c/things"} {
+		reached = false
+		if res := f.raw(t, "GET "+path+" HTTP/1.1\nHost: gw\n\n"); res.StatusCode != 400 || reached {
+			t.Errorf("%s: %d", path, res.StatusCode)
+		}
+	}
+	// Escaped twice it is a name with a percent sign for the gateway and the server.
+	if res := f.raw(t, "GET /apis/g.example.com/v1/things/x%252Fstatus HTTP/1.1\nHost: gw\n\n"); res.StatusCode != 200 {
+		t.Errorf("escaped twice: %d", res.StatusCode)
 	}
 }
 
@@ -310,5 +321,84 @@ func TestProxyKilledWithManyRequests(t *testing.T) {
 			t.Errorf("%s: the server is not suspected", network)
 		}
 		server.Close()
+	}
+}
+
+// A query that must be percent-encoded and is not is refused, whichever way the
+// request would be sent: written into the request line it could end it early.
+func TestRequestLineIsOneWordEach(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.RequestURI != "/apis/g.example.com/v1/things?x=a%20b" {
+			t.Errorf("%s arrived", r.RequestURI)
+		}
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	g := newLooped(t, true) // its clients speak HTTP/2
+	g.sendsTo(t, server)
+	for _, query := range []string{"x HTTP/1.0", "x=a b", "x#y", "x=é", "x=\xff", "watch=true&x=a b"} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, "BREW"} {
+			req, err := http.NewRequest(method, g.URL+"/apis/g.example.com/v1/things", strings.NewReader("body"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.URL.RawQuery = query
+			res, err := g.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := statusOf(t, res); res.ProtoMajor != 2 || res.StatusCode != 400 || !strings.Contains(s.Message, "percent-encoded") {
+				t.Errorf("%s %q: HTTP/%d %d %q", method, query, res.ProtoMajor, res.StatusCode, s.Message)
+			}
+			res.Body.Close()
+		}
+	}
+	if e := g.up.Status().Endpoints[0]; e.Errors != 0 {
+		t.Errorf("the server is blamed: %+v", e)
+	}
+	if res := g.get(t, "/apis/g.example.com/v1/things?x=a%20b", nil); res.StatusCode != 200 {
+		t.Errorf("percent-encoded: %d", res.StatusCode)
+	}
+}
+
+// A method that is no token is sent to no server.
+func TestMethodIsAToken(t *testing.T) {
+	t.Parallel()
+	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s arrived", r.Method) })
+	for _, method := range []string{"GET /apis/g.example.com/v1/secrets HTTP/1.1", "G T", "GET\r\nX: y", "GÉT"} {
+		for _, path := range []string{"/apis/g.example.com/v1/things", "/api/v1/namespaces/a/pods/x/log"} { // HTTP/1.1 and HTTP/2
+			r := httptest.NewRequest("GET", path, nil)
+			r.Method = method
+			w := httptest.NewRecorder()
+			f.Config.Handler.ServeHTTP(w, r)
+			if w.Code != 400 {
+				t.Errorf("%q %s: %d", method, path, w.Code)
+			}
+		}
+	}
+}
+
+// No header of a client's that some server folds into one by which the gateway names
+// the user reaches any server.
+func TestIdentityInOtherSpellings(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Clone() })
+	lines := ""
+	for _, sep := range "-_.!#$%&'*+^`|~" {
+		for _, name := range []string{"X-Remote-User", "x-remote-group", "X-REMOTE-Extra-A", "X-Remote-Uid", "Impersonate-User", "Impersonate-Extra-B"} {
+			lines += strings.ReplaceAll(name, "-", string(sep)) + ": root\n"
+			lines += strings.Replace(name, "-", string(sep), 1) + ": root\n"
+		}
+	}
+	if res := f.raw(t, "GET /apis/g.example.com/v1/things HTTP/1.1\nHost: gw\n"+lines+"\n"); res.StatusCode != 200 || got.Get("X-Remote-User") != "alice" {
+		t.Errorf("%d, as %q", res.StatusCode, got["X-Remote-User"])
+	}
+	for name, values := range got {
+		if strings.Contains(strings.Join(values, ","), "root") {
+			t.Errorf("%s came through", name)
+		}
 	}
 }

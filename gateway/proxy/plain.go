@@ -60,6 +60,9 @@ func (p *Plain) refuse(r *http.Request) error {
 	}
 	act := resource.ActionFrom(r.Context())
 	switch {
+	case query.Has("fieldSelector"), query.Has("labelSelector"):
+		// Authorization takes a name from the one, and the server would list everything.
+		return p.explain(act, http.StatusBadRequest, metav1.StatusReasonBadRequest, "which knows no field or label selectors")
 	case act.Verb == "watch":
 		return p.explain(act, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "and cannot be watched")
 	case wantsTransform(r.Header.Values("Accept")), isKubectl(r):
@@ -184,11 +187,11 @@ func (p *Plain) request(r *http.Request) *http.Request {
 	out := r.WithContext(context.WithValue(r.Context(), plainAskedKey{}, &plainAsked{p, r.Host, &u}))
 	out.URL = &u
 	out.Header = r.Header.Clone()
+	stripForREST(out.Header)
 	if r.ContentLength != 0 && r.Header.Get("Content-Type") == "" {
 		// kubectl create --raw says nothing.
 		out.Header.Set("Content-Type", "application/json")
 	}
-	out.Header.Del("X-Forwarded-Prefix")
 	if p.prefix == "" {
 		// Frameworks put it before the paths they make, which is right only where
 		// it was taken away and nothing was put in its place.

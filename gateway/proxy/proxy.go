@@ -92,7 +92,7 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	delete(h, "Authorization")
 	delete(h, headerBackend)
 	for name := range h {
-		if strings.HasPrefix(name, "Impersonate-") {
+		if authn.HasFoldedPrefix(name, "impersonate-") {
 			delete(h, name)
 		}
 	}
@@ -197,7 +197,11 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var upgrade *upgradeError
 	var overload *upstream.OverloadError
 	var header *upstream.HeaderError
+	var line *upstream.RequestLineError
 	switch {
+	case errors.As(err, &line):
+		rest.WriteStatus(w, r, apierrors.NewBadRequest(line.Error()))
+		return
 	case errors.As(err, &header):
 		rest.WriteStatus(w, r, headerTooLarge(header))
 		return

@@ -143,7 +143,7 @@ func TestProxyRequestLine(t *testing.T) {
 	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) {
 		uri, forwarded, host = r.RequestURI, strings.Join(r.Header["X-Forwarded-For"], "|"), r.Host
 	})
-	const path = "/apis/g.example.com/v1/namespaces/a%2Fb/things/x%20y?labelSelector=a%3Db&limit=5"
+	const path = "/apis/g.example.com/v1/namespaces/a%2Cb/things/x%20y?labelSelector=a%3Db&limit=5"
 	f.do(t, "GET", path, nil, http.Header{"X-Forwarded-For": {"203.0.113.9"}})
 	if uri != path {
 		t.Errorf("request line %q, want %q", uri, path)

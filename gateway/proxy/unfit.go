@@ -24,6 +24,11 @@ func (r *Route) Refuse(req *http.Request) error {
 // unfit returns the error for a request that a server might read as another one
 // than was authorized; nil if there is none.
 func unfit(r *http.Request) error {
+	if strings.ContainsAny(r.URL.Path, "\\\x00") || hasEscapedSlash(r.URL.RawPath) {
+		// The gateway authorizes what is escaped as part of a name; servers that decode
+		// the path before they split it take x%2Fstatus for a subresource of x.
+		return apierrors.NewBadRequest("the path must not have an escaped slash, a backslash or a NUL: servers differ in how they read it")
+	}
 	if strings.Contains(r.URL.Path, "/.") {
 		for segment := range strings.SplitSeq(r.URL.Path, "/") {
 			if segment == "." || segment == ".." {
@@ -38,6 +43,12 @@ func unfit(r *http.Request) error {
 		}
 	}
 	return nil
+}
+
+// hasEscapedSlash reports whether an escaped path has a slash that is escaped. It is
+// "" for a path that needs no escapes but the default ones, which that is not.
+func hasEscapedSlash(escaped string) bool {
+	return escaped != "" && strings.Contains(strings.ToLower(escaped), "%2f")
 }
 
 // unspeakable returns what of a user does not come through a header as it is:

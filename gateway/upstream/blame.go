@@ -26,11 +26,34 @@ func (*HeaderError) Error() string {
 	return "the header of the request is larger than the server takes"
 }
 
+// RequestLineError is the client's: its request's method or query has a character
+// that may not stand in a request line (RFC 9112, 3), so that the line could be read
+// as another one. Nothing was sent.
+type RequestLineError struct{ text string }
+
+func (e *RequestLineError) Error() string { return e.text }
+
+// checkRequestLine returns the error for a request line that would not be read as it
+// is meant; nil if there is none. The path needs no check: it is escaped when it is
+// written.
+func checkRequestLine(req *http.Request) error {
+	for i := range len(req.Method) { // "" is GET
+		if !isToken(req.Method[i]) {
+			return &RequestLineError{"the method must be a token (RFC 9110, 5.6.2)"}
+		}
+	}
+	if req.URL.Opaque != "" || !isPlainTarget(req.URL.RawQuery) {
+		return &RequestLineError{"the query must be percent-encoded: it must have no space, number sign, control character or byte above 0x7e"}
+	}
+	return nil
+}
+
 // clients reports whether an error is the client's.
 func clients(err error) bool {
 	var body *BodyError
 	var header *HeaderError
-	return errors.As(err, &body) || errors.As(err, &header)
+	var line *RequestLineError
+	return errors.As(err, &body) || errors.As(err, &header) || errors.As(err, &line)
 }
 
 // blameless reports whether an endpoint may have failed a request for its header

@@ -109,6 +109,10 @@ func (g *generation) good(trust *Trust, now credentials, life *unaskedTime) bool
 // it got. The attempt, if not nil, is told how long connecting took, and asked
 // whether what broke may be repeated.
 func (w *ways) send(req *http.Request, how way, a *attempt) (*http.Response, progress, error) {
+	if err := checkRequestLine(req); err != nil {
+		closeBody(req)
+		return nil, unsent, err
+	}
 	g, err := w.get()
 	if err != nil {
 		closeBody(req)

@@ -78,10 +78,11 @@ func isPlainHost(host string) bool {
 	return host != ""
 }
 
-// isPlainTarget reports whether a part of a request's target is one word.
+// isPlainTarget reports whether a part of a request's target is one word of the
+// request line, and no fragment.
 func isPlainTarget(text string) bool {
 	for i := range len(text) {
-		if c := text[i]; c <= ' ' || c >= 0x7f {
+		if c := text[i]; c <= ' ' || c >= 0x7f || c == '#' {
 			return false
 		}
 	}

@@ -116,17 +116,49 @@ func SetFrontProxyHeaders(h http.Header, u *resource.User) {
 	}
 }
 
-// StripFrontProxyHeaders removes everything that any receiver could take for
-// one of the X-Remote-* headers: in any case, and with underscores, which
-// servers in the CGI tradition fold into dashes.
+// StripFrontProxyHeaders removes every header that a receiver could take for one of
+// the X-Remote-* headers: those whose names are the same after FoldHeaderName.
 func StripFrontProxyHeaders(h http.Header) {
-	const prefix = "x-remote-"
 	for name := range h {
-		if len(name) >= len(prefix) && (name[0]|0x20) == 'x' &&
-			strings.EqualFold(strings.ReplaceAll(name[:len(prefix)], "_", "-"), prefix) {
+		if HasFoldedPrefix(name, "x-remote-") {
 			delete(h, name)
 		}
 	}
+}
+
+// FoldHeaderName returns a header's name in lower case, with a dash for each byte
+// that is neither a letter nor a digit. Names that are the same after that are the
+// same header to some servers: CGI (RFC 3875, 4.1.18) and its successors replace
+// dashes by underscores, and PHP also dots and others.
+func FoldHeaderName(name string) string {
+	folded := make([]byte, len(name))
+	for i := range len(name) {
+		folded[i] = foldByte(name[i])
+	}
+	return string(folded)
+}
+
+// HasFoldedPrefix reports whether FoldHeaderName(name) begins with prefix.
+func HasFoldedPrefix(name, prefix string) bool {
+	if len(name) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		if foldByte(name[i]) != prefix[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func foldByte(c byte) byte {
+	switch {
+	case 'A' <= c && c <= 'Z':
+		return c | 0x20
+	case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		return c
+	}
+	return '-'
 }
 
 // StripCredentials removes what a request was authenticated by, whether or not
