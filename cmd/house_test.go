@@ -67,8 +67,7 @@ var floors = []struct {
 	floor, above int
 }{
 	{"resource", 0, 0},
-	{"resource/aliases", 0, 0},
-	{"resource/messages", 0, 0},
+	{"resource/bodylimit", 0, 0},
 	{"resource/fairshare", 0, 0},
 	{"resource/loop", 1, 0},
 	{"resource/client", 1, 1},

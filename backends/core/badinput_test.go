@@ -27,7 +27,7 @@ func TestBodiesThatGrow(t *testing.T) {
 		"update":      {"PUT", maps + "/a", "application/yaml", echo, aliased},
 		"apply":       {"PATCH", maps + "/a?fieldManager=x", "application/apply-patch+yaml", echo, aliased},
 		"delete":      {"DELETE", maps + "/a", "application/yaml", echo, aliased},
-		"many values": {"POST", maps, "application/json", `{"metadata":{"managedFields":[` + strings.Repeat("{},", 1<<20-50) + `{}]}}`, "the body has more than 250000 values"},
+		"many values": {"POST", maps, "application/json", `{"metadata":{"managedFields":[` + strings.Repeat("{},", 1<<20-50) + `{}]}}`, "the body has more than 200000 values"},
 		"delete all":  {"DELETE", maps, "application/yaml", echo, aliased},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -128,28 +128,29 @@ const (
 	unreadable  = metav1.StatusReasonNotAcceptable
 
 	aliased = "the aliases of the YAML stand for more than 3145728 bytes"
+	tooMany = "the body has more than 200000 values"
 )
 
 func badBodies() map[string]badRequest {
 	post := func(contentType, body string, code int, reason metav1.StatusReason, message string) badRequest {
 		return badRequest{method: "POST", target: blobPath, contentType: contentType, body: body, code: code, reason: reason, message: message}
 	}
-	const limit = 3 << 20
-	many := badRequest{method: "POST", target: widgetPath, body: strings.Replace(widgetJSON, `"PORTS"`, strings.Repeat(`"a",`, 200_000)+"1", 1),
+	const limit, deep = 3 << 20, 100_000
+	many := badRequest{method: "POST", target: widgetPath, body: strings.Replace(widgetJSON, `"PORTS"`, strings.Repeat(`"a",`, 150_000)+"1", 1),
 		code: 422, reason: invalid, message: "the errors from here on are left out", megabytes: 512}
 	all := map[string]badRequest{
 		"nothing":             post("", "", 400, bad, ""),
 		"null":                post("", "null", 400, bad, ""),
 		"array":               post("", "[]", 400, bad, ""),
-		"braces":              post("", strings.Repeat("{", limit), 400, bad, ""),
-		"brackets":            post("", strings.Repeat("[", limit), 400, bad, ""),
-		"braces inside":       post("", blob(strings.Repeat(`{"a":`, limit/5-50)), 400, bad, "exceeded max depth"),
-		"brackets inside":     post("", blob(strings.Repeat(`[`, limit-200)), 400, bad, "exceeded max depth"),
+		"braces":              post("", strings.Repeat("{", deep), 400, bad, ""),
+		"brackets":            post("", strings.Repeat("[", deep), 400, bad, ""),
+		"braces inside":       post("", blob(strings.Repeat(`{"a":`, deep)), 400, bad, "exceeded max depth"),
+		"brackets inside":     post("", blob(strings.Repeat(`[`, deep)), 400, bad, "exceeded max depth"),
 		"one level too deep":  post("", blob(nested(10_000, "[", "", "]")), 400, bad, "exceeded max depth"),
-		"yaml braces":         post("application/yaml", strings.Repeat("{", limit), 400, bad, "exceeded max depth of 10000"),
-		"yaml brackets":       post("application/yaml", strings.Repeat("[", limit), 400, bad, "exceeded max depth of 10000"),
-		"yaml dashes":         post("application/yaml", strings.Repeat("- ", limit/2), 400, bad, "exceeded max depth of 10000"),
-		"yaml question marks": post("application/yaml", strings.Repeat("? ", limit/2), 400, bad, "exceeded max depth of 10000"),
+		"yaml braces":         post("application/yaml", strings.Repeat("{", deep), 400, bad, "exceeded max depth of 10000"),
+		"yaml brackets":       post("application/yaml", strings.Repeat("[", deep), 400, bad, "exceeded max depth of 10000"),
+		"yaml dashes":         post("application/yaml", strings.Repeat("- ", deep), 400, bad, "exceeded max depth of 10000"),
+		"yaml question marks": post("application/yaml", strings.Repeat("? ", deep), 400, bad, "exceeded max depth of 10000"),
 		"yaml aliases":        post("application/yaml", bomb(), 413, tooLarge, aliased),
 		"yaml echo":           post("application/yaml", echo(""), 413, tooLarge, aliased),
 		"yaml binary echo":    post("application/yaml", echo("!!binary"), 413, tooLarge, aliased),
@@ -181,8 +182,12 @@ func badBodies() map[string]badRequest {
 			message: "spec.versions[0].schema.openAPIV3Schema: Forbidden: schemas may not be nested more than 128 levels deep"},
 		"deep protobuf definition": {method: "POST", target: definitionPath, contentType: protobuf, body: nestedMessage(500_000), code: 400, reason: bad,
 			message: "the body is nested more than 1000 messages deep"},
+		"values":      post("", blob("["+strings.Repeat("0,", 1_000_000)+"0]"), 413, tooLarge, tooMany),
+		"yaml values": post("application/yaml", blob("["+strings.Repeat("a,", 1_000_000)+"a]"), 413, tooLarge, tooMany),
+		"labels":      post("", strings.Replace(blob("{}"), `"name":`, `"labels":{`+strings.Repeat(`"a":"",`, 300_000)+`"a":""},"name":`, 1), 413, tooLarge, tooMany),
+		"braces, all": post("", strings.Repeat("{", limit), 413, tooLarge, tooMany),
 		"protobuf definition of many schemas": {method: "POST", target: definitionPath, contentType: protobuf, body: manyMessages(1 << 20), code: 413, reason: tooLarge,
-			message: "the body has more than 150000 strings and messages"},
+			message: tooMany},
 	}
 	for i, broken := range []string{`{`, `{"a"`, `{"a":`, `{"a":[`, `{"a":[1,`, `{"a":[1,]}`, `{"a":{"b":{"c":}}}`, `{"a":tru}`, `{"a":01}`, `{"a":1.}`, `{"a":-}`, `{"a":"\x"}`, "{\"a\":\"\n\"}", `{"a":"\u12"}`, `{,}`, `{}}`} {
 		all[fmt.Sprintf("malformed %d", i)] = post("", blob(broken), 400, bad, "")
@@ -205,7 +210,7 @@ func badPatches() map[string]badRequest {
 	return map[string]badRequest{
 		"not JSON":       patch(mergePatch, "{", 400, bad, ""),
 		"merge an array": patch(mergePatch, "[]", 400, bad, ""),
-		"merge braces":   patch(mergePatch, strings.Repeat("{", 3<<20), 400, bad, ""),
+		"merge braces":   patch(mergePatch, strings.Repeat("{", 100_000), 400, bad, ""),
 		"merge deep":     patch(mergePatch, `{"spec":{"a":`+nested(9_999, `{"a":`, "1", "}")+`}}`, 400, bad, ""),
 		"operations":     patch(jsonPatch, operations(10_001, `{"op":"test","path":"/kind","value":"Blob"}`), 413, tooLarge, "The allowed maximum operations in a JSON patch is 10000, got 10001"),
 		"copies": patch(jsonPatch, `[{"op":"add","path":"/spec/x","value":"`+strings.Repeat("x", 200_000)+`"},`+
@@ -218,9 +223,12 @@ func badPatches() map[string]badRequest {
 		"null in an array":        patch(jsonPatch, `[{"op":"add","path":"/spec/x","value":[null]},{"op":"test","path":"/spec/x","value":[1]}]`, 422, invalid, ""),
 		"strategic":               patch("application/strategic-merge-patch+json", "{}", 415, unsupported, ""),
 		"apply cbor":              patch("application/apply-patch+cbor", "\xa0", 415, unsupported, ""),
+		"merge values":            patch(mergePatch, `{"spec":{"a":[`+strings.Repeat("0,", 1_000_000)+"0]}}", 413, tooLarge, tooMany),
+		"operations of values":    patch(jsonPatch, `[{"op":"add","path":"/spec/a","value":[`+strings.Repeat("0,", 1_000_000)+"0]}]", 413, tooLarge, tooMany),
+		"apply values":            apply(strings.Replace(blob("[]"), "[]", "["+strings.Repeat("0,", 1_000_000)+"0]", 1), 413, tooLarge, tooMany),
 		"apply aliases":           apply(bomb(), 413, tooLarge, aliased),
 		"apply echo":              apply(echo(""), 413, tooLarge, aliased),
-		"apply brackets":          apply(strings.Repeat("[", 3<<20), 400, bad, "exceeded max depth"),
+		"apply brackets":          apply(strings.Repeat("[", 100_000), 400, bad, "exceeded max depth"),
 		"apply managed fields": apply(strings.Replace(blob("{}"), `"name":"b"`, `"name":"b","managedFields":[`+operations(20_000, `{"manager":"x","operation":"Apply"}`)[1:], 1), 400, bad,
 			"metadata.managedFields must be nil"),
 	}

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -15,8 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 
 	"portico/resource"
-	"portico/resource/aliases"
-	"portico/resource/messages"
+	"portico/resource/bodylimit"
 )
 
 // annotationUnread names the objects that are not in an event because nobody here
@@ -39,7 +37,7 @@ func (q *Request) object(name string, data []byte, lost bool, h http.Header, rea
 	}
 	object, err := read(data, h)
 	switch {
-	case errors.Is(err, aliases.ErrTooLarge), errors.Is(err, messages.ErrTooMany):
+	case bodylimit.TooLarge(err):
 		q.Annotate(annotationTruncated, "true")
 		return nil
 	case err != nil:

@@ -14,8 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
-	"portico/resource/aliases"
-	"portico/resource/messages"
+	"portico/resource/bodylimit"
 )
 
 // errForm is a body that cannot be made JSON.
@@ -49,7 +48,7 @@ func formToJSON(body []byte, contentType string) (_ []byte, err error) {
 	switch mediaType := mediaTypeOf(contentType); {
 	case mediaType == runtime.ContentTypeJSON, strings.HasSuffix(mediaType, "+json"):
 	case mediaType == runtime.ContentTypeYAML, strings.HasSuffix(mediaType, "+yaml"):
-		if err = aliases.Check(body); err != nil {
+		if _, err = bodylimit.Measure(body, mediaType, bodylimit.Maps); err != nil {
 			return nil, err
 		}
 		if body, err = yaml.YAMLToJSON(body); err != nil {
@@ -99,13 +98,10 @@ func inflate(body []byte, encoding string) ([]byte, error) {
 	return plain, err
 }
 
-// protobufMagic begins a body of protobuf.
-const protobufMagic = "k8s\x00"
-
 // protobufToJSON knows the built-in kinds, as clients do; of others only their
 // server does.
 func protobufToJSON(body []byte) ([]byte, error) {
-	if err := messages.Check(bytes.TrimPrefix(body, []byte(protobufMagic))); err != nil {
+	if _, err := bodylimit.Measure(body, runtime.ContentTypeProtobuf, bodylimit.Structs); err != nil {
 		return nil, err
 	}
 	obj, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)

@@ -221,7 +221,7 @@ func TestBodiesThatGrow(t *testing.T) {
 	pod := append(field(1, append(field(1, []byte("v1")), field(2, []byte("Pod"))...)), field(2, field(2, bytes.Repeat(field(2, nil), 1<<20)))...)
 	for contentType, body := range map[string]string{
 		"application/yaml":                    "a: &a \"" + strings.Repeat("x", 64<<10) + "\"\nz: [" + strings.Repeat("*a,", 3_000) + "]\n",
-		"application/vnd.kubernetes.protobuf": protobufMagic + string(pod),
+		"application/vnd.kubernetes.protobuf": "k8s\x00" + string(pod),
 	} {
 		t.Run(contentType, func(t *testing.T) { testBodyThatGrows(t, contentType, body) })
 	}

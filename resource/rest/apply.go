@@ -25,13 +25,9 @@ type intent struct {
 }
 
 // parseIntent parses an apply patch, which is YAML and so may be JSON. With
-// strict, duplicate fields are looked for. A malformed patch is a 400, one whose
-// aliases stand for too much a 413.
+// strict, duplicate fields are looked for. A malformed patch is a 400.
 func parseIntent(data []byte, strict bool) (intent, error) {
 	var in intent
-	if err := checkAliases(data); err != nil {
-		return in, err
-	}
 	document, err := yaml.YAMLToJSON(data)
 	if err != nil {
 		return in, badPatch(err)

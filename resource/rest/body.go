@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico/resource/aliases"
-	"portico/resource/messages"
+	"portico/resource/bodylimit"
 )
 
 // bodyMediaTypes are the media types of request bodies other than patches.
@@ -27,15 +25,15 @@ func bodyMediaTypes() []string {
 }
 
 // readBody reads a request body and its media type, which is one of
-// bodyMediaTypes; an empty Content-Type is JSON. A body above the limit, or that
-// would be when it is decoded, is a 413, an unknown type a 415. An empty body is
-// no error here.
-func (a *API) readBody(r *http.Request) (data []byte, mediaType string, err error) {
-	return a.readBodyInto(r, nil)
+// bodyMediaTypes; an empty Content-Type is JSON. A body above the limit, or with too
+// many values to be decoded into target, is a 413, an unknown type a 415. An empty
+// body is no error here.
+func (a *API) readBody(r *http.Request, target bodylimit.Target) (data []byte, mediaType string, err error) {
+	return a.readBodyInto(r, nil, target)
 }
 
 // readBodyInto is readBody into memory that is lent, if any is.
-func (a *API) readBodyInto(r *http.Request, lent []byte) (data []byte, mediaType string, err error) {
+func (a *API) readBodyInto(r *http.Request, lent []byte, target bodylimit.Target) (data []byte, mediaType string, err error) {
 	mediaType = runtime.ContentTypeJSON
 	if contentType := r.Header.Get("Content-Type"); contentType != "" {
 		// What cannot be parsed is no type that is known.
@@ -51,20 +49,14 @@ func (a *API) readBodyInto(r *http.Request, lent []byte) (data []byte, mediaType
 	if data, err = a.readInto(r, lent); err != nil {
 		return data, mediaType, err
 	}
-	switch mediaType {
-	case runtime.ContentTypeProtobuf:
-		err = checkMessages(bytes.TrimPrefix(data, []byte(protobufMagic)))
-	case runtime.ContentTypeYAML:
-		err = checkAliases(data)
-	}
-	return data, mediaType, err
+	return data, mediaType, checkBody(data, mediaType, target)
 }
 
-// checkMessages is the 400 for protobuf that is nested too deep, and the 413 for
-// what has too many messages.
-func checkMessages(data []byte) error {
-	switch err := messages.Check(data); {
-	case errors.Is(err, messages.ErrTooMany):
+// checkBody is the 413 for a body with more values than may be decoded, and the 400
+// for one that is nested too deep for its decoder.
+func checkBody(data []byte, mediaType string, target bodylimit.Target) error {
+	switch _, err := bodylimit.Measure(data, mediaType, target); {
+	case bodylimit.TooLarge(err):
 		return apierrors.NewRequestEntityTooLargeError(err.Error())
 	case err != nil:
 		return apierrors.NewBadRequest(err.Error())
@@ -72,15 +64,12 @@ func checkMessages(data []byte) error {
 	return nil
 }
 
-// checkAliases is the 413 for YAML whose aliases stand for too much.
-func checkAliases(data []byte) error {
-	switch err := aliases.Check(data); {
-	case errors.Is(err, aliases.ErrTooLarge):
-		return apierrors.NewRequestEntityTooLargeError(err.Error())
-	case err != nil:
-		return apierrors.NewBadRequest(err.Error())
+// target is what bodies of the kind are decoded into, in a version.
+func (k *Kind) target(version string) bodylimit.Target {
+	if k.typed(version) {
+		return bodylimit.Structs
 	}
-	return nil
+	return bodylimit.Maps
 }
 
 // readLimited reads the whole body; more than the limit is a 413, known from

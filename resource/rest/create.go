@@ -23,11 +23,11 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	if err != nil {
 		return err
 	}
-	data, mediaType, err := a.readNew(r, res)
+	wr := newWrite(a, act, res, nil, opts)
+	data, mediaType, err := wr.readNew(r)
 	if err != nil {
 		return err
 	}
-	wr := newWrite(a, act, res, nil, opts)
 	o, done, err := wr.createDraft(ctx, data, mediaType)
 	switch {
 	case err != nil:
@@ -54,11 +54,11 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Actio
 
 // readNew reads the body of a creation, into memory that is used again where
 // nothing that is decoded keeps a part of it.
-func (a *API) readNew(r *http.Request, res *Resource) (data []byte, mediaType string, err error) {
-	if res.Strategy.Draft == nil {
-		return a.readBody(r)
+func (w *write) readNew(r *http.Request) (data []byte, mediaType string, err error) {
+	if w.res.Strategy.Draft == nil {
+		return w.api.readBody(r, w.target())
 	}
-	return a.readBodyInto(r, a.bodies.lend(r.ContentLength))
+	return w.api.readBodyInto(r, w.api.bodies.lend(r.ContentLength), w.target())
 }
 
 // create stores a new object, under a generated name if it has none.

@@ -14,16 +14,13 @@ import (
 
 // decodeDeleteOptions decodes a body of DeleteOptions into opts. It needs no
 // scheme: the type is one, and knows its own JSON and protobuf forms. Any
-// failure is a 400, but for aliases that stand for too much: a 413.
+// failure is a 400.
 func decodeDeleteOptions(data []byte, mediaType string, res *Resource, opts *metav1.DeleteOptions) error {
 	var err error
 	switch mediaType {
 	case runtime.ContentTypeProtobuf:
 		err = unmarshalEnvelope(data, opts)
 	case runtime.ContentTypeYAML:
-		if err := checkAliases(data); err != nil {
-			return err
-		}
 		if data, err = yaml.ToJSON(data); err == nil {
 			err = kjson.UnmarshalCaseSensitivePreserveInts(data, opts)
 		}

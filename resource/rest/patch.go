@@ -43,6 +43,9 @@ func (a *API) patchView(w http.ResponseWriter, r *http.Request, act *resource.Ac
 	if err := checkKey(wr.key); err != nil {
 		return err
 	}
+	if err := checkBody(data, string(patchType), wr.target()); err != nil {
+		return err
+	}
 	next, err := wr.parse(patchType, data)
 	if err != nil {
 		return err
@@ -132,6 +135,9 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 	}
 	patched, err := p.apply(current)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkBody(patched, contentJSON, p.target()); err != nil {
 		return nil, err
 	}
 	decoded, strictErrs, err := p.body.Codec.Decode(patched, contentJSON, p.gvk, p.validation != metav1.FieldValidationIgnore)

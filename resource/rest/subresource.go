@@ -51,7 +51,7 @@ func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	if gvk.Empty() {
 		gvk = res.GVK(act.Version)
 	}
-	data, mediaType, err := a.readBody(r)
+	data, mediaType, err := a.readBody(r, res.target(act.Version))
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (a *API) review(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	if err != nil {
 		return err
 	}
-	data, mediaType, err := a.readBody(r)
+	data, mediaType, err := a.readBody(r, res.target(act.Version))
 	if err != nil {
 		return err
 	}

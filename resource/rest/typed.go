@@ -89,11 +89,6 @@ func (c *typed) Decode(data []byte, mediaType string, defaultGVK schema.GroupVer
 	if err != nil {
 		return nil, nil, err
 	}
-	if mediaType == contentJSON || mediaType == "" {
-		if err := checkValues(data); err != nil {
-			return nil, nil, err
-		}
-	}
 	obj, gvk, err := decoder.Decode(data, &defaultGVK, nil)
 	var strictErrs []error
 	if serr, ok := runtime.AsStrictDecodingError(err); ok && obj != nil {

@@ -37,11 +37,11 @@ func (a *API) put(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 	if err != nil {
 		return err
 	}
-	data, mediaType, err := a.readBody(r)
+	wr := newWrite(a, act, res, sub, opts)
+	data, mediaType, err := a.readBody(r, wr.target())
 	if err != nil {
 		return err
 	}
-	wr := newWrite(a, act, res, sub, opts)
 	if err := checkKey(wr.key); err != nil {
 		return err
 	}

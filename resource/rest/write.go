@@ -14,6 +14,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/audit"
+	"portico/resource/bodylimit"
 )
 
 // writeCap bounds a write of a single object, retries included (contract 0.2).
@@ -89,6 +90,9 @@ func (w *write) decode(ctx context.Context, data []byte, mediaType, validation s
 	}
 	return obj, err
 }
+
+// target is what the bodies of this write are decoded into.
+func (w *write) target() bodylimit.Target { return w.body.target(w.gvk.Version) }
 
 // withDefaults returns the decoded object with the kind's defaults.
 func (w *write) withDefaults(decoded runtime.Object) (Object, error) {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource/bodylimit"
 )
 
 // writeOptions are the query options of a create, update or patch, validated.
@@ -123,6 +125,9 @@ func (a *API) deleteOptions(r *http.Request, res *Resource) (*metav1.DeleteOptio
 		mediaType := bareMediaType(r.Header.Get("Content-Type"))
 		if mediaType != "" && !slices.Contains(bodyMediaTypes(), mediaType) {
 			return nil, unsupportedMediaType(bodyMediaTypes())
+		}
+		if err := checkBody(data, mediaType, bodylimit.Structs); err != nil {
+			return nil, err
 		}
 		if err := decodeDeleteOptions(data, mediaType, res, opts); err != nil {
 			return nil, err

@@ -1,4 +1,4 @@
-package messages
+package bodylimit
 
 import (
 	"bytes"
@@ -23,31 +23,31 @@ func nested(depth int, text string) []byte {
 // many is so many messages with nothing in them.
 func many(n int) []byte { return bytes.Repeat([]byte{2<<3 | byte(protowire.BytesType), 0}, n) }
 
-func TestCheck(t *testing.T) {
+func TestCountProtobuf(t *testing.T) {
 	for name, test := range map[string]struct {
 		data []byte
 		want error
 	}{
 		"nothing":                           {nil, nil},
-		"as deep as it is":                  {nested(MaxDepth, ""), nil},
-		"deeper":                            {nested(MaxDepth+1, ""), ErrTooDeep},
-		"with what is no message around it": {append(append([]byte{0x08, 0x05, 0x0b, 0x11, 1, 2, 3, 4, 5, 6, 7, 8}, nested(MaxDepth+1, "")...), 0xff), ErrTooDeep},
-		"broken at the bottom":              {nested(MaxDepth+1, "\xff\xff"), ErrTooDeep},
-		"cut off":                           {nested(MaxDepth+1, "")[:2000], nil},
-		"as many as there may be":           {many(MaxFields), nil},
-		"more":                              {many(MaxFields + 1), ErrTooMany},
-		"more in each other":                {nested(1, string(many(MaxFields))), ErrTooMany},
+		"as deep as it is":                  {nested(maxMessageDepth, ""), nil},
+		"deeper":                            {nested(maxMessageDepth+1, ""), ErrTooDeep},
+		"with what is no message around it": {append(append([]byte{0x08, 0x05, 0x0b, 0x11, 1, 2, 3, 4, 5, 6, 7, 8}, nested(maxMessageDepth+1, "")...), 0xff), ErrTooDeep},
+		"broken at the bottom":              {nested(maxMessageDepth+1, "\xff\xff"), ErrTooDeep},
+		"cut off":                           {nested(maxMessageDepth+1, "")[:2000], nil},
+		"as many as there may be":           {many(MaxValues / fieldValues / 2), nil},
+		"more":                              {many(MaxValues/fieldValues/2 + 1), ErrTooMany},
+		"more in each other":                {nested(1, string(many(MaxValues/fieldValues/2))), ErrTooMany},
 		"text":                              {nested(1, strings.Repeat("rrrzzz\n\n\n\n***", 100_000)), nil},
 		"letters":                           {nested(1, strings.Repeat("b", 1_000_000)), nil},
 	} {
-		if err := Check(test.data); !errors.Is(err, test.want) {
+		if _, err := countProtobuf(test.data); !errors.Is(err, test.want) {
 			t.Errorf("%s: got %v, want %v", name, err, test.want)
 		}
 	}
 }
 
 // Data that looks like messages by chance does not look like many in each other.
-func TestCheckOfNoise(t *testing.T) {
+func TestCountProtobufOfNoise(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
 		data := make([]byte, 200_000)
@@ -59,7 +59,7 @@ func TestCheckOfNoise(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := Check(raw); err != nil {
+		if _, err := countProtobuf(raw); err != nil {
 			t.Fatal(err)
 		}
 	}

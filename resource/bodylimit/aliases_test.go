@@ -1,4 +1,4 @@
-package aliases
+package bodylimit
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ func inUTF16(text string) string {
 	return string(b)
 }
 
-func TestCheck(t *testing.T) {
+func TestAliases(t *testing.T) {
 	const (
 		body      = 3 << 20
 		megabytes = 256 // for a document of the largest size, of which every third byte is a value
@@ -73,7 +73,7 @@ func TestCheck(t *testing.T) {
 		"lists of some lists":    {bomb(3), false},
 		"doubled without end":    {chain(10_000), true},
 		"doubled":                {chain(10), false},
-		"small values":           {"a: &a {}\nz: [" + strings.Repeat("*a,", MaxSize/valueSize+1) + "]", true},
+		"small values":           {"a: &a {}\nz: [" + strings.Repeat("*a,", maxAliased/valueSize+1) + "]", true},
 		"named again":            {"a: &a " + strings.Repeat("x", body/2) + "\nb: &a x\nz: [" + strings.Repeat("*a,", 1_000) + "]", false},
 		"its own part":           {"a: &a [" + strings.Repeat("*a,", 100_000) + "]", false},
 		"of nothing":             {strings.Repeat("&a *b ", 100_000), false},
@@ -86,7 +86,7 @@ func TestCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var start, end runtime.MemStats
 			runtime.ReadMemStats(&start)
-			err := Check([]byte(test.document))
+			err := checkAliases([]byte(test.document), maxAliased)
 			runtime.ReadMemStats(&end)
 			if errors.Is(err, ErrTooLarge) != test.tooLarge || !test.tooLarge && err != nil {
 				t.Errorf("got %v, too large is %v", err, test.tooLarge)
@@ -134,7 +134,7 @@ func weigh(v any) (text, values int) {
 
 // Whatever passes is no larger when it is decoded than the document and what its
 // aliases may stand for. The limit is small, for small documents to reach it.
-func FuzzCheck(f *testing.F) {
+func FuzzAliases(f *testing.F) {
 	const limit = 1_000
 	for _, seed := range []string{
 		"", "a: 1", "a: &a {b: c}\nd: *a", echo("", 40, 8), echo("", 400, 8), echo("!!binary", 400, 3), bomb(2), chain(3), chain(7), inUTF16(echo("", 400, 8)),
@@ -144,7 +144,7 @@ func FuzzCheck(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, document []byte) {
-		err := check(document, limit)
+		err := checkAliases(document, limit)
 		if err != nil {
 			if !errors.Is(err, ErrTooLarge) {
 				t.Logf("%q: %v", document, err)
@@ -164,7 +164,7 @@ func FuzzCheck(f *testing.F) {
 }
 
 // What looking for aliases adds to making JSON of a manifest.
-func BenchmarkCheck(b *testing.B) {
+func BenchmarkAliases(b *testing.B) {
 	field := "  - {name: some-name, value: \"a & b * c\", args: [x, y, z]}\n"
 	for name, document := range map[string]string{
 		"none": "spec:\n" + strings.Repeat(field, 60),
@@ -173,7 +173,7 @@ func BenchmarkCheck(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := Check([]byte(document)); err != nil {
+				if err := checkAliases([]byte(document), maxAliased); err != nil {
 					b.Fatal(err)
 				}
 			}

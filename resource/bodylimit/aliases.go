@@ -1,25 +1,4 @@
-// Package aliases bounds what the aliases of a YAML document stand for.
-//
-// An alias is some bytes long, and what it names may be as long as the document:
-// three megabytes can be made to stand for hundreds of gigabytes of JSON. The
-// decoder's own guard counts values, not bytes, and lets that through. So every
-// document that came from a client is measured here before anybody decodes it.
-//
-// Decisions that shaped it:
-//
-//   - Nothing is decoded here. Who decodes does it as before, strictly or not,
-//     with its own messages; a document that is no YAML at all is left to it.
-//   - Documents are measured before they are decoded, not after: the text of a
-//     scalar is shared by all its aliases, but what is resolved from it (a
-//     !!binary, a long number) is made anew for each.
-//   - The tree that is measured is that of the decoder's successor, since the
-//     decoder keeps its own to itself. The two read tokens with the same code.
-//     A document that only the decoder can read is refused: nobody knows its size.
-//   - Most documents have no alias, which a look at their bytes tells. Only what
-//     may have many is parsed twice.
-//
-// Runs in: gateway, core, crd.
-package aliases
+package bodylimit
 
 import (
 	"bytes"
@@ -31,26 +10,36 @@ import (
 	successor "sigs.k8s.io/yaml/goyaml.v3"
 )
 
+// Aliases are some bytes long, and what they name may be as long as the document:
+// three megabytes can be made to stand for hundreds of gigabytes of JSON. The
+// decoder's own guard counts values, not bytes.
+//
+//   - Documents are measured before they are decoded: the text of a scalar is
+//     shared by all its aliases, but what is resolved from it (a !!binary, a long
+//     number) is made anew for each.
+//   - The tree that is measured is that of the decoder's successor, since the
+//     decoder does not export its own. The two read tokens with the same code. A
+//     document that only the decoder can read is refused: its size is unknown.
+//   - Most documents have no alias, which a look at their bytes tells. Only what
+//     may have many is parsed twice.
 const (
-	// MaxSize is what all aliases of a document may stand for together, in bytes
+	// maxAliased is what all aliases of a document may stand for together, in bytes
 	// besides those of the document itself: as much as a body may have.
-	MaxSize = 3 << 20
+	maxAliased = 3 << 20
 
 	// valueSize is what a value takes besides its text, in bytes. A member of an
 	// object with nothing in it takes more in memory, one of a list less.
 	valueSize = 64
 )
 
-// ErrTooLarge is what Check returns for aliases that stand for too much.
-var ErrTooLarge = fmt.Errorf("the aliases of the YAML stand for more than %d bytes: send it without aliases, or as JSON", MaxSize)
+// ErrTooLarge is for aliases that stand for too much.
+var ErrTooLarge = fmt.Errorf("the aliases of the YAML stand for more than %d bytes: send it without aliases, or as JSON", maxAliased)
 
-// Check returns ErrTooLarge if the aliases of a document stand for more than
-// MaxSize, and another error if it has aliases that cannot be measured. What is
-// no YAML passes: its decoder says more about that. Of several documents it looks
-// at the first, as decoders do.
-func Check(document []byte) error { return check(document, MaxSize) }
-
-func check(document []byte, limit int) error {
+// checkAliases returns ErrTooLarge if the aliases of a document stand for more than
+// limit bytes, and another error if it has aliases that cannot be measured. What is
+// no YAML passes: its decoder reports that. Of several documents it looks at the
+// first, as decoders do.
+func checkAliases(document []byte, limit int) error {
 	if !mayExceed(document, limit) {
 		return nil
 	}

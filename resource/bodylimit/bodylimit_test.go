@@ -1,0 +1,84 @@
+package bodylimit
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// Bodies whose decoders would take hundreds of megabytes are refused for next to
+// nothing; the largest that objects are made of pass.
+func TestMeasure(t *testing.T) {
+	const body = 3 << 20
+	text := strings.Repeat("a, [b] {c: d} - e ", body/20)
+	list := func(of string, n int) string { return "[" + strings.Repeat(of+",", n-1) + of + "]" }
+	for name, test := range map[string]struct {
+		data, mediaType string
+		target          Target
+		want            error
+	}{
+		"nothing":                       {"", "", Structs, nil},
+		"JSON of text":                  {`{"a":"` + text + `\",\\"}`, "application/json", Structs, nil},
+		"JSON of values":                {list("0", MaxValues-1), "", Maps, nil},
+		"JSON of more":                  {list("0", MaxValues+1), "", Maps, ErrTooMany},
+		"JSON of members":               {`{` + strings.Repeat(`"a":0,`, MaxValues) + `"a":0}`, "application/json; charset=utf-8", Structs, ErrTooMany},
+		"JSON of a few structs":         {list("{}", MaxItems-1), "", Structs, nil},
+		"JSON of structs":               {list("{}", MaxItems+1), "", Structs, ErrTooManyItems},
+		"JSON of nulls":                 {`{"a":{},"b":` + list("null", MaxItems+1) + `}`, "", Structs, ErrTooManyItems},
+		"JSON of nested arrays":         {strings.Repeat("[", body), "", Maps, ErrTooMany},
+		"JSON cut off in text":          {`["\\",` + strings.Repeat("0,", MaxValues+1) + `"`, "", Maps, ErrTooMany},
+		"JSON of nothing but quotes":    {strings.Repeat(`\`, 3) + strings.Repeat(`"`, body) + `,\`, "", Maps, nil},
+		"a merge patch":                 {list("0", MaxValues+1), "application/merge-patch+json", Maps, ErrTooMany},
+		"a JSON patch":                  {list("{}", MaxValues), "application/json-patch+json", Maps, ErrTooMany},
+		"a strategic merge patch":       {list("{}", MaxItems+1), "application/strategic-merge-patch+json", Structs, ErrTooManyItems},
+		"apply":                         {list("0", MaxValues+1), "application/apply-patch+yaml", Maps, ErrTooMany},
+		"apply of JSON":                 {`{"a":` + list("0", MaxValues-10) + `,"b":"` + text + `"}`, "application/apply-patch+yaml", Maps, nil},
+		"YAML of text":                  {"a: |\n  " + text + "\n  \"'\nb: \"" + text + "\"\n", "application/yaml", Structs, nil},
+		"YAML of a flow list":           {"x: " + list("a", body/2), "application/yaml", Structs, ErrTooMany},
+		"YAML of a flow map":            {"x: {" + strings.Repeat("a: 0,", MaxValues) + "}", "application/yaml", Maps, ErrTooMany},
+		"YAML of a flow map of nothing": {"x: {" + strings.Repeat("a,", MaxValues) + "}", "application/yaml", Maps, ErrTooMany},
+		"YAML of a block list":          {strings.Repeat("- \n", MaxValues+1), "application/yaml", Maps, ErrTooMany},
+		"YAML of a block map":           {strings.Repeat("a:\n", MaxValues+1), "application/yaml", Maps, ErrTooMany},
+		"YAML of keys":                  {strings.Repeat("? \n", MaxValues+1), "application/yaml", Maps, ErrTooMany},
+		"YAML of structs":               {"x: " + list("{}", MaxItems+1), "application/yaml", Structs, ErrTooManyItems},
+		"YAML of a list behind a tag":   {"!a " + list("a", MaxValues+1), "application/yaml", Maps, ErrTooMany},
+		"YAML in UTF-16":                {inUTF16("x: " + list("a", MaxValues+1)), "application/yaml", Maps, ErrTooMany},
+		"YAML of aliases":               {bomb(9), "application/yaml", Maps, ErrTooLarge},
+		"protobuf of messages":          {"k8s\x00" + string(many(body/2)), "application/vnd.kubernetes.protobuf", Structs, ErrTooMany},
+		"a form":                        {strings.Repeat("a=b&", body/4), "application/x-www-form-urlencoded", Maps, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var start, end runtime.MemStats
+			runtime.ReadMemStats(&start)
+			size, err := Measure([]byte(test.data), test.mediaType, test.target)
+			runtime.ReadMemStats(&end)
+			if !errors.Is(err, test.want) || (err == nil) != (test.want == nil) || TooLarge(err) != (test.want != nil) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+			if err == nil && size.Memory() > 160<<20 {
+				t.Errorf("it may take %d MB", size.Memory()>>20)
+			}
+			if used := (end.TotalAlloc - start.TotalAlloc) >> 20; used > 16 {
+				t.Errorf("%d MB were allocated", used)
+			}
+		})
+	}
+}
+
+// What counting adds to a request with an ordinary body.
+func BenchmarkMeasure(b *testing.B) {
+	for name, body := range map[string][]byte{
+		"2 KB": []byte(`{"a":[` + strings.Repeat(`{"name":"some-name","value":"v"},`, 60) + `{}]}`),
+		"3 MB": []byte(`{"a":"` + strings.Repeat(`some text, `, 3<<20/11) + `"}`),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				if _, err := Measure(body, "application/json", Structs); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
