@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -11,13 +10,20 @@ import (
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
-		Long:    "Print the version of the Kubernetes API that is served with Portico's own version as its build,\nthen the Go version and platform it was built for.",
+		Use:   "version",
+		Short: "Print the version",
+		Long: `Print the version of the Kubernetes API that is served, with Portico's own version as its build part, then the Go version
+and the platform of the binary, and the commit that it was built from with its date. The Go toolchain records the commit in
+binaries built with "go build" in a clone; "go run" leaves it out.`,
 		Example: "  portico version",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "portico %s %s %s/%s\n", serve.GitVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			v := serve.VersionInfo()
+			commit := "unknown"
+			if v.GitCommit != "" {
+				commit = fmt.Sprintf("%s (%s, %s)", v.GitCommit, v.BuildDate, v.GitTreeState)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "portico %s %s %s\ncommit  %s\n", v.GitVersion, v.GoVersion, v.Platform, commit)
 			return err
 		},
 	}

@@ -74,7 +74,7 @@ func NewMetrics(beginnings ...string) *Metrics {
 
 // buildInfo is upstream's metric of what runs, with what /version says.
 func buildInfo() prometheus.Collector {
-	v := versionInfo()
+	v := VersionInfo()
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetes_build_info",
 		Help: "The version that runs: always 1.",

@@ -56,7 +56,7 @@ func GitVersion() string {
 
 // VersionHandler serves /version (contract 1.4).
 func VersionHandler() http.Handler {
-	body, err := json.MarshalIndent(versionInfo(), "", "  ")
+	body, err := json.MarshalIndent(VersionInfo(), "", "  ")
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -67,7 +67,9 @@ func VersionHandler() http.Handler {
 	})
 }
 
-func versionInfo() version.Info {
+// VersionInfo returns what /version says: the API level, Portico's own version,
+// and the commit and its date where the Go toolchain recorded them.
+func VersionInfo() version.Info {
 	v := version.Info{
 		Major: apiMajor, Minor: apiMinor,
 		EmulationMajor: apiMajor, EmulationMinor: apiMinor,
