@@ -40,6 +40,12 @@ func settle(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextension
 	if approval := approvalCondition(crd); approval != nil {
 		changed = setCondition(crd, *approval, now) || changed
 	}
+	if c := truncation(crd); c != nil {
+		changed = setCondition(crd, *c, now) || changed
+	} else if findCondition(crd, truncated) != nil {
+		removeCondition(crd, truncated)
+		changed = true
+	}
 	return changed
 }
 

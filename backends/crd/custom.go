@@ -36,7 +36,7 @@ func (s *Server) newKind(v *serving, version *apiextensionsv1.CustomResourceDefi
 		Info: resource.Info{
 			Group: spec.Group, Versions: []string{version.Name}, StorageVersion: storageVersion(v.outline.CustomResourceDefinition),
 			Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, ListKind: names.ListKind,
-			ShortNames: names.ShortNames, Categories: names.Categories,
+			ShortNames: clip(names.ShortNames), Categories: clip(names.Categories),
 			Namespaced: spec.Scope == apiextensionsv1.NamespaceScoped, Path: v.outline.storagePath(),
 		},
 		Schema:       c.schema,

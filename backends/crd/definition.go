@@ -26,14 +26,16 @@ import (
 type definitions struct {
 	scheme *runtime.Scheme
 	// peers returns the stored definitions of a group as of now.
-	peers  func(group string) []*apiextensionsv1.CustomResourceDefinition
+	peers func(group string) []*apiextensionsv1.CustomResourceDefinition
+	// totals returns what discovery has of all definitions.
+	totals func() *totals
 	claims *claims
 }
 
 // newDefinitionKind returns the row of CustomResourceDefinitions. Its schema is
 // that of the Go type; validation is upstream's, on its internal type.
-func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourceDefinition) *rest.Kind {
-	d := &definitions{scheme: definitionScheme(), peers: peers, claims: newClaims()}
+func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourceDefinition, totals func() *totals) *rest.Kind {
+	d := &definitions{scheme: definitionScheme(), peers: peers, totals: totals, claims: newClaims()}
 	return &rest.Kind{
 		Info: resource.Info{
 			Group: apiextensionsv1.GroupName, Versions: []string{"v1"}, Kind: "CustomResourceDefinition",
@@ -162,6 +164,9 @@ func (d *definitions) beginDelete(obj rest.Object) {
 // validate checks a new definition. The names accepted are no names of the
 // user's, who is told once of a bad one.
 func (d *definitions) validate(ctx context.Context, obj rest.Object) field.ErrorList {
+	if errs := d.bounded(asDefinition(obj), nil); len(errs) > 0 {
+		return errs
+	}
 	in, errs := d.internal(obj)
 	if errs != nil {
 		return errs
@@ -180,6 +185,9 @@ func (d *definitions) validateUpdate(ctx context.Context, obj, old rest.Object) 
 	if sameGeneration(obj, old) && obj.GetAnnotations()[approval] == old.GetAnnotations()[approval] {
 		return validateStoredVersions(asDefinition(obj))
 	}
+	if errs := d.bounded(asDefinition(obj), asDefinition(old)); len(errs) > 0 {
+		return errs
+	}
 	in, errs := d.internal(obj)
 	if errs != nil {
 		return errs
@@ -190,6 +198,14 @@ func (d *definitions) validateUpdate(ctx context.Context, obj, old rest.Object) 
 	}
 	in.Status.AcceptedNames = was.Status.AcceptedNames
 	return withoutMetaErrors(validation.ValidateCustomResourceDefinitionUpdate(ctx, in, was))
+}
+
+// bounded checks what a definition adds to discovery (bounds.go).
+func (d *definitions) bounded(crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	if errs := withinBounds(crd, old); len(errs) > 0 {
+		return errs
+	}
+	return d.totals().withinTotal(crd, old)
 }
 
 // validateStoredVersions checks that every version that objects may be stored in

@@ -42,7 +42,7 @@ func acceptNames(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiexte
 	take(&accepted.Singular, want.Singular, "SingularConflict", resources)
 	var taken []string
 	for _, name := range want.ShortNames {
-		if !slices.Contains(have.ShortNames, name) && resources.Has(name) && !slices.Contains(taken, name) {
+		if resources.Has(name) && !slices.Contains(have.ShortNames, name) && !slices.Contains(taken, name) {
 			taken = append(taken, name)
 		}
 	}

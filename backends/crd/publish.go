@@ -1,9 +1,6 @@
 package crd
 
 import (
-	"maps"
-	"slices"
-
 	"portico/discovery"
 	"portico/resource/rest"
 )
@@ -13,11 +10,20 @@ import (
 func (s *Server) publish(now *served) {
 	kinds := []*rest.Kind{s.definitions.Kind}
 	gvs := discovery.FromKinds(kinds)
-	for _, group := range slices.Sorted(maps.Keys(now.groups)) {
+	all := now.totals()
+	group := ""
+	for i := range all.documents {
+		if all.documents[i].Group == group {
+			continue // its versions are in one place
+		}
+		group = all.documents[i].Group
 		for _, d := range now.groups[group] {
 			kinds = append(kinds, d.kinds()...)
 		}
-		gvs = append(gvs, now.documents[group]...)
+	}
+	gvs = append(gvs, all.documents...)
+	if before := s.leftOut.Swap(int64(all.left)); before != int64(all.left) {
+		s.log.Warn("discovery leaves out group/versions of definitions, which are beyond its bounds", "left", all.left, "most", maxGroupVersions, "mostBytes", maxDiscovery)
 	}
 	s.openAPI.Update(kinds)
 	documents, err := discovery.BuildAfter(s.documents.Load(), gvs, "")

@@ -25,6 +25,8 @@ type served struct {
 	// what discovery says of each group.
 	groups    map[string][]*definition
 	documents map[string][]discovery.GroupVersion
+	// totals adds up what the bounds are about.
+	totals func() *totals
 }
 
 // definition is a served definition as it is now.
@@ -82,6 +84,7 @@ func (s *Server) next(old *served, stored []*resource.Object) (now *served, gone
 	for group, list := range now.groups {
 		now.documents[group] = documentsOf(old, group, list)
 	}
+	now.addTotals()
 	return now, gone
 }
 
@@ -150,10 +153,11 @@ var terminatingVerbs = []string{"delete", "deletecollection", "get", "list", "wa
 
 func (d *definition) terminating() bool { return d.DeletionTimestamp != nil }
 
-// kinds returns the rows of all served versions, preferred first.
+// kinds returns the rows of the served versions, preferred first: at most maxVersions.
 func (v *serving) kinds() []*rest.Kind {
-	out := make([]*rest.Kind, 0, len(v.versions))
-	for _, name := range v.versions {
+	published := v.versions[:min(len(v.versions), maxVersions)]
+	out := make([]*rest.Kind, 0, len(published))
+	for _, name := range published {
 		out = append(out, v.rows[name].Kind)
 	}
 	return out

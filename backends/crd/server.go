@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"portico/backends/process"
 	"portico/discovery"
 	"portico/discovery/openapi"
@@ -55,12 +57,14 @@ type Server struct {
 	namespaces *namespaces
 	api        *rest.API
 	documents  *discovery.Current
-	openAPI    *openapi.Documents
-	health     *serve.Health
-	metrics    *serve.Metrics
-	asked      *admission.Metrics // of admission; nil: it is not timed
-	server     *serve.Server
-	finalizer  *finalizer
+	// leftOut is how many group/versions discovery leaves out.
+	leftOut   atomic.Int64
+	openAPI   *openapi.Documents
+	health    *serve.Health
+	metrics   *serve.Metrics
+	asked     *admission.Metrics // of admission; nil: it is not timed
+	server    *serve.Server
+	finalizer *finalizer
 	// engine asks admission webhooks and policies; nil: there is no gateway to
 	// read them from.
 	engine *admission.Engine
@@ -99,9 +103,13 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.bodies, s.drafts, s.schemas = newBodies(), newDrafter(), newSchemas(defaultSchemaBytes)
 	s.scale, s.health = rest.ScaleKind(), serve.NewHealth()
 	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{Logger: s.log})
-	k := newDefinitionKind(s.peers)
+	k := newDefinitionKind(s.peers, s.totals)
 	s.definitions, s.early = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, s.cache.Early(&k.Info)
 	s.metrics.Registry().MustRegister(s.cache.Metrics(s.infos))
+	s.metrics.Registry().MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "portico_crd_discovery_dropped_group_versions",
+		Help: "Group/versions of definitions that discovery leaves out because all together are beyond its bounds.",
+	}, func() float64 { return float64(s.leftOut.Load()) }))
 	s.finalizer = newFinalizer(s)
 	s.api = rest.New(rest.Config{
 		Lookup: s.lookup, Warn: serve.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,

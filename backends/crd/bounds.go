@@ -1,0 +1,175 @@
+package crd
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/discovery"
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// What definitions add to discovery is bounded, so that the document of this server
+// always stays within what a gateway reads of a server that it starts with. A write
+// that passes a bound is refused, unless the definition was beyond it before and does
+// not grow. Definitions that were stored before there were bounds are served as far as
+// the bounds go, and can be read, changed and deleted as any other.
+const (
+	// maxVersions bounds the versions of one definition, and maxNames its short names
+	// and its categories.
+	maxVersions = 100
+	maxNames    = 100
+	// maxGroupVersions bounds the group/versions of all definitions together, and
+	// maxDiscovery the size of their discovery, in bytes of memory (discovery.Size).
+	// 10,000 definitions of three versions in a group of their own each are too many
+	// group/versions, and in groups of several they take about 45 MB.
+	maxGroupVersions = 16384
+	maxDiscovery     = 64 << 20
+)
+
+// truncated is the condition of a definition of which discovery does not have
+// everything.
+const truncated apiextensionsv1.CustomResourceDefinitionConditionType = "DiscoveryTruncated"
+
+// withinBounds checks that a definition is within the bounds of one, or is not more
+// than old (nil: it is new) was.
+func withinBounds(crd, old *apiextensionsv1.CustomResourceDefinition) (errs field.ErrorList) {
+	if old == nil {
+		old = &apiextensionsv1.CustomResourceDefinition{}
+	}
+	bound := func(path *field.Path, n, was, most int) {
+		if n > most && n > was {
+			errs = append(errs, field.TooMany(path, n, most))
+		}
+	}
+	spec, names := field.NewPath("spec"), field.NewPath("spec", "names")
+	now, was := &crd.Spec, &old.Spec
+	bound(spec.Child("versions"), len(now.Versions), len(was.Versions), maxVersions)
+	bound(names.Child("shortNames"), len(now.Names.ShortNames), len(was.Names.ShortNames), maxNames)
+	bound(names.Child("categories"), len(now.Names.Categories), len(was.Names.Categories), maxNames)
+	return errs
+}
+
+// withinTotal checks that discovery has room for what a definition adds to it.
+func (t *totals) withinTotal(crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	path := field.NewPath("spec", "versions")
+	more := 0
+	for _, v := range servedVersions(crd) {
+		if !t.has(crd.Spec.Group, v) {
+			more++
+		}
+	}
+	if more > 0 && t.groupVersions+more > maxGroupVersions {
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf(
+			"all definitions together would have %d group/versions, and may have %d: delete definitions, or serve fewer versions", t.groupVersions+more, maxGroupVersions))}
+	}
+	size, was := discoverySize(crd), 0
+	if old != nil {
+		was = discoverySize(old)
+	}
+	if size > was && t.size+size-was > maxDiscovery {
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf(
+			"discovery of all definitions together would take %d bytes, and may take %d: delete definitions, serve fewer versions, or remove short names and categories",
+			t.size+size-was, maxDiscovery))}
+	}
+	return nil
+}
+
+// discoverySize is what a definition adds to discovery once it is served, in bytes.
+func discoverySize(crd *apiextensionsv1.CustomResourceDefinition) (n int) {
+	names := &crd.Spec.Names
+	for i := range crd.Spec.Versions {
+		v := &crd.Spec.Versions[i]
+		if !v.Served {
+			continue
+		}
+		k := &rest.Kind{Info: resource.Info{
+			Group: crd.Spec.Group, Versions: []string{v.Name}, Resource: names.Plural, Singular: names.Singular,
+			Kind: names.Kind, ShortNames: names.ShortNames, Categories: names.Categories,
+		}}
+		if v.Subresources != nil {
+			k.Subresources = make([]rest.Subresource, 2)
+		}
+		n += sizeOf(discovery.FromKinds([]*rest.Kind{k}))
+	}
+	return n
+}
+
+func sizeOf(gvs []discovery.GroupVersion) (n int) {
+	for i := range gvs {
+		n += gvs[i].Size()
+	}
+	return n
+}
+
+// totals are what discovery has of all definitions. Immutable.
+type totals struct {
+	served              *served
+	groupVersions, size int
+	// left is how many group/versions are left out of it, because they are beyond the
+	// bounds, and documents are the others.
+	left      int
+	documents []discovery.GroupVersion
+}
+
+// newTotals adds up what is served: groups in name order, and of several versions the
+// preferred ones first. A group that would pass a bound is left out.
+func newTotals(now *served) *totals {
+	t := &totals{served: now}
+	for _, group := range slices.Sorted(maps.Keys(now.documents)) {
+		gvs := now.documents[group]
+		size := sizeOf(gvs)
+		if t.groupVersions+len(gvs) > maxGroupVersions || t.size+size > maxDiscovery {
+			t.left += len(gvs)
+			continue
+		}
+		t.groupVersions, t.size = t.groupVersions+len(gvs), t.size+size
+		t.documents = append(t.documents, gvs...)
+	}
+	return t
+}
+
+func (t *totals) has(group, version string) bool {
+	return slices.ContainsFunc(t.served.documents[group], func(gv discovery.GroupVersion) bool { return gv.Version == version })
+}
+
+// totals are those of what is served now.
+func (s *Server) totals() *totals {
+	now := s.served.Load()
+	if now == nil {
+		now = &served{}
+		return newTotals(now)
+	}
+	return now.totals()
+}
+
+// addTotals has a snapshot add up what it serves, once.
+func (s *served) addTotals() {
+	s.totals = sync.OnceValue(func() *totals { return newTotals(s) })
+}
+
+// truncation is the condition of a definition that discovery does not have all of; nil:
+// it has.
+func truncation(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
+	c := &apiextensionsv1.CustomResourceDefinitionCondition{Type: truncated, Status: apiextensionsv1.ConditionTrue}
+	names := &crd.Spec.Names
+	switch n := len(servedVersions(crd)); {
+	case n > maxVersions:
+		c.Reason, c.Message = "TooManyVersions", fmt.Sprintf("spec.versions: discovery has the first %d of %d served versions", maxVersions, n)
+	case len(names.ShortNames) > maxNames:
+		c.Reason, c.Message = "TooManyShortNames", fmt.Sprintf("spec.names.shortNames: discovery has the first %d of %d", maxNames, len(names.ShortNames))
+	case len(names.Categories) > maxNames:
+		c.Reason, c.Message = "TooManyCategories", fmt.Sprintf("spec.names.categories: discovery has the first %d of %d", maxNames, len(names.Categories))
+	default:
+		return nil
+	}
+	return c
+}
+
+// clip returns the first maxNames of a list.
+func clip(names []string) []string { return names[:min(len(names), maxNames)] }

@@ -1,0 +1,174 @@
+package crd
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"portico/resource"
+	"portico/resource/memory"
+)
+
+// wide is a definition with so many served versions, short names and categories.
+func wide(plural, group string, versions, shortNames, categories int) *apiextensionsv1.CustomResourceDefinition {
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
+		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: group, Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: plural, Kind: "K" + plural, ListKind: "K" + plural + "List"},
+		},
+	}
+	schema := &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}
+	for i := range versions {
+		crd.Spec.Versions = append(crd.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+			Name: fmt.Sprintf("v%d", i+1), Served: true, Storage: i == 0, Schema: schema,
+		})
+	}
+	for i := range shortNames {
+		crd.Spec.Names.ShortNames = append(crd.Spec.Names.ShortNames, fmt.Sprintf("s%d", i))
+	}
+	for i := range categories {
+		crd.Spec.Names.Categories = append(crd.Spec.Names.Categories, fmt.Sprintf("c%d", i))
+	}
+	return crd
+}
+
+func jsonOf(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition) string {
+	t.Helper()
+	data, err := json.Marshal(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// plant stores a definition as a server without bounds stored it.
+func plant(t testing.TB, kept *memory.Storage, crd *apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	crd = crd.DeepCopy()
+	crd.UID, crd.Generation, crd.CreationTimestamp = types.UID("uid-of-"+crd.Name), 1, metav1.Now()
+	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{
+		AcceptedNames: crd.Spec.Names, StoredVersions: []string{"v1"},
+		Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{
+			{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, Reason: "NoConflicts", Message: "no conflicts found"},
+			{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted"},
+		},
+	}
+	k := newDefinitionKind(nil, nil)
+	o, err := k.Codec.EncodeStored(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kept.Store(&k.Info).Create(t.Context(), resource.Key{Name: crd.Name}, o, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A definition that would pass a bound on discovery is refused with the field and the
+// bound, and changes nothing.
+func TestDefinitionBeyondBoundsIsRefused(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	for name, tc := range map[string]struct {
+		crd   *apiextensionsv1.CustomResourceDefinition
+		field string
+	}{
+		"versions":    {wide("vers", "bomb.example.com", 5000, 0, 0), "spec.versions"},
+		"one more":    {wide("vers", "bomb.example.com", maxVersions+1, 0, 0), "spec.versions"},
+		"categories":  {wide("cats", "bomb.example.com", 60, 0, 60000), "spec.names.categories"},
+		"short names": {wide("shorts", "bomb.example.com", 1, maxNames+1, 0), "spec.names.shortNames"},
+	} {
+		a := s.send(t, "POST", definitionPath, "application/json", jsonOf(t, tc.crd))
+		st := a.status(t)
+		if a.code != http.StatusUnprocessableEntity || st.Details == nil || len(st.Details.Causes) != 1 || st.Details.Causes[0].Field != tc.field ||
+			!strings.Contains(st.Message, "must have at most 100 items") {
+			t.Errorf("%s: %d %.300s", name, a.code, a.body)
+		}
+	}
+	s.install(t, jsonOf(t, wide("as-many", "ok.example.com", maxVersions, maxNames, maxNames)))
+}
+
+// Definitions that are beyond the bounds since before there were any can be read,
+// shrunk and deleted, say in a condition what discovery lacks, and may not grow.
+func TestStoredDefinitionsBeyondBounds(t *testing.T) {
+	t.Parallel()
+	kept := memory.New()
+	plant(t, kept, wide("vers", "bomb.example.com", 500, 0, 0))
+	plant(t, kept, wide("cats", "bomb2.example.com", 60, 5000, 20000))
+	plant(t, kept, wide("fine", "fine.example.com", 1, 1, 1))
+	s := over(t, kept)
+	eventually(t, "discovery is there", func() bool { return s.documents.Load() != nil })
+	if d := s.documents.Load(); d == nil || !d.Serves("/apis/bomb.example.com/v500") || d.Serves("/apis/bomb.example.com/v400") || !d.Serves("/apis/fine.example.com/v1") {
+		t.Error("discovery does not have the first versions, and those alone")
+	}
+	if n := s.totals().size; n > 2<<20 {
+		t.Errorf("discovery takes %d bytes", n)
+	}
+	for plural, reason := range map[string]string{"vers.bomb.example.com": "TooManyVersions", "cats.bomb2.example.com": "TooManyShortNames"} {
+		path := definitionPath + "/" + plural
+		eventually(t, plural+" has the condition", func() bool {
+			c := condition(s.must(t, "GET", path, "", ""), "DiscoveryTruncated")
+			return c["status"] == "True" && c["reason"] == reason
+		})
+		s.must(t, "PATCH", path, mergePatch, `{"metadata":{"labels":{"a":"b"}}}`)
+	}
+	crd := wide("vers", "bomb.example.com", 501, 0, 0)
+	if a := s.send(t, "PATCH", definitionPath+"/vers.bomb.example.com", mergePatch, `{"spec":`+specOf(t, crd)+`}`); a.code != http.StatusUnprocessableEntity {
+		t.Errorf("it grows: %d %.300s", a.code, a.body)
+	}
+	s.must(t, "PATCH", definitionPath+"/vers.bomb.example.com", mergePatch, `{"spec":`+specOf(t, wide("vers", "bomb.example.com", 50, 0, 0))+`}`)
+	eventually(t, "the condition is gone", func() bool {
+		return condition(s.must(t, "GET", definitionPath+"/vers.bomb.example.com", "", ""), "DiscoveryTruncated") == nil
+	})
+	for _, name := range []string{"vers.bomb.example.com", "cats.bomb2.example.com"} {
+		s.must(t, "DELETE", definitionPath+"/"+name, "", "")
+		eventually(t, name+" is gone", func() bool { return s.send(t, "GET", definitionPath+"/"+name, "", "").code == 404 })
+	}
+}
+
+func specOf(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition) string {
+	t.Helper()
+	data, err := json.Marshal(crd.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// All definitions together have a bound on group/versions: what would pass it is
+// refused, what is stored beyond it is left out of discovery and can be deleted, and the
+// API of definitions itself is always there.
+func TestDefinitionsBeyondTheTotal(t *testing.T) {
+	t.Parallel()
+	kept := memory.New()
+	groups := maxGroupVersions/maxVersions + 2
+	for i := range groups {
+		plant(t, kept, wide("things", fmt.Sprintf("g%03d.example.com", i), maxVersions, 0, 0))
+	}
+	s := over(t, kept)
+	eventually(t, "discovery is there", func() bool { return s.documents.Load() != nil })
+	all := s.totals()
+	if all.groupVersions > maxGroupVersions || all.left != 2*maxVersions {
+		t.Errorf("%d group/versions in discovery, %d left out", all.groupVersions, all.left)
+	}
+	if d := s.documents.Load(); !d.Serves("/apis/apiextensions.k8s.io/v1") || !d.Serves("/apis/g000.example.com/v1") {
+		t.Error("discovery lacks what is within the bounds")
+	}
+	a := s.send(t, "POST", definitionPath, "application/json", jsonOf(t, wide("more", "more.example.com", maxVersions, 0, 0)))
+	if st := a.status(t); a.code != http.StatusUnprocessableEntity || !strings.Contains(st.Message, "spec.versions: Forbidden: all definitions together would have 16400 group/versions") {
+		t.Errorf("beyond the total: %d %.300s", a.code, a.body)
+	}
+	// A kind more in versions that are there is no growth.
+	s.install(t, jsonOf(t, wide("others", "g000.example.com", maxVersions, 0, 0)))
+	last := fmt.Sprintf("%s/things.g%03d.example.com", definitionPath, groups-1)
+	s.must(t, "DELETE", last, "", "")
+	eventually(t, "the last one is gone", func() bool { return s.send(t, "GET", last, "", "").code == 404 })
+	eventually(t, "it is counted no more", func() bool { return s.leftOut.Load() == maxVersions })
+}
