@@ -31,6 +31,13 @@ func Local() Condition {
 // Passed is the verdict after a good discovery check.
 func Passed() Condition { return Condition{apireg.ConditionTrue, "Passed", "all checks passed"} }
 
+// Truncated adds to a good verdict that discovery does not have all that the server
+// says of the group/version. Requests are sent all the same.
+func (c Condition) Truncated() Condition {
+	c.Message += "; DiscoveryTruncated: what the server says of it is beyond the limits on the discovery of one server, and is left out"
+	return c
+}
+
 // ServiceNotFound: the service that the APIService names does not exist.
 func ServiceNotFound(s *apireg.ServiceReference) Condition {
 	return Condition{apireg.ConditionFalse, "ServiceNotFound",

@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// maxDocument bounds one discovery answer. 2,000 custom resource definitions
-// make about 2 MiB.
+// maxDocument bounds one OpenAPI answer, in bytes.
 const maxDocument = 32 << 20
 
 const (
@@ -49,6 +48,8 @@ type answer struct {
 	retryAfter time.Duration
 	aggregated bool
 	body       []byte
+	// cut: the answer goes on, beyond what was to be read of it.
+	cut bool
 }
 
 // mark identifies the answer's content.
@@ -65,9 +66,8 @@ func (a *answer) sum() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// maxElements bounds what is taken apart of what a server says: three bytes, {},
-// take hundreds in memory. By their commas, 2,000 custom resource definitions have
-// 54,000 elements, and twice as many in a stream, which tells both forms.
+// maxElements bounds what is taken apart of an index of OpenAPI documents: three bytes,
+// {}, take hundreds in memory.
 const maxElements = 500_000
 
 // elements says, roughly, how many elements a JSON document has.
@@ -88,6 +88,12 @@ func (s *Source) get(ctx context.Context, path, accept, etag string) (*answer, e
 	return s.getWithin(ctx, maxDocument, path, accept, etag)
 }
 
+// getList asks for one document that is taken apart item by item. Of one that is too
+// large, the beginning is returned.
+func (s *Source) getList(ctx context.Context, limit int64, path, accept, etag string) (*answer, error) {
+	return s.ask(ctx, question{method: http.MethodGet, path: path, accept: accept, etag: etag, limit: limit, cut: true})
+}
+
 // getWithin is get of a document that has so many bytes at most.
 func (s *Source) getWithin(ctx context.Context, limit int64, path, accept, etag string) (*answer, error) {
 	return s.ask(ctx, question{method: http.MethodGet, path: path, accept: accept, etag: etag, limit: limit})
@@ -99,6 +105,8 @@ type question struct {
 	// etag and since, if not "", are of the document that is known.
 	etag, since string
 	limit       int64 // of the answer's body, in bytes
+	// cut: of a longer body, so much is wanted.
+	cut bool
 }
 
 func (s *Source) ask(ctx context.Context, q question) (*answer, error) {
@@ -125,12 +133,13 @@ func (s *Source) ask(ctx context.Context, q question) (*answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read answer of %s: %w", url, err)
 	}
-	if int64(len(body)) > q.limit {
+	cut := int64(len(body)) > q.limit
+	if cut && !q.cut {
 		return nil, &tooLargeError{url, q.limit}
 	}
 	_, params, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	return &answer{
-		url: url, code: res.StatusCode, etag: res.Header.Get("ETag"), body: body,
+		url: url, code: res.StatusCode, etag: res.Header.Get("ETag"), body: body, cut: cut,
 		modified: res.Header.Get("Last-Modified"), date: res.Header.Get("Date"), length: res.ContentLength,
 		retryAfter: retryAfter(res.Header),
 		aggregated: params["as"] == "APIGroupDiscoveryList" && params["v"] == "v2",
@@ -143,9 +152,9 @@ func isETag(text string) bool {
 	return strings.HasPrefix(text, `"`) || strings.HasPrefix(text, `W/"`)
 }
 
-// getDocument asks for a legacy document of so many bytes at most.
+// getDocument asks for a legacy document, of which so many bytes are read at most.
 func (s *Source) getDocument(ctx context.Context, limit int64, path string) (*answer, error) {
-	a, err := s.getWithin(ctx, limit, path, acceptLegacy, "")
+	a, err := s.getList(ctx, limit, path, acceptLegacy, "")
 	switch {
 	case err != nil:
 		return nil, err

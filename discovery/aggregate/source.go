@@ -43,6 +43,8 @@ type Config struct {
 	// Grace is how long a group/version that the server lists, but says it does
 	// not have, counts as current. Default 60 s.
 	Grace time.Duration
+	// Limits bound what is taken of the server. Default DefaultLimits.
+	Limits Limits
 	// Previous, if not nil, is all that the server serves, as it said already (to
 	// an earlier Source).
 	Previous []discovery.GroupVersion
@@ -88,6 +90,8 @@ type Source struct {
 	// it never was, but has failed since olderFails, if that is not zero.
 	older      *[]schema.GroupVersion
 	olderFails time.Time
+	// streamed is how much more streams may send; of Follow.
+	streamed *meter
 }
 
 const (
@@ -109,6 +113,7 @@ type part struct {
 	left   bool
 	// invalid are those that are not asked for.
 	invalid []Unread
+	excess
 	// again is when the first document is to be read again that did not fail; zero:
 	// none is.
 	again time.Time
@@ -123,9 +128,12 @@ type part struct {
 // NewSource returns a source; it asks nothing until Check or Follow. Who calls
 // Check has to Close it.
 func NewSource(cfg Config) *Source {
+	if cfg.Limits == (Limits{}) {
+		cfg.Limits = DefaultLimits()
+	}
 	s := &Source{
 		cfg: cfg, parts: map[string]part{}, listings: map[string]*listing{},
-		details: map[schema.GroupVersion]detail{}, pauses: map[string]pause{},
+		details: map[schema.GroupVersion]detail{}, pauses: map[string]pause{}, streamed: newMeter(cfg.Limits),
 	}
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	if cfg.Previous != nil {
@@ -224,10 +232,10 @@ func (s *Source) take(path string, next part) (changed bool) {
 			return false // the whole is not known yet
 		}
 		all = append(all, p.gvs...)
-		whole = whole && !p.partial
+		whole = whole && !p.partial && p.more == 0 // nothing is taken away for want of room
 	}
 	if known := s.known.Load(); !next.told && s.heard.Load() && s.whole == whole && unchanged(*known, all) {
-		return !sameUnread(old.unread, next.unread) || !sameUnread(old.invalid, next.invalid)
+		return !sameUnread(old.unread, next.unread) || !sameUnread(old.invalid, next.invalid) || !sameUnread(old.beyond, next.beyond) || old.more != next.more
 	}
 	s.known.Store(&all)
 	s.heard.Store(true)

@@ -26,10 +26,9 @@ import (
 const (
 	// readersPerServer is how many documents of a server are read at a time.
 	readersPerServer = 8
-	// documentTimeout bounds reading one, and maxDetail its size, in bytes: those
-	// that are read together take no more than one list may.
+	// documentTimeout bounds reading one, and maxDetail how much is read of it, in bytes.
 	documentTimeout = 5 * time.Second
-	maxDetail       = maxDocument / readersPerServer
+	maxDetail       = 4 << 20
 	// readFor is how long documents are read before those that are there count; the
 	// others follow.
 	readFor = 2 * time.Second
@@ -48,7 +47,9 @@ const (
 // reading is what became of one document.
 type reading struct {
 	legacy []metav1.APIResource
-	err    error
+	// cut: there was more than is taken.
+	cut bool
+	err error
 }
 
 // readBeside has what is due read, unless that is under way, and waits a moment
@@ -145,7 +146,8 @@ func (s *Source) read(ctx context.Context, l *listing) (changed bool) {
 		s.drop(l)
 		return false
 	}
-	next.mark, next.list, next.turn, next.invalid = l.mark, l, turn, l.invalid
+	next.mark, next.list, next.turn, next.invalid, next.more = l.mark, l, turn, l.invalid, next.more+l.more
+	s.within(&next, known)
 	next.partial = next.partial || l.doubtful
 	return s.take(l.path, next)
 }
@@ -184,7 +186,7 @@ func (s *Source) wanted(l *listing, known knownVersions) (out []schema.GroupVers
 		v, d := l.aggregated[id], s.details[id]
 		k, have := known[id]
 		switch {
-		case v.stale: // the server itself does not have it
+		case v.stale, l.large[id]: // the server itself does not have it, or it is too much
 		case s.again[id]:
 			first = append(first, id)
 		case d.err != nil && waits && reflect.DeepEqual(d.tried, v.resources):
@@ -212,7 +214,7 @@ func (l *listing) lasts() time.Duration {
 // fetch reads the documents of group/versions, as far as time and the server
 // allow; left says that there was no time for some of them.
 func (s *Source) fetch(ctx context.Context, path string, ids []schema.GroupVersion) (results map[schema.GroupVersion]reading, left bool) {
-	began, failures := time.Now(), 0
+	began, failures, room := time.Now(), 0, s.cfg.Limits.Memory
 	results = make(map[schema.GroupVersion]reading, len(ids))
 	var mu sync.Mutex
 	take := func() (id schema.GroupVersion, ok bool) {
@@ -231,9 +233,12 @@ func (s *Source) fetch(ctx context.Context, path string, ids []schema.GroupVersi
 	for range min(readersPerServer, len(ids)) {
 		readers.Go(func() {
 			for id, ok := take(); ok; id, ok = take() {
-				legacy, err := s.readLegacy(ctx, id)
+				r := s.readLegacy(ctx, id)
 				mu.Lock()
-				if results[id] = (reading{legacy, err}); err != nil {
+				if room -= discovery.LegacySize(r.legacy); room < 0 {
+					r.legacy, r.cut = []metav1.APIResource{}, true
+				}
+				if results[id] = r; r.err != nil {
 					failures++
 				}
 				mu.Unlock()
@@ -245,14 +250,17 @@ func (s *Source) fetch(ctx context.Context, path string, ids []schema.GroupVersi
 }
 
 // readLegacy asks for the document of one group/version.
-func (s *Source) readLegacy(ctx context.Context, gv schema.GroupVersion) ([]metav1.APIResource, error) {
+func (s *Source) readLegacy(ctx context.Context, gv schema.GroupVersion) (r reading) {
 	ctx, cancel := context.WithTimeout(ctx, documentTimeout)
 	defer cancel()
 	a, err := s.getDocument(ctx, maxDetail, groupVersionPath(gv))
 	if err != nil {
-		return nil, err
+		return reading{err: err}
 	}
-	return a.legacy(gv)
+	var large map[schema.GroupVersion]bool
+	r.legacy, large, r.err = a.legacy(gv, &s.cfg.Limits)
+	r.cut = large[gv]
+	return r
 }
 
 // assemble makes of a list and the documents that were read what there is to know.
@@ -269,7 +277,13 @@ func (s *Source) assemble(l *listing, known knownVersions, results map[schema.Gr
 		switch {
 		case v.stale:
 			gv = known.stale(id)
+		case l.large[id]:
+			p.name(id)
+			gv = known.stale(id)
 		case read && r.err == nil:
+			if r.cut {
+				p.name(id)
+			}
 			gv = known.keep(describe(id, r.legacy, v))
 		case errors.Is(err, errAbsent) && l.expected[id]: // nor does the server say that it has it
 			ok = false
@@ -318,6 +332,9 @@ func (s *Source) readOne(ctx context.Context, l *listing, known knownVersions) p
 			gv = k
 		}
 	}
+	if l.large[id] {
+		p.name(id)
+	}
 	p.gvs = []discovery.GroupVersion{known.keep(gv)}
 	return p
 }
@@ -331,7 +348,7 @@ func (s *Source) readVersion(ctx context.Context, id schema.GroupVersion) (versi
 	if id.Group == "" {
 		path = pathCore
 	}
-	a, err := s.get(ctx, path, acceptAggregated, "")
+	a, err := s.getList(ctx, s.cfg.Limits.Document, path, acceptAggregated, "")
 	switch {
 	case err != nil:
 		return version{}, err
@@ -340,6 +357,7 @@ func (s *Source) readVersion(ctx context.Context, id schema.GroupVersion) (versi
 	case a.code != http.StatusOK || !a.aggregated:
 		return version{}, nil
 	}
-	all, err := a.versions()
-	return all[id], err
+	l := &listing{}
+	err = l.versions(a, &s.cfg.Limits)
+	return l.aggregated[id], err
 }

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,11 +12,9 @@ import (
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-)
 
-// maxGroupVersions bounds what a server may list: each may be asked for by itself.
-// 2,000 custom resource definitions of a group each are half of it.
-const maxGroupVersions = 4096
+	"portico/discovery"
+)
 
 // listing is what a server's answer at one path names. Immutable.
 type listing struct {
@@ -30,6 +29,10 @@ type listing struct {
 	document []metav1.APIResource
 	// invalid are those that are not in ids because of their names.
 	invalid []Unread
+	// excess is what the limits leave out; large are those in ids of which the list
+	// says more than is taken.
+	excess
+	large map[schema.GroupVersion]bool
 	// asked is when the server gave it.
 	asked time.Time
 	unlisted
@@ -55,7 +58,7 @@ func (s *Source) list(ctx context.Context, path string) error {
 	if s.cfg.GroupVersions == nil {
 		accept = acceptAggregated
 	}
-	a, err := s.get(ctx, path, accept, known)
+	a, err := s.getList(ctx, s.cfg.Limits.Document, path, accept, known)
 	if err != nil {
 		return err
 	}
@@ -112,95 +115,201 @@ func (s *Source) listing(path string) *listing {
 
 // parse takes an answer into a listing.
 func (s *Source) parse(l *listing, a *answer) (err error) {
+	limits := &s.cfg.Limits
 	switch {
 	case s.cfg.GroupVersions != nil:
 		at := slices.IndexFunc(s.cfg.GroupVersions, func(gv schema.GroupVersion) bool { return groupVersionPath(gv) == l.path })
 		l.ids = s.cfg.GroupVersions[at : at+1]
-		l.document, err = a.legacy(l.ids[0])
+		l.document, l.large, err = a.legacy(l.ids[0], limits)
+		return err
 	case a.aggregated:
-		l.aggregated, err = a.versions()
-		for gv := range l.aggregated {
-			l.ids = append(l.ids, gv)
-		}
-		slices.SortFunc(l.ids, func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
+		err = l.versions(a, limits)
 	case l.path == pathCore:
-		core := &metav1.APIVersions{}
-		if err = a.decode(core); err == nil {
-			err = a.expect(kindVersions, core.TypeMeta, core.Versions != nil)
-		}
-		for _, v := range core.Versions {
-			l.ids = append(l.ids, schema.GroupVersion{Version: v})
-		}
+		err = l.core(a, limits)
 	default:
-		l.ids, err = a.groups()
-	}
-	if err == nil && len(l.ids) > maxGroupVersions {
-		err = fmt.Errorf("%s lists more than %d group/versions", a.url, maxGroupVersions)
-	}
-	if err == nil && s.cfg.GroupVersions == nil {
-		l.reject()
-		seen := make(map[schema.GroupVersion]bool, len(l.ids))
-		l.ids = slices.DeleteFunc(l.ids, func(id schema.GroupVersion) bool {
-			again := seen[id]
-			seen[id] = true
-			return again
-		})
-	}
-	return err
-}
-
-// groups decodes the older list of groups.
-func (a *answer) groups() (ids []schema.GroupVersion, err error) {
-	groups := &metav1.APIGroupList{}
-	if err := a.decode(groups); err != nil {
-		return nil, err
-	}
-	if err := a.expect(kindGroups, groups.TypeMeta, groups.Groups != nil); err != nil {
-		return nil, err
-	}
-	for _, g := range groups.Groups {
-		for _, v := range g.Versions {
-			ids = append(ids, schema.GroupVersion{Group: g.Name, Version: v.Version})
+		var groups *listing
+		if groups, err = a.groups(limits); err == nil {
+			l.ids, l.more = groups.ids, groups.more
 		}
 	}
-	return ids, nil
+	if err != nil {
+		return err
+	}
+	l.reject()
+	return nil
 }
 
-// versions decodes the v2 form.
-func (a *answer) versions() (map[schema.GroupVersion]version, error) {
-	list := &apidiscovery.APIGroupDiscoveryList{}
-	if err := a.decode(list); err != nil {
+// put adds a group/version, if there is room for it.
+func (l *listing) put(id schema.GroupVersion, limits *Limits) bool {
+	switch {
+	case l.names[id]: // the first counts
+		return false
+	case len(l.ids) >= limits.GroupVersions:
+		l.more++
+		return false
+	case l.names == nil:
+		l.names = map[schema.GroupVersion]bool{}
+	}
+	l.names[id] = true
+	l.ids = append(l.ids, id)
+	return true
+}
+
+// core takes in the versions of the core group.
+func (l *listing) core(a *answer, limits *Limits) error {
+	d, err := a.split("versions")
+	if err != nil {
+		return err
+	}
+	if err := a.expect(kindVersions, d.TypeMeta, d.listed); err != nil {
+		return err
+	}
+	for item := d.next(); item != nil; item = d.next() {
+		var version string
+		if err := a.decodeItem(item, &version); err != nil {
+			return err
+		}
+		l.put(schema.GroupVersion{Version: version}, limits)
+	}
+	return nil
+}
+
+// groups takes apart the older list of groups: of the listing, ids and more are set.
+func (a *answer) groups(limits *Limits) (*listing, error) {
+	d, err := a.split("groups")
+	if err != nil {
 		return nil, err
 	}
-	if err := a.expect(kindGroupsV2, list.TypeMeta, list.Items != nil); err != nil {
+	if err := a.expect(kindGroups, d.TypeMeta, d.listed); err != nil {
 		return nil, err
 	}
-	out := map[schema.GroupVersion]version{}
-	for _, g := range list.Items {
+	l := &listing{}
+	for item := d.next(); item != nil; item = d.next() {
+		if len(item) > limits.Group || elements(item) > limits.Elements {
+			l.more++
+			continue
+		}
+		var g metav1.APIGroup
+		if err := a.decodeItem(item, &g); err != nil {
+			return nil, err
+		}
 		for _, v := range g.Versions {
-			out[schema.GroupVersion{Group: g.Name, Version: v.Version}] = version{
-				resources: complete(v.Resources), stale: v.Freshness == apidiscovery.DiscoveryFreshnessStale,
+			l.put(schema.GroupVersion{Group: g.Name, Version: v.Version}, limits)
+		}
+	}
+	return l, nil
+}
+
+// outline is what an item of the v2 form names, without what it says of that.
+type outline struct {
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Versions []struct {
+		Version string `json:"version"`
+	} `json:"versions"`
+}
+
+// versions takes in the v2 form: of groups that are too large, or that there is no
+// memory left for, the names.
+func (l *listing) versions(a *answer, limits *Limits) error {
+	d, err := a.split("items")
+	if err != nil {
+		return err
+	}
+	if err := a.expect(kindGroupsV2, d.TypeMeta, d.listed); err != nil {
+		return err
+	}
+	l.aggregated = map[schema.GroupVersion]version{}
+	l.large = map[schema.GroupVersion]bool{}
+	left := limits.Memory
+	for item := d.next(); item != nil; item = d.next() {
+		if left <= 0 || len(item) > limits.Group || elements(item) > limits.Elements {
+			if err := l.name(a, item, limits); err != nil {
+				return err
 			}
+			continue
+		}
+		var g apidiscovery.APIGroupDiscovery
+		if err := a.decodeItem(item, &g); err != nil {
+			return err
+		}
+		for _, v := range g.Versions {
+			id := schema.GroupVersion{Group: g.Name, Version: v.Version}
+			if !l.put(id, limits) {
+				continue
+			}
+			if left -= discovery.AggregatedSize(v.Resources); left < 0 {
+				l.large[id] = true
+				continue
+			}
+			l.aggregated[id] = version{resources: complete(v.Resources), stale: v.Freshness == apidiscovery.DiscoveryFreshnessStale}
 		}
 	}
-	return out, nil
+	slices.SortFunc(l.ids, func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
+	return nil
 }
 
-// legacy decodes the document of one group/version.
-func (a *answer) legacy(gv schema.GroupVersion) ([]metav1.APIResource, error) {
-	list := &metav1.APIResourceList{}
-	if err := a.decode(list); err != nil {
-		return nil, err
+// name takes in the names of a group of which there is too much.
+func (l *listing) name(a *answer, item []byte, limits *Limits) error {
+	if len(item) > limits.Group || len(l.ids) >= limits.GroupVersions {
+		l.more++
+		return nil
 	}
-	if err := a.expect(kindResources, list.TypeMeta, list.APIResources != nil); err != nil {
-		return nil, err
+	var g outline
+	if err := a.decodeItem(item, &g); err != nil {
+		return err
 	}
-	if list.GroupVersion != gv.String() {
-		return nil, fmt.Errorf("%s describes %q", a.url, list.GroupVersion)
+	for _, v := range g.Versions {
+		if id := (schema.GroupVersion{Group: g.Metadata.Name, Version: v.Version}); l.put(id, limits) {
+			l.large[id] = true
+		}
+	}
+	return nil
+}
+
+// decodeItem decodes an item of a list.
+func (a *answer) decodeItem(item []byte, into any) error {
+	if err := json.Unmarshal(item, into); err != nil {
+		return fmt.Errorf("decode answer of %s: %w", a.url, err)
+	}
+	return nil
+}
+
+// legacy decodes the document of one group/version, as far as the limits go; large has
+// it if that is not all.
+func (a *answer) legacy(gv schema.GroupVersion, limits *Limits) (list []metav1.APIResource, large map[schema.GroupVersion]bool, err error) {
+	d, err := a.split("resources")
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := a.expect(kindResources, d.TypeMeta, d.listed); err != nil {
+		return nil, nil, err
+	}
+	if d.groupVersion != gv.String() {
+		return nil, nil, fmt.Errorf("%s describes %q", a.url, d.groupVersion)
+	}
+	list = []metav1.APIResource{}
+	left, most := limits.Elements, limits.Memory
+	cut := a.cut
+	for item := d.next(); item != nil; item = d.next() {
+		if left -= elements(item); left < 0 || most < 0 {
+			cut = true
+			break
+		}
+		var r metav1.APIResource
+		if err := a.decodeItem(item, &r); err != nil {
+			return nil, nil, err
+		}
+		list = append(list, r)
+		most -= discovery.LegacySize(list[len(list)-1:])
+	}
+	if cut {
+		large = map[schema.GroupVersion]bool{gv: true}
 	}
 	// Of those that it has twice, the first counts.
-	slices.SortStableFunc(list.APIResources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
-	return slices.CompactFunc(list.APIResources, func(a, b metav1.APIResource) bool { return a.Name == b.Name }), nil
+	slices.SortStableFunc(list, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(list, func(a, b metav1.APIResource) bool { return a.Name == b.Name }), large, nil
 }
 
 // complete makes sure that responseKind is an object everywhere; older clients

@@ -13,7 +13,7 @@ import (
 func (s *Source) olderList(ctx context.Context) ([]schema.GroupVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, documentTimeout)
 	defer cancel()
-	a, err := s.get(ctx, pathGroups, acceptLegacy, "")
+	a, err := s.getList(ctx, s.cfg.Limits.Document, pathGroups, acceptLegacy, "")
 	switch {
 	case err != nil:
 		return nil, err
@@ -22,7 +22,11 @@ func (s *Source) olderList(ctx context.Context) ([]schema.GroupVersion, error) {
 	case a.code != http.StatusOK || a.aggregated:
 		return nil, nil
 	}
-	return a.groups()
+	l, err := a.groups(&s.cfg.Limits)
+	if err != nil {
+		return nil, err
+	}
+	return l.ids, nil
 }
 
 // withoutOlder returns what stands in for the older list where that cannot be had:

@@ -77,7 +77,7 @@ func (s *Source) withUnlisted(ctx context.Context, l *listing) *listing {
 	if err != nil {
 		older, doubtful = s.withoutOlder(l)
 	}
-	next.add(older, s.wants)
+	next.add(older, s.wants, s.cfg.Limits.GroupVersions)
 	next.failed, next.doubtful = err != nil, doubtful
 	if err == nil {
 		more := slices.Clip(next.ids[len(next.named) : len(next.ids)-len(next.expected)])
@@ -89,15 +89,15 @@ func (s *Source) withUnlisted(ctx context.Context, l *listing) *listing {
 	return &next
 }
 
-// add completes a list that nobody else has.
-func (l *listing) add(older, wants []schema.GroupVersion) {
+// add completes a list that nobody else has, to so many group/versions at most.
+func (l *listing) add(older, wants []schema.GroupVersion, most int) {
 	if !l.completed {
 		l.named = l.ids
 	}
 	l.unlisted = unlisted{completed: true, named: l.named, wants: wants, expected: map[schema.GroupVersion]bool{}, names: namesOf(l.named)}
 	l.ids = slices.Clone(l.named)
 	room := func(id schema.GroupVersion) bool {
-		return validName(l.path, id) && !l.names[id] && !l.expected[id] && len(l.ids) < maxGroupVersions
+		return validName(l.path, id) && !l.names[id] && !l.expected[id] && len(l.ids) < most
 	}
 	for _, id := range older {
 		if room(id) {
@@ -109,7 +109,7 @@ func (l *listing) add(older, wants []schema.GroupVersion) {
 			l.ids, l.expected[id] = append(l.ids, id), true
 		}
 	}
-	l.lacking = len(l.ids) == 0 || len(l.expected) > 0 || l.aggregated != nil && len(l.ids) > len(l.aggregated)
+	l.lacking = len(l.ids) == 0 || len(l.expected) > 0 || l.aggregated != nil && len(l.ids) > len(l.aggregated)+len(l.large)
 }
 
 func namesOf(ids []schema.GroupVersion) map[schema.GroupVersion]bool {

@@ -42,12 +42,16 @@ type pause struct {
 
 // Unread returns the group/versions that the server lists and whose documents
 // could not be read. They are tried again from time to time. After them come those that
-// are not asked for (ErrInvalidName).
+// are beyond the limits (ErrBeyondLimits), and those that are not asked for
+// (ErrInvalidName).
 func (s *Source) Unread() (out []Unread) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, path := range s.paths() {
 		out = append(out, s.parts[path].unread...)
+	}
+	for _, path := range s.paths() {
+		out = append(out, s.parts[path].beyond...)
 	}
 	for _, path := range s.paths() {
 		out = append(out, s.parts[path].invalid...)

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,7 +30,6 @@ var (
 	// asked.
 	errNoStream = errors.New("the server does not stream discovery")
 	errSilent   = fmt.Errorf("nothing came for %v", streamSilence)
-	errTooLong  = fmt.Errorf("the server sent more than %d bytes without a bookmark", maxDocument)
 )
 
 // IsNoStream reports whether an error of Follow says that the server does not
@@ -74,27 +74,30 @@ func (s *Source) Follow(ctx context.Context, changed func()) error {
 	defer body.Close()
 	defer s.setFollowing(false)
 	f := &following{
-		source: s, known: s.knownVersions(), groups: map[string]group{},
+		source: s, known: s.knownVersions(), groups: map[string]group{}, dropped: map[string]int{},
 		// The first state is news in any case: it ends what Check began.
 		dirty: true,
 	}
-	limited := &io.LimitedReader{R: body, N: maxDocument}
-	decoder := json.NewDecoder(limited)
+	lines := &lineReader{r: bufio.NewReader(body), most: s.cfg.Limits.Group, meter: s.streamed}
+	s.streamed.silent = 0
 	for {
-		var text json.RawMessage
-		if err := decoder.Decode(&text); err != nil {
-			return fmt.Errorf("read discovery stream of %s: %w", s.cfg.Name, streamError(ctx, limited, err))
+		line, cut, err := lines.next()
+		if err != nil {
+			return fmt.Errorf("read discovery stream of %s: %w", s.cfg.Name, streamError(ctx, err))
 		}
 		silence.Reset(streamSilence)
-		e, news, err := f.take(text)
+		e, news, err := f.take(line, cut)
 		if err != nil {
 			return fmt.Errorf("read discovery stream of %s: %w", s.cfg.Name, err)
 		}
 		if e.Type == watch.Bookmark {
-			limited.N = maxDocument
+			s.streamed.silent = 0
 		}
 		if news {
 			changed()
+		}
+		if f.room {
+			return fmt.Errorf("read discovery stream of %s: %w", s.cfg.Name, errRoom)
 		}
 	}
 }
@@ -114,7 +117,7 @@ func (s *Source) openStream(ctx context.Context) (io.ReadCloser, error) {
 	}
 	res, err := transport.RoundTrip(req)
 	if err != nil {
-		return nil, streamError(ctx, nil, err)
+		return nil, streamError(ctx, err)
 	}
 	switch {
 	case takesNoStream(res.StatusCode):
@@ -143,12 +146,10 @@ func takesNoStream(code int) bool {
 }
 
 // streamError says why reading ended: err may only be how it showed.
-func streamError(ctx context.Context, limited *io.LimitedReader, err error) error {
+func streamError(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case limited != nil && limited.N <= 0:
-		return errTooLong
 	case errors.Is(err, io.EOF):
 		return errors.New("the server ended it")
 	}
@@ -161,14 +162,17 @@ func (s *Source) setFollowing(on bool) {
 	s.following = on
 }
 
-// group is what a stream told of a group, in an event of so many elements.
+// group is what a stream told of a group.
 type group struct {
-	gvs      []discovery.GroupVersion
-	invalid  []Unread // that none can have the name of
-	elements int
+	gvs     []discovery.GroupVersion
+	invalid []Unread // that none can have the name of
+	size    int      // of gvs, in bytes
+	// squeezed: some of it is left out for want of memory.
+	squeezed bool
+	excess
 }
 
-// versions is how many the event told of.
+// versions is how many are kept of the group.
 func (g *group) versions() int { return len(g.gvs) + len(g.invalid) }
 
 // following is a stream as far as it was read.
@@ -179,30 +183,34 @@ type following struct {
 	// groups are what the stream told, names their names in order.
 	groups map[string]group
 	names  []string
-	// versions and elements are those of all groups.
-	versions, elements int
+	// versions and size are those of all groups.
+	versions, size int
+	// dropped is how many group/versions there are of groups that are not kept at all, by
+	// name: of the first maxNamedBeyond of them.
+	dropped map[string]int
+	// room: there is room for what was left out, and the server has to be asked for it.
+	room bool
 	// dirty: groups differ from what the source knows.
 	dirty bool
 	// openAPI is what the stream told last of the state of OpenAPI.
 	openAPI string
 }
 
-// take takes the text of one event in and reports whether the source knows something
-// new. An error is that of the server: it talks nonsense, or tells of more than a
-// server may list.
-func (f *following) take(text []byte) (e discovery.StreamEvent, news bool, err error) {
-	size := elements(text)
-	if size > maxElements {
-		return e, false, fmt.Errorf("an event has more than %d elements", maxElements)
+// take takes the text of one event in, of which the end may be cut off, and reports
+// whether the source knows something new. An error is that of the server, which talks
+// nonsense.
+func (f *following) take(text []byte, cut bool) (e discovery.StreamEvent, news bool, err error) {
+	if cut || elements(text) > f.source.cfg.Limits.Elements {
+		return e, false, f.takeLarge(text, cut)
 	}
 	if err := json.Unmarshal(text, &e); err != nil {
 		return e, false, fmt.Errorf("decode event: %w", err)
 	}
-	news, err = f.apply(&e, size)
+	news, err = f.apply(&e)
 	return e, news, err
 }
 
-func (f *following) apply(e *discovery.StreamEvent, size int) (news bool, err error) {
+func (f *following) apply(e *discovery.StreamEvent) (news bool, err error) {
 	name := e.Object.Name
 	if len(name) > validation.DNS1123SubdomainMaxLength {
 		name = clip(name) // which no group has, and is not kept as long as it is
@@ -216,10 +224,11 @@ func (f *following) apply(e *discovery.StreamEvent, size int) (news bool, err er
 		if err != nil {
 			return false, err
 		}
-		g.elements = size
-		return false, f.put(name, g)
+		f.put(name, g)
 	case watch.Deleted:
-		f.remove(name)
+		if f.remove(name) && f.leftOut() {
+			f.room = true
+		}
 	case watch.Bookmark:
 		f.tellOpenAPI(e.OpenAPI)
 		if f.dirty {
@@ -230,33 +239,50 @@ func (f *following) apply(e *discovery.StreamEvent, size int) (news bool, err er
 	return false, nil
 }
 
-// put makes a group what the server says of it now.
-func (f *following) put(name string, g group) error {
+// put makes a group what the server says of it now, as far as there is room.
+func (f *following) put(name string, g group) {
 	f.remove(name)
+	limits := &f.source.cfg.Limits
+	if f.versions+g.versions() > limits.GroupVersions {
+		if len(f.dropped) < maxNamedBeyond {
+			f.dropped[name] = g.versions() + g.more
+		}
+		return
+	}
+	for i := range g.gvs {
+		gv := &g.gvs[i]
+		if size := gv.Size(); f.size+g.size+size > limits.Memory {
+			g.name(schema.GroupVersion{Group: gv.Group, Version: gv.Version})
+			*gv = discovery.GroupVersion{Group: gv.Group, Version: gv.Version, Unknown: true}
+			g.squeezed = true
+		} else {
+			g.size += size
+		}
+	}
 	at, _ := slices.BinarySearch(f.names, name)
 	f.names = slices.Insert(f.names, at, name)
 	f.groups[name] = g
-	f.versions, f.elements = f.versions+g.versions(), f.elements+g.elements
-	switch {
-	case f.versions > maxGroupVersions:
-		return fmt.Errorf("it lists more than %d group/versions", maxGroupVersions)
-	case f.elements > maxElements:
-		return fmt.Errorf("its groups have more than %d elements", maxElements)
-	}
-	return nil
+	f.versions, f.size = f.versions+g.versions(), f.size+g.size
 }
 
-// remove forgets a group, if it is there.
-func (f *following) remove(name string) {
+// remove forgets a group, and reports whether it was kept.
+func (f *following) remove(name string) bool {
 	f.dirty = true
+	delete(f.dropped, name)
 	at, have := slices.BinarySearch(f.names, name)
 	if !have {
-		return
+		return false
 	}
 	g := f.groups[name]
 	f.names = slices.Delete(f.names, at, at+1)
 	delete(f.groups, name)
-	f.versions, f.elements = f.versions-g.versions(), f.elements-g.elements
+	f.versions, f.size = f.versions-g.versions(), f.size-g.size
+	return true
+}
+
+// leftOut reports whether something is left out that there may be room for later.
+func (f *following) leftOut() bool {
+	return len(f.dropped) > 0 || slices.ContainsFunc(f.names, func(name string) bool { return f.groups[name].squeezed })
 }
 
 // tellOpenAPI passes on that OpenAPI changed. At the beginning of a stream it
@@ -313,8 +339,16 @@ func (f *following) groupOf(e *discovery.StreamEvent) (g group, err error) {
 // the stream does not tell of.
 func (f *following) adopt(etag string) (news bool) {
 	told := part{mark: etag, told: true}
+	for _, n := range f.dropped {
+		told.more += n
+	}
 	for _, name := range f.names {
-		told.gvs, told.invalid = append(told.gvs, f.groups[name].gvs...), append(told.invalid, f.groups[name].invalid...)
+		g := f.groups[name]
+		told.gvs, told.invalid = append(told.gvs, g.gvs...), append(told.invalid, g.invalid...)
+		for _, u := range g.beyond {
+			told.name(u.GroupVersion)
+		}
+		told.more += g.more
 	}
 	f.source.noteTold(told.gvs)
 	return f.source.take(pathGroups, told)

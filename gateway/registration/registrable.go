@@ -13,7 +13,7 @@ import (
 
 // maxRegistered bounds the group/versions that are registered of one Backend:
 // what a server says becomes objects in etcd, and every gateway holds them.
-const maxRegistered = 16384
+const maxRegistered = 32768
 
 // maxNameShown bounds a name in a message, in characters: one that is not valid
 // may be of any length.

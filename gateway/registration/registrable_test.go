@@ -61,7 +61,7 @@ func TestRegisteredIsBounded(t *testing.T) {
 	if len(take) != maxRegistered || take[0].Group != many[0].Group || take[maxRegistered-1].Group != many[maxRegistered-1].Group {
 		t.Errorf("%d, from %s to %s", len(take), take[0].Group, take[len(take)-1].Group)
 	}
-	if want := "3 group/versions are more than the 16384 that are registered of one Backend"; left.String() != want {
+	if want := "3 group/versions are more than the 32768 that are registered of one Backend"; left.String() != want {
 		t.Errorf("left out: %q", left)
 	}
 }

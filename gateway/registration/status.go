@@ -2,6 +2,7 @@ package registration
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -182,8 +183,18 @@ func (w *statusWriter) discovered(st *routing.Standing) apiservice.Condition {
 	case v.Known && !v.Healthy:
 		return apiservice.FailedDiscoveryCheck(st.Asked, v.Err)
 	case st.Server.Source.Heard():
-		if unread := st.Server.Source.Unread(); len(unread) > 0 {
-			return unreadCondition(unread)
+		unread := st.Server.Source.Unread()
+		truncated := truncatedCondition(st.Server.Source.Dropped(), unread)
+		unread = slices.DeleteFunc(unread, func(u aggregate.Unread) bool { return errors.Is(u.Err, aggregate.ErrBeyondLimits) })
+		if len(unread) > 0 {
+			c := unreadCondition(unread)
+			if truncated.Message != "" {
+				c.Message += "; " + truncated.Message
+			}
+			return c
+		}
+		if truncated.Message != "" {
+			return truncated
 		}
 		c := apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Discovered", Message: "what the server serves has been read"}
 		if st.Server.Plain != nil {
@@ -199,6 +210,25 @@ func (w *statusWriter) discovered(st *routing.Standing) apiservice.Condition {
 		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: "LastGood", Message: "what the server served last is known from before"}
 	}
 	return routing.Unchecked()
+}
+
+// truncatedCondition says how many group/versions are left out because of the limits on
+// the discovery of one server, and names some; the zero Condition if none is.
+func truncatedCondition(n int, unread []aggregate.Unread) apiservice.Condition {
+	if n == 0 {
+		return apiservice.Condition{}
+	}
+	var names []string
+	for _, u := range unread {
+		if errors.Is(u.Err, aggregate.ErrBeyondLimits) {
+			names = append(names, u.Name())
+		}
+	}
+	message := fmt.Sprintf("group/versions beyond the limits on the discovery of one server, which are left out: %d", n)
+	if len(names) > 0 {
+		message += ", of which these are known by name: " + someOf(names)
+	}
+	return apiservice.Condition{Status: apireg.ConditionFalse, Reason: "DiscoveryTruncated", Message: message}
 }
 
 // unreadCondition names the group/versions whose documents could not be read.

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"cmp"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -10,6 +11,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/discovery"
+	"portico/discovery/aggregate"
 	"portico/gateway/proxy"
 )
 
@@ -31,6 +33,8 @@ type merge struct {
 	told map[*Server]map[schema.GroupVersion]*discovery.GroupVersion
 	// wanted is what users have registered with each server.
 	wanted map[*Server][]schema.GroupVersion
+	// beyond is what of each server is beyond the limits on its discovery.
+	beyond map[*Server]map[schema.GroupVersion]bool
 }
 
 // newMerge starts with the gateway's own registration group, which is no
@@ -45,7 +49,7 @@ func newMerge(s *Sync) *merge {
 		openAPI: newOpenAPI(), conditions: make(map[string]apiservice.Condition, size),
 		entries: make([]discovery.GroupVersion, 0, size), unresolved: map[string]time.Time{},
 		unlisted: map[*Server][]availability.Target{}, told: map[*Server]map[schema.GroupVersion]*discovery.GroupVersion{},
-		wanted: map[*Server][]schema.GroupVersion{},
+		wanted: map[*Server][]schema.GroupVersion{}, beyond: map[*Server]map[schema.GroupVersion]bool{},
 	}
 	for _, gv := range s.own {
 		if gv.Group != apiservice.Group {
@@ -62,6 +66,9 @@ func newMerge(s *Sync) *merge {
 
 // add takes one APIService into account.
 func (m *merge) add(a *apireg.APIService, p placement) {
+	if p.condition.Available() && m.isBeyond(p.server, groupVersion(a)) {
+		p.condition = p.condition.Truncated()
+	}
 	m.conditions[a.Name] = p.condition
 	gv := groupVersion(a)
 	if _, taken := m.routes[gv]; taken || p.nowhere {
@@ -122,6 +129,27 @@ func (m *merge) toldBy(srv *Server) map[schema.GroupVersion]*discovery.GroupVers
 	}
 	m.told[srv] = known
 	return known
+}
+
+// isBeyond reports whether discovery lacks some of a group/version because it is beyond
+// the limits on what is taken of its server.
+func (m *merge) isBeyond(srv *Server, gv schema.GroupVersion) bool {
+	if srv == nil {
+		return false
+	}
+	of, known := m.beyond[srv]
+	if !known {
+		if srv.Source.Dropped() > 0 {
+			of = map[schema.GroupVersion]bool{}
+			for _, u := range srv.Source.Unread() {
+				if errors.Is(u.Err, aggregate.ErrBeyondLimits) {
+					of[u.GroupVersion] = true
+				}
+			}
+		}
+		m.beyond[srv] = of
+	}
+	return of[gv]
 }
 
 // failing notes that the service of an APIService, or of a Backend's target, cannot be

@@ -63,5 +63,5 @@ func (s *Sync) Standings() *Standings { return s.standings.Load() }
 
 // Metrics are the metrics of servers, their checks and the requests to them.
 func (s *Sync) Metrics() []prometheus.Collector {
-	return []prometheus.Collector{s.traffic, s.checks, proxy.NewUpstreamMetrics(s.upstreams)}
+	return []prometheus.Collector{s.traffic, s.checks, proxy.NewUpstreamMetrics(s.upstreams), newDroppedMetric(s)}
 }

@@ -49,6 +49,7 @@ type Source interface {
 	Document(ctx context.Context, path, etag string) (*swagger.Answer, error)
 	Follow(ctx context.Context, changed func()) error
 	Unread() []aggregate.Unread
+	Dropped() int
 	Want(gvs []schema.GroupVersion)
 	ReadAgain(gv schema.GroupVersion)
 	Lists(gv schema.GroupVersion) (listed, known bool)
@@ -112,6 +113,8 @@ type making struct {
 	only []schema.GroupVersion
 	// plain, if not nil: it is a REST server.
 	plain *backend.REST
+	// permanent: gateways start with it.
+	permanent bool
 }
 
 // serverFor returns the server of that target, made anew if its identity
@@ -139,6 +142,9 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 		Name: m.name, BaseURL: m.base.String(), Shown: m.shown, Identify: identifyAggregator, GroupVersions: m.only, Grace: s.grace,
 		Transport: steady, StreamTransport: steady.Streams(), OpenAPIChanged: srv.openAPINews.Poke,
 		Changed: func() { s.sourceChanged(srv) },
+	}
+	if m.permanent {
+		cfg.Limits = aggregate.ConfiguredLimits()
 	}
 	var kept []discovery.GroupVersion
 	var index *aggregate.OpenAPIIndex

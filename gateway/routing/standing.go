@@ -213,7 +213,7 @@ func (s *Sync) standOnEndpoints(st *Standing, live map[string]*Server) error {
 		}
 		m.trust, st.trust = trust, trustID(st.Spec.TLS, "")
 	}
-	m.id, m.uid, m.trustID = m.base.String(), st.uid(), st.trust
+	m.id, m.uid, m.trustID, m.permanent = m.base.String(), st.uid(), st.trust, st.Permanent
 	m.asPlain(st.Spec.REST)
 	st.Asked = m.checkURL
 	st.Server = s.serverFor(m, live)

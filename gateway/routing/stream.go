@@ -20,8 +20,11 @@ const (
 	streamLasts    = 5 * time.Second
 	streamShortMax = 5 * time.Second
 	// streamUnknown is the pause before a backend that does not stream is asked
-	// again whether it does; its availability check asks for changes meanwhile.
-	streamUnknown = time.Minute
+	// again whether it does; its availability check asks for changes meanwhile. So it
+	// does after a stream that passed its bound: that pause doubles each time, up to
+	// streamTooLongMax.
+	streamUnknown    = time.Minute
+	streamTooLongMax = time.Hour
 	// openAPIDelay is how long after a change in a backend's discovery its
 	// OpenAPI index is read, so that the two do not compete for the processors
 	// while somebody waits for the route. openAPIPause is the shortest time
@@ -70,9 +73,11 @@ func afterStream(last time.Duration, told bool, lasted time.Duration, err error)
 	switch {
 	case aggregate.IsNoStream(err):
 		return streamUnknown
+	case aggregate.IsTooLong(err):
+		return min(max(2*last, streamUnknown), streamTooLongMax)
 	case refused:
 		return max(min(longer, streamShortMax), min(after, streamUnknown))
-	case told && lasted >= streamLasts || last == streamUnknown:
+	case told && lasted >= streamLasts || last >= streamUnknown:
 		return streamRetry
 	case told:
 		return min(longer, streamShortMax)
