@@ -84,8 +84,10 @@ func Measure(data []byte, mediaType string, target Target) (Size, error) {
 		size.Values, size.Items = countJSON(data)
 	case formYAML:
 		size.Values, size.Items = countYAML(data)
-		if size.within() == nil {
+		if err = size.within(); err == nil {
 			err = checkAliases(data, maxAliased)
+		} else {
+			err = fmt.Errorf("%w, where each of \":-,?[{\" in YAML counts as one: send it as JSON", err)
 		}
 	case formProtobuf:
 		// Elements are not told from other fields: a bound on fields is one on them.

@@ -17,7 +17,7 @@ func countJSON(data []byte) (values, items int) {
 	return countJSONExactly(data)
 }
 
-// exactFrom is from how many signs on it is looked at whether they are in strings.
+// exactFrom is the number of signs from which on those in strings are left out.
 const exactFrom = 2000
 
 // countJSONExactly is countJSON without what is in strings.
