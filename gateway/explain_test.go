@@ -189,8 +189,8 @@ func TestExplainRefusals(t *testing.T) {
 	x.routes = map[schema.GroupVersion]*proxy.Route{
 		{Group: "gone.example.com", Version: "v1"}: {Name: "v1.gone.example.com", Condition: gone},
 		{Group: "mine.example.com", Version: "v1"}: {Name: "v1.mine.example.com", Condition: gone},
-		{Group: "shop.example.com", Version: "v1"}: {Name: "v1.shop.example.com", Upstream: up, Condition: apiservice.Local(), Plain: proxy.NewPlain(schema.GroupVersion{Group: "shop.example.com", Version: "v1"}, "", true, nil)},
-		{Group: "new.example.com", Version: "v1"}:  {Name: "v1.new.example.com", Upstream: up, Condition: apiservice.Local(), Plain: proxy.NewPlain(schema.GroupVersion{Group: "new.example.com", Version: "v1"}, "", false, nil)},
+		{Group: "shop.example.com", Version: "v1"}: {Name: "v1.shop.example.com", Upstream: up, Condition: apiservice.Local(), Plain: proxy.NewPlain(schema.GroupVersion{Group: "shop.example.com", Version: "v1"}, "", true, nil, false)},
+		{Group: "new.example.com", Version: "v1"}:  {Name: "v1.new.example.com", Upstream: up, Condition: apiservice.Local(), Plain: proxy.NewPlain(schema.GroupVersion{Group: "new.example.com", Version: "v1"}, "", false, nil, false)},
 	}
 	to := map[string]string{apiservice.BackendAnnotation: "billing"}
 	x.list = []*apireg.APIService{

@@ -113,11 +113,12 @@ func (REST) OpenAPIModelName() string { return models + "BackendREST" }
 // SwaggerDoc describes the fields.
 func (REST) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"":            "REST makes an API of a server that has no Kubernetes discovery but an OpenAPI 3 document.",
-		"group":       "group that the server is registered under.",
-		"version":     "version that the server is registered under.",
-		"openAPIPath": "openAPIPath is where the server has its OpenAPI 3 document, which must be JSON; YAML is not read. It is asked for every five seconds if the server answers with an ETag or Last-Modified, else once a minute or when its length changed. Default /openapi.json.",
-		"pathPrefix":  "pathPrefix takes the place of /apis/GROUP/VERSION in requests. Default: the path of the first server that the document names, which mostly is none: /apis/GROUP/VERSION/pets is asked for as /pets. / is none, whatever the document says.",
+		"":             "REST makes an API of a server that has no Kubernetes discovery but an OpenAPI 3 document.",
+		"group":        "group that the server is registered under.",
+		"version":      "version that the server is registered under.",
+		"openAPIPath":  "openAPIPath is where the server has its OpenAPI 3 document, which must be JSON; YAML is not read. It is asked for every five seconds if the server answers with an ETag or Last-Modified, else once a minute or when its length changed. Default /openapi.json.",
+		"pathPrefix":   "pathPrefix takes the place of /apis/GROUP/VERSION in requests. Default: the path of the first server that the document names, which mostly is none: /apis/GROUP/VERSION/pets is asked for as /pets. / is none, whatever the document says.",
+		"allowAnyBody": "allowAnyBody passes every request body to the server. It is for a server that does not take the method of a request out of its body, as many frameworks do (_method): authorization goes by the method of the request itself. Default false: forms (application/x-www-form-urlencoded, multipart) and bodies with a Content-Encoding or in a charset that is not based on ASCII are refused with 415, and JSON objects with the member _method with 400.",
 	}
 }
 

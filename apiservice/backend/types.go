@@ -150,6 +150,11 @@ type REST struct {
 	// path of the first server that the document names, which mostly is none, so
 	// that /apis/G/V/pets is asked as /pets; "/" is none whatever it says.
 	PathPrefix string `json:"pathPrefix,omitempty"`
+	// AllowAnyBody passes every body on. It is for a server that does not take the
+	// method of a request out of its body (_method). Default false: forms, and
+	// bodies with a Content-Encoding or in a charset that is not based on ASCII, are
+	// refused with 415, and JSON objects with the member _method with 400.
+	AllowAnyBody bool `json:"allowAnyBody,omitempty"`
 }
 
 // Balance is how requests are spread over the healthy endpoints.

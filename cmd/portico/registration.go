@@ -41,7 +41,7 @@ type registration struct {
 	caFile, serverName             string
 	insecure, noClientCertificate  bool
 	groups, versions               []string
-	allGroups, rest                bool
+	allGroups, rest, anyBody       bool
 	openAPIPath, pathPrefix        string
 	groupPriority, versionPriority int32
 	replaceOther                   bool
@@ -66,6 +66,7 @@ func (r *registration) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&r.rest, "rest", false, "make an API of a REST server that has an OpenAPI 3 document")
 	fs.StringVar(&r.openAPIPath, "openapi-path", "", "`path` of that document, which must be JSON, not YAML (default: /openapi.json)")
 	fs.StringVar(&r.pathPrefix, "path-prefix", "", "`path` on the REST server that stands for /apis/GROUP/VERSION (default: its root)")
+	fs.BoolVar(&r.anyBody, "allow-any-body", false, "pass forms and encoded bodies to the REST server too; for one that takes no other method out of a body (_method)")
 	fs.Int32Var(&r.groupPriority, flagGroupPriority, defaultGroupPriority, "`number` that orders groups in discovery, highest first")
 	fs.Int32Var(&r.versionPriority, flagVersionPriority, defaultVersionPriority, "`number` that orders the versions of a group, highest first")
 	fs.BoolVar(&r.replaceOther, flagReplace, false, "take groups from another backend of a lower priority, or of the same that does not replace")
@@ -112,8 +113,8 @@ func (r *registration) contradiction() error {
 		return errors.New("--insecure-skip-tls-verify checks no certificate; leave it out, or --ca-file and --server-name")
 	case r.rest && (len(r.groups) != 1 || len(r.versions) != 1 || r.allGroups):
 		return errors.New("--rest makes one group and version of the server; give one --group and one --version")
-	case !r.rest && (r.openAPIPath != "" || r.pathPrefix != ""):
-		return errors.New("--openapi-path and --path-prefix are for --rest")
+	case !r.rest && (r.openAPIPath != "" || r.pathPrefix != "" || r.anyBody):
+		return errors.New("--openapi-path, --path-prefix and --allow-any-body are for --rest")
 	case r.rest && (r.policy.says(flagGroupPriority) || r.policy.says(flagVersionPriority)):
 		return errors.New("--group-priority and --version-priority do nothing for a REST server; leave them out with --rest")
 	case r.replaceOther && (r.rest || len(r.versions) > 0):
@@ -172,7 +173,7 @@ func (r *registration) backend(old *backend.Backend) *backend.Backend {
 	b.Spec.AutoRegister, b.Spec.REST = nil, nil
 	switch {
 	case r.rest:
-		b.Spec.REST = &backend.REST{Group: r.groups[0], Version: r.versions[0], OpenAPIPath: r.openAPIPath, PathPrefix: r.pathPrefix}
+		b.Spec.REST = &backend.REST{Group: r.groups[0], Version: r.versions[0], OpenAPIPath: r.openAPIPath, PathPrefix: r.pathPrefix, AllowAnyBody: r.anyBody}
 	case len(r.versions) == 0:
 		b.Spec.AutoRegister = r.autoRegister(valueOf(old.Spec.AutoRegister))
 	}

@@ -32,12 +32,15 @@ type Plain struct {
 	unknown bool
 	// hosts are whom the server takes itself for.
 	hosts []string
+	// anyBody: bodies are not searched for method overrides.
+	anyBody bool
 }
 
 // NewPlain says how requests for gv are sent to a REST server: its paths begin with
-// prefix, if that is known yet, and it takes itself for hosts.
-func NewPlain(gv schema.GroupVersion, prefix string, known bool, hosts []string) *Plain {
-	return &Plain{root: "/apis/" + gv.String(), prefix: prefix, unknown: !known, hosts: hosts}
+// prefix, if that is known yet, and it takes itself for hosts. anyBody passes bodies on
+// that may override the method of a request.
+func NewPlain(gv schema.GroupVersion, prefix string, known bool, hosts []string, anyBody bool) *Plain {
+	return &Plain{root: "/apis/" + gv.String(), prefix: prefix, unknown: !known, hosts: hosts, anyBody: anyBody}
 }
 
 // refuse returns the error for a request that a plain REST server cannot
@@ -50,10 +53,15 @@ func (p *Plain) refuse(r *http.Request) error {
 	if err := unambiguous(p.below(r.URL)); err != nil {
 		return err
 	}
-	query := r.URL.Query()
-	if err := overridden(r.Header, query); err != nil {
+	if err := overridden(r.Header, r.URL.RawQuery); err != nil {
 		return err
 	}
+	if !p.anyBody {
+		if err := checkBody(r); err != nil {
+			return err
+		}
+	}
+	query := r.URL.Query()
 	deletes, err := deletesObject(r)
 	if err != nil {
 		return err
@@ -154,25 +162,6 @@ func unambiguous(escaped string) error {
 		case name == "." || name == "..":
 			return apierrors.NewBadRequest(fmt.Sprintf("the path must not have the segment %q", text))
 		}
-	}
-	return nil
-}
-
-// overridden returns the error for a request that asks the server to take it for one
-// with another method, or of another path, than it has and was authorized for. Rails,
-// Symfony, Express with method-override and ASP.NET do that for whoever asks. What the
-// body of a form says (_method) is not looked for here.
-func overridden(h http.Header, query url.Values) error {
-	for name := range h {
-		switch strings.ReplaceAll(strings.ToLower(name), "_", "-") { // as CGI and WSGI read it
-		case "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url":
-			return apierrors.NewBadRequest(fmt.Sprintf(
-				"the header %q is not passed on: a plain REST server might do by it what was not authorized", name))
-		}
-	}
-	if query.Has("_method") {
-		return apierrors.NewBadRequest(
-			`the query parameter "_method" is not passed on: a plain REST server might do by it what was not authorized`)
 	}
 	return nil
 }

@@ -121,6 +121,10 @@ func TestPlainOverrides(t *testing.T) {
 		{"", "X-HTTP-Method-Override", "DELETE"}, {"", "x-http-method", "PUT"}, {"", "X_HTTP_METHOD_OVERRIDE", "DELETE"},
 		{"", "X-Method-Override", "DELETE"}, {"", "X-Original-URL", "/api/admin"}, {"", "X-Rewrite-Url", "/api/admin"},
 		{"?_method=DELETE", "", ""}, {"?a=1&_m%65thod=DELETE", "", ""},
+		{"", "X.HTTP.Method.Override", "DELETE"}, {"", "X-Http_Method'Override", "DELETE"}, {"", "X-Original-Method", "DELETE"}, {"", "HTTP-Method-Override", "PUT"},
+		{"?_method[]=DELETE", "", ""}, {"?%5Fmethod=DELETE", "", ""}, {"?%5fmethod%5b%5d=DELETE", "", ""}, {"?_METHOD=DELETE", "", ""}, {"?.method=DELETE", "", ""},
+		{"?%20_method=DELETE", "", ""}, {"?+_method=DELETE", "", ""}, {"?[method=DELETE", "", ""}, {"?a=1;_method=DELETE", "", ""}, {"?_method", "", ""},
+		{"?_method=%zz", "", ""}, {"?_method%00x=DELETE", "", ""}, {"?X-HTTP-Method-Override=DELETE", "", ""}, {"?x_http_method=DELETE", "", ""}, {"?$httpMethod=DELETE", "", ""},
 	} {
 		var header []string
 		if c.name != "" {
@@ -132,7 +136,7 @@ func TestPlainOverrides(t *testing.T) {
 		}
 		arrived = false
 	}
-	if res, body := askPlain(t, front, "POST", shopRoot+"/pets?method=1", "X-Method", "1"); res.StatusCode != http.StatusOK || !arrived {
+	if res, body := askPlain(t, front, "POST", shopRoot+"/pets?method=1&filter[_method]=1&the_method=2", "X-Method", "1"); res.StatusCode != http.StatusOK || !arrived {
 		t.Errorf("another header: %d %s", res.StatusCode, body)
 	}
 }

@@ -90,5 +90,5 @@ func (srv *Server) plainAPI() *proxy.Plain {
 			hosts = append(hosts, e.Base.Host)
 		}
 	}
-	return proxy.NewPlain(srv.Plain.GroupVersion(), prefix, known, hosts)
+	return proxy.NewPlain(srv.Plain.GroupVersion(), prefix, known, hosts, srv.anyBody)
 }

@@ -76,6 +76,7 @@ type Server struct {
 	Source    Source
 	// Plain is source of a REST server; nil of any other.
 	Plain   *aggregate.RESTSource
+	anyBody bool          // of a REST server; see proxy.NewPlain. Of Sync.Run only
 	suspect time.Duration // interval while suspect; 0 is that of the policy
 
 	// answered: it passed a check; its stream need not wait to be opened again.
@@ -128,7 +129,7 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 	}
 	srv := &Server{
 		Name: m.name, id: m.id, uid: m.uid, trust: m.trustID, target: m.target, checkURL: m.checkURL, checkPath: m.checkPath,
-		suspect: m.suspect, tells: m.only == nil,
+		suspect: m.suspect, tells: m.only == nil, anyBody: m.plain != nil && m.plain.AllowAnyBody,
 	}
 	s.made++
 	srv.serial = s.made
@@ -192,7 +193,7 @@ func (srv *Server) replacedBy(uid string) bool {
 // change takes in how the server is reached now. Endpoints that stay keep all that
 // is known of them, and what is under way to them.
 func (srv *Server) change(m *making) {
-	srv.checkURL, srv.suspect = m.checkURL, m.suspect
+	srv.checkURL, srv.suspect, srv.anyBody = m.checkURL, m.suspect, m.plain != nil && m.plain.AllowAnyBody
 	if m.uid != "" {
 		srv.uid = m.uid
 	}

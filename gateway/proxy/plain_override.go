@@ -1,0 +1,198 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource/authn"
+)
+
+// Method overrides. Rails, Laravel, Symfony, Spring, Express with method-override and
+// ASP.NET take the method of a request from a header, a query parameter, a form or a
+// JSON object, if it is there, and some the path from a header. Authorization went by
+// the request line, so a request with an override is refused.
+
+// overridden returns the error for a request with a header or query parameter that
+// overrides its method or path; nil if there is none.
+func overridden(h http.Header, query string) error {
+	for name := range h {
+		folded := authn.FoldHeaderName(name)
+		switch folded {
+		case "x-http-method", "x-original-method", "x-original-url", "x-original-uri", "x-rewrite-url":
+		default:
+			if !strings.Contains(folded, "method-override") {
+				continue
+			}
+		}
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"the header %q is not passed on: a plain REST server might do by it what was not authorized", name))
+	}
+	// Some servers separate parameters by semicolons too.
+	for pair := range strings.FieldsFuncSeq(query, func(c rune) bool { return c == '&' || c == ';' }) {
+		key, _, _ := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(key)
+		if err != nil {
+			return apierrors.NewBadRequest(fmt.Sprintf("the query parameter %q is not percent-encoded: servers differ in how they read it", key))
+		}
+		if isOverride(name) {
+			return apierrors.NewBadRequest(fmt.Sprintf(
+				"the query parameter %q is not passed on: a plain REST server might do by it what was not authorized", name))
+		}
+	}
+	return nil
+}
+
+// isOverride reports whether a parameter of a query may override the method. Names
+// are read as PHP reads them, which is the most lenient: without space before them,
+// up to a NUL or a bracket (an array), and with _ for other characters.
+func isOverride(name string) bool {
+	name, _, _ = strings.Cut(strings.TrimLeft(name, " \t\r\n"), "\x00")
+	if i := strings.IndexByte(name, '['); i > 0 {
+		name = name[:i]
+	}
+	folded := authn.FoldHeaderName(name)
+	switch folded {
+	case "-method", "-http-method", "-httpmethod", "x-http-method":
+		return true
+	}
+	return strings.Contains(folded, "method-override")
+}
+
+// checkBody returns the error for a body in which an override cannot be found, because
+// it is a form, is encoded or in a charset that hides it. Of any other body it has JSON searched
+// for one while it is sent.
+func checkBody(r *http.Request) error {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return nil
+	}
+	media := strings.ToLower(strings.Join(r.Header["Content-Type"], ","))
+	encoding := strings.ToLower(strings.Join(r.Header["Content-Encoding"], ","))
+	switch {
+	case strings.Contains(media, "form-urlencoded"), strings.Contains(media, "multipart/"):
+		return unsearchable("a form")
+	case encoding != "" && encoding != "identity":
+		return unsearchable("a body with a Content-Encoding")
+	case !isASCIIBased(media):
+		return unsearchable("a body in a charset that may not contain ASCII as it is")
+	}
+	r.Body = &overrideReader{ReadCloser: r.Body}
+	return nil
+}
+
+// isASCIIBased reports whether every charset that a media type names has the bytes of
+// ASCII for ASCII, and for nothing else.
+func isASCIIBased(media string) bool {
+	for _, after := range strings.Split(media, "charset")[1:] {
+		name := strings.TrimLeft(after, " \t=\"'")
+		if !slices.ContainsFunc(asciiBased, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+			return false
+		}
+	}
+	return true
+}
+
+var asciiBased = []string{"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-", "latin1", "windows-125"}
+
+func unsearchable(what string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: what + " is not passed on: a plain REST server might take another method out of it (_method), and do what was not authorized; " +
+			"if the server does not, set spec.rest.allowAnyBody of its Backend",
+	}}
+}
+
+// errOverride ends a body with an override. The server has then got a part of a JSON
+// object, which it cannot read.
+var errOverride = errors.New(`the member "_method" is not passed on: a plain REST server might do by it what was not authorized`)
+
+// overrideReader reads a body, and fails at a member "_method" of a JSON object that
+// the body is. Members of objects within are no overrides. It reads what is no JSON
+// as it is.
+type overrideReader struct {
+	io.ReadCloser
+	depth   int  // of braces and brackets; 0 before the object
+	skipped bool // the body is no object, or the object has ended
+	inText  bool // within a string
+	escaped bool // after a backslash
+	isKey   bool // the next string, or the one being read, is the name of a member
+	key     []byte
+}
+
+// maxOverrideKey bounds what is kept of the name of a member, in bytes; "_method"
+// takes 42 if each byte is escaped.
+const maxOverrideKey = 64
+
+func (o *overrideReader) Read(p []byte) (int, error) {
+	n, err := o.ReadCloser.Read(p)
+	for _, c := range p[:n] {
+		if o.skipped {
+			break
+		}
+		if o.step(c) {
+			return 0, errOverride
+		}
+	}
+	return n, err
+}
+
+// step takes the next byte and reports whether it ends the name "_method".
+func (o *overrideReader) step(c byte) (found bool) {
+	if o.inText {
+		return o.text(c)
+	}
+	switch c {
+	case ' ', '\t', '\r', '\n', 0xef, 0xbb, 0xbf: // also the byte order mark
+	case '{', '[':
+		o.depth++
+		o.skipped = o.depth == 1 && c == '['
+		o.isKey = o.depth == 1
+	case '}', ']':
+		o.depth--
+		o.skipped = o.depth <= 0
+	case ',':
+		o.isKey = o.depth == 1
+	case '"':
+		o.inText, o.key = true, o.key[:0]
+		o.skipped = o.depth == 0
+	default:
+		o.skipped = o.depth == 0
+	}
+	return false
+}
+
+// text takes the next byte of a string.
+func (o *overrideReader) text(c byte) (found bool) {
+	switch {
+	case o.escaped:
+		o.escaped = false
+	case c == '\\':
+		o.escaped = true
+	case c == '"':
+		found = o.isKey && o.depth == 1 && isMethodKey(o.key)
+		o.inText, o.isKey = false, false
+		return found
+	}
+	if o.isKey && o.depth == 1 && len(o.key) < maxOverrideKey {
+		o.key = append(o.key, c)
+	}
+	return false
+}
+
+// isMethodKey reports whether the text of a JSON string, without its quotes, is
+// "_method".
+func isMethodKey(text []byte) bool {
+	var key string
+	if json.Unmarshal(append(append([]byte{'"'}, text...), '"'), &key) != nil {
+		key = strings.ReplaceAll(string(text), `\`, "") // lenient servers drop the backslash of an escape there is not
+	}
+	return strings.EqualFold(key, "_method")
+}
