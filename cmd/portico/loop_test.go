@@ -29,12 +29,15 @@ metadata: {name: v1.%[3]s, annotations: {gateway.portico.dev/backend: %[1]s}}
 spec: {group: %[3]s, version: v1, groupPriorityMinimum: 1000, versionPriority: 15}
 `
 
-func (up *installation) applyBackend(t *testing.T, name, url, group, tls string) {
+// applyBackend registers a server; the returned function, which must be called before
+// the test ends, removes it: a group that is not available holds up the deletion of
+// namespaces.
+func (up *installation) applyBackend(t *testing.T, name, url, group, tls string) (remove func()) {
 	t.Helper()
 	manifest := filepath.Join(t.TempDir(), "backend.yaml")
 	writeFile(t, manifest, fmt.Sprintf(backendAt, name, url, group, tls))
 	up.mustKubectl(t, "apply", "-f", manifest)
-	t.Cleanup(func() { _, _ = up.kubectl(t, "delete", "-f", manifest) })
+	return func() { up.mustKubectl(t, "delete", "-f", manifest) }
 }
 
 // A Backend at the gateway's own address is not available and says why, with and
@@ -48,7 +51,7 @@ func TestBackendAtTheGatewayItself(t *testing.T) {
 	client.Timeout = 5 * time.Second
 	for name, tls := range map[string]string{"selfloop": "", "selfloop-anonymous": ", clientCertificate: None"} {
 		group := name + ".example.com"
-		up.applyBackend(t, name, up.endpoint, group, tls)
+		defer up.applyBackend(t, name, up.endpoint, group, tls)()
 		eventually(t, "the APIService says why it is not available", func() error {
 			out, err := up.kubectl(t, "get", "apiservice", "v1."+group, "-o", `jsonpath={range .status.conditions[?(@.type=="Available")]}{.status} {.reason} {.message}{end}`)
 			if err == nil && (!strings.HasPrefix(out, "False FailedDiscoveryCheck ") || !strings.Contains(out, "508 Loop Detected: the address leads back to this gateway")) {
@@ -99,7 +102,7 @@ spec:
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
 `)
 	second.mustKubectl(t, "apply", "-f", definition)
-	first.applyBackend(t, "second", second.endpoint, group, "")
+	defer first.applyBackend(t, "second", second.endpoint, group, "")()
 	gizmo := filepath.Join(t.TempDir(), "gizmo.yaml")
 	writeFile(t, gizmo, "{apiVersion: "+group+"/v1, kind: Gizmo, metadata: {name: one, namespace: default}}")
 	eventually(t, "an object is made through both", func() error {
