@@ -83,7 +83,7 @@ func NewConfigured(b Backend, proxyTrust upstream.Trust) (*Configured, error) {
 		},
 	}}
 	if address.Scheme == backend.Unix {
-		c.trust = upstream.Trust{Plain: true}
+		c.trust = upstream.Trust{Plain: true, PriorKnowledge: true}
 		return c, nil
 	}
 	if b.CAFile == "" {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -87,6 +88,10 @@ func newShared(w *ways, g *generation) *shared {
 		s.connect = func(context.Context) (*sharedConn, error) { return nil, err }
 		return s
 	}
+	if g.trust.Plain {
+		s.connect = func(ctx context.Context) (*sharedConn, error) { return s.connectPlain(ctx, w, h2) }
+		return s
+	}
 	s.connect = func(ctx context.Context) (*sharedConn, error) {
 		conn, raw, err := w.secure(ctx, g, []string{"h2", "http/1.1"})
 		if err != nil {
@@ -99,18 +104,23 @@ func newShared(w *ways, g *generation) *shared {
 			g.direct.put(newDirectConn(g.direct, conn, watched.Conn))
 			return nil, errNotShared
 		}
-		cc, err := h2.NewClientConn(conn)
-		if err != nil {
-			_ = conn.Close()
-			return nil, &ConnectError{err}
-		}
-		if err := w.acquaint(ctx, cc); err != nil {
-			go cc.Close()
-			return nil, &ConnectError{err}
-		}
-		return &sharedConn{ClientConn: cc, closed: &watched.closed, begun: time.Now(), until: takesUntil(s.maxAge)}, nil
+		return s.begin(ctx, w, h2, conn, watched)
 	}
 	return s
+}
+
+// begin begins HTTP/2 on a connection.
+func (s *shared) begin(ctx context.Context, w *ways, h2 *http2.Transport, conn net.Conn, watched *watchedConn) (*sharedConn, error) {
+	cc, err := h2.NewClientConn(conn)
+	if err != nil {
+		_ = conn.Close()
+		return nil, &ConnectError{err}
+	}
+	if err := w.acquaint(ctx, cc); err != nil {
+		go cc.Close()
+		return nil, &ConnectError{err}
+	}
+	return &sharedConn{ClientConn: cc, closed: &watched.closed, begun: time.Now(), until: takesUntil(s.maxAge)}, nil
 }
 
 // acquaint waits until the server has said how many requests it takes at a time. Who

@@ -96,7 +96,7 @@ type generation struct {
 	// once makes a connection for each request: net/http sends a GET again if a
 	// connection that was used before breaks, and an exec is a GET too.
 	once   *http.Transport
-	shared *shared // nil without TLS
+	shared *shared // nil without TLS and without Trust.PriorKnowledge
 }
 
 // good reports whether the connections may be used for new requests.
@@ -264,6 +264,9 @@ func (w *ways) generation(trust *Trust, c credentials) *generation {
 		g.direct.dial = func(ctx context.Context) (net.Conn, net.Conn, error) {
 			conn, err := w.connect(ctx)
 			return conn, conn, err
+		}
+		if trust.PriorKnowledge {
+			g.shared = newShared(w, g)
 		}
 		return g
 	}

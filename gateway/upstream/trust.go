@@ -11,6 +11,9 @@ import (
 // Trust says how a server is to be recognised and what is shown to it.
 type Trust struct {
 	Plain bool // no TLS: a unix socket in a private folder
+	// PriorKnowledge: without TLS the server is expected to speak HTTP/2 (RFC 9113, 3.3).
+	// One that answers as HTTP/1.1 gets HTTP/1.1.
+	PriorKnowledge bool
 	// Roots are read at every handshake, like Certificate, so that renewed ones
 	// are used at once; nil, or a nil pool: the system's.
 	Roots      func() *x509.CertPool

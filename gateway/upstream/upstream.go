@@ -198,7 +198,7 @@ func (u *Upstream) newEndpoint(spec Endpoint) *endpoint {
 // trustAt is the trust at an address: http has none.
 func trustAt(base *url.URL, t Trust) Trust {
 	if base.Scheme == "http" {
-		return Trust{Plain: true}
+		return Trust{Plain: true, PriorKnowledge: t.PriorKnowledge}
 	}
 	return t
 }
