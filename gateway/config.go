@@ -52,6 +52,9 @@ type Config struct {
 	// MaxInFlight and MaxMutatingInFlight bound the reads and writes at work in the
 	// gateway itself; 0: the defaults of serve.Config; below 0: no bound.
 	MaxInFlight, MaxMutatingInFlight int
+	// MaxLongRunning and MaxLongRunningPerUser bound the long-running requests, in all
+	// and of one user; 0: no bound.
+	MaxLongRunning, MaxLongRunningPerUser int
 	// RequestTimeout bounds requests that are not long-running. Default 60 s.
 	RequestTimeout time.Duration
 	// ShutdownDelay is how long the gateway serves on after it stops being

@@ -16,6 +16,7 @@ type backendFlags struct {
 	listen    listenFlags
 	etcd      etcdFlags
 	proxy     frontProxyFlags
+	limits    limits
 }
 
 // begin adds those that --help shows before a process's own; gateway says what
@@ -33,7 +34,7 @@ func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, ga
 
 // end adds those that --help shows after them.
 func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
-	addLimits(fs, &cfg.MaxInFlight, &cfg.MaxMutatingInFlight)
+	f.limits.addAtWork(fs)
 	addAudit(fs, &cfg.Audit)
 	hideDetails(fs)
 	addTracing(fs, &cfg.TracingConfigFile)
@@ -50,9 +51,10 @@ func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err e
 	cfg.Listen = serve.ListenAddress{
 		Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile, PeerUID: f.listen.unix(),
 	}
-	if err := completeLimits(&cfg.MaxInFlight, &cfg.MaxMutatingInFlight); err != nil {
+	if err := f.limits.check(); err != nil {
 		return err
 	}
+	cfg.MaxInFlight, cfg.MaxMutatingInFlight = f.limits.atWork()
 	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	cfg.Etcd, err = f.etcd.required(cfg.Logger)
 	return err

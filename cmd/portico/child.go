@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -79,9 +80,7 @@ func (s *stack) crdSocket() string  { return filepath.Join(s.dir.Run, "crd.sock"
 
 // commonArgs are the flags that every child has.
 func (s *stack) commonArgs() []string {
-	return append(s.etcd.args(),
-		fmt.Sprintf("--%s=%d", flagInFlight, s.flags.reads),
-		fmt.Sprintf("--%s=%d", flagMutatingInFlight, s.flags.writes),
+	return append(append(s.etcd.args(), s.flags.limits.atWorkArgs()...),
 		"--tracing-config-file="+s.flags.tracing,
 		"--profiling="+strconv.FormatBool(s.flags.profiling),
 		"--v="+strconv.Itoa(s.flags.verbosity),
@@ -112,7 +111,7 @@ func (s *stack) coreArgs() []string {
 }
 
 func (s *stack) gatewayArgs() []string {
-	return append(append(s.commonArgs(), s.flags.auditArgs...),
+	return append(slices.Concat(s.commonArgs(), s.flags.limits.longRunningArgs(), s.flags.auditArgs),
 		"--listen="+net.JoinHostPort(s.host, s.port),
 		"--tls-cert-file="+s.files.Serving.CertFile,
 		"--tls-private-key-file="+s.files.Serving.KeyFile,

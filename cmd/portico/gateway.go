@@ -31,6 +31,7 @@ type gatewayFlags struct {
 	listen     listenFlags
 	etcd       etcdFlags
 	proxy      frontProxyFlags
+	limits     limits
 	backends   []string
 	backendCAs []string
 	cfg        gateway.Config
@@ -85,7 +86,8 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.TokenAuthFile, "token-auth-file", "", "CSV `file` of fixed tokens, one a line: token,user,uid,\"group,group\"")
 	fs.BoolVar(&f.cfg.AnonymousAuth, "anonymous-auth", true, "let requests without a credential in as system:anonymous")
 	fs.DurationVar(&f.cfg.RequestTimeout, "request-timeout", serve.DefaultRequestTimeout, "most `time` that a request may take which is no watch or stream")
-	addLimits(fs, &f.cfg.MaxInFlight, &f.cfg.MaxMutatingInFlight)
+	f.limits.addAtWork(fs)
+	f.limits.addLongRunning(fs)
 	fs.DurationVar(&f.cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to serve on, no longer ready, after SIGTERM, for load balancers to notice")
 	fs.Float64Var(&f.cfg.GoawayChance, "goaway-chance", 0, "`chance`, up to 0.02, that a request has its HTTP/2 connection ended after what is under way on it, so that load balancers choose again")
 	fs.DurationVar(&f.cfg.Grace, "discovery-grace", 60*time.Second, "`time` for which the groups of a server that went away are still shown as current")
@@ -101,9 +103,11 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 
 // complete turns flags into configuration.
 func (f *gatewayFlags) complete() error {
-	if err := completeLimits(&f.cfg.MaxInFlight, &f.cfg.MaxMutatingInFlight); err != nil {
+	if err := f.limits.check(); err != nil {
 		return err
 	}
+	f.cfg.MaxInFlight, f.cfg.MaxMutatingInFlight = f.limits.atWork()
+	f.cfg.MaxLongRunning, f.cfg.MaxLongRunningPerUser = f.limits.long, f.limits.longPerUser
 	f.cfg.Listen = serve.ListenAddress{Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile, PeerUID: f.listen.unix()}
 	f.cfg.RequestHeaderCAFile, f.cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	byName, all, err := backendCAs(f.backendCAs)

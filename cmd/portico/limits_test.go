@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -111,5 +112,64 @@ func TestWritesWhoseBodyNeverComes(t *testing.T) {
 		if code, text := write(httpClient(t, up.config(t)), fmt.Sprint("admin", i)); code != http.StatusCreated {
 			t.Errorf("the administrator: %d %s", code, text)
 		}
+	}
+}
+
+// descriptors is how many a process has open.
+func descriptors(t *testing.T, pid int) int {
+	t.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
+
+// Thousands of watches share few connections, outside and inside, and a user with more
+// than its share of them gets 429.
+func TestManyWatches(t *testing.T) {
+	t.Parallel()
+	const watches = 2500
+	up := install(t, t.TempDir(), fmt.Sprintf("--max-long-running-requests-per-user=%d", watches))
+	up.mustKubectl(t, "create", "rolebinding", "-n", "default", "watcher", "--clusterrole=view", "--user=watcher")
+	url := up.endpoint + "/api/v1/namespaces/default/configmaps?watch=1"
+	cfg := up.userConfig(t, "watcher")
+	client := httpClient(t, cfg)
+	client.Timeout = 0
+	ctx, cancel := context.WithCancel(t.Context())
+	var opening sync.WaitGroup
+	defer cancel()
+	watch := func() error {
+		resp, err := open(ctx, client, url)
+		if err == nil {
+			context.AfterFunc(ctx, func() { resp.Body.Close() })
+		}
+		return err
+	}
+	eventually(t, "the rolebinding counts", watch)
+	before := map[string]int{}
+	for _, name := range []string{"gateway", "core"} {
+		before[name] = descriptors(t, up.child(t, name))
+	}
+	for range watches - 1 {
+		opening.Go(func() {
+			if err := watch(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	opening.Wait()
+	if err := watch(); err == nil || !strings.Contains(err.Error(), "429") {
+		t.Errorf("one watch more: %v", err)
+	}
+	for name, n := range before {
+		if more := descriptors(t, up.child(t, name)) - n; more > 150 {
+			t.Errorf("%d watches take %d descriptors more in %s", watches, more, name)
+		} else {
+			t.Logf("%d watches take %d descriptors more in %s", watches, more, name)
+		}
+	}
+	if code, text := get(t, httpClient(t, up.config(t)), url+"&timeoutSeconds=1", ""); code != http.StatusOK {
+		t.Errorf("the administrator's watch: %d %s", code, text)
 	}
 }

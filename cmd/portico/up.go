@@ -34,8 +34,7 @@ type upFlags struct {
 	dataDir    string
 	kubeconfig string
 	etcd       etcdFlags
-	reads      int // most at work in each process
-	writes     int
+	limits     limits
 	accessLog  string
 	auditArgs  []string // of the gateway
 	tracing    string
@@ -60,7 +59,7 @@ func newUp() *cobra.Command {
 			if err := audited.Check(); err != nil {
 				return err
 			}
-			if err := checkLimits(f.reads, f.writes); err != nil {
+			if err := f.limits.check(); err != nil {
 				return err
 			}
 			if f.dataDir == "" {
@@ -81,7 +80,8 @@ func newUp() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to write the administrator's kubeconfig to as well; a file that portico did not write is left alone")
 	f.etcd.add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
 	flags.StringVar(&f.accessLog, "access-log", "", "`file` that gets a line of JSON for every request; - is the gateway's log (default: none)")
-	addLimits(flags, &f.reads, &f.writes)
+	f.limits.addAtWork(flags)
+	f.limits.addLongRunning(flags)
 	addAudit(flags, &audited)
 	hideDetails(flags)
 	addTracing(flags, &f.tracing)

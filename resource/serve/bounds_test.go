@@ -92,7 +92,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 	err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true})
 	for sent := 0; err == nil; sent += maxFrame / 2 {
-		if sent > 8*maxHeader {
+		if sent > 8*maxSocketHeader {
 			t.Fatalf("the server took %d bytes of a header", sent)
 		}
 		block.Reset()
@@ -101,7 +101,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 
 	path := strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix)
-	for more, want := range map[int]int{maxHeader / 2: http.StatusOK, maxHeader + 8<<10: http.StatusRequestHeaderFieldsTooLarge} {
+	for more, want := range map[int]int{maxSocketHeader / 2: http.StatusOK, maxSocketHeader + 8<<10: http.StatusRequestHeaderFieldsTooLarge} {
 		response, _ := get(t, socketClient(t, path, false), "http://portico/x", "X-More", strings.Repeat("x", more))
 		if response.StatusCode != want {
 			t.Errorf("a header of %d bytes: %s, want %d", more, response.Status, want)

@@ -57,7 +57,10 @@ func (s *Server) chain() http.Handler {
 			s.audit, // audit.go: who did what, by the audit policy
 		),
 		s.impersonate, // below: as whom
-		s.limit,       // limit.go: 429 under load
+		before(
+			s.limitLong, // longlimit.go: 429 to one watch too many
+		),
+		s.limit, // limit.go: 429 under load
 		before(
 			s.authorize, // authorization.go: 403
 		),

@@ -85,6 +85,10 @@ type Config struct {
 	// MaxInFlight and MaxMutatingInFlight bound the reads and writes at work, of which
 	// one user gets three quarters at most; 0: the defaults; below 0: no bound.
 	MaxInFlight, MaxMutatingInFlight int
+	// MaxLongRunning and MaxLongRunningPerUser bound the long-running requests, in all
+	// and of one user, which gets three quarters of all at most; 0: no bound. Streams of
+	// discovery are bounded apart from them.
+	MaxLongRunning, MaxLongRunningPerUser int
 	// ShutdownDelay is how long the server goes on as if nothing had happened,
 	// but not ready, for load balancers to notice; 0: not at all.
 	ShutdownDelay time.Duration

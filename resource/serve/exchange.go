@@ -13,6 +13,7 @@ import (
 	"portico/resource/accesslog"
 	"portico/resource/audit"
 	"portico/resource/busypoll"
+	"portico/resource/fairshare"
 )
 
 // exchange is what the filters know of one request and its response, and the
@@ -38,7 +39,10 @@ type exchange struct {
 	// passed on, or its answer turns out to last, as a stream of events or another
 	// protocol does.
 	place atomic.Pointer[inFlight]
-	// holder is the name of the user that has that place.
+	// lasting, if not nil, is the limit of long-running requests in which it has a
+	// place until its end.
+	lasting *fairshare.Limit
+	// holder is the name of the user that has these places.
 	holder string
 	// rest, if not nil, is what Afterwards was asked for.
 	rest func(w http.ResponseWriter)

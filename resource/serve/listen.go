@@ -21,7 +21,9 @@ import (
 
 // Times and sizes of connections.
 const (
-	readHeaderTimeout = 32 * time.Second
+	// readHeaderTimeout is how long a client may take for the TLS handshake, and for the
+	// header of a request.
+	readHeaderTimeout = 10 * time.Second
 	// idleTimeout ends kept connections of network clients. Sockets have none:
 	// their clients are few, known, and must not lose a race with it.
 	idleTimeout = 90 * time.Second
@@ -29,10 +31,13 @@ const (
 	// open; connectionWindow is the largest that net/http takes.
 	streamWindow     = 256 << 10
 	connectionWindow = 4<<20 - 1
-	// maxHeader bounds the header of a request, in bytes, as kube-apiserver does:
-	// users may be in thousands of groups. One that is longer is a 431, or the end
-	// of an HTTP/2 connection.
-	maxHeader = 1 << 20
+	// maxHeader bounds the header of a request, in bytes: a bearer token with hundreds
+	// of groups, or the Impersonate-Group of a thousand, fits. A stranger makes the
+	// server keep that much for readHeaderTimeout. One that is longer is a 431, or the
+	// end of an HTTP/2 connection. On a unix socket, whose clients are known, a header
+	// may have maxSocketHeader: what a gateway adds to a header that it took must fit.
+	maxHeader       = 128 << 10
+	maxSocketHeader = 1 << 20
 	// maxFrame bounds the frames that an HTTP/2 client may send, in bytes. Every
 	// connection keeps a buffer as large as the largest that it got, of a stranger
 	// too, and net/http would take 1 MiB; this is the least that the protocol
@@ -68,7 +73,7 @@ func (s *Server) openDoor(address *ListenAddress) (*door, error) {
 		uid := os.Geteuid()
 		peers.only = &uid
 	}
-	server.IdleTimeout = 0
+	server.IdleTimeout, server.MaxHeaderBytes = 0, maxSocketHeader
 	server.ConnContext = withPeer
 	return &door{listener: peers, server: server}, nil
 }

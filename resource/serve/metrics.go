@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"portico/resource/fairshare"
 )
 
 // maxScrapes bounds how many clients are shown the metrics at a time; more of
@@ -22,6 +24,8 @@ type Metrics struct {
 	requests        requestDescs
 	inFlight        *prometheus.Desc
 	limits          *prometheus.Desc
+	longNow         *prometheus.Desc
+	longLimit       *prometheus.Desc
 	terminations    *prometheus.CounterVec
 	aborts          *prometheus.CounterVec
 	postTimeout     *prometheus.CounterVec
@@ -31,6 +35,7 @@ type Metrics struct {
 	mu      sync.RWMutex
 	series  map[labels]*series
 	limited []*inFlight
+	lasting longRunning
 }
 
 // NewMetrics returns the metrics of a process: requests, the Go runtime and the
@@ -44,6 +49,10 @@ func NewMetrics(beginnings ...string) *Metrics {
 			"Requests at work that count towards the limits, by kind: readOnly or mutating.", []string{"request_kind"}, nil),
 		limits: prometheus.NewDesc("portico_inflight_requests_limit",
 			"How many requests of a kind may be at work; of a kind without a limit nothing is said.", []string{"request_kind"}, nil),
+		longNow: prometheus.NewDesc("portico_longrunning_requests",
+			"Long-running requests that count towards the limits, by kind: discovery for streams of discovery, other for the rest.", []string{"request_kind"}, nil),
+		longLimit: prometheus.NewDesc("portico_longrunning_requests_limit",
+			"How many long-running requests of a kind there may be, of all users; of a kind without a limit nothing is said.", []string{"request_kind"}, nil),
 		terminations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_terminations_total",
 			Help: "Requests that the server ended by itself: too many, too long, shutting down, or for a server that could not answer.",
@@ -100,7 +109,7 @@ func (m *Metrics) Handler() http.Handler {
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.requests.total, m.requests.duration, m.requests.sli, m.requests.size, m.requests.long, m.inFlight, m.limits,
+		m.requests.total, m.requests.duration, m.requests.sli, m.requests.size, m.requests.long, m.inFlight, m.limits, m.longNow, m.longLimit,
 	} {
 		to <- d
 	}
@@ -110,7 +119,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.mu.RLock()
-	all, limited := make([]*series, 0, len(m.series)), m.limited
+	all, limited, long := make([]*series, 0, len(m.series)), m.limited, m.lasting
 	for _, s := range m.series {
 		all = append(all, s)
 	}
@@ -124,13 +133,22 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(m.limits, prometheus.GaugeValue, float64(limit), f.kind)
 		}
 	}
+	for kind, l := range map[string]*fairshare.Limit{"other": long.all, "discovery": long.discovery} {
+		if l == nil {
+			continue
+		}
+		to <- prometheus.MustNewConstMetric(m.longNow, prometheus.GaugeValue, float64(l.InUse()), kind)
+		if limit := l.Max(); limit > 0 {
+			to <- prometheus.MustNewConstMetric(m.longLimit, prometheus.GaugeValue, float64(limit), kind)
+		}
+	}
 	m.access.collect(to)
 }
 
 // limitedBy shows the requests that are at work. A process has one server that
 // limits them; of a second one, the numbers take the first one's place.
-func (m *Metrics) limitedBy(kinds ...*inFlight) {
+func (m *Metrics) limitedBy(lasting longRunning, kinds ...*inFlight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.limited = kinds
+	m.limited, m.lasting = kinds, lasting
 }

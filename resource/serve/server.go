@@ -26,6 +26,7 @@ type Server struct {
 	metrics *Metrics
 	handler http.Handler
 	life    life
+	long    longRunning
 	// deadlines are the writers of requests that have one.
 	deadlines deadlineWriters
 
@@ -57,7 +58,7 @@ func New(cfg Config) (*Server, error) {
 		}
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics}
+	s := &Server{cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics, long: newLongRunning(&cfg)}
 	if cfg.Name != "" {
 		s.log = s.log.With("server", cfg.Name)
 	}

@@ -11,9 +11,9 @@ import (
 // that a process may have. Others are in the same container or on the same machine.
 const partOfMemory = 16
 
-// memory is how much a process may have, in bytes: what GOMEMLIMIT says, its container
+// Memory is how much a process may have, in bytes: what GOMEMLIMIT says, its container
 // (cgroup) or the size of the machine, whichever is least. 0: nobody knows.
-func memory() uint64 {
+func Memory() uint64 {
 	least := uint64(math.MaxUint64)
 	if set := debug.SetMemoryLimit(-1); set > 0 && set < math.MaxInt64 {
 		least = uint64(set)

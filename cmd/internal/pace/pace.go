@@ -86,7 +86,7 @@ func (w Work) room() (least, most uint64) {
 // it is; memory is given back all the same.
 func Keep(ctx context.Context, work Work) {
 	_, fixed := os.LookupEnv("GOGC")
-	p := &pacer{percent: 100, last: read(), work: work, memory: memory()}
+	p := &pacer{percent: 100, last: read(), work: work, memory: Memory()}
 	set := p.percent
 	slack := relaxed(isRelaxed())
 	marked := newMarks()

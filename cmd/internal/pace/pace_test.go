@@ -139,7 +139,7 @@ func TestRoomInMemory(t *testing.T) {
 			t.Errorf("of %d MB: %d %%, want %d", c.memory/mb, got, c.want)
 		}
 	}
-	if n := memory(); runtime.GOOS == "linux" && n < 64*mb {
+	if n := Memory(); runtime.GOOS == "linux" && n < 64*mb {
 		t.Errorf("this process may have %d bytes", n)
 	}
 }

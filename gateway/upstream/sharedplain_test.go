@@ -1,0 +1,139 @@
+package upstream
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// plainServer serves on a unix socket, over HTTP/2 too if asked to, and counts
+// connections.
+func plainServer(t *testing.T, http2 bool, serve http.HandlerFunc) (Endpoint, *atomic.Int32) {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(serve)
+	server.Listener.Close()
+	server.Listener = l
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(http2)
+	server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1000}
+	connections := new(atomic.Int32)
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	return Endpoint{URL: "unix://" + l.Addr().String(), Network: "unix", Address: l.Addr().String(), Weight: 1}, connections
+}
+
+// stream begins an answer and keeps it open.
+func stream(w http.ResponseWriter, r *http.Request) {
+	if r.Method == "PRI" { // net/http leaves it to the handler
+		http.Error(w, "what is that", http.StatusBadRequest)
+		return
+	}
+	if n := r.Header.Get("X-Fill"); n != "" {
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+	}
+	fmt.Fprintln(w, r.Proto)
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+}
+
+func plainUpstream(t *testing.T, e Endpoint) *Upstream {
+	t.Helper()
+	u := over(t, turns(), e)
+	u.SetTrust(Trust{Plain: true, PriorKnowledge: true})
+	return u
+}
+
+// watchOver begins a watch and returns its answer and the first line of it.
+func watchOver(t *testing.T, u *Upstream, header ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", "http://server/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(header) > 0 {
+		req.Header.Set(header[0], header[1])
+	}
+	res, err := u.Long().RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { res.Body.Close() })
+	if len(header) > 0 {
+		return res, ""
+	}
+	line := make([]byte, len("HTTP/2.0\n"))
+	if _, err := io.ReadFull(res.Body, line); err != nil {
+		t.Fatal(err)
+	}
+	return res, strings.TrimSpace(string(line))
+}
+
+// Long-running requests to a socket share connections where the server speaks HTTP/2,
+// and one that is not read holds up no other.
+func TestPlainSharedConnections(t *testing.T) {
+	t.Parallel()
+	e, connections := plainServer(t, true, stream)
+	u := plainUpstream(t, e)
+	for range 100 {
+		watchOver(t, u, "X-Fill", "1") // of which nothing is read
+	}
+	done := make(chan string)
+	go func() {
+		_, proto := watchOver(t, u)
+		done <- proto
+	}()
+	select {
+	case proto := <-done:
+		if proto != "HTTP/2.0" {
+			t.Errorf("the watch goes by %s", proto)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("watches that are not read hold up another")
+	}
+	if n := connections.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+// A server that does not speak HTTP/2 is asked once; one that closes the connection
+// instead of an answer is served as well.
+func TestPlainServerWithoutHTTP2(t *testing.T) {
+	t.Parallel()
+	e, connections := plainServer(t, false, stream)
+	u := plainUpstream(t, e)
+	for range 3 {
+		if _, proto := watchOver(t, u); proto != "HTTP/1.1" {
+			t.Errorf("the watch goes by %s", proto)
+		}
+	}
+	if n := connections.Load(); n > 4 {
+		t.Errorf("%d connections for 3 watches", n)
+	}
+
+	hangUp, _ := plainServer(t, false, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "PRI" {
+			panic(http.ErrAbortHandler)
+		}
+		stream(w, r)
+	})
+	if _, proto := watchOver(t, plainUpstream(t, hangUp)); proto != "HTTP/1.1" {
+		t.Errorf("the watch goes by %s", proto)
+	}
+}
