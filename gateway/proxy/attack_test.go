@@ -209,7 +209,7 @@ func TestAmbiguousPaths(t *testing.T) {
 	reached := false
 	f := startFront(t, func(http.ResponseWriter, *http.Request) { reached = true })
 	for _, path := range []string{"x/../../secrets/y", "x/..", "x/%2e%2E/y", "./x", "x%2F..%2Fy", "..",
-		"x%2Fstatus", "x%2fexec", "x%5Cstatus", `x\status`, "x%00", "x%00/status", "x/proxy/a%2Fb", "../../../v1%2Fnamespaces", "x%2F"} {
+		"x%2Fstatus", "x%2fexec", "x%5Cstatus", `x\status`, "x%00", "x%00/status", "x%0d%0aX-Remote-User:root", "x%0A", "x%7f", "x/proxy/a%2Fb", "../../../v1%2Fnamespaces", "x%2F"} {
 		res := f.raw(t, "GET /apis/g.example.com/v1/namespaces/a/things/"+path+" HTTP/1.1\nHost: gw\n\n")
 		if s := statusOf(t, res); res.StatusCode != 400 || reached {
 			t.Errorf("%s: %d %q", path, res.StatusCode, s.Message)

@@ -24,10 +24,10 @@ func (r *Route) Refuse(req *http.Request) error {
 // unfit returns the error for a request that a server might read as another one
 // than was authorized; nil if there is none.
 func unfit(r *http.Request) error {
-	if strings.ContainsAny(r.URL.Path, "\\\x00") || hasEscapedSlash(r.URL.RawPath) {
+	if strings.ContainsFunc(r.URL.Path, isUnfitRune) || hasEscapedSlash(r.URL.RawPath) {
 		// The gateway authorizes what is escaped as part of a name; servers that decode
 		// the path before they split it take x%2Fstatus for a subresource of x.
-		return apierrors.NewBadRequest("the path must not have an escaped slash, a backslash or a NUL: servers differ in how they read it")
+		return apierrors.NewBadRequest("the path must not have an escaped slash, a backslash or a control character: servers differ in how they read it")
 	}
 	if strings.Contains(r.URL.Path, "/.") {
 		for segment := range strings.SplitSeq(r.URL.Path, "/") {
@@ -44,6 +44,10 @@ func unfit(r *http.Request) error {
 	}
 	return nil
 }
+
+// isUnfitRune reports whether a character may not be in a path, escaped or not: a
+// backslash is a slash to some servers, a NUL ends the path, and a line break a line.
+func isUnfitRune(c rune) bool { return c < ' ' || c == 0x7f || c == '\\' }
 
 // hasEscapedSlash reports whether an escaped path has a slash that is escaped. It is
 // "" for a path that needs no escapes but the default ones, which that is not.
