@@ -64,6 +64,7 @@ func TestPriorities(t *testing.T) {
 		{"", "v1", 18000, 1}, {"apps", "v1", 17800, 15}, {"autoscaling", "v2", 17500, 30}, {"autoscaling", "v1", 17500, 15},
 		{"flowcontrol.apiserver.k8s.io", "v1", 16100, 21}, {"resource.k8s.io", "v1", 16200, 21}, {"policy", "v1beta1", 17100, 9},
 		{"internal.apiserver.k8s.io", "v1alpha1", 16000, 1}, {"widgets.example.com", "v1", 1000, 15},
+		{"apiextensions.k8s.io", "v9", 16700, 1}, {"apiextensions.k8s.io", "v1", 16700, 15}, {"autoscaling", "v3", 17500, 1}, {"widgets.example.com", "v9", 1000, 15},
 	} {
 		if gp, vp := Priorities(c.group, c.version); gp != c.gp || vp != c.vp {
 			t.Errorf("%s/%s: %d %d, want %d %d", c.group, c.version, gp, vp, c.gp, c.vp)

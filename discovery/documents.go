@@ -21,6 +21,8 @@ type document struct {
 	tag, protobufTag     func() string
 	// unknown: the server never answered; there is nothing to show but a 503.
 	unknown bool
+	// absent: no server has it, which the 503 says.
+	absent bool
 }
 
 // newDocument is the document of one object.
@@ -130,7 +132,7 @@ func groupVersionDocument(gv *GroupVersion) *document {
 		list.APIResources = []metav1.APIResource{}
 	}
 	d := newDocument(list)
-	d.unknown = gv.Unknown
+	d.unknown, d.absent = gv.Unknown, gv.Unknown && gv.Absent
 	return d
 }
 

@@ -27,6 +27,8 @@ type GroupVersion struct {
 	Stale bool
 	// Unknown says that the server never answered: nothing is known.
 	Unknown bool
+	// Absent says, of what is Unknown, that there is nothing to know: no server has it.
+	Absent bool
 	// Unlisted says that the server has it and does not list it: it was asked for it
 	// because somebody registered it.
 	Unlisted bool

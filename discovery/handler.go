@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
@@ -25,6 +26,10 @@ const (
 	// Content-Type alone.
 	aggregatedParams = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 )
+
+// CauseNotServed is the cause in the Status of a group/version of which nothing is known
+// because no server has it: whoever looks for what is in it need not wait.
+const CauseNotServed metav1.CauseType = "NotServed"
 
 // NewHandler serves /api, /apis, /apis/G and /apis/G/V (and /api/v1) from the
 // current snapshot; before there is one it answers 503. What it does not know
@@ -52,7 +57,11 @@ func NewExplaining(current *Current, why func(group, version string) string) htt
 			return
 		}
 		if legacy.unknown {
-			rest.WriteStatus(w, r, resource.Unavailable(unknown(r.URL.Path, why), 5))
+			err := resource.Unavailable(unknown(r.URL.Path, why), 5)
+			if legacy.absent {
+				err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: CauseNotServed, Message: "no server has it"})
+			}
+			rest.WriteStatus(w, r, err)
 			return
 		}
 		if act := resource.ActionFrom(r.Context()); act != nil && act.Follow && aggregated != nil {
@@ -67,15 +76,19 @@ func NewExplaining(current *Current, why func(group, version string) string) htt
 
 // unknown says that nothing is known of what is at the path of a group/version.
 func unknown(path string, why func(group, version string) string) string {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	group, version := "", parts[len(parts)-1]
-	if len(parts) == 3 {
-		group = parts[1]
-	}
-	if reason := why(group, version); reason != "" {
+	if reason := why(groupVersionAt(path)); reason != "" {
 		return "what the server behind " + path + " serves is not known: " + reason
 	}
 	return "the server behind " + path + " has not answered yet; what it serves is not known"
+}
+
+// groupVersionAt returns what a path is the document of.
+func groupVersionAt(path string) (group, version string) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	if len(parts) == 3 {
+		group = parts[1]
+	}
+	return group, parts[len(parts)-1]
 }
 
 // Serves reports whether the snapshot has a document at that path.

@@ -1,5 +1,7 @@
 package discovery
 
+import "strings"
+
 // Defaults for groups that nobody gave a priority (contract 2.3), and for
 // groups of custom resources.
 const (
@@ -9,7 +11,9 @@ const (
 )
 
 // Priorities returns the order of a built-in group and version in /apis, as
-// kube-apiserver gives them to its APIServices (contract 2.2).
+// kube-apiserver gives them to its APIServices (contract 2.2). A stable version that
+// Kubernetes does not have in a group comes after those that it has: custom resources
+// may be in such groups, and do not become what clients prefer.
 func Priorities(group, version string) (groupPriority, versionPriority int32) {
 	groupPriority, ok := builtinGroups()[group]
 	if !ok {
@@ -31,7 +35,15 @@ func Priorities(group, version string) (groupPriority, versionPriority int32) {
 	case "v1alpha1":
 		return groupPriority, 1
 	}
+	if stable(version) {
+		return groupPriority, 1
+	}
 	return groupPriority, DefaultVersionPriority
+}
+
+// stable reports whether a version is neither alpha nor beta.
+func stable(version string) bool {
+	return !strings.Contains(version, "alpha") && !strings.Contains(version, "beta")
 }
 
 // Builtin reports whether a group belongs to Kubernetes itself, or is that of

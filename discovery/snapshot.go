@@ -159,7 +159,7 @@ func (p *part) equal(o *part) bool {
 	return bytes.Equal(p.aggregated, o.aggregated) && bytes.Equal(p.listed, o.listed) &&
 		slices.EqualFunc(p.versions, o.versions, func(a, b GroupVersion) bool {
 			// The rest of it is in the encoded forms.
-			return a.Unknown == b.Unknown && (sameSlice(a.Legacy, b.Legacy) || reflect.DeepEqual(a.Legacy, b.Legacy))
+			return a.Unknown == b.Unknown && a.Absent == b.Absent && (sameSlice(a.Legacy, b.Legacy) || reflect.DeepEqual(a.Legacy, b.Legacy))
 		})
 }
 

@@ -137,7 +137,7 @@ func difference(from, to *Snapshot, core bool) (out []StreamEvent) {
 // sameBuild reports whether two entries are the same, built once. Priorities
 // show in the order only.
 func sameBuild(a, b GroupVersion) bool {
-	return a.Version == b.Version && a.Stale == b.Stale && a.Unknown == b.Unknown && sameSlice(a.Aggregated, b.Aggregated) && sameSlice(a.Legacy, b.Legacy)
+	return a.Version == b.Version && a.Stale == b.Stale && a.Unknown == b.Unknown && a.Absent == b.Absent && sameSlice(a.Aggregated, b.Aggregated) && sameSlice(a.Legacy, b.Legacy)
 }
 
 func sameSlice[T any](a, b []T) bool {

@@ -83,7 +83,8 @@ func TestDrainIsNotHeldUpByStuckNamespaces(t *testing.T) {
 // elsewhere is a gateway with one group in front of another server.
 type elsewhere struct {
 	discovery string
-	listCode  int // other than 0: what lists answer
+	listCode  int    // other than 0: what lists answer
+	causes    string // of the Status that there is in the place of the group/version's document
 
 	mu      sync.Mutex
 	widgets []string
@@ -120,6 +121,9 @@ func (e *elsewhere) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, collection), "/")
 		e.widgets = slices.DeleteFunc(e.widgets, func(s string) bool { return name == "" || s == name })
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+	case r.URL.Path == "/apis/example.com/v1":
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"ServiceUnavailable","details":{"causes":[%s]},"code":503}`, e.causes)
 	default:
 		http.NotFound(w, r)
 	}
@@ -141,6 +145,7 @@ func TestDrainOtherServers(t *testing.T) {
 	for name, test := range map[string]struct {
 		discovery string
 		listCode  int
+		causes    string
 		gone      bool
 		deletes   []string // what each deletion contains
 		failed    corev1.NamespaceConditionType
@@ -157,10 +162,11 @@ func TestDrainOtherServers(t *testing.T) {
 		"gone since discovery":      {discovery: discoveryOf("Current", plain), listCode: 404, gone: true},
 		"away, may hold something":  {discovery: discoveryOf("Stale", plain), listCode: 503, failed: corev1.NamespaceDeletionContentFailure, reason: "ContentDeletionFailed", message: "Failed to delete all resource types, 1 remaining: widgets.example.com: "},
 		"never seen":                {discovery: discoveryOf("Stale", ""), failed: corev1.NamespaceDeletionDiscoveryFailure, reason: "DiscoveryFailed", message: "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: example.com/v1"},
+		"never seen, nobody has it": {discovery: discoveryOf("Stale", ""), causes: `{"reason":"NotServed"}`, gone: true},
 		"discovery is not readable": {discovery: `{`, failed: corev1.NamespaceDeletionDiscoveryFailure, reason: "DiscoveryFailed", message: "Discovery failed: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := &elsewhere{discovery: test.discovery, listCode: test.listCode, widgets: []string{"a", "b"}}
+			e := &elsewhere{discovery: test.discovery, listCode: test.listCode, causes: test.causes, widgets: []string{"a", "b"}}
 			server := httptest.NewTLSServer(e)
 			defer server.Close()
 			c := newCore(t, Config{Config: process.Config{Gateway: trusting(t, server)}})

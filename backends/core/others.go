@@ -11,8 +11,10 @@ import (
 	"strings"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/backends/process"
+	"portico/discovery"
 	"portico/resource"
 	"portico/resource/client"
 )
@@ -44,7 +46,7 @@ type foreign struct {
 
 // others lists the namespaced resources of other servers that can be listed and
 // deleted. A group whose server is away counts with what it said last; one that
-// never said anything is an error, for it could hold anything.
+// never said anything is an error, for it could hold anything, unless no server has it.
 func (d *drainer) others(ctx context.Context) ([]foreign, error) {
 	res, err := d.gateway.Do(ctx, http.MethodGet, "/apis", nil, nil)
 	if err != nil {
@@ -67,7 +69,7 @@ func (d *drainer) others(ctx context.Context) ([]foreign, error) {
 		}
 		seen := map[string]bool{}
 		for _, v := range g.Versions {
-			if v.Freshness == apidiscovery.DiscoveryFreshnessStale && len(v.Resources) == 0 {
+			if v.Freshness == apidiscovery.DiscoveryFreshnessStale && len(v.Resources) == 0 && !d.absent(ctx, g.Name, v.Version) {
 				unknown = append(unknown, g.Name+"/"+v.Version)
 			}
 			for _, r := range v.Resources {
@@ -87,6 +89,16 @@ func (d *drainer) others(ctx context.Context) ([]foreign, error) {
 		return out, fmt.Errorf("Discovery failed for some groups, %d failing: unable to retrieve the complete list of server APIs: %s", len(unknown), strings.Join(unknown, ", "))
 	}
 	return out, nil
+}
+
+// absent reports whether no server has a group/version that the gateway lists without
+// knowing anything of it: it is registered, and there is nothing in it.
+func (d *drainer) absent(ctx context.Context, group, version string) bool {
+	res, err := d.gateway.Do(ctx, http.MethodGet, "/apis/"+group+"/"+version, nil, nil)
+	if err == nil {
+		_ = res.Body.Close()
+	}
+	return apierrors.HasStatusCause(err, discovery.CauseNotServed)
 }
 
 // inProcess sends requests to the server's own handler, without a connection:

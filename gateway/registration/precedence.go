@@ -130,8 +130,8 @@ func (c *claims) shared(want map[string]*apireg.APIService, held map[string]*cla
 }
 
 // precedence returns the versions of a group by who has them, the first one first.
-// First are, in a group of Kubernetes itself, the servers that gateways start with;
-// then who is first in what is stored; of those that have nothing stored the servers
+// First are, in a group of Kubernetes itself, the servers that gateways start with, in
+// their order, whichever was registered first; then who is first in what is stored; of those that have nothing stored the servers
 // that gateways start with, then by priority, and in the order of the Backends.
 func (c *claims) precedence(seats []*seat) [][]*seat {
 	type owner struct {
@@ -171,6 +171,9 @@ func (c *claims) precedence(seats []*seat) [][]*seat {
 	}
 	builtin := discovery.Builtin(seats[0].Spec.Group)
 	slices.SortStableFunc(owners, func(a, b *owner) int {
+		if builtin && a.permanent && b.permanent && a.index >= 0 && b.index >= 0 {
+			return cmp.Compare(a.index, b.index)
+		}
 		return cmp.Or(
 			given(builtin)*cmp.Compare(given(b.permanent), given(a.permanent)), cmp.Compare(a.rank, b.rank),
 			cmp.Compare(given(b.permanent), given(a.permanent)), cmp.Compare(b.priority, a.priority), cmp.Compare(a.index, b.index),

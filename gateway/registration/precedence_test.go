@@ -66,6 +66,8 @@ func TestVersionsOfOthersComeFirst(t *testing.T) {
 		"of Kubernetes itself": {serving(coordination, "v1"), []func(*testing.T, *registry){func(t *testing.T, g *registry) {
 			g.add(t, "b", everything(backend.KeepOther, 19000), serving(coordination, "v2"))
 		}}, coordination, "v1=crd v2=b", 16500},
+		"of the same Backend":     {serving("apiextensions.k8s.io", "v1", "v9"), nil, "apiextensions.k8s.io", "v1=crd v9=crd", 16700},
+		"and of one that is beta": {serving("apiextensions.k8s.io", "v1", "v9beta1"), nil, "apiextensions.k8s.io", "v1=crd v9beta1=crd", 16700},
 		"of custom resources": {serving(shared, "v1", "v1beta1"), []func(*testing.T, *registry){claim("b", "v2", everything(backend.KeepOther, 19000))},
 			shared, "v1=crd v1beta1=crd v2=b", 1000},
 		"of two Backends": {nil, []func(*testing.T, *registry){
@@ -208,5 +210,44 @@ func TestNoPlaceForWhatIsThere(t *testing.T) {
 	}
 	if lost := (*g.outcomes.Load())["b"].conflicts; !slices.Equal(lost, []conflict{{name: "v2." + shared, by: "a", crowded: true}}) {
 		t.Errorf("b is told %v", lost)
+	}
+}
+
+// A group of Kubernetes itself is that of the first server that gateways start with and
+// that has it, whichever was heard first.
+func TestTheOwnerOfABuiltInGroupComesFirst(t *testing.T) {
+	const group = "coordination.k8s.io"
+	g := newRegistry(t, serving(group, "v1"))
+	g.startsWith(t, onSocket(t, "core", "/nobody/core"), onSocket(t, "crd", "/nobody/crd"))
+	g.world.says("crd", aggregate.NewSource(aggregate.Config{Previous: serving(group, "v2")}))
+	if text, _ := order(g.turn(t, nil), group); text != "v2=crd" {
+		t.Fatalf("before core is heard: %s", text)
+	}
+	g.world.says("core", aggregate.NewSource(aggregate.Config{Previous: serving(group, "v1")}))
+	g.turn(t, nil)
+	if text, _ := order(g.turn(t, nil), group); text != "v1=core v2=crd" {
+		t.Errorf("then: %s", text)
+	}
+}
+
+// An automanaged APIService goes when its server answers and does not serve it any
+// more, in built-in groups as well; while the server is away it stays.
+func TestWhatIsNotServedAnyMoreGoes(t *testing.T) {
+	const name = "v1.coordination.k8s.io"
+	g := newRegistry(t, serving("coordination.k8s.io", "v1"))
+	if got := g.turn(t, nil); got[name] == nil || got[name].Labels[apiservice.AutomanagedLabel] != apiservice.OnStart {
+		t.Fatalf("registered as %v", got[name])
+	}
+	g.world.says("crd", aggregate.NewSource(aggregate.Config{}))
+	if got := g.turn(t, nil); got[name] == nil {
+		t.Error("it went while its server is away")
+	}
+	g.world.says("crd", aggregate.NewSource(aggregate.Config{Previous: serving(shared, "v1")}))
+	got := g.turn(t, nil)
+	if got[name] != nil {
+		t.Error("no server serves it, and it stays")
+	}
+	if got["v1.rbac.authorization.k8s.io"] == nil {
+		t.Error("the gateway's own went with it")
 	}
 }

@@ -13,10 +13,19 @@ import (
 	"portico/resource"
 )
 
-// lacks reports whether an APIService that nobody claims is to go because its
-// Backend serves it no more. Those of built-in groups stay with their Backend.
+// lacks reports whether an APIService that is not claimed is to go because its Backend's
+// server answers and does not serve it any more. The server of a Backend that is away,
+// or has not been asked yet, says nothing of the kind. The gateway's own in built-in
+// groups stay: another gateway of the same installation may serve them.
 func (c *claims) lacks(have *apireg.APIService) bool {
-	return have.Labels[apiservice.AutomanagedLabel] == apiservice.Managed && c.complete[have.Annotations[apiservice.BackendAnnotation]]
+	of := have.Annotations[apiservice.BackendAnnotation]
+	switch have.Labels[apiservice.AutomanagedLabel] {
+	case apiservice.Managed:
+		return c.complete[of]
+	case apiservice.OnStart:
+		return c.complete[of] && of != backend.Reserved
+	}
+	return false
 }
 
 // intrudes reports whether an APIService that nobody claims is the gateway's doing for

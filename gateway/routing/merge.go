@@ -33,6 +33,9 @@ type merge struct {
 	told map[*Server]map[schema.GroupVersion]*discovery.GroupVersion
 	// wanted is what users have registered with each server.
 	wanted map[*Server][]schema.GroupVersion
+	// owned is the lowest version priority, of each built-in group, of what the servers
+	// have in it that gateways start with.
+	owned map[string]int32
 	// beyond is what of each server is beyond the limits on its discovery.
 	beyond map[*Server]map[schema.GroupVersion]bool
 }
@@ -106,7 +109,11 @@ func (m *merge) entry(a *apireg.APIService, p placement) discovery.GroupVersion 
 			}
 		}
 	}
+	entry.Absent = entry.Unknown && p.absent
 	entry.GroupPriority, entry.VersionPriority = a.Spec.GroupPriorityMinimum, a.Spec.VersionPriority
+	if lowest, owned := m.owned[a.Spec.Group]; owned && !m.ofOwner(a) {
+		entry.VersionPriority = min(entry.VersionPriority, lowest-1)
+	}
 	if !p.local && !entry.Unknown {
 		// A server may itself have lost sight of what it says.
 		entry.Stale = m.stale(a, p) || entry.Stale
@@ -129,6 +136,27 @@ func (m *merge) toldBy(srv *Server) map[schema.GroupVersion]*discovery.GroupVers
 	}
 	m.told[srv] = known
 	return known
+}
+
+// own notes which versions of built-in groups are of the servers that gateways start
+// with: the others come after them, whatever priority they ask for.
+func (m *merge) own(list []*apireg.APIService) {
+	m.owned = map[string]int32{}
+	for _, a := range list {
+		if !discovery.Builtin(a.Spec.Group) || !m.ofOwner(a) {
+			continue
+		}
+		if lowest, owned := m.owned[a.Spec.Group]; !owned || a.Spec.VersionPriority < lowest {
+			m.owned[a.Spec.Group] = a.Spec.VersionPriority
+		}
+	}
+}
+
+// ofOwner reports whether an APIService was registered for a server that gateways start
+// with.
+func (m *merge) ofOwner(a *apireg.APIService) bool {
+	st := m.standings.ByName[a.Annotations[apiservice.BackendAnnotation]]
+	return apiservice.IsAutomanaged(a) && st != nil && st.Permanent
 }
 
 // isBeyond reports whether discovery lacks some of a group/version because it is beyond

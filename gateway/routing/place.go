@@ -24,6 +24,7 @@ type placement struct {
 	condition apiservice.Condition
 	verdict   bool      // the condition is the checker's, of a server that was good before
 	since     time.Time // of the verdict
+	absent    bool      // no server has it: there is none, or it answers so
 	// kept is under what an earlier gateway kept the discovery of a server that was
 	// not found since this one began; "": under the APIService's own name.
 	kept string
@@ -62,7 +63,7 @@ func (s *Sync) place(a *apireg.APIService, n *news, m *merge) placement {
 		}
 		// Like one whose Service does not exist: whoever registered it expects it to
 		// be served, and hears why it is not.
-		return placement{condition: apiservice.BackendNotFound(name), since: since}
+		return placement{condition: apiservice.BackendNotFound(name), since: since, absent: true}
 	}
 	return placement{nowhere: true, condition: apiservice.Local()}
 }
@@ -115,7 +116,7 @@ func (s *Sync) placeService(a *apireg.APIService, n *news, m *merge) placement {
 	found, failed := n.services.resolve(ref)
 	if failed != nil {
 		// The server may still be known from before: its documents stay.
-		p := placement{condition: *failed, since: m.failing(a.Name)}
+		p := placement{condition: *failed, since: m.failing(a.Name), absent: failed.Reason == apiservice.ServiceNotFound(ref).Reason}
 		if old := s.servers[mk.target]; old != nil && old.id == mk.id {
 			m.live[mk.target], p.server = old, old
 		}

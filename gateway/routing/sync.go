@@ -235,6 +235,7 @@ func (s *Sync) Reconcile() time.Duration {
 		}
 		st.Stale = st.Server != nil && !st.Condition.Available() && m.over(st.since, s.grace)
 	}
+	m.own(n.apiservices)
 	for _, a := range apiservice.Ordered(n.apiservices) {
 		m.add(a, s.place(a, &n, m))
 	}

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,6 +20,9 @@ import (
 // maxUnlistedRead is how much is read of an answer that only has to be there, in
 // bytes: one that is read to its end leaves its connection to others.
 const maxUnlistedRead = 64 << 10
+
+// errNotServed says that a server answers and does not have a group/version.
+var errNotServed = errors.New("bad status")
 
 // judgeUnlisted completes the judgement of an APIService that shares the server of a
 // Backend, where that is well but does not list the group/version (see the package's
@@ -38,6 +42,9 @@ func (s *Sync) judgeUnlisted(a *apireg.APIService, p placement, m *merge) placem
 		p.condition = stands(a)
 	case !v.Healthy:
 		p.condition, p.since = apiservice.FailedDiscoveryCheck(srv.urlOf(discoveryPath(a)), v.Err), v.Since
+		if p.absent = errors.Is(v.Err, errNotServed); p.absent {
+			p.condition = p.condition.Kept()
+		}
 	}
 	return p
 }
@@ -84,10 +91,13 @@ func (srv *Server) ask(ctx context.Context, path, shown string) error {
 	}
 	defer res.Body.Close()
 	_, _ = io.CopyN(io.Discard, res.Body, maxUnlistedRead) // what it says does not matter
-	if res.StatusCode != http.StatusOK {
-		return aggregate.BadStatus(shown, res.StatusCode)
+	switch res.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusNotFound:
+		return fmt.Errorf("%w from %s: %d", errNotServed, shown, res.StatusCode)
 	}
-	return nil
+	return aggregate.BadStatus(shown, res.StatusCode)
 }
 
 // urlOf names a path of the server in messages; of Sync.Run only.

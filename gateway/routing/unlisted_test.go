@@ -113,7 +113,7 @@ func TestUnlistedGroupVersion(t *testing.T) {
 		return len(s.servers["backend/b"].Source.Unread()) == 0
 	})
 	c := says("what the server lacks is not available", "v2.widgets.example.com", "FailedDiscoveryCheck")
-	if want := "failing or missing response from " + path + ": bad status from " + path + ": 404"; c.Message != want {
+	if want := "failing or missing response from " + path + ": bad status from " + path + ": 404; the server does not serve it, and the APIService stays until it is deleted: a user keeps it (kubectl delete apiservice)"; c.Message != want {
 		t.Errorf("%q, want %q", c.Message, want)
 	}
 	if c := s.Conditions()["v1.widgets.example.com"]; c != apiservice.Local() {
