@@ -38,6 +38,13 @@ func (c Condition) Truncated() Condition {
 	return c
 }
 
+// Kept adds to the verdict on a group/version that its server answers not to have, that
+// the gateway did not register it.
+func (c Condition) Kept() Condition {
+	c.Message += "; the server does not serve it, and the APIService stays until it is deleted: a user keeps it (kubectl delete apiservice)"
+	return c
+}
+
 // ServiceNotFound: the service that the APIService names does not exist.
 func ServiceNotFound(s *apireg.ServiceReference) Condition {
 	return Condition{apireg.ConditionFalse, "ServiceNotFound",

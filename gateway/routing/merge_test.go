@@ -1,10 +1,15 @@
 package routing
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
@@ -74,5 +79,58 @@ func TestMerge(t *testing.T) {
 				t.Errorf("condition %+v, next %v", m.conditions[a.Name], m.next)
 			}
 		})
+	}
+}
+
+// What a user registers in a group of a server that gateways start with comes after that
+// server's versions, whatever priority it asks for; in other groups it does not.
+func TestVersionsOfOwnersComeFirst(t *testing.T) {
+	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
+	of := func(group, version string, priority int32, labels map[string]string) *apireg.APIService {
+		return &apireg.APIService{
+			ObjectMeta: metav1.ObjectMeta{Name: apiservice.Name(group, version), Labels: labels, Annotations: map[string]string{apiservice.BackendAnnotation: "core"}},
+			Spec:       apireg.APIServiceSpec{Group: group, Version: version, GroupPriorityMinimum: 100, VersionPriority: priority},
+		}
+	}
+	automanaged := map[string]string{apiservice.AutomanagedLabel: apiservice.OnStart}
+	m := newMerge(s)
+	m.standings = &Standings{ByName: map[string]*Standing{"core": {Described: Described{Name: "core", Permanent: true}}}}
+	list := []*apireg.APIService{
+		of("coordination.k8s.io", "v1", 15, automanaged), of("coordination.k8s.io", "v9", 1000, nil),
+		of("widgets.example.com", "v1", 15, automanaged), of("widgets.example.com", "v9", 1000, nil),
+	}
+	m.own(list)
+	for i, want := range []int32{15, 14, 15, 1000} {
+		if got := m.entry(list[i], placement{}).VersionPriority; got != want {
+			t.Errorf("%s has the priority %d, want %d", list[i].Name, got, want)
+		}
+	}
+}
+
+// A group/version that is beyond the limits of its server says so, and is available.
+func TestTruncatedIsAvailable(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/apis/widgets.example.com/v1" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"kind":"APIResourceList","groupVersion":"widgets.example.com/v1","resources":[{"name":"widgets"},{"name":"gadgets"}]}`)
+	}))
+	defer server.Close()
+	source := aggregate.NewSource(aggregate.Config{
+		BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {}, GroupVersions: []schema.GroupVersion{{Group: "widgets.example.com", Version: "v1"}},
+		Limits: aggregate.Limits{GroupVersions: 10, Memory: 1 << 20, Document: 1 << 20, Group: 1 << 20, Elements: 1},
+	})
+	if _, err := source.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
+	m := newMerge(s)
+	m.standings = &Standings{}
+	a := widgetsAt(func(*apireg.APIServiceSpec) {})
+	m.add(a, placement{server: &Server{Up: &proxy.Way{}, Source: source}, condition: apiservice.Passed()})
+	if c := m.conditions[a.Name]; !c.Available() || !strings.Contains(c.Message, "DiscoveryTruncated") {
+		t.Errorf("condition %+v", c)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"portico/discovery"
 	"portico/discovery/aggregate"
 )
 
@@ -123,5 +124,39 @@ func TestWaitToFollow(t *testing.T) {
 			t.Errorf("waiting for %v ended before its time: %v", wait, got)
 		}
 		cancel()
+	}
+}
+
+// A stream that passes its bound is opened again after a minute, then after twice as
+// long each time; once it is a good one, as after the first failure.
+func TestAfterStreamThatIsTooLong(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json"+discovery.StreamParameter)
+		line := []byte(`{"type":"ADDED","object":{"metadata":{"name":"a.example.com"},"versions":[]}}` + "\n")
+		for err := error(nil); err == nil; {
+			_, err = w.Write(line)
+		}
+	}))
+	defer server.Close()
+	source := aggregate.NewSource(aggregate.Config{
+		BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {},
+		Limits: aggregate.Limits{GroupVersions: 10, Memory: 1 << 20, Document: 1 << 20, Group: 1 << 20, Elements: 100},
+	})
+	err := source.Follow(t.Context(), func() { t.Error("half of a state counts") })
+	if !aggregate.IsTooLong(err) {
+		t.Fatal(err)
+	}
+	last := time.Duration(0)
+	for _, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 32 * time.Minute, time.Hour, time.Hour} {
+		if last = afterStream(last, false, time.Second, err); last != want {
+			t.Errorf("the pause is %v, want %v", last, want)
+		}
+	}
+	if next := afterStream(last, true, streamLasts, errors.New("the server ended it")); next != streamRetry {
+		t.Errorf("after a good stream, the pause is %v", next)
 	}
 }
