@@ -30,6 +30,8 @@ var headersOverHTTP1 = []struct {
 	{"mixed case", "x-ReMoTe-UsEr: mallory\r\nX-remote-GROUP: mallory\r\n", "", passed},
 	{"underscores", "X_Remote_User: mallory\r\nX_REMOTE_GROUP: mallory\r\nx_remote_extra_a: mallory\r\nX_Remote_Uid: mallory\r\n", "", passed},
 	{"dashes and underscores", "X-Remote_User: mallory\r\nX_Remote-Group: mallory\r\nX-Remote_Extra-A: mallory\r\n", "", passed},
+	{"dots", "X.Remote.User: mallory\r\nX.Remote.Group: mallory\r\nX.Remote-Extra.A: mallory\r\n", "", passed},
+	{"other characters", "X!Remote!User: mallory\r\nX~Remote~Group: mallory\r\n", "", passed},
 	{"three times", "X-Remote-User: mallory1\r\nx-remote-user: mallory2\r\nX-REMOTE-USER: mallory3\r\n", "", passed},
 	{"a list of groups", "X-Remote-Group: mallory, system:mallory\r\n", "", passed},
 	{"a group alone", "X-Remote-Group: mallory\r\n", "", passed},
@@ -68,6 +70,7 @@ var headersOverHTTP1 = []struct {
 	{"a user to impersonate, named in Connection", "Connection: close, Impersonate-User\r\nImpersonate-User: mallory\r\n", "", []int{403}},
 	{"an id of a user to impersonate without a user", "Impersonate-Uid: mallory\r\n", "", []int{400, 403, 500}},
 	{"a user to impersonate with underscores", "Impersonate_User: mallory\r\nImpersonate_Group: system:mallory\r\n", "", passed},
+	{"a user to impersonate with dots", "Impersonate.User: mallory\r\n", "", passed},
 }
 
 // Whatever a client writes into the header over HTTP/1.1, a server sees the user

@@ -26,6 +26,7 @@ var headersOverHTTP2 = []struct {
 	{"upper case", []field{{"X-Remote-User", "mallory"}}, broken},
 	{"one upper-case letter", []field{{"x-remote-useR", "mallory"}}, broken},
 	{"underscores", []field{{"x_remote_user", "mallory"}, {"x_remote-extra_a", "mallory"}, {"x_remote_group", "mallory"}}, passed},
+	{"dots", []field{{"x.remote.user", "mallory"}, {"x.remote.group", "mallory"}}, passed},
 	{"three times", []field{{"x-remote-user", "mallory1"}, {"x-remote-user", "mallory2"}, {"x-remote-user", "mallory3"}}, passed},
 	{"an escaped extra", []field{{"x-remote-extra-%53copes", "mallory"}}, passed},
 	{"line breaks in the value", []field{{"a", "b\r\nX-Remote-User: mallory"}}, broken},

@@ -39,10 +39,10 @@ func names(user string, r *request) error {
 	got := map[string]int{}
 	for name, values := range r.header {
 		folded := strings.Map(func(c rune) rune {
-			if c == '_' || c == '.' || c == '-' {
-				return '-'
+			if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+				return c
 			}
-			return c
+			return '-'
 		}, strings.ToLower(name))
 		switch {
 		case folded == "authorization", strings.HasPrefix(folded, "impersonate-"), strings.Contains(strings.Join(values, ","), "base64url.bearer"):

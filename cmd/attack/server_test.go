@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // request is what reached a server.
@@ -25,6 +26,8 @@ type request struct {
 	body            []byte
 	// wire is what came over the connection, as it stands; nil over HTTP/2.
 	wire []byte
+	// whole is closed when all of it has arrived, or what there will be.
+	whole chan struct{}
 }
 
 // String is all of it.
@@ -61,30 +64,39 @@ func (s *server) take(t *testing.T) []*request {
 		t.Fatalf("fence %s: %d %.300s %v", path, code, answer, err)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	all := s.seen
+	s.seen = nil
+	s.mu.Unlock()
+	for _, r := range all {
+		select {
+		case <-r.whole:
+		case <-time.After(patience):
+			t.Fatalf("not within %v: the end of %s %s", patience, r.method, r.uri)
+		}
+	}
 	isFence := func(r *request) bool { return strings.HasSuffix(r.uri, "/things/"+name) }
-	if !slices.ContainsFunc(s.seen, isFence) {
+	if !slices.ContainsFunc(all, isFence) {
 		t.Fatalf("%s has not reached the server", path)
 	}
-	seen := slices.DeleteFunc(s.seen, isFence)
-	s.seen = nil
-	return seen
+	return slices.DeleteFunc(all, isFence)
 }
 
 // record takes a request down and answers it.
 func (s *server) record(w http.ResponseWriter, r *http.Request) {
+	seen := &request{method: r.Method, uri: r.RequestURI, header: r.Header, whole: make(chan struct{})}
+	s.mu.Lock()
+	s.seen = append(s.seen, seen)
+	s.mu.Unlock()
 	body, err := io.ReadAll(io.LimitReader(r.Body, 16<<20))
 	if err != nil {
 		// What was sent until then counts as well.
 		body = fmt.Appendf(body, "\n%v", err)
 	}
-	seen := &request{method: r.Method, uri: r.RequestURI, header: r.Header, trailer: r.Trailer, body: body}
+	seen.body, seen.trailer = body, r.Trailer
 	if conn, ok := r.Context().Value(wireKey{}).(*wire); ok {
 		seen.wire = conn.take()
 	}
-	s.mu.Lock()
-	s.seen = append(s.seen, seen)
-	s.mu.Unlock()
+	close(seen.whole)
 	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprintf(w, `{"kind":"Echo","apiVersion":"%s/v1","method":%q}`, s.group, r.Method)
 }

@@ -17,6 +17,7 @@ import (
 
 	"portico/cmd/internal/embedetcd"
 	"portico/cmd/internal/pki"
+	"portico/cmd/internal/testtools"
 )
 
 // alone is an installation without `up`: each process runs by itself with its
@@ -37,7 +38,7 @@ type alone struct {
 func newAlone(t *testing.T) *alone {
 	t.Helper()
 	dir := t.TempDir()
-	a := &alone{up: &installation{dir: dir, output: &output{grown: make(chan struct{}, 1)}}, addresses: map[string]string{}, processes: map[string]*exec.Cmd{}}
+	a := &alone{up: &installation{dir: dir, output: testtools.NewOutput()}, addresses: map[string]string{}, processes: map[string]*exec.Cmd{}}
 	var err error
 	if a.files, err = pki.Ensure(pki.Config{Dir: filepath.Join(dir, "pki")}); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/cmd/internal/pki"
+	"portico/cmd/internal/testtools"
 )
 
 // fleet is an installation as operators have it: each process on an address of
@@ -59,7 +60,7 @@ func startFleet(t *testing.T) *fleet {
 	t.Helper()
 	dir := t.TempDir()
 	f := &fleet{dir: dir, caDir: filepath.Join(dir, "authorities"), etcd: startEtcd(t)}
-	f.up = &installation{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), output: &output{grown: make(chan struct{}, 1)}}
+	f.up = &installation{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), output: testtools.NewOutput()}
 	if err := os.Mkdir(filepath.Join(dir, "logs"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -5,15 +5,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,7 +23,7 @@ import (
 
 // patienceInTests bounds every wait: far above what any of them takes, so that
 // a busy machine does not fail a test.
-const patienceInTests = 60 * time.Second
+const patienceInTests = testtools.Patience
 
 // programs builds what the tests run, once.
 var programs = sync.OnceValues(testtools.Build)
@@ -74,16 +71,17 @@ func sharedInstallation(t *testing.T) *installation {
 	return up
 }
 
-// installation is a running `portico up`.
+// installation is a running `portico up`, or processes that are started one by
+// one in its stead.
 type installation struct {
 	dir        string // the data folder
 	endpoint   string
 	kubeconfig string
 	etcd       string
 	cmd        *exec.Cmd
-	output     *output
-	exited     chan error
-	stopOnce   sync.Once
+	output     *testtools.Output
+	exited     <-chan error
+	running    *testtools.Installation // nil: processes that are started one by one
 }
 
 // install starts an installation of the test's own.
@@ -110,64 +108,18 @@ func launch(dir string, args ...string) (*installation, error) {
 	if err != nil {
 		return nil, err
 	}
-	up := &installation{dir: dir, exited: make(chan error, 1), output: &output{grown: make(chan struct{}, 1)}}
-	up.cmd = exec.Command(p.Portico, append([]string{"up", "--listen=127.0.0.1:0", "--data-dir=" + dir}, args...)...)
-	up.cmd.Stdout, up.cmd.Stderr = up.output, up.output
-	if err := up.cmd.Start(); err != nil {
+	running, err := testtools.Launch(p.Portico, dir, args...)
+	if err != nil {
 		return nil, err
 	}
-	go func() {
-		up.exited <- up.cmd.Wait()
-		close(up.exited)
-	}()
-	if err := up.awaitOutput("Ctrl-C stops it"); err != nil {
-		up.cmd.Process.Kill()
-		return nil, err
-	}
-	for _, v := range []struct {
-		name string
-		to   *string
-	}{{"endpoint", &up.endpoint}, {"kubeconfig", &up.kubeconfig}, {"etcd", &up.etcd}} {
-		m := regexp.MustCompile(`(?m)^  ` + v.name + ` +(\S+)$`).FindStringSubmatch(up.output.String())
-		if m == nil {
-			up.cmd.Process.Kill()
-			return nil, fmt.Errorf("up does not say its %s:\n%s", v.name, up.output)
-		}
-		*v.to = m[1]
-	}
-	return up, nil
+	return &installation{
+		dir: dir, endpoint: running.Endpoint, kubeconfig: running.Kubeconfig, etcd: running.Etcd,
+		cmd: running.Cmd, output: running.Output, exited: running.Exited, running: running,
+	}, nil
 }
 
-// awaitOutput waits until up has printed text.
-func (up *installation) awaitOutput(text string) error {
-	deadline := time.After(patienceInTests)
-	for !strings.Contains(up.output.String(), text) {
-		select {
-		case <-up.output.grown:
-		case err := <-up.exited:
-			return fmt.Errorf("up ended: %v\n%s", err, up.output)
-		case <-deadline:
-			return fmt.Errorf("up has not printed %q:\n%s", text, up.output)
-		}
-	}
-	return nil
-}
-
-// stop ends it in order. Stopping what has ended is no error. It is told once:
-// a second signal would end it at once.
-func (up *installation) stop() error {
-	up.stopOnce.Do(func() { up.cmd.Process.Signal(syscall.SIGTERM) })
-	select {
-	case err := <-up.exited:
-		if err != nil && !strings.Contains(err.Error(), "killed") {
-			return fmt.Errorf("up ended with %w:\n%s", err, up.output)
-		}
-		return nil
-	case <-time.After(patienceInTests):
-		up.cmd.Process.Kill()
-		return fmt.Errorf("up does not stop:\n%s", up.output)
-	}
-}
+// stop ends it in order. Stopping what has ended is no error.
+func (up *installation) stop() error { return up.running.Stop() }
 
 // child returns the process id of the child that runs the subcommand.
 func (up *installation) child(t *testing.T, subcommand string) int {
@@ -278,31 +230,6 @@ func within(t *testing.T, limit time.Duration, what string, ok func() error) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-}
-
-// output collects what a process prints.
-type output struct {
-	mu    sync.Mutex
-	buf   bytes.Buffer
-	grown chan struct{}
-}
-
-var _ io.Writer = (*output)(nil)
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	select {
-	case o.grown <- struct{}{}:
-	default:
-	}
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }
 
 // alive reports whether a process runs; one that waits to be reaped does not.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"portico/cmd/internal/embedetcd"
+	"portico/cmd/internal/testtools"
 )
 
 // A SIGTERM in the middle of the start ends it in order, whenever it comes.
@@ -20,15 +21,12 @@ func TestStopWhileStarting(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, said := range []string{"starting etcd", "starting core server", "Portico is ready"} {
-		up := &installation{dir: dir, exited: make(chan error, 1), output: &output{grown: make(chan struct{}, 1)}}
-		up.cmd = exec.Command(p.Portico, "up", "--listen=127.0.0.1:0", "--data-dir="+dir)
-		up.cmd.Stdout, up.cmd.Stderr = up.output, up.output
-		if err := up.cmd.Start(); err != nil {
+		up, err := testtools.Start(p.Portico, dir)
+		if err != nil {
 			t.Fatal(err)
 		}
-		go func() { up.exited <- up.cmd.Wait() }()
-		err := up.awaitOutput(said)
-		if stopErr := up.stop(); stopErr != nil || err != nil {
+		err = up.Await(said)
+		if stopErr := up.Stop(); stopErr != nil || err != nil {
 			t.Errorf("stopped after %q: %v %v", said, err, stopErr)
 		}
 	}

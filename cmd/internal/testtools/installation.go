@@ -31,9 +31,22 @@ type Installation struct {
 	stop sync.Once
 }
 
-// Launch starts a program as `portico up` on a free port of 127.0.0.1, with its
-// data in dir, and returns when it is ready.
+// Launch starts a program as `portico up` and returns when it is ready.
 func Launch(program, dir string, args ...string) (*Installation, error) {
+	i, err := Start(program, dir, args...)
+	if err != nil {
+		return nil, err
+	}
+	if err := i.ready(); err != nil {
+		i.Cmd.Process.Kill()
+		return nil, err
+	}
+	return i, nil
+}
+
+// Start starts a program as `portico up` on a free port of 127.0.0.1, with its
+// data in dir, and does not wait. Endpoint, Kubeconfig and Etcd are "".
+func Start(program, dir string, args ...string) (*Installation, error) {
 	exited := make(chan error, 1)
 	i := &Installation{Dir: dir, Exited: exited, Output: NewOutput()}
 	i.Cmd = exec.Command(program, append([]string{"up", "--listen=127.0.0.1:0", "--data-dir=" + dir}, args...)...)
@@ -45,10 +58,6 @@ func Launch(program, dir string, args ...string) (*Installation, error) {
 		exited <- i.Cmd.Wait()
 		close(exited)
 	}()
-	if err := i.ready(); err != nil {
-		i.Cmd.Process.Kill()
-		return nil, err
-	}
 	return i, nil
 }
 

@@ -1,0 +1,250 @@
+//go:build floods
+
+package attack
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	nethttp "net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	xhttp2 "golang.org/x/net/http2"
+)
+
+const (
+	// floodLasts bounds a flood over one connection, and floodFrames its frames.
+	floodLasts  = 5 * time.Second
+	floodFrames = 250_000
+	// floodConnections is the number of connections of those that need many.
+	floodConnections = 500
+	// handshakeEnds is how long the gateway may keep a connection that does not
+	// come to a request: 32 s, and some for a busy machine.
+	handshakeEnds = 50 * time.Second
+)
+
+// calm runs a flood and checks that everything else is served meanwhile, none of
+// it later than two seconds, and that no process takes more than its memory.
+func (i *installation) calm(t *testing.T, flood func(t *testing.T)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var took []time.Duration
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			for path, client := range map[string]*nethttp.Client{"/healthz": i.client(nil), "/api/v1/namespaces/kube-system": i.admin} {
+				began := time.Now()
+				if code, body, err := i.ask(client, "GET", path, ""); err != nil || code != nethttp.StatusOK {
+					t.Errorf("%s while it lasts: %d %.200s %v", path, code, body, err)
+				}
+				took = append(took, time.Since(began))
+				if client != i.admin {
+					client.CloseIdleConnections()
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	flood(t)
+	cancel()
+	watching.Wait()
+	slices.Sort(took)
+	median, slowest := took[len(took)/2], took[len(took)-1]
+	t.Logf("%d requests of others: median %v, slowest %v", len(took), median, slowest)
+	if slowest > 2*time.Second {
+		t.Errorf("a request of others took %v", slowest)
+	}
+	for name, peak := range i.peaks(t) {
+		t.Logf("%s: at most %d MB until now", name, peak>>20)
+		if peak > maxMemory {
+			t.Errorf("%s has taken %d MB", name, peak>>20)
+		}
+	}
+}
+
+// frame is one of HTTP/2 as it goes over the connection.
+func frame(kind xhttp2.FrameType, flags xhttp2.Flags, id uint32, payload []byte) []byte {
+	out := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), byte(kind), byte(flags)}
+	return append(binary.BigEndian.AppendUint32(out, id), payload...)
+}
+
+// frames are n times the same frame.
+func frames(n int, kind xhttp2.FrameType, flags xhttp2.Flags, id uint32, payload []byte) []byte {
+	return bytes.Repeat(frame(kind, flags, id, payload), n)
+}
+
+// A client that sends frames as fast as it can over one connection is cut off, or
+// costs what it sends and nothing else.
+func TestFloodOfFrames(t *testing.T) {
+	get := literals(pseudo("GET", "/version"))
+	post := literals(pseudo("POST", "/version"))
+	const piece = 100
+	for _, tc := range []struct {
+		name  string
+		first []byte
+		// next is what follows, for the stream that is next.
+		next func(id *uint32) []byte
+		// cut: the gateway ends the connection before all frames are sent.
+		cut bool
+	}{
+		{"rapid reset", nil, func(id *uint32) (out []byte) {
+			for range piece / 2 {
+				out = append(out, frame(xhttp2.FrameHeaders, xhttp2.FlagHeadersEndHeaders|xhttp2.FlagHeadersEndStream, *id, get)...)
+				out = append(out, frame(xhttp2.FrameRSTStream, 0, *id, []byte{0, 0, 0, 8})...)
+				*id += 2
+			}
+			return out
+		}, true},
+		{"CONTINUATION", frame(xhttp2.FrameHeaders, xhttp2.FlagHeadersEndStream, 1, get), func(*uint32) []byte {
+			return frames(piece, xhttp2.FrameContinuation, 0, 1, literals([]field{{"x-a", strings.Repeat("b", 100)}}))
+		}, true},
+		{"empty CONTINUATION", frame(xhttp2.FrameHeaders, xhttp2.FlagHeadersEndStream, 1, get), func(*uint32) []byte {
+			return frames(piece, xhttp2.FrameContinuation, 0, 1, nil)
+		}, false},
+		{"PING", nil, func(*uint32) []byte { return frames(piece, xhttp2.FramePing, 0, 0, make([]byte, 8)) }, true},
+		{"SETTINGS", nil, func(*uint32) []byte { return frames(piece, xhttp2.FrameSettings, 0, 0, []byte{0, 3, 0, 0, 0, 100}) }, false},
+		{"PRIORITY", nil, func(*uint32) []byte { return frames(piece, xhttp2.FramePriority, 0, 1, []byte{0, 0, 0, 0, 1}) }, false},
+		{"WINDOW_UPDATE", nil, func(*uint32) []byte { return frames(piece, xhttp2.FrameWindowUpdate, 0, 0, []byte{0, 0, 0, 1}) }, false},
+		{"empty DATA", frame(xhttp2.FrameHeaders, xhttp2.FlagHeadersEndHeaders, 1, post), func(*uint32) []byte {
+			return frames(piece, xhttp2.FrameData, 0, 1, nil)
+		}, true},
+		{"frames of an unknown type", nil, func(*uint32) []byte { return frames(piece, 0xbe, 0, 0, nil) }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			target.calm(t, func(t *testing.T) {
+				conn := target.dial(t, nil, http2)
+				defer conn.Close()
+				go io.Copy(io.Discard, conn)
+				conn.SetDeadline(time.Now().Add(floodLasts))
+				_, err := conn.Write(append([]byte(xhttp2.ClientPreface), append(frame(xhttp2.FrameSettings, 0, 0, nil), tc.first...)...))
+				id, sent := uint32(1), 0
+				for ; err == nil && sent < floodFrames; sent += piece {
+					_, err = conn.Write(tc.next(&id))
+				}
+				t.Logf("%d frames were sent, and then: %v", sent, err)
+				if ended := err != nil && !isTimeout(err); tc.cut && !ended {
+					t.Errorf("the connection is open after %d frames: %v", sent, err)
+				}
+			})
+		})
+	}
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := err.(net.Error)
+	return ok && timeout.Timeout()
+}
+
+// Connections that do not come to a request are ended, and cost little until then.
+func TestFloodOfConnections(t *testing.T) {
+	plain := func(t *testing.T) net.Conn {
+		conn, err := net.DialTimeout("tcp", target.host, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	secured := func(start string) func(*testing.T) net.Conn {
+		return func(t *testing.T) net.Conn {
+			conn := tls.Client(plain(t), target.tls(nil))
+			if _, err := io.WriteString(conn, start); err != nil {
+				t.Fatal(err)
+			}
+			return conn
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		open func(*testing.T) net.Conn
+	}{
+		{"half open", plain},
+		{"a part of a header", secured("GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 1000))},
+		{"a large part of a header", secured("GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 200<<10))},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			target.calm(t, func(t *testing.T) {
+				var all []net.Conn
+				for range floodConnections {
+					all = append(all, tc.open(t))
+				}
+				deadline := time.Now().Add(handshakeEnds)
+				for n, conn := range all {
+					conn.SetReadDeadline(deadline)
+					// What is answered first, a 408 for one, counts for nothing.
+					if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
+						t.Errorf("connection %d is open after %v", n, handshakeEnds)
+					}
+					conn.Close()
+				}
+			})
+		})
+	}
+}
+
+// Streams that are never read cost what their headers take, and that is given
+// back with their connection.
+func TestFloodOfStreamsThatAreNotRead(t *testing.T) {
+	target.calm(t, func(t *testing.T) {
+		header := pseudo("GET", "/version")
+		for n := range 8 {
+			header = append(header, field{fmt.Sprint("x-", n), strings.Repeat("a", 120)})
+		}
+		block := literals(header)
+		for range 5 {
+			conn := target.dial(t, nil, http2)
+			defer conn.Close()
+			conn.SetDeadline(time.Now().Add(floodLasts))
+			// The window of each stream is 0.
+			io.WriteString(conn, xhttp2.ClientPreface)
+			conn.Write(frame(xhttp2.FrameSettings, 0, 0, []byte{0, 4, 0, 0, 0, 0}))
+			for id := uint32(1); id < 2*1000; id += 2 {
+				if _, err := conn.Write(frame(xhttp2.FrameHeaders, xhttp2.FlagHeadersEndHeaders|xhttp2.FlagHeadersEndStream, id, block)); err != nil {
+					t.Logf("cut off at stream %d: %v", id, err)
+					break
+				}
+			}
+		}
+	})
+}
+
+// Servers whose stream of discovery never ends cost no other request anything, and
+// bounded memory.
+func TestFloodOfDiscoveryStreams(t *testing.T) {
+	target.calm(t, func(t *testing.T) {
+		for n := range 3 {
+			group := fmt.Sprintf("stream-%d.example.com", n)
+			config := serving(t, http1)
+			listener := listen(t)
+			runServer(t, listener, config, func(w nethttp.ResponseWriter, r *nethttp.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case r.URL.Path == "/apis" && r.URL.Query().Get("watch") == "true":
+					w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList;stream=watch")
+					event := []byte(strings.Repeat(fmt.Sprintf(`{"type":"ADDED","object":{"metadata":{"name":%q},"versions":[]}}`+"\n", group), 100))
+					for r.Context().Err() == nil {
+						if _, err := w.Write(event); err != nil {
+							return
+						}
+					}
+				case r.URL.Path == "/apis":
+					io.WriteString(w, groupList(group))
+				case r.URL.Path == "/apis/"+group+"/v1":
+					io.WriteString(w, resourceList(group))
+				default:
+					nethttp.NotFound(w, r)
+				}
+			})
+			target.backend(t, group, fmt.Sprintf(`{"endpoints":[{"url":"https://%s"}],"tls":{"caBundle":%q},"autoRegister":{"groups":[%q]}}`,
+				listener.Addr(), base64Of(target.stranger.pem()), group))
+		}
+		time.Sleep(15 * time.Second) // as long as the flood lasts
+	})
+}

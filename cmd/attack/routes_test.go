@@ -1,0 +1,102 @@
+package attack
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// requestTargets are methods and queries that HTTP/2 carries, and that would be
+// something else in the request line of HTTP/1.1. THING is the path.
+var requestTargets = []struct{ name, method, path string }{
+	{"a space in the query", "GET", "THING?a=b c"},
+	{"a version in the query", "GET", "THING?x HTTP/1.0"},
+	{"two versions in the query", "GET", "THING?x HTTP/1.1 HTTP/1.1"},
+	{"a space as the query", "GET", "THING? "},
+	{"a tab in the query", "GET", "THING?a=b\tc"},
+	{"a control character in the query", "GET", "THING?a=\x01"},
+	{"a DEL in the query", "GET", "THING?a=\x7f"},
+	{"line breaks in the query", "GET", "THING?a=b\r\nX-Remote-User: mallory"},
+	{"a line feed in the query", "GET", "THING?a=b\nX-Remote-User: mallory"},
+	{"bytes beyond ASCII in the query", "GET", "THING?a=\xe9\xff"},
+	{"what should be escaped in the query", "GET", "THING?a=\"<>`{}|^\\"},
+	{"a number sign in the query", "GET", "THING?a=b#c"},
+	{"a space in the path", "GET", "THING y"},
+	{"a number sign in the path", "GET", "THING#c"},
+	{"bytes beyond ASCII in the path", "GET", "THING\xff\xfe"},
+	{"a space in the method", "GET /x", "THING"},
+	{"a colon in the method", "GET:", "THING"},
+	{"a bracket in the method", "(GET)", "THING"},
+	{"a method that is longer than any", strings.Repeat("G", 300), "THING"},
+	{"a method in lower case", "get", "THING"},
+}
+
+// The request line that a server of HTTP/1.1 gets has a method, a target and a
+// version, whatever came over HTTP/2: also from a user of all verbs.
+func TestRequestLines(t *testing.T) {
+	t.Parallel()
+	for _, s := range []*server{register(t, "lines.example.com", http1), registerREST(t, "lines-rest.example.com")} {
+		user := "jane-" + s.group
+		jane := target.user(t, user)
+		target.grant(t, user, "", policyRule{APIGroups: []string{s.group}, Resources: []string{"*"}, Verbs: []string{"*"}})
+		thing := "/apis/" + s.group + "/v1/things/x"
+		for _, tc := range requestTargets {
+			a := target.sendStream(t, jane, stream{header: pseudo(tc.method, strings.ReplaceAll(tc.path, "THING", thing))})
+			seen := s.take(t)
+			if err := a.among(0, 200, 400, 403, 404, 405, 414, 501); err != nil {
+				t.Errorf("%s: %v", tc.name, err)
+			}
+			for _, r := range seen {
+				line, _, _ := strings.Cut(r.String(), "\r\n")
+				if len(seen) > 1 || strings.Count(line, " ") != 2 || !strings.HasSuffix(line, " HTTP/1.1") || strings.ContainsFunc(line, func(c rune) bool { return c < ' ' || c >= 0x7f }) || strings.Contains(r.String(), mark) {
+					t.Errorf("%s: the server saw %q", tc.name, r)
+				}
+			}
+			if (len(seen) > 0) != (a.code == 200) {
+				t.Errorf("%s: answered %v, and %d requests reached the server", tc.name, a, len(seen))
+			}
+		}
+		if a := target.sendStream(t, jane, stream{header: pseudo("GET", thing+"?a=b%20c")}); a.code != 200 || len(s.take(t)) != 1 {
+			t.Errorf("control: a query that is escaped: %v", a)
+		}
+	}
+}
+
+// A registration that leads back to the gateway is answered by it at once, and a
+// watch of it ends.
+func TestLoops(t *testing.T) {
+	t.Parallel()
+	i := target
+	i.backend(t, "loop.example.com", fmt.Sprintf(`{"endpoints":[{"url":%q}],"tls":{"caBundle":%q}}`, i.Endpoint, base64Of(i.servers.pem())))
+	const apiservices = "/apis/apiregistration.k8s.io/v1/apiservices"
+	i.must(t, "POST", apiservices, `{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"v1.loop.example.com","annotations":{"gateway.portico.dev/backend":"loop-example-com"}},
+		"spec":{"group":"loop.example.com","version":"v1","groupPriorityMinimum":1000,"versionPriority":15}}`)
+	t.Cleanup(func() { i.must(t, "DELETE", apiservices+"/v1.loop.example.com", "") })
+	eventually(t, "the APIService is judged", func() error {
+		if text := compact(i.must(t, "GET", apiservices+"/v1.loop.example.com", "")); !strings.Contains(text, `"type":"Available"`) {
+			return fmt.Errorf("no condition in %s", text)
+		}
+		return nil
+	})
+	for _, path := range []string{"/foos", "/foos/x", "/namespaces/a/foos?watch=1", "/foos?watch=1"} {
+		began := time.Now()
+		code, body, err := i.ask(i.admin, "GET", "/apis/loop.example.com/v1"+path, "")
+		if err != nil || code != http.StatusLoopDetected && code != http.StatusServiceUnavailable {
+			t.Errorf("%s: %d %.300s %v", path, code, body, err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%s took %v", path, took)
+		}
+	}
+	eventually(t, "a check that the gateway answers itself fails", func() error {
+		if text := compact(i.must(t, "GET", apiservices+"/v1.loop.example.com", "")); !strings.Contains(text, `"status":"False"`) {
+			_, status, _ := strings.Cut(text, `"status":{`)
+			return errors.New(status)
+		}
+		return nil
+	})
+	i.unharmed(t)
+}

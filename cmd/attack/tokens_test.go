@@ -1,0 +1,347 @@
+package attack
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"math/big"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// claims are a part of a token: its header, its payload, or an object in it.
+type claims map[string]any
+
+// with returns a copy with one claim replaced, or removed for nil. The name may
+// be a path: "kubernetes.io/serviceaccount/uid" with a tab for each slash that
+// separates.
+func (c claims) with(name string, value any) claims {
+	first, rest, nested := strings.Cut(name, "\t")
+	out := maps.Clone(c)
+	switch {
+	case nested:
+		inner, _ := out[first].(map[string]any)
+		out[first] = map[string]any(claims(inner).with(rest, value))
+	case value == nil:
+		delete(out, name)
+	default:
+		out[name] = value
+	}
+	return out
+}
+
+// forge has what a forger of tokens starts from: a good token and, for the
+// attacks that need it, the key.
+type forge struct {
+	good            string
+	header, payload claims
+	key             *ecdsa.PrivateKey
+	public          []byte // the file
+}
+
+func b64(data []byte) string { return base64.RawURLEncoding.EncodeToString(data) }
+
+// newForge creates a service account and takes a token of it.
+func newForge(t *testing.T, namespace, name string) *forge {
+	t.Helper()
+	i := target
+	path := "/api/v1/namespaces/" + namespace + "/serviceaccounts"
+	i.must(t, "POST", path, fmt.Sprintf(`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":%q}}`, name))
+	f := &forge{good: requestToken(t, path+"/"+name, `{}`)}
+	parts := strings.Split(f.good, ".")
+	for n, to := range []*claims{&f.header, &f.payload} {
+		data, err := base64.RawURLEncoding.DecodeString(parts[n])
+		if err == nil {
+			err = json.Unmarshal(data, to)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.ReadFile(i.file("service-account.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(file)
+	if f.key, err = x509.ParseECPrivateKey(block.Bytes); err != nil {
+		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.key = key.(*ecdsa.PrivateKey)
+	}
+	if f.public, err = os.ReadFile(i.file("service-account.pub")); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// requestToken asks for a token of a service account.
+func requestToken(t *testing.T, account, spec string) string {
+	t.Helper()
+	var answer struct{ Status struct{ Token string } }
+	body := target.must(t, "POST", account+"/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":`+spec+`}`)
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer.Status.Token
+}
+
+// encode is what of a token is signed.
+func encode(header, payload claims) string {
+	h, _ := json.Marshal(header)
+	p, _ := json.Marshal(payload)
+	return b64(h) + "." + b64(p)
+}
+
+// sign signs what is encoded as ES256 does.
+func sign(encoded string, key *ecdsa.PrivateKey) string {
+	digest := sha256.Sum256([]byte(encoded))
+	r, s, err := ecdsa.Sign(rand.Reader, key, digest[:])
+	if err != nil {
+		panic(err) // the source of randomness never fails
+	}
+	return encoded + "." + b64(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
+}
+
+// signed is a token with the installation's own key.
+func (f *forge) signed(header, payload claims) string { return sign(encode(header, payload), f.key) }
+
+// claim is a token with the installation's own key that differs in one claim.
+func (f *forge) claim(name string, value any) string {
+	return f.signed(f.header, f.payload.with(name, value))
+}
+
+// mac signs with a shared secret, HS256.
+func (f *forge) mac(header claims, secret []byte) string {
+	encoded := encode(header.with("alg", "HS256"), f.payload)
+	sum := hmac.New(sha256.New, secret)
+	sum.Write([]byte(encoded))
+	return encoded + "." + b64(sum.Sum(nil))
+}
+
+// tokenCase is a token, and as who it may pass: "" is nobody, which is 401.
+type tokenCase struct{ name, token, user string }
+
+// forgeries are tokens that somebody without the key can make.
+func (f *forge) forgeries(t *testing.T) []tokenCase {
+	t.Helper()
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(f.good, ".")
+	raw, err := other.PublicKey.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	jwk := claims{"kty": "EC", "crv": "P-256", "x": b64(raw[1:33]), "y": b64(raw[33:])}
+	der, _ := x509.MarshalPKIXPublicKey(&f.key.PublicKey)
+	signature, _ := base64.RawURLEncoding.DecodeString(parts[2])
+	flipped := slices.Clone(signature)
+	flipped[10] ^= 1
+	// The other root of the curve's order: malleable, and the same claims.
+	s := new(big.Int).SetBytes(signature[32:])
+	negated := new(big.Int).Sub(elliptic.P256().Params().N, s).FillBytes(make([]byte, 32))
+	altered := encode(f.header, f.payload.with("sub", "system:serviceaccount:kube-system:default"))
+	return []tokenCase{
+		{"algorithm none", encode(f.header.with("alg", "none"), f.payload) + ".", ""},
+		{"algorithm None", encode(f.header.with("alg", "None"), f.payload) + ".", ""},
+		{"algorithm NONE with the signature", encode(f.header.with("alg", "NONE"), f.payload) + "." + parts[2], ""},
+		{"no algorithm", encode(f.header.with("alg", nil), f.payload) + "." + parts[2], ""},
+		{"an empty algorithm", encode(f.header.with("alg", ""), f.payload) + ".", ""},
+		{"HS256 with the public key's file", f.mac(f.header, f.public), ""},
+		{"HS256 with the public key's file, without the line's end", f.mac(f.header, []byte(strings.TrimSpace(string(f.public)))), ""},
+		{"HS256 with the public key's bytes", f.mac(f.header, der), ""},
+		{"HS256 with an empty secret", f.mac(f.header, nil), ""},
+		{"HS256 without the key's name", f.mac(f.header.with("kid", nil), f.public), ""},
+		{"another key", sign(encode(f.header, f.payload), other), ""},
+		{"another key without a name", sign(encode(f.header.with("kid", nil), f.payload), other), ""},
+		{"a key's name that is a path", sign(encode(f.header.with("kid", "../../../../dev/null"), f.payload), other), ""},
+		{"a key's name that is a number", sign(encode(f.header.with("kid", 0), f.payload), other), ""},
+		{"a key in the header", sign(encode(f.header.with("kid", nil).with("jwk", jwk), f.payload), other), ""},
+		{"a URL of keys in the header", sign(encode(f.header.with("jku", "http://127.0.0.1:1/keys"), f.payload), other), ""},
+		{"a certificate in the header", sign(encode(f.header.with("x5c", []string{base64Of(target.stranger.cert.Raw)}), f.payload), other), ""},
+		{"no signature", parts[0] + "." + parts[1] + ".", ""},
+		{"a signature of zeros", parts[0] + "." + parts[1] + "." + b64(make([]byte, 64)), ""},
+		{"a signature cut short", parts[0] + "." + parts[1] + "." + b64(signature[:63]), ""},
+		{"a signature with a byte more", parts[0] + "." + parts[1] + "." + b64(append(slices.Clone(signature), 0)), ""},
+		{"a signature with another bit", parts[0] + "." + parts[1] + "." + b64(flipped), ""},
+		{"the other signature of the same", parts[0] + "." + parts[1] + "." + b64(append(slices.Clone(signature[:32]), negated...)), botUser},
+		{"ES384 in the header", encode(f.header.with("alg", "ES384"), f.payload) + "." + parts[2], ""},
+		{"RS256 in the header", encode(f.header.with("alg", "RS256"), f.payload) + "." + parts[2], ""},
+		{"another subject under the same signature", altered + "." + parts[2], ""},
+		{"two parts", parts[0] + "." + parts[1], ""},
+		{"four parts", f.good + ".x", ""},
+		{"five parts", f.good + ".x.y", ""},
+		{"padded", f.good + "==", ""},
+		{"no token of any kind", "mallory", ""},
+		{"dots", "..", ""},
+		{"no JSON", b64([]byte("{")) + "." + parts[1] + "." + parts[2], ""},
+	}
+}
+
+const botUser = "system:serviceaccount:a:bot"
+
+// signedWrong are tokens that the key has signed and that must not pass, or not
+// as somebody else.
+func (f *forge) signedWrong() []tokenCase {
+	now := time.Now().Unix()
+	account := "kubernetes.io\tserviceaccount\t"
+	return []tokenCase{
+		{"expired", f.claim("exp", now-1), ""},
+		{"without an end", f.claim("exp", nil), ""},
+		{"an end that is text", f.claim("exp", "9999999999"), botUser},
+		{"an end that was, as text", f.claim("exp", "1"), ""},
+		{"a negative end", f.claim("exp", -1), ""},
+		{"an end beyond all numbers", f.claim("exp", json.Number("1e300")), ""},
+		{"good in two minutes", f.claim("nbf", now+120), ""},
+		{"good in half a minute, as clocks differ", f.claim("nbf", now+30), botUser},
+		{"another audience", f.claim("aud", []string{"other"}), ""},
+		{"no audience", f.claim("aud", nil), ""},
+		{"an empty audience", f.claim("aud", []string{}), ""},
+		{"an audience that is an empty text", f.claim("aud", ""), ""},
+		{"another issuer", f.claim("iss", "https://mallory.example.com"), ""},
+		{"no issuer", f.claim("iss", nil), ""},
+		{"the subject of another account", f.claim("sub", "system:serviceaccount:kube-system:default"), ""},
+		{"the administrator as subject", f.claim("sub", "portico:admin"), ""},
+		{"no subject", f.claim("sub", nil), ""},
+		{"another uid", f.claim(account+"uid", "0"), ""},
+		{"no uid", f.claim(account+"uid", nil), ""},
+		{"an account that there is not", f.signed(f.header, f.payload.with(account+"name", "nobody").with("sub", "system:serviceaccount:a:nobody")), ""},
+		{"an account without a name", f.signed(f.header, f.payload.with(account+"name", nil)), ""},
+		{"no namespace", f.claim("kubernetes.io\tnamespace", nil), ""},
+		{"another namespace", f.signed(f.header, f.payload.with("kubernetes.io\tnamespace", "b").with("sub", "system:serviceaccount:b:bot")), ""},
+		{"nothing of Kubernetes", f.claim("kubernetes.io", nil), ""},
+		{"bound to a Secret that there is not", f.claim("kubernetes.io\tsecret", claims{"name": "nobody", "uid": "0"}), ""},
+		{"bound to a Pod", f.claim("kubernetes.io\tpod", claims{"name": "p", "uid": "0"}), ""},
+		{"bound to a Node", f.claim("kubernetes.io\tnode", claims{"name": "p", "uid": "0"}), ""},
+		{"without the key's name", f.signed(f.header.with("kid", nil), f.payload), botUser},
+		{"an administrator's groups as claims", f.signed(f.header, f.payload.with("groups", []string{masters}).with("kubernetes.io\tgroups", []string{masters})), botUser},
+	}
+}
+
+// A token passes for the service account that it was made for, and nothing that
+// resembles one passes at all.
+func TestForgedTokens(t *testing.T) {
+	t.Parallel()
+	f := newForge(t, "a", "bot")
+	client := target.client(nil)
+	for _, tc := range slices.Concat([]tokenCase{
+		{"control: as it was made", f.good, botUser},
+		{"control: signed anew", f.signed(f.header, f.payload), botUser},
+		{"control: another id", f.claim("jti", "other"), botUser},
+		{"for another audience", requestToken(t, "/api/v1/namespaces/a/serviceaccounts/bot", `{"audiences":["other"]}`), ""},
+	}, f.forgeries(t), f.signedWrong()) {
+		want, groups := http.StatusUnauthorized, []string(nil)
+		if tc.user != "" {
+			want, groups = http.StatusCreated, []string{"system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"}
+		}
+		code, user, got, err := target.review(client, "Authorization: Bearer "+tc.token)
+		if err != nil || code != want || user != tc.user || !slices.Equal(got, groups) {
+			t.Errorf("%s: %d as %q of %q, %v; want %d as %q of %q", tc.name, code, user, got, err, want, tc.user, groups)
+		}
+	}
+}
+
+// The places where a token counts, and which of two credentials does.
+func TestWhereTokensCount(t *testing.T) {
+	t.Parallel()
+	i := target
+	f := newForge(t, "a", "carried")
+	const user = "system:serviceaccount:a:carried"
+	good, bad := "Bearer "+f.good, "Bearer "+f.good+"x"
+	jane, expired := i.user(t, "jane"), i.clients.issue(t, subject{name: "jane", from: -2 * time.Hour, until: -time.Hour})
+	nobody, asJane, asExpired := i.client(nil), i.client(jane), i.client(expired)
+	for _, tc := range []struct {
+		name   string
+		client *http.Client
+		header []string
+		code   int
+		user   string
+	}{
+		{"control: a token", nobody, []string{"Authorization: " + good}, 201, user},
+		{"another case of the scheme", nobody, []string{"authorization: bEaReR " + f.good}, 201, user},
+		{"spaces around it", nobody, []string{"Authorization:   Bearer   " + f.good + "  "}, 201, user},
+		{"another scheme", nobody, []string{"Authorization: Token " + f.good}, 403, ""},
+		{"no scheme", nobody, []string{"Authorization: " + f.good}, 403, ""},
+		{"in a cookie", nobody, []string{"Cookie: token=" + f.good}, 403, ""},
+		{"for proxies", nobody, []string{"Proxy-Authorization: " + good}, 403, ""},
+		{"a user's certificate and a bad token", asJane, []string{"Authorization: " + bad}, 201, "jane"},
+		{"a user's certificate and a good token", asJane, []string{"Authorization: " + good}, 201, "jane"},
+		{"an expired certificate and a good token", asExpired, []string{"Authorization: " + good}, 201, user},
+		{"an expired certificate and a bad token", asExpired, []string{"Authorization: " + bad}, 401, ""},
+		{"a good token and another user", nobody, []string{"Authorization: " + good, "X-Remote-User: mallory", "X-Remote-Group: system:masters"}, 201, user},
+	} {
+		code, got, _, err := i.review(tc.client, tc.header...)
+		if err != nil || code != tc.code || got != tc.user {
+			t.Errorf("%s: %d as %q, %v; want %d as %q", tc.name, code, got, err, tc.code, tc.user)
+		}
+	}
+	for _, parameter := range []string{"access_token", "token", "bearer"} {
+		if code, body, err := i.ask(nobody, "GET", "/api/v1/namespaces?"+parameter+"="+f.good, ""); err != nil || code != http.StatusForbidden || !strings.Contains(body, "system:anonymous") {
+			t.Errorf("a token in the query as %s: %d %s %v", parameter, code, body, err)
+		}
+	}
+}
+
+// A token among the protocols of a WebSocket counts there only, never beside
+// nothing else, and is not passed on. The server does not switch protocols, which
+// is a 503.
+func TestWebSocketTokens(t *testing.T) {
+	t.Parallel()
+	f := newForge(t, "a", "browser")
+	s := register(t, "websocket.example.com", http1)
+	target.grant(t, "system:serviceaccount:a:browser", "a", things(s.group))
+	target.grant(t, "jane-websocket", "a", things(s.group))
+	token := "base64url.bearer.authorization.k8s.io." + b64([]byte(f.good))
+	wrong := "base64url.bearer.authorization.k8s.io." + b64([]byte(mark))
+	const upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+	for _, tc := range []struct {
+		name, header, protocols string
+		jane                    bool
+		code                    int
+		user                    string
+	}{
+		{"control: a token and a protocol", upgrade, token + ", chat", false, 503, "system:serviceaccount:a:browser"},
+		{"only a token", upgrade, token, false, 401, ""},
+		{"two tokens", upgrade, token + ", " + token + ", chat", false, 401, ""},
+		{"a wrong token", upgrade, wrong + ", chat", false, 401, ""},
+		{"no base64", upgrade, "base64url.bearer.authorization.k8s.io.!!, chat", false, 401, ""},
+		{"no upgrade", "", token + ", chat", false, 403, ""},
+		{"upgrade to something else", "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n", token + ", chat", false, 403, ""},
+		{"beside a certificate", upgrade, token + ", chat", true, 503, "jane-websocket"},
+	} {
+		certificate := target.user(t, "jane-websocket")
+		if !tc.jane {
+			certificate = nil
+		}
+		a := target.send(t, certificate, "GET", fmt.Sprintf("GET %s/x HTTP/1.1\r\nHost: localhost\r\n%sSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: %s\r\n\r\n",
+			s.root(), tc.header, tc.protocols))
+		if err := a.among(tc.code); err != nil {
+			t.Errorf("%s: %v, want %d", tc.name, err, tc.code)
+		}
+		seen := s.take(t)
+		if (len(seen) == 1) != (tc.user != "") || len(seen) > 1 {
+			t.Errorf("%s: the server saw %v", tc.name, seen)
+			continue
+		}
+		for _, r := range seen {
+			if r.header.Get("X-Remote-User") != tc.user || strings.Contains(r.String(), "base64url.bearer") || r.header.Get("Sec-WebSocket-Protocol") != "chat" {
+				t.Errorf("%s: the server saw\n%s", tc.name, r)
+			}
+		}
+	}
+}
