@@ -78,6 +78,9 @@ func (c *codec) decodeAny(data []byte, mediaType string, want schema.GroupVersio
 		return nil, nil, apierrors.NewInternalError(err)
 	}
 	unknown, err := s.settle(u, settling{unknown: strict})
+	if apierrors.IsRequestEntityTooLargeError(err) {
+		return nil, nil, err
+	}
 	if err != nil {
 		return nil, nil, rest.DecodeError(err, &want, want, data)
 	}

@@ -42,6 +42,8 @@ type versionSchema struct {
 	preserving bool
 	// checks validates objects.
 	checks func() (*checks, error)
+	// defaults are those of structural; nil: there are none.
+	defaults func() *defaultNode
 	// acceptor knows most objects that need none of the above.
 	acceptor func() *accept.Acceptor
 }
@@ -148,6 +150,7 @@ func schemaProps(in *apiextensionsv1.CustomResourceValidation) (*apiextensions.J
 func schemaOver(props *apiextensions.JSONSchemaProps, structural *structuralschema.Structural) *versionSchema {
 	return &versionSchema{
 		structural: structural,
+		defaults:   sync.OnceValue(func() *defaultNode { return compileDefaults(structural) }),
 		checks:     sync.OnceValues(func() (*checks, error) { return newChecks(props, structural) }),
 		acceptor:   sync.OnceValue(func() *accept.Acceptor { return accept.Compile(props) }),
 	}

@@ -19,7 +19,9 @@ type settling struct {
 
 // settle brings an object in line with the schema: metadata is made to fit its
 // type, unknown fields and nulls that have a default are dropped, and defaults
-// are filled in (contract 9.4). A schema that preserves drops nothing. apiVersion, kind and metadata always stay.
+// are filled in (contract 9.4), unless they would add more than maxDefaults: that is a
+// 413 for a body, and a stored object, which may be older than the defaults, stays
+// without, so that it can be read, changed and deleted. A schema that preserves drops nothing. apiVersion, kind and metadata always stay.
 func (s *versionSchema) settle(u *unstructured.Unstructured, how settling) (unknown []string, err error) {
 	apiVersion, kind := u.GetAPIVersion(), u.GetKind()
 	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{
@@ -48,6 +50,12 @@ func (s *versionSchema) settle(u *unstructured.Unstructured, how settling) (unkn
 		if err := objectmeta.SetObjectMeta(u.Object, meta); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.boundDefaults(u.Object); err != nil {
+		if how.stored {
+			return unknown, nil
+		}
+		return nil, err
 	}
 	defaulting.Default(u.Object, s.structural)
 	return unknown, nil

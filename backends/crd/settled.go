@@ -51,6 +51,9 @@ func (s *versionSchema) decodeSettled(data []byte) *unstructured.Unstructured {
 		delete(meta, "creationTimestamp")
 	}
 	if verdict == accept.Lacking {
+		if s.boundDefaults(object) != nil {
+			return nil
+		}
 		defaulting.Default(object, s.structural)
 	}
 	return u

@@ -36,13 +36,17 @@ func (l *Limit) Set(max int) {
 // Take takes a place for a user and reports whether there was one. "" is a user
 // without a share of its own: it is refused only if there is no place at all. Release
 // must follow if Take returns true.
-func (l *Limit) Take(user string) bool {
+func (l *Limit) Take(user string) bool { return l.TakeN(user, 1) }
+
+// TakeN takes n places for a user, or none, and reports which. ReleaseN must follow if
+// it returns true.
+func (l *Limit) TakeN(user string, n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.free(user) {
+	if !l.free(user, n) {
 		return false
 	}
-	l.add(user, 1)
+	l.add(user, n)
 	return true
 }
 
@@ -54,23 +58,26 @@ func (l *Limit) Exceed(user string) {
 }
 
 // Release gives a place back.
-func (l *Limit) Release(user string) {
+func (l *Limit) Release(user string) { l.ReleaseN(user, 1) }
+
+// ReleaseN gives n places back.
+func (l *Limit) ReleaseN(user string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.add(user, -1)
+	l.add(user, -n)
 }
 
-func (l *Limit) free(user string) bool {
+func (l *Limit) free(user string, n int) bool {
 	held, free := l.held[user], l.max-l.inUse
 	switch {
-	case l.perUser > 0 && user != "" && held >= l.perUser:
+	case l.perUser > 0 && user != "" && held+n > l.perUser:
 		return false
 	case l.max == 0:
 		return true
-	case user == "":
-		return free > 0
+	case n > free, user == "":
+		return n <= free
 	}
-	return held < times*free
+	return held+n <= times*free
 }
 
 func (l *Limit) add(user string, n int) {

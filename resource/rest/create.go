@@ -24,23 +24,24 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Actio
 		return err
 	}
 	wr := newWrite(a, act, res, nil, opts)
-	data, mediaType, err := wr.readNew(r)
+	body, err := wr.readNew(r)
 	if err != nil {
 		return err
 	}
-	o, done, err := wr.createDraft(ctx, data, mediaType)
+	defer body.close()
+	o, done, err := wr.createDraft(ctx, body.data, body.mediaType)
 	switch {
 	case err != nil:
 		return explain(err)
 	case done:
-		a.bodies.put(data)
+		a.bodies.put(body.data)
 		return a.writeObject(w, r, act, res, http.StatusCreated, o)
 	}
-	obj, err := wr.decode(ctx, data, mediaType, opts.validation)
+	obj, err := wr.decode(ctx, body.data, body.mediaType, opts.validation)
 	if err != nil {
 		return err
 	}
-	a.bodies.put(data)
+	a.bodies.put(body.data)
 	wipeSystemMetadata(obj)
 	if err := placeInNamespace(obj, wr.key.Namespace); err != nil {
 		return err
@@ -54,16 +55,19 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Actio
 
 // readNew reads the body of a creation, into memory that is used again where
 // nothing that is decoded keeps a part of it.
-func (w *write) readNew(r *http.Request) (data []byte, mediaType string, err error) {
+func (w *write) readNew(r *http.Request) (*requestBody, error) {
 	if w.res.Strategy.Draft == nil {
-		return w.api.readBody(r, w.target())
+		return w.api.readBody(r, w.target(), nil)
 	}
-	return w.api.readBodyInto(r, w.api.bodies.lend(r.ContentLength), w.target())
+	return w.api.readBody(r, w.target(), w.api.bodies.lend(r.ContentLength))
 }
 
 // create stores a new object, under a generated name if it has none.
 func (w *write) create(ctx context.Context, obj Object) (*resource.Object, error) {
 	w.dedupeOwners(ctx, obj, false)
+	if err := w.boundMetadata(obj, nil); err != nil {
+		return nil, err
+	}
 	w.own(ctx, obj, nil)
 	if err := w.admit(ctx, Create, obj, nil); err != nil {
 		return nil, err

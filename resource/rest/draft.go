@@ -61,7 +61,7 @@ func (w *write) unseeing() (admission Unseeing, ok bool) {
 // names are made one after the other until one is free.
 func (w *write) finishDraft(d Draft) *resource.Object {
 	head := d.Head()
-	if head.GetName() == "" || head.GetResourceVersion() != "" || len(head.GetOwnerReferences()) > 1 || head.GroupVersionKind() != w.gvk {
+	if len(growsMetadata(head, nil)) > 0 || head.GetName() == "" || head.GetResourceVersion() != "" || len(head.GetOwnerReferences()) > 1 || head.GroupVersionKind() != w.gvk {
 		return nil
 	}
 	wipeSystemMetadata(head)

@@ -66,6 +66,8 @@ type API struct {
 	frames    *frameTable
 	buffers   *bufferPool
 	bodies    *bodyPool
+	reading   *memoryBudget
+	decoding  *memoryBudget
 	pieces    *piecePool
 	watches   *watchMetrics
 	outdated  *deprecatedMetrics
@@ -86,6 +88,8 @@ func New(cfg Config) *API {
 		frames:    newFrameTable(),
 		buffers:   &bufferPool{},
 		bodies:    &bodyPool{},
+		reading:   newMemoryBudget(readMemory),
+		decoding:  newMemoryBudget(decodeMemory),
 		pieces:    &piecePool{},
 		watches:   newWatchMetrics(),
 		outdated:  newDeprecatedMetrics(),

@@ -35,18 +35,17 @@ func (a *API) patchView(w http.ResponseWriter, r *http.Request, act *resource.Ac
 	if err != nil {
 		return err
 	}
-	data, err := a.readLimited(r)
+	wr := newWrite(a, act, res, sub, opts)
+	body, err := a.readBodyAs(r, string(patchType), wr.target(), nil)
 	if err != nil {
 		return err
 	}
-	wr := newWrite(a, act, res, sub, opts)
+	defer body.close()
+	wr.sent = body
 	if err := checkKey(wr.key); err != nil {
 		return err
 	}
-	if err := checkBody(data, string(patchType), wr.target()); err != nil {
-		return err
-	}
-	next, err := wr.parse(patchType, data)
+	next, err := wr.parse(patchType, body.data)
 	if err != nil {
 		return err
 	}
@@ -137,7 +136,7 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 	if err != nil {
 		return nil, err
 	}
-	if err := checkBody(patched, contentJSON, p.target()); err != nil {
+	if _, err := measureBody(patched, contentJSON, p.target()); err != nil {
 		return nil, err
 	}
 	decoded, strictErrs, err := p.body.Codec.Decode(patched, contentJSON, p.gvk, p.validation != metav1.FieldValidationIgnore)

@@ -51,11 +51,12 @@ func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	if gvk.Empty() {
 		gvk = res.GVK(act.Version)
 	}
-	data, mediaType, err := a.readBody(r, res.target(act.Version))
+	body, err := a.readBody(r, res.target(act.Version), nil)
 	if err != nil {
 		return err
 	}
-	obj, err := a.decodeBody(ctx, res.Codec, gvk, data, mediaType, opts.validation)
+	defer body.close()
+	obj, err := a.decodeBody(ctx, res.Codec, gvk, body.data, body.mediaType, opts.validation)
 	if err != nil {
 		return err
 	}
@@ -101,12 +102,13 @@ func (a *API) review(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	if err != nil {
 		return err
 	}
-	data, mediaType, err := a.readBody(r, res.target(act.Version))
+	body, err := a.readBody(r, res.target(act.Version), nil)
 	if err != nil {
 		return err
 	}
+	defer body.close()
 	gvk := res.GVK(act.Version)
-	obj, err := a.decodeBody(ctx, res.Codec, gvk, data, mediaType, opts.validation)
+	obj, err := a.decodeBody(ctx, res.Codec, gvk, body.data, body.mediaType, opts.validation)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
+	"portico/resource/bodylimit"
 )
 
 // errModified is why a write with an old resourceVersion is refused.
@@ -38,14 +39,16 @@ func (a *API) put(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 		return err
 	}
 	wr := newWrite(a, act, res, sub, opts)
-	data, mediaType, err := a.readBody(r, wr.target())
+	body, err := a.readBody(r, wr.target(), nil)
 	if err != nil {
 		return err
 	}
+	defer body.close()
+	wr.sent = body
 	if err := checkKey(wr.key); err != nil {
 		return err
 	}
-	obj, err := wr.decodePut(ctx, data, mediaType, opts.validation)
+	obj, err := wr.decodePut(ctx, body.data, body.mediaType, opts.validation)
 	if err != nil {
 		return err
 	}
@@ -57,7 +60,7 @@ func (a *API) put(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 			obj = nil
 			return first, nil
 		}
-		return wr.decodePut(ctx, data, mediaType, metav1.FieldValidationIgnore)
+		return wr.decodePut(ctx, body.data, body.mediaType, metav1.FieldValidationIgnore)
 	}
 	o, created, err := wr.replace(ctx, next, res.CreateOnUpdate && sub == nil)
 	if err != nil {
@@ -135,6 +138,9 @@ func (w *write) createInstead(ctx context.Context, next nextState) (resource.Mut
 	if uid := obj.GetUID(); uid != "" {
 		return resource.Mutation{}, w.conflict(uidMismatch(string(uid), ""))
 	}
+	if err := w.boundMetadata(obj, nil); err != nil {
+		return resource.Mutation{}, err
+	}
 	w.own(ctx, obj, nil)
 	if err := w.admit(ctx, Create, obj, nil); err != nil {
 		return resource.Mutation{}, err
@@ -167,6 +173,9 @@ func (w *write) replaceStored(ctx context.Context, cur *resource.Object, next ne
 	if err := w.meets(cur); err != nil {
 		return resource.Mutation{}, err
 	}
+	if err := w.holdStored(cur); err != nil {
+		return resource.Mutation{}, err
+	}
 	old, err := w.res.Decode(cur)
 	if err != nil {
 		return resource.Mutation{}, err
@@ -188,12 +197,35 @@ func (w *write) replaceStored(ctx context.Context, cur *resource.Object, next ne
 	if err := w.checkRevision(obj.GetResourceVersion(), cur); err != nil {
 		return resource.Mutation{}, err
 	}
+	if err := w.boundMetadata(obj, old); err != nil {
+		return resource.Mutation{}, err
+	}
 	w.own(ctx, obj, old)
 	if err := w.admit(ctx, Update, obj, old); err != nil {
 		return resource.Mutation{}, err
 	}
 	w.dedupeOwners(ctx, obj, true)
 	return w.changedState(ctx, obj, old)
+}
+
+// holdStored takes memory for decoding a stored object that is to be changed: a
+// small patch may be of a large object. Error: errNoMemory.
+func (w *write) holdStored(cur *resource.Object) error {
+	if w.sent == nil || len(cur.Data) <= eagerBody {
+		return nil
+	}
+	mediaType := contentJSON
+	if cur.Encoding == resource.Protobuf {
+		mediaType = contentProtobuf
+	}
+	// Beyond its bounds it counts as far as it was measured: it may be changed.
+	size, _ := bodylimit.Measure(cur.Data, mediaType, w.target())
+	more := int(size.Memory()) - w.heldStored
+	if err := w.sent.held.grow(more); err != nil {
+		return err
+	}
+	w.heldStored += max(0, more) // further attempts have it
+	return nil
 }
 
 // checkIdentity is the 409 for a body that is about another object of the same

@@ -49,6 +49,11 @@ type write struct {
 	expects *expectation
 	// recorded is what this write has recorded by itself, which is valid.
 	recorded ownerRecord
+	// sent is the body of the request, which holds the memory that the write may
+	// take; nil: it takes little. heldStored is how much of it, in bytes, is for the
+	// stored object.
+	sent       *requestBody
+	heldStored int
 	// release gives back what the latest attempt allocated; nil: nothing.
 	release func()
 }

@@ -117,19 +117,17 @@ func badOptions(kind string, errs field.ErrorList) error {
 // resource's own group (typed clients do).
 func (a *API) deleteOptions(r *http.Request, res *Resource) (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
-	data, err := a.readLimited(r)
+	mediaType := bareMediaType(r.Header.Get("Content-Type"))
+	body, err := a.readBodyAs(r, mediaType, bodylimit.Structs, nil)
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > 0 {
-		mediaType := bareMediaType(r.Header.Get("Content-Type"))
+	defer body.close()
+	if len(body.data) > 0 {
 		if mediaType != "" && !slices.Contains(bodyMediaTypes(), mediaType) {
 			return nil, unsupportedMediaType(bodyMediaTypes())
 		}
-		if err := checkBody(data, mediaType, bodylimit.Structs); err != nil {
-			return nil, err
-		}
-		if err := decodeDeleteOptions(data, mediaType, res, opts); err != nil {
+		if err := decodeDeleteOptions(body.data, mediaType, res, opts); err != nil {
 			return nil, err
 		}
 	} else {

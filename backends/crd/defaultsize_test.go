@@ -1,0 +1,161 @@
+package crd
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"sigs.k8s.io/yaml"
+)
+
+// swellingPath has objects whose items have a default each.
+const swellingPath = "/apis/example.com/v1/namespaces/default/swellings"
+
+func swellings(q string) string {
+	return `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: swellings.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: swellings, kind: Swelling}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          n: {type: integer}
+          p:
+            type: array
+            items:
+              type: object
+              properties:
+                q: ` + q + `
+`
+}
+
+func swelling(items int) string {
+	return `{"apiVersion":"example.com/v1","kind":"Swelling","metadata":{"name":"a"},"p":[` + strings.Repeat("{},", items-1) + `{}]}`
+}
+
+// allocated returns how many megabytes a call allocates.
+func allocated(do func()) uint64 {
+	var start, end runtime.MemStats
+	runtime.ReadMemStats(&start)
+	do()
+	runtime.ReadMemStats(&end)
+	return (end.TotalAlloc - start.TotalAlloc) >> 20
+}
+
+// Defaults that would make a small body large are refused before they are filled in,
+// whatever makes them so.
+func TestDefaultsAreBounded(t *testing.T) {
+	text := `{type: string, default: "` + strings.Repeat("x", 20_000) + `"}`
+	for name, q := range map[string]string{
+		"a text":           text,
+		"a text below":     `{type: object, default: {}, properties: {r: ` + text + `}}`,
+		"lists in each":    `{type: array, default: [` + strings.Repeat("{},", 500) + `{}], items: {type: object, properties: {r: {type: string, default: abcdefgh}}}}`,
+		"a text in a map":  `{type: object, default: {a: {}, b: {}}, additionalProperties: {type: object, properties: {r: ` + text + `}}}`,
+		"a text in a list": `{type: array, default: [{}, {}], items: {type: object, properties: {r: ` + text + `}}}`,
+		"numbers":          `{type: object, default: {}, properties: {a: {type: integer, default: 1}, b: {type: integer, default: 1}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := running(t)
+			s.install(t, swellings(q))
+			for _, sent := range []struct{ method, target, contentType, body string }{
+				{"POST", swellingPath, "application/json", swelling(60_000)},
+				{"POST", swellingPath, "application/yaml", swelling(60_000)},
+				{"POST", swellingPath + "?dryRun=All&fieldValidation=Strict", "application/json", swelling(60_000)},
+				{"PATCH", swellingPath + "/a?fieldManager=m", applyPatch, swelling(30_000)},
+			} {
+				var a answer
+				if used := allocated(func() { a = s.send(t, sent.method, sent.target, sent.contentType, sent.body) }); used > 192 {
+					t.Errorf("%s %s: %d MB were allocated", sent.method, sent.contentType, used)
+				}
+				if a.code != 413 || !strings.Contains(a.status(t).Message, "the defaults of the schema add more than 1048576 bytes to the object, with p[") {
+					t.Errorf("%s %s: got %d %.300s", sent.method, sent.contentType, a.code, a.body)
+				}
+			}
+			s.must(t, "POST", swellingPath, "application/json", swelling(3))
+		})
+	}
+}
+
+// An object that is older than the defaults that would make it too large is served
+// without them, and can be made smaller and deleted.
+func TestDefaultsOfStoredAreBounded(t *testing.T) {
+	s := running(t)
+	s.install(t, swellings("{type: string}"))
+	s.must(t, "POST", swellingPath, "application/json", swelling(60_000))
+	crd := s.must(t, "GET", definitionPath+"/swellings.example.com", "", "")
+	revision := at(crd, "metadata", "resourceVersion").(string)
+	changed := strings.Replace(swellings(`{type: string, default: "`+strings.Repeat("x", 20_000)+`"}`), "swellings.example.com}", `swellings.example.com, resourceVersion: "`+revision+`"}`, 1)
+	s.must(t, "PUT", definitionPath+"/swellings.example.com", "", changed)
+	eventually(t, "the schema is in use", func() bool {
+		a := s.send(t, "POST", swellingPath+"?dryRun=All", "application/json", strings.Replace(swelling(1), `"a"`, `"b"`, 1))
+		return strings.Contains(string(a.body), "xxxx")
+	})
+	for _, path := range []string{swellingPath + "/a", swellingPath} {
+		var a answer
+		if used := allocated(func() { a = s.send(t, "GET", path, "", "") }); used > 192 || a.code != 200 || len(a.body) > 1<<20 {
+			t.Errorf("%s: %d, %d bytes, %d MB were allocated", path, a.code, len(a.body), used)
+		}
+	}
+	if a := s.send(t, "PATCH", swellingPath+"/a", "application/merge-patch+json", `{"n":1}`); a.code != 413 && a.code != 422 {
+		t.Errorf("a change got %d %.300s", a.code, a.body)
+	}
+	s.must(t, "PATCH", swellingPath+"/a", "application/merge-patch+json", `{"p":[{}]}`)
+	if a := s.send(t, "DELETE", swellingPath+"/a", "", ""); a.code != 200 {
+		t.Errorf("deletion got %d %.300s", a.code, a.body)
+	}
+}
+
+// What is counted is no less than what defaults add.
+func TestCountOfDefaults(t *testing.T) {
+	var props apiextensionsv1.JSONSchemaProps
+	if err := yaml.Unmarshal([]byte(`
+type: object
+properties:
+  a: {type: string, default: abc}
+  b: {type: object, default: {}, properties: {c: {type: integer, default: 1}, d: {type: string, nullable: true, default: e}}}
+  l: {type: array, items: {type: object, default: {}, properties: {m: {type: string, default: n}}}}
+  o: {type: object, additionalProperties: {type: object, default: {x: y}, properties: {x: {type: string}, z: {type: boolean, default: true}}}}
+`), &props); err != nil {
+		t.Fatal(err)
+	}
+	internal := &apiextensions.JSONSchemaProps{}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&props, internal, nil); err != nil {
+		t.Fatal(err)
+	}
+	structural, err := schema.NewStructural(internal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := compileDefaults(structural)
+	for _, text := range []string{`{}`, `{"a":null}`, `{"b":{"d":null}}`, `{"b":null}`, `{"l":[{},null,{"m":"x"}]}`, `{"o":{"p":{},"q":null}}`, `{"a":"x","b":{"c":1,"d":"x"}}`} {
+		object, err := decodeObject([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := defaultCount{left: maxDefaults}
+		if !count.below(object, n) {
+			t.Fatal("there is nothing left")
+		}
+		before, _ := encode(object)
+		defaulting.Default(object, structural)
+		after, _ := encode(object)
+		added, counted := len(after)-len(before), maxDefaults-count.left
+		if counted < added || (counted == 0) != (added == 0) {
+			t.Errorf("%s: %d bytes are counted, %d added: %s", text, counted, added, fmt.Sprint(string(after)))
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portico/resource"
+	"portico/resource/bodylimit"
+)
+
+// requestBody is the body of a request, with the memory that it may take.
+type requestBody struct {
+	data      []byte
+	mediaType string
+	held      memoryHold
+}
+
+// close gives the memory back: what is decoded of the body is no longer used.
+func (b *requestBody) close() { b.held.release() }
+
+// readBody reads a request body of one of bodyMediaTypes; an empty Content-Type is
+// JSON. lent is memory to read into, or nil. A body above the limit, or with too many
+// values to be decoded into target, is a 413, an unknown type a 415, one for which
+// there is no memory a 429. An empty body is no error here. The caller closes it.
+func (a *API) readBody(r *http.Request, target bodylimit.Target, lent []byte) (*requestBody, error) {
+	mediaType := runtime.ContentTypeJSON
+	if contentType := r.Header.Get("Content-Type"); contentType != "" {
+		var err error
+		// What cannot be parsed is no type that is known.
+		if mediaType, _, err = mime.ParseMediaType(contentType); err != nil {
+			mediaType = ""
+		}
+	}
+	if mediaType == "" || !slices.Contains(bodyMediaTypes(), mediaType) {
+		return nil, unsupportedMediaType(bodyMediaTypes())
+	}
+	return a.readBodyAs(r, mediaType, target, lent)
+}
+
+// readBodyAs is readBody for a body of that media type, of whatever Content-Type.
+func (a *API) readBodyAs(r *http.Request, mediaType string, target bodylimit.Target, lent []byte) (*requestBody, error) {
+	var user *resource.User
+	if act := resource.ActionFrom(r.Context()); act != nil {
+		user = act.User
+	}
+	data, err := a.read(r, lent, user)
+	if err != nil {
+		return nil, err
+	}
+	size, err := measureBody(data, mediaType, target)
+	if err != nil {
+		return nil, err
+	}
+	b := &requestBody{data: data, mediaType: mediaType, held: a.decoding.hold(user)}
+	if err := b.held.grow(int(size.Memory()) - freeMemory); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// measureBody is the 413 for a body with more values than may be decoded, and the 400
+// for one that is nested too deep for its decoder.
+func measureBody(data []byte, mediaType string, target bodylimit.Target) (bodylimit.Size, error) {
+	size, err := bodylimit.Measure(data, mediaType, target)
+	switch {
+	case bodylimit.TooLarge(err):
+		err = apierrors.NewRequestEntityTooLargeError(err.Error())
+	case err != nil:
+		err = apierrors.NewBadRequest(err.Error())
+	}
+	return size, err
+}
+
+// target is what bodies of the kind are decoded into, in a version.
+func (k *Kind) target(version string) bodylimit.Target {
+	if k.typed(version) {
+		return bodylimit.Structs
+	}
+	return bodylimit.Maps
+}
+
+// read reads the whole body, into lent if it is not nil. More than the limit is a
+// 413, known from Content-Length before a byte is read where the client sends one;
+// a 429 is that bodies of other requests take all the memory there is for reading.
+func (a *API) read(r *http.Request, lent []byte, user *resource.User) ([]byte, error) {
+	if r.Body == nil {
+		return nil, nil
+	}
+	if r.ContentLength > a.maxBody {
+		return nil, a.refuseBody(r, bodyTooLarge(a.maxBody))
+	}
+	held := a.reading.hold(user)
+	defer held.release()
+	data, err := readAll(io.LimitReader(r.Body, a.maxBody+1), r.ContentLength, lent, held.grow)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, bodyTooLarge(tooLarge.Limit)
+	case apierrors.IsTooManyRequests(err):
+		return nil, a.refuseBody(r, err)
+	case err != nil:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("read request body: %v", err))
+	case int64(len(data)) > a.maxBody:
+		return nil, a.refuseBody(r, bodyTooLarge(a.maxBody))
+	}
+	return data, nil
+}
+
+// eagerBody is how many bytes are set aside for a body because its sender says that
+// there will be so many; more are when they arrive, and are asked for.
+const eagerBody = 64 << 10
+
+// pooledBody is the size, in bytes, of buffers that bodies share. Most bodies are
+// about as large as the objects that are kept of them: if each had memory of its
+// own, what is kept would lie between holes.
+const pooledBody = 16 << 10
+
+// bodyPool lends memory to bodies. The zero value is ready; safe for concurrent
+// use.
+type bodyPool struct{ pool sync.Pool }
+
+// lend returns memory for a body that is said to be length bytes (-1: unknown), or
+// nil if it is too large or its size unknown.
+func (p *bodyPool) lend(length int64) []byte {
+	if length < 0 || length >= pooledBody {
+		return nil
+	}
+	if b, ok := p.pool.Get().(*[pooledBody]byte); ok {
+		return b[:0]
+	}
+	return make([]byte, 0, pooledBody)
+}
+
+// put takes memory back of which no part is in use. Other memory is left alone.
+func (p *bodyPool) put(body []byte) {
+	if cap(body) == pooledBody {
+		p.pool.Put((*[pooledBody]byte)(body[:pooledBody]))
+	}
+}
+
+// readAll reads all that r has, which is said to be length bytes (-1: unknown), into
+// lent if it is not nil. Beyond eagerBody it asks grow for memory, in bytes, and
+// returns its error.
+func readAll(r io.Reader, length int64, lent []byte, grow func(size int) error) ([]byte, error) {
+	data := lent
+	switch {
+	case data != nil:
+	case length < 0:
+		data = make([]byte, 0, bytesOfUnknown)
+	default:
+		// One byte more than there is, so that the end is found without growing.
+		data = make([]byte, 0, min(length, eagerBody)+1)
+	}
+	for {
+		n, err := r.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return data, nil
+		case err != nil:
+			return data, err
+		case len(data) < cap(data):
+			continue
+		}
+		more := len(data)
+		if length >= eagerBody {
+			more = max(bytesOfUnknown, min(more, int(length)+1-len(data)))
+		}
+		if len(data) >= eagerBody {
+			if err := grow(more); err != nil {
+				return data, err
+			}
+		}
+		data = slices.Grow(data, more)
+	}
+}
+
+// bytesOfUnknown is the memory, in bytes, that a body of unknown length begins with.
+const bytesOfUnknown = 512
