@@ -136,7 +136,7 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	return serve.New(serve.Config{
 		Name: p.Name, Listen: []serve.ListenAddress{listen}, Authenticator: authenticator,
 		Health: p.Health, Metrics: p.Metrics, Logger: cfg.Logger, Complete: p.Complete,
-		MaxInFlight: cfg.MaxInFlight, MaxMutatingInFlight: cfg.MaxMutatingInFlight, Ahead: answerAhead, Audit: audited, Tracer: tracer, ShutdownDelay: cfg.ShutdownDelay,
+		MaxInFlight: cfg.MaxInFlight, MaxMutatingInFlight: cfg.MaxMutatingInFlight, ManyUsers: true, Ahead: answerAhead, Audit: audited, Tracer: tracer, ShutdownDelay: cfg.ShutdownDelay,
 		Handler: serve.NewRouter(routes),
 	})
 }

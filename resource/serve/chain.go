@@ -58,7 +58,8 @@ func (s *Server) chain() http.Handler {
 		),
 		s.impersonate, // below: as whom
 		before(
-			s.limitLong, // longlimit.go: 429 to one watch too many
+			s.limitConnections, // connections.go: 429 to one connection too many
+			s.limitLong,        // longlimit.go: 429 to one watch too many
 		),
 		s.limit, // limit.go: 429 under load
 		before(

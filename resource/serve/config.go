@@ -89,6 +89,9 @@ type Config struct {
 	// and of one user, which gets three quarters of all at most; 0: no bound. Streams of
 	// discovery are bounded apart from them.
 	MaxLongRunning, MaxLongRunningPerUser int
+	// ManyUsers: connections carry the requests of many users, and those on which users
+	// are authenticated are not limited.
+	ManyUsers bool
 	// ShutdownDelay is how long the server goes on as if nothing had happened,
 	// but not ready, for load balancers to notice; 0: not at all.
 	ShutdownDelay time.Duration

@@ -17,14 +17,17 @@ const gatherRoom = 2 << 10
 // spoken. net/http sends the header of an answer there by itself, before it asks
 // for the body: two system calls, packets and wake-ups of the client for each
 // answer.
-type gatherer struct{ net.Listener }
+type gatherer struct {
+	net.Listener
+	clients *connections
+}
 
 func (l gatherer) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &gathering{Conn: conn}, nil
+	return &gathering{Conn: conn, client: l.clients.admit(conn)}, nil
 }
 
 // gathering is a connection below TLS, which writes one piece after the other. A
@@ -35,7 +38,8 @@ func (l gatherer) Accept() (net.Conn, error) {
 // next write.
 type gathering struct {
 	net.Conn
-	on atomic.Bool // set before the handshake's answer is written
+	client *client
+	on     atomic.Bool // set before the handshake's answer is written
 
 	mu   sync.Mutex
 	held *[gatherRoom]byte // nil: nothing is
@@ -121,8 +125,15 @@ func (c *gathering) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
+// Read reads from the client.
+func (c *gathering) Read(b []byte) (int, error) {
+	defer c.client.reads()()
+	return c.Conn.Read(b)
+}
+
 // Close writes what is held.
 func (c *gathering) Close() error {
+	c.client.isClosed()
 	c.finish()
 	return c.Conn.Close()
 }

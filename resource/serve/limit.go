@@ -21,7 +21,7 @@ import (
 func (s *Server) limit(next http.HandlerFunc) http.HandlerFunc {
 	reads := &inFlight{"readOnly", fairshare.New(max(0, s.cfg.MaxInFlight), 0)}
 	writes := &inFlight{"mutating", fairshare.New(max(0, s.cfg.MaxMutatingInFlight), 0)}
-	s.metrics.limitedBy(s.long, reads, writes)
+	s.metrics.limitedBy(s.clients, s.long, reads, writes)
 	return func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
 		if action.LongRunning() && !action.Streams || isHealth(action.Path) {

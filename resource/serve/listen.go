@@ -107,6 +107,7 @@ func (s *Server) newHTTPServer(address *ListenAddress) (*http.Server, error) {
 		return server, nil
 	}
 	server.Protocols.SetHTTP2(true)
+	server.ConnContext, server.ConnState = withClient, stateOfClient
 	pair, err := authn.NewKeyPair(address.CertFile, address.KeyFile)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,8 @@ type Metrics struct {
 	limits          *prometheus.Desc
 	longNow         *prometheus.Desc
 	longLimit       *prometheus.Desc
+	connections     *prometheus.Desc
+	connectionLimit *prometheus.Desc
 	terminations    *prometheus.CounterVec
 	aborts          *prometheus.CounterVec
 	postTimeout     *prometheus.CounterVec
@@ -36,6 +38,7 @@ type Metrics struct {
 	series  map[labels]*series
 	limited []*inFlight
 	lasting longRunning
+	clients *connections
 }
 
 // NewMetrics returns the metrics of a process: requests, the Go runtime and the
@@ -53,6 +56,10 @@ func NewMetrics(beginnings ...string) *Metrics {
 			"Long-running requests that count towards the limits, by kind: discovery for streams of discovery, other for the rest.", []string{"request_kind"}, nil),
 		longLimit: prometheus.NewDesc("portico_longrunning_requests_limit",
 			"How many long-running requests of a kind there may be, of all users; of a kind without a limit nothing is said.", []string{"request_kind"}, nil),
+		connections: prometheus.NewDesc("portico_client_connections",
+			"Connections of network clients, by kind: user for those on which a user is authenticated, stranger for the others.", []string{"kind"}, nil),
+		connectionLimit: prometheus.NewDesc("portico_client_connections_limit",
+			"How many connections of a kind there may be.", []string{"kind"}, nil),
 		terminations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_terminations_total",
 			Help: "Requests that the server ended by itself: too many, too long, shutting down, or for a server that could not answer.",
@@ -109,7 +116,7 @@ func (m *Metrics) Handler() http.Handler {
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.requests.total, m.requests.duration, m.requests.sli, m.requests.size, m.requests.long, m.inFlight, m.limits, m.longNow, m.longLimit,
+		m.requests.total, m.requests.duration, m.requests.sli, m.requests.size, m.requests.long, m.inFlight, m.limits, m.longNow, m.longLimit, m.connections, m.connectionLimit,
 	} {
 		to <- d
 	}
@@ -119,7 +126,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.mu.RLock()
-	all, limited, long := make([]*series, 0, len(m.series)), m.limited, m.lasting
+	all, limited, long, clients := make([]*series, 0, len(m.series)), m.limited, m.lasting, m.clients
 	for _, s := range m.series {
 		all = append(all, s)
 	}
@@ -142,13 +149,16 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(m.longLimit, prometheus.GaugeValue, float64(limit), kind)
 		}
 	}
+	if clients != nil {
+		clients.collect(m, to)
+	}
 	m.access.collect(to)
 }
 
 // limitedBy shows the requests that are at work. A process has one server that
 // limits them; of a second one, the numbers take the first one's place.
-func (m *Metrics) limitedBy(lasting longRunning, kinds ...*inFlight) {
+func (m *Metrics) limitedBy(clients *connections, lasting longRunning, kinds ...*inFlight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.limited, m.lasting = kinds, lasting
+	m.clients, m.lasting, m.limited = clients, lasting, kinds
 }

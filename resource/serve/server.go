@@ -27,6 +27,7 @@ type Server struct {
 	handler http.Handler
 	life    life
 	long    longRunning
+	clients *connections
 	// deadlines are the writers of requests that have one.
 	deadlines deadlineWriters
 
@@ -58,7 +59,7 @@ func New(cfg Config) (*Server, error) {
 		}
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics, long: newLongRunning(&cfg)}
+	s := &Server{cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics, long: newLongRunning(&cfg), clients: newConnections(descriptors())}
 	if cfg.Name != "" {
 		s.log = s.log.With("server", cfg.Name)
 	}
@@ -117,7 +118,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var serving sync.WaitGroup
 	for _, d := range s.doors {
 		serving.Go(func() {
-			if err := d.serve(); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.serve(d); !errors.Is(err, http.ErrServerClosed) {
 				failures <- fmt.Errorf("serve %s: %w", d.listener.Addr(), err)
 			}
 		})
@@ -134,9 +135,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return failed
 }
 
-func (d *door) serve() error {
+func (s *Server) serve(d *door) error {
 	if d.server.TLSConfig != nil {
-		return d.server.ServeTLS(gatherer{d.listener}, "", "")
+		return d.server.ServeTLS(gatherer{d.listener, s.clients}, "", "")
 	}
 	return d.server.Serve(d.listener)
 }
