@@ -2,6 +2,8 @@ package routing
 
 import (
 	"log/slog"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"portico/apiservice"
@@ -52,5 +54,36 @@ func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
 	}
 	if rt := s.table.Load().Lookup("evil.example.com", "v1"); rt == nil || rt.Upstream != nil || rt.Unavailable() == nil {
 		t.Errorf("the route is %+v", rt)
+	}
+}
+
+// allowAnyBody holds for the next request, without another connection to the server.
+func TestRESTAllowAnyBody(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	s := &Sync{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{})}
+	s.SetAPIServices([]*apireg.APIService{{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.shop.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "shop"}},
+		Spec:       apireg.APIServiceSpec{Group: "shop.example.com", Version: "v1"},
+	}})
+	defer s.retire()
+	var server *Server
+	for _, allowed := range []bool{false, true, false} {
+		s.SetBackends([]*backend.Backend{{ObjectMeta: metav1.ObjectMeta{Name: "shop"}, Spec: backend.Spec{
+			Endpoints: []backend.Endpoint{{URL: "http://127.0.0.1:1"}},
+			REST:      &backend.REST{Group: "shop.example.com", Version: "v1", PathPrefix: "/api", AllowAnyBody: allowed},
+		}}})
+		s.Reconcile()
+		r := httptest.NewRequest("POST", "/apis/shop.example.com/v1/pets", strings.NewReader("a=1"))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r = r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r)))
+		if err := s.table.Load().Lookup("shop.example.com", "v1").Refuse(r); (err == nil) != allowed {
+			t.Errorf("allowed %v: %v", allowed, err)
+		}
+		if now := s.standings.Load().ByName["shop"].Server; server != nil && now != server {
+			t.Error("the server is made anew")
+		} else {
+			server = now
+		}
 	}
 }
