@@ -68,7 +68,7 @@ func frontOf(t *testing.T, address string, how upstream.Trust) *front {
 	policy := upstream.NewPolicy(&backend.Spec{})
 	policy.Connect = time.Minute // many handshakes at once take a busy machine long
 	f.up = NewWay(upstream.Config{
-		Base: base, Endpoints: []upstream.Endpoint{endpoint}, Trust: how, Policy: policy,
+		Base: base, Endpoints: []upstream.Endpoint{endpoint}, Trust: how, Policy: policy, Via: upstream.NewVia(),
 		Broken: func(string) { f.broken.Add(1) },
 	}, NewMaker(slog.New(slog.DiscardHandler)))
 	rt := &Route{Name: "v1.test", Upstream: f.up, Condition: apiservice.Passed()}

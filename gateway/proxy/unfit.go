@@ -24,7 +24,7 @@ func (r *Route) Refuse(req *http.Request) error {
 // unfit returns the error for a request that a server might read as another one
 // than was authorized; nil if there is none.
 func unfit(r *http.Request) error {
-	if strings.ContainsFunc(r.URL.Path, isUnfitRune) || hasEscapedSlash(r.URL.RawPath) {
+	if hasUnfitByte(r.URL.Path) || hasEscapedSlash(r.URL.RawPath) {
 		// The gateway authorizes what is escaped as part of a name; servers that decode
 		// the path before they split it take x%2Fstatus for a subresource of x.
 		return apierrors.NewBadRequest("the path must not have an escaped slash, a backslash or a control character: servers differ in how they read it")
@@ -45,9 +45,16 @@ func unfit(r *http.Request) error {
 	return nil
 }
 
-// isUnfitRune reports whether a character may not be in a path, escaped or not: a
-// backslash is a slash to some servers, a NUL ends the path, and a line break a line.
-func isUnfitRune(c rune) bool { return c < ' ' || c == 0x7f || c == '\\' }
+// hasUnfitByte reports whether a path has, escaped or not, a backslash, which is a slash
+// to some servers, or a control character: a NUL ends the path, and a line break a line.
+func hasUnfitByte(path string) bool {
+	for i := range len(path) {
+		if c := path[i]; c < ' ' || c == 0x7f || c == '\\' {
+			return true
+		}
+	}
+	return false
+}
 
 // hasEscapedSlash reports whether an escaped path has a slash that is escaped. It is
 // "" for a path that needs no escapes but the default ones, which that is not.
