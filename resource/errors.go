@@ -59,6 +59,22 @@ func Unavailable(message string, seconds int32) *apierrors.StatusError {
 	return err
 }
 
+// ReasonInsufficientStorage is the reason of InsufficientStorage. Kubernetes has no
+// reason for the code.
+const ReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
+
+// InsufficientStorage is the 507 (RFC 4918, 11.5) for a write that the storage has
+// no room for. It has no Retry-After: the RFC forbids a client to repeat the request
+// by itself, and it would fail again until somebody makes room.
+func InsufficientStorage(message string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInsufficientStorage,
+		Reason:  ReasonInsufficientStorage,
+		Message: message,
+	}}
+}
+
 // maxStatusText bounds the message of a Status, and the messages of its causes
 // together, in bytes: many tell what was wrong by what was sent.
 const maxStatusText = 512 << 10

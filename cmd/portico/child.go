@@ -32,13 +32,15 @@ type child struct {
 	stop func()
 }
 
-// startChild starts `portico name args...` and keeps it running.
-func (s *stack) startChild(name string, args []string, ready func(context.Context) error) (*child, error) {
+// startChild starts `portico name args...` and keeps it running. Errors, if not
+// nil, gets every line of the child's log; with -v all logs are on standard error
+// anyway.
+func (s *stack) startChild(name string, args []string, ready func(context.Context) error, errors io.Writer) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find own program: %w", err)
 	}
-	log, err := s.openLog(name)
+	log, err := s.openLog(name, errors)
 	if err != nil {
 		return nil, err
 	}
@@ -66,15 +68,17 @@ func (s *stack) startChild(name string, args []string, ready func(context.Contex
 
 func (s *stack) logFile(name string) string { return s.dir.File("logs", name+".log") }
 
-// openLog opens the log of one process; -v shows it on standard error as well.
-func (s *stack) openLog(name string) (*supervise.Log, error) {
-	var also io.Writer
+// openLog opens the log of one process. Its lines go to errors as well, or with -v
+// to standard error.
+func (s *stack) openLog(name string, errors io.Writer) (*supervise.Log, error) {
+	cfg := supervise.LogConfig{File: s.logFile(name), Also: errors}
 	if s.flags.verbosity > 0 {
-		also = s.errOut
+		cfg.Also, cfg.Prefix = s.errOut, name+" | "
 	}
-	return supervise.OpenLog(supervise.LogConfig{File: s.logFile(name), Also: also, Prefix: name + " | "})
+	return supervise.OpenLog(cfg)
 }
 
+func (s *stack) etcdSocket() string { return filepath.Join(s.dir.Run, "etcd.sock") }
 func (s *stack) coreSocket() string { return filepath.Join(s.dir.Run, "core.sock") }
 func (s *stack) crdSocket() string  { return filepath.Join(s.dir.Run, "crd.sock") }
 

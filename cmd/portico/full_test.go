@@ -79,7 +79,7 @@ func isFull(t *testing.T, code int, answer string) {
 	if err := json.Unmarshal([]byte(answer), &status); err != nil {
 		t.Fatalf("%d %s: %v", code, answer, err)
 	}
-	if code != http.StatusServiceUnavailable || status.Reason != metav1.StatusReasonServiceUnavailable || !strings.Contains(status.Message, "storage is full") {
+	if code != http.StatusInsufficientStorage || status.Reason != "InsufficientStorage" || status.Details != nil && status.Details.RetryAfterSeconds != 0 || !strings.Contains(status.Message, "storage is full") {
 		t.Errorf("%d %s", code, answer)
 	}
 	t.Logf("%d %s: %s", code, status.Reason, status.Message)

@@ -28,7 +28,8 @@ func TestListeners(t *testing.T) {
 		pid       int
 		listeners []testtools.Listener
 	}{
-		"up":      {up.cmd.Process.Pid, []testtools.Listener{socket("etcd.sock")}},
+		"up":      {up.cmd.Process.Pid, nil},
+		"etcd":    {up.child(t, "etcd"), []testtools.Listener{socket("etcd.sock")}},
 		"core":    {up.child(t, "core"), []testtools.Listener{socket("core.sock")}},
 		"crd":     {up.child(t, "crd"), []testtools.Listener{socket("crd.sock")}},
 		"gateway": {up.child(t, "gateway"), []testtools.Listener{{Network: "tcp", Address: strings.TrimPrefix(up.endpoint, "https://")}}},

@@ -67,7 +67,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(wrongFlag)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newUp(), newGateway(), newCore(), newCRD(),
+	root.AddCommand(newUp(), newGateway(), newCore(), newCRD(), newEtcd(),
 		newRegister(), newUnregister(), newBackends(), newRoutes(), newExplainRoute(), newCerts(), newVersion())
 	return root
 }
@@ -81,8 +81,7 @@ func serverProcess(ctx context.Context, verbosity int, work pace.Work) (*slog.Lo
 	// Upstream's engines log through klog, whose level is set here once.
 	klog.SetSlogLogger(log)
 	go pace.Keep(ctx, work)
-	// At once: with the supervisor the embedded etcd is gone, and nobody is
-	// left to drain for.
+	// At once: the other processes of the supervisor end as well.
 	return log, supervise.WatchLifeline(func() {
 		log.Error("the supervisor is gone")
 		os.Exit(1)

@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"portico/cmd/internal/datadir"
-	"portico/cmd/internal/embedetcd"
 	"portico/cmd/internal/pace"
 	"portico/cmd/internal/pki"
 	"portico/cmd/internal/supervise"
@@ -58,7 +60,7 @@ func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
 	}
 	defer dir.Close()
 	s := &stack{flags: f, dir: dir, etcd: f.etcd, out: out, errOut: errOut}
-	go pace.Keep(ctx, pace.ForStorage)
+	go pace.Keep(ctx, pace.ForObjects)
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
@@ -98,33 +100,31 @@ func (s *stack) prepare(ctx context.Context) (err error) {
 // drains while the servers behind it still answer, and etcd goes last.
 func (s *stack) run(ctx context.Context) error {
 	if len(s.etcd.servers) > 0 {
-		return s.runChildren(ctx, nil)
+		return s.runChildren(ctx)
 	}
-	embedded, err := s.startEtcd(ctx)
+	etcd, err := s.startEtcd(ctx)
 	if err != nil {
 		return quietIfStopped(ctx, err)
 	}
-	defer embedded.Close()
-	defer s.say("stopping etcd")
-	s.etcd.servers = []string{embedded.Endpoint()}
-	return s.runChildren(ctx, embedded.Failed())
+	defer etcd.stop()
+	s.etcd.servers = []string{"unix://" + s.etcdSocket()}
+	return s.runChildren(ctx)
 }
 
-// runChildren runs the children until ctx ends, one of them is given up, or
-// etcdFailed says that etcd is gone.
-func (s *stack) runChildren(ctx context.Context, etcdFailed <-chan error) error {
+// runChildren runs the other children until ctx ends or one of them is given up.
+func (s *stack) runChildren(ctx context.Context) error {
 	s.say("starting core server, CRD server and gateway")
-	core, err := s.startChild("core", s.coreArgs(), backendReady(s.coreSocket(), "/readyz"))
+	core, err := s.startChild("core", s.coreArgs(), backendReady(s.coreSocket(), "/readyz"), nil)
 	if err != nil {
 		return err
 	}
 	defer core.stop()
-	crd, err := s.startChild("crd", s.crdArgs(), backendReady(s.crdSocket(), "/readyz"))
+	crd, err := s.startChild("crd", s.crdArgs(), backendReady(s.crdSocket(), "/readyz"), nil)
 	if err != nil {
 		return err
 	}
 	defer crd.stop()
-	gateway, err := s.startChild("gateway", s.gatewayArgs(), s.gatewayReady("/readyz"))
+	gateway, err := s.startChild("gateway", s.gatewayArgs(), s.gatewayReady("/readyz"), nil)
 	if err != nil {
 		return err
 	}
@@ -137,8 +137,6 @@ func (s *stack) runChildren(ctx context.Context, etcdFailed <-chan error) error 
 	case <-ctx.Done():
 		s.say("stopping; again Ctrl-C stops at once")
 		return nil
-	case err := <-etcdFailed:
-		return fmt.Errorf("run etcd: %w", err)
 	case err := <-core.done:
 		return fmt.Errorf("run core server: %w", err)
 	case err := <-crd.done:
@@ -148,17 +146,33 @@ func (s *stack) runChildren(ctx context.Context, etcdFailed <-chan error) error 
 	}
 }
 
-// startEtcd starts the embedded etcd. It has much to say that is nothing to the
-// user, so that it gets a log of its own.
-func (s *stack) startEtcd(ctx context.Context) (*embedetcd.Server, error) {
+// startEtcd starts the embedded etcd and returns when it serves. Its log has much
+// that does not concern the user; errors are shown on standard error.
+func (s *stack) startEtcd(ctx context.Context) (*child, error) {
 	s.say("starting etcd")
-	log, err := s.openLog("etcd")
+	args := []string{"--data-dir=" + s.dir.File("etcd"), "--socket-dir=" + s.dir.Run, "--v=" + strconv.Itoa(s.flags.verbosity-1)}
+	ready := supervise.HTTPReady("http://etcd/readyz", s.etcdSocket(), nil, nil)
+	etcd, err := s.startChild("etcd", args, ready, &errorLines{to: s.errOut, prefix: "portico: etcd: "})
 	if err != nil {
 		return nil, err
 	}
-	return embedetcd.Start(ctx, embedetcd.Config{
-		Dir: s.dir.File("etcd"), SocketDir: s.dir.Run, Logger: newLogger(log, s.flags.verbosity-1),
-	})
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
+	defer cancel()
+	if err := s.waitChild(ctx, etcd); err != nil {
+		etcd.stop()
+		return nil, s.adviseEtcd(err)
+	}
+	return etcd, nil
+}
+
+// adviseEtcd adds what the user can do about an etcd that does not start.
+func (s *stack) adviseEtcd(err error) error {
+	switch folder := s.dir.File("etcd"); {
+	case strings.Contains(err.Error(), syscall.ENOSPC.Error()):
+		return fmt.Errorf("%w; make room on the disk of %s", err, folder)
+	default:
+		return fmt.Errorf("%w; if its data is damaged, restore the folder %s from a backup, or move it away to start empty", err, folder)
+	}
 }
 
 // quietIfStopped drops an error that came about while the user wished to stop:

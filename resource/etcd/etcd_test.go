@@ -103,7 +103,7 @@ func TestErrorsAsStatuses(t *testing.T) {
 	}{
 		{t.Context(), rpctypes.ErrRequestTooLarge, 500, false},
 		{t.Context(), status.Error(codes.ResourceExhausted, "grpc: received message larger than max (3 vs. 2)"), 500, false},
-		{t.Context(), rpctypes.ErrNoSpace, 503, true},
+		{t.Context(), rpctypes.ErrNoSpace, 507, false},
 		{t.Context(), rpctypes.ErrNoLeader, 503, true},
 		{t.Context(), rpctypes.ErrGRPCNoLeader, 503, true},
 		{t.Context(), rpctypes.ErrTooManyRequests, 503, true},

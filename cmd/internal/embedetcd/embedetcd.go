@@ -17,8 +17,11 @@
 //     is room. Nobody else would see to it.
 //   - A short raft log: no follower will ever ask for old entries, and every
 //     entry kept is memory.
+//   - A disk that is nearly full refuses writes before etcd fails on it (disk.go).
+//     etcd cannot continue after a failed write of its own: it exits, and so does
+//     the process that it runs in. The caller starts that process again.
 //
-// Runs in: portico up.
+// Runs in: portico etcd.
 package embedetcd
 
 import (
@@ -70,6 +73,12 @@ type Config struct {
 	Quota int64
 	// ReliefInterval is how often the member looks whether it is full; 0 is 30 s.
 	ReliefInterval time.Duration
+	// OnFatal is called with the error that etcd cannot continue after, from any
+	// goroutine, and must end the process; nil lets etcd exit or panic by itself.
+	OnFatal func(error)
+	// FreeSpace returns the free space, in bytes, of the file system of a folder;
+	// nil asks the system. It is called for every write.
+	FreeSpace func(dir string) (uint64, error)
 }
 
 // Server is a running member.
@@ -78,6 +87,7 @@ type Server struct {
 	endpoint string
 	quota    int64
 	log      *slog.Logger
+	disk     *disk
 	stop     context.CancelFunc // ends what watches over the member
 	watching sync.WaitGroup
 	stopping *atomic.Bool
@@ -95,6 +105,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.ReliefInterval == 0 {
 		cfg.ReliefInterval = defaultReliefInterval
 	}
+	if cfg.FreeSpace == nil {
+		cfg.FreeSpace = freeSpace
+	}
 	client := filepath.Join(cfg.SocketDir, "etcd.sock")
 	// The socket of a killed process would be taken for a member in use.
 	if err := os.Remove(client); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -104,11 +117,12 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("create etcd folder: %w", err)
 	}
 	stopping := new(atomic.Bool)
-	e, err := embed.StartEtcd(memberConfig(cfg, client, stopping))
+	disk := &disk{dir: cfg.Dir, free: cfg.FreeSpace, log: cfg.Logger}
+	e, err := embed.StartEtcd(memberConfig(cfg, client, stopping, disk))
 	if err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
 	}
-	s := &Server{etcd: e, endpoint: "unix://" + client, quota: cfg.Quota, log: cfg.Logger, stopping: stopping}
+	s := &Server{etcd: e, endpoint: "unix://" + client, quota: cfg.Quota, log: cfg.Logger, disk: disk, stopping: stopping}
 	select {
 	case <-e.Server.ReadyNotify():
 		// etcd makes the socket with the process's umask. Its folder is private as well.
@@ -132,7 +146,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return nil, fmt.Errorf("start etcd: %w", err)
 }
 
-func memberConfig(cfg Config, client string, stopping *atomic.Bool) *embed.Config {
+func memberConfig(cfg Config, client string, stopping *atomic.Bool, disk *disk) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = "portico"
 	c.Dir = cfg.Dir
@@ -153,12 +167,13 @@ func memberConfig(cfg Config, client string, stopping *atomic.Bool) *embed.Confi
 	c.SnapshotCatchUpEntries = snapshotKeep
 	c.GRPCAdditionalServerOptions = []grpc.ServerOption{
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
+		grpc.ChainUnaryInterceptor(disk.intercept),
 	}
 	c.LogLevel = "warn"
 	if cfg.Logger.Enabled(context.Background(), slog.LevelDebug) {
 		c.LogLevel = "info"
 	}
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZapLogger(cfg.Logger, stopping))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZapLogger(cfg.Logger, stopping, cfg.OnFatal))
 	return c
 }
 

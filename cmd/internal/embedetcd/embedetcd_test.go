@@ -155,7 +155,7 @@ func TestRelief(t *testing.T) {
 func TestLogLevels(t *testing.T) {
 	var out bytes.Buffer
 	stopping := new(atomic.Bool)
-	lg := newZapLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})), stopping)
+	lg := newZapLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})), stopping, nil)
 	lg.Info("chatter")
 	lg.With(zap.String("member", "a")).Warn("slow", zap.Int("ms", 7))
 	lg.Error("broken", zap.Error(errors.New("disk")))

@@ -2,6 +2,8 @@ package embedetcd
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -33,9 +35,28 @@ var (
 // newZapLogger returns a zap logger, which is what etcd writes to, that hands
 // everything to a slog one. Etcd's information is debugging to us, and so is
 // what it warns of each time. stopping says that the member has been told to
-// stop.
-func newZapLogger(to *slog.Logger, stopping *atomic.Bool) *zap.Logger {
-	return zap.New(&zapCore{handler: to.Handler(), stopping: stopping})
+// stop. fatal, if not nil, is called after a message that etcd does not continue
+// after, instead of exiting or panicking.
+func newZapLogger(to *slog.Logger, stopping *atomic.Bool, fatal func(error)) *zap.Logger {
+	var options []zap.Option
+	if fatal != nil {
+		options = append(options, zap.WithFatalHook(fatalHook(fatal)), zap.WithPanicHook(fatalHook(fatal)))
+	}
+	return zap.New(&zapCore{handler: to.Handler(), stopping: stopping}, options...)
+}
+
+// fatalHook makes an error of a message and its field "error".
+type fatalHook func(error)
+
+// OnWrite implements zapcore.CheckWriteHook.
+func (call fatalHook) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
+	err := errors.New(e.Message)
+	for _, f := range fields {
+		if cause, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
+			err = fmt.Errorf("%s: %w", e.Message, cause)
+		}
+	}
+	call(err)
 }
 
 // zapCore is a zapcore.Core over a slog.Handler.

@@ -16,5 +16,5 @@
 //     reason that trying once more does not cure; Run gives up and repeats the
 //     child's last words. Once it has been ready, Run never gives up.
 //
-// Runs in: portico up; the child's half of the lifeline in gateway, core and crd.
+// Runs in: portico up; the child's half of the lifeline in etcd, gateway, core and crd.
 package supervise

@@ -37,6 +37,7 @@ type Log struct {
 	size    int64
 	partial []byte
 	last    string
+	crashed bool // last is the first line of a Go panic
 }
 
 // OpenLog opens or creates the log's file.
@@ -97,8 +98,9 @@ func (l *Log) line() {
 	if l.cfg.Also != nil {
 		fmt.Fprintf(l.cfg.Also, "%s%s\n", l.cfg.Prefix, l.partial)
 	}
-	if text := strings.TrimSpace(string(l.partial)); text != "" {
+	if text := strings.TrimSpace(string(l.partial)); text != "" && !l.crashed {
 		l.last = text
+		l.crashed = strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ")
 	}
 	l.partial = l.partial[:0]
 }
@@ -127,7 +129,15 @@ func (l *Log) rotate() {
 	_ = l.open()
 }
 
-// Last returns the last line that was not empty.
+// restart forgets the last line, for a child that is started again.
+func (l *Log) restart() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last, l.crashed = "", false
+}
+
+// Last returns the last line that is not empty. Of a Go panic it is the first
+// line, which says the reason; the stack follows.
 func (l *Log) Last() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

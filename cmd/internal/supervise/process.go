@@ -141,6 +141,7 @@ func (p *Process) once(ctx context.Context) (healthy time.Duration, err error) {
 		return 0, err
 	}
 	defer line.close()
+	p.cfg.Log.restart()
 	cmd := exec.Command(p.cfg.Path, p.cfg.Args...)
 	cmd.Env = append(os.Environ(), p.cfg.Env...)
 	cmd.Env = append(cmd.Env, line.env())

@@ -22,8 +22,8 @@ type processes map[string]int
 const clockTick = 10 * time.Millisecond
 
 // findProcesses finds the processes of a "portico up" by its data folder. The
-// lock there names the supervisor, which runs etcd, too; the servers are its
-// children.
+// lock there names the supervisor, the others are its children. Older versions
+// run etcd in the supervisor.
 func findProcesses(dataDir string) (processes, error) {
 	found := processes{}
 	text, err := os.ReadFile(filepath.Join(dataDir, "lock"))
@@ -39,7 +39,7 @@ func findProcesses(dataDir string) (processes, error) {
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file))) // by the pattern
 		args, err := os.ReadFile(file)
 		words := strings.Split(string(args), "\x00")
-		if err != nil || len(words) < 2 || !slices.Contains([]string{"gateway", "core", "crd"}, words[1]) {
+		if err != nil || len(words) < 2 || !slices.Contains([]string{"gateway", "core", "crd", "etcd"}, words[1]) {
 			continue
 		}
 		if s, err := readStat(pid); err == nil && s.parent == up {
@@ -49,7 +49,9 @@ func findProcesses(dataDir string) (processes, error) {
 	if len(found) == 0 {
 		return nil, fmt.Errorf("find processes: process %d of %s/lock has no children in /proc", up, dataDir)
 	}
-	found["etcd"] = up
+	if found["etcd"] == 0 {
+		found["etcd"] = up
+	}
 	return found, nil
 }
 

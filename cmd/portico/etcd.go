@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"portico/cmd/internal/embedetcd"
+	"portico/cmd/internal/pace"
+)
+
+// newEtcd returns the command of the embedded etcd, a child of `portico up`. It
+// is a process of its own because etcd exits when its disk fails it: the gateway
+// serves what it has in memory meanwhile, and up starts etcd again.
+func newEtcd() *cobra.Command {
+	var dir, sockets string
+	var verbosity int
+	cmd := &cobra.Command{
+		Use:     "etcd",
+		Short:   "Run the embedded etcd of portico up",
+		Long:    "Run the embedded etcd of portico up, which starts this command by itself.",
+		Example: "  portico etcd --data-dir=./data/etcd --socket-dir=/run/portico",
+		Args:    noArguments,
+		Hidden:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := serverProcess(cmd.Context(), verbosity, pace.ForStorage)
+			if err != nil {
+				return err
+			}
+			member, err := embedetcd.Start(cmd.Context(), embedetcd.Config{
+				Dir: dir, SocketDir: sockets, Logger: log,
+				OnFatal: func(err error) {
+					fmt.Fprintln(os.Stderr, "portico: etcd: "+err.Error())
+					os.Exit(1)
+				},
+			})
+			if err != nil {
+				return quietIfStopped(cmd.Context(), err)
+			}
+			defer member.Close()
+			select {
+			case <-cmd.Context().Done():
+				return nil
+			case err := <-member.Failed():
+				return fmt.Errorf("run etcd: %w", err)
+			}
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&dir, "data-dir", "", "`folder` of the data; made if needed")
+	fs.StringVar(&sockets, "socket-dir", "", "`folder` of the socket etcd.sock")
+	addVerbosity(fs, &verbosity)
+	for _, name := range []string{"data-dir", "socket-dir"} {
+		if err := cmd.MarkFlagRequired(name); err != nil {
+			panic(err) // no such flag
+		}
+	}
+	return cmd
+}
+
+// errorLines passes on the errors among the lines of a log (slog's text format,
+// one line a Write), and the first line of a Go panic, each as a sentence. An
+// error that is the same as the one before is left out.
+type errorLines struct {
+	to     io.Writer
+	prefix string
+	last   string
+}
+
+// Write implements io.Writer. It reports a success whatever becomes of the line.
+func (e *errorLines) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	if _, record, ok := strings.Cut(text, " level=ERROR msg="); ok {
+		text = unquoteMessage(record)
+	} else if !strings.HasPrefix(text, "panic: ") && !strings.HasPrefix(text, "fatal error: ") {
+		return len(line), nil
+	}
+	if text != e.last {
+		fmt.Fprintln(e.to, e.prefix+text)
+	}
+	e.last = text
+	return len(line), nil
+}
+
+// unquoteMessage returns a record of slog's text format that begins with the
+// message, with the message as it was before it was quoted.
+func unquoteMessage(record string) string {
+	quoted, err := strconv.QuotedPrefix(record)
+	if err != nil {
+		return record
+	}
+	message, err := strconv.Unquote(quoted)
+	if err != nil {
+		return record
+	}
+	return message + record[len(quoted):]
+}
