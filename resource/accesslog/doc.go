@@ -14,7 +14,7 @@
 //     it was renamed or removed. So rotation needs neither a signal nor a copy;
 //     truncating in place works as well, because every write goes to the end.
 //   - What a client can make long is cut, and the values of query parameters
-//     that carry credentials are left out (redact.go).
+//     that carry credentials are left out ([resource.RedactURI]).
 //
 // Runs in: gateway, core, crd.
 package accesslog

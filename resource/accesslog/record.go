@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"portico/resource"
 )
 
 // Bounds of what a client can make long, in bytes. With them a record is at most
@@ -93,7 +95,7 @@ func (r *Record) write(h slog.Handler) error {
 	add("user", r.User)
 	add("impersonator", r.Impersonator)
 	add("method", r.Method)
-	add("uri", redact(r.URI))
+	add("uri", resource.RedactURI(r.URI))
 	add("protocol", r.Protocol)
 	add("verb", r.Verb)
 	add("group", r.Group)

@@ -132,7 +132,7 @@ func (a *Auditor) open(r *http.Request, in Arrival) *Request {
 		return nil
 	}
 	q := &Request{
-		auditor: a, config: config, action: in.Action, arrived: in.Time, id: in.ID, uri: r.URL.RequestURI(), userAgent: userAgentOf(r), sources: sourcesOf(r),
+		auditor: a, config: config, action: in.Action, arrived: in.Time, id: in.ID, uri: resource.RedactURI(r.URL.RequestURI()), userAgent: userAgentOf(r), sources: sourcesOf(r),
 		long: in.Action.LongRunning() && !in.Action.Streams,
 	}
 	q.annotations = q.room[:0]

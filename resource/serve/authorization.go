@@ -29,7 +29,7 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) bool {
 		// What decides is still being read.
 		rest.WriteStatus(w, r, resource.Unavailable(err.Error(), 1))
 	case err != nil:
-		s.log.Error("authorize request", "err", err, "user", action.User.Name, "verb", action.Verb, "uri", r.RequestURI)
+		s.log.Error("authorize request", "err", err, "user", action.User.Name, "verb", action.Verb, "uri", resource.RedactURI(r.RequestURI))
 		text := fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)
 		http.Error(w, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text), http.StatusInternalServerError)
 	default:

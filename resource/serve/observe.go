@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"portico/resource"
 	"portico/resource/accesslog"
 )
 
@@ -102,7 +103,7 @@ func (s *Server) logRequest(r *http.Request, x *exchange, code int, took time.Du
 	ctx := context.WithoutCancel(r.Context())
 	attrs := []slog.Attr{
 		slog.String("verb", x.action.Verb),
-		slog.String("uri", r.RequestURI),
+		slog.String("uri", resource.RedactURI(r.RequestURI)),
 		slog.Int("code", code),
 		slog.Duration("took", took),
 		slog.Int64("bytes", x.bytes),

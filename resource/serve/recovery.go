@@ -3,6 +3,8 @@ package serve
 import (
 	"net/http"
 	"runtime/debug"
+
+	"portico/resource"
 )
 
 // recover turns a panic into a 500, or into the end of the connection (of the
@@ -20,7 +22,7 @@ func (s *Server) recover(next http.HandlerFunc) http.HandlerFunc {
 				s.metrics.aborted(r, x.action)
 				panic(cause)
 			}
-			s.log.Error("handler panicked", "cause", cause, "method", r.Method, "uri", r.RequestURI,
+			s.log.Error("handler panicked", "cause", cause, "method", r.Method, "uri", resource.RedactURI(r.RequestURI),
 				"auditID", x.auditID[0], "stack", string(debug.Stack()))
 			if x.code != 0 {
 				panic(http.ErrAbortHandler)

@@ -1,18 +1,18 @@
-package accesslog
+package resource
 
 import "strings"
 
-// redacted stands for a value that nobody shall read.
+// redacted stands for a value that is left out.
 const redacted = "REDACTED"
 
 // secretWords are what the names of query parameters contain that carry
 // credentials.
 var secretWords = [...]string{"token", "secret", "password", "passwd", "credential", "authorization", "apikey", "api_key", "api-key", "signature"}
 
-// redact returns the URI without the values of query parameters that carry
-// credentials. Names are compared as they were written and as they are after
-// decoding, whatever their case.
-func redact(uri string) string {
+// RedactURI returns the URI without the values of query parameters that carry
+// credentials, for whatever writes it down: logs, audit events, traces. Names are
+// compared after decoding, in any case.
+func RedactURI(uri string) string {
 	path, query, found := strings.Cut(uri, "?")
 	if !found || !mentionsSecret(query) {
 		return uri
@@ -49,8 +49,7 @@ func mentionsSecret(text string) bool {
 	return false
 }
 
-// decodeLetters decodes what is percent-encoded and leaves alone what only looks
-// so: a name is not hidden by writing it in another way.
+// decodeLetters decodes percent-encoded bytes and leaves malformed ones as they are.
 func decodeLetters(text string) string {
 	if !strings.Contains(text, "%") {
 		return text
