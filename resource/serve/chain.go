@@ -22,6 +22,7 @@ func before(steps ...step) filter {
 		return func(w http.ResponseWriter, r *http.Request) {
 			for _, done := range steps {
 				if !done(w, r) {
+					readRefused(w, r)
 					return
 				}
 			}

@@ -34,6 +34,7 @@ func (s *Server) limit(next http.HandlerFunc) http.HandlerFunc {
 		}
 		if !kind.enter(action.User) {
 			s.tooMany(w, r, action)
+			readRefused(w, r)
 			return
 		}
 		x := exchangeFrom(r.Context())
