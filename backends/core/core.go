@@ -51,6 +51,9 @@ type Config struct {
 	// APIAudiences are the audiences of tokens that name none. Default: the
 	// issuer.
 	APIAudiences []string
+	// MaxTokenExpiration is the longest life of a token made here; requests for more get
+	// this. Between 1 h and 2^32 s. Default: 365 days.
+	MaxTokenExpiration time.Duration
 	// RootCAFile is published in every namespace as kube-root-ca.crt. "" does
 	// not.
 	RootCAFile string
@@ -99,6 +102,12 @@ func New(cfg Config) (*Core, error) {
 	if cfg.ServiceClusterIPRange == "" {
 		cfg.ServiceClusterIPRange = "10.96.0.0/16"
 	}
+	if cfg.MaxTokenExpiration == 0 {
+		cfg.MaxTokenExpiration = DefaultMaxTokenExpiration
+	}
+	if cfg.MaxTokenExpiration < MinMaxTokenExpiration || cfg.MaxTokenExpiration > maxLife*time.Second {
+		return nil, fmt.Errorf("the longest life of a service-account token is %v and must be between %v and 2^32 seconds", cfg.MaxTokenExpiration, MinMaxTokenExpiration)
+	}
 	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
 		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
 	}
@@ -127,7 +136,7 @@ func (c *Core) assembleKinds() (err error) {
 		if err != nil {
 			return fmt.Errorf("load service account signing key: %w", err)
 		}
-		t := &tokens{signer: signer, audiences: c.cfg.APIAudiences, find: c.find, now: time.Now}
+		t := &tokens{signer: signer, audiences: c.cfg.APIAudiences, longest: int64(c.cfg.MaxTokenExpiration / time.Second), find: c.find, now: time.Now}
 		cfg.CreateToken = t.create
 	}
 	c.kinds = kinds.All(cfg)

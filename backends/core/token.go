@@ -15,6 +15,7 @@ import (
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/rest"
+	"portico/resource/serve"
 )
 
 // Bounds of a token's life, in seconds (contract 7.4).
@@ -24,10 +25,18 @@ const (
 	maxLife     = 1 << 32
 )
 
+// DefaultMaxTokenExpiration and MinMaxTokenExpiration are the default and the least of
+// Config.MaxTokenExpiration; the most is 2^32 s.
+const (
+	DefaultMaxTokenExpiration = 365 * 24 * time.Hour
+	MinMaxTokenExpiration     = time.Hour
+)
+
 // tokens answers serviceaccounts/token.
 type tokens struct {
 	signer    *authn.Signer
 	audiences []string
+	longest   int64 // life in seconds; longer ones are shortened
 	find      func(group, res string) *rest.Resource
 	now       func() time.Time
 }
@@ -46,7 +55,7 @@ func (t *tokens) create(ctx context.Context, key resource.Key, body runtime.Obje
 		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "serviceaccounts"}, key.Name,
 			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", uid, account.UID))
 	}
-	if err := t.complete(req); err != nil {
+	if err := t.complete(ctx, req); err != nil {
 		return nil, err
 	}
 	bound, err := t.bind(ctx, key.Namespace, req.Spec.BoundObjectRef)
@@ -70,8 +79,9 @@ func (t *tokens) create(ctx context.Context, key resource.Key, body runtime.Obje
 	return req, nil
 }
 
-// complete fills in defaults and checks the life asked for.
-func (t *tokens) complete(req *authenticationv1.TokenRequest) error {
+// complete fills in defaults and checks the life asked for. One that is too long for
+// this server is shortened with a warning, as by kube-apiserver.
+func (t *tokens) complete(ctx context.Context, req *authenticationv1.TokenRequest) error {
 	if len(req.Spec.Audiences) == 0 {
 		req.Spec.Audiences = t.audiences
 	}
@@ -89,6 +99,11 @@ func (t *tokens) complete(req *authenticationv1.TokenRequest) error {
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), "", errs)
+	}
+	if life > t.longest {
+		serve.AddWarning(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", life, t.longest))
+		life = t.longest
+		req.Spec.ExpirationSeconds = &life
 	}
 	return nil
 }

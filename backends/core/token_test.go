@@ -102,3 +102,35 @@ func TestTokenClaims(t *testing.T) {
 		t.Error("a dry run makes a token")
 	}
 }
+
+// A token for longer than the server allows is made for as long as that, with a
+// warning; shorter ones are as asked for.
+func TestLongTokensAreShortened(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		longest     time.Duration
+		asked, want int64
+	}{
+		{0, 1 << 32, int64(DefaultMaxTokenExpiration / time.Second)},
+		{2 * time.Hour, 7201, 7200},
+		{2 * time.Hour, 7200, 7200},
+		{2 * time.Hour, 600, 600},
+	} {
+		c := running(t, Config{
+			ServiceAccountIssuer: "https://issuer", ServiceAccountSigningKeyFile: signingKey(t), MaxTokenExpiration: tc.longest,
+		})
+		c.must(t, http.MethodPost, "/api/v1/namespaces/default/serviceaccounts", object("robot"), nil)
+		got := &authenticationv1.TokenRequest{}
+		c.must(t, http.MethodPost, tokenPath, map[string]any{"spec": map[string]any{"expirationSeconds": tc.asked}}, got)
+		left := time.Until(got.Status.ExpirationTimestamp.Time)
+		want := time.Duration(tc.want) * time.Second
+		if *got.Spec.ExpirationSeconds != tc.want || left > want || left < want-time.Minute {
+			t.Errorf("at most %v: asked for %d s and got %d, which ends in %v", tc.longest, tc.asked, *got.Spec.ExpirationSeconds, left)
+		}
+	}
+	for _, wrong := range []time.Duration{-time.Hour, time.Minute, (1<<32 + 1) * time.Second} {
+		if _, err := New(Config{MaxTokenExpiration: wrong}); err == nil || !strings.Contains(err.Error(), "longest life") {
+			t.Errorf("%v: %v", wrong, err)
+		}
+	}
+}

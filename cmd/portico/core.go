@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,9 @@ func newCore() *cobra.Command {
 		Example: coreExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.cfg.MaxTokenExpiration < core.MinMaxTokenExpiration {
+				return fmt.Errorf("--service-account-max-token-expiration=%v: it must be at least %v", f.cfg.MaxTokenExpiration, core.MinMaxTokenExpiration)
+			}
 			if err := f.complete(cmd.Context(), &f.cfg.Config); err != nil {
 				return err
 			}
@@ -53,6 +57,7 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	f.begin(fs, &f.cfg.Config, "127.0.0.1:7443", "by which a deleted namespace is drained of what other servers keep (default: only what this one keeps is drained)")
 	fs.StringVar(&f.cfg.ServiceAccountIssuer, "service-account-issuer", "", "`URL` that tokens made here name as their issuer; the gateway's must be the same")
 	fs.StringVar(&f.cfg.ServiceAccountSigningKeyFile, "service-account-signing-key-file", "", "PEM `file` of the key that tokens are signed with (default: no tokens are made)")
+	fs.DurationVar(&f.cfg.MaxTokenExpiration, "service-account-max-token-expiration", core.DefaultMaxTokenExpiration, "longest `time` that a token made here is good for, between 1h and 2^32 seconds; a request for more gets this, with a warning")
 	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "`audiences`, separated by commas, of tokens whose requests name none (default: the issuer)")
 	fs.StringVar(&f.cfg.RootCAFile, "root-ca-file", "", "PEM `file` published as ConfigMap kube-root-ca.crt in every namespace (default: none is)")
 	fs.StringVar(&f.cfg.ServiceClusterIPRange, "service-cluster-ip-range", "10.96.0.0/16", "`CIDR` that Services get their addresses from")
