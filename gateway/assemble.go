@@ -226,6 +226,7 @@ func (g *Gateway) assembleServer() (err error) {
 		AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: serve.TrustedTracers,
 		BusyPoll: g.busyPoll, MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight,
 		MaxLongRunning: g.cfg.MaxLongRunning, MaxLongRunningPerUser: g.cfg.MaxLongRunningPerUser,
+		Certificates: g.cfg.certificates(),
 	})
 	return err
 }

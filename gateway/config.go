@@ -8,6 +8,7 @@ import (
 
 	"portico/gateway/routing"
 	"portico/resource/audit"
+	"portico/resource/authn"
 	"portico/resource/etcd"
 	"portico/resource/serve"
 )
@@ -101,4 +102,20 @@ func (cfg *Config) complete() {
 		host, _ := os.Hostname()
 		cfg.InstanceID = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
+}
+
+// certificates are the files of certificates that the gateway depends on, beside its
+// serving certificate.
+func (cfg *Config) certificates() []authn.CertificateFile {
+	files := []authn.CertificateFile{
+		{Usage: "client-ca", Path: cfg.ClientCAFile, CA: true},
+		{Usage: "requestheader-client-ca", Path: cfg.RequestHeaderCAFile, CA: true},
+		{Usage: "proxy-client", Path: cfg.ProxyCertFile},
+		{Usage: "etcd-ca", Path: cfg.Etcd.CAFile, CA: true},
+		{Usage: "etcd-client", Path: cfg.Etcd.CertFile},
+	}
+	for _, b := range cfg.Backends {
+		files = append(files, authn.CertificateFile{Usage: "backend-ca/" + b.Name, Path: b.CAFile, CA: true})
+	}
+	return files
 }

@@ -137,6 +137,18 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 		Name: p.Name, Listen: []serve.ListenAddress{listen}, Authenticator: authenticator,
 		Health: p.Health, Metrics: p.Metrics, Logger: cfg.Logger, Complete: p.Complete,
 		MaxInFlight: cfg.MaxInFlight, MaxMutatingInFlight: cfg.MaxMutatingInFlight, ManyUsers: true, Ahead: answerAhead, Audit: audited, Tracer: tracer, ShutdownDelay: cfg.ShutdownDelay,
-		Handler: serve.NewRouter(routes),
+		Certificates: cfg.certificates(), Handler: serve.NewRouter(routes),
 	})
+}
+
+// certificates are the files of certificates that the process depends on, beside its
+// serving certificate.
+func (cfg *Config) certificates() []authn.CertificateFile {
+	return []authn.CertificateFile{
+		{Usage: "requestheader-client-ca", Path: cfg.RequestHeaderCAFile, CA: true},
+		{Usage: "gateway-client", Path: cfg.Gateway.CertFile},
+		{Usage: "gateway-ca", Path: cfg.Gateway.CAFile, CA: true},
+		{Usage: "etcd-ca", Path: cfg.Etcd.CAFile, CA: true},
+		{Usage: "etcd-client", Path: cfg.Etcd.CertFile},
+	}
 }

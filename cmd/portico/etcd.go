@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,13 +65,19 @@ func newEtcd() *cobra.Command {
 }
 
 // errorLines passes on the errors among the lines of a log (slog's text format,
-// one line a Write), and the first line of a Go panic, each as a sentence. An
-// error that is the same as the one before is left out.
+// one line a Write), and the first line of a Go panic, each as a sentence. One that
+// was shown is left out for repeatAfter: an etcd that does not start is tried again
+// and again.
 type errorLines struct {
 	to     io.Writer
 	prefix string
-	last   string
+	shown  map[string]time.Time
 }
+
+const (
+	repeatAfter = time.Minute
+	maxShown    = 100 // how many sentences are remembered
+)
 
 // Write implements io.Writer. It reports a success whatever becomes of the line.
 func (e *errorLines) Write(line []byte) (int, error) {
@@ -80,10 +87,14 @@ func (e *errorLines) Write(line []byte) (int, error) {
 	} else if !strings.HasPrefix(text, "panic: ") && !strings.HasPrefix(text, "fatal error: ") {
 		return len(line), nil
 	}
-	if text != e.last {
-		fmt.Fprintln(e.to, e.prefix+text)
+	if when, ok := e.shown[text]; ok && time.Since(when) < repeatAfter {
+		return len(line), nil
 	}
-	e.last = text
+	if e.shown == nil || len(e.shown) == maxShown {
+		e.shown = map[string]time.Time{}
+	}
+	e.shown[text] = time.Now()
+	fmt.Fprintln(e.to, e.prefix+text)
 	return len(line), nil
 }
 

@@ -146,7 +146,7 @@ func TestKilledSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, up, "before")
-	gateway, core, crd := up.child(t, "gateway"), up.child(t, "core"), up.child(t, "crd")
+	etcd, gateway, core, crd := up.child(t, "etcd"), up.child(t, "gateway"), up.child(t, "core"), up.child(t, "crd")
 	if err := syscall.Kill(core, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestKilledSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-up.exited
-	for _, pid := range []int{gateway, core, crd} {
+	for _, pid := range []int{etcd, gateway, core, crd} {
 		eventually(t, "child is gone", func() error {
 			if alive(pid) {
 				return fmt.Errorf("process %d lives", pid)

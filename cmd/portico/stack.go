@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -44,8 +42,9 @@ type stack struct {
 	dir        *datadir.Dir
 	files      *pki.Files
 	host, port string
-	endpoint   string // of the gateway, https://host:port
-	kubeconfig string
+	hosts      []string // of the gateway's certificate
+	endpoint   string   // of the gateway, https://host:port
+	kubeconfig string   // that the user is shown
 	etcd       etcdFlags
 	out        io.Writer
 	errOut     io.Writer
@@ -72,28 +71,21 @@ func (s *stack) prepare(ctx context.Context) (err error) {
 	if s.host, s.port, err = freeAddress(ctx, s.flags.listen); err != nil {
 		return err
 	}
-	hosts, err := certificateHosts(s.host)
-	if err != nil {
-		return err
-	}
-	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File(pkiFolder), Hosts: hosts}); err != nil {
-		return err
-	}
-	if s.adminTLS, err = adminTLS(s.files); err != nil {
+	if s.hosts, err = certificateHosts(s.host); err != nil {
 		return err
 	}
 	s.endpoint = "https://" + net.JoinHostPort(reachableHost(s.host), s.port)
 	s.kubeconfig = s.dir.File("kubeconfig")
-	if err := pki.WriteKubeconfig(s.kubeconfig, s.endpoint, s.files.ServingCAFile, s.files.Admin); err != nil {
+	if s.flags.kubeconfig != "" {
+		if s.kubeconfig, err = filepath.Abs(s.flags.kubeconfig); err != nil {
+			return fmt.Errorf("find kubeconfig: %w", err)
+		}
+	}
+	if err := s.ensureCredentials(); err != nil {
 		return err
 	}
-	if s.flags.kubeconfig == "" {
-		return nil
-	}
-	if s.kubeconfig, err = filepath.Abs(s.flags.kubeconfig); err != nil {
-		return fmt.Errorf("find kubeconfig: %w", err)
-	}
-	return pki.WriteKubeconfig(s.kubeconfig, s.endpoint, s.files.ServingCAFile, s.files.Admin)
+	s.adminTLS, err = adminTLS(s.files)
+	return err
 }
 
 // run starts everything, waits, and stops everything in order: the gateway
@@ -133,6 +125,7 @@ func (s *stack) runChildren(ctx context.Context) error {
 		return quietIfStopped(ctx, err)
 	}
 	greet(s.out, s)
+	go s.keepCredentials(ctx)
 	select {
 	case <-ctx.Done():
 		s.say("stopping; again Ctrl-C stops at once")
@@ -265,20 +258,6 @@ func backendReady(socket, path string) func(context.Context) error {
 	// On a socket of the same user the headers say who asks.
 	header := http.Header{"X-Remote-User": {pki.AdminName}, "X-Remote-Group": {"system:masters"}}
 	return supervise.HTTPReady("http://backend"+path, socket, nil, header)
-}
-
-func adminTLS(files *pki.Files) (*tls.Config, error) {
-	cert, err := tls.LoadX509KeyPair(files.Admin.CertFile, files.Admin.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("load administrator's certificate: %w", err)
-	}
-	ca, err := os.ReadFile(files.ServingCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("load serving authority: %w", err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
 }
 
 // say prints a line of progress.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +50,8 @@ func newUp() *cobra.Command {
 		Use:   "up",
 		Short: "Run a whole installation: etcd, gateway, core and CRD server",
 		Long: "Run a whole installation: an embedded etcd and, as child processes, the gateway, the core server and the CRD server.\n" +
-			"Certificates, keys and an administrator's kubeconfig are made on the first start and used again on the next.\n" +
+			"Certificates, keys and an administrator's kubeconfig are made on the first start and used again on the next;\n" +
+			"certificates are renewed four months before they end, also while it runs, and the kubeconfig with them.\n" +
 			"A child that dies is started again. Ctrl-C or SIGTERM stops everything in order; a second one stops it at once.\n" +
 			"What the children say is in logs/ in the data folder.",
 		Example: upExample,
@@ -94,6 +96,7 @@ func newUp() *cobra.Command {
 func advise(err error) error {
 	var inUse *datadir.InUseError
 	var busy *listenError
+	var damaged *damagedKubeconfigError
 	var file *fs.PathError
 	switch {
 	case err == nil:
@@ -102,8 +105,12 @@ func advise(err error) error {
 		return fmt.Errorf("%w; stop that one, or start this one with another --data-dir", err)
 	case errors.As(err, &busy):
 		return fmt.Errorf("%w; choose another address with --listen, for example --listen=127.0.0.1:0 for any free port", err)
+	case errors.As(err, &damaged):
+		return fmt.Errorf("%w; move it away, and a new one is written", err)
 	case errors.Is(err, pki.ErrForeignKubeconfig):
 		return fmt.Errorf("%w and is left alone; choose another file with --kubeconfig", err)
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("%w; make room on that disk", err)
 	case errors.As(err, &file):
 		return fmt.Errorf("%w; choose folders that can be written to with --data-dir and --kubeconfig", err)
 	}

@@ -209,7 +209,8 @@ func (a *attempt) judge(res *http.Response) {
 		return
 	}
 	a.resolve(res)
-	if res.StatusCode >= http.StatusInternalServerError {
+	// A full storage is behind all endpoints: 507 says nothing about this one.
+	if res.StatusCode >= http.StatusInternalServerError && res.StatusCode != http.StatusInsufficientStorage {
 		a.u.failed(a.e, res.StatusCode)
 	} else if a.e.badAnswers.Load() != 0 {
 		a.e.badAnswers.Store(0)

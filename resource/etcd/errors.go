@@ -51,7 +51,7 @@ func asStatus(ctx context.Context, err error) error {
 		code == codes.ResourceExhausted && strings.Contains(text, "larger than max"):
 		return internal(tooLarge)
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return resource.InsufficientStorage("storage is full: "+text)
+		return resource.InsufficientStorage("storage is full: " + text)
 	case errors.Is(err, rpctypes.ErrTimeout), errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail),
 		errors.Is(err, rpctypes.ErrTimeoutDueToConnectionLost), errors.Is(err, rpctypes.ErrTimeoutWaitAppliedIndex):
 		return apierrors.NewTimeoutError(text, retryAfter)

@@ -72,6 +72,10 @@ type Config struct {
 	TrustsTrace func(user *resource.User) bool
 	// BusyPoll is told of traffic and run with the server; nil: nobody is.
 	BusyPoll *busypoll.Poller
+	// Certificates are the files whose end is warned of, in the log and in the
+	// verbose form of /readyz, and shown as a metric, beside the serving
+	// certificates of Listen.
+	Certificates []authn.CertificateFile
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 

@@ -26,6 +26,7 @@ type Health struct {
 	complained   map[string]string // by endpoint: the last complaint in the log
 	began        time.Time
 	results      *checkResults
+	warnings     []func() []string
 	shuttingDown atomic.Bool
 }
 
@@ -79,6 +80,27 @@ func (h *Health) AddReadyIn(group, name string, run func(*http.Request) error) {
 // AddLive.
 func (h *Health) AddAside(name string, run func(*http.Request) error) {
 	h.add(check{name: name, aside: true, run: run})
+}
+
+// AddWarnings adds sentences to the verbose form of /readyz. They make no check
+// fail. The function is called for each such request and is safe for concurrent
+// use; anybody may read what it returns.
+func (h *Health) AddWarnings(warnings func() []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.warnings = append(h.warnings, warnings)
+}
+
+// writeWarnings writes a line for each warning.
+func (h *Health) writeWarnings(to *strings.Builder) {
+	h.mu.Lock()
+	all := h.warnings
+	h.mu.Unlock()
+	for _, warnings := range all {
+		for _, text := range warnings() {
+			fmt.Fprintf(to, "warn: %s\n", text)
+		}
+	}
 }
 
 func (h *Health) add(c check) {
@@ -188,6 +210,9 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 	}
 	if unknown := notFound(excluded); len(unknown) > 0 {
 		fmt.Fprintf(&report, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ","))
+	}
+	if endpoint == "readyz" && (reasons.Len() > 0 || query.Has("verbose")) {
+		h.writeWarnings(&report)
 	}
 	h.complain(endpoint, strings.TrimSuffix(reasons.String(), "; "))
 	if reasons.Len() > 0 {

@@ -60,3 +60,22 @@ func TestHealth(t *testing.T) {
 		t.Errorf("paths %v", strings.Join(paths, " "))
 	}
 }
+
+// Warnings are lines of the verbose form of /readyz, which they do not make fail.
+func TestReadyzWarnings(t *testing.T) {
+	t.Parallel()
+	h := NewHealth()
+	h.AddWarnings(func() []string { return []string{"the serving certificate a.crt ends soon"} })
+	for path, want := range map[string]string{
+		"/readyz":          "ok",
+		"/readyz?verbose":  "[+]ping ok\n[+]shutdown ok\nwarn: the serving certificate a.crt ends soon\nreadyz check passed\n",
+		"/livez?verbose":   "[+]ping ok\nlivez check passed\n",
+		"/healthz?verbose": "[+]ping ok\nhealthz check passed\n",
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Code != 200 || w.Body.String() != want {
+			t.Errorf("%s: %d\n%s\nwant\n%s", path, w.Code, w.Body, want)
+		}
+	}
+}

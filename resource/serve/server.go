@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"portico/resource/authn"
 )
 
 // closeTimeout is how long connections get to end by themselves once all
@@ -30,6 +32,7 @@ type Server struct {
 	clients *connections
 	// deadlines are the writers of requests that have one.
 	deadlines deadlineWriters
+	expiries  *authn.Expiries
 
 	mu    sync.Mutex // guards doors
 	doors []*door
@@ -68,6 +71,22 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// watchExpiries has the ends of certificates shown.
+func (s *Server) watchExpiries() (err error) {
+	files := s.cfg.Certificates
+	for _, address := range s.cfg.Listen {
+		files = append(files[:len(files):len(files)], authn.CertificateFile{Usage: "serving", Path: address.CertFile})
+	}
+	if s.expiries, err = authn.NewExpiries(files...); err != nil {
+		return fmt.Errorf("watch certificates: %w", err)
+	}
+	if err := s.metrics.registry.Register(s.expiries); err != nil {
+		return fmt.Errorf("watch certificates: %w", err)
+	}
+	s.cfg.Health.AddWarnings(s.expiries.Warnings)
+	return nil
+}
+
 // Handler returns the configured handler behind all filters, for requests that
 // do not come through a listener.
 func (s *Server) Handler() http.Handler { return s.handler }
@@ -92,7 +111,7 @@ func (s *Server) Listen() error {
 		doors = append(doors, d)
 	}
 	s.doors = doors
-	return nil
+	return s.watchExpiries()
 }
 
 // Addresses returns what Listen has bound, in the order of the configuration.
@@ -114,6 +133,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer s.observing(ctx)()
+	go s.expiries.Log(ctx, s.log)
 	failures := make(chan error, len(s.doors))
 	var serving sync.WaitGroup
 	for _, d := range s.doors {

@@ -104,14 +104,10 @@ func (d *Dir) takeLock() error {
 		}
 		return fmt.Errorf("lock data folder: %w", err)
 	}
-	// For the error message of the next one only; that the folder is taken
-	// does not depend on it.
+	// The pid is for the error message of another process only. It may be missing:
+	// a process starts on a full disk as well.
 	if err := f.Truncate(0); err == nil {
-		_, err = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
-		if err != nil {
-			f.Close()
-			return fmt.Errorf("write lock: %w", err)
-		}
+		_, _ = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
 	}
 	d.lock = f
 	return nil

@@ -24,8 +24,8 @@ var ErrForeignKubeconfig = errors.New("the file was not written by portico")
 
 // WriteKubeconfig writes a kubeconfig for server (a URL) that trusts the CA in
 // caFile and shows client. Certificates and key are embedded, so that the file
-// can be moved. A file that something else wrote is left alone:
-// ErrForeignKubeconfig.
+// can be moved. A file that is the same is not written again. A file that something
+// else wrote is left alone: ErrForeignKubeconfig.
 func WriteKubeconfig(path, server, caFile string, client Pair) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -40,7 +40,11 @@ func WriteKubeconfig(path, server, caFile string, client Pair) error {
 			return fmt.Errorf("read kubeconfig part: %w", err)
 		}
 	}
-	return writeKubeconfig(path, kubeconfigMark, server, parts)
+	data, err := encodeKubeconfig(kubeconfigMark, server, parts)
+	if err != nil || bytes.Equal(data, old) {
+		return err
+	}
+	return writeKubeconfig(path, data)
 }
 
 // IssueKubeconfig makes a key and a certificate by the authority of users in
@@ -66,36 +70,44 @@ func IssueKubeconfig(caDir, path, server string, req Request) (notAfter time.Tim
 		return notAfter, err
 	}
 	mark := "# Made by portico certs kubeconfig."
-	return made.cert.NotAfter, writeKubeconfig(path, mark, server, [3][]byte{ca, encodeBlock(pemCertificate, made.cert.Raw), key})
+	data, err := encodeKubeconfig(mark, server, [3][]byte{ca, encodeBlock(pemCertificate, made.cert.Raw), key})
+	if err != nil {
+		return notAfter, err
+	}
+	return made.cert.NotAfter, writeKubeconfig(path, data)
 }
 
-// writeKubeconfig writes one of PEM: of the authority, the certificate and its
-// key. What is in it is named by the server and the user, so that kubectl can be
-// given several such files together.
-func writeKubeconfig(path, mark, server string, parts [3][]byte) error {
-	at, err := url.Parse(server)
-	if err != nil {
-		return fmt.Errorf("read the server of the kubeconfig: %w", err)
-	}
-	block, _ := pem.Decode(parts[1])
-	if block == nil {
-		return errors.New("write kubeconfig: the client's certificate is no PEM")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return fmt.Errorf("read the client's certificate: %w", err)
-	}
-	cluster := "portico-" + at.Host
-	user := cert.Subject.CommonName + "@" + cluster
+func writeKubeconfig(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("create kubeconfig folder: %w", err)
 	}
+	return writeFile(path, data)
+}
+
+// encodeKubeconfig returns a kubeconfig of PEM blocks: the authority, the
+// certificate and its key. What is in it is named by the server and the user, so that
+// kubectl can be given several such files together.
+func encodeKubeconfig(mark, server string, parts [3][]byte) ([]byte, error) {
+	at, err := url.Parse(server)
+	if err != nil {
+		return nil, fmt.Errorf("read the server of the kubeconfig: %w", err)
+	}
+	block, _ := pem.Decode(parts[1])
+	if block == nil {
+		return nil, errors.New("write kubeconfig: the client's certificate is no PEM")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the client's certificate: %w", err)
+	}
+	cluster := "portico-" + at.Host
+	user := cert.Subject.CommonName + "@" + cluster
 	var encoded [3]string
 	for i, data := range parts {
 		encoded[i] = base64.StdEncoding.EncodeToString(data)
 	}
 	// Every value is base64 or quoted.
-	return writeFile(path, fmt.Appendf(nil, `%s
+	return fmt.Appendf(nil, `%s
 apiVersion: v1
 kind: Config
 clusters:
@@ -114,5 +126,5 @@ contexts:
     cluster: %[2]q
     user: %[5]q
 current-context: %[5]q
-`, mark, cluster, server, encoded[0], user, encoded[1], encoded[2]))
+`, mark, cluster, server, encoded[0], user, encoded[1], encoded[2]), nil
 }

@@ -1,8 +1,10 @@
 package pki
 
 import (
+	"crypto/ecdsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -93,7 +95,8 @@ func Ensure(cfg Config) (*Files, error) {
 }
 
 // ensureSigningKey keeps the service-account key. It is never replaced: tokens
-// that it signed are out there.
+// that it signed are in use. A public key file that lacks its public key is an error:
+// no token would be accepted.
 func ensureSigningKey(keyFile, publicFile string) error {
 	key, err := readKey(keyFile)
 	switch {
@@ -107,8 +110,12 @@ func ensureSigningKey(keyFile, publicFile string) error {
 	case err != nil:
 		return err
 	default:
-		if _, err := os.Stat(publicFile); err == nil {
-			return nil
+		data, err := os.ReadFile(publicFile)
+		if err == nil && !holdsPublicKey(data, &key.PublicKey) {
+			return fmt.Errorf("read %s: it does not hold the public key of %s, so that tokens signed with that would not be accepted; remove it to have it made again, or restore both files", publicFile, keyFile)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
 	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
@@ -116,4 +123,15 @@ func ensureSigningKey(keyFile, publicFile string) error {
 		return fmt.Errorf("encode service account key: %w", err)
 	}
 	return writeFile(publicFile, encodeBlock(pemPublicKey, der))
+}
+
+// holdsPublicKey reports whether one of the PEM blocks is the public key. Others may
+// be beside it: those of earlier signing keys.
+func holdsPublicKey(data []byte, key *ecdsa.PublicKey) bool {
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if got, err := x509.ParsePKIXPublicKey(block.Bytes); err == nil && key.Equal(got) {
+			return true
+		}
+	}
+	return false
 }

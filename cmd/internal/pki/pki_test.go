@@ -278,3 +278,41 @@ func write(t *testing.T, path, data string) {
 		t.Fatal(err)
 	}
 }
+
+// A service-account public key that is not of the signing key is an error that names
+// both files; it may stand among others.
+func TestPublicKeyOfAnotherSigningKey(t *testing.T) {
+	t.Parallel()
+	dir, other := t.TempDir(), t.TempDir()
+	f, err := Ensure(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := Ensure(Config{Dir: other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.ReadFile(f.ServiceAccountPublicKeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := os.ReadFile(g.ServiceAccountPublicKeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		content []byte
+		good    bool
+	}{{foreign, false}, {nil, false}, {append(foreign, own...), true}} {
+		if err := os.WriteFile(f.ServiceAccountPublicKeyFile, tc.content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Ensure(Config{Dir: dir})
+		if tc.good && err != nil {
+			t.Errorf("the key among others: %v", err)
+		}
+		if !tc.good && (err == nil || !strings.Contains(err.Error(), f.ServiceAccountPublicKeyFile) || !strings.Contains(err.Error(), f.ServiceAccountKeyFile)) {
+			t.Errorf("another key, or none: %v", err)
+		}
+	}
+}

@@ -65,6 +65,26 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
+// Of a Go panic the last line is the first one, which says the reason, until the
+// child is started again.
+func TestLogOfPanic(t *testing.T) {
+	t.Parallel()
+	log, err := OpenLog(LogConfig{File: filepath.Join(t.TempDir(), "l")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	io.WriteString(log, "starting\npanic: invalid page\n\ngoroutine 1 [running]:\nmain.main()\n")
+	if got := log.Last(); got != "panic: invalid page" {
+		t.Errorf("last: %q", got)
+	}
+	log.restart()
+	io.WriteString(log, "starting\n")
+	if got := log.Last(); got != "starting" {
+		t.Errorf("last after a restart: %q", got)
+	}
+}
+
 // A line without end does not grow in memory.
 func TestLogLongLine(t *testing.T) {
 	log, err := OpenLog(LogConfig{File: filepath.Join(t.TempDir(), "l")})

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"portico/cmd/internal/pki"
+	"portico/resource/authn"
+)
+
+// renewInterval is the pause between two looks whether a certificate is to be
+// renewed, which is a third of its life before its end.
+const renewInterval = 12 * time.Hour
+
+// ensureCredentials makes or renews certificates, keys and the administrator's
+// kubeconfigs. What is good is left as it is.
+func (s *stack) ensureCredentials() (err error) {
+	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File(pkiFolder), Hosts: s.hosts, Now: time.Now()}); err != nil {
+		return err
+	}
+	own := s.dir.File("kubeconfig")
+	switch err := pki.WriteKubeconfig(own, s.endpoint, s.files.ServingCAFile, s.files.Admin); {
+	case errors.Is(err, pki.ErrForeignKubeconfig):
+		return &damagedKubeconfigError{own}
+	case err != nil || own == s.kubeconfig:
+		return err
+	}
+	return pki.WriteKubeconfig(s.kubeconfig, s.endpoint, s.files.ServingCAFile, s.files.Admin)
+}
+
+// damagedKubeconfigError says that the kubeconfig in the data folder does not begin
+// as portico writes it.
+type damagedKubeconfigError struct{ path string }
+
+func (e *damagedKubeconfigError) Error() string {
+	return fmt.Sprintf("the kubeconfig %s is damaged, or something else wrote it", e.path)
+}
+
+// keepCredentials renews what nears its end, until ctx ends. The processes read
+// their certificates again when the files change.
+func (s *stack) keepCredentials(ctx context.Context) {
+	tick := time.NewTicker(renewInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := s.ensureCredentials(); err != nil {
+			fmt.Fprintf(s.errOut, "portico: renew certificates: %v; the next attempt is in %v\n", err, renewInterval)
+		}
+	}
+}
+
+// adminTLS returns the administrator's TLS configuration as a client of the
+// gateway. The certificate is read again when its file changes.
+func adminTLS(files *pki.Files) (*tls.Config, error) {
+	pair, err := authn.NewKeyPair(files.Admin.CertFile, files.Admin.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("load administrator's certificate: %w", err)
+	}
+	ca, err := authn.NewCAFile(files.ServingCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("load serving authority: %w", err)
+	}
+	return &tls.Config{RootCAs: ca.Pool(), GetClientCertificate: pair.GetClientCertificate, MinVersion: tls.VersionTLS12}, nil
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// An etcd that dies takes nothing with it: the gateway serves what it has in memory,
+// and writes pass again once etcd was started again.
+func TestKilledEtcd(t *testing.T) {
+	t.Parallel()
+	up := install(t, t.TempDir())
+	create(t, up, "before")
+	client := httpClient(t, up.config(t))
+	gateway, etcd := up.child(t, "gateway"), up.child(t, "etcd")
+	if err := syscall.Kill(etcd, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/apis", "/api/v1", "/livez", "/api/v1/namespaces/default/configmaps/before?resourceVersion=0"} {
+		if code, body := get(t, client, up.endpoint+path, ""); code != http.StatusOK {
+			t.Errorf("%s without etcd: %d %s", path, code, body)
+		}
+	}
+	if err := up.awaitOutput("etcd is ready again"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a write passes", func() error {
+		code, answer := up.post(t, "/api/v1/namespaces/default/configmaps", []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`))
+		if code != http.StatusCreated && code != http.StatusConflict {
+			return fmt.Errorf("%d %s", code, answer)
+		}
+		return nil
+	})
+	expect(t, up, "before")
+	if now := up.child(t, "gateway"); now != gateway {
+		t.Errorf("the gateway was started again: process %d, %d before", now, gateway)
+	}
+}
+
+// Damaged data of etcd ends the start with one sentence, which names the folder,
+// and without a stack.
+func TestDamagedEtcdData(t *testing.T) {
+	t.Parallel()
+	p, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	up, err := launch(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := up.stop(); err != nil {
+		t.Fatal(err)
+	}
+	db := filepath.Join(dir, "etcd", "member", "snap", "db")
+	whole, err := os.ReadFile(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{100, 8 << 10, 20 << 10, 40 << 10} {
+		if err := os.WriteFile(db, whole[:size], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var stdout, stderr bytes.Buffer
+		cmd := exec.Command(p.Portico, "up", "--listen=127.0.0.1:0", "--data-dir="+dir)
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Run(); err == nil {
+			t.Fatalf("%d bytes: up ran on damaged data:\n%s", size, &stdout)
+		}
+		t.Logf("%d bytes: %s", size, &stderr)
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		last := lines[len(lines)-1]
+		if !strings.HasPrefix(last, "portico: start etcd: ") || !strings.Contains(last, "restore the folder "+filepath.Join(dir, "etcd")) {
+			t.Errorf("%d bytes: the last line is %q", size, last)
+		}
+		if len(lines) > 4 || strings.Contains(stderr.String()+stdout.String(), "goroutine") {
+			t.Errorf("%d bytes: more than a few lines:\n%s%s", size, &stdout, &stderr)
+		}
+	}
+}
+
+// Of the lines of a log, errors and panics are shown, as sentences and once.
+func TestErrorLines(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	lines := &errorLines{to: &out, prefix: "portico: etcd: "}
+	log := newLogger(lines, 0)
+	log.Info("serving")
+	log.Warn("slow")
+	for range 3 {
+		log.Error(`the disk of "x" is nearly full`, "freeBytes", 7)
+	}
+	log.Error("other")
+	log.Error(`the disk of "x" is nearly full`, "freeBytes", 7)
+	fmt.Fprintln(lines, "panic: invalid page")
+	fmt.Fprintln(lines, "goroutine 1 [running]:")
+	want := "portico: etcd: the disk of \"x\" is nearly full freeBytes=7\nportico: etcd: other\nportico: etcd: panic: invalid page\n"
+	if out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}

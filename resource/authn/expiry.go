@@ -1,0 +1,141 @@
+package authn
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// expiryWarning and expiryAlarm are how long before its end a certificate is
+	// warned of: at the levels WARN and ERROR.
+	expiryWarning = 30 * 24 * time.Hour
+	expiryAlarm   = 7 * 24 * time.Hour
+	// expiryInterval is the pause between two warnings of one certificate.
+	expiryInterval = 24 * time.Hour
+)
+
+// CertificateFile is a PEM file that a process depends on.
+type CertificateFile struct {
+	// Usage is what the process uses the file for: "serving", "client-ca".
+	Usage string
+	// Path of the file. "" leaves it out.
+	Path string
+	// CA says that the file holds authorities, of which the one that ends last
+	// counts: an old one may stay beside its successor. Of other files the first
+	// certificate counts, which is the leaf.
+	CA bool
+}
+
+// Expiries knows when the certificates of some files end. Files are read again when
+// they change. It is a prometheus.Collector. Safe for concurrent use.
+type Expiries struct {
+	files []CertificateFile
+	ends  []*reloaded[time.Time]
+	desc  *prometheus.Desc
+}
+
+// NewExpiries reads the files. It is an error if one holds no certificate.
+func NewExpiries(files ...CertificateFile) (*Expiries, error) {
+	e := &Expiries{desc: prometheus.NewDesc("portico_certificate_expiration_timestamp_seconds",
+		"When a certificate that the process uses ends, in seconds since 1970; of a file of authorities, when the last one does.",
+		[]string{"usage", "file"}, nil)}
+	for _, f := range files {
+		if f.Path == "" {
+			continue
+		}
+		end, err := newReloaded(f.end, f.Path)
+		if err != nil {
+			return nil, fmt.Errorf("read %s certificate: %w", f.Usage, err)
+		}
+		e.files, e.ends = append(e.files, f), append(e.ends, end)
+	}
+	return e, nil
+}
+
+// end reads when the file's certificate ends.
+func (f CertificateFile) end() (end time.Time, err error) {
+	data, err := os.ReadFile(f.Path)
+	if err != nil {
+		return end, err
+	}
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return end, fmt.Errorf("%s: %w", f.Path, err)
+		}
+		if end.IsZero() || f.CA && cert.NotAfter.After(end) {
+			end = cert.NotAfter
+		}
+	}
+	if end.IsZero() {
+		return end, fmt.Errorf("no PEM certificate in %s", f.Path)
+	}
+	return end, nil
+}
+
+// Describe implements prometheus.Collector.
+func (e *Expiries) Describe(to chan<- *prometheus.Desc) { to <- e.desc }
+
+// Collect implements prometheus.Collector.
+func (e *Expiries) Collect(to chan<- prometheus.Metric) {
+	for i, f := range e.files {
+		to <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, float64(e.ends[i].get().Unix()), f.Usage, f.Path)
+	}
+}
+
+// Warnings returns a sentence for each certificate that ends within 30 days, or has
+// ended. It names files without their folders.
+func (e *Expiries) Warnings() []string {
+	var out []string
+	for i := range e.files {
+		if end := e.ends[i].get(); time.Until(end) <= expiryWarning {
+			out = append(out, e.sentence(i, end))
+		}
+	}
+	return out
+}
+
+func (e *Expiries) sentence(i int, end time.Time) string {
+	f := e.files[i]
+	text := fmt.Sprintf("the %s certificate %s ends at %s", f.Usage, filepath.Base(f.Path), end.UTC().Format(time.RFC3339))
+	if left := time.Until(end); left > 0 {
+		return fmt.Sprintf("%s, in %d days", text, int(left.Hours()/24))
+	}
+	return text + ", which has passed"
+}
+
+// Log warns once a day of each certificate that ends within 30 days, and logs an
+// error for one that ends within 7 days, until ctx ends.
+func (e *Expiries) Log(ctx context.Context, log *slog.Logger) {
+	tick := time.NewTicker(expiryInterval)
+	defer tick.Stop()
+	for {
+		for i := range e.files {
+			end := e.ends[i].get()
+			level := slog.LevelWarn
+			switch left := time.Until(end); {
+			case left > expiryWarning:
+				continue
+			case left <= expiryAlarm:
+				level = slog.LevelError
+			}
+			log.Log(ctx, level, e.sentence(i, end), "file", e.files[i].Path)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

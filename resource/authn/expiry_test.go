@@ -1,0 +1,122 @@
+package authn
+
+import (
+	"bytes"
+	"context"
+	"crypto/elliptic"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const day = 24 * time.Hour
+
+// expiringFile writes certificates with these ends into a file.
+func expiringFile(t *testing.T, name string, ends ...time.Time) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	writeExpiring(t, path, ends...)
+	return path
+}
+
+func writeExpiring(t *testing.T, path string, ends ...time.Time) {
+	t.Helper()
+	var all []byte
+	key := newECKey(t, elliptic.P256())
+	for _, end := range ends {
+		template := leafTemplate(pkix.Name{CommonName: "expiring"}, end)
+		cert := signCert(t, template, template, key.Public(), key)
+		all = append(all, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})...)
+	}
+	if err := os.WriteFile(path, all, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A certificate is warned of once a day from 30 days before its end, as an error
+// from 7 days on, and no more once its file holds a new one.
+func TestExpiringCertificatesAreWarnedOf(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		leaf := expiringFile(t, "gateway.crt", began.Add(40*day), began.Add(400*day))
+		ca := expiringFile(t, "ca.crt", began.Add(40*day), began.Add(400*day))
+		e, err := NewExpiries(CertificateFile{Usage: "serving", Path: leaf}, CertificateFile{Usage: "client-ca", Path: ca, CA: true}, CertificateFile{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go e.Log(ctx, slog.New(slog.NewTextHandler(&out, nil)))
+		since := func(days int) (warnings, errors int) {
+			out.Reset()
+			time.Sleep(time.Duration(days) * day)
+			synctest.Wait()
+			return strings.Count(out.String(), "level=WARN"), strings.Count(out.String(), "level=ERROR")
+		}
+		time.Sleep(time.Hour)
+		for _, stage := range []struct{ days, warnings, errors int }{{9, 0, 0}, {23, 23, 0}, {8, 0, 8}, {5, 0, 5}} {
+			if w, e := since(stage.days); w != stage.warnings || e != stage.errors {
+				t.Errorf("%d days until %v: %d warnings and %d errors, want %d and %d:\n%s", stage.days, time.Since(began), w, e, stage.warnings, stage.errors, &out)
+			}
+		}
+		if got := strings.Join(e.Warnings(), "\n"); !strings.Contains(got, "the serving certificate gateway.crt ends at") || !strings.Contains(got, "has passed") || strings.Contains(got, "ca.crt") || strings.Contains(got, string(filepath.Separator)) {
+			t.Errorf("warnings: %q", got)
+		}
+		writeExpiring(t, leaf, time.Now().Add(365*day))
+		if err := os.Chtimes(leaf, time.Time{}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if w, e := since(3); w+e != 0 {
+			t.Errorf("a renewed certificate is warned of:\n%s", &out)
+		}
+		if got := e.Warnings(); got != nil {
+			t.Errorf("warnings of a renewed certificate: %q", got)
+		}
+	})
+}
+
+// The end of each certificate is a metric.
+func TestExpiryMetric(t *testing.T) {
+	t.Parallel()
+	end := time.Unix(4e9, 0)
+	path := expiringFile(t, "a.crt", end)
+	e, err := NewExpiries(CertificateFile{Usage: "serving", Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(e)
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 || len(families[0].Metric) != 1 {
+		t.Fatalf("got %v, %v, want one metric", families, err)
+	}
+	if value := families[0].Metric[0].Gauge.GetValue(); value != 4e9 || families[0].GetName() != "portico_certificate_expiration_timestamp_seconds" {
+		t.Errorf("got %v", families[0])
+	}
+	labels := map[string]string{}
+	for _, l := range families[0].Metric[0].Label {
+		labels[l.GetName()] = l.GetValue()
+	}
+	if labels["usage"] != "serving" || labels["file"] != path {
+		t.Errorf("labels: %v", labels)
+	}
+}
+
+// A file without a certificate is named.
+func TestExpiryOfNothing(t *testing.T) {
+	t.Parallel()
+	path := expiringFile(t, "empty.crt")
+	if _, err := NewExpiries(CertificateFile{Usage: "serving", Path: path}); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v", err)
+	}
+}
