@@ -102,12 +102,6 @@ func New(cfg Config) (*Core, error) {
 	if cfg.ServiceClusterIPRange == "" {
 		cfg.ServiceClusterIPRange = "10.96.0.0/16"
 	}
-	if cfg.MaxTokenExpiration == 0 {
-		cfg.MaxTokenExpiration = DefaultMaxTokenExpiration
-	}
-	if cfg.MaxTokenExpiration < MinMaxTokenExpiration || cfg.MaxTokenExpiration > maxLife*time.Second {
-		return nil, fmt.Errorf("the longest life of a service-account token is %v and must be between %v and 2^32 seconds", cfg.MaxTokenExpiration, MinMaxTokenExpiration)
-	}
 	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
 		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
 	}
@@ -136,7 +130,11 @@ func (c *Core) assembleKinds() (err error) {
 		if err != nil {
 			return fmt.Errorf("load service account signing key: %w", err)
 		}
-		t := &tokens{signer: signer, audiences: c.cfg.APIAudiences, longest: int64(c.cfg.MaxTokenExpiration / time.Second), find: c.find, now: time.Now}
+		longest, err := c.cfg.maxTokenExpiration()
+		if err != nil {
+			return err
+		}
+		t := &tokens{signer: signer, audiences: c.cfg.APIAudiences, longest: int64(longest / time.Second), find: c.find, now: time.Now}
 		cfg.CreateToken = t.create
 	}
 	c.kinds = kinds.All(cfg)

@@ -32,6 +32,19 @@ const (
 	MinMaxTokenExpiration     = time.Hour
 )
 
+// maxTokenExpiration returns MaxTokenExpiration, or its default, if it is within its
+// bounds.
+func (cfg *Config) maxTokenExpiration() (time.Duration, error) {
+	longest := cfg.MaxTokenExpiration
+	if longest == 0 {
+		return DefaultMaxTokenExpiration, nil
+	}
+	if longest < MinMaxTokenExpiration || longest > maxLife*time.Second {
+		return 0, fmt.Errorf("the longest life of a service-account token is %v and must be between %v and 2^32 seconds", longest, MinMaxTokenExpiration)
+	}
+	return longest, nil
+}
+
 // tokens answers serviceaccounts/token.
 type tokens struct {
 	signer    *authn.Signer

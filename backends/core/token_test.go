@@ -117,7 +117,7 @@ func TestLongTokensAreShortened(t *testing.T) {
 		{2 * time.Hour, 600, 600},
 	} {
 		c := running(t, Config{
-			ServiceAccountIssuer: "https://issuer", ServiceAccountSigningKeyFile: signingKey(t), MaxTokenExpiration: tc.longest,
+			ServiceAccountIssuer: "https://issuer", ServiceAccountSigningKeyFile: signingKey(t), APIAudiences: []string{"a"}, MaxTokenExpiration: tc.longest,
 		})
 		c.must(t, http.MethodPost, "/api/v1/namespaces/default/serviceaccounts", object("robot"), nil)
 		got := &authenticationv1.TokenRequest{}
@@ -129,7 +129,7 @@ func TestLongTokensAreShortened(t *testing.T) {
 		}
 	}
 	for _, wrong := range []time.Duration{-time.Hour, time.Minute, (1<<32 + 1) * time.Second} {
-		if _, err := New(Config{MaxTokenExpiration: wrong}); err == nil || !strings.Contains(err.Error(), "longest life") {
+		if _, err := (&Config{MaxTokenExpiration: wrong}).maxTokenExpiration(); err == nil || !strings.Contains(err.Error(), "longest life") {
 			t.Errorf("%v: %v", wrong, err)
 		}
 	}

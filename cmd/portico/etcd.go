@@ -64,10 +64,10 @@ func newEtcd() *cobra.Command {
 	return cmd
 }
 
-// errorLines passes on the errors among the lines of a log (slog's text format,
-// one line a Write), and the first line of a Go panic, each as a sentence. One that
-// was shown is left out for repeatAfter: an etcd that does not start is tried again
-// and again.
+// errorLines passes on, as sentences, what a user must know of the log of the etcd
+// process, which it gets line by line: why the process ended, and the errors that are
+// not etcd's own, of which it logs several for one cause. A sentence that was shown is
+// left out for repeatAfter: an etcd that does not start is tried again and again.
 type errorLines struct {
 	to     io.Writer
 	prefix string
@@ -82,8 +82,10 @@ const (
 // Write implements io.Writer. It reports a success whatever becomes of the line.
 func (e *errorLines) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
-	if _, record, ok := strings.Cut(text, " level=ERROR msg="); ok {
+	if _, record, ok := strings.Cut(text, " level=ERROR msg="); ok && !strings.Contains(record, " by=etcd") {
 		text = unquoteMessage(record)
+	} else if reason, ok := strings.CutPrefix(text, "portico: "); ok {
+		text = strings.TrimPrefix(reason, "etcd: ")
 	} else if !strings.HasPrefix(text, "panic: ") && !strings.HasPrefix(text, "fatal error: ") {
 		return len(line), nil
 	}

@@ -28,7 +28,7 @@ func TestKilledEtcd(t *testing.T) {
 			t.Errorf("%s without etcd: %d %s", path, code, body)
 		}
 	}
-	if err := up.awaitOutput("etcd is ready again"); err != nil {
+	if err := up.running.Await("etcd is ready again"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "a write passes", func() error {
@@ -81,7 +81,7 @@ func TestDamagedEtcdData(t *testing.T) {
 		if !strings.HasPrefix(last, "portico: start etcd: ") || !strings.Contains(last, "restore the folder "+filepath.Join(dir, "etcd")) {
 			t.Errorf("%d bytes: the last line is %q", size, last)
 		}
-		if len(lines) > 4 || strings.Contains(stderr.String()+stdout.String(), "goroutine") {
+		if len(lines) != 2 || strings.Contains(stderr.String()+stdout.String(), "goroutine") {
 			t.Errorf("%d bytes: more than a few lines:\n%s%s", size, &stdout, &stderr)
 		}
 	}
@@ -100,9 +100,12 @@ func TestErrorLines(t *testing.T) {
 	}
 	log.Error("other")
 	log.Error(`the disk of "x" is nearly full`, "freeBytes", 7)
+	log.Error("writeAt failed", "by", "etcd")
+	fmt.Fprintln(lines, "portico: etcd: failed to commit tx: no space left on device")
 	fmt.Fprintln(lines, "panic: invalid page")
 	fmt.Fprintln(lines, "goroutine 1 [running]:")
-	want := "portico: etcd: the disk of \"x\" is nearly full freeBytes=7\nportico: etcd: other\nportico: etcd: panic: invalid page\n"
+	want := "portico: etcd: the disk of \"x\" is nearly full freeBytes=7\nportico: etcd: other\n" +
+		"portico: etcd: failed to commit tx: no space left on device\nportico: etcd: panic: invalid page\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}

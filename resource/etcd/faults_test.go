@@ -301,8 +301,8 @@ func TestFullEtcd(t *testing.T) {
 	obj := setting(t, "event", "1")
 	_, leaseErr := store.Create(t.Context(), obj.Key(), obj, time.Hour)
 	for _, err := range []error{full, leaseErr} {
-		if code, retry := outcome(err); code != http.StatusServiceUnavailable || !retry || !strings.Contains(err.Error(), "full") {
-			t.Errorf("write to a full etcd: %v (retry %t)", err, retry)
+		if code, retry := outcome(err); code != http.StatusInsufficientStorage || retry || !strings.Contains(err.Error(), "full") {
+			t.Errorf("write to a full etcd: %d %v (retry %t)", code, err, retry)
 		}
 	}
 	if _, err := store.Get(t.Context(), keyX, resource.At{}); err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"io"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -13,14 +12,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"portico/resource"
 	"portico/resource/authz"
 )
-
-// asNobody authenticates nobody.
-type asNobody struct{}
-
-func (asNobody) Authenticate(*http.Request) (*resource.User, bool, error) { return nil, false, nil }
 
 // A request that is refused over HTTP/2 while its body is on its way gets the whole
 // answer and no reset of its stream.

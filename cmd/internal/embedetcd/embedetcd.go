@@ -65,8 +65,8 @@ type Config struct {
 	// SocketDir holds the sockets; it must exist, and its path be short
 	// enough for a socket's address.
 	SocketDir string
-	// Logger receives etcd's warnings and errors, and everything at debug
-	// level; nil is slog.Default().
+	// Logger receives the member's own messages and, with by=etcd, etcd's warnings
+	// and errors, and at debug level everything; nil is slog.Default().
 	Logger *slog.Logger
 	// Quota is the size of the database, in bytes, at which writes are refused;
 	// 0 is 8 GiB, the most that etcd's documentation recommends.
@@ -173,7 +173,7 @@ func memberConfig(cfg Config, client string, stopping *atomic.Bool, disk *disk) 
 	if cfg.Logger.Enabled(context.Background(), slog.LevelDebug) {
 		c.LogLevel = "info"
 	}
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZapLogger(cfg.Logger, stopping, cfg.OnFatal))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZapLogger(cfg.Logger.With("by", "etcd"), stopping, cfg.OnFatal))
 	return c
 }
 
