@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -115,17 +116,20 @@ type totals struct {
 	// bounds, and documents are the others.
 	left      int
 	documents []discovery.GroupVersion
+	// out are the groups that are left out.
+	out map[string]bool
 }
 
 // newTotals adds up what is served: groups in name order, and of several versions the
 // preferred ones first. A group that would pass a bound is left out.
 func newTotals(now *served) *totals {
-	t := &totals{served: now}
+	t := &totals{served: now, out: map[string]bool{}}
 	for _, group := range slices.Sorted(maps.Keys(now.documents)) {
 		gvs := now.documents[group]
 		size := sizeOf(gvs)
 		if t.groupVersions+len(gvs) > maxGroupVersions || t.size+size > maxDiscovery {
 			t.left += len(gvs)
+			t.out[group] = true
 			continue
 		}
 		t.groupVersions, t.size = t.groupVersions+len(gvs), t.size+size
@@ -169,6 +173,43 @@ func truncation(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.
 		return nil
 	}
 	return c
+}
+
+// leftOut is the reason of the condition of a definition whose group is left out.
+const leftOut = "TooManyGroupVersions"
+
+// settleTruncation brings the condition about discovery in line with a definition alone,
+// and reports whether that changed anything. That the group is left out is noted and
+// taken back by note.
+func settleTruncation(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) bool {
+	have := findCondition(crd, truncated)
+	switch c := truncation(crd); {
+	case have != nil && have.Reason == leftOut:
+		return false
+	case c != nil:
+		return setCondition(crd, *c, now)
+	case have == nil:
+		return false
+	}
+	removeCondition(crd, truncated)
+	return true
+}
+
+// note says in a definition's conditions whether its group is left out, and reports
+// whether that changed anything.
+func (t *totals) note(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) bool {
+	if t.out[crd.Spec.Group] {
+		return setCondition(crd, apiextensionsv1.CustomResourceDefinitionCondition{
+			Type: truncated, Status: apiextensionsv1.ConditionTrue, Reason: leftOut,
+			Message: fmt.Sprintf("the group is left out: all definitions together have more than %d group/versions, or %d bytes of discovery", maxGroupVersions, maxDiscovery),
+		}, now)
+	}
+	if have := findCondition(crd, truncated); have == nil || have.Reason != leftOut {
+		return false
+	}
+	removeCondition(crd, truncated)
+	settleTruncation(crd, now)
+	return true
 }
 
 // clip returns the first maxNames of a list.

@@ -82,11 +82,18 @@ func TestDefinitionBeyondBoundsIsRefused(t *testing.T) {
 	}{
 		"versions":    {wide("vers", "bomb.example.com", 5000, 0, 0), "spec.versions"},
 		"one more":    {wide("vers", "bomb.example.com", maxVersions+1, 0, 0), "spec.versions"},
-		"categories":  {wide("cats", "bomb.example.com", 60, 0, 60000), "spec.names.categories"},
+		"categories":  {wide("cats", "bomb.example.com", 60, 0, 20000), "spec.names.categories"},
+		"a body":      {wide("cats", "bomb.example.com", 60, 0, 60000), ""},
 		"short names": {wide("shorts", "bomb.example.com", 1, maxNames+1, 0), "spec.names.shortNames"},
 	} {
 		a := s.send(t, "POST", definitionPath, "application/json", jsonOf(t, tc.crd))
 		st := a.status(t)
+		if tc.field == "" {
+			if a.code != http.StatusRequestEntityTooLarge {
+				t.Errorf("%s: %d %.300s", name, a.code, a.body)
+			}
+			continue
+		}
 		if a.code != http.StatusUnprocessableEntity || st.Details == nil || len(st.Details.Causes) != 1 || st.Details.Causes[0].Field != tc.field ||
 			!strings.Contains(st.Message, "must have at most 100 items") {
 			t.Errorf("%s: %d %.300s", name, a.code, a.body)
@@ -165,6 +172,9 @@ func TestDefinitionsBeyondTheTotal(t *testing.T) {
 	if st := a.status(t); a.code != http.StatusUnprocessableEntity || !strings.Contains(st.Message, "spec.versions: Forbidden: all definitions together would have 16400 group/versions") {
 		t.Errorf("beyond the total: %d %.300s", a.code, a.body)
 	}
+	eventually(t, "the last group says that it is left out", func() bool {
+		return condition(s.must(t, "GET", fmt.Sprintf("%s/things.g%03d.example.com", definitionPath, groups-1), "", ""), "DiscoveryTruncated")["reason"] == leftOut
+	})
 	// A kind more in versions that are there is no growth.
 	s.install(t, jsonOf(t, wide("others", "g000.example.com", maxVersions, 0, 0)))
 	last := fmt.Sprintf("%s/things.g%03d.example.com", definitionPath, groups-1)

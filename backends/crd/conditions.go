@@ -40,13 +40,7 @@ func settle(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextension
 	if approval := approvalCondition(crd); approval != nil {
 		changed = setCondition(crd, *approval, now) || changed
 	}
-	if c := truncation(crd); c != nil {
-		changed = setCondition(crd, *c, now) || changed
-	} else if findCondition(crd, truncated) != nil {
-		removeCondition(crd, truncated)
-		changed = true
-	}
-	return changed
+	return settleTruncation(crd, now) || changed
 }
 
 // establish returns the condition Established if it has to change: once

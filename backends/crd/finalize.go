@@ -70,7 +70,7 @@ func (f *finalizer) run(ctx context.Context) {
 		}
 		for group, list := range now.stored {
 			if !slices.Equal(list, settled[group]) {
-				f.settle(ctx, list)
+				f.settle(ctx, list, now.totals())
 			}
 		}
 		settled = now.stored
@@ -103,15 +103,20 @@ func (f *finalizer) end(uid string) {
 }
 
 // settle brings the conditions of the definitions of a group in line with each
-// other.
-func (f *finalizer) settle(ctx context.Context, group []*apiextensionsv1.CustomResourceDefinition) {
+// other, and with what discovery has of all.
+func (f *finalizer) settle(ctx context.Context, group []*apiextensionsv1.CustomResourceDefinition, all *totals) {
+	bring := func(crd *apiextensionsv1.CustomResourceDefinition) (changed bool) {
+		now := time.Now()
+		changed = settle(crd, group, now)
+		return all.note(crd, now) || changed
+	}
 	for _, o := range group {
-		if o.DeletionTimestamp != nil || !settle(o.DeepCopy(), group, time.Now()) {
+		if o.DeletionTimestamp != nil || !bring(o.DeepCopy()) {
 			continue
 		}
 		_, err := rest.Modify(ctx, f.server.definitions, resource.Key{Name: o.Name}, func(crd *apiextensionsv1.CustomResourceDefinition) error {
 			if crd.UID == o.UID && crd.DeletionTimestamp == nil {
-				settle(crd, group, time.Now())
+				bring(crd)
 			}
 			return nil
 		})

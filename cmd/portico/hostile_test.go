@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -341,7 +342,10 @@ func (h *hostile) demand(t *testing.T, up *installation, before map[string]strin
 			t.Errorf("delete %s: %d %.300s", path, code, answer)
 		}
 	}
-	t.Log("deleting")
+	for _, server := range []string{"gateway", "crd"} {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", up.child(t, server)))
+		t.Logf("%s: %s", server, regexp.MustCompile(`VmHWM:.*`).Find(status))
+	}
 	eventually(t, "everything is deleted", func() error {
 		for path := range h.paths {
 			code, answer := h.ask(t, http.MethodGet, path, nil)

@@ -116,6 +116,11 @@ func TestUnlistedGroupVersion(t *testing.T) {
 	if want := "failing or missing response from " + path + ": bad status from " + path + ": 404; the server does not serve it, and the APIService stays until it is deleted: a user keeps it (kubectl delete apiservice)"; c.Message != want {
 		t.Errorf("%q, want %q", c.Message, want)
 	}
+	w := httptest.NewRecorder()
+	discovery.NewExplaining(s.Discovery(), s.WhyUnknown).ServeHTTP(w, httptest.NewRequest("GET", "/apis/widgets.example.com/v2", nil))
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"reason":"NotServed"`) {
+		t.Errorf("discovery does not say that no server has it: %d %s", w.Code, w.Body)
+	}
 	if c := s.Conditions()["v1.widgets.example.com"]; c != apiservice.Local() {
 		t.Errorf("what the server lists: %+v", c)
 	}

@@ -136,7 +136,7 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 	if err != nil {
 		return nil, err
 	}
-	if _, err := measureBody(patched, contentJSON, p.target()); err != nil {
+	if err := p.checkResult(current, patched); err != nil {
 		return nil, err
 	}
 	decoded, strictErrs, err := p.body.Codec.Decode(patched, contentJSON, p.gvk, p.validation != metav1.FieldValidationIgnore)
@@ -159,6 +159,23 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 		obj.SetNamespace(p.key.Namespace)
 	}
 	return obj, nil
+}
+
+// patchSlack is how much larger a patch may make an object that is beyond the bounds on
+// bodies, in bytes: a label, a finalizer.
+const patchSlack = 1 << 10
+
+// checkResult checks the size of a patched object. One that was stored before there were
+// bounds can be changed as long as it does not grow.
+func (p *patching) checkResult(current, patched []byte) error {
+	_, err := measureBody(patched, contentJSON, p.target())
+	if err == nil || len(patched) > len(current)+patchSlack {
+		return err
+	}
+	if _, before := measureBody(current, contentJSON, p.target()); before != nil {
+		return nil
+	}
+	return err
 }
 
 // maxBlamed is how much is shown of what a patch made, in bytes.
