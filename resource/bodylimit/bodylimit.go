@@ -92,6 +92,7 @@ func Measure(data []byte, mediaType string, target Target) (Size, error) {
 	case formProtobuf:
 		// Elements are not told from other fields: a bound on fields is one on them.
 		size.Values, err = countProtobuf(data)
+		size.Items = size.Values * MaxItems / MaxValues
 	}
 	if err == nil {
 		err = size.within()
@@ -121,8 +122,10 @@ const (
 )
 
 func formOf(mediaType string) form {
-	if bare, _, err := mime.ParseMediaType(mediaType); err == nil {
-		mediaType = bare
+	if strings.Contains(mediaType, ";") {
+		if bare, _, err := mime.ParseMediaType(mediaType); err == nil {
+			mediaType = bare
+		}
 	}
 	switch {
 	case mediaType == "", mediaType == "application/json", strings.HasSuffix(mediaType, "+json"):

@@ -15,10 +15,10 @@ const (
 	maxMessageDepth = 1000
 
 	// fieldValues is how many values a field counts as that is a string or a
-	// message, and as many again if it is empty: two bytes may be an element of a
-	// list of structs, so that half of the bound takes as much memory as MaxItems
-	// elements of JSON take.
-	fieldValues = 2
+	// message, and emptyValues one that is empty: two bytes may be an element of a
+	// list of structs, and five one with a name. So about as many elements fit into
+	// a body as MaxItems, and 22,000 members of a map.
+	fieldValues, emptyValues = 3, 9
 )
 
 // ErrTooDeep is for protobuf that is nested too deep, which is a 400.
@@ -57,7 +57,7 @@ func countProtobuf(data []byte) (values int, err error) {
 				return values, ErrTooDeep
 			}
 			if values += fieldValues; size == 0 {
-				values += fieldValues
+				values += emptyValues - fieldValues
 			}
 			if values > MaxValues {
 				return values, ErrTooMany

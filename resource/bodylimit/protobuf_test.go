@@ -34,9 +34,9 @@ func TestCountProtobuf(t *testing.T) {
 		"with what is no message around it": {append(append([]byte{0x08, 0x05, 0x0b, 0x11, 1, 2, 3, 4, 5, 6, 7, 8}, nested(maxMessageDepth+1, "")...), 0xff), ErrTooDeep},
 		"broken at the bottom":              {nested(maxMessageDepth+1, "\xff\xff"), ErrTooDeep},
 		"cut off":                           {nested(maxMessageDepth+1, "")[:2000], nil},
-		"as many as there may be":           {many(MaxValues / fieldValues / 2), nil},
-		"more":                              {many(MaxValues/fieldValues/2 + 1), ErrTooMany},
-		"more in each other":                {nested(1, string(many(MaxValues/fieldValues/2))), ErrTooMany},
+		"as many as there may be":           {many(MaxValues / emptyValues), nil},
+		"more":                              {many(MaxValues/emptyValues + 1), ErrTooMany},
+		"more in each other":                {nested(1, string(many(MaxValues/emptyValues))), ErrTooMany},
 		"text":                              {nested(1, strings.Repeat("rrrzzz\n\n\n\n***", 100_000)), nil},
 		"letters":                           {nested(1, strings.Repeat("b", 1_000_000)), nil},
 	} {
