@@ -47,7 +47,7 @@ const maxDrains = 10
 func newDrainer(c *Core, gateway *client.Client) *drainer {
 	return &drainer{
 		core: c, gateway: gateway, log: c.log,
-		own:     client.New(client.Config{BaseURL: "http://core", Transport: inProcess{c.api}}),
+		own:     client.New(client.Config{BaseURL: "http://core", Transport: client.InProcess(c.api, controllerUser())}),
 		slots:   make(chan struct{}, maxDrains),
 		backoff: loop.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second},
 		busy:    map[string]bool{},

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -101,28 +100,8 @@ func (d *drainer) absent(ctx context.Context, group, version string) bool {
 	return apierrors.HasStatusCause(err, discovery.CauseNotServed)
 }
 
-// inProcess sends requests to the server's own handler, without a connection:
-// the server deletes what it keeps by the same rules as anybody else.
-type inProcess struct{ handler http.Handler }
-
-func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
-	act := resource.ParseAction(r)
-	act.User = &resource.User{Name: "system:serviceaccount:kube-system:namespace-controller", Groups: []string{resource.GroupMasters}}
-	w := &recorder{header: http.Header{}, code: http.StatusOK}
-	p.handler.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
-	return &http.Response{
-		StatusCode: w.code, Header: w.header, Body: io.NopCloser(&w.body), ContentLength: int64(w.body.Len()),
-		Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}, nil
+// controllerUser is the user as which the core server deletes what it keeps, by the
+// same rules as any other client.
+func controllerUser() *resource.User {
+	return &resource.User{Name: "system:serviceaccount:kube-system:namespace-controller", Groups: []string{resource.GroupMasters}}
 }
-
-// recorder is a response in memory.
-type recorder struct {
-	header http.Header
-	code   int
-	body   bytes.Buffer
-}
-
-func (w *recorder) Header() http.Header         { return w.header }
-func (w *recorder) WriteHeader(code int)        { w.code = code }
-func (w *recorder) Write(p []byte) (int, error) { return w.body.Write(p) }
