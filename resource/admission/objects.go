@@ -31,6 +31,9 @@ var _ admission.ObjectInterfaces = (*objects)(nil)
 
 func newObjects(a *rest.Attributes) *objects {
 	o := &objects{kind: a.Kind, hub: a.Kind.GVK(a.Kind.Storage())}
+	if codec, ok := a.Kind.Codec.(rest.Versioned); ok && codec.Hub().Group != a.Kind.Group {
+		o.hub = codec.Hub().WithKind(a.Kind.Kind) // the kind is stored as one of another group
+	}
 	for _, obj := range []runtime.Object{a.Object, a.Old} {
 		if obj == nil {
 			continue
@@ -51,7 +54,7 @@ func (o *objects) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper
 
 // Recognizes reports whether objects of that kind can occur in the write.
 func (o *objects) Recognizes(gvk schema.GroupVersionKind) bool {
-	if gvk.GroupKind() == o.kind.GroupKind() {
+	if o.isOwn(gvk) {
 		return o.kind.Serves(gvk.Version) || gvk == o.hub
 	}
 	for i := range o.kind.Subresources {
@@ -60,6 +63,12 @@ func (o *objects) Recognizes(gvk schema.GroupVersionKind) bool {
 		}
 	}
 	return false
+}
+
+// isOwn reports whether gvk is a version of the kind, and no body of a subresource
+// that is another kind.
+func (o *objects) isOwn(gvk schema.GroupVersionKind) bool {
+	return gvk.GroupKind() == o.kind.GroupKind() || gvk == o.hub
 }
 
 // New returns an empty object of that kind, which it carries.
@@ -116,7 +125,7 @@ func (o *objects) KindFor(r schema.GroupVersionResource, subresource string) sch
 // is: what is wrong with it is an error once it is converted to the hub version.
 func (o *objects) Default(obj runtime.Object) {
 	gvk := o.kindOf(obj)
-	if gvk.GroupKind() != o.kind.GroupKind() {
+	if !o.isOwn(gvk) {
 		return
 	}
 	hub, err := o.convert(obj, o.hub)
@@ -175,7 +184,7 @@ func (o *objects) ConvertFieldLabel(_ schema.GroupVersionKind, label, value stri
 // convert returns a new object of kind to.
 func (o *objects) convert(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
 	from := o.kindOf(in)
-	if from.GroupKind() != o.kind.GroupKind() || to.GroupKind() != o.kind.GroupKind() {
+	if !o.isOwn(from) || !o.isOwn(to) {
 		return o.convertForeign(in, from, to)
 	}
 	if to == o.hub {
