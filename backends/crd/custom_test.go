@@ -71,7 +71,7 @@ func TestRefused(t *testing.T) {
 		"version":       {"POST", widgetPath, "", "{apiVersion: example.com/v2, kind: Widget, metadata: {name: b}}", 400, "the API version in the data (example.com/v2) does not match the expected API version (example.com/v1)"},
 		"metadata":      {"POST", widgetPath, "", "{apiVersion: example.com/v1, kind: Widget, metadata: {name: b, labels: 1}}", 400, "labels"},
 		"no revision":   {"PUT", widgetPath + "/a", "", widget("a", "{size: small}"), 422, "metadata.resourceVersion: Invalid value: 0: must be specified for an update"},
-		"namespace":     {"POST", "/apis/example.com/v1/namespaces/nowhere/widgets", "", widget("b", "{size: small}"), 503, "namespace"},
+		"namespace":     {"POST", "/apis/example.com/v1/namespaces/nowhere/widgets", "", widget("b", "{size: small}"), 404, `namespaces "nowhere" not found`},
 		"going":         {"POST", "/apis/example.com/v1/namespaces/going/widgets", "", widget("b", "{size: small}"), 403, "unable to create new content in namespace going because it is being terminated"},
 		"other version": {"GET", "/apis/example.com/v3/namespaces/default/widgets", "", "", 404, ""},
 		"cluster path":  {"GET", "/apis/example.com/v1/widgets/a", "", "", 404, ""},

@@ -29,7 +29,7 @@
 // themselves, and objects are read from and written to etcd.
 //
 // Namespaces belong to the core server; they are followed through the gateway
-// (namespaces.go), and nothing waits for that to start.
+// (admission.NamespaceStates), and nothing waits for that to start.
 //
 // Runs in: crd.
 package crd

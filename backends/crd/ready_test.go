@@ -11,7 +11,6 @@ import (
 
 	"portico/resource"
 	"portico/resource/admission"
-	"portico/resource/loop"
 	"portico/resource/memory"
 	"portico/resource/serve"
 )
@@ -32,8 +31,8 @@ func TestTakesWritesWhenAllIsKnown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &Server{log: slog.New(slog.DiscardHandler), metrics: serve.NewMetrics(), namespaces: newNamespaces(nil), engine: engine}
-		s.namespaces.store = kept.Store(&resource.Info{Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace", Path: "namespaces"})
+		s := &Server{log: slog.New(slog.DiscardHandler), metrics: serve.NewMetrics(), engine: engine}
+		s.namespaces = admission.NewNamespaceStates(kept.Store(namespaceInfo()), s.log)
 		s.assemble(kept, kept.Feed())
 		s.addHealthChecks()
 		if s.takesWrites() {
@@ -45,8 +44,8 @@ func TestTakesWritesWhenAllIsKnown(t *testing.T) {
 				eventually(t, "webhooks and policies are known", func() bool { return s.engine.Ready() == nil })
 			},
 			func() {
-				start(t, func(ctx context.Context) error { return s.namespaces.run(ctx, loop.FollowOptions{Logger: s.log}) })
-				eventually(t, "namespaces are known", func() bool { return s.namespaces.ready() == nil })
+				start(t, s.namespaces.Run)
+				eventually(t, "namespaces are known", func() bool { return s.namespaces.Ready() == nil })
 			},
 		}
 		if !namespacesLast {
@@ -64,7 +63,7 @@ func TestTakesWritesWhenAllIsKnown(t *testing.T) {
 }
 
 // start runs a part until the test ends.
-func start(t *testing.T, run func(context.Context) error) {
+func start(t testing.TB, run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()

@@ -54,7 +54,7 @@ type Server struct {
 	// early reads the definitions before the cache is there.
 	early      resource.Store
 	served     atomic.Pointer[served]
-	namespaces *namespaces
+	namespaces *admission.NamespaceStates
 	api        *rest.API
 	documents  *discovery.Current
 	// leftOut is how many group/versions discovery leaves out.
@@ -87,7 +87,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, etcd: opened, metrics: metrics, asked: asked,
-		namespaces: newNamespaces(gateway), engine: engine, authorize: consent(gateway),
+		namespaces: admission.NewNamespaceStates(admission.NamespacesOver(gateway), cfg.Logger), engine: engine, authorize: consent(gateway),
 	}
 	s.assemble(opened, opened.FeedExcept(builtinPaths()...))
 	s.metrics.Registry().MustRegister(opened.Metrics())
@@ -114,7 +114,7 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.api = rest.New(rest.Config{
 		Lookup: s.lookup, Warn: serve.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
 		Admission: s.asked.Timed(admission.Chain(
-			&lifecycle{s}, admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.lookup, Metrics: s.asked}), s.engine)),
+			&lifecycle{s}, admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.Lookup, Metrics: s.asked}), s.engine)),
 	})
 }
 
@@ -193,7 +193,7 @@ func (s *Server) addHealthChecks() {
 		if s.engine == nil {
 			return nil
 		}
-		return errors.Join(s.engine.Ready(), s.namespaces.ready())
+		return errors.Join(s.engine.Ready(), s.namespaces.Ready())
 	})
 }
 
@@ -223,10 +223,8 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) runParts(ctx context.Context) error {
 	host, _ := os.Hostname()
 	id := fmt.Sprintf("%s_%d", host, os.Getpid())
-	opts := loop.FollowOptions{Logger: s.log}
 	parts := []func(context.Context) error{
-		s.cache.Run, s.follow,
-		func(ctx context.Context) error { return s.namespaces.run(ctx, opts) },
+		s.cache.Run, s.follow, s.namespaces.Run,
 		func(ctx context.Context) error { return s.etcd.Campaign(ctx, "crd", id, s.finalizer.run) },
 	}
 	if s.engine != nil {

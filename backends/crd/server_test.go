@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"portico/resource"
+	"portico/resource/admission"
 	"portico/resource/authz"
 	"portico/resource/memory"
 	"portico/resource/serve"
@@ -36,17 +37,39 @@ func over(t testing.TB, kept *memory.Storage) *Server {
 	return s
 }
 
+func namespaceInfo() *resource.Info {
+	return &resource.Info{Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace", Path: "namespaces"}
+}
+
+// namespaceStates know the namespaces default, and going, which is being deleted.
+func namespaceStates(t testing.TB) *admission.NamespaceStates {
+	t.Helper()
+	store := memory.New().Store(namespaceInfo())
+	for name, more := range map[string]string{"default": "", "going": `,"deletionTimestamp":"2026-01-01T00:00:00Z"`} {
+		o, err := resource.Parse([]byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + name + `"` + more + `}}`))
+		if err == nil {
+			_, err = store.Create(t.Context(), resource.Key{Name: name}, o, 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := admission.NewNamespaceStates(store, slog.New(slog.DiscardHandler))
+	start(t, n.Run)
+	eventually(t, "namespaces are known", func() bool { return n.Ready() == nil })
+	return n
+}
+
 // fed is over with a feed of its own, for which nobody waits.
 func fed(t testing.TB, kept *memory.Storage, feed resource.Feed) *Server {
 	t.Helper()
-	s := &Server{log: slog.New(slog.DiscardHandler), metrics: serve.NewMetrics(), namespaces: newNamespaces(nil)}
+	s := &Server{log: slog.New(slog.DiscardHandler), metrics: serve.NewMetrics(), namespaces: namespaceStates(t)}
 	s.authorize = func(_ context.Context, a *resource.Action) error {
 		if a.User.Name == "patcher" {
 			return authz.Forbidden(a, "")
 		}
 		return nil
 	}
-	s.namespaces.known.Store(&map[string]bool{"default": false, "going": true})
 	s.assemble(kept, feed)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 3)

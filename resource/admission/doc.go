@@ -2,7 +2,7 @@
 // of namespaces, admission webhooks and admission policies. It implements the
 // needs that package rest declares.
 //
-// Runs in: core, crd.
+// Runs in: core, crd, gateway.
 //
 // Decisions:
 //   - Webhooks are called and policies evaluated by the engines of
@@ -14,7 +14,8 @@
 //     read, nobody can tell what a write must pass: a write then waits
 //     EngineConfig.FirstRead and is answered 503 with Retry-After. Once read,
 //     the last known state counts for as long as it cannot be read again: an
-//     API that is down must not stop the writes to others.
+//     API that is down must not stop the writes to others. A process may keep that
+//     state over a restart (Configurations, Restore).
 //   - Engines are made with the first configuration that needs them. A process
 //     without webhooks and policies compiles no CEL environment, follows no
 //     namespaces, and asks nobody about a write.

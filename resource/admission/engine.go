@@ -22,6 +22,7 @@ import (
 	"portico/resource"
 	"portico/resource/authz"
 	"portico/resource/client"
+	"portico/resource/loop"
 	"portico/resource/rest"
 )
 
@@ -65,10 +66,11 @@ type EngineConfig struct {
 }
 
 // Engine asks admission webhooks and admission policies about writes, in the
-// order of contract 10.1. It knows them while Run runs. Objects of webhook
-// configurations are not shown to webhooks, and those of policies neither to
-// webhooks nor to policies, so that nobody locks themselves out; reviews, which
-// are not stored, are shown to nobody. Safe for concurrent use.
+// order of contract 10.1. It knows them while Run runs. As upstream, and whatever
+// the user: webhooks see none of the six kinds of admissionregistration.k8s.io,
+// and policies none of its four kinds of policies and bindings, so that every
+// lock-out can be undone; reviews, which are not stored, are seen by neither.
+// Safe for concurrent use.
 type Engine struct {
 	cfg    EngineConfig
 	logger *slog.Logger
@@ -79,6 +81,7 @@ type Engine struct {
 	matcher    *matching.Matcher
 	authorizer upstream.UnconditionalAuthorizer
 
+	configurations     map[string]configurationSource // by resource
 	mutatingWebhooks   *webhooks[*admissionv1.MutatingWebhookConfiguration]
 	validatingWebhooks *webhooks[*admissionv1.ValidatingWebhookConfiguration]
 	mutatingPolicies   *mutatingPolicies
@@ -101,7 +104,7 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	e := &Engine{cfg: cfg, logger: cfg.Logger, scheme: runtime.NewScheme()}
+	e := &Engine{cfg: cfg, logger: cfg.Logger, scheme: runtime.NewScheme(), configurations: map[string]configurationSource{}}
 	if err := admissionv1.AddToScheme(e.scheme); err != nil {
 		return nil, fmt.Errorf("assemble admission engine: %w", err)
 	}
@@ -158,6 +161,27 @@ func (e *Engine) Ready() error {
 		}
 	}
 	return nil
+}
+
+// Configurations returns the state of each kind of configuration as it was read
+// last, by resource. Kinds that were not read yet are left out.
+func (e *Engine) Configurations() map[string]*loop.Snapshot {
+	out := map[string]*loop.Snapshot{}
+	for name, s := range e.configurations {
+		if last := s.last(); last != nil {
+			out[name] = last
+		}
+	}
+	return out
+}
+
+// Restore makes objects, which an earlier process read, the known state of one
+// kind of configuration until its store is read. name is that of its resource;
+// others are ignored.
+func (e *Engine) Restore(name string, objects []*resource.Object) {
+	if s := e.configurations[name]; s != nil {
+		s.restore(objects)
+	}
 }
 
 func errUnknown() error {

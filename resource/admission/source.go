@@ -3,6 +3,8 @@ package admission
 import (
 	"context"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,7 +29,16 @@ type source[T runtime.Object] struct {
 	// changes them.
 	publish func(objects []T)
 
+	mu      sync.Mutex // held while publish runs; guards decoded
 	decoded map[resource.Key]decoded[T]
+	// read is the last state that the store gave; nil before the first.
+	read atomic.Pointer[loop.Snapshot]
+}
+
+// configurationSource is a source of one kind of configuration.
+type configurationSource interface {
+	last() *loop.Snapshot
+	restore(objects []*resource.Object)
 }
 
 type decoded[T any] struct {
@@ -37,15 +48,37 @@ type decoded[T any] struct {
 
 // newSource returns a source of the kind; the scheme knows its Go type.
 func newSource[T runtime.Object](e *Engine, info *resource.Info, publish func([]T)) *source[T] {
-	return &source[T]{
+	s := &source[T]{
 		store: e.store(info), codec: rest.Typed(e.scheme, info.GVK(info.Versions[0])), logger: e.logger, publish: publish,
 	}
+	if info.Group == configurationGroup {
+		e.configurations[info.Resource] = s
+	}
+	return s
 }
 
 // run follows until ctx ends.
 func (s *source[T]) run(ctx context.Context) {
 	opts := loop.FollowOptions{Logger: s.logger, Backoff: followBackoff}
-	_ = loop.Follow(ctx, s.store, opts, func(snapshot loop.Snapshot) { s.publish(s.decode(snapshot)) }) // ends with ctx
+	// It returns ctx's error only.
+	_ = loop.Follow(ctx, s.store, opts, func(snapshot loop.Snapshot) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.read.Store(&snapshot)
+		s.publish(s.decode(snapshot))
+	})
+}
+
+func (s *source[T]) last() *loop.Snapshot { return s.read.Load() }
+
+// restore publishes objects that an earlier process read, unless the store has
+// given a state since.
+func (s *source[T]) restore(objects []*resource.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.read.Load() == nil {
+		s.publish(s.decode(loop.Snapshot{Items: objects}))
+	}
 }
 
 // decode returns the objects of a snapshot, those of the one before where they

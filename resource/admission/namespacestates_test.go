@@ -1,4 +1,4 @@
-package crd
+package admission
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"portico/resource"
 )
 
-// slowGet is a store whose answer is overtaken on its way.
+// slowGet is a store that does something while it answers.
 type slowGet struct {
 	resource.Store
 	meanwhile func()
@@ -19,23 +19,23 @@ func (s slowGet) Get(context.Context, resource.Key, resource.At) (*resource.Obje
 	return o, err
 }
 
-// An answer about a namespace that a newer state overtook is good for the
-// request that asked, but is not remembered: the namespace may be gone, and
-// nothing would say so again.
+// A live answer that a newer state overtook is good for the request that asked,
+// but is not remembered: the namespace may be gone, and nothing would say so
+// again.
 func TestOvertakenAnswerIsNotRemembered(t *testing.T) {
-	n := newNamespaces(nil)
+	n := NewNamespaceStates(nil, nil)
 	n.store = slowGet{meanwhile: func() { n.known.Store(&map[string]bool{}) }}
-	if got, err := n.lookup(t.Context(), "brief", true); err != nil || !got.Exists {
+	if got, err := n.Lookup(t.Context(), "brief", true); err != nil || !got.Exists {
 		t.Fatalf("asked: %+v, %v", got, err)
 	}
-	if got, _ := n.lookup(t.Context(), "brief", false); got.Exists {
+	if got, _ := n.Lookup(t.Context(), "brief", false); got.Exists {
 		t.Error("the answer was remembered beside a newer state")
 	}
 	n.store = slowGet{meanwhile: func() {}}
-	if _, err := n.lookup(t.Context(), "brief", true); err != nil {
+	if _, err := n.Lookup(t.Context(), "brief", true); err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := n.lookup(t.Context(), "brief", false); !got.Exists {
+	if got, _ := n.Lookup(t.Context(), "brief", false); !got.Exists {
 		t.Error("the answer was not remembered")
 	}
 }
