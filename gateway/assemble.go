@@ -24,6 +24,7 @@ import (
 	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/busypoll"
+	"portico/resource/client"
 	"portico/resource/etcd"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -132,8 +133,12 @@ func (g *Gateway) assembleOwn() error {
 		g.resources[k.GroupResource()] = r
 		list = append(list, r)
 	}
+	admission, err := g.assembleAdmission()
+	if err != nil {
+		return err
+	}
 	g.api = rest.New(rest.Config{
-		Resources: list, Warn: serve.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize,
+		Resources: list, Warn: serve.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize, Admission: admission,
 	})
 	g.metrics.Registry().MustRegister(g.cache.Metrics(g.infos), g.etcd.Metrics())
 	g.kinds, g.own = kinds, discovery.FromKinds(kinds)
@@ -171,7 +176,7 @@ func (g *Gateway) assembleSync() error {
 // assembleLastGood makes what outlives the gateway.
 func (g *Gateway) assembleLastGood() error {
 	l := &lastGood{
-		log: g.log, sync: g.sync, core: g.core, access: g.access, find: g.find, services: g.apiservices, backends: g.backends,
+		log: g.log, sync: g.sync, core: g.core, access: g.access, admission: g.admission.engine, find: g.find, services: g.apiservices, backends: g.backends,
 		ownReady: g.cache.Ready,
 	}
 	for gr, r := range g.resources {
@@ -218,8 +223,10 @@ func (g *Gateway) assembleObservation() (err error) {
 func (g *Gateway) assembleServer() (err error) {
 	g.addHealthChecks()
 	g.proxy = proxy.New(proxy.Config{Table: g.sync.Table, Authorizer: g.access, Traced: g.tracer != nil, Logged: g.accessLog != nil})
+	router := g.router()
+	g.core.own = client.InProcess(router, gatewayUser())
 	g.server, err = serve.New(serve.Config{
-		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Handler: g.router(),
+		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Handler: router,
 		Refuse: g.refuseLoop, Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
 		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
 		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete, LongRunning: g.proxy.Streams,

@@ -23,12 +23,20 @@ import (
 // return is noticed within that time.
 const maxFollowPause = 250 * time.Millisecond
 
-// coreClient is how the gateway reads and writes what the core server keeps
-// and the gateway needs: Services and EndpointSlices (where registered servers
-// are), ServiceAccounts (whose tokens are good), and the ConfigMap that tells
-// registered servers whom to trust. It goes wherever the route table sends the
-// core group, and what it follows it keeps while the core server is away, also
-// over a restart of the gateway (lastgood.go).
+// loopbackURL is the base URL of the gateway's requests to itself: nothing is
+// connected to.
+const loopbackURL = "http://portico"
+
+// userAgent is that of the gateway as a client.
+const userAgent = "portico-gateway"
+
+// coreClient is how the gateway reads and writes what other servers keep, most of
+// all the core server: Services and EndpointSlices (where registered servers are),
+// ServiceAccounts (whose tokens are good), the ConfigMap that tells registered
+// servers which CAs to trust, namespaces, and what admission webhooks and policies
+// need. A request goes along the route table; one for discovery or for the
+// gateway's own kinds is answered in this process. What is followed stays while
+// its server is away, also over a restart of the gateway (lastgood.go).
 type coreClient struct {
 	// table returns the routes as they are now, and follow takes in every state of the
 	// Services and EndpointSlices.
@@ -36,6 +44,8 @@ type coreClient struct {
 	follow func(svc, eps loop.Snapshot)
 	log    *slog.Logger
 	client *client.Client
+	// own answers what is not proxied. It is set before anything runs.
+	own http.RoundTripper
 
 	serviceAccounts atomic.Pointer[loop.Snapshot]
 	// restoredAccounts are those that an earlier gateway followed; they count
@@ -47,7 +57,7 @@ type coreClient struct {
 
 func newCoreClient(table func() *proxy.Table, follow func(svc, eps loop.Snapshot), log *slog.Logger) *coreClient {
 	c := &coreClient{table: table, follow: follow, log: log}
-	c.client = client.New(client.Config{BaseURL: "http://portico", Transport: c, UserAgent: "portico-gateway"})
+	c.client = client.New(client.Config{BaseURL: loopbackURL, Transport: c, UserAgent: userAgent})
 	return c
 }
 
@@ -59,7 +69,10 @@ func (c *coreClient) store(group, res, kind string) resource.Store {
 func (c *coreClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	act := resource.ParseAction(req)
 	rt := c.table().Lookup(act.Group, act.Version)
-	if rt == nil || rt.Local {
+	switch {
+	case c.own != nil && (!act.IsResource || rt != nil && rt.Local):
+		return c.own.RoundTrip(req)
+	case rt == nil || rt.Local:
 		return nil, fmt.Errorf("no server is registered for %s", act.GroupVersion())
 	}
 	if err := rt.Unavailable(); err != nil {
@@ -70,11 +83,13 @@ func (c *coreClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	return rt.Upstream.RoundTrip(out)
 }
 
-// identifyGateway adds the identity of the gateway's own reads and writes in
-// the core server.
-func identifyGateway(h http.Header) {
-	authn.SetFrontProxyHeaders(h, &resource.User{Name: "system:portico:gateway", Groups: []string{resource.GroupMasters, resource.GroupAuthenticated}})
+// gatewayUser is the user of the gateway's own requests.
+func gatewayUser() *resource.User {
+	return &resource.User{Name: "system:portico:gateway", Groups: []string{resource.GroupMasters, resource.GroupAuthenticated}}
 }
+
+// identifyGateway adds the identity of the gateway's own requests to other servers.
+func identifyGateway(h http.Header) { authn.SetFrontProxyHeaders(h, gatewayUser()) }
 
 // run follows what the gateway needs until ctx ends.
 func (c *coreClient) run(ctx context.Context) error {

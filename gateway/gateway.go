@@ -17,6 +17,7 @@ import (
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
 	"portico/resource/accesslog"
+	"portico/resource/admission"
 	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/busypoll"
@@ -50,6 +51,8 @@ type Gateway struct {
 	issuer     http.Handler
 	access     *access.Access
 	flow       *flow.Flow
+	// admission decides on requests to write the gateway's own kinds.
+	admission *ownAdmission
 
 	// The servers behind: those that the gateway starts with, the certificate that
 	// is shown to all, and what is followed, sent, shown and written of them.
@@ -78,7 +81,7 @@ type Gateway struct {
 // connects to anything nor listens.
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
-	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics(cfg.Audit.Metrics()...), via: upstream.NewVia()}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...), via: upstream.NewVia()}
 	for _, step := range []func() error{
 		g.openStorage, g.readBackends, g.assembleAccess, g.assembleOwn, g.assembleSync, g.assembleLastGood, g.assembleObservation, g.assembleServer,
 	} {
@@ -112,6 +115,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 			g.lastGood.Run,
 			g.campaign,
 			g.core.run,
+			g.admission.engine.Run,
+			g.admission.namespaces.Run,
 			g.publisher.run,
 			g.documents.Run,
 			g.followAPIServices,

@@ -3,6 +3,8 @@ package gateway
 import (
 	"errors"
 	"net/http"
+
+	"portico/resource/serve"
 )
 
 // complete reports whether every path there is has been installed.
@@ -24,6 +26,7 @@ func (g *Gateway) addHealthChecks() {
 	g.health.AddReady("poststarthook/rbac/bootstrap-roles", func(*http.Request) error { return g.access.Ready() })
 	g.health.AddReady("poststarthook/apiservice-registration-controller", notReady(g.sync.Ready, "no route table yet"))
 	g.health.AddReady("poststarthook/apiservice-discovery-controller", notReady(g.sync.Ready, "no discovery documents yet"))
+	g.health.AddAside(serve.WritesCheck, func(*http.Request) error { return g.admission.Ready() })
 	g.health.AddReady("autoregister-completion", notReady(g.registered, "not all APIServices of the gateway are registered yet"))
 }
 

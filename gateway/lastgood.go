@@ -14,6 +14,7 @@ import (
 	"portico/gateway/lastgood"
 	"portico/gateway/routing"
 	"portico/resource"
+	"portico/resource/admission"
 	"portico/resource/etcd"
 	"portico/resource/rest"
 )
@@ -24,6 +25,8 @@ const (
 	documentsOfOwn   = "own/"
 	documentAccounts = "core/serviceaccounts"
 	documentSecrets  = "core/secrets"
+	// documentsOfAdmission begins those of webhook configurations and policies.
+	documentsOfAdmission = "core/admission/"
 )
 
 // lastGood is who knows what the last-good documents are made of, and where they
@@ -31,16 +34,17 @@ const (
 // gateway's own groups as well, as far as routes and access come from them.
 type lastGood struct {
 	*lastgood.Keeper
-	log      *slog.Logger
-	sync     *routing.Sync
-	core     *coreClient
-	access   *access.Access
-	find     func(schema.GroupResource) *rest.Resource
-	services *rest.Resource   // the APIServices
-	backends *rest.Resource   // the Backends
-	own      []*rest.Resource // what the local copy has of the gateway's own
-	ownReady func() bool      // reports whether these can be listed
-	seed     maphash.Seed
+	log       *slog.Logger
+	sync      *routing.Sync
+	core      *coreClient
+	access    *access.Access
+	admission *admission.Engine
+	find      func(schema.GroupResource) *rest.Resource
+	services  *rest.Resource   // the APIServices
+	backends  *rest.Resource   // the Backends
+	own       []*rest.Resource // what the local copy has of the gateway's own
+	ownReady  func() bool      // reports whether these can be listed
+	seed      maphash.Seed
 }
 
 // keep makes the Keeper.
@@ -79,7 +83,28 @@ func (l *lastGood) ofCore() (out []lastgood.Document) {
 	if changes := l.core.secrets.changes(); changes > 0 {
 		out = append(out, lastgood.Document{Name: documentSecrets, State: changes, Value: func() any { return l.core.secrets.kept() }})
 	}
+	if l.admission != nil {
+		for name, s := range l.admission.Configurations() {
+			out = append(out, l.objects(documentsOfAdmission+name, s.Items))
+		}
+	}
 	return out
+}
+
+// objects returns a document of whole objects.
+func (l *lastGood) objects(name string, items []*resource.Object) lastgood.Document {
+	var sum maphash.Hash
+	sum.SetSeed(l.seed)
+	for _, o := range items {
+		fmt.Fprintf(&sum, "%s %d\n", o.Key(), o.Revision)
+	}
+	return lastgood.Document{Name: name, State: sum.Sum64(), Value: func() any {
+		kept := make([]lastgood.Object, 0, len(items))
+		for _, o := range items {
+			kept = append(kept, lastgood.Object{Revision: o.Revision, Data: o.Stored()})
+		}
+		return kept
+	}}
 }
 
 // ofOwn returns the documents of the gateway's own groups.
@@ -91,18 +116,7 @@ func (l *lastGood) ofOwn(ctx context.Context) (out []lastgood.Document) {
 			l.log.Debug("own objects cannot be listed for the local copy", "resource", r.Resource, "err", err)
 			continue
 		}
-		var sum maphash.Hash
-		sum.SetSeed(l.seed)
-		for _, o := range list.Items {
-			fmt.Fprintf(&sum, "%s %d\n", o.Key(), o.Revision)
-		}
-		out = append(out, lastgood.Document{Name: documentsOfOwn + r.Resource, State: sum.Sum64(), Value: func() any {
-			kept := make([]lastgood.Object, 0, len(list.Items))
-			for _, o := range list.Items {
-				kept = append(kept, lastgood.Object{Revision: o.Revision, Data: o.Stored()})
-			}
-			return kept
-		}})
+		out = append(out, l.objects(documentsOfOwn+r.Resource, list.Items))
 	}
 	return out
 }

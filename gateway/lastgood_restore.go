@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"log/slog"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -17,6 +18,14 @@ import (
 func (l *lastGood) restoreOne(name string, data []byte) error {
 	if mine, err := l.sync.Restore(name, data); mine {
 		return err
+	}
+	if kind, ok := strings.CutPrefix(name, documentsOfAdmission); ok && l.admission != nil {
+		objects, err := lastgood.UnpackObjects(data)
+		if err != nil {
+			return err
+		}
+		l.admission.Restore(kind, objects)
+		return nil
 	}
 	var identities lastgood.Identities
 	switch name {

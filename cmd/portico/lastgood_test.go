@@ -229,7 +229,8 @@ func (a *alone) documents(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, name := range []string{"backend/core", "backend/crd", "apiservice/" + registeredService, "core/services", "core/serviceaccounts", "openapi/backend/core", "openapi/backend/crd"} {
+		for _, name := range []string{"backend/core", "backend/crd", "apiservice/" + registeredService, "core/services", "core/serviceaccounts", "openapi/backend/core", "openapi/backend/crd",
+			"core/admission/mutatingwebhookconfigurations", "core/admission/validatingadmissionpolicies"} {
 			if docs[name].Data == nil || !strings.Contains(string(copied), name) {
 				return errors.New(name + " is missing")
 			}
@@ -332,7 +333,7 @@ func (a *alone) withoutServers(t *testing.T, reader holder, before map[string]st
 	must(t, reader.get("/openapi/v3/apis/coordination.k8s.io/v1", http.StatusServiceUnavailable, `"kind":"Status"`, "the OpenAPI document apis/coordination.k8s.io/v1 was not kept"))
 	// The core and the CRD server, the indexes of both, Services and accounts; not
 	// the registered one.
-	eventually(t, "a metric tells what is from before", a.as(t, "").get("/metrics", http.StatusOK, "portico_gateway_last_good_documents 6\n"))
+	eventually(t, "a metric tells what is from before", a.as(t, "").get("/metrics", http.StatusOK, "portico_gateway_last_good_documents 12\n"))
 	var away []string
 	for name := range before {
 		group, _, _ := strings.Cut(name, "/")

@@ -178,7 +178,7 @@ func quietIfStopped(ctx context.Context, err error) error {
 }
 
 // waitReady waits until all children are ready, the gateway reaches what the
-// servers behind it keep, and these take writes, saying from time to time what it
+// servers behind it keep, and all of them take writes, saying from time to time what it
 // still waits for. Nothing is written to find out: webhooks would be asked.
 func (s *stack) waitReady(ctx context.Context, children ...*child) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
@@ -209,6 +209,9 @@ func (s *stack) waitBehind(ctx context.Context, name, path, socket string) error
 	}
 	if err := waitReached(ctx, backendReady(socket, "/readyz/"+serve.WritesCheck)); err != nil {
 		return fmt.Errorf("wait for the %s to take writes: %w (%w)", name, context.Cause(ctx), err)
+	}
+	if err := waitReached(ctx, s.gatewayReady("/readyz/"+serve.WritesCheck)); err != nil {
+		return fmt.Errorf("wait for the gateway to take writes: %w (%w)", context.Cause(ctx), err)
 	}
 	return nil
 }

@@ -1,0 +1,161 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/gateway/proxy"
+	"portico/resource"
+	"portico/resource/admission"
+	"portico/resource/rest"
+	"portico/resource/serve"
+)
+
+// assembleAdmission makes what is asked about writes of the gateway's own kinds:
+// the same lifecycle of namespaces, webhooks and policies as in the core and the
+// CRD server. Both are followed through the route table.
+//
+// Only requests are subject to it. What the gateway itself writes by way of
+// rest.CreateObject and rest.Modify is not: the bootstrap policy, aggregated
+// rules, flow control defaults, automanaged APIServices and every status. A
+// policy that refused those would stop the installation.
+func (g *Gateway) assembleAdmission() (rest.Admission, error) {
+	metrics := admission.NewMetrics(g.metrics.Registry())
+	engine, err := admission.NewEngine(admission.EngineConfig{
+		BaseURL: loopbackURL, Transport: g.core, UserAgent: userAgent, Warn: serve.AddWarning, Authorizer: g.access,
+		Metrics: metrics, Waited: serve.Waited, Logger: g.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.admission = &ownAdmission{
+		engine: engine, namespaces: admission.NewNamespaceStates(admission.NamespacesOver(g.core.client), g.log), log: g.log,
+		route:      func(group string) *proxy.Route { return g.sync.Table().Lookup(group, "v1") },
+		registered: g.isRegistered,
+	}
+	lifecycle := admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: g.admission.lookupNamespace, Metrics: metrics})
+	return metrics.Timed(admission.Chain(lifecycle, g.admission)), nil
+}
+
+// isRegistered reports whether version v1 of a group has an APIService. Before the
+// stored APIServices were read it may have one.
+func (g *Gateway) isRegistered(group string) bool {
+	list, known := g.sync.Listed()
+	if !known {
+		return true
+	}
+	for _, s := range list {
+		if s.Name == apiservice.Name(group, "v1") {
+			return true
+		}
+	}
+	return false
+}
+
+// ownAdmission asks webhooks and policies about the gateway's own kinds, and says
+// what happens while the server that keeps their configurations cannot be reached:
+//
+//   - The state that was read last counts, also over a restart of the gateway.
+//   - Where none was ever read, writes are refused with 503.
+//   - Members of system:masters may write APIServices and Backends without
+//     webhooks and policies being asked. These decide how that server is reached,
+//     and no policy could be removed before it is.
+//
+// A gateway that has no server registered for configurations, or for namespaces,
+// and never read any, has none to ask.
+type ownAdmission struct {
+	engine     *admission.Engine
+	namespaces *admission.NamespaceStates
+	log        *slog.Logger
+	// route returns the route to v1 of a group, nil without one; registered
+	// reports whether there is or may be an APIService for it.
+	route      func(group string) *proxy.Route
+	registered func(group string) bool
+}
+
+// Mutate implements rest.Admission.
+func (o *ownAdmission) Mutate(ctx context.Context, a *rest.Attributes) error {
+	asked, err := o.asks(a)
+	if !asked {
+		return err
+	}
+	return o.engine.Mutate(ctx, a)
+}
+
+// Validate implements rest.Admission.
+func (o *ownAdmission) Validate(ctx context.Context, a *rest.Attributes) error {
+	asked, err := o.asks(a)
+	if !asked {
+		return err
+	}
+	return o.engine.Validate(ctx, a)
+}
+
+// asks reports whether webhooks and policies are asked about a write. If not, the
+// write passes, or is refused with the error.
+func (o *ownAdmission) asks(a *rest.Attributes) (bool, error) {
+	unread := o.engine.Ready() != nil
+	if unread && !o.registered(admissionv1.GroupName) {
+		return false, nil
+	}
+	away := o.away()
+	switch {
+	case away == nil:
+		return true, nil
+	case repairs(a):
+		o.log.Warn("a write passes without webhooks and policies: the server of their configurations is away",
+			"resource", a.Kind.GroupResource().String(), "name", a.Key.Name, "user", a.Action.User.Name, "err", away)
+		return false, nil
+	case unread:
+		return false, resource.Unavailable(fmt.Sprintf("admission webhooks and policies are not known: %v; writes are possible once their server is back, "+
+			"until then system:masters may write APIServices and Backends, which say where it is", away), 0)
+	}
+	return true, nil
+}
+
+// away returns why the server of the configurations cannot be reached; nil if
+// requests can be sent to it.
+func (o *ownAdmission) away() error {
+	rt := o.route(admissionv1.GroupName)
+	if rt == nil {
+		return errors.New("no server is routed for " + admissionv1.SchemeGroupVersion.String())
+	}
+	if err := rt.Unavailable(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// repairs reports whether a write may decide how servers are reached, and its user
+// may do everything.
+func repairs(a *rest.Attributes) bool {
+	return a.Action != nil && a.Action.User != nil && slices.Contains(a.Action.User.Groups, resource.GroupMasters) &&
+		(a.Kind.Group == apiservice.Group || a.Kind.Group == backend.Group)
+}
+
+// lookupNamespace is admission.LifecycleConfig.Lookup.
+func (o *ownAdmission) lookupNamespace(ctx context.Context, name string, live bool) (admission.NamespaceState, error) {
+	if o.namespaces.Ready() != nil && !o.registered("") {
+		return admission.NamespaceState{Exists: true}, nil
+	}
+	return o.namespaces.Lookup(ctx, name, live)
+}
+
+// Ready returns nil once everything is known that writes wait for.
+func (o *ownAdmission) Ready() error {
+	var errs []error
+	if o.registered(admissionv1.GroupName) {
+		errs = append(errs, o.engine.Ready())
+	}
+	if o.registered("") {
+		errs = append(errs, o.namespaces.Ready())
+	}
+	return errors.Join(errs...)
+}
