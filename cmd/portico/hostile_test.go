@@ -342,6 +342,10 @@ func (h *hostile) demand(t *testing.T, up *installation, before map[string]strin
 			t.Errorf("delete %s: %d %.300s", path, code, answer)
 		}
 	}
+	metric := `portico_discovery_dropped_group_versions{backend="crd"} 0`
+	if _, metrics := h.ask(t, http.MethodGet, "/metrics", nil); !strings.Contains(metrics, metric) {
+		t.Errorf("the gateway's metrics lack %s", metric)
+	}
 	for _, server := range []string{"gateway", "crd"} {
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", up.child(t, server)))
 		t.Logf("%s: %s", server, regexp.MustCompile(`VmHWM:.*`).Find(status))

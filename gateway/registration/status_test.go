@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
@@ -521,5 +522,20 @@ func TestNameOfDocument(t *testing.T) {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// A Backend of which something is beyond the limits says how much, and names some of it.
+func TestTruncatedCondition(t *testing.T) {
+	if c := truncatedCondition(0, nil); c != (apiservice.Condition{}) {
+		t.Errorf("of nothing it says %+v", c)
+	}
+	c := truncatedCondition(7, []aggregate.Unread{
+		{GroupVersion: schema.GroupVersion{Group: "large.example.com", Version: "v1"}, Err: aggregate.ErrBeyondLimits},
+		{GroupVersion: schema.GroupVersion{Group: "away.example.com", Version: "v1"}, Err: errors.New("refused")},
+	})
+	want := "group/versions beyond the limits on the discovery of one server, which are left out: 7, of which these are known by name: large.example.com/v1"
+	if c.Status != apireg.ConditionFalse || c.Reason != "DiscoveryTruncated" || c.Message != want {
+		t.Errorf("it says %+v", c)
 	}
 }
