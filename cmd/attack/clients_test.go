@@ -1,0 +1,240 @@
+package attack
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	nethttp "net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	xhttp2 "golang.org/x/net/http2"
+
+	"portico/cmd/internal/testtools"
+)
+
+// hostileClients is how many clients without any rights attack at a time.
+const hostileClients = 16
+
+// hostileFor is how long they attack; PORTICO_HOSTILE_CLIENTS=1m is longer.
+func hostileFor(t *testing.T) time.Duration {
+	text := os.Getenv("PORTICO_HOSTILE_CLIENTS")
+	if text == "" {
+		return 4 * time.Second
+	}
+	lasts, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lasts
+}
+
+// hostileClient is one of them: a user without roles.
+type hostileClient struct {
+	i           *installation
+	certificate *tls.Certificate
+	ctx         context.Context // ends with the attack
+	client      *nethttp.Client
+}
+
+// dial opens a connection that ends with the attack; nil if that fails.
+func (c *hostileClient) dial(protocol string) net.Conn {
+	config := c.i.tls(c.certificate)
+	config.NextProtos = []string{protocol}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(c.ctx, "tcp", c.i.host)
+	if err != nil {
+		return nil
+	}
+	context.AfterFunc(c.ctx, func() { conn.Close() })
+	return conn
+}
+
+// review is where every authenticated user may send a body.
+const review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+const reviewHead = "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\nspec: {resourceAttributes: {verb: get, resource: x}}\n"
+
+// post sends a body to review; what is answered counts for nothing.
+func (c *hostileClient) post(contentType string, body []byte) {
+	r, err := nethttp.NewRequestWithContext(c.ctx, "POST", c.i.Endpoint+review, bytes.NewReader(body))
+	if err != nil {
+		return
+	}
+	r.Header.Set("Content-Type", contentType)
+	if res, err := c.client.Do(r); err == nil {
+		_, _ = io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+	}
+}
+
+// attacks are what the clients do in turns, each until it has had its effect once.
+var attacks = map[string]func(c *hostileClient){
+	"YAML of a million values": func(c *hostileClient) {
+		c.post("application/yaml", []byte(reviewHead+"x: ["+strings.Repeat("a,", 1_400_000)+"a]\n"))
+	},
+	"JSON of many values": func(c *hostileClient) {
+		c.post("application/json", []byte(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":`+
+			`{"verb":"get","resource":"x","labelSelector":{"requirements":[`+strings.Repeat("{},", 200_000)+`{}]}}}}`))
+	},
+	"bodies that never come": func(c *hostileClient) {
+		c.streams(100, false, append(pseudo("POST", review), field{"content-type", "application/json"}, field{"content-length", "2000000"}))
+	},
+	"streams of discovery": func(c *hostileClient) {
+		accept := "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+		c.streams(100, true, append(pseudo("GET", "/apis?watch=true"), field{"accept", accept}))
+	},
+	"reads of which nothing is taken": func(c *hostileClient) {
+		c.streams(100, true, pseudo("GET", "/openapi/v2"))
+	},
+	"large headers that do not end": func(c *hostileClient) {
+		for range 20 {
+			if conn := c.dial(http1); conn != nil {
+				_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-A: "+strings.Repeat("a", 120<<10))
+			}
+		}
+	},
+	"idle connections": func(c *hostileClient) {
+		for range 50 {
+			if conn, err := net.DialTimeout("tcp", c.i.host, time.Second); err == nil {
+				context.AfterFunc(c.ctx, func() { conn.Close() })
+			}
+			c.dial(http2)
+		}
+	},
+	"rapid resets": func(c *hostileClient) {
+		conn := c.dial(http2)
+		if conn == nil {
+			return
+		}
+		defer conn.Close()
+		go io.Copy(io.Discard, conn)
+		block := literals(pseudo("GET", "/version"))
+		out := append([]byte(xhttp2.ClientPreface), hostileFrame(xhttp2.FrameSettings, 0, 0, nil)...)
+		for id := uint32(1); id < 20_000; id += 2 {
+			out = append(out, hostileFrame(xhttp2.FrameHeaders, xhttp2.FlagHeadersEndHeaders|xhttp2.FlagHeadersEndStream, id, block)...)
+			out = append(out, hostileFrame(xhttp2.FrameRSTStream, 0, id, []byte{0, 0, 0, 8})...)
+		}
+		_, _ = conn.Write(out)
+	},
+}
+
+// hostileFrame is a frame of HTTP/2 as it goes over the connection.
+func hostileFrame(kind xhttp2.FrameType, flags xhttp2.Flags, id uint32, payload []byte) []byte {
+	out := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), byte(kind), byte(flags), byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)}
+	return append(out, payload...)
+}
+
+// streams opens streams on one connection, of which nothing more than that is sent, or
+// of whose answers nothing is taken beyond the first window.
+func (c *hostileClient) streams(n int, whole bool, header []field) {
+	conn := c.dial(http2)
+	if conn == nil {
+		return
+	}
+	go io.Copy(io.Discard, conn)
+	flags := xhttp2.FlagHeadersEndHeaders
+	if whole {
+		flags |= xhttp2.FlagHeadersEndStream
+	}
+	out := append([]byte(xhttp2.ClientPreface), hostileFrame(xhttp2.FrameSettings, 0, 0, nil)...)
+	for s := range n {
+		out = append(out, hostileFrame(xhttp2.FrameHeaders, flags, uint32(2*s+1), literals(header))...)
+	}
+	_, _ = conn.Write(out)
+}
+
+// run attacks until the time is up, beginning with another attack than its neighbours.
+func (c *hostileClient) run(first int) {
+	names := make([]string, 0, len(attacks))
+	for name := range attacks {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for n := first; c.ctx.Err() == nil; n++ {
+		attacks[names[n%len(names)]](c)
+		select {
+		case <-c.ctx.Done():
+		case <-time.After(100 * time.Millisecond): // a client that is refused does not cost its own machine everything
+		}
+	}
+}
+
+// Clients of no rights, each a user of its own, do the worst they can together: an
+// administrator is served all the while, on connections that were there and on new
+// ones, and no process takes more than its memory.
+func TestHostileClients(t *testing.T) {
+	program, err := testtools.BuildPortico()
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, err := testtools.Launch(program, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := up.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	i, err := newInstallation(up)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hostileFor(t))
+	defer cancel()
+	var attacking sync.WaitGroup
+	for n := range hostileClients {
+		certificate := i.clients.issue(t, subject{name: fmt.Sprint("hostile-", n)})
+		c := &hostileClient{i: i, certificate: certificate, ctx: ctx, client: i.client(certificate)}
+		attacking.Go(func() { c.run(n) })
+	}
+	administrator := i.administrator(t)
+	took := map[string][]time.Duration{}
+	for n := 0; ctx.Err() == nil; n++ {
+		client, how := i.admin, "on a connection that is there"
+		if n%4 == 3 {
+			client, how = i.client(administrator), "on a new connection"
+		}
+		began := time.Now()
+		if code, body, err := i.ask(client, "GET", "/api/v1/namespaces/kube-system", ""); err != nil || code != nethttp.StatusOK {
+			t.Errorf("an administrator %s: %d %.200s %v", how, code, body, err)
+		}
+		took[how] = append(took[how], time.Since(began))
+		if client != i.admin {
+			client.CloseIdleConnections()
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	attacking.Wait()
+	for how, all := range took {
+		slices.Sort(all)
+		median, slowest := all[len(all)/2], all[len(all)-1]
+		t.Logf("an administrator %s: %d requests, median %v, slowest %v", how, len(all), median, slowest)
+		if median > 100*time.Millisecond || slowest > 2*time.Second {
+			t.Errorf("an administrator %s: median %v, slowest %v; want 100ms and 2s at most", how, median, slowest)
+		}
+	}
+	for name, peak := range i.peaks(t) {
+		t.Logf("%s: at most %d MB", name, peak>>20)
+		if peak > maxMemory {
+			t.Errorf("%s has taken %d MB", name, peak>>20)
+		}
+	}
+}
+
+// administrator returns the certificate of the installation's administrator.
+func (i *installation) administrator(t *testing.T) *tls.Certificate {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(i.file("admin.crt"), i.file("admin.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pair
+}
