@@ -42,6 +42,19 @@ type hostileClient struct {
 	certificate *tls.Certificate
 	ctx         context.Context // ends with the attack
 	client      *nethttp.Client
+	open        []net.Conn // the oldest first
+}
+
+// hostileConnections is how many connections one of them has open at a time: together
+// they must not run out of descriptors themselves.
+const hostileConnections = 500
+
+// keep keeps a connection open until the attack ends, or there are too many.
+func (c *hostileClient) keep(conn net.Conn) {
+	if c.open = append(c.open, conn); len(c.open) > hostileConnections {
+		c.open[0].Close()
+		c.open = c.open[1:]
+	}
 }
 
 // dial opens a connection that ends with the attack; nil if that fails.
@@ -52,7 +65,7 @@ func (c *hostileClient) dial(protocol string) net.Conn {
 	if err != nil {
 		return nil
 	}
-	context.AfterFunc(c.ctx, func() { conn.Close() })
+	c.keep(conn)
 	return conn
 }
 
@@ -96,14 +109,14 @@ var attacks = map[string]func(c *hostileClient){
 	"large headers that do not end": func(c *hostileClient) {
 		for range 20 {
 			if conn := c.dial(http1); conn != nil {
-				_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-A: "+strings.Repeat("a", 120<<10))
+				_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-A: "+strings.Repeat("a", 60<<10))
 			}
 		}
 	},
 	"idle connections": func(c *hostileClient) {
 		for range 50 {
 			if conn, err := net.DialTimeout("tcp", c.i.host, time.Second); err == nil {
-				context.AfterFunc(c.ctx, func() { conn.Close() })
+				c.keep(conn)
 			}
 			c.dial(http2)
 		}
@@ -157,6 +170,11 @@ func (c *hostileClient) run(first int) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
+	defer func() {
+		for _, conn := range c.open {
+			conn.Close()
+		}
+	}()
 	for n := first; c.ctx.Err() == nil; n++ {
 		attacks[names[n%len(names)]](c)
 		select {

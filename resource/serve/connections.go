@@ -25,7 +25,7 @@ const (
 	// strangersPart of the others is for connections on which nobody is authenticated
 	// yet, within bounds: each takes about 56 KB after its handshake, and a header more.
 	strangersPart                 = 12
-	strangersLeast, strangersMost = 64, 2048
+	strangersLeast, strangersMost = 64, 512
 	// idleMost bounds the connections without a request on which users are
 	// authenticated.
 	idleMost = 2048

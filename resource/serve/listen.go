@@ -36,7 +36,7 @@ const (
 	// server keep that much for readHeaderTimeout. One that is longer is a 431, or the
 	// end of an HTTP/2 connection. On a unix socket, whose clients are known, a header
 	// may have maxSocketHeader: what a gateway adds to a header that it took must fit.
-	maxHeader       = 128 << 10
+	maxHeader       = 64 << 10
 	maxSocketHeader = 1 << 20
 	// maxFrame bounds the frames that an HTTP/2 client may send, in bytes. Every
 	// connection keeps a buffer as large as the largest that it got, of a stranger
