@@ -124,9 +124,9 @@ func TestDefinitionsInBuiltInGroups(t *testing.T) {
 			i.stays(t, served+" is gone", "/apis/"+tc.group, fmt.Sprintf(`"preferredVersion":{"groupVersion":"%s/%s"`, tc.group, tc.own))
 		}
 	}
-	i.must(t, "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"victim"}}`)
-	i.must(t, "DELETE", "/api/v1/namespaces/victim", "")
-	eventually(t, "a namespace is deleted", func() error { return i.answers("/api/v1/namespaces/victim", http.StatusNotFound, "") })
+	i.must(t, "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ending-too"}}`)
+	i.must(t, "DELETE", "/api/v1/namespaces/ending-too", "")
+	eventually(t, "a namespace is deleted", func() error { return i.answers("/api/v1/namespaces/ending-too", http.StatusNotFound, "") })
 }
 
 // answers returns an error unless the administrator gets a status and a text.

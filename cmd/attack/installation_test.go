@@ -48,6 +48,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// The files of the gateway's access log and audit log, in the data folder.
+const (
+	accessLog = "access.log"
+	auditLog  = "audit.log"
+)
+
 // attackOne runs the tests with an installation that exists only for them.
 func attackOne(m *testing.M) (code int, err error) {
 	program, err := testtools.BuildPortico()
@@ -59,7 +65,12 @@ func attackOne(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer os.RemoveAll(dir)
-	up, err := testtools.Launch(program, dir)
+	policy := filepath.Join(dir, "audit-policy.json")
+	if err := os.WriteFile(policy, []byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata"}]}`), 0o600); err != nil {
+		return 1, err
+	}
+	up, err := testtools.Launch(program, dir, "--access-log="+filepath.Join(dir, accessLog),
+		"--audit-policy-file="+policy, "--audit-log-path="+filepath.Join(dir, auditLog), "--audit-log-mode=batch")
 	if err != nil {
 		return 1, err
 	}

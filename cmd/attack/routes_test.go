@@ -81,10 +81,13 @@ func TestLoops(t *testing.T) {
 		}
 		return nil
 	})
+	eventually(t, "the group is routed", func() error {
+		return i.answers("/apis/loop.example.com/v1/foos", http.StatusServiceUnavailable, "508 Loop Detected")
+	})
 	for _, path := range []string{"/foos", "/foos/x", "/namespaces/a/foos?watch=1", "/foos?watch=1"} {
 		began := time.Now()
 		code, body, err := i.ask(i.admin, "GET", "/apis/loop.example.com/v1"+path, "")
-		if err != nil || code != http.StatusLoopDetected && code != http.StatusServiceUnavailable {
+		if err != nil || code != http.StatusServiceUnavailable || !strings.Contains(body, "508 Loop Detected") {
 			t.Errorf("%s: %d %.300s %v", path, code, body, err)
 		}
 		if took := time.Since(began); took > 5*time.Second {

@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -343,5 +344,91 @@ func TestWebSocketTokens(t *testing.T) {
 				t.Errorf("%s: the server saw\n%s", tc.name, r)
 			}
 		}
+	}
+}
+
+// A refusal of a token arrives whole over HTTP/2, although the connection ends, also
+// if the request had a body.
+func TestRefusedTokensOverHTTP2(t *testing.T) {
+	t.Parallel()
+	header := append(pseudo("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
+		field{"authorization", "Bearer " + mark}, field{"content-type", "application/json"})
+	for range 20 {
+		a := target.sendStream(t, nil, stream{header: header, body: []byte(strings.Repeat(" ", 10_000) + "{}")})
+		if a.code != http.StatusUnauthorized || !json.Valid(a.body) || strings.Contains(a.ended, "RST_STREAM") {
+			t.Fatalf("answered %v", a)
+		}
+	}
+}
+
+// A token lasts a year at most, whatever is asked for.
+func TestLastingTokens(t *testing.T) {
+	t.Parallel()
+	f := newForge(t, "a", "lasting")
+	token := requestToken(t, "/api/v1/namespaces/a/serviceaccounts/lasting", `{"expirationSeconds":4294967296}`)
+	data, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	var got struct{ Exp, Iat int64 }
+	if err == nil {
+		err = json.Unmarshal(data, &got)
+	}
+	if err != nil || got.Exp-got.Iat > 365*24*3600 || got.Exp-got.Iat < 3600 {
+		t.Errorf("the token lasts for %d seconds, %v", got.Exp-got.Iat, err)
+	}
+	if code, user, _, err := target.review(target.client(nil), "Authorization: Bearer "+f.good); err != nil || code != http.StatusCreated {
+		t.Errorf("control: %d as %q, %v", code, user, err)
+	}
+}
+
+// No log has a credential, wherever a client puts it.
+func TestCredentialsInLogs(t *testing.T) {
+	t.Parallel()
+	i := target
+	f := newForge(t, "a", "logged")
+	const password = "mallorys-password"
+	protocol := "base64url.bearer.authorization.k8s.io." + b64([]byte(f.good))
+	nobody := i.client(nil)
+	for _, r := range []struct{ path, header string }{
+		{"/api/v1/namespaces?access_token=" + f.good, ""},
+		{"/api/v1/namespaces?token=" + f.good, ""},
+		{"/api/v1/namespaces?client_secret=" + password + "&x=1", ""},
+		{"/api/v1/namespaces?password=" + password, ""},
+		{"/api/v1/namespaces", "Authorization: Bearer " + f.good},
+		{"/api/v1/namespaces", "Authorization: Bearer " + f.good + "x"},
+		{"/api/v1/namespaces", "Authorization: Basic " + base64Of([]byte("mallory:"+password))},
+		{"/api/v1/namespaces?watch=1", "Sec-WebSocket-Protocol: " + protocol + ", x"},
+		{"/api/v1/namespaces/logged-last", ""},
+	} {
+		header := []string(nil)
+		if r.header != "" {
+			header = []string{r.header}
+		}
+		if _, _, err := i.ask(nobody, "GET", r.path, "", header...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the access log and the audit log have the requests", func() error {
+		for _, name := range []string{accessLog, auditLog} {
+			text, err := os.ReadFile(filepath.Join(i.Dir, name))
+			if err != nil || !strings.Contains(string(text), "namespaces/logged-last") {
+				return fmt.Errorf("%s has %d bytes, %w", name, len(text), err)
+			}
+		}
+		return nil
+	})
+	signature := strings.Split(f.good, ".")[2]
+	err := filepath.WalkDir(i.Dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".log") || !entry.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, secret := range []string{signature, password, base64Of([]byte("mallory:" + password)), b64([]byte(f.good))[:100]} {
+			if strings.Contains(string(text), secret) {
+				t.Errorf("%s has a credential", filepath.Base(path))
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
