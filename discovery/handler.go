@@ -27,9 +27,14 @@ const (
 	aggregatedParams = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 )
 
-// CauseNotServed is the cause in the Status of a group/version of which nothing is known
-// because no server has it: whoever looks for what is in it need not wait.
+// CauseNotServed is the cause in the Status for a group/version that is registered and
+// that no server has: there is nothing in it.
 const CauseNotServed metav1.CauseType = "NotServed"
+
+// NotServed returns that cause.
+func NotServed() metav1.StatusCause {
+	return metav1.StatusCause{Type: CauseNotServed, Message: "no server has it"}
+}
 
 // NewHandler serves /api, /apis, /apis/G and /apis/G/V (and /api/v1) from the
 // current snapshot; before there is one it answers 503. What it does not know
@@ -59,7 +64,7 @@ func NewExplaining(current *Current, why func(group, version string) string) htt
 		if legacy.unknown {
 			err := resource.Unavailable(unknown(r.URL.Path, why), 5)
 			if legacy.absent {
-				err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: CauseNotServed, Message: "no server has it"})
+				err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, NotServed())
 			}
 			rest.WriteStatus(w, r, err)
 			return

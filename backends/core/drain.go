@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico/discovery"
 	"portico/resource"
 	"portico/resource/client"
 	"portico/resource/loop"
@@ -175,10 +176,11 @@ func (d *drainer) empty(ctx context.Context, name, uid string) *result {
 }
 
 // emptyResource deletes the objects of one resource in a namespace. A resource
-// that is no longer served, or cannot be listed after all, holds nothing.
+// that is no longer served, or cannot be listed after all, holds nothing, nor does one
+// that is registered without a server that has it.
 func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid string, r *result) {
 	list, err := t.store.List(ctx, resource.ListOptions{Namespace: namespace})
-	if isNotFound(err) || apierrors.IsMethodNotSupported(err) {
+	if isNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.HasStatusCause(err, discovery.CauseNotServed) {
 		return
 	}
 	if err == nil && len(list.Items) > 0 {

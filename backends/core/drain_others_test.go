@@ -106,8 +106,8 @@ func (e *elsewhere) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == collection && r.Method == http.MethodGet:
 		if e.listCode != 0 {
 			w.WriteHeader(e.listCode)
-			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":%q,"code":%d}`,
-				map[int]string{404: "NotFound", 503: "ServiceUnavailable"}[e.listCode], e.listCode)
+			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":%q,"details":{"causes":[%s]},"code":%d}`,
+				map[int]string{404: "NotFound", 503: "ServiceUnavailable"}[e.listCode], e.causes, e.listCode)
 			return
 		}
 		var items []string
@@ -160,6 +160,7 @@ func TestDrainOtherServers(t *testing.T) {
 		"last good, but answering":  {discovery: discoveryOf("Stale", collection), gone: true, deletes: []string{"/widgets {"}},
 		"away, holds nothing here":  {discovery: discoveryOf("Stale", cluster), listCode: 503, gone: true},
 		"gone since discovery":      {discovery: discoveryOf("Current", plain), listCode: 404, gone: true},
+		"nobody has it any more":    {discovery: discoveryOf("Stale", plain), listCode: 503, causes: `{"reason":"NotServed"}`, gone: true},
 		"away, may hold something":  {discovery: discoveryOf("Stale", plain), listCode: 503, failed: corev1.NamespaceDeletionContentFailure, reason: "ContentDeletionFailed", message: "Failed to delete all resource types, 1 remaining: widgets.example.com: "},
 		"never seen":                {discovery: discoveryOf("Stale", ""), failed: corev1.NamespaceDeletionDiscoveryFailure, reason: "DiscoveryFailed", message: "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: example.com/v1"},
 		"never seen, nobody has it": {discovery: discoveryOf("Stale", ""), causes: `{"reason":"NotServed"}`, gone: true},

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/apiservice"
+	"portico/discovery"
 	"portico/resource"
 )
 
@@ -20,6 +21,8 @@ type Route struct {
 	Local     bool
 	Upstream  *Way
 	Condition apiservice.Condition
+	// Absent: no server has what is registered, and none is away that might.
+	Absent bool
 	// Plain, if not nil: the server is one of REST, with paths of its own.
 	Plain *Plain
 
@@ -39,8 +42,12 @@ func (r *Route) Unavailable() *apierrors.StatusError {
 	if r.Local || r.Upstream != nil && r.Condition.Available() {
 		return nil
 	}
-	return resource.Unavailable(fmt.Sprintf("service unavailable: APIService %q is not available: %s: %s",
+	err := resource.Unavailable(fmt.Sprintf("service unavailable: APIService %q is not available: %s: %s",
 		r.Name, r.Condition.Reason, r.Condition.Message), RetryAfter)
+	if r.Absent {
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, discovery.NotServed())
+	}
+	return err
 }
 
 // Table is a snapshot of all routes.

@@ -69,6 +69,11 @@ func newMerge(s *Sync) *merge {
 
 // add takes one APIService into account.
 func (m *merge) add(a *apireg.APIService, p placement) {
+	if p.absent || p.noService {
+		// What is deleted to be made anew, or starts again, is not gone.
+		over := m.over(p.since, m.s.grace)
+		p.absent, p.noService = p.absent && over, p.noService && over
+	}
 	if p.condition.Available() && m.isBeyond(p.server, groupVersion(a)) {
 		p.condition = p.condition.Truncated()
 	}
@@ -109,7 +114,7 @@ func (m *merge) entry(a *apireg.APIService, p placement) discovery.GroupVersion 
 			}
 		}
 	}
-	entry.Absent = entry.Unknown && p.absent
+	entry.Absent = entry.Unknown && (p.absent || p.noService)
 	entry.GroupPriority, entry.VersionPriority = a.Spec.GroupPriorityMinimum, a.Spec.VersionPriority
 	if lowest, owned := m.owned[a.Spec.Group]; owned && !m.ofOwner(a) {
 		entry.VersionPriority = min(entry.VersionPriority, lowest-1)

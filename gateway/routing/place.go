@@ -24,7 +24,8 @@ type placement struct {
 	condition apiservice.Condition
 	verdict   bool      // the condition is the checker's, of a server that was good before
 	since     time.Time // of the verdict
-	absent    bool      // no server has it: there is none, or it answers so
+	absent    bool      // no server has it: its Backend does not exist, or the server answers so
+	noService bool      // its Service does not exist
 	// kept is under what an earlier gateway kept the discovery of a server that was
 	// not found since this one began; "": under the APIService's own name.
 	kept string
@@ -32,7 +33,7 @@ type placement struct {
 
 // route makes the table entry.
 func (p placement) route(name string) *proxy.Route {
-	r := &proxy.Route{Name: name, Local: p.local, Condition: p.condition}
+	r := &proxy.Route{Name: name, Local: p.local, Condition: p.condition, Absent: p.absent}
 	if p.server != nil {
 		r.Upstream, r.Plain = p.server.Up, p.server.plainAPI()
 	}
@@ -116,7 +117,7 @@ func (s *Sync) placeService(a *apireg.APIService, n *news, m *merge) placement {
 	found, failed := n.services.resolve(ref)
 	if failed != nil {
 		// The server may still be known from before: its documents stay.
-		p := placement{condition: *failed, since: m.failing(a.Name), absent: failed.Reason == apiservice.ServiceNotFound(ref).Reason}
+		p := placement{condition: *failed, since: m.failing(a.Name), noService: failed.Reason == apiservice.ServiceNotFound(ref).Reason}
 		if old := s.servers[mk.target]; old != nil && old.id == mk.id {
 			m.live[mk.target], p.server = old, old
 		}

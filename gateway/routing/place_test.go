@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -59,6 +60,9 @@ func TestBackendThatIsNotPresent(t *testing.T) {
 	rt := s.Table().Lookup("widgets.example.com", "v1")
 	if rt == nil || rt.Unavailable() == nil || rt.Unavailable().ErrStatus.Code != 503 || !strings.Contains(rt.Unavailable().Error(), want.Message) {
 		t.Errorf("the route is %+v", rt)
+	}
+	if rt != nil && !apierrors.HasStatusCause(rt.Unavailable(), discovery.CauseNotServed) {
+		t.Error("it does not say that no server has it")
 	}
 	gvs := s.Discovery().Load().GroupVersions
 	if at := slices.IndexFunc(gvs, func(gv discovery.GroupVersion) bool { return gv.Group == "widgets.example.com" }); at < 0 || !gvs[at].Unknown {
