@@ -151,7 +151,7 @@ func (g *Gateway) assembleOwn() error {
 func (g *Gateway) assembleSync() error {
 	wakeAll := func() { g.registration.Wake() }
 	g.sync = routing.New(routing.Config{
-		Own: g.own, Configured: g.start, Trust: g.trust, Via: g.via, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
+		Own: g.own, Configured: g.start, Trust: g.trust, Via: g.via, Lasting: g.connections, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
 		Changed: wakeAll, Noticed: func() { g.registration.WakeStatus() }, Logger: g.log,
 	})
 	folder, err := lastgood.NewFolder(lastgood.FolderConfig{StateDir: g.cfg.StateDir, Named: g.sync.NamedOpenAPI, Logger: g.log})
@@ -232,7 +232,7 @@ func (g *Gateway) assembleServer() (err error) {
 		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete, LongRunning: g.proxy.Streams,
 		AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: serve.TrustedTracers,
 		BusyPoll: g.busyPoll, MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight,
-		MaxLongRunning: g.cfg.MaxLongRunning, MaxLongRunningPerUser: g.cfg.MaxLongRunningPerUser,
+		Connections: g.connections, MaxLongRunning: g.cfg.MaxLongRunning, MaxLongRunningPerUser: g.cfg.MaxLongRunningPerUser,
 		Certificates: g.cfg.certificates(),
 	})
 	return err

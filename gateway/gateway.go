@@ -22,6 +22,7 @@ import (
 	"portico/resource/authn"
 	"portico/resource/busypoll"
 	"portico/resource/etcd"
+	"portico/resource/fairshare"
 	"portico/resource/loop"
 	"portico/resource/rest"
 	"portico/resource/serve"
@@ -75,13 +76,15 @@ type Gateway struct {
 	tracer    *tracing.Tracer  // nil: nothing is traced
 	busyPoll  *busypoll.Poller // nil: the process sleeps between requests
 	server    *serve.Server
+	// connections bounds those of clients, and those to servers that last.
+	connections *fairshare.Limit
 }
 
 // New assembles a gateway. It reads the files of the configuration but neither
 // connects to anything nor listens.
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
-	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: serve.NewMetrics(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...), via: upstream.NewVia()}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), connections: serve.NewConnectionLimit(), metrics: serve.NewMetrics(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...), via: upstream.NewVia()}
 	for _, step := range []func() error{
 		g.openStorage, g.readBackends, g.assembleAccess, g.assembleOwn, g.assembleSync, g.assembleLastGood, g.assembleObservation, g.assembleServer,
 	} {

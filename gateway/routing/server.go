@@ -135,7 +135,7 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 	srv.serial = s.made
 	live[m.target] = srv
 	srv.Up = proxy.NewWay(upstream.Config{
-		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy, Via: s.via, Plain: m.plain != nil,
+		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy, Via: s.via, Lasting: s.lasting, Plain: m.plain != nil,
 		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.endpointChanged,
 	}, s.proxies)
 	steady := srv.Up.Steady()

@@ -18,6 +18,7 @@ import (
 	"portico/discovery/aggregate"
 	"portico/gateway/proxy"
 	"portico/gateway/upstream"
+	"portico/resource/fairshare"
 	"portico/resource/loop"
 )
 
@@ -39,6 +40,7 @@ type Sync struct {
 	proxies    *proxy.Maker
 	trust      upstream.Trust // certificate shown to servers
 	via        *upstream.Via  // the gateway's id, in requests to servers
+	lasting    *fairshare.Limit
 	own        []discovery.GroupVersion
 	address    string // host:port that /api names
 	grace      time.Duration
@@ -87,6 +89,9 @@ type Config struct {
 	// Via is the gateway's id in requests to servers, by which it detects loops. nil:
 	// requests carry none.
 	Via *upstream.Via
+	// Lasting bounds the connections to servers that carry one long-running request
+	// each. nil: no bound.
+	Lasting *fairshare.Limit
 	// Address is the host:port that /api names, until SetAddress says another.
 	Address string
 	// Grace is how long what a server said counts as current after the server went
@@ -109,7 +114,7 @@ func New(cfg Config) *Sync {
 		cfg.Grace = graceDefault
 	}
 	s := &Sync{
-		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, via: cfg.Via, own: cfg.Own, address: cfg.Address, grace: cfg.Grace,
+		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, via: cfg.Via, lasting: cfg.Lasting, own: cfg.Own, address: cfg.Address, grace: cfg.Grace,
 		configured: cfg.Configured, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, noticed: cfg.Noticed,
 	}
 	s.checker = availability.New(availability.Config{

@@ -222,7 +222,7 @@ func (a *attempt) judge(res *http.Response) {
 
 // wrap has the end of the answer noticed.
 func (a *attempt) wrap(res *http.Response) {
-	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, kind: a.kind, judges: a.stays == nil, stream: a.stream}
+	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, kind: a.kind, user: a.user, judges: a.stays == nil, stream: a.stream}
 	switch rw, ok := res.Body.(io.ReadWriter); {
 	case res.StatusCode == http.StatusSwitchingProtocols && ok:
 		res.Body = &tunnel{answer: body, w: rw}

@@ -97,7 +97,7 @@ type answer struct {
 	cancel context.CancelCauseFunc // nil: there is nothing to be let go of
 	kind   kind
 	state  atomic.Int32
-	user   string // that holds the place in the limit, if it is limited
+	user   string // that holds its places
 
 	// Of the streams that it is one of, and guarded by them; in does not change,
 	// nil: of none.
@@ -116,13 +116,20 @@ const (
 	limited     = 1 << iota // it holds a place in the limit
 	finished                // it has ended
 	drainedAway             // it was ended because its endpoint goes
+	alone                   // it holds a place among Upstream.lasting
 )
 
 // limit has the answer give its place in the limit back when it ends.
-func (a *answer) limit(user string) {
-	a.user = user
+func (a *answer) limit() {
 	if a.state.Or(limited)&finished != 0 {
-		a.u.limit.leave(user)
+		a.u.limit.leave(a.user)
+	}
+}
+
+// holdAlone has the answer give its place among Upstream.lasting back when it ends.
+func (a *answer) holdAlone() {
+	if a.state.Or(alone)&finished != 0 {
+		a.u.lasting.Release(a.user)
 	}
 }
 
@@ -165,6 +172,9 @@ func (a *answer) finish(err error) {
 	}
 	if before&limited != 0 {
 		a.u.limit.leave(a.user)
+	}
+	if before&alone != 0 {
+		a.u.lasting.Release(a.user)
 	}
 }
 

@@ -39,7 +39,8 @@ type sending struct {
 	req     *http.Request
 	trace   *Trace
 	limited bool
-	user    string // that holds the place, if limited
+	user    string // that holds the places, if limited or alone
+	alone   bool   // it has a place among Upstream.lasting
 	// several: there are other endpoints. safe: it may be carried out twice.
 	several, safe bool
 	// stays, if not nil, says which endpoint is asked first: stayed, when the
@@ -85,6 +86,13 @@ func (s *sending) send() (*http.Response, error) {
 			return nil, err
 		}
 	}
+	if err := s.enterAlone(); err != nil {
+		if s.limited {
+			u.limit.leave(s.user)
+		}
+		closeBody(req)
+		return nil, err
+	}
 	res, err := s.run()
 	if s.held != nil && s.held != res {
 		go discard(s.held)
@@ -92,6 +100,9 @@ func (s *sending) send() (*http.Response, error) {
 	if err != nil {
 		if s.limited {
 			u.limit.leave(s.user)
+		}
+		if s.alone {
+			u.lasting.Release(s.user)
 		}
 		if s.isKept || s.stream != nil {
 			closeBody(req)

@@ -178,15 +178,68 @@ func (s *sending) enter() error {
 	return err
 }
 
+// enterAlone takes a place for a connection of the request's own, if it is to have one:
+// such a request may last, and the descriptors for it are few.
+func (s *sending) enterAlone() error {
+	if s.u.lasting == nil || s.kind == short || s.kind == long && s.p.share() {
+		return nil
+	}
+	user, _ := holder(s.req, s.policy)
+	if act := resource.ActionFrom(s.req.Context()); act == nil || act.User == nil || act.User.Unlimited() {
+		s.u.lasting.Exceed(user)
+	} else if !s.u.lasting.Take(user) {
+		s.u.overflowed.Add(1)
+		return &OverloadError{Concurrent: s.u.lasting.Max()}
+	}
+	s.user, s.alone = user, true
+	return nil
+}
+
+// claimAlone has the answer hold that place until its end.
+func (s *sending) claimAlone(res *http.Response) {
+	switch body := res.Body.(type) {
+	case *answer:
+		body.holdAlone()
+	case *tunnel:
+		body.holdAlone()
+	default:
+		s.u.lasting.Release(s.user)
+	}
+}
+
+// share reports whether long-running requests share connections at every endpoint, as
+// far as is known.
+func (p *picks) share() bool {
+	if p.only != nil {
+		return p.only.ways.share()
+	}
+	for i := range p.list {
+		if !p.list[i].ways.share() {
+			return false
+		}
+	}
+	return true
+}
+
+// share reports whether long-running requests share connections; before the first
+// connection it is not known, and they are expected to.
+func (w *ways) share() bool {
+	g := w.current.Load()
+	return g == nil || g.shared != nil && !g.shared.none.Load()
+}
+
 // claim has the answer that is given hold the place in the limit until its end.
 // What has left HTTP, or is a stream of events, lasts as long as it likes, and
 // holds none.
 func (s *sending) claim(res *http.Response) {
+	if s.alone {
+		s.claimAlone(res)
+	}
 	if !s.limited {
 		return
 	}
 	if a, ok := res.Body.(*answer); ok && !(s.kind == long && resource.IsEventStream(res.Header)) {
-		a.limit(s.user)
+		a.limit()
 	} else {
 		s.u.limit.leave(s.user)
 	}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"portico/resource"
+	"portico/resource/fairshare"
 )
 
 // plainServer serves on a unix socket, over HTTP/2 too if asked to, and counts
@@ -135,5 +139,46 @@ func TestPlainServerWithoutHTTP2(t *testing.T) {
 	})
 	if _, proto := watchOver(t, plainUpstream(t, hangUp)); proto != "HTTP/1.1" {
 		t.Errorf("the watch goes by %s", proto)
+	}
+}
+
+// Connections that carry one long-running request each are limited, those that are
+// shared are not, and an end gives its place back.
+func TestLimitOfLastingConnections(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		e, _ := plainServer(t, http2, stream)
+		u := plainUpstream(t, e)
+		u.lasting = fairshare.New(4, 0)
+		act := &resource.Action{Verb: "watch", IsResource: true, Resource: "things", User: &resource.User{Name: "jane"}}
+		watch := func() (*http.Response, error) {
+			req, _ := http.NewRequestWithContext(resource.WithAction(t.Context(), act), "GET", "http://server/", nil)
+			return u.Long().RoundTrip(req)
+		}
+		first, err := watch() // by which it is known what the server speaks
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := []*http.Response{first}
+		var overload *OverloadError
+		for range 10 {
+			res, err := watch()
+			if err != nil && !errors.As(err, &overload) {
+				t.Fatal(err)
+			}
+			if err != nil {
+				break
+			}
+			open = append(open, res)
+		}
+		if want := map[bool]int{false: 4, true: 11}[http2]; len(open) != want {
+			t.Errorf("%d watches, want %d (HTTP/2: %v)", len(open), want, http2)
+		}
+		for _, res := range open {
+			res.Body.Close()
+		}
+		if n := u.lasting.InUse(); n != 0 {
+			t.Errorf("%d places were not given back", n)
+		}
 	}
 }

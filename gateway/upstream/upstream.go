@@ -11,6 +11,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/resource"
+	"portico/resource/fairshare"
 )
 
 // Config of an Upstream.
@@ -25,6 +26,10 @@ type Config struct {
 	// Via marks every request that is sent, also the gateway's own; nil: none is
 	// marked.
 	Via *Via
+	// Lasting bounds the connections that carry one long-running request each, because
+	// it leaves HTTP or its server does not speak HTTP/2; Upstreams share it. nil: no
+	// bound.
+	Lasting *fairshare.Limit
 	// Plain: it serves no objects, and how long an answer takes is its own affair.
 	Plain bool
 	// Broken is told the URL of an endpoint to which a connection or a request
@@ -51,9 +56,11 @@ type Upstream struct {
 	policy atomic.Pointer[Policy]
 	picks  atomic.Pointer[picks]
 	limit  limiter
-	budget budget
-	doubts doubts
-	seed   maphash.Seed // of what doubts compares: nobody makes two requests look alike
+	// lasting is Config.Lasting.
+	lasting *fairshare.Limit
+	budget  budget
+	doubts  doubts
+	seed    maphash.Seed // of what doubts compares: nobody makes two requests look alike
 
 	overflowed, outOfBudget atomic.Uint64
 
@@ -69,7 +76,7 @@ type Upstream struct {
 // New returns the ways to a server. Nothing is connected to before it is
 // needed.
 func New(cfg Config) *Upstream {
-	u := &Upstream{base: cfg.Base, plain: cfg.Plain, via: cfg.Via, seed: maphash.MakeSeed(), trust: cfg.Trust, broken: cfg.Broken, changed: cfg.Changed}
+	u := &Upstream{base: cfg.Base, plain: cfg.Plain, via: cfg.Via, seed: maphash.MakeSeed(), trust: cfg.Trust, lasting: cfg.Lasting, broken: cfg.Broken, changed: cfg.Changed}
 	if u.broken == nil {
 		u.broken = func(string) {}
 	}

@@ -14,6 +14,7 @@ import (
 	"portico/resource/authn"
 	"portico/resource/authz"
 	"portico/resource/busypoll"
+	"portico/resource/fairshare"
 	"portico/resource/tracing"
 )
 
@@ -93,6 +94,9 @@ type Config struct {
 	// and of one user, which gets three quarters of all at most; 0: no bound. Streams of
 	// discovery are bounded apart from them.
 	MaxLongRunning, MaxLongRunningPerUser int
+	// Connections is the limit that users share of the connections of network clients;
+	// nil: NewConnectionLimit.
+	Connections *fairshare.Limit
 	// ManyUsers: connections carry the requests of many users, and those on which users
 	// are authenticated are not limited.
 	ManyUsers bool
@@ -174,6 +178,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.LongShutdownTimeout == 0 {
 		c.LongShutdownTimeout = DefaultLongShutdownTimeout
+	}
+	if c.Connections == nil {
+		c.Connections = NewConnectionLimit()
 	}
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = DefaultMaxInFlight

@@ -58,14 +58,27 @@ type connections struct {
 	idleOf    map[string]*list.List // of *client by user, the longest idle first
 }
 
-// newConnections returns bounds for a process that may have so many descriptors.
-func newConnections(descriptors int) *connections {
+// NewConnectionLimit makes the limit that users share of the connections of clients
+// and, if Config.Connections is used for those too, of connections to other servers that
+// last. It is what the descriptors of the process allow.
+func NewConnectionLimit() *fairshare.Limit {
+	_, users := connectionBounds(descriptors())
+	return fairshare.New(users, 0)
+}
+
+// connectionBounds are those of connections without and with a user.
+func connectionBounds(descriptors int) (strangers, users int) {
 	outside := descriptors - max(descriptors/insidePart, min(descriptors/2, insideLeast))
-	strangers := min(max(outside/strangersPart, strangersLeast), strangersMost)
-	users := max(outside-strangers, strangersLeast)
+	strangers = min(max(outside/strangersPart, strangersLeast), strangersMost)
+	return strangers, max(outside-strangers, strangersLeast)
+}
+
+// newConnections returns bounds for a process that may have so many descriptors; users
+// is the limit that users share.
+func newConnections(descriptors int, users *fairshare.Limit) *connections {
+	strangers, _ := connectionBounds(descriptors)
 	return &connections{
-		strangersMost: strangers, users: fairshare.New(users, 0), idle: fairshare.New(min(idleMost, users), 0),
-		idleOf: map[string]*list.List{},
+		strangersMost: strangers, users: users, idle: fairshare.New(min(idleMost, users.Max()), 0), idleOf: map[string]*list.List{},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"portico/resource"
+	"portico/resource/fairshare"
 )
 
 // connecting is a server on TCP with bounds for connections, whose clients are the user
@@ -199,15 +200,15 @@ func (s *Server) idleConnections() int { return s.clients.idle.InUse() }
 func TestBoundsOfConnections(t *testing.T) {
 	t.Parallel()
 	for _, descriptors := range []int{256, 1024, 4096, 20_000, 1 << 20} {
-		a := newConnections(descriptors)
-		n := 0
-		for a.users.Take("jane") {
+		strangers, users := connectionBounds(descriptors)
+		limit, n := fairshare.New(users, 0), 0
+		for limit.Take("jane") {
 			n++
 		}
 		if descriptors == 20_000 && n < 12_000 {
 			t.Errorf("one user gets %d connections of %d descriptors", n, descriptors)
 		}
-		if all := a.users.Max() + a.strangersMost; all > descriptors*7/8 {
+		if all := users + strangers; all > descriptors*7/8 {
 			t.Errorf("%d connections of %d descriptors", all, descriptors)
 		}
 	}

@@ -213,7 +213,7 @@ type seenKey struct{}
 // What is gathered is told by the handshake: of HTTP/2, and of nothing else. Both
 // carry answers of any size whole.
 func TestGatherByProtocol(t *testing.T) {
-	sizes := []int{0, 1, 100, gatherRoom - 100, gatherRoom, 5 << 10, 100 << 10}
+	sizes := []int{0, 1, 100, gatherRoom - 100, gatherRoom, 5 << 10, 50 << 10}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := len(r.URL.Path) - 1
 		_, _ = io.WriteString(w, strings.Repeat("x", n/2))

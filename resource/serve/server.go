@@ -62,7 +62,7 @@ func New(cfg Config) (*Server, error) {
 		}
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics, long: newLongRunning(&cfg), clients: newConnections(descriptors())}
+	s := &Server{cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics, long: newLongRunning(&cfg), clients: newConnections(descriptors(), cfg.Connections)}
 	if cfg.Name != "" {
 		s.log = s.log.With("server", cfg.Name)
 	}
