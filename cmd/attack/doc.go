@@ -6,6 +6,9 @@
 // the request, and as which user. Each table begins with rows that must
 // succeed, which show that the check would see the effect of an attack.
 //
+// All tests share one installation, which lives as long as the test binary: run
+// them with -count=1.
+//
 // Floods, which take longer, have the build tag "floods" and are run by
 // .ci/long floods.
 //

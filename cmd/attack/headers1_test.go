@@ -11,8 +11,8 @@ func things(group string) policyRule {
 	return policyRule{APIGroups: []string{group}, Resources: []string{"things"}, Verbs: []string{"get", "list", "create", "update", "patch", "delete"}}
 }
 
-// refused is an answer that names the fault of the request; ended is none, or a
-// refusal.
+// What most rows of tables expect: that the request reaches the server, or that it
+// is refused as malformed.
 var (
 	passed  = []int{200}
 	refused = []int{400}

@@ -1,0 +1,106 @@
+package attack
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The places where a token counts, and which of two credentials does.
+func TestWhereTokensCount(t *testing.T) {
+	t.Parallel()
+	i := target
+	f := newForge(t, "a", "carried")
+	const user = "system:serviceaccount:a:carried"
+	good, bad := "Bearer "+f.good, "Bearer "+f.good+"x"
+	jane, expired := i.user(t, "jane"), i.clients.issue(t, subject{name: "jane", from: -2 * time.Hour, until: -time.Hour})
+	nobody, asJane, asExpired := i.client(nil), i.client(jane), i.client(expired)
+	for _, tc := range []struct {
+		name   string
+		client *http.Client
+		header []string
+		code   int
+		user   string
+	}{
+		{"control: a token", nobody, []string{"Authorization: " + good}, 201, user},
+		{"another case of the scheme", nobody, []string{"authorization: bEaReR " + f.good}, 201, user},
+		{"spaces around it", nobody, []string{"Authorization:   Bearer   " + f.good + "  "}, 201, user},
+		{"another scheme", nobody, []string{"Authorization: Token " + f.good}, 403, ""},
+		{"no scheme", nobody, []string{"Authorization: " + f.good}, 403, ""},
+		{"in a cookie", nobody, []string{"Cookie: token=" + f.good}, 403, ""},
+		{"for proxies", nobody, []string{"Proxy-Authorization: " + good}, 403, ""},
+		{"a user's certificate and a bad token", asJane, []string{"Authorization: " + bad}, 201, "jane"},
+		{"a user's certificate and a good token", asJane, []string{"Authorization: " + good}, 201, "jane"},
+		{"an expired certificate and a good token", asExpired, []string{"Authorization: " + good}, 201, user},
+		{"an expired certificate and a bad token", asExpired, []string{"Authorization: " + bad}, 401, ""},
+		{"a good token and another user", nobody, []string{"Authorization: " + good, "X-Remote-User: mallory", "X-Remote-Group: system:masters"}, 201, user},
+	} {
+		code, got, _, err := i.review(tc.client, tc.header...)
+		if err != nil || code != tc.code || got != tc.user {
+			t.Errorf("%s: %d as %q, %v; want %d as %q", tc.name, code, got, err, tc.code, tc.user)
+		}
+	}
+	for _, parameter := range []string{"access_token", "token", "bearer"} {
+		if code, body, err := i.ask(nobody, "GET", "/api/v1/namespaces?"+parameter+"="+f.good, ""); err != nil || code != http.StatusForbidden || !strings.Contains(body, "system:anonymous") {
+			t.Errorf("a token in the query as %s: %d %s %v", parameter, code, body, err)
+		}
+	}
+}
+
+// No log has a credential, wherever a client puts it.
+func TestCredentialsInLogs(t *testing.T) {
+	t.Parallel()
+	i := target
+	f := newForge(t, "a", "logged")
+	const password = "mallorys-password"
+	protocol := "base64url.bearer.authorization.k8s.io." + b64([]byte(f.good))
+	nobody := i.client(nil)
+	for _, r := range []struct{ path, header string }{
+		{"/api/v1/namespaces?access_token=" + f.good, ""},
+		{"/api/v1/namespaces?token=" + f.good, ""},
+		{"/api/v1/namespaces?client_secret=" + password + "&x=1", ""},
+		{"/api/v1/namespaces?password=" + password, ""},
+		{"/api/v1/namespaces", "Authorization: Bearer " + f.good},
+		{"/api/v1/namespaces", "Authorization: Bearer " + f.good + "x"},
+		{"/api/v1/namespaces", "Authorization: Basic " + base64Of([]byte("mallory:"+password))},
+		{"/api/v1/namespaces?watch=1", "Sec-WebSocket-Protocol: " + protocol + ", x"},
+		{"/api/v1/namespaces/logged-last", ""},
+	} {
+		header := []string(nil)
+		if r.header != "" {
+			header = []string{r.header}
+		}
+		if _, _, err := i.ask(nobody, "GET", r.path, "", header...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the access log and the audit log have the requests", func() error {
+		for _, name := range []string{accessLog, auditLog} {
+			text, err := os.ReadFile(filepath.Join(i.Dir, name))
+			if err != nil || !strings.Contains(string(text), "namespaces/logged-last") {
+				return fmt.Errorf("%s has %d bytes, %w", name, len(text), err)
+			}
+		}
+		return nil
+	})
+	signature := strings.Split(f.good, ".")[2]
+	err := filepath.WalkDir(i.Dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".log") || !entry.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, secret := range []string{signature, password, base64Of([]byte("mallory:" + password)), b64([]byte(f.good))[:100]} {
+			if strings.Contains(string(text), secret) {
+				t.Errorf("%s has a credential", filepath.Base(path))
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
