@@ -2,6 +2,7 @@ package attack
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -57,16 +58,16 @@ func TestSmuggling(t *testing.T) {
 	// Not delete: what is hidden is refused if it is seen as a request of its own.
 	target.grant(t, user, "a", policyRule{APIGroups: []string{s.group}, Resources: []string{"things"}, Verbs: []string{"get", "create"}})
 	hidden := fmt.Sprintf(inner, s.group)
-	for _, tc := range smuggled {
+	for n, tc := range smuggled {
 		version := "1.1"
 		if strings.Contains(tc.header, "X-Version: 1.0") {
 			version = "1.0"
 		}
-		a := target.send(t, jane, "POST", fmt.Sprintf("POST %s HTTP/%s\r\nHost: localhost\r\n%s\r\n%s", s.root(), version, tc.header, strings.ReplaceAll(tc.body, "INNER", hidden)))
+		a := target.send(t, jane, "POST", fmt.Sprintf("POST %s?row=%d HTTP/%s\r\nHost: localhost\r\n%s\r\n%s", s.root(), n, version, tc.header, strings.ReplaceAll(tc.body, "INNER", hidden)))
 		if err := a.among(tc.codes...); err != nil {
 			t.Errorf("%s: answered %v, want %v", tc.name, err, tc.codes)
 		}
-		seen := s.take(t)
+		seen := ofRow(t, n, user, s.take(t))
 		if err := only(user, seen); err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 		}
@@ -88,6 +89,23 @@ func TestSmuggling(t *testing.T) {
 	})
 }
 
+// ofRow returns the requests of one row, and those of none. A request that the
+// gateway gave up while it was sent may reach the server after the next row's fence:
+// it is checked here, and left out.
+func ofRow(t *testing.T, row int, user string, seen []*request) []*request {
+	t.Helper()
+	return slices.DeleteFunc(seen, func(r *request) bool {
+		_, number, found := strings.Cut(r.uri, "?row=")
+		if !found || number == fmt.Sprint(row) {
+			return false
+		}
+		if err := only(user, []*request{r}); err != nil {
+			t.Errorf("row %s: %v", number, err)
+		}
+		return true
+	})
+}
+
 // A body over HTTP/2 is as long as its frames say, and nothing else.
 func TestSmugglingOverHTTP2(t *testing.T) {
 	t.Parallel()
@@ -95,7 +113,7 @@ func TestSmugglingOverHTTP2(t *testing.T) {
 	user := "jane-" + s.group
 	jane := target.user(t, user)
 	target.grant(t, user, "a", things(s.group))
-	for _, tc := range []struct {
+	for n, tc := range []struct {
 		name string
 		more []field
 		body string
@@ -113,11 +131,11 @@ func TestSmugglingOverHTTP2(t *testing.T) {
 		{"a length that is no number", []field{{"content-length", "x"}}, "{}", []int{0, 200, 400}, ""},
 		{"chunks", []field{{"transfer-encoding", "chunked"}}, "0\r\n\r\n", []int{0, 400}, "-"},
 	} {
-		a := target.sendStream(t, jane, stream{header: append(pseudo("POST", s.root()), tc.more...), body: []byte(tc.body)})
+		a := target.sendStream(t, jane, stream{header: append(pseudo("POST", fmt.Sprintf("%s?row=%d", s.root(), n)), tc.more...), body: []byte(tc.body)})
 		if err := a.among(tc.codes...); err != nil {
 			t.Errorf("%s: answered %v, want %v", tc.name, err, tc.codes)
 		}
-		seen := s.take(t)
+		seen := ofRow(t, n, user, s.take(t))
 		if len(seen) > 1 {
 			t.Errorf("%s: %d requests reached the server: %v", tc.name, len(seen), seen)
 		}
