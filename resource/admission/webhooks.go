@@ -91,11 +91,12 @@ func (e *Engine) equip(w *generic.Webhook, configurations *informer) error {
 	w.SetExternalKubeInformerFactory(factory{configurations: configurations, namespaces: e.namespaces})
 	w.SetUnconditionalAuthorizer(e.authorizer)
 	w.SetServiceResolver(e.cfg.Services)
-	if e.cfg.Credentials != nil {
-		w.SetAuthenticationInfoResolverWrapper(func(webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
-			return e.cfg.Credentials
-		})
-	}
+	w.SetAuthenticationInfoResolverWrapper(func(resolver webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
+		if e.cfg.Credentials != nil {
+			resolver = e.cfg.Credentials
+		}
+		return boundAnswers(resolver)
+	})
 	return w.ValidateInitialization()
 }
 
