@@ -23,17 +23,19 @@ import (
 // hostileClients is how many clients without any rights attack at a time.
 const hostileClients = 16
 
-// hostileFor is how long they attack; PORTICO_HOSTILE_CLIENTS=1m is longer.
-func hostileFor(t *testing.T) time.Duration {
+// hostileFor returns how long they attack, and whether the machine does nothing else
+// meanwhile, so that a median means something: with PORTICO_HOSTILE_CLIENTS=1m it is
+// so, and not beside the tests of other packages.
+func hostileFor(t *testing.T) (lasts time.Duration, alone bool) {
 	text := os.Getenv("PORTICO_HOSTILE_CLIENTS")
 	if text == "" {
-		return 4 * time.Second
+		return 4 * time.Second, false
 	}
 	lasts, err := time.ParseDuration(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lasts
+	return lasts, true
 }
 
 // hostileClient is one of them: a user without roles.
@@ -205,7 +207,8 @@ func TestHostileClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), hostileFor(t))
+	lasts, alone := hostileFor(t)
+	ctx, cancel := context.WithTimeout(t.Context(), lasts)
 	defer cancel()
 	var attacking sync.WaitGroup
 	for n := range hostileClients {
@@ -235,8 +238,11 @@ func TestHostileClients(t *testing.T) {
 		slices.Sort(all)
 		median, slowest := all[len(all)/2], all[len(all)-1]
 		t.Logf("an administrator %s: %d requests, median %v, slowest %v", how, len(all), median, slowest)
-		if median > 100*time.Millisecond || slowest > 2*time.Second {
-			t.Errorf("an administrator %s: median %v, slowest %v; want 100ms and 2s at most", how, median, slowest)
+		if slowest > 2*time.Second {
+			t.Errorf("an administrator %s: slowest %v; want 2s at most", how, slowest)
+		}
+		if alone && median > 100*time.Millisecond {
+			t.Errorf("an administrator %s: median %v; want 100ms at most", how, median)
 		}
 	}
 	for name, peak := range i.peaks(t) {
