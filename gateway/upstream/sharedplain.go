@@ -3,8 +3,10 @@ package upstream
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/net/http2"
 )
@@ -26,8 +28,9 @@ func (s *shared) connectPlain(ctx context.Context, w *ways, h2 *http2.Transport)
 	case conn.read.Load() == readHTTP1:
 		s.none.Store(true)
 		return nil, errNotShared
-	case conn.read.Load() == readEnd:
-		// That may also be a server that stops: the next request tries again.
+	case conn.read.Load() == readEnd, errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+		// The server closed the connection, perhaps before its answer was read. It may
+		// also be one that stops: the next request tries again.
 		return nil, errNotShared
 	}
 	return nil, err
