@@ -338,16 +338,30 @@ func readmePaths(text string, tops []string) []string {
 	return paths
 }
 
-func TestReadmePathsExist(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+// documents returns the documents of the repository by name.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	texts := map[string]string{}
+	for _, name := range append(names, filepath.Join(root, "README.md"), filepath.Join(root, "SECURITY.md")) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[filepath.Base(name)] = string(text)
+	}
+	return texts
+}
+
+func TestDocumentedPathsExist(t *testing.T) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Also the folders of the design, so that a README that names one which is
+	// Also the folders of the design, so that a document that names one which is
 	// not there is caught.
 	tops := []string{"gateway", "apiservice", "discovery", "backends", "deploy", "cmd", "resource", ".ci"}
 	for _, e := range entries {
@@ -355,9 +369,39 @@ func TestReadmePathsExist(t *testing.T) {
 			tops = append(tops, e.Name())
 		}
 	}
-	for _, p := range readmePaths(string(text), tops) {
-		if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(p))); err != nil {
-			t.Errorf("README.md names %s: %v", p, err)
+	for name, text := range documents(t) {
+		for _, p := range readmePaths(text, tops) {
+			if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(p))); err != nil {
+				t.Errorf("%s names %s: %v", name, p, err)
+			}
+		}
+	}
+}
+
+// A promise in a document names the test that shows it, by a name that is there.
+func TestDocumentedTestsExist(t *testing.T) {
+	var sources bytes.Buffer
+	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		sources.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]*)(…?)`")
+	for name, text := range documents(t) {
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			function := "\nfunc " + m[1]
+			if m[2] == "" {
+				function += "("
+			}
+			if !bytes.Contains(sources.Bytes(), []byte(function)) {
+				t.Errorf("%s names %s, which is no test", name, m[1])
+			}
 		}
 	}
 }
