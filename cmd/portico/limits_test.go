@@ -151,11 +151,16 @@ func TestManyWatches(t *testing.T) {
 	for _, name := range []string{"gateway", "core"} {
 		before[name] = descriptors(t, up.child(t, name))
 	}
+	// A few at a time: a client that opens all of them at once dials a connection for
+	// each, and drops most of these later.
+	turns := make(chan struct{}, 20)
 	for range watches - 1 {
+		turns <- struct{}{}
 		opening.Go(func() {
 			if err := watch(); err != nil {
 				t.Error(err)
 			}
+			<-turns
 		})
 	}
 	opening.Wait()

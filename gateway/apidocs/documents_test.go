@@ -62,6 +62,10 @@ func startDescribing(t *testing.T, name string, groups ...string) *describing {
 		documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
 	})
 	d.serves(t, "1", groups...)
+	// As core and CRD server, so that each request is one that the gateway sends.
+	d.Protocols = new(http.Protocols)
+	d.Protocols.SetHTTP1(true)
+	d.Protocols.SetUnencryptedHTTP2(true)
 	go d.Serve(listener)
 	t.Cleanup(func() { d.Close() })
 	return d
