@@ -23,9 +23,9 @@ import (
 
 // streams is how many requests at a time one HTTP/2 connection of a gateway takes.
 // Frames of a connection are read and written one after the other, at both ends: 300
-// watches on one connection are sent two thirds of what they are sent on ten. With
+// watches on one connection are sent two thirds of what they are sent on twenty. With
 // more on each, thousands of watches still take few descriptors.
-const streams = 32
+const streams = 16
 
 // Config is what there is to say of a server behind a gateway, whatever it
 // serves. Files are read again when they change, unless said otherwise.

@@ -168,7 +168,7 @@ func TestManyWatches(t *testing.T) {
 		t.Errorf("one watch more: %v", err)
 	}
 	for name, n := range before {
-		if more := descriptors(t, up.child(t, name)) - n; more > 150 {
+		if more := descriptors(t, up.child(t, name)) - n; more > watches/10 {
 			t.Errorf("%d watches take %d descriptors more in %s", watches, more, name)
 		} else {
 			t.Logf("%d watches take %d descriptors more in %s", watches, more, name)

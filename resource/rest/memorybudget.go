@@ -12,7 +12,7 @@ import (
 const (
 	// decodeMemory is for bodies being decoded, until their requests are answered,
 	// and for the stored objects that they change: estimates (bodylimit.Size.Memory).
-	decodeMemory = 192 << 20
+	decodeMemory = 160 << 20
 	// readMemory is for bodies being read. It is apart, so that a sender that is slow
 	// keeps nobody from decoding.
 	readMemory = 64 << 20

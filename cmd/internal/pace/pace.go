@@ -56,7 +56,7 @@ const (
 type Work int
 
 const (
-	// ForTraffic is for who passes much on and keeps little: 16 to 256 MB. A
+	// ForTraffic is for who passes much on and keeps little: 16 to 192 MB. A
 	// collection takes a gateway 7 ms of a processor, whatever the room, in 15 ms for
 	// which requests have half of it: on a busy one 200 of them wait for longer than
 	// 3 ms, and so it should have passed on 20,000 since the last one, if 99 of 100
@@ -75,7 +75,7 @@ const (
 func (w Work) room() (least, most uint64) {
 	switch w {
 	case ForTraffic:
-		return 16 << 20, 256 << 20
+		return 16 << 20, 192 << 20
 	case ForStorage:
 		return 16 << 20, 16 << 20
 	}

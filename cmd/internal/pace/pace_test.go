@@ -48,8 +48,8 @@ func TestPacer(t *testing.T) {
 		{[]uint64{0, 0, 0, 0, 3, 0, 0, 0, 0}, 10 * mb, 217, 0},
 		{[]uint64{0}, 10 * mb, 50, 1},
 		{[]uint64{16}, 10 * mb, 1200, 0},
-		{[]uint64{100}, 10 * mb, 3200, 0},
-		{[]uint64{0, 0, 0, 0}, 10 * mb, 3200, 0}, // between two bursts
+		{[]uint64{100}, 10 * mb, 2400, 0},
+		{[]uint64{0, 0, 0, 0}, 10 * mb, 2400, 0}, // between two bursts
 		{[]uint64{0, 0, 0, 0}, mb, 50, 0},        // nothing to give
 	} {
 		given := 0
@@ -120,8 +120,8 @@ func TestWake(t *testing.T) {
 	now := before
 	now.allocated += mb / 4
 	p.wake(before, now, burst)
-	if now.allocated += 12 * mb; p.next(now) || p.percent != 3200 {
-		t.Errorf("in the first quarter of a burst: %d %%, want 3200", p.percent)
+	if now.allocated += 12 * mb; p.next(now) || p.percent != 2400 {
+		t.Errorf("in the first quarter of a burst: %d %%, want 2400", p.percent)
 	}
 	if p.wake(now, now, burst) {
 		t.Error("a busy process became busy")
@@ -133,7 +133,7 @@ func TestRoomInMemory(t *testing.T) {
 	for _, c := range []struct {
 		memory uint64
 		want   int
-	}{{0, 3200}, {64 << 30, 3200}, {2 << 30, 1600}, {128 * mb, 100}, {16 * mb, 75}} {
+	}{{0, 2400}, {64 << 30, 2400}, {2 << 30, 1600}, {128 * mb, 100}, {16 * mb, 75}} {
 		p := &pacer{busy: true, work: ForTraffic, rate: 100 * mb, memory: c.memory}
 		if got := p.fit(sample{live: 8 * mb, marked: 6 * mb}); got != c.want {
 			t.Errorf("of %d MB: %d %%, want %d", c.memory/mb, got, c.want)
@@ -150,7 +150,7 @@ func TestRoom(t *testing.T) {
 		allocated uint64
 		want      int
 	}{
-		{ForTraffic, 2 * mb, 12}, {ForTraffic, 12 * mb, 225}, {ForTraffic, 24 * mb, 450}, {ForTraffic, 500 * mb, 800},
+		{ForTraffic, 2 * mb, 12}, {ForTraffic, 12 * mb, 225}, {ForTraffic, 24 * mb, 450}, {ForTraffic, 500 * mb, 600},
 		{ForObjects, 10 * mb, 25}, {ForObjects, 500 * mb, 25},
 	} {
 		p := &pacer{percent: 100, work: c.work}
