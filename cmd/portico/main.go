@@ -25,25 +25,12 @@ import (
 )
 
 func main() {
-	relax(os.Args)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second signal finds the default again: it ends the process at once.
 	context.AfterFunc(ctx, stop)
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "portico: "+err.Error())
 		os.Exit(1)
-	}
-}
-
-// relax has the gateway spend less on being idle for moments, see [pace.Relax]. It
-// comes before everything, since it executes the program anew, and not in the
-// command, which tests run in their own process.
-func relax(args []string) {
-	if len(args) < 2 || args[1] != "gateway" {
-		return
-	}
-	if err := pace.Relax(); err != nil {
-		fmt.Fprintf(os.Stderr, "portico gateway: %v; it takes more of a processor under load, and works\n", err)
 	}
 }
 
