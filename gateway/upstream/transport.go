@@ -29,6 +29,9 @@ const (
 	// that does not read, in bytes; net/http would take up to 4 MiB for each.
 	// The rest waits at the server, which shares it among all its watches.
 	StreamBuffer = 256 << 10
+	// frameSize is the largest HTTP/2 frame that is read, in bytes. Past events of a
+	// watch are sent in frames of that size.
+	frameSize = 64 << 10
 	// maxHeader bounds the header of a response, in bytes, however it comes.
 	maxHeader = 1 << 20
 )
@@ -292,7 +295,7 @@ func newTransport(idle time.Duration) *http.Transport {
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: StreamBuffer,
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: StreamBuffer, MaxReadFrameSize: frameSize,
 		},
 	}
 }
