@@ -77,7 +77,6 @@ var floors = []struct {
 	{"resource/authz", 1, 0},
 	{"resource/audit", 1, 0},
 	{"resource/accesslog", 1, 0},
-	{"resource/busypoll", 1, 0},
 	{"resource/tracing", 1, 0},
 	{"resource/storetest", 1, 0},
 	{"resource/historytest", 1, 0},

@@ -23,7 +23,6 @@ import (
 	"portico/resource/accesslog"
 	"portico/resource/audit"
 	"portico/resource/authn"
-	"portico/resource/busypoll"
 	"portico/resource/client"
 	"portico/resource/etcd"
 	"portico/resource/loop"
@@ -205,11 +204,6 @@ func (g *Gateway) assembleObservation() (err error) {
 			return err
 		}
 	}
-	if g.cfg.BusyPoll != 0 {
-		if g.busyPoll, err = busypoll.New(busypoll.Config{For: g.cfg.BusyPoll, Registry: registry, Logger: g.log}); err != nil {
-			return err
-		}
-	}
 	if g.audit, err = audit.Open(g.cfg.Audit, g.log); err != nil {
 		return err
 	}
@@ -231,7 +225,7 @@ func (g *Gateway) assembleServer() (err error) {
 		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
 		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete, LongRunning: g.proxy.Streams,
 		AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: serve.TrustedTracers,
-		BusyPoll: g.busyPoll, MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight,
+		MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight,
 		Connections: g.connections, MaxLongRunning: g.cfg.MaxLongRunning, MaxLongRunningPerUser: g.cfg.MaxLongRunningPerUser,
 		Certificates: g.cfg.certificates(),
 	})

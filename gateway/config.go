@@ -78,10 +78,6 @@ type Config struct {
 	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
 	// nothing is traced.
 	TracingConfigFile string
-	// BusyPoll is how long the process looks for work after the last sign of
-	// traffic before it sleeps; see package busypoll. It is for a process with
-	// GOMAXPROCS=1. Default 0: not at all.
-	BusyPoll time.Duration
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }

@@ -20,7 +20,6 @@ import (
 	"portico/resource/admission"
 	"portico/resource/audit"
 	"portico/resource/authn"
-	"portico/resource/busypoll"
 	"portico/resource/etcd"
 	"portico/resource/fairshare"
 	"portico/resource/loop"
@@ -71,10 +70,9 @@ type Gateway struct {
 	// What is told of requests, and where clients connect.
 	health    *serve.Health
 	metrics   *serve.Metrics
-	accessLog *accesslog.Log   // nil: none is written
-	audit     *audit.Auditor   // nil: nothing is audited
-	tracer    *tracing.Tracer  // nil: nothing is traced
-	busyPoll  *busypoll.Poller // nil: the process sleeps between requests
+	accessLog *accesslog.Log  // nil: none is written
+	audit     *audit.Auditor  // nil: nothing is audited
+	tracer    *tracing.Tracer // nil: nothing is traced
 	server    *serve.Server
 	// connections bounds those of clients, and those to servers that last.
 	connections *fairshare.Limit

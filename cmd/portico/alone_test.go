@@ -31,7 +31,6 @@ type alone struct {
 	member    *embedetcd.Server   // behind etcd; a test may end it and start another
 	addresses map[string]string   // host:port by subcommand
 	extra     map[string][]string // further flags by subcommand
-	env       []string            // of all processes, beside the test's own
 	processes map[string]*exec.Cmd
 }
 
@@ -116,7 +115,6 @@ func (a *alone) start(t *testing.T, name string) {
 	}
 	defer log.Close()
 	cmd := exec.Command(p.Portico, a.args(name)...)
-	cmd.Env = append(os.Environ(), a.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -94,7 +94,6 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.InstanceID, "instance-id", "", "`name` that tells gateways on one etcd apart (default: host name and process id)")
 	fs.StringVar(&f.cfg.StateDir, "state-dir", "", "`folder` of this gateway's own, for what it shall still know when it starts while etcd is away (default: nothing)")
 	fs.StringVar(&f.cfg.AccessLog, "access-log", "", "`file` that gets a line of JSON for every request, opened anew when it is renamed; - is the standard output (default: none)")
-	fs.DurationVar(&f.cfg.BusyPoll, "busy-poll", 0, "`time`, up to 10ms, for which to look for what comes after a request instead of sleeping. Some 100us halve what the gateway adds to quick requests, and take a processor while there is traffic: for a gateway that has one to itself, with GOMAXPROCS=1 in its environment")
 	addAudit(fs, &f.cfg.Audit)
 	addTracing(fs, &f.cfg.TracingConfigFile)
 	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/ to users who may get it")

@@ -432,8 +432,6 @@ func TestTwoGateways(t *testing.T) {
 	t.Parallel()
 	a := newLasting(t)
 	b := a.second(t)
-	// It does everything that others do.
-	b.env, b.extra["gateway"] = []string{"GOMAXPROCS=1"}, append(b.extra["gateway"], "--busy-poll=1ms")
 	a.start(t, "core")
 	a.start(t, "gateway")
 	a.reached(t, "/api/v1/namespaces/default")
@@ -447,13 +445,6 @@ func TestTwoGateways(t *testing.T) {
 	}
 	eventually(t, "the first gateway routes", first.get(things, http.StatusOK))
 	eventually(t, "the second gateway routes", second.get(things, http.StatusOK))
-	eventually(t, "the second gateway looks for work between requests", func() error {
-		text, err := b.as(t, "").ask(http.MethodGet, "/metrics", "", "*/*", http.StatusOK, "\nportico_busy_polls_total ")
-		if strings.Contains(text, "\nportico_busy_polls_total 0\n") {
-			return errors.New("it has never done it")
-		}
-		return err
-	})
 	eventually(t, "somebody says so", condition(second, `"reason":"Passed"`))
 	a.idle(t)
 

@@ -13,7 +13,6 @@ import (
 	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/authz"
-	"portico/resource/busypoll"
 	"portico/resource/fairshare"
 	"portico/resource/tracing"
 )
@@ -71,8 +70,6 @@ type Config struct {
 	// TrustsTrace reports whether it counts what the user says about sampling;
 	// nil: it does, for who is behind a server that has judged it.
 	TrustsTrace func(user *resource.User) bool
-	// BusyPoll is told of traffic and run with the server; nil: nobody is.
-	BusyPoll *busypoll.Poller
 	// Certificates are the files whose end is warned of, in the log and in the
 	// verbose form of /readyz, and shown as a metric, beside the serving
 	// certificates of Listen.

@@ -12,7 +12,6 @@ import (
 	"portico/resource"
 	"portico/resource/accesslog"
 	"portico/resource/audit"
-	"portico/resource/busypoll"
 	"portico/resource/fairshare"
 )
 
@@ -21,11 +20,10 @@ import (
 // where it says otherwise.
 type exchange struct {
 	http.ResponseWriter
-	start    time.Time
-	action   *resource.Action
-	acting   *resource.Action // as it goes on after impersonation; nil: it has not come so far
-	ctx      exchangeContext  // of the request, for what comes below
-	busyPoll *busypoll.Poller // nil: nobody is told of traffic
+	start  time.Time
+	action *resource.Action
+	acting *resource.Action // as it goes on after impersonation; nil: it has not come so far
+	ctx    exchangeContext  // of the request, for what comes below
 	// client is the context that ends when the client has gone.
 	client context.Context
 
@@ -124,16 +122,12 @@ func exchangeFrom(ctx context.Context) *exchange {
 // puts both into the context.
 func (s *Server) open(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s.cfg.BusyPoll.Touch()
-		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r), busyPoll: s.cfg.BusyPoll}
+		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r)}
 		if s.cfg.AccessLog != nil {
 			x.logged = new(logged)
 		}
 		if s.cfg.LongRunning != nil && !x.action.LongRunning() {
 			x.action.Streams = s.cfg.LongRunning(r, x.action)
-		}
-		if r.ProtoMajor == 2 && !x.action.LongRunning() {
-			growStack()
 		}
 		if asksToLeave(r) {
 			x.leaving = new(leaving)
@@ -213,7 +207,6 @@ func (x *exchange) setHeader(code int) {
 }
 
 func (x *exchange) Write(b []byte) (int, error) {
-	x.busyPoll.Touch() // an event of a watch, a piece of a long answer
 	x.WriteHeader(http.StatusOK)
 	q := x.audited.Load()
 	if q == nil {

@@ -78,11 +78,6 @@ func (s *Server) observing(ctx context.Context) (end func()) {
 	// Both return nothing but that ctx ended.
 	running.Go(func() { _ = s.cfg.AccessLog.Run(ctx) })
 	running.Go(func() { _ = s.cfg.Tracer.Run(ctx) })
-	running.Go(func() {
-		if err := s.cfg.BusyPoll.Run(ctx); ctx.Err() == nil && err != nil {
-			s.log.Error("busy polling ended; requests wait for a processor to wake", "err", err)
-		}
-	})
 	return func() {
 		cancel()
 		running.Wait()

@@ -58,7 +58,6 @@ func (s *Server) trackLong(next http.HandlerFunc, w http.ResponseWriter, r *http
 
 // leave has a request that is tracked be over.
 func (s *Server) leave(x *exchange) {
-	s.cfg.BusyPoll.Touch()
 	if x.lasting != nil {
 		x.lasting.Release(x.holder)
 	}

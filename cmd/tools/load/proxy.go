@@ -35,7 +35,7 @@ type proxyOptions struct {
 	awake              bool
 	rounds, atOnce     int
 	time, limit, quiet time.Duration
-	poll, turn         time.Duration
+	turn               time.Duration
 	lasting, window    time.Duration
 	rate               int
 	watches, groups    int
@@ -93,7 +93,6 @@ func newProxyCommand() *cobra.Command {
 	fs.IntVar(&o.atOnce, "workers", 16, "how many requests at a time where the rate is measured")
 	fs.IntVar(&o.size, "size", 3500, "bytes of the larger answer")
 	fs.IntVar(&o.rate, "requests", 5000, "requests a second where the latency is measured")
-	fs.DurationVar(&o.poll, "busy-poll", 100*time.Microsecond, "let a gateway take part there that looks for work for this long before it sleeps; 0s: none")
 	fs.BoolVar(&o.realTime, "real-time", true, "have the kernel schedule everybody who takes part before what else runs on the machine (SCHED_RR)")
 	fs.BoolVar(&o.awake, "awake", true, "keep the processors from halting where the latency is measured, as idle=poll does: what it takes to wake them is not the proxies'")
 	fs.IntVar(&o.watches, "watches", 4000, "how many idle watches")
@@ -130,9 +129,6 @@ func (o *proxyOptions) check() error {
 		if f.value < f.min || f.value > f.max {
 			return fmt.Errorf("--%s=%d: choose a number from %d to %d", f.name, f.value, f.min, f.max)
 		}
-	}
-	if o.poll < 0 {
-		return errors.New("--busy-poll is 0s at least")
 	}
 	if o.turn < 50*time.Millisecond || o.turn > time.Duration(o.rounds)*o.time {
 		return errors.New("--turn is 50ms to what --rounds times --time come to")

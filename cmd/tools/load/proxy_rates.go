@@ -169,7 +169,7 @@ func spreadOf(a, b *measured, of func(a, b sample) float64) spread {
 
 // rates measures how many requests pass, and how much work one is.
 func (r *proxyRun) rates(ctx context.Context) error {
-	more, stop, err := r.startSeconds(ctx, partRate)
+	more, stop, err := r.startSeconds(ctx)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (r *proxyRun) rates(ctx context.Context) error {
 
 // latencies measures how long requests take at a fixed rate.
 func (r *proxyRun) latencies(ctx context.Context) error {
-	more, stop, err := r.startSeconds(ctx, partLatency)
+	more, stop, err := r.startSeconds(ctx)
 	if err != nil {
 		return err
 	}

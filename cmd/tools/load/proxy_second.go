@@ -15,29 +15,24 @@ import (
 type second struct {
 	name    string
 	program string // empty: the first one's
-	flags   []string
 }
 
-// seconds says which others take part where the rate or the latency is measured.
-func (o *proxyOptions) seconds(part string) []second {
-	var all []second
-	if o.against != "" {
-		all = append(all, second{name: "gateway, against", program: o.against})
+// seconds returns the other gateways to measure for rate and latency.
+func (o *proxyOptions) seconds() []second {
+	if o.against == "" {
+		return nil
 	}
-	if part == partLatency && o.poll > 0 {
-		all = append(all, second{name: "gateway, polling", flags: []string{"--busy-poll=" + o.poll.String()}})
-	}
-	return all
+	return []second{{name: "gateway, against", program: o.against}}
 }
 
-// startSeconds starts the others that take part in a part, on the proxies' core.
-func (r *proxyRun) startSeconds(ctx context.Context, part string) (fronts []*front, stop func(), err error) {
+// startSeconds starts the other gateways on the proxies' core.
+func (r *proxyRun) startSeconds(ctx context.Context) (fronts []*front, stop func(), err error) {
 	stop = func() {
 		for _, f := range fronts {
 			f.stop()
 		}
 	}
-	for _, s := range r.o.seconds(part) {
+	for _, s := range r.o.seconds() {
 		f, err := r.startSecond(ctx, s)
 		if err != nil {
 			stop()
@@ -68,7 +63,7 @@ func (r *proxyRun) startSecond(ctx context.Context, s second) (*front, error) {
 	if s.program != "" {
 		args[0] = s.program
 	}
-	args = append(append(args, "--listen="+address), s.flags...)
+	args = append(args, "--listen="+address)
 	if r.o.audit {
 		args = append(args, "--audit-log-path="+filepath.Join(r.dir, fileName(name)+".audit.log"))
 	}
@@ -79,7 +74,7 @@ func (r *proxyRun) startSecond(ctx context.Context, s second) (*front, error) {
 	defer log.Close()
 	args = append(r.unscheduled(r.cores.proxy()), args...)
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // as the first one has it, and as polling wants it
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // as the first one has it
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
