@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/discovery"
@@ -111,33 +112,26 @@ func (s *Source) within(p *part, known knownVersions) {
 	p.gvs = kept
 }
 
-// meter is how much more a stream may send. Of one goroutine at a time.
+// meter bounds how much a stream may send. It is not safe for concurrent use.
 type meter struct {
 	limits Limits
-	left   int64
-	since  time.Time
-	// silent is how much came since the last bookmark.
+	rate   *rate.Limiter // in bytes; nil: no bound
+	// silent counts the bytes since the last bookmark.
 	silent int64
 }
 
 func newMeter(limits Limits) *meter {
-	return &meter{limits: limits, left: limits.Burst, since: time.Now()}
+	m := &meter{limits: limits}
+	if limits.Rate > 0 {
+		m.rate = rate.NewLimiter(rate.Limit(limits.Rate), int(limits.Burst))
+	}
+	return m
 }
 
-// take counts what came; it returns errTooLong where that is too much.
+// take counts n bytes; it returns errTooLong if they exceed a bound.
 func (m *meter) take(n int) error {
 	m.silent += int64(n)
-	if m.silent > m.limits.Document {
-		return errTooLong
-	}
-	if m.limits.Rate == 0 {
-		return nil
-	}
-	now := time.Now()
-	m.left = min(m.limits.Burst, m.left+int64(now.Sub(m.since).Seconds()*float64(m.limits.Rate)))
-	m.since = now
-	if m.left -= int64(n); m.left < 0 {
-		m.left = 0
+	if m.silent > m.limits.Document || m.rate != nil && !m.rate.AllowN(time.Now(), n) {
 		return errTooLong
 	}
 	return nil

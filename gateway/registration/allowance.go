@@ -1,59 +1,62 @@
 package registration
 
-import "time"
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+)
 
 const (
-	// burst is how many writes of one object are made at once: the first changes of a
-	// new one, five at most of a Backend whose Service is found, checked, read and
-	// registered, follow each other within milliseconds, and somebody waits for them.
+	// burst is how many writes of one object may follow each other without a pause. A
+	// new Backend changes up to five times within milliseconds (its Service is found,
+	// checked, read and registered), and clients wait for these changes.
 	burst = 6
-	// messagePause is the time between two writes of which nothing but the text of
-	// messages and errors differs: a server whose errors read otherwise each time costs
-	// two writes a minute, of its Backend and of each of its APIServices, not one with
-	// each check. The first of them is not held back, nor the first after a change of
-	// the Backend, nor is any change of a state.
+	// messagePause separates two writes of one object that change only the text of
+	// messages and errors. A server whose errors differ with every check then costs two
+	// writes a minute instead of one per check. The first such write of an object, the
+	// first after a change of the Backend, and changes of a state are not delayed.
 	messagePause = 30 * time.Second
 )
 
-// allowance bounds how often each of several objects is written: so many times at
-// once, and from then on once each pause. Not safe for concurrent use.
+// allowance limits how often each of several objects is written: atOnce times without a
+// pause, then once per pause. It is not safe for concurrent use.
 type allowance struct {
 	pause  time.Duration
 	atOnce int
-	// whole is when all of an object's burst may be used again, by name. Those that
-	// are not here may use it now.
-	whole map[string]time.Time
+	// limiters has the objects, by name, whose burst is not whole.
+	limiters map[string]*rate.Limiter
 }
 
-// wait returns how long an object must not be written yet; 0 is not at all.
+// wait returns how long the object must not be written; 0 means that it may be.
 func (a *allowance) wait(name string, now time.Time) time.Duration {
-	whole, used := a.whole[name]
-	if !used {
+	l := a.limiters[name]
+	if l == nil {
 		return 0
 	}
-	return max(0, whole.Sub(now)-time.Duration(a.atOnce-1)*a.pause)
+	return max(0, time.Duration((1-l.TokensAt(now))*float64(a.pause)))
 }
 
-// spend takes a write down.
+// spend counts a write.
 func (a *allowance) spend(name string, now time.Time) {
-	if a.whole == nil {
-		a.whole = map[string]time.Time{}
+	if a.limiters == nil {
+		a.limiters = map[string]*rate.Limiter{}
 	}
-	from := a.whole[name]
-	if from.Before(now) {
-		from = now
+	l := a.limiters[name]
+	if l == nil {
+		l = rate.NewLimiter(rate.Every(a.pause), a.atOnce)
+		a.limiters[name] = l
 	}
-	a.whole[name] = from.Add(a.pause)
+	l.AllowN(now, 1)
 }
 
-// renew gives an object its whole burst back.
-func (a *allowance) renew(name string) { delete(a.whole, name) }
+// renew restores the whole burst of an object.
+func (a *allowance) renew(name string) { delete(a.limiters, name) }
 
-// forget lets go of objects that may use their whole burst.
+// forget drops the objects whose burst is whole again.
 func (a *allowance) forget(now time.Time) {
-	for name, at := range a.whole {
-		if !at.After(now) {
-			delete(a.whole, name)
+	for name, l := range a.limiters {
+		if l.TokensAt(now) >= float64(a.atOnce) {
+			delete(a.limiters, name)
 		}
 	}
 }
