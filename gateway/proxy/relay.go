@@ -11,9 +11,9 @@ import (
 	"portico/resource/serve"
 )
 
-// relay copies the body of a long-running answer, after ReverseProxy and everything
-// between it and the server's own filters has returned (see [serve.Afterwards]). Where
-// the request has a body, it copies while ReverseProxy reads from it, and is empty.
+// relay copies the body of a long-running answer, after ReverseProxy has returned.
+// Where the request has a body, it copies while ReverseProxy reads from it, and is
+// empty.
 //
 // A gateway holds thousands of watches that are quiet most of the time, and
 // then wants to move all that has come up in as few pieces as it can: each piece
@@ -44,21 +44,12 @@ type relay struct {
 func (h *hop) sendLong(w http.ResponseWriter, r *http.Request) {
 	l := &relay{ctx: r.Context(), watch: resource.ActionFrom(r.Context()).Verb == "watch", after: r.ContentLength == 0}
 	h.relay = l
-	later := false
-	defer func() {
-		if !later {
-			h.endLong()
-		}
-	}()
+	defer h.endLong()
 	if !l.after {
 		w = unflushed{w}
 	}
 	h.route.Upstream.long.ServeHTTP(w, r)
-	if l.body == nil || !l.after {
-		return
-	}
-	h.client = nil // it is the router's, which gives it to other requests
-	if later = serve.Afterwards(l.ctx, h.afterwards); !later {
+	if l.body != nil && l.after {
 		l.run(w)
 	}
 }
@@ -66,14 +57,6 @@ func (h *hop) sendLong(w http.ResponseWriter, r *http.Request) {
 // unflushed is for ReverseProxy while a relay writes and flushes what is below: it
 // would flush a stream of events from another goroutine.
 type unflushed struct{ http.ResponseWriter }
-
-// afterwards is for [serve.Afterwards].
-func (h *hop) afterwards(w http.ResponseWriter) {
-	defer h.endLong()
-	if w != nil {
-		h.relay.run(w)
-	}
-}
 
 // endLong ends what sendLong began.
 func (h *hop) endLong() {

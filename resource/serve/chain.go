@@ -48,7 +48,7 @@ func (s *Server) chain() http.Handler {
 		),
 		s.track,       // track.go: what shutdown waits for and cuts off
 		s.finishAudit, // audit.go: what became of the request
-		s.deadline,    // deadline.go: 504; afterwards.go: what lasts, lasts here
+		s.deadline,    // deadline.go: 504
 		before(
 			s.collectWarnings, // warning.go
 			s.authenticate,    // authentication.go: 401; credentials end here

@@ -288,8 +288,8 @@ func clientFrom(ctx context.Context) *client {
 
 func clientOf(conn net.Conn) *client {
 	if t, ok := conn.(*tls.Conn); ok {
-		if g, ok := t.NetConn().(*gathering); ok {
-			return g.client
+		if counted, ok := t.NetConn().(*clientConn); ok {
+			return counted.client
 		}
 	}
 	return nil

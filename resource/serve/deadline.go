@@ -23,7 +23,7 @@ import (
 func (s *Server) deadline(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if resource.ActionFrom(r.Context()).LongRunning() {
-			serveLong(next, w, r)
+			next(w, r)
 			return
 		}
 		s.withDeadline(next, w, r)

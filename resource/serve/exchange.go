@@ -42,8 +42,6 @@ type exchange struct {
 	lasting *fairshare.Limit
 	// holder is the name of the user that has these places.
 	holder string
-	// rest, if not nil, is what Afterwards was asked for.
-	rest func(w http.ResponseWriter)
 	// leaving, if not nil: the request asks to leave HTTP.
 	leaving  *leaving
 	attached atomic.Value // an Attachment

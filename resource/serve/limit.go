@@ -41,10 +41,6 @@ func (s *Server) limit(next http.HandlerFunc) http.HandlerFunc {
 		x.holder = action.User.Name
 		x.place.Store(kind)
 		defer x.leavePlace()
-		if action.Streams {
-			serveLong(next, w, r) // it counts until it is answered with a stream
-			return
-		}
 		next(w, r)
 	}
 }

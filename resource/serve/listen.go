@@ -127,16 +127,11 @@ func tlsConfig(pair *authn.KeyPair, clientCAs func() *x509.CertPool) *tls.Config
 		ClientAuth:     tls.RequestClientCert,
 	}
 	if clientCAs == nil {
-		base.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			gatherHTTP2(hello)
-			return nil, nil
-		}
 		return base
 	}
 	var last atomic.Pointer[tls.Config] // for the pool that it names
 	config := base.Clone()
-	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		gatherHTTP2(hello)
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		pool := clientCAs()
 		if c := last.Load(); c != nil && c.ClientCAs == pool {
 			return c, nil
@@ -226,8 +221,8 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if tlsConn, ok := conn.(*tls.Conn); ok {
 		conn = tlsConn.NetConn()
 	}
-	if g, ok := conn.(*gathering); ok {
-		conn = g.Conn
+	if counted, ok := conn.(*clientConn); ok {
+		conn = counted.Conn
 	}
 	if peer, ok := conn.(*peerConn); ok {
 		return authn.WithPeerUID(ctx, peer.uid)

@@ -157,7 +157,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 func (s *Server) serve(d *door) error {
 	if d.server.TLSConfig != nil {
-		return d.server.ServeTLS(gatherer{d.listener, s.clients}, "", "")
+		return d.server.ServeTLS(clientListener{d.listener, s.clients}, "", "")
 	}
 	return d.server.Serve(d.listener)
 }
