@@ -25,6 +25,7 @@ import (
 	"portico/resource/loop"
 	"portico/resource/rest"
 	"portico/resource/serve"
+	"portico/resource/serve/metrics"
 	"portico/resource/tracing"
 	"portico/resource/watchcache"
 )
@@ -69,7 +70,7 @@ type Gateway struct {
 
 	// What is told of requests, and where clients connect.
 	health    *serve.Health
-	metrics   *serve.Metrics
+	metrics   *metrics.Metrics
 	accessLog *accesslog.Log  // nil: none is written
 	audit     *audit.Auditor  // nil: nothing is audited
 	tracer    *tracing.Tracer // nil: nothing is traced
@@ -82,7 +83,7 @@ type Gateway struct {
 // connects to anything nor listens.
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
-	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), connections: serve.NewConnectionLimit(), metrics: serve.NewMetrics(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...), via: upstream.NewVia()}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), connections: serve.NewConnectionLimit(), metrics: metrics.New(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...), via: upstream.NewVia()}
 	for _, step := range []func() error{
 		g.openStorage, g.readBackends, g.assembleAccess, g.assembleOwn, g.assembleSync, g.assembleLastGood, g.assembleObservation, g.assembleServer,
 	} {

@@ -6,6 +6,7 @@ import (
 	"portico/discovery"
 	"portico/resource"
 	"portico/resource/serve"
+	"portico/resource/serve/version"
 )
 
 // router returns the fixed routes. What stands behind /api and /apis and is
@@ -17,7 +18,7 @@ func (g *Gateway) router() http.Handler {
 		OpenAPI:   g.documents,
 		Health:    g.health,
 		Metrics:   g.metrics.Handler(),
-		Version:   serve.VersionHandler(),
+		Version:   version.Handler(),
 		Issuer:    g.issuer,
 		Profiling: g.cfg.Profiling,
 		Explain:   &explainer{table: g.sync.Table, documents: g.sync.Discovery().Load, listed: g.sync.Listed},

@@ -34,6 +34,7 @@ import (
 	"portico/resource/etcd"
 	"portico/resource/rest"
 	"portico/resource/serve"
+	"portico/resource/serve/metrics"
 	"portico/resource/watchcache"
 )
 
@@ -85,7 +86,7 @@ type Core struct {
 	api       *rest.API
 	addresses *addresses
 	health    *serve.Health
-	metrics   *serve.Metrics
+	metrics   *metrics.Metrics
 	server    *serve.Server
 	system    *systemNamespaces
 	drain     *drainer

@@ -13,6 +13,7 @@ import (
 	"portico/resource/admission"
 	"portico/resource/memory"
 	"portico/resource/serve"
+	"portico/resource/serve/metrics"
 )
 
 // takesWrites is what the server says of itself.
@@ -31,7 +32,7 @@ func TestTakesWritesWhenAllIsKnown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &Server{log: slog.New(slog.DiscardHandler), metrics: serve.NewMetrics(), engine: engine}
+		s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), engine: engine}
 		s.namespaces = admission.NewNamespaceStates(kept.Store(namespaceInfo()), s.log)
 		s.assemble(kept, kept.Feed())
 		s.addHealthChecks()

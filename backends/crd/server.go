@@ -23,6 +23,7 @@ import (
 	"portico/resource/loop"
 	"portico/resource/rest"
 	"portico/resource/serve"
+	"portico/resource/serve/metrics"
 	"portico/resource/watchcache"
 )
 
@@ -61,7 +62,7 @@ type Server struct {
 	leftOut   atomic.Int64
 	openAPI   *openapi.Documents
 	health    *serve.Health
-	metrics   *serve.Metrics
+	metrics   *metrics.Metrics
 	asked     *admission.Metrics // of admission; nil: it is not timed
 	server    *serve.Server
 	finalizer *finalizer

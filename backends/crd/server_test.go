@@ -19,7 +19,7 @@ import (
 	"portico/resource/admission"
 	"portico/resource/authz"
 	"portico/resource/memory"
-	"portico/resource/serve"
+	"portico/resource/serve/metrics"
 )
 
 // running is a CRD server over memory without a listener, following its
@@ -63,7 +63,7 @@ func namespaceStates(t testing.TB) *admission.NamespaceStates {
 // fed is over with a feed of its own, for which nobody waits.
 func fed(t testing.TB, kept *memory.Storage, feed resource.Feed) *Server {
 	t.Helper()
-	s := &Server{log: slog.New(slog.DiscardHandler), metrics: serve.NewMetrics(), namespaces: namespaceStates(t)}
+	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), namespaces: namespaceStates(t)}
 	s.authorize = func(_ context.Context, a *resource.Action) error {
 		if a.User.Name == "patcher" {
 			return authz.Forbidden(a, "")

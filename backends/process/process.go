@@ -18,6 +18,8 @@ import (
 	"portico/resource/client"
 	"portico/resource/etcd"
 	"portico/resource/serve"
+	"portico/resource/serve/metrics"
+	"portico/resource/serve/version"
 	"portico/resource/tracing"
 )
 
@@ -72,8 +74,8 @@ func (cfg *Config) Complete() {
 }
 
 // Metrics makes what /metrics shows, upstream's engines included.
-func (cfg *Config) Metrics() *serve.Metrics {
-	return serve.NewMetrics(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...)
+func (cfg *Config) Metrics() *metrics.Metrics {
+	return metrics.New(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...)
 }
 
 // Agent is the name by which the process is a client of the gateway.
@@ -107,7 +109,7 @@ type Parts struct {
 	// Name is "core" or "crd". Required, as is the rest.
 	Name    string
 	Health  *serve.Health
-	Metrics *serve.Metrics
+	Metrics *metrics.Metrics
 	// Complete reports whether it is known what is served.
 	Complete func() bool
 	// Routes lead to what is served. Those that every process has are filled in.
@@ -133,7 +135,7 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	}
 	listen, routes := cfg.Listen, p.Routes
 	listen.MaxConcurrentStreams = streams
-	routes.Health, routes.Metrics, routes.Version, routes.Profiling = p.Health, p.Metrics.Handler(), serve.VersionHandler(), cfg.Profiling
+	routes.Health, routes.Metrics, routes.Version, routes.Profiling = p.Health, p.Metrics.Handler(), version.Handler(), cfg.Profiling
 	return serve.New(serve.Config{
 		Name: p.Name, Listen: []serve.ListenAddress{listen}, Authenticator: authenticator,
 		Health: p.Health, Metrics: p.Metrics, Logger: cfg.Logger, Complete: p.Complete,

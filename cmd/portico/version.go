@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portico/resource/serve"
+	"portico/resource/serve/version"
 )
 
 func newVersion() *cobra.Command {
@@ -18,7 +18,7 @@ binaries built with "go build" in a clone; "go run" leaves it out.`,
 		Example: "  portico version",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := serve.VersionInfo()
+			v := version.Info()
 			commit := "unknown"
 			if v.GitCommit != "" {
 				commit = fmt.Sprintf("%s (%s, %s)", v.GitCommit, v.BuildDate, v.GitTreeState)

@@ -15,6 +15,7 @@ import (
 	"portico/resource/audit"
 	"portico/resource/authz"
 	"portico/resource/serve"
+	"portico/resource/serve/metrics"
 	"portico/resource/tracing"
 )
 
@@ -158,7 +159,7 @@ func (h *hop) end() {
 
 // count counts every attempt for the endpoint that it went to.
 func (h *hop) count(now time.Time) {
-	verb := serve.VerbLabel(h.request)
+	verb := metrics.VerbLabel(h.request)
 	last, n := h.Last()
 	if n == 0 {
 		h.route.traffic.endpoint(noEndpoint).count(sent{verb: verb})

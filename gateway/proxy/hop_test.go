@@ -30,6 +30,7 @@ import (
 	"portico/resource/accesslog"
 	"portico/resource/authz"
 	"portico/resource/serve"
+	"portico/resource/serve/metrics"
 	"portico/resource/tracing"
 )
 
@@ -38,7 +39,7 @@ import (
 type observed struct {
 	*Proxy
 	routes    atomic.Pointer[Table]
-	metrics   *serve.Metrics
+	metrics   *metrics.Metrics
 	accessLog *accesslog.Log
 	chain     http.Handler
 	out       bytes.Buffer // of the access log
@@ -76,7 +77,7 @@ func observe(t testing.TB, behind http.HandlerFunc) (o *observed, refused, good 
 	}, NewMaker(slog.New(slog.DiscardHandler)))
 	t.Cleanup(up.Close)
 
-	o = &observed{metrics: serve.NewMetrics()}
+	o = &observed{metrics: metrics.New()}
 	routes := map[schema.GroupVersion]*Route{
 		{Group: "g.example.com", Version: "v1"}:    {Name: "v1.g.example.com", Upstream: up, Condition: apiservice.Passed()},
 		{Group: "down.example.com", Version: "v1"}: {Name: "v1.down.example.com", Upstream: up, Condition: apiservice.Condition{Status: "False", Reason: "MissingEndpoints", Message: "none"}},

@@ -22,6 +22,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
 	"portico/resource/serve"
+	"portico/resource/serve/metrics"
 )
 
 // leavingWay is a gateway on real listeners, with filters whose requests have
@@ -30,7 +31,7 @@ import (
 type leavingWay struct {
 	name, path string
 	server     string // of the gateway
-	metrics    *serve.Metrics
+	metrics    *metrics.Metrics
 	up         *Way
 	ended      chan error // how the server's end of each connection ended
 	shutdown   func()     // of the gateway
@@ -49,7 +50,7 @@ func leavingWays(t *testing.T) []*leavingWay {
 		{"aggregated server", "/apis/vms.example.com/v1/namespaces/a/vms/b/console", true, nil},
 		{"REST server", shopRoot + "/tills/1/live", false, &Plain{root: shopRoot}},
 	} {
-		w := &leavingWay{name: c.name, path: c.path, metrics: serve.NewMetrics(), ended: make(chan error, 8)}
+		w := &leavingWay{name: c.name, path: c.path, metrics: metrics.New(), ended: make(chan error, 8)}
 		behind := websocket.Handler(func(conn *websocket.Conn) {
 			var heard string
 			err := websocket.Message.Receive(conn, &heard)

@@ -14,6 +14,7 @@ import (
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/serve"
+	"portico/resource/serve/metrics"
 )
 
 // Of requests for somebody else's API the gateway counts what it answered
@@ -37,7 +38,7 @@ func TestProxiedRequestsAreCountedOnce(t *testing.T) {
 		"refused.example.com": {Name: "v1.refused.example.com", Upstream: refusing.up, Condition: apiservice.Passed()},
 		"down.example.com":    {Name: "v1.down.example.com", Condition: apiservice.Condition{Status: "False", Reason: "MissingEndpoints"}},
 	}
-	metrics := serve.NewMetrics()
+	metrics := metrics.New()
 	server, err := serve.New(serve.Config{
 		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: authn.Anonymous(), Metrics: metrics, Logger: slog.New(slog.DiscardHandler),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -59,7 +59,7 @@ type endpointTraffic struct {
 // codeClasses are the classes of answers; the first is that there was none.
 var codeClasses = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
-// verbNames are the labels that serve.VerbLabel gives.
+// verbNames are the labels that metrics.VerbLabel gives.
 var verbNames = [...]string{
 	"GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION", "CONNECT", "HEAD", "OPTIONS", otherTraffic,
 }
@@ -195,7 +195,7 @@ func newEndpointTraffic(r routeName, url string) *endpointTraffic {
 
 // sent is a request that was sent on and is over.
 type sent struct {
-	verb string // of serve.VerbLabel
+	verb string // of metrics.VerbLabel
 	code int    // of the answer; 0: there was none
 	long bool   // it was long-running
 	// retried: it was sent elsewhere then.

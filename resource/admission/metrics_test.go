@@ -15,7 +15,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 
 	"portico/resource/rest"
-	"portico/resource/serve"
+	"portico/resource/serve/metrics"
 )
 
 // shown returns what the gatherers show, as text.
@@ -55,7 +55,7 @@ func TestMetrics(t *testing.T) {
 	if waited.Load() == 0 {
 		t.Error("what webhooks took is not told")
 	}
-	text := shown(registry, serve.SharedMetrics(EngineMetrics()...))
+	text := shown(registry, metrics.Shared(EngineMetrics()...))
 	for _, want := range []string{
 		`apiserver_admission_controller_admission_duration_seconds_count{name="MutatingAdmissionWebhook",operation="CREATE",rejected="false",type="admit"} 2`,
 		`apiserver_admission_controller_admission_duration_seconds_count{name="ValidatingAdmissionPolicy",operation="CREATE",rejected="true",type="validate"} 1`,

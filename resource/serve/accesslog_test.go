@@ -13,6 +13,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/accesslog"
+	"portico/resource/serve/metrics"
 	"portico/resource/tracing"
 )
 
@@ -43,7 +44,7 @@ func TestClientGone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := NewMetrics()
+			m := metrics.New()
 			change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
 			s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
 				CountAs(r.Context(), "aggregator")

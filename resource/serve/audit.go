@@ -10,6 +10,7 @@ import (
 	"portico/resource/audit"
 	"portico/resource/authz"
 	"portico/resource/rest"
+	"portico/resource/serve/metrics"
 )
 
 // Annotations of events about authorization.
@@ -26,7 +27,7 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request) bool {
 	}
 	x := exchangeFrom(r.Context())
 	audited, err := s.cfg.Audit.Begin(r, x.arrival())
-	s.metrics.access.audit.observe(int64(x.lap()))
+	s.metrics.Filtered(metrics.FilterAudit, x.lap())
 	if err != nil {
 		rest.WriteStatus(w, r, err)
 		return false

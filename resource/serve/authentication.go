@@ -18,7 +18,7 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) bool {
 	x.lap()
 	user, claimed, err := s.cfg.Authenticator.Authenticate(r)
 	x.took.authentication = x.lap()
-	s.metrics.access.authenticated(r, user, claimed, err, x, x.took.authentication)
+	s.metrics.Authenticated(r, user, claimed, err, x.took.authentication)
 	shown := ""
 	if !claimed {
 		shown = s.credentialsOf(r)

@@ -20,7 +20,7 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) bool {
 	x := exchangeFrom(r.Context())
 	decision, reason, err := s.cfg.Authorizer.Authorize(r.Context(), action)
 	x.took.authorization = x.lap()
-	s.metrics.access.authorized(decision, err, x.took.authorization)
+	s.metrics.Authorized(decision, err, x.took.authorization)
 	auditDecision(r.Context(), decision, reason, err)
 	switch {
 	case decision == authz.Allow:

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"portico/resource"
+	"portico/resource/serve/metrics"
 )
 
 // filter wraps a handler. It is handed on as a function: by way of the interface
@@ -88,6 +89,6 @@ func (s *Server) impersonated(_ http.ResponseWriter, r *http.Request) bool {
 	x := exchangeFrom(r.Context())
 	x.acting = resource.ActionFrom(r.Context())
 	x.took.impersonation = x.lap()
-	s.metrics.access.impersonation.observe(int64(x.took.impersonation))
+	s.metrics.Filtered(metrics.FilterImpersonation, x.took.impersonation)
 	return true
 }

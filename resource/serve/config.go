@@ -14,6 +14,7 @@ import (
 	"portico/resource/authn"
 	"portico/resource/authz"
 	"portico/resource/fairshare"
+	"portico/resource/serve/metrics"
 	"portico/resource/tracing"
 )
 
@@ -59,7 +60,7 @@ type Config struct {
 	Health *Health
 	// Metrics counts the requests; it is the one that the handler serves. nil:
 	// nobody sees the numbers.
-	Metrics *Metrics
+	Metrics *metrics.Metrics
 	// AccessLog takes a record of every request that is over; nil: nobody does.
 	AccessLog *accesslog.Log
 	// Audit audits requests; nil: nobody does.
@@ -162,7 +163,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.Default()
 	}
 	if c.Metrics == nil {
-		c.Metrics = NewMetrics()
+		c.Metrics = metrics.New()
 	}
 	if c.Health == nil {
 		c.Health = NewHealth()

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"portico/resource"
 	"portico/resource/fairshare"
 )
@@ -306,16 +304,16 @@ func stateOfClient(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// collect shows how many connections there are.
-func (a *connections) collect(m *Metrics, to chan<- prometheus.Metric) {
-	a.mu.Lock()
-	strangers := a.strangers.Len()
-	a.mu.Unlock()
-	for _, k := range []struct {
-		kind     string
-		now, max int
-	}{{"stranger", strangers, a.strangersMost}, {"user", a.users.InUse(), a.users.Max()}} {
-		to <- prometheus.MustNewConstMetric(m.connections, prometheus.GaugeValue, float64(k.now), k.kind)
-		to <- prometheus.MustNewConstMetric(m.connectionLimit, prometheus.GaugeValue, float64(k.max), k.kind)
-	}
+// unauthenticated is the metrics.Bound of connections on which no user is
+// authenticated.
+type unauthenticated struct{ *connections }
+
+// InUse implements metrics.Bound.
+func (u unauthenticated) InUse() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.strangers.Len()
 }
+
+// Max implements metrics.Bound.
+func (u unauthenticated) Max() int { return u.strangersMost }

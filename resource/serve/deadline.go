@@ -46,7 +46,7 @@ func (s *Server) withDeadline(next http.HandlerFunc, w http.ResponseWriter, r *h
 	defer func() {
 		d.stop()
 		if state := d.state.Load(); state == cut || state == answered {
-			s.metrics.outlived(returned)
+			s.metrics.EndedAfterTimeout(returned)
 		}
 		switch {
 		case returned:

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource/rest"
+	"portico/resource/serve/metrics"
 )
 
 // timedOutGrace is how long a handler may go on after its 504 before the client
@@ -47,7 +48,7 @@ type deadlineWriter struct {
 	http.ResponseWriter
 	x       *exchange
 	header  http.Header
-	metrics *Metrics
+	metrics *metrics.Metrics
 
 	// What it takes to negotiate the form of the 504, and to count it, apart
 	// from the request itself, whose header the handler may be changing by then.
@@ -71,7 +72,7 @@ const keptHeader = 32
 // deadlineWriters makes writers of those that are done with: with its header and
 // its timer, one is a third of what a request takes.
 type deadlineWriters struct {
-	metrics *Metrics
+	metrics *metrics.Metrics
 	done    sync.Pool // of *deadlineWriter, which nobody has
 }
 
@@ -149,7 +150,7 @@ func (d *deadlineWriter) expire() {
 		_ = connection.SetReadDeadline(past)
 	}
 	request := d.request()
-	d.metrics.terminated(request, d.x.action, http.StatusGatewayTimeout)
+	d.metrics.Terminated(request, d.x.action, http.StatusGatewayTimeout)
 	d.x.terminated = true
 	if !d.writing.TryLock() {
 		// An informational response waits for a client that does not read.

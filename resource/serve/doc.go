@@ -20,13 +20,6 @@
 //   - Bodies are limited by who reads them (resource/rest), not here: a limit
 //     on the connection would close it, where a Status can say what the limit
 //     is, and would cut off proxied and streaming bodies, which have none.
-//   - Counters are resolved once per set of labels, and only an answer that
-//     proves a resource exists makes a new set: a client cannot fill the memory
-//     with names it made up.
-//   - What is measured of every request is counted once, in a distribution of
-//     this package, and shown in as many of upstream's metrics as tell of it:
-//     histograms of prometheus's would cost three times as much, four times a
-//     request.
 //
 // Runs in: gateway, core, crd.
 package serve

@@ -36,7 +36,7 @@ type exchange struct {
 	// place, if not nil, is among whom the request is in flight: until it is over, is
 	// passed on, or its answer turns out to last, as a stream of events or another
 	// protocol does.
-	place atomic.Pointer[inFlight]
+	place atomic.Pointer[fairshare.Limit]
 	// lasting, if not nil, is the limit of long-running requests in which it has a
 	// place until its end.
 	lasting *fairshare.Limit

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"portico/resource/serve/metrics"
 )
 
 // Health answers /healthz, /livez and /readyz, and below each of them its
@@ -25,7 +27,7 @@ type Health struct {
 	checks       []check           // in the order they were added
 	complained   map[string]string // by endpoint: the last complaint in the log
 	began        time.Time
-	results      *checkResults
+	results      *metrics.Checks
 	warnings     []func() []string
 	shuttingDown atomic.Bool
 }
@@ -50,7 +52,7 @@ type check struct {
 // for /readyz, shutdown, which fails from the moment the server is told to end.
 func NewHealth() *Health {
 	began := time.Now()
-	h := &Health{complained: make(map[string]string), began: began, results: newCheckResults(float64(began.UnixMilli()) / 1000)}
+	h := &Health{complained: make(map[string]string), began: began, results: metrics.NewChecks(began)}
 	h.AddLive("ping", func(*http.Request) error { return nil })
 	return h
 }
@@ -148,6 +150,10 @@ func (h *Health) Paths() []string {
 	return paths
 }
 
+// SLIs serves the results of the checks at metrics.PathSLIs. Checks that are requested
+// one by one are not counted.
+func (h *Health) SLIs() http.Handler { return h.results.Handler() }
+
 // ServeHTTP answers for the endpoint, or the one check, that the path names.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	endpoint, name, one := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -200,7 +206,7 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 			continue
 		}
 		err := c.run(r)
-		h.results.note(c.name, endpoint, err)
+		h.results.Observe(c.name, endpoint, err)
 		if err != nil {
 			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.name)
 			fmt.Fprintf(&reasons, "%s: %v; ", c.name, err)

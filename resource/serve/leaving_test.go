@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/resource/audit"
+	"portico/resource/serve/metrics"
 )
 
 // pathConsole is a connect subresource that is nobody's but its server's.
@@ -83,7 +84,7 @@ func exchangeWords(t *testing.T, conn net.Conn, from *bufio.Reader) {
 // long-running to metrics, audit and shutdown, whatever it was for.
 func TestLeavingHTTP(t *testing.T) {
 	const limit = 200 * time.Millisecond
-	m, ended := NewMetrics(), make(chan error, 1)
+	m, ended := metrics.New(), make(chan error, 1)
 	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n", func(o *audit.Options) { o.Log.Delivery.Mode = audit.ModeBatch })
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {

@@ -9,6 +9,7 @@ import (
 	"portico/resource"
 	"portico/resource/fairshare"
 	"portico/resource/rest"
+	"portico/resource/serve/metrics"
 )
 
 // limit answers 429 while more requests are at work than the server takes
@@ -19,27 +20,30 @@ import (
 // server counts until then (LeavePlace). Users without limits (User.Unlimited) are
 // counted and never refused.
 func (s *Server) limit(next http.HandlerFunc) http.HandlerFunc {
-	reads := &inFlight{"readOnly", fairshare.New(max(0, s.cfg.MaxInFlight), 0)}
-	writes := &inFlight{"mutating", fairshare.New(max(0, s.cfg.MaxMutatingInFlight), 0)}
-	s.metrics.limitedBy(s.clients, s.long, reads, writes)
+	reads, writes := fairshare.New(max(0, s.cfg.MaxInFlight), 0), fairshare.New(max(0, s.cfg.MaxMutatingInFlight), 0)
+	s.metrics.SetBounds(metrics.Bounds{
+		Requests:    map[string]metrics.Bound{"readOnly": reads, "mutating": writes},
+		LongRunning: map[string]metrics.Bound{"discovery": s.long.discovery, "other": s.long.all},
+		Connections: map[string]metrics.Bound{"user": s.clients.users, "stranger": unauthenticated{s.clients}},
+	})
 	return func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
 		if action.LongRunning() && !action.Streams || isHealth(action.Path) {
 			next(w, r)
 			return
 		}
-		kind := reads
+		limit := reads
 		if action.Mutating() {
-			kind = writes
+			limit = writes
 		}
-		if !kind.enter(action.User) {
+		if !take(limit, action.User) {
 			s.tooMany(w, r, action)
 			readRefused(w, r)
 			return
 		}
 		x := exchangeFrom(r.Context())
 		x.holder = action.User.Name
-		x.place.Store(kind)
+		x.place.Store(limit)
 		defer x.leavePlace()
 		next(w, r)
 	}
@@ -57,27 +61,22 @@ func LeavePlace(ctx context.Context) {
 }
 
 func (x *exchange) leavePlace() {
-	if kind := x.place.Swap(nil); kind != nil {
-		kind.Release(x.holder)
+	if limit := x.place.Swap(nil); limit != nil {
+		limit.Release(x.holder)
 	}
 }
 
 func (s *Server) tooMany(w http.ResponseWriter, r *http.Request, action *resource.Action) {
-	s.metrics.terminated(r, action, http.StatusTooManyRequests)
+	s.metrics.Terminated(r, action, http.StatusTooManyRequests)
 	rest.WriteStatus(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
 }
 
-// inFlight counts the requests of one kind that are at work.
-type inFlight struct {
-	kind string // as its metrics say
-	*fairshare.Limit
-}
-
-// enter counts one more, unless there are too many.
-func (f *inFlight) enter(user *resource.User) bool {
+// take takes a slot for the user and reports whether there was one. A user without
+// limits always gets one.
+func take(limit *fairshare.Limit, user *resource.User) bool {
 	if user.Unlimited() {
-		f.Exceed(user.Name)
+		limit.Exceed(user.Name)
 		return true
 	}
-	return f.Take(user.Name)
+	return limit.Take(user.Name)
 }

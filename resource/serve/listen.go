@@ -237,7 +237,7 @@ type serverLog struct{ s *Server }
 func (l *serverLog) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
 	if strings.HasPrefix(text, "http: TLS handshake error") {
-		l.s.metrics.handshakeErrors.Inc()
+		l.s.metrics.HandshakeFailed()
 		l.s.log.Debug("TLS handshake failed", "message", text)
 	} else {
 		l.s.log.Warn("HTTP server", "message", text)

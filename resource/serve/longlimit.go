@@ -39,9 +39,7 @@ func (s *Server) limitLong(w http.ResponseWriter, r *http.Request) bool {
 	if action.Follow {
 		limit = s.long.discovery
 	}
-	if action.User.Unlimited() {
-		limit.Exceed(action.User.Name)
-	} else if !limit.Take(action.User.Name) {
+	if !take(limit, action.User) {
 		s.tooMany(w, r, action)
 		return false
 	}

@@ -12,16 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/authz"
+	"portico/resource/serve/metrics"
 )
 
 // scrape returns the lines of the metrics that contain a text.
-func scrape(m *Metrics, text string) []string {
+func scrape(m *metrics.Metrics, text string) []string {
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	var lines []string
@@ -34,7 +32,7 @@ func scrape(m *Metrics, text string) []string {
 }
 
 func TestLongRunningIsCounted(t *testing.T) {
-	m := NewMetrics()
+	m := metrics.New()
 	began, end := make(chan struct{}), make(chan struct{})
 	s := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(200)
@@ -73,7 +71,7 @@ func answerForMetrics(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestRequestMetrics(t *testing.T) {
-	m := NewMetrics()
+	m := metrics.New()
 	s := newTestServer(t, answerForMetrics, func(c *Config) { c.Metrics = m })
 	do(s, "GET", pathPods)
 	do(s, "GET", pathPods)
@@ -112,36 +110,10 @@ func TestRequestMetrics(t *testing.T) {
 	}
 }
 
-// One observation is shown with the bounds of each of its metrics.
-func TestDistribution(t *testing.T) {
-	scaled := inSeconds(0.1, 1)
-	d := newDistribution(merged(scaled.units(), inSeconds(0.01, 0.1, 10).units()))
-	for _, took := range []time.Duration{-1, 0, 10 * time.Millisecond, 100 * time.Millisecond, time.Second, 9 * time.Second, time.Minute} {
-		d.observe(int64(took))
-	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(prometheus.CollectorFunc(func(to chan<- prometheus.Metric) {
-		to <- read(d, d).metric(prometheus.NewDesc("took_seconds", "Times.", nil, nil), scaled)
-	}))
-	want := `# HELP took_seconds Times.
-# TYPE took_seconds histogram
-took_seconds_bucket{le="0.1"} 8
-took_seconds_bucket{le="1"} 10
-took_seconds_bucket{le="+Inf"} 14
-took_seconds_sum 140.219999998
-took_seconds_count 14
-`
-	w := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	if got := w.Body.String(); got != want {
-		t.Errorf("got %s\nwant %s", got, want)
-	}
-}
-
 // What a request waited for others is in its duration and not in that which the
 // server answers for; a dry run is not in the latter at all.
 func TestWaitingIsLeftOut(t *testing.T) {
-	m := NewMetrics()
+	m := metrics.New()
 	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("wait") {
 			Waited(r.Context(), "mutating-webhook", time.Hour)
@@ -181,7 +153,7 @@ type asNobody struct{ err error }
 func (n asNobody) Authenticate(*http.Request) (*resource.User, bool, error) { return nil, false, n.err }
 
 func TestAccessMetrics(t *testing.T) {
-	m := NewMetrics()
+	m := metrics.New()
 	allow := authz.Func(func(_ context.Context, a *resource.Action) (authz.Decision, string, error) {
 		switch a.Name {
 		case "denied":
@@ -227,18 +199,10 @@ func TestAccessMetrics(t *testing.T) {
 	}
 }
 
-func TestUserKinds(t *testing.T) {
-	for name, want := range map[string]string{"admin": "admin", "kubelet": "kubelet", "jane@example.com": "email_id", "jane": "other", "": "other"} {
-		if got := userNames[userKind(name)]; got != want {
-			t.Errorf("%q is counted as %s, not %s", name, got, want)
-		}
-	}
-}
-
 // The alert of certificates that are about to expire goes by what is left of
 // them.
 func TestCertificateExpiry(t *testing.T) {
-	m := NewMetrics()
+	m := metrics.New()
 	s := newTestServer(t, ok, func(c *Config) { c.Metrics = m })
 	r := httptest.NewRequest("GET", pathPods, nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{NotAfter: time.Now().Add(36 * time.Hour)}}}
@@ -251,11 +215,10 @@ func TestCertificateExpiry(t *testing.T) {
 	}
 }
 
-// A client that invents names, verbs, users and what else it can say makes no
-// series, though the server says yes to all of it, but for maxSeries and the few
-// for what has no name.
+// A client that invents names, verbs and users makes a bounded number of series even if
+// the server accepts all of them.
 func TestSeriesAreBounded(t *testing.T) {
-	m := NewMetrics()
+	m := metrics.New()
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("abort") {
 			panic(http.ErrAbortHandler)
@@ -276,16 +239,16 @@ func TestSeriesAreBounded(t *testing.T) {
 		}
 	}
 	lines := func() int { return len(scrape(m, "apiserver_")) }
-	for i := range 2 * maxSeries {
+	const bound = 4096 // of the label sets with a resource; those without come on top of it
+	for i := range 2 * bound {
 		request(i)
 	}
-	// maxSeries is a bound of the map; those without names come on top of it.
-	if n := len(m.series); n < maxSeries || n > maxSeries+16 {
+	if n := len(scrape(m, "apiserver_request_duration_seconds_count")); n < bound || n > bound+16 {
 		t.Errorf("%d series", n)
 	}
 	before := lines()
 	for i := range 400 {
-		request(2*maxSeries + i)
+		request(2*bound + i)
 	}
 	if after := lines(); after != before {
 		t.Errorf("%d lines became %d", before, after)
@@ -293,7 +256,7 @@ func TestSeriesAreBounded(t *testing.T) {
 }
 
 func TestTerminations(t *testing.T) {
-	m := NewMetrics()
+	m := metrics.New()
 	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(c *Config) { c.Metrics = m })
 	do(s, "GET", pathPods+"?timeout=1ms")
 	if got := scrape(m, `apiserver_request_post_timeout_total{source="timeout-handler",status="ok"} 1`); len(got) != 1 {
@@ -310,7 +273,7 @@ func TestTerminations(t *testing.T) {
 
 // A request for somebody else's API that runs into its deadline has one end.
 func TestTerminationOfProxied(t *testing.T) {
-	m := NewMetrics()
+	m := metrics.New()
 	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		CountAs(r.Context(), "aggregator")
 		<-r.Context().Done()
@@ -318,15 +281,5 @@ func TestTerminationOfProxied(t *testing.T) {
 	do(s, "GET", pathPods+"?timeout=1ms")
 	if got := scrape(m, `apiserver_request_terminations_total{`); len(got) != 1 || !strings.HasSuffix(got[0], " 1") {
 		t.Errorf("got %q", got)
-	}
-}
-
-func BenchmarkCount(b *testing.B) {
-	m := NewMetrics()
-	r := httptest.NewRequest("GET", pathPods, nil)
-	x := &exchange{action: resource.ParseAction(r)}
-	b.ReportAllocs()
-	for b.Loop() {
-		m.request(r, x, 200, 1)
 	}
 }

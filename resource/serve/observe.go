@@ -9,6 +9,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/accesslog"
+	"portico/resource/serve/metrics"
 )
 
 // observe logs and counts every request when it is over. Long-running ones are
@@ -21,7 +22,7 @@ func (s *Server) observe(next http.HandlerFunc) http.HandlerFunc {
 			defer func() { ended() }()
 			x.onHeader = func(code int) {
 				if code < 300 && (x.action.LongRunning() || code == http.StatusSwitchingProtocols) && !x.uncounted {
-					ended = s.metrics.longRunning(r, x.action)
+					ended = s.metrics.LongRunning(r, x.action)
 				}
 			}
 		}
@@ -29,7 +30,9 @@ func (s *Server) observe(next http.HandlerFunc) http.HandlerFunc {
 			cause := recover()
 			code, took := x.final(cause), time.Since(x.start)
 			if !x.uncounted {
-				s.metrics.request(r, x, code, took)
+				s.metrics.Answered(r, x.action, metrics.Response{
+					Component: x.component, Code: code, Bytes: x.bytes, Took: took, Waited: x.parts.Load().waitedInAll(), Terminated: x.terminated,
+				})
 			}
 			s.logRequest(r, x, code, took)
 			if s.cfg.AccessLog != nil {

@@ -19,7 +19,7 @@ func (s *Server) recover(next http.HandlerFunc) http.HandlerFunc {
 			}
 			x := exchangeFrom(r.Context())
 			if cause == http.ErrAbortHandler {
-				s.metrics.aborted(r, x.action)
+				s.metrics.Aborted(r, x.action)
 				panic(cause)
 			}
 			s.log.Error("handler panicked", "cause", cause, "method", r.Method, "uri", resource.RedactURI(r.RequestURI),

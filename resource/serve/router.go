@@ -11,6 +11,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/authn"
+	"portico/resource/serve/metrics"
 )
 
 // Routes are what a server that is not the gateway answers. A nil handler is
@@ -77,7 +78,7 @@ func NewRouter(routes Routes) *gin.Engine {
 		for _, endpoint := range []string{"/healthz", "/livez", "/readyz"} {
 			route(routes.Health, endpoint, endpoint+"/*check")
 		}
-		list(routes.Health.SLIs(), pathSLIs)
+		list(routes.Health.SLIs(), metrics.PathSLIs)
 	}
 	list(routes.Explain, "/debug/route")
 	if routes.Profiling {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/util/version"
-
 	"portico/resource"
 )
 
@@ -81,33 +79,6 @@ func TestProfiling(t *testing.T) {
 		}
 		if code == 302 && w.Header().Get("Location") != "/debug/pprof/" {
 			t.Errorf("%s: to %s", path, w.Header().Get("Location"))
-		}
-	}
-}
-
-func TestVersion(t *testing.T) {
-	w := httptest.NewRecorder()
-	VersionHandler().ServeHTTP(w, httptest.NewRequest("GET", "/version", nil))
-	var got map[string]string
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	v, err := version.ParseSemantic(got["gitVersion"])
-	if err != nil || v.Minor() != 37 || !strings.HasPrefix(v.BuildMetadata(), "portico.") {
-		t.Errorf("gitVersion %s: %v", got["gitVersion"], err)
-	}
-	if got["major"] != "1" || got["minor"] != "37" || got["emulationMinor"] != "37" || got["minCompatibilityMinor"] != "36" || got["platform"] == "" {
-		t.Errorf("got %v", got)
-	}
-	if !strings.HasPrefix(w.Body.String(), "{\n  \"major\"") || w.Header().Get("Content-Type") != "application/json" {
-		t.Errorf("got %v %s", w.Header(), w.Body)
-	}
-	for in, want := range map[string]string{
-		"": "devel", "(devel)": "devel", "v0.3.1": "0.3.1", "v0.0.0-20260101-abc+dirty": "0.0.0-20260101-abc.dirty", "+/": "devel",
-	} {
-		got := buildPart(in)
-		if _, err := version.ParseSemantic("v1.37.2+portico." + got); got != want || err != nil {
-			t.Errorf("%q: got %q, %v", in, got, err)
 		}
 	}
 }

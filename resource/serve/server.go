@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"portico/resource/authn"
+	"portico/resource/serve/metrics"
 )
 
 // closeTimeout is how long connections get to end by themselves once all
@@ -25,7 +26,7 @@ const lastWords = time.Second
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
-	metrics *Metrics
+	metrics *metrics.Metrics
 	handler http.Handler
 	life    life
 	long    longRunning
@@ -80,7 +81,7 @@ func (s *Server) watchExpiries() (err error) {
 	if s.expiries, err = authn.NewExpiries(files...); err != nil {
 		return fmt.Errorf("watch certificates: %w", err)
 	}
-	if err := s.metrics.registry.Register(s.expiries); err != nil {
+	if err := s.metrics.Registry().Register(s.expiries); err != nil {
 		return fmt.Errorf("watch certificates: %w", err)
 	}
 	s.cfg.Health.AddWarnings(s.expiries.Warnings)

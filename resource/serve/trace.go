@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"portico/resource"
+	"portico/resource/serve/metrics"
 	"portico/resource/tracing"
 )
 
@@ -48,7 +49,7 @@ func (s *Server) beginSpan(r *http.Request) (context.Context, *tracing.Span) {
 // OpenTelemetry has for that; cause is what the handler panicked with.
 func (x *exchange) endSpan(span *tracing.Span, r *http.Request, cause any) {
 	route := routeOf(x.action)
-	if methodLabel(r.Method) == r.Method {
+	if metrics.MethodLabel(r.Method) == r.Method {
 		span.Name(strings.TrimSuffix(r.Method+" "+route, " "))
 		span.Set("http.request.method", r.Method)
 	} else {
@@ -98,7 +99,7 @@ func routeOf(a *resource.Action) string {
 
 // documentRoute is the route of what is no resource: discovery, OpenAPI, health.
 func documentRoute(path string) string {
-	if label := pathLabel(path); label != "" {
+	if label := metrics.PathLabel(path); label != "" {
 		return label
 	}
 	parts := strings.Split(strings.Trim(path, "/"), "/")

@@ -8,6 +8,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/serve/metrics"
 )
 
 // turnAway answers 429 to new requests once the server is shutting down and
@@ -23,14 +24,16 @@ func (s *Server) turnAway(w http.ResponseWriter, r *http.Request) bool {
 }
 
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request) {
-	s.metrics.terminated(r, resource.ActionFrom(r.Context()), http.StatusTooManyRequests)
+	s.metrics.Terminated(r, resource.ActionFrom(r.Context()), http.StatusTooManyRequests)
 	w.Header().Set("Connection", "close")
 	rest.WriteStatus(w, r, apierrors.NewTooManyRequests("The apiserver is shutting down, please try again later.", 5))
 }
 
 // isProbe reports whether the path tells about the server rather than about
 // what it serves.
-func isProbe(path string) bool { return path == "/metrics" || path == pathSLIs || isHealth(path) }
+func isProbe(path string) bool {
+	return path == "/metrics" || path == metrics.PathSLIs || isHealth(path)
+}
 
 func isHealth(path string) bool {
 	for _, endpoint := range [...]string{"/healthz", "/livez", "/readyz"} {

@@ -1,4 +1,8 @@
-package serve
+// Package version describes the running program: Portico's own version and the level of
+// the Kubernetes API that it speaks.
+//
+// Runs in: gateway, core, crd.
+package version
 
 import (
 	"encoding/json"
@@ -10,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// The level of the Kubernetes API that Portico speaks. Clients compare it with
-// their own.
+// The level of the Kubernetes API, which clients compare with their own.
 const (
 	apiMajor = "1"
 	apiMinor = "37"
@@ -20,8 +23,8 @@ const (
 	oldestMinor = "36"
 )
 
-// Version returns Portico's own version, as the Go toolchain recorded it, fit to
-// be the build part of a semantic version: "0.3.1", or "devel".
+// Version returns Portico's own version, as the Go toolchain recorded it, in a form
+// that is valid as the build part of a semantic version: "0.3.1", or "devel".
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -30,8 +33,8 @@ func Version() string {
 	return buildPart(info.Main.Version)
 }
 
-// buildPart makes a version fit to stand behind the plus of another one, where
-// semantic versioning permits letters, digits, dashes and dots.
+// buildPart converts a version to the build part of a semantic version, which may have
+// letters, digits, dashes and dots.
 func buildPart(v string) string {
 	v = strings.Map(func(c rune) rune {
 		switch {
@@ -48,33 +51,33 @@ func buildPart(v string) string {
 	return v
 }
 
-// GitVersion returns the version that clients parse: the API level, and
-// Portico's own version as its build.
-func GitVersion() string {
+// gitVersion returns the version that clients parse: the API level, with Portico's own
+// version as its build part.
+func gitVersion() string {
 	return "v" + apiMajor + "." + apiMinor + "." + apiPatch + "+portico." + Version()
 }
 
-// VersionHandler serves /version (contract 1.4).
-func VersionHandler() http.Handler {
-	body, err := json.MarshalIndent(VersionInfo(), "", "  ")
+// Handler serves Info as JSON, at /version.
+func Handler() http.Handler {
+	body, err := json.MarshalIndent(Info(), "", "  ")
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(body) // a client that has gone cannot be told
+		_, _ = w.Write(body) // fails only if the client has gone
 	})
 }
 
-// VersionInfo returns what /version says: the API level, Portico's own version,
-// and the commit and its date where the Go toolchain recorded them.
-func VersionInfo() version.Info {
+// Info returns the API level, Portico's own version, and the commit and its date if the
+// Go toolchain recorded them.
+func Info() version.Info {
 	v := version.Info{
 		Major: apiMajor, Minor: apiMinor,
 		EmulationMajor: apiMajor, EmulationMinor: apiMinor,
 		MinCompatibilityMajor: apiMajor, MinCompatibilityMinor: oldestMinor,
-		GitVersion: GitVersion(),
+		GitVersion: gitVersion(),
 		GoVersion:  runtime.Version(),
 		Compiler:   runtime.Compiler,
 		Platform:   runtime.GOOS + "/" + runtime.GOARCH,

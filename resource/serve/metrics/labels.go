@@ -1,4 +1,4 @@
-package serve
+package metrics
 
 import (
 	"net/http"
@@ -7,12 +7,12 @@ import (
 	"portico/resource"
 )
 
-// labels are what a request is counted under.
+// labels are the labels of a request.
 type labels struct {
 	verb, dryRun, group, version, resource, subresource, scope, component string
 }
 
-// labelNames are the names of labels.values, in order.
+// labelNames returns the names of labels.values, in the same order.
 func labelNames() []string {
 	return []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
 }
@@ -21,17 +21,17 @@ func (l labels) values() []string {
 	return []string{l.verb, l.dryRun, l.group, l.version, l.resource, l.subresource, l.scope, l.component}
 }
 
-// withoutDryRun leaves dry_run out of labelNames or of labels.values.
+// withoutDryRun removes dry_run from labelNames or labels.values.
 func withoutDryRun(all []string) []string { return append([]string{all[0]}, all[2:]...) }
 
-// withoutComponent leaves the component, the last, out of them, too.
+// withoutComponent removes dry_run and component, which is the last.
 func withoutComponent(all []string) []string {
 	fewer := withoutDryRun(all)
 	return fewer[:len(fewer)-1]
 }
 
-// unresolved drops what a client could make up. Who counts as another component
-// (CountAs) found a route, so that the group and version exist.
+// unresolved clears the labels that a client can invent. The group and version of a
+// request for another component than the API server exist: it has a route.
 func (l labels) unresolved() labels {
 	if l.component != defaultComponent {
 		l.resource, l.subresource = "", ""
@@ -40,10 +40,10 @@ func (l labels) unresolved() labels {
 	return labels{verb: l.verb, dryRun: l.dryRun, scope: l.scope, component: l.component}
 }
 
-// defaultComponent is who answers, unless somebody says otherwise (CountAs).
+// defaultComponent is the component of requests that this process answers itself.
 const defaultComponent = "apiserver"
 
-// labelsOf returns what a request is counted under (contract 1.6).
+// labelsOf returns the labels of a request; component "" is defaultComponent.
 func labelsOf(r *http.Request, a *resource.Action, component string) labels {
 	if component == "" {
 		component = defaultComponent
@@ -52,21 +52,19 @@ func labelsOf(r *http.Request, a *resource.Action, component string) labels {
 	if a.IsResource {
 		l.group, l.version, l.resource, l.subresource = a.Group, a.Version, a.Resource, a.Subresource
 	} else {
-		l.subresource = pathLabel(a.Path)
+		l.subresource = PathLabel(a.Path)
 	}
 	return l
 }
 
-// VerbLabel is the verb that a request is counted under (contract 1.6): GET,
+// VerbLabel returns the label verb of a request, as kube-apiserver reports it: GET,
 // LIST, WATCH, POST, PUT, PATCH, APPLY, DELETE, DELETECOLLECTION, CONNECT, HEAD,
 // OPTIONS or other.
 func VerbLabel(r *http.Request) string { return verbLabel(r, resource.ActionFrom(r.Context())) }
 
-// verbLabel reclassifies the verb: dashboards know LIST, WATCH and APPLY, and
-// otherwise think in HTTP methods.
 func verbLabel(r *http.Request, a *resource.Action) string {
 	if !a.IsResource {
-		return methodLabel(r.Method)
+		return MethodLabel(r.Method)
 	}
 	switch a.Subresource {
 	case "exec", "attach", "portforward", "proxy":
@@ -86,10 +84,11 @@ func verbLabel(r *http.Request, a *resource.Action) string {
 			return "APPLY"
 		}
 	}
-	return methodLabel(r.Method)
+	return MethodLabel(r.Method)
 }
 
-func methodLabel(method string) string {
+// MethodLabel returns the method if it is one of HTTP's, and else "other".
+func MethodLabel(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect, http.MethodOptions:
 		return method
@@ -125,11 +124,10 @@ func scopeLabel(a *resource.Action) string {
 	return "cluster"
 }
 
-// pathLabel returns the paths that are the same on every server; others are not
-// told apart.
-func pathLabel(path string) string {
+// PathLabel returns the path if every server has it, and else "".
+func PathLabel(path string) string {
 	switch path {
-	case "/healthz", "/livez", "/readyz", "/metrics", pathSLIs, "/version", "/openapi/v2", "/openapi/v3":
+	case "/healthz", "/livez", "/readyz", "/metrics", PathSLIs, "/version", "/openapi/v2", "/openapi/v3":
 		return path
 	}
 	return ""
