@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"k8s.io/apiserver/pkg/audit"
@@ -26,8 +25,7 @@ type Auditor struct {
 	flush   time.Duration // flushTimeout
 	// recorded is what the recordings of all requests hold.
 	recorded *recordings
-	forms    sync.Pool // of *form, which no sink has
-	key      any       // upstreamKey
+	key      any // upstreamKey
 }
 
 // Open returns the Auditor of the options; nil if they ask for none: without a
@@ -56,7 +54,7 @@ func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 		logger.Warn("nothing is audited: there is nowhere for events to go; name a file with --audit-log-path, or a webhook with --audit-webhook-config-file")
 		return nil, nil
 	}
-	a := &Auditor{policy: policy.NewPolicyRuleEvaluator(rules), log: logger, flush: flushTimeout, recorded: newRecordings(), forms: sync.Pool{New: newForm}, key: upstreamKey()}
+	a := &Auditor{policy: policy.NewPolicyRuleEvaluator(rules), log: logger, flush: flushTimeout, recorded: newRecordings(), key: upstreamKey()}
 	if a.losses, err = newLosses(logger); err != nil {
 		return nil, err
 	}

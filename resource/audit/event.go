@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -25,32 +26,11 @@ const (
 	userAgentCut = "...TRUNCATED"
 )
 
-// form is an event that is made to be told and then made again: sinks keep none.
-type form struct {
-	event       auditapi.Event
-	annotations map[string]string
-	extra       map[string]authenticationv1.ExtraValue
-	ref         auditapi.ObjectReference
-	status      metav1.Status
-}
-
-func newForm() any {
-	return &form{annotations: map[string]string{}, extra: map[string]authenticationv1.ExtraValue{}}
-}
-
-// release gives the form back. It holds nothing of its request.
-func (a *Auditor) release(f *form) {
-	clear(f.annotations)
-	clear(f.extra)
-	*f = form{annotations: f.annotations, extra: f.extra}
-	a.forms.Put(f)
-}
-
-// tell tells the sinks what is known at a stage, unless the policy leaves it out.
-// It reports whether they took it.
+// tell sends the event of a stage to the sinks, unless the policy omits the stage. It
+// reports whether they accepted it.
 func (q *Request) tell(stage auditapi.Stage) bool {
 	if u := q.upstream.Load(); u != nil {
-		return u.ProcessEventStage(context.Background(), stage) // which comes to toldBy
+		return u.ProcessEventStage(context.Background(), stage) // which calls send
 	}
 	if slices.Contains(q.config.OmitStages, stage) {
 		return true
@@ -60,49 +40,48 @@ func (q *Request) tell(stage auditapi.Stage) bool {
 	if stage != auditapi.StageRequestReceived {
 		at = metav1.NewMicroTime(time.Now())
 	}
-	return q.toldBy(&auditapi.Event{Stage: stage, StageTimestamp: at})
+	return q.send(&auditapi.Event{Stage: stage, StageTimestamp: at})
 }
 
-// toldBy tells the sinks what is known, with what upstream's event has besides.
-func (q *Request) toldBy(e *auditapi.Event) bool {
-	f := q.auditor.forms.Get().(*form)
-	defer q.auditor.release(f)
-	f.event = *e
-	q.fill(f)
-	return q.auditor.sink.ProcessEvents(&f.event)
+// send sends an event with what is known of the request to the sinks. The event's own
+// fields take precedence.
+func (q *Request) send(e *auditapi.Event) bool {
+	event := *e
+	q.fill(&event)
+	return q.auditor.sink.ProcessEvents(&event)
 }
 
-// fill makes the event whole.
-func (q *Request) fill(f *form) {
-	e := &f.event
+// fill completes the event.
+func (q *Request) fill(e *auditapi.Event) {
 	e.Level, e.AuditID, e.RequestReceivedTimestamp = q.config.Level, types.UID(q.id), metav1.NewMicroTime(q.arrived)
 	e.RequestURI, e.Verb, e.UserAgent, e.SourceIPs = q.uri, q.action.Verb, q.userAgent, q.sources
 	if u := q.action.User; u != nil {
-		e.User = userInfo(u, f.extra)
+		e.User = userInfo(u)
 	}
 	if q.as != nil {
-		as := userInfo(q.as.User, map[string]authenticationv1.ExtraValue{})
+		as := userInfo(q.as.User)
 		e.ImpersonatedUser = &as
 		if q.as.ImpersonationConstraint != "" {
 			e.AuthenticationMetadata = &auditapi.AuthenticationMetadata{ImpersonationConstraint: q.as.ImpersonationConstraint}
 		}
 	}
 	if a := q.action; a.IsResource {
-		f.ref = auditapi.ObjectReference{
+		ref := &auditapi.ObjectReference{
 			Namespace: a.Namespace, Name: a.Name, Resource: a.Resource, Subresource: a.Subresource, APIGroup: a.Group, APIVersion: a.Version,
 		}
-		refine(&f.ref, e.ObjectRef)
-		refine(&f.ref, q.ref)
-		e.ObjectRef = &f.ref
+		refine(ref, e.ObjectRef)
+		refine(ref, q.ref)
+		e.ObjectRef = ref
 	}
 	if q.status != nil || q.code != 0 {
+		status := metav1.Status{}
 		if q.status != nil {
-			f.status = *q.status
+			status = *q.status
 		}
 		if q.code != 0 {
-			f.status.Code = q.code
+			status.Code = q.code
 		}
-		e.ResponseStatus = &f.status
+		e.ResponseStatus = &status
 	}
 	if q.sent != nil {
 		e.RequestObject = &runtime.Unknown{Raw: q.sent, ContentType: runtime.ContentTypeJSON}
@@ -110,19 +89,19 @@ func (q *Request) fill(f *form) {
 	if q.answered != nil {
 		e.ResponseObject = &runtime.Unknown{Raw: q.answered, ContentType: runtime.ContentTypeJSON}
 	}
-	for k, v := range e.Annotations {
-		f.annotations[k] = v
-	}
-	q.annotate(f.annotations)
-	e.Annotations = f.annotations
+	e.Annotations = q.annotate(e.Annotations)
 }
 
-// userInfo is a user as events have one; room is for its extras.
-func userInfo(u *resource.User, room map[string]authenticationv1.ExtraValue) authenticationv1.UserInfo {
+// userInfo returns a user in the form of events.
+func userInfo(u *resource.User) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
 	for k, v := range u.Extra {
-		room[k] = v
+		if info.Extra == nil {
+			info.Extra = make(map[string]authenticationv1.ExtraValue, len(u.Extra))
+		}
+		info.Extra[k] = v
 	}
-	return authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups, Extra: room}
+	return info
 }
 
 // refine takes from another reference what this one does not say.
@@ -143,25 +122,28 @@ func refine(ref, other *auditapi.ObjectReference) {
 	}
 }
 
-// annotate puts the request's annotations into those of an event.
-func (q *Request) annotate(all map[string]string) {
+// annotate returns a copy of an event's annotations with those of the request.
+func (q *Request) annotate(others map[string]string) map[string]string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	all := make(map[string]string, len(others)+len(q.annotations)/2)
+	maps.Copy(all, others)
 	for i := 0; i+1 < len(q.annotations); i += 2 {
 		all[q.annotations[i]] = q.annotations[i+1]
 	}
+	return all
 }
 
-// teller is a sink of upstream's events.
-type teller func(*auditapi.Event) bool
+// sinkOf makes an audit.Sink of a function.
+type sinkOf func(*auditapi.Event) bool
 
 // ProcessEvents implements audit.Sink.
-func (t teller) ProcessEvents(events ...*auditapi.Event) bool {
-	taken := true
+func (f sinkOf) ProcessEvents(events ...*auditapi.Event) bool {
+	ok := true
 	for _, e := range events {
-		taken = t(e) && taken
+		ok = f(e) && ok
 	}
-	return taken
+	return ok
 }
 
 // upstreamContext returns upstream's audit of the request, in which upstream's
@@ -174,7 +156,7 @@ func (q *Request) upstreamContext() *audit.AuditContext {
 	ctx := audit.WithAuditContext(context.Background())
 	audit.WithAuditID(ctx, types.UID(q.id))
 	u := audit.AuditContextFrom(ctx)
-	_ = u.Init(q.config, teller(q.toldBy)) // nobody else has it: it is not initialized yet
+	_ = u.Init(q.config, sinkOf(q.send)) // nobody else has it: it is not initialized yet
 	if !q.upstream.CompareAndSwap(nil, u) {
 		return q.upstream.Load()
 	}

@@ -42,19 +42,15 @@ func (a *Auditor) openSinks(o *Options) error {
 	return nil
 }
 
-// logTo returns the log: our own for events in JSON, which are those of every
-// request, and upstream's for the rest.
+// logTo returns the log: a queuedLog for JSON in mode batch, and else upstream's.
 func (a *Auditor) logTo(file io.Writer, o *LogOptions) audit.Backend {
 	batch := &o.Delivery.Batch
-	switch {
-	case o.Format != FormatJSON:
+	if o.Format != FormatJSON || o.Delivery.Mode != ModeBatch || batch.Throttle {
 		return a.deliver(log.NewBackend(file, o.Format, eventVersion), o.Delivery, 1)
-	case o.Delivery.Mode == ModeBatch && !batch.Throttle:
-		queue := newQueuedLines(file, batch.BufferSize, a.losses)
-		a.waiting = append(a.waiting, queue.count)
-		return truncated(queue, o.Delivery)
 	}
-	return a.deliver(&lines{out: file}, o.Delivery, 1)
+	queue := newQueuedLog(file, batch.BufferSize, a.losses)
+	a.waiting = append(a.waiting, queue.count)
+	return truncated(queue, o.Delivery)
 }
 
 // deliver puts what the mode and truncation ask for in front of a sink, which

@@ -12,18 +12,18 @@ import (
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 )
 
-// A file that is slow to write delays nobody in batch mode; what there is no room
-// for is counted; the rest is written in order, whole lines at a time.
-func TestQueuedLines(t *testing.T) {
+// In mode batch a slow file delays no request; lines beyond the limit are dropped and
+// counted; the others are written in order, whole lines at a time.
+func TestQueuedLogOfASlowFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &slowFile{entered: make(chan struct{}, 100), release: make(chan struct{})}
-		var said strings.Builder
-		losses, err := newLosses(slog.New(slog.NewTextHandler(&said, nil)))
+		var logged strings.Builder
+		losses, err := newLosses(slog.New(slog.NewTextHandler(&logged, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := lost(t, nil, "buffered")
-		q := newQueuedLines(out, 10, losses)
+		q := newQueuedLog(out, 10, losses)
 		stop := make(chan struct{})
 		_ = q.Run(stop)
 		q.ProcessEvents(&auditapi.Event{AuditID: "0"})
@@ -31,64 +31,55 @@ func TestQueuedLines(t *testing.T) {
 		for i := range 12 {
 			q.ProcessEvents(&auditapi.Event{AuditID: "1", RequestURI: strings.Repeat("x", i*writeBytes/8)})
 		}
-		if got := lost(t, nil, "buffered") - before; got != 3 {
-			t.Errorf("%v are lost", got)
+		if got := lost(t, nil, "buffered") - before; got != 2 {
+			t.Errorf("%v lines are lost", got)
 		}
 		close(out.release)
 		close(stop)
 		q.Shutdown()
-		if n := strings.Count(out.all, "\n"); n != 10 || q.count() != 0 || !strings.HasSuffix(out.all, "\n") {
-			t.Errorf("%d lines were written, %d wait", n, q.count())
+		if n := strings.Count(out.all, "\n"); n != 11 || q.count() != 0 || q.bytes.used.Load() != 0 {
+			t.Errorf("%d lines were written, %d and %d bytes are queued", n, q.count(), q.bytes.used.Load())
 		}
 		for _, part := range out.parts {
 			if !strings.HasSuffix(part, "}\n") || len(part) > writeBytes && strings.Count(part, "\n") != 1 {
-				t.Errorf("%d bytes were written at once, of %d lines", len(part), strings.Count(part, "\n"))
+				t.Errorf("one write has %d bytes, of %d lines", len(part), strings.Count(part, "\n"))
 			}
 		}
 		time.Sleep(complainEvery)
-		if q.ProcessEvents(&auditapi.Event{}); lost(t, nil, "buffered")-before != 4 {
+		if q.ProcessEvents(&auditapi.Event{}); lost(t, nil, "buffered")-before != 3 {
 			t.Error("an event after the end is not counted as lost")
 		}
-		if got := said.String(); strings.Count(got, errFull.Error()) != 1 || strings.Count(got, errEnded.Error()) != 1 {
-			t.Errorf("said of what was lost: %s", got)
+		if got := logged.String(); strings.Count(got, errFull.Error()) != 1 || strings.Count(got, errEnded.Error()) != 1 {
+			t.Errorf("logged %s", got)
 		}
 	})
 }
 
-// Lines are written soon, in small pieces, and not each by itself.
-func TestQueuedLinesGather(t *testing.T) {
+// Several lines are written together, and no line waits for long.
+func TestQueuedLogWritesLinesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &slowFile{entered: make(chan struct{}, 1000), release: make(chan struct{})}
 		close(out.release)
-		q := newQueuedLines(out, 10000, nil)
+		q := newQueuedLog(out, 10000, nil)
 		stop := make(chan struct{})
 		_ = q.Run(stop)
 		for range 100 {
 			q.ProcessEvents(&auditapi.Event{})
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(gatherFor)
+		time.Sleep(writeDelay)
 		synctest.Wait()
 		if n := strings.Count(out.all, "\n"); n != 100 || len(out.parts) > 25 || len(out.parts) < 10 {
 			t.Errorf("%d lines were written in %d pieces", n, len(out.parts))
-		}
-		// As many as fill a piece wait for no time to pass.
-		begun := time.Now()
-		for range 2 {
-			q.ProcessEvents(&auditapi.Event{RequestURI: strings.Repeat("x", writeBytes-1000)})
-		}
-		synctest.Wait()
-		if n := strings.Count(out.all, "\n"); n != 102 || !time.Now().Equal(begun) {
-			t.Errorf("%d lines were written after %v", n, time.Since(begun))
 		}
 		close(stop)
 		q.Shutdown()
 	})
 }
 
-// Lines that wait for a disk that hangs are bounded by bytes.
-func TestQueuedLinesBytes(t *testing.T) {
-	q := newQueuedLines(nil, 1000, nil)
+// The lines of a file that hangs are bounded by bytes.
+func TestQueuedLogIsBoundedByBytes(t *testing.T) {
+	q := newQueuedLog(nil, 1000, nil)
 	line := make([]byte, 1<<20)
 	for i := range maxWaiting / len(line) {
 		if err := q.add(line); err != nil {
