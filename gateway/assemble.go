@@ -13,6 +13,7 @@ import (
 	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/gateway/access"
+	"portico/gateway/accesslog"
 	"portico/gateway/apidocs"
 	"portico/gateway/flow"
 	"portico/gateway/lastgood"
@@ -20,7 +21,6 @@ import (
 	"portico/gateway/registration"
 	"portico/gateway/routing"
 	"portico/resource"
-	"portico/resource/accesslog"
 	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/client"
@@ -199,10 +199,11 @@ func (g *Gateway) assembleObservation() (err error) {
 	registry := g.metrics.Registry()
 	registry.MustRegister(g.sync.Metrics()...)
 	if g.cfg.AccessLog != "" {
-		g.accessLog, err = accesslog.Open(accesslog.Config{Path: g.cfg.AccessLog, Registry: registry, Logger: g.log})
+		log, err := accesslog.Open(accesslog.Config{Path: g.cfg.AccessLog, Registry: registry, Logger: g.log})
 		if err != nil {
 			return err
 		}
+		g.accessLog = log
 	}
 	if g.audit, err = audit.Open(g.cfg.Audit, g.log); err != nil {
 		return err

@@ -16,7 +16,6 @@ import (
 	"portico/gateway/registration"
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
-	"portico/resource/accesslog"
 	"portico/resource/admission"
 	"portico/resource/audit"
 	"portico/resource/authn"
@@ -71,9 +70,9 @@ type Gateway struct {
 	// What is told of requests, and where clients connect.
 	health    *serve.Health
 	metrics   *metrics.Metrics
-	accessLog *accesslog.Log  // nil: none is written
-	audit     *audit.Auditor  // nil: nothing is audited
-	tracer    *tracing.Tracer // nil: nothing is traced
+	accessLog serve.RequestLog // nil: none
+	audit     *audit.Auditor   // nil: nothing is audited
+	tracer    *tracing.Tracer  // nil: nothing is traced
 	server    *serve.Server
 	// connections bounds those of clients, and those to servers that last.
 	connections *fairshare.Limit

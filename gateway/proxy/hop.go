@@ -11,7 +11,6 @@ import (
 	"portico/apiservice/explain"
 	"portico/gateway/upstream"
 	"portico/resource"
-	"portico/resource/accesslog"
 	"portico/resource/audit"
 	"portico/resource/authz"
 	"portico/resource/serve"
@@ -204,9 +203,9 @@ func (h *hop) away() time.Duration {
 }
 
 // record is the hop's part of the access log.
-func (h *hop) record(now time.Time) accesslog.Upstream {
+func (h *hop) record(now time.Time) serve.Upstream {
 	last, n := h.Last()
-	u := accesslog.Upstream{
+	u := serve.Upstream{
 		APIService: h.route.Name, Backend: h.route.Backend, Endpoint: last.Endpoint, Attempts: n, FirstByte: h.away(), Took: now.Sub(h.began),
 	}
 	if last.Status == 0 && last.Err != nil {

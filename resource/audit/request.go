@@ -50,8 +50,8 @@ func (w want) limit() int {
 	return [...]int{wantObject: maxObject, wantStatus: maxStatus, wantName: maxObject, wantIssued: maxObject}[w]
 }
 
-// codeNobody is the code of a request that nobody was there any more to answer:
-// the same as in the access log (accesslog.CodeClientGone).
+// codeNobody is the code of a request whose client closed the connection before the
+// response began, the same as in the access log.
 const codeNobody = 499
 
 // Request is the audit of one request. Its methods are for the goroutine of the

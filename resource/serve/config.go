@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"portico/resource"
-	"portico/resource/accesslog"
 	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/authz"
@@ -61,8 +60,9 @@ type Config struct {
 	// Metrics counts the requests; it is the one that the handler serves. nil:
 	// nobody sees the numbers.
 	Metrics *metrics.Metrics
-	// AccessLog takes a record of every request that is over; nil: nobody does.
-	AccessLog *accesslog.Log
+	// AccessLog records every request that has ended; nil: none does. It runs with the
+	// server and ends after the last request.
+	AccessLog RequestLog
 	// Audit audits requests; nil: nobody does.
 	Audit *audit.Auditor
 	// Tracer has requests leave spans; nil: what clients say of traces is passed

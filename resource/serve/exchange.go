@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"portico/resource"
-	"portico/resource/accesslog"
 	"portico/resource/audit"
 	"portico/resource/fairshare"
 )
@@ -73,13 +72,9 @@ type exchange struct {
 	took  struct{ authentication, authorization, impersonation, writing time.Duration }
 	parts atomic.Pointer[parts]
 
-	logged *logged
-}
-
-// logged is what only the access log tells of a request; nil without one.
-type logged struct {
+	// For the RequestLog.
 	firstByte time.Duration
-	upstream  accesslog.Upstream
+	upstream  Upstream
 	traceID   string
 }
 
@@ -121,9 +116,6 @@ func exchangeFrom(ctx context.Context) *exchange {
 func (s *Server) open(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		x := &exchange{ResponseWriter: w, start: time.Now(), action: resource.ParseAction(r)}
-		if s.cfg.AccessLog != nil {
-			x.logged = new(logged)
-		}
 		if s.cfg.LongRunning != nil && !x.action.LongRunning() {
 			x.action.Streams = s.cfg.LongRunning(r, x.action)
 		}
@@ -196,9 +188,7 @@ func (x *exchange) setHeader(code int) {
 		x.leavePlace()
 	}
 	x.code = code
-	if x.logged != nil {
-		x.logged.firstByte = time.Since(x.start)
-	}
+	x.firstByte = time.Since(x.start)
 	if x.onHeader != nil {
 		x.onHeader(code)
 	}

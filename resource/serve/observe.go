@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"portico/resource"
-	"portico/resource/accesslog"
 	"portico/resource/serve/metrics"
 )
 
@@ -36,7 +35,7 @@ func (s *Server) observe(next http.HandlerFunc) http.HandlerFunc {
 			}
 			s.logRequest(r, x, code, took)
 			if s.cfg.AccessLog != nil {
-				s.cfg.AccessLog.Add(x.record(r, code, took))
+				s.cfg.AccessLog.Add(x.ended(r, code, took))
 			}
 			if cause != nil {
 				panic(cause)
@@ -48,14 +47,14 @@ func (s *Server) observe(next http.HandlerFunc) http.HandlerFunc {
 
 // final is the status that a request is counted, logged and traced with when it is
 // over; cause is what its handler panicked with. It is the one that was sent, or
-// is about to be, and accesslog.CodeClientGone if none was because nobody was
+// is about to be, and CodeClientGone if none was because nobody was
 // there to take it.
 func (x *exchange) final(cause any) int {
 	switch {
 	case x.code != 0:
 		return x.code
 	case x.unanswered(cause):
-		return accesslog.CodeClientGone
+		return CodeClientGone
 	case cause != nil:
 		return http.StatusInternalServerError
 	}
@@ -78,8 +77,10 @@ func (s *Server) observing(ctx context.Context) (end func()) {
 			s.log.Error("audit ended", "err", err)
 		}
 	})
-	// Both return nothing but that ctx ended.
-	running.Go(func() { _ = s.cfg.AccessLog.Run(ctx) })
+	// These return only the error of ctx.
+	if s.cfg.AccessLog != nil {
+		running.Go(func() { _ = s.cfg.AccessLog.Run(ctx) })
+	}
 	running.Go(func() { _ = s.cfg.Tracer.Run(ctx) })
 	return func() {
 		cancel()

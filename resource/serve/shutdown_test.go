@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico/resource/accesslog"
 	"portico/resource/audit"
 )
 
@@ -115,11 +113,7 @@ func TestShutdownTellsOfWhatItGivesUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n", func(o *audit.Options) { o.Log.Delivery.Mode = audit.ModeBatch })
-			var lines bytes.Buffer
-			accessLog, err := accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &lines})
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := &ends{}
 			atWork := make(chan struct{})
 			s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
 				close(atWork)
@@ -127,7 +121,7 @@ func TestShutdownTellsOfWhatItGivesUp(t *testing.T) {
 				<-time.After(50 * time.Millisecond) // it has something to put in order
 				tc.ends()
 			}, change, func(c *Config) {
-				c.ShutdownTimeout, c.LongShutdownTimeout, c.AccessLog, c.Logger = time.Millisecond, -1, accessLog, slog.New(slowLog{slog.DiscardHandler})
+				c.ShutdownTimeout, c.LongShutdownTimeout, c.AccessLog, c.Logger = time.Millisecond, -1, log, slog.New(slowLog{slog.DiscardHandler})
 			})
 			if err := s.Listen(); err != nil {
 				t.Fatal(err)
@@ -149,8 +143,8 @@ func TestShutdownTellsOfWhatItGivesUp(t *testing.T) {
 			if got := told(events()); !strings.HasPrefix(got, tc.want) {
 				t.Errorf("audit: %q", got)
 			}
-			if got := lines.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `"user":"jane"`) {
-				t.Errorf("access log: %q", got)
+			if got := log.all; len(got) != 1 || got[0].Action.User.Name != "jane" {
+				t.Errorf("request log: %+v", got)
 			}
 		})
 	}

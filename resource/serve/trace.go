@@ -39,8 +39,8 @@ func (s *Server) beginSpan(r *http.Request) (context.Context, *tracing.Span) {
 	ctx, span := s.cfg.Tracer.Begin(r.Context(), tracing.Request{
 		Header: r.Header, Start: x.start, Trusted: s.cfg.TrustsTrace == nil || s.cfg.TrustsTrace(x.action.User),
 	})
-	if span != nil && x.logged != nil {
-		x.logged.traceID = span.TraceID()
+	if span != nil {
+		x.traceID = span.TraceID()
 	}
 	return ctx, span
 }

@@ -9,16 +9,15 @@ import (
 	"syscall"
 )
 
-// standard is an output without a name.
+// standard is an output that has no path.
 type standard struct{ io.Writer }
 
 func (standard) follow() error { return nil }
 
-// Close leaves it open: it belongs to the process.
+// Close does nothing: the process owns the output.
 func (standard) Close() error { return nil }
 
-// file is an output with a name, under which there may be another file
-// tomorrow.
+// file is an output with a path, at which another file may appear.
 type file struct {
 	path string
 	file *os.File
@@ -32,7 +31,7 @@ func openFile(path string) (*file, error) {
 	return &file{path: path, file: f}, nil
 }
 
-// appendTo opens without waiting: of a named pipe that nobody reads it says so.
+// appendTo opens without blocking: a named pipe without a reader is an error.
 func appendTo(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -44,8 +43,8 @@ func appendTo(path string) (*os.File, error) {
 // Write appends whole lines.
 func (f *file) Write(lines []byte) (int, error) { return f.file.Write(lines) }
 
-// follow opens the file anew if another one, or none, has its name. On failure
-// the old one stays.
+// follow reopens the file if another one, or none, has its path. On failure the open one
+// stays in use.
 func (f *file) follow() error {
 	named, err := os.Stat(f.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +63,7 @@ func (f *file) follow() error {
 	if err != nil {
 		return err
 	}
-	_ = f.file.Close() // all of it was written, or its loss was counted
+	_ = f.file.Close() // every write has succeeded or was counted as failed
 	f.file = next
 	return nil
 }

@@ -1,21 +1,36 @@
 package serve
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"portico/resource"
-	"portico/resource/accesslog"
 	"portico/resource/serve/metrics"
 	"portico/resource/tracing"
 )
+
+// ends is a RequestLog that keeps what it gets.
+type ends struct {
+	mu  sync.Mutex
+	all []RequestEnd
+}
+
+func (e *ends) Add(end *RequestEnd) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, *end)
+}
+
+func (*ends) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
 
 // lastWord is what a response says in the end.
 type lastWord string
@@ -34,11 +49,7 @@ func (l lastWord) Value(key any) any {
 func TestClientGone(t *testing.T) {
 	for name, panics := range map[string]bool{"the handler gives up": true, "the handler returns": false} {
 		t.Run(name, func(t *testing.T) {
-			var out bytes.Buffer
-			log, err := accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &out})
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := &ends{}
 			collector, address := newCollector(t)
 			tracer, err := tracing.New(tracing.Config{Endpoint: address, SamplesPerMillion: 1_000_000}, tracing.Options{Service: "test"})
 			if err != nil {
@@ -62,11 +73,9 @@ func TestClientGone(t *testing.T) {
 				}()
 				s.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", pathPods, nil))
 			}()
-			_ = log.Run(ctx)
 			_ = tracer.Run(ctx)
-			var line map[string]any
-			if err := json.Unmarshal(out.Bytes(), &line); err != nil || line["code"] != 499.0 {
-				t.Errorf("access log: %v: %s", err, &out)
+			if len(log.all) != 1 || log.all[0].Code != CodeClientGone {
+				t.Errorf("request log: %+v", log.all)
 			}
 			if got := scrape(m, "apiserver_request_total{"); len(got) != 1 || !strings.Contains(got[0], `code="499",component="aggregator"`) {
 				t.Errorf("counted as %q", got)
@@ -89,14 +98,11 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-func TestAccessLog(t *testing.T) {
-	var out bytes.Buffer
-	log, err := accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &out})
-	if err != nil {
-		t.Fatal(err)
-	}
+// The request log gets the request, its user and response, and what a proxy says of it.
+func TestRequestLog(t *testing.T) {
+	log := &ends{}
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		SetUpstream(r.Context(), accesslog.Upstream{APIService: "v1.", Backend: "core", Attempts: 1})
+		SetUpstream(r.Context(), Upstream{APIService: "v1.", Backend: "core", Attempts: 1})
 		if !Attach(r.Context(), lastWord("ours")) || r.Context().Value("word") != "ours" {
 			t.Error("nothing is attached")
 		}
@@ -107,34 +113,23 @@ func TestAccessLog(t *testing.T) {
 	if got := do(s, "GET", pathPods+"/a?token=abc", "Audit-Id", "mine", "User-Agent", "test").Header()["X-Last"]; len(got) != 1 || got[0] != "ours" {
 		t.Errorf("X-Last is %q", got)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = log.Run(ctx)
-	var line map[string]any
-	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
-		t.Fatalf("%v: %q", err, &out)
+	if len(log.all) != 1 {
+		t.Fatalf("got %d", len(log.all))
 	}
-	for key, want := range map[string]any{
-		"auditID": "mine", "user": "jane", "verb": "get", "resource": "pods", "namespace": "ns", "name": "a", "code": 418.0, "bytes": 3.0,
-		"userAgent": "test", "uri": pathPods + "/a?token=REDACTED", "apiService": "v1.", "backend": "core", "attempts": 1.0,
-	} {
-		if line[key] != want {
-			t.Errorf("%s: got %v, want %v", key, line[key], want)
-		}
+	end := log.all[0]
+	if a := end.Action; end.AuditID != "mine" || a.User.Name != "jane" || a.Verb != "get" || a.Resource != "pods" || a.Namespace != "ns" || a.Name != "a" ||
+		end.Code != 418 || end.Bytes != 3 || end.Upstream.Backend != "core" || end.Upstream.Attempts != 1 {
+		t.Errorf("got %+v", end)
 	}
-	if first, ok := line["firstByte"].(float64); !ok || first <= 0 || first > line["took"].(float64) {
-		t.Errorf("first byte after %v, in all %v", line["firstByte"], line["took"])
+	if end.FirstByte <= 0 || end.FirstByte > end.Took {
+		t.Errorf("first byte after %v, in all %v", end.FirstByte, end.Took)
 	}
 }
 
-// A line names as whom a request was made, and who made it so; where that is refused,
-// who asked for it.
-func TestAccessLogOfImpersonation(t *testing.T) {
-	var out bytes.Buffer
-	log, err := accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &out})
-	if err != nil {
-		t.Fatal(err)
-	}
+// The request log gets the impersonated user and the impersonator; if impersonation is
+// forbidden, the sender.
+func TestRequestLogOfImpersonation(t *testing.T) {
+	log := &ends{}
 	s := newTestServer(t, func(http.ResponseWriter, *http.Request) {}, func(c *Config) {
 		c.AccessLog = log
 		c.Impersonation = func(next http.Handler) http.Handler {
@@ -155,19 +150,9 @@ func TestAccessLogOfImpersonation(t *testing.T) {
 	do(s, "GET", pathPods+"/a")
 	do(s, "GET", pathPods+"/a", "Impersonate-User", "john")
 	do(s, "GET", pathPods+"/a", "Impersonate-User", "root")
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = log.Run(ctx)
 	var got []string
-	for text := range bytes.Lines(out.Bytes()) {
-		var line struct {
-			User, Impersonator string
-			Code               int
-		}
-		if err := json.Unmarshal(text, &line); err != nil {
-			t.Fatalf("%v: %q", err, text)
-		}
-		got = append(got, fmt.Sprint(line))
+	for _, end := range log.all {
+		got = append(got, fmt.Sprintf("{%s %s %d}", nameOf(end.Action.User), nameOf(end.Action.Impersonator), end.Code))
 	}
 	if want := []string{"{jane  200}", "{john jane 200}", "{jane  403}"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

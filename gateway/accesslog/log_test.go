@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"portico/resource"
+	"portico/resource/serve"
 )
 
 func open(t *testing.T, cfg Config) *Log {
@@ -58,10 +62,13 @@ func TestLine(t *testing.T) {
 	var out bytes.Buffer
 	l := open(t, Config{Path: Standard, Output: &out})
 	stop := run(t, l)
-	l.Add(Record{
-		Start: time.Unix(1700000000, 0), AuditID: "id", User: "jane", Method: "GET", URI: "/api/v1/pods?token=abc", Verb: "list",
-		Version: "v1", Resource: "pods", Code: 200, Bytes: 12, Took: 1500 * time.Microsecond, FirstByte: time.Millisecond,
-		Upstream: Upstream{APIService: "v1.", Backend: "core", Endpoint: "unix:///core.sock", Attempts: 2, FirstByte: 900 * time.Microsecond, Took: time.Millisecond},
+	request := httptest.NewRequest("GET", "/api/v1/pods?token=abc", nil)
+	action := resource.ParseAction(request)
+	action.User = &resource.User{Name: "jane"}
+	l.Add(&serve.RequestEnd{
+		Request: request, Action: action, Start: time.Unix(1700000000, 0), AuditID: "id",
+		Code: 200, Bytes: 12, Took: 1500 * time.Microsecond, FirstByte: time.Millisecond,
+		Upstream: serve.Upstream{APIService: "v1.", Backend: "core", Endpoint: "unix:///core.sock", Attempts: 2, FirstByte: 900 * time.Microsecond, Took: time.Millisecond},
 	})
 	stop()
 	var got map[string]any
@@ -89,9 +96,10 @@ func TestBounds(t *testing.T) {
 	var out bytes.Buffer
 	l := open(t, Config{Path: Standard, Output: &out})
 	stop := run(t, l)
-	l.Add(Record{
-		AuditID: long, TraceID: "t", User: long, Impersonator: long, Method: long, URI: "/" + long, UserAgent: long, Verb: long, Group: long,
-		Version: long, Resource: long, Subresource: long, Namespace: long, Name: long, Upstream: Upstream{Err: long},
+	l.add(record{
+		RequestEnd: serve.RequestEnd{AuditID: long, TraceID: "t", Upstream: serve.Upstream{Err: long}},
+		user:       long, impersonator: long, method: long, uri: "/" + long, userAgent: long,
+		verb: long, group: long, version: long, res: long, subresource: long, namespace: long, name: long,
 	})
 	stop()
 	if n := out.Len(); n > 6<<10 || n < maxURI {
@@ -111,7 +119,7 @@ func TestNobodyReads(t *testing.T) {
 	for range adders {
 		adding.Go(func() {
 			for range each {
-				l.Add(Record{Code: 200})
+				l.add(record{RequestEnd: serve.RequestEnd{Code: 200}})
 			}
 		})
 	}
@@ -142,7 +150,7 @@ func TestEndWithoutReader(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = l.Run(ctx) }()
-		l.Add(Record{})
+		l.add(record{})
 		synctest.Wait()
 		begun := time.Now()
 		cancel()
@@ -158,19 +166,19 @@ func TestRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "access.log")
 	l := open(t, Config{Path: path})
 	stop := run(t, l)
-	l.Add(Record{AuditID: "first"})
+	l.add(record{RequestEnd: serve.RequestEnd{AuditID: "first"}})
 	waitFor(t, path, "first")
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, path, "") // made anew
-	l.Add(Record{AuditID: "second"})
+	l.add(record{RequestEnd: serve.RequestEnd{AuditID: "second"}})
 	waitFor(t, path, "second")
 	// Truncated in place, as logrotate's copytruncate does.
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
-	l.Add(Record{AuditID: "third"})
+	l.add(record{RequestEnd: serve.RequestEnd{AuditID: "third"}})
 	stop()
 	now, before := readAll(t, path), readAll(t, path+".1")
 	if strings.Contains(now, "\x00") || !strings.Contains(now, "third") || strings.Contains(now, "second") {
@@ -242,7 +250,7 @@ func TestFullDisk(t *testing.T) {
 	disk, registry := &full{room: 10}, prometheus.NewRegistry()
 	l := open(t, Config{Path: Standard, Output: disk, Registry: registry})
 	stop := run(t, l)
-	l.Add(Record{})
+	l.add(record{})
 	for deadline := time.Now().Add(20 * time.Second); lines(t, registry, "failed") == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the failure was not counted")
@@ -251,7 +259,7 @@ func TestFullDisk(t *testing.T) {
 	disk.mu.Lock()
 	disk.room = 1 << 20
 	disk.mu.Unlock()
-	l.Add(Record{AuditID: "after"})
+	l.add(record{RequestEnd: serve.RequestEnd{AuditID: "after"}})
 	stop()
 	// What is left of the line that was cut does not spoil the next one.
 	if got := strings.Split(disk.got.String(), "\n"); len(got) != 3 || !json.Valid([]byte(got[1])) {
@@ -259,16 +267,6 @@ func TestFullDisk(t *testing.T) {
 	}
 	if lines(t, registry, "failed") != 1 || lines(t, registry, "written") != 1 {
 		t.Errorf("failed %v, written %v", lines(t, registry, "failed"), lines(t, registry, "written"))
-	}
-}
-
-func TestNilLog(t *testing.T) {
-	var l *Log
-	l.Add(Record{})
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := l.Run(ctx); !errors.Is(err, context.Canceled) {
-		t.Error(err)
 	}
 }
 
@@ -280,14 +278,17 @@ func BenchmarkAdd(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() { _ = l.Run(ctx) }()
-	r := Record{
-		Start: time.Now(), AuditID: "0c0b2ee8-2b0e-4b3c-9d0e-000000000000", User: "jane", Method: "GET", URI: "/api/v1/namespaces/default/configmaps/a",
-		Protocol: "HTTP/2.0", Verb: "get", Version: "v1", Resource: "configmaps", Namespace: "default", Name: "a", Code: 200, Bytes: 500,
-		UserAgent: "kubectl/v1.37.2 (linux/amd64)", Remote: "127.0.0.1:50000", Upstream: Upstream{APIService: "v1.", Backend: "core", Attempts: 1},
+	r := record{
+		RequestEnd: serve.RequestEnd{
+			Start: time.Now(), AuditID: "0c0b2ee8-2b0e-4b3c-9d0e-000000000000", Code: 200, Bytes: 500,
+			Upstream: serve.Upstream{APIService: "v1.", Backend: "core", Attempts: 1},
+		},
+		user: "jane", method: "GET", uri: "/api/v1/namespaces/default/configmaps/a", protocol: "HTTP/2.0", verb: "get", version: "v1",
+		res: "configmaps", namespace: "default", name: "a", userAgent: "kubectl/v1.37.2 (linux/amd64)", remote: "127.0.0.1:50000",
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		l.Add(r)
+		l.add(r)
 	}
 }
 
@@ -296,10 +297,13 @@ func BenchmarkLine(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := Record{
-		Start: time.Now(), AuditID: "0c0b2ee8-2b0e-4b3c-9d0e-000000000000", User: "jane", Method: "GET", URI: "/api/v1/namespaces/default/configmaps/a",
-		Protocol: "HTTP/2.0", Verb: "get", Version: "v1", Resource: "configmaps", Namespace: "default", Name: "a", Code: 200, Bytes: 500,
-		UserAgent: "kubectl/v1.37.2 (linux/amd64)", Remote: "127.0.0.1:50000", Upstream: Upstream{APIService: "v1.", Backend: "core", Attempts: 1},
+	r := record{
+		RequestEnd: serve.RequestEnd{
+			Start: time.Now(), AuditID: "0c0b2ee8-2b0e-4b3c-9d0e-000000000000", Code: 200, Bytes: 500,
+			Upstream: serve.Upstream{APIService: "v1.", Backend: "core", Attempts: 1},
+		},
+		user: "jane", method: "GET", uri: "/api/v1/namespaces/default/configmaps/a", protocol: "HTTP/2.0", verb: "get", version: "v1",
+		res: "configmaps", namespace: "default", name: "a", userAgent: "kubectl/v1.37.2 (linux/amd64)", remote: "127.0.0.1:50000",
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -10,19 +10,19 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"portico/resource/serve"
 )
 
 const (
-	// queueLength is how many records wait to be written; those that come then
-	// are dropped. With records as long as they get it is 12 MiB, with usual ones
-	// 2 MiB.
+	// queueLength bounds the records in the queue; further ones are dropped. A full
+	// queue takes 12 MiB with the longest records, and 2 MiB with usual ones.
 	queueLength = 4096
-	// batchBytes is how much is written at once.
+	// batchBytes bounds one write.
 	batchBytes = 64 << 10
-	// lookEvery is how often the file is compared with its name.
+	// lookEvery is how often the open file is compared with its path.
 	lookEvery = time.Second
-	// flushTimeout bounds how long the end of the process waits for what is
-	// still to be written.
+	// flushTimeout bounds how long Run writes after its context has ended.
 	flushTimeout = time.Second
 )
 
@@ -36,30 +36,30 @@ type Config struct {
 	Path string
 	// Output is what Standard stands for. Default os.Stdout.
 	Output io.Writer
-	// Registry shows how many lines were written, dropped because the queue was
-	// full, or failed; nil: nobody sees them.
+	// Registry gets portico_access_log_lines_total: lines that were written, dropped
+	// because the queue was full, or failed. nil: it is not registered.
 	Registry prometheus.Registerer
-	// Logger is told when writing begins to fail. Default slog.Default().
+	// Logger logs when writing begins to fail. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// Log is an access log. Safe for concurrent use; a nil Log takes nothing.
+// Log is an access log. Safe for concurrent use.
 type Log struct {
 	log     *slog.Logger
 	out     output
-	queue   chan Record
+	queue   chan record
 	batch   bytes.Buffer
 	handler slog.Handler
-	// writing and following are what fails now; of the writer only.
+	// writing and following log failures; used by the writing goroutine only.
 	writing, following complaint
 
 	written, dropped, failed prometheus.Counter
 }
 
-// output is where lines go.
+// output is a file or the standard output.
 type output interface {
 	io.Writer
-	// follow has further lines go to the file that has the name now.
+	// follow reopens the file if another one has its path.
 	follow() error
 	Close() error
 }
@@ -75,7 +75,7 @@ func Open(cfg Config) (*Log, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	l := &Log{log: cfg.Logger, queue: make(chan Record, queueLength)}
+	l := &Log{log: cfg.Logger, queue: make(chan record, queueLength)}
 	l.handler = slog.NewJSONHandler(&l.batch, nil)
 	lines := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "portico_access_log_lines_total",
@@ -100,11 +100,10 @@ func Open(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// Add takes the record of a request that is over. It never blocks.
-func (l *Log) Add(r Record) {
-	if l == nil {
-		return
-	}
+// Add implements serve.RequestLog.
+func (l *Log) Add(end *serve.RequestEnd) { l.add(recordOf(end)) }
+
+func (l *Log) add(r record) {
 	select {
 	case l.queue <- r.bounded():
 	default:
@@ -112,14 +111,8 @@ func (l *Log) Add(r Record) {
 	}
 }
 
-// Run writes until ctx ends, and then what is still in the queue: if that takes
-// longer than a second, because nobody reads what is written, it is given up. A
-// nil Log waits for ctx.
+// Run writes until ctx ends, and then the rest of the queue, for at most flushTimeout.
 func (l *Log) Run(ctx context.Context) error {
-	if l == nil {
-		<-ctx.Done()
-		return ctx.Err()
-	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -134,7 +127,7 @@ func (l *Log) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// write turns records into lines until ctx has ended and none is left.
+// write writes records until ctx has ended and the queue is empty.
 func (l *Log) write(ctx context.Context) {
 	defer l.out.Close()
 	look := time.NewTicker(lookEvery)
@@ -157,12 +150,12 @@ func (l *Log) write(ctx context.Context) {
 	}
 }
 
-// writeAll writes a record and those that have come up behind it.
-func (l *Log) writeAll(r Record) {
+// writeAll writes a record and those in the queue, at most batchBytes.
+func (l *Log) writeAll(r record) {
 	lines := 0
 	for {
 		if err := r.write(l.handler); err != nil {
-			l.failed.Inc() // no value of a record can fail to be encoded
+			l.failed.Inc() // cannot happen: every value can be encoded
 		} else {
 			lines++
 		}
@@ -179,7 +172,7 @@ func (l *Log) writeAll(r Record) {
 	n, err := l.out.Write(l.batch.Bytes())
 	l.batch.Reset()
 	if err != nil && n > 0 {
-		l.batch.WriteByte('\n') // what is left of a cut line does not spoil the next one
+		l.batch.WriteByte('\n') // the next line is separate from one that was cut
 	}
 	l.writing.report(l.log, "writing the access log failed", err)
 	if err != nil {
@@ -189,7 +182,7 @@ func (l *Log) writeAll(r Record) {
 	l.written.Add(float64(lines))
 }
 
-// complaint is said once, and again only when it was all right in between.
+// complaint logs a failure once until there is a success.
 type complaint struct{ said bool }
 
 func (c *complaint) report(log *slog.Logger, text string, err error) {
