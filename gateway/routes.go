@@ -5,35 +5,65 @@ import (
 
 	"portico/discovery"
 	"portico/resource"
+	"portico/resource/authn"
 	"portico/resource/serve"
 	"portico/resource/serve/version"
 )
 
-// router returns the fixed routes. What stands behind /api and /apis and is
-// about a resource goes through serveResource, the rest of it is discovery.
+// router returns the gateway's gin engine with all of its routes. Every route answers all
+// methods; the filters of resource/serve have authenticated and authorized the request.
 func (g *Gateway) router() http.Handler {
-	return g.proxy.Signed(serve.NewRouter(serve.Routes{
-		Resources: http.HandlerFunc(g.serveResource),
-		Discovery: discovery.NewExplaining(g.sync.Discovery(), g.sync.WhyUnknown),
-		OpenAPI:   g.documents,
-		Health:    g.health,
-		Metrics:   g.metrics.Handler(),
-		Version:   version.Handler(),
-		Issuer:    g.issuer,
-		Profiling: g.cfg.Profiling,
-		Explain:   &explainer{table: g.sync.Table, documents: g.sync.Discovery().Load, listed: g.sync.Listed},
-		Index: func() []string {
-			paths := []string{"/openapi/v2", "/openapi/v3"}
-			if docs := g.sync.Discovery().Load(); docs != nil {
-				paths = append(paths, docs.Paths()...)
-			}
-			return paths
-		},
-	}))
+	engine := serve.NewEngine()
+
+	// Resources of all groups, and discovery.
+	api := serve.Handle(serve.API(http.HandlerFunc(g.serveResource), discovery.NewExplaining(g.sync.Discovery(), g.sync.WhyUnknown)))
+	for _, root := range []string{"/api", "/apis"} {
+		group := engine.Group(root)
+		group.Any("", api)
+		group.Any("/*path", api)
+	}
+	engine.Any("/openapi/*path", serve.Handle(g.documents))
+
+	// The process itself.
+	g.health.Route(engine)
+	engine.Any("/metrics", serve.Handle(g.metrics.Handler()))
+	engine.Any("/version", serve.Handle(version.Handler()))
+	engine.Any("/version/", serve.Handle(version.Handler()))
+	if g.issuer != nil {
+		engine.Any(authn.PathOpenIDConfiguration, serve.Handle(g.issuer))
+		engine.Any(authn.PathKeySet, serve.Handle(g.issuer))
+	}
+
+	debug := engine.Group("/debug")
+	debug.Any("/route", serve.Handle(&explainer{table: g.sync.Table, documents: g.sync.Discovery().Load, listed: g.sync.Listed}))
+	if g.cfg.Profiling {
+		debug.Any("/pprof", serve.Handle(serve.Profiling()))
+		debug.Any("/pprof/*name", serve.Handle(serve.Profiling()))
+	}
+
+	index := serve.Handle(serve.Index(g.paths))
+	engine.Any("/", index)
+	engine.Any("/index.html", index)
+	return g.proxy.Signed(engine)
 }
 
-// serveResource answers a request for a resource: the gateway's own from etcd,
-// any other through the route of its group/version.
+// paths returns what / lists.
+func (g *Gateway) paths() []string {
+	paths := append(g.health.Paths(), "/metrics", "/version", "/openapi/v2", "/openapi/v3", "/debug/route")
+	if g.issuer != nil {
+		paths = append(paths, authn.PathOpenIDConfiguration, authn.PathKeySet)
+	}
+	if g.cfg.Profiling {
+		paths = append(paths, "/debug/pprof")
+	}
+	if docs := g.sync.Discovery().Load(); docs != nil {
+		paths = append(paths, docs.Paths()...)
+	}
+	return paths
+}
+
+// serveResource answers a request for a resource: the gateway's own from etcd, any other
+// through the route of its group/version.
 func (g *Gateway) serveResource(w http.ResponseWriter, r *http.Request) {
 	act := resource.ActionFrom(r.Context())
 	rt := g.sync.Table().Lookup(act.Group, act.Version)

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gin-gonic/gin"
+
 	"portico/resource/serve/metrics"
 )
 
@@ -138,10 +140,23 @@ func (h *Health) checkShutdown(*http.Request) error {
 	return nil
 }
 
-// Paths returns the paths that are answered, for the index.
+// endpoints are the paths that answer for several checks.
+var endpoints = [...]string{"healthz", "livez", "readyz"}
+
+// Route adds the routes of the health endpoints and of metrics.PathSLIs.
+func (h *Health) Route(engine gin.IRouter) {
+	for _, endpoint := range endpoints {
+		group := engine.Group("/" + endpoint)
+		group.Any("", Handle(h))
+		group.Any("/*check", Handle(h))
+	}
+	engine.Any(metrics.PathSLIs, Handle(h.results.Handler()))
+}
+
+// Paths returns the paths of Route, with those of single checks, for the index.
 func (h *Health) Paths() []string {
-	var paths []string
-	for _, endpoint := range []string{"healthz", "livez", "readyz"} {
+	paths := []string{metrics.PathSLIs}
+	for _, endpoint := range endpoints {
 		paths = append(paths, "/"+endpoint)
 		for _, c := range h.of(endpoint) {
 			paths = append(paths, "/"+endpoint+"/"+c.name)
@@ -150,16 +165,10 @@ func (h *Health) Paths() []string {
 	return paths
 }
 
-// SLIs serves the results of the checks at metrics.PathSLIs. Checks that are requested
-// one by one are not counted.
-func (h *Health) SLIs() http.Handler { return h.results.Handler() }
-
 // ServeHTTP answers for the endpoint, or the one check, that the path names.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	endpoint, name, one := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	switch endpoint {
-	case "healthz", "livez", "readyz":
-	default:
+	if !slices.Contains(endpoints[:], endpoint) {
 		http.NotFound(w, r)
 		return
 	}

@@ -10,12 +10,30 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"portico/resource"
-	"portico/resource/authn"
-	"portico/resource/serve/metrics"
 )
 
-// Routes are what a server that is not the gateway answers. A nil handler is
-// not routed.
+// NewEngine returns a gin engine without routes. It routes by the escaped path, so that
+// an encoded slash is part of a name, and never redirects: clients would lose their method
+// and body. A path without a route is a 404 in plain text.
+func NewEngine() *gin.Engine {
+	gin.SetMode(gin.ReleaseMode)
+	engine := gin.New()
+	engine.UseEscapedPath = true
+	engine.UnescapePathValues = false
+	engine.RedirectTrailingSlash = false
+	engine.RedirectFixedPath = false
+	engine.HandleMethodNotAllowed = false
+	engine.NoRoute(gin.WrapF(NotFound))
+	return engine
+}
+
+// Handle returns h as a handler of gin.
+func Handle(h http.Handler) gin.HandlerFunc {
+	return func(c *gin.Context) { h.ServeHTTP(&routedWriter{c.Writer}, c.Request) }
+}
+
+// Routes are the routes of a server behind the gateway. A nil handler has no route; every
+// route answers all methods.
 type Routes struct {
 	// Resources answers everything below a group and version.
 	Resources http.Handler
@@ -27,63 +45,44 @@ type Routes struct {
 	Health *Health
 	// Metrics answers /metrics, Version /version.
 	Metrics, Version http.Handler
-	// Issuer answers the documents of the service-account issuer.
-	Issuer http.Handler
-	// Index returns the paths that / lists besides those of the fixed routes:
-	// groups, versions, OpenAPI documents. nil: none.
+	// Index returns further paths that / lists: groups, versions, OpenAPI documents.
+	// nil: none.
 	Index func() []string
-	// Explain answers /debug/route: where a request would go.
-	Explain http.Handler
 	// Profiling adds /debug/pprof.
 	Profiling bool
 }
 
-// NewRouter routes by the escaped path, so that an encoded slash stays part of a
-// name, and never redirects: clients would lose their method and body. Routes
-// answer every method; what is not routed is a plain 404.
+// NewRouter returns an engine with the routes.
 func NewRouter(routes Routes) *gin.Engine {
-	gin.SetMode(gin.ReleaseMode)
-	engine := gin.New()
-	engine.UseEscapedPath = true
-	engine.UnescapePathValues = false
-	engine.RedirectTrailingSlash = false
-	engine.RedirectFixedPath = false
-	engine.HandleMethodNotAllowed = false
-	engine.NoRoute(gin.WrapF(NotFound))
-
+	engine := NewEngine()
 	var paths []string
 	route := func(h http.Handler, patterns ...string) {
 		if h == nil {
 			return
 		}
 		for _, pattern := range patterns {
-			engine.Any(pattern, wrap(h))
+			engine.Any(pattern, Handle(h))
 		}
 	}
-	list := func(h http.Handler, fixed ...string) {
-		route(h, fixed...)
+	list := func(h http.Handler, path string) {
 		if h != nil {
-			paths = append(paths, fixed...)
+			route(h, path)
+			paths = append(paths, path)
 		}
 	}
-	if api := apiHandler(routes.Resources, routes.Discovery); api != nil {
-		route(api, "/api", "/api/*path", "/apis", "/apis/*path")
+	if routes.Resources != nil || routes.Discovery != nil {
+		route(API(routes.Resources, routes.Discovery), "/api", "/api/*path", "/apis", "/apis/*path")
 	}
 	route(routes.OpenAPI, "/openapi/*path")
 	list(routes.Metrics, "/metrics")
 	list(routes.Version, "/version")
 	route(routes.Version, "/version/")
-	list(routes.Issuer, authn.PathOpenIDConfiguration, authn.PathKeySet)
 	if routes.Health != nil {
-		for _, endpoint := range []string{"/healthz", "/livez", "/readyz"} {
-			route(routes.Health, endpoint, endpoint+"/*check")
-		}
-		list(routes.Health.SLIs(), metrics.PathSLIs)
+		routes.Health.Route(engine)
 	}
-	list(routes.Explain, "/debug/route")
 	if routes.Profiling {
-		route(Profiling(), "/debug/pprof", "/debug/pprof/*name")
-		paths = append(paths, "/debug/pprof")
+		list(Profiling(), "/debug/pprof")
+		route(Profiling(), "/debug/pprof/*name")
 	}
 	route(Index(func() []string {
 		all := slices.Clone(paths)
@@ -98,13 +97,8 @@ func NewRouter(routes Routes) *gin.Engine {
 	return engine
 }
 
-// wrap makes a gin handler of a handler.
-func wrap(h http.Handler) gin.HandlerFunc {
-	return func(c *gin.Context) { h.ServeHTTP(&routedWriter{c.Writer}, c.Request) }
-}
-
-// routedWriter passes informational responses, which gin's writer would keep
-// back and lose: a proxy hands on those of its backend.
+// routedWriter passes on informational responses, which gin's writer drops: a proxy sends
+// those of its backend.
 type routedWriter struct{ gin.ResponseWriter }
 
 func (w *routedWriter) WriteHeader(code int) {
@@ -119,11 +113,9 @@ func (w *routedWriter) WriteHeader(code int) {
 // Unwrap lets http.ResponseController reach the server's own writer.
 func (w *routedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// apiHandler tells resources from discovery.
-func apiHandler(resources, discovery http.Handler) http.Handler {
-	if resources == nil && discovery == nil {
-		return nil
-	}
+// API dispatches requests below /api and /apis: those for resources, and all others to
+// discovery. A nil handler answers 404.
+func API(resources, discovery http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
 		if action == nil {
@@ -142,8 +134,7 @@ func apiHandler(resources, discovery http.Handler) http.Handler {
 	})
 }
 
-// NotFound answers for a path that nobody serves: in plain text, which clients
-// read as a generic NotFound (contract 0.3).
+// NotFound answers 404 in plain text, which Kubernetes clients read as a generic NotFound.
 func NotFound(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -151,8 +142,8 @@ func NotFound(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "404 page not found\n")
 }
 
-// Index serves the list of paths, sorted and without duplicates. paths is called
-// for every request; its slice is not kept.
+// Index serves the list of paths, sorted and without duplicates. It calls paths for every
+// request and does not retain the slice.
 func Index(paths func() []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		list := paths()
@@ -167,7 +158,7 @@ func Index(paths func() []string) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(body) // a client that has gone cannot be told
+		_, _ = w.Write(body) // fails only if the client has gone
 	})
 }
 

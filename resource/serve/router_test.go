@@ -26,7 +26,7 @@ func say(name string) http.Handler {
 func TestRouter(t *testing.T) {
 	router := NewRouter(Routes{
 		Resources: say("resources"), Discovery: say("discovery"), OpenAPI: say("openapi"), Health: NewHealth(),
-		Metrics: say("metrics"), Version: say("version"), Issuer: say("issuer"),
+		Metrics: say("metrics"), Version: say("version"),
 		Index: func() []string { return []string{"/apis", "/api", "/api"} },
 	})
 	const missing = "404 page not found\n"
@@ -44,7 +44,6 @@ func TestRouter(t *testing.T) {
 		{"GET", "/openapi/v3/apis/apps/v1?hash=x", 200, "openapi"},
 		{"GET", "/version", 200, "version"}, {"GET", "/version/", 200, "version"}, {"GET", "/metrics", 200, "metrics"},
 		{"GET", "/healthz", 200, "ok"}, {"HEAD", "/readyz/ping", 200, "ok"},
-		{"GET", "/openid/v1/jwks", 200, "issuer"}, {"GET", "/.well-known/openid-configuration", 200, "issuer"},
 		{"GET", "/apix", 404, missing}, {"GET", "/Version", 404, missing}, {"GET", "/debug/pprof/", 404, missing},
 		{"GET", "/api%2Fv1/pods", 404, missing}, {"OPTIONS", "*", 404, missing}, {"CONNECT", "example.com:443", 404, missing}, {"BREW", "/version", 404, missing},
 	} {
@@ -63,7 +62,7 @@ func TestRouter(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &index); err != nil {
 		t.Fatal(err)
 	}
-	want := "/.well-known/openid-configuration /api /apis /healthz /healthz/ping /livez /livez/ping /metrics /metrics/slis /openid/v1/jwks /readyz /readyz/ping /readyz/shutdown /version"
+	want := "/api /apis /healthz /healthz/ping /livez /livez/ping /metrics /metrics/slis /readyz /readyz/ping /readyz/shutdown /version"
 	if got := strings.Join(index.Paths, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
