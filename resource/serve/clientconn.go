@@ -34,3 +34,6 @@ func (c *clientConn) Close() error {
 	c.client.isClosed()
 	return c.Conn.Close()
 }
+
+// NetConn returns the connection below.
+func (c *clientConn) NetConn() net.Conn { return c.Conn }

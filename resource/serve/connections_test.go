@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"portico/resource"
-	"portico/resource/authn"
 	"portico/resource/fairshare"
 )
 
@@ -212,13 +211,5 @@ func TestBoundsOfConnections(t *testing.T) {
 		if all := users + strangers; all > descriptors*7/8 {
 			t.Errorf("%d connections of %d descriptors", all, descriptors)
 		}
-	}
-}
-
-// The uid of a peer on a unix socket is known below TLS as well.
-func TestPeerBelowTLS(t *testing.T) {
-	conn := tls.Server(&clientConn{Conn: &peerConn{uid: 7}}, nil)
-	if uid, ok := authn.PeerUIDFrom(withPeer(t.Context(), conn)); uid != 7 || !ok {
-		t.Error(uid, ok)
 	}
 }

@@ -1,22 +1,17 @@
 package serve
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"fmt"
-	"io/fs"
 	"log"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"portico/resource/authn"
+	"portico/resource/serve/socket"
 )
 
 // Times and sizes of connections.
@@ -64,18 +59,13 @@ func (s *Server) openDoor(address *ListenAddress) (*door, error) {
 		}
 		return &door{listener: listener, server: server}, nil
 	}
-	listener, err := listenSocket(path)
+	listener, err := socket.Listen(path, address.PeerUID, s.log)
 	if err != nil {
 		return nil, err
 	}
-	peers := &peerListener{UnixListener: listener, log: s.log}
-	if address.PeerUID {
-		uid := os.Geteuid()
-		peers.only = &uid
-	}
 	server.IdleTimeout, server.MaxHeaderBytes = 0, maxSocketHeader
-	server.ConnContext = withPeer
-	return &door{listener: peers, server: server}, nil
+	server.ConnContext = socket.ConnContext
+	return &door{listener: listener, server: server}, nil
 }
 
 func (s *Server) newHTTPServer(address *ListenAddress) (*http.Server, error) {
@@ -142,92 +132,6 @@ func tlsConfig(pair *authn.KeyPair, clientCAs func() *x509.CertPool) *tls.Config
 		return c, nil
 	}
 	return config
-}
-
-// listenSocket binds a unix socket. What a process that died has left in its
-// place is removed; a socket that somebody listens on is an error, and so is
-// anything that is not a socket.
-func listenSocket(path string) (*net.UnixListener, error) {
-	if err := removeStale(path); err != nil {
-		return nil, err
-	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		_ = listener.Close()
-		return nil, err
-	}
-	return listener, nil
-}
-
-func removeStale(path string) error {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is there and is not a socket", path)
-	}
-	conn, err := net.Dial("unix", path)
-	if err == nil {
-		_ = conn.Close()
-		return fmt.Errorf("another process listens on %s", path)
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("find out whether another process listens on %s: %w", path, err)
-	}
-	return os.Remove(path)
-}
-
-// peerListener accepts connections whose peer the kernel vouches for.
-type peerListener struct {
-	*net.UnixListener
-	only *int // the uid to accept; nil: any
-	log  interface{ Warn(string, ...any) }
-}
-
-// peerConn is a connection and the uid at its other end.
-type peerConn struct {
-	*net.UnixConn
-	uid int
-}
-
-// Accept drops connections of other uids and goes on to the next.
-func (l *peerListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.AcceptUnix()
-		if err != nil {
-			return nil, err
-		}
-		uid, err := peerUID(conn)
-		if err == nil && (l.only == nil || uid == *l.only) {
-			return &peerConn{UnixConn: conn, uid: uid}, nil
-		}
-		if err != nil && l.only == nil {
-			return conn, nil // nobody asked; nobody will be believed either
-		}
-		l.log.Warn("connection of another user dropped", "socket", l.Addr().String(), "uid", uid, "err", err)
-		_ = conn.Close()
-	}
-}
-
-// withPeer puts the peer's uid on the connection's context, where
-// authn.PeerUID finds it.
-func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	if tlsConn, ok := conn.(*tls.Conn); ok {
-		conn = tlsConn.NetConn()
-	}
-	if counted, ok := conn.(*clientConn); ok {
-		conn = counted.Conn
-	}
-	if peer, ok := conn.(*peerConn); ok {
-		return authn.WithPeerUID(ctx, peer.uid)
-	}
-	return ctx
 }
 
 // serverLog takes what net/http has to say. Failed handshakes are counted: port

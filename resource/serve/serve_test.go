@@ -230,58 +230,6 @@ func TestListenOnSocket(t *testing.T) {
 	}
 }
 
-func TestOtherUsersAreDropped(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s.sock")
-	listener, err := listenSocket(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other := os.Geteuid() + 1
-	peers := &peerListener{UnixListener: listener, only: &other, log: quiet()}
-	accepted := make(chan error, 1)
-	go func() { _, err := peers.Accept(); accepted <- err }()
-	conn, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("the connection is open: %v", err)
-	}
-	_ = peers.Close()
-	if err := <-accepted; err == nil {
-		t.Error("the connection was accepted")
-	}
-}
-
-func TestSocketInTheWay(t *testing.T) {
-	dir := t.TempDir()
-	stale := filepath.Join(dir, "stale.sock")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener.SetUnlinkOnClose(false)
-	_ = listener.Close()
-	first, err := listenSocket(stale)
-	if err != nil {
-		t.Fatalf("a stale socket: %v", err)
-	}
-	defer first.Close()
-	if _, err = listenSocket(stale); err == nil || !strings.Contains(err.Error(), "another process listens") {
-		t.Errorf("a socket in use: %v", err)
-	}
-	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err = listenSocket(file); err == nil || !strings.Contains(err.Error(), "not a socket") {
-		t.Errorf("a file: %v", err)
-	}
-	if data, err := os.ReadFile(file); err != nil || string(data) != "precious" {
-		t.Error("the file is gone")
-	}
-}
-
 func TestNewComplains(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"no handler":        func(c *Config) { c.Handler = nil },

@@ -1,4 +1,4 @@
-package serve
+package socket
 
 import (
 	"net"
@@ -6,17 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerUID returns the uid of the process at the other end, as it was when it
-// connected.
+// peerUID returns the uid of the process at the other end when it connected.
 func peerUID(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return -1, err
 	}
-	var credentials *unix.Ucred
+	var credentials *unix.Xucred
 	var failed error
 	if err := raw.Control(func(fd uintptr) {
-		credentials, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		credentials, failed = unix.GetsockoptXucred(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	}); err != nil {
 		return -1, err
 	}
