@@ -283,9 +283,11 @@ func importsOf(t *testing.T, file string) []string {
 	return paths
 }
 
-// Every package says what it is for and which processes it runs in.
+// Every package says in a first sentence what it is for, and which processes it
+// runs in.
 func TestPackageDocs(t *testing.T) {
 	runsIn := regexp.MustCompile(`(?m)^Runs in: .+\.$`)
+	sentence := regexp.MustCompile(`(?s)^(?:Package|Command) (\w+) .+?[.:]\s`)
 	for _, p := range packages(t) {
 		var doc string
 		for _, file := range p.GoFiles {
@@ -304,6 +306,9 @@ func TestPackageDocs(t *testing.T) {
 		if len(p.GoFiles) > 0 && !runsIn.MatchString(doc) {
 			t.Errorf("%s: its package comment has no line %q", p.ImportPath, "Runs in: ….")
 		}
+		if m := sentence.FindStringSubmatch(doc); len(p.GoFiles) > 0 && (m == nil || m[1] != path.Base(p.ImportPath)) {
+			t.Errorf("%s: its package comment begins %.60q, and not with a sentence on the package", p.ImportPath, doc)
+		}
 	}
 }
 
@@ -316,12 +321,12 @@ func TestPackageNames(t *testing.T) {
 	}
 }
 
-// backticked finds what READMEs set in backticks.
+// backticked finds what documents set in backticks.
 var backticked = regexp.MustCompile("`([^`\n]+)`")
 
-// readmePaths returns what a README names in backticks that looks like a path
+// documentedPaths returns what a document names in backticks that looks like a path
 // of the repository: it begins with one of the top folders or is a file there.
-func readmePaths(text string, tops []string) []string {
+func documentedPaths(text string, tops []string) []string {
 	var paths []string
 	for _, m := range backticked.FindAllStringSubmatch(text, -1) {
 		p := strings.TrimSuffix(strings.TrimPrefix(m[1], "./"), "/")
@@ -337,22 +342,126 @@ func readmePaths(text string, tops []string) []string {
 	return paths
 }
 
-// documents returns the documents of the repository by name.
+// documents returns the documents of the repository by their paths.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	texts := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/samples/*/*.md"} {
+		names, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+		if err != nil || len(names) == 0 {
+			t.Fatalf("no documents %s: %v", pattern, err)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[strings.TrimPrefix(filepath.ToSlash(name), root+"/")] = string(text)
+		}
+	}
+	return texts
+}
+
+// anchors returns the anchors of a document's headings, as GitHub makes them.
+func anchors(text string) (out []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+		kept := regexp.MustCompile("[^a-z0-9 _-]").ReplaceAllString(strings.ToLower(m[1]), "")
+		out = append(out, strings.ReplaceAll(kept, " ", "-"))
+	}
+	return out
+}
+
+// A link within the repository leads to a file, and to a heading of it.
+func TestDocumentedLinks(t *testing.T) {
+	texts := documents(t)
+	for name, text := range texts {
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(text, -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			file := name
+			if target != "" {
+				file = path.Join(path.Dir(name), target)
+			}
+			if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(file))); err != nil {
+				t.Errorf("%s links to %s: %v", name, m[1], err)
+			} else if anchor != "" && !slices.Contains(anchors(texts[file]), anchor) {
+				t.Errorf("%s links to %s, which has no such heading", name, m[1])
+			}
+		}
+	}
+}
+
+// sources calls visit with the path and text of every Go file of the repository.
+func sources(t *testing.T, visit func(name, text string)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(name string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		visit(strings.TrimPrefix(filepath.ToSlash(name), root+"/"), string(text))
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	texts := map[string]string{}
-	for _, name := range append(names, filepath.Join(root, "README.md"), filepath.Join(root, "SECURITY.md")) {
-		text, err := os.ReadFile(name)
+}
+
+var (
+	// citation is a reference to sections of docs/wire.md in a comment.
+	citation = regexp.MustCompile(`(?:docs/wire\.md|\b[Cc]ontract) (\d+(?:\.\d+)?\b(?:, \d+(?:\.\d+)?\b)*)`)
+	// section is a heading of docs/wire.md.
+	section = regexp.MustCompile(`(?m)^##+ (\d+(?:\.\d+)?)\.? `)
+)
+
+// Every citation of docs/wire.md in the code names a section that is there.
+func TestCitations(t *testing.T) {
+	var sections []string
+	for _, m := range section.FindAllStringSubmatch(documents(t)["docs/wire.md"], -1) {
+		sections = append(sections, m[1])
+	}
+	lineBreak := regexp.MustCompile(`\n[\t ]*//[\t ]*`)
+	cited := 0
+	sources(t, func(name, text string) {
+		for _, m := range citation.FindAllStringSubmatch(lineBreak.ReplaceAllString(text, " "), -1) {
+			for cite := range strings.SplitSeq(m[1], ", ") {
+				cited++
+				if !slices.Contains(sections, cite) {
+					t.Errorf("%s cites section %s of docs/wire.md, which is not there", name, cite)
+				}
+			}
+		}
+	})
+	if cited == 0 {
+		t.Error("nothing cites docs/wire.md: does the test still know citations?")
+	}
+}
+
+// namedFile is a Go file that a comment names, with the folders that it gives.
+var namedFile = regexp.MustCompile(`(?:^|[\s("])((?:[A-Za-z0-9_.-]+/)*[A-Za-z0-9_-]+\.go)\b`)
+
+// A Go file that a comment names exists: a bare name beside the comment, others
+// from the root of the repository. Files of other modules begin with their domain.
+func TestCommentsNameFiles(t *testing.T) {
+	exists := map[string]bool{}
+	sources(t, func(name, _ string) { exists[name] = true })
+	sources(t, func(name, text string) {
+		f, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
-		texts[filepath.Base(name)] = string(text)
-	}
-	return texts
+		for _, group := range f.Comments {
+			for _, m := range namedFile.FindAllStringSubmatch(group.Text(), -1) {
+				top, _, nested := strings.Cut(m[1], "/")
+				if nested && strings.Contains(top, ".") || exists[m[1]] || exists[path.Join(path.Dir(name), m[1])] {
+					continue
+				}
+				t.Errorf("%s names %s, which is not there", name, m[1])
+			}
+		}
+	})
 }
 
 func TestDocumentedPathsExist(t *testing.T) {
@@ -369,7 +478,7 @@ func TestDocumentedPathsExist(t *testing.T) {
 		}
 	}
 	for name, text := range documents(t) {
-		for _, p := range readmePaths(text, tops) {
+		for _, p := range documentedPaths(text, tops) {
 			if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(p))); err != nil {
 				t.Errorf("%s names %s: %v", name, p, err)
 			}
@@ -379,18 +488,12 @@ func TestDocumentedPathsExist(t *testing.T) {
 
 // A promise in a document names the test that shows it, by a name that is there.
 func TestDocumentedTestsExist(t *testing.T) {
-	var sources bytes.Buffer
-	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") {
-			return err
+	var tests strings.Builder
+	sources(t, func(name, text string) {
+		if strings.HasSuffix(name, "_test.go") {
+			tests.WriteString(text)
 		}
-		text, err := os.ReadFile(path)
-		sources.Write(text)
-		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]*)(…?)`")
 	for name, text := range documents(t) {
 		for _, m := range named.FindAllStringSubmatch(text, -1) {
@@ -398,17 +501,17 @@ func TestDocumentedTestsExist(t *testing.T) {
 			if m[2] == "" {
 				function += "("
 			}
-			if !bytes.Contains(sources.Bytes(), []byte(function)) {
+			if !strings.Contains(tests.String(), function) {
 				t.Errorf("%s names %s, which is no test", name, m[1])
 			}
 		}
 	}
 }
 
-func TestReadmePaths(t *testing.T) {
+func TestDocumentedPaths(t *testing.T) {
 	text := "see `gateway/proxy.go`, `cmd/`, `./discovery/` and `gateway`, run `go run ./cmd/portico up`, GET `/api/v1`,\n" +
 		"`testdata/script/*.txtar`, `cmd/portico/testdata/*.txtar`, `apis/x/y`, `resource/doc.go#L3`"
-	got := readmePaths(text, []string{"gateway", "cmd", "discovery", "resource"})
+	got := documentedPaths(text, []string{"gateway", "cmd", "discovery", "resource"})
 	if want := []string{"gateway/proxy.go", "cmd", "discovery", "resource/doc.go"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

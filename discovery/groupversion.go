@@ -111,7 +111,7 @@ func legacyResources(k *rest.Kind, version string) []metav1.APIResource {
 
 // StorageVersionHash tells clients when a resource changed its storage
 // version: base64 of the first 8 bytes of SHA-256 over group/version/kind
-// (k8s.io/apiserver pkg/endpoints/discovery/storageversionhash.go).
+// (k8s.io/apiserver/pkg/endpoints/discovery/storageversionhash.go).
 func StorageVersionHash(info *resource.Info) string {
 	sum := sha256.Sum256([]byte(info.Group + "/" + info.Storage() + "/" + info.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])

@@ -36,7 +36,7 @@ func newOwnership(o *outline, b *built) (managedfields.TypeConverter, error) {
 }
 
 // metaSchema is metadata as far as merging goes: what is a set, a map, or
-// replaced as a whole (k8s.io/apimachinery meta/v1 types.go).
+// replaced as a whole (k8s.io/apimachinery/pkg/apis/meta/v1/types.go).
 func metaSchema() *spec.Schema {
 	text := *spec.StringProperty()
 	list := func(items spec.Schema, kind string, keys ...any) spec.Schema {

@@ -14,9 +14,9 @@ import (
 
 const certsLong = `Make and show certificates, for processes that share no folder.
 
-An installation has three authorities: serving-ca vouches for servers, client-ca for users, and front-proxy-ca for
-gateways, whose word about users is taken by the servers behind them. "portico up" has made its own in pki/ of its
-data folder; "portico certs init" makes some without it.`
+An installation has three authorities: serving-ca signs certificates of servers, client-ca those of users, and
+front-proxy-ca those of gateways, by which the servers behind them know who a user is. "portico up" makes its own in
+pki/ of its data folder; "portico certs init" makes them for processes that are started one by one.`
 
 func newCerts() *cobra.Command {
 	cmd := &cobra.Command{Use: "certs", Short: "Make and show certificates", Long: certsLong, Args: knownCommand, RunE: showHelp}
@@ -24,7 +24,7 @@ func newCerts() *cobra.Command {
 	return cmd
 }
 
-// authorityFlags say in which folder the authorities are.
+// authorityFlags name the folder of the authorities.
 type authorityFlags struct{ caDir, dataDir string }
 
 func (f *authorityFlags) add(fs *pflag.FlagSet) {
@@ -35,7 +35,7 @@ func (f *authorityFlags) add(fs *pflag.FlagSet) {
 func (f *authorityFlags) dir() (string, error) {
 	switch {
 	case f.caDir != "" && f.dataDir != "":
-		return "", errors.New("--ca-dir and --data-dir name the same thing; give one of them")
+		return "", errors.New("--ca-dir and --data-dir name the same folder; give one of them")
 	case f.caDir != "":
 		return f.caDir, nil
 	case f.dataDir != "":
@@ -56,11 +56,14 @@ func newCertsInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Make the authorities and the service-account signing key",
-		Long: "Make the three authorities and the key that service-account tokens are signed with. What is there is left as it is.\n" +
-			"Keep the folder where certificates are issued, and nowhere else: who has its keys can be anybody.",
+		Long: "Make the three authorities and the key that signs service-account tokens. Files that exist are kept.\n" +
+			"Keep the folder where certificates are issued: its keys make certificates for every user and server.",
 		Example: certsInitExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.caDir == "" && f.dataDir == "" {
+				return errors.New("--ca-dir is missing: name the folder of the authorities, as in --ca-dir=./authorities")
+			}
 			dir, err := f.dir()
 			if err != nil {
 				return err
@@ -72,7 +75,10 @@ func newCertsInit() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().SortFlags = false
-	f.add(cmd.Flags())
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	f.add(fs)
+	fs.Lookup("ca-dir").Usage = "`folder` of the authorities and their keys; made if needed. Required, unless --data-dir is given"
+	fs.Lookup("data-dir").Usage = "data `folder` of an installation, in whose folder pki they are made"
 	return cmd
 }

@@ -16,10 +16,13 @@ import (
 	"portico/cmd/internal/pki"
 )
 
-const certsIssueExample = `  # for a core server on another machine: its own certificate, the one it is a client of the gateway with, and the key
-  # that it signs tokens with; ./for-core is then all that it needs
-  portico certs issue server --name=core --host=127.0.0.2 --host=core.internal --out=./for-core
-  portico certs issue client --name=core-client --user=system:portico:core --out=./for-core
+const certsIssueExample = `  # authorities: keep this folder where certificates are issued
+  portico certs init --ca-dir=./authorities
+
+  # a core server on another machine: its certificate, its certificate as a client of the gateway, the key that signs
+  # tokens; ./for-core has all that it needs
+  portico certs issue server --ca-dir=./authorities --name=core --host=127.0.0.2 --host=core.internal --out=./for-core
+  portico certs issue client --ca-dir=./authorities --name=core-client --user=system:portico:core --out=./for-core
   cp ./authorities/service-account.key ./for-core/
   portico core --listen=0.0.0.0:7443 --tls-cert-file=for-core/core.crt --tls-private-key-file=for-core/core.key \
     --requestheader-client-ca-file=for-core/front-proxy-ca.crt --requestheader-allowed-names=front-proxy-client \
@@ -28,16 +31,23 @@ const certsIssueExample = `  # for a core server on another machine: its own cer
     --service-account-issuer=https://portico.example.com --service-account-signing-key-file=for-core/service-account.key \
     --etcd-servers=https://etcd-0:2379 --etcd-cafile=etcd-ca.crt
 
-  # a CRD server is system:portico:crd, and signs no tokens
-  portico certs issue server --name=crd --host=crd.internal --out=./for-crd
-  portico certs issue client --name=crd-client --user=system:portico:crd --out=./for-crd
+  # a CRD server: the user system:portico:crd, and no key for tokens
+  portico certs issue server --ca-dir=./authorities --name=crd --host=crd.internal --out=./for-crd
+  portico certs issue client --ca-dir=./authorities --name=crd-client --user=system:portico:crd --out=./for-crd
 
-  # for a gateway: its own certificate, and the one it shows to the servers behind it
-  portico certs issue server --name=gateway --host=portico.example.com --out=./for-gateway
-  portico certs issue front-proxy --out=./for-gateway
+  # a gateway: its certificate, the certificate that it shows to servers, the key that verifies tokens
+  portico certs issue server --ca-dir=./authorities --name=gateway --host=portico.example.com --out=./for-gateway
+  portico certs issue front-proxy --ca-dir=./authorities --out=./for-gateway
+  cp ./authorities/service-account.pub ./for-gateway/
+  portico gateway --listen=0.0.0.0:6443 --tls-cert-file=for-gateway/gateway.crt --tls-private-key-file=for-gateway/gateway.key \
+    --client-ca-file=for-gateway/client-ca.crt --requestheader-client-ca-file=for-gateway/front-proxy-ca.crt \
+    --proxy-client-cert-file=for-gateway/front-proxy-client.crt --proxy-client-key-file=for-gateway/front-proxy-client.key \
+    --service-account-issuer=https://portico.example.com --service-account-key-file=for-gateway/service-account.pub \
+    --backend=core=https://core.internal:7443 --backend-ca-file=for-gateway/serving-ca.crt \
+    --etcd-servers=https://etcd-0:2379 --etcd-cafile=etcd-ca.crt
 
-  # for a user in two groups, for a day
-  portico certs issue client --user=jane --group=dev --group=ops --valid-for=24h --out=./jane`
+  # a user in two groups, for a day
+  portico certs issue client --ca-dir=./authorities --user=jane --group=dev --group=ops --valid-for=24h --out=./jane`
 
 // defaultValidity is how long a certificate is good if nothing else is said.
 const defaultValidity = 365 * 24 * time.Hour

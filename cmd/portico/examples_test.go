@@ -1,6 +1,10 @@
 package main
 
 import (
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +34,42 @@ func TestExamples(t *testing.T) {
 	for _, bad := range []string{"portico nothing", "portico register billing --nothing", "portico unregister a b", "portico register x --queue=many"} {
 		if takes(bad) == nil {
 			t.Errorf("%s is taken", bad)
+		}
+	}
+}
+
+// The examples of portico certs run as they stand, and make every file that the
+// examples of processes beside them name.
+func TestCertsExamples(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	run := func(line string) {
+		root := newRoot()
+		root.SetArgs(strings.Fields(line)[1:])
+		root.SetOut(io.Discard)
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	run("portico certs init --data-dir=" + filepath.Join(os.Getenv("XDG_DATA_HOME"), "portico"))
+	file := regexp.MustCompile(`-file=(for-\S+)`)
+	for line := range strings.SplitSeq(strings.ReplaceAll(certsIssueExample+"\n"+certsKubeconfigExample, "\\\n", " "), "\n") {
+		switch fields := strings.Fields(line); {
+		case len(fields) == 3 && fields[0] == "cp":
+			data, err := os.ReadFile(fields[1])
+			if err != nil {
+				t.Error(err)
+			}
+			if err := os.WriteFile(filepath.Join(fields[2], filepath.Base(fields[1])), data, 0o600); err != nil {
+				t.Error(err)
+			}
+		case len(fields) > 1 && fields[0] == "portico" && fields[1] == "certs":
+			run(line)
+		}
+		for _, m := range file.FindAllStringSubmatch(line, -1) {
+			if _, err := os.Stat(m[1]); err != nil {
+				t.Errorf("%s: %v", strings.TrimSpace(line), err)
+			}
 		}
 	}
 }

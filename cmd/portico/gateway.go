@@ -15,13 +15,16 @@ const gatewayExample = `  # in front of a core server on a unix socket
   portico gateway --listen=0.0.0.0:6443 --tls-cert-file=gateway.crt --tls-private-key-file=gateway.key \
     --client-ca-file=client-ca.crt --requestheader-client-ca-file=front-proxy-ca.crt \
     --proxy-client-cert-file=front-proxy.crt --proxy-client-key-file=front-proxy.key \
+    --service-account-issuer=https://portico.example.com --service-account-key-file=service-account.pub \
     --etcd-servers=https://etcd-0:2379,https://etcd-1:2379 --etcd-cafile=etcd-ca.crt \
     --backend=core=unix:///run/portico/core.sock
 
-  # in front of a core and a CRD server on other machines, with the files of "portico certs issue" and a memory of its own
+  # in front of a core and a CRD server on other machines, with the files of "portico certs issue"; --state-dir keeps what
+  # the gateway knows for a start while etcd is away
   portico gateway --listen=0.0.0.0:6443 --tls-cert-file=gateway.crt --tls-private-key-file=gateway.key \
     --client-ca-file=client-ca.crt --requestheader-client-ca-file=front-proxy-ca.crt \
     --proxy-client-cert-file=front-proxy-client.crt --proxy-client-key-file=front-proxy-client.key \
+    --service-account-issuer=https://portico.example.com --service-account-key-file=service-account.pub \
     --etcd-servers=https://etcd-0:2379,https://etcd-1:2379 --etcd-cafile=etcd-ca.crt --state-dir=/var/lib/portico/gateway \
     --backend=core=https://core.example.com:7443 --backend=crd=https://crd.example.com:7443 --backend-ca-file=serving-ca.crt`
 

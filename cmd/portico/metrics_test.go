@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Metrics of the contract (1.6) and of what is commonly built on them.
+// Metrics of docs/wire.md 1.6 and of what is commonly built on them.
 var (
 	requestMetrics = []string{
 		"apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_request_sli_duration_seconds", "apiserver_response_sizes",
@@ -39,7 +39,7 @@ var (
 	}
 	aggregationMetrics = []string{
 		"aggregator_unavailable_apiservice", "aggregator_unavailable_apiservice_total", "apiserver_request_terminations_total",
-		// What README says of them.
+		// What docs/operations.md says of them.
 		"portico_upstream_requests_total", "portico_gateway_request_overhead_seconds",
 	}
 )

@@ -108,8 +108,8 @@ func bindingUpdates(path string) []updateRow {
 }
 
 // Updates of roles and bindings are allowed and refused as by kube-apiserver's
-// storage of them (kubernetes pkg/registry/rbac, policybased and
-// escalation_check.go): every update is checked but those of nothing beyond
+// storage of them (k8s.io/kubernetes/pkg/registry/rbac, policybased and
+// escalation checks): every update is checked but those of nothing beyond
 // finalizers and owner references.
 func TestEveryUpdateIsCheckedForEscalation(t *testing.T) {
 	t.Parallel()

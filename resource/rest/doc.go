@@ -51,9 +51,9 @@
 //     (projection.go).
 //   - What a request may cost is bounded by more than its size where its shape
 //     can make it dear: patches are applied to values decoded once, with bounds
-//     on what they copy and move (patchmerge.go, patchoperations.go); protobuf
-//     has a bounded depth (depth.go), as JSON and YAML have from their decoders;
-//     of validation errors the first thousand are told (validation.go).
+//     on what they copy and move (patchmerge.go, patchoperations.go); the values
+//     of a body are counted before it is decoded (package bodylimit); validation
+//     reports a thousand errors at most (validation.go).
 //   - A write is negotiated before it is done: nothing is changed whose result
 //     the client could not read (handler.go).
 //

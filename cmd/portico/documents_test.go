@@ -1,0 +1,142 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// runElsewhere are commands of documents that no script runs, and what does.
+var runElsewhere = map[string]string{
+	"go run ./cmd/portico up": "every installation of the tests",
+	"go test ./...":           "this run",
+	"go vet ./...":            ".ci/run",
+	"go build -C cmd/tools -ldflags \"-X k8s.io/component-base/version.gitVersion=v1.37.2\" -o ../../bin/kubectl ./kubectl": "cmd/internal/testtools",
+	"go build -o bin/portico ./cmd/portico":                                                         "cmd/internal/testtools",
+	"go build -o portico ./cmd/portico":                                                             "cmd/internal/testtools",
+	"go test ./gateway/proxy/ -run TestTraffic":                                                     "the tests of gateway/proxy",
+	"kubectl apply -f deploy/samples/sample-apiserver/":                                             "TestSampleAPIServer",
+	"kubectl get apiservices v1alpha1.wardle.example.com":                                           "TestSampleAPIServer",
+	"kubectl api-resources --api-group wardle.example.com":                                          "TestSampleAPIServer",
+	"kubectl apply -f deploy/samples/sample-apiserver/objects":                                      "TestSampleAPIServer",
+	"kubectl get flunders -A":                                                                       "TestSampleAPIServer",
+	"CGO_ENABLED=0 go build -trimpath -tags nomsgpack,grpcnotrace -ldflags=\"-s -w\" ./cmd/portico": "by hand: other build tags build everything anew",
+}
+
+// documentsOf returns the documents of the repository by their paths.
+func documentsOf(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		names, err := filepath.Glob(filepath.Join(repository(), pattern))
+		if err != nil || len(names) == 0 {
+			t.Fatalf("no documents %s: %v", pattern, err)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[strings.TrimPrefix(name, repository()+"/")] = string(text)
+		}
+	}
+	return texts
+}
+
+// commandLine is a command in an indented block of a document.
+var commandLine = regexp.MustCompile(`(?m)^ {4,}(?:\$ )?((?:\w+=\S+ )*(?:portico|kubectl|go) [\w-].+)$`)
+
+// scriptLines returns the commands that scripts run.
+func scriptLines(t *testing.T) (lines []string) {
+	t.Helper()
+	names, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	run := regexp.MustCompile(`(?m)^(?:! |\? )?(?:exec|until '[^']*') (.+)$`)
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range run.FindAllStringSubmatch(string(text), -1) {
+			lines = append(lines, strings.ReplaceAll(m[1], "$REPO/", ""))
+		}
+	}
+	return lines
+}
+
+// Every command in the documents is run by a script or by the test that
+// runElsewhere names.
+func TestDocumentedCommands(t *testing.T) {
+	scripts := scriptLines(t)
+	seen := map[string]bool{}
+	for name, text := range documentsOf(t) {
+		for _, m := range commandLine.FindAllStringSubmatch(text, -1) {
+			line := m[1]
+			seen[line] = true
+			if runElsewhere[line] == "" && !slices.Contains(scripts, line) {
+				t.Errorf("%s: nothing runs %q", name, line)
+			}
+		}
+	}
+	for line := range runElsewhere {
+		if !seen[line] {
+			t.Errorf("no document has %q any more", line)
+		}
+	}
+}
+
+// Every command that a document names in its text exists and takes the flags
+// beside it.
+func TestCommandsNamedInText(t *testing.T) {
+	named := regexp.MustCompile("`portico ([^`\n]+)`")
+	for name, text := range documentsOf(t) {
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			if strings.HasPrefix(m[1], "COMMAND") {
+				continue
+			}
+			cmd, rest, err := newRoot().Find(strings.Fields(m[1]))
+			if err == nil {
+				cmd.InitDefaultHelpFlag()
+				err = cmd.ParseFlags(rest)
+			}
+			if err != nil {
+				t.Errorf("%s: portico %s: %v", name, m[1], err)
+			}
+		}
+	}
+}
+
+// The table of flags in docs/operations.md names each flag of the processes, and
+// no other.
+func TestDocumentedFlags(t *testing.T) {
+	_, table, _ := strings.Cut(documentsOf(t)["docs/operations.md"], "\n## Flags\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var documented []string
+	for _, m := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(table, -1) {
+		documented = append(documented, m[1])
+	}
+	known := map[string]bool{}
+	for _, cmd := range newRoot().Commands() {
+		if !slices.Contains([]string{"up", "gateway", "core", "crd"}, cmd.Name()) {
+			continue
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			known[f.Name] = true
+			if !strings.HasPrefix(f.Name, auditPrefix) && !slices.Contains(documented, f.Name) {
+				t.Errorf("docs/operations.md does not name --%s of %s", f.Name, cmd.CommandPath())
+			}
+		})
+	}
+	for _, name := range documented {
+		if !known[name] {
+			t.Errorf("docs/operations.md names --%s, which no process takes", name)
+		}
+	}
+}
