@@ -75,6 +75,26 @@ func InsufficientStorage(message string) *apierrors.StatusError {
 	}}
 }
 
+// tooLargeError is an error that IsTooLarge recognizes.
+type tooLargeError struct{ *apierrors.StatusError }
+
+// TooLarge is the 500 without a reason for an object above the size that the storage
+// takes. IsTooLarge recognizes it.
+func TooLarge(message string) error {
+	return &tooLargeError{&apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
+		Reason:  metav1.StatusReasonUnknown,
+		Message: message,
+	}}}
+}
+
+// IsTooLarge reports whether an error is TooLarge's.
+func IsTooLarge(err error) bool {
+	var large *tooLargeError
+	return errors.As(err, &large)
+}
+
 // maxStatusText bounds the message of a Status, and the messages of its causes
 // together, in bytes: many tell what was wrong by what was sent.
 const maxStatusText = 512 << 10

@@ -159,7 +159,7 @@ func (c *Client) settings(ctx context.Context, endpoints []string, tlsConfig *tl
 			Backoff:           backoff.Config{BaseDelay: minReconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
 			MinConnectTimeout: dial,
 		}), grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
-			grpc.WithChainUnaryInterceptor(c.pulse.carry, unsent)},
+			grpc.WithChainUnaryInterceptor(c.pulse.carry, unsent), grpc.WithStatsHandler(sentMarker{})},
 	}
 }
 

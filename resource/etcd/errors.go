@@ -47,11 +47,11 @@ func asStatus(ctx context.Context, err error) error {
 	switch code := errorCode(err); {
 	case errors.Is(err, context.DeadlineExceeded) || code == codes.DeadlineExceeded:
 		return apierrors.NewTimeoutError("etcd did not answer in time", retryAfter)
-	case errors.Is(err, rpctypes.ErrRequestTooLarge),
-		code == codes.ResourceExhausted && strings.Contains(text, "larger than max"):
-		return internal(tooLarge)
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return resource.InsufficientStorage("storage is full: " + text)
+	case errors.Is(err, rpctypes.ErrRequestTooLarge),
+		code == codes.ResourceExhausted && !errors.Is(err, rpctypes.ErrTooManyRequests): // a message above a limit of gRPC's
+		return resource.TooLarge(tooLarge)
 	case errors.Is(err, rpctypes.ErrTimeout), errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail),
 		errors.Is(err, rpctypes.ErrTimeoutDueToConnectionLost), errors.Is(err, rpctypes.ErrTimeoutWaitAppliedIndex):
 		return apierrors.NewTimeoutError(text, retryAfter)

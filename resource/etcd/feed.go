@@ -34,8 +34,8 @@ type feed struct {
 }
 
 // Feed returns a feed over storage path prefixes below Config.Prefix (such as
-// "configmaps/"); without any, over everything. All ranges share one stream to
-// etcd. Values that cannot be read are delivered as such, and logged.
+// "configmaps/"); without any, over everything. One watch of etcd covers all ranges and
+// the keys between them. Values that cannot be read are delivered as such, and logged.
 func (c *Client) Feed(ranges ...string) resource.Feed {
 	f := &feed{Client: c, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1)}
 	if len(ranges) == 0 {
@@ -173,16 +173,26 @@ func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 // path is a key's storage path.
 func (f *feed) path(key []byte) string { return strings.TrimPrefix(string(key), f.prefix) }
 
-// changes turns etcd's events into the feed's.
-func (f *feed) changes(events []*mvccpb.Event) []resource.Change {
-	out := make([]resource.Change, len(events))
-	for i, e := range events {
-		out[i] = resource.Change{Path: f.path(e.Kv.Key), Revision: e.Kv.ModRevision, Create: e.Kv.CreateRevision == e.Kv.ModRevision}
-		if e.Type == mvccpb.Event_PUT {
-			f.fill(&out[i], e.Kv)
+// has reports whether a key is in one of the ranges.
+func (f *feed) has(key string) bool {
+	i, found := slices.BinarySearchFunc(f.ranges, key, func(r keyRange, key string) int { return strings.Compare(r.start, key) })
+	return found || i > 0 && key < f.ranges[i-1].end
+}
+
+// appendChanges appends etcd's events of keys in the ranges.
+func (f *feed) appendChanges(to []resource.Change, events []*mvccpb.Event) []resource.Change {
+	for _, e := range events {
+		key := string(e.Kv.Key)
+		if !f.has(key) {
+			continue
 		}
+		c := resource.Change{Path: strings.TrimPrefix(key, f.prefix), Revision: e.Kv.ModRevision, Create: e.Kv.CreateRevision == e.Kv.ModRevision}
+		if e.Type == mvccpb.Event_PUT {
+			f.fill(&c, e.Kv)
+		}
+		to = append(to, c)
 	}
-	return out
+	return to
 }
 
 // fill puts a value into a change.

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,59 +37,12 @@ func TestJoinRanges(t *testing.T) {
 	}
 }
 
-// TestMerge plays random histories: transactions over several ranges, which
-// arrive range by range at different speeds.
-func TestMerge(t *testing.T) {
-	for seed := range uint64(200) {
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		const ranges, last = 3, 40
-		arriving := make([][]resource.Change, ranges)
-		total := 0
-		for rev := int64(2); rev <= last; rev++ {
-			for i := range ranges {
-				if rnd.IntN(2) == 0 {
-					arriving[i] = append(arriving[i], resource.Change{Revision: rev})
-					total++
-				}
-			}
-		}
-		m := newMerge(ranges, 1)
-		done, released := int64(1), 0
-		check := func() {
-			out := m.release()
-			for _, c := range out {
-				if c.Revision <= done {
-					t.Fatalf("seed %d: change at %d after %d was complete", seed, c.Revision, done)
-				}
-			}
-			if !slices.IsSortedFunc(out, func(a, b resource.Change) int { return int(a.Revision - b.Revision) }) {
-				t.Fatalf("seed %d: %v is out of order", seed, out)
-			}
-			if len(out) > 0 && out[len(out)-1].Revision > m.safe() {
-				t.Fatalf("seed %d: released %d, safe is %d", seed, out[len(out)-1].Revision, m.safe())
-			}
-			done, released = m.safe(), released+len(out)
-		}
-		for left := ranges; left > 0; {
-			i := rnd.IntN(ranges)
-			if len(arriving[i]) == 0 {
-				left = 0
-				for _, a := range arriving {
-					left += len(a)
-				}
-				continue
-			}
-			n := 1 + rnd.IntN(len(arriving[i]))
-			m.events(i, arriving[i][n-1].Revision, arriving[i][:n])
-			arriving[i] = arriving[i][n:]
-			check()
-		}
-		for i := range ranges {
-			m.progress(i, last)
-			check()
-		}
-		if released != total || m.holding() {
-			t.Fatalf("seed %d: released %d of %d", seed, released, total)
+func TestKeysInRanges(t *testing.T) {
+	t.Parallel()
+	f := &feed{ranges: []keyRange{{"b", "c"}, {"d", "e"}}}
+	for key, want := range map[string]bool{"a": false, "b": true, "b1": true, "c": false, "cz": false, "d": true, "dz": true, "e": false, "f": false} {
+		if got := f.has(key); got != want {
+			t.Errorf("%q: %t", key, got)
 		}
 	}
 }

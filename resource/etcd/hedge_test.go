@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -120,26 +119,26 @@ func TestHedgesAreFew(t *testing.T) {
 	}
 }
 
-// quietStream is a stream of that many ranges at revision 5, whose watches are
-// confirmed, and whose member says nothing; etcd is at revision rev.
-func quietStream(ranges int, rev *atomic.Int64) *stream {
+// quietStream is a stream at revision 5, whose watch is confirmed, and whose member sends
+// nothing; etcd is at revision rev.
+func quietStream(rev *atomic.Int64) *watchStream {
 	f := &feed{Client: &Client{metrics: newMetrics(nil), transformer: identity{}, log: slog.New(slog.DiscardHandler)},
-		wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1), ranges: make([]keyRange, ranges)}
+		wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1)}
 	f.delivered.Store(5)
-	s := newStream(f, &nothing{})
-	s.unconfirmed = 0
+	s := newWatchStream(f, &nothing{})
+	s.created = true
 	s.current = func(context.Context) (int64, error) { return rev.Load(), nil }
-	close(s.wire.opened)
+	close(s.conn.opened)
 	return s
 }
 
-// A member that hangs is left, however often progress is asked for meanwhile;
-// one that has nothing to say because nothing has happened is not.
+// A stream leaves a member that hangs, however often progress is requested meanwhile, but
+// not one that has nothing to send because nothing has changed.
 func TestASilentStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rev atomic.Int64
 		rev.Store(5)
-		s := quietStream(1, &rev)
+		s := quietStream(&rev)
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -153,7 +152,7 @@ func TestASilentStreamEnds(t *testing.T) {
 		for range 100 { // as long as it answers
 			ask()
 			time.Sleep(time.Second)
-			s.wire.arrivals <- &etcdserverpb.WatchResponse{WatchId: watchID(0), Header: &etcdserverpb.ResponseHeader{Revision: 5}}
+			s.conn.responses <- &etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 5}}
 		}
 		for range 100 { // it need not answer where there is nothing to tell
 			ask()
@@ -171,23 +170,22 @@ func TestASilentStreamEnds(t *testing.T) {
 	})
 }
 
-// Nobody asks, nothing is held back, and etcd does not tell of a change: the
-// stream finds out by itself. Nor does it wait for watches that etcd never made.
+// A stream finds out by itself that etcd does not send a change, or never created the
+// watch.
 func TestAStreamThatMissesAChangeEnds(t *testing.T) {
-	for _, tt := range []struct {
-		name        string
-		unconfirmed int
-		most        time.Duration
+	for name, tt := range map[string]struct {
+		created bool
+		most    time.Duration
 	}{
-		{"all watches are confirmed", 0, quiet + silence + 2*askAgain},
-		{"one is not", 1, confirmation},
+		"the watch is created": {true, quiet + silence + 3*askAgain},
+		"the watch is not":     {false, confirmation},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var rev atomic.Int64
 				rev.Store(6)
-				s := quietStream(3, &rev)
-				s.unconfirmed = tt.unconfirmed
+				s := quietStream(&rev)
+				s.created = tt.created
 				began := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
@@ -203,7 +201,7 @@ func TestAStreamThatMissesAChangeEnds(t *testing.T) {
 // that owes nothing.
 func TestAStreamOutlivesFailedChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := quietStream(1, new(atomic.Int64))
+		s := quietStream(new(atomic.Int64))
 		s.current = func(context.Context) (int64, error) { return 0, status.Error(codes.Unavailable, "down") }
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -213,41 +211,42 @@ func TestAStreamOutlivesFailedChecks(t *testing.T) {
 	})
 }
 
-// A change that is held back is asked for until it is known that the other
-// ranges have come as far, or the member is left; not before all watches are
-// confirmed.
-func TestWhatIsHeldBackIsAskedFor(t *testing.T) {
+// Progress is requested once the watch is created, and again until it is answered.
+func TestProgressIsRequestedUntilItIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := quietStream(2, new(atomic.Int64))
-		s.unconfirmed = 1
+		s := quietStream(new(atomic.Int64))
+		s.created = false
+		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- s.loop(t.Context()) }()
-		put := func(rev int64) {
-			s.wire.arrivals <- &etcdserverpb.WatchResponse{
-				WatchId: watchID(0), Header: &etcdserverpb.ResponseHeader{Revision: rev},
-				Events: []*mvccpb.Event{{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: []byte("a1"), ModRevision: rev}}},
-			}
+		go func() { ended <- s.loop(ctx) }()
+		if err := s.feed.RequestProgress(ctx); err != nil {
+			t.Fatal(err)
 		}
-		put(6)
 		time.Sleep(silence / 2)
-		if len(s.wire.ask) > 0 {
-			t.Error("progress was asked for before the other watch was there")
+		if len(s.conn.ask) > 0 {
+			t.Error("progress was requested before the watch was created")
 		}
-		s.wire.arrivals <- &etcdserverpb.WatchResponse{WatchId: watchID(1), Created: true}
-		time.Sleep(time.Millisecond)
-		if len(s.wire.ask) == 0 {
-			t.Error("progress was not asked for once the other watch was there")
-		}
-		time.Sleep(silence - 100*time.Millisecond)
-		put(7) // the member is there, and will never answer
-		select {
-		case err := <-ended:
-			if !errors.Is(err, errSilent) {
-				t.Error(err)
+		s.conn.responses <- &etcdserverpb.WatchResponse{Created: true}
+		for range 3 {
+			synctest.Wait()
+			if len(s.conn.ask) == 0 {
+				t.Error("progress was not requested")
+			} else {
+				<-s.conn.ask
 			}
-		case <-time.After(time.Minute):
-			t.Error("two changes are held back, and nobody asks any more")
+			time.Sleep(askAgain)
 		}
+		s.conn.responses <- &etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 5}}
+		synctest.Wait()
+		if len(s.conn.ask) > 0 {
+			<-s.conn.ask
+		}
+		time.Sleep(2 * askAgain)
+		if len(s.conn.ask) > 0 {
+			t.Error("progress was requested after it was answered")
+		}
+		cancel()
+		<-ended
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 
 // What a process writes comes back to it through its feed a moment later. The
 // writer and the feed then share one Object: it is scanned once, its bytes are in
-// memory once, and what is known of it (resource.Object.Exact) stays known.
+// memory once, and what is known of it (resource.Object.Canonical) stays known.
 const (
 	// recentObjects is how many writes are remembered at most, and recentBytes
 	// how large the object of each may be: 4 MiB in all where no feed asks for

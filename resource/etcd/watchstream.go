@@ -2,49 +2,268 @@ package etcd
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+
+	"portico/resource"
 )
 
-// arrivalsKept is how many responses of etcd's may wait for the stream, so that it
-// takes those that come together at once.
-const arrivalsKept = 16
+const (
+	// askAgain is the pause between requests for progress until one is answered: etcd
+	// ignores them while the watch lags.
+	askAgain = 100 * time.Millisecond
+	// silence is how long a member may send nothing while progress is requested. The
+	// stream then goes to another member: one that hangs keeps its connection for much
+	// longer.
+	silence = 2 * time.Second
+	// confirmation is how long a member may take to confirm the watch.
+	confirmation = 5 * time.Second
+	// quiet is how long a stream may receive nothing before etcd's revision is read, to
+	// find out whether something is missing.
+	quiet = 5 * time.Second
+	// maxResponses is how many responses may wait for the stream, which takes those that
+	// wait together.
+	maxResponses = 16
+)
 
-// wire is the conversation with etcd that a stream lives by. It speaks etcd's own
-// form, past the client's watcher: that has a goroutine for each watch, and would
-// wake all of them, and one here for each of them, for every answer about
-// progress. Nor does it queue without bound: who is slow slows etcd's stream down,
-// and no more.
-type wire struct {
-	// opened is closed once etcd's connection carries the conversation.
+// errSilent ends a stream whose member does not send what it should.
+var errSilent = errors.New("etcd does not answer on its watch stream")
+
+// watchStream is one watch of etcd over the whole span of a feed's ranges. Changes of
+// other keys are received, too, and dropped: that is cheaper than a watch for each
+// range, whose changes come in order only after etcd has told for every change how far
+// the other watches are. Whatever is wrong with the connection, the stream ends in
+// bounded time after a change that it has not received: it reads etcd's revision and
+// asks for progress.
+type watchStream struct {
+	feed *feed
+	sink resource.FeedSink
+	conn *watchConn
+	// opened says that the connection carries the watch, created that etcd has confirmed
+	// it.
+	opened, created bool
+	// rev is the revision up to which every change was received, told the one that the
+	// sink knows of.
+	rev, told int64
+	// wanted says that the sink waits for progress, asking that progress was requested
+	// and not answered.
+	wanted, asking bool
+	// heard is when something was last received, or progress first requested; again is
+	// when progress is requested next.
+	heard, again time.Time
+	// current reads etcd's revision; checked receives the result. checking says that
+	// this is going on.
+	current  func(context.Context) (int64, error)
+	checked  chan revisionResult
+	checking bool
+}
+
+// revisionResult is the result of reading etcd's revision.
+type revisionResult struct {
+	rev int64
+	err error
+}
+
+func newWatchStream(f *feed, sink resource.FeedSink) *watchStream {
+	rev := f.delivered.Load()
+	return &watchStream{
+		feed: f, sink: sink, conn: newWatchConn(), rev: rev, told: rev, current: f.Current, checked: make(chan revisionResult, 1),
+	}
+}
+
+// stream watches all ranges from the delivered revision on. It returns why it ended:
+// errHistory if it cannot go on from there.
+func (f *feed) stream(ctx context.Context, sink resource.FeedSink) error {
+	ctx, cancel := context.WithCancel(ctx)
+	s := newWatchStream(f, sink)
+	span := keyRange{f.ranges[0].start, f.ranges[len(f.ranges)-1].end}
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { s.conn.ended <- f.watchSpan(ctx, s.conn, span, s.rev) })
+	return s.loop(ctx)
+}
+
+func (s *watchStream) loop(ctx context.Context) error {
+	timer := time.NewTimer(quiet)
+	defer timer.Stop()
+	opened := s.conn.opened
+	for {
+		var err error
+		select {
+		case <-opened:
+			opened, s.opened, s.heard = nil, true, time.Now()
+		case resp := <-s.conn.responses:
+			err = s.receive(resp)
+		case err = <-s.conn.ended:
+		case <-s.feed.wanted:
+			s.wanted = true
+			s.askProgress()
+		case <-timer.C:
+			err = s.overdue(ctx)
+		case now := <-s.checked:
+			err = s.compare(now)
+		case <-s.feed.regressed:
+			err = errHistory
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		timer.Reset(s.patience())
+	}
+}
+
+// patience is how long to wait until something is overdue.
+func (s *watchStream) patience() time.Duration {
+	switch {
+	case s.opened && !s.created:
+		return time.Until(s.heard.Add(confirmation))
+	case s.asking && !s.checking:
+		return time.Until(s.again)
+	case s.opened && !s.checking:
+		return max(askAgain, time.Until(s.heard.Add(quiet)))
+	}
+	return quiet
+}
+
+// askProgress requests progress from etcd once the watch is created.
+func (s *watchStream) askProgress() {
+	if !s.asking {
+		s.asking, s.heard = true, time.Now()
+		s.again = s.heard.Add(askAgain)
+	}
+	if s.created {
+		signal(s.conn.ask)
+	}
+}
+
+// overdue does what is due when nothing was received for a while. An error ends the
+// stream.
+func (s *watchStream) overdue(ctx context.Context) error {
+	since := time.Since(s.heard)
+	s.again = time.Now().Add(askAgain)
+	switch {
+	case !s.opened || len(s.conn.responses) > 0: // not etcd, but this process was slow
+	case !s.created:
+		if since >= confirmation {
+			return errSilent
+		}
+	case s.asking && since <= silence:
+		s.askProgress()
+	case s.asking || since >= quiet:
+		s.check(ctx)
+	}
+	return nil
+}
+
+// check reads etcd's revision.
+func (s *watchStream) check(ctx context.Context) {
+	if s.checking {
+		return
+	}
+	s.checking = true
+	go func() {
+		rev, err := s.current(ctx)
+		s.checked <- revisionResult{rev, err}
+	}()
+}
+
+// compare compares etcd's revision with that of the stream. A member does not answer a
+// request for progress while nothing has changed since the watch began.
+func (s *watchStream) compare(now revisionResult) error {
+	s.checking = false
+	switch {
+	case now.err == nil && now.rev <= s.rev:
+		s.heard = time.Now()
+		s.progressed()
+	case s.asking && time.Since(s.heard) > silence:
+		return errSilent
+	case now.err == nil && !s.asking:
+		s.askProgress()
+	}
+	return nil
+}
+
+// receive takes a response and those that wait behind it. An error ends the stream.
+func (s *watchStream) receive(resp *etcdserverpb.WatchResponse) error {
+	s.heard = time.Now()
+	var changes []resource.Change
+	answered := false
+	for waiting := len(s.conn.responses); ; waiting-- {
+		switch {
+		case resp.CompactRevision != 0:
+			return errHistory
+		case resp.Canceled:
+			return fmt.Errorf("etcd canceled the watch: %s", resp.CancelReason)
+		case resp.Created:
+			if s.created = true; s.asking {
+				s.askProgress()
+			}
+		case len(resp.Events) > 0:
+			changes = s.feed.appendChanges(changes, resp.Events)
+			s.rev = max(s.rev, resp.Events[len(resp.Events)-1].Kv.ModRevision)
+		default:
+			answered = true
+			s.rev = max(s.rev, resp.GetHeader().GetRevision())
+		}
+		if waiting == 0 {
+			break
+		}
+		resp = <-s.conn.responses
+	}
+	if len(changes) > 0 {
+		s.sink.Apply(changes)
+		s.told = changes[len(changes)-1].Revision
+	}
+	if answered {
+		s.feed.metrics.progress.Inc()
+		s.progressed()
+	}
+	s.feed.delivered.Store(s.rev)
+	return nil
+}
+
+// progressed tells the sink that there is nothing more up to rev.
+func (s *watchStream) progressed() {
+	if s.wanted || s.rev > s.told {
+		s.sink.Progress(s.rev)
+		s.told = s.rev
+	}
+	s.wanted, s.asking = false, false
+}
+
+// watchConn is the gRPC stream of a watch. It does not use the client's own watcher,
+// which reconnects by itself and queues responses without bound; here a slow receiver
+// slows etcd down.
+type watchConn struct {
+	// opened is closed once a connection carries the stream.
 	opened chan struct{}
-	// arrivals are what etcd sends, until ended tells why it does not any more.
-	arrivals chan *etcdserverpb.WatchResponse
-	ended    chan error
-	// ask has a request for progress sent.
+	// responses are what etcd sends, until ended receives why it stopped.
+	responses chan *etcdserverpb.WatchResponse
+	ended     chan error
+	// ask requests progress.
 	ask chan struct{}
 }
 
-func newWire() *wire {
-	return &wire{
-		opened: make(chan struct{}), arrivals: make(chan *etcdserverpb.WatchResponse, arrivalsKept),
+func newWatchConn() *watchConn {
+	return &watchConn{
+		opened: make(chan struct{}), responses: make(chan *etcdserverpb.WatchResponse, maxResponses),
 		ended: make(chan error, 1), ask: make(chan struct{}, 1),
 	}
 }
 
-// watchID is what a feed calls the watch of one of its ranges, and rangeOf the
-// reverse; 0 would have etcd choose.
-func watchID(index int) int64 { return int64(index) + 1 }
-
-func rangeOf(id int64) int { return int(id) - 1 }
-
-// converse watches ranges from after a revision on until the conversation fails
-// or ctx ends. It waits for a connection.
-func (c *Client) converse(ctx context.Context, w *wire, ranges []keyRange, since int64) error {
+// watchSpan watches a span of keys after a revision until the stream fails or ctx ends.
+// It waits for a connection.
+func (c *Client) watchSpan(ctx context.Context, w *watchConn, span keyRange, since int64) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -55,42 +274,31 @@ func (c *Client) converse(ctx context.Context, w *wire, ranges []keyRange, since
 		return err
 	}
 	close(w.opened)
-	asking.Go(func() { request(ctx, stream, w.ask, ranges, since) })
+	asking.Go(func() { sendRequests(ctx, stream, w.ask, span, since) })
 	for {
 		resp, err := stream.Recv()
 		if err != nil {
 			return err
 		}
 		select {
-		case w.arrivals <- resp:
+		case w.responses <- resp:
 		case <-ctx.Done():
-			// Nobody listens. Recv is called until it tells so too: only then
-			// is nothing left of the conversation that could hold up its end.
+			// Recv is called until it fails: only then is nothing of the stream left.
 		}
 	}
 }
 
-// request asks for a watch of each range, and for progress as often as ask says.
-// Who receives learns why requests fail. Fragments are left off: a response then
-// always holds whole revisions.
-func request(ctx context.Context, stream etcdserverpb.Watch_WatchClient, ask <-chan struct{}, ranges []keyRange, since int64) {
-	for i, r := range ranges {
-		err := stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
-			CreateRequest: &etcdserverpb.WatchCreateRequest{
-				Key: []byte(r.start), RangeEnd: []byte(r.end), StartRevision: since + 1, WatchId: watchID(i),
-			},
-		}})
-		if err != nil {
-			return
-		}
-	}
+// sendRequests requests the watch, then progress as often as ask says. Errors are those
+// of Recv, too. Fragments are not requested, so that each response has whole revisions.
+func sendRequests(ctx context.Context, stream etcdserverpb.Watch_WatchClient, ask <-chan struct{}, span keyRange, since int64) {
+	request := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
+		CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte(span.start), RangeEnd: []byte(span.end), StartRevision: since + 1},
+	}}
 	progress := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{ProgressRequest: &etcdserverpb.WatchProgressRequest{}}}
-	for {
+	for stream.Send(request) == nil {
 		select {
 		case <-ask:
-			if stream.Send(progress) != nil {
-				return
-			}
+			request = progress
 		case <-ctx.Done():
 			return
 		}
