@@ -230,7 +230,7 @@ var doors = map[string][]string{
 	"k8s.io/apiserver/pkg/audit":       {"resource/audit"},
 	"k8s.io/apiserver/plugin":          {"resource/audit"},
 	"gopkg.in/natefinch/lumberjack.v2": {"resource/audit"},
-	"github.com/hashicorp/golang-lru":  {"resource/authn", "discovery", "discovery/openapi", "resource/rest", "backends/crd"},
+	"github.com/hashicorp/golang-lru":  {"resource/authn", "resource/bytelru", "discovery/openapi"},
 }
 
 // forbidden is imported by nobody, tests included: it is what Portico replaces.

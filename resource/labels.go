@@ -38,9 +38,9 @@ func (l Labels) Has(key string) bool {
 	return found
 }
 
-// settled returns labels as they were met, in order and in no more memory than
+// sorted returns labels in the order of their keys, in no more memory than
 // they need. The last of several with one key counts, as for decoders.
-func (l Labels) settled() Labels {
+func (l Labels) sorted() Labels {
 	if !slices.IsSortedFunc(l, func(a, b Label) int { return strings.Compare(a.Key, b.Key) }) {
 		slices.SortStableFunc(l, func(a, b Label) int { return strings.Compare(a.Key, b.Key) })
 	}

@@ -13,7 +13,7 @@ func TestLabels(t *testing.T) {
 		{Labels{{"a", "1"}, {"a", "2"}}, Labels{{"a", "2"}}},
 		{Labels{{"b", "1"}, {"a", "1"}, {"b", "2"}, {"a", "2"}, {"b", "3"}}, Labels{{"a", "2"}, {"b", "3"}}},
 	} {
-		got := slices.Clone(c.met).settled()
+		got := slices.Clone(c.met).sorted()
 		if !slices.Equal(got, c.want) || cap(got) != len(got) {
 			t.Errorf("%v became %v with room for %d", c.met, got, cap(got))
 		}

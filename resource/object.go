@@ -59,27 +59,27 @@ type Object struct {
 	// metadata.resourceVersion in Data is Revision.
 	Data []byte
 
-	layout layout
-	fields atomic.Pointer[fieldTexts]
-	exact  atomic.Pointer[exactness]
+	layout    layout
+	fields    atomic.Pointer[fieldTexts]
+	canonical atomic.Pointer[canonicality]
 }
 
-// exactness is whether Data is what one schema's readers shall see.
-type exactness struct {
-	by    any
-	exact bool
+// canonicality is whether Data is canonical by one check.
+type canonicality struct {
+	by        any
+	canonical bool
 }
 
-// Exact reports whether Data, as it stands, is what readers shall see, which
-// is not so where a schema prunes or defaults on reading. What check found is
-// kept for the next call with the same by, which must be comparable and
-// identifies check; it stays in memory for as long as the object does. It is safe for concurrent use; check may run more than
-// once.
-func (o *Object) Exact(by any, check func(*Object) bool) bool {
-	if e := o.exact.Load(); e != nil && e.by == by {
-		return e.exact
+// Canonical reports whether Data can be sent to readers as it is stored. It cannot
+// where a schema would prune it or add defaults on reading. The result of check is
+// kept for the next call with the same by, which must be comparable, identifies
+// check, and stays in memory for as long as the object does. Safe for concurrent
+// use; check may run more than once.
+func (o *Object) Canonical(by any, check func(*Object) bool) bool {
+	if c := o.canonical.Load(); c != nil && c.by == by {
+		return c.canonical
 	}
-	e := &exactness{by, check(o)}
-	o.exact.Store(e)
-	return e.exact
+	c := &canonicality{by, check(o)}
+	o.canonical.Store(c)
+	return c.canonical
 }

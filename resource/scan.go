@@ -24,10 +24,6 @@ type layout struct {
 // (k8s.io/apimachinery runtime/serializer/protobuf).
 var protobufMagic = []byte("k8s\x00")
 
-// maxDepth bounds the nesting of scanned JSON; it is what encoding/json
-// accepts.
-const maxDepth = 10000
-
 // Parse scans the bytes of one object: JSON, or protobuf if they open with its
 // magic. It fills the header and validates the syntax of JSON, but not the
 // types of fields it does not read. The Object keeps data; the caller must not
@@ -66,9 +62,9 @@ func (o *Object) WithRevision(rev int64) *Object {
 	if m := o.fields.Load(); m != nil {
 		next.fields.Store(m)
 	}
-	if e := o.exact.Load(); e != nil && e.exact && o.layout.metaEnd != 0 {
-		// A revision more or less is nothing that a schema has a say in.
-		next.exact.Store(e)
+	if c := o.canonical.Load(); c != nil && c.canonical && o.layout.metaEnd != 0 {
+		// No schema applies to metadata.resourceVersion.
+		next.canonical.Store(c)
 	}
 	return next
 }

@@ -4,28 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+
+	"portico/resource/jsonscan"
 )
 
-// errDuplicate refuses a member that is there twice: decoders differ in which
-// of the two they believe, and the header must say what all of them say.
+// errDuplicate refuses a duplicate member of the header: decoders differ in which
+// of the two they use.
 var errDuplicate = errors.New("duplicate key")
 
-// seen notes the members of one object that were met, one bit each.
-type seen uint16
+// headerKeys is a set of keys of one object, one bit each.
+type headerKeys uint16
 
-// once is errDuplicate for a key of the header that was met before.
-func (s *seen) once(key []byte) error {
-	bit := headerBit(key)
-	if *s&bit != 0 {
-		return fmt.Errorf("%s: %w", key, errDuplicate)
-	}
-	*s |= bit
-	return nil
-}
-
-// headerBit is 0 for keys that are not in the header.
-func headerBit(key []byte) seen {
+// headerBit returns the bit of a key; 0 for keys that are not in the header.
+func headerBit(key []byte) headerKeys {
 	switch string(key) {
 	case "apiVersion":
 		return 1 << 0
@@ -59,153 +52,185 @@ func headerBit(key []byte) seen {
 	return 0
 }
 
+// headerScanner reads a header from JSON text.
+type headerScanner struct {
+	jsonscan.Scanner
+	// texts holds the strings of the object side by side: with an allocation for
+	// each, many objects take twice the memory and more work of the garbage
+	// collector.
+	texts strings.Builder
+}
+
+// textsSpace is how many bytes are allocated for an object's strings at a time: a
+// name, a namespace, a uid and a few labels.
+const textsSpace = 128
+
+// keep returns a copy of raw.
+func (s *headerScanner) keep(raw []byte) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	if s.texts.Cap()-s.texts.Len() < len(raw) {
+		s.texts = strings.Builder{}
+		s.texts.Grow(max(textsSpace, len(raw)))
+	}
+	start := s.texts.Len()
+	s.texts.Write(raw)
+	return s.texts.String()[start:]
+}
+
+// text consumes a string and returns its value.
+func (s *headerScanner) text() string { return s.keep(s.Text()) }
+
+// once adds a key of the header to a set; it is an error if it is there already.
+func (s *headerScanner) once(set *headerKeys, key []byte) bool {
+	bit := headerBit(key)
+	if *set&bit != 0 {
+		return s.Fail(fmt.Errorf("%s: %w", key, errDuplicate))
+	}
+	*set |= bit
+	return true
+}
+
 // scanJSON fills the header and layout from JSON text.
 func (o *Object) scanJSON() error {
-	s := &jsonScanner{data: o.Data}
-	var met seen
-	err := s.members(func(key []byte, _ int) (err error) {
-		if err := met.once(key); err != nil {
-			return err
+	s := &headerScanner{}
+	s.Reset(o.Data)
+	var keys headerKeys
+	for member := range s.Members {
+		key := member.Text()
+		if !s.once(&keys, key) {
+			break
 		}
 		switch string(key) {
 		case "apiVersion":
-			o.APIVersion, err = s.text()
+			o.APIVersion = s.text()
 		case "kind":
-			o.Kind, err = s.text()
+			o.Kind = s.text()
 		case "metadata":
-			o.layout.meta = s.pos + 1
-			if err = o.scanMetadata(s); err == nil {
-				o.layout.metaEnd = s.pos - 1
-			}
+			o.layout.meta = s.Pos + 1
+			o.scanMetadata(s)
+			o.layout.metaEnd = s.Pos - 1
 		default:
-			err = s.skip()
+			s.Skip()
 		}
-		return err
-	})
-	if err != nil {
-		return err
 	}
-	if s.space(); s.pos != len(s.data) {
-		return s.fail("trailing data")
-	}
-	return nil
+	s.End()
+	return s.Err()
 }
 
 // scanMetadata reads the metadata object at the scanner.
-func (o *Object) scanMetadata(s *jsonScanner) error {
-	var met seen
-	return s.members(func(key []byte, start int) (err error) {
+func (o *Object) scanMetadata(s *headerScanner) {
+	var keys headerKeys
+	for member := range s.Members {
+		key := member.Text()
 		switch string(key) {
 		case "resourceVersion":
-			if err := met.once(key); err != nil {
-				return err
+			if s.once(&keys, key) {
+				o.Revision = s.revision()
+				o.layout.rev, o.layout.revEnd = member.Start, s.Pos
 			}
-			if o.Revision, err = s.revision(); err == nil {
-				o.layout.rev, o.layout.revEnd = start, s.pos
-			}
-			return err
 		case "labels", "finalizers", "ownerReferences", "deletionTimestamp", "name", "namespace", "uid", "generation":
-			if err := met.once(key); err != nil || s.null() {
-				return err
+			if s.once(&keys, key) && !s.Null() {
+				o.scanMetadataField(s, string(key))
 			}
-			return o.scanMetadataField(s, string(key))
+		default:
+			s.Skip()
 		}
-		return s.skip()
-	})
+	}
 }
 
-func (o *Object) scanMetadataField(s *jsonScanner, key string) (err error) {
+func (o *Object) scanMetadataField(s *headerScanner, key string) {
+	var err error
 	switch key {
 	case "name":
-		o.Name, err = s.text()
+		o.Name = s.text()
 	case "namespace":
-		o.Namespace, err = s.text()
+		o.Namespace = s.text()
 	case "uid":
-		o.UID, err = s.text()
+		o.UID = s.text()
 	case "generation":
-		start := s.pos
-		if err = s.skip(); err == nil {
-			o.Generation, err = strconv.ParseInt(string(s.data[start:s.pos]), 10, 64)
+		start := s.Pos
+		if s.Skip() {
+			o.Generation, err = strconv.ParseInt(string(s.Data[start:s.Pos]), 10, 64)
 		}
 	case "labels":
-		var met Labels
-		err = s.members(func(key []byte, _ int) error {
-			name := s.keep(key)
-			value, err := s.text()
-			met = append(met, Label{name, value})
-			return err
-		})
-		o.Labels = met.settled()
+		var labels Labels
+		for label := range s.Members {
+			name := s.keep(label.Text())
+			labels = append(labels, Label{name, s.text()})
+		}
+		o.Labels = labels.sorted()
 	case "finalizers":
-		err = s.elements(func() error {
-			f, err := s.text()
-			o.Finalizers = append(o.Finalizers, f)
-			return err
-		})
+		for range s.Elements {
+			o.Finalizers = append(o.Finalizers, s.text())
+		}
 	case "ownerReferences":
-		err = s.elements(func() error { return o.scanOwner(s) })
+		for range s.Elements {
+			o.scanOwner(s)
+		}
 	case "deletionTimestamp":
-		var text string
-		if text, err = s.text(); err == nil {
-			o.DeletionTime, err = time.Parse(time.RFC3339, text)
+		if text := s.Text(); s.Err() == nil {
+			o.DeletionTime, err = time.Parse(time.RFC3339, string(text))
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("metadata.%s: %w", key, err)
+		s.Fail(fmt.Errorf("metadata.%s: %w", key, err))
 	}
-	return nil
 }
 
-func (o *Object) scanOwner(s *jsonScanner) error {
+func (o *Object) scanOwner(s *headerScanner) {
 	var w Owner
-	var met seen
-	err := s.members(func(key []byte, _ int) (err error) {
-		if err := met.once(key); err != nil {
-			return err
+	var keys headerKeys
+	for member := range s.Members {
+		key := member.Text()
+		if !s.once(&keys, key) {
+			break
 		}
 		switch string(key) {
 		case "apiVersion":
-			w.APIVersion, err = s.text()
+			w.APIVersion = s.text()
 		case "kind":
-			w.Kind, err = s.text()
+			w.Kind = s.text()
 		case "name":
-			w.Name, err = s.text()
+			w.Name = s.text()
 		case "uid":
-			w.UID, err = s.text()
+			w.UID = s.text()
 		case "controller":
-			w.Controller, err = s.boolean()
+			w.Controller = s.boolean()
 		case "blockOwnerDeletion":
-			w.BlockDeletion, err = s.boolean()
+			w.BlockDeletion = s.boolean()
 		default:
-			err = s.skip()
+			s.Skip()
 		}
-		return err
-	})
+	}
 	o.Owners = append(o.Owners, w)
-	return err
 }
 
 // boolean consumes true, false or null, which is false.
-func (s *jsonScanner) boolean() (bool, error) {
-	switch c := s.peek(); c {
-	case 't', 'f', 'n':
-		return c == 't', s.scalar()
+func (s *headerScanner) boolean() bool {
+	if s.Literal("true") {
+		return true
 	}
-	return false, s.fail("expected a boolean")
+	if !s.Literal("false") && !s.Null() {
+		s.Fail(fmt.Errorf("expected a boolean at byte %d", s.Pos))
+	}
+	return false
 }
 
 // revision consumes a resourceVersion: a string of digits, empty or null.
-func (s *jsonScanner) revision() (int64, error) {
-	if s.null() {
-		return 0, nil
+func (s *headerScanner) revision() int64 {
+	if s.Null() {
+		return 0
 	}
-	text, err := s.text()
-	if err != nil || text == "" {
-		return 0, err
+	text := s.Text()
+	if len(text) == 0 {
+		return 0
 	}
-	rev, err := strconv.ParseInt(text, 10, 64)
+	rev, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil || rev < 0 {
-		return 0, fmt.Errorf("metadata.resourceVersion: not a revision: %q", text)
+		s.Fail(fmt.Errorf("metadata.resourceVersion: not a revision: %q", text))
+		return 0
 	}
-	return rev, nil
+	return rev
 }

@@ -120,7 +120,7 @@ func (o *Object) scanProtobuf() error {
 		}
 		l.metaTag, l.meta, l.metaEnd = f.start, f.value, f.end
 		err := protobufFields(o.Data, f.value, f.end, o.scanMetaField)
-		o.Labels = o.Labels.settled()
+		o.Labels = o.Labels.sorted()
 		return err
 	})
 }

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"portico/resource/jsonscan"
 )
 
 func sample() *corev1.ConfigMap {
@@ -152,7 +154,7 @@ func TestSpliceOddJSON(t *testing.T) {
 func nested(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
 
 func TestParseGoesAsDeepAsDecoders(t *testing.T) {
-	for _, in := range []string{`{"a":` + nested(maxDepth-1) + `}`, `{"metadata":{"a":` + nested(maxDepth-2) + `}}`} {
+	for _, in := range []string{`{"a":` + nested(jsonscan.DefaultMaxDepth-1) + `}`, `{"metadata":{"a":` + nested(jsonscan.DefaultMaxDepth-2) + `}}`} {
 		if _, err := Parse([]byte(in)); err != nil || !json.Valid([]byte(in)) {
 			t.Errorf("%.40s: %v", in, err)
 		}
@@ -165,8 +167,8 @@ func TestParseRefuses(t *testing.T) {
 		`{"metadata":null}`, `{"metadata":[]}`, `{"metadata":{},"metadata":{}}`, `{"metadata":{"resourceVersion":"x"}}`,
 		`{"metadata":{"resourceVersion":"1","resourceVersion":"2"}}`, `{"kind":"A","kind":"B"}`, `{"metadata":{"name":"a","n\u0061me":"b"}}`,
 		`{"metadata":{"labels":{"a":"b"},"labels":{}}}`, `{"metadata":{"ownerReferences":[{"uid":"1","uid":"2"}]}}`, `{"metadata":{"ownerReferences":[{"controller":"true"}]}}`, `{"metadata":{"labels":{"a":1}}}`, `{"metadata":{"name":1}}`,
-		`{"a":` + nested(maxDepth) + `}`, `{"metadata":{"a":` + nested(maxDepth-1) + `}}`,
-		`{"metadata":{"ownerReferences":[{"a":` + nested(maxDepth-3) + `}]}}`,
+		`{"a":` + nested(jsonscan.DefaultMaxDepth) + `}`, `{"metadata":{"a":` + nested(jsonscan.DefaultMaxDepth-1) + `}}`,
+		`{"metadata":{"ownerReferences":[{"a":` + nested(jsonscan.DefaultMaxDepth-3) + `}]}}`,
 		"k8s\x00", "k8s\x00\x12", "k8s\x00\x12\x05\x0a\x09", "k8s\x00\x0a\x00",
 	} {
 		if o, err := Parse([]byte(in)); err == nil {
@@ -175,25 +177,25 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// What a schema leaves as it is it leaves as it is at any revision, if there is
-// metadata to put that into.
-func TestExactWithRevision(t *testing.T) {
+// An object that is canonical is so at any revision, if it has metadata to put that
+// into.
+func TestCanonicalAtAnyRevision(t *testing.T) {
 	asked := 0
-	exact := func(o *Object) bool {
-		return o.Exact("schema", func(*Object) bool { asked++; return true })
+	canonical := func(o *Object) bool {
+		return o.Canonical("schema", func(*Object) bool { asked++; return true })
 	}
 	o, err := Parse([]byte(`{"apiVersion":"v1","kind":"A","metadata":{"name":"a"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !exact(o) || !exact(o.WithRevision(3)) || asked != 1 {
+	if !canonical(o) || !canonical(o.WithRevision(3)) || asked != 1 {
 		t.Errorf("asked %d times", asked)
 	}
 	bare, err := Parse([]byte(`{"apiVersion":"v1","kind":"A"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !exact(bare) || !exact(bare.WithRevision(3)) || asked != 3 {
+	if !canonical(bare) || !canonical(bare.WithRevision(3)) || asked != 3 {
 		t.Errorf("asked %d times", asked)
 	}
 }

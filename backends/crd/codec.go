@@ -29,9 +29,8 @@ const (
 // version is checked against its own schema, and only storage has one version
 // for all.
 type codec struct {
-	// id stands for the codec in what objects remember of themselves: the codec
-	// would keep its definition in memory for as long as there is an object that
-	// nobody has looked at since.
+	// id identifies the codec in resource.Object.Canonical. The codec itself would
+	// keep its definition in memory for as long as the object.
 	id      *identity
 	server  *Server
 	serving *serving
@@ -39,18 +38,18 @@ type codec struct {
 	storage schema.GroupVersionKind
 }
 
-// identity is nothing but one of its kind. It has a size, so that no two of them
-// have one address.
+// identity is a comparable identity. It has a size, so that no two have the same
+// address.
 type identity struct{ _ byte }
 
 var (
-	_ rest.Exacting  = (*codec)(nil)
-	_ rest.Versioned = (*codec)(nil)
+	_ rest.CanonicalCodec = (*codec)(nil)
+	_ rest.Versioned      = (*codec)(nil)
 )
 
 // Decode implements rest.Codec.
 func (c *codec) Decode(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (runtime.Object, []error, error) {
-	u := c.decodeSettled(data, mediaType, want)
+	u := c.decodePrevalidated(data, mediaType, want)
 	var strictErrs []error
 	if u == nil {
 		var err error
@@ -64,7 +63,7 @@ func (c *codec) Decode(data []byte, mediaType string, want schema.GroupVersionKi
 	return u, strictErrs, c.convert(u, c.gvk)
 }
 
-// decodeAny decodes a body that is a want and settles it.
+// decodeAny decodes a body whose kind is want, and normalizes it.
 func (c *codec) decodeAny(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
 	u, strictErrs, err := c.server.bodies.decode(data, mediaType, want, strict)
 	if err != nil {
@@ -77,7 +76,7 @@ func (c *codec) decodeAny(data []byte, mediaType string, want schema.GroupVersio
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(err)
 	}
-	unknown, err := s.settle(u, settling{unknown: strict})
+	unknown, err := s.normalize(u, normalization{unknown: strict})
 	if apierrors.IsRequestEntityTooLargeError(err) {
 		return nil, nil, err
 	}
@@ -97,7 +96,7 @@ func (c *codec) DecodeStored(o *resource.Object) (runtime.Object, error) {
 	if u.Object, err = decodeObject(o.Data); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
 	}
-	if o.Kind != c.gvk.Kind || o.APIVersion != c.gvk.GroupVersion().String() || !c.Exact(o) {
+	if o.Kind != c.gvk.Kind || o.APIVersion != c.gvk.GroupVersion().String() || !c.Canonical(o) {
 		if err := c.read(u); err != nil {
 			return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
 		}
@@ -124,7 +123,7 @@ func (c *codec) read(u *unstructured.Unstructured) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.settle(u, settling{stored: true}); err != nil {
+	if _, err := s.normalize(u, normalization{stored: true}); err != nil {
 		return err
 	}
 	if in.Version == c.gvk.Version {
@@ -150,7 +149,7 @@ func (c *codec) convert(u *unstructured.Unstructured, to schema.GroupVersionKind
 	if err != nil {
 		return err
 	}
-	_, err = s.settle(u, settling{stored: true})
+	_, err = s.normalize(u, normalization{stored: true})
 	return err
 }
 
@@ -262,7 +261,7 @@ func newBodies() *bodies {
 // decode decodes a body that is a want, or says nothing about it.
 func (b *bodies) decode(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
 	if mediaType == mediaJSON || mediaType == "" {
-		if u, ok := parseBody(data, want); ok {
+		if u, ok := quickDecodeBody(data, want); ok {
 			return u, nil, nil
 		}
 	}

@@ -49,14 +49,14 @@ func (s *Server) newKind(v *serving, version *apiextensionsv1.CustomResourceDefi
 	k.Strategy = rest.Strategy{
 		TrackGeneration: true, SpecChanged: changedOutsideMetadata, LooseFinalizers: true,
 		PrepareCreate: c.prepareCreate, PrepareUpdate: c.prepareUpdate,
-		Validate: c.validate, ValidateUpdate: c.validateUpdate, Vouch: c.vouch, Draft: c.draft, Warnings: finalizerWarnings,
+		Validate: c.validate, ValidateUpdate: c.validateUpdate, Prevalidated: c.prevalidated, Warnings: finalizerWarnings,
 	}
 	if sub := version.Subresources; sub != nil && sub.Scale != nil {
 		k.Subresources = append(k.Subresources, c.scaleView(sub.Scale))
 	}
 	if c.hasStatus() {
 		k.Subresources = append(k.Subresources, rest.Subresource{Name: "status", Strategy: &rest.Strategy{
-			PrepareUpdate: prepareStatus, ValidateUpdate: c.validateStatus, Vouch: c.vouchStatus,
+			PrepareUpdate: prepareStatus, ValidateUpdate: c.validateStatus, Prevalidated: c.statusPrevalidated,
 			TrackGeneration: false, LooseFinalizers: true,
 		}})
 	}

@@ -155,15 +155,14 @@ func TestMalformedStoredMetadata(t *testing.T) {
 
 func TestSchemaBudget(t *testing.T) {
 	s := running(t)
-	s.schemas.limit = 3 * (schemaBase + schemaFactor*len(widgets))
+	limit := 3 * (schemaBase + schemaFactor*len(widgets))
+	*s.schemas = *newSchemas(limit)
 	for _, group := range []string{"a.example", "b.example", "c.example", "d.example", "e.example", "f.example"} {
 		s.install(t, strings.ReplaceAll(widgets, "example.com", group))
 		path := "/apis/" + group + "/v1/namespaces/default/widgets"
 		s.must(t, "POST", path, "", strings.ReplaceAll(widget("a", "{size: small}"), "example.com", group))
 	}
-	s.schemas.mu.Lock()
-	defer s.schemas.mu.Unlock()
-	if n := s.schemas.lru.Len(); n == 0 || n >= 6 || s.schemas.bytes > s.schemas.limit {
-		t.Errorf("%d schemas are kept, %d bytes of %d", n, s.schemas.bytes, s.schemas.limit)
+	if n, bytes := s.schemas.built.Size(); n == 0 || n >= 6 || bytes > limit {
+		t.Errorf("%d schemas are kept, %d bytes of %d", n, bytes, limit)
 	}
 }

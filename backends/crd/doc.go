@@ -15,12 +15,9 @@
 // (schema_depth.go), and who sends an object that is all wrong hears of the first
 // thousand errors (schema_errors.go).
 //
-// A write of an object in line with its schema is one pass over its bytes to see
-// that (accept), one to decode it (parse.go) and one to encode it (json.go):
-// general decoders and encoders take three times as long for the same maps.
-// A new object that nobody has to see whole is not decoded at all but for its
-// metadata (draft.go): to put its text in order (canonical.go) takes a third of
-// decoding and encoding it, and leaves a third of the garbage.
+// The one fast path of writes is package prevalidate: an object whose bytes it finds
+// valid is decoded (decode.go) and encoded (json.go), and neither normalized nor
+// validated.
 //
 // One watch of etcd covers every custom resource there is or will be: all of
 // the storage but the built-in kinds' places (ranges.go). Installing a

@@ -28,7 +28,7 @@ func TestObjectsForgetTheirDefinitions(t *testing.T) {
 	look := func() (weak.Pointer[rest.Kind], weak.Pointer[codec]) {
 		k := s.newKind(d.serving, &version)
 		c := k.Codec.(*codec)
-		if c.Exact(o) {
+		if c.Canonical(o) {
 			t.Error("what is to be pruned is shown as it is stored")
 		}
 		sel := resource.Selector{Fields: fields.ParseSelectorOrDie("spec.tier=gold"), Names: k.FieldLabels, By: k.FieldsBy}

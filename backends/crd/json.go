@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-
-	"portico/resource/rest"
 )
 
 // appendJSON appends a value that JSON was decoded into, as encoding/json writes
@@ -22,8 +20,6 @@ func appendJSON(to []byte, value any) ([]byte, error) {
 		return strconv.AppendInt(to, v, 10), nil
 	case string:
 		return appendText(to, v)
-	case rest.OwnedText:
-		return append(to, v...), nil
 	case []any:
 		return appendArray(to, v)
 	case map[string]any:

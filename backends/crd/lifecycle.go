@@ -14,7 +14,7 @@ import (
 // lifecycle refuses to create objects of a definition that is going.
 type lifecycle struct{ server *Server }
 
-var _ rest.Unseeing = (*lifecycle)(nil)
+var _ rest.Admission = (*lifecycle)(nil)
 
 // Mutate decides; it changes nothing.
 func (l *lifecycle) Mutate(_ context.Context, a *rest.Attributes) error {
@@ -26,11 +26,6 @@ func (l *lifecycle) Mutate(_ context.Context, a *rest.Attributes) error {
 
 // Validate looks again: the definition may have begun to go meanwhile.
 func (l *lifecycle) Validate(ctx context.Context, a *rest.Attributes) error { return l.Mutate(ctx, a) }
-
-// AdmitUnseen always decides: the object does not count.
-func (l *lifecycle) AdmitUnseen(ctx context.Context, a *rest.Attributes) (decided bool, err error) {
-	return true, l.Mutate(ctx, a)
-}
 
 // terminating reports whether the definition of a resource is being deleted.
 func (s *Server) terminating(gr schema.GroupResource) bool {

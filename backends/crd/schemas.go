@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
@@ -17,7 +16,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
-	"portico/backends/crd/accept"
+	"portico/backends/crd/prevalidate"
+	"portico/resource/bytelru"
 )
 
 const (
@@ -44,8 +44,8 @@ type versionSchema struct {
 	checks func() (*checks, error)
 	// defaults are those of structural; nil: there are none.
 	defaults func() *defaultNode
-	// acceptor knows most objects that need none of the above.
-	acceptor func() *accept.Acceptor
+	// compiled knows most objects that need none of the above.
+	compiled func() *prevalidate.Schema
 }
 
 // checks are the validators of one version. Safe for concurrent use.
@@ -152,7 +152,7 @@ func schemaOver(props *apiextensions.JSONSchemaProps, structural *structuralsche
 		structural: structural,
 		defaults:   sync.OnceValue(func() *defaultNode { return compileDefaults(structural) }),
 		checks:     sync.OnceValues(func() (*checks, error) { return newChecks(props, structural) }),
-		acceptor:   sync.OnceValue(func() *accept.Acceptor { return accept.Compile(props) }),
+		compiled:   sync.OnceValue(func() *prevalidate.Schema { return prevalidate.Compile(props) }),
 	}
 }
 
@@ -170,51 +170,22 @@ func newChecks(props *apiextensions.JSONSchemaProps, structural *structuralschem
 	return c, nil
 }
 
-// schemas keeps what is built for the definitions used last, within a number
-// of bytes. It is the named cache "schemas". Safe for concurrent use.
+// schemas caches what is built for the definitions used last, within a number of bytes.
+// Safe for concurrent use.
 type schemas struct {
-	mu    sync.Mutex
-	lru   *simplelru.LRU[*serving, *schemaEntry]
-	bytes int
-	limit int
-}
-
-// schemaEntry is built once; everybody else who wants it waits.
-type schemaEntry struct {
-	build func() (*built, error)
-	cost  int
+	built *bytelru.Cache[*serving, func() (*built, error)]
 }
 
 func newSchemas(limit int) *schemas {
-	c := &schemas{limit: limit}
-	// NewLRU fails only for a size below 1.
-	c.lru, _ = simplelru.NewLRU(max(limit/schemaBase, 1), func(_ *serving, e *schemaEntry) { c.bytes -= e.cost })
-	return c
+	return &schemas{built: bytelru.New[*serving, func() (*built, error)](limit)}
 }
 
-// get returns what is built for a definition, or builds it. The definition used
-// last is kept even if it alone is above the budget.
+// get returns what is built for a definition, or builds it once for all callers.
 func (c *schemas) get(s *serving) (*built, error) {
-	c.mu.Lock()
-	e, ok := c.lru.Get(s)
-	if !ok {
-		e = &schemaEntry{
-			build: sync.OnceValues(func() (*built, error) { return build(s.outline) }),
-			cost:  schemaBase + schemaFactor*len(s.outline.stored.Data),
-		}
-		c.lru.Add(s, e)
-		c.bytes += e.cost
-		for c.bytes > c.limit && c.lru.Len() > 1 {
-			c.lru.RemoveOldest()
-		}
-	}
-	c.mu.Unlock()
-	return e.build()
+	return c.built.GetOrAdd(s, func() (func() (*built, error), int) {
+		return sync.OnceValues(func() (*built, error) { return build(s.outline) }), schemaBase + schemaFactor*len(s.outline.stored.Data)
+	})()
 }
 
-// forget drops what is built for a definition that is served no more.
-func (c *schemas) forget(s *serving) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lru.Remove(s)
-}
+// forget removes what is built for a definition that is served no more.
+func (c *schemas) forget(s *serving) { c.built.Remove(s) }

@@ -48,7 +48,6 @@ type Server struct {
 	etcd        *etcd.Client
 	cache       *watchcache.Cache
 	bodies      *bodies
-	drafts      *drafter
 	scale       *rest.Kind // of every scale subresource
 	schemas     *schemas
 	definitions *rest.Resource
@@ -101,7 +100,7 @@ func New(cfg Config) (*Server, error) {
 // assemble makes everything that serves resources over a storage.
 func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.cache = watchcache.New(watchcache.Config{Feed: feed, Store: kept.Store, Logger: s.log})
-	s.bodies, s.drafts, s.schemas = newBodies(), newDrafter(), newSchemas(defaultSchemaBytes)
+	s.bodies, s.schemas = newBodies(), newSchemas(defaultSchemaBytes)
 	s.scale, s.health = rest.ScaleKind(), serve.NewHealth()
 	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{Logger: s.log})
 	k := newDefinitionKind(s.peers, s.totals)

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"sync"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"portico/resource/bytelru"
 )
 
 // defaultBudget of the cache, in bytes.
@@ -25,10 +24,10 @@ type cache struct {
 	// size meanwhile, and a processor. Nobody who holds one waits for anything.
 	slots chan struct{}
 
+	built  *bytelru.Cache[form, []byte]
+	budget int
+
 	mu       sync.Mutex
-	built    *simplelru.LRU[form, []byte]
-	bytes    int
-	budget   int
 	underway map[form]*building
 }
 
@@ -48,10 +47,10 @@ type building struct {
 }
 
 func newCache(budget int) *cache {
-	c := &cache{budget: budget, slots: make(chan struct{}, runtime.GOMAXPROCS(0)), underway: map[form]*building{}}
-	// The bound is in bytes. NewLRU fails only for a size below 1.
-	c.built, _ = simplelru.NewLRU(math.MaxInt, func(_ form, data []byte) { c.bytes -= len(data) })
-	return c
+	return &cache{
+		built: bytelru.New[form, []byte](budget), budget: budget,
+		slots: make(chan struct{}, runtime.GOMAXPROCS(0)), underway: map[form]*building{},
+	}
 }
 
 // get returns a document, built if it is not kept. build also says whether its
@@ -87,8 +86,8 @@ func (c *cache) build(f form, b *building, build func() ([]byte, bool, error)) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.underway, f)
-		if b.err == nil && b.keep && !f.doc.retired {
-			c.add(f, b.data)
+		if b.err == nil && b.keep && !f.doc.retired && len(b.data) <= c.budget {
+			c.built.GetOrAdd(f, func() ([]byte, int) { return b.data, len(b.data) })
 		}
 		close(b.done)
 	}()
@@ -103,23 +102,7 @@ func (c *cache) making(do func()) {
 }
 
 // peek returns a document if it is kept.
-func (c *cache) peek(f form) ([]byte, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.built.Get(f)
-}
-
-// add keeps what was built; mu is held.
-func (c *cache) add(f form, data []byte) {
-	if len(data) > c.budget {
-		return
-	}
-	c.built.Add(f, data)
-	c.bytes += len(data)
-	for c.bytes > c.budget {
-		c.built.RemoveOldest()
-	}
-}
+func (c *cache) peek(f form) ([]byte, bool) { return c.built.Get(f) }
 
 // drop forgets a document that is described no more.
 func (c *cache) drop(doc *document) {

@@ -39,8 +39,8 @@ func TestRemoteBounds(t *testing.T) {
 	if n := m.known.Len(); n != maxRemote {
 		t.Errorf("%d documents are known", n)
 	}
-	if m.documents.cache.bytes > budget || m.documents.cache.bytes < budget/2 {
-		t.Errorf("%d bytes are kept", m.documents.cache.bytes)
+	if _, bytes := m.documents.cache.built.Size(); bytes > budget || bytes < budget/2 {
+		t.Errorf("%d bytes are kept", bytes)
 	}
 }
 

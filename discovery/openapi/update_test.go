@@ -90,7 +90,7 @@ func TestUpdate(t *testing.T) {
 	if w := get(d, "/openapi/v3/"+key(2)); w.Code != 404 || d.URL(key(2)) != "" || d.ETag() == tag {
 		t.Errorf("a kind that is gone: %d", w.Code)
 	}
-	if n := d.cache.built.Len(); n != 1 {
+	if n, _ := d.cache.built.Size(); n != 1 {
 		t.Errorf("%d documents are kept, want 1", n)
 	}
 }
@@ -155,15 +155,15 @@ func TestBudget(t *testing.T) {
 			t.Errorf("document %d was built %d times, want %d", i, got, want)
 		}
 	}
-	if d.cache.bytes > d.cache.budget || d.cache.bytes != 2*size {
-		t.Errorf("%d bytes are kept, of %d", d.cache.bytes, d.cache.budget)
+	if _, bytes := d.cache.built.Size(); bytes > d.cache.budget || bytes != 2*size {
+		t.Errorf("%d bytes are kept, of %d", bytes, d.cache.budget)
 	}
 	small := New(Config{Budget: size / 2})
 	small.Update(rows(list[0]))
 	ask(t, small, key(0))
 	ask(t, small, key(0))
-	if got := list[0].made.Load(); got != 3 || small.cache.bytes != 0 {
-		t.Errorf("a document above the budget: built %d times, %d bytes kept", got, small.cache.bytes)
+	if _, bytes := small.cache.built.Size(); list[0].made.Load() != 3 || bytes != 0 {
+		t.Errorf("a document above the budget: built %d times, %d bytes kept", list[0].made.Load(), bytes)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestConcurrentReaders(t *testing.T) {
 	if made.Load() != 1 || ok == 0 {
 		t.Errorf("built %d times for %d readers", made.Load(), ok)
 	}
-	if d.cache.built.Len() != 0 {
+	if n, _ := d.cache.built.Size(); n != 0 {
 		t.Error("a document that is gone is kept")
 	}
 }

@@ -9,11 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"portico/resource"
+	"portico/resource/rest/managedfields"
 )
 
 // intent is the parsed body of an apply patch: all that its manager wants to
@@ -102,29 +102,9 @@ func (p *applying) merge(old Object) (runtime.Object, error) {
 	if err := p.checkPaths(old); err != nil {
 		return nil, err
 	}
-	m, converter, err := p.fieldManager(old)
-	if refused := p.refuseWide(err); refused != nil {
-		return nil, refused
-	}
+	merged, err := p.tracker.Apply(old, p.intent.object, p.force)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	live, err := p.live(old)
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	if _, ok := live.(runtime.Unstructured); ok {
-		live = live.DeepCopyObject()
-	}
-	// What is merged may share memory with what is applied, and without Go
-	// types with the current state.
-	patch := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(p.intent.object)}
-	merged, err := m.Apply(live, patch, p.owner, p.force)
-	if err != nil && converter.refused != nil {
-		return nil, p.refuseWide(converter.refused)
-	}
-	if err != nil {
-		return nil, p.badIntent(err, converter, patch)
+		return nil, p.badIntent(err)
 	}
 	return merged, nil
 }
@@ -132,16 +112,20 @@ func (p *applying) merge(old Object) (runtime.Object, error) {
 // badIntent is the error of a merge: a 400 if what is applied does not fit the
 // kind's schema (an unknown field, an item without its key or there twice) or its
 // Go types (a text that is no duration), unless the codec says which Status it is.
-func (p *applying) badIntent(err error, converter managedfields.TypeConverter, patch runtime.Object) error {
+func (p *applying) badIntent(err error) error {
 	var status *apierrors.StatusError
 	if errors.As(err, &status) {
 		boundConflicts(&status.ErrStatus)
 		return err
 	}
-	if _, typing := converter.ObjectToTyped(patch); typing != nil {
+	if refused := p.tooMany(err); refused != nil {
+		return refused
+	}
+	if errors.Is(err, managedfields.ErrPatch) {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	if codec, ok := p.body.Codec.(Versioned); ok {
+		patch := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(p.intent.object)}
 		if _, typing := codec.ConvertTo(patch, codec.Hub()); typing != nil {
 			return undecodable(p.gvk, typing)
 		}

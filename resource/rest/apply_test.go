@@ -313,7 +313,7 @@ func TestApplyLeavesTheCurrentStateAlone(t *testing.T) {
 	act := &resource.Action{IsResource: true, Group: "example.com", Version: "v1", Resource: "widgets", Namespace: "default", Name: "w", InPath: true}
 	for _, intent := range []string{head, head + "spec: {a: {b: 2}, d: 1}\n", "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n"} {
 		for _, owner := range []string{"alice", "bob"} {
-			w := newWrite(b.api, act, b.widgets["v1"], nil, writeOptions{owner: owner, object: &metav1.PatchOptions{Force: new(true)}})
+			w := newWrite(b.api, act, b.widgets["v1"], nil, writeOptions{managerName: owner, object: &metav1.PatchOptions{Force: new(true)}})
 			p, err := newApplying(w, []byte(intent))
 			if err != nil {
 				t.Fatal(err)

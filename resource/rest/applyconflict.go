@@ -32,7 +32,7 @@ func (p *applying) checkPaths(old Object) error {
 		return nil
 	}
 	records := slices.DeleteFunc(slices.Clone(old.GetManagedFields()), func(r metav1.ManagedFieldsEntry) bool {
-		return r.Manager == p.owner && r.Operation == metav1.ManagedFieldsOperationApply && r.Subresource == p.subresource
+		return r.Manager == p.managerName && r.Operation == metav1.ManagedFieldsOperationApply && r.Subresource == p.subresource
 	})
 	if pathSize(p.intent.object, 0)*len(records) <= maxPaths {
 		return nil

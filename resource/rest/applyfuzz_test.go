@@ -28,7 +28,7 @@ func FuzzApply(f *testing.F) {
 	act := &resource.Action{IsResource: true, Version: "v1", Resource: "services", Namespace: "default", Name: "s", InPath: true}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		apply := func(old Object) (Object, error) {
-			w := newWrite(b.api, act, b.services, nil, writeOptions{owner: "m", object: &metav1.PatchOptions{Force: new(true)}})
+			w := newWrite(b.api, act, b.services, nil, writeOptions{managerName: "m", object: &metav1.PatchOptions{Force: new(true)}})
 			p, err := newApplying(w, data)
 			if err != nil {
 				return nil, err

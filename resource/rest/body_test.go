@@ -19,7 +19,7 @@ func TestReadAll(t *testing.T) {
 		sent := bytes.Repeat([]byte("x"), size)
 		for _, said := range []int64{-1, 0, int64(size), int64(size) + 1, 1 << 40} {
 			for _, r := range []io.Reader{bytes.NewReader(sent), iotest.DataErrReader(bytes.NewReader(sent))} {
-				got, err := readAll(r, said, nil, unbounded)
+				got, err := readAll(r, said, unbounded)
 				if err != nil || !bytes.Equal(got, sent) {
 					t.Errorf("%d bytes, said %d: got %d, %v", size, said, len(got), err)
 				}
@@ -30,11 +30,11 @@ func TestReadAll(t *testing.T) {
 		}
 	}
 	sent := bytes.Repeat([]byte("x"), 3500)
-	if n := testing.AllocsPerRun(10, func() { _, _ = readAll(onlyReader{bytes.NewReader(sent)}, int64(len(sent)), nil, unbounded) }); n > 3 {
+	if n := testing.AllocsPerRun(10, func() { _, _ = readAll(onlyReader{bytes.NewReader(sent)}, int64(len(sent)), unbounded) }); n > 3 {
 		t.Errorf("%v allocations", n)
 	}
 	broken := errors.New("broken")
-	if _, err := readAll(iotest.ErrReader(broken), 5, nil, unbounded); !errors.Is(err, broken) {
+	if _, err := readAll(iotest.ErrReader(broken), 5, unbounded); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -24,42 +24,25 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Actio
 		return err
 	}
 	wr := newWrite(a, act, res, nil, opts)
-	body, err := wr.readNew(r)
+	body, err := a.readBody(r, wr.target())
 	if err != nil {
 		return err
 	}
 	defer body.close()
-	o, done, err := wr.createDraft(ctx, body.data, body.mediaType)
-	switch {
-	case err != nil:
-		return explain(err)
-	case done:
-		a.bodies.put(body.data)
-		return a.writeObject(w, r, act, res, http.StatusCreated, o)
-	}
 	obj, err := wr.decode(ctx, body.data, body.mediaType, opts.validation)
 	if err != nil {
 		return err
 	}
-	a.bodies.put(body.data)
 	wipeSystemMetadata(obj)
 	if err := placeInNamespace(obj, wr.key.Namespace); err != nil {
 		return err
 	}
 	wr.key.Name = obj.GetName()
-	if o, err = wr.create(ctx, obj); err != nil {
+	o, err := wr.create(ctx, obj)
+	if err != nil {
 		return explain(err)
 	}
 	return a.writeObject(w, r, act, res, http.StatusCreated, o)
-}
-
-// readNew reads the body of a creation, into memory that is used again where
-// nothing that is decoded keeps a part of it.
-func (w *write) readNew(r *http.Request) (*requestBody, error) {
-	if w.res.Strategy.Draft == nil {
-		return w.api.readBody(r, w.target(), nil)
-	}
-	return w.api.readBody(r, w.target(), w.api.bodies.lend(r.ContentLength))
 }
 
 // create stores a new object, under a generated name if it has none.
@@ -68,7 +51,7 @@ func (w *write) create(ctx context.Context, obj Object) (*resource.Object, error
 	if err := w.boundMetadata(obj, nil); err != nil {
 		return nil, err
 	}
-	w.own(ctx, obj, nil)
+	w.recordUpdate(ctx, obj, nil)
 	if err := w.admit(ctx, Create, obj, nil); err != nil {
 		return nil, err
 	}
@@ -90,13 +73,12 @@ func (w *write) create(ctx context.Context, obj Object) (*resource.Object, error
 	return o, w.explainExists(ctx, err, true)
 }
 
-// createNamed stores a new object under its name; one that is too large for
-// etcd, without the record of who owns its fields, which may be what makes it so
-// (contract 6.5).
+// createNamed stores a new object under its name; one that is too large for etcd is
+// tried again without managedFields, which may be what makes it so (contract 6.5).
 func (w *write) createNamed(ctx context.Context, obj Object) (*resource.Object, error) {
 	w.key.Name = obj.GetName()
 	o, err := w.tryCreate(ctx, obj)
-	if tooLarge(err) && w.ownership != nil && obj.GetManagedFields() != nil {
+	if resource.IsTooLarge(err) && w.tracker.Enabled() && obj.GetManagedFields() != nil {
 		obj.SetManagedFields(nil)
 		return w.tryCreate(ctx, obj)
 	}
@@ -151,7 +133,7 @@ func (w *write) newState(ctx context.Context, obj Object) (resource.Mutation, er
 	if err := w.allocate(ctx, obj, nil); err != nil {
 		return resource.Mutation{}, err
 	}
-	o, err := w.encodeToVouch(obj)
+	o, err := w.encodeToPrevalidate(obj)
 	if err != nil {
 		return resource.Mutation{}, err
 	}

@@ -148,8 +148,8 @@ func TestFormCacheMakesOnceAndForgets(t *testing.T) {
 		if _, err := c.get(formKey{object: weak.Make(&resource.Object{})}, encode(4000)); err != nil {
 			t.Fatal(err)
 		}
-		if c.bytes > limit {
-			t.Fatalf("%d bytes kept", c.bytes)
+		if _, bytes := c.entries.Size(); bytes > limit {
+			t.Fatalf("%d bytes kept", bytes)
 		}
 	}
 	made.Store(0)
@@ -163,12 +163,6 @@ func TestFormCacheMakesOnceAndForgets(t *testing.T) {
 	}
 	if made.Load() != 3 {
 		t.Fatal("a form too large for the cache was kept")
-	}
-	for c.lru.Len() > 0 {
-		c.lru.RemoveOldest()
-	}
-	if c.bytes != 0 {
-		t.Fatalf("%d bytes unaccounted for", c.bytes)
 	}
 }
 
@@ -214,24 +208,24 @@ func TestFormsDoNotKeepObjects(t *testing.T) {
 	gone := weak.Make(o)
 	runtime.KeepAlive(o)
 	runtime.GC()
-	if gone.Value() != nil || a.forms.lru.Len() != 1 {
-		t.Errorf("an object that nobody reads is kept by %d forms of it", a.forms.lru.Len())
+	if forms, _ := a.forms.entries.Size(); gone.Value() != nil || forms != 1 {
+		t.Errorf("an object without readers is kept by %d forms of it", forms)
 	}
 }
 
-// exacting counts how often it is asked about stored bytes.
-type exacting struct {
+// canonicalCodec counts the calls of Canonical.
+type canonicalCodec struct {
 	Codec
 	asked int
 }
 
-func (e *exacting) Exact(*resource.Object) bool { e.asked++; return true }
+func (e *canonicalCodec) Canonical(*resource.Object) bool { e.asked++; return true }
 
 // Whether stored bytes can be served as they are may be dear to find out, and
 // readers of another version cannot have them in any case.
-func TestExactIsAskedForTheStoredVersionOnly(t *testing.T) {
+func TestCanonicalIsCalledForTheStoredVersionOnly(t *testing.T) {
 	kind := configMaps()
-	e := &exacting{Codec: kind.Codec}
+	e := &canonicalCodec{Codec: kind.Codec}
 	kind.Codec = e
 	o, err := resource.Parse([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`))
 	if err != nil {

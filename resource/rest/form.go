@@ -5,9 +5,8 @@ import (
 	"sync"
 	"weak"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
-
 	"portico/resource"
+	"portico/resource/bytelru"
 )
 
 // form is one way of showing an object: its bytes are the same for every
@@ -62,10 +61,10 @@ func (f form) matchesStored(k *Kind, o *resource.Object) bool {
 	if !isVersion(o.APIVersion, k.Group, f.version) {
 		return false
 	}
-	// Asked last: it is for stored bytes of the right version only, and may
-	// have to decode them.
-	e, ok := k.Codec.(Exacting)
-	return !ok || e.Exact(o)
+	// The last condition: Canonical is for stored bytes of the right version and
+	// may have to decode them.
+	c, ok := k.Codec.(CanonicalCodec)
+	return !ok || c.Canonical(o)
 }
 
 // isVersion reports whether an apiVersion is that group and version.
@@ -96,58 +95,43 @@ func (f form) encode(k *Kind, o *resource.Object) ([]byte, error) {
 // defaultFormBytes bounds the memory of the form cache.
 const defaultFormBytes = 64 << 20
 
-// entryOverhead is what a cache entry costs besides its bytes, roughly.
+// entryOverhead is roughly what a cache entry takes besides its bytes.
 const entryOverhead = 256
 
-// formKey identifies a form of an object. Objects are immutable and shared, so
-// their identity stands for their content. The pointer is weak because a form
-// may be much smaller than its object (metadata alone): thousands of small
-// entries would keep thousands of states that nobody will read again.
+// formKey identifies a form of an object. Objects are immutable and shared, so their
+// identity stands for their content. The pointer is weak because a form may be much
+// smaller than its object (metadata alone): thousands of small entries would keep
+// thousands of states that are not read again.
 type formKey struct {
 	object weak.Pointer[resource.Object]
 	kind   *Kind
 	form   form
 }
 
-// errFormNotMade is what the others get when the maker of an entry panics.
+// errFormNotMade is the error of the other readers when the encoder panics.
 var errFormNotMade = errors.New("encode object: the encoder failed")
 
-// formEntry is made once; everybody else who wants it waits.
+// formEntry is encoded once; other readers wait for that.
 type formEntry struct {
 	once sync.Once
 	data []byte
 	err  error
-	// cost is 0 until the entry is made. Guarded by the cache's lock.
-	cost int
 }
 
-// formCache keeps the forms used last, within a number of bytes. It is the
-// named cache "forms".
+// formCache keeps the most recently used forms.
 type formCache struct {
-	mu    sync.Mutex
-	lru   *simplelru.LRU[formKey, *formEntry]
-	bytes int
-	limit int
+	entries *bytelru.Cache[formKey, *formEntry]
+	limit   int
 }
 
 func newFormCache(limit int) *formCache {
-	c := &formCache{limit: limit}
-	// The number of entries is bounded through entryOverhead. NewLRU fails only
-	// for a size below 1.
-	c.lru, _ = simplelru.NewLRU(max(limit/entryOverhead, 1), func(_ formKey, e *formEntry) { c.bytes -= e.cost })
-	return c
+	return &formCache{entries: bytelru.New[formKey, *formEntry](limit), limit: limit}
 }
 
-// get returns the kept bytes or makes them. Errors are not kept.
+// get returns the cached bytes or encodes them. Errors are not cached, nor forms of more
+// than a quarter of the cache.
 func (c *formCache) get(key formKey, encode func() ([]byte, error)) ([]byte, error) {
-	c.mu.Lock()
-	e, ok := c.lru.Get(key)
-	if !ok {
-		e = &formEntry{err: errFormNotMade}
-		c.lru.Add(key, e)
-	}
-	c.mu.Unlock()
-
+	e := c.entries.GetOrAdd(key, func() (*formEntry, int) { return &formEntry{err: errFormNotMade}, entryOverhead })
 	e.once.Do(func() {
 		defer c.account(key, e) // also when encode panics
 		e.data, e.err = encode()
@@ -155,24 +139,12 @@ func (c *formCache) get(key formKey, encode func() ([]byte, error)) ([]byte, err
 	return e.data, e.err
 }
 
-// account adds a made entry's cost and evicts what is too much. An entry that
-// was evicted while it was made, or cannot be kept, is not counted.
+// account sets the size of an encoded entry, unless it was evicted meanwhile.
 func (c *formCache) account(key formKey, e *formEntry) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if kept, ok := c.lru.Peek(key); !ok || kept != e {
-		return
-	}
-	cost := len(e.data) + entryOverhead
-	if e.err != nil || cost > c.limit/4 {
-		c.lru.Remove(key)
-		return
-	}
-	e.cost = cost
-	c.bytes += cost
-	for c.bytes > c.limit {
-		if _, _, ok := c.lru.RemoveOldest(); !ok {
-			return
-		}
+	same := func(kept *formEntry) bool { return kept == e }
+	if e.err == nil && len(e.data) <= c.limit/4 {
+		c.entries.Resize(key, same, entryOverhead+len(e.data))
+	} else if c.entries.Resize(key, same, 0) {
+		c.entries.Remove(key)
 	}
 }

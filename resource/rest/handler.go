@@ -65,7 +65,6 @@ type API struct {
 	gzips     *gzipPool
 	frames    *frameTable
 	buffers   *bufferPool
-	bodies    *bodyPool
 	reading   *memoryBudget
 	decoding  *memoryBudget
 	pieces    *piecePool
@@ -87,7 +86,6 @@ func New(cfg Config) *API {
 		gzips:     &gzipPool{},
 		frames:    newFrameTable(),
 		buffers:   &bufferPool{},
-		bodies:    &bodyPool{},
 		reading:   newMemoryBudget(readMemory),
 		decoding:  newMemoryBudget(decodeMemory),
 		pieces:    &piecePool{},

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -101,19 +100,11 @@ type Strategy struct {
 	// checks for every kind.
 	Validate       func(ctx context.Context, obj Object) field.ErrorList
 	ValidateUpdate func(ctx context.Context, obj, old Object) field.ErrorList
-	// Vouch may answer in their place from o, the bytes that obj is to be stored
-	// as: with vouched, errs is all that they would find. old is nil on create.
-	// nil: nobody does.
-	Vouch func(ctx context.Context, o *resource.Object, obj, old Object) (errs field.ErrorList, vouched bool)
-	// Draft may read a JSON body of the version for a creation without decoding
-	// more than its metadata, if it is certain that decoding in that version,
-	// PrepareCreate and Validate would leave it as it is, find no fault with it
-	// and warn of nothing; else it returns nil. It cannot go with Default, Check
-	// or Allocate, which need the content, and the Codec may keep no part of the
-	// bodies it decodes. nil: there are no drafts.
-	Draft func(body []byte) Draft
-	// Warnings are sent as Warning headers; of a draft, they are asked for by
-	// its head. old is nil on create.
+	// Prevalidated may replace them: o is obj as encoded for storage, and old is nil
+	// on create. With ok, errs are all errors that they would find. nil: they always
+	// run.
+	Prevalidated func(ctx context.Context, o *resource.Object, obj, old Object) (errs field.ErrorList, ok bool)
+	// Warnings are sent as Warning headers. old is nil on create.
 	Warnings func(ctx context.Context, obj, old Object) []string
 	// Check may refuse a write with any StatusError before anything else
 	// happens (RBAC escalation). old is nil on create; verb is create or update.
@@ -140,27 +131,6 @@ type Strategy struct {
 	// qualified with a domain (custom resources).
 	LooseFinalizers bool
 }
-
-// Draft is a new object of which only the metadata is decoded. It is for one
-// goroutine.
-type Draft interface {
-	// Head has apiVersion, kind and metadata, which may be changed. In
-	// metadata.managedFields, fieldsV1 may be OwnedText.
-	Head() *unstructured.Unstructured
-	// Content is all else as one JSON object without white space, its keys
-	// sorted at every level and without escapes, its values as encoding/json
-	// writes them. It must not be changed.
-	Content() []byte
-	// Encode returns the object to store, as Codec.EncodeStored would. It is
-	// no part of the draft.
-	Encode() (*resource.Object, error)
-	// Close ends the use of the draft. It keeps nothing of the body it is made
-	// of, then or before.
-	Close()
-}
-
-// OwnedText is fieldsV1 as encoding/json writes it.
-type OwnedText []byte
 
 // Subresource is one subresource of a kind: a partial view of the stored
 // object (Strategy set: status, finalize), a view of it that is another kind
@@ -244,14 +214,14 @@ type Versioned interface {
 	ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.Object, error)
 }
 
-// Exacting is a Codec whose stored bytes are not always what readers shall see,
-// such as one with a schema that prunes and defaults on reading.
-type Exacting interface {
+// CanonicalCodec is a Codec that readers may see other bytes of than the stored
+// ones, because its schema prunes and adds defaults on reading.
+type CanonicalCodec interface {
 	Codec
-	// Exact reports whether stored bytes of the right version can be served as
-	// they stand. It is asked on every read and must be cheap; others are
-	// decoded and encoded. It must not change o.
-	Exact(o *resource.Object) bool
+	// Canonical reports whether stored bytes of the right version can be served as
+	// they are; others are decoded and encoded. It is called on every read and must
+	// be cheap. It must not change o.
+	Canonical(o *resource.Object) bool
 }
 
 // Resource is a served kind and where it is kept. Store is nil for virtual
@@ -293,17 +263,6 @@ type Admission interface {
 	Mutate(ctx context.Context, a *Attributes) error
 	// Validate runs after validation, inside the update loop.
 	Validate(ctx context.Context, a *Attributes) error
-}
-
-// Unseeing is an Admission that can decide on many new objects without looking
-// at them.
-type Unseeing interface {
-	Admission
-	// AdmitUnseen decides on a creation as Mutate and Validate together would,
-	// from Attributes without Object. Not decided is that somebody must see the
-	// object, and that those two have to be asked, from the start; the error is
-	// nil then.
-	AdmitUnseen(ctx context.Context, a *Attributes) (decided bool, err error)
 }
 
 // Warn adds a Warning header (RFC 7234 code 299) to the response. Set by

@@ -3,6 +3,8 @@ package rest
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource/rest/managedfields"
 )
 
 // Bounds of lists and maps in metadata, whose every member is validated, tracked and
@@ -14,7 +16,7 @@ const (
 	// owned by each. So many fill an object of the largest size.
 	maxOwnerReferences = 5000
 	// maxManagers is how many entries managedFields may have.
-	maxManagers = maxOwners
+	maxManagers = managedfields.MaxEntries
 )
 
 // metadataCounts are how many members the metadata of an object has.

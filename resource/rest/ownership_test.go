@@ -11,28 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/managedfields"
+	upstream "k8s.io/apimachinery/pkg/util/managedfields"
 
 	"portico/resource"
+	"portico/resource/rest/managedfields"
 )
 
 const configMapA = inDefault + "configmaps/a"
-
-func TestManagerOf(t *testing.T) {
-	long := strings.Repeat("é", 100)
-	for _, test := range []struct{ manager, agent, want string }{
-		{"me", "agent/1", "me"},
-		{"", "kubectl/v1.37 (linux/amd64)", "kubectl"},
-		{"", "plain", "plain"},
-		{"", "", ""},
-		{"", "a\tb\x00c/1", "abc"},
-		{"", long, strings.Repeat("é", 64)},
-	} {
-		if got := managerOf(test.manager, test.agent); got != test.want {
-			t.Errorf("%q, %q: got %q, want %q", test.manager, test.agent, got, test.want)
-		}
-	}
-}
 
 // Every kind of write makes its manager the owner of what it changed.
 func TestOwnershipOfWrites(t *testing.T) {
@@ -164,7 +149,7 @@ func TestKeepTimes(t *testing.T) {
 			{"manager", make(2, "n", "v"), 2},
 			{"data", make(2, "m", "w"), 2},
 		} {
-			keepTimes(test.obj, make(1, "m", "v"))
+			managedfields.KeepTimes(test.obj, make(1, "m", "v"))
 			if got := test.obj.GetManagedFields()[0].Time.Unix(); got != test.want {
 				t.Errorf("%s, another %s: time %d, want %d", name, test.change, got, test.want)
 			}
@@ -176,18 +161,18 @@ func TestKeepTimes(t *testing.T) {
 func TestOwnershipThatCannotBeTracked(t *testing.T) {
 	b := newOwnBench(t)
 	before := b.send("POST", inDefault+"configmaps", bare("a"), "User-Agent", "x").owners()
-	b.configMaps.Ownership = func() (managedfields.TypeConverter, error) { return nil, errors.New("no schema") }
+	b.configMaps.Ownership = func() (upstream.TypeConverter, error) { return nil, errors.New("no schema") }
 	b.patch(configMapA, mergePatch, "m", `{"data":{"m":"1"}}`).want(200, "").wantOwners(before)
 	b.send("POST", inDefault+"configmaps", bare("b")).want(201, "").wantOwners("")
 	b.apply(configMapA, "m", `{"apiVersion":"v1","kind":"ConfigMap"}`).want(500, "")
 }
 
-// sizedStore refuses objects with owners, as etcd does what is too large.
+// sizedStore refuses objects with managedFields, as etcd refuses objects that are too large.
 type sizedStore struct{ resource.Store }
 
 func (s sizedStore) refuse(o *resource.Object) error {
 	if o != nil && strings.Contains(string(o.Data), "FieldsV1") {
-		return errors.New("etcdserver: request is too large")
+		return resource.TooLarge("etcdserver: request is too large")
 	}
 	return nil
 }

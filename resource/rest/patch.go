@@ -36,7 +36,7 @@ func (a *API) patchView(w http.ResponseWriter, r *http.Request, act *resource.Ac
 		return err
 	}
 	wr := newWrite(a, act, res, sub, opts)
-	body, err := a.readBodyAs(r, string(patchType), wr.target(), nil)
+	body, err := a.readBodyAs(r, string(patchType), wr.target())
 	if err != nil {
 		return err
 	}

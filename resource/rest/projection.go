@@ -29,7 +29,7 @@ func (w *write) project(ctx context.Context, cur *resource.Object, old Object, n
 		return nil, err
 	}
 	owners := managedfields.NewScaleHandler(old.GetManagedFields(), w.res.GVK(w.act.Version).GroupVersion(), w.projection.Paths)
-	if w.ownership != nil {
+	if w.tracker.Enabled() {
 		entries, err := owners.ToSubresource()
 		if err != nil {
 			return nil, apierrors.NewInternalError(fmt.Errorf("read field ownership of %s %s: %w", w.res.GroupResource(), w.key, err))
@@ -48,7 +48,7 @@ func (w *write) project(ctx context.Context, cur *resource.Object, old Object, n
 			return nil, err
 		}
 	}
-	w.own(ctx, view, oldView)
+	w.recordUpdate(ctx, view, oldView)
 	if err := w.admit(ctx, Update, view, oldView); err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (w *write) project(ctx context.Context, cur *resource.Object, old Object, n
 	if err := w.projection.Set(obj, view); err != nil {
 		return nil, err
 	}
-	if w.ownership == nil {
+	if !w.tracker.Enabled() {
 		return obj, nil
 	}
 	entries, err := owners.ToParent(view.GetManagedFields())

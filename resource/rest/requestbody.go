@@ -7,7 +7,6 @@ import (
 	"mime"
 	"net/http"
 	"slices"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,10 +26,10 @@ type requestBody struct {
 func (b *requestBody) close() { b.held.release() }
 
 // readBody reads a request body of one of bodyMediaTypes; an empty Content-Type is
-// JSON. lent is memory to read into, or nil. A body above the limit, or with too many
+// JSON. A body above the limit, or with too many
 // values to be decoded into target, is a 413, an unknown type a 415, one for which
 // there is no memory a 429. An empty body is no error here. The caller closes it.
-func (a *API) readBody(r *http.Request, target bodylimit.Target, lent []byte) (*requestBody, error) {
+func (a *API) readBody(r *http.Request, target bodylimit.Target) (*requestBody, error) {
 	mediaType := runtime.ContentTypeJSON
 	if contentType := r.Header.Get("Content-Type"); contentType != "" {
 		var err error
@@ -42,16 +41,16 @@ func (a *API) readBody(r *http.Request, target bodylimit.Target, lent []byte) (*
 	if mediaType == "" || !slices.Contains(bodyMediaTypes(), mediaType) {
 		return nil, unsupportedMediaType(bodyMediaTypes())
 	}
-	return a.readBodyAs(r, mediaType, target, lent)
+	return a.readBodyAs(r, mediaType, target)
 }
 
 // readBodyAs is readBody for a body of that media type, of whatever Content-Type.
-func (a *API) readBodyAs(r *http.Request, mediaType string, target bodylimit.Target, lent []byte) (*requestBody, error) {
+func (a *API) readBodyAs(r *http.Request, mediaType string, target bodylimit.Target) (*requestBody, error) {
 	var user *resource.User
 	if act := resource.ActionFrom(r.Context()); act != nil {
 		user = act.User
 	}
-	data, err := a.read(r, lent, user)
+	data, err := a.read(r, user)
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +86,10 @@ func (k *Kind) target(version string) bodylimit.Target {
 	return bodylimit.Maps
 }
 
-// read reads the whole body, into lent if it is not nil. More than the limit is a
+// read reads the whole body. More than the limit is a
 // 413, known from Content-Length before a byte is read where the client sends one;
 // a 429 is that bodies of other requests take all the memory there is for reading.
-func (a *API) read(r *http.Request, lent []byte, user *resource.User) ([]byte, error) {
+func (a *API) read(r *http.Request, user *resource.User) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
 	}
@@ -99,7 +98,7 @@ func (a *API) read(r *http.Request, lent []byte, user *resource.User) ([]byte, e
 	}
 	held := a.reading.hold(user)
 	defer held.release()
-	data, err := readAll(io.LimitReader(r.Body, a.maxBody+1), r.ContentLength, lent, held.grow)
+	data, err := readAll(io.LimitReader(r.Body, a.maxBody+1), r.ContentLength, held.grow)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -118,44 +117,13 @@ func (a *API) read(r *http.Request, lent []byte, user *resource.User) ([]byte, e
 // there will be so many; more are when they arrive, and are asked for.
 const eagerBody = 64 << 10
 
-// pooledBody is the size, in bytes, of buffers that bodies share. Most bodies are
-// about as large as the objects that are kept of them: if each had memory of its
-// own, what is kept would lie between holes.
-const pooledBody = 16 << 10
-
-// bodyPool lends memory to bodies. The zero value is ready; safe for concurrent
-// use.
-type bodyPool struct{ pool sync.Pool }
-
-// lend returns memory for a body that is said to be length bytes (-1: unknown), or
-// nil if it is too large or its size unknown.
-func (p *bodyPool) lend(length int64) []byte {
-	if length < 0 || length >= pooledBody {
-		return nil
-	}
-	if b, ok := p.pool.Get().(*[pooledBody]byte); ok {
-		return b[:0]
-	}
-	return make([]byte, 0, pooledBody)
-}
-
-// put takes memory back of which no part is in use. Other memory is left alone.
-func (p *bodyPool) put(body []byte) {
-	if cap(body) == pooledBody {
-		p.pool.Put((*[pooledBody]byte)(body[:pooledBody]))
-	}
-}
-
-// readAll reads all that r has, which is said to be length bytes (-1: unknown), into
-// lent if it is not nil. Beyond eagerBody it asks grow for memory, in bytes, and
-// returns its error.
-func readAll(r io.Reader, length int64, lent []byte, grow func(size int) error) ([]byte, error) {
-	data := lent
-	switch {
-	case data != nil:
-	case length < 0:
+// readAll reads all that r has, which is said to be length bytes (-1: unknown).
+// Beyond eagerBody it asks grow for memory, in bytes, and returns its error.
+func readAll(r io.Reader, length int64, grow func(size int) error) ([]byte, error) {
+	var data []byte
+	if length < 0 {
 		data = make([]byte, 0, bytesOfUnknown)
-	default:
+	} else {
 		// One byte more than there is, so that the end is found without growing.
 		data = make([]byte, 0, min(length, eagerBody)+1)
 	}

@@ -51,7 +51,7 @@ func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	if gvk.Empty() {
 		gvk = res.GVK(act.Version)
 	}
-	body, err := a.readBody(r, res.target(act.Version), nil)
+	body, err := a.readBody(r, res.target(act.Version))
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (a *API) review(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	if err != nil {
 		return err
 	}
-	body, err := a.readBody(r, res.target(act.Version), nil)
+	body, err := a.readBody(r, res.target(act.Version))
 	if err != nil {
 		return err
 	}

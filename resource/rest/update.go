@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +14,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/bodylimit"
+	"portico/resource/rest/managedfields"
 )
 
 // errModified is why a write with an old resourceVersion is refused.
@@ -39,7 +39,7 @@ func (a *API) put(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 		return err
 	}
 	wr := newWrite(a, act, res, sub, opts)
-	body, err := a.readBody(r, wr.target(), nil)
+	body, err := a.readBody(r, wr.target())
 	if err != nil {
 		return err
 	}
@@ -95,16 +95,11 @@ func (w *write) decodePut(ctx context.Context, data []byte, mediaType, validatio
 // client is after (contract 6.5).
 func (w *write) replace(ctx context.Context, next nextState, mayCreate bool) (o *resource.Object, created bool, err error) {
 	o, created, err = w.tryReplace(ctx, next, mayCreate)
-	if tooLarge(err) && w.ownership != nil && !w.applied {
-		w.disowned = true
+	if resource.IsTooLarge(err) && w.tracker.Enabled() && !w.applied {
+		w.dropped = true
 		return w.tryReplace(ctx, next, mayCreate)
 	}
 	return o, created, err
-}
-
-// tooLarge reports whether etcd refused a value for its size.
-func tooLarge(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "etcdserver: request is too large")
 }
 
 func (w *write) tryReplace(ctx context.Context, next nextState, mayCreate bool) (o *resource.Object, created bool, err error) {
@@ -141,7 +136,7 @@ func (w *write) createInstead(ctx context.Context, next nextState) (resource.Mut
 	if err := w.boundMetadata(obj, nil); err != nil {
 		return resource.Mutation{}, err
 	}
-	w.own(ctx, obj, nil)
+	w.recordUpdate(ctx, obj, nil)
 	if err := w.admit(ctx, Create, obj, nil); err != nil {
 		return resource.Mutation{}, err
 	}
@@ -200,7 +195,7 @@ func (w *write) replaceStored(ctx context.Context, cur *resource.Object, next ne
 	if err := w.boundMetadata(obj, old); err != nil {
 		return resource.Mutation{}, err
 	}
-	w.own(ctx, obj, old)
+	w.recordUpdate(ctx, obj, old)
 	if err := w.admit(ctx, Update, obj, old); err != nil {
 		return resource.Mutation{}, err
 	}
@@ -264,8 +259,8 @@ func (w *write) changedState(ctx context.Context, obj, old Object) (resource.Mut
 	if s.TrackGeneration && specChanged(s, obj, old) {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
-	keepTimes(obj, old)
-	o, err := w.encodeToVouch(obj)
+	managedfields.KeepTimes(obj, old)
+	o, err := w.encodeToPrevalidate(obj)
 	if err != nil {
 		return resource.Mutation{}, err
 	}

@@ -18,15 +18,15 @@ import (
 	"portico/resource"
 )
 
-// validateNew checks a new object: metadata for every kind, then the rest by
-// the strategy. o is the object encoded, if somebody may vouch for it.
+// validateNew checks a new object: its metadata, then everything else by the
+// strategy. o is the result of encodeToPrevalidate.
 func (w *write) validateNew(ctx context.Context, obj Object, o *resource.Object) error {
 	path := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessor(w.unvalidated(obj), w.res.Namespaced, nameRule(w.strategy), path)
 	if !w.strategy.LooseFinalizers {
 		errs = append(errs, bareFinalizers(obj.GetFinalizers(), nil, path.Child("finalizers"))...)
 	}
-	if found, vouched := w.vouch(ctx, o, obj, nil); vouched {
+	if found, ok := w.prevalidated(ctx, o, obj, nil); ok {
 		errs = append(errs, found...)
 	} else if w.strategy.Validate != nil {
 		errs = append(errs, w.strategy.Validate(ctx, obj)...)
@@ -36,21 +36,21 @@ func (w *write) validateNew(ctx context.Context, obj Object, o *resource.Object)
 
 // unvalidated is the metadata of obj that has to be validated.
 func (w *write) unvalidated(obj Object) metav1.Object {
-	if len(w.recorded.raw) > 0 && w.recorded.stands(obj) {
-		return withoutOwners{obj}
+	if w.tracker.Recorded(obj) {
+		return withoutManagedFields{obj}
 	}
 	return obj
 }
 
-// withoutOwners is metadata whose managedFields need not be looked at: to make
-// entries of them takes longer than all the rest.
-type withoutOwners struct{ metav1.Object }
+// withoutManagedFields is metadata whose managedFields need no validation: decoding
+// them takes longer than everything else.
+type withoutManagedFields struct{ metav1.Object }
 
 // GetManagedFields returns nothing.
-func (withoutOwners) GetManagedFields() []metav1.ManagedFieldsEntry { return nil }
+func (withoutManagedFields) GetManagedFields() []metav1.ManagedFieldsEntry { return nil }
 
 // validateChange checks an update. A name or finalizer that is stored already
-// is not held to rules that came later.
+// may break rules that are younger than it.
 func (w *write) validateChange(ctx context.Context, obj, old Object, o *resource.Object) error {
 	path := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessorUpdate(w.unvalidated(obj), old, path)
@@ -63,7 +63,7 @@ func (w *write) validateChange(ctx context.Context, obj, old Object, o *resource
 	if !w.res.Strategy.LooseFinalizers {
 		errs = append(errs, bareFinalizers(obj.GetFinalizers(), old.GetFinalizers(), path.Child("finalizers"))...)
 	}
-	if found, vouched := w.vouch(ctx, o, obj, old); vouched {
+	if found, ok := w.prevalidated(ctx, o, obj, old); ok {
 		errs = append(errs, found...)
 	} else if w.strategy.ValidateUpdate != nil {
 		errs = append(errs, w.strategy.ValidateUpdate(ctx, obj, old)...)
@@ -71,22 +71,21 @@ func (w *write) validateChange(ctx context.Context, obj, old Object, o *resource
 	return w.invalid(obj.GetName(), errs)
 }
 
-// encodeToVouch encodes the object before it is validated, if the strategy can
-// judge it by its bytes; else it returns nil. What cannot be stored would be
-// refused later, too.
-func (w *write) encodeToVouch(obj Object) (*resource.Object, error) {
-	if w.strategy.Vouch == nil {
+// encodeToPrevalidate encodes the object before it is validated if the strategy can
+// validate the encoded form; otherwise it returns nil.
+func (w *write) encodeToPrevalidate(obj Object) (*resource.Object, error) {
+	if w.strategy.Prevalidated == nil {
 		return nil, nil
 	}
 	return w.encode(obj)
 }
 
-// vouch asks whether validation can be spared.
-func (w *write) vouch(ctx context.Context, o *resource.Object, obj, old Object) (errs field.ErrorList, vouched bool) {
+// prevalidated calls the strategy's hook of that name.
+func (w *write) prevalidated(ctx context.Context, o *resource.Object, obj, old Object) (errs field.ErrorList, ok bool) {
 	if o == nil {
 		return nil, false
 	}
-	return w.strategy.Vouch(ctx, o, obj, old)
+	return w.strategy.Prevalidated(ctx, o, obj, old)
 }
 
 // maxFieldErrors is how many errors a client is told of: each is there twice in

@@ -10,11 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"portico/resource"
 	"portico/resource/audit"
 	"portico/resource/bodylimit"
+	"portico/resource/rest/managedfields"
 )
 
 // writeCap bounds a write of a single object, retries included (contract 0.2).
@@ -38,17 +38,13 @@ type write struct {
 	gvk  schema.GroupVersionKind
 	key  resource.Key
 	writeOptions
-	// ownership is what owners are tracked with; nil: they are not. resets are
-	// the top-level fields that this write changes nothing of.
-	ownership func() (managedfields.TypeConverter, error)
-	resets    []string
-	// applied says that the next state comes with its owners recorded; disowned
-	// that it shall have none, because they take too much room.
-	applied, disowned bool
+	// tracker records who owns the fields that this write changes.
+	tracker *managedfields.Tracker
+	// applied says that the next state comes with its record; dropped that it is
+	// stored without one, which would make it too large.
+	applied, dropped bool
 	// expects is what an update says about the state it is for; nil: nothing.
 	expects *expectation
-	// recorded is what this write has recorded by itself, which is valid.
-	recorded ownerRecord
 	// sent is the body of the request, which holds the memory that the write may
 	// take; nil: it takes little. heldStored is how much of it, in bytes, is for the
 	// stored object.
@@ -62,24 +58,24 @@ type write struct {
 func newWrite(a *API, act *resource.Action, res *Resource, sub *Subresource, opts writeOptions) *write {
 	w := &write{
 		api: a, act: act, res: res, strategy: &res.Strategy, body: res.Kind, gvk: res.GVK(act.Version),
-		key: keyOf(act, res), writeOptions: opts, ownership: res.Ownership, resets: res.resets(act.Version, sub),
+		key: keyOf(act, res), writeOptions: opts,
 	}
-	if sub == nil {
-		return w
+	ownership := res.Ownership
+	switch {
+	case sub == nil:
+	case sub.Projection == nil:
+		w.subresource, w.strategy = sub.Name, sub.Strategy
+	default:
+		w.subresource, w.projection, w.body = sub.Name, sub.Projection, sub.Projection.Kind
+		w.gvk = w.body.GVK(w.body.Versions[0])
+		if ownership != nil {
+			ownership = w.body.Ownership
+		}
+		if w.projection.Paths == nil {
+			ownership = nil
+		}
 	}
-	w.subresource = sub.Name
-	if sub.Projection == nil {
-		w.strategy = sub.Strategy
-		return w
-	}
-	w.projection, w.body = sub.Projection, sub.Projection.Kind
-	w.gvk = w.body.GVK(w.body.Versions[0])
-	if w.ownership != nil {
-		w.ownership = w.body.Ownership
-	}
-	if w.projection.Paths == nil {
-		w.ownership = nil
-	}
+	w.tracker = w.newTracker(ownership, res.resets(act.Version, sub))
 	return w
 }
 
@@ -149,14 +145,14 @@ func (w *write) admit(ctx context.Context, op Operation, obj, old Object) error 
 	if w.api.admission == nil {
 		return nil
 	}
-	if obj == nil || w.ownership == nil {
+	if obj == nil || !w.tracker.Enabled() {
 		return w.api.admission.Mutate(ctx, w.attributes(op, orNone(obj), orNone(old)))
 	}
-	before := recordOf(obj)
+	before := managedfields.RecordOf(obj)
 	if err := w.api.admission.Mutate(ctx, w.attributes(op, obj, orNone(old))); err != nil {
 		return err
 	}
-	w.ownedAfter(ctx, obj, before)
+	w.restoreRecord(ctx, obj, before)
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource/bodylimit"
+	"portico/resource/rest/managedfields"
 )
 
 // writeOptions are the query options of a create, update or patch, validated.
@@ -22,10 +23,11 @@ type writeOptions struct {
 	// with its kind set.
 	object  runtime.Object
 	manager string
-	// owner is who owns what is written: manager, or who the client says it is.
-	owner      string
-	dryRun     bool
-	validation string
+	// managerName is the manager that the write is recorded for: fieldManager, or a
+	// name made from the user agent.
+	managerName string
+	dryRun      bool
+	validation  string
 }
 
 // asCreate returns the options as CreateOptions, for an update that creates.
@@ -96,7 +98,7 @@ func newWriteOptions(r *http.Request, object runtime.Object, manager, validation
 		validation = metav1.FieldValidationWarn
 	}
 	return writeOptions{
-		object: object, manager: manager, owner: managerOf(manager, r.UserAgent()), dryRun: len(dryRun) > 0, validation: validation,
+		object: object, manager: manager, managerName: managedfields.ManagerName(manager, r.UserAgent()), dryRun: len(dryRun) > 0, validation: validation,
 	}
 }
 
@@ -118,7 +120,7 @@ func badOptions(kind string, errs field.ErrorList) error {
 func (a *API) deleteOptions(r *http.Request, res *Resource) (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
 	mediaType := bareMediaType(r.Header.Get("Content-Type"))
-	body, err := a.readBodyAs(r, mediaType, bodylimit.Structs, nil)
+	body, err := a.readBodyAs(r, mediaType, bodylimit.Structs)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,56 @@
+package crd
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kjson "sigs.k8s.io/json"
+
+	"portico/backends/crd/prevalidate"
+)
+
+// BenchmarkPrevalidate is what it takes to know that the bytes of an object of about
+// 3 KB are a fixed point, and valid: by the byte walk, and by what it spares.
+func BenchmarkPrevalidate(b *testing.B) {
+	m := schemasIn(b, "bakeries.yaml")[0]
+	body := asJSON(b, read(b, "bakery.yaml"))
+	checks, err := m.checks()
+	if err != nil {
+		b.Fatal(err)
+	}
+	a := m.compiled()
+	if got := a.Check(body, prevalidate.Body); got != prevalidate.Valid {
+		b.Fatalf("the sample is %v", got)
+	}
+	decode := func() map[string]any {
+		u := &unstructured.Unstructured{}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &u.Object); err != nil {
+			b.Fatal(err)
+		}
+		return u.Object
+	}
+	run := func(name string, each func()) {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				each()
+			}
+		})
+	}
+	run("bytes/form", func() { a.CheckForm(body, prevalidate.Body) })
+	run("bytes/all", func() { a.Check(body, prevalidate.Body) })
+	run("upstream/decode", func() { decode() })
+	run("upstream/decode+normalize", func() {
+		if _, err := m.normalize(&unstructured.Unstructured{Object: decode()}, normalization{unknown: true}); err != nil {
+			b.Fatal(err)
+		}
+	})
+	settled := decode()
+	run("upstream/validate", func() {
+		if errs := m.found(b.Context(), settled, checks); len(errs) > 0 {
+			b.Fatal(errs)
+		}
+	})
+	run("compile", func() { prevalidate.Compile(m.props) })
+}

@@ -1,0 +1,279 @@
+package crd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/cel/common"
+	"sigs.k8s.io/yaml"
+
+	"portico/backends/crd/prevalidate"
+)
+
+// realSchemas are the files of test data with definitions of Bakery.
+var realSchemas = []string{"bakeries.yaml", "bakeries-strict.yaml"}
+
+// refused are texts that no acceptor accepts, whatever the schema.
+var refused = []string{
+	``, `{`, `{}`, `null`, `[]`, `"x"`, `{"apiVersion":"example.com/v1","kind":"Bakery"`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery"} {}`,
+	`{"apiVersion":"example.com/v1","apiVersion":"example.com/v1","kind":"Bakery","spec":{}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"name":"a","name":"a"}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"name":1}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"labels":{"a":1}}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"name":""}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":null}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"labels":null}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"Name":"x"}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"generation":1.0}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"creationTimestamp":"2024-02-30T00:00:00Z"}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"creationTimestamp":"2024-02-03T00:00:00+01:00"}}`,
+	`{"apiVersion":"","kind":"Bakery"}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","Kind":"Other"}`,
+	"{\"apiVersion\":\"example.com/v1\",\"kind\":\"Bakery\",\"metadata\":{\"name\":\"\xff\"}}",
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"name":"\ud800"}}`,
+	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"n\u0061me":"a"}}`,
+}
+
+// FuzzPrevalidate compares the acceptor with what upstream's packages make of the
+// same bytes. The schema is a real one or made from seed; the object is raw, or
+// made from seed to mostly fit the schema.
+func FuzzPrevalidate(f *testing.F) {
+	sample := asJSON(f, read(f, "bakery.yaml"))
+	for which := range uint8(len(realSchemas)) {
+		f.Add(which, uint64(0), sample)
+	}
+	for _, raw := range refused {
+		f.Add(uint8(0), uint64(0), []byte(raw))
+	}
+	for seed := range uint64(400) {
+		f.Add(uint8(seed%8), seed, []byte(nil))
+	}
+	real := schemasIn(f, realSchemas...)
+	bodies := newBodies()
+	f.Fuzz(func(t *testing.T, which uint8, seed uint64, raw []byte) {
+		r := rand.New(rand.NewPCG(seed, uint64(which)))
+		m := subjectFor(t, r, real, which)
+		data := raw
+		if len(raw) == 0 {
+			data = madeObject(r, m.props)
+		}
+		a := m.compiled()
+		verdict := a.Check(data, prevalidate.Body)
+		if verdict == prevalidate.Unknown {
+			return
+		}
+		want := m.normalized(t, bodies, data, normalization{unknown: true})
+		got := m.decodePrevalidated(data)
+		if got == nil || !reflect.DeepEqual(got.Object, want.after) {
+			t.Fatalf("%s is %v, and not %v", data, got, want.after)
+		}
+		if verdict >= prevalidate.Canonical && !want.same {
+			t.Fatalf("accepted %s, which becomes %v", data, want.after)
+		}
+		if verdict == prevalidate.Valid {
+			if errs := m.faults(t, want.after); len(errs) > 0 {
+				t.Fatalf("accepted %s: %v", data, errs)
+			}
+			if old := olderState(r, want.after); len(m.changeFaults(t, want.after, old)) > 0 {
+				t.Fatalf("accepted %s as a change of %v", data, old)
+			}
+		}
+		if a.CheckForm(data, prevalidate.Stored) >= prevalidate.Canonical && !m.normalized(t, bodies, data, normalization{stored: true}).same {
+			t.Fatalf("accepted %s, which is another when read", data)
+		}
+	})
+}
+
+// Most objects that are valid as they are are known to be so.
+func TestMostObjectsArePrevalidated(t *testing.T) {
+	real := schemasIn(t, realSchemas...)
+	bodies := newBodies()
+	var settled, valid, knownSettled, knownValid int
+	for seed := range uint64(800) {
+		which := uint8(seed % 8)
+		r := rand.New(rand.NewPCG(seed, uint64(which)))
+		m := subjectFor(t, r, real, which)
+		data := madeObject(r, m.props)
+		verdict := m.compiled().Check(data, prevalidate.Body)
+		state := m.tryToNormalize(bodies, data, normalization{unknown: true})
+		if state.err != nil || !state.same {
+			continue
+		}
+		if settled++; verdict >= prevalidate.Canonical {
+			knownSettled++
+		}
+		if len(m.faults(t, state.after)) > 0 {
+			continue
+		}
+		if valid++; verdict == prevalidate.Valid {
+			knownValid++
+		}
+	}
+	t.Logf("%d of %d settled, %d of %d valid", knownSettled, settled, knownValid, valid)
+	if knownSettled*4 < settled*3 || knownValid*5 < valid*4 {
+		t.Errorf("of %d settled objects %d are known, of %d valid ones %d", settled, knownSettled, valid, knownValid)
+	}
+}
+
+// subject is a schema, built and as it was.
+type subject struct {
+	*versionSchema
+	props *apiextensions.JSONSchemaProps
+}
+
+// schemasIn builds the schemas of the first version of each definition.
+func schemasIn(t testing.TB, files ...string) (out []*subject) {
+	t.Helper()
+	for _, file := range files {
+		def := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.Unmarshal([]byte(read(t, file)), def); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, subjectOf(t, def.Spec.Versions[0].Schema))
+	}
+	return out
+}
+
+func subjectOf(t testing.TB, in *apiextensionsv1.CustomResourceValidation) *subject {
+	t.Helper()
+	s, err := newSchema(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	internal := &apiextensions.CustomResourceValidation{}
+	if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(in, internal, nil); err != nil {
+		t.Fatal(err)
+	}
+	return &subject{s, internal.OpenAPIV3Schema}
+}
+
+// subjectFor is a real schema, or one that is made.
+func subjectFor(t testing.TB, r *rand.Rand, real []*subject, which uint8) *subject {
+	if int(which) < len(real) {
+		return real[which]
+	}
+	return subjectOf(t, &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: madeSchema(r)})
+}
+
+// normalized is what upstream's packages make of a body.
+type normalized struct {
+	after map[string]any
+	// same says that this is what the body says, also when it was written and
+	// read again.
+	same bool
+	err  error
+}
+
+// settled fails unless the body is accepted without a word.
+func (m *subject) normalized(t *testing.T, bodies *bodies, data []byte, how normalization) normalized {
+	t.Helper()
+	state := m.tryToNormalize(bodies, data, how)
+	if state.err != nil {
+		t.Fatalf("accepted %s, of which is said %v", data, state.err)
+	}
+	return state
+}
+
+func (m *subject) tryToNormalize(bodies *bodies, data []byte, how normalization) (state normalized) {
+	var says metav1.TypeMeta
+	if state.err = json.Unmarshal(data, &says); state.err != nil {
+		return state
+	}
+	kind := says.GroupVersionKind()
+	obj, said, err := bodies.strictJSON.Decode(data, &kind, nil)
+	if state.err = err; err != nil {
+		return state
+	}
+	u := obj.(*unstructured.Unstructured)
+	if u.GroupVersionKind() != *said {
+		state.err = fmt.Errorf("it is a %v and a %v", u.GroupVersionKind(), said)
+		return state
+	}
+	before := runtime.DeepCopyJSON(u.Object)
+	if meta, ok := before["metadata"].(map[string]any); ok && !how.stored && meta["creationTimestamp"] == nil {
+		delete(meta, "creationTimestamp")
+	}
+	unknown, err := m.normalize(u, how)
+	if len(unknown) > 0 {
+		err = fmt.Errorf("unknown %v", unknown)
+	}
+	written, encoding := encode(u.Object)
+	again := &unstructured.Unstructured{}
+	state.err = errors.Join(err, encoding, again.UnmarshalJSON(written))
+	state.after, state.same = u.Object, reflect.DeepEqual(before, u.Object) && reflect.DeepEqual(again.Object, u.Object)
+	return state
+}
+
+// faults are what upstream's packages find, but for the rules.
+func (m *subject) faults(t testing.TB, object map[string]any) field.ErrorList {
+	t.Helper()
+	c, err := m.checks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := m.found(t.Context(), object, c)
+	if status, ok := object["status"]; ok && c.status != nil {
+		errs = append(errs, validation.ValidateCustomResource(field.NewPath("status"), status, c.status)...)
+	}
+	return errs
+}
+
+func (m *subject) found(ctx context.Context, object map[string]any, c *checks) field.ErrorList {
+	errs := validation.ValidateCustomResource(nil, object, c.whole)
+	errs = append(errs, objectmeta.Validate(ctx, nil, object, m.structural, false)...)
+	return append(errs, listtype.ValidateListSetsAndMaps(nil, m.structural, object)...)
+}
+
+// changeFaults are what upstream's schema finds in a change.
+func (m *subject) changeFaults(t *testing.T, object, old map[string]any) field.ErrorList {
+	t.Helper()
+	c, err := m.checks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unchanged := common.NewCorrelatedObject(object, old, &model.Structural{Structural: m.structural})
+	return validation.ValidateCustomResourceUpdate(nil, object, old, c.whole, validation.WithRatcheting(unchanged))
+}
+
+// olderState changes a copy here and there.
+func olderState(r *rand.Rand, object map[string]any) map[string]any {
+	old := runtime.DeepCopyJSON(object)
+	var change func(v any)
+	change = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for k := range v {
+				switch r.IntN(12) {
+				case 0:
+					delete(v, k)
+				case 1:
+					v[k] = "another"
+				default:
+					change(v[k])
+				}
+			}
+		case []any:
+			for i := range v {
+				change(v[i])
+			}
+		}
+	}
+	change(old)
+	return old
+}

@@ -1,0 +1,242 @@
+package managedfields
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	upstream "k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
+	smdtyped "sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
+)
+
+// Bounds of what upstream's manager is given, because it is quadratic in these. An
+// object or a record beyond them is not tracked, and an apply patch for it is rejected.
+const (
+	// maxNamedItems bounds the items of a list that are owned one by one: they come in
+	// the client's order, not in the order of their names. So many in the worst order
+	// take a second.
+	maxNamedItems = 5000
+	// MaxEntries bounds the entries of a record.
+	MaxEntries = 1000
+	// wideMap is the number of fields from which the maps of an object are ordered.
+	wideMap = 500
+)
+
+// TooManyError says that a list, or the record, has too many items to be tracked.
+type TooManyError struct {
+	path     string
+	has, max int
+}
+
+// Error implements error.
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("%s has %d items with owners of their own, more than %d", e.path, e.has, e.max)
+}
+
+// Field returns the error as that of a field, for a 422.
+func (e *TooManyError) Field() *field.Error {
+	return field.TooMany(field.NewPath(e.path), e.has, e.max)
+}
+
+// boundedTypes gives upstream's manager wide maps in order, and no lists that are too
+// long. It serves one write.
+type boundedTypes struct {
+	upstream.TypeConverter
+	// refused is the error of an object that was refused; upstream's errors do not wrap
+	// it.
+	refused *TooManyError
+}
+
+// ObjectToTyped implements upstream.TypeConverter.
+func (t *boundedTypes) ObjectToTyped(obj runtime.Object, opts ...smdtyped.ValidationOptions) (*smdtyped.TypedValue, error) {
+	empty := &unstructured.Unstructured{Object: map[string]any{}}
+	empty.SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
+	root, err := t.TypeConverter.ObjectToTyped(empty)
+	if err != nil {
+		return nil, err
+	}
+	var v value.Value
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		v = value.NewValueInterface(u.UnstructuredContent())
+	} else if v, err = value.NewValueReflect(obj); err != nil {
+		return nil, fmt.Errorf("read %T: %w", obj, err)
+	}
+	width := widthWalk{schema: root.Schema(), allocator: value.NewFreelistAllocator()}
+	if !width.value(root.TypeRef(), v) {
+		t.refused = width.tooWide()
+		return nil, t.refused
+	}
+	if width.wide {
+		v = ordered{v}
+	}
+	return smdtyped.AsTyped(v, root.Schema(), root.TypeRef(), opts...)
+}
+
+// widthWalk looks for the parts of an object that are expensive to track.
+type widthWalk struct {
+	schema    *smd.Schema
+	allocator value.Allocator
+	// wide reports whether there is a wide map.
+	wide bool
+	// path leads to a list with too many items, from the inside out.
+	path  []string
+	items int
+}
+
+func (t *widthWalk) tooWide() *TooManyError {
+	var path strings.Builder
+	for i := len(t.path) - 1; i >= 0; i-- {
+		if path.Len() > 0 && t.path[i][0] != '[' {
+			path.WriteByte('.')
+		}
+		path.WriteString(t.path[i])
+	}
+	return &TooManyError{path: path.String(), has: t.items, max: maxNamedItems}
+}
+
+// value returns false at the first list that is too long.
+func (t *widthWalk) value(ref smd.TypeRef, v value.Value) bool {
+	atom, ok := t.schema.Resolve(ref)
+	switch {
+	case !ok || v == nil || v.IsNull():
+	case atom.Map != nil && v.IsMap():
+		m := v.AsMapUsing(t.allocator)
+		defer t.allocator.Free(m)
+		t.wide = t.wide || m.Length() > wideMap
+		return m.IterateUsing(t.allocator, func(key string, in value.Value) bool {
+			ref := atom.Map.ElementType
+			if f, ok := atom.Map.FindField(key); ok {
+				ref = f.Type
+			}
+			if ok := t.value(ref, in); !ok {
+				t.path = append(t.path, key)
+				return false
+			}
+			return true
+		})
+	case atom.List != nil && v.IsList():
+		l := v.AsListUsing(t.allocator)
+		defer t.allocator.Free(l)
+		if n := l.Length(); atom.List.ElementRelationship == smd.Associative && n > maxNamedItems {
+			t.items = n
+			return false
+		}
+		for i := range l.Length() {
+			item := l.AtUsing(t.allocator, i)
+			if ok := t.value(atom.List.ElementType, item); !ok {
+				t.path = append(t.path, fmt.Sprintf("[%d]", i))
+				return false
+			}
+			t.allocator.Free(item)
+		}
+	}
+	return true
+}
+
+// boundRecord returns an error if the record of an object is beyond the bounds. It sorts
+// the fields of a large one.
+func (t *Tracker) boundRecord(types upstream.TypeConverter, obj Object) error {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		record := rawRecord(u)
+		if len(record) > MaxEntries {
+			return &TooManyError{recordPath, len(record), MaxEntries}
+		}
+		for _, entry := range record {
+			raw, _ := entry.(map[string]any)
+			fields, _ := raw["fieldsV1"].(map[string]any)
+			version, _ := raw["apiVersion"].(string)
+			if err := t.boundFields(types, version, fields); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	record := obj.GetManagedFields()
+	if len(record) > MaxEntries {
+		return &TooManyError{recordPath, len(record), MaxEntries}
+	}
+	for i := range record {
+		if err := t.boundEntry(types, &record[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordPath is the path of a record.
+const recordPath = "metadata.managedFields"
+
+// smallFields is the size of fieldsV1, in bytes, up to which it is not checked.
+const smallFields = 16 << 10
+
+func (t *Tracker) boundEntry(types upstream.TypeConverter, entry *metav1.ManagedFieldsEntry) error {
+	if entry.FieldsV1 == nil || len(entry.FieldsV1.GetRawBytes()) <= smallFields {
+		return nil
+	}
+	var fields map[string]any
+	if kjson.UnmarshalCaseSensitivePreserveInts(entry.FieldsV1.GetRawBytes(), &fields) != nil {
+		return nil // upstream reads no further
+	}
+	if err := t.boundFields(types, entry.APIVersion, fields); err != nil {
+		return err
+	}
+	set, ok := fieldSet(fields)
+	if !ok {
+		return nil
+	}
+	text, err := set.ToJSON()
+	if err == nil {
+		entry.FieldsV1 = &metav1.FieldsV1{}
+		entry.FieldsV1.SetRawBytes(text)
+	}
+	return err
+}
+
+// boundFields returns an error for a set of fields with too many items of one list, and
+// for a large set that does not fit its type, which upstream adapts one part at a time.
+// The fields of maps are unbounded: they come in order.
+func (t *Tracker) boundFields(types upstream.TypeConverter, version string, fields fieldTree) error {
+	all, items := countFields(fields)
+	if items > maxNamedItems {
+		return &TooManyError{recordPath, items, maxNamedItems}
+	}
+	if all <= maxNamedItems {
+		return nil
+	}
+	gv, err := schema.ParseGroupVersion(version)
+	if err != nil {
+		return nil // upstream reads no further
+	}
+	root, ok := typeOf(types, gv.WithKind(t.GVK.Kind))
+	if ok && !(walk{root.Schema()}).stable(root.TypeRef(), fields, false) {
+		return &TooManyError{recordPath, all, maxNamedItems}
+	}
+	return nil
+}
+
+// countFields returns the number of fields of a set, and the largest number of items of
+// one list.
+func countFields(fields fieldTree) (all, items int) {
+	here := 0
+	for name, value := range fields {
+		if name == self {
+			continue
+		}
+		all++
+		if !strings.HasPrefix(name, "f:") {
+			here++
+		}
+		if in, ok := value.(map[string]any); ok && len(in) > 0 {
+			below, most := countFields(in)
+			all, items = all+below, max(items, most)
+		}
+	}
+	return all, max(items, here)
+}

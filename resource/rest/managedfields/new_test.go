@@ -1,0 +1,164 @@
+package managedfields
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	upstream "k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	kjson "sigs.k8s.io/json"
+)
+
+// ownedSchema is the schema of Widget, with every way in which parts can be owned.
+const ownedSchema = `{"type":"object","properties":{
+ "apiVersion":{"type":"string"},"kind":{"type":"string"},
+ "metadata":{"type":"object","properties":{
+  "name":{"type":"string"},"namespace":{"type":"string"},"uid":{"type":"string"},"generation":{"type":"integer"},
+  "labels":{"type":"object","additionalProperties":{"type":"string"}},"annotations":{"type":"object","additionalProperties":{"type":"string"}},
+  "finalizers":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"string"}},
+  "managedFields":{"type":"array","x-kubernetes-list-type":"atomic","items":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}},
+ "spec":{"type":"object","properties":{
+  "text":{"type":"string"},"number":{"type":"integer"},"ratio":{"type":"number"},"yes":{"type":"boolean"},
+  "either":{"x-kubernetes-int-or-string":true},
+  "free":{"type":"object","x-kubernetes-preserve-unknown-fields":true},
+  "whole":{"type":"object","x-kubernetes-map-type":"atomic","additionalProperties":{"type":"string"}},
+  "env":{"type":"object","additionalProperties":{"type":"object","properties":{"a":{"type":"string"}}}},
+  "plain":{"type":"array","items":{"type":"object","properties":{"a":{"type":"string"}}}},
+  "set":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"integer"}},
+  "byName":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["name"],
+   "items":{"type":"object","properties":{"name":{"type":"string"},"a":{"type":"string"}}}},
+  "byTwo":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["port","protocol"],
+   "items":{"type":"object","properties":{"port":{"type":"integer"},"protocol":{"type":"string","default":"TCP"},"on":{"type":"boolean"}}}}}},
+ "status":{"type":"object","properties":{"phase":{"type":"string"}}}},
+ "x-kubernetes-group-version-kind":[{"group":"example.com","version":"v1","kind":"Widget"}]}`
+
+func ownedConverter(t testing.TB) upstream.TypeConverter {
+	t.Helper()
+	s := &spec.Schema{}
+	if err := json.Unmarshal([]byte(ownedSchema), s); err != nil {
+		t.Fatal(err)
+	}
+	c, err := upstream.NewTypeConverter(map[string]*spec.Schema{"widget": s}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// recordNew records a new object by the walk and by upstream's manager, and checks that
+// they agree. It reports whether the walk has recorded it.
+func recordNew(t *testing.T, converter upstream.TypeConverter, data []byte, resets []string) bool {
+	t.Helper()
+	k := widgets(converter)
+	u := &unstructured.Unstructured{}
+	if kjson.UnmarshalCaseSensitivePreserveInts(data, &u.Object) != nil || u.Object == nil {
+		return false
+	}
+	if meta, found := u.Object["metadata"]; found {
+		if _, ok := meta.(map[string]any); !ok {
+			return false // no codec lets it through
+		}
+	}
+	u.SetGroupVersionKind(k.gvk)
+	slow, untouched := u.DeepCopy(), u.DeepCopy()
+	w := k.tracker("m")
+	w.Resets = resets
+	done, err := w.recordUpdate(u, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !done {
+		if !reflect.DeepEqual(u, untouched) {
+			t.Fatalf("nothing was recorded, but %s became %v", data, u.Object)
+		}
+		return false
+	}
+	m, _, err := w.manager(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := w.live(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Update(live, slow, w.Manager); err != nil {
+		t.Fatalf("recorded, but refused: %v: %s", err, data)
+	}
+	times := func(u *unstructured.Unstructured) {
+		for _, entry := range rawRecord(u) {
+			entry.(map[string]any)["time"] = ""
+		}
+	}
+	for _, entry := range slow.GetManagedFields() {
+		if d := time.Since(entry.Time.Time); d < 0 || d > time.Hour {
+			t.Fatalf("time %v", entry.Time)
+		}
+	}
+	times(u)
+	times(slow)
+	if !reflect.DeepEqual(u, slow) {
+		t.Fatalf("of %s\nrecorded %v\nwant %v", data, u.Object["metadata"], slow.Object["metadata"])
+	}
+	return true
+}
+
+// newObjects are new objects, and whether the walk must record them.
+var newObjects = map[string]bool{
+	`{"metadata":{"name":"a"}}`: true,
+	`{"metadata":{}}`:           true,
+	`{}`:                        false,
+	`{"metadata":{"name":"a","namespace":"b","uid":"c","generation":1,"labels":{"l":"1","":"x"},"annotations":{},"finalizers":["a/b","c"]}}`: true,
+	`{"metadata":{"name":null,"labels":null},"spec":null,"status":{"phase":"x"}}`:                                                            true,
+	`{"metadata":{"name":"a"},"spec":{"text":"t","number":1,"ratio":1.5,"yes":true,"either":"x"}}`:                                           true,
+	`{"metadata":{"name":"a"},"spec":{"either":5,"free":{"a":[1,{"b":null}],"b":{},"c":{"d":1.5}},"whole":{"a":"b"}}}`:                       true,
+	`{"metadata":{"name":"a"},"spec":{"env":{"x":{"a":"1"},"y":{},"z":null,".":{"a":"1"}},"plain":[{"a":"1"},{},null],"whole":{}}}`:          true,
+	`{"metadata":{"name":"a"},"spec":{"set":[1,2,-3],"byName":[{"name":"x","a":"1"},{"name":"y"}],"plain":[]}}`:                              true,
+	`{"metadata":{"name":"a"},"spec":{"byTwo":[{"port":1,"protocol":"UDP","on":true},{"protocol":"TCP","port":1}],"byName":[]}}`:             true,
+	`{"metadata":{"name":"a"},"spec":{"byTwo":[{"port":1}]}}`:                                                                                false,
+	`{"metadata":{"name":"a"},"spec":{"set":[1,1]}}`:                                                                                         false,
+	`{"metadata":{"name":"a"},"spec":{"byName":[{"name":"x"},{"name":"x"}]}}`:                                                                false,
+	`{"metadata":{"name":"a"},"spec":{"byName":[{"name":"é\"<"}]}}`:                                                                          false,
+	`{"metadata":{"name":"a"},"spec":{"byName":[null]}}`:                                                                                     false,
+	`{"metadata":{"name":"a"},"spec":{"set":[1.0]}}`:                                                                                         false,
+	`{"metadata":{"name":"a"},"spec":{"nope":1}}`:                                                                                            false,
+	`{"metadata":{"name":"a"},"spec":{"text":1}}`:                                                                                            false,
+	`{"metadata":{"name":"a"},"spec":{"plain":{"a":"1"}}}`:                                                                                   false,
+	`{"metadata":{"name":"a"},"spec":{"plain":[{"b":"1"}]}}`:                                                                                 false,
+	`{"metadata":{"name":"a","managedFields":[]}}`:                                                                                           false,
+	`{"metadata":{"name":{"x":1}}}`:                                                                                                          false,
+	`{"metadata":{"name":"a"},"spec":{"free":{"\u0000":1,"f:x":{"k:{}":2},"é":"<>&"}}}`:                                                      true,
+}
+
+func TestRecordOfNewObjectsIsUpstreams(t *testing.T) {
+	converter := ownedConverter(t)
+	for data, want := range newObjects {
+		for _, resets := range [][]string{nil, {"status"}, {"spec", "metadata"}} {
+			if done := recordNew(t, converter, []byte(data), resets); done != want {
+				t.Errorf("%s: recorded %t", data, done)
+			}
+		}
+	}
+	// Without a schema, types are deduced from the values.
+	if !recordNew(t, upstream.NewDeducedTypeConverter(), []byte(`{"metadata":{"name":{"x":1},"uid":"u"},"spec":{"a":[1],"b":{"c":null,"d":{}}}}`), nil) {
+		t.Error("an object of deduced types was not recorded")
+	}
+}
+
+// What the walk records of a new object is what upstream's manager records.
+func FuzzRecordNew(f *testing.F) {
+	for data := range newObjects {
+		f.Add([]byte(data), true)
+		f.Add([]byte(data), false)
+	}
+	declared, deduced := ownedConverter(f), upstream.NewDeducedTypeConverter()
+	f.Fuzz(func(t *testing.T, data []byte, known bool) {
+		converter := deduced
+		if known {
+			converter = declared
+		}
+		recordNew(t, converter, data, []string{"status"})
+	})
+}

@@ -1,0 +1,206 @@
+package managedfields
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	upstream "k8s.io/apimachinery/pkg/util/managedfields"
+	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
+	smdtyped "sigs.k8s.io/structured-merge-diff/v6/typed"
+)
+
+// walk walks a value along its type and returns fieldsV1 of all of its fields: an
+// empty map for a leaf, otherwise one with "." and a key for each part. Its methods
+// return false where the value does not fit the type or the names of parts are not
+// certain; upstream's manager decides then. Parts of a leaf only have to fit: without
+// keep, no map is built.
+type walk struct{ schema *smd.Schema }
+
+// field walks the value of a field of a map.
+func (t walk) field(m *smd.Map, name string, value any, keep bool) (map[string]any, bool) {
+	ref := m.ElementType
+	if f, ok := m.FindField(name); ok {
+		ref = f.Type
+	} else if ref == (smd.TypeRef{}) {
+		return nil, false
+	}
+	return t.value(ref, value, keep)
+}
+
+func (t walk) value(ref smd.TypeRef, value any, keep bool) (map[string]any, bool) {
+	atom, ok := t.schema.Resolve(ref)
+	if !ok || atom == (smd.Atom{}) {
+		return nil, false
+	}
+	switch v := value.(type) {
+	case nil: // null is a leaf of every type
+		return emptyIf(keep), true
+	case map[string]any:
+		return t.mapping(atom.Map, v, keep)
+	case []any:
+		// A value that fits none of several forms of a type is compared with the
+		// first form; so only maps come before lists.
+		return t.list(atom.List, v, keep)
+	}
+	if atom.Scalar == nil || !fitsScalar(*atom.Scalar, value) {
+		return nil, false
+	}
+	return emptyIf(keep), true
+}
+
+// emptyIf returns an empty map with keep, otherwise nil.
+func emptyIf(keep bool) map[string]any {
+	if !keep {
+		return nil
+	}
+	return map[string]any{}
+}
+
+func fitsScalar(scalar smd.Scalar, value any) bool {
+	switch value.(type) {
+	case string:
+		return scalar == smd.String || scalar == smd.Untyped
+	case bool:
+		return scalar == smd.Boolean || scalar == smd.Untyped
+	case int64, float64:
+		return scalar == smd.Numeric || scalar == smd.Untyped
+	}
+	return false
+}
+
+func (t walk) mapping(m *smd.Map, value map[string]any, keep bool) (map[string]any, bool) {
+	if m == nil {
+		return nil, false
+	}
+	parts := keep && len(value) > 0 && !isAtomic(m.ElementRelationship)
+	owned := emptyIf(keep)
+	for name, item := range value {
+		in, ok := t.field(m, name, item, parts)
+		if !ok {
+			return nil, false
+		}
+		if parts {
+			owned["f:"+name] = in
+		}
+	}
+	if parts {
+		owned["."] = map[string]any{}
+	}
+	return owned, true
+}
+
+func (t walk) list(l *smd.List, value []any, keep bool) (map[string]any, bool) {
+	if l == nil {
+		return nil, false
+	}
+	atomic := isAtomic(l.ElementRelationship)
+	if !atomic && l.ElementRelationship != smd.Associative {
+		return nil, false
+	}
+	// The items of a list that is not atomic must have names, even in a leaf.
+	keep = keep || !atomic
+	owned := emptyIf(keep)
+	for _, item := range value {
+		in, ok := t.value(l.ElementType, item, !atomic)
+		if !ok {
+			return nil, false
+		}
+		if atomic {
+			continue
+		}
+		name, ok := itemName(l, item)
+		if _, twice := owned[name]; !ok || twice {
+			return nil, false
+		}
+		owned[name] = in
+	}
+	if !atomic && len(value) > 0 {
+		owned["."] = map[string]any{}
+	}
+	return owned, true
+}
+
+// itemName returns the name of an item of a list: its keys, or its value.
+func itemName(l *smd.List, item any) (string, bool) {
+	if len(l.Keys) == 0 {
+		text, ok := canonicalJSON(item)
+		return "v:" + text, ok
+	}
+	fields, ok := item.(map[string]any)
+	if !ok {
+		return "", false
+	}
+	keys := l.Keys
+	if len(keys) > 1 {
+		keys = slices.Sorted(slices.Values(keys))
+	}
+	var name strings.Builder
+	name.WriteString("k:{")
+	for i, key := range keys {
+		// A missing key may have a default.
+		value, found := fields[key]
+		text, ok := canonicalJSON(value)
+		quoted, plain := canonicalJSON(key)
+		if !found || !ok || !plain {
+			return "", false
+		}
+		if i > 0 {
+			name.WriteByte(',')
+		}
+		name.WriteString(quoted + ":" + text)
+	}
+	name.WriteByte('}')
+	return name.String(), true
+}
+
+// canonicalJSON returns the JSON of a value that every encoder writes alike, so that
+// equal values have equal texts. It returns false for other values.
+func canonicalJSON(value any) (string, bool) {
+	switch v := value.(type) {
+	case string:
+		escaped := func(r rune) bool { return r < ' ' || r >= 0x7f || strings.ContainsRune(`"\<>&`, r) }
+		if strings.ContainsFunc(v, escaped) {
+			return "", false
+		}
+	case int64, bool:
+	default:
+		return "", false
+	}
+	text, err := json.Marshal(value)
+	return string(text), err == nil
+}
+
+func isAtomic(r smd.ElementRelationship) bool { return r == smd.Atomic }
+
+// typeOf returns the type of a kind's objects.
+func typeOf(types upstream.TypeConverter, gvk schema.GroupVersionKind) (*smdtyped.TypedValue, bool) {
+	empty := &unstructured.Unstructured{Object: map[string]any{}}
+	empty.SetGroupVersionKind(gvk)
+	v, err := types.ObjectToTyped(empty)
+	return v, err == nil
+}
+
+// unownedMetadata returns the fields of metadata that no manager owns.
+func unownedMetadata() []string {
+	return []string{"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"}
+}
+
+// ownedMetadata removes the fields that no manager owns from those of metadata; nil if
+// none are left.
+func ownedMetadata(fields fieldTree) fieldTree {
+	for _, name := range unownedMetadata() {
+		// Only the field itself is unowned, not the fields below it.
+		if in, ok := fields["f:"+name].(map[string]any); ok {
+			if delete(in, self); len(in) == 0 {
+				delete(fields, "f:"+name)
+			}
+		}
+	}
+	if delete(fields, self); len(fields) == 0 {
+		return nil
+	}
+	return fields
+}
