@@ -62,9 +62,9 @@ func NewExplaining(current *Current, why func(group, version string) string) htt
 			return
 		}
 		if legacy.unknown {
-			err := resource.Unavailable(unknown(r.URL.Path, why), 5)
+			err := resource.Unavailable(unknown(r.URL.Path, why), 0)
 			if legacy.absent {
-				err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, NotServed())
+				err.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{NotServed()}}
 			}
 			rest.WriteStatus(w, r, err)
 			return

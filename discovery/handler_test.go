@@ -236,7 +236,7 @@ func TestAbsentAndUnknown(t *testing.T) {
 		}
 	}
 	w := ask(s, "/apis/away.example.com/v1")
-	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "5" {
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "" {
 		t.Errorf("unknown group/version: %d %v", w.Code, w.Header())
 	}
 	// The group itself stays listed in every form.

@@ -48,7 +48,7 @@ func TestHungServerHoldsUpNobody(t *testing.T) {
 		for i := range many {
 			walk.Go(func() {
 				w := serve("silent", i, hang)
-				if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "in time") {
+				if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "" || !strings.Contains(w.Body.String(), "in time") {
 					t.Errorf("%d %s", w.Code, w.Body)
 				}
 			})

@@ -77,13 +77,9 @@ func (m *Remote) ServeMade(w http.ResponseWriter, r *http.Request, owner, key, l
 		return
 	}
 	if err := m.serve(w, r, remoteLink{owner, link}, key, media, fetch); err != nil {
-		rest.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s cannot be made: %v", key, err), retryAfter))
+		rest.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s cannot be made: %v", key, err), 0))
 	}
 }
-
-// retryAfter is when to ask again for a document whose server was away, in
-// seconds.
-const retryAfter = 1
 
 // serve answers with a document, or with why it is broken. Of any other error it
 // has said nothing.
@@ -93,7 +89,7 @@ func (m *Remote) serve(w http.ResponseWriter, r *http.Request, at remoteLink, ke
 	doc.fetch.Store(&turn)
 	err := m.documents.answer(w, r, doc, media)
 	if errors.Is(err, errBusy) || errors.Is(err, context.DeadlineExceeded) {
-		rest.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s did not come in time: %v", key, err), retryAfter))
+		rest.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s did not come in time: %v", key, err), 0))
 		return nil
 	}
 	message, broken := isBroken(err)

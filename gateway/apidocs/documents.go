@@ -116,7 +116,7 @@ func (d *Documents) ask(w http.ResponseWriter, r *http.Request, key string) {
 	}
 	if err := rt.Unavailable(); err != nil {
 		rest.WriteStatus(w, r, resource.Unavailable(
-			fmt.Sprintf("the OpenAPI document %s was not kept, and its server cannot be asked for it: %s", key, err.ErrStatus.Message), proxy.RetryAfter))
+			fmt.Sprintf("the OpenAPI document %s was not kept, and its server cannot be asked for it: %s", key, err.ErrStatus.Message), 0))
 		return
 	}
 	// Whether the answer may be kept is for the server to say.

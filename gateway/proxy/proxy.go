@@ -226,14 +226,14 @@ func headerTooLarge(err error) error {
 	}}
 }
 
-// unreachable is the 503 for a request that may or may not have arrived. It
-// invites the client to try again only where that cannot do the work twice: no
-// server took anything of it, or the method is safe, and the request did not ask
-// to leave HTTP, as one that runs a command does. Else it says what is not known.
+// unreachable is the 503 for a request that failed on its way to the server. It says
+// so if the server may have carried the request out: some of it was sent, and the
+// method is not safe or the request asks for another protocol, as exec does. It has no
+// Retry-After, like any answer for an API whose server is away.
 func unreachable(r *http.Request, err error) error {
 	text := fmt.Sprintf("error trying to reach service: %v", err)
 	if upstream.IsUntaken(err) || upstream.Safe(r.Method) && !upgrades(r.Header) {
-		return resource.Unavailable(text, RetryAfter)
+		return resource.Unavailable(text, 0)
 	}
 	return resource.Unavailable(text+"; it is not known whether the request was carried out", 0)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/apiservice"
@@ -32,8 +33,9 @@ type Route struct {
 	traffic *routeTraffic
 }
 
-// RetryAfter is the Retry-After of an unavailable group, in seconds: a
-// suspect server is checked twice in that time.
+// RetryAfter is the Retry-After of a gateway that is busy, starting or shutting
+// down, in seconds. An API whose server is away has none: client-go would wait and
+// repeat the request ten times, and kubectl would hang instead of failing.
 const RetryAfter = 1
 
 // Unavailable returns the error for a route that leads nowhere now; nil if
@@ -43,9 +45,9 @@ func (r *Route) Unavailable() *apierrors.StatusError {
 		return nil
 	}
 	err := resource.Unavailable(fmt.Sprintf("service unavailable: APIService %q is not available: %s: %s",
-		r.Name, r.Condition.Reason, r.Condition.Message), RetryAfter)
+		r.Name, r.Condition.Reason, r.Condition.Message), 0)
 	if r.Absent {
-		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, discovery.NotServed())
+		err.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{discovery.NotServed()}}
 	}
 	return err
 }

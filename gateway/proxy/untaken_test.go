@@ -44,7 +44,7 @@ func TestUntaken(t *testing.T) {
 			res := f.do(t, method, longPath, strings.NewReader(body), nil)
 			again := c.untaken || method == "GET" || method == "OPTIONS"
 			s := statusOf(t, res)
-			if res.StatusCode != 503 || (res.Header.Get("Retry-After") == "1") != again || strings.Contains(s.Message, unknown) == again {
+			if res.StatusCode != 503 || res.Header.Get("Retry-After") != "" || strings.Contains(s.Message, unknown) == again {
 				t.Errorf("%s: %s: %d, Retry-After %q, %s", name, method, res.StatusCode, res.Header.Get("Retry-After"), s.Message)
 			}
 		}
