@@ -45,8 +45,8 @@ type Config struct {
 	// Backends are the servers that the gateway starts with, whose groups are
 	// found by discovery.
 	Backends []Backend
-	// Grace is how long the discovery of a server that went away counts as
-	// current. Default 60 s.
+	// Grace is how long the discovery of a server that is away stays Current; then it
+	// is Stale. Default 0: until the server is unregistered.
 	Grace time.Duration
 	// Profiling serves /debug/pprof.
 	Profiling bool

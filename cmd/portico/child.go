@@ -128,6 +128,7 @@ func (s *stack) gatewayArgs() []string {
 		"--service-account-key-file="+s.files.ServiceAccountPublicKeyFile,
 		"--state-dir="+s.dir.File("gateway"),
 		"--access-log="+s.flags.accessLog,
+		"--discovery-grace="+s.flags.grace.String(),
 		"--backend=core=unix://"+s.coreSocket(),
 		"--backend=crd=unix://"+s.crdSocket(),
 	)

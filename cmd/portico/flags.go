@@ -33,6 +33,11 @@ func newLogger(w io.Writer, verbosity int) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
+// addDiscoveryGrace adds --discovery-grace.
+func addDiscoveryGrace(fs *pflag.FlagSet, to *time.Duration) {
+	fs.DurationVar(to, "discovery-grace", 0, "`time` after which the groups of a server that is away are marked Stale in discovery, so that kubectl leaves them out (default: never)")
+}
+
 // addTracing adds --tracing-config-file.
 func addTracing(fs *pflag.FlagSet, to *string) {
 	fs.StringVar(to, "tracing-config-file", "", "`file` with the TracingConfiguration, as for kube-apiserver: the collector (OTLP over gRPC) and how much is sampled (default: nothing is traced)")

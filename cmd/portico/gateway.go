@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -93,7 +92,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	f.limits.addLongRunning(fs)
 	fs.DurationVar(&f.cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to serve on, no longer ready, after SIGTERM, for load balancers to notice")
 	fs.Float64Var(&f.cfg.GoawayChance, "goaway-chance", 0, "`chance`, up to 0.02, that a request has its HTTP/2 connection ended after what is under way on it, so that load balancers choose again")
-	fs.DurationVar(&f.cfg.Grace, "discovery-grace", 60*time.Second, "`time` for which the groups of a server that went away are still shown as current")
+	addDiscoveryGrace(fs, &f.cfg.Grace)
 	fs.StringVar(&f.cfg.InstanceID, "instance-id", "", "`name` that tells gateways on one etcd apart (default: host name and process id)")
 	fs.StringVar(&f.cfg.StateDir, "state-dir", "", "`folder` of this gateway's own, for what it shall still know when it starts while etcd is away (default: nothing)")
 	fs.StringVar(&f.cfg.AccessLog, "access-log", "", "`file` that gets a line of JSON for every request, opened anew when it is renamed; - is the standard output (default: none)")

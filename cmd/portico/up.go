@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,7 @@ type upFlags struct {
 	accessLog  string
 	auditArgs  []string // of the gateway
 	tracing    string
+	grace      time.Duration // of the gateway's discovery
 	profiling  bool
 	verbosity  int
 }
@@ -86,6 +88,7 @@ func newUp() *cobra.Command {
 	f.limits.addLongRunning(flags)
 	addAudit(flags, &audited)
 	hideDetails(flags)
+	addDiscoveryGrace(flags, &f.grace)
 	addTracing(flags, &f.tracing)
 	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof/ in every process")
 	addVerbosity(flags, &f.verbosity)

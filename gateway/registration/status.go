@@ -41,7 +41,9 @@ func (w *statusWriter) statusOf(st *routing.Standing, stored *backend.Status) ba
 	} else {
 		out.Endpoints = nil
 		for i := range out.GroupVersions {
-			out.GroupVersions[i].Freshness = "Stale"
+			if st.Stale {
+				out.GroupVersions[i].Freshness = "Stale"
+			}
 		}
 	}
 	generation := int64(0)

@@ -70,8 +70,7 @@ func newMerge(s *Sync) *merge {
 // add takes one APIService into account.
 func (m *merge) add(a *apireg.APIService, p placement) {
 	if p.absent || p.noService {
-		// What is deleted to be made anew, or starts again, is not gone.
-		over := m.over(p.since, m.s.grace)
+		over := m.over(p.since, cmp.Or(m.s.grace, absentAfter))
 		p.absent, p.noService = p.absent && over, p.noService && over
 	}
 	if p.condition.Available() && m.isBeyond(p.server, groupVersion(a)) {
@@ -196,10 +195,12 @@ func (m *merge) failing(name string) time.Time {
 	return since
 }
 
-// stale reports whether the grace period of an unavailable server is over, and
-// notes when it will be.
+// stale reports whether the server of an APIService has been unavailable for longer
+// than the grace period, and notes when it will have been. Without a grace period what
+// is known of a server stays current: a client that finds no kinds says that there are
+// none, where a request would have been answered 503.
 func (m *merge) stale(a *apireg.APIService, p placement) bool {
-	if p.condition.Available() {
+	if p.condition.Available() || m.s.grace == 0 {
 		return false
 	}
 	since := p.since

@@ -20,9 +20,10 @@ import (
 
 func TestMerge(t *testing.T) {
 	now := time.Now()
-	s := &Sync{grace: time.Minute, own: []discovery.GroupVersion{
+	graced := &Sync{grace: time.Minute, own: []discovery.GroupVersion{
 		{Group: apiservice.Group, Version: "v1", GroupPriority: 20001}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
 	}}
+	lasting := &Sync{own: graced.own} // no grace period: what is known stays current
 	known := &Server{Up: &proxy.Way{}, Source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
@@ -50,10 +51,15 @@ func TestMerge(t *testing.T) {
 		"nobody serves it":        {"d.example.com", placement{nowhere: true, condition: apiservice.Local()}, false, false, false, false, false, false},
 		"down within the grace":   {"a.example.com", placement{server: known, condition: down, verdict: true, since: now.Add(-10 * time.Second)}, true, false, false, false, true, true},
 		"down longer than grace":  {"a.example.com", placement{server: known, condition: down, verdict: true, since: now.Add(-2 * time.Minute)}, true, false, true, false, true, false},
+		"without grace, down":     {"a.example.com", placement{server: known, condition: down, verdict: true, since: now.Add(-48 * time.Hour)}, true, false, false, false, true, false},
+		"without grace, mute":     {"b.example.com", placement{server: mute, condition: down, since: now.Add(-48 * time.Hour)}, true, false, false, true, true, false},
 		"registration is not his": {apiservice.Group, placement{server: known, condition: apiservice.Passed()}, true, true, false, false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := newMerge(s)
+			m := newMerge(graced)
+			if strings.HasPrefix(name, "without grace") {
+				m = newMerge(lasting)
+			}
 			a := of(c.group)
 			m.add(a, c.p)
 			rt := (&proxy.Table{Routes: m.routes}).Lookup(c.group, "v1")

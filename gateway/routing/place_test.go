@@ -53,6 +53,8 @@ func TestBackendThatIsNotPresent(t *testing.T) {
 		Spec:       apireg.APIServiceSpec{Group: "widgets.example.com", Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 15},
 	}
 	s := onService(t, a)
+	s.grace = time.Nanosecond
+	s.Reconcile()
 	want := apiservice.Condition{Status: apireg.ConditionFalse, Reason: "ServiceNotFound", Message: `Backend "gone" is not present`}
 	if c := s.Conditions()[a.Name]; c != want {
 		t.Errorf("the condition is %+v", c)

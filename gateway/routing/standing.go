@@ -34,7 +34,7 @@ type Standing struct {
 	Condition apiservice.Condition
 	// since is when the server came to be as it is; zero: it is not known.
 	since time.Time
-	// Stale: it has been away for longer than the grace period.
+	// Stale: it has been away for longer than the grace period, if there is one.
 	Stale bool
 }
 

@@ -22,9 +22,9 @@ import (
 	"portico/resource/loop"
 )
 
-// graceDefault is how long what a server said counts as current after the
-// server went away.
-const graceDefault = 60 * time.Second
+// absentAfter is how long a group/version that no server has, or whose Service does not
+// exist, is treated as one whose server is away: it may be deleted to be made anew.
+const absentAfter = 60 * time.Second
 
 // Sync translates news into snapshots: APIServices, Backends, the services
 // they name and the verdicts on servers go in; the route table, the discovery
@@ -94,8 +94,8 @@ type Config struct {
 	Lasting *fairshare.Limit
 	// Address is the host:port that /api names, until SetAddress says another.
 	Address string
-	// Grace is how long what a server said counts as current after the server went
-	// away. Default 60 s.
+	// Grace is how long the discovery of a server that is away stays Current; then it
+	// is Stale. Default 0: until the server is unregistered.
 	Grace time.Duration
 	// Changed is called when routes, conditions or what a server serves may be others
 	// than before, Noticed when the state of an endpoint is. They must not wait. nil:
@@ -109,9 +109,6 @@ type Config struct {
 func New(cfg Config) *Sync {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
-	}
-	if cfg.Grace == 0 {
-		cfg.Grace = graceDefault
 	}
 	s := &Sync{
 		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, via: cfg.Via, lasting: cfg.Lasting, own: cfg.Own, address: cfg.Address, grace: cfg.Grace,
@@ -238,7 +235,7 @@ func (s *Sync) Reconcile() time.Duration {
 		if st.failed != nil {
 			st.since = m.failing(targetOfBackend(st.Name))
 		}
-		st.Stale = st.Server != nil && !st.Condition.Available() && m.over(st.since, s.grace)
+		st.Stale = !st.Condition.Available() && s.grace > 0 && m.over(st.since, s.grace)
 	}
 	m.own(n.apiservices)
 	for _, a := range apiservice.Ordered(n.apiservices) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -116,6 +117,8 @@ func TestUnlistedGroupVersion(t *testing.T) {
 	if want := "failing or missing response from " + path + ": bad status from " + path + ": 404; the server does not serve it, and the APIService stays until it is deleted: a user keeps it (kubectl delete apiservice)"; c.Message != want {
 		t.Errorf("%q, want %q", c.Message, want)
 	}
+	s.grace = time.Nanosecond
+	s.Reconcile()
 	w := httptest.NewRecorder()
 	discovery.NewExplaining(s.Discovery(), s.WhyUnknown).ServeHTTP(w, httptest.NewRequest("GET", "/apis/widgets.example.com/v2", nil))
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"reason":"NotServed"`) {
