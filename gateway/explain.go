@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -124,7 +126,20 @@ func (e *explainer) explain(r *http.Request) *explain.Explanation {
 		out.Backend = explainBackend(rt, r)
 	}
 	explainRoute(out, r, rt)
+	if out.Answerer != explain.Server && out.Backend != nil {
+		out.Backend.Pick, out.Backend.PickReason = "", "" // the request is not sent
+	}
+	if act.IsResource && out.Answerer != explain.Nobody && e.lacks(act) {
+		out.Reasons = append(out.Reasons, fmt.Sprintf("Discovery lists no resource %q in this group and version: clients like kubectl do not find it, and the likely answer is 404.", act.Resource))
+	}
 	return out
+}
+
+// lacks reports whether discovery describes the group/version of an action and does not
+// list its resource.
+func (e *explainer) lacks(act *resource.Action) bool {
+	gv := e.described(act.Group, act.Version)
+	return gv != nil && !gv.Unknown && !slices.ContainsFunc(gv.Legacy, func(r metav1.APIResource) bool { return r.Name == act.Resource })
 }
 
 // explainRoute says who answers a request for a group/version that has a route.
@@ -187,23 +202,29 @@ func (e *explainer) explainAPIService(rt *proxy.Route, group, version string) *e
 // freshness is what discovery says of a group/version; "" if it does not
 // mention it.
 func (e *explainer) freshness(group, version string) string {
+	switch gv := e.described(group, version); {
+	case gv == nil:
+		return ""
+	case gv.Unknown:
+		return "Unknown"
+	case gv.Stale:
+		return "Stale"
+	}
+	return "Current"
+}
+
+// described returns a group/version as it is in discovery; nil if it is not.
+func (e *explainer) described(group, version string) *discovery.GroupVersion {
 	docs := e.documents()
 	if docs == nil {
-		return ""
+		return nil
 	}
 	for i := range docs.GroupVersions {
-		gv := &docs.GroupVersions[i]
-		switch {
-		case gv.Group != group || gv.Version != version:
-			continue
-		case gv.Unknown:
-			return "Unknown"
-		case gv.Stale:
-			return "Stale"
+		if gv := &docs.GroupVersions[i]; gv.Group == group && gv.Version == version {
+			return gv
 		}
-		return "Current"
 	}
-	return ""
+	return nil
 }
 
 // groupVersionPath splits the path of a group/version's discovery.

@@ -152,6 +152,31 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// Where the request is not sent no endpoint is picked, and a resource that discovery does
+// not list is said to be missing, one that it lists is not.
+func TestExplainWhatIsMissing(t *testing.T) {
+	x := startExplaining(t)
+	snapshot, err := discovery.Build([]discovery.GroupVersion{
+		{Group: "g.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things", Kind: "Thing"}}}, {Group: "down.example.com", Version: "v1", Unknown: true},
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.snapshot = snapshot
+	for path, missing := range map[string]bool{
+		"/apis/g.example.com/v1/things": false, "/apis/g.example.com/v1/thing": true, "/apis/g.example.com/v1": false,
+		"/apis/down.example.com/v1/things": false, "/apis/own.example.com/v1/things": false,
+	} {
+		e := x.explained(t, path, "")
+		if got := strings.Contains(strings.Join(e.Reasons, " "), "lists no resource"); got != missing {
+			t.Errorf("%s: %q", path, e.Reasons)
+		}
+		if sent := e.Answerer == explain.Server; e.Backend != nil && (e.Backend.Pick != "") != sent {
+			t.Errorf("%s: answered by %s, and %q is picked", path, e.Answerer, e.Backend.Pick)
+		}
+	}
+}
+
 // An endpoint whose weight is 0 is said to drain, and what that means for its watches.
 func TestExplainDrain(t *testing.T) {
 	const things = "/apis/g.example.com/v1/things"
