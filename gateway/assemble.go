@@ -158,7 +158,7 @@ func (g *Gateway) assembleSync() error {
 		return err
 	}
 	g.documents = apidocs.New(apidocs.Config{
-		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Folder: folder,
+		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Folder: folder, Issuer: g.issuer != nil,
 		BrokenChanged: wakeAll, Registry: g.metrics.Registry(), Logger: g.log,
 	})
 	g.registration = registration.New(registration.Config{

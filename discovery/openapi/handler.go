@@ -134,6 +134,9 @@ func (d *Documents) build(doc *document) (data []byte, complete bool, err error)
 // describe makes the JSON of a document of the server's own kinds.
 func (d *Documents) describe(doc *document) (data []byte, complete bool, err error) {
 	b := newBuilder(doc.version)
+	if o := operationOf(doc.key); o != nil {
+		b.addPath(doc.key, o)
+	}
 	for _, k := range *doc.kinds.Load() {
 		b.add(k)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,8 @@ type Config struct {
 	Own []*rest.Kind
 	// Index returns who has which document, as of now; nil: nothing is known yet.
 	Index func() *routing.OpenAPI
+	// Issuer: the gateway serves the documents of a service-account issuer.
+	Issuer bool
 	// Table returns the routes as they are now.
 	Table func() *proxy.Table
 	// Verdict is what is known of a server.
@@ -47,6 +50,7 @@ type Documents struct {
 	own *openapi.Documents
 	// remote keeps documents of the servers behind.
 	remote *openapi.Remote
+	paths  []string // keys of documents of paths, beside those of groups
 	whole  *swagger.Whole // OpenAPI v2
 }
 
@@ -57,6 +61,10 @@ func New(cfg Config) *Documents {
 		remote: openapi.NewRemote(openapi.Config{Budget: openAPIKeptBytes, BrokenChanged: cfg.BrokenChanged, Logger: cfg.Logger}),
 	}
 	d.whole = swagger.New(swagger.Config{Servers: d.servers, BrokenChanged: cfg.BrokenChanged, Registry: cfg.Registry, Logger: cfg.Logger})
+	d.paths = []string{openapi.KeyCore, openapi.KeyGroups, openapi.KeyVersion}
+	if cfg.Issuer {
+		d.paths = append(d.paths, openapi.KeyOpenIDConfiguration, openapi.KeyOpenIDKeys)
+	}
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(newBrokenMetric(d))
 	}
@@ -91,13 +99,21 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case index == nil || !strings.HasPrefix(r.URL.Path, "/openapi/v3"):
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	case key == "":
-		index.Index(d.own).ServeHTTP(w, r)
+		index.Index(d.own, d.paths...).ServeHTTP(w, r)
+	case d.describesPath(index, key):
+		d.own.ServePath(w, r, key)
 	case index.Owns(key):
 		d.own.Handler().ServeHTTP(w, r)
 	case d.serveKept(w, r, index, key):
 	default:
 		d.ask(w, r, key)
 	}
+}
+
+// describesPath reports whether the index has key as that of a path's document.
+func (d *Documents) describesPath(index *routing.OpenAPI, key string) bool {
+	group, ok := strings.CutPrefix(key, openapi.GroupKey(""))
+	return slices.Contains(d.paths, key) || ok && index.HasGroup(group)
 }
 
 // ask sends a request for the document of a group/version to its server.

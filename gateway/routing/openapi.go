@@ -19,6 +19,8 @@ type OpenAPI struct {
 	servers map[string]*Server
 	// owned are the keys whose documents the gateway has itself.
 	owned map[string]bool
+	// groups are those of all group/versions. Each has a document of its discovery.
+	groups map[string]bool
 	// parts are the group/versions in the order of their priority, with who has
 	// them: OpenAPI v2 is made of these (openapi_v2.go).
 	parts []openAPIPart
@@ -34,13 +36,13 @@ type OpenAPI struct {
 }
 
 func newOpenAPI() *OpenAPI {
-	return &OpenAPI{urls: map[string]string{}, servers: map[string]*Server{}, owned: map[string]bool{}}
+	return &OpenAPI{urls: map[string]string{}, servers: map[string]*Server{}, owned: map[string]bool{}, groups: map[string]bool{}}
 }
 
 // settle completes the index that is shown after old (nil: nothing is), and
 // reports whether it says anything new.
 func (x *OpenAPI) settle(old *OpenAPI) (changed bool) {
-	if old != nil && maps.Equal(old.urls, x.urls) && maps.Equal(old.owned, x.owned) {
+	if old != nil && maps.Equal(old.urls, x.urls) && maps.Equal(old.owned, x.owned) && maps.Equal(old.groups, x.groups) {
 		x.state = old.state
 		return false
 	}
@@ -52,6 +54,7 @@ func (x *OpenAPI) settle(old *OpenAPI) (changed bool) {
 func (x *OpenAPI) local(gv *discovery.GroupVersion) {
 	key := openapi.Key(gv.Group, gv.Version)
 	x.owned[key] = true
+	x.groups[gv.Group] = true
 	x.parts = append(x.parts, openAPIPart{key: key, name: apiservice.Name(gv.Group, gv.Version)})
 }
 
@@ -62,12 +65,14 @@ func (x *OpenAPI) remote(gv *discovery.GroupVersion, srv *Server, available bool
 	if url, ok := srv.Source.OpenAPI()[key]; ok {
 		x.urls[key], x.servers[key] = url, srv
 	}
+	x.groups[gv.Group] = true
 	x.parts = append(x.parts, openAPIPart{key: key, name: apiservice.Name(gv.Group, gv.Version), server: srv, available: available})
 }
 
-// Index returns what clients see, made at the first request. The gateway's own
-// kinds, and so its own documents, never change.
-func (x *OpenAPI) Index(own *openapi.Documents) *openapi.Index {
+// Index returns what clients see, made at the first request. own has the documents of
+// the gateway's own kinds, which never change, and of paths: those of the discovery of
+// groups, and of other keys.
+func (x *OpenAPI) Index(own *openapi.Documents, other ...string) *openapi.Index {
 	x.once.Do(func() {
 		urls := maps.Clone(x.urls)
 		for key := range x.owned {
@@ -75,10 +80,21 @@ func (x *OpenAPI) Index(own *openapi.Documents) *openapi.Index {
 				urls[key] = url
 			}
 		}
+		for group := range x.groups {
+			if group != "" {
+				urls[openapi.GroupKey(group)] = own.PathURL(openapi.GroupKey(group))
+			}
+		}
+		for _, key := range other {
+			urls[key] = own.PathURL(key)
+		}
 		x.merged = openapi.NewIndex(urls)
 	})
 	return x.merged
 }
+
+// HasGroup reports whether a group has a version in the index.
+func (x *OpenAPI) HasGroup(group string) bool { return x.groups[group] }
 
 // Owns reports whether the document of that key is the gateway's own.
 func (x *OpenAPI) Owns(key string) bool { return x.owned[key] }

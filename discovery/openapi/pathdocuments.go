@@ -1,0 +1,105 @@
+package openapi
+
+import (
+	"net/http"
+	"reflect"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
+
+	"portico/resource/rest"
+)
+
+// Keys of documents that describe one path each, which belongs to no group/version.
+// They are named by the path, as in kube-apiserver. GroupKey makes the others.
+const (
+	KeyCore                = "api"
+	KeyGroups              = "apis"
+	KeyVersion             = "version"
+	KeyOpenIDConfiguration = ".well-known/openid-configuration"
+	KeyOpenIDKeys          = "openid/v1/jwks"
+)
+
+// GroupKey returns the key of the document that describes the discovery of a group.
+func GroupKey(group string) string { return KeyGroups + "/" + group }
+
+// PathURL returns the URL, with its hash, of the document of one of these keys; "" if
+// there is no such document.
+func (d *Documents) PathURL(key string) string {
+	if doc := d.pathDocument(key); doc != nil {
+		return doc.url
+	}
+	return ""
+}
+
+// ServePath answers a request for the document of one of these keys, which must be in
+// the index. It is small, and made for each request.
+func (d *Documents) ServePath(w http.ResponseWriter, r *http.Request, key string) {
+	if doc := d.pathDocument(key); doc != nil {
+		d.serve(w, r, doc)
+		return
+	}
+	http.Error(w, "404 page not found", http.StatusNotFound)
+}
+
+func (d *Documents) pathDocument(key string) *document {
+	if operationOf(key) == nil {
+		return nil
+	}
+	hash := inputHash(d.seed, key, &members{})
+	doc := &document{key: key, hash: hash, url: "/openapi/v3/" + key + "?hash=" + hash, retired: true}
+	doc.kinds.Store(&[]*rest.Kind{})
+	return doc
+}
+
+// pathOperation is the one operation of such a path.
+type pathOperation struct {
+	id, description, tag string
+	// answer is the type of the answer; nil is a string of the media type.
+	answer reflect.Type
+	media  []string
+}
+
+// operationOf returns the operation that a key describes; nil if it is none of these
+// keys.
+func operationOf(key string) *pathOperation {
+	all := []string{mediaJSON, mediaYAML, mediaProtobuf}
+	switch key {
+	case KeyCore:
+		return &pathOperation{"getCoreAPIVersions", "get available API versions", "core", reflect.TypeFor[metav1.APIVersions](), all}
+	case KeyGroups:
+		return &pathOperation{"getAPIVersions", "get available API versions", "apis", reflect.TypeFor[metav1.APIGroupList](), all}
+	case KeyVersion:
+		return &pathOperation{"getCodeVersion", "get the version information for this server", "version", reflect.TypeFor[version.Info](), all[:1]}
+	case KeyOpenIDConfiguration:
+		return &pathOperation{"getServiceAccountIssuerOpenIDConfiguration", "get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'", "WellKnown", nil, all[:1]}
+	case KeyOpenIDKeys:
+		return &pathOperation{"getServiceAccountIssuerOpenIDKeyset", "get service account issuer OpenID JSON Web Key Set (contains public token verification keys)", "openid", nil, []string{"application/jwk-set+json"}}
+	}
+	group, ok := strings.CutPrefix(key, KeyGroups+"/")
+	if !ok || group == "" || strings.Contains(group, "/") {
+		return nil
+	}
+	name := camel(group)
+	return &pathOperation{"get" + title(name) + "APIGroup", "get information of a group", name, reflect.TypeFor[metav1.APIGroup](), all}
+}
+
+// addPath describes the path of a key.
+func (b *builder) addPath(key string, o *pathOperation) {
+	schema := &schemaType{Type: "string"}
+	switch {
+	case o.answer == reflect.TypeFor[version.Info]():
+		schema = ref(b.schemas.add(o.answer))
+	case o.answer != nil:
+		schema = ref(b.meta(o.answer))
+	}
+	content := map[string]media{}
+	for _, m := range o.media {
+		content[m] = media{schema}
+	}
+	b.paths["/"+key+"/"] = pathItem{"get": &operation{
+		Tags: []string{o.tag}, Description: o.description, OperationID: o.id,
+		Responses: map[string]response{"200": {Description: "OK", Content: content}, "401": {Description: "Unauthorized"}},
+	}}
+}
