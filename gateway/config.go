@@ -48,8 +48,14 @@ type Config struct {
 	// Grace is how long the discovery of a server that is away stays Current; then it
 	// is Stale. Default 0: until the server is unregistered.
 	Grace time.Duration
-	// Profiling serves /debug/pprof.
+	// Profiling serves /debug/pprof, and /debug/flags if SetVerbosity is not nil.
 	Profiling bool
+	// SetVerbosity sets the log level, by a number as of the flag -v.
+	SetVerbosity func(level string) error
+	// Flags are what /flagz shows: the value of each flag, by name.
+	Flags map[string]string
+	// LogsDir is a folder whose files are served at /logs/. "": none are.
+	LogsDir string
 	// MaxInFlight and MaxMutatingInFlight bound the reads and writes at work in the
 	// gateway itself; 0: the defaults of serve.Config; below 0: no bound.
 	MaxInFlight, MaxMutatingInFlight int

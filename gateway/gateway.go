@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -49,6 +50,7 @@ type Gateway struct {
 	// frontProxy is part of authn; nil: no client is a front proxy.
 	frontProxy authn.FrontProxyAuthenticator
 	issuer     http.Handler
+	logs       *os.Root // of /logs/; nil: it is not served
 	access     *access.Access
 	flow       *flow.Flow
 	// admission decides on requests to write the gateway's own kinds.
@@ -84,7 +86,7 @@ func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
 	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), connections: serve.NewConnectionLimit(), metrics: metrics.New(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...), via: upstream.NewVia()}
 	for _, step := range []func() error{
-		g.openStorage, g.readBackends, g.assembleAccess, g.assembleOwn, g.assembleSync, g.assembleLastGood, g.assembleObservation, g.assembleServer,
+		g.openStorage, g.openLogs, g.readBackends, g.assembleAccess, g.assembleOwn, g.assembleSync, g.assembleLastGood, g.assembleObservation, g.assembleServer,
 	} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("assemble gateway: %w", err)

@@ -41,6 +41,10 @@ func (g *Gateway) router() http.Handler {
 		debug.Any("/pprof/*name", serve.Handle(serve.Profiling()))
 	}
 
+	for pattern, page := range g.debugPages() {
+		engine.Any(pattern, serve.Handle(page))
+	}
+
 	index := serve.Handle(serve.Index(g.paths))
 	engine.Any("/", index)
 	engine.Any("/index.html", index)
@@ -49,7 +53,7 @@ func (g *Gateway) router() http.Handler {
 
 // paths returns what / lists.
 func (g *Gateway) paths() []string {
-	paths := append(g.health.Paths(), "/metrics", "/version", "/openapi/v2", "/openapi/v3", "/debug/route")
+	paths := append(g.health.Paths(), "/metrics", "/version", "/openapi/v2", "/openapi/v3", "/debug/route", "/statusz", "/flagz")
 	if g.issuer != nil {
 		paths = append(paths, authn.PathOpenIDConfiguration, authn.PathKeySet)
 	}

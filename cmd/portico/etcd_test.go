@@ -92,7 +92,7 @@ func TestErrorLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	lines := &errorLines{to: &out, prefix: "portico: etcd: "}
-	log := newLogger(lines, 0)
+	log := newLogger(lines, levelOf(0))
 	log.Info("serving")
 	log.Warn("slow")
 	for range 3 {

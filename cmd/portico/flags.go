@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,15 +23,44 @@ func addVerbosity(fs *pflag.FlagSet, to *int) {
 	fs.IntVarP(to, "v", "v", 0, "log `level`: 0 is information, 1 and above add debugging, -1 leaves only warnings and errors")
 }
 
-// newLogger returns the log of a process.
-func newLogger(w io.Writer, verbosity int) *slog.Logger {
-	level := slog.LevelInfo
+// logLevel is the log level of the process. It may change while the process runs
+// (setVerbosity).
+var logLevel slog.LevelVar
+
+// levelOf returns the log level of a value of -v.
+func levelOf(verbosity int) slog.Level {
 	switch {
 	case verbosity > 0:
-		level = slog.LevelDebug
+		return slog.LevelDebug
 	case verbosity < 0:
-		level = slog.LevelWarn
+		return slog.LevelWarn
 	}
+	return slog.LevelInfo
+}
+
+// setVerbosity sets logLevel by a value of -v.
+func setVerbosity(text string) error {
+	v, err := strconv.Atoi(text)
+	if err != nil {
+		return fmt.Errorf("log level %q: it must be a number", text)
+	}
+	logLevel.Set(levelOf(v))
+	return nil
+}
+
+// flagValues returns the values of all flags by name, for /flagz. None is a secret:
+// keys and tokens are in files, and URLs lose their passwords.
+func flagValues(fs *pflag.FlagSet) map[string]string {
+	out := map[string]string{}
+	fs.VisitAll(func(f *pflag.Flag) { out[f.Name] = passwords.ReplaceAllString(f.Value.String(), "://$1:xxxxx@") })
+	return out
+}
+
+// passwords matches the user information of a URL.
+var passwords = regexp.MustCompile(`://([^/@:\s]*):[^/@\s]*@`)
+
+// newLogger returns the log of a process.
+func newLogger(w io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 

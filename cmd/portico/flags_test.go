@@ -80,6 +80,25 @@ func TestChildrenKnowTheirFlags(t *testing.T) {
 	}
 }
 
+// What /flagz shows has no passwords; /debug/flags/v takes numbers only.
+func TestFlagValues(t *testing.T) {
+	cmd := newGateway()
+	if err := cmd.ParseFlags([]string{"--etcd-servers=https://user:pass@etcd-0:2379,https://etcd-1:2379", "--listen=0.0.0.0:6443"}); err != nil {
+		t.Fatal(err)
+	}
+	if v := flagValues(cmd.Flags()); v["listen"] != "0.0.0.0:6443" || v["etcd-servers"] != "[https://user:xxxxx@etcd-0:2379,https://etcd-1:2379]" {
+		t.Errorf("got %q", v)
+	}
+	before := logLevel.Level()
+	defer logLevel.Set(before)
+	if err := setVerbosity("4"); err != nil || logLevel.Level() != slog.LevelDebug {
+		t.Errorf("level 4: %v, %v", err, logLevel.Level())
+	}
+	if err := setVerbosity("many"); err == nil || logLevel.Level() != slog.LevelDebug {
+		t.Errorf("no number: %v, %v", err, logLevel.Level())
+	}
+}
+
 func TestFreeAddress(t *testing.T) {
 	host, port, err := freeAddress(t.Context(), "127.0.0.1:0")
 	if err != nil || host != "127.0.0.1" || port == "0" {

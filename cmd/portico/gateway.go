@@ -55,7 +55,7 @@ func newGateway() *cobra.Command {
 			if err := f.complete(); err != nil {
 				return err
 			}
-			f.cfg.Logger = log
+			f.cfg.Logger, f.cfg.SetVerbosity, f.cfg.Flags = log, setVerbosity, flagValues(cmd.Flags())
 			if f.cfg.Etcd, err = f.etcd.required(log); err != nil {
 				return err
 			}
@@ -98,7 +98,8 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.AccessLog, "access-log", "", "`file` that gets a line of JSON for every request, opened anew when it is renamed; - is the standard output (default: none)")
 	addAudit(fs, &f.cfg.Audit)
 	addTracing(fs, &f.cfg.TracingConfigFile)
-	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/ to users who may get it")
+	fs.StringVar(&f.cfg.LogsDir, "logs-dir", "", "`folder` whose files are served at /logs/ to users who may get that path (default: none are)")
+	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/, and /debug/flags/v to set the log level, to users who may get or put them")
 	addVerbosity(fs, &f.verbosity)
 }
 

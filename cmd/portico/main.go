@@ -63,7 +63,8 @@ func newRoot() *cobra.Command {
 // of its garbage collector (see [pace.Keep]), and its end when the supervisor that
 // may have started it is gone.
 func serverProcess(ctx context.Context, verbosity int, work pace.Work) (*slog.Logger, error) {
-	log := newLogger(os.Stderr, verbosity)
+	logLevel.Set(levelOf(verbosity))
+	log := newLogger(os.Stderr, &logLevel)
 	slog.SetDefault(log)
 	// Upstream's engines log through klog, whose level is set here once.
 	klog.SetSlogLogger(log)

@@ -148,7 +148,7 @@ func (p *policy) everybody() {
 		on("create", "authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews"),
 		on("create", "authentication.k8s.io", "selfsubjectreviews"))
 	p.bind("system:basic-user", authenticated)
-	p.clusterRole("system:monitoring", urls("get", "/metrics /metrics/slis /livez /readyz /healthz /livez/* /readyz/* /healthz/*"))
+	p.clusterRole("system:monitoring", urls("get", "/metrics /metrics/slis /livez /readyz /healthz /livez/* /readyz/* /healthz/* /statusz /flagz"))
 	p.bind("system:monitoring", group("system:monitoring"))
 	p.clusterRole("system:service-account-issuer-discovery", urls("get", "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/"))
 	p.bind("system:service-account-issuer-discovery", group("system:serviceaccounts"))

@@ -217,7 +217,8 @@ func TestOpenAPIOfBackends(t *testing.T) {
 	}
 	g.check(t)
 	urls := g.urls(t)
-	if len(urls) != 3 || urls[keyA] != crd.openapi.URL(keyA) || urls[keyB] != other.openapi.URL(keyB) || urls[keyOwn] != g.own.URL(keyOwn) {
+	if len(urls) != 3+3+3 || // group/versions, their groups, and paths
+		 urls[keyA] != crd.openapi.URL(keyA) || urls[keyB] != other.openapi.URL(keyB) || urls[keyOwn] != g.own.URL(keyOwn) {
 		t.Fatalf("index %v", urls)
 	}
 	for key, url := range urls {
