@@ -186,8 +186,8 @@ func TestDefaults(t *testing.T) {
 	if g, v := (&AutoRegister{}).Priorities(); g != 1000 || v != 15 {
 		t.Error(g, v)
 	}
-	all, some := AutoRegister{Groups: []string{"*"}}, AutoRegister{Groups: []string{"a", ""}}
-	if !all.Takes("x") || !all.Takes("") || some.Takes("b") || !some.Takes("a") || !some.Takes("") {
+	all, some, one := AutoRegister{Groups: []string{"*"}}, AutoRegister{Groups: []string{"a", ""}}, AutoRegister{Groups: []string{"a/v2"}}
+	if !all.Takes("x", "v1") || !all.Takes("", "v1") || some.Takes("b", "v1") || !some.Takes("a", "v1") || !some.Takes("", "v1") || !one.Takes("a", "v2") || one.Takes("a", "v1") {
 		t.Error("groups to take")
 	}
 }

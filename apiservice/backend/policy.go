@@ -2,9 +2,12 @@ package backend
 
 import (
 	"cmp"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Policy is how requests are sent to a Backend, every default decided. It holds
@@ -119,14 +122,26 @@ func (a *AutoRegister) Priorities() (group, version int32) {
 	return int32(number(a.GroupPriorityMinimum, defaultGroupPriority)), int32(number(a.VersionPriority, defaultVersion))
 }
 
-// Takes reports whether a group that the server serves shall be registered.
-func (a *AutoRegister) Takes(group string) bool {
-	for _, g := range a.Groups {
-		if g == AllGroups || g == group {
-			return true
+// Takes reports whether a version of a group that the server serves shall be
+// registered.
+func (a *AutoRegister) Takes(group, version string) bool {
+	return slices.ContainsFunc(a.Groups, func(entry string) bool { return entryTakes(entry, group, version) })
+}
+
+// entryTakes reports whether an entry of AutoRegister.Groups takes a group/version.
+func entryTakes(entry, group, version string) bool {
+	g, v, one := strings.Cut(entry, "/")
+	return entry == AllGroups || g == group && (!one || v == version)
+}
+
+// Missing returns the entries of Groups that take none of these group/versions.
+func (a *AutoRegister) Missing(gvs []schema.GroupVersion) (out []string) {
+	for _, entry := range a.Groups {
+		if entry != AllGroups && !slices.ContainsFunc(gvs, func(gv schema.GroupVersion) bool { return entryTakes(entry, gv.Group, gv.Version) }) {
+			out = append(out, entry)
 		}
 	}
-	return false
+	return out
 }
 
 // AllGroups in AutoRegister.Groups takes every group.

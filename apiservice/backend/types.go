@@ -115,7 +115,7 @@ const (
 // AutoRegister has automanaged APIServices made for what the server says it
 // serves.
 type AutoRegister struct {
-	// Groups to take; "*" takes all. Required.
+	// Groups to take, or GROUP/VERSION for one version; "*" takes all. Required.
 	Groups []string `json:"groups"`
 	// GroupPriorityMinimum and VersionPriority are those of the APIServices.
 	// Defaults 1000 and 15.

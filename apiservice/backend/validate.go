@@ -122,8 +122,14 @@ func (a *AutoRegister) validate(at *field.Path) (errs field.ErrorList) {
 			errs = append(errs, field.Duplicate(groups.Index(i), g))
 		case g == AllGroups && len(a.Groups) > 1:
 			errs = append(errs, field.Invalid(groups.Index(i), g, "must be the only one"))
-		case g != AllGroups && g != "":
-			errs = append(errs, invalid(groups.Index(i), g, validation.IsDNS1123Subdomain(g))...)
+		case g != AllGroups:
+			group, version, one := strings.Cut(g, "/")
+			if group != "" {
+				errs = append(errs, invalid(groups.Index(i), g, validation.IsDNS1123Subdomain(group))...)
+			}
+			if one {
+				errs = append(errs, invalid(groups.Index(i), g, validation.IsDNS1035Label(version))...)
+			}
 		}
 		seen.Insert(g)
 	}

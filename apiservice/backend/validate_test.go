@@ -115,6 +115,8 @@ func TestValidateRegistration(t *testing.T) {
 		"too many":     {auto(AutoRegister{Groups: make([]string, MaxGroups+1)}), []string{"spec.autoRegister.groups: Too many: 257: must have at most 256 items"}},
 		"twice":        {auto(AutoRegister{Groups: []string{"a", "a"}}), []string{`spec.autoRegister.groups[1]: Duplicate value: "a"`}},
 		"all and some": {auto(AutoRegister{Groups: []string{"a", "*"}}), []string{`spec.autoRegister.groups[1]: Invalid value: "*": must be the only one`}},
+		"versions":     {auto(AutoRegister{Groups: []string{"a.example.com/v1", "a.example.com/v2", "/v1"}}), nil},
+		"bad version":  {auto(AutoRegister{Groups: []string{"a.example.com/V1"}}), []string{`spec.autoRegister.groups[0]: Invalid value: "a.example.com/V1": a DNS-1035`}},
 		"bad group":    {auto(AutoRegister{Groups: []string{"A_"}}), []string{`spec.autoRegister.groups[0]: Invalid value: "A_": a lowercase`}},
 		"priorities": {auto(AutoRegister{Groups: []string{"*"}, GroupPriorityMinimum: new(int32(20001)), VersionPriority: new(int32(-1))}),
 			[]string{"spec.autoRegister.groupPriorityMinimum: Invalid value: 20001: must be positive and less than 20000", "spec.autoRegister.versionPriority: Invalid value: -1: must be positive and less than 1000"}},

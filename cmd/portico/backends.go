@@ -155,6 +155,20 @@ func served(b *backend.Backend) (names []string) {
 	return names
 }
 
+// maxServedNames bounds the names that a message has.
+const maxServedNames = 10
+
+// someNames is the first of many names; "nothing" is none.
+func someNames(names []string) string {
+	switch n := len(names); {
+	case n == 0:
+		return "nothing"
+	case n > maxServedNames:
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxServedNames], ", "), n-maxServedNames)
+	}
+	return strings.Join(names, ", ")
+}
+
 func since(t metav1.Time, now time.Time) string {
 	if t.IsZero() {
 		return "<unknown>"

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"portico/resource/client"
 )
@@ -45,6 +47,8 @@ type gatewayClient struct {
 	transport http.RoundTripper
 	// who asks, by the kubeconfig.
 	who credentials
+	// warnings gets a line for each warning of the gateway; nil drops them.
+	warnings io.Writer
 }
 
 // do sends a request and returns the body of its answer. An error is one line
@@ -68,6 +72,7 @@ func (c *gatewayClient) do(ctx context.Context, method, path string, query url.V
 		return nil, c.explain(method, path, err)
 	}
 	defer res.Body.Close()
+	c.warn(res.Header)
 	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -97,17 +102,44 @@ func (c *gatewayClient) send(ctx context.Context, method, path string, body, int
 	return nil
 }
 
-// formTransport asks for answers in another form than JSON, and tells errors of
-// its own from what was answered.
+// apply sends an object by server-side apply, and decodes the one that is answered.
+// Fields of other managers are taken over if the object has them.
+func (c *gatewayClient) apply(ctx context.Context, path string, object, into any) error {
+	answer, err := c.do(ctx, http.MethodPatch, path, url.Values{"fieldManager": {userAgent}, "force": {"true"}}, object, "")
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("read answer of %s: %w", path, err)
+	}
+	return nil
+}
+
+// warn prints the warnings of an answer.
+func (c *gatewayClient) warn(h http.Header) {
+	if c.warnings == nil {
+		return
+	}
+	parsed, _ := utilnet.ParseWarningHeaders(h.Values("Warning"))
+	for _, w := range parsed {
+		fmt.Fprintf(c.warnings, "Warning: %s\n", oneLine(w.Text))
+	}
+}
+
+// formTransport asks for answers in another form than JSON, marks the body of a PATCH as
+// an apply, and marks errors of requests that got no answer.
 type formTransport struct {
 	next   http.RoundTripper
 	accept string
 }
 
 func (t formTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
 	if t.accept != "" {
-		req = req.Clone(req.Context())
 		req.Header.Set("Accept", t.accept)
+	}
+	if req.Method == http.MethodPatch {
+		req.Header.Set("Content-Type", string(types.ApplyPatchType)) // of which JSON is a form
 	}
 	res, err := t.next.RoundTrip(req)
 	if err != nil {

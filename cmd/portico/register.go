@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/yaml"
 
 	"portico/apiservice"
@@ -19,20 +21,18 @@ import (
 
 const registerLong = `Register a server behind the gateway, or change how it is registered.
 
-This makes a Backend of the given name, and waits until the gateway can reach it and it serves what is asked for:
-  --group G              whatever versions of G the server says it serves, and more groups if --group is repeated
-  --group G --version V  these versions only, known to the gateway whatever the server says
-  --all-groups           whatever it says it serves
+This applies a Backend of the given name, and waits until the gateway reaches the server and has registered what is asked for:
+  --group G              every version of G that the server lists, and more groups if --group is repeated
+  --group G --version V  these versions of G only
+  --all-groups           everything that the server lists
   --rest                 it has no Kubernetes discovery, but an OpenAPI 3 document: that becomes --group G --version V
-A Backend that is there gets the endpoints, the trust and the groups of this command. Of its policy (balancing, weights,
-health checks, timeouts, retries, limits), its priorities and --replace it gets what the command says; the rest stays as it is.
-Versions that an earlier command named, and this one does not, are left to the gateway, like others. There is more to a
-policy than these flags: kubectl explain backend.spec tells, kubectl edit backend NAME changes it, and --dry-run=client
--o yaml prints a Backend to begin with.
+It is a server-side apply: what an earlier register set and this one does not goes back to its default, and fields that others
+set stay as they are. There is more to a Backend than these flags: kubectl explain backend.spec lists it, kubectl edit backend
+NAME changes it, and --dry-run=client -o yaml prints a Backend to begin with.
 
 A "portico core" or "portico crd" on another machine is registered like any other server. Give it
---health-path='/readyz?exclude=etcd&exclude=etcd-readiness': it is taken out before it stops, and not while etcd is away,
-when it is not ready but answers from memory.`
+--health-path='/readyz?exclude=etcd&exclude=etcd-readiness': then it gets no requests once it begins to stop, and keeps its
+requests while etcd is away, when it is not ready but answers from memory.`
 
 const registerExample = `  # an API server of three processes, whose certificates are of an authority of its own
   portico register billing --url=https://10.0.0.1:8443 --url=https://10.0.0.2:8443 --url=https://10.0.0.3:8443 \
@@ -79,7 +79,7 @@ func newRegister() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	f.want.add(fs)
-	fs.DurationVar(&f.wait, "wait", 30*time.Second, "most `time` to wait until the server is available; 0 is not at all")
+	fs.DurationVar(&f.wait, "wait", 30*time.Second, "most `time` to wait until the server is available; 0 means do not wait")
 	fs.StringVar(&f.dryRun, "dry-run", dryRunNone, "`what` to do in place of writing: none writes, client prints the objects and sends nothing")
 	fs.Lookup("dry-run").NoOptDefVal = dryRunClient
 	fs.StringVarP(&f.output, "output", "o", "yaml", "`form` that --dry-run prints: yaml or json")
@@ -95,6 +95,7 @@ func (f *registerFlags) run(ctx context.Context, out, progress io.Writer) error 
 	if err != nil {
 		return err
 	}
+	gateway.warnings = progress
 	if err := gateway.register(ctx, &f.want, out); err != nil {
 		return err
 	}
@@ -103,6 +104,30 @@ func (f *registerFlags) run(ctx context.Context, out, progress io.Writer) error 
 	}
 	w := registerWait{gateway: gateway, want: &f.want, out: out, progress: progress}
 	return w.run(ctx, f.wait)
+}
+
+// register applies the Backend, and says what it did.
+func (c *gatewayClient) register(ctx context.Context, r *registration, out io.Writer) error {
+	var old, now backend.Backend
+	err := c.get(ctx, backendPath(r.name), &old)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if old.Labels[apiservice.AutomanagedLabel] != "" {
+		return fmt.Errorf("register %[1]s: the gateway starts with a backend of that name, and its flags say where it is; choose another name, or make it yours first: kubectl label backend %[1]s %[2]s-", r.name, apiservice.AutomanagedLabel)
+	}
+	did := "updated"
+	if err != nil {
+		did = "created"
+	}
+	if err := c.apply(ctx, backendPath(r.name), withoutEmpty(r.backend()), &now); err != nil {
+		return err
+	}
+	if now.Generation == old.Generation && now.UID == old.UID {
+		did = "unchanged"
+	}
+	_, err = fmt.Fprintf(out, "backend %s %s\n", r.name, did)
+	return err
 }
 
 // Values of --dry-run, as kubectl has them.
@@ -114,7 +139,7 @@ const (
 func (f *registerFlags) check(saysForm bool) error {
 	switch {
 	case f.wait < 0:
-		return fmt.Errorf("--wait=%v: it must not be negative; 0 is not at all", f.wait)
+		return fmt.Errorf("--wait=%v must not be negative; 0 means do not wait", f.wait)
 	case saysForm && f.dryRun == dryRunNone:
 		return fmt.Errorf("-o %s is the form that --dry-run=client prints; leave it out, or see what was written: portico backends NAME -o %[1]s", f.output)
 	case f.dryRun != dryRunNone && f.dryRun != dryRunClient:
@@ -125,41 +150,23 @@ func (f *registerFlags) check(saysForm bool) error {
 	return nil
 }
 
-// print prints what would be written. Several objects are documents of YAML, or
-// lines of JSON.
+// print prints the Backend that would be applied.
 func (r *registration) print(w io.Writer, form string) error {
-	b := r.backend(&backend.Backend{})
+	b := r.backend()
 	if errs := backend.Validate(b); len(errs) > 0 {
 		return fmt.Errorf("the gateway would refuse this: %w", errs.ToAggregate())
 	}
-	objects := []any{b}
-	for _, a := range r.apiServices() {
-		if errs := apiservice.Validate(a); len(errs) > 0 {
-			return fmt.Errorf("the gateway would refuse this: %w", errs.ToAggregate())
-		}
-		objects = append(objects, a)
+	text, err := json.Marshal(withoutEmpty(b))
+	if form == "json" {
+		text = append(text, '\n')
+	} else if err == nil {
+		text, err = yaml.JSONToYAML(text)
 	}
-	for i, o := range objects {
-		marshal := func(v any) ([]byte, error) { return yaml.Marshal(v) }
-		if form == "json" {
-			marshal = func(v any) ([]byte, error) {
-				text, err := json.Marshal(v)
-				return append(text, '\n'), err
-			}
-		}
-		text, err := marshal(withoutEmpty(o))
-		if err != nil {
-			return fmt.Errorf("encode object: %w", err)
-		}
-		separator := ""
-		if i > 0 && form == "yaml" {
-			separator = "---\n"
-		}
-		if _, err := fmt.Fprintf(w, "%s%s", separator, text); err != nil {
-			return err
-		}
+	if err != nil {
+		return fmt.Errorf("encode Backend: %w", err)
 	}
-	return nil
+	_, err = w.Write(text)
+	return err
 }
 
 const unregisterExample = `  portico unregister billing
@@ -173,7 +180,7 @@ func newUnregister() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "unregister NAME",
 		Short:   "Take a server from behind the gateway",
-		Long:    "Delete a Backend and the APIServices that \"portico register\" made for it. Those that the gateway made of what the\nserver said go with it. One that gateways start with is left alone without --force: they make it again.",
+		Long:    "Delete a Backend. The APIServices that the gateway registered for it are removed as well; those that a user made stay,\nand are unavailable. A Backend that gateways start with is deleted only with --force: they make it again.",
 		Example: unregisterExample,
 		Args:    oneName("unregister", ""),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -185,9 +192,29 @@ func newUnregister() *cobra.Command {
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().BoolVar(&force, "force", false, "delete a backend that gateways start with as well, and what it serves with it")
+	cmd.Flags().BoolVar(&force, "force", false, "delete a backend even if gateways start with it")
 	c.add(cmd)
 	return cmd
+}
+
+// unregister deletes the Backend. One that gateways start with is deleted only by force.
+func (c *gatewayClient) unregister(ctx context.Context, name string, force bool, out io.Writer) error {
+	var b backend.Backend
+	switch err := c.get(ctx, backendPath(name), &b); {
+	case apierrors.IsNotFound(err):
+		return elsewhere(err)
+	case err != nil:
+		return err
+	}
+	if b.Labels[apiservice.AutomanagedLabel] != "" && !force {
+		return fmt.Errorf("unregister %[1]s: gateways start with a backend of that name, and make it again while one is started with --backend=%[1]s=…: "+
+			"start them without it, and repeat this with --force; every API that it serves is gone then, until it is back", name)
+	}
+	if err := c.send(ctx, http.MethodDelete, backendPath(name), nil, nil); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "backend %s deleted\n", name)
+	return err
 }
 
 // oneName checks that a command has one argument, the name of a Backend.

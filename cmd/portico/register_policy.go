@@ -25,9 +25,7 @@ const (
 	flagQueue           = "queue"
 )
 
-// policyFlags are how requests are sent to what is registered, as far as a flag
-// says. What no flag says of a Backend that is there stays as it is, and of a new
-// one is the gateway's default.
+// policyFlags are the flags of how requests are sent. What no flag sets is not applied.
 type policyFlags struct {
 	// set reports whether a flag was given; nil: none was.
 	set func(flag string) bool
@@ -55,66 +53,36 @@ func (p *policyFlags) add(fs *pflag.FlagSet) {
 	fs.Int32Var(&p.queue, flagQueue, 0, "most `requests` that wait for their turn beyond --concurrent (default: 256)")
 }
 
-// apply puts into a spec what the flags say. It changes nothing that it shares.
+// apply puts into a spec what the flags say.
 func (p *policyFlags) apply(s *backend.Spec) {
-	if p.says(flagBalance) {
-		s.Balance = backend.Balance(p.balance)
+	s.Balance = backend.Balance(p.balance)
+	duration := func(flag string, d time.Duration) *metav1.Duration {
+		if !p.says(flag) {
+			return nil
+		}
+		return &metav1.Duration{Duration: d}
+	}
+	number := func(flag string, n int32) *int32 {
+		if !p.says(flag) {
+			return nil
+		}
+		return &n
 	}
 	if p.says(flagHealthPath) || p.says(flagHealthInterval) {
-		check := valueOf(s.HealthCheck)
-		if p.says(flagHealthPath) {
-			check.Path = p.healthPath
-		}
-		if p.says(flagHealthInterval) {
-			check.Interval = &metav1.Duration{Duration: p.healthInterval}
-		}
-		s.HealthCheck = &check
+		s.HealthCheck = &backend.HealthCheck{Path: p.healthPath, Interval: duration(flagHealthInterval, p.healthInterval)}
 	}
 	if p.says(flagConnectTimeout) || p.says(flagResponseTimeout) {
-		timeouts := valueOf(s.Timeouts)
-		if p.says(flagConnectTimeout) {
-			timeouts.Connect = &metav1.Duration{Duration: p.connectTimeout}
-		}
-		if p.says(flagResponseTimeout) {
-			timeouts.ResponseHeader = &metav1.Duration{Duration: p.responseTimeout}
-		}
-		s.Timeouts = &timeouts
+		s.Timeouts = &backend.Timeouts{Connect: duration(flagConnectTimeout, p.connectTimeout), ResponseHeader: duration(flagResponseTimeout, p.responseTimeout)}
 	}
 	if p.says(flagRetryPercent) {
-		retries := valueOf(s.Retries)
-		switch {
-		case p.retryPercent == 0:
-			retries.MinPerSecond = new(int32)
-		case neverRetries(&retries):
-			retries.MinPerSecond = nil
+		s.Retries = &backend.Retries{BudgetPercent: &p.retryPercent}
+		if p.retryPercent == 0 {
+			s.Retries.MinPerSecond = new(int32)
 		}
-		retries.BudgetPercent = &p.retryPercent
-		s.Retries = &retries
 	}
 	if p.says(flagConcurrent) || p.says(flagQueue) {
-		limits := valueOf(s.Limits)
-		if p.says(flagConcurrent) {
-			limits.Concurrent = &p.concurrent
-		}
-		if p.says(flagQueue) {
-			limits.Queue = &p.queue
-		}
-		s.Limits = &limits
+		s.Limits = &backend.Limits{Concurrent: number(flagConcurrent, p.concurrent), Queue: number(flagQueue, p.queue)}
 	}
-}
-
-// neverRetries reports whether there is neither a budget nor anything beside it,
-// as --retry-percent=0 has it.
-func neverRetries(r *backend.Retries) bool {
-	return r.BudgetPercent != nil && *r.BudgetPercent == 0 && r.MinPerSecond != nil && *r.MinPerSecond == 0
-}
-
-// valueOf is what p points to; the zero value if that is nothing.
-func valueOf[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
 }
 
 // parseEndpoint reads URL[=WEIGHT]. What a URL must look like is the server's to

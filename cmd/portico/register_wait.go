@@ -1,20 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"maps"
-	"net/url"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico/apiservice"
 	"portico/apiservice/backend"
 )
 
@@ -29,8 +27,8 @@ type registerWait struct {
 	progress io.Writer
 }
 
-// run returns nil when the server is available and what was asked for leads to it.
-// Why it still waits is said as [reasons] has it.
+// run returns nil once the Backend is available and registered. Meanwhile it prints why
+// it waits, as reasons decides.
 func (w *registerWait) run(ctx context.Context, limit time.Duration) error {
 	began := time.Now()
 	deadline := time.NewTimer(limit)
@@ -53,7 +51,7 @@ func (w *registerWait) run(ctx context.Context, limit time.Duration) error {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for backend %s: interrupted; it stays registered", w.want.name)
 		case <-deadline.C:
-			return fmt.Errorf("wait for backend %s: not available after %v: %s (it stays registered; %s)", w.want.name, limit, missing, advice(w.want.name, missing))
+			return fmt.Errorf("wait for backend %s: not available after %v: %s (it stays registered; %s)", w.want.name, limit, missing, w.want.advice(b, missing))
 		case <-tick.C:
 		}
 	}
@@ -76,19 +74,20 @@ func (r reasons) worth(reason string, now time.Time) bool {
 	return true
 }
 
-// advice is what to do about a server that is still missing: by which flag it is
-// trusted, if that is what it lacks.
-func advice(name, missing string) string {
+// advice says what to do about a server that is not available because of what is missing.
+func (r *registration) advice(b *backend.Backend, missing string) string {
 	switch {
+	case strings.Contains(missing, "x509: certificate signed by unknown authority") && r.caFile != "":
+		return fmt.Sprintf("%s does not have the authority of the server's certificate; repeat this with the file that has", r.caFile)
 	case strings.Contains(missing, "x509: certificate signed by unknown authority"):
 		return "repeat this with --ca-file, the authority of the server's certificate"
 	case strings.Contains(missing, "x509: certificate is valid for "), strings.Contains(missing, "x509: certificate is not valid for any names"),
 		strings.Contains(missing, "because it doesn't contain any IP SANs"):
 		return "repeat this with --server-name, a name that the server's certificate has"
-	case strings.HasPrefix(missing, notServed):
-		return "repeat this with what it serves, or undo it: portico unregister " + name
+	case strings.Contains(missing, "the server does not serve "):
+		return fmt.Sprintf("it serves %s; repeat this with what it serves, or undo it: portico unregister %s", someNames(served(b)), r.name)
 	}
-	return "see: portico backends " + name
+	return "see: portico backends " + r.name
 }
 
 // look returns the Backend as it is now, and what it still lacks; "" is nothing.
@@ -96,32 +95,11 @@ func (w *registerWait) look(ctx context.Context) (b *backend.Backend, missing st
 	b = new(backend.Backend)
 	switch err := w.gateway.get(ctx, backendPath(w.want.name), b); {
 	case apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err):
-		return nil, err.Error(), nil
+		return b, err.Error(), nil
 	case err != nil:
 		return nil, "", err
 	}
-	wanted := []string{backend.Available}
-	if b.Spec.AutoRegister != nil || b.Spec.REST != nil {
-		wanted = append(wanted, backend.Registered)
-	}
-	for _, condition := range wanted {
-		if missing = lacks(b, condition); missing != "" {
-			return b, missing, nil
-		}
-	}
-	if missing = w.want.unserved(b); missing != "" {
-		return b, missing, nil
-	}
-	for _, want := range w.want.apiServices() {
-		var a apireg.APIService
-		if err := w.gateway.get(ctx, apiServicesPath+"/"+url.PathEscape(want.Name), &a); err != nil {
-			return nil, "", err
-		}
-		if c, ok := apiservice.Current(&a); !ok || !c.Available() {
-			return b, fmt.Sprintf("APIService %s is not available yet: %s", a.Name, orNone(oneLine(c.Reason+" "+c.Message))), nil
-		}
-	}
-	return b, "", nil
+	return b, cmp.Or(lacks(b, backend.Available), lacks(b, backend.Registered)), nil
 }
 
 // lacks says what a condition of a Backend lacks to be true; "" is nothing. A
@@ -130,9 +108,9 @@ func lacks(b *backend.Backend, condition string) string {
 	c := meta.FindStatusCondition(b.Status.Conditions, condition)
 	switch {
 	case c == nil:
-		return "the gateway has not looked at it yet"
+		return "the gateway has not checked it yet"
 	case c.ObservedGeneration != 0 && c.ObservedGeneration < b.Generation:
-		return "the gateway has not looked at the change yet"
+		return "the gateway has not checked the change yet"
 	case c.Status != metav1.ConditionTrue:
 		return fmt.Sprintf("%s is %s: %s: %s", c.Type, c.Status, c.Reason, oneLine(c.Message))
 	}

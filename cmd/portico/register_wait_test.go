@@ -8,11 +8,11 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"portico/apiservice"
 	"portico/apiservice/backend"
 )
 
@@ -24,67 +24,74 @@ func TestRegisterAdvice(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	trusted := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	b := &backend.Backend{Status: backend.Status{GroupVersions: []backend.GroupVersionStatus{{Group: "g", Version: "v1"}}}}
 	for name, tc := range map[string]struct {
-		config *tls.Config
-		want   string
+		config       *tls.Config
+		caFile, want string
 	}{
-		"nobody vouches": {&tls.Config{RootCAs: x509.NewCertPool()}, "--ca-file"},
-		"another name":   {&tls.Config{RootCAs: trusted, ServerName: "another.internal"}, "--server-name"},
-		"another IP":     {&tls.Config{RootCAs: trusted, ServerName: "192.0.2.1"}, "--server-name"},
+		"unknown authority": {&tls.Config{RootCAs: x509.NewCertPool()}, "", "repeat this with --ca-file"},
+		"wrong --ca-file":   {&tls.Config{RootCAs: x509.NewCertPool()}, "wrong.crt", "wrong.crt does not have the authority"},
+		"another name":      {&tls.Config{RootCAs: trusted, ServerName: "another.internal"}, "", "--server-name"},
+		"another IP":        {&tls.Config{RootCAs: trusted, ServerName: "192.0.2.1"}, "", "--server-name"},
 	} {
 		_, err := tls.Dial("tcp", server.Listener.Addr().String(), tc.config)
 		if err == nil {
 			t.Fatalf("%s: it is trusted", name)
 		}
-		if got := advice("x", err.Error()); !strings.Contains(got, tc.want) {
+		r := &registration{name: "x", caFile: tc.caFile}
+		if got := r.advice(b, err.Error()); !strings.Contains(got, tc.want) {
 			t.Errorf("%s: %v: %s, want %s", name, err, got, tc.want)
 		}
 	}
-	if got := advice("x", "connection refused"); got != "see: portico backends x" {
-		t.Errorf("nobody there: %s", got)
+	r := &registration{name: "x"}
+	if got := r.advice(b, "connection refused"); got != "see: portico backends x" {
+		t.Errorf("refused: %s", got)
+	}
+	if got := r.advice(b, `Registered is False: LeftOut: spec.autoRegister.groups: the server does not serve "typo"`); got != "it serves g/v1; repeat this with what it serves, or undo it: portico unregister x" {
+		t.Errorf("another group: %s", got)
 	}
 }
 
-// What was asked for by name has to be served. A Backend that is available, and an
-// APIService that was just made, are no proof of that.
-func TestRegisterWaitsForWhatWasAskedFor(t *testing.T) {
-	const available = `{"type":"Available","status":"True"},{"type":"Registered","status":"True"}`
-	serving := func(discovered string, groupVersions ...string) string {
-		return `{"metadata":{"name":"x"},"spec":{"autoRegister":{"groups":["g"]}},"status":{"conditions":[` + available +
-			`,{"type":"Discovered","status":"` + discovered + `","message":"cannot be read"}],"groupVersions":[` + strings.Join(groupVersions, ",") + `]}}`
+// The command applies one Backend, says what became of it, and passes warnings on.
+func TestRegisterApplies(t *testing.T) {
+	stored := ""
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path != backendPath("x"):
+			t.Errorf("%s %s", r.Method, r.URL)
+		case r.Method == http.MethodGet && stored == "":
+			w.WriteHeader(http.StatusNotFound)
+			io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":"not found","details":{"name":"x"}}`)
+		case r.Method == http.MethodPatch:
+			if ct := r.Header.Get("Content-Type"); ct != "application/apply-patch+yaml" || r.URL.Query().Get("fieldManager") != userAgent {
+				t.Errorf("%s as %s", r.URL, ct)
+			}
+			if stored == "" {
+				stored = `{"metadata":{"name":"x","uid":"u","generation":1}}`
+			}
+			w.Header().Add("Warning", `299 - "any client can claim to be anybody"`)
+			io.WriteString(w, stored)
+		default:
+			io.WriteString(w, stored)
+		}
+	}))
+	defer front.Close()
+	var warnings strings.Builder
+	c := &gatewayClient{host: front.URL, timeout: time.Minute, transport: http.DefaultTransport, warnings: &warnings}
+	r := parsedRegistration(t, "--url=https://h:1 --all-groups")
+	for _, want := range []string{"created", "unchanged"} {
+		var out strings.Builder
+		if err := c.register(t.Context(), r, &out); err != nil || out.String() != "backend x "+want+"\n" {
+			t.Errorf("%s: %q, %v", want, out.String(), err)
+		}
 	}
-	const v1, v2 = `{"group":"g.x","version":"v1","freshness":"Current"}`, `{"group":"g.x","version":"v2","freshness":"Current"}`
-	many := slices.Repeat([]string{v1}, backend.MaxStatusGroups)
-	for _, tc := range []struct{ name, flags, backend, want string }{
-		{"a group", "--group=g.x", serving("True", v1), ""},
-		{"a group that is not served", "--group=typo.x", serving("True", v1, v2), `the server does not serve group "typo.x"; it serves g.x/v1, g.x/v2`},
-		{"one of two groups", "--group=g.x,typo.x", serving("True", v1), `the server does not serve group "typo.x"; it serves g.x/v1`},
-		{"every group", "--all-groups", serving("True"), ""},
-		{"a version", "--group=g.x --version=v2", serving("True", v1, v2), ""},
-		{"a version that is not served", "--group=g.x --version=v2", serving("True", v1), "the server does not serve g.x/v2; it serves g.x/v1"},
-		{"nothing is served", "--group=g.x", serving("True"), `the server does not serve group "g.x"; it serves nothing`},
-		{"not read yet", "--group=g.x", serving("Unknown"), "what the server serves has not been read yet"},
-		{"cannot be read", "--group=g.x", serving("False"), "what the server serves cannot be read: cannot be read"},
-		{"known from before", "--group=g.x", serving("Unknown", v1), ""},
-		{"more than a status has", "--group=typo.x", serving("True", many...), ""},
-		{"one less", "--group=typo.x", serving("True", many[1:]...), `the server does not serve group "typo.x"; it serves ` + strings.Repeat("g.x/v1, ", maxServedNames-1) + "g.x/v1 and 245 more"},
-	} {
-		objects := map[string]string{
-			backendPath("x"): tc.backend,
-			// What an APIService says before the gateway asks for it.
-			apiServicesPath + "/v2.g.x": `{"metadata":{"name":"v2.g.x"},"status":{"conditions":[{"type":"Available","status":"True","reason":"Local"}]}}`,
-		}
-		front := httptest.NewServer(&stores{objects: objects})
-		c := &gatewayClient{host: front.URL, timeout: time.Minute, transport: http.DefaultTransport}
-		w := registerWait{gateway: c, want: parsedRegistration(t, "--url=https://h:1 "+tc.flags)}
-		_, missing, err := w.look(t.Context())
-		front.Close()
-		if err != nil || missing != tc.want {
-			t.Errorf("%s: %q (%v), want %q", tc.name, missing, err, tc.want)
-		}
-		if strings.HasPrefix(missing, notServed) && !strings.Contains(advice("x", missing), "portico unregister x") {
-			t.Errorf("%s: %s", tc.name, advice("x", missing))
-		}
+	if got := strings.Repeat("Warning: any client can claim to be anybody\n", 2); warnings.String() != got {
+		t.Errorf("warnings %q", warnings.String())
+	}
+	stored = `{"metadata":{"name":"x","labels":{"` + apiservice.AutomanagedLabel + `":"onstart"}}}`
+	if err := c.register(t.Context(), r, io.Discard); err == nil || !strings.Contains(err.Error(), "the gateway starts with a backend of that name") {
+		t.Errorf("a backend of the gateway's: %v", err)
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,18 +10,9 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/cmd/internal/pki"
-)
-
-// Priorities of what is registered if nothing else is said: below the built-in
-// groups.
-const (
-	defaultGroupPriority   = 1000
-	defaultVersionPriority = 15
 )
 
 // Flags of how groups are taken.
@@ -32,8 +22,7 @@ const (
 	flagReplace         = "replace"
 )
 
-// registration is how a server shall be registered: the flags of
-// `portico register`, and the objects they ask for.
+// registration has the flags of `portico register`, and makes a Backend of them.
 type registration struct {
 	name                           string
 	urls                           []string
@@ -67,8 +56,8 @@ func (r *registration) add(fs *pflag.FlagSet) {
 	fs.StringVar(&r.openAPIPath, "openapi-path", "", "`path` of that document, which must be JSON, not YAML (default: /openapi.json)")
 	fs.StringVar(&r.pathPrefix, "path-prefix", "", "`path` on the REST server that stands for /apis/GROUP/VERSION (default: its root)")
 	fs.BoolVar(&r.anyBody, "allow-any-body", false, "pass forms and encoded bodies to the REST server too; for one that takes no other method out of a body (_method)")
-	fs.Int32Var(&r.groupPriority, flagGroupPriority, defaultGroupPriority, "`number` that orders groups in discovery, highest first")
-	fs.Int32Var(&r.versionPriority, flagVersionPriority, defaultVersionPriority, "`number` that orders the versions of a group, highest first")
+	fs.Int32Var(&r.groupPriority, flagGroupPriority, 0, "`number` that orders groups in discovery, highest first (default: 1000)")
+	fs.Int32Var(&r.versionPriority, flagVersionPriority, 0, "`number` that orders the versions of a group, highest first (default: 15)")
 	fs.BoolVar(&r.replaceOther, flagReplace, false, "take groups from another backend of a lower priority, or of the same that does not replace")
 	r.policy.add(fs)
 }
@@ -76,7 +65,7 @@ func (r *registration) add(fs *pflag.FlagSet) {
 // complete reads files and finds out what contradicts itself. What a URL or a
 // group must look like is the server's to say.
 func (r *registration) complete() (err error) {
-	if err := cmp.Or(r.contradiction(), r.outOfBounds()); err != nil {
+	if err := r.contradiction(); err != nil {
 		return err
 	}
 	for _, u := range r.urls {
@@ -117,8 +106,8 @@ func (r *registration) contradiction() error {
 		return errors.New("--openapi-path, --path-prefix and --allow-any-body are for --rest")
 	case r.rest && (r.policy.says(flagGroupPriority) || r.policy.says(flagVersionPriority)):
 		return errors.New("--group-priority and --version-priority do nothing for a REST server; leave them out with --rest")
-	case r.replaceOther && (r.rest || len(r.versions) > 0):
-		return errors.New("--replace is for groups that are taken whole; leave it out with --rest and --version, and unregister what answers for the version")
+	case r.replaceOther && r.rest:
+		return errors.New("--replace does nothing for a REST server; leave it out with --rest, and unregister what answers for the version")
 	case r.allGroups && (len(r.groups) > 0 || len(r.versions) > 0):
 		return errors.New("--all-groups takes every group; leave it out, or --group and --version")
 	case !r.allGroups && len(r.groups) == 0:
@@ -129,55 +118,18 @@ func (r *registration) contradiction() error {
 	return nil
 }
 
-// Bounds of priorities, those of APIServices.
-const (
-	maxGroupPriority   = 20000
-	maxVersionPriority = 1000
-)
-
-// outOfBounds is the error of a priority that no APIService may have. It is found
-// before anything is written: the Backend comes first, and may have none.
-func (r *registration) outOfBounds() error {
-	for _, p := range []struct {
-		flag       string
-		have, most int32
-	}{{flagGroupPriority, r.groupPriority, maxGroupPriority}, {flagVersionPriority, r.versionPriority, maxVersionPriority}} {
-		if r.policy.says(p.flag) && (p.have < 1 || p.have > p.most) {
-			return fmt.Errorf("--%s=%d: it must be between 1 and %d", p.flag, p.have, p.most)
-		}
-	}
-	return nil
-}
-
-// backend returns old with the endpoints, trust and groups that are asked for.
-// Its policy, how it takes groups and the weights of endpoints that stay are kept,
-// as far as no flag says otherwise.
-func (r *registration) backend(old *backend.Backend) *backend.Backend {
-	b := *old
-	b.TypeMeta = metav1.TypeMeta{APIVersion: backend.GroupVersion().String(), Kind: "Backend"}
+// backend returns the Backend that is applied: what the flags say and nothing else.
+func (r *registration) backend() *backend.Backend {
+	b := &backend.Backend{TypeMeta: metav1.TypeMeta{APIVersion: backend.GroupVersion().String(), Kind: "Backend"}}
 	b.Name = r.name
-	weights := map[string]*int32{}
-	for _, e := range old.Spec.Endpoints {
-		weights[e.URL] = e.Weight
-	}
-	b.Spec.Endpoints = nil
-	for _, e := range r.endpoints {
-		if e.Weight == nil {
-			e.Weight = weights[e.URL]
-		}
-		b.Spec.Endpoints = append(b.Spec.Endpoints, e)
-	}
+	b.Spec = backend.Spec{Endpoints: r.endpoints, Service: r.where, TLS: r.tls()}
 	r.policy.apply(&b.Spec)
-	b.Spec.Service = r.where
-	b.Spec.TLS = r.tls()
-	b.Spec.AutoRegister, b.Spec.REST = nil, nil
-	switch {
-	case r.rest:
+	if r.rest {
 		b.Spec.REST = &backend.REST{Group: r.groups[0], Version: r.versions[0], OpenAPIPath: r.openAPIPath, PathPrefix: r.pathPrefix, AllowAnyBody: r.anyBody}
-	case len(r.versions) == 0:
-		b.Spec.AutoRegister = r.autoRegister(valueOf(old.Spec.AutoRegister))
+	} else {
+		b.Spec.AutoRegister = r.autoRegister()
 	}
-	return &b
+	return b
 }
 
 func (r *registration) tls() *backend.TLS {
@@ -191,54 +143,27 @@ func (r *registration) tls() *backend.TLS {
 	return &t
 }
 
-// autoRegister returns old with the groups that are asked for.
-func (r *registration) autoRegister(old backend.AutoRegister) *backend.AutoRegister {
-	old.Groups = r.groups
-	if r.allGroups {
-		old.Groups = []string{"*"}
-	}
-	group, version := valueOf(old.GroupPriorityMinimum), valueOf(old.VersionPriority)
-	r.prioritize(&group, &version)
-	old.GroupPriorityMinimum, old.VersionPriority = &group, &version
+func (r *registration) autoRegister() *backend.AutoRegister {
+	out := &backend.AutoRegister{Groups: r.groups}
 	switch {
-	case r.replaceOther:
-		old.OnConflict = backend.ReplaceOther
-	case r.policy.says(flagReplace):
-		old.OnConflict = "" // keep, the default
-	}
-	return &old
-}
-
-// prioritize changes the priorities that a flag says, or that there are none of
-// yet.
-func (r *registration) prioritize(group, version *int32) {
-	if *group == 0 || r.policy.says(flagGroupPriority) {
-		*group = cmp.Or(r.groupPriority, defaultGroupPriority)
-	}
-	if *version == 0 || r.policy.says(flagVersionPriority) {
-		*version = cmp.Or(r.versionPriority, defaultVersionPriority)
-	}
-}
-
-// apiServices returns those that lead to the Backend for versions that were
-// asked for by name.
-func (r *registration) apiServices() (all []*apireg.APIService) {
-	if r.rest {
-		return nil
-	}
-	for _, v := range r.versions {
-		group := r.groups[0]
-		want := &apireg.APIService{
-			TypeMeta: metav1.TypeMeta{APIVersion: apireg.SchemeGroupVersion.String(), Kind: "APIService"},
-			ObjectMeta: metav1.ObjectMeta{
-				Name: apiservice.Name(group, v), Annotations: map[string]string{apiservice.BackendAnnotation: r.name},
-			},
-			Spec: apireg.APIServiceSpec{Group: group, Version: v},
+	case r.allGroups:
+		out.Groups = []string{backend.AllGroups}
+	case len(r.versions) > 0:
+		out.Groups = nil
+		for _, v := range r.versions {
+			out.Groups = append(out.Groups, r.groups[0]+"/"+v)
 		}
-		r.prioritize(&want.Spec.GroupPriorityMinimum, &want.Spec.VersionPriority)
-		all = append(all, want)
 	}
-	return all
+	if r.policy.says(flagGroupPriority) {
+		out.GroupPriorityMinimum = &r.groupPriority
+	}
+	if r.policy.says(flagVersionPriority) {
+		out.VersionPriority = &r.versionPriority
+	}
+	if r.replaceOther {
+		out.OnConflict = backend.ReplaceOther
+	}
+	return out
 }
 
 // parseService reads namespace/name[:port].

@@ -40,8 +40,8 @@ func TestRegistrationContradictions(t *testing.T) {
 		{"versions of two groups", registration{urls: url, groups: []string{"a", "b"}, versions: []string{"v1"}}, "--version is of one --group"},
 		{"REST without a version", registration{urls: url, rest: true, groups: groups}, "one --group and one --version"},
 		{"a document of none", registration{urls: url, groups: groups, openAPIPath: "/x"}, "are for --rest"},
-		{"replacing a version", registration{urls: url, groups: groups, versions: []string{"v1"}, replaceOther: true}, "--replace is for groups"},
-		{"replacing by REST", registration{urls: url, groups: groups, versions: []string{"v1"}, rest: true, replaceOther: true}, "--replace is for groups"},
+		{"replacing a version", registration{urls: url, groups: groups, versions: []string{"v1"}, replaceOther: true}, ""},
+		{"replacing by REST", registration{urls: url, groups: groups, versions: []string{"v1"}, rest: true, replaceOther: true}, "--replace does nothing"},
 		{"replacing groups", registration{urls: url, groups: groups, replaceOther: true}, ""},
 		{"trust and no trust", registration{urls: url, groups: groups, insecure: true, caFile: "f"}, "checks no certificate"},
 		{"a service without a name", registration{service: "name", allGroups: true}, "namespace/name"},
@@ -63,47 +63,33 @@ func TestRegistrationContradictions(t *testing.T) {
 	}
 }
 
-// A Backend that is there keeps its policy and the weights of the endpoints that
-// stay, and nothing else of what it said.
-func TestRegistrationOfABackendThatIsThere(t *testing.T) {
-	weight, port := int32(90), int32(8443)
-	old := &backend.Backend{
-		ObjectMeta: metav1.ObjectMeta{Name: "x", ResourceVersion: "7", Labels: map[string]string{"a": "b"}},
-		Spec: backend.Spec{
-			Endpoints: []backend.Endpoint{{URL: "https://stays:1", Weight: &weight}, {URL: "https://goes:1", Weight: &weight}},
-			TLS:       &backend.TLS{InsecureSkipVerify: true}, Balance: backend.RoundRobin,
-			AutoRegister: &backend.AutoRegister{Groups: []string{"*"}},
-		},
-	}
-	r := registration{name: "x", urls: []string{"https://comes:1", "https://stays:1"}, groups: []string{"g"}, versions: []string{"v1"}, serverName: "s"}
-	if err := r.complete(); err != nil {
-		t.Fatal(err)
-	}
-	got := r.backend(old)
-	want := backend.Spec{
-		Endpoints: []backend.Endpoint{{URL: "https://comes:1"}, {URL: "https://stays:1", Weight: &weight}},
-		TLS:       &backend.TLS{ServerName: "s"}, Balance: backend.RoundRobin,
-	}
-	if !reflect.DeepEqual(got.Spec, want) {
-		t.Errorf("got %+v\nwant %+v", got.Spec, want)
-	}
-	if got.ResourceVersion != "7" || got.Labels["a"] != "b" {
-		t.Errorf("metadata is %+v", got.ObjectMeta)
-	}
-	if old.Spec.TLS.ServerName != "" || len(old.Spec.Endpoints) != 2 {
-		t.Error("what was read is changed")
-	}
-	r = registration{name: "x", service: "ns/n:8443", groups: []string{"a", "b"}, groupPriority: 3, versionPriority: 4, replaceOther: true}
-	if err := r.complete(); err != nil {
-		t.Fatal(err)
-	}
-	got = r.backend(old)
-	want = backend.Spec{
-		Service: &backend.Service{Namespace: "ns", Name: "n", Port: &port}, Balance: backend.RoundRobin,
-		AutoRegister: &backend.AutoRegister{Groups: []string{"a", "b"}, GroupPriorityMinimum: new(int32(3)), VersionPriority: new(int32(4)), OnConflict: backend.ReplaceOther},
-	}
-	if !reflect.DeepEqual(got.Spec, want) {
-		t.Errorf("got %+v\nwant %+v", got.Spec, want)
+// The Backend that is applied has what the flags say and nothing else, so that whatever an
+// earlier command said, such as a weight of 0, goes back to its default.
+func TestRegistrationMakesOneBackend(t *testing.T) {
+	number, second := func(n int32) *int32 { return &n }, &metav1.Duration{Duration: time.Second}
+	at := []backend.Endpoint{{URL: "https://h:1"}}
+	all := &backend.AutoRegister{Groups: []string{"*"}}
+	for flags, want := range map[string]backend.Spec{
+		"--url=https://h:1 --all-groups":                      {Endpoints: at, AutoRegister: all},
+		"--url=https://h:1=0 --group=a --group=b":             {Endpoints: []backend.Endpoint{{URL: "https://h:1", Weight: number(0)}}, AutoRegister: &backend.AutoRegister{Groups: []string{"a", "b"}}},
+		"--url=https://h:1 --group=a --version=v1,v2":         {Endpoints: at, AutoRegister: &backend.AutoRegister{Groups: []string{"a/v1", "a/v2"}}},
+		"--service=ns/n:8443 --all-groups --server-name=s":    {Service: &backend.Service{Namespace: "ns", Name: "n", Port: number(8443)}, TLS: &backend.TLS{ServerName: "s"}, AutoRegister: all},
+		"--url=https://h:1 --all-groups --replace":            {Endpoints: at, AutoRegister: &backend.AutoRegister{Groups: []string{"*"}, OnConflict: backend.ReplaceOther}},
+		"--url=https://h:1 --all-groups --replace=false":      {Endpoints: at, AutoRegister: all},
+		"--url=https://h:1 --all-groups --group-priority=7":   {Endpoints: at, AutoRegister: &backend.AutoRegister{Groups: []string{"*"}, GroupPriorityMinimum: number(7)}},
+		"--url=https://h:1 --all-groups --version-priority=8": {Endpoints: at, AutoRegister: &backend.AutoRegister{Groups: []string{"*"}, VersionPriority: number(8)}},
+		"--url=http://h:1 --rest --group=a --version=v1":      {Endpoints: []backend.Endpoint{{URL: "http://h:1"}}, REST: &backend.REST{Group: "a", Version: "v1"}},
+		"--url=https://h:1 --all-groups --balance=RoundRobin": {Endpoints: at, AutoRegister: all, Balance: backend.RoundRobin},
+		"--url=https://h:1 --all-groups --health-path=/x":     {Endpoints: at, AutoRegister: all, HealthCheck: &backend.HealthCheck{Path: "/x"}},
+		"--url=https://h:1 --all-groups --health-interval=1s": {Endpoints: at, AutoRegister: all, HealthCheck: &backend.HealthCheck{Interval: second}},
+		"--url=https://h:1 --all-groups --connect-timeout=1s": {Endpoints: at, AutoRegister: all, Timeouts: &backend.Timeouts{Connect: second}},
+		"--url=https://h:1 --all-groups --retry-percent=50":   {Endpoints: at, AutoRegister: all, Retries: &backend.Retries{BudgetPercent: number(50)}},
+		"--url=https://h:1 --all-groups --retry-percent=0":    {Endpoints: at, AutoRegister: all, Retries: &backend.Retries{BudgetPercent: number(0), MinPerSecond: number(0)}},
+		"--url=https://h:1 --all-groups --concurrent=0":       {Endpoints: at, AutoRegister: all, Limits: &backend.Limits{Concurrent: number(0)}},
+	} {
+		if got := parsedRegistration(t, flags).backend().Spec; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", flags, got, want)
+		}
 	}
 }
 
@@ -124,7 +110,7 @@ func TestRegistrationPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := out.String()
-	for _, want := range []string{"kind: Backend\n", "  - url: https://h:1\n", "caBundle: LS0t", "---\n", "kind: APIService\n", "  name: v1.g\n", "gateway.portico.dev/backend: billing\n", "groupPriorityMinimum: 1000\n"} {
+	for _, want := range []string{"kind: Backend\n", "  - url: https://h:1\n", "caBundle: LS0t", "    - g/v1\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
@@ -139,7 +125,7 @@ func TestRegistrationPrinted(t *testing.T) {
 // What the gateway would refuse is not printed as if it were good.
 func TestPrintedIsValid(t *testing.T) {
 	for flags, want := range map[string]string{
-		"--all-groups": "", "--all-groups --balance=foo": `spec.balance: Unsupported value: "foo"`, "--group=A_ --version=v1": "spec.group", "--all-groups --concurrent=0": "spec.limits.concurrent",
+		"--all-groups": "", "--all-groups --balance=foo": `spec.balance: Unsupported value: "foo"`, "--group=A_ --version=v1": "spec.autoRegister.groups[0]", "--all-groups --concurrent=0": "spec.limits.concurrent",
 	} {
 		var out bytes.Buffer
 		err := parsedRegistration(t, "--url=https://h:1 "+flags).print(&out, "yaml")
@@ -170,68 +156,6 @@ func TestParseEndpoint(t *testing.T) {
 	}
 }
 
-// Flags say what becomes of a policy; what they do not say stays.
-func TestRegistrationPolicy(t *testing.T) {
-	number := func(n int32) *int32 { return &n }
-	time1 := &metav1.Duration{Duration: time.Second}
-	old := backend.Spec{
-		Balance: backend.RoundRobin, HealthCheck: &backend.HealthCheck{Path: "/old", Fall: number(7)}, Timeouts: &backend.Timeouts{Connect: time1},
-		Retries: &backend.Retries{BudgetPercent: number(5), MinPerSecond: number(1), Attempts: number(4)}, Limits: &backend.Limits{Queue: number(9)},
-	}
-	for flags, change := range map[string]func(s *backend.Spec){
-		"":                         func(*backend.Spec) {},
-		"--balance=ConsistentHash": func(s *backend.Spec) { s.Balance = backend.ConsistentHash },
-		"--health-path=/new":       func(s *backend.Spec) { s.HealthCheck = &backend.HealthCheck{Path: "/new", Fall: number(7)} },
-		"--health-interval=1s": func(s *backend.Spec) {
-			s.HealthCheck = &backend.HealthCheck{Path: "/old", Fall: number(7), Interval: time1}
-		},
-		"--response-timeout=1s": func(s *backend.Spec) { s.Timeouts = &backend.Timeouts{Connect: time1, ResponseHeader: time1} },
-		"--connect-timeout=1s":  func(*backend.Spec) {},
-		"--retry-percent=50": func(s *backend.Spec) {
-			s.Retries = &backend.Retries{BudgetPercent: number(50), MinPerSecond: number(1), Attempts: number(4)}
-		},
-		"--retry-percent=0": func(s *backend.Spec) {
-			s.Retries = &backend.Retries{BudgetPercent: number(0), MinPerSecond: number(0), Attempts: number(4)}
-		},
-		"--concurrent=0 --queue=1": func(s *backend.Spec) { s.Limits = &backend.Limits{Concurrent: number(0), Queue: number(1)} },
-	} {
-		var r registration
-		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-		r.add(fs)
-		if err := fs.Parse(strings.Fields(flags + " --url=https://h:1")); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(fs.Set("all-groups", "true"), r.complete()); err != nil {
-			t.Fatal(err)
-		}
-		want, before := *(&backend.Backend{Spec: old}).DeepCopy(), *(&backend.Backend{Spec: old}).DeepCopy()
-		change(&want.Spec)
-		got := r.backend(&backend.Backend{Spec: old}).Spec
-		got.Endpoints, got.AutoRegister = nil, nil
-		if !reflect.DeepEqual(got, want.Spec) {
-			t.Errorf("%s: %+v, want %+v", flags, got, want.Spec)
-		}
-		if !reflect.DeepEqual(old, before.Spec) {
-			t.Errorf("%s: it changed what was there", flags)
-		}
-	}
-}
-
-// A Backend that is never to retry has them again as it had by default.
-func TestRetriesAgain(t *testing.T) {
-	r := parsedRegistration(t, "--url=https://h:1 --all-groups --retry-percent=30")
-	zero, percent, often := int32(0), int32(30), int32(7)
-	for name, tc := range map[string]struct{ old, want backend.Retries }{
-		"after none":        {backend.Retries{BudgetPercent: &zero, MinPerSecond: &zero}, backend.Retries{BudgetPercent: &percent}},
-		"of a budget alone": {backend.Retries{MinPerSecond: &zero}, backend.Retries{BudgetPercent: &percent, MinPerSecond: &zero}},
-		"some each second":  {backend.Retries{BudgetPercent: &zero, MinPerSecond: &often}, backend.Retries{BudgetPercent: &percent, MinPerSecond: &often}},
-	} {
-		if got := r.backend(&backend.Backend{Spec: backend.Spec{Retries: &tc.old}}).Spec.Retries; !reflect.DeepEqual(*got, tc.want) {
-			t.Errorf("%s: %+v, want %+v", name, *got, tc.want)
-		}
-	}
-}
-
 // parsedRegistration is what these flags ask for.
 func parsedRegistration(t *testing.T, flags string) *registration {
 	t.Helper()
@@ -242,59 +166,6 @@ func parsedRegistration(t *testing.T, flags string) *registration {
 		t.Fatal(err)
 	}
 	return r
-}
-
-// How a Backend that is there takes groups is as it was, unless a flag says.
-func TestRegistrationPriorities(t *testing.T) {
-	old := backend.AutoRegister{Groups: []string{"old"}, GroupPriorityMinimum: new(int32(7)), VersionPriority: new(int32(8)), OnConflict: backend.ReplaceOther}
-	with := func(change func(*backend.AutoRegister)) backend.AutoRegister {
-		a := old
-		a.Groups = []string{"g"}
-		change(&a)
-		return a
-	}
-	for flags, tc := range map[string]struct {
-		old  *backend.AutoRegister
-		want backend.AutoRegister
-	}{
-		"":                                     {&old, with(func(*backend.AutoRegister) {})},
-		"--group-priority=1000":                {&old, with(func(a *backend.AutoRegister) { a.GroupPriorityMinimum = new(int32(1000)) })},
-		"--version-priority=3":                 {&old, with(func(a *backend.AutoRegister) { a.VersionPriority = new(int32(3)) })},
-		"--replace=false":                      {&old, with(func(a *backend.AutoRegister) { a.OnConflict = "" })},
-		"--replace":                            {&backend.AutoRegister{GroupPriorityMinimum: new(int32(7)), VersionPriority: new(int32(8))}, with(func(*backend.AutoRegister) {})},
-		"--replace --no-client-certificate":    {nil, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: new(int32(1000)), VersionPriority: new(int32(15)), OnConflict: backend.ReplaceOther}},
-		"--group-priority=1 --replace=false":   {nil, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: new(int32(1)), VersionPriority: new(int32(15))}},
-		"--version-priority=2 --server-name=s": {nil, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: new(int32(1000)), VersionPriority: new(int32(2))}},
-		"--server-name=s":                      {&backend.AutoRegister{}, backend.AutoRegister{Groups: []string{"g"}, GroupPriorityMinimum: new(int32(1000)), VersionPriority: new(int32(15))}},
-	} {
-		r := parsedRegistration(t, "--url=https://h:1 --group=g "+flags)
-		if got := r.backend(&backend.Backend{Spec: backend.Spec{AutoRegister: tc.old}}).Spec.AutoRegister; !reflect.DeepEqual(*got, tc.want) {
-			t.Errorf("%s: %+v, want %+v", flags, *got, tc.want)
-		}
-	}
-	if old.Groups[0] != "old" {
-		t.Error("what was read is changed")
-	}
-}
-
-// A priority that no APIService may have is refused before anything is written.
-func TestRegistrationPriorityBounds(t *testing.T) {
-	for flag, want := range map[string]string{
-		"--group-priority=0": "--group-priority=0: it must be between 1 and 20000", "--group-priority=20001": "between 1 and 20000", "--group-priority=20000": "",
-		"--version-priority=0": "--version-priority=0: it must be between 1 and 1000", "--version-priority=-1": "between 1 and 1000", "--version-priority=1": "",
-	} {
-		for _, groups := range []string{"--all-groups", "--group=g --version=v1"} {
-			var r registration
-			fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-			r.add(fs)
-			if err := fs.Parse(strings.Fields("--url=https://h:1 " + groups + " " + flag)); err != nil {
-				t.Fatal(err)
-			}
-			if err := r.complete(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-				t.Errorf("%s %s: %v, want %q", groups, flag, err, want)
-			}
-		}
-	}
 }
 
 // What a REST server is made of has no priorities.
@@ -327,7 +198,7 @@ func TestRegisterValues(t *testing.T) {
 		}
 	}
 	f := registerFlags{dryRun: "none", output: "yaml", wait: -time.Second}
-	if err := f.check(false); err == nil || err.Error() != "--wait=-1s: it must not be negative; 0 is not at all" {
+	if err := f.check(false); err == nil || err.Error() != "--wait=-1s must not be negative; 0 means do not wait" {
 		t.Error(err)
 	}
 }

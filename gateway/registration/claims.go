@@ -244,7 +244,7 @@ func (c *claims) awaits(have *apireg.APIService) bool {
 		return false
 	}
 	if auto, exists := c.unheard[of]; exists {
-		return auto != nil && auto.Takes(have.Spec.Group)
+		return auto != nil && auto.Takes(have.Spec.Group, have.Spec.Version)
 	}
 	return !c.whole
 }

@@ -49,7 +49,7 @@ func leftOver(left leftOut, st *routing.Standing) string {
 	var parts, names []string
 	if auto := routing.Registers(st.Spec); st.Server != nil && auto != nil {
 		for _, u := range st.Server.Source.Unread() {
-			if errors.Is(u.Err, aggregate.ErrInvalidName) && auto.Takes(u.GroupVersion.Group) {
+			if errors.Is(u.Err, aggregate.ErrInvalidName) && auto.Takes(u.GroupVersion.Group, u.GroupVersion.Version) {
 				names = append(names, u.Name())
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
@@ -52,7 +54,7 @@ func (l leftOut) String() string {
 // lists them in.
 func registrable(gvs []discovery.GroupVersion, auto *backend.AutoRegister) (take []discovery.GroupVersion, left leftOut) {
 	for _, gv := range gvs {
-		if gv.Unlisted || !auto.Takes(gv.Group) {
+		if gv.Unlisted || !auto.Takes(gv.Group, gv.Version) {
 			continue
 		}
 		if errs := apiservice.Validate(automanaged(gv, "", "", 1, 1)); len(errs) > 0 {
@@ -73,17 +75,16 @@ func registrable(gvs []discovery.GroupVersion, auto *backend.AutoRegister) (take
 	return take, left
 }
 
-// absent names the groups that a Backend asks for by name and its server does not serve.
+// absent names the groups and versions that a Backend asks for by name and its server
+// does not serve.
 func absent(gvs []discovery.GroupVersion, auto *backend.AutoRegister) string {
-	served := make(map[string]bool, len(gvs))
+	served := make([]schema.GroupVersion, 0, len(gvs))
 	for i := range gvs {
-		served[gvs[i].Group] = true
+		served = append(served, schema.GroupVersion{Group: gvs[i].Group, Version: gvs[i].Version})
 	}
-	var names []string
-	for _, group := range auto.Groups {
-		if group != backend.AllGroups && !served[group] {
-			names = append(names, fmt.Sprintf("%q", group))
-		}
+	missing := auto.Missing(served)
+	for i := range missing {
+		missing[i] = fmt.Sprintf("%q", missing[i])
 	}
-	return someOf(names)
+	return someOf(missing)
 }

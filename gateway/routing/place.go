@@ -80,7 +80,7 @@ const handover = 2 * time.Second
 func (m *merge) changesHands(a *apireg.APIService) bool {
 	return apiservice.IsAutomanaged(a) && slices.ContainsFunc(m.standings.List, func(st *Standing) bool {
 		auto := Registers(st.Spec)
-		return auto != nil && auto.Takes(a.Spec.Group) && st.Server != nil && m.toldBy(st.Server)[groupVersion(a)] != nil
+		return auto != nil && auto.Takes(a.Spec.Group, a.Spec.Version) && st.Server != nil && m.toldBy(st.Server)[groupVersion(a)] != nil
 	})
 }
 
