@@ -103,7 +103,7 @@ func (AutoRegister) SwaggerDoc() map[string]string {
 		"groups":               "groups are the API groups to take, each as GROUP or, for a single version, GROUP/VERSION; \"*\" alone takes all.",
 		"groupPriorityMinimum": "groupPriorityMinimum of the APIServices, 1 to 20000: groups of a higher one come first in discovery. Groups of Kubernetes itself keep their fixed place. Default 1000.",
 		"versionPriority":      "versionPriority of the APIServices, 1 to 1000: in a group, versions of a higher one come first. Default 15.",
-		"onConflict":           "onConflict says what happens where another Backend serves a group and version already. Keep leaves it there, and the condition Registered says so; Replace takes it over from a Backend of a lower groupPriorityMinimum, or of the same that says Keep. What a user registered, and any version of a group that the gateway itself serves, is never taken over. Where others serve other versions of a group, with Keep those come first in it, whatever the priorities say. Default Keep.",
+		"onConflict":           "onConflict says what happens where another Backend serves a group and version already. Keep leaves it there, and the condition Registered says so; Replace takes it over from a Backend of a lower groupPriorityMinimum, or of the same that says Keep. What a user registered, and any version of a group that the gateway itself serves, is never taken over. Versions of one group that several Backends serve are in the order of their priorities. Default Keep.",
 	}
 }
 

@@ -227,9 +227,6 @@ type conflict struct {
 	name string
 	// by is the Backend that has it; "" is a user's own APIService.
 	by string
-	// crowded: nobody has it, but there is no place for it behind the versions of the
-	// same group that are by's.
-	crowded bool
 }
 
 // awaits reports whether an APIService is that of a Backend which may claim it
@@ -265,9 +262,9 @@ func (c *claims) settled(stored map[string]*apireg.APIService) (want map[string]
 	for name, list := range c.refused {
 		conflicts[name] = slices.Clone(list)
 	}
-	want, held := make(map[string]*apireg.APIService, len(c.first)), make(map[string]*claim, len(c.first))
+	want = make(map[string]*apireg.APIService, len(c.first))
 	for name, first := range c.first {
-		want[name], held[name] = first.wanted, &first
+		want[name] = first.wanted
 		have := stored[name]
 		byUser := have != nil && !apiservice.IsAutomanaged(have)
 		others := c.others[name]
@@ -281,14 +278,14 @@ func (c *claims) settled(stored map[string]*apireg.APIService) (want map[string]
 			holder = have.Annotations[apiservice.BackendAnnotation]
 		}
 		if awaited {
-			want[name], held[name] = have, nil
+			want[name] = have
 			for _, lost := range all {
 				conflicts[lost.backend] = append(conflicts[lost.backend], conflict{name: name, by: holder})
 			}
 			continue
 		}
 		won := winner(all, holder)
-		want[name], held[name] = won.wanted, &won
+		want[name] = won.wanted
 		for _, lost := range all {
 			switch {
 			case byUser && (have.Spec.Service != nil || holder != lost.backend):
@@ -298,11 +295,10 @@ func (c *claims) settled(stored map[string]*apireg.APIService) (want map[string]
 			}
 		}
 	}
-	c.arrange(want, held, stored, conflicts)
 	delete(conflicts, backend.Reserved)
 	for _, list := range conflicts {
 		slices.SortFunc(list, func(a, b conflict) int {
-			return cmp.Or(strings.Compare(a.by, b.by), given(a.crowded)-given(b.crowded), strings.Compare(a.name, b.name))
+			return cmp.Or(strings.Compare(a.by, b.by), strings.Compare(a.name, b.name))
 		})
 	}
 	return want, conflicts

@@ -2,8 +2,7 @@
 // what is stored.
 //
 //   - register.go stores the automanaged APIServices, of which claims.go says whose
-//     each is, registrable.go which can be, precedence.go which come first of a group
-//     that several serve, and remove.go which are to go.
+//     each is, registrable.go which can be, and remove.go which are to go.
 //   - introduce.go stores the Backends that the gateway starts with.
 //   - conditions.go writes the condition Available of APIServices; statuswriter.go the
 //     status of Backends, which status.go puts together, with what came of their claims

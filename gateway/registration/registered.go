@@ -69,7 +69,7 @@ func inTheWay(lost []conflict) string {
 	for rest := lost; len(rest) > 0; {
 		first, n := rest[0], 0
 		var names []string
-		for n < len(rest) && rest[n].by == first.by && rest[n].crowded == first.crowded {
+		for n < len(rest) && rest[n].by == first.by {
 			names = append(names, rest[n].name)
 			n++
 		}
@@ -88,10 +88,7 @@ func (c conflict) holder() string {
 	case c.by == backend.Reserved:
 		return "of a group that is served by the gateway itself"
 	}
-	switch {
-	case c.crowded:
-		return fmt.Sprintf("would come before versions of the same group that are of %s, the lowest of which has the versionPriority 1", who)
-	case c.by == "":
+	if c.by == "" {
 		return "registered by a user"
 	}
 	return "served by " + who

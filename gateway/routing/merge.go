@@ -3,6 +3,7 @@ package routing
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,8 +34,10 @@ type merge struct {
 	told map[*Server]map[schema.GroupVersion]*discovery.GroupVersion
 	// wanted is what users have registered with each server.
 	wanted map[*Server][]schema.GroupVersion
-	// owned is the lowest version priority, of each built-in group, of what the servers
-	// have in it that gateways start with.
+	// owner is the server of each built-in group: the first of those that gateways
+	// start with and that have a version of it. owned is the lowest version priority of
+	// what it has in the group.
+	owner map[string]*Standing
 	owned map[string]int32
 	// beyond is what of each server is beyond the limits on its discovery.
 	beyond map[*Server]map[schema.GroupVersion]bool
@@ -142,12 +145,28 @@ func (m *merge) toldBy(srv *Server) map[schema.GroupVersion]*discovery.GroupVers
 	return known
 }
 
-// own notes which versions of built-in groups are of the servers that gateways start
-// with: the others come after them, whatever priority they ask for.
+// own finds the servers of built-in groups. Versions of other servers come after
+// theirs in discovery, whatever priority they have.
 func (m *merge) own(list []*apireg.APIService) {
-	m.owned = map[string]int32{}
+	m.owner, m.owned = map[string]*Standing{}, map[string]int32{}
+	has := map[string]map[*Standing]bool{}
 	for _, a := range list {
-		if !discovery.Builtin(a.Spec.Group) || !m.ofOwner(a) {
+		st := m.standings.ByName[a.Annotations[apiservice.BackendAnnotation]]
+		if st == nil || !st.Permanent || !discovery.Builtin(a.Spec.Group) || !apiservice.IsAutomanaged(a) {
+			continue
+		}
+		if has[a.Spec.Group] == nil {
+			has[a.Spec.Group] = map[*Standing]bool{}
+		}
+		has[a.Spec.Group][st] = true
+	}
+	for group, some := range has {
+		if at := slices.IndexFunc(m.standings.List, func(st *Standing) bool { return some[st] }); at >= 0 {
+			m.owner[group] = m.standings.List[at]
+		}
+	}
+	for _, a := range list {
+		if !m.ofOwner(a) {
 			continue
 		}
 		if lowest, owned := m.owned[a.Spec.Group]; !owned || a.Spec.VersionPriority < lowest {
@@ -156,11 +175,11 @@ func (m *merge) own(list []*apireg.APIService) {
 	}
 }
 
-// ofOwner reports whether an APIService was registered for a server that gateways start
-// with.
+// ofOwner reports whether an APIService was registered for the server of its built-in
+// group.
 func (m *merge) ofOwner(a *apireg.APIService) bool {
-	st := m.standings.ByName[a.Annotations[apiservice.BackendAnnotation]]
-	return apiservice.IsAutomanaged(a) && st != nil && st.Permanent
+	st := m.owner[a.Spec.Group]
+	return st != nil && apiservice.IsAutomanaged(a) && a.Annotations[apiservice.BackendAnnotation] == st.Name
 }
 
 // isBeyond reports whether discovery lacks some of a group/version because it is beyond

@@ -100,13 +100,16 @@ func TestVersionsOfOwnersComeFirst(t *testing.T) {
 	}
 	automanaged := map[string]string{apiservice.AutomanagedLabel: apiservice.OnStart}
 	m := newMerge(s)
-	m.standings = &Standings{ByName: map[string]*Standing{"core": {Described: Described{Name: "core", Permanent: true}}}}
+	core, crd := &Standing{Described: Described{Name: "core", Permanent: true}}, &Standing{Described: Described{Name: "crd", Permanent: true}}
+	m.standings = &Standings{List: []*Standing{core, crd}, ByName: map[string]*Standing{"core": core, "crd": crd}}
 	list := []*apireg.APIService{
 		of("coordination.k8s.io", "v1", 15, automanaged), of("coordination.k8s.io", "v9", 1000, nil),
 		of("widgets.example.com", "v1", 15, automanaged), of("widgets.example.com", "v9", 1000, nil),
+		of("coordination.k8s.io", "v8", 100, automanaged), // a definition
 	}
+	list[4].Annotations[apiservice.BackendAnnotation] = "crd"
 	m.own(list)
-	for i, want := range []int32{15, 14, 15, 1000} {
+	for i, want := range []int32{15, 14, 15, 1000, 14} {
 		if got := m.entry(list[i], placement{}).VersionPriority; got != want {
 			t.Errorf("%s has the priority %d, want %d", list[i].Name, got, want)
 		}
