@@ -86,10 +86,6 @@ type Source struct {
 	wants []schema.GroupVersion
 	// again are those of ReadAgain that no reading has begun with.
 	again map[schema.GroupVersion]bool
-	// older is what the older list had beyond the other one when it was had last; nil:
-	// it never was, but has failed since olderFails, if that is not zero.
-	older      *[]schema.GroupVersion
-	olderFails time.Time
 	// streamed is how much more streams may send; of Follow.
 	streamed *meter
 }

@@ -121,7 +121,7 @@ func (s *Source) next() *listing {
 			return l
 		}
 		p := s.parts[path]
-		due := !p.again.IsZero() && !now.Before(p.again) || len(p.unread) > 0 || p.partial || p.list != nil && p.list.failed
+		due := !p.again.IsZero() && !now.Before(p.again) || len(p.unread) > 0 || p.partial
 		if p.list != nil && (p.left || path == pathGroups && len(s.again) > 0 || due && !now.Before(s.pauses[path].until)) {
 			return p.list
 		}
@@ -133,7 +133,7 @@ func (s *Source) next() *listing {
 // as it was before. It reports whether something new is known.
 func (s *Source) read(ctx context.Context, l *listing) (changed bool) {
 	known, turn := s.knownVersions(), s.turnOf(l)
-	l = s.withUnlisted(ctx, l)
+	l = s.withUnlisted(l)
 	var next part
 	if l.document != nil {
 		next = s.readOne(ctx, l, known)
@@ -148,7 +148,6 @@ func (s *Source) read(ctx context.Context, l *listing) (changed bool) {
 	}
 	next.mark, next.list, next.turn, next.invalid, next.more = l.mark, l, turn, l.invalid, next.more+l.more
 	s.within(&next, known)
-	next.partial = next.partial || l.doubtful
 	return s.take(l.path, next)
 }
 

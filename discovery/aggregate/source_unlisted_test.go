@@ -12,68 +12,14 @@ import (
 	"portico/discovery"
 )
 
-// secretive is a server as custom-metrics-apiserver makes them: its list in the v2
-// form is empty, the older one has one of two versions, and it serves both.
-func secretive(t *testing.T) *backend {
-	t.Helper()
-	b := newBackend(t, described("custom.example.com", "v1", "things"), described("custom.example.com", "v2", "gadgets"))
-	b.lists(`"custom.example.com/v1"`)
-	return b
-}
-
-// olderFails has the older list fail, and the other be what it is.
-func (b *backend) olderFails() (heal func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	good := b.override["/apis"]
-	b.override["/apis"] = func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case !strings.Contains(r.Header.Get("Accept"), "apidiscovery"):
-			w.WriteHeader(http.StatusServiceUnavailable)
-		case good != nil:
-			good(w, r)
-		default:
-			discovery.NewHandler(discovery.Fixed(b.snapshot)).ServeHTTP(w, r)
-		}
-	}
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.override["/apis"] = good
-	}
-}
-
-// lists has the older list name one group with that version, and the other none.
-func (b *backend) lists(gv string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.override["/apis"] = func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		text := `{"groups":[{"name":"custom.example.com","versions":[{"groupVersion":` + gv + `,"version":` + strings.Replace(gv, "custom.example.com/", "", 1) + `}]}]}`
-		if strings.Contains(r.Header.Get("Accept"), "apidiscovery") {
-			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-			text = `{"items":[]}`
-		}
-		_, _ = w.Write([]byte(text))
-	}
-}
-
-// What a server lists only in the older form is found, and what it does not list
-// at all when somebody says that it is there.
+// A group/version that a server has and does not list is found if an APIService registers
+// it. What is wanted and not there is no failure.
 func TestUnlisted(t *testing.T) {
-	b := secretive(t)
+	b := newBackend(t, described("custom.example.com", "v1", "things"), described("custom.example.com", "v2", "gadgets"))
+	b.answer("/apis", 200, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", `{"items":[]}`)
 	s := b.source()
 	check(t, s, true)
-	same(t, s, "custom.example.com/v1:things")
-	if gvs, whole := s.Served(); !whole || len(gvs[0].Aggregated) != 1 {
-		t.Errorf("whole %v, %+v", whole, gvs)
-	}
-	b.forget()
-	check(t, s, false)
-	if asked := b.forget(); asked != "/api 304, /apis 200" {
-		t.Errorf("an unchanged server was asked %s", asked)
-	}
-
+	same(t, s)
 	s.Want([]schema.GroupVersion{{Group: "custom.example.com", Version: "v1"}, {Group: "custom.example.com", Version: "v2"}, {Group: "none.example.com", Version: "v1"}})
 	check(t, s, true)
 	same(t, s, "custom.example.com/v1:things", "custom.example.com/v2:gadgets")
@@ -87,19 +33,7 @@ func TestUnlisted(t *testing.T) {
 	}
 	s.Want(nil)
 	check(t, s, true)
-	same(t, s, "custom.example.com/v1:things")
-}
-
-// Of a server that has the v2 form, the older list says nothing new.
-func TestListedInBothForms(t *testing.T) {
-	b := newBackend(t, described("apps", "v1", "deployments"), described("new.example.com", "v1", "widgets"))
-	s := b.source()
-	s.Want([]schema.GroupVersion{{Group: "apps", Version: "v1"}})
-	check(t, s, true)
-	same(t, s, "apps/v1:deployments", "new.example.com/v1:widgets")
-	if l := s.part(pathGroups).list; l.lacking {
-		t.Errorf("the list is lacking: %+v", l)
-	}
+	same(t, s)
 }
 
 // That somebody expects a group/version of a server is no reason to say that it has

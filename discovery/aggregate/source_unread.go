@@ -102,9 +102,9 @@ func (s *Source) note(l *listing, results map[schema.GroupVersion]reading) (errs
 		}
 	}
 	switch {
-	case len(errs) == 0 && !l.failed:
+	case len(errs) == 0:
 		delete(s.pauses, l.path)
-	case failed || l.failed:
+	case failed:
 		s.pause(l.path, good)
 	}
 	return errs, again
