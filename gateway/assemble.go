@@ -16,7 +16,6 @@ import (
 	"portico/gateway/accesslog"
 	"portico/gateway/apidocs"
 	"portico/gateway/flow"
-	"portico/gateway/lastgood"
 	"portico/gateway/proxy"
 	"portico/gateway/registration"
 	"portico/gateway/routing"
@@ -153,12 +152,8 @@ func (g *Gateway) assembleSync() error {
 		Own: g.own, Configured: g.start, Trust: g.trust, Via: g.via, Lasting: g.connections, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
 		Changed: wakeAll, Noticed: func() { g.registration.WakeStatus() }, Logger: g.log,
 	})
-	folder, err := lastgood.NewFolder(lastgood.FolderConfig{StateDir: g.cfg.StateDir, Named: g.sync.NamedOpenAPI, Logger: g.log})
-	if err != nil {
-		return err
-	}
 	g.documents = apidocs.New(apidocs.Config{
-		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Folder: folder, Issuer: g.issuer != nil,
+		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Issuer: g.issuer != nil,
 		BrokenChanged: wakeAll, Registry: g.metrics.Registry(), Logger: g.log,
 	})
 	g.registration = registration.New(registration.Config{

@@ -13,11 +13,9 @@ import (
 	"portico/apiservice/availability"
 	"portico/discovery/openapi"
 	"portico/discovery/openapi/swagger"
-	"portico/gateway/lastgood"
 	"portico/gateway/proxy"
 	"portico/gateway/routing"
 	"portico/resource"
-	"portico/resource/loop"
 	"portico/resource/rest"
 )
 
@@ -33,8 +31,6 @@ type Config struct {
 	Table func() *proxy.Table
 	// Verdict is what is known of a server.
 	Verdict func(*routing.Server) availability.Verdict
-	// Folder keeps documents over a restart; nil: nothing does.
-	Folder *lastgood.Folder
 	// BrokenChanged is called when other documents are broken than before.
 	BrokenChanged func()
 	// Registry gets the metrics; nil: there are none.
@@ -54,7 +50,7 @@ type Documents struct {
 	whole  *swagger.Whole // OpenAPI v2
 }
 
-// New makes Documents. Run has to run for OpenAPI v2 and the Folder.
+// New makes Documents. Run has to run for OpenAPI v2.
 func New(cfg Config) *Documents {
 	d := &Documents{
 		cfg: cfg, own: openapi.FromKinds(cfg.Own),
@@ -71,13 +67,8 @@ func New(cfg Config) *Documents {
 	return d
 }
 
-// Run makes OpenAPI v2 when it is asked for, and keeps the folder, until ctx ends.
-func (d *Documents) Run(ctx context.Context) error {
-	if d.cfg.Folder == nil {
-		return d.whole.Run(ctx)
-	}
-	return loop.Together(ctx, d.whole.Run, d.cfg.Folder.Run)
-}
+// Run makes OpenAPI v2 when it is asked for, until ctx ends.
+func (d *Documents) Run(ctx context.Context) error { return d.whole.Run(ctx) }
 
 // servers are what OpenAPI v2 is made of.
 func (d *Documents) servers() ([]swagger.Server, string) {
@@ -132,7 +123,7 @@ func (d *Documents) ask(w http.ResponseWriter, r *http.Request, key string) {
 	}
 	if err := rt.Unavailable(); err != nil {
 		rest.WriteStatus(w, r, resource.Unavailable(
-			fmt.Sprintf("the OpenAPI document %s was not kept, and its server cannot be asked for it: %s", key, err.ErrStatus.Message), 0))
+			fmt.Sprintf("the server of the OpenAPI document %s cannot be asked for it: %s", key, err.ErrStatus.Message), 0))
 		return
 	}
 	// Whether the answer may be kept is for the server to say.

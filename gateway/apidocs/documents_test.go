@@ -22,7 +22,6 @@ import (
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/openapi"
-	"portico/gateway/lastgood"
 	"portico/gateway/routing"
 	"portico/resource"
 	"portico/resource/loop"
@@ -111,12 +110,6 @@ type indexing struct {
 
 func startIndexing(t *testing.T, backends ...*describing) *indexing {
 	t.Helper()
-	return startKeeping(t, nil, backends...)
-}
-
-// startKeeping is startIndexing with a folder that keeps documents.
-func startKeeping(t *testing.T, folder func(*routing.Sync) *lastgood.Folder, backends ...*describing) *indexing {
-	t.Helper()
 	registration, err := apiservice.Kind()
 	if err != nil {
 		t.Fatal(err)
@@ -134,9 +127,6 @@ func startKeeping(t *testing.T, folder func(*routing.Sync) *lastgood.Folder, bac
 		_ = s.Run(over) // lets go of the servers
 	})
 	docs := Config{Own: []*rest.Kind{registration}, Index: s.OpenAPI, Table: s.Table, Verdict: s.Verdict, Logger: log}
-	if folder != nil {
-		docs.Folder = folder(s)
-	}
 	return &indexing{Documents: New(docs), sync: s}
 }
 

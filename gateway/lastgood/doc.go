@@ -11,10 +11,8 @@
 //     stopped. Each says when it was made (age.go), and the newer one counts.
 //   - What a document is made of tells by its state whether it is the same one:
 //     looking is cheap, and nothing is packed again that did not change.
-//   - Of OpenAPI, etcd has the index of each server: hashes only. The documents
-//     themselves are in a folder beside the local copy, those that somebody asked
-//     for and as far as there is room (folder.go says why). While the server is
-//     away, others are a 503.
+//   - Of OpenAPI there is the index of each server: hashes only. A document that no
+//     gateway has in memory is a 503 while its server is away.
 //   - forms.go has what is in the documents: only what a gateway needs to go on,
 //     and no secret.
 //

@@ -85,28 +85,6 @@ func (s *Sync) Gone() func(document string) bool {
 	}
 }
 
-// NamedOpenAPI returns the documents that the indexes of all servers name; false
-// while servers that are known from before may still turn up.
-func (s *Sync) NamedOpenAPI() (map[lastgood.Link]bool, bool) {
-	index, live := s.openAPI.Load(), s.live.Load()
-	if !s.Ready() || index == nil || live == nil {
-		return nil, false
-	}
-	gone := s.Gone()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for target := range s.indexes {
-		if (*live)[target] == nil && !gone(target) {
-			return nil, false
-		}
-	}
-	named := make(map[lastgood.Link]bool, len(index.urls))
-	for key, srv := range index.servers {
-		named[lastgood.Link{Owner: srv.OpenAPIOwner(), URL: index.urls[key]}] = true
-	}
-	return named, true
-}
-
 // maxKeptAddresses bounds the addresses of one Service that are kept: a document has
 // to fit into etcd, and no more than [backend.MaxEndpoints] of them are used.
 const maxKeptAddresses = 4 * backend.MaxEndpoints
