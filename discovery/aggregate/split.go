@@ -5,24 +5,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"io"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Lists are taken apart item by item, so that an item that is too large costs nothing,
-// and the beginning of a list that is too large is read.
+// Lists are decoded item by item: an item that is too large is skipped, and of a list that
+// is too large the beginning is read.
 
-var errNoObject = errors.New("it is no JSON object")
+var (
+	errNoObject = errors.New("it is no JSON object")
+	errNoArray  = errors.New("its list is no JSON array")
+)
 
-// splitAnswer is an answer that is taken apart: its members that say what it is, and the
-// items of one array.
+// splitAnswer is an answer of which one array is decoded item by item.
 type splitAnswer struct {
 	metav1.TypeMeta
 	groupVersion string
 	// listed: the array is there.
 	listed bool
-	rest   []byte // of the array, with its end
+	items  *json.Decoder // within the array; nil: there is none
 }
 
 // maxMember bounds the members of a document that say what it is, in bytes.
@@ -42,52 +44,75 @@ func (a *answer) split(array string) (*splitAnswer, error) {
 }
 
 func (d *splitAnswer) split(text []byte, array string) error {
-	at := space(text, 0)
-	if string(bytes.TrimSpace(text[at:min(len(text), at+maxMember)])) == "null" {
-		return nil // a document without members
-	}
-	if at == len(text) || text[at] != '{' {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	switch t, err := dec.Token(); {
+	case err != nil:
+		return errNoObject
+	case t == nil:
+		return nil // null is a document without members
+	case t != json.Delim('{'):
 		return errNoObject
 	}
-	for at = space(text, at+1); at < len(text) && text[at] != '}'; at = space(text, at) {
-		end := skip(text, at)
-		if text[at] != '"' || end < 0 {
-			return errNoObject
-		}
-		name := string(text[at+1 : min(end-1, at+1+maxMember)])
-		if at = space(text, end); at == len(text) || text[at] != ':' {
-			return errNoObject
-		}
-		at = space(text, at+1)
-		end = skip(text, at)
-		if name == array && at < len(text) && text[at] == '[' {
-			d.listed = true
-			if end < 0 { // cut off: nothing comes behind it
-				d.rest = text[at+1:]
-				return nil
-			}
-			d.rest = text[at+1 : end]
-		}
-		if end < 0 {
-			return errNoObject
-		}
-		if err := d.member(name, text[at:end]); err != nil {
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
 			return err
 		}
-		if at = space(text, end); at < len(text) && text[at] == ',' {
-			at++
-		} else if at < len(text) && text[at] != '}' {
-			return errNoObject
+		if name == array {
+			ended, err := d.array(dec, text)
+			if err != nil || ended {
+				return err
+			}
+			continue
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return err
+		}
+		if err := d.member(name, value); err != nil {
+			return err
 		}
 	}
-	if at == len(text) || space(text, at+1) != len(text) {
+	if _, err := dec.Token(); err != nil {
+		return errNoObject
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return errNoObject
 	}
 	return nil
 }
 
+// array passes over the array, which dec has come to, for next to decode it. ended
+// reports that the text ends within it.
+func (d *splitAnswer) array(dec *json.Decoder, text []byte) (ended bool, err error) {
+	_, after, _ := bytes.Cut(text[dec.InputOffset():], []byte(":"))
+	switch t, err := dec.Token(); {
+	case err != nil:
+		return false, err
+	case t == json.Delim('{'):
+		return false, errNoArray
+	case t != json.Delim('['):
+		return false, nil
+	}
+	d.listed, d.items = true, json.NewDecoder(bytes.NewReader(after))
+	if _, err := d.items.Token(); err != nil {
+		return false, err
+	}
+	var skipped json.RawMessage
+	for err == nil && dec.More() {
+		err = dec.Decode(&skipped)
+	}
+	if err == nil {
+		_, err = dec.Token()
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true, nil
+	}
+	return false, err
+}
+
 // member takes in what a member says of the document.
-func (d *splitAnswer) member(name string, value []byte) error {
+func (d *splitAnswer) member(name json.Token, value []byte) error {
 	var to *string
 	switch name {
 	case "kind":
@@ -108,78 +133,15 @@ func (d *splitAnswer) member(name string, value []byte) error {
 	return nil
 }
 
-// next returns the next item of the array; nil: there is none, or it is cut off.
+// next returns the next item of the array, which stands until the call after it; nil:
+// there is none, or it is cut off.
 func (d *splitAnswer) next() []byte {
-	at := space(d.rest, 0)
-	if at < len(d.rest) && d.rest[at] == ',' {
-		at = space(d.rest, at+1)
-	}
-	end := skip(d.rest, at)
-	if end <= at {
+	if d.items == nil || !d.items.More() {
 		return nil
 	}
-	item := d.rest[at:end]
-	d.rest = d.rest[end:]
+	var item json.RawMessage
+	if d.items.Decode(&item) != nil {
+		return nil
+	}
 	return item
-}
-
-// space returns where the first byte is from at on that is no white space.
-func space(text []byte, at int) int {
-	for at < len(text) && (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' || text[at] == '\t') {
-		at++
-	}
-	return at
-}
-
-// delimiters end a number or a word.
-const delimiters = ",:]}[{\" \n\r\t"
-
-// skip returns where the JSON value ends that begins at at; -1 where it does not end.
-// Whether it is one is for who decodes it.
-func skip(text []byte, at int) int {
-	depth := 0
-	for at < len(text) {
-		switch text[at] {
-		case '"':
-			if at = skipString(text, at); at < 0 {
-				return -1
-			}
-		case '{', '[':
-			depth++
-			at++
-		case '}', ']':
-			if depth--; depth < 0 {
-				return -1
-			}
-			at++
-		case ',', ':', ' ', '\n', '\r', '\t':
-			at++
-		default: // a number or a word
-			for at < len(text) && strings.IndexByte(delimiters, text[at]) < 0 {
-				at++
-			}
-			if at == len(text) {
-				return -1
-			}
-		}
-		if depth == 0 {
-			return at
-		}
-	}
-	return -1
-}
-
-// skipString returns where the string ends that begins at at; -1 where it does not.
-func skipString(text []byte, at int) int {
-	for at++; at < len(text); at++ {
-		next := bytes.IndexAny(text[at:], `"\`)
-		if next < 0 {
-			return -1
-		}
-		if at += next; text[at] == '"' {
-			return at + 1
-		}
-		at++ // what is escaped
-	}
-	return -1
 }
