@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"portico/discovery/openapi"
-	"portico/discovery/openapi/swagger"
 )
 
 // verdict is whether what a server's documents all depend on can be used.
@@ -68,14 +67,14 @@ var errOvertaken = errors.New("the server's OpenAPI v2 document changed meanwhil
 // Document asks the server for one of its OpenAPI documents, by its path as the
 // index has it, or makes it if the server would not know it (Made). Those that
 // are larger than a few MiB are errors, and redirects are not followed.
-func (s *Source) Document(ctx context.Context, path, etag string) (*swagger.Answer, error) {
+func (s *Source) Document(ctx context.Context, path, etag string) (*openapi.Answer, error) {
 	index := s.openAPI.Load()
 	key, _, _ := strings.Cut(strings.TrimPrefix(path, "/openapi/v3/"), "?")
 	if index == nil || index.V2 == "" || !strings.HasPrefix(path, "/openapi/v3/") {
-		return swagger.Fetch(ctx, s.cfg.Transport, s.cfg.BaseURL, s.cfg.Identify, path, etag)
+		return openapi.Fetch(ctx, s.cfg.Transport, s.cfg.BaseURL, s.cfg.Identify, path, etag)
 	}
 	if index.URLs[key] == "" {
-		return &swagger.Answer{Code: http.StatusNotFound}, nil
+		return &openapi.Answer{Code: http.StatusNotFound}, nil
 	}
 	a, err := s.getWithin(ctx, maxV2, "/openapi/v2", acceptLegacy, "")
 	switch {
@@ -94,7 +93,7 @@ func (s *Source) Document(ctx context.Context, path, etag string) (*swagger.Answ
 	if err != nil {
 		return nil, brokenIf(err)
 	}
-	return &swagger.Answer{Code: http.StatusOK, Body: data}, nil
+	return &openapi.Answer{Code: http.StatusOK, Body: data}, nil
 }
 
 // fromV2 makes one document at a time: that takes many times the size of the whole.

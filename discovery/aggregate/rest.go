@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/discovery/openapi"
-	"portico/discovery/openapi/swagger"
 	"portico/discovery/plain"
 )
 
@@ -98,18 +97,18 @@ func (s *RESTSource) Made() bool { return true }
 var errNotYet = errors.New("the server's OpenAPI document has not been read yet")
 
 // Document is that of Source; it comes from memory.
-func (s *RESTSource) Document(_ context.Context, path, _ string) (*swagger.Answer, error) {
+func (s *RESTSource) Document(_ context.Context, path, _ string) (*openapi.Answer, error) {
 	d := s.api.Load()
 	file, _, _ := strings.Cut(path, "?")
 	switch {
 	case file != "/openapi/v3/"+openapi.Key(s.rest.Group, s.rest.Version):
-		return &swagger.Answer{Code: http.StatusNotFound}, nil
+		return &openapi.Answer{Code: http.StatusNotFound}, nil
 	case d.api == nil:
 		return nil, errNotYet
 	case d.api.Document == nil:
-		return &swagger.Answer{Code: http.StatusNotFound}, nil
+		return &openapi.Answer{Code: http.StatusNotFound}, nil
 	}
-	return &swagger.Answer{Code: http.StatusOK, Body: d.api.Document}, nil
+	return &openapi.Answer{Code: http.StatusOK, Body: d.api.Document}, nil
 }
 
 // Follow always fails: REST servers tell of no changes.

@@ -24,8 +24,8 @@
 //     is encoded once and not read again.
 //   - Documents of other servers (Remote) are fetched when first asked for and
 //     kept by their hash, which says all there is to say about them.
-//   - OpenAPI v2 is the gateway's alone, which makes it of these documents
-//     (swagger): clients that know v3 never ask for it.
+//   - OpenAPI v2 is the gateway's alone, which makes it of these documents: clients
+//     that know v3 never ask for it.
 //
 // Runs in: gateway, core, crd.
 package openapi

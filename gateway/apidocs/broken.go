@@ -16,7 +16,7 @@ import (
 func (d *Documents) BrokenOf(srv *routing.Server) []openapi.Broken {
 	out := srv.Source.Broken()
 	out = append(out, d.remote.Broken(srv.OpenAPIOwner(), srv.Source.OpenAPI())...)
-	return append(out, brokenV2(srv, d.whole.Broken())...)
+	return append(out, brokenV2(srv, d.v2.brokenAPIServices())...)
 }
 
 // broken returns the broken documents of all servers that somebody's APIService

@@ -12,7 +12,6 @@ import (
 
 	"portico/apiservice/availability"
 	"portico/discovery/openapi"
-	"portico/discovery/openapi/swagger"
 	"portico/gateway/proxy"
 	"portico/gateway/routing"
 	"portico/resource"
@@ -47,7 +46,7 @@ type Documents struct {
 	// remote keeps documents of the servers behind.
 	remote *openapi.Remote
 	paths  []string // keys of documents of paths, beside those of groups
-	whole  *swagger.Whole // OpenAPI v2
+	v2     *v2
 }
 
 // New makes Documents. Run has to run for OpenAPI v2.
@@ -56,7 +55,7 @@ func New(cfg Config) *Documents {
 		cfg: cfg, own: openapi.FromKinds(cfg.Own),
 		remote: openapi.NewRemote(openapi.Config{Budget: openAPIKeptBytes, BrokenChanged: cfg.BrokenChanged, Logger: cfg.Logger}),
 	}
-	d.whole = swagger.New(swagger.Config{Servers: d.servers, BrokenChanged: cfg.BrokenChanged, Registry: cfg.Registry, Logger: cfg.Logger})
+	d.v2 = newV2(d.v2Sources, cfg.BrokenChanged, cfg.Registry, cfg.Logger)
 	d.paths = []string{openapi.KeyCore, openapi.KeyGroups, openapi.KeyVersion}
 	if cfg.Issuer {
 		d.paths = append(d.paths, openapi.KeyOpenIDConfiguration, openapi.KeyOpenIDKeys)
@@ -68,16 +67,7 @@ func New(cfg Config) *Documents {
 }
 
 // Run makes OpenAPI v2 when it is asked for, until ctx ends.
-func (d *Documents) Run(ctx context.Context) error { return d.whole.Run(ctx) }
-
-// servers are what OpenAPI v2 is made of.
-func (d *Documents) servers() ([]swagger.Server, string) {
-	index := d.cfg.Index()
-	if index == nil {
-		return nil, ""
-	}
-	return index.V2(d.own)
-}
+func (d *Documents) Run(ctx context.Context) error { return d.v2.run(ctx) }
 
 // ServeHTTP answers /openapi/v3 from memory and sends requests for one
 // document to whoever has it. /openapi/v2 is made when it is asked for.
@@ -86,7 +76,7 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := strings.Trim(strings.TrimPrefix(r.URL.Path, "/openapi/v3"), "/")
 	switch {
 	case r.URL.Path == "/openapi/v2":
-		d.whole.ServeHTTP(w, r)
+		d.v2.ServeHTTP(w, r)
 	case index == nil || !strings.HasPrefix(r.URL.Path, "/openapi/v3"):
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	case key == "":

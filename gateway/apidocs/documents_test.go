@@ -208,7 +208,7 @@ func TestOpenAPIOfBackends(t *testing.T) {
 	g.check(t)
 	urls := g.urls(t)
 	if len(urls) != 3+3+3 || // group/versions, their groups, and paths
-		 urls[keyA] != crd.openapi.URL(keyA) || urls[keyB] != other.openapi.URL(keyB) || urls[keyOwn] != g.own.URL(keyOwn) {
+		urls[keyA] != crd.openapi.URL(keyA) || urls[keyB] != other.openapi.URL(keyB) || urls[keyOwn] != g.own.URL(keyOwn) {
 		t.Fatalf("index %v", urls)
 	}
 	for key, url := range urls {

@@ -95,7 +95,7 @@ func (m *merge) add(a *apireg.APIService, p placement) {
 	if p.local {
 		m.openAPI.local(&entry)
 	} else if p.server != nil {
-		m.openAPI.remote(&entry, p.server, p.condition.Available())
+		m.openAPI.remote(&entry, p.server)
 	}
 }
 

@@ -21,18 +21,21 @@ type OpenAPI struct {
 	owned map[string]bool
 	// groups are those of all group/versions. Each has a document of its discovery.
 	groups map[string]bool
-	// parts are the group/versions in the order of their priority, with who has
-	// them: OpenAPI v2 is made of these (openapi_v2.go).
-	parts []openAPIPart
+	// parts are the group/versions in the order of their priority. OpenAPI v2 is made of
+	// these.
+	parts []Part
 	// state is another text whenever urls or owned are others than before; those
 	// who follow discovery are told.
 	state string
 
 	once   sync.Once
 	merged *openapi.Index
+}
 
-	onceV2 sync.Once
-	v2     serversV2
+// Part is one group/version and the server that has its OpenAPI; nil: the gateway.
+type Part struct {
+	Key, APIService string // "apis/G/V", and its APIService
+	Server          *Server
 }
 
 func newOpenAPI() *OpenAPI {
@@ -55,18 +58,18 @@ func (x *OpenAPI) local(gv *discovery.GroupVersion) {
 	key := openapi.Key(gv.Group, gv.Version)
 	x.owned[key] = true
 	x.groups[gv.Group] = true
-	x.parts = append(x.parts, openAPIPart{key: key, name: apiservice.Name(gv.Group, gv.Version)})
+	x.parts = append(x.parts, Part{Key: key, APIService: apiservice.Name(gv.Group, gv.Version)})
 }
 
 // remote adds a group/version of a server. In the index it is if that of the
 // server has it.
-func (x *OpenAPI) remote(gv *discovery.GroupVersion, srv *Server, available bool) {
+func (x *OpenAPI) remote(gv *discovery.GroupVersion, srv *Server) {
 	key := openapi.Key(gv.Group, gv.Version)
 	if url, ok := srv.Source.OpenAPI()[key]; ok {
 		x.urls[key], x.servers[key] = url, srv
 	}
 	x.groups[gv.Group] = true
-	x.parts = append(x.parts, openAPIPart{key: key, name: apiservice.Name(gv.Group, gv.Version), server: srv, available: available})
+	x.parts = append(x.parts, Part{Key: key, APIService: apiservice.Name(gv.Group, gv.Version), Server: srv})
 }
 
 // Index returns what clients see, made at the first request. own has the documents of
@@ -103,13 +106,16 @@ func (x *OpenAPI) Owns(key string) bool { return x.owned[key] }
 // with hash.
 func (x *OpenAPI) Who(key string) (srv *Server, link string) { return x.servers[key], x.urls[key] }
 
+// Parts returns all group/versions in the order of their priority. It must not be changed.
+func (x *OpenAPI) Parts() []Part { return x.parts }
+
 // All returns the servers that somebody's APIService leads to.
 func (x *OpenAPI) All() (out []*Server) {
 	seen := map[*Server]bool{nil: true}
 	for _, p := range x.parts {
-		if !seen[p.server] {
-			seen[p.server] = true
-			out = append(out, p.server)
+		if !seen[p.Server] {
+			seen[p.Server] = true
+			out = append(out, p.Server)
 		}
 	}
 	return out

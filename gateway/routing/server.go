@@ -17,7 +17,6 @@ import (
 	"portico/discovery"
 	"portico/discovery/aggregate"
 	"portico/discovery/openapi"
-	"portico/discovery/openapi/swagger"
 	"portico/gateway/proxy"
 	"portico/gateway/upstream"
 	"portico/resource"
@@ -46,7 +45,7 @@ type Source interface {
 	Made() bool
 	HeardOpenAPI() *aggregate.OpenAPIIndex
 	RestoreOpenAPI(index *aggregate.OpenAPIIndex) bool
-	Document(ctx context.Context, path, etag string) (*swagger.Answer, error)
+	Document(ctx context.Context, path, etag string) (*openapi.Answer, error)
 	Follow(ctx context.Context, changed func()) error
 	Unread() []aggregate.Unread
 	Dropped() int

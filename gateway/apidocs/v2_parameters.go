@@ -1,4 +1,4 @@
-package swagger
+package apidocs
 
 import (
 	"encoding/base64"
@@ -12,9 +12,9 @@ import (
 
 const parameterPrefix = "#/parameters/"
 
-// share puts parameters that many operations have into one place, which makes
-// the document several times smaller. Their names digest what they say, so that
-// those of different parts are the same.
+// share moves parameters that many operations have to the document, which makes it
+// several times smaller. Their names have a digest of their content, so that equal ones of
+// different parts have the same name.
 func share(doc *spec.Swagger) error {
 	if doc.Parameters == nil {
 		doc.Parameters = map[string]spec.Parameter{}
@@ -64,8 +64,8 @@ func shareAll(doc *spec.Swagger, list []spec.Parameter) error {
 	return nil
 }
 
-// own reports whether a parameter stays with its operation: it says something
-// of one kind, or clients of old look for it there.
+// own reports whether a parameter stays with its operation: it describes one kind, or old
+// clients look for it there.
 func own(p *spec.Parameter) bool {
 	switch p.In {
 	case "query":

@@ -1,4 +1,4 @@
-package swagger
+package apidocs
 
 import (
 	"encoding/json"
@@ -20,7 +20,7 @@ func fromV3(data []byte) (*spec.Swagger, error) {
 	if doc.Components != nil {
 		schemas = doc.Components.Schemas
 	}
-	c := converter{plain{has: func(name string) bool { return schemas[name] != nil }}}
+	c := converter{v2Schemas{has: func(name string) bool { return schemas[name] != nil }}}
 	out := &spec.Swagger{}
 	out.Definitions = c.definitions(schemas)
 	out.Paths = &spec.Paths{Paths: map[string]spec.PathItem{}}
@@ -35,7 +35,7 @@ func fromV3(data []byte) (*spec.Swagger, error) {
 }
 
 // converter converts paths from v3 to v2.
-type converter struct{ plain }
+type converter struct{ v2Schemas }
 
 func (c converter) path(in *spec3.Path) (out spec.PathItem) {
 	out.Extensions = in.Extensions
@@ -69,8 +69,7 @@ func (c converter) operation(in *spec3.Operation) *spec.Operation {
 	return out
 }
 
-// responses also says what the operation produces: every form that any of its
-// answers has.
+// responses also sets what the operation produces: every media type of its answers.
 func (c converter) responses(out *spec.Operation, in *spec3.Responses) {
 	out.Responses = &spec.Responses{}
 	if in == nil {
@@ -97,7 +96,7 @@ func (c converter) responses(out *spec.Operation, in *spec3.Responses) {
 	out.Produces = slices.Sorted(maps.Keys(produces))
 }
 
-// content returns the schema of a body, which v2 has one of for all its forms.
+// content returns the schema of a body: v2 has one for all media types.
 func (c converter) content(forms map[string]*spec3.MediaType) *spec.Schema {
 	for _, media := range slices.Sorted(maps.Keys(forms)) {
 		if form := forms[media]; form != nil && form.Schema != nil {
@@ -108,8 +107,8 @@ func (c converter) content(forms map[string]*spec3.MediaType) *spec.Schema {
 	return nil
 }
 
-// parameters leaves out what v2 has no word for: cookies, and references, which
-// no server of group/versions makes.
+// parameters leaves out what v2 does not have: cookies, and references, which servers of
+// group/versions do not make.
 func (c converter) parameters(in []*spec3.Parameter) (out []spec.Parameter) {
 	for _, p := range in {
 		if p == nil || p.Ref.String() != "" || p.In == "cookie" {

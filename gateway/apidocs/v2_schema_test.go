@@ -1,4 +1,4 @@
-package swagger
+package apidocs
 
 import (
 	"encoding/json"
@@ -7,8 +7,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-func TestPlainSchema(t *testing.T) {
-	p := plain{has: func(name string) bool { return name == "Known" }}
+func TestSchemasOfV2(t *testing.T) {
+	p := v2Schemas{has: func(name string) bool { return name == "Known" }}
 	for name, tc := range map[string]struct{ in, want string }{
 		"reference":             {`{"$ref":"#/components/schemas/Known"}`, `{"$ref":"#/definitions/Known"}`},
 		"reference of v2":       {`{"$ref":"#/definitions/Known"}`, `{"$ref":"#/definitions/Known"}`},

@@ -1,4 +1,4 @@
-package swagger
+package apidocs
 
 import (
 	"log/slog"
@@ -7,17 +7,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are upstream's of the aggregated v2 document, and which servers' part
+// v2Metrics are upstream's of the aggregated v2 document, and which servers' part
 // of it is broken.
-type metrics struct {
+type v2Metrics struct {
 	count    *prometheus.CounterVec
 	duration *prometheus.GaugeVec
 	broken   *prometheus.GaugeVec
 	last     map[string]error // of one goroutine
 }
 
-func newMetrics(registry prometheus.Registerer) *metrics {
-	m := &metrics{
+func newV2Metrics(registry prometheus.Registerer) *v2Metrics {
+	m := &v2Metrics{
 		count: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "aggregator_openapi_v2_regeneration_count",
 			Help: "How often the OpenAPI v2 document was made anew, by the APIService that caused it and the reason.",
@@ -36,47 +36,39 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// changed counts what differs between the parts of two documents, and returns
-// the reason that stands for all; "" if nothing does.
-func (m *metrics) changed(before, after []*part) (reason string) {
-	old := map[string]*part{}
-	for _, p := range before {
-		for _, name := range p.names {
-			old[name] = p
-		}
-	}
+// changed counts what differs between the parts of two documents, by APIService, and
+// returns the reason that stands for all; "" if nothing does.
+func (m *v2Metrics) changed(before, after map[string]*v2Part) (reason string) {
 	note := func(name, why string) {
 		m.count.WithLabelValues(name, why).Inc()
 		if reason == "" {
 			reason = why
 		}
 	}
-	for _, p := range after {
-		for _, name := range p.names {
-			switch was := old[name]; {
-			case was == nil:
-				note(name, "add")
-			case was != p:
-				note(name, "update")
-			}
-			delete(old, name)
+	for name, p := range after {
+		switch was := before[name]; {
+		case was == nil:
+			note(name, "add")
+		case was != p:
+			note(name, "update")
 		}
 	}
-	for name := range old {
-		note(name, "delete")
+	for name := range before {
+		if after[name] == nil {
+			note(name, "delete")
+		}
 	}
 	return reason
 }
 
-func (m *metrics) took(reason string, d time.Duration) {
+func (m *v2Metrics) took(reason string, d time.Duration) {
 	if reason != "" {
 		m.duration.WithLabelValues(reason).Set(d.Seconds())
 	}
 }
 
-// failed takes the APIServices whose parts cannot be had. What is said already
-// is not logged again.
-func (m *metrics) failed(now map[string]error, log *slog.Logger) {
+// failed sets the APIServices whose parts cannot be had. An error is logged once.
+func (m *v2Metrics) failed(now map[string]error, log *slog.Logger) {
 	for name, err := range now {
 		if was := m.last[name]; was == nil || was.Error() != err.Error() {
 			log.Warn("the OpenAPI v2 document of an APIService cannot be had", "apiservice", name, "err", err)

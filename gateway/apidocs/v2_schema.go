@@ -1,4 +1,4 @@
-package swagger
+package apidocs
 
 import (
 	"slices"
@@ -14,17 +14,18 @@ const (
 	extensionPreserve = "x-kubernetes-preserve-unknown-fields"
 )
 
-// plain turns schemas, of v2 or v3, into what readers of v2 understand. A
-// schema that says something they cannot bear says less.
-type plain struct {
+// v2Schemas converts schemas into what readers of v2 understand. kubectl rejects the whole
+// document because of one reference to nothing, one array without items or one oneOf:
+// such schemas lose what cannot be understood.
+type v2Schemas struct {
 	// has reports whether there is a definition of that name.
 	has func(name string) bool
 }
 
-// schema returns the plain form; s may be shared and is not changed.
-func (p plain) schema(s *spec.Schema) spec.Schema {
+// schema returns the converted schema; s may be shared and is not changed.
+func (p v2Schemas) schema(s *spec.Schema) spec.Schema {
 	out := *s
-	out.Default = nil // old clients take defaults for values of the wrong type
+	out.Default = nil // old clients misread their types
 	p.composed(&out, s)
 	out.AllOf, out.AnyOf, out.OneOf, out.Not = nil, nil, nil, nil
 	if ref := s.Ref.String(); ref != "" {
@@ -41,9 +42,9 @@ func (p plain) schema(s *spec.Schema) spec.Schema {
 	return vague(out)
 }
 
-// composed takes over what there is a plain form of: one schema that is wrapped
-// to stand beside a description, and a choice of scalars.
-func (p plain) composed(out *spec.Schema, s *spec.Schema) {
+// composed converts what v2 can express: a reference that is wrapped to have a
+// description, and a choice of scalars.
+func (p v2Schemas) composed(out *spec.Schema, s *spec.Schema) {
 	if len(s.AllOf) == 1 && s.AllOf[0].Ref.String() != "" && len(s.Type) == 0 && len(s.Properties) == 0 {
 		p.refer(out, s.AllOf[0].Ref.String())
 		return
@@ -66,8 +67,8 @@ func (p plain) composed(out *spec.Schema, s *spec.Schema) {
 	}
 }
 
-// refer makes out a reference, unless it would lead nowhere.
-func (p plain) refer(out *spec.Schema, ref string) {
+// refer makes out a reference if its definition exists.
+func (p v2Schemas) refer(out *spec.Schema, ref string) {
 	name, ok := strings.CutPrefix(ref, componentPrefix)
 	if !ok {
 		name, ok = strings.CutPrefix(ref, definitionPrefix)
@@ -80,8 +81,8 @@ func (p plain) refer(out *spec.Schema, ref string) {
 	}
 }
 
-// children makes the schemas inside plain.
-func (p plain) children(out, s *spec.Schema) {
+// children converts the schemas inside.
+func (p v2Schemas) children(out, s *spec.Schema) {
 	if s.Properties != nil {
 		out.Properties = make(map[string]spec.Schema, len(s.Properties))
 		required := s.Required
@@ -97,7 +98,7 @@ func (p plain) children(out, s *spec.Schema) {
 		inner := p.schema(s.Items.Schema)
 		out.Items = &spec.SchemaOrArray{Schema: &inner}
 	} else {
-		out.Items = nil // several are read by nobody
+		out.Items = nil // a list of schemas is not read
 	}
 	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
 		inner := p.schema(a.Schema)
@@ -106,7 +107,7 @@ func (p plain) children(out, s *spec.Schema) {
 	out.AdditionalItems, out.PatternProperties, out.Dependencies, out.Definitions = nil, nil, nil, nil
 }
 
-// vague takes out of a schema what its readers would take for too much.
+// vague removes from a schema what would have its readers reject valid objects.
 func vague(s spec.Schema) spec.Schema {
 	free, _ := s.Extensions.GetBool(extensionPreserve)
 	object := slices.Contains(s.Type, "object")
@@ -133,8 +134,8 @@ func vague(s spec.Schema) spec.Schema {
 	return s
 }
 
-// definitions makes all schemas of a document plain.
-func (p plain) definitions(all map[string]*spec.Schema) spec.Definitions {
+// definitions converts all schemas of a document.
+func (p v2Schemas) definitions(all map[string]*spec.Schema) spec.Definitions {
 	out := make(spec.Definitions, len(all))
 	for name, s := range all {
 		if s != nil {

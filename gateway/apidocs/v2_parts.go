@@ -1,0 +1,250 @@
+package apidocs
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"k8s.io/kube-openapi/pkg/aggregator"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"portico/discovery/openapi"
+)
+
+const (
+	// maxV2 bounds the OpenAPI v2 document as JSON, in bytes. While it is made it takes
+	// about ten times that.
+	maxV2 = 16 << 20
+	// v2Fetches is how many documents are fetched at a time, and v2Pause the pause
+	// before one that could not be had is fetched again.
+	v2Fetches = 4
+	v2Pause   = time.Minute
+)
+
+var errV2TooLarge = fmt.Errorf("with it the OpenAPI v2 document would be larger than %d bytes", maxV2)
+
+// v2Part is what one group/version adds to OpenAPI v2. Immutable.
+type v2Part struct {
+	apiService, owner, url string
+	paths                  int // the size of the paths as JSON, in bytes
+	definitions            map[string]v2Definition
+	packed                 []byte // the document as JSON, gzip
+}
+
+// v2Definition identifies a definition.
+type v2Definition struct {
+	size int // as JSON, in bytes
+	sum  [sha256.Size]byte
+}
+
+// v2Failure is why a part is missing, or not the present one.
+type v2Failure struct {
+	owner, url string
+	err        error
+	until      time.Time // not fetched again before
+}
+
+// load returns the parts of all sources by APIService. Those that are known, or failed a
+// short while ago, are not fetched; one that cannot be had stays as it was. It keeps in
+// failures what failed.
+func (v *v2) load(ctx context.Context, list []v2Source) map[string]*v2Part {
+	l := &v2Loader{parts: make(map[string]*v2Part, len(list)), failures: map[string]*v2Failure{}, away: map[string]error{}}
+	slots := make(chan struct{}, v2Fetches)
+	var fetches sync.WaitGroup
+	for _, s := range list {
+		if s.url == "" {
+			continue
+		}
+		old, before := v.parts[s.apiService], v.failures[s.apiService]
+		switch {
+		case old != nil && old.owner == s.owner && old.url == s.url:
+			l.keep(old)
+			continue
+		case before != nil && before.owner == s.owner && before.url == s.url && time.Now().Before(before.until):
+			l.fail(&s, old, before)
+			continue
+		}
+		slots <- struct{}{}
+		fetches.Go(func() {
+			defer func() { <-slots }()
+			l.load(ctx, &s, old)
+		})
+	}
+	fetches.Wait()
+	v.failures = l.failures
+	return l.parts
+}
+
+// v2Loader collects parts. Safe for concurrent use.
+type v2Loader struct {
+	converting sync.Mutex // of one document at a time: decoded it takes much memory
+
+	mu       sync.Mutex
+	parts    map[string]*v2Part
+	failures map[string]*v2Failure
+	away     map[string]error // servers that did not answer in time, by owner
+}
+
+func (l *v2Loader) keep(p *v2Part) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.parts[p.apiService] = p
+}
+
+func (l *v2Loader) fail(s *v2Source, old *v2Part, f *v2Failure) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if old != nil {
+		l.parts[s.apiService] = old
+	}
+	l.failures[s.apiService] = f
+	if errors.Is(f.err, context.DeadlineExceeded) {
+		l.away[s.owner] = f.err
+	}
+}
+
+// load fetches and converts one document. A server that did not answer in time is not
+// asked for others: they would hold up those of other servers.
+func (l *v2Loader) load(ctx context.Context, s *v2Source, old *v2Part) {
+	l.mu.Lock()
+	err := l.away[s.owner]
+	l.mu.Unlock()
+	var data []byte
+	if err == nil {
+		data, err = s.fetch(ctx)
+	}
+	var p *v2Part
+	if err == nil {
+		l.converting.Lock()
+		if p, err = newV2Part(s, data); err != nil {
+			err = &openapi.BrokenError{Err: err}
+		}
+		l.converting.Unlock()
+	}
+	if err != nil {
+		l.fail(s, old, &v2Failure{owner: s.owner, url: s.url, err: err, until: time.Now().Add(v2Pause)})
+		return
+	}
+	l.keep(p)
+}
+
+// newV2Part converts the v3 document of a group/version. What is not below its path is
+// left out.
+func newV2Part(s *v2Source, data []byte) (*v2Part, error) {
+	doc, err := fromV3(data)
+	if err != nil {
+		return nil, err
+	}
+	doc = aggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/" + s.key + "/"})
+	if err := share(doc); err != nil {
+		return nil, err
+	}
+	out := &v2Part{apiService: s.apiService, owner: s.owner, url: s.url, definitions: make(map[string]v2Definition, len(doc.Definitions))}
+	for name, schema := range doc.Definitions {
+		text, err := json.Marshal(&schema)
+		if err != nil {
+			return nil, fmt.Errorf("encode definition %s: %w", name, err)
+		}
+		out.definitions[name] = v2Definition{len(name) + len(text), sha256.Sum256(text)}
+	}
+	paths, err := json.Marshal(doc.Paths)
+	if err != nil {
+		return nil, fmt.Errorf("encode paths: %w", err)
+	}
+	out.paths = len(paths)
+	whole, err := json.Marshal(newSwagger(doc.Paths, doc.Definitions, doc.Parameters))
+	if err != nil {
+		return nil, fmt.Errorf("encode OpenAPI v2 document: %w", err)
+	}
+	var packed bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed) // a known level: no error
+	if _, err := z.Write(whole); err != nil {
+		return nil, fmt.Errorf("compress OpenAPI v2 document: %w", err)
+	}
+	if err := z.Close(); err != nil {
+		return nil, fmt.Errorf("compress OpenAPI v2 document: %w", err)
+	}
+	out.packed = bytes.Clone(packed.Bytes())
+	return out, nil
+}
+
+// open decodes the part.
+func (p *v2Part) open() (*spec.Swagger, error) {
+	z, err := gzip.NewReader(bytes.NewReader(p.packed))
+	if err != nil {
+		return nil, fmt.Errorf("read kept OpenAPI v2 document: %w", err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		return nil, fmt.Errorf("read kept OpenAPI v2 document: %w", err)
+	}
+	doc := &spec.Swagger{}
+	if err := json.Unmarshal(data, doc); err != nil {
+		return nil, fmt.Errorf("decode kept OpenAPI v2 document: %w", err)
+	}
+	return doc, nil
+}
+
+// newSwagger returns a document of these.
+func newSwagger(paths *spec.Paths, definitions spec.Definitions, parameters map[string]spec.Parameter) *spec.Swagger {
+	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{
+		Swagger: "2.0", Info: &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: "unversioned"}},
+		Paths: paths, Definitions: definitions, Parameters: parameters,
+	}}
+}
+
+// mergeV2 merges parts in their order, up to a number of bytes, and returns the document as
+// JSON. A part that cannot be merged is left out, and reported to failed. Of definitions
+// that differ under one name, the later one is renamed.
+func mergeV2(parts []*v2Part, most int, failed func(*v2Part, error)) ([]byte, error) {
+	whole := newSwagger(&spec.Paths{Paths: map[string]spec.PathItem{}}, spec.Definitions{}, map[string]spec.Parameter{})
+	size, first := 0, map[string]v2Definition{}
+	for _, p := range parts {
+		added := p.paths
+		for name, d := range p.definitions {
+			if have, ok := first[name]; !ok || have != d {
+				added += d.size
+			}
+		}
+		if size+added > most {
+			failed(p, errV2TooLarge)
+			continue
+		}
+		if err := p.mergeInto(whole); err != nil {
+			failed(p, err)
+			continue
+		}
+		size += added
+		for name, d := range p.definitions {
+			if _, have := first[name]; !have {
+				first[name] = d
+			}
+		}
+	}
+	return json.Marshal(whole)
+}
+
+// mergeInto adds the part to a document. The library was written for documents of
+// Kubernetes' own servers: that it panics is an error of the part.
+func (p *v2Part) mergeInto(whole *spec.Swagger) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("merge OpenAPI v2 documents: %v", r)
+		}
+	}()
+	doc, err := p.open()
+	if err != nil {
+		return err
+	}
+	if err := aggregator.MergeSpecs(whole, doc); err != nil {
+		return fmt.Errorf("merge OpenAPI v2 documents: %w", err)
+	}
+	return nil
+}
