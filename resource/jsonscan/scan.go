@@ -62,6 +62,14 @@ func (s *Scanner) Depth() int { return s.depth }
 // Peek returns the next byte that is not white space, without consuming it; 0 at
 // the end of the text.
 func (s *Scanner) Peek() byte {
+	if s.Pos < len(s.Data) && s.Data[s.Pos] > ' ' {
+		return s.Data[s.Pos]
+	}
+	return s.skipSpace()
+}
+
+// skipSpace is Peek where white space or the end comes next.
+func (s *Scanner) skipSpace() byte {
 	for s.Pos < len(s.Data) {
 		switch c := s.Data[s.Pos]; c {
 		case ' ', '\t', '\n', '\r':
@@ -84,6 +92,10 @@ func (s *Scanner) Take(c byte) bool {
 
 // expect consumes the byte c; it is an error if another one comes next.
 func (s *Scanner) expect(c byte) bool {
+	if s.Pos < len(s.Data) && s.Data[s.Pos] == c {
+		s.Pos++
+		return true
+	}
 	return s.Take(c) || s.fail("expected "+strconv.QuoteRune(rune(c)))
 }
 
@@ -110,27 +122,36 @@ func (s *Scanner) String() (raw []byte, escaped, ok bool) {
 		return nil, false, false
 	}
 	start := s.Pos
-	for s.Pos < len(s.Data) {
-		c := s.Data[s.Pos]
+	for {
+		s.Pos += ordinaryLength(s.Data[s.Pos:])
 		switch {
-		case ordinary[c]:
-			s.Pos++
-		case c == '"':
+		case s.Pos == len(s.Data):
+			return nil, false, s.fail("unterminated string")
+		case s.Data[s.Pos] == '"':
 			raw = s.Data[start:s.Pos]
 			s.Pos++
 			return raw, escaped, s.err == nil
-		case c == '\\':
-			n := escapeLength(s.Data[s.Pos:])
-			if n == 0 {
-				return nil, false, s.fail("bad escape")
-			}
-			escaped = true
-			s.Pos += n
-		default:
+		case s.Data[s.Pos] != '\\':
 			return nil, false, s.fail("control character in string")
 		}
+		n := escapeLength(s.Data[s.Pos:])
+		if n == 0 {
+			return nil, false, s.fail("bad escape")
+		}
+		escaped = true
+		s.Pos += n
 	}
-	return nil, false, s.fail("unterminated string")
+}
+
+// ordinaryLength is the number of bytes at the beginning of text that stand for
+// themselves in a string.
+func ordinaryLength(text []byte) int {
+	for i, c := range text {
+		if !ordinary[c] {
+			return i
+		}
+	}
+	return len(text)
 }
 
 // escapeLength is the length of the escape that data begins with; 0 if it is none.
