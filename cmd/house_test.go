@@ -72,13 +72,13 @@ var floors = []struct {
 	{"resource/loop", 1, 0},
 	{"resource/client", 1, 1},
 	{"resource/etcd", 1, 0},
-	{"resource/memory", 1, 0},
+	{"internal/testing/memstore", 1, 0},
 	{"resource/authn", 1, 0},
 	{"resource/authz", 1, 0},
 	{"resource/audit", 1, 0},
 	{"resource/tracing", 1, 0},
-	{"resource/storetest", 1, 0},
-	{"resource/historytest", 1, 0},
+	{"internal/testing/storetest", 1, 0},
+	{"internal/testing/history", 1, 0},
 	{"resource/rest", 1, 1},
 	{"resource/watchcache", 1, 2},
 	{"resource/admission", 1, 2},
@@ -471,7 +471,7 @@ func TestDocumentedPathsExist(t *testing.T) {
 	}
 	// Also the folders of the design, so that a document that names one which is
 	// not there is caught.
-	tops := []string{"gateway", "apiservice", "discovery", "backends", "deploy", "cmd", "resource", ".ci"}
+	tops := []string{"gateway", "apiservice", "discovery", "backends", "deploy", "cmd", "internal", "resource", ".ci"}
 	for _, e := range entries {
 		if e.IsDir() && !slices.Contains(tops, e.Name()) && e.Name() != ".git" {
 			tops = append(tops, e.Name())

@@ -11,9 +11,9 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/gateway/proxy"
+	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/admission"
-	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
@@ -81,7 +81,7 @@ func TestWritesWhileConfigurationsAreAway(t *testing.T) {
 func newOwnAdmission(t *testing.T, read bool) *ownAdmission {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	kept := memory.New()
+	kept := memstore.New()
 	engine, err := admission.NewEngine(admission.EngineConfig{Store: func(i *resource.Info) resource.Store { return kept.Store(i) }, Logger: log})
 	if err != nil {
 		t.Fatal(err)

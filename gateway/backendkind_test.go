@@ -17,8 +17,8 @@ import (
 	"portico/apiservice/backend"
 	"portico/discovery/openapi"
 	"portico/gateway/routing"
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
@@ -30,7 +30,7 @@ func backendsAPI(t *testing.T) func(method, path, mediaType, body string, header
 		t.Fatal(err)
 	}
 	k.Ownership = openapi.Ownership(k)
-	api := rest.New(rest.Config{Resources: []*rest.Resource{{Kind: k, Store: memory.New().Store(&k.Info)}}})
+	api := rest.New(rest.Config{Resources: []*rest.Resource{{Kind: k, Store: memstore.New().Store(&k.Info)}}})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		act := resource.ParseAction(r)
 		act.User = &resource.User{Name: "u"}
@@ -133,7 +133,7 @@ func TestBackendOfASharedService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.backends = &rest.Resource{Kind: k, Store: memory.New().Store(&k.Info)}
+	g.backends = &rest.Resource{Kind: k, Store: memstore.New().Store(&k.Info)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var following sync.WaitGroup
 	following.Go(func() { _ = g.followBackends(ctx) })

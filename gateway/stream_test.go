@@ -26,9 +26,9 @@ import (
 	"portico/gateway/proxy"
 	"portico/gateway/registration"
 	"portico/gateway/routing"
+	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/loop"
-	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
@@ -136,7 +136,7 @@ func startBehind(t *testing.T, c *changing) *behind {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	b := &behind{Gateway: &Gateway{log: log}, store: &slowStore{Store: memory.New().Store(&k.Info)}}
+	b := &behind{Gateway: &Gateway{log: log}, store: &slowStore{Store: memstore.New().Store(&k.Info)}}
 	own, start := discovery.FromKinds([]*rest.Kind{k}), []*routing.Configured{onSocket(t, "crd", c.socket)}
 	b.sync = routing.New(routing.Config{Own: own, Configured: start, Changed: func() { b.registration.Wake() }, Logger: log})
 	b.apiservices, b.backends = &rest.Resource{Kind: k, Store: b.store}, backendsInMemory(t)

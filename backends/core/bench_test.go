@@ -20,21 +20,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/rest"
 	"portico/resource/serve"
 )
 
 // inMemory is a storage whose feed has everything.
-type inMemory struct{ *memory.Storage }
+type inMemory struct{ *memstore.Storage }
 
 func (m inMemory) Feed(...string) resource.Feed { return m.Storage.Feed() }
 
 // newCore assembles a core server over memory, without a listener.
 func newCore(t *testing.T, cfg Config) *Core {
 	t.Helper()
-	return newCoreOver(t, inMemory{memory.New()}, cfg)
+	return newCoreOver(t, inMemory{memstore.New()}, cfg)
 }
 
 func newCoreOver(t *testing.T, kept storage, cfg Config) *Core {

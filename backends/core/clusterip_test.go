@@ -12,13 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 )
 
 func pool(t *testing.T, cidr string) *addresses {
 	t.Helper()
-	a, err := newAddresses(cidr, memory.New().Store(claimInfo()))
+	a, err := newAddresses(cidr, memstore.New().Store(claimInfo()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestAddressRanges(t *testing.T) {
 // Many allocate at once from two servers; the whole range is given out, no
 // address twice, and then it is full.
 func TestNoAddressTwice(t *testing.T) {
-	claims := memory.New().Store(claimInfo())
+	claims := memstore.New().Store(claimInfo())
 	var mu sync.Mutex
 	given := map[string]string{}
 	var wg sync.WaitGroup

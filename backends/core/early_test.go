@@ -8,13 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/backends/process"
+	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/client"
-	"portico/resource/memory"
 )
 
 // unread is a storage whose feed has so much to read that it delivers nothing.
-type unread struct{ *memory.Storage }
+type unread struct{ *memstore.Storage }
 
 func (u unread) Feed(...string) resource.Feed { return endless{u.Storage.Feed()} }
 
@@ -28,7 +28,7 @@ func (endless) Run(ctx context.Context, _ resource.FeedSink) error {
 // Objects are read and written while the cache is being filled. Writes wait for
 // the admission webhooks that are stored: those are read past the cache.
 func TestServesBeforeTheCacheIsThere(t *testing.T) {
-	c := newCoreOver(t, unread{memory.New()}, Config{Config: process.Config{Gateway: client.Gateway{URL: "https://127.0.0.1:1"}}})
+	c := newCoreOver(t, unread{memstore.New()}, Config{Config: process.Config{Gateway: client.Gateway{URL: "https://127.0.0.1:1"}}})
 	start(t, c.runParts)
 	eventually(t, "webhooks are known", func() bool { return c.engine.Ready() == nil })
 	eventually(t, "the system namespaces are there", func() bool { return c.system.ready() == nil })

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 )
 
 // wide is a definition with so many served versions, short names and categories.
@@ -50,7 +50,7 @@ func jsonOf(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition) string 
 }
 
 // plant stores a definition as a server without bounds stored it.
-func plant(t testing.TB, kept *memory.Storage, crd *apiextensionsv1.CustomResourceDefinition) {
+func plant(t testing.TB, kept *memstore.Storage, crd *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	crd = crd.DeepCopy()
 	crd.UID, crd.Generation, crd.CreationTimestamp = types.UID("uid-of-"+crd.Name), 1, metav1.Now()
@@ -106,7 +106,7 @@ func TestDefinitionBeyondBoundsIsRefused(t *testing.T) {
 // shrunk and deleted, say in a condition what discovery lacks, and may not grow.
 func TestStoredDefinitionsBeyondBounds(t *testing.T) {
 	t.Parallel()
-	kept := memory.New()
+	kept := memstore.New()
 	plant(t, kept, wide("vers", "bomb.example.com", 500, 0, 0))
 	plant(t, kept, wide("cats", "bomb2.example.com", 60, 5000, 20000))
 	plant(t, kept, wide("fine", "fine.example.com", 1, 1, 1))
@@ -154,7 +154,7 @@ func specOf(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition) string 
 // API of definitions itself is always there.
 func TestDefinitionsBeyondTheTotal(t *testing.T) {
 	t.Parallel()
-	kept := memory.New()
+	kept := memstore.New()
 	groups := maxGroupVersions/maxVersions + 2
 	for i := range groups {
 		plant(t, kept, wide("things", fmt.Sprintf("g%03d.example.com", i), maxVersions, 0, 0))

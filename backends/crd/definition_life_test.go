@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 )
 
 const definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -104,7 +104,7 @@ func TestEntriesAreReused(t *testing.T) {
 // Definitions and objects are there again after a restart, and objects that
 // others wrote are shown as the schema says.
 func TestRestart(t *testing.T) {
-	kept := memory.New()
+	kept := memstore.New()
 	s := over(t, kept)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
@@ -129,7 +129,7 @@ func TestRestart(t *testing.T) {
 // Metadata of an object that somebody stored with mistakes is the same whether
 // or not the rest of the object is asked for.
 func TestMalformedStoredMetadata(t *testing.T) {
-	kept := memory.New()
+	kept := memstore.New()
 	s := over(t, kept)
 	s.install(t, widgets)
 	info := s.served.Load().byGR[schema.GroupResource{Group: "example.com", Resource: "widgets"}].rows["v1"].Kind.Info

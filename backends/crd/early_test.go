@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 )
 
 // heldFeed delivers nothing before it is released, as one that has a gigabyte to
@@ -30,7 +30,7 @@ func (f *heldFeed) Run(ctx context.Context, sink resource.FeedSink) error {
 // While the cache is being filled objects are served from the storage: what needs
 // all of them waits, nothing else does; also definitions can come and change.
 func TestServesBeforeTheCacheIsThere(t *testing.T) {
-	kept := memory.New()
+	kept := memstore.New()
 	before := over(t, kept)
 	before.install(t, widgets)
 	for _, name := range []string{"a", "b", "c"} {

@@ -6,8 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 )
 
 // A definition with preserveUnknownFields that another server stored loses
@@ -33,7 +33,7 @@ func TestStoredDefinitionsThatPreserve(t *testing.T) {
 }
 
 func testPreserving(t *testing.T, versionSchema, invalid string) {
-	kept := memory.New()
+	kept := memstore.New()
 	info := resource.Info{Path: "apiextensions.k8s.io/customresourcedefinitions", Group: "apiextensions.k8s.io", Versions: []string{"v1"}, Resource: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
 	put := func(info *resource.Info, text string) {
 		t.Helper()

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"testing"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/admission"
-	"portico/resource/memory"
 	"portico/resource/serve"
 	"portico/resource/serve/metrics"
 )
@@ -27,7 +27,7 @@ func (s *Server) takesWrites() bool {
 // webhooks and policies, and the namespaces; whichever comes last.
 func TestTakesWritesWhenAllIsKnown(t *testing.T) {
 	for _, namespacesLast := range []bool{false, true} {
-		kept := memory.New()
+		kept := memstore.New()
 		engine, err := admission.NewEngine(admission.EngineConfig{Store: func(i *resource.Info) resource.Store { return kept.Store(i) }})
 		if err != nil {
 			t.Fatal(err)

@@ -15,10 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/admission"
 	"portico/resource/authz"
-	"portico/resource/memory"
 	"portico/resource/serve/metrics"
 )
 
@@ -26,11 +26,11 @@ import (
 // definitions; the namespaces "default" and "going" are known.
 func running(t testing.TB) *Server {
 	t.Helper()
-	return over(t, memory.New())
+	return over(t, memstore.New())
 }
 
 // over is running over a storage that may hold something.
-func over(t testing.TB, kept *memory.Storage) *Server {
+func over(t testing.TB, kept *memstore.Storage) *Server {
 	t.Helper()
 	s := fed(t, kept, kept.Feed())
 	eventually(t, "everything was read", s.cache.Ready)
@@ -44,7 +44,7 @@ func namespaceInfo() *resource.Info {
 // namespaceStates know the namespaces default, and going, which is being deleted.
 func namespaceStates(t testing.TB) *admission.NamespaceStates {
 	t.Helper()
-	store := memory.New().Store(namespaceInfo())
+	store := memstore.New().Store(namespaceInfo())
 	for name, more := range map[string]string{"default": "", "going": `,"deletionTimestamp":"2026-01-01T00:00:00Z"`} {
 		o, err := resource.Parse([]byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + name + `"` + more + `}}`))
 		if err == nil {
@@ -61,7 +61,7 @@ func namespaceStates(t testing.TB) *admission.NamespaceStates {
 }
 
 // fed is over with a feed of its own, for which nobody waits.
-func fed(t testing.TB, kept *memory.Storage, feed resource.Feed) *Server {
+func fed(t testing.TB, kept *memstore.Storage, feed resource.Feed) *Server {
 	t.Helper()
 	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), namespaces: namespaceStates(t)}
 	s.authorize = func(_ context.Context, a *resource.Action) error {

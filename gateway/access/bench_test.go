@@ -16,8 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
@@ -36,7 +36,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	storage := memory.New()
+	storage := memstore.New()
 	var list []*rest.Resource
 	for _, k := range kinds {
 		r := &rest.Resource{Kind: k}

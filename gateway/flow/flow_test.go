@@ -11,8 +11,8 @@ import (
 	flowv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
@@ -24,7 +24,7 @@ func bench(t *testing.T) (f *Flow, levels, schemas *rest.Resource) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	storage := memory.New()
+	storage := memstore.New()
 	for _, k := range kinds {
 		r := &rest.Resource{Kind: k, Store: storage.Store(&k.Info)}
 		if k.Resource == "flowschemas" {

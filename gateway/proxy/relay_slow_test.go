@@ -19,8 +19,8 @@ import (
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"portico/gateway/upstream"
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/rest"
 	"portico/resource/watchcache"
 )
@@ -36,7 +36,7 @@ func secretStore(t *testing.T, history int64) (handler http.HandlerFunc, put fun
 		Info:  resource.Info{Versions: []string{"v1"}, Resource: "secrets", Kind: "Secret", Namespaced: true},
 		Codec: rest.TypedJSON(scheme, corev1.SchemeGroupVersion.WithKind("Secret")),
 	}
-	storage := memory.New()
+	storage := memstore.New()
 	cache := watchcache.New(watchcache.Config{
 		Feed: storage.Feed(), Store: storage.Store, History: watchcache.History{Age: time.Hour, MinEvents: 1, MaxBytes: history},
 	})

@@ -13,8 +13,8 @@ import (
 	"portico/discovery/aggregate"
 	"portico/discovery/openapi"
 	"portico/gateway/routing"
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
@@ -50,7 +50,7 @@ type registry struct {
 	world   *world
 	writer  *statusWriter
 	counts  *prometheus.Registry
-	storage *memory.Storage
+	storage *memstore.Storage
 }
 
 // newRegistry starts with the gateway's own registration and rbac groups, and
@@ -61,7 +61,7 @@ func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &registry{storage: memory.New(), counts: prometheus.NewRegistry(), world: &world{}}
+	g := &registry{storage: memstore.New(), counts: prometheus.NewRegistry(), world: &world{}}
 	r := New(Config{
 		Findings: g.world, APIServices: &rest.Resource{Kind: k, Store: g.storage.Store(&k.Info)}, Backends: backendsInMemory(t),
 		Own:    []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}, {Group: "rbac.authorization.k8s.io", Version: "v1"}},

@@ -23,8 +23,8 @@ import (
 	"portico/discovery/openapi"
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
@@ -32,7 +32,7 @@ import (
 // endpoints.
 type shown struct {
 	*registry
-	storage *memory.Storage
+	storage *memstore.Storage
 	now     time.Time
 }
 
@@ -42,7 +42,7 @@ func newShown(t *testing.T) *shown {
 	t.Helper()
 	g := newRegistry(t, nil)
 	g.startsWith(t)
-	storage := memory.New()
+	storage := memstore.New()
 	g.backends.Store = storage.Store(&g.backends.Info)
 	g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
 	g.writer.observer = "me"

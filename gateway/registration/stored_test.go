@@ -7,8 +7,8 @@ import (
 	"portico/apiservice/backend"
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
@@ -18,7 +18,7 @@ func backendsInMemory(t testing.TB) *rest.Resource {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rest.Resource{Kind: k, Store: memory.New().Store(&k.Info)}
+	return &rest.Resource{Kind: k, Store: memstore.New().Store(&k.Info)}
 }
 
 // storedBackends returns what is stored.

@@ -21,8 +21,8 @@ import (
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
@@ -82,7 +82,7 @@ func benchKinds() []*rest.Kind {
 func newBench(t testing.TB, configure ...func(*EngineConfig)) *bench {
 	t.Helper()
 	b := &bench{t: t, resources: map[string]*rest.Resource{}}
-	storage := memory.New()
+	storage := memstore.New()
 	list := []*rest.Resource{}
 	for _, k := range benchKinds() {
 		r := &rest.Resource{Kind: k, Store: storage.Store(&k.Info)}

@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
@@ -78,7 +78,7 @@ func TestUnknownConfigurations(t *testing.T) {
 
 // A write that waits goes on as soon as configurations are known.
 func TestFirstRead(t *testing.T) {
-	storage := memory.New()
+	storage := memstore.New()
 	e, err := NewEngine(EngineConfig{Store: func(info *resource.Info) resource.Store { return storage.Store(info) }, Logger: quiet(), FirstRead: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func hostPort(t *testing.T, raw string) (string, int32) {
 
 // A namespace that was not followed yet is read.
 func TestNamespaceIsRead(t *testing.T) {
-	storage := memory.New()
+	storage := memstore.New()
 	e, err := NewEngine(EngineConfig{Store: func(info *resource.Info) resource.Store { return storage.Store(info) }, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)

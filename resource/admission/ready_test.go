@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 )
 
 // held is a store that nobody can read until it is released.
@@ -42,7 +42,7 @@ func TestReadyWhenAllIsKnown(t *testing.T) {
 		"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "mutatingadmissionpolicies", "validatingadmissionpolicies",
 	} {
 		release := make(chan struct{})
-		storage := memory.New()
+		storage := memstore.New()
 		e, err := NewEngine(EngineConfig{Logger: quiet(), Store: func(info *resource.Info) resource.Store {
 			if info.Resource == last {
 				return held{storage.Store(info), release}

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 )
 
 // inStores is an engine over stores that runs until the test ends.
@@ -34,7 +34,7 @@ func inStores(t *testing.T, store func(*resource.Info) resource.Store) *Engine {
 func TestRestoredConfigurationsCountUntilRead(t *testing.T) {
 	t.Parallel()
 	const hooks = "validatingwebhookconfigurations"
-	before := memory.New()
+	before := memstore.New()
 	o, err := resource.Parse([]byte(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"w","uid":"u"}}`))
 	if err == nil {
 		_, err = before.Store(configurationInfo(hooks, "ValidatingWebhookConfiguration")).Create(t.Context(), resource.Key{Name: "w"}, o, 0)
@@ -46,7 +46,7 @@ func TestRestoredConfigurationsCountUntilRead(t *testing.T) {
 	within20s(t, func() bool { return first.Ready() == nil && len(first.Configurations()) == 6 })
 
 	release := make(chan struct{})
-	empty := memory.New()
+	empty := memstore.New()
 	next := inStores(t, func(i *resource.Info) resource.Store { return held{empty.Store(i), release} })
 	if next.Ready() == nil || len(next.Configurations()) > 0 {
 		t.Fatal("an engine that has read nothing is ready")

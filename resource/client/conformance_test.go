@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/memstore"
+	"portico/internal/testing/storetest"
 	"portico/resource"
 	"portico/resource/client"
-	"portico/resource/memory"
 	"portico/resource/rest"
-	"portico/resource/storetest"
 	"portico/resource/watchcache"
 )
 
@@ -38,7 +38,7 @@ func serve(t *testing.T, store resource.Store) resource.Store {
 }
 
 // cached puts a watch cache over a memory storage.
-func cached(t *testing.T, m *memory.Storage) *watchcache.Cache {
+func cached(t *testing.T, m *memstore.Storage) *watchcache.Cache {
 	c := watchcache.New(watchcache.Config{Feed: m.Feed(), Store: m.Store, FreshTimeout: time.Second})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -57,25 +57,25 @@ func cached(t *testing.T, m *memory.Storage) *watchcache.Cache {
 }
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, info *resource.Info) resource.Store { return serve(t, memory.New().Store(info)) })
+	storetest.Run(t, func(t *testing.T, info *resource.Info) resource.Store { return serve(t, memstore.New().Store(info)) })
 }
 
 func TestConformanceOverACache(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, info *resource.Info) resource.Store {
-		return serve(t, cached(t, memory.New()).Store(info))
+		return serve(t, cached(t, memstore.New()).Store(info))
 	})
 }
 
 func TestHistory(t *testing.T) {
 	storetest.RunHistory(t, func(t *testing.T, info *resource.Info) (resource.Store, func(*testing.T, int64)) {
-		m := memory.New()
+		m := memstore.New()
 		return serve(t, m.Store(info)), func(_ *testing.T, rev int64) { m.Compact(rev) }
 	})
 }
 
 func TestHistoryOverACache(t *testing.T) {
 	storetest.RunLongHistory(t, func(t *testing.T, info *resource.Info) (resource.Store, func(*testing.T, int64)) {
-		m := memory.New()
+		m := memstore.New()
 		return serve(t, cached(t, m).Store(info)), func(_ *testing.T, rev int64) { m.Compact(rev) }
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/storetest"
 	"portico/resource"
-	"portico/resource/storetest"
 )
 
 // benchObject is about as large as a custom resource is.

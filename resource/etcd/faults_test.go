@@ -15,8 +15,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/storetest"
 	"portico/resource"
-	"portico/resource/storetest"
 )
 
 var keyX = resource.Key{Namespace: "a", Name: "x"}

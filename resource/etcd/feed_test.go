@@ -13,8 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/storetest"
 	"portico/resource"
-	"portico/resource/storetest"
 )
 
 func TestJoinRanges(t *testing.T) {

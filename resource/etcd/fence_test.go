@@ -8,8 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/storetest"
 	"portico/resource"
-	"portico/resource/storetest"
 )
 
 // asSetting has a Setting say something.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"portico/internal/testing/storetest"
 	"portico/resource"
-	"portico/resource/storetest"
 )
 
 // What the feed delivers of a process's own writes are the objects that the

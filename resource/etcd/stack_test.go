@@ -13,10 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"portico/internal/testing/storetest"
 	"portico/resource"
 	"portico/resource/client"
 	"portico/resource/rest"
-	"portico/resource/storetest"
 	"portico/resource/watchcache"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/storetest"
 	"portico/resource"
-	"portico/resource/storetest"
 )
 
 // A feed hears of every change however often, and at whatever moment of it, its

@@ -16,9 +16,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/loop"
-	"portico/resource/memory"
 )
 
 var things = &resource.Info{Versions: []string{"v1"}, Resource: "things", Kind: "Thing", Namespaced: true}
@@ -35,7 +35,7 @@ type moody struct {
 }
 
 func newMoody() *moody {
-	return &moody{Store: memory.New().Store(things), watches: make(chan resource.WatchOptions, 1000)}
+	return &moody{Store: memstore.New().Store(things), watches: make(chan resource.WatchOptions, 1000)}
 }
 
 func (m *moody) List(ctx context.Context, opts resource.ListOptions) (*resource.List, error) {

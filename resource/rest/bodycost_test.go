@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/bodylimit"
-	"portico/resource/memory"
 )
 
 // costBench serves typed kinds whose owners are tracked.
@@ -23,7 +23,7 @@ func costBench(t testing.TB) *API {
 	if _, err := builtinOwners(); err != nil {
 		t.Fatal(err)
 	}
-	storage := memory.New()
+	storage := memstore.New()
 	serve := func(plural, kind string) *Resource {
 		k := &Kind{
 			Info:  resource.Info{Versions: []string{"v1"}, Resource: plural, Kind: kind, Namespaced: true},

@@ -23,8 +23,8 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 )
 
 const applyPatch = "application/apply-patch+yaml"
@@ -45,7 +45,7 @@ type ownBench struct {
 func newOwnBench(t testing.TB, configure ...func(*Config, *writeBench)) *ownBench {
 	t.Helper()
 	ob := &ownBench{widgets: map[string]*Resource{}}
-	storage := memory.New()
+	storage := memstore.New()
 	for _, version := range []string{"v1", "v1beta1"} {
 		k := widgetKind(version)
 		ob.widgets[version] = &Resource{Kind: k, Store: storage.Store(&k.Info)}

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 )
 
 // bench is an API over a storage in memory, behind a real HTTP server.
@@ -28,7 +28,7 @@ type bench struct {
 
 func newBench(t testing.TB, configure ...func(*Config)) *bench {
 	t.Helper()
-	storage := memory.New()
+	storage := memstore.New()
 	serve := func(k *Kind) *Resource { return &Resource{Kind: k, Store: storage.Store(&k.Info)} }
 	b := &bench{t: t, configMaps: serve(configMaps()), secrets: serve(secrets())}
 	cfg := Config{Resources: []*Resource{b.configMaps, b.secrets}}

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/watchcache"
 )
 
@@ -36,7 +36,7 @@ func cached(tb testing.TB, n, size int) http.Handler {
 	tb.Helper()
 	kind := secrets()
 	kind.Codec = custom{kind.Codec}
-	storage := memory.New()
+	storage := memstore.New()
 	beneath := storage.Store(&kind.Info)
 	for i := range n {
 		obj := secret(fmt.Sprintf("s-%06d", i))

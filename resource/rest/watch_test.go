@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 )
 
 // event is a watch frame as a client reads it.
@@ -204,7 +204,7 @@ func TestNoBookmarkDuringInitialEvents(t *testing.T) {
 }
 
 func TestWatchTooOld(t *testing.T) {
-	storage := memory.New()
+	storage := memstore.New()
 	kind := configMaps()
 	res := &Resource{Kind: kind, Store: storage.Store(&kind.Info)}
 	b := newBench(t, func(c *Config) { c.Resources = []*Resource{res} })

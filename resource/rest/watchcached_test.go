@@ -23,16 +23,16 @@ import (
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/watchcache"
 )
 
 // newCachedBench is a bench whose resources are served out of a watch cache, as
 // in all processes.
-func newCachedBench(t testing.TB, configure ...func(*watchcache.Config)) (*bench, *memory.Storage) {
+func newCachedBench(t testing.TB, configure ...func(*watchcache.Config)) (*bench, *memstore.Storage) {
 	t.Helper()
-	storage := memory.New()
+	storage := memstore.New()
 	cfg := watchcache.Config{Feed: storage.Feed(), Store: storage.Store}
 	for _, c := range configure {
 		c(&cfg)

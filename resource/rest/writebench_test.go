@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 )
 
 // writeBench is an API over real stores, for writes: config maps without
@@ -38,7 +38,7 @@ type writeBench struct {
 
 func newWriteBench(t testing.TB, configure ...func(*Config, *writeBench)) *writeBench {
 	t.Helper()
-	storage := memory.New()
+	storage := memstore.New()
 	b := &writeBench{t: t}
 	serve := func(k *Kind) *Resource { return &Resource{Kind: k, Store: storage.Store(&k.Info)} }
 	cm := configMaps()

@@ -5,16 +5,16 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/memstore"
+	"portico/internal/testing/storetest"
 	"portico/resource"
-	"portico/resource/memory"
-	"portico/resource/storetest"
 	"portico/resource/watchcache"
 )
 
 // open starts a cache over a memory storage and returns both.
-func open(t *testing.T) (*watchcache.Cache, *memory.Storage) {
+func open(t *testing.T) (*watchcache.Cache, *memstore.Storage) {
 	t.Helper()
-	m := memory.New()
+	m := memstore.New()
 	c := watchcache.New(watchcache.Config{Feed: m.Feed(), Store: m.Store, FreshTimeout: time.Second})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/watchcache"
 )
 
@@ -16,7 +16,7 @@ import (
 // end then, and the next ones are the cache's.
 func TestEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		beneath, feed := memory.New(), newFakeFeed()
+		beneath, feed := memstore.New(), newFakeFeed()
 		c := watchcache.New(watchcache.Config{Feed: feed, Store: beneath.Store})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = c.Run(ctx) }()

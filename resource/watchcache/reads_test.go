@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/rest"
 	"portico/resource/watchcache"
 )
@@ -293,7 +293,7 @@ func TestReads(t *testing.T) {
 	}
 	for name, open := range map[string]func(t *testing.T) (*served, history){
 		"memory": func(t *testing.T) (*served, history) {
-			m := memory.New()
+			m := memstore.New()
 			s := serve(t, m.Store)
 			return s, s.play(func(past int64) { forget(t, m, past) })
 		},
@@ -315,7 +315,7 @@ func TestReads(t *testing.T) {
 
 // forget has a memory storage forget what was before a revision: it keeps a
 // number of revisions.
-func forget(t *testing.T, m *memory.Storage, past int64) {
+func forget(t *testing.T, m *memstore.Storage, past int64) {
 	filler := m.Store(&resource.Info{Versions: []string{"v1"}, Resource: "fillers", Kind: "Filler"})
 	for rev := int64(0); rev < past+10000-2; {
 		o, err := resource.Parse(fmt.Appendf(nil, `{"kind":"Filler","apiVersion":"v1","metadata":{"name":"x"},"data":%d}`, rev))

@@ -11,8 +11,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/watchcache"
 )
 
@@ -74,7 +74,7 @@ func (s *lateSink) Apply(changes []resource.Change) { s.ops <- func() { s.to.App
 func (s *lateSink) Progress(rev int64)              { s.ops <- func() { s.to.Progress(rev) } }
 
 func late(t *testing.T, seed uint64, resets int) *watchcache.Cache {
-	m := memory.New()
+	m := memstore.New()
 	c := watchcache.New(watchcache.Config{Feed: &lateFeed{m.Feed(), seed, resets}, Store: m.Store, BookmarkInterval: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/memory"
 	"portico/resource/rest"
 )
 
@@ -41,7 +41,7 @@ func TestOwnershipKnowsEveryKind(t *testing.T) {
 // An event has two faces, and what somebody owns of it through one of them is
 // known under the names of that one.
 func TestOwnersOfEvents(t *testing.T) {
-	storage := memory.New()
+	storage := memstore.New()
 	var served []*rest.Resource
 	for _, k := range All(Config{}) {
 		served = append(served, &rest.Resource{Kind: k, Store: storage.Store(&k.Info)})

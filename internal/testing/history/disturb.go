@@ -1,0 +1,63 @@
+package history
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"portico/resource"
+)
+
+// disturb compacts and restarts, evenly over the writes.
+func (p *play) disturb(ctx context.Context, rnd *rand.Rand) {
+	var kinds []func(context.Context) error
+	if p.sys.Compact != nil {
+		kinds = append(kinds, func(ctx context.Context) error {
+			rev := p.seen.Load() - rnd.Int64N(30)
+			if rev <= 1 {
+				return nil
+			}
+			raise(&p.compacted, rev)
+			return p.sys.Compact(ctx, rev)
+		})
+	}
+	kinds = append(kinds, p.sys.Restarts...)
+	if len(kinds) == 0 {
+		return
+	}
+	for i := range p.cfg.Disturbances {
+		at := int64((i + 1) * p.cfg.Steps / (p.cfg.Disturbances + 1))
+		for p.written.Load() < at && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		p.beginDisturbance()
+		if err := kinds[rnd.IntN(len(kinds))](ctx); err != nil {
+			p.fault(resource.Key{}, 0, "disturbance %d: %v", i, err)
+		}
+		p.endDisturbance(p.settled(ctx))
+	}
+}
+
+// settled waits until every door answers again, as new as storage is, and
+// returns the revision that all have come to.
+func (p *play) settled(ctx context.Context) (rev int64) {
+	for i := range p.sys.Doors {
+		d := &p.sys.Doors[i]
+		deadline := time.Now().Add(p.cfg.Patience)
+		for {
+			call, cancel := context.WithTimeout(ctx, p.cfg.Patience)
+			l, err := d.Store().List(call, resource.ListOptions{})
+			cancel()
+			if err == nil {
+				rev = max(rev, l.Revision)
+				break
+			}
+			if time.Now().After(deadline) || ctx.Err() != nil {
+				p.fault(resource.Key{}, 0, "%s does not answer after a disturbance: %v", d.Name, err)
+				return rev
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	return rev
+}

@@ -1,0 +1,249 @@
+package history_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"portico/internal/testing/history"
+	"portico/resource"
+	"portico/resource/etcd"
+)
+
+// etcdServer is a real etcd on unix sockets, and everything that it was told.
+type etcdServer struct {
+	dir    string
+	prefix string
+	etcd   *embed.Etcd
+	relays []*relay // between it and each client
+	client *clientv3.Client
+	*journal
+}
+
+func newEtcd(t *testing.T) *etcdServer {
+	dir, err := os.MkdirTemp("", "h") // short enough for a socket's address
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &etcdServer{dir: dir, prefix: "/registry/", journal: newJournal()}
+	t.Cleanup(func() {
+		s.stop()
+		for _, r := range s.relays {
+			r.Close()
+		}
+		os.RemoveAll(dir)
+	})
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	endpoint, _ := s.endpoint(t)
+	if s.client, err = clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.client.Close() })
+	s.follow(t)
+	return s
+}
+
+func (s *etcdServer) socket() string { return filepath.Join(s.dir, "e") }
+
+// endpoint returns a way to it that can be cut off.
+func (s *etcdServer) endpoint(t *testing.T) (string, *relay) {
+	socket := filepath.Join(s.dir, strconv.Itoa(len(s.relays)))
+	r, err := newRelay(socket, s.socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.relays = append(s.relays, r)
+	return "unix://" + socket, r
+}
+
+// cut cuts everybody off, or lets them in again.
+func (s *etcdServer) cut(off bool) {
+	for _, r := range s.relays {
+		r.set(off)
+	}
+}
+
+func (s *etcdServer) start(ctx context.Context) error {
+	cfg := embed.NewConfig()
+	cfg.Dir = filepath.Join(s.dir, "d")
+	client, peer := url.URL{Scheme: "unix", Path: s.socket()}, url.URL{Scheme: "unix", Path: filepath.Join(s.dir, "p")}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.TickMs, cfg.ElectionMs = 10, 100
+	cfg.UnsafeNoFsync = true // the process does not end, so nothing is lost
+	cfg.LogLevel, cfg.LogOutputs = "error", []string{os.DevNull}
+	e, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return fmt.Errorf("start etcd: %w", err)
+	}
+	s.etcd = e
+	select {
+	case <-e.Server.ReadyNotify():
+		s.cut(false)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// stop ends it in the midst of what it does.
+func (s *etcdServer) stop() {
+	s.cut(true)
+	s.etcd.Close()
+}
+
+// partition cuts everybody off for a moment.
+func (s *etcdServer) partition(context.Context) error {
+	s.cut(true)
+	defer s.cut(false)
+	time.Sleep(50 * time.Millisecond)
+	return nil
+}
+
+// isolate cuts one client off until others have written, and history is gone
+// that it lacks.
+func (s *etcdServer) isolate(r *relay) func(context.Context) error {
+	return func(ctx context.Context) error {
+		r.set(true)
+		defer r.set(false)
+		wait, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		_, _ = s.read(wait, s.position()+40) // if they write less, that is all
+		return s.compact(ctx, s.position())
+	}
+}
+
+func (s *etcdServer) restart(ctx context.Context) error {
+	s.stop()
+	return s.start(ctx)
+}
+
+// restartAndCompact has those who come back late find that the history which
+// they lack is gone.
+func (s *etcdServer) restartAndCompact(ctx context.Context) error {
+	if err := s.restart(ctx); err != nil {
+		return err
+	}
+	for range 100 {
+		if err := s.compact(ctx, s.position()); err != nil {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil
+}
+
+// compact never goes beyond what the journal has.
+func (s *etcdServer) compact(ctx context.Context, rev int64) error {
+	_, err := s.client.Compact(ctx, min(rev, s.position()))
+	if err != nil && !strings.Contains(err.Error(), "compacted") {
+		return fmt.Errorf("compact etcd: %w", err)
+	}
+	return nil
+}
+
+// follow writes the journal, by a watch of its own from the beginning on, which
+// etcd's client keeps up over restarts.
+func (s *etcdServer) follow(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	prefix := s.prefix + history.Info().RangePath("")
+	responses := s.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithCreatedNotify())
+	var wg sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+	wg.Go(func() {
+		for resp := range responses {
+			if err := resp.Err(); err != nil && ctx.Err() == nil {
+				t.Errorf("journal: %v", err)
+			}
+			for _, e := range resp.Events {
+				c := history.Commit{Revision: e.Kv.ModRevision, Key: keyOf(strings.TrimPrefix(string(e.Kv.Key), s.prefix))}
+				if e.Type == clientv3.EventTypePut {
+					o, err := resource.Parse(e.Kv.Value)
+					if err != nil {
+						t.Errorf("journal: %v", err)
+						continue
+					}
+					c.Object = o.WithRevision(c.Revision)
+				}
+				s.add(c.Revision, c)
+			}
+			if resp.IsProgressNotify() {
+				s.add(resp.Header.Revision)
+			}
+		}
+	})
+}
+
+// log is history.System.Journal.
+func (s *etcdServer) log(ctx context.Context, upTo int64) ([]history.Commit, error) {
+	for s.position() < upTo && ctx.Err() == nil {
+		// What is no record moves the revision on, too.
+		if err := s.client.RequestProgress(ctx); err != nil {
+			return nil, err
+		}
+		wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		_, err := s.read(wait, upTo)
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return nil, err
+		}
+	}
+	return s.read(ctx, upTo)
+}
+
+// open makes a client as one process has it, on a way of its own.
+func (s *etcdServer) open(t *testing.T) (*etcd.Client, *relay) {
+	endpoint, r := s.endpoint(t)
+	c, err := etcd.Open(etcd.Config{Endpoints: []string{endpoint}, Prefix: s.prefix, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return c, r
+}
+
+// door is etcd itself.
+func (s *etcdServer) door(t *testing.T) history.Door {
+	client, _ := s.open(t)
+	store := client.Store(history.Info())
+	return history.Door{Name: "etcd", Store: func() resource.Store { return store }}
+}
+
+// system is a System of which the doors and restarts of caches are missing.
+func (s *etcdServer) system() history.System {
+	return history.System{
+		Compact:  s.compact,
+		Restarts: []func(context.Context) error{s.partition, s.restart, s.restartAndCompact},
+		Journal:  s.log,
+	}
+}
+
+// overEtcd is the store of etcd alone.
+func overEtcd(t *testing.T) history.System {
+	s := newEtcd(t)
+	sys := s.system()
+	sys.Doors = []history.Door{s.door(t)}
+	return sys
+}

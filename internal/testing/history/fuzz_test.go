@@ -1,0 +1,30 @@
+package history_test
+
+import (
+	"testing"
+
+	"portico/internal/testing/history"
+)
+
+// stacks are all that histories are played on.
+func stacks() []func(*testing.T) history.System {
+	return []func(*testing.T) history.System{
+		overMemory, cacheOverMemory, forgetfulCache, overEtcd, cacheOverEtcd, twoCaches, laggingCaches, overHTTP,
+	}
+}
+
+// maxSteps bounds what a fuzzer may ask for.
+const maxSteps = 4000
+
+// FuzzHistory is the long form of the tests beside it: any seed, on any stack,
+// with a disturbance for every hundred writes.
+func FuzzHistory(f *testing.F) {
+	for i := range stacks() {
+		f.Add(uint64(i), uint16(0), uint8(i))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, steps uint16, stack uint8) {
+		all := stacks()
+		n := 100 + int(steps)%maxSteps
+		history.Run(t, all[int(stack)%len(all)](t), history.Config{Seed: seed, Steps: n, Disturbances: n / 100})
+	})
+}

@@ -1,0 +1,46 @@
+package history_test
+
+import (
+	"testing"
+
+	"portico/internal/testing/history"
+)
+
+func TestMemory(t *testing.T) {
+	for seed := range uint64(2) {
+		history.Run(t, overMemory(t), history.Config{Seed: seed, Steps: 300, Disturbances: 4})
+	}
+}
+
+func TestCacheOverMemory(t *testing.T) {
+	for seed := range uint64(2) {
+		history.Run(t, cacheOverMemory(t), history.Config{Seed: seed, Steps: 300, Disturbances: 4})
+	}
+}
+
+func TestForgetfulCache(t *testing.T) {
+	history.Run(t, forgetfulCache(t), history.Config{Seed: 1, Steps: 300})
+}
+
+func TestEtcd(t *testing.T) {
+	history.Run(t, overEtcd(t), history.Config{Seed: 1, Steps: 300, Disturbances: 3})
+}
+
+func TestCacheOverEtcd(t *testing.T) {
+	history.Run(t, cacheOverEtcd(t), history.Config{Seed: 1, Steps: 300, Disturbances: 4})
+}
+
+func TestTwoCaches(t *testing.T) {
+	history.Run(t, twoCaches(t), history.Config{Seed: 1, Steps: 300, Disturbances: 4})
+}
+
+func TestOverHTTP(t *testing.T) {
+	history.Run(t, overHTTP(t), history.Config{Seed: 1, Steps: 300, Disturbances: 4})
+}
+
+// What was acknowledged through one server is in every read through the other
+// that begins later, though both hear of it late. Without the wait for the
+// revision, or the read from the store when it takes too long, hundreds are wrong.
+func TestLaggingCaches(t *testing.T) {
+	history.Run(t, laggingCaches(t), history.Config{Seed: 1, Steps: 400})
+}

@@ -1,0 +1,135 @@
+package history_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portico/internal/testing/history"
+	"portico/internal/testing/storetest"
+	"portico/resource"
+	"portico/resource/client"
+	"portico/resource/rest"
+)
+
+// records is the kind of history.Info.
+func records() *rest.Kind {
+	return &rest.Kind{
+		Info: *history.Info(), Codec: storetest.Codec{}, ReturnDeleted: true,
+		FieldLabels: []string{history.TierField},
+		Fields: func(obj runtime.Object) map[string]string {
+			tier, _, _ := unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "data", "tier")
+			return map[string]string{history.TierField: tier}
+		},
+	}
+}
+
+// served is a process that serves a cache over HTTP.
+type served struct {
+	process
+	server *httptest.Server
+	// address is where the server listens now.
+	address atomic.Pointer[string]
+}
+
+// watchLife is the shortest life of a watch here; the last bookmark, two
+// seconds before its end, comes in all that live a little longer.
+const watchLife = 1500 * time.Millisecond
+
+func newServed(t *testing.T, s *etcdServer) *served {
+	p := &served{process: newProcess(t, s)}
+	p.listen()
+	t.Cleanup(p.hangUp)
+	return p
+}
+
+func (p *served) listen() {
+	api := rest.New(rest.Config{
+		Resources: []*rest.Resource{{Kind: records(), Store: *p.store.Load()}},
+		MinWatch:  watchLife,
+		Logger:    quiet(),
+	})
+	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		act := resource.ParseAction(r)
+		act.User = &resource.User{Name: "tester"}
+		api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	}))
+	address := p.server.Listener.Addr().String()
+	p.address.Store(&address)
+}
+
+func (p *served) hangUp() {
+	p.server.CloseClientConnections()
+	p.server.Close()
+}
+
+// restart ends the process's part and begins it anew, somewhere else.
+func (p *served) restart(ctx context.Context) error {
+	p.hangUp()
+	if err := p.process.restart(ctx); err != nil {
+		return err
+	}
+	p.listen()
+	return nil
+}
+
+// door is a client's. change, if not nil, changes its requests.
+func (p *served) door(t *testing.T, name string, change func(*http.Request)) history.Door {
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, *p.address.Load())
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	store := client.New(client.Config{
+		BaseURL: "http://records", Transport: changing{transport, change},
+	}).Store(history.Info())
+	return history.Door{
+		Name: name, Store: func() resource.Store { return store },
+		Holds: true, EndsWatches: true,
+	}
+}
+
+// changing is a transport that changes requests.
+type changing struct {
+	http.RoundTripper
+	change func(*http.Request)
+}
+
+func (c changing) RoundTrip(r *http.Request) (*http.Response, error) {
+	if c.change != nil {
+		r = r.Clone(r.Context())
+		c.change(r)
+	}
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// asBefore makes of a watch-list the watch that clients made before there were
+// any: with resourceVersion unset or 0.
+func asBefore(r *http.Request) {
+	q := r.URL.Query()
+	if q.Get("sendInitialEvents") != "true" || q.Get("resourceVersion") != "" && q.Get("resourceVersion") != "0" {
+		return
+	}
+	q.Del("sendInitialEvents")
+	q.Del("resourceVersionMatch")
+	r.URL.RawQuery = q.Encode()
+}
+
+// overHTTP is a process that serves over HTTP, and one beside it on the same
+// etcd that is reached in both ways.
+func overHTTP(t *testing.T) history.System {
+	s := newEtcd(t)
+	a, b := newServed(t, s), newServed(t, s)
+	sys := s.system()
+	sys.Doors = []history.Door{
+		a.door(t, "server a", nil), a.door(t, "server a, as before", asBefore), b.door(t, "server b", nil),
+	}
+	sys.Restarts = append(sys.Restarts, a.restart, b.restart, a.isolate, b.isolate)
+	return sys
+}

@@ -1,0 +1,72 @@
+package history_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"portico/internal/testing/history"
+	"portico/resource"
+	"portico/resource/watchcache"
+)
+
+// lag is how late what laggingFeed delivers may be, and longLag how late it is
+// now and then; between them is how long a cache waits before it asks the store.
+const (
+	lag          = 4 * time.Millisecond
+	freshTimeout = 20 * time.Millisecond
+	longLag      = 3 * freshTimeout
+)
+
+// laggingFeed delivers late: whoever is told that a write was acknowledged is
+// told before the cache has seen it, nearly always. On an idle machine a cache
+// is so close behind that a read which forgets to wait is right by luck.
+type laggingFeed struct{ resource.Feed }
+
+func (f laggingFeed) Run(ctx context.Context, sink resource.FeedSink) error {
+	return f.Feed.Run(ctx, laggingSink{ctx, sink})
+}
+
+type laggingSink struct {
+	ctx context.Context
+	to  resource.FeedSink
+}
+
+func (s laggingSink) hold() {
+	d := rand.N(lag)
+	if rand.IntN(30) == 0 {
+		d = longLag
+	}
+	select {
+	case <-time.After(d):
+	case <-s.ctx.Done():
+	}
+}
+
+func (s laggingSink) Reset(rev int64, state []resource.Change) {
+	s.hold()
+	s.to.Reset(rev, state)
+}
+
+func (s laggingSink) Apply(changes []resource.Change) {
+	s.hold()
+	s.to.Apply(changes)
+}
+
+func (s laggingSink) Progress(rev int64) {
+	s.hold()
+	s.to.Progress(rev)
+}
+
+// laggingCaches are two processes that serve the same etcd and are always late.
+func laggingCaches(t *testing.T) history.System {
+	s := newEtcd(t)
+	open := func(name string) history.Door {
+		client, _ := s.open(t)
+		return newCached(t, func() watchcache.Config {
+			return watchcache.Config{Feed: laggingFeed{client.Feed()}, Store: client.Store, FreshTimeout: freshTimeout}
+		}).door(name)
+	}
+	return history.System{Doors: []history.Door{open("late cache a"), open("late cache b")}, Journal: s.log, Late: true}
+}

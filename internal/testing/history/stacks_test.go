@@ -1,0 +1,139 @@
+package history_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"portico/internal/testing/history"
+	"portico/internal/testing/memstore"
+	"portico/resource"
+	"portico/resource/watchcache"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// overMemory is nothing but the reference.
+func overMemory(*testing.T) history.System {
+	m := memstore.New()
+	store := m.Store(history.Info())
+	return history.System{
+		Doors:   []history.Door{{Name: "memory", Store: func() resource.Store { return store }}},
+		Compact: func(_ context.Context, rev int64) error { m.Compact(rev); return nil },
+	}
+}
+
+// cached is a watch cache that can be ended and begun anew.
+type cached struct {
+	config func() watchcache.Config
+	store  atomic.Pointer[resource.Store]
+	stop   func()
+}
+
+// patient is longer than any test may take.
+const patient = 20 * time.Second
+
+func newCached(t *testing.T, config func() watchcache.Config) *cached {
+	c := &cached{config: config}
+	if err := c.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.stop() })
+	return c
+}
+
+func (c *cached) start(ctx context.Context) error {
+	cfg := c.config()
+	cfg.Logger = quiet()
+	if cfg.BookmarkInterval == 0 {
+		cfg.BookmarkInterval = 5 * time.Millisecond
+	}
+	if cfg.FreshTimeout == 0 {
+		cfg.FreshTimeout = patient
+	}
+	cache := watchcache.New(cfg)
+	running, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = cache.Run(running) // it returns running's error
+	}()
+	c.stop = func() {
+		cancel()
+		<-done
+	}
+	store := cache.Store(history.Info())
+	c.store.Store(&store)
+	return cache.WaitReady(ctx)
+}
+
+func (c *cached) restart(ctx context.Context) error {
+	c.stop()
+	return c.start(ctx)
+}
+
+func (c *cached) door(name string) history.Door {
+	return history.Door{Name: name, Store: func() resource.Store { return *c.store.Load() }}
+}
+
+// cacheOverMemory is a watch cache beside what it is fed by.
+func cacheOverMemory(t *testing.T) history.System {
+	m := memstore.New()
+	c := newCached(t, func() watchcache.Config { return watchcache.Config{Feed: m.Feed(), Store: m.Store} })
+	direct, j := m.Store(history.Info()), journalOf(t, m.Feed())
+	return history.System{
+		Doors: []history.Door{
+			c.door("cache"), c.door("cache"),
+			{Name: "memory", Store: func() resource.Store { return direct }},
+		},
+		Compact:  func(_ context.Context, rev int64) error { m.Compact(min(rev, j.position())); return nil },
+		Restarts: []func(context.Context) error{c.restart},
+		Journal:  j.read,
+	}
+}
+
+// forgetfulCache keeps hardly any history: who is slow, or away for long, has
+// to begin anew.
+func forgetfulCache(t *testing.T) history.System {
+	m := memstore.New()
+	c := newCached(t, func() watchcache.Config {
+		return watchcache.Config{Feed: m.Feed(), Store: m.Store, History: watchcache.History{MaxEvents: 16}}
+	})
+	return history.System{Doors: []history.Door{c.door("forgetful cache")}, Forgetful: true}
+}
+
+// process is a cache's part of a process that has a connection to etcd.
+type process struct {
+	*cached
+	isolate func(context.Context) error
+}
+
+func newProcess(t *testing.T, s *etcdServer) process {
+	client, relay := s.open(t)
+	return process{newCached(t, func() watchcache.Config {
+		return watchcache.Config{Feed: client.Feed(), Store: client.Store}
+	}), s.isolate(relay)}
+}
+
+// cacheOverEtcd is a process that serves, beside etcd itself.
+func cacheOverEtcd(t *testing.T) history.System {
+	s := newEtcd(t)
+	p := newProcess(t, s)
+	sys := s.system()
+	sys.Doors = []history.Door{p.door("cache"), p.door("cache"), s.door(t)}
+	sys.Restarts = append(sys.Restarts, p.restart, p.isolate)
+	return sys
+}
+
+// twoCaches are two processes that serve the same etcd.
+func twoCaches(t *testing.T) history.System {
+	s := newEtcd(t)
+	a, b := newProcess(t, s), newProcess(t, s)
+	sys := s.system()
+	sys.Doors = []history.Door{a.door("cache a"), b.door("cache b")}
+	sys.Restarts = append(sys.Restarts, a.restart, b.restart, a.isolate, b.isolate)
+	return sys
+}

@@ -1,0 +1,117 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"portico/resource"
+)
+
+// Bounds of what a failure tells.
+const (
+	toldFaults  = 5
+	toldCommits = 8 // of an object, around a revision
+	toldNotices = 6
+)
+
+func describe(f *facts) string {
+	if f == nil {
+		return "nothing"
+	}
+	text := fmt.Sprintf("%s{%s color=%q tier=%q pad=%d", f.key, f.token, f.color, f.tier, f.pad)
+	if f.finalizers != "" {
+		text += " held"
+	}
+	if f.terminating {
+		text += " terminating"
+	}
+	return text + "}"
+}
+
+func (s shown) String() string { return fmt.Sprintf("%s@%d", describe(&s.state), s.rev) }
+
+func (n notice) String() string {
+	switch n.kind {
+	case resource.Added:
+		return "ADDED " + shown{n.state, n.rev}.String()
+	case resource.Modified:
+		return "MODIFIED " + shown{n.state, n.rev}.String()
+	case resource.Deleted:
+		return "DELETED " + shown{n.state, n.rev}.String()
+	case resource.Bookmark:
+		return fmt.Sprintf("BOOKMARK@%d", n.rev)
+	case resource.Synced:
+		return fmt.Sprintf("SYNCED@%d", n.rev)
+	}
+	return "nothing"
+}
+
+// told is what a watch was told before and after an event.
+func (p *play) told(s *session, n notice) string {
+	i := max(slices.Index(s.notices, n), 0)
+	from, to := max(0, i-toldNotices), min(len(s.notices), i+3)
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n\twatch %+v since %d, from moment %d to %d, floor %d, %s, events %d-%d of %d:", s.opts.At, s.opts.Since,
+		s.begin, s.end, s.floor, s.why, from, to, len(s.notices))
+	for _, n := range s.notices[from:to] {
+		b.WriteString("\n\t\t" + n.String())
+	}
+	return strings.ReplaceAll(b.String(), "%", "%%")
+}
+
+// tell says what went wrong, with what happened to the objects concerned.
+func (p *play) tell(t *truth) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d faults in %d commits", len(p.faults), len(t.commits))
+	for _, f := range p.faults[:min(len(p.faults), toldFaults)] {
+		fmt.Fprintf(&b, "\n- %s", f.text)
+		for _, c := range t.around(f.key, f.rev) {
+			by := "nobody"
+			if c.by != nil {
+				by = fmt.Sprintf("%s by %s, through %s, moments %d to %d", c.by.op, c.by.who, c.by.door, c.by.begin, c.by.end)
+			}
+			fmt.Fprintf(&b, "\n\t%d: %s -> %s (%s)", c.rev, c.key, describe(c.cur), by)
+		}
+	}
+	return b.String()
+}
+
+// around returns the commits of one object, or of all, around a revision.
+func (t *truth) around(key resource.Key, rev int64) []*commit {
+	of := t.byKey[key]
+	if key == (resource.Key{}) {
+		of = t.commits
+	}
+	if rev == 0 {
+		return nil
+	}
+	i, _ := slices.BinarySearchFunc(of, rev, func(c *commit, rev int64) int { return int(c.rev - rev) })
+	return of[max(0, i-toldCommits/2):min(len(of), i+toldCommits/2)]
+}
+
+// summary says how much was done.
+func (p *play) summary(t *truth) string {
+	outcomes := map[outcome]int{}
+	for _, w := range p.writes {
+		outcomes[w.outcome]++
+	}
+	sessions, notices, expired := 0, 0, 0
+	bookmarks := 0
+	for _, c := range p.chains {
+		sessions += len(c.sessions)
+		for _, s := range c.sessions {
+			notices += len(s.notices)
+			if s.why == "expired" {
+				expired++
+			}
+			for _, n := range s.notices {
+				if n.kind == resource.Bookmark {
+					bookmarks++
+				}
+			}
+		}
+	}
+	return fmt.Sprintf("%d commits (%d writes acknowledged, %d refused, %d uncertain), %d gets, %d lists, %d watches (%d expired) of %d events (%d bookmarks, %d jumps)",
+		len(t.commits), outcomes[acknowledged], outcomes[refused], outcomes[uncertain], len(p.gettings), len(p.listings), sessions, expired, notices, bookmarks, p.jumps)
+}
