@@ -11,23 +11,22 @@ import (
 	"time"
 )
 
-// portPatience is how long a busy port is tried again: after the end of an
-// installation its gateway may need a moment to let go.
+// portPatience is how long a busy port is retried: the gateway of an installation
+// that just ended may still hold it.
 const portPatience = 500 * time.Millisecond
 
-// listenError is an address that cannot be served on.
+// listenError is an address that cannot be bound.
 type listenError struct{ err error }
 
 func (e *listenError) Error() string { return e.err.Error() }
 func (e *listenError) Unwrap() error { return e.err }
 
-// freeAddress checks that address can be served on, and chooses a port where
-// it says 0. The gateway binds it later, so that somebody may still be faster;
-// then the gateway says so.
+// freeAddress checks that address can be bound, and chooses a port for port 0. The
+// gateway binds it later; if another process was faster, the gateway fails.
 func freeAddress(ctx context.Context, address string) (host, port string, err error) {
 	host, _, err = net.SplitHostPort(address)
 	if err != nil {
-		return "", "", &listenError{fmt.Errorf("listen on %q: it is not host:port", address)}
+		return "", "", &listenError{fmt.Errorf("listen on %q: must have the form host:port", address)}
 	}
 	deadline := time.Now().Add(portPatience)
 	for {
@@ -50,7 +49,7 @@ func freeAddress(ctx context.Context, address string) (host, port string, err er
 func describeListen(address string, err error) error {
 	var op *net.OpError
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("listen on %s: another process serves there already", address)
+		return fmt.Errorf("listen on %s: the address is in use by another process", address)
 	}
 	if errors.As(err, &op) {
 		err = op.Err
@@ -67,9 +66,9 @@ func reachableHost(host string) string {
 	return host
 }
 
-// certificateHosts returns what the gateway's certificate shall name: the host
-// it listens on; where that is every address, all of them and the machine's
-// name; and the names by which clients inside a cluster know their API server.
+// certificateHosts returns the hosts of the gateway's certificate: the host that it
+// listens on, or all addresses and the name of the machine if it listens on all; and
+// the names of the API server inside a cluster.
 func certificateHosts(host string) ([]string, error) {
 	hosts := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
 	if reachable := reachableHost(host); reachable == host {

@@ -33,16 +33,16 @@ func addAudit(fs *pflag.FlagSet, to *audit.Options) {
 	*to = audit.DefaultOptions()
 	fs.StringVar(&to.PolicyFile, "audit-policy-file", "", "`file` with the audit Policy (audit.k8s.io/v1), as for kube-apiserver (default: nothing is audited)")
 	log := &to.Log
-	fs.StringVar(&log.Path, "audit-log-path", "", "`file` that gets a line for every audit event; - is the standard output (default: none)")
+	fs.StringVar(&log.Path, "audit-log-path", "", "`file` to write a line per audit event to; - is standard output (default: none)")
 	fs.StringVar(&log.Format, "audit-log-format", log.Format, "`form` of the lines: json or legacy")
-	fs.IntVar(&log.MaxSize, "audit-log-maxsize", log.MaxSize, "`megabytes` that the audit log may have before it is rotated; 0 never rotates it")
-	fs.IntVar(&log.MaxBackups, "audit-log-maxbackup", log.MaxBackups, "how `many` rotated audit logs are kept; 0 keeps all")
-	fs.IntVar(&log.MaxAge, "audit-log-maxage", log.MaxAge, "for how many `days` rotated audit logs are kept; 0 is for ever")
+	fs.IntVar(&log.MaxSize, "audit-log-maxsize", log.MaxSize, "size in `megabytes` at which the audit log is rotated; 0 means never")
+	fs.IntVar(&log.MaxBackups, "audit-log-maxbackup", log.MaxBackups, "`number` of rotated audit logs to keep; 0 means all")
+	fs.IntVar(&log.MaxAge, "audit-log-maxage", log.MaxAge, "`days` to keep rotated audit logs; 0 means forever")
 	fs.BoolVar(&log.Compress, "audit-log-compress", log.Compress, "compress rotated audit logs with gzip")
 	addDelivery(fs, "log", &log.Delivery)
 	hook := &to.Webhook
-	fs.StringVar(&hook.ConfigFile, "audit-webhook-config-file", "", "kubeconfig `file` that names the webhook which gets audit events (default: none)")
-	fs.DurationVar(&hook.InitialBackoff, "audit-webhook-initial-backoff", hook.InitialBackoff, "`time` before a failed call of the audit webhook is made again")
+	fs.StringVar(&hook.ConfigFile, "audit-webhook-config-file", "", "kubeconfig `file` of the webhook to send audit events to (default: none)")
+	fs.DurationVar(&hook.InitialBackoff, "audit-webhook-initial-backoff", hook.InitialBackoff, "`time` before a failed call of the audit webhook is repeated")
 	fs.DurationVar(&hook.InitialBackoff, "audit-webhook-batch-initial-backoff", hook.InitialBackoff, "the old name of --audit-webhook-initial-backoff")
 	addDelivery(fs, "webhook", &hook.Delivery)
 	fs.StringVar(&log.Version, "audit-log-version", log.Version, "`version` of the events in the audit log")
@@ -55,20 +55,19 @@ func addAudit(fs *pflag.FlagSet, to *audit.Options) {
 // addDelivery adds the flags of how events get to one of the sinks.
 func addDelivery(fs *pflag.FlagSet, sink string, d *audit.Delivery) {
 	prefix, batch := auditPrefix+sink+"-", &d.Batch
-	fs.StringVar(&d.Mode, prefix+"mode", d.Mode, "`how` requests and audit events go together: batch (requests never wait), blocking (they do), or blocking-strict (and are refused if their arrival cannot be recorded)")
-	fs.IntVar(&batch.BufferSize, prefix+"batch-buffer-size", batch.BufferSize, "how `many` events may wait; those that come then are dropped, and counted. Mode batch only")
-	fs.IntVar(&batch.MaxSize, prefix+"batch-max-size", batch.MaxSize, "how `many` events a batch has at most. Mode batch only")
-	fs.DurationVar(&batch.MaxWait, prefix+"batch-max-wait", batch.MaxWait, "`time` that events wait for a batch to be full. Mode batch only")
-	fs.BoolVar(&batch.Throttle, prefix+"batch-throttle-enable", batch.Throttle, "bound how many batches are sent. Mode batch only")
+	fs.StringVar(&d.Mode, prefix+"mode", d.Mode, "`mode` of sending events: batch (requests never wait), blocking (requests wait), or blocking-strict (requests whose arrival cannot be recorded are refused)")
+	fs.IntVar(&batch.BufferSize, prefix+"batch-buffer-size", batch.BufferSize, "maximum `number` of events that wait; more are dropped and counted. Mode batch only")
+	fs.IntVar(&batch.MaxSize, prefix+"batch-max-size", batch.MaxSize, "maximum `number` of events in a batch. Mode batch only")
+	fs.DurationVar(&batch.MaxWait, prefix+"batch-max-wait", batch.MaxWait, "maximum `time` that an event waits for its batch to be full. Mode batch only")
+	fs.BoolVar(&batch.Throttle, prefix+"batch-throttle-enable", batch.Throttle, "limit the rate of batches. Mode batch only")
 	fs.Float32Var(&batch.QPS, prefix+"batch-throttle-qps", batch.QPS, "`batches` a second. Mode batch only")
-	fs.IntVar(&batch.Burst, prefix+"batch-throttle-burst", batch.Burst, "`batches` at once after a quiet time. Mode batch only")
+	fs.IntVar(&batch.Burst, prefix+"batch-throttle-burst", batch.Burst, "`number` of batches sent at once after a quiet time. Mode batch only")
 	fs.BoolVar(&d.Truncate, prefix+"truncate-enabled", d.Truncate, "leave the objects out of events that are too large")
-	fs.Int64Var(&d.MaxEventBytes, prefix+"truncate-max-event-size", d.MaxEventBytes, "`bytes` that an event may have")
-	fs.Int64Var(&d.MaxBatchBytes, prefix+"truncate-max-batch-size", d.MaxBatchBytes, "`bytes` that a batch may have")
+	fs.Int64Var(&d.MaxEventBytes, prefix+"truncate-max-event-size", d.MaxEventBytes, "maximum size of an event in `bytes`")
+	fs.Int64Var(&d.MaxBatchBytes, prefix+"truncate-max-batch-size", d.MaxBatchBytes, "maximum size of a batch in `bytes`")
 }
 
-// hideDetails leaves in the help of a command only the flags of audit that most
-// need.
+// hideDetails hides all but the most used audit flags in the help of a command.
 func hideDetails(fs *pflag.FlagSet) {
 	fs.VisitAll(func(f *pflag.Flag) {
 		switch f.Name {
@@ -79,7 +78,7 @@ func hideDetails(fs *pflag.FlagSet) {
 	})
 }
 
-// auditArgs returns the flags of audit that were given, for a child process.
+// auditArgs returns the audit flags that were given, for a child process.
 func auditArgs(fs *pflag.FlagSet) (args []string) {
 	fs.Visit(func(f *pflag.Flag) {
 		if strings.HasPrefix(f.Name, auditPrefix) {

@@ -19,26 +19,26 @@ type backendFlags struct {
 	limits    limits
 }
 
-// begin adds those that --help shows before a process's own; gateway says what
-// the process needs a gateway for.
+// begin adds the flags that --help shows before the process's own. gateway completes
+// the help of --gateway: what the process uses the gateway for.
 func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, gateway string) {
 	f.listen.add(fs, address, "`address` to serve on: host:port, or unix:///path for a gateway of the same user on this machine")
 	f.etcd.add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
 	f.etcd.addPrefix(fs)
 	f.proxy.add(fs)
 	fs.StringVar(&cfg.Gateway.URL, "gateway", "", "`URL` of the gateway, https://host:port, "+gateway)
-	fs.StringVar(&cfg.Gateway.CAFile, "gateway-ca-file", "", "PEM `file` of the authorities that the gateway's certificate is checked against (default: the system's)")
-	fs.StringVar(&cfg.Gateway.CertFile, "gateway-cert-file", "", "PEM `file` of the certificate shown to the gateway")
+	fs.StringVar(&cfg.Gateway.CAFile, "gateway-ca-file", "", "PEM `file` of CAs for the gateway's certificate (default: the system's)")
+	fs.StringVar(&cfg.Gateway.CertFile, "gateway-cert-file", "", "PEM `file` of the client certificate for the gateway")
 	fs.StringVar(&cfg.Gateway.KeyFile, "gateway-key-file", "", "PEM `file` of the key of --gateway-cert-file")
 }
 
-// end adds those that --help shows after them.
+// end adds the flags that --help shows after the process's own.
 func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
 	f.limits.addAtWork(fs)
 	addAudit(fs, &cfg.Audit)
 	hideDetails(fs)
 	addTracing(fs, &cfg.TracingConfigFile)
-	fs.DurationVar(&cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to serve on, no longer ready, after SIGTERM, for gateways to notice: longer than the interval at which they check /readyz")
+	fs.DurationVar(&cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails; longer than the interval of health checks")
 	fs.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof/")
 	addVerbosity(fs, &f.verbosity)
 }

@@ -16,13 +16,13 @@ import (
 	"portico/apiservice/backend"
 )
 
-const backendsExample = `  # all servers that are registered by URL
+const backendsExample = `  # all Backends
   portico backends
 
-  # one of them: each endpoint with its state, and what it serves
+  # one Backend: endpoints, states, groups
   portico backends billing
 
-  # as it is kept
+  # the stored object
   portico backends billing -o yaml`
 
 // backendsPath is where Backends are served.
@@ -37,8 +37,8 @@ func newBackends() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "backends [NAME]",
 		Aliases: []string{"backend"},
-		Short:   "Show the servers behind a gateway, and how they are",
-		Long:    "Show the Backends of a gateway: how many of their endpoints are healthy, and which groups they serve; or one of\nthem with the state of each endpoint as the elected gateway sees it.",
+		Short:   "Show the servers behind a gateway and their health",
+		Long:    "Show the Backends of a gateway with their healthy endpoints and groups, or one Backend with the state of each\nendpoint as the elected gateway sees it.",
 		Example: backendsExample,
 		Args:    oneNameAtMost,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,7 +78,7 @@ func listBackends(ctx context.Context, w io.Writer, gateway *gatewayClient, out 
 		return fmt.Errorf("read list of backends: %w", err)
 	}
 	if len(table.Rows) == 0 {
-		_, err := fmt.Fprintln(w, `No backends are registered. "portico register --help" shows how to, and "portico routes" what is served without.`)
+		_, err := fmt.Fprintln(w, `No backends are registered. See "portico register --help", and "portico routes" for what is served.`)
 		return err
 	}
 	return printTable(w, &table, out == outputWide)
@@ -102,10 +102,10 @@ func showBackend(ctx context.Context, w io.Writer, gateway *gatewayClient, name 
 	return printBackend(w, &b, time.Now())
 }
 
-// elsewhere is the error that there is no Backend of a name.
-func elsewhere(err error) error { return fmt.Errorf("%w; those there are: portico backends", err) }
+// elsewhere is the error of a Backend that does not exist.
+func elsewhere(err error) error { return fmt.Errorf("%w; see portico backends", err) }
 
-// printBackend prints what there is to know of one Backend.
+// printBackend prints one Backend.
 func printBackend(w io.Writer, b *backend.Backend, now time.Time) error {
 	fmt.Fprintf(w, "Name:   %s\nAge:    %s\nServes: %s\n\n", b.Name, since(b.CreationTimestamp, now), orNone(served(b)...))
 	var rows [][]string
@@ -119,8 +119,8 @@ func printBackend(w io.Writer, b *backend.Backend, now time.Time) error {
 	return printRows(w, []string{"ENDPOINT", "WEIGHT", "STATE", "FOR", "LAST ERROR"}, endpointRows(b, now))
 }
 
-// endpointRows has a row for each endpoint of the status, and for each of the
-// spec that the status does not tell of yet.
+// endpointRows returns a row for each endpoint of the status, and for each of the
+// spec that the status lacks.
 func endpointRows(b *backend.Backend, now time.Time) (rows [][]string) {
 	weights := map[string]string{}
 	for _, e := range b.Spec.Endpoints {
@@ -129,13 +129,13 @@ func endpointRows(b *backend.Backend, now time.Time) (rows [][]string) {
 			weights[e.URL] = fmt.Sprint(*e.Weight)
 		}
 	}
-	told := map[string]bool{}
+	shown := map[string]bool{}
 	for _, e := range b.Status.Endpoints {
-		told[e.URL] = true
+		shown[e.URL] = true
 		rows = append(rows, []string{e.URL, orNone(weights[e.URL]), string(e.State), since(e.LastTransitionTime, now), orNone(oneLine(e.LastError))})
 	}
 	for _, e := range b.Spec.Endpoints {
-		if !told[e.URL] {
+		if !shown[e.URL] {
 			rows = append(rows, []string{e.URL, weights[e.URL], string(backend.EndpointUnknown), "<unknown>", "<none>"})
 		}
 	}

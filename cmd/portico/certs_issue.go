@@ -49,11 +49,10 @@ const certsIssueExample = `  # authorities: keep this folder where certificates 
   # a user in two groups, for a day
   portico certs issue client --ca-dir=./authorities --user=jane --group=dev --group=ops --valid-for=24h --out=./jane`
 
-// defaultValidity is how long a certificate is good if nothing else is said.
+// defaultValidity is the default lifetime of a certificate.
 const defaultValidity = 365 * 24 * time.Hour
 
-// issueFlags are the flags of `portico certs issue`, of which each of its
-// commands has some.
+// issueFlags are the flags of the commands of `portico certs issue`.
 type issueFlags struct {
 	authority authorityFlags
 	out       string
@@ -64,8 +63,8 @@ func newCertsIssue() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "issue",
 		Short: "Make a certificate and its key",
-		Long: "Make a certificate and its key, signed by one of the authorities, and put them into a folder together with the\n" +
-			"authorities' certificates: all that a process on another machine needs. Keys are readable by their owner only.",
+		Long: "Make a certificate and its key, signed by one of the authorities, in a folder with the authorities' certificates:\n" +
+			"what a process on another machine needs. Keys are readable by their owner only.",
 		Example: certsIssueExample,
 		Args:    knownCommand,
 		RunE:    showHelp,
@@ -78,7 +77,7 @@ func newIssueServer() *cobra.Command {
 	f := issueFlags{req: pki.Request{By: pki.ServingAuthority}}
 	cmd := f.command("server", "Make the certificate of a server: a gateway or one behind it", func() error {
 		if len(f.req.Hosts) == 0 {
-			return errors.New("--host is missing: name each host and address that the server is reached by, as in --host=127.0.0.2 --host=core.internal")
+			return errors.New("--host is missing: name each host and address of the server, as in --host=127.0.0.2 --host=core.internal")
 		}
 		for _, host := range f.req.Hosts {
 			if err := checkHost(host); err != nil {
@@ -90,7 +89,7 @@ func newIssueServer() *cobra.Command {
 	})
 	fs := cmd.Flags()
 	fs.StringVar(&f.req.Name, "name", "server", "`name` of the server and of the files")
-	fs.StringSliceVar(&f.req.Hosts, "host", nil, "`host` or address that the server is reached by, without a port. May be repeated. Required")
+	fs.StringSliceVar(&f.req.Hosts, "host", nil, "`host` or address of the server, without a port. May be repeated. Required")
 	f.add(cmd)
 	return cmd
 }
@@ -99,7 +98,7 @@ func newIssueClient() *cobra.Command {
 	f := issueFlags{req: pki.Request{By: pki.ClientAuthority}}
 	cmd := f.command("client", "Make the certificate of a user of the gateway", func() error {
 		if f.req.User == "" {
-			return errors.New("--user is missing: say whose certificate it shall be, as in --user=jane")
+			return errors.New("--user is missing, as in --user=jane")
 		}
 		if f.req.Name == "" {
 			f.req.Name = strings.NewReplacer(":", "-", "/", "-").Replace(f.req.User)
@@ -107,18 +106,18 @@ func newIssueClient() *cobra.Command {
 		return nil
 	})
 	fs := cmd.Flags()
-	fs.StringVar(&f.req.User, "user", "", "`name` of the user; the servers behind a gateway are system:portico:core and system:portico:crd. Required")
-	fs.StringSliceVar(&f.req.Groups, "group", nil, "`group` that the user is in; system:masters may do everything. May be repeated")
-	fs.StringVar(&f.req.Name, "name", "", "`name` of the files (default: the user's, with - for : and /)")
+	fs.StringVar(&f.req.User, "user", "", "`name` of the user; system:portico:core and system:portico:crd for these servers. Required")
+	fs.StringSliceVar(&f.req.Groups, "group", nil, "`group` of the user; system:masters may do everything. May be repeated")
+	fs.StringVar(&f.req.Name, "name", "", "`name` of the files (default: the user, with - for : and /)")
 	f.add(cmd)
 	return cmd
 }
 
 func newIssueFrontProxy() *cobra.Command {
 	f := issueFlags{req: pki.Request{By: pki.FrontProxyAuthority}}
-	cmd := f.command("front-proxy", "Make the certificate that a gateway shows to the servers behind it", func() error { return nil })
+	cmd := f.command("front-proxy", "Make the client certificate of a gateway for the servers behind it", func() error { return nil })
 	fs := cmd.Flags()
-	fs.StringVar(&f.req.User, "common-name", pki.FrontProxyName, "`name` that --requestheader-allowed-names of the servers has to allow")
+	fs.StringVar(&f.req.User, "common-name", pki.FrontProxyName, "`name` for --requestheader-allowed-names of the servers")
 	fs.StringVar(&f.req.Name, "name", pki.FrontProxyName, "`name` of the files")
 	f.add(cmd)
 	return cmd
@@ -139,9 +138,9 @@ func (f *issueFlags) command(use, short string, complete func() error) *cobra.Co
 func (f *issueFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.out, "out", ".", "`folder` that the files are put into; made if needed")
+	fs.StringVar(&f.out, "out", ".", "`folder` for the files; made if needed")
 	addLifetime(fs, &f.req)
-	fs.BoolVar(&f.req.Replace, "force", false, "replace files that are there")
+	fs.BoolVar(&f.req.Replace, "force", false, "replace existing files")
 	f.authority.add(fs)
 }
 
@@ -171,14 +170,14 @@ func (f *issueFlags) issue(w io.Writer) error {
 const flagValidFor = "valid-for"
 
 func addLifetime(fs *pflag.FlagSet, req *pki.Request) {
-	fs.DurationVar(&req.ValidFor, flagValidFor, defaultValidity, "`time` for which it is good, such as 720h; no longer than its authority")
+	fs.DurationVar(&req.ValidFor, flagValidFor, defaultValidity, "`lifetime` of the certificate, such as 720h; no longer than its authority's")
 }
 
-// lifetime checks how long a certificate shall be good. Only the default is cut to
-// what its authority has left: what was asked for is not.
+// lifetime checks the lifetime of a certificate. The default is cut to what its
+// authority has left; one that was given is not.
 func lifetime(fs *pflag.FlagSet, req *pki.Request) error {
 	if req.ValidFor <= 0 {
-		return fmt.Errorf("--%s=%v: the certificate would have expired already; give a time such as 720h", flagValidFor, req.ValidFor)
+		return fmt.Errorf("--%s must be positive, such as 720h", flagValidFor)
 	}
 	req.Whole = fs.Changed(flagValidFor)
 	return nil
@@ -186,21 +185,20 @@ func lifetime(fs *pflag.FlagSet, req *pki.Request) error {
 
 // tooLong is the error of a certificate that would outlive its authority.
 func tooLong(req *pki.Request, err *pki.OutlivesError) error {
-	return fmt.Errorf("--%s=%v: %w; give a shorter time", flagValidFor, req.ValidFor, err)
+	return fmt.Errorf("--%s=%v: %w; choose a shorter one", flagValidFor, req.ValidFor, err)
 }
 
-// checkHost refuses what no certificate can be for, in words that say what was
-// meant.
+// checkHost checks that host can stand in a certificate.
 func checkHost(host string) error {
 	if net.ParseIP(host) != nil {
 		return nil
 	}
 	if h, port, err := net.SplitHostPort(host); err == nil && h != "" && !strings.Contains(port, "/") {
-		return fmt.Errorf("--host %q: a certificate is for no port; give %q", host, h)
+		return fmt.Errorf("--host %q: must not have a port; use %q", host, h)
 	}
 	name := strings.TrimPrefix(host, "*.")
 	if len(validation.IsDNS1123Subdomain(strings.ToLower(name))) > 0 {
-		return fmt.Errorf("--host %q: it is neither a host's name nor an address", host)
+		return fmt.Errorf("--host %q: must be a host name or an address", host)
 	}
 	return nil
 }

@@ -12,11 +12,11 @@ import (
 	"portico/cmd/internal/pki"
 )
 
-const certsKubeconfigExample = `  # for jane, who may do what roles give to her and to the group dev, for a month
+const certsKubeconfigExample = `  # for jane in the group dev, for a month
   portico certs kubeconfig --server=https://portico.example.com:6443 --user=jane --group=dev --valid-for=720h --out=jane.kubeconfig
   kubectl --kubeconfig=jane.kubeconfig auth whoami
 
-  # for an API server of another machine that asks the gateway who users are and what they may do
+  # for an API server on another machine that sends reviews to the gateway
   portico certs kubeconfig --server=https://portico.example.com:6443 --user=system:billing --out=billing.kubeconfig
 
   # for an administrator of an installation of "portico up" on this machine
@@ -34,9 +34,9 @@ func newCertsKubeconfig() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Make a kubeconfig for a user, with a certificate in it",
-		Long: "Make a certificate for a user of the gateway, and a kubeconfig that holds it, its key and the authority that vouches for\n" +
-			"the gateway: one file for kubectl, or for a server that is a client of the gateway. Whoever has the file is the user.\n" +
-			"\"portico core\" and \"portico crd\" take files of their own: see portico certs issue --help.",
+		Long: "Make a certificate for a user of the gateway, and a kubeconfig with it, its key and the CA of the gateway: one file for\n" +
+			"kubectl, or for a server that is a client of the gateway. The holder of the file can act as the user.\n" +
+			"\"portico core\" and \"portico crd\" take separate files: see portico certs issue --help.",
 		Example: certsKubeconfigExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,12 +48,12 @@ func newCertsKubeconfig() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.server, "server", "", "`URL` of the gateway as the user reaches it, https://host:port. Required")
+	fs.StringVar(&f.server, "server", "", "`URL` of the gateway, https://host:port. Required")
 	fs.StringVar(&f.req.User, "user", "", "`name` of the user. Required")
-	fs.StringSliceVar(&f.req.Groups, "group", nil, "`group` that the user is in; system:masters may do everything. May be repeated")
+	fs.StringSliceVar(&f.req.Groups, "group", nil, "`group` of the user; system:masters may do everything. May be repeated")
 	fs.StringVar(&f.out, "out", "portico.kubeconfig", "`file` to write")
 	addLifetime(fs, &f.req)
-	fs.BoolVar(&f.req.Replace, "force", false, "replace the file if it is there")
+	fs.BoolVar(&f.req.Replace, "force", false, "replace an existing file")
 	f.authority.add(fs)
 	return cmd
 }
@@ -62,11 +62,11 @@ func (f *kubeconfigFlags) run(w io.Writer) error {
 	u, err := url.Parse(f.server)
 	switch {
 	case f.server == "":
-		return errors.New("--server is missing: say where the gateway is, as in --server=https://portico.example.com:6443")
+		return errors.New("--server is missing, as in --server=https://portico.example.com:6443")
 	case err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("--server %q: it must have the form https://host:port", f.server)
+		return fmt.Errorf("--server %q: must have the form https://host:port", f.server)
 	case f.req.User == "":
-		return errors.New("--user is missing: say whose kubeconfig it shall be, as in --user=jane")
+		return errors.New("--user is missing, as in --user=jane")
 	}
 	dir, err := f.authority.dir()
 	if err != nil {

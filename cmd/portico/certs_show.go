@@ -16,13 +16,13 @@ import (
 
 const certsShowExample = `  portico certs show for-core/*.crt
 
-  # those of the user's own installation
+  # of an installation of portico up
   portico certs show ~/.local/share/portico/pki/*.crt`
 
 func newCertsShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show FILE...",
-		Short:   "Show whom certificates are for, by whom, and how long they are good",
+		Short:   "Show subject, hosts, use, issuer and remaining lifetime of certificates",
 		Example: certsShowExample,
 		Args:    someFiles,
 		RunE: func(cmd *cobra.Command, files []string) error {

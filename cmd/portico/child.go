@@ -16,8 +16,8 @@ import (
 	"portico/cmd/internal/supervise"
 )
 
-// stopTimeout is how long a child may take to stop: a little longer than the
-// servers' own limit for requests at work.
+// stopTimeout bounds the stop of a child: longer than the servers' own limit for
+// requests in flight.
 const stopTimeout = 65 * time.Second
 
 // child is a process of the installation.
@@ -27,14 +27,12 @@ type child struct {
 	process *supervise.Process
 	// done receives Run's error; it is closed afterwards.
 	done chan error
-	// stop ends the child and returns when it has ended. It may be called
-	// again.
+	// stop ends the child and returns when it has ended. It may be called again.
 	stop func()
 }
 
-// startChild starts `portico name args...` and keeps it running. Errors, if not
-// nil, gets every line of the child's log; with -v all logs are on standard error
-// anyway.
+// startChild starts `portico name args...` and keeps it running. errors, if not nil,
+// gets every line of the child's log; with --v all logs go to standard error.
 func (s *stack) startChild(name string, args []string, ready func(context.Context) error, errors io.Writer) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -68,8 +66,8 @@ func (s *stack) startChild(name string, args []string, ready func(context.Contex
 
 func (s *stack) logFile(name string) string { return s.dir.File("logs", name+".log") }
 
-// openLog opens the log of one process. Its lines go to errors as well, or with -v
-// to standard error.
+// openLog opens the log of a process. Its lines also go to errors, or with --v to
+// standard error.
 func (s *stack) openLog(name string, errors io.Writer) (*supervise.Log, error) {
 	cfg := supervise.LogConfig{File: s.logFile(name), Also: errors}
 	if s.flags.verbosity > 0 {
@@ -82,7 +80,7 @@ func (s *stack) etcdSocket() string { return filepath.Join(s.dir.Run, "etcd.sock
 func (s *stack) coreSocket() string { return filepath.Join(s.dir.Run, "core.sock") }
 func (s *stack) crdSocket() string  { return filepath.Join(s.dir.Run, "crd.sock") }
 
-// commonArgs are the flags that every child has.
+// commonArgs are the flags of every child.
 func (s *stack) commonArgs() []string {
 	return append(append(s.etcd.args(), s.flags.limits.atWorkArgs()...),
 		"--tracing-config-file="+s.flags.tracing,
@@ -91,8 +89,8 @@ func (s *stack) commonArgs() []string {
 	)
 }
 
-// backendArgs are the flags of a child behind the gateway, which is a client of
-// it by a certificate of its own.
+// backendArgs are the flags of a child behind the gateway; own is its certificate as
+// a client of the gateway.
 func (s *stack) backendArgs(socket string, own pki.Pair) []string {
 	return append(s.commonArgs(),
 		"--listen=unix://"+socket,

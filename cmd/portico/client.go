@@ -17,11 +17,11 @@ import (
 	"portico/resource/client"
 )
 
-// maxAnswer bounds what a command reads of one answer, in bytes: a list of
-// everything that is registered is far smaller.
+// maxAnswer is the largest response that a command reads, in bytes: far more than a
+// list of all registrations.
 const maxAnswer = 64 << 20
 
-// userAgent is who the commands say they are: writers are known by it.
+// userAgent is the user agent of commands, and so their field manager.
 const userAgent = "portico-cli"
 
 // clientFlags are the flags of commands that are clients of a gateway, by the
@@ -34,9 +34,9 @@ type clientFlags struct {
 
 func (f *clientFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that says where the gateway is and who asks (default: $KUBECONFIG, else ~/.kube/config)")
-	fs.StringVar(&f.context, "context", "", "`name` of the context in it (default: its current one)")
-	fs.DurationVar(&f.timeout, "request-timeout", 30*time.Second, "most `time` for one request; 0 is no limit")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file` (default: $KUBECONFIG, else ~/.kube/config)")
+	fs.StringVar(&f.context, "context", "", "`name` of the context in the kubeconfig (default: the current one)")
+	fs.DurationVar(&f.timeout, "request-timeout", 30*time.Second, "maximum `time` of one request; 0 means no limit")
 }
 
 // gatewayClient sends a command's requests.
@@ -45,14 +45,14 @@ type gatewayClient struct {
 	// timeout of one request; 0 is none.
 	timeout   time.Duration
 	transport http.RoundTripper
-	// who asks, by the kubeconfig.
+	// who is the user, for messages.
 	who credentials
 	// warnings gets a line for each warning of the gateway; nil drops them.
 	warnings io.Writer
 }
 
-// do sends a request and returns the body of its answer. An error is one line
-// that says what to do about it, or what the gateway said.
+// do sends a request and returns the body of the response. An error is one line: the
+// gateway's message, or the cause and how to resolve it.
 func (c *gatewayClient) do(ctx context.Context, method, path string, query url.Values, body any, accept string) ([]byte, error) {
 	if c.timeout > 0 {
 		var cancel context.CancelFunc
@@ -148,7 +148,7 @@ func (t formTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// unreachedError says that no answer came.
+// unreachedError is a request without a response.
 type unreachedError struct{ err error }
 
 func (e *unreachedError) Error() string { return e.err.Error() }

@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// refusedError is what the gateway said, in one line.
+// refusedError is a Status of the gateway in one line.
 type refusedError struct {
 	line string
 	err  error
@@ -21,8 +21,7 @@ type refusedError struct {
 func (e *refusedError) Error() string { return e.line }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// explain turns an error of a request into one line for whoever typed the command,
-// who never typed a path.
+// explain turns an error of a request into one line for the user of a command.
 func (c *gatewayClient) explain(method, path string, err error) error {
 	var unreached *unreachedError
 	var status apierrors.APIStatus
@@ -31,9 +30,9 @@ func (c *gatewayClient) explain(method, path string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return c.late(path, "no answer")
 	case errors.As(err, &unreached) && errors.As(unreached.err, &timed) && timed.Timeout():
-		return fmt.Errorf("reach %s: %w: something is there that answers nothing within its time; does the gateway hang, or is it none?", c.host, unreached.err)
+		return fmt.Errorf("reach %s: %w: a process accepts connections there and does not answer; is it a gateway?", c.host, unreached.err)
 	case errors.As(err, &unreached):
-		return fmt.Errorf("reach %s: %w; does the gateway run, and are --kubeconfig and --context those of it?", c.host, unreached.err)
+		return fmt.Errorf("reach %s: %w; does the gateway run, and do --kubeconfig and --context name it?", c.host, unreached.err)
 	case !errors.As(err, &status):
 		return err
 	}
@@ -50,15 +49,15 @@ func (c *gatewayClient) explain(method, path string, err error) error {
 	return &refusedError{line, err}
 }
 
-// late is the error of an answer that is not there in time.
+// late is the error of a response that did not come in time.
 func (c *gatewayClient) late(path, what string) error {
-	return fmt.Errorf("ask %s for %s: %s within %v; --request-timeout gives it more, if it is only slow", c.host, path, what, c.timeout)
+	return fmt.Errorf("ask %s for %s: %s within %v; allow more time with --request-timeout", c.host, path, what, c.timeout)
 }
 
-// neededRight says how somebody gets the right to a request.
+// neededRight says which role permits a request.
 func neededRight(method, path string) string {
 	if method != http.MethodGet {
-		return "registering servers takes the rights of cluster-admin"
+		return "registering servers needs the rights of cluster-admin"
 	}
 	asked, what := "the command asks the gateway for "+path+"; ", "--verb=get --non-resource-url="+path
 	if at, named := strings.CutPrefix(path, "/apis/"); named {
@@ -70,11 +69,11 @@ func neededRight(method, path string) string {
 		}
 		asked, what = "", fmt.Sprintf("--verb=%s --resource=%s.%s", verb, parts[2], parts[0])
 	}
-	return asked + "whoever administers the gateway can allow it: kubectl create clusterrole NAME " + what + ", then kubectl create clusterrolebinding NAME --clusterrole=NAME --user=USER"
+	return asked + "an administrator can allow it: kubectl create clusterrole NAME " + what + ", then kubectl create clusterrolebinding NAME --clusterrole=NAME --user=USER"
 }
 
-// statusLine is a Status in one line: its message, and the causes that it does
-// not tell itself.
+// statusLine is a Status in one line: its message, and the causes that the message
+// does not name.
 func statusLine(from apierrors.APIStatus) string {
 	s := from.Status()
 	parts := []string{strings.Join(strings.Fields(s.Message), " ")}

@@ -32,7 +32,7 @@ func TestForbidden(t *testing.T) {
 	defer front.Close()
 	c := &gatewayClient{host: front.URL, timeout: time.Minute, transport: http.DefaultTransport}
 	for _, tc := range []struct{ method, path, want string }{
-		{"GET", explain.Path, "the command asks the gateway for /debug/route; whoever administers the gateway can allow it: kubectl create clusterrole NAME --verb=get --non-resource-url=/debug/route,"},
+		{"GET", explain.Path, "the command asks the gateway for /debug/route; an administrator can allow it: kubectl create clusterrole NAME --verb=get --non-resource-url=/debug/route,"},
 		{"GET", backendsPath, "create clusterrole NAME --verb=list --resource=backends.gateway.portico.dev,"},
 		{"GET", backendPath("x"), "create clusterrole NAME --verb=get --resource=backends.gateway.portico.dev,"},
 		{"GET", apiServicesPath, "--verb=list --resource=apiservices.apiregistration.k8s.io,"},
@@ -92,7 +92,7 @@ func TestSilentGateway(t *testing.T) {
 	}{
 		"no answer":       {"http://" + listener.Addr().String(), &http.Transport{}, 50 * time.Millisecond, "no answer within 50ms"},
 		"no whole answer": {endless.URL, &http.Transport{}, 500 * time.Millisecond, "no whole answer within 500ms"},
-		"no handshake":    {"https://" + listener.Addr().String(), &http.Transport{TLSHandshakeTimeout: 50 * time.Millisecond}, 0, "something is there that answers nothing within its time"},
+		"no handshake":    {"https://" + listener.Addr().String(), &http.Transport{TLSHandshakeTimeout: 50 * time.Millisecond}, 0, "accepts connections there and does not answer"},
 	} {
 		c := &gatewayClient{host: tc.host, timeout: tc.timeout, transport: tc.transport}
 		err := c.send(t.Context(), "GET", backendsPath, nil, nil)

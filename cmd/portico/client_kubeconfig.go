@@ -20,7 +20,7 @@ import (
 // open reads the configuration. Nothing is sent yet.
 func (f *clientFlags) open() (*gatewayClient, error) {
 	if f.timeout < 0 {
-		return nil, fmt.Errorf("--request-timeout=%v: it must not be negative; 0 is no limit", f.timeout)
+		return nil, errors.New("--request-timeout must not be negative (0 means no limit)")
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
@@ -32,7 +32,7 @@ func (f *clientFlags) open() (*gatewayClient, error) {
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New(`read kubeconfig: there is none; name one with --kubeconfig or $KUBECONFIG ("portico up" prints where its own is)`)
+		return nil, errors.New(`read kubeconfig: none found; name one with --kubeconfig or $KUBECONFIG (portico up prints the path of its own)`)
 	case err != nil:
 		return nil, fmt.Errorf("read kubeconfig: %w%s", err, otherContexts(raw, f.context))
 	}
@@ -50,11 +50,11 @@ func (f *clientFlags) open() (*gatewayClient, error) {
 	}, nil
 }
 
-// unreadKubeconfig is the error of files that cannot be read: which of them, and
-// nothing of the Go types that it should have fit.
+// unreadKubeconfig is the error of files that cannot be read. It names the file, and
+// leaves out Go types.
 func unreadKubeconfig(rules *clientcmd.ClientConfigLoadingRules, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf(`read kubeconfig: %w; name one that is there with --kubeconfig, or leave it out for $KUBECONFIG or ~/.kube/config ("portico up" prints where its own is)`, err)
+		return fmt.Errorf(`read kubeconfig: %w; name another one with --kubeconfig or $KUBECONFIG (portico up prints the path of its own)`, err)
 	}
 	files := rules.GetLoadingPrecedence()
 	if rules.ExplicitPath != "" {
@@ -70,22 +70,22 @@ func unreadKubeconfig(rules *clientcmd.ClientConfigLoadingRules, err error) erro
 			if text := loadErr.Error(); !strings.Contains(text, "Go value of type") && !strings.Contains(text, "Go struct") {
 				why = ": " + oneLine(text)
 			}
-			return fmt.Errorf("read kubeconfig %s: it is no kubeconfig, which is YAML or JSON of kind Config%s; name another one with --kubeconfig or $KUBECONFIG", file, why)
+			return fmt.Errorf("read kubeconfig %s: not YAML or JSON of kind Config%s; name another one with --kubeconfig or $KUBECONFIG", file, why)
 		}
 	}
 	return fmt.Errorf("read kubeconfig: %w", err)
 }
 
-// otherContexts says which contexts there are, in place of one that is not.
+// otherContexts names the contexts that exist, if name does not.
 func otherContexts(raw *api.Config, name string) string {
 	if _, there := raw.Contexts[name]; name == "" || there {
 		return ""
 	}
 	names := slices.Sorted(maps.Keys(raw.Contexts))
-	return "; there are: " + orNone(someNames(names))
+	return "; contexts: " + orNone(someNames(names))
 }
 
-// credentials are who asks, as the kubeconfig has it, for messages.
+// credentials are the user of a kubeconfig, for messages.
 type credentials struct {
 	user, file string
 	// notAfter is the end of the client certificate; zero: there is none.
@@ -116,16 +116,15 @@ func credentialsOf(raw *api.Config, context string) (c credentials) {
 	return c
 }
 
-// refused says what may be wrong with credentials that a gateway does not take, and
-// what to do about it.
+// refused says why a gateway may refuse the credentials, and how to resolve it.
 func (c *credentials) refused(host string) string {
 	who := "the credentials in the kubeconfig"
 	if c.user != "" && c.file != "" {
 		who = fmt.Sprintf("user %q of %s", c.user, c.file)
 	}
 	if !c.notAfter.IsZero() && time.Now().After(c.notAfter) {
-		return fmt.Sprintf("the client certificate of %s expired at %s; make another with portico certs kubeconfig, or use the kubeconfig that portico up writes anew at every start",
+		return fmt.Sprintf("the client certificate of %s expired at %s; make another one with portico certs kubeconfig, or use the one that portico up writes at every start",
 			who, c.notAfter.Local().Format(time.RFC3339))
 	}
-	return fmt.Sprintf("%s does not know %s; is the kubeconfig the one of this gateway, and its certificate or token still good? --kubeconfig and --context choose others", host, who)
+	return fmt.Sprintf("%s does not know %s; is it a kubeconfig of this gateway, and its certificate or token valid? --kubeconfig and --context choose others", host, who)
 }

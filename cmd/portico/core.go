@@ -30,12 +30,12 @@ func newCore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "core",
 		Short:   "Run the core server: the built-in kinds",
-		Long:    "Run the core server: namespaces, configmaps, secrets, services, service accounts, events, leases and the other\nbuilt-in kinds, with the controllers that belong to them. It is a server behind a gateway: users are who the\ngateway says they are, and only a gateway is let in.",
+		Long:    "Run the core server: namespaces, configmaps, secrets, services, service accounts, events, leases and the other\nbuilt-in kinds, with the controllers that belong to them. It runs behind a gateway: it\naccepts requests of gateways only, and takes the user from their headers.",
 		Example: coreExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.cfg.MaxTokenExpiration < core.MinMaxTokenExpiration {
-				return fmt.Errorf("--service-account-max-token-expiration=%v: it must be at least %v", f.cfg.MaxTokenExpiration, core.MinMaxTokenExpiration)
+				return fmt.Errorf("--service-account-max-token-expiration=%v: must be at least %v", f.cfg.MaxTokenExpiration, core.MinMaxTokenExpiration)
 			}
 			if err := f.complete(cmd.Context(), &f.cfg.Config); err != nil {
 				return err
@@ -54,14 +54,14 @@ func newCore() *cobra.Command {
 func (f *coreFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	f.begin(fs, &f.cfg.Config, "127.0.0.1:7443", "by which a deleted namespace is drained of what other servers keep (default: only what this one keeps is drained)")
-	fs.StringVar(&f.cfg.ServiceAccountIssuer, "service-account-issuer", "", "`URL` that tokens made here name as their issuer; the gateway's must be the same")
-	fs.StringVar(&f.cfg.ServiceAccountSigningKeyFile, "service-account-signing-key-file", "", "PEM `file` of the key that tokens are signed with (default: no tokens are made)")
-	fs.DurationVar(&f.cfg.MaxTokenExpiration, "service-account-max-token-expiration", core.DefaultMaxTokenExpiration, "longest `time` that a token made here is good for, between 1h and 2^32 seconds; a request for more gets this, with a warning")
-	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "`audiences`, separated by commas, of tokens whose requests name none (default: the issuer)")
-	fs.StringVar(&f.cfg.RootCAFile, "root-ca-file", "", "PEM `file` published as ConfigMap kube-root-ca.crt in every namespace (default: none is)")
-	fs.StringVar(&f.cfg.ServiceClusterIPRange, "service-cluster-ip-range", "10.96.0.0/16", "`CIDR` that Services get their addresses from")
-	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`host:port` of the gateway, published as the endpoint of Service default/kubernetes (default: none is)")
-	fs.DurationVar(&f.cfg.EventTTL, "event-ttl", time.Hour, "`time` for which events are kept")
+	f.begin(fs, &f.cfg.Config, "127.0.0.1:7443", "through which objects of other servers are deleted with their namespace (default: objects of this server only)")
+	fs.StringVar(&f.cfg.ServiceAccountIssuer, "service-account-issuer", "", "`URL` of the issuer in service-account tokens; the same as the gateway's")
+	fs.StringVar(&f.cfg.ServiceAccountSigningKeyFile, "service-account-signing-key-file", "", "PEM `file` of the key that signs service-account tokens (default: no tokens are issued)")
+	fs.DurationVar(&f.cfg.MaxTokenExpiration, "service-account-max-token-expiration", core.DefaultMaxTokenExpiration, "maximum `lifetime` of a token, between 1h and 2^32 seconds; longer requests are shortened with a warning")
+	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "comma-separated `audiences` of tokens whose requests name none (default: the issuer)")
+	fs.StringVar(&f.cfg.RootCAFile, "root-ca-file", "", "PEM `file` published as ConfigMap kube-root-ca.crt in every namespace (default: none)")
+	fs.StringVar(&f.cfg.ServiceClusterIPRange, "service-cluster-ip-range", "10.96.0.0/16", "`CIDR` of the addresses of Services")
+	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`host:port` of the gateway, published as the endpoint of Service default/kubernetes (default: none)")
+	fs.DurationVar(&f.cfg.EventTTL, "event-ttl", time.Hour, "`lifetime` of events")
 	f.end(fs, &f.cfg.Config)
 }

@@ -29,9 +29,9 @@ func newCRD() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "crd",
 		Short: "Run the CRD server: CustomResourceDefinitions and the resources they define",
-		Long: "Run the CRD server: it keeps CustomResourceDefinitions and serves the resources that they define.\n" +
-			"It is a server behind a gateway: users are who the gateway says they are, and only a gateway is let in.\n" +
-			"What it must know of other servers, namespaces above all, it follows through the gateway, which may come and go.",
+		Long: "Run the CRD server: it stores CustomResourceDefinitions and serves the resources that they define.\n" +
+			"It runs behind a gateway: it accepts requests of gateways only, and takes the user from their headers.\n" +
+			"It follows namespaces and admission configurations through the gateway, and serves while the gateway is away.",
 		Example: crdExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,6 +52,6 @@ func newCRD() *cobra.Command {
 func (f *crdFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	f.begin(fs, &f.cfg.Config, "127.0.0.1:7444", "by which namespaces are known (default: no object can be created in any namespace)")
+	f.begin(fs, &f.cfg.Config, "127.0.0.1:7444", "through which namespaces are followed (default: no object can be created in a namespace)")
 	f.end(fs, &f.cfg.Config)
 }

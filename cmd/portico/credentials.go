@@ -11,12 +11,12 @@ import (
 	"portico/resource/authn"
 )
 
-// renewInterval is the pause between two looks whether a certificate is to be
-// renewed, which is a third of its life before its end.
+// renewInterval is the pause between checks of certificates. They are renewed when a
+// third of their lifetime is left.
 const renewInterval = 12 * time.Hour
 
-// ensureCredentials makes or renews certificates, keys and the administrator's
-// kubeconfigs. What is good is left as it is.
+// ensureCredentials makes what is missing of certificates, keys and the
+// administrator's kubeconfigs, and renews what nears its end.
 func (s *stack) ensureCredentials() (err error) {
 	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File(pkiFolder), Hosts: s.hosts, Now: time.Now()}); err != nil {
 		return err
@@ -31,12 +31,12 @@ func (s *stack) ensureCredentials() (err error) {
 	return pki.WriteKubeconfig(s.kubeconfig, s.endpoint, s.files.ServingCAFile, s.files.Admin)
 }
 
-// damagedKubeconfigError says that the kubeconfig in the data folder does not begin
-// as portico writes it.
+// damagedKubeconfigError is a kubeconfig in the data folder that portico did not
+// write.
 type damagedKubeconfigError struct{ path string }
 
 func (e *damagedKubeconfigError) Error() string {
-	return fmt.Sprintf("the kubeconfig %s is damaged, or something else wrote it", e.path)
+	return fmt.Sprintf("the kubeconfig %s is damaged or was not written by portico", e.path)
 }
 
 // keepCredentials renews what nears its end, until ctx ends. The processes read
@@ -51,7 +51,7 @@ func (s *stack) keepCredentials(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := s.ensureCredentials(); err != nil {
-			fmt.Fprintf(s.errOut, "portico: renew certificates: %v; the next attempt is in %v\n", err, renewInterval)
+			fmt.Fprintf(s.errOut, "portico: renew certificates: %v; next attempt in %v\n", err, renewInterval)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func TestAdvice(t *testing.T) {
 		t.Errorf("kubeconfig of the user: %v", err)
 	}
 	full := fmt.Errorf("write file: %w", &os.PathError{Op: "write", Path: "/x", Err: syscall.ENOSPC})
-	if err := advise(full); !strings.Contains(err.Error(), "make room") || !errors.Is(err, syscall.ENOSPC) {
+	if err := advise(full); !strings.Contains(err.Error(), "free space") || !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("full disk: %v", err)
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"portico/cmd/internal/pace"
 )
 
-// newEtcd returns the command of the embedded etcd, a child of `portico up`. It
-// is a process of its own because etcd exits when its disk fails it: the gateway
-// serves what it has in memory meanwhile, and up starts etcd again.
+// newEtcd returns the command of the embedded etcd, a child of `portico up`. It is a
+// process of its own because etcd exits when its disk fails: the gateway serves from
+// memory until up has started etcd again.
 func newEtcd() *cobra.Command {
 	var dir, sockets string
 	var verbosity int
@@ -53,7 +53,7 @@ func newEtcd() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&dir, "data-dir", "", "`folder` of the data; made if needed")
+	fs.StringVar(&dir, "data-dir", "", "data `folder`; made if needed")
 	fs.StringVar(&sockets, "socket-dir", "", "`folder` of the socket etcd.sock")
 	addVerbosity(fs, &verbosity)
 	for _, name := range []string{"data-dir", "socket-dir"} {
@@ -64,10 +64,9 @@ func newEtcd() *cobra.Command {
 	return cmd
 }
 
-// errorLines passes on, as sentences, what a user must know of the log of the etcd
-// process, which it gets line by line: why the process ended, and the errors that are
-// not etcd's own, of which it logs several for one cause. A sentence that was shown is
-// left out for repeatAfter: an etcd that does not start is tried again and again.
+// errorLines filters the log of the etcd process, line by line, for standard error:
+// why the process ended, and errors that are not etcd's own (etcd logs several for one
+// cause). A sentence is repeated after repeatAfter at the earliest.
 type errorLines struct {
 	to     io.Writer
 	prefix string
@@ -76,10 +75,10 @@ type errorLines struct {
 
 const (
 	repeatAfter = time.Minute
-	maxShown    = 100 // how many sentences are remembered
+	maxShown    = 100 // sentences remembered
 )
 
-// Write implements io.Writer. It reports a success whatever becomes of the line.
+// Write implements io.Writer and never fails.
 func (e *errorLines) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
 	if _, record, ok := strings.Cut(text, " level=ERROR msg="); ok && !strings.Contains(record, " by=etcd") {

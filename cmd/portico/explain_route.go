@@ -13,10 +13,10 @@ import (
 	"portico/apiservice/explain"
 )
 
-const explainRouteExample = `  # who answers this, and why
+const explainRouteExample = `  # where a read goes, and why
   portico explain-route /apis/billing.example.com/v1/invoices
 
-  # of a write; retries and limits may differ
+  # a write: retries and limits may differ
   portico explain-route /api/v1/namespaces/default/configmaps --verb=create`
 
 func newExplainRoute() *cobra.Command {
@@ -26,8 +26,8 @@ func newExplainRoute() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain-route PATH",
 		Short: "Show where a request would go, and why",
-		Long: "Show where the gateway would send a request: by which APIService, to which backend, to which of its endpoints, and\n" +
-			"why. Nothing is sent there. Of several gateways it is the one asked that says what it sees.",
+		Long: "Show where the gateway would send a request (APIService, backend, endpoint) and why. Nothing is sent to the backend.\n" +
+			"Several gateways may answer differently: each shows its own state.",
 		Example: explainRouteExample,
 		Args:    onePath,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,9 +56,9 @@ func onePath(cmd *cobra.Command, args []string) error {
 	case len(args) == 0:
 		return fmt.Errorf("the path is missing, as in: %s %s", cmd.CommandPath(), example)
 	case len(args) > 1:
-		return fmt.Errorf("%q: there is one path, and that is %q; the verb is --verb's", args[1], args[0])
+		return fmt.Errorf("%q: only one path is allowed, and it is %q; the verb is a flag, --verb", args[1], args[0])
 	case !strings.HasPrefix(args[0], "/"):
-		return fmt.Errorf("%q is no path: it begins with a slash, as in %s", args[0], example)
+		return fmt.Errorf("%q: a path begins with a slash, as in %s", args[0], example)
 	}
 	return nil
 }

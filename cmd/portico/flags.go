@@ -15,12 +15,12 @@ import (
 	"portico/resource/etcd"
 )
 
-// dialTimeout is the least time an attempt to connect to etcd is given.
+// dialTimeout bounds an attempt to connect to etcd.
 const dialTimeout = 5 * time.Second
 
-// addVerbosity adds -v.
+// addVerbosity adds --v.
 func addVerbosity(fs *pflag.FlagSet, to *int) {
-	fs.IntVarP(to, "v", "v", 0, "log `level`: 0 is information, 1 and above add debugging, -1 leaves only warnings and errors")
+	fs.IntVarP(to, "v", "v", 0, "log `level`: 0 for information, 1 and above for debugging, -1 for warnings and errors only")
 }
 
 // logLevel is the log level of the process. It may change while the process runs
@@ -71,10 +71,10 @@ func addDiscoveryGrace(fs *pflag.FlagSet, to *time.Duration) {
 
 // addTracing adds --tracing-config-file.
 func addTracing(fs *pflag.FlagSet, to *string) {
-	fs.StringVar(to, "tracing-config-file", "", "`file` with the TracingConfiguration, as for kube-apiserver: the collector (OTLP over gRPC) and how much is sampled (default: nothing is traced)")
+	fs.StringVar(to, "tracing-config-file", "", "`file` with a TracingConfiguration, as for kube-apiserver: the OTLP collector and the sampling rate (default: no tracing)")
 }
 
-// etcdFlags are the flags that reach an etcd.
+// etcdFlags are the flags of the connection to etcd.
 type etcdFlags struct {
 	servers                   []string
 	prefix                    string
@@ -83,19 +83,19 @@ type etcdFlags struct {
 
 func (f *etcdFlags) add(fs *pflag.FlagSet, servers string) {
 	fs.StringSliceVar(&f.servers, "etcd-servers", nil, servers)
-	fs.StringVar(&f.caFile, "etcd-cafile", "", "PEM `file` of the authorities that etcd's certificate is checked against (default: the system's)")
-	fs.StringVar(&f.certFile, "etcd-certfile", "", "PEM `file` of the client certificate shown to etcd; needs --etcd-keyfile")
+	fs.StringVar(&f.caFile, "etcd-cafile", "", "PEM `file` of CAs for etcd's certificate (default: the system's)")
+	fs.StringVar(&f.certFile, "etcd-certfile", "", "PEM `file` of the client certificate for etcd; needs --etcd-keyfile")
 	fs.StringVar(&f.keyFile, "etcd-keyfile", "", "PEM `file` of the key of --etcd-certfile")
 }
 
 func (f *etcdFlags) addPrefix(fs *pflag.FlagSet) {
-	fs.StringVar(&f.prefix, "etcd-prefix", etcd.DefaultPrefix, "`path` in etcd below which everything is stored")
+	fs.StringVar(&f.prefix, "etcd-prefix", etcd.DefaultPrefix, "`prefix` of all keys in etcd")
 }
 
 // required returns the configuration of a process that starts no etcd itself.
 func (f *etcdFlags) required(log *slog.Logger) (etcd.Config, error) {
 	if len(f.servers) == 0 {
-		return etcd.Config{}, errors.New("say where etcd is, as in: --etcd-servers=https://etcd-0:2379; portico up starts one of its own")
+		return etcd.Config{}, errors.New("--etcd-servers is missing, as in --etcd-servers=https://etcd-0:2379 (portico up starts an etcd of its own)")
 	}
 	return f.config(log), nil
 }
@@ -107,7 +107,7 @@ func (f *etcdFlags) config(log *slog.Logger) etcd.Config {
 	}
 }
 
-// args returns the flags for a child process that uses the same etcd.
+// args returns the flags of a child process that uses the same etcd.
 func (f *etcdFlags) args() []string {
 	args := []string{"--etcd-servers=" + strings.Join(f.servers, ",")}
 	for _, a := range []struct{ name, value string }{
@@ -132,22 +132,22 @@ func (f *listenFlags) add(fs *pflag.FlagSet, address, usage string) {
 // unix reports whether the address is a unix socket.
 func (f *listenFlags) unix() bool { return strings.HasPrefix(f.address, "unix://") }
 
-// frontProxyFlags say whose word about a user's identity is taken.
+// frontProxyFlags name the clients that are trusted to name users.
 type frontProxyFlags struct {
 	caFile string
 	names  []string
 }
 
 func (f *frontProxyFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.caFile, "requestheader-client-ca-file", "", "PEM `file` of the authorities whose clients may name the user in X-Remote-* headers (default: nobody may)")
-	fs.StringSliceVar(&f.names, "requestheader-allowed-names", nil, "common `names` that such a client's certificate must have, separated by commas (default: any)")
+	fs.StringVar(&f.caFile, "requestheader-client-ca-file", "", "PEM `file` of CAs whose clients may name the user in X-Remote-* headers (default: none)")
+	fs.StringSliceVar(&f.names, "requestheader-allowed-names", nil, "comma-separated common `names` allowed in certificates of these clients (default: any)")
 }
 
 // parsePair splits name=value.
 func parsePair(flag, s string) (name, value string, err error) {
 	name, value, ok := strings.Cut(s, "=")
 	if !ok || name == "" || value == "" {
-		return "", "", fmt.Errorf("--%s %q: it must have the form name=value", flag, s)
+		return "", "", fmt.Errorf("--%s %q: must have the form name=value", flag, s)
 	}
 	return name, value, nil
 }

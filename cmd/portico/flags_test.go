@@ -31,7 +31,7 @@ func TestBackendFlags(t *testing.T) {
 		},
 		{name: "no name", backends: []string{"unix:///x"}, err: "must have the form name=value"},
 		{name: "no URL", backends: []string{"core="}, err: "must have the form name=value"},
-		{name: "twice", backends: []string{"a=unix:///1", "a=unix:///2"}, err: "another one of that name"},
+		{name: "twice", backends: []string{"a=unix:///1", "a=unix:///2"}, err: "the name is used twice"},
 		{name: "authority of nobody", backends: []string{"a=unix:///1"}, cas: []string{"b=ca.crt"}, err: `no backend "b"`},
 		{name: "two for all", cas: []string{"a.crt", "b.crt"}, err: "for all backends already"},
 	} {
@@ -110,7 +110,7 @@ func TestFreeAddress(t *testing.T) {
 		t.Fatal("the address is not free:", err)
 	}
 	defer ln.Close()
-	if _, _, err := freeAddress(t.Context(), ln.Addr().String()); err == nil || !strings.Contains(err.Error(), "another process serves there") {
+	if _, _, err := freeAddress(t.Context(), ln.Addr().String()); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("busy: %v", err)
 	}
 }

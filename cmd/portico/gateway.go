@@ -43,8 +43,8 @@ func newGateway() *cobra.Command {
 	var f gatewayFlags
 	cmd := &cobra.Command{
 		Use:     "gateway",
-		Short:   "Run the gateway: the one door for clients",
-		Long:    "Run the gateway: it authenticates and authorizes every request, serves discovery, API registration and\naccess policy itself, and passes everything else on to the servers behind it.\nIt needs etcd; servers behind it may come and go.",
+		Short:   "Run the gateway: the endpoint for clients",
+		Long:    "Run the gateway: it authenticates and authorizes every request, serves discovery, API registration and\naccess policy itself, and proxies all else to the servers behind it.\nIt needs etcd; it starts and serves while servers behind it are away.",
 		Example: gatewayExample + auditExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -76,30 +76,30 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	f.listen.add(fs, "127.0.0.1:6443", "`address` to serve on: host:port")
 	f.etcd.add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
 	f.etcd.addPrefix(fs)
-	fs.StringArrayVar(&f.backends, "backend", nil, "a server behind the gateway, as `name=URL`, whose groups are found by discovery: unix:///path or https://host:port. May be repeated")
-	fs.StringArrayVar(&f.backendCAs, "backend-ca-file", nil, "`name=file` (PEM) of the authorities that a backend's certificate is checked against; a file alone is for all of them (default: the system's)")
-	fs.StringVar(&f.cfg.ClientCAFile, "client-ca-file", "", "PEM `file` of the authorities whose certificates name users (CN) and groups (O) (default: none do)")
+	fs.StringArrayVar(&f.backends, "backend", nil, "a server behind the gateway as `name=URL` (unix:///path or https://host:port); its groups are registered by discovery. May be repeated")
+	fs.StringArrayVar(&f.backendCAs, "backend-ca-file", nil, "PEM file of CAs for the certificate of a backend, as `name=file`; a file without a name is for all (default: the system's)")
+	fs.StringVar(&f.cfg.ClientCAFile, "client-ca-file", "", "PEM `file` of CAs whose client certificates name users (CN) and groups (O) (default: none)")
 	f.proxy.add(fs)
-	fs.StringVar(&f.cfg.ProxyCertFile, "proxy-client-cert-file", "", "PEM `file` of the certificate that the gateway shows to servers behind it")
+	fs.StringVar(&f.cfg.ProxyCertFile, "proxy-client-cert-file", "", "PEM `file` of the client certificate for servers behind the gateway")
 	fs.StringVar(&f.cfg.ProxyKeyFile, "proxy-client-key-file", "", "PEM `file` of the key of --proxy-client-cert-file")
-	fs.StringVar(&f.cfg.ServiceAccountIssuer, "service-account-issuer", "", "`URL` that service-account tokens name as their issuer (default: such tokens are not accepted)")
-	fs.StringArrayVar(&f.cfg.ServiceAccountKeyFiles, "service-account-key-file", nil, "PEM `file` of keys that service-account tokens are verified with. May be repeated")
-	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "`audiences`, separated by commas, of which a token must have one (default: the issuer)")
-	fs.StringVar(&f.cfg.TokenAuthFile, "token-auth-file", "", "CSV `file` of fixed tokens, one a line: token,user,uid,\"group,group\"")
-	fs.BoolVar(&f.cfg.AnonymousAuth, "anonymous-auth", true, "let requests without a credential in as system:anonymous")
-	fs.DurationVar(&f.cfg.RequestTimeout, "request-timeout", serve.DefaultRequestTimeout, "most `time` that a request may take which is no watch or stream")
+	fs.StringVar(&f.cfg.ServiceAccountIssuer, "service-account-issuer", "", "`URL` of the issuer of service-account tokens (default: no such tokens are accepted)")
+	fs.StringArrayVar(&f.cfg.ServiceAccountKeyFiles, "service-account-key-file", nil, "PEM `file` of keys that verify service-account tokens. May be repeated")
+	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "comma-separated `audiences`, one of which a token must have (default: the issuer)")
+	fs.StringVar(&f.cfg.TokenAuthFile, "token-auth-file", "", "CSV `file` of static tokens, one per line: token,user,uid,\"group,group\"")
+	fs.BoolVar(&f.cfg.AnonymousAuth, "anonymous-auth", true, "authenticate requests without credentials as system:anonymous")
+	fs.DurationVar(&f.cfg.RequestTimeout, "request-timeout", serve.DefaultRequestTimeout, "maximum `time` of a request, without watches and streams")
 	f.limits.addAtWork(fs)
 	f.limits.addLongRunning(fs)
-	fs.DurationVar(&f.cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to serve on, no longer ready, after SIGTERM, for load balancers to notice")
-	fs.Float64Var(&f.cfg.GoawayChance, "goaway-chance", 0, "`chance`, up to 0.02, that a request has its HTTP/2 connection ended after what is under way on it, so that load balancers choose again")
+	fs.DurationVar(&f.cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails, for load balancers to notice")
+	fs.Float64Var(&f.cfg.GoawayChance, "goaway-chance", 0, "`probability`, up to 0.02, that a request closes its HTTP/2 connection once its requests are done, so that load balancers choose again")
 	addDiscoveryGrace(fs, &f.cfg.Grace)
-	fs.StringVar(&f.cfg.InstanceID, "instance-id", "", "`name` that tells gateways on one etcd apart (default: host name and process id)")
-	fs.StringVar(&f.cfg.StateDir, "state-dir", "", "`folder` of this gateway's own, for what it shall still know when it starts while etcd is away (default: nothing)")
-	fs.StringVar(&f.cfg.AccessLog, "access-log", "", "`file` that gets a line of JSON for every request, opened anew when it is renamed; - is the standard output (default: none)")
+	fs.StringVar(&f.cfg.InstanceID, "instance-id", "", "unique `name` among the gateways on one etcd (default: host name and process id)")
+	fs.StringVar(&f.cfg.StateDir, "state-dir", "", "`folder` for a copy of routes and access policy, for a start while etcd is away (default: none)")
+	fs.StringVar(&f.cfg.AccessLog, "access-log", "", "`file` to write a line of JSON per request to, reopened when it is renamed; - is standard output (default: none)")
 	addAudit(fs, &f.cfg.Audit)
 	addTracing(fs, &f.cfg.TracingConfigFile)
-	fs.StringVar(&f.cfg.LogsDir, "logs-dir", "", "`folder` whose files are served at /logs/ to users who may get that path (default: none are)")
-	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/, and /debug/flags/v to set the log level, to users who may get or put them")
+	fs.StringVar(&f.cfg.LogsDir, "logs-dir", "", "`folder` to serve at /logs/ (default: none)")
+	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/, and /debug/flags/v to set the log level")
 	addVerbosity(fs, &f.verbosity)
 }
 
@@ -123,7 +123,7 @@ func (f *gatewayFlags) complete() error {
 			return err
 		}
 		if seen[name] {
-			return fmt.Errorf("--backend %q: there is another one of that name", s)
+			return fmt.Errorf("--backend %q: the name is used twice", s)
 		}
 		seen[name] = true
 		ca, ok := byName[name]
@@ -134,7 +134,7 @@ func (f *gatewayFlags) complete() error {
 	}
 	for name := range byName {
 		if !seen[name] {
-			return fmt.Errorf("--backend-ca-file: there is no backend %q", name)
+			return fmt.Errorf("--backend-ca-file: no backend %q", name)
 		}
 	}
 	return nil

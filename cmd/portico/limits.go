@@ -9,8 +9,7 @@ import (
 	"portico/resource/serve"
 )
 
-// Flags of limits. Those of requests at work have the names that they have of
-// kube-apiserver.
+// Flags of limits. Those of requests in flight have kube-apiserver's names.
 const (
 	flagInFlight           = "max-requests-inflight"
 	flagMutatingInFlight   = "max-mutating-requests-inflight"
@@ -19,28 +18,28 @@ const (
 )
 
 const (
-	// longRunningMemory is what a gateway takes into account for a long-running
-	// request, in bytes: about twice what a quiet watch takes.
+	// longRunningMemory is the memory of a long-running request in bytes, for the
+	// default limit: about twice that of an idle watch.
 	longRunningMemory = 64 << 10
-	// longRunningPerUser is the default of one user, where memory suffices for more.
+	// longRunningPerUser is the default limit of one user.
 	longRunningPerUser = 16_000
-	// leastLongRunning is the default where memory is little, or not known.
+	// leastLongRunning is the smallest default limit, also where memory is unknown.
 	leastLongRunning = 4096
 )
 
-// limits are flags of limits.
+// limits are the values of these flags.
 type limits struct{ reads, writes, long, longPerUser int }
 
-// addAtWork adds the limits of requests at work.
+// addAtWork adds the limits of requests in flight.
 func (l *limits) addAtWork(fs *pflag.FlagSet) {
-	fs.IntVar(&l.reads, flagInFlight, serve.DefaultMaxInFlight, "most `requests` that read at work at a time, watches and other long-running ones apart; one user gets three quarters of them at most, system:masters are not limited, and others get 429. 0: no limit")
-	fs.IntVar(&l.writes, flagMutatingInFlight, serve.DefaultMaxMutatingInFlight, "most `requests` that write at work at a time, shared in the same way. 0: no limit")
+	fs.IntVar(&l.reads, flagInFlight, serve.DefaultMaxInFlight, "maximum `number` of reads in flight, without watches and other long-running requests; more are answered 429. One user gets three quarters at most; system:masters is not limited. 0 means no limit")
+	fs.IntVar(&l.writes, flagMutatingInFlight, serve.DefaultMaxMutatingInFlight, "maximum `number` of writes in flight, shared in the same way. 0 means no limit")
 }
 
 // addLongRunning adds the limits of long-running requests.
 func (l *limits) addLongRunning(fs *pflag.FlagSet) {
-	fs.IntVar(&l.long, flagLongRunning, defaultLongRunning(), "most watches and other long-running `requests` at a time, shared in the same way; the default is half of the memory at 64 KB each. 0: no limit")
-	fs.IntVar(&l.longPerUser, flagLongRunningPerUser, longRunningPerUser, "most of those `requests` of one user, system:masters apart. 0: no limit but the user's share")
+	fs.IntVar(&l.long, flagLongRunning, defaultLongRunning(), "maximum `number` of watches and other long-running requests, shared in the same way; the default is half of the memory at 64 KiB each. 0 means no limit")
+	fs.IntVar(&l.longPerUser, flagLongRunningPerUser, longRunningPerUser, "maximum `number` of these requests of one user, except system:masters. 0 means the user's share")
 }
 
 func defaultLongRunning() int {
@@ -54,14 +53,14 @@ func (l *limits) check() error {
 		n    int
 	}{{flagInFlight, l.reads}, {flagMutatingInFlight, l.writes}, {flagLongRunning, l.long}, {flagLongRunningPerUser, l.longPerUser}} {
 		if f.n < 0 {
-			return fmt.Errorf("--%s=%d: it must be 0 (no limit) or more", f.name, f.n)
+			return fmt.Errorf("--%s must not be negative (0 means no limit)", f.name)
 		}
 	}
 	return nil
 }
 
-// atWork returns the limits of requests at work as serve.Config has them, where 0 is
-// the default.
+// atWork returns the limits of requests in flight in the form of serve.Config, where
+// 0 is the default and a negative number no limit.
 func (l *limits) atWork() (reads, writes int) {
 	reads, writes = l.reads, l.writes
 	if reads == 0 {

@@ -2,9 +2,8 @@
 // API servers. `portico up` runs a whole installation; each of its processes
 // also runs alone.
 //
-// The command reads flags and ties the packages together; they know nothing of
-// flags. A failure is one line on standard error that says what to do, and exit
-// code 1.
+// The command parses flags into the Config of packages; packages do not read flags.
+// A failure is one line on standard error with its remedy, and exit code 1.
 //
 // Runs in: gateway, core, crd, portico up.
 package main
@@ -26,7 +25,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal finds the default again: it ends the process at once.
+	// A second signal ends the process at once: it has the default handler again.
 	context.AfterFunc(ctx, stop)
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "portico: "+err.Error())
@@ -44,7 +43,7 @@ func run(ctx context.Context, args []string) error {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "portico",
-		Short:         "One endpoint in front of many API servers, Kubernetes-style",
+		Short:         "A Kubernetes-style endpoint in front of many API servers",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          knownCommand,

@@ -23,7 +23,7 @@ const (
 )
 
 func (o *outputFlag) add(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "`form` of the output: wide, json or yaml (default: a table)")
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "output `format`: wide, json or yaml (default: a table)")
 }
 
 func (o outputFlag) check() error {
@@ -31,13 +31,13 @@ func (o outputFlag) check() error {
 	case outputTable, outputWide, outputJSON, outputYAML:
 		return nil
 	}
-	return fmt.Errorf("-o %s: it must be wide, json or yaml", o)
+	return fmt.Errorf("-o %s: must be wide, json or yaml", o)
 }
 
-// raw reports whether the answer is printed as it came.
+// raw reports whether the response is printed unchanged.
 func (o outputFlag) raw() bool { return o == outputJSON || o == outputYAML }
 
-// printRaw prints a JSON document in the form that was asked for.
+// printRaw prints a JSON document as JSON or YAML.
 func (o outputFlag) printRaw(w io.Writer, document []byte) error {
 	if o == outputYAML {
 		text, err := yaml.JSONToYAML(document)

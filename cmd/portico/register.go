@@ -34,14 +34,14 @@ A "portico core" or "portico crd" on another machine is registered like any othe
 --health-path='/readyz?exclude=etcd&exclude=etcd-readiness': then it gets no requests once it begins to stop, and keeps its
 requests while etcd is away, when it is not ready but answers from memory.`
 
-const registerExample = `  # an API server of three processes, whose certificates are of an authority of its own
+const registerExample = `  # an API server of three processes, with certificates of its own CA
   portico register billing --url=https://10.0.0.1:8443 --url=https://10.0.0.2:8443 --url=https://10.0.0.3:8443 \
     --ca-file=billing-ca.crt --server-name=billing.internal --group=billing.example.com
 
   # a REST server on this machine, as pets.example.com/v1
   portico register pets --url=http://127.0.0.1:8080 --rest --group=pets.example.com --version=v1
 
-  # a tenth of the requests to a new release, each user always to the same one
+  # a tenth of the users to a new release
   portico register billing --url=https://10.0.0.1:8443=90 --url=https://10.0.0.2:8443=10 --balance=ConsistentHash \
     --ca-file=billing-ca.crt --all-groups
 
@@ -79,10 +79,10 @@ func newRegister() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	f.want.add(fs)
-	fs.DurationVar(&f.wait, "wait", 30*time.Second, "most `time` to wait until the server is available; 0 means do not wait")
-	fs.StringVar(&f.dryRun, "dry-run", dryRunNone, "`what` to do in place of writing: none writes, client prints the objects and sends nothing")
+	fs.DurationVar(&f.wait, "wait", 30*time.Second, "maximum `time` to wait until the server is available; 0 means do not wait")
+	fs.StringVar(&f.dryRun, "dry-run", dryRunNone, "`mode`: none writes the objects, client prints them and sends nothing")
 	fs.Lookup("dry-run").NoOptDefVal = dryRunClient
-	fs.StringVarP(&f.output, "output", "o", "yaml", "`form` that --dry-run prints: yaml or json")
+	fs.StringVarP(&f.output, "output", "o", "yaml", "output `format` of --dry-run: yaml or json")
 	f.client.add(cmd)
 	return cmd
 }
@@ -139,13 +139,13 @@ const (
 func (f *registerFlags) check(saysForm bool) error {
 	switch {
 	case f.wait < 0:
-		return fmt.Errorf("--wait=%v must not be negative; 0 means do not wait", f.wait)
+		return errors.New("--wait must not be negative (0 means do not wait)")
 	case saysForm && f.dryRun == dryRunNone:
-		return fmt.Errorf("-o %s is the form that --dry-run=client prints; leave it out, or see what was written: portico backends NAME -o %[1]s", f.output)
+		return fmt.Errorf("-o %s needs --dry-run=client; portico backends NAME -o %[1]s prints a stored Backend", f.output)
 	case f.dryRun != dryRunNone && f.dryRun != dryRunClient:
-		return fmt.Errorf("--dry-run %q: it must be none or client; to have the gateway judge, print the objects and use kubectl apply --dry-run=server -f -", f.dryRun)
+		return fmt.Errorf("--dry-run %q: must be none or client; for a check by the gateway, print the objects and use kubectl apply --dry-run=server -f -", f.dryRun)
 	case f.output != "yaml" && f.output != "json":
-		return fmt.Errorf("--output %q: it must be yaml or json", f.output)
+		return fmt.Errorf("--output %q: must be yaml or json", f.output)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (r *registration) print(w io.Writer, form string) error {
 
 const unregisterExample = `  portico unregister billing
 
-  # a backend that the gateway was started with, once, and is not any more
+  # a Backend that an earlier gateway started with
   portico unregister core --force`
 
 func newUnregister() *cobra.Command {
@@ -179,7 +179,7 @@ func newUnregister() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:     "unregister NAME",
-		Short:   "Take a server from behind the gateway",
+		Short:   "Remove a server from the gateway",
 		Long:    "Delete a Backend. The APIServices that the gateway registered for it are removed as well; those that a user made stay,\nand are unavailable. A Backend that gateways start with is deleted only with --force: they make it again.",
 		Example: unregisterExample,
 		Args:    oneName("unregister", ""),
@@ -224,7 +224,7 @@ func oneName(command, rest string) cobra.PositionalArgs {
 		case len(args) == 0:
 			return fmt.Errorf("the name of the backend is missing, as in: %s", strings.TrimSpace(fmt.Sprintf("portico %s billing %s", command, rest)))
 		case len(args) > 1:
-			return fmt.Errorf("%q: there is one name, and that is %q", args[1], args[0])
+			return fmt.Errorf("%q: only one name is allowed, and it is %q", args[1], args[0])
 		case args[0] == "":
 			return errors.New("the name of the backend is empty")
 		}

@@ -43,14 +43,14 @@ func (p *policyFlags) says(flag string) bool { return p.set != nil && p.set(flag
 
 func (p *policyFlags) add(fs *pflag.FlagSet) {
 	p.set = fs.Changed
-	fs.StringVar(&p.balance, flagBalance, "", "`way` to spread requests over the endpoints: LeastRequest, RoundRobin or ConsistentHash (by user) (default: LeastRequest)")
-	fs.StringVar(&p.healthPath, flagHealthPath, "", "`path` that each endpoint is asked for to know whether it is there; 2xx is healthy (default: its discovery)")
-	fs.DurationVar(&p.healthInterval, flagHealthInterval, 0, "`time` between two of these checks (default: 5s)")
-	fs.DurationVar(&p.connectTimeout, flagConnectTimeout, 0, "most `time` to connect to an endpoint (default: 1s)")
-	fs.DurationVar(&p.responseTimeout, flagResponseTimeout, 0, "most `time` until an endpoint begins to answer (default: 60s)")
-	fs.Int32Var(&p.retryPercent, flagRetryPercent, 0, "most `percent` of the requests that may be tried again, beside three a second; 0 is never any (default: 20)")
-	fs.Int32Var(&p.concurrent, flagConcurrent, 0, "most `requests` at work at a time, watches not counted (default: 1024)")
-	fs.Int32Var(&p.queue, flagQueue, 0, "most `requests` that wait for their turn beyond --concurrent (default: 256)")
+	fs.StringVar(&p.balance, flagBalance, "", "load balancing `policy`: LeastRequest, RoundRobin or ConsistentHash (by user) (default: LeastRequest)")
+	fs.StringVar(&p.healthPath, flagHealthPath, "", "`path` of the health check of each endpoint; 2xx is healthy (default: its discovery)")
+	fs.DurationVar(&p.healthInterval, flagHealthInterval, 0, "`time` between health checks (default: 5s)")
+	fs.DurationVar(&p.connectTimeout, flagConnectTimeout, 0, "maximum `time` to connect to an endpoint (default: 1s)")
+	fs.DurationVar(&p.responseTimeout, flagResponseTimeout, 0, "maximum `time` until the response begins (default: 60s)")
+	fs.Int32Var(&p.retryPercent, flagRetryPercent, 0, "maximum `percent` of requests that are retried, beside three a second; 0 means no retries (default: 20)")
+	fs.Int32Var(&p.concurrent, flagConcurrent, 0, "maximum `number` of requests in flight, without watches (default: 1024)")
+	fs.Int32Var(&p.queue, flagQueue, 0, "maximum `number` of requests that wait (default: 256)")
 }
 
 // apply puts into a spec what the flags say.
@@ -95,11 +95,11 @@ func parseEndpoint(text string) (backend.Endpoint, error) {
 	case i < 0 || !number && strings.HasPrefix(text, backend.Unix+":"):
 		return backend.Endpoint{URL: text}, nil
 	case i == 0:
-		return backend.Endpoint{}, errors.New("--url: there is a weight and no URL; give both, as in --url=https://10.0.0.1:8443=90")
+		return backend.Endpoint{}, errors.New("--url: the URL is missing, as in --url=https://10.0.0.1:8443=90")
 	}
 	weight, err := strconv.ParseInt(text[i+1:], 10, 32)
 	if err != nil || !number {
-		return backend.Endpoint{}, fmt.Errorf("--url %q: the weight %q is no number from 0 to 1000", text, text[i+1:])
+		return backend.Endpoint{}, fmt.Errorf("--url %q: the weight %q must be a number from 0 to 1000", text, text[i+1:])
 	}
 	w := int32(weight)
 	return backend.Endpoint{URL: text[:i], Weight: &w}, nil

@@ -43,22 +43,22 @@ type registration struct {
 }
 
 func (r *registration) add(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&r.urls, "url", nil, "`URL[=WEIGHT]` of an endpoint: https://host:port, unix:///path, or http://host:port with --rest. May be repeated: the endpoints answer alike, each its share of the requests by its weight, 0 to 1000 (default: 1)")
-	fs.StringVar(&r.service, "service", "", "`namespace/name[:port]` of a Service whose endpoints these are, in place of --url")
-	fs.StringSliceVar(&r.groups, "group", nil, "API `group` to take. May be repeated")
-	fs.StringSliceVar(&r.versions, "version", nil, "`version` of --group to take. May be repeated (default: all)")
-	fs.BoolVar(&r.allGroups, "all-groups", false, "take every group that the server says it serves")
-	fs.StringVar(&r.caFile, "ca-file", "", "PEM `file` of the authorities that the server's certificate is checked against (default: those of the gateway's machine)")
-	fs.StringVar(&r.serverName, "server-name", "", "`name` that the server's certificate has (default: the host of each URL)")
-	fs.BoolVar(&r.insecure, "insecure-skip-tls-verify", false, "trust whoever answers at the URLs; users' requests may then be read by others")
-	fs.BoolVar(&r.noClientCertificate, "no-client-certificate", false, "show no certificate to the server; it cannot know then that users are who the gateway says they are")
+	fs.StringArrayVar(&r.urls, "url", nil, "`URL[=WEIGHT]` of an endpoint: https://host:port, unix:///path, or http://host:port with --rest. The weight is the share of requests, 0 to 1000 (default: 1). May be repeated")
+	fs.StringVar(&r.service, "service", "", "`namespace/name[:port]` of a Service with the endpoints, in place of --url")
+	fs.StringSliceVar(&r.groups, "group", nil, "API `group` to register. May be repeated")
+	fs.StringSliceVar(&r.versions, "version", nil, "`version` of --group to register. May be repeated (default: all)")
+	fs.BoolVar(&r.allGroups, "all-groups", false, "register every group that the server lists")
+	fs.StringVar(&r.caFile, "ca-file", "", "PEM `file` of CAs for the server's certificate (default: those of the gateway's machine)")
+	fs.StringVar(&r.serverName, "server-name", "", "`name` in the server's certificate (default: the host of each URL)")
+	fs.BoolVar(&r.insecure, "insecure-skip-tls-verify", false, "do not check the server's certificate; requests can be intercepted")
+	fs.BoolVar(&r.noClientCertificate, "no-client-certificate", false, "send no client certificate; the server cannot verify the users in headers")
 	fs.BoolVar(&r.rest, "rest", false, "make an API of a REST server that has an OpenAPI 3 document")
-	fs.StringVar(&r.openAPIPath, "openapi-path", "", "`path` of that document, which must be JSON, not YAML (default: /openapi.json)")
-	fs.StringVar(&r.pathPrefix, "path-prefix", "", "`path` on the REST server that stands for /apis/GROUP/VERSION (default: its root)")
-	fs.BoolVar(&r.anyBody, "allow-any-body", false, "pass forms and encoded bodies to the REST server too; for one that takes no other method out of a body (_method)")
+	fs.StringVar(&r.openAPIPath, "openapi-path", "", "`path` of the OpenAPI document, in JSON (default: /openapi.json)")
+	fs.StringVar(&r.pathPrefix, "path-prefix", "", "`path` of the REST server that replaces /apis/GROUP/VERSION (default: its root)")
+	fs.BoolVar(&r.anyBody, "allow-any-body", false, "pass forms and encoded bodies; for a REST server that ignores method overrides in bodies (_method)")
 	fs.Int32Var(&r.groupPriority, flagGroupPriority, 0, "`number` that orders groups in discovery, highest first (default: 1000)")
 	fs.Int32Var(&r.versionPriority, flagVersionPriority, 0, "`number` that orders the versions of a group, highest first (default: 15)")
-	fs.BoolVar(&r.replaceOther, flagReplace, false, "take groups from another backend of a lower priority, or of the same that does not replace")
+	fs.BoolVar(&r.replaceOther, flagReplace, false, "take groups from a Backend of a lower priority, or of the same priority without --replace")
 	r.policy.add(fs)
 }
 
@@ -95,25 +95,25 @@ func (r *registration) complete() (err error) {
 func (r *registration) contradiction() error {
 	switch {
 	case len(r.urls) == 0 && r.service == "":
-		return errors.New("say where the server is: --url=https://host:port for each endpoint, or --service=namespace/name")
+		return errors.New("--url or --service is missing, as in --url=https://host:port or --service=namespace/name")
 	case len(r.urls) > 0 && r.service != "":
-		return errors.New("--url and --service both say where the server is; give one of them")
+		return errors.New("--url and --service exclude each other")
 	case r.insecure && (r.caFile != "" || r.serverName != ""):
-		return errors.New("--insecure-skip-tls-verify checks no certificate; leave it out, or --ca-file and --server-name")
+		return errors.New("--insecure-skip-tls-verify excludes --ca-file and --server-name")
 	case r.rest && (len(r.groups) != 1 || len(r.versions) != 1 || r.allGroups):
-		return errors.New("--rest makes one group and version of the server; give one --group and one --version")
+		return errors.New("--rest needs one --group and one --version")
 	case !r.rest && (r.openAPIPath != "" || r.pathPrefix != "" || r.anyBody):
-		return errors.New("--openapi-path, --path-prefix and --allow-any-body are for --rest")
+		return errors.New("--openapi-path, --path-prefix and --allow-any-body need --rest")
 	case r.rest && (r.policy.says(flagGroupPriority) || r.policy.says(flagVersionPriority)):
-		return errors.New("--group-priority and --version-priority do nothing for a REST server; leave them out with --rest")
+		return errors.New("--group-priority and --version-priority do not apply with --rest")
 	case r.replaceOther && r.rest:
-		return errors.New("--replace does nothing for a REST server; leave it out with --rest, and unregister what answers for the version")
+		return errors.New("--replace does not apply with --rest; unregister the other server of the version")
 	case r.allGroups && (len(r.groups) > 0 || len(r.versions) > 0):
-		return errors.New("--all-groups takes every group; leave it out, or --group and --version")
+		return errors.New("--all-groups excludes --group and --version")
 	case !r.allGroups && len(r.groups) == 0:
-		return errors.New("say which groups to take: --group=G, with --version=V for one version of it, or --all-groups")
+		return errors.New("--group or --all-groups is missing")
 	case len(r.versions) > 0 && len(r.groups) > 1:
-		return errors.New("--version is of one --group; register the others by themselves, or leave it out")
+		return errors.New("--version needs exactly one --group")
 	}
 	return nil
 }

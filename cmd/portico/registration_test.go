@@ -33,25 +33,25 @@ func TestRegistrationContradictions(t *testing.T) {
 		{"everything", registration{urls: url, allGroups: true}, ""},
 		{"a service", registration{service: "ns/name:8443", allGroups: true}, ""},
 		{"REST", registration{urls: url, groups: groups, versions: []string{"v1"}, rest: true, openAPIPath: "/x"}, ""},
-		{"nowhere", registration{groups: groups}, "say where the server is"},
-		{"twice", registration{urls: url, service: "a/b", groups: groups}, "give one of them"},
-		{"nothing", registration{urls: url}, "say which groups"},
-		{"everything and something", registration{urls: url, allGroups: true, groups: groups}, "--all-groups takes every group"},
-		{"versions of two groups", registration{urls: url, groups: []string{"a", "b"}, versions: []string{"v1"}}, "--version is of one --group"},
+		{"nowhere", registration{groups: groups}, "--url or --service is missing"},
+		{"twice", registration{urls: url, service: "a/b", groups: groups}, "--url and --service exclude each other"},
+		{"nothing", registration{urls: url}, "--group or --all-groups is missing"},
+		{"everything and something", registration{urls: url, allGroups: true, groups: groups}, "--all-groups excludes --group and --version"},
+		{"versions of two groups", registration{urls: url, groups: []string{"a", "b"}, versions: []string{"v1"}}, "--version needs exactly one --group"},
 		{"REST without a version", registration{urls: url, rest: true, groups: groups}, "one --group and one --version"},
-		{"a document of none", registration{urls: url, groups: groups, openAPIPath: "/x"}, "are for --rest"},
+		{"a document of none", registration{urls: url, groups: groups, openAPIPath: "/x"}, "need --rest"},
 		{"replacing a version", registration{urls: url, groups: groups, versions: []string{"v1"}, replaceOther: true}, ""},
-		{"replacing by REST", registration{urls: url, groups: groups, versions: []string{"v1"}, rest: true, replaceOther: true}, "--replace does nothing"},
+		{"replacing by REST", registration{urls: url, groups: groups, versions: []string{"v1"}, rest: true, replaceOther: true}, "--replace does not apply"},
 		{"replacing groups", registration{urls: url, groups: groups, replaceOther: true}, ""},
-		{"trust and no trust", registration{urls: url, groups: groups, insecure: true, caFile: "f"}, "checks no certificate"},
+		{"trust and no trust", registration{urls: url, groups: groups, insecure: true, caFile: "f"}, "excludes --ca-file"},
 		{"a service without a name", registration{service: "name", allGroups: true}, "namespace/name"},
 		{"a service's port", registration{service: "a/b:https", allGroups: true}, `"https" is no port`},
 		{"weights", registration{urls: []string{"https://h:1=90", "https://i:1=0"}, groups: groups}, ""},
-		{"a weight of nothing", registration{urls: []string{"=90"}, groups: groups}, "there is a weight and no URL"},
-		{"no weight", registration{urls: []string{"https://h:1=99999999999"}, groups: groups}, `the weight "99999999999" is no number from 0 to 1000`},
-		{"a weight below nothing", registration{urls: []string{"https://h:1=-3"}, groups: groups}, `the weight "-3" is no number from 0 to 1000`},
-		{"a weight in letters", registration{urls: []string{"https://h:1=half"}, groups: groups}, `the weight "half" is no number`},
-		{"an empty weight", registration{urls: []string{"https://h:1="}, groups: groups}, `the weight "" is no number`},
+		{"a weight of nothing", registration{urls: []string{"=90"}, groups: groups}, "the URL is missing"},
+		{"no weight", registration{urls: []string{"https://h:1=99999999999"}, groups: groups}, `the weight "99999999999" must be a number from 0 to 1000`},
+		{"a weight below nothing", registration{urls: []string{"https://h:1=-3"}, groups: groups}, `the weight "-3" must be a number from 0 to 1000`},
+		{"a weight in letters", registration{urls: []string{"https://h:1=half"}, groups: groups}, `the weight "half" must be a number`},
+		{"an empty weight", registration{urls: []string{"https://h:1="}, groups: groups}, `the weight "" must be a number`},
 		{"no file of authorities", registration{urls: url, groups: groups, caFile: filepath.Join(t.TempDir(), "none")}, "--ca-file: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestRegistrationOfRESTPriorities(t *testing.T) {
 		if err := fs.Parse([]string{"--url=http://h:1", "--rest", "--group=g.x", "--version=v1", flag}); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.complete(); err == nil || !strings.Contains(err.Error(), "leave them out with --rest") {
+		if err := r.complete(); err == nil || !strings.Contains(err.Error(), "do not apply with --rest") {
 			t.Errorf("%s: %v", flag, err)
 		}
 	}
@@ -189,7 +189,7 @@ func TestRegisterValues(t *testing.T) {
 		says           bool
 		want           string
 	}{
-		{"none", "yaml", false, ""}, {"client", "yaml", true, ""}, {"client", "json", true, ""}, {"none", "json", true, "-o json is the form that --dry-run=client prints"},
+		{"none", "yaml", false, ""}, {"client", "yaml", true, ""}, {"client", "json", true, ""}, {"none", "json", true, "-o json needs --dry-run=client"},
 		{"server", "yaml", false, "must be none or client"}, {"client", "name", true, "must be yaml or json"},
 	} {
 		f := registerFlags{dryRun: tc.dryRun, output: tc.output}
@@ -198,7 +198,7 @@ func TestRegisterValues(t *testing.T) {
 		}
 	}
 	f := registerFlags{dryRun: "none", output: "yaml", wait: -time.Second}
-	if err := f.check(false); err == nil || err.Error() != "--wait=-1s must not be negative; 0 means do not wait" {
+	if err := f.check(false); err == nil || err.Error() != "--wait must not be negative (0 means do not wait)" {
 		t.Error(err)
 	}
 }

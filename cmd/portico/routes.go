@@ -94,7 +94,7 @@ func routeRow(a *apireg.APIService, wide bool) []string {
 	return row
 }
 
-// serverOf names who answers for an APIService.
+// serverOf names the server of an APIService.
 func serverOf(a *apireg.APIService) string {
 	if s := a.Spec.Service; s != nil {
 		return fmt.Sprintf("service %s/%s:%d", s.Namespace, s.Name, apiservice.Port(s))

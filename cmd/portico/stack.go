@@ -23,15 +23,13 @@ import (
 const (
 	// pkiFolder is where certificates and keys are in the data folder.
 	pkiFolder = "pki"
-	// tokenIssuer is the issuer of service-account tokens. It does not name the
-	// address, which may change between starts while tokens live on; it is the
-	// one that most Kubernetes installations use.
+	// tokenIssuer is the issuer of service-account tokens, that of most Kubernetes
+	// installations. It is independent of the address, which may change between starts.
 	tokenIssuer = "https://kubernetes.default.svc.cluster.local"
-	// stillWaiting is the pause between two lines that say what is waited for.
+	// stillWaiting is the pause between lines that name what is not ready.
 	stillWaiting = 2 * time.Second
-	// patience is how long everything may take to become ready, and crdPatience how
-	// long the CRD server may then take to be reached by way of the gateway: without
-	// it the others serve all the same.
+	// patience bounds the start of everything, crdPatience the time until the gateway
+	// then reaches the CRD server: the others serve without it.
 	patience    = 2 * time.Minute
 	crdPatience = 30 * time.Second
 )
@@ -66,7 +64,7 @@ func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
 	return s.run(ctx)
 }
 
-// prepare makes everything that the processes need as files.
+// prepare makes the files that the processes need.
 func (s *stack) prepare(ctx context.Context) (err error) {
 	if s.host, s.port, err = freeAddress(ctx, s.flags.listen); err != nil {
 		return err
@@ -88,8 +86,8 @@ func (s *stack) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// run starts everything, waits, and stops everything in order: the gateway
-// drains while the servers behind it still answer, and etcd goes last.
+// run starts everything, waits, and stops everything in order: the gateway drains
+// while the servers behind it still answer, and etcd stops last.
 func (s *stack) run(ctx context.Context) error {
 	if len(s.etcd.servers) > 0 {
 		return s.runChildren(ctx)
@@ -103,7 +101,7 @@ func (s *stack) run(ctx context.Context) error {
 	return s.runChildren(ctx)
 }
 
-// runChildren runs the other children until ctx ends or one of them is given up.
+// runChildren runs the other children until ctx ends or one of them fails for good.
 func (s *stack) runChildren(ctx context.Context) error {
 	s.say("starting core server, CRD server and gateway")
 	core, err := s.startChild("core", s.coreArgs(), backendReady(s.coreSocket(), "/readyz"), nil)
@@ -128,7 +126,7 @@ func (s *stack) runChildren(ctx context.Context) error {
 	go s.keepCredentials(ctx)
 	select {
 	case <-ctx.Done():
-		s.say("stopping; again Ctrl-C stops at once")
+		s.say("stopping; Ctrl-C again stops at once")
 		return nil
 	case err := <-core.done:
 		return fmt.Errorf("run core server: %w", err)
@@ -139,8 +137,8 @@ func (s *stack) runChildren(ctx context.Context) error {
 	}
 }
 
-// startEtcd starts the embedded etcd and returns when it serves. Its log has much
-// that does not concern the user; errors are shown on standard error.
+// startEtcd starts the embedded etcd and returns when it serves. Errors of its log go
+// to standard error.
 func (s *stack) startEtcd(ctx context.Context) (*child, error) {
 	s.say("starting etcd")
 	args := []string{"--data-dir=" + s.dir.File("etcd"), "--socket-dir=" + s.dir.Run, "--v=" + strconv.Itoa(s.flags.verbosity-1)}
@@ -149,7 +147,7 @@ func (s *stack) startEtcd(ctx context.Context) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not ready within %v", patience))
 	defer cancel()
 	if err := s.waitChild(ctx, etcd); err != nil {
 		etcd.stop()
@@ -158,18 +156,17 @@ func (s *stack) startEtcd(ctx context.Context) (*child, error) {
 	return etcd, nil
 }
 
-// adviseEtcd adds what the user can do about an etcd that does not start.
+// adviseEtcd adds the remedy to the error of an etcd that does not start.
 func (s *stack) adviseEtcd(err error) error {
 	switch folder := s.dir.File("etcd"); {
 	case strings.Contains(err.Error(), syscall.ENOSPC.Error()):
-		return fmt.Errorf("%w; make room on the disk of %s", err, folder)
+		return fmt.Errorf("%w; free space on the disk of %s", err, folder)
 	default:
 		return fmt.Errorf("%w; if its data is damaged, restore the folder %s from a backup, or move it away to start empty", err, folder)
 	}
 }
 
-// quietIfStopped drops an error that came about while the user wished to stop:
-// what was under way was cut short.
+// quietIfStopped drops an error that is due to the end of ctx.
 func quietIfStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -177,11 +174,11 @@ func quietIfStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// waitReady waits until all children are ready, the gateway reaches what the
-// servers behind it keep, and all of them take writes, saying from time to time what it
-// still waits for. Nothing is written to find out: webhooks would be asked.
+// waitReady waits until all children are ready, the gateway reaches the servers behind
+// it, and all of them take writes, and prints from time to time what is missing. It
+// writes nothing: webhooks would be called.
 func (s *stack) waitReady(ctx context.Context, children ...*child) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not ready within %v", patience))
 	defer cancel()
 	for _, c := range children {
 		if err := s.waitChild(ctx, c); err != nil {
@@ -191,18 +188,18 @@ func (s *stack) waitReady(ctx context.Context, children ...*child) error {
 	if err := s.waitBehind(ctx, "core server", "/api/v1/namespaces/default", s.coreSocket()); err != nil {
 		return err
 	}
-	crdCtx, cancel := context.WithTimeoutCause(ctx, crdPatience, fmt.Errorf("it took longer than %v", crdPatience))
+	crdCtx, cancel := context.WithTimeoutCause(ctx, crdPatience, fmt.Errorf("not ready within %v", crdPatience))
 	defer cancel()
 	err := s.waitBehind(crdCtx, "CRD server", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=1", s.crdSocket())
 	if err != nil && ctx.Err() == nil {
-		s.say(fmt.Sprintf("custom resources are not served yet: %v; everything else is", err))
+		s.say(fmt.Sprintf("custom resources are not served yet: %v; all else is", err))
 		return nil
 	}
 	return err
 }
 
-// waitBehind waits until the gateway reaches what a server behind it keeps, and the
-// server takes writes.
+// waitBehind waits until the gateway reaches a server behind it, and the server takes
+// writes.
 func (s *stack) waitBehind(ctx context.Context, name, path, socket string) error {
 	if err := waitReached(ctx, s.gatewayReady(path)); err != nil {
 		return fmt.Errorf("wait for the %s behind the gateway: %w (%w)", name, context.Cause(ctx), err)
@@ -216,8 +213,8 @@ func (s *stack) waitBehind(ctx context.Context, name, path, socket string) error
 	return nil
 }
 
-// waitReached asks until the answer is good. If ctx ends first, it returns the
-// last bad one.
+// waitReached calls reached until it succeeds, or returns its last error when ctx
+// ends.
 func waitReached(ctx context.Context, reached func(context.Context) error) error {
 	for {
 		err := reached(ctx)
@@ -249,16 +246,16 @@ func (s *stack) waitChild(ctx context.Context, c *child) error {
 	}
 }
 
-// gatewayReady returns a check that the gateway answers path to the
-// administrator with 200.
+// gatewayReady returns a check that the gateway answers the administrator's GET of
+// path with 200.
 func (s *stack) gatewayReady(path string) func(context.Context) error {
 	return supervise.HTTPReady(s.endpoint+path, "", s.adminTLS, nil)
 }
 
-// backendReady returns a check that the server behind the gateway which listens
-// on socket answers path with 200.
+// backendReady returns a check that the server on the socket answers a GET of path
+// with 200.
 func backendReady(socket, path string) func(context.Context) error {
-	// On a socket of the same user the headers say who asks.
+	// A peer of the same uid is trusted to name the user.
 	header := http.Header{"X-Remote-User": {pki.AdminName}, "X-Remote-Group": {"system:masters"}}
 	return supervise.HTTPReady("http://backend"+path, socket, nil, header)
 }

@@ -38,7 +38,7 @@ type upFlags struct {
 	etcd       etcdFlags
 	limits     limits
 	accessLog  string
-	auditArgs  []string // of the gateway
+	auditArgs  []string // for the gateway
 	tracing    string
 	grace      time.Duration // of the gateway's discovery
 	profiling  bool
@@ -47,19 +47,18 @@ type upFlags struct {
 
 func newUp() *cobra.Command {
 	var f upFlags
-	var audited audit.Options // the gateway has its own, by auditArgs
+	var audited audit.Options // for checking; the gateway parses auditArgs
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole installation: etcd, gateway, core and CRD server",
 		Long: "Run a whole installation: an embedded etcd and, as child processes, the gateway, the core server and the CRD server.\n" +
-			"Certificates, keys and an administrator's kubeconfig are made on the first start and used again on the next;\n" +
-			"certificates are renewed four months before they end, also while it runs, and the kubeconfig with them.\n" +
-			"A child that dies is started again. Ctrl-C or SIGTERM stops everything in order; a second one stops it at once.\n" +
-			"What the children say is in logs/ in the data folder.",
+			"The first start makes certificates, keys and an administrator's kubeconfig; certificates are renewed four months\n" +
+			"before they end, also while it runs, and the kubeconfig with them. A child that dies is started again.\n" +
+			"Ctrl-C or SIGTERM stops everything in order; a second one stops it at once. Logs are in logs/ in the data folder.",
 		Example: upExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Before anything is started: the gateway comes last.
+			// Checked before the first child starts.
 			if err := audited.Check(); err != nil {
 				return err
 			}
@@ -79,11 +78,11 @@ func newUp() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:6443", "`address` that the gateway serves on: host:port. Port 0 is any free one")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:6443", "`address` of the gateway: host:port. Port 0 chooses a free one")
 	flags.StringVar(&f.dataDir, "data-dir", "", "`folder` of data, keys, logs and sockets (default: $XDG_DATA_HOME/portico or ~/.local/share/portico)")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to write the administrator's kubeconfig to as well; a file that portico did not write is left alone")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "second `file` for the administrator's kubeconfig; a file that portico did not write is not replaced")
 	f.etcd.add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
-	flags.StringVar(&f.accessLog, "access-log", "", "`file` that gets a line of JSON for every request; - is the gateway's log (default: none)")
+	flags.StringVar(&f.accessLog, "access-log", "", "`file` to write a line of JSON per request to; - is the gateway's log (default: none)")
 	f.limits.addAtWork(flags)
 	f.limits.addLongRunning(flags)
 	addAudit(flags, &audited)
@@ -95,7 +94,7 @@ func newUp() *cobra.Command {
 	return cmd
 }
 
-// advise adds to an error what the user can do about it.
+// advise adds to an error how to resolve it.
 func advise(err error) error {
 	var inUse *datadir.InUseError
 	var busy *listenError
@@ -105,22 +104,22 @@ func advise(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &inUse):
-		return fmt.Errorf("%w; stop that one, or start this one with another --data-dir", err)
+		return fmt.Errorf("%w; stop that process, or choose another --data-dir", err)
 	case errors.As(err, &busy):
 		return fmt.Errorf("%w; choose another address with --listen, for example --listen=127.0.0.1:0 for any free port", err)
 	case errors.As(err, &damaged):
-		return fmt.Errorf("%w; move it away, and a new one is written", err)
+		return fmt.Errorf("%w; move it away to have it written again", err)
 	case errors.Is(err, pki.ErrForeignKubeconfig):
-		return fmt.Errorf("%w and is left alone; choose another file with --kubeconfig", err)
+		return fmt.Errorf("%w and is not replaced; choose another file with --kubeconfig", err)
 	case errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("%w; make room on that disk", err)
+		return fmt.Errorf("%w; free space on that disk", err)
 	case errors.As(err, &file):
-		return fmt.Errorf("%w; choose folders that can be written to with --data-dir and --kubeconfig", err)
+		return fmt.Errorf("%w; choose writable folders with --data-dir and --kubeconfig", err)
 	}
 	return err
 }
 
-// greet says where everything is and what to try.
+// greet prints where the parts are and commands to try.
 func greet(w io.Writer, s *stack) {
 	fmt.Fprintf(w, `
 Portico is ready.

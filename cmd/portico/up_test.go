@@ -74,7 +74,7 @@ func TestUpRefuses(t *testing.T) {
 		want []string
 	}{
 		{"data in use", []string{"--listen=127.0.0.1:0", "--data-dir=" + up.dir}, []string{up.dir, fmt.Sprintf("in use by process %d", up.cmd.Process.Pid), "--data-dir"}},
-		{"busy port", []string{"--listen=" + strings.TrimPrefix(up.endpoint, "https://"), "--data-dir=" + own + "/a"}, []string{"another process serves there", "--listen"}},
+		{"busy port", []string{"--listen=" + strings.TrimPrefix(up.endpoint, "https://"), "--data-dir=" + own + "/a"}, []string{"in use by another process", "--listen"}},
 		{"no address", []string{"--listen=nonsense", "--data-dir=" + own + "/b"}, []string{"host:port", "--listen"}},
 		{"not a folder", []string{"--listen=127.0.0.1:0", "--data-dir=" + foreign + "/data"}, []string{"not a directory", "--data-dir"}},
 		{"read-only", []string{"--listen=127.0.0.1:0", "--data-dir=/proc/portico"}, []string{"/proc/portico", "--data-dir"}},
