@@ -10,18 +10,18 @@ import (
 
 // Why a watcher cannot go on.
 var (
-	errSlow  = errors.New("the watcher fell off the lane")
+	errSlow  = errors.New("the watcher is too slow: its next change is no longer in the event log")
 	errBreak = errors.New("no history leads to the present state")
 	// errUnreadable is errBreak too: the present state is not known.
 	errUnreadable = errors.New("an object cannot be read any more")
 )
 
-// scope is a part of a lane that a watcher can be parked under: everything,
+// scope is a part of a event log that a watcher can be parked under: everything,
 // one namespace, or one name in a namespace or in all of them.
 type scope struct{ namespace, name string }
 
-// lane is the recent history of one resource, and who waits for more of it.
-type lane struct {
+// event log is the recent history of one resource, and who waits for more of it.
+type eventLog struct {
 	// pending are changes on their way in; guarded by Cache.mu.
 	pending []*change
 	indexes indexes
@@ -32,7 +32,7 @@ type lane struct {
 	// that a new watch can go on from. newest is the revision of the newest
 	// change, at least floor.
 	floor, newest int64
-	// breaks counts how often the lane was broken off: watchers from before
+	// breaks counts how often the event log was broken off: watchers from before
 	// cannot go on.
 	breaks int
 	// broken is why it was last.
@@ -42,13 +42,13 @@ type lane struct {
 	parked map[scope][]*watcher
 }
 
-func newLane(rev int64) *lane {
-	return &lane{floor: rev, newest: rev, parked: map[scope][]*watcher{}}
+func newEventLog(rev int64) *eventLog {
+	return &eventLog{floor: rev, newest: rev, parked: map[scope][]*watcher{}}
 }
 
 // flush takes the pending changes in and wakes who waits for them. Cache.mu is
 // held.
-func (l *lane) flush(now time.Duration, keep History) {
+func (l *eventLog) flush(now time.Duration, keep History) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.take(now, keep)
@@ -56,8 +56,8 @@ func (l *lane) flush(now time.Duration, keep History) {
 
 // cross is flush where the pending changes lead to a state that was read anew,
 // at rev, which becomes the oldest revision to go on from. Watchers that are
-// running go on: for them the lane has no gap.
-func (l *lane) cross(rev int64, now time.Duration, keep History) {
+// running go on: for them the event log has no gap.
+func (l *eventLog) cross(rev int64, now time.Duration, keep History) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.take(now, keep)
@@ -65,7 +65,7 @@ func (l *lane) cross(rev int64, now time.Duration, keep History) {
 }
 
 // take is flush with mu held.
-func (l *lane) take(now time.Duration, keep History) {
+func (l *eventLog) take(now time.Duration, keep History) {
 	for _, c := range l.pending {
 		c.when = now
 		number := l.history.push(c)
@@ -84,7 +84,7 @@ func (l *lane) take(now time.Duration, keep History) {
 }
 
 // trim forgets the oldest changes as History says. mu is held.
-func (l *lane) trim(now time.Duration, keep History) {
+func (l *eventLog) trim(now time.Duration, keep History) {
 	h := &l.history
 	for h.n > 0 {
 		old := (h.n > keep.MinEvents || h.cost > agedBytes) && now-h.get(h.first).when > keep.Age
@@ -97,10 +97,10 @@ func (l *lane) trim(now time.Duration, keep History) {
 
 // forget forgets the oldest change. Changes of one transaction share a revision:
 // the rest of them stays, but nobody can begin in their midst. mu is held.
-func (l *lane) forget() { l.floor = max(l.floor, l.history.pop().rev) }
+func (l *eventLog) forget() { l.floor = max(l.floor, l.history.pop().rev) }
 
 // cut forgets the oldest changes until the rest costs no more than most.
-func (l *lane) cut(most int64) {
+func (l *eventLog) cut(most int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.history.n > 0 && l.history.cost > most {
@@ -109,14 +109,14 @@ func (l *lane) cut(most int64) {
 }
 
 // cost is what the history costs, in bytes.
-func (l *lane) cost() int64 {
+func (l *eventLog) cost() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.history.cost
 }
 
 // spent returns how much more the history costs than when it was asked last.
-func (l *lane) spent() int64 {
+func (l *eventLog) spent() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := &l.history
@@ -125,8 +125,8 @@ func (l *lane) spent() int64 {
 	return more
 }
 
-// tidy forgets what is old in a lane that nothing happens in.
-func (l *lane) tidy(now time.Duration, keep History) {
+// tidy forgets what is old in a event log that nothing happens in.
+func (l *eventLog) tidy(now time.Duration, keep History) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.trim(now, keep)
@@ -135,7 +135,7 @@ func (l *lane) tidy(now time.Duration, keep History) {
 
 // wake has everybody parked under s go on with the change of that number. mu
 // is held.
-func (l *lane) wake(s scope, number int64) {
+func (l *eventLog) wake(s scope, number int64) {
 	waiting := l.parked[s]
 	if len(waiting) == 0 {
 		return
@@ -153,7 +153,7 @@ func (l *lane) wake(s scope, number int64) {
 
 // breakOff forgets everything and ends every watch: nothing leads from what
 // they have seen to the state at rev. why is errBreak or errUnreadable.
-func (l *lane) breakOff(rev int64, why error) {
+func (l *eventLog) breakOff(rev int64, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.history.clear()
@@ -166,16 +166,16 @@ func (l *lane) breakOff(rev int64, why error) {
 
 // unchanged reports whether the resource is at every revision from rev up to
 // that of any published snapshot what it is at rev.
-func (l *lane) unchanged(rev int64) bool {
+func (l *eventLog) unchanged(rev int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.newest <= rev
 }
 
-// changesSince returns every change after a revision, and how often the lane
-// was broken off. It fails when they are no longer kept, or when the lane was
+// changesSince returns every change after a revision, and how often the event log
+// was broken off. It fails when they are no longer kept, or when the event log was
 // broken off more often than breaks (below 0: never mind).
-func (l *lane) changesSince(rev int64, breaks int) ([]*change, int, bool) {
+func (l *eventLog) changesSince(rev int64, breaks int) ([]*change, int, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if rev < l.floor || breaks >= 0 && breaks != l.breaks {
@@ -190,7 +190,7 @@ func (l *lane) changesSince(rev int64, breaks int) ([]*change, int, bool) {
 }
 
 // enter puts a watcher behind the newest change.
-func (l *lane) enter(w *watcher) {
+func (l *eventLog) enter(w *watcher) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.number, w.breaks = l.history.next(), l.breaks
@@ -198,7 +198,7 @@ func (l *lane) enter(w *watcher) {
 
 // enterAfter puts a watcher behind all changes up to rev. It fails with a 410
 // when what follows rev is no longer kept.
-func (l *lane) enterAfter(w *watcher, rev int64) error {
+func (l *eventLog) enterAfter(w *watcher, rev int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if rev < l.floor {
@@ -210,7 +210,7 @@ func (l *lane) enterAfter(w *watcher, rev int64) error {
 
 // read appends the next changes for w to into, at most batch and about
 // batchBytes of them, and parks w if there are none.
-func (l *lane) read(w *watcher, into []*change) ([]*change, error) {
+func (l *eventLog) read(w *watcher, into []*change) ([]*change, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -236,7 +236,7 @@ func (l *lane) read(w *watcher, into []*change) ([]*change, error) {
 }
 
 // leave takes a watcher out.
-func (l *lane) leave(w *watcher) {
+func (l *eventLog) leave(w *watcher) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.closed = true
