@@ -34,9 +34,9 @@ const ownerFile = "working-copy"
 // Programs is where they are.
 type Programs struct {
 	// Dir holds all of them, fit to be put into PATH.
-	Dir                                              string
+	Dir                                               string
 	Portico, Kubectl, SampleAPIServer, Manager, Bench string
-	RESTServer                                       string
+	RESTServer                                        string
 }
 
 // Build builds what is not up to date. It may run in several processes at a
