@@ -15,8 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"portico/resource/authn"
-	httpserver "portico/resource/serve"
-	"portico/resource/serve/filter"
+	filters "portico/resource/serve"
 )
 
 // A stream lasts as long as its server: neither the deadline of requests nor
@@ -26,14 +25,9 @@ func TestStreamLastsAsLongAsItsServer(t *testing.T) {
 	current := &Current{}
 	shows(t, current, customGroup("a.example.com", "things"))
 	socket := filepath.Join(t.TempDir(), "s.sock")
-	chain, err := filter.New(filter.Config{
-		Handler: NewHandler(current), Authenticator: authn.Anonymous(), Logger: slog.New(slog.DiscardHandler), RequestTimeout: deadline, MaxInFlight: 1,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := httpserver.New(httpserver.Config{
-		Listen: []httpserver.ListenAddress{{Address: "unix://" + socket}}, Chain: chain, Logger: slog.New(slog.DiscardHandler),
+	server, err := filters.New(filters.Config{
+		Listen: []filters.ListenAddress{{Address: "unix://" + socket}}, Authenticator: authn.Anonymous(),
+		Handler: NewHandler(current), Logger: slog.New(slog.DiscardHandler), RequestTimeout: deadline, MaxInFlight: 1,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -168,7 +168,7 @@ func TestCheckOfOneself(t *testing.T) {
 	if !errors.As(err, &answer) || answer.Code != 508 || !strings.Contains(err.Error(), "leads back to this gateway") {
 		t.Errorf("a check: %v", err)
 	}
-	steady := g.up.Steady()
+	steady := g.up.Pinned()
 	for name, way := range map[string]http.RoundTripper{"discovery": steady, "a stream": steady.Streams(), "the gateway's own": g.up} {
 		req, _ := http.NewRequest(http.MethodGet, g.URL+"/apis", nil)
 		res, err := way.RoundTrip(req)

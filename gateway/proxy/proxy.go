@@ -20,8 +20,7 @@ import (
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/rest"
-	"portico/resource/serve/filter"
-	"portico/resource/serve/inflight"
+	"portico/resource/serve"
 )
 
 // Buffers of the copy loops. Those of connections that have left HTTP are held
@@ -166,7 +165,7 @@ func modifyResponse(res *http.Response) error {
 		res.Header.Del("Content-Length")
 	}
 	// Who answered has counted the request.
-	filter.CountedElsewhere(res.Request.Context())
+	serve.CountedElsewhere(res.Request.Context())
 	return nil
 }
 
@@ -187,7 +186,7 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded): // whatever broke because of it
 		rest.WriteStatus(w, r, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 		return
-	case errors.Is(context.Cause(r.Context()), inflight.ErrShuttingDown):
+	case errors.Is(context.Cause(r.Context()), serve.ErrShuttingDown):
 		rest.WriteStatus(w, r, resource.Unavailable("the gateway is shutting down", RetryAfter))
 		return
 	case r.Context().Err() != nil:

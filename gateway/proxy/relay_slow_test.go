@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 
-	"portico/gateway/upstream"
+	"portico/gateway/upstream/transport"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
@@ -131,7 +131,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 			t.Fatalf("%.100s, %v", line, err) // each before the next one happens
 		}
 	}
-	if grown := heapInUse() - before; grown > history+clients*(upstream.StreamBuffer+size)+16<<20 {
+	if grown := heapInUse() - before; grown > history+clients*(transport.StreamBuffer+size)+16<<20 {
 		t.Errorf("%d clients hold %d MiB", clients, grown>>20)
 	}
 	for i, lines := range readers {

@@ -28,7 +28,7 @@ import (
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/rest"
-	"portico/resource/serve/filter"
+	"portico/resource/serve"
 	"portico/resource/watchcache"
 )
 
@@ -121,14 +121,14 @@ func benchChain(b *testing.B, h http.HandlerFunc) http.Handler {
 }
 
 func benchChainAs(b *testing.B, who authn.Authenticator, h http.HandlerFunc) http.Handler {
-	s, err := filter.New(filter.Config{
-		Handler:       h,
+	s, err := serve.New(serve.Config{
+		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Handler: h,
 		Authenticator: who, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	return s
+	return s.Handler()
 }
 
 type benchUser struct{}

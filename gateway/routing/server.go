@@ -134,13 +134,13 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 	srv.serial = s.made
 	live[m.target] = srv
 	srv.Up = proxy.NewWay(upstream.Config{
-		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy, Via: s.via, Lasting: s.lasting, Plain: m.plain != nil,
+		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy, Via: s.via, Lasting: s.lasting, REST: m.plain != nil,
 		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.endpointChanged,
 	}, s.proxies)
-	steady := srv.Up.Steady()
+	pinned := srv.Up.Pinned()
 	cfg := aggregate.Config{
 		Name: m.name, BaseURL: m.base.String(), Shown: m.shown, Identify: identifyAggregator, GroupVersions: m.only, Grace: s.grace,
-		Transport: steady, StreamTransport: steady.Streams(), OpenAPIChanged: srv.openAPINews.Poke,
+		Transport: pinned, StreamTransport: pinned.Streams(), OpenAPIChanged: srv.openAPINews.Poke,
 		Changed: func() { s.sourceChanged(srv) },
 	}
 	if m.permanent {

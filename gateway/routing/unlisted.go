@@ -85,7 +85,7 @@ func (srv *Server) ask(ctx context.Context, path, shown string) error {
 	}
 	req.Header.Set("Accept", "application/json")
 	identifyAggregator(req.Header)
-	res, err := srv.Up.Steady().RoundTrip(req)
+	res, err := srv.Up.Pinned().RoundTrip(req)
 	if err != nil {
 		return err
 	}

@@ -2,50 +2,93 @@ package upstream
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"portico/gateway/upstream/transport"
 )
 
 // attempt is a request on its way to one endpoint.
 type attempt struct {
-	*sending
+	*retryLoop
 	e *endpoint
 
 	ctx     context.Context         // of the attempt, if it needs one of its own
 	cancel  context.CancelCauseFunc // nil: it does not
-	waiting *waiting
-	// whole: if the request's own time ends before the answer begins, the server
-	// had as long for that as it may take.
+	pending *pendingRequest
+	// whole: the request's own deadline leaves the server about the response header
+	// timeout.
 	whole bool
 	timer atomic.Pointer[time.Timer]
-	begun atomic.Bool // the answer has, or will not
+	begun atomic.Bool // the answer has begun, or the attempt has ended
 
-	// Of who has a Trace: when the request was sent, and how long it waited for a
-	// connection then.
-	started   time.Time
-	connected time.Duration
+	started time.Time // when the request was sent, if there is a Trace
 }
 
-// way is how the request goes. What must not be carried out twice goes by HTTP/2
-// where there are other endpoints: on HTTP/1.1 a server that closes an idle
-// connection and a request that comes just then pass each other, and nobody
-// knows what became of the request; on HTTP/2 the server says what it took.
-func (a *attempt) way() way {
+// attempt sends the request to one endpoint, and records the outcome for the endpoint.
+// sent reports, of a request that failed, whether the server may have seen any of it.
+func (l *retryLoop) attempt(e *endpoint) (res *http.Response, sent bool, err error) {
+	a := attempt{retryLoop: l, e: e}
+	out := a.prepare()
+	options := transport.Options{Protocol: a.protocol()}
+	var ended func(Attempt)
+	if l.trace != nil {
+		a.started = time.Now()
+		options.Informational = l.trace.Informing
+		if l.trace.Sending != nil {
+			out = own(out, a.req)
+			out.Header = out.Header.Clone() // an attempt that was cancelled may still read the one before
+			ended = l.trace.Sending(e.URL, out.Header)
+		}
+	}
+	e.begin(l.kind)
+	e.requests.Add(1)
+	res, sent, err = e.transport.RoundTrip(out, options)
+	if err == nil && (res.StatusCode < 100 || res.StatusCode > 999) {
+		_ = res.Body.Close()
+		res, err = nil, fmt.Errorf("the server answered with the status %d", res.StatusCode)
+	}
+	a.finishWaiting()
+	if err != nil {
+		e.end(l.kind)
+		err = a.recordError(sent, err)
+	} else {
+		a.recordAnswer(res)
+		a.wrap(res)
+	}
+	if l.trace != nil {
+		record := Attempt{Endpoint: e.URL, Start: a.started, FirstByte: time.Since(a.started), Err: err}
+		if res != nil {
+			record.Status = res.StatusCode
+		}
+		l.trace.add(record)
+		if ended != nil {
+			ended(record)
+		}
+	}
+	return res, sent, err
+}
+
+// protocol is how the request is sent. What must not be carried out twice goes by
+// HTTP/2 where there are other endpoints: over HTTP/1.1 a server may close an idle
+// connection just when a request comes, and it is not known what became of that; over
+// HTTP/2 the server says what it took.
+func (a *attempt) protocol() transport.Protocol {
 	switch {
 	case a.kind == upgrade:
-		return switching
+		return transport.Upgrade
 	case a.kind == long, a.several && !a.safe:
-		return sharedWay
+		return transport.HTTP2
 	}
-	return ordinary
+	return transport.HTTP1
 }
 
 // prepare returns the request as it is sent to the endpoint.
 func (a *attempt) prepare() *http.Request {
-	limit, whole := a.withinHeader()
+	limit, whole := a.headerTimeout()
 	a.whole = whole && (!hasBody(a.req) || a.isKept)
 	out := a.req
 	if limit > 0 || a.several && a.safe {
@@ -53,10 +96,10 @@ func (a *attempt) prepare() *http.Request {
 		out = out.WithContext(a.ctx)
 	}
 	if a.several && a.safe {
-		a.waiting = &waiting{cancel: a.cancel, began: time.Now()}
-		a.e.pending.add(a.waiting)
+		a.pending = &pendingRequest{cancel: a.cancel}
+		a.e.pending.add(a.pending)
 	}
-	if base := a.e.ways.base; out.URL.Host != base.Host || out.URL.Scheme != base.Scheme {
+	if base := a.e.transport.Base(); out.URL.Host != base.Host || out.URL.Scheme != base.Scheme {
 		out = own(out, a.req)
 		to := *out.URL
 		if out.Host == to.Host {
@@ -68,13 +111,12 @@ func (a *attempt) prepare() *http.Request {
 	if hasBody(a.req) {
 		out = a.withBody(out, limit)
 	} else if limit > 0 {
-		a.within(limit)
+		a.limitHeader(limit)
 	}
 	return out
 }
 
-// own returns a request that may be changed: a copy, if it is still the
-// client's.
+// own returns a request that may be changed: a copy, if it is the client's.
 func own(out, client *http.Request) *http.Request {
 	if out != client {
 		return out
@@ -83,92 +125,50 @@ func own(out, client *http.Request) *http.Request {
 	return &c
 }
 
-// withBody gives the request its body. The time for the answer to begin is
-// counted from its end.
+// withBody gives the request its body. The response header timeout begins at its end.
 func (a *attempt) withBody(out *http.Request, limit time.Duration) *http.Request {
-	switch {
-	case a.isKept:
-		out = own(out, a.req)
-		out.Body, out.GetBody = again(a.kept), nil
+	out = own(out, a.req)
+	if a.isKept {
+		out.Body, out.GetBody = newKeptBody(a.kept), nil
 		if limit > 0 {
-			a.within(limit)
+			a.limitHeader(limit)
 		}
-	case a.several || limit > 0 || a.way() != ordinary || !bounded(a.req, directBodyTCP):
-		// Of any other, direct has read all before it sends anything, and so knows
-		// whose an error is; net/http does not tell.
-		out = own(out, a.req)
-		a.stream = &streamed{src: a.req.Body}
-		if limit > 0 {
-			a.stream.ended = func() { a.within(limit) }
-		}
-		out.Body = a.stream
+		return out
 	}
+	a.stream = &streamed{src: a.req.Body}
+	if limit > 0 {
+		a.stream.ended = func() { a.limitHeader(limit) }
+	}
+	out.Body = a.stream
 	return out
 }
 
-// within ends the attempt after a time, which making a connection is part of.
-func (a *attempt) within(limit time.Duration) {
+// limitHeader ends the attempt after a time, which includes making a connection.
+func (a *attempt) limitHeader(limit time.Duration) {
 	a.timer.Store(time.AfterFunc(limit, func() {
 		if !a.begun.Load() {
-			a.cancel(errHeader)
+			a.cancel(errHeaderTimeout)
 		}
 	}))
 }
 
-// repeats reports whether the request may go to the endpoint once more, by a new
-// connection: one that was used before broke with an error before an answer began.
-// It was written by then, and nobody knows whether the server has read it: so that
-// is an attempt of its own, and paid for like any other. A nil attempt is that of a
-// check, which may be repeated.
-func (a *attempt) repeats(err error) bool {
-	if a == nil {
-		return true
-	}
-	a.taken = true
-	if !a.safe || a.client().Err() != nil || !a.policy.retries() || !a.afford(sent, err) {
-		return false
-	}
-	if a.trace != nil {
-		record := a.record(brief(err))
-		record.Retry = "no answer: " + record.Err.Error()
-		a.trace.add(record)
-		a.started = time.Now()
-	}
-	a.e.requests.Add(1)
-	a.e.retries.Add(1)
-	return true
-}
-
-// record is what a Trace has of the attempt when it ends.
-func (a *attempt) record(err error) Attempt {
-	return Attempt{Endpoint: a.e.URL, Start: a.started, Connect: a.connected, FirstByte: time.Since(a.started), Err: err}
-}
-
-// connecting is who is told how long connecting took; nil: nobody is.
-func (a *attempt) connecting() *time.Duration {
-	if a == nil || a.trace == nil {
-		return nil
-	}
-	return &a.connected
-}
-
-// headed is the end of waiting for the header of the answer.
-func (a *attempt) headed() {
+// finishWaiting is called when the header of the answer has been read, or the attempt
+// has failed.
+func (a *attempt) finishWaiting() {
 	a.begun.Store(true)
 	if t := a.timer.Load(); t != nil {
 		t.Stop()
 	}
-	if a.waiting != nil {
-		a.e.pending.remove(a.waiting)
+	if a.pending != nil {
+		a.e.pending.remove(a.pending)
 	}
 }
 
-// judgeError says what an error means for the endpoint, and returns what it
-// means for the request.
-func (a *attempt) judgeError(p progress, err error) error {
-	err = brief(err)
-	var behind *behindError
-	waited := errors.As(err, &behind)
+// recordError records what an error says about the endpoint, and returns the error
+// that the request has.
+func (a *attempt) recordError(sent bool, err error) error {
+	err = bounded(err)
+	queued := isQueue(err)
 	if a.cancel != nil {
 		if cause := context.Cause(a.ctx); cause != nil && a.client().Err() == nil {
 			err = cause
@@ -177,52 +177,50 @@ func (a *attempt) judgeError(p progress, err error) error {
 	}
 	switch {
 	case a.client().Err() != nil:
-		a.gaveUp(p)
+		if sent && a.whole && a.deadlineExceeded() {
+			a.u.timedOut(a.e)
+		}
 		return context.Cause(a.client())
-	case clients(err):
+	case isClients(err):
 		return err
 	case a.stream.broke():
 		return &BodyError{*a.stream.failed.Load()}
-	}
-	switch {
-	case err == errSilent, waited: // that is known, or not its doing
+	case err == errSilent, queued: // known, or not the endpoint's fault
 		a.e.errors.Add(1)
-		return err
-	case err == errHeader && p != unsent:
-		a.unanswered(p)
-		return err
-	case a.stays != nil && !unconnected(err), blameless(a.req, err):
+	case err == errHeaderTimeout && sent:
+		a.u.timedOut(a.e)
+	case isStale(err) && a.safe: // another attempt will tell
+	case isStale(err), a.pinned != nil && !isConnect(err), hasLargeHeader(a.req) && !isConnect(err):
 		a.e.errors.Add(1)
-		a.u.broken(a.e.URL) // a check will tell
-		return err
+		a.u.broken(a.e.URL) // a check decides
+	default:
+		a.u.failedLocally(a.e, err)
 	}
-	a.u.failedLocally(a.e, err)
 	return err
 }
 
-// judge says what an answer means for the endpoint.
-func (a *attempt) judge(res *http.Response) {
-	if a.stays != nil {
-		if res.StatusCode >= http.StatusInternalServerError {
+// recordAnswer records what an answer says about the endpoint.
+func (a *attempt) recordAnswer(res *http.Response) {
+	failed := res.StatusCode >= http.StatusInternalServerError
+	switch {
+	case a.pinned != nil:
+		if failed {
 			a.e.errors.Add(1)
 		}
 		return
-	}
-	a.resolve(res)
-	// A full storage is behind all endpoints: 507 says nothing about this one.
-	if res.StatusCode >= http.StatusInternalServerError && res.StatusCode != http.StatusInsufficientStorage {
+	case failed && res.StatusCode != http.StatusInsufficientStorage: // 507 is the storage's, which all share
 		a.u.failed(a.e, res.StatusCode)
-	} else if a.e.badAnswers.Load() != 0 {
-		a.e.badAnswers.Store(0)
+	default:
+		a.e.breaker.AnswerGood()
 	}
 	if a.kind != short {
-		a.e.settle() // its end may be far away
+		a.e.breaker.ConnectionGood() // its end may be far away
 	}
 }
 
-// wrap has the end of the answer noticed.
+// wrap has the end of the answer recorded.
 func (a *attempt) wrap(res *http.Response) {
-	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, kind: a.kind, user: a.user, judges: a.stays == nil, stream: a.stream}
+	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, kind: a.kind, user: a.user, judges: a.pinned == nil, stream: a.stream}
 	switch rw, ok := res.Body.(io.ReadWriter); {
 	case res.StatusCode == http.StatusSwitchingProtocols && ok:
 		res.Body = &tunnel{answer: body, w: rw}

@@ -42,13 +42,14 @@ func TestOwnHeaderIsNoFault(t *testing.T) {
 			}
 			u.SetEndpoints([]Endpoint{c.e, good.endpoint()})
 			bad := u.endpoints[0]
-			bad.badConns.Store(0)
+			bad.breaker.Reset()
 			for range 20 {
 				send(t, u, c.k, c.method, "", "X-Large", large)
 			}
-			if len(gets(u)) != 2 || bad.badConns.Load() != 0 {
+			if len(gets(u)) != 2 || bad.breaker.ConnectionFailed(2) {
 				t.Errorf("it is %s for %s", u.Status().Endpoints[0].State, bad.lastErr)
 			}
+			bad.breaker.Reset()
 			if c.e.URL == limited.endpoint().URL {
 				return // it takes small ones
 			}

@@ -16,73 +16,6 @@ import (
 	"time"
 )
 
-func TestBudget(t *testing.T) {
-	second := func(n float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(n * float64(time.Second))) }
-	taken := func(b *budget, at float64, percent, perSecond int) (n int) {
-		for b.take(second(at), percent, perSecond) {
-			n++
-		}
-		return n
-	}
-	var b budget
-	b.begin(second(0))
-	if n := taken(&b, 0.5, 20, 3); n != 3 {
-		t.Errorf("without traffic: %d, want 3", n)
-	}
-	for i := range 1000 {
-		b.count(second(1 + float64(i)/1000))
-	}
-	if n := taken(&b, 1.9, 20, 3); n != 197 {
-		t.Errorf("20 %% of 1000 less the 3 before: %d", n)
-	}
-	if n := taken(&b, 2.5, 20, 3); n != 3 {
-		t.Errorf("used up, the next second: %d", n)
-	}
-	if n := taken(&b, 2.6, 20, 0); n != 0 {
-		t.Errorf("used up: %d", n)
-	}
-	for range 10 {
-		b.count(second(10.9))
-	}
-	if n := taken(&b, 10.95, 20, 0); n != 2 {
-		t.Errorf("the thousand count for ten seconds, as do the retries: %d", n)
-	}
-	if n := taken(&b, 11.5, 20, 0); n != 0 {
-		t.Errorf("after that they do not: %d", n)
-	}
-	for range 100 {
-		b.count(second(100))
-	}
-	if n := taken(&b, 100.1, 20, 0); n != 20 {
-		t.Errorf("after a long pause: %d, want 20", n)
-	}
-	if n := taken(&b, 1000, 20, 1); n != 1 {
-		t.Errorf("after another: %d", n)
-	}
-}
-
-// Counting from many goroutines loses nothing.
-func TestBudgetAtOnce(t *testing.T) {
-	var b budget
-	start := time.Unix(0, 0)
-	b.begin(start)
-	var all sync.WaitGroup
-	for g := range 8 {
-		all.Go(func() {
-			for i := range 1000 {
-				b.count(start.Add(time.Duration(i*9) * time.Millisecond))
-				if i%100 == g {
-					b.take(start.Add(time.Duration(i*9)*time.Millisecond), 1, 1)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if b.requests.Load() != 8000 {
-		t.Error(b.requests.Load())
-	}
-}
-
 func TestLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l limiter
@@ -349,15 +282,15 @@ func TestTrace(t *testing.T) {
 		a = send(t, u, short, "GET", "").trace.Attempts()
 	}
 	for i, url := range []string{gone.URL, bad.endpoint().URL, good.endpoint().URL} {
-		if a[i].Endpoint != url || a[i].Start.IsZero() || a[i].FirstByte <= 0 || a[i].Connect <= 0 || a[i].FirstByte < a[i].Connect || (a[i].Retry == "") != (i == 2) {
+		if a[i].Endpoint != url || a[i].Start.IsZero() || a[i].FirstByte <= 0 || (a[i].Retry == "") != (i == 2) {
 			t.Errorf("%d: %+v", i, a[i])
 		}
 	}
 	if a[0].Err == nil || a[1].Status != 503 || a[2].Status != 200 || a[2].Err != nil {
 		t.Errorf("%+v", a)
 	}
-	if a := send(t, u, short, "GET", "").trace.Attempts(); a[len(a)-1].Endpoint != good.endpoint().URL || a[len(a)-1].Connect != 0 {
-		t.Errorf("there was a connection: %+v", a)
+	if a := send(t, u, short, "GET", "").trace.Attempts(); a[len(a)-1].Endpoint != good.endpoint().URL {
+		t.Errorf("it goes elsewhere: %+v", a)
 	}
 	var none *Trace
 	if none.Attempts() != nil || none.Queued() != 0 || TraceFrom(t.Context()) != nil {

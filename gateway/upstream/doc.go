@@ -1,62 +1,44 @@
-// Package upstream is the data path to one server behind the gateway, which
-// answers at one or more endpoints: which of them gets a request, whether it is
-// sent again if that fails, and the connections to each.
+// Package upstream sends requests to one server behind the gateway, which has one or
+// more endpoints: it limits them, chooses an endpoint, repeats what may be repeated and
+// follows the health of the endpoints.
 //
-// A request goes
+// A request goes through
 //
-//	limit.go     waits for its place, if too many are under way
-//	exchange.go  is sent to one endpoint after the other, until one answers or
-//	             it may not be sent again
-//	pick.go      the endpoint: the less busy of two, in turn, or by user; or
-//	             (steady.go) the same as before
-//	attempt.go   once to that endpoint, which is judged by what comes back
-//	transport.go by HTTP/1.1 or, what is long-running or must not be done twice,
-//	             by HTTP/2 (shared.go, inform.go), and what is large or leaves HTTP by
-//	             net/http (rest.go); dial.go, name.go and trust.go connect, and
-//	             directwait.go has those wait who have no connection,
-//	             and silent.go finds those that are dead and do not say so
+//	limiter.go    a slot, if the server has a concurrency limit
+//	retryloop.go  one endpoint after the other, until one answers or the request must
+//	              not be repeated; retry has the budget of retries
+//	balance       the endpoint: the less busy of two, each in turn, or by user; or
+//	              the same as before (pinned.go)
+//	attempt.go    once to that endpoint, for which the outcome is recorded
+//	transport     a connection: HTTP/1.1, or HTTP/2 for requests that are long-running or
+//	              must not be carried out twice
+//	answer.go     the body of the answer, whose end releases everything
 //
-// and what is known of the endpoints comes about in health.go: active checks
-// (their verdicts are handed in), refused connections, and ejection (eject.go) by
-// how requests end, as long as that is not their own doing (blame.go), or do not
-// end before their clients give up (giveup.go). The share of one that comes back
-// grows (slowstart.go), and one that is removed, or whose weight is 0, drains
-// (drain.go). What it all comes to is published as an immutable snapshot
-// (choose.go), so that choosing takes no lock; with one endpoint there is no choice
-// and no cost. budget.go bounds retries to a share of the traffic. policy.go has every
-// default. trace.go and observe.go are what others see.
+// The state of an endpoint (state.go) follows from active checks, whose verdicts are
+// handed in, refused connections, and failures in a row (health), which eject it. The
+// share of an endpoint that gets requests again grows (slowstart.go); one that is
+// removed or has the weight 0 drains (drain.go). The endpoints that get requests are
+// published as an immutable snapshot, so that a choice takes no lock. policy.go has the
+// settings, status.go and trace.go what others see.
 //
-// A host's name. It is looked up for every connection, which goes to one of its
-// addresses at random, and to others if that does not answer at once (name.go); no
-// connection takes new requests for longer than its age allows. So requests follow
-// the name, and are spread over what stands behind it, without a list of addresses
-// to be kept and refreshed. The price is that all of them are one endpoint: one
-// state, and one verdict. Who wants them told apart names them, or a Service.
+// Names. A host's name is looked up for every connection, and no connection takes
+// requests for longer than its age allows: requests follow the name without a list of
+// addresses that has to be refreshed. All addresses of a name are one endpoint, with
+// one state.
 //
-// What is sent again. Whatever its verb, a request of which the server saw
-// nothing: connecting failed, or the server refused the stream, or named an
-// earlier one as the last that it took. Otherwise GET, HEAD and OPTIONS that do
-// not leave HTTP, if the connection broke before an answer, or the answer was
-// 502, 503, 504, or 429 with Retry-After; and only to another endpoint: the same
-// one just said what it has to say. If nobody has a better answer, the client
-// gets that one, untouched. The same endpoint is asked once more where a connection
-// broke that was used before: that costs an attempt and budget like any other, unless
-// the server is known to have closed the connection before the request came. One that
-// was closed while it was idle is found before anything is sent. net/http sends
-// requests again on its own and goes by other rules, so that HTTP/1.1 without it
-// (direct.go, directconn.go) is the ordinary way, and HTTP/2 connections are kept
-// here.
+// Repeating. A request of which a server has taken nothing is repeated, whatever its
+// method: no connection could be made, nothing of it was written, or the server said
+// over HTTP/2 that it did not begin with it. Otherwise only GET, HEAD and OPTIONS that
+// do not leave HTTP are: if the connection broke before an answer, or the answer was
+// 502, 503, 504, or 429 with Retry-After. They go to another endpoint; to the same one
+// only if the connection was used before and may have been closed while it was idle. If
+// no attempt has a better answer, the client gets that answer, unchanged. Retries of
+// what a server may have seen are bounded by a budget.
 //
-// direct.go also spares two goroutines for each connection and the handing over
-// of each request to them, which were most of what a short request cost; and it
-// writes and reads ordinary heads itself (writehead.go, readhead.go), which is a
-// third of what is left and half of the allocations.
-//
-// Every request is marked with the gateway's id (via.go), also the gateway's own: the
-// gateway answers one that comes back to it with 508.
-//
-// Apart from that the package moves requests and answers as they are. What a client may send,
-// as whom, and what it is told when there is no answer, is the gateway's to say.
+// Every request carries the gateway's id (via.go): a gateway answers 508 to one that
+// returns to it. Otherwise requests and answers are forwarded as they are; what clients
+// may send, and what they are told when there is no answer, is decided by other
+// packages of the gateway.
 //
 // Runs in: gateway.
 package upstream

@@ -136,14 +136,14 @@ func TestRemovedEndpointDrains(t *testing.T) {
 				t.Errorf("%s: all end at once", network)
 			}
 			eventually(t, "not all end", func() bool { return ended(t, all) == 5 })
-			if e.streams.count() != 0 || e.active.Load() != 1 {
-				t.Errorf("%s: %d streams, %d under way", network, e.streams.count(), e.active.Load())
+			if e.watches.count() != 0 || e.active.Load() != 1 {
+				t.Errorf("%s: %d streams, %d under way", network, e.watches.count(), e.active.Load())
 			}
 			cancel()
 			if _, err := io.ReadAll(res.Body); !errors.Is(err, context.Canceled) {
 				t.Errorf("what is no watch was ended: %v", err)
 			}
-			eventually(t, "it is remembered", func() bool { u.mu.Lock(); defer u.mu.Unlock(); return len(u.leaving) == 0 })
+			eventually(t, "it is remembered", func() bool { u.mu.Lock(); defer u.mu.Unlock(); return len(u.removed) == 0 })
 			select {
 			case <-goes.ends:
 			case <-time.After(20 * time.Second):
@@ -164,7 +164,7 @@ func TestReturnWhileDraining(t *testing.T) {
 		u.SetEndpoints([]Endpoint{other.endpoint()})
 		send(t, u, short, "GET", "")
 		u.SetEndpoints([]Endpoint{n.endpoint()})
-		if u.endpoints[0] != e || e.left != nil || len(u.leaving) != 1 {
+		if u.endpoints[0] != e || e.draining != nil || len(u.removed) != 1 {
 			t.Fatalf("%s: it is another one, or still drains", network)
 		}
 		for _, k := range []kind{short, long, long} {
@@ -172,7 +172,8 @@ func TestReturnWhileDraining(t *testing.T) {
 				t.Errorf("%s: %+v", network, got)
 			}
 		}
-		if got := send(t, u, short, "GET", ""); got.trace.Attempts()[0].Connect != 0 {
+		before := n.conns.Load()
+		if send(t, u, short, "GET", ""); n.conns.Load() != before {
 			t.Errorf("%s: connections are not kept", network)
 		}
 		time.Sleep(3 * drainEvery)
@@ -199,7 +200,7 @@ func TestWatchesOfNoWeight(t *testing.T) {
 	u := over(t, turns(), list[0])
 	all := watchers(t, u, 5)
 	e := u.endpoints[0]
-	drains := func() bool { u.mu.Lock(); defer u.mu.Unlock(); return e.left != nil }
+	drains := func() bool { u.mu.Lock(); defer u.mu.Unlock(); return e.draining != nil }
 	list[0].Weight = 0
 	u.SetEndpoints(list[:1])
 	u.SetVerdict(list[0].URL, healthy)
@@ -260,7 +261,7 @@ func TestVerdictAfterClose(t *testing.T) {
 		u.SetVerdict(e.URL, unhealthy)
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		if !e.drains.Load() || e.left == nil {
+		if !e.drains.Load() || e.draining == nil {
 			t.Error("it does not drain any more")
 		}
 	})

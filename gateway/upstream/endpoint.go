@@ -10,6 +10,8 @@ import (
 
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
+	"portico/gateway/upstream/health"
+	"portico/gateway/upstream/transport"
 )
 
 // Endpoint is one address of a server.
@@ -45,83 +47,92 @@ func ParseURL(name, text string) (Endpoint, error) {
 	return e, nil
 }
 
-// endpoint is an Endpoint and what is known of it.
+// endpoint is an Endpoint and its state.
 type endpoint struct {
-	Endpoint // of Upstream.mu: the weight; the rest never changes
-	ways     *ways
-	hash     uint64 // of the URL
+	Endpoint  // the weight is guarded by Upstream.mu; the rest never changes
+	transport *transport.Endpoint
+	hash      uint64 // of the URL
 
-	// active are the requests under way, lasting those of them that are
-	// long-running.
+	// active is the requests in progress, lasting those of them that are long-running.
 	active, lasting                      atomic.Int64
 	requests, errors, retries, ejections atomic.Uint64
-	// badAnswers and badConns came one after the other up to now.
-	badAnswers, badConns atomic.Int32
+	breaker                              health.Breaker
 
 	pending pending
-	streams streams
-	// followed are answers that end as soon as requests go to others only.
-	followed streams
+	// watches end one after the other when the endpoint drains, followed answers at
+	// once when requests go to other endpoints only.
+	watches, followed answers
 	// drains: watches do not stay. It is changed with Upstream.mu.
 	drains atomic.Bool
 
-	// What follows is guarded by Upstream.mu.
+	// The rest is guarded by Upstream.mu.
 
 	verdict availability.Verdict
-	refused *spell // it lately refused a connection
-	ejected ejection
-	// state is what the above come to, and since when; lastErr is why it was
-	// last not healthy.
+	refused *period // it lately refused a connection
+	ejected *period
+	// provisional: a passed check ends the ejection.
+	provisional bool
+	history     health.History
+	// state follows from the above, and has since then; lastErr is why it was last not
+	// healthy.
 	state   backend.EndpointState
 	since   time.Time
 	lastErr string
-	// used: it gets requests. warming is since when its share of them grows; zero:
+	// used: it gets requests. growsSince is since when its share of them grows; zero:
 	// it has all of it.
-	used    bool
-	warming time.Time
-	// left is, of one that drains, that its watches are being ended.
-	left *spell
+	used       bool
+	growsSince time.Time
+	// draining is the time in which its watches end.
+	draining *period
 }
 
-// current works out the state; mu is held.
-func (e *endpoint) current() backend.EndpointState {
-	switch {
-	case e.Weight == 0:
-		return backend.EndpointDraining
-	case e.verdict.Known && !e.verdict.Healthy || e.refused != nil:
-		return backend.EndpointUnhealthy
-	case e.ejected.out != nil:
-		return backend.EndpointEjected
-	case !e.verdict.Known:
-		return backend.EndpointUnknown
+// InProgress implements balance.Endpoint.
+func (e *endpoint) InProgress(long bool) int64 {
+	if long {
+		return e.lasting.Load()
 	}
-	return backend.EndpointHealthy
+	return e.active.Load() - e.lasting.Load()
 }
 
-// stop ends what the endpoint does by itself, and its idle connections; mu is
-// held.
-func (e *endpoint) stop() {
-	end(&e.refused)
-	e.ejected.end()
+// HashKey implements balance.Endpoint.
+func (e *endpoint) HashKey() uint64 { return e.hash }
+
+// begin and end count a request in progress.
+func (e *endpoint) begin(k kind) {
+	e.active.Add(1)
+	if k != short {
+		e.lasting.Add(1)
+	}
+}
+
+func (e *endpoint) end(k kind) {
+	e.active.Add(-1)
+	if k != short {
+		e.lasting.Add(-1)
+	}
+}
+
+// close ends the endpoint's timers and idle connections; mu is held.
+func (e *endpoint) close() {
+	stop(&e.refused)
+	e.endEjection()
 	e.used = false
-	e.ways.close()
+	e.transport.Close()
 }
 
-// pending are the safe requests under way to an endpoint that have not been
-// answered: they can be sent to another if this one falls silent.
+// pending are the safe requests in progress that have no answer yet: they can be sent
+// to another endpoint if this one falls silent.
 type pending struct {
 	mu   sync.Mutex
-	next *waiting
+	next *pendingRequest
 }
 
-// waiting is one of them.
-type waiting struct {
+type pendingRequest struct {
 	cancel     context.CancelCauseFunc
-	began      time.Time
-	prev, next *waiting
+	prev, next *pendingRequest
 }
 
-func (p *pending) add(w *waiting) {
+func (p *pending) add(w *pendingRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w.next = p.next; w.next != nil {
@@ -130,7 +141,7 @@ func (p *pending) add(w *waiting) {
 	p.next = w
 }
 
-func (p *pending) remove(w *waiting) {
+func (p *pending) remove(w *pendingRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -145,7 +156,7 @@ func (p *pending) remove(w *waiting) {
 	w.prev, w.next = nil, nil
 }
 
-// cancel gives all of them up.
+// cancel cancels all of them.
 func (p *pending) cancel(cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

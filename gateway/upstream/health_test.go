@@ -32,8 +32,8 @@ func inTime(t *testing.T, p Policy, n int, body func(t *testing.T, u *Upstream))
 
 // gets are the endpoints, by number, that get requests.
 func gets(u *Upstream) (out []int) {
-	for _, c := range u.picks.Load().list {
-		out = append(out, slices.Index(u.endpoints, c.endpoint))
+	for _, c := range u.balancer.Load().List {
+		out = append(out, slices.Index(u.endpoints, c.Endpoint))
 	}
 	return out
 }
@@ -124,7 +124,7 @@ func TestEjectionSpares(t *testing.T) {
 			out(u, 0)
 			want(t, u, "alone", 0)
 			u.SetVerdict(u.endpoints[0].URL, unhealthy)
-			if u.picks.Load().only != u.endpoints[0] {
+			if u.balancer.Load().only != u.endpoints[0] {
 				t.Error("it cannot be asked whether it is back")
 			}
 		})
@@ -137,7 +137,7 @@ func TestEjectionSpares(t *testing.T) {
 			want(t, u, "others fail their checks", 0)
 			u.SetVerdict(u.endpoints[0].URL, unhealthy)
 			want(t, u, "a failing check takes the last")
-			if err := u.picks.Load().err; err == nil || !errors.Is(err, errBroken) {
+			if err := u.balancer.Load().err; err == nil || !errors.Is(err, errBroken) {
 				t.Errorf("nobody says why: %v", err)
 			}
 		})
@@ -274,7 +274,7 @@ func TestSetEndpointsKeeps(t *testing.T) {
 		time.Sleep(drainWithin + time.Second)
 		u.SetEndpoints(some(1, 1, 1))
 		want(t, u, "it came anew", 0, 1, 2)
-		if u.endpoints[0] == before[0] || u.Status().Endpoints[0].Errors != 0 || len(u.leaving) != 0 {
+		if u.endpoints[0] == before[0] || u.Status().Endpoints[0].Errors != 0 || len(u.removed) != 0 {
 			t.Error("it is the old one")
 		}
 		moved := some(1, 1, 1)

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type node struct {
 	mu    sync.Mutex
 	got   []string // "METHOD body", of the requests that it saw whole
 	serve http.HandlerFunc
+	conns atomic.Int32  // that were made
 	ends  chan struct{} // one for each connection that has ended, while there is room
 }
 
@@ -58,6 +60,9 @@ func startNode(t testing.TB, network string, serve http.HandlerFunc) *node {
 	n := &node{serve: serve, ends: make(chan struct{}, 100)}
 	n.Server = httptest.NewUnstartedServer(n)
 	n.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			n.conns.Add(1)
+		}
 		if s == http.StateClosed {
 			select {
 			case n.ends <- struct{}{}:

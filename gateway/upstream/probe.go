@@ -6,12 +6,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+
+	"portico/gateway/upstream/transport"
 )
 
-// Probe asks one endpoint for a path with GET; an answer of 2xx is good. It goes
-// by HTTP/2 where there is any, over connections that requests use, so that it
-// finds out about those; of the others it says nothing (silent.go). identify adds
-// who asks.
+// Probe sends GET for a path to one endpoint; an answer of 2xx is good. It uses the
+// connections that requests use, over HTTP/2 where the server speaks that. identify
+// adds the gateway's identity to the header.
 func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify func(http.Header)) error {
 	u.mu.Lock()
 	e := u.find(endpoint)
@@ -19,7 +20,7 @@ func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify fu
 	if e == nil {
 		return fmt.Errorf("%s is no endpoint of the server", endpoint)
 	}
-	base := e.ways.base
+	base := e.transport.Base()
 	where, err := url.Parse(base.String() + path)
 	if err != nil {
 		return fmt.Errorf("check %s: %w", endpoint, err)
@@ -27,7 +28,7 @@ func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify fu
 	req := (&http.Request{Method: http.MethodGet, URL: where, Host: base.Host, Header: http.Header{}}).WithContext(ctx)
 	identify(req.Header)
 	u.via.mark(req.Header)
-	res, _, err := e.ways.send(req, sharedWay, nil)
+	res, _, err := e.transport.RoundTrip(req, transport.Options{Protocol: transport.HTTP2})
 	if err != nil {
 		return err
 	}
@@ -35,7 +36,7 @@ func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify fu
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		return &AnswerError{res.StatusCode}
 	}
-	if _, err := io.CopyN(io.Discard, res.Body, drained); err != nil && err != io.EOF {
+	if _, err := io.CopyN(io.Discard, res.Body, maxDiscarded); err != nil && err != io.EOF {
 		return err
 	}
 	u.passed(e)

@@ -97,12 +97,12 @@ func TestRetryOnFailures(t *testing.T) {
 	} {
 		good := startNode(t, "tls", nil)
 		for _, method := range []string{"GET", "POST", "DELETE"} {
-			for _, body := range []string{"", "text", strings.Repeat("y", keptBody+1)} {
+			for _, body := range []string{"", "text", strings.Repeat("y", maxKeptBody+1)} {
 				bad, requests := rough(t, c.eager, c.talk)
 				u := over(t, turns(), bad, good.endpoint())
 				elsewhere := c.unsent || Safe(method)
 				got := send(t, u, short, method, body)
-				if !c.unsent && Safe(method) && len(body) > keptBody {
+				if !c.unsent && Safe(method) && len(body) > maxKeptBody {
 					// A body that is not kept cannot be sent again, unless the answer came
 					// before anything was taken of it.
 					elsewhere = got.err == nil
@@ -128,7 +128,7 @@ func TestRetryOnRefused(t *testing.T) {
 	good := startNode(t, "tls", nil)
 	list := At(closedPort(t), closedPort(t), closedPort(t), closedPort(t), good.Listener.Addr().String())
 	u := over(t, turns(), list...)
-	for _, body := range []string{"text", strings.Repeat("y", 2*keptBody)} {
+	for _, body := range []string{"text", strings.Repeat("y", 2*maxKeptBody)} {
 		if got := send(t, u, short, "POST", body); got.code != 200 {
 			t.Fatalf("%+v", got)
 		}
@@ -217,7 +217,7 @@ func TestBodyOfClient(t *testing.T) {
 		p.ResponseHeader = 0
 		u := over(t, p, list...)
 		for _, k := range []kind{short, long} {
-			for _, length := range []int64{10, -1, keptBody + 1} {
+			for _, length := range []int64{10, -1, maxKeptBody + 1} {
 				req, _ := http.NewRequestWithContext(t.Context(), "PUT", "https://example.com/x", io.NopCloser(io.MultiReader(strings.NewReader("x"), failing{})))
 				req.ContentLength = length
 				var body *BodyError
@@ -298,7 +298,7 @@ func TestHeaderTimeout(t *testing.T) {
 	t.Cleanup(func() { close(hang) })
 	p := turns()
 	p.ResponseHeader = time.Second
-	large := strings.Repeat("y", keptBody+1)
+	large := strings.Repeat("y", maxKeptBody+1)
 	for name, c := range map[string]struct {
 		method, body string
 		alone, good  bool
@@ -314,7 +314,7 @@ func TestHeaderTimeout(t *testing.T) {
 				list = list[:1]
 			}
 			got := send(t, over(t, p, list...), short, c.method, c.body)
-			if c.good && got.code != 200 || !c.good && !errors.Is(got.err, errHeader) || !c.good && len(good.seen()) != 0 {
+			if c.good && got.code != 200 || !c.good && !errors.Is(got.err, errHeaderTimeout) || !c.good && len(good.seen()) != 0 {
 				t.Errorf("%d %v", got.code, got.err)
 			}
 		})

@@ -1,71 +1,74 @@
 package upstream
 
 import (
-	"math"
 	"time"
 
 	"portico/apiservice/backend"
+	"portico/gateway/upstream/balance"
 )
 
 const (
-	// fullShare is the factor of weights while the share of an endpoint grows, so
-	// that a small part of a small weight is a whole number.
-	fullShare = 1000
-	// warmSteps is in how many steps a share grows, none of them shorter than
-	// warmStep.
-	warmSteps = 20
-	warmStep  = 50 * time.Millisecond
+	// shareUnit is the factor of weights while shares grow, so that a small part of a
+	// small weight is a whole number.
+	shareUnit = 1000
+	// growSteps is in how many steps a share grows, none of them shorter than growStep.
+	growSteps = 20
+	growStep  = 50 * time.Millisecond
 )
 
-// warmUp takes down which endpoints get requests from now on, and since when the
-// share of those that come to others grows. Of endpoints that begin together none
-// is slower than the rest. mu is held.
-func (u *Upstream) warmUp(list []candidate, policy *Policy, now time.Time) {
+func (p *Policy) slowStart() balance.SlowStart {
+	return balance.SlowStart{Window: p.SlowStart, MinPercent: p.SlowPercent, Aggression: p.Aggression}
+}
+
+// beginSlowStart records which endpoints get requests from now on, and since when the
+// share of those that come to others grows. Endpoints that begin together have their
+// shares at once. mu is held.
+func (u *Upstream) beginSlowStart(list []candidate, policy *Policy, now time.Time) {
 	others := false
 	for _, e := range u.endpoints {
 		others = others || e.used
 	}
 	used := make(map[*endpoint]bool, len(list))
 	for _, c := range list {
-		e := c.endpoint
+		e := c.Endpoint
 		used[e] = true
 		if out := e.state != backend.EndpointHealthy && e.state != backend.EndpointUnknown; others && !e.used && !out {
-			e.warming = now
+			e.growsSince = now
 		}
-		if now.Sub(e.warming) >= policy.SlowStart {
-			e.warming = time.Time{}
+		if now.Sub(e.growsSince) >= policy.SlowStart {
+			e.growsSince = time.Time{}
 		}
 	}
 	for _, e := range u.endpoints {
 		if e.used = used[e]; !e.used {
-			e.warming = time.Time{}
+			e.growsSince = time.Time{}
 		}
 	}
 }
 
-// share gives the candidates their part of their weights, and has it grow: as
-// long as that of one does, there is a new snapshot every now and then. By hash
-// every endpoint has its users from the beginning. mu is held.
-func (u *Upstream) share(list []candidate, policy *Policy, now time.Time) {
-	end(&u.warming)
+// growShares gives the candidates their part of their weights. While one grows, there
+// is a new snapshot for each step. By hash every endpoint has its users from the
+// beginning. mu is held.
+func (u *Upstream) growShares(list []candidate, policy *Policy, now time.Time) {
+	stop(&u.growing)
 	growing := false
 	for _, c := range list {
-		growing = growing || !c.warming.IsZero()
+		growing = growing || !c.Endpoint.growsSince.IsZero()
 	}
 	if !growing || len(list) < 2 || policy.Balance == backend.ConsistentHash {
 		return
 	}
 	for i := range list {
-		list[i].weight = max(1, int(fullShare*list[i].warmth(policy, now)*float64(list[i].full)))
+		part := list[i].Endpoint.part(policy, now)
+		list[i].Weight = max(1, int(shareUnit*part*float64(list[i].FullWeight)))
 	}
-	u.begin(&u.warming, max(policy.SlowStart/warmSteps, warmStep), func() {})
+	u.start(&u.growing, max(policy.SlowStart/growSteps, growStep), func() {})
 }
 
-// warmth is which part of its weight an endpoint has, up to 1.
-func (e *endpoint) warmth(p *Policy, now time.Time) float64 {
-	if e.warming.IsZero() || p.Aggression <= 0 || p.Balance == backend.ConsistentHash {
+// part is which part of its weight an endpoint has, up to 1; mu is held.
+func (e *endpoint) part(p *Policy, now time.Time) float64 {
+	if p.Balance == backend.ConsistentHash {
 		return 1
 	}
-	passed := float64(now.Sub(e.warming)) / float64(p.SlowStart)
-	return max(float64(p.SlowPercent)/100, math.Pow(max(passed, 0), 100/float64(p.Aggression)))
+	return p.slowStart().Part(e.growsSince, now)
 }

@@ -65,7 +65,7 @@ func TestSlowStart(t *testing.T) {
 				}
 				time.Sleep(5 * time.Second)
 				wantShare(t, u, "at the end", 0, 50)
-				if u.picks.Load().sums != nil || u.warming != nil {
+				if !hasOwnShares(u) || u.growing != nil {
 					t.Error("weights are not equal again")
 				}
 			})
@@ -99,7 +99,7 @@ func TestSlowStartPolicy(t *testing.T) {
 		var before, after [64]*endpoint
 		who := func(all *[64]*endpoint) {
 			for i := range all {
-				all[i] = u.picks.Load().pick(by(string(rune('a'+i))), short, nil)
+				all[i] = pick(u, by(string(rune('a'+i))), short, nil)
 			}
 		}
 		who(&before)
@@ -107,7 +107,7 @@ func TestSlowStartPolicy(t *testing.T) {
 		if who(&after); after != before {
 			t.Error("users do not come back to their endpoint")
 		}
-		if u.warming != nil || u.picks.Load().sums != nil {
+		if u.growing != nil || !hasOwnShares(u) {
 			t.Error("shares grow that nobody goes by")
 		}
 		p.Balance = backend.LeastRequest
@@ -128,7 +128,7 @@ func TestTurnsAfterSlowStart(t *testing.T) {
 			const n = 1000
 			got, inRow, longest := 0, 0, 0
 			for range n {
-				if u.picks.Load().pick(by("x"), short, nil) == u.endpoints[0] {
+				if pick(u, by("x"), short, nil) == u.endpoints[0] {
 					got, inRow = got+1, 0
 					continue
 				}
@@ -143,7 +143,7 @@ func TestTurnsAfterSlowStart(t *testing.T) {
 			u.SetVerdict(u.endpoints[0].URL, unhealthy)
 			u.SetVerdict(u.endpoints[0].URL, healthy)
 			for range 7 {
-				u.picks.Load().pick(by("x"), short, nil)
+				pick(u, by("x"), short, nil)
 			}
 			time.Sleep(9 * time.Second)
 			wantTurns("growing", 0.89)
@@ -151,7 +151,7 @@ func TestTurnsAfterSlowStart(t *testing.T) {
 			wantTurns("grown", 0.9)
 		}
 		u.SetEndpoints(some(900, 100))
-		u.picks.Load().pick(by("x"), short, nil)
+		pick(u, by("x"), short, nil)
 		u.SetEndpoints(some(9, 1))
 		wantTurns("scaled", 0.9)
 	})

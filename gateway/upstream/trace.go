@@ -32,9 +32,6 @@ type Attempt struct {
 	// Endpoint is the URL.
 	Endpoint string
 	Start    time.Time
-	// Connect is how long the request waited until a connection was made or came
-	// free; 0: there was one.
-	Connect time.Duration
 	// FirstByte is the time from Start to the header of the answer, or to the
 	// error.
 	FirstByte time.Duration
@@ -88,8 +85,8 @@ func (t *Trace) add(a Attempt) {
 	t.attempts = append(t.attempts, a)
 }
 
-// again says why the last attempt was not the last.
-func (t *Trace) again(why string) {
+// setRetry records why there is another attempt.
+func (t *Trace) setRetry(why string) {
 	if t == nil {
 		return
 	}
@@ -98,17 +95,10 @@ func (t *Trace) again(why string) {
 	t.attempts[len(t.attempts)-1].Retry = why
 }
 
-func (t *Trace) wait(d time.Duration) {
+func (t *Trace) setQueued(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.queued = d
-}
-
-// informing has the header of an informational answer be what is handed on.
-func (t *Trace) informing(header http.Header) {
-	if t != nil && t.Informing != nil {
-		t.Informing(header)
-	}
 }
 
 type traceKey struct{}

@@ -1,8 +1,6 @@
 package upstream
 
 import (
-	"errors"
-	"hash/maphash"
 	"net/http"
 	"net/url"
 	"sync"
@@ -10,6 +8,9 @@ import (
 	"time"
 
 	"portico/apiservice/backend"
+	"portico/gateway/upstream/balance"
+	"portico/gateway/upstream/retry"
+	"portico/gateway/upstream/transport"
 	"portico/resource"
 	"portico/resource/fairshare"
 )
@@ -30,8 +31,9 @@ type Config struct {
 	// it leaves HTTP or its server does not speak HTTP/2; Upstreams share it. nil: no
 	// bound.
 	Lasting *fairshare.Limit
-	// Plain: it serves no objects, and how long an answer takes is its own affair.
-	Plain bool
+	// REST is a server that is no Kubernetes API server: it may take any time to answer, so that a timeout does
+	// not count against its endpoints.
+	REST bool
 	// Broken is told the URL of an endpoint to which a connection or a request
 	// failed, so that it is checked at once; nil tells nobody. It must not block.
 	Broken func(url string)
@@ -45,7 +47,7 @@ type Config struct {
 // endpoints may change meanwhile. Safe for concurrent use.
 type Upstream struct {
 	base    *url.URL
-	plain   bool
+	rest    bool
 	via     *Via
 	broken  func(url string)
 	changed func()
@@ -53,22 +55,20 @@ type Upstream struct {
 	// so, and otherwise base.
 	addressed atomic.Pointer[url.URL]
 
-	policy atomic.Pointer[Policy]
-	picks  atomic.Pointer[picks]
-	limit  limiter
+	policy   atomic.Pointer[Policy]
+	balancer atomic.Pointer[balancer]
+	limit    limiter
 	// lasting is Config.Lasting.
 	lasting *fairshare.Limit
-	budget  budget
-	doubts  doubts
-	seed    maphash.Seed // of what doubts compares: nobody makes two requests look alike
+	budget  retry.Budget
 
 	overflowed, outOfBudget atomic.Uint64
 
 	mu        sync.Mutex // of endpoints, and of what is known of each
 	trust     Trust
 	endpoints []*endpoint
-	leaving   map[string]*endpoint // those that drain, by URL
-	warming   *spell               // until shares have grown
+	removed   map[string]*endpoint // those that drain, by URL
+	growing   *period              // the next step of growing shares
 	drained   time.Time            // since when all have the weight 0; zero: not all have
 	closed    bool
 }
@@ -76,14 +76,14 @@ type Upstream struct {
 // New returns the ways to a server. Nothing is connected to before it is
 // needed.
 func New(cfg Config) *Upstream {
-	u := &Upstream{base: cfg.Base, plain: cfg.Plain, via: cfg.Via, seed: maphash.MakeSeed(), trust: cfg.Trust, lasting: cfg.Lasting, broken: cfg.Broken, changed: cfg.Changed}
+	u := &Upstream{base: cfg.Base, rest: cfg.REST, via: cfg.Via, trust: cfg.Trust, lasting: cfg.Lasting, broken: cfg.Broken, changed: cfg.Changed}
 	if u.broken == nil {
 		u.broken = func(string) {}
 	}
 	if u.changed == nil {
 		u.changed = func() {}
 	}
-	u.budget.begin(time.Now())
+	u.budget.Begin(time.Now())
 	u.SetPolicy(cfg.Policy)
 	u.SetEndpoints(cfg.Endpoints)
 	return u
@@ -127,12 +127,12 @@ func (u *Upstream) SetPolicy(p Policy) {
 	u.limit.set(p.Concurrent, p.Queue)
 	if old != nil && (old.Idle != p.Idle || old.MaxAge != p.MaxAge) {
 		for _, e := range u.endpoints {
-			e.ways.renew()
+			e.transport.Renew()
 		}
 	}
 	if p.MaxEjectionPercent == 0 {
 		for _, e := range u.endpoints {
-			e.ejected.end()
+			e.endEjection()
 		}
 	}
 	u.rebuild()
@@ -146,9 +146,9 @@ func (u *Upstream) SetTrust(t Trust) {
 	defer u.mu.Unlock()
 	u.trust = t
 	for _, e := range u.endpoints {
-		e.ways.setTrust(trustAt(e.ways.base, t))
+		e.transport.SetTrust(trustAt(e.transport.Base(), t))
 	}
-	clear(u.leaving) // they finish as they are
+	clear(u.removed) // they finish as they are
 }
 
 // SetEndpoints replaces where the server is. An endpoint that stays, by its URL,
@@ -161,7 +161,7 @@ func (u *Upstream) SetEndpoints(list []Endpoint) {
 	for _, spec := range list {
 		e := u.find(spec.URL)
 		if e == nil || kept[e] || !e.sameAs(spec) {
-			e = u.back(spec)
+			e = u.restore(spec)
 		}
 		if e == nil {
 			e = u.newEndpoint(spec)
@@ -171,7 +171,7 @@ func (u *Upstream) SetEndpoints(list []Endpoint) {
 	}
 	for _, e := range u.endpoints {
 		if !kept[e] {
-			u.leave(e)
+			u.remove(e)
 		}
 	}
 	u.endpoints = next
@@ -189,16 +189,18 @@ func (e *endpoint) sameAs(spec Endpoint) bool {
 }
 
 func (u *Upstream) newEndpoint(spec Endpoint) *endpoint {
-	e := &endpoint{Endpoint: spec, hash: hashOf(spec.URL), since: time.Now(), state: backend.EndpointUnknown}
+	e := &endpoint{Endpoint: spec, hash: balance.Hash(spec.URL), since: time.Now(), state: backend.EndpointUnknown}
 	base := u.base
 	if spec.Base != nil {
 		base = spec.Base
 	}
-	e.ways = &ways{
-		network: spec.Network, address: spec.Address, base: base, policy: u.policy.Load,
-		broken: func() { u.broken(spec.URL) },
-	}
-	e.ways.setTrust(trustAt(base, u.trust))
+	e.transport = transport.New(transport.Config{
+		Network: spec.Network, Address: spec.Address, Base: base, Broken: func() { u.broken(spec.URL) },
+		Timeouts: func() transport.Timeouts {
+			p := u.policy.Load()
+			return transport.Timeouts{Connect: p.Connect, Idle: p.Idle, MaxAge: p.MaxAge}
+		},
+	}, trustAt(base, u.trust))
 	return e
 }
 
@@ -229,9 +231,9 @@ func (u *Upstream) Close() {
 		return
 	}
 	u.closed = true
-	end(&u.warming)
+	stop(&u.growing)
 	for _, e := range u.endpoints {
-		u.leave(e)
+		u.remove(e)
 	}
 }
 
@@ -266,19 +268,4 @@ func (u *Upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 		return u.send(out, long)
 	}
 	return u.send(out, short)
-}
-
-// UntakenError is of a request of which no server took anything: it may be sent
-// again, whatever it does.
-type UntakenError struct{ err error }
-
-func (e *UntakenError) Error() string { return e.err.Error() }
-func (e *UntakenError) Unwrap() error { return e.err }
-
-// IsUntaken reports whether no server took anything of the request of which this
-// is the error: nothing was sent, or the server said that it did not begin with it.
-func IsUntaken(err error) bool {
-	var untaken *UntakenError
-	var nowhere *NoEndpointError
-	return errors.As(err, &untaken) || errors.As(err, &nowhere)
 }

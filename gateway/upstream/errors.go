@@ -1,0 +1,150 @@
+package upstream
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"portico/gateway/upstream/transport"
+)
+
+// What callers of this package use of package transport.
+type (
+	Trust            = transport.Trust
+	HeaderError      = transport.HeaderError
+	RequestLineError = transport.RequestLineError
+)
+
+// ErrSwitched is transport.ErrSwitched.
+var ErrSwitched = transport.ErrSwitched
+
+// ParsePool is transport.ParsePool.
+func ParsePool(pem []byte) (*x509.CertPool, error) { return transport.ParsePool(pem) }
+
+// BodyError is a client's fault: the body of its request could not be read.
+type BodyError struct{ err error }
+
+func (e *BodyError) Error() string { return fmt.Sprintf("read the request's body: %v", e.err) }
+func (e *BodyError) Unwrap() error { return e.err }
+
+// UntakenError is a request of which no server has taken anything: it may be sent
+// again, whatever it does.
+type UntakenError struct{ err error }
+
+func (e *UntakenError) Error() string { return e.err.Error() }
+func (e *UntakenError) Unwrap() error { return e.err }
+
+// NoEndpointError is a request for which there is no endpoint: nothing was sent.
+type NoEndpointError struct{ Err error }
+
+func (e *NoEndpointError) Error() string {
+	return "no endpoint of the server can be sent requests: " + e.Err.Error()
+}
+func (e *NoEndpointError) Unwrap() error { return e.Err }
+
+// ErrAllDrained is a server all of whose endpoints have the weight 0.
+var ErrAllDrained = errors.New("all of them have the weight 0")
+
+var (
+	errNoEndpoints = errors.New("it has none")
+	// errHeaderTimeout ends an attempt whose answer does not begin.
+	errHeaderTimeout = errors.New("the server did not begin to answer in time")
+	// errSilent ends requests to an endpoint that does not answer its checks.
+	errSilent = errors.New("the endpoint no longer answers")
+	// errMoved ends reads of a body that is sent to another endpoint instead.
+	errMoved = errors.New("the request is sent to another endpoint")
+)
+
+// AnswerError is an answer that says that the endpoint failed.
+type AnswerError struct{ Code int }
+
+func (e *AnswerError) Error() string {
+	if e.Code == http.StatusLoopDetected {
+		return "bad status: 508 Loop Detected: the address leads back to this gateway"
+	}
+	return fmt.Sprintf("bad status: %d", e.Code)
+}
+
+// OverloadError is a request that found the concurrency limit reached and the queue
+// full: nothing was sent.
+type OverloadError struct{ Concurrent, Queue int }
+
+func (e *OverloadError) Error() string {
+	return "too many requests to the server are under way, please try again later"
+}
+
+// IsUntaken reports whether no server has taken anything of the request that failed
+// with err: nothing was sent, or the server said that it did not begin with it.
+func IsUntaken(err error) bool {
+	var untaken *UntakenError
+	var none *NoEndpointError
+	return errors.As(err, &untaken) || errors.As(err, &none)
+}
+
+// isClients reports whether an error is the client's fault.
+func isClients(err error) bool {
+	var body *BodyError
+	var header *HeaderError
+	var line *RequestLineError
+	return errors.As(err, &body) || errors.As(err, &header) || errors.As(err, &line)
+}
+
+// isConnect reports whether an error is a connection that could not be made.
+func isConnect(err error) bool {
+	var connect *transport.ConnectError
+	return errors.As(err, &connect)
+}
+
+// isStale reports whether an error is a connection that broke although it may only
+// have been closed while it was idle.
+func isStale(err error) bool {
+	var stale *transport.StaleError
+	return errors.As(err, &stale)
+}
+
+// isQueue reports whether an error is a wait for a connection that is no further fault
+// of the endpoint.
+func isQueue(err error) bool {
+	var queue *transport.QueueError
+	return errors.As(err, &queue)
+}
+
+// largeHeader is the size of a request's header, in bytes, that every server is
+// expected to take. Some refuse a larger one by closing the connection or the stream:
+// whoever sends such requests must not get endpoints ejected.
+const largeHeader = 8 << 10
+
+// hasLargeHeader reports whether an endpoint may have failed a request for its header
+// alone.
+func hasLargeHeader(req *http.Request) bool {
+	n := len(req.Method) + len(req.URL.Path) + len(req.URL.RawQuery) + len(req.Host)
+	for name, values := range req.Header {
+		for _, v := range values {
+			n += len(name) + len(v) + len(": \r\n")
+		}
+	}
+	return n > largeHeader
+}
+
+// maxErrorText bounds the text of errors, in bytes: those of net/http quote lines that
+// it does not understand, and errors go to logs, clients and the status of endpoints.
+const maxErrorText = 1024
+
+// bounded bounds the text of an error.
+func bounded(err error) error {
+	text := err.Error()
+	if len(text) <= maxErrorText {
+		return err
+	}
+	return &boundedError{err: err, text: strings.ToValidUTF8(text[:maxErrorText], "") + "..."}
+}
+
+type boundedError struct {
+	err  error
+	text string
+}
+
+func (e *boundedError) Error() string { return e.text }
+func (e *boundedError) Unwrap() error { return e.err }

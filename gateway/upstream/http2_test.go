@@ -1,0 +1,373 @@
+package upstream
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"portico/gateway/upstream/transport"
+)
+
+// frameServer is an endpoint that speaks HTTP/2 frame by frame. It calls on with every
+// whole request, which says whether the connection ends then; without on it says
+// nothing after the handshake.
+type frameServer struct {
+	Endpoint
+	settings []http2.Setting
+	on       func(n int, stream uint32, fr *http2.Framer) (end bool)
+	first    func(*http2.Framer) // after the settings; nil: nothing
+
+	connections atomic.Int32
+	mu          sync.Mutex
+	seen        int
+}
+
+func startFrames(t *testing.T, on func(n int, stream uint32, fr *http2.Framer) (end bool), settings ...http2.Setting) *frameServer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	config := s.TLS.Clone()
+	s.Close()
+	config.NextProtos = []string{"h2"}
+	f := &frameServer{Endpoint: At(l.Addr().String())[0], on: on, settings: settings}
+	go func() {
+		for {
+			raw, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go f.talk(tls.Server(raw, config))
+		}
+	}()
+	return f
+}
+
+func (f *frameServer) talk(conn net.Conn) {
+	defer conn.Close()
+	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	if f.on == nil {
+		_, _ = io.Copy(io.Discard, conn)
+		return
+	}
+	fr := http2.NewFramer(conn, conn)
+	_ = fr.WriteSettings(f.settings...)
+	f.connections.Add(1)
+	if f.first != nil {
+		f.first(fr)
+	}
+	for {
+		frame, err := fr.ReadFrame()
+		if err != nil {
+			return
+		}
+		ended := false
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			if !frame.IsAck() {
+				_ = fr.WriteSettingsAck()
+			}
+		case *http2.PingFrame:
+			if !frame.IsAck() {
+				_ = fr.WritePing(true, frame.Data)
+			}
+		case *http2.HeadersFrame:
+			ended = frame.StreamEnded()
+		case *http2.DataFrame:
+			ended = frame.StreamEnded()
+		}
+		if ended {
+			f.mu.Lock()
+			f.seen++
+			n := f.seen
+			f.mu.Unlock()
+			if f.on(n, frame.Header().StreamID, fr) {
+				return
+			}
+		}
+	}
+}
+
+func (f *frameServer) requests() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen
+}
+
+// answerFrames answers a request with 200.
+func answerFrames(stream uint32, fr *http2.Framer) {
+	var b bytes.Buffer
+	_ = hpack.NewEncoder(&b).WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
+	_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: b.Bytes(), EndHeaders: true, EndStream: true})
+}
+
+// What a server says that it did not take goes to another endpoint, whatever the
+// verb; what it may have taken does not.
+func TestRetryOfUntaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		on      func(int, uint32, *http2.Framer)
+		untaken bool
+	}{
+		"refused stream":   {func(_ int, s uint32, fr *http2.Framer) { _ = fr.WriteRSTStream(s, http2.ErrCodeRefusedStream) }, true},
+		"above the last":   {func(_ int, s uint32, fr *http2.Framer) { _ = fr.WriteGoAway(s-2, http2.ErrCodeNo, nil) }, true},
+		"protocol error":   {func(_ int, s uint32, fr *http2.Framer) { _ = fr.WriteRSTStream(s, http2.ErrCodeProtocol) }, false},
+		"cancelled":        {func(_ int, s uint32, fr *http2.Framer) { _ = fr.WriteRSTStream(s, http2.ErrCodeCancel) }, false},
+		"gone with errors": {func(_ int, s uint32, fr *http2.Framer) { _ = fr.WriteGoAway(s, http2.ErrCodeInternal, nil) }, false},
+	} {
+		on := func(n int, s uint32, fr *http2.Framer) bool {
+			if n == 1 { // a stream that has an end, so that there is one before
+				answerFrames(s, fr)
+				return false
+			}
+			c.on(n, s, fr)
+			return name == "gone with errors"
+		}
+		for _, method := range []string{"POST", "DELETE"} {
+			for _, body := range []string{"", "text"} {
+				bad := startFrames(t, on)
+				good := startNode(t, "tls", nil)
+				u := over(t, turns(), bad.Endpoint)
+				if got := send(t, u, long, method, ""); got.code != 200 {
+					t.Fatalf("%s: the first: %+v", name, got)
+				}
+				u.SetEndpoints([]Endpoint{bad.Endpoint, good.endpoint()})
+				got := send(t, u, short, method, body)
+				want := []string{strings.TrimSpace(method + " " + body)}
+				if seen := good.seen(); (got.code == 200) != c.untaken || slices.Equal(seen, want) != c.untaken {
+					t.Errorf("%s: %s %q: %d %v; the good one saw %q", name, method, body, got.code, got.err, seen)
+				}
+				if n := bad.requests(); n != 2 {
+					t.Errorf("%s: the bad one saw %d", name, n)
+				}
+				u.Close()
+			}
+		}
+	}
+}
+
+// A server with which HTTP/2 does not begin is sent nothing: another gets the request,
+// whatever the verb, and an error says what is the matter where there is none.
+func TestNothingBegins(t *testing.T) {
+	on := func(_ int, s uint32, fr *http2.Framer) bool {
+		answerFrames(s, fr)
+		return false
+	}
+	none := startFrames(t, on, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
+	leaving := startFrames(t, on)
+	leaving.first = func(fr *http2.Framer) { _ = fr.WriteGoAway(0, http2.ErrCodeNo, nil) }
+	mute := startFrames(t, nil).Endpoint
+	good := startNode(t, "tls", nil)
+	for text, bad := range map[string]Endpoint{
+		"permits no requests on it": none.Endpoint,
+		"":                          leaving.Endpoint, // this, or that it ended, early or late
+		"HTTP/2 with " + mute.Address + " did not begin within ": mute,
+	} {
+		p := turns()
+		u := over(t, p, bad)
+		var got result
+		for p.Connect = 50 * time.Millisecond; p.Connect < 5*time.Second; p.Connect *= 2 { // the handshake may take that, too
+			u.SetPolicy(p)
+			if got = send(t, u, long, "GET", ""); strings.Contains(fmt.Sprint(got.err), text) {
+				break
+			}
+		}
+		var connect *transport.ConnectError
+		if got.err == nil || text != "" && !(errors.As(got.err, &connect) && strings.Contains(got.err.Error(), text)) {
+			t.Errorf("alone: %v, not %q", got.err, text)
+		}
+		u.SetEndpoints([]Endpoint{bad, good.endpoint()})
+		for _, method := range []string{"GET", "POST", "DELETE", "PATCH"} {
+			if got := send(t, u, long, method, ""); got.code != 200 {
+				t.Errorf("%s beside a good one: %+v", method, got)
+			}
+		}
+		u.Close()
+	}
+	for _, f := range []*frameServer{none, leaving} {
+		// A connection for each request that had none, and not one after the other.
+		if requests, conns := f.requests(), f.connections.Load(); requests != 0 || conns > 20 {
+			t.Errorf("a server that takes none saw %d on %d connections", requests, conns)
+		}
+	}
+}
+
+// A server that shuts down in order loses no request of any verb, and sees none
+// twice: requests go on to the next endpoint, while it finishes those it took.
+func TestRollingShutdown(t *testing.T) {
+	var mu sync.Mutex
+	done := map[string]int{}
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		done[r.Header.Get("X-Id")]++
+		mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	nodes := []*node{startNode(t, "tls", serve), startNode(t, "tls", serve), startNode(t, "tls", serve)}
+	p := turns()
+	u := over(t, p, nodes[0].endpoint(), nodes[1].endpoint(), nodes[2].endpoint())
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for c := range 8 {
+		clients.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				id := fmt.Sprint(c, "/", i)
+				method := []string{"GET", "POST", "DELETE", "PUT"}[i%4]
+				got := send(t, u, short, method, "body", "X-Id", id)
+				mu.Lock()
+				times := done[id]
+				mu.Unlock()
+				if got.code != 200 || method != "GET" && times != 1 {
+					t.Errorf("%s %s: %d %v, carried out %d times, %+v", method, id, got.code, got.err, times, got.trace.Attempts())
+				}
+			}
+		})
+	}
+	for i, n := range nodes[:2] {
+		// Retries are a share of the traffic: there has to be some.
+		for u.Status().Requests < uint64(300*(i+1)) && !t.Failed() {
+			time.Sleep(time.Millisecond)
+		}
+		if err := n.Config.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	close(stop)
+	clients.Wait()
+}
+
+// A server without HTTP/2 gets its watches by HTTP/1.1.
+func TestNotShared(t *testing.T) {
+	end := make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Proto)
+		_ = http.NewResponseController(w).Flush()
+		<-end
+	}))
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	u := over(t, turns(), At(server.Listener.Addr().String())...)
+	for range 5 {
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://example.com"+watchPath, nil)
+		res, err := u.Long().RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		b := make([]byte, 8)
+		if _, err := io.ReadFull(res.Body, b); err != nil || string(b) != "HTTP/1.1" {
+			t.Errorf("%q %v", b, err)
+		}
+	}
+	close(end)
+}
+
+// The connection by which it was found that a server has no HTTP/2 carries other
+// requests then. That is no sign of anything: a check that each of its uses had made
+// used it in turn, and so one followed the other for good.
+func TestNotSharedIsNotBroken(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) }))
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	u := countedOf(t, server.Listener.Addr().String(), Trust{Roots: fixed(pool), ServerName: "example.com"})
+	clients := map[string]bool{}
+	for i, k := range []kind{long, short, short, short} {
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://example.com"+shortPath, nil)
+		res, err := u.send(req, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		clients[string(client)] = true
+		if n := u.broken.Load(); err != nil || n != 0 || len(clients) != 1 {
+			t.Errorf("request %d: %v; %d connections, of which %d broke", i, err, len(clients), n)
+		}
+	}
+}
+
+// A server that opens a window beyond the largest loses the request, and nothing else:
+// its connection can be asked, its state read, and its endpoints be replaced.
+func TestWindowBeyondTheLargest(t *testing.T) {
+	f := startFrames(t, func(n int, stream uint32, fr *http2.Framer) bool {
+		if n == 2 {
+			answerFrames(stream, fr)
+			return false
+		}
+		_ = fr.WriteWindowUpdate(stream, 1<<31-1)
+		_ = fr.WriteWindowUpdate(stream, 1<<31-1)
+		return false
+	})
+	u := over(t, turns(), f.Endpoint)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if got := send(t, u, long, "GET", ""); got.err == nil || !strings.Contains(got.err.Error(), "FLOW_CONTROL_ERROR") {
+			t.Errorf("got %v, %v", got.code, got.err)
+		}
+		if got := send(t, u, long, "GET", ""); got.err != nil || got.code != 200 {
+			t.Errorf("the next one: %v, %v", got.code, got.err)
+		}
+		u.Status()
+		u.SetEndpoints([]Endpoint{startNode(t, "tls", nil).endpoint()})
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("somebody waits for good")
+	}
+}
+
+// A server that goes, in order or not, is noticed although nobody sends it
+// anything.
+func TestGoneIsNoticed(t *testing.T) {
+	for name, end := range map[string]func(*node){
+		"closes its connections": func(n *node) { n.CloseClientConnections() },
+		"shuts down":             func(n *node) { _ = n.Config.Shutdown(t.Context()) },
+	} {
+		n := startNode(t, "tls", nil)
+		u := over(t, turns(), n.endpoint())
+		told := make(chan string, 100)
+		u.broken = func(url string) { told <- url }
+		if err := u.Probe(t.Context(), n.endpoint().URL, "/", func(http.Header) {}); err != nil {
+			t.Fatal(err)
+		}
+		end(n)
+		select {
+		case url := <-told:
+			if url != n.endpoint().URL {
+				t.Errorf("%s: %s", name, url)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: nobody notices", name)
+		}
+	}
+}

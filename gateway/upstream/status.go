@@ -1,0 +1,127 @@
+package upstream
+
+import (
+	"net/http"
+	"time"
+
+	"portico/apiservice/availability"
+	"portico/apiservice/backend"
+	"portico/gateway/upstream/transport"
+	"portico/resource"
+)
+
+// EndpointStatus is what is known of an endpoint. Counters only grow, for as
+// long as the endpoint is one of the server's.
+type EndpointStatus struct {
+	URL    string
+	Weight int
+	State  backend.EndpointState
+	// Since is when State changed last.
+	Since time.Time
+	// LastError is why it is not healthy, or was not the last time.
+	LastError string
+
+	// Grown is the part of its weight that it has now: 1, or less while its share
+	// grows.
+	Grown float64
+	// Connections that later requests may use.
+	Connections transport.Connections
+
+	// Active are the requests under way, long-running ones included.
+	Active int64
+	// Requests were sent to it, Errors of them failed (no answer, or a 5xx of its
+	// own), and Retries came because of a failure elsewhere.
+	Requests, Errors, Retries, Ejections uint64
+}
+
+// Status is what is known of a server.
+type Status struct {
+	Endpoints []EndpointStatus
+	// Active requests count against the limit; Waiting ones are in the queue.
+	Active, Waiting int64
+	// Requests of all kinds; Overflowed of them found the queue full, and
+	// OutOfBudget were not retried because too much was.
+	Requests, Overflowed, OutOfBudget uint64
+}
+
+// Status returns what is known now.
+func (u *Upstream) Status() Status {
+	s := Status{
+		Active: int64(u.limit.active.InUse()), Waiting: int64(u.limit.waiting.InUse()), Requests: u.budget.Requests(),
+		Overflowed: u.overflowed.Load(), OutOfBudget: u.outOfBudget.Load(),
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s.Endpoints = make([]EndpointStatus, 0, len(u.endpoints))
+	policy, now := u.policy.Load(), time.Now()
+	for _, e := range u.endpoints {
+		s.Endpoints = append(s.Endpoints, EndpointStatus{
+			URL: e.URL, Weight: e.Weight, State: e.state, Since: e.since, LastError: e.lastErr,
+			Grown: e.part(policy, now), Connections: e.transport.Connections(),
+			Active: e.active.Load(), Requests: e.requests.Load(), Errors: e.errors.Load(),
+			Retries: e.retries.Load(), Ejections: e.ejections.Load(),
+		})
+	}
+	return s
+}
+
+// Verdict returns what active checks were last said to say of an endpoint; the
+// zero Verdict if nothing was, or it is none of the server's.
+func (u *Upstream) Verdict(url string) availability.Verdict {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if e := u.find(url); e != nil {
+		return e.verdict
+	}
+	return availability.Verdict{}
+}
+
+// Verdicts returns what active checks were last said to say of the endpoints that
+// have a share of the requests. Where none has, it is a single bad one, of
+// [ErrAllDrained]: whatever the checks say, nobody is answered.
+func (u *Upstream) Verdicts() []availability.Verdict {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.drained.IsZero() {
+		return []availability.Verdict{{Known: true, Err: ErrAllDrained, Since: u.drained}}
+	}
+	out := make([]availability.Verdict, 0, len(u.endpoints))
+	for _, e := range u.endpoints {
+		if e.Weight > 0 {
+			out = append(out, e.verdict)
+		}
+	}
+	return out
+}
+
+// Candidate is an endpoint that a request could be sent to now.
+type Candidate struct {
+	URL string
+	// Share of the requests that it gets by its weight, in percent.
+	Share float64
+}
+
+// Explain returns how the endpoint of a request would be chosen, and among which. If
+// there is none, err says why. Nothing is sent, and no turn is used.
+func (u *Upstream) Explain(req *http.Request) (balance backend.Balance, candidates []Candidate, err error) {
+	b := u.balancer.Load()
+	balance = b.policy.Balance
+	if b.only != nil {
+		return balance, []Candidate{{b.only.URL, 100}}, nil
+	}
+	if len(b.List) == 0 {
+		return balance, nil, &NoEndpointError{b.err}
+	}
+	sum := 0
+	for _, c := range b.List {
+		sum += c.Weight
+	}
+	for _, c := range b.List {
+		candidates = append(candidates, Candidate{c.Endpoint.URL, float64(c.Weight) * 100 / float64(sum)})
+	}
+	act := resource.ActionFrom(req.Context())
+	if balance == backend.ConsistentHash && act != nil && act.User != nil {
+		return balance, []Candidate{{b.ByHash(act.User.Name).URL, 100}}, nil
+	}
+	return balance, candidates, nil
+}

@@ -1,0 +1,288 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Limits of the connections to one endpoint.
+const (
+	// keepAlive is the interval of TCP keep-alive probes.
+	keepAlive = 15 * time.Second
+	// pingAfter is how long an HTTP/2 connection is silent before it gets a PING, which
+	// must be answered within pingTimeout.
+	pingAfter   = 5 * time.Second
+	pingTimeout = 5 * time.Second
+	// silence is how long what was sent over HTTP/1.1 may stay unacknowledged by the
+	// server's kernel: as long as over HTTP/2.
+	silence = pingAfter + pingTimeout
+	// expectTimeout is how long a body waits for 100 Continue from a server that does
+	// not send it.
+	expectTimeout = time.Second
+	// StreamBuffer is how much of a long-running HTTP/2 answer is buffered for a client
+	// that does not read, in bytes; net/http's default is 4 MiB. The rest waits at the
+	// server, which shares it among its watches.
+	StreamBuffer = 256 << 10
+	// frameSize is the largest HTTP/2 frame that is read, in bytes. Past events of a
+	// watch are sent in frames of that size.
+	frameSize = 64 << 10
+	// maxHeader bounds the header of a response, in bytes.
+	maxHeader = 1 << 20
+	// dialsPerProcessor is how many HTTP/1.1 connections are made to an endpoint at the
+	// same time for each processor of the gateway. A TLS handshake takes one to two
+	// milliseconds of a processor: these are done well within the default time to
+	// connect, a second, also when the processors do other work.
+	dialsPerProcessor = 16
+)
+
+// Protocol is how a request is sent.
+type Protocol int
+
+const (
+	// HTTP1 is for short requests: a connection for each.
+	HTTP1 Protocol = iota
+	// HTTP2 shares connections, where the server speaks it; else it is HTTP1.
+	HTTP2
+	// Upgrade is HTTP/1.1 on a new connection, for requests that leave HTTP.
+	Upgrade
+)
+
+// Options of a request.
+type Options struct {
+	Protocol Protocol
+	// Informational, if not nil, is called with the header of every informational
+	// response (1xx) before it is passed on, and may remove from it.
+	Informational func(http.Header)
+}
+
+// Timeouts of connections.
+type Timeouts struct {
+	// Connect bounds dialing and the TLS handshake together.
+	Connect time.Duration
+	// Idle is how long an unused connection is kept.
+	Idle time.Duration
+	// MaxAge is how long a connection takes new requests; 0: as long as it lasts.
+	MaxAge time.Duration
+}
+
+// Config of an Endpoint.
+type Config struct {
+	// Network and Address are for net.Dialer: "tcp" and host:port, or "unix" and the
+	// path of a socket.
+	Network, Address string
+	// Base is the scheme and host of the endpoint. TLS verifies the host if the Trust
+	// has no ServerName.
+	Base *url.URL
+	// Timeouts returns the timeouts that hold now.
+	Timeouts func() Timeouts
+	// Broken is called when an established connection breaks. It must not block.
+	Broken func()
+}
+
+// Endpoint is the connections to one endpoint of a server. They are made with the
+// credentials of one moment: when these change, later requests use new connections,
+// and requests in progress finish on the old ones.
+type Endpoint struct {
+	cfg     Config
+	trust   atomic.Pointer[Trust]
+	unasked unaskedTime
+	adjust  func(*http.Transport) // of HTTP/2, for tests; nil: nothing
+
+	mu      sync.Mutex // held while current is replaced
+	current atomic.Pointer[generation]
+	closed  atomic.Bool
+}
+
+// New returns an Endpoint. It connects when the first request is sent.
+func New(cfg Config, t Trust) *Endpoint {
+	e := &Endpoint{cfg: cfg}
+	e.SetTrust(t)
+	return e
+}
+
+// Base returns the scheme and host of the endpoint. It must not be changed.
+func (e *Endpoint) Base() *url.URL { return e.cfg.Base }
+
+// generation is the connections that were made with the same credentials.
+type generation struct {
+	trust       *Trust
+	credentials credentials
+	// unasked is when the first connection was made on which the server did not ask for
+	// a certificate, in Unix nanoseconds; 0: there is none.
+	unasked atomic.Int64
+
+	http1 *http1Pool
+	http2 *http2Pool // nil without TLS and without Trust.PriorKnowledge
+}
+
+// RoundTrip sends a request once, addressed to Base. If it fails, sent reports whether
+// the server may have seen any of the request: it may only be repeated otherwise, or if
+// it changes nothing.
+func (e *Endpoint) RoundTrip(req *http.Request, opt Options) (res *http.Response, sent bool, err error) {
+	if err := checkRequestLine(req); err != nil {
+		closeBody(req)
+		return nil, false, err
+	}
+	for {
+		g, err := e.generation()
+		if err != nil {
+			closeBody(req)
+			return nil, false, err
+		}
+		res, sent, err := g.roundTrip(req, opt)
+		if err != errRetired { // else another generation has taken its place
+			return res, sent, err
+		}
+	}
+}
+
+func (g *generation) roundTrip(req *http.Request, opt Options) (res *http.Response, sent bool, err error) {
+	if opt.Protocol == HTTP2 && g.http2 != nil {
+		if res, sent, err = g.http2.roundTrip(req, opt); !errors.Is(err, errNoHTTP2) {
+			return res, sent, err
+		}
+	}
+	return g.http1.roundTrip(req, opt)
+}
+
+// good reports whether the connections may be used for new requests.
+func (g *generation) good(trust *Trust, now credentials, life *unaskedTime) bool {
+	unasked := g.unasked.Load()
+	return g.trust == trust && g.credentials == now && (unasked == 0 || time.Since(time.Unix(0, unasked)) < life.now())
+}
+
+// generation returns the connections for new requests.
+func (e *Endpoint) generation() (*generation, error) {
+	var now credentials
+	trust := e.trust.Load()
+	if !trust.Plain {
+		var err error
+		if now, err = trust.now(); err != nil {
+			return nil, err
+		}
+	}
+	if g := e.current.Load(); g != nil && g.good(trust, now, &e.unasked) {
+		return g, nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	old := e.current.Load()
+	switch {
+	case old == nil:
+	case old.good(trust, now, &e.unasked):
+		return old, nil
+	case old.unaskedAgain(trust, now):
+		e.unasked.extend()
+	default:
+		e.unasked.reset()
+	}
+	g, err := e.newGeneration(trust, now)
+	if err != nil {
+		return nil, err
+	}
+	e.current.Store(g)
+	if old != nil {
+		old.retire()
+	}
+	return g, nil
+}
+
+func (e *Endpoint) newGeneration(trust *Trust, c credentials) (*generation, error) {
+	g := &generation{trust: trust, credentials: c}
+	g.http1 = newHTTP1Pool(e, func(ctx context.Context) (*conn, error) { return e.dialConn(ctx, g) })
+	var offered []string
+	switch {
+	case !trust.Plain:
+		offered = []string{"h2", "http/1.1"}
+	case !trust.PriorKnowledge:
+		return g, nil
+	}
+	var err error
+	g.http2, err = newHTTP2Pool(e, func(ctx context.Context) (*conn, error) { return e.dialConn(ctx, g, offered...) }, g.http1)
+	return g, err
+}
+
+func (e *Endpoint) newPool(maxDials int) *pool {
+	return &pool{timeouts: e.cfg.Timeouts, broken: e.connBroken, maxDials: maxDials, discard: e.closed.Load()}
+}
+
+func (e *Endpoint) maxDials() int { return dialsPerProcessor * runtime.GOMAXPROCS(0) }
+
+func (g *generation) retire() {
+	g.http1.retire()
+	if g.http2 != nil {
+		g.http2.retire()
+	}
+}
+
+// Renew has later requests use new connections.
+func (e *Endpoint) Renew() {
+	e.unasked.reset()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if old := e.current.Swap(nil); old != nil {
+		old.retire()
+	}
+}
+
+// SetTrust has later requests use connections that are made as t says.
+func (e *Endpoint) SetTrust(t Trust) { e.trust.Store(&t) }
+
+// Close closes idle connections, and the others after their last request. Requests
+// that are sent later still work, on connections that are not kept.
+func (e *Endpoint) Close() {
+	e.closed.Store(true)
+	e.Renew()
+}
+
+// Reopen undoes Close.
+func (e *Endpoint) Reopen() {
+	e.closed.Store(false)
+	e.Renew()
+}
+
+// Multiplexes reports whether long-running requests share connections. Before the
+// first connection that is not known, and assumed.
+func (e *Endpoint) Multiplexes() bool {
+	g := e.current.Load()
+	return g == nil || g.http2 != nil && !g.http2.unsupported.Load()
+}
+
+// Connections are those that later requests may use.
+type Connections struct {
+	Idle   int       // of HTTP/1.1
+	Shared int       // of HTTP/2, idle or not
+	Oldest time.Time // when the oldest of them was made; zero: there are none
+}
+
+// Connections returns those that there are now.
+func (e *Endpoint) Connections() (c Connections) {
+	g := e.current.Load()
+	if g == nil {
+		return c
+	}
+	c.Idle = g.http1.count(&c.Oldest)
+	if g.http2 != nil {
+		c.Shared = g.http2.count(&c.Oldest)
+	}
+	return c
+}
+
+// count returns how many connections there are, and makes oldest the earliest time at
+// which one of them was made.
+func (p *pool) count(oldest *time.Time) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		if oldest.IsZero() || c.made.Before(*oldest) {
+			*oldest = c.made
+		}
+	}
+	return len(p.conns)
+}

@@ -1,0 +1,394 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// socket is a server on a unix socket, and the Endpoint of it.
+type socket struct {
+	*counted
+	path  string
+	conns atomic.Int32 // that were accepted
+}
+
+func newSocket(t testing.TB) *socket {
+	s := &socket{path: filepath.Join(t.TempDir(), "s")}
+	s.counted = newCounted(t, "unix", s.path, Trust{Plain: true})
+	return s
+}
+
+// serve serves h until the returned function is called, which ends all connections.
+func (s *socket) serve(t testing.TB, h http.HandlerFunc) (stop func()) {
+	t.Helper()
+	l, err := net.Listen("unix", s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: h, ConnState: func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			s.conns.Add(1)
+		}
+	}}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	return func() { server.Close() }
+}
+
+func (s *socket) try(t testing.TB, method, path, body string) (res *http.Response, sent bool, err error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://server"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.RoundTrip(req, Options{})
+}
+
+func (s *socket) want(t *testing.T, method, path, body string, code int, answer string) {
+	t.Helper()
+	res, _, err := s.try(t, method, path, body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer res.Body.Close()
+	got, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != code || string(got) != answer {
+		t.Fatalf("%s %s: %d %q, %v; want %d %q", method, path, res.StatusCode, got, err, code, answer)
+	}
+}
+
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	switch r.URL.Path {
+	case "/long": // of unknown length, in pieces
+		for range 50 {
+			fmt.Fprint(w, strings.Repeat("x", 1000))
+			http.NewResponseController(w).Flush()
+		}
+	case "/nothing":
+		w.WriteHeader(http.StatusNoContent)
+	case "/close":
+		w.Header().Set("Connection", "close")
+	}
+	if r.URL.Path != "/nothing" {
+		fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)
+	}
+}
+
+// Answers of all kinds leave the connection to the next request.
+func TestHTTP1KeepsItsConnection(t *testing.T) {
+	t.Parallel()
+	s := newSocket(t)
+	s.serve(t, echo)
+	for range 3 {
+		s.want(t, "GET", "/a?b=c", "", 200, "GET /a?b=c ")
+		s.want(t, "HEAD", "/a", "", 200, "")
+		s.want(t, "POST", "/a", "text", 200, "POST /a text")
+		s.want(t, "DELETE", "/nothing", "", 204, "")
+		s.want(t, "GET", "/long", "", 200, strings.Repeat("x", 50000)+"GET /long ")
+		s.want(t, "PUT", "/a", strings.Repeat("y", 1<<20), 200, "PUT /a "+strings.Repeat("y", 1<<20))
+	}
+	if n := s.conns.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	s.want(t, "GET", "/close", "", 200, "GET /close ")
+	s.want(t, "GET", "/a", "", 200, "GET /a ")
+	if n := s.conns.Load(); n != 2 || s.broken.Load() != 0 {
+		t.Errorf("%d connections, of which %d broke", n, s.broken.Load())
+	}
+}
+
+// A server that was restarted is reached by the next request, whatever its method, once
+// its connections are known to have ended.
+func TestHTTP1AfterRestart(t *testing.T) {
+	t.Parallel()
+	s := newSocket(t)
+	for range 3 {
+		stop := s.serve(t, echo)
+		s.want(t, "POST", "/a", "x", 200, "POST /a x")
+		s.want(t, "GET", "/a", "", 200, "GET /a ")
+		stop()
+		p := s.http1(t)
+		eventually(t, "the end of the connection is not noticed", func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.take() == nil
+		})
+	}
+	if n := s.conns.Load(); n != 3 {
+		t.Errorf("%d connections", n)
+	}
+	var connect *ConnectError
+	if _, sent, err := s.try(t, "GET", "/a", ""); !errors.As(err, &connect) || sent {
+		t.Errorf("no server: %v", err)
+	}
+}
+
+// A request on a connection that carried one before, which the server drops unanswered,
+// was sent, and fails with a StaleError; on a new connection with another error.
+func TestHTTP1DroppedRequest(t *testing.T) {
+	t.Parallel()
+	s := newSocket(t)
+	l, err := net.Listen("unix", s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for first := true; ; first = false {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b := make([]byte, 4096)
+			if first {
+				_, _ = conn.Read(b)
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			}
+			_, _ = conn.Read(b)
+			conn.Close()
+		}
+	}()
+	s.want(t, "GET", "/", "", 200, "ok")
+	for _, stale := range []bool{true, false} {
+		_, sent, err := s.try(t, "POST", "/", "x")
+		var is *StaleError
+		if err == nil || !sent || errors.As(err, &is) != stale {
+			t.Errorf("sent %v, %T %v; want stale %v", sent, err, err, stale)
+		}
+	}
+}
+
+// A client that does not read to the end, or goes away, leaves no connection with the
+// rest of an answer, and says nothing about the server.
+func TestHTTP1GivenUp(t *testing.T) {
+	t.Parallel()
+	s := newSocket(t)
+	hang := make(chan struct{})
+	s.serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hang" {
+			<-hang
+		}
+		echo(w, r)
+	})
+	defer close(hang)
+	res, _, err := s.try(t, "GET", "/long", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	s.want(t, "GET", "/a", "", 200, "GET /a ")
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("gone")
+	time.AfterFunc(20*time.Millisecond, func() { cancel(gone) })
+	req, _ := http.NewRequestWithContext(ctx, "GET", "http://server/hang", nil)
+	if _, _, err := s.RoundTrip(req, Options{}); !errors.Is(err, gone) {
+		t.Errorf("a client that went away: %v", err)
+	}
+	s.want(t, "GET", "/a", "", 200, "GET /a ")
+	if s.broken.Load() != 0 {
+		t.Error("the server is suspected of it")
+	}
+}
+
+func TestHTTP1BadAnswers(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{
+		"no HTTP":              "hello\r\n\r\n",
+		"a switch":             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+		"a header too long":    "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHeader) + "\r\n\r\n",
+		"an end in the header": "HTTP/1.1 200 OK\r\nX: ",
+	} {
+		s := newSocket(t)
+		l, err := net.Listen("unix", s.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			if conn, err := l.Accept(); err == nil {
+				conn.Read(make([]byte, 4096))
+				io.WriteString(conn, answer)
+				conn.Close()
+			}
+		}()
+		if res, sent, err := s.try(t, "GET", "/", ""); err == nil || !sent {
+			t.Errorf("%s: %v, sent %v", name, res, sent)
+		}
+		l.Close()
+	}
+}
+
+// Informational responses reach the client's trace before the answer.
+func TestHTTP1Informational(t *testing.T) {
+	t.Parallel()
+	s := newSocket(t)
+	s.serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</a>")
+		w.WriteHeader(http.StatusEarlyHints)
+		echo(w, r)
+	})
+	var hints []string
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+		hints = append(hints, fmt.Sprint(code, h.Get("Link")))
+		return nil
+	}})
+	req, _ := http.NewRequestWithContext(ctx, "GET", "http://server/a", nil)
+	res, _, err := s.RoundTrip(req, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body, _ := io.ReadAll(res.Body); string(body) != "GET /a " || len(hints) != 1 || hints[0] != "103</a>" {
+		t.Errorf("%q %q", body, hints)
+	}
+}
+
+// Concurrent requests get their own answers, whether or not others are read.
+func TestHTTP1Concurrently(t *testing.T) {
+	t.Parallel()
+	s := newSocket(t)
+	s.serve(t, echo)
+	var clients sync.WaitGroup
+	for c := range 16 {
+		clients.Go(func() {
+			for i := range 50 {
+				path := fmt.Sprintf("/%d/%d", c, i)
+				res, _, err := s.try(t, "POST", path, "x")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if i%7 == 0 {
+					res.Body.Close() // unread
+					continue
+				}
+				if got, _ := io.ReadAll(res.Body); string(got) != "POST "+path+" x" {
+					t.Errorf("%s: %q", path, got)
+				}
+				res.Body.Close()
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// Idle connections are closed after the idle timeout, and expired ones are not used.
+func TestHTTP1ClosesIdle(t *testing.T) {
+	t.Parallel()
+	s := newSocket(t)
+	s.serve(t, echo)
+	p := s.http1(t)
+	idle := func() int { p.mu.Lock(); defer p.mu.Unlock(); return len(p.conns) }
+	s.want(t, "GET", "/a", "", 200, "GET /a ")
+	eventually(t, "it is not kept", func() bool { return idle() == 1 })
+	p.mu.Lock()
+	p.conns[0].idleSince = time.Now().Add(-time.Hour)
+	p.mu.Unlock()
+	if p.closeIdle(); idle() != 0 || p.reaper != nil {
+		t.Error("it is still open")
+	}
+	s.want(t, "GET", "/a", "", 200, "GET /a ")
+	eventually(t, "it is not kept", func() bool { return idle() == 1 })
+	p.mu.Lock()
+	p.conns[0].expires = time.Unix(0, 0)
+	p.mu.Unlock()
+	s.want(t, "GET", "/a", "", 200, "GET /a ")
+	if n := s.conns.Load(); n != 3 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// Bytes that a server sends beyond an answer are not taken for the next one.
+func TestHTTP1Surplus(t *testing.T) {
+	t.Parallel()
+	const evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
+	for name, c := range map[string]struct{ method, answer string }{
+		"after a length":    {"GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + evil},
+		"after chunks":      {"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n" + evil},
+		"length and chunks": {"GET", "HTTP/1.1 200 OK\r\nContent-Length: 51\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n" + evil},
+		"after HEAD":        {"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 43\r\n\r\n" + evil},
+		"after 204":         {"GET", "HTTP/1.1 204 No Content\r\n\r\n" + evil},
+		"after 304":         {"GET", "HTTP/1.1 304 Not Modified\r\n\r\n" + evil},
+		"204 with a length": {"GET", "HTTP/1.1 204 No Content\r\nContent-Length: 43\r\n\r\n"},
+		"204 with chunks":   {"GET", "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n"},
+		"empty":             {"GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" + evil},
+	} {
+		s := newSocket(t)
+		l, err := net.Listen("unix", s.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go answerOddly(l, c.answer, evil)
+		res, _, err := s.try(t, c.method, "/", "")
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if body, err := io.ReadAll(res.Body); err != nil || strings.Contains(string(body), "evil") {
+			t.Errorf("%s: %q, %v", name, body, err)
+		}
+		res.Body.Close()
+		s.want(t, "GET", "/", "", 200, "good")
+		l.Close()
+	}
+}
+
+// answerOddly gives the first request of the first connection an answer and its others
+// another; those of other connections get a good one.
+func answerOddly(l net.Listener, answer, evil string) {
+	for i := 0; ; i++ {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			b := make([]byte, 4096)
+			for first := i == 0; ; first = false {
+				if _, err := conn.Read(b); err != nil {
+					return
+				}
+				switch {
+				case first:
+					io.WriteString(conn, answer)
+				case i == 0:
+					io.WriteString(conn, evil)
+				default:
+					io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
+				}
+			}
+		}()
+	}
+}
+
+// A header or request line that would be read as another one is not sent.
+func TestHTTP1RefusesOddRequests(t *testing.T) {
+	t.Parallel()
+	s := newSocket(t)
+	s.serve(t, echo)
+	for name, change := range map[string]func(*http.Request){
+		"a line break in a value": func(r *http.Request) { r.Header["X-Remote-Group"] = []string{"a\r\nX-Remote-User: root"} },
+		"a space in a name":       func(r *http.Request) { r.Header["X y"] = []string{"z"} },
+		"a NUL in a value":        func(r *http.Request) { r.Header["Good"] = []string{"\x00"} },
+		"a space in the method":   func(r *http.Request) { r.Method = "GET /secret" },
+		"a space in the query":    func(r *http.Request) { r.URL.RawQuery = "a b" },
+	} {
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://server/", nil)
+		change(req)
+		if res, sent, err := s.RoundTrip(req, Options{}); err == nil || sent {
+			t.Errorf("%s: %v, sent %v", name, res, sent)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package transport
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// graceDivisor: a waiter gives up later than a dial that began with it, by this part
+// of the time to connect, so that it can report why the dial failed.
+const graceDivisor = 20
+
+// dialQueue is the requests that wait for a connection, first come first served, and
+// the dials in progress for them. Another dial starts while waiters outnumber dials,
+// up to maxDials. Guarded by pool.mu.
+type dialQueue struct {
+	waiters list.List // of *waiter
+	dialing int
+	// progress is when a connection was last made or became idle.
+	progress time.Time
+}
+
+// waiter is a request that waits for a connection.
+type waiter struct {
+	began time.Time
+	place *list.Element // nil: it has been served
+	// ready is closed after the fields below have been set.
+	ready  chan struct{}
+	conn   *conn
+	reused bool
+	err    error
+}
+
+func (p *pool) enqueue() *waiter {
+	w := &waiter{began: time.Now(), ready: make(chan struct{})}
+	w.place = p.queue.waiters.PushBack(w)
+	p.dialMore()
+	return w
+}
+
+// serve ends a wait; p.mu is held.
+func (p *pool) serve(w *waiter, c *conn, reused bool, err error) {
+	p.queue.waiters.Remove(w.place)
+	w.place, w.conn, w.reused, w.err = nil, c, reused, err
+	close(w.ready)
+}
+
+// wait waits until a connection is reserved for the request. It fails if ctx ends, or
+// if the endpoint made no progress for the time to connect. While others get
+// connections, the endpoint is well and the wait goes on.
+func (p *pool) wait(ctx context.Context, w *waiter) (c *conn, reused bool, err error) {
+	limit := p.timeouts().Connect
+	limit += limit / graceDivisor
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.ready:
+			return w.conn, w.reused, w.err
+		case <-ctx.Done():
+			return nil, false, p.abandon(w, context.Cause(ctx))
+		case <-timer.C:
+			left, err := p.expire(w, limit)
+			if err != nil {
+				return nil, false, err
+			}
+			timer.Reset(left)
+		}
+	}
+}
+
+// abandon ends a wait whose request has ended.
+func (p *pool) abandon(w *waiter, cause error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.place != nil {
+		p.queue.waiters.Remove(w.place)
+		w.place = nil
+	} else if w.conn != nil { // served at the same time
+		w.conn.client.Release()
+		w.conn.active--
+		p.offer(w.conn, true)
+	}
+	if p.queue.progress.After(w.began) {
+		return &QueueError{cause}
+	}
+	return cause
+}
+
+// expire returns how long the wait may go on, or its error.
+func (p *pool) expire(w *waiter, limit time.Duration) (left time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	since := w.began
+	if p.queue.progress.After(since) {
+		since = p.queue.progress
+	}
+	if left = limit - time.Since(since); left > 0 || w.place == nil {
+		return max(left, 0), nil
+	}
+	p.queue.waiters.Remove(w.place)
+	w.place = nil
+	return 0, &ConnectError{fmt.Errorf("no connection within %v; %d are being made", limit, p.queue.dialing)}
+}
+
+// dialMore starts dials for waiters that have neither a dial nor a connection
+// that is about to become idle; p.mu is held.
+func (p *pool) dialMore() {
+	for p.queue.dialing < p.maxDials && p.queue.dialing+p.finishing < p.queue.waiters.Len() {
+		p.queue.dialing++
+		go p.dial()
+	}
+}
+
+// dial makes a connection for the first waiter, whichever that is then.
+func (p *pool) dial() {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), p.timeouts().Connect, errSlow)
+	defer cancel()
+	began := time.Now()
+	c, err := p.connect(ctx)
+	p.mu.Lock()
+	p.queue.dialing--
+	reported := true
+	if err != nil {
+		reported = p.failWaiters(began, context.Cause(ctx) == errSlow, err)
+	} else {
+		p.queue.progress = time.Now()
+		p.offer(c, false)
+		if p.multiplexed && c.active == 0 && p.queue.waiters.Len() > 0 {
+			p.failWaiters(time.Now(), false, errNoStreams) // the next connection would be the same
+		}
+	}
+	p.dialMore()
+	p.mu.Unlock()
+	if !reported && !errors.Is(err, errNoHTTP2) {
+		p.broken()
+	}
+}
+
+// failWaiters reports a failed dial to the requests that waited when it began: to the
+// first as its own error, to the others as a QueueError. If a connection was made or
+// became idle meanwhile, only the first fails, and none if the dial was merely slow.
+// It reports whether any request has the error; p.mu is held.
+func (p *pool) failWaiters(began time.Time, slow bool, err error) (reported bool) {
+	progressed := p.queue.progress.After(began)
+	if slow && progressed {
+		return true
+	}
+	first := err
+	for e := p.queue.waiters.Front(); e != nil; {
+		w := e.Value.(*waiter)
+		e = e.Next()
+		if !p.multiplexed && w.began.After(began) {
+			break
+		}
+		p.serve(w, nil, false, err)
+		reported = true
+		if progressed {
+			break
+		}
+		if !errors.Is(first, errNoHTTP2) {
+			err = &QueueError{first}
+		}
+	}
+	return reported
+}
