@@ -1,16 +1,15 @@
-// Package access decides who may do what: role based access control
-// (rbac.authorization.k8s.io), the reviews that ask about it, and
-// impersonation.
+// Package access is authorization: role based access control
+// (rbac.authorization.k8s.io), access reviews and token reviews, and impersonation.
 //
 // Decisions that shaped it:
 //
 //   - Authorization reads one immutable index, built from the four RBAC kinds
-//     whenever one of them changes, and ordered by subject: deciding costs as
-//     much as the requester has bindings, not as there are in all.
-//   - Members of system:masters are allowed ahead of it, so that an empty or
-//     broken store locks nobody out.
-//   - The roles and bindings that every cluster has are data (policy.go); at
-//     start what is missing of them is added, and what others added stays.
+//     whenever one of them changes, and ordered by subject: the cost of a decision
+//     depends on the bindings of the user, not on all bindings.
+//   - Members of system:masters are allowed before it is read, so that an empty
+//     or broken store locks no administrator out.
+//   - The bootstrap roles and bindings are data (policy.go). At start missing
+//     rules and subjects are added; additions of users stay.
 //
 // Runs in: gateway.
 package access

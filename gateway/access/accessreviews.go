@@ -117,9 +117,8 @@ func (a *Access) decide(ctx context.Context, u *resource.User, res *authorizatio
 	}
 }
 
-// unreadSelectors says which selectors of a question make no sense. They are no
-// reason to refuse it: a selector only narrows what is asked for, and rules
-// know nothing of it.
+// unreadSelectors returns the errors of selectors that cannot be parsed. They do not
+// fail the review: a selector only narrows a request, and rules do not use it.
 func unreadSelectors(res *authorizationv1.ResourceAttributes) (complaints []string) {
 	if res == nil {
 		return nil

@@ -53,9 +53,9 @@ func (a *Access) bootstrap(ctx context.Context, roles, clusterRoles, bindings, c
 	})
 }
 
-// ensureAll creates what is missing and adds to the rest what they lack. A
-// stored object of which replace (nil: never) says that it cannot be mended is
-// made anew. It returns the highest revision that any object has then.
+// ensureAll creates missing objects and merges the others. A stored object for which
+// replace is true (nil: never) is deleted and created again. It returns the highest
+// revision of the objects.
 func ensureAll[T rest.Object](ctx context.Context, r *rest.Resource, want []T, merge, replace func(have, want T) bool) (int64, error) {
 	list, err := r.Store.List(ctx, resource.ListOptions{})
 	if err != nil {
@@ -89,8 +89,8 @@ func ensureAll[T rest.Object](ctx context.Context, r *rest.Resource, want []T, m
 	return highest, failed
 }
 
-// ensure brings one object to what it shall be, unless its owner opted out, and
-// returns its revision. o is what is stored, nil if nothing is.
+// ensure brings one object to the wanted state, unless its annotation opts out, and
+// returns its revision. o is the stored object; nil if there is none.
 func ensure[T rest.Object](ctx context.Context, r *rest.Resource, o *resource.Object, want T, merge, replace func(have, want T) bool) (int64, error) {
 	if o == nil {
 		return createMissing(ctx, r, want)
@@ -134,8 +134,7 @@ func ensure[T rest.Object](ctx context.Context, r *rest.Resource, o *resource.Ob
 
 func optedOut(obj rest.Object) bool { return obj.GetAnnotations()[autoupdateAnnotation] == "false" }
 
-// createMissing stores an object unless somebody else did; then the revision
-// is not known.
+// createMissing creates an object. If it exists already the revision is unknown.
 func createMissing[T rest.Object](ctx context.Context, r *rest.Resource, want T) (int64, error) {
 	now, err := rest.CreateObject(ctx, r, want)
 	switch {

@@ -15,12 +15,12 @@ import (
 // kept is where the four kinds of the policy are stored.
 type kept struct{ roles, clusterRoles, bindings, clusterBinds *rest.Resource }
 
-// current returns the index of the policy as it is stored now. The followed one
-// may lag behind: who creates a role and a binding to it one after the other
-// must find the role, and who may pass on a role must hold what it says by now.
+// current returns the index of the policy as it is stored now. The followed one may
+// lag behind: the role of a new binding may have been created just before it, and
+// escalation checks need the rules that a role has now.
 //
-// It costs four lists of objects that are mostly decoded already, and is meant
-// for writes of the policy, which are rare. Before Run it is the followed index.
+// It costs four lists of objects, most of them decoded already, and is meant for
+// writes of the policy, which are rare. Before Run it is the followed index.
 func (a *Access) current(ctx context.Context) (*index, error) {
 	k := a.kept.Load()
 	a.mu.Lock()
@@ -54,8 +54,7 @@ func (a *Access) current(ctx context.Context) (*index, error) {
 	}
 	switch {
 	case apierrors.IsTooManyRequests(err):
-		// The cache says so that has read nothing yet, of its own reads. Who
-		// wants to write is told that it cannot be done now.
+		// The cache has read nothing yet.
 		return nil, resource.Unavailable("the access policy cannot be read now: "+err.Error(), 1)
 	case err != nil:
 		return nil, err
@@ -104,7 +103,7 @@ func decodeAll[T rest.Object](log *slog.Logger, r *rest.Resource, items []*resou
 			log.Error("a policy object does not decode and grants nothing", "kind", r.Kind.Kind, "object", o.Key().String(), "err", err)
 			continue
 		}
-		obj.SetManagedFields(nil) // nobody asks here, and they are most of it
+		obj.SetManagedFields(nil) // not used here, and most of the object
 		list = append(list, obj.(T))
 	}
 	return list, same && len(items) == len(known)

@@ -17,8 +17,8 @@ import (
 	"portico/resource/rest"
 )
 
-// A user grants nothing beyond what the user holds. Writing a role takes all of
-// its rules, or the verb escalate on it; writing a binding takes all rules of the
+// A user cannot grant rights that the user does not hold. Writing a role needs all of
+// its rules, or the verb escalate on it; writing a binding needs all rules of the
 // role it refers to, or the verb bind on that role (contract 7.6). Every creation
 // and every update is checked, whatever it changes: labels decide what aggregated
 // roles collect, so a label is a grant. The one exception is an update of nothing
@@ -32,8 +32,8 @@ func (a *Access) checkRole(ctx context.Context, gr schema.GroupResource, obj, ol
 	if idx == nil {
 		return err
 	}
-	// As upstream, a creation by POST asks for escalate without a name, so a
-	// grant of escalate by resourceNames does not cover it.
+	// As upstream, a POST is checked for escalate without a name, so a rule with
+	// resourceNames does not cover it.
 	if idx.allows(act, "escalate", gr.Resource, act.Name) {
 		return nil
 	}

@@ -25,11 +25,10 @@ const (
 // nodePrefix begins the user names of nodes.
 const nodePrefix = "system:node:"
 
-// Impersonation lets a request act as somebody else, if its sender may (see
-// mode). The headers are consumed in every case. The request goes on with a
-// copy of its Action in which User is the impersonated user and Impersonator
-// and ImpersonationConstraint say on whose behalf, for audit. It goes between
-// authentication and authorization.
+// Impersonation is the filter between authentication and authorization that lets a
+// request act as another user, if its sender may (see mode). It removes the headers in
+// every case. The request continues with a copy of its Action in which User is the
+// impersonated user; Impersonator and ImpersonationConstraint are for audit.
 func (a *Access) Impersonation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		as, err := a.asked(r)
@@ -44,8 +43,8 @@ func (a *Access) Impersonation(next http.Handler) http.Handler {
 	})
 }
 
-// asked returns the Action with which a request goes on, if it asks for
-// impersonation and may; else nil. The headers are gone.
+// asked returns the Action of an impersonated request; nil for a request without
+// impersonation. It removes the headers.
 func (a *Access) asked(r *http.Request) (*resource.Action, error) {
 	if !asks(r.Header) {
 		return nil, nil
@@ -57,7 +56,7 @@ func (a *Access) asked(r *http.Request) (*resource.Action, error) {
 	}
 	act := resource.ActionFrom(r.Context())
 	if act == nil || act.User == nil {
-		return nil, apierrors.NewInternalError(errors.New("nobody is known to ask for impersonation"))
+		return nil, apierrors.NewInternalError(errors.New("impersonation without an authenticated user"))
 	}
 	as, err := a.impersonate(r.Context(), act, asked)
 	if err != nil {
@@ -67,7 +66,7 @@ func (a *Access) asked(r *http.Request) (*resource.Action, error) {
 	return as, nil
 }
 
-// requested reads who the headers ask to be; nil if nobody.
+// requested returns the user in the headers; nil if there is none.
 func requested(h http.Header) (*resource.User, error) {
 	u := &resource.User{Name: h.Get(headerUser), UID: h.Get(headerUID), Groups: slices.Clone(h.Values(headerGroup))}
 	for name, values := range h {
@@ -101,7 +100,7 @@ func requested(h http.Header) (*resource.User, error) {
 	return nil, apierrors.NewBadRequest("requested " + what + " without impersonating a user name")
 }
 
-// asks reports whether there is any impersonation header: most requests have none.
+// asks reports whether there is an impersonation header. Most requests have none.
 func asks(h http.Header) bool {
 	for name := range h {
 		if isImpersonation(name) {
@@ -120,8 +119,8 @@ func strip(h http.Header) {
 	}
 }
 
-// isImpersonation reports whether a server could take a header for one of
-// impersonation, also with underscores, which some fold into dashes.
+// isImpersonation reports whether a server could read a header as one of
+// impersonation, also with underscores, which some servers turn into dashes.
 func isImpersonation(name string) bool {
 	const prefix = "impersonate-"
 	return len(name) >= len(prefix) && (name[0]|0x20) == prefix[0] && strings.EqualFold(strings.ReplaceAll(name[:len(prefix)], "_", "-"), prefix)
@@ -138,7 +137,7 @@ func serviceAccount(user string) (namespace, name string, ok bool) {
 	return namespace, name, len(validation.ValidateNamespaceName(namespace, false)) == 0 && len(validation.ValidateServiceAccountName(name, false)) == 0
 }
 
-// node returns the name of the node whose user name this is.
+// node returns the node of a user name of the form system:node:NAME.
 func node(user string) (name string, ok bool) {
 	name, ok = strings.CutPrefix(user, nodePrefix)
 	return name, ok && len(validation.NameIsDNSSubdomain(name, false)) == 0

@@ -21,21 +21,21 @@ const (
 	groupWho      = "authentication.k8s.io"
 )
 
-// mode is one way to act as somebody else. A constrained one needs two rights:
-// impersonate:<name> on each part of the identity, and
-// impersonate-on:<name>:<verb> on what the request itself is about; it never
-// leads to system:masters. The unconstrained one (no name) needs impersonate on
-// each part, and then everything that the impersonated user may do can be done.
+// mode is a mode of impersonation. A constrained one needs two rights:
+// impersonate:<name> on each part of the identity, and impersonate-on:<name>:<verb> on
+// the resource of the request; it never reaches system:masters. The unconstrained one
+// (no name) needs impersonate on each part, and gives all rights of the impersonated
+// user.
 type mode struct {
 	name string
-	// applies says whether the mode is for such an identity; nil: for all.
+	// applies reports whether the mode is for such an identity; nil: for all.
 	applies func(asked, sender *resource.User) bool
-	// everyNode asks for the right to be any node instead of the one asked for.
+	// everyNode: the right to impersonate is checked for all nodes ("*").
 	everyNode bool
 }
 
-// modes in the order they are tried. Since the unconstrained one is last, who
-// may do both is held to the constraint where it suffices.
+// modes are the modes in the order in which they are tried. The unconstrained one is
+// last, so that a constraint applies where it suffices.
 func modes() []mode {
 	return []mode{
 		{name: "associated-node", everyNode: true, applies: func(asked, sender *resource.User) bool {
@@ -93,7 +93,7 @@ func (a *Access) impersonate(ctx context.Context, act *resource.Action, asked *r
 	return nil, err
 }
 
-// permits asks for every right that a mode needs.
+// permits checks every right that a mode needs.
 func (a *Access) permits(ctx context.Context, m *mode, act *resource.Action, asked *resource.User) error {
 	if m.constrained() {
 		on := *act

@@ -28,15 +28,15 @@ type boundRole struct {
 	missing error // the role does not exist
 }
 
-// holder is whom grants are found by, and where they hold. Service accounts
-// are users, by the name that their tokens give them.
+// holder is the subject of grants and the namespace in which they hold. Service
+// accounts are users, by the user name of their tokens.
 type holder struct {
 	kind, name string
 	// namespace is where the grants hold; "" is everywhere.
 	namespace string
 }
 
-// index is the whole policy, ordered by who it is for. Immutable.
+// index is the whole policy, ordered by subject. Immutable.
 type index struct {
 	grants map[holder][]grant
 	// roles finds rules by reference, for escalation checks.
@@ -79,7 +79,7 @@ func (x *index) add(binding, namespace string, ref rbacv1.RoleRef, subjects []rb
 				home = namespace
 			}
 			if home == "" {
-				continue // an account is somewhere: this names nobody
+				continue // a service account without a namespace does not exist
 			}
 			at.kind, at.name = rbacv1.UserKind, serviceAccountPrefix+home+":"+s.Name
 			called = s.Name + "/" + s.Namespace

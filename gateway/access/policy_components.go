@@ -37,7 +37,7 @@ func (p *policy) components() {
 	p.namespacedRoles()
 }
 
-// node is bound to nobody: kubelets are authorized by what they run.
+// node has no binding: node authorization applies to kubelets instead.
 func (p *policy) node() {
 	p.clusterRole("system:node",
 		on("create", "authentication.k8s.io", "tokenreviews"), on("create", "authorization.k8s.io", "localsubjectaccessreviews subjectaccessreviews"),

@@ -3,8 +3,8 @@ package access
 import rbacv1 "k8s.io/api/rbac/v1"
 
 // controllers: one role for each controller of kube-controller-manager, bound
-// to its service account in kube-system. None of them runs here; who runs one
-// against Portico finds the rights it has elsewhere.
+// to its service account in kube-system. None of them runs here; one that runs
+// against Portico has the rights that it has elsewhere.
 func (p *policy) controllers() {
 	p.workloadControllers()
 	p.podControllers()

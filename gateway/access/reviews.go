@@ -35,7 +35,7 @@ func (a *Access) reviews(scheme *runtime.Scheme) []*rest.Kind {
 	}
 }
 
-// sender returns who asks. Reviews are reached through authentication only.
+// sender returns the user who sent the review.
 func sender(ctx context.Context) (*resource.User, error) {
 	act := resource.ActionFrom(ctx)
 	if act == nil || act.User == nil {
@@ -55,8 +55,8 @@ func userInfo(u *resource.User) authenticationv1.UserInfo {
 	return info
 }
 
-// reviewToken tells whose a bearer token is, and which of the wanted audiences
-// it is meant for.
+// reviewToken answers a TokenReview: the user of a bearer token, and which of the
+// wanted audiences it is for.
 func (a *Access) reviewToken(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	review := obj.(*authenticationv1.TokenReview)
 	if review.Spec.Token == "" {
@@ -92,8 +92,8 @@ func (a *Access) reviewToken(ctx context.Context, obj runtime.Object) (runtime.O
 	return review, nil
 }
 
-// blank is a context without the values of its parent: what is known about the
-// connection of who asks says nothing about the token.
+// blank is a context without the values of its parent: the connection of the sender
+// must not authenticate the token.
 type blank struct{ context.Context }
 
 func (blank) Value(any) any { return nil }
@@ -107,7 +107,7 @@ func intersect(a, b []string) (both []string) {
 	return both
 }
 
-// authenticated returns the user with the group of everybody who is.
+// authenticated returns the user with the group system:authenticated.
 func authenticated(u *resource.User) *resource.User {
 	if slices.Contains(u.Groups, resource.GroupAuthenticated) || slices.Contains(u.Groups, resource.GroupUnauthenticated) {
 		return u
@@ -117,7 +117,7 @@ func authenticated(u *resource.User) *resource.User {
 	return &out
 }
 
-// reviewSelf tells the sender who he is taken for.
+// reviewSelf answers a SelfSubjectReview: the sender as it was authenticated.
 func (a *Access) reviewSelf(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	review := obj.(*authenticationv1.SelfSubjectReview)
 	user, err := sender(ctx)

@@ -2,9 +2,8 @@ package authn
 
 import "context"
 
-// Audiences asks for a token that is meant for somebody in particular. A
-// TokenReview puts it in the context with [WithAudiences]; without it, a token
-// must be meant for this API server.
+// Audiences are the audiences wanted of a token. A TokenReview puts them into the
+// context with [WithAudiences]; without them a token must be for this API server.
 type Audiences struct {
 	// Wanted are the acceptable audiences; one is enough.
 	Wanted []string

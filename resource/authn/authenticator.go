@@ -9,8 +9,8 @@ import (
 	"portico/resource"
 )
 
-// Authenticator finds out who makes a request. Implementations are safe for
-// concurrent use and change neither the request nor a user once returned.
+// Authenticator returns the user of a request. Implementations are safe for concurrent
+// use and change neither the request nor a user that they returned.
 type Authenticator interface {
 	// Authenticate returns the user and true when the request carries a
 	// credential of this kind and it is good; nil, false and no error when it
@@ -19,10 +19,10 @@ type Authenticator interface {
 	Authenticate(r *http.Request) (user *resource.User, claimed bool, err error)
 }
 
-// Union asks the authenticators in order; the first that claims the request has
-// decided, whatever those before it complained about: a client may present a
-// certificate of a stranger and a good token. When none claims it and at least
-// one failed, the joined errors are returned, and [Anonymous] is not asked.
+// Union calls the authenticators in order. The first that claims the request decides,
+// even if one before it failed: a client may present a certificate of another CA and a
+// valid token. If none claims it and one failed, Union returns the joined errors and
+// does not call [Anonymous].
 // Every user gets the group system:authenticated, except the anonymous one.
 func Union(authenticators ...Authenticator) Authenticator { return union(authenticators) }
 

@@ -12,20 +12,20 @@ import (
 	"portico/resource"
 )
 
-// TokenAuthenticator finds out whose a bearer token is. Implementations are
-// safe for concurrent use.
+// TokenAuthenticator returns the user of a bearer token. Implementations are safe for
+// concurrent use.
 type TokenAuthenticator interface {
 	// AuthenticateToken answers as Authenticator does: false without an error
 	// is a token of another kind.
 	AuthenticateToken(ctx context.Context, token string) (user *resource.User, claimed bool, err error)
 }
 
-// errInvalidToken is a token that nobody knows.
+// errInvalidToken is a token that no authenticator claims.
 var errInvalidToken = errors.New("invalid bearer token")
 
-// Bearer asks the token authenticators, in order, about the token of a request:
-// Authorization: Bearer, or the WebSocket protocol that browsers use because
-// they cannot set headers. A token that nobody claims is an error.
+// Bearer calls the token authenticators in order with the token of a request:
+// Authorization: Bearer, or the WebSocket protocol that browsers use because they
+// cannot set headers. A token that none claims is an error.
 func Bearer(tokens ...TokenAuthenticator) Authenticator { return bearer(tokens) }
 
 type bearer []TokenAuthenticator

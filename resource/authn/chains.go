@@ -15,10 +15,9 @@ import (
 // a few hundred bytes; a client usually has one.
 const chainCacheSize = 4096
 
-// chains verifies the client certificates of connections against authorities
-// that may change, and remembers the good ones: verification is asked for with
-// every request, but its answer changes only with the authorities or the clock.
-// Safe for concurrent use.
+// chains verifies client certificates against CAs that may change, and caches the
+// valid ones: every request needs the result, which changes only with the CAs or the
+// clock. Safe for concurrent use.
 type chains struct {
 	cas func() *x509.CertPool
 	// convert makes the user of a verified leaf; it may also refuse it.
@@ -82,7 +81,7 @@ func digest(certs []*x509.Certificate) [sha256.Size]byte {
 	}
 	h := sha256.New()
 	for _, cert := range certs {
-		h.Write(cert.Raw) // DER says its own length: the concatenation is unambiguous
+		h.Write(cert.Raw) // DER contains its length: the concatenation is unambiguous
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }

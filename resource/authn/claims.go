@@ -17,8 +17,8 @@ type tokenClaims struct {
 	Private privateClaims `json:"kubernetes.io"`
 }
 
-// privateClaims say which service account a token belongs to, and what it dies
-// with.
+// privateClaims are the service account of a token and the object that it is bound
+// to.
 type privateClaims struct {
 	Namespace      string           `json:"namespace,omitempty"`
 	ServiceAccount claimRef         `json:"serviceaccount"`

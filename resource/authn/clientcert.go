@@ -12,7 +12,7 @@ import (
 	"portico/resource"
 )
 
-// extraCredentialID is the extra that says which credential a user came with.
+// extraCredentialID is the extra with the credential that a user presented.
 const extraCredentialID = "authentication.kubernetes.io/credential-id"
 
 // ClientCert takes the user from the TLS client certificate: the common name is

@@ -28,9 +28,9 @@ type CertificateFile struct {
 	Usage string
 	// Path of the file. "" leaves it out.
 	Path string
-	// CA says that the file holds authorities, of which the one that ends last
-	// counts: an old one may stay beside its successor. Of other files the first
-	// certificate counts, which is the leaf.
+	// CA: the file holds CAs, of which the one that ends last counts, since an old one
+	// may stay beside its successor. Of other files the first certificate counts, the
+	// leaf.
 	CA bool
 }
 

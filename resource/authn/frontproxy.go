@@ -9,31 +9,31 @@ import (
 	"portico/resource"
 )
 
-// FrontProxyConfig says which proxies are believed when they name a user.
+// FrontProxyConfig names the proxies that are trusted to name users.
 type FrontProxyConfig struct {
-	// CAs returns the authorities of front-proxy certificates; it is called for
-	// every request and may return nil: nobody is believed. Required.
+	// CAs returns the CAs of front-proxy certificates. It is called for every request;
+	// nil trusts no proxy. Required.
 	CAs func() *x509.CertPool
 	// AllowedNames are the common names that count; empty: any.
 	AllowedNames []string
-	// Headers name the user; zero: [DefaultHeaderNames]. resource/serve must be
-	// told about others, so that it strips them.
+	// Headers name the user; zero: [DefaultHeaderNames]. Others must be in the Config of
+	// resource/serve too, which removes them.
 	Headers HeaderNames
 }
 
-// FrontProxyAuthenticator authenticates the users that front proxies name, and tells
-// front proxies from other clients.
+// FrontProxyAuthenticator authenticates users that front proxies name, and recognises
+// front proxies.
 type FrontProxyAuthenticator interface {
 	Authenticator
-	// Vouches reports whether the client's certificate is one of a front proxy,
+	// Vouches reports whether the client's certificate is that of a front proxy,
 	// whether or not the request names a user.
 	Vouches(r *http.Request) bool
 }
 
-// FrontProxy takes the user from the identity headers of a proxy whose client
-// certificate is good (contract 7.1, 7.2). A request without a certificate, or
-// of a good proxy that names no user, is not claimed; one with any other
-// certificate is an error, which matters only if nobody else claims it.
+// FrontProxy takes the user from the identity headers of a proxy with a valid client
+// certificate (contract 7.1, 7.2). A request without a certificate, or of a valid
+// proxy that names no user, is not claimed; one with any other certificate is an
+// error, which counts only if no other authenticator claims the request.
 func FrontProxy(cfg FrontProxyConfig) FrontProxyAuthenticator {
 	names := slices.Clone(cfg.AllowedNames)
 	check := func(leaf *x509.Certificate) (*resource.User, error) {
@@ -45,10 +45,9 @@ func FrontProxy(cfg FrontProxyConfig) FrontProxyAuthenticator {
 	return &frontProxy{chains: newChains(cfg.CAs, check), headers: cfg.Headers.orDefault()}
 }
 
-// FrontProxyOnly lets in nobody but a gateway: whoever shows a certificate of
-// the authority in caFile, read again when it changes, with one of the common
-// names (none: any); or, on a unix socket, runs under the same user. Without a
-// caFile only the latter.
+// FrontProxyOnly accepts requests of gateways only: clients with a certificate of the
+// CA in caFile (read again when it changes) and one of the common names (none: any),
+// or, on a unix socket, peers of the same uid. Without a caFile only the latter.
 func FrontProxyOnly(caFile string, names []string) (Authenticator, error) {
 	if caFile == "" {
 		return PeerUID(), nil

@@ -8,8 +8,7 @@ import (
 	"portico/resource"
 )
 
-// The headers in which Portico's processes tell each other who the user is
-// (contract 7.2). The last one is a prefix; the key of the extra follows.
+// The headers that name the user between Portico's processes (contract 7.2). The last one is a prefix; the key of the extra follows.
 const (
 	HeaderUser        = "X-Remote-User"
 	HeaderUID         = "X-Remote-Uid"
@@ -94,11 +93,11 @@ func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// SetFrontProxyHeaders makes h name the user, and nobody else. Keys of extras
-// are percent-encoded where a header name does not permit them.
+// SetFrontProxyHeaders replaces the identity headers in h by those of the user. Keys of
+// extras are percent-encoded where a header name does not permit them.
 func SetFrontProxyHeaders(h http.Header, u *resource.User) {
 	StripFrontProxyHeaders(h)
-	// All values are in one piece; nobody who appends to one reaches the next.
+	// All values share one array; the capacities keep an append from reaching the next.
 	values := make([]string, 0, 2+len(u.Groups))
 	values = append(values, u.Name)
 	h[HeaderUser] = values[:1:1]
@@ -116,8 +115,8 @@ func SetFrontProxyHeaders(h http.Header, u *resource.User) {
 	}
 }
 
-// StripFrontProxyHeaders removes every header that a receiver could take for one of
-// the X-Remote-* headers: those whose names are the same after FoldHeaderName.
+// StripFrontProxyHeaders removes every header that a receiver could read as one of the
+// X-Remote-* headers: those with the same name after FoldHeaderName.
 func StripFrontProxyHeaders(h http.Header) {
 	for name := range h {
 		if HasFoldedPrefix(name, "x-remote-") {

@@ -26,11 +26,10 @@ const (
 // issuerMaxAge is how long, in seconds, others may keep the issuer's documents.
 const issuerMaxAge = 3600
 
-// IssuerDiscovery serves the OpenID documents by which others verify our
-// service-account tokens: [PathOpenIDConfiguration] and [PathKeySet], the latter
-// found below the issuer's own URL. keys is called for every request. An issuer
-// that is not an https URL without query and fragment has no documents: both
-// are 404, and one line in the log says why.
+// IssuerDiscovery serves the OpenID documents that verify service-account tokens:
+// [PathOpenIDConfiguration] and [PathKeySet], the latter below the issuer's URL. keys
+// is called for every request. For an issuer that is not an https URL without query and
+// fragment both are 404, and one line in the log has the reason.
 func IssuerDiscovery(issuer string, keys func() []PublicKey) http.Handler {
 	if err := checkIssuer(issuer); err != nil {
 		slog.Warn("service account issuer has no discovery documents", "issuer", issuer, "err", err)
@@ -69,7 +68,7 @@ func writeIssuerDocument(w http.ResponseWriter, contentType string, document any
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", fmt.Sprintf("public, max-age=%d", issuerMaxAge))
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // a client that has gone cannot be told
+	_, _ = w.Write(body) // the client may be gone
 }
 
 type openIDDocument struct {

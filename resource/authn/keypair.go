@@ -31,9 +31,8 @@ func (k *KeyPair) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	return k.pair.get(), nil
 }
 
-// GetClientCertificate is for the tls.Config of a client. The certificate is
-// shown whatever authorities the server says it knows: a server that does not
-// know ours shall say so.
+// GetClientCertificate is for the tls.Config of a client. It returns the certificate
+// whatever CAs the server lists, so that a server with the wrong CA reports an error.
 func (k *KeyPair) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	return k.pair.get(), nil
 }

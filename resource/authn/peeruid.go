@@ -18,18 +18,16 @@ func WithPeerUID(ctx context.Context, uid int) context.Context {
 	return context.WithValue(ctx, peerUIDKey{}, uid)
 }
 
-// PeerUIDFrom returns the uid of the peer; false when the kernel did not vouch
-// for one.
+// PeerUIDFrom returns the uid of the peer of a unix socket; false if it is not known.
 func PeerUIDFrom(ctx context.Context) (int, bool) {
 	uid, ok := ctx.Value(peerUIDKey{}).(int)
 	return uid, ok
 }
 
-// PeerUID believes the X-Remote-* headers of processes that run under one of
-// the uids and are connected through a unix socket; without uids, this
-// process's own effective one. It is the front-proxy certificate of processes
-// on one machine. A request from anybody else, or that names no user, is not
-// claimed.
+// PeerUID trusts the X-Remote-* headers of processes with one of the uids that are
+// connected through a unix socket; without uids, this process's effective uid. It
+// takes the place of a front-proxy certificate on one machine. Requests of other peers,
+// and requests that name no user, are not claimed.
 func PeerUID(uids ...int) Authenticator {
 	if len(uids) == 0 {
 		uids = []int{os.Geteuid()}

@@ -13,10 +13,9 @@ import (
 // reloadInterval is how often, at most, a file in use is looked at.
 const reloadInterval = 10 * time.Second
 
-// reloaded is a value read from files, read again when they change. Whoever
-// asks for the value pays for a look at the files, at most once per interval;
-// a value that cannot be read leaves the last good one in force and is logged
-// once. Safe for concurrent use.
+// reloaded is a value read from files, and read again when they change. A caller checks
+// the files at most once per interval. If they cannot be read the last value stays in
+// force, and the error is logged once. Safe for concurrent use.
 type reloaded[T any] struct {
 	paths    []string
 	load     func() (T, error)
@@ -24,7 +23,7 @@ type reloaded[T any] struct {
 	current  atomic.Pointer[T]
 	next     atomic.Int64 // when to look again, in Unix nanoseconds
 	looking  sync.Mutex
-	seen     string // guarded by looking: what the files looked like
+	seen     string // guarded by looking: fingerprints of the files
 }
 
 // newReloaded reads the value for the first time; that must succeed.
@@ -65,9 +64,8 @@ func (r *reloaded[T]) look() {
 	slog.Info("credentials reloaded", "files", r.paths)
 }
 
-// fingerprints says what the files look like without reading them. A file that
-// is replaced under the same name is another inode, whose time of change is its
-// own.
+// fingerprints identifies the files without reading them. A file that replaces another
+// one has another inode and time of change.
 func fingerprints(paths []string) string {
 	var b strings.Builder
 	for _, path := range paths {

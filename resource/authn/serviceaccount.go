@@ -15,27 +15,25 @@ import (
 )
 
 // nbfLeeway is how far ahead the clock of the machine that issued a token may
-// be. Expiry has none: it is the promise made to whoever asked for the token.
+// be. Expiry has no leeway.
 const nbfLeeway = time.Minute
 
-// ServiceAccountConfig says which tokens are good.
+// ServiceAccountConfig configures the verification of service-account tokens.
 type ServiceAccountConfig struct {
 	// Issuer is the iss of our tokens; others are not claimed. Required.
 	Issuer string
 	// Keys returns the keys that verify signatures. Required.
 	Keys func() []PublicKey
-	// Audiences are those that this API server goes by; a token must be meant
-	// for one of them. Empty: the issuer.
+	// Audiences of this API server; a token must be for one of them. Empty: the issuer.
 	Audiences []string
-	// Lookup says whether the service account exists, and its uid. Its answers
-	// are remembered for ten seconds. nil: every service account exists.
+	// Lookup returns whether the service account exists, and its uid. Results are cached
+	// for ten seconds. nil: every service account exists.
 	Lookup func(ctx context.Context, namespace, name string) (uid string, found bool, err error)
-	// Bound says the same of the Pod, Secret or Node that a token dies with
-	// (namespace is "" for a Node); gone is an object past its deletion time
-	// and grace. nil: no token that is bound to an object is good.
+	// Bound returns the same for the Pod, Secret or Node that a token is bound to
+	// (namespace is "" for a Node). An object past its deletion time and grace does not
+	// exist. nil: bound tokens are invalid.
 	Bound func(ctx context.Context, kind, namespace, name string) (uid string, found bool, err error)
-	// Metrics shows how much is answered from what is remembered; nil: nobody
-	// sees it.
+	// Metrics registers metrics of the cache; nil: none.
 	Metrics prometheus.Registerer
 }
 
@@ -72,8 +70,8 @@ func (s *ServiceAccountTokens) Authenticate(r *http.Request) (*resource.User, bo
 	return bearer{s}.Authenticate(r)
 }
 
-// AuthenticateToken implements TokenAuthenticator. It reports the audiences of
-// the token to whoever asked with [WithAudiences].
+// AuthenticateToken implements TokenAuthenticator. It reports the audiences of the
+// token to a caller that used [WithAudiences].
 func (s *ServiceAccountTokens) AuthenticateToken(ctx context.Context, token string) (*resource.User, bool, error) {
 	wanted, asked := s.cfg.Audiences, audiencesFrom(ctx)
 	if asked != nil && len(asked.Wanted) > 0 {
@@ -120,7 +118,7 @@ func (s *ServiceAccountTokens) verify(ctx context.Context, token string, wanted 
 	return tokenAnswer{user: claims.user(), audiences: matched, expires: claims.ExpiresAt.Time}
 }
 
-// errForeignToken is a token that somebody else issued.
+// errForeignToken is a token of another issuer.
 var errForeignToken = errors.New("the token is of another issuer")
 
 // keysFor returns the keys that may have signed the token, by the name it gives

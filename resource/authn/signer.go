@@ -57,11 +57,11 @@ func readPrivateKey(file string) (crypto.Signer, error) {
 // PublicKey returns the key that verifies what s signs.
 func (s *Signer) PublicKey() PublicKey { return s.public }
 
-// TokenClaims are what a token says.
+// TokenClaims are the contents of a token.
 type TokenClaims struct {
 	// Namespace, Name and UID are the service account's. Required.
 	Namespace, Name, UID string
-	// Audiences are whom the token is meant for. Required.
+	// Audiences of the token. Required.
 	Audiences []string
 	// IssuedAt and Expires bound the token's life, in whole seconds. Required.
 	IssuedAt, Expires time.Time

@@ -21,15 +21,15 @@ const (
 	badTokenSize  = 256
 )
 
-// tokenAnswer is what is known about a token: a user, an error, or neither for
-// a token of somebody else.
+// tokenAnswer is the result for a token: a user, an error, or neither for a token of
+// another kind.
 type tokenAnswer struct {
 	user      *resource.User
 	audiences []string
 	err       error
 	// expires is when a good token does.
 	expires time.Time
-	// lasting says that a bad answer follows from the token and the keys alone.
+	// lasting: an error that depends on the token and the keys alone.
 	lasting bool
 }
 

@@ -18,8 +18,8 @@ import (
 // StaticTokens knows the tokens of a file. Safe for concurrent use.
 type StaticTokens struct{ users *reloaded[staticUsers] }
 
-// staticUsers is keyed by the digest of the token, so that the time a lookup
-// takes says nothing about how much of a guess was right.
+// staticUsers is keyed by the digest of the token, so that the time of a lookup does
+// not depend on how much of a guess is right.
 type staticUsers map[[sha256.Size]byte]*resource.User
 
 // TokenFile reads a file of comma-separated lines: token, user, uid and,

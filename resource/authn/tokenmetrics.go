@@ -6,7 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 // from what is remembered, or by checking them.
 type tokenMetrics struct{ hit, miss, good, bad prometheus.Counter }
 
-// newTokenMetrics returns metrics that registry shows; nil: nobody sees them.
+// newTokenMetrics returns metrics and registers them; registry may be nil.
 func newTokenMetrics(registry prometheus.Registerer) *tokenMetrics {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "authentication_token_cache_request_total",

@@ -24,11 +24,10 @@ type Doer interface {
 	Do(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error)
 }
 
-// Ask asks the gateway whether the user may also do something else than the
-// gateway has authorized for the request: an update or an apply that finds
-// nothing creates, which needs the right to create (contract 4.7). A refusal is
-// a 403, a gateway that does not answer a 503. Who cannot be asked (nil) has not
-// agreed.
+// Ask sends a SubjectAccessReview to the gateway for an action beyond the one that the
+// gateway authorized: an update or an apply that creates needs the right to create
+// (contract 4.7). The error is 403 if it is refused, and 503 if the gateway does not
+// answer. A nil gateway refuses.
 func Ask(ctx context.Context, gateway Doer, a *resource.Action) error {
 	if gateway == nil {
 		return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name,
@@ -53,7 +52,7 @@ func Ask(ctx context.Context, gateway Doer, a *resource.Action) error {
 	return nil
 }
 
-// reviewOf is the question whether the action's user may do what it says.
+// reviewOf returns the review of an action.
 func reviewOf(a *resource.Action) *authorizationv1.SubjectAccessReview {
 	review := &authorizationv1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"},

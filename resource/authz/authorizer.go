@@ -12,12 +12,12 @@ import (
 type Decision int
 
 const (
-	// NoOpinion leaves the answer to the next authorizer; it is the zero
-	// Decision, and a refusal when nobody else has an opinion.
+	// NoOpinion leaves the decision to the next authorizer. It is the zero Decision, and
+	// a refusal if no authorizer has an opinion.
 	NoOpinion Decision = iota
-	// Allow permits the action; nobody else is asked.
+	// Allow permits the action; no further authorizer is called.
 	Allow
-	// Deny refuses the action; nobody else is asked.
+	// Deny refuses the action; no further authorizer is called.
 	Deny
 )
 
@@ -32,8 +32,8 @@ func (d Decision) String() string {
 	return "NoOpinion"
 }
 
-// Authorizer answers whether a.User may do what a asks. Implementations are
-// safe for concurrent use and do not change a.
+// Authorizer decides whether a.User may do a. Implementations are safe for concurrent
+// use and do not change a.
 type Authorizer interface {
 	// Authorize returns the decision and, for people, its reason ("" for none).
 	// An error means that the question could not be answered in full; the
@@ -50,9 +50,8 @@ func (f Func) Authorize(ctx context.Context, a *resource.Action) (Decision, stri
 	return f(ctx, a)
 }
 
-// Union asks the authorizers in order; the first that allows or denies has
-// decided. When none has, the reasons of all are joined by ", " and the errors
-// by errors.Join.
+// Union calls the authorizers in order; the first that allows or denies decides. If
+// none does, the reasons are joined by ", " and the errors by errors.Join.
 func Union(authorizers ...Authorizer) Authorizer { return union(authorizers) }
 
 type union []Authorizer
@@ -78,8 +77,8 @@ func (u union) Authorize(ctx context.Context, a *resource.Action) (Decision, str
 	return NoOpinion, reasons, errors.Join(errs...)
 }
 
-// Masters allows everything to the group system:masters and has no opinion on
-// anybody else.
+// Masters allows everything to the group system:masters, and has no opinion on other
+// users.
 func Masters() Authorizer { return Func(masters) }
 
 func masters(_ context.Context, a *resource.Action) (Decision, string, error) {

@@ -1,20 +1,16 @@
-// Package authz says whether a user may do what an [resource.Action] asks for.
-//
-// It holds the interface that every authorizer of Portico satisfies, the ways
-// to combine them, and the one place that words a refusal. RBAC itself lives
-// in the gateway.
+// Package authz is the interface of authorizers, their combination, and the text of a
+// refusal. RBAC is in package gateway/access.
 //
 // Decisions that shaped it:
 //
-//   - Three answers, not two. An authorizer without an opinion leaves the
-//     question to the next one; nobody's opinion is a refusal.
-//   - An error is not a refusal. It is reported only when nobody allowed the
-//     action, so that one broken authorizer cannot lock out those that another
-//     one knows.
-//   - Authorization happens once, at the gateway. The servers behind it trust
-//     an authenticated front proxy, so they run without an authorizer. What
-//     only they find out to need another right (an apply that creates) they
-//     ask the gateway about, as any delegated server would.
+//   - There are three answers. An authorizer without an opinion leaves the
+//     decision to the next one; no opinion at all is a refusal.
+//   - An error is not a refusal. It is reported only if no authorizer allowed the
+//     action, so that a broken authorizer does not lock out users of another one.
+//   - Authorization happens once, at the gateway. The servers behind it trust an
+//     authenticated front proxy and run without an authorizer. A right that only
+//     they find to be needed (an apply that creates) is a review sent to the
+//     gateway.
 //
 // Runs in: gateway, core, crd.
 package authz

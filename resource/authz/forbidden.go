@@ -11,10 +11,9 @@ import (
 	"portico/resource"
 )
 
-// Forbidden is the 403 for an action that nobody allowed (contract 3.6). reason
-// is what the authorizers said, "" for nothing. The user, the names and the
-// path come from the request, so &, < and > are escaped: the text must not
-// become markup where somebody shows it in a page.
+// Forbidden is the 403 for an action that no authorizer allowed (contract 3.6). reason
+// is that of the authorizers and may be "". The user, the names and the path come from
+// the request, so &, < and > are escaped: the text must not become markup in a page.
 func Forbidden(a *resource.Action, reason string) error {
 	message := escapeMarkup(refusal(a))
 	if reason != "" {
@@ -24,7 +23,7 @@ func Forbidden(a *resource.Action, reason string) error {
 	return apierrors.NewForbidden(gr, a.Name, errors.New(message))
 }
 
-// refusal says who cannot do what.
+// refusal is the message of a 403.
 func refusal(a *resource.Action) string {
 	var user string
 	if a.User != nil {
