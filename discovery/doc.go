@@ -4,7 +4,7 @@
 //
 // A server describes each group/version as a [GroupVersion]: a backend from
 // its table of kinds ([FromKinds]), the gateway from what its backends say
-// (package aggregate). [Build] makes an immutable [Snapshot] of all of them,
+// (package sources). [Build] makes an immutable [Snapshot] of all of them,
 // every document encoded once; [NewHandler] serves whatever snapshot is
 // current, so that no request for discovery ever waits for anybody.
 //

@@ -14,8 +14,8 @@ import (
 	"portico/discovery/openapi"
 	"portico/gateway/access"
 	"portico/gateway/accesslog"
-	"portico/gateway/apidocs"
 	"portico/gateway/flow"
+	gatewayopenapi "portico/gateway/openapi"
 	"portico/gateway/proxy"
 	"portico/gateway/registration"
 	"portico/gateway/routing"
@@ -152,7 +152,7 @@ func (g *Gateway) assembleSync() error {
 		Own: g.own, Configured: g.start, Trust: g.trust, Via: g.via, Lasting: g.connections, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
 		Changed: wakeAll, Noticed: func() { g.registration.WakeStatus() }, Logger: g.log,
 	})
-	g.documents = apidocs.New(apidocs.Config{
+	g.documents = gatewayopenapi.New(gatewayopenapi.Config{
 		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Issuer: g.issuer != nil,
 		BrokenChanged: wakeAll, Registry: g.metrics.Registry(), Logger: g.log,
 	})

@@ -10,12 +10,12 @@
 //     routes, discovery and the index of OpenAPI documents of it.
 //   - gateway/proxy sends requests along the routes, by the connections of
 //     gateway/upstream.
-//   - gateway/apidocs answers for OpenAPI.
+//   - gateway/openapi answers requests for OpenAPI documents.
 //   - gateway/registration writes what was found out to APIServices and Backends, if
 //     this gateway is the one elected (writer.go).
 //   - gateway/lastgood keeps over a restart what lastgood.go collects for it.
 //
-// Imports go one way: upstream, lastgood < proxy < routing < registration, apidocs <
+// Imports go one way: upstream, lastgood < proxy < routing < registration, openapi <
 // gateway.
 //
 // Here they are put together: assemble.go makes them, in order, and gateway.go runs

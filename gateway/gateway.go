@@ -11,8 +11,8 @@ import (
 
 	"portico/discovery"
 	"portico/gateway/access"
-	"portico/gateway/apidocs"
 	"portico/gateway/flow"
+	"portico/gateway/openapi"
 	"portico/gateway/proxy"
 	"portico/gateway/registration"
 	"portico/gateway/routing"
@@ -63,7 +63,7 @@ type Gateway struct {
 	via          *upstream.Via
 	sync         *routing.Sync
 	proxy        *proxy.Proxy
-	documents    *apidocs.Documents
+	documents    *openapi.Documents
 	registration *registration.Writer
 	core         *coreClient
 	publisher    *publisher

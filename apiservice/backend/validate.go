@@ -164,7 +164,7 @@ func (r *REST) validate(at *field.Path) (errs field.ErrorList) {
 }
 
 // validatePathPrefix checks what is put before paths: whatever passes can be used
-// (discovery/plain).
+// (discovery/rest).
 func validatePathPrefix(at *field.Path, prefix string) field.ErrorList {
 	if errs := validatePath(at, prefix); len(errs) > 0 {
 		return errs

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/apiservice/backend"
-	"portico/discovery/plain"
+	"portico/discovery/rest"
 )
 
 // A path prefix that may be stored can be used.
@@ -25,7 +25,7 @@ func FuzzPathPrefix(f *testing.F) {
 		errs := backend.Validate(&backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
 			Endpoints: []backend.Endpoint{{URL: "https://a"}}, REST: &backend.REST{Group: "a", Version: "v1", PathPrefix: prefix},
 		}})
-		if err := plain.CheckPathPrefix(prefix); len(errs) == 0 && err != nil {
+		if err := rest.CheckPathPrefix(prefix); len(errs) == 0 && err != nil {
 			t.Errorf("it may be stored, but %v", err)
 		} else if err == nil && len(errs) > 0 && (prefix == "/" || !strings.HasSuffix(prefix, "/")) {
 			t.Errorf("it could be used, but %v", errs)

@@ -11,7 +11,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/gateway/routing"
 	"portico/resource/rest"
 )
@@ -69,7 +69,7 @@ func (g *registry) add(t *testing.T, name string, auto *backend.AutoRegister, gv
 		t.Fatal(err)
 	}
 	g.stands(t)
-	g.world.says(name, aggregate.NewSource(aggregate.Config{Previous: gvs}))
+	g.world.says(name, sources.NewSource(sources.Config{Previous: gvs}))
 }
 
 func (g *registry) drop(t *testing.T, name string) {
@@ -227,7 +227,7 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 				t.Fatalf("at first %s", g.holder(t, got, widget))
 			}
 			g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}, OnConflict: c.conflict, GroupPriorityMinimum: new(int32(2000))}, widgets())
-			g.world.says("a", aggregate.NewSource(aggregate.Config{})) // as after a restart
+			g.world.says("a", sources.NewSource(sources.Config{})) // as after a restart
 			g.registrar.claims = nil
 			g.world.SetAPIServices([]*apireg.APIService{g.stored(t)[widget]})
 			g.stands(t)

@@ -17,7 +17,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
 	"portico/resource"
@@ -36,7 +36,7 @@ func TestGatewaysAgreeOnATakenBackend(t *testing.T) {
 		other := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: backend.Spec{
 			Endpoints: []backend.Endpoint{{URL: "unix:///other"}}, AutoRegister: &backend.AutoRegister{Groups: []string{backend.AllGroups}, GroupPriorityMinimum: new(int32(3000))},
 		}}
-		source := aggregate.NewSource(aggregate.Config{Previous: serves})
+		source := sources.NewSource(sources.Config{Previous: serves})
 		registered := func(own ...*routing.Configured) (map[string]string, upstream.Policy) {
 			g := newRegistry(t, nil)
 			g.startsWith(t, own...)

@@ -9,7 +9,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 )
 
 // serving is what a server says that lists versions of a group.
@@ -90,11 +90,11 @@ func TestTheOwnerOfABuiltInGroupComesFirst(t *testing.T) {
 	const group = "coordination.k8s.io"
 	g := newRegistry(t, serving(group, "v1"))
 	g.startsWith(t, onSocket(t, "core", "/nobody/core"), onSocket(t, "crd", "/nobody/crd"))
-	g.world.says("crd", aggregate.NewSource(aggregate.Config{Previous: serving(group, "v2")}))
+	g.world.says("crd", sources.NewSource(sources.Config{Previous: serving(group, "v2")}))
 	if text, _ := order(g.turn(t, nil), group); text != "v2=crd" {
 		t.Fatalf("before core is heard: %s", text)
 	}
-	g.world.says("core", aggregate.NewSource(aggregate.Config{Previous: serving(group, "v1")}))
+	g.world.says("core", sources.NewSource(sources.Config{Previous: serving(group, "v1")}))
 	g.turn(t, nil)
 	if text, _ := order(g.turn(t, nil), group); text != "v1=core v2=crd" {
 		t.Errorf("then: %s", text)
@@ -109,11 +109,11 @@ func TestWhatIsNotServedAnyMoreGoes(t *testing.T) {
 	if got := g.turn(t, nil); got[name] == nil || got[name].Labels[apiservice.AutomanagedLabel] != apiservice.OnStart {
 		t.Fatalf("registered as %v", got[name])
 	}
-	g.world.says("crd", aggregate.NewSource(aggregate.Config{}))
+	g.world.says("crd", sources.NewSource(sources.Config{}))
 	if got := g.turn(t, nil); got[name] == nil {
 		t.Error("it went while its server is away")
 	}
-	g.world.says("crd", aggregate.NewSource(aggregate.Config{Previous: serving(shared, "v1")}))
+	g.world.says("crd", sources.NewSource(sources.Config{Previous: serving(shared, "v1")}))
 	got := g.turn(t, nil)
 	if got[name] != nil {
 		t.Error("no server serves it, and it stays")

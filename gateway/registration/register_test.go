@@ -10,8 +10,8 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/aggregate"
 	"portico/discovery/openapi"
+	"portico/discovery/sources"
 	"portico/gateway/routing"
 	"portico/internal/testing/memstore"
 	"portico/resource"
@@ -70,7 +70,7 @@ func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 	r.Elect(t.Context())
 	g.registrar, g.writer = r.registrar, r.status
 	g.startsWith(t, onSocket(t, "crd", "/nobody/crd"))
-	g.world.says("crd", aggregate.NewSource(aggregate.Config{Previous: served}))
+	g.world.says("crd", sources.NewSource(sources.Config{Previous: served}))
 	return g
 }
 
@@ -230,7 +230,7 @@ func TestRegisterLeavesTheUsersAlone(t *testing.T) {
 		t.Errorf("a taken-over APIService was written: %+v", a)
 	}
 	// Nor is it removed when the backend stops serving it.
-	g.world.says("crd", aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{}}))
+	g.world.says("crd", sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{}}))
 	got := g.turn(t, nil)
 	if got["v1.widgets.example.com"] == nil {
 		t.Error("a taken-over APIService was removed")
@@ -246,7 +246,7 @@ func TestRegisterLeavesTheUsersAlone(t *testing.T) {
 func TestRegisterKeepsWhatAMuteBackendHad(t *testing.T) {
 	g := newRegistry(t, widgets())
 	g.turn(t, nil)
-	g.world.says("crd", aggregate.NewSource(aggregate.Config{})) // has not answered yet
+	g.world.says("crd", sources.NewSource(sources.Config{})) // has not answered yet
 	if got := g.turn(t, nil); len(got) != 3 {
 		t.Errorf("left %v", got)
 	}

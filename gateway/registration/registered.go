@@ -9,7 +9,7 @@ import (
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/gateway/routing"
 )
 
@@ -49,13 +49,13 @@ func leftOver(left leftOut, st *routing.Standing) string {
 	var parts, names []string
 	if auto := routing.Registers(st.Spec); st.Server != nil && auto != nil {
 		for _, u := range st.Server.Source.Unread() {
-			if errors.Is(u.Err, aggregate.ErrInvalidName) && auto.Takes(u.GroupVersion.Group, u.GroupVersion.Version) {
+			if errors.Is(u.Err, sources.ErrInvalidName) && auto.Takes(u.GroupVersion.Group, u.GroupVersion.Version) {
 				names = append(names, u.Name())
 			}
 		}
 	}
 	if len(names) > 0 {
-		parts = append(parts, fmt.Sprintf("cannot be registered: %s; %v", someOf(names), aggregate.ErrInvalidName))
+		parts = append(parts, fmt.Sprintf("cannot be registered: %s; %v", someOf(names), sources.ErrInvalidName))
 	}
 	if text := left.String(); text != "" {
 		parts = append(parts, text)

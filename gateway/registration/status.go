@@ -15,8 +15,8 @@ import (
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
-	"portico/discovery/aggregate"
 	"portico/discovery/openapi"
+	"portico/discovery/sources"
 	"portico/gateway/routing"
 )
 
@@ -187,7 +187,7 @@ func (w *statusWriter) discovered(st *routing.Standing) apiservice.Condition {
 	case st.Server.Source.Heard():
 		unread := st.Server.Source.Unread()
 		truncated := truncatedCondition(st.Server.Source.Dropped(), unread)
-		unread = slices.DeleteFunc(unread, func(u aggregate.Unread) bool { return errors.Is(u.Err, aggregate.ErrBeyondLimits) })
+		unread = slices.DeleteFunc(unread, func(u sources.Unread) bool { return errors.Is(u.Err, sources.ErrBeyondLimits) })
 		if len(unread) > 0 {
 			c := unreadCondition(unread)
 			if truncated.Message != "" {
@@ -216,13 +216,13 @@ func (w *statusWriter) discovered(st *routing.Standing) apiservice.Condition {
 
 // truncatedCondition says how many group/versions are left out because of the limits on
 // the discovery of one server, and names some; the zero Condition if none is.
-func truncatedCondition(n int, unread []aggregate.Unread) apiservice.Condition {
+func truncatedCondition(n int, unread []sources.Unread) apiservice.Condition {
 	if n == 0 {
 		return apiservice.Condition{}
 	}
 	var names []string
 	for _, u := range unread {
-		if errors.Is(u.Err, aggregate.ErrBeyondLimits) {
+		if errors.Is(u.Err, sources.ErrBeyondLimits) {
 			names = append(names, u.Name())
 		}
 	}
@@ -234,7 +234,7 @@ func truncatedCondition(n int, unread []aggregate.Unread) apiservice.Condition {
 }
 
 // unreadCondition names the group/versions whose documents could not be read.
-func unreadCondition(unread []aggregate.Unread) apiservice.Condition {
+func unreadCondition(unread []sources.Unread) apiservice.Condition {
 	names := make([]string, 0, len(unread))
 	for _, u := range unread {
 		names = append(names, u.Name())

@@ -19,8 +19,8 @@ import (
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/aggregate"
 	"portico/discovery/openapi"
+	"portico/discovery/sources"
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
 	"portico/internal/testing/memstore"
@@ -200,7 +200,7 @@ func TestStatusIsBounded(t *testing.T) {
 		many = append(many, discovery.GroupVersion{Group: groupName(i), Version: "v1"})
 		lost = append(lost, conflict{name: "v1." + groupName(i), by: fmt.Sprint("b", i)})
 	}
-	s.world.says("b", aggregate.NewSource(aggregate.Config{Previous: many}))
+	s.world.says("b", sources.NewSource(sources.Config{Previous: many}))
 	s.verdict(one, errors.New(strings.Repeat("x", 10*routing.MaxErrorText)))
 	s.stands(t)
 	s.loses(lost)
@@ -240,7 +240,7 @@ func TestRegisteredOnceStored(t *testing.T) {
 	if got := registered(); got != "True" {
 		t.Errorf("all is stored: %s", got)
 	}
-	s.world.says("b", aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{{Group: "user.example.com", Version: "v1"}}}))
+	s.world.says("b", sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{{Group: "user.example.com", Version: "v1"}}}))
 	s.stands(t)
 	if c := s.writer.registered(s.found.Standings().ByName["b"]); c.Status != "Unknown" {
 		t.Errorf("of what the server says now: %+v", c)
@@ -282,7 +282,7 @@ func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 	for i := range maxStatusGroups + 44 {
 		gvs = append(gvs, discovery.GroupVersion{Group: fmt.Sprintf("g%03d.%s.example.com", i, strings.Repeat("a", 220)), Version: "v1"})
 	}
-	s.world.says("b", aggregate.NewSource(aggregate.Config{Previous: gvs}))
+	s.world.says("b", sources.NewSource(sources.Config{Previous: gvs}))
 	var endpoints []upstream.Endpoint
 	spec := backend.Spec{TLS: &backend.TLS{CABundle: make([]byte, 64<<10)}}
 	for i := range 256 {
@@ -307,7 +307,7 @@ func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 	if len(status.Endpoints) != 256 || len(status.Endpoints[0].LastError) < routing.MaxErrorText || len(o.Data) > 1<<20 {
 		t.Errorf("%d endpoints, errors of %d bytes, %d bytes in all", len(status.Endpoints), len(status.Endpoints[0].LastError), len(o.Data))
 	}
-	s.world.says("b", aggregate.NewSource(aggregate.Config{Previous: gvs[:maxStatusGroups]}))
+	s.world.says("b", sources.NewSource(sources.Config{Previous: gvs[:maxStatusGroups]}))
 	status = s.writer.statusOf(st, &backend.Status{})
 	if c := meta.FindStatusCondition(status.Conditions, backend.Discovered); c == nil || strings.Contains(c.Message, "the first") {
 		t.Errorf("all are listed: %+v", c)
@@ -339,7 +339,7 @@ func TestStatusNamesUnreadDocuments(t *testing.T) {
 		documents.ServeHTTP(w, r)
 	}))
 	defer server.Close()
-	source := aggregate.NewSource(aggregate.Config{
+	source := sources.NewSource(sources.Config{
 		Name: "b", BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {},
 	})
 	defer source.Close()
@@ -484,7 +484,7 @@ func TestConditionsOfAServerThatCannotBeRead(t *testing.T) {
 	g := newRegistry(t, nil)
 	g.addREST(t, "d", "unix:///nobody/crd", &backend.REST{Group: "user.example.com", Version: "v1"}) // never to be asked
 	g.add(t, "b", everything(backend.KeepOther, 1000), nil)
-	g.world.says("b", aggregate.NewSource(aggregate.Config{}))
+	g.world.says("b", sources.NewSource(sources.Config{}))
 	conditions := func(name string, stored *backend.Status) map[string]string {
 		t.Helper()
 		out := map[string]string{}
@@ -530,8 +530,8 @@ func TestTruncatedCondition(t *testing.T) {
 	if c := truncatedCondition(0, nil); c != (apiservice.Condition{}) {
 		t.Errorf("of nothing it says %+v", c)
 	}
-	c := truncatedCondition(7, []aggregate.Unread{
-		{GroupVersion: schema.GroupVersion{Group: "large.example.com", Version: "v1"}, Err: aggregate.ErrBeyondLimits},
+	c := truncatedCondition(7, []sources.Unread{
+		{GroupVersion: schema.GroupVersion{Group: "large.example.com", Version: "v1"}, Err: sources.ErrBeyondLimits},
 		{GroupVersion: schema.GroupVersion{Group: "away.example.com", Version: "v1"}, Err: errors.New("refused")},
 	})
 	want := "group/versions beyond the limits on the discovery of one server, which are left out: 7, of which these are known by name: large.example.com/v1"

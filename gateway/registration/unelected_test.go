@@ -10,7 +10,7 @@ import (
 
 	"portico/apiservice"
 	"portico/discovery"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/resource"
 )
 
@@ -68,7 +68,7 @@ func TestHeldBackAtTheEndOfATerm(t *testing.T) {
 }
 
 func (g *registry) says(gvs []discovery.GroupVersion) {
-	g.world.says("crd", aggregate.NewSource(aggregate.Config{Previous: gvs}))
+	g.world.says("crd", sources.NewSource(sources.Config{Previous: gvs}))
 }
 
 // What was restored takes nothing away: it may be older than what is
@@ -76,7 +76,7 @@ func (g *registry) says(gvs []discovery.GroupVersion) {
 func TestRegisterAfterRestore(t *testing.T) {
 	g := newRegistry(t, widgets())
 	g.turn(t, nil)
-	source := aggregate.NewSource(aggregate.Config{})
+	source := sources.NewSource(sources.Config{})
 	source.Restore(widgets()[1:])
 	g.world.says("crd", source)
 	if got := g.turn(t, nil); got["v1.widgets.example.com"] == nil {

@@ -11,7 +11,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/discovery"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -42,7 +42,7 @@ func BenchmarkReconcile(b *testing.B) {
 			}
 			s := &Sync{log: slog.New(slog.DiscardHandler)}
 			s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})
-			fakeBackend(b, s, "crd", aggregate.NewSource(aggregate.Config{Previous: gvs}))
+			fakeBackend(b, s, "crd", sources.NewSource(sources.Config{Previous: gvs}))
 			less := false
 			for b.Loop() {
 				less = !less

@@ -14,7 +14,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/gateway/lastgood"
 )
 
@@ -27,7 +27,7 @@ type keeping struct {
 func newKeeping(t *testing.T) *keeping {
 	t.Helper()
 	s := &Sync{log: slog.New(slog.DiscardHandler)}
-	fakeBackend(t, s, "crd", aggregate.NewSource(aggregate.Config{}))
+	fakeBackend(t, s, "crd", sources.NewSource(sources.Config{}))
 	keeper, err := lastgood.New(lastgood.Config{
 		Now: func(context.Context) []lastgood.Document { return s.Kept() }, Gone: s.Gone, Logger: s.log,
 		Restore: func(name string, data []byte) error { _, err := s.Restore(name, data); return err },
@@ -39,7 +39,7 @@ func newKeeping(t *testing.T) *keeping {
 }
 
 func (k *keeping) says(gvs []discovery.GroupVersion) {
-	k.sync.says("crd", aggregate.NewSource(aggregate.Config{Previous: gvs}))
+	k.sync.says("crd", sources.NewSource(sources.Config{Previous: gvs}))
 }
 
 // What a server says is kept while it says nothing else, comes back as it was,

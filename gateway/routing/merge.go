@@ -12,7 +12,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/availability"
 	"portico/discovery"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/gateway/proxy"
 )
 
@@ -193,7 +193,7 @@ func (m *merge) isBeyond(srv *Server, gv schema.GroupVersion) bool {
 		if srv.Source.Dropped() > 0 {
 			of = map[schema.GroupVersion]bool{}
 			for _, u := range srv.Source.Unread() {
-				if errors.Is(u.Err, aggregate.ErrBeyondLimits) {
+				if errors.Is(u.Err, sources.ErrBeyondLimits) {
 					of[u.GroupVersion] = true
 				}
 			}

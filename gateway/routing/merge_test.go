@@ -14,7 +14,7 @@ import (
 
 	"portico/apiservice"
 	"portico/discovery"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/gateway/proxy"
 )
 
@@ -24,11 +24,11 @@ func TestMerge(t *testing.T) {
 		{Group: apiservice.Group, Version: "v1", GroupPriority: 20001}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
 	}}
 	lasting := &Sync{own: graced.own} // no grace period: what is known stays current
-	known := &Server{Up: &proxy.Way{}, Source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
+	known := &Server{Up: &proxy.Way{}, Source: sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
-	mute := &Server{Up: &proxy.Way{}, Source: aggregate.NewSource(aggregate.Config{})}
-	blind := &Server{Up: &proxy.Way{}, Source: aggregate.NewSource(aggregate.Config{Previous: []discovery.GroupVersion{
+	mute := &Server{Up: &proxy.Way{}, Source: sources.NewSource(sources.Config{})}
+	blind := &Server{Up: &proxy.Way{}, Source: sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Stale: true, Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
 	down := apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck"}
@@ -127,9 +127,9 @@ func TestTruncatedIsAvailable(t *testing.T) {
 		io.WriteString(w, `{"kind":"APIResourceList","groupVersion":"widgets.example.com/v1","resources":[{"name":"widgets"},{"name":"gadgets"}]}`)
 	}))
 	defer server.Close()
-	source := aggregate.NewSource(aggregate.Config{
+	source := sources.NewSource(sources.Config{
 		BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {}, GroupVersions: []schema.GroupVersion{{Group: "widgets.example.com", Version: "v1"}},
-		Limits: aggregate.Limits{GroupVersions: 10, Memory: 1 << 20, Document: 1 << 20, Group: 1 << 20, Elements: 1},
+		Limits: sources.Limits{GroupVersions: 10, Memory: 1 << 20, Document: 1 << 20, Group: 1 << 20, Elements: 1},
 	})
 	if _, err := source.Check(t.Context()); err != nil {
 		t.Fatal(err)

@@ -5,12 +5,12 @@ import (
 	"log/slog"
 	"testing"
 
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 )
 
 // schemaNews is a source whose OpenAPI changes now and then, and nothing else.
 type schemaNews struct {
-	*aggregate.Source
+	*sources.Source
 	fresh bool
 }
 
@@ -21,7 +21,7 @@ func (s *schemaNews) RefreshOpenAPI(context.Context) (bool, error) { return s.fr
 // and that nothing changed is not.
 func TestProbeTellsOfOpenAPI(t *testing.T) {
 	s := &Sync{log: slog.New(slog.DiscardHandler)}
-	source := &schemaNews{Source: aggregate.NewSource(aggregate.Config{})}
+	source := &schemaNews{Source: sources.NewSource(sources.Config{})}
 	fakeBackend(t, s, "crd", source)
 	for _, fresh := range []bool{false, true} {
 		source.fresh = fresh

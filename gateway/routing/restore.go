@@ -10,7 +10,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/gateway/lastgood"
 	"portico/resource"
 )
@@ -26,7 +26,7 @@ func (s *Sync) Restore(name string, data []byte) (mine bool, err error) {
 		return true, err
 	}
 	if target, ok := strings.CutPrefix(name, documentsOfOpenAPI); ok {
-		index := &aggregate.OpenAPIIndex{}
+		index := &sources.OpenAPIIndex{}
 		if err := lastgood.Unpack(data, index); err != nil {
 			return true, err
 		}
@@ -95,10 +95,10 @@ func (s *Sync) restoreVersions(target string, gvs []discovery.GroupVersion) {
 }
 
 // restoreOpenAPI is restoreVersions for the index of OpenAPI documents.
-func (s *Sync) restoreOpenAPI(target string, index *aggregate.OpenAPIIndex) {
+func (s *Sync) restoreOpenAPI(target string, index *sources.OpenAPIIndex) {
 	s.mu.Lock()
 	if s.indexes == nil {
-		s.indexes = map[string]*aggregate.OpenAPIIndex{}
+		s.indexes = map[string]*sources.OpenAPIIndex{}
 	}
 	s.indexes[target] = index
 	s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *Sync) forgetVersions(before, live map[string]*Server) {
 		srv := live[target]
 		return srv == nil && before[target] != nil || srv != nil && srv.Source.Heard()
 	})
-	maps.DeleteFunc(s.indexes, func(target string, _ *aggregate.OpenAPIIndex) bool {
+	maps.DeleteFunc(s.indexes, func(target string, _ *sources.OpenAPIIndex) bool {
 		srv := live[target]
 		return srv == nil && before[target] != nil || srv != nil && srv.Source.HeardOpenAPI() != nil
 	})

@@ -10,13 +10,13 @@ import (
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/gateway/proxy"
 )
 
 // newPlainSource makes the source of a REST server.
-func newPlainSource(cfg aggregate.Config, r *backend.REST) *aggregate.RESTSource {
-	return aggregate.NewRESTSource(cfg, aggregate.RESTConfig{
+func newPlainSource(cfg sources.Config, r *backend.REST) *sources.RESTSource {
+	return sources.NewRESTSource(cfg, sources.RESTConfig{
 		Group: r.Group, Version: r.Version, OpenAPIPath: r.Document(), PathPrefix: r.PathPrefix,
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/aggregate"
 	"portico/discovery/openapi"
+	"portico/discovery/sources"
 	"portico/gateway/proxy"
 	"portico/gateway/upstream"
 	"portico/resource"
@@ -31,8 +31,8 @@ const socketSuspectInterval = 50 * time.Millisecond
 // openAPITimeout bounds reading a server's OpenAPI index.
 const openAPITimeout = 5 * time.Second
 
-// Source is where what a server says it serves is read: *aggregate.Source, which
-// documents the methods, or *aggregate.RESTSource of a REST server.
+// Source is where what a server says it serves is read: *sources.Source, which
+// documents the methods, or *sources.RESTSource of a REST server.
 type Source interface {
 	Check(ctx context.Context) (changed bool, err error)
 	GroupVersions() (gvs []discovery.GroupVersion, ok bool)
@@ -43,11 +43,11 @@ type Source interface {
 	OpenAPI() map[string]string
 	Broken() []openapi.Broken
 	Made() bool
-	HeardOpenAPI() *aggregate.OpenAPIIndex
-	RestoreOpenAPI(index *aggregate.OpenAPIIndex) bool
+	HeardOpenAPI() *sources.OpenAPIIndex
+	RestoreOpenAPI(index *sources.OpenAPIIndex) bool
 	Document(ctx context.Context, path, etag string) (*openapi.Answer, error)
 	Follow(ctx context.Context, changed func()) error
-	Unread() []aggregate.Unread
+	Unread() []sources.Unread
 	Dropped() int
 	Want(gvs []schema.GroupVersion)
 	ReadAgain(gv schema.GroupVersion)
@@ -74,7 +74,7 @@ type Server struct {
 	Up        *proxy.Way
 	Source    Source
 	// Plain is source of a REST server; nil of any other.
-	Plain   *aggregate.RESTSource
+	Plain   *sources.RESTSource
 	anyBody bool          // of a REST server; see proxy.NewPlain. Of Sync.Run only
 	suspect time.Duration // interval while suspect; 0 is that of the policy
 
@@ -138,16 +138,16 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.endpointChanged,
 	}, s.proxies)
 	pinned := srv.Up.Pinned()
-	cfg := aggregate.Config{
+	cfg := sources.Config{
 		Name: m.name, BaseURL: m.base.String(), Shown: m.shown, Identify: identifyAggregator, GroupVersions: m.only, Grace: s.grace,
 		Transport: pinned, StreamTransport: pinned.Streams(), OpenAPIChanged: srv.openAPINews.Poke,
 		Changed: func() { s.sourceChanged(srv) },
 	}
 	if m.permanent {
-		cfg.Limits = aggregate.ConfiguredLimits()
+		cfg.Limits = sources.ConfiguredLimits()
 	}
 	var kept []discovery.GroupVersion
-	var index *aggregate.OpenAPIIndex
+	var index *sources.OpenAPIIndex
 	switch {
 	case old == nil:
 	case old.replacedBy(m.uid): // what another said is not its word
@@ -162,7 +162,7 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 		index = old.Source.HeardOpenAPI()
 	}
 	if m.plain == nil {
-		srv.Source = aggregate.NewSource(cfg)
+		srv.Source = sources.NewSource(cfg)
 	} else {
 		srv.Plain = newPlainSource(cfg, m.plain)
 		srv.Source = srv.Plain

@@ -21,7 +21,7 @@ import (
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/gateway/lastgood"
 	"portico/gateway/proxy"
 	"portico/resource/loop"
@@ -239,7 +239,7 @@ func TestRestoredVersionsGoWithTheServer(t *testing.T) {
 			t.Error("forgotten before the server spoke")
 		}
 		if speaks {
-			s.says("b", aggregate.NewSource(aggregate.Config{Previous: widgets()}))
+			s.says("b", sources.NewSource(sources.Config{Previous: widgets()}))
 			s.Reconcile()
 		}
 		s.SetBackends(nil)
@@ -313,7 +313,7 @@ func TestBackendChanges(t *testing.T) {
 
 // wanting is a source that takes down what others expect of it.
 type wanting struct {
-	*aggregate.Source
+	*sources.Source
 	wants []schema.GroupVersion
 }
 
@@ -323,7 +323,7 @@ func (w *wanting) Want(gvs []schema.GroupVersion) { w.wants = gvs }
 // or not; what the gateway registered is there because it does.
 func TestUsersExpectations(t *testing.T) {
 	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
-	says := &wanting{Source: aggregate.NewSource(aggregate.Config{Previous: widgets()})}
+	says := &wanting{Source: sources.NewSource(sources.Config{Previous: widgets()})}
 	fakeBackend(t, s, "custom", says)
 	own := custom(discovery.GroupVersion{Group: "hidden.example.com", Version: "v1"}, "custom")
 	own.Labels = nil
@@ -360,7 +360,7 @@ func (s *Sync) entryOf(a *apireg.APIService) discovery.GroupVersion {
 func TestStaleWithoutAddresses(t *testing.T) {
 	a := custom(customGroup("a.example.com")[0], "crd")
 	s := onService(t, a, servedBy("crd", func(*backend.Spec) {}))
-	s.says("crd", aggregate.NewSource(aggregate.Config{Previous: customGroup("a.example.com")}))
+	s.says("crd", sources.NewSource(sources.Config{Previous: customGroup("a.example.com")}))
 	s.Reconcile()
 	for _, grace := range []time.Duration{time.Hour, time.Nanosecond} {
 		s.grace = grace

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 )
 
 const (
@@ -69,11 +69,11 @@ func (s *Sync) followBackend(ctx context.Context, b *Server) {
 // is the one before.
 func afterStream(last time.Duration, told bool, lasted time.Duration, err error) time.Duration {
 	longer := max(2*last, streamRetry)
-	after, refused := aggregate.Refused(err)
+	after, refused := sources.Refused(err)
 	switch {
-	case aggregate.IsNoStream(err):
+	case sources.IsNoStream(err):
 		return streamUnknown
-	case aggregate.IsTooLong(err):
+	case sources.IsTooLong(err):
 		return min(max(2*last, streamUnknown), streamTooLongMax)
 	case refused:
 		return max(min(longer, streamShortMax), min(after, streamUnknown))

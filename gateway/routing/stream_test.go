@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"portico/discovery"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 )
 
 // A stream that ends as soon as it has told everything, again and again, is opened
@@ -64,7 +64,7 @@ func refusal(t *testing.T, on func(r *http.Request) bool, code int, retryAfter s
 		w.WriteHeader(code)
 	}))
 	defer server.Close()
-	s := aggregate.NewSource(aggregate.Config{Name: "test", BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {}})
+	s := sources.NewSource(sources.Config{Name: "test", BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {}})
 	return s.Follow(t.Context(), func() {})
 }
 
@@ -142,12 +142,12 @@ func TestAfterStreamThatIsTooLong(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	source := aggregate.NewSource(aggregate.Config{
+	source := sources.NewSource(sources.Config{
 		BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {},
-		Limits: aggregate.Limits{GroupVersions: 10, Memory: 1 << 20, Document: 1 << 20, Group: 1 << 20, Elements: 100},
+		Limits: sources.Limits{GroupVersions: 10, Memory: 1 << 20, Document: 1 << 20, Group: 1 << 20, Elements: 100},
 	})
 	err := source.Follow(t.Context(), func() { t.Error("half of a state counts") })
-	if !aggregate.IsTooLong(err) {
+	if !sources.IsTooLong(err) {
 		t.Fatal(err)
 	}
 	last := time.Duration(0)

@@ -15,7 +15,7 @@ import (
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/gateway/proxy"
 	"portico/gateway/upstream"
 	"portico/resource/fairshare"
@@ -57,7 +57,7 @@ type Sync struct {
 	// speak to this one or are gone.
 	versions map[string][]discovery.GroupVersion
 	// indexes are the same of their OpenAPI documents.
-	indexes map[string]*aggregate.OpenAPIIndex
+	indexes map[string]*sources.OpenAPIIndex
 
 	lifetime context.Context    // of Run; nil: before it
 	servers  map[string]*Server // by target; of Run only

@@ -13,7 +13,7 @@ import (
 
 	"portico/apiservice"
 	"portico/apiservice/availability"
-	"portico/discovery/aggregate"
+	"portico/discovery/sources"
 	"portico/gateway/upstream"
 )
 
@@ -97,7 +97,7 @@ func (srv *Server) ask(ctx context.Context, path, shown string) error {
 	case http.StatusNotFound:
 		return fmt.Errorf("%w from %s: %d", errNotServed, shown, res.StatusCode)
 	}
-	return aggregate.BadStatus(shown, res.StatusCode)
+	return sources.BadStatus(shown, res.StatusCode)
 }
 
 // urlOf names a path of the server in messages; of Sync.Run only.

@@ -1,0 +1,176 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Bounds of a document.
+const (
+	// MaxDocument is in bytes.
+	MaxDocument = 8 << 20
+	// maxDepth is how deep its values may be nested.
+	maxDepth = 64
+	// maxValues is how many objects, lists and members it may have: each takes
+	// some hundred bytes while it is read.
+	maxValues = 300_000
+)
+
+// document is what is understood of an OpenAPI 3 document. A field that holds
+// something of another type counts as empty.
+type document struct {
+	OpenAPI    string               `json:"openapi"`
+	Swagger    string               `json:"swagger,omitempty"`
+	Info       info                 `json:"info"`
+	Servers    []server             `json:"servers,omitempty"`
+	Paths      map[string]*pathItem `json:"paths"`
+	Components components           `json:"components"`
+}
+
+type info struct {
+	Title       string `json:"title"`
+	Version     string `json:"version"`
+	Description string `json:"description,omitempty"`
+}
+
+type server struct {
+	URL string `json:"url"`
+}
+
+type components struct {
+	Schemas       map[string]*schema    `json:"schemas,omitempty"`
+	Responses     map[string]*response  `json:"responses,omitempty"`
+	Parameters    map[string]*parameter `json:"parameters,omitempty"`
+	RequestBodies map[string]*body      `json:"requestBodies,omitempty"`
+}
+
+type pathItem struct {
+	Parameters []*parameter `json:"parameters,omitempty"`
+	Get        *operation   `json:"get,omitempty"`
+	Put        *operation   `json:"put,omitempty"`
+	Post       *operation   `json:"post,omitempty"`
+	Delete     *operation   `json:"delete,omitempty"`
+	Patch      *operation   `json:"patch,omitempty"`
+}
+
+type operation struct {
+	ID          string               `json:"operationId,omitempty"`
+	Summary     string               `json:"summary,omitempty"`
+	Description string               `json:"description,omitempty"`
+	Tags        []string             `json:"tags,omitempty"`
+	Deprecated  bool                 `json:"deprecated,omitempty"`
+	Parameters  []*parameter         `json:"parameters,omitempty"`
+	Body        *body                `json:"requestBody,omitempty"`
+	Responses   map[string]*response `json:"responses"`
+	Action      string               `json:"x-kubernetes-action,omitempty"`
+	GVK         *gvk                 `json:"x-kubernetes-group-version-kind,omitempty"`
+}
+
+type parameter struct {
+	Ref         string  `json:"$ref,omitempty"`
+	Name        string  `json:"name,omitempty"`
+	In          string  `json:"in,omitempty"`
+	Description string  `json:"description,omitempty"`
+	Required    bool    `json:"required,omitempty"`
+	Schema      *schema `json:"schema,omitempty"`
+}
+
+type body struct {
+	Ref         string           `json:"$ref,omitempty"`
+	Description string           `json:"description,omitempty"`
+	Required    bool             `json:"required,omitempty"`
+	Content     map[string]*form `json:"content,omitempty"`
+}
+
+type response struct {
+	Ref         string           `json:"$ref,omitempty"`
+	Description string           `json:"description"`
+	Content     map[string]*form `json:"content,omitempty"`
+}
+
+// form is a body in one media type.
+type form struct {
+	Schema *schema `json:"schema,omitempty"`
+}
+
+type schema struct {
+	Ref         string `json:"$ref,omitempty"`
+	Title       string `json:"title,omitempty"`
+	Description string `json:"description,omitempty"`
+	// Type is a name; in 3.1 it may be a list of them.
+	Type       any                `json:"type,omitempty"`
+	Format     string             `json:"format,omitempty"`
+	Nullable   bool               `json:"nullable,omitempty"`
+	Deprecated bool               `json:"deprecated,omitempty"`
+	Enum       []json.RawMessage  `json:"enum,omitempty"`
+	Required   []string           `json:"required,omitempty"`
+	Properties map[string]*schema `json:"properties,omitempty"`
+	Items      *schema            `json:"items,omitempty"`
+	Values     *schema            `json:"additionalProperties,omitempty"`
+	AllOf      []*schema          `json:"allOf,omitempty"`
+	OneOf      []*schema          `json:"oneOf,omitempty"`
+	AnyOf      []*schema          `json:"anyOf,omitempty"`
+	// Anything is said of what nothing is said of: some readers of documents take
+	// an empty schema for none.
+	Anything bool  `json:"x-kubernetes-preserve-unknown-fields,omitempty"`
+	GVKs     []gvk `json:"x-kubernetes-group-version-kind,omitempty"`
+}
+
+type gvk struct {
+	Group   string `json:"group"`
+	Version string `json:"version"`
+	Kind    string `json:"kind"`
+}
+
+// read decodes a document, within the bounds.
+func read(data []byte) (*document, error) {
+	if len(data) > MaxDocument {
+		return nil, fmt.Errorf("the OpenAPI document is larger than %d bytes", MaxDocument)
+	}
+	if err := measure(data); err != nil {
+		return nil, err
+	}
+	doc := &document{}
+	var mistyped *json.UnmarshalTypeError
+	if err := json.Unmarshal(data, doc); err != nil && !errors.As(err, &mistyped) {
+		return nil, fmt.Errorf("decode OpenAPI document: it must be JSON; YAML is not read: %w", err)
+	}
+	switch {
+	case doc.Swagger != "":
+		return nil, errors.New("the document is OpenAPI 2 (swagger); version 3 is needed")
+	case !strings.HasPrefix(doc.OpenAPI, "3."):
+		return nil, errors.New("the document is not OpenAPI 3: it has no field openapi of 3.x")
+	}
+	return doc, nil
+}
+
+// measure bounds what decoding may cost. What it is given need not be JSON.
+func measure(data []byte) error {
+	depth, values := 0, 0
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			for i++; i < len(data) && data[i] != '"'; i++ {
+				if data[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			depth++
+			values++
+		case '}', ']':
+			depth--
+		case ',':
+			values++
+		}
+		if depth > maxDepth {
+			return fmt.Errorf("the OpenAPI document is nested more than %d deep", maxDepth)
+		}
+		if values > maxValues {
+			return fmt.Errorf("the OpenAPI document has more than %d values", maxValues)
+		}
+	}
+	return nil
+}

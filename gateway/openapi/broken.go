@@ -1,0 +1,84 @@
+package openapi
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"portico/apiservice"
+	"portico/discovery/openapi"
+	"portico/gateway/routing"
+)
+
+// BrokenOf returns the documents of a server that are known to be broken: by its
+// index, by what was fetched of them because somebody asked for it, and by what they
+// add to OpenAPI v2.
+func (d *Documents) BrokenOf(srv *routing.Server) []openapi.Broken {
+	out := srv.Source.Broken()
+	out = append(out, d.remote.Broken(srv.OpenAPIOwner(), srv.Source.OpenAPI())...)
+	return append(out, brokenV2(srv, d.v2.brokenAPIServices())...)
+}
+
+// broken returns the broken documents of all servers that somebody's APIService
+// leads to.
+func (d *Documents) broken() map[*routing.Server][]openapi.Broken {
+	index := d.cfg.Index()
+	if index == nil {
+		return nil
+	}
+	out := map[*routing.Server][]openapi.Broken{}
+	for _, srv := range index.All() {
+		if all := d.BrokenOf(srv); len(all) > 0 {
+			out[srv] = all
+		}
+	}
+	return out
+}
+
+// keyV2 marks the key of what a document adds to OpenAPI v2.
+const keyV2 = " (v2)"
+
+// brokenV2 returns what a server adds to OpenAPI v2 that cannot be used; v2 are
+// the APIServices of which that is so.
+func brokenV2(srv *routing.Server, v2 map[string]string) (out []openapi.Broken) {
+	if len(v2) == 0 {
+		return nil
+	}
+	gvs, _ := srv.Source.GroupVersions()
+	for i := range gvs {
+		if message := v2[apiservice.Name(gvs[i].Group, gvs[i].Version)]; message != "" {
+			out = append(out, openapi.Broken{Key: openapi.Key(gvs[i].Group, gvs[i].Version) + keyV2, Message: message})
+		}
+	}
+	return out
+}
+
+// brokenMetric tells of the same.
+type brokenMetric struct {
+	documents *Documents
+	desc      *prometheus.Desc
+}
+
+func newBrokenMetric(d *Documents) *brokenMetric {
+	return &brokenMetric{d, prometheus.NewDesc("portico_gateway_openapi_broken",
+		"OpenAPI documents of servers that cannot be used (1), by backend or APIService and group/version; that of the index has none.",
+		[]string{"backend", "group_version"}, nil)}
+}
+
+func (m *brokenMetric) Describe(to chan<- *prometheus.Desc) { to <- m.desc }
+
+func (m *brokenMetric) Collect(to chan<- prometheus.Metric) {
+	type labels struct{ backend, groupVersion string }
+	told := map[labels]bool{}
+	for srv, all := range m.documents.broken() {
+		for _, b := range all {
+			key := strings.TrimSuffix(b.Key, keyV2)
+			l := labels{srv.Name, strings.TrimPrefix(strings.TrimPrefix(key, "apis/"), "api/")}
+			if told[l] {
+				continue // an old server and the new one, for a moment
+			}
+			told[l] = true
+			to <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, 1, l.backend, l.groupVersion)
+		}
+	}
+}

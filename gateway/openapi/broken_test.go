@@ -1,0 +1,139 @@
+package openapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"portico/discovery"
+	"portico/resource"
+)
+
+// answers has the server answer a path in a way of its own.
+func (d *describing) answers(path string, code int, body string) {
+	rest := d.Handler
+	d.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != path {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		w.WriteHeader(code)
+		w.Write([]byte(body))
+	})
+}
+
+// A broken document is answered with why, named for its server and in a metric;
+// those of the same server and of others are served.
+func TestBrokenOpenAPIIsNamed(t *testing.T) {
+	crd := startDescribing(t, "crd", "a.example.com", "c.example.com")
+	crd.answers("/openapi/v3/apis/a.example.com/v1", 200, "<html>")
+	lost := startDescribing(t, "lost", "b.example.com")
+	lost.answers("/openapi/v3", 500, "internal")
+	good := startDescribing(t, "good", "d.example.com")
+	g := startIndexing(t, crd, lost, good)
+	g.check(t)
+	urls := g.urls(t)
+	for key, code := range map[string]int{keyA: 502, "apis/c.example.com/v1": 200, "apis/d.example.com/v1": 200, keyOwn: 200} {
+		if w := g.get(urls[key]); w.Code != code {
+			t.Errorf("%s: %d %s", key, w.Code, w.Body)
+		}
+	}
+	named := map[string]string{}
+	for srv, all := range g.broken() {
+		for _, b := range all {
+			named[srv.Name+" "+b.Key] = b.Message
+		}
+	}
+	if len(named) != 2 || !strings.Contains(named["crd "+keyA], "decode") || !strings.Contains(named["lost "], "bad status") {
+		t.Errorf("broken: %v", named)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(newBrokenMetric(g.Documents))
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatalf("metrics %v, %v", families, err)
+	}
+	told := map[string]bool{}
+	for _, m := range families[0].Metric {
+		told[m.Label[0].GetValue()+" "+m.Label[1].GetValue()] = m.Gauge.GetValue() == 1
+	}
+	if len(told) != 2 || !told["crd a.example.com/v1"] || !told["lost "] {
+		t.Errorf("metrics %v", families)
+	}
+}
+
+// What a server has only in v2 is in the v3 index, and its document is made.
+func TestOpenAPIV3OfV2(t *testing.T) {
+	old := startDescribing(t, "old", "a.example.com")
+	old.answers("/openapi/v3", 404, "404 page not found")
+	old.answers("/openapi/v3/apis/a.example.com/v1", 404, "404 page not found")
+	old.answers("/openapi/v2", 200, `{"swagger":"2.0","info":{"title":"","version":""},"paths":{"/apis/a.example.com/v1/widgets":{"get":{"responses":{"200":{"description":"ok","schema":{"$ref":"#/definitions/Widget"}}}}}},"definitions":{"Widget":{"type":"object"}}}`)
+	g := startIndexing(t, old)
+	g.check(t)
+	url := g.urls(t)[keyA]
+	w := g.get(url)
+	if w.Code != 200 || w.Header().Get("Cache-Control") != "public, immutable" || !strings.Contains(w.Body.String(), "#/components/schemas/Widget") {
+		t.Fatalf("%s: %d %v %s", url, w.Code, w.Header(), w.Body)
+	}
+	if w := g.get(url, "Accept", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"); w.Code != 200 {
+		t.Errorf("protobuf: %d %s", w.Code, w.Body)
+	}
+	if w := g.get(strings.Replace(url, "hash=", "hash=0", 1)); w.Code != http.StatusMovedPermanently || w.Header().Get("Location") != url {
+		t.Errorf("a wrong hash: %d %v", w.Code, w.Header())
+	}
+	before := old.asked.Load()
+	if w := g.get(url); w.Code != 200 || old.asked.Load() != before {
+		t.Errorf("the server was asked again: %d", w.Code)
+	}
+}
+
+// Whoever follows the gateway's own discovery is told of a new OpenAPI index.
+func TestStreamTellsOfOpenAPI(t *testing.T) {
+	crd := startDescribing(t, "crd", "a.example.com")
+	g := startIndexing(t, crd)
+	g.check(t)
+	documents := discovery.NewHandler(g.sync.Discovery())
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
+	}))
+	defer front.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", front.URL+"/apis?watch=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	events := json.NewDecoder(res.Body)
+	next := func() string {
+		for {
+			var e discovery.StreamEvent
+			if err := events.Decode(&e); err != nil {
+				t.Fatal(err)
+			}
+			if e.Type == "BOOKMARK" {
+				return e.OpenAPI
+			}
+		}
+	}
+	first := next()
+	g.check(t) // nothing new
+	crd.serves(t, "2", "a.example.com")
+	g.check(t)
+	if second := next(); first == "" || second == first {
+		t.Errorf("told %q, then %q", first, second)
+	}
+	if url := g.urls(t)[keyA]; url != crd.openapi.URL(keyA) {
+		t.Errorf("the index has %s", url)
+	}
+}

@@ -1,0 +1,62 @@
+package openapi
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/discovery"
+	"portico/gateway/routing"
+	"portico/gateway/upstream"
+	"portico/resource"
+)
+
+// onSocket is a Backend that a gateway starts with.
+func onSocket(t testing.TB, name, path string) *routing.Configured {
+	t.Helper()
+	c, err := routing.NewConfigured(routing.Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// custom is the APIService of a custom resource.
+func custom(gv discovery.GroupVersion, backend string) *apireg.APIService {
+	return &apireg.APIService{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        apiservice.Name(gv.Group, gv.Version),
+			Labels:      map[string]string{apiservice.AutomanagedLabel: apiservice.Managed},
+			Annotations: map[string]string{apiservice.BackendAnnotation: backend},
+		},
+		Spec: apireg.APIServiceSpec{
+			Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: discovery.DefaultGroupPriority, VersionPriority: discovery.CustomVersionPriority,
+		},
+	}
+}
+
+func alice() *resource.User {
+	return &resource.User{
+		Name: "alice", UID: "42", Groups: []string{"dev", "system:authenticated"},
+		Extra: map[string][]string{"example.com/scope": {"a", "b"}},
+	}
+}
+
+// promptly is shorter than anything that asks a backend from time to time, and
+// long enough for a busy machine.
+const promptly = 20 * time.Second
+
+func within(t *testing.T, limit time.Duration, what string, ok func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for !ok() {
+		if time.Since(began) > limit {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return time.Since(began)
+}

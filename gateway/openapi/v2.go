@@ -1,0 +1,319 @@
+package openapi
+
+import (
+	"context"
+	"crypto/sha512"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	"portico/discovery/openapi"
+	"portico/resource"
+	"portico/resource/loop"
+	"portico/resource/rest"
+)
+
+const (
+	mediaJSON       = "application/json"
+	mediaProtobufV2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+	// mediaProtobufV2Old is not a valid media type, and the one that clients ask for.
+	mediaProtobufV2Old = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+
+	// v2Wait is how long a request waits for a document that is being made, and
+	// v2RetryAfter the Retry-After, in seconds, of those that waited in vain.
+	v2Wait       = 2 * time.Second
+	v2RetryAfter = 1
+	// v2Idle is how long the document is kept after it was last brought up to date
+	// because of a request.
+	v2Idle = 10 * time.Minute
+)
+
+// v2Source is one group/version that OpenAPI v2 is made of.
+type v2Source struct {
+	apiService string
+	key        string // "apis/G/V" or "api/v1"
+	// owner is the server of the OpenAPI v3 document, and url names the present content
+	// of that by its hash; "" if the server has none.
+	owner, url string
+	fetch      func(ctx context.Context) ([]byte, error)
+}
+
+// v2 makes and serves the OpenAPI v2 document of all group/versions, for clients that do
+// not know v3: Helm, and kubectl before 1.27. It is made of the v3 documents when it is
+// asked for, in the background, and forgotten when nobody has asked for a while. A
+// document that cannot be had or converted leaves the others as they are; its last good
+// content stays. Safe for concurrent use.
+type v2 struct {
+	// sources returns what the document is made of, the group/versions with the best
+	// names first, and a value that differs whenever these do.
+	sources       func() (list []v2Source, state any)
+	brokenChanged func()
+	log           *slog.Logger
+	metrics       *v2Metrics
+	wake          loop.Nudge
+
+	parts    map[string]*v2Part    // by APIService; of run only
+	failures map[string]*v2Failure // by APIService; of run only
+	broken   atomic.Pointer[map[string]string]
+
+	mu  sync.Mutex
+	doc *v2Document // nil: there is none
+	// turned is closed, and replaced, when the document was brought up to date.
+	turned chan struct{}
+}
+
+// v2Document is the document. Immutable.
+type v2Document struct {
+	state    any // of the sources
+	json     []byte
+	etag     string // quoted
+	made     time.Time
+	protobuf func() ([]byte, error)
+}
+
+func newV2(sources func() ([]v2Source, any), brokenChanged func(), registry prometheus.Registerer, log *slog.Logger) *v2 {
+	if registry == nil {
+		registry = prometheus.NewRegistry()
+	}
+	if log == nil {
+		log = slog.Default()
+	}
+	return &v2{sources: sources, brokenChanged: brokenChanged, log: log, metrics: newV2Metrics(registry), turned: make(chan struct{})}
+}
+
+// run makes the document when it is asked for, until ctx ends.
+func (v *v2) run(ctx context.Context) error {
+	idle := time.NewTimer(v2Idle)
+	defer idle.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-v.wake.C():
+			v.refresh(ctx)
+			idle.Reset(v2Idle)
+		case <-idle.C:
+			v.parts, v.failures = nil, nil
+			v.broken.Store(nil)
+			v.show(nil)
+		}
+	}
+}
+
+// refresh brings the document up to date and wakes the requests that wait for it.
+func (v *v2) refresh(ctx context.Context) {
+	began := time.Now()
+	list, state := v.sources()
+	parts := v.load(ctx, list)
+	if ctx.Err() != nil {
+		return // fetches were cut short
+	}
+	v.mu.Lock()
+	next := v.doc
+	v.mu.Unlock()
+	failed := map[string]error{}
+	for name, f := range v.failures {
+		failed[name] = f.err
+	}
+	if reason := v.metrics.changed(v.parts, parts); next == nil || reason != "" {
+		made, err := v.document(list, parts, failed)
+		if err != nil {
+			v.log.Error("encoding OpenAPI v2 failed", "err", err)
+			return
+		}
+		next = made
+		v.metrics.took(reason, time.Since(began))
+	}
+	v.parts = parts
+	v.metrics.failed(failed, v.log)
+	v.note(failed)
+	current := *next
+	current.state = state
+	v.show(&current)
+}
+
+func (v *v2) show(doc *v2Document) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.doc = doc
+	close(v.turned)
+	v.turned = make(chan struct{})
+}
+
+// document merges parts in the order of their sources. It adds the errors of those that
+// are left out to failed.
+func (v *v2) document(list []v2Source, parts map[string]*v2Part, failed map[string]error) (*v2Document, error) {
+	ordered := make([]*v2Part, 0, len(parts))
+	for i := range list {
+		if p := parts[list[i].apiService]; p != nil {
+			ordered = append(ordered, p)
+		}
+	}
+	data, err := mergeV2(ordered, maxV2, func(p *v2Part, err error) { failed[p.apiService] = &openapi.BrokenError{Err: err} })
+	if err != nil {
+		return nil, err
+	}
+	return &v2Document{
+		json: data, etag: fmt.Sprintf(`"%X"`, sha512.Sum512(data)), made: time.Now(),
+		protobuf: sync.OnceValues(func() ([]byte, error) { return v.protobuf(data, ordered) }),
+	}, nil
+}
+
+// protobuf encodes a document. If that fails it leaves out the parts that cannot be
+// encoded by themselves.
+func (v *v2) protobuf(data []byte, parts []*v2Part) ([]byte, error) {
+	out, err := toProtobuf(data)
+	if err == nil {
+		return out, nil
+	}
+	drop := func(p *v2Part, err error) {
+		v.log.Warn("the protobuf form of OpenAPI v2 lacks a part", "apiservice", p.apiService, "err", openapi.Message(err))
+	}
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p *v2Part) bool {
+		text, err := mergeV2([]*v2Part{p}, maxV2, func(*v2Part, error) {})
+		if err == nil {
+			_, err = toProtobuf(text)
+		}
+		if err != nil {
+			drop(p, err)
+		}
+		return err != nil
+	})
+	if data, err = mergeV2(parts, maxV2, drop); err != nil {
+		return nil, err
+	}
+	return toProtobuf(data)
+}
+
+// toProtobuf encodes a document.
+func toProtobuf(data []byte) ([]byte, error) {
+	doc, err := openapi_v2.ParseDocument(data)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(doc)
+}
+
+// note keeps for brokenAPIServices what failed.
+func (v *v2) note(failed map[string]error) {
+	now := map[string]string{}
+	for name, err := range failed {
+		var broken *openapi.BrokenError
+		if errors.As(err, &broken) {
+			now[name] = openapi.Message(err)
+		}
+	}
+	old := v.broken.Swap(&now)
+	if v.brokenChanged != nil && (old == nil && len(now) > 0 || old != nil && !maps.Equal(*old, now)) {
+		v.brokenChanged()
+	}
+}
+
+// brokenAPIServices returns the APIServices whose part of the document cannot be used,
+// and why. That a server is away is no such reason. It must not be changed.
+func (v *v2) brokenAPIServices() map[string]string {
+	if all := v.broken.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// ServeHTTP answers with the document in the form asked for. If there is none yet and
+// making it takes long, it answers 503 with Retry-After.
+func (v *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	media, ok := openapi.Negotiate(r.Header.Values("Accept"), mediaProtobufV2, mediaProtobufV2Old)
+	if !ok {
+		rest.WriteStatus(w, r, rest.NotAcceptable(mediaJSON, mediaProtobufV2))
+		return
+	}
+	doc := v.await(r.Context())
+	if doc == nil {
+		rest.WriteStatus(w, r, resource.Unavailable("the OpenAPI v2 document is being made", v2RetryAfter))
+		return
+	}
+	h := w.Header()
+	h.Set("Vary", "Accept")
+	h.Set("ETag", doc.etag)
+	h.Set("Last-Modified", doc.made.UTC().Format(http.TimeFormat))
+	if doc.unchanged(r) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	body := doc.json
+	if media == mediaProtobufV2 {
+		var err error
+		if body, err = doc.protobuf(); err != nil {
+			rest.WriteStatus(w, r, fmt.Errorf("encode OpenAPI v2: %w", err))
+			return
+		}
+	}
+	rest.WriteBody(w, r, http.StatusOK, media, body)
+}
+
+// await has the document brought up to date, and waits a moment for that; nil if there
+// is none.
+func (v *v2) await(ctx context.Context) *v2Document {
+	timer := time.NewTimer(v2Wait)
+	defer timer.Stop()
+	_, state := v.sources()
+	for range 2 { // the making that ends first may have begun before the request
+		v.mu.Lock()
+		doc, turned := v.doc, v.turned
+		v.mu.Unlock()
+		if doc != nil && doc.state == state {
+			return doc
+		}
+		v.wake.Poke()
+		select {
+		case <-turned:
+		case <-timer.C:
+			return doc
+		case <-ctx.Done():
+			return doc
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.doc
+}
+
+// unchanged reports whether the client has the document.
+func (doc *v2Document) unchanged(r *http.Request) bool {
+	if len(r.Header.Values("If-None-Match")) > 0 {
+		return openapi.HasTag(r, doc.etag)
+	}
+	since, err := http.ParseTime(r.Header.Get("If-Modified-Since"))
+	return err == nil && !doc.made.Truncate(time.Second).After(since)
+}
+
+// v2Sources returns what OpenAPI v2 is made of, and the index that it is taken from.
+func (d *Documents) v2Sources() (list []v2Source, state any) {
+	index := d.cfg.Index()
+	if index == nil {
+		return nil, nil
+	}
+	for _, p := range index.Parts() {
+		s := v2Source{apiService: p.APIService, key: p.Key, owner: "gateway", url: d.own.URL(p.Key)}
+		s.fetch = func(ctx context.Context) ([]byte, error) {
+			data, _, err := d.own.JSON(ctx, p.Key)
+			return data, err
+		}
+		if p.Server != nil {
+			_, link := index.Who(p.Key)
+			s.owner, s.url = p.Server.OpenAPIOwner(), link
+			s.fetch = func(ctx context.Context) ([]byte, error) { return d.fetch(ctx, p.Server, link) }
+		}
+		list = append(list, s)
+	}
+	return list, index
+}

@@ -1,0 +1,83 @@
+package openapi
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/kube-openapi/pkg/util/proto"
+
+	"portico/resource"
+)
+
+// client-go reads the document of the gateway's kinds and of custom resources
+// behind it, and finds its way from a kind to the fields of its metadata.
+func TestOpenAPIV2ForClients(t *testing.T) {
+	crd := startDescribing(t, "crd", "a.example.com")
+	g := startIndexing(t, crd)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = g.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	g.check(t)
+	before := crd.asked.Load()
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		act := resource.ParseAction(r)
+		act.User = alice()
+		g.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	}))
+	defer front.Close()
+	if crd.asked.Load() != before {
+		t.Error("a backend was asked before anybody wanted the document")
+	}
+	client := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: front.URL})
+	doc, err := client.OpenAPISchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	models, err := proto.NewOpenAPIData(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]string{} // to models, as kubectl finds them
+	for _, name := range models.ListModels() {
+		gvks, _ := models.LookupModel(name).GetExtensions()["x-kubernetes-group-version-kind"].([]any)
+		for _, gvk := range gvks {
+			id := gvk.(map[any]any)
+			kinds[id["group"].(string)+"/"+id["version"].(string)+"/"+id["kind"].(string)] = name
+		}
+	}
+	for _, id := range []string{"a.example.com/v1/Widget", "a.example.com/v1/WidgetList", "apiregistration.k8s.io/v1/APIService", "/v1/DeleteOptions"} {
+		if kinds[id] == "" {
+			t.Errorf("no model of %s among %v", id, kinds)
+		}
+	}
+	for _, id := range []string{"a.example.com/v1/Widget", "apiregistration.k8s.io/v1/APIService"} {
+		kind, ok := models.LookupModel(kinds[id]).(*proto.Kind)
+		if !ok {
+			t.Fatalf("%s is %T", id, models.LookupModel(kinds[id]))
+		}
+		metadata, ok := kind.Fields["metadata"].(proto.Reference)
+		if !ok {
+			t.Fatalf("metadata of %s is %T", id, kind.Fields["metadata"])
+		}
+		if _, ok := metadata.SubSchema().(*proto.Kind).Fields["labels"].(*proto.Map); !ok {
+			t.Errorf("%s has no labels", id)
+		}
+	}
+	crd.serves(t, "2", "a.example.com")
+	g.check(t)
+	// The old document is shown until the new one has been made.
+	within(t, promptly, "the changed schema shows", func() bool {
+		if doc, err = client.OpenAPISchema(); err != nil {
+			t.Fatal(err)
+		}
+		if models, err = proto.NewOpenAPIData(doc); err != nil {
+			t.Fatal(err)
+		}
+		return models.LookupModel(kinds["a.example.com/v1/Widget"]).GetDescription() == "schema 2"
+	})
+}
