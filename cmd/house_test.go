@@ -78,6 +78,7 @@ var floors = []struct {
 	{"resource/audit", 1, 0},
 	{"resource/tracing", 1, 0},
 	{"internal/testing/storetest", 1, 0},
+	{"internal/testing/tools", 0, 0},
 	{"internal/testing/history", 1, 0},
 	{"resource/rest", 1, 1},
 	{"resource/watchcache", 1, 2},

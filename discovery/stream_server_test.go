@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"portico/resource/authn"
-	filters "portico/resource/serve"
+	httpserver "portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 // A stream lasts as long as its server: neither the deadline of requests nor
@@ -25,9 +26,14 @@ func TestStreamLastsAsLongAsItsServer(t *testing.T) {
 	current := &Current{}
 	shows(t, current, customGroup("a.example.com", "things"))
 	socket := filepath.Join(t.TempDir(), "s.sock")
-	server, err := filters.New(filters.Config{
-		Listen: []filters.ListenAddress{{Address: "unix://" + socket}}, Authenticator: authn.Anonymous(),
-		Handler: NewHandler(current), Logger: slog.New(slog.DiscardHandler), RequestTimeout: deadline, MaxInFlight: 1,
+	chain, err := filter.New(filter.Config{
+		Handler: NewHandler(current), Authenticator: authn.Anonymous(), Logger: slog.New(slog.DiscardHandler), RequestTimeout: deadline, MaxInFlight: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := httpserver.New(httpserver.Config{
+		Listen: []httpserver.ListenAddress{{Address: "unix://" + socket}}, Chain: chain, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

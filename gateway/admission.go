@@ -15,7 +15,7 @@ import (
 	"portico/resource"
 	"portico/resource/admission"
 	"portico/resource/rest"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 // assembleAdmission makes what is asked about writes of the gateway's own kinds:
@@ -29,8 +29,8 @@ import (
 func (g *Gateway) assembleAdmission() (rest.Admission, error) {
 	metrics := admission.NewMetrics(g.metrics.Registry())
 	engine, err := admission.NewEngine(admission.EngineConfig{
-		BaseURL: loopbackURL, Transport: g.core, UserAgent: userAgent, Warn: serve.AddWarning, Authorizer: g.access,
-		Metrics: metrics, Waited: serve.Waited, Logger: g.log,
+		BaseURL: loopbackURL, Transport: g.core, UserAgent: userAgent, Warn: filter.AddWarning, Authorizer: g.access,
+		Metrics: metrics, Waited: filter.AddWait, Logger: g.log,
 	})
 	if err != nil {
 		return nil, err

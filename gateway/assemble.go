@@ -27,6 +27,7 @@ import (
 	"portico/resource/loop"
 	"portico/resource/rest"
 	"portico/resource/serve"
+	"portico/resource/serve/filter"
 	"portico/resource/tracing"
 	"portico/resource/watchcache"
 )
@@ -136,7 +137,7 @@ func (g *Gateway) assembleOwn() error {
 		return err
 	}
 	g.api = rest.New(rest.Config{
-		Resources: list, Warn: serve.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize, Admission: admission,
+		Resources: list, Warn: filter.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize, Admission: admission,
 	})
 	g.metrics.Registry().MustRegister(g.cache.Metrics(g.infos), g.etcd.Metrics())
 	g.kinds, g.own = kinds, discovery.FromKinds(kinds)
@@ -149,7 +150,7 @@ func (g *Gateway) assembleOwn() error {
 func (g *Gateway) assembleSync() error {
 	wakeAll := func() { g.registration.Wake() }
 	g.sync = routing.New(routing.Config{
-		Own: g.own, Configured: g.start, Trust: g.trust, Via: g.via, Lasting: g.connections, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
+		Own: g.own, Configured: g.start, Trust: g.trust, Via: g.via, Lasting: g.connections.Users, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
 		Changed: wakeAll, Noticed: func() { g.registration.WakeStatus() }, Logger: g.log,
 	})
 	g.documents = gatewayopenapi.New(gatewayopenapi.Config{
@@ -215,15 +216,20 @@ func (g *Gateway) assembleServer() (err error) {
 	g.proxy = proxy.New(proxy.Config{Table: g.sync.Table, Authorizer: g.access, Traced: g.tracer != nil, Logged: g.accessLog != nil})
 	router := g.router()
 	g.core.own = client.InProcess(router, gatewayUser())
+	chain, err := filter.New(filter.Config{
+		Handler: router, Refuse: g.refuseLoop, Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
+		Complete: g.complete, LongRunning: g.proxy.Streams, RequestTimeout: g.cfg.RequestTimeout, GoawayChance: g.cfg.GoawayChance,
+		MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight, Connections: g.connections,
+		MaxLongRunning: g.cfg.MaxLongRunning, MaxLongRunningPerUser: g.cfg.MaxLongRunningPerUser,
+		Metrics: g.metrics, AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: filter.TrustedTracers,
+		Logger: g.log.With("server", "gateway"),
+	})
+	if err != nil {
+		return err
+	}
 	g.server, err = serve.New(serve.Config{
-		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Handler: router,
-		Refuse: g.refuseLoop, Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
-		Health: g.health, Metrics: g.metrics, Logger: g.log, RequestTimeout: g.cfg.RequestTimeout,
-		ShutdownDelay: g.cfg.ShutdownDelay, GoawayChance: g.cfg.GoawayChance, Complete: g.complete, LongRunning: g.proxy.Streams,
-		AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: serve.TrustedTracers,
-		MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight,
-		Connections: g.connections, MaxLongRunning: g.cfg.MaxLongRunning, MaxLongRunningPerUser: g.cfg.MaxLongRunningPerUser,
-		Certificates: g.cfg.certificates(),
+		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Chain: chain, Health: g.health,
+		Certificates: g.cfg.certificates(), ShutdownDelay: g.cfg.ShutdownDelay, Logger: g.log,
 	})
 	return err
 }

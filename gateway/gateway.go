@@ -21,10 +21,11 @@ import (
 	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/etcd"
-	"portico/resource/fairshare"
 	"portico/resource/loop"
 	"portico/resource/rest"
 	"portico/resource/serve"
+	"portico/resource/serve/filter"
+	"portico/resource/serve/inflight"
 	"portico/resource/serve/metrics"
 	"portico/resource/tracing"
 	"portico/resource/watchcache"
@@ -72,19 +73,19 @@ type Gateway struct {
 	// What is told of requests, and where clients connect.
 	health    *serve.Health
 	metrics   *metrics.Metrics
-	accessLog serve.RequestLog // nil: none
-	audit     *audit.Auditor   // nil: nothing is audited
-	tracer    *tracing.Tracer  // nil: nothing is traced
+	accessLog filter.RequestLog // nil: none
+	audit     *audit.Auditor    // nil: nothing is audited
+	tracer    *tracing.Tracer   // nil: nothing is traced
 	server    *serve.Server
-	// connections bounds those of clients, and those to servers that last.
-	connections *fairshare.Limit
+	// connections limits those of clients, together with long-lived ones to servers.
+	connections inflight.ConnectionLimits
 }
 
 // New assembles a gateway. It reads the files of the configuration but neither
 // connects to anything nor listens.
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
-	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), connections: serve.NewConnectionLimit(), metrics: metrics.New(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...), via: upstream.NewVia()}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), connections: inflight.DefaultConnectionLimits(), metrics: metrics.New(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...), via: upstream.NewVia()}
 	for _, step := range []func() error{
 		g.openStorage, g.openLogs, g.readBackends, g.assembleAccess, g.assembleOwn, g.assembleSync, g.assembleLastGood, g.assembleObservation, g.assembleServer,
 	} {

@@ -38,14 +38,14 @@ const (
 	KubeAggregator       = "system:kube-aggregator"
 )
 
-// Action is a request, parsed once: who, verb, what. It is the only value that
-// Portico keeps in a request's context. User is filled in by authentication
-// and replaced by impersonation; nothing else changes after parsing.
+// Action is a request, parsed once: user, verb, resource. It is in the request's context
+// (ActionFrom). User is set by authentication and replaced by impersonation; nothing
+// else changes after parsing.
 type Action struct {
 	User *User
-	// Impersonator is who really makes a request that acts as User; nil for
-	// all others. It is set by impersonation, for audit: authorization and the
-	// servers behind the gateway know User only.
+	// Impersonator is the authenticated user of a request that impersonates User; nil
+	// for other requests. Audit records it; authorization and the servers behind the
+	// gateway use User only.
 	Impersonator *User
 	// ImpersonationConstraint is the verb that permitted a constrained
 	// impersonation ("impersonate:user-info"); "" for an unconstrained one.
@@ -258,8 +258,8 @@ type actionKey struct{}
 // WithAction returns a context that carries the action.
 func WithAction(ctx context.Context, a *Action) context.Context { return &ActionContext{ctx, a} }
 
-// ActionContext is a context that carries an action, for those who keep more in
-// theirs.
+// ActionContext is a context with an action. A context type that has more values embeds
+// it.
 type ActionContext struct {
 	context.Context
 	Action *Action

@@ -34,6 +34,7 @@ import (
 	"portico/resource/etcd"
 	"portico/resource/rest"
 	"portico/resource/serve"
+	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
 	"portico/resource/watchcache"
 )
@@ -162,7 +163,7 @@ func (c *Core) assembleKinds() (err error) {
 	}
 	lifecycle := admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace, Metrics: asked})
 	c.api = rest.New(rest.Config{
-		Resources: list, Warn: serve.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: c.authorize,
+		Resources: list, Warn: filter.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: c.authorize,
 		Admission: asked.Timed(admission.Chain(lifecycle, c.engine)),
 	})
 	return nil

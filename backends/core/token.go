@@ -15,7 +15,7 @@ import (
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/rest"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 // Bounds of a token's life, in seconds (contract 7.4).
@@ -114,7 +114,7 @@ func (t *tokens) complete(ctx context.Context, req *authenticationv1.TokenReques
 		return apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), "", errs)
 	}
 	if life > t.longest {
-		serve.AddWarning(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", life, t.longest))
+		filter.AddWarning(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", life, t.longest))
 		life = t.longest
 		req.Spec.ExpirationSeconds = &life
 	}

@@ -3,12 +3,10 @@ package crd
 import (
 	"fmt"
 	"net/http/httptest"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
-	"time"
 
+	"portico/internal/testing/tools"
 	"portico/resource"
 	"portico/resource/bodylimit"
 )
@@ -52,50 +50,17 @@ func BenchmarkLargestBodies(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			var code int
-			for b.Loop() {
-				peak, allocated := peakOf(func() {
-					r := httptest.NewRequest(sent.method, sent.path+"dryRun=All", strings.NewReader(sent.body))
-					r.Header.Set("Content-Type", sent.contentType)
-					act := resource.ParseAction(r)
-					act.User = &resource.User{Name: "jane"}
-					w := httptest.NewRecorder()
-					s.resources().ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
-					code = w.Code
-				})
-				b.ReportMetric(float64(peak>>20), "peak-MB")
-				b.ReportMetric(float64(allocated>>20), "allocated-MB")
-			}
+			tools.MeasureHeap(b, func() {
+				r := httptest.NewRequest(sent.method, sent.path+"dryRun=All", strings.NewReader(sent.body))
+				r.Header.Set("Content-Type", sent.contentType)
+				act := resource.ParseAction(r)
+				act.User = &resource.User{Name: "jane"}
+				w := httptest.NewRecorder()
+				s.resources().ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+				code = w.Code
+			})
 			b.ReportMetric(float64(code), "code")
 			b.ReportMetric(float64(len(sent.body))/1e6, "body-MB")
 		})
 	}
-}
-
-// peakOf returns how many bytes of heap are in use at most during a call, and how many
-// it allocates. It collects garbage so often that little of it counts.
-func peakOf(do func()) (peak, allocated uint64) {
-	debug.FreeOSMemory()
-	var start, now runtime.MemStats
-	runtime.ReadMemStats(&start)
-	defer debug.SetGCPercent(debug.SetGCPercent(10))
-	done, most := make(chan bool), make(chan uint64)
-	go func() {
-		var m runtime.MemStats
-		var top uint64
-		for {
-			runtime.ReadMemStats(&m)
-			top = max(top, m.HeapAlloc)
-			select {
-			case <-done:
-				most <- top
-				return
-			case <-time.After(time.Millisecond):
-			}
-		}
-	}()
-	do()
-	close(done)
-	peak = <-most
-	runtime.ReadMemStats(&now)
-	return peak - min(peak, start.HeapAlloc), now.TotalAlloc - start.TotalAlloc
 }

@@ -23,6 +23,7 @@ import (
 	"portico/resource/loop"
 	"portico/resource/rest"
 	"portico/resource/serve"
+	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
 	"portico/resource/watchcache"
 )
@@ -112,7 +113,7 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	}, func() float64 { return float64(s.leftOut.Load()) }))
 	s.finalizer = newFinalizer(s)
 	s.api = rest.New(rest.Config{
-		Lookup: s.lookup, Warn: serve.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
+		Lookup: s.lookup, Warn: filter.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
 		Admission: s.asked.Timed(admission.Chain(
 			&lifecycle{s}, admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.Lookup, Metrics: s.asked}), s.engine)),
 	})

@@ -18,6 +18,7 @@ import (
 	"portico/resource/client"
 	"portico/resource/etcd"
 	"portico/resource/serve"
+	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
 	"portico/resource/serve/version"
 	"portico/resource/tracing"
@@ -95,8 +96,8 @@ func (cfg *Config) Way() (http.RoundTripper, error) {
 // nothing is.
 func (cfg *Config) Engine(name string, way http.RoundTripper, store func(*resource.Info) resource.Store, metrics *admission.Metrics) (*admission.Engine, error) {
 	return admission.NewEngine(admission.EngineConfig{
-		Store: store, BaseURL: cfg.Gateway.URL, Transport: way, UserAgent: Agent(name), Warn: serve.AddWarning,
-		Logger: cfg.Logger, Metrics: metrics, Waited: serve.Waited,
+		Store: store, BaseURL: cfg.Gateway.URL, Transport: way, UserAgent: Agent(name), Warn: filter.AddWarning,
+		Logger: cfg.Logger, Metrics: metrics, Waited: filter.AddWait,
 	})
 }
 
@@ -136,11 +137,17 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	listen, routes := cfg.Listen, p.Routes
 	listen.MaxConcurrentStreams = streams
 	routes.Health, routes.Metrics, routes.Version, routes.Profiling = p.Health, p.Metrics.Handler(), version.Handler(), cfg.Profiling
+	chain, err := filter.New(filter.Config{
+		Handler: serve.NewRouter(routes), Authenticator: authenticator, Complete: p.Complete,
+		MaxInFlight: cfg.MaxInFlight, MaxMutatingInFlight: cfg.MaxMutatingInFlight, ManyUsers: true, Ahead: answerAhead,
+		Metrics: p.Metrics, Audit: audited, Tracer: tracer, Logger: cfg.Logger.With("server", p.Name),
+	})
+	if err != nil {
+		return nil, err
+	}
 	return serve.New(serve.Config{
-		Name: p.Name, Listen: []serve.ListenAddress{listen}, Authenticator: authenticator,
-		Health: p.Health, Metrics: p.Metrics, Logger: cfg.Logger, Complete: p.Complete,
-		MaxInFlight: cfg.MaxInFlight, MaxMutatingInFlight: cfg.MaxMutatingInFlight, ManyUsers: true, Ahead: answerAhead, Audit: audited, Tracer: tracer, ShutdownDelay: cfg.ShutdownDelay,
-		Certificates: cfg.certificates(), Handler: serve.NewRouter(routes),
+		Name: p.Name, Listen: []serve.ListenAddress{listen}, Chain: chain, Health: p.Health,
+		Certificates: cfg.certificates(), ShutdownDelay: cfg.ShutdownDelay, Logger: cfg.Logger,
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"portico/cmd/internal/pace"
 	"portico/gateway"
 	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 const gatewayExample = `  # in front of a core server on a unix socket
@@ -87,7 +88,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "comma-separated `audiences`, one of which a token must have (default: the issuer)")
 	fs.StringVar(&f.cfg.TokenAuthFile, "token-auth-file", "", "CSV `file` of static tokens, one per line: token,user,uid,\"group,group\"")
 	fs.BoolVar(&f.cfg.AnonymousAuth, "anonymous-auth", true, "authenticate requests without credentials as system:anonymous")
-	fs.DurationVar(&f.cfg.RequestTimeout, "request-timeout", serve.DefaultRequestTimeout, "maximum `time` of a request, without watches and streams")
+	fs.DurationVar(&f.cfg.RequestTimeout, "request-timeout", filter.DefaultRequestTimeout, "maximum `time` of a request, without watches and streams")
 	f.limits.addAtWork(fs)
 	f.limits.addLongRunning(fs)
 	fs.DurationVar(&f.cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails, for load balancers to notice")

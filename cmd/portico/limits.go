@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"portico/cmd/internal/pace"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 // Flags of limits. Those of requests in flight have kube-apiserver's names.
@@ -32,8 +32,8 @@ type limits struct{ reads, writes, long, longPerUser int }
 
 // addAtWork adds the limits of requests in flight.
 func (l *limits) addAtWork(fs *pflag.FlagSet) {
-	fs.IntVar(&l.reads, flagInFlight, serve.DefaultMaxInFlight, "maximum `number` of reads in flight, without watches and other long-running requests; more are answered 429. One user gets three quarters at most; system:masters is not limited. 0 means no limit")
-	fs.IntVar(&l.writes, flagMutatingInFlight, serve.DefaultMaxMutatingInFlight, "maximum `number` of writes in flight, shared in the same way. 0 means no limit")
+	fs.IntVar(&l.reads, flagInFlight, filter.DefaultMaxInFlight, "maximum `number` of reads in flight, without watches and other long-running requests; more are answered 429. One user gets three quarters at most; system:masters is not limited. 0 means no limit")
+	fs.IntVar(&l.writes, flagMutatingInFlight, filter.DefaultMaxMutatingInFlight, "maximum `number` of writes in flight, shared in the same way. 0 means no limit")
 }
 
 // addLongRunning adds the limits of long-running requests.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 const (
@@ -100,8 +100,8 @@ func Open(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// Add implements serve.RequestLog.
-func (l *Log) Add(end *serve.RequestEnd) { l.add(recordOf(end)) }
+// Add implements filter.RequestLog.
+func (l *Log) Add(end *filter.RequestEnd) { l.add(recordOf(end)) }
 
 func (l *Log) add(r record) {
 	select {

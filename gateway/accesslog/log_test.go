@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portico/resource"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 func open(t *testing.T, cfg Config) *Log {
@@ -65,10 +65,10 @@ func TestLine(t *testing.T) {
 	request := httptest.NewRequest("GET", "/api/v1/pods?token=abc", nil)
 	action := resource.ParseAction(request)
 	action.User = &resource.User{Name: "jane"}
-	l.Add(&serve.RequestEnd{
+	l.Add(&filter.RequestEnd{
 		Request: request, Action: action, Start: time.Unix(1700000000, 0), AuditID: "id",
 		Code: 200, Bytes: 12, Took: 1500 * time.Microsecond, FirstByte: time.Millisecond,
-		Upstream: serve.Upstream{APIService: "v1.", Backend: "core", Endpoint: "unix:///core.sock", Attempts: 2, FirstByte: 900 * time.Microsecond, Took: time.Millisecond},
+		Upstream: filter.Upstream{APIService: "v1.", Backend: "core", Endpoint: "unix:///core.sock", Attempts: 2, FirstByte: 900 * time.Microsecond, Took: time.Millisecond},
 	})
 	stop()
 	var got map[string]any
@@ -97,7 +97,7 @@ func TestBounds(t *testing.T) {
 	l := open(t, Config{Path: Standard, Output: &out})
 	stop := run(t, l)
 	l.add(record{
-		RequestEnd: serve.RequestEnd{AuditID: long, TraceID: "t", Upstream: serve.Upstream{Err: long}},
+		RequestEnd: filter.RequestEnd{AuditID: long, TraceID: "t", Upstream: filter.Upstream{Err: long}},
 		user:       long, impersonator: long, method: long, uri: "/" + long, userAgent: long,
 		verb: long, group: long, version: long, res: long, subresource: long, namespace: long, name: long,
 	})
@@ -119,7 +119,7 @@ func TestNobodyReads(t *testing.T) {
 	for range adders {
 		adding.Go(func() {
 			for range each {
-				l.add(record{RequestEnd: serve.RequestEnd{Code: 200}})
+				l.add(record{RequestEnd: filter.RequestEnd{Code: 200}})
 			}
 		})
 	}
@@ -166,19 +166,19 @@ func TestRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "access.log")
 	l := open(t, Config{Path: path})
 	stop := run(t, l)
-	l.add(record{RequestEnd: serve.RequestEnd{AuditID: "first"}})
+	l.add(record{RequestEnd: filter.RequestEnd{AuditID: "first"}})
 	waitFor(t, path, "first")
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, path, "") // made anew
-	l.add(record{RequestEnd: serve.RequestEnd{AuditID: "second"}})
+	l.add(record{RequestEnd: filter.RequestEnd{AuditID: "second"}})
 	waitFor(t, path, "second")
 	// Truncated in place, as logrotate's copytruncate does.
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
-	l.add(record{RequestEnd: serve.RequestEnd{AuditID: "third"}})
+	l.add(record{RequestEnd: filter.RequestEnd{AuditID: "third"}})
 	stop()
 	now, before := readAll(t, path), readAll(t, path+".1")
 	if strings.Contains(now, "\x00") || !strings.Contains(now, "third") || strings.Contains(now, "second") {
@@ -259,7 +259,7 @@ func TestFullDisk(t *testing.T) {
 	disk.mu.Lock()
 	disk.room = 1 << 20
 	disk.mu.Unlock()
-	l.add(record{RequestEnd: serve.RequestEnd{AuditID: "after"}})
+	l.add(record{RequestEnd: filter.RequestEnd{AuditID: "after"}})
 	stop()
 	// What is left of the line that was cut does not spoil the next one.
 	if got := strings.Split(disk.got.String(), "\n"); len(got) != 3 || !json.Valid([]byte(got[1])) {
@@ -279,9 +279,9 @@ func BenchmarkAdd(b *testing.B) {
 	defer cancel()
 	go func() { _ = l.Run(ctx) }()
 	r := record{
-		RequestEnd: serve.RequestEnd{
+		RequestEnd: filter.RequestEnd{
 			Start: time.Now(), AuditID: "0c0b2ee8-2b0e-4b3c-9d0e-000000000000", Code: 200, Bytes: 500,
-			Upstream: serve.Upstream{APIService: "v1.", Backend: "core", Attempts: 1},
+			Upstream: filter.Upstream{APIService: "v1.", Backend: "core", Attempts: 1},
 		},
 		user: "jane", method: "GET", uri: "/api/v1/namespaces/default/configmaps/a", protocol: "HTTP/2.0", verb: "get", version: "v1",
 		res: "configmaps", namespace: "default", name: "a", userAgent: "kubectl/v1.37.2 (linux/amd64)", remote: "127.0.0.1:50000",
@@ -298,9 +298,9 @@ func BenchmarkLine(b *testing.B) {
 		b.Fatal(err)
 	}
 	r := record{
-		RequestEnd: serve.RequestEnd{
+		RequestEnd: filter.RequestEnd{
 			Start: time.Now(), AuditID: "0c0b2ee8-2b0e-4b3c-9d0e-000000000000", Code: 200, Bytes: 500,
-			Upstream: serve.Upstream{APIService: "v1.", Backend: "core", Attempts: 1},
+			Upstream: filter.Upstream{APIService: "v1.", Backend: "core", Attempts: 1},
 		},
 		user: "jane", method: "GET", uri: "/api/v1/namespaces/default/configmaps/a", protocol: "HTTP/2.0", verb: "get", version: "v1",
 		res: "configmaps", namespace: "default", name: "a", userAgent: "kubectl/v1.37.2 (linux/amd64)", remote: "127.0.0.1:50000",

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"portico/resource"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 // Bounds of strings whose length the client chooses, in bytes. A record has at most about
@@ -21,7 +21,7 @@ const (
 // record is what a line says. Empty strings and zero numbers are left out, except for the
 // code, the bytes and the time.
 type record struct {
-	serve.RequestEnd
+	filter.RequestEnd
 
 	user, impersonator                                      string
 	method, protocol, uri, remote, userAgent                string
@@ -29,7 +29,7 @@ type record struct {
 }
 
 // recordOf copies what is logged of a request, which is invalid after Add.
-func recordOf(end *serve.RequestEnd) record {
+func recordOf(end *filter.RequestEnd) record {
 	r, a := end.Request, end.Action
 	out := record{
 		RequestEnd: *end, user: nameOf(a.User), impersonator: nameOf(a.Impersonator),

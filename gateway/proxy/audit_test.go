@@ -16,7 +16,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"portico/resource/audit"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 // What is told of requests that others answer: with the code that the client got,
@@ -95,7 +95,7 @@ get /x?do=hang 499 "x" `, broken)
 
 // auditing has a chain audited, and returns a line for each event that ends a
 // request.
-func auditing(t *testing.T, level string) (change func(*serve.Config), events func() string) {
+func auditing(t *testing.T, level string) (change func(*filter.Config), events func() string) {
 	t.Helper()
 	o := audit.DefaultOptions()
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func auditing(t *testing.T, level string) (change func(*serve.Config), events fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(c *serve.Config) { c.Audit = auditor }, func() string {
+	return func(c *filter.Config) { c.Audit = auditor }, func() string {
 		text, err := os.ReadFile(o.Log.Path)
 		if err != nil {
 			t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 // refusing is an endpoint that takes no request; it counts those it was asked to
@@ -139,7 +139,7 @@ func TestAuditOfRetriedRequests(t *testing.T) {
 }
 
 // twoEndpoints has requests go to the first, and to the second if it takes none.
-func twoEndpoints(t *testing.T, addresses ...string) func(*serve.Config) {
+func twoEndpoints(t *testing.T, addresses ...string) func(*filter.Config) {
 	policy := upstream.NewPolicy(&backend.Spec{Balance: backend.RoundRobin})
 	policy.Connect, policy.PanicPercent = time.Minute, 0
 	up := NewWay(upstream.Config{
@@ -148,7 +148,7 @@ func twoEndpoints(t *testing.T, addresses ...string) func(*serve.Config) {
 	}, NewMaker(slog.New(slog.DiscardHandler)))
 	t.Cleanup(up.Close)
 	rt := &Route{Name: "v1.", Upstream: up, Condition: apiservice.Passed(), traffic: NewTraffic().route(routeName{"v1.", "test"})}
-	return func(c *serve.Config) {
+	return func(c *filter.Config) {
 		c.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (&Proxy{}).Send(w, r, rt) })
 	}
 }

@@ -14,18 +14,18 @@ import (
 
 	"portico/apiservice"
 	"portico/gateway/upstream"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 // startChain is a gateway's filters and its proxy before a server on a socket.
-func startChain(t *testing.T, behind http.HandlerFunc, change ...func(*serve.Config)) *httptest.Server {
+func startChain(t *testing.T, behind http.HandlerFunc, change ...func(*filter.Config)) *httptest.Server {
 	t.Helper()
 	front, _ := startChainTo(t, behind, change...)
 	return front
 }
 
 // startChainTo also returns the way to the server.
-func startChainTo(t *testing.T, behind http.HandlerFunc, change ...func(*serve.Config)) (*httptest.Server, *Way) {
+func startChainTo(t *testing.T, behind http.HandlerFunc, change ...func(*filter.Config)) (*httptest.Server, *Way) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -36,18 +36,18 @@ func startChainTo(t *testing.T, behind http.HandlerFunc, change ...func(*serve.C
 	t.Cleanup(func() { server.Close() })
 	f := frontOf(t, l.Addr().String(), upstream.Trust{Plain: true})
 	rt := &Route{Name: "v1.", Upstream: f.up, Condition: apiservice.Passed(), traffic: NewTraffic().route(routeName{"v1.", "test"})}
-	cfg := serve.Config{
-		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
+	cfg := filter.Config{
+		Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (&Proxy{}).Send(w, r, rt) }),
 	}
 	for _, f := range change {
 		f(&cfg)
 	}
-	chain, err := serve.New(cfg)
+	chain, err := filter.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	front := httptest.NewUnstartedServer(chain.Handler())
+	front := httptest.NewUnstartedServer(chain)
 	front.EnableHTTP2 = true
 	front.StartTLS()
 	t.Cleanup(front.Close)

@@ -13,7 +13,7 @@ import (
 	"portico/resource"
 	"portico/resource/audit"
 	"portico/resource/authz"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
 	"portico/resource/tracing"
 )
@@ -74,7 +74,7 @@ func (p *Proxy) begin(w http.ResponseWriter, r *http.Request, rt *Route) (*hop, 
 	}
 	h.Informing = keepInformation
 	h.request = r
-	if !serve.Attach(r.Context(), h) {
+	if !filter.Attach(r.Context(), h) {
 		h.request = r.WithContext(context.WithValue(upstream.WithTrace(r.Context(), &h.Trace), hopKey{}, h))
 	}
 	return h, h.request
@@ -142,8 +142,8 @@ func (h *hop) OnHeader(header http.Header, code int) {
 // end takes down what came of the request.
 func (h *hop) end() {
 	now := time.Now()
-	if ctx := h.request.Context(); now.Sub(serve.Started(ctx)) > audit.Slow {
-		serve.Took(ctx, annotationUpstream, h.away())
+	if ctx := h.request.Context(); now.Sub(filter.Started(ctx)) > audit.Slow {
+		filter.AddPhase(ctx, annotationUpstream, h.away())
 	}
 	if h.open != nil {
 		h.open.long.Dec()
@@ -152,7 +152,7 @@ func (h *hop) end() {
 		h.count(now)
 	}
 	if h.proxy.cfg.Logged {
-		serve.SetUpstream(h.request.Context(), h.record(now))
+		filter.SetUpstream(h.request.Context(), h.record(now))
 	}
 }
 
@@ -181,7 +181,7 @@ func (h *hop) own() time.Duration {
 	if header == 0 {
 		return 0
 	}
-	since := serve.Started(h.request.Context())
+	since := filter.Started(h.request.Context())
 	if since.IsZero() {
 		since = h.began
 	}
@@ -203,9 +203,9 @@ func (h *hop) away() time.Duration {
 }
 
 // record is the hop's part of the access log.
-func (h *hop) record(now time.Time) serve.Upstream {
+func (h *hop) record(now time.Time) filter.Upstream {
 	last, n := h.Last()
-	u := serve.Upstream{
+	u := filter.Upstream{
 		APIService: h.route.Name, Backend: h.route.Backend, Endpoint: last.Endpoint, Attempts: n, FirstByte: h.away(), Took: now.Sub(h.began),
 	}
 	if last.Status == 0 && last.Err != nil {

@@ -29,7 +29,7 @@ import (
 	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/authz"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
 	"portico/resource/tracing"
 )
@@ -106,9 +106,9 @@ func observe(t testing.TB, behind http.HandlerFunc) (o *observed, refused, good 
 // serve makes the chain.
 func (o *observed) serve(t testing.TB, tracer *tracing.Tracer) {
 	t.Helper()
-	s, err := serve.New(serve.Config{
-		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: asks{}, Metrics: o.metrics, Logger: slog.New(slog.DiscardHandler),
-		AccessLog: o.accessLog, Tracer: tracer, TrustsTrace: serve.TrustedTracers,
+	s, err := filter.New(filter.Config{
+		Authenticator: asks{}, Metrics: o.metrics, Logger: slog.New(slog.DiscardHandler),
+		AccessLog: o.accessLog, Tracer: tracer, TrustsTrace: filter.TrustedTracers,
 		Handler: o.Signed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if act := resource.ActionFrom(r.Context()); act.IsResource {
 				o.Send(w, r, o.lookup(act.Group, act.Version))
@@ -118,7 +118,7 @@ func (o *observed) serve(t testing.TB, tracer *tracing.Tracer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.chain = s.Handler()
+	o.chain = s
 }
 
 func (o *observed) do(method, path string, header ...string) *httptest.ResponseRecorder {
@@ -334,8 +334,8 @@ func BenchmarkHop(b *testing.B) {
 	o, _, good := observe(b, ok)
 	rt := o.lookup("g.example.com", "v1")
 	counts := rt.traffic.endpoint(good)
-	s, err := serve.New(serve.Config{
-		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: asks{}, Logger: slog.New(slog.DiscardHandler),
+	s, err := filter.New(filter.Config{
+		Authenticator: asks{}, Logger: slog.New(slog.DiscardHandler),
 		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			header := http.Header{}
 			before := processorTime(b)
@@ -353,5 +353,5 @@ func BenchmarkHop(b *testing.B) {
 		b.Fatal(err)
 	}
 	o.cfg.Logged = false
-	s.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", things, nil))
+	s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", things, nil))
 }

@@ -22,6 +22,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
 	"portico/resource/serve"
+	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
 )
 
@@ -88,20 +89,26 @@ func (w *leavingWay) serve(t *testing.T, plain *Plain) {
 	rt := &Route{Name: "v1.test", Upstream: w.up, Condition: apiservice.Passed(), Plain: plain, traffic: traffic.route(routeName{"v1.test", "test"})}
 	w.metrics.Registry().MustRegister(traffic)
 	socket := filepath.Join(t.TempDir(), "g")
-	chain, err := serve.New(serve.Config{
-		Listen: []serve.ListenAddress{{Address: "unix://" + socket}}, Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
+	chain, err := filter.New(filter.Config{
+		Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (&Proxy{}).Send(w, r, rt) }),
-		Metrics: w.metrics, RequestTimeout: leavingLimit, ShutdownTimeout: time.Hour, MaxInFlight: 1,
+		Metrics: w.metrics, RequestTimeout: leavingLimit, MaxInFlight: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := serve.New(serve.Config{
+		Listen: []serve.ListenAddress{{Address: "unix://" + socket}}, Chain: chain, Logger: slog.New(slog.DiscardHandler), ShutdownTimeout: time.Hour,
 	})
 	if err == nil {
-		err = chain.Listen()
+		err = server.Listen()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- chain.Run(ctx) }()
+	go func() { done <- server.Run(ctx) }()
 	w.server = socket
 	w.shutdown = func() {
 		cancel()

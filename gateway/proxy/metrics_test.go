@@ -13,7 +13,7 @@ import (
 	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/authn"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
 )
 
@@ -39,8 +39,8 @@ func TestProxiedRequestsAreCountedOnce(t *testing.T) {
 		"down.example.com":    {Name: "v1.down.example.com", Condition: apiservice.Condition{Status: "False", Reason: "MissingEndpoints"}},
 	}
 	metrics := metrics.New()
-	server, err := serve.New(serve.Config{
-		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: authn.Anonymous(), Metrics: metrics, Logger: slog.New(slog.DiscardHandler),
+	server, err := filter.New(filter.Config{
+		Authenticator: authn.Anonymous(), Metrics: metrics, Logger: slog.New(slog.DiscardHandler),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			act := resource.ActionFrom(r.Context())
 			if rt := routes[act.Group]; rt != nil {
@@ -56,7 +56,7 @@ func TestProxiedRequestsAreCountedOnce(t *testing.T) {
 	ask := func(path string, code int) {
 		t.Helper()
 		w := httptest.NewRecorder()
-		server.Handler().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		server.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		if w.Code != code {
 			t.Errorf("%s: %d, want %d", path, w.Code, code)
 		}

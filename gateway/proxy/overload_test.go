@@ -9,7 +9,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 // A server that does not answer takes no places from what goes elsewhere: how many
@@ -19,7 +19,7 @@ func TestHungServerTakesNoPlaces(t *testing.T) {
 	front := startChain(t, func(http.ResponseWriter, *http.Request) {
 		arrived <- struct{}{}
 		<-answer
-	}, func(c *serve.Config) { c.MaxInFlight, c.MaxMutatingInFlight = 1, 1 })
+	}, func(c *filter.Config) { c.MaxInFlight, c.MaxMutatingInFlight = 1, 1 })
 	finish := sync.OnceFunc(func() { close(answer) })
 	t.Cleanup(finish)
 	codes := make(chan int, 4)

@@ -17,7 +17,7 @@ import (
 	"portico/apiservice"
 	"portico/gateway/upstream"
 	"portico/resource"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 // A redirect to the same API reaches the client, which asks again; one that leads
@@ -151,15 +151,15 @@ func TestPlainStreamLasts(t *testing.T) {
 	}
 	routes := &Table{Routes: map[schema.GroupVersion]*Route{{Group: "shop.example.com", Version: "v1"}: rt}}
 	p := New(Config{Table: func() *Table { return routes }})
-	chain, err := serve.New(serve.Config{
-		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
+	chain, err := filter.New(filter.Config{
+		Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
 		Handler:        http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.Send(w, r, rt) }),
 		RequestTimeout: 50 * time.Millisecond, LongRunning: p.Streams,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	front := httptest.NewServer(chain.Handler())
+	front := httptest.NewServer(chain)
 	defer front.Close()
 	get := func(accept string) *http.Response {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+shopRoot+"/pets", nil)

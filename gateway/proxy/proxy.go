@@ -20,7 +20,8 @@ import (
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/rest"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
+	"portico/resource/serve/inflight"
 )
 
 // Buffers of the copy loops. Those of connections that have left HTTP are held
@@ -165,7 +166,7 @@ func modifyResponse(res *http.Response) error {
 		res.Header.Del("Content-Length")
 	}
 	// Who answered has counted the request.
-	serve.CountedElsewhere(res.Request.Context())
+	filter.CountedElsewhere(res.Request.Context())
 	return nil
 }
 
@@ -186,7 +187,7 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded): // whatever broke because of it
 		rest.WriteStatus(w, r, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 		return
-	case errors.Is(context.Cause(r.Context()), serve.ErrShuttingDown):
+	case errors.Is(context.Cause(r.Context()), inflight.ErrShuttingDown):
 		rest.WriteStatus(w, r, resource.Unavailable("the gateway is shutting down", RetryAfter))
 		return
 	case r.Context().Err() != nil:

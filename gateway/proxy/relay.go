@@ -8,7 +8,7 @@ import (
 	"net/http"
 
 	"portico/resource"
-	"portico/resource/serve"
+	"portico/resource/serve/inflight"
 )
 
 // relay copies the body of a long-running answer, after ReverseProxy has returned.
@@ -82,7 +82,7 @@ func (r *relay) run(w http.ResponseWriter) {
 // end judges how copying has ended.
 func (r *relay) end(err error) error {
 	keepTrailers(r.answer.Trailer)
-	if r.watch && errors.Is(context.Cause(r.ctx), serve.ErrShuttingDown) {
+	if r.watch && errors.Is(context.Cause(r.ctx), inflight.ErrShuttingDown) {
 		return io.EOF
 	}
 	if err != io.EOF {

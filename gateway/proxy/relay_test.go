@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"portico/resource/serve"
+	"portico/resource/serve/inflight"
 )
 
 // written notes what is written and how often it is flushed.
@@ -67,7 +67,7 @@ func TestRelayErrors(t *testing.T) {
 // The end of the gateway ends a watch in order, and cuts everything else.
 func TestRelayAtShutdown(t *testing.T) {
 	ctx, end := context.WithCancelCause(context.WithValue(t.Context(), http.ServerContextKey, new(http.Server)))
-	end(serve.ErrShuttingDown)
+	end(inflight.ErrShuttingDown)
 	for _, watch := range []bool{true, false} {
 		to := &written{ResponseRecorder: httptest.NewRecorder()}
 		r := relayOf(&failing{context.Canceled}, to)

@@ -6,7 +6,7 @@ import (
 	"portico/resource"
 	"portico/resource/authz"
 	"portico/resource/rest"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 // Config of a Proxy. The zero Config is good for Send, which then tells nobody.
@@ -34,7 +34,7 @@ func (p *Proxy) lookup(group, version string) *Route { return p.cfg.Table().Look
 
 // Send sends a request where its group/version is routed.
 func (p *Proxy) Send(w http.ResponseWriter, r *http.Request, rt *Route) {
-	serve.CountAs(r.Context(), "aggregator")
+	filter.CountAs(r.Context(), "aggregator")
 	if err := rt.Unavailable(); err != nil {
 		rest.WriteStatus(w, r, err)
 		return
@@ -54,7 +54,7 @@ func (p *Proxy) Send(w http.ResponseWriter, r *http.Request, rt *Route) {
 		h.client = w
 	}
 	up := rt.Upstream
-	serve.LeavePlace(r.Context()) // its own limit takes over
+	filter.ReleaseInFlight(r.Context()) // its own limit takes over
 	// The server says how its answer may be cached.
 	w.Header().Del("Cache-Control")
 	switch {

@@ -6,7 +6,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/resource"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 )
 
 // Signed has answers that the gateway makes itself tell so, to whoever asks and
@@ -17,7 +17,7 @@ func (p *Proxy) Signed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header[headerDebug] != nil {
 			if p.mayDebug(r) {
-				serve.Attach(r.Context(), p.ownHop(r))
+				filter.Attach(r.Context(), p.ownHop(r))
 			} else {
 				delete(r.Header, headerDebug) // nobody asks again
 			}

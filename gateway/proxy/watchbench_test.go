@@ -28,7 +28,7 @@ import (
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/rest"
-	"portico/resource/serve"
+	"portico/resource/serve/filter"
 	"portico/resource/watchcache"
 )
 
@@ -121,14 +121,14 @@ func benchChain(b *testing.B, h http.HandlerFunc) http.Handler {
 }
 
 func benchChainAs(b *testing.B, who authn.Authenticator, h http.HandlerFunc) http.Handler {
-	s, err := serve.New(serve.Config{
-		Listen: []serve.ListenAddress{{Address: "unix:///unused"}}, Handler: h,
+	s, err := filter.New(filter.Config{
+		Handler:       h,
 		Authenticator: who, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	return s.Handler()
+	return s
 }
 
 type benchUser struct{}

@@ -4,15 +4,14 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
 
 	"portico/internal/testing/memstore"
+	"portico/internal/testing/tools"
 	"portico/resource"
 	"portico/resource/bodylimit"
 )
@@ -152,42 +151,9 @@ func BenchmarkLargestBodies(b *testing.B) {
 		}
 		b.Run(name, func(b *testing.B) {
 			var code int
-			for b.Loop() {
-				peak, allocated := peakOf(func() { code = sent.send(a).Code })
-				b.ReportMetric(float64(peak>>20), "peak-MB")
-				b.ReportMetric(float64(allocated>>20), "allocated-MB")
-			}
+			tools.MeasureHeap(b, func() { code = sent.send(a).Code })
 			b.ReportMetric(float64(code), "code")
 			b.ReportMetric(float64(len(sent.body))/1e6, "body-MB")
 		})
 	}
-}
-
-// peakOf returns how many bytes of heap are in use at most during a call, and how many
-// it allocates. It collects garbage so often that little of it counts.
-func peakOf(do func()) (peak, allocated uint64) {
-	debug.FreeOSMemory()
-	var start, now runtime.MemStats
-	runtime.ReadMemStats(&start)
-	defer debug.SetGCPercent(debug.SetGCPercent(10))
-	done, most := make(chan bool), make(chan uint64)
-	go func() {
-		var m runtime.MemStats
-		var top uint64
-		for {
-			runtime.ReadMemStats(&m)
-			top = max(top, m.HeapAlloc)
-			select {
-			case <-done:
-				most <- top
-				return
-			case <-time.After(time.Millisecond):
-			}
-		}
-	}()
-	do()
-	close(done)
-	peak = <-most
-	runtime.ReadMemStats(&now)
-	return peak - min(peak, start.HeapAlloc), now.TotalAlloc - start.TotalAlloc
 }

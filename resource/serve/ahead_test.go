@@ -5,12 +5,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestTimeIsUpAhead(t *testing.T) {
+// Config.Ahead makes deadlines earlier, by at most a tenth.
+func TestDeadlineAhead(t *testing.T) {
 	for _, tt := range []struct {
 		ahead, asked, want time.Duration
 	}{
@@ -21,14 +23,16 @@ func TestTimeIsUpAhead(t *testing.T) {
 		{time.Second, time.Second, 900 * time.Millisecond},
 		{time.Second, 20 * time.Millisecond, 18 * time.Millisecond},
 	} {
-		s := newTestServer(t, func(http.ResponseWriter, *http.Request) {}, func(c *Config) { c.Ahead = tt.ahead })
-		r, err := http.NewRequest(http.MethodGet, pathPods+"?timeout="+tt.asked.String(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := s.timeoutOf(r); got != tt.want || err != nil {
-			t.Errorf("%v ahead of %v: %v, %v", tt.ahead, tt.asked, got, err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			var got time.Duration
+			s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
+				deadline, _ := r.Context().Deadline()
+				got = time.Until(deadline)
+			}, func(c *testConfig) { c.Ahead = tt.ahead })
+			if do(s, "GET", pathPods+"?timeout="+tt.asked.String()); got != tt.want {
+				t.Errorf("%v ahead of %v: %v", tt.ahead, tt.asked, got)
+			}
+		})
 	}
 }
 
@@ -37,7 +41,7 @@ func TestTimeIsUpAhead(t *testing.T) {
 func TestInnerAnswerIsWhole(t *testing.T) {
 	t.Parallel()
 	inner := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-		func(c *Config) { c.Ahead = time.Second })
+		func(c *testConfig) { c.Ahead = time.Second })
 	run(t, inner)
 	behind := socketClient(t, strings.TrimPrefix(inner.cfg.Listen[0].Address, unixPrefix), false)
 	bothProtocols(t, func(w http.ResponseWriter, r *http.Request) {

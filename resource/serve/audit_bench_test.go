@@ -22,14 +22,14 @@ func BenchmarkAudit(b *testing.B) {
 		{"off", "", ""}, {"none", "None", audit.ModeBatch}, {"metadata/batch", "Metadata", audit.ModeBatch}, {"metadata/blocking", "Metadata", audit.ModeBlocking},
 	} {
 		b.Run(tc.name, func(b *testing.B) {
-			change := func(*Config) {}
+			change := func(*testConfig) {}
 			if tc.level != "" {
 				change, _ = auditing(b, fmt.Sprintf(rules, tc.level), func(o *audit.Options) { o.Log.Delivery.Mode = tc.mode })
 			}
-			s := newTestServer(b, ok, change, func(c *Config) { c.Authenticator = benchUser{} })
+			s := newTestServer(b, ok, change, func(c *testConfig) { c.Authenticator = benchUser{} })
 			ctx, cancel := context.WithCancel(context.Background())
 			ended := make(chan struct{})
-			go func() { defer close(ended); _ = s.cfg.Audit.Run(ctx) }()
+			go func() { defer close(ended); s.chain.Run(ctx) }()
 			b.ReportAllocs()
 			before := processorTime(b)
 			defer func() {

@@ -96,7 +96,7 @@ func TestAuditOfStreams(t *testing.T) {
 		s := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", answer)
 			_, _ = io.WriteString(w, "{}")
-		}, change, func(c *Config) { c.LongRunning = func(*http.Request, *resource.Action) bool { return true } })
+		}, change, func(c *testConfig) { c.LongRunning = func(*http.Request, *resource.Action) bool { return true } })
 		do(s, "GET", pathPods+"/a", "Accept", "text/event-stream, application/json")
 		var got []string
 		for _, e := range events() {

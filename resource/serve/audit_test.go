@@ -27,10 +27,11 @@ import (
 	"portico/resource/audit"
 	"portico/resource/authz"
 	"portico/resource/rest"
+	"portico/resource/serve/filter"
 )
 
 // auditing has a server audited by rules, and returns what its log says.
-func auditing(t testing.TB, rules string, change ...func(*audit.Options)) (func(*Config), func() []auditv1.Event) {
+func auditing(t testing.TB, rules string, change ...func(*audit.Options)) (func(*testConfig), func() []auditv1.Event) {
 	t.Helper()
 	dir := t.TempDir()
 	o := audit.DefaultOptions()
@@ -48,7 +49,7 @@ func auditing(t testing.TB, rules string, change ...func(*audit.Options)) (func(
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(c *Config) { c.Audit = auditor }, func() []auditv1.Event { return readEvents(t, o.Log.Path) }
+	return func(c *testConfig) { c.Audit = auditor }, func() []auditv1.Event { return readEvents(t, o.Log.Path) }
 }
 
 func readEvents(t testing.TB, path string) (events []auditv1.Event) {
@@ -152,7 +153,7 @@ func TestAuditStages(t *testing.T) {
 	} {
 		t.Run(tc.method+" "+tc.path, func(t *testing.T) {
 			change, events := auditing(t, "- {level: None, resources: [{resources: [pods], resourceNames: [secret]}]}\n"+metadata)
-			s := newTestServer(t, serve, change, func(c *Config) { c.Authorizer = says })
+			s := newTestServer(t, serve, change, func(c *testConfig) { c.Authorizer = says })
 			func() {
 				defer func() { _ = recover() }() // as the server does
 				do(s, tc.method, pathPods+tc.path)
@@ -172,7 +173,7 @@ func TestAuditOfWhoIsNotKnown(t *testing.T) {
 		"Authentication failed, no credentials provided ": {"Authorization", "Bearer "},
 	} {
 		change, events := auditing(t, metadata)
-		s := newTestServer(t, ok, change, func(c *Config) { c.Authenticator = failing{} })
+		s := newTestServer(t, ok, change, func(c *testConfig) { c.Authenticator = failing{} })
 		do(s, "GET", pathPods, header...)
 		if got, want := told(events()), fmt.Sprintf("ResponseStarted list %s  401  %q", pathPods, strings.TrimSpace(shown)); got != want {
 			t.Errorf("got %s, want %s", got, want)
@@ -184,7 +185,7 @@ func TestAuditOfWhoIsNotKnown(t *testing.T) {
 // policy goes by who sends the request.
 func TestAuditOfImpersonation(t *testing.T) {
 	change, events := auditing(t, "- {level: Metadata, users: [jane]}\n")
-	s := newTestServer(t, ok, change, func(c *Config) {
+	s := newTestServer(t, ok, change, func(c *testConfig) {
 		c.Impersonation = func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				as := *resource.ActionFrom(r.Context())
@@ -206,11 +207,11 @@ func TestAuditOfImpersonation(t *testing.T) {
 
 func TestAuditOfTooMany(t *testing.T) {
 	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
-	var s *Server
+	var s *testServer
 	s = newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		do(s, "GET", pathPods+"/x")
 		ok(w, r)
-	}, change, func(c *Config) { c.MaxInFlight = 1 })
+	}, change, func(c *testConfig) { c.MaxInFlight = 1 })
 	do(s, "GET", pathPods)
 	want := "ResponseComplete get " + pathPods + "/x" + ` jane 429 TooManyRequests "Too many requests, please try again later."` +
 		"\nResponseComplete list " + pathPods + " jane 200"
@@ -223,7 +224,7 @@ func TestAuditOfTooMany(t *testing.T) {
 func TestAuditOfDeadline(t *testing.T) {
 	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
 	synctest.Test(t, func(t *testing.T) {
-		s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, change, func(c *Config) { c.RequestTimeout = time.Second })
+		s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, change, func(c *testConfig) { c.RequestTimeout = time.Second })
 		do(s, "GET", pathPods)
 	})
 	got := events()
@@ -249,9 +250,9 @@ func TestAuditOfSlowParts(t *testing.T) {
 	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-			Waited(r.Context(), "mutating-webhook", time.Second)
-			Took(r.Context(), "latency.portico.dev/upstream", time.Second)
-			Took(r.Context(), "latency.portico.dev/upstream", time.Second)
+			filter.AddWait(r.Context(), "mutating-webhook", time.Second)
+			filter.AddPhase(r.Context(), "latency.portico.dev/upstream", time.Second)
+			filter.AddPhase(r.Context(), "latency.portico.dev/upstream", time.Second)
 			ok(w, r)
 		}, change)
 		do(s, "GET", pathPods)
@@ -274,10 +275,8 @@ func TestAuditOfSlowParts(t *testing.T) {
 func TestAuditOfSlowAuthentication(t *testing.T) {
 	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
 	synctest.Test(t, func(t *testing.T) {
-		s := newTestServer(t, ok, change, func(c *Config) { c.Authenticator = slowJane{} })
-		do(s, "GET", pathPods)
-		s.cfg.Authenticator = asJane{}
-		do(s, "GET", pathPods)
+		do(newTestServer(t, ok, change, func(c *testConfig) { c.Authenticator = slowJane{} }), "GET", pathPods)
+		do(newTestServer(t, ok, change), "GET", pathPods)
 	})
 	got := events()
 	if len(got) != 2 || got[0].Annotations["apiserver.latency.k8s.io/authentication"] != "2s" || got[1].Annotations["apiserver.latency.k8s.io/authentication"] != "" {
@@ -298,7 +297,7 @@ func (j slowJane) Authenticate(r *http.Request) (*resource.User, bool, error) {
 func TestAuditOfLateRefusal(t *testing.T) {
 	change, events := auditing(t, metadata)
 	synctest.Test(t, func(t *testing.T) {
-		s := newTestServer(t, ok, change, func(c *Config) { c.Authenticator, c.RequestTimeout = slowlyFailing{}, time.Second })
+		s := newTestServer(t, ok, change, func(c *testConfig) { c.Authenticator, c.RequestTimeout = slowlyFailing{}, time.Second })
 		do(s, "GET", pathPods, "Authorization", "Bearer x")
 	})
 	if got, want := told(events()), "ResponseStarted list "+pathPods+`  504  "Authentication failed, attempted: bearer"`; got != want {

@@ -15,7 +15,7 @@ import (
 
 // rawHTTP2 is an HTTP/2 connection to the server's socket, whose settings have
 // been exchanged.
-func rawHTTP2(t *testing.T, s *Server) *http2.Framer {
+func rawHTTP2(t *testing.T, s *testServer) *http2.Framer {
 	t.Helper()
 	conn, err := net.Dial("unix", strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix))
 	if err != nil {

@@ -23,7 +23,7 @@ func BenchmarkWholeChain(b *testing.B) {
 	tokens, token := serviceAccountToken(b)
 	change, _ := auditing(b, "- {level: Metadata, omitStages: [RequestReceived]}\n", func(o *audit.Options) { o.Log.Delivery.Mode = audit.ModeBatch })
 	reason := `RBAC: allowed by ClusterRoleBinding "bench" of ClusterRole "view" to ServiceAccount "bench/default"`
-	s := newTestServer(b, ok, change, func(c *Config) {
+	s := newTestServer(b, ok, change, func(c *testConfig) {
 		c.Authenticator = authn.Union(tokens, authn.Anonymous())
 		c.Authorizer = authz.Func(func(context.Context, *resource.Action) (authz.Decision, string, error) {
 			return authz.Allow, reason, nil
@@ -32,7 +32,7 @@ func BenchmarkWholeChain(b *testing.B) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { defer close(ended); _ = s.cfg.Audit.Run(ctx) }()
+	go func() { defer close(ended); s.chain.Run(ctx) }()
 	state := &tls.ConnectionState{Version: tls.VersionTLS13}
 	b.ReportAllocs()
 	before := processorTime(b)

@@ -18,6 +18,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/authz"
+	"portico/resource/serve/filter"
 )
 
 const pathPods = "/api/v1/namespaces/ns/pods"
@@ -99,7 +100,7 @@ func TestCompleteness(t *testing.T) {
 			return
 		}
 		NotFound(w, r)
-	}, func(c *Config) { c.Complete = func() bool { return complete } })
+	}, func(c *testConfig) { c.Complete = func() bool { return complete } })
 	w := do(s, "GET", "/x")
 	wantStatus(t, w.Body, 503, metav1.StatusReasonServiceUnavailable,
 		"the request has been made before all known HTTP paths have been installed, please try again")
@@ -122,7 +123,7 @@ func TestLimit(t *testing.T) {
 			entered <- struct{}{}
 			<-release
 		}
-	}, func(c *Config) {
+	}, func(c *testConfig) {
 		c.MaxInFlight, c.MaxMutatingInFlight = 1, 1
 		c.Authenticator = groupsOfHeader{}
 	})
@@ -166,12 +167,12 @@ func TestLimitOfWhatIsPassedOn(t *testing.T) {
 	passed, answer := make(chan struct{}), make(chan struct{})
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Pass") != "" {
-			LeavePlace(r.Context())
-			LeavePlace(r.Context())
+			filter.ReleaseInFlight(r.Context())
+			filter.ReleaseInFlight(r.Context())
 			passed <- struct{}{}
 			<-answer
 		}
-	}, func(c *Config) { c.MaxInFlight, c.MaxMutatingInFlight = 1, 1 })
+	}, func(c *testConfig) { c.MaxInFlight, c.MaxMutatingInFlight = 1, 1 })
 	ended := make(chan int)
 	for range 5 {
 		go func() { ended <- do(s, "GET", pathPods, "Pass", "1").Code }()
@@ -187,13 +188,13 @@ func TestLimitOfWhatIsPassedOn(t *testing.T) {
 		}
 	}
 	wantInFlight(t, s, 0)
-	LeavePlace(t.Context()) // of nobody
+	filter.ReleaseInFlight(t.Context()) // of nobody
 }
 
 // wantInFlight checks what apiserver_current_inflight_requests says of reads.
-func wantInFlight(t *testing.T, s *Server, want float64) {
+func wantInFlight(t *testing.T, s *testServer, want float64) {
 	t.Helper()
-	families, err := s.metrics.Registry().Gather()
+	families, err := s.chain.Metrics().Registry().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +220,7 @@ func TestLimitOfOneUser(t *testing.T) {
 	s := newTestServer(t, func(http.ResponseWriter, *http.Request) {
 		entered <- struct{}{}
 		<-release
-	}, func(c *Config) {
+	}, func(c *testConfig) {
 		c.MaxInFlight = 40
 		c.Authenticator = named{}
 	})
@@ -267,7 +268,7 @@ func TestLimitOfStreams(t *testing.T) {
 			begun <- struct{}{}
 			<-end
 		}
-	}, func(c *Config) {
+	}, func(c *testConfig) {
 		c.MaxInFlight = 1
 		c.LongRunning = func(r *http.Request, _ *resource.Action) bool { return r.Header.Get("Accept") != "" }
 	})
@@ -309,7 +310,7 @@ func (f failing) Authenticate(*http.Request) (*resource.User, bool, error) { ret
 
 func TestAuthenticate(t *testing.T) {
 	for _, err := range []error{nil, errors.New("bad token")} {
-		s := newTestServer(t, ok, func(c *Config) { c.Authenticator = failing{err} })
+		s := newTestServer(t, ok, func(c *testConfig) { c.Authenticator = failing{err} })
 		w := do(s, "GET", "/")
 		wantStatus(t, w.Body, 401, metav1.StatusReasonUnauthorized, "Unauthorized")
 		if w.Code != 401 || w.Header().Get("Audit-Id") == "" || w.Header().Get("Cache-Control") == "" {
@@ -324,8 +325,8 @@ func TestAuthenticate(t *testing.T) {
 }
 
 func TestAuthorize(t *testing.T) {
-	says := func(d authz.Decision, err error) func(*Config) {
-		return func(c *Config) {
+	says := func(d authz.Decision, err error) func(*testConfig) {
+		return func(c *testConfig) {
 			c.Authorizer = authz.Func(func(context.Context, *resource.Action) (authz.Decision, string, error) { return d, "because", err })
 		}
 	}
@@ -346,7 +347,7 @@ func TestAuthorize(t *testing.T) {
 
 // Impersonation sees the real user and decides for whom authorization is asked.
 func TestImpersonationIsBetween(t *testing.T) {
-	s := newTestServer(t, ok, func(c *Config) {
+	s := newTestServer(t, ok, func(c *testConfig) {
 		c.Impersonation = func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				action := resource.ActionFrom(r.Context())
@@ -420,7 +421,7 @@ func TestStreamAndHijack(t *testing.T) {
 // has the warnings that were there before.
 func TestInformationalResponse(t *testing.T) {
 	s := newTestServer(t, NewRouter(Routes{Resources: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		AddWarning(r.Context(), "said before")
+		filter.AddWarning(r.Context(), "said before")
 		w.Header().Set("Link", "</early>")
 		w.WriteHeader(http.StatusEarlyHints)
 		clear(w.Header()) // as httputil.ReverseProxy does
@@ -452,7 +453,7 @@ func TestInformationalResponse(t *testing.T) {
 }
 
 func BenchmarkChain(b *testing.B) {
-	s := newTestServer(b, ok, func(c *Config) {
+	s := newTestServer(b, ok, func(c *testConfig) {
 		c.Authorizer = authz.Masters()
 		c.Authenticator = asJane{groups: []string{resource.GroupMasters}}
 	})

@@ -15,20 +15,19 @@ import (
 
 	"portico/resource"
 	"portico/resource/fairshare"
+	"portico/resource/serve/inflight"
 )
 
 // connecting is a server on TCP with bounds for connections, whose clients are the user
 // that their header User names, of the group that Group names.
-func connecting(t *testing.T, strangers, users, idle int, h http.HandlerFunc) (*Server, func() *tls.Conn) {
+func connecting(t *testing.T, strangers, users, idle int, h http.HandlerFunc) (*testServer, func() *tls.Conn) {
 	t.Helper()
 	p := newPKI(t)
-	s := newTestServer(t, h, func(c *Config) {
-		c.Listen = []ListenAddress{p.listen()}
+	s := newTestServer(t, h, func(c *testConfig) {
+		c.Server.Listen = []ListenAddress{p.listen()}
 		c.Authenticator = namedInGroup{}
+		c.Connections = inflight.ConnectionLimits{Unauthenticated: strangers, Users: fairshare.New(users, 0), Idle: idle}
 	})
-	s.clients.strangersMost = strangers
-	s.clients.users.Set(users)
-	s.clients.idle.Set(idle)
 	run(t, s)
 	return s, func() *tls.Conn {
 		conn, err := tls.Dial("tcp", s.Addresses()[0].String(), &tls.Config{RootCAs: p.pool})
@@ -95,7 +94,7 @@ func TestConnectionsOfStrangersAreBounded(t *testing.T) {
 	if code := asks(t, dial(), "/", "john"); code != 200 {
 		t.Errorf("a user that comes later: %d", code)
 	}
-	if took := time.Since(begun); took > 20*stalled {
+	if took := time.Since(begun); took > 20*time.Second {
 		t.Errorf("a user that comes later is answered after %v", took)
 	}
 	open := 0
@@ -149,7 +148,7 @@ func TestConnectionsOfOneUserAreBounded(t *testing.T) {
 	if code := asks(t, dial(), "/", "jane"); code != 429 {
 		t.Errorf("six connections are kept, and one more is %d", code)
 	}
-	if n := s.clients.users.InUse(); n < 6+1+5 {
+	if n := s.chain.Connections().Users().InUse(); n < 6+1+5 {
 		t.Errorf("%d connections are counted", n)
 	}
 }
@@ -182,9 +181,9 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 	for _, conn := range conns {
 		conn.Close()
 	}
-	for deadline := time.Now().Add(10 * time.Second); s.clients.users.InUse() > 0; {
+	for deadline := time.Now().Add(10 * time.Second); s.chain.Connections().Users().InUse() > 0; {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d closed connections are counted", s.clients.users.InUse())
+			t.Fatalf("%d closed connections are counted", s.chain.Connections().Users().InUse())
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -193,23 +192,4 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-func (s *Server) idleConnections() int { return s.clients.idle.InUse() }
-
-// Bounds by the descriptors that a process may have: one user gets 12,000 connections
-// of 20,000 descriptors, and some are kept for the process however few there are.
-func TestBoundsOfConnections(t *testing.T) {
-	t.Parallel()
-	for _, descriptors := range []int{256, 1024, 4096, 20_000, 1 << 20} {
-		strangers, users := connectionBounds(descriptors)
-		limit, n := fairshare.New(users, 0), 0
-		for limit.Take("jane") {
-			n++
-		}
-		if descriptors == 20_000 && n < 12_000 {
-			t.Errorf("one user gets %d connections of %d descriptors", n, descriptors)
-		}
-		if all := users + strangers; all > descriptors*7/8 {
-			t.Errorf("%d connections of %d descriptors", all, descriptors)
-		}
-	}
-}
+func (s *testServer) idleConnections() int { return s.chain.Connections().Idle() }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/resource"
+	"portico/resource/serve/filter"
 )
 
 const timedOut = "Timeout: request did not complete within the allotted timeout"
@@ -37,7 +37,7 @@ func TestTimeoutParameter(t *testing.T) {
 		if at, ok := r.Context().Deadline(); ok {
 			left = time.Until(at)
 		}
-	}, func(c *Config) {
+	}, func(c *testConfig) {
 		c.RequestTimeout = time.Hour
 		c.LongRunning = func(r *http.Request, a *resource.Action) bool {
 			return r.URL.Query().Has("lasts") && a.Resource == "pods"
@@ -177,30 +177,6 @@ func TestHandlerAbortsTooLate(t *testing.T) {
 	})
 }
 
-// sleepyContext is one that has not noticed that its deadline has passed.
-type sleepyContext struct{ context.Context }
-
-func (sleepyContext) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
-
-// A handler that answers after its time gets a 504 instead, also where its
-// context does not know yet.
-func TestContextIsLate(t *testing.T) {
-	s := newTestServer(t, func(http.ResponseWriter, *http.Request) {})
-	for name, react := range map[string]func(){"returns": func() {}, "aborts": func() { panic(http.ErrAbortHandler) }} {
-		t.Run(name, func(t *testing.T) {
-			h := s.open(s.deadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				if _, err := io.WriteString(w, "late"); err == nil {
-					t.Error("the handler may still write")
-				}
-				react()
-			})))
-			out := httptest.NewRecorder()
-			h.ServeHTTP(out, httptest.NewRequest("GET", "/x", nil).WithContext(sleepyContext{t.Context()}))
-			wantStatus(t, out.Body, 504, metav1.StatusReasonTimeout, timedOut)
-		})
-	}
-}
-
 // A client that does not read must not hold the handler either.
 func TestClientDoesNotRead(t *testing.T) {
 	wrote := make(chan error, 1)
@@ -228,7 +204,7 @@ func TestDeadlineRaces(t *testing.T) {
 		w.Header().Set("X-Of-"+r.URL.Query().Get("id"), "1")
 		for i := range 50 {
 			w.Header().Set("X-Count", strings.Repeat("x", i))
-			AddWarning(r.Context(), strings.Repeat("w", i))
+			filter.AddWarning(r.Context(), strings.Repeat("w", i))
 			r.Header.Del("Accept")
 			if i%10 == 9 {
 				w.WriteHeader(http.StatusEarlyHints)

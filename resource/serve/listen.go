@@ -11,61 +11,60 @@ import (
 	"time"
 
 	"portico/resource/authn"
+	"portico/resource/serve/inflight"
 	"portico/resource/serve/socket"
 )
 
 // Times and sizes of connections.
 const (
-	// readHeaderTimeout is how long a client may take for the TLS handshake, and for the
-	// header of a request.
+	// readHeaderTimeout bounds the TLS handshake, and reading the header of a request.
 	readHeaderTimeout = 10 * time.Second
-	// idleTimeout ends kept connections of network clients. Sockets have none:
-	// their clients are few, known, and must not lose a race with it.
+	// idleTimeout ends idle connections of network clients. Those of unix sockets do not
+	// end: their clients are known, and a request must not race with the end.
 	idleTimeout = 90 * time.Second
-	// streamWindow lets most bodies arrive without waiting for the window to
-	// open; connectionWindow is the largest that net/http takes.
+	// streamWindow lets most bodies arrive without a window update; connectionWindow is
+	// the largest that net/http accepts.
 	streamWindow     = 256 << 10
 	connectionWindow = 4<<20 - 1
-	// maxHeader bounds the header of a request, in bytes: a bearer token with hundreds
-	// of groups, or the Impersonate-Group of a thousand, fits. A stranger makes the
-	// server keep that much for readHeaderTimeout. One that is longer is a 431, or the
-	// end of an HTTP/2 connection. On a unix socket, whose clients are known, a header
-	// may have maxSocketHeader: what a gateway adds to a header that it took must fit.
+	// maxHeader bounds the header of a request, in bytes: a bearer token with hundreds of
+	// groups, or Impersonate-Group a thousand times. An unauthenticated client can make
+	// the server hold that much for readHeaderTimeout. A longer header is a 431, or ends
+	// an HTTP/2 connection. On a unix socket the bound is maxSocketHeader: a header that
+	// the gateway accepted must fit with what it adds.
 	maxHeader       = 64 << 10
 	maxSocketHeader = 1 << 20
-	// maxFrame bounds the frames that an HTTP/2 client may send, in bytes. Every
-	// connection keeps a buffer as large as the largest that it got, of a stranger
-	// too, and net/http would take 1 MiB; this is the least that the protocol
-	// allows.
+	// maxFrame bounds the frames of HTTP/2 clients, in bytes. Every connection keeps a
+	// buffer as large as its largest frame, also for unauthenticated clients. net/http's
+	// default is 1 MiB; this is the least that HTTP/2 permits.
 	maxFrame = 16 << 10
-	// A client that says nothing is asked for a sign of life after pingAfter, and
-	// given up after pingTimeout more: one that has vanished would otherwise hold
-	// its watches until the kernel gives up sending to it, a quarter of an hour.
+	// A client that is silent for pingAfter gets a ping and has pingTimeout to answer.
+	// One that has vanished would otherwise hold its watches until the kernel gives up,
+	// a quarter of an hour.
 	pingAfter   = 30 * time.Second
 	pingTimeout = 15 * time.Second
 )
 
-// openDoor binds an address and makes the server behind it.
-func (s *Server) openDoor(address *ListenAddress) (*door, error) {
+// bind binds an address and makes its HTTP server.
+func (s *Server) bind(address *ListenAddress) (*listener, error) {
 	server, err := s.newHTTPServer(address)
 	if err != nil {
 		return nil, err
 	}
-	path, isSocket := address.socket()
+	path, isSocket := address.socketPath()
 	if !isSocket {
-		listener, err := net.Listen("tcp", address.Address)
+		bound, err := net.Listen("tcp", address.Address)
 		if err != nil {
 			return nil, err
 		}
-		return &door{listener: listener, server: server}, nil
+		return &listener{bound, server}, nil
 	}
-	listener, err := socket.Listen(path, address.PeerUID, s.log)
+	bound, err := socket.Listen(path, address.PeerUID, s.log)
 	if err != nil {
 		return nil, err
 	}
 	server.IdleTimeout, server.MaxHeaderBytes = 0, maxSocketHeader
 	server.ConnContext = socket.ConnContext
-	return &door{listener: listener, server: server}, nil
+	return &listener{bound, server}, nil
 }
 
 func (s *Server) newHTTPServer(address *ListenAddress) (*http.Server, error) {
@@ -74,9 +73,8 @@ func (s *Server) newHTTPServer(address *ListenAddress) (*http.Server, error) {
 		streams = DefaultMaxConcurrentStreams
 	}
 	server := &http.Server{
-		Handler: s.handler,
-		// OPTIONS * is a request like any other.
-		DisableGeneralOptionsHandler: true,
+		Handler:                      s.cfg.Chain,
+		DisableGeneralOptionsHandler: true, // OPTIONS * passes the filters too
 		ReadHeaderTimeout:            readHeaderTimeout,
 		MaxHeaderBytes:               maxHeader,
 		IdleTimeout:                  idleTimeout,
@@ -97,7 +95,7 @@ func (s *Server) newHTTPServer(address *ListenAddress) (*http.Server, error) {
 		return server, nil
 	}
 	server.Protocols.SetHTTP2(true)
-	server.ConnContext, server.ConnState = withClient, stateOfClient
+	server.ConnContext, server.ConnState = inflight.ConnContext, inflight.ConnState
 	pair, err := authn.NewKeyPair(address.CertFile, address.KeyFile)
 	if err != nil {
 		return nil, err
@@ -106,9 +104,8 @@ func (s *Server) newHTTPServer(address *ListenAddress) (*http.Server, error) {
 	return server, nil
 }
 
-// tlsConfig asks every client for a certificate and takes every answer: one
-// that cannot be verified shall get a 401 that says so, not a broken
-// handshake.
+// tlsConfig asks every client for a certificate and accepts every response: a certificate
+// that cannot be verified is a 401 with a reason, not a failed handshake.
 func tlsConfig(pair *authn.KeyPair, clientCAs func() *x509.CertPool) *tls.Config {
 	base := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -134,14 +131,14 @@ func tlsConfig(pair *authn.KeyPair, clientCAs func() *x509.CertPool) *tls.Config
 	return config
 }
 
-// serverLog takes what net/http has to say. Failed handshakes are counted: port
-// scanners and clients without our authority make many of them.
+// serverLog is the log of net/http. It counts failed handshakes, of which port scanners and
+// clients without our authority make many.
 type serverLog struct{ s *Server }
 
 func (l *serverLog) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
 	if strings.HasPrefix(text, "http: TLS handshake error") {
-		l.s.metrics.HandshakeFailed()
+		l.s.cfg.Chain.Metrics().HandshakeFailed()
 		l.s.log.Debug("TLS handshake failed", "message", text)
 	} else {
 		l.s.log.Warn("HTTP server", "message", text)

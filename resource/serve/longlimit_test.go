@@ -2,6 +2,7 @@ package serve
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +18,7 @@ func TestLimitOfLongRunning(t *testing.T) {
 	s := newTestServer(t, func(http.ResponseWriter, *http.Request) {
 		entered <- struct{}{}
 		<-release
-	}, func(c *Config) {
+	}, func(c *testConfig) {
 		c.MaxLongRunning, c.MaxLongRunningPerUser = 40, 12
 		c.Authenticator = named{}
 	})
@@ -71,27 +72,31 @@ func TestLimitOfLongRunning(t *testing.T) {
 			t.Error(code)
 		}
 	}
-	if n, m := s.long.all.InUse(), s.long.discovery.InUse(); n != 0 || m != 0 {
-		t.Errorf("afterwards %d and %d are counted", n, m)
+	if got := scrape(s.chain.Metrics(), "portico_longrunning_requests{"); len(got) != 2 || !strings.HasSuffix(got[0], " 0") || !strings.HasSuffix(got[1], " 0") {
+		t.Errorf("afterwards %q are counted", got)
 	}
 }
 
-// A request that asks for another protocol has a place among the long-running ones, and
-// gives it back whatever becomes of it.
+// A request that asks for another protocol has a slot among the long-running ones, and
+// releases it however it ends.
 func TestLimitOfUpgrades(t *testing.T) {
 	t.Parallel()
-	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		if n := r.Context().Value(exchangeKey{}).(*exchange).lasting.InUse(); n != 1 {
-			t.Errorf("%d are counted", n)
+	var s *testServer
+	counted := func() string {
+		return scrape(s.chain.Metrics(), `portico_longrunning_requests{request_kind="other"}`)[0]
+	}
+	s = newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if got := counted(); !strings.HasSuffix(got, " 1") {
+			t.Error(got)
 		}
 		if resource.ActionFrom(r.Context()).Path == "/panic" {
 			panic("in the handler")
 		}
-	}, func(c *Config) { c.MaxLongRunning = 1 })
+	}, func(c *testConfig) { c.MaxLongRunning = 1 })
 	for _, path := range []string{"/", "/panic", "/"} {
 		do(s, "GET", path, "Connection", "Upgrade", "Upgrade", "websocket")
-		if n := s.long.all.InUse(); n != 0 {
-			t.Errorf("%s: afterwards %d are counted", path, n)
+		if got := counted(); !strings.HasSuffix(got, " 0") {
+			t.Errorf("%s: afterwards %s", path, got)
 		}
 	}
 }

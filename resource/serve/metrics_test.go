@@ -15,6 +15,7 @@ import (
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/authz"
+	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
 )
 
@@ -38,7 +39,7 @@ func TestLongRunningIsCounted(t *testing.T) {
 		w.WriteHeader(200)
 		began <- struct{}{}
 		<-end
-	}, func(c *Config) { c.Metrics = m })
+	}, func(c *testConfig) { c.Metrics = m })
 	watch := inBackground(s, pathPods+"?watch=1")
 	<-began
 	const line = `apiserver_longrunning_requests{component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="WATCH",version="v1"} `
@@ -59,12 +60,12 @@ func answerForMetrics(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(r.URL.Path, "/apis/made.up"):
 		NotFound(w, r)
 	case strings.HasPrefix(r.URL.Path, "/apis/remote"):
-		CountAs(r.Context(), "aggregator")
+		filter.CountAs(r.Context(), "aggregator")
 		if r.URL.Query().Has("down") {
 			w.WriteHeader(503)
 			return
 		}
-		CountedElsewhere(r.Context())
+		filter.CountedElsewhere(r.Context())
 	case r.Method == "POST":
 		w.WriteHeader(201)
 	}
@@ -72,7 +73,7 @@ func answerForMetrics(w http.ResponseWriter, r *http.Request) {
 
 func TestRequestMetrics(t *testing.T) {
 	m := metrics.New()
-	s := newTestServer(t, answerForMetrics, func(c *Config) { c.Metrics = m })
+	s := newTestServer(t, answerForMetrics, func(c *testConfig) { c.Metrics = m })
 	do(s, "GET", pathPods)
 	do(s, "GET", pathPods)
 	do(s, "GET", pathPods+"?watch=1")
@@ -116,9 +117,9 @@ func TestWaitingIsLeftOut(t *testing.T) {
 	m := metrics.New()
 	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("wait") {
-			Waited(r.Context(), "mutating-webhook", time.Hour)
+			filter.AddWait(r.Context(), "mutating-webhook", time.Hour)
 		}
-	}, func(c *Config) { c.Metrics = m })
+	}, func(c *testConfig) { c.Metrics = m })
 	do(s, "POST", pathPods+"?dryRun=All")
 	do(s, "POST", pathPods)
 	do(s, "POST", pathPods+"?wait=1")
@@ -165,8 +166,8 @@ func TestAccessMetrics(t *testing.T) {
 		}
 		return authz.Allow, "", nil
 	})
-	with := func(a authn.Authenticator) *Server {
-		return newTestServer(t, ok, func(c *Config) {
+	with := func(a authn.Authenticator) *testServer {
+		return newTestServer(t, ok, func(c *testConfig) {
 			c.Metrics, c.Authenticator, c.Authorizer = m, a, allow
 			c.Impersonation = func(next http.Handler) http.Handler { return next }
 		})
@@ -203,7 +204,7 @@ func TestAccessMetrics(t *testing.T) {
 // them.
 func TestCertificateExpiry(t *testing.T) {
 	m := metrics.New()
-	s := newTestServer(t, ok, func(c *Config) { c.Metrics = m })
+	s := newTestServer(t, ok, func(c *testConfig) { c.Metrics = m })
 	r := httptest.NewRequest("GET", pathPods, nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{NotAfter: time.Now().Add(36 * time.Hour)}}}
 	s.Handler().ServeHTTP(httptest.NewRecorder(), r)
@@ -223,7 +224,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		if r.URL.Query().Has("abort") {
 			panic(http.ErrAbortHandler)
 		}
-	}, func(c *Config) { c.Metrics = m })
+	}, func(c *testConfig) { c.Metrics = m })
 	request := func(i int) {
 		defer func() { _ = recover() }() // of those that are aborted
 		path := fmt.Sprintf("/apis/g%d/v%d/namespaces/n%d/r%d/o%d/s%d", i, i, i, i, i, i)
@@ -257,12 +258,12 @@ func TestSeriesAreBounded(t *testing.T) {
 
 func TestTerminations(t *testing.T) {
 	m := metrics.New()
-	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(c *Config) { c.Metrics = m })
+	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(c *testConfig) { c.Metrics = m })
 	do(s, "GET", pathPods+"?timeout=1ms")
 	if got := scrape(m, `apiserver_request_post_timeout_total{source="timeout-handler",status="ok"} 1`); len(got) != 1 {
 		t.Errorf("the handler that went on: %q", scrape(m, "post_timeout"))
 	}
-	s.life.refusing.Store(true)
+	s.chain.Lifecycle().Reject()
 	do(s, "GET", pathPods)
 	for _, code := range []string{"504", "429"} {
 		if got := scrape(m, `apiserver_request_terminations_total{code="`+code+`"`); len(got) != 1 || !strings.HasSuffix(got[0], " 1") {
@@ -275,9 +276,9 @@ func TestTerminations(t *testing.T) {
 func TestTerminationOfProxied(t *testing.T) {
 	m := metrics.New()
 	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
-		CountAs(r.Context(), "aggregator")
+		filter.CountAs(r.Context(), "aggregator")
 		<-r.Context().Done()
-	}, func(c *Config) { c.Metrics = m })
+	}, func(c *testConfig) { c.Metrics = m })
 	do(s, "GET", pathPods+"?timeout=1ms")
 	if got := scrape(m, `apiserver_request_terminations_total{`); len(got) != 1 || !strings.HasSuffix(got[0], " 1") {
 		t.Errorf("got %q", got)

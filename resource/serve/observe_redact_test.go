@@ -21,7 +21,7 @@ func TestCredentialsInQueriesAreNotWrittenDown(t *testing.T) {
 		case "fail":
 			w.WriteHeader(http.StatusInternalServerError)
 		}
-	}, audited, func(c *Config) {
+	}, audited, func(c *testConfig) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	for _, what := range []string{"panic", "fail", "ok"} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"portico/resource"
 	"portico/resource/authz"
 )
 
@@ -19,9 +21,9 @@ import (
 // answer and no reset of its stream.
 func TestRefusedWhileSending(t *testing.T) {
 	t.Parallel()
-	for name, refuse := range map[string]func(*Config){
-		"401":               func(c *Config) { c.Authenticator = asNobody{} },
-		"403 of a stranger": func(c *Config) { c.Authenticator, c.Authorizer = asStranger{}, authz.Union() },
+	for name, refuse := range map[string]func(*testConfig){
+		"401":               func(c *testConfig) { c.Authenticator = asNobody{} },
+		"403 of a stranger": func(c *testConfig) { c.Authenticator, c.Authorizer = asStranger{}, authz.Union() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,4 +98,11 @@ func postSlowly(t *testing.T, address string, size int) (frames, answer string) 
 		}
 		kinds = append(kinds, kind)
 	}
+}
+
+// asStranger authenticates every request as the anonymous user.
+type asStranger struct{}
+
+func (asStranger) Authenticate(*http.Request) (*resource.User, bool, error) {
+	return &resource.User{Name: resource.Anonymous}, true, nil
 }

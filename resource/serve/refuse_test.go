@@ -22,7 +22,7 @@ func (n neverAsked) Authenticate(*http.Request) (*resource.User, bool, error) {
 // a path that anyone may read; nothing is handled.
 func TestRefuseBeforeAuthentication(t *testing.T) {
 	t.Parallel()
-	s := newTestServer(t, func(http.ResponseWriter, *http.Request) { t.Error("a refused request is handled") }, func(c *Config) {
+	s := newTestServer(t, func(http.ResponseWriter, *http.Request) { t.Error("a refused request is handled") }, func(c *testConfig) {
 		c.Authenticator = neverAsked{t}
 		c.Refuse = func(*http.Request) error { return apierrors.NewBadRequest("no") }
 	})

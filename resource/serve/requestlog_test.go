@@ -11,17 +11,18 @@ import (
 	"testing"
 
 	"portico/resource"
+	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
 	"portico/resource/tracing"
 )
 
-// ends is a RequestLog that keeps what it gets.
+// ends is a filter.RequestLog that keeps what it gets.
 type ends struct {
 	mu  sync.Mutex
-	all []RequestEnd
+	all []filter.RequestEnd
 }
 
-func (e *ends) Add(end *RequestEnd) {
+func (e *ends) Add(end *filter.RequestEnd) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = append(e.all, *end)
@@ -58,11 +59,11 @@ func TestClientGone(t *testing.T) {
 			m := metrics.New()
 			change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
 			s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
-				CountAs(r.Context(), "aggregator")
+				filter.CountAs(r.Context(), "aggregator")
 				if panics {
 					panic(http.ErrAbortHandler)
 				}
-			}, change, func(c *Config) { c.AccessLog, c.Metrics, c.Tracer = log, m, tracer })
+			}, change, func(c *testConfig) { c.AccessLog, c.Metrics, c.Tracer = log, m, tracer })
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			func() {
@@ -74,7 +75,7 @@ func TestClientGone(t *testing.T) {
 				s.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", pathPods, nil))
 			}()
 			_ = tracer.Run(ctx)
-			if len(log.all) != 1 || log.all[0].Code != CodeClientGone {
+			if len(log.all) != 1 || log.all[0].Code != filter.CodeClientGone {
 				t.Errorf("request log: %+v", log.all)
 			}
 			if got := scrape(m, "apiserver_request_total{"); len(got) != 1 || !strings.Contains(got[0], `code="499",component="aggregator"`) {
@@ -102,14 +103,14 @@ func TestClientGone(t *testing.T) {
 func TestRequestLog(t *testing.T) {
 	log := &ends{}
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		SetUpstream(r.Context(), Upstream{APIService: "v1.", Backend: "core", Attempts: 1})
-		if !Attach(r.Context(), lastWord("ours")) || r.Context().Value("word") != "ours" {
+		filter.SetUpstream(r.Context(), filter.Upstream{APIService: "v1.", Backend: "core", Attempts: 1})
+		if !filter.Attach(r.Context(), lastWord("ours")) || r.Context().Value("word") != "ours" {
 			t.Error("nothing is attached")
 		}
 		w.Header().Set("X-Last", "theirs")
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = w.Write([]byte("tea"))
-	}, func(c *Config) { c.AccessLog = log })
+	}, func(c *testConfig) { c.AccessLog = log })
 	if got := do(s, "GET", pathPods+"/a?token=abc", "Audit-Id", "mine", "User-Agent", "test").Header()["X-Last"]; len(got) != 1 || got[0] != "ours" {
 		t.Errorf("X-Last is %q", got)
 	}
@@ -130,7 +131,7 @@ func TestRequestLog(t *testing.T) {
 // forbidden, the sender.
 func TestRequestLogOfImpersonation(t *testing.T) {
 	log := &ends{}
-	s := newTestServer(t, func(http.ResponseWriter, *http.Request) {}, func(c *Config) {
+	s := newTestServer(t, func(http.ResponseWriter, *http.Request) {}, func(c *testConfig) {
 		c.AccessLog = log
 		c.Impersonation = func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -152,9 +153,16 @@ func TestRequestLogOfImpersonation(t *testing.T) {
 	do(s, "GET", pathPods+"/a", "Impersonate-User", "root")
 	var got []string
 	for _, end := range log.all {
-		got = append(got, fmt.Sprintf("{%s %s %d}", nameOf(end.Action.User), nameOf(end.Action.Impersonator), end.Code))
+		got = append(got, fmt.Sprintf("{%s %s %d}", name(end.Action.User), name(end.Action.Impersonator), end.Code))
 	}
 	if want := []string{"{jane  200}", "{john jane 200}", "{jane  403}"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+}
+
+func name(u *resource.User) string {
+	if u == nil {
+		return ""
+	}
+	return u.Name
 }

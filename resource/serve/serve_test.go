@@ -18,6 +18,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/authn"
+	"portico/resource/serve/filter"
 )
 
 // asJane authenticates everybody.
@@ -30,28 +31,51 @@ func (j asJane) Authenticate(*http.Request) (*resource.User, bool, error) {
 // quiet is a log that nobody reads.
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// newTestServer makes a server around a handler; change may alter its
-// configuration.
-func newTestServer(t testing.TB, h http.HandlerFunc, change ...func(*Config)) *Server {
+// testConfig configures a chain and the server around it.
+type testConfig struct {
+	filter.Config
+	Server Config
+}
+
+// testServer is a server and its chain.
+type testServer struct {
+	*Server
+	chain *filter.Chain
+}
+
+// Handler returns the chain, for requests without a network.
+func (s *testServer) Handler() http.Handler { return s.chain }
+
+// longRunning returns the number of long-running requests.
+func (s *testServer) longRunning() int {
+	_, long := s.chain.Lifecycle().Count()
+	return long
+}
+
+// newTestServer makes a server around a handler; change may alter its configuration.
+func newTestServer(t testing.TB, h http.HandlerFunc, change ...func(*testConfig)) *testServer {
 	t.Helper()
-	cfg := Config{
-		Listen:        []ListenAddress{{Address: "unix://" + filepath.Join(t.TempDir(), "s.sock")}},
-		Handler:       h,
-		Authenticator: asJane{},
-		Logger:        quiet(),
+	cfg := testConfig{
+		Config: filter.Config{Handler: h, Authenticator: asJane{}, Logger: quiet()},
+		Server: Config{Listen: []ListenAddress{{Address: "unix://" + filepath.Join(t.TempDir(), "s.sock")}}},
 	}
 	for _, f := range change {
 		f(&cfg)
 	}
-	s, err := New(cfg)
+	chain, err := filter.New(cfg.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	cfg.Server.Chain, cfg.Server.Logger = chain, cfg.Logger
+	s, err := New(cfg.Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &testServer{s, chain}
 }
 
 // do sends a request through the filters, without a network.
-func do(s *Server, method, target string, header ...string) *httptest.ResponseRecorder {
+func do(s *testServer, method, target string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
@@ -75,7 +99,7 @@ func wantStatus(t *testing.T, body io.Reader, code int32, reason metav1.StatusRe
 }
 
 // run starts the server and stops it when the test ends.
-func run(t *testing.T, s *Server) {
+func run(t *testing.T, s *testServer) {
 	t.Helper()
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
@@ -138,8 +162,8 @@ func whoami(w http.ResponseWriter, r *http.Request) {
 
 func TestListenOnNetwork(t *testing.T) {
 	p := newPKI(t)
-	s := newTestServer(t, whoami, func(c *Config) {
-		c.Listen = []ListenAddress{p.listen(), p.listen()}
+	s := newTestServer(t, whoami, func(c *testConfig) {
+		c.Server.Listen = []ListenAddress{p.listen(), p.listen()}
 		c.Authenticator = authn.Union(authn.ClientCert(func() *x509.CertPool { return p.pool }), authn.Anonymous())
 	})
 	run(t, s)
@@ -167,8 +191,8 @@ func TestStrangersCertificate(t *testing.T) {
 	p, other := newPKI(t), newPKI(t)
 	address := p.listen()
 	address.ClientCAs = nil
-	s := newTestServer(t, whoami, func(c *Config) {
-		c.Listen = []ListenAddress{address}
+	s := newTestServer(t, whoami, func(c *testConfig) {
+		c.Server.Listen = []ListenAddress{address}
 		c.Authenticator = authn.Union(authn.ClientCert(func() *x509.CertPool { return p.pool }), authn.Anonymous())
 	})
 	run(t, s)
@@ -184,8 +208,8 @@ func TestStrangersCertificate(t *testing.T) {
 func TestStrangersConnectionEnds(t *testing.T) {
 	p := newPKI(t)
 	remote := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RemoteAddr) }
-	s := newTestServer(t, remote, func(c *Config) {
-		c.Listen = []ListenAddress{p.listen()}
+	s := newTestServer(t, remote, func(c *testConfig) {
+		c.Server.Listen = []ListenAddress{p.listen()}
 		c.Authenticator = authn.Union(authn.ClientCert(func() *x509.CertPool { return p.pool }), authn.Anonymous())
 	})
 	run(t, s)
@@ -207,8 +231,8 @@ func TestStrangersConnectionEnds(t *testing.T) {
 
 func TestListenOnSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
-	s := newTestServer(t, whoami, func(c *Config) {
-		c.Listen = []ListenAddress{{Address: "unix://" + path, PeerUID: true}}
+	s := newTestServer(t, whoami, func(c *testConfig) {
+		c.Server.Listen = []ListenAddress{{Address: "unix://" + path, PeerUID: true}}
 		c.Authenticator = authn.Union(authn.PeerUID(), authn.Anonymous("/healthz"))
 	})
 	run(t, s)
@@ -231,15 +255,15 @@ func TestListenOnSocket(t *testing.T) {
 }
 
 func TestNewComplains(t *testing.T) {
+	chain := newTestServer(t, whoami).chain
 	for want, change := range map[string]func(*Config){
-		"no handler":        func(c *Config) { c.Handler = nil },
-		"no authenticator":  func(c *Config) { c.Authenticator = nil },
-		"no address":        func(c *Config) { c.Listen = nil },
-		"address is empty":  func(c *Config) { c.Listen[0].Address = "" },
-		"needs a cert":      func(c *Config) { c.Listen[0].Address = "127.0.0.1:0" },
-		"only good togethe": func(c *Config) { c.Listen[0].CertFile = "x" },
+		"no chain":             func(c *Config) { c.Chain = nil },
+		"no address":           func(c *Config) { c.Listen = nil },
+		"address is empty":     func(c *Config) { c.Listen[0].Address = "" },
+		"needs a cert":         func(c *Config) { c.Listen[0].Address = "127.0.0.1:0" },
+		"must be given togeth": func(c *Config) { c.Listen[0].CertFile = "x" },
 	} {
-		cfg := Config{Handler: http.NotFoundHandler(), Authenticator: asJane{}, Listen: []ListenAddress{{Address: "unix:///x"}}}
+		cfg := Config{Chain: chain, Listen: []ListenAddress{{Address: "unix:///x"}}}
 		change(&cfg)
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
@@ -249,8 +273,8 @@ func TestNewComplains(t *testing.T) {
 
 func TestListenBindsAllOrNone(t *testing.T) {
 	dir := t.TempDir()
-	s := newTestServer(t, whoami, func(c *Config) {
-		c.Listen = []ListenAddress{{Address: "unix://" + dir + "/a"}, {Address: "unix://" + dir + "/missing/b"}}
+	s := newTestServer(t, whoami, func(c *testConfig) {
+		c.Server.Listen = []ListenAddress{{Address: "unix://" + dir + "/a"}, {Address: "unix://" + dir + "/missing/b"}}
 	})
 	if err := s.Listen(); err == nil || s.Addresses() != nil {
 		t.Fatalf("got %v, %v", err, s.Addresses())

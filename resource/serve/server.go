@@ -11,68 +11,55 @@ import (
 	"time"
 
 	"portico/resource/authn"
-	"portico/resource/serve/metrics"
 )
 
-// closeTimeout is how long connections get to end by themselves once all
-// requests are done or given up.
-const closeTimeout = 2 * time.Second
+const (
+	// closeTimeout is how long connections have to close by themselves after their
+	// requests have ended or were given up.
+	closeTimeout = 2 * time.Second
+	// abandonTimeout is how long requests that were given up have to end after their
+	// connections are closed, so that logs have them.
+	abandonTimeout = time.Second
+)
 
-// lastWords is how long requests that were given up get to end once their
-// connections are gone, so that what is told of them is still taken.
-const lastWords = time.Second
-
-// Server serves one handler on some addresses.
+// Server serves a Chain on its addresses.
 type Server struct {
-	cfg     Config
-	log     *slog.Logger
-	metrics *metrics.Metrics
-	handler http.Handler
-	life    life
-	long    longRunning
-	clients *connections
-	// deadlines are the writers of requests that have one.
-	deadlines deadlineWriters
-	expiries  *authn.Expiries
+	cfg      Config
+	log      *slog.Logger
+	expiries *authn.Expiries
 
-	mu    sync.Mutex // guards doors
-	doors []*door
+	mu        sync.Mutex // guards listeners
+	listeners []*listener
 }
 
-// door is one address and the server behind it.
-type door struct {
-	listener net.Listener
-	server   *http.Server
+// listener is a bound address and its HTTP server.
+type listener struct {
+	net.Listener
+	server *http.Server
 }
 
-// New checks the configuration; it opens nothing.
+// New checks the configuration; it binds no address.
 func New(cfg Config) (*Server, error) {
 	switch {
-	case cfg.Handler == nil:
-		return nil, errors.New("make server: no handler")
-	case cfg.Authenticator == nil:
-		return nil, errors.New("make server: no authenticator")
+	case cfg.Chain == nil:
+		return nil, errors.New("make server: no chain")
 	case len(cfg.Listen) == 0:
 		return nil, errors.New("make server: no address to listen on")
-	case cfg.GoawayChance < 0 || cfg.GoawayChance > maxGoawayChance:
-		return nil, fmt.Errorf("make server: the chance of GOAWAY is %v and must be between 0 and %v", cfg.GoawayChance, maxGoawayChance)
 	}
 	for _, address := range cfg.Listen {
 		if err := address.validate(); err != nil {
 			return nil, fmt.Errorf("make server: listen on %q: %w", address.Address, err)
 		}
 	}
-	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics, long: newLongRunning(&cfg), clients: newConnections(descriptors(), cfg.Connections)}
+	cfg.complete()
+	s := &Server{cfg: cfg, log: cfg.Logger}
 	if cfg.Name != "" {
 		s.log = s.log.With("server", cfg.Name)
 	}
-	s.deadlines.metrics = s.metrics
-	s.handler = s.chain()
 	return s, nil
 }
 
-// watchExpiries has the ends of certificates shown.
+// watchExpiries exports the expiry of certificates.
 func (s *Server) watchExpiries() (err error) {
 	files := s.cfg.Certificates
 	for _, address := range s.cfg.Listen {
@@ -81,69 +68,64 @@ func (s *Server) watchExpiries() (err error) {
 	if s.expiries, err = authn.NewExpiries(files...); err != nil {
 		return fmt.Errorf("watch certificates: %w", err)
 	}
-	if err := s.metrics.Registry().Register(s.expiries); err != nil {
+	if err := s.cfg.Chain.Metrics().Registry().Register(s.expiries); err != nil {
 		return fmt.Errorf("watch certificates: %w", err)
 	}
 	s.cfg.Health.AddWarnings(s.expiries.Warnings)
 	return nil
 }
 
-// Handler returns the configured handler behind all filters, for requests that
-// do not come through a listener.
-func (s *Server) Handler() http.Handler { return s.handler }
-
-// Listen binds all addresses, or none. Connections wait until Run. Run calls it
-// if nobody has; whoever has calls Run.
+// Listen binds all addresses, or none. Connections wait until Run, which calls Listen if it
+// was not called. After Listen, Run must be called.
 func (s *Server) Listen() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.doors != nil {
+	if s.listeners != nil {
 		return nil
 	}
-	var doors []*door
+	var listeners []*listener
 	for i := range s.cfg.Listen {
-		d, err := s.openDoor(&s.cfg.Listen[i])
+		l, err := s.bind(&s.cfg.Listen[i])
 		if err != nil {
-			for _, open := range doors {
-				_ = open.listener.Close()
+			for _, bound := range listeners {
+				_ = bound.Close()
 			}
 			return fmt.Errorf("listen on %s: %w", s.cfg.Listen[i].Address, err)
 		}
-		doors = append(doors, d)
+		listeners = append(listeners, l)
 	}
-	s.doors = doors
+	s.listeners = listeners
 	return s.watchExpiries()
 }
 
-// Addresses returns what Listen has bound, in the order of the configuration.
+// Addresses returns the bound addresses, in the order of the configuration.
 func (s *Server) Addresses() []net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var addresses []net.Addr
-	for _, d := range s.doors {
-		addresses = append(addresses, d.listener.Addr())
+	for _, l := range s.listeners {
+		addresses = append(addresses, l.Addr())
 	}
 	return addresses
 }
 
-// Run serves until ctx ends or an address fails, then shuts down in order (see
-// shutdown) and returns when that is done: nil after ctx, else what failed. It
-// runs once.
+// Run serves until ctx ends or an address fails, shuts down (see shutdown) and returns when
+// that is done: nil after ctx, else the failure. It runs once.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	defer s.observing(ctx)()
+	defer s.runChain(ctx)()
 	go s.expiries.Log(ctx, s.log)
-	failures := make(chan error, len(s.doors))
+	failures := make(chan error, len(s.listeners))
 	var serving sync.WaitGroup
-	for _, d := range s.doors {
+	for _, l := range s.listeners {
 		serving.Go(func() {
-			if err := s.serve(d); !errors.Is(err, http.ErrServerClosed) {
-				failures <- fmt.Errorf("serve %s: %w", d.listener.Addr(), err)
+			if err := s.serve(l); !errors.Is(err, http.ErrServerClosed) {
+				failures <- fmt.Errorf("serve %s: %w", l.Addr(), err)
 			}
 		})
-		s.log.Info("serving", "address", d.listener.Addr().String())
+		s.log.Info("serving", "address", l.Addr().String())
 	}
 	var failed error
 	select {
@@ -156,51 +138,65 @@ func (s *Server) Run(ctx context.Context) error {
 	return failed
 }
 
-func (s *Server) serve(d *door) error {
-	if d.server.TLSConfig != nil {
-		return d.server.ServeTLS(clientListener{d.listener, s.clients}, "", "")
+// runChain runs the Chain. end ends it after the last request and returns when it has
+// delivered everything.
+func (s *Server) runChain(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { s.cfg.Chain.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
 	}
-	return d.server.Serve(d.listener)
 }
 
-// shutdown ends the server in order (contract 11.5): not ready any more, at
-// once; after a delay new requests are turned away; those at work get time to
-// finish; long-running ones are ended, spread over some time; connections are
-// closed, and what ends with them is waited for, for a moment.
+func (s *Server) serve(l *listener) error {
+	if l.server.TLSConfig != nil {
+		return l.server.ServeTLS(s.cfg.Chain.Connections().Listener(l.Listener), "", "")
+	}
+	return l.server.Serve(l.Listener)
+}
+
+// shutdown ends the server in order: it stops being ready; after a delay new requests are
+// rejected; requests in flight have time to finish; long-running ones end, spread over some
+// time; connections are closed, and the requests that end with them are waited for.
 func (s *Server) shutdown() {
+	lifecycle := s.cfg.Chain.Lifecycle()
 	s.cfg.Health.shuttingDown.Store(true)
 	s.log.Info("shutting down", "delay", s.cfg.ShutdownDelay)
 	<-time.After(s.cfg.ShutdownDelay)
 
-	s.life.refusing.Store(true)
-	shortDone := s.life.short.close()
+	lifecycle.Reject()
+	shortDone := lifecycle.CloseShort()
 	select {
 	case <-shortDone:
 	case <-time.After(s.cfg.ShutdownTimeout):
-		s.log.Warn("gave up on requests at work", "requests", s.life.short.count(), "waited", s.cfg.ShutdownTimeout)
+		short, _ := lifecycle.Count()
+		s.log.Warn("gave up on requests in flight", "requests", short, "waited", s.cfg.ShutdownTimeout)
 	}
-	longDone := s.life.long.close()
-	s.life.long.end(s.cfg.LongShutdownTimeout)
+	longDone := lifecycle.CloseLong()
+	lifecycle.EndLong(s.cfg.LongShutdownTimeout)
 
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	select {
 	case <-longDone:
 	case <-ctx.Done():
-		s.log.Warn("long-running requests do not end", "requests", s.life.long.count())
+		_, long := lifecycle.Count()
+		s.log.Warn("long-running requests do not end", "requests", long)
 	}
-	for _, d := range s.doors {
-		if err := d.server.Shutdown(ctx); err != nil {
-			_ = d.server.Close() // what did not end in time is cut
+	for _, l := range s.listeners {
+		if err := l.server.Shutdown(ctx); err != nil {
+			_ = l.server.Close()
 		}
 	}
-	limit := time.After(lastWords)
+	limit := time.After(abandonTimeout)
 	for _, done := range []<-chan struct{}{shortDone, longDone} {
 		select {
 		case <-done:
 		case <-limit:
-			s.log.Warn("requests did not end with their connections; what they tell from now on is lost",
-				"requests", s.life.short.count()+s.life.long.count())
+			short, long := lifecycle.Count()
+			s.log.Warn("requests did not end with their connections and are not logged", "requests", short+long)
 			return
 		}
 	}

@@ -29,7 +29,9 @@ func TestShutdownSequence(t *testing.T) {
 			case r.URL.Query().Has("slow"):
 				<-release
 			}
-		})}).ServeHTTP, func(c *Config) { c.Health, c.ShutdownDelay, c.RequestTimeout = health, 10*time.Second, time.Hour })
+		})}).ServeHTTP, func(c *testConfig) {
+			c.Server.Health, c.Server.ShutdownDelay, c.RequestTimeout = health, 10*time.Second, time.Hour
+		})
 
 		slow, watch, ended := inBackground(s, pathPods+"?slow=1"), inBackground(s, pathPods+"?watch=1"), make(chan struct{})
 		synctest.Wait()
@@ -81,7 +83,7 @@ func TestShutdownGivesUp(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		s.shutdown()
-		if took := time.Since(began); took != DefaultShutdownTimeout+closeTimeout+lastWords {
+		if took := time.Since(began); took != DefaultShutdownTimeout+closeTimeout+abandonTimeout {
 			t.Errorf("took %v", took)
 		}
 		close(release)
@@ -120,8 +122,8 @@ func TestShutdownTellsOfWhatItGivesUp(t *testing.T) {
 				<-r.Context().Done()
 				<-time.After(50 * time.Millisecond) // it has something to put in order
 				tc.ends()
-			}, change, func(c *Config) {
-				c.ShutdownTimeout, c.LongShutdownTimeout, c.AccessLog, c.Logger = time.Millisecond, -1, log, slog.New(slowLog{slog.DiscardHandler})
+			}, change, func(c *testConfig) {
+				c.Server.ShutdownTimeout, c.Server.LongShutdownTimeout, c.AccessLog, c.Logger = time.Millisecond, -1, log, slog.New(slowLog{slog.DiscardHandler})
 			})
 			if err := s.Listen(); err != nil {
 				t.Fatal(err)
@@ -150,7 +152,7 @@ func TestShutdownTellsOfWhatItGivesUp(t *testing.T) {
 	}
 }
 
-func inBackground(s *Server, target string) <-chan int {
+func inBackground(s *testServer, target string) <-chan int {
 	done := make(chan int, 1)
 	go func() {
 		w := httptest.NewRecorder()

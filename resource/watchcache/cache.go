@@ -27,34 +27,34 @@ type Cache struct {
 	progress loop.Nudge   // the feed called Progress
 	watching atomic.Int64 // running watches
 	reads    reads
-	// histories is what the lanes' histories come to, in bytes.
+	// histories is what the event logs' histories come to, in bytes.
 	histories atomic.Int64
 
 	// mu orders what the feed delivers against who looks at a snapshot and a
-	// lane together. It guards what follows and is never held for long.
+	// event log together. It guards what follows and is never held for long.
 	mu   sync.Mutex
 	tree *tree // the newest state; snapshots are copies of it
-	// unreadable, era and replaced are the newest snapshot's.
+	// unreadable, epoch and replaced are the newest snapshot's.
 	unreadable []string
-	era        int
+	epoch      int
 	replaced   int64
 	// live is what the newest state comes to, in bytes; tidied is replaced when
 	// what holds on to old states was looked through last.
 	live, tidied int64
-	lanes        map[string]*lane // by range path
-	resets       int64            // how often the feed delivered a whole state
+	eventLogs    map[string]*eventLog // by range path
+	resets       int64                // how often the feed delivered a whole state
 }
 
 // New returns a Cache; it knows nothing before Run.
 func New(cfg Config) *Cache {
 	return &Cache{
-		cfg:     cfg.withDefaults(),
-		began:   time.Now(),
-		ready:   make(chan struct{}),
-		ended:   make(chan struct{}),
-		waiters: waiters{list: map[*waiter]struct{}{}},
-		lanes:   map[string]*lane{},
-		reads:   newReads(),
+		cfg:       cfg.withDefaults(),
+		began:     time.Now(),
+		ready:     make(chan struct{}),
+		ended:     make(chan struct{}),
+		waiters:   waiters{list: map[*waiter]struct{}{}},
+		eventLogs: map[string]*eventLog{},
+		reads:     newReads(),
 
 		initials: initials{all: map[*initial]struct{}{}},
 	}
@@ -102,43 +102,43 @@ func (c *Cache) Revision() int64 {
 // age returns the time since the cache was made.
 func (c *Cache) age() time.Duration { return time.Since(c.began) }
 
-// lane returns the lane of a range, made on first use.
-func (c *Cache) lane(rangePath string) *lane {
+// event log returns the event log of a range, made on first use.
+func (c *Cache) eventLog(rangePath string) *eventLog {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := c.lanes[rangePath]
+	l := c.eventLogs[rangePath]
 	if l == nil {
-		l = newLane(c.Revision())
-		c.lanes[rangePath] = l
+		l = newEventLog(c.Revision())
+		c.eventLogs[rangePath] = l
 	}
 	return l
 }
 
-// laneOf returns the lane that a path belongs to; nil if nobody has asked for
+// logOf returns the event log that a path belongs to; nil if nobody has asked for
 // its resource. mu is held. The range of a resource ends with one of the path's
 // first slashes, and no range holds another.
-func (c *Cache) laneOf(path string) *lane {
+func (c *Cache) logOf(path string) *eventLog {
 	for i := 0; ; {
 		n := strings.IndexByte(path[i:], '/')
 		if n < 0 {
 			return nil
 		}
 		i += n + 1
-		if l := c.lanes[path[:i]]; l != nil {
+		if l := c.eventLogs[path[:i]]; l != nil {
 			return l
 		}
 	}
 }
 
-// at returns a snapshot that shows the lane's resource as it was at exactly
+// at returns a snapshot that shows the event log's resource as it was at exactly
 // that revision; nil if there is none at hand. The cache must be ready.
-func (c *Cache) at(l *lane, rev int64) *snapshot {
-	// A lane that has not changed since is now as it was then.
+func (c *Cache) at(l *eventLog, rev int64) *snapshot {
+	// A event log that has not changed since is now as it was then.
 	s := c.now.Load()
 	if s.rev == rev || s.rev > rev && l.unchanged(rev) {
 		return s
 	}
-	return c.kept.find(l, rev, s.era, c.age())
+	return c.kept.find(l, rev, s.epoch, c.age())
 }
 
 // tidyLoop gives memory back that nothing else would.
@@ -156,12 +156,12 @@ func (c *Cache) tidyLoop(ctx context.Context) {
 		oldest := c.oldest()
 		c.kept.tidy(now, oldest)
 		c.initials.tidy(now, oldest)
-		lanes := make([]*lane, 0, len(c.lanes))
-		for _, l := range c.lanes {
-			lanes = append(lanes, l)
+		eventLogs := make([]*eventLog, 0, len(c.eventLogs))
+		for _, l := range c.eventLogs {
+			eventLogs = append(eventLogs, l)
 		}
 		c.mu.Unlock()
-		for _, l := range lanes {
+		for _, l := range eventLogs {
 			l.tidy(now, c.cfg.History)
 			c.histories.Add(l.spent())
 			l.indexes.tidy(now)

@@ -77,7 +77,7 @@ func (c *change) event(sel *selection) (resource.Event, bool) {
 	return resource.Event{}, false
 }
 
-// selection is what a watcher wants to see of a lane.
+// selection is what a watcher wants to see of a event log.
 type selection struct {
 	namespace string // "" is all
 	sel       resource.Selector

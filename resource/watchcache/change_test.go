@@ -52,36 +52,36 @@ func TestDifferenceOfWhatCannotBeRead(t *testing.T) {
 
 // A list that was under way when the storage was set back keeps its state for
 // nobody: a revision that comes again is another.
-func TestKeptStatesAreOfOneEra(t *testing.T) {
+func TestCachedStatesAreOfOneEpoch(t *testing.T) {
 	var k kept
-	l := newLane(0)
+	l := newEventLog(0)
 	old := &snapshot{rev: 10}
 	k.keep(l, 10, old, 0)
 	if k.find(l, 10, 0, time.Second) != old {
 		t.Error("a kept state is not found")
 	}
 	if k.find(l, 10, 1, time.Second) != nil {
-		t.Error("a state of another era is found")
+		t.Error("a state of another epoch is found")
 	}
 }
 
 // An index that was made of a state from before the storage was set back is of
 // no use after, and none of after for a list from before.
-func TestIndexesAreOfOneEra(t *testing.T) {
+func TestIndexesAreOfOneEpoch(t *testing.T) {
 	info := &resource.Info{Versions: []string{"v1"}, Resource: "things", Kind: "Thing"}
-	s := &store{cache: New(Config{}), info: info, lane: newLane(0)}
+	s := &store{cache: New(Config{}), info: info, events: newEventLog(0)}
 	sel := resource.Selector{Fields: fields.OneTermEqualSelector("metadata.name", "a")}
 	old, now := state(t, 10, nil), state(t, 12, nil)
-	now.era = 1
+	now.epoch = 1
 	made := func(of *snapshot) { s.makeIndex(of, wantedBy(sel)[0]) }
 	known := func(of *snapshot) bool { _, ok := s.candidates(of, sel, "things/", "things/"); return ok }
 	made(old)
 	if !known(old) || known(now) || known(old) {
-		t.Error("an index of the era before is used, or kept")
+		t.Error("an index of the epoch before is used, or kept")
 	}
 	made(now)
 	now.rev, old.rev = 30, 40
 	if !known(now) || known(old) {
-		t.Error("an index is used by a list from before its era")
+		t.Error("an index is used by a list from before its epoch")
 	}
 }

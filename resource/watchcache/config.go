@@ -54,7 +54,7 @@ const (
 	// keptAge for how long after their last use.
 	keptSnapshots = 32
 	keptAge       = 2 * time.Minute
-	// tidyInterval is how often lanes and kept snapshots are tidied up.
+	// tidyInterval is how often event logs and kept snapshots are tidied up.
 	tidyInterval = 15 * time.Second
 	// batch is how many events a watcher looks at, at a time, and batchBytes how
 	// large their objects may be together (one may be larger): a watcher whose

@@ -12,7 +12,7 @@ import (
 
 // What an object costs beside its bytes: 290 bytes for the object, 320 for the
 // texts of its header and 128 for its labels (as a map, 340), 180 for its path,
-// its place in the tree and its change in the lane. What the allocator rounds up
+// its place in the tree and its change in the event log. What the allocator rounds up
 // counts, too.
 func TestCostOfObject(t *testing.T) {
 	const (
@@ -30,7 +30,7 @@ func TestCostOfObject(t *testing.T) {
 	}
 	c := New(Config{Logger: slog.New(slog.DiscardHandler)})
 	sink{c}.Reset(1, nil)
-	c.lane("example.com/bakeries/")
+	c.eventLog("example.com/bakeries/")
 	before, bytes, annotation := heap(), 0, strings.Repeat("x", 2700)
 	for i := range objects {
 		o, err := resource.Parse(fmt.Appendf(nil, text, annotation, i, i%7, i, i))

@@ -47,11 +47,11 @@ func newEntries() *btree.BTreeG[entry] {
 	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
 }
 
-// indexes are those of one lane: the paths of its objects by the value of a
+// indexes are those of one event log: the paths of its objects by the value of a
 // label or field. They are made when lists have often looked for such a value,
 // and kept by the lists that use them: nothing is done for them when an object
 // changes. An index shows some earlier revision; with the changes since, which
-// the lane has, it names every object that can be chosen now, and some more.
+// the event log has, it names every object that can be chosen now, and some more.
 type indexes struct {
 	mu     sync.Mutex
 	list   map[term]*index
@@ -63,9 +63,9 @@ type indexes struct {
 type index struct {
 	entries   *btree.BTreeG[entry]
 	published *btree.BTreeG[entry]
-	rev       int64 // entries show the lane's resource at rev
-	breaks    int   // lane.breaks when it was made
-	era       int   // snapshot.era of what it was made of
+	rev       int64 // entries show the event log's resource at rev
+	breaks    int   // event log.breaks when it was made
+	epoch     int   // snapshot.epoch of what it was made of
 	used      time.Duration
 	value     func(*resource.Object) (string, bool)
 }
@@ -129,7 +129,7 @@ func exactValue(r labels.Requirement) (string, bool) {
 // choose in a snapshot, and of some that it does not; false when there is no
 // index that knows. Paths begin with prefix and are not below from.
 func (s *store) candidates(now *snapshot, sel resource.Selector, prefix, from string) ([]string, bool) {
-	ix := &s.lane.indexes
+	ix := &s.events.indexes
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if len(ix.list) == 0 {
@@ -137,14 +137,14 @@ func (s *store) candidates(now *snapshot, sel resource.Selector, prefix, from st
 	}
 	for _, want := range wantedBy(sel) {
 		in := ix.list[want.term]
-		if in != nil && in.era < now.era {
+		if in != nil && in.epoch < now.epoch {
 			delete(ix.list, want.term)
 			in = nil
 		}
-		if in == nil || in.era > now.era || in.rev > now.rev {
+		if in == nil || in.epoch > now.epoch || in.rev > now.rev {
 			continue
 		}
-		changes, _, ok := s.lane.changesSince(in.rev, in.breaks)
+		changes, _, ok := s.events.changesSince(in.rev, in.breaks)
 		if !ok {
 			delete(ix.list, want.term)
 			continue
@@ -208,7 +208,7 @@ func (s *store) takeIn(in *index, changes []*change) {
 // scanned notes that a list has looked at objects in vain for want of an index,
 // and makes one when that has happened often.
 func (s *store) scanned(now *snapshot, sel resource.Selector, inVain int) {
-	ix := &s.lane.indexes
+	ix := &s.events.indexes
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	for _, want := range wantedBy(sel) {
@@ -230,7 +230,7 @@ func (s *store) scanned(now *snapshot, sel resource.Selector, inVain int) {
 
 // makeIndex makes the index of a term as of a snapshot. indexes.mu is held.
 func (s *store) makeIndex(now *snapshot, want wanted) {
-	_, breaks, ok := s.lane.changesSince(now.rev, -1)
+	_, breaks, ok := s.events.changesSince(now.rev, -1)
 	if !ok {
 		return
 	}
@@ -247,12 +247,12 @@ func (s *store) makeIndex(now *snapshot, want wanted) {
 		}
 		return strings.Compare(a.path, b.path)
 	})
-	in := &index{entries: newEntries(), rev: now.rev, breaks: breaks, era: now.era, used: s.cache.age(), value: want.of}
+	in := &index{entries: newEntries(), rev: now.rev, breaks: breaks, epoch: now.epoch, used: s.cache.age(), value: want.of}
 	for _, e := range all {
 		in.entries.Load(e)
 	}
 	in.published = in.entries.Copy()
-	ix := &s.lane.indexes
+	ix := &s.events.indexes
 	if ix.list == nil {
 		ix.list = map[term]*index{}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // kept holds the few snapshots that lists are being read from in pages. Each
-// shows one lane's resource as it was at one revision. They are bounded in
+// shows one event log's resource as it was at one revision. They are bounded in
 // number, age and by what was replaced since, for they hold on to that; when one
 // is gone, the store beneath can still answer.
 type kept struct {
@@ -16,17 +16,17 @@ type kept struct {
 }
 
 type keptSnapshot struct {
-	lane *lane
-	rev  int64
-	used time.Duration // since the cache was made
-	snap *snapshot
+	events *eventLog
+	rev    int64
+	used   time.Duration // since the cache was made
+	snap   *snapshot
 }
 
-// keep remembers what the lane's resource looks like at rev.
-func (k *kept) keep(l *lane, rev int64, s *snapshot, now time.Duration) {
+// keep remembers what the event log's resource looks like at rev.
+func (k *kept) keep(l *eventLog, rev int64, s *snapshot, now time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.list = slices.DeleteFunc(k.list, func(e keptSnapshot) bool { return e.lane == l && e.rev == rev })
+	k.list = slices.DeleteFunc(k.list, func(e keptSnapshot) bool { return e.events == l && e.rev == rev })
 	if len(k.list) >= keptSnapshots {
 		k.list = slices.Delete(k.list, 0, 1)
 	}
@@ -34,11 +34,11 @@ func (k *kept) keep(l *lane, rev int64, s *snapshot, now time.Duration) {
 }
 
 // find returns what was kept, nil if nothing. A list that was under way when the
-// storage was set back may have kept what is no state of this era.
-func (k *kept) find(l *lane, rev int64, era int, now time.Duration) *snapshot {
+// storage was set back may have kept what is no state of this epoch.
+func (k *kept) find(l *eventLog, rev int64, epoch int, now time.Duration) *snapshot {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	i := slices.IndexFunc(k.list, func(e keptSnapshot) bool { return e.lane == l && e.rev == rev && e.snap.era == era })
+	i := slices.IndexFunc(k.list, func(e keptSnapshot) bool { return e.events == l && e.rev == rev && e.snap.epoch == epoch })
 	if i < 0 {
 		return nil
 	}

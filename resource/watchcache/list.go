@@ -97,7 +97,7 @@ func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start 
 			rest := int64(now.count(prefix, last+"\x00"))
 			out.Remaining = &rest
 		}
-		s.cache.kept.keep(s.lane, rev, now, s.cache.age())
+		s.cache.kept.keep(s.events, rev, now, s.cache.age())
 	}
 	return out
 }

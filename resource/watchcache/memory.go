@@ -53,9 +53,9 @@ func (c *Cache) letGo() {
 	c.initials.tidy(now, oldest)
 }
 
-// remember takes the pending changes of lanes in, and has the longest histories
+// remember takes the pending changes of event logs in, and has the longest histories
 // forget what is too much for all of them together. mu is held.
-func (c *Cache) remember(touched []*lane, now time.Duration) {
+func (c *Cache) remember(touched []*eventLog, now time.Duration) {
 	for _, l := range touched {
 		l.flush(now, c.cfg.History)
 		c.histories.Add(l.spent())
@@ -68,9 +68,9 @@ func (c *Cache) remember(touched []*lane, now time.Duration) {
 func (c *Cache) economize() {
 	limit := c.cfg.History.MaxBytes
 	for c.histories.Load() > limit {
-		var most *lane
+		var most *eventLog
 		var cost int64
-		for _, l := range c.lanes {
+		for _, l := range c.eventLogs {
 			if n := l.cost(); n > cost {
 				most, cost = l, n
 			}

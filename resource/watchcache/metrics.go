@@ -68,16 +68,16 @@ func (m *collector) Collect(to chan<- prometheus.Metric) {
 		gauge(m.size, float64(size), info.Group, info.Resource)
 		if now != nil {
 			gauge(m.revision, float64(now.rev%1e15), info.Group, info.Resource)
-			m.collectLane(to, info)
+			m.collectLog(to, info)
 		}
 	}
 }
 
-// collectLane tells of a resource's recent history. What has not happened yet
+// collectLog tells of a resource's recent history. What has not happened yet
 // is not told: most resources are quiet.
-func (m *collector) collectLane(to chan<- prometheus.Metric, info *resource.Info) {
+func (m *collector) collectLog(to chan<- prometheus.Metric, info *resource.Info) {
 	m.cache.mu.Lock()
-	l, resets := m.cache.lanes[info.RangePath("")], m.cache.resets
+	l, resets := m.cache.eventLogs[info.RangePath("")], m.cache.resets
 	m.cache.mu.Unlock()
 	if l == nil {
 		return

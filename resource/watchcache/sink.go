@@ -31,7 +31,7 @@ func (c sink) Reset(rev int64, state []resource.Change) {
 	c.tree, c.unreadable = tree, unreadable
 	if old == nil {
 		c.live = size
-		for _, l := range c.lanes {
+		for _, l := range c.eventLogs {
 			l.cross(rev, 0, c.cfg.History)
 		}
 		c.publish(rev)
@@ -48,14 +48,14 @@ func (c sink) Reset(rev int64, state []resource.Change) {
 	c.waiters.release(rev)
 }
 
-// bridge leads the lanes from one state to the next. mu is held.
+// bridge leads the event logs from one state to the next. mu is held.
 func (c sink) bridge(old, next *snapshot) {
 	changes, ok := difference(old, next)
 	if !ok {
 		c.cfg.Logger.Warn("storage was set back, ending all watches", "revision", next.rev, "previous", old.rev)
-		c.era++
+		c.epoch++
 		c.kept.clear()
-		for _, l := range c.lanes {
+		for _, l := range c.eventLogs {
 			l.breakOff(next.rev, errBreak)
 			c.histories.Add(l.spent())
 		}
@@ -63,18 +63,18 @@ func (c sink) bridge(old, next *snapshot) {
 	}
 	c.cfg.Logger.Info("feed lost its place, watches go on with the difference", "revision", next.rev, "previous", old.rev, "changes", len(changes))
 	for _, ch := range changes {
-		if l := c.laneOf(ch.path); l != nil {
+		if l := c.logOf(ch.path); l != nil {
 			l.pending = append(l.pending, ch.change)
 		}
 	}
 	now := c.age()
-	for _, l := range c.lanes {
+	for _, l := range c.eventLogs {
 		l.cross(next.rev, now, c.cfg.History)
 		c.histories.Add(l.spent())
 	}
 	c.economize()
 	for _, path := range next.unreadable {
-		if l := c.laneOf(path); l != nil && !old.hides(path) {
+		if l := c.logOf(path); l != nil && !old.hides(path) {
 			l.breakOff(next.rev, errUnreadable)
 			c.histories.Add(l.spent())
 		}
@@ -83,7 +83,7 @@ func (c sink) bridge(old, next *snapshot) {
 
 // publish makes the tree, as of rev, what everybody sees. mu is held.
 func (c sink) publish(rev int64) {
-	c.now.Store(&snapshot{tree: c.tree.Copy(), rev: rev, unreadable: c.unreadable, era: c.era, replaced: c.replaced})
+	c.now.Store(&snapshot{tree: c.tree.Copy(), rev: rev, unreadable: c.unreadable, epoch: c.epoch, replaced: c.replaced})
 }
 
 // Apply takes changes in.
@@ -92,10 +92,10 @@ func (c sink) Apply(changes []resource.Change) {
 		return
 	}
 	c.mu.Lock()
-	var touched, broken []*lane
+	var touched, broken []*eventLog
 	for _, ch := range changes {
 		if ch.Unreadable != nil {
-			if l := c.laneOf(ch.Path); l != nil {
+			if l := c.logOf(ch.Path); l != nil {
 				broken = append(broken, l)
 			}
 			c.apply(ch)
@@ -105,7 +105,7 @@ func (c sink) Apply(changes []resource.Change) {
 		if !known {
 			continue
 		}
-		if l := c.laneOf(ch.Path); l != nil {
+		if l := c.logOf(ch.Path); l != nil {
 			if len(l.pending) == 0 {
 				touched = append(touched, l)
 			}

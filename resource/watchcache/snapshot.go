@@ -29,9 +29,9 @@ type snapshot struct {
 	rev  int64
 	// unreadable are the paths, sorted, that hold what cannot be read.
 	unreadable []string
-	// era counts how often the storage had been set back: revisions of one say
+	// epoch counts how often the storage had been set back: revisions of one say
 	// nothing of another.
-	era int
+	epoch int
 	// replaced is what all states that were replaced before came to, in bytes:
 	// who holds on to the snapshot keeps what was replaced since.
 	replaced int64

@@ -16,7 +16,7 @@ type store struct {
 	info    *resource.Info
 	beneath resource.Store
 	hinted  resource.Hinted // beneath, if it takes hints
-	lane    *lane
+	events  *eventLog
 	reads   readSeries
 }
 
@@ -28,7 +28,7 @@ type store struct {
 // by the store beneath; other lists, and watches, wait a moment and are then
 // refused with 429.
 func (c *Cache) Store(info *resource.Info) resource.Store {
-	s := &store{cache: c, info: info, beneath: c.cfg.Store(info), lane: c.lane(info.RangePath("")),
+	s := &store{cache: c, info: info, beneath: c.cfg.Store(info), events: c.eventLog(info.RangePath("")),
 		reads: readSeries{all: &c.reads, info: info}}
 	s.hinted, _ = s.beneath.(resource.Hinted)
 	return s
@@ -102,7 +102,7 @@ func (s *store) fresh(ctx context.Context, at resource.At) (*snapshot, error) {
 	case resource.Any:
 		return c.now.Load(), nil
 	case resource.Exact:
-		return c.at(s.lane, at.Revision), nil
+		return c.at(s.events, at.Revision), nil
 	case resource.NotOlderThan:
 		now, err := s.wait(ctx, at.Revision, deadline)
 		if err == nil && now == nil || errors.Is(err, context.DeadlineExceeded) {

@@ -16,7 +16,7 @@ func (s *store) Watch(ctx context.Context, opts resource.WatchOptions) (resource
 	}
 	w := &watcher{
 		cache:     s.cache,
-		lane:      s.lane,
+		source:    s.events,
 		scope:     s.scope(opts),
 		selection: selection{namespace: opts.Namespace, sel: opts.Selector, all: opts.Selector.Empty()},
 		bookmarks: opts.Bookmarks,
@@ -34,9 +34,9 @@ func (s *store) Watch(ctx context.Context, opts resource.WatchOptions) (resource
 	}
 	w.due = w.nextBookmark(time.Now())
 	s.cache.watching.Add(1)
-	s.lane.mu.Lock() // the context may have ended: then Close runs at once
+	s.events.mu.Lock() // the context may have ended: then Close runs at once
 	w.stop = context.AfterFunc(ctx, w.Close)
-	s.lane.mu.Unlock()
+	s.events.mu.Unlock()
 	return w, nil
 }
 
@@ -69,12 +69,12 @@ func (s *store) start(ctx context.Context, w *watcher, opts resource.WatchOption
 	}
 	if opts.Since > 0 {
 		w.sent = opts.Since
-		return s.lane.enterAfter(w, opts.Since)
+		return s.events.enterAfter(w, opts.Since)
 	}
 	// Under the mutex no change comes between the state and the position.
 	s.cache.mu.Lock()
 	now = s.cache.now.Load()
-	s.lane.enter(w)
+	s.events.enter(w)
 	s.cache.mu.Unlock()
 	w.sent = now.rev
 	if opts.InitialEvents {

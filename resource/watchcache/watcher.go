@@ -13,10 +13,10 @@ import (
 	"portico/resource"
 )
 
-// watcher is a position in a lane.
+// watcher is a position in a event log.
 type watcher struct {
 	cache     *Cache
-	lane      *lane
+	source    *eventLog
 	scope     scope
 	selection selection
 	bookmarks bool
@@ -26,7 +26,7 @@ type watcher struct {
 	done      chan struct{} // closed by Close
 	once      sync.Once
 
-	// Guarded by lane.mu. A parked watcher has no position: it has seen
+	// Guarded by event log.mu. A parked watcher has no position: it has seen
 	// everything that concerns it.
 	number int64 // of the next change
 	breaks int
@@ -64,9 +64,9 @@ func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
 			w.readInitial()
 			return w.events, w.err
 		}
-		// Everything up to here is in the lane: see the package's order.
+		// Everything up to here is in the event log: see the package's order.
 		rev := w.cache.Revision()
-		idle := w.readLane()
+		idle := w.readLog()
 		switch {
 		case w.err != nil:
 			return nil, w.err
@@ -88,9 +88,9 @@ func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
 func (w *watcher) readInitial() {
 	now := w.cache.initials.use(w.initial, w.cache.age())
 	if now == nil {
-		w.lane.mu.Lock()
-		w.lane.slow++
-		w.lane.mu.Unlock()
+		w.source.mu.Lock()
+		w.source.slow++
+		w.source.mu.Unlock()
 		w.end(apierrors.NewResourceExpired("The watch was too slow, the state that it began with is no longer kept: list again."))
 		return
 	}
@@ -103,10 +103,10 @@ func (w *watcher) readInitial() {
 	}
 }
 
-// readLane puts what the next changes mean into events. idle is true when
+// readLog puts what the next changes mean into events. idle is true when
 // there were no changes, and the watcher is parked.
-func (w *watcher) readLane() (idle bool) {
-	changes, err := w.lane.read(w, w.changes[:0])
+func (w *watcher) readLog() (idle bool) {
+	changes, err := w.source.read(w, w.changes[:0])
 	switch {
 	case errors.Is(err, errBreak):
 		w.end(apierrors.NewResourceExpired("The storage was set back to an earlier state: list again."))
@@ -205,7 +205,7 @@ func (w *watcher) end(err error) {
 func (w *watcher) Close() {
 	w.once.Do(func() {
 		close(w.done)
-		w.lane.leave(w)
+		w.source.leave(w)
 		w.cache.initials.remove(w.began)
 		w.cache.watching.Add(-1)
 	})

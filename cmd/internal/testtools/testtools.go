@@ -1,15 +1,15 @@
 // Package testtools builds the programs that the end-to-end tests run: portico
 // itself, the real kubectl, the Kubernetes project's sample-apiserver, a
-// controller made with controller-runtime, the load program and a REST server.
+// controller made with controller-runtime, the bench program and a REST server.
 // It starts and stops installations of portico.
 //
 // The programs go into the user's cache folder, not into a temporary one: the
 // go command leaves one that is up to date alone, which saves most of a minute
 // of linking at each run. Each working copy has a folder of its own there: tests
 // of two of them may run at a time, and each means its own portico. The folder of
-// a working copy that is gone goes with the next build of another. All but
-// portico are built in the module cmd/tools, so that their versions do not move
-// ours.
+// a working copy that is gone goes with the next build of another. The
+// others are built in the modules cmd/tools and bench, so that their versions do
+// not change those of portico.
 //
 // Runs in: tests.
 package testtools
@@ -34,9 +34,9 @@ const ownerFile = "working-copy"
 // Programs is where they are.
 type Programs struct {
 	// Dir holds all of them, fit to be put into PATH.
-	Dir                                              string
-	Portico, Kubectl, SampleAPIServer, Manager, Load string
-	RESTServer                                       string
+	Dir                                               string
+	Portico, Kubectl, SampleAPIServer, Manager, Bench string
+	RESTServer                                        string
 }
 
 // Build builds what is not up to date. It may run in several processes at a
@@ -49,7 +49,7 @@ func Build() (*Programs, error) {
 	p := &Programs{
 		Dir: dir, Portico: filepath.Join(dir, "portico"), Kubectl: filepath.Join(dir, "kubectl"),
 		SampleAPIServer: filepath.Join(dir, "sample-apiserver"), Manager: filepath.Join(dir, "manager"),
-		Load: filepath.Join(dir, "load"), RESTServer: filepath.Join(dir, "restserver"),
+		Bench: filepath.Join(dir, "bench"), RESTServer: filepath.Join(dir, "restserver"),
 	}
 	tools := filepath.Join(root, "cmd", "tools")
 	return p, build(dir, []program{
@@ -57,7 +57,7 @@ func Build() (*Programs, error) {
 		{tools, p.Kubectl, "-s -w -X k8s.io/component-base/version.gitVersion=" + kubectlVersion, "./kubectl"},
 		{tools, p.SampleAPIServer, "-s -w", "k8s.io/sample-apiserver"},
 		{tools, p.Manager, "-s -w", "./manager"},
-		{tools, p.Load, "-s -w", "./load"},
+		{filepath.Join(root, "bench"), p.Bench, "-s -w", "."},
 		{tools, p.RESTServer, "-s -w", "./restserver"},
 	})
 }

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"sync"
+	"time"
+)
+
+// profiler takes CPU profiles of the installation's processes, and of this one.
+type profiler struct {
+	dir     string
+	seconds int
+	gateway *client
+	sockets string // folder of core.sock and crd.sock; servers without are left out
+	say     func(format string, args ...any)
+}
+
+func newProfiler(o *options, gateway *client, say func(string, ...any)) (*profiler, error) {
+	if o.profile == "" {
+		return nil, nil
+	}
+	if err := os.MkdirAll(o.profile, 0o755); err != nil {
+		return nil, fmt.Errorf("create folder for profiles: %w", err)
+	}
+	return &profiler{
+		dir: o.profile, seconds: max(int(o.time/time.Second), 1), gateway: gateway, sockets: filepath.Join(o.dataDir, "run"), say: say,
+	}, nil
+}
+
+// during takes a profile of every process that is at hand, called name, while
+// the caller works. The returned function waits for the last of them.
+func (p *profiler) during(ctx context.Context, name string) (wait func()) {
+	if p == nil {
+		return func() {}
+	}
+	var all sync.WaitGroup
+	all.Go(func() { p.profileSelf(ctx, name) })
+	path := fmt.Sprintf("/debug/pprof/profile?seconds=%d", p.seconds)
+	all.Go(func() {
+		res, err := p.gateway.open(ctx, 0, request{path: path})
+		p.store(name+"-gateway", res, err)
+	})
+	for _, process := range []string{"core", "crd"} {
+		socket := filepath.Join(p.sockets, process+".sock")
+		if _, err := os.Stat(socket); err != nil {
+			continue
+		}
+		all.Go(func() {
+			res, err := askSocket(ctx, socket, path)
+			p.store(name+"-"+process, res, err)
+		})
+	}
+	return all.Wait
+}
+
+// profileSelf shows whether this program is what holds things up.
+func (p *profiler) profileSelf(ctx context.Context, name string) {
+	f, err := os.Create(filepath.Join(p.dir, name+"-load.pprof"))
+	if err == nil {
+		defer f.Close()
+		err = pprof.StartCPUProfile(f)
+	}
+	if err != nil {
+		p.say("no profile %s-load: %v", name, err)
+		return
+	}
+	defer pprof.StopCPUProfile()
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Duration(p.seconds) * time.Second):
+	}
+}
+
+// askSocket sends a GET to a server on a unix socket, which believes the headers
+// of a caller of its own user.
+func askSocket(ctx context.Context, socket, path string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server"+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	r.Header.Set("X-Remote-User", "portico-bench")
+	r.Header.Set("X-Remote-Group", "system:masters")
+	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	res, err := t.RoundTrip(r)
+	if err == nil && res.StatusCode != http.StatusOK {
+		res.Body.Close()
+		return nil, fmt.Errorf("%s answered %s; was it started with --profiling?", socket, res.Status)
+	}
+	return res, err
+}
+
+// store writes an answer to a file. A profile that fails is said and no more.
+func (p *profiler) store(name string, res *http.Response, err error) {
+	if err == nil {
+		defer res.Body.Close()
+		var f *os.File
+		if f, err = os.Create(filepath.Join(p.dir, name+".pprof")); err == nil {
+			_, err = io.Copy(f, res.Body)
+			if closed := f.Close(); err == nil {
+				err = closed
+			}
+		}
+	}
+	if err != nil {
+		p.say("no profile %s: %v", name, err)
+	}
+}

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// report is what is printed at the end, as tables or as JSON.
+type report struct {
+	Setting setting    `json:"setting"`
+	Results []result   `json:"results"`
+	Memory  []memoryAt `json:"memory,omitempty"`
+	Notes   []string   `json:"notes,omitempty"`
+}
+
+// setting is what the figures were measured with.
+type setting struct {
+	Processors  int    `json:"processors"`
+	Platform    string `json:"platform"`
+	Workers     int    `json:"workers"`
+	Connections int    `json:"connections"`
+	Objects     int    `json:"objects"`
+	Size        int    `json:"objectBytes"`
+	Rounds      int    `json:"rounds"`
+}
+
+func newReport(o *options) *report {
+	return &report{Setting: setting{
+		runtime.NumCPU(), runtime.GOOS + "/" + runtime.GOARCH, o.workers, o.connections, o.objects, o.size, o.rounds,
+	}}
+}
+
+// result is one measurement beside its yardstick and its bar, if it has them.
+type result struct {
+	What   string  `json:"what"`
+	Figure float64 `json:"figure"`
+	Unit   string  `json:"unit"`
+	// Yardstick is what was measured beside it, in the same unit; Ratio is the
+	// share that Figure is of it, and Rounds the lowest and the highest of a
+	// round, which tells how quiet the machine was.
+	Yardstick       string     `json:"yardstick,omitempty"`
+	YardstickFigure float64    `json:"yardstickFigure,omitempty"`
+	Ratio           float64    `json:"ratio,omitempty"`
+	Rounds          [2]float64 `json:"ratioOfRounds,omitzero"`
+	Goal            goal       `json:"goal,omitzero"`
+	Latency         *latency   `json:"latencyMilliseconds,omitempty"`
+	// CPU is what each process spent on one operation, in microseconds.
+	// CPURatio is the yardstick's sum by ours: where all processors are busy
+	// that is Ratio, whatever else the machine does.
+	CPU          map[string]float64 `json:"cpuMicroseconds,omitempty"`
+	YardstickCPU map[string]float64 `json:"yardstickCPUMicroseconds,omitempty"`
+	CPURatio     float64            `json:"cpuRatio,omitempty"`
+}
+
+// goal is what a result should reach: the bar, then what is aimed at. Shares of
+// the yardstick, or megabytes that are not to be exceeded.
+type goal struct {
+	Bar float64 `json:"bar"`
+	Aim float64 `json:"aim"`
+}
+
+type latency struct {
+	Half float64 `json:"p50"`
+	Most float64 `json:"p99"`
+	Max  float64 `json:"max"`
+}
+
+// memoryAt is the anonymous memory by process at one time, in bytes.
+type memoryAt struct {
+	When string           `json:"when"`
+	Of   map[string]int64 `json:"bytes"`
+}
+
+// sizeUnit tells results that should be small from those that should be fast.
+const sizeUnit = "MB"
+
+// row is one measurement as it was taken, round by round.
+type row struct {
+	what, unit string
+	figure     func(sample) float64
+	ours, yard []sample
+	yardstick  string
+	goal       goal
+}
+
+func (r *report) add(l row) {
+	ours := total(l.ours)
+	res := result{What: l.what, Figure: l.figure(ours), Unit: l.unit, Goal: l.goal, Latency: latencies(ours), CPU: perOperation(ours)}
+	if len(l.yard) > 0 {
+		yard := total(l.yard)
+		res.Yardstick, res.YardstickFigure, res.YardstickCPU = l.yardstick, l.figure(yard), perOperation(yard)
+		res.Ratio = res.Figure / res.YardstickFigure
+		if ours := sumOf(res.CPU); ours > 0 {
+			res.CPURatio = sumOf(res.YardstickCPU) / ours
+		}
+		var ratios []float64
+		for i := range min(len(l.ours), len(l.yard)) {
+			ratios = append(ratios, l.figure(l.ours[i])/l.figure(l.yard[i]))
+		}
+		res.Rounds = [2]float64{slices.Min(ratios), slices.Max(ratios)}
+	}
+	r.Results = append(r.Results, res)
+}
+
+// addMemory notes what anonymous memory the processes have.
+func (r *report) addMemory(when string, of map[string]int64) {
+	r.Memory = append(r.Memory, memoryAt{when, of})
+}
+
+// addSize is a result that says how many bytes the memory of a process is.
+func (r *report) addSize(what string, bytes int64, g goal) {
+	r.Results = append(r.Results, result{What: what, Figure: float64(bytes) / 1e6, Unit: sizeUnit, Goal: g})
+}
+
+func (r *report) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+func total(samples []sample) sample {
+	var t sample
+	for _, s := range samples {
+		t = t.add(s)
+	}
+	return t
+}
+
+func latencies(s sample) *latency {
+	if len(s.latencies) == 0 {
+		return nil
+	}
+	return &latency{milliseconds(s.quantile(0.5)), milliseconds(s.quantile(0.99)), milliseconds(s.quantile(1))}
+}
+
+// perOperation is the CPU time by process, without those that had nothing to do
+// with it.
+func perOperation(s sample) map[string]float64 {
+	each := map[string]float64{}
+	for name, spent := range s.cpu {
+		if us := float64(spent.Microseconds()) / float64(max(s.ops, 1)); us >= 0.05 {
+			each[name] = us
+		}
+	}
+	return each
+}
+
+func sumOf(cpu map[string]float64) float64 {
+	var sum float64
+	for _, each := range cpu {
+		sum += each
+	}
+	return sum
+}
+
+func (r *report) writeJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(r); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+// print writes the report for people.
+func (r *report) print(w io.Writer) {
+	s := r.Setting
+	fmt.Fprintf(w, "\n%d processors, %s; %d requests at a time on %d connections; objects of %d bytes; %d rounds in turn with the yardstick\n",
+		s.Processors, s.Platform, s.Workers, s.Connections, s.Size, s.Rounds)
+	if len(r.Results) > 0 {
+		r.printResults(w)
+		r.printCPU(w)
+	}
+	if len(r.Memory) > 0 {
+		r.printMemory(w)
+	}
+	for i, n := range r.Notes {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, "note: "+n)
+	}
+}
+
+// table begins a table after an empty line.
+func table(w io.Writer, columns ...string) *tabwriter.Writer {
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, strings.Join(columns, "\t"))
+	return t
+}
+
+func (r *report) printResults(w io.Writer) {
+	t := table(w, "measured", "figure", "unit", "yardstick", "", "ratio", "rounds", "bar, aim", "", "p50, p99, max")
+	for _, l := range r.Results {
+		yard, ratio, rounds, took := "-", "-", "-", "-"
+		if l.Yardstick != "" {
+			yard = fmt.Sprintf("%.0f", l.YardstickFigure)
+			ratio = fmt.Sprintf("%.1f %%", 100*l.Ratio)
+			rounds = fmt.Sprintf("%.0f–%.0f %%", 100*l.Rounds[0], 100*l.Rounds[1])
+		}
+		if l.Latency != nil {
+			took = fmt.Sprintf("%.1f, %.1f, %.1f ms", l.Latency.Half, l.Latency.Most, l.Latency.Max)
+		}
+		goal, verdict := l.Goal.describe(l)
+		fmt.Fprintf(t, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.What, l.Figure, l.Unit, yard, l.Yardstick, ratio, rounds, goal, verdict, took)
+	}
+	t.Flush()
+}
+
+// describe says what the goal is, and how far the result came.
+func (g goal) describe(of result) (text, verdict string) {
+	reached := func(mark float64) bool { return of.Ratio >= mark }
+	switch {
+	case g == goal{}:
+		return "-", ""
+	case of.Unit == sizeUnit:
+		text = fmt.Sprintf("%.0f, %.0f MB", g.Bar, g.Aim)
+		reached = func(mark float64) bool { return of.Figure <= mark }
+	case of.Yardstick == "":
+		return "-", ""
+	default:
+		text = fmt.Sprintf("%.0f, %.0f %%", 100*g.Bar, 100*g.Aim)
+	}
+	switch {
+	case reached(g.Aim):
+		return text, "aim"
+	case reached(g.Bar):
+		return text, "bar"
+	}
+	return text, "missed"
+}
+
+// printCPU prints what each process spent on one operation.
+func (r *report) printCPU(w io.Writer) {
+	t := table(w, "CPU of an operation (a LIST, a delivery, …), µs", "here", "yardstick", "ratio")
+	for _, l := range r.Results {
+		if len(l.CPU) > 0 {
+			ratio := "-"
+			if l.CPURatio > 0 {
+				ratio = fmt.Sprintf("%.1f %%", 100*l.CPURatio)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.What, byProcess(l.CPU), byProcess(l.YardstickCPU), ratio)
+		}
+	}
+	t.Flush()
+}
+
+// byProcess begins with the sum.
+func byProcess(cpu map[string]float64) string {
+	if len(cpu) == 0 {
+		return "-"
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(cpu)) {
+		parts = append(parts, fmt.Sprintf("%s %.1f", name, cpu[name]))
+	}
+	return fmt.Sprintf("%.1f = %s", sumOf(cpu), strings.Join(parts, " + "))
+}
+
+func (r *report) printMemory(w io.Writer) {
+	names := slices.Sorted(maps.Keys(r.Memory[0].Of))
+	t := table(w, append([]string{"anonymous memory (RssAnon), MB"}, names...)...)
+	for _, m := range r.Memory {
+		fmt.Fprint(t, m.When)
+		for _, name := range names {
+			if bytes, ok := m.Of[name]; ok {
+				fmt.Fprintf(t, "\t%.0f", float64(bytes)/1e6)
+			} else {
+				fmt.Fprint(t, "\t-")
+			}
+		}
+		fmt.Fprintln(t)
+	}
+	t.Flush()
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

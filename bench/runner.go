@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// runner is one run.
+type runner struct {
+	o        *options
+	progress *progress
+	report   *report
+	target   *client
+	chain    *chain   // of the present subject
+	etcd     *rawEtcd // nil without --etcd
+	procs    processes
+	profiler *profiler
+
+	// What it makes bears a name of its own, so that runs do not meet and
+	// nothing else is touched.
+	group, namespace string
+	mu               sync.Mutex
+	definitions      []string // names of those created, to be deleted
+	hasNamespace     bool
+
+	updated   int64  // the last number that an update wrote
+	lastWatch replay // the last live round
+}
+
+// measure runs all chosen scenarios, against an installation of its own if so
+// chosen, and prints the report.
+func measure(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
+	say := &progress{out: errOut, began: time.Now()}
+	if o.portico != "" {
+		own, err := startInstallation(ctx, o)
+		if err != nil {
+			return err
+		}
+		say.say("started an installation in %s", own.dir)
+		return errors.Join(measureAt(ctx, o, out, say), own.stop())
+	}
+	if o.dataDir == "" {
+		o.dataDir = filepath.Dir(o.kubeconfig)
+	}
+	return measureAt(ctx, o, out, say)
+}
+
+// measureAt does so against one that runs.
+func measureAt(ctx context.Context, o *options, out io.Writer, say *progress) (err error) {
+	id := strconv.FormatInt(time.Now().UnixNano(), 36)
+	r := &runner{
+		o: o, progress: say, report: newReport(o),
+		group: "bench-" + id + ".example.com", namespace: "bench-" + id,
+	}
+	if r.target, err = openTarget(ctx, o); err != nil {
+		return err
+	}
+	defer r.target.close()
+	if r.procs, err = findProcesses(o.dataDir); err != nil {
+		r.report.note("no memory and CPU, which --data-dir of a \"portico up\" allows to read: %v", err)
+	}
+	if r.profiler, err = newProfiler(o, r.target, r.progress.say); err != nil {
+		return err
+	}
+	if err := r.openEtcd(ctx, id); err != nil {
+		return err
+	}
+	if r.etcd != nil {
+		defer r.etcd.client.Close()
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("it took longer than --limit=%v", o.limit))
+	defer cancel()
+	failed := r.run(limited)
+	// Whatever was measured is printed, also when the rest failed.
+	if o.json {
+		failed = errors.Join(failed, r.report.writeJSON(out))
+	} else {
+		r.report.print(out)
+	}
+	return errors.Join(failed, r.clean(context.WithoutCancel(ctx)))
+}
+
+func (r *runner) openEtcd(ctx context.Context, id string) (err error) {
+	if r.o.etcd == "" {
+		r.report.note("create has no yardstick: name the installation's etcd with --etcd")
+		return nil
+	}
+	r.etcd, err = openEtcd(ctx, r.o, id, r.o.size)
+	return err
+}
+
+// run runs the scenarios. One that fails is reported, and the next one is run.
+func (r *runner) run(ctx context.Context) error {
+	r.remember("at the start")
+	var failures []error
+	try := func(what string, err error) {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", what, err)
+			r.progress.say("failed: %v", err)
+			failures = append(failures, err)
+		}
+	}
+	if r.o.needsObjects() {
+		if err := r.makePlace(ctx); err != nil {
+			return err
+		}
+		try("custom resources", r.work(ctx, customResources(r.group, r.namespace)))
+		if r.o.configMaps && ctx.Err() == nil {
+			try("ConfigMaps", r.work(ctx, configMaps(r.namespace)))
+		}
+	}
+	if r.o.runs(scenarioDefinitions) && ctx.Err() == nil {
+		try("definitions", r.defineAll(ctx))
+	}
+	return errors.Join(failures...)
+}
+
+// work runs the scenarios that work on objects.
+func (r *runner) work(ctx context.Context, s *subject) error {
+	size, err := s.calibrate(ctx, r.target, r.o.size)
+	if err != nil {
+		return err
+	}
+	if err := r.createAll(ctx, s, size); err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	if err := r.rememberSize(ctx, s, fmt.Sprintf("%d %s", r.o.objects, s.name), createdSize); err != nil {
+		return err
+	}
+	now, err := s.listNow(ctx, r.target, r.o.objects)
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	r.chain, err = startChain(ctx, childConfig{Object: size, List: now.bytes, Frame: size + int64(len(modifiedFrame)+len("\"object\":}\n"))}, r.o.connections)
+	if err != nil {
+		return err
+	}
+	defer r.chain.stop()
+	var failures []error
+	for _, step := range []struct {
+		scenario string
+		run      func() error
+	}{
+		{scenarioGet, func() error { return r.getAll(ctx, s, size) }},
+		{scenarioList, func() error { return r.listAll(ctx, s, now.bytes) }},
+		{scenarioWatch, func() error { return r.watchAll(ctx, s) }},
+	} {
+		if !r.o.runs(step.scenario) || ctx.Err() != nil {
+			continue
+		}
+		if err := step.run(); err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", step.scenario, err))
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+// contender takes its turn in each round of a measurement.
+type contender struct {
+	name  string
+	procs processes // whose CPU is read
+	// profile names the profiles to be taken; none without.
+	profile string
+	// prepare does what is not measured; it may be nil.
+	prepare func(ctx context.Context) error
+	run     func(ctx context.Context, round int) (sample, error)
+}
+
+// turns lets the contenders take turns and returns what each measured, round by
+// round.
+func (r *runner) turns(ctx context.Context, figure func(sample) string, all ...contender) ([][]sample, error) {
+	results := make([][]sample, len(all))
+	for round := range r.o.rounds {
+		for i, c := range all {
+			if c.prepare != nil {
+				if err := c.prepare(ctx); err != nil {
+					return nil, fmt.Errorf("%s: %w", c.name, err)
+				}
+			}
+			wait := func() {}
+			if c.profile != "" {
+				wait = r.profiler.during(ctx, fmt.Sprintf("%s-%d", c.profile, round+1))
+			}
+			before := c.procs.cpu()
+			s, err := c.run(ctx, round)
+			wait()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
+			s.cpu = c.procs.cpu().since(before)
+			r.progress.say("%s, round %d of %d: %s", c.name, round+1, r.o.rounds, figure(s))
+			results[i] = append(results[i], s)
+		}
+	}
+	return results, nil
+}
+
+// remember notes what memory the processes have now.
+func (r *runner) remember(when string) {
+	if len(r.procs) > 0 {
+		r.report.addMemory(when, r.procs.memory())
+	}
+}
+
+// rememberSize does so, and makes the memory of the subject's server a result,
+// once with the garbage of the work and once after a rest. The goal is the CRD
+// server's with the usual objects.
+func (r *runner) rememberSize(ctx context.Context, s *subject, when string, g goal) error {
+	pid, ok := r.procs[s.server]
+	if !ok {
+		return nil
+	}
+	if s.server != "crd" || r.o.objects < defaultObjects {
+		g = goal{}
+	}
+	note := func(when string) error {
+		r.remember(when)
+		bytes, err := anonymous(pid)
+		if err == nil {
+			r.report.addSize(s.server+" server, RssAnon, "+when, bytes, g)
+		}
+		return err
+	}
+	if err := note(when); err != nil || r.o.rest == 0 {
+		return err
+	}
+	r.progress.say("resting for %v: servers may give back memory when nothing happens", r.o.rest)
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(r.o.rest):
+	}
+	return note(when + ", rested")
+}
+
+// sayEvery is the pause between lines about one measurement.
+const sayEvery = 3 * time.Second
+
+// progress tells the user what is going on.
+type progress struct {
+	mu    sync.Mutex
+	out   io.Writer
+	began time.Time
+}
+
+// say prints a line with the time since the start.
+func (p *progress) say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.out, "%6.1fs  %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// follow says from time to time how far count has come, until the returned
+// function is called.
+func (p *progress) follow(what string, count *atomic.Int64, of int) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(sayEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+				p.say("%s: %d of %d", what, count.Load(), of)
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+)
+
+// What Portico sets out to reach, as shares of the yardsticks, and for the CRD
+// server's anonymous memory with 5,000 objects of 3.5 KB.
+var (
+	createGoal  = goal{Bar: 0.25, Aim: 0.40}
+	getGoal     = goal{Bar: 0.60, Aim: 0.75}
+	getAnyGoal  = goal{Bar: 0.70, Aim: 0.85}
+	listGoal    = goal{Bar: 0.70, Aim: 0.90}
+	watchGoal   = goal{Bar: 0.65, Aim: 0.90}
+	createdSize = goal{Bar: 50, Aim: 40}
+	listedSize  = goal{Bar: 80, Aim: 60}
+)
+
+func perSecond(unit string) func(sample) string {
+	return func(s sample) string { return fmt.Sprintf("%.0f %s/s", s.rate(), unit) }
+}
+
+func megabytes(s sample) float64 { return float64(s.bytes) / 1e6 / s.took.Seconds() }
+
+// createAll creates the objects, an equal part in each round.
+func (r *runner) createAll(ctx context.Context, s *subject, size int64) error {
+	var done atomic.Int64
+	defer r.progress.follow("create "+s.name, &done, r.o.objects)()
+	ours := contender{"create " + s.name, r.procs, profileName("create", s), nil, func(ctx context.Context, round int) (sample, error) {
+		from, to := r.o.objects*round/r.o.rounds, r.o.objects*(round+1)/r.o.rounds
+		got, err := drive(ctx, r.o.workers, bound{to - from, r.o.limit}, &done, func(ctx context.Context, worker, i int) (int64, error) {
+			return r.target.discard(ctx, worker, request{method: "POST", path: s.list(), contentType: jsonType, body: s.body(from+i, 0, "")})
+		})
+		if err == nil && got.ops < int64(to-from) {
+			err = fmt.Errorf("only %d of %d were created within %v", got.ops, to-from, r.o.limit)
+		}
+		return got, err
+	}}
+	all := []contender{ours}
+	if r.etcd != nil {
+		r.etcd.value = r.etcd.value[:min(len(r.etcd.value), int(size))]
+		all = append(all, contender{"create, raw etcd", r.procs, "", r.etcd.clear, func(ctx context.Context, _ int) (sample, error) {
+			return drive(ctx, r.o.workers, bound{r.o.objects, r.o.limit}, nil, r.etcd.create)
+		}})
+	}
+	results, err := r.turns(ctx, perSecond("creates"), all...)
+	if err != nil {
+		return err
+	}
+	line := row{what: "create " + s.name, unit: "creates/s", figure: sample.rate, ours: results[0], goal: createGoal}
+	if r.etcd != nil {
+		line.yardstick, line.yard = "raw etcd", results[1]
+	}
+	if r.o.runs(scenarioCreate) {
+		r.report.add(line)
+	}
+	return nil
+}
+
+func profileName(scenario string, s *subject) string { return scenario + "-" + s.resource }
+
+// expect returns an error unless an answer is as long as it should be, give or
+// take the digits of a revision.
+func expect(path string, got, want int64, err error) (int64, error) {
+	if err == nil && (got < want-64 || got > want+64) {
+		err = fmt.Errorf("%s: the answer has %d bytes, not %d", path, got, want)
+	}
+	return got, err
+}
+
+// getAll measures GET without a resourceVersion and with 0.
+func (r *runner) getAll(ctx context.Context, s *subject, size int64) error {
+	limit := bound{r.o.gets, r.o.time}
+	get := func(p *client, path func(i int) string) func(context.Context, int) (sample, error) {
+		return func(ctx context.Context, _ int) (sample, error) {
+			return drive(ctx, r.o.workers, limit, nil, func(ctx context.Context, worker, i int) (int64, error) {
+				n, err := p.discard(ctx, worker, request{path: path(i)})
+				return expect(path(i), n, size, err)
+			})
+		}
+	}
+	// Prime to most numbers of objects: neighbours are not read in turn.
+	object := func(i int) string { return s.objectPath(i * 7919 % r.o.objects) }
+	results, err := r.turns(ctx, perSecond("GETs"),
+		contender{"GET, zero-work chain", r.chain.processes(), "", nil, get(r.chain.client, func(i int) string { return chainObject + object(i) })},
+		contender{"GET, unset", r.procs, profileName("get", s), nil, get(r.target, object)},
+		contender{"GET, 0", r.procs, profileName("get0", s), nil, get(r.target, func(i int) string { return object(i) + "?resourceVersion=0" })},
+	)
+	if err != nil {
+		return err
+	}
+	for i, line := range []row{{what: "GET, resourceVersion unset", goal: getGoal}, {what: "GET, resourceVersion 0", goal: getAnyGoal}} {
+		line.what += ", " + s.name
+		line.unit, line.figure, line.ours, line.yardstick, line.yard = "GETs/s", sample.rate, results[i+1], "chain", results[0]
+		r.report.add(line)
+	}
+	return nil
+}
+
+// listAll measures LIST of all objects.
+func (r *runner) listAll(ctx context.Context, s *subject, size int64) error {
+	limit := bound{r.o.lists, 10 * r.o.time}
+	list := func(p *client, path string) func(context.Context, int) (sample, error) {
+		return func(ctx context.Context, _ int) (sample, error) {
+			return drive(ctx, r.o.workers, limit, nil, func(ctx context.Context, worker, _ int) (int64, error) {
+				n, err := p.discard(ctx, worker, request{path: path})
+				return expect(path, n, size, err)
+			})
+		}
+	}
+	results, err := r.turns(ctx, func(s sample) string { return fmt.Sprintf("%.0f MB/s", megabytes(s)) },
+		contender{"LIST, zero-work chain", r.chain.processes(), "", nil, list(r.chain.client, chainList)},
+		contender{"LIST", r.procs, profileName("list", s), nil, list(r.target, s.list())},
+	)
+	if err != nil {
+		return err
+	}
+	r.report.add(row{
+		what: fmt.Sprintf("LIST of %d %s (%.1f MB)", r.o.objects, s.name, float64(size)/1e6),
+		unit: "MB/s", figure: megabytes, ours: results[1], yardstick: "chain", yard: results[0], goal: listGoal,
+	})
+	var lists int64
+	for _, s := range results[1] {
+		lists += s.ops
+	}
+	return r.rememberSize(ctx, s, fmt.Sprintf("after %d LISTs of %s", lists, s.name), listedSize)
+}
+
+// watchAll measures watchers while objects are updated, then once more without
+// the updating.
+func (r *runner) watchAll(ctx context.Context, s *subject) error {
+	figure := perSecond("deliveries")
+	var now *present
+	look := func(ctx context.Context) (err error) {
+		now, err = s.listNow(ctx, r.target, r.o.objects)
+		return err
+	}
+	results, err := r.turns(ctx, figure,
+		contender{"watch, zero-work chain", r.chain.processes(), "", nil, func(ctx context.Context, _ int) (sample, error) { return r.watchChain(ctx) }},
+		contender{"watch", r.procs, profileName("watch", s), look, func(ctx context.Context, _ int) (sample, error) { return r.watchLive(ctx, s, now) }},
+	)
+	if err != nil {
+		return err
+	}
+	var total sample
+	for _, s := range results[1] {
+		total = total.add(s)
+	}
+	r.report.add(row{
+		what: fmt.Sprintf("watch, %d watchers of %s, %.0f updates/s", r.o.watchers, s.name, total.rate()/float64(r.o.watchers)),
+		unit: "deliveries/s", figure: sample.rate, ours: results[1], yardstick: "chain", yard: results[0], goal: watchGoal,
+	})
+	r.remember(fmt.Sprintf("after %d deliveries", total.ops))
+	again, err := r.turns(ctx, figure, contender{"watch, replay", r.procs, profileName("replay", s), nil, func(ctx context.Context, _ int) (sample, error) {
+		return r.watchReplay(ctx, s)
+	}})
+	if err != nil {
+		return err
+	}
+	r.report.add(row{
+		what: fmt.Sprintf("watch, %d watchers sent %d past events each", r.o.watchers, r.lastWatch.events),
+		unit: "deliveries/s", figure: sample.rate, ours: again[0], yardstick: "chain", yard: results[0],
+	})
+	return nil
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// lostAfter is how long nothing may come while events are awaited.
+const lostAfter = 10 * time.Second
+
+// watchChain measures what watchers receive that are sent ready frames without
+// end.
+func (r *runner) watchChain(ctx context.Context) (sample, error) {
+	ws, err := openWatchers(ctx, r.chain.client, chainWatch, r.o.watchers, nil)
+	if err != nil {
+		return sample{}, err
+	}
+	defer ws.close()
+	began, before := time.Now(), ws.sum()
+	select {
+	case <-ws.ctx.Done():
+		return sample{}, context.Cause(ws.ctx)
+	case <-time.After(r.o.time):
+	}
+	return sample{ops: ws.sum() - before, took: time.Since(began)}, nil
+}
+
+// watchLive measures watchers, from now on, of objects that are updated at the
+// same time: the deliveries of all updates, until the last watcher has the last
+// of them. The latencies are of deliveries, from the sending of the update.
+func (r *runner) watchLive(ctx context.Context, s *subject, now *present) (sample, error) {
+	sent := newUpdates(r.updated + 1)
+	ws, err := openWatchers(ctx, r.target, watchPath(s, now.revision), r.o.watchers, sent)
+	if err != nil {
+		return sample{}, err
+	}
+	defer ws.close()
+	paced, cancel := context.WithCancel(ws.ctx)
+	defer cancel()
+	permits := r.pace(paced, ws)
+	began := time.Now()
+	updates, err := drive(ws.ctx, r.o.workers, bound{maxUpdates, r.o.time}, nil, func(ctx context.Context, worker, i int) (int64, error) {
+		select {
+		case <-permits:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+		// No two workers are at the same object: there are more objects than
+		// workers, and each has its turn.
+		version := &now.versions[i%r.o.objects]
+		body := s.body(i%r.o.objects, sent.begin(i), *version)
+		answer, err := r.target.read(ctx, worker, request{method: "PUT", path: s.objectPath(i % r.o.objects), contentType: jsonType, body: body})
+		*version = versionIn(answer)
+		return int64(len(answer)), err
+	})
+	r.updated += updates.ops
+	if err != nil {
+		return sample{}, err
+	}
+	if err := ws.wait(updates.ops, lostAfter); err != nil {
+		return sample{}, err
+	}
+	got := sample{ops: updates.ops * int64(r.o.watchers), took: time.Since(began)}
+	ws.close()
+	got.latencies = ws.latencies()
+	r.lastWatch = replay{since: now.revision, first: sent.first, events: updates.ops}
+	return got, ws.verify(sent.first, updates.ops)
+}
+
+// pace hands out a permit for each update: at the rate that was asked for, and
+// while the slowest watcher is not too far behind, so that what is under way is
+// bounded.
+func (r *runner) pace(ctx context.Context, ws *watchers) <-chan struct{} {
+	permits := make(chan struct{})
+	began := time.Now()
+	go func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for issued := int64(0); ; {
+			allowed := ws.slowest() + int64(r.o.window)
+			if r.o.updates > 0 {
+				allowed = min(allowed, int64(time.Since(began).Seconds()*float64(r.o.updates)))
+			}
+			for ; issued < allowed; issued++ {
+				select {
+				case permits <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return permits
+}
+
+// replay are the events of a live round, to be watched once more.
+type replay struct {
+	since         string
+	first, events int64
+}
+
+// watchReplay measures watchers that begin where the last live round began, and
+// are sent all of its events with nothing else to do.
+func (r *runner) watchReplay(ctx context.Context, s *subject) (sample, error) {
+	began := time.Now()
+	ws, err := openWatchers(ctx, r.target, watchPath(s, r.lastWatch.since), r.o.watchers, &updates{first: r.lastWatch.first})
+	if err != nil {
+		return sample{}, err
+	}
+	defer ws.close()
+	if err := ws.wait(r.lastWatch.events, lostAfter); err != nil {
+		return sample{}, err
+	}
+	got := sample{ops: r.lastWatch.events * int64(r.o.watchers), took: time.Since(began)}
+	ws.close()
+	return got, ws.verify(r.lastWatch.first, r.lastWatch.events)
+}
+
+func watchPath(s *subject, since string) string {
+	return s.list() + "?watch=true&resourceVersion=" + since
+}

@@ -1,0 +1,71 @@
+package filter
+
+import (
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/authn"
+	"portico/resource/rest"
+)
+
+// authenticate puts the user into the Action, or answers 401. It removes credentials and
+// identity headers, used or not: no handler sees them and no proxy forwards them.
+func (c *Chain) authenticate(w http.ResponseWriter, r *http.Request) bool {
+	rs := stateOf(r.Context())
+	rs.lap()
+	user, ok, err := c.cfg.Authenticator.Authenticate(r)
+	rs.filterTimes.authentication = rs.lap()
+	c.metrics.Authenticated(r, user, ok, err, rs.filterTimes.authentication)
+	shown := ""
+	if !ok {
+		shown = c.credentialsOf(r)
+	}
+	authn.StripCredentials(r.Header)
+	c.cfg.IdentityHeaders.Strip(r.Header)
+	if !ok {
+		c.log.Debug("authentication failed", "err", err, "remote", r.RemoteAddr, "uri", r.URL.Path)
+		endConnection(rs, r)
+		c.auditRefusal(r, shown)
+		rest.WriteStatus(w, r, apierrors.NewUnauthorized("Unauthorized"))
+		return false
+	}
+	if user.Name == resource.Anonymous && isUnknownPeer(r) {
+		endConnection(rs, r)
+	}
+	rs.action.User = user
+	return true
+}
+
+// refuse calls Config.Refuse.
+func (c *Chain) refuse(w http.ResponseWriter, r *http.Request) bool {
+	if c.cfg.Refuse == nil {
+		return true
+	}
+	err := c.cfg.Refuse(r)
+	if err == nil {
+		return true
+	}
+	if isUnknownPeer(r) {
+		endConnection(stateOf(r.Context()), r)
+	}
+	rest.WriteStatus(w, r, err)
+	return false
+}
+
+// endConnection ends an HTTP/2 connection after the requests in flight on it: an unknown
+// client gets one burst of streams per connection.
+func endConnection(rs *requestState, r *http.Request) {
+	if r.ProtoMajor == 2 {
+		rs.closing.Store(true)
+	}
+}
+
+// isUnknownPeer reports whether the connection has neither a client certificate nor the uid
+// of a peer. A front proxy that sends the request of an anonymous user is known, and its
+// connection carries the requests of others.
+func isUnknownPeer(r *http.Request) bool {
+	_, known := authn.PeerUIDFrom(r.Context())
+	return !known && (r.TLS == nil || len(r.TLS.PeerCertificates) == 0)
+}

@@ -1,0 +1,308 @@
+package filter
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource/rest"
+	"portico/resource/serve/metrics"
+)
+
+// timedOutGrace is how long a handler may continue after its 504 before its HTTP/2 stream
+// is reset.
+const timedOutGrace = time.Second
+
+// The states of a deadlineWriter:
+//
+//	idle ── the handler writes ──► begun ── the deadline passes ──► cut
+//	  └──── the deadline passes ──► answered
+//
+// and from idle and begun to hijacked. It is unused between requests.
+const (
+	unused int32 = iota
+	idle
+	begun
+	cut
+	answered
+	hijacked
+)
+
+// deadlineWriter is the response writer of a handler with a deadline. The state says
+// whether the handler may write: it may in idle and begun. The handler has a header of its
+// own until it writes, so it may change it while the timer answers.
+type deadlineWriter struct {
+	http.ResponseWriter
+	rs      *requestState
+	header  http.Header
+	metrics *metrics.Metrics
+
+	// What the 504 needs of the request, whose header the handler may be changing.
+	url                            *url.URL
+	method                         string
+	protoMajor                     int
+	accept, userAgent, contentType []string
+	hasBody                        bool
+
+	state   atomic.Int32
+	writing sync.Mutex     // held by informational responses and by the timer
+	hijack  sync.Mutex     // held by Hijack and by the timer
+	expired sync.WaitGroup // done when the timer has run or was stopped
+	timer   *time.Timer
+}
+
+// keptHeader bounds the fields of a header that is reused: a map does not shrink.
+const keptHeader = 32
+
+// deadlineWriters reuses writers: with its header and timer, one is a third of the memory
+// that a request allocates.
+type deadlineWriters struct {
+	metrics *metrics.Metrics
+	free    sync.Pool // of *deadlineWriter
+}
+
+// get returns the writer of a request.
+func (p *deadlineWriters) get(w http.ResponseWriter, r *http.Request, rs *requestState) *deadlineWriter {
+	d, _ := p.free.Get().(*deadlineWriter)
+	if d == nil {
+		d = &deadlineWriter{header: make(http.Header, 8), metrics: p.metrics}
+	}
+	d.ResponseWriter, d.rs = w, rs
+	d.url, d.method, d.protoMajor = r.URL, r.Method, r.ProtoMajor
+	d.accept, d.userAgent, d.contentType = r.Header["Accept"], r.Header["User-Agent"], r.Header["Content-Type"]
+	d.hasBody = r.ContentLength != 0
+	d.state.Store(idle)
+	return d
+}
+
+// put frees a writer whose handler has returned and whose timer has ended. The handler
+// must not use it any more, as with net/http's. That of a hijacked connection is not
+// reused.
+func (p *deadlineWriters) put(d *deadlineWriter) {
+	if d.rs.hijacked || len(d.header) > keptHeader {
+		return
+	}
+	clear(d.header)
+	d.ResponseWriter, d.rs, d.url = nil, nil, nil
+	d.accept, d.userAgent, d.contentType = nil, nil, nil
+	d.state.Store(unused)
+	p.free.Put(d)
+}
+
+// start starts the timer.
+func (d *deadlineWriter) start(timeout time.Duration) {
+	d.expired.Add(1)
+	if d.timer == nil {
+		d.timer = time.AfterFunc(timeout, d.expire)
+		return
+	}
+	d.timer.Reset(timeout)
+}
+
+// stop ends the timer when the handler has returned.
+func (d *deadlineWriter) stop() {
+	switch {
+	case !d.timer.Stop():
+		d.expired.Wait()
+	case errors.Is(d.rs.ctx.Err(), context.DeadlineExceeded), d.state.Load() == idle && d.late():
+		// The handler returned before the timer ran, because its context had ended.
+		d.expire()
+	default:
+		d.expired.Done()
+	}
+}
+
+// request returns a request with what the 504 needs.
+func (d *deadlineWriter) request() *http.Request {
+	return &http.Request{Method: d.method, URL: d.url, ProtoMajor: d.protoMajor, Header: http.Header{
+		"Accept": d.accept, "User-Agent": d.userAgent, "Content-Type": d.contentType,
+	}}
+}
+
+// expire answers 504 or cuts the connection.
+func (d *deadlineWriter) expire() {
+	defer d.expired.Done()
+	d.hijack.Lock()
+	defer d.hijack.Unlock()
+	if d.state.Load() == hijacked || !d.late() {
+		return // not late: the client has gone
+	}
+	connection := http.NewResponseController(d.ResponseWriter)
+	past := time.Unix(1, 0)
+	if d.hasBody {
+		// A handler that reads the body would delay the response.
+		_ = connection.SetReadDeadline(past)
+	}
+	request := d.request()
+	d.metrics.Terminated(request, d.rs.action, http.StatusGatewayTimeout)
+	d.rs.terminated = true
+	if !d.writing.TryLock() {
+		// An informational response is blocked: the client does not read.
+		_ = connection.SetWriteDeadline(past)
+		d.writing.Lock()
+	}
+	defer d.writing.Unlock()
+	if !d.state.CompareAndSwap(idle, answered) {
+		d.state.Store(cut) // it was begun
+		_ = connection.SetWriteDeadline(past)
+		return
+	}
+	d.rs.warnings.collect(false)
+	if d.hasBody && d.protoMajor == 1 {
+		d.ResponseWriter.Header().Set("Connection", "close") // the rest of the body was not read
+	}
+	rest.WriteStatus(d.ResponseWriter, request, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
+	_ = connection.Flush()
+	if d.protoMajor == 2 {
+		_ = connection.SetWriteDeadline(time.Now().Add(timedOutGrace))
+	}
+}
+
+// finish ends the response when the handler has returned.
+func (d *deadlineWriter) finish() {
+	switch d.state.Load() {
+	case cut:
+		panic(http.ErrAbortHandler)
+	case idle:
+		// An empty 200, with the handler's header.
+		maps.Copy(d.ResponseWriter.Header(), d.header)
+	case begun:
+		d.copyTrailers()
+	}
+}
+
+// copyTrailers copies the header fields that follow the body.
+func (d *deadlineWriter) copyTrailers() {
+	for name, values := range d.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			d.ResponseWriter.Header()[name] = values
+		}
+	}
+	for _, line := range d.header["Trailer"] {
+		for name := range strings.SplitSeq(line, ",") {
+			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+			if values := d.header[name]; values != nil {
+				d.ResponseWriter.Header()[name] = values
+			}
+		}
+	}
+}
+
+// late reports whether the deadline has passed. On a busy machine the context ends later
+// than its deadline; a response that began in between would be cut.
+func (d *deadlineWriter) late() bool {
+	if err := d.rs.ctx.Err(); err != nil {
+		return errors.Is(err, context.DeadlineExceeded)
+	}
+	deadline, ok := d.rs.ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
+}
+
+// claim reports whether the handler may write. The first call begins the response with the
+// handler's header. After the deadline it returns false even if the timer has not run: a
+// handler's reaction to the end of its context must not replace the 504.
+func (d *deadlineWriter) claim() bool {
+	switch d.state.Load() {
+	case begun:
+		return true
+	case idle:
+		if d.late() || !d.state.CompareAndSwap(idle, begun) {
+			return false
+		}
+		maps.Copy(d.ResponseWriter.Header(), d.header)
+		return true
+	}
+	return false
+}
+
+// Unwrap is for http.ResponseController.
+func (d *deadlineWriter) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+
+func (d *deadlineWriter) Header() http.Header { return d.header }
+
+func (d *deadlineWriter) WriteHeader(code int) {
+	if code >= 100 && code < 200 && code != http.StatusSwitchingProtocols {
+		d.inform(code)
+		return
+	}
+	if d.claim() {
+		d.ResponseWriter.WriteHeader(code)
+	}
+}
+
+// inform sends an informational response with the handler's header, which does not become
+// part of the final one.
+func (d *deadlineWriter) inform(code int) {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	if d.state.Load() != idle {
+		return
+	}
+	h := d.ResponseWriter.Header()
+	before := maps.Clone(h)
+	maps.Copy(h, d.header)
+	d.ResponseWriter.WriteHeader(code)
+	clear(h)
+	maps.Copy(h, before)
+}
+
+func (d *deadlineWriter) Write(b []byte) (int, error) {
+	if !d.claim() {
+		return 0, http.ErrHandlerTimeout
+	}
+	return d.ResponseWriter.Write(b)
+}
+
+// ReadFrom keeps net/http's use of sendfile.
+func (d *deadlineWriter) ReadFrom(src io.Reader) (int64, error) {
+	if !d.claim() {
+		return 0, http.ErrHandlerTimeout
+	}
+	return io.Copy(d.ResponseWriter, src)
+}
+
+// Flush implements http.Flusher.
+func (d *deadlineWriter) Flush() { _ = d.FlushError() }
+
+// FlushError is for http.ResponseController.
+func (d *deadlineWriter) FlushError() error {
+	if !d.claim() {
+		return http.ErrHandlerTimeout
+	}
+	return http.NewResponseController(d.ResponseWriter).Flush()
+}
+
+// Hijack implements http.Hijacker for requests that ask for another protocol. It removes
+// the deadline. The handler may have written the status.
+func (d *deadlineWriter) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err error) {
+	if d.rs.upgrade == nil {
+		return nil, nil, http.ErrNotSupported
+	}
+	d.hijack.Lock()
+	defer d.hijack.Unlock()
+	if state := d.state.Load(); state != idle && state != begun {
+		return nil, nil, http.ErrHandlerTimeout
+	}
+	err = d.rs.upgrade.begin(d.rs, func() error {
+		conn, rw, err = http.NewResponseController(d.ResponseWriter).Hijack()
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	d.state.Store(hijacked)
+	// The hijacker writes the header from the handler's.
+	maps.Copy(d.header, d.ResponseWriter.Header())
+	return conn, rw, nil
+}

@@ -1,0 +1,130 @@
+package filter
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"testing"
+
+	"portico/resource"
+)
+
+const pathPods = "/api/v1/namespaces/ns/pods"
+
+func ok(http.ResponseWriter, *http.Request) {}
+
+// asJane authenticates every request as jane.
+type asJane struct{}
+
+func (asJane) Authenticate(*http.Request) (*resource.User, bool, error) {
+	return &resource.User{Name: "jane"}, true, nil
+}
+
+// asAnonymous authenticates every request as the anonymous user.
+type asAnonymous struct{}
+
+func (asAnonymous) Authenticate(*http.Request) (*resource.User, bool, error) {
+	return &resource.User{Name: resource.Anonymous}, true, nil
+}
+
+func newChain(t *testing.T, h http.HandlerFunc) *Chain {
+	t.Helper()
+	c, err := New(Config{Handler: h, Authenticator: asJane{}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A connection that is ended by chance takes no more requests; the watch on it
+// goes on.
+func TestGoaway(t *testing.T) {
+	more := make(chan struct{})
+	s := newChain(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("watch") {
+			_, _ = io.WriteString(w, "begun")
+			_ = http.NewResponseController(w).Flush()
+			<-more
+		}
+		_, _ = io.WriteString(w, "ended")
+	})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.ServeHTTP(w, r) }))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	send := func(query string) (reused bool, res *http.Response) {
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }})
+		r, _ := http.NewRequestWithContext(ctx, "GET", server.URL+pathPods+query, nil)
+		res, err := server.Client().Do(r)
+		if err != nil || res.ProtoMajor != 2 {
+			t.Fatal(res, err)
+		}
+		t.Cleanup(func() { res.Body.Close() })
+		return reused, res
+	}
+	_, watch := send("?watch=1")
+	if reused, _ := send(""); !reused {
+		t.Fatal("without a chance, a connection is not used again")
+	}
+	s.cfg.GoawayChance = 1
+	_, last := send("")
+	_, _ = io.ReadAll(last.Body)
+	s.cfg.GoawayChance = 0
+	if reused, _ := send(""); reused {
+		t.Error("a connection is used again that was to end")
+	}
+	close(more)
+	if body, err := io.ReadAll(watch.Body); string(body) != "begunended" {
+		t.Errorf("the watch: %q %v", body, err)
+	}
+}
+
+func TestGoawayIsForHTTP2(t *testing.T) {
+	s := newChain(t, ok)
+	s.cfg.GoawayChance = 1
+	w := httptest.NewRecorder()
+	if s.ServeHTTP(w, httptest.NewRequest("GET", pathPods, nil)); w.Header().Get("Connection") != "" {
+		t.Error("a connection of HTTP/1.1 is closed")
+	}
+	if _, err := New(Config{Handler: s.cfg.Handler, Authenticator: asJane{}, GoawayChance: 0.5}); err == nil {
+		t.Error("every second request may end its connection")
+	}
+}
+
+// A proxy that empties the header after an informational response, as net/http's
+// does, does not keep a connection from ending; only the answer says that it does.
+func TestGoawayAfterInformation(t *testing.T) {
+	s := newChain(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</a>")
+		w.WriteHeader(http.StatusEarlyHints)
+		clear(w.Header())
+		w.WriteHeader(http.StatusOK)
+	})
+	for name, end := range map[string]func(){
+		"by chance":  func() { s.cfg.GoawayChance, s.cfg.Authenticator = 1, asJane{} },
+		"a stranger": func() { s.cfg.GoawayChance, s.cfg.Authenticator = 0, asAnonymous{} },
+	} {
+		end()
+		for _, query := range []string{"", "?watch=1"} {
+			r := httptest.NewRequest("GET", pathPods+query, nil)
+			r.ProtoMajor = 2
+			w := &headers{header: http.Header{}}
+			s.ServeHTTP(w, r)
+			if len(w.sent) != 2 || w.sent[0].Get("Link") == "" || w.sent[0].Get("Connection") != "" || w.sent[1].Get("Connection") != "close" {
+				t.Errorf("%s%s: got %v", name, query, w.sent)
+			}
+		}
+	}
+}
+
+// headers is a response writer that keeps the header of each part of the response.
+type headers struct {
+	header http.Header
+	sent   []http.Header
+}
+
+func (h *headers) Header() http.Header         { return h.header }
+func (h *headers) WriteHeader(int)             { h.sent = append(h.sent, h.header.Clone()) }
+func (h *headers) Write(b []byte) (int, error) { return len(b), nil }

@@ -1,0 +1,141 @@
+package filter
+
+import (
+	"context"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/fairshare"
+	"portico/resource/rest"
+	"portico/resource/serve/inflight"
+	"portico/resource/serve/metrics"
+)
+
+// Streams of discovery (GET /apis?watch=true) are open to every authenticated user and take
+// about 50 KB each. A client needs one; a user gets discoveryStreams, and all users
+// together 1/discoveryStreamsShare of the long-running requests.
+const (
+	discoveryStreams      = 100
+	discoveryStreamsShare = 8
+)
+
+// limits are the limits of requests in flight.
+type limits struct{ reads, writes, longRunning, discovery *fairshare.Limit }
+
+func newLimits(cfg *Config) limits {
+	discovery := 0
+	if cfg.MaxLongRunning > 0 {
+		discovery = max(1, cfg.MaxLongRunning/discoveryStreamsShare)
+	}
+	return limits{
+		reads: fairshare.New(max(0, cfg.MaxInFlight), 0), writes: fairshare.New(max(0, cfg.MaxMutatingInFlight), 0),
+		longRunning: fairshare.New(cfg.MaxLongRunning, cfg.MaxLongRunningPerUser), discovery: fairshare.New(discovery, discoveryStreams),
+	}
+}
+
+// bounds returns the limits for the metrics.
+func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
+	return metrics.Bounds{
+		Requests:    map[string]metrics.Bound{"readOnly": l.reads, "mutating": l.writes},
+		LongRunning: map[string]metrics.Bound{"discovery": l.discovery, "other": l.longRunning},
+		Connections: map[string]metrics.Bound{"user": connections.Users(), "stranger": inflight.Unauthenticated{Connections: connections}},
+	}
+}
+
+// limitInFlight answers 429 while too many requests are in flight. Reads and writes have
+// separate limits, and no user gets all slots. Long-running requests and health checks do
+// not count, but a request whose response may be a stream of events, or another protocol,
+// counts until it is; one that is proxied counts until ReleaseInFlight. Users without
+// limits (User.Unlimited) count and are never refused.
+func (c *Chain) limitInFlight(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		action := resource.ActionFrom(r.Context())
+		if action.LongRunning() && !action.Streams || isHealth(action.Path) {
+			next(w, r)
+			return
+		}
+		limit := c.limits.reads
+		if action.Mutating() {
+			limit = c.limits.writes
+		}
+		if !takeSlot(limit, action.User) {
+			c.tooMany(w, r, action)
+			drainBody(w, r)
+			return
+		}
+		rs := stateOf(r.Context())
+		rs.slotUser = action.User.Name
+		rs.slot.Store(limit)
+		defer rs.releaseSlot()
+		next(w, r)
+	}
+}
+
+// takeSlot takes a slot for the user and reports whether there was one. A user without
+// limits always gets one.
+func takeSlot(limit *fairshare.Limit, user *resource.User) bool {
+	if user.Unlimited() {
+		limit.Exceed(user.Name)
+		return true
+	}
+	return limit.Take(user.Name)
+}
+
+// ReleaseInFlight releases the request's slot in flight when it is proxied: from then on
+// the limits of that server apply, and one that hangs does not keep requests from others.
+// It does nothing outside of a chain and after the first call. Safe for concurrent use.
+func ReleaseInFlight(ctx context.Context) {
+	if rs := stateOf(ctx); rs != nil {
+		rs.releaseSlot()
+	}
+}
+
+func (rs *requestState) releaseSlot() {
+	if limit := rs.slot.Swap(nil); limit != nil {
+		limit.Release(rs.slotUser)
+	}
+}
+
+// limitLongRunning answers 429 to long-running requests while there are too many, in all
+// or of the user. A request that may become long-running, because it asks for another
+// protocol or its response may be a stream of events, counts from the beginning. untrack
+// releases the slot.
+func (c *Chain) limitLongRunning(w http.ResponseWriter, r *http.Request) bool {
+	rs, action := stateOf(r.Context()), resource.ActionFrom(r.Context())
+	if !action.LongRunning() && rs.upgrade == nil {
+		return true
+	}
+	limit := c.limits.longRunning
+	if action.Follow {
+		limit = c.limits.discovery
+	}
+	if !takeSlot(limit, action.User) {
+		c.tooMany(w, r, action)
+		return false
+	}
+	rs.longSlot, rs.slotUser = limit, action.User.Name
+	return true
+}
+
+// limitConnections answers 429, and ends the connection, if the user has too many
+// connections.
+func (c *Chain) limitConnections(w http.ResponseWriter, r *http.Request) bool {
+	conn, rs := inflight.ConnectionFrom(r.Context()), stateOf(r.Context())
+	if conn == nil || conn.HasUser() {
+		return true
+	}
+	user := rs.action.User // the authenticated one, not the impersonated
+	if user.Name == resource.Anonymous || conn.SetUser(user.Name, c.cfg.ManyUsers || user.Unlimited()) {
+		return true
+	}
+	rs.closing.Store(true)
+	c.tooMany(w, r, resource.ActionFrom(r.Context()))
+	return false
+}
+
+func (c *Chain) tooMany(w http.ResponseWriter, r *http.Request, action *resource.Action) {
+	c.metrics.Terminated(r, action, http.StatusTooManyRequests)
+	rest.WriteStatus(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
+}
