@@ -96,9 +96,8 @@ func FailedDiscoveryCheck(url string, err error) Condition {
 // observed opens the part of a message that names the observer.
 const observed = " (observed by "
 
-// ObservedBy names who came to a verdict, for people who look at one of several
-// gateways. It is said where the message ends with an error, so that no message
-// of upstream's is another.
+// ObservedBy adds the gateway that observed a condition to its message, for conditions
+// that end with an error: other messages stay those of upstream.
 func (c Condition) ObservedBy(observer string) Condition {
 	if observer == "" || c.Reason != "FailedDiscoveryCheck" && c.Reason != "ServiceAccessError" {
 		return c
@@ -107,7 +106,7 @@ func (c Condition) ObservedBy(observer string) Condition {
 	return c
 }
 
-// Agrees reports whether two verdicts are the same, whoever came to them.
+// Agrees reports whether two conditions are equal apart from their observers.
 func (c Condition) Agrees(other Condition) bool { return c.unobserved() == other.unobserved() }
 
 func (c Condition) unobserved() Condition {

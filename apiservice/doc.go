@@ -1,5 +1,5 @@
-// Package apiservice is the APIService kind (apiregistration.k8s.io): which
-// API groups and versions the gateway serves, and who answers them.
+// Package apiservice is the APIService kind (apiregistration.k8s.io): the API groups and
+// versions that the gateway serves, and the server of each.
 //
 // The type is upstream's (k8s.io/kube-aggregator); the row for package rest,
 // the validation, the order of groups and versions and the Available condition

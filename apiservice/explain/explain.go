@@ -1,9 +1,8 @@
-// Package explain is what a gateway says about where a request would go, and
-// why: the answer to GET /debug/route?path=/apis/…&verb=list. It has the types
-// only, for the gateway that fills them in and for those who read it.
+// Package explain has the types of the answer to GET /debug/route?path=/apis/…&verb=list:
+// where a gateway would send a request, and why.
 //
-// Who may ask is who may get the non-resource path /debug/route. An answer is
-// what one gateway sees at one moment; another may see an endpoint otherwise.
+// It needs the right to get the non-resource path /debug/route. The answer is the state
+// of one gateway; another may see an endpoint differently.
 //
 // Runs in: gateway, and the commands that ask it.
 package explain
@@ -14,8 +13,8 @@ import (
 	"portico/apiservice/backend"
 )
 
-// Path is where the question is asked, and PathParameter and VerbParameter its
-// query parameters. The path is that of the request, with its own query where it
+// Path is the path of the request, PathParameter and VerbParameter its query
+// parameters. The path is that of the request, with its own query where it
 // has one (escaped), and is required. The verb is one of Kubernetes or an HTTP
 // method; default get.
 const (
@@ -24,7 +23,7 @@ const (
 	VerbParameter = "verb"
 )
 
-// Answerer is who answers a request.
+// Answerer is the server that answers a request.
 type Answerer string
 
 const (

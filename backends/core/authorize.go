@@ -7,7 +7,7 @@ import (
 	"portico/resource/authz"
 )
 
-// authorize asks the gateway about what it has not authorized yet (authz.Ask).
+// authorize sends a review for what the gateway has not authorized (authz.Ask).
 func (c *Core) authorize(ctx context.Context, a *resource.Action) error {
 	if c.drain.gateway == nil {
 		// A nil client in an interface is not nil.

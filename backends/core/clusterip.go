@@ -40,7 +40,7 @@ type addresses struct {
 // apiService owns the first address of the range.
 const apiService = "default/kubernetes"
 
-// claimInfo is how claims are stored. Nobody serves them.
+// claimInfo is the resource of claims, which is stored and not served.
 func claimInfo() *resource.Info {
 	return &resource.Info{
 		Group: "internal.portico.dev", Versions: []string{"v1"}, Resource: "clusteripclaims",
@@ -195,8 +195,8 @@ func (a *addresses) claim(ctx context.Context, addr netip.Addr, owner string) (*
 	return a.claims.Create(ctx, resource.Key{Name: addr.String()}, o, 0)
 }
 
-// renew makes a claim that the owner has already as good as a new one, so that
-// it is not freed; AlreadyExists if it is somebody else's.
+// renew refreshes a claim of the owner, so that it is not freed. The error is
+// AlreadyExists if the claim has another owner.
 func (a *addresses) renew(ctx context.Context, addr netip.Addr, owner string) error {
 	_, err := a.claims.Update(ctx, resource.Key{Name: addr.String()}, func(cur *resource.Object) (resource.Mutation, error) {
 		var have claimed
@@ -262,7 +262,7 @@ func (a *addresses) free(ctx context.Context, claim *resource.Object) error {
 	return err
 }
 
-// freeAddresses gives back claims whose service is gone or uses another address.
+// freeAddresses deletes claims whose service is gone or uses another address.
 func (c *Core) freeAddresses(ctx context.Context) error {
 	tick := time.NewTicker(freeInterval)
 	defer tick.Stop()

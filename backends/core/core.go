@@ -1,14 +1,11 @@
 // Package core is the core server: the built-in kinds (package kinds), kept in
-// etcd, and the controllers that come with them. It is a backend like any other
-// to the gateway, which authenticates and authorizes; only its front-proxy
-// identity is let in.
+// etcd, and their controllers. To the gateway, which authenticates and authorizes, it is
+// a backend like any other; it accepts the front-proxy identity only.
 //
-// The controllers are here because the kinds make no sense without them:
-// system namespaces, the default service account and root certificate of each
-// namespace, the draining of deleted namespaces, cluster addresses of services.
-// What belongs to other servers (their objects in a deleted namespace) is
-// reached through the gateway, as a client of it; nothing waits for that to
-// start.
+// Controllers: system namespaces, the default service account and root certificate of
+// each namespace, the draining of deleted namespaces, cluster addresses of services.
+// Objects of other servers in a deleted namespace are deleted through the gateway; the
+// server starts without it.
 //
 // Runs in: core.
 package core
@@ -93,8 +90,8 @@ type Core struct {
 	drain     *drainer
 	// way leads to the gateway; nil: there is none.
 	way http.RoundTripper
-	// engine asks admission webhooks and policies; nil: there is no gateway to
-	// reach what they refer to.
+	// engine is for admission webhooks and policies; nil without a gateway, through
+	// which their parameters and Services are read.
 	engine *admission.Engine
 }
 
@@ -169,9 +166,8 @@ func (c *Core) assembleKinds() (err error) {
 	return nil
 }
 
-// assembleEngine makes what asks admission webhooks and policies. Their
-// configurations are kept here; what they refer to besides is reached through
-// the gateway.
+// assembleEngine makes the engine of admission webhooks and policies. Their
+// configurations are stored here; what they refer to is read through the gateway.
 func (c *Core) assembleEngine(metrics *admission.Metrics) (err error) {
 	if c.way, err = c.cfg.Way(); c.way == nil {
 		return err

@@ -21,14 +21,13 @@ import (
 	"portico/resource/loop"
 )
 
-// drainer empties namespaces that are being deleted and then lets them go. A
-// namespace is drained by one goroutine at a time, many namespaces at once;
-// nothing is asked of anybody while none is being deleted.
+// drainer deletes the content of namespaces that are being deleted, and then removes
+// their finalizer. One goroutine drains a namespace, several namespaces in parallel; it
+// sends no requests while none is being deleted.
 //
-// Another core server may drain the same namespace, and somebody may create it
-// again under its name meanwhile. A namespace is therefore known by its uid,
-// and what is listed in it is deleted only if it was still that namespace after
-// the listing.
+// Another core server may drain the same namespace, and a namespace of the same name may
+// be created meanwhile. So a namespace is identified by its uid, and listed objects are
+// deleted only if the namespace is still the same after the list.
 type drainer struct {
 	core    *Core
 	own     *client.Client // the server itself, in memory

@@ -26,7 +26,7 @@ func newGatewayClient(url string, way http.RoundTripper) *client.Client {
 	return client.New(client.Config{BaseURL: url, Transport: aggregatedFirst{way}, UserAgent: process.Agent(name)})
 }
 
-// aggregatedFirst asks for discovery in its aggregated form.
+// aggregatedFirst requests aggregated discovery.
 type aggregatedFirst struct{ next http.RoundTripper }
 
 func (a aggregatedFirst) RoundTrip(r *http.Request) (*http.Response, error) {

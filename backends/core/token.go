@@ -121,8 +121,7 @@ func (t *tokens) complete(ctx context.Context, req *authenticationv1.TokenReques
 	return nil
 }
 
-// bind checks the object that the token shall die with. Pods and Nodes are not
-// served here.
+// bind checks the object that a token is bound to. Pods and Nodes are not served here.
 func (t *tokens) bind(ctx context.Context, namespace string, ref *authenticationv1.BoundObjectReference) (*authn.BoundObject, error) {
 	if ref == nil {
 		return nil, nil

@@ -1,7 +1,5 @@
-// Package process is what the core server and the CRD server have in common as
-// processes: where they listen, what they keep things in, whom they believe,
-// how they reach the gateway, and what of them can be watched. What they serve
-// is theirs.
+// Package process is the common part of the core server and the CRD server: listeners,
+// storage, trust in gateways, the client of the gateway, metrics and health.
 //
 // Runs in: core, crd.
 package process
@@ -30,20 +28,20 @@ import (
 // more on each, thousands of watches still take few descriptors.
 const streams = 16
 
-// Config is what there is to say of a server behind a gateway, whatever it
-// serves. Files are read again when they change, unless said otherwise.
+// Config of a server behind a gateway. Files are read again when they change, unless
+// stated otherwise.
 type Config struct {
 	// Listen is where the gateway connects. Required.
 	Listen serve.ListenAddress
 	// Etcd keeps everything. Required.
 	Etcd etcd.Config
-	// RequestHeaderCAFile vouches for the front proxy's certificate, whose CN
-	// must be in RequestHeaderAllowedNames (empty: any). On a unix socket the
-	// front proxy is whoever runs under the same user.
+	// RequestHeaderCAFile has the CAs of the front proxy's certificate, whose CN must be
+	// in RequestHeaderAllowedNames (empty: any). On a unix socket a peer of the same uid
+	// is a front proxy.
 	RequestHeaderCAFile       string
 	RequestHeaderAllowedNames []string
-	// Gateway is reached for what other servers keep. A zero URL leaves out
-	// whatever needs it.
+	// Gateway serves the objects of other servers. With a zero URL nothing that needs
+	// them runs.
 	Gateway client.Gateway
 	// ShutdownDelay is how long the server serves on after it stops being ready,
 	// for the gateways that check it to send their requests to another one. Zero
@@ -117,8 +115,8 @@ type Parts struct {
 	Routes serve.Routes
 }
 
-// Server makes the listener with its filters. Only a gateway is let in, which has
-// authorized what it sends.
+// Server makes the listener with its filters. It accepts requests of gateways only,
+// which have authorized them.
 func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	authenticator, err := authn.FrontProxyOnly(cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames)
 	if err != nil {

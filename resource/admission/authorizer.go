@@ -32,14 +32,14 @@ func newAuthorizer(e *Engine) upstream.UnconditionalAuthorizer {
 	return nobody{}
 }
 
-// nobody answers where nobody can be asked.
+// nobody is the authorizer without a gateway.
 type nobody struct{}
 
 func (nobody) Authorize(context.Context, upstream.Attributes) (upstream.Decision, string, error) {
 	return upstream.DecisionNoOpinion, "", errors.New("there is nobody to ask for authorization")
 }
 
-// local asks an Authorizer of this process.
+// local is an Authorizer of this process.
 type local struct{ authorizer authz.Authorizer }
 
 // Authorize implements UnconditionalAuthorizer.
@@ -54,7 +54,7 @@ func (l local) Authorize(ctx context.Context, a upstream.Attributes) (upstream.D
 	return upstream.DecisionNoOpinion, reason, err
 }
 
-// actionOf is the request that an expression asks about.
+// actionOf returns the action that an expression authorizes.
 func actionOf(a upstream.Attributes) *resource.Action {
 	action := &resource.Action{
 		Verb: a.GetVerb(), Path: a.GetPath(), IsResource: a.IsResourceRequest(), Group: a.GetAPIGroup(), Version: a.GetAPIVersion(),
@@ -66,7 +66,7 @@ func actionOf(a upstream.Attributes) *resource.Action {
 	return action
 }
 
-// reviewer asks by SubjectAccessReviews.
+// reviewer authorizes by SubjectAccessReviews.
 type reviewer struct{ client *client.Client }
 
 // Authorize implements UnconditionalAuthorizer.
@@ -127,8 +127,8 @@ func reviewOf(a upstream.Attributes) *authorizationv1.SubjectAccessReview {
 	return review
 }
 
-// addSelectors restricts a review to what selectors choose. A selector that
-// cannot be parsed is left out, which asks for more and so permits less.
+// addSelectors restricts a review by selectors. A selector that cannot be parsed is
+// left out: the review then needs a wider right.
 func addSelectors(to *authorizationv1.ResourceAttributes, a upstream.Attributes) {
 	if requirements, err := a.GetFieldSelector(); err == nil && len(requirements) > 0 {
 		to.FieldSelector = &authorizationv1.FieldSelectorAttributes{}

@@ -6,11 +6,10 @@ import (
 	"portico/resource/rest"
 )
 
-// Chain asks several in order, for mutation and for validation alike; the first
-// error ends it. When a webhook or a policy of an Engine in the list has changed
-// an object, everybody is asked to mutate it once more, in the same order: those
-// of the Engine which want to be reinvoked, and all others. Members that are nil
-// are left out. The result may be used concurrently if the members may.
+// Chain calls the members in order, for mutation and for validation; the first error
+// ends it. If a webhook or policy of an Engine changed the object, all members mutate it
+// once more, in the same order; of the Engine's only those with reinvocation. nil
+// members are left out. The result is safe for concurrent use if the members are.
 func Chain(list ...rest.Admission) rest.Admission {
 	var c chain
 	for _, member := range list {
@@ -31,7 +30,7 @@ func Chain(list ...rest.Admission) rest.Admission {
 
 type chain []rest.Admission
 
-// Mutate runs one round, and a second one if the first asks for it.
+// Mutate runs one round, and a second one if an Engine changed the object.
 func (c chain) Mutate(ctx context.Context, a *rest.Attributes) error {
 	passages := map[*Engine]*passage{}
 	if err := c.round(ctx, a, passages); err != nil {
@@ -71,7 +70,7 @@ func (c chain) round(ctx context.Context, a *rest.Attributes, passages map[*Engi
 	return nil
 }
 
-// Validate asks the members in order.
+// Validate calls the members in order.
 func (c chain) Validate(ctx context.Context, a *rest.Attributes) error {
 	for _, member := range c {
 		if err := member.Validate(ctx, a); err != nil {

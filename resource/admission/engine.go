@@ -42,7 +42,7 @@ type EngineConfig struct {
 	// Store returns this process's own store of a resource, and nil where it
 	// has none; that is read through Transport then. nil: it has none at all.
 	Store func(info *resource.Info) resource.Store
-	// Warn takes the warnings of webhooks and policies; nil: nobody does.
+	// Warn receives the warnings of webhooks and policies; nil drops them.
 	Warn rest.Warn
 	// Authorizer answers the `authorizer` variable of CEL expressions; nil: it
 	// is answered by SubjectAccessReviews.
@@ -56,21 +56,20 @@ type EngineConfig struct {
 	// FirstRead is how long a write waits for configurations that were never
 	// read yet; 0 is DefaultFirstRead. After that it is a 503.
 	FirstRead time.Duration
-	// Metrics time those who are asked; nil: nobody does.
+	// Metrics time webhooks and policies; nil: none.
 	Metrics *Metrics
-	// Waited is told how long a write waited for webhooks, PartMutatingWebhooks or
-	// PartValidatingWebhooks; nil: nobody is.
+	// Waited receives how long a write waited for webhooks, with the part
+	// PartMutatingWebhooks or PartValidatingWebhooks; nil: none.
 	Waited func(ctx context.Context, part string, d time.Duration)
 	// Logger takes what goes wrong; nil is slog.Default().
 	Logger *slog.Logger
 }
 
-// Engine asks admission webhooks and admission policies about writes, in the
-// order of contract 10.1. It knows them while Run runs. As upstream, and whatever
-// the user: webhooks see none of the six kinds of admissionregistration.k8s.io,
-// and policies none of its four kinds of policies and bindings, so that every
-// lock-out can be undone; reviews, which are not stored, are seen by neither.
-// Safe for concurrent use.
+// Engine calls admission webhooks and evaluates admission policies for writes, in the
+// order of contract 10.1. It follows their configurations while Run runs. As upstream,
+// webhooks see none of the six kinds of admissionregistration.k8s.io, policies none of
+// its four kinds of policies and bindings, and neither sees reviews: a lock-out can be
+// undone. Safe for concurrent use.
 type Engine struct {
 	cfg    EngineConfig
 	logger *slog.Logger
@@ -90,7 +89,7 @@ type Engine struct {
 
 var _ rest.Admission = (*Engine)(nil)
 
-// NewEngine assembles an engine; it connects to nobody.
+// NewEngine assembles an engine. It opens no connection.
 func NewEngine(cfg EngineConfig) (*Engine, error) {
 	if cfg.Transport == nil && cfg.Store == nil {
 		return nil, errors.New("assemble admission engine: there is no way to read configurations")
@@ -188,13 +187,13 @@ func errUnknown() error {
 	return resource.Unavailable("admission webhooks and policies are not known yet", 1)
 }
 
-// Mutate asks mutating policies, then mutating webhooks, and those that want it
-// once more if any of them changed the object.
+// Mutate evaluates mutating policies, calls mutating webhooks, and repeats those with
+// reinvocation if the object was changed.
 func (e *Engine) Mutate(ctx context.Context, a *rest.Attributes) error {
 	return chain{e}.Mutate(ctx, a)
 }
 
-// Validate asks validating policies, then validating webhooks.
+// Validate evaluates validating policies and calls validating webhooks.
 func (e *Engine) Validate(ctx context.Context, a *rest.Attributes) error {
 	return e.begin(a).validate(ctx)
 }

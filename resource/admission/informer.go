@@ -16,10 +16,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// informer shows a followed kind to a webhook engine, which reads its
-// configurations from informers only. It does what the engine asks of one;
-// everything else is a nil pointer. The engine is made when the configurations
-// are known, so it has always synced.
+// informer presents a followed kind to a webhook engine, which reads configurations
+// from informers only. It implements the methods that the engine calls; the others are
+// nil. The engine is made when the configurations are known, so it has always synced.
 type informer struct {
 	cache.SharedIndexInformer
 	indexer cache.Indexer
@@ -36,7 +35,7 @@ func newInformer() *informer {
 // HasSynced implements SharedIndexInformer.
 func (i *informer) HasSynced() bool { return true }
 
-// AddEventHandler has h told of changes from now on.
+// AddEventHandler registers h for later changes.
 func (i *informer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -50,8 +49,8 @@ type registration struct {
 
 func (registration) HasSynced() bool { return true }
 
-// replace makes objects all there is, and tells the handlers what that changed.
-// An object that is the same pointer as before has not changed.
+// replace sets the objects and calls the handlers for the differences. An object with
+// the same pointer as before is unchanged.
 func (i *informer) replace(objects []metav1.Object) error {
 	next := make(map[string]metav1.Object, len(objects))
 	list := make([]any, len(objects))

@@ -30,10 +30,10 @@ type NamespaceState struct{ Exists, Terminating bool }
 
 // LifecycleConfig says where namespaces are looked up.
 type LifecycleConfig struct {
-	// Lookup returns the state of a namespace; with live, nothing that may be
-	// old. An error means that nobody can tell. Required.
+	// Lookup returns the state of a namespace; with live, the latest one. An error means
+	// that it is unknown. Required.
 	Lookup func(ctx context.Context, name string, live bool) (NamespaceState, error)
-	// Metrics time the decisions; nil: nobody does.
+	// Metrics time the decisions; nil: none.
 	Metrics *Metrics
 }
 

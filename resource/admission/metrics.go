@@ -21,8 +21,8 @@ const (
 	phaseValidate          = "validate"
 )
 
-// Metrics time admission under upstream's names: the whole of a phase, and each
-// of those who are asked. A nil *Metrics times nothing. Safe for concurrent use.
+// Metrics time admission under upstream's names: phases and plugins. A nil *Metrics
+// times nothing. Safe for concurrent use.
 type Metrics struct {
 	admit, validate *timer // of all together
 	controllers     map[string]*timer

@@ -16,12 +16,11 @@ import (
 
 const mediaJSON = "application/json"
 
-// objects is what the engines know of the objects of one write: how to make,
-// name, convert and default them, and which other versions they have. Kinds
-// that are Go types are shown as such, all others as unstructured objects.
+// objects makes, names, converts and defaults the objects of one write for the engines.
+// Kinds with Go types are passed as these, others as unstructured objects.
 //
-// hub is the version of the object that rest works with. Whatever is converted
-// to hub goes through the kind's Codec and gets the kind's defaults.
+// hub is the version that package rest works with. A conversion to hub goes through the
+// kind's Codec and its defaults.
 type objects struct {
 	kind *rest.Kind
 	hub  schema.GroupVersionKind

@@ -14,7 +14,7 @@ type passage struct {
 	engine *Engine
 	write  *rest.Attributes
 
-	// attrs and objects are what the engines see; made when the first is asked.
+	// attrs and objects are for the engines; made for the first one.
 	attrs   admission.Attributes
 	objects *objects
 }
@@ -29,7 +29,7 @@ func (p *passage) attributes() admission.Attributes {
 	return p.attrs
 }
 
-// mutate asks those who may change the object.
+// mutate runs the mutating policies and webhooks.
 func (p *passage) mutate(ctx context.Context) error {
 	e := p.engine
 	if p.write.Kind.Review != nil {
@@ -51,7 +51,7 @@ func (p *passage) mutate(ctx context.Context) error {
 	return asStatus(e.mutatingWebhooks.ask(ctx, p))
 }
 
-// validate asks those who may only refuse.
+// validate runs the validating policies and webhooks.
 func (p *passage) validate(ctx context.Context) error {
 	e := p.engine
 	if p.write.Kind.Review != nil {
@@ -73,7 +73,7 @@ func (p *passage) validate(ctx context.Context) error {
 	return asStatus(e.validatingWebhooks.ask(ctx, p))
 }
 
-// note tells audit what those who were asked have to say of the write.
+// note passes the annotations of webhooks and policies to audit.
 func (p *passage) note(ctx context.Context) {
 	if p.attrs != nil {
 		// It has no error but that of the plugin.
@@ -113,5 +113,5 @@ func (p *passage) wantsRound() bool {
 	return p.attrs != nil && p.attrs.GetReinvocationContext().ShouldReinvoke()
 }
 
-// beginSecondRound has mutate ask only those who want to be asked again.
+// beginSecondRound restricts mutate to plugins with reinvocation.
 func (p *passage) beginSecondRound() { p.attributes().GetReinvocationContext().SetIsReinvoke() }

@@ -24,9 +24,8 @@ type source[T runtime.Object] struct {
 	store  resource.Store
 	codec  rest.Codec
 	logger *slog.Logger
-	// publish gets every state of the kind, in key order, from one goroutine.
-	// Objects that did not change are the same pointers as before; nobody
-	// changes them.
+	// publish receives every state of the kind, in key order, from one goroutine.
+	// Unchanged objects have the same pointers as before. Objects are read-only.
 	publish func(objects []T)
 
 	mu      sync.Mutex // held while publish runs; guards decoded

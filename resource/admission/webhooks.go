@@ -39,7 +39,7 @@ type webhooks[C configuration] struct {
 	needed   *gate // namespaces: wanted once there are webhooks
 	logger   *slog.Logger
 	timer    *timer
-	part     string // of a write, as Config.Waited is told
+	part     string // of a write, as for EngineConfig.Waited
 	waited   func(ctx context.Context, part string, d time.Duration)
 	create   func() (askFunc, error)
 
@@ -135,7 +135,7 @@ func (w *webhooks[C]) apply(list []C) error {
 // any reports whether there are webhooks to ask.
 func (w *webhooks[C]) any() bool { return w.some.Load() }
 
-// ask asks all webhooks that the write concerns.
+// ask calls all webhooks that match the write.
 func (w *webhooks[C]) ask(ctx context.Context, p *passage) error {
 	if !w.some.Load() {
 		return nil

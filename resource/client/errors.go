@@ -50,9 +50,8 @@ func unanswered(ctx context.Context, method, path string, err error) error {
 	return &failure{resource.Unavailable(message, retry), err}
 }
 
-// repeatable reports whether a request without an answer may be sent again by
-// who knows nothing about it: it changes nothing, or never left. Of another
-// nobody can tell what it has done.
+// repeatable reports whether a request without a response may be sent again: it changes
+// nothing, or was never sent. The effect of others is unknown.
 func repeatable(method string, err error) bool {
 	var op *net.OpError
 	return method == http.MethodGet || errors.As(err, &op) && op.Op == "dial"

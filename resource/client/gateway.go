@@ -17,8 +17,8 @@ import (
 type Gateway struct {
 	// URL is https://host:port.
 	URL string
-	// CAFile vouches for it; CertFile and KeyFile are the client certificate.
-	// Without a CAFile the system's authorities do.
+	// CAFile has the CAs of the gateway's certificate, by default the system's. CertFile
+	// and KeyFile are the client certificate.
 	CAFile, CertFile, KeyFile string
 }
 

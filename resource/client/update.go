@@ -65,7 +65,7 @@ func (s *store) compareAndSwap(ctx context.Context, key resource.Key, try func(c
 			return err
 		}
 		if lost != nil && sameState(cur, last) {
-			return lost // nobody was faster: the server means something else
+			return lost // the object did not change: another kind of conflict
 		}
 		if lost = try(cur); lost == nil || !mayBeLost(lost, cur) {
 			return lost

@@ -16,7 +16,7 @@ import (
 	"portico/resource"
 )
 
-// ahead is how many events a watch reads before they are asked for.
+// ahead is how many events a watch reads in advance.
 const ahead = 64
 
 // Watch starts a watch. Initial events are asked for as a watch-list; a server
@@ -100,7 +100,7 @@ func (w *watcher) read(ctx context.Context, body io.ReadCloser) {
 	}
 }
 
-// readFrame reads one event; ok is false for one that nobody asked for.
+// readFrame reads one event; ok is false for a bookmark that was not requested.
 func (w *watcher) readFrame(dec *json.Decoder) (e resource.Event, ok bool, err error) {
 	var frame struct {
 		Type   string          `json:"type"`
@@ -151,7 +151,7 @@ func frameError(object []byte) error {
 	return &apierrors.StatusError{ErrStatus: status}
 }
 
-// bookmarkType tells the bookmark that ends the initial events from others.
+// bookmarkType distinguishes the bookmark that ends the initial events.
 func bookmarkType(object []byte) resource.EventType {
 	var o struct {
 		Metadata struct {

@@ -1,11 +1,11 @@
-// Package datadir lays out the data folder of one installation and sees to it
-// that one process at a time uses it.
+// Package datadir lays out the data folder of an installation and locks it for one
+// process at a time.
 //
 //	lock         held (flock) while a process uses the folder; names its pid
 //	etcd/        the data of the embedded etcd
 //	pki/         certificates and keys
 //	kubeconfig   the administrator's
-//	logs/        what the child processes say
+//	logs/        logs of the child processes
 //	run/         sockets; a symbolic link where the folder's own path is too
 //	             long for a socket's address
 //
@@ -38,7 +38,7 @@ type Dir struct {
 // Default returns portico/ in the user's XDG data folder: $XDG_DATA_HOME, or
 // ~/.local/share without it.
 func Default() (string, error) {
-	// A relative XDG_DATA_HOME shall be ignored, says its specification.
+	// The XDG specification ignores a relative XDG_DATA_HOME.
 	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
 		return filepath.Join(base, "portico"), nil
 	}
@@ -52,7 +52,7 @@ func Default() (string, error) {
 // InUseError says that another process uses the folder.
 type InUseError struct {
 	Path string
-	// PID is the other process; 0 if it cannot be told.
+	// PID is the other process; 0 if it is unknown.
 	PID int
 }
 

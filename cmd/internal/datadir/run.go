@@ -66,8 +66,8 @@ func link(path, target string) error {
 	return nil
 }
 
-// checkPrivate refuses a folder that somebody else made or may enter: in a
-// shared temporary folder the name can be taken by anyone first.
+// checkPrivate rejects a folder of another user, and closes one that others may enter:
+// in a shared temporary folder another user may have taken the name.
 func checkPrivate(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -10,11 +10,10 @@
 //     forked: Run keeps its thread for as long as the child lives). Everywhere,
 //     the child holds the reading end of a pipe, the lifeline, and goes when it
 //     closes.
-//   - Only death has a child started again. One that is merely slow or stopped
-//     is left alone: whoever asks its readiness decides what that means.
-//   - A child that dies again and again without ever having been ready has a
-//     reason that trying once more does not cure; Run gives up and repeats the
-//     child's last words. Once it has been ready, Run never gives up.
+//   - A child is restarted only if it dies. One that is slow or stopped is not:
+//     its readiness shows that.
+//   - Run fails, with the last line of the child's log, if a child dies repeatedly
+//     without having been ready. A child that was ready once is always restarted.
 //
 // Runs in: portico up; the child's half of the lifeline in etcd, gateway, core and crd.
 package supervise

@@ -7,14 +7,14 @@ import (
 	"syscall"
 )
 
-// lifelineEnv tells a child which of its file descriptors is the lifeline.
+// lifelineEnv names the file descriptor of the lifeline in a child's environment.
 const lifelineEnv = "PORTICO_LIFELINE_FD"
 
 // lifelineFD is the first descriptor that os/exec gives to ExtraFiles.
 const lifelineFD = 3
 
-// lifeline is a pipe that closes when the supervisor ends: nobody else holds
-// its writing end.
+// lifeline is a pipe that closes when the supervisor ends: only the supervisor holds its
+// writing end.
 type lifeline struct{ read, write *os.File }
 
 func newLifeline() (*lifeline, error) {

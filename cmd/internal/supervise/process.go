@@ -44,7 +44,7 @@ type Config struct {
 	// StopTimeout is how long the child may take to stop after SIGTERM before
 	// it is killed; 0 is 30 s.
 	StopTimeout time.Duration
-	// Report is told, in one line each, what happens to the child; nil: nobody.
+	// Report receives a line for each event of the child; nil: none.
 	Report func(line string)
 }
 
@@ -206,7 +206,7 @@ func (p *Process) watchReady(ctx context.Context) time.Time {
 	}
 }
 
-// stop asks the child to end and, if it takes too long, kills it.
+// stop sends SIGTERM to the child and, after the timeout, SIGKILL.
 func (p *Process) stop(child *os.Process, exited <-chan error) error {
 	// An error means that it has ended already.
 	_ = child.Signal(syscall.SIGTERM)
