@@ -54,6 +54,7 @@ func labelling(t *testing.T) *httptest.Server {
 // Webhooks and policies, which the core server keeps, have their say in the
 // writes of the core and of the CRD server alike.
 func TestAdmission(t *testing.T) {
+	t.Parallel()
 	const group = "admission.example.com"
 	up := install(t, t.TempDir())
 	client := up.client(t)

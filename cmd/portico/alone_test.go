@@ -157,6 +157,7 @@ func (a *alone) reached(t *testing.T, path string) {
 // Without the core server the CRD server goes on: namespaces that it knows take
 // new objects, and of others it says that it cannot tell.
 func TestCoreAway(t *testing.T) {
+	t.Parallel()
 	a := newAlone(t)
 	for _, name := range []string{"crd", "gateway", "core"} {
 		a.start(t, name)
@@ -212,6 +213,7 @@ func TestCoreAway(t *testing.T) {
 
 // The CRD server takes the word of the front proxy alone about who asks.
 func TestCRDServerBelievesTheFrontProxyOnly(t *testing.T) {
+	t.Parallel()
 	a := newAlone(t)
 	a.start(t, "crd")
 	list := "https://" + a.addresses["crd"] + "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

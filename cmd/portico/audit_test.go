@@ -29,6 +29,7 @@ rules:
 
 // What the audit log of an installation says of the real kubectl.
 func TestAuditLog(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	policy, file := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit", "audit.log")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {

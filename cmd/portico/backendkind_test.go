@@ -44,6 +44,7 @@ spec:
 // A real aggregated API server behind a Backend: found, used, killed, and gone
 // with its Backend. What else claims its group is told so.
 func TestBackendOfSampleServer(t *testing.T) {
+	t.Parallel()
 	up := install(t, t.TempDir())
 	s := registerSample(t, up, func(file, text string) string {
 		if file == "apiservice.yaml" {

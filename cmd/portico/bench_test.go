@@ -15,6 +15,7 @@ import (
 // The bench program runs each scenario, with its yardstick, and deletes what it
 // created. The test does not judge the figures.
 func TestBenchProgram(t *testing.T) {
+	t.Parallel()
 	up := sharedInstallation(t)
 	p, err := programs()
 	if err != nil {

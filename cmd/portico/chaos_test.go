@@ -95,6 +95,7 @@ func (e *etcdProcess) kill() {
 // Everything that can die is killed, and etcd stopped, under load. See
 // chaosLoad for what must hold.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	etcd := startEtcd(t)
 	up := install(t, t.TempDir(), "--etcd-servers="+etcd.endpoint())
 	load := startChaosLoad(t, up)

@@ -73,6 +73,7 @@ func TestUnauthorized(t *testing.T) {
 
 // A gateway that takes connections and no more is named, and so is the time it had.
 func TestSilentGateway(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ func newNamespace(t *testing.T, client kubernetes.Interface) string {
 
 // The typed clients, in JSON and in protobuf.
 func TestTypedClients(t *testing.T) {
+	t.Parallel()
 	up := sharedInstallation(t)
 	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 		t.Run(contentType, func(t *testing.T) {
@@ -94,6 +95,7 @@ func TestTypedClients(t *testing.T) {
 
 // A shared informer sees what is there, then every change.
 func TestSharedInformer(t *testing.T) {
+	t.Parallel()
 	up := sharedInstallation(t)
 	client := up.client(t)
 	ns := newNamespace(t, client)
@@ -195,6 +197,7 @@ func TestLeaderElection(t *testing.T) {
 
 // Many writers of one object, each trying again on conflict: no write is lost.
 func TestConcurrentUpdates(t *testing.T) {
+	t.Parallel()
 	up := sharedInstallation(t)
 	client := up.client(t)
 	maps := client.CoreV1().ConfigMaps(newNamespace(t, client))

@@ -105,6 +105,7 @@ func (up *installation) kill9(t *testing.T, child string) {
 // A definition that was accepted is served at once, listed in discovery, and has
 // its APIService; one that was deleted is gone from all three.
 func TestDefinitionIsServedAtOnce(t *testing.T) {
+	t.Parallel()
 	up := sharedInstallation(t)
 	// Long enough for a busy machine, shorter than anything that polls for it.
 	const limit = 5 * time.Second
@@ -185,6 +186,7 @@ func (s *seen) has(what string) func() error {
 // A dynamic informer follows custom resources, also across the death of the
 // server that keeps them.
 func TestDynamicInformer(t *testing.T) {
+	t.Parallel()
 	up := install(t, t.TempDir())
 	client := dynamicClient(t, up.config(t))
 	const group = "informer.example.com"
@@ -243,6 +245,7 @@ func TestDynamicInformer(t *testing.T) {
 // Custom resources and definitions are written while the CRD server dies again
 // and again: whatever was acknowledged is there.
 func TestCustomWritesWhileServerDies(t *testing.T) {
+	t.Parallel()
 	up := install(t, t.TempDir())
 	client := dynamicClient(t, up.config(t))
 	const group = "writes.example.com"

@@ -43,6 +43,7 @@ const flundersPath = "/apis/wardle.example.com/v1alpha1/namespaces/default/flund
 // EndpointSlice may name; they listen on that one address for as long as the
 // test runs.
 func TestServiceEndpoints(t *testing.T) {
+	t.Parallel()
 	e := newEndpointsTest(t)
 	e.sample.available(t, "False (EndpointsNotFound)")
 	first, second := e.server(t), e.server(t)

@@ -101,6 +101,7 @@ func TestFlagValues(t *testing.T) {
 }
 
 func TestFreeAddress(t *testing.T) {
+	t.Parallel()
 	host, port, err := freeAddress(t.Context(), "127.0.0.1:0")
 	if err != nil || host != "127.0.0.1" || port == "0" {
 		t.Fatal(host, port, err)

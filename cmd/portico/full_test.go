@@ -15,6 +15,7 @@ import (
 // so, reads go on, also from processes that start now, objects can be deleted,
 // and after that everything is well by itself.
 func TestFullStorage(t *testing.T) {
+	t.Parallel()
 	const quota, size = 12 << 20, 1 << 20
 	etcd := startEtcd(t, fmt.Sprintf("%s=%d", etcdQuotaEnv, quota))
 	up := install(t, t.TempDir(), "--etcd-servers="+etcd.endpoint())

@@ -18,6 +18,7 @@ import (
 // more around every watch would keep that at 16 KB, beside which the stream on the HTTP/2 connection to
 // the server has a goroutine of its own, of 4 to 8 KB.
 func TestIdleWatchesKeepSmallStacks(t *testing.T) {
+	t.Parallel()
 	const watches, most = 400, 16 << 10
 	up := install(t, t.TempDir(), "--profiling")
 	client, err := rest.HTTPClientFor(up.config(t))

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -38,8 +39,16 @@ var shared = sync.OnceValues(func() (*installation, error) {
 	return launch(dir)
 })
 
+// testsAtOnce is how many tests run at a time unless -parallel says so: they wait for
+// processes most of the time.
+const testsAtOnce = "6"
+
 func TestMain(m *testing.M) {
 	beEtcd()
+	flag.Parse()
+	if !isSet("test.parallel") {
+		flag.Set("test.parallel", testsAtOnce)
+	}
 	sharedUsed := false
 	useShared = func() (*installation, error) {
 		sharedUsed = true
@@ -56,6 +65,12 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// isSet reports whether a flag is on the command line.
+func isSet(name string) (set bool) {
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
+	return set
 }
 
 // useShared is shared, remembering that it was used.

@@ -43,6 +43,7 @@ func (up *installation) applyBackend(t *testing.T, name, url, group, tls string)
 // A Backend at the gateway's own address is not available and says why, with and
 // without the gateway's certificate; requests for it are answered at once.
 func TestBackendAtTheGatewayItself(t *testing.T) {
+	t.Parallel()
 	up := sharedInstallation(t)
 	client, err := rest.HTTPClientFor(up.config(t))
 	if err != nil {
@@ -76,6 +77,7 @@ func TestBackendAtTheGatewayItself(t *testing.T) {
 // An installation behind another one serves through it, if it trusts the other's
 // front-proxy authority.
 func TestPorticoBehindPortico(t *testing.T) {
+	t.Parallel()
 	first := sharedInstallation(t)
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {

@@ -75,6 +75,7 @@ func managerKubeconfig(t *testing.T, up *installation, namespace string) string 
 // status and events, and of two of them one leads. It goes on when the server
 // that keeps the resources dies under it.
 func TestManager(t *testing.T) {
+	t.Parallel()
 	up := install(t, t.TempDir())
 	const ns = "greetings"
 	up.mustKubectl(t, "create", "namespace", ns)

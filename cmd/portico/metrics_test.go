@@ -63,6 +63,7 @@ var alerts = []struct{ alert, server, series string }{
 // those of the storage in each process that has one. What is Portico's own keeps
 // to the rules of Prometheus.
 func TestMetricsAreShown(t *testing.T) {
+	t.Parallel()
 	up := sharedInstallation(t)
 	beSeen(t, up)
 	defer up.mustKubectl(t, "delete", "apiservice", lost)

@@ -114,6 +114,7 @@ func (c holder) stored(t *testing.T, name string) map[string]string {
 // gateway's own included, as every user writes it; exempt are the kinds of
 // admissionregistration.k8s.io and what is not stored.
 func TestAdmissionSeesEveryStoredKind(t *testing.T) {
+	t.Parallel()
 	up := install(t, t.TempDir())
 	c := up.administrator(t)
 	define(t, dynamicClient(t, up.config(t)), "every.example.com")
@@ -218,6 +219,7 @@ func namespacesCount(t *testing.T, c holder) {
 // definitions are registered and an installation starts, with a policy that lets
 // nobody write the gateway's kinds.
 func TestPoliciesDoNotStopTheGateway(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	up := install(t, dir)
 	c := up.administrator(t)
@@ -246,6 +248,7 @@ func TestPoliciesDoNotStopTheGateway(t *testing.T) {
 // knew, also after a restart; only APIServices and Backends, which say where the
 // core server is, can be written by system:masters in spite of them.
 func TestOwnKindsWhileCoreIsAway(t *testing.T) {
+	t.Parallel()
 	a := newAlone(t)
 	a.start(t, "gateway")
 	a.start(t, "core")

@@ -9,6 +9,7 @@ import (
 // Policies on the gateway's own kinds read their parameters from any server: the
 // core server, and the gateway itself, whose watches tell of changes.
 func TestParametersOfPoliciesOnOwnKinds(t *testing.T) {
+	t.Parallel()
 	c := sharedInstallation(t).administrator(t)
 	for _, p := range []struct{ name, kind, path, namespace string }{
 		{"paramcore", `{"apiVersion":"v1","kind":"ConfigMap"}`, "/api/v1/namespaces/default/configmaps", `,"namespace":"default"`},

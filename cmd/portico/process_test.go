@@ -20,6 +20,7 @@ import (
 // A second start on the same data finds what was there, and what the first one
 // gave out (kubeconfig, tokens) stays good.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	first, err := launch(dir)
 	if err != nil {
@@ -60,6 +61,7 @@ func TestRestart(t *testing.T) {
 // kill -9 of each child, again and again: it comes back, and whatever was
 // acknowledged is there.
 func TestKilledChildren(t *testing.T) {
+	t.Parallel()
 	up := install(t, t.TempDir())
 	for i, name := range []string{"core", "crd", "gateway", "core", "gateway"} {
 		object := fmt.Sprintf("before-%d", i)
@@ -85,6 +87,7 @@ func TestKilledChildren(t *testing.T) {
 // Writes go on while children die: each one that was acknowledged is there in
 // the end.
 func TestWritesWhileChildrenDie(t *testing.T) {
+	t.Parallel()
 	up := install(t, t.TempDir())
 	client := up.client(t)
 	maps := client.CoreV1().ConfigMaps("default")
@@ -140,6 +143,7 @@ func TestWritesWhileChildrenDie(t *testing.T) {
 // kill -9 of the supervisor takes everything with it, also a child that is
 // stopped, and leaves data that the next start takes up.
 func TestKilledSupervisor(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	up, err := launch(dir)
 	if err != nil {
@@ -168,6 +172,7 @@ func TestKilledSupervisor(t *testing.T) {
 // With every server behind the gateway stopped in its tracks, discovery is
 // answered at once, from memory.
 func TestDiscoveryWithStoppedBackends(t *testing.T) {
+	t.Parallel()
 	up := install(t, t.TempDir())
 	define(t, dynamicClient(t, up.config(t)), "stopped.example.com")
 	eventually(t, "its APIService is there", func() error {

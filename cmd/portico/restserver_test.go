@@ -83,6 +83,7 @@ func (s *restServer) refused(t *testing.T, want string, args ...string) {
 // A REST server as an API: kubectl sees what its OpenAPI document says, reaches
 // its paths, and is told what there is not.
 func TestRESTServer(t *testing.T) {
+	t.Parallel()
 	up := sharedInstallation(t)
 	s := registerREST(t, up, "/api/v1")
 	defer up.mustKubectl(t, "delete", "backend", "shop")

@@ -45,6 +45,7 @@ func beforeSample(t *testing.T, s *sampleServer, rewrite func(w http.ResponseWri
 // A server that has OpenAPI v2 only, as many do: kubectl explains its kinds all
 // the same, and a document that breaks is named and disturbs nobody.
 func TestServerOfOpenAPIV2(t *testing.T) {
+	t.Parallel()
 	up := install(t, t.TempDir())
 	s := registerSample(t, up, func(_, text string) string { return text })
 	var broken atomic.Bool

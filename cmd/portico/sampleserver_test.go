@@ -181,6 +181,7 @@ func (s *sampleServer) available(t *testing.T, want string) time.Duration {
 
 // A real aggregated API server: registered, used, killed, started again.
 func TestSampleAPIServer(t *testing.T) {
+	t.Parallel()
 	up := install(t, t.TempDir())
 	s := registerSample(t, up, func(_, text string) string { return text })
 	s.available(t, "False (FailedDiscoveryCheck)")

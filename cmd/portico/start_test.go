@@ -27,6 +27,7 @@ func (up *installation) post(t *testing.T, path string, body []byte) (code int, 
 // ConfigMap or, when there is data, a custom resource, is done. And whoever reads
 // the logs for warnings finds none that mean nothing.
 func TestReadyForWrites(t *testing.T) {
+	t.Parallel()
 	for i := range starts {
 		dir := t.TempDir()
 		group := fmt.Sprintf("first%d.example.com", i)

@@ -15,6 +15,7 @@ import (
 
 // A SIGTERM in the middle of the start ends it in order, whenever it comes.
 func TestStopWhileStarting(t *testing.T) {
+	t.Parallel()
 	p, err := programs()
 	if err != nil {
 		t.Fatal(err)
@@ -35,6 +36,7 @@ func TestStopWhileStarting(t *testing.T) {
 
 // With an etcd of the user's own, up uses that and starts none.
 func TestOwnEtcd(t *testing.T) {
+	t.Parallel()
 	sockets, err := os.MkdirTemp("", "pe")
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +62,7 @@ func TestOwnEtcd(t *testing.T) {
 // A second up on data in use, a busy port, a folder that cannot be written: one
 // line that says what to do, and exit code 1.
 func TestUpRefuses(t *testing.T) {
+	t.Parallel()
 	up := sharedInstallation(t)
 	p, err := programs()
 	if err != nil {

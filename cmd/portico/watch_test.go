@@ -31,6 +31,7 @@ type watchTest struct {
 
 // Watches of both servers, by every way there is, through the gateway.
 func TestWatches(t *testing.T) {
+	t.Parallel()
 	up := sharedInstallation(t)
 	w := &watchTest{up: up, client: up.client(t), group: "watches.example.com"}
 	define(t, dynamicClient(t, up.config(t)), w.group)

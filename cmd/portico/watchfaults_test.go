@@ -168,6 +168,7 @@ func (g gate) RoundTrip(r *http.Request) (*http.Response, error) {
 // the gateway are killed and etcd forgets its history: in the end each has what a
 // list has, and none went back on the way.
 func TestInformersThroughFaults(t *testing.T) {
+	t.Parallel()
 	up := install(t, t.TempDir())
 	const group = "faults.example.com"
 	client := dynamicClient(t, up.config(t))
