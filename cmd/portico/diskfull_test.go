@@ -37,17 +37,17 @@ func TestDiskFull(t *testing.T) {
 	if err := up.running.Await("portico: etcd: the disk of " + filepath.Join(dir, "etcd") + " is nearly full"); err != nil {
 		t.Error(err)
 	}
-	stay := up.servers(t)
+	stay := servers(t, up)
 	// etcd may die of this, and is started again.
 	useUp(t, filepath.Join(disk, "filler"))
 	servesWhileFull(t, up, n)
 	eventually(t, "an object is deleted", func() error {
-		if code, answer := up.send(t, http.MethodDelete, configMaps+"/fill-0"); code != http.StatusOK && code != http.StatusNotFound {
+		if code, answer := sendTo(t, up, http.MethodDelete, configMaps+"/fill-0"); code != http.StatusOK && code != http.StatusNotFound {
 			return fmt.Errorf("%d %s", code, answer)
 		}
 		return nil
 	})
-	if now := up.servers(t); now != stay {
+	if now := servers(t, up); now != stay {
 		t.Errorf("servers were started again: %s, %s before", now, stay)
 	}
 	if err := up.stop(); err != nil {
@@ -57,7 +57,7 @@ func TestDiskFull(t *testing.T) {
 	up = install(t, dir, listen)
 	servesWhileFull(t, up, n-1)
 	mount(syscall.MS_REMOUNT, "300m")
-	if code, answer := up.fill(t, "after", 1000); code != http.StatusCreated {
+	if code, answer := fill(t, up, "after", 1000); code != http.StatusCreated {
 		t.Errorf("with room again: %d %s", code, answer)
 	}
 }
@@ -68,7 +68,7 @@ const configMaps = "/api/v1/namespaces/default/configmaps"
 func fillDisk(t *testing.T, up *installation) int {
 	t.Helper()
 	for n := range 200 {
-		if code, answer := up.fill(t, fmt.Sprintf("fill-%d", n), 900_000); code != http.StatusCreated {
+		if code, answer := fill(t, up, fmt.Sprintf("fill-%d", n), 900_000); code != http.StatusCreated {
 			isFull(t, code, answer)
 			return n
 		}
@@ -77,12 +77,12 @@ func fillDisk(t *testing.T, up *installation) int {
 	return 0
 }
 
-func (up *installation) fill(t *testing.T, name string, size int) (code int, answer string) {
+func fill(t *testing.T, up *installation, name string, size int) (code int, answer string) {
 	t.Helper()
 	return up.post(t, configMaps, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", size)))
 }
 
-func (up *installation) send(t *testing.T, method, path string) (code int, answer string) {
+func sendTo(t *testing.T, up *installation, method, path string) (code int, answer string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, up.endpoint+path, nil)
 	if err != nil {
@@ -92,7 +92,7 @@ func (up *installation) send(t *testing.T, method, path string) (code int, answe
 }
 
 // servers names the processes of an installation but for etcd.
-func (up *installation) servers(t *testing.T) string {
+func servers(t *testing.T, up *installation) string {
 	t.Helper()
 	return fmt.Sprint("core ", up.child(t, "core"), " crd ", up.child(t, "crd"), " gateway ", up.child(t, "gateway"))
 }
@@ -122,20 +122,20 @@ func useUp(t *testing.T, file string) {
 func servesWhileFull(t *testing.T, up *installation, n int) {
 	t.Helper()
 	for _, path := range []string{"/livez", "/apis", "/openapi/v3", configMaps + "/fill-1?resourceVersion=0"} {
-		if code, answer := up.send(t, http.MethodGet, path); code != http.StatusOK {
+		if code, answer := sendTo(t, up, http.MethodGet, path); code != http.StatusOK {
 			t.Errorf("%s on a full disk: %d %.300s", path, code, answer)
 		}
 	}
 	eventually(t, "etcd answers", func() error {
-		code, answer := up.send(t, http.MethodGet, "/readyz")
+		code, answer := sendTo(t, up, http.MethodGet, "/readyz")
 		if code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, answer)
 		}
 		return nil
 	})
-	if code, answer := up.send(t, http.MethodGet, configMaps); code != http.StatusOK || strings.Count(answer, `"fill-`) < n {
+	if code, answer := sendTo(t, up, http.MethodGet, configMaps); code != http.StatusOK || strings.Count(answer, `"fill-`) < n {
 		t.Errorf("list on a full disk: %d, %d of %d objects", code, strings.Count(answer, `"fill-`), n)
 	}
-	code, answer := up.fill(t, "refused", 10)
+	code, answer := fill(t, up, "refused", 10)
 	isFull(t, code, answer)
 }

@@ -21,6 +21,10 @@ import (
 	"portico/resource/etcd"
 )
 
+// hostilePatience bounds each wait: the installation has up to 17,000 group/versions to
+// register or remove, in a minute on two idle processors.
+const hostilePatience = 3 * patienceInTests
+
 // hostileSeeds is how many seeds the test runs; the environment variable
 // PORTICO_HOSTILE_SEEDS asks for more.
 func hostileSeeds(t *testing.T) int {
@@ -328,7 +332,7 @@ func (h *hostile) demand(t *testing.T, up *installation, before map[string]strin
 	if n := len(before); n < 5 {
 		t.Fatalf("%d groups", n)
 	}
-	eventually(t, "the groups of Kubernetes itself are as before", func() error {
+	within(t, hostilePatience, "the groups of Kubernetes itself are as before", func() error {
 		now := h.preferred(t)
 		for group, version := range before {
 			if now[group] != version {
@@ -350,7 +354,7 @@ func (h *hostile) demand(t *testing.T, up *installation, before map[string]strin
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", up.child(t, server)))
 		t.Logf("%s: %s", server, regexp.MustCompile(`VmHWM:.*`).Find(status))
 	}
-	eventually(t, "everything is deleted", func() error {
+	within(t, hostilePatience, "everything is deleted", func() error {
 		for path := range h.paths {
 			code, answer := h.ask(t, http.MethodGet, path, nil)
 			if code == http.StatusNotFound || strings.Contains(answer, `"kube-aggregator.kubernetes.io/automanaged"`) {
@@ -363,7 +367,7 @@ func (h *hostile) demand(t *testing.T, up *installation, before map[string]strin
 	})
 	up.mustKubectl(t, "create", "namespace", "victim")
 	up.mustKubectl(t, "delete", "namespace", "victim", "--wait=false")
-	eventually(t, "an empty namespace goes", func() error {
+	within(t, hostilePatience, "an empty namespace goes", func() error {
 		code, answer := h.ask(t, http.MethodGet, "/api/v1/namespaces/victim", nil)
 		if code != http.StatusNotFound {
 			return fmt.Errorf("%d %s", code, answer)

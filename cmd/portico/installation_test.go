@@ -43,7 +43,9 @@ var shared = sync.OnceValues(func() (*installation, error) {
 // processes most of the time.
 const testsAtOnce = "6"
 
-func TestMain(m *testing.M) {
+// runTests runs the tests of a package, stops the shared installation and returns the
+// exit code. It is for TestMain.
+func runTests(m *testing.M) int {
 	beEtcd()
 	flag.Parse()
 	if !isSet("test.parallel") {
@@ -64,7 +66,7 @@ func TestMain(m *testing.M) {
 			os.RemoveAll(up.dir)
 		}
 	}
-	os.Exit(code)
+	return code
 }
 
 // isSet reports whether a flag is on the command line.

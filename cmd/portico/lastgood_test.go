@@ -23,6 +23,9 @@ import (
 	"portico/resource/etcd"
 )
 
+// issuerOfTokens is the issuer of service-account tokens, as up sets it.
+const issuerOfTokens = "https://kubernetes.default.svc.cluster.local"
+
 // registered is an API server of somebody's, which an APIService names by a
 // Service with hand-written endpoints.
 const (
@@ -99,9 +102,9 @@ func newLasting(t *testing.T) *alone {
 	t.Helper()
 	a := newAlone(t)
 	a.extra = map[string][]string{
-		"core": {"--service-account-issuer=" + tokenIssuer, "--service-account-signing-key-file=" + a.files.ServiceAccountKeyFile},
+		"core": {"--service-account-issuer=" + issuerOfTokens, "--service-account-signing-key-file=" + a.files.ServiceAccountKeyFile},
 		"gateway": {
-			"--service-account-issuer=" + tokenIssuer, "--service-account-key-file=" + a.files.ServiceAccountPublicKeyFile,
+			"--service-account-issuer=" + issuerOfTokens, "--service-account-key-file=" + a.files.ServiceAccountPublicKeyFile,
 			"--state-dir=" + filepath.Join(a.up.dir, "gateway-state"), "--discovery-grace=2s", "--instance-id=first",
 		},
 	}

@@ -32,7 +32,7 @@ spec: {group: %[3]s, version: v1, groupPriorityMinimum: 1000, versionPriority: 1
 // applyBackend registers a server; the returned function, which must be called before
 // the test ends, removes it: a group that is not available holds up the deletion of
 // namespaces.
-func (up *installation) applyBackend(t *testing.T, name, url, group, tls string) (remove func()) {
+func applyBackend(t *testing.T, up *installation, name, url, group, tls string) (remove func()) {
 	t.Helper()
 	manifest := filepath.Join(t.TempDir(), "backend.yaml")
 	writeFile(t, manifest, fmt.Sprintf(backendAt, name, url, group, tls))
@@ -52,7 +52,7 @@ func TestBackendAtTheGatewayItself(t *testing.T) {
 	client.Timeout = 5 * time.Second
 	for name, tls := range map[string]string{"selfloop": "", "selfloop-anonymous": ", clientCertificate: None"} {
 		group := name + ".example.com"
-		defer up.applyBackend(t, name, up.endpoint, group, tls)()
+		defer applyBackend(t, up, name, up.endpoint, group, tls)()
 		eventually(t, "the APIService says why it is not available", func() error {
 			out, err := up.kubectl(t, "get", "apiservice", "v1."+group, "-o", `jsonpath={range .status.conditions[?(@.type=="Available")]}{.status} {.reason} {.message}{end}`)
 			if err == nil && (!strings.HasPrefix(out, "False FailedDiscoveryCheck ") || !strings.Contains(out, "508 Loop Detected: the address leads back to this gateway")) {
@@ -104,7 +104,7 @@ spec:
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
 `)
 	second.mustKubectl(t, "apply", "-f", definition)
-	defer first.applyBackend(t, "second", second.endpoint, group, "")()
+	defer applyBackend(t, first, "second", second.endpoint, group, "")()
 	gizmo := filepath.Join(t.TempDir(), "gizmo.yaml")
 	writeFile(t, gizmo, "{apiVersion: "+group+"/v1, kind: Gizmo, metadata: {name: one, namespace: default}}")
 	eventually(t, "an object is made through both", func() error {

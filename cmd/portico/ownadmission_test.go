@@ -45,7 +45,7 @@ func denying(t *testing.T) *httptest.Server {
 }
 
 // administrator asks the gateway of an installation as a member of system:masters.
-func (up *installation) administrator(t *testing.T) holder {
+func administrator(t *testing.T, up *installation) holder {
 	t.Helper()
 	return holder{httpClient(t, up.config(t)), up.endpoint, ""}
 }
@@ -116,7 +116,7 @@ func (c holder) stored(t *testing.T, name string) map[string]string {
 func TestAdmissionSeesEveryStoredKind(t *testing.T) {
 	t.Parallel()
 	up := install(t, t.TempDir())
-	c := up.administrator(t)
+	c := administrator(t, up)
 	define(t, dynamicClient(t, up.config(t)), "every.example.com")
 	hook := denying(t)
 	configuration := fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"every"},"webhooks":[
@@ -222,7 +222,7 @@ func TestPoliciesDoNotStopTheGateway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	up := install(t, dir)
-	c := up.administrator(t)
+	c := administrator(t, up)
 	c.policyOn(t, "frozen", `"rbac.authorization.k8s.io","apiregistration.k8s.io","gateway.portico.dev","flowcontrol.apiserver.k8s.io"`, "false")
 	refused := func() error {
 		for path, body := range ownObjects("any") {
@@ -238,7 +238,7 @@ func TestPoliciesDoNotStopTheGateway(t *testing.T) {
 	if err := up.stop(); err != nil {
 		t.Fatal(err)
 	}
-	c = install(t, dir).administrator(t)
+	c = administrator(t, install(t, dir))
 	if err := refused(); err != nil {
 		t.Errorf("as soon as the installation is ready again: %v", err)
 	}

@@ -10,7 +10,7 @@ import (
 // core server, and the gateway itself, whose watches tell of changes.
 func TestParametersOfPoliciesOnOwnKinds(t *testing.T) {
 	t.Parallel()
-	c := sharedInstallation(t).administrator(t)
+	c := administrator(t, sharedInstallation(t))
 	for _, p := range []struct{ name, kind, path, namespace string }{
 		{"paramcore", `{"apiVersion":"v1","kind":"ConfigMap"}`, "/api/v1/namespaces/default/configmaps", `,"namespace":"default"`},
 		{"paramown", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole"}`, rbacPath + "clusterroles", ""},
