@@ -77,7 +77,7 @@ func TestBackendOfSampleServer(t *testing.T) {
 		t.Errorf("its APIService: %s", out)
 	}
 	eventually(t, "the server admits writes", func() error {
-		_, err := up.kubectl(t, "apply", "-f", "../../deploy/samples/sample-apiserver/objects")
+		_, err := up.kubectl(t, "apply", "-f", filepath.Join(repository(), "deploy/samples/sample-apiserver/objects"))
 		return err
 	})
 	s.useFlunders(t)

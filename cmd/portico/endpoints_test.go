@@ -53,7 +53,7 @@ func TestServiceEndpoints(t *testing.T) {
 	e.sample.available(t, "True")
 	e.slice(t, "unready", e.trapPort, false)
 	eventually(t, "the server admits writes", func() error {
-		_, err := e.up.kubectl(t, "apply", "-f", "../../deploy/samples/sample-apiserver/objects")
+		_, err := e.up.kubectl(t, "apply", "-f", filepath.Join(repository(), "deploy/samples/sample-apiserver/objects"))
 		return err
 	})
 	e.serves(t, "by the first endpoint")

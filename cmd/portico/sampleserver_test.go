@@ -56,7 +56,7 @@ func registerSample(t *testing.T, up *installation, edit func(file, text string)
 	t.Helper()
 	s := &sampleServer{up: up, dir: t.TempDir(), host: "127.0.0.1"}
 	s.port = freePort(t, s.host)
-	manifests, err := filepath.Glob("../../deploy/samples/sample-apiserver/*.yaml")
+	manifests, err := filepath.Glob(filepath.Join(repository(), "deploy/samples/sample-apiserver/*.yaml"))
 	if err != nil || len(manifests) == 0 {
 		t.Fatalf("no manifests of the sample: %v", err)
 	}
@@ -188,7 +188,7 @@ func TestSampleAPIServer(t *testing.T) {
 	s.start(t)
 	s.available(t, "True")
 	eventually(t, "the server admits writes", func() error {
-		_, err := up.kubectl(t, "apply", "-f", "../../deploy/samples/sample-apiserver/objects")
+		_, err := up.kubectl(t, "apply", "-f", filepath.Join(repository(), "deploy/samples/sample-apiserver/objects"))
 		return err
 	})
 	if out := up.mustKubectl(t, "api-resources", "--api-group=wardle.example.com", "-o", "name"); !strings.Contains(out, "flunders.") || !strings.Contains(out, "fischers.") {

@@ -64,15 +64,6 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// repository is the root of the working copy: tests run in their package.
-func repository() string {
-	dir, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		return "."
-	}
-	return dir
-}
-
 func untilCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until regexp command args...")
