@@ -108,6 +108,7 @@ var floors = []struct {
 	{"cmd/internal", 4, 0},
 	{"cmd/portico", 4, 1},
 	{"cmd/attack", 4, 1},
+	{"cmd/e2e", 4, 1},
 	{"cmd", 4, 1},
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"portico/cmd/e2e"
+
 	"github.com/spf13/pflag"
 )
 
@@ -33,7 +35,7 @@ func documentsOf(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
 	for _, pattern := range []string{"*.md", "docs/*.md"} {
-		names, err := filepath.Glob(filepath.Join(repository(), pattern))
+		names, err := filepath.Glob(filepath.Join(e2e.Repository(), pattern))
 		if err != nil || len(names) == 0 {
 			t.Fatalf("no documents %s: %v", pattern, err)
 		}
@@ -42,7 +44,7 @@ func documentsOf(t *testing.T) map[string]string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			texts[strings.TrimPrefix(name, repository()+"/")] = string(text)
+			texts[strings.TrimPrefix(name, e2e.Repository()+"/")] = string(text)
 		}
 	}
 	return texts

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"portico/cmd/e2e"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,30 +17,30 @@ import (
 // and writes pass again once etcd was started again.
 func TestKilledEtcd(t *testing.T) {
 	t.Parallel()
-	up := install(t, t.TempDir())
-	create(t, up, "before")
-	client := httpClient(t, up.config(t))
-	gateway, etcd := up.child(t, "gateway"), up.child(t, "etcd")
+	up := e2e.Install(t, t.TempDir())
+	e2e.Create(t, up, "before")
+	client := e2e.HTTPClient(t, up.Config(t))
+	gateway, etcd := up.Child(t, "gateway"), up.Child(t, "etcd")
 	if err := syscall.Kill(etcd, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/apis", "/api/v1", "/livez", "/api/v1/namespaces/default/configmaps/before?resourceVersion=0"} {
-		if code, body := get(t, client, up.endpoint+path, ""); code != http.StatusOK {
+		if code, body := e2e.Get(t, client, up.Endpoint+path, ""); code != http.StatusOK {
 			t.Errorf("%s without etcd: %d %s", path, code, body)
 		}
 	}
-	if err := up.running.Await("etcd is ready again"); err != nil {
+	if err := up.Running.Await("etcd is ready again"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a write passes", func() error {
-		code, answer := up.post(t, "/api/v1/namespaces/default/configmaps", []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`))
+	e2e.Eventually(t, "a write passes", func() error {
+		code, answer := up.Post(t, "/api/v1/namespaces/default/configmaps", []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`))
 		if code != http.StatusCreated && code != http.StatusConflict {
 			return fmt.Errorf("%d %s", code, answer)
 		}
 		return nil
 	})
-	expect(t, up, "before")
-	if now := up.child(t, "gateway"); now != gateway {
+	e2e.Expect(t, up, "before")
+	if now := up.Child(t, "gateway"); now != gateway {
 		t.Errorf("the gateway was started again: process %d, %d before", now, gateway)
 	}
 }
@@ -48,16 +49,16 @@ func TestKilledEtcd(t *testing.T) {
 // and without a stack.
 func TestDamagedEtcdData(t *testing.T) {
 	t.Parallel()
-	p, err := programs()
+	p, err := e2e.Programs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	up, err := launch(dir)
+	up, err := e2e.Launch(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := up.stop(); err != nil {
+	if err := up.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	db := filepath.Join(dir, "etcd", "member", "snap", "db")

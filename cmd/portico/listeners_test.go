@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"portico/cmd/e2e"
 	"portico/cmd/internal/testtools"
 )
 
@@ -16,8 +17,8 @@ import (
 // of unix sockets, which has no permissions.
 func TestListeners(t *testing.T) {
 	t.Parallel()
-	up := sharedInstallation(t)
-	run, err := filepath.EvalSymlinks(filepath.Join(up.dir, "run"))
+	up := e2e.SharedInstallation(t)
+	run, err := filepath.EvalSymlinks(filepath.Join(up.Dir, "run"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,11 +29,11 @@ func TestListeners(t *testing.T) {
 		pid       int
 		listeners []testtools.Listener
 	}{
-		"up":      {up.cmd.Process.Pid, nil},
-		"etcd":    {up.child(t, "etcd"), []testtools.Listener{socket("etcd.sock")}},
-		"core":    {up.child(t, "core"), []testtools.Listener{socket("core.sock")}},
-		"crd":     {up.child(t, "crd"), []testtools.Listener{socket("crd.sock")}},
-		"gateway": {up.child(t, "gateway"), []testtools.Listener{{Network: "tcp", Address: strings.TrimPrefix(up.endpoint, "https://")}}},
+		"up":      {up.Cmd.Process.Pid, nil},
+		"etcd":    {up.Child(t, "etcd"), []testtools.Listener{socket("etcd.sock")}},
+		"core":    {up.Child(t, "core"), []testtools.Listener{socket("core.sock")}},
+		"crd":     {up.Child(t, "crd"), []testtools.Listener{socket("crd.sock")}},
+		"gateway": {up.Child(t, "gateway"), []testtools.Listener{{Network: "tcp", Address: strings.TrimPrefix(up.Endpoint, "https://")}}},
 	} {
 		got, err := testtools.Listeners(want.pid)
 		if err != nil {
@@ -43,7 +44,7 @@ func TestListeners(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]os.FileMode{
-		up.dir:                          os.ModeDir | 0o700,
+		up.Dir:                          os.ModeDir | 0o700,
 		run:                             os.ModeDir | 0o700,
 		filepath.Join(run, "core.sock"): os.ModeSocket | 0o600,
 		filepath.Join(run, "crd.sock"):  os.ModeSocket | 0o600,

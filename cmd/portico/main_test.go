@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"testing"
+
+	"portico/cmd/e2e"
 )
 
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+func TestMain(m *testing.M) { os.Exit(e2e.Main(m)) }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/apiservice/backend"
+	"portico/cmd/e2e"
 )
 
 func TestRegistrationContradictions(t *testing.T) {
@@ -97,7 +98,7 @@ func TestRegistrationMakesOneBackend(t *testing.T) {
 // fills in.
 func TestRegistrationPrinted(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca.crt")
-	block := &pem.Block{Type: "CERTIFICATE", Bytes: foreignCertificate(t).Certificate[0]}
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: e2e.ForeignCertificate(t).Certificate[0]}
 	if err := os.WriteFile(ca, pem.EncodeToMemory(block), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/cmd/e2e"
+
 	"github.com/rogpeppe/go-internal/testscript"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -33,8 +35,8 @@ import (
 //	repeat FILE TEXT N             writes TEXT N times
 //	replace FILE OLD NEW           replaces text in a file
 func TestScripts(t *testing.T) {
-	up := sharedInstallation(t)
-	p, err := programs()
+	up := e2e.SharedInstallation(t)
+	p, err := e2e.Programs()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,17 +47,17 @@ func TestScripts(t *testing.T) {
 			// The client keeps its certificate in the file: a copy may be
 			// changed by the script.
 			config := filepath.Join(env.WorkDir, "kubeconfig")
-			data, err := os.ReadFile(up.kubeconfig)
+			data, err := os.ReadFile(up.Kubeconfig)
 			if err != nil {
 				return err
 			}
 			env.Setenv("PATH", p.Dir+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("KUBECONFIG", config)
-			env.Setenv("ENDPOINT", up.endpoint)
+			env.Setenv("ENDPOINT", up.Endpoint)
 			env.Setenv("NS", "script-"+name)
-			env.Setenv("REPO", repository())
-			env.Setenv("PKI", filepath.Join(up.dir, pkiFolder))
+			env.Setenv("REPO", e2e.Repository())
+			env.Setenv("PKI", filepath.Join(up.Dir, pkiFolder))
 			return os.WriteFile(config, data, 0o600)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -70,7 +72,7 @@ func untilCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
-	deadline := time.Now().Add(patienceInTests)
+	deadline := time.Now().Add(e2e.Patience)
 	for {
 		err := ts.Exec(args[1], args[2:]...)
 		if err == nil && want.MatchString(ts.ReadFile("stdout")) {
@@ -116,7 +118,7 @@ func httpCommand(ts *testscript.TestScript, neg bool, args []string) {
 	client, err := rest.HTTPClientFor(cfg)
 	ts.Check(err)
 	defer client.CloseIdleConnections()
-	client.Timeout = patienceInTests
+	client.Timeout = e2e.Patience
 	var body io.Reader
 	if fs.NArg() > 2 {
 		body = strings.NewReader(ts.ReadFile(fs.Arg(2)))
@@ -165,9 +167,9 @@ func replaceCommand(ts *testscript.TestScript, neg bool, args []string) {
 // A client certificate of an authority that nobody here knows is refused, never
 // taken for anonymous.
 func TestUnknownClientCertificate(t *testing.T) {
-	up := sharedInstallation(t)
-	stranger := foreignCertificate(t)
-	cfg := rest.AnonymousClientConfig(up.config(t))
+	up := e2e.SharedInstallation(t)
+	stranger := e2e.ForeignCertificate(t)
+	cfg := rest.AnonymousClientConfig(up.Config(t))
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -175,8 +177,8 @@ func TestUnknownClientCertificate(t *testing.T) {
 	tlsConfig.Certificates = []tls.Certificate{stranger}
 	// The gateway names the authorities it knows; a stranger sends anyway.
 	tlsConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &stranger, nil }
-	client := &http.Client{Timeout: patienceInTests, Transport: &http.Transport{TLSClientConfig: tlsConfig}}
-	if code, body := get(t, client, up.endpoint+"/version", ""); code != http.StatusUnauthorized {
+	client := &http.Client{Timeout: e2e.Patience, Transport: &http.Transport{TLSClientConfig: tlsConfig}}
+	if code, body := e2e.Get(t, client, up.Endpoint+"/version", ""); code != http.StatusUnauthorized {
 		t.Errorf("%d: %s", code, body)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"portico/cmd/e2e"
 	"portico/cmd/internal/embedetcd"
 	"portico/cmd/internal/testtools"
 )
@@ -16,7 +17,7 @@ import (
 // A SIGTERM in the middle of the start ends it in order, whenever it comes.
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
-	p, err := programs()
+	p, err := e2e.Programs()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func TestStopWhileStarting(t *testing.T) {
 			t.Errorf("stopped after %q: %v %v", said, err, stopErr)
 		}
 	}
-	install(t, dir)
+	e2e.Install(t, dir)
 }
 
 // With an etcd of the user's own, up uses that and starts none.
@@ -47,37 +48,37 @@ func TestOwnEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(etcd.Close)
-	up := install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint())
-	if up.etcd != etcd.Endpoint() || strings.Contains(up.output.String(), "starting etcd") {
-		t.Errorf("up does not use the etcd it was given:\n%s", up.output)
+	up := e2e.Install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint())
+	if up.Etcd != etcd.Endpoint() || strings.Contains(up.Output.String(), "starting etcd") {
+		t.Errorf("up does not use the etcd it was given:\n%s", up.Output)
 	}
-	create(t, up, "there")
-	if err := up.stop(); err != nil {
+	e2e.Create(t, up, "there")
+	if err := up.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	// Another data folder, the same etcd: the objects are in etcd.
-	expect(t, install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint()), "there")
+	e2e.Expect(t, e2e.Install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint()), "there")
 }
 
 // A second up on data in use, a busy port, a folder that cannot be written: one
 // line that says what to do, and exit code 1.
 func TestUpRefuses(t *testing.T) {
 	t.Parallel()
-	up := sharedInstallation(t)
-	p, err := programs()
+	up := e2e.SharedInstallation(t)
+	p, err := e2e.Programs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := t.TempDir()
 	foreign := own + "/own-kubeconfig"
-	writeFile(t, foreign, "apiVersion: v1\nkind: Config\n")
+	e2e.WriteFile(t, foreign, "apiVersion: v1\nkind: Config\n")
 	for _, tc := range []struct {
 		name string
 		args []string
 		want []string
 	}{
-		{"data in use", []string{"--listen=127.0.0.1:0", "--data-dir=" + up.dir}, []string{up.dir, fmt.Sprintf("in use by process %d", up.cmd.Process.Pid), "--data-dir"}},
-		{"busy port", []string{"--listen=" + strings.TrimPrefix(up.endpoint, "https://"), "--data-dir=" + own + "/a"}, []string{"in use by another process", "--listen"}},
+		{"data in use", []string{"--listen=127.0.0.1:0", "--data-dir=" + up.Dir}, []string{up.Dir, fmt.Sprintf("in use by process %d", up.Cmd.Process.Pid), "--data-dir"}},
+		{"busy port", []string{"--listen=" + strings.TrimPrefix(up.Endpoint, "https://"), "--data-dir=" + own + "/a"}, []string{"in use by another process", "--listen"}},
 		{"no address", []string{"--listen=nonsense", "--data-dir=" + own + "/b"}, []string{"host:port", "--listen"}},
 		{"not a folder", []string{"--listen=127.0.0.1:0", "--data-dir=" + foreign + "/data"}, []string{"not a directory", "--data-dir"}},
 		{"read-only", []string{"--listen=127.0.0.1:0", "--data-dir=/proc/portico"}, []string{"/proc/portico", "--data-dir"}},
@@ -87,7 +88,7 @@ func TestUpRefuses(t *testing.T) {
 		{"unknown flag", []string{"--port=1"}, []string{"unknown flag: --port"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patienceInTests)
+			ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, p.Portico, append([]string{"up"}, tc.args...)...)
 			var stdout, stderr strings.Builder

@@ -3,6 +3,7 @@ package main
 import (
 	"debug/buildinfo"
 	"os/exec"
+	"portico/cmd/e2e"
 	"strings"
 	"testing"
 )
@@ -11,7 +12,7 @@ import (
 // for `go build` in a clone unless -buildvcs=false says otherwise.
 func TestVersionNamesTheCommit(t *testing.T) {
 	t.Parallel()
-	p, err := programs()
+	p, err := e2e.Programs()
 	if err != nil {
 		t.Fatal(err)
 	}

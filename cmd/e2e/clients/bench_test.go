@@ -1,0 +1,94 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"portico/cmd/e2e"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// The bench program runs each scenario, with its yardstick, and deletes what it
+// created. The test does not judge the figures.
+func TestBenchProgram(t *testing.T) {
+	t.Parallel()
+	up := e2e.SharedInstallation(t)
+	p, err := e2e.Programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	defer cancel()
+<<<<<<<< HEAD:cmd/portico/bench_test.go
+	cmd := exec.CommandContext(ctx, p.Bench, "--data-dir="+up.Dir, "--json", "--configmaps", "--objects=40", "--rounds=1", "--time=100ms", "--rest=0",
+========
+	cmd := exec.CommandContext(ctx, p.Load, "--data-dir="+up.Dir, "--json", "--configmaps", "--objects=40", "--rounds=1", "--time=100ms", "--rest=0",
+>>>>>>>> a978321 (cmd/e2e: split the end-to-end tests by subject):cmd/e2e/clients/load_test.go
+		"--gets=100", "--lists=4", "--watchers=20", "--definitions=3")
+	var report, progress bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &report, &progress
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	checkReport(t, report.Bytes())
+	client := e2e.DynamicClient(t, up.Config(t))
+	for _, resource := range []schema.GroupVersionResource{
+		{Version: "v1", Resource: "namespaces"}, {Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+	} {
+		list, err := client.Resource(resource).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			if strings.Contains(o.GetName(), "bench-") {
+				t.Errorf("not deleted: %s %s", resource.Resource, o.GetName())
+			}
+		}
+	}
+}
+
+// checkReport checks that everything was measured.
+func checkReport(t *testing.T, data []byte) {
+	t.Helper()
+	var report struct {
+		Results []struct {
+			What, Yardstick                string
+			Figure, YardstickFigure, Ratio float64
+		}
+		Memory []struct{ Bytes map[string]int64 }
+	}
+	if err := json.Unmarshal(data, &report); err != nil {
+		t.Fatalf("%v\n%s", err, data)
+	}
+	for _, want := range []struct{ what, yardstick string }{
+		{"create custom resources", "raw etcd"}, {"GET, resourceVersion unset, custom resources", "chain"},
+		{"GET, resourceVersion 0, custom resources", "chain"}, {"LIST of 40 custom resources", "chain"},
+		{"watch, 20 watchers of custom resources", "chain"}, {"watch, 20 watchers sent", "chain"},
+		{"crd server, RssAnon, 40 custom resources", ""}, {"crd server, RssAnon, after 4 LISTs of custom resources", ""},
+		{"GET, resourceVersion 0, ConfigMaps", "chain"}, {"2 definitions, 16 at a time", ""},
+	} {
+		found := false
+		for _, r := range report.Results {
+			if strings.HasPrefix(r.What, want.what) {
+				found = true
+				if r.Figure <= 0 || r.Yardstick != want.yardstick || want.yardstick != "" && (r.YardstickFigure <= 0 || r.Ratio <= 0) {
+					t.Errorf("%s: %+v", want.what, r)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s was not measured", want.what)
+		}
+	}
+	for _, process := range []string{"gateway", "core", "crd", "etcd"} {
+		if len(report.Memory) == 0 || report.Memory[0].Bytes[process] == 0 {
+			t.Errorf("the memory of %s was not read", process)
+		}
+	}
+}

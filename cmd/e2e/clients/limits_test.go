@@ -1,0 +1,160 @@
+package clients
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"portico/cmd/e2e"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// gauge returns a metric of one series; 0 if it is not shown.
+func gauge(t *testing.T, metrics, series string) int {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(metrics)
+	if m == nil {
+		return 0
+	}
+	n, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
+}
+
+// Writes whose body never comes hold no more of a server behind the gateway than one
+// user's share: the others are answered 429, and other users are served.
+func TestWritesWhoseBodyNeverComes(t *testing.T) {
+	t.Parallel()
+	up := e2e.SharedInstallation(t)
+	ns := e2e.NewNamespace(t, up.Client(t))
+	up.MustKubectl(t, "create", "rolebinding", "-n", ns, "writers", "--clusterrole=edit", "--user=hostile-"+ns, "--user=polite-"+ns)
+	url := up.Endpoint + "/api/v1/namespaces/" + ns + "/configmaps"
+	polite := e2e.HTTPClient(t, up.UserConfig(t, "polite-"+ns))
+	write := func(client *http.Client, name string) (int, string) {
+		req, _ := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+name+`"}}`))
+		req.Header.Set("Content-Type", "application/json")
+		return e2e.Send(t, client, req)
+	}
+	e2e.Eventually(t, "the rolebinding counts", func() error {
+		if code, text := write(polite, "before"); code != http.StatusCreated {
+			return fmt.Errorf("%d %s", code, text)
+		}
+		return nil
+	})
+
+	const requests, share = 1000, 150 // of the 200 writes that a server has at work
+	var answered, other atomic.Int64
+	hostile := e2e.HTTPClient(t, up.UserConfig(t, "hostile-"+ns))
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for range requests {
+		all.Go(func() {
+			body, never := io.Pipe()
+			defer never.Close()
+			req, _ := http.NewRequestWithContext(ctx, "POST", url, body)
+			req.ContentLength = 2_000_000
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := hostile.Do(req)
+			if err != nil {
+				return
+			}
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") != "" {
+				answered.Add(1)
+			} else {
+				other.Add(1)
+			}
+		})
+	}
+	e2e.Eventually(t, "what is beyond the user's share is answered", func() error {
+		if n := answered.Load(); n < requests-share {
+			return fmt.Errorf("%d of %d requests are answered 429, %d otherwise", n, requests, other.Load())
+		}
+		return nil
+	})
+	if n := gauge(t, up.Metrics(t, "core"), `apiserver_current_inflight_requests{request_kind="mutating"}`); n < share/2 || n > 200 {
+		t.Errorf("%d writes at work in the core server, want about %d", n, share)
+	}
+	for i := range 10 {
+		if code, text := write(polite, fmt.Sprint("polite", i)); code != http.StatusCreated {
+			t.Errorf("another user: %d %s", code, text)
+		}
+		if code, text := write(e2e.HTTPClient(t, up.Config(t)), fmt.Sprint("admin", i)); code != http.StatusCreated {
+			t.Errorf("the administrator: %d %s", code, text)
+		}
+	}
+}
+
+// descriptors is how many a process has open.
+func descriptors(t *testing.T, pid int) int {
+	t.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
+
+// Thousands of watches share few connections, outside and inside, and a user with more
+// than its share of them gets 429.
+func TestManyWatches(t *testing.T) {
+	t.Parallel()
+	const watches = 2500
+	up := e2e.Install(t, t.TempDir(), fmt.Sprintf("--max-long-running-requests-per-user=%d", watches))
+	up.MustKubectl(t, "create", "rolebinding", "-n", "default", "watcher", "--clusterrole=view", "--user=watcher")
+	url := up.Endpoint + "/api/v1/namespaces/default/configmaps?watch=1"
+	cfg := up.UserConfig(t, "watcher")
+	client := e2e.HTTPClient(t, cfg)
+	client.Timeout = 0
+	ctx, cancel := context.WithCancel(t.Context())
+	var opening sync.WaitGroup
+	defer cancel()
+	watch := func() error {
+		resp, err := open(ctx, client, url)
+		if err == nil {
+			context.AfterFunc(ctx, func() { resp.Body.Close() })
+		}
+		return err
+	}
+	e2e.Eventually(t, "the rolebinding counts", watch)
+	before := map[string]int{}
+	for _, name := range []string{"gateway", "core"} {
+		before[name] = descriptors(t, up.Child(t, name))
+	}
+	// A few at a time: a client that opens all of them at once dials a connection for
+	// each, and drops most of these later.
+	turns := make(chan struct{}, 20)
+	for range watches - 1 {
+		turns <- struct{}{}
+		opening.Go(func() {
+			if err := watch(); err != nil {
+				t.Error(err)
+			}
+			<-turns
+		})
+	}
+	opening.Wait()
+	if err := watch(); err == nil || !strings.Contains(err.Error(), "429") {
+		t.Errorf("one watch more: %v", err)
+	}
+	for name, n := range before {
+		if more := descriptors(t, up.Child(t, name)) - n; more > watches/10 {
+			t.Errorf("%d watches take %d descriptors more in %s", watches, more, name)
+		} else {
+			t.Logf("%d watches take %d descriptors more in %s", watches, more, name)
+		}
+	}
+	if code, text := e2e.Get(t, e2e.HTTPClient(t, up.Config(t)), url+"&timeoutSeconds=1", ""); code != http.StatusOK {
+		t.Errorf("the administrator's watch: %d %s", code, text)
+	}
+}

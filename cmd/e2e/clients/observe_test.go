@@ -1,0 +1,204 @@
+package clients
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"k8s.io/client-go/rest"
+
+	"portico/apiservice/explain"
+	"portico/cmd/e2e"
+)
+
+// traces is a collector of OTLP that keeps the spans of every process.
+type traces struct {
+	collector.UnimplementedTraceServiceServer
+	mu    sync.Mutex
+	spans map[string][]*otlp.Span // by service
+}
+
+func (c *traces) Export(_ context.Context, request *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range request.GetResourceSpans() {
+		service := ""
+		for _, a := range r.GetResource().GetAttributes() {
+			if a.GetKey() == "service.name" {
+				service = a.GetValue().GetStringValue()
+			}
+		}
+		for _, scope := range r.GetScopeSpans() {
+			c.spans[service] = append(c.spans[service], scope.GetSpans()...)
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// of returns the spans of a trace that a process has sent.
+func (c *traces) of(service, trace string) (out []*otlp.Span) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, span := range c.spans[service] {
+		if hex.EncodeToString(span.GetTraceId()) == trace {
+			out = append(out, span)
+		}
+	}
+	return out
+}
+
+func startTraces(t *testing.T) (*traces, string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &traces{spans: map[string][]*otlp.Span{}}
+	server := grpc.NewServer()
+	collector.RegisterTraceServiceServer(server, c)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return c, listener.Addr().String()
+}
+
+// What an installation tells of a request: the header of its answer, the access
+// log, the metrics, a trace through two processes, and where it would have gone.
+func TestSeeingWhatHappens(t *testing.T) {
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "100") // ms; spans are sent every 5 s otherwise
+	collected, address := startTraces(t)
+	dir := t.TempDir()
+	tracing := filepath.Join(dir, "tracing.yaml")
+	if err := os.WriteFile(tracing, []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: "+address+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(dir, "access.log")
+	up := e2e.Install(t, filepath.Join(dir, "data"), "--access-log="+log, "--tracing-config-file="+tracing)
+	admin := e2e.HTTPClient(t, up.Config(t))
+
+	const path = "/api/v1/namespaces/default/configmaps"
+	seen := map[string]string{"core": path, "crd": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"}
+	for backend, path := range seen {
+		trace := hex.EncodeToString([]byte(fmt.Sprintf("trace of %7s", backend)))
+		res := asked(t, admin, up.Endpoint+path, map[string]string{
+			"Traceparent": "00-" + trace + "-0123456789abcdef-01", "X-Portico-Debug": "1", "Audit-Id": "audit-" + backend,
+		})
+		if who := res.Header.Get("X-Portico-Backend"); !strings.HasPrefix(who, backend+"; ") || !strings.Contains(who, backend+`.sock"; attempts=1`) {
+			t.Errorf("X-Portico-Backend is %q", who)
+		}
+		if timing := res.Header.Get("Server-Timing"); !strings.HasPrefix(timing, "gateway;dur=") {
+			t.Errorf("Server-Timing is %q", timing)
+		}
+		e2e.Eventually(t, "a trace goes through gateway and "+backend, func() error { return whole(collected, "portico-"+backend, trace) })
+		e2e.Eventually(t, "the access log has the request", func() error { return logged(log, "audit-"+backend, backend, trace) })
+	}
+	_, metrics := e2e.Get(t, admin, up.Endpoint+"/metrics", "")
+	for _, want := range []string{
+		`portico_upstream_requests_total{apiservice="v1.",backend="core",code="2xx",`, `portico_upstream_endpoint_state{backend="crd",`,
+		`portico_upstream_checks_total{backend="core",`, `portico_access_log_lines_total{result="dropped"} 0`, `portico_trace_spans_total{result="sent"}`,
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("/metrics has no %s", want)
+		}
+	}
+	explained(t, up, admin, path)
+	tracedBelow(t, up, collected)
+}
+
+// explained checks that administrators are told where a request would go, and
+// nobody else.
+func explained(t *testing.T, up *e2e.Installation, admin *http.Client, path string) {
+	t.Helper()
+	question := up.Endpoint + explain.Path + "?verb=create&path=" + path
+	code, answer := e2e.Get(t, admin, question, "")
+	var e explain.Explanation
+	if err := json.Unmarshal([]byte(answer), &e); err != nil || code != http.StatusOK {
+		t.Fatalf("%d %s: %v", code, answer, err)
+	}
+	if e.Answerer != explain.Server || e.Request.Verb != "create" || e.Backend.Name != "core" || !strings.HasSuffix(e.Backend.Pick, "core.sock") ||
+		e.APIService.Name != "v1." || e.APIService.Freshness != "Current" || e.Backend.Endpoints[0].State != "Healthy" {
+		t.Errorf("got %s", answer)
+	}
+	jane := up.Config(t)
+	jane.Impersonate = rest.ImpersonationConfig{UserName: "jane", Groups: []string{"system:authenticated"}}
+	client := e2e.HTTPClient(t, jane)
+	if code, body := e2e.Get(t, client, question, ""); code != http.StatusForbidden {
+		t.Errorf("jane is told: %d %s", code, body)
+	}
+	if res := asked(t, client, up.Endpoint+path, map[string]string{"X-Portico-Debug": "1"}); res.Header.Get("X-Portico-Backend") != "" || res.Header.Get("Server-Timing") != "" {
+		t.Errorf("jane is told: %v", res.Header)
+	}
+}
+
+// asked sends a GET and returns the answer without its body.
+func asked(t *testing.T, client *http.Client, url string, header map[string]string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	return res
+}
+
+// whole returns an error unless the trace has the gateway's request, its attempt
+// below that, and the other server's request below the attempt.
+func whole(c *traces, service, trace string) error {
+	var request, attempt *otlp.Span
+	for _, span := range c.of("portico-gateway", trace) {
+		if span.GetKind() == otlp.Span_SPAN_KIND_SERVER {
+			request = span
+		} else if span.GetName() == http.MethodGet {
+			attempt = span
+		}
+	}
+	behind := c.of(service, trace)
+	behind = slices.DeleteFunc(behind, func(span *otlp.Span) bool { return span.GetKind() != otlp.Span_SPAN_KIND_SERVER })
+	switch {
+	case request == nil || attempt == nil || len(behind) == 0:
+		return fmt.Errorf("request %v, attempt %v, behind it %v", request, attempt, behind)
+	case string(attempt.GetParentSpanId()) != string(request.GetSpanId()) || string(behind[0].GetParentSpanId()) != string(attempt.GetSpanId()):
+		return fmt.Errorf("not one below the other: %v, %v, %v", request, attempt, behind)
+	}
+	return nil
+}
+
+// logged returns an error unless the access log has the request.
+func logged(file, auditID, backend, trace string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for text := range strings.Lines(string(data)) {
+		var line map[string]any
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			return err
+		}
+		if line["auditID"] != auditID {
+			continue
+		}
+		if line["backend"] != backend || line["traceID"] != trace || line["code"] != 200.0 || line["user"] == nil {
+			return fmt.Errorf("the line is %s", text)
+		}
+		return nil
+	}
+	return fmt.Errorf("no line has %s", auditID)
+}

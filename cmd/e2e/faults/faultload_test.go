@@ -1,0 +1,331 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"portico/cmd/e2e"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	faultGroup = "faults.example.com"
+	faultPath  = "/apis/" + faultGroup + "/v1/namespaces/default/widgets"
+	// faultReaders and faultWriters send one request after the other, with a
+	// pause between, so that the machine has time for the servers.
+	faultReaders, faultWriters = 4, 2
+	faultPause                 = 4 * time.Millisecond
+	// faultPatience is when a client gives up on a request: far above what one
+	// takes that was sent on to another endpoint.
+	faultPatience = 25 * time.Second
+	// faultLabel tells a write from all others, also where the server would make
+	// a new name for each time it is sent.
+	faultLabel = "write"
+)
+
+// faultLoad is clients at work on widgets: readers that get and list, and
+// writers that create, update, patch and delete what is theirs. It notes
+// everything that fails, and when.
+type faultLoad struct {
+	endpoint string
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+	reads    atomic.Int64
+	writes   atomic.Int64
+	next     atomic.Int64
+
+	mu     sync.Mutex
+	failed []failedRequest
+	// acknowledged are the values of faultLabel of objects that are there.
+	acknowledged map[string]bool
+	// answered are the writes that were answered well, as writeOf names them.
+	answered map[string]bool
+}
+
+// writeOf names a write of the load, which is made once.
+func writeOf(method, path, body string) string {
+	if method == http.MethodPost {
+		_, after, _ := strings.Cut(body, `"`+faultLabel+`":"`)
+		path, _, _ = strings.Cut(after, `"`)
+	}
+	return method + " " + path
+}
+
+// done reports whether a write was answered well.
+func (l *faultLoad) done(write string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.answered[write]
+}
+
+// failedRequest is one that got no answer, or not a good one.
+type failedRequest struct {
+	method, path, how string
+	write             string // as writeOf names it
+	began, ended      time.Time
+}
+
+func (r failedRequest) safe() bool { return r.method == http.MethodGet }
+
+func (r failedRequest) String() string {
+	return fmt.Sprintf("%s %s at %s for %v: %s", r.method, r.path, r.began.Format("05.000"), r.ended.Sub(r.began).Round(time.Millisecond), r.how)
+}
+
+func startFaultLoad(t *testing.T, f *fleet) *faultLoad {
+	t.Helper()
+	widgets := e2e.Define(t, e2e.DynamicClient(t, f.up.Config(t)), faultGroup).Namespace("default")
+	// Large enough for an answer to break in its middle.
+	read := e2e.Widget(faultGroup, "read")
+	read.Object["spec"] = map[string]any{"text": strings.Repeat("0123456789", 400)}
+	if _, err := widgets.Create(t.Context(), read, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &faultLoad{endpoint: f.up.Endpoint, cancel: cancel, acknowledged: map[string]bool{}, answered: map[string]bool{}}
+	t.Cleanup(l.stop)
+	for i := range faultReaders + faultWriters + 1 {
+		client := e2e.HTTPClient(t, f.up.Config(t))
+		client.Timeout = faultPatience
+		work := l.read
+		switch {
+		case i == 0:
+			work = l.watch
+		case i > faultReaders:
+			work = l.write
+		}
+		l.running.Go(func() { work(ctx, client) })
+	}
+	l.progress(t, "at first", 40, 10)
+	return l
+}
+
+// stop returns when no request is under way.
+func (l *faultLoad) stop() {
+	l.cancel()
+	l.running.Wait()
+}
+
+// progress waits until requests of all kinds were answered well, some time from
+// now on.
+func (l *faultLoad) progress(t *testing.T, when string, moreReads, moreWrites int64) {
+	t.Helper()
+	reads, writes := l.reads.Load()+moreReads, l.writes.Load()+moreWrites
+	e2e.Eventually(t, "requests are answered "+when, func() error {
+		if r, w := l.reads.Load(), l.writes.Load(); r < reads || w < writes {
+			return fmt.Errorf("%d reads and %d writes are missing", reads-r, writes-w)
+		}
+		return nil
+	})
+}
+
+func (l *faultLoad) read(ctx context.Context, client *http.Client) {
+	for i := 0; ctx.Err() == nil; i++ {
+		path := faultPath + "/read"
+		if i%4 == 3 {
+			path = faultPath + "?limit=3"
+		}
+		if _, ok := l.ask(ctx, client, http.MethodGet, path, "", ""); ok {
+			l.reads.Add(1)
+		}
+		time.Sleep(faultPause)
+	}
+}
+
+// watch opens one watch after the other. Each must begin well; how it ends is
+// no matter, as its client goes on elsewhere.
+func (l *faultLoad) watch(ctx context.Context, client *http.Client) {
+	const path = faultPath + "?watch=1&timeoutSeconds=1"
+	for ctx.Err() == nil {
+		failed := failedRequest{method: http.MethodGet, path: path, began: time.Now()}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.endpoint+path, nil)
+		if err != nil {
+			failed.how = err.Error()
+			l.fail(failed)
+			return
+		}
+		resp, err := client.Do(req)
+		if err == nil {
+			text, _ := io.ReadAll(resp.Body) // until it ends, however
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				err = fmt.Errorf("%s: %.300s", resp.Status, text)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			failed.how, failed.ended = err.Error(), time.Now()
+			l.fail(failed)
+		}
+	}
+}
+
+// write takes one object after the other through its life, as its only writer:
+// an update that was carried out before is a conflict, and a delete is of what
+// is not there. What came of a request that was not answered is not known, so
+// that the next one is of another object.
+func (l *faultLoad) write(ctx context.Context, client *http.Client) {
+	for ctx.Err() == nil {
+		id := fmt.Sprint("w", l.next.Add(1))
+		answer, ok := l.ask(ctx, client, http.MethodPost, faultPath, `{"apiVersion":"`+faultGroup+`/v1","kind":"Widget",
+			"metadata":{"generateName":"written-","labels":{"`+faultLabel+`":"`+id+`"}},"spec":{"n":1}}`, "application/json")
+		if !ok {
+			continue
+		}
+		l.acknowledge(id, 1)
+		var made metav1.PartialObjectMetadata
+		if err := json.Unmarshal([]byte(answer), &made); err != nil {
+			l.fail(failedRequest{method: http.MethodPost, path: faultPath, how: err.Error(), began: time.Now(), ended: time.Now()})
+			continue
+		}
+		at := faultPath + "/" + made.Name
+		for _, step := range []struct{ method, kind string }{
+			{http.MethodPatch, "application/merge-patch+json"}, {http.MethodPut, "application/json"}, {http.MethodDelete, ""},
+		} {
+			time.Sleep(faultPause)
+			body := ""
+			switch step.method {
+			case http.MethodPatch:
+				body = `{"spec":{"n":2}}`
+			case http.MethodPut:
+				body = strings.Replace(answer, `"n":2`, `"n":3`, 1)
+			case http.MethodDelete:
+				l.acknowledge(id, -1) // gone, or nobody knows
+			}
+			if answer, ok = l.ask(ctx, client, step.method, at, body, step.kind); !ok {
+				break
+			}
+			l.writes.Add(1)
+			// Every other one stays, for the end to be counted.
+			if step.method == http.MethodPut && l.next.Load()%2 == 0 {
+				break
+			}
+		}
+	}
+}
+
+// acknowledge notes that so many of an object are there.
+func (l *faultLoad) acknowledge(id string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n < 0 {
+		delete(l.acknowledged, id)
+		return
+	}
+	l.acknowledged[id] = true
+	l.writes.Add(1)
+}
+
+// ask sends one request and notes how it failed, if it did. One that is cut
+// short by the end of the load counts for nothing.
+func (l *faultLoad) ask(ctx context.Context, client *http.Client, method, path, body, kind string) (answer string, ok bool) {
+	failed := failedRequest{method: method, path: path, write: writeOf(method, path, body), began: time.Now()}
+	req, err := http.NewRequestWithContext(ctx, method, l.endpoint+path, strings.NewReader(body))
+	if err != nil {
+		failed.how = err.Error()
+		l.fail(failed)
+		return "", false
+	}
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	resp, err := client.Do(req)
+	if err == nil {
+		defer resp.Body.Close()
+		var data []byte
+		data, err = io.ReadAll(resp.Body)
+		answer = string(data)
+		if err == nil && resp.StatusCode >= 400 {
+			err = fmt.Errorf("%s: %.300s", resp.Status, answer)
+		}
+	}
+	if err == nil {
+		if method != http.MethodGet {
+			l.mu.Lock()
+			l.answered[writeOf(method, path, body)] = true
+			l.mu.Unlock()
+		}
+		return answer, true
+	}
+	if ctx.Err() == nil {
+		failed.how, failed.ended = err.Error(), time.Now()
+		l.fail(failed)
+	}
+	return answer, false
+}
+
+func (l *faultLoad) fail(r failedRequest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed = append(l.failed, r)
+}
+
+// failures takes what failed since the last call.
+func (l *faultLoad) failures() []failedRequest {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	failed := l.failed
+	l.failed = nil
+	return failed
+}
+
+// quiet checks that requests of all kinds are answered, and that none has failed
+// since somebody looked.
+func (l *faultLoad) quiet(t *testing.T, when string) {
+	t.Helper()
+	l.progress(t, when, 40, 10)
+	for _, r := range l.failures() {
+		t.Errorf("failed %s: %v", when, r)
+	}
+}
+
+// settle waits until what was done before has no effect any more, and forgets
+// what failed until then.
+func (l *faultLoad) settle(t *testing.T, when string) {
+	t.Helper()
+	l.progress(t, when, 40, 10)
+	l.failures()
+	l.quiet(t, when)
+}
+
+// present counts what is there of each create.
+func (l *faultLoad) present(t *testing.T, f *fleet) map[string]int {
+	t.Helper()
+	list, err := e2e.DynamicClient(t, f.up.Config(t)).Resource(e2e.WidgetsOf(faultGroup)).Namespace("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, o := range list.Items {
+		if id := o.GetLabels()[faultLabel]; id != "" {
+			count[id]++
+		}
+	}
+	return count
+}
+
+// judge checks what was written: whatever was acknowledged is there, once, and
+// nothing is there twice, which is what a write that was sent again would be.
+func (l *faultLoad) judge(t *testing.T, f *fleet) {
+	t.Helper()
+	l.stop()
+	count := l.present(t, f)
+	for id, n := range count {
+		if n > 1 {
+			t.Errorf("create %s was carried out %d times", id, n)
+		}
+	}
+	for id := range l.acknowledged {
+		if count[id] == 0 {
+			t.Errorf("create %s was acknowledged and is not there", id)
+		}
+	}
+	t.Logf("%d reads and %d writes were answered; %d objects are there", l.reads.Load(), l.writes.Load(), len(count))
+}

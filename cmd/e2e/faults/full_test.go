@@ -1,0 +1,89 @@
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"portico/cmd/e2e"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// When etcd has come to its quota, writes are refused with a Status that says
+// so, reads go on, also from processes that start now, objects can be deleted,
+// and after that everything is well by itself.
+func TestFullStorage(t *testing.T) {
+	t.Parallel()
+	const quota, size = 12 << 20, 1 << 20
+	etcd := e2e.StartEtcd(t, fmt.Sprintf("%s=%d", e2e.EtcdQuotaEnv, quota))
+	up := e2e.Install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint())
+	const path = "/api/v1/namespaces/default/configmaps"
+	fill := func(name string) (int, string) {
+		return up.Post(t, path, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", size*9/10)))
+	}
+	const group = "full.example.com"
+	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), group)
+	n := 0
+	for {
+		code, answer := fill(fmt.Sprintf("fill-%d", n))
+		if code != http.StatusCreated {
+			isFull(t, code, answer)
+			break
+		}
+		if n++; n > 2*quota/size {
+			t.Fatal("the storage does not get full")
+		}
+	}
+	object, err := e2e.Widget(group, "w").MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, answer := up.Post(t, "/apis/"+group+"/v1/namespaces/default/widgets", object)
+	isFull(t, code, answer)
+
+	if err := up.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	up = e2e.Install(t, up.Dir, "--etcd-servers="+etcd.Endpoint())
+	cfg := up.Config(t)
+	client := kubernetes.NewForConfigOrDie(cfg)
+	e2e.Eventually(t, "reads go on", func() error {
+		list, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+		if err == nil && len(list.Items) < n {
+			err = fmt.Errorf("%d of %d are there", len(list.Items), n)
+		}
+		return err
+	})
+	e2e.Eventually(t, "custom resources are read", func() error {
+		_, err := e2e.DynamicClient(t, cfg).Resource(e2e.WidgetsOf(group)).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	for i := range n - 2 {
+		if err := client.CoreV1().ConfigMaps("default").Delete(t.Context(), fmt.Sprintf("fill-%d", i), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e2e.Eventually(t, "writes pass again", func() error {
+		if code, answer := fill("after"); code != http.StatusCreated {
+			return fmt.Errorf("%d %s", code, answer)
+		}
+		return nil
+	})
+}
+
+// isFull checks the answer to a write that found no room.
+func isFull(t *testing.T, code int, answer string) {
+	t.Helper()
+	var status metav1.Status
+	if err := json.Unmarshal([]byte(answer), &status); err != nil {
+		t.Fatalf("%d %s: %v", code, answer, err)
+	}
+	if code != http.StatusInsufficientStorage || status.Reason != "InsufficientStorage" || status.Details != nil && status.Details.RetryAfterSeconds != 0 || !strings.Contains(status.Message, "storage is full") {
+		t.Errorf("%d %s", code, answer)
+	}
+	t.Logf("%d %s: %s", code, status.Reason, status.Message)
+}

@@ -1,0 +1,323 @@
+package faults
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/cmd/e2e"
+	"portico/resource/etcd"
+)
+
+const (
+	registrationPath = "/apis/admissionregistration.k8s.io/v1/"
+	rbacPath         = "/apis/rbac.authorization.k8s.io/v1/"
+)
+
+// denying is a webhook that denies objects with "hookdeny" in their names.
+func denying(t *testing.T) *httptest.Server {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		review := &admissionv1.AdmissionReview{}
+		if err := json.NewDecoder(r.Body).Decode(review); err != nil || review.Request == nil {
+			http.Error(w, "no review", http.StatusBadRequest)
+			return
+		}
+		review.Response = &admissionv1.AdmissionResponse{
+			UID: review.Request.UID, Allowed: !strings.Contains(string(review.Request.Object.Raw), "hookdeny"),
+			Result: &metav1.Status{Message: "by the hook"},
+		}
+		w.Header().Set("Content-Type", "application/json")
+		// Of a client that has gone, the answer is not needed.
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// administrator asks the gateway of an installation as a member of system:masters.
+func administrator(t *testing.T, up *e2e.Installation) holder {
+	t.Helper()
+	return holder{e2e.HTTPClient(t, up.Config(t)), up.Endpoint, ""}
+}
+
+// post creates an object and returns an error unless the answer has the code and
+// the texts.
+func (c holder) post(path, body string, code int, texts ...string) error {
+	_, err := c.ask(http.MethodPost, path, body, "application/json", code, texts...)
+	return err
+}
+
+// policyOn creates a ValidatingAdmissionPolicy with its binding: writes of the
+// groups must satisfy the expression.
+func (c holder) policyOn(t *testing.T, name, groups, expression string) {
+	t.Helper()
+	for kind, spec := range map[string]string{
+		"ValidatingAdmissionPolicy": fmt.Sprintf(`{"failurePolicy":"Fail","matchConstraints":{"resourceRules":[{"apiGroups":[%s],"apiVersions":["*"],"resources":["*"],"operations":["CREATE","UPDATE"]}]},
+			"validations":[{"expression":%q,"message":"by the policy"}]}`, groups, expression),
+		"ValidatingAdmissionPolicyBinding": fmt.Sprintf(`{"policyName":%q,"validationActions":["Deny"]}`, name),
+	} {
+		resource := map[string]string{"ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings"}[kind]
+		body := fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":%q,"metadata":{"name":%q},"spec":%s}`, kind, name, spec)
+		if err := c.post(registrationPath+resource, body, http.StatusCreated); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const namesPolicy = "!has(object.metadata.name) || !object.metadata.name.contains('vapdeny')"
+
+// stored returns where each resource that can be created and listed is created, and
+// an object of it with that name and nothing else.
+func (c holder) stored(t *testing.T, name string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, root := range []string{"/api", "/apis"} {
+		text, err := c.ask(http.MethodGet, root, "", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", http.StatusOK)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list apidiscovery.APIGroupDiscoveryList
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range list.Items {
+			for _, v := range g.Versions {
+				for _, r := range v.Resources {
+					verbs := strings.Join(r.Verbs, " ")
+					if !strings.Contains(verbs, "create") || !strings.Contains(verbs, "list") {
+						continue
+					}
+					path := root + "/" + strings.TrimPrefix(g.Name+"/"+v.Version, "/") + "/"
+					if r.Scope == apidiscovery.ScopeNamespace {
+						path += "namespaces/default/"
+					}
+					out[path+r.Resource] = fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}}`,
+						strings.TrimPrefix(g.Name+"/"+v.Version, "/"), r.ResponseKind.Kind, name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Webhooks and policies on everything see every kind that any process stores, the
+// gateway's own included, as every user writes it; exempt are the kinds of
+// admissionregistration.k8s.io and what is not stored.
+func TestAdmissionSeesEveryStoredKind(t *testing.T) {
+	t.Parallel()
+	up := e2e.Install(t, t.TempDir())
+	c := administrator(t, up)
+	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), "every.example.com")
+	hook := denying(t)
+	configuration := fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"every"},"webhooks":[
+		{"name":"every.example.com","sideEffects":"None","failurePolicy":"Fail","admissionReviewVersions":["v1"],
+		 "rules":[{"apiGroups":["*"],"apiVersions":["*"],"resources":["*"],"operations":["CREATE"]}],"clientConfig":{"url":%q,"caBundle":%q}}]}`,
+		hook.URL, base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})))
+	if err := c.post(registrationPath+"mutatingwebhookconfigurations", configuration, http.StatusCreated); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for path, body := range c.stored(t, "hookdeny") {
+		if strings.HasPrefix(path, registrationPath) {
+			if answer, _ := c.ask(http.MethodPost, path, body, "application/json", http.StatusUnprocessableEntity); strings.Contains(answer, "by the hook") {
+				t.Errorf("%s is shown to webhooks", path)
+			}
+			continue
+		}
+		seen++
+		// Each process hears of the webhook by itself.
+		e2e.Eventually(t, path+" is shown to webhooks", func() error { return c.post(path, body, http.StatusBadRequest, "by the hook") })
+	}
+	if seen < 20 {
+		t.Errorf("%d resources were found, there are more", seen)
+	}
+	review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","metadata":{"name":"hookdeny"},"spec":{"nonResourceAttributes":{"path":"/hookdeny","verb":"get"}}}`
+	if answer, _ := c.ask(http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, "application/json", http.StatusCreated); strings.Contains(answer, "by the hook") {
+		t.Error("a review is shown to webhooks")
+	}
+	c.policyOn(t, "every", `"*"`, namesPolicy)
+	for path, body := range ownObjects("vapdeny") {
+		e2e.Eventually(t, path+" is shown to policies", func() error { return c.post(path, body, http.StatusUnprocessableEntity, "by the policy") })
+		if err := c.post(path, strings.ReplaceAll(body, "vapdeny", "vapallow"), http.StatusCreated); err != nil {
+			t.Error(err)
+		}
+	}
+	namespacesCount(t, c)
+}
+
+// ownObjects are objects of the gateway's own kinds.
+func ownObjects(name string) map[string]string {
+	const role = `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"u"}]`
+	out := map[string]string{}
+	for path, rest := range map[string]string{
+		rbacPath + "clusterroles|ClusterRole":                                                          `"rules":[]`,
+		rbacPath + "clusterrolebindings|ClusterRoleBinding":                                            role,
+		rbacPath + "namespaces/default/roles|Role":                                                     `"rules":[]`,
+		rbacPath + "namespaces/default/rolebindings|RoleBinding":                                       role,
+		"/apis/apiregistration.k8s.io/v1/apiservices|APIService":                                       `"spec":{"group":"NAME.example.com","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,"service":{"namespace":"default","name":"s"}}`,
+		"/apis/gateway.portico.dev/v1alpha1/backends|Backend":                                          `"spec":{"endpoints":[{"url":"https://127.0.0.1:1"}]}`,
+		"/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations|PriorityLevelConfiguration": `"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}`,
+		"/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas|FlowSchema":                                 `"spec":{"priorityLevelConfiguration":{"name":"catch-all"}}`,
+	} {
+		path, kind, _ := strings.Cut(path, "|")
+		object := name
+		if kind == "APIService" {
+			object = "v1." + name + ".example.com"
+		}
+		out[path] = fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},%s}`,
+			strings.Join(strings.Split(path, "/")[2:4], "/"), kind, object, strings.ReplaceAll(rest, "NAME", name))
+	}
+	return out
+}
+
+// namespacesCount checks that roles and bindings are created in namespaces only
+// that exist and stay.
+func namespacesCount(t *testing.T, c holder) {
+	t.Helper()
+	in := func(namespace, path, body string) (string, string) {
+		return strings.Replace(path, "/default/", "/"+namespace+"/", 1), body
+	}
+	const core = "/api/v1/namespaces"
+	held := `{"metadata":{"name":"held","finalizers":["example.com/held"]}}`
+	for _, err := range []error{
+		c.post(core, `{"metadata":{"name":"going"}}`, http.StatusCreated),
+		c.post(core+"/going/configmaps", held, http.StatusCreated),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.ask(http.MethodDelete, core+"/going", "", "application/json", http.StatusOK); err != nil {
+		t.Fatal(err)
+	}
+	for path, body := range ownObjects("later") {
+		if !strings.Contains(path, "/default/") {
+			continue
+		}
+		missing, body := in("nope", path, body)
+		if err := c.post(missing, body, http.StatusNotFound, `namespaces \"nope\" not found`); err != nil {
+			t.Error(err)
+		}
+		going, body := in("going", path, body)
+		e2e.Eventually(t, path+" is not created in a namespace that is being deleted", func() error {
+			return c.post(going, body, http.StatusForbidden, "because it is being terminated")
+		})
+	}
+}
+
+// What the gateway writes of itself passes whatever policies say: groups of new
+// definitions are registered and an installation starts, with a policy that lets
+// nobody write the gateway's kinds.
+func TestPoliciesDoNotStopTheGateway(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	up := e2e.Install(t, dir)
+	c := administrator(t, up)
+	c.policyOn(t, "frozen", `"rbac.authorization.k8s.io","apiregistration.k8s.io","gateway.portico.dev","flowcontrol.apiserver.k8s.io"`, "false")
+	refused := func() error {
+		for path, body := range ownObjects("any") {
+			if err := c.post(path, body, http.StatusUnprocessableEntity, "by the policy"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	e2e.Eventually(t, "the policy counts", refused)
+	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), "frozen.example.com")
+	e2e.Eventually(t, "its APIService has a status", c.get("/apis/apiregistration.k8s.io/v1/apiservices/v1.frozen.example.com", http.StatusOK, `"type":"Available","status":"True"`))
+	if err := up.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	c = administrator(t, e2e.Install(t, dir))
+	if err := refused(); err != nil {
+		t.Errorf("as soon as the installation is ready again: %v", err)
+	}
+}
+
+// Without the core server, which keeps the policies, the gateway goes by those it
+// knew, also after a restart; only APIServices and Backends, which say where the
+// core server is, can be written by system:masters in spite of them.
+func TestOwnKindsWhileCoreIsAway(t *testing.T) {
+	t.Parallel()
+	a := newAlone(t)
+	a.start(t, "gateway")
+	a.start(t, "core")
+	a.reached(t, "/api/v1/namespaces/default")
+	a.reached(t, "/readyz/writes")
+	c := a.as(t, "")
+	c.policyOn(t, "names", `"*"`, namesPolicy)
+	role := func(name string, code int, texts ...string) func() error {
+		return func() error {
+			return c.post(rbacPath+"clusterroles", fmt.Sprintf(`{"metadata":{"name":%q},"rules":[]}`, name), code, texts...)
+		}
+	}
+	binding := func(namespace, name string, code int, texts ...string) error {
+		path := rbacPath + "namespaces/default/rolebindings"
+		return c.post(strings.Replace(path, "default", namespace, 1), ownObjects(name)[path], code, texts...)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	denied := role("vapdeny", http.StatusUnprocessableEntity, "by the policy")
+	e2e.Eventually(t, "the policy counts", denied)
+	must(c.post("/apis/gateway.portico.dev/v1alpha1/backends", ownObjects("vapdeny")["/apis/gateway.portico.dev/v1alpha1/backends"], http.StatusUnprocessableEntity, "by the policy"))
+	a.keptPolicies(t)
+
+	a.kill9(t, "core")
+	e2e.Eventually(t, "system:masters may repair", func() error {
+		return c.post("/apis/gateway.portico.dev/v1alpha1/backends", ownObjects("vapdeny")["/apis/gateway.portico.dev/v1alpha1/backends"], http.StatusCreated)
+	})
+	must(denied())
+	must(role("fine", http.StatusCreated)())
+	must(binding("default", "fine", http.StatusCreated))
+	must(binding("nowhere", "fine", http.StatusServiceUnavailable, `namespace \"nowhere\" cannot be looked up`))
+
+	a.kill9(t, "gateway")
+	a.start(t, "gateway")
+	a.reached(t, "/readyz")
+	must(denied())
+	must(role("finer", http.StatusCreated)())
+	must(binding("default", "finer", http.StatusServiceUnavailable, `namespace \"default\" cannot be looked up`))
+	a.start(t, "core")
+	e2e.Eventually(t, "namespaces are known again", func() error { return binding("default", "finer", http.StatusCreated) })
+	must(denied())
+}
+
+// keptPolicies waits until etcd has what a gateway restarts with.
+func (a *alone) keptPolicies(t *testing.T) {
+	t.Helper()
+	kept, err := etcd.Open(etcd.Config{Endpoints: []string{a.etcd}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	e2e.Eventually(t, "policies are kept", func() error {
+		docs, err := kept.Documents("gateway").Read(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, name := range []string{
+			"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
+			"validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		} {
+			if docs["core/admission/"+name].Data == nil {
+				return errors.New(name + " are missing")
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,302 @@
+package faults
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"portico/cmd/e2e"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// silenceLasts is longer than everything that ends by itself while etcd is
+	// silent: reads (5 s), leases (6 s), writes (10 s), and the connection (20 s).
+	silenceLasts = 24 * time.Second
+	// silenceKnown is when every process knows of it, whether anybody asked it for
+	// something before or not.
+	silenceKnown = 12 * time.Second
+	// silenceBound is what those requests take at most, with time for a busy
+	// machine, that came before it was known. A read may have waited for several
+	// servers, one after the other.
+	silenceBound = 20 * time.Second
+	// memoryLimit is far above what an answer from memory takes on a busy machine,
+	// or a refusal.
+	memoryLimit = 4 * time.Second
+	// backLimit is when all is as before, after etcd has come back.
+	backLimit = 6 * time.Second
+)
+
+// silence stops etcd. What is in memory is served on; everything else ends, soon,
+// with a Status that says why, and what is certain about it; and when etcd is back
+// so is the service.
+func (f *fleet) silence(t *testing.T, load *faultLoad) {
+	load.settle(t, "before etcd is stopped")
+	client := e2e.HTTPClient(t, f.up.Config(t))
+	watch := f.follow(t)
+	if err := f.etcd.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	resume := sync.OnceFunc(func() { _ = f.etcd.Cmd.Process.Signal(syscall.SIGCONT) })
+	defer resume()
+	var asked sync.WaitGroup
+	var tries tries
+	for i := 0; time.Since(began) < silenceLasts; i++ {
+		f.remembered(t, client)
+		for _, r := range f.needy(i) {
+			asked.Go(func() { tries.add(r.send(t, client, f.up.Endpoint)) })
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	f.tellsOfSilence(t, client)
+	resume()
+	back := time.Now()
+	for _, r := range f.needy(-1) {
+		e2e.Within(t, backLimit, "after etcd is back: "+r.method+" "+r.path, func() error {
+			if got := r.send(t, client, f.up.Endpoint); got.code >= 300 && got.code != http.StatusConflict {
+				return fmt.Errorf("%d %.300s", got.code, got.answer)
+			}
+			return nil
+		})
+	}
+	t.Logf("all is served %v after etcd is back", time.Since(back).Round(time.Millisecond))
+	watch.until(t, "afterwards")
+	asked.Wait()
+	tries.judge(t, client, f, began)
+	load.progress(t, "after etcd is back", 40, 10)
+	count := load.present(t, f)
+	for _, r := range load.failures() {
+		judgeSilence(t, r, began, back)
+		if _, id, _ := strings.Cut(r.write, " "); r.method == http.MethodPost && strings.Contains(r.how, "503") && count[id] > 0 {
+			t.Errorf("was refused, and carried out: %v", r)
+		}
+	}
+	load.quiet(t, "after etcd is back")
+}
+
+// judgeSilence says of a request that failed whether it did so as it should.
+func judgeSilence(t *testing.T, r failedRequest, began, back time.Time) {
+	t.Helper()
+	took := r.ended.Sub(r.began)
+	switch {
+	case !strings.Contains(r.how, `"kind":"Status"`):
+		t.Errorf("failed without a Status: %v", r)
+	case took > silenceBound, r.began.After(began.Add(silenceKnown)) && took > memoryLimit:
+		t.Errorf("failed late: %v", r)
+	case r.began.After(began.Add(silenceKnown)) && !strings.HasPrefix(r.how, "503"):
+		t.Errorf("failed otherwise than it should: %v", r)
+	case r.ended.After(back.Add(backLimit)):
+		t.Errorf("failed after etcd was back: %v", r)
+	}
+}
+
+// remembered checks what is in memory.
+func (f *fleet) remembered(t *testing.T, client *http.Client) {
+	t.Helper()
+	for path, want := range map[string]string{
+		"/apis":                                                   faultGroup,
+		"/apis/" + faultGroup + "/v1":                             "widgets",
+		"/openapi/v3":                                             faultGroup,
+		faultPath + "/read?resourceVersion=0":                     `"0123456789`,
+		faultPath + "?resourceVersion=0":                          `"0123456789`,
+		"/api/v1/namespaces?resourceVersion=0":                    "kube-system",
+		"/apis/apiregistration.k8s.io/v1?timeout=2s":              "apiservices",
+		faultPath + "?watch=1&timeoutSeconds=1&resourceVersion=0": `"ADDED"`,
+	} {
+		asked := time.Now()
+		code, body := e2e.Get(t, client, f.up.Endpoint+path, "")
+		if code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %.300s", path, code, body)
+		}
+		if took := time.Since(asked); took > memoryLimit {
+			t.Errorf("%s took %v", path, took)
+		}
+	}
+}
+
+// tellsOfSilence checks what operators look at.
+func (f *fleet) tellsOfSilence(t *testing.T, client *http.Client) {
+	t.Helper()
+	asked := time.Now()
+	if code, body := e2e.Get(t, client, f.up.Endpoint+"/readyz", ""); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed") {
+		t.Errorf("/readyz: %d %s", code, body)
+	}
+	if took := time.Since(asked); took > memoryLimit {
+		t.Errorf("/readyz took %v", took)
+	}
+	if _, body := e2e.Get(t, client, f.up.Endpoint+"/metrics", ""); !strings.Contains(body, "portico_etcd_silent 1\n") {
+		t.Error("the metrics do not say that etcd is silent")
+	}
+	for _, n := range append([]*node{f.gateway, f.core}, f.crds...) {
+		log, err := os.ReadFile(filepath.Join(f.dir, "logs", n.name+".log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Count(string(log), "etcd does not answer: "); told != 1 {
+			t.Errorf("%s says %d times that etcd does not answer", n.name, told)
+		}
+	}
+}
+
+// try is a request that takes etcd, and what came of it.
+type try struct {
+	method, path, body string
+	name               string // of what it makes; "": nothing
+
+	code         int
+	answer       string
+	retryAfter   string
+	began, ended time.Time
+}
+
+// needy are requests to each of the processes; i tells them from others.
+func (f *fleet) needy(i int) []try {
+	name := fmt.Sprint("silence-", i)
+	const maps = "/api/v1/namespaces/default/configmaps"
+	const events = "/api/v1/namespaces/default/events"
+	const roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+	meta := `,"metadata":{"name":"` + name + `"}`
+	return []try{
+		{method: http.MethodGet, path: faultPath + "/read"},
+		{method: http.MethodGet, path: maps},
+		{method: http.MethodGet, path: roles + "?limit=2"},
+		{method: http.MethodPost, path: faultPath, name: name, body: `{"apiVersion":"` + faultGroup + `/v1","kind":"Widget"` + meta + `}`},
+		{method: http.MethodPost, path: maps, name: name, body: `{"apiVersion":"v1","kind":"ConfigMap"` + meta + `}`},
+		{method: http.MethodPost, path: events, name: name, body: `{"apiVersion":"v1","kind":"Event","involvedObject":{"namespace":"default"}` + meta + `}`},
+		{method: http.MethodPost, path: roles, name: name, body: role(name)},
+	}
+}
+
+// send sends it, and checks that there is a whole answer.
+func (r try) send(t *testing.T, client *http.Client, endpoint string) try {
+	r.began = time.Now()
+	req, err := http.NewRequestWithContext(t.Context(), r.method, endpoint+r.path, strings.NewReader(r.body))
+	if err != nil {
+		t.Error(err)
+		return r
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Errorf("%s %s: %v", r.method, r.path, err)
+		return r
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Errorf("%s %s: %d %s: %v", r.method, r.path, resp.StatusCode, answer, err)
+	}
+	r.code, r.answer, r.retryAfter, r.ended = resp.StatusCode, string(answer), resp.Header.Get("Retry-After"), time.Now()
+	return r
+}
+
+// tries are those made while etcd was silent.
+type tries struct {
+	mu  sync.Mutex
+	all []try
+}
+
+func (ts *tries) add(r try) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.all = append(ts.all, r)
+}
+
+// judge checks how each ended, and that no refused write was carried out.
+func (ts *tries) judge(t *testing.T, client *http.Client, f *fleet, began time.Time) {
+	t.Helper()
+	codes, slowest := map[int]int{}, map[bool]time.Duration{}
+	for _, r := range ts.all {
+		if r.code == 0 {
+			continue // reported
+		}
+		codes[r.code]++
+		known := r.began.After(began.Add(silenceKnown))
+		slowest[known] = max(slowest[known], r.ended.Sub(r.began))
+		var status metav1.Status
+		failed := r.code >= 400
+		switch err := json.Unmarshal([]byte(r.answer), &status); {
+		case !failed:
+		case err != nil || status.Kind != "Status" || int(status.Code) != r.code:
+			t.Errorf("%s %s: %d %s is no Status (%v)", r.method, r.path, r.code, r.answer, err)
+		case r.code == http.StatusServiceUnavailable && r.retryAfter == "":
+			t.Errorf("%s %s: 503 without Retry-After: %s", r.method, r.path, r.answer)
+		case r.code == http.StatusGatewayTimeout && r.method != http.MethodGet && r.retryAfter != "":
+			t.Errorf("%s %s: clients would send again what may have been done: %s", r.method, r.path, r.answer)
+		case r.code != http.StatusServiceUnavailable && (known || r.code != http.StatusGatewayTimeout):
+			t.Errorf("%s %s %v after etcd fell silent: %d %s", r.method, r.path, r.began.Sub(began), r.code, r.answer)
+		}
+		if r.name != "" && r.code != http.StatusGatewayTimeout {
+			if code, body := e2e.Get(t, client, f.up.Endpoint+r.path+"/"+r.name, ""); (code == http.StatusOK) == failed {
+				t.Errorf("%s %s was answered %d, and afterwards it is %d %.300s", r.path, r.name, r.code, code, body)
+			}
+		}
+	}
+	t.Logf("while etcd was silent: answers %v, the slowest after %v, once it was known after %v",
+		codes, slowest[false].Round(time.Millisecond), slowest[true].Round(time.Millisecond))
+	if limit := silenceBound; slowest[false] > limit || slowest[true] > memoryLimit {
+		t.Errorf("longer than %v, or %v", limit, memoryLimit)
+	}
+}
+
+// following is a watch that stays open.
+type following struct {
+	events *bufio.Reader
+	fleet  *fleet
+	client *http.Client
+}
+
+// follow opens a watch of config maps, from now on.
+func (f *fleet) follow(t *testing.T) *following {
+	t.Helper()
+	client := e2e.HTTPClient(t, f.up.Config(t))
+	_, list := e2e.Get(t, client, f.up.Endpoint+"/api/v1/namespaces/default/configmaps?limit=1", "")
+	var from metav1.PartialObjectMetadataList
+	if err := json.Unmarshal([]byte(list), &from); err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		f.up.Endpoint+"/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=600&resourceVersion="+from.ResourceVersion, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Timeout = 0
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return &following{bufio.NewReader(resp.Body), f, client}
+}
+
+// until makes a config map and waits for the watch to tell of it.
+func (w *following) until(t *testing.T, name string) {
+	t.Helper()
+	r := try{method: http.MethodPost, path: "/api/v1/namespaces/default/configmaps", body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"}}`}
+	if r = r.send(t, w.client, w.fleet.up.Endpoint); r.code != http.StatusCreated {
+		t.Fatalf("%d %s", r.code, r.answer)
+	}
+	for {
+		line, err := w.events.ReadString('\n')
+		if err != nil {
+			t.Fatalf("a watch that was open ended: %v", err)
+		}
+		if strings.Contains(line, `"name":"`+name+`"`) {
+			return
+		}
+		if !strings.HasPrefix(line, `{"type":"ADDED"`) && !strings.HasPrefix(line, `{"type":"MODIFIED"`) {
+			t.Fatalf("a watch that was open says %s", line)
+		}
+	}
+}

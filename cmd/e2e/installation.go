@@ -1,0 +1,283 @@
+// Package e2e starts installations of portico for end-to-end tests, and has what several
+// packages of them share: clients, objects, the Kubernetes project's sample-apiserver.
+// The tests are in the folders beside it, one for each subject, and in cmd/portico.
+//
+// Runs in: tests.
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"portico/cmd/internal/testtools"
+)
+
+// Patience bounds every wait: far above what any of them takes, so that
+// a busy machine does not fail a test.
+const Patience = testtools.Patience
+
+// Programs builds what the tests run, once.
+var Programs = sync.OnceValues(testtools.Build)
+
+// shared is an installation that several tests use, none of which stops or
+// kills anything of it.
+var shared = sync.OnceValues(func() (*Installation, error) {
+	dir, err := os.MkdirTemp("", "portico-e2e")
+	if err != nil {
+		return nil, err
+	}
+	return Launch(dir)
+})
+
+// testsAtOnce is how many tests run at a time unless -parallel says so: they wait for
+// processes most of the time.
+const testsAtOnce = "6"
+
+// Main runs the tests of a package, stops the shared installation and returns the
+// exit code. It is for TestMain.
+func Main(m *testing.M) int {
+	beEtcd()
+	flag.Parse()
+	if !isSet("test.parallel") {
+		flag.Set("test.parallel", testsAtOnce)
+	}
+	sharedUsed := false
+	useShared = func() (*Installation, error) {
+		sharedUsed = true
+		return shared()
+	}
+	code := m.Run()
+	if sharedUsed {
+		if up, err := shared(); err == nil {
+			if err := up.Stop(); err != nil {
+				fmt.Fprintln(os.Stderr, "stop shared installation:", err)
+				code = 1
+			}
+			os.RemoveAll(up.Dir)
+		}
+	}
+	return code
+}
+
+// isSet reports whether a flag is on the command line.
+func isSet(name string) (set bool) {
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
+	return set
+}
+
+// useShared is shared, remembering that it was used.
+var useShared func() (*Installation, error)
+
+// SharedInstallation returns the shared installation.
+func SharedInstallation(t *testing.T) *Installation {
+	t.Helper()
+	up, err := useShared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return up
+}
+
+// Installation is a running `portico up`, or processes that are started one by
+// one in its stead.
+type Installation struct {
+	Dir        string // the data folder
+	Endpoint   string
+	Kubeconfig string
+	Etcd       string
+	Cmd        *exec.Cmd
+	Output     *testtools.Output
+	Exited     <-chan error
+	Running    *testtools.Installation // nil: processes that are started one by one
+}
+
+// Install starts an installation of the test's own.
+func Install(t *testing.T, dir string, args ...string) *Installation {
+	t.Helper()
+	up, err := Launch(dir, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := up.Stop(); err != nil && !t.Failed() {
+			t.Error(err)
+		}
+		if t.Failed() {
+			up.DumpLogs(t)
+		}
+	})
+	return up
+}
+
+// Launch starts `portico up` on a free port and returns when it is ready.
+func Launch(dir string, args ...string) (*Installation, error) {
+	p, err := Programs()
+	if err != nil {
+		return nil, err
+	}
+	running, err := testtools.Launch(p.Portico, dir, args...)
+	if err != nil {
+		return nil, err
+	}
+	return &Installation{
+		Dir: dir, Endpoint: running.Endpoint, Kubeconfig: running.Kubeconfig, Etcd: running.Etcd,
+		Cmd: running.Cmd, Output: running.Output, Exited: running.Exited, Running: running,
+	}, nil
+}
+
+// Stop ends it in order. Stopping what has ended is no error.
+func (up *Installation) Stop() error { return up.Running.Stop() }
+
+// Child returns the process id of the child that runs the subcommand.
+func (up *Installation) Child(t *testing.T, subcommand string) int {
+	t.Helper()
+	var pid int
+	Eventually(t, "there is a child "+subcommand, func() error {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", up.Cmd.Process.Pid))
+		if err != nil {
+			return err
+		}
+		for _, task := range tasks {
+			data, _ := os.ReadFile(task)
+			for _, field := range strings.Fields(string(data)) {
+				args, _ := os.ReadFile("/proc/" + field + "/cmdline")
+				if parts := bytes.Split(args, []byte{0}); len(parts) > 1 && string(parts[1]) == subcommand {
+					pid, err = strconv.Atoi(field)
+					return err
+				}
+			}
+		}
+		return fmt.Errorf("no child %s of %d", subcommand, up.Cmd.Process.Pid)
+	})
+	return pid
+}
+
+// Config returns the administrator's client configuration, without a rate limit that
+// matters.
+func (up *Installation) Config(t *testing.T) *rest.Config {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", up.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.QPS, cfg.Burst = 1000, 1000
+	return cfg
+}
+
+// Client returns a client of the administrator.
+func (up *Installation) Client(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(up.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// Kubectl runs the real kubectl as the administrator.
+func (up *Installation) Kubectl(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	p, err := Programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.Kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+up.Kubeconfig, "HOME="+up.Dir, "KUBECACHEDIR="+filepath.Join(up.Dir, "kubecache"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), err
+}
+
+// MustKubectl runs the real kubectl as the administrator; the test fails if it does.
+func (up *Installation) MustKubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := up.Kubectl(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// DumpLogs logs what the installation printed and the end of each log file.
+func (up *Installation) DumpLogs(t *testing.T) {
+	t.Logf("up:\n%s", up.Output)
+	logs, _ := filepath.Glob(filepath.Join(up.Dir, "logs", "*.log"))
+	for _, name := range logs {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		var last []string
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if last = append(last, lines.Text()); len(last) > 40 {
+				last = last[1:]
+			}
+		}
+		f.Close()
+		t.Logf("end of %s:\n%s", filepath.Base(name), strings.Join(last, "\n"))
+	}
+}
+
+// Eventually polls until ok returns nil.
+func Eventually(t *testing.T, what string, ok func() error) {
+	t.Helper()
+	Within(t, Patience, what, ok)
+}
+
+// Within polls until ok returns nil, for at most limit.
+func Within(t *testing.T, limit time.Duration, what string, ok func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s: %v", limit, what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// Alive reports whether a process runs; one that waits to be reaped does not.
+func Alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(after, "Z")
+}
+
+// Repository returns the root of the working copy: tests run in the folder of their
+// package.
+func Repository() string {
+	dir, err := os.Getwd()
+	for err == nil && dir != filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+	panic("no go.mod above the folder of the test")
+}

@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"portico/cmd/internal/pki"
+)
+
+// ForeignCertificate is an administrator's certificate of another installation.
+func ForeignCertificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	files, err := pki.Ensure(pki.Config{Dir: filepath.Join(t.TempDir(), "pki")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := tls.LoadX509KeyPair(files.Admin.CertFile, files.Admin.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+// HTTPClient returns a client with the credentials of cfg and a time-out of Patience.
+func HTTPClient(t *testing.T, cfg *rest.Config) *http.Client {
+	t.Helper()
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Timeout = Patience
+	return client
+}
+
+// Get sends a GET and returns the status code and the body; accept may be "".
+func Get(t *testing.T, client *http.Client, url, accept string) (code int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if accept != "" {
+		req.Header.Set("Accept", accept)
+	}
+	return Send(t, client, req)
+}
+
+// Send sends a request and returns the status code and the body.
+func Send(t *testing.T, client *http.Client, req *http.Request) (code int, body string) {
+	t.Helper()
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+// UserConfig returns the configuration of a client with a certificate of its own.
+func (up *Installation) UserConfig(t *testing.T, user string) *rest.Config {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if _, err := pki.IssueKubeconfig(filepath.Join(up.Dir, "pki"), file, up.Endpoint, pki.Request{User: user, ValidFor: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// Post sends one request, once: client-go would repeat what was refused.
+func (up *Installation) Post(t *testing.T, path string, body []byte) (code int, answer string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, up.Endpoint+path, strings.NewReader(string(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return Send(t, HTTPClient(t, up.Config(t)), req)
+}
+
+// Traced sends a request that is sampled.
+func (up *Installation) Traced(t *testing.T, method, path, body, trace string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, up.Endpoint+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Traceparent", "00-"+trace+"-0123456789abcdef-01")
+	if code, answer := Send(t, HTTPClient(t, up.Config(t)), req); code >= 300 {
+		t.Fatalf("%s %s: %d %s", method, path, code, answer)
+	}
+}
+
+// Metrics returns what a server behind the gateway shows to the front proxy.
+func (up *Installation) Metrics(t *testing.T, server string) string {
+	t.Helper()
+	socket := filepath.Join(filepath.Dir(strings.TrimPrefix(up.Etcd, "unix://")), server+".sock")
+	client := &http.Client{Timeout: Patience, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+server+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Remote-User", "admin")
+	req.Header.Set("X-Remote-Group", "system:masters")
+	code, text := Send(t, client, req)
+	if code != http.StatusOK {
+		t.Fatalf("metrics of %s: %d %s", server, code, text)
+	}
+	return text
+}
+
+// Kill9 ends a child by SIGKILL; the supervisor starts it again.
+func (up *Installation) Kill9(t *testing.T, child string) {
+	t.Helper()
+	pid := up.Child(t, child)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, child+" is another process", func() error {
+		if up.Child(t, child) == pid {
+			return fmt.Errorf("it is still process %d", pid)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,353 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Apply applies a manifest and returns what kubectl prints.
+func (s *SampleServer) Apply(t *testing.T, name, manifest string) string {
+	t.Helper()
+	file := filepath.Join(s.Dir, name+".yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s.Up.MustKubectl(t, "apply", "-f", file)
+}
+
+// Says waits until a Backend's field is what is wanted.
+func (s *SampleServer) Says(t *testing.T, backend, path, want string) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("Backend %s: %s is %q", backend, path, want), func() error {
+		out, err := s.Up.Kubectl(t, "get", "backend", backend, "-o", "jsonpath={"+path+"}")
+		if err == nil && !strings.Contains(out, want) {
+			err = errors.New(out)
+		}
+		return err
+	})
+}
+
+// RoutableAddress returns an address of this machine that an EndpointSlice may
+// name and that can be listened on.
+func RoutableAddress(t *testing.T) string {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		network, ok := a.(*net.IPNet)
+		if !ok || !network.IP.IsGlobalUnicast() {
+			continue
+		}
+		if ln, err := net.Listen("tcp", net.JoinHostPort(network.IP.String(), "0")); err == nil {
+			ln.Close()
+			return network.IP.String()
+		}
+	}
+	t.Skipf("no network interface of this machine has an address other than loopback and link-local (there are %v), and an EndpointSlice may name no other", addresses)
+	return ""
+}
+
+const (
+	// noticed is how long the death or return of a server may stay unnoticed.
+	Noticed = 3 * time.Second
+	// atOnce is far less than waiting for a dead server takes, and far more
+	// than an answer from memory.
+	atOnce = time.Second
+)
+
+// SampleServer is the Kubernetes project's sample-apiserver, unmodified, behind
+// an installation.
+type SampleServer struct {
+	Up         *Installation
+	Dir        string
+	Host, Port string // where it listens
+	Kubeconfig string
+	Args       []string // beside those that every one has
+	cmd        *exec.Cmd
+}
+
+// FreePort returns a port of host on which nobody listens now.
+func FreePort(t *testing.T, host string) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// RegisterSample applies the sample's manifests, with a port that is free, and
+// gives the server the identity of its service account. edit may change what a
+// file says.
+func RegisterSample(t *testing.T, up *Installation, edit func(file, text string) string) *SampleServer {
+	t.Helper()
+	s := &SampleServer{Up: up, Dir: t.TempDir(), Host: "127.0.0.1"}
+	s.Port = FreePort(t, s.Host)
+	manifests, err := filepath.Glob(filepath.Join(Repository(), "deploy/samples/sample-apiserver/*.yaml"))
+	if err != nil || len(manifests) == 0 {
+		t.Fatalf("no manifests of the sample: %v", err)
+	}
+	for _, m := range manifests {
+		data, err := os.ReadFile(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.ReplaceAll(edit(filepath.Base(m), string(data)), "port: 9443", "port: "+s.Port)
+		if err := os.WriteFile(filepath.Join(s.Dir, filepath.Base(m)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One apply, as the sample's README has it: kubectl goes by the files' names.
+	up.MustKubectl(t, "apply", "-f", s.Dir)
+	s.identify(t)
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// identify writes the kubeconfig of the server: nothing of the administrator's.
+func (s *SampleServer) identify(t *testing.T) {
+	t.Helper()
+	token := strings.TrimSpace(s.Up.MustKubectl(t, "-n", "wardle", "create", "token", "apiserver", "--duration=1h"))
+	raw := s.Up.MustKubectl(t, "config", "view", "--raw", "--minify", "--flatten")
+	s.Kubeconfig = filepath.Join(s.Dir, "wardle.kubeconfig")
+	if err := os.WriteFile(s.Kubeconfig, []byte(raw), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	admin := s.Up.MustKubectl(t, "config", "view", "--minify", "-o", "jsonpath={.users[0].name}")
+	s.Up.MustKubectl(t, "--kubeconfig", s.Kubeconfig, "config", "delete-user", admin)
+	left, err := os.ReadFile(s.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(left), "client-key") {
+		t.Fatalf("the server has a key of the administrator's:\n%s", left)
+	}
+	s.Up.MustKubectl(t, "--kubeconfig", s.Kubeconfig, "config", "set-credentials", "wardle", "--token="+token)
+	s.Up.MustKubectl(t, "--kubeconfig", s.Kubeconfig, "config", "set-context", "--current", "--user=wardle")
+}
+
+// Start starts the server and does not wait until it serves.
+func (s *SampleServer) Start(t *testing.T) {
+	t.Helper()
+	p, err := Programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cmd = exec.Command(p.SampleAPIServer, append([]string{
+		"--bind-address=" + s.Host, "--secure-port=" + s.Port, "--cert-dir=" + filepath.Join(s.Dir, "certs"),
+		"--etcd-servers=" + s.Up.Etcd, "--etcd-prefix=/registry/wardle.example.com",
+		"--kubeconfig=" + s.Kubeconfig, "--authentication-kubeconfig=" + s.Kubeconfig, "--authorization-kubeconfig=" + s.Kubeconfig,
+	}, s.Args...)...)
+	log, err := os.Create(filepath.Join(s.Dir, "server.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Serves waits until the server itself, asked directly, is ready.
+func (s *SampleServer) Serves(t *testing.T) {
+	t.Helper()
+	// Its certificate is its own; what is asked is no secret. It is asked as the
+	// gateway would: a server that is ready may for a moment not know yet whom to
+	// believe, and a connection made then stays without an identity.
+	pair, err := tls.LoadX509KeyPair(filepath.Join(s.Up.Dir, "pki", "front-proxy-client.crt"), filepath.Join(s.Up.Dir, "pki", "front-proxy-client.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Timeout: Patience, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}},
+	}}
+	for _, path := range []string{"/readyz", "/apis"} {
+		Eventually(t, "the server answers the gateway", func() error {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+net.JoinHostPort(s.Host, s.Port)+path, nil)
+			if err != nil {
+				return err
+			}
+			req.Header.Set("X-Remote-User", "somebody")
+			req.Header.Set("X-Remote-Group", "system:authenticated")
+			resp, err := client.Do(req)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				return errors.New(resp.Status)
+			}
+			return nil
+		})
+	}
+}
+
+// Kill ends the server by SIGKILL and waits for that.
+func (s *SampleServer) Kill() {
+	if s.cmd != nil {
+		s.cmd.Process.Kill()
+		// How it ended was our doing.
+		_ = s.cmd.Wait()
+		s.cmd = nil
+	}
+}
+
+// Available waits for the condition of the APIService and returns how long that
+// took.
+func (s *SampleServer) Available(t *testing.T, want string) time.Duration {
+	t.Helper()
+	began := time.Now()
+	Eventually(t, "the APIService says "+want, func() error {
+		out, err := s.Up.Kubectl(t, "get", "apiservice", "v1alpha1.wardle.example.com", "--no-headers")
+		if err == nil && !strings.Contains(out, want) {
+			err = errors.New(out)
+		}
+		return err
+	})
+	return time.Since(began)
+}
+
+// UseFlunders creates, lists, watches and deletes as the administrator, and is
+// refused as somebody without rights.
+func (s *SampleServer) UseFlunders(t *testing.T) {
+	t.Helper()
+	write := func(name, kind string) string {
+		path := filepath.Join(s.Dir, name+".json")
+		text := fmt.Sprintf(`{"apiVersion":"wardle.example.com/v1alpha1","kind":%q,"metadata":{"name":%q}}`, kind, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	events := s.watchFlunders(t)
+	s.Up.MustKubectl(t, "create", "-f", write("kept", "Flunder"))
+	s.Up.MustKubectl(t, "create", "-f", write("gone", "Flunder"))
+	s.Up.MustKubectl(t, "create", "-f", write("fish", "Fischer"))
+	s.Up.MustKubectl(t, "delete", "flunder", "gone")
+	if out := s.Up.MustKubectl(t, "get", "flunders,fischers", "-o", "name"); !strings.Contains(out, "/kept") || !strings.Contains(out, "/fish") || strings.Contains(out, "/gone") {
+		t.Errorf("list shows %q", out)
+	}
+	// Once when it came, once when it went.
+	for _, want := range []string{"ADDED kept", "ADDED gone", "DELETED gone"} {
+		if got := <-events; got != want {
+			t.Errorf("watch: got %q, want %q", got, want)
+		}
+	}
+	out, err := s.Up.Kubectl(t, "get", "flunders", "--as=somebody")
+	if err == nil || !strings.Contains(out, `User "somebody" cannot list resource "flunders" in API group "wardle.example.com"`) {
+		t.Errorf("somebody without rights: %q, %v", out, err)
+	}
+}
+
+// watchFlunders opens a watch from now on and returns when it is open. It
+// delivers "TYPE name" for each event, and "" when the watch is over.
+func (s *SampleServer) watchFlunders(t *testing.T) <-chan string {
+	t.Helper()
+	url := s.Up.Endpoint + "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders"
+	client := HTTPClient(t, s.Up.Config(t))
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	if _, body := Get(t, client, url, ""); json.Unmarshal([]byte(body), &list) != nil {
+		t.Fatalf("list flunders: %s", body)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"?watch=1&resourceVersion="+list.Metadata.ResourceVersion, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan string)
+	go func() {
+		defer resp.Body.Close()
+		defer close(events)
+		for dec := json.NewDecoder(resp.Body); ; {
+			var e struct {
+				Type   string
+				Object struct{ Metadata struct{ Name string } }
+			}
+			if dec.Decode(&e) != nil {
+				return
+			}
+			select {
+			case events <- e.Type + " " + e.Object.Metadata.Name:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	return events
+}
+
+// WhileAway checks what others notice of a server that is down: nothing. Every
+// answer comes at once.
+func (s *SampleServer) WhileAway(t *testing.T) {
+	t.Helper()
+	client := HTTPClient(t, s.Up.Config(t))
+	for _, tc := range []struct {
+		path string
+		code int
+		want []string
+	}{
+		{"/apis/wardle.example.com/v1alpha1/flunders", 503, []string{`"kind":"Status"`, "v1alpha1.wardle.example.com", "FailedDiscoveryCheck"}},
+		{"/apis/wardle.example.com/v1alpha1", 200, []string{"flunders"}},
+		{"/apis/wardle.example.com", 200, []string{"wardle.example.com/v1beta1"}},
+		{"/apis", 200, []string{"wardle.example.com", "coordination.k8s.io"}},
+		{"/api/v1/namespaces", 200, []string{"kube-system"}},
+		{"/apis/rbac.authorization.k8s.io/v1/clusterroles/view", 200, []string{"view"}},
+		{"/readyz", 200, []string{"ok"}},
+	} {
+		began := time.Now()
+		code, body := Get(t, client, s.Up.Endpoint+tc.path, "")
+		if took := time.Since(began); took > atOnce {
+			t.Errorf("%s took %v", tc.path, took)
+		}
+		if code != tc.code {
+			t.Errorf("%s: %d, want %d: %.300s", tc.path, code, tc.code, body)
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(strings.ReplaceAll(body, `": `, `":`), want) {
+				t.Errorf("%s: %q is not in %.300s", tc.path, want, body)
+			}
+		}
+	}
+	// What the gateway answered in its stead is the aggregator's; what the server
+	// answered before it went was counted by itself.
+	_, metrics := Get(t, client, s.Up.Endpoint+"/metrics", "")
+	counted := false
+	for line := range strings.SplitSeq(metrics, "\n") {
+		if !strings.HasPrefix(line, "apiserver_request_total{") || !strings.Contains(line, `group="wardle.example.com"`) {
+			continue
+		}
+		counted = counted || strings.Contains(line, `code="503"`) && strings.Contains(line, `component="aggregator"`)
+		if strings.Contains(line, `code="200"`) || strings.Contains(line, `component="apiserver"`) {
+			t.Errorf("the gateway counted %s", line)
+		}
+	}
+	if !counted {
+		t.Error("the gateway did not count what it answered in the server's stead")
+	}
+	if out := s.Up.MustKubectl(t, "get", "ns"); strings.Contains(strings.ToLower(out), "error") || !strings.Contains(out, "kube-system") {
+		t.Errorf("kubectl get ns prints %q", out)
+	}
+}

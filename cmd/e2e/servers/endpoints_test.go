@@ -1,0 +1,201 @@
+package servers
+
+import (
+	"encoding/base64"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/cmd/e2e"
+	"portico/cmd/internal/pki"
+)
+
+// clusterService is a Service as clusters have it: no ExternalName, two named
+// ports, and endpoints that somebody else writes.
+const clusterService = `apiVersion: v1
+kind: Service
+metadata:
+  name: api
+  namespace: wardle
+spec:
+  ports:
+  - name: other
+    port: 9
+  - name: https
+    port: 9443
+`
+
+const flundersPath = "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders"
+
+// A server that is registered the way clusters do it, by a Service whose
+// EndpointSlices say where it is: requests reach it under the Service's name and
+// port; another endpoint takes over from one that died; one that is not ready,
+// and a port of another name, are never connected to.
+//
+// It is the one test whose servers do not listen on loopback, which no
+// EndpointSlice may name; they listen on that one address for as long as the
+// test runs.
+func TestServiceEndpoints(t *testing.T) {
+	t.Parallel()
+	e := newEndpointsTest(t)
+	e.sample.Available(t, "False (EndpointsNotFound)")
+	first, second := e.server(t), e.server(t)
+
+	first.Start(t)
+	e.slice(t, "first", first.Port, true)
+	e.sample.Available(t, "True")
+	e.slice(t, "unready", e.trapPort, false)
+	e2e.Eventually(t, "the server admits writes", func() error {
+		_, err := e.up.Kubectl(t, "apply", "-f", filepath.Join(e2e.Repository(), "deploy/samples/sample-apiserver/objects"))
+		return err
+	})
+	e.serves(t, "by the first endpoint")
+
+	second.Start(t)
+	second.Serves(t)
+	e.slice(t, "second", second.Port, true)
+	e.serves(t, "by two endpoints")
+	first.Kill()
+	e.serves(t, "after the first endpoint died")
+
+	// Alive, but not to be used.
+	e.slice(t, "second", second.Port, false)
+	e.slice(t, "first", first.Port, false)
+	e.sample.Available(t, "False (MissingEndpoints)")
+	second.Serves(t)
+	code, body := e2e.Get(t, e.client, e.up.Endpoint+flundersPath, "")
+	if code != http.StatusServiceUnavailable || !strings.Contains(body, "MissingEndpoints") {
+		t.Errorf("with no endpoint ready: %d %s", code, body)
+	}
+	e.slice(t, "second", second.Port, true)
+	e.sample.Available(t, "True")
+	e.serves(t, "by the endpoint that is ready again")
+	if n := e.trapped.Load(); n > 0 {
+		t.Errorf("%d connections to what is not ready or another port", n)
+	}
+}
+
+type endpointsTest struct {
+	up       *e2e.Installation
+	client   *http.Client
+	sample   *e2e.SampleServer // registered, not started
+	host     string
+	files    *pki.Files // of the servers
+	trapPort string     // where nothing may connect
+	trapped  atomic.Int64
+}
+
+func newEndpointsTest(t *testing.T) *endpointsTest {
+	t.Helper()
+	e := &endpointsTest{host: e2e.RoutableAddress(t)}
+	e.up = e2e.Install(t, t.TempDir())
+	e.client = e2e.HTTPClient(t, e.up.Config(t))
+	// A certificate for the Service's name only, which is how the gateway must
+	// call the server at whatever address.
+	var err error
+	if e.files, err = pki.Ensure(pki.Config{Dir: filepath.Join(t.TempDir(), "pki"), Hosts: []string{"api.wardle.svc"}}); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(e.files.ServingCAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.sample = e2e.RegisterSample(t, e.up, func(file, text string) string {
+		switch file {
+		case "service.yaml":
+			return clusterService
+		case "apiservice.yaml":
+			return strings.ReplaceAll(text, "insecureSkipTLSVerify: true", "caBundle: "+base64.StdEncoding.EncodeToString(ca))
+		}
+		return text
+	})
+	e.trap(t)
+	return e
+}
+
+// trap listens where nobody may connect.
+func (e *endpointsTest) trap(t *testing.T) {
+	t.Helper()
+	ln, err := net.Listen("tcp", net.JoinHostPort(e.host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	_, e.trapPort, _ = net.SplitHostPort(ln.Addr().String())
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			e.trapped.Add(1)
+			conn.Close()
+		}
+	}()
+}
+
+// server returns one that will listen on the routable address.
+func (e *endpointsTest) server(t *testing.T) *e2e.SampleServer {
+	t.Helper()
+	s := &e2e.SampleServer{
+		Up: e.up, Dir: t.TempDir(), Host: e.host, Port: e2e.FreePort(t, e.host), Kubeconfig: e.sample.Kubeconfig,
+		Args: []string{"--tls-cert-file=" + e.files.Serving.CertFile, "--tls-private-key-file=" + e.files.Serving.KeyFile},
+	}
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// slice writes the slice of that name, which is the one endpoint host:port.
+func (e *endpointsTest) slice(t *testing.T, name, port string, ready bool) {
+	t.Helper()
+	number := func(s string) *int32 {
+		n, err := strconv.ParseInt(s, 10, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return new(int32(n))
+	}
+	kind := discoveryv1.AddressTypeIPv4
+	if strings.Contains(e.host, ":") {
+		kind = discoveryv1.AddressTypeIPv6
+	}
+	want := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "api"}},
+		AddressType: kind,
+		Ports:       []discoveryv1.EndpointPort{{Name: new("other"), Port: number(e.trapPort)}, {Name: new("https"), Port: number(port)}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{e.host}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+	}
+	slices := e.up.Client(t).DiscoveryV1().EndpointSlices("wardle")
+	old, err := slices.Get(t.Context(), name, metav1.GetOptions{})
+	if err == nil {
+		want.ResourceVersion = old.ResourceVersion
+		_, err = slices.Update(t.Context(), want, metav1.UpdateOptions{})
+	} else {
+		_, err = slices.Create(t.Context(), want, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serves asks a number of times; every time the answer must be good.
+func (e *endpointsTest) serves(t *testing.T, when string) {
+	t.Helper()
+	for range 20 {
+		code, body := e2e.Get(t, e.client, e.up.Endpoint+flundersPath, "")
+		if code != http.StatusOK || !strings.Contains(body, `"my-first-flunder"`) {
+			t.Fatalf("%s: %d %s", when, code, body)
+		}
+	}
+	if out := e.up.MustKubectl(t, "get", "apiservice", "v1alpha1.wardle.example.com", "--no-headers"); !strings.Contains(out, "True") {
+		t.Errorf("%s: %s", when, out)
+	}
+}
