@@ -52,6 +52,7 @@ const testsAtOnce = "6"
 // exit code. It is for TestMain.
 func Main(m *testing.M) int {
 	beEtcd()
+	beLauncher()
 	flag.Parse()
 	if !isSet("test.parallel") {
 		flag.Set("test.parallel", testsAtOnce)
@@ -72,6 +73,24 @@ func Main(m *testing.M) int {
 		}
 	}
 	return code
+}
+
+// LauncherEnv makes the test binary a program that starts an installation with its data in
+// the folder given, prints the process id of `portico up`, and waits to be killed.
+const LauncherEnv = "E2E_LAUNCH"
+
+func beLauncher() {
+	dir := os.Getenv(LauncherEnv)
+	if dir == "" {
+		return
+	}
+	up, err := Launch(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(up.Cmd.Process.Pid)
+	select {}
 }
 
 // isSet reports whether a flag is on the command line.

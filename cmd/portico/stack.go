@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -58,6 +59,10 @@ func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
 	defer dir.Close()
 	s := &stack{flags: f, dir: dir, etcd: f.etcd, out: out, errOut: errOut}
 	go pace.Keep(ctx, pace.ForObjects)
+	// A program that starts portico up may pass a lifeline, as up does to its children.
+	if err := supervise.WatchLifeline(func() { os.Exit(1) }); err != nil {
+		return err
+	}
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}

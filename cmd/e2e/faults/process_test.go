@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -230,4 +232,31 @@ func serviceAccountToken(t *testing.T, up *e2e.Installation) string {
 		return err
 	})
 	return token
+}
+
+// An installation ends when the test binary that started it is killed.
+func TestKilledTestBinaryLeavesNoInstallation(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), e2e.LauncherEnv+"="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	_, err = fmt.Fscan(out, &pid)
+	cmd.Process.Kill()
+	_ = cmd.Wait() // killed
+	if err != nil {
+		t.Fatal("read the process id of the installation:", err)
+	}
+	e2e.Eventually(t, "the installation has ended", func() error {
+		if e2e.Alive(pid) {
+			return fmt.Errorf("process %d runs", pid)
+		}
+		return nil
+	})
 }

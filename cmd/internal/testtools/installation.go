@@ -3,6 +3,7 @@ package testtools
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -51,6 +52,11 @@ func Start(program, dir string, args ...string) (*Installation, error) {
 	i := &Installation{Dir: dir, Exited: exited, Output: NewOutput()}
 	i.Cmd = exec.Command(program, append([]string{"up", "--listen=127.0.0.1:0", "--data-dir=" + dir}, args...)...)
 	i.Cmd.Stdout, i.Cmd.Stderr = i.Output, i.Output
+	alive, err := lifeline()
+	if err != nil {
+		return nil, err
+	}
+	i.Cmd.ExtraFiles, i.Cmd.Env = []*os.File{alive}, append(os.Environ(), "PORTICO_LIFELINE_FD=3")
 	if err := i.Cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start portico up: %w", err)
 	}
@@ -60,6 +66,20 @@ func Start(program, dir string, args ...string) (*Installation, error) {
 	}()
 	return i, nil
 }
+
+// lifeline returns the reading end of a pipe that closes when this process ends, however
+// it ends: `portico up` ends then as well.
+var lifeline = sync.OnceValues(func() (*os.File, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make lifeline: %w", err)
+	}
+	lifelineEnd = write
+	return read, nil
+})
+
+// lifelineEnd keeps the writing end open.
+var lifelineEnd *os.File
 
 // ready waits until the installation is ready and reads what it says of itself.
 func (i *Installation) ready() error {
