@@ -25,11 +25,7 @@ func TestBenchProgram(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
-<<<<<<<< HEAD:cmd/portico/bench_test.go
 	cmd := exec.CommandContext(ctx, p.Bench, "--data-dir="+up.Dir, "--json", "--configmaps", "--objects=40", "--rounds=1", "--time=100ms", "--rest=0",
-========
-	cmd := exec.CommandContext(ctx, p.Load, "--data-dir="+up.Dir, "--json", "--configmaps", "--objects=40", "--rounds=1", "--time=100ms", "--rest=0",
->>>>>>>> a978321 (cmd/e2e: split the end-to-end tests by subject):cmd/e2e/clients/load_test.go
 		"--gets=100", "--lists=4", "--watchers=20", "--definitions=3")
 	var report, progress bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &report, &progress
