@@ -141,7 +141,8 @@ func TestSmugglingOverHTTP2(t *testing.T) {
 		}
 		for _, r := range seen {
 			first, _, broken := strings.Cut(string(r.body), "\n")
-			if tc.saw == "-" || tc.saw != "" && !strings.HasPrefix(first, tc.saw) || a.code != 200 && first != "" && !broken || r.method != "POST" {
+			cut := broken && strings.HasPrefix(tc.saw, first) // before the server had read all of it
+			if tc.saw == "-" || tc.saw != "" && !cut && !strings.HasPrefix(first, tc.saw) || a.code != 200 && first != "" && !broken || r.method != "POST" {
 				t.Errorf("%s: %v; the server saw a body of %q in\n%s", tc.name, a, r.body, r)
 			}
 		}

@@ -36,7 +36,7 @@ func TestForbidden(t *testing.T) {
 		{"GET", backendsPath, "create clusterrole NAME --verb=list --resource=backends.gateway.portico.dev,"},
 		{"GET", backendPath("x"), "create clusterrole NAME --verb=get --resource=backends.gateway.portico.dev,"},
 		{"GET", apiServicesPath, "--verb=list --resource=apiservices.apiregistration.k8s.io,"},
-		{"POST", backendsPath, "takes the rights of cluster-admin"},
+		{"POST", backendsPath, "needs the rights of cluster-admin"},
 	} {
 		if err := c.send(t.Context(), tc.method, tc.path, nil, nil); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s %s: %v, want %q", tc.method, tc.path, err, tc.want)
