@@ -1,11 +1,13 @@
 package audit
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/plugin/pkg/audit/buffered"
@@ -27,10 +29,24 @@ func encodeEvent(e *auditapi.Event) ([]byte, error) {
 	if err := auditv1.Convert_audit_Event_To_v1_Event(e, &versioned, nil); err != nil {
 		return nil, err
 	}
-	versioned.SetGroupVersionKind(eventVersion.WithKind("Event"))
-	line, err := json.Marshal(&versioned)
-	return append(line, '\n'), err
+	versioned.TypeMeta = eventType
+	buffer := encodeBuffers.Get().(*bytes.Buffer)
+	defer func() {
+		if buffer.Cap() <= writeBytes {
+			encodeBuffers.Put(buffer)
+		}
+	}()
+	buffer.Reset()
+	if err := json.NewEncoder(buffer).Encode(&versioned); err != nil {
+		return nil, err
+	}
+	return bytes.Clone(buffer.Bytes()), nil
 }
+
+var (
+	encodeBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+	eventType     = metav1.TypeMeta{APIVersion: eventVersion.String(), Kind: "Event"}
+)
 
 // queuedLog is the log in mode batch: requests encode their events, and one goroutine
 // writes them. If the file is slow, lines beyond the limits on their number and bytes are
@@ -40,6 +56,7 @@ type queuedLog struct {
 	losses *losses
 	lines  chan []byte
 	bytes  budget // of lines
+	batch  []byte // used by the writing goroutine only
 	ended  chan struct{}
 
 	mu     sync.RWMutex
@@ -107,30 +124,41 @@ func (q *queuedLog) Run(stop <-chan struct{}) error {
 
 // writeAll writes a line, if it is not nil, and those in the queue.
 func (q *queuedLog) writeAll(first []byte) {
-	batch, n := first, min(len(first), 1)
+	n := 0
+	add := func(line []byte) {
+		if n > 0 && len(q.batch)+len(line) > writeBytes {
+			q.write(n)
+			n = 0
+		}
+		q.batch = append(q.batch, line...)
+		n++
+	}
+	if first != nil {
+		add(first)
+	}
 	for {
 		select {
 		case line := <-q.lines:
-			if n > 0 && len(batch)+len(line) > writeBytes {
-				q.write(batch, n)
-				batch, n = nil, 0
-			}
-			batch, n = append(batch, line...), n+1
+			add(line)
+			continue
 		default:
-			if n > 0 {
-				q.write(batch, n)
-			}
-			return
 		}
+		break
+	}
+	if n > 0 {
+		q.write(n)
 	}
 }
 
-// write writes a batch of n lines.
-func (q *queuedLog) write(batch []byte, n int) {
-	if _, err := q.out.Write(batch); err != nil {
+// write writes the batch, which has n lines, and empties it.
+func (q *queuedLog) write(n int) {
+	if _, err := q.out.Write(q.batch); err != nil {
 		q.losses.add(log.PluginName, err, n)
 	}
-	q.bytes.give(int64(len(batch)))
+	q.bytes.give(int64(len(q.batch)))
+	if q.batch = q.batch[:0]; cap(q.batch) > 2*writeBytes {
+		q.batch = nil
+	}
 }
 
 // count returns the number of lines in the queue.
