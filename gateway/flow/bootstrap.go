@@ -7,14 +7,14 @@ import (
 
 const autoupdateAnnotation = "apf.kubernetes.io/autoupdate-spec"
 
-// mandatory objects are always there and have a fixed spec.
+// mandatory objects always exist and have a fixed spec.
 func mandatory(name string) bool { return name == "exempt" || name == "catch-all" }
 
 func meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Annotations: map[string]string{autoupdateAnnotation: "true"}}
 }
 
-// bootstrapLevels are the priority levels of contract 11.1.
+// bootstrapLevels are upstream's bootstrap priority levels.
 func bootstrapLevels() []*flowv1.PriorityLevelConfiguration {
 	zero := int32(0)
 	limited := func(name string, shares, lendable, queues, hand int32) *flowv1.PriorityLevelConfiguration {
@@ -51,7 +51,7 @@ func bootstrapLevels() []*flowv1.PriorityLevelConfiguration {
 	}
 }
 
-// bootstrapSchemas are the flow schemas of contract 11.1.
+// bootstrapSchemas are upstream's bootstrap flow schemas.
 func bootstrapSchemas() []*flowv1.FlowSchema {
 	byUser, byNamespace := flowv1.FlowDistinguisherMethodByUserType, flowv1.FlowDistinguisherMethodByNamespaceType
 	everybody := []flowv1.Subject{groupSubject("system:authenticated"), groupSubject("system:unauthenticated")}

@@ -15,15 +15,15 @@ import (
 	"portico/resource/rest"
 )
 
-// followDangling keeps the condition Dangling of every flow schema: whether its
-// priority level exists. It returns when ctx ends.
+// followDangling maintains the condition Dangling of every flow schema: whether its
+// priority level is missing. It returns when ctx ends.
 func (f *Flow) followDangling(ctx context.Context, levels, schemas *rest.Resource) {
 	var mu sync.Mutex
 	var haveLevels, haveSchemas *loop.Snapshot
 	wake := loop.NewNudge()
 	follow := func(r *rest.Resource, set func(*loop.Snapshot)) func() {
 		return func() {
-			// Follow ends with ctx only, and returns its error.
+			// Follow returns only the error of ctx.
 			_ = loop.Follow(ctx, r.Store, loop.FollowOptions{Logger: f.log}, func(s loop.Snapshot) {
 				mu.Lock()
 				set(&s)
@@ -82,8 +82,8 @@ func writeDangling(ctx context.Context, r *rest.Resource, levels, schemas loop.S
 	return nil
 }
 
-// dangling is the condition, with the words by which aggregated servers
-// recognise that it is right (k8s.io/apiserver pkg/util/flowcontrol).
+// dangling returns the condition, with upstream's texts: aggregated servers compare them
+// (k8s.io/apiserver pkg/util/flowcontrol).
 func dangling(s *flowv1.FlowSchema, exists bool) flowv1.FlowSchemaCondition {
 	name := s.Spec.PriorityLevelConfiguration.Name
 	c := flowv1.FlowSchemaCondition{
@@ -98,7 +98,7 @@ func dangling(s *flowv1.FlowSchema, exists bool) flowv1.FlowSchemaCondition {
 	return c
 }
 
-// setCondition reports whether it changed anything.
+// setCondition reports whether it changed the condition.
 func setCondition(s *flowv1.FlowSchema, want flowv1.FlowSchemaCondition) bool {
 	for i, have := range s.Status.Conditions {
 		if have.Type != want.Type {

@@ -1,10 +1,9 @@
-// Package flow keeps the flow control objects (flowcontrol.apiserver.k8s.io):
-// flow schemas and priority levels, and those of them that every cluster has.
+// Package flow serves the flow control kinds (flowcontrol.apiserver.k8s.io): flow schemas
+// and priority levels, with those that every cluster has.
 //
-// They are stored, listed and watched; nothing is limited by them yet.
-// Aggregated API servers follow them and are not ready without, and write the
-// condition Dangling of every schema unless it is right already: dangling.go
-// keeps it so.
+// The objects are stored, listed and watched; they limit no requests. Aggregated API
+// servers follow them to become ready, and write the condition Dangling of every schema
+// unless it is right, so dangling.go maintains it.
 //
 // Runs in: gateway.
 package flow
@@ -25,7 +24,7 @@ import (
 	"portico/resource/rest"
 )
 
-// ensureInterval is how often the objects that must be there are looked for.
+// ensureInterval is the interval at which mandatory objects are checked.
 const ensureInterval = time.Minute
 
 // Config of Flow.
@@ -45,8 +44,8 @@ func New(cfg Config) *Flow {
 	return &Flow{log: cfg.Logger}
 }
 
-// Run creates the objects that every cluster has, and again whenever a
-// mandatory one is missing, until ctx ends.
+// Run creates the objects that every cluster has, and mandatory ones again if they are
+// missing, until ctx ends.
 func (f *Flow) Run(ctx context.Context, find func(gr schema.GroupResource) *rest.Resource) error {
 	levels := find(flowv1.Resource("prioritylevelconfigurations"))
 	schemas := find(flowv1.Resource("flowschemas"))
@@ -55,9 +54,9 @@ func (f *Flow) Run(ctx context.Context, find func(gr schema.GroupResource) *rest
 	wg.Go(func() { f.followDangling(ctx, levels, schemas) })
 	tick := time.NewTicker(ensureInterval)
 	defer tick.Stop()
-	all := true // the first time; later only what is mandatory
+	all := true // the first time; later only mandatory ones
 	for {
-		told := "" // once for each reason
+		told := "" // the reason that was logged last
 		err := loop.Retry(ctx, loop.Backoff{Max: time.Second}, func(ctx context.Context) error {
 			err := ensure(ctx, levels, schemas, all)
 			if err != nil && ctx.Err() == nil && err.Error() != told {
@@ -96,7 +95,7 @@ func ensure(ctx context.Context, levels, schemas *rest.Resource, all bool) error
 	return nil
 }
 
-// create stores an object unless it is there.
+// create stores an object unless it exists.
 func create[T rest.Object](ctx context.Context, r *rest.Resource, obj T) error {
 	_, err := r.Store.Get(ctx, resource.Key{Name: obj.GetName()}, resource.At{})
 	if err == nil {

@@ -280,7 +280,7 @@ func validateLimited(l *flowv1.LimitedPriorityLevelConfiguration, at *field.Path
 	return errs
 }
 
-// locked refuses another spec for a mandatory object.
+// locked rejects another spec for a mandatory object.
 func locked(name string, specs func() (want, have any)) field.ErrorList {
 	if !mandatory(name) {
 		return nil

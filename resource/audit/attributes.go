@@ -9,12 +9,12 @@ import (
 	"portico/resource"
 )
 
-// attributes is an Action as upstream's policies see it.
+// attributes is an Action in the form of upstream's policies.
 type attributes resource.Action
 
 var _ authorizer.Attributes = (*attributes)(nil)
 
-// GetUser returns nil where nobody is known.
+// GetUser returns nil if no user is known.
 func (a *attributes) GetUser() user.Info {
 	if a.User == nil {
 		return nil
@@ -33,11 +33,11 @@ func (a *attributes) GetAPIVersion() string   { return a.Version }
 func (a *attributes) IsResourceRequest() bool { return a.IsResource }
 func (a *attributes) GetPath() string         { return a.Path }
 
-// GetFieldSelector and GetLabelSelector are no concern of audit.
+// GetFieldSelector and GetLabelSelector return nothing: audit does not use them.
 func (a *attributes) GetFieldSelector() (fields.Requirements, error) { return nil, nil }
 func (a *attributes) GetLabelSelector() (labels.Requirements, error) { return nil, nil }
 
-// person is a User as upstream's policies see one.
+// person is a User in the form of upstream's policies.
 type person resource.User
 
 func (p *person) GetName() string               { return p.Name }

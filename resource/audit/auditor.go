@@ -11,8 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/audit/policy"
 )
 
-// flushTimeout bounds how long the end of the process waits for events that were
-// not delivered yet.
+// flushTimeout bounds how long Run delivers events after its context has ended.
 const flushTimeout = 5 * time.Second
 
 // Auditor audits the requests of one process. Safe for concurrent use.
@@ -20,17 +19,17 @@ type Auditor struct {
 	policy  audit.PolicyRuleEvaluator
 	sink    audit.Backend
 	losses  *losses
-	waiting []func() int // events that wait for a sink
+	waiting []func() int // number of queued events by sink
 	log     *slog.Logger
 	flush   time.Duration // flushTimeout
-	// recorded is what the recordings of all requests hold.
+	// recorded limits the memory of recordings.
 	recorded *recordings
 	key      any // upstreamKey
 }
 
-// Open returns the Auditor of the options; nil if they ask for none: without a
-// policy, or without anywhere for events to go. The log's file is made; nothing
-// else happens before Run. Errors name the file, and what is wrong in it.
+// Open returns the Auditor of the options; nil if there is no policy or no sink. It makes
+// the file of the log; nothing else happens before Run. Errors name the file and the
+// mistake in it.
 func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 	if logger == nil {
 		logger = slog.Default()
@@ -64,19 +63,18 @@ func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 	return a, nil
 }
 
-// Check returns what Open would say is wrong. It makes the log's file, too.
+// Check returns the error of Open. It makes the log's file too.
 func (o *Options) Check() error {
 	checked := *o
 	if checked.Log.MaxSize == 0 {
-		checked.Log.MaxSize = 1 // the file of a log that is never rotated stays open
+		checked.Log.MaxSize = 1 // without rotation the file would stay open
 	}
 	_, err := Open(checked, slog.New(slog.DiscardHandler))
 	return err
 }
 
-// Run delivers events until ctx ends, and then those that were not delivered yet,
-// within flushTimeout; no request may come after that. A nil Auditor waits for
-// ctx.
+// Run delivers events until ctx ends, and then the queued ones, within flushTimeout; no
+// request may follow. A nil Auditor waits for ctx.
 func (a *Auditor) Run(ctx context.Context) error {
 	if a == nil {
 		<-ctx.Done()
@@ -105,5 +103,5 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// errNotStored refuses a request whose arrival could not be recorded.
+// errNotStored rejects a request whose arrival could not be recorded.
 var errNotStored = errors.New("failed to store audit event")

@@ -11,32 +11,29 @@ import (
 )
 
 const (
-	// maxUnderWay is how many batches are on their way to a webhook at a time.
+	// maxUnderWay bounds the concurrent batches to a webhook.
 	maxUnderWay = 16
-	// maxWaiting is how many bytes the objects of events may have that wait for
-	// one sink.
+	// maxWaiting bounds the bytes of the objects of queued events, per sink.
 	maxWaiting = 64 << 20
 )
 
-// annotationTruncated marks events that lost their objects, as upstream's own
-// truncation does.
+// annotationTruncated marks events that lost their objects, as upstream's truncation does.
 const annotationTruncated = "audit.k8s.io/truncated"
 
-// Why events are dropped: there is no room, which upstream says in these words, or
-// nobody takes them any more.
+// Why events are dropped: the queue is full, in upstream's words, or the sink has ended.
 var (
 	errFull  = errors.New("audit buffer queue blocked")
 	errEnded = errors.New("the server has shut down, and the request did not end with it")
 )
 
-// budget is an amount that many take of.
+// budget is an amount that is shared.
 type budget struct {
 	limit int64
 	used  atomic.Int64
-	whole *budget // that this is a share of; nil: of none
+	whole *budget // of which this is a share; nil: none
 }
 
-// take takes n, or nothing.
+// take takes n if there is that much, and nothing otherwise.
 func (b *budget) take(n int64) bool {
 	if b.used.Add(n) > b.limit || b.whole != nil && !b.whole.take(n) {
 		b.used.Add(-n)
@@ -52,12 +49,13 @@ func (b *budget) give(n int64) {
 	}
 }
 
-// backlog bounds what waits for a sink, by number and by bytes, in front of
-// upstream's buffer, which bounds the number of those that are in no batch yet.
+// backlog bounds the number and bytes of the events that are queued for a sink or being
+// sent. Upstream's buffer, behind it, bounds only the number of those that are in no
+// batch.
 type backlog struct {
 	limit  int64
 	losses *losses
-	events atomic.Int64 // that wait, or are under way
+	events atomic.Int64 // queued or being sent
 	bytes  budget       // of their objects
 	next   audit.Backend
 }
@@ -66,8 +64,8 @@ func newBacklog(limit int64, losses *losses) *backlog {
 	return &backlog{limit: limit, losses: losses, bytes: budget{limit: maxWaiting}}
 }
 
-// ProcessEvents has events wait. It never blocks; where there is no room, events
-// are dropped and counted, and objects are left out.
+// ProcessEvents queues events. It never blocks: without room, events are dropped and
+// counted, or lose their objects.
 func (b *backlog) ProcessEvents(events ...*auditapi.Event) bool {
 	for _, event := range events {
 		if b.events.Add(1) > b.limit {
@@ -91,13 +89,12 @@ func (b *backlog) Shutdown() { b.next.Shutdown() }
 
 func (b *backlog) String() string { return b.next.String() }
 
-// taker returns what takes batches out of the backlog: up to atOnce of them are
-// with the sink at a time.
+// taker returns the sink of the backlog, which sends up to atOnce batches concurrently.
 func (b *backlog) taker(sink audit.Backend, atOnce int) *taker {
 	return &taker{Backend: sink, from: b, places: make(chan struct{}, atOnce)}
 }
 
-// taker hands batches to a sink.
+// taker sends batches to a sink.
 type taker struct {
 	audit.Backend
 	from    *backlog
@@ -105,8 +102,8 @@ type taker struct {
 	sending sync.WaitGroup
 }
 
-// ProcessEvents hands a batch over. It returns at once, if there is a place;
-// meanwhile events wait in the buffer. With one place it waits for the sink.
+// ProcessEvents sends a batch in the background once a slot is free; meanwhile events are
+// queued. With one slot it waits for the sink.
 func (t *taker) ProcessEvents(events ...*auditapi.Event) bool {
 	if cap(t.places) == 1 {
 		t.send(events)
@@ -130,13 +127,13 @@ func (t *taker) send(events []*auditapi.Event) {
 	t.Backend.ProcessEvents(events...)
 }
 
-// Shutdown returns when nothing is under way any more.
+// Shutdown returns when all batches were sent.
 func (t *taker) Shutdown() {
 	t.sending.Wait()
 	t.Backend.Shutdown()
 }
 
-// objectBytes is the size of what an event holds besides its metadata.
+// objectBytes returns the size of an event's objects.
 func objectBytes(e *auditapi.Event) (n int64) {
 	if e.RequestObject != nil {
 		n += int64(len(e.RequestObject.Raw))
@@ -147,7 +144,7 @@ func objectBytes(e *auditapi.Event) (n int64) {
 	return n
 }
 
-// withoutObjects returns a copy of the event without its objects, that says so.
+// withoutObjects returns a copy of the event without its objects, marked as truncated.
 func withoutObjects(e *auditapi.Event) *auditapi.Event {
 	c := *e
 	c.RequestObject, c.ResponseObject = nil, nil

@@ -20,7 +20,7 @@ import (
 	"portico/resource"
 )
 
-// A User-Agent that is longer, in bytes, is cut, as upstream does it.
+// A longer User-Agent, in bytes, is cut, as upstream does.
 const (
 	maxUserAgent = 1024
 	userAgentCut = "...TRUNCATED"
@@ -104,7 +104,7 @@ func userInfo(u *resource.User) authenticationv1.UserInfo {
 	return info
 }
 
-// refine takes from another reference what this one does not say.
+// refine fills the empty fields of a reference from another.
 func refine(ref, other *auditapi.ObjectReference) {
 	if other == nil {
 		return
@@ -146,9 +146,9 @@ func (f sinkOf) ProcessEvents(events ...*auditapi.Event) bool {
 	return ok
 }
 
-// upstreamContext returns upstream's audit of the request, in which upstream's
-// parts note what they have to say. It is made for who asks: nobody does of most
-// requests, and it is larger than all that is known of them.
+// upstreamContext returns upstream's audit context of the request, to which upstream's
+// packages add annotations. It is made on demand: most requests need none, and it is
+// larger than the Request.
 func (q *Request) upstreamContext() *audit.AuditContext {
 	if u := q.upstream.Load(); u != nil {
 		return u
@@ -156,14 +156,14 @@ func (q *Request) upstreamContext() *audit.AuditContext {
 	ctx := audit.WithAuditContext(context.Background())
 	audit.WithAuditID(ctx, types.UID(q.id))
 	u := audit.AuditContextFrom(ctx)
-	_ = u.Init(q.config, sinkOf(q.send)) // nobody else has it: it is not initialized yet
+	_ = u.Init(q.config, sinkOf(q.send)) // it is not initialized yet, so there is no error
 	if !q.upstream.CompareAndSwap(nil, u) {
 		return q.upstream.Load()
 	}
 	return u
 }
 
-// keySeen is a context that takes down what it is asked for.
+// keySeen is a context that records the key it is asked for.
 type keySeen struct {
 	context.Context
 	key any
@@ -175,21 +175,22 @@ func (c *keySeen) Value(key any) any {
 	return nil
 }
 
-// upstreamKey is the key that upstream's audit is found by in a context, which
-// upstream keeps to itself.
+// upstreamKey returns the context key of upstream's audit context, which upstream does not
+// export.
 func upstreamKey() any {
 	seen := &keySeen{Context: context.Background()}
 	_ = audit.AuditContextFrom(seen)
 	return seen.key
 }
 
-// sourcesOf returns whom a request came from, by its headers and its connection.
+// sourcesOf returns the addresses that a request came from, by its headers and its
+// connection.
 func sourcesOf(r *http.Request) []string {
 	if r.Header["X-Forwarded-For"] == nil && r.Header["X-Real-Ip"] == nil {
 		var room [64]byte
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		if ip, err := netip.ParseAddr(host); err == nil && ip.Zone() == "" && !ip.Is4In6() && string(ip.AppendTo(room[:0])) == host {
-			return []string{host} // as it would be written
+			return []string{host} // in canonical form already
 		}
 	}
 	var all []string
@@ -199,7 +200,7 @@ func sourcesOf(r *http.Request) []string {
 	return all
 }
 
-// userAgentOf returns the User-Agent of a request, cut where it is too long.
+// userAgentOf returns the User-Agent of a request, cut to maxUserAgent.
 func userAgentOf(r *http.Request) string {
 	agent := r.UserAgent()
 	if len(agent) > maxUserAgent {

@@ -6,27 +6,24 @@ import (
 	"strings"
 )
 
-// annotationIssued names the token that was issued, as later events name the one
-// that a user came with (authentication.kubernetes.io/credential-id): so what was
-// done with it is found by it.
+// annotationIssued has the id of an issued token, in the form in which events of its use
+// have it (authentication.kubernetes.io/credential-id).
 const annotationIssued = "authentication.kubernetes.io/issued-credential-id"
 
-// issues reports whether the request asks for a token of a service account.
+// issues reports whether the request is a TokenRequest of a service account.
 func (q *Request) issues() bool {
 	a := q.action
 	return a.IsResource && a.Verb == "create" && a.Group == "" && a.Resource == "serviceaccounts" && a.Subresource == "token"
 }
 
-// noteIssued notes which token an answer has, if it has one: by its id, which
-// opens nothing.
+// noteIssued annotates the id of the token in a response. The id is not a secret.
 func (q *Request) noteIssued(answer []byte) {
 	if id := tokenID(answer); id != "" {
 		q.Annotate(annotationIssued, "JTI="+id)
 	}
 }
 
-// tokenID is the id of the token in a TokenRequest that was answered; "" if there
-// is none.
+// tokenID returns the id of the token in a TokenRequest; "" if it has none.
 func tokenID(answer []byte) string {
 	var request struct {
 		Status struct{ Token string }

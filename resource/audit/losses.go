@@ -11,20 +11,21 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// complainEvery bounds how often a loss of events is logged.
+// complainEvery bounds how often lost events are logged.
 const complainEvery = time.Second
 
-// losses count events that did not get where they should. Upstream logs every
-// one of them, which a sink that is away would turn into a second load.
+// losses counts lost events. Upstream logs each of them, which would double the load while
+// a sink is away.
 type losses struct {
 	counter *metrics.CounterVec
 	log     *slog.Logger
-	// since is how many were not logged, and last when one was, in nanoseconds.
+	// since counts the losses that were not logged, and last is the Unix time of the last
+	// log, in nanoseconds.
 	since, last atomic.Int64
 }
 
-// newLosses finds upstream's counter of such events, by trying to register
-// another one in its registry.
+// newLosses finds upstream's counter of lost events by registering another one of the same
+// name.
 func newLosses(log *slog.Logger) (*losses, error) {
 	own := metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: "apiserver_audit", Name: "error_total", StabilityLevel: metrics.ALPHA,

@@ -3,8 +3,8 @@ package audit
 // metricPrefix begins the names of upstream's metrics of audit.
 const metricPrefix = "apiserver_audit_"
 
-// Metrics returns how the names begin of what upstream's audit counts, where there
-// is any, in the registry that its parts share.
+// Metrics returns the prefixes of upstream's metrics of audit, in the registry of
+// component-base; nil without a policy.
 func (o *Options) Metrics() (beginnings []string) {
 	if o.PolicyFile == "" {
 		return nil

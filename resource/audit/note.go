@@ -17,16 +17,16 @@ import (
 	"portico/resource/bodylimit"
 )
 
-// annotationUnread names the objects that are not in an event because nobody here
-// can read the form they had.
+// annotationUnread names the objects that are missing from an event because their format
+// cannot be read.
 const annotationUnread = "audit.portico.dev/unread"
 
-// Annotate adds an annotation to the event of the request whose context it is, if
-// there is one; the first of a key counts. Safe for concurrent use.
+// Annotate adds an annotation to the event of the request whose context it is, if it is
+// audited; the first of a key counts. Safe for concurrent use.
 func Annotate(ctx context.Context, key, value string) { audit.AddAuditAnnotation(ctx, key, value) }
 
-// object makes a recorded body what an event has, as read does; nil if it does not
-// get there, which is noted under its name.
+// object converts a recorded body with read for the event; nil, with an annotation, if
+// that is not possible.
 func (q *Request) object(name string, data []byte, lost bool, h http.Header, read func([]byte, http.Header) ([]byte, error)) []byte {
 	if lost {
 		q.Annotate(annotationTruncated, "true")
@@ -50,8 +50,8 @@ func (q *Request) object(name string, data []byte, lost bool, h http.Header, rea
 	return object
 }
 
-// noteRequest puts the body of the request into the event, and what it says of
-// the object that the path does not.
+// noteRequest adds the body of the request to the event, and the fields of ObjectRef that
+// the path does not have.
 func (q *Request) noteRequest() {
 	if q.body == nil {
 		return
@@ -67,8 +67,8 @@ func (q *Request) noteRequest() {
 	}
 }
 
-// nameCreated has the event refer to the object of an answer, whatever form that
-// has; where nobody here can read it, this is noted.
+// nameCreated adds the name of a created object to the event, or an annotation if the
+// response cannot be read.
 func (q *Request) nameCreated(data []byte, lost bool) {
 	object, err := data, error(nil)
 	if q.answerHeader["Content-Encoding"] != nil || mediaTypeOf(q.answerHeader.Get("Content-Type")) == runtime.ContentTypeProtobuf {
@@ -81,7 +81,7 @@ func (q *Request) nameCreated(data []byte, lost bool) {
 	q.name(object)
 }
 
-// name has the event refer to an object, as far as it does not yet.
+// name fills the event's ObjectRef from an object.
 func (q *Request) name(object []byte) {
 	o, err := resource.Parse(object)
 	if err != nil || o.Name == "" {
@@ -93,7 +93,7 @@ func (q *Request) name(object []byte) {
 	refine(q.ref, &auditapi.ObjectReference{Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID), ResourceVersion: revision(o)})
 }
 
-// revision is the resourceVersion of an object that is read.
+// revision returns the resourceVersion of an object.
 func revision(o *resource.Object) string {
 	if o.Revision == 0 {
 		return ""
@@ -101,8 +101,8 @@ func revision(o *resource.Object) string {
 	return strconv.FormatInt(o.Revision, 10)
 }
 
-// noteResponse puts the body of the response into the event: a Status at any
-// level, everything else where the policy wants it.
+// noteResponse adds the body of the response to the event: a Status at any level, other
+// objects if the policy asks for them.
 func (q *Request) noteResponse() {
 	if q.answer == nil {
 		return
@@ -113,11 +113,11 @@ func (q *Request) noteResponse() {
 	case wantObject:
 		object = q.object("responseObject", data, lost, q.answerHeader, responseToJSON)
 	case wantStatus:
-		object, _ = responseToJSON(data, q.answerHeader) // text is no Status
+		object, _ = responseToJSON(data, q.answerHeader) // plain text is not a Status
 	case wantName:
 		q.nameCreated(data, lost)
 	case wantIssued:
-		// A token that cannot be read here is in an event without its name.
+		// A response that cannot be read adds no token id.
 		issued, _ := responseToJSON(data, q.answerHeader)
 		q.noteIssued(issued)
 	}
@@ -138,8 +138,8 @@ func (q *Request) noteResponse() {
 	}
 }
 
-// Refer tells the event of a request, if there is one, of the object that is
-// created or updated, as it was sent.
+// Refer adds the name of an object that is created or updated to the event of the request,
+// if it is audited.
 func Refer(ctx context.Context, action *resource.Action, object metav1.Object) {
 	if ac := audit.AuditContextFrom(ctx); !ac.Enabled() || ac.GetEventLevel() != auditapi.LevelMetadata {
 		return
@@ -151,8 +151,8 @@ func Refer(ctx context.Context, action *resource.Action, object metav1.Object) {
 	audit.LogRequestObject(ctx, shown, gv, gv.WithResource(action.Resource), action.Subresource, unencoded{})
 }
 
-// unencoded is the serializer of an object that is not told of: upstream wants one
-// to take down the object's name.
+// unencoded is a serializer that writes nothing: upstream requires one to record an
+// object's name.
 type unencoded struct{}
 
 var _ runtime.NegotiatedSerializer = unencoded{}
@@ -167,7 +167,7 @@ func (u unencoded) EncoderForVersion(runtime.Encoder, runtime.GroupVersioner) ru
 	return u
 }
 
-// DecoderToVersion implements runtime.NegotiatedSerializer; it is not asked for.
+// DecoderToVersion implements runtime.NegotiatedSerializer; it is not called.
 func (unencoded) DecoderToVersion(d runtime.Decoder, _ runtime.GroupVersioner) runtime.Decoder {
 	return d
 }

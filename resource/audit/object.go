@@ -17,13 +17,12 @@ import (
 	"portico/resource/bodylimit"
 )
 
-// errForm is a body that cannot be made JSON.
+// errForm reports a body that cannot be converted to JSON.
 var errForm = errors.New("a body of this form cannot be shown")
 
-// sentToJSON is responseToJSON for the body of a request. Servers of Kubernetes
-// do not look at its Content-Encoding: who names one would hide from audit what
-// they store. So it is read as they read it, and inflated only if that fails; no
-// body is good both ways.
+// sentToJSON converts the body of a request. Kubernetes servers ignore its
+// Content-Encoding, so the header must not hide from audit what they store: the body is
+// read without it first, and inflated only if that fails. No body is valid both ways.
 func sentToJSON(body []byte, h http.Header) ([]byte, error) {
 	object, err := formToJSON(body, h.Get("Content-Type"))
 	if err == nil || h.Get("Content-Encoding") == "" {
@@ -32,9 +31,8 @@ func sentToJSON(body []byte, h http.Header) ([]byte, error) {
 	return responseToJSON(body, h)
 }
 
-// responseToJSON returns a recorded body as JSON without any space; what the
-// header says of its form holds. It is an error if there is more of it than
-// maxObject.
+// responseToJSON converts a recorded body, in the format that the header says, to JSON
+// without white space. It fails if the result exceeds maxObject.
 func responseToJSON(body []byte, h http.Header) ([]byte, error) {
 	body, err := inflate(body, h.Get("Content-Encoding"))
 	if err != nil {
@@ -43,7 +41,7 @@ func responseToJSON(body []byte, h http.Header) ([]byte, error) {
 	return formToJSON(body, h.Get("Content-Type"))
 }
 
-// formToJSON makes a body of a content type JSON without any space.
+// formToJSON converts a body of a content type to JSON without white space.
 func formToJSON(body []byte, contentType string) (_ []byte, err error) {
 	switch mediaType := mediaTypeOf(contentType); {
 	case mediaType == runtime.ContentTypeJSON, strings.HasSuffix(mediaType, "+json"):
@@ -68,8 +66,8 @@ func formToJSON(body []byte, contentType string) (_ []byte, err error) {
 	return compact.Bytes(), nil
 }
 
-// mediaTypeOf is the media type of a content type, in lower case: JSON if there is
-// none. Of one whose parameters make no sense, too: servers do not look at them.
+// mediaTypeOf returns the media type of a content type in lower case; JSON if it is empty.
+// Invalid parameters are ignored, as servers ignore them.
 func mediaTypeOf(contentType string) string {
 	if contentType == "" {
 		return runtime.ContentTypeJSON
@@ -78,7 +76,7 @@ func mediaTypeOf(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(bare))
 }
 
-// inflate undoes the encoding of a body.
+// inflate undoes the content encoding of a body.
 func inflate(body []byte, encoding string) ([]byte, error) {
 	switch encoding {
 	case "", "identity":
@@ -98,8 +96,7 @@ func inflate(body []byte, encoding string) ([]byte, error) {
 	return plain, err
 }
 
-// protobufToJSON knows the built-in kinds, as clients do; of others only their
-// server does.
+// protobufToJSON converts the built-in kinds. Only their server can decode others.
 func protobufToJSON(body []byte) ([]byte, error) {
 	if _, err := bodylimit.Measure(body, runtime.ContentTypeProtobuf, bodylimit.Structs); err != nil {
 		return nil, err
@@ -112,7 +109,7 @@ func protobufToJSON(body []byte) ([]byte, error) {
 	return json.Marshal(obj)
 }
 
-// statusOf returns the Status that a body is; nil if it is none.
+// statusOf returns a body as a Status; nil if it is another kind.
 func statusOf(body []byte) *metav1.Status {
 	var s metav1.Status
 	if err := json.Unmarshal(body, &s); err != nil || s.Kind != "Status" {
@@ -121,12 +118,11 @@ func statusOf(body []byte) *metav1.Status {
 	return &s
 }
 
-// jsonFields is a JSON object whose values are as they were.
+// jsonFields is a JSON object whose values are not decoded.
 type jsonFields map[string]json.RawMessage
 
-// withoutManagedFields takes the managed fields out of an object, of a list's
-// items, and of the objects of a table's rows. What it does not know is as it
-// was.
+// withoutManagedFields removes the managed fields of an object, of a list's items, and of
+// the objects of a table's rows. Other JSON is returned unchanged.
 func withoutManagedFields(object []byte) []byte {
 	if !bytes.Contains(object, []byte(`"managedFields"`)) {
 		return object
@@ -141,12 +137,12 @@ func withoutManagedFields(object []byte) []byte {
 	return top.encode(object)
 }
 
-// dropManagedFields drops those of the object itself.
+// dropManagedFields removes those of the object itself.
 func (f jsonFields) dropManagedFields() {
 	f.within("metadata", func(meta jsonFields) { delete(meta, "managedFields") })
 }
 
-// within changes the object that a field is.
+// within applies change to the object in a field.
 func (f jsonFields) within(name string, change func(jsonFields)) {
 	var inner jsonFields
 	if json.Unmarshal(f[name], &inner) == nil && inner != nil {
@@ -155,7 +151,7 @@ func (f jsonFields) within(name string, change func(jsonFields)) {
 	}
 }
 
-// each changes the objects of the list that a field is.
+// each applies change to the objects of the list in a field.
 func (f jsonFields) each(name string, change func(jsonFields)) {
 	var list []jsonFields
 	if json.Unmarshal(f[name], &list) != nil || list == nil {
@@ -171,7 +167,7 @@ func (f jsonFields) each(name string, change func(jsonFields)) {
 	}
 }
 
-// encode returns the object as JSON, or what it was where that fails.
+// encode returns the object as JSON, or was if that fails.
 func (f jsonFields) encode(was []byte) []byte {
 	if encoded, err := json.Marshal(f); err == nil {
 		return encoded

@@ -12,14 +12,14 @@ import (
 	"k8s.io/apiserver/plugin/pkg/audit/webhook"
 )
 
-// Modes of handing events to a sink.
+// Modes of delivery.
 const (
-	// ModeBatch has events wait in a buffer; requests never do.
+	// ModeBatch queues events; requests do not wait.
 	ModeBatch = "batch"
-	// ModeBlocking has every request wait until its events are handed over.
+	// ModeBlocking has requests wait for the delivery of their events.
 	ModeBlocking = "blocking"
-	// ModeBlockingStrict is ModeBlocking, and a request whose arrival cannot be
-	// recorded is refused.
+	// ModeBlockingStrict is ModeBlocking, and rejects a request whose arrival cannot be
+	// recorded.
 	ModeBlockingStrict = "blocking-strict"
 )
 
@@ -29,26 +29,24 @@ const (
 	FormatLegacy = log.FormatLegacy
 )
 
-// Options say what is audited and where events go. Their meaning and defaults
-// are those of the flags of kube-apiserver.
+// Options select what is audited and the sinks. Their meaning and defaults are those of
+// kube-apiserver's flags.
 type Options struct {
-	// PolicyFile is the Policy; "": nothing is audited.
+	// PolicyFile has the Policy; "": nothing is audited.
 	PolicyFile string
 	Log        LogOptions
 	Webhook    WebhookOptions
 }
 
-// LogOptions are those of the log file.
+// LogOptions configure the log file.
 type LogOptions struct {
-	// Path is the file, or Standard; "": there is no log.
+	// Path is the file, or Standard; "": no log.
 	Path string
-	// MaxAge is how many days, and MaxBackups how many, files that were rotated
-	// out are kept; 0: without end.
+	// MaxAge, in days, and MaxBackups bound the rotated files; 0: no bound.
 	MaxAge, MaxBackups int
-	// MaxSize is how many megabytes a file may have before it is rotated out; 0:
-	// it never is.
+	// MaxSize is the size at which a file is rotated, in megabytes; 0: never.
 	MaxSize int
-	// Compress has rotated files compressed.
+	// Compress compresses rotated files.
 	Compress bool
 	// Format is FormatJSON or FormatLegacy.
 	Format string
@@ -57,45 +55,43 @@ type LogOptions struct {
 	Delivery Delivery
 }
 
-// WebhookOptions are those of the webhook.
+// WebhookOptions configure the webhook.
 type WebhookOptions struct {
-	// ConfigFile is a kubeconfig that names the webhook; "": there is none.
+	// ConfigFile is a kubeconfig that names the webhook; "": no webhook.
 	ConfigFile string
-	// InitialBackoff is the wait before a failed call is made again; each further
-	// one is half as long again.
+	// InitialBackoff is the wait before the first retry; each further one is half as long
+	// again.
 	InitialBackoff time.Duration
 	// Version is the group and version of events.
 	Version  string
 	Delivery Delivery
 }
 
-// Delivery is how events get to a sink.
+// Delivery configures how events get to a sink.
 type Delivery struct {
-	// Mode is one of the modes. Batch is for ModeBatch only.
+	// Mode is one of the modes. Batch applies to ModeBatch only.
 	Mode  string
 	Batch Batch
-	// Truncate has events that are too large lose their objects.
+	// Truncate removes the objects of events that are too large.
 	Truncate bool
-	// MaxEventBytes and MaxBatchBytes are how large an event and a batch may be.
+	// MaxEventBytes and MaxBatchBytes bound an event and a batch, for Truncate.
 	MaxEventBytes, MaxBatchBytes int64
 }
 
-// Batch bounds batches.
+// Batch configures batches.
 type Batch struct {
-	// BufferSize is how many events may wait; those that come then are lost, and
-	// counted.
+	// BufferSize bounds the queued events; further ones are dropped and counted.
 	BufferSize int
-	// MaxSize is how many events a batch has at most, and MaxWait how long the
-	// first of them waits for others.
+	// MaxSize bounds the events of a batch, and MaxWait how long the first of them waits.
 	MaxSize int
 	MaxWait time.Duration
-	// Throttle bounds batches to QPS a second, and Burst at once.
+	// Throttle limits batches to QPS a second, with a burst of Burst.
 	Throttle bool
 	QPS      float32
 	Burst    int
 }
 
-// Standard is the path of the log that stands for the standard output.
+// Standard is the path that stands for the standard output.
 const Standard = "-"
 
 // DefaultOptions returns the defaults: nothing is audited.
@@ -113,8 +109,8 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate returns everything that is wrong. Options are named as flags are.
-// What is not in use is not looked at.
+// Validate returns all mistakes, with the names of the flags. Options that are not used
+// are not checked.
 func (o *Options) Validate() error {
 	var errs []error
 	if o.Log.Path != "" {

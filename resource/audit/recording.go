@@ -10,16 +10,15 @@ import (
 )
 
 const (
-	// maxObject is how large a body may be, in bytes, to get into an event: what
-	// kube-apiserver takes for a request.
+	// maxObject bounds a body in an event, in bytes; it is the limit of a request of
+	// kube-apiserver.
 	maxObject = 3 << 20
-	// maxStatus is the same for the body of an error at level Metadata.
+	// maxStatus bounds the body of an error at level Metadata.
 	maxStatus = 16 << 10
-	// maxRecorded is how much the recordings of all requests may hold together.
+	// maxRecorded bounds all recordings together.
 	maxRecorded = 64 << 20
-	// maxShare is how much those of one user may hold of that: who reads answers
-	// slowly keeps nobody else's out of their events. Users have one of so many
-	// shares, by chance.
+	// maxShare bounds those of one user, so that a client that reads slowly does not take
+	// the room of others. Users are hashed to shares.
 	maxShare = maxRecorded / 4
 	shares   = 256
 )
@@ -39,7 +38,7 @@ func newRecordings() *recordings {
 	return r
 }
 
-// of is the share of a user; nil is nobody that is known.
+// of returns the share of a user; nil is an unknown user.
 func (r *recordings) of(user *resource.User) *budget {
 	if user == nil {
 		user = &resource.User{}
@@ -47,19 +46,19 @@ func (r *recordings) of(user *resource.User) *budget {
 	return &r.shares[maphash.String(r.seed, user.Name)%shares]
 }
 
-// recording keeps what passes. Safe for concurrent use: a body may be read on
-// when nobody waits for its answer any more.
+// recording keeps a body while it is read or written. Safe for concurrent use: a body may
+// be read after its request has ended.
 type recording struct {
 	budget *budget
 	limit  int
 
 	mu   sync.Mutex
 	data []byte
-	// lost: there was more than fits. ended: nothing is added any more.
+	// lost: the body exceeded a limit. ended: nothing is added any more.
 	lost, ended bool
 }
 
-// write adds what has passed.
+// write adds a piece of the body.
 func (c *recording) write(p []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,14 +71,14 @@ func (c *recording) write(p []byte) {
 	}
 }
 
-// lose gives up what was kept.
+// lose drops the recording.
 func (c *recording) lose() {
 	c.budget.give(int64(len(c.data)))
 	c.lost, c.data = true, nil
 }
 
-// end ends the recording and returns it; lost says that it is not all there was.
-// What it holds is held until free.
+// end ends the recording and returns it; lost reports that it is incomplete. Its memory
+// counts until free.
 func (c *recording) end() (data []byte, lost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +86,7 @@ func (c *recording) end() (data []byte, lost bool) {
 	return c.data, c.lost
 }
 
-// free has the recording hold nothing any more.
+// free releases the memory.
 func (c *recording) free() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,12 +95,11 @@ func (c *recording) free() {
 	}
 }
 
-// recordedBody is the body of a request that is recorded as it is read. It is
-// read as it would be without: by whom, when, and how far.
+// recordedBody records the body of a request as it is read.
 type recordedBody struct {
 	io.ReadCloser
 	recording recording
-	// length is what the client says there is; -1: it does not say.
+	// length is the Content-Length; -1: unknown.
 	length int64
 
 	mu    sync.Mutex
@@ -119,8 +117,8 @@ func (b *recordedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end ends the recording. A body that was not read to its end is nil: it was not
-// what the request was about.
+// end ends the recording. A body that was not read to its end is nil: the server did not
+// use it.
 func (b *recordedBody) end() (data []byte, lost bool) {
 	data, lost = b.recording.end()
 	b.mu.Lock()

@@ -16,22 +16,20 @@ import (
 	"portico/resource"
 )
 
-// Arrival is what is known of a request when it arrives.
+// Arrival describes a request that arrives.
 type Arrival struct {
-	// Action is the request as its sender makes it, before impersonation; its User
-	// is nil if nobody is known.
+	// Action is the request before impersonation; its User is nil if no user is known.
 	Action *resource.Action
-	// ID is its Audit-ID.
+	// ID is the Audit-ID.
 	ID string
-	// Time is when its header had been read.
+	// Time is when the header had been read.
 	Time time.Time
 }
 
-// Slow is how long a request may take without a word about it.
+// Slow is the time from which on an event has latency annotations.
 const Slow = 500 * time.Millisecond
 
-// LatencyPrefix begins the annotations that say where the time of a slow request
-// went.
+// LatencyPrefix begins the latency annotations.
 const LatencyPrefix = "apiserver.latency.k8s.io/"
 
 // want is what the body of a response is recorded for.
@@ -39,13 +37,13 @@ type want uint8
 
 const (
 	wantNothing want = iota
-	wantObject       // it goes into the event
-	wantStatus       // if it is one, it does
-	wantName         // that of an object that was created
-	wantIssued       // which token was issued
+	wantObject       // for the event
+	wantStatus       // for the event, if it is a Status
+	wantName         // for the name of the created object
+	wantIssued       // for the id of the issued token
 )
 
-// limit is how large a body may be for that.
+// limit returns the largest body for the purpose.
 func (w want) limit() int {
 	return [...]int{wantObject: maxObject, wantStatus: maxStatus, wantName: maxObject, wantIssued: maxObject}[w]
 }
@@ -54,47 +52,47 @@ func (w want) limit() int {
 // response began, the same as in the access log.
 const codeNobody = 499
 
-// Request is the audit of one request. Its methods are for the goroutine of the
-// request, unless they say otherwise.
+// Request is the audit of one request. Its methods are called on the request's goroutine
+// unless they say otherwise.
 type Request struct {
 	auditor *Auditor
 	config  audit.RequestAuditConfig
 	action  *resource.Action
 	arrived time.Time
-	// What it said of itself when it arrived: what comes below may change it.
+	// Of the request as it arrived; handlers may change it.
 	id, uri, userAgent string
 	sources            []string
 	header             http.Header // of the body
-	// told: all there is to say has been said.
+	// told: the request was refused, and its event is complete.
 	told bool
-	// long: its bodies are not recorded. That the client takes a stream of events
-	// does not say that the answer is one.
+	// long: bodies are not recorded. A client that accepts a stream of events may get
+	// another response.
 	long  bool
-	began atomic.Bool // the response has
+	began atomic.Bool // the response has begun
 
-	as     *resource.Action // as whom it goes on; nil: as who it is
+	as     *resource.Action // the impersonated user; nil: none
 	ref    *auditapi.ObjectReference
-	status *metav1.Status // what is known besides
+	status *metav1.Status // further fields of the response status
 
-	body     *recordedBody // of the request; nil: it is not recorded
-	sent     []byte        // the body, as the event has it; nil: it has none
+	body     *recordedBody // of the request; nil: not recorded
+	sent     []byte        // the body as the event has it; nil: none
 	answered []byte        // the same of the response
-	// answer is the body of the response, and answerHeader its header; nil: it is
-	// not recorded.
+	// answer records the body of the response, and answerHeader is its header; nil: not
+	// recorded.
 	answer       *recording
 	answerHeader http.Header
 	wanted       want
-	code         int32 // of the response; 0: not known yet
+	code         int32 // of the response; 0: unknown yet
 
 	mu          sync.Mutex // guards annotations
-	annotations []string   // key, value, key, value
+	annotations []string   // keys and values in turn
 	room        [4]string  // for the first annotations
 	upstream    atomic.Pointer[audit.AuditContext]
 }
 
-// Begin begins the audit of a request that is about to be handled; nil if the
-// policy wants none. It may put another body into the request, which records what
-// is read. The error is to be answered: the request must not go on.
+// Begin begins the audit of a request; nil if the policy asks for none. It may replace the
+// body of the request by one that records. If it returns an error the request must be
+// rejected with it.
 func (a *Auditor) Begin(r *http.Request, in Arrival) (*Request, error) {
 	q := a.open(r, in)
 	if q == nil {
@@ -112,9 +110,8 @@ func (a *Auditor) Begin(r *http.Request, in Arrival) (*Request, error) {
 	return q, nil
 }
 
-// Refuse begins the audit of a request that is refused before it is known who
-// makes it; nil if the policy wants none. Its only event is that of the response
-// that begins, with this message.
+// Refuse begins the audit of a request that is refused before its user is known; nil if
+// the policy asks for none. Its only event is ResponseStarted, with this message.
 func (a *Auditor) Refuse(r *http.Request, in Arrival, message string) *Request {
 	q := a.open(r, in)
 	if q != nil {
@@ -124,7 +121,7 @@ func (a *Auditor) Refuse(r *http.Request, in Arrival, message string) *Request {
 	return q
 }
 
-// open asks the policy and takes down what the request says of itself.
+// open evaluates the policy and copies what describes the request.
 func (a *Auditor) open(r *http.Request, in Arrival) *Request {
 	config := a.policy.EvaluatePolicyRule((*attributes)(in.Action))
 	audit.ObservePolicyLevel(context.Background(), config.Level)
@@ -139,14 +136,13 @@ func (a *Auditor) open(r *http.Request, in Arrival) *Request {
 	return q
 }
 
-// records reports whether bodies belong into the event: streams do not, nor what
-// is no resource.
+// records reports whether the event has bodies: those of resources, without streams.
 func (q *Request) records() bool {
 	return q.action.IsResource && !q.long && q.config.Level.GreaterOrEqual(auditapi.LevelRequest)
 }
 
-// Value has the context of the request show upstream's audit context. Safe for
-// concurrent use.
+// Value returns upstream's audit context for its key, for the context of the request. Safe
+// for concurrent use.
 func (q *Request) Value(key any) any {
 	if key == q.auditor.key {
 		return q.upstreamContext()
@@ -154,11 +150,11 @@ func (q *Request) Value(key any) any {
 	return nil
 }
 
-// Impersonated notes as whom the request goes on.
+// Impersonated sets the impersonated user.
 func (q *Request) Impersonated(as *resource.Action) { q.as = as }
 
-// Annotate adds annotations, each a key and its value; the first of a key counts.
-// Safe for concurrent use.
+// Annotate adds annotations, keys and values in turn; the first of a key counts. Safe for
+// concurrent use.
 func (q *Request) Annotate(keysAndValues ...string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -173,7 +169,7 @@ next:
 	}
 }
 
-// OnHeader is told that the response begins: its header is about to be sent.
+// OnHeader is called before the header of the response is sent.
 func (q *Request) OnHeader(h http.Header, code int) {
 	if q.began.Swap(true) {
 		return
@@ -190,7 +186,7 @@ func (q *Request) OnHeader(h http.Header, code int) {
 	}
 }
 
-// wants says what the body of a response with this code is recorded for.
+// wants returns what the body of a response with this code is recorded for.
 func (q *Request) wants(code int) want {
 	switch {
 	case q.records() && q.config.Level.GreaterOrEqual(auditapi.LevelRequestResponse):
@@ -205,20 +201,19 @@ func (q *Request) wants(code int) want {
 	return wantNothing
 }
 
-// creates reports whether the request makes an object that it does not name in
-// its path.
+// creates reports whether the request creates an object whose name is not in the path.
 func (q *Request) creates() bool {
 	return q.action.IsResource && q.action.Verb == "create" && q.action.Name == ""
 }
 
-// OnWrite is told of a part of the response's body.
+// OnWrite is called with each piece of the response's body.
 func (q *Request) OnWrite(p []byte) {
 	if q.answer != nil {
 		q.answer.write(p)
 	}
 }
 
-// Reading returns a response's body as it is read from src, of which it is told.
+// Reading returns a reader of src that records the response's body.
 func (q *Request) Reading(src io.Reader) io.Reader {
 	if q.answer == nil {
 		return src
@@ -233,18 +228,18 @@ func (f writerFunc) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// End is told that the request is over: the code that was sent, 0 if none was,
-// and what the handler panicked with, if it did.
+// End ends the audit: code is the status that was sent, or 0, and cause the value with
+// which the handler panicked.
 func (q *Request) End(code int, cause any) {
 	if q.told {
 		q.refused(code)
 		return
 	}
 	defer q.free()
-	// What is sent from now on is the server's, not the response's.
+	// What is sent from now on is not part of the response.
 	began := q.began.Swap(true)
 	if cause != nil && cause != http.ErrAbortHandler {
-		q.code = http.StatusInternalServerError // whatever the response began with
+		q.code = http.StatusInternalServerError // whatever code was sent
 		q.status = &metav1.Status{
 			Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
 			Message: fmt.Sprintf("APIServer panic'd: %v", cause),
@@ -276,8 +271,7 @@ func (q *Request) End(code int, cause any) {
 	q.tell(auditapi.StageResponseComplete)
 }
 
-// refused tells of a request that was refused when its response had begun, which
-// was its deadline's: nobody has told of that one.
+// refused sends the event of a refused request whose response was the one of its deadline.
 func (q *Request) refused(code int) {
 	if q.began.Swap(true) {
 		return
@@ -289,7 +283,7 @@ func (q *Request) refused(code int) {
 	q.tell(auditapi.StageResponseStarted)
 }
 
-// free has the recordings hold nothing any more.
+// free releases the recordings.
 func (q *Request) free() {
 	if q.body != nil {
 		q.body.recording.free()

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apiserver/plugin/pkg/audit/webhook"
 )
 
-// Only one version of events is known, which Options.Validate sees to.
+// eventVersion is the only version of events, which Options.Validate checks.
 var eventVersion = auditv1.SchemeGroupVersion
 
-// openSinks makes where events go.
+// openSinks makes the sinks.
 func (a *Auditor) openSinks(o *Options) error {
 	var sinks []audit.Backend
 	if o.Log.Path != "" {
@@ -53,12 +53,12 @@ func (a *Auditor) logTo(file io.Writer, o *LogOptions) audit.Backend {
 	return truncated(queue, o.Delivery)
 }
 
-// deliver puts what the mode and truncation ask for in front of a sink, which
-// gets up to atOnce batches at a time.
+// deliver puts mode and truncation in front of a sink, which gets up to atOnce concurrent
+// batches.
 func (a *Auditor) deliver(sink audit.Backend, d Delivery, atOnce int) audit.Backend {
 	switch d.Mode {
 	case ModeBatch:
-		// What is under way counts, too: upstream's own buffer is never full.
+		// Batches being sent count too, so upstream's own buffer is never full.
 		limit := d.Batch.BufferSize + atOnce*d.Batch.MaxSize
 		b := newBacklog(int64(limit), a.losses)
 		a.waiting = append(a.waiting, func() int { return int(b.events.Load()) })
@@ -73,7 +73,7 @@ func (a *Auditor) deliver(sink audit.Backend, d Delivery, atOnce int) audit.Back
 	return truncated(sink, d)
 }
 
-// truncated has events that are too large lose their objects, if that is wanted.
+// truncated removes the objects of events that are too large, if Delivery.Truncate is set.
 func truncated(sink audit.Backend, d Delivery) audit.Backend {
 	if !d.Truncate {
 		return sink
@@ -81,8 +81,7 @@ func truncated(sink audit.Backend, d Delivery) audit.Backend {
 	return truncate.NewBackend(sink, truncate.Config{MaxEventSize: d.MaxEventBytes, MaxBatchSize: d.MaxBatchBytes}, eventVersion)
 }
 
-// forgiving is a sink whose failures no request suffers from. They are counted
-// below it.
+// forgiving is a sink whose failures do not reject requests. The sink below counts them.
 type forgiving struct{ audit.Backend }
 
 // ProcessEvents implements audit.Sink.
@@ -91,7 +90,7 @@ func (f forgiving) ProcessEvents(events ...*auditapi.Event) bool {
 	return true
 }
 
-// openLog opens the file of the log, and makes it, readable for its owner only.
+// openLog opens the file of the log with mode 0600, and makes it if it does not exist.
 func openLog(o *LogOptions) (io.Writer, error) {
 	if o.Path == Standard {
 		return os.Stdout, nil
@@ -103,7 +102,7 @@ func openLog(o *LogOptions) (io.Writer, error) {
 	if err != nil || o.MaxSize == 0 {
 		return file, err
 	}
-	// It is opened again by what rotates it.
+	// lumberjack opens it again.
 	return &lumberjack.Logger{
 		Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackups, MaxSize: o.MaxSize, Compress: o.Compress,
 	}, file.Close()

@@ -10,35 +10,33 @@ import (
 	successor "sigs.k8s.io/yaml/goyaml.v3"
 )
 
-// Aliases are some bytes long, and what they name may be as long as the document:
-// three megabytes can be made to stand for hundreds of gigabytes of JSON. The
-// decoder's own guard counts values, not bytes.
+// A YAML alias has a few bytes and may stand for as many as the document has, so three
+// megabytes can expand to hundreds of gigabytes of JSON. The decoder's own guard counts
+// values, not bytes.
 //
-//   - Documents are measured before they are decoded: the text of a scalar is
-//     shared by all its aliases, but what is resolved from it (a !!binary, a long
-//     number) is made anew for each.
-//   - The tree that is measured is that of the decoder's successor, since the
-//     decoder does not export its own. The two read tokens with the same code. A
-//     document that only the decoder can read is refused: its size is unknown.
-//   - Most documents have no alias, which a look at their bytes tells. Only what
-//     may have many is parsed twice.
+//   - Documents are measured before they are decoded. The text of a scalar is shared by
+//     its aliases, but values resolved from it (a !!binary, a long number) are copied.
+//   - The tree is that of the decoder's successor, because the decoder does not export its
+//     own. Both use the same tokenizer. A document that only the decoder can parse is
+//     refused: its size is unknown.
+//   - Most documents have no alias, which a scan of their bytes shows. Only documents that
+//     may have many are parsed twice.
 const (
-	// maxAliased is what all aliases of a document may stand for together, in bytes
-	// besides those of the document itself: as much as a body may have.
+	// maxAliased bounds what all aliases of a document stand for, in bytes without the
+	// document itself: the limit of a body.
 	maxAliased = 3 << 20
 
-	// valueSize is what a value takes besides its text, in bytes. A member of an
-	// object with nothing in it takes more in memory, one of a list less.
+	// valueSize is the size of a value without its text, in bytes. An empty member of an
+	// object takes more memory, one of a list less.
 	valueSize = 64
 )
 
-// ErrTooLarge is for aliases that stand for too much.
+// ErrTooLarge reports aliases that stand for too much.
 var ErrTooLarge = fmt.Errorf("the aliases of the YAML stand for more than %d bytes: send it without aliases, or as JSON", maxAliased)
 
-// checkAliases returns ErrTooLarge if the aliases of a document stand for more than
-// limit bytes, and another error if it has aliases that cannot be measured. What is
-// no YAML passes: its decoder reports that. Of several documents it looks at the
-// first, as decoders do.
+// checkAliases returns ErrTooLarge if the aliases of a document stand for more than limit
+// bytes, and another error if they cannot be measured. Invalid YAML passes: its decoder
+// reports it. Of several documents it measures the first, as decoders read only that.
 func checkAliases(document []byte, limit int) error {
 	if !mayExceed(document, limit) {
 		return nil
@@ -57,9 +55,9 @@ func checkAliases(document []byte, limit int) error {
 	return nil
 }
 
-// mayExceed reports whether aliases may stand for more than limit bytes, by a
-// look at what may be one: an anchor comes before its aliases, so each of these
-// at most doubles what there is.
+// mayExceed reports whether aliases may stand for more than limit bytes, from what may be
+// an alias in the bytes. An anchor precedes its aliases, so each alias at most doubles the
+// size.
 func mayExceed(document []byte, limit int) bool {
 	if bytes.HasPrefix(document, []byte("\xfe\xff")) || bytes.HasPrefix(document, []byte("\xff\xfe")) {
 		return true // UTF-16
@@ -72,7 +70,7 @@ func mayExceed(document []byte, limit int) bool {
 	return marks(document, '*', doublings) >= doublings
 }
 
-// marks counts, up to enough, where a name follows the sign of an anchor or alias.
+// marks counts, up to enough, the signs of anchors or aliases that a name follows.
 func marks(document []byte, sign byte, enough int) (n int) {
 	for n < enough {
 		i := bytes.IndexByte(document, sign)
@@ -91,8 +89,8 @@ func named(c byte) bool {
 	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '_' || c == '-'
 }
 
-// unread is decoded from nothing but null: a document that is read into one is
-// parsed, and no alias is followed.
+// unread can be decoded from null only: decoding into it parses the document and follows
+// no alias.
 type unread int
 
 // UnmarshalYAML implements decoder.Unmarshaler.
@@ -105,22 +103,22 @@ func readable(document []byte) bool {
 	return err == nil || errors.As(err, &mistyped)
 }
 
-// measuring adds up what the aliases of one document stand for. An alias inside
-// of what another names counts for each.
+// measuring adds up what the aliases of a document stand for. An alias within an anchored
+// value counts for each alias of that value.
 type measuring struct {
 	limit   int
 	named   map[*successor.Node]int // sizes, in bytes
-	aliased int                     // bytes so far; no more is added when they are over limit
+	aliased int                     // bytes so far; not increased beyond limit
 }
 
-// size is what a node stands for, in bytes. It goes as deep as the parser lets
-// documents be: what aliases name comes before them, and is measured already.
+// size returns what a node stands for, in bytes. The parser bounds the depth: an alias
+// refers to a node before it, which is measured already.
 func (m *measuring) size(n *successor.Node) int {
 	if m.aliased > m.limit {
 		return 0
 	}
 	if n.Kind == successor.AliasNode {
-		size := m.named[n.Alias] // nothing within what it names: its decoder refuses that
+		size := m.named[n.Alias] // 0 within its own anchor, which its decoder refuses
 		m.aliased += size
 		return size
 	}

@@ -2,13 +2,13 @@ package bodylimit
 
 import "bytes"
 
-// maxArrays is how deep countJSON tells arrays from objects: as deep as decoders
-// go. What is below counts as arrays.
+// maxArrays is the depth to which countJSON distinguishes arrays from objects, the limit
+// of decoders. Deeper levels count as arrays.
 const maxArrays = 10_000
 
-// countJSON counts the values of JSON and the elements of its arrays. Most bodies
-// have fewer commas and brackets altogether, those in strings included, than may
-// be a value each: then all of these are counted, at a tenth of the cost.
+// countJSON counts the values of JSON and the elements of its arrays. If a body has fewer
+// commas and brackets than there may be values, also within strings, it counts those at a
+// tenth of the cost.
 func countJSON(data []byte) (values, items int) {
 	few := bytes.Count(data, []byte(",")) + bytes.Count(data, []byte("{")) + bytes.Count(data, []byte("["))
 	if few <= exactFrom {
@@ -17,10 +17,10 @@ func countJSON(data []byte) (values, items int) {
 	return countJSONExactly(data)
 }
 
-// exactFrom is the number of signs from which on those in strings are left out.
+// exactFrom is the count from which on strings are skipped.
 const exactFrom = 2000
 
-// countJSONExactly is countJSON without what is in strings.
+// countJSONExactly is countJSON without the contents of strings.
 func countJSONExactly(data []byte) (values, items int) {
 	var arrays nesting
 	for i := 0; i < len(data); i++ {
@@ -48,7 +48,7 @@ func countJSONExactly(data []byte) (values, items int) {
 	return values, items
 }
 
-// endOfString returns where a string ends that begins before i; -1 if nowhere.
+// endOfString returns the end of a string that begins before i; -1 if there is none.
 func endOfString(data []byte, i int) int {
 	for i < len(data) {
 		n := bytes.IndexByte(data[i:], '"')
@@ -67,7 +67,7 @@ func endOfString(data []byte, i int) int {
 	return -1
 }
 
-// nesting says of each level around a place whether it is an array.
+// nesting records for each enclosing level whether it is an array.
 type nesting struct {
 	depth  int
 	arrays [maxArrays/64 + 1]uint64

@@ -8,28 +8,26 @@ import (
 )
 
 const (
-	// maxMessageDepth is how deep protobuf may be nested, envelope included:
-	// generated decoders recurse into every message in a message, and a body can
-	// hold more of those than a stack has room for, which ends the process. The
-	// built-in kinds need less than a tenth of it.
+	// maxMessageDepth bounds the nesting of protobuf, with the envelope. Generated decoders
+	// recurse, and the stack that a body can ask for would end the process. The built-in
+	// kinds need less than a tenth.
 	maxMessageDepth = 1000
 
-	// fieldValues is how many values a field counts as that is a string or a
-	// message, and emptyValues one that is empty: two bytes may be an element of a
-	// list of structs, and five one with a name. So about as many elements fit into
-	// a body as MaxItems, and 22,000 members of a map.
+	// fieldValues is the count of a field that is a string or a message, and emptyValues of
+	// an empty one: two bytes may be an element of a list of structs, and five one with a
+	// name. A body then has room for about MaxItems elements, and 22,000 members of a map.
 	fieldValues, emptyValues = 3, 9
 )
 
-// ErrTooDeep is for protobuf that is nested too deep, which is a 400.
+// ErrTooDeep reports protobuf that is nested too deeply; it is answered 400.
 var ErrTooDeep = fmt.Errorf("the body is nested more than %d messages deep", maxMessageDepth)
 
-// countProtobuf counts the values of protobuf. Which fields are messages is unknown
-// here: every string is taken for one as far as it can be read as one. Errors:
-// ErrTooDeep, ErrTooMany.
+// countProtobuf counts the values of protobuf. It does not know which fields are messages,
+// so it reads every string as one as far as that is possible. Errors: ErrTooDeep,
+// ErrTooMany.
 func countProtobuf(data []byte) (values int, err error) {
 	data = bytes.TrimPrefix(data, []byte("k8s\x00"))
-	var ends []int // of the messages that pos is in, from the outside in
+	var ends []int // of the messages around pos, the outermost first
 	for pos, end := 0, len(data); ; {
 		if pos == end {
 			if len(ends) == 0 {

@@ -2,10 +2,10 @@ package bodylimit
 
 import "encoding/json"
 
-// countYAML counts the values of YAML and the elements of its lists. Each value
-// stands behind one of the indicators ": - , ? [ {", and every byte that may be an
-// indicator counts, in text or not: telling them apart takes a scanner of YAML.
-// Clients send large texts as JSON, which is YAML as well and is counted exactly.
+// countYAML counts the values of YAML and the elements of its lists. A value follows one
+// of the indicators ": - , ? [ {", and every such byte counts, also within text: only a
+// YAML scanner could tell. Clients send large texts as JSON, which is YAML too and is
+// counted exactly.
 func countYAML(data []byte) (values, items int) {
 	for _, c := range data {
 		switch c {

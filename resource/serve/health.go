@@ -18,40 +18,41 @@ import (
 	"portico/resource/serve/metrics"
 )
 
-// Health answers /healthz, /livez and /readyz, and below each of them its
-// checks one by one (contract 1.5). Safe for concurrent use.
+// Health serves /healthz, /livez and /readyz, and single checks below each of them. Safe
+// for concurrent use.
 //
-// /livez asks whether the process should be started again, /readyz whether it
-// should get requests. /healthz, the old name, has the checks of both except
-// shutdown, as scripts that wait for a server expect.
+// /livez fails if the process should be restarted, /readyz if it should not get requests.
+// /healthz, the old name, has the checks of both except shutdown, as scripts expect that
+// wait for a server.
 type Health struct {
 	mu           sync.Mutex
-	checks       []check           // in the order they were added
-	complained   map[string]string // by endpoint: the last complaint in the log
+	checks       []check           // in the order of addition
+	complained   map[string]string // the last logged reasons of each endpoint
 	began        time.Time
 	results      *metrics.Checks
 	warnings     []func() []string
 	shuttingDown atomic.Bool
 }
 
-// WritesCheck is the name, for AddAside, of a check whether writes are taken. A
-// server that starts while the one is away that keeps admission webhooks and
-// policies is ready, because it serves reads, and refuses to write unasked.
+// WritesCheck is the name, for AddAside, of a check whether writes are accepted. A server
+// that starts while the server of admission webhooks and policies is away serves reads, so
+// it is ready, and rejects writes.
 const WritesCheck = "writes"
 
-// startGrace is how long a server that is not ready is no cause for a warning.
+// startGrace is the time after the start in which a failed check is not logged as a
+// warning.
 const startGrace = 10 * time.Second
 
-// check is one named check.
+// check is a named check.
 type check struct {
 	name, group string
-	live        bool // also of /livez
-	aside       bool // of no endpoint as a whole, see AddAside
+	live        bool // part of /livez too
+	aside       bool // part of no endpoint, see AddAside
 	run         func(r *http.Request) error
 }
 
-// NewHealth returns a Health with the check ping, which always succeeds, and,
-// for /readyz, shutdown, which fails from the moment the server is told to end.
+// NewHealth returns a Health with the check ping, which always succeeds, and, for /readyz,
+// shutdown, which fails while the server shuts down.
 func NewHealth() *Health {
 	began := time.Now()
 	h := &Health{complained: make(map[string]string), began: began, results: metrics.NewChecks(began)}
@@ -59,36 +60,34 @@ func NewHealth() *Health {
 	return h
 }
 
-// AddLive adds a check whose failure only a new start can cure; it is one of
-// all three endpoints. A check of the same name is replaced. The request is the
-// prober's; check heeds its context and is safe for concurrent use.
+// AddLive adds a check that fails if only a restart helps; all three endpoints have it. It
+// replaces a check of the same name. run gets the request of the prober, heeds its context
+// and is safe for concurrent use.
 func (h *Health) AddLive(name string, run func(*http.Request) error) {
 	h.add(check{name: name, live: true, run: run})
 }
 
-// AddReady adds a check whose failure means that requests should go elsewhere;
-// it is one of /readyz and /healthz. See AddLive.
+// AddReady adds a check that fails if requests should go to another server; /readyz and
+// /healthz have it. See AddLive.
 func (h *Health) AddReady(name string, run func(*http.Request) error) {
 	h.add(check{name: name, run: run})
 }
 
-// AddReadyIn is AddReady for one of a group of checks, which can be excluded
-// together by the group's name.
+// AddReadyIn is AddReady for a check of a group, whose checks can be excluded together by
+// the name of the group.
 func (h *Health) AddReadyIn(group, name string, run func(*http.Request) error) {
 	h.add(check{name: name, group: group, run: run})
 }
 
-// AddAside adds a check that no endpoint runs as a whole: it is answered below
-// /healthz and /readyz under its own name alone. It is for what a server does
-// without while it serves the rest, and somebody may yet wish to wait for. See
-// AddLive.
+// AddAside adds a check that is served below /healthz and /readyz under its own name only.
+// It is for parts without which the server serves everything else. See AddLive.
 func (h *Health) AddAside(name string, run func(*http.Request) error) {
 	h.add(check{name: name, aside: true, run: run})
 }
 
-// AddWarnings adds sentences to the verbose form of /readyz. They make no check
-// fail. The function is called for each such request and is safe for concurrent
-// use; anybody may read what it returns.
+// AddWarnings adds lines to the verbose form of /readyz. They make no check fail. The
+// function is called for each such request and is safe for concurrent use; every client
+// may read what it returns.
 func (h *Health) AddWarnings(warnings func() []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,7 +109,7 @@ func (h *Health) writeWarnings(to *strings.Builder) {
 func (h *Health) add(c check) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// A new slice: those who are running the old one are not disturbed.
+	// A new slice: another goroutine may be running the old one.
 	h.checks = slices.Clone(h.checks)
 	if i := slices.IndexFunc(h.checks, func(old check) bool { return old.name == c.name }); i >= 0 {
 		h.checks[i] = c
@@ -165,7 +164,7 @@ func (h *Health) Paths() []string {
 	return paths
 }
 
-// ServeHTTP answers for the endpoint, or the one check, that the path names.
+// ServeHTTP serves the endpoint or the single check that the path names.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	endpoint, name, one := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if !slices.Contains(endpoints[:], endpoint) {
@@ -189,11 +188,11 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	writePlain(w, "ok")
 }
 
-// serveAll runs all checks. The endpoint may be open to strangers, so the
-// reasons of failures go to the log.
+// serveAll runs all checks. Unauthenticated clients may read the response, so the reasons
+// of failures are logged instead.
 func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint string, checks []check) {
 	query := r.URL.Query()
-	excluded := make(map[string]bool) // and whether it was found
+	excluded := make(map[string]bool) // whether it was found
 	for _, name := range query["exclude"] {
 		excluded[name] = false
 	}
@@ -241,7 +240,7 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 	writePlain(w, report.String()+endpoint+" check passed\n")
 }
 
-// notFound returns the quoted names that were asked for in vain, sorted.
+// notFound returns the quoted names of excluded that were not found, sorted.
 func notFound(excluded map[string]bool) []string {
 	var names []string
 	for name, found := range excluded {
@@ -253,8 +252,8 @@ func notFound(excluded map[string]bool) []string {
 	return names
 }
 
-// complain logs why an endpoint fails, once until the reasons change: probes
-// come every second.
+// complain logs why an endpoint fails, again only if the reasons change: probes come every
+// second.
 func (h *Health) complain(endpoint, reasons string) {
 	h.mu.Lock()
 	changed := h.complained[endpoint] != reasons
@@ -273,5 +272,5 @@ func (h *Health) complain(endpoint, reasons string) {
 func writePlain(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = io.WriteString(w, text) // a prober that has gone cannot be told
+	_, _ = io.WriteString(w, text) // fails only if the client has gone
 }

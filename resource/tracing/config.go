@@ -10,15 +10,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// million is of what a rate is a part.
+// million is the denominator of SamplesPerMillion.
 const million = 1_000_000
 
-// Config says what is sampled and where spans are sent.
+// Config configures sampling and the collector.
 type Config struct {
-	// Endpoint of the collector, as gRPC names it: host:port, dns:///host:port or
+	// Endpoint is the collector as gRPC names it: host:port, dns:///host:port or
 	// unix:///path. Default localhost:4317.
 	Endpoint string
-	// SamplesPerMillion of the requests that no one has decided about are
+	// SamplesPerMillion is the rate at which requests without a sampling decision are
 	// sampled. Default 0.
 	SamplesPerMillion int32
 }

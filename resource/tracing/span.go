@@ -23,25 +23,23 @@ const (
 // maxAttribute bounds the values of attributes, in bytes.
 const maxAttribute = 1024
 
-// Span is one part of a trace. All methods of a nil Span do nothing, so that
-// callers need not know whether the request is sampled. It belongs to the
-// request's goroutine.
+// Span is a part of a trace. Methods of a nil Span do nothing, so callers need not know
+// whether the request is sampled. Only the request's goroutine uses it.
 type Span struct{ span trace.Span }
 
-// Request is what is known of a request that comes in.
+// Request describes an incoming request.
 type Request struct {
-	// Header is the request's; it is changed so that it leads to the span, and a
-	// proxy that passes it on passes on the trace.
+	// Header is the request's header. Begin changes it to refer to the span, for a proxy to
+	// send on.
 	Header http.Header
-	// Start is when the request came.
+	// Start is when the request arrived.
 	Start time.Time
-	// Trusted: what the client says about sampling counts.
+	// Trusted: the client's sampling decision applies.
 	Trusted bool
 }
 
-// Begin begins the span of a request to this server, if it is sampled, and
-// returns a context with it; else ctx as it is, and nil. A nil Tracer leaves
-// everything to others.
+// Begin begins the server span of a request and returns a context with it; ctx and nil if
+// the request is not sampled. A nil Tracer leaves the header unchanged.
 func (t *Tracer) Begin(ctx context.Context, r Request) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -68,7 +66,7 @@ func (t *Tracer) Begin(ctx context.Context, r Request) (context.Context, *Span) 
 	if link {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: said}))
 	}
-	// Named when it is over: what it is about is not known yet.
+	// End names it: the route is unknown yet.
 	ctx, span := t.tracer.Start(ctx, "request", opts...)
 	delete(r.Header, headerState)
 	inject(ctx, r.Header)
@@ -78,8 +76,8 @@ func (t *Tracer) Begin(ctx context.Context, r Request) (context.Context, *Span) 
 // Sampled reports whether the request of the context is sampled.
 func Sampled(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
 
-// Client begins the span of a request that is sent to another server, if the
-// request is sampled on whose behalf that is, and has header lead to it.
+// Client begins the client span of a request to another server and makes header refer to
+// it, if the request of the context is sampled.
 func Client(ctx context.Context, name string, header http.Header) *Span {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
@@ -90,16 +88,16 @@ func Client(ctx context.Context, name string, header http.Header) *Span {
 	return &Span{span}
 }
 
-// inject has the header lead to the span of the context.
+// inject makes the header refer to the span of the context.
 func inject(ctx context.Context, header http.Header) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
 }
 
-// unsampled returns a traceparent that says that a request is not sampled.
+// unsampled returns a traceparent with the decision against sampling.
 func unsampled() string {
 	var ids [24]byte
 	for i := 0; i < len(ids); i += 8 {
-		n := rand.Uint64() | 1 // ids of zeros are none
+		n := rand.Uint64() | 1 // an id of zeros is invalid
 		for j := range 8 {
 			ids[i+j] = byte(n >> (8 * j))
 		}
@@ -113,7 +111,7 @@ func unsampled() string {
 	return string(out[:])
 }
 
-// TraceID returns the trace's id in hexadecimal; "" of a nil Span.
+// TraceID returns the id of the trace in hexadecimal; "" for a nil Span.
 func (s *Span) TraceID() string {
 	if s == nil {
 		return ""
@@ -128,22 +126,22 @@ func (s *Span) Name(name string) {
 	}
 }
 
-// Set adds an attribute, unless the value is empty.
+// Set adds an attribute unless the value is empty.
 func (s *Span) Set(key, value string) {
 	if s != nil && value != "" {
 		s.span.SetAttributes(attribute.String(key, printable(value)))
 	}
 }
 
-// SetInt adds an attribute that is a number.
+// SetInt adds a numeric attribute.
 func (s *Span) SetInt(key string, value int) {
 	if s != nil {
 		s.span.SetAttributes(attribute.Int(key, value))
 	}
 }
 
-// printable cuts what is long and replaces what is no UTF-8: OTLP would refuse
-// the whole batch for it.
+// printable cuts long values and replaces invalid UTF-8, for which OTLP would reject the
+// whole batch.
 func printable(s string) string {
 	if len(s) > maxAttribute {
 		s = s[:maxAttribute]
@@ -151,8 +149,7 @@ func printable(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// End ends the span. failed says why what it is about failed; "" if it did
-// not.
+// End ends the span. failed is the error of the request; "" for none.
 func (s *Span) End(failed string) {
 	if s == nil {
 		return
@@ -163,9 +160,8 @@ func (s *Span) End(failed string) {
 	s.span.End()
 }
 
-// Stored leaves a span of a call to etcd that began at start and ended now with
-// err, if the request is sampled on whose behalf that was. operation is what was
-// asked for, of which resource; "" of none.
+// Stored records a span of a call to etcd that began at start and ends now with err, if
+// the request of the context is sampled. operation and the resource name it; "" is none.
 func Stored(ctx context.Context, operation, group, resource string, start time.Time, err error) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {

@@ -16,32 +16,31 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// scope names who made the spans.
+// scope is the instrumentation scope of the spans.
 const scope = "portico"
 
-// flushTimeout bounds how long the end of the process waits for a collector.
+// flushTimeout bounds how long Run sends spans after its context has ended.
 const flushTimeout = 2 * time.Second
 
-// Options of a Tracer that no file decides.
+// Options of a Tracer that the file does not have.
 type Options struct {
 	// Service and Instance name the process in traces.
 	Service, Instance string
-	// Registry shows how many spans were sent and lost; nil: nobody sees them.
+	// Registry gets the numbers of spans that were sent and lost; nil: none does.
 	Registry prometheus.Registerer
-	// Logger is told when a collector cannot be reached. Default slog.Default().
+	// Logger logs that the collector is unreachable. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// Tracer begins spans and sends them to a collector, in the background; when
-// that does not keep up, spans are lost. Safe for concurrent use.
+// Tracer begins spans and sends them to a collector in the background; if that is too
+// slow, spans are lost. Safe for concurrent use.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 	rate     int32
 }
 
-// Open returns the Tracer that a TracingConfiguration describes; nil without
-// one.
+// Open returns the Tracer of a TracingConfiguration; nil without one.
 func Open(file string, o Options) (*Tracer, error) {
 	if file == "" {
 		return nil, nil
@@ -53,8 +52,7 @@ func Open(file string, o Options) (*Tracer, error) {
 	return New(*cfg, o)
 }
 
-// New returns a Tracer. It connects in the background: a collector may come and
-// go.
+// New returns a Tracer. It connects in the background.
 func New(cfg Config, o Options) (*Tracer, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("make tracer: %w", err)
@@ -63,7 +61,7 @@ func New(cfg Config, o Options) (*Tracer, error) {
 	if cfg.Endpoint != "" {
 		opts = append(opts, otlptracegrpc.WithEndpoint(cfg.Endpoint))
 	}
-	// Without waiting for the connection it needs no context.
+	// The context is unused: New does not wait for the connection.
 	exporter, err := otlptracegrpc.New(context.Background(), opts...)
 	if err != nil {
 		return nil, fmt.Errorf("make tracer: %w", err)
@@ -77,7 +75,7 @@ func New(cfg Config, o Options) (*Tracer, error) {
 
 func newTracer(cfg Config, o Options, processor sdk.SpanProcessor) *Tracer {
 	provider := sdk.NewTracerProvider(
-		// Who gets here has been drawn.
+		// Begin has made the sampling decision.
 		sdk.WithSampler(sdk.AlwaysSample()),
 		sdk.WithSpanProcessor(processor),
 		sdk.WithResource(resource.NewSchemaless(
@@ -87,7 +85,7 @@ func newTracer(cfg Config, o Options, processor sdk.SpanProcessor) *Tracer {
 	return &Tracer{provider: provider, tracer: provider.Tracer(scope), rate: cfg.SamplesPerMillion}
 }
 
-// Run waits for ctx to end and sends what has not been sent; not for long. A nil
+// Run waits for ctx to end and sends the remaining spans, within flushTimeout. A nil
 // Tracer only waits.
 func (t *Tracer) Run(ctx context.Context) error {
 	<-ctx.Done()
@@ -96,13 +94,12 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
-	// A collector that is away has been logged; nothing can be done about it now.
+	// An unreachable collector was logged.
 	_ = t.provider.Shutdown(flush)
 	return ctx.Err()
 }
 
-// watched is an exporter whose failures are counted, and logged once until it
-// works again; those of every batch would fill the log.
+// watched is an exporter that counts failures and logs the first one until a success.
 type watched struct {
 	sdk.SpanExporter
 	log          *slog.Logger
@@ -128,8 +125,8 @@ func watch(exporter sdk.SpanExporter, o Options) (*watched, error) {
 	}, nil
 }
 
-// ExportSpans sends spans. It fails in silence, for what is above it would log
-// every failure.
+// ExportSpans sends spans. It returns no error, because its caller would log every
+// failure.
 func (w *watched) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	err := w.SpanExporter.ExportSpans(ctx, spans)
 	if err != nil {
