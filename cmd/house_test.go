@@ -326,19 +326,30 @@ func TestPackageNames(t *testing.T) {
 // backticked finds what documents set in backticks.
 var backticked = regexp.MustCompile("`([^`\n]+)`")
 
+// braces are alternatives in a path: discovery/{handler,snapshot}.go.
+var braces = regexp.MustCompile(`^(.*)\{([^{}]+)\}(.*)$`)
+
 // documentedPaths returns what a document names in backticks that looks like a path
 // of the repository: it begins with one of the top folders or is a file there.
 func documentedPaths(text string, tops []string) []string {
 	var paths []string
 	for _, m := range backticked.FindAllStringSubmatch(text, -1) {
-		p := strings.TrimSuffix(strings.TrimPrefix(m[1], "./"), "/")
-		if strings.ContainsAny(p, " *{}<>$=:…") {
+		top, _, nested := strings.Cut(strings.TrimPrefix(m[1], "./"), "/")
+		if !nested || !slices.Contains(tops, top) {
 			continue
 		}
-		p, _, _ = strings.Cut(p, "#")
-		top, _, nested := strings.Cut(p, "/")
-		if slices.Contains(tops, top) && (nested || strings.HasSuffix(m[1], "/")) {
-			paths = append(paths, p)
+		all := []string{m[1]}
+		if set := braces.FindStringSubmatch(m[1]); set != nil {
+			all = nil
+			for name := range strings.SplitSeq(set[2], ",") {
+				all = append(all, set[1]+name+set[3])
+			}
+		}
+		for _, p := range all {
+			p = strings.TrimSuffix(strings.TrimPrefix(p, "./"), "/")
+			if p, _, _ = strings.Cut(p, "#"); !strings.ContainsAny(p, " *{}<>$=:…") {
+				paths = append(paths, p)
+			}
 		}
 	}
 	return paths
@@ -512,9 +523,9 @@ func TestDocumentedTestsExist(t *testing.T) {
 
 func TestDocumentedPaths(t *testing.T) {
 	text := "see `gateway/proxy.go`, `cmd/`, `./discovery/` and `gateway`, run `go run ./cmd/portico up`, GET `/api/v1`,\n" +
-		"`testdata/script/*.txtar`, `cmd/portico/testdata/*.txtar`, `apis/x/y`, `resource/doc.go#L3`"
+		"`testdata/script/*.txtar`, `cmd/portico/testdata/*.txtar`, `apis/x/y`, `resource/doc.go#L3`, `gateway/{a,b}.go`"
 	got := documentedPaths(text, []string{"gateway", "cmd", "discovery", "resource"})
-	if want := []string{"gateway/proxy.go", "cmd", "discovery", "resource/doc.go"}; !slices.Equal(got, want) {
+	if want := []string{"gateway/proxy.go", "cmd", "discovery", "resource/doc.go", "gateway/a.go", "gateway/b.go"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
