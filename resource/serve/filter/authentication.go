@@ -8,6 +8,7 @@ import (
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/rest"
+	"portico/resource/serve/inflight"
 )
 
 // authenticate puts the user into the Action, or answers 401. It removes credentials and
@@ -54,10 +55,15 @@ func (c *Chain) refuse(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// endConnection ends an HTTP/2 connection after the requests in flight on it: an unknown
-// client gets one burst of streams per connection.
+// endConnection ends an HTTP/2 connection after the requests in flight on it, so that an
+// unknown client gets few streams per connection. The first refusal on a connection leaves
+// it open: net/http sends GOAWAY before the answer, and a client that is still sending its
+// body (curl 7.88) may then lose the answer.
 func endConnection(rs *requestState, r *http.Request) {
-	if r.ProtoMajor == 2 {
+	if r.ProtoMajor != 2 {
+		return
+	}
+	if conn := inflight.ConnectionFrom(r.Context()); conn == nil || conn.Refuse() {
 		rs.closing.Store(true)
 	}
 }

@@ -100,6 +100,7 @@ type Connection struct {
 	// waiting is the Unix time in nanoseconds since when the server waits for the
 	// client; 0: it does not. It is maintained while hasUser is false.
 	waiting atomic.Int64
+	refused atomic.Bool
 
 	// Guarded by Connections.mu.
 	user      string
@@ -108,6 +109,10 @@ type Connection struct {
 	inUnauth  *list.Element // in unauthenticated; nil: it is not
 	inIdle    *list.Element // in idleOf[user]; nil: it is not
 }
+
+// Refuse records that a request on the connection is refused for its credentials, and
+// reports whether an earlier one was.
+func (c *Connection) Refuse() bool { return c.refused.Swap(true) }
 
 // accept counts a connection once there is room for it.
 func (a *Connections) accept(conn net.Conn) *Connection {
