@@ -14,6 +14,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/rest/managedfields"
+	"portico/resource/rest/patch"
 )
 
 // intent is the parsed body of an apply patch: all that its manager wants to
@@ -30,11 +31,11 @@ func parseIntent(data []byte, strict bool) (intent, error) {
 	var in intent
 	document, err := yaml.YAMLToJSON(data)
 	if err != nil {
-		return in, badPatch(err)
+		return in, patch.Malformed(err)
 	}
 	// Not by way of floats: a large integer must arrive as it was sent.
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(document, &in.object); err != nil {
-		return in, badPatch(err)
+		return in, patch.Malformed(err)
 	}
 	if in.object == nil {
 		in.object = map[string]any{}

@@ -14,6 +14,8 @@ import (
 	"portico/internal/testing/tools"
 	"portico/resource"
 	"portico/resource/bodylimit"
+	"portico/resource/rest/patch"
+	"portico/resource/rest/render"
 )
 
 // costBench serves typed kinds whose owners are tracked.
@@ -74,7 +76,7 @@ func podProtobuf(containers int, container string) string {
 	meta := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte("\x0a\x01a"))
 	pod := protowire.AppendBytes(protowire.AppendTag(meta, 2, protowire.BytesType), spec)
 	envelope := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte("\x0a\x02v1\x12\x03Pod"))
-	return protobufMagic + string(protowire.AppendBytes(protowire.AppendTag(envelope, 2, protowire.BytesType), pod))
+	return render.ProtobufMagic + string(protowire.AppendBytes(protowire.AppendTag(envelope, 2, protowire.BytesType), pod))
 }
 
 // bodiesOf are the dearest bodies of so many values and elements of arrays.
@@ -98,7 +100,7 @@ func bodiesOf(values, items int) map[string]sentBody {
 		"protobuf, structs":              {"POST", pods, contentProtobuf, podProtobuf(values/9, "")},
 		"protobuf, structs with names":   {"POST", pods, contentProtobuf, podProtobuf(values/6, "\x0a\x01a")},
 		"JSON patch, value":              {"PATCH", maps + "/b", jsonPatch, `[{"op":"replace","path":"/data","value":{` + numbered(values, `"k%x":""`) + `}}]`},
-		"JSON patch, operations":         {"PATCH", maps + "/b", jsonPatch, `[` + numbered(min(values/5, maxPatchOperations), `{"op":"add","path":"/data/k%x","value":""}`) + `]`},
+		"JSON patch, operations":         {"PATCH", maps + "/b", jsonPatch, `[` + numbered(min(values/5, patch.MaxOperations), `{"op":"add","path":"/data/k%x","value":""}`) + `]`},
 		"merge patch, members of a map":  {"PATCH", maps + "/b", mergePatch, `{` + data + `}`},
 		"strategic merge patch, members": {"PATCH", maps + "/b", "application/strategic-merge-patch+json", `{` + data + `}`},
 		"apply, members of a map":        {"PATCH", maps + "/b?fieldManager=m", applyPatch, strings.Replace(mapJSON("", ","+data), `"a"`, `"b"`, 1)},

@@ -16,7 +16,7 @@ const gzipThreshold = 128 << 10
 // WriteBody answers with a body that is ready, compressed like every other
 // where that is worth it.
 func WriteBody(w http.ResponseWriter, r *http.Request, code int, contentType string, data []byte) {
-	respond(w, r, code, contentType, body{data: data})
+	respond(w, r, code, contentType, responseBody{data: data})
 }
 
 // worthGzip reports whether a body of that size is compressed for the request.
@@ -26,7 +26,7 @@ func worthGzip(r *http.Request, size int) bool {
 
 // respond sends the body, in one piece where it is no larger than one. Nothing
 // can be told to a client that does not take it, so write errors are dropped.
-func (a *API) respond(w http.ResponseWriter, r *http.Request, code int, contentType string, b body) {
+func (a *API) respond(w http.ResponseWriter, r *http.Request, code int, contentType string, b responseBody) {
 	size := b.size()
 	switch {
 	case worthGzip(r, size):
@@ -36,13 +36,13 @@ func (a *API) respond(w http.ResponseWriter, r *http.Request, code int, contentT
 	default:
 		buf := a.pieces.get()
 		buf = b.appendTo(buf)
-		respondPlain(w, code, contentType, body{data: buf})
+		respondPlain(w, code, contentType, responseBody{data: buf})
 		a.pieces.put(buf)
 	}
 }
 
 // respond is API.respond for answers that are no resource's.
-func respond(w http.ResponseWriter, r *http.Request, code int, contentType string, b body) {
+func respond(w http.ResponseWriter, r *http.Request, code int, contentType string, b responseBody) {
 	if worthGzip(r, b.size()) {
 		respondGzip(w, code, contentType, b, nil)
 		return
@@ -50,7 +50,7 @@ func respond(w http.ResponseWriter, r *http.Request, code int, contentType strin
 	respondPlain(w, code, contentType, b)
 }
 
-func respondGzip(w http.ResponseWriter, code int, contentType string, b body, pool *gzipPool) {
+func respondGzip(w http.ResponseWriter, code int, contentType string, b responseBody, pool *gzipPool) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Encoding", "gzip")
@@ -67,7 +67,7 @@ func respondGzip(w http.ResponseWriter, code int, contentType string, b body, po
 	_ = z.Close()
 }
 
-func respondPlain(w http.ResponseWriter, code int, contentType string, b body) {
+func respondPlain(w http.ResponseWriter, code int, contentType string, b responseBody) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(b.size()))

@@ -15,6 +15,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/audit"
+	"portico/resource/rest/body"
 )
 
 // Defaults of Config.
@@ -65,8 +66,8 @@ type API struct {
 	gzips     *gzipPool
 	frames    *frameTable
 	buffers   *bufferPool
-	reading   *memoryBudget
-	decoding  *memoryBudget
+	reading   *body.Budget
+	decoding  *body.Budget
 	pieces    *piecePool
 	watches   *watchMetrics
 	outdated  *deprecatedMetrics
@@ -86,8 +87,8 @@ func New(cfg Config) *API {
 		gzips:     &gzipPool{},
 		frames:    newFrameTable(),
 		buffers:   &bufferPool{},
-		reading:   newMemoryBudget(readMemory),
-		decoding:  newMemoryBudget(decodeMemory),
+		reading:   body.NewBudget(body.ReadMemory),
+		decoding:  body.NewBudget(body.DecodeMemory),
 		pieces:    &piecePool{},
 		watches:   newWatchMetrics(),
 		outdated:  newDeprecatedMetrics(),

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
+	"portico/resource/rest/render"
 )
 
 // document is a JSON object that ends with an array: a list and its items, or a
@@ -169,7 +170,7 @@ func (e *indentedList) item(out output, o *resource.Object, first bool) error {
 	}
 	e.buf.Reset()
 	e.buf.WriteString(separator)
-	if err := appendIndented(&e.buf, data, memberIndent); err != nil {
+	if err := render.AppendIndented(&e.buf, data, memberIndent); err != nil {
 		return err
 	}
 	return out.write(bytes.TrimRight(e.buf.Bytes(), "\n"))
@@ -203,7 +204,7 @@ type yamlList struct {
 func (e *yamlList) measured() measuring { return never }
 
 func (e *yamlList) begin(out output, _ int64) error {
-	data, err := toYAML(append(bytes.Clone(e.head), "]}"...))
+	data, err := render.YAML(append(bytes.Clone(e.head), "]}"...))
 	if err != nil {
 		return err
 	}
@@ -228,11 +229,11 @@ func (e *yamlList) item(out output, o *resource.Object, first bool) error {
 	if first {
 		opening = "\n"
 	}
-	if tooLong(data, yamlLines) {
+	if render.TooLong(data, render.YAMLLines) {
 		opening += "- "
-		data, err = flowYAML(data[1 : len(data)-1])
+		data, err = render.FlowYAML(data[1 : len(data)-1])
 	} else {
-		data, err = toYAML(data)
+		data, err = render.YAML(data)
 	}
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
+	"portico/resource/rest/render"
 )
 
 // protobufList writes an enveloped protobuf list from enveloped items: ListMeta
@@ -18,19 +19,19 @@ type protobufList struct {
 	scratch []byte
 }
 
-func newProtobufList(gvk schema.GroupVersionKind, head metav1.ListMeta, render func(*resource.Object) ([]byte, error)) (*protobufList, error) {
+func newProtobufList(gvk schema.GroupVersionKind, head metav1.ListMeta, encode func(*resource.Object) ([]byte, error)) (*protobufList, error) {
 	data, err := head.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("encode list: %w", err)
 	}
-	return &protobufList{gvk: gvk, head: appendField(nil, tagField1, data), render: render}, nil
+	return &protobufList{gvk: gvk, head: render.AppendField(nil, render.TagField1, data), render: encode}, nil
 }
 
 func (e *protobufList) measured() measuring { return always }
 
 // begin writes the envelope, which says how long the list is.
 func (e *protobufList) begin(out output, items int64) error {
-	start := appendEnvelopeStart(nil, e.gvk, len(e.head)+int(items))
+	start := render.AppendEnvelopeStart(nil, e.gvk, len(e.head)+int(items))
 	return out.write(append(start, e.head...))
 }
 
@@ -39,15 +40,15 @@ func (e *protobufList) item(out output, o *resource.Object, _ bool) error {
 	if err != nil {
 		return err
 	}
-	raw, err := openEnvelope(data)
+	raw, err := render.OpenEnvelope(data)
 	if err != nil {
 		return err
 	}
-	e.scratch = appendFieldStart(e.scratch[:0], tagField2, len(raw))
+	e.scratch = render.AppendFieldStart(e.scratch[:0], render.TagField2, len(raw))
 	if err := out.write(e.scratch); err != nil {
 		return err
 	}
 	return out.write(raw)
 }
 
-func (e *protobufList) end(out output, _ bool) error { return out.write(appendEnvelopeEnd(nil)) }
+func (e *protobufList) end(out output, _ bool) error { return out.write(render.AppendEnvelopeEnd(nil)) }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"portico/resource"
+	"portico/resource/rest/body"
 )
 
 // largeMap is a config map whose decoding takes some 60 MB.
@@ -43,11 +44,11 @@ func TestMemoryForDecoding(t *testing.T) {
 	post := func(user *resource.User, body string) *httptest.ResponseRecorder {
 		return b.sendAs(user, "POST", inDefault+"configmaps?dryRun=All", contentJSON, strings.NewReader(body))
 	}
-	var holds []memoryHold
+	var holds []body.Hold
 	for i := 0; ; i++ { // users take what they can
-		h := b.api.decoding.hold(&resource.User{Name: fmt.Sprint(i)})
+		h := b.api.decoding.Hold(&resource.User{Name: fmt.Sprint(i)})
 		n := 0
-		for h.grow(1<<20) == nil {
+		for h.Grow(1<<20) == nil {
 			n++
 		}
 		holds = append(holds, h)
@@ -68,12 +69,12 @@ func TestMemoryForDecoding(t *testing.T) {
 		t.Errorf("an administrator got %d %.300s", w.Code, w.Body)
 	}
 	for i := range holds {
-		holds[i].release()
+		holds[i].Release()
 	}
 	if w := post(jane, large); w.Code != http.StatusCreated {
 		t.Errorf("with memory, got %d %.300s", w.Code, w.Body)
 	}
-	if n := b.api.decoding.shared.InUse() + b.api.decoding.reserved.InUse(); n != 0 {
+	if n := b.api.decoding.InUse(); n != 0 {
 		t.Errorf("%d bytes are held", n)
 	}
 }
@@ -89,18 +90,18 @@ func TestMemoryForStored(t *testing.T) {
 	patch := func() int {
 		return b.sendAs(jane, "PATCH", configMapA, mergePatch, strings.NewReader(`{"data":{"k":"v"}}`)).Code
 	}
-	other := b.api.decoding.hold(&resource.User{Name: "other"})
-	if err := other.grow(decodeMemory * 7 / 10); err != nil {
+	other := b.api.decoding.Hold(&resource.User{Name: "other"})
+	if err := other.Grow(body.DecodeMemory * 7 / 10); err != nil {
 		t.Fatal(err)
 	}
 	if code := patch(); code != http.StatusTooManyRequests {
 		t.Errorf("without memory, got %d", code)
 	}
-	other.release()
+	other.Release()
 	if code := patch(); code != http.StatusOK {
 		t.Errorf("with memory, got %d", code)
 	}
-	if n := b.api.decoding.shared.InUse(); n != 0 {
+	if n := b.api.decoding.InUse(); n != 0 {
 		t.Errorf("%d bytes are held", n)
 	}
 }
@@ -129,7 +130,7 @@ func TestMemoryForReading(t *testing.T) {
 		}()
 	}
 	sent.Wait()
-	if n := b.api.reading.shared.InUse(); n > readMemory || n == 0 {
+	if n := b.api.reading.InUse(); n > body.ReadMemory || n == 0 {
 		t.Errorf("%d bytes are held", n)
 	}
 	if w := b.sendAs(&resource.User{Name: "jane"}, "POST", inDefault+"configmaps", contentJSON, strings.NewReader(`{"metadata":{"name":"small"}}`)); w.Code != http.StatusCreated {
@@ -148,7 +149,7 @@ func TestMemoryForReading(t *testing.T) {
 	if refused == 0 || refused == senders {
 		t.Errorf("%d were refused", refused)
 	}
-	if n := b.api.reading.shared.InUse(); n != 0 {
+	if n := b.api.reading.InUse(); n != 0 {
 		t.Errorf("%d bytes are held", n)
 	}
 }

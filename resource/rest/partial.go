@@ -9,6 +9,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"portico/resource"
+	"portico/resource/rest/render"
 )
 
 // metaGVK is a kind of meta.k8s.io.
@@ -24,7 +25,7 @@ func metaGVK(version, kind string) schema.GroupVersionKind {
 func partialOf(k *Kind, o *resource.Object) (*metav1.PartialObjectMetadata, error) {
 	partial := &metav1.PartialObjectMetadata{}
 	if o.Encoding == resource.Protobuf {
-		raw, err := openEnvelope(o.Data)
+		raw, err := render.OpenEnvelope(o.Data)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +83,7 @@ func encodePartial(k *Kind, o *resource.Object, f form) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode metadata: %w", err)
 		}
-		return envelope(gvk, raw), nil
+		return render.Envelope(gvk, raw), nil
 	}
 	partial.SetGroupVersionKind(gvk)
 	data, err := json.Marshal(partial)

@@ -6,14 +6,12 @@ import (
 	"net/http"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
+	"portico/resource/rest/patch"
 )
 
 // patch answers PATCH on an object: 200.
@@ -70,11 +68,11 @@ func (w *write) parse(t types.PatchType, data []byte) (nextState, error) {
 		}
 		return p.next, nil
 	}
-	document, err := parsePatch(t, data, w.body.Codec.StrategicMerge(w.gvk), w.validation != metav1.FieldValidationIgnore)
+	document, err := patch.Parse(t, data, w.body.Codec.StrategicMerge(w.gvk), w.validation != metav1.FieldValidationIgnore)
 	if err != nil {
 		return nil, err
 	}
-	return (&patching{write: w, patchDocument: document}).next, nil
+	return (&patching{write: w, Patch: document}).next, nil
 }
 
 // PatchTypes returns the media types of the patches that a version of the kind
@@ -122,7 +120,7 @@ func checkPatchType(t types.PatchType, accepted []string) error {
 // patching is a write whose next state is the current one, patched.
 type patching struct {
 	*write
-	patchDocument
+	patch.Patch
 }
 
 // next is a nextState. The patch is applied to the JSON form in the version of
@@ -132,7 +130,7 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 	if err != nil {
 		return nil, unencodable(fmt.Errorf("encode %s %s: %w", p.res.GroupResource(), p.key, err))
 	}
-	patched, err := p.apply(current)
+	patched, err := p.Apply(current)
 	if err != nil {
 		return nil, err
 	}
@@ -141,15 +139,15 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old Object) (Ob
 	}
 	decoded, strictErrs, err := p.body.Codec.Decode(patched, contentJSON, p.gvk, p.validation != metav1.FieldValidationIgnore)
 	if err != nil {
-		return nil, p.badResult(patched, err)
+		return nil, p.BadResult(patched, err)
 	}
-	complaints := append(append([]error(nil), p.complaints...), strictErrs...)
+	strictErrs = append(slices.Clone(p.StrictErrors), strictErrs...)
 	switch {
-	case len(complaints) == 0:
+	case len(strictErrs) == 0:
 	case p.validation == metav1.FieldValidationStrict:
-		return nil, p.badResult(patched, runtime.NewStrictDecodingError(complaints))
+		return nil, p.BadResult(patched, runtime.NewStrictDecodingError(strictErrs))
 	case p.validation == metav1.FieldValidationWarn:
-		p.api.warnStrict(ctx, complaints)
+		p.api.warnStrict(ctx, strictErrs)
 	}
 	obj, err := p.withDefaults(decoded)
 	if err != nil {
@@ -176,18 +174,4 @@ func (p *patching) checkResult(current, patched []byte) error {
 		return nil
 	}
 	return err
-}
-
-// maxBlamed is how much is shown of what a patch made, in bytes.
-const maxBlamed = 16 << 10
-
-// badResult is the 422 for a patch whose result is no object of the kind.
-func (p *patchDocument) badResult(patched []byte, err error) error {
-	blamed := p.blamed
-	if blamed == "" {
-		blamed = string(patched)
-	}
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
-		field.Invalid(field.NewPath("patch"), resource.CutText(blamed, maxBlamed), resource.CutText(err.Error(), maxBlamed)),
-	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"portico/internal/testing/memstore"
 	"portico/resource"
+	"portico/resource/rest/render"
 )
 
 // bench is an API over a storage in memory, behind a real HTTP server.
@@ -282,7 +283,7 @@ func TestWriteStatus(t *testing.T) {
 	for _, c := range []struct{ accept, contentType, prefix string }{
 		{"", contentJSON, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"away","reason":"ServiceUnavailable","details":{"retryAfterSeconds":7},"code":503}` + "\n"},
 		{contentYAML, contentYAML, "apiVersion: v1\ncode: 503\n"},
-		{contentProtobuf, contentProtobuf, protobufMagic},
+		{contentProtobuf, contentProtobuf, render.ProtobufMagic},
 		{contentProtobuf + ";as=Table;g=meta.k8s.io;v=v1," + contentYAML, contentYAML, "apiVersion: v1\n"},
 		{"text/html", contentJSON, "{\n  \"kind\": \"Status\",\n"},
 	} {

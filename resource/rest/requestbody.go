@@ -13,17 +13,18 @@ import (
 
 	"portico/resource"
 	"portico/resource/bodylimit"
+	"portico/resource/rest/body"
 )
 
 // requestBody is the body of a request, with the memory that it may take.
 type requestBody struct {
 	data      []byte
 	mediaType string
-	held      memoryHold
+	held      body.Hold
 }
 
 // close gives the memory back: what is decoded of the body is no longer used.
-func (b *requestBody) close() { b.held.release() }
+func (b *requestBody) close() { b.held.Release() }
 
 // readBody reads a request body of one of bodyMediaTypes; an empty Content-Type is
 // JSON. A body above the limit, or with too many
@@ -58,8 +59,8 @@ func (a *API) readBodyAs(r *http.Request, mediaType string, target bodylimit.Tar
 	if err != nil {
 		return nil, err
 	}
-	b := &requestBody{data: data, mediaType: mediaType, held: a.decoding.hold(user)}
-	if err := b.held.grow(int(size.Memory()) - freeMemory); err != nil {
+	b := &requestBody{data: data, mediaType: mediaType, held: a.decoding.Hold(user)}
+	if err := b.held.Grow(int(size.Memory()) - body.FreeMemory); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -96,9 +97,9 @@ func (a *API) read(r *http.Request, user *resource.User) ([]byte, error) {
 	if r.ContentLength > a.maxBody {
 		return nil, a.refuseBody(r, bodyTooLarge(a.maxBody))
 	}
-	held := a.reading.hold(user)
-	defer held.release()
-	data, err := readAll(io.LimitReader(r.Body, a.maxBody+1), r.ContentLength, held.grow)
+	held := a.reading.Hold(user)
+	defer held.Release()
+	data, err := body.ReadAll(io.LimitReader(r.Body, a.maxBody+1), r.ContentLength, held.Grow)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -112,44 +113,3 @@ func (a *API) read(r *http.Request, user *resource.User) ([]byte, error) {
 	}
 	return data, nil
 }
-
-// eagerBody is how many bytes are set aside for a body because its sender says that
-// there will be so many; more are when they arrive, and are asked for.
-const eagerBody = 64 << 10
-
-// readAll reads all that r has, which is said to be length bytes (-1: unknown).
-// Beyond eagerBody it asks grow for memory, in bytes, and returns its error.
-func readAll(r io.Reader, length int64, grow func(size int) error) ([]byte, error) {
-	var data []byte
-	if length < 0 {
-		data = make([]byte, 0, bytesOfUnknown)
-	} else {
-		// One byte more than there is, so that the end is found without growing.
-		data = make([]byte, 0, min(length, eagerBody)+1)
-	}
-	for {
-		n, err := r.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		switch {
-		case errors.Is(err, io.EOF):
-			return data, nil
-		case err != nil:
-			return data, err
-		case len(data) < cap(data):
-			continue
-		}
-		more := len(data)
-		if length >= eagerBody {
-			more = max(bytesOfUnknown, min(more, int(length)+1-len(data)))
-		}
-		if len(data) >= eagerBody {
-			if err := grow(more); err != nil {
-				return data, err
-			}
-		}
-		data = slices.Grow(data, more)
-	}
-}
-
-// bytesOfUnknown is the memory, in bytes, that a body of unknown length begins with.
-const bytesOfUnknown = 512

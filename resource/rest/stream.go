@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
+	"portico/resource/rest/render"
 )
 
 // stream writes the events of one watch. It belongs to one goroutine.
@@ -185,7 +186,7 @@ func (s *stream) appendShared(name string, o *resource.Object, last bool) error 
 		if err != nil {
 			return nil, err
 		}
-		data := appendFrame(make([]byte, 0, len(object)+frameOverhead), s.format.media, name, object, s.framed)
+		data := render.AppendFrame(make([]byte, 0, len(object)+frameOverhead), s.format.media == mediaProtobuf, name, object, s.framed)
 		if s.packed {
 			data = s.api.gzips.appendMember(nil, data)
 		}
@@ -222,7 +223,7 @@ func (s *stream) frame(name string, object []byte) {
 	}
 	s.lend(to)
 	before := len(*to)
-	*to = appendFrame(*to, s.format.media, name, object, s.framed)
+	*to = render.AppendFrame(*to, s.format.media == mediaProtobuf, name, object, s.framed)
 	s.tally.add(len(*to) - before)
 	s.ends = append(s.ends, len(*to))
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource/rest/render"
 )
 
 const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -70,7 +72,7 @@ func TestPartialList(t *testing.T) {
 		t.Errorf("JSON: %s", body)
 	}
 	_, body = b.do("GET", inDefault+"secrets", "Accept", contentProtobuf+as)
-	raw, err := openEnvelope([]byte(body))
+	raw, err := render.OpenEnvelope([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/bodylimit"
+	"portico/resource/rest/body"
 	"portico/resource/rest/managedfields"
 )
 
@@ -203,23 +204,23 @@ func (w *write) replaceStored(ctx context.Context, cur *resource.Object, next ne
 	return w.changedState(ctx, obj, old)
 }
 
-// holdStored takes memory for decoding a stored object that is to be changed: a
-// small patch may be of a large object. Error: errNoMemory.
+// holdStored takes memory for decoding the stored object that is changed: a small patch
+// may be of a large object. Error: a 429.
 func (w *write) holdStored(cur *resource.Object) error {
-	if w.sent == nil || len(cur.Data) <= eagerBody {
+	if w.sent == nil || len(cur.Data) <= body.Eager {
 		return nil
 	}
 	mediaType := contentJSON
 	if cur.Encoding == resource.Protobuf {
 		mediaType = contentProtobuf
 	}
-	// Beyond its bounds it counts as far as it was measured: it may be changed.
+	// An object beyond the bounds may be changed. It counts as far as it was measured.
 	size, _ := bodylimit.Measure(cur.Data, mediaType, w.target())
 	more := int(size.Memory()) - w.heldStored
-	if err := w.sent.held.grow(more); err != nil {
+	if err := w.sent.held.Grow(more); err != nil {
 		return err
 	}
-	w.heldStored += max(0, more) // further attempts have it
+	w.heldStored += max(0, more) // also for further attempts
 	return nil
 }
 

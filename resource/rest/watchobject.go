@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"portico/resource"
+	"portico/resource/rest/render"
 )
 
 // bookmarkMeta is all that a bookmark's object has (contract 5.6).
@@ -34,7 +35,7 @@ func (s *stream) bookmark(rev int64, initialEnd bool) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return envelope(gvk, raw), nil
+		return render.Envelope(gvk, raw), nil
 	}
 	partial.SetGroupVersionKind(gvk)
 	return json.Marshal(partial)
@@ -84,5 +85,5 @@ func encodeStatus(status *metav1.Status, m media) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return envelope(statusGVK(), raw), nil
+	return render.Envelope(statusGVK(), raw), nil
 }

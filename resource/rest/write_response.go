@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
+	"portico/resource/rest/render"
 )
 
 // writeObject answers with a stored object, or one that would have been stored
@@ -32,24 +33,24 @@ func (a *API) writeObject(w http.ResponseWriter, r *http.Request, act *resource.
 
 // objectBody makes the body for one object.
 func (a *API) objectBody(r *http.Request, act *resource.Action, res *Resource, o *resource.Object, f format,
-	render func(*Kind, *resource.Object, form) ([]byte, error)) (body, error) {
+	render func(*Kind, *resource.Object, form) ([]byte, error)) (responseBody, error) {
 	var data []byte
 	if f.transform == asTable {
 		t, err := a.newTables(r, act, res, f)
 		if err != nil {
-			return body{}, err
+			return responseBody{}, err
 		}
 		head := metav1.ListMeta{}
 		if o.Revision != 0 {
 			head.ResourceVersion = strconv.FormatInt(o.Revision, 10)
 		}
 		if data, err = t.encode(head, []*resource.Object{o}, true); err != nil {
-			return body{}, err
+			return responseBody{}, err
 		}
 	} else {
 		var err error
 		if data, err = render(res.Kind, o, formOf(f, act.Version)); err != nil {
-			return body{}, err
+			return responseBody{}, err
 		}
 	}
 	return finish(data, f)
@@ -138,19 +139,19 @@ func statusGVK() schema.GroupVersionKind {
 }
 
 // encodeFree encodes an object that belongs to no codec.
-func encodeFree(obj runtime.Object, gvk schema.GroupVersionKind, f format) (body, error) {
+func encodeFree(obj runtime.Object, gvk schema.GroupVersionKind, f format) (responseBody, error) {
 	if f.media == mediaProtobuf {
 		m := obj.(runtime.ProtobufMarshaller) // negotiated because it has one
 		raw := make([]byte, m.Size())
 		n, err := m.MarshalTo(raw)
 		if err != nil {
-			return body{}, err
+			return responseBody{}, err
 		}
-		return body{data: envelope(gvk, raw[:n])}, nil
+		return responseBody{data: render.Envelope(gvk, raw[:n])}, nil
 	}
 	data, err := json.Marshal(obj)
 	if err != nil {
-		return body{}, err
+		return responseBody{}, err
 	}
 	return finish(data, f)
 }

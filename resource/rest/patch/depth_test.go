@@ -1,4 +1,4 @@
-package rest
+package patch
 
 import (
 	"runtime"
@@ -6,18 +6,16 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"portico/resource"
 )
 
 func TestPatchedDepth(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n) }
 	for n, ok := range map[int]bool{maxDepth - 2: true, maxDepth - 1: false} {
-		patch, err := parsePatch(types.JSONPatchType, []byte(`[{"op":"copy","from":"/x","path":"/y/z"}]`), nil, false)
+		patch, err := Parse(types.JSONPatchType, []byte(`[{"op":"copy","from":"/x","path":"/y/z"}]`), nil, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := patch.apply([]byte(`{"x":` + deep(n) + `,"y":{}}`)); (err == nil) != ok {
+		if _, err := patch.Apply([]byte(`{"x":` + deep(n) + `,"y":{}}`)); (err == nil) != ok {
 			t.Errorf("%d levels: %v", n, err)
 		}
 	}
@@ -26,28 +24,17 @@ func TestPatchedDepth(t *testing.T) {
 // A patch library that decodes level by level takes minutes and gigabytes.
 func TestDeepMergeIsLinear(t *testing.T) {
 	patch := strings.Repeat(`{"a":`, maxDepth-1) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat("}", maxDepth-1)
-	doc, err := parsePatch(types.MergePatchType, []byte(patch), nil, true)
+	doc, err := Parse(types.MergePatchType, []byte(patch), nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, err := doc.apply([]byte(`{"a":{"b":1}}`)); err != nil {
+	if _, err := doc.Apply([]byte(`{"a":{"b":1}}`)); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
 	if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 64 {
 		t.Errorf("%d MB were allocated", used)
-	}
-}
-
-func TestPartialIsCaseSensitive(t *testing.T) {
-	o, err := resource.Parse([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","Name":"b"},"Metadata":{"name":"c"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	partial, err := partialOf(&Kind{}, o)
-	if err != nil || partial.Name != "a" {
-		t.Errorf("%+v, %v", partial, err)
 	}
 }

@@ -1,4 +1,4 @@
-package rest
+package render
 
 import (
 	"encoding/json"
@@ -17,7 +17,7 @@ func TestYAML(t *testing.T) {
 		`{"` + long + `":{"` + long + `":1}}`,
 		`{"n":[9223372036854775807,-9223372036854775808,18446744073709551615,1e300,0.1,-0]}`,
 	} {
-		out, err := toYAML([]byte(in))
+		out, err := YAML([]byte(in))
 		if err != nil {
 			t.Errorf("%.60s: %v", in, err)
 			continue
@@ -52,7 +52,7 @@ func FuzzYAML(f *testing.F) {
 		if len(in) > 1000 || !json.Valid([]byte(in)) {
 			return
 		}
-		got, err := toYAML([]byte(in))
+		got, err := YAML([]byte(in))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package rest
+package patch
 
 import (
 	"bytes"
@@ -8,13 +8,12 @@ import (
 	"io"
 )
 
-// Documents are patched as decoded values: objects, arrays, strings, booleans,
-// nil, and numbers as they are written (json.Number), so that what a patch does
-// not touch stays as exact as it was. Decoding each once keeps the work linear;
-// decoding level by level, as patch libraries do, goes over what is at the
-// bottom once for every level above it.
+// Documents are patched as decoded values: objects, arrays, strings, booleans, nil, and
+// json.Number, so that numbers that a patch does not change stay as they are written. Each
+// is decoded once; patch libraries decode level by level, and so decode the innermost
+// values once for every level above.
 
-// maxDepth is how deep a patched document may be nested: what decoders take.
+// maxDepth is how deep a patched document may be nested. It is the limit of decoders.
 const maxDepth = 10000
 
 var errTooDeep = fmt.Errorf("the result is nested more than %d levels deep", maxDepth)
@@ -28,12 +27,12 @@ func decodeValue(data []byte) (any, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is something behind the document")
+		return nil, errors.New("trailing data")
 	}
 	return v, nil
 }
 
-// encodeValue is the way back. It fails if the value is nested too deep.
+// encodeValue encodes a value. It fails if the value is nested too deep.
 func encodeValue(v any) ([]byte, error) {
 	if !within(v, maxDepth) {
 		return nil, errTooDeep
@@ -41,7 +40,7 @@ func encodeValue(v any) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// within reports whether a value is nested no deeper than that.
+// within reports whether a value is nested at most depth levels deep.
 func within(v any, depth int) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -83,8 +82,8 @@ func mergeObject(object, patch map[string]any) {
 	}
 }
 
-// pruneNulls takes the members out that are null, at any depth: they ask for
-// something to be removed that is not there. Null elements of arrays are values.
+// pruneNulls removes the members that are null, at any depth: they would remove members
+// that are not there. Null elements of arrays are values.
 func pruneNulls(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

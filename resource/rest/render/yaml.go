@@ -1,6 +1,7 @@
-package rest
+package render
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -8,26 +9,28 @@ import (
 	"sigs.k8s.io/yaml/goyaml.v2"
 )
 
-// toYAML turns JSON into YAML, with the names of every object in order. It does
-// not read JSON as YAML, which is the usual way: that takes several times as
-// long, fails on control characters and long names, and makes a space of a
-// U+0085. What would get too long is YAML of one line (flowYAML).
-func toYAML(data []byte) ([]byte, error) {
-	if tooLong(data, yamlLines) {
-		return flowYAML(data)
+// YAML converts JSON to YAML with sorted keys. It does not read JSON as YAML, as libraries
+// do: that takes several times as long, fails on control characters and long keys, and
+// turns U+0085 into a space. A result that would be too long is YAML of one line
+// (FlowYAML).
+func YAML(data []byte) ([]byte, error) {
+	if TooLong(data, YAMLLines) {
+		return FlowYAML(data)
 	}
-	v, err := decodeValue(data)
+	var v any
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	err := d.Decode(&v)
+	if err == nil {
+		data, err = yaml.Marshal(withNumbers(v))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("encode YAML: %w", err)
-	}
-	if data, err = yaml.Marshal(withNumbers(v)); err != nil {
 		return nil, fmt.Errorf("encode YAML: %w", err)
 	}
 	return data, nil
 }
 
-// withNumbers has the numbers of a decoded value be numbers to encoders that do
-// not know json.Number.
+// withNumbers replaces the json.Numbers of a decoded value by numbers of Go.
 func withNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -1,4 +1,4 @@
-package rest
+package patch
 
 import (
 	"encoding/json"
@@ -12,39 +12,40 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// Bounds of JSON patches (contract 0.2): operations; bytes that "copy" may add
-// to the object; and elements that all operations together may push aside by
-// adding to arrays and removing from them, 16 bytes each, which is the one thing
-// whose cost is not bounded by the sizes of patch and object.
+// Bounds of a JSON patch (contract 0.2).
 const (
-	maxPatchOperations = 10000
-	maxPatchCopies     = 3 << 20
-	maxPatchShifts     = 64 << 20
+	// MaxOperations bounds the operations.
+	MaxOperations = 10000
+	// maxCopied bounds the bytes that "copy" may add to the object.
+	maxCopied = 3 << 20
+	// maxShifted bounds the array elements, of 16 bytes each, that insertions and removals
+	// move. Nothing else costs more than the sizes of patch and object allow.
+	maxShifted = 64 << 20
 )
 
 var (
-	errNoSuchPath = errors.New("there is nothing at that path")
-	errTestFailed = errors.New("the value is another one")
-	errShifts     = fmt.Errorf("the operations move more than %d elements of arrays", maxPatchShifts)
+	errNoSuchPath = errors.New("no such path")
+	errTestFailed = errors.New("the value differs")
+	errShifts     = fmt.Errorf("the operations move more than %d elements of arrays", maxShifted)
 )
 
-// operating is a document on which the operations of a JSON patch (RFC 6902) are
-// carried out. What the RFC leaves open is as clients of Kubernetes know it:
-// negative indexes count from the end, "replace" in an object need not find
-// anything, and what is not there is null to "test" and "copy".
-type operating struct {
+// patched is a document to which the operations of a JSON patch (RFC 6902) are applied.
+// Beyond the RFC, and as in kube-apiserver, negative indexes count from the end, "replace"
+// in an object may add a member, and a missing member is null to "test" and "copy".
+type patched struct {
 	root           any
 	copied, shifts int64
 }
 
-// applyOperations carries out a patch. Errors are *jsonpatch.AccumulatedCopySizeError
-// and errShifts for what is too large, others for what does not fit the document.
+// applyOperations applies a patch. Errors are *jsonpatch.AccumulatedCopySizeError
+// and errShifts for a patch that is too expensive, others for one that does not fit the
+// document.
 func applyOperations(document []byte, patch jsonpatch.Patch) ([]byte, error) {
 	root, err := decodeValue(document)
 	if err != nil {
 		return nil, err
 	}
-	o := &operating{root: root}
+	o := &patched{root: root}
 	for i, operation := range patch {
 		if err := o.apply(operation); err != nil {
 			return nil, fmt.Errorf("operation %d: %w", i, err)
@@ -53,7 +54,7 @@ func applyOperations(document []byte, patch jsonpatch.Patch) ([]byte, error) {
 	return encodeValue(o.root)
 }
 
-func (o *operating) apply(operation jsonpatch.Operation) error {
+func (o *patched) apply(operation jsonpatch.Operation) error {
 	path, err := operation.Path()
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func (o *operating) apply(operation jsonpatch.Operation) error {
 	return nil
 }
 
-// operationValue is the operation's value; nil if it has none.
+// operationValue returns the operation's value; nil if it has none.
 func operationValue(operation jsonpatch.Operation) (any, error) {
 	raw := operation["value"]
 	if raw == nil {
@@ -91,22 +92,21 @@ func operationValue(operation jsonpatch.Operation) (any, error) {
 	return decodeValue(*raw)
 }
 
-// place is where something is in a document.
-type place struct {
+// target is a member of an object or an element of an array.
+type target struct {
 	object map[string]any
 	name   string
 
-	// array is what the object or array above has there; set puts another in
-	// its place.
+	// array is the array that has the element; set replaces it in its parent.
 	array []any
 	set   func([]any)
 }
 
-// find returns the place that a pointer names; its last part need not be there.
-func (o *operating) find(pointer string) (place, error) {
+// find returns the target of a pointer, which need not exist.
+func (o *patched) find(pointer string) (target, error) {
 	parts := strings.Split(pointer, "/")
 	if len(parts) < 2 {
-		return place{}, errNoSuchPath
+		return target{}, errNoSuchPath
 	}
 	at, set := o.root, func(v []any) { o.root = v }
 	for _, part := range parts[1 : len(parts)-1] {
@@ -117,21 +117,21 @@ func (o *operating) find(pointer string) (place, error) {
 		case []any:
 			i, err := index(part, len(in))
 			if err != nil {
-				return place{}, err
+				return target{}, err
 			}
 			at, set = in[i], func(v []any) { in[i] = v }
 		default:
-			return place{}, errNoSuchPath
+			return target{}, errNoSuchPath
 		}
 	}
 	last := unescapePointer(parts[len(parts)-1])
 	switch in := at.(type) {
 	case map[string]any:
-		return place{object: in, name: last}, nil
+		return target{object: in, name: last}, nil
 	case []any:
-		return place{array: in, name: last, set: set}, nil
+		return target{array: in, name: last, set: set}, nil
 	}
-	return place{}, errNoSuchPath
+	return target{}, errNoSuchPath
 }
 
 func unescapePointer(part string) string {
@@ -143,17 +143,17 @@ func index(text string, n int) (int, error) {
 	i, err := strconv.Atoi(text)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("%q is no index", text)
+		return 0, fmt.Errorf("%q is not an index", text)
 	case i >= n || i < -n:
-		return 0, fmt.Errorf("index %d is not in the array of %d", i, n)
+		return 0, fmt.Errorf("index %d is out of range of the array of %d", i, n)
 	case i < 0:
 		i += n
 	}
 	return i, nil
 }
 
-// get returns what is there; nil in an object that has no such member.
-func (p place) get() (any, error) {
+// get returns the target's value; nil for a missing member.
+func (p target) get() (any, error) {
 	if p.object != nil {
 		return p.object[p.name], nil
 	}
@@ -164,7 +164,7 @@ func (p place) get() (any, error) {
 	return p.array[i], nil
 }
 
-func (o *operating) add(pointer string, value any) error {
+func (o *patched) add(pointer string, value any) error {
 	p, err := o.find(pointer)
 	switch {
 	case err != nil:
@@ -186,7 +186,7 @@ func (o *operating) add(pointer string, value any) error {
 	return err
 }
 
-func (o *operating) remove(pointer string) error {
+func (o *patched) remove(pointer string) error {
 	p, err := o.find(pointer)
 	if err != nil {
 		return err
@@ -208,22 +208,22 @@ func (o *operating) remove(pointer string) error {
 	return err
 }
 
-// shift accounts for elements that are moved within an array.
-func (o *operating) shift(n int) error {
-	if o.shifts += int64(n); o.shifts > maxPatchShifts {
+// shift counts elements that are moved within an array.
+func (o *patched) shift(n int) error {
+	if o.shifts += int64(n); o.shifts > maxShifted {
 		return errShifts
 	}
 	return nil
 }
 
-func (o *operating) replace(pointer string, value any) error {
+func (o *patched) replace(pointer string, value any) error {
 	if pointer == "" {
 		switch value.(type) {
 		case map[string]any, []any:
 			o.root = value
 			return nil
 		}
-		return errors.New("a document is an object or an array")
+		return errors.New("a document must be an object or an array")
 	}
 	p, err := o.find(pointer)
 	if err != nil {
@@ -240,7 +240,7 @@ func (o *operating) replace(pointer string, value any) error {
 	return err
 }
 
-func (o *operating) test(pointer string, value any) error {
+func (o *patched) test(pointer string, value any) error {
 	current := o.root
 	if pointer != "" {
 		p, err := o.find(pointer)
@@ -257,8 +257,8 @@ func (o *operating) test(pointer string, value any) error {
 	return nil
 }
 
-// transfer moves or copies.
-func (o *operating) transfer(operation jsonpatch.Operation, to string, move bool) error {
+// transfer applies "move" and "copy".
+func (o *patched) transfer(operation jsonpatch.Operation, to string, move bool) error {
 	from, err := operation.From()
 	if err != nil {
 		return err
@@ -285,8 +285,8 @@ func (o *operating) transfer(operation jsonpatch.Operation, to string, move bool
 	return o.add(to, value)
 }
 
-// duplicate returns a copy that shares nothing with the value.
-func (o *operating) duplicate(value any) (any, error) {
+// duplicate returns a deep copy.
+func (o *patched) duplicate(value any) (any, error) {
 	if !within(value, maxDepth) {
 		return nil, errTooDeep
 	}
@@ -294,8 +294,8 @@ func (o *operating) duplicate(value any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.copied += int64(len(data)); o.copied > maxPatchCopies {
-		return nil, jsonpatch.NewAccumulatedCopySizeError(maxPatchCopies, o.copied)
+	if o.copied += int64(len(data)); o.copied > maxCopied {
+		return nil, jsonpatch.NewAccumulatedCopySizeError(maxCopied, o.copied)
 	}
 	return decodeValue(data)
 }

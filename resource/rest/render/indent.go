@@ -1,4 +1,4 @@
-package rest
+package render
 
 import (
 	"bytes"
@@ -7,33 +7,31 @@ import (
 	"unicode/utf8"
 )
 
-// Indentation costs two bytes a level for every line, so that a deep object
-// with many members may grow a thousandfold by it. What would be more than
-// maxGrowth times as long, and longer than freeGrowth bytes, is sent without.
+// Indentation takes two bytes a level for every line, so that a deep object with many
+// members may grow a thousandfold. An object is not indented if it would be more than
+// MaxGrowth times as long and longer than FreeGrowth bytes.
 const (
-	maxGrowth  = 8
-	freeGrowth = 1 << 20
+	MaxGrowth  = 8
+	FreeGrowth = 1 << 20
 )
 
-// lines says where an indented text has line breaks.
-type lines uint8
+// Lines says where an indented text has line breaks.
+type Lines uint8
 
 const (
-	// jsonLines: between the tokens of JSON.
-	jsonLines lines = iota
-	// yamlLines: in long texts as well, at spaces and at breaks of their own.
-	yamlLines
+	// JSONLines are between the tokens of JSON.
+	JSONLines Lines = iota
+	// YAMLLines are in long strings, too: at spaces and at line breaks.
+	YAMLLines
 )
 
-// tooLong reports whether data, which is valid JSON, gets out of proportion
-// when it is indented.
-func tooLong(data []byte, l lines) bool {
-	return indentedSize(data, l) > max(int64(len(data))*maxGrowth, freeGrowth)
+// TooLong reports whether data, which is valid JSON, is too long when it is indented.
+func TooLong(data []byte, l Lines) bool {
+	return indentedSize(data, l) > max(int64(len(data))*MaxGrowth, FreeGrowth)
 }
 
-// indentedSize returns how long data gets when it is indented, or somewhat
-// more.
-func indentedSize(data []byte, l lines) int64 {
+// indentedSize returns an upper bound of the length of data when it is indented.
+func indentedSize(data []byte, l Lines) int64 {
 	size, depth := int64(len(data)), int64(0)
 	inText := false
 	for i := 0; i < len(data); i++ {
@@ -56,10 +54,10 @@ func indentedSize(data []byte, l lines) int64 {
 			}
 		case c == '\\':
 			i++
-			if l == yamlLines {
+			if l == YAMLLines {
 				size += 1 + 2*depth
 			}
-		case l == yamlLines && breaks(data[i:]):
+		case l == YAMLLines && breaks(data[i:]):
 			size += 1 + 2*depth
 		}
 	}
@@ -72,10 +70,10 @@ func breaks(text []byte) bool {
 		bytes.HasPrefix(text, []byte("\u2028")) || bytes.HasPrefix(text, []byte("\u2029"))
 }
 
-// appendIndented appends data, indented by two spaces and behind its first
-// line by prefix; in one line where that would be too long.
-func appendIndented(buf *bytes.Buffer, data []byte, prefix string) error {
-	if tooLong(data, jsonLines) {
+// AppendIndented appends data indented by two spaces, and its lines after the first by
+// prefix; in one line if that would be too long.
+func AppendIndented(buf *bytes.Buffer, data []byte, prefix string) error {
+	if TooLong(data, JSONLines) {
 		if err := json.Compact(buf, data); err != nil {
 			return fmt.Errorf("compact JSON: %w", err)
 		}
@@ -87,9 +85,9 @@ func appendIndented(buf *bytes.Buffer, data []byte, prefix string) error {
 	return nil
 }
 
-// flowYAML turns JSON into YAML of one line, which is JSON except for the
-// characters that YAML wants escaped.
-func flowYAML(data []byte) ([]byte, error) {
+// FlowYAML converts JSON to YAML of one line, which is JSON but for the characters that
+// YAML requires to be escaped.
+func FlowYAML(data []byte) ([]byte, error) {
 	var buf bytes.Buffer
 	if err := json.Compact(&buf, data); err != nil {
 		return nil, fmt.Errorf("encode YAML: %w", err)
@@ -107,8 +105,8 @@ func flowYAML(data []byte) ([]byte, error) {
 	return append(out, '\n'), nil
 }
 
-// unprintable reports whether JSON may have the character as it is, where YAML
-// may not or takes it for a line break.
+// unprintable reports whether a character needs an escape in YAML, or is a line break
+// there, but not in JSON.
 func unprintable(r rune) bool {
 	return r >= 0x7f && r <= 0x9f || r == '\u2028' || r == '\u2029' || r == '\ufeff' || r == '\ufffe' || r == '\uffff'
 }

@@ -1,4 +1,4 @@
-package rest
+package patch
 
 import (
 	"fmt"
@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// maxMergePairs is how many pairs of items a strategic merge patch may have
-// compared. The library looks for each item of a patch in all of the list that
-// it is merged into: two lists of 5,000 take it seven seconds.
+// maxMergePairs bounds the pairs of items that a strategic merge patch compares. The
+// library searches the whole list for each item of the patch: two lists of 5,000 items
+// take seven seconds.
 const maxMergePairs = 2_000_000
 
 // mergePairs counts the pairs of items that a strategic merge compares.
 type mergePairs struct{ left int }
 
-// checkMergeCost is the 413 for a strategic merge patch of lists that are too
-// long to be merged item by item. structure is the Go type that says which are.
+// checkMergeCost returns the 413 for a strategic merge patch whose lists are too long to be
+// merged item by item. structure is the Go type, which declares the merged lists.
 func checkMergeCost(original, patch map[string]any, structure runtime.Object) error {
 	meta, err := strategicpatch.NewPatchMetaFromStruct(structure)
 	if err != nil {
@@ -35,8 +35,8 @@ func checkMergeCost(original, patch map[string]any, structure runtime.Object) er
 	return nil
 }
 
-// object counts what merging an object takes. It returns where that becomes too
-// much, from the inside out; nil: nowhere.
+// object counts the pairs of an object. It returns the path where there are too many, from
+// the inside out; nil if there are not.
 func (m *mergePairs) object(meta strategicpatch.LookupPatchMeta, original, patch map[string]any) []string {
 	for name, change := range patch {
 		field := name
@@ -63,7 +63,7 @@ func (m *mergePairs) object(meta strategicpatch.LookupPatchMeta, original, patch
 	return nil
 }
 
-// list counts what merging a list takes, and the lists in its items.
+// list counts the pairs of a list, and of the lists in its items.
 func (m *mergePairs) list(meta strategicpatch.LookupPatchMeta, mergeKey string, original, patch []any) []string {
 	if len(original) == 0 {
 		return nil

@@ -1,4 +1,4 @@
-package rest
+package patch
 
 import (
 	"fmt"
@@ -30,11 +30,11 @@ func TestMergeCost(t *testing.T) {
 		{"replaced", `{"spec":{"tolerations":` + list(2000, `{"key":"#"}`) + `}}`, `{"spec":{"tolerations":` + list(2000, `{"key":"#"}`) + `}}`, ""},
 	}
 	for _, test := range tests {
-		p, err := parsePatch(types.StrategicMergePatchType, []byte(test.patch), &corev1.Pod{}, false)
+		p, err := Parse(types.StrategicMergePatchType, []byte(test.patch), &corev1.Pod{}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = p.apply([]byte(test.object))
+		_, err = p.Apply([]byte(test.object))
 		if refused := apierrors.IsRequestEntityTooLargeError(err); refused != (test.refused != "") || err != nil && !refused {
 			t.Errorf("%s: %v", test.name, err)
 		} else if refused && !strings.Contains(err.Error(), "with "+test.refused+":") {

@@ -1,4 +1,4 @@
-package rest
+package patch
 
 import (
 	"encoding/json"
@@ -44,11 +44,11 @@ func FuzzMergePatch(f *testing.F) {
 		if !shallow(document, patch) || !json.Valid([]byte(document)) || !strings.HasPrefix(strings.TrimSpace(document), "{") {
 			return
 		}
-		doc, err := parsePatch(types.MergePatchType, []byte(patch), nil, true)
+		doc, err := Parse(types.MergePatchType, []byte(patch), nil, true)
 		if err != nil {
 			return
 		}
-		got, err := doc.apply([]byte(document))
+		got, err := doc.Apply([]byte(document))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,11 +77,11 @@ func FuzzJSONPatch(f *testing.F) {
 		if !shallow(document, patch) || !json.Valid([]byte(document)) || !strings.HasPrefix(strings.TrimSpace(document), "{") {
 			return
 		}
-		doc, err := parsePatch(types.JSONPatchType, []byte(patch), nil, false)
+		doc, err := Parse(types.JSONPatchType, []byte(patch), nil, false)
 		if err != nil {
 			return
 		}
-		got, err := doc.apply([]byte(document))
+		got, err := doc.Apply([]byte(document))
 		want, refErr := reference([]byte(document), []byte(patch))
 		switch {
 		case strings.Contains(document+patch+string(got), "null") || strings.Contains(document+patch, `\`):

@@ -1,0 +1,87 @@
+// Package body bounds the memory that request bodies take and reads them.
+//
+// Runs in: gateway, core, crd.
+package body
+
+import (
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/fairshare"
+)
+
+// Bounds, in bytes, of the memory of all bodies of a process, beyond which requests are
+// rejected (429). The number of requests in flight is bounded, too.
+const (
+	// DecodeMemory is for bodies being decoded, until their requests are answered, and for
+	// the stored objects that they change: estimates (bodylimit.Size.Memory).
+	DecodeMemory = 160 << 20
+	// ReadMemory is for bodies being read. It is separate, so that slow senders do not
+	// block decoding.
+	ReadMemory = 64 << 20
+	// FreeMemory is the part of DecodeMemory that each request has without taking it:
+	// ordinary bodies, with some hundred values, are never rejected.
+	FreeMemory = 512 << 10
+	// reservedPart of each budget is added for users without limits: an administrator's
+	// requests are served while other users take everything.
+	reservedPart = 3
+)
+
+// Budget is memory that users share. Safe for concurrent use.
+type Budget struct {
+	shared, reserved *fairshare.Limit
+}
+
+// NewBudget returns a budget of size bytes.
+func NewBudget(size int) *Budget {
+	return &Budget{fairshare.New(size, 0), fairshare.New(size/reservedPart, 0)}
+}
+
+// Hold is what one request has taken of a budget. The zero value and nil have taken
+// nothing and reject nothing. Not safe for concurrent use.
+type Hold struct {
+	budget           *Budget
+	user             *resource.User
+	shared, reserved int
+}
+
+// Hold returns a Hold of a user (nil: an anonymous one) that has taken nothing.
+func (b *Budget) Hold(user *resource.User) Hold {
+	if user == nil {
+		user = &resource.User{}
+	}
+	return Hold{budget: b, user: user}
+}
+
+// errNoMemory is the 429 for a body that needs more memory than is left.
+func errNoMemory() error {
+	return apierrors.NewTooManyRequests("the bodies of other requests take all memory there is for them, please try again later", 1)
+}
+
+// Grow takes size more bytes, or nothing if there are not as many: then it returns a 429.
+func (h *Hold) Grow(size int) error {
+	switch {
+	case h == nil || h.budget == nil || size <= 0:
+	case h.budget.shared.TakeN(h.user.Name, size):
+		h.shared += size
+	case h.user.Unlimited() && h.budget.reserved.TakeN("", size):
+		h.reserved += size
+	default:
+		return errNoMemory()
+	}
+	return nil
+}
+
+// Release returns everything to the budget.
+func (h *Hold) Release() {
+	if h.shared > 0 {
+		h.budget.shared.ReleaseN(h.user.Name, h.shared)
+	}
+	if h.reserved > 0 {
+		h.budget.reserved.ReleaseN("", h.reserved)
+	}
+	h.shared, h.reserved = 0, 0
+}
+
+// InUse returns how many bytes are taken.
+func (b *Budget) InUse() int { return b.shared.InUse() + b.reserved.InUse() }
