@@ -31,7 +31,7 @@
 //     (projection.go).
 //   - Bodies whose shape makes them expensive are bounded by more than their size:
 //     patches are applied to values decoded once, with bounds on what they copy and move
-//     (patchmerge.go, patchoperations.go), the values of a body are counted before it is
+//     (package patch), the values of a body are counted before it is
 //     decoded (requestbody.go), and only the first thousand validation errors are sent
 //     (validation.go).
 //   - Content negotiation comes before the write: nothing is changed whose result the
