@@ -37,7 +37,9 @@ func TestHTTP2Retires(t *testing.T) {
 			t.Fatal(err)
 		}
 		g, _ := e.generation()
+		g.http2.mu.Lock()
 		c := g.http2.conns[0]
+		g.http2.mu.Unlock()
 		retire(e, g.http2)
 		time.Sleep(10 * time.Millisecond) // for a connection that closes too early
 		close(end)
