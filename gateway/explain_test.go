@@ -43,7 +43,7 @@ func startExplaining(t *testing.T) *explaining {
 	}
 	closed.Close()
 	endpoints := upstream.At(closed.Addr().String(), listening.Listener.Addr().String())
-	up := proxy.NewWay(upstream.Config{
+	up := proxy.NewUpstream(upstream.Config{
 		Base: &url.URL{Scheme: "https", Host: "api.ns.svc:443"}, Endpoints: endpoints, Trust: upstream.Trust{Insecure: true},
 		Policy: upstream.NewPolicy(&backend.Spec{Balance: backend.RoundRobin}),
 	}, proxy.NewMaker(slog.New(slog.DiscardHandler)))
@@ -214,8 +214,8 @@ func TestExplainRefusals(t *testing.T) {
 	x.routes = map[schema.GroupVersion]*proxy.Route{
 		{Group: "gone.example.com", Version: "v1"}: {Name: "v1.gone.example.com", Condition: gone},
 		{Group: "mine.example.com", Version: "v1"}: {Name: "v1.mine.example.com", Condition: gone},
-		{Group: "shop.example.com", Version: "v1"}: {Name: "v1.shop.example.com", Upstream: up, Condition: apiservice.Local(), Plain: proxy.NewPlain(schema.GroupVersion{Group: "shop.example.com", Version: "v1"}, "", true, nil, false)},
-		{Group: "new.example.com", Version: "v1"}:  {Name: "v1.new.example.com", Upstream: up, Condition: apiservice.Local(), Plain: proxy.NewPlain(schema.GroupVersion{Group: "new.example.com", Version: "v1"}, "", false, nil, false)},
+		{Group: "shop.example.com", Version: "v1"}: {Name: "v1.shop.example.com", Upstream: up, Condition: apiservice.Local(), REST: proxy.NewREST(schema.GroupVersion{Group: "shop.example.com", Version: "v1"}, "", true, nil, false)},
+		{Group: "new.example.com", Version: "v1"}:  {Name: "v1.new.example.com", Upstream: up, Condition: apiservice.Local(), REST: proxy.NewREST(schema.GroupVersion{Group: "new.example.com", Version: "v1"}, "", false, nil, false)},
 	}
 	to := map[string]string{apiservice.BackendAnnotation: "billing"}
 	x.list = []*apireg.APIService{

@@ -48,7 +48,7 @@ func (g *Gateway) router() http.Handler {
 	index := serve.Handle(serve.Index(g.paths))
 	engine.Any("/", index)
 	engine.Any("/index.html", index)
-	return g.proxy.Signed(engine)
+	return g.proxy.DebugHeaders(engine)
 }
 
 // paths returns what / lists.

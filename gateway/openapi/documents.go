@@ -107,7 +107,7 @@ func (d *Documents) ask(w http.ResponseWriter, r *http.Request, key string) {
 		version = parts[1]
 	}
 	rt := d.cfg.Table().Lookup(group, version)
-	if rt == nil || rt.Local || rt.Plain != nil {
+	if rt == nil || rt.Local || rt.REST != nil {
 		http.Error(w, "404 page not found", http.StatusNotFound)
 		return
 	}

@@ -248,7 +248,7 @@ func TestUnspeakableUsers(t *testing.T) {
 		act := &resource.Action{User: c.user}
 		r := httptest.NewRequest("GET", "/apis/g.example.com/v1/things", nil)
 		w := httptest.NewRecorder()
-		rt := &Route{Name: "v1.g", Condition: apiservice.Passed(), Upstream: &Way{short: http.HandlerFunc(ok)}}
+		rt := &Route{Name: "v1.g", Condition: apiservice.Passed(), Upstream: &Upstream{short: http.HandlerFunc(ok)}}
 		(&Proxy{}).Send(w, r.WithContext(resource.WithAction(r.Context(), act)), rt)
 		if (w.Code == 200) != c.ok || !c.ok && w.Code != 400 {
 			t.Errorf("%q: %d", c.user, w.Code)

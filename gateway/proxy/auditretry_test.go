@@ -142,7 +142,7 @@ func TestAuditOfRetriedRequests(t *testing.T) {
 func twoEndpoints(t *testing.T, addresses ...string) func(*filter.Config) {
 	policy := upstream.NewPolicy(&backend.Spec{Balance: backend.RoundRobin})
 	policy.Connect, policy.PanicPercent = time.Minute, 0
-	up := NewWay(upstream.Config{
+	up := NewUpstream(upstream.Config{
 		Base: &url.URL{Scheme: "https", Host: "example.com"}, Endpoints: upstream.At(addresses...), Policy: policy,
 		Trust: upstream.Trust{Insecure: true},
 	}, NewMaker(slog.New(slog.DiscardHandler)))

@@ -25,7 +25,7 @@ func startChain(t *testing.T, behind http.HandlerFunc, change ...func(*filter.Co
 }
 
 // startChainTo also returns the way to the server.
-func startChainTo(t *testing.T, behind http.HandlerFunc, change ...func(*filter.Config)) (*httptest.Server, *Way) {
+func startChainTo(t *testing.T, behind http.HandlerFunc, change ...func(*filter.Config)) (*httptest.Server, *Upstream) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {

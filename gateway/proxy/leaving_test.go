@@ -33,7 +33,7 @@ type leavingWay struct {
 	name, path string
 	server     string // of the gateway
 	metrics    *metrics.Metrics
-	up         *Way
+	up         *Upstream
 	ended      chan error // how the server's end of each connection ended
 	shutdown   func()     // of the gateway
 }
@@ -46,10 +46,10 @@ func leavingWays(t *testing.T) []*leavingWay {
 	for _, c := range []struct {
 		name, path string
 		tls        bool
-		plain      *Plain
+		plain      *REST
 	}{
 		{"aggregated server", "/apis/vms.example.com/v1/namespaces/a/vms/b/console", true, nil},
-		{"REST server", shopRoot + "/tills/1/live", false, &Plain{root: shopRoot}},
+		{"REST server", shopRoot + "/tills/1/live", false, &REST{root: shopRoot}},
 	} {
 		w := &leavingWay{name: c.name, path: c.path, metrics: metrics.New(), ended: make(chan error, 8)}
 		behind := websocket.Handler(func(conn *websocket.Conn) {
@@ -83,10 +83,10 @@ func leavingWays(t *testing.T) []*leavingWay {
 }
 
 // serve starts the gateway.
-func (w *leavingWay) serve(t *testing.T, plain *Plain) {
+func (w *leavingWay) serve(t *testing.T, plain *REST) {
 	t.Helper()
 	traffic := NewTraffic()
-	rt := &Route{Name: "v1.test", Upstream: w.up, Condition: apiservice.Passed(), Plain: plain, traffic: traffic.route(routeName{"v1.test", "test"})}
+	rt := &Route{Name: "v1.test", Upstream: w.up, Condition: apiservice.Passed(), REST: plain, traffic: traffic.route(routeName{"v1.test", "test"})}
 	w.metrics.Registry().MustRegister(traffic)
 	socket := filepath.Join(t.TempDir(), "g")
 	chain, err := filter.New(filter.Config{

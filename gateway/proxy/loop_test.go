@@ -24,7 +24,7 @@ import (
 type looped struct {
 	*httptest.Server
 	via      *upstream.Via
-	up       *Way
+	up       *Upstream
 	received atomic.Int32
 }
 
@@ -56,7 +56,7 @@ func (g *looped) sendsTo(t *testing.T, next *httptest.Server) {
 	pool.AddCert(next.Certificate())
 	address := next.Listener.Addr().String()
 	base := &url.URL{Scheme: "https", Host: address}
-	g.up = NewWay(upstream.Config{
+	g.up = NewUpstream(upstream.Config{
 		Base: base, Endpoints: upstream.At(address), Policy: upstream.NewPolicy(&backend.Spec{}), Via: g.via,
 		Trust: upstream.Trust{Roots: fixed(pool), ServerName: "example.com"},
 	}, NewMaker(slog.New(slog.DiscardHandler)))

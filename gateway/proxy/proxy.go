@@ -24,14 +24,14 @@ import (
 	"portico/resource/serve/inflight"
 )
 
-// Buffers of the copy loops. Those of connections that have left HTTP are held
-// for as long as they last; all others while there is something to copy.
+// Sizes of the copy buffers, in bytes. A connection that has left HTTP holds its buffers
+// for as long as it lasts; others only while there is something to copy.
 const (
 	copyBuffer    = 32 << 10
 	upgradeBuffer = 4 << 10
 )
 
-// buffers is a pool of buffers of one size; an httputil.BufferPool.
+// buffers is a pool of buffers of one size. It implements httputil.BufferPool.
 type buffers struct{ pool sync.Pool }
 
 func newBuffers(size int) *buffers {
@@ -41,7 +41,7 @@ func newBuffers(size int) *buffers {
 func (b *buffers) Get() []byte  { return *b.pool.Get().(*[]byte) }
 func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
 
-// Maker makes the reverse proxies of all upstreams.
+// Maker makes the reverse proxies of all servers.
 type Maker struct {
 	copying, upgraded *buffers
 	logger            *slog.Logger
@@ -51,7 +51,7 @@ func NewMaker(logger *slog.Logger) *Maker {
 	return &Maker{copying: newBuffers(copyBuffer), upgraded: newBuffers(upgradeBuffer), logger: logger}
 }
 
-// target is the ways to one server. *upstream.Upstream is one.
+// target sends requests to one server. *upstream.Upstream implements it.
 type target interface {
 	Base() *url.URL
 	Short() http.RoundTripper
@@ -59,7 +59,7 @@ type target interface {
 	Upgrade() http.RoundTripper
 }
 
-// build returns the reverse proxies to one server: for short requests, for
+// build returns the reverse proxies to one server: for requests with a deadline, for
 // long-running ones, and for those that leave HTTP.
 func (p *Maker) build(up target) (short, long, upgrade http.Handler) {
 	common := httputil.ReverseProxy{
@@ -68,7 +68,7 @@ func (p *Maker) build(up target) (short, long, upgrade http.Handler) {
 		ErrorLog:     slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug),
 	}
 	s, l, u := common, common, common
-	// What these do not flush is flushed by what they make of the answer's body.
+	// The bodies that ModifyResponse makes flush.
 	s.Transport, s.BufferPool, s.ModifyResponse = up.Short(), p.copying, inPieces
 	l.Transport, l.BufferPool, l.ModifyResponse = up.Long(), newBuffers(1), p.relayed
 	// Only HTTP/1.1 can be switched to another protocol.
@@ -76,16 +76,14 @@ func (p *Maker) build(up target) (short, long, upgrade http.Handler) {
 	return &s, &l, leavers{&u}
 }
 
-// forServers are headers that a client does not get rid of by naming them in its
-// Connection header: the gateway went by them, or told audit of them, and a server
-// that does not see them would take the same body for something else. What else is
-// named there is the connection's.
+// forServers are headers that are forwarded even if the client names them in its
+// Connection header: the gateway or audit has read them, and a server without them would
+// read the same body otherwise.
 var forServers = [...]string{"Accept", "Accept-Encoding", "Audit-Id", "Content-Encoding", "Content-Type", "User-Agent"}
 
-// rewrite points the request at the server and says who sent it. Whatever
-// identity or impersonation the client's headers claimed is gone: the filters
-// before this one consumed it, and it is taken out here once more because a
-// mistake there would hand out the whole server.
+// rewrite addresses the request to the server and adds the user. The client's
+// credentials and impersonation headers were removed by filters before, and are removed
+// here again: a mistake there would give access to the whole server.
 func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	pr.Out.URL.Scheme, pr.Out.URL.Host = base.Scheme, base.Host
 	pr.Out.Host = base.Host
@@ -97,12 +95,13 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 			delete(h, name)
 		}
 	}
-	if act := resource.ActionFrom(pr.In.Context()); act != nil && act.User != nil {
+	act, upgrade := actionOf(pr.In)
+	if act != nil && act.User != nil {
 		authn.SetFrontProxyHeaders(h, act.User)
 	} else {
 		authn.StripFrontProxyHeaders(h)
 	}
-	if !upgrades(pr.In.Header) {
+	if !upgrade {
 		delete(h, "Upgrade")
 		delete(h, "Connection")
 		setForwarded(h, pr.In)
@@ -114,18 +113,26 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 			}
 		}
 	}
-	// What comes after the body was seen by nobody who judged the request.
+	// Trailers were not part of any decision about the request.
 	pr.Out.Trailer = nil
 }
 
-// setForwarded says where the request came from. X-Forwarded-For is appended to
-// what came in, as upstream does: it is a trace, not a claim.
+// actionOf returns the action of a request, and whether it asks for another protocol.
+func actionOf(r *http.Request) (act *resource.Action, upgrade bool) {
+	if h := proxiedRequestFrom(r.Context()); h != nil && h.act != nil {
+		return h.act, h.upgrade
+	}
+	return resource.ActionFrom(r.Context()), upgrades(r.Header)
+}
+
+// setForwarded adds the X-Forwarded headers. The client's X-Forwarded-For is kept and
+// appended to, as kube-aggregator does: it is informational.
 func setForwarded(h http.Header, in *http.Request) {
 	proto := "http"
 	if in.TLS != nil {
 		proto = "https"
 	}
-	uri := in.RequestURI // what a REST server is asked for is another
+	uri := in.RequestURI // the path for a REST backend differs
 	if !strings.HasPrefix(uri, "/") {
 		uri = in.URL.RequestURI()
 	}
@@ -143,8 +150,8 @@ func setForwarded(h http.Header, in *http.Request) {
 	h["X-Forwarded-For"] = values[:1:1]
 }
 
-// errRedirect refuses a server that wants to send the gateway elsewhere: it
-// could reach what the client may not (contract 8.3).
+// errRedirect is a redirect of a server: following it, the gateway could reach what the
+// client may not.
 var errRedirect = errors.New("the backend attempted to redirect this request, which is not permitted")
 
 func modifyResponse(res *http.Response) error {
@@ -152,46 +159,45 @@ func modifyResponse(res *http.Response) error {
 		return errRedirect
 	}
 	for name := range res.Header {
-		if notServers(name) {
+		if isGateways(name) {
 			delete(res.Header, name)
 		}
 	}
-	if keepTrailers(res.Trailer); len(res.Trailer) > 0 {
-		// An HTTP/1.1 answer that says how long it is ends there.
+	if filterTrailers(res.Trailer); len(res.Trailer) > 0 {
+		// An HTTP/1.1 answer with a Content-Length has no trailers.
 		res.Header.Del("Content-Length")
 	}
 	if res.StatusCode == http.StatusNoContent {
-		// It says how long a body is that there is not (RFC 9110, 8.6): a client of
-		// HTTP/2 takes that for a broken answer.
+		// It must have none (RFC 9110, 8.6): an HTTP/2 client reports a malformed answer.
 		res.Header.Del("Content-Length")
 	}
-	// Who answered has counted the request.
+	// The server has counted the request.
 	filter.CountedElsewhere(res.Request.Context())
 	return nil
 }
 
-// isNewHash reports whether a redirect leads from an OpenAPI document to the
-// same document under its present hash (contract 1.7): back to the gateway, so
-// that it gives the client nothing it could not have asked for.
+// isNewHash reports whether a redirect leads from an OpenAPI document to the same
+// document with its present hash. The client follows it to the gateway, with its own
+// permissions.
 func isNewHash(res *http.Response) bool {
 	path := res.Request.URL.Path
 	return strings.HasPrefix(path, "/openapi/v3/") && strings.HasPrefix(res.Header.Get("Location"), path+"?hash=")
 }
 
-// fail answers a request that got no answer from the server.
+// fail answers a request for which there is no answer of the server.
 func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errRedirect):
 		rest.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "", err.Error(), 0, false))
 		return
-	case errors.Is(r.Context().Err(), context.DeadlineExceeded): // whatever broke because of it
+	case errors.Is(r.Context().Err(), context.DeadlineExceeded):
 		rest.WriteStatus(w, r, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 		return
 	case errors.Is(context.Cause(r.Context()), inflight.ErrShuttingDown):
 		rest.WriteStatus(w, r, resource.Unavailable("the gateway is shutting down", RetryAfter))
 		return
 	case r.Context().Err() != nil:
-		// The client went away; nobody reads an answer.
+		// The client has gone.
 		panic(http.ErrAbortHandler)
 	}
 	var body *upstream.BodyError
@@ -220,7 +226,7 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	rest.WriteStatus(w, r, unreachable(r, err))
 }
 
-// headerTooLarge is the 431 for a request that the server said it does not take.
+// headerTooLarge returns the 431 for a header that is larger than the server takes.
 func headerTooLarge(err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusRequestHeaderFieldsTooLarge, Reason: metav1.StatusReasonBadRequest, Message: err.Error(),

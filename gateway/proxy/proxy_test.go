@@ -30,7 +30,7 @@ import (
 type front struct {
 	*httptest.Server
 	broken atomic.Int32 // how often the server was suspected
-	up     *Way
+	up     *Upstream
 }
 
 func alice() *resource.User {
@@ -67,7 +67,7 @@ func frontOf(t *testing.T, address string, how upstream.Trust) *front {
 	}
 	policy := upstream.NewPolicy(&backend.Spec{})
 	policy.Connect = time.Minute // many handshakes at once take a busy machine long
-	f.up = NewWay(upstream.Config{
+	f.up = NewUpstream(upstream.Config{
 		Base: base, Endpoints: []upstream.Endpoint{endpoint}, Trust: how, Policy: policy, Via: upstream.NewVia(),
 		Broken: func(string) { f.broken.Add(1) },
 	}, NewMaker(slog.New(slog.DiscardHandler)))

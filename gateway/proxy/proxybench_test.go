@@ -22,7 +22,7 @@ func BenchmarkProxy(b *testing.B) {
 	answer := bytes.Repeat([]byte("x"), benchObject)
 	server := readyServer{answer}
 	base := server.Base()
-	up := &Way{}
+	up := &Upstream{}
 	up.short, up.long, up.upgrade = NewMaker(slog.New(slog.DiscardHandler)).build(server)
 	rt := &Route{Name: "v1.", Upstream: up, Condition: apiservice.Passed()}
 	for name, handler := range map[string]http.Handler{

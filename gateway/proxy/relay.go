@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 
-	"portico/resource"
 	"portico/resource/serve/inflight"
 )
 
@@ -15,34 +14,32 @@ import (
 // Where the request has a body, it copies while ReverseProxy reads from it, and is
 // empty.
 //
-// A gateway holds thousands of watches that are quiet most of the time, and
-// then wants to move all that has come up in as few pieces as it can: each piece
-// costs two changes of goroutines and a frame. So the relay waits without any
-// buffer, by a read of no bytes, and borrows a large one while there is
-// something to copy. A body that does not wait in such a read is waited for
-// with the buffer in hand, which costs memory and nothing else.
+// A gateway holds thousands of watches that are quiet most of the time, and then have
+// several events at once. Each piece that is copied costs two switches of goroutines and
+// a frame. So the relay waits without a buffer, by a read of no bytes, and takes a large
+// one from a pool while there is something to copy. A body whose read of no bytes
+// returns at once is waited for with the buffer, which only costs memory.
 type relay struct {
-	// ctx is that of the request; watch says that its answer is worth something if
-	// it is cut short.
+	// ctx is that of the request. watch: a part of the answer is of use to the client.
 	ctx   context.Context
 	watch bool
-	// after says that the body is copied after ReverseProxy has returned, which ends
-	// the request's body then: there must be none.
+	// after: the body is copied after ReverseProxy has returned. The request must have
+	// no body, because ReverseProxy closes that.
 	after bool
 
-	// body is that of the answer; nil: there is none to be copied.
+	// body is that of the answer; nil: there is nothing to copy.
 	body    io.ReadCloser
 	to      http.ResponseWriter
 	buffers *buffers
 	log     *slog.Logger
-	// answer is for its trailers, of which so many were announced.
+	// answer is for its trailers, of which announced were announced.
 	answer    *http.Response
 	announced int
 }
 
-// sendLong sends a long-running request. The hop ends with its answer.
-func (h *hop) sendLong(w http.ResponseWriter, r *http.Request) {
-	l := &relay{ctx: r.Context(), watch: resource.ActionFrom(r.Context()).Verb == "watch", after: r.ContentLength == 0}
+// sendLong sends a long-running request.
+func (h *proxiedRequest) sendLong(w http.ResponseWriter, r *http.Request) {
+	l := &relay{ctx: r.Context(), watch: h.act.Verb == "watch", after: r.ContentLength == 0}
 	h.relay = l
 	defer h.endLong()
 	if !l.after {
@@ -54,22 +51,21 @@ func (h *hop) sendLong(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// unflushed is for ReverseProxy while a relay writes and flushes what is below: it
-// would flush a stream of events from another goroutine.
+// unflushed hides Flush from ReverseProxy, which would flush a stream of events from
+// another goroutine while a relay writes.
 type unflushed struct{ http.ResponseWriter }
 
-// endLong ends what sendLong began.
-func (h *hop) endLong() {
+// endLong ends a long-running request.
+func (h *proxiedRequest) endLong() {
 	if h.relay.body != nil {
 		h.relay.body.Close()
 	}
 	h.end()
 }
 
-// run copies everything, and ends the answer as ReverseProxy does: one that is cut
-// short with a panic, so that its client sees that. A watch that is cut short
-// because the gateway shuts down has ended in order: its client goes on elsewhere
-// from where it is.
+// run copies the body, and ends the answer as ReverseProxy does: with a panic if it is
+// incomplete, so that the client notices. A watch that ends because the gateway shuts
+// down is complete: its client continues at another gateway from where it is.
 func (r *relay) run(w http.ResponseWriter) {
 	r.to = w
 	if err := r.end(r.copy()); err == io.EOF {
@@ -79,9 +75,9 @@ func (r *relay) run(w http.ResponseWriter) {
 	}
 }
 
-// end judges how copying has ended.
+// end returns the error that the answer ends with; io.EOF if it is complete.
 func (r *relay) end(err error) error {
-	keepTrailers(r.answer.Trailer)
+	filterTrailers(r.answer.Trailer)
 	if r.watch && errors.Is(context.Cause(r.ctx), inflight.ErrShuttingDown) {
 		return io.EOF
 	}
@@ -91,7 +87,7 @@ func (r *relay) end(err error) error {
 	return err
 }
 
-// Read copies everything while ReverseProxy waits for it, for a request with a body.
+// Read copies the body while ReverseProxy reads, for a request with a body.
 func (r *relay) Read([]byte) (int, error) { return 0, r.end(r.copy()) }
 
 // Close closes the body, for ReverseProxy.
@@ -101,7 +97,7 @@ func (r *relay) Close() error {
 	return body.Close()
 }
 
-// trailers sends what came after the body.
+// trailers sends the trailers.
 func (r *relay) trailers() {
 	prefix := ""
 	if len(r.answer.Trailer) != r.announced {
@@ -114,12 +110,11 @@ func (r *relay) trailers() {
 }
 
 func (r *relay) copy() error {
-	// The header does not wait for the first event.
+	// The header is sent before the first event.
 	if err := r.flush(); err != nil {
 		return err
 	}
-	// It has been sent, and the request that asked for it, too: 2 KB, for as long
-	// as a watch lasts.
+	// They have been sent, and would take 2 KB for as long as a watch lasts.
 	r.answer.Header, r.answer.Request = nil, nil
 	for {
 		if _, err := r.body.Read(nil); err != nil {
@@ -131,7 +126,7 @@ func (r *relay) copy() error {
 	}
 }
 
-// move copies what has come, in one piece.
+// move copies what has been received, in one piece.
 func (r *relay) move() error {
 	buffer := r.buffers.Get()
 	defer r.buffers.Put(buffer)
@@ -149,12 +144,12 @@ func (r *relay) move() error {
 
 func (r *relay) flush() error { return http.NewResponseController(r.to).Flush() }
 
-// relayed judges a long-running answer and leaves its body to a relay.
+// relayed checks a long-running answer and leaves its body to a relay.
 func (p *Maker) relayed(res *http.Response) error {
 	if err := staysHTTP(res); err != nil {
 		return err
 	}
-	h := hopFrom(res.Request.Context())
+	h := proxiedRequestFrom(res.Request.Context())
 	r := h.relay
 	r.body, r.answer, r.announced, r.buffers, r.log = res.Body, res, len(res.Trailer), p.copying, p.logger
 	if res.Body = http.NoBody; !r.after {
@@ -164,43 +159,43 @@ func (p *Maker) relayed(res *http.Response) error {
 	return nil
 }
 
-// pieces is the body of an answer that ReverseProxy copies. Most short answers say
-// how long they are, come in one piece, and go out with their header in another.
-// What has come of one that does not is sent before the rest is waited for: whoever
-// reads it may need it, and a timer for the case costs every answer.
+// pieces is the body of an answer that ReverseProxy copies. Most short answers have a
+// Content-Length, are received in one piece and sent with their header in another. A
+// part of any other is flushed before the rest is waited for, since the client may need
+// it; a flush timer would cost every answer.
 type pieces struct {
 	io.ReadCloser
-	answer *http.Response
-	hop    *hop  // nil: nothing is flushed here
-	left   int64 // of the body, in bytes; negative: nobody knows, and ReverseProxy flushes
+	answer  *http.Response
+	proxied *proxiedRequest // nil: nothing is flushed here
+	left    int64           // of the body, in bytes; negative: unknown, and ReverseProxy flushes
 }
 
-// inPieces judges a short answer.
+// inPieces checks an answer with a deadline.
 func inPieces(res *http.Response) error {
 	if err := staysHTTP(res); err != nil || res.Body == http.NoBody {
 		return err
 	}
-	h := hopFrom(res.Request.Context())
+	h := proxiedRequestFrom(res.Request.Context())
 	if h == nil {
 		res.Body = &pieces{ReadCloser: res.Body, answer: res}
 		return nil
 	}
-	h.answer = pieces{ReadCloser: res.Body, answer: res, hop: h, left: res.ContentLength}
+	h.answer = pieces{ReadCloser: res.Body, answer: res, proxied: h, left: res.ContentLength}
 	res.Body = &h.answer
 	return nil
 }
 
 func (p *pieces) Read(b []byte) (int, error) {
-	if p.hop != nil && p.hop.some && p.left > 0 {
-		_ = http.NewResponseController(p.hop.client).Flush() // a client that is gone shows when there is more for it
+	if p.proxied != nil && p.proxied.pending && p.left > 0 {
+		_ = http.NewResponseController(p.proxied.client).Flush() // the next write reports a client that is gone
 	}
 	n, err := p.ReadCloser.Read(b)
 	p.left -= int64(n)
-	if p.hop != nil {
-		p.hop.some = n > 0
+	if p.proxied != nil {
+		p.proxied.pending = n > 0
 	}
 	if err != nil {
-		keepTrailers(p.answer.Trailer)
+		filterTrailers(p.answer.Trailer)
 	}
 	return n, err
 }

@@ -179,10 +179,10 @@ func TestShortAnswersInPieces(t *testing.T) {
 		flushes int
 	}{{[]string{"all"}, 0}, {[]string{"a", "ll"}, 1}, {[]string{"a", "l", "l"}, 2}} {
 		to := &written{ResponseRecorder: httptest.NewRecorder()}
-		h := &hop{client: to}
+		h := &proxiedRequest{client: to}
 		res := &http.Response{
 			StatusCode: 200, ContentLength: 3, Header: http.Header{}, Body: io.NopCloser(&halves{tc.pieces}),
-			Request: httptest.NewRequest("GET", "/", nil).WithContext(context.WithValue(t.Context(), hopKey{}, h)),
+			Request: httptest.NewRequest("GET", "/", nil).WithContext(context.WithValue(t.Context(), proxiedRequestKey{}, h)),
 		}
 		if err := inPieces(res); err != nil {
 			t.Fatal(err)

@@ -9,60 +9,59 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// Config of a Proxy. The zero Config is good for Send, which then tells nobody.
+// Config of a Proxy. The zero Config is good for Send alone.
 type Config struct {
-	// Table returns the routes as they are now. Required by Streams and Signed.
+	// Table returns the routes as they are now. Required by Streams and DebugHeaders.
 	Table func() *Table
-	// Authorizer says who may be told where requests go. Required if anybody asks
-	// (headerDebug).
+	// Authorizer decides who may see where requests go. Required by DebugHeaders.
 	Authorizer authz.Authorizer
-	// Traced: what is sent of a request whose trace is sampled gets spans.
+	// Traced: the attempts of a request whose trace is sampled get spans.
 	Traced bool
-	// Logged: the access log is told what came of a request.
+	// Logged: requests add a record to the access log.
 	Logged bool
 }
 
 // Proxy sends requests along their routes. Safe for concurrent use.
 type Proxy struct{ cfg Config }
 
-// New makes a Proxy.
+// New returns a Proxy.
 func New(cfg Config) *Proxy { return &Proxy{cfg} }
 
-// lookup returns the route of a group/version as it is now; nil if nobody serves
-// it.
+// lookup returns the route of a group/version as it is now; nil if there is none.
 func (p *Proxy) lookup(group, version string) *Route { return p.cfg.Table().Lookup(group, version) }
 
-// Send sends a request where its group/version is routed.
+// Send sends a request along its route. The order is that of its checks.
 func (p *Proxy) Send(w http.ResponseWriter, r *http.Request, rt *Route) {
-	filter.CountAs(r.Context(), "aggregator")
+	ctx := r.Context()
+	filter.CountAs(ctx, "aggregator")
 	if err := rt.Unavailable(); err != nil {
 		rest.WriteStatus(w, r, err)
 		return
 	}
-	if err := rt.Refuse(r); err != nil {
+	act := resource.ActionFrom(ctx)
+	if err := rt.refuse(r, act); err != nil {
 		rest.WriteStatus(w, r, err)
 		return
 	}
-	h, r := p.begin(w, r, rt)
-	long := !upgrades(r.Header) && resource.ActionFrom(r.Context()).LongRunning()
-	if !long {
+	h := p.begin(w, r, rt, act)
+	if !h.longRunning() {
 		defer h.end()
 	}
-	if rt.Plain != nil {
-		r = rt.Plain.request(r)
-		w = &locating{w, askedOf(r)}
+	r = h.request
+	if rt.REST != nil {
+		r = rt.REST.request(r)
+		w = &locationWriter{w, restRequestOf(r)}
 		h.client = w
 	}
-	up := rt.Upstream
-	filter.ReleaseInFlight(r.Context()) // its own limit takes over
+	filter.ReleaseInFlight(ctx) // the server's own limit takes over
 	// The server says how its answer may be cached.
 	w.Header().Del("Cache-Control")
 	switch {
-	case long:
+	case h.upgrade:
+		rt.Upstream.upgrade.ServeHTTP(w, r)
+	case h.longRunning():
 		h.sendLong(w, r)
-	case upgrades(r.Header):
-		up.upgrade.ServeHTTP(w, r)
 	default:
-		up.short.ServeHTTP(w, r)
+		rt.Upstream.short.ServeHTTP(w, r)
 	}
 }

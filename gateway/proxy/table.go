@@ -16,19 +16,19 @@ import (
 type Route struct {
 	// Name is that of the APIService.
 	Name string
-	// Local: the gateway answers itself. Else upstream does; it is nil where
-	// the APIService names a service that cannot be reached, and condition
-	// says why.
+	// Local: the gateway answers itself. Otherwise Upstream does; it is nil where the
+	// APIService names a Service that cannot be reached, for the reason in Condition.
 	Local     bool
-	Upstream  *Way
+	Upstream  *Upstream
 	Condition apiservice.Condition
-	// Absent: no server has what is registered, and none is away that might.
+	// Absent: no server serves the group/version, and no server that might is away.
 	Absent bool
-	// Plain, if not nil: the server is one of REST, with paths of its own.
-	Plain *Plain
+	// REST, if not nil, is how requests are sent to a server that is no Kubernetes API
+	// server.
+	REST *REST
 
-	// Backend is the name that upstream is shown under, and traffic counts the
-	// requests to it; "" and nil: nobody looks.
+	// Backend is the name of the server in metrics and headers, and traffic counts the
+	// requests to it; "" and nil without metrics.
 	Backend string
 	traffic *routeTraffic
 }
@@ -38,8 +38,8 @@ type Route struct {
 // repeat the request ten times, and kubectl would hang instead of failing.
 const RetryAfter = 1
 
-// Unavailable returns the error for a route that leads nowhere now; nil if
-// requests may be sent.
+// Unavailable returns the 503 for a route along which no request can be sent; nil if
+// one can.
 func (r *Route) Unavailable() *apierrors.StatusError {
 	if r.Local || r.Upstream != nil && r.Condition.Available() {
 		return nil
@@ -57,7 +57,7 @@ type Table struct {
 	Routes map[schema.GroupVersion]*Route
 }
 
-// Lookup returns the route of a group/version; nil if nobody serves it.
+// Lookup returns the route of a group/version; nil if there is none.
 func (t *Table) Lookup(group, version string) *Route {
 	if t == nil {
 		return nil

@@ -12,18 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// maxTraffic bounds how many pairs of an APIService and an endpoint requests are
-// counted for, about 4 KiB and up to 100 lines each. What comes then is counted
-// together, under otherTraffic.
+// maxTraffic bounds the pairs of an APIService and an endpoint with counters of their
+// own, of about 4 KiB and up to 100 lines each. Others are counted together, as
+// otherTraffic.
 const maxTraffic = 2048
 
-// otherTraffic stands for the names of what is not told apart.
+// otherTraffic is the label of requests without counters of their own.
 const otherTraffic = "other"
 
-// Traffic counts what passes the gateway, by APIService, server and endpoint. A
-// request finds its counters by two loads and the lookup of one string. Those of
-// what is registered or reached no more are gone with it. Safe for concurrent
-// use; a prometheus.Collector.
+// Traffic counts requests by APIService, server and endpoint. A request finds its
+// counters with two atomic loads and one look-up in a map. Counters are removed with
+// their APIService or endpoint. Safe for concurrent use; a prometheus.Collector.
 type Traffic struct {
 	mu     sync.Mutex
 	routes map[routeName]*routeTraffic
@@ -31,32 +30,31 @@ type Traffic struct {
 	other  *endpointTraffic
 }
 
-// routeName is what tells routes apart.
+// routeName identifies a route.
 type routeName struct{ apiService, backend string }
 
 // routeTraffic counts the requests for one group/version.
 type routeTraffic struct {
 	routeName
 	all *Traffic
-	// gone: nothing new is counted for it.
+	// gone: the route was removed, and gets no more counters.
 	gone      bool // guarded by all.mu
 	endpoints atomic.Pointer[map[string]*endpointTraffic]
 }
 
-// endpointTraffic counts those of them that one endpoint got. Its metrics are
-// made when they are first needed.
+// endpointTraffic counts the requests for one group/version to one endpoint. Counters
+// are made when they are first needed.
 type endpointTraffic struct {
 	labels prometheus.Labels
 	codes  [len(verbNames)][len(codeClasses)]atomic.Pointer[prometheus.Counter]
 
-	// header and whole are the times from when a request was sent to the header
-	// and the end of its answer, own is what the gateway took for itself until
-	// then.
+	// header and whole are the times from sending a request to the header and the end of
+	// its answer; own is the time that the gateway itself took.
 	header, whole, own prometheus.Histogram
 	long               prometheus.Gauge
 }
 
-// codeClasses are the classes of answers; the first is that there was none.
+// codeClasses are the classes of status codes; the first stands for no answer.
 var codeClasses = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
 // verbNames are the labels that metrics.VerbLabel gives.
@@ -64,8 +62,8 @@ var verbNames = [...]string{
 	"GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION", "CONNECT", "HEAD", "OPTIONS", otherTraffic,
 }
 
-// Buckets of times. What a gateway adds is to be less than a millisecond, which
-// those of upstream's histograms do not tell apart.
+// Buckets of times, in seconds. What the gateway adds should be less than a millisecond,
+// which the buckets of kube-apiserver do not resolve.
 var (
 	upstreamBuckets = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 	ownBuckets      = []float64{0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1}
@@ -77,9 +75,8 @@ func NewTraffic() *Traffic {
 	return t
 }
 
-// Watch has what passes by the routes counted, and forgets what passed by others.
-// upstreams are the ways to all servers, by the names they are shown under. It is
-// called before anybody sees the routes.
+// Watch gives the routes their counters, and removes those of all others. upstreams are
+// the servers by name. It must be called before the routes are published.
 func (t *Traffic) Watch(routes map[schema.GroupVersion]*Route, upstreams map[string]*upstream.Upstream) {
 	names := make(map[*upstream.Upstream]string, len(upstreams))
 	for name, up := range upstreams {
@@ -120,8 +117,8 @@ func (t *Traffic) route(name routeName) *routeTraffic {
 	return r
 }
 
-// keep forgets all routes but those that are live, and of those all but the
-// endpoints they have. endpoints is asked only of what was counted.
+// keep removes the counters of all routes but the live ones, and of those the counters
+// of all endpoints but the present ones.
 func (t *Traffic) keep(live func(routeName) bool, endpoints func(routeName) []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,7 +135,7 @@ func (t *Traffic) keep(live func(routeName) bool, endpoints func(routeName) []st
 	}
 }
 
-// retain forgets all other endpoints; all.mu is held.
+// retain removes the counters of all other endpoints; all.mu is held.
 func (r *routeTraffic) retain(endpoints []string) {
 	known := *r.endpoints.Load()
 	kept := make(map[string]*endpointTraffic, len(endpoints))
@@ -193,19 +190,19 @@ func newEndpointTraffic(r routeName, url string) *endpointTraffic {
 	return e
 }
 
-// sent is a request that was sent on and is over.
+// sent is a request that was sent and has ended.
 type sent struct {
 	verb string // of metrics.VerbLabel
 	code int    // of the answer; 0: there was none
 	long bool   // it was long-running
-	// retried: it was sent elsewhere then.
+	// retried: the request was sent again after it.
 	retried bool
-	// header and whole are since it was sent, own is what the gateway took before
-	// the header went to the client.
+	// header and whole are counted from its sending; own is the time that the gateway
+	// itself took before it sent the header to the client.
 	header, whole, own time.Duration
 }
 
-// count takes a request into account.
+// count counts a request.
 func (e *endpointTraffic) count(s sent) {
 	e.counter(s.verb, s.code).Inc()
 	if s.code != 0 {
@@ -247,10 +244,10 @@ func verbIndex(verb string) int {
 	return len(verbNames) - 1
 }
 
-// Describe says nothing beforehand: what there is comes and goes.
+// Describe sends nothing: metrics are added and removed.
 func (t *Traffic) Describe(chan<- *prometheus.Desc) {}
 
-// Collect shows what was counted.
+// Collect implements prometheus.Collector.
 func (t *Traffic) Collect(to chan<- prometheus.Metric) {
 	t.mu.Lock()
 	all := make([]*endpointTraffic, 0, t.pairs+1)
@@ -276,7 +273,7 @@ func (e *endpointTraffic) collect(to chan<- prometheus.Metric) {
 		}
 	}
 	if !counted && e.labels["endpoint"] == otherTraffic {
-		return // only there if it is needed
+		return // it is shown only if it is used
 	}
 	to <- e.header
 	to <- e.whole

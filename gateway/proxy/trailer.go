@@ -7,52 +7,48 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// What comes after the body is a header like any other to whoever adds it to the
-// header, as some clients and caches do. So what a server does not get to say there
-// it does not get to say here either; and what says how the message is framed, where
-// it goes, who may have it or how it is to be read comes before the body or not at
-// all (RFC 9110, 6.5.1).
+// Some clients and caches add trailers to the header. So a header that a server must not
+// send must not be a trailer either; nor must headers for framing, routing,
+// authentication or the content (RFC 9110, 6.5.1).
 
-// notServers reports whether a header of an answer is the gateway's to send, and not
-// its servers'.
-func notServers(name string) bool {
+// isGateways reports whether a header of an answer is set by the gateway only.
+func isGateways(name string) bool {
 	switch name {
-	// The answer belongs to the request that the client sent; and what servers say of
-	// their timing would be taken for the gateway's.
+	// The audit id is that of the client's request, and timings are the gateway's.
 	case "Audit-Id", headerBackend, headerTiming:
 		return true
 	}
 	return strings.HasPrefix(name, "Access-Control-")
 }
 
-// trails reports whether a server may send a header after the body.
-func trails(name string) bool {
+// isTrailer reports whether a server may send a header after the body.
+func isTrailer(name string) bool {
 	switch name {
 	case "Age", "Date", "Expires", "Location", "Retry-After", "Set-Cookie", "Strict-Transport-Security", "Upgrade", "Vary", "Warning":
 		return false
 	}
-	return httpguts.ValidTrailerHeader(name) && !notServers(name)
+	return httpguts.ValidTrailerHeader(name) && !isGateways(name)
 }
 
-// keepTrailers takes away what may not come after the body: of what is announced,
-// and, at the end of the body, of what has come.
-func keepTrailers(trailer http.Header) {
+// filterTrailers removes what must not be a trailer: when trailers are announced, and at
+// the end of the body.
+func filterTrailers(trailer http.Header) {
 	for name := range trailer {
-		if !trails(name) {
+		if !isTrailer(name) {
 			delete(trailer, name)
 		}
 	}
 }
 
-// keepInformation takes away what a server may not say before its answer either: what
-// is the gateway's, and what is the connection's.
-func keepInformation(header http.Header) {
+// filterInformational removes what a server must not send in informational responses:
+// the gateway's own headers, and those of the connection.
+func filterInformational(header http.Header) {
 	for name := range header {
 		switch name {
 		case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
 			delete(header, name)
 		default:
-			if notServers(name) {
+			if isGateways(name) {
 				delete(header, name)
 			}
 		}

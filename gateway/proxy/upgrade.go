@@ -14,18 +14,18 @@ import (
 	"portico/gateway/upstream"
 )
 
-// upgradeError is an answer to a request for another protocol that neither
-// switches nor refuses (contract 8.3).
+// upgradeError is an answer to a request for another protocol that neither switches nor
+// is an error.
 type upgradeError struct{ code int }
 
 func (e *upgradeError) Error() string {
 	return fmt.Sprintf("invalid upgrade response: status code %d", e.code)
 }
 
-// upgrades reports whether the client asks for another protocol. It may not ask
-// for another HTTP, or for TLS to speak HTTP in: requests that came that way
-// would reach the server as the gateway's, with whatever identity they claim.
-// Who asks for that gets an answer in the protocol there is, as servers may do.
+// upgrades reports whether the client asks for another protocol, other than HTTP or TLS:
+// requests inside these would reach the server over the gateway's connection, with any
+// identity that they claim. A request for these is answered in HTTP as it is
+// (RFC 9110, 7.8).
 func upgrades(h http.Header) bool {
 	if !httpguts.HeaderValuesContainsToken(h["Connection"], "Upgrade") {
 		return false
@@ -41,7 +41,7 @@ func upgrades(h http.Header) bool {
 	return true
 }
 
-// staysHTTP judges the answer to a request that asked for no other protocol.
+// staysHTTP checks the answer to a request that does not ask for another protocol.
 func staysHTTP(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		return upstream.ErrSwitched
@@ -49,7 +49,7 @@ func staysHTTP(res *http.Response) error {
 	return modifyResponse(res)
 }
 
-// leavesHTTP judges the answer to one that did.
+// leavesHTTP checks the answer to a request that asks for another protocol.
 func leavesHTTP(res *http.Response) error {
 	if err := modifyResponse(res); err != nil {
 		return err
@@ -58,12 +58,12 @@ func leavesHTTP(res *http.Response) error {
 		return &upgradeError{res.StatusCode}
 	}
 	if res.StatusCode == http.StatusSwitchingProtocols && !strings.EqualFold(res.Header.Get("Upgrade"), res.Request.Header.Get("Upgrade")) {
-		// httputil would refuse it too, and leave the connection open.
+		// ReverseProxy would refuse it as well, and leave the connection open.
 		return &upgradeError{res.StatusCode}
 	}
 	if res.StatusCode == http.StatusSwitchingProtocols {
-		// Written as the answer to a POST it would get a Content-Length, which none of
-		// these may have (RFC 9110, 8.6).
+		// As the answer to a POST it would get a Content-Length, which it must not have
+		// (RFC 9110, 8.6).
 		asked := *res.Request
 		asked.Method, res.Request = http.MethodGet, &asked
 	} else if res.Body != http.NoBody {
@@ -72,8 +72,8 @@ func leavesHTTP(res *http.Response) error {
 	return nil
 }
 
-// leavers is the way of requests that may leave HTTP: the client's end of one that
-// did is closed when the server's has ended and upstream.HalfOpen is over.
+// leavers handles requests that may leave HTTP. The client's connection is closed
+// upstream.HalfOpen after the server's has ended.
 type leavers struct{ http.Handler }
 
 func (l leavers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -97,12 +97,12 @@ func (w leaver) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // clientEnd is the connection to the client.
 type clientEnd struct {
 	net.Conn
-	// early has what came in the same piece as the request: it is the other
-	// protocol's, of a client that did not wait for the answer.
+	// early has bytes of the other protocol that a client sent with its request,
+	// without waiting for the answer.
 	early *bufio.Reader
 }
 
-// Read takes what came early first. It is for one goroutine.
+// Read reads early first. It is for one goroutine.
 func (c clientEnd) Read(p []byte) (int, error) {
 	if n := c.early.Buffered(); n > 0 {
 		return c.early.Read(p[:min(n, len(p))])
@@ -110,8 +110,8 @@ func (c clientEnd) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// CloseWrite ends one direction, where the connection can do that; and the other
-// after a time.
+// CloseWrite ends one direction, where the connection supports that, and the other after
+// upstream.HalfOpen.
 func (c clientEnd) CloseWrite() error {
 	time.AfterFunc(upstream.HalfOpen, func() { _ = c.Close() })
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {

@@ -7,11 +7,10 @@ import (
 	"portico/gateway/upstream"
 )
 
-// upstreamMetrics show the state of every endpoint as it is when somebody looks:
-// nothing is kept of those that are gone. A prometheus.Collector.
+// upstreamMetrics reads the state of every endpoint when metrics are collected. A
+// prometheus.Collector.
 type upstreamMetrics struct {
-	// servers returns the servers behind the gateway, by the name they are
-	// shown under.
+	// servers returns the servers behind the gateway by name.
 	servers func() map[string]*upstream.Upstream
 
 	state, active, errors, retries, ejections *prometheus.Desc // by endpoint
@@ -24,14 +23,14 @@ func NewUpstreamMetrics(servers func() map[string]*upstream.Upstream) *upstreamM
 	}
 	return &upstreamMetrics{
 		servers:     servers,
-		state:       of("endpoint_state", "What the gateway thinks of an endpoint: 1 for the state it is in, 0 for the others.", "endpoint", "state"),
-		active:      of("requests_in_flight", "Requests under way to an endpoint, long-running ones included.", "endpoint"),
-		errors:      of("errors_total", "Requests to an endpoint that failed: no answer, or a 5xx of its own.", "endpoint"),
-		retries:     of("retries_total", "Requests sent to an endpoint because of a failure elsewhere.", "endpoint"),
-		ejections:   of("ejections_total", "How often an endpoint was ejected for how requests to it ended.", "endpoint"),
-		queue:       of("queue_length", "Requests that wait because as many are under way as may be."),
-		overflowed:  of("queue_rejections_total", "Requests turned away because the queue was full."),
-		outOfBudget: of("retries_denied_total", "Requests not sent again because too many had been."),
+		state:       of("endpoint_state", "State of an endpoint: 1 for the state that it is in, 0 for the others.", "endpoint", "state"),
+		active:      of("requests_in_flight", "Requests in progress to an endpoint, including long-running ones.", "endpoint"),
+		errors:      of("errors_total", "Requests to an endpoint that failed: no answer, or a 5xx.", "endpoint"),
+		retries:     of("retries_total", "Requests that were sent to an endpoint again after a failed attempt.", "endpoint"),
+		ejections:   of("ejections_total", "Ejections of an endpoint because of failed requests.", "endpoint"),
+		queue:       of("queue_length", "Requests that wait for a slot of the concurrency limit."),
+		overflowed:  of("queue_rejections_total", "Requests refused because the queue was full."),
+		outOfBudget: of("retries_denied_total", "Requests that were not repeated because the retry budget was empty."),
 	}
 }
 

@@ -100,7 +100,7 @@ func benchFront(b *testing.B, bare bool, server *httptest.Server) http.Handler {
 		pool.AddCert(server.Certificate())
 		how, base = upstream.Trust{Roots: fixed(pool), ServerName: "example.com"}, &url.URL{Scheme: "https", Host: "example.com"}
 	}
-	up := NewWay(upstream.Config{
+	up := NewUpstream(upstream.Config{
 		Base: base, Endpoints: []upstream.Endpoint{{URL: "bench", Network: address.Network(), Address: address.String(), Weight: 1}},
 		Trust: how, Policy: upstream.NewPolicy(&backend.Spec{}),
 	}, NewMaker(slog.New(slog.DiscardHandler)))

@@ -32,7 +32,7 @@ func fakeBackend(t testing.TB, s *Sync, name string, says Source) {
 	s.configured = append(s.configured, onSocket(t, name, "/nobody/"+name))
 	s.proxies = proxy.NewMaker(slog.New(slog.DiscardHandler))
 	srv := &Server{Name: name, target: targetOfBackend(name), Source: says, tells: true}
-	srv.Up = proxy.NewWay(upstream.Config{
+	srv.Up = proxy.NewUpstream(upstream.Config{
 		Base: &url.URL{Scheme: "http", Host: name}, Endpoints: []upstream.Endpoint{{URL: "unix:///nobody/" + name, Network: "unix", Address: "/nobody", Weight: 1}},
 	}, s.proxies)
 	srv.id, srv.trust = "https://"+name, "configured"

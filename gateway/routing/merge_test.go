@@ -24,11 +24,11 @@ func TestMerge(t *testing.T) {
 		{Group: apiservice.Group, Version: "v1", GroupPriority: 20001}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
 	}}
 	lasting := &Sync{own: graced.own} // no grace period: what is known stays current
-	known := &Server{Up: &proxy.Way{}, Source: sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{
+	known := &Server{Up: &proxy.Upstream{}, Source: sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
-	mute := &Server{Up: &proxy.Way{}, Source: sources.NewSource(sources.Config{})}
-	blind := &Server{Up: &proxy.Way{}, Source: sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{
+	mute := &Server{Up: &proxy.Upstream{}, Source: sources.NewSource(sources.Config{})}
+	blind := &Server{Up: &proxy.Upstream{}, Source: sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Stale: true, Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
 	down := apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck"}
@@ -138,7 +138,7 @@ func TestTruncatedIsAvailable(t *testing.T) {
 	m := newMerge(s)
 	m.standings = &Standings{}
 	a := widgetsAt(func(*apireg.APIServiceSpec) {})
-	m.add(a, placement{server: &Server{Up: &proxy.Way{}, Source: source}, condition: apiservice.Passed()})
+	m.add(a, placement{server: &Server{Up: &proxy.Upstream{}, Source: source}, condition: apiservice.Passed()})
 	if c := m.conditions[a.Name]; !c.Available() || !strings.Contains(c.Message, "DiscoveryTruncated") {
 		t.Errorf("condition %+v", c)
 	}

@@ -35,7 +35,7 @@ type placement struct {
 func (p placement) route(name string) *proxy.Route {
 	r := &proxy.Route{Name: name, Local: p.local, Condition: p.condition, Absent: p.absent}
 	if p.server != nil {
-		r.Upstream, r.Plain = p.server.Up, p.server.plainAPI()
+		r.Upstream, r.REST = p.server.Up, p.server.restRoute()
 	}
 	return r
 }

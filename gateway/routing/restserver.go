@@ -77,9 +77,9 @@ func (st *Standing) Judged() bool {
 	return st.Condition.Reason != restNotAllowed && st.Condition.Reason != Unchecked().Reason
 }
 
-// plainAPI returns how requests for a REST server are to be sent; nil if it is
+// restRoute returns how requests for a REST server are to be sent; nil if it is
 // none.
-func (srv *Server) plainAPI() *proxy.Plain {
+func (srv *Server) restRoute() *proxy.REST {
 	if srv.Plain == nil {
 		return nil
 	}
@@ -90,5 +90,5 @@ func (srv *Server) plainAPI() *proxy.Plain {
 			hosts = append(hosts, e.Base.Host)
 		}
 	}
-	return proxy.NewPlain(srv.Plain.GroupVersion(), prefix, known, hosts, srv.anyBody)
+	return proxy.NewREST(srv.Plain.GroupVersion(), prefix, known, hosts, srv.anyBody)
 }

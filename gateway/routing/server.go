@@ -71,11 +71,11 @@ type Server struct {
 	// checkPath is what endpoints are asked for by themselves, unless the policy
 	// says otherwise.
 	checkPath string
-	Up        *proxy.Way
+	Up        *proxy.Upstream
 	Source    Source
 	// Plain is source of a REST server; nil of any other.
 	Plain   *sources.RESTSource
-	anyBody bool          // of a REST server; see proxy.NewPlain. Of Sync.Run only
+	anyBody bool          // of a REST server; see proxy.NewREST. Of Sync.Run only
 	suspect time.Duration // interval while suspect; 0 is that of the policy
 
 	// answered: it passed a check; its stream need not wait to be opened again.
@@ -133,7 +133,7 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 	s.made++
 	srv.serial = s.made
 	live[m.target] = srv
-	srv.Up = proxy.NewWay(upstream.Config{
+	srv.Up = proxy.NewUpstream(upstream.Config{
 		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy, Via: s.via, Lasting: s.lasting, REST: m.plain != nil,
 		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.endpointChanged,
 	}, s.proxies)

@@ -99,7 +99,7 @@ func TestRESTBackendOfTheSameService(t *testing.T) {
 	a := widgetsAt(func(*apireg.APIServiceSpec) {})
 	s := onService(t, a, plain)
 	r := s.table.Load().Lookup("widgets.example.com", "v1")
-	if st := s.standings.Load().ByName["b"]; r.Plain != nil || r.Upstream == st.Server.Up || r.Upstream.Policy().Balance != backend.RoundRobin {
+	if st := s.standings.Load().ByName["b"]; r.REST != nil || r.Upstream == st.Server.Up || r.Upstream.Policy().Balance != backend.RoundRobin {
 		t.Errorf("it goes to the REST server (%v), balance %s", r.Upstream == st.Server.Up, r.Upstream.Policy().Balance)
 	}
 	s = onService(t, a, plain, servedBy("c", func(*backend.Spec) {}))

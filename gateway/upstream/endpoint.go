@@ -16,22 +16,21 @@ import (
 
 // Endpoint is one address of a server.
 type Endpoint struct {
-	// URL is how it is shown, and its identity: an endpoint that is set again
-	// keeps its connections, its counters and its state.
+	// URL identifies the endpoint: one that is set again keeps its connections,
+	// counters and state.
 	URL string
-	// Network and Address are where it is: "tcp" and host:port, or "unix" and
-	// the path of a socket.
+	// Network and Address are for net.Dialer: "tcp" and host:port, or "unix" and the
+	// path of a socket.
 	Network, Address string
-	// Base is the scheme and host that requests to it are addressed to; nil is
-	// that of the server.
+	// Base is the scheme and host of requests to it; nil is that of the server.
 	Base *url.URL
 	// Weight is its share of the requests; 0 drains it.
 	Weight int
 }
 
-// ParseURL reads where an endpoint is: unix:///path, https://host:port or
-// http://host:port (443 and 80 if left out). Requests to a socket are addressed
-// to name. The weight is 1.
+// ParseURL parses the URL of an endpoint: unix:///path, https://host:port or
+// http://host:port (443 and 80 if left out). Requests to a socket have the host name.
+// The weight is 1.
 func ParseURL(name, text string) (Endpoint, error) {
 	a, err := backend.ParseURL(text)
 	if err != nil {
@@ -42,7 +41,7 @@ func ParseURL(name, text string) (Endpoint, error) {
 		e.Network, e.Address, e.Base = "unix", a.Path, &url.URL{Scheme: "http", Host: name}
 		return e, nil
 	}
-	// As it was written: a server may know itself by that name.
+	// As it was written: the server may know itself by that name.
 	e.Base = &url.URL{Scheme: a.Scheme, Host: a.Named}
 	return e, nil
 }

@@ -12,29 +12,26 @@ import (
 	"portico/resource/fairshare"
 )
 
-// limiter bounds how many requests are under way and has some more wait. Users share
-// the places of both (fairshare.Limit). The requests of one user wait in the order they
-// came, and users take turns. What waits is a request that has been read up to its
-// body, and a channel.
-//
-// Safe for concurrent use.
+// limiter bounds the requests in progress and queues some more. Users share the slots
+// of both (fairshare.Limit). The requests of one user are first in, first out, and
+// users take turns. Safe for concurrent use.
 type limiter struct {
 	active fairshare.Limit
 
 	mu      sync.Mutex
-	length  int // how many may wait
+	length  int // of the queue
 	waiting fairshare.Limit
-	queues  list.List                // of *userQueue, the next to be served first
+	queues  list.List                // of *userQueue, in the order of turns
 	byUser  map[string]*list.Element // of queues
 }
 
-// userQueue is the requests of one user that wait; never empty.
+// userQueue is the waiting requests of one user; never empty.
 type userQueue struct {
 	user  string
-	turns list.List // of chan struct{}, closed when the request may be sent
+	turns list.List // of chan struct{}, closed when the request has a slot
 }
 
-// set replaces the bounds; a limit of 0 is none.
+// set replaces the bounds; a limit of 0 is no limit.
 func (l *limiter) set(limit, length int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,8 +41,8 @@ func (l *limiter) set(limit, length int) {
 	l.admit()
 }
 
-// enter waits until the request of a user may be sent, or ctx ends. leave must follow
-// if it returns nil. waited reports whether there was a queue.
+// enter waits until a request of the user has a slot, or ctx ends. leave must follow if
+// it returns nil. waited reports whether the request was queued.
 func (l *limiter) enter(ctx context.Context, user string) (waited bool, err error) {
 	l.mu.Lock()
 	if l.byUser[user] == nil && l.active.Take(user) {
@@ -67,7 +64,7 @@ func (l *limiter) enter(ctx context.Context, user string) (waited bool, err erro
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
-	case <-turn: // at the same time; another request gets the place
+	case <-turn: // at the same time; another request gets the slot
 		l.active.Release(user)
 		l.admit()
 	default:
@@ -76,7 +73,7 @@ func (l *limiter) enter(ctx context.Context, user string) (waited bool, err erro
 	return true, context.Cause(ctx)
 }
 
-// leave is the end of a request that entered.
+// leave releases the slot of a request that entered.
 func (l *limiter) leave(user string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +105,7 @@ func (l *limiter) remove(of, request *list.Element) {
 	}
 }
 
-// admit lets requests enter for which there is a place; mu is held.
+// admit gives free slots to waiting requests; mu is held.
 func (l *limiter) admit() {
 	for e := l.queues.Front(); e != nil; {
 		waits := e.Value.(*userQueue)

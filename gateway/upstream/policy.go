@@ -6,12 +6,11 @@ import (
 	"portico/apiservice/backend"
 )
 
-// Policy is how requests are spread over the endpoints of a server and what is
-// done about those that fail, every default resolved.
+// Policy is the policy of a Backend with every default applied.
 type Policy struct {
 	Balance backend.Balance
-	// PanicPercent: while fewer of the endpoints than this share get requests,
-	// ejections are ignored; 0 never.
+	// PanicPercent: ejections are ignored while they leave less than this share of the
+	// endpoints; 0 never.
 	PanicPercent int
 
 	// ConsecutiveErrors and ConsecutiveLocalErrors eject an endpoint; 0 never.
@@ -19,8 +18,8 @@ type Policy struct {
 	BaseEjection, MaxEjection                 time.Duration
 	MaxEjectionPercent                        int
 
-	// SlowStart is how long the share of an endpoint grows that came back, from
-	// SlowPercent of its weight, by the power of 100/Aggression; 0 not at all.
+	// SlowStart is how long the share of an endpoint grows that gets requests again, from
+	// SlowPercent of its weight, by the power of 100/Aggression; 0 disables it.
 	SlowStart               time.Duration
 	SlowPercent, Aggression int
 
@@ -28,14 +27,14 @@ type Policy struct {
 	// MaxAge is how long a connection takes new requests; 0: as long as it lasts.
 	MaxAge time.Duration
 
-	// RetryPercent and RetriesPerSecond bound retries of what a server may have
-	// seen; with both 0 nothing is retried at all.
+	// RetryPercent and RetriesPerSecond bound retries of requests that a server may have
+	// seen; if both are 0, no request is repeated. Attempts bounds those of a request.
 	RetryPercent, RetriesPerSecond, Attempts int
 
-	// Concurrent requests, and how many more wait; Concurrent 0 is no limit. Users
-	// share both.
+	// Concurrent bounds the requests in progress, and Queue those that wait; Concurrent
+	// 0 is no limit. Users share both.
 	Concurrent, Queue int
-	// ExemptUnlimited has requests of users without limits (resource.User.Unlimited)
+	// ExemptUnlimited: requests of users without limits (resource.User.Unlimited) are
 	// counted and never refused.
 	ExemptUnlimited bool
 
@@ -44,13 +43,13 @@ type Policy struct {
 
 // Check is the active check of each endpoint.
 type Check struct {
-	Path                       string // "": what else is asked for anyway
+	Path                       string // "": discovery, which is fetched anyway
 	Interval, Suspect, Timeout time.Duration
 	Fall, Rise                 int
 }
 
-// NewPolicy resolves what a Backend says, and what it leaves out. The spec must
-// be valid; the zero Spec is that of a server which nobody said anything about.
+// NewPolicy returns the policy of a Backend. The spec must be valid; the zero Spec has
+// the defaults.
 func NewPolicy(spec *backend.Spec) Policy {
 	p := spec.Policy()
 	return Policy{
@@ -68,5 +67,5 @@ func NewPolicy(spec *backend.Spec) Policy {
 	}
 }
 
-// retries reports whether anything is retried.
+// retries reports whether requests are repeated.
 func (p *Policy) retries() bool { return p.RetryPercent > 0 || p.RetriesPerSecond > 0 }

@@ -10,41 +10,40 @@ import (
 	"portico/resource"
 )
 
-// EndpointStatus is what is known of an endpoint. Counters only grow, for as
-// long as the endpoint is one of the server's.
+// EndpointStatus is the state of an endpoint. Counters only grow, while the endpoint is
+// one of the server's.
 type EndpointStatus struct {
 	URL    string
 	Weight int
 	State  backend.EndpointState
 	// Since is when State changed last.
 	Since time.Time
-	// LastError is why it is not healthy, or was not the last time.
+	// LastError is why it is not healthy, or was not before.
 	LastError string
 
-	// Grown is the part of its weight that it has now: 1, or less while its share
-	// grows.
+	// Grown is the part of its weight that it has now: less than 1 while its share grows.
 	Grown float64
 	// Connections that later requests may use.
 	Connections transport.Connections
 
-	// Active are the requests under way, long-running ones included.
+	// Active is the requests in progress, including long-running ones.
 	Active int64
-	// Requests were sent to it, Errors of them failed (no answer, or a 5xx of its
-	// own), and Retries came because of a failure elsewhere.
+	// Requests were sent to it; Errors of them failed (no answer, or a 5xx), and Retries
+	// of them were repeated after another attempt.
 	Requests, Errors, Retries, Ejections uint64
 }
 
-// Status is what is known of a server.
+// Status is the state of a server.
 type Status struct {
 	Endpoints []EndpointStatus
-	// Active requests count against the limit; Waiting ones are in the queue.
+	// Active requests hold slots of the limit; Waiting ones are in the queue.
 	Active, Waiting int64
-	// Requests of all kinds; Overflowed of them found the queue full, and
-	// OutOfBudget were not retried because too much was.
+	// Requests of all kinds; Overflowed of them found the queue full, and OutOfBudget
+	// were not repeated because the budget was empty.
 	Requests, Overflowed, OutOfBudget uint64
 }
 
-// Status returns what is known now.
+// Status returns the state of the server.
 func (u *Upstream) Status() Status {
 	s := Status{
 		Active: int64(u.limit.active.InUse()), Waiting: int64(u.limit.waiting.InUse()), Requests: u.budget.Requests(),
@@ -65,8 +64,8 @@ func (u *Upstream) Status() Status {
 	return s
 }
 
-// Verdict returns what active checks were last said to say of an endpoint; the
-// zero Verdict if nothing was, or it is none of the server's.
+// Verdict returns the last verdict of an endpoint that was set; the zero Verdict if none
+// was, or there is no such endpoint.
 func (u *Upstream) Verdict(url string) availability.Verdict {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -76,9 +75,9 @@ func (u *Upstream) Verdict(url string) availability.Verdict {
 	return availability.Verdict{}
 }
 
-// Verdicts returns what active checks were last said to say of the endpoints that
-// have a share of the requests. Where none has, it is a single bad one, of
-// [ErrAllDrained]: whatever the checks say, nobody is answered.
+// Verdicts returns the last verdicts of the endpoints with a weight above 0. If there are
+// only others, it returns a single bad one, with [ErrAllDrained]: no request is answered,
+// whatever the checks say.
 func (u *Upstream) Verdicts() []availability.Verdict {
 	u.mu.Lock()
 	defer u.mu.Unlock()

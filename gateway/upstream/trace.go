@@ -7,24 +7,22 @@ import (
 	"time"
 )
 
-// Trace is what became of one request on its way to a server: where it was
-// sent, one attempt after the other. Put it into the request's context with
-// WithTrace before the request is sent; who does not, pays nothing. Safe for
-// concurrent use.
+// Trace records the attempts of one request. Put it into the request's context with
+// WithTrace before the request is sent. Safe for concurrent use.
 type Trace struct {
-	// Sending, if not nil, is called before every attempt with the endpoint's URL
-	// and the header of the request, which it may add to, and what it returns
-	// after the attempt. To be set before the request is sent.
+	// Sending, if not nil, is called before every attempt with the endpoint's URL and
+	// the header of the request, which it may add to. The function that it returns is
+	// called after the attempt. It must be set before the request is sent.
 	Sending func(endpoint string, header http.Header) (ended func(Attempt))
-	// Informing, if not nil, is called with the header of every informational answer
-	// before it is handed on, and may take away of it. To be set before the request
-	// is sent; it is called by other goroutines.
+	// Informing, if not nil, is called with the header of every informational response
+	// before that is passed on, and may remove from it. It must be set before the
+	// request is sent, and is called by other goroutines.
 	Informing func(header http.Header)
 
 	mu       sync.Mutex
 	queued   time.Duration
 	attempts []Attempt
-	first    [1]Attempt // most requests need no more
+	first    [1]Attempt // backs attempts of most requests
 }
 
 // Attempt is a request sent to an endpoint.
@@ -35,14 +33,14 @@ type Attempt struct {
 	// FirstByte is the time from Start to the header of the answer, or to the
 	// error.
 	FirstByte time.Duration
-	// Status is that of the answer; 0: there was none, and Err says why.
+	// Status is that of the answer; 0: there was none, for the reason in Err.
 	Status int
 	Err    error
-	// Retry says why the request was then sent again; "": it was not.
+	// Retry is why the request was sent again after it; "": it was not.
 	Retry string
 }
 
-// Attempts returns what was tried so far, in order.
+// Attempts returns the attempts so far, in order.
 func (t *Trace) Attempts() []Attempt {
 	if t == nil {
 		return nil
@@ -52,8 +50,8 @@ func (t *Trace) Attempts() []Attempt {
 	return append([]Attempt(nil), t.attempts...)
 }
 
-// Last returns the last attempt so far, and how many there were; without any,
-// the zero Attempt.
+// Last returns the last attempt so far and the number of attempts; the zero Attempt if
+// there was none.
 func (t *Trace) Last() (last Attempt, n int) {
 	if t == nil {
 		return Attempt{}, 0
@@ -66,7 +64,7 @@ func (t *Trace) Last() (last Attempt, n int) {
 	return last, n
 }
 
-// Queued is how long the request waited because too many were under way.
+// Queued returns how long the request waited for a slot.
 func (t *Trace) Queued() time.Duration {
 	if t == nil {
 		return 0
@@ -103,17 +101,17 @@ func (t *Trace) setQueued(d time.Duration) {
 
 type traceKey struct{}
 
-// WithTrace has the ways of an Upstream write into t what they do.
+// WithTrace returns a context whose requests are recorded in t.
 func WithTrace(ctx context.Context, t *Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// IsTrace reports whether it is the Trace that a context is asked for by the key,
-// for those that have a context of their own instead of WithTrace.
+// IsTrace reports whether key is that of the Trace in a context, for types that
+// implement context.Context themselves.
 func IsTrace(key any) bool { return key == traceKey{} }
 
-// TraceFrom returns the Trace of a request; nil if there is none. A nil Trace
-// may be read.
+// TraceFrom returns the Trace of a context; nil if there is none. The methods of a nil
+// Trace return zero values.
 func TraceFrom(ctx context.Context) *Trace {
 	t, _ := ctx.Value(traceKey{}).(*Trace)
 	return t

@@ -17,42 +17,39 @@ import (
 
 // Config of an Upstream.
 type Config struct {
-	// Base is the scheme and host that requests are addressed to, where an
-	// endpoint does not say otherwise. It stays as it is. Required.
+	// Base is the scheme and host of requests to endpoints that have none of their own.
+	// It must not be changed. Required.
 	Base *url.URL
-	// Endpoints are where the server is; SetEndpoints replaces them.
+	// Endpoints are those of the server; SetEndpoints replaces them.
 	Endpoints []Endpoint
 	Trust     Trust
 	Policy    Policy
-	// Via marks every request that is sent, also the gateway's own; nil: none is
-	// marked.
+	// Via adds the gateway's id to every request, also the gateway's own; nil adds none.
 	Via *Via
-	// Lasting bounds the connections that carry one long-running request each, because
-	// it leaves HTTP or its server does not speak HTTP/2; Upstreams share it. nil: no
+	// Lasting bounds the connections that carry a single long-running request, because
+	// it leaves HTTP or its server does not speak HTTP/2. Upstreams share it. nil is no
 	// bound.
 	Lasting *fairshare.Limit
-	// REST is a server that is no Kubernetes API server: it may take any time to answer, so that a timeout does
-	// not count against its endpoints.
+	// REST is a server that is no Kubernetes API server. It may take any time to answer:
+	// a timeout does not count against its endpoints.
 	REST bool
-	// Broken is told the URL of an endpoint to which a connection or a request
-	// failed, so that it is checked at once; nil tells nobody. It must not block.
+	// Broken, if not nil, is called with the URL of an endpoint when a connection or a
+	// request to it fails, so that it is checked at once. It must not block.
 	Broken func(url string)
-	// Changed is told that the state of an endpoint changed; nil tells nobody. It
-	// must neither block nor call the Upstream.
+	// Changed, if not nil, is called when the state of an endpoint changes. It must
+	// neither block nor call the Upstream.
 	Changed func()
 }
 
-// Upstream is one server behind the gateway, which answers at one or more
-// endpoints, and the ways to it. It lives as long as something routes to it; its
-// endpoints may change meanwhile. Safe for concurrent use.
+// Upstream is one server behind the gateway, with one or more endpoints, which may
+// change. Safe for concurrent use.
 type Upstream struct {
 	base    *url.URL
 	rest    bool
 	via     *Via
 	broken  func(url string)
 	changed func()
-	// addressed is what requests are addressed to: the only endpoint, if it says
-	// so, and otherwise base.
+	// addressed is the Base of the only endpoint, if it has one, and otherwise base.
 	addressed atomic.Pointer[url.URL]
 
 	policy   atomic.Pointer[Policy]
@@ -64,17 +61,16 @@ type Upstream struct {
 
 	overflowed, outOfBudget atomic.Uint64
 
-	mu        sync.Mutex // of endpoints, and of what is known of each
+	mu        sync.Mutex // guards the endpoints and their states
 	trust     Trust
 	endpoints []*endpoint
-	removed   map[string]*endpoint // those that drain, by URL
+	removed   map[string]*endpoint // endpoints that drain after their removal, by URL
 	growing   *period              // the next step of growing shares
 	drained   time.Time            // since when all have the weight 0; zero: not all have
 	closed    bool
 }
 
-// New returns the ways to a server. Nothing is connected to before it is
-// needed.
+// New returns an Upstream. It connects when the first request is sent.
 func New(cfg Config) *Upstream {
 	u := &Upstream{base: cfg.Base, rest: cfg.REST, via: cfg.Via, trust: cfg.Trust, lasting: cfg.Lasting, broken: cfg.Broken, changed: cfg.Changed}
 	if u.broken == nil {
@@ -89,8 +85,7 @@ func New(cfg Config) *Upstream {
 	return u
 }
 
-// At are endpoints of a server of which only the addresses (host:port) are
-// known, of equal weight.
+// At returns endpoints at addresses (host:port), of equal weight.
 func At(addresses ...string) []Endpoint {
 	out := make([]Endpoint, 0, len(addresses))
 	for _, a := range addresses {
@@ -99,15 +94,15 @@ func At(addresses ...string) []Endpoint {
 	return out
 }
 
-// Base is the scheme and host that requests are addressed to at present. It is
-// not to be changed. What is addressed to another is sent as well, at the cost of
-// a copy.
+// Base returns the scheme and host that requests should be addressed to now. It must
+// not be changed. A request with another address is sent as well, at the cost of a
+// copy.
 func (u *Upstream) Base() *url.URL { return u.addressed.Load() }
 
 // Policy returns the policy.
 func (u *Upstream) Policy() Policy { return *u.policy.Load() }
 
-// Endpoints returns where the server is, as it was set.
+// Endpoints returns the endpoints as they were set.
 func (u *Upstream) Endpoints() []Endpoint {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -118,8 +113,8 @@ func (u *Upstream) Endpoints() []Endpoint {
 	return out
 }
 
-// SetPolicy replaces the policy. Connections are made anew if what they last
-// for changes.
+// SetPolicy replaces the policy. Connections are replaced if their idle timeout or
+// their age changes.
 func (u *Upstream) SetPolicy(p Policy) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -138,9 +133,9 @@ func (u *Upstream) SetPolicy(p Policy) {
 	u.rebuild()
 }
 
-// SetTrust replaces how the server is recognised and what is shown to it. Later
-// requests get new connections; what is under way goes on, and endpoints keep
-// their state until a check finds another.
+// SetTrust replaces how the server is authenticated. Later requests use new
+// connections, requests in progress continue, and endpoints keep their state until the
+// next check.
 func (u *Upstream) SetTrust(t Trust) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -151,8 +146,8 @@ func (u *Upstream) SetTrust(t Trust) {
 	clear(u.removed) // they finish as they are
 }
 
-// SetEndpoints replaces where the server is. An endpoint that stays, by its URL,
-// keeps its connections, counters and state. One that goes drains (drain.go).
+// SetEndpoints replaces the endpoints. One whose URL stays keeps its connections,
+// counters and state. One that is removed drains (drain.go).
 func (u *Upstream) SetEndpoints(list []Endpoint) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -182,7 +177,7 @@ func (u *Upstream) SetEndpoints(list []Endpoint) {
 	u.rebuild()
 }
 
-// sameAs reports whether an endpoint is reached as it is now.
+// sameAs reports whether spec is connected to in the same way.
 func (e *endpoint) sameAs(spec Endpoint) bool {
 	return e.Network == spec.Network && e.Address == spec.Address &&
 		(e.Base == nil) == (spec.Base == nil) && (e.Base == nil || *e.Base == *spec.Base)
@@ -204,7 +199,7 @@ func (u *Upstream) newEndpoint(spec Endpoint) *endpoint {
 	return e
 }
 
-// trustAt is the trust at an address: http has none.
+// trustAt is the trust at an address: http has no TLS.
 func trustAt(base *url.URL, t Trust) Trust {
 	if base.Scheme == "http" {
 		return Trust{Plain: true, PriorKnowledge: t.PriorKnowledge}
@@ -222,8 +217,8 @@ func (u *Upstream) find(url string) *endpoint {
 	return nil
 }
 
-// Close lets go of idle connections. Requests under way finish, and watches are
-// ended one after the other.
+// Close closes idle connections. Requests in progress finish, and watches are ended
+// one after the other.
 func (u *Upstream) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -237,29 +232,29 @@ func (u *Upstream) Close() {
 	}
 }
 
-// roundTripper is a way to send requests.
+// roundTripper is a function as an http.RoundTripper.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Short is the way for requests with a deadline.
+// Short sends requests with a deadline.
 func (u *Upstream) Short() http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) { return u.send(r, short) })
 }
 
-// Long is the way for requests without one.
+// Long sends long-running requests, which have none.
 func (u *Upstream) Long() http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) { return u.send(r, long) })
 }
 
-// Upgrade is the way for requests that leave HTTP.
+// Upgrade sends requests that leave HTTP.
 func (u *Upstream) Upgrade() http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) { return u.send(r, upgrade) })
 }
 
-// RoundTrip sends the gateway's own request to the server, wherever it was
-// addressed. The request must carry its identity already.
+// RoundTrip sends a request of the gateway itself to the server, whatever its address.
+// The request must have the gateway's identity.
 func (u *Upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	base := u.Base()

@@ -8,14 +8,13 @@ import (
 	"portico/resource/authn"
 )
 
-// A Kubernetes API server takes the user from X-Remote-* only. A REST server may
-// have been made to stand behind another proxy, and take the user, the client's
-// address or its certificate from the headers of that one: those that are common are
-// removed from what clients send. X-Forwarded-For, -Host, -Proto and -Uri are set
-// anew, so that they say only what the gateway itself knows.
+// A Kubernetes API server reads the user from X-Remote-* only. A REST backend may have
+// been made for another proxy, and read the user, the client's address or its
+// certificate from the headers of that: common ones are removed from requests.
+// X-Forwarded-For, -Host, -Proto and -Uri are set anew, from what the gateway knows.
 
-// claims are the beginnings of headers, folded (authn.FoldHeaderName), by which
-// proxies name users, clients and their certificates.
+// claims are prefixes of headers, folded (authn.FoldHeaderName), with which proxies name
+// users, clients and their certificates.
 var claims = []string{
 	"x-forwarded-", "remote-", "x-authenticated-", "x-webauth-", "x-auth-request-", "x-authentik-", "x-goog-authenticated-", "x-goog-iap-",
 	"x-amzn-oidc-", "x-ms-client-principal", "x-ms-token-", "cf-access-", "x-pomerium-", "tailscale-user-",
@@ -23,8 +22,8 @@ var claims = []string{
 	"x-amzn-mtls-", "x-proxy-user", "x-proxy-remote-user",
 }
 
-// claimed are more of them, as whole names. Proxy is read as HTTP_PROXY by CGI
-// programs, which then send their own requests there.
+// claimed are more of them, as whole names. CGI programs read Proxy as HTTP_PROXY, and
+// send their own requests there.
 var claimed = []string{
 	"forwarded", "x-real-ip", "x-client-ip", "client-ip", "true-client-ip", "x-cluster-client-ip", "cf-connecting-ip", "cf-connecting-ipv6",
 	"fastly-client-ip", "fly-client-ip", "x-envoy-external-address", "x-user", "x-user-id", "x-username", "x-user-name", "x-user-email", "x-email",
@@ -33,10 +32,9 @@ var claimed = []string{
 	"x-anonymous-consumer", "x-userinfo", "proxy",
 }
 
-// stripForREST removes from a client's header what a REST server could take for the
-// word of a proxy about the client, and, as nginx and Apache do, every name that has
-// anything but letters, digits and dashes in it, because servers fold it into
-// another name.
+// stripForREST removes from a client's header what a REST backend could read as a
+// proxy's claim about the client, and, as nginx and Apache do, every name with other
+// characters than letters, digits and dashes, because servers fold it into another name.
 func stripForREST(h http.Header) {
 	for name := range h {
 		folded := authn.FoldHeaderName(name)

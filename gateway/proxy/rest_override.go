@@ -17,9 +17,9 @@ import (
 )
 
 // Method overrides. Rails, Laravel, Symfony, Spring, Express with method-override and
-// ASP.NET take the method of a request from a header, a query parameter, a form or a
-// JSON object, if it is there, and some the path from a header. Authorization went by
-// the request line, so a request with an override is refused.
+// ASP.NET read the method of a request from a header, a query parameter, a form or a JSON
+// object, and some read the path from a header. Authorization uses the request line, so
+// a request with an override is refused.
 
 // overridden returns the error for a request with a header or query parameter that
 // overrides its method or path; nil if there is none.
@@ -67,9 +67,9 @@ func isOverride(name string) bool {
 	return strings.Contains(folded, "method-override")
 }
 
-// checkBody returns the error for a body in which an override cannot be found, because
-// it is a form, is encoded or in a charset that hides it. Of any other body it has JSON searched
-// for one while it is sent.
+// checkBody returns the error for a body that cannot be searched for an override: a form,
+// an encoded body, or one in a charset that is not based on ASCII. Other bodies are
+// searched while they are sent, if they are JSON.
 func checkBody(r *http.Request) error {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return nil
@@ -88,8 +88,7 @@ func checkBody(r *http.Request) error {
 	return nil
 }
 
-// isASCIIBased reports whether every charset that a media type names has the bytes of
-// ASCII for ASCII, and for nothing else.
+// isASCIIBased reports whether every charset of a media type is a superset of ASCII.
 func isASCIIBased(media string) bool {
 	for _, after := range strings.Split(media, "charset")[1:] {
 		name := strings.TrimLeft(after, " \t=\"'")
@@ -110,13 +109,12 @@ func unsearchable(what string) error {
 	}}
 }
 
-// errOverride ends a body with an override. The server has then got a part of a JSON
-// object, which it cannot read.
+// errOverride ends a body with an override. The server has then received part of a JSON
+// object, which it cannot parse.
 var errOverride = errors.New(`the member "_method" is not passed on: a plain REST server might do by it what was not authorized`)
 
-// overrideReader reads a body, and fails at a member "_method" of a JSON object that
-// the body is. Members of objects within are no overrides. It reads what is no JSON
-// as it is.
+// overrideReader reads a body, and fails at a member "_method" if the body is a JSON
+// object. Members of inner objects are no overrides. Other bodies are read as they are.
 type overrideReader struct {
 	io.ReadCloser
 	depth   int  // of braces and brackets; 0 before the object
@@ -127,8 +125,8 @@ type overrideReader struct {
 	key     []byte
 }
 
-// maxOverrideKey bounds what is kept of the name of a member, in bytes; "_method"
-// takes 42 if each byte is escaped.
+// maxOverrideKey is how much of the name of a member is kept, in bytes; "_method" takes
+// 42 if each byte is escaped.
 const maxOverrideKey = 64
 
 func (o *overrideReader) Read(p []byte) (int, error) {

@@ -8,49 +8,37 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico/apiservice/explain"
 	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/audit"
-	"portico/resource/authz"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
 	"portico/resource/tracing"
 )
 
-// Headers by which a request tells who has sent for it. A client that sends
-// headerDebug, with any value, and may get explain.Path, finds the other two on
-// the answer, also on one that the gateway makes itself (signed.go); without it
-// nobody pays for the question whether it may. They are the gateway's alone: those
-// of servers and clients go no further.
-const (
-	headerDebug   = "X-Portico-Debug"
-	headerBackend = "X-Portico-Backend"
-	headerTiming  = "Server-Timing"
-)
-
-// annotationUpstream is how long a slow request waited for its turn and for servers
-// to begin to answer, for audit.
+// annotationUpstream is the audit annotation of slow requests for the time that they
+// waited for a slot and for servers to begin their answers.
 const annotationUpstream = "latency.portico.dev/upstream"
 
 // noEndpoint stands for the endpoint of requests that were sent to none.
 const noEndpoint = "none"
 
-// hop is one request on its way to a server and back, for those who want to know
-// how it went: metrics, the access log, traces, and the client, if it may. It
-// belongs to the request's goroutine, but for the header of its answer, which its
+// proxiedRequest is a request on its way to a server and back. It collects what
+// metrics, the access log, traces and the debug headers show. It belongs to the
+// request's goroutine, except for the header of its answer, which the request's
 // deadline may write.
-type hop struct {
+type proxiedRequest struct {
 	upstream.Trace
 	proxy   *Proxy
 	route   *Route
 	request *http.Request
+	act     *resource.Action
 	client  http.ResponseWriter // where the answer goes
 	answer  pieces              // its body, while it is sent
-	relay   *relay              // of a long-running request; nil: it is none, or leaves HTTP
-	long    bool
-	shown   bool // the client asked, and may be told
-	some    bool // of the answer, there is something to be sent
+	relay   *relay              // of a long-running request that does not leave HTTP; else nil
+	upgrade bool                // the client asks for another protocol
+	shown   bool                // the answer gets the debug headers
+	pending bool                // a part of the answer has been copied and not flushed
 	began   time.Time
 	// header is when the answer's header went to the client, in nanoseconds since
 	// began; 0: it did not.
@@ -59,40 +47,41 @@ type hop struct {
 	open *endpointTraffic
 }
 
-// begin begins the hop of a request; the returned request is to be sent. end
-// must follow.
-func (p *Proxy) begin(w http.ResponseWriter, r *http.Request, rt *Route) (*hop, *http.Request) {
-	h := &hop{
-		proxy: p, route: rt, client: w, long: resource.ActionFrom(r.Context()).LongRunning() || upgrades(r.Header), began: time.Now(),
-	}
+// begin returns the proxiedRequest of a request, whose request is to be sent. end must
+// follow.
+func (p *Proxy) begin(w http.ResponseWriter, r *http.Request, rt *Route, act *resource.Action) *proxiedRequest {
+	h := &proxiedRequest{proxy: p, route: rt, client: w, act: act, upgrade: upgrades(r.Header), began: time.Now()}
 	if r.Header[headerDebug] != nil {
-		h.shown = hopFrom(r.Context()) != nil || p.mayDebug(r) // Signed may have asked
+		// DebugHeaders may have checked the permission.
+		h.shown = proxiedRequestFrom(r.Context()) != nil || p.mayDebug(r, act)
 		delete(r.Header, headerDebug)
 	}
 	if p.cfg.Traced && tracing.Sampled(r.Context()) {
 		h.Sending = h.span
 	}
-	h.Informing = keepInformation
+	h.Informing = filterInformational
 	h.request = r
 	if !filter.Attach(r.Context(), h) {
-		h.request = r.WithContext(context.WithValue(upstream.WithTrace(r.Context(), &h.Trace), hopKey{}, h))
+		h.request = r.WithContext(context.WithValue(upstream.WithTrace(r.Context(), &h.Trace), proxiedRequestKey{}, h))
 	}
-	return h, h.request
-}
-
-type hopKey struct{}
-
-// hopFrom returns the hop of a request that is under way; nil if nobody is told
-// of it.
-func hopFrom(ctx context.Context) *hop {
-	h, _ := ctx.Value(hopKey{}).(*hop)
 	return h
 }
 
-// Value is how the ways to the server find the Trace, and the way back the hop.
-func (h *hop) Value(key any) any {
+// longRunning reports whether the request has no deadline and stays HTTP.
+func (h *proxiedRequest) longRunning() bool { return !h.upgrade && h.act.LongRunning() }
+
+type proxiedRequestKey struct{}
+
+// proxiedRequestFrom returns the proxiedRequest of a context; nil if there is none.
+func proxiedRequestFrom(ctx context.Context) *proxiedRequest {
+	h, _ := ctx.Value(proxiedRequestKey{}).(*proxiedRequest)
+	return h
+}
+
+// Value makes the Trace and the proxiedRequest values of the request's context.
+func (h *proxiedRequest) Value(key any) any {
 	switch {
-	case key == hopKey{}:
+	case key == proxiedRequestKey{}:
 		return h
 	case upstream.IsTrace(key):
 		return &h.Trace
@@ -100,15 +89,8 @@ func (h *hop) Value(key any) any {
 	return nil
 }
 
-// mayDebug reports whether the user may be told where requests go.
-func (p *Proxy) mayDebug(r *http.Request) bool {
-	ask := &resource.Action{User: resource.ActionFrom(r.Context()).User, Verb: "get", Path: explain.Path}
-	decision, _, err := p.cfg.Authorizer.Authorize(r.Context(), ask)
-	return err == nil && decision == authz.Allow
-}
-
 // span begins the span of an attempt; the returned function ends it.
-func (h *hop) span(endpoint string, header http.Header) func(upstream.Attempt) {
+func (h *proxiedRequest) span(endpoint string, header http.Header) func(upstream.Attempt) {
 	span := tracing.Client(h.request.Context(), h.request.Method, header)
 	return func(a upstream.Attempt) {
 		span.Set("server.address", endpoint)
@@ -126,9 +108,9 @@ func (h *hop) span(endpoint string, header http.Header) func(upstream.Attempt) {
 
 // OnHeader is called when the header of the answer is about to be sent to the
 // client.
-func (h *hop) OnHeader(header http.Header, code int) {
+func (h *proxiedRequest) OnHeader(header http.Header, code int) {
 	h.header.Store(max(1, int64(time.Since(h.began))))
-	if h.long && code < 300 && h.route.traffic != nil {
+	if (h.upgrade || h.act.LongRunning()) && code < 300 && h.route.traffic != nil {
 		if last, n := h.Last(); n > 0 {
 			h.open = h.route.traffic.endpoint(last.Endpoint)
 			h.open.long.Inc()
@@ -139,8 +121,8 @@ func (h *hop) OnHeader(header http.Header, code int) {
 	}
 }
 
-// end takes down what came of the request.
-func (h *hop) end() {
+// end records the outcome of the request.
+func (h *proxiedRequest) end() {
 	now := time.Now()
 	if ctx := h.request.Context(); now.Sub(filter.Started(ctx)) > audit.Slow {
 		filter.AddPhase(ctx, annotationUpstream, h.away())
@@ -157,7 +139,7 @@ func (h *hop) end() {
 }
 
 // count counts every attempt for the endpoint that it went to.
-func (h *hop) count(now time.Time) {
+func (h *proxiedRequest) count(now time.Time) {
 	verb := metrics.VerbLabel(h.request)
 	last, n := h.Last()
 	if n == 0 {
@@ -171,12 +153,12 @@ func (h *hop) count(now time.Time) {
 		}
 	}
 	h.route.traffic.endpoint(last.Endpoint).count(sent{
-		verb: verb, code: last.Status, long: h.long, header: last.FirstByte, whole: now.Sub(last.Start), own: h.own(),
+		verb: verb, code: last.Status, long: h.upgrade || h.act.LongRunning(), header: last.FirstByte, whole: now.Sub(last.Start), own: h.own(),
 	})
 }
 
-// own is what the gateway took for itself until it began to answer.
-func (h *hop) own() time.Duration {
+// own is the time that the gateway itself took until it began to answer.
+func (h *proxiedRequest) own() time.Duration {
 	header := time.Duration(h.header.Load())
 	if header == 0 {
 		return 0
@@ -188,9 +170,9 @@ func (h *hop) own() time.Duration {
 	return max(0, h.began.Sub(since)+header-h.away())
 }
 
-// away is how long the request waited for its turn and for servers to begin to
-// answer.
-func (h *hop) away() time.Duration {
+// away is how long the request waited for a slot and for servers to begin their
+// answers.
+func (h *proxiedRequest) away() time.Duration {
 	last, n := h.Last()
 	away := h.Queued() + last.FirstByte
 	if n > 1 {
@@ -202,8 +184,8 @@ func (h *hop) away() time.Duration {
 	return away
 }
 
-// record is the hop's part of the access log.
-func (h *hop) record(now time.Time) filter.Upstream {
+// record is the request's part of the access log.
+func (h *proxiedRequest) record(now time.Time) filter.Upstream {
 	last, n := h.Last()
 	u := filter.Upstream{
 		APIService: h.route.Name, Backend: h.route.Backend, Endpoint: last.Endpoint, Attempts: n, FirstByte: h.away(), Took: now.Sub(h.began),
@@ -214,18 +196,18 @@ func (h *hop) record(now time.Time) filter.Upstream {
 	return u
 }
 
-// show has the header say who answered and what took how long.
-func (h *hop) show(header http.Header) {
+// show adds the debug headers.
+func (h *proxiedRequest) show(header http.Header) {
 	last, n := h.Last()
-	var who strings.Builder
-	who.WriteString(h.route.Backend)
+	var server strings.Builder
+	server.WriteString(h.route.Backend)
 	if h.route.Name != "" {
-		fmt.Fprintf(&who, "; apiservice=%q", h.route.Name)
+		fmt.Fprintf(&server, "; apiservice=%q", h.route.Name)
 	}
 	if n > 0 {
-		fmt.Fprintf(&who, "; endpoint=%q; attempts=%d", last.Endpoint, n)
+		fmt.Fprintf(&server, "; endpoint=%q; attempts=%d", last.Endpoint, n)
 	}
-	header[headerBackend] = []string{who.String()}
+	header[headerBackend] = []string{server.String()}
 	timing := fmt.Sprintf("gateway;dur=%.3f", milliseconds(h.own()))
 	if n > 0 {
 		timing += fmt.Sprintf(", upstream;dur=%.3f", milliseconds(h.away()-h.Queued()))

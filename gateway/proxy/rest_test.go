@@ -32,13 +32,13 @@ func plainFront(t *testing.T, prefix string, handle http.HandlerFunc) *httptest.
 	go server.Serve(listener)
 	endpoint := upstream.At(socket)[0]
 	endpoint.Network = "unix"
-	up := NewWay(upstream.Config{
+	up := NewUpstream(upstream.Config{
 		Base: &url.URL{Scheme: "http", Host: "shop"}, Endpoints: []upstream.Endpoint{endpoint}, Trust: upstream.Trust{Plain: true},
 		Policy: upstream.NewPolicy(&backend.Spec{}), Broken: func(string) {},
 	}, NewMaker(slog.New(slog.DiscardHandler)))
 	rt := &Route{
 		Name: "v1.shop.example.com", Upstream: up, Condition: apiservice.Local(),
-		Plain: &Plain{root: "/apis/shop.example.com/v1", prefix: prefix, hosts: []string{"shop"}},
+		REST: &REST{root: "/apis/shop.example.com/v1", prefix: prefix, hosts: []string{"shop"}},
 	}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		act := resource.ParseAction(r)
@@ -50,7 +50,7 @@ func plainFront(t *testing.T, prefix string, handle http.HandlerFunc) *httptest.
 }
 
 // ask sends a request line as it stands.
-func askPlain(t *testing.T, front *httptest.Server, method, target string, header ...string) (*http.Response, string) {
+func askREST(t *testing.T, front *httptest.Server, method, target string, header ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, front.URL, nil)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestPlainPaths(t *testing.T) {
 		{prefixed, shopRoot + "/pets/1?x", "GET /api/v3/pets/1?x  alice"},
 		{prefixed, shopRoot + "/pets/%7Eme", "GET /api/v3/pets/%7Eme  alice"},
 	} {
-		if res, body := askPlain(t, tc.front, "GET", tc.target, "X-Forwarded-Prefix", "/evil"); res.StatusCode != 200 || body != tc.want {
+		if res, body := askREST(t, tc.front, "GET", tc.target, "X-Forwarded-Prefix", "/evil"); res.StatusCode != 200 || body != tc.want {
 			t.Errorf("%s: %d %q, want %q", tc.target, res.StatusCode, body, tc.want)
 		}
 	}
@@ -105,7 +105,7 @@ func TestPlainPathsThatMislead(t *testing.T) {
 	for _, rest := range []string{
 		"/pets/../admin", "/pets/%2e%2e/admin", "/pets/..;/admin", "/pets/..;x=1/admin", "/pets/%2e%2e%3b/admin", "/./pets", "/pets/.", "/pets%2F1", "/pets/1%2ftoys", "/pets/a%5Cb", "/pets/..%5cadmin", "//pets", "/pets//1",
 	} {
-		res, body := askPlain(t, front, "GET", shopRoot+rest)
+		res, body := askREST(t, front, "GET", shopRoot+rest)
 		if res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "the path must not have") {
 			t.Errorf("%s: %d %s", rest, res.StatusCode, body)
 		}
@@ -130,13 +130,13 @@ func TestPlainOverrides(t *testing.T) {
 		if c.name != "" {
 			header = []string{c.name, c.value}
 		}
-		res, body := askPlain(t, front, "POST", shopRoot+"/pets/1"+c.query, header...)
+		res, body := askREST(t, front, "POST", shopRoot+"/pets/1"+c.query, header...)
 		if arrived || res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "is not passed on") {
 			t.Errorf("%v: %d %s, and it arrived: %v", c, res.StatusCode, body, arrived)
 		}
 		arrived = false
 	}
-	if res, body := askPlain(t, front, "POST", shopRoot+"/pets?method=1&filter[_method]=1&the_method=2", "X-Method", "1"); res.StatusCode != http.StatusOK || !arrived {
+	if res, body := askREST(t, front, "POST", shopRoot+"/pets?method=1&filter[_method]=1&the_method=2", "X-Method", "1"); res.StatusCode != http.StatusOK || !arrived {
 		t.Errorf("another header: %d %s", res.StatusCode, body)
 	}
 }
@@ -168,7 +168,7 @@ func TestPlainExplains(t *testing.T) {
 		{"DELETE", "/pets/1?dryRun=false", "", "", 200, ""},
 		{"GET", "/pets/1?watch=true", "", "", 200, ""},
 	} {
-		res, body := askPlain(t, front, tc.method, shopRoot+tc.target, "Accept", tc.accept, "User-Agent", tc.agent)
+		res, body := askREST(t, front, tc.method, shopRoot+tc.target, "Accept", tc.accept, "User-Agent", tc.agent)
 		if res.StatusCode != tc.code {
 			t.Errorf("%s %s: %d %s", tc.method, tc.target, res.StatusCode, body)
 		}
@@ -243,7 +243,7 @@ func TestPlainLocation(t *testing.T) {
 		{prefixed, "/internal/7", ""},
 	} {
 		location = tc.location
-		res, _ := askPlain(t, tc.front, "POST", shopRoot+"/pets")
+		res, _ := askREST(t, tc.front, "POST", shopRoot+"/pets")
 		if got := res.Header.Get("Location"); res.StatusCode != http.StatusCreated || got != tc.want {
 			t.Errorf("%s: %d %q, want %q", tc.location, res.StatusCode, got, tc.want)
 		}
@@ -260,7 +260,7 @@ func FuzzPlainRequest(f *testing.F) {
 			return
 		}
 		u.RawQuery = query
-		p := &Plain{root: shopRoot, prefix: "/api"}
+		p := &REST{root: shopRoot, prefix: "/api"}
 		if unambiguous(p.below(u)) != nil {
 			return
 		}

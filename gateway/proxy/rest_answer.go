@@ -9,32 +9,32 @@ import (
 	"portico/resource"
 )
 
-// plainAsked is a request for a REST server, in its context: what its answer's
-// Location is read against.
-type plainAsked struct {
-	api *Plain
-	// front is the host that the client sent it to.
+// restRequest is a request to a REST backend, in its context. The Location of its answer
+// is resolved with it.
+type restRequest struct {
+	api *REST
+	// front is the host of the client's request.
 	front string
-	// at is where the server is asked.
+	// at is the URL at the server.
 	at *url.URL
 }
 
-type plainAskedKey struct{}
+type restRequestKey struct{}
 
-// askedOf is how a REST server is asked; nil: none is.
-func askedOf(r *http.Request) *plainAsked {
-	asked, _ := r.Context().Value(plainAskedKey{}).(*plainAsked)
+// restRequestOf returns the restRequest of a request; nil if the server is no REST
+// backend.
+func restRequestOf(r *http.Request) *restRequest {
+	asked, _ := r.Context().Value(restRequestKey{}).(*restRequest)
 	return asked
 }
 
-// locating is the writer of an answer whose Location is to lead through the
-// gateway.
-type locating struct {
+// locationWriter rewrites the Location of an answer to lead through the gateway.
+type locationWriter struct {
 	http.ResponseWriter
-	asked *plainAsked
+	asked *restRequest
 }
 
-func (l *locating) WriteHeader(code int) {
+func (l *locationWriter) WriteHeader(code int) {
 	h := l.Header()
 	if text := h.Get("Location"); text != "" {
 		if text, _ = l.asked.location(text); text != "" {
@@ -47,13 +47,13 @@ func (l *locating) WriteHeader(code int) {
 }
 
 // Unwrap lets http.ResponseController reach the server's own writer.
-func (l *locating) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+func (l *locationWriter) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// location returns where a server's Location is for clients, "" if that is
-// nowhere, and whether it is in this API. What leads to other hosts is theirs.
-// Everything else is a path without dot segments: those of a server that answers
-// with what it was sent would lead a client to any other API of the gateway.
-func (a *plainAsked) location(text string) (found string, within bool) {
+// location returns a server's Location for clients, "" if there is none, and whether it
+// is within this API. Those on other hosts are unchanged. All others are paths without
+// dot segments: a server that echoes what it was sent could lead a client to any other
+// API of the gateway.
+func (a *restRequest) location(text string) (found string, within bool) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
@@ -77,12 +77,12 @@ func (a *plainAsked) location(text string) (found string, within bool) {
 	if u.Fragment != "" {
 		path += "#" + u.EscapedFragment()
 	}
-	// What is read in different ways is a place, but nobody is sent there.
+	// A path that servers read differently is no target of a redirect.
 	return path, rest == "" || rest == "/" || unambiguous(rest[1:]) == nil
 }
 
-// hasDots reports whether somebody could take a part of an escaped path for a dot
-// segment: browsers, for one, read it so when the dots are escaped.
+// hasDots reports whether a client could read a part of an escaped path as a dot
+// segment, as browsers do when the dots are escaped.
 func hasDots(escaped string) bool {
 	text, err := url.PathUnescape(escaped)
 	if err != nil {
@@ -101,13 +101,12 @@ func below(path, prefix string) (rest string, ok bool) {
 	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
-// redirectsWithin reports whether a REST server's redirect leads to the same API
-// by way of the gateway. A client that follows it, with its body if the redirect
-// says so, sends a request which is authorized like any other, and for the same
-// server; REST servers redirect to a job's result, or from one form of a path to
-// another. One that leads elsewhere is refused as that of any server is.
+// redirectsWithin reports whether a REST backend redirects to the same API through the
+// gateway, for instance to the result of a job. A client that follows sends a request
+// that is authorized like any other, and for the same server. Other redirects are
+// refused, as those of any server are.
 func redirectsWithin(res *http.Response) bool {
-	asked := askedOf(res.Request)
+	asked := restRequestOf(res.Request)
 	if asked == nil {
 		return false
 	}
@@ -115,17 +114,16 @@ func redirectsWithin(res *http.Response) bool {
 	return within
 }
 
-// Streams reports whether a request that reads of a REST server has no deadline:
-// the client says that it takes a stream of events, and so that it waits for as
-// long as it likes. Servers of Kubernetes have watches for that. It says so of
-// itself, and so it still counts against all limits, and is audited, like any
-// other until the answer is such a stream.
+// Streams reports whether a request to a REST backend has no deadline, because the
+// client accepts a stream of events; Kubernetes API servers have watches for that. It is
+// the client's own claim: until the answer is such a stream, the request counts against
+// all limits and is audited like any other.
 func (p *Proxy) Streams(r *http.Request, act *resource.Action) bool {
 	if !act.IsResource || r.Method != http.MethodGet || !takesEvents(r.Header["Accept"]) {
 		return false
 	}
 	rt := p.lookup(act.Group, act.Version)
-	return rt != nil && rt.Plain != nil
+	return rt != nil && rt.REST != nil
 }
 
 func takesEvents(accept []string) bool {

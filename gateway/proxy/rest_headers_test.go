@@ -25,7 +25,7 @@ func TestPlainStripsClaims(t *testing.T) {
 	for _, name := range kept {
 		header = append(header, name, "kept")
 	}
-	if res, body := askPlain(t, front, "GET", shopRoot+"/pets", header...); res.StatusCode != 200 {
+	if res, body := askREST(t, front, "GET", shopRoot+"/pets", header...); res.StatusCode != 200 {
 		t.Fatalf("%d %s", res.StatusCode, body)
 	}
 	for name, values := range got {
@@ -53,7 +53,7 @@ func TestPlainKnowsNoSelectors(t *testing.T) {
 		"fieldSelector=metadata.name%3Dmine", "labelSelector=a%3Db", "field%53elector=metadata.name=mine", "a=1&fieldSelector=", "labelSelector", "fieldSelector=%20&fieldSelector=metadata.name=mine",
 	} {
 		for _, method := range []string{"GET", "HEAD", "DELETE", "POST"} {
-			if res, body := askPlain(t, front, method, shopRoot+"/pets?"+query); res.StatusCode != http.StatusBadRequest {
+			if res, body := askREST(t, front, method, shopRoot+"/pets?"+query); res.StatusCode != http.StatusBadRequest {
 				t.Errorf("%s %s: %d %s", method, query, res.StatusCode, body)
 			}
 		}

@@ -17,36 +17,34 @@ import (
 	"portico/resource"
 )
 
-// Plain is a group/version that a plain REST server stands behind: one that
-// knows paths of its own and no Kubernetes objects. Immutable.
+// REST is a group/version served by a REST backend: a server with paths of its own and
+// no Kubernetes objects. Immutable.
 //
-// Whoever asks for such objects is told so here, because the server would
-// answer with something else that a client waits for, or takes for an object.
-// A server may trust X-Remote-User and its like as far as it knows the gateway
-// by its certificate, or can be reached by nobody else: over http:// anybody on
-// the way reads and writes them.
-type Plain struct {
-	// root is /apis/GROUP/VERSION, and prefix what takes its place.
+// Requests for such objects are refused here, because the server would answer with
+// something that a client waits for, or takes for an object. The server may trust
+// X-Remote-User and similar headers if it verifies the gateway's certificate or only the
+// gateway can reach it: over http:// they can be read and changed on the way.
+type REST struct {
+	// root is /apis/GROUP/VERSION, which prefix replaces.
 	root, prefix string
-	// unknown: the server's document says what prefix is, and has not been read.
+	// unknown: prefix is in the server's OpenAPI document, which has not been read.
 	unknown bool
-	// hosts are whom the server takes itself for.
+	// hosts are the server's own host names.
 	hosts []string
 	// anyBody: bodies are not searched for method overrides.
 	anyBody bool
 }
 
-// NewPlain says how requests for gv are sent to a REST server: its paths begin with
-// prefix, if that is known yet, and it takes itself for hosts. anyBody passes bodies on
-// that may override the method of a request.
-func NewPlain(gv schema.GroupVersion, prefix string, known bool, hosts []string, anyBody bool) *Plain {
-	return &Plain{root: "/apis/" + gv.String(), prefix: prefix, unknown: !known, hosts: hosts, anyBody: anyBody}
+// NewREST returns how requests for gv are sent to a REST backend: its paths begin with
+// prefix, if that is known, and its own host names are hosts. anyBody permits bodies that
+// may override the method of a request.
+func NewREST(gv schema.GroupVersion, prefix string, known bool, hosts []string, anyBody bool) *REST {
+	return &REST{root: "/apis/" + gv.String(), prefix: prefix, unknown: !known, hosts: hosts, anyBody: anyBody}
 }
 
-// refuse returns the error for a request that a plain REST server cannot
-// answer as it is meant, or might read as another than was authorized; nil if
-// there is none.
-func (p *Plain) refuse(r *http.Request) error {
+// refuse returns the error for a request that a REST backend cannot answer as it is
+// meant, or could read as another one than was authorized; nil if there is none.
+func (p *REST) refuse(r *http.Request, act *resource.Action) error {
 	if p.unknown {
 		return resource.Unavailable("the server's OpenAPI document, which says where its paths begin, has not been read yet", RetryAfter)
 	}
@@ -66,24 +64,23 @@ func (p *Plain) refuse(r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	act := resource.ActionFrom(r.Context())
 	switch {
 	case query.Has("fieldSelector"), query.Has("labelSelector"):
-		// Authorization takes a name from the one, and the server would list everything.
+		// Authorization reads a name from the former; the server would list all.
 		return p.explain(act, http.StatusBadRequest, metav1.StatusReasonBadRequest, "which knows no field or label selectors")
 	case act.Verb == "watch":
 		return p.explain(act, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "and cannot be watched")
 	case wantsTransform(r.Header.Values("Accept")), isKubectl(r):
 		return p.explain(act, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "which has neither tables nor Kubernetes objects")
 	case deletes, query.Has("fieldManager"), query.Has("fieldValidation"), query.Get("dryRun") == metav1.DryRunAll:
-		// Above all, a server that does not know dryRun would do it.
+		// A server that does not know dryRun would carry the request out.
 		return p.explain(act, http.StatusBadRequest, metav1.StatusReasonBadRequest, "which takes no Kubernetes objects and knows no dry run")
 	}
 	return nil
 }
 
-// explain is the error for a client that takes the server for one of Kubernetes.
-func (p *Plain) explain(act *resource.Action, code int32, reason metav1.StatusReason, but string) error {
+// explain returns the error for a client that expects a Kubernetes API server.
+func (p *REST) explain(act *resource.Action, code int32, reason metav1.StatusReason, but string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: code, Reason: reason,
 		Message: fmt.Sprintf("%s.%s is served by a plain REST service, %s: use it by its paths, as kubectl does with --raw (kubectl get --raw %s)", act.Resource, act.Group, but, act.Path),
@@ -140,7 +137,7 @@ func deletesObject(r *http.Request) (bool, error) {
 // below is the part of an escaped path that the server sees, without the slash
 // before it: what stands behind three segments, whatever the client escaped of
 // them.
-func (p *Plain) below(u *url.URL) string {
+func (p *REST) below(u *url.URL) string {
 	rest := strings.TrimLeft(u.EscapedPath(), "/")
 	for range 3 {
 		_, rest, _ = strings.Cut(rest, "/")
@@ -166,14 +163,14 @@ func unambiguous(escaped string) error {
 	return nil
 }
 
-// request returns a request as the server is to see it, which the proxies send.
-func (p *Plain) request(r *http.Request) *http.Request {
+// request returns the request as the reverse proxies send it.
+func (p *REST) request(r *http.Request) *http.Request {
 	u := *r.URL
 	escaped := p.prefix + "/" + p.below(r.URL)
 	u.RawPath = escaped
-	// It was escaped when it came.
+	// It was escaped when it was received.
 	u.Path, _ = url.PathUnescape(escaped)
-	out := r.WithContext(context.WithValue(r.Context(), plainAskedKey{}, &plainAsked{p, r.Host, &u}))
+	out := r.WithContext(context.WithValue(r.Context(), restRequestKey{}, &restRequest{p, r.Host, &u}))
 	out.URL = &u
 	out.Header = r.Header.Clone()
 	stripForREST(out.Header)
@@ -182,8 +179,8 @@ func (p *Plain) request(r *http.Request) *http.Request {
 		out.Header.Set("Content-Type", "application/json")
 	}
 	if p.prefix == "" {
-		// Frameworks put it before the paths they make, which is right only where
-		// it was taken away and nothing was put in its place.
+		// Frameworks prepend it to the paths that they generate, which is right only if
+		// it was removed and not replaced.
 		out.Header.Set("X-Forwarded-Prefix", p.root)
 	}
 	return out

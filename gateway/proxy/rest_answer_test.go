@@ -69,7 +69,7 @@ func TestPlainRedirects(t *testing.T) {
 		{bare, "http://%zz", ""},
 	} {
 		location = tc.location
-		res, body := askPlain(t, tc.front, "GET", shopRoot+"/jobs")
+		res, body := askREST(t, tc.front, "GET", shopRoot+"/jobs")
 		if tc.want == "" {
 			if res.StatusCode != http.StatusBadGateway || !strings.Contains(body, errRedirect.Error()) || res.Header.Get("Location") != "" {
 				t.Errorf("%s: %d %q %s", tc.location, res.StatusCode, res.Header.Get("Location"), body)
@@ -89,7 +89,7 @@ func TestPlainForwardedURI(t *testing.T) {
 		io.WriteString(w, r.RequestURI+" "+r.Header.Get("X-Forwarded-Uri"))
 	})
 	const asked = shopRoot + "/pets/a%20b?x=%20"
-	if _, body := askPlain(t, front, "GET", asked, "X-Forwarded-Uri", "/evil"); body != "/api/pets/a%20b?x=%20 "+asked {
+	if _, body := askREST(t, front, "GET", asked, "X-Forwarded-Uri", "/evil"); body != "/api/pets/a%20b?x=%20 "+asked {
 		t.Error(body)
 	}
 }
@@ -98,7 +98,7 @@ func TestPlainForwardedURI(t *testing.T) {
 // let off by saying so.
 func TestPlainStreams(t *testing.T) {
 	routes := &Table{Routes: map[schema.GroupVersion]*Route{
-		{Group: "shop.example.com", Version: "v1"}: {Plain: &Plain{}}, {Version: "v1"}: {},
+		{Group: "shop.example.com", Version: "v1"}: {REST: &REST{}}, {Version: "v1"}: {},
 	}}
 	p := New(Config{Table: func() *Table { return routes }})
 	for _, tc := range []struct {
@@ -147,7 +147,7 @@ func TestPlainStreamLasts(t *testing.T) {
 	go server.Serve(l)
 	defer server.Close()
 	rt := &Route{
-		Name: "v1.shop.example.com", Upstream: frontOf(t, l.Addr().String(), upstream.Trust{Plain: true}).up, Condition: apiservice.Passed(), Plain: &Plain{root: shopRoot},
+		Name: "v1.shop.example.com", Upstream: frontOf(t, l.Addr().String(), upstream.Trust{Plain: true}).up, Condition: apiservice.Passed(), REST: &REST{root: shopRoot},
 	}
 	routes := &Table{Routes: map[schema.GroupVersion]*Route{{Group: "shop.example.com", Version: "v1"}: rt}}
 	p := New(Config{Table: func() *Table { return routes }})

@@ -85,14 +85,14 @@ func TestPlainBodiesThatOverride(t *testing.T) {
 // With allowAnyBody all bodies arrive.
 func TestPlainAllowsAnyBody(t *testing.T) {
 	t.Parallel()
-	p := &Plain{root: shopRoot, anyBody: true}
+	p := &REST{root: shopRoot, anyBody: true}
 	for _, media := range []string{"application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json"} {
 		r, err := http.NewRequest("POST", shopRoot+"/pets", strings.NewReader(`{"_method":"DELETE"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Header.Set("Content-Type", media)
-		if err := p.refuse(withAction(r)); err != nil {
+		if err := (&Route{REST: p}).Refuse(withAction(r)); err != nil {
 			t.Errorf("%s: %v", media, err)
 		}
 		if body, err := io.ReadAll(r.Body); err != nil || len(body) == 0 {
