@@ -32,7 +32,7 @@ func Name(group, version string) string { return version + "." + group }
 // IsAutomanaged reports whether the gateway owns the object.
 func IsAutomanaged(a *apireg.APIService) bool { return a.Labels[AutomanagedLabel] != "" }
 
-// Compare orders APIServices as /apis lists them (contract 2.2): by
+// Compare orders APIServices as /apis lists them (docs/wire.md 2.2): by
 // groupPriorityMinimum, highest first, then by name.
 func Compare(a, b *apireg.APIService) int {
 	return cmp.Or(

@@ -20,7 +20,7 @@ type Condition struct {
 // Available reports whether requests may be sent.
 func (c Condition) Available() bool { return c.Status == apireg.ConditionTrue }
 
-// The verdicts of contract 8.2, with upstream's reasons and messages
+// The verdicts of docs/wire.md 8.2, with upstream's reasons and messages
 // (k8s.io/kube-aggregator pkg/controllers/status).
 
 // Local is the verdict on a group that needs no service.

@@ -21,7 +21,7 @@ import (
 )
 
 // Kind returns the row that serves APIServices: stored as JSON, cluster-scoped,
-// status isolated, resourceVersion required on update (contract 8.1).
+// status isolated, resourceVersion required on update (docs/wire.md 8.1).
 func Kind() (*rest.Kind, error) {
 	scheme := runtime.NewScheme()
 	if err := apireg.AddToScheme(scheme); err != nil {

@@ -424,7 +424,9 @@ func sources(t *testing.T, visit func(name, text string)) {
 
 var (
 	// citation is a reference to sections of docs/wire.md in a comment.
-	citation = regexp.MustCompile(`(?:docs/wire\.md|\b[Cc]ontract) (\d+(?:\.\d+)?\b(?:, \d+(?:\.\d+)?\b)*)`)
+	citation = regexp.MustCompile(`docs/wire\.md (\d+(?:\.\d+)?\b(?:, \d+(?:\.\d+)?\b)*)`)
+	// unnamed is a reference to sections of a document that it does not name.
+	unnamed = regexp.MustCompile(`\b[Cc]ontract,? \(?§?\d`)
 	// section is a heading of docs/wire.md.
 	section = regexp.MustCompile(`(?m)^##+ (\d+(?:\.\d+)?)\.? `)
 )
@@ -438,7 +440,11 @@ func TestCitations(t *testing.T) {
 	lineBreak := regexp.MustCompile(`\n[\t ]*//[\t ]*`)
 	cited := 0
 	sources(t, func(name, text string) {
-		for _, m := range citation.FindAllStringSubmatch(lineBreak.ReplaceAllString(text, " "), -1) {
+		text = lineBreak.ReplaceAllString(text, " ")
+		if m := unnamed.FindString(text); m != "" {
+			t.Errorf("%s cites %q…: write docs/wire.md and the section", name, m)
+		}
+		for _, m := range citation.FindAllStringSubmatch(text, -1) {
 			for cite := range strings.SplitSeq(m[1], ", ") {
 				cited++
 				if !slices.Contains(sections, cite) {

@@ -126,7 +126,7 @@ func groupVersionDocument(gv *GroupVersion) *document {
 		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.Name(), APIResources: gv.Legacy,
 	}
 	if gv.Group == "" {
-		list.APIVersion = "" // contract 2.1: absent for core
+		list.APIVersion = "" // docs/wire.md 2.1: absent for core
 	}
 	if list.APIResources == nil {
 		list.APIResources = []metav1.APIResource{}

@@ -122,7 +122,7 @@ func sortLegacy(list []metav1.APIResource) {
 }
 
 // Aggregate derives the v2 form from the legacy one. A subresource whose parent
-// is not listed gets a stub parent (contract 2.3).
+// is not listed gets a stub parent (docs/wire.md 2.3).
 func Aggregate(group, version string, legacy []metav1.APIResource) []apidiscovery.APIResourceDiscovery {
 	out := []apidiscovery.APIResourceDiscovery{}
 	index := map[string]int{}

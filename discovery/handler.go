@@ -182,7 +182,7 @@ type accepted struct {
 }
 
 // negotiate chooses the best clause. A clause that asks for an aggregated form
-// other than v2 (v2beta1) is skipped, not refused (contract 2.3).
+// other than v2 (v2beta1) is skipped, not refused (docs/wire.md 2.3).
 func negotiate(accept []string, hasAggregated bool) (accepted, bool) {
 	header := strings.Join(accept, ",")
 	if strings.TrimSpace(header) == "" {

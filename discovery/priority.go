@@ -2,7 +2,7 @@ package discovery
 
 import "strings"
 
-// Defaults for groups that nobody gave a priority (contract 2.3), and for
+// Defaults for groups that nobody gave a priority (docs/wire.md 2.3), and for
 // groups of custom resources.
 const (
 	DefaultGroupPriority   = 1000
@@ -11,7 +11,7 @@ const (
 )
 
 // Priorities returns the order of a built-in group and version in /apis, as
-// kube-apiserver gives them to its APIServices (contract 2.2). A stable version that
+// kube-apiserver gives them to its APIServices (docs/wire.md 2.2). A stable version that
 // Kubernetes does not have in a group comes after those that it has: custom resources
 // may be in such groups, and do not become what clients prefer.
 func Priorities(group, version string) (groupPriority, versionPriority int32) {

@@ -59,7 +59,7 @@ func sizeOf(list []string) (n int) {
 
 func sizeOfKind(k *metav1.GroupVersionKind) int {
 	if k == nil {
-		return sizeKind // it is given one (contract 2.3)
+		return sizeKind // it is given one (docs/wire.md 2.3)
 	}
 	return sizeKind + len(k.Group) + len(k.Version) + len(k.Kind)
 }

@@ -315,7 +315,7 @@ func TestPartsOutliveSnapshots(t *testing.T) {
 	}
 }
 
-// Every form has an ETag of its own (contract 2.3).
+// Every form has an ETag of its own (docs/wire.md 2.3).
 func TestETagOfProtobuf(t *testing.T) {
 	s := sample(t)
 	const accept = mediaProtobuf + aggregatedParams

@@ -11,7 +11,7 @@ import (
 )
 
 // authenticator returns who tells the gateway who its clients are, asked in
-// the order of contract 7.1.
+// the order of docs/wire.md 7.1.
 func (g *Gateway) authenticator() (authn.Authenticator, error) {
 	var all []authn.Authenticator
 	if g.cfg.RequestHeaderCAFile != "" {

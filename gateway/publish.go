@@ -26,7 +26,7 @@ import (
 const publishInterval = time.Minute
 
 // publisher keeps ConfigMap kube-system/extension-apiserver-authentication
-// (contract 7.2): it tells registered servers which certificates vouch for
+// (docs/wire.md 7.2): it tells registered servers which certificates vouch for
 // clients and for the front proxy, and in which headers the identity is.
 type publisher struct {
 	core         *coreClient

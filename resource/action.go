@@ -91,7 +91,7 @@ func (a *Action) GroupVersion() string {
 }
 
 // LongRunning reports whether the request has no deadline: watches, the
-// legacy proxy prefix, streaming subresources and profiles (contract 11.3), and
+// legacy proxy prefix, streaming subresources and profiles (docs/wire.md 11.3), and
 // what else is known to stream.
 func (a *Action) LongRunning() bool {
 	if a.Streams {

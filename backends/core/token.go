@@ -18,7 +18,7 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// Bounds of a token's life, in seconds (contract 7.4).
+// Bounds of a token's life, in seconds (docs/wire.md 7.4).
 const (
 	defaultLife = 3600
 	minLife     = 600

@@ -179,7 +179,7 @@ func namesAccepted(crd *apiextensionsv1.CustomResourceDefinition) bool {
 }
 
 // isServed reports whether a definition's objects can be reached: as soon as
-// its names are accepted, and from when it was established once (contract 9.4).
+// its names are accepted, and from when it was established once (docs/wire.md 9.4).
 func isServed(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	names := crd.Status.AcceptedNames
 	return (namesAccepted(crd) || isEstablished(crd)) && names.Plural != "" && names.Kind != "" && storageVersion(crd) != ""

@@ -20,7 +20,7 @@ type normalization struct {
 
 // normalize makes an object conform to the schema: metadata is coerced to its type,
 // unknown fields and nulls that have a default are dropped, and defaults are added
-// (contract 9.4). Defaults of more than maxDefaults are a 413 for a body; a stored
+// (docs/wire.md 9.4). Defaults of more than maxDefaults are a 413 for a body; a stored
 // object, which may be older than the defaults, stays without them, so that it can be
 // read, changed and deleted. A schema that preserves unknown fields drops nothing.
 // apiVersion, kind and metadata always stay.

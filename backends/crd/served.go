@@ -148,7 +148,7 @@ func documentsOf(old *served, group string, list []*definition) []discovery.Grou
 }
 
 // terminatingVerbs are what discovery shows of a definition that is being
-// deleted (contract 2.4). Objects can still be updated, to take off finalizers.
+// deleted (docs/wire.md 2.4). Objects can still be updated, to take off finalizers.
 var terminatingVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 
 func (d *definition) terminating() bool { return d.DeletionTimestamp != nil }

@@ -19,7 +19,7 @@
 //   - What a client must be able to rely on is said truthfully: PATCH lists
 //     exactly the content types that are accepted, and every write declares
 //     dryRun, fieldManager and fieldValidation, because kubectl decides on these
-//     (contract 1.7, 14).
+//     (docs/wire.md 1.7, 14).
 //   - Documents are put together as bytes: the schema of a large custom resource
 //     is encoded once and not read again.
 //   - Documents of other servers (Remote) are fetched when first asked for and

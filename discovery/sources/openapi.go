@@ -152,7 +152,7 @@ func (a *answer) quotedETag() string {
 	return ""
 }
 
-// readOpenAPI reads an index (contract 1.7), cut down to the group/versions
+// readOpenAPI reads an index (docs/wire.md 1.7), cut down to the group/versions
 // that discovery knows of the server; nil is none.
 func readOpenAPI(a *answer, known *[]discovery.GroupVersion) (map[string]string, error) {
 	var index struct {

@@ -313,7 +313,7 @@ func (a *answer) legacy(gv schema.GroupVersion, limits *Limits) (list []metav1.A
 }
 
 // complete makes sure that responseKind is an object everywhere; older clients
-// crash on null (contract 2.3).
+// crash on null (docs/wire.md 2.3).
 func complete(resources []apidiscovery.APIResourceDiscovery) []apidiscovery.APIResourceDiscovery {
 	for i := range resources {
 		if resources[i].ResponseKind == nil {

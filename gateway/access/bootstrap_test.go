@@ -37,7 +37,7 @@ func stored[T rest.Object](b *bench, res, namespace, name string) (out T) {
 	return obj.(T)
 }
 
-// The names of contract 7.6.
+// The names of docs/wire.md 7.6.
 func TestBootstrapPolicyIsComplete(t *testing.T) {
 	b := newBench(t, Config{})
 	b.run()

@@ -19,7 +19,7 @@ import (
 
 // A user cannot grant rights that the user does not hold. Writing a role needs all of
 // its rules, or the verb escalate on it; writing a binding needs all rules of the
-// role it refers to, or the verb bind on that role (contract 7.6). Every creation
+// role it refers to, or the verb bind on that role (docs/wire.md 7.6). Every creation
 // and every update is checked, whatever it changes: labels decide what aggregated
 // roles collect, so a label is a grant. The one exception is an update of nothing
 // but finalizers and owner references, which garbage collection needs.

@@ -14,7 +14,7 @@ import (
 	"portico/resource/authz"
 )
 
-// Extra keys and groups that impersonation knows (contract 7.3).
+// Extra keys and groups that impersonation knows (docs/wire.md 7.3).
 const (
 	extraNodeName = "authentication.kubernetes.io/node-name"
 	groupNodes    = "system:nodes"

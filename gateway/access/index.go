@@ -168,7 +168,7 @@ func (x *index) authorize(act *resource.Action) (decision authz.Decision, reason
 	return authz.NoOpinion, ""
 }
 
-// matches reports whether a rule grants an action (contract 7.6).
+// matches reports whether a rule grants an action (docs/wire.md 7.6).
 func matches(r *rbacv1.PolicyRule, a *resource.Action) bool {
 	if !has(r.Verbs, a.Verb) {
 		return false

@@ -122,7 +122,7 @@ func account(namespace, name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 }
 
-// bootstrapPolicy returns what every cluster has (contract 7.6; the rules are
+// bootstrapPolicy returns what every cluster has (docs/wire.md 7.6; the rules are
 // those of kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy), and
 // what Portico's own processes need.
 func bootstrapPolicy() *policy {

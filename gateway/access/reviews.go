@@ -18,7 +18,7 @@ import (
 )
 
 // reviews returns the rows of the six virtual kinds: questions that are
-// answered and never stored (contract 7.4, 7.5).
+// answered and never stored (docs/wire.md 7.4, 7.5).
 func (a *Access) reviews(scheme *runtime.Scheme) []*rest.Kind {
 	row := func(group, res, kind string, namespaced bool, review func(context.Context, runtime.Object) (runtime.Object, error)) *rest.Kind {
 		info := resource.Info{Group: group, Versions: []string{"v1"}, Resource: res, Kind: kind, Namespaced: namespaced}

@@ -104,7 +104,7 @@ func UnpackVersions(data []byte) ([]discovery.GroupVersion, error) {
 }
 
 // completeKinds makes sure that responseKind is an object everywhere: older
-// clients crash on null (contract 2.3).
+// clients crash on null (docs/wire.md 2.3).
 func completeKinds(r *apidiscovery.APIResourceDiscovery) {
 	if r.ResponseKind == nil {
 		r.ResponseKind = &metav1.GroupVersionKind{}

@@ -18,7 +18,7 @@ import (
 )
 
 // Of requests for somebody else's API the gateway counts what it answered
-// itself, as the aggregator's; the rest is counted by who answered (contract
+// itself, as the aggregator's; the rest is counted by who answered (docs/wire.md
 // 1.6).
 func TestProxiedRequestsAreCountedOnce(t *testing.T) {
 	behind := startFront(t, func(w http.ResponseWriter, r *http.Request) {

@@ -8,7 +8,7 @@ import (
 	"portico/apiservice"
 )
 
-// availabilityMetrics are upstream's metrics of APIServices (contract 1.6).
+// availabilityMetrics are upstream's metrics of APIServices (docs/wire.md 1.6).
 type availabilityMetrics struct {
 	unavailable *prometheus.GaugeVec
 	total       *prometheus.CounterVec

@@ -178,7 +178,7 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 }
 
 // identifyAggregator adds the identity under which the gateway asks servers
-// for discovery (contract 8.2).
+// for discovery (docs/wire.md 8.2).
 func identifyAggregator(h http.Header) {
 	authn.SetFrontProxyHeaders(h, &resource.User{Name: resource.KubeAggregator, Groups: []string{resource.GroupMasters}})
 }

@@ -84,7 +84,7 @@ func (s *services) addSlice(v *discoveryv1.EndpointSlice) {
 }
 
 // resolve returns where the server is that an APIService names, or the condition
-// that says why that is not known (contract 8.2, 8.3). There is no kube-proxy here:
+// that says why that is not known (docs/wire.md 8.2, 8.3). There is no kube-proxy here:
 // a Service with a selector or hand-written endpoints is always resolved to the
 // ready addresses of its EndpointSlices. Safe for concurrent use.
 func (s *services) resolve(ref *apireg.ServiceReference) (addresses, *apiservice.Condition) {

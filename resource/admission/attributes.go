@@ -30,7 +30,7 @@ func bodyKind(k *rest.Kind, version, subresource string) schema.GroupVersionKind
 }
 
 // namespaceOf is the namespace of the request. A Namespace counts as being in
-// itself (contract 10.2, selectors of namespaces).
+// itself (docs/wire.md 10.2, selectors of namespaces).
 func namespaceOf(a *rest.Attributes) string {
 	if a.Kind.Group == "" && a.Kind.Resource == "namespaces" {
 		return a.Key.Name

@@ -66,7 +66,7 @@ type EngineConfig struct {
 }
 
 // Engine calls admission webhooks and evaluates admission policies for writes, in the
-// order of contract 10.1. It follows their configurations while Run runs. As upstream,
+// order of docs/wire.md 10.1. It follows their configurations while Run runs. As upstream,
 // webhooks see none of the six kinds of admissionregistration.k8s.io, policies none of
 // its four kinds of policies and bindings, and neither sees reviews: a lock-out can be
 // undone. Safe for concurrent use.

@@ -38,7 +38,7 @@ type LifecycleConfig struct {
 }
 
 // NamespaceLifecycle refuses to create in namespaces that are missing or being
-// deleted, and to delete those that a cluster cannot be without (contract
+// deleted, and to delete those that a cluster cannot be without (docs/wire.md
 // 10.4). Updates and deletions in a namespace always pass.
 func NamespaceLifecycle(cfg LifecycleConfig) rest.Admission {
 	return &lifecycle{cfg: cfg, timer: cfg.Metrics.controller(nameLifecycle), deleted: map[string]time.Time{}}

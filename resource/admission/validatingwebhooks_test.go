@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A review says all that contract 10.2 lists, for Go types and custom resources.
+// A review says all that docs/wire.md 10.2 lists, for Go types and custom resources.
 func TestReview(t *testing.T) {
 	b, hook := newBench(t), newHookServer(t, allow)
 	b.configure(validatingHooks("hooks", validatingHook("a.example.com", hook)))

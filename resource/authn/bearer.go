@@ -60,7 +60,7 @@ func tokenOf(r *http.Request) (string, error) {
 	return protocolToken(r)
 }
 
-// The WebSocket protocol that carries a token (contract 7.1, 3b), and the
+// The WebSocket protocol that carries a token (docs/wire.md 7.1, 3b), and the
 // header it is offered in.
 const (
 	headerProtocol      = "Sec-Websocket-Protocol"

@@ -11,7 +11,7 @@ const (
 	groupServiceAccountsPrefix = "system:serviceaccounts:"
 )
 
-// tokenClaims are the contents of a service-account token (contract 7.4).
+// tokenClaims are the contents of a service-account token (docs/wire.md 7.4).
 type tokenClaims struct {
 	jwt.RegisteredClaims
 	Private privateClaims `json:"kubernetes.io"`

@@ -17,7 +17,7 @@ const extraCredentialID = "authentication.kubernetes.io/credential-id"
 
 // ClientCert takes the user from the TLS client certificate: the common name is
 // the user, the organizations are its groups, and the subject attribute
-// 1.3.6.1.4.1.57683.2, if there is one, is its uid (contract 7.1). cas is called
+// 1.3.6.1.4.1.57683.2, if there is one, is its uid (docs/wire.md 7.1). cas is called
 // for every request and may return nil: then no certificate is claimed. A
 // certificate of an unknown authority is an error.
 func ClientCert(cas func() *x509.CertPool) Authenticator {

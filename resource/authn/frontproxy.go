@@ -31,7 +31,7 @@ type FrontProxyAuthenticator interface {
 }
 
 // FrontProxy takes the user from the identity headers of a proxy with a valid client
-// certificate (contract 7.1, 7.2). A request without a certificate, or of a valid
+// certificate (docs/wire.md 7.1, 7.2). A request without a certificate, or of a valid
 // proxy that names no user, is not claimed; one with any other certificate is an
 // error, which counts only if no other authenticator claims the request.
 func FrontProxy(cfg FrontProxyConfig) FrontProxyAuthenticator {

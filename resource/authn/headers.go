@@ -8,7 +8,8 @@ import (
 	"portico/resource"
 )
 
-// The headers that name the user between Portico's processes (contract 7.2). The last one is a prefix; the key of the extra follows.
+// The headers that name the user between Portico's processes (docs/wire.md 7.2). The last
+// one is a prefix; the key of the extra follows.
 const (
 	HeaderUser        = "X-Remote-User"
 	HeaderUID         = "X-Remote-Uid"

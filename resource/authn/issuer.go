@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// The paths of the issuer's documents (contract 1.8).
+// The paths of the issuer's documents (docs/wire.md 1.8).
 const (
 	PathOpenIDConfiguration = "/.well-known/openid-configuration"
 	PathKeySet              = "/openid/v1/jwks"

@@ -38,7 +38,7 @@ type ServiceAccountConfig struct {
 }
 
 // ServiceAccountTokens knows the tokens of service accounts: those that a
-// [Signer] made (contract 7.4). Safe for concurrent use.
+// [Signer] made (docs/wire.md 7.4). Safe for concurrent use.
 type ServiceAccountTokens struct {
 	cfg    ServiceAccountConfig
 	parser *jwt.Parser
@@ -56,7 +56,7 @@ func ServiceAccounts(cfg ServiceAccountConfig) *ServiceAccountTokens {
 		cfg: cfg,
 		parser: jwt.NewParser(
 			jwt.WithValidMethods([]string{"RS256", "ES256", "ES384", "ES512"}),
-			jwt.WithoutClaimsValidation(), // see checkTime: the messages are part of the contract
+			jwt.WithoutClaimsValidation(), // see checkTime: clients know the messages
 		),
 		cache:  newTokenCache(),
 		counts: newTokenMetrics(cfg.Metrics),
@@ -214,7 +214,7 @@ func (p *privateClaims) bound() (kind, namespace string, ref *claimRef) {
 	return "", "", nil
 }
 
-// user returns the service account as a user (contract 7.4).
+// user returns the service account as a user (docs/wire.md 7.4).
 func (c *tokenClaims) user() *resource.User {
 	p := &c.Private
 	u := &resource.User{

@@ -26,7 +26,7 @@ type Doer interface {
 
 // Ask sends a SubjectAccessReview to the gateway for an action beyond the one that the
 // gateway authorized: an update or an apply that creates needs the right to create
-// (contract 4.7). The error is 403 if it is refused, and 503 if the gateway does not
+// (docs/wire.md 4.7). The error is 403 if it is refused, and 503 if the gateway does not
 // answer. A nil gateway refuses.
 func Ask(ctx context.Context, gateway Doer, a *resource.Action) error {
 	if gateway == nil {

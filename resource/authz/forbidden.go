@@ -11,7 +11,7 @@ import (
 	"portico/resource"
 )
 
-// Forbidden is the 403 for an action that no authorizer allowed (contract 3.6). reason
+// Forbidden is the 403 for an action that no authorizer allowed (docs/wire.md 3.6). reason
 // is that of the authorizers and may be "". The user, the names and the path come from
 // the request, so &, < and > are escaped: the text must not become markup in a page.
 func Forbidden(a *resource.Action, reason string) error {

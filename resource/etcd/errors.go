@@ -19,7 +19,7 @@ import (
 // retryAfter is the Retry-After, in seconds, of errors that pass by themselves.
 const retryAfter = 1
 
-// tooLarge is the whole message for a value above etcd's limit (contract 6.5).
+// tooLarge is the whole message for a value above etcd's limit (docs/wire.md 6.5).
 const tooLarge = "etcdserver: request is too large"
 
 // interrupted is the Status for a call whose context ended; errors.Is finds

@@ -120,7 +120,7 @@ func (a *account) note(ctx context.Context, op operation, start time.Time, err e
 	}
 }
 
-// Metrics returns what shows how etcd is used, under upstream's names (contract
+// Metrics returns what shows how etcd is used, under upstream's names (docs/wire.md
 // 1.6).
 func (c *Client) Metrics() prometheus.Collector {
 	return &collector{

@@ -45,7 +45,7 @@ func (k *Kind) decodeStored(o *resource.Object) (runtime.Object, error) {
 
 // typed reports whether the kind is made of Go types in that version. Typed
 // kinds have a protobuf form, and their items in JSON lists carry no apiVersion
-// and kind; custom resources are the other way round (contract 3.1, 3.2).
+// and kind; custom resources are the other way round (docs/wire.md 3.1, 3.2).
 func (k *Kind) typed(version string) bool {
 	return k.Codec.StrategicMerge(k.GVK(version)) != nil
 }
@@ -62,7 +62,7 @@ func hasProtobuf(obj runtime.Object) bool {
 }
 
 // storeReadError is the 500 for an object whose stored bytes cannot be read
-// (contract 4.6), unless the codec says which Status it is to be.
+// (docs/wire.md 4.6), unless the codec says which Status it is to be.
 func storeReadError(k *Kind, o *resource.Object, err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

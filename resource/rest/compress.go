@@ -10,7 +10,7 @@ import (
 )
 
 // gzipThreshold is the size in bytes above which bodies are compressed for
-// those who accept it (contract 3.3).
+// those who accept it (docs/wire.md 3.3).
 const gzipThreshold = 128 << 10
 
 // WriteBody answers with a body that is ready, compressed like every other

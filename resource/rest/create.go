@@ -74,7 +74,7 @@ func (w *write) create(ctx context.Context, obj Object) (*resource.Object, error
 }
 
 // createNamed stores a new object under its name; one that is too large for etcd is
-// tried again without managedFields, which may be what makes it so (contract 6.5).
+// tried again without managedFields, which may be what makes it so (docs/wire.md 6.5).
 func (w *write) createNamed(ctx context.Context, obj Object) (*resource.Object, error) {
 	w.key.Name = obj.GetName()
 	o, err := w.tryCreate(ctx, obj)

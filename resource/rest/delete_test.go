@@ -22,7 +22,7 @@ func TestDelete(t *testing.T) {
 	b.send("DELETE", inDefault+"configmaps/a", nil).want(404, `configmaps "a" not found`)
 }
 
-// What becomes of an object by its finalizers and the policy (contract 4.5).
+// What becomes of an object by its finalizers and the policy (docs/wire.md 4.5).
 func TestDeletePropagation(t *testing.T) {
 	for _, test := range []struct {
 		have, query, body string

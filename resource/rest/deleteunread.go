@@ -12,7 +12,7 @@ import (
 )
 
 // verbDeleteUnread is the right that deletion of an object which cannot be read
-// needs beside the right to delete (contract 4.6).
+// needs beside the right to delete (docs/wire.md 4.6).
 const verbDeleteUnread = "unsafe-delete-ignore-read-errors"
 
 // annotationDeleteUnread marks requests to do so, for audit.

@@ -8,7 +8,7 @@ import (
 	"portico/resource"
 )
 
-// deprecatedMetrics tell which deprecated APIs are in use (contract 1.6). Safe
+// deprecatedMetrics tell which deprecated APIs are in use (docs/wire.md 1.6). Safe
 // for concurrent use.
 type deprecatedMetrics struct {
 	gauge *prometheus.GaugeVec

@@ -8,7 +8,7 @@ import (
 )
 
 // Dry runs answer as if they had written, whatever they are, and write nothing
-// (contract 6.1).
+// (docs/wire.md 6.1).
 func TestDryRuns(t *testing.T) {
 	b := newOwnBench(t)
 	const (
@@ -63,7 +63,7 @@ func TestDryRuns(t *testing.T) {
 }
 
 // Every object of a collection is deleted by the options sent with it, in order,
-// until one cannot be; what was deleted before stays so (contract 4.5).
+// until one cannot be; what was deleted before stays so (docs/wire.md 4.5).
 func TestDeleteCollectionPassesOptionsOn(t *testing.T) {
 	b := newWriteBench(t)
 	for i := range 4 {

@@ -30,7 +30,7 @@ func graceful(t *testing.T) *writeBench {
 	return b
 }
 
-// A deletion that leaves time can be hurried, never slowed down (contract 4.5).
+// A deletion that leaves time can be hurried, never slowed down (docs/wire.md 4.5).
 func TestGrace(t *testing.T) {
 	const gone = -1
 	for name, test := range map[string]struct {
@@ -117,7 +117,7 @@ func TestGraceThatIsOver(t *testing.T) {
 }
 
 // Deletion of what cannot be read needs a right of its own, and is for nothing
-// else (contract 4.6).
+// else (docs/wire.md 4.6).
 func TestDeleteUnread(t *testing.T) {
 	var asked []string
 	var refuse error

@@ -5,7 +5,7 @@ import (
 )
 
 // Watches that take the place of a list are compressed for those who accept it
-// (contract 3.3), as a row of gzip members: each is whole, so that nothing is
+// (docs/wire.md 3.3), as a row of gzip members: each is whole, so that nothing is
 // kept between two of them (a compressor is larger than everything else that a
 // watch needs), and the member of one event is the same for all watchers.
 // Decoders read the row as one stream.

@@ -20,7 +20,7 @@ import (
 
 // Defaults of Config.
 const (
-	// DefaultMaxBody is the largest request body, in bytes (contract 0.2).
+	// DefaultMaxBody is the largest request body, in bytes (docs/wire.md 0.2).
 	DefaultMaxBody = 3 << 20
 	// DefaultMinWatch is the shortest life of a watch that names no
 	// timeoutSeconds; the longest is twice that.
@@ -37,7 +37,7 @@ type Config struct {
 	// Admission is asked about every write; nil: nobody is.
 	Admission Admission
 	// Authorize asks whether the user may also do what the action says, for an
-	// update that creates (contract 4.7). Its error is sent as it is; nil: yes.
+	// update that creates (docs/wire.md 4.7). Its error is sent as it is; nil: yes.
 	Authorize func(ctx context.Context, a *resource.Action) error
 	// Warn adds a Warning header to the response; nil: warnings are dropped.
 	Warn Warn
@@ -153,7 +153,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // notFound is the answer for a path that nobody serves: text, which clients
-// read as a generic NotFound (contract 0.3).
+// read as a generic NotFound (docs/wire.md 0.3).
 func notFound(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -273,7 +273,7 @@ func checkVerb(r *http.Request, act *resource.Action, res *Resource, sub *Subres
 // verbFitsPath reports whether method, verb and path go together: HEAD is not
 // offered, a legacy watch path is read only, creation has no name (unless it is
 // a subresource's) and change has one, and nothing is created or collected in
-// all namespaces at once (contract 1.1, 1.2).
+// all namespaces at once (docs/wire.md 1.1, 1.2).
 func verbFitsPath(r *http.Request, act *resource.Action, res *Resource, sub *Subresource) bool {
 	if r.Method == http.MethodHead {
 		return false

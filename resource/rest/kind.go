@@ -49,9 +49,9 @@ type Kind struct {
 	FieldsBy any
 	// TTL, if not nil, gives the life time of a created or updated object.
 	TTL func(obj runtime.Object) time.Duration
-	// CreateOnUpdate lets PUT create (contract 4.7).
+	// CreateOnUpdate lets PUT create (docs/wire.md 4.7).
 	CreateOnUpdate bool
-	// UnconditionalUpdate lets PUT go without resourceVersion (contract 4.7).
+	// UnconditionalUpdate lets PUT go without resourceVersion (docs/wire.md 4.7).
 	UnconditionalUpdate bool
 	// ReturnDeleted has DELETE answer with the object instead of a Status.
 	ReturnDeleted bool
@@ -63,7 +63,7 @@ type Kind struct {
 	// Deprecated returns the Warning that every request for a version gets; ""
 	// is none. nil: no version is deprecated.
 	Deprecated func(version string) string
-	// Ownership returns what field ownership is tracked with (contract 6.4);
+	// Ownership returns what field ownership is tracked with (docs/wire.md 6.4);
 	// the Codec must be Versioned. nil: managedFields are kept as they are
 	// sent, and apply patches are refused with 415. It is called for every
 	// write that needs it and the result is not kept, so that its owner decides
@@ -182,7 +182,7 @@ type Codec interface {
 	// Decode decodes a request body or stored bytes in any version the codec
 	// knows into the kind's hub form, apiVersion and kind empty or not as the
 	// hub form has it. defaultGVK is used where the body names none; a body of
-	// another group, version or kind is a BadRequest (contract 4.1).
+	// another group, version or kind is a BadRequest (docs/wire.md 4.1).
 	// With strict, unknown and duplicate fields are returned in strictErrs.
 	Decode(data []byte, mediaType string, defaultGVK schema.GroupVersionKind, strict bool) (obj runtime.Object, strictErrs []error, err error)
 	// DecodeStored decodes stored bytes into the hub form, resourceVersion set.

@@ -39,7 +39,7 @@ func (m media) contentType() string {
 // subType returns the part behind "application/".
 func (m media) subType() string { return m.contentType()[len("application/"):] }
 
-// transform is what becomes of the object on its way out (contract 3.2).
+// transform is what becomes of the object on its way out (docs/wire.md 3.2).
 type transform uint8
 
 const (
@@ -224,7 +224,7 @@ func notAcceptable(message string) error {
 }
 
 // PrettyWanted reports whether the request asks for indented JSON, by its
-// parameter, its Accept header or its user agent (contract 3.5).
+// parameter, its Accept header or its user agent (docs/wire.md 3.5).
 func PrettyWanted(r *http.Request) bool {
 	for _, c := range parseAccept(strings.Join(r.Header.Values("Accept"), ",")) {
 		if slices.Contains(c.params, param{"pretty", "1"}) {
@@ -236,7 +236,7 @@ func PrettyWanted(r *http.Request) bool {
 
 // prettyWanted reports whether the request, apart from its Accept header, asks
 // for indented JSON: by parameter, else by a user agent that people read
-// (contract 3.5).
+// (docs/wire.md 3.5).
 func prettyWanted(r *http.Request) bool {
 	if r.URL != nil && strings.Contains(r.URL.RawQuery, "pretty") {
 		if p := r.URL.Query().Get("pretty"); p != "" {

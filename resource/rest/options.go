@@ -15,7 +15,7 @@ import (
 	"portico/resource"
 )
 
-// queryOptions are the ListOptions of a query (contract 5.1), for lists,
+// queryOptions are the ListOptions of a query (docs/wire.md 5.1), for lists,
 // watches and deletions of collections.
 type queryOptions struct {
 	labels, fields string
@@ -106,7 +106,7 @@ func (a *API) listOptions(r *http.Request, act *resource.Action, res *Resource) 
 	return opts, nil
 }
 
-// listAt sets the point in history (contract 5.2).
+// listAt sets the point in history (docs/wire.md 5.2).
 func (o *queryOptions) listAt(opts *resource.ListOptions) error {
 	rev, err := parseRevision(o.revision)
 	if err != nil {
@@ -171,7 +171,7 @@ func (o *queryOptions) watchOptions(act *resource.Action, res *Resource) (resour
 }
 
 // watchList reports whether the watch takes the place of a list: the state
-// first, its end marked (contract 5.6).
+// first, its end marked (docs/wire.md 5.6).
 func (o *queryOptions) watchList() bool {
 	return o.initialEvents != nil && *o.initialEvents && o.bookmarks
 }
@@ -248,7 +248,7 @@ func isZero(text string) bool {
 	return text != "" && err == nil && rev == 0
 }
 
-// refuseExport is the 400 for the removed export parameter (contract 1.3).
+// refuseExport is the 400 for the removed export parameter (docs/wire.md 1.3).
 func refuseExport(q url.Values) error {
 	if queryBool(q, "export") {
 		return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")

@@ -19,7 +19,7 @@ const (
 
 // selector reads label and field selectors as in a query. name, if not empty,
 // is the object that the path names, which is one more condition (legacy
-// watches). Errors are 400s (contract 5.1, 5.7).
+// watches). Errors are 400s (docs/wire.md 5.1, 5.7).
 func (k *Kind) selector(version, labelText, fieldText, name string) (resource.Selector, error) {
 	var s resource.Selector
 	if labelText != "" {

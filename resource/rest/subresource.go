@@ -39,7 +39,7 @@ func (a *API) subresource(w http.ResponseWriter, r *http.Request, act *resource.
 }
 
 // call answers POST on a subresource such as token: 201 with what it made.
-// The body's name may be left out, but not be another (contract 1.2).
+// The body's name may be left out, but not be another (docs/wire.md 1.2).
 func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action, res *Resource, sub *Subresource) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"portico/resource"
 )
 
-// tables makes the Table form (contract 3.2) for one request. Tables are not
+// tables makes the Table form (docs/wire.md 3.2) for one request. Tables are not
 // kept: the cells of many kinds hold ages, which change by themselves.
 type tables struct {
 	api     *API

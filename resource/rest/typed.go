@@ -305,7 +305,7 @@ func encodeWith(encoder runtime.Encoder, obj runtime.Object) ([]byte, error) {
 	return data, nil
 }
 
-// ExpectKind checks a body's group, version and kind (contract 4.1).
+// ExpectKind checks a body's group, version and kind (docs/wire.md 4.1).
 func ExpectKind(got, want schema.GroupVersionKind) error {
 	if want.Empty() {
 		return nil

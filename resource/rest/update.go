@@ -93,7 +93,7 @@ func (w *write) decodePut(ctx context.Context, data []byte, mediaType, validatio
 // replace stores what next makes of the current state. Where there is none it
 // creates, if mayCreate, else it is a 404. A state that is too large for etcd is
 // made again without the record of who owns its fields, unless that is what the
-// client is after (contract 6.5).
+// client is after (docs/wire.md 6.5).
 func (w *write) replace(ctx context.Context, next nextState, mayCreate bool) (o *resource.Object, created bool, err error) {
 	o, created, err = w.tryReplace(ctx, next, mayCreate)
 	if resource.IsTooLarge(err) && w.tracker.Enabled() && !w.applied {

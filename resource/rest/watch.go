@@ -56,7 +56,7 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, act *resource.Action
 		defer watcher.Close()
 	case apierrors.IsResourceExpired(err):
 		// What is no longer kept is an event of a watch that began, not an
-		// answer to the request (contract 5.5).
+		// answer to the request (docs/wire.md 5.5).
 		watcher = expired{err}
 	default:
 		return err

@@ -24,7 +24,7 @@ const (
 	sizeBounds    = 8
 )
 
-// watchMetrics count what all watches send (contract 1.6). Watches of one
+// watchMetrics count what all watches send (docs/wire.md 1.6). Watches of one
 // resource share a few numbers, looked up once for each watch and added to once
 // for each piece that is sent: at 100,000 events a second, an observation of a
 // histogram for each would be seen. Safe for concurrent use; a

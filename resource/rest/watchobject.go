@@ -11,7 +11,7 @@ import (
 	"portico/resource/rest/render"
 )
 
-// bookmarkMeta is all that a bookmark's object has (contract 5.6).
+// bookmarkMeta is all that a bookmark's object has (docs/wire.md 5.6).
 func bookmarkMeta(rev int64, initialEnd bool) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{ResourceVersion: strconv.FormatInt(rev, 10)}
 	if initialEnd {

@@ -30,7 +30,7 @@ func isWebSocket(r *http.Request) bool {
 }
 
 // overWebSocket runs the stream with one message for each event: text for JSON,
-// else binary (contract 5.4). What the client sends is read and dropped, which
+// else binary (docs/wire.md 5.4). What the client sends is read and dropped, which
 // also answers pings; when it closes, or breaks the rules, the watch ends.
 func (s *stream) overWebSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, watcher resource.Watcher) error {
 	conn, rw, err := http.NewResponseController(w).Hijack()

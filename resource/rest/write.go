@@ -17,7 +17,7 @@ import (
 	"portico/resource/rest/managedfields"
 )
 
-// writeCap bounds a write of a single object, retries included (contract 0.2).
+// writeCap bounds a write of a single object, retries included (docs/wire.md 0.2).
 const writeCap = 34 * time.Second
 
 // write is one write of one object: what its steps share. It lives for one

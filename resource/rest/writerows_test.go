@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The rows of the contract's sections 4 and 6 about requests that are refused
+// The rows of docs/wire.md, sections 4 and 6, about requests that are refused
 // before or by decoding, whatever the verb.
 func TestWritesRefused(t *testing.T) {
 	b := newOwnBench(t)

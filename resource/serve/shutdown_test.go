@@ -16,7 +16,7 @@ import (
 	"portico/resource/audit"
 )
 
-// TestShutdownSequence goes through contract 11.5, step by step, on a fake
+// TestShutdownSequence goes through docs/wire.md 11.5, step by step, on a fake
 // clock.
 func TestShutdownSequence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

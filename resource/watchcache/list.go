@@ -32,7 +32,7 @@ func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.
 			at = resource.At{}
 		}
 	case at.Freshness == resource.Any:
-		opts.Limit = 0 // contract 5.2: ignored
+		opts.Limit = 0 // docs/wire.md 5.2: ignored
 	}
 	now, err := s.fresh(ctx, at)
 	if err != nil {

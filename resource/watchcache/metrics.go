@@ -11,7 +11,7 @@ import (
 const sizeSamples = 64
 
 // Metrics returns what shows the state of the cache under upstream's names
-// (contract 1.6), for the resources that shown returns when it is asked: each
+// (docs/wire.md 1.6), for the resources that shown returns when it is asked: each
 // once. Of the state nothing is counted for it that was not there before, so that
 // nobody else pays for it; a resource costs some microseconds each time. Of
 // reads, those are counted and timed that have to be (readmetrics.go).

@@ -159,7 +159,7 @@ const (
 	noNumber = `invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`
 )
 
-// gets are reads of one object (contract 5.2).
+// gets are reads of one object (docs/wire.md 5.2).
 var gets = []read{
 	{query: "/a", names: "a"},
 	{query: "/a?resourceVersion=", names: "a"},
@@ -173,7 +173,7 @@ var gets = []read{
 	{query: "/b?resourceVersion={past}", code: 404, message: `configmaps "b" not found`},
 }
 
-// lists are reads of many (contract 5.2, 5.3).
+// lists are reads of many (docs/wire.md 5.2, 5.3).
 var lists = []read{
 	{query: "", names: "acd", at: "now"},
 	{query: "?limit=2", names: "ac", at: "now", remaining: 1},
@@ -209,7 +209,7 @@ var lists = []read{
 	{query: "?fieldSelector=metadata.namespace%3Dother", names: "", at: "now"},
 }
 
-// refusals are lists that cannot be answered (contract 5.1, 5.2, 5.3).
+// refusals are lists that cannot be answered (docs/wire.md 5.1, 5.2, 5.3).
 var refusals = []read{
 	{query: "?resourceVersion={future}", code: 504, message: "Timeout: Too large resource version: {future}, current: {now}", cause: "ResourceVersionTooLarge"},
 	{query: "?resourceVersion={future}&resourceVersionMatch=NotOlderThan&limit=5", code: 504,

@@ -150,7 +150,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestWriteSemantics holds the per-kind switches against the contract.
+// TestWriteSemantics holds the per-kind switches against docs/wire.md 4.7.
 func TestWriteSemantics(t *testing.T) {
 	type semantics struct{ createOnUpdate, unconditional, returnDeleted, generation bool }
 	admission := semantics{generation: true}

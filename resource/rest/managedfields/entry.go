@@ -29,7 +29,7 @@ const (
 	// maxComparedEntries bounds the entries, each of which is compared with all others.
 	maxComparedEntries = 32
 	// maxUpdateEntries is how many entries of updates an object keeps before upstream's
-	// manager merges the oldest (contract 6.4).
+	// manager merges the oldest (docs/wire.md 6.4).
 	maxUpdateEntries = 10
 )
 

@@ -12,7 +12,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// Bounds of a JSON patch (contract 0.2).
+// Bounds of a JSON patch (docs/wire.md 0.2).
 const (
 	// MaxOperations bounds the operations.
 	MaxOperations = 10000

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ProtobufMagic opens every protobuf envelope (contract 3.1).
+// ProtobufMagic opens every protobuf envelope (docs/wire.md 3.1).
 const ProtobufMagic = "k8s\x00"
 
 // Tags of length-delimited protobuf fields: number<<3 | 2.
@@ -83,7 +83,7 @@ func fieldSize(n int) int {
 	return size
 }
 
-// AppendFrame appends one watch event (contract 5.4), in protobuf or JSON. framed says that
+// AppendFrame appends one watch event (docs/wire.md 5.4), in protobuf or JSON. framed says that
 // frames follow each other in one stream, so that protobuf needs its length prefix.
 func AppendFrame(dst []byte, protobuf bool, eventType string, object []byte, framed bool) []byte {
 	if protobuf {
