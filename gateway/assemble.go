@@ -50,7 +50,7 @@ func (g *Gateway) readBackends() error {
 		g.trust.Certificate = pair.GetClientCertificate
 	}
 	for _, b := range g.cfg.Backends {
-		c, err := routing.NewConfigured(b, g.trust)
+		c, err := routing.NewStaticBackend(b, g.trust)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (g *Gateway) assembleOwn() error {
 func (g *Gateway) assembleSync() error {
 	wakeAll := func() { g.registration.Wake() }
 	g.sync = routing.New(routing.Config{
-		Own: g.own, Configured: g.start, Trust: g.trust, Via: g.via, Lasting: g.connections.Users, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
+		Own: g.own, StaticBackends: g.start, Trust: g.trust, Via: g.via, Lasting: g.connections.Users, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
 		Changed: wakeAll, Noticed: func() { g.registration.WakeStatus() }, Logger: g.log,
 	})
 	g.documents = gatewayopenapi.New(gatewayopenapi.Config{
@@ -158,7 +158,7 @@ func (g *Gateway) assembleSync() error {
 		BrokenChanged: wakeAll, Registry: g.metrics.Registry(), Logger: g.log,
 	})
 	g.registration = registration.New(registration.Config{
-		Findings: g.sync, APIServices: g.apiservices, Backends: g.backends, Own: g.own, Configured: g.start,
+		Findings: g.sync, APIServices: g.apiservices, Backends: g.backends, Own: g.own, StaticBackends: g.start,
 		Broken: g.documents.BrokenOf, Observer: g.cfg.InstanceID, Registry: g.metrics.Registry(), Logger: g.log,
 	})
 	g.publisher = &publisher{

@@ -59,10 +59,10 @@ type Gateway struct {
 
 	// The servers behind: those that the gateway starts with, the certificate that
 	// is shown to all, and what is followed, sent, shown and written of them.
-	start        []*routing.Configured
+	start        []*routing.StaticBackend
 	trust        upstream.Trust
 	via          *upstream.Via
-	sync         *routing.Sync
+	sync         *routing.Controller
 	proxy        *proxy.Proxy
 	documents    *openapi.Documents
 	registration *registration.Writer

@@ -64,7 +64,7 @@ func TestGroupChangesHands(t *testing.T) {
 	holds, other := "a", "b"
 	for range 20 {
 		within(t, promptly, "both are good", func() bool {
-			all := b.sync.Standings()
+			all := b.sync.BackendStates()
 			for name := range servers {
 				if st := all.ByName[name]; st == nil || !st.Condition.Available() || !st.Server.Source.Heard() {
 					return false
@@ -97,7 +97,7 @@ func TestGroupChangesHands(t *testing.T) {
 		within(t, promptly, "the other has the group", func() bool { return b.holder(t, group) == other })
 		gv := schema.GroupVersion{Group: group, Version: "v1"}
 		within(t, promptly, "the other is routed", func() bool {
-			st := b.sync.Standings().ByName[other]
+			st := b.sync.BackendStates().ByName[other]
 			return b.sync.Table().Routes[gv].Upstream == st.Server.Up
 		})
 		stop()

@@ -35,7 +35,7 @@ const (
 type lastGood struct {
 	*lastgood.Keeper
 	log       *slog.Logger
-	sync      *routing.Sync
+	sync      *routing.Controller
 	core      *coreClient
 	access    *access.Access
 	admission *admission.Engine

@@ -137,11 +137,11 @@ func startBehind(t *testing.T, c *changing) *behind {
 	}
 	log := slog.New(slog.DiscardHandler)
 	b := &behind{Gateway: &Gateway{log: log}, store: &slowStore{Store: memstore.New().Store(&k.Info)}}
-	own, start := discovery.FromKinds([]*rest.Kind{k}), []*routing.Configured{onSocket(t, "crd", c.socket)}
-	b.sync = routing.New(routing.Config{Own: own, Configured: start, Changed: func() { b.registration.Wake() }, Logger: log})
+	own, start := discovery.FromKinds([]*rest.Kind{k}), []*routing.StaticBackend{onSocket(t, "crd", c.socket)}
+	b.sync = routing.New(routing.Config{Own: own, StaticBackends: start, Changed: func() { b.registration.Wake() }, Logger: log})
 	b.apiservices, b.backends = &rest.Resource{Kind: k, Store: b.store}, backendsInMemory(t)
 	b.registration = registration.New(registration.Config{
-		Findings: b.sync, APIServices: b.apiservices, Backends: b.backends, Own: own, Configured: start,
+		Findings: b.sync, APIServices: b.apiservices, Backends: b.backends, Own: own, StaticBackends: start,
 		Broken: func(*routing.Server) []openapi.Broken { return nil }, Registry: prometheus.NewRegistry(), Logger: log,
 	})
 	b.registration.Elect(t.Context())

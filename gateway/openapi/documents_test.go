@@ -103,7 +103,7 @@ func (d *describing) serves(t *testing.T, text string, groups ...string) {
 // indexing is the part of a gateway that knows the OpenAPI of its backends.
 type indexing struct {
 	*Documents
-	sync     *routing.Sync
+	sync     *routing.Controller
 	services []*apireg.APIService
 	stored   []*backend.Backend
 }
@@ -117,7 +117,7 @@ func startIndexing(t *testing.T, backends ...*describing) *indexing {
 	log := slog.New(slog.DiscardHandler)
 	cfg := routing.Config{Own: []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1"}}, Logger: log}
 	for _, b := range backends {
-		cfg.Configured = append(cfg.Configured, onSocket(t, b.name, b.socket))
+		cfg.StaticBackends = append(cfg.StaticBackends, onSocket(t, b.name, b.socket))
 	}
 	s := routing.New(cfg)
 	s.Reconcile()
@@ -132,7 +132,7 @@ func startIndexing(t *testing.T, backends ...*describing) *indexing {
 
 // servers are those of all Backends.
 func (g *indexing) backends() (out []*routing.Server) {
-	for _, st := range g.sync.Standings().List {
+	for _, st := range g.sync.BackendStates().List {
 		out = append(out, st.Server)
 	}
 	return out

@@ -15,9 +15,9 @@ import (
 )
 
 // onSocket is a Backend that a gateway starts with.
-func onSocket(t testing.TB, name, path string) *routing.Configured {
+func onSocket(t testing.TB, name, path string) *routing.StaticBackend {
 	t.Helper()
-	c, err := routing.NewConfigured(routing.Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
+	c, err := routing.NewStaticBackend(routing.Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
 	if err != nil {
 		t.Fatal(err)
 	}

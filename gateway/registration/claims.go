@@ -36,7 +36,7 @@ type answer struct {
 }
 
 // answerOf returns what a Backend and its server say at the moment.
-func answerOf(st *routing.Standing) answer {
+func answerOf(st *routing.BackendState) answer {
 	a := answer{name: st.Name, permanent: st.Permanent, auto: st.Spec.AutoRegister, rest: st.Spec.REST}
 	switch {
 	case routing.Registers(st.Spec) == nil:
@@ -68,7 +68,7 @@ func sameAnswer(a, b []discovery.GroupVersion) bool {
 type claims struct {
 	answers []answer
 	// first is who wants each APIService, by name: of several, the first in the
-	// order of the standings. others has the rest of them.
+	// order of the backendStates. others has the rest of them.
 	first  map[string]claim
 	others map[string][]claim
 	// complete are the Backends of which everything is known; unheard is what the
@@ -76,7 +76,7 @@ type claims struct {
 	complete map[string]bool
 	unheard  map[string]*backend.AutoRegister
 	// left is what Backends say that cannot be registered.
-	left map[string]leftOut
+	left map[string]rejected
 	// reserved are the groups that the gateway serves itself, of which it registers no
 	// version for others; refused are the claims to such.
 	reserved map[string]bool
@@ -87,7 +87,7 @@ type claims struct {
 
 // claimed returns what shall be registered. While the Backends and what their
 // servers say are the same, it is the same.
-func (g *registrar) claimed(all *routing.Standings) *claims {
+func (g *registrar) claimed(all *routing.BackendStates) *claims {
 	var answers []answer
 	for _, st := range all.List {
 		a := answerOf(st)
@@ -101,7 +101,7 @@ func (g *registrar) claimed(all *routing.Standings) *claims {
 	}
 	c := &claims{
 		answers: answers, first: map[string]claim{}, others: map[string][]claim{},
-		complete: map[string]bool{backend.Reserved: true}, unheard: map[string]*backend.AutoRegister{}, left: map[string]leftOut{}, whole: all.Whole,
+		complete: map[string]bool{backend.Reserved: true}, unheard: map[string]*backend.AutoRegister{}, left: map[string]rejected{}, whole: all.Whole,
 		reserved: map[string]bool{}, refused: map[string][]conflict{},
 	}
 	for _, gv := range g.own {
@@ -253,11 +253,11 @@ func (c *claims) claimedBy(name, of string) bool {
 	return is(c.first[name]) || slices.ContainsFunc(c.others[name], is)
 }
 
-// settled returns the automanaged APIServices that shall exist, and which
+// desired returns the automanaged APIServices that shall exist, and which
 // Backends do not get what they claim, given what is stored. What is stored of
 // a Backend that is not heard yet stays as it is, unless the gateway itself
 // claims it.
-func (c *claims) settled(stored map[string]*apireg.APIService) (want map[string]*apireg.APIService, conflicts map[string][]conflict) {
+func (c *claims) desired(stored map[string]*apireg.APIService) (want map[string]*apireg.APIService, conflicts map[string][]conflict) {
 	conflicts = make(map[string][]conflict, len(c.refused))
 	for name, list := range c.refused {
 		conflicts[name] = slices.Clone(list)

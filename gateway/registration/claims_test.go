@@ -109,19 +109,19 @@ func TestRegisterOfABackend(t *testing.T) {
 	if got := g.turn(t, nil); g.holder(t, got, widget) != "b" || g.holder(t, got, "v1.gateway.networking.k8s.io") != "c" {
 		t.Errorf("a second Backend: %v", got)
 	}
-	if lost := (*g.outcomes.Load())["c"].conflicts; !slices.Equal(lost, []conflict{{name: widget, by: "b"}}) {
+	if lost := (*g.results.Load())["c"].conflicts; !slices.Equal(lost, []conflict{{name: widget, by: "b"}}) {
 		t.Errorf("it is told %v", lost)
 	}
 	g.change(t, user, func(a *apireg.APIService) { delete(a.Labels, apiservice.AutomanagedLabel); a.Annotations = nil })
 	g.turn(t, nil)
-	if lost := (*g.outcomes.Load())["b"].conflicts; !slices.Equal(lost, []conflict{{name: user}}) {
+	if lost := (*g.results.Load())["b"].conflicts; !slices.Equal(lost, []conflict{{name: user}}) {
 		t.Errorf("of a user's APIService it is told %v", lost)
 	}
 	// Nothing goes before all Backends are known.
 	g.drop(t, "b")
-	whole := g.found.Standings()
+	whole := g.found.BackendStates()
 	partly := *whole
-	partly.Whole, partly.ByName = false, map[string]*routing.Standing{}
+	partly.Whole, partly.ByName = false, map[string]*routing.BackendState{}
 	partly.List = nil
 	g.world.partly = &partly
 	if err := g.write(t.Context()); err != nil || g.stored(t)[widget] == nil {
@@ -159,7 +159,7 @@ func TestRegisterOnlyWhatIsAsked(t *testing.T) {
 func TestIntroduce(t *testing.T) {
 	const widget = "v1.widgets.example.com"
 	g := newRegistry(t, widgets())
-	g.office.take(ended())
+	g.leadership.take(ended())
 	g.turn(t, nil) // stores the Backend; another turn hears of it
 	stored := storedBackends(t, g.backends)
 	if len(stored) != 1 || stored[0].Name != "crd" || stored[0].Labels[apiservice.AutomanagedLabel] != apiservice.OnStart ||
@@ -178,14 +178,14 @@ func TestIntroduce(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.turn(t, nil)
-	st := g.found.Standings().ByName["crd"]
+	st := g.found.BackendStates().ByName["crd"]
 	if where := st.Server.Up.Endpoints()[0].URL; where != "unix:///nobody/crd" || st.Server.Up.Policy().Balance != backend.RoundRobin {
 		t.Errorf("the gateway goes to %s with %+v", where, st.Server.Up.Policy())
 	}
 	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///another/host" {
 		t.Error("a gateway that is not elected moved it")
 	}
-	g.office.take(t.Context())
+	g.leadership.take(t.Context())
 	g.turn(t, nil)
 	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///nobody/crd" || b.Spec.Balance != backend.RoundRobin || b.Generation != 2 {
 		t.Errorf("the elected gateway left %+v", b)
@@ -195,7 +195,7 @@ func TestIntroduce(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.turn(t, nil)
-	if where := g.found.Standings().ByName["crd"].Server.Up.Endpoints()[0].URL; where != "unix:///another/host" {
+	if where := g.found.BackendStates().ByName["crd"].Server.Up.Endpoints()[0].URL; where != "unix:///another/host" {
 		t.Errorf("a user's is at %s", where)
 	}
 	g.drop(t, "crd")
@@ -238,9 +238,9 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 			if got := g.holder(t, g.stored(t), widget); got != c.want {
 				t.Errorf("%s has it, want %s", got, c.want)
 			}
-			told := slices.Contains((*g.outcomes.Load())["b"].conflicts, conflict{name: widget, by: "a"})
+			told := slices.Contains((*g.results.Load())["b"].conflicts, conflict{name: widget, by: "a"})
 			if told != (c.want == "a") {
-				t.Errorf("b is told %v", (*g.outcomes.Load())["b"].conflicts)
+				t.Errorf("b is told %v", (*g.results.Load())["b"].conflicts)
 			}
 		})
 	}
@@ -248,10 +248,10 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 
 // unknownHolder has the registrar know all Backends but a.
 func unknownHolder(_ *testing.T, g *registry) {
-	partly := *g.found.Standings()
+	partly := *g.found.BackendStates()
 	partly.Whole, partly.ByName = false, maps.Clone(partly.ByName)
 	delete(partly.ByName, "a")
-	partly.List = slices.DeleteFunc(slices.Clone(partly.List), func(st *routing.Standing) bool { return st.Name == "a" })
+	partly.List = slices.DeleteFunc(slices.Clone(partly.List), func(st *routing.BackendState) bool { return st.Name == "a" })
 	g.world.partly = &partly
 }
 
@@ -273,13 +273,13 @@ func TestPermanenceIsStored(t *testing.T) {
 	g.turn(t, nil)
 	g.turn(t, nil)
 	before := g.storage.Revision()
-	with := g.found.Standings().ByName["crd"].Server.Up.Policy()
-	says := g.found.Standings().ByName["crd"].Server.Source
+	with := g.found.BackendStates().ByName["crd"].Server.Up.Policy()
+	says := g.found.BackendStates().ByName["crd"].Server.Source
 	g.startsWith(t) // the next elected gateway
 	g.stands(t)
 	g.world.says("crd", says)
 	g.turn(t, nil)
-	st := g.found.Standings().ByName["crd"]
+	st := g.found.BackendStates().ByName["crd"]
 	if claims := g.registrar.claims; st.Own != nil || claims.first["v1.apps"].backend != "crd" || claims.first["v1.apps"].priority != 17800 {
 		t.Errorf("it claims %+v", claims.first["v1.apps"])
 	}

@@ -1,19 +1,18 @@
-// Package registration writes what the gateway found out (package gateway/routing) to
-// what is stored.
+// Package registration writes the findings of package gateway/routing to the stored
+// APIServices and Backends.
 //
-//   - register.go stores the automanaged APIServices, of which claims.go says whose
-//     each is, registrable.go which can be, and remove.go which are to go.
+//   - register.go stores the automanaged APIServices, claims.go decides which Backend
+//     each belongs to, registrable.go which can be stored, and remove.go which are removed.
 //   - introduce.go stores the Backends that the gateway starts with.
 //   - conditions.go writes the condition Available of APIServices; statuswriter.go the
 //     status of Backends, which status.go puts together, with what came of their claims
-//     (outcome.go, registered.go). allowance.go bounds how often each is written.
+//     (result.go, registered.go). allowance.go bounds how often each is written.
 //   - availability.go shows the conditions as upstream's metrics.
 //
-// It runs apart from what it tells of, so that a slow etcd delays no route, and writes
-// only differences. Of several gateways on one etcd the one that is elected writes
-// (writer.go); the others create what is new to them, each object once: who defined a
-// resource a moment ago does not wait for an election. Of the gateway's packages it
-// imports routing only.
+// It runs apart from routing, so that a slow etcd delays no route, and writes differences
+// only. Of several gateways on one etcd the elected one writes (writer.go). The others
+// create what is missing, each object once, so that a new definition is served without
+// waiting for an election. Of the gateway's packages it imports routing only.
 //
 // Runs in: gateway.
 package registration

@@ -19,11 +19,11 @@ import (
 // introduce stores the configured Backends, before anything is registered as
 // theirs. The elected gateway stores what is missing, and puts right where an
 // automanaged one is; others store each once.
-func (g *registrar) introduce(ctx context.Context, all *routing.Standings) error {
+func (g *registrar) introduce(ctx context.Context, all *routing.BackendStates) error {
 	if !all.Whole {
 		return nil
 	}
-	term, elected := g.office.term()
+	term, elected := g.leadership.term()
 	if elected {
 		ctx = term
 	}
@@ -55,7 +55,7 @@ func (g *registrar) introduce(ctx context.Context, all *routing.Standings) error
 }
 
 // relocate has the object of a configured Backend say where its server is.
-func (g *registrar) relocate(ctx context.Context, c *routing.Configured, have *backend.Backend) error {
+func (g *registrar) relocate(ctx context.Context, c *routing.StaticBackend, have *backend.Backend) error {
 	if isAt(c, have) {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (g *registrar) relocate(ctx context.Context, c *routing.Configured, have *b
 }
 
 // isAt reports whether an object says of the server what the configuration does.
-func isAt(c *routing.Configured, b *backend.Backend) bool {
+func isAt(c *routing.StaticBackend, b *backend.Backend) bool {
 	now := c.Spec()
 	return b.Spec.Service == nil && apiequality.Semantic.DeepEqual(b.Spec.Endpoints, now.Endpoints) && apiequality.Semantic.DeepEqual(b.Spec.TLS, now.TLS)
 }

@@ -37,15 +37,15 @@ func TestGatewaysAgreeOnATakenBackend(t *testing.T) {
 			Endpoints: []backend.Endpoint{{URL: "unix:///other"}}, AutoRegister: &backend.AutoRegister{Groups: []string{backend.AllGroups}, GroupPriorityMinimum: new(int32(3000))},
 		}}
 		source := sources.NewSource(sources.Config{Previous: serves})
-		registered := func(own ...*routing.Configured) (map[string]string, upstream.Policy) {
+		registered := func(own ...*routing.StaticBackend) (map[string]string, upstream.Policy) {
 			g := newRegistry(t, nil)
 			g.startsWith(t, own...)
 			g.world.SetBackends([]*backend.Backend{object, other})
 			g.world.Reconcile()
 			g.world.says("crd", source)
 			g.world.says("other", source)
-			all := g.found.Standings()
-			want, _ := g.claimed(all).settled(nil)
+			all := g.found.BackendStates()
+			want, _ := g.claimed(all).desired(nil)
 			out := map[string]string{}
 			for name, a := range want {
 				out[name] = a.Annotations[apiservice.BackendAnnotation] + " " + a.Labels[apiservice.AutomanagedLabel]
@@ -86,7 +86,7 @@ func TestConfiguredCAFileIsFollowed(t *testing.T) {
 			}
 		}
 		write(first)
-		c, err := routing.NewConfigured(routing.Backend{Name: "core", URL: "https://core.internal:7443", CAFile: file}, upstream.Trust{})
+		c, err := routing.NewStaticBackend(routing.Backend{Name: "core", URL: "https://core.internal:7443", CAFile: file}, upstream.Trust{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestConfiguredCAFileIsFollowed(t *testing.T) {
 		introduced := func() (bundle []byte, revision string) {
 			t.Helper()
 			g.stands(t)
-			if err := g.introduce(t.Context(), g.found.Standings()); err != nil {
+			if err := g.introduce(t.Context(), g.found.BackendStates()); err != nil {
 				t.Fatal(err)
 			}
 			b := storedBackends(t, g.backends)[0]

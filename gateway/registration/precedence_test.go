@@ -65,8 +65,8 @@ func TestGroupsOfTheGatewayAreItsOwn(t *testing.T) {
 		}
 	}
 	g.turn(t, nil)
-	w := &statusWriter{found: g.found, outcomes: &g.outcomes}
-	c := w.registered(g.found.Standings().ByName["b"])
+	w := &statusWriter{found: g.found, results: &g.results}
+	c := w.registered(g.found.BackendStates().ByName["b"])
 	if c.Status != "False" || c.Reason != "Conflict" || !strings.Contains(c.Message, rbac) || !strings.Contains(c.Message, "v2."+apiservice.Group) {
 		t.Errorf("it is told %+v", c)
 	}

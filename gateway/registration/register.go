@@ -39,14 +39,14 @@ type registrar struct {
 	// own are the group/versions that the gateway serves itself, configured the
 	// servers that it starts with.
 	own        []discovery.GroupVersion
-	configured []*routing.Configured
+	configured []*routing.StaticBackend
 	wake       loop.Nudge
 	log        *slog.Logger
 	metrics    *availabilityMetrics
 	// observer names this gateway in conditions.
 	observer string
-	// office says whether, of the gateways on one etcd, this one writes.
-	office office
+	// leadership says whether, of the gateways on one etcd, this one writes.
+	leadership leadership
 	// offered are the APIServices that were found missing and are there since;
 	// of the writing goroutine only.
 	offered map[string]bool
@@ -55,11 +55,11 @@ type registrar struct {
 	introduced map[string]bool
 	// claims are those made last; of the writing goroutine only.
 	claims *claims
-	// outcomes are what came of what Backends claim, by name.
-	outcomes atomic.Pointer[map[string]outcome]
+	// results are what came of what Backends claim, by name.
+	results atomic.Pointer[map[string]result]
 	// paced holds back messages; of the writing goroutine only.
 	paced pace
-	// status wakes who shows outcomes; nil: nobody does.
+	// status wakes who shows results; nil: nobody does.
 	status *loop.Nudge
 }
 
@@ -116,7 +116,7 @@ func (g *registrar) write(ctx context.Context) error {
 		return err
 	}
 	g.metrics.set(known)
-	term, elected := g.office.term()
+	term, elected := g.leadership.term()
 	if !elected {
 		return err
 	}
@@ -143,13 +143,13 @@ func each[T any](list []T, f func(T) error) error {
 // register creates, repairs and removes automanaged APIServices. An APIService
 // whose automanaged label a user took off is the user's.
 func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIService) error {
-	all := g.found.Standings()
+	all := g.found.BackendStates()
 	if all == nil {
 		return nil
 	}
 	introduced := g.introduce(ctx, all)
 	claims := g.claimed(all)
-	want, conflicts := claims.settled(stored)
+	want, conflicts := claims.desired(stored)
 	var missing, wrong, gone, orphans []*apireg.APIService
 	for name, a := range want {
 		have := stored[name]
@@ -160,8 +160,8 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 			wrong = append(wrong, a)
 		}
 	}
-	g.tell(claims.outcomes(conflicts, missing, wrong))
-	term, elected := g.office.term()
+	g.tell(claims.results(conflicts, missing, wrong))
+	term, elected := g.leadership.term()
 	if !elected {
 		return errors.Join(introduced, g.offer(ctx, want, missing))
 	}
@@ -184,9 +184,9 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 }
 
 // tell has others know who gets what.
-func (g *registrar) tell(outcomes map[string]outcome) {
-	old := g.outcomes.Swap(&outcomes)
-	if old != nil && maps.EqualFunc(*old, outcomes, outcome.same) {
+func (g *registrar) tell(results map[string]result) {
+	old := g.results.Swap(&results)
+	if old != nil && maps.EqualFunc(*old, results, result.same) {
 		return
 	}
 	if g.status != nil {

@@ -20,28 +20,28 @@ import (
 
 // world is what routing finds out, but for the conditions, which it is told.
 type world struct {
-	*routing.Sync
+	*routing.Controller
 	known map[string]apiservice.Condition
-	// partly, if not nil, are the standings instead.
-	partly *routing.Standings
+	// partly, if not nil, are the backendStates instead.
+	partly *routing.BackendStates
 	// unsettled has what is known be of before a change.
 	unsettled bool
 }
 
-func (w *world) Settled(srv *routing.Server) bool { return !w.unsettled && w.Sync.Settled(srv) }
+func (w *world) Settled(srv *routing.Server) bool { return !w.unsettled && w.Controller.Settled(srv) }
 
 func (w *world) Conditions() map[string]apiservice.Condition { return w.known }
 
-func (w *world) Standings() *routing.Standings {
+func (w *world) BackendStates() *routing.BackendStates {
 	if w.partly != nil {
 		return w.partly
 	}
-	return w.Sync.Standings()
+	return w.Controller.BackendStates()
 }
 
 // says has the server of a Backend say what a source does; it is never connected to.
 func (w *world) says(name string, what routing.Source) {
-	w.Sync.Standings().ByName[name].Server.Source = what
+	w.Controller.BackendStates().ByName[name].Server.Source = what
 }
 
 // registry is a registrar over storage in memory.
@@ -76,10 +76,10 @@ func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 
 // startsWith has the gateway be one that starts with these servers, and knows nothing
 // else.
-func (g *registry) startsWith(t *testing.T, start ...*routing.Configured) {
+func (g *registry) startsWith(t *testing.T, start ...*routing.StaticBackend) {
 	t.Helper()
 	g.configured = start
-	g.world.Sync = routing.New(routing.Config{Own: g.own, Configured: start, Logger: g.log})
+	g.world.Controller = routing.New(routing.Config{Own: g.own, StaticBackends: start, Logger: g.log})
 	g.world.SetAPIServices([]*apireg.APIService{})
 	g.world.SetBackends([]*backend.Backend{})
 	g.world.Reconcile()

@@ -15,7 +15,7 @@ import (
 
 // registered says whether the Backend has what it claims; the zero Condition if
 // it claims nothing.
-func (w *statusWriter) registered(st *routing.Standing) apiservice.Condition {
+func (w *statusWriter) registered(st *routing.BackendState) apiservice.Condition {
 	if routing.Registers(st.Spec) == nil {
 		return apiservice.Condition{}
 	}
@@ -24,8 +24,8 @@ func (w *statusWriter) registered(st *routing.Standing) apiservice.Condition {
 	case st.Spec.REST != nil, st.Server == nil || !st.Server.Source.Heard():
 		return w.unheard(st)
 	}
-	var o outcome
-	if all := w.outcomes.Load(); all != nil {
+	var o result
+	if all := w.results.Load(); all != nil {
 		o = (*all)[st.Name]
 	}
 	left := leftOver(o.left, st)
@@ -45,7 +45,7 @@ func (w *statusWriter) registered(st *routing.Standing) apiservice.Condition {
 }
 
 // leftOver says what is not registered although nobody else has it; "" is nothing.
-func leftOver(left leftOut, st *routing.Standing) string {
+func leftOver(left rejected, st *routing.BackendState) string {
 	var parts, names []string
 	if auto := routing.Registers(st.Spec); st.Server != nil && auto != nil {
 		for _, u := range st.Server.Source.Unread() {

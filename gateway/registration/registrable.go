@@ -21,8 +21,8 @@ const maxRegistered = 32768
 // may be of any length.
 const maxNameShown = 100
 
-// leftOut is what a Backend's server says it serves that is not registered.
-type leftOut struct {
+// rejected is what a Backend's server says it serves that is not registered.
+type rejected struct {
 	// invalid is how many cannot be APIServices; first says what is wrong with
 	// one of them.
 	invalid int
@@ -35,7 +35,7 @@ type leftOut struct {
 }
 
 // String is "" if nothing was left out.
-func (l leftOut) String() string {
+func (l rejected) String() string {
 	var parts []string
 	if l.absent != "" {
 		parts = append(parts, "spec.autoRegister.groups: the server does not serve "+l.absent)
@@ -52,7 +52,7 @@ func (l leftOut) String() string {
 // registrable returns which group/versions of those that a server lists shall be registered. Of
 // more than maxRegistered they are the first by name, whatever order the server
 // lists them in.
-func registrable(gvs []discovery.GroupVersion, auto *backend.AutoRegister) (take []discovery.GroupVersion, left leftOut) {
+func registrable(gvs []discovery.GroupVersion, auto *backend.AutoRegister) (take []discovery.GroupVersion, left rejected) {
 	for _, gv := range gvs {
 		if gv.Unlisted || !auto.Takes(gv.Group, gv.Version) {
 			continue

@@ -27,7 +27,7 @@ func TestRegisterOnlyWhatIsValid(t *testing.T) {
 			t.Errorf("%.20q, %q: %d writes, registered %v", gv.Group, gv.Version, g.storage.Revision()-before, got)
 		}
 		g.turn(t, nil)
-		c := g.writer.registered(g.found.Standings().ByName["b"])
+		c := g.writer.registered(g.found.BackendStates().ByName["b"])
 		if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, "1 group/versions cannot be registered: ") || len(c.Message) > 2*routing.MaxErrorText {
 			t.Errorf("%.20q, %q: it is told %+v", gv.Group, gv.Version, c)
 		}

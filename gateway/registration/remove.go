@@ -36,7 +36,7 @@ func (c *claims) intrudes(have *apireg.APIService) bool {
 
 // orphaned reports whether an automanaged APIService is that of a Backend which
 // does not exist, as far as is known here.
-func orphaned(all *routing.Standings, have *apireg.APIService) bool {
+func orphaned(all *routing.BackendStates, have *apireg.APIService) bool {
 	switch have.Labels[apiservice.AutomanagedLabel] {
 	case apiservice.Managed, apiservice.OnStart:
 	default:

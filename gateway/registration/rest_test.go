@@ -32,17 +32,17 @@ func TestRESTServerThatIsNotRead(t *testing.T) {
 	g.addREST(t, "b", one, &backend.REST{Group: "widgets.example.com", Version: "v1"})
 	g.addREST(t, "own", two, &backend.REST{Group: "rbac.authorization.k8s.io", Version: "v7"})
 	g.addREST(t, "disguised", "unix:///nobody/crd", &backend.REST{Group: "user.example.com", Version: "v1"})
-	w := &statusWriter{found: g.found, outcomes: &g.outcomes}
+	w := &statusWriter{found: g.found, results: &g.results}
 	registered := func(name string) metav1.Condition {
 		g.turn(t, nil)
-		c := w.registered(g.found.Standings().ByName[name])
+		c := w.registered(g.found.BackendStates().ByName[name])
 		return metav1.Condition{Status: metav1.ConditionStatus(c.Status), Reason: c.Reason}
 	}
 	if got := g.turn(t, nil); got[widget] != nil {
 		t.Error("it is registered before it was asked")
 	}
 	for name, url := range map[string]string{"b": one, "own": two} {
-		g.found.Standings().ByName[name].Server.Up.SetVerdict(url, availability.Verdict{Known: true, Err: errors.New("bad status from /openapi.json: 500"), Since: time.Now()})
+		g.found.BackendStates().ByName[name].Server.Up.SetVerdict(url, availability.Verdict{Known: true, Err: errors.New("bad status from /openapi.json: 500"), Since: time.Now()})
 	}
 	got := g.turn(t, nil)
 	if a := got[widget]; a == nil || a.Labels[apiservice.AutomanagedLabel] != apiservice.Managed || g.holder(t, got, widget) != "b" {
@@ -62,7 +62,7 @@ func TestRESTServerThatIsNotRead(t *testing.T) {
 	if now := g.storage.Revision(); now != before {
 		t.Errorf("nothing to do, yet %d writes", now-before)
 	}
-	g.found.Standings().ByName["b"].Server.Up.SetEndpoints(nil) // not known any more
+	g.found.BackendStates().ByName["b"].Server.Up.SetEndpoints(nil) // not known any more
 	if got := g.turn(t, nil); got[widget] == nil {
 		t.Error("it is taken away while nothing is known")
 	}

@@ -31,7 +31,7 @@ const (
 
 // statusOf returns what there is to say of a Backend, given what is stored of it.
 // What is not known yet stays as it is stored.
-func (w *statusWriter) statusOf(st *routing.Standing, stored *backend.Status) backend.Status {
+func (w *statusWriter) statusOf(st *routing.BackendState, stored *backend.Status) backend.Status {
 	out := stored.DeepCopy()
 	if st.Server != nil {
 		out.Endpoints = endpointStatuses(st.Server, stored)
@@ -50,7 +50,7 @@ func (w *statusWriter) statusOf(st *routing.Standing, stored *backend.Status) ba
 	if st.Object != nil {
 		generation = st.Object.Generation
 	}
-	settled := st.Server == nil || w.found.Settled(st.Server)
+	desired := st.Server == nil || w.found.Settled(st.Server)
 	for _, c := range w.conditions(st) {
 		have := meta.FindStatusCondition(out.Conditions, c.Type)
 		switch {
@@ -60,7 +60,7 @@ func (w *statusWriter) statusOf(st *routing.Standing, stored *backend.Status) ba
 		case have == nil:
 		case c.Status == metav1.ConditionUnknown && c.Reason == routing.Unchecked().Reason:
 			continue
-		case !settled && have.Status == c.Status && have.ObservedGeneration != generation:
+		case !desired && have.Status == c.Status && have.ObservedGeneration != generation:
 			continue // of what was there before the change
 		case c.Reason == notRead && have.Status != metav1.ConditionUnknown:
 			continue // what was found out while it could be read
@@ -127,7 +127,7 @@ func endpointStatuses(srv *routing.Server, stored *backend.Status) []backend.End
 }
 
 // groupVersionStatuses is what a server says it serves, in the order of names.
-func groupVersionStatuses(st *routing.Standing) []backend.GroupVersionStatus {
+func groupVersionStatuses(st *routing.BackendState) []backend.GroupVersionStatus {
 	gvs, _ := st.Server.Source.GroupVersions()
 	out := make([]backend.GroupVersionStatus, 0, len(gvs))
 	for i := range gvs {
@@ -144,7 +144,7 @@ func groupVersionStatuses(st *routing.Standing) []backend.GroupVersionStatus {
 }
 
 // conditions are those of a Backend; one without status is to go.
-func (w *statusWriter) conditions(st *routing.Standing) []metav1.Condition {
+func (w *statusWriter) conditions(st *routing.BackendState) []metav1.Condition {
 	as := func(kind string, c apiservice.Condition) metav1.Condition {
 		c = c.ObservedBy(w.observer)
 		return metav1.Condition{Type: kind, Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}
@@ -157,7 +157,7 @@ func (w *statusWriter) conditions(st *routing.Standing) []metav1.Condition {
 
 // availableCondition says more than the verdict where only some endpoints can
 // be used.
-func availableCondition(st *routing.Standing) apiservice.Condition {
+func availableCondition(st *routing.BackendState) apiservice.Condition {
 	if !st.Condition.Available() || st.Server == nil {
 		return st.Condition
 	}
@@ -175,7 +175,7 @@ func availableCondition(st *routing.Standing) apiservice.Condition {
 	return out
 }
 
-func (w *statusWriter) discovered(st *routing.Standing) apiservice.Condition {
+func (w *statusWriter) discovered(st *routing.BackendState) apiservice.Condition {
 	if st.Server == nil {
 		return st.Condition
 	}
@@ -199,8 +199,8 @@ func (w *statusWriter) discovered(st *routing.Standing) apiservice.Condition {
 			return truncated
 		}
 		c := apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Discovered", Message: "what the server serves has been read"}
-		if st.Server.Plain != nil {
-			if summary, _ := st.Server.Plain.LeftOut(); summary != "" {
+		if st.Server.REST != nil {
+			if summary, _ := st.Server.REST.LeftOut(); summary != "" {
 				c.Message += "; " + summary
 			}
 		}
@@ -251,7 +251,7 @@ const notRead = "NotRead"
 
 // unheard is the condition of what a server has not said yet: that it was not asked, or
 // that it does not tell.
-func (w *statusWriter) unheard(st *routing.Standing) apiservice.Condition {
+func (w *statusWriter) unheard(st *routing.BackendState) apiservice.Condition {
 	failed := !st.Condition.Available() && st.Condition.Reason != routing.Unchecked().Reason
 	if st.Server != nil {
 		v := w.found.DiscoveryVerdict(st.Server)
@@ -266,7 +266,7 @@ func (w *statusWriter) unheard(st *routing.Standing) apiservice.Condition {
 	}
 }
 
-func (w *statusWriter) openAPIValid(st *routing.Standing) apiservice.Condition {
+func (w *statusWriter) openAPIValid(st *routing.BackendState) apiservice.Condition {
 	if st.Server == nil || !st.Server.Source.Heard() {
 		return w.unheard(st)
 	}
@@ -276,7 +276,7 @@ func (w *statusWriter) openAPIValid(st *routing.Standing) apiservice.Condition {
 	}
 	names := make([]string, 0, len(broken))
 	for _, b := range broken {
-		names = append(names, nameOfDocument(b, st.Server.Plain != nil))
+		names = append(names, nameOfDocument(b, st.Server.REST != nil))
 	}
 	return apiservice.Condition{
 		Status: apireg.ConditionFalse, Reason: "BrokenDocuments",

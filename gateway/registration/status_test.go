@@ -50,7 +50,7 @@ func newShown(t *testing.T) *shown {
 	s.stands(t)
 	b := storedBackends(t, g.backends)[0]
 	b.Spec.Endpoints = []backend.Endpoint{{URL: one}, {URL: two}}
-	g.found.Standings().ByName["b"].Server.Up.SetEndpoints(nil)
+	g.found.BackendStates().ByName["b"].Server.Up.SetEndpoints(nil)
 	s.put(t, b)
 	return s
 }
@@ -72,7 +72,7 @@ func (s *shown) put(t *testing.T, b *backend.Backend) {
 	t.Helper()
 	s.replace(t, b)
 	// The server becomes one with other endpoints, and says what it said.
-	says := s.found.Standings().ByName[b.Name].Server.Source
+	says := s.found.BackendStates().ByName[b.Name].Server.Source
 	s.stands(t)
 	s.world.says(b.Name, says)
 	s.stands(t)
@@ -94,7 +94,7 @@ func (s *shown) status(t *testing.T) backend.Status {
 }
 
 func (s *shown) verdict(url string, err error) {
-	s.found.Standings().ByName["b"].Server.Up.SetVerdict(url, availability.Verdict{Known: true, Healthy: err == nil, Err: err, Since: time.Now()})
+	s.found.BackendStates().ByName["b"].Server.Up.SetVerdict(url, availability.Verdict{Known: true, Healthy: err == nil, Err: err, Since: time.Now()})
 }
 
 func state(s backend.Status) (out string) {
@@ -108,11 +108,11 @@ func state(s backend.Status) (out string) {
 // goes all the time one a second.
 func TestStatusIsWrittenSparingly(t *testing.T) {
 	s := newShown(t)
-	s.office.take(ended())
+	s.leadership.take(ended())
 	if n := s.after(t, 0); n != 0 {
 		t.Errorf("%d writes of a gateway that is not elected", n)
 	}
-	s.office.take(t.Context())
+	s.leadership.take(t.Context())
 	if n := s.after(t, 0); n != 1 {
 		t.Fatalf("%d writes at first", n)
 	}
@@ -216,8 +216,8 @@ func TestStatusIsBounded(t *testing.T) {
 
 // loses has the Backend not get what it claims.
 func (s *shown) loses(what []conflict) {
-	of := answerOf(s.found.Standings().ByName["b"])
-	s.outcomes.Store(&map[string]outcome{"b": {of: of, conflicts: what}})
+	of := answerOf(s.found.BackendStates().ByName["b"])
+	s.results.Store(&map[string]result{"b": {of: of, conflicts: what}})
 }
 
 // A Backend has its groups once they are stored, not when they are known.
@@ -242,7 +242,7 @@ func TestRegisteredOnceStored(t *testing.T) {
 	}
 	s.world.says("b", sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{{Group: "user.example.com", Version: "v1"}}}))
 	s.stands(t)
-	if c := s.writer.registered(s.found.Standings().ByName["b"]); c.Status != "Unknown" {
+	if c := s.writer.registered(s.found.BackendStates().ByName["b"]); c.Status != "Unknown" {
 		t.Errorf("of what the server says now: %+v", c)
 	}
 }
@@ -251,7 +251,7 @@ func TestRegisteredOnceStored(t *testing.T) {
 // then, is not said of the changed one: not before it is found again.
 func TestStatusOfBeforeAChange(t *testing.T) {
 	s := newShown(t)
-	st := s.found.Standings().ByName["b"]
+	st := s.found.BackendStates().ByName["b"]
 	st.Condition = apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Passed"}
 	before := s.writer.statusOf(st, &backend.Status{})
 	generation := st.Object.Generation
@@ -290,7 +290,7 @@ func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 		endpoints = append(endpoints, upstream.Endpoint{URL: url, Network: "tcp", Address: url, Weight: 1})
 		spec.Endpoints = append(spec.Endpoints, backend.Endpoint{URL: url})
 	}
-	st := s.found.Standings().ByName["b"]
+	st := s.found.BackendStates().ByName["b"]
 	st.Server.Up.SetEndpoints(endpoints)
 	for _, e := range endpoints {
 		s.verdict(e.URL, errors.New(strings.Repeat("e", 2*routing.MaxErrorText)))
@@ -344,7 +344,7 @@ func TestStatusNamesUnreadDocuments(t *testing.T) {
 	})
 	defer source.Close()
 	s.world.says("b", source)
-	st := s.found.Standings().ByName["b"]
+	st := s.found.BackendStates().ByName["b"]
 	discovered := func(reason string) {
 		t.Helper()
 		var c *metav1.Condition
@@ -489,7 +489,7 @@ func TestConditionsOfAServerThatCannotBeRead(t *testing.T) {
 		t.Helper()
 		out := map[string]string{}
 		g.stands(t)
-		for _, c := range g.writer.statusOf(g.found.Standings().ByName[name], stored).Conditions {
+		for _, c := range g.writer.statusOf(g.found.BackendStates().ByName[name], stored).Conditions {
 			out[c.Type] = string(c.Status) + " " + c.Reason
 		}
 		return out
@@ -498,8 +498,8 @@ func TestConditionsOfAServerThatCannotBeRead(t *testing.T) {
 	if got := conditions("b", &backend.Status{}); got[backend.Registered] != checking || got[backend.OpenAPIValid] != checking {
 		t.Errorf("before it was checked: %v", got)
 	}
-	for _, e := range g.found.Standings().ByName["b"].Server.Up.Endpoints() {
-		g.found.Standings().ByName["b"].Server.Up.SetVerdict(e.URL, availability.Verdict{Known: true, Err: errors.New("refused"), Since: time.Now()})
+	for _, e := range g.found.BackendStates().ByName["b"].Server.Up.Endpoints() {
+		g.found.BackendStates().ByName["b"].Server.Up.SetVerdict(e.URL, availability.Verdict{Known: true, Err: errors.New("refused"), Since: time.Now()})
 	}
 	if got := conditions("b", &backend.Status{}); got[backend.Registered] != "Unknown NotRead" || got[backend.OpenAPIValid] != "Unknown NotRead" || !strings.HasPrefix(got[backend.Discovered], "False") {
 		t.Errorf("after it failed: %v", got)

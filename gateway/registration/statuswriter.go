@@ -25,10 +25,10 @@ const statusPause = time.Second
 // status: differences only, and of one Backend a few at once and then one each
 // statusPause; where only texts differ, one each messagePause.
 type statusWriter struct {
-	found    Findings
-	backends *rest.Resource
-	office   *office
-	outcomes *atomic.Pointer[map[string]outcome]
+	found      Findings
+	backends   *rest.Resource
+	leadership *leadership
+	results    *atomic.Pointer[map[string]result]
 	// broken returns the OpenAPI documents of a server that are known to be broken.
 	broken func(*routing.Server) []openapi.Broken
 	log    *slog.Logger
@@ -63,8 +63,8 @@ func (w *statusWriter) run(ctx context.Context) error {
 // turn writes what differs and may be written at that time. It returns after
 // what time there is more to do; 0 is no time.
 func (w *statusWriter) turn(now time.Time) (again time.Duration) {
-	all := w.found.Standings()
-	ctx, elected := w.office.term()
+	all := w.found.BackendStates()
+	ctx, elected := w.leadership.term()
 	if all == nil || !all.Whole || !elected {
 		return 0
 	}
@@ -114,7 +114,7 @@ func (w *statusWriter) turn(now time.Time) (again time.Duration) {
 
 // write writes one status, and reports whether that was needed. That the Backend is
 // gone, or another, is no error.
-func (w *statusWriter) write(ctx context.Context, st *routing.Standing) (written bool, err error) {
+func (w *statusWriter) write(ctx context.Context, st *routing.BackendState) (written bool, err error) {
 	_, err = rest.Modify(ctx, w.backends, resource.Key{Name: st.Name}, func(b *backend.Backend) error {
 		written = false
 		if b.UID != st.Object.UID {

@@ -41,9 +41,9 @@ func storedBackends(t testing.TB, r *rest.Resource) (out []*backend.Backend) {
 func keyNamed(name string) resource.Key { return resource.Key{Name: name} }
 
 // onSocket is a Backend that a gateway starts with.
-func onSocket(t testing.TB, name, path string) *routing.Configured {
+func onSocket(t testing.TB, name, path string) *routing.StaticBackend {
 	t.Helper()
-	c, err := routing.NewConfigured(routing.Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
+	c, err := routing.NewStaticBackend(routing.Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
 	if err != nil {
 		t.Fatal(err)
 	}

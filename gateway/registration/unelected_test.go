@@ -25,7 +25,7 @@ func ended() context.Context {
 // rest to the one that is.
 func TestRegisterUnelected(t *testing.T) {
 	g := newRegistry(t, widgets())
-	g.office.take(ended())
+	g.leadership.take(ended())
 	name := "v1.widgets.example.com"
 	if got := g.turn(t, nil); got[name] == nil {
 		t.Fatalf("not registered: %v", got)
@@ -54,7 +54,7 @@ func TestHeldBackAtTheEndOfATerm(t *testing.T) {
 	g := newRegistry(t, widgets())
 	name := "v1.widgets.example.com"
 	term, lose := context.WithCancel(t.Context())
-	g.office.take(term)
+	g.leadership.take(term)
 	for i := range 5 {
 		g.turn(t, map[string]apiservice.Condition{name: apiservice.FailedDiscoveryCheck("u", fmt.Errorf("error %d", i))})
 	}

@@ -74,7 +74,7 @@ func (g *registry) addAt(t *testing.T, name string, at ...*version) *routing.Ser
 		t.Fatal(err)
 	}
 	g.stands(t)
-	srv := g.found.Standings().ByName[name].Server
+	srv := g.found.BackendStates().ByName[name].Server
 	t.Cleanup(srv.Up.Close)
 	return srv
 }
@@ -133,7 +133,7 @@ func (g *registry) registeredAt(t *testing.T, name string, srv *routing.Server) 
 	for range 3 {
 		g.checked(t, srv)
 	}
-	return g.writer.registered(g.found.Standings().ByName[name])
+	return g.writer.registered(g.found.BackendStates().ByName[name])
 }
 
 // A Backend of which not everything is known is in nobody's way, least of all in its
@@ -162,7 +162,7 @@ func TestRegisteredNamesWhatIsLeftOut(t *testing.T) {
 	g.add(t, "c", &backend.AutoRegister{Groups: []string{"user.example.com", "absent.example.com"}}, serving("user.example.com", "v1"))
 	g.turn(t, nil)
 	g.turn(t, nil)
-	c = g.writer.registered(g.found.Standings().ByName["c"])
+	c = g.writer.registered(g.found.BackendStates().ByName["c"])
 	if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, `does not serve "absent.example.com"`) || strings.Contains(c.Message, "user.example.com") {
 		t.Errorf("of a group that is not served it is told %+v", c)
 	}

@@ -18,15 +18,15 @@ import (
 )
 
 // Findings are what was found out of APIServices, Backends and their servers.
-// *routing.Sync has them.
+// *routing.Controller has them.
 type Findings interface {
 	// Listed returns the APIServices as of the last news from etcd; ok is false before
 	// any.
 	Listed() (list []*apireg.APIService, ok bool)
 	// Conditions returns the condition Available of every APIService, nil before it is
-	// known, and Standings how each Backend stands, nil likewise.
+	// known, and BackendStates how each Backend stands, nil likewise.
 	Conditions() map[string]apiservice.Condition
-	Standings() *routing.Standings
+	BackendStates() *routing.BackendStates
 	// DiscoveryVerdict is what is known of reading a server's discovery.
 	DiscoveryVerdict(srv *routing.Server) availability.Verdict
 	// Settled reports whether what is known of a server was found out as it is asked now.
@@ -40,8 +40,8 @@ type Config struct {
 	APIServices, Backends *rest.Resource
 	// Own are the group/versions that the gateway serves itself, Configured the
 	// servers that it starts with.
-	Own        []discovery.GroupVersion
-	Configured []*routing.Configured
+	Own            []discovery.GroupVersion
+	StaticBackends []*routing.StaticBackend
 	// Broken returns the OpenAPI documents of a server that are known to be broken.
 	Broken func(*routing.Server) []openapi.Broken
 	// Observer names this gateway in conditions.
@@ -65,11 +65,11 @@ func New(cfg Config) *Writer {
 		cfg.Logger = slog.Default()
 	}
 	r := &registrar{
-		found: cfg.Findings, services: cfg.APIServices, backends: cfg.Backends, own: cfg.Own, configured: cfg.Configured,
+		found: cfg.Findings, services: cfg.APIServices, backends: cfg.Backends, own: cfg.Own, configured: cfg.StaticBackends,
 		log: cfg.Logger, metrics: newAvailabilityMetrics(cfg.Registry), observer: cfg.Observer,
 	}
 	w := &statusWriter{
-		found: cfg.Findings, backends: cfg.Backends, office: &r.office, outcomes: &r.outcomes,
+		found: cfg.Findings, backends: cfg.Backends, leadership: &r.leadership, results: &r.results,
 		broken: cfg.Broken, log: cfg.Logger, observer: cfg.Observer,
 	}
 	r.status = &w.wake
@@ -94,21 +94,21 @@ func (r *Writer) WakeStatus() { r.status.wake.Poke() }
 // ends. It does not wait. What only that one may write is written under term, so that
 // it is not carried out once another is elected (package resource/etcd).
 func (r *Writer) Elect(term context.Context) {
-	r.registrar.office.take(term)
+	r.registrar.leadership.take(term)
 	r.Wake()
 }
 
-// office is whether this gateway is the elected one. Safe for concurrent use; the
+// leadership is whether this gateway is the elected one. Safe for concurrent use; the
 // zero value is not elected.
-type office struct {
+type leadership struct {
 	latest atomic.Pointer[context.Context]
 }
 
-func (o *office) take(term context.Context) { o.latest.Store(&term) }
+func (o *leadership) take(term context.Context) { o.latest.Store(&term) }
 
 // term returns the context under which the elected gateway writes; elected is false
 // if this is none.
-func (o *office) term() (term context.Context, elected bool) {
+func (o *leadership) term() (term context.Context, elected bool) {
 	if latest := o.latest.Load(); latest != nil && (*latest).Err() == nil {
 		return *latest, true
 	}

@@ -16,9 +16,9 @@ import (
 )
 
 // onSocket is a Backend that a gateway starts with.
-func onSocket(t testing.TB, name, path string) *Configured {
+func onSocket(t testing.TB, name, path string) *StaticBackend {
 	t.Helper()
-	c, err := NewConfigured(Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
+	c, err := NewStaticBackend(Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func onSocket(t testing.TB, name, path string) *Configured {
 
 // fakeBackend has a gateway start with a Backend whose server says what a source
 // does, and is never connected to.
-func fakeBackend(t testing.TB, s *Sync, name string, says Source) {
+func fakeBackend(t testing.TB, s *Controller, name string, says Source) {
 	t.Helper()
 	s.configured = append(s.configured, onSocket(t, name, "/nobody/"+name))
 	s.proxies = proxy.NewMaker(slog.New(slog.DiscardHandler))
@@ -44,7 +44,7 @@ func fakeBackend(t testing.TB, s *Sync, name string, says Source) {
 }
 
 // says has the server of a Backend say something else.
-func (s *Sync) says(name string, what Source) {
+func (s *Controller) says(name string, what Source) {
 	s.servers[targetOfBackend(name)].Source = what
 }
 

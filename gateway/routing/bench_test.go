@@ -40,7 +40,7 @@ func BenchmarkReconcile(b *testing.B) {
 				apiservice.Set(a, apiservice.Local(), metav1.Now().Time)
 				services = append(services, a)
 			}
-			s := &Sync{log: slog.New(slog.DiscardHandler)}
+			s := &Controller{log: slog.New(slog.DiscardHandler)}
 			s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})
 			fakeBackend(b, s, "crd", sources.NewSource(sources.Config{Previous: gvs}))
 			less := false

@@ -16,7 +16,7 @@ const minDiscoveryInterval = 500 * time.Millisecond
 // with one endpoint is asked for its discovery, which is needed anyway. Of
 // several each is asked by itself, and discovery is read from one of those that
 // get requests.
-func (srv *Server) checks(s *Sync) []availability.Target {
+func (srv *Server) checks(s *Controller) []availability.Target {
 	policy := srv.Up.Policy()
 	schedule := scheduleOf(policy)
 	if srv.suspect != 0 {
@@ -50,7 +50,7 @@ func (srv *Server) checks(s *Sync) []availability.Target {
 }
 
 // endpointTarget is the check of one endpoint.
-func (srv *Server) endpointTarget(s *Sync, e upstream.Endpoint, path string, schedule availability.Schedule) availability.Target {
+func (srv *Server) endpointTarget(s *Controller, e upstream.Endpoint, path string, schedule availability.Schedule) availability.Target {
 	return availability.Target{
 		ID: srv.endpointID(e.URL), Version: srv.version() + " " + path, Schedule: schedule, Verdict: srv.Up.Verdict(e.URL),
 		Probe: func(ctx context.Context) error {
@@ -69,7 +69,7 @@ func (srv *Server) endpointID(url string) string { return srv.target + " " + url
 func (srv *Server) discoveryTarget() string      { return srv.target + " discovery" }
 
 // suspect has an endpoint checked at once.
-func (s *Sync) suspect(srv *Server, url string) {
+func (s *Controller) suspect(srv *Server, url string) {
 	s.checker.Suspect(srv.target)
 	s.checker.Suspect(srv.endpointID(url))
 }
@@ -77,10 +77,10 @@ func (s *Sync) suspect(srv *Server, url string) {
 // Verdict is what is known of a server: it is there while one of its endpoints
 // is that gets requests. It is of the endpoints that the server has now: those that
 // came a moment ago are not known.
-func (s *Sync) Verdict(srv *Server) availability.Verdict { return together(srv.Up.Verdicts()) }
+func (s *Controller) Verdict(srv *Server) availability.Verdict { return together(srv.Up.Verdicts()) }
 
 // DiscoveryVerdict is what is known of reading the server's discovery.
-func (s *Sync) DiscoveryVerdict(srv *Server) availability.Verdict {
+func (s *Controller) DiscoveryVerdict(srv *Server) availability.Verdict {
 	if list := srv.Up.Endpoints(); len(list) == 1 && srv.checkedByDiscovery() {
 		return srv.Up.Verdict(list[0].URL)
 	}
@@ -89,7 +89,7 @@ func (s *Sync) DiscoveryVerdict(srv *Server) availability.Verdict {
 
 // Settled reports whether what is known of a server was found out by asking as it is
 // asked now: with the trust that its Backend names now, and not an earlier one.
-func (s *Sync) Settled(srv *Server) bool {
+func (s *Controller) Settled(srv *Server) bool {
 	if srv.checkedByDiscovery() {
 		return !s.checker.Verdict(srv.target).Earlier
 	}

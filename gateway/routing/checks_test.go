@@ -104,7 +104,7 @@ func (r *replica) stop() {
 
 // replicated is what of a gateway routes to a Service with several addresses.
 type replicated struct {
-	*Sync
+	*Controller
 	replicas [3]*replica
 	front    *httptest.Server
 }
@@ -116,9 +116,9 @@ func startReplicated(t *testing.T) *replicated {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	s := &Sync{log: log, proxies: proxy.NewMaker(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
+	s := &Controller{log: log, proxies: proxy.NewMaker(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
 	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.wake.Poke() }})
-	r := &replicated{Sync: s}
+	r := &replicated{Controller: s}
 	key := resource.Key{Namespace: "ns", Name: "api"}
 	known := &services{known: true, service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}
 	known.service[key] = &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}

@@ -5,11 +5,11 @@ import "github.com/prometheus/client_golang/prometheus"
 // droppedMetric tells how many group/versions of each server are beyond the limits on
 // its discovery.
 type droppedMetric struct {
-	sync *Sync
+	sync *Controller
 	desc *prometheus.Desc
 }
 
-func newDroppedMetric(s *Sync) *droppedMetric {
+func newDroppedMetric(s *Controller) *droppedMetric {
 	return &droppedMetric{s, prometheus.NewDesc("portico_discovery_dropped_group_versions",
 		"Group/versions that discovery leaves out, or has by name only, because they are beyond the limits on the discovery of one server, by backend or APIService.",
 		[]string{"backend"}, nil)}

@@ -25,7 +25,7 @@ const (
 
 // Kept returns the documents of all that outlives this gateway: what servers said,
 // and the Services that they are found by.
-func (s *Sync) Kept() (out []lastgood.Document) {
+func (s *Controller) Kept() (out []lastgood.Document) {
 	if live := s.live.Load(); live != nil {
 		for target, srv := range *live {
 			if gvs, _ := srv.Source.GroupVersions(); srv.Source.Heard() {
@@ -36,7 +36,7 @@ func (s *Sync) Kept() (out []lastgood.Document) {
 			}
 		}
 	}
-	n := s.told()
+	n := s.snapshot()
 	if known := n.services; known != nil && known.known && !known.restored && n.haveServices && n.haveBackends {
 		type state struct {
 			known    *services
@@ -66,8 +66,8 @@ func identity[T any](list []T) sliceIdentity[T] {
 
 // Gone returns a function that tells documents of APIServices and Backends
 // which do not exist any more. While these are not known, none are.
-func (s *Sync) Gone() func(document string) bool {
-	n := s.told()
+func (s *Controller) Gone() func(document string) bool {
+	n := s.snapshot()
 	if !n.haveServices || !n.haveBackends {
 		return func(string) bool { return false }
 	}
@@ -75,7 +75,7 @@ func (s *Sync) Gone() func(document string) bool {
 	for _, a := range n.apiservices {
 		there[targetOfAPIService(a.Name)] = a.Spec.Service != nil
 	}
-	for _, d := range describe(s.configured, n.backends) {
+	for _, d := range effectiveBackends(s.configured, n.backends) {
 		there[targetOfBackend(d.Name)] = true
 	}
 	return func(document string) bool {
@@ -111,7 +111,7 @@ func keptSlices(all []*discoveryv1.EndpointSlice) (out []discoveryv1.EndpointSli
 
 // named returns what there is to keep: the Services that APIServices and
 // Backends name.
-func (s *services) named(n *news) lastgood.Services {
+func (s *services) named(n *inputs) lastgood.Services {
 	out := lastgood.Services{Services: []corev1.Service{}, Slices: []discoveryv1.EndpointSlice{}}
 	done := map[resource.Key]bool{}
 	add := func(key resource.Key) {

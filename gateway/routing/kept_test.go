@@ -18,15 +18,15 @@ import (
 	"portico/gateway/lastgood"
 )
 
-// keeping is a Sync and what keeps what a backend "crd" says to it, without etcd.
+// keeping is a Controller and what keeps what a backend "crd" says to it, without etcd.
 type keeping struct {
 	*lastgood.Keeper
-	sync *Sync
+	sync *Controller
 }
 
 func newKeeping(t *testing.T) *keeping {
 	t.Helper()
-	s := &Sync{log: slog.New(slog.DiscardHandler)}
+	s := &Controller{log: slog.New(slog.DiscardHandler)}
 	fakeBackend(t, s, "crd", sources.NewSource(sources.Config{}))
 	keeper, err := lastgood.New(lastgood.Config{
 		Now: func(context.Context) []lastgood.Document { return s.Kept() }, Gone: s.Gone, Logger: s.log,
@@ -141,23 +141,23 @@ func TestRestoredServices(t *testing.T) {
 	}
 	s := servicesForKeeping(t)
 	list := []*apireg.APIService{{Spec: apireg.APIServiceSpec{Service: ref("api")}}, {Spec: apireg.APIServiceSpec{Service: ref("api")}}, {}, {Spec: apireg.APIServiceSpec{Service: ref("gone")}}}
-	kept := s.named(&news{apiservices: list})
+	kept := s.named(&inputs{apiservices: list})
 	if len(kept.Services) != 1 {
 		t.Errorf("kept %v", kept.Services)
 	}
 	l := newKeeping(t)
 	l.Restore(map[string][]byte{"core/services": packed(t, kept)})
 	want, _ := s.resolve(ref("api"))
-	got, failed := l.sync.news.services.resolve(ref("api"))
+	got, failed := l.sync.in.services.resolve(ref("api"))
 	if failed != nil || !reflect.DeepEqual(got, want) || len(got.list) == 0 {
 		t.Errorf("resolved to %v (%v), want %v", got, failed, want)
 	}
-	if _, failed := l.sync.news.services.resolve(ref("unnamed")); failed == nil || failed.Reason != "ServiceAccessError" {
+	if _, failed := l.sync.in.services.resolve(ref("unnamed")); failed == nil || failed.Reason != "ServiceAccessError" {
 		t.Errorf("one that was not kept: %v", failed)
 	}
 	l.sync.resolveBy(s)
 	l.Restore(map[string][]byte{"core/services": packed(t, lastgood.Services{})})
-	if _, failed := l.sync.news.services.resolve(ref("api")); failed != nil {
+	if _, failed := l.sync.in.services.resolve(ref("api")); failed != nil {
 		t.Errorf("what is followed was replaced by what was kept: %v", failed)
 	}
 }

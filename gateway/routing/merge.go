@@ -18,26 +18,26 @@ import (
 
 // merge collects, APIService by APIService, what one reconcile publishes.
 type merge struct {
-	s          *Sync
-	now        time.Time
-	routes     map[schema.GroupVersion]*proxy.Route
-	entries    []discovery.GroupVersion
-	openAPI    *OpenAPI
-	conditions map[string]apiservice.Condition
-	next       time.Duration        // until a grace period ends; 0 is never
-	unresolved map[string]time.Time // see Sync
-	live       map[string]*Server   // as it is collected
-	standings  *Standings
+	s             *Controller
+	now           time.Time
+	routes        map[schema.GroupVersion]*proxy.Route
+	entries       []discovery.GroupVersion
+	openAPI       *OpenAPI
+	conditions    map[string]apiservice.Condition
+	next          time.Duration        // until a grace period ends; 0 is never
+	unresolved    map[string]time.Time // see Controller
+	live          map[string]*Server   // as it is collected
+	backendStates *BackendStates
 	// unlisted are the checks of what servers do not list (unlisted.go).
 	unlisted map[*Server][]availability.Target
 	// told is what each server says, by group/version; nil is the gateway.
-	told map[*Server]map[schema.GroupVersion]*discovery.GroupVersion
+	served map[*Server]map[schema.GroupVersion]*discovery.GroupVersion
 	// wanted is what users have registered with each server.
 	wanted map[*Server][]schema.GroupVersion
 	// owner is the server of each built-in group: the first of those that gateways
 	// start with and that have a version of it. owned is the lowest version priority of
 	// what it has in the group.
-	owner map[string]*Standing
+	owner map[string]*BackendState
 	owned map[string]int32
 	// beyond is what of each server is beyond the limits on its discovery.
 	beyond map[*Server]map[schema.GroupVersion]bool
@@ -45,7 +45,7 @@ type merge struct {
 
 // newMerge starts with the gateway's own registration group, which is no
 // APIService and always there.
-func newMerge(s *Sync) *merge {
+func newMerge(s *Controller) *merge {
 	size := 0 // about what it was before
 	if before := s.table.Load(); before != nil {
 		size = len(before.Routes) + 1
@@ -54,7 +54,7 @@ func newMerge(s *Sync) *merge {
 		s: s, now: time.Now(), routes: make(map[schema.GroupVersion]*proxy.Route, size),
 		openAPI: newOpenAPI(), conditions: make(map[string]apiservice.Condition, size),
 		entries: make([]discovery.GroupVersion, 0, size), unresolved: map[string]time.Time{},
-		unlisted: map[*Server][]availability.Target{}, told: map[*Server]map[schema.GroupVersion]*discovery.GroupVersion{},
+		unlisted: map[*Server][]availability.Target{}, served: map[*Server]map[schema.GroupVersion]*discovery.GroupVersion{},
 		wanted: map[*Server][]schema.GroupVersion{}, beyond: map[*Server]map[schema.GroupVersion]bool{},
 	}
 	for _, gv := range s.own {
@@ -71,7 +71,7 @@ func newMerge(s *Sync) *merge {
 }
 
 // add takes one APIService into account.
-func (m *merge) add(a *apireg.APIService, p placement) {
+func (m *merge) add(a *apireg.APIService, p routeDecision) {
 	if p.absent || p.noService {
 		over := m.over(p.since, cmp.Or(m.s.grace, absentAfter))
 		p.absent, p.noService = p.absent && over, p.noService && over
@@ -101,11 +101,11 @@ func (m *merge) add(a *apireg.APIService, p placement) {
 
 // entry returns the discovery of an APIService: what its server said last, in
 // the place its priorities give it.
-func (m *merge) entry(a *apireg.APIService, p placement) discovery.GroupVersion {
+func (m *merge) entry(a *apireg.APIService, p routeDecision) discovery.GroupVersion {
 	entry := discovery.GroupVersion{Group: a.Spec.Group, Version: a.Spec.Version, Unknown: true}
 	switch {
 	case p.local || p.server != nil:
-		if gv := m.toldBy(p.server)[groupVersion(a)]; gv != nil {
+		if gv := m.servedBy(p.server)[groupVersion(a)]; gv != nil {
 			entry = *gv
 		}
 	case !p.nowhere:
@@ -128,9 +128,9 @@ func (m *merge) entry(a *apireg.APIService, p placement) discovery.GroupVersion 
 	return entry
 }
 
-// toldBy returns what a server said last; nil is the gateway itself.
-func (m *merge) toldBy(srv *Server) map[schema.GroupVersion]*discovery.GroupVersion {
-	if known, ok := m.told[srv]; ok {
+// servedBy returns what a server said last; nil is the gateway itself.
+func (m *merge) servedBy(srv *Server) map[schema.GroupVersion]*discovery.GroupVersion {
+	if known, ok := m.served[srv]; ok {
 		return known
 	}
 	from := m.s.own
@@ -141,28 +141,28 @@ func (m *merge) toldBy(srv *Server) map[schema.GroupVersion]*discovery.GroupVers
 	for i := range from {
 		known[schema.GroupVersion{Group: from[i].Group, Version: from[i].Version}] = &from[i]
 	}
-	m.told[srv] = known
+	m.served[srv] = known
 	return known
 }
 
 // own finds the servers of built-in groups. Versions of other servers come after
 // theirs in discovery, whatever priority they have.
 func (m *merge) own(list []*apireg.APIService) {
-	m.owner, m.owned = map[string]*Standing{}, map[string]int32{}
-	has := map[string]map[*Standing]bool{}
+	m.owner, m.owned = map[string]*BackendState{}, map[string]int32{}
+	has := map[string]map[*BackendState]bool{}
 	for _, a := range list {
-		st := m.standings.ByName[a.Annotations[apiservice.BackendAnnotation]]
+		st := m.backendStates.ByName[a.Annotations[apiservice.BackendAnnotation]]
 		if st == nil || !st.Permanent || !discovery.Builtin(a.Spec.Group) || !apiservice.IsAutomanaged(a) {
 			continue
 		}
 		if has[a.Spec.Group] == nil {
-			has[a.Spec.Group] = map[*Standing]bool{}
+			has[a.Spec.Group] = map[*BackendState]bool{}
 		}
 		has[a.Spec.Group][st] = true
 	}
 	for group, some := range has {
-		if at := slices.IndexFunc(m.standings.List, func(st *Standing) bool { return some[st] }); at >= 0 {
-			m.owner[group] = m.standings.List[at]
+		if at := slices.IndexFunc(m.backendStates.List, func(st *BackendState) bool { return some[st] }); at >= 0 {
+			m.owner[group] = m.backendStates.List[at]
 		}
 	}
 	for _, a := range list {
@@ -218,7 +218,7 @@ func (m *merge) failing(name string) time.Time {
 // than the grace period, and notes when it will have been. Without a grace period what
 // is known of a server stays current: a client that finds no kinds says that there are
 // none, where a request would have been answered 503.
-func (m *merge) stale(a *apireg.APIService, p placement) bool {
+func (m *merge) stale(a *apireg.APIService, p routeDecision) bool {
 	if p.condition.Available() || m.s.grace == 0 {
 		return false
 	}

@@ -20,10 +20,10 @@ import (
 
 func TestMerge(t *testing.T) {
 	now := time.Now()
-	graced := &Sync{grace: time.Minute, own: []discovery.GroupVersion{
+	graced := &Controller{grace: time.Minute, own: []discovery.GroupVersion{
 		{Group: apiservice.Group, Version: "v1", GroupPriority: 20001}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
 	}}
-	lasting := &Sync{own: graced.own} // no grace period: what is known stays current
+	lasting := &Controller{own: graced.own} // no grace period: what is known stays current
 	known := &Server{Up: &proxy.Upstream{}, Source: sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
@@ -38,22 +38,22 @@ func TestMerge(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		group                    string
-		p                        placement
+		p                        routeDecision
 		routed, available, stale bool
 		unknown, listed          bool
 		next                     bool
 	}{
-		"own":                     {"rbac.authorization.k8s.io", placement{local: true, condition: apiservice.Local()}, true, true, false, false, true, false},
-		"answering":               {"a.example.com", placement{server: known, condition: apiservice.Passed()}, true, true, false, false, true, false},
-		"stale says the server":   {"a.example.com", placement{server: blind, condition: apiservice.Passed()}, true, true, true, false, true, false},
-		"never answered":          {"b.example.com", placement{server: mute, condition: down}, true, false, false, true, true, false},
-		"no server":               {"c.example.com", placement{condition: down}, true, false, false, true, true, false},
-		"nobody serves it":        {"d.example.com", placement{nowhere: true, condition: apiservice.Local()}, false, false, false, false, false, false},
-		"down within the grace":   {"a.example.com", placement{server: known, condition: down, verdict: true, since: now.Add(-10 * time.Second)}, true, false, false, false, true, true},
-		"down longer than grace":  {"a.example.com", placement{server: known, condition: down, verdict: true, since: now.Add(-2 * time.Minute)}, true, false, true, false, true, false},
-		"without grace, down":     {"a.example.com", placement{server: known, condition: down, verdict: true, since: now.Add(-48 * time.Hour)}, true, false, false, false, true, false},
-		"without grace, mute":     {"b.example.com", placement{server: mute, condition: down, since: now.Add(-48 * time.Hour)}, true, false, false, true, true, false},
-		"registration is not his": {apiservice.Group, placement{server: known, condition: apiservice.Passed()}, true, true, false, false, true, false},
+		"own":                     {"rbac.authorization.k8s.io", routeDecision{local: true, condition: apiservice.Local()}, true, true, false, false, true, false},
+		"answering":               {"a.example.com", routeDecision{server: known, condition: apiservice.Passed()}, true, true, false, false, true, false},
+		"stale says the server":   {"a.example.com", routeDecision{server: blind, condition: apiservice.Passed()}, true, true, true, false, true, false},
+		"never answered":          {"b.example.com", routeDecision{server: mute, condition: down}, true, false, false, true, true, false},
+		"no server":               {"c.example.com", routeDecision{condition: down}, true, false, false, true, true, false},
+		"nobody serves it":        {"d.example.com", routeDecision{nowhere: true, condition: apiservice.Local()}, false, false, false, false, false, false},
+		"down within the grace":   {"a.example.com", routeDecision{server: known, condition: down, verdict: true, since: now.Add(-10 * time.Second)}, true, false, false, false, true, true},
+		"down longer than grace":  {"a.example.com", routeDecision{server: known, condition: down, verdict: true, since: now.Add(-2 * time.Minute)}, true, false, true, false, true, false},
+		"without grace, down":     {"a.example.com", routeDecision{server: known, condition: down, verdict: true, since: now.Add(-48 * time.Hour)}, true, false, false, false, true, false},
+		"without grace, mute":     {"b.example.com", routeDecision{server: mute, condition: down, since: now.Add(-48 * time.Hour)}, true, false, false, true, true, false},
+		"registration is not his": {apiservice.Group, routeDecision{server: known, condition: apiservice.Passed()}, true, true, false, false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMerge(graced)
@@ -100,8 +100,8 @@ func TestVersionsOfOwnersComeFirst(t *testing.T) {
 	}
 	automanaged := map[string]string{apiservice.AutomanagedLabel: apiservice.OnStart}
 	m := newMerge(s)
-	core, crd := &Standing{Described: Described{Name: "core", Permanent: true}}, &Standing{Described: Described{Name: "crd", Permanent: true}}
-	m.standings = &Standings{List: []*Standing{core, crd}, ByName: map[string]*Standing{"core": core, "crd": crd}}
+	core, crd := &BackendState{EffectiveBackend: EffectiveBackend{Name: "core", Permanent: true}}, &BackendState{EffectiveBackend: EffectiveBackend{Name: "crd", Permanent: true}}
+	m.backendStates = &BackendStates{List: []*BackendState{core, crd}, ByName: map[string]*BackendState{"core": core, "crd": crd}}
 	list := []*apireg.APIService{
 		of("coordination.k8s.io", "v1", 15, automanaged), of("coordination.k8s.io", "v9", 1000, nil),
 		of("widgets.example.com", "v1", 15, automanaged), of("widgets.example.com", "v9", 1000, nil),
@@ -110,7 +110,7 @@ func TestVersionsOfOwnersComeFirst(t *testing.T) {
 	list[4].Annotations[apiservice.BackendAnnotation] = "crd"
 	m.own(list)
 	for i, want := range []int32{15, 14, 15, 1000, 14} {
-		if got := m.entry(list[i], placement{}).VersionPriority; got != want {
+		if got := m.entry(list[i], routeDecision{}).VersionPriority; got != want {
 			t.Errorf("%s has the priority %d, want %d", list[i].Name, got, want)
 		}
 	}
@@ -136,9 +136,9 @@ func TestTruncatedIsAvailable(t *testing.T) {
 	}
 	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
 	m := newMerge(s)
-	m.standings = &Standings{}
+	m.backendStates = &BackendStates{}
 	a := widgetsAt(func(*apireg.APIServiceSpec) {})
-	m.add(a, placement{server: &Server{Up: &proxy.Upstream{}, Source: source}, condition: apiservice.Passed()})
+	m.add(a, routeDecision{server: &Server{Up: &proxy.Upstream{}, Source: source}, condition: apiservice.Passed()})
 	if c := m.conditions[a.Name]; !c.Available() || !strings.Contains(c.Message, "DiscoveryTruncated") {
 		t.Errorf("condition %+v", c)
 	}

@@ -20,7 +20,7 @@ func (s *schemaNews) RefreshOpenAPI(context.Context) (bool, error) { return s.fr
 // A schema that changes while discovery says the same is told to who publishes it,
 // and that nothing changed is not.
 func TestProbeTellsOfOpenAPI(t *testing.T) {
-	s := &Sync{log: slog.New(slog.DiscardHandler)}
+	s := &Controller{log: slog.New(slog.DiscardHandler)}
 	source := &schemaNews{Source: sources.NewSource(sources.Config{})}
 	fakeBackend(t, s, "crd", source)
 	for _, fresh := range []bool{false, true} {

@@ -10,17 +10,17 @@ import (
 
 // Table returns the routes as they are now; nil: there are none yet. It is replaced,
 // never changed.
-func (s *Sync) Table() *proxy.Table { return s.table.Load() }
+func (s *Controller) Table() *proxy.Table { return s.table.Load() }
 
 // Discovery returns what the gateway says that it serves, all servers included.
-func (s *Sync) Discovery() *discovery.Current { return &s.documents }
+func (s *Controller) Discovery() *discovery.Current { return &s.documents }
 
 // OpenAPI returns who has which OpenAPI document; nil: nothing is known yet.
-func (s *Sync) OpenAPI() *OpenAPI { return s.openAPI.Load() }
+func (s *Controller) OpenAPI() *OpenAPI { return s.openAPI.Load() }
 
 // Conditions returns the condition Available of every APIService, as far as this
 // gateway sees; nil: nothing is known yet. It is not to be changed.
-func (s *Sync) Conditions() map[string]apiservice.Condition {
+func (s *Controller) Conditions() map[string]apiservice.Condition {
 	if known := s.conditions.Load(); known != nil {
 		return *known
 	}
@@ -30,7 +30,7 @@ func (s *Sync) Conditions() map[string]apiservice.Condition {
 // WhyUnknown returns why nothing is known of what is registered as a group/version: how
 // it stands with its server or, if that is well, what is wrong with its document; "": it
 // was not asked for yet.
-func (s *Sync) WhyUnknown(group, version string) string {
+func (s *Controller) WhyUnknown(group, version string) string {
 	rt := s.Table().Lookup(group, version)
 	switch {
 	case rt == nil || rt.Local:
@@ -58,10 +58,10 @@ func (s *Sync) WhyUnknown(group, version string) string {
 	return ""
 }
 
-// Standings returns how each Backend stands; nil: nothing is known yet.
-func (s *Sync) Standings() *Standings { return s.standings.Load() }
+// BackendStates returns how each Backend stands; nil: nothing is known yet.
+func (s *Controller) BackendStates() *BackendStates { return s.backendStates.Load() }
 
 // Metrics are the metrics of servers, their checks and the requests to them.
-func (s *Sync) Metrics() []prometheus.Collector {
+func (s *Controller) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{s.traffic, s.checks, proxy.NewUpstreamMetrics(s.upstreams), newDroppedMetric(s)}
 }

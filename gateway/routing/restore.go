@@ -17,7 +17,7 @@ import (
 
 // Restore takes a document over as what is known, as far as nobody has said anything
 // since. It returns false if the document is none of those that Kept returns.
-func (s *Sync) Restore(name string, data []byte) (mine bool, err error) {
+func (s *Controller) Restore(name string, data []byte) (mine bool, err error) {
 	if strings.HasPrefix(name, documentsOfBackends) || strings.HasPrefix(name, documentsOfAPIServices) {
 		gvs, err := lastgood.UnpackVersions(data)
 		if err == nil {
@@ -59,8 +59,8 @@ func restoredServices(kept *lastgood.Services) *services {
 
 // RestoreRegistrations makes list the APIServices, and backends the Backends,
 // until they can be read. Nothing is written because of it.
-func (s *Sync) RestoreRegistrations(list []*apireg.APIService, backends []*backend.Backend) {
-	s.tell(func(n *news) {
+func (s *Controller) RestoreRegistrations(list []*apireg.APIService, backends []*backend.Backend) {
+	s.update(func(n *inputs) {
 		if !n.haveServices {
 			n.apiservices = list
 		}
@@ -71,8 +71,8 @@ func (s *Sync) RestoreRegistrations(list []*apireg.APIService, backends []*backe
 }
 
 // restoreServices makes v the Services until they can be followed.
-func (s *Sync) restoreServices(v *services) {
-	s.tell(func(n *news) {
+func (s *Controller) restoreServices(v *services) {
+	s.update(func(n *inputs) {
 		if n.services == nil || n.services.restored {
 			n.services = v
 		}
@@ -81,7 +81,7 @@ func (s *Sync) restoreServices(v *services) {
 
 // restoreVersions makes gvs what the server of a target said last, for when it
 // is made and until it speaks.
-func (s *Sync) restoreVersions(target string, gvs []discovery.GroupVersion) {
+func (s *Controller) restoreVersions(target string, gvs []discovery.GroupVersion) {
 	s.mu.Lock()
 	if s.versions == nil {
 		s.versions = map[string][]discovery.GroupVersion{}
@@ -95,7 +95,7 @@ func (s *Sync) restoreVersions(target string, gvs []discovery.GroupVersion) {
 }
 
 // restoreOpenAPI is restoreVersions for the index of OpenAPI documents.
-func (s *Sync) restoreOpenAPI(target string, index *sources.OpenAPIIndex) {
+func (s *Controller) restoreOpenAPI(target string, index *sources.OpenAPIIndex) {
 	s.mu.Lock()
 	if s.indexes == nil {
 		s.indexes = map[string]*sources.OpenAPIIndex{}
@@ -110,7 +110,7 @@ func (s *Sync) restoreOpenAPI(target string, index *sources.OpenAPIIndex) {
 
 // restoreKept makes what the server said to an earlier gateway what is known of
 // it, unless it spoke since. It reports whether that is so.
-func (s *Sync) restoreKept(srv *Server) (restored bool) {
+func (s *Controller) restoreKept(srv *Server) (restored bool) {
 	s.mu.Lock()
 	gvs, index := s.versions[srv.target], s.indexes[srv.target]
 	s.mu.Unlock()
@@ -125,14 +125,14 @@ func (s *Sync) restoreKept(srv *Server) (restored bool) {
 
 // restoredVersions returns what the server of a target said to an earlier
 // gateway; nil if that is not known.
-func (s *Sync) restoredVersions(target string) []discovery.GroupVersion {
+func (s *Controller) restoredVersions(target string) []discovery.GroupVersion {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.versions[target]
 }
 
 // forgetKept lets go of what the server of a target said to an earlier gateway.
-func (s *Sync) forgetKept(target string) {
+func (s *Controller) forgetKept(target string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.versions, target)
@@ -142,7 +142,7 @@ func (s *Sync) forgetKept(target string) {
 // forgetVersions lets go of what servers said to an earlier gateway where that is
 // out of date: a server spoke, or it was there and is not any more. One that
 // comes later under the same name is another.
-func (s *Sync) forgetVersions(before, live map[string]*Server) {
+func (s *Controller) forgetVersions(before, live map[string]*Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.versions, func(target string, _ []discovery.GroupVersion) bool {

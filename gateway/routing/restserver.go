@@ -14,20 +14,20 @@ import (
 	"portico/gateway/proxy"
 )
 
-// newPlainSource makes the source of a REST server.
-func newPlainSource(cfg sources.Config, r *backend.REST) *sources.RESTSource {
+// newRESTSource makes the source of a REST server.
+func newRESTSource(cfg sources.Config, r *backend.REST) *sources.RESTSource {
 	return sources.NewRESTSource(cfg, sources.RESTConfig{
 		Group: r.Group, Version: r.Version, OpenAPIPath: r.Document(), PathPrefix: r.PathPrefix,
 	})
 }
 
-// asPlain makes it the making of a REST server; nil: it is none. Everything else
+// asREST makes it the making of a REST server; nil: it is none. Everything else
 // of it is set before.
-func (m *making) asPlain(r *backend.REST) {
+func (m *making) asREST(r *backend.REST) {
 	if r == nil {
 		return
 	}
-	m.plain, m.only = r, []schema.GroupVersion{{Group: r.Group, Version: r.Version}}
+	m.rest, m.only = r, []schema.GroupVersion{{Group: r.Group, Version: r.Version}}
 	m.checkPath = r.Document()
 	if at, ok := strings.CutSuffix(m.checkURL, rootPath); ok {
 		m.checkURL = at + m.checkPath
@@ -42,7 +42,7 @@ const restNotAllowed = "RESTNotAllowed"
 // the group that the Backend makes up, and reach a server that takes the gateway's
 // word for who the user is and what was allowed. Names are not looked up: this
 // finds mistakes, and is no boundary.
-func (s *Sync) disguised(st *Standing) *apiservice.Condition {
+func (s *Controller) disguised(st *BackendState) *apiservice.Condition {
 	urls := make([]string, 0, len(st.Spec.Endpoints))
 	for _, e := range st.Spec.Endpoints {
 		urls = append(urls, e.URL)
@@ -51,7 +51,7 @@ func (s *Sync) disguised(st *Standing) *apiservice.Condition {
 }
 
 // disguisedAt is disguised for a server that is at these URLs.
-func (s *Sync) disguisedAt(st *Standing, urls []string) *apiservice.Condition {
+func (s *Controller) disguisedAt(st *BackendState, urls []string) *apiservice.Condition {
 	if st.Spec.REST == nil {
 		return nil
 	}
@@ -73,22 +73,22 @@ func (s *Sync) disguisedAt(st *Standing, urls []string) *apiservice.Condition {
 // Judged reports whether it was found out, since this gateway began, how the server
 // of a Backend is, if only that it is not there. That of one which the gateway will
 // not send to (disguised) never is.
-func (st *Standing) Judged() bool {
+func (st *BackendState) Judged() bool {
 	return st.Condition.Reason != restNotAllowed && st.Condition.Reason != Unchecked().Reason
 }
 
 // restRoute returns how requests for a REST server are to be sent; nil if it is
 // none.
 func (srv *Server) restRoute() *proxy.REST {
-	if srv.Plain == nil {
+	if srv.REST == nil {
 		return nil
 	}
-	prefix, known := srv.Plain.PathPrefix()
+	prefix, known := srv.REST.PathPrefix()
 	hosts := []string{srv.Up.Base().Host}
 	for _, e := range srv.Up.Endpoints() {
 		if e.Base != nil {
 			hosts = append(hosts, e.Base.Host)
 		}
 	}
-	return proxy.NewREST(srv.Plain.GroupVersion(), prefix, known, hosts, srv.anyBody)
+	return proxy.NewREST(srv.REST.GroupVersion(), prefix, known, hosts, srv.anyBody)
 }

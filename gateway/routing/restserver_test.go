@@ -24,9 +24,9 @@ func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
 	}
 	evil := &backend.REST{Group: "evil.example.com", Version: "v1", PathPrefix: "/api/v1"}
 	log := slog.New(slog.DiscardHandler)
-	s := &Sync{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{})}
+	s := &Controller{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{})}
 	for name, url := range map[string]string{"core": "unix:///run/core.sock", "crd": "https://crd.internal:443", "near": "https://127.0.0.1:7443", "far": "https://10.0.0.1:443"} {
-		s.configured = append(s.configured, &Configured{Name: name, spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}}})
+		s.configured = append(s.configured, &StaticBackend{Name: name, spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}}})
 	}
 	a := &apireg.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.evil.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "socket"}},
@@ -47,7 +47,7 @@ func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
 	defer s.retire()
 	for name, refused := range map[string]bool{"socket": true, "host": true, "plain": true, "other": false, "known": false, "core": false, "crd": false,
 		"dot": true, "localhost": true, "v6": true, "mapped": true, "else": false, "service": true} {
-		st := s.standings.Load().ByName[name]
+		st := s.backendStates.Load().ByName[name]
 		if (st.Server == nil) != refused || (st.Condition.Reason == "RESTNotAllowed") != refused {
 			t.Errorf("%s: %+v", name, st.Condition)
 		}
@@ -61,7 +61,7 @@ func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
 func TestRESTAllowAnyBody(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
-	s := &Sync{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{})}
+	s := &Controller{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{})}
 	s.SetAPIServices([]*apireg.APIService{{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.shop.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "shop"}},
 		Spec:       apireg.APIServiceSpec{Group: "shop.example.com", Version: "v1"},
@@ -80,7 +80,7 @@ func TestRESTAllowAnyBody(t *testing.T) {
 		if err := s.table.Load().Lookup("shop.example.com", "v1").Refuse(r); (err == nil) != allowed {
 			t.Errorf("allowed %v: %v", allowed, err)
 		}
-		if now := s.standings.Load().ByName["shop"].Server; server != nil && now != server {
+		if now := s.backendStates.Load().ByName["shop"].Server; server != nil && now != server {
 			t.Error("the server is made anew")
 		} else {
 			server = now

@@ -17,14 +17,14 @@ const maxRivals = 3
 // servers are no rivals: APIServices of others do not go to them. It goes by the
 // Backends that this gateway follows, and so does not see what is written at the same
 // moment.
-func (s *Sync) WarnOfService(b *backend.Backend) string {
+func (s *Controller) WarnOfService(b *backend.Backend) string {
 	if b.Spec.Service == nil || b.Spec.REST != nil {
 		return ""
 	}
-	n := s.told()
+	n := s.snapshot()
 	others := slices.DeleteFunc(slices.Clone(n.backends), func(o *backend.Backend) bool { return o.Name == b.Name })
-	all := describe(s.configured, append(others, b))
-	at := slices.IndexFunc(all, func(d Described) bool { return d.Name == b.Name })
+	all := effectiveBackends(s.configured, append(others, b))
+	at := slices.IndexFunc(all, func(d EffectiveBackend) bool { return d.Name == b.Name })
 	ref := all[at].reference()
 	if ref == nil {
 		return "" // it is where the gateway is configured to reach it
@@ -37,7 +37,7 @@ func (s *Sync) WarnOfService(b *backend.Backend) string {
 			continue
 		}
 		rivals = append(rivals, fmt.Sprintf("%q", d.Name))
-		if len(rivals) == 1 && i < at { // as in Standings.byService
+		if len(rivals) == 1 && i < at { // as in BackendStates.byService
 			counts = rivals[0] + ", not by this Backend"
 		}
 	}

@@ -49,7 +49,7 @@ func TestWarnOfService(t *testing.T) {
 			}
 		}
 		s := onService(t, a, after...)
-		if st := s.standings.Load().byService[keyOf(a.Spec.Service)]; st == nil || st.Name != c.counts {
+		if st := s.backendStates.Load().byService[keyOf(a.Spec.Service)]; st == nil || st.Name != c.counts {
 			t.Errorf("%s: %v counts, want %s", name, st, c.counts)
 		}
 	}
@@ -59,7 +59,7 @@ func TestWarnOfService(t *testing.T) {
 // until somebody takes it over; then it comes before all others.
 func TestWarnOfServiceOfConfigured(t *testing.T) {
 	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), servedBy("a", func(*backend.Spec) {}))
-	s.configured = []*Configured{{Name: "m"}}
+	s.configured = []*StaticBackend{{Name: "m"}}
 	own := servedBy("m", func(*backend.Spec) {})
 	own.Labels = map[string]string{apiservice.AutomanagedLabel: "true"}
 	if got := s.WarnOfService(own); got != "" {

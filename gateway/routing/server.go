@@ -67,29 +67,29 @@ type Server struct {
 	trust    string // tells apart how it is trusted
 	target   string // tells it from all others; what is kept of it has the same name
 	serial   int    // tells it from those that had the target before
-	checkURL string // for messages; of Sync.Run only
+	checkURL string // for messages; of Controller.Run only
 	// checkPath is what endpoints are asked for by themselves, unless the policy
 	// says otherwise.
 	checkPath string
 	Up        *proxy.Upstream
 	Source    Source
-	// Plain is source of a REST server; nil of any other.
-	Plain   *sources.RESTSource
-	anyBody bool          // of a REST server; see proxy.NewREST. Of Sync.Run only
+	// REST is source of a REST server; nil of any other.
+	REST    *sources.RESTSource
+	anyBody bool          // of a REST server; see proxy.NewREST. Of Controller.Run only
 	suspect time.Duration // interval while suspect; 0 is that of the policy
 
 	// answered: it passed a check; its stream need not wait to be opened again.
 	answered loop.Nudge
-	// wasGood: it has been healthy since this gateway began; of Sync.Run only.
+	// wasGood: it has been healthy since this gateway began; of Controller.Run only.
 	wasGood bool
-	// followed: somebody reads its OpenAPI index when openAPINews say that there
+	// followed: somebody reads its OpenAPI index when openAPISignal say that there
 	// may be a new one (stream.go), so that the availability check need not.
-	followed    atomic.Bool
-	openAPINews loop.Nudge
-	openAPI     sync.Mutex // one refresh at a time
+	followed      atomic.Bool
+	openAPISignal loop.Nudge
+	openAPI       sync.Mutex // one refresh at a time
 	// tells: it is followed, to hear of all it serves.
 	tells bool
-	// unfollow ends what follows it; nil: nothing does. Of Sync.Run only.
+	// unfollow ends what follows it; nil: nothing does. Of Controller.Run only.
 	unfollow context.CancelFunc
 }
 
@@ -111,15 +111,15 @@ type making struct {
 	// only are the group/versions that are wanted of it; nil is everything it
 	// says, which is then followed.
 	only []schema.GroupVersion
-	// plain, if not nil: it is a REST server.
-	plain *backend.REST
+	// rest, if not nil: it is a REST server.
+	rest *backend.REST
 	// permanent: gateways start with it.
 	permanent bool
 }
 
 // serverFor returns the server of that target, made anew if its identity
 // changed, with the present addresses, trust and policy. It is live from now on.
-func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
+func (s *Controller) serverFor(m making, live map[string]*Server) *Server {
 	old := s.servers[m.target]
 	if old != nil && old.id == m.id && !old.replacedBy(m.uid) {
 		live[m.target] = old
@@ -128,19 +128,19 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 	}
 	srv := &Server{
 		Name: m.name, id: m.id, uid: m.uid, trust: m.trustID, target: m.target, checkURL: m.checkURL, checkPath: m.checkPath,
-		suspect: m.suspect, tells: m.only == nil, anyBody: m.plain != nil && m.plain.AllowAnyBody,
+		suspect: m.suspect, tells: m.only == nil, anyBody: m.rest != nil && m.rest.AllowAnyBody,
 	}
 	s.made++
 	srv.serial = s.made
 	live[m.target] = srv
 	srv.Up = proxy.NewUpstream(upstream.Config{
-		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy, Via: s.via, Lasting: s.lasting, REST: m.plain != nil,
+		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy, Via: s.via, Lasting: s.lasting, REST: m.rest != nil,
 		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.endpointChanged,
 	}, s.proxies)
 	pinned := srv.Up.Pinned()
 	cfg := sources.Config{
 		Name: m.name, BaseURL: m.base.String(), Shown: m.shown, Identify: identifyAggregator, GroupVersions: m.only, Grace: s.grace,
-		Transport: pinned, StreamTransport: pinned.Streams(), OpenAPIChanged: srv.openAPINews.Poke,
+		Transport: pinned, StreamTransport: pinned.Streams(), OpenAPIChanged: srv.openAPISignal.Poke,
 		Changed: func() { s.sourceChanged(srv) },
 	}
 	if m.permanent {
@@ -161,11 +161,11 @@ func (s *Sync) serverFor(m making, live map[string]*Server) *Server {
 		}
 		index = old.Source.HeardOpenAPI()
 	}
-	if m.plain == nil {
+	if m.rest == nil {
 		srv.Source = sources.NewSource(cfg)
 	} else {
-		srv.Plain = newPlainSource(cfg, m.plain)
-		srv.Source = srv.Plain
+		srv.REST = newRESTSource(cfg, m.rest)
+		srv.Source = srv.REST
 	}
 	if kept != nil {
 		srv.Source.Restore(kept)
@@ -192,7 +192,7 @@ func (srv *Server) replacedBy(uid string) bool {
 // change takes in how the server is reached now. Endpoints that stay keep all that
 // is known of them, and what is under way to them.
 func (srv *Server) change(m *making) {
-	srv.checkURL, srv.suspect, srv.anyBody = m.checkURL, m.suspect, m.plain != nil && m.plain.AllowAnyBody
+	srv.checkURL, srv.suspect, srv.anyBody = m.checkURL, m.suspect, m.rest != nil && m.rest.AllowAnyBody
 	if m.uid != "" {
 		srv.uid = m.uid
 	}
@@ -208,7 +208,7 @@ func (srv *Server) change(m *making) {
 
 // letGo lets go of a server: what is under way finishes, and nobody waits for it but
 // who stops everything.
-func (s *Sync) letGo(srv *Server) {
+func (s *Controller) letGo(srv *Server) {
 	if srv.unfollow != nil {
 		srv.unfollow()
 	}
@@ -227,7 +227,7 @@ func (srv *Server) version() string { return fmt.Sprint(srv.serial, " ", srv.id,
 
 // availabilityTarget is how the checker asks the server: its discovery, which
 // also tells what is new.
-func (srv *Server) availabilityTarget(s *Sync) availability.Target {
+func (srv *Server) availabilityTarget(s *Controller) availability.Target {
 	return availability.Target{
 		ID: srv.target, Version: srv.version(), Schedule: availability.Schedule{Suspect: srv.suspect},
 		Probe: func(ctx context.Context) error { return s.Probe(ctx, srv) },
@@ -236,7 +236,7 @@ func (srv *Server) availabilityTarget(s *Sync) availability.Target {
 
 // Probe asks a server what it serves, and takes in what is new. Check does so from
 // time to time; others need not.
-func (s *Sync) Probe(ctx context.Context, srv *Server) error {
+func (s *Controller) Probe(ctx context.Context, srv *Server) error {
 	changed, err := srv.Source.Check(ctx)
 	if err != nil {
 		return stable(err)
@@ -246,7 +246,7 @@ func (s *Sync) Probe(ctx context.Context, srv *Server) error {
 	case changed && srv.followed.Load():
 		s.sourceChanged(srv)
 	case srv.followed.Load():
-		srv.openAPINews.Poke()
+		srv.openAPISignal.Poke()
 	case srv.refreshOpenAPI(ctx) || changed:
 		s.wake.Poke()
 	}

@@ -158,7 +158,7 @@ func TestAddressesAreBounded(t *testing.T) {
 		if got := up.Endpoints(); len(got) != backend.MaxEndpoints {
 			t.Errorf("%s: %d endpoints", name, len(got))
 		}
-		if kept := packed(t, s.news.services.named(&s.news)); len(kept) > 64<<10 {
+		if kept := packed(t, s.in.services.named(&s.in)); len(kept) > 64<<10 {
 			t.Errorf("%s: %d bytes are kept", name, len(kept))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -167,7 +167,7 @@ func TestAddressesAreBounded(t *testing.T) {
 		until(t, name+": the conditions say how many there are", func() bool {
 			s.Reconcile()
 			says := true
-			for _, st := range s.Standings().List {
+			for _, st := range s.BackendStates().List {
 				says = says && strings.HasSuffix(st.Condition.Message, noteOfCrowd)
 			}
 			c := s.Conditions()["v1.widgets.example.com"]

@@ -43,7 +43,7 @@ func TestMessagesHaveNoMadeUpAddress(t *testing.T) {
 		var text string
 		until(t, name+": it was asked for discovery", func() bool {
 			s.Reconcile()
-			st := s.Standings().ByName[name]
+			st := s.BackendStates().ByName[name]
 			v := s.DiscoveryVerdict(st.Server)
 			if v.Known {
 				text = apiservice.FailedDiscoveryCheck(st.Asked, v.Err).Message
@@ -53,7 +53,7 @@ func TestMessagesHaveNoMadeUpAddress(t *testing.T) {
 		if !strings.Contains(text, want) || strings.Contains(text, "https://m") {
 			t.Errorf("%s: %q, want one with %q", name, text, want)
 		}
-		if up := s.Standings().ByName[name].Condition.Message; strings.Contains(up, "https://m") {
+		if up := s.BackendStates().ByName[name].Condition.Message; strings.Contains(up, "https://m") {
 			t.Errorf("%s: %q", name, up)
 		}
 	}

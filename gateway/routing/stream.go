@@ -36,7 +36,7 @@ const (
 // follow has a server tell of changes in what it serves, so that they show at
 // once, until it is retired or ctx ends. One of which only a part is wanted is
 // asked; its OpenAPI index is read beside that all the same.
-func (s *Sync) follow(ctx context.Context, srv *Server) {
+func (s *Controller) follow(ctx context.Context, srv *Server) {
 	ctx, srv.unfollow = context.WithCancel(ctx)
 	srv.followed.Store(true)
 	if srv.tells {
@@ -46,7 +46,7 @@ func (s *Sync) follow(ctx context.Context, srv *Server) {
 }
 
 // followBackend keeps a backend's stream open until ctx ends.
-func (s *Sync) followBackend(ctx context.Context, b *Server) {
+func (s *Controller) followBackend(ctx context.Context, b *Server) {
 	var wait time.Duration
 	for {
 		told, began := false, time.Now()
@@ -105,22 +105,22 @@ func (srv *Server) waitToFollow(ctx context.Context, d time.Duration) bool {
 
 // sourceChanged is called when a backend says something new of what it serves.
 // Routes and registrations need not wait for each other.
-func (s *Sync) sourceChanged(b *Server) {
+func (s *Controller) sourceChanged(b *Server) {
 	if s.changed != nil {
 		s.changed()
 	}
 	s.wake.Poke()
-	b.openAPINews.Poke()
+	b.openAPISignal.Poke()
 }
 
 // followOpenAPI reads a backend's OpenAPI index when there may be a new one,
 // beside everything else: routes do not wait for it.
-func (s *Sync) followOpenAPI(ctx context.Context, b *Server) {
+func (s *Controller) followOpenAPI(ctx context.Context, b *Server) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.openAPINews.C():
+		case <-b.openAPISignal.C():
 		}
 		if !sleep(ctx, openAPIDelay) {
 			return

@@ -29,9 +29,9 @@ var errNotServed = errors.New("bad status")
 // documentation). What the gateway registers itself is not asked for: where the
 // server lists it no more, the APIService goes. Nor are REST servers, which have no
 // such paths.
-func (s *Sync) judgeUnlisted(a *apireg.APIService, p placement, m *merge) placement {
+func (s *Controller) judgeUnlisted(a *apireg.APIService, p routeDecision, m *merge) routeDecision {
 	srv := p.server
-	if srv == nil || srv.Plain != nil || apiservice.IsAutomanaged(a) || !p.condition.Available() || m.lists(srv, groupVersion(a)) {
+	if srv == nil || srv.REST != nil || apiservice.IsAutomanaged(a) || !p.condition.Available() || m.lists(srv, groupVersion(a)) {
 		return p
 	}
 	check := srv.unlistedTarget(s, a)
@@ -39,7 +39,7 @@ func (s *Sync) judgeUnlisted(a *apireg.APIService, p placement, m *merge) placem
 	v := s.checker.Verdict(check.ID)
 	switch {
 	case !v.Known:
-		p.condition = stands(a)
+		p.condition = storedCondition(a)
 	case !v.Healthy:
 		p.condition, p.since = apiservice.FailedDiscoveryCheck(srv.urlOf(discoveryPath(a)), v.Err), v.Since
 		if p.absent = errors.Is(v.Err, errNotServed); p.absent {
@@ -55,12 +55,12 @@ func (m *merge) lists(srv *Server, gv schema.GroupVersion) bool {
 	if listed, known := srv.Source.Lists(gv); known {
 		return listed
 	}
-	told := m.toldBy(srv)[gv]
+	told := m.servedBy(srv)[gv]
 	return told != nil && !told.Unlisted
 }
 
 // unlistedTarget is the check of a group/version that the server does not list.
-func (srv *Server) unlistedTarget(s *Sync, a *apireg.APIService) availability.Target {
+func (srv *Server) unlistedTarget(s *Controller, a *apireg.APIService) availability.Target {
 	path, gv := discoveryPath(a), groupVersion(a)
 	shown := srv.urlOf(path)
 	return availability.Target{
@@ -100,7 +100,7 @@ func (srv *Server) ask(ctx context.Context, path, shown string) error {
 	return sources.BadStatus(shown, res.StatusCode)
 }
 
-// urlOf names a path of the server in messages; of Sync.Run only.
+// urlOf names a path of the server in messages; of Controller.Run only.
 func (srv *Server) urlOf(path string) string {
 	if base, ok := strings.CutSuffix(srv.checkURL, rootPath); ok {
 		return base + path

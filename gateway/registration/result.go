@@ -8,9 +8,9 @@ import (
 	"portico/apiservice"
 )
 
-// outcome is what came of the claims of one Backend, as of one turn of the
+// result is what came of the claims of one Backend, as of one turn of the
 // registrar. Immutable.
-type outcome struct {
+type result struct {
 	// of is what the claims were made of: of another answer this says nothing.
 	of answer
 	// conflicts are the claims that others hold.
@@ -18,25 +18,25 @@ type outcome struct {
 	// pending: some of what it shall have was not stored yet, or otherwise.
 	pending bool
 	// left is what cannot be registered.
-	left leftOut
+	left rejected
 }
 
-func (o outcome) same(p outcome) bool {
+func (o result) same(p result) bool {
 	return o.pending == p.pending && o.left == p.left && slices.Equal(o.conflicts, p.conflicts) && o.of.same(p.of)
 }
 
-// outcomes returns what came of the claims, by Backend: who does not get what,
+// results returns what came of the claims, by Backend: who does not get what,
 // and which APIServices are still to be written.
-func (c *claims) outcomes(conflicts map[string][]conflict, unwritten ...[]*apireg.APIService) map[string]outcome {
+func (c *claims) results(conflicts map[string][]conflict, unwritten ...[]*apireg.APIService) map[string]result {
 	pending := map[string]bool{}
 	for _, list := range unwritten {
 		for _, a := range list {
 			pending[a.Annotations[apiservice.BackendAnnotation]] = true
 		}
 	}
-	out := make(map[string]outcome, len(c.answers))
+	out := make(map[string]result, len(c.answers))
 	for _, a := range c.answers {
-		out[a.name] = outcome{of: a, conflicts: conflicts[a.name], pending: pending[a.name], left: c.left[a.name]}
+		out[a.name] = result{of: a, conflicts: conflicts[a.name], pending: pending[a.name], left: c.left[a.name]}
 	}
 	return out
 }

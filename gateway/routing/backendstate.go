@@ -16,10 +16,10 @@ import (
 	"portico/gateway/upstream"
 )
 
-// Standing is how a Backend stands with this gateway: what it is, the server that was
+// BackendState is how a Backend stands with this gateway: what it is, the server that was
 // made of it, and what is to be said of both. Not to be changed.
-type Standing struct {
-	Described
+type BackendState struct {
+	EffectiveBackend
 	// Server is its server; nil if there is none, and never was.
 	Server *Server
 	// failed says why the server's addresses are not known; nil: they are.
@@ -38,15 +38,15 @@ type Standing struct {
 	Stale bool
 }
 
-// Standings are all Backends. Immutable.
-type Standings struct {
+// BackendStates are all Backends. Immutable.
+type BackendStates struct {
 	// List has the configured ones first, in their order, then the others by
 	// name.
-	List   []*Standing
-	ByName map[string]*Standing
+	List   []*BackendState
+	ByName map[string]*BackendState
 	// byService are those that name a Service; of several the first by name, and
 	// one of a REST server after all others.
-	byService map[serviceKey]*Standing
+	byService map[serviceKey]*BackendState
 	// Whole: the stored ones are among them, so that what is missing does not
 	// exist.
 	Whole bool
@@ -67,38 +67,38 @@ const rootPath = "/apis"
 
 var errNoEndpoints = errors.New("it has no endpoints")
 
-// stand makes the servers of all Backends, or finds them among those there are.
-func (s *Sync) stand(n *news, live map[string]*Server) *Standings {
-	all := describe(s.configured, n.backends)
-	out := &Standings{
-		List: make([]*Standing, 0, len(all)), ByName: make(map[string]*Standing, len(all)),
-		byService: map[serviceKey]*Standing{}, Whole: n.haveBackends,
+// resolveBackends makes the servers of all Backends, or finds them among those there are.
+func (s *Controller) resolveBackends(n *inputs, live map[string]*Server) *BackendStates {
+	all := effectiveBackends(s.configured, n.backends)
+	out := &BackendStates{
+		List: make([]*BackendState, 0, len(all)), ByName: make(map[string]*BackendState, len(all)),
+		byService: map[serviceKey]*BackendState{}, Whole: n.haveBackends,
 	}
 	inherited := inheritances(all, n.apiservices)
 	for i := range all {
-		st := &Standing{Described: all[i]}
+		st := &BackendState{EffectiveBackend: all[i]}
 		out.List = append(out.List, st)
 		out.ByName[st.Name] = st
 		if ref := st.reference(); ref != nil {
-			s.standOnService(st, ref, n, inherited[keyOf(ref)], live)
+			s.resolveServiceBackend(st, ref, n, inherited[keyOf(ref)], live)
 			key := keyOf(ref)
 			if first := out.byService[key]; first == nil || first.Spec.REST != nil && st.Spec.REST == nil {
 				out.byService[key] = st
 			}
 		} else if st.failed = s.disguised(st); st.failed != nil {
 			st.Asked = rootPath
-		} else if err := s.standOnEndpoints(st, live); err != nil {
+		} else if err := s.resolveEndpointsBackend(st, live); err != nil {
 			failed := apiservice.FailedDiscoveryCheck("/apis", err)
 			st.failed = &failed
 		}
-		st.Condition, st.since = s.standingCondition(st)
+		st.Condition, st.since = s.backendCondition(st)
 	}
 	return out
 }
 
 // reference returns the Service that the Backend names, as an APIService would;
 // nil if it names none.
-func (d *Described) reference() *apireg.ServiceReference {
+func (d *EffectiveBackend) reference() *apireg.ServiceReference {
 	v := d.Spec.Service
 	if v == nil {
 		return nil
@@ -110,7 +110,7 @@ func (d *Described) reference() *apireg.ServiceReference {
 // inheritances finds the APIServices whose Service a Backend without tls names:
 // the trust is theirs, that of the first by name. They are listed by the
 // Service.
-func inheritances(all []Described, list []*apireg.APIService) map[serviceKey]*apireg.APIService {
+func inheritances(all []EffectiveBackend, list []*apireg.APIService) map[serviceKey]*apireg.APIService {
 	out := map[serviceKey]*apireg.APIService{}
 	for i := range all {
 		if ref := all[i].reference(); ref != nil && all[i].Spec.TLS == nil {
@@ -132,8 +132,8 @@ func inheritances(all []Described, list []*apireg.APIService) map[serviceKey]*ap
 	return out
 }
 
-// standOnService makes the server that a Service names.
-func (s *Sync) standOnService(st *Standing, ref *apireg.ServiceReference, n *news, heir *apireg.APIService, live map[string]*Server) {
+// resolveServiceBackend makes the server that a Service names.
+func (s *Controller) resolveServiceBackend(st *BackendState, ref *apireg.ServiceReference, n *inputs, heir *apireg.APIService, live map[string]*Server) {
 	scheme, host, serverName := serviceURL(ref)
 	tls := st.Spec.TLS
 	if tls == nil && heir != nil {
@@ -147,7 +147,7 @@ func (s *Sync) standOnService(st *Standing, ref *apireg.ServiceReference, n *new
 	m.checkURL = m.shown + rootPath
 	st.trust = trustID(tls, serverName)
 	m.id, m.uid, m.trustID = m.base.String(), st.uid(), st.trust
-	m.asPlain(st.Spec.REST)
+	m.asREST(st.Spec.REST)
 	st.Asked = m.checkURL
 	found, failed := n.services.resolve(ref)
 	if failed != nil {
@@ -177,8 +177,8 @@ func (s *Sync) standOnService(st *Standing, ref *apireg.ServiceReference, n *new
 	st.Server = s.serverFor(m, live)
 }
 
-// standOnEndpoints makes the server that is at the endpoints of a Backend.
-func (s *Sync) standOnEndpoints(st *Standing, live map[string]*Server) error {
+// resolveEndpointsBackend makes the server that is at the endpoints of a Backend.
+func (s *Controller) resolveEndpointsBackend(st *BackendState, live map[string]*Server) error {
 	m := making{
 		name: st.Name, target: targetOfBackend(st.Name), base: &url.URL{Scheme: "https", Host: st.Name},
 		checkPath: rootPath, policy: st.policy(),
@@ -214,7 +214,7 @@ func (s *Sync) standOnEndpoints(st *Standing, live map[string]*Server) error {
 		m.trust, st.trust = trust, trustID(st.Spec.TLS, "")
 	}
 	m.id, m.uid, m.trustID, m.permanent = m.base.String(), st.uid(), st.trust, st.Permanent
-	m.asPlain(st.Spec.REST)
+	m.asREST(st.Spec.REST)
 	st.Asked = m.checkURL
 	st.Server = s.serverFor(m, live)
 	return nil
@@ -222,7 +222,7 @@ func (s *Sync) standOnEndpoints(st *Standing, live map[string]*Server) error {
 
 // uid tells the object from others of its name, before and after it; "" of what
 // this gateway is configured with, whatever is stored.
-func (d *Described) uid() string {
+func (d *EffectiveBackend) uid() string {
 	if d.Object == nil || d.Own != nil {
 		return ""
 	}
@@ -232,15 +232,15 @@ func (d *Described) uid() string {
 // policy returns how requests are sent. Servers that gateways start with have what puts
 // things right while they are overloaded: administrators and Portico's own processes
 // have no limit there.
-func (d *Described) policy() upstream.Policy {
+func (d *EffectiveBackend) policy() upstream.Policy {
 	p := upstream.NewPolicy(d.Spec)
 	p.ExemptUnlimited = d.Permanent
 	return p
 }
 
-// standingCondition is what this gateway says of the server as a whole, and since
+// backendCondition is what this gateway says of the server as a whole, and since
 // when.
-func (s *Sync) standingCondition(st *Standing) (apiservice.Condition, time.Time) {
+func (s *Controller) backendCondition(st *BackendState) (apiservice.Condition, time.Time) {
 	if st.failed != nil {
 		return *st.failed, time.Time{}
 	}
@@ -264,7 +264,9 @@ func badCondition(asked string, err error) apiservice.Condition {
 
 // Noted adds to a condition that not all addresses of the server's Service are used,
 // if that is so.
-func (st *Standing) Noted(c apiservice.Condition) apiservice.Condition { return st.addresses.noted(c) }
+func (st *BackendState) Noted(c apiservice.Condition) apiservice.Condition {
+	return st.addresses.noted(c)
+}
 
 // Unchecked is the condition before there is a verdict.
 func Unchecked() apiservice.Condition {
@@ -294,7 +296,7 @@ func digest(b []byte) string {
 }
 
 // trustFrom makes of it how a server is recognised and what is shown to it.
-func (s *Sync) trustFrom(t *backend.TLS, serverName string) (upstream.Trust, error) {
+func (s *Controller) trustFrom(t *backend.TLS, serverName string) (upstream.Trust, error) {
 	if t == nil {
 		t = &backend.TLS{}
 	}

@@ -27,12 +27,12 @@ import (
 	"portico/resource/loop"
 )
 
-// onService is a Sync that knows Service ns/api, an APIService that names it,
+// onService is a Controller that knows Service ns/api, an APIService that names it,
 // and Backends that do.
-func onService(t *testing.T, a *apireg.APIService, backends ...*backend.Backend) *Sync {
+func onService(t *testing.T, a *apireg.APIService, backends ...*backend.Backend) *Controller {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s := &Sync{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})}
+	s := &Controller{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})}
 	s.SetServices(followed(t,
 		service("api", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "api.example.com"})), loop.Snapshot{})
 	s.SetAPIServices([]*apireg.APIService{a})
@@ -86,7 +86,7 @@ func TestBackendOfTheSameService(t *testing.T) {
 	} {
 		s := onService(t, c.a, c.b)
 		up := s.table.Load().Lookup("widgets.example.com", "v1").Upstream
-		st := s.standings.Load().ByName["b"]
+		st := s.backendStates.Load().ByName["b"]
 		if (up == st.Server.Up) != c.one || up.Policy().Balance != c.balance || (len(s.servers) == 1) != c.one {
 			t.Errorf("%s: one server: %v (of %d), balance %s", name, up == st.Server.Up, len(s.servers), up.Policy().Balance)
 		}
@@ -99,11 +99,11 @@ func TestRESTBackendOfTheSameService(t *testing.T) {
 	a := widgetsAt(func(*apireg.APIServiceSpec) {})
 	s := onService(t, a, plain)
 	r := s.table.Load().Lookup("widgets.example.com", "v1")
-	if st := s.standings.Load().ByName["b"]; r.REST != nil || r.Upstream == st.Server.Up || r.Upstream.Policy().Balance != backend.RoundRobin {
+	if st := s.backendStates.Load().ByName["b"]; r.REST != nil || r.Upstream == st.Server.Up || r.Upstream.Policy().Balance != backend.RoundRobin {
 		t.Errorf("it goes to the REST server (%v), balance %s", r.Upstream == st.Server.Up, r.Upstream.Policy().Balance)
 	}
 	s = onService(t, a, plain, servedBy("c", func(*backend.Spec) {}))
-	if st := s.standings.Load().ByName["c"]; s.table.Load().Lookup("widgets.example.com", "v1").Upstream != st.Server.Up {
+	if st := s.backendStates.Load().ByName["c"]; s.table.Load().Lookup("widgets.example.com", "v1").Upstream != st.Server.Up {
 		t.Error("it does not go to the server of the other Backend")
 	}
 }
@@ -175,7 +175,7 @@ func TestAllDrained(t *testing.T) {
 		t.Helper()
 		until(t, condition.Reason, func() bool {
 			s.Reconcile()
-			return s.Standings().List[0].Condition == condition && s.table.Load().Lookup("widgets.example.com", "v1").Condition == apiServices
+			return s.BackendStates().List[0].Condition == condition && s.table.Load().Lookup("widgets.example.com", "v1").Condition == apiServices
 		})
 	}
 	passes := func() { t.Helper(); says(apiservice.Passed(), apiservice.Local()) }
@@ -209,7 +209,10 @@ func TestVerdictsAreOfTheirEndpoints(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
-	until(t, "it is found to be away", func() bool { s.Reconcile(); return s.Standings().List[0].Condition.Reason == "FailedDiscoveryCheck" })
+	until(t, "it is found to be away", func() bool {
+		s.Reconcile()
+		return s.BackendStates().List[0].Condition.Reason == "FailedDiscoveryCheck"
+	})
 	cancel() // so that nothing is found anew
 	<-ended
 	for _, at := range [][]backend.Endpoint{{{URL: elsewhere.URL}}, {{URL: elsewhere.URL}, {URL: one}}, {{URL: two}}} {
@@ -217,7 +220,7 @@ func TestVerdictsAreOfTheirEndpoints(t *testing.T) {
 		b.Spec.Endpoints = at
 		s.SetBackends([]*backend.Backend{b})
 		s.Reconcile()
-		if st := s.Standings().List[0]; st.Condition != Unchecked() {
+		if st := s.BackendStates().List[0]; st.Condition != Unchecked() {
 			t.Errorf("at %+v: %+v", at, st.Condition)
 		}
 	}
@@ -306,7 +309,7 @@ func TestBackendChanges(t *testing.T) {
 	b.Spec.Endpoints = []backend.Endpoint{{URL: "nonsense"}}
 	s.SetBackends([]*backend.Backend{b})
 	s.Reconcile()
-	if st := s.standings.Load().ByName["b"]; st.Condition.Available() || st.Server != nil {
+	if st := s.backendStates.Load().ByName["b"]; st.Condition.Available() || st.Server != nil {
 		t.Errorf("a URL that cannot be read: %+v", st)
 	}
 }
@@ -340,7 +343,7 @@ func TestUsersExpectations(t *testing.T) {
 }
 
 // noAddress has a Service that is there be without a ready address.
-func (s *Sync) noAddress(t *testing.T) {
+func (s *Controller) noAddress(t *testing.T) {
 	t.Helper()
 	s.SetServices(
 		followed(t, service("api", corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}})),
@@ -349,10 +352,10 @@ func (s *Sync) noAddress(t *testing.T) {
 }
 
 // entryOf is the discovery of an APIService.
-func (s *Sync) entryOf(a *apireg.APIService) discovery.GroupVersion {
-	n, m := s.told(), newMerge(s)
-	m.live, m.standings = map[string]*Server{}, s.Standings()
-	return m.entry(a, s.place(a, &n, m))
+func (s *Controller) entryOf(a *apireg.APIService) discovery.GroupVersion {
+	n, m := s.snapshot(), newMerge(s)
+	m.live, m.backendStates = map[string]*Server{}, s.BackendStates()
+	return m.entry(a, s.resolveRoute(a, &n, m))
 }
 
 // A Backend whose Service has lost its addresses is as stale in its status as its
@@ -367,7 +370,7 @@ func TestStaleWithoutAddresses(t *testing.T) {
 		s.noAddress(t)
 		time.Sleep(time.Millisecond)
 		s.Reconcile()
-		if inStatus, inDiscovery := s.Standings().ByName["crd"].Stale, s.entryOf(a).Stale; inStatus != (grace < time.Hour) || inDiscovery != inStatus {
+		if inStatus, inDiscovery := s.BackendStates().ByName["crd"].Stale, s.entryOf(a).Stale; inStatus != (grace < time.Hour) || inDiscovery != inStatus {
 			t.Errorf("grace %v: stale in status %v, in discovery %v", grace, inStatus, inDiscovery)
 		}
 	}

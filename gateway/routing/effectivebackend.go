@@ -37,8 +37,8 @@ type Backend struct {
 	CAFile string
 }
 
-// Configured is a Backend that the gateway starts with, as it is configured.
-type Configured struct {
+// StaticBackend is a Backend that the gateway starts with, as it is configured.
+type StaticBackend struct {
 	Name string
 	// spec lacks what is in ca, which is read again when the file changes; nil:
 	// there is none.
@@ -49,7 +49,7 @@ type Configured struct {
 
 // Spec returns the spec, with the authorities that are in the file now. It is not
 // to be changed.
-func (c *Configured) Spec() *backend.Spec {
+func (c *StaticBackend) Spec() *backend.Spec {
 	if c.ca == nil {
 		return &c.spec
 	}
@@ -58,9 +58,9 @@ func (c *Configured) Spec() *backend.Spec {
 	return &spec
 }
 
-// NewConfigured reads the configuration of a server; proxyTrust has what is
+// NewStaticBackend reads the configuration of a server; proxyTrust has what is
 // shown to servers.
-func NewConfigured(b Backend, proxyTrust upstream.Trust) (*Configured, error) {
+func NewStaticBackend(b Backend, proxyTrust upstream.Trust) (*StaticBackend, error) {
 	if msgs := validation.IsDNS1123Subdomain(b.Name); len(msgs) > 0 {
 		return nil, fmt.Errorf("backend %q: its name %s", b.Name, strings.Join(msgs, ", "))
 	}
@@ -74,7 +74,7 @@ func NewConfigured(b Backend, proxyTrust upstream.Trust) (*Configured, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: URL %q %w", b.Name, b.URL, err)
 	}
-	c := &Configured{Name: b.Name, trust: proxyTrust, spec: backend.Spec{
+	c := &StaticBackend{Name: b.Name, trust: proxyTrust, spec: backend.Spec{
 		Endpoints: []backend.Endpoint{{URL: b.URL}},
 		// What a CRD server serves has the place that kube-apiserver gives it;
 		// groups of Kubernetes itself have theirs anyway.
@@ -97,15 +97,15 @@ func NewConfigured(b Backend, proxyTrust upstream.Trust) (*Configured, error) {
 	return c, nil
 }
 
-// Described is a Backend as this gateway goes by it: what is stored of it, and what is
+// EffectiveBackend is a Backend as this gateway goes by it: what is stored of it, and what is
 // configured.
-type Described struct {
+type EffectiveBackend struct {
 	Name string
 	// Spec is not to be changed.
 	Spec *backend.Spec
 	// Own is the configuration that says where the server is and how it is
 	// trusted; nil: spec does.
-	Own *Configured
+	Own *StaticBackend
 	// Permanent: gateways start with it, as the object says or, while there is
 	// none, the configuration. So gateways with different configurations register
 	// and send alike. One that a user took over by taking the label off is like any
@@ -115,19 +115,19 @@ type Described struct {
 	Object *backend.Backend
 }
 
-// describe puts together what is configured and what is stored: first the
+// effectiveBackends puts together what is configured and what is stored: first the
 // configured ones, in their order, then the others by name.
-func describe(own []*Configured, objects []*backend.Backend) []Described {
+func effectiveBackends(own []*StaticBackend, objects []*backend.Backend) []EffectiveBackend {
 	stored := make(map[string]*backend.Backend, len(objects))
 	for _, b := range objects {
 		stored[b.Name] = b
 	}
-	out := make([]Described, 0, len(own)+len(objects))
+	out := make([]EffectiveBackend, 0, len(own)+len(objects))
 	for _, c := range own {
 		b := stored[c.Name]
 		delete(stored, c.Name)
 		now := c.Spec()
-		d := Described{Name: c.Name, Spec: now, Own: c, Permanent: true, Object: b}
+		d := EffectiveBackend{Name: c.Name, Spec: now, Own: c, Permanent: true, Object: b}
 		switch {
 		case b == nil:
 		case b.Labels[apiservice.AutomanagedLabel] == "":
@@ -143,10 +143,10 @@ func describe(own []*Configured, objects []*backend.Backend) []Described {
 	for _, b := range objects {
 		if stored[b.Name] == b {
 			permanent := b.Labels[apiservice.AutomanagedLabel] != ""
-			out = append(out, Described{Name: b.Name, Spec: &b.Spec, Permanent: permanent, Object: b})
+			out = append(out, EffectiveBackend{Name: b.Name, Spec: &b.Spec, Permanent: permanent, Object: b})
 		}
 	}
-	slices.SortFunc(out[configured:], func(a, b Described) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out[configured:], func(a, b EffectiveBackend) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 

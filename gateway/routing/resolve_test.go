@@ -76,7 +76,7 @@ func TestBackendThatIsNotPresent(t *testing.T) {
 		t.Errorf("discovery of it answers %d: %s", w.Code, w.Body)
 	}
 	s.mu.Lock()
-	s.news.haveBackends, s.news.backends = false, []*backend.Backend{} // restored
+	s.in.haveBackends, s.in.backends = false, []*backend.Backend{} // restored
 	s.mu.Unlock()
 	s.Reconcile()
 	if c := s.Conditions()[a.Name]; c == want {
