@@ -15,11 +15,10 @@ import (
 	"portico/resource/rest"
 )
 
-// What definitions add to discovery is bounded, so that the document of this server
-// always stays within what a gateway reads of a server that it starts with. A write
-// that passes a bound is refused, unless the definition was beyond it before and does
-// not grow. Definitions that were stored before there were bounds are served as far as
-// the bounds go, and can be read, changed and deleted as any other.
+// The part of definitions in discovery is bounded, so that this server's document stays
+// within what a gateway reads. A write beyond a bound is rejected, unless the definition
+// was beyond it before and does not grow. Older definitions are served up to the bounds
+// and can be read, changed and deleted.
 const (
 	// maxVersions bounds the versions of one definition, and maxNames its short names
 	// and its categories.
@@ -33,12 +32,11 @@ const (
 	maxDiscovery     = 64 << 20
 )
 
-// truncated is the condition of a definition of which discovery does not have
-// everything.
+// truncated is the condition of a definition that discovery has only in part.
 const truncated apiextensionsv1.CustomResourceDefinitionConditionType = "DiscoveryTruncated"
 
-// withinBounds checks that a definition is within the bounds of one, or is not more
-// than old (nil: it is new) was.
+// withinBounds checks that a definition is within the bounds of one definition, or does
+// not exceed them more than old (nil: it is new).
 func withinBounds(crd, old *apiextensionsv1.CustomResourceDefinition) (errs field.ErrorList) {
 	if old == nil {
 		old = &apiextensionsv1.CustomResourceDefinition{}
@@ -56,7 +54,7 @@ func withinBounds(crd, old *apiextensionsv1.CustomResourceDefinition) (errs fiel
 	return errs
 }
 
-// withinTotal checks that discovery has room for what a definition adds to it.
+// withinTotal checks that discovery has room for a definition.
 func (t *totals) withinTotal(crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	path := field.NewPath("spec", "versions")
 	more := 0
@@ -81,7 +79,7 @@ func (t *totals) withinTotal(crd, old *apiextensionsv1.CustomResourceDefinition)
 	return nil
 }
 
-// discoverySize is what a definition adds to discovery once it is served, in bytes.
+// discoverySize is the size of a served definition in discovery, in bytes.
 func discoverySize(crd *apiextensionsv1.CustomResourceDefinition) (n int) {
 	names := &crd.Spec.Names
 	for i := range crd.Spec.Versions {
@@ -108,28 +106,28 @@ func sizeOf(gvs []discovery.GroupVersion) (n int) {
 	return n
 }
 
-// totals are what discovery has of all definitions. Immutable.
+// totals is the discovery of all definitions. Immutable.
 type totals struct {
 	served              *served
 	groupVersions, size int
-	// left is how many group/versions are left out of it, because they are beyond the
-	// bounds, and documents are the others.
-	left      int
+	// omitted is how many group/versions are not in documents, because they are beyond
+	// the bounds.
+	omitted   int
 	documents []discovery.GroupVersion
-	// out are the groups that are left out.
-	out map[string]bool
+	// omittedGroups are the groups of these.
+	omittedGroups map[string]bool
 }
 
-// newTotals adds up what is served: groups in name order, and of several versions the
-// preferred ones first. A group that would pass a bound is left out.
+// newTotals builds the discovery of all definitions: groups in name order, preferred
+// versions first. A group that would exceed a bound is omitted.
 func newTotals(now *served) *totals {
-	t := &totals{served: now, out: map[string]bool{}}
+	t := &totals{served: now, omittedGroups: map[string]bool{}}
 	for _, group := range slices.Sorted(maps.Keys(now.documents)) {
 		gvs := now.documents[group]
 		size := sizeOf(gvs)
 		if t.groupVersions+len(gvs) > maxGroupVersions || t.size+size > maxDiscovery {
-			t.left += len(gvs)
-			t.out[group] = true
+			t.omitted += len(gvs)
+			t.omittedGroups[group] = true
 			continue
 		}
 		t.groupVersions, t.size = t.groupVersions+len(gvs), t.size+size
@@ -142,7 +140,7 @@ func (t *totals) has(group, version string) bool {
 	return slices.ContainsFunc(t.served.documents[group], func(gv discovery.GroupVersion) bool { return gv.Version == version })
 }
 
-// totals are those of what is served now.
+// totals returns the discovery of the current snapshot.
 func (s *Server) totals() *totals {
 	now := s.served.Load()
 	if now == nil {
@@ -152,13 +150,12 @@ func (s *Server) totals() *totals {
 	return now.totals()
 }
 
-// addTotals has a snapshot add up what it serves, once.
+// addTotals makes the snapshot build its totals once, when first needed.
 func (s *served) addTotals() {
 	s.totals = sync.OnceValue(func() *totals { return newTotals(s) })
 }
 
-// truncation is the condition of a definition that discovery does not have all of; nil:
-// it has.
+// truncation returns the condition truncated; nil if discovery has the whole definition.
 func truncation(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
 	c := &apiextensionsv1.CustomResourceDefinitionCondition{Type: truncated, Status: apiextensionsv1.ConditionTrue}
 	names := &crd.Spec.Names
@@ -175,16 +172,15 @@ func truncation(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.
 	return c
 }
 
-// leftOut is the reason of the condition of a definition whose group is left out.
-const leftOut = "TooManyGroupVersions"
+// reasonOmitted is the reason of the condition of a definition whose group is omitted.
+const reasonOmitted = "TooManyGroupVersions"
 
-// settleTruncation brings the condition about discovery in line with a definition alone,
-// and reports whether that changed anything. That the group is left out is noted and
-// taken back by note.
-func settleTruncation(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) bool {
+// updateTruncation sets the condition truncated by the definition alone, and reports
+// whether it changed. Whether the group is omitted is set by note.
+func updateTruncation(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) bool {
 	have := findCondition(crd, truncated)
 	switch c := truncation(crd); {
-	case have != nil && have.Reason == leftOut:
+	case have != nil && have.Reason == reasonOmitted:
 		return false
 	case c != nil:
 		return setCondition(crd, *c, now)
@@ -195,20 +191,20 @@ func settleTruncation(crd *apiextensionsv1.CustomResourceDefinition, now time.Ti
 	return true
 }
 
-// note says in a definition's conditions whether its group is left out, and reports
-// whether that changed anything.
+// note sets the condition truncated by whether the group is omitted, and reports whether
+// it changed.
 func (t *totals) note(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) bool {
-	if t.out[crd.Spec.Group] {
+	if t.omittedGroups[crd.Spec.Group] {
 		return setCondition(crd, apiextensionsv1.CustomResourceDefinitionCondition{
-			Type: truncated, Status: apiextensionsv1.ConditionTrue, Reason: leftOut,
+			Type: truncated, Status: apiextensionsv1.ConditionTrue, Reason: reasonOmitted,
 			Message: fmt.Sprintf("the group is left out: all definitions together have more than %d group/versions, or %d bytes of discovery", maxGroupVersions, maxDiscovery),
 		}, now)
 	}
-	if have := findCondition(crd, truncated); have == nil || have.Reason != leftOut {
+	if have := findCondition(crd, truncated); have == nil || have.Reason != reasonOmitted {
 		return false
 	}
 	removeCondition(crd, truncated)
-	settleTruncation(crd, now)
+	updateTruncation(crd, now)
 	return true
 }
 

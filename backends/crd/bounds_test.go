@@ -162,8 +162,8 @@ func TestDefinitionsBeyondTheTotal(t *testing.T) {
 	s := over(t, kept)
 	eventually(t, "discovery is there", func() bool { return s.documents.Load() != nil })
 	all := s.totals()
-	if all.groupVersions > maxGroupVersions || all.left != 2*maxVersions {
-		t.Errorf("%d group/versions in discovery, %d left out", all.groupVersions, all.left)
+	if all.groupVersions > maxGroupVersions || all.omitted != 2*maxVersions {
+		t.Errorf("%d group/versions in discovery, %d left out", all.groupVersions, all.omitted)
 	}
 	if d := s.documents.Load(); !d.Serves("/apis/apiextensions.k8s.io/v1") || !d.Serves("/apis/g000.example.com/v1") {
 		t.Error("discovery lacks what is within the bounds")
@@ -173,12 +173,12 @@ func TestDefinitionsBeyondTheTotal(t *testing.T) {
 		t.Errorf("beyond the total: %d %.300s", a.code, a.body)
 	}
 	eventually(t, "the last group says that it is left out", func() bool {
-		return condition(s.must(t, "GET", fmt.Sprintf("%s/things.g%03d.example.com", definitionPath, groups-1), "", ""), "DiscoveryTruncated")["reason"] == leftOut
+		return condition(s.must(t, "GET", fmt.Sprintf("%s/things.g%03d.example.com", definitionPath, groups-1), "", ""), "DiscoveryTruncated")["reason"] == reasonOmitted
 	})
 	// A kind more in versions that are there is no growth.
 	s.install(t, jsonOf(t, wide("others", "g000.example.com", maxVersions, 0, 0)))
 	last := fmt.Sprintf("%s/things.g%03d.example.com", definitionPath, groups-1)
 	s.must(t, "DELETE", last, "", "")
 	eventually(t, "the last one is gone", func() bool { return s.send(t, "GET", last, "", "").code == 404 })
-	eventually(t, "it is counted no more", func() bool { return s.leftOut.Load() == maxVersions })
+	eventually(t, "it is counted no more", func() bool { return s.omitted.Load() == maxVersions })
 }

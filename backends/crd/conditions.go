@@ -17,12 +17,11 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 )
 
-// settle brings the status of a definition in line with its specification and
-// with the other definitions of its group, and reports whether that changed
-// anything. Of peers, those of the same name and those that hold no names are
-// passed over. With one server nothing has to be waited for: a definition whose
-// names are free is established at once.
-func settle(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition, now time.Time) (changed bool) {
+// updateStatus sets the status of a definition by its spec and the other definitions of
+// its group, and reports whether it changed. Peers of the same name and those without
+// names are ignored. A definition whose names are free is established at once, as no
+// other server has to serve it first.
+func updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition, now time.Time) (changed bool) {
 	accepted, conflict := acceptNames(crd, peers)
 	if !reflect.DeepEqual(accepted, crd.Status.AcceptedNames) {
 		crd.Status.AcceptedNames, changed = accepted, true
@@ -40,11 +39,11 @@ func settle(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextension
 	if approval := approvalCondition(crd); approval != nil {
 		changed = setCondition(crd, *approval, now) || changed
 	}
-	return settleTruncation(crd, now) || changed
+	return updateTruncation(crd, now) || changed
 }
 
-// establish returns the condition Established if it has to change: once
-// established, a definition stays so.
+// establish returns the condition Established if it has to change. An established
+// definition stays established.
 func establish(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
 	if isEstablished(crd) {
 		return nil
@@ -63,8 +62,8 @@ func establish(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.C
 	return c
 }
 
-// approvalCondition says whether a definition in a group of Kubernetes' own
-// shows that it may be there; nil for other groups.
+// approvalCondition says whether a definition in a group of Kubernetes has the annotation
+// of its approval; nil for other groups.
 func approvalCondition(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
 	if !isProtected(crd.Spec.Group) {
 		return nil
@@ -99,10 +98,9 @@ func isProtected(group string) bool {
 	return false
 }
 
-// structuralCondition says what keeps the schemas of a definition from being
-// structural; nil: nothing. Validation lets no such definition in, but the
-// storage may hold one that is older than that rule. It needs the schemas, which
-// an outline has not.
+// structuralCondition says why the schemas of a definition are not structural; nil if they
+// are. Validation rejects such a definition, but an older one may be stored. It needs the
+// schemas, which an outline does not have.
 func structuralCondition(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
 	c := &apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NonStructuralSchema}
 	var errs field.ErrorList
@@ -133,8 +131,8 @@ func structuralCondition(crd *apiextensionsv1.CustomResourceDefinition) *apiexte
 	return c
 }
 
-// setCondition sets a condition and reports whether that changed anything. The
-// time of transition changes with the status only.
+// setCondition sets a condition and reports whether it changed. The transition time
+// changes with the status only.
 func setCondition(crd *apiextensionsv1.CustomResourceDefinition, c apiextensionsv1.CustomResourceDefinitionCondition, now time.Time) bool {
 	c.LastTransitionTime = metav1.NewTime(now.UTC().Truncate(time.Second))
 	old := findCondition(crd, c.Type)
@@ -178,15 +176,15 @@ func namesAccepted(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return isTrue(crd, apiextensionsv1.NamesAccepted)
 }
 
-// isServed reports whether a definition's objects can be reached: as soon as
-// its names are accepted, and from when it was established once (docs/wire.md 9.4).
+// isServed reports whether a definition's objects are served: its names are accepted, or
+// it was established before (docs/wire.md 9.4).
 func isServed(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	names := crd.Status.AcceptedNames
 	return (namesAccepted(crd) || isEstablished(crd)) && names.Plural != "" && names.Kind != "" && storageVersion(crd) != ""
 }
 
-// servedVersions returns the served versions as discovery orders them: stable
-// ones first, then beta, then alpha, higher numbers before lower ones.
+// servedVersions returns the served versions in the order of discovery: stable versions
+// first, then beta, then alpha; higher numbers before lower ones.
 func servedVersions(crd *apiextensionsv1.CustomResourceDefinition) []string {
 	var out []string
 	for _, v := range crd.Spec.Versions {
@@ -198,8 +196,8 @@ func servedVersions(crd *apiextensionsv1.CustomResourceDefinition) []string {
 	return out
 }
 
-// storageVersion returns the version that objects are stored in; "" if there is
-// none, which validation does not let pass.
+// storageVersion returns the version that objects are stored in; "" if there is none,
+// which validation rejects.
 func storageVersion(crd *apiextensionsv1.CustomResourceDefinition) string {
 	for _, v := range crd.Spec.Versions {
 		if v.Storage {

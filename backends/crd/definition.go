@@ -127,11 +127,11 @@ func addStoredVersion(crd *apiextensionsv1.CustomResourceDefinition) {
 func (d *definitions) allocate(_ context.Context, obj, _ rest.Object, dryRun bool) (release func(), err error) {
 	crd := asDefinition(obj)
 	if hasItsNames(crd) {
-		settle(crd, nil, time.Now())
+		updateStatus(crd, nil, time.Now())
 		return nil, nil
 	}
 	peers := d.peers(crd.Spec.Group)
-	return d.claims.settle(crd, peers, time.Now(), !dryRun), nil
+	return d.claims.updateStatus(crd, peers, time.Now(), !dryRun), nil
 }
 
 func prepareDefinitionStatus(_ context.Context, obj, old rest.Object) {

@@ -22,14 +22,14 @@ import (
 const (
 	// maxFinalizing bounds how many definitions are emptied at a time.
 	maxFinalizing = 10
-	// settleInterval is how often the conditions of all definitions are looked
-	// at even if nothing is seen to have happened to them.
-	settleInterval = time.Minute
+	// statusInterval is how often the conditions of all definitions are checked even if
+	// none has changed.
+	statusInterval = time.Minute
 )
 
-// finalizer empties definitions that are being deleted and lets them go, and
-// keeps the conditions of the others: a name that is free again goes to the
-// definition that waits for it. One elected server does it.
+// finalizer deletes the objects of definitions that are being deleted, removes their
+// finalizer, and updates the status of the others: a definition that waits for a name
+// gets it once that is free. It runs in one elected server.
 type finalizer struct {
 	server  *Server
 	log     *slog.Logger
@@ -52,28 +52,28 @@ func newFinalizer(s *Server) *finalizer {
 func (f *finalizer) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	tick := time.NewTicker(settleInterval)
+	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
 	f.wake.Poke()
-	var settled map[string][]*apiextensionsv1.CustomResourceDefinition
+	var seen map[string][]*apiextensionsv1.CustomResourceDefinition
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.wake.C():
 		case <-tick.C:
-			settled = nil
+			seen = nil
 		}
 		now := f.server.served.Load()
 		if now == nil {
 			continue
 		}
 		for group, list := range now.stored {
-			if !slices.Equal(list, settled[group]) {
-				f.settle(ctx, list, now.totals())
+			if !slices.Equal(list, seen[group]) {
+				f.updateGroup(ctx, list, now.totals())
 			}
 		}
-		settled = now.stored
+		seen = now.stored
 		for _, o := range now.outlines {
 			if !waitsForObjects(o) || !f.begin(string(o.UID)) {
 				continue
@@ -102,12 +102,12 @@ func (f *finalizer) end(uid string) {
 	delete(f.busy, uid)
 }
 
-// settle brings the conditions of the definitions of a group in line with each
-// other, and with what discovery has of all.
-func (f *finalizer) settle(ctx context.Context, group []*apiextensionsv1.CustomResourceDefinition, all *totals) {
+// updateGroup updates the status of the definitions of a group, by each other and by what
+// discovery has of all.
+func (f *finalizer) updateGroup(ctx context.Context, group []*apiextensionsv1.CustomResourceDefinition, all *totals) {
 	bring := func(crd *apiextensionsv1.CustomResourceDefinition) (changed bool) {
 		now := time.Now()
-		changed = settle(crd, group, now)
+		changed = updateStatus(crd, group, now)
 		return all.note(crd, now) || changed
 	}
 	for _, o := range group {
@@ -126,9 +126,9 @@ func (f *finalizer) settle(ctx context.Context, group []*apiextensionsv1.CustomR
 	}
 }
 
-// finalize empties one definition, again until it is gone.
+// finalize finalizes one definition, with retries until it is gone.
 func (f *finalizer) finalize(ctx context.Context, o *outline) {
-	// Retry ends when the definition is let go, or with ctx.
+	// Retry ends when the definition is gone, or with ctx.
 	_ = loop.Retry(ctx, f.backoff, func(ctx context.Context) error {
 		err := f.round(ctx, o)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, errInstancesLeft) {
@@ -138,11 +138,11 @@ func (f *finalizer) finalize(ctx context.Context, o *outline) {
 	})
 }
 
-// errInstancesLeft has the round repeated.
+// errInstancesLeft means that the round must be repeated.
 var errInstancesLeft = errors.New("custom resources wait for their finalizers")
 
-// round deletes what there is of a definition's objects once, and lets the
-// definition go if nothing is left.
+// round deletes the objects of a definition once, and removes its finalizer if none are
+// left.
 func (f *finalizer) round(ctx context.Context, o *outline) error {
 	select {
 	case f.slots <- struct{}{}:
@@ -156,17 +156,16 @@ func (f *finalizer) round(ctx context.Context, o *outline) error {
 	}
 	how := deletion{neverEstablished: !isEstablished(o.CustomResourceDefinition), overlapping: f.server.overlaps(o)}
 	if !how.overlapping {
-		// Also where it was never established: its objects could be created as
-		// soon as its names were accepted, and would wait for the next
-		// definition of that name.
+		// Also of one that was never established: its objects could be created once its
+		// names were accepted, and would belong to the next definition of that name.
 		how.left, how.failed = f.empty(ctx, o)
 	}
 	return f.record(ctx, o, how)
 }
 
-// waiting returns a definition as it is now; nil if it waits for its objects no
-// more. Whoever took off its finalizer by hand may have made another of its name
-// since, whose objects are not to be deleted.
+// waiting returns the current state of a definition; nil if it no longer waits for its
+// objects. If its finalizer was removed by hand there may be another definition of its
+// name, whose objects must not be deleted.
 func (f *finalizer) waiting(ctx context.Context, o *outline) (*outline, error) {
 	cur, err := f.server.definitions.Store.Get(ctx, resource.Key{Name: o.Name}, resource.At{})
 	switch {
@@ -181,21 +180,21 @@ func (f *finalizer) waiting(ctx context.Context, o *outline) (*outline, error) {
 	return o, nil
 }
 
-// waitsForObjects reports whether a definition goes when its objects are gone.
+// waitsForObjects reports whether a definition has the finalizer for its objects.
 func waitsForObjects(o *outline) bool {
 	return o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
 }
 
-// overlaps reports whether a definition's objects would be kept where those of
-// a built-in kind are, which must not go with it.
+// overlaps reports whether a definition's objects would have the storage path of a
+// built-in kind, whose objects must not be deleted.
 func (s *Server) overlaps(o *outline) bool {
 	path := o.storagePath() + "/"
 	return strings.HasPrefix(path, s.definitions.Path+"/") ||
 		slices.ContainsFunc(builtinPaths(), func(builtin string) bool { return strings.HasPrefix(path, builtin) })
 }
 
-// storedAs returns the resource of a definition in its storage version, which
-// need not be served.
+// storedAs returns the resource of a definition in its storage version, which may not be
+// served.
 func (s *Server) storedAs(o *outline) (*rest.Resource, error) {
 	v := &serving{outline: o}
 	version := storageVersion(o.CustomResourceDefinition)
@@ -215,12 +214,12 @@ func (s *Server) storedAs(o *outline) (*rest.Resource, error) {
 	return &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, nil
 }
 
-// cleaner is who deletes the objects of a definition.
+// cleaner is the user that deletes the objects of a definition.
 func cleaner() *resource.User {
 	return &resource.User{Name: "system:apiserver", Groups: []string{resource.GroupMasters}}
 }
 
-// empty deletes a definition's objects and counts those that are left.
+// empty deletes a definition's objects and returns how many are left.
 func (f *finalizer) empty(ctx context.Context, o *outline) (left int, err error) {
 	row, err := f.server.storedAs(o)
 	if err != nil {
@@ -248,19 +247,19 @@ func (f *finalizer) empty(ctx context.Context, o *outline) (left int, err error)
 	return len(list.Items), nil
 }
 
-// deletion is how far the deletion of a definition's objects is.
+// deletion is the progress of deleting a definition's objects.
 type deletion struct {
 	neverEstablished bool
-	// overlapping: its objects were not looked for (see overlaps).
+	// overlapping: its objects are not deleted (see overlaps).
 	overlapping bool
 	failed      error
 	left        int
 }
 
-// done reports whether the definition may go.
+// done reports whether the finalizer may be removed.
 func (d deletion) done() bool { return d.failed == nil && d.left == 0 }
 
-// condition says it to those who wait.
+// condition returns the condition Terminating.
 func (d deletion) condition() apiextensionsv1.CustomResourceDefinitionCondition {
 	c := apiextensionsv1.CustomResourceDefinitionCondition{
 		Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue,
@@ -280,7 +279,7 @@ func (d deletion) condition() apiextensionsv1.CustomResourceDefinitionCondition 
 	return c
 }
 
-// record writes down how far it is, or lets the definition go.
+// record stores the progress, or removes the finalizer.
 func (f *finalizer) record(ctx context.Context, o *outline, how deletion) error {
 	row := f.server.definitions
 	_, err := row.Store.Update(ctx, resource.Key{Name: o.Name}, func(cur *resource.Object) (resource.Mutation, error) {

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// acceptNames returns the names that a definition may have: those it asks for
-// as far as no other definition of the group has them, otherwise those that it
-// has already. The condition says what is in the way; nil: nothing.
+// acceptNames returns the names that a definition may have: those of its spec that no
+// other definition of the group has, otherwise those that it has already. The condition
+// describes a conflict; nil: there is none.
 func acceptNames(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition) (apiextensionsv1.CustomResourceDefinitionNames, *apiextensionsv1.CustomResourceDefinitionCondition) {
 	resources, kinds := takenNames(crd, peers)
 	want, have := crd.Spec.Names, crd.Status.AcceptedNames
@@ -57,8 +57,7 @@ func acceptNames(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiexte
 	return accepted, conflict
 }
 
-// takenNames returns the names of resources and of kinds that other definitions
-// of the group have.
+// takenNames returns the resource and kind names of the other definitions of the group.
 func takenNames(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition) (resources, kinds sets.Set[string]) {
 	resources, kinds = sets.New[string](), sets.New[string]()
 	for _, p := range peers {
@@ -72,25 +71,23 @@ func takenNames(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiexten
 	return resources, kinds
 }
 
-// hasItsNames reports whether a definition has all the names that it asks for,
-// so that those of the others are of no concern to it.
+// hasItsNames reports whether a definition has all names of its spec.
 func hasItsNames(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return namesAccepted(crd) && apiequality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames)
 }
 
-// claimLifetime is how long a claim counts. It must be longer than a write may
-// take: by then the stored definition shows its names.
+// claimLifetime is how long a claim is valid. It must be longer than a write may take:
+// after that the stored definition has its names.
 const claimLifetime = time.Minute
 
-// claims remembers what names definitions got that may not be stored yet, so
-// that of several written at the same time only one gets a name. It knows of
-// the writes of this process. Safe for concurrent use.
+// claims has the accepted names of definitions that may not be stored yet, so that only
+// one of several concurrent writes of this process gets a name. Safe for concurrent use.
 type claims struct {
 	mu    sync.Mutex
 	byUID map[types.UID]*claim
 }
 
-// claim is a definition with its names and nothing else that is large.
+// claim is a definition reduced to its names.
 type claim struct {
 	crd   *apiextensionsv1.CustomResourceDefinition
 	until time.Time
@@ -98,12 +95,10 @@ type claim struct {
 
 func newClaims() *claims { return &claims{byUID: map[types.UID]*claim{}} }
 
-// settle is settle for a definition that is about to be written: what others
-// have claimed counts as theirs, and what it gets is claimed with hold. peers
-// must have been read just before. release gives the claim back and may be
-// called at any time, also after the definition made another one; without hold
-// it does nothing.
-func (c *claims) settle(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition, now time.Time, hold bool) (release func()) {
+// updateStatus is updateStatus for a definition that is about to be written: names that
+// others have claimed are theirs. With hold its names are claimed until release is called
+// or another claim replaces it. peers must have been read just before.
+func (c *claims) updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition, now time.Time, hold bool) (release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	peers = slices.Clip(peers)
@@ -116,7 +111,7 @@ func (c *claims) settle(crd *apiextensionsv1.CustomResourceDefinition, peers []*
 			peers = append(peers, other.crd)
 		}
 	}
-	settle(crd, peers, now)
+	updateStatus(crd, peers, now)
 	if !hold {
 		return func() {}
 	}
@@ -134,7 +129,7 @@ func (c *claims) settle(crd *apiextensionsv1.CustomResourceDefinition, peers []*
 	}
 }
 
-// drop forgets the claim of a definition: what is stored of it says all.
+// drop removes the claim of a definition that is stored.
 func (c *claims) drop(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -46,9 +46,9 @@ func BenchmarkPrevalidate(b *testing.B) {
 			b.Fatal(err)
 		}
 	})
-	settled := decode()
+	object := decode()
 	run("upstream/validate", func() {
-		if errs := m.found(b.Context(), settled, checks); len(errs) > 0 {
+		if errs := m.found(b.Context(), object, checks); len(errs) > 0 {
 			b.Fatal(errs)
 		}
 	})

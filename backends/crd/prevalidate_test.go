@@ -28,7 +28,7 @@ import (
 // realSchemas are the files of test data with definitions of Bakery.
 var realSchemas = []string{"bakeries.yaml", "bakeries-strict.yaml"}
 
-// refused are texts that no acceptor accepts, whatever the schema.
+// refused are texts that are Unknown by every schema.
 var refused = []string{
 	``, `{`, `{}`, `null`, `[]`, `"x"`, `{"apiVersion":"example.com/v1","kind":"Bakery"`,
 	`{"apiVersion":"example.com/v1","kind":"Bakery"} {}`,
@@ -50,7 +50,7 @@ var refused = []string{
 	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"n\u0061me":"a"}}`,
 }
 
-// FuzzPrevalidate compares the acceptor with what upstream's packages make of the
+// FuzzPrevalidate compares package prevalidate with what upstream's packages make of the
 // same bytes. The schema is a real one or made from seed; the object is raw, or
 // made from seed to mostly fit the schema.
 func FuzzPrevalidate(f *testing.F) {
@@ -104,7 +104,7 @@ func FuzzPrevalidate(f *testing.F) {
 func TestMostObjectsArePrevalidated(t *testing.T) {
 	real := schemasIn(t, realSchemas...)
 	bodies := newBodies()
-	var settled, valid, knownSettled, knownValid int
+	var canonical, valid, knownCanonical, knownValid int
 	for seed := range uint64(800) {
 		which := uint8(seed % 8)
 		r := rand.New(rand.NewPCG(seed, uint64(which)))
@@ -115,8 +115,8 @@ func TestMostObjectsArePrevalidated(t *testing.T) {
 		if state.err != nil || !state.same {
 			continue
 		}
-		if settled++; verdict >= prevalidate.Canonical {
-			knownSettled++
+		if canonical++; verdict >= prevalidate.Canonical {
+			knownCanonical++
 		}
 		if len(m.faults(t, state.after)) > 0 {
 			continue
@@ -125,9 +125,9 @@ func TestMostObjectsArePrevalidated(t *testing.T) {
 			knownValid++
 		}
 	}
-	t.Logf("%d of %d settled, %d of %d valid", knownSettled, settled, knownValid, valid)
-	if knownSettled*4 < settled*3 || knownValid*5 < valid*4 {
-		t.Errorf("of %d settled objects %d are known, of %d valid ones %d", settled, knownSettled, valid, knownValid)
+	t.Logf("%d of %d canonical, %d of %d valid", knownCanonical, canonical, knownValid, valid)
+	if knownCanonical*4 < canonical*3 || knownValid*5 < valid*4 {
+		t.Errorf("of %d canonical objects %d are known, of %d valid ones %d", canonical, knownCanonical, valid, knownValid)
 	}
 }
 
@@ -180,7 +180,7 @@ type normalized struct {
 	err  error
 }
 
-// settled fails unless the body is accepted without a word.
+// normalized normalizes a body, which must succeed.
 func (m *subject) normalized(t *testing.T, bodies *bodies, data []byte, how normalization) normalized {
 	t.Helper()
 	state := m.tryToNormalize(bodies, data, how)

@@ -10,7 +10,7 @@ import (
 	"portico/backends/crd/prevalidate"
 )
 
-// FuzzPrevalidateStored compares what the acceptor says of the bytes that an object is to
+// FuzzPrevalidateStored compares the verdict on the bytes that an object is to
 // be stored as with what upstream's packages find in the object: a number with
 // a fraction of 0 is written as a whole one. Schemas and objects are those of
 // FuzzPrevalidate.

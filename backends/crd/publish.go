@@ -22,8 +22,8 @@ func (s *Server) publish(now *served) {
 		}
 	}
 	gvs = append(gvs, all.documents...)
-	if before := s.leftOut.Swap(int64(all.left)); before != int64(all.left) {
-		s.log.Warn("discovery leaves out group/versions of definitions, which are beyond its bounds", "left", all.left, "most", maxGroupVersions, "mostBytes", maxDiscovery)
+	if before := s.omitted.Swap(int64(all.omitted)); before != int64(all.omitted) {
+		s.log.Warn("discovery leaves out group/versions of definitions, which are beyond its bounds", "left", all.omitted, "most", maxGroupVersions, "mostBytes", maxDiscovery)
 	}
 	s.openAPI.Update(kinds)
 	documents, err := discovery.BuildAfter(s.documents.Load(), gvs, "")

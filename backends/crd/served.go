@@ -14,7 +14,7 @@ import (
 	"portico/resource/rest"
 )
 
-// served is what the server serves at one moment. Immutable.
+// served is a snapshot of everything that the server serves. Immutable.
 type served struct {
 	// outlines are all stored definitions by name, also those not served.
 	outlines map[string]*outline
@@ -25,7 +25,7 @@ type served struct {
 	// what discovery says of each group.
 	groups    map[string][]*definition
 	documents map[string][]discovery.GroupVersion
-	// totals adds up what the bounds are about.
+	// totals is the discovery of all, within the bounds.
 	totals func() *totals
 }
 
@@ -35,21 +35,21 @@ type definition struct {
 	*serving
 }
 
-// serving is what a definition serves; it lives on through changes that do not
-// touch that (conditions, labels).
+// serving is what a definition serves. It is reused after changes of other parts of the
+// definition (conditions, labels).
 type serving struct {
-	outline *outline // as of when it was made
+	outline *outline // when serving was built
 	// versions are the served ones, preferred first.
 	versions []string
 	rows     map[string]*rest.Resource
-	// ended ends the watches of a definition that is served no more, or
+	// ended ends the watches of a definition that is no longer served, or served
 	// differently.
 	ended context.Context
 	end   context.CancelFunc
 }
 
-// next makes the snapshot after old from all stored definitions. What did not
-// change is reused. It returns the entries that are served no more.
+// next builds the snapshot after old from all stored definitions. Unchanged entries are
+// reused. It returns the entries that are no longer served.
 func (s *Server) next(old *served, stored []*resource.Object) (now *served, gone []*serving) {
 	now = &served{
 		outlines: make(map[string]*outline, len(stored)), byGR: make(map[schema.GroupResource]*definition, len(stored)),
@@ -97,8 +97,7 @@ func (s *Server) outlineOf(old *served, o *resource.Object) (*outline, error) {
 	return newOutline(o)
 }
 
-// define returns the entry of a definition, the old one's if it serves the
-// same.
+// define returns the entry of a definition, which is the old one if that serves the same.
 func (s *Server) define(old *served, out *outline) *definition {
 	if old != nil {
 		gr := schema.GroupResource{Group: out.Spec.Group, Resource: out.Status.AcceptedNames.Plural}
@@ -109,8 +108,8 @@ func (s *Server) define(old *served, out *outline) *definition {
 	return &definition{outline: out, serving: s.newServing(out)}
 }
 
-// sameServing reports whether two states of a definition serve the same. The
-// beginning of its deletion makes no generation (see beginDelete).
+// sameServing reports whether two states of a definition serve the same. The start of its
+// deletion does not change the generation (see beginDelete).
 func sameServing(a, b *outline) bool {
 	return a == b || a.UID == b.UID && a.Generation == b.Generation &&
 		reflect.DeepEqual(a.Status.AcceptedNames, b.Status.AcceptedNames)
@@ -127,7 +126,7 @@ func (s *Server) newServing(out *outline) *serving {
 	return v
 }
 
-// documentsOf describes a group, as before if nothing in it changed.
+// documentsOf returns the discovery of a group, reused if nothing in it changed.
 func documentsOf(old *served, group string, list []*definition) []discovery.GroupVersion {
 	same := func(a, b *definition) bool { return a.serving == b.serving && a.terminating() == b.terminating() }
 	if old != nil && slices.EqualFunc(old.groups[group], list, same) {
@@ -147,8 +146,8 @@ func documentsOf(old *served, group string, list []*definition) []discovery.Grou
 	return discovery.FromKinds(kinds)
 }
 
-// terminatingVerbs are what discovery shows of a definition that is being
-// deleted (docs/wire.md 2.4). Objects can still be updated, to take off finalizers.
+// terminatingVerbs are the verbs of a definition that is being deleted, in discovery
+// (docs/wire.md 2.4). Objects can still be updated, to remove finalizers.
 var terminatingVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 
 func (d *definition) terminating() bool { return d.DeletionTimestamp != nil }

@@ -58,8 +58,8 @@ type Server struct {
 	namespaces *admission.NamespaceStates
 	api        *rest.API
 	documents  *discovery.Current
-	// leftOut is how many group/versions discovery leaves out.
-	leftOut   atomic.Int64
+	// omitted is how many group/versions are not in discovery.
+	omitted   atomic.Int64
 	openAPI   *openapi.Documents
 	health    *serve.Health
 	metrics   *metrics.Metrics
@@ -110,7 +110,7 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.metrics.Registry().MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "portico_crd_discovery_dropped_group_versions",
 		Help: "Group/versions of definitions that discovery leaves out because all together are beyond its bounds.",
-	}, func() float64 { return float64(s.leftOut.Load()) }))
+	}, func() float64 { return float64(s.omitted.Load()) }))
 	s.finalizer = newFinalizer(s)
 	s.api = rest.New(rest.Config{
 		Lookup: s.lookup, Warn: filter.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,

@@ -87,7 +87,7 @@ type Client struct {
 	log         *slog.Logger
 	timeout     time.Duration      // callTimeout
 	stop        context.CancelFunc // ends what the client does by itself
-	pulse       *pulse
+	breaker     *breaker
 	revision    *sharedRevision
 	metrics     *metrics
 	hedges      *hedgeBudget
@@ -126,7 +126,7 @@ func Open(cfg Config) (*Client, error) {
 	}
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
-	c.pulse = newPulse(ctx, c.log, c.metrics.refused.Inc, c.askAll)
+	c.breaker = newBreaker(ctx, c.log, c.metrics.refused.Inc, c.probeMembers)
 	if c.etcd, err = clientv3.New(c.settings(ctx, cfg.Endpoints, tlsConfig, dial)); err != nil {
 		c.stop()
 		return nil, fmt.Errorf("open etcd client: %w", err)
@@ -159,7 +159,7 @@ func (c *Client) settings(ctx context.Context, endpoints []string, tlsConfig *tl
 			Backoff:           backoff.Config{BaseDelay: minReconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
 			MinConnectTimeout: dial,
 		}), grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
-			grpc.WithChainUnaryInterceptor(c.pulse.carry, unsent), grpc.WithStatsHandler(sentMarker{})},
+			grpc.WithChainUnaryInterceptor(c.breaker.intercept, unsent), grpc.WithStatsHandler(sentMarker{})},
 	}
 }
 

@@ -11,7 +11,7 @@
 //   - Nothing waits for etcd to start: a call fails as a Status after at most
 //     callTimeout while etcd is away, and a Feed tries again.
 //   - etcd is silent once it has owed answers for five seconds and given none
-//     (pulse.go). Until it answers again, requests for it are a 503 at once, and reads in
+//     (breaker.go). Until it answers again, requests for it are a 503 at once, and reads in
 //     progress end with that; otherwise each would wait for its own deadline. Whether it
 //     answers is asked by one small read at a time, so that neither a slow request, nor
 //     one member that hangs, nor an election counts.

@@ -41,7 +41,7 @@ func (c *Client) Campaign(ctx context.Context, name, id string, lead func(ctx co
 		if err != nil {
 			c.log.Warn("campaign for leadership failed; it is tried again", "election", name, "error", err)
 		}
-		c.pulse.wait(ctx)
+		c.breaker.wait(ctx)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -122,7 +122,7 @@ func (f *feed) Run(ctx context.Context, sink resource.FeedSink) error {
 
 // rest pauses before another attempt, for as long as etcd is silent.
 func (f *feed) rest(ctx context.Context) error {
-	f.pulse.wait(ctx)
+	f.breaker.wait(ctx)
 	return pause(ctx, feedPause)
 }
 

@@ -163,7 +163,7 @@ func (m *collector) Collect(to chan<- prometheus.Metric) {
 		part.Collect(to)
 	}
 	silent := 0.0
-	if m.client.pulse.silent() {
+	if m.client.breaker.silent() {
 		silent = 1
 	}
 	to <- prometheus.MustNewConstMetric(m.silent, prometheus.GaugeValue, silent)

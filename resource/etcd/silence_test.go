@@ -85,7 +85,7 @@ func TestSilence(t *testing.T) {
 		})
 	}
 	eventually(t, "etcd is found to be silent", func(context.Context) error {
-		if c.pulse.silent() {
+		if c.breaker.silent() {
 			return nil
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -110,7 +110,7 @@ func TestSilence(t *testing.T) {
 		t.Errorf("metrics: %v", got)
 	}
 	calls.Wait()
-	if n := c.pulse.pending.Load(); n > 1 {
+	if n := c.breaker.pending.Load(); n > 1 {
 		t.Errorf("%d requests still wait", n)
 	}
 	s.resume()
@@ -235,25 +235,25 @@ func TestForbiddenQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &Client{metrics: newMetrics(nil)}
-	c.pulse = newPulse(ctx, slog.New(slog.DiscardHandler), func() {}, c.askAll)
+	c.breaker = newBreaker(ctx, slog.New(slog.DiscardHandler), func() {}, c.probeMembers)
 	settings := c.settings(ctx, []string{s.endpoint()}, nil, time.Minute)
 	settings.Username, settings.Password = "portico", "secret"
 	if c.etcd, err = clientv3.New(settings); err != nil {
 		t.Fatal(err)
 	}
 	defer c.etcd.Close()
-	if err := c.askAll(ctx); errorCode(err) != codes.PermissionDenied {
+	if err := c.probeMembers(ctx); errorCode(err) != codes.PermissionDenied {
 		t.Fatalf("the question: %v", err)
 	}
-	c.pulse.mu.Lock()
-	c.pulse.missed = patience
-	c.pulse.fall()
-	c.pulse.mu.Unlock()
+	c.breaker.mu.Lock()
+	c.breaker.missed = patience
+	c.breaker.open()
+	c.breaker.mu.Unlock()
 	if _, err := c.etcd.Get(ctx, "/x"); !refused(err) {
 		t.Fatalf("while etcd is silent: %v", err)
 	}
-	c.pulse.watch()
-	c.pulse.wait(ctx)
+	c.breaker.watch()
+	c.breaker.wait(ctx)
 	if _, err := c.etcd.Get(ctx, "/x"); err != nil {
 		t.Errorf("etcd is back: %v", err)
 	}

@@ -25,23 +25,23 @@ const hangs = 1000 * time.Hour
 type imaginary struct {
 	read, write, asked atomic.Int64 // durations
 	err                atomic.Pointer[error]
-	asks, refused      atomic.Int64
-	pulse              *pulse
+	probes, refused      atomic.Int64
+	breaker            *breaker
 }
 
 func imagine(t *testing.T) *imaginary {
 	e := &imaginary{}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	e.pulse = newPulse(ctx, slog.New(slog.DiscardHandler), func() { e.refused.Add(1) }, func(ctx context.Context) error {
-		e.asks.Add(1)
+	e.breaker = newBreaker(ctx, slog.New(slog.DiscardHandler), func() { e.refused.Add(1) }, func(ctx context.Context) error {
+		e.probes.Add(1)
 		return e.call(ctx, &etcdserverpb.RangeRequest{Key: []byte(askedKey)}, &e.asked)
 	})
 	return e
 }
 
 func (e *imaginary) call(ctx context.Context, req any, takes *atomic.Int64) error {
-	return e.pulse.carry(ctx, "/etcdserverpb.KV/any", req, nil, nil, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+	return e.breaker.intercept(ctx, "/etcdserverpb.KV/any", req, nil, nil, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 		select {
 		case <-time.After(time.Duration(takes.Load())):
 			if err := e.err.Load(); err != nil {
@@ -117,12 +117,12 @@ func TestPulseStops(t *testing.T) {
 			t.Errorf("a transaction that was under way: %v", err)
 		}
 		time.Sleep(10 * time.Minute)
-		if most := int64(10*time.Minute/callTimeout) + 3; e.asks.Load() > most {
-			t.Errorf("it was asked %d times whether it is there", e.asks.Load())
+		if most := int64(10*time.Minute/callTimeout) + 3; e.probes.Load() > most {
+			t.Errorf("%d probes", e.probes.Load())
 		}
 		waited := make(chan time.Time, 1)
 		go func() {
-			e.pulse.wait(patient)
+			e.breaker.wait(patient)
 			waited <- time.Now()
 		}()
 		synctest.Wait()
@@ -131,7 +131,7 @@ func TestPulseStops(t *testing.T) {
 		if took := (<-waited).Sub(at); took > callTimeout+lookEvery {
 			t.Errorf("it took %v to find out that etcd is back", took)
 		}
-		if err := errors.Join(e.get(t.Context()), e.put(t.Context())); err != nil || e.pulse.silent() {
+		if err := errors.Join(e.get(t.Context()), e.put(t.Context())); err != nil || e.breaker.silent() {
 			t.Errorf("etcd is back: %v", err)
 		}
 	})
@@ -144,7 +144,7 @@ func TestPulseHearsOldAnswers(t *testing.T) {
 		set(hangs, &e.asked)
 		set(9*time.Second, &e.write)
 		began := time.Now()
-		if err := e.put(t.Context()); err != nil || time.Since(began) != 9*time.Second || e.pulse.silent() {
+		if err := e.put(t.Context()); err != nil || time.Since(began) != 9*time.Second || e.breaker.silent() {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		if err := e.get(t.Context()); err != nil {
@@ -194,7 +194,7 @@ func TestPulseGoesOn(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		},
-		"nobody asks for anything": func(context.Context, *imaginary) { time.Sleep(time.Hour) },
+		"no requests": func(context.Context, *imaginary) { time.Sleep(time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestPulseGoesOn(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				run(ctx, e)
-				if e.refused.Load() > 0 || e.pulse.silent() {
+				if e.refused.Load() > 0 || e.breaker.silent() {
 					t.Error("etcd was held to be silent")
 				}
 			})
@@ -244,7 +244,7 @@ func TestPulseIsNotDeceived(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				run(ctx, e)
-				if !e.pulse.silent() {
+				if !e.breaker.silent() {
 					t.Error("etcd was not found to be silent")
 				}
 			})
@@ -276,7 +276,7 @@ func TestPulseIsProved(t *testing.T) {
 		{read, rpctypes.ErrGRPCNotSupportedForLearner, false},
 		{write, status.Error(codes.Unknown, "unexpected"), false},
 	} {
-		if got := proves(c.req, c.err); got != c.want {
+		if got := isAnswer(c.req, c.err); got != c.want {
 			t.Errorf("%T, %v: that proves a quorum: %v", c.req, c.err, got)
 		}
 	}
@@ -288,7 +288,7 @@ func TestPulseLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := imagine(t)
 		time.Sleep(time.Hour)
-		if e.pulse.looking.Load() || e.asks.Load() > 0 {
+		if e.breaker.looking.Load() || e.probes.Load() > 0 {
 			t.Error("it looks, and nothing is under way")
 		}
 		set(hangs, &e.write, &e.asked)
@@ -296,28 +296,28 @@ func TestPulseLooks(t *testing.T) {
 		go func() { _ = e.put(ctx) }()
 		synctest.Wait()
 		for range patience - 1 {
-			e.pulse.look()
+			e.breaker.look()
 		}
-		if e.pulse.silent() {
+		if e.breaker.silent() {
 			t.Error("silent after too few looks")
 		}
-		e.pulse.look()
-		if !e.pulse.silent() {
+		e.breaker.look()
+		if !e.breaker.silent() {
 			t.Error("not silent after all looks")
 		}
 		cancel()
 	})
 }
 
-// BenchmarkPulse is what a request pays for passing.
-func BenchmarkPulse(b *testing.B) {
-	p := newPulse(b.Context(), slog.New(slog.DiscardHandler), func() {}, func(context.Context) error { return nil })
+// BenchmarkBreaker is what a request pays for passing.
+func BenchmarkBreaker(b *testing.B) {
+	p := newBreaker(b.Context(), slog.New(slog.DiscardHandler), func() {}, func(context.Context) error { return nil })
 	answer := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
 	for name, req := range map[string]any{"read": &etcdserverpb.RangeRequest{Key: []byte("x")}, "write": &etcdserverpb.TxnRequest{}} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := p.carry(b.Context(), "/etcdserverpb.KV/any", req, nil, nil, answer); err != nil {
+				if err := p.intercept(b.Context(), "/etcdserverpb.KV/any", req, nil, nil, answer); err != nil {
 					b.Fatal(err)
 				}
 			}
