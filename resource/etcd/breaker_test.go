@@ -25,7 +25,7 @@ const hangs = 1000 * time.Hour
 type imaginary struct {
 	read, write, asked atomic.Int64 // durations
 	err                atomic.Pointer[error]
-	probes, refused      atomic.Int64
+	probes, refused    atomic.Int64
 	breaker            *breaker
 }
 
