@@ -505,6 +505,27 @@ func TestDocumentedPathsExist(t *testing.T) {
 	}
 }
 
+// A metric of Portico that a document names is one that a process shows.
+func TestDocumentedMetricsExist(t *testing.T) {
+	var product strings.Builder
+	sources(t, func(name, text string) {
+		if !strings.HasSuffix(name, "_test.go") {
+			product.WriteString(text)
+		}
+	})
+	for name, text := range documents(t) {
+		for _, m := range regexp.MustCompile("`portico_((?:upstream_)?)([a-z0-9_]+)").FindAllStringSubmatch(text, -1) {
+			if m[2] == "" || strings.HasSuffix(m[2], "_") || name == "CONTRIBUTING.md" { // an example
+				continue
+			}
+			// Metrics of one sort may share the beginning of their names.
+			if !strings.Contains(product.String(), `"portico_`+m[1]+m[2]+`"`) && !(m[1] != "" && strings.Contains(product.String(), `"`+m[2]+`"`)) {
+				t.Errorf("%s names portico_%s%s, which no process shows", name, m[1], m[2])
+			}
+		}
+	}
+}
+
 // A promise in a document names the test that shows it, by a name that is there.
 func TestDocumentedTestsExist(t *testing.T) {
 	var tests strings.Builder
