@@ -18,14 +18,14 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// assembleAdmission makes what is asked about writes of the gateway's own kinds:
-// the same lifecycle of namespaces, webhooks and policies as in the core and the
-// CRD server. Both are followed through the route table.
+// assembleAdmission makes the admission of the gateway's own kinds: the lifecycle of
+// namespaces, webhooks and policies, as in the core and the CRD server. It follows their
+// objects through the route table.
 //
-// Only requests are subject to it. What the gateway itself writes by way of
-// rest.CreateObject and rest.Modify is not: the bootstrap policy, aggregated
-// rules, flow control defaults, automanaged APIServices and every status. A
-// policy that refused those would stop the installation.
+// Only requests are subject to admission. Writes of the gateway itself (rest.CreateObject
+// and rest.Modify) are not: the bootstrap policy, aggregated rules, flow control defaults,
+// automanaged APIServices and every status. A policy that rejected those would stop the
+// installation.
 func (g *Gateway) assembleAdmission() (rest.Admission, error) {
 	metrics := admission.NewMetrics(g.metrics.Registry())
 	engine, err := admission.NewEngine(admission.EngineConfig{
@@ -44,8 +44,8 @@ func (g *Gateway) assembleAdmission() (rest.Admission, error) {
 	return metrics.Timed(admission.Chain(lifecycle, g.admission)), nil
 }
 
-// isRegistered reports whether version v1 of a group has an APIService. Before the
-// stored APIServices were read it may have one.
+// isRegistered reports whether version v1 of a group has an APIService, or may have one
+// because the stored APIServices were not read yet.
 func (g *Gateway) isRegistered(group string) bool {
 	list, known := g.sync.Listed()
 	if !known {
@@ -59,23 +59,23 @@ func (g *Gateway) isRegistered(group string) bool {
 	return false
 }
 
-// ownAdmission asks webhooks and policies about the gateway's own kinds, and says
-// what happens while the server that keeps their configurations cannot be reached:
+// ownAdmission calls webhooks and policies for the gateway's own kinds. While the server
+// of their configurations cannot be reached:
 //
-//   - The state that was read last counts, also over a restart of the gateway.
-//   - Where none was ever read, writes are refused with 503.
-//   - Members of system:masters may write APIServices and Backends without
-//     webhooks and policies being asked. These decide how that server is reached,
-//     and no policy could be removed before it is.
+//   - The configurations that were read last apply, also after a restart of the gateway.
+//   - If none were ever read, writes are rejected with 503.
+//   - Members of system:masters may write APIServices and Backends without webhooks and
+//     policies. These objects decide how that server is reached, and no policy could be
+//     removed before it is.
 //
-// A gateway that has no server registered for configurations, or for namespaces,
-// and never read any, has none to ask.
+// A gateway without a registered server for configurations or namespaces that never read
+// any has none to call.
 type ownAdmission struct {
 	engine     *admission.Engine
 	namespaces *admission.NamespaceStates
 	log        *slog.Logger
-	// route returns the route to v1 of a group, nil without one; registered
-	// reports whether there is or may be an APIService for it.
+	// route returns the route to v1 of a group, nil without one; registered reports whether
+	// there is or may be an APIService for it.
 	route      func(group string) *proxy.Route
 	registered func(group string) bool
 }
@@ -98,8 +98,8 @@ func (o *ownAdmission) Validate(ctx context.Context, a *rest.Attributes) error {
 	return o.engine.Validate(ctx, a)
 }
 
-// asks reports whether webhooks and policies are asked about a write. If not, the
-// write passes, or is refused with the error.
+// asks reports whether webhooks and policies are called for a write. If not, the write is
+// admitted, or rejected with the error.
 func (o *ownAdmission) asks(a *rest.Attributes) (bool, error) {
 	unread := o.engine.Ready() != nil
 	if unread && !o.registered(admissionv1.GroupName) {
@@ -120,8 +120,7 @@ func (o *ownAdmission) asks(a *rest.Attributes) (bool, error) {
 	return true, nil
 }
 
-// away returns why the server of the configurations cannot be reached; nil if
-// requests can be sent to it.
+// away returns why the server of the configurations cannot be reached; nil if it can.
 func (o *ownAdmission) away() error {
 	rt := o.route(admissionv1.GroupName)
 	if rt == nil {
@@ -133,8 +132,8 @@ func (o *ownAdmission) away() error {
 	return nil
 }
 
-// repairs reports whether a write may decide how servers are reached, and its user
-// may do everything.
+// repairs reports whether a write may decide how servers are reached and its user is in
+// system:masters.
 func repairs(a *rest.Attributes) bool {
 	return a.Action != nil && a.Action.User != nil && slices.Contains(a.Action.User.Groups, resource.GroupMasters) &&
 		(a.Kind.Group == apiservice.Group || a.Kind.Group == backend.Group)
@@ -148,7 +147,7 @@ func (o *ownAdmission) lookupNamespace(ctx context.Context, name string, live bo
 	return o.namespaces.Lookup(ctx, name, live)
 }
 
-// Ready returns nil once everything is known that writes wait for.
+// Ready returns nil once everything that writes wait for has been read.
 func (o *ownAdmission) Ready() error {
 	var errs []error
 	if o.registered(admissionv1.GroupName) {

@@ -40,7 +40,7 @@ func (g *Gateway) openStorage() (err error) {
 	return err
 }
 
-// readBackends reads how the servers that the gateway starts with are reached.
+// readBackends makes the servers of the configuration.
 func (g *Gateway) readBackends() error {
 	if g.cfg.ProxyCertFile != "" {
 		pair, err := authn.NewKeyPair(g.cfg.ProxyCertFile, g.cfg.ProxyKeyFile)
@@ -59,8 +59,7 @@ func (g *Gateway) readBackends() error {
 	return nil
 }
 
-// assembleAccess makes what says who clients are, what they may and how much at a
-// time.
+// assembleAccess makes authentication, authorization and flow control.
 func (g *Gateway) assembleAccess() (err error) {
 	g.core = newCoreClient(func() *proxy.Table { return g.sync.Table() }, func(svc, eps loop.Snapshot) { g.sync.SetServices(svc, eps) }, g.log)
 	if g.authn, err = g.authenticator(); err != nil {
@@ -71,7 +70,7 @@ func (g *Gateway) assembleAccess() (err error) {
 	return nil
 }
 
-// ownKinds returns the kinds that the gateway serves itself, and two of them.
+// ownKinds returns the kinds that the gateway serves, among them services and backends.
 func (g *Gateway) ownKinds() (all []*rest.Kind, services, backends *rest.Kind, err error) {
 	if services, err = apiservice.Kind(); err != nil {
 		return nil, nil, nil, err
@@ -90,8 +89,8 @@ func (g *Gateway) ownKinds() (all []*rest.Kind, services, backends *rest.Kind, e
 	return slices.Concat([]*rest.Kind{services, backends}, accessKinds, flowKinds), services, backends, nil
 }
 
-// backendKind returns the kind Backend with what takes more than the package of the
-// kind knows: its schema, and the other Backends.
+// backendKind returns the kind Backend with its schema and the warnings that depend on
+// other Backends.
 func (g *Gateway) backendKind() (*rest.Kind, error) {
 	k, err := backend.Kind()
 	if err != nil {
@@ -109,7 +108,7 @@ func (g *Gateway) backendKind() (*rest.Kind, error) {
 	return k, nil
 }
 
-// assembleOwn makes the groups the gateway serves itself.
+// assembleOwn makes the API of the groups that the gateway serves.
 func (g *Gateway) assembleOwn() error {
 	kinds, services, backends, err := g.ownKinds()
 	if err != nil {
@@ -145,8 +144,7 @@ func (g *Gateway) assembleOwn() error {
 	return nil
 }
 
-// assembleSync makes what follows the servers behind the gateway, and what shows and
-// writes what is found.
+// assembleSync makes routing, OpenAPI, registration and the publisher of trust.
 func (g *Gateway) assembleSync() error {
 	wakeAll := func() { g.registration.Wake() }
 	g.sync = routing.New(routing.Config{
@@ -168,7 +166,7 @@ func (g *Gateway) assembleSync() error {
 	return nil
 }
 
-// assembleLastGood makes what outlives the gateway.
+// assembleLastGood makes what is kept for a restart while etcd is away.
 func (g *Gateway) assembleLastGood() error {
 	l := &lastGood{
 		log: g.log, sync: g.sync, core: g.core, access: g.access, admission: g.admission.engine, find: g.find, services: g.apiservices, backends: g.backends,
@@ -187,10 +185,10 @@ func (g *Gateway) assembleLastGood() error {
 	return nil
 }
 
-// find returns one of the gateway's own resources; nil if it is none.
+// find returns one of the gateway's own resources; nil if it is another.
 func (g *Gateway) find(gr schema.GroupResource) *rest.Resource { return g.resources[gr] }
 
-// assembleObservation makes what tells of requests and servers.
+// assembleObservation makes the access log, audit and tracing.
 func (g *Gateway) assembleObservation() (err error) {
 	registry := g.metrics.Registry()
 	registry.MustRegister(g.sync.Metrics()...)
@@ -210,7 +208,7 @@ func (g *Gateway) assembleObservation() (err error) {
 	return err
 }
 
-// assembleServer makes the listener with its filters and health checks.
+// assembleServer makes the filters, the listener and the health checks.
 func (g *Gateway) assembleServer() (err error) {
 	g.addHealthChecks()
 	g.proxy = proxy.New(proxy.Config{Table: g.sync.Table, Authorizer: g.access, Traced: g.tracer != nil, Logged: g.accessLog != nil})
@@ -234,7 +232,7 @@ func (g *Gateway) assembleServer() (err error) {
 	return err
 }
 
-// infos are the resources that the gateway stores.
+// infos returns the resources that the gateway stores.
 func (g *Gateway) infos() []*resource.Info {
 	var out []*resource.Info
 	for _, r := range g.resources {

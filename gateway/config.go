@@ -15,35 +15,32 @@ import (
 
 // Config of a Gateway. Files are read again when they change.
 type Config struct {
-	// Listen is where clients connect. Required.
+	// Listen is the address for clients. Required.
 	Listen serve.ListenAddress
-	// Etcd keeps the gateway's own groups. Required.
+	// Etcd stores the gateway's own groups. Required.
 	Etcd etcd.Config
-	// ClientCAFile holds the CAs whose client certificates name users (CN) and
-	// groups (O). "" accepts none.
+	// ClientCAFile has the CAs of client certificates, which name users (CN) and groups (O).
+	// "" accepts none.
 	ClientCAFile string
-	// RequestHeaderCAFile holds the CA of front proxies: the gateway shows its
-	// own certificate of it to servers, and accepts X-Remote-* from clients
-	// whose certificate it vouches for and whose CN is in
-	// RequestHeaderAllowedNames (empty: any).
+	// RequestHeaderCAFile has the CA of front proxies. The gateway presents its own
+	// certificate of it to servers, and accepts X-Remote-* from clients with a certificate
+	// of it whose CN is in RequestHeaderAllowedNames (empty: any).
 	RequestHeaderCAFile       string
 	RequestHeaderAllowedNames []string
-	// ProxyCertFile and ProxyKeyFile are the front-proxy client certificate
-	// shown to servers.
+	// ProxyCertFile and ProxyKeyFile are the front-proxy client certificate for servers.
 	ProxyCertFile, ProxyKeyFile string
-	// ServiceAccountIssuer is the iss of service account tokens, and
-	// ServiceAccountKeyFiles the PEM keys that verify them. Empty accepts none.
+	// ServiceAccountIssuer is the iss of service-account tokens, and ServiceAccountKeyFiles
+	// are the PEM keys that verify them. Empty accepts none.
 	ServiceAccountIssuer   string
 	ServiceAccountKeyFiles []string
-	// APIAudiences are accepted in tokens. Default: the issuer.
+	// APIAudiences are the audiences of tokens. Default: the issuer.
 	APIAudiences []string
-	// TokenAuthFile is a CSV of static tokens: token,user,uid,"group,group".
+	// TokenAuthFile is a CSV file of static tokens: token,user,uid,"group,group".
 	TokenAuthFile string
-	// AnonymousAuth lets requests without any credential in as
-	// system:anonymous.
+	// AnonymousAuth authenticates requests without a credential as system:anonymous.
 	AnonymousAuth bool
-	// Backends are the servers that the gateway starts with, whose groups are
-	// found by discovery.
+	// Backends are the servers that the gateway starts with; their groups are registered by
+	// discovery.
 	Backends []Backend
 	// Grace is how long the discovery of a server that is away stays Current; then it
 	// is Stale. Default 0: until the server is unregistered.
@@ -56,39 +53,35 @@ type Config struct {
 	Flags map[string]string
 	// LogsDir is a folder whose files are served at /logs/. "": none are.
 	LogsDir string
-	// MaxInFlight and MaxMutatingInFlight bound the reads and writes at work in the
-	// gateway itself; 0: the defaults of serve.Config; below 0: no bound.
+	// MaxInFlight and MaxMutatingInFlight bound the reads and writes in flight in the
+	// gateway itself; see filter.Config.
 	MaxInFlight, MaxMutatingInFlight int
-	// MaxLongRunning and MaxLongRunningPerUser bound the long-running requests, in all
-	// and of one user; 0: no bound.
+	// MaxLongRunning and MaxLongRunningPerUser bound the long-running requests, in all and
+	// of one user; 0: no bound.
 	MaxLongRunning, MaxLongRunningPerUser int
 	// RequestTimeout bounds requests that are not long-running. Default 60 s.
 	RequestTimeout time.Duration
-	// ShutdownDelay is how long the gateway serves on after it stops being
-	// ready. Default 0.
+	// ShutdownDelay is how long the gateway continues after it stops being ready. Default 0.
 	ShutdownDelay time.Duration
-	// GoawayChance is the chance that a request ends its HTTP/2 connection; see
-	// serve.Config. Default 0.
+	// GoawayChance is the probability that a request ends its HTTP/2 connection; see
+	// filter.Config. Default 0.
 	GoawayChance float64
-	// InstanceID tells gateways on one etcd apart. Default: host and process.
+	// InstanceID identifies this gateway among those on one etcd. Default: host and process.
 	InstanceID string
-	// StateDir is a folder for what the gateway shall still know when it starts
-	// while etcd is away; "" keeps nothing. It belongs to one gateway.
+	// StateDir is a folder for copies of routes and access policy, for a start while etcd is
+	// away. "" keeps none. Gateways must not share it.
 	StateDir string
-	// AccessLog is the file that gets a line for every request, or
-	// accesslog.Standard; "": none is written.
+	// AccessLog is the file of the access log, or accesslog.Standard; "": none.
 	AccessLog string
-	// Audit says which requests are audited, and where events go. Default: none
-	// is. Files are read once.
+	// Audit configures audit; default: nothing is audited. Files are read once.
 	Audit audit.Options
-	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
-	// nothing is traced.
+	// TracingConfigFile is kube-apiserver's TracingConfiguration; "": nothing is traced.
 	TracingConfigFile string
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// Backend is a server the gateway starts with.
+// Backend is a server that the gateway starts with.
 type Backend = routing.Backend
 
 // complete fills in the defaults.
@@ -100,13 +93,13 @@ func (cfg *Config) complete() {
 		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
 	}
 	if cfg.InstanceID == "" {
-		// Without a name the process is enough to tell it apart here.
+		// Without a host name the process id suffices.
 		host, _ := os.Hostname()
 		cfg.InstanceID = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 }
 
-// certificates are the files of certificates that the gateway depends on, beside its
+// certificates returns the files of certificates that the gateway depends on, without its
 // serving certificate.
 func (cfg *Config) certificates() []authn.CertificateFile {
 	files := []authn.CertificateFile{

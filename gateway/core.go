@@ -19,39 +19,37 @@ import (
 	"portico/resource/loop"
 )
 
-// maxFollowPause bounds the wait between attempts to reach the core server: its
-// return is noticed within that time.
+// maxFollowPause bounds the wait between attempts to follow the core server, and thus the
+// delay after it returns.
 const maxFollowPause = 250 * time.Millisecond
 
-// loopbackURL is the base URL of the gateway's requests to itself: nothing is
-// connected to.
+// loopbackURL is the base URL of the gateway's requests to itself, which need no
+// connection.
 const loopbackURL = "http://portico"
 
-// userAgent is that of the gateway as a client.
+// userAgent is the User-Agent of the gateway as a client.
 const userAgent = "portico-gateway"
 
-// coreClient is how the gateway reads and writes what other servers keep, most of
-// all the core server: Services and EndpointSlices (where registered servers are),
-// ServiceAccounts (whose tokens are good), the ConfigMap that tells registered
-// servers which CAs to trust, namespaces, and what admission webhooks and policies
-// need. A request goes along the route table; one for discovery or for the
-// gateway's own kinds is answered in this process. What is followed stays while
-// its server is away, also over a restart of the gateway (lastgood.go).
+// coreClient reads and writes objects of other servers, mostly the core server: Services
+// and EndpointSlices (the addresses of registered servers), ServiceAccounts (whether
+// tokens are valid), the ConfigMap with the CAs that registered servers trust, namespaces,
+// and the configurations of webhooks and policies. A request follows the route table; one
+// for discovery or the gateway's own kinds is answered in this process. Followed objects
+// remain while their server is away, also after a restart of the gateway (lastgood.go).
 type coreClient struct {
-	// table returns the routes as they are now, and follow takes in every state of the
+	// table returns the current routes, and follow is called with every state of the
 	// Services and EndpointSlices.
 	table  func() *proxy.Table
 	follow func(svc, eps loop.Snapshot)
 	log    *slog.Logger
 	client *client.Client
-	// own answers what is not proxied. It is set before anything runs.
+	// own answers requests that are not proxied. It is set before anything runs.
 	own http.RoundTripper
 
 	serviceAccounts atomic.Pointer[loop.Snapshot]
-	// restoredAccounts are those that an earlier gateway followed; they count
-	// until there are serviceAccounts.
+	// restoredAccounts are those of an earlier gateway, until there are serviceAccounts.
 	restoredAccounts atomic.Pointer[lastgood.Identities]
-	// secrets are those that tokens are bound to.
+	// secrets are the Secrets that tokens are bound to.
 	secrets boundSecrets
 }
 
@@ -65,7 +63,7 @@ func (c *coreClient) store(group, res, kind string) resource.Store {
 	return c.client.Store(&resource.Info{Group: group, Versions: []string{"v1"}, Resource: res, Kind: kind, Namespaced: true})
 }
 
-// RoundTrip sends the gateway's own request along its route table.
+// RoundTrip sends the gateway's own request to the server of its route.
 func (c *coreClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	act := resource.ParseAction(req)
 	rt := c.table().Lookup(act.Group, act.Version)
@@ -83,15 +81,15 @@ func (c *coreClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	return rt.Upstream.RoundTrip(out)
 }
 
-// gatewayUser is the user of the gateway's own requests.
+// gatewayUser returns the user of the gateway's own requests.
 func gatewayUser() *resource.User {
 	return &resource.User{Name: "system:portico:gateway", Groups: []string{resource.GroupMasters, resource.GroupAuthenticated}}
 }
 
-// identifyGateway adds the identity of the gateway's own requests to other servers.
+// identifyGateway adds the user of the gateway's own requests to a header.
 func identifyGateway(h http.Header) { authn.SetFrontProxyHeaders(h, gatewayUser()) }
 
-// run follows what the gateway needs until ctx ends.
+// run follows Services, EndpointSlices and ServiceAccounts until ctx ends.
 func (c *coreClient) run(ctx context.Context) error {
 	var latest pair
 	return loop.Together(ctx,
@@ -113,16 +111,14 @@ func (c *coreClient) run(ctx context.Context) error {
 	)
 }
 
-// pair are the Services and EndpointSlices as they were told last. Its functions may
-// be called concurrently.
+// pair is the latest state of Services and EndpointSlices. Safe for concurrent use.
 type pair struct {
 	mu       sync.Mutex
 	svc, eps *loop.Snapshot
 }
 
-// tell changes one of them and passes both on, once there are both. The lock is held
-// until they are: of two that are told at the same time, the one that passed on what it
-// had seen before the other would undo what the other did.
+// tell changes one of them and passes on both once there are both. It holds the lock
+// meanwhile, so that an older pair is not passed on after a newer one.
 func (p *pair) tell(change func(), follow func(svc, eps loop.Snapshot)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,15 +128,15 @@ func (p *pair) tell(change func(), follow func(svc, eps loop.Snapshot)) {
 	}
 }
 
-// options of following the core server: it is tried often, because start-up
-// and every restart of it wait for that.
+// options returns options with a short pause: start-up and every restart of the core
+// server wait for it.
 func (c *coreClient) options() loop.FollowOptions {
 	return loop.FollowOptions{Logger: c.log, Backoff: loop.Backoff{Max: maxFollowPause}}
 }
 
-// lookupServiceAccount returns the uid of a service account, for the check
-// that a token's account still exists. What is followed may lag behind, so
-// that an account is missing is asked again of the core server itself.
+// lookupServiceAccount returns the uid of a service account, to check that a token's
+// account still exists. The followed state may be old, so an account that is missing is
+// looked up in the core server.
 func (c *coreClient) lookupServiceAccount(ctx context.Context, namespace, name string) (uid string, found bool, err error) {
 	key := resource.Key{Namespace: namespace, Name: name}
 	if s := c.serviceAccounts.Load(); s != nil {
@@ -162,9 +158,9 @@ func (c *coreClient) lookupServiceAccount(ctx context.Context, namespace, name s
 	return o.UID, true, nil
 }
 
-// lookupBound returns the uid of the Secret that a token is bound to; that of
-// the last time while the core server is away. Tokens of Pods and Nodes are not
-// good here: nothing serves those kinds.
+// lookupBound returns the uid of the Secret that a token is bound to; the last known one
+// while the core server is away. Tokens of Pods and Nodes are invalid: no server has those
+// kinds.
 func (c *coreClient) lookupBound(ctx context.Context, kind, namespace, name string) (uid string, found bool, err error) {
 	if kind != "Secret" {
 		return "", false, nil

@@ -21,11 +21,11 @@ import (
 	"portico/resource/rest"
 )
 
-// explainer answers where a request would go and why (package explain). Who may
-// ask has been decided: authorization knows its path like any other.
+// explainer answers where a request would go and why (package explain). Authorization
+// decides about its path like about any other.
 type explainer struct {
-	// table, documents and listed return the routes, what discovery says and the
-	// APIServices, as they are now.
+	// table, documents and listed return the current routes, discovery documents and
+	// APIServices.
 	table     func() *proxy.Table
 	documents func() *discovery.Snapshot
 	listed    func() (list []*apireg.APIService, ok bool)
@@ -48,11 +48,11 @@ func (e *explainer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // a client that has gone cannot be told
+	_, _ = w.Write(append(body, '\n')) // fails only if the client has gone
 }
 
-// askedRequest makes the request that the query is about, as if the user sent it,
-// with its Action in the context.
+// askedRequest returns the request that the query describes, of the same user, with its
+// Action in the context.
 func askedRequest(query url.Values, user *resource.User) (*http.Request, error) {
 	path := query.Get(explain.PathParameter)
 	if !strings.HasPrefix(path, "/") {
@@ -77,8 +77,7 @@ func askedRequest(query url.Values, user *resource.User) (*http.Request, error) 
 	return r.WithContext(resource.WithAction(r.Context(), act)), nil
 }
 
-// methodOf returns the method by which a verb is asked for; watch is told by a
-// query parameter.
+// methodOf returns the method of a verb; watch is a query parameter.
 func methodOf(verb string) (method string, watch bool, err error) {
 	switch verb {
 	case "", "get", "list":
@@ -101,7 +100,7 @@ func methodOf(verb string) (method string, watch bool, err error) {
 	return "", false, fmt.Errorf("%s: %q must be get, list, watch, create, update, patch, delete or deletecollection, or an HTTP method", explain.VerbParameter, verb)
 }
 
-// explain says where the request would go.
+// explain describes where the request would go.
 func (e *explainer) explain(r *http.Request) *explain.Explanation {
 	act := resource.ActionFrom(r.Context())
 	out := &explain.Explanation{Request: explain.Request{
@@ -135,14 +134,14 @@ func (e *explainer) explain(r *http.Request) *explain.Explanation {
 	return out
 }
 
-// lacks reports whether discovery describes the group/version of an action and does not
-// list its resource.
+// lacks reports whether discovery describes the group/version of an action without its
+// resource.
 func (e *explainer) lacks(act *resource.Action) bool {
 	gv := e.described(act.Group, act.Version)
 	return gv != nil && !gv.Unknown && !slices.ContainsFunc(gv.Legacy, func(r metav1.APIResource) bool { return r.Name == act.Resource })
 }
 
-// explainRoute says who answers a request for a group/version that has a route.
+// explainRoute describes the answer to a request for a group/version that has a route.
 func explainRoute(e *explain.Explanation, r *http.Request, rt *proxy.Route) {
 	act := resource.ActionFrom(r.Context())
 	switch {
@@ -174,13 +173,13 @@ func explainRoute(e *explain.Explanation, r *http.Request, rt *proxy.Route) {
 	answered(e, explain.Server, 0, "Of %d endpoints it would go to %s: %s", len(e.Backend.Endpoints), e.Backend.Pick, e.Backend.PickReason)
 }
 
-// answered takes down a step of the way.
+// answered adds a step.
 func answered(e *explain.Explanation, by explain.Answerer, code int, reason string, args ...any) {
 	e.Answerer, e.Code = by, code
 	e.Reasons = append(e.Reasons, fmt.Sprintf(reason, args...))
 }
 
-// explainAPIService says how the group/version of a route is registered.
+// explainAPIService describes the registration of the group/version of a route.
 func (e *explainer) explainAPIService(rt *proxy.Route, group, version string) *explain.APIService {
 	out := &explain.APIService{
 		Name: rt.Name, Available: rt.Condition.Available(), Reason: rt.Condition.Reason, Message: rt.Condition.Message,
@@ -199,8 +198,7 @@ func (e *explainer) explainAPIService(rt *proxy.Route, group, version string) *e
 	return out
 }
 
-// freshness is what discovery says of a group/version; "" if it does not
-// mention it.
+// freshness returns the freshness of a group/version in discovery; "" if it is not there.
 func (e *explainer) freshness(group, version string) string {
 	switch gv := e.described(group, version); {
 	case gv == nil:
@@ -213,7 +211,7 @@ func (e *explainer) freshness(group, version string) string {
 	return "Current"
 }
 
-// described returns a group/version as it is in discovery; nil if it is not.
+// described returns a group/version in discovery; nil if it is not there.
 func (e *explainer) described(group, version string) *discovery.GroupVersion {
 	docs := e.documents()
 	if docs == nil {

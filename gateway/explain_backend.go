@@ -14,8 +14,8 @@ import (
 	"portico/resource"
 )
 
-// explainBackend says how the server of a route stands, and which of its
-// endpoints the request would go to.
+// explainBackend describes the state of the server of a route, and the endpoint that the
+// request would go to.
 func explainBackend(rt *proxy.Route, r *http.Request) *explain.Backend {
 	up := rt.Upstream
 	status, policy := up.Status(), up.Policy()
@@ -47,7 +47,8 @@ func explainBackend(rt *proxy.Route, r *http.Request) *explain.Backend {
 	return out
 }
 
-// growing is the percentage of its weight that an endpoint has; 0: all of it.
+// growing returns the percentage of its weight that an endpoint has during slow start; 0:
+// all of it.
 func growing(part float64) float64 {
 	if part >= 1 {
 		return 0
@@ -55,8 +56,8 @@ func growing(part float64) float64 {
 	return math.Round(part * 100)
 }
 
-// drainOf says what becomes of what is under way to an endpoint whose weight is 0;
-// elsewhere says that others get requests.
+// drainOf describes the requests in flight to an endpoint whose weight is 0; elsewhere:
+// other endpoints get requests.
 func drainOf(weight int, elsewhere bool) string {
 	switch {
 	case weight > 0:
@@ -75,8 +76,7 @@ func since(t time.Time) *time.Time {
 	return &t
 }
 
-// likeliest returns the endpoint that is chosen next, or rather than others
-// where chance has a part in it, and why.
+// likeliest returns the endpoint that is chosen next, or most likely, and why.
 func likeliest(endpoints []explain.Endpoint, balance backend.Balance) (url, why string) {
 	var best *explain.Endpoint
 	n := 0
@@ -105,7 +105,7 @@ func likeliest(endpoints []explain.Endpoint, balance backend.Balance) (url, why 
 	return best.URL, fmt.Sprintf("it has fewest requests under way for its weight, of %d; two of them are drawn, and the better one gets the request (LeastRequest)", n)
 }
 
-// explainPolicy says what is done with requests to a server.
+// explainPolicy describes the policy of requests to a server.
 func explainPolicy(p *upstream.Policy, r *http.Request) explain.Policy {
 	out := explain.Policy{
 		Balance: p.Balance, Connect: p.Connect.String(), ResponseHeader: p.ResponseHeader.String(), Idle: p.Idle.String(),
@@ -121,7 +121,7 @@ func explainPolicy(p *upstream.Policy, r *http.Request) explain.Policy {
 	return out
 }
 
-// retriesOf says whether a request would be tried again.
+// retriesOf describes whether a request would be retried.
 func retriesOf(p *upstream.Policy, r *http.Request) string {
 	if p.RetryPercent == 0 && p.RetriesPerSecond == 0 {
 		return "never"
@@ -134,7 +134,7 @@ func retriesOf(p *upstream.Policy, r *http.Request) string {
 		strings.Join(when, ", "), p.Attempts, p.RetryPercent, p.RetriesPerSecond)
 }
 
-// slowStartOf says how the share of an endpoint grows that comes back.
+// slowStartOf describes how the share of a returning endpoint grows.
 func slowStartOf(p *upstream.Policy) string {
 	if p.SlowStart <= 0 || p.Balance == backend.ConsistentHash {
 		return ""
@@ -142,7 +142,7 @@ func slowStartOf(p *upstream.Policy) string {
 	return fmt.Sprintf("from %d%% of its weight to all of it in %v, aggression %d%%", p.SlowPercent, p.SlowStart, p.Aggression)
 }
 
-// checkOf says how endpoints are checked.
+// checkOf describes the health checks of endpoints.
 func checkOf(c *upstream.Check) string {
 	path := c.Path
 	if path == "" {

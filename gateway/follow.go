@@ -12,25 +12,25 @@ import (
 	"portico/resource/rest"
 )
 
-// followWindow is how long after a change of an APIService or Backend more are
-// waited for: who made it wants to use it.
+// followWindow is how long changes of an APIService or Backend are collected. It is short,
+// because the client that made the change waits for its effect.
 const followWindow = time.Millisecond
 
-// followAPIServices hands every state of the stored APIServices to sync.
+// followAPIServices passes every state of the stored APIServices to routing.
 func (g *Gateway) followAPIServices(ctx context.Context) error {
 	return followOwn(ctx, g, g.apiservices, func(list []*apireg.APIService) { g.sync.SetAPIServices(list) })
 }
 
-// followBackends hands every state of the stored Backends to sync.
+// followBackends passes every state of the stored Backends to routing.
 func (g *Gateway) followBackends(ctx context.Context) error {
 	return followOwn(ctx, g, g.backends, func(list []*backend.Backend) { g.sync.SetBackends(list) })
 }
 
-// followOwn hands every state of one of the gateway's own resources to set,
-// once it is known what servers said last: that belongs to them.
+// followOwn passes every state of one of the gateway's own resources to set, once the
+// last-good discovery of servers is restored: it belongs to them.
 func followOwn[T any](ctx context.Context, g *Gateway, r *rest.Resource, set func([]T)) error {
-	// What did not change is not decoded again: with thousands registered, most
-	// news is about one.
+	// Unchanged objects are not decoded again: with thousands of them most changes are of
+	// one.
 	decoded := map[*resource.Object]T{}
 	return loop.Follow(ctx, r.Store, loop.FollowOptions{Logger: g.log, Window: followWindow}, func(s loop.Snapshot) {
 		list := make([]T, 0, len(s.Items))

@@ -36,17 +36,17 @@ type Gateway struct {
 	cfg Config
 	log *slog.Logger
 
-	// What is stored, and the groups that the gateway serves itself.
+	// Storage, and the groups that the gateway serves.
 	etcd      *etcd.Client
 	cache     *watchcache.Cache
 	kinds     []*rest.Kind
 	own       []discovery.GroupVersion // of kinds
 	resources map[schema.GroupResource]*rest.Resource
-	// apiservices and backends are two of them.
+	// apiservices and backends are two of the resources.
 	apiservices, backends *rest.Resource
 	api                   *rest.API
 
-	// Who clients are, and what they may.
+	// Authentication, authorization and admission.
 	authn authn.Authenticator
 	// frontProxy is part of authn; nil: no client is a front proxy.
 	frontProxy authn.FrontProxyAuthenticator
@@ -54,11 +54,11 @@ type Gateway struct {
 	logs       *os.Root // of /logs/; nil: it is not served
 	access     *access.Access
 	flow       *flow.Flow
-	// admission decides on requests to write the gateway's own kinds.
+	// admission decides on writes of the gateway's own kinds.
 	admission *ownAdmission
 
-	// The servers behind: those that the gateway starts with, the certificate that
-	// is shown to all, and what is followed, sent, shown and written of them.
+	// Servers behind the gateway: those of the configuration, the client certificate for all
+	// of them, routes, proxy, OpenAPI and registration.
 	start        []*routing.StaticBackend
 	trust        upstream.Trust
 	via          *upstream.Via
@@ -70,7 +70,7 @@ type Gateway struct {
 	publisher    *publisher
 	lastGood     *lastGood
 
-	// What is told of requests, and where clients connect.
+	// Observation, and the listener.
 	health    *serve.Health
 	metrics   *metrics.Metrics
 	accessLog filter.RequestLog // nil: none
@@ -81,8 +81,8 @@ type Gateway struct {
 	connections inflight.ConnectionLimits
 }
 
-// New assembles a gateway. It reads the files of the configuration but neither
-// connects to anything nor listens.
+// New assembles a gateway. It reads the files of the configuration, and neither connects
+// nor listens.
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
 	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), connections: inflight.DefaultConnectionLimits(), metrics: metrics.New(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...), via: upstream.NewVia()}
@@ -96,12 +96,12 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Listen binds the listening address, so that an address in use is known
-// before anything else starts. Run does it if it was not done.
+// Listen binds the listening address, so that an address in use is known before anything
+// else starts. Run calls it if it was not called.
 func (g *Gateway) Listen() error { return g.server.Listen() }
 
-// Run serves until ctx ends, then drains, and returns when everything it
-// started has ended. It ends by itself if a part of it does.
+// Run serves until ctx ends, drains, and returns when everything it started has ended. It
+// ends if one of its parts does.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.etcd.Close()
 	if err := g.server.Listen(); err != nil {

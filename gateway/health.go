@@ -7,7 +7,7 @@ import (
 	"portico/resource/serve"
 )
 
-// complete reports whether every path there is has been installed.
+// complete reports whether all paths are installed.
 func (g *Gateway) complete() bool {
 	return g.cache.Ready() && g.sync.Ready() && g.access.Ready() == nil
 }
@@ -30,9 +30,8 @@ func (g *Gateway) addHealthChecks() {
 	g.health.AddReady("autoregister-completion", notReady(g.registered, "not all APIServices of the gateway are registered yet"))
 }
 
-// registered reports whether every group of the gateway itself has its
-// APIService. Those of backends do not count: the gateway does not wait for
-// them.
+// registered reports whether every own group of the gateway has its APIService. The
+// gateway does not wait for those of other servers.
 func (g *Gateway) registered() bool {
 	t := g.sync.Table()
 	for _, gv := range g.own {

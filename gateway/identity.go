@@ -10,8 +10,7 @@ import (
 	"portico/resource/authz"
 )
 
-// authenticator returns who tells the gateway who its clients are, asked in
-// the order of docs/wire.md 7.1.
+// authenticator returns the gateway's Authenticator, in kube-apiserver's order.
 func (g *Gateway) authenticator() (authn.Authenticator, error) {
 	var all []authn.Authenticator
 	if g.cfg.RequestHeaderCAFile != "" {
@@ -49,7 +48,7 @@ func (g *Gateway) refuseLoop(r *http.Request) error {
 	return g.via.Admit(r.Header, func() bool { return g.frontProxy != nil && g.frontProxy.Vouches(r) })
 }
 
-// tokens returns who knows bearer tokens.
+// tokens returns the authenticators of bearer tokens.
 func (g *Gateway) tokens() (out []authn.TokenAuthenticator, err error) {
 	if g.cfg.TokenAuthFile != "" {
 		static, err := authn.TokenFile(g.cfg.TokenAuthFile)
@@ -73,8 +72,7 @@ func (g *Gateway) tokens() (out []authn.TokenAuthenticator, err error) {
 	})), nil
 }
 
-// authorize asks whether the user may also do something else than was
-// authorized for the request: create by PUT.
+// authorize decides about a further action than the one of the request: create by PUT.
 func (g *Gateway) authorize(ctx context.Context, a *resource.Action) error {
 	decision, reason, err := g.access.Authorize(ctx, a)
 	if err != nil && decision != authz.Allow {

@@ -19,19 +19,19 @@ import (
 	"portico/resource/rest"
 )
 
-// The documents by name, beside those that sync keeps. Those of the gateway's own
-// groups are in the local copy only: etcd has them already.
+// Names of the documents, beside those of routing. Those of the gateway's own groups are
+// in the local copy only: etcd has the objects.
 const (
 	documentsOfOwn   = "own/"
 	documentAccounts = "core/serviceaccounts"
 	documentSecrets  = "core/secrets"
-	// documentsOfAdmission begins those of webhook configurations and policies.
+	// documentsOfAdmission begins the names of webhook configurations and policies.
 	documentsOfAdmission = "core/admission/"
 )
 
-// lastGood is who knows what the last-good documents are made of, and where they
-// go: servers and what is followed in the core server, and for the local copy the
-// gateway's own groups as well, as far as routes and access come from them.
+// lastGood collects the last-good documents and restores them: servers and followed
+// objects of the core server, and in the local copy also the gateway's own groups that
+// routes and access depend on.
 type lastGood struct {
 	*lastgood.Keeper
 	log       *slog.Logger
@@ -42,7 +42,7 @@ type lastGood struct {
 	find      func(schema.GroupResource) *rest.Resource
 	services  *rest.Resource   // the APIServices
 	backends  *rest.Resource   // the Backends
-	own       []*rest.Resource // what the local copy has of the gateway's own
+	own       []*rest.Resource // own resources in the local copy
 	ownReady  func() bool      // reports whether these can be listed
 	seed      maphash.Seed
 }
@@ -57,7 +57,7 @@ func (l *lastGood) keep(documents *etcd.Documents, stateDir string) (err error) 
 	return err
 }
 
-// now returns the documents of all that is known now, from those who know.
+// now returns the documents of the current state.
 func (l *lastGood) now(ctx context.Context) []lastgood.Document {
 	out := append(l.sync.Kept(), l.ofCore()...)
 	if l.HasCopy() && l.ownReady() {
@@ -66,8 +66,8 @@ func (l *lastGood) now(ctx context.Context) []lastgood.Document {
 	return out
 }
 
-// ofCore returns the documents of what is followed in the core server, beside what
-// the routes are made of.
+// ofCore returns the documents of followed objects of the core server that routes do not
+// depend on.
 func (l *lastGood) ofCore() (out []lastgood.Document) {
 	if s := l.core.serviceAccounts.Load(); s != nil {
 		out = append(out, lastgood.Document{Name: documentAccounts, State: s, Value: func() any {
@@ -110,7 +110,7 @@ func (l *lastGood) objects(name string, items []*resource.Object) lastgood.Docum
 // ofOwn returns the documents of the gateway's own groups.
 func (l *lastGood) ofOwn(ctx context.Context) (out []lastgood.Document) {
 	for _, r := range l.own {
-		// Any state will do, and is there without asking etcd.
+		// Any state, which needs no request to etcd.
 		list, err := r.Store.List(ctx, resource.ListOptions{At: resource.At{Freshness: resource.Any}})
 		if err != nil {
 			l.log.Debug("own objects cannot be listed for the local copy", "resource", r.Resource, "err", err)
@@ -121,7 +121,7 @@ func (l *lastGood) ofOwn(ctx context.Context) (out []lastgood.Document) {
 	return out
 }
 
-// registerLastGood shows how much of what the gateway goes by is from before.
+// registerLastGood exports how many documents were restored.
 func registerLastGood(registry prometheus.Registerer, restored func() int) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "portico_gateway_last_good_documents",

@@ -13,8 +13,7 @@ import (
 	"portico/resource/rest"
 )
 
-// restoreOne takes a document over as what is known, as far as nobody has said
-// anything since.
+// restoreOne restores a document, unless there is newer state.
 func (l *lastGood) restoreOne(name string, data []byte) error {
 	if mine, err := l.sync.Restore(name, data); mine {
 		return err
@@ -40,10 +39,10 @@ func (l *lastGood) restoreOne(name string, data []byte) error {
 		}
 		l.core.secrets.restore(identities)
 	}
-	return nil // those of others are theirs; own ones are for restoreOwn
+	return nil // documents of others, and own ones, which restoreOwn restores
 }
 
-// restoreRegistrations takes the gateway's own groups from the local copy.
+// restoreRegistrations restores the gateway's own groups from the local copy.
 func (l *lastGood) restoreRegistrations(docs map[string][]byte) {
 	objects := func(name string) []*resource.Object {
 		objects, err := lastgood.UnpackObjects(docs[documentsOfOwn+name])
@@ -59,8 +58,8 @@ func (l *lastGood) restoreRegistrations(docs map[string][]byte) {
 	}
 }
 
-// decodeAll decodes objects of one kind, and leaves out what it cannot. The
-// result is not nil.
+// decodeAll decodes objects of one kind and leaves out invalid ones. The result is not
+// nil.
 func decodeAll[T any](log *slog.Logger, r *rest.Resource, objects []*resource.Object) []T {
 	out := make([]T, 0, len(objects))
 	for _, o := range objects {

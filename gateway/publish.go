@@ -21,13 +21,13 @@ import (
 	"portico/resource/loop"
 )
 
-// publishInterval is how often the published trust is compared with what it
-// should be, as upstream's controller does.
+// publishInterval is the interval at which the published trust is checked, as of
+// upstream's controller.
 const publishInterval = time.Minute
 
-// publisher keeps ConfigMap kube-system/extension-apiserver-authentication
-// (docs/wire.md 7.2): it tells registered servers which certificates vouch for
-// clients and for the front proxy, and in which headers the identity is.
+// publisher maintains ConfigMap kube-system/extension-apiserver-authentication, from which
+// registered servers read the CAs of clients and of front proxies, and the identity
+// headers.
 type publisher struct {
 	core         *coreClient
 	clientCAFile string
@@ -58,9 +58,8 @@ func (p *publisher) run(ctx context.Context) error {
 	}
 }
 
-// publish writes the ConfigMap if it lacks anything. Keys of others are left alone, and
-// so is what other gateways added to these: theirs may be another CA, as while one is
-// replaced.
+// publish writes the ConfigMap if something is missing. It keeps keys of others and the
+// values of other gateways, which may have another CA while one is replaced.
 func (p *publisher) publish(ctx context.Context) error {
 	want, err := p.data()
 	if err != nil {
@@ -95,9 +94,9 @@ func (p *publisher) publish(ctx context.Context) error {
 	return err
 }
 
-// merged adds a value to what is stored of a key, as upstream's controller does: of
-// certificates those that have not expired, once each, of the others what is in
-// either list. What is stored and cannot be read is let go of.
+// merged adds a value to the stored value of a key, as upstream's controller does:
+// certificates that have not expired, once each, and the union of other lists. A stored
+// value that cannot be read is replaced.
 //
 // Source: k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust.
 func merged(key, stored, value string, now time.Time) (string, error) {
@@ -124,9 +123,10 @@ func merged(key, stored, value string, now time.Time) (string, error) {
 	return string(text), nil
 }
 
-// mergedCertificates are those of two texts in PEM that have not expired: first what is
-// stored, so that it stays as it is while nothing is missing. An expired one of its own
-// goes, too: two gateways would each put theirs in the place of the other's for ever.
+// mergedCertificates returns the certificates of two PEM texts that have not expired, the
+// stored ones first, so that a complete value does not change. Own certificates that have
+// expired are removed too; otherwise two gateways would replace each other's value for
+// ever.
 func mergedCertificates(stored, own string, now time.Time) string {
 	var out bytes.Buffer
 	var have [][]byte
@@ -138,7 +138,7 @@ func mergedCertificates(stored, own string, now time.Time) string {
 				continue
 			}
 			have = append(have, cert.Raw)
-			_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: cert.Raw}) // to memory
+			_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: cert.Raw}) // writes to memory do not fail
 		}
 	}
 	take(stored)

@@ -7,19 +7,19 @@ import (
 	"portico/resource"
 )
 
-// maxSecrets bounds the Secrets remembered for tokens that are bound to one.
+// maxSecrets bounds the remembered Secrets.
 const maxSecrets = 4096
 
-// boundSecrets remembers the uids of Secrets that tokens were found bound to:
-// the core server is asked for them, and may be away. Safe for concurrent use.
+// boundSecrets remembers the uids of Secrets that tokens are bound to, for while the core
+// server is away. Safe for concurrent use.
 type boundSecrets struct {
 	mu   sync.Mutex
 	uids map[resource.Key]string
 	n    int // counts changes
 }
 
-// set remembers a Secret; "" forgets it. When there are too many, any other
-// goes.
+// set remembers the uid of a Secret; "" removes it. Beyond maxSecrets an arbitrary one is
+// removed.
 func (b *boundSecrets) set(key resource.Key, uid string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -43,7 +43,7 @@ func (b *boundSecrets) set(key resource.Key, uid string) {
 	b.uids[key] = uid
 }
 
-// get returns the uid of a Secret as it was last known.
+// get returns the last known uid of a Secret.
 func (b *boundSecrets) get(key resource.Key) (uid string, found bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -51,14 +51,14 @@ func (b *boundSecrets) get(key resource.Key) (uid string, found bool) {
 	return uid, found
 }
 
-// changes counts what set has changed.
+// changes returns the number of changes by set.
 func (b *boundSecrets) changes() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.n
 }
 
-// kept returns what there is to keep.
+// kept returns the uids for lastGood.
 func (b *boundSecrets) kept() lastgood.Identities {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,7 +69,7 @@ func (b *boundSecrets) kept() lastgood.Identities {
 	return out
 }
 
-// restore adds what is not known otherwise.
+// restore adds uids that are unknown.
 func (b *boundSecrets) restore(from lastgood.Identities) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
