@@ -6,14 +6,15 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"portico/resource"
 )
 
-// How long and how many answers about tokens are remembered. Good ones bound
-// how long a deleted service account lives on; bad ones only keep a client that
-// repeats a forged token from costing a signature check each time, and must not
-// outlive the arrival of a new key by much.
+// Lifetimes and numbers of cached results. For valid tokens the lifetime bounds how long a
+// token works after its service account was deleted. For invalid ones the cache saves a
+// signature check when a client repeats a forged token, and must not outlive the arrival of
+// a new key by much.
 const (
 	goodTokenTTL  = 10 * time.Second
 	badTokenTTL   = 2 * time.Second
@@ -86,4 +87,37 @@ func tokenKey(token string, audiences []string) [sha256.Size]byte {
 		write(audience)
 	}
 	return sha256.Sum256(text)
+}
+
+// tokenMetrics counts, under upstream's names, whether the results for tokens were cached
+// or verified.
+type tokenMetrics struct{ hit, miss, good, bad prometheus.Counter }
+
+// newTokenMetrics returns metrics and registers them; registry may be nil.
+func newTokenMetrics(registry prometheus.Registerer) *tokenMetrics {
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "authentication_token_cache_request_total",
+		Help: "Tokens of requests, by whether their result was cached: hit or miss.",
+	}, []string{"status"})
+	fetches := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "authentication_token_cache_fetch_total",
+		Help: "Tokens that were verified, by result: ok or error.",
+	}, []string{"status"})
+	if registry != nil {
+		registry.MustRegister(requests, fetches)
+	}
+	return &tokenMetrics{
+		hit: requests.WithLabelValues("hit"), miss: requests.WithLabelValues("miss"),
+		good: fetches.WithLabelValues("ok"), bad: fetches.WithLabelValues("error"),
+	}
+}
+
+// checked counts a token that was not cached.
+func (m *tokenMetrics) checked(err error) {
+	m.miss.Inc()
+	if err != nil {
+		m.bad.Inc()
+		return
+	}
+	m.good.Inc()
 }
