@@ -111,7 +111,9 @@ func (l *retryLoop) run() (*http.Response, error) {
 }
 
 func (l *retryLoop) attemptAll() (*http.Response, error) {
-	if l.several && hasBody(l.req) {
+	if hasBody(l.req) {
+		// A slow client holds no connection, and of a small body that cannot be read
+		// nothing is sent.
 		var err error
 		if l.kept, l.isKept, err = keepBody(l.req); err != nil {
 			return nil, err

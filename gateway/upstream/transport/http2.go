@@ -37,10 +37,7 @@ func newHTTP2Pool(e *Endpoint, dial func(context.Context) (*conn, error), other 
 	if e.adjust != nil {
 		e.adjust(p.transport)
 	}
-	// The HTTP/2 of net/http in Go 1.26 locks a connection up for good, with all that
-	// ask it anything, at a WINDOW_UPDATE beyond the largest window. That of x/net does
-	// not; since Go 1.27 it is net/http's again. Nothing here depends on which it is.
-	if _, err := http2.ConfigureTransports(p.transport); err != nil {
+	if err := configureHTTP2(p.transport); err != nil {
 		return nil, fmt.Errorf("configure HTTP/2: %w", err)
 	}
 	p.connect = func(ctx context.Context) (*conn, error) {
