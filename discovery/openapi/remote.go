@@ -26,7 +26,7 @@ const maxRemote = 4096
 // "openapi-remote".
 type Remote struct {
 	documents *Documents
-	lines     lines
+	queues    fetchQueues
 
 	mu    sync.Mutex
 	known *simplelru.LRU[remoteLink, *document]
@@ -85,7 +85,7 @@ func (m *Remote) ServeMade(w http.ResponseWriter, r *http.Request, owner, key, l
 // has said nothing.
 func (m *Remote) serve(w http.ResponseWriter, r *http.Request, at remoteLink, key, media string, fetch func() ([]byte, error)) error {
 	doc := m.document(at, key, hashOf(at.link))
-	turn := func() ([]byte, error) { return m.lines.fetch(at.owner, fetch) }
+	turn := func() ([]byte, error) { return m.queues.fetch(at.owner, fetch) }
 	doc.fetch.Store(&turn)
 	err := m.documents.answer(w, r, doc, media)
 	if errors.Is(err, errBusy) || errors.Is(err, context.DeadlineExceeded) {

@@ -25,7 +25,7 @@ func (u Unread) Name() string {
 }
 
 // reject takes out of a list what is not to be asked for.
-func (l *listing) reject() {
+func (l *index) reject() {
 	l.ids = slices.DeleteFunc(l.ids, func(id schema.GroupVersion) bool {
 		if validName(l.path, id) {
 			return false

@@ -70,7 +70,7 @@ func (s *Source) RefreshOpenAPI(ctx context.Context) (changed bool, err error) {
 	} else {
 		_, err = s.readV3(ctx, next, nil)
 	}
-	changed = s.index.took(err)
+	changed = s.openAPIVerdict.took(err)
 	if err != nil || unchanged {
 		return changed, err
 	}

@@ -52,7 +52,7 @@ func badOpenAPI(a *answer) error { return openapi.BadStatus(a.url, a.code) }
 
 // Broken returns what keeps the server's OpenAPI index from being used; nil if
 // nothing is known to. Single documents are for who reads them to judge.
-func (s *Source) Broken() []openapi.Broken { return s.index.list() }
+func (s *Source) Broken() []openapi.Broken { return s.openAPIVerdict.list() }
 
 // Made reports whether the v3 documents are made here, of the server's v2
 // document: the server itself would not know them.

@@ -61,7 +61,7 @@ func TestOpenAPI(t *testing.T) {
 		"cannot":        func() { b.answer("/openapi/v3", 500, "application/json", "{}") },
 		"not permitted": func() { b.answer("/openapi/v3", 403, "application/json", "{}") },
 	} {
-		s.index.took(nil)
+		s.openAPIVerdict.took(nil)
 		answer()
 		if changed, err := s.RefreshOpenAPI(t.Context()); err == nil || changed != (s.Broken() != nil) || !reflect.DeepEqual(s.OpenAPI(), two) {
 			t.Errorf("%s: %v %v, kept %v", name, changed, err, s.OpenAPI())

@@ -102,7 +102,7 @@ func (s *RESTSource) derive(old *derived, a *answer, large *tooLargeError) (chan
 	if err != nil {
 		next.err = err
 		s.api.Store(next)
-		return s.index.took(brokenIf(err)), next.unless()
+		return s.openAPIVerdict.took(brokenIf(err)), next.unless()
 	}
 	next.api, next.index = api, &OpenAPIIndex{}
 	if api.Document != nil {
@@ -110,10 +110,10 @@ func (s *RESTSource) derive(old *derived, a *answer, large *tooLargeError) (chan
 		next.index.URLs = map[string]string{key: "/openapi/v3/" + key + "?hash=" + openapi.ContentHash(api.Document)}
 	}
 	s.api.Store(next)
-	s.index.took(nil)
+	s.openAPIVerdict.took(nil)
 	path := s.paths()[0]
 	s.take(path, part{
-		mark: next.mark, turn: s.part(path).turn, gvs: []discovery.GroupVersion{s.knownVersions().keep(api.Resources)},
+		mark: next.mark, generation: s.part(path).generation, gvs: []discovery.GroupVersion{s.knownVersions().keep(api.Resources)},
 	})
 	return true, nil
 }

@@ -19,9 +19,8 @@ type Config struct {
 	Name string
 	// BaseURL has no path: "https://host:port".
 	BaseURL string
-	// Shown stands before paths in errors, for people who know where the server is by it.
-	// "": paths stand alone, as those of a server with several addresses, or with an
-	// address that its URL does not have.
+	// Shown stands before paths in errors. "": paths stand alone, as for a server with
+	// several addresses.
 	Shown string
 	// Transport authenticates as the gateway and reaches the server. Required.
 	Transport http.RoundTripper
@@ -32,32 +31,29 @@ type Config struct {
 	// GroupVersions are what is wanted of the server; nil is everything it
 	// lists under /api and /apis.
 	GroupVersions []schema.GroupVersion
-	// Changed, if not nil, is called when GroupVersions or Unread have new values
-	// that no Check and no Follow tells of, from a goroutine of the source's: it must
-	// not wait for anything.
+	// Changed, if not nil, is called when GroupVersions or Unread have new values that
+	// neither Check nor Follow reports, from a goroutine of the source. It must not block.
 	Changed func()
-	// OpenAPIChanged, if not nil, is called when a stream that is followed tells
-	// that the server's OpenAPI documents changed, from the goroutine of Follow:
-	// it must not wait for anything.
+	// OpenAPIChanged, if not nil, is called when the followed stream says that the
+	// server's OpenAPI documents changed, from the goroutine of Follow. It must not block.
 	OpenAPIChanged func()
-	// Grace is how long a group/version that the server lists, but says it does
-	// not have, counts as current. Default 60 s.
+	// Grace is how long a group/version that the server lists and answers 404 for is
+	// current. Default 60 s.
 	Grace time.Duration
 	// Limits bound what is taken of the server. Default DefaultLimits.
 	Limits Limits
-	// Previous, if not nil, is all that the server serves, as it said already (to
-	// an earlier Source).
+	// Previous, if not nil, is all that the server serves, as an earlier Source read it.
 	Previous []discovery.GroupVersion
 }
 
 // Source is one server's discovery, last good answer kept. It is safe for
 // concurrent use.
 type Source struct {
-	cfg     Config
-	known   atomic.Pointer[[]discovery.GroupVersion]
-	openAPI atomic.Pointer[openAPIAnswer]
-	index   verdict    // of OpenAPI
-	making  sync.Mutex // of one OpenAPI document at a time
+	cfg            Config
+	known          atomic.Pointer[[]discovery.GroupVersion]
+	openAPI        atomic.Pointer[openAPIAnswer]
+	openAPIVerdict verdict
+	making         sync.Mutex // of one OpenAPI document at a time
 
 	lifetime context.Context // of what is read beside Check
 	end      context.CancelFunc
@@ -65,27 +61,27 @@ type Source struct {
 
 	mu    sync.Mutex // never held while the server is asked
 	parts map[string]part
-	// listings are what the server lists under a path and parts have not taken in.
-	listings map[string]*listing
-	// details are those of all group/versions in parts, and pauses the waits
-	// before those that failed are read again, by path.
+	// indexes are those that have not been read into parts, by path.
+	indexes map[string]*index
+	// details are those of all group/versions in parts, and pauses the pauses before those
+	// that failed are fetched again, by path.
 	details map[schema.GroupVersion]detail
 	pauses  map[string]pause
 	reading bool // beside Check
 	closed  bool
-	// heard: what is known is what the server itself said.
+	// heard: what is known was read of the server, not restored.
 	heard atomic.Bool
 	// whole: and that is everything it serves. Of mu.
 	whole bool
-	// absent are the group/versions that the server lists and does not have, and
-	// since when. Of mu.
+	// absent says since when the server answers 404 for a group/version that it lists. Of
+	// mu.
 	absent map[schema.GroupVersion]time.Time
-	// following: a stream tells of pathGroups.
+	// following: a stream has the groups.
 	following bool
 	// wants are those of Want. Never changed, only replaced.
 	wants []schema.GroupVersion
-	// again are those of ReadAgain that no reading has begun with.
-	again map[schema.GroupVersion]bool
+	// refetch are those of Refetch that no reading has begun with.
+	refetch map[schema.GroupVersion]bool
 	// streamed is how much more streams may send; of Follow.
 	streamed *meter
 }
@@ -95,40 +91,39 @@ const (
 	pathGroups = "/apis"
 )
 
-// part is what the server said under one path.
+// part is what is known of one path.
 type part struct {
-	// mark identifies the answer.
+	// mark identifies the answer: its ETag, or its digest.
 	mark string
 	gvs  []discovery.GroupVersion
-	// list is what they were read by; nil: a stream told them, or it is not asked
-	// for details.
-	list *listing
-	// unread are those that failed, in the order of the list, and left says that
-	// others were not come to yet.
+	// list is the index that they were read by; nil: they came by a stream.
+	list *index
+	// unread are those that failed, in the order of the index, and left says that others
+	// were not fetched yet.
 	unread []Unread
 	left   bool
-	// invalid are those that are not asked for.
+	// invalid are those that are not fetched because of their names.
 	invalid []Unread
 	excess
 	// again is when the first document is to be read again that did not fail; zero:
 	// none is.
-	again time.Time
-	// turn counts the answers: one that was asked for before another came is
-	// not taken after it. What a stream tells is always the latest.
-	turn int
-	told bool
-	// partial: of what the server listed there, some could not be read.
+	refetchAt time.Time
+	// generation counts the answers: an answer to a request that was sent before a later
+	// answer came is dropped. What a stream sends is always the latest.
+	generation int
+	told       bool
+	// partial: some of what the server lists could not be read.
 	partial bool
 }
 
-// NewSource returns a source; it asks nothing until Check or Follow. Who calls
-// Check has to Close it.
+// NewSource returns a source. It sends nothing before Check or Follow. After a Check it
+// must be closed.
 func NewSource(cfg Config) *Source {
 	if cfg.Limits == (Limits{}) {
 		cfg.Limits = DefaultLimits()
 	}
 	s := &Source{
-		cfg: cfg, parts: map[string]part{}, listings: map[string]*listing{},
+		cfg: cfg, parts: map[string]part{}, indexes: map[string]*index{},
 		details: map[schema.GroupVersion]detail{}, pauses: map[string]pause{}, streamed: newMeter(cfg.Limits),
 	}
 	s.lifetime, s.end = context.WithCancel(context.Background())
@@ -140,9 +135,9 @@ func NewSource(cfg Config) *Source {
 	return s
 }
 
-// GroupVersions returns what the server said last, to this source or to one
-// before it; ok is false if it never did. What did not change is the same (the slices of a GroupVersion) as before.
-// The result must not be changed.
+// GroupVersions returns what the server serves as it was read last, by this source or an
+// earlier one; ok is false if it never was. The slices of a GroupVersion that did not change
+// are the same as before. The result must not be changed.
 func (s *Source) GroupVersions() (gvs []discovery.GroupVersion, ok bool) {
 	if p := s.known.Load(); p != nil {
 		return *p, true
@@ -162,13 +157,12 @@ func (s *Source) paths() []string {
 	return paths
 }
 
-// Check asks the server whether it still says what it said; changed tells that
-// GroupVersions or Unread have new values. The error is that of the server:
-// unreachable, or a bad answer to just that question. The documents that the
-// answer names are read beside it (source_details.go), and are no reason for an
-// error: Check waits a moment for them, and Config.Changed is called when it takes
-// longer. While a stream is followed, Check asks as well but leaves it to the
-// stream to tell what changed.
+// Check asks the server whether its indexes have changed; changed reports that
+// GroupVersions or Unread have new values. The error says that the server cannot be reached
+// or that an index cannot be used. The documents that an index names are fetched beside it
+// (source_details.go), and their errors are not returned: Check waits a moment for them, and
+// Config.Changed is called when they take longer. While a stream is followed, Check asks as
+// well, and changes come by the stream.
 func (s *Source) Check(ctx context.Context) (changed bool, err error) {
 	for _, path := range s.paths() {
 		if err := s.list(ctx, path); err != nil {
@@ -178,8 +172,8 @@ func (s *Source) Check(ctx context.Context) (changed bool, err error) {
 	return s.readBeside(ctx), nil
 }
 
-// Close ends what is read of the server. Later Checks read nothing more. It does not
-// wait: a large document may just be taken apart, which nobody can end (see Wait).
+// Close ends all fetches. Later Checks fetch nothing. It does not wait: decoding a large
+// document cannot be interrupted (see Wait).
 func (s *Source) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -187,7 +181,7 @@ func (s *Source) Close() {
 	s.end()
 }
 
-// Wait returns when nothing is read any more, after Close.
+// Wait returns when all fetches have ended, after Close.
 func (s *Source) Wait() { s.readers.Wait() }
 
 func (s *Source) part(path string) part {
@@ -196,7 +190,7 @@ func (s *Source) part(path string) part {
 	return s.parts[path]
 }
 
-// told reports whether a stream tells of that path.
+// told reports whether a stream has that path.
 func (s *Source) told(path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,29 +200,29 @@ func (s *Source) told(path string) bool {
 // toldOf is told; mu is held.
 func (s *Source) toldOf(path string) bool { return s.following && path == pathGroups }
 
-// take makes an answer what is known, unless another overtook it. It reports
-// whether that is news.
+// take makes next what is known of a path, unless a later answer came. It reports whether
+// something changed.
 func (s *Source) take(path string, next part) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.parts[path]
-	if next.told || s.listings[path] == next.list {
-		delete(s.listings, path)
+	if next.told || s.indexes[path] == next.list {
+		delete(s.indexes, path)
 	}
-	if !next.told && next.turn != old.turn {
+	if !next.told && next.generation != old.generation {
 		return false
 	}
-	next.turn = old.turn + 1
+	next.generation = old.generation + 1
 	s.parts[path] = next
 	var all []discovery.GroupVersion
 	whole := true
 	for _, path := range s.paths() {
 		p, read := s.parts[path]
 		if !read {
-			return false // the whole is not known yet
+			return false // not all paths are read yet
 		}
 		all = append(all, p.gvs...)
-		whole = whole && !p.partial && p.more == 0 // nothing is taken away for want of room
+		whole = whole && !p.partial && p.more == 0 // what exceeds a limit is still served
 	}
 	if known := s.known.Load(); !next.told && s.heard.Load() && s.whole == whole && unchanged(*known, all) {
 		return !sameUnread(old.unread, next.unread) || !sameUnread(old.invalid, next.invalid) || !sameUnread(old.beyond, next.beyond) || old.more != next.more
@@ -239,7 +233,7 @@ func (s *Source) take(path string, next part) (changed bool) {
 	return true
 }
 
-// unchanged reports whether two answers are the same, of what was kept as it was.
+// unchanged reports whether two results are equal, by the identity of their slices.
 func unchanged(a, b []discovery.GroupVersion) bool {
 	return slices.EqualFunc(a, b, func(a, b discovery.GroupVersion) bool {
 		return a.Group == b.Group && a.Version == b.Version && a.Stale == b.Stale && a.Unknown == b.Unknown && a.Unlisted == b.Unlisted &&

@@ -79,7 +79,7 @@ func (s *Source) readBeside(ctx context.Context) (changed bool) {
 
 // readAll reads until nothing is due, and says whether that brought news: to
 // whoever waits for the result or, once that one has left, by Config.Changed.
-func (s *Source) readAll(l *listing, result chan<- bool, left <-chan struct{}) {
+func (s *Source) readAll(l *index, result chan<- bool, left <-chan struct{}) {
 	news := false
 	tell := func() {
 		if news && s.cfg.Changed != nil {
@@ -108,7 +108,7 @@ func (s *Source) readAll(l *listing, result chan<- bool, left <-chan struct{}) {
 }
 
 // next returns what is to be read; nil: nothing is. mu is held.
-func (s *Source) next() *listing {
+func (s *Source) next() *index {
 	if s.closed {
 		return nil
 	}
@@ -117,12 +117,12 @@ func (s *Source) next() *listing {
 		if s.toldOf(path) {
 			continue
 		}
-		if l := s.listings[path]; l != nil {
+		if l := s.indexes[path]; l != nil {
 			return l
 		}
 		p := s.parts[path]
-		due := !p.again.IsZero() && !now.Before(p.again) || len(p.unread) > 0 || p.partial
-		if p.list != nil && (p.left || path == pathGroups && len(s.again) > 0 || due && !now.Before(s.pauses[path].until)) {
+		due := !p.refetchAt.IsZero() && !now.Before(p.refetchAt) || len(p.unread) > 0 || p.partial
+		if p.list != nil && (p.left || path == pathGroups && len(s.refetch) > 0 || due && !now.Before(s.pauses[path].until)) {
 			return p.list
 		}
 	}
@@ -131,8 +131,8 @@ func (s *Source) next() *listing {
 
 // read reads what is wanted of a list and makes it known, with what cannot be had
 // as it was before. It reports whether something new is known.
-func (s *Source) read(ctx context.Context, l *listing) (changed bool) {
-	known, turn := s.knownVersions(), s.turnOf(l)
+func (s *Source) read(ctx context.Context, l *index) (changed bool) {
+	known, generation := s.knownVersions(), s.generationOf(l)
 	l = s.withUnlisted(l)
 	var next part
 	if l.document != nil {
@@ -146,35 +146,35 @@ func (s *Source) read(ctx context.Context, l *listing) (changed bool) {
 		s.drop(l)
 		return false
 	}
-	next.mark, next.list, next.turn, next.invalid, next.more = l.mark, l, turn, l.invalid, next.more+l.more
+	next.mark, next.list, next.generation, next.invalid, next.more = l.mark, l, generation, l.invalid, next.more+l.more
 	s.within(&next, known)
 	return s.take(l.path, next)
 }
 
-// turnOf returns the turn of what the reading of a list begins with.
-func (s *Source) turnOf(l *listing) int {
+// generationOf returns the generation of what the reading of a list begins with.
+func (s *Source) generationOf(l *index) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.parts[l.path]; p.list == l {
-		return p.turn
+		return p.generation
 	}
-	return l.turn
+	return l.generation
 }
 
 // drop forgets a list that is not to be read.
-func (s *Source) drop(l *listing) {
+func (s *Source) drop(l *index) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.listings[l.path] == l {
-		delete(s.listings, l.path)
+	if s.indexes[l.path] == l {
+		delete(s.indexes, l.path)
 	}
 }
 
 // wanted returns the group/versions whose documents are to be read: those that
 // the list says something new of, that failed, or whose document is old. First come
-// those of ReadAgain; those that failed come last: they shall not keep the others from
+// those of Refetch; those that failed come last: they shall not keep the others from
 // being read.
-func (s *Source) wanted(l *listing, known knownVersions) (out []schema.GroupVersion) {
+func (s *Source) wanted(l *index, known knownVersions) (out []schema.GroupVersion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -186,7 +186,7 @@ func (s *Source) wanted(l *listing, known knownVersions) (out []schema.GroupVers
 		k, have := known[id]
 		switch {
 		case v.stale, l.large[id]: // the server itself does not have it, or it is too much
-		case s.again[id]:
+		case s.refetch[id]:
 			first = append(first, id)
 		case d.err != nil && waits && reflect.DeepEqual(d.tried, v.resources):
 		case d.err != nil:
@@ -197,13 +197,13 @@ func (s *Source) wanted(l *listing, known knownVersions) (out []schema.GroupVers
 		}
 	}
 	if l.path == pathGroups {
-		s.again = nil
+		s.refetch = nil
 	}
 	return slices.Concat(first, out, failed)
 }
 
 // lasts is how old a document may get that the list says nothing new of.
-func (l *listing) lasts() time.Duration {
+func (l *index) lasts() time.Duration {
 	if l.aggregated == nil {
 		return loneDetailLasts
 	}
@@ -263,10 +263,10 @@ func (s *Source) readLegacy(ctx context.Context, gv schema.GroupVersion) (r read
 }
 
 // assemble makes of a list and the documents that were read what there is to know.
-func (s *Source) assemble(l *listing, known knownVersions, results map[schema.GroupVersion]reading) part {
+func (s *Source) assemble(l *index, known knownVersions, results map[schema.GroupVersion]reading) part {
 	p := part{gvs: make([]discovery.GroupVersion, 0, len(l.ids))}
 	errs, again := s.note(l, results)
-	p.again = again
+	p.refetchAt = again
 	absent := s.absences(l.path, known)
 	for _, id := range l.ids {
 		v, err := l.aggregated[id], errs[id]
@@ -319,7 +319,7 @@ func describe(id schema.GroupVersion, legacy []metav1.APIResource, v version) di
 // readOne makes of the document of the one group/version that is wanted there,
 // which was the answer to the check, what there is to know: its v2 form is in the
 // list of all that the server has.
-func (s *Source) readOne(ctx context.Context, l *listing, known knownVersions) part {
+func (s *Source) readOne(ctx context.Context, l *index, known knownVersions) part {
 	id := l.ids[0]
 	v, err := s.readVersion(ctx, id)
 	errs, _ := s.note(l, map[schema.GroupVersion]reading{id: {err: err}})
@@ -356,7 +356,7 @@ func (s *Source) readVersion(ctx context.Context, id schema.GroupVersion) (versi
 	case a.code != http.StatusOK || !a.aggregated:
 		return version{}, nil
 	}
-	l := &listing{}
+	l := &index{}
 	err = l.versions(a, &s.cfg.Limits)
 	return l.aggregated[id], err
 }

@@ -224,7 +224,7 @@ func TestOneDocumentFailsWithoutV2(t *testing.T) {
 	for id := range s.details {
 		s.details[id] = detail{read: time.Now().Add(-loneDetailLasts)}
 	}
-	p.again = time.Now()
+	p.refetchAt = time.Now()
 	s.parts[pathGroups] = p
 	check(t, s, true)
 	same(t, s, "apps/v1:deployments", "bad.example.com/v1:gadgets")
@@ -325,9 +325,9 @@ func TestStaleIsNotDue(t *testing.T) {
 		s.details[id] = d
 	}
 	p := s.parts[pathGroups]
-	p.again = long
+	p.refetchAt = long
 	s.parts[pathGroups] = p
-	before := p.turn
+	before := p.generation
 	s.mu.Unlock()
 	check(t, s, false) // reads batch/v1
 	reading := true
@@ -339,8 +339,8 @@ func TestStaleIsNotDue(t *testing.T) {
 		reading, p = s.reading, s.parts[pathGroups]
 		s.mu.Unlock()
 	}
-	if n := p.turn - before; n != 1 || time.Until(p.again) < detailLasts/2 {
-		t.Errorf("%d readings, the next one in %v", n, time.Until(p.again))
+	if n := p.generation - before; n != 1 || time.Until(p.refetchAt) < detailLasts/2 {
+		t.Errorf("%d readings, the next one in %v", n, time.Until(p.refetchAt))
 	}
 	b.serves(t, apps, described("batch", "v1", "jobs"))
 	check(t, s, true)

@@ -16,21 +16,20 @@ import (
 	"portico/discovery"
 )
 
-// listing is what a server's answer at one path names. Immutable.
-type listing struct {
+// index is what a server's answer at one path lists. Immutable.
+type index struct {
 	path, mark string
-	turn       int // of the part when it was asked for
+	generation int // of the part when it was requested
 	ids        []schema.GroupVersion
-	// aggregated is what the v2 form says of them; nil: there is none. It is of
-	// what else the server lists as well.
+	// aggregated is what the v2 form says of them, and of others that the server lists;
+	// nil: there is none.
 	aggregated map[schema.GroupVersion]version
-	// document is the answer itself where that is what is wanted of the server:
-	// the legacy form of ids' only one.
+	// document is the answer itself if a single group/version is wanted: its legacy form.
 	document []metav1.APIResource
 	// invalid are those that are not in ids because of their names.
 	invalid []Unread
-	// excess is what the limits leave out; large are those in ids of which the list
-	// says more than is taken.
+	// excess is what the limits leave out; large are those in ids whose descriptions exceed
+	// a limit.
 	excess
 	large map[schema.GroupVersion]bool
 	// asked is when the server gave it.
@@ -39,7 +38,7 @@ type listing struct {
 }
 
 // lone reports whether the v2 form says nothing of a group/version.
-func (l *listing) lone(id schema.GroupVersion) bool {
+func (l *index) lone(id schema.GroupVersion) bool {
 	_, ok := l.aggregated[id]
 	return !ok
 }
@@ -50,10 +49,10 @@ type version struct {
 	stale     bool
 }
 
-// list asks the server what it has at a path, and keeps for reading what it says
-// if that is new. While a stream tells of it, it is not.
+// list fetches the index of a path and keeps it to be read if it is new. It is dropped
+// while a stream has the path.
 func (s *Source) list(ctx context.Context, path string) error {
-	known, turn := s.latest(path)
+	known, generation := s.latest(path)
 	accept := acceptLegacy
 	if s.cfg.GroupVersions == nil {
 		accept = acceptAggregated
@@ -62,7 +61,7 @@ func (s *Source) list(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	l := &listing{path: path, turn: turn, asked: time.Now()}
+	l := &index{path: path, generation: generation, asked: time.Now()}
 	switch {
 	case a.code == http.StatusNotModified && isETag(known):
 		return nil
@@ -84,37 +83,37 @@ func (s *Source) list(ctx context.Context, path string) error {
 	l.names = namesOf(l.ids)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.parts[path].turn == turn && !s.toldOf(path) {
-		s.listings[path] = l
+	if s.parts[path].generation == generation && !s.toldOf(path) {
+		s.indexes[path] = l
 	}
 	return nil
 }
 
 // latest returns what identifies the server's last answer at a path, read or not,
-// and the turn of what is read.
-func (s *Source) latest(path string) (mark string, turn int) {
+// and the generation of what is read.
+func (s *Source) latest(path string) (mark string, generation int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.parts[path]
-	l := s.listings[path]
+	l := s.indexes[path]
 	switch {
 	case l != nil:
-		return l.mark, p.turn
+		return l.mark, p.generation
 	case s.outdated(p.list):
-		return "", p.turn
+		return "", p.generation
 	}
-	return p.mark, p.turn
+	return p.mark, p.generation
 }
 
-// listing returns what is to be read under a path; nil: nothing is.
-func (s *Source) listing(path string) *listing {
+// index returns the index of a path that is to be read; nil: there is none.
+func (s *Source) index(path string) *index {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.listings[path]
+	return s.indexes[path]
 }
 
-// parse takes an answer into a listing.
-func (s *Source) parse(l *listing, a *answer) (err error) {
+// parse decodes an answer into an index.
+func (s *Source) parse(l *index, a *answer) (err error) {
 	limits := &s.cfg.Limits
 	switch {
 	case s.cfg.GroupVersions != nil:
@@ -127,7 +126,7 @@ func (s *Source) parse(l *listing, a *answer) (err error) {
 	case l.path == pathCore:
 		err = l.core(a, limits)
 	default:
-		var groups *listing
+		var groups *index
 		if groups, err = a.groups(limits); err == nil {
 			l.ids, l.more = groups.ids, groups.more
 		}
@@ -140,7 +139,7 @@ func (s *Source) parse(l *listing, a *answer) (err error) {
 }
 
 // put adds a group/version, if there is room for it.
-func (l *listing) put(id schema.GroupVersion, limits *Limits) bool {
+func (l *index) put(id schema.GroupVersion, limits *Limits) bool {
 	switch {
 	case l.names[id]: // the first counts
 		return false
@@ -156,7 +155,7 @@ func (l *listing) put(id schema.GroupVersion, limits *Limits) bool {
 }
 
 // core takes in the versions of the core group.
-func (l *listing) core(a *answer, limits *Limits) error {
+func (l *index) core(a *answer, limits *Limits) error {
 	d, err := a.split("versions")
 	if err != nil {
 		return err
@@ -174,8 +173,8 @@ func (l *listing) core(a *answer, limits *Limits) error {
 	return nil
 }
 
-// groups takes apart the older list of groups: of the listing, ids and more are set.
-func (a *answer) groups(limits *Limits) (*listing, error) {
+// groups decodes the legacy list of groups: of the index, ids and more are set.
+func (a *answer) groups(limits *Limits) (*index, error) {
 	d, err := a.split("groups")
 	if err != nil {
 		return nil, err
@@ -183,7 +182,7 @@ func (a *answer) groups(limits *Limits) (*listing, error) {
 	if err := a.expect(kindGroups, d.TypeMeta, d.listed); err != nil {
 		return nil, err
 	}
-	l := &listing{}
+	l := &index{}
 	for item := d.next(); item != nil; item = d.next() {
 		if len(item) > limits.Group || elements(item) > limits.Elements {
 			l.more++
@@ -212,7 +211,7 @@ type outline struct {
 
 // versions takes in the v2 form: of groups that are too large, or that there is no
 // memory left for, the names.
-func (l *listing) versions(a *answer, limits *Limits) error {
+func (l *index) versions(a *answer, limits *Limits) error {
 	d, err := a.split("items")
 	if err != nil {
 		return err
@@ -251,7 +250,7 @@ func (l *listing) versions(a *answer, limits *Limits) error {
 }
 
 // name takes in the names of a group of which there is too much.
-func (l *listing) name(a *answer, item []byte, limits *Limits) error {
+func (l *index) name(a *answer, item []byte, limits *Limits) error {
 	if len(item) > limits.Group || len(l.ids) >= limits.GroupVersions {
 		l.more++
 		return nil

@@ -11,13 +11,13 @@ import (
 // custom-metrics-apiserver list nothing in the v2 form. Such a group/version is asked for
 // only if an APIService registers it (Want).
 
-// unlistedLasts is how old a list may get that does not name everything: what
-// becomes of the rest does not show in it.
+// unlistedLasts is how old an index may get if not everything that is wanted is in it: it
+// does not show changes of the rest.
 const unlistedLasts = time.Minute
 
-// Want says which group/versions others expect of the server. From the next Check
-// on it is asked also for those that it does not list; that it does not have one is
-// no failure. A source of some group/versions only is asked for no others.
+// Want sets the group/versions that APIServices register for the server. From the next
+// Check on those that it does not list are fetched as well; that it does not have one is no
+// failure. It does nothing for a source of some group/versions only.
 func (s *Source) Want(gvs []schema.GroupVersion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,18 +26,18 @@ func (s *Source) Want(gvs []schema.GroupVersion) {
 	}
 }
 
-// ReadAgain has the document of a group/version that Want names read with the next
-// Check, whatever became of it before: somebody found that the server has it.
-func (s *Source) ReadAgain(gv schema.GroupVersion) {
+// Refetch has the document of a wanted group/version fetched with the next Check, whatever
+// the result was before: another check found that the server has it.
+func (s *Source) Refetch(gv schema.GroupVersion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !slices.Contains(s.wants, gv) {
 		return
 	}
-	if s.again == nil {
-		s.again = map[schema.GroupVersion]bool{}
+	if s.refetch == nil {
+		s.refetch = map[schema.GroupVersion]bool{}
 	}
-	s.again[gv] = true
+	s.refetch[gv] = true
 }
 
 // unlisted is what a list is completed with.
@@ -52,7 +52,7 @@ type unlisted struct {
 }
 
 // withUnlisted returns a list, in its place, with what is wanted and not in it.
-func (s *Source) withUnlisted(l *listing) *listing {
+func (s *Source) withUnlisted(l *index) *index {
 	if l.completed || s.cfg.GroupVersions != nil || l.path != pathGroups {
 		return l
 	}
@@ -60,15 +60,15 @@ func (s *Source) withUnlisted(l *listing) *listing {
 	defer s.mu.Unlock()
 	next := *l
 	next.expect(s.wants, s.cfg.Limits.GroupVersions)
-	if s.listings[l.path] == l {
-		s.listings[l.path] = &next
+	if s.indexes[l.path] == l {
+		s.indexes[l.path] = &next
 	}
 	return &next
 }
 
 // expect adds what is wanted to a list that nothing else refers to, up to a number of
 // group/versions.
-func (l *listing) expect(wants []schema.GroupVersion, most int) {
+func (l *index) expect(wants []schema.GroupVersion, most int) {
 	l.unlisted = unlisted{completed: true, wants: wants, expected: map[schema.GroupVersion]bool{}, names: namesOf(l.ids)}
 	l.ids = slices.Clone(l.ids)
 	for _, id := range wants {
@@ -98,14 +98,14 @@ func (s *Source) Lists(gv schema.GroupVersion) (listed, known bool) {
 	defer s.mu.Unlock()
 	l := s.parts[path].list
 	if l == nil {
-		l = s.listings[path]
+		l = s.indexes[path]
 	}
 	return l != nil && l.names[gv], l != nil
 }
 
 // outdated reports whether a list has to be asked for anew, though the server may
 // say that it is the same. mu is held.
-func (s *Source) outdated(l *listing) bool {
+func (s *Source) outdated(l *index) bool {
 	if l == nil || s.cfg.GroupVersions != nil || l.path != pathGroups {
 		return false
 	}

@@ -119,7 +119,7 @@ func TestReadAgain(t *testing.T) {
 	serve(func(w http.ResponseWriter, _ *http.Request) { document(w, true) })
 	look()
 	same(t, s, "broken.example.com/v1:parts", "old.example.com/v1:things")
-	s.ReadAgain(more)
+	s.Refetch(more)
 	look()
 	same(t, s, "broken.example.com/v1:parts", "more.example.com/v1:widgets", "old.example.com/v1:things")
 	if calls != 1 {
@@ -131,7 +131,7 @@ func TestReadAgain(t *testing.T) {
 	s.Want([]schema.GroupVersion{more})
 	serve(func(w http.ResponseWriter, _ *http.Request) {
 		if calls == 0 {
-			s.ReadAgain(more)
+			s.Refetch(more)
 		}
 		document(w, calls > 0)
 	})

@@ -68,7 +68,7 @@ func sameUnread(a, b []Unread) bool {
 // note keeps how reading went, forgets what is not listed any more, and returns
 // why the group/versions of the list failed that did, and when the first document
 // of the others is to be read again.
-func (s *Source) note(l *listing, results map[schema.GroupVersion]reading) (errs map[schema.GroupVersion]error, again time.Time) {
+func (s *Source) note(l *index, results map[schema.GroupVersion]reading) (errs map[schema.GroupVersion]error, again time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()

@@ -58,12 +58,12 @@ func (s *Source) Follow(ctx context.Context, changed func()) error {
 	defer cancel(nil)
 	silence := time.AfterFunc(streamSilence, func() { cancel(errSilent) })
 	defer silence.Stop()
-	if s.part(pathCore).turn == 0 {
+	if s.part(pathCore).generation == 0 {
 		// Without it the whole is not known.
 		if err := s.list(ctx, pathCore); err != nil {
 			return err
 		}
-		if l := s.listing(pathCore); l != nil && s.read(ctx, l) {
+		if l := s.index(pathCore); l != nil && s.read(ctx, l) {
 			changed()
 		}
 	}

@@ -264,7 +264,7 @@ func TestStreamOvertakesCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	core, old := s.listing(pathCore), s.listing(pathGroups)
+	core, old := s.index(pathCore), s.index(pathGroups)
 	s.read(t.Context(), core)
 	f := &following{source: s, groups: map[string]group{}}
 	f.put("new.example.com", group{gvs: []discovery.GroupVersion{described("new.example.com", "v1", "things")}})

@@ -50,7 +50,7 @@ type Source interface {
 	Unread() []sources.Unread
 	Dropped() int
 	Want(gvs []schema.GroupVersion)
-	ReadAgain(gv schema.GroupVersion)
+	Refetch(gv schema.GroupVersion)
 	Lists(gv schema.GroupVersion) (listed, known bool)
 	Close()
 	Wait()

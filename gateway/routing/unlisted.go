@@ -69,7 +69,7 @@ func (srv *Server) unlistedTarget(s *Controller, a *apireg.APIService) availabil
 		Probe: func(ctx context.Context) error { return stable(srv.ask(ctx, path, shown)) },
 		OnChange: func(v availability.Verdict) {
 			if v.Healthy {
-				srv.Source.ReadAgain(gv)
+				srv.Source.Refetch(gv)
 				s.checker.Hurry(srv.target)
 				s.checker.Hurry(srv.discoveryTarget())
 			}
