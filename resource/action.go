@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// User is who makes a request.
+// User is the user of a request.
 type User struct {
 	Name   string
 	UID    string
@@ -72,13 +72,12 @@ type Action struct {
 	// watch (not by the legacy prefix) and deletecollection.
 	LabelSelector string
 	FieldSelector string
-	// Follow says that a reader of discovery stays to be told of changes
-	// (GET /apis?watch=true), which is no watch of a resource.
+	// Follow says that a reader of discovery waits for changes (GET /apis?watch=true),
+	// which is not a watch of a resource.
 	Follow bool
-	// Streams says that the client takes a stream of events (IsEventStream) of who
-	// may answer with one: the request has no deadline, and counts like any other
-	// until the answer is known to be one. It is set before anybody else sees the
-	// Action.
+	// Streams says that the client accepts a stream of events (IsEventStream) and the
+	// server may answer with one: the request has no deadline, and counts like any other
+	// until the answer is known to be a stream. It is set before the Action is shared.
 	Streams bool
 }
 

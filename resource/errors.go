@@ -64,8 +64,8 @@ func Unavailable(message string, seconds int32) *apierrors.StatusError {
 const ReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
 // InsufficientStorage is the 507 (RFC 4918, 11.5) for a write that the storage has
-// no room for. It has no Retry-After: the RFC forbids a client to repeat the request
-// by itself, and it would fail again until somebody makes room.
+// no room for. It has no Retry-After: the RFC forbids automatic retries, and they would
+// fail until there is room again.
 func InsufficientStorage(message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,

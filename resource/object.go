@@ -48,8 +48,7 @@ func (h *Header) Terminating() bool { return !h.DeletionTime.IsZero() }
 // Object is one object as it travels through Portico: a header that code
 // reads, and the bytes that a client reads.
 //
-// An Object is immutable and shared by everybody who reads it; no field may be
-// changed once it has been handed on. Make one with [Parse] or
+// An Object is immutable and shared by its readers. Make one with [Parse] or
 // [Object.WithRevision].
 type Object struct {
 	Header

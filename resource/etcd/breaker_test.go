@@ -71,10 +71,9 @@ func set(takes time.Duration, of ...*atomic.Int64) {
 // longest is by when everybody knows that etcd is silent.
 const longest = (patience + 1) * lookEvery
 
-// An etcd that falls silent: what is under way ends, but for transactions, what
-// comes is refused at once, the question is asked by one at a time, and the first
-// answer opens the door.
-func TestPulseStops(t *testing.T) {
+// When etcd becomes silent, requests in progress end, but for transactions; new ones are
+// rejected at once; there is one probe at a time, and the first answer closes the breaker.
+func TestBreakerOpensAndCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := imagine(t)
 		if err := e.get(t.Context()); err != nil {
@@ -137,8 +136,8 @@ func TestPulseStops(t *testing.T) {
 	})
 }
 
-// Any answer counts, also to a transaction from before.
-func TestPulseHearsOldAnswers(t *testing.T) {
+// Any answer counts, also to a transaction that began before.
+func TestAnswersToOldRequestsCloseTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := imagine(t)
 		set(hangs, &e.asked)
@@ -153,8 +152,8 @@ func TestPulseHearsOldAnswers(t *testing.T) {
 	})
 }
 
-// What is no silence: each of these goes on for an hour.
-func TestPulseGoesOn(t *testing.T) {
+// The breaker stays closed, in each case for an hour.
+func TestBreakerStaysClosed(t *testing.T) {
 	for name, run := range map[string]func(ctx context.Context, e *imaginary){
 		"one slow transaction": func(ctx context.Context, e *imaginary) {
 			set(time.Hour, &e.write)
@@ -210,8 +209,8 @@ func TestPulseGoesOn(t *testing.T) {
 	}
 }
 
-// What is silence, though something is heard.
-func TestPulseIsNotDeceived(t *testing.T) {
+// The breaker opens although something is received.
+func TestBreakerOpensOnAnswersWithoutAQuorum(t *testing.T) {
 	for name, run := range map[string]func(ctx context.Context, e *imaginary){
 		"no quorum": func(ctx context.Context, e *imaginary) {
 			set(time.Second, &e.read, &e.asked)
@@ -252,9 +251,9 @@ func TestPulseIsNotDeceived(t *testing.T) {
 	}
 }
 
-// What proves a quorum: that etcd is asked for what it does not allow is no reason
-// to refuse everything for ever.
-func TestPulseIsProved(t *testing.T) {
+// Refusals that need a quorum are answers: a client without permission must not be
+// rejected for ever.
+func TestAnswersOfAQuorum(t *testing.T) {
 	read, own, write := &etcdserverpb.RangeRequest{Key: []byte(askedKey)}, &etcdserverpb.RangeRequest{Serializable: true}, &etcdserverpb.TxnRequest{}
 	for _, c := range []struct {
 		req  any
@@ -282,9 +281,9 @@ func TestPulseIsProved(t *testing.T) {
 	}
 }
 
-// Whoever counts the time alone would take a process that was stopped for an etcd
-// that is silent; and one that has nothing under way looks at nothing.
-func TestPulseLooks(t *testing.T) {
+// Checks are counted, not time: a process that was stopped does not take etcd for silent.
+// Without requests in progress there are no checks.
+func TestChecksRunWhileRequestsAreInProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := imagine(t)
 		time.Sleep(time.Hour)

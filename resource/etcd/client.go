@@ -65,11 +65,11 @@ type Config struct {
 	Prefix string
 	// Transformer encrypts values; nil stores them as they are.
 	Transformer Transformer
-	// Trace is told of requests that are over, with the context of who they were
-	// made for: upstream's name of the operation, the resource it was about (""
-	// for none), when it began and how it ended. nil: nobody is.
+	// Trace is called after each request to etcd with its caller's context: upstream's
+	// name of the operation, its resource ("" for none), its start and its error. May be
+	// nil.
 	Trace func(ctx context.Context, operation, group, resource string, start time.Time, err error)
-	// Logger takes what no caller is told; nil means slog.Default().
+	// Logger logs errors that no caller gets; nil means slog.Default().
 	Logger *slog.Logger
 	// DialTimeout is the least time an attempt to connect is given; 0 means
 	// 5 s.

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// compactKey coordinates those who compact one etcd. kube-apiserver uses
-	// the same key in the same way, so both can share an etcd.
+	// compactKey coordinates the compactors of one etcd. kube-apiserver uses the same key
+	// in the same way, so both can share an etcd.
 	compactKey = "compact_rev_key"
-	// compactEvery is the time between compactions. What is compacted is one
-	// round old, so between one and two rounds of history are kept.
+	// compactEvery is the time between compactions. The compacted revision is one round
+	// old, so between one and two rounds of history are kept.
 	compactEvery = 5 * time.Minute
 	// compactTimeout bounds a round; etcd has much to do in it.
 	compactTimeout = 30 * time.Second
 )
 
-// compaction is what one compactor remembers between rounds.
+// compaction is the state of one compactor between rounds.
 type compaction struct {
 	// round is the version of compactKey when it was last seen.
 	round int64
@@ -34,9 +34,9 @@ type compaction struct {
 // round one of them does the work, and if it dies another goes on. At least 5
 // minutes of history are always kept.
 //
-// The key's version counts the rounds. Who finds it as he last saw it moves it
-// on and compacts to the revision of his last round; who finds it moved
-// remembers the new one and waits for the next round.
+// The key's version counts the rounds. A process that finds the version of its last round
+// increments it and compacts to the revision of that round; one that finds another version
+// remembers it and waits for the next round.
 func (c *Client) Compact(ctx context.Context) error {
 	tick := time.NewTicker(compactEvery)
 	defer tick.Stop()
@@ -87,9 +87,8 @@ func (c *Client) claimRound(ctx context.Context, state compaction) (next compact
 		Else(clientv3.OpGet(compactKey)).
 		Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) {
-		// A full etcd needs to be compacted most, and takes no claim. Then
-		// everybody compacts; to a revision that is a round old nobody can be
-		// wrong to.
+		// A full etcd needs compaction most, but cannot store the key. Then every process
+		// compacts, which is harmless: the revision is a round old.
 		rev, err := c.readRevision(ctx)
 		if err != nil {
 			return state, false, err

@@ -57,8 +57,7 @@ func (s *store) put(ctx context.Context, op operation, key, value []byte, rev in
 		if again || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return at, cur, ok, writeStatus(ctx, err)
 		}
-		// Somebody revoked the shared lease, or etcd was put back to a state
-		// from before it.
+		// The shared lease was revoked, or etcd was restored from a backup without it.
 		s.leases.forget(lease)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // documentRoot holds the documents, outside of every feed's range.
 const documentRoot = "portico/documents"
 
-// ErrDocumentChanged says that somebody else has written a document meanwhile.
+// ErrDocumentChanged is the error of a write after a concurrent one.
 var ErrDocumentChanged = errors.New("the document has changed meanwhile")
 
 // Documents are named values that are no resources: what processes of one kind

@@ -24,14 +24,12 @@ const (
 // electionRoot holds the elections' keys, outside of every feed's range.
 const electionRoot = "portico/elections"
 
-// Campaign runs lead whenever this process is the elected leader of name,
-// again and again until ctx ends, and returns ctx's error. id tells who leads,
-// for people who look at etcd. lead's context ends when leadership is lost;
-// lead must return then, and the next campaign begins only after it has.
-// Leadership rests on a lease: a process that stops for longer than its
-// duration may for a moment believe to lead beside its successor. What it writes
-// under lead's context is not carried out then (fence.go), and the error is a 503.
-// A lead that returns by itself gives leadership up.
+// Campaign runs lead whenever this process is the elected leader of name, until ctx ends,
+// and returns ctx's error. id names the leader in etcd, for people. lead's context ends
+// when leadership is lost; lead must return then, and the next campaign begins after it
+// has. Leadership depends on a lease: a process that stops for longer than its duration
+// may for a moment run lead beside its successor. Writes with lead's context fail then
+// with a 503 (fence.go). A lead that returns by itself resigns.
 func (c *Client) Campaign(ctx context.Context, name, id string, lead func(ctx context.Context)) error {
 	for {
 		err := c.term(ctx, name, id, lead)

@@ -21,7 +21,7 @@ type fence struct {
 
 type fenceKey struct{}
 
-// fenced returns a context whose writes are made in the name of a leader.
+// fenced returns a context whose writes fail once leadership is lost.
 func fenced(ctx context.Context, f *fence) context.Context {
 	return context.WithValue(ctx, fenceKey{}, f)
 }

@@ -11,19 +11,18 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A member that hangs (stopped, or behind a network that swallows packets) keeps
-// its connection for as long as keep-alive takes to notice, and every read that
-// the balancer sends there hangs with it. A read that is not answered in time is
-// therefore sent once more, to the next member, and the first answer counts.
+// A member that hangs (stopped, or behind a network that drops packets) keeps its
+// connection until keep-alive fails, and every read that the balancer sends there hangs,
+// too. A read that is not answered in time is therefore sent to the next member as well,
+// and the first answer counts.
 //
-// Where all members are slow that helps nobody and doubles their load. So reads
-// sent once more in vain are bounded to a share of all (hedgeShare), of which
-// hedgeBurst may come at once. One that is answered first gives back what it
-// took: with a member that hangs it is the only answer there is.
+// If all members are slow that only doubles their load. So hedged reads are bounded to a
+// share of all (hedgeShare), of which hedgeBurst may come at once. One that is answered
+// first does not count: with a member that hangs it has the only answer.
 const (
 	hedgeRevision = 250 * time.Millisecond
-	// hedgeRead is longer: a page of a range takes etcd a while, and one that is
-	// merely busy must not be asked for everything twice.
+	// hedgeRead is longer: a page of a range takes longer, and a busy member must not get
+	// every request twice.
 	hedgeRead = 500 * time.Millisecond
 
 	hedgeShare = 0.1

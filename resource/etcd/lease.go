@@ -51,9 +51,8 @@ func (c *Client) grantLease(ctx context.Context, seconds int64) (clientv3.LeaseI
 	return resp.ID, nil
 }
 
-// take returns a lease that lasts at least ttl from now, which is rounded up
-// to seconds. Callers who come while it is being granted share the outcome.
-// Errors are those of etcd's client.
+// take returns a lease that lasts at least ttl from now, rounded up to seconds. Concurrent
+// callers share one that is being granted. Errors are those of etcd's client.
 func (l *leases) take(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	lease := l.join(ttl)
 	select {
@@ -91,7 +90,7 @@ func (l *leases) join(ttl time.Duration) *openLease {
 	return lease
 }
 
-// fill has a lease granted. One that was not is shared by nobody else.
+// fill grants a lease. One that could not be granted is not shared further.
 func (l *leases) fill(lease *openLease, seconds int64) {
 	lease.id, lease.err = l.grant(l.ctx, seconds)
 	if lease.err != nil {

@@ -209,9 +209,9 @@ func (l *listing) pageEnd(ctx context.Context) (*resource.PageEnd, error) {
 	return &resource.PageEnd{Continue: l.token(last), Remaining: &behind}, nil
 }
 
-// selectedEnd is pageEnd where a selector chooses: who belongs to the page is
-// known by the objects only. They are read, counted and forgotten, and read once
-// more for the parts that follow: it is time that is paid, not memory.
+// selectedEnd is pageEnd with a selector, where only the objects tell which belong to the
+// page. They are read, counted and dropped, and read again for the parts that follow: that
+// costs time instead of memory.
 func (l *listing) selectedEnd(ctx context.Context) (*resource.PageEnd, error) {
 	l.counting = true
 	for more := true; more && !l.full(); {

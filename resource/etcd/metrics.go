@@ -29,7 +29,7 @@ func (o operation) String() string {
 }
 
 const (
-	// sizeEvery is how long the size of the database that etcd told is shown.
+	// sizeEvery is how long a size of the database is reported before it is read again.
 	sizeEvery = 30 * time.Second
 	// sizeTimeout bounds asking for it: a scrape must not wait for an etcd that
 	// hangs.
@@ -172,7 +172,7 @@ func (m *collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// databaseSize is what the first endpoint told last; 0 if it does not answer.
+// databaseSize is the last size of the first endpoint; 0 if it does not answer.
 func (m *collector) databaseSize() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

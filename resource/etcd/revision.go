@@ -84,7 +84,7 @@ func (s *sharedRevision) join() *revisionRead {
 	return r
 }
 
-// run reads for one gathering after the other until nobody waits.
+// run reads the revision again and again until no caller waits.
 func (s *sharedRevision) run() {
 	for {
 		s.mu.Lock()

@@ -258,8 +258,8 @@ func (w *watcher) event(e *clientv3.Event) (event resource.Event, ok bool, err e
 		// What was before does not matter: it was selected.
 		return resource.Event{Type: resource.Modified, Object: cur, Revision: rev}, true, nil
 	default:
-		// The state before was compacted, and without it nobody can say what
-		// the watcher has to see.
+		// The previous state was compacted, and without it the type of the event is
+		// unknown.
 		return event, false, resource.ExpiredWatch(rev, 0)
 	}
 	event, ok = w.sel.Event(prev, cur, rev)

@@ -29,8 +29,8 @@ func (l *Life) Go(f func(ctx context.Context)) {
 // so the key holds everything that the value's identity depends on.
 //
 // Values are retired by one protocol: swap, cancel, wait. Sync returns the new
-// set; the caller publishes it, so that nobody new finds the old values; then
-// it calls retire, which ends their Lifes and waits for their goroutines.
+// set; the caller publishes it, so that the old values are not used anew; then it calls
+// retire, which ends their Lifes and waits for their goroutines.
 //
 // Entries belongs to one goroutine. The maps it returns are never changed and
 // may be shared.

@@ -40,9 +40,9 @@ const warnInterval = 30 * time.Second
 // nothing while it cannot reach the store. publish is called from one
 // goroutine; while it runs, changes go on being collected.
 //
-// A burst that ends where it began is published too. Who has made an object
-// because the last snapshot lacked it must hear of its removal, even if no
-// snapshot ever showed it.
+// A burst that ends where it began is published too: a caller that has created an object
+// because the last snapshot lacked it must learn of its removal, even if no snapshot had
+// it.
 //
 // Follow returns ctx's error when ctx ends, after the last publish returned.
 func Follow(ctx context.Context, store resource.Store, opts FollowOptions, publish func(Snapshot)) error {

@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// gzipThreshold is the size in bytes above which bodies are compressed for
-// those who accept it (docs/wire.md 3.3).
+// gzipThreshold is the size in bytes above which bodies are compressed for clients that
+// accept gzip (docs/wire.md 3.3).
 const gzipThreshold = 128 << 10
 
-// WriteBody answers with a body that is ready, compressed like every other
-// where that is worth it.
+// WriteBody answers with a complete body, compressed if it is large and the client accepts
+// gzip.
 func WriteBody(w http.ResponseWriter, r *http.Request, code int, contentType string, data []byte) {
 	respond(w, r, code, contentType, responseBody{data: data})
 }
@@ -24,8 +24,8 @@ func worthGzip(r *http.Request, size int) bool {
 	return size > gzipThreshold && r.Method != http.MethodHead && AcceptsGzip(r)
 }
 
-// respond sends the body, in one piece where it is no larger than one. Nothing
-// can be told to a client that does not take it, so write errors are dropped.
+// respond sends the body, in one write if it is no larger than a piece. Write errors are
+// dropped: the client is gone.
 func (a *API) respond(w http.ResponseWriter, r *http.Request, code int, contentType string, b responseBody) {
 	size := b.size()
 	switch {

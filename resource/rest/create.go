@@ -152,9 +152,9 @@ func (w *write) newState(ctx context.Context, obj Object) (resource.Mutation, er
 	return resource.Mutation{Object: o, TTL: w.lifetime(obj)}, nil
 }
 
-// explainExists completes an AlreadyExists error: with a generateName clients
-// may try again (which they are told even if they chose a name themselves), and
-// a name in use by an object that is going says so.
+// explainExists completes an AlreadyExists error: with a generateName it says that clients
+// may retry (also if the client chose the name), and of an object that is being deleted
+// it says so.
 func (w *write) explainExists(ctx context.Context, err error, generated bool) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err

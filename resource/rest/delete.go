@@ -63,8 +63,8 @@ func newDeletion(a *API, act *resource.Action, res *Resource, key resource.Key, 
 	return &deletion{write: w, opts: opts}
 }
 
-// run deletes the object or begins to, and returns its last or its new state; nil
-// if nobody can read it.
+// run deletes the object or begins its deletion, and returns its last or its new state;
+// nil if it cannot be read.
 func (d *deletion) run(ctx context.Context) (*resource.Object, error) {
 	o, err := d.update(ctx, func(cur *resource.Object) (resource.Mutation, error) {
 		if cur == nil {
@@ -159,7 +159,7 @@ func (d *deletion) begin(obj Object, held bool, g grace) {
 	}
 }
 
-// success is the Status for an object that is gone; nil: nobody could read it.
+// success is the Status for a deleted object; nil: it could not be read.
 func (d *deletion) success(o *resource.Object) *metav1.Status {
 	details := &metav1.StatusDetails{Name: d.key.Name, Group: d.res.Group, Kind: d.res.Resource}
 	if o != nil {

@@ -24,9 +24,9 @@ func (d *deletion) unread() bool {
 	return unsafe != nil && *unsafe
 }
 
-// discard deletes an object that cannot be read, as unreadable says: nobody can
-// know its finalizers, and neither preconditions nor admission are asked. One
-// that can be read is left to an ordinary deletion.
+// discard deletes an object that cannot be read, for the reason unreadable: its finalizers
+// are unknown, and neither preconditions nor admission are checked. An object that can be
+// read is deleted in the ordinary way.
 func (d *deletion) discard(ctx context.Context, cur *resource.Object, unreadable error) (resource.Mutation, error) {
 	if err := d.mayDiscard(ctx); err != nil {
 		return resource.Mutation{}, err

@@ -44,8 +44,8 @@ func (a *API) render(k *Kind, o *resource.Object, f form) ([]byte, error) {
 	return a.forms.get(formKey{weak.Make(o), k, f}, func() ([]byte, error) { return f.encode(k, o) })
 }
 
-// renderOnce is render for an object that nobody else will read, such as the
-// answer to a write.
+// renderOnce is render without the cache, for an object with one reader, such as the answer
+// to a write.
 func (f form) renderOnce(k *Kind, o *resource.Object) ([]byte, error) {
 	if f.matchesStored(k, o) {
 		return o.Data, nil

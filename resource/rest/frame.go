@@ -13,9 +13,8 @@ import (
 const (
 	// frameSlots is how many of the frames made last can be found again.
 	frameSlots = 128
-	// keptFrame is the largest frame, in bytes, that the table itself keeps
-	// alive: together they are bounded by frameSlots times that. A larger one is
-	// shared for as long as somebody is sending it.
+	// keptFrame is the largest frame, in bytes, that the table keeps in memory: together
+	// they are bounded by frameSlots times that. A larger one is shared while it is sent.
 	keptFrame = 32 << 10
 )
 
@@ -31,16 +30,15 @@ type frameKey struct {
 	table  tableKey // zero unless Table
 }
 
-// tableKey is what tells the rows of tables apart. Their cells may hold ages,
-// which change every second.
+// tableKey identifies a form of table rows. Cells may hold ages, which change every second.
 type tableKey struct {
 	metaVersion string
 	include     metav1.IncludeObjectPolicy
 	second      int64 // of Unix time
 }
 
-// frame is what all watchers of one form are sent of one event. The first who
-// gets to it makes it; the others wait.
+// frame is the encoding of one event for all watchers of one form. The first watcher builds
+// it; the others wait.
 type frame struct {
 	key  frameKey
 	once sync.Once
@@ -95,7 +93,7 @@ func (t *frameTable) get(key frameKey, encode func() ([]byte, error)) *frame {
 	return f
 }
 
-// release lets go of a frame that is not to be kept; who has it goes on.
+// release removes a frame from the table. Watchers that have it may still send it.
 func (t *frameTable) release(f *frame) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

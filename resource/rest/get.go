@@ -28,8 +28,8 @@ func (a *API) get(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 	return nil
 }
 
-// readFormat negotiates the form of what is read. Most who ask for JSON alone
-// are answered without anybody finding out what else there is.
+// readFormat negotiates the format of a read. A request for JSON alone needs no list of the
+// other formats.
 func (a *API) readFormat(r *http.Request, act *resource.Action, res *Resource) (format, error) {
 	if accept := r.Header["Accept"]; len(accept) == 0 || len(accept) == 1 && accept[0] == contentJSON {
 		return format{pretty: prettyWanted(r)}, nil

@@ -4,11 +4,10 @@ import (
 	"bytes"
 )
 
-// Watches that take the place of a list are compressed for those who accept it
-// (docs/wire.md 3.3), as a row of gzip members: each is whole, so that nothing is
-// kept between two of them (a compressor is larger than everything else that a
-// watch needs), and the member of one event is the same for all watchers.
-// Decoders read the row as one stream.
+// Watches that replace a list are compressed for clients that accept gzip (docs/wire.md
+// 3.3), as a sequence of gzip members. Each is complete, so that no state is kept between
+// them (a compressor is larger than everything else of a watch), and the member of an
+// event is the same for all watchers. Decoders read the sequence as one stream.
 
 // appendMember appends the data as one gzip member. Before its end everything
 // is flushed, so that a reader need not see the beginning of the next member to

@@ -34,7 +34,7 @@ type Config struct {
 	// Lookup, if not nil, finds the resource of a request instead: nil, nil is
 	// an unknown resource (404 text); an error is sent as it is.
 	Lookup func(a *resource.Action) (*Resource, error)
-	// Admission is asked about every write; nil: nobody is.
+	// Admission checks every write; nil: there is none.
 	Admission Admission
 	// Authorize asks whether the user may also do what the action says, for an
 	// update that creates (docs/wire.md 4.7). Its error is sent as it is; nil: yes.
@@ -46,7 +46,7 @@ type Config struct {
 	// MinWatch is the shortest life of a watch without timeoutSeconds; 0 is
 	// DefaultMinWatch.
 	MinWatch time.Duration
-	// Metrics shows what watches send; nil: nobody sees it.
+	// Metrics registers the metrics of watches; nil: they are not registered.
 	Metrics prometheus.Registerer
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
@@ -152,8 +152,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// notFound is the answer for a path that nobody serves: text, which clients
-// read as a generic NotFound (docs/wire.md 0.3).
+// notFound is the answer for a path that is not served: text, which clients read as a
+// generic NotFound (docs/wire.md 0.3).
 func notFound(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -202,7 +202,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action
 		return err
 	}
 	if act.Mutating() {
-		// Nothing may be written whose result cannot be shown.
+		// The result of a write must have a format that the client accepts.
 		f, err := negotiate(r, a.offerOf(act, res, sub))
 		if err == nil && f.transform == asTable {
 			_, err = a.newTables(r, act, res, f)

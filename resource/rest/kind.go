@@ -88,13 +88,12 @@ type Strategy struct {
 	SpecChanged     func(obj, old Object) bool
 	// PrepareCreate drops what a creator may not set (status).
 	PrepareCreate func(ctx context.Context, obj Object)
-	// PrepareUpdate restores what an updater may not change. That of a view
-	// need not care for metadata.managedFields.
+	// PrepareUpdate restores the fields that an update may not change. That of a
+	// subresource may ignore metadata.managedFields.
 	PrepareUpdate func(ctx context.Context, obj, old Object)
-	// Resets names the top-level fields that PrepareCreate and PrepareUpdate
-	// keep from the writer, who therefore owns none of them. nil is status for
-	// a kind that has a view of it, and for that view spec, with metadata for
-	// kinds that are no Go types.
+	// Resets names the top-level fields that PrepareCreate and PrepareUpdate reset, and
+	// which the writer therefore does not own. nil is status for a kind with that
+	// subresource, and spec for the subresource, with metadata for kinds without Go types.
 	Resets []string
 	// Validate and ValidateUpdate check everything but metadata, which rest
 	// checks for every kind.

@@ -47,14 +47,14 @@ type contents struct {
 	rest func(token string) (*resource.List, error)
 	// limit is how many objects of all parts belong to the list; 0 is all.
 	limit int64
-	// kept are parts that were fetched, by their tokens, for those who go through
-	// the list twice; nil: nothing is kept. keptBytes is the size of their objects.
+	// kept has fetched parts by their tokens, for a list that is iterated twice; nil:
+	// nothing is kept. keptBytes is the size of their objects.
 	kept      map[string]*resource.List
 	keptBytes int
 }
 
-// maxKeptBytes is how large the objects may be together, in bytes, that are kept
-// of a list whose length is asked before it is sent. The others are fetched twice.
+// maxKeptBytes bounds the size of the objects, in bytes, that are kept of a list whose
+// length is computed before it is sent. The others are fetched twice.
 const maxKeptBytes = 32 << 20
 
 // fetch returns the part that a token names.

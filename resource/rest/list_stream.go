@@ -12,10 +12,9 @@ import (
 	"portico/resource"
 )
 
-// How lists are sent. A piece is written at once: large enough that what a
-// write costs besides its bytes does not count, small enough to stay in the
-// processor's caches. Of a list whose members are made for this answer alone,
-// the first lookahead bytes are made before any is sent.
+// A list is sent in pieces: large enough that the fixed cost of a write does not matter,
+// small enough for the processor's caches. Of a list whose members are encoded for this
+// answer alone, the first lookahead bytes are built before any is sent.
 const (
 	pieceSize = 128 << 10
 	lookahead = 1 << 20
@@ -93,11 +92,10 @@ func encodeList(e listEncoder, out output, members int64, list *contents) error 
 	return e.end(out, empty)
 }
 
-// stream answers with a list, made and sent a piece at a time: however long it
-// is, no more than a piece of it is in memory twice. What cannot be rendered is
-// an error Status: a list made of bytes that are at hand is measured first, of any
-// other the beginning is made before it is sent. Where the rest of that fails
-// the connection is cut, so that nobody takes a part for the whole.
+// stream answers with a list, built and sent a piece at a time, so that no more than a
+// piece of it is in memory twice. A list that cannot be encoded is an error Status: a list
+// of stored bytes is measured first, and of any other the beginning is built before it is
+// sent. If the rest fails the connection is closed, so that the client notices.
 func (a *API) stream(w http.ResponseWriter, r *http.Request, contentType string, e listEncoder, list *contents) error {
 	out := &pieces{w: w, to: w, request: r, contentType: contentType, size: -1, hold: lookahead}
 	members := int64(0)

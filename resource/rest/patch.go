@@ -76,9 +76,9 @@ func (w *write) parse(t types.PatchType, data []byte) (nextState, error) {
 }
 
 // PatchTypes returns the media types of the patches that a version of the kind
-// and its views of the same kind take; a view that is another kind takes those
-// of that kind. Strategic merge needs Go types, whose tags name the merge keys;
-// apply needs to know who owns which field.
+// and its subresources of the same kind accept; a subresource of another kind accepts
+// those of that kind. Strategic merge needs Go types, whose tags name the merge keys;
+// apply needs field ownership.
 func (k *Kind) PatchTypes(version string) []string {
 	accepted := []string{string(types.JSONPatchType), string(types.MergePatchType)}
 	if k.typed(version) {

@@ -19,10 +19,9 @@ func (p *Projection) begin(obj Object) (Object, error) {
 	return p.Get(obj)
 }
 
-// project makes the next state of an object out of what next makes of the view
-// of it. To the client, and to mutating admission, there is only the view: its
-// uid and resourceVersion are compared with the object's, and who owns its
-// replicas owns the object's.
+// project returns the next state of an object, from the next state of its view. The client
+// and mutating admission see only the view: its uid and resourceVersion are compared with
+// the object's, and the managers of its replicas own the object's.
 func (w *write) project(ctx context.Context, cur *resource.Object, old Object, next nextState) (Object, error) {
 	oldView, err := w.projection.begin(old)
 	if err != nil {

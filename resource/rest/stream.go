@@ -42,8 +42,8 @@ type stream struct {
 	// synced says that no initial events are to come.
 	synced bool
 
-	// tally counts what the buffer holds, for series. listed is told once
-	// everything that the watch began with has been sent; nil if nobody asks.
+	// tally counts the contents of the buffer, for series. listed is called once the
+	// initial state has been sent; it may be nil.
 	tally  tally
 	series *watchSeries
 	listed func()
@@ -139,8 +139,8 @@ func (s *stream) append(e resource.Event, last bool) error {
 	if s.synced && (s.tables == nil || s.columns) {
 		return s.appendShared(name, e.Object, last)
 	}
-	// Nobody else is at the same place of the state that a watch begins with, or
-	// still wants the columns.
+	// The frame is not shared: of the initial state each watch has its own position, and
+	// only the first row of a table has the columns.
 	object, err := s.object(e.Object)
 	if err != nil {
 		return watchError(err, s.kind)
@@ -149,7 +149,7 @@ func (s *stream) append(e resource.Event, last bool) error {
 	return nil
 }
 
-// appendBookmark adds a bookmark, for those who want them.
+// appendBookmark adds a bookmark if the client asked for bookmarks.
 func (s *stream) appendBookmark(e resource.Event) error {
 	if e.Type == resource.Synced {
 		s.synced = true

@@ -90,10 +90,9 @@ func (w *write) decodePut(ctx context.Context, data []byte, mediaType, validatio
 	return obj, nil
 }
 
-// replace stores what next makes of the current state. Where there is none it
-// creates, if mayCreate, else it is a 404. A state that is too large for etcd is
-// made again without the record of who owns its fields, unless that is what the
-// client is after (docs/wire.md 6.5).
+// replace stores the result of next for the current state. If there is none it creates the
+// object with mayCreate, otherwise it is a 404. A state that is too large for etcd is tried
+// again without managedFields, unless the write is an apply patch (docs/wire.md 6.5).
 func (w *write) replace(ctx context.Context, next nextState, mayCreate bool) (o *resource.Object, created bool, err error) {
 	o, created, err = w.tryReplace(ctx, next, mayCreate)
 	if resource.IsTooLarge(err) && w.tracker.Enabled() && !w.applied {

@@ -88,8 +88,8 @@ func (w *write) prevalidated(ctx context.Context, o *resource.Object, obj, old O
 	return w.strategy.Prevalidated(ctx, o, obj, old)
 }
 
-// maxFieldErrors is how many errors a client is told of: each is there twice in
-// the answer, and a body can hold a hundred thousand.
+// maxFieldErrors bounds the errors in a response, which has each twice; a body can have a
+// hundred thousand.
 const maxFieldErrors = 1000
 
 // invalid is the 422 for the errors; nil for none.

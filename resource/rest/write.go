@@ -38,16 +38,15 @@ type write struct {
 	gvk  schema.GroupVersionKind
 	key  resource.Key
 	writeOptions
-	// tracker records who owns the fields that this write changes.
+	// tracker records the ownership of the fields that this write changes.
 	tracker *managedfields.Tracker
 	// applied says that the next state comes with its record; dropped that it is
 	// stored without one, which would make it too large.
 	applied, dropped bool
-	// expects is what an update says about the state it is for; nil: nothing.
+	// expects has the uid and revision that an update is for; nil: any.
 	expects *expectation
-	// sent is the body of the request, which holds the memory that the write may
-	// take; nil: it takes little. heldStored is how much of it, in bytes, is for the
-	// stored object.
+	// sent is the body of the request, with the memory that it has taken; nil: none.
+	// heldStored is the part of it, in bytes, for the stored object.
 	sent       *requestBody
 	heldStored int
 	// release gives back what the latest attempt allocated; nil: nothing.
