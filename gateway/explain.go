@@ -111,7 +111,7 @@ func (e *explainer) explain(r *http.Request) *explain.Explanation {
 	if !act.IsResource {
 		var ok bool
 		if group, version, ok = groupVersionPath(act.Path); !ok {
-			answered(out, explain.Gateway, 0, "The path is not below a group and version: if anybody answers it, it is the gateway itself, from memory.")
+			answered(out, explain.Gateway, 0, "The path is not below a group and version. Only the gateway itself may answer it, from memory.")
 			return out
 		}
 	}

@@ -48,9 +48,9 @@ func (w want) limit() int {
 	return [...]int{wantObject: maxObject, wantStatus: maxStatus, wantName: maxObject, wantIssued: maxObject}[w]
 }
 
-// codeNobody is the code of a request whose client closed the connection before the
+// codeClientGone is the code of a request whose client closed the connection before the
 // response began, the same as in the access log.
-const codeNobody = 499
+const codeClientGone = 499
 
 // Request is the audit of one request. Its methods are called on the request's goroutine
 // unless they say otherwise.
@@ -254,7 +254,7 @@ func (q *Request) End(code int, cause any) {
 		code = http.StatusOK
 		q.status = &metav1.Status{Code: http.StatusOK, Status: metav1.StatusSuccess, Message: "Connection closed early"}
 	case code == 0:
-		code = codeNobody
+		code = codeClientGone
 		q.status = &metav1.Status{Status: metav1.StatusFailure, Message: "The client was gone before the response began"}
 	case cause != nil && !q.long:
 		q.status = &metav1.Status{Status: metav1.StatusFailure, Message: "The response was cut off"}
@@ -277,7 +277,7 @@ func (q *Request) refused(code int) {
 		return
 	}
 	if code == 0 {
-		code = codeNobody
+		code = codeClientGone
 	}
 	q.code = int32(code)
 	q.tell(auditapi.StageResponseStarted)
