@@ -75,12 +75,9 @@ func startChild(ctx context.Context, role string, cfg childConfig) (*child, erro
 		return nil, err
 	}
 	c := &child{cmd: cmd, stdin: in}
-	if err := json.NewEncoder(in).Encode(cfg); err == nil {
-		err = json.NewDecoder(out).Decode(&c.at)
-	}
-	if c.at.Address == "" {
+	if err := errors.Join(json.NewEncoder(in).Encode(cfg), json.NewDecoder(out).Decode(&c.at)); err != nil {
 		c.stop()
-		return nil, errors.New("it did not print its address")
+		return nil, fmt.Errorf("exchange configuration and address: %w", err)
 	}
 	return c, nil
 }

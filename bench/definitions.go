@@ -16,8 +16,8 @@ const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions
 
 func definitionName(group string) string { return "workloads." + group }
 
-// definition is the CustomResourceDefinition of workloads in a group, with
-// typed fields as people write them.
+// definition returns the CustomResourceDefinition of Workloads in a group, with a
+// typed schema.
 func definition(group string) ([]byte, error) {
 	data, err := json.Marshal(&apiextensionsv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"},
@@ -39,7 +39,7 @@ func definition(group string) ([]byte, error) {
 	return data, nil
 }
 
-// workloadSpec is the schema of what customResources writes.
+// workloadSpec returns the schema of the objects of customResources.
 func workloadSpec() apiextensionsv1.JSONSchemaProps {
 	type props = map[string]apiextensionsv1.JSONSchemaProps
 	text := apiextensionsv1.JSONSchemaProps{Type: "string", MaxLength: ptr.To[int64](1 << 20)}
@@ -65,8 +65,8 @@ func workloadSpec() apiextensionsv1.JSONSchemaProps {
 	}}
 }
 
-// defineAll measures how soon definitions are served: some one after the other,
-// the rest as fast as they are taken.
+// defineAll measures the time until a CustomResourceDefinition is served: for a
+// tenth of them one at a time, for the rest with all workers.
 func (r *runner) defineAll(ctx context.Context) error {
 	alone := max(r.o.definitions/10, 1)
 	before := r.procs.memory()
@@ -81,20 +81,20 @@ func (r *runner) defineAll(ctx context.Context) error {
 		}
 		got.cpu = r.procs.cpu().since(spent)
 		what := fmt.Sprintf("%d definitions, %d at a time", part.n, part.workers)
-		r.progress.say("%s: all served after %.1f s, half of them within %v of being accepted", what, got.took.Seconds(), got.quantile(0.5))
+		r.progress.say("%s: all served after %.1f s; median from the answer to the first LIST %v", what, got.took.Seconds(), got.quantile(0.5))
 		r.report.add(row{what: what + ": accepted → first LIST", unit: "served/s", figure: sample.rate, ours: []sample{got}})
 	}
-	r.remember(fmt.Sprintf("%d definitions more", r.o.definitions))
-	// After other work, garbage that becomes free hides what they take.
+	r.addMemory(fmt.Sprintf("after %d more definitions", r.o.definitions))
+	// After other scenarios, freed garbage hides the memory of the definitions.
 	if after := r.procs.memory(); len(after) > 0 && !r.o.needsObjects() {
 		each := float64(after["crd"]-before["crd"]) / 1e3 / float64(r.o.definitions)
-		r.report.note("a definition took %.0f KB of the CRD server's anonymous memory, garbage included", each)
+		r.report.note("a definition takes %.0f KB of the anonymous memory of the CRD server, with garbage", each)
 	}
 	return nil
 }
 
-// define creates definitions and waits until each of them is served. The
-// latencies are from the answer that accepted it to the first LIST.
+// define creates definitions and waits until each is served. The latencies are
+// from the answer to the create until the first successful LIST.
 func (r *runner) define(ctx context.Context, from, n, workers int) (sample, error) {
 	served := make([]time.Duration, n)
 	var done atomic.Int64

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// bound ends a measurement: after that many operations or that long, whichever
-// comes first. Operations under way then are finished and counted.
+// bound limits a measurement by the number of operations and by time. Operations
+// in progress at the limit are finished and counted.
 type bound struct {
 	count int
 	time  time.Duration
 }
 
-// sample is what one round measured.
+// sample is the result of one round.
 type sample struct {
 	ops, bytes int64
 	took       time.Duration
 	latencies  []time.Duration
-	cpu        cpuTimes // spent in this round, by process
+	cpu        cpuTimes // CPU time of the round, by process
 }
 
-// rate is operations per second.
+// rate returns operations per second.
 func (s sample) rate() float64 { return float64(s.ops) / s.took.Seconds() }
 
-// add puts rounds together; the rate of the sum weighs them by their time.
+// add returns the sum of two rounds, whose rate is weighted by time.
 func (s sample) add(o sample) sample {
 	return sample{
 		ops: s.ops + o.ops, bytes: s.bytes + o.bytes, took: s.took + o.took,
@@ -34,7 +34,7 @@ func (s sample) add(o sample) sample {
 	}
 }
 
-// quantile returns the latency that this share of the operations stayed below.
+// quantile returns a quantile of the latencies, from 0 to 1; 0 if there are none.
 func (s sample) quantile(q float64) time.Duration {
 	if len(s.latencies) == 0 {
 		return 0
@@ -43,13 +43,13 @@ func (s sample) quantile(q float64) time.Duration {
 	return s.latencies[min(int(q*float64(len(s.latencies))), len(s.latencies)-1)]
 }
 
-// operation is the i-th of a measurement, run by one of its workers. It returns
-// how many bytes it received.
+// operation performs the i-th operation of a measurement in a worker and returns
+// the number of bytes received.
 type operation func(ctx context.Context, worker, i int) (int64, error)
 
-// drive runs operations, workers at a time, until bound is reached. The first
-// error ends it and is returned. done counts finished operations while it runs,
-// for whoever reports progress; it may be nil.
+// drive runs operations in parallel workers until the limit. The first error
+// stops all workers and is returned. done counts finished operations for progress
+// messages; it may be nil.
 func drive(ctx context.Context, workers int, limit bound, done *atomic.Int64, op operation) (sample, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

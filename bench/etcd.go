@@ -12,19 +12,18 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdPrefix is where this program's keys lie, outside of anything that
-// Portico reads.
+// etcdPrefix is the prefix of the keys of this program. Portico does not read it.
 const etcdPrefix = "/portico-bench/"
 
-// rawEtcd is the yardstick for writing.
+// rawEtcd is the yardstick for create.
 type rawEtcd struct {
 	client *clientv3.Client
 	prefix string
 	value  string
 }
 
-// openEtcd returns the etcd at endpoint, unix:///path or http://host:port, for
-// transactions of size bytes.
+// openEtcd connects to the etcd at o.etcd, unix:///path or http://host:port, for
+// values of size bytes.
 func openEtcd(ctx context.Context, o *options, run string, size int) (*rawEtcd, error) {
 	u, err := url.Parse(o.etcd)
 	switch {
@@ -43,12 +42,13 @@ func openEtcd(ctx context.Context, o *options, run string, size int) (*rawEtcd, 
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if _, err := client.Get(ctx, e.prefix, clientv3.WithCountOnly()); err != nil {
-		return nil, errors.Join(fmt.Errorf("ask etcd at %s: %w", o.etcd, err), client.Close())
+		return nil, errors.Join(fmt.Errorf("read from etcd at %s: %w", o.etcd, err), client.Close())
 	}
 	return e, nil
 }
 
-// create is an operation: it creates a key unless it is there, as servers do.
+// create is an operation that creates a key unless it exists, in the transaction
+// that API servers use.
 func (e *rawEtcd) create(ctx context.Context, _, i int) (int64, error) {
 	key := e.prefix + objectName(i)
 	res, err := e.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(clientv3.OpPut(key, e.value)).Commit()
@@ -61,7 +61,7 @@ func (e *rawEtcd) create(ctx context.Context, _, i int) (int64, error) {
 	return int64(len(e.value)), nil
 }
 
-// clear deletes the keys.
+// clear deletes all keys of this program.
 func (e *rawEtcd) clear(ctx context.Context) error {
 	if _, err := e.client.Delete(ctx, e.prefix, clientv3.WithPrefix()); err != nil {
 		return fmt.Errorf("delete keys below %s: %w", e.prefix, err)

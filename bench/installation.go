@@ -13,46 +13,47 @@ import (
 )
 
 const (
-	// startLimit is how long an installation may take to say that it is ready,
-	// stopLimit how long to end when it is asked to.
+	// startLimit bounds the time until an installation is ready, stopLimit the
+	// time until it has ended after a signal.
 	startLimit = time.Minute
 	stopLimit  = 30 * time.Second
-	// ready is what "portico up" says then.
+	// ready is the message of "portico up" when it is ready.
 	ready = "Portico is ready"
 )
 
-// stack is an installation that this program started.
+// installation is a "portico up" that this program started.
 type installation struct {
 	dir    string
 	cmd    *exec.Cmd
 	exited chan error
 }
 
-// startInstallation starts an installation on empty data and points o to it. The
-// caller stops it.
+// startInstallation starts "portico up" with empty data and sets o.dataDir,
+// o.kubeconfig and o.etcd. The caller stops it.
 func startInstallation(ctx context.Context, o *options) (*installation, error) {
 	dir, err := os.MkdirTemp("", "portico-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("create data folder: %w", err)
 	}
 	s := &installation{dir: dir, exited: make(chan error, 1)}
-	said, err := os.Create(s.log())
+	output, err := os.Create(s.log())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("create log: %w", err), os.RemoveAll(dir))
 	}
-	defer said.Close()
+	defer output.Close()
 	data := filepath.Join(dir, "data")
 	args := []string{"up", "--listen=127.0.0.1:0", "--data-dir=" + data, fmt.Sprintf("--profiling=%t", o.profile != "")}
 	if o.audit {
-		audited, err := auditFlags(dir)
+		flags, err := auditFlags(dir)
 		if err != nil {
 			return nil, errors.Join(err, os.RemoveAll(dir))
 		}
-		args = append(args, audited...)
+		args = append(args, flags...)
 	}
 	s.cmd = exec.Command(o.portico, args...)
-	s.cmd.Stdout, s.cmd.Stderr = said, said
-	// Ctrl-C in a terminal goes to the whole group; this one ends last.
+	s.cmd.Stdout, s.cmd.Stderr = output, output
+	// Ctrl-C in a terminal signals the whole process group. This program stops
+	// the installation after it has deleted its objects.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := s.cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start installation: %w", err), os.RemoveAll(dir))
@@ -66,11 +67,11 @@ func startInstallation(ctx context.Context, o *options) (*installation, error) {
 	return s, nil
 }
 
-// auditPolicy has one event for every request.
+// auditPolicy logs one event per request.
 const auditPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}`
 
-// auditFlags have the gateway write an audit log into the folder, as who has much
-// to write would: nobody waits for it.
+// auditFlags returns the flags for an audit log in dir, written in the background
+// (mode batch), as operators configure it for high rates.
 func auditFlags(dir string) ([]string, error) {
 	policy := filepath.Join(dir, "audit-policy.json")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
@@ -81,24 +82,24 @@ func auditFlags(dir string) ([]string, error) {
 
 func (s *installation) log() string { return filepath.Join(s.dir, "up.log") }
 
-// awaitReady waits until the installation says so.
+// awaitReady waits until the installation has printed that it is ready.
 func (s *installation) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("it was not ready within %v", startLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not ready within %v", startLimit))
 	defer cancel()
 	for {
-		said, err := os.ReadFile(s.log())
+		output, err := os.ReadFile(s.log())
 		if err != nil {
 			return err
 		}
-		if bytes.Contains(said, []byte(ready)) {
+		if bytes.Contains(output, []byte(ready)) {
 			return nil
 		}
 		select {
 		case err := <-s.exited:
 			s.exited <- err
-			return fmt.Errorf("it ended: %v; it said: %s", err, said)
+			return fmt.Errorf("it ended: %v; output: %s", err, output)
 		case <-ctx.Done():
-			return fmt.Errorf("%w; it said: %s", context.Cause(ctx), said)
+			return fmt.Errorf("%w; output: %s", context.Cause(ctx), output)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -106,7 +107,7 @@ func (s *installation) awaitReady(ctx context.Context) error {
 
 // stop ends the installation and deletes its data.
 func (s *installation) stop() error {
-	// It may have ended already.
+	// The process may have ended already.
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-s.exited:

@@ -14,16 +14,15 @@ import (
 	"unsafe"
 )
 
-// processes are ids by name.
+// processes maps names to process IDs.
 type processes map[string]int
 
-// clockTick is the unit of times in /proc: Linux says 100 a second to every
-// program, whatever it counts in itself.
+// clockTick is the unit of times in /proc/PID/stat: USER_HZ is 100 on Linux.
 const clockTick = 10 * time.Millisecond
 
-// findProcesses finds the processes of a "portico up" by its data folder. The
-// lock there names the supervisor, the others are its children. Older versions
-// run etcd in the supervisor.
+// findProcesses returns the processes of a "portico up" by its data folder: the
+// file "lock" has the process ID of the supervisor, the others are its children.
+// Without a child for etcd, etcd runs in the supervisor.
 func findProcesses(dataDir string) (processes, error) {
 	found := processes{}
 	text, err := os.ReadFile(filepath.Join(dataDir, "lock"))
@@ -32,11 +31,11 @@ func findProcesses(dataDir string) (processes, error) {
 	}
 	up, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
-		return nil, fmt.Errorf("find processes: %s/lock names none", dataDir)
+		return nil, fmt.Errorf("find processes: %s/lock has no process ID", dataDir)
 	}
-	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is good
-	for _, file := range lines {
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file))) // by the pattern
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
+	for _, file := range files {
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file))) // the pattern has digits there
 		args, err := os.ReadFile(file)
 		words := strings.Split(string(args), "\x00")
 		if err != nil || len(words) < 2 || !slices.Contains([]string{"gateway", "core", "crd", "etcd"}, words[1]) {
@@ -55,7 +54,7 @@ func findProcesses(dataDir string) (processes, error) {
 	return found, nil
 }
 
-// stat is what is used of /proc/PID/stat.
+// stat is a part of /proc/PID/stat.
 type stat struct {
 	parent int
 	cpu    time.Duration // user and system, all threads
@@ -66,7 +65,7 @@ func readStat(pid int) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("read process: %w", err)
 	}
-	// The name, in parentheses, may hold anything.
+	// The name of the program, in parentheses, may contain any character.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	if len(fields) < 13 {
 		return stat{}, fmt.Errorf("read process %d: unknown form of stat", pid)
@@ -96,7 +95,7 @@ func anonymous(pid int) (int64, error) {
 	return 0, fmt.Errorf("read process %d: its status has no RssAnon", pid)
 }
 
-// memory returns the anonymous memory of those that still run.
+// memory returns the anonymous memory of the processes that run, in bytes.
 func (p processes) memory() map[string]int64 {
 	m := map[string]int64{}
 	for name, pid := range p {
@@ -107,13 +106,13 @@ func (p processes) memory() map[string]int64 {
 	return m
 }
 
-// cpuTimes are CPU times by process.
+// cpuTimes maps names of processes to CPU times.
 type cpuTimes map[string]time.Duration
 
-// self is this program's name among processes.
-const self = "load"
+// self is the name of this process in cpuTimes.
+const self = "bench"
 
-// cpu returns the CPU times so far, this program's included.
+// cpu returns the CPU times of the processes and of this one.
 func (p processes) cpu() cpuTimes {
 	c := cpuTimes{}
 	for name, pid := range p {
@@ -130,8 +129,8 @@ func (p processes) cpu() cpuTimes {
 	return c
 }
 
-// cpuClock reads the clock of a process's CPU time: to the nanosecond, where
-// /proc has hundredths of a second, which is too coarse for a turn of a quarter.
+// cpuClock reads the CPU-time clock of a process, which has nanoseconds, where
+// /proc/PID/stat has 10 ms.
 func cpuClock(pid int) (time.Duration, error) {
 	const perProcess = 2 // user and system, all threads: clock_getcpuclockid(3)
 	var at syscall.Timespec
@@ -153,7 +152,7 @@ func (c cpuTimes) add(o cpuTimes) cpuTimes {
 	return sum
 }
 
-// since returns what was spent after an earlier reading.
+// since returns the differences from an earlier reading.
 func (c cpuTimes) since(earlier cpuTimes) cpuTimes {
 	spent := cpuTimes{}
 	for name, d := range c {

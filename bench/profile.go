@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// profiler takes CPU profiles of the installation's processes, and of this one.
+// profiler takes CPU profiles of the processes of the installation and of this one.
 type profiler struct {
 	dir     string
 	seconds int
 	gateway *client
-	sockets string // folder of core.sock and crd.sock; servers without are left out
+	sockets string // folder of core.sock and crd.sock; a server without a socket is skipped
 	say     func(format string, args ...any)
 }
 
@@ -34,8 +34,8 @@ func newProfiler(o *options, gateway *client, say func(string, ...any)) (*profil
 	}, nil
 }
 
-// during takes a profile of every process that is at hand, called name, while
-// the caller works. The returned function waits for the last of them.
+// during starts profiles of all processes, in files that begin with name. The
+// returned function waits until they are written.
 func (p *profiler) during(ctx context.Context, name string) (wait func()) {
 	if p == nil {
 		return func() {}
@@ -53,22 +53,22 @@ func (p *profiler) during(ctx context.Context, name string) (wait func()) {
 			continue
 		}
 		all.Go(func() {
-			res, err := askSocket(ctx, socket, path)
+			res, err := getUnix(ctx, socket, path)
 			p.store(name+"-"+process, res, err)
 		})
 	}
 	return all.Wait
 }
 
-// profileSelf shows whether this program is what holds things up.
+// profileSelf profiles this program, to show whether it is the bottleneck.
 func (p *profiler) profileSelf(ctx context.Context, name string) {
-	f, err := os.Create(filepath.Join(p.dir, name+"-load.pprof"))
+	f, err := os.Create(filepath.Join(p.dir, name+"-bench.pprof"))
 	if err == nil {
 		defer f.Close()
 		err = pprof.StartCPUProfile(f)
 	}
 	if err != nil {
-		p.say("no profile %s-load: %v", name, err)
+		p.say("no profile %s-bench: %v", name, err)
 		return
 	}
 	defer pprof.StopCPUProfile()
@@ -78,9 +78,9 @@ func (p *profiler) profileSelf(ctx context.Context, name string) {
 	}
 }
 
-// askSocket sends a GET to a server on a unix socket, which believes the headers
-// of a caller of its own user.
-func askSocket(ctx context.Context, socket, path string) (*http.Response, error) {
+// getUnix sends a GET to a server on a unix socket, which trusts the identity
+// headers of a client with its own uid. Any status but 200 is an error.
+func getUnix(ctx context.Context, socket, path string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server"+path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
@@ -98,7 +98,7 @@ func askSocket(ctx context.Context, socket, path string) (*http.Response, error)
 	return res, err
 }
 
-// store writes an answer to a file. A profile that fails is said and no more.
+// store writes an answer to a file. An error is reported and does not end the run.
 func (p *profiler) store(name string, res *http.Response, err error) {
 	if err == nil {
 		defer res.Body.Close()

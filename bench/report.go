@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// report is what is printed at the end, as tables or as JSON.
+// report is the output, printed as tables or as JSON.
 type report struct {
 	Setting setting    `json:"setting"`
 	Results []result   `json:"results"`
@@ -20,7 +20,7 @@ type report struct {
 	Notes   []string   `json:"notes,omitempty"`
 }
 
-// setting is what the figures were measured with.
+// setting is the machine and the flags of a run.
 type setting struct {
 	Processors  int    `json:"processors"`
 	Platform    string `json:"platform"`
@@ -37,30 +37,30 @@ func newReport(o *options) *report {
 	}}
 }
 
-// result is one measurement beside its yardstick and its bar, if it has them.
+// result is a measurement, with its yardstick and its goal if it has them.
 type result struct {
 	What   string  `json:"what"`
 	Figure float64 `json:"figure"`
 	Unit   string  `json:"unit"`
-	// Yardstick is what was measured beside it, in the same unit; Ratio is the
-	// share that Figure is of it, and Rounds the lowest and the highest of a
-	// round, which tells how quiet the machine was.
+	// Yardstick names the yardstick, whose figure has the same unit. Ratio is
+	// Figure as a share of it; Rounds are the lowest and the highest share of a
+	// round, which show how much else the machine did.
 	Yardstick       string     `json:"yardstick,omitempty"`
 	YardstickFigure float64    `json:"yardstickFigure,omitempty"`
 	Ratio           float64    `json:"ratio,omitempty"`
 	Rounds          [2]float64 `json:"ratioOfRounds,omitzero"`
 	Goal            goal       `json:"goal,omitzero"`
 	Latency         *latency   `json:"latencyMilliseconds,omitempty"`
-	// CPU is what each process spent on one operation, in microseconds.
-	// CPURatio is the yardstick's sum by ours: where all processors are busy
-	// that is Ratio, whatever else the machine does.
+	// CPU is the CPU time of each process per operation, in microseconds.
+	// CPURatio is the sum of the yardstick divided by the sum of CPU; other
+	// work on the machine changes it less than Ratio.
 	CPU          map[string]float64 `json:"cpuMicroseconds,omitempty"`
 	YardstickCPU map[string]float64 `json:"yardstickCPUMicroseconds,omitempty"`
 	CPURatio     float64            `json:"cpuRatio,omitempty"`
 }
 
-// goal is what a result should reach: the bar, then what is aimed at. Shares of
-// the yardstick, or megabytes that are not to be exceeded.
+// goal is the required value of a result and the desired one: a minimal share of
+// the yardstick, or a maximum in megabytes.
 type goal struct {
 	Bar float64 `json:"bar"`
 	Aim float64 `json:"aim"`
@@ -72,16 +72,16 @@ type latency struct {
 	Max  float64 `json:"max"`
 }
 
-// memoryAt is the anonymous memory by process at one time, in bytes.
+// memoryAt is the anonymous memory of each process at one time, in bytes.
 type memoryAt struct {
 	When string           `json:"when"`
 	Of   map[string]int64 `json:"bytes"`
 }
 
-// sizeUnit tells results that should be small from those that should be fast.
+// sizeUnit marks results of which less is better.
 const sizeUnit = "MB"
 
-// row is one measurement as it was taken, round by round.
+// row is a measurement by rounds.
 type row struct {
 	what, unit string
 	figure     func(sample) float64
@@ -109,12 +109,12 @@ func (r *report) add(l row) {
 	r.Results = append(r.Results, res)
 }
 
-// addMemory notes what anonymous memory the processes have.
+// addMemory adds the anonymous memory of the processes.
 func (r *report) addMemory(when string, of map[string]int64) {
 	r.Memory = append(r.Memory, memoryAt{when, of})
 }
 
-// addSize is a result that says how many bytes the memory of a process is.
+// addSize adds the memory of a process as a result.
 func (r *report) addSize(what string, bytes int64, g goal) {
 	r.Results = append(r.Results, result{What: what, Figure: float64(bytes) / 1e6, Unit: sizeUnit, Goal: g})
 }
@@ -138,8 +138,8 @@ func latencies(s sample) *latency {
 	return &latency{milliseconds(s.quantile(0.5)), milliseconds(s.quantile(0.99)), milliseconds(s.quantile(1))}
 }
 
-// perOperation is the CPU time by process, without those that had nothing to do
-// with it.
+// perOperation returns the CPU time per operation of each process, in
+// microseconds, without processes below 0.05.
 func perOperation(s sample) map[string]float64 {
 	each := map[string]float64{}
 	for name, spent := range s.cpu {
@@ -167,10 +167,10 @@ func (r *report) writeJSON(w io.Writer) error {
 	return nil
 }
 
-// print writes the report for people.
+// print writes the report as tables.
 func (r *report) print(w io.Writer) {
 	s := r.Setting
-	fmt.Fprintf(w, "\n%d processors, %s; %d requests at a time on %d connections; objects of %d bytes; %d rounds in turn with the yardstick\n",
+	fmt.Fprintf(w, "\n%d processors, %s; %d requests in flight on %d connections; objects of %d bytes; %d rounds\n",
 		s.Processors, s.Platform, s.Workers, s.Connections, s.Size, s.Rounds)
 	if len(r.Results) > 0 {
 		r.printResults(w)
@@ -187,7 +187,7 @@ func (r *report) print(w io.Writer) {
 	}
 }
 
-// table begins a table after an empty line.
+// table starts a table after an empty line.
 func table(w io.Writer, columns ...string) *tabwriter.Writer {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
@@ -213,7 +213,7 @@ func (r *report) printResults(w io.Writer) {
 	t.Flush()
 }
 
-// describe says what the goal is, and how far the result came.
+// describe returns the goal as text, and "missed", "bar" or "aim".
 func (g goal) describe(of result) (text, verdict string) {
 	reached := func(mark float64) bool { return of.Ratio >= mark }
 	switch {
@@ -236,9 +236,9 @@ func (g goal) describe(of result) (text, verdict string) {
 	return text, "missed"
 }
 
-// printCPU prints what each process spent on one operation.
+// printCPU prints the CPU time per operation of each process.
 func (r *report) printCPU(w io.Writer) {
-	t := table(w, "CPU of an operation (a LIST, a delivery, …), µs", "here", "yardstick", "ratio")
+	t := table(w, "CPU per operation, µs", "installation", "yardstick", "ratio")
 	for _, l := range r.Results {
 		if len(l.CPU) > 0 {
 			ratio := "-"
@@ -251,7 +251,7 @@ func (r *report) printCPU(w io.Writer) {
 	t.Flush()
 }
 
-// byProcess begins with the sum.
+// byProcess formats CPU times, the sum first.
 func byProcess(cpu map[string]float64) string {
 	if len(cpu) == 0 {
 		return "-"

@@ -19,39 +19,39 @@ import (
 )
 
 const restartExample = `  # a gigabyte of small objects
-  load restart --portico ./portico
+  bench restart --portico ./portico
 
-  # a gigabyte of large ones
-  load restart --portico ./portico --objects 1000 --size 1000000`
+  # a gigabyte of large objects
+  bench restart --portico ./portico --objects 1000 --size 1000000`
 
-// newRestartCommand measures how the CRD server starts on much data.
+// newRestartCommand returns the command that measures a restart of the CRD server.
 func newRestartCommand() *cobra.Command {
 	o := options{workers: 8, connections: 4, rounds: 1, objects: 300000, size: 3500, rest: 0}
 	cmd := &cobra.Command{
 		Use:   "restart --portico PROGRAM",
-		Short: "Measure how the CRD server starts again on a gigabyte of objects",
-		Long: "Measure how the CRD server starts again on a gigabyte of objects: when it answers a GET and a limited LIST, which it\n" +
-			"reads from etcd at first, when it has read everything, and what memory that takes; then one LIST of all.\n" +
-			"The objects are written to etcd directly, copies of one that the server made.",
+		Short: "Measure a restart of the CRD server with a gigabyte of objects",
+		Long: "Kill the CRD server with a gigabyte of objects stored, and measure the time until it answers a GET and a limited LIST\n" +
+			"(from etcd), the time until its cache is complete, its memory, and one LIST of all objects. The objects are copies of\n" +
+			"one object that the server stored, written to etcd directly.",
 		Example: restartExample, Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.portico == "" || o.objects < 1 || o.objects > 1000000 || o.size < 2000 || o.size > 1000000 {
 				return errors.New("restart needs --portico, 1 to 1000000 --objects and a --size of 2000 to 1000000 bytes")
 			}
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), o.limit, fmt.Errorf("it took longer than --limit=%v", o.limit))
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), o.limit, fmt.Errorf("not finished within --limit=%v", o.limit))
 			defer cancel()
 			return measureRestart(ctx, &o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.portico, "portico", "", "`program` to start an installation of its own with, in a temporary folder")
-	fs.IntVar(&o.objects, "objects", o.objects, "how many objects")
-	fs.IntVar(&o.size, "size", o.size, "bytes of one object as it is served, 2000 to 1000000")
-	fs.DurationVar(&o.limit, "limit", 3*time.Minute, "how long everything may take, without stopping the installation")
+	fs.StringVar(&o.portico, "portico", "", "`program` to start a new installation with, in a temporary folder")
+	fs.IntVar(&o.objects, "objects", o.objects, "number of objects")
+	fs.IntVar(&o.size, "size", o.size, "size of an object as JSON in bytes, 2000 to 1000000")
+	fs.DurationVar(&o.limit, "limit", 3*time.Minute, "time limit of the run, without stopping the installation")
 	return cmd
 }
 
-// measureRestart does so against an installation of its own.
+// measureRestart starts an installation, fills it and measures a restart.
 func measureRestart(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
 	say := &progress{out: errOut, began: time.Now()}
 	own, err := startInstallation(ctx, o)
@@ -73,7 +73,7 @@ func measureRestart(ctx context.Context, o *options, out, errOut io.Writer) (err
 	}
 	defer r.etcd.client.Close()
 	s := customResources(r.group, r.namespace)
-	if err := r.makePlace(ctx); err != nil {
+	if err := r.setUp(ctx); err != nil {
 		return err
 	}
 	if _, err := s.calibrate(ctx, r.target, o.size); err != nil {
@@ -85,7 +85,7 @@ func measureRestart(ctx context.Context, o *options, out, errOut io.Writer) (err
 	return r.restart(ctx, s, out)
 }
 
-// restart kills the CRD server and follows how it comes back.
+// restart kills the CRD server and measures its return.
 func (r *runner) restart(ctx context.Context, s *subject, out io.Writer) error {
 	socket := filepath.Join(r.o.dataDir, "run", "crd.sock")
 	if err := until(ctx, func() error { return readyAt(ctx, socket) }); err != nil {
@@ -96,27 +96,27 @@ func (r *runner) restart(ctx context.Context, s *subject, out io.Writer) error {
 	}
 	before := r.procs["crd"]
 	if bytes, err := anonymous(before); err == nil {
-		say("memory before, having followed all that was written", "%d MB", bytes>>20)
+		say("memory before the restart", "%d MB", bytes>>20)
 	}
 	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill CRD server: %w", err)
 	}
 	began := time.Now()
-	if err := until(ctx, func() error { return r.findAgain(before) }); err != nil {
+	if err := until(ctx, func() error { return r.findRestarted(before) }); err != nil {
 		return err
 	}
-	say("killed → its process runs again", "%.2f s", time.Since(began).Seconds())
+	say("killed → new process started", "%.2f s", time.Since(began).Seconds())
 	peak := watchMemory(r.procs["crd"])
 	defer peak.stop()
 	if err := r.firstAnswers(ctx, s, socket, began, say); err != nil {
 		return err
 	}
-	say("memory at the peak until then", "%d MB", peak.take()>>20)
+	say("peak of memory until then", "%d MB", peak.take()>>20)
 	return r.listWhole(ctx, s, peak, say)
 }
 
-// findAgain looks for the process that came after another one.
-func (r *runner) findAgain(before int) error {
+// findRestarted looks for the process that replaced the one with the ID before.
+func (r *runner) findRestarted(before int) error {
 	now, err := findProcesses(r.o.dataDir)
 	if err != nil || now["crd"] == 0 || now["crd"] == before {
 		return errNotYet
@@ -125,10 +125,10 @@ func (r *runner) findAgain(before int) error {
 	return nil
 }
 
-// errNotYet has until ask again.
+// errNotYet makes until repeat the call.
 var errNotYet = errors.New("not yet")
 
-// until asks until there is no error.
+// until calls ask until it returns no error.
 func until(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()
@@ -143,9 +143,9 @@ func until(ctx context.Context, ask func() error) error {
 	}
 }
 
-// readyAt asks a server on a socket whether it is ready.
+// readyAt returns nil if the server on a unix socket is ready.
 func readyAt(ctx context.Context, socket string) error {
-	res, err := askSocket(ctx, socket, "/readyz")
+	res, err := getUnix(ctx, socket, "/readyz")
 	if err != nil {
 		return err
 	}
@@ -156,9 +156,10 @@ func readyAt(ctx context.Context, socket string) error {
 	return nil
 }
 
-// firstAnswers waits for the first answers of several kinds at the same time.
+// firstAnswers measures the time until the first answer to several requests, in
+// parallel.
 func (r *runner) firstAnswers(ctx context.Context, s *subject, socket string, began time.Time, say func(what, format string, args ...any)) error {
-	questions := []struct {
+	requests := []struct {
 		what string
 		ask  func() error
 	}{
@@ -174,24 +175,24 @@ func (r *runner) firstAnswers(ctx context.Context, s *subject, socket string, be
 			_, err := r.target.discard(ctx, 2, request{method: "POST", path: s.list(), contentType: jsonType, body: s.body(r.o.objects, 0, "")})
 			return err
 		}},
-		{"→ ready: everything is read", func() error { return readyAt(ctx, socket) }},
+		{"→ ready: the cache is complete", func() error { return readyAt(ctx, socket) }},
 	}
-	took, failed := make([]time.Duration, len(questions)), make([]error, len(questions))
+	took, failed := make([]time.Duration, len(requests)), make([]error, len(requests))
 	var all sync.WaitGroup
-	for i, q := range questions {
+	for i, q := range requests {
 		all.Go(func() {
 			failed[i] = until(ctx, q.ask)
 			took[i] = time.Since(began)
 		})
 	}
 	all.Wait()
-	for i, q := range questions {
+	for i, q := range requests {
 		say(q.what, "%.2f s", took[i].Seconds())
 	}
 	return errors.Join(failed...)
 }
 
-// listWhole lists everything at once.
+// listWhole measures a LIST of all objects.
 func (r *runner) listWhole(ctx context.Context, s *subject, peak *memoryPeak, say func(what, format string, args ...any)) error {
 	before, err := anonymous(r.procs["crd"])
 	if err != nil {
@@ -204,18 +205,18 @@ func (r *runner) listWhole(ctx context.Context, s *subject, peak *memoryPeak, sa
 		return fmt.Errorf("list: %w", err)
 	}
 	say(fmt.Sprintf("LIST of all, %.0f MB", float64(n)/1e6), "%.1f s, %.0f MB/s", time.Since(began).Seconds(), float64(n)/1e6/time.Since(began).Seconds())
-	say("memory before it, and at its peak", "%d and %d MB", before>>20, peak.take()>>20)
+	say("memory before it, and its peak", "%d and %d MB", before>>20, peak.take()>>20)
 	return nil
 }
 
-// memoryPeak follows the anonymous memory of a process.
+// memoryPeak records the peak of the anonymous memory of a process, in bytes.
 type memoryPeak struct {
 	bytes atomic.Int64
 	ended chan struct{}
 	done  sync.WaitGroup
 }
 
-// peakPause is how often memory is read.
+// peakPause is the interval between two readings of the memory.
 const peakPause = 20 * time.Millisecond
 
 func watchMemory(pid int) *memoryPeak {
@@ -245,17 +246,16 @@ func (p *memoryPeak) stop() {
 	p.done.Wait()
 }
 
-// fillBytes is about how much one transaction writes, fillKeys how many keys at
-// most: etcd takes 1.5 MB and 128.
+// fillBytes and fillKeys bound one transaction; the limits of etcd are 1.5 MB and
+// 128 operations.
 const (
 	fillBytes = 1 << 20
 	fillKeys  = 100
 )
 
-// fill has the server make one object, and writes copies of what it stored until
-// there are all of them. A gigabyte through the servers would take minutes.
+// fill creates one object through the server and writes copies of its stored form
+// to etcd. A gigabyte through the servers would take minutes.
 func (r *runner) fill(ctx context.Context, s *subject) error {
-	// The name of the copy is as long as that of any other.
 	if _, err := r.target.discard(ctx, 0, request{method: "POST", path: s.list(), contentType: jsonType, body: s.body(0, 0, "")}); err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (r *runner) fill(ctx context.Context, s *subject) error {
 		return err
 	}
 	if len(stored.Kvs) != 1 || !strings.HasSuffix(string(stored.Kvs[0].Key), "/"+objectName(0)) {
-		return errors.New("the object is not what was written last")
+		return errors.New("the last key in etcd is not that of the object")
 	}
 	key, value := string(stored.Kvs[0].Key), stored.Kvs[0].Value
 	uid := uidIn(value)
@@ -289,7 +289,7 @@ func (r *runner) fill(ctx context.Context, s *subject) error {
 	return err
 }
 
-// uidIn returns the uid in an object, which is the only one.
+// uidIn returns the first uid in an object.
 func uidIn(object []byte) string {
 	_, rest, _ := bytes.Cut(object, []byte(`"uid":"`))
 	uid, _, _ := bytes.Cut(rest, []byte(`"`))

@@ -18,24 +18,23 @@ type runner struct {
 	progress *progress
 	report   *report
 	target   *client
-	chain    *chain   // of the present subject
+	chain    *chain   // for the answers of the current subject
 	etcd     *rawEtcd // nil without --etcd
 	procs    processes
 	profiler *profiler
 
-	// What it makes bears a name of its own, so that runs do not meet and
-	// nothing else is touched.
+	// group and namespace are new in each run, so that runs do not conflict.
 	group, namespace string
 	mu               sync.Mutex
-	definitions      []string // names of those created, to be deleted
+	definitions      []string // names, to be deleted
 	hasNamespace     bool
 
-	updated   int64  // the last number that an update wrote
-	lastWatch replay // the last live round
+	updated   int64  // the last sequence number that an update wrote
+	lastWatch replay // events of the last watchLive
 }
 
-// measure runs all chosen scenarios, against an installation of its own if so
-// chosen, and prints the report.
+// measure runs the selected scenarios, against a new installation if --portico is
+// set, and prints the report.
 func measure(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
 	say := &progress{out: errOut, began: time.Now()}
 	if o.portico != "" {
@@ -52,7 +51,7 @@ func measure(ctx context.Context, o *options, out, errOut io.Writer) (err error)
 	return measureAt(ctx, o, out, say)
 }
 
-// measureAt does so against one that runs.
+// measureAt measures the running installation of o.
 func measureAt(ctx context.Context, o *options, out io.Writer, say *progress) (err error) {
 	id := strconv.FormatInt(time.Now().UnixNano(), 36)
 	r := &runner{
@@ -64,7 +63,7 @@ func measureAt(ctx context.Context, o *options, out io.Writer, say *progress) (e
 	}
 	defer r.target.close()
 	if r.procs, err = findProcesses(o.dataDir); err != nil {
-		r.report.note("no memory and CPU, which --data-dir of a \"portico up\" allows to read: %v", err)
+		r.report.note("memory and CPU are not measured; they need the --data-dir of a \"portico up\": %v", err)
 	}
 	if r.profiler, err = newProfiler(o, r.target, r.progress.say); err != nil {
 		return err
@@ -75,10 +74,10 @@ func measureAt(ctx context.Context, o *options, out io.Writer, say *progress) (e
 	if r.etcd != nil {
 		defer r.etcd.client.Close()
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("it took longer than --limit=%v", o.limit))
+	limited, cancel := context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("not finished within --limit=%v", o.limit))
 	defer cancel()
 	failed := r.run(limited)
-	// Whatever was measured is printed, also when the rest failed.
+	// The results so far are printed even after a failure.
 	if o.json {
 		failed = errors.Join(failed, r.report.writeJSON(out))
 	} else {
@@ -89,16 +88,16 @@ func measureAt(ctx context.Context, o *options, out io.Writer, say *progress) (e
 
 func (r *runner) openEtcd(ctx context.Context, id string) (err error) {
 	if r.o.etcd == "" {
-		r.report.note("create has no yardstick: name the installation's etcd with --etcd")
+		r.report.note("create has no yardstick without --etcd")
 		return nil
 	}
 	r.etcd, err = openEtcd(ctx, r.o, id, r.o.size)
 	return err
 }
 
-// run runs the scenarios. One that fails is reported, and the next one is run.
+// run runs the scenarios. A failed scenario is reported and does not stop the next.
 func (r *runner) run(ctx context.Context) error {
-	r.remember("at the start")
+	r.addMemory("at the start")
 	var failures []error
 	try := func(what string, err error) {
 		if err != nil {
@@ -108,7 +107,7 @@ func (r *runner) run(ctx context.Context) error {
 		}
 	}
 	if r.o.needsObjects() {
-		if err := r.makePlace(ctx); err != nil {
+		if err := r.setUp(ctx); err != nil {
 			return err
 		}
 		try("custom resources", r.work(ctx, customResources(r.group, r.namespace)))
@@ -122,7 +121,7 @@ func (r *runner) run(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// work runs the scenarios that work on objects.
+// work runs the scenarios that need objects.
 func (r *runner) work(ctx context.Context, s *subject) error {
 	size, err := s.calibrate(ctx, r.target, r.o.size)
 	if err != nil {
@@ -131,7 +130,7 @@ func (r *runner) work(ctx context.Context, s *subject) error {
 	if err := r.createAll(ctx, s, size); err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-	if err := r.rememberSize(ctx, s, fmt.Sprintf("%d %s", r.o.objects, s.name), createdSize); err != nil {
+	if err := r.addServerMemory(ctx, s, fmt.Sprintf("%d %s", r.o.objects, s.name), createdSize); err != nil {
 		return err
 	}
 	now, err := s.listNow(ctx, r.target, r.o.objects)
@@ -165,19 +164,18 @@ func (r *runner) work(ctx context.Context, s *subject) error {
 	return errors.Join(failures...)
 }
 
-// contender takes its turn in each round of a measurement.
+// contender is a work or a yardstick that runs once in each round.
 type contender struct {
 	name  string
-	procs processes // whose CPU is read
-	// profile names the profiles to be taken; none without.
+	procs processes // processes whose CPU time is read
+	// profile is the name of the profiles; empty for none.
 	profile string
-	// prepare does what is not measured; it may be nil.
+	// prepare runs before each round and is not measured; it may be nil.
 	prepare func(ctx context.Context) error
 	run     func(ctx context.Context, round int) (sample, error)
 }
 
-// turns lets the contenders take turns and returns what each measured, round by
-// round.
+// turns runs the contenders in turns and returns the samples of each by round.
 func (r *runner) turns(ctx context.Context, figure func(sample) string, all ...contender) ([][]sample, error) {
 	results := make([][]sample, len(all))
 	for round := range r.o.rounds {
@@ -205,17 +203,17 @@ func (r *runner) turns(ctx context.Context, figure func(sample) string, all ...c
 	return results, nil
 }
 
-// remember notes what memory the processes have now.
-func (r *runner) remember(when string) {
+// addMemory adds the memory of the processes to the report.
+func (r *runner) addMemory(when string) {
 	if len(r.procs) > 0 {
 		r.report.addMemory(when, r.procs.memory())
 	}
 }
 
-// rememberSize does so, and makes the memory of the subject's server a result,
-// once with the garbage of the work and once after a rest. The goal is the CRD
-// server's with the usual objects.
-func (r *runner) rememberSize(ctx context.Context, s *subject, when string, g goal) error {
+// addServerMemory adds the memory of all processes to the report, and that of the
+// subject's server as a result: at once, with garbage, and after --rest. The goal
+// applies to the CRD server with defaultObjects or more.
+func (r *runner) addServerMemory(ctx context.Context, s *subject, when string, g goal) error {
 	pid, ok := r.procs[s.server]
 	if !ok {
 		return nil
@@ -223,45 +221,44 @@ func (r *runner) rememberSize(ctx context.Context, s *subject, when string, g go
 	if s.server != "crd" || r.o.objects < defaultObjects {
 		g = goal{}
 	}
-	note := func(when string) error {
-		r.remember(when)
+	add := func(when string) error {
+		r.addMemory(when)
 		bytes, err := anonymous(pid)
 		if err == nil {
 			r.report.addSize(s.server+" server, RssAnon, "+when, bytes, g)
 		}
 		return err
 	}
-	if err := note(when); err != nil || r.o.rest == 0 {
+	if err := add(when); err != nil || r.o.rest == 0 {
 		return err
 	}
-	r.progress.say("resting for %v: servers may give back memory when nothing happens", r.o.rest)
+	r.progress.say("idle for %v, in which servers return memory to the system", r.o.rest)
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(r.o.rest):
 	}
-	return note(when + ", rested")
+	return add(when + ", after idling")
 }
 
-// sayEvery is the pause between lines about one measurement.
+// sayEvery is the interval between messages about a measurement.
 const sayEvery = 3 * time.Second
 
-// progress tells the user what is going on.
+// progress writes messages to the user. It is safe for concurrent use.
 type progress struct {
 	mu    sync.Mutex
 	out   io.Writer
 	began time.Time
 }
 
-// say prints a line with the time since the start.
+// say writes a line with the time since the start.
 func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fmt.Fprintf(p.out, "%6.1fs  %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// follow says from time to time how far count has come, until the returned
-// function is called.
+// follow writes count every sayEvery, until the returned function is called.
 func (p *progress) follow(what string, count *atomic.Int64, of int) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {

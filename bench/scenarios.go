@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// What Portico sets out to reach, as shares of the yardsticks, and for the CRD
-// server's anonymous memory with 5,000 objects of 3.5 KB.
+// Goals of Portico as shares of the yardsticks, and in MB for the anonymous memory
+// of the CRD server with 5,000 objects of 3.5 KB.
 var (
 	createGoal  = goal{Bar: 0.25, Aim: 0.40}
 	getGoal     = goal{Bar: 0.60, Aim: 0.75}
@@ -24,7 +24,7 @@ func perSecond(unit string) func(sample) string {
 
 func megabytes(s sample) float64 { return float64(s.bytes) / 1e6 / s.took.Seconds() }
 
-// createAll creates the objects, an equal part in each round.
+// createAll measures create. Each round creates an equal part of the objects.
 func (r *runner) createAll(ctx context.Context, s *subject, size int64) error {
 	var done atomic.Int64
 	defer r.progress.follow("create "+s.name, &done, r.o.objects)()
@@ -61,8 +61,8 @@ func (r *runner) createAll(ctx context.Context, s *subject, size int64) error {
 
 func profileName(scenario string, s *subject) string { return scenario + "-" + s.resource }
 
-// expect returns an error unless an answer is as long as it should be, give or
-// take the digits of a revision.
+// expect returns an error unless the length of an answer differs by at most 64
+// bytes from want: revisions differ in their number of digits.
 func expect(path string, got, want int64, err error) (int64, error) {
 	if err == nil && (got < want-64 || got > want+64) {
 		err = fmt.Errorf("%s: the answer has %d bytes, not %d", path, got, want)
@@ -70,7 +70,7 @@ func expect(path string, got, want int64, err error) (int64, error) {
 	return got, err
 }
 
-// getAll measures GET without a resourceVersion and with 0.
+// getAll measures GET with resourceVersion unset and 0.
 func (r *runner) getAll(ctx context.Context, s *subject, size int64) error {
 	limit := bound{r.o.gets, r.o.time}
 	get := func(p *client, path func(i int) string) func(context.Context, int) (sample, error) {
@@ -81,7 +81,7 @@ func (r *runner) getAll(ctx context.Context, s *subject, size int64) error {
 			})
 		}
 	}
-	// Prime to most numbers of objects: neighbours are not read in turn.
+	// A prime step, so that consecutive requests read distant objects.
 	object := func(i int) string { return s.objectPath(i * 7919 % r.o.objects) }
 	results, err := r.turns(ctx, perSecond("GETs"),
 		contender{"GET, zero-work chain", r.chain.processes(), "", nil, get(r.chain.client, func(i int) string { return chainObject + object(i) })},
@@ -125,11 +125,11 @@ func (r *runner) listAll(ctx context.Context, s *subject, size int64) error {
 	for _, s := range results[1] {
 		lists += s.ops
 	}
-	return r.rememberSize(ctx, s, fmt.Sprintf("after %d LISTs of %s", lists, s.name), listedSize)
+	return r.addServerMemory(ctx, s, fmt.Sprintf("after %d LISTs of %s", lists, s.name), listedSize)
 }
 
-// watchAll measures watchers while objects are updated, then once more without
-// the updating.
+// watchAll measures watches while objects are updated, then watches that receive
+// the same events again from the history.
 func (r *runner) watchAll(ctx context.Context, s *subject) error {
 	figure := perSecond("deliveries")
 	var now *present
@@ -152,7 +152,7 @@ func (r *runner) watchAll(ctx context.Context, s *subject) error {
 		what: fmt.Sprintf("watch, %d watchers of %s, %.0f updates/s", r.o.watchers, s.name, total.rate()/float64(r.o.watchers)),
 		unit: "deliveries/s", figure: sample.rate, ours: results[1], yardstick: "chain", yard: results[0], goal: watchGoal,
 	})
-	r.remember(fmt.Sprintf("after %d deliveries", total.ops))
+	r.addMemory(fmt.Sprintf("after %d deliveries", total.ops))
 	again, err := r.turns(ctx, figure, contender{"watch, replay", r.procs, profileName("replay", s), nil, func(ctx context.Context, _ int) (sample, error) {
 		return r.watchReplay(ctx, s)
 	}})

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// cleanLimit is how long cleaning up may take.
+// cleanLimit bounds the time of clean.
 const cleanLimit = time.Minute
 
-// Pauses between two attempts: where the time is measured, and where it is not.
+// Pauses between two attempts: where the time is measured, and elsewhere.
 const (
 	pollFast = 500 * time.Microsecond
 	pollSlow = 20 * time.Millisecond
 )
 
-// makePlace creates the namespace and the definition of custom resources.
-func (r *runner) makePlace(ctx context.Context) error {
+// setUp creates the namespace and the CustomResourceDefinition.
+func (r *runner) setUp(ctx context.Context) error {
 	body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"%s"}}`, r.namespace)
-	r.hasNamespace = true // without an answer, too, it may be there
+	r.hasNamespace = true // it may exist even if the request fails
 	err := retryWhileStarting(ctx, pollSlow, func() error {
 		_, err := r.target.discard(ctx, 0, request{method: "POST", path: "/api/v1/namespaces", contentType: jsonType, body: body})
 		return err
@@ -34,8 +34,8 @@ func (r *runner) makePlace(ctx context.Context) error {
 	return retryWhileStarting(ctx, pollSlow, func() error { return r.createDefinition(ctx, 0, r.group, definition) })
 }
 
-// retryWhileStarting repeats an attempt that fails because a server has just started, or
-// something new is not known everywhere yet.
+// retryWhileStarting repeats an attempt that fails with 403, 404 or 503, for at most
+// lostAfter: a server is starting, or a new object is not yet known everywhere.
 func retryWhileStarting(ctx context.Context, pause time.Duration, try func() error) error {
 	for end := time.Now().Add(lostAfter); ; {
 		err := try()
@@ -50,13 +50,13 @@ func retryWhileStarting(ctx context.Context, pause time.Duration, try func() err
 	}
 }
 
-// createDefinition creates a definition and remembers to delete it.
+// createDefinition creates a definition, which clean deletes.
 func (r *runner) createDefinition(ctx context.Context, client int, group string, body []byte) error {
 	_, err := r.target.discard(ctx, client, request{method: "POST", path: definitionsPath, contentType: jsonType, body: body})
 	if refused := new(statusError); errors.As(err, &refused) {
 		return fmt.Errorf("create definition: %w", err)
 	}
-	// Without an answer, too, it may be there.
+	// It may exist even if the request failed without an answer.
 	r.mu.Lock()
 	r.definitions = append(r.definitions, definitionName(group))
 	r.mu.Unlock()
@@ -66,21 +66,21 @@ func (r *runner) createDefinition(ctx context.Context, client int, group string,
 	return nil
 }
 
-// clean deletes what was made, and waits until it is gone.
+// clean deletes the created objects and waits until they are gone.
 func (r *runner) clean(ctx context.Context) error {
 	if r.o.keep {
 		r.progress.say("kept: namespace %s, %d definitions in groups %s and below", r.namespace, len(r.definitions), r.group)
 		return nil
 	}
-	r.progress.say("deleting what was created")
-	ctx, cancel := context.WithTimeoutCause(ctx, cleanLimit, fmt.Errorf("it took longer than %v", cleanLimit))
+	r.progress.say("deleting the created objects")
+	ctx, cancel := context.WithTimeoutCause(ctx, cleanLimit, fmt.Errorf("not finished within %v", cleanLimit))
 	defer cancel()
 	began := time.Now()
 	var failures []error
 	if r.etcd != nil {
 		failures = append(failures, r.etcd.clear(ctx))
 	}
-	refused := make([]error, len(r.definitions)) // one that stays keeps no other from going
+	refused := make([]error, len(r.definitions)) // a failure does not stop the others
 	_, err := drive(ctx, r.o.workers, bound{len(r.definitions), cleanLimit}, nil, func(ctx context.Context, worker, i int) (int64, error) {
 		refused[i] = r.remove(ctx, worker, definitionsPath+"/"+r.definitions[i])
 		return 0, nil
@@ -90,9 +90,9 @@ func (r *runner) clean(ctx context.Context) error {
 		failures = append(failures, r.remove(ctx, 0, "/api/v1/namespaces/"+r.namespace))
 	}
 	if err := errors.Join(failures...); err != nil {
-		return fmt.Errorf("delete what was created (namespace %s, definitions in groups %s and below): %w", r.namespace, r.group, err)
+		return fmt.Errorf("delete the created objects (namespace %s, definitions in groups %s and below): %w", r.namespace, r.group, err)
 	}
-	r.progress.say("all is deleted, which took %.1f s", time.Since(began).Seconds())
+	r.progress.say("deleted after %.1f s", time.Since(began).Seconds())
 	return nil
 }
 

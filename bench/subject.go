@@ -10,31 +10,30 @@ import (
 
 const jsonType = "application/json"
 
-// subject is a kind of object that the scenarios work on.
+// subject is a kind of object to measure.
 type subject struct {
-	name       string // as the report calls it
-	server     string // whose memory it is in
-	resource   string // last part of the path
+	name       string // in the report
+	server     string // the process that serves it
+	resource   string // plural, the last part of the path
 	apiVersion string
 	kind       string
 	namespace  string
-	// head is what comes after metadata up to a number, where sequence finds it
-	// in a watch frame; tail the rest, with as many bytes of text as the object
-	// needs to get its size.
+	// head is the JSON after metadata up to the sequence number, which numberIn
+	// finds in a watch frame. tail returns the rest, with that many bytes of text.
 	head string // with one %d
 	tail func(filling int) string
-	// filled is the tail that calibrate found.
+	// filled is the tail for the requested size; calibrate sets it.
 	filled string
 }
 
-// sequence comes before the number that the updates of watched objects write.
+// sequence precedes the sequence number, which updates of watched objects count up.
 const sequence = `"sequence":`
 
-// fillings is in how many fields the filling text is: an object of 3.5 KB has
-// many values, not one long string.
+// fillings is the number of fields that share the text: real objects have many
+// values, not one long string.
 const fillings = 24
 
-// customResources are objects of a kind that definition defines.
+// customResources are Workloads, the kind in definition.
 func customResources(group, namespace string) *subject {
 	return &subject{
 		name: "custom resources", server: "crd", resource: "workloads", apiVersion: group + "/v1", kind: "Workload", namespace: namespace,
@@ -55,7 +54,7 @@ func customResources(group, namespace string) *subject {
 	}
 }
 
-// configMaps are the same size in the core server.
+// configMaps are ConfigMaps, which the core server stores.
 func configMaps(namespace string) *subject {
 	return &subject{
 		name: "ConfigMaps", server: "core", resource: "configmaps", apiVersion: "v1", kind: "ConfigMap", namespace: namespace,
@@ -70,7 +69,7 @@ func configMaps(namespace string) *subject {
 	}
 }
 
-// portions splits n bytes among the fields.
+// portions divides n bytes among the fields.
 func portions(n int) []int {
 	parts := make([]int, fillings)
 	for i := range parts {
@@ -80,7 +79,7 @@ func portions(n int) []int {
 	return parts
 }
 
-// list is the path of all objects, objectPath that of one.
+// list returns the path of the collection.
 func (s *subject) list() string {
 	prefix := "/apis/"
 	if s.apiVersion == "v1" {
@@ -93,8 +92,8 @@ func (s *subject) objectPath(i int) string { return s.list() + "/" + objectName(
 
 func objectName(i int) string { return fmt.Sprintf("object-%06d", i) }
 
-// body is the i-th object with a number, to be posted; with the version that it
-// replaces, to be put.
+// body returns the i-th object with a sequence number, for POST; with the
+// resourceVersion that it replaces, for PUT.
 func (s *subject) body(i int, number int64, replaces string) []byte {
 	b := fmt.Appendf(make([]byte, 0, len(s.filled)+512), `{"apiVersion":"%s","kind":"%s","metadata":{"name":"%s",`, s.apiVersion, s.kind, objectName(i))
 	if replaces != "" {
@@ -105,9 +104,9 @@ func (s *subject) body(i int, number int64, replaces string) []byte {
 	return append(append(b, s.filled...), '}')
 }
 
-// calibrate finds out how much filling makes an object of size bytes as it is
-// served, with all that the server adds. Nothing is stored. It waits until the
-// server takes objects into the namespace, which is new.
+// calibrate sets s.filled so that a served object has size bytes, with the fields
+// that the server adds, and returns its size. It uses dry runs, and waits until the
+// server accepts objects in the new namespace.
 func (s *subject) calibrate(ctx context.Context, p *client, size int) (int64, error) {
 	var filling, got int
 	for range 4 {
@@ -118,7 +117,7 @@ func (s *subject) calibrate(ctx context.Context, p *client, size int) (int64, er
 			return err
 		})
 		if err != nil {
-			return 0, fmt.Errorf("try to create one of %s: %w", s.name, err)
+			return 0, fmt.Errorf("create %s in a dry run: %w", s.name, err)
 		}
 		if got = len(data); got == size || got > size && filling == 0 {
 			break
@@ -128,7 +127,7 @@ func (s *subject) calibrate(ctx context.Context, p *client, size int) (int64, er
 	return int64(got), nil
 }
 
-// listed are the parts of a LIST that are looked at.
+// listed is the part of a LIST that is decoded.
 type listed struct {
 	Metadata struct {
 		ResourceVersion string `json:"resourceVersion"`
@@ -141,14 +140,14 @@ type listed struct {
 	} `json:"items"`
 }
 
-// present is what a LIST says of the subject's objects.
+// present is the state of the objects in a LIST.
 type present struct {
 	bytes    int64
 	revision string
-	versions []string // by number of the object
+	versions []string // resourceVersion by number of the object
 }
 
-// listNow lists all objects, and checks that they are the first n.
+// listNow lists all objects and checks that they are the first n.
 func (s *subject) listNow(ctx context.Context, p *client, n int) (*present, error) {
 	data, err := p.read(ctx, 0, request{path: s.list()})
 	if err != nil {
@@ -160,18 +159,19 @@ func (s *subject) listNow(ctx context.Context, p *client, n int) (*present, erro
 	}
 	is := &present{bytes: int64(len(data)), revision: list.Metadata.ResourceVersion}
 	for _, o := range list.Items {
-		// A namespace has a ConfigMap of its own from its birth.
+		// The ConfigMap kube-root-ca.crt of a namespace is not counted.
 		if o.Metadata.Name == objectName(len(is.versions)) {
 			is.versions = append(is.versions, o.Metadata.ResourceVersion)
 		}
 	}
 	if len(is.versions) != n || len(list.Items) > n+1 {
-		return nil, fmt.Errorf("%d objects were listed, %d of them in their places, of %d that exist", len(list.Items), len(is.versions), n)
+		return nil, fmt.Errorf("the LIST has %d objects, %d of them in order; want %d", len(list.Items), len(is.versions), n)
 	}
 	return is, nil
 }
 
-// versionIn returns the first resourceVersion in an object, which is its own.
+// versionIn returns the first resourceVersion in an object, which is that of the
+// object itself.
 func versionIn(object []byte) string {
 	const field = `"resourceVersion":"`
 	at := bytes.Index(object, []byte(field))

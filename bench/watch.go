@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// lostAfter is how long nothing may come while events are awaited.
+// lostAfter is the time without events after which missing events count as lost.
 const lostAfter = 10 * time.Second
 
-// watchChain measures what watchers receive that are sent ready frames without
-// end.
+// watchChain measures watches of the zero-work chain, which sends ready frames
+// without end.
 func (r *runner) watchChain(ctx context.Context) (sample, error) {
 	ws, err := openWatchers(ctx, r.chain.client, chainWatch, r.o.watchers, nil)
 	if err != nil {
@@ -25,9 +25,9 @@ func (r *runner) watchChain(ctx context.Context) (sample, error) {
 	return sample{ops: ws.sum() - before, took: time.Since(began)}, nil
 }
 
-// watchLive measures watchers, from now on, of objects that are updated at the
-// same time: the deliveries of all updates, until the last watcher has the last
-// of them. The latencies are of deliveries, from the sending of the update.
+// watchLive measures watches of objects that are updated at the same time, until
+// every watcher has received every update. The latencies are from the request of an
+// update to the delivery of its event.
 func (r *runner) watchLive(ctx context.Context, s *subject, now *present) (sample, error) {
 	sent := newUpdates(r.updated + 1)
 	ws, err := openWatchers(ctx, r.target, watchPath(s, now.revision), r.o.watchers, sent)
@@ -45,8 +45,8 @@ func (r *runner) watchLive(ctx context.Context, s *subject, now *present) (sampl
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}
-		// No two workers are at the same object: there are more objects than
-		// workers, and each has its turn.
+		// Objects are updated in turn and outnumber the workers, so that no two
+		// workers update the same object.
 		version := &now.versions[i%r.o.objects]
 		body := s.body(i%r.o.objects, sent.begin(i), *version)
 		answer, err := r.target.read(ctx, worker, request{method: "PUT", path: s.objectPath(i % r.o.objects), contentType: jsonType, body: body})
@@ -67,9 +67,8 @@ func (r *runner) watchLive(ctx context.Context, s *subject, now *present) (sampl
 	return got, ws.verify(sent.first, updates.ops)
 }
 
-// pace hands out a permit for each update: at the rate that was asked for, and
-// while the slowest watcher is not too far behind, so that what is under way is
-// bounded.
+// pace issues a permit for each update: at the rate of --updates, and while the
+// slowest watcher is at most --window behind, which bounds the events in flight.
 func (r *runner) pace(ctx context.Context, ws *watchers) <-chan struct{} {
 	permits := make(chan struct{})
 	began := time.Now()
@@ -98,14 +97,14 @@ func (r *runner) pace(ctx context.Context, ws *watchers) <-chan struct{} {
 	return permits
 }
 
-// replay are the events of a live round, to be watched once more.
+// replay describes the events of a watchLive.
 type replay struct {
 	since         string
 	first, events int64
 }
 
-// watchReplay measures watchers that begin where the last live round began, and
-// are sent all of its events with nothing else to do.
+// watchReplay measures watches that start at the revision at which the last
+// watchLive started, and receive its events without concurrent updates.
 func (r *runner) watchReplay(ctx context.Context, s *subject) (sample, error) {
 	began := time.Now()
 	ws, err := openWatchers(ctx, r.target, watchPath(s, r.lastWatch.since), r.o.watchers, &updates{first: r.lastWatch.first})

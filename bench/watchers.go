@@ -12,50 +12,49 @@ import (
 	"time"
 )
 
-// modifiedFrame begins every watch frame that counts.
+// modifiedFrame is the beginning of each expected watch frame.
 const modifiedFrame = `{"type":"MODIFIED",`
 
 const (
-	// checkEvery is which watchers look into each event; the others count.
+	// checkEvery: every tenth watcher reads sequence numbers, the others count.
 	checkEvery = 10
-	// maxFrame bounds what is kept of a frame that is looked into.
+	// maxFrame bounds the bytes kept of a frame whose number is read.
 	maxFrame = 4 << 20
-	// headOfFrame is what others keep: enough to tell its type, and the text of
-	// an error.
+	// headOfFrame bounds the bytes that other watchers keep: the type, or the
+	// text of an error.
 	headOfFrame = 400
 )
 
-// watcher reads one watch. Its fields but count belong to the goroutine that
-// reads.
+// watcher reads one watch. All fields except count belong to the reading
+// goroutine.
 type watcher struct {
 	count atomic.Int64 // events MODIFIED
 	keep  int
-	frame []byte // the present frame as far as it came, no more than keep
-	// sent is nil for those that only count.
+	frame []byte // beginning of the current frame, at most keep bytes
+	// sent is nil if the watcher only counts.
 	sent      *updates
-	seen      map[int64]int // how often each number came
+	seen      map[int64]int // number of deliveries by sequence number
 	latencies []time.Duration
 }
 
-// updates are the numbers that updates write, one after the other, and when each
-// was sent.
+// updates are the consecutive sequence numbers of updates, and their send times.
 type updates struct {
 	first int64
 	began time.Time
-	at    []atomic.Int64 // nanoseconds since began; 0 is not sent here
+	at    []atomic.Int64 // nanoseconds since began; 0 is not sent
 }
 
 func newUpdates(first int64) *updates {
 	return &updates{first: first, began: time.Now(), at: make([]atomic.Int64, maxUpdates)}
 }
 
-// begin notes that the i-th is sent now, and returns its number.
+// begin records that the i-th update is sent now and returns its number.
 func (u *updates) begin(i int) int64 {
 	u.at[i].Store(int64(time.Since(u.began)))
 	return u.first + int64(i)
 }
 
-// age is how long ago a number was sent; 0 is unknown.
+// age returns the time since a number was sent; 0 if it was not.
 func (u *updates) age(number int64) time.Duration {
 	i := number - u.first
 	if i < 0 || i >= int64(len(u.at)) || u.at[i].Load() == 0 {
@@ -64,7 +63,7 @@ func (u *updates) age(number int64) time.Duration {
 	return time.Since(u.began) - time.Duration(u.at[i].Load())
 }
 
-// take counts the events in the next piece of the stream.
+// take counts the events in the next bytes of the stream.
 func (w *watcher) take(data []byte) error {
 	var events int64
 	for len(data) > 0 {
@@ -80,10 +79,10 @@ func (w *watcher) take(data []byte) error {
 			break
 		}
 		if !bytes.HasPrefix(w.frame, []byte(modifiedFrame)) {
-			return fmt.Errorf("a watcher was told %.400s", w.frame)
+			return fmt.Errorf("unexpected watch frame: %.400s", w.frame)
 		}
 		if w.sent != nil {
-			w.look()
+			w.record()
 		}
 		events++
 		w.frame, data = w.frame[:0], data[end+1:]
@@ -92,8 +91,8 @@ func (w *watcher) take(data []byte) error {
 	return nil
 }
 
-// look remembers which update the frame is of.
-func (w *watcher) look() {
+// record records the sequence number of the frame and its latency.
+func (w *watcher) record() {
 	number := numberIn(w.frame)
 	w.seen[number]++
 	if age := w.sent.age(number); age > 0 {
@@ -101,7 +100,7 @@ func (w *watcher) look() {
 	}
 }
 
-// numberIn returns the number that an update wrote; -1 if there is none.
+// numberIn returns the sequence number in a frame; -1 if there is none.
 func numberIn(frame []byte) int64 {
 	at := bytes.Index(frame, []byte(sequence))
 	if at < 0 {
@@ -117,7 +116,7 @@ func numberIn(frame []byte) int64 {
 	return n
 }
 
-// watchers are many watches of the same.
+// watchers are watches of the same path.
 type watchers struct {
 	all    []*watcher
 	cancel context.CancelCauseFunc
@@ -125,8 +124,8 @@ type watchers struct {
 	ended  sync.WaitGroup
 }
 
-// openWatchers opens n watches, each answered when it returns. Some of them look
-// into the events for the numbers of sent, unless it is nil.
+// openWatchers opens n watches and returns when all are answered. Unless sent is
+// nil, every checkEvery-th of them reads sequence numbers. The caller closes them.
 func openWatchers(ctx context.Context, p *client, path string, n int, sent *updates) (*watchers, error) {
 	ws := &watchers{}
 	ws.ctx, ws.cancel = context.WithCancelCause(ctx)
@@ -157,7 +156,7 @@ func openWatchers(ctx context.Context, p *client, path string, n int, sent *upda
 	return ws, nil
 }
 
-// read counts until the stream ends, which it does not on its own.
+// read counts events until the stream ends or fails, which is an error.
 func (w *watcher) read(body io.Reader) error {
 	buf := make([]byte, readBuffer)
 	for {
@@ -173,7 +172,7 @@ func (w *watcher) read(body io.Reader) error {
 	}
 }
 
-// sum is how many events all have received.
+// sum returns the number of events of all watchers.
 func (ws *watchers) sum() int64 {
 	var total int64
 	for _, w := range ws.all {
@@ -182,7 +181,7 @@ func (ws *watchers) sum() int64 {
 	return total
 }
 
-// slowest is how many events each has received at least.
+// slowest returns the smallest number of events of a watcher.
 func (ws *watchers) slowest() int64 {
 	least := int64(math.MaxInt64)
 	for _, w := range ws.all {
@@ -191,11 +190,11 @@ func (ws *watchers) slowest() int64 {
 	return least
 }
 
-// errLost says that events did not come.
+// errLost means that events were not delivered.
 var errLost = errors.New("events were lost")
 
-// wait returns when every watcher has received n events. That nothing came for
-// patience means that some are lost.
+// wait returns when every watcher has received n events, and errLost if no watcher
+// receives any for the time of patience.
 func (ws *watchers) wait(n int64, patience time.Duration) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -215,7 +214,7 @@ func (ws *watchers) wait(n int64, patience time.Duration) error {
 	return nil
 }
 
-// errClosed ends watches on purpose.
+// errClosed is the cause of cancellation by close.
 var errClosed = errors.New("closed")
 
 func (ws *watchers) close() {
@@ -223,7 +222,7 @@ func (ws *watchers) close() {
 	ws.ended.Wait()
 }
 
-// latencies are those of the deliveries that were looked into, after close.
+// latencies returns the recorded latencies. Call it after close.
 func (ws *watchers) latencies() []time.Duration {
 	var all []time.Duration
 	for _, w := range ws.all {
@@ -232,8 +231,9 @@ func (ws *watchers) latencies() []time.Duration {
 	return all
 }
 
-// verify reports whether those that look into events saw each of the numbers
-// from first on exactly once, and all watchers as many; to be called after close.
+// verify returns an error unless every watcher received n events, and those that
+// read sequence numbers received each from first to first+n-1 exactly once. Call it
+// after close.
 func (ws *watchers) verify(first, n int64) error {
 	for i, w := range ws.all {
 		if got := w.count.Load(); got != n {

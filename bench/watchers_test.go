@@ -11,9 +11,8 @@ func frame(number int64) string {
 	return fmt.Sprintf(`%s"object":{"spec":{"sequence":%d,"image":"a"}}}`+"\n", modifiedFrame, number)
 }
 
-// However the stream is cut into pieces, each event is counted once and its
-// number is found.
-func TestWatcherTakesPieces(t *testing.T) {
+// Each event is counted once and its number is found, for every size of read.
+func TestWatcherReadsSplitFrames(t *testing.T) {
 	const first, n = 7, 5
 	var stream strings.Builder
 	for number := range int64(n) {
@@ -37,36 +36,37 @@ func TestWatcherTakesPieces(t *testing.T) {
 	}
 }
 
-// What is not a change of an object ends the watcher, with what was said.
-func TestWatcherRefuses(t *testing.T) {
-	for _, said := range []string{
+// A frame that is not MODIFIED is an error that has its text.
+func TestWatcherRejectsOtherFrames(t *testing.T) {
+	for _, text := range []string{
 		`{"type":"ERROR","object":{"code":410}}`, `{"type":"ADDED","object":{}}`, `not JSON`, ``,
 	} {
 		w := &watcher{keep: headOfFrame}
-		err := w.take([]byte(frame(1) + said + "\n"))
-		if err == nil || !strings.Contains(err.Error(), said) {
-			t.Errorf("%q: %v", said, err)
+		err := w.take([]byte(frame(1) + text + "\n"))
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
 
-// A lost, a doubled and a foreign event are noticed.
-func TestVerifyFindsFaults(t *testing.T) {
-	for name, came := range map[string][]int64{
-		"lost": {1, 2}, "doubled instead of another": {1, 2, 2}, "too many": {1, 2, 3, 3}, "foreign": {1, 2, 9},
+// Lost, repeated and unexpected events are detected.
+func TestVerifyDetectsFaults(t *testing.T) {
+	for name, numbers := range map[string][]int64{
+		"lost": {1, 2}, "repeated instead of another": {1, 2, 2}, "too many": {1, 2, 3, 3}, "unexpected": {1, 2, 9},
 	} {
 		w := &watcher{keep: maxFrame, sent: &updates{first: 1}, seen: map[int64]int{}}
-		for _, number := range came {
+		for _, number := range numbers {
 			if err := w.take([]byte(frame(number))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if err := (&watchers{all: []*watcher{w}}).verify(1, 3); err == nil {
-			t.Errorf("%s: not noticed", name)
+			t.Errorf("%s: not detected", name)
 		}
 	}
 }
 
+// Only numbers that were sent have an age.
 func TestUpdatesAge(t *testing.T) {
 	u := newUpdates(10)
 	u.began = u.began.Add(-time.Second)
@@ -80,7 +80,8 @@ func TestUpdatesAge(t *testing.T) {
 	}
 }
 
-func TestGoal(t *testing.T) {
+// A result is judged by its bar and its aim: a share of the yardstick, or a size.
+func TestGoalVerdict(t *testing.T) {
 	share, size := goal{0.5, 0.8}, goal{50, 40}
 	for _, tc := range []struct {
 		of   result
