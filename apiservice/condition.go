@@ -45,49 +45,50 @@ func (c Condition) Kept() Condition {
 	return c
 }
 
-// ServiceNotFound: the service that the APIService names does not exist.
+// ServiceNotFound is the condition of an APIService whose Service does not exist.
 func ServiceNotFound(s *apireg.ServiceReference) Condition {
 	return Condition{apireg.ConditionFalse, "ServiceNotFound",
 		fmt.Sprintf("service/%s in %q is not present", s.Name, s.Namespace)}
 }
 
-// BackendNotFound: the Backend that the APIService names does not exist. Upstream has no
-// such thing; it is what ServiceNotFound is to a service.
+// BackendNotFound is the condition of an APIService whose Backend does not exist. The
+// reason is that of ServiceNotFound, for upstream has none.
 func BackendNotFound(name string) Condition {
 	return Condition{apireg.ConditionFalse, "ServiceNotFound", fmt.Sprintf("Backend %q is not present", name)}
 }
 
-// ServiceAccessError: services cannot be read at all.
+// ServiceAccessError is the condition while Services cannot be read.
 func ServiceAccessError(s *apireg.ServiceReference, err error) Condition {
 	return Condition{apireg.ConditionUnknown, "ServiceAccessError",
 		fmt.Sprintf("service/%s in %q cannot be checked due to: %v", s.Name, s.Namespace, err)}
 }
 
-// ServicePortError: the service does not have the port.
+// ServicePortError is the condition if the Service does not have the port.
 func ServicePortError(s *apireg.ServiceReference) Condition {
 	return Condition{apireg.ConditionFalse, "ServicePortError",
 		fmt.Sprintf("service/%s in %q is not listening on port %d", s.Name, s.Namespace, Port(s))}
 }
 
-// EndpointsNotFound: the service has no EndpointSlice.
+// EndpointsNotFound is the condition if the Service has no EndpointSlice.
 func EndpointsNotFound(s *apireg.ServiceReference) Condition {
 	return Condition{apireg.ConditionFalse, "EndpointsNotFound",
 		fmt.Sprintf("cannot find endpointslices for service/%s in %q", s.Name, s.Namespace)}
 }
 
-// MissingEndpoints: no ready address has a port of that name.
+// MissingEndpoints is the condition if no ready address has a port of that name.
 func MissingEndpoints(s *apireg.ServiceReference, portName string) Condition {
 	return Condition{apireg.ConditionFalse, "MissingEndpoints",
 		fmt.Sprintf("endpointslices for service/%s in %q have no addresses with port name %q", s.Name, s.Namespace, portName)}
 }
 
-// AllDrained: the Backend has no endpoint whose weight is not 0. Upstream has no such
-// thing; it is what MissingEndpoints is to a service.
+// AllDrained is the condition if every endpoint of the Backend has the weight 0. The
+// reason is that of MissingEndpoints, for upstream has none.
 func AllDrained() Condition {
 	return Condition{apireg.ConditionFalse, "MissingEndpoints", "every endpoint of the server has the weight 0, so that none gets requests"}
 }
 
-// FailedDiscoveryCheck: the server does not answer its discovery path.
+// FailedDiscoveryCheck is the condition while the server does not answer its discovery
+// path.
 func FailedDiscoveryCheck(url string, err error) Condition {
 	return Condition{apireg.ConditionFalse, "FailedDiscoveryCheck",
 		fmt.Sprintf("failing or missing response from %s: %v", url, err)}

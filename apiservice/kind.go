@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -67,7 +67,7 @@ func strategy() rest.Strategy {
 				s.Port = &port
 			}
 		},
-		ValidateName: func(name string, _ bool) []string { return path.IsValidPathSegmentName(name) },
+		ValidateName: func(name string, _ bool) []string { return content.IsPathSegmentName(name) },
 		PrepareCreate: func(_ context.Context, obj rest.Object) {
 			a := obj.(*apireg.APIService)
 			a.Status = apireg.APIServiceStatus{}

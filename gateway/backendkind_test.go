@@ -81,8 +81,8 @@ func TestBackendEndpointsHaveOwners(t *testing.T) {
 		t.Errorf("endpoints %v, generation %d", b.Spec.Endpoints, b.Generation)
 	}
 	for i, entry := range b.ManagedFields {
-		if !strings.Contains(string(entry.FieldsV1.Raw), fmt.Sprintf(`"k:{\"url\":\"https://h%d\"}"`, i)) {
-			t.Errorf("%s owns %s", entry.Manager, entry.FieldsV1.Raw)
+		if !strings.Contains(entry.FieldsV1.GetRawString(), fmt.Sprintf(`"k:{\"url\":\"https://h%d\"}"`, i)) {
+			t.Errorf("%s owns %s", entry.Manager, entry.FieldsV1.GetRawString())
 		}
 	}
 	code, answer = do("PATCH", "/b?fieldManager=two", applyPatch,

@@ -193,8 +193,7 @@ func TestFailingIsNotSuspect(t *testing.T) {
 	for name, failure := range map[string]error{"refused": syscall.ECONNREFUSED, "broken": io.ErrUnexpectedEOF} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var c *Checker
-				c = New(Config{OnChange: func(string, Verdict) {}})
+				c := New(Config{OnChange: func(string, Verdict) {}})
 				var probes atomic.Int64
 				var fails atomic.Bool
 				fails.Store(true)

@@ -1,5 +1,7 @@
 package core
 
+//lint:file-ignore ST1005 The errors are messages of conditions, in the words of kube-controller-manager.
+
 import (
 	"context"
 	"encoding/json"

@@ -10,7 +10,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -37,7 +37,7 @@ func (a *Access) Kinds() ([]*rest.Kind, error) {
 		k.CreateOnUpdate, k.UnconditionalUpdate = true, true
 		k.Codec = rest.Typed(scheme, rbacv1.SchemeGroupVersion.WithKind(k.Kind))
 		k.Ownership = func() (managedfields.TypeConverter, error) { return applyconfigurations.NewTypeConverter(scheme), nil }
-		k.Strategy.ValidateName = func(name string, _ bool) []string { return path.IsValidPathSegmentName(name) }
+		k.Strategy.ValidateName = func(name string, _ bool) []string { return content.IsPathSegmentName(name) }
 	}
 	return append(stored, a.reviews(scheme)...), nil
 }

@@ -2,8 +2,8 @@ package access
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -74,7 +74,7 @@ func validateBinding(b binding, namespaced bool) (errs field.ErrorList) {
 	if b.ref.Name == "" {
 		errs = append(errs, field.Required(ref.Child("name"), ""))
 	} else {
-		for _, msg := range path.IsValidPathSegmentName(b.ref.Name) {
+		for _, msg := range content.IsPathSegmentName(b.ref.Name) {
 			errs = append(errs, field.Invalid(ref.Child("name"), b.ref.Name, msg))
 		}
 	}

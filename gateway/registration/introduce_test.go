@@ -101,7 +101,7 @@ func TestConfiguredCAFileIsFollowed(t *testing.T) {
 			b := storedBackends(t, g.backends)[0]
 			return b.Spec.TLS.CABundle, b.ResourceVersion
 		}
-		bundle, revision := introduced()
+		bundle, _ := introduced()
 		if !bytes.Equal(bundle, first) {
 			t.Fatalf("stored %s", bundle)
 		}
@@ -110,7 +110,7 @@ func TestConfiguredCAFileIsFollowed(t *testing.T) {
 		if bundle, _ := introduced(); !bytes.Equal(bundle, second) {
 			t.Error("the object has the authorities of before")
 		}
-		bundle, revision = introduced()
+		bundle, revision := introduced()
 		if again, same := introduced(); same != revision || !bytes.Equal(again, bundle) {
 			t.Error("it is written again although nothing changed")
 		}

@@ -3,7 +3,6 @@ package upstream
 import (
 	"crypto/x509"
 	"net"
-	"net/http"
 	"net/url"
 	"sync/atomic"
 	"testing"
@@ -30,19 +29,6 @@ func countedOf(t *testing.T, address string, how Trust) *counted {
 	})
 	t.Cleanup(c.Close)
 	return c
-}
-
-func (c *counted) get(t *testing.T, path string) (*http.Response, error) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "GET", "https://elsewhere"+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := c.RoundTrip(req)
-	if err == nil {
-		t.Cleanup(func() { res.Body.Close() })
-	}
-	return res, err
 }
 
 // fixed are roots that stay as they are.

@@ -146,12 +146,6 @@ func (b *bench) warned() []string {
 	return out
 }
 
-func (b *bench) asked(request string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Contains(b.requests, request)
-}
-
 func (b *bench) set(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -44,9 +44,8 @@ func (w *world) lookup(_ context.Context, name string, live bool) (NamespaceStat
 }
 
 var (
-	active      = NamespaceState{Exists: true}
-	terminates  = NamespaceState{Exists: true, Terminating: true}
-	nonexistent = NamespaceState{}
+	active     = NamespaceState{Exists: true}
+	terminates = NamespaceState{Exists: true, Terminating: true}
 )
 
 func TestCreateInNamespace(t *testing.T) {

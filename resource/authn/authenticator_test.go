@@ -117,7 +117,7 @@ func TestClientCertIsForgotten(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.TLS = connection(ca.leaf(t, pkix.Name{CommonName: "jane"}, tomorrow))
 	authenticate := func() bool { _, claimed, _ := a.Authenticate(r); return claimed }
-	if !authenticate() || !authenticate() {
+	if first, second := authenticate(), authenticate(); !first || !second {
 		t.Fatal("a good certificate was refused")
 	}
 	pool = newTestCA(t, "other").pool()

@@ -177,7 +177,7 @@ func TestTokenIsRemembered(t *testing.T) {
 	claims.Expires = now.Add(13 * time.Second)
 	token := sign(t, s, claims)
 	good := func() bool { _, claimed, _ := a.AuthenticateToken(t.Context(), token); return claimed }
-	if !good() || !good() || lookups != 1 {
+	if first, second := good(), good(); !first || !second || lookups != 1 {
 		t.Fatalf("%d lookups for two requests", lookups)
 	}
 	now = now.Add(10 * time.Second)

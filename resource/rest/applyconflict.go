@@ -41,7 +41,7 @@ func (p *applying) checkPaths(old Object) error {
 	owned := 0
 	for _, r := range records {
 		var fields map[string]any
-		if r.FieldsV1 == nil || json.Unmarshal(r.FieldsV1.Raw, &fields) != nil {
+		if r.FieldsV1 == nil || json.Unmarshal(r.FieldsV1.GetRawBytes(), &fields) != nil {
 			continue // what cannot be read does not get as far as a conflict
 		}
 		owned += pathSize(fields, 0)

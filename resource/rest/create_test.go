@@ -19,10 +19,12 @@ import (
 func TestCreateSetsSystemMetadata(t *testing.T) {
 	b := newWriteBench(t)
 	sent := bare("a")
+	//lint:ignore SA1019 clients may send the deprecated field
 	sent.UID, sent.SelfLink, sent.Generation = "mine", "/x", 7
 	sent.CreationTimestamp, sent.DeletionTimestamp = metav1.Unix(5, 0), new(metav1.Unix(6, 0))
 	sent.DeletionGracePeriodSeconds = new(int64)
 	got := b.create(sent)
+	//lint:ignore SA1019 the deprecated field must stay empty
 	if got.UID == "mine" || len(got.UID) != 36 || got.SelfLink != "" || got.Generation != 0 || got.ResourceVersion == "" ||
 		got.CreationTimestamp.IsZero() || got.CreationTimestamp.Unix() == 5 || got.DeletionTimestamp != nil ||
 		got.DeletionGracePeriodSeconds != nil || got.Namespace != "default" || got.Data["k"] != "v" {

@@ -41,7 +41,7 @@ func (a *API) delete(w http.ResponseWriter, r *http.Request, act *resource.Actio
 		return nil
 	}
 	code := http.StatusOK
-	//nolint:staticcheck // the deprecated option is what asks for the 202
+	//lint:ignore SA1019 the deprecated option asks for the 202
 	if orphan := opts.OrphanDependents; !d.removed && orphan != nil && !*orphan {
 		code = http.StatusAccepted
 	}
@@ -195,8 +195,9 @@ func propagation(finalizers []string, opts *metav1.DeleteOptions, s *Strategy) m
 	switch {
 	case s.IgnorePropagation:
 		return metav1.DeletePropagationBackground
-	//nolint:staticcheck // clients still send the deprecated option
+	//lint:ignore SA1019 clients still send the deprecated option
 	case opts.OrphanDependents != nil:
+		//lint:ignore SA1019 as above
 		if *opts.OrphanDependents {
 			return metav1.DeletePropagationOrphan
 		}

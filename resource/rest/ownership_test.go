@@ -41,7 +41,7 @@ func TestOwnershipOfWrites(t *testing.T) {
 	if same.revision() != a.revision() || strings.Contains(same.owners(), "carol") {
 		t.Errorf("who changes nothing wrote, or owns something:\n%s", same.owners())
 	}
-	a = b.patch(configMapA, mergePatch, "bob", `{"metadata":{"labels":null},"data":null}`).want(200, "").wantOwners("")
+	b.patch(configMapA, mergePatch, "bob", `{"metadata":{"labels":null},"data":null}`).want(200, "").wantOwners("")
 	a = b.patch(configMapA, mergePatch, "bob", `{"data":{"k":"v"}}`).want(200, "").wantOwners("")
 	b.send("PUT", configMapA+"?dryRun=All", `{"metadata":{"name":"a"}}`, "User-Agent", "dry").want(200, "")
 	b.send("GET", configMapA, nil).wantOwners(strings.Split(a.owners(), "\n")...)
@@ -129,7 +129,7 @@ func TestTimesAloneAreNoChange(t *testing.T) {
 func TestKeepTimes(t *testing.T) {
 	entries := func(second int64, manager string) []metav1.ManagedFieldsEntry {
 		return []metav1.ManagedFieldsEntry{{Manager: manager, Operation: "Update", APIVersion: "v1", Time: new(metav1.Unix(second, 0)),
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{}}`)}}}
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:data":{}}`)}}
 	}
 	configMaps := func(second int64, manager, value string) Object {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: entries(second, manager)}, Data: map[string]string{"k": value}}

@@ -116,12 +116,11 @@ func TestNameTakenWithAGenerateName(t *testing.T) {
 // Writes that change nothing keep the revision, whatever they are.
 func TestNothingWritten(t *testing.T) {
 	b := newOwnBench(t)
-	made := b.send("POST", inDefault+"services?fieldManager=m", `{"metadata":{"name":"s","labels":{"a":"b"},"finalizers":["a/b"]},"spec":{"externalName":"x"}}`).want(201, "")
-	text, was := string(made.body), made.revision()
+	b.send("POST", inDefault+"services?fieldManager=m", `{"metadata":{"name":"s","labels":{"a":"b"},"finalizers":["a/b"]},"spec":{"externalName":"x"}}`).want(201, "")
 	b.send("PATCH", serviceS+"/status?fieldManager=m", `{"status":{"conditions":[]}}`, "Content-Type", mergePatch).want(200, "")
 	applied := b.apply(serviceS, "m2", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"externalName":"x"}}`).want(200, "")
-	was = applied.revision()
-	text = string(applied.body)
+	was := applied.revision()
+	text := string(applied.body)
 	for name, test := range map[string]struct{ method, path, contentType, body string }{
 		"PUT":             {"PUT", serviceS + "?fieldManager=m", contentJSON, text},
 		"PUT by another":  {"PUT", serviceS + "?fieldManager=other", contentJSON, text},

@@ -48,7 +48,7 @@ func TestLimit(t *testing.T) {
 		t.Errorf("got %d", w.Code)
 	}
 	close(release)
-	if <-blocked != 200 || <-blocked != 200 {
+	if first, second := <-blocked, <-blocked; first != 200 || second != 200 {
 		t.Error("a request at work was hurt")
 	}
 	if w := do(s, "GET", pathPods); w.Code != 200 {

@@ -26,7 +26,7 @@ type change struct {
 type part uint8
 
 const (
-	whole part = iota
+	_ part = iota
 	// leaving is that the object is gone, or has left a selection.
 	leaving
 	// staying is everything else.

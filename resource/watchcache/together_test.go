@@ -26,17 +26,15 @@ type lateFeed struct {
 
 func (f *lateFeed) Run(ctx context.Context, to resource.FeedSink) error {
 	rng := rand.New(rand.NewPCG(f.seed, 1))
-	for {
-		for n := 0; ctx.Err() == nil; n++ {
-			if n > f.resets {
-				return f.run(ctx, to, rng)
-			}
-			some, cancel := context.WithTimeout(ctx, time.Duration(rng.IntN(40))*time.Millisecond)
-			_ = f.run(some, to, rng)
-			cancel()
+	for n := 0; ctx.Err() == nil; n++ {
+		if n > f.resets {
+			return f.run(ctx, to, rng)
 		}
-		return ctx.Err()
+		some, cancel := context.WithTimeout(ctx, time.Duration(rng.IntN(40))*time.Millisecond)
+		_ = f.run(some, to, rng)
+		cancel()
 	}
+	return ctx.Err()
 }
 
 // run delivers one uninterrupted stretch, in order; what is on its way at the

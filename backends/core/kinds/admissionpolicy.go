@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -85,7 +85,7 @@ func validateNamedRule(r *admissionregistrationv1.NamedRuleWithOperations, path 
 	var errs field.ErrorList
 	for i, name := range r.ResourceNames {
 		at := path.Child("resourceNames").Index(i)
-		errs = append(errs, invalid(at, name, pathvalidation.ValidatePathSegmentName(name, false))...)
+		errs = append(errs, invalid(at, name, content.IsPathSegmentName(name))...)
 		if slices.Contains(r.ResourceNames[:i], name) {
 			errs = append(errs, field.Duplicate(at, name))
 		}
@@ -181,7 +181,7 @@ func validateParamRef(r *admissionregistrationv1.ParamRef, path *field.Path) fie
 	const exclusive = "name and selector are mutually exclusive"
 	var errs field.ErrorList
 	if r.Name != "" {
-		errs = append(errs, invalid(path.Child("name"), r.Name, pathvalidation.ValidatePathSegmentName(r.Name, false))...)
+		errs = append(errs, invalid(path.Child("name"), r.Name, content.IsPathSegmentName(r.Name))...)
 	}
 	if r.Selector != nil {
 		errs = append(errs, validateSelector(r.Selector, path.Child("selector"))...)

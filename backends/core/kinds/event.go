@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -27,7 +27,7 @@ func coreEvents(cfg Config) *rest.Kind {
 		Versions: []string{"v1"}, Resource: "events", Kind: "Event", ShortNames: []string{"ev"}, Namespaced: true,
 	}
 	// Old recorders put anything into names that fits into a URL.
-	k.Strategy.ValidateName = path.ValidatePathSegmentName
+	k.Strategy.ValidateName = func(name string, _ bool) []string { return content.IsPathSegmentName(name) }
 	k.Strategy.Validate = check(validateEvent)
 	k.Strategy.ValidateUpdate = checkNew(validateEvent)
 	k.FieldLabels = append(referenceFields("involvedObject"), "reason", "reportingComponent", "source", "type")

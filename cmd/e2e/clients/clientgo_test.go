@@ -50,7 +50,7 @@ func TestTypedClients(t *testing.T) {
 			}
 			stale := made.DeepCopy()
 			made.Labels["app"] = "b"
-			if made, err = secrets.Update(t.Context(), made, metav1.UpdateOptions{}); err != nil {
+			if _, err = secrets.Update(t.Context(), made, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := secrets.Update(t.Context(), stale, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {

@@ -79,6 +79,8 @@ var lifeline = sync.OnceValues(func() (*os.File, error) {
 })
 
 // lifelineEnd keeps the writing end open.
+//
+//lint:ignore U1000 a variable that nothing reads
 var lifelineEnd *os.File
 
 // ready waits until the installation is ready and reads what it says of itself.

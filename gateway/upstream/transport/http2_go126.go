@@ -13,6 +13,7 @@ import (
 // window of a stream larger than permitted. Go 1.27 does not, and this file goes with
 // Go 1.26. Nothing else depends on which of them is used.
 func configureHTTP2(t *http.Transport) error {
+	//lint:ignore SA1019 the replacement is the one with the deadlock
 	_, err := http2.ConfigureTransports(t)
 	return err
 }

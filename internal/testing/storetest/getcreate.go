@@ -60,9 +60,9 @@ var getTests = []test{
 	{"LatestSeesEveryWrite", func(t *testing.T, s *subject) {
 		s.on(Namespaced())
 		k := key("a", "x")
-		made := s.mustCreate(k, "0")
+		s.mustCreate(k, "0")
 		for i := range 100 {
-			made = s.mustSet(k, strconv.Itoa(i+1))
+			made := s.mustSet(k, strconv.Itoa(i+1))
 			got, err := s.Get(s.ctx, k, resource.At{})
 			if err != nil || got.Revision != made.Revision {
 				t.Fatalf("read %v (%v) after a write at %d", got, err, made.Revision)

@@ -47,7 +47,7 @@ func (w *watching) next() (resource.Event, error) {
 			return resource.Event{}, err
 		}
 		if len(events) == 0 {
-			return resource.Event{}, errors.New("Next returned neither events nor an error")
+			return resource.Event{}, errors.New("next returned neither events nor an error")
 		}
 		w.pending = append(w.pending, events...)
 	}
