@@ -44,6 +44,17 @@ var shared = sync.OnceValues(func() (*Installation, error) {
 	return Launch(dir)
 })
 
+// MainUnlessShort is Main for a package in which every test needs an installation: with
+// -short it runs none.
+func MainUnlessShort(m *testing.M) int {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("end-to-end tests are left out with -short")
+		return 0
+	}
+	return Main(m)
+}
+
 // testsAtOnce is how many tests run at a time unless -parallel says so: they wait for
 // processes most of the time.
 const testsAtOnce = "6"
@@ -105,6 +116,9 @@ var useShared func() (*Installation, error)
 // SharedInstallation returns the shared installation.
 func SharedInstallation(t *testing.T) *Installation {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs an installation")
+	}
 	up, err := useShared()
 	if err != nil {
 		t.Fatal(err)

@@ -7,4 +7,4 @@ import (
 	"portico/cmd/e2e"
 )
 
-func TestMain(m *testing.M) { os.Exit(e2e.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(e2e.MainUnlessShort(m)) }
