@@ -37,7 +37,7 @@ func newReport(o *options) *report {
 	}}
 }
 
-// result is a measurement, with its yardstick and its goal if it has them.
+// result is a measurement, with its yardstick and its bar if it has them.
 type result struct {
 	What   string  `json:"what"`
 	Figure float64 `json:"figure"`
@@ -49,21 +49,15 @@ type result struct {
 	YardstickFigure float64    `json:"yardstickFigure,omitempty"`
 	Ratio           float64    `json:"ratio,omitempty"`
 	Rounds          [2]float64 `json:"ratioOfRounds,omitzero"`
-	Goal            goal       `json:"goal,omitzero"`
-	Latency         *latency   `json:"latencyMilliseconds,omitempty"`
+	// Bar is the least share of the yardstick, or the most MB; 0: there is none.
+	Bar     float64  `json:"bar,omitzero"`
+	Latency *latency `json:"latencyMilliseconds,omitempty"`
 	// CPU is the CPU time of each process per operation, in microseconds.
 	// CPURatio is the sum of the yardstick divided by the sum of CPU; other
 	// work on the machine changes it less than Ratio.
 	CPU          map[string]float64 `json:"cpuMicroseconds,omitempty"`
 	YardstickCPU map[string]float64 `json:"yardstickCPUMicroseconds,omitempty"`
 	CPURatio     float64            `json:"cpuRatio,omitempty"`
-}
-
-// goal is the required value of a result and the desired one: a minimal share of
-// the yardstick, or a maximum in megabytes.
-type goal struct {
-	Bar float64 `json:"bar"`
-	Aim float64 `json:"aim"`
 }
 
 type latency struct {
@@ -87,12 +81,12 @@ type row struct {
 	figure     func(sample) float64
 	ours, yard []sample
 	yardstick  string
-	goal       goal
+	bar        float64
 }
 
 func (r *report) add(l row) {
 	ours := total(l.ours)
-	res := result{What: l.what, Figure: l.figure(ours), Unit: l.unit, Goal: l.goal, Latency: latencies(ours), CPU: perOperation(ours)}
+	res := result{What: l.what, Figure: l.figure(ours), Unit: l.unit, Bar: l.bar, Latency: latencies(ours), CPU: perOperation(ours)}
 	if len(l.yard) > 0 {
 		yard := total(l.yard)
 		res.Yardstick, res.YardstickFigure, res.YardstickCPU = l.yardstick, l.figure(yard), perOperation(yard)
@@ -115,8 +109,8 @@ func (r *report) addMemory(when string, of map[string]int64) {
 }
 
 // addSize adds the memory of a process as a result.
-func (r *report) addSize(what string, bytes int64, g goal) {
-	r.Results = append(r.Results, result{What: what, Figure: float64(bytes) / 1e6, Unit: sizeUnit, Goal: g})
+func (r *report) addSize(what string, bytes int64, bar float64) {
+	r.Results = append(r.Results, result{What: what, Figure: float64(bytes) / 1e6, Unit: sizeUnit, Bar: bar})
 }
 
 func (r *report) note(format string, args ...any) {
@@ -196,7 +190,7 @@ func table(w io.Writer, columns ...string) *tabwriter.Writer {
 }
 
 func (r *report) printResults(w io.Writer) {
-	t := table(w, "measured", "figure", "unit", "yardstick", "", "ratio", "rounds", "bar, aim", "", "p50, p99, max")
+	t := table(w, "measured", "figure", "unit", "yardstick", "", "ratio", "rounds", "bar", "", "p50, p99, max")
 	for _, l := range r.Results {
 		yard, ratio, rounds, took := "-", "-", "-", "-"
 		if l.Yardstick != "" {
@@ -207,31 +201,27 @@ func (r *report) printResults(w io.Writer) {
 		if l.Latency != nil {
 			took = fmt.Sprintf("%.1f, %.1f, %.1f ms", l.Latency.Half, l.Latency.Most, l.Latency.Max)
 		}
-		goal, verdict := l.Goal.describe(l)
-		fmt.Fprintf(t, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.What, l.Figure, l.Unit, yard, l.Yardstick, ratio, rounds, goal, verdict, took)
+		bar, verdict := l.describeBar()
+		fmt.Fprintf(t, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.What, l.Figure, l.Unit, yard, l.Yardstick, ratio, rounds, bar, verdict, took)
 	}
 	t.Flush()
 }
 
-// describe returns the goal as text, and "missed", "bar" or "aim".
-func (g goal) describe(of result) (text, verdict string) {
-	reached := func(mark float64) bool { return of.Ratio >= mark }
+// describeBar returns the bar as text, and "met" or "missed".
+func (l result) describeBar() (text, verdict string) {
+	var met bool
 	switch {
-	case g == goal{}:
+	case l.Bar == 0:
 		return "-", ""
-	case of.Unit == sizeUnit:
-		text = fmt.Sprintf("%.0f, %.0f MB", g.Bar, g.Aim)
-		reached = func(mark float64) bool { return of.Figure <= mark }
-	case of.Yardstick == "":
+	case l.Unit == sizeUnit:
+		text, met = fmt.Sprintf("%.0f MB", l.Bar), l.Figure <= l.Bar
+	case l.Yardstick == "":
 		return "-", ""
 	default:
-		text = fmt.Sprintf("%.0f, %.0f %%", 100*g.Bar, 100*g.Aim)
+		text, met = fmt.Sprintf("%.0f %%", 100*l.Bar), l.Ratio >= l.Bar
 	}
-	switch {
-	case reached(g.Aim):
-		return text, "aim"
-	case reached(g.Bar):
-		return text, "bar"
+	if met {
+		return text, "met"
 	}
 	return text, "missed"
 }

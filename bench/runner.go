@@ -130,7 +130,7 @@ func (r *runner) work(ctx context.Context, s *subject) error {
 	if err := r.createAll(ctx, s, size); err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-	if err := r.addServerMemory(ctx, s, fmt.Sprintf("%d %s", r.o.objects, s.name), createdSize); err != nil {
+	if err := r.addServerMemory(ctx, s, fmt.Sprintf("%d %s", r.o.objects, s.name), memoryBar); err != nil {
 		return err
 	}
 	now, err := s.listNow(ctx, r.target, r.o.objects)
@@ -211,21 +211,21 @@ func (r *runner) addMemory(when string) {
 }
 
 // addServerMemory adds the memory of all processes to the report, and that of the
-// subject's server as a result: at once, with garbage, and after --rest. The goal
+// subject's server as a result: at once, with garbage, and after --rest. The bar
 // applies to the CRD server with defaultObjects or more.
-func (r *runner) addServerMemory(ctx context.Context, s *subject, when string, g goal) error {
+func (r *runner) addServerMemory(ctx context.Context, s *subject, when string, bar float64) error {
 	pid, ok := r.procs[s.server]
 	if !ok {
 		return nil
 	}
 	if s.server != "crd" || r.o.objects < defaultObjects {
-		g = goal{}
+		bar = 0
 	}
 	add := func(when string) error {
 		r.addMemory(when)
 		bytes, err := anonymous(pid)
 		if err == nil {
-			r.report.addSize(s.server+" server, RssAnon, "+when, bytes, g)
+			r.report.addSize(s.server+" server, RssAnon, "+when, bytes, bar)
 		}
 		return err
 	}

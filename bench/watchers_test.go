@@ -80,19 +80,17 @@ func TestUpdatesAge(t *testing.T) {
 	}
 }
 
-// A result is judged by its bar and its aim: a share of the yardstick, or a size.
-func TestGoalVerdict(t *testing.T) {
-	share, size := goal{0.5, 0.8}, goal{50, 40}
+// A result is judged by its bar: a share of the yardstick, or a size.
+func TestBarVerdict(t *testing.T) {
 	for _, tc := range []struct {
 		of   result
 		want string
 	}{
-		{result{Goal: share, Yardstick: "chain", Ratio: 0.49}, "missed"}, {result{Goal: share, Yardstick: "chain", Ratio: 0.5}, "bar"},
-		{result{Goal: share, Yardstick: "chain", Ratio: 0.8}, "aim"}, {result{Goal: share}, ""}, {result{Yardstick: "chain", Ratio: 1}, ""},
-		{result{Goal: size, Unit: sizeUnit, Figure: 51}, "missed"}, {result{Goal: size, Unit: sizeUnit, Figure: 50}, "bar"},
-		{result{Goal: size, Unit: sizeUnit, Figure: 40}, "aim"},
+		{result{Bar: 0.5, Yardstick: "chain", Ratio: 0.49}, "missed"}, {result{Bar: 0.5, Yardstick: "chain", Ratio: 0.5}, "met"},
+		{result{Bar: 0.5}, ""}, {result{Yardstick: "chain", Ratio: 1}, ""},
+		{result{Bar: 50, Unit: sizeUnit, Figure: 51}, "missed"}, {result{Bar: 50, Unit: sizeUnit, Figure: 50}, "met"},
 	} {
-		if _, got := tc.of.Goal.describe(tc.of); got != tc.want {
+		if _, got := tc.of.describeBar(); got != tc.want {
 			t.Errorf("%+v: %q, want %q", tc.of, got, tc.want)
 		}
 	}
