@@ -67,8 +67,9 @@ func TestPushNeedsNoCheck(t *testing.T) {
 		c.shows(t, "a.example.com", group)
 		t.Logf("routed after %v", b.settles(t, "a.example.com", group))
 	}
-	if now := c.checks.Load(); now != checks {
-		t.Errorf("it was asked %d times meanwhile", now-checks)
+	// One check may have been due since the start; five changes would need five.
+	if now := c.checks.Load(); now > checks+1 {
+		t.Errorf("%d checks meanwhile, want at most one", now-checks)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 var runElsewhere = map[string]string{
 	"go run ./cmd/portico up": "every installation of the tests",
 	"go test ./...":           "this run",
+	"go test -short ./...":    "this run, without what needs an installation",
 	"go vet ./...":            ".ci/run",
 	"go build -C cmd/tools -ldflags \"-X k8s.io/component-base/version.gitVersion=v1.37.2\" -o ../../bin/kubectl ./kubectl": "cmd/internal/testtools",
 	"go build -o bin/portico ./cmd/portico":                                                         "cmd/internal/testtools",
