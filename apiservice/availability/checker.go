@@ -34,7 +34,8 @@ import (
 	"time"
 )
 
-// Probe asks a target once. ctx carries the timeout.
+// Probe asks a target once. ctx carries the timeout, which is for the header of the answer:
+// a probe that reads a document may read longer, and then bounds that itself.
 type Probe func(ctx context.Context) error
 
 // Target is something to check. A target whose Version changes (with the same

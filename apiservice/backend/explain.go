@@ -131,7 +131,7 @@ func (HealthCheck) SwaggerDoc() map[string]string {
 		"":         "HealthCheck is the active check of each endpoint.",
 		"path":     "path of the check's GET; an answer of 2xx is healthy. Default: the server's discovery; for a REST server, its OpenAPI document.",
 		"interval": "interval between checks of a healthy endpoint, at least 100ms. A suspect one is checked ten times as often. The server's discovery is read as often, but every 500ms at most. Default 5s.",
-		"timeout":  "timeout of one check. Default 1s.",
+		"timeout":  "time until the header of a check's answer must have arrived; the body of a discovery document may take 10s. Default 1s.",
 		"fall":     "fall is how many failures in a row take an endpoint out, 1 to 1000. A refused connection does so alone. Default 3.",
 		"rise":     "rise is how many successes in a row bring an endpoint back, 1 to 1000. Default 2.",
 	}

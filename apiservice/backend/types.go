@@ -173,7 +173,8 @@ type HealthCheck struct {
 	// Interval between checks of a healthy endpoint, at least 100ms. Default 5s. A
 	// suspect one is checked ten times as often.
 	Interval *metav1.Duration `json:"interval,omitempty"`
-	// Timeout of one check, default 1s.
+	// Timeout is how long the header of a check's answer may take, default 1s. The body of a
+	// discovery document may take 10s.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// Fall is how many failures in a row take an endpoint out, default 3; a refused
 	// connection does so alone. Rise is how many successes in a row bring it back,

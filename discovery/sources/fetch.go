@@ -90,8 +90,8 @@ func (s *Source) get(ctx context.Context, path, accept, etag string) (*answer, e
 
 // getList asks for one document that is taken apart item by item. Of one that is too
 // large, the beginning is returned.
-func (s *Source) getList(ctx context.Context, limit int64, path, accept, etag string) (*answer, error) {
-	return s.ask(ctx, question{method: http.MethodGet, path: path, accept: accept, etag: etag, limit: limit, cut: true})
+func (s *Source) getList(ctx context.Context, limit int64, path, accept string) (*answer, error) {
+	return s.ask(ctx, question{method: http.MethodGet, path: path, accept: accept, limit: limit, cut: true})
 }
 
 // getWithin is get of a document that has so many bytes at most.
@@ -107,10 +107,23 @@ type question struct {
 	limit       int64 // of the answer's body, in bytes
 	// cut: of a longer body, so much is wanted.
 	cut bool
+	// check: the context's deadline is for the header, and bodyTimeout for the body.
+	check bool
 }
+
+// bodyTimeout bounds how long the body of the answer to a check may take. A server that has
+// sent the header in time is there; a document of megabytes takes longer than a check may
+// where other processes use the processors.
+const bodyTimeout = 10 * time.Second
 
 func (s *Source) ask(ctx context.Context, q question) (*answer, error) {
 	url := s.cfg.Shown + q.path
+	headerArrived := func() {}
+	if q.check {
+		var cancel context.CancelFunc
+		ctx, headerArrived, cancel = s.headerDeadline(ctx)
+		defer cancel()
+	}
 	req, err := http.NewRequestWithContext(ctx, q.method, s.cfg.BaseURL+q.path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
@@ -129,6 +142,7 @@ func (s *Source) ask(ctx context.Context, q question) (*answer, error) {
 		return nil, err
 	}
 	defer res.Body.Close()
+	headerArrived()
 	body, err := io.ReadAll(io.LimitReader(res.Body, q.limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read answer of %s: %w", url, err)
@@ -146,6 +160,28 @@ func (s *Source) ask(ctx context.Context, q question) (*answer, error) {
 	}, nil
 }
 
+// headerDeadline returns a context that ends with parent until headerArrived is called, and
+// after that with the source, or bodyTimeout later.
+func (s *Source) headerDeadline(parent context.Context) (ctx context.Context, headerArrived func(), cancel context.CancelFunc) {
+	ctx, end := context.WithCancelCause(context.WithoutCancel(parent))
+	stopParent := context.AfterFunc(parent, func() { end(context.Cause(parent)) })
+	stopSource := context.AfterFunc(s.lifetime, func() { end(context.Canceled) })
+	var timer *time.Timer
+	headerArrived = func() {
+		if stopParent() {
+			timer = time.AfterFunc(bodyTimeout, func() { end(context.DeadlineExceeded) })
+		}
+	}
+	return ctx, headerArrived, func() {
+		stopParent()
+		stopSource()
+		if timer != nil {
+			timer.Stop()
+		}
+		end(nil)
+	}
+}
+
 // isETag reports whether a text is an entity tag to ask with: also a weak one,
 // which says that the document means the same.
 func isETag(text string) bool {
@@ -154,7 +190,7 @@ func isETag(text string) bool {
 
 // getDocument asks for a legacy document, of which so many bytes are read at most.
 func (s *Source) getDocument(ctx context.Context, limit int64, path string) (*answer, error) {
-	a, err := s.getList(ctx, limit, path, acceptLegacy, "")
+	a, err := s.getList(ctx, limit, path, acceptLegacy)
 	switch {
 	case err != nil:
 		return nil, err

@@ -61,6 +61,7 @@ func (s *RESTSource) Check(ctx context.Context) (changed bool, err error) {
 	}
 	a, err := s.ask(ctx, question{
 		method: http.MethodGet, path: s.rest.OpenAPIPath, accept: acceptLegacy, etag: old.mark, since: old.asksSince(), limit: rest.MaxDocument,
+		check: true,
 	})
 	var large *tooLargeError
 	switch {

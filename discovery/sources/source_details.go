@@ -347,7 +347,7 @@ func (s *Source) readVersion(ctx context.Context, id schema.GroupVersion) (versi
 	if id.Group == "" {
 		path = pathCore
 	}
-	a, err := s.getList(ctx, s.cfg.Limits.Document, path, acceptAggregated, "")
+	a, err := s.getList(ctx, s.cfg.Limits.Document, path, acceptAggregated)
 	switch {
 	case err != nil:
 		return version{}, err

@@ -57,7 +57,9 @@ func (s *Source) list(ctx context.Context, path string) error {
 	if s.cfg.GroupVersions == nil {
 		accept = acceptAggregated
 	}
-	a, err := s.getList(ctx, s.cfg.Limits.Document, path, accept, known)
+	a, err := s.ask(ctx, question{
+		method: http.MethodGet, path: path, accept: accept, etag: known, limit: s.cfg.Limits.Document, cut: true, check: true,
+	})
 	if err != nil {
 		return err
 	}
