@@ -66,12 +66,12 @@ func (s *systemNamespaces) ready() error {
 
 // run creates the namespaces, and again whenever one is missing.
 func (s *systemNamespaces) run(ctx context.Context) error {
-	var wake loop.Nudge
+	var wake loop.Signal
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
 		// Follow ends with ctx only.
-		_ = loop.Follow(ctx, s.namespaces.Store, loop.FollowOptions{Logger: s.log}, func(loop.Snapshot) { wake.Poke() })
+		_ = loop.Follow(ctx, s.namespaces.Store, loop.FollowOptions{Logger: s.log}, func(loop.Snapshot) { wake.Set() })
 	})
 	tick := time.NewTicker(systemInterval)
 	defer tick.Stop()

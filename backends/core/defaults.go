@@ -35,7 +35,7 @@ const (
 type namespaceDefaults struct {
 	core *Core
 	log  *slog.Logger
-	wake loop.Nudge
+	wake loop.Signal
 
 	mu                       sync.Mutex
 	namespaces, accounts, ca *loop.Snapshot
@@ -53,7 +53,7 @@ func (d *namespaceDefaults) run(ctx context.Context) error {
 				d.mu.Lock()
 				set(&s)
 				d.mu.Unlock()
-				d.wake.Poke()
+				d.wake.Set()
 			})
 		}
 	}

@@ -33,7 +33,7 @@ const (
 type finalizer struct {
 	server  *Server
 	log     *slog.Logger
-	wake    *loop.Nudge
+	wake    *loop.Signal
 	backoff loop.Backoff
 	slots   chan struct{}
 
@@ -43,7 +43,7 @@ type finalizer struct {
 
 func newFinalizer(s *Server) *finalizer {
 	return &finalizer{
-		server: s, log: s.log, wake: loop.NewNudge(), slots: make(chan struct{}, maxFinalizing),
+		server: s, log: s.log, wake: new(loop.Signal), slots: make(chan struct{}, maxFinalizing),
 		backoff: loop.Backoff{Initial: 50 * time.Millisecond, Max: 5 * time.Second}, busy: map[string]bool{},
 	}
 }
@@ -54,7 +54,7 @@ func (f *finalizer) run(ctx context.Context) {
 	defer wg.Wait()
 	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
-	f.wake.Poke()
+	f.wake.Set()
 	var seen map[string][]*apiextensionsv1.CustomResourceDefinition
 	for {
 		select {

@@ -247,6 +247,6 @@ func (s *Server) follow(ctx context.Context) error {
 			s.schemas.forget(v)
 		}
 		s.publish(now)
-		s.finalizer.wake.Poke()
+		s.finalizer.wake.Set()
 	})
 }

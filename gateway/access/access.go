@@ -112,7 +112,7 @@ func (a *Access) Run(ctx context.Context, find func(gr schema.GroupResource) *re
 	roles, clusterRoles := res("roles"), res("clusterroles")
 	bindings, clusterBinds := res("rolebindings"), res("clusterrolebindings")
 	a.kept.Store(&kept{roles: roles, clusterRoles: clusterRoles, bindings: bindings, clusterBinds: clusterBinds})
-	aggregate := loop.NewNudge()
+	aggregate := new(loop.Signal)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		follow(ctx, a, roles, kindRole, func(s *policyState, list []*rbacv1.Role) { s.roles = list })
@@ -120,7 +120,7 @@ func (a *Access) Run(ctx context.Context, find func(gr schema.GroupResource) *re
 	wg.Go(func() {
 		follow(ctx, a, clusterRoles, kindClusterRole, func(s *policyState, list []*rbacv1.ClusterRole) {
 			s.clusterRoles = list
-			aggregate.Poke()
+			aggregate.Set()
 		})
 	})
 	wg.Go(func() {

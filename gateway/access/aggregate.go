@@ -18,7 +18,7 @@ import (
 
 // aggregate keeps the rules of cluster roles with an aggregationRule: all rules
 // of the roles that its selectors choose.
-func (a *Access) aggregate(ctx context.Context, wake *loop.Nudge, clusterRoles *rest.Resource) {
+func (a *Access) aggregate(ctx context.Context, wake *loop.Signal, clusterRoles *rest.Resource) {
 	for {
 		select {
 		case <-ctx.Done():

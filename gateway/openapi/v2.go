@@ -60,7 +60,7 @@ type v2 struct {
 	brokenChanged func()
 	log           *slog.Logger
 	metrics       *v2Metrics
-	wake          loop.Nudge
+	wake          loop.Signal
 
 	parts    map[string]*v2Part    // by APIService; of run only
 	failures map[string]*v2Failure // by APIService; of run only
@@ -273,7 +273,7 @@ func (v *v2) await(ctx context.Context) *v2Document {
 		if doc != nil && doc.state == state {
 			return doc
 		}
-		v.wake.Poke()
+		v.wake.Set()
 		select {
 		case <-turned:
 		case <-timer.C:

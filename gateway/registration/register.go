@@ -40,7 +40,7 @@ type registrar struct {
 	// servers that it starts with.
 	own        []discovery.GroupVersion
 	configured []*routing.StaticBackend
-	wake       loop.Nudge
+	wake       loop.Signal
 	log        *slog.Logger
 	metrics    *availabilityMetrics
 	// observer names this gateway in conditions.
@@ -60,7 +60,7 @@ type registrar struct {
 	// paced holds back messages; of the writing goroutine only.
 	paced pace
 	// status wakes who shows results; nil: nobody does.
-	status *loop.Nudge
+	status *loop.Signal
 }
 
 const (
@@ -190,7 +190,7 @@ func (g *registrar) tell(results map[string]result) {
 		return
 	}
 	if g.status != nil {
-		g.status.Poke()
+		g.status.Set()
 	}
 }
 

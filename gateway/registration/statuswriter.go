@@ -34,7 +34,7 @@ type statusWriter struct {
 	log    *slog.Logger
 	// observer names this gateway in conditions.
 	observer string
-	wake     loop.Nudge
+	wake     loop.Signal
 
 	// paced holds back writes, and texts those of which nothing else differs; of the
 	// writing goroutine only.

@@ -83,12 +83,12 @@ func (r *Writer) Run(ctx context.Context) error {
 
 // Wake says that anything may be otherwise than before.
 func (r *Writer) Wake() {
-	r.registrar.wake.Poke()
-	r.status.wake.Poke()
+	r.registrar.wake.Set()
+	r.status.wake.Set()
 }
 
 // WakeStatus says that only the states of endpoints may.
-func (r *Writer) WakeStatus() { r.status.wake.Poke() }
+func (r *Writer) WakeStatus() { r.status.wake.Set() }
 
 // Elect makes this gateway the one that writes, of those on one etcd, until term
 // ends. It does not wait. What only that one may write is written under term, so that

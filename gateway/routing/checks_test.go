@@ -117,7 +117,7 @@ func startReplicated(t *testing.T) *replicated {
 	}
 	log := slog.New(slog.DiscardHandler)
 	s := &Controller{log: log, proxies: proxy.NewMaker(log), grace: time.Minute, own: discovery.FromKinds([]*rest.Kind{k})}
-	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.wake.Poke() }})
+	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.wake.Set() }})
 	r := &replicated{Controller: s}
 	key := resource.Key{Namespace: "ns", Name: "api"}
 	known := &services{known: true, service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}

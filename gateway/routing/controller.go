@@ -49,7 +49,7 @@ type Controller struct {
 	traffic *proxy.Traffic // nil: not counted
 	checks  *checkMetrics  // nil: not counted
 
-	wake loop.Nudge
+	wake loop.Signal
 
 	mu sync.Mutex // guards what setters write
 	in inputs
@@ -114,7 +114,7 @@ func New(cfg Config) *Controller {
 		configured: cfg.StaticBackends, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, noticed: cfg.Noticed,
 	}
 	s.checker = availability.New(availability.Config{
-		Logger: cfg.Logger, OnChange: func(string, availability.Verdict) { s.wake.Poke() },
+		Logger: cfg.Logger, OnChange: func(string, availability.Verdict) { s.wake.Set() },
 	})
 	return s
 }
@@ -183,7 +183,7 @@ func (s *Controller) update(change func(n *inputs)) {
 	s.mu.Lock()
 	change(&s.in)
 	s.mu.Unlock()
-	s.wake.Poke()
+	s.wake.Set()
 }
 
 // endpointChanged is called when the state of an endpoint changes. Routes change by the
@@ -264,7 +264,7 @@ func (s *Controller) settle(live map[string]*Server, unlisted map[*Server][]avai
 		}
 		// What is restored may have come before the server was made.
 		if s.restoreKept(srv) {
-			s.wake.Poke()
+			s.wake.Set()
 		}
 	}
 }

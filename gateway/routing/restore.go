@@ -91,7 +91,7 @@ func (s *Controller) restoreVersions(target string, gvs []discovery.GroupVersion
 	if live := s.live.Load(); live != nil && (*live)[target] != nil {
 		(*live)[target].Source.Restore(gvs)
 	}
-	s.wake.Poke()
+	s.wake.Set()
 }
 
 // restoreOpenAPI is restoreVersions for the index of OpenAPI documents.
@@ -105,7 +105,7 @@ func (s *Controller) restoreOpenAPI(target string, index *sources.OpenAPIIndex) 
 	if live := s.live.Load(); live != nil && (*live)[target] != nil {
 		(*live)[target].Source.RestoreOpenAPI(index)
 	}
-	s.wake.Poke()
+	s.wake.Set()
 }
 
 // restoreKept makes what the server said to an earlier gateway what is known of

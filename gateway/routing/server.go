@@ -79,13 +79,13 @@ type Server struct {
 	suspect time.Duration // interval while suspect; 0 is that of the policy
 
 	// answered: it passed a check; its stream need not wait to be opened again.
-	answered loop.Nudge
+	answered loop.Signal
 	// wasGood: it has been healthy since this gateway began; of Controller.Run only.
 	wasGood bool
 	// followed: somebody reads its OpenAPI index when openAPISignal say that there
 	// may be a new one (stream.go), so that the availability check need not.
 	followed      atomic.Bool
-	openAPISignal loop.Nudge
+	openAPISignal loop.Signal
 	openAPI       sync.Mutex // one refresh at a time
 	// tells: it is followed, to hear of all it serves.
 	tells bool
@@ -140,7 +140,7 @@ func (s *Controller) serverFor(m making, live map[string]*Server) *Server {
 	pinned := srv.Up.Pinned()
 	cfg := sources.Config{
 		Name: m.name, BaseURL: m.base.String(), Shown: m.shown, Identify: identifyAggregator, GroupVersions: m.only, Grace: s.grace,
-		Transport: pinned, StreamTransport: pinned.Streams(), OpenAPIChanged: srv.openAPISignal.Poke,
+		Transport: pinned, StreamTransport: pinned.Streams(), OpenAPIChanged: srv.openAPISignal.Set,
 		Changed: func() { s.sourceChanged(srv) },
 	}
 	if m.permanent {
@@ -241,14 +241,14 @@ func (s *Controller) Probe(ctx context.Context, srv *Server) error {
 	if err != nil {
 		return stable(err)
 	}
-	srv.answered.Poke()
+	srv.answered.Set()
 	switch {
 	case changed && srv.followed.Load():
 		s.sourceChanged(srv)
 	case srv.followed.Load():
-		srv.openAPISignal.Poke()
+		srv.openAPISignal.Set()
 	case srv.refreshOpenAPI(ctx) || changed:
-		s.wake.Poke()
+		s.wake.Set()
 	}
 	return nil
 }

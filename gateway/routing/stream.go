@@ -109,8 +109,8 @@ func (s *Controller) sourceChanged(b *Server) {
 	if s.changed != nil {
 		s.changed()
 	}
-	s.wake.Poke()
-	b.openAPISignal.Poke()
+	s.wake.Set()
+	b.openAPISignal.Set()
 }
 
 // followOpenAPI reads a backend's OpenAPI index when there may be a new one,
@@ -126,7 +126,7 @@ func (s *Controller) followOpenAPI(ctx context.Context, b *Server) {
 			return
 		}
 		if b.refreshOpenAPI(ctx) {
-			s.wake.Poke()
+			s.wake.Set()
 		}
 		if !sleep(ctx, openAPIPause) {
 			return

@@ -118,7 +118,7 @@ func TestAfterRefusal(t *testing.T) {
 func TestWaitToFollow(t *testing.T) {
 	for wait, ends := range map[time.Duration]bool{streamShortMax: true, 30 * time.Second: false, streamUnknown: false} {
 		srv := &Server{}
-		srv.answered.Poke()
+		srv.answered.Set()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		if got := srv.waitToFollow(ctx, wait); got != ends {
 			t.Errorf("waiting for %v ended before its time: %v", wait, got)

@@ -36,7 +36,7 @@ type policySet[P, B configuration, E any] struct {
 	known *gate
 	hooks atomic.Pointer[[]generic.PolicyHook[P, B, E]]
 
-	changed loop.Nudge
+	changed loop.Signal
 	mu      sync.Mutex
 	read    struct { // what the sources read last; nil: nothing yet
 		policies *[]P
@@ -74,7 +74,7 @@ func (s *policySet[P, B, E]) note(policies *[]P, bindings *[]B) {
 	complete := s.read.policies != nil && s.read.bindings != nil
 	s.mu.Unlock()
 	if complete {
-		s.changed.Poke()
+		s.changed.Set()
 	}
 }
 

@@ -15,36 +15,36 @@ import (
 
 // FollowOptions are the options of Follow.
 type FollowOptions struct {
-	// Namespace restricts to one namespace; "" is all of them.
+	// Namespace restricts to one namespace; "" means all of them.
 	Namespace string
 	Selector  resource.Selector
-	// Logger takes what goes wrong; nil is slog.Default().
+	// Logger logs failures; nil means slog.Default().
 	Logger *slog.Logger
 	// Backoff is the wait between attempts to connect.
 	Backoff Backoff
-	// Window is how long after a change Follow waits for more before it
-	// publishes. Default 5 ms; negative is not at all.
+	// Window is how long Follow collects changes before it publishes. Default 5 ms;
+	// negative means that it does not wait.
 	Window time.Duration
 }
 
-// grace is how long a store that cannot be reached is no cause for a warning:
-// it may be starting, or being started again.
-const grace = 10 * time.Second
+const (
+	// grace is how long a store may be unreachable before Follow logs a warning: it may be
+	// starting or restarting.
+	grace = 10 * time.Second
+	// warnInterval is the shortest time between two warnings about one store.
+	warnInterval = 30 * time.Second
+)
 
-// warnInterval is the shortest time between two warnings about one store.
-const warnInterval = 30 * time.Second
-
-// Follow lists and watches store and hands every state of the selection to
-// publish, as a whole snapshot: first when the initial state is complete, then
-// after changes, bursts of them as one. It reconnects by itself and publishes
-// nothing while it cannot reach the store. publish is called from one
-// goroutine; while it runs, changes go on being collected.
+// Follow lists and watches store and calls publish with whole snapshots of the selection:
+// first with the initial state, then after each burst of changes. It reconnects with
+// backoff and publishes nothing while the store is unreachable. publish is called from one
+// goroutine; changes are collected while it runs.
 //
-// A burst that ends where it began is published too: a caller that has created an object
-// because the last snapshot lacked it must learn of its removal, even if no snapshot had
-// it.
+// A burst that leads back to the last snapshot is published, too: a caller that created an
+// object because the last snapshot lacked it must be called after its deletion, even if no
+// snapshot held the object.
 //
-// Follow returns ctx's error when ctx ends, after the last publish returned.
+// Follow returns ctx's error when ctx ends, after the last publish has returned.
 func Follow(ctx context.Context, store resource.Store, opts FollowOptions, publish func(Snapshot)) error {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
@@ -61,34 +61,33 @@ func Follow(ctx context.Context, store resource.Store, opts FollowOptions, publi
 	return ctx.Err()
 }
 
-// follower is one Follow: a reader that collects changes and a publisher that
-// turns them into snapshots.
+// follower is one Follow: a goroutine that collects changes and one that publishes.
 type follower struct {
 	store   resource.Store
 	opts    FollowOptions
 	logger  *slog.Logger
-	changed Nudge
+	changed Signal
 
-	// since is the revision the next watch goes on from; 0 asks for the whole
-	// state. noWatchList is set once the store refused InitialEvents. All are
-	// the reader's own.
+	// Of the goroutine that collects. since is the revision that the next watch resumes
+	// at; 0 requests the whole state. noWatchList is set once the store has refused
+	// InitialEvents. failing is when watches began to fail; zero if the last one was opened.
 	since       int64
 	noWatchList bool
-	failing     time.Time // since when no watch could be opened; zero: the last one was
-	warned      time.Time // when a failure was logged last
+	failing     time.Time
+	warned      time.Time // time of the last warning
 
 	mu sync.Mutex
-	// base replaces everything known when replaced is true; pending came since.
+	// base replaces the last snapshot if replaced is set; pending are the changes since.
 	base     []*resource.Object
 	replaced bool
 	pending  changes
 	revision int64
-	// happened is true when something has, since the last snapshot was taken,
-	// that was not known before: unlike what a new watch repeats.
+	// happened is set by changes that are newer than the last snapshot, unlike those that a
+	// new watch repeats.
 	happened bool
 }
 
-// read keeps a watch running until ctx ends.
+// read watches the store until ctx ends.
 func (f *follower) read(ctx context.Context) {
 	backoff := f.opts.Backoff.withDefaults()
 	for failures := 0; ctx.Err() == nil; failures++ {
@@ -109,8 +108,8 @@ func (f *follower) read(ctx context.Context) {
 	}
 }
 
-// recover decides where the next watch begins, and whether this one ended in
-// good order.
+// recover sets where the next watch begins, and reports whether err is an expected end of
+// a watch.
 func (f *follower) recover(err error) (orderly bool) {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -127,12 +126,12 @@ func (f *follower) recover(err error) (orderly bool) {
 		}
 		f.since = 0
 	}
-	f.complain(err)
+	f.logFailure(err)
 	return false
 }
 
-// complain logs a failure: as a warning if nothing else has come for a while.
-func (f *follower) complain(err error) {
+// logFailure logs a failure, as a warning if the store has been unreachable for grace.
+func (f *follower) logFailure(err error) {
 	now := time.Now()
 	if f.failing.IsZero() {
 		f.failing = now
@@ -144,13 +143,13 @@ func (f *follower) complain(err error) {
 	f.logger.Log(context.Background(), level, "follow resource failed", "error", err)
 }
 
-// refusesInitialEvents reports whether a store that answers so may still
-// answer List and a plain Watch.
+// refusesInitialEvents reports whether err may come from a store that supports List and
+// Watch, but not InitialEvents.
 func refusesInitialEvents(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// watch runs one watch to its end. progressed says that it delivered anything.
+// watch runs one watch to its end; progressed reports whether it delivered anything.
 func (f *follower) watch(ctx context.Context) (progressed bool, err error) {
 	if f.since == 0 && f.noWatchList {
 		if err := f.list(ctx); err != nil {
@@ -197,7 +196,7 @@ func (f *follower) watch(ctx context.Context) (progressed bool, err error) {
 	}
 }
 
-// list is the initial state from a store without initial events.
+// list reads the initial state from a store without initial events.
 func (f *follower) list(ctx context.Context) error {
 	list, err := f.store.List(ctx, resource.ListOptions{Namespace: f.opts.Namespace, Selector: f.opts.Selector})
 	if err != nil {
@@ -207,7 +206,7 @@ func (f *follower) list(ctx context.Context) error {
 	return nil
 }
 
-// collect notes one event.
+// collect adds the change of one event.
 func collect(into changes, e resource.Event) {
 	switch e.Type {
 	case resource.Added, resource.Modified:
@@ -217,7 +216,7 @@ func collect(into changes, e resource.Event) {
 	}
 }
 
-// replace makes items all that is known, and since the place to go on from.
+// replace sets the whole state, as of revision rev.
 func (f *follower) replace(items []*resource.Object, rev int64) {
 	f.mu.Lock()
 	f.base, f.replaced = items, true
@@ -226,12 +225,11 @@ func (f *follower) replace(items []*resource.Object, rev int64) {
 	f.revision = rev
 	f.mu.Unlock()
 	f.since = rev
-	f.changed.Poke()
+	f.changed.Set()
 }
 
-// add notes live events. A watch that breaks off may have delivered a part of
-// the last transaction only, so the next one goes on before it: seeing an event
-// twice does no harm.
+// add adds live events. A watch may end within a transaction, so the next one resumes
+// before the last revision: an event seen twice does no harm.
 func (f *follower) add(events []resource.Event) {
 	f.mu.Lock()
 	for _, e := range events {
@@ -244,14 +242,14 @@ func (f *follower) add(events []resource.Event) {
 		}
 		f.since = max(f.since, complete)
 	}
-	poke := len(f.pending) > 0
+	changed := len(f.pending) > 0
 	f.mu.Unlock()
-	if poke {
-		f.changed.Poke()
+	if changed {
+		f.changed.Set()
 	}
 }
 
-// publishLoop turns what the reader collected into snapshots.
+// publishLoop publishes the collected changes.
 func (f *follower) publishLoop(ctx context.Context, publish func(Snapshot)) {
 	var items []*resource.Object
 	published := false
@@ -273,8 +271,8 @@ func (f *follower) publishLoop(ctx context.Context, publish func(Snapshot)) {
 	}
 }
 
-// take returns items with everything collected so far applied. happened says
-// that this is news, even if it leads back to items.
+// take returns items with the collected changes applied; happened reports whether any of
+// them is new, even if they lead back to items.
 func (f *follower) take(items []*resource.Object) (next []*resource.Object, rev int64, happened bool) {
 	f.mu.Lock()
 	if f.replaced {

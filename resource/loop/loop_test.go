@@ -3,8 +3,6 @@ package loop_test
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,60 +46,17 @@ func TestRetryEndsWithContext(t *testing.T) {
 	}
 }
 
-func TestNudgeCoalesces(t *testing.T) {
-	var n loop.Nudge
+func TestSignalCoalesces(t *testing.T) {
+	var s loop.Signal
 	for range 5 {
-		n.Poke()
+		s.Set()
 	}
-	<-n.C()
+	<-s.C()
 	select {
-	case <-n.C():
-		t.Fatal("five pokes woke twice")
+	case <-s.C():
+		t.Fatal("five calls of Set woke twice")
 	default:
 	}
-	n.Poke()
-	<-n.C()
-}
-
-func TestEntriesReuseAndRetire(t *testing.T) {
-	e := loop.NewEntries[string, *int](t.Context())
-	var started []string
-	ended := make(chan string, 10)
-	start := func(life *loop.Life, key string) *int {
-		started = append(started, key)
-		life.Go(func(ctx context.Context) { <-ctx.Done(); ended <- key })
-		return new(int)
-	}
-	first, retire := e.Sync(slices.Values([]string{"a", "b", "a"}), start)
-	retire()
-	if !slices.Equal(started, []string{"a", "b"}) || len(ended) != 0 {
-		t.Fatalf("started %v, ended %d", started, len(ended))
-	}
-	second, retire := e.Sync(slices.Values([]string{"b", "c"}), start)
-	if second["b"] != first["b"] {
-		t.Error("b was not reused")
-	}
-	if got := slices.Sorted(maps.Keys(second)); !slices.Equal(got, []string{"b", "c"}) {
-		t.Errorf("live %v", got)
-	}
-	if len(ended) != 0 {
-		t.Error("a was retired before the swap")
-	}
-	if first["a"] == nil {
-		t.Error("an old set was changed")
-	}
-	retire()
-	if got := <-ended; got != "a" || len(ended) != 0 {
-		t.Errorf("retired %s and %d more", got, len(ended))
-	}
-	// A key that comes back is made anew.
-	third, retire := e.Sync(slices.Values([]string{"a", "b", "c"}), start)
-	retire()
-	if third["a"] == first["a"] {
-		t.Error("a retired value came back")
-	}
-	e.Close()
-	if len(ended) != 3 {
-		t.Errorf("close ended %d entries, want 3", len(ended))
-	}
+	s.Set()
+	<-s.C()
 }

@@ -1,32 +1,13 @@
 package loop
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"portico/resource"
 )
-
-func FuzzCompareKeys(f *testing.F) {
-	f.Add("a", "x", "a-b", "x")
-	f.Add("a", "x", "a", "y")
-	f.Add("", "x", "", "y")
-	f.Add("ab", "x", "a", "z")
-	f.Fuzz(func(t *testing.T, ns1, name1, ns2, name2 string) {
-		// Names do not hold slashes, and one resource has one scope.
-		if strings.Contains(ns1+ns2+name1+name2, "/") || (ns1 == "") != (ns2 == "") {
-			t.Skip()
-		}
-		a, b := resource.Key{Namespace: ns1, Name: name1}, resource.Key{Namespace: ns2, Name: name2}
-		if got, want := compareKeys(a, b), cmp.Compare(a.String(), b.String()); got != want {
-			t.Fatalf("%q and %q: %d, want %d", a, b, got, want)
-		}
-	})
-}
 
 // merge must do to a sorted list what its changes would do to a map.
 func TestMerge(t *testing.T) {

@@ -24,7 +24,7 @@ type Cache struct {
 	kept     kept
 	initials initials
 	waiters  waiters
-	progress loop.Nudge   // the feed called Progress
+	progress loop.Signal  // the feed called Progress
 	watching atomic.Int64 // running watches
 	reads    reads
 	// histories is what the event logs' histories come to, in bytes.

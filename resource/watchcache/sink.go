@@ -151,5 +151,5 @@ func (c sink) Progress(rev int64) {
 	}
 	c.mu.Unlock()
 	c.waiters.release(rev)
-	c.progress.Poke()
+	c.progress.Set()
 }

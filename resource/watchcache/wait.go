@@ -17,7 +17,7 @@ type waiter struct {
 
 // waiters are all of them.
 type waiters struct {
-	some loop.Nudge   // there is a new one
+	some loop.Signal  // there is a new one
 	n    atomic.Int64 // len(list), readable without mu
 	mu   sync.Mutex
 	list map[*waiter]struct{}
@@ -29,7 +29,7 @@ func (ws *waiters) add(rev int64) *waiter {
 	ws.list[w] = struct{}{}
 	ws.n.Add(1)
 	ws.mu.Unlock()
-	ws.some.Poke()
+	ws.some.Set()
 	return w
 }
 
