@@ -161,10 +161,14 @@ func (s *Source) paths() []string {
 // GroupVersions or Unread have new values. The error says that the server cannot be reached
 // or that an index cannot be used. The documents that an index names are fetched beside it
 // (source_details.go), and their errors are not returned: Check waits a moment for them, and
-// Config.Changed is called when they take longer. While a stream is followed, Check asks as
-// well, and changes come by the stream.
+// Config.Changed is called when they take longer. The index of a path that is streamed is not
+// requested: of thousands of groups it is megabytes, which a busy server renders for longer
+// than a check may take.
 func (s *Source) Check(ctx context.Context) (changed bool, err error) {
 	for _, path := range s.paths() {
+		if s.told(path) {
+			continue
+		}
 		if err := s.list(ctx, path); err != nil {
 			return false, err
 		}
