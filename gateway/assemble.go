@@ -26,6 +26,7 @@ import (
 	"portico/resource/etcd"
 	"portico/resource/loop"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 	"portico/resource/serve"
 	"portico/resource/serve/filter"
 	"portico/resource/tracing"
@@ -135,7 +136,7 @@ func (g *Gateway) assembleOwn() error {
 	if err != nil {
 		return err
 	}
-	g.api = rest.New(rest.Config{
+	g.api = handlers.New(handlers.Config{
 		Resources: list, Warn: filter.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize, Admission: admission,
 	})
 	g.metrics.Registry().MustRegister(g.cache.Metrics(g.infos), g.etcd.Metrics())

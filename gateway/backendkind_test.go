@@ -20,6 +20,7 @@ import (
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 )
 
 // backendsAPI serves the kind Backend as the gateway does.
@@ -30,7 +31,7 @@ func backendsAPI(t *testing.T) func(method, path, mediaType, body string, header
 		t.Fatal(err)
 	}
 	k.Ownership = openapi.Ownership(k)
-	api := rest.New(rest.Config{Resources: []*rest.Resource{{Kind: k, Store: memstore.New().Store(&k.Info)}}})
+	api := handlers.New(handlers.Config{Resources: []*rest.Resource{{Kind: k, Store: memstore.New().Store(&k.Info)}}})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		act := resource.ParseAction(r)
 		act.User = &resource.User{Name: "u"}
@@ -140,7 +141,7 @@ func TestBackendOfASharedService(t *testing.T) {
 	defer following.Wait()
 	defer cancel()
 	var warned []string
-	api := rest.New(rest.Config{Resources: []*rest.Resource{g.backends}, Warn: func(_ context.Context, text string) { warned = append(warned, text) }})
+	api := handlers.New(handlers.Config{Resources: []*rest.Resource{g.backends}, Warn: func(_ context.Context, text string) { warned = append(warned, text) }})
 	write := func(method, path, mediaType, body string) string {
 		t.Helper()
 		warned = nil

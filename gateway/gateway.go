@@ -23,6 +23,7 @@ import (
 	"portico/resource/etcd"
 	"portico/resource/loop"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 	"portico/resource/serve"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/inflight"
@@ -44,7 +45,7 @@ type Gateway struct {
 	resources map[schema.GroupResource]*rest.Resource
 	// apiservices and backends are two of the resources.
 	apiservices, backends *rest.Resource
-	api                   *rest.API
+	api                   *handlers.API
 
 	// Authentication, authorization and admission.
 	authn authn.Authenticator

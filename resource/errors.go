@@ -75,6 +75,18 @@ func InsufficientStorage(message string) *apierrors.StatusError {
 	}}
 }
 
+// UnsupportedMediaType is the 415 for a request body of a media type that is not among
+// accepted.
+func UnsupportedMediaType(accepted []string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure,
+		Code:   http.StatusUnsupportedMediaType,
+		Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: "the body of the request was in an unknown format - accepted media types include: " +
+			strings.Join(accepted, ", "),
+	}}
+}
+
 // tooLargeError is an error that IsTooLarge recognizes.
 type tooLargeError struct{ *apierrors.StatusError }
 

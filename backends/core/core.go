@@ -30,6 +30,7 @@ import (
 	"portico/resource/authn"
 	"portico/resource/etcd"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 	"portico/resource/serve"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
@@ -81,7 +82,7 @@ type Core struct {
 	cache     *watchcache.Cache
 	kinds     []*rest.Kind
 	resources map[schema.GroupResource]*rest.Resource
-	api       *rest.API
+	api       *handlers.API
 	addresses *addresses
 	health    *serve.Health
 	metrics   *metrics.Metrics
@@ -159,7 +160,7 @@ func (c *Core) assembleKinds() (err error) {
 		return err
 	}
 	lifecycle := admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace, Metrics: asked})
-	c.api = rest.New(rest.Config{
+	c.api = handlers.New(handlers.Config{
 		Resources: list, Warn: filter.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: c.authorize,
 		Admission: asked.Timed(admission.Chain(lifecycle, c.engine)),
 	})

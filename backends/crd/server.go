@@ -22,6 +22,7 @@ import (
 	"portico/resource/etcd"
 	"portico/resource/loop"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 	"portico/resource/serve"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
@@ -56,7 +57,7 @@ type Server struct {
 	early      resource.Store
 	served     atomic.Pointer[served]
 	namespaces *admission.NamespaceStates
-	api        *rest.API
+	api        *handlers.API
 	documents  *discovery.Current
 	// omitted is how many group/versions are not in discovery.
 	omitted   atomic.Int64
@@ -112,7 +113,7 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 		Help: "Group/versions of definitions that discovery leaves out because all together are beyond its bounds.",
 	}, func() float64 { return float64(s.omitted.Load()) }))
 	s.finalizer = newFinalizer(s)
-	s.api = rest.New(rest.Config{
+	s.api = handlers.New(handlers.Config{
 		Lookup: s.lookup, Warn: filter.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
 		Admission: s.asked.Timed(admission.Chain(
 			&lifecycle{s}, admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.Lookup, Metrics: s.asked}), s.engine)),

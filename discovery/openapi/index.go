@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"sync"
 
-	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 )
 
 // Index is the document at /openapi/v3: which documents there are, and the URL
@@ -54,7 +54,7 @@ func (x *Index) ETag() string {
 func (x *Index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := x.encode()
 	if err != nil {
-		rest.WriteStatus(w, r, err)
+		handlers.WriteStatus(w, r, err)
 		return
 	}
 	h := w.Header()
@@ -63,5 +63,5 @@ func (x *Index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	rest.WriteBody(w, r, http.StatusOK, mediaJSON, body.json)
+	handlers.WriteBody(w, r, http.StatusOK, mediaJSON, body.json)
 }

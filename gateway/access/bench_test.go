@@ -19,6 +19,7 @@ import (
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 )
 
 // bench serves the kinds of an Access from stores in memory.
@@ -46,7 +47,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 		b.resources[k.GroupResource()] = r
 		list = append(list, r)
 	}
-	b.api = rest.New(rest.Config{Resources: list})
+	b.api = handlers.New(handlers.Config{Resources: list})
 	return b
 }
 

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 
 	"portico/resource"
-	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 )
 
 const (
@@ -34,7 +34,7 @@ func (a *Access) Impersonation(next http.Handler) http.Handler {
 		as, err := a.asked(r)
 		switch {
 		case err != nil:
-			rest.WriteStatus(w, r, err)
+			handlers.WriteStatus(w, r, err)
 		case as == nil:
 			next.ServeHTTP(w, r)
 		default:

@@ -16,6 +16,7 @@ import (
 	"portico/gateway/routing"
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 )
 
 // Config of Documents.
@@ -112,7 +113,7 @@ func (d *Documents) ask(w http.ResponseWriter, r *http.Request, key string) {
 		return
 	}
 	if err := rt.Unavailable(); err != nil {
-		rest.WriteStatus(w, r, resource.Unavailable(
+		handlers.WriteStatus(w, r, resource.Unavailable(
 			fmt.Sprintf("the server of the OpenAPI document %s cannot be asked for it: %s", key, err.ErrStatus.Message), 0))
 		return
 	}

@@ -19,7 +19,7 @@ import (
 	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/authn"
-	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/inflight"
 )
@@ -188,13 +188,13 @@ func isNewHash(res *http.Response) bool {
 func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errRedirect):
-		rest.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "", err.Error(), 0, false))
+		handlers.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "", err.Error(), 0, false))
 		return
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded):
-		rest.WriteStatus(w, r, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
+		handlers.WriteStatus(w, r, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 		return
 	case errors.Is(context.Cause(r.Context()), inflight.ErrShuttingDown):
-		rest.WriteStatus(w, r, resource.Unavailable("the gateway is shutting down", RetryAfter))
+		handlers.WriteStatus(w, r, resource.Unavailable("the gateway is shutting down", RetryAfter))
 		return
 	case r.Context().Err() != nil:
 		// The client has gone.
@@ -207,23 +207,23 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var line *upstream.RequestLineError
 	switch {
 	case errors.As(err, &line):
-		rest.WriteStatus(w, r, apierrors.NewBadRequest(line.Error()))
+		handlers.WriteStatus(w, r, apierrors.NewBadRequest(line.Error()))
 		return
 	case errors.As(err, &header):
-		rest.WriteStatus(w, r, headerTooLarge(header))
+		handlers.WriteStatus(w, r, headerTooLarge(header))
 		return
 	case errors.As(err, &overload):
-		rest.WriteStatus(w, r, apierrors.NewTooManyRequests(overload.Error(), RetryAfter))
+		handlers.WriteStatus(w, r, apierrors.NewTooManyRequests(overload.Error(), RetryAfter))
 		return
 	case errors.As(err, &body):
-		rest.WriteStatus(w, r, apierrors.NewBadRequest(body.Error()))
+		handlers.WriteStatus(w, r, apierrors.NewBadRequest(body.Error()))
 		return
 	case errors.As(err, &upgrade):
-		rest.WriteStatus(w, r, resource.Unavailable(upgrade.Error(), 0))
+		handlers.WriteStatus(w, r, resource.Unavailable(upgrade.Error(), 0))
 		return
 	}
 	p.logger.Info("request to server failed", "path", r.URL.Path, "err", err)
-	rest.WriteStatus(w, r, unreachable(r, err))
+	handlers.WriteStatus(w, r, unreachable(r, err))
 }
 
 // headerTooLarge returns the 431 for a header that is larger than the server takes.

@@ -22,6 +22,7 @@ import (
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 	"portico/resource/watchcache"
 )
 
@@ -48,7 +49,7 @@ func secretStore(t *testing.T, history int64) (handler http.HandlerFunc, put fun
 		t.Fatal(err)
 	}
 	store := cache.Store(&kind.Info)
-	api := rest.New(rest.Config{Resources: []*rest.Resource{{Kind: kind, Store: store}}})
+	api := handlers.New(handlers.Config{Resources: []*rest.Resource{{Kind: kind, Store: store}}})
 	handler = func(w http.ResponseWriter, r *http.Request) {
 		api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
 	}

@@ -5,7 +5,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/authz"
-	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 	"portico/resource/serve/filter"
 )
 
@@ -35,12 +35,12 @@ func (p *Proxy) Send(w http.ResponseWriter, r *http.Request, rt *Route) {
 	ctx := r.Context()
 	filter.CountAs(ctx, "aggregator")
 	if err := rt.Unavailable(); err != nil {
-		rest.WriteStatus(w, r, err)
+		handlers.WriteStatus(w, r, err)
 		return
 	}
 	act := resource.ActionFrom(ctx)
 	if err := rt.refuse(r, act); err != nil {
-		rest.WriteStatus(w, r, err)
+		handlers.WriteStatus(w, r, err)
 		return
 	}
 	h := p.begin(w, r, rt, act)

@@ -28,6 +28,7 @@ import (
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 	"portico/resource/serve/filter"
 	"portico/resource/watchcache"
 )
@@ -216,7 +217,7 @@ func (e *emitter) api(b *testing.B) http.Handler {
 	e.emit = func(rev int64) {
 		sink.Apply([]resource.Change{{Path: path, Object: o.WithRevision(rev), Revision: rev}})
 	}
-	api := rest.New(rest.Config{Resources: []*rest.Resource{{Kind: kind, Store: cache.Store(&kind.Info)}}})
+	api := handlers.New(handlers.Config{Resources: []*rest.Resource{{Kind: kind, Store: cache.Store(&kind.Info)}}})
 	return benchChain(b, api.ServeHTTP)
 }
 

@@ -24,6 +24,7 @@ import (
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 )
 
 // bench is an API server with an Engine that reads its configurations from the
@@ -97,7 +98,7 @@ func newBench(t testing.TB, configure ...func(*EngineConfig)) *bench {
 	if b.engine, err = NewEngine(cfg); err != nil {
 		t.Fatal(err)
 	}
-	b.Config.Handler = b.handler(rest.New(rest.Config{Resources: list, Admission: Chain(nil, b.engine), Warn: b.warn, Logger: quiet()}))
+	b.Config.Handler = b.handler(handlers.New(handlers.Config{Resources: list, Admission: Chain(nil, b.engine), Warn: b.warn, Logger: quiet()}))
 	b.Start()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -12,13 +12,14 @@ import (
 	"portico/resource"
 	"portico/resource/client"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 	"portico/resource/watchcache"
 )
 
 // serve starts a server of one store's resource and returns its store over
 // HTTP.
 func serve(t *testing.T, store resource.Store) resource.Store {
-	api := rest.New(rest.Config{Resources: []*rest.Resource{{
+	api := handlers.New(handlers.Config{Resources: []*rest.Resource{{
 		Kind: &rest.Kind{
 			Info: *store.Info(), Codec: storetest.Codec{}, ReturnDeleted: true,
 			Strategy: rest.Strategy{ValidateName: func(string, bool) []string { return nil }},

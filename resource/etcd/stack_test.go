@@ -17,6 +17,7 @@ import (
 	"portico/resource"
 	"portico/resource/client"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 	"portico/resource/watchcache"
 )
 
@@ -45,7 +46,7 @@ func cached(t *testing.T, c *Client, ranges ...string) *watchcache.Cache {
 // served serves a store and returns it as it is over HTTP.
 func served(t *testing.T, store resource.Store) resource.Store {
 	t.Helper()
-	api := rest.New(rest.Config{Resources: []*rest.Resource{{
+	api := handlers.New(handlers.Config{Resources: []*rest.Resource{{
 		Kind: &rest.Kind{
 			Info: *store.Info(), Codec: storetest.Codec{}, ReturnDeleted: true,
 			Strategy: rest.Strategy{ValidateName: func(string, bool) []string { return nil }},

@@ -9,61 +9,73 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"portico/resource"
 )
 
-// Media types of bodies.
-const (
-	contentJSON     = "application/json"
-	contentYAML     = "application/yaml"
-	contentProtobuf = "application/vnd.kubernetes.protobuf"
-)
-
-// Decode decodes stored bytes into the kind's hub form, for followers and
-// controllers. It is a StoreReadError when the bytes cannot be decoded.
-func (k *Kind) Decode(o *resource.Object) (Object, error) {
-	obj, err := k.decodeStored(o)
-	if err != nil {
-		return nil, err
-	}
-	typed, ok := obj.(Object)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("decode %s: %T has no metadata", k.GroupResource(), obj))
-	}
-	return typed, nil
+// Codec converts the objects of one kind between bytes and the hub form, the decoded form
+// that strategies and admission see. Typed is the Codec of Go types of a scheme; the CRD
+// server has its own. Implementations are safe for concurrent use.
+type Codec interface {
+	// Decode decodes a request body in any version that the codec knows into the hub form.
+	// defaultGVK applies where the body has no apiVersion or kind; a body of another group,
+	// version or kind is a BadRequest (docs/wire.md 4.1). With strict, unknown and duplicate
+	// fields are returned in strictErrs.
+	Decode(data []byte, mediaType string, defaultGVK schema.GroupVersionKind, strict bool) (obj runtime.Object, strictErrs []error, err error)
+	// DecodeStored decodes stored bytes into the hub form and sets resourceVersion.
+	DecodeStored(o *resource.Object) (runtime.Object, error)
+	// EncodeStored encodes a hub form into the bytes to store, without resourceVersion.
+	EncodeStored(obj runtime.Object) (*resource.Object, error)
+	// Encode encodes a hub form as the version gvk in the media type
+	// (application/json, application/yaml, application/vnd.kubernetes.protobuf).
+	Encode(obj runtime.Object, gvk schema.GroupVersionKind, mediaType string) ([]byte, error)
+	// StrategicMerge returns an empty Go struct of gvk, whose tags hold the merge keys of
+	// strategic merge patches; nil: the kind is not made of Go types.
+	StrategicMerge(gvk schema.GroupVersionKind) runtime.Object
 }
 
-// decodeStored is Codec.DecodeStored with the error that clients shall see.
-func (k *Kind) decodeStored(o *resource.Object) (runtime.Object, error) {
-	obj, err := k.Codec.DecodeStored(o)
+// Versioned is a Codec that also converts decoded objects. Field ownership
+// (Kind.Ownership) requires it: each entry of managedFields has its own version.
+type Versioned interface {
+	Codec
+	// Hub returns the group and version of the hub form.
+	Hub() schema.GroupVersion
+	// ConvertTo returns obj in the group and version gv of the kind, apiVersion and kind
+	// set. obj is the hub form, a result of ConvertTo, or an unstructured object in the
+	// version of its apiVersion, possibly without any other field. Nothing is pruned or
+	// defaulted. obj is not changed; the result may share memory with it. The error for an
+	// unknown version satisfies runtime.IsNotRegisteredError without unwrapping.
+	ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.Object, error)
+}
+
+// CanonicalCodec is a Codec whose schema prunes and defaults on reading, so that readers
+// may need other bytes than the stored ones.
+type CanonicalCodec interface {
+	Codec
+	// Canonical reports whether stored bytes of the requested version can be sent
+	// unchanged; others are decoded and encoded. It is called on every read and must be
+	// cheap. It must not change o.
+	Canonical(o *resource.Object) bool
+}
+
+// Decode decodes a stored object into the kind's hub form. The error is a StatusError, a
+// StoreReadError unless the codec returns another one.
+func (k *Kind) Decode(o *resource.Object) (Object, error) {
+	decoded, err := k.Codec.DecodeStored(o)
 	if err != nil {
-		return nil, storeReadError(k, o, err)
+		return nil, k.StoreReadError(o, err)
+	}
+	obj, ok := decoded.(Object)
+	if !ok {
+		return nil, apierrors.NewInternalError(fmt.Errorf("decode %s: %T has no metadata", k.GroupResource(), decoded))
 	}
 	return obj, nil
 }
 
-// typed reports whether the kind is made of Go types in that version. Typed
-// kinds have a protobuf form, and their items in JSON lists carry no apiVersion
-// and kind; custom resources are the other way round (docs/wire.md 3.1, 3.2).
-func (k *Kind) typed(version string) bool {
-	return k.Codec.StrategicMerge(k.GVK(version)) != nil
-}
-
-// protobuf reports whether the codec can encode gvk as protobuf.
-func protobufForm(c Codec, gvk schema.GroupVersionKind) bool {
-	return hasProtobuf(c.StrategicMerge(gvk))
-}
-
-// hasProtobuf reports whether the object's type has a protobuf form.
-func hasProtobuf(obj runtime.Object) bool {
-	_, ok := obj.(runtime.ProtobufMarshaller)
-	return ok
-}
-
-// storeReadError is the 500 for an object whose stored bytes cannot be read
-// (docs/wire.md 4.6), unless the codec says which Status it is to be.
-func storeReadError(k *Kind, o *resource.Object, err error) error {
+// StoreReadError is the 500 for a stored object that cannot be decoded (docs/wire.md 4.6).
+// An err that is a StatusError is returned as it is.
+func (k *Kind) StoreReadError(o *resource.Object, err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		return err
@@ -76,4 +88,43 @@ func storeReadError(k *Kind, o *resource.Object, err error) error {
 		Message: fmt.Sprintf("stored object %q of %s cannot be decoded: %v", o.Key(), gr, err),
 		Details: &metav1.StatusDetails{Name: o.Name, Group: gr.Group, Kind: gr.Resource},
 	}}
+}
+
+// HasGoType reports whether the kind is a Go type in that version. Such kinds have a
+// protobuf form and strategic merge patches, and their items in JSON lists have no
+// apiVersion and kind; custom resources differ in all three (docs/wire.md 3.1, 3.2).
+func (k *Kind) HasGoType(version string) bool {
+	return k.Codec.StrategicMerge(k.GVK(version)) != nil
+}
+
+// PatchTypes returns the media types of patches that a version of the kind accepts.
+// Strategic merge needs Go types, apply needs field ownership.
+func (k *Kind) PatchTypes(version string) []string {
+	accepted := []string{string(types.JSONPatchType), string(types.MergePatchType)}
+	if k.HasGoType(version) {
+		accepted = append(accepted, string(types.StrategicMergePatchType))
+	}
+	if k.Ownership != nil {
+		accepted = append(accepted, string(types.ApplyYAMLPatchType))
+	}
+	return accepted
+}
+
+// PatchTypes is Kind.PatchTypes for a subresource of k. One of another kind (Projection)
+// accepts the patches of that kind.
+func (s *Subresource) PatchTypes(k *Kind, version string) []string {
+	if s.Projection == nil {
+		return k.PatchTypes(version)
+	}
+	projected := *s.Projection.Kind
+	if k.Ownership == nil || s.Projection.Paths == nil {
+		projected.Ownership = nil
+	}
+	return projected.PatchTypes(projected.Versions[0])
+}
+
+// hasProtobuf reports whether the type of obj has a protobuf form.
+func hasProtobuf(obj runtime.Object) bool {
+	_, ok := obj.(runtime.ProtobufMarshaller)
+	return ok
 }

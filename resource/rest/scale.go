@@ -15,16 +15,15 @@ import (
 	"portico/resource"
 )
 
-// ScaleKind returns the row of autoscaling/v1 Scale for Projection.Kind: how a
-// view of an object's replicas is read, shown and owned. One row serves any
-// number of resources; make it once.
+// ScaleKind returns the kind autoscaling/v1 Scale, for Projection.Kind. Any number of
+// resources can share it.
 func ScaleKind() *Kind {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(autoscalingv1.SchemeGroupVersion, &autoscalingv1.Scale{})
 	docs := metav1.ObjectMeta{}.SwaggerDoc()
 	return &Kind{
 		Info: resource.Info{Group: autoscalingv1.GroupName, Versions: []string{"v1"}, Resource: "scales", Kind: "Scale"},
-		// As JSON, a view is in the form that most ask for.
+		// JSON is what most clients request.
 		Codec: TypedJSON(scheme, autoscalingv1.SchemeGroupVersion.WithKind("Scale")),
 		Ownership: sync.OnceValues(func() (managedfields.TypeConverter, error) {
 			parser, err := smd.NewParser(scaleSchema)
@@ -55,8 +54,8 @@ func scaleCells(obj runtime.Object) ([]any, error) {
 	return []any{scale.Name, int64(scale.Spec.Replicas), int64(scale.Status.Replicas), age}, nil
 }
 
-// scaleSchema is Scale as field ownership sees it (client-go has none of it).
-// Metadata is none of a scale's business, so any will do.
+// scaleSchema is the schema of Scale for field ownership, which client-go does not have. A
+// write of a scale does not change metadata, so that its type is left open.
 const scaleSchema smd.YAMLObject = `types:
 - name: io.k8s.api.autoscaling.v1.Scale
   map:

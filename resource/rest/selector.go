@@ -5,22 +5,20 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"portico/resource"
 )
 
-// The fields that every kind can be selected by.
-const (
-	fieldName      = "metadata.name"
-	fieldNamespace = "metadata.namespace"
-)
+// metadataNamespace is the field label of metadata.namespace, which every kind has.
+const metadataNamespace = "metadata.namespace"
 
-// selector reads label and field selectors as in a query. name, if not empty,
-// is the object that the path names, which is one more condition (legacy
-// watches). Errors are 400s (docs/wire.md 5.1, 5.7).
-func (k *Kind) selector(version, labelText, fieldText, name string) (resource.Selector, error) {
+// Selector parses the label and field selectors of a query. name, if not empty, is the name
+// in the path of a legacy watch, and one more condition. Errors are 400s (docs/wire.md 5.1,
+// 5.7).
+func (k *Kind) Selector(version, labelText, fieldText, name string) (resource.Selector, error) {
 	var s resource.Selector
 	if labelText != "" {
 		parsed, err := labels.Parse(labelText)
@@ -41,8 +39,8 @@ func (k *Kind) selector(version, labelText, fieldText, name string) (resource.Se
 	}
 	if name != "" {
 		if s.Fields == nil || s.Fields.Empty() {
-			s.Fields = fields.OneTermEqualSelector(fieldName, name)
-		} else if selected, ok := s.Fields.RequiresExactMatch(fieldName); !ok || selected != name {
+			s.Fields = fields.OneTermEqualSelector(metav1.ObjectNameField, name)
+		} else if selected, ok := s.Fields.RequiresExactMatch(metav1.ObjectNameField); !ok || selected != name {
 			return s, apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
 		}
 	}
@@ -55,23 +53,23 @@ func (k *Kind) selector(version, labelText, fieldText, name string) (resource.Se
 	return s, nil
 }
 
-// checkFields refuses fields that the kind cannot be selected by.
+// checkFields is the 400 for a field label that the kind does not have.
 func (k *Kind) checkFields(version string, s fields.Selector) error {
 	for _, requirement := range s.Requirements() {
 		label := requirement.Field
-		if label == fieldName || label == fieldNamespace || slices.Contains(k.FieldLabels, label) {
+		if label == metav1.ObjectNameField || label == metadataNamespace || slices.Contains(k.FieldLabels, label) {
 			continue
 		}
-		if len(k.FieldLabels) > 0 || !k.typed(version) {
+		if len(k.FieldLabels) > 0 || !k.HasGoType(version) {
 			return apierrors.NewBadRequest("field label not supported: " + label)
 		}
-		return apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only %q, %q", label, fieldName, fieldNamespace))
+		return apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only %q, %q", label, metav1.ObjectNameField, metadataNamespace))
 	}
 	return nil
 }
 
-// extractFields is resource.Selector.Extract. An object that cannot be decoded
-// has no fields, so that it does not keep others from being found.
+// extractFields is resource.Selector.Extract. An object that cannot be decoded has no
+// fields, so that it does not make the whole list fail.
 func (k *Kind) extractFields(o *resource.Object) map[string]string {
 	obj, err := k.Codec.DecodeStored(o)
 	if err != nil {

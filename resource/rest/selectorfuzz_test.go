@@ -3,6 +3,7 @@ package rest
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -10,8 +11,7 @@ import (
 	"portico/resource"
 )
 
-// Selectors choose what the libraries choose that clients use, and nothing else
-// is taken for one.
+// A selector that parses selects what the library of Kubernetes clients selects.
 func FuzzSelector(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"a=b", "metadata.name=x"}, {"a in (b,c),!d", "metadata.name!=x,metadata.namespace=y"}, {"a notin (b), c==d, e", `metadata.name=a\\,b`}, {"a>1,a<5", "metadata.name==x"},
@@ -19,9 +19,9 @@ func FuzzSelector(f *testing.F) {
 	} {
 		f.Add(seed[0], seed[1], "b", "x")
 	}
-	kind := configMaps()
+	kind := &Kind{Codec: Typed(coreScheme(), corev1.SchemeGroupVersion.WithKind("ConfigMap"))}
 	f.Fuzz(func(t *testing.T, labelText, fieldText, value, name string) {
-		s, err := kind.selector("v1", labelText, fieldText, "")
+		s, err := kind.Selector("v1", labelText, fieldText, "")
 		byLabel, labelErr := labels.Parse(labelText)
 		byField, fieldErr := fields.ParseSelector(fieldText)
 		if err != nil {
@@ -37,7 +37,7 @@ func FuzzSelector(f *testing.F) {
 			t.Fatalf("%q (%v) or %q (%v) was taken", labelText, labelErr, fieldText, fieldErr)
 		}
 		o := &resource.Object{Header: resource.Header{Name: name, Namespace: "default", Labels: resource.Labels{{Key: "a", Value: value}}}}
-		want := byLabel.Matches(labels.Set{"a": value}) && byField.Matches(fields.Set{fieldName: name, fieldNamespace: "default"})
+		want := byLabel.Matches(labels.Set{"a": value}) && byField.Matches(fields.Set{"metadata.name": name, "metadata.namespace": "default"})
 		if got := s.Matches(o); got != want {
 			t.Fatalf("%q %q chooses %+v: %v, want %v", labelText, fieldText, o.Header, got, want)
 		}

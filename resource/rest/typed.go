@@ -18,12 +18,11 @@ import (
 	"portico/resource"
 )
 
-// ConvertFunc turns an object into the version to of the same kind. It must
-// not change in.
+// ConvertFunc converts an object to another version of its kind. It must not change in.
 type ConvertFunc func(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error)
 
-// typed is the Codec of kinds that are Go types of a scheme. Its hub form is
-// the Go type of the storage version, apiVersion and kind set to it.
+// typed is the Codec of Go types of a scheme. The hub form is the Go type of the storage
+// version with apiVersion and kind set.
 type typed struct {
 	scheme   *runtime.Scheme
 	storage  schema.GroupVersionKind
@@ -35,16 +34,15 @@ type typed struct {
 	protobuf         *protobuf.Serializer
 }
 
-// Typed returns the codec of a kind made of Go types. The hub form is the Go
-// type of storage; objects are stored as protobuf where that type supports it,
-// else as JSON. Other versions must have the same JSON shape. It panics if the
-// scheme does not know storage.
+// Typed returns the Codec of a kind that is a Go type of the scheme. Objects are stored in
+// the version storage, as protobuf if the type supports it, otherwise as JSON. Other
+// versions must have the same JSON fields. It panics if the scheme does not have storage.
 func Typed(scheme *runtime.Scheme, storage schema.GroupVersionKind) Codec {
 	return TypedConverted(scheme, storage, nil)
 }
 
-// TypedConverted is Typed for a kind whose versions differ: convert goes from
-// the storage version to the others and back. nil is conversion by JSON shape.
+// TypedConverted is Typed for a kind whose versions have different fields: convert
+// converts from the storage version to the others and back.
 func TypedConverted(scheme *runtime.Scheme, storage schema.GroupVersionKind, convert ConvertFunc) Codec {
 	c := newTyped(scheme, storage, convert)
 	if obj, err := scheme.New(storage); err == nil && hasProtobuf(obj) {
@@ -109,27 +107,27 @@ func (c *typed) Decode(data []byte, mediaType string, defaultGVK schema.GroupVer
 
 func (c *typed) decoder(mediaType string, strict bool) (runtime.Decoder, error) {
 	switch mediaType {
-	case contentJSON, "":
+	case runtime.ContentTypeJSON, "":
 		if strict {
 			return c.strictJSON, nil
 		}
 		return c.json, nil
-	case contentYAML:
+	case runtime.ContentTypeYAML:
 		if strict {
 			return c.strictYAML, nil
 		}
 		return c.yaml, nil
-	case contentProtobuf:
+	case runtime.ContentTypeProtobuf:
 		if obj, err := c.scheme.New(c.storage); err == nil && !hasProtobuf(obj) {
-			return nil, unsupportedMediaType([]string{contentJSON, contentYAML})
+			return nil, resource.UnsupportedMediaType([]string{runtime.ContentTypeJSON, runtime.ContentTypeYAML})
 		}
 		return c.protobuf, nil
 	}
 	return nil, apierrors.NewBadRequest(fmt.Sprintf("media type %q cannot be decoded", mediaType))
 }
 
-// toHub converts a decoded object to the storage version. Kinds other than the
-// codec's own (bodies of subresources) stay as they are.
+// toHub converts a decoded object to the storage version. Objects of another kind (bodies
+// of subresources) are not converted.
 func (c *typed) toHub(obj runtime.Object, gvk schema.GroupVersionKind) (runtime.Object, error) {
 	if gvk.Kind != c.storage.Kind {
 		obj.GetObjectKind().SetGroupVersionKind(gvk)
@@ -200,9 +198,9 @@ func (c *typed) Encode(obj runtime.Object, gvk schema.GroupVersionKind, mediaTyp
 	obj = withKind(obj, gvk)
 	var encoder runtime.Encoder
 	switch mediaType {
-	case contentYAML:
+	case runtime.ContentTypeYAML:
 		encoder = c.yaml
-	case contentProtobuf:
+	case runtime.ContentTypeProtobuf:
 		encoder = c.protobuf
 	default:
 		encoder = c.json
@@ -276,9 +274,8 @@ func (c *typed) convertByShape(in runtime.Object, to schema.GroupVersionKind) (r
 	return out, nil
 }
 
-// withKind returns a copy of obj with that apiVersion and kind. The copy is
-// shallow, which lets shared objects be encoded: only fields of the struct
-// itself may be set in it.
+// withKind returns a shallow copy of obj with that apiVersion and kind, so that objects
+// shared by goroutines can be encoded. Only fields of the struct itself may be set in it.
 func withKind(obj runtime.Object, gvk schema.GroupVersionKind) runtime.Object {
 	v := reflect.ValueOf(obj)
 	if _, ok := obj.(runtime.Unstructured); ok || v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
@@ -292,7 +289,7 @@ func withKind(obj runtime.Object, gvk schema.GroupVersionKind) runtime.Object {
 	return obj
 }
 
-// encodeWith encodes without the line feed that the JSON serializer ends with.
+// encodeWith encodes obj without the line feed that the JSON serializer appends.
 func encodeWith(encoder runtime.Encoder, obj runtime.Object) ([]byte, error) {
 	var buf bytes.Buffer
 	if err := encoder.Encode(obj, &buf); err != nil {
@@ -328,9 +325,9 @@ func DecodeError(err error, got *schema.GroupVersionKind, want schema.GroupVersi
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, excerpt(body)))
 }
 
-// excerpt shows the beginning of a body.
+// excerpt returns the first bytes of a body for an error message.
 func excerpt(body []byte) string {
-	const limit = 30
+	const limit = 30 // bytes
 	if len(body) == 0 {
 		return "<empty>"
 	}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -17,6 +18,25 @@ import (
 
 	"portico/resource"
 )
+
+// coreScheme returns a scheme with core/v1.
+func coreScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		panic(err)
+	}
+	return scheme
+}
+
+func configMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "default", UID: "u-1",
+			CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
+		},
+		Data: map[string]string{"<key>": "value of " + name},
+	}
+}
 
 func TestTypedStoresInItsEncoding(t *testing.T) {
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
@@ -53,7 +73,10 @@ func TestTypedStoresInItsEncoding(t *testing.T) {
 // A kind may be kept in etcd in the other encoding, by an earlier version.
 func TestTypedReadsBothEncodings(t *testing.T) {
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
-	written := stored(t, &Kind{Codec: TypedJSON(coreScheme(), gvk)}, configMap("a"), 3)
+	written, err := TypedJSON(coreScheme(), gvk).EncodeStored(configMap("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	obj, err := Typed(coreScheme(), gvk).DecodeStored(written)
 	if err != nil || obj.(*corev1.ConfigMap).Data["<key>"] != "value of a" {
 		t.Fatalf("got %+v, %v", obj, err)
@@ -63,7 +86,7 @@ func TestTypedReadsBothEncodings(t *testing.T) {
 func TestTypedDecode(t *testing.T) {
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	codec := Typed(coreScheme(), gvk)
-	protobuf, err := codec.Encode(configMap("a"), gvk, contentProtobuf)
+	protobuf, err := codec.Encode(configMap("a"), gvk, runtime.ContentTypeProtobuf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,11 +95,11 @@ func TestTypedDecode(t *testing.T) {
 	}{
 		{name: "empty type meta", body: `{"metadata":{"name":"a"}}`, want: "a"},
 		{name: "kind only", body: `{"kind":"ConfigMap","metadata":{"name":"a"}}`, want: "a"},
-		{name: "yaml", media: contentYAML, body: "metadata:\n  name: a\n", want: "a"},
-		{name: "protobuf", media: contentProtobuf, body: string(protobuf), want: "a"},
+		{name: "yaml", media: runtime.ContentTypeYAML, body: "metadata:\n  name: a\n", want: "a"},
+		{name: "protobuf", media: runtime.ContentTypeProtobuf, body: string(protobuf), want: "a"},
 		{name: "unknown field", body: `{"metadata":{"name":"a"},"spec":{"x":1}}`, want: "a", strict: `unknown field "spec"`},
 		{name: "duplicate field", body: `{"metadata":{"name":"b","name":"a"}}`, want: "a", strict: `duplicate field "metadata.name"`},
-		{name: "yaml duplicate", media: contentYAML, body: "metadata:\n  name: b\n  name: a\n", want: "a",
+		{name: "yaml duplicate", media: runtime.ContentTypeYAML, body: "metadata:\n  name: b\n  name: a\n", want: "a",
 			strict: "yaml: unmarshal errors:\n  line 3: key \"name\" already set in map"},
 		{name: "other version", body: `{"apiVersion":"v2","kind":"ConfigMap"}`, err: `ConfigMap in version "v2" cannot be handled as a ConfigMap: no kind "ConfigMap" is registered for version "v2"`},
 		{name: "other kind", body: `{"apiVersion":"v1","kind":"Secret"}`, err: `Secret in version "v1" cannot be handled as a ConfigMap`},
@@ -84,7 +107,7 @@ func TestTypedDecode(t *testing.T) {
 			err: `ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal array into Go struct field ConfigMap.data of type map[string]string`},
 		{name: "no JSON", body: `hello, this is not an object at all`, err: `the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error`},
 		{name: "empty", body: ``, err: `the object provided is unrecognized (must be of type ConfigMap)`},
-		{name: "no protobuf", media: contentProtobuf, body: `{}`, err: `the object provided is unrecognized (must be of type ConfigMap)`},
+		{name: "no protobuf", media: runtime.ContentTypeProtobuf, body: `{}`, err: `the object provided is unrecognized (must be of type ConfigMap)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			obj, strict, err := codec.Decode([]byte(c.body), c.media, gvk, true)
@@ -131,7 +154,7 @@ func TestTypedDecodeExpectsTheVersionAskedFor(t *testing.T) {
 	if err != nil || obj.GetObjectKind().GroupVersionKind().Version != "v1" {
 		t.Fatalf("got %+v, %v", obj, err)
 	}
-	data, err := codec.Encode(obj, v2, contentJSON)
+	data, err := codec.Encode(obj, v2, runtime.ContentTypeJSON)
 	if err != nil || string(data) != `{"kind":"ConfigMap","apiVersion":"v2","metadata":{},"data":{"a":"b"}}` {
 		t.Fatalf("got %s, %v", data, err)
 	}
@@ -161,7 +184,7 @@ func TestTypedConverted(t *testing.T) {
 	if err != nil || o.APIVersion != "v1" {
 		t.Fatalf("stored %+v, %v", o, err)
 	}
-	data, err := codec.Encode(obj, events, contentJSON)
+	data, err := codec.Encode(obj, events, runtime.ContentTypeJSON)
 	if err != nil {
 		t.Fatal(err)
 	}

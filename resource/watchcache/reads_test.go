@@ -21,6 +21,7 @@ import (
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 	"portico/resource/watchcache"
 )
 
@@ -46,7 +47,7 @@ type served struct {
 func serve(t testing.TB, open func(*resource.Info) resource.Store) *served {
 	kind := configMaps()
 	store := open(&kind.Info)
-	api := rest.New(rest.Config{Resources: []*rest.Resource{{Kind: kind, Store: store}}, Logger: slog.New(slog.DiscardHandler)})
+	api := handlers.New(handlers.Config{Resources: []*rest.Resource{{Kind: kind, Store: store}}, Logger: slog.New(slog.DiscardHandler)})
 	return &served{t: t, store: store, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		act := resource.ParseAction(r)
 		act.User = &resource.User{Name: "alice"}

@@ -13,6 +13,7 @@ import (
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 )
 
 // What field ownership is tracked with must know every version of every kind;
@@ -46,7 +47,7 @@ func TestOwnersOfEvents(t *testing.T) {
 	for _, k := range All(Config{}) {
 		served = append(served, &rest.Resource{Kind: k, Store: storage.Store(&k.Info)})
 	}
-	api := rest.New(rest.Config{Resources: served})
+	api := handlers.New(handlers.Config{Resources: served})
 	send := func(method, path, contentType, body string) *metav1.PartialObjectMetadata {
 		t.Helper()
 		r := httptest.NewRequest(method, path, strings.NewReader(body))

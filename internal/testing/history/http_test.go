@@ -17,6 +17,7 @@ import (
 	"portico/resource"
 	"portico/resource/client"
 	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 )
 
 // records is the kind of history.Info.
@@ -51,7 +52,7 @@ func newServed(t *testing.T, s *etcdServer) *served {
 }
 
 func (p *served) listen() {
-	api := rest.New(rest.Config{
+	api := handlers.New(handlers.Config{
 		Resources: []*rest.Resource{{Kind: records(), Store: *p.store.Load()}},
 		MinWatch:  watchLife,
 		Logger:    quiet(),

@@ -9,7 +9,7 @@ import (
 	"portico/resource"
 	"portico/resource/audit"
 	"portico/resource/authz"
-	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 	"portico/resource/serve/metrics"
 )
 
@@ -29,7 +29,7 @@ func (c *Chain) audit(w http.ResponseWriter, r *http.Request) bool {
 	audited, err := c.cfg.Audit.Begin(r, rs.arrival())
 	c.metrics.Filtered(metrics.FilterAudit, rs.lap())
 	if err != nil {
-		rest.WriteStatus(w, r, err)
+		handlers.WriteStatus(w, r, err)
 		return false
 	}
 	if audited != nil {

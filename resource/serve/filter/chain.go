@@ -13,7 +13,7 @@
 //     connection; a timer writes the 504 if the handler has written nothing, and cuts off
 //     its reads and writes. Responses are not buffered, and a request whose handler still
 //     runs is in flight.
-//   - Bodies are limited where they are read (resource/rest): a limit on the connection
+//   - Bodies are limited where they are read (resource/rest/handlers): a limit on the connection
 //     would close it instead of answering with a Status, and would apply to streams.
 //
 // Runs in: gateway, core, crd.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"portico/resource"
-	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 )
 
 // completeness answers 503 instead of 404 for unknown paths while paths are missing: to
@@ -50,7 +50,7 @@ func (w *incompleteWriter) WriteHeader(code int) {
 	}
 	w.replaced = true
 	h.Del("Content-Length")
-	rest.WriteStatus(w.ResponseWriter, w.request, resource.Unavailable(
+	handlers.WriteStatus(w.ResponseWriter, w.request, resource.Unavailable(
 		"the request has been made before all known HTTP paths have been installed, please try again", 5))
 }
 

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
-	"portico/resource/rest"
+	"portico/resource/rest/handlers"
 )
 
 // deadline gives every request that is not long-running a deadline: the configured time,
@@ -32,7 +32,7 @@ func (c *Chain) withDeadline(next http.HandlerFunc, w http.ResponseWriter, r *ht
 	timeout, err := c.timeoutOf(r)
 	if err != nil {
 		c.auditRefusal(r, err.Error())
-		rest.WriteStatus(w, r, err)
+		handlers.WriteStatus(w, r, err)
 		return
 	}
 	rs := stateOf(r.Context())

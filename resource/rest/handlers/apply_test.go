@@ -1,0 +1,340 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+const (
+	serviceS = inDefault + "services/s"
+	widgetW  = "/apis/example.com/v1/namespaces/default/widgets/w"
+)
+
+// intent is an apply configuration of a config map.
+func cmIntent(rest string) string { return `{"apiVersion":"v1","kind":"ConfigMap"` + rest + `}` }
+
+func TestApply(t *testing.T) {
+	b := newOwnBench(t)
+	a := b.apply(configMapA, "alice", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  labels: {l: \"1\"}\ndata:\n  k: v\n  j: v\n").want(201, "")
+	a.wantOwners("alice Apply v1 .data.j .data.k .metadata.labels.l")
+	if cm := a.configMap(); cm.UID == "" || cm.CreationTimestamp.IsZero() || cm.Namespace != "default" || cm.Kind != "ConfigMap" {
+		t.Errorf("%+v", cm)
+	}
+	first := a.revision()
+
+	// Once more, by the same manager: nothing is written.
+	same := b.apply(configMapA, "alice", cmIntent(`,"metadata":{"labels":{"l":"1"}},"data":{"k":"v","j":"v"}`)).want(200, "")
+	if same.revision() != first {
+		t.Errorf("applied again: revision %s, then %s", first, same.revision())
+	}
+	// The same value by another: both own it.
+	b.apply(configMapA, "bob", cmIntent(`,"data":{"k":"v","b":"1"}`)).want(200, "").
+		wantOwners("alice Apply v1 .data.j .data.k .metadata.labels.l", "bob Apply v1 .data.b .data.k")
+
+	// What a manager no longer applies goes, unless somebody else owns it.
+	a = b.apply(configMapA, "alice", cmIntent(`,"metadata":{"name":"a"}`)).want(200, "").wantOwners("bob Apply v1 .data.b .data.k")
+	if cm := a.configMap(); fmt.Sprint(cm.Data, cm.Labels) != "map[b:1 k:v] map[]" {
+		t.Errorf("%v %v", cm.Data, cm.Labels)
+	}
+
+	b.apply(configMapA+"?dryRun=All", "bob", cmIntent("")).want(200, "")
+	if cm := b.send("GET", configMapA, nil).configMap(); cm.Data["k"] != "v" {
+		t.Errorf("a dry run wrote: %v", cm.Data)
+	}
+	b.apply(inDefault+"configmaps/dry?dryRun=All", "bob", cmIntent(`,"metadata":{"name":"dry"}`)).want(201, "")
+	b.send("GET", inDefault+"configmaps/dry", nil).want(404, "")
+}
+
+func TestApplyConflicts(t *testing.T) {
+	b := newOwnBench(t)
+	b.send("POST", inDefault+"configmaps", `{"metadata":{"name":"a"},"data":{"k":"v","j":"v"}}`, "User-Agent", "alice").want(201, "")
+	b.apply(configMapA, "bob", cmIntent(`,"data":{"b":"1"}`)).want(200, "")
+
+	one := b.apply(configMapA, "carol", cmIntent(`,"data":{"k":"w"}`)).
+		want(409, `Apply failed with 1 conflict: conflict with "alice" using v1: .data.k`).status()
+	causes := []metav1.StatusCause{{Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "alice" using v1`, Field: ".data.k"}}
+	if one.Reason != metav1.StatusReasonConflict || one.Details == nil || !slices.Equal(one.Details.Causes, causes) {
+		t.Errorf("%+v", one)
+	}
+	b.apply(configMapA, "carol", cmIntent(`,"data":{"k":"w","j":"w","b":"2"}`)).want(409,
+		"Apply failed with 3 conflicts: conflicts with \"alice\" using v1:\n- .data.j\n- .data.k\nconflicts with \"bob\":\n- .data.b")
+	if cm := b.send("GET", configMapA, nil).configMap(); fmt.Sprint(cm.Data) != "map[b:1 j:v k:v]" {
+		t.Errorf("a conflict wrote: %v", cm.Data)
+	}
+	a := b.apply(configMapA+"?force=true", "carol", cmIntent(`,"data":{"k":"w","b":"2"}`)).want(200, "").
+		wantOwners("carol Apply v1 .data.b .data.k", "alice Update v1 .data.j")
+	if fmt.Sprint(a.configMap().Data) != "map[b:2 j:v k:w]" {
+		t.Errorf("%v", a.configMap().Data)
+	}
+}
+
+func TestApplyErrors(t *testing.T) {
+	b := newOwnBench(t)
+	first := b.create(bare("a"))
+	accepted := "the body of the request was in an unknown format - accepted media types include: " +
+		strings.Join([]string{jsonPatch, mergePatch, strategicPatch, applyPatch}, ", ")
+	for name, test := range map[string]struct {
+		target, intent string
+		code           int
+		message        string
+	}{
+		"no manager": {"a?fieldManager=", cmIntent(""), 422,
+			`PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch`},
+		"managedFields":     {"a", cmIntent(`,"metadata":{"managedFields":[]}`), 400, "metadata.managedFields must be nil"},
+		"no kind":           {"a", `{}`, 400, "invalid object type: /, Kind="},
+		"empty":             {"a", ``, 400, "invalid object type: /, Kind="},
+		"another kind":      {"a", `{"apiVersion":"v1","kind":"Secret"}`, 400, "invalid object type: /v1, Kind=Secret"},
+		"another version":   {"a", `{"apiVersion":"v2","kind":"ConfigMap"}`, 400, "invalid object type: /v2, Kind=ConfigMap"},
+		"no object":         {"a", `[]`, 400, ""},
+		"no YAML":           {"a", `{`, 400, ""},
+		"unknown field":     {"a", cmIntent(`,"foo":1`), 400, `failed to create typed patch object (/; /v1, Kind=ConfigMap): .foo: field not declared in schema`},
+		"type":              {"a", cmIntent(`,"data":5`), 400, ""},
+		"name":              {"a", cmIntent(`,"metadata":{"name":"b"}`), 400, "the name of the object (b) does not match the name on the URL (a)"},
+		"namespace":         {"a", cmIntent(`,"metadata":{"namespace":"other"}`), 400, ""},
+		"revision":          {"a", cmIntent(`,"metadata":{"resourceVersion":"1000"}`), 409, ""},
+		"uid":               {"a", cmIntent(`,"metadata":{"uid":"x"}`), 409, ""},
+		"uid of none":       {"b", cmIntent(`,"metadata":{"name":"b","uid":"x"}`), 409, `Operation cannot be fulfilled on configmaps "b": uid mismatch: the provided object specified uid x, and no existing object was found`},
+		"no name":           {"b", cmIntent(""), 400, "the name of the object (b based on URL) was undeterminable: name must be provided"},
+		"invalid":           {"a", cmIntent(`,"metadata":{"finalizers":["bare"]}`), 422, ""},
+		"strict":            {"a?fieldValidation=Strict", cmIntent(`,"data":{"x":"1","x":"2"}`), 400, ""},
+		"label of no value": {"a", cmIntent(`,"metadata":{"labels":{"l":"no value!"}}`), 422, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !strings.Contains(test.target, "?") {
+				test.target += "?fieldManager=m"
+			} else if !strings.Contains(test.target, "fieldManager") {
+				test.target += "&fieldManager=m"
+			}
+			a := b.send("PATCH", inDefault+"configmaps/"+test.target, test.intent, "Content-Type", applyPatch)
+			a.t = t
+			a.want(test.code, test.message)
+		})
+	}
+	b.send("PATCH", configMapA+"?fieldManager=m", "x", "Content-Type", "application/apply-patch+cbor").want(415, accepted)
+	if now := b.send("GET", configMapA, nil).configMap(); now.ResourceVersion != first.ResourceVersion {
+		t.Error("a refused intent wrote")
+	}
+	b.apply(configMapA, "m", cmIntent(`,"metadata":{"resourceVersion":"`+first.ResourceVersion+`"},"data":{"x":"1"}`)).want(200, "")
+	b.apply(configMapA, "m", cmIntent(`,"data":{"x":"1","x":"1"}`)).want(200, "")
+	if w := b.takeWarnings(); w != `line 1: key "x" already set in map` {
+		t.Errorf("warned %q", w)
+	}
+}
+
+// What a schema allows and the Go type does not is the client's mistake.
+func TestApplyOfWhatNoTypeHolds(t *testing.T) {
+	b := newOwnBench(t)
+	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"binaryData":{"k":"!"}`)).want(400, "")
+	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"binaryData":{"k":"eA=="}`)).want(201, "")
+	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"binaryData":{"k":"!"}`)).want(400, "")
+}
+
+func TestApplyMayCreateOnlyWhatMayBeCreated(t *testing.T) {
+	var asked []string
+	b := newOwnBench(t, func(cfg *Config, _ *writeBench) {
+		cfg.Authorize = func(_ context.Context, a *resource.Action) error {
+			asked = append(asked, a.Verb+" "+a.Resource+" "+a.Name)
+			return apierrors.NewForbidden(corev1.Resource("configmaps"), a.Name, errors.New("no create"))
+		}
+	})
+	b.create(bare("b"))
+	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"}`)).want(403, `configmaps "a" is forbidden: no create`)
+	b.apply(inDefault+"configmaps/b", "m", cmIntent("")).want(200, "")
+	b.apply(serviceS+"/status", "m", `{"apiVersion":"v1","kind":"Service"}`).want(404, `services "s" not found`)
+	if strings.Join(asked, ",") != "create configmaps a" {
+		t.Errorf("asked %q", asked)
+	}
+}
+
+// Items of a list with keys have their own owners.
+func TestApplyListsAsMaps(t *testing.T) {
+	b := newOwnBench(t)
+	intent := func(ports string) string {
+		return `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[` + ports + `]}}`
+	}
+	b.apply(serviceS, "alice", intent(`{"port":1,"name":"a"},{"port":2,"name":"x"}`)).want(201, "")
+	svc := b.apply(serviceS, "bob", intent(`{"port":3,"protocol":"UDP","name":"b"}`)).want(200, "").service()
+	if len(svc.Spec.Ports) != 3 || svc.Generation != 2 {
+		t.Fatalf("generation %d, %+v", svc.Generation, svc.Spec.Ports)
+	}
+	b.apply(serviceS, "bob", intent(`{"port":1,"name":"mine"}`)).want(409,
+		`Apply failed with 1 conflict: conflict with "alice": .spec.ports[port=1,protocol="TCP"].name`)
+	a := b.apply(serviceS, "alice", intent(`{"port":1,"name":"a"}`)).want(200, "")
+	a.wantOwners(`alice Apply v1 .spec.ports[port=1,protocol="TCP"].name .spec.ports[port=1,protocol="TCP"].port`,
+		`bob Apply v1 .spec.ports[port=3,protocol="UDP"].name .spec.ports[port=3,protocol="UDP"].port .spec.ports[port=3,protocol="UDP"].protocol`)
+	if ports := a.service().Spec.Ports; len(ports) != 2 || ports[0].Port != 1 || ports[1].Port != 3 {
+		t.Errorf("%+v", ports)
+	}
+	b.apply(serviceS, "alice", intent(`{"port":1,"name":"a"},{"port":1,"name":"again"}`)).want(400, "")
+}
+
+func TestApplyToStatus(t *testing.T) {
+	b := newOwnBench(t)
+	intent := func(host string) string {
+		return `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s","labels":{"l":"` + host + `"}},"spec":{"externalName":"` + host +
+			`"},"status":{"loadBalancer":{"ingress":[{"hostname":"` + host + `"}]}}}`
+	}
+	b.apply(serviceS, "alice", intent("a")).want(201, "").wantOwners("alice Apply v1 .metadata.labels.l .spec.externalName")
+	a := b.apply(serviceS+"/status", "watcher", intent("a")).want(200, "")
+	a.wantOwners("alice Apply v1 .metadata.labels.l .spec.externalName", "watcher Apply/status v1 .status.loadBalancer.ingress")
+	svc := a.service()
+	if svc.Spec.ExternalName != "a" || len(svc.Status.LoadBalancer.Ingress) != 1 || svc.Generation != 1 {
+		t.Errorf("%+v", svc)
+	}
+	b.apply(serviceS+"/status", "other", intent("b")).want(409,
+		`Apply failed with 1 conflict: conflict with "watcher" with subresource "status": .status.loadBalancer.ingress`)
+	svc = b.apply(serviceS+"/status", "watcher", `{"apiVersion":"v1","kind":"Service"}`).want(200, "").
+		wantOwners("alice Apply v1 .metadata.labels.l .spec.externalName").service()
+	if len(svc.Status.LoadBalancer.Ingress) != 0 || svc.Spec.ExternalName != "a" {
+		t.Errorf("%+v", svc)
+	}
+}
+
+// kubectl may turn from its own apply to the server's: what it applied last is
+// its own, and the annotation that says so is kept up to date.
+func TestApplyAfterClientSideApply(t *testing.T) {
+	b := newOwnBench(t)
+	last := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}`
+	cm := bare("a")
+	cm.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: last}
+	b.send("POST", inDefault+"configmaps?fieldManager=kubectl-client-side-apply", cm).want(201, "")
+	b.apply(configMapA, "other", cmIntent(`,"data":{"k":"w"}`)).want(409, "")
+	got := b.apply(configMapA, "kubectl", cmIntent(`,"metadata":{"name":"a"},"data":{"k":"w"}`)).want(200, "").configMap()
+	var kept corev1.ConfigMap
+	if err := json.Unmarshal([]byte(got.Annotations[corev1.LastAppliedConfigAnnotation]), &kept); err != nil || kept.Data["k"] != "w" || got.Data["k"] != "w" {
+		t.Errorf("%v, %v, %v", err, got.Data, got.Annotations)
+	}
+}
+
+// What is applied is checked like every other write.
+func TestApplyIsValidated(t *testing.T) {
+	var steps []string
+	admission := &recorder{}
+	b := newOwnBench(t, func(cfg *Config, b *writeBench) {
+		cfg.Admission = admission
+		s := &b.configMaps.Strategy
+		s.Default = func(obj rest.Object) { obj.SetLabels(map[string]string{"defaulted": "yes"}) }
+		s.Check = func(_ context.Context, verb string, _, _ rest.Object) error {
+			steps = append(steps, "check "+verb)
+			return nil
+		}
+		s.Validate = func(context.Context, rest.Object) field.ErrorList { steps = append(steps, "validate"); return nil }
+		s.ValidateUpdate = func(_ context.Context, obj, _ rest.Object) field.ErrorList {
+			steps = append(steps, "validate update")
+			return field.ErrorList{field.Forbidden(field.NewPath("data"), "is frozen")}
+		}
+	})
+	got := b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"}`)).want(201, "").configMap()
+	if got.Labels["defaulted"] != "yes" {
+		t.Errorf("labels %v", got.Labels)
+	}
+	b.apply(configMapA, "m", cmIntent(`,"data":{"k":"v"}`)).want(422, `ConfigMap "a" is invalid: data: Forbidden: is frozen`)
+	if got := strings.Join(steps, ","); got != "check create,validate,check update,validate update" {
+		t.Errorf("steps %s", got)
+	}
+	asked := []string{
+		"mutate CREATE default/a object=true old=false dry=false CreateOptions",
+		"validate CREATE default/a object=true old=false dry=false CreateOptions",
+		"mutate UPDATE default/a object=true old=true dry=false UpdateOptions",
+	}
+	if fmt.Sprint(admission.asked) != fmt.Sprint(asked) {
+		t.Errorf("asked %q, want %q", admission.asked, asked)
+	}
+}
+
+// An intent is merged again with what somebody else wrote meanwhile.
+func TestApplyRetriesAfterARace(t *testing.T) {
+	b := newOwnBench(t)
+	b.create(bare("a"))
+	b.configMaps.Store = &racingStore{Store: b.configMaps.Store, b: b.writeBench}
+	got := b.apply(configMapA, "m", cmIntent(`,"data":{"applied":"yes","applied":"yes"}`)).want(200, "").configMap()
+	if fmt.Sprint(got.Data) != "map[applied:yes k:v racer:yes]" {
+		t.Errorf("%v", got.Data)
+	}
+	if n := strings.Count(b.takeWarnings(), "already set"); n != 1 {
+		t.Errorf("a duplicate field was warned of %d times", n)
+	}
+}
+
+// Objects without Go types, in two versions.
+func TestApplyUnstructured(t *testing.T) {
+	b := newOwnBench(t)
+	intent := func(version, rest string) string {
+		return "apiVersion: example.com/" + version + "\nkind: Widget\nmetadata: {name: w}\n" + rest
+	}
+	const beta = "/apis/example.com/v1beta1/namespaces/default/widgets/w"
+	a := b.apply(widgetW, "alice", intent("v1", "spec: {size: 9007199254740993, replicas: 1}\npruned: x\nstatus: {ready: true}\n")).want(201, "")
+	a.wantOwners("alice Apply example.com/v1 .pruned .spec.replicas .spec.size")
+	if w := a.widget(); w["pruned"] != nil || !strings.Contains(string(a.body), "9007199254740993") {
+		t.Errorf("%s", a.body)
+	}
+	b.apply(beta, "alice", intent("v1", "")).want(400, "invalid object type: example.com/v1, Kind=Widget")
+	b.apply(beta, "bob", intent("v1beta1", "spec: {size: 2}\n")).want(409, `Apply failed with 1 conflict: conflict with "alice": .spec.size`)
+	// An applier keeps one entry across versions.
+	b.apply(beta, "alice", intent("v1beta1", "spec: {replicas: 2}\n")).want(200, "").
+		wantOwners("alice Apply example.com/v1beta1 .spec.replicas")
+	a = b.apply(widgetW+"/status", "watcher", intent("v1", "spec: {replicas: 7}\nstatus: {ready: false}\n")).want(200, "").
+		wantOwners("alice Apply example.com/v1beta1 .spec.replicas", "watcher Apply/status example.com/v1 .status.ready")
+	if w := a.widget(); fmt.Sprint(w["spec"], w["status"]) != "map[replicas:2] map[ready:false]" {
+		t.Errorf("%s", a.body)
+	}
+	b.send("PATCH", widgetW+"?fieldManager=m", `{}`, "Content-Type", strategicPatch).want(415,
+		"the body of the request was in an unknown format - accepted media types include: "+strings.Join([]string{jsonPatch, mergePatch, applyPatch}, ", "))
+}
+
+// What is stored is shared with readers: applying must leave it as it is, also
+// where a codec converts without copying.
+func TestApplyLeavesTheCurrentStateAlone(t *testing.T) {
+	b := newOwnBench(t)
+	const head = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, labels: {l: a}}\n"
+	b.apply(widgetW, "alice", head+"spec: {a: {b: 1}, list: [{c: 1}]}\n").want(201, "")
+	stored, err := b.widgets["v1"].Store.Get(t.Context(), resource.Key{Namespace: "default", Name: "w"}, resource.At{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := b.widgets["v1"].Decode(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := old.DeepCopyObject()
+	act := &resource.Action{IsResource: true, Group: "example.com", Version: "v1", Resource: "widgets", Namespace: "default", Name: "w", InPath: true}
+	for _, intent := range []string{head, head + "spec: {a: {b: 2}, d: 1}\n", "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n"} {
+		for _, owner := range []string{"alice", "bob"} {
+			w := newWrite(b.api, act, b.widgets["v1"], nil, writeOptions{managerName: owner, object: &metav1.PatchOptions{Force: new(true)}})
+			p, err := newApplying(w, []byte(intent))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.next(t.Context(), stored, old); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(old, before) {
+				t.Fatalf("%s by %s changed what is stored: %v, was %v", intent, owner, old, before)
+			}
+		}
+	}
+}
+
+// Who wrote in a version that is gone is forgotten by the next write.
+func TestOwnersOfVersionsThatAreGone(t *testing.T) {
+	b := newOwnBench(t)
+	gone := `[{"manager":"old","operation":"Update","apiVersion":"example.com/v0","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:size":{}}}}]`
+	b.send("POST", "/apis/example.com/v1/namespaces/default/widgets?fieldManager=m",
+		`{"metadata":{"name":"w","managedFields":`+gone+`},"spec":{"size":1}}`).want(201, "")
+	b.patch(widgetW, mergePatch, "n", `{"spec":{"n":1}}`).want(200, "").
+		wantOwners("m Update example.com/v1 .spec.size", "n Update example.com/v1 .spec.n")
+}

@@ -1,0 +1,163 @@
+package handlers
+
+import (
+	"fmt"
+	"net/http/httptest"
+	goruntime "runtime"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portico/internal/testing/memstore"
+	"portico/internal/testing/tools"
+	"portico/resource"
+	"portico/resource/bodylimit"
+	"portico/resource/rest"
+	"portico/resource/rest/patch"
+	"portico/resource/rest/render"
+)
+
+// costBench serves typed kinds whose owners are tracked.
+func costBench(t testing.TB) *API {
+	t.Helper()
+	if _, err := builtinOwners(); err != nil {
+		t.Fatal(err)
+	}
+	storage := memstore.New()
+	serve := func(plural, kind string) *rest.Resource {
+		k := &rest.Kind{
+			Info:  resource.Info{Versions: []string{"v1"}, Resource: plural, Kind: kind, Namespaced: true},
+			Codec: rest.Typed(coreScheme(), corev1.SchemeGroupVersion.WithKind(kind)), Ownership: builtinOwners, UnconditionalUpdate: true,
+		}
+		return &rest.Resource{Kind: k, Store: storage.Store(&k.Info)}
+	}
+	return New(Config{Resources: []*rest.Resource{serve("configmaps", "ConfigMap"), serve("pods", "Pod")}})
+}
+
+// sentBody is a request with a body that costs much.
+type sentBody struct{ method, path, contentType, body string }
+
+func (s sentBody) send(a *API) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(s.method, s.path, strings.NewReader(s.body))
+	r.Header.Set("Content-Type", s.contentType)
+	act := resource.ParseAction(r)
+	act.User = &resource.User{Name: "jane"}
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	return w
+}
+
+func numbered(n int, format string) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if strings.Contains(format, "%") {
+			fmt.Fprintf(&b, format, i)
+		} else {
+			b.WriteString(format)
+		}
+	}
+	return b.String()
+}
+
+func mapJSON(meta, rest string) string {
+	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"` + meta + `}` + rest + `}`
+}
+
+func podJSON(spec string) string {
+	return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{` + spec + `}}`
+}
+
+func podProtobuf(containers int, container string) string {
+	spec := []byte(strings.Repeat("\x12"+string(rune(len(container)))+container, containers))
+	meta := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte("\x0a\x01a"))
+	pod := protowire.AppendBytes(protowire.AppendTag(meta, 2, protowire.BytesType), spec)
+	envelope := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte("\x0a\x02v1\x12\x03Pod"))
+	return render.ProtobufMagic + string(protowire.AppendBytes(protowire.AppendTag(envelope, 2, protowire.BytesType), pod))
+}
+
+// bodiesOf are the dearest bodies of so many values and elements of arrays.
+func bodiesOf(values, items int) map[string]sentBody {
+	maps, pods := inDefault+"configmaps", inDefault+"pods"
+	data := `"data":{` + numbered(values, `"k%x":""`) + `}`
+	yamlMap := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+	return map[string]sentBody{
+		"JSON, members of a map":         {"POST", maps, runtime.ContentTypeJSON, mapJSON("", ","+data)},
+		"JSON, labels":                   {"POST", maps, runtime.ContentTypeJSON, mapJSON(`,"labels":{`+numbered(values, `"l%x":""`)+`}`, "")},
+		"JSON, finalizers":               {"POST", maps, runtime.ContentTypeJSON, mapJSON(`,"finalizers":[`+numbered(items, `"a/%x"`)+`]`, "")},
+		"JSON, ownerReferences":          {"POST", maps, runtime.ContentTypeJSON, mapJSON(`,"ownerReferences":[`+numbered(items, `{"uid":"%x"}`)+`]`, "")},
+		"JSON, managedFields":            {"POST", maps, runtime.ContentTypeJSON, mapJSON(`,"managedFields":[`+numbered(items, `{}`)+`]`, "")},
+		"JSON, fields of managedFields":  {"POST", maps, runtime.ContentTypeJSON, mapJSON(`,"managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{`+numbered(values/2, `"f:%x":{}`)+`}}]`, "")},
+		"JSON, structs":                  {"POST", pods, runtime.ContentTypeJSON, podJSON(`"containers":[` + numbered(items, `null`) + `]`)},
+		"JSON, structs with names":       {"POST", pods, runtime.ContentTypeJSON, podJSON(`"volumes":[` + numbered(items, `{"name":"%x"}`) + `]`)},
+		"JSON, one text":                 {"POST", maps, runtime.ContentTypeJSON, mapJSON("", `,"data":{"k":"`+strings.Repeat("x", 3_000_000)+`"}`)},
+		"YAML, members of a map":         {"POST", maps, runtime.ContentTypeYAML, yamlMap + "data:\n" + strings.ReplaceAll(numbered(values, " k%x: ''"), ",", "\n") + "\n"},
+		"YAML, list":                     {"POST", maps, runtime.ContentTypeYAML, yamlMap + "x: [" + numbered(items, "a") + "]\n"},
+		"YAML, structs":                  {"POST", pods, runtime.ContentTypeYAML, "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [" + numbered(items, "~") + "]}\n"},
+		"protobuf, structs":              {"POST", pods, runtime.ContentTypeProtobuf, podProtobuf(values/9, "")},
+		"protobuf, structs with names":   {"POST", pods, runtime.ContentTypeProtobuf, podProtobuf(values/6, "\x0a\x01a")},
+		"JSON patch, value":              {"PATCH", maps + "/b", jsonPatch, `[{"op":"replace","path":"/data","value":{` + numbered(values, `"k%x":""`) + `}}]`},
+		"JSON patch, operations":         {"PATCH", maps + "/b", jsonPatch, `[` + numbered(min(values/5, patch.MaxOperations), `{"op":"add","path":"/data/k%x","value":""}`) + `]`},
+		"merge patch, members of a map":  {"PATCH", maps + "/b", mergePatch, `{` + data + `}`},
+		"strategic merge patch, members": {"PATCH", maps + "/b", "application/strategic-merge-patch+json", `{` + data + `}`},
+		"apply, members of a map":        {"PATCH", maps + "/b?fieldManager=m", applyPatch, strings.Replace(mapJSON("", ","+data), `"a"`, `"b"`, 1)},
+		"DeleteOptions, JSON":            {"DELETE", maps + "/b", runtime.ContentTypeJSON, `{"dryRun":[` + numbered(items, `""`) + `]}`},
+		"DeleteOptions, YAML":            {"DELETE", maps + "/b", runtime.ContentTypeYAML, "x: [" + numbered(items, "a") + "]\n"},
+	}
+}
+
+// Beyond the bounds on values, bodies are refused before they are decoded, of each
+// media type and in each place.
+func TestBodiesBeyondBounds(t *testing.T) {
+	a := costBench(t)
+	if w := (sentBody{"POST", inDefault + "configmaps", runtime.ContentTypeJSON, strings.Replace(mapJSON("", ""), `"a"`, `"b"`, 1)}).send(a); w.Code != 201 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	for name, sent := range bodiesOf(bodylimit.MaxValues+1000, bodylimit.MaxItems+1000) {
+		if name == "JSON, one text" || name == "JSON patch, operations" {
+			continue // no values to speak of
+		}
+		t.Run(name, func(t *testing.T) {
+			var start, end goruntime.MemStats
+			goruntime.ReadMemStats(&start)
+			w := sent.send(a)
+			goruntime.ReadMemStats(&end)
+			if w.Code != 413 || !strings.Contains(w.Body.String(), "the body ha") && !strings.Contains(w.Body.String(), "the arrays of the body have") {
+				t.Errorf("got %d %.300s", w.Code, w.Body)
+			}
+			if used := (end.TotalAlloc - start.TotalAlloc) >> 20; used > 16 {
+				t.Errorf("%d MB were allocated", used)
+			}
+		})
+	}
+}
+
+// BenchmarkLargestBodies shows the most memory that a request takes, for bodies that
+// are just within the bounds: the heap in use at most (peak-MB), and what is allocated
+// altogether (allocated-MB). It is the source of the table in docs/security.md:
+//
+//	go test ./resource/rest/handlers -run '^$' -bench LargestBodies -benchtime 1x
+func BenchmarkLargestBodies(b *testing.B) {
+	a := costBench(b)
+	(sentBody{"POST", inDefault + "configmaps", runtime.ContentTypeJSON, strings.Replace(mapJSON("", `,"data":{"k":""}`), `"a"`, `"b"`, 1)}).send(a)
+	for name, sent := range bodiesOf(bodylimit.MaxValues-1000, bodylimit.MaxItems-1000) {
+		if sent.method != "DELETE" {
+			sep := "?"
+			if strings.Contains(sent.path, "?") {
+				sep = "&"
+			}
+			sent.path += sep + "dryRun=All"
+		}
+		b.Run(name, func(b *testing.B) {
+			var code int
+			tools.MeasureHeap(b, func() { code = sent.send(a).Code })
+			b.ReportMetric(float64(code), "code")
+			b.ReportMetric(float64(len(sent.body))/1e6, "body-MB")
+		})
+	}
+}

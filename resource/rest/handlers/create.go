@@ -1,0 +1,173 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// maxNameAttempts is how many generated names are tried until one is free.
+const maxNameAttempts = 8
+
+// create answers POST on a collection: 201 with the object.
+func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
+	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
+	defer cancel()
+	opts, err := createOptions(r)
+	if err != nil {
+		return err
+	}
+	wr := newWrite(a, act, res, nil, opts)
+	body, err := a.readBody(r, wr.target())
+	if err != nil {
+		return err
+	}
+	defer body.close()
+	obj, err := wr.decode(ctx, body.data, body.mediaType, opts.validation)
+	if err != nil {
+		return err
+	}
+	rest.WipeSystemMetadata(obj)
+	if err := placeInNamespace(obj, wr.key.Namespace); err != nil {
+		return err
+	}
+	wr.key.Name = obj.GetName()
+	o, err := wr.create(ctx, obj)
+	if err != nil {
+		return explain(err)
+	}
+	return a.writeObject(w, r, act, res, http.StatusCreated, o)
+}
+
+// create stores a new object, under a generated name if it has none.
+func (w *write) create(ctx context.Context, obj rest.Object) (*resource.Object, error) {
+	w.dedupeOwners(ctx, obj, false)
+	if err := w.boundMetadata(obj, nil); err != nil {
+		return nil, err
+	}
+	w.recordUpdate(ctx, obj, nil)
+	if err := w.admit(ctx, rest.Create, obj, nil); err != nil {
+		return nil, err
+	}
+	w.dedupeOwners(ctx, obj, true)
+	if obj.GetName() != "" || obj.GetGenerateName() == "" {
+		o, err := w.createNamed(ctx, obj)
+		return o, w.explainExists(ctx, err, obj.GetGenerateName() != "")
+	}
+	var o *resource.Object
+	var err error
+	for range maxNameAttempts {
+		named := obj.DeepCopyObject().(rest.Object)
+		named.SetName(generatedName(obj.GetGenerateName()))
+		o, err = w.createNamed(ctx, named)
+		if !apierrors.IsAlreadyExists(err) {
+			break
+		}
+	}
+	return o, w.explainExists(ctx, err, true)
+}
+
+// createNamed stores a new object under its name; one that is too large for etcd is
+// tried again without managedFields, which may be what makes it so (docs/wire.md 6.5).
+func (w *write) createNamed(ctx context.Context, obj rest.Object) (*resource.Object, error) {
+	w.key.Name = obj.GetName()
+	o, err := w.tryCreate(ctx, obj)
+	if resource.IsTooLarge(err) && w.tracker.Enabled() && obj.GetManagedFields() != nil {
+		obj.SetManagedFields(nil)
+		return w.tryCreate(ctx, obj)
+	}
+	return o, err
+}
+
+func (w *write) tryCreate(ctx context.Context, obj rest.Object) (o *resource.Object, err error) {
+	defer func() {
+		if err != nil {
+			w.giveBack()
+		}
+	}()
+	m, err := w.newState(ctx, obj)
+	if err != nil {
+		return nil, err
+	}
+	// What is no revision is dropped like every other field of the server's.
+	if rev, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && rev != 0 {
+		return nil, errors.New("resourceVersion should not be set on objects to be created")
+	}
+	return w.store(ctx, m)
+}
+
+// store stores a new object, or finds out for a dry run whether it could.
+func (w *write) store(ctx context.Context, m resource.Mutation) (*resource.Object, error) {
+	if !w.dryRun {
+		return w.res.Store.Create(ctx, w.key, m.Object, m.TTL)
+	}
+	switch _, err := w.res.Store.Get(ctx, w.key, resource.At{}); {
+	case err == nil:
+		return nil, apierrors.NewAlreadyExists(w.res.GroupResource(), w.key.Name)
+	case !apierrors.IsNotFound(err):
+		return nil, err
+	}
+	return m.Object, nil
+}
+
+// newState makes of obj, which mutating admission has seen, the state to store
+// as a new object. Check comes after mutating admission, so that what admission
+// adds is checked too.
+func (w *write) newState(ctx context.Context, obj rest.Object) (resource.Mutation, error) {
+	s := w.strategy
+	if s.Check != nil {
+		if err := s.Check(ctx, "create", obj, nil); err != nil {
+			return resource.Mutation{}, err
+		}
+	}
+	rest.FillSystemMetadata(obj, s.TrackGeneration)
+	if s.PrepareCreate != nil {
+		s.PrepareCreate(ctx, obj)
+	}
+	if err := w.allocate(ctx, obj, nil); err != nil {
+		return resource.Mutation{}, err
+	}
+	o, err := w.encodeToPrevalidate(obj)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	if err := w.validateNew(ctx, obj, o); err != nil {
+		return resource.Mutation{}, err
+	}
+	w.warnings(ctx, obj, nil)
+	if err := w.confirm(ctx, rest.Create, obj, nil); err != nil {
+		return resource.Mutation{}, err
+	}
+	if o == nil {
+		if o, err = w.encode(obj); err != nil {
+			return resource.Mutation{}, err
+		}
+	}
+	return resource.Mutation{Object: o, TTL: w.lifetime(obj)}, nil
+}
+
+// explainExists completes an AlreadyExists error: with a generateName it says that clients
+// may retry (also if the client chose the name), and of an object that is being deleted
+// it says so.
+func (w *write) explainExists(ctx context.Context, err error, generated bool) error {
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	gr := w.res.GroupResource()
+	exists := apierrors.NewAlreadyExists(gr, w.key.Name)
+	if generated {
+		exists = apierrors.NewGenerateNameConflict(gr, w.key.Name, 1)
+	}
+	cur, err := w.res.Store.Get(ctx, w.key, resource.At{})
+	if err == nil && cur.Terminating() {
+		exists.ErrStatus.Message = fmt.Sprintf("object is being deleted: %s", exists.ErrStatus.Message)
+	}
+	return exists
+}

@@ -1,0 +1,226 @@
+package handlers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portico/resource/rest"
+)
+
+func TestDelete(t *testing.T) {
+	b := newWriteBench(t)
+	made := b.create(bare("a"))
+	b.send("DELETE", inDefault+"configmaps/a?dryRun=All", nil).want(200, "")
+	b.send("GET", inDefault+"configmaps/a", nil).want(200, "")
+	s := b.send("DELETE", inDefault+"configmaps/a", nil).want(200, "").status()
+	if s.Status != metav1.StatusSuccess || s.Details == nil || s.Details.UID != made.UID || s.Details.Kind != "configmaps" || s.Details.Name != "a" {
+		t.Errorf("%+v", s)
+	}
+	b.send("DELETE", inDefault+"configmaps/a", nil).want(404, `configmaps "a" not found`)
+}
+
+// What becomes of an object by its finalizers and the policy (docs/wire.md 4.5).
+func TestDeletePropagation(t *testing.T) {
+	for _, test := range []struct {
+		have, query, body string
+		code              int
+		want              string // finalizers left; "gone"
+	}{
+		{"", "", "", 200, "gone"},
+		{"x/y", "", "", 200, "x/y"},
+		{"", "propagationPolicy=Foreground", "", 200, "foregroundDeletion"},
+		{"", "propagationPolicy=Orphan", "", 200, "orphan"},
+		{"", "propagationPolicy=Background", "", 200, "gone"},
+		{"orphan", "propagationPolicy=Background", "", 200, "gone"},
+		{"orphan,x/y", "propagationPolicy=Foreground", "", 200, "x/y,foregroundDeletion"},
+		{"orphan", "", "", 200, "orphan"},
+		{"", "orphanDependents=true", "", 200, "orphan"},
+		{"", "orphanDependents=false", "", 200, "gone"},
+		{"x/y", "orphanDependents=false", "", 202, "x/y"},
+		// The body replaces the query.
+		{"", "propagationPolicy=Orphan", `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`, 200, "foregroundDeletion"},
+		{"", "propagationPolicy=Orphan", `{}`, 200, "gone"},
+	} {
+		t.Run(test.have+"?"+test.query+test.body, func(t *testing.T) {
+			b := newWriteBench(t)
+			cm := bare("a")
+			if test.have != "" {
+				cm.Finalizers = strings.Split(test.have, ",")
+			}
+			b.create(cm)
+			b.send("DELETE", inDefault+"configmaps/a?"+test.query, test.body).want(test.code, "")
+			now := b.send("GET", inDefault+"configmaps/a", nil)
+			if test.want == "gone" {
+				now.want(404, "")
+				return
+			}
+			got := now.want(200, "").configMap()
+			if strings.Join(got.Finalizers, ",") != test.want || got.DeletionTimestamp == nil ||
+				got.DeletionGracePeriodSeconds == nil || *got.DeletionGracePeriodSeconds != 0 {
+				t.Errorf("%+v", got.ObjectMeta)
+			}
+		})
+	}
+}
+
+func TestDeleteErrors(t *testing.T) {
+	b := newWriteBench(t)
+	made := b.create(bare("a"))
+	for name, test := range map[string]struct {
+		query, body string
+		code        int
+		message     string
+	}{
+		"uid": {"", `{"preconditions":{"uid":"x"}}`, 409, `Operation cannot be fulfilled on ConfigMap "a": the UID in the precondition (x) does not match the UID in record (` +
+			string(made.UID) + `). The object might have been deleted and then recreated`},
+		"revision": {"", `{"preconditions":{"resourceVersion":"1234567"}}`, 409, `Operation cannot be fulfilled on ConfigMap "a": the ResourceVersion in the precondition (1234567) ` +
+			`does not match the ResourceVersion in record (` + made.ResourceVersion + `). The object might have been modified`},
+		"policy":               {"?propagationPolicy=x", "", 422, ""},
+		"policy and other":     {"", `{"propagationPolicy":"Orphan","orphanDependents":true}`, 422, ""},
+		"dry run":              {"?dryRun=x", "", 422, `DeleteOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]: supported values: "All"`},
+		"grace":                {"?gracePeriodSeconds=x", "", 400, ""},
+		"no JSON":              {"", "{", 400, ""},
+		"another kind":         {"", `{"kind":"ConfigMap","apiVersion":"v1"}`, 400, ""},
+		"another group":        {"", `{"kind":"DeleteOptions","apiVersion":"apps/v1"}`, 400, ""},
+		"unreadable and grace": {"", `{"ignoreStoreReadErrorWithClusterBreakingPotential":true,"gracePeriodSeconds":0}`, 422, ""},
+		"in other letters":     {"", `{"PropagationPolicy":"x","preconditions":{"uid":"x"}}`, 409, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := b.send("DELETE", inDefault+"configmaps/a"+test.query, test.body)
+			a.t = t
+			a.want(test.code, test.message)
+		})
+	}
+	b.send("GET", inDefault+"configmaps/a", nil).want(200, "")
+	b.send("DELETE", inDefault+"configmaps/a", `{"preconditions":{"uid":"`+string(made.UID)+`","resourceVersion":"`+made.ResourceVersion+`"}}`).want(200, "")
+}
+
+// Options come in every encoding and under every name clients give them.
+func TestDeleteOptionsForms(t *testing.T) {
+	message, err := (&metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	envelope := func(apiVersion string) string {
+		data, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: "DeleteOptions"}, Raw: message}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "k8s\x00" + string(data)
+	}
+	for _, test := range []struct {
+		mediaType, body string
+		code            int
+	}{
+		{runtime.ContentTypeJSON, `{"propagationPolicy":"Orphan","kind":"DeleteOptions","apiVersion":"meta.k8s.io/v1"}`, 200},
+		{runtime.ContentTypeYAML, "propagationPolicy: Orphan\n", 200},
+		{runtime.ContentTypeProtobuf, envelope("v1"), 200},
+		{runtime.ContentTypeProtobuf, envelope("meta.k8s.io/v1"), 200},
+		{runtime.ContentTypeProtobuf, envelope("apps/v1"), 400},
+		{runtime.ContentTypeProtobuf, string(message), 400},
+		{runtime.ContentTypeProtobuf, "k8s\x00\xff\xff", 400},
+		{"text/plain", "x", 415},
+	} {
+		b := newWriteBench(t)
+		b.create(bare("a"))
+		a := b.send("DELETE", inDefault+"configmaps/a", test.body, "Content-Type", test.mediaType).want(test.code, "")
+		if test.code == 200 && fmt.Sprint(a.configMap().Finalizers) != "[orphan]" {
+			t.Errorf("%s: %s", test.mediaType, a.body)
+		}
+	}
+}
+
+func TestFinalizersHoldAndLetGo(t *testing.T) {
+	b := newWriteBench(t)
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s", Finalizers: []string{"a/b", "c/d"}}}
+	b.send("POST", inDefault+"services", service).want(201, "")
+	first := b.send("DELETE", inDefault+"services/s", nil).want(200, "").service()
+	if first.Generation != 2 || first.DeletionTimestamp == nil {
+		t.Fatalf("%+v", first.ObjectMeta)
+	}
+	again := b.send("DELETE", inDefault+"services/s", nil).want(200, "").service()
+	if again.ResourceVersion != first.ResourceVersion {
+		t.Error("deleting a second time wrote")
+	}
+	more := again.DeepCopy()
+	more.Finalizers = append(more.Finalizers, "e/f")
+	b.send("PUT", inDefault+"services/s", more).want(422,
+		`Service "s" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"e/f"}`)
+	b.send("PATCH", inDefault+"services/s", `{"metadata":{"finalizers":["c/d"]}}`, "Content-Type", mergePatch).want(200, "")
+	b.send("PATCH", inDefault+"services/s?dryRun=All", `{"metadata":{"finalizers":null}}`, "Content-Type", mergePatch).want(200, "")
+	last := b.send("PATCH", inDefault+"services/s", `{"metadata":{"finalizers":null},"spec":{"externalName":"last"}}`, "Content-Type", mergePatch).want(200, "").service()
+	if last.Spec.ExternalName != "last" || last.Name != "s" {
+		t.Errorf("%+v", last)
+	}
+	b.send("GET", inDefault+"services/s", nil).want(404, "")
+}
+
+func TestDeleteNamespace(t *testing.T) {
+	b := newWriteBench(t)
+	b.send("POST", "/api/v1/namespaces", `{"metadata":{"name":"n"},"spec":{"finalizers":["kubernetes"]}}`).want(201, "")
+	ns := b.send("DELETE", "/api/v1/namespaces/n", nil).want(200, "").namespace()
+	if ns.Status.Phase != corev1.NamespaceTerminating || ns.DeletionTimestamp == nil || ns.DeletionGracePeriodSeconds != nil {
+		t.Fatalf("%+v", ns)
+	}
+	// An ordinary write does not complete the deletion.
+	b.send("PATCH", "/api/v1/namespaces/n", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch).want(200, "")
+	ns = b.send("GET", "/api/v1/namespaces/n", nil).want(200, "").namespace()
+	ns.Spec.Finalizers = nil
+	b.send("PATCH", "/api/v1/namespaces/n/finalize", `{}`, "Content-Type", mergePatch).want(405, "")
+	b.send("PUT", "/api/v1/namespaces/n/finalize", `{"metadata":{"name":"n","resourceVersion":"`+ns.ResourceVersion+`"}}`).want(200, "")
+	b.send("GET", "/api/v1/namespaces/n", nil).want(404, "")
+
+	b.send("POST", "/api/v1/namespaces", `{"metadata":{"name":"empty"}}`).want(201, "")
+	if gone := b.send("DELETE", "/api/v1/namespaces/empty", nil).want(200, "").namespace(); gone.Kind != "Namespace" || gone.Name != "empty" {
+		t.Errorf("a kind that returns what it deleted returned %+v", gone)
+	}
+}
+
+func TestDeleteCollection(t *testing.T) {
+	b := newWriteBench(t)
+	for i := range 5 {
+		cm := bare(fmt.Sprint("c", i))
+		cm.Labels = map[string]string{"even": fmt.Sprint(i%2 == 0)}
+		if i == 4 {
+			cm.Finalizers = []string{"x/y"}
+		}
+		b.create(cm)
+	}
+	b.send("DELETE", inDefault+"configmaps?dryRun=All", nil).want(200, "")
+	a := b.send("DELETE", inDefault+"configmaps?labelSelector=even%3Dtrue", nil).want(200, "")
+	l := read(a, &corev1.ConfigMapList{})
+	if l.Kind != "ConfigMapList" || len(l.Items) != 3 || l.Items[2].DeletionTimestamp != nil {
+		t.Errorf("%s", a.body)
+	}
+	left := read(b.send("GET", inDefault+"configmaps", nil), &corev1.ConfigMapList{})
+	if len(left.Items) != 3 { // two odd ones, and the one that is held
+		t.Errorf("%d left", len(left.Items))
+	}
+	b.send("DELETE", inDefault+"configmaps?limit=1", nil).want(200, "")
+	left = read(b.send("GET", inDefault+"configmaps", nil), &corev1.ConfigMapList{})
+	if len(left.Items) != 2 {
+		t.Errorf("%d left after one page", len(left.Items))
+	}
+	b.send("DELETE", "/api/v1/configmaps", nil).want(405, "")
+	b.send("DELETE", inDefault+"configmaps", `{"ignoreStoreReadErrorWithClusterBreakingPotential":true}`).want(422, "")
+	b.send("DELETE", inDefault+"configmaps", `{"preconditions":{"uid":"x"}}`).want(409, "")
+}
+
+// The decoder of delete options reads what strangers send.
+func FuzzDeleteOptions(f *testing.F) {
+	f.Add([]byte(`{"propagationPolicy":"Orphan"}`), runtime.ContentTypeJSON)
+	f.Add([]byte("kind: DeleteOptions\napiVersion: v1\n"), runtime.ContentTypeYAML)
+	f.Add([]byte("k8s\x00\n\x13\n\x02v1\x12\rDeleteOptions\x12\x02\x08\x05"), runtime.ContentTypeProtobuf)
+	res := &rest.Resource{Kind: configMaps()}
+	f.Fuzz(func(t *testing.T, data []byte, mediaType string) {
+		opts := &metav1.DeleteOptions{}
+		if decodeDeleteOptions(data, mediaType, res, opts) == nil && opts.Kind != "" && opts.Kind != "DeleteOptions" {
+			t.Errorf("took a %q", opts.Kind)
+		}
+	})
+}

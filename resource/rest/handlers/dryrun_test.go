@@ -1,0 +1,96 @@
+package handlers
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Dry runs answer as if they had written, whatever they are, and write nothing
+// (docs/wire.md 6.1).
+func TestDryRuns(t *testing.T) {
+	b := newOwnBench(t)
+	const (
+		widgetW = "/apis/example.com/v1/namespaces/default/widgets/w"
+		space   = "/api/v1/namespaces/n"
+	)
+	b.create(bare("a"))
+	b.send("POST", inDefault+"services", `{"metadata":{"name":"s"}}`).want(201, "")
+	b.send("POST", "/apis/example.com/v1/namespaces/default/widgets", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"replicas":1}}`).want(201, "")
+	b.send("POST", "/api/v1/namespaces", `{"metadata":{"name":"n"},"spec":{"finalizers":["kubernetes"]}}`).want(201, "")
+	rv := b.send("GET", space, nil).revision()
+	apply := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"new"},"data":{"x":"y"}}`
+	for name, test := range map[string]struct {
+		method, path, contentType, body string
+		code                            int
+		look                            string // what must not have changed
+	}{
+		"create":             {"POST", inDefault + "configmaps", runtime.ContentTypeJSON, `{"metadata":{"name":"new"}}`, 201, inDefault + "configmaps"},
+		"generated name":     {"POST", inDefault + "configmaps", runtime.ContentTypeJSON, `{"metadata":{"generateName":"new-"}}`, 201, inDefault + "configmaps"},
+		"update":             {"PUT", configMapA, runtime.ContentTypeJSON, `{"metadata":{"name":"a"},"data":{"x":"y"}}`, 200, configMapA},
+		"update creates":     {"PUT", inDefault + "services/new", runtime.ContentTypeJSON, `{"metadata":{"name":"new"}}`, 201, inDefault + "services"},
+		"merge patch":        {"PATCH", configMapA, mergePatch, `{"data":{"x":"y"}}`, 200, configMapA},
+		"JSON patch":         {"PATCH", configMapA, jsonPatch, `[{"op":"remove","path":"/data/k"}]`, 200, configMapA},
+		"strategic patch":    {"PATCH", configMapA, strategicPatch, `{"data":{"x":"y"}}`, 200, configMapA},
+		"apply":              {"PATCH", configMapA, applyPatch, `{"apiVersion":"v1","kind":"ConfigMap","data":{"x":"y"}}`, 200, configMapA},
+		"apply creates":      {"PATCH", inDefault + "configmaps/new", applyPatch, apply, 201, inDefault + "configmaps"},
+		"status":             {"PATCH", serviceS + "/status", mergePatch, `{"status":{"conditions":[{"type":"X"}]}}`, 200, serviceS},
+		"status applied":     {"PATCH", serviceS + "/status", applyPatch, `{"apiVersion":"v1","kind":"Service","status":{"conditions":[{"type":"X"}]}}`, 200, serviceS},
+		"scale":              {"PUT", widgetW + "/scale", runtime.ContentTypeJSON, `{"metadata":{"name":"w"},"spec":{"replicas":5}}`, 200, widgetW},
+		"scale patched":      {"PATCH", widgetW + "/scale", mergePatch, `{"spec":{"replicas":5}}`, 200, widgetW},
+		"finalize":           {"PUT", space + "/finalize", runtime.ContentTypeJSON, `{"metadata":{"name":"n","resourceVersion":"` + rv + `"}}`, 200, space},
+		"delete":             {"DELETE", configMapA, runtime.ContentTypeJSON, "", 200, configMapA},
+		"delete, foreground": {"DELETE", configMapA, runtime.ContentTypeJSON, `{"dryRun":["All"],"propagationPolicy":"Foreground"}`, 200, configMapA},
+		"delete, held":       {"DELETE", space, runtime.ContentTypeJSON, "", 200, space},
+		"delete collection":  {"DELETE", inDefault + "configmaps", runtime.ContentTypeJSON, "", 200, inDefault + "configmaps"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.t = t
+			before := b.send("GET", test.look, nil).want(200, "")
+			b.send(test.method, test.path+"?fieldManager=m&dryRun=All", test.body, "Content-Type", test.contentType).want(test.code, "")
+			after := b.send("GET", test.look, nil).want(200, "")
+			if string(before.body) != string(after.body) {
+				t.Errorf("before %s, after %s", before.body, after.body)
+			}
+		})
+	}
+	// A dry run sees what would be refused.
+	b.t = t
+	b.send("PUT", configMapA+"?dryRun=All", `{"metadata":{"name":"a","resourceVersion":"1000"}}`).want(409, "")
+	b.send("DELETE", configMapA+"?dryRun=All", `{"dryRun":["All"],"preconditions":{"uid":"x"}}`).want(409, "")
+	b.send("PATCH", configMapA+"?dryRun=All", `{"metadata":{"finalizers":["bare"]}}`, "Content-Type", mergePatch).want(422, "")
+}
+
+// Every object of a collection is deleted by the options sent with it, in order,
+// until one cannot be; what was deleted before stays so (docs/wire.md 4.5).
+func TestDeleteCollectionPassesOptionsOn(t *testing.T) {
+	b := newWriteBench(t)
+	for i := range 4 {
+		b.create(bare(fmt.Sprint("c", i)))
+	}
+	a := b.send("DELETE", inDefault+"configmaps?fieldSelector=metadata.name%21%3Dc3", `{"propagationPolicy":"Foreground"}`).want(200, "")
+	if l := read(a, &corev1.ConfigMapList{}); len(l.Items) != 3 || len(l.Items[0].Finalizers) != 0 {
+		t.Errorf("%s", a.body)
+	}
+	for i := range 3 {
+		got := b.send("GET", inDefault+fmt.Sprint("configmaps/c", i), nil).want(200, "").configMap()
+		if fmt.Sprint(got.Finalizers) != "[foregroundDeletion]" || got.DeletionTimestamp == nil {
+			t.Errorf("%+v", got.ObjectMeta)
+		}
+	}
+	b.send("GET", inDefault+"configmaps/c3", nil).want(200, "")
+	// The query's options are not looked at where there is a body.
+	b.send("DELETE", inDefault+"configmaps?propagationPolicy=Orphan", `{"propagationPolicy":"Background"}`).want(200, "")
+	for i := range 4 {
+		b.send("GET", inDefault+fmt.Sprint("configmaps/c", i), nil).want(404, "")
+	}
+	for i := range 3 {
+		b.create(bare(fmt.Sprint("d", i)))
+	}
+	uid := b.send("GET", inDefault+"configmaps/d0", nil).configMap().UID
+	b.send("DELETE", inDefault+"configmaps", `{"preconditions":{"uid":"`+string(uid)+`"}}`).want(409, "")
+	b.send("GET", inDefault+"configmaps/d0", nil).want(404, "")
+	b.send("GET", inDefault+"configmaps/d1", nil).want(200, "")
+}

@@ -1,0 +1,174 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// graceful is a writeBench whose config maps go on for 30 seconds, or as long
+// as is asked for; generations are counted.
+func graceful(t *testing.T) *writeBench {
+	b := newWriteBench(t)
+	b.configMaps.ReturnDeleted = true
+	b.configMaps.Strategy.TrackGeneration = true
+	b.configMaps.Strategy.Grace = func(_ rest.Object, asked *int64) int64 {
+		if asked == nil {
+			return 30
+		}
+		return *asked
+	}
+	return b
+}
+
+// A deletion that leaves time can be hurried, never slowed down (docs/wire.md 4.5).
+func TestGrace(t *testing.T) {
+	const gone = -1
+	for name, test := range map[string]struct {
+		finalizer string
+		asked     []string // one deletion after the other; "" is no period
+		want      int64    // period left, or gone
+	}{
+		"the kind's":             {"", []string{""}, 30},
+		"asked for":              {"", []string{"100"}, 100},
+		"none":                   {"", []string{"0"}, gone},
+		"none, but held":         {"a/b", []string{"0"}, 0},
+		"negative":               {"", []string{"-5"}, 1},
+		"again":                  {"", []string{"100", ""}, 100},
+		"longer":                 {"", []string{"100", "101"}, 100},
+		"shorter":                {"", []string{"100", "50"}, 50},
+		"at once after all":      {"", []string{"100", "0"}, gone},
+		"at once, but held":      {"a/b", []string{"100", "0"}, 0},
+		"held, then at leisure":  {"a/b", []string{"0", "100"}, 0},
+		"once more, then nobody": {"", []string{"100", "50", "0"}, gone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := graceful(t)
+			cm := bare("a")
+			if test.finalizer != "" {
+				cm.Finalizers = []string{test.finalizer}
+			}
+			b.create(cm)
+			begun := time.Now().Truncate(time.Second)
+			for _, asked := range test.asked {
+				query := ""
+				if asked != "" {
+					query = "?gracePeriodSeconds=" + asked
+				}
+				b.send("DELETE", configMapA+"?dryRun=All&"+strings.TrimPrefix(query, "?"), nil).want(200, "")
+				if got := b.send("DELETE", configMapA+query, nil).want(200, "").configMap(); got.Name != "a" {
+					t.Fatalf("%+v", got)
+				}
+			}
+			if test.want == gone {
+				b.send("GET", configMapA, nil).want(404, "")
+				return
+			}
+			got := b.send("GET", configMapA, nil).want(200, "").configMap()
+			if got.DeletionGracePeriodSeconds == nil || *got.DeletionGracePeriodSeconds != test.want || got.Generation != 2 {
+				t.Fatalf("%+v", got.ObjectMeta)
+			}
+			if ends := got.DeletionTimestamp.Sub(begun); ends < time.Duration(test.want)*time.Second || ends > time.Duration(test.want+20)*time.Second {
+				t.Errorf("ends %v after it began", ends)
+			}
+		})
+	}
+}
+
+// What has begun is no write when it is asked for again, and is not completed by
+// a write while there is time left.
+func TestGraceIsKept(t *testing.T) {
+	b := graceful(t)
+	b.create(bare("a"))
+	first := b.send("DELETE", configMapA, nil).want(200, "").configMap()
+	again := b.send("DELETE", configMapA+"?propagationPolicy=Orphan", nil).want(200, "").configMap()
+	if again.ResourceVersion != first.ResourceVersion || len(again.Finalizers) != 0 {
+		t.Errorf("%+v, then %+v", first.ObjectMeta, again.ObjectMeta)
+	}
+	b.send("PATCH", configMapA, `{"data":{"x":"y"}}`, "Content-Type", mergePatch).want(200, "")
+	b.send("GET", configMapA, nil).want(200, "")
+	b.send("DELETE", configMapA+"?gracePeriodSeconds=0", nil).want(200, "")
+	b.send("GET", configMapA, nil).want(404, "")
+}
+
+// A period that has run out is shortened to the least that still is one.
+func TestGraceThatIsOver(t *testing.T) {
+	b := graceful(t)
+	past := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+	cm := bare("a")
+	cm.Namespace, cm.DeletionTimestamp, cm.DeletionGracePeriodSeconds = "default", &past, new(int64(100))
+	o := stored(t, b.configMaps.Kind, cm, 0)
+	if _, err := b.configMaps.Store.Create(t.Context(), o.Key(), o, 0); err != nil {
+		t.Fatal(err)
+	}
+	got := b.send("DELETE", configMapA+"?gracePeriodSeconds=50", nil).want(200, "").configMap()
+	if *got.DeletionGracePeriodSeconds != 1 || !got.DeletionTimestamp.Equal(&past) {
+		t.Errorf("%d until %v", *got.DeletionGracePeriodSeconds, got.DeletionTimestamp)
+	}
+}
+
+// Deletion of what cannot be read needs a right of its own, and is for nothing
+// else (docs/wire.md 4.6).
+func TestDeleteUnread(t *testing.T) {
+	var asked []string
+	var refuse error
+	b := newWriteBench(t, func(cfg *Config, _ *writeBench) {
+		cfg.Authorize = func(_ context.Context, a *resource.Action) error {
+			asked = append(asked, a.Verb+" "+a.Resource+" "+a.Name)
+			return refuse
+		}
+	})
+	b.create(bare("a"))
+	bad, err := resource.Parse([]byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"b","namespace":"default","finalizers":["x/y"]},"data":[]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.configMaps.Store.Create(t.Context(), bad.Key(), bad, 0); err != nil {
+		t.Fatal(err)
+	}
+	const unsafe = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
+	if s := b.send("DELETE", inDefault+"configmaps/b", nil).want(500, "").status(); s.Reason != metav1.StatusReasonStoreReadError {
+		t.Errorf("%+v", s)
+	}
+	b.send("DELETE", configMapA+unsafe, nil).want(422, "")
+	b.send("DELETE", inDefault+"configmaps/none"+unsafe, nil).want(404, "")
+	refuse = apierrors.NewForbidden(b.configMaps.GroupResource(), "b", errors.New("no"))
+	b.send("DELETE", inDefault+"configmaps/b"+unsafe, nil).want(403,
+		`configmaps "b" is forbidden: not permitted to do "unsafe-delete-ignore-read-errors", reason: configmaps "b" is forbidden: no`)
+	refuse = nil
+	b.send("DELETE", inDefault+"configmaps/b"+unsafe+"&dryRun=All", nil).want(200, "")
+	if s := b.send("DELETE", inDefault+"configmaps/b"+unsafe, nil).want(200, "").status(); s.Status != metav1.StatusSuccess {
+		t.Errorf("%+v", s)
+	}
+	b.send("DELETE", inDefault+"configmaps/b", nil).want(404, "")
+	for _, a := range asked {
+		if !strings.HasPrefix(a, verbDeleteUnread+" configmaps ") {
+			t.Errorf("asked %s", a)
+		}
+	}
+	// Who cannot be asked has not agreed.
+	alone := newWriteBench(t)
+	alone.create(bare("a"))
+	alone.send("DELETE", configMapA+unsafe, nil).want(500, "")
+}
+
+// Revisions of the body of a new object: only one that could be one is refused.
+func TestCreateWithARevision(t *testing.T) {
+	b := newWriteBench(t)
+	for i, rv := range []string{"", "0", "none"} {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c" + strconv.Itoa(i), ResourceVersion: rv}}
+		if got := b.create(cm); got.ResourceVersion == rv {
+			t.Errorf("%q is kept", rv)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	upstream "k8s.io/apimachinery/pkg/util/managedfields"
+
+	"portico/resource"
+	"portico/resource/rest"
+	"portico/resource/rest/managedfields"
+)
+
+const configMapA = inDefault + "configmaps/a"
+
+// Every kind of write makes its manager the owner of what it changed.
+func TestOwnershipOfWrites(t *testing.T) {
+	b := newOwnBench(t)
+	a := b.send("POST", inDefault+"configmaps?fieldManager=alice", `{"metadata":{"name":"a","labels":{"l":"1"}},"data":{"k":"v","j":"v"}}`).want(201, "")
+	a.wantOwners("alice Update v1 .data.j .data.k .metadata.labels.l")
+	entry := a.configMap().ManagedFields[0]
+	if entry.FieldsType != "FieldsV1" || entry.Time == nil || time.Since(entry.Time.Time) > time.Hour {
+		t.Errorf("entry %+v", entry)
+	}
+	a = b.send("PUT", configMapA, `{"metadata":{"name":"a","labels":{"l":"1"}},"data":{"k":"w","j":"v","b":"1"}}`, "User-Agent", "bob/2.0 (x)").want(200, "")
+	a.wantOwners("alice Update v1 .data.j .metadata.labels.l", "bob Update v1 .data.b .data.k")
+
+	b.patch(configMapA, mergePatch, "m", `{"data":{"m":"1","j":null}}`).want(200, "")
+	b.patch(configMapA, jsonPatch, "j", `[{"op":"add","path":"/data/j","value":"1"}]`).want(200, "")
+	a = b.patch(configMapA, strategicPatch, "s", `{"data":{"s":"1"}}`).want(200, "")
+	a.wantOwners("alice Update v1 .data .metadata.labels.l", "bob Update v1 .data.b .data.k",
+		"j Update v1 .data.j", "m Update v1 .data.m", "s Update v1 .data.s")
+
+	same := b.patch(configMapA, mergePatch, "carol", `{"data":{"s":"1"}}`).want(200, "")
+	if same.revision() != a.revision() || strings.Contains(same.owners(), "carol") {
+		t.Errorf("who changes nothing wrote, or owns something:\n%s", same.owners())
+	}
+	b.patch(configMapA, mergePatch, "bob", `{"metadata":{"labels":null},"data":null}`).want(200, "").wantOwners("")
+	a = b.patch(configMapA, mergePatch, "bob", `{"data":{"k":"v"}}`).want(200, "").wantOwners("")
+	b.send("PUT", configMapA+"?dryRun=All", `{"metadata":{"name":"a"}}`, "User-Agent", "dry").want(200, "")
+	b.send("GET", configMapA, nil).wantOwners(strings.Split(a.owners(), "\n")...)
+}
+
+func TestOwnershipIsReset(t *testing.T) {
+	for name, reset := range map[string]string{"empty": `[]`, "an empty entry": `[{}]`} {
+		t.Run(name, func(t *testing.T) {
+			b := newOwnBench(t)
+			b.create(bare("a"))
+			b.send("PUT", configMapA, `{"metadata":{"name":"a","managedFields":`+reset+`},"data":{"k":"v"}}`).want(200, "").wantOwners("")
+			// Nobody owns anything until somebody applies.
+			b.patch(configMapA, mergePatch, "m", `{"data":{"m":"1"}}`).want(200, "").wantOwners("")
+			b.apply(configMapA, "applier", `{"apiVersion":"v1","kind":"ConfigMap","data":{"n":"1"}}`).want(200, "").
+				wantOwners("applier Apply v1 .data.n", "before-first-apply Update v1 .data.k .data.m")
+		})
+	}
+	b := newOwnBench(t)
+	before := b.send("POST", inDefault+"configmaps", `{"metadata":{"name":"a"},"data":{"k":"v"}}`, "User-Agent", "x").owners()
+	for name, fields := range map[string]string{"left out": "", "null": `,"managedFields":null`, "invalid": `,"managedFields":[{"operation":"Own"}]`} {
+		a := b.send("PUT", configMapA, `{"metadata":{"name":"a"`+fields+`},"data":{"k":"v"}}`).want(200, "")
+		if a.owners() != before {
+			t.Errorf("%s: %s, want %s", name, a.owners(), before)
+		}
+	}
+}
+
+func TestManagersOfUpdatesAreCapped(t *testing.T) {
+	b := newOwnBench(t)
+	b.create(bare("a"))
+	var a answer
+	for i := range 12 {
+		a = b.patch(configMapA, mergePatch, fmt.Sprintf("m%02d", i), fmt.Sprintf(`{"data":{"k%02d":"x"}}`, i)).want(200, "")
+	}
+	entries := a.configMap().ManagedFields
+	if len(entries) != 10 || !strings.Contains(a.owners(), "ancient-changes Update v1 ") {
+		t.Errorf("%d entries:\n%s", len(entries), a.owners())
+	}
+}
+
+// A view owns only what it can change, and the object nothing of its status.
+func TestOwnershipOfViews(t *testing.T) {
+	b := newOwnBench(t)
+	const body = `{"metadata":{"name":"s","labels":{"l":"%[1]s"}},"spec":{"externalName":"%[1]s"},"status":{"loadBalancer":{"ingress":[{"hostname":"%[1]s"}]}}}`
+	b.send("POST", inDefault+"services", fmt.Sprintf(body, "a"), "User-Agent", "creator").want(201, "").
+		wantOwners("creator Update v1 .metadata.labels.l .spec.externalName")
+	b.patch(inDefault+"services/s/status", mergePatch, "watcher", fmt.Sprintf(body, "b")).want(200, "").
+		wantOwners("creator Update v1 .metadata.labels.l .spec.externalName", `watcher Update/status v1 .status.loadBalancer.ingress`)
+}
+
+// A write through a view cannot change what is recorded otherwise.
+func TestViewsIgnoreManagedFieldsSent(t *testing.T) {
+	b := newOwnBench(t)
+	before := b.send("POST", inDefault+"services", `{"metadata":{"name":"s"},"spec":{"externalName":"x"}}`, "User-Agent", "c").want(201, "").owners()
+	b.patch(inDefault+"services/s/status", mergePatch, "w", `{"metadata":{"managedFields":[]}}`).want(200, "").wantOwners(before)
+}
+
+// Times alone are no change: a write that the strategy undoes is written once.
+func TestTimesAloneAreNoChange(t *testing.T) {
+	b := newOwnBench(t, func(_ *Config, b *writeBench) {
+		b.configMaps.Strategy.PrepareUpdate = func(_ context.Context, obj, old rest.Object) {
+			obj.(*corev1.ConfigMap).Data = old.(*corev1.ConfigMap).Data
+		}
+	})
+	b.create(bare("a"))
+	put := func() answer {
+		return b.send("PUT", configMapA, `{"metadata":{"name":"a"},"data":{"k":"v","undone":"x"}}`, "User-Agent", "u").want(200, "")
+	}
+	put()
+	age := func(cm *corev1.ConfigMap) error {
+		for i := range cm.ManagedFields {
+			cm.ManagedFields[i].Time = new(metav1.Unix(1700000000, 0))
+		}
+		return nil
+	}
+	aged, err := rest.Modify(t.Context(), b.configMaps, resource.Key{Namespace: "default", Name: "a"}, age)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := put().configMap(); got.ResourceVersion != aged.ResourceVersion || got.ManagedFields[0].Time.Unix() != 1700000000 {
+		t.Errorf("revision %s after %s, %+v", got.ResourceVersion, aged.ResourceVersion, got.ManagedFields)
+	}
+}
+
+func TestKeepTimes(t *testing.T) {
+	entries := func(second int64, manager string) []metav1.ManagedFieldsEntry {
+		return []metav1.ManagedFieldsEntry{{Manager: manager, Operation: "Update", APIVersion: "v1", Time: new(metav1.Unix(second, 0)),
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:data":{}}`)}}
+	}
+	configMaps := func(second int64, manager, value string) rest.Object {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: entries(second, manager)}, Data: map[string]string{"k": value}}
+	}
+	loose := func(second int64, manager, value string) rest.Object {
+		u := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{"k": value}}}
+		u.SetManagedFields(entries(second, manager))
+		return u
+	}
+	for name, make := range map[string]func(int64, string, string) rest.Object{"typed": configMaps, "unstructured": loose} {
+		for _, test := range []struct {
+			change string
+			obj    rest.Object
+			want   int64
+		}{
+			{"time", make(2, "m", "v"), 1},
+			{"manager", make(2, "n", "v"), 2},
+			{"data", make(2, "m", "w"), 2},
+		} {
+			managedfields.KeepTimes(test.obj, make(1, "m", "v"))
+			if got := test.obj.GetManagedFields()[0].Time.Unix(); got != test.want {
+				t.Errorf("%s, another %s: time %d, want %d", name, test.change, got, test.want)
+			}
+		}
+	}
+}
+
+// Nobody's write fails because ownership cannot be tracked.
+func TestOwnershipThatCannotBeTracked(t *testing.T) {
+	b := newOwnBench(t)
+	before := b.send("POST", inDefault+"configmaps", bare("a"), "User-Agent", "x").owners()
+	b.configMaps.Ownership = func() (upstream.TypeConverter, error) { return nil, errors.New("no schema") }
+	b.patch(configMapA, mergePatch, "m", `{"data":{"m":"1"}}`).want(200, "").wantOwners(before)
+	b.send("POST", inDefault+"configmaps", bare("b")).want(201, "").wantOwners("")
+	b.apply(configMapA, "m", `{"apiVersion":"v1","kind":"ConfigMap"}`).want(500, "")
+}
+
+// sizedStore refuses objects with managedFields, as etcd refuses objects that are too large.
+type sizedStore struct{ resource.Store }
+
+func (s sizedStore) refuse(o *resource.Object) error {
+	if o != nil && strings.Contains(string(o.Data), "FieldsV1") {
+		return resource.TooLarge("etcdserver: request is too large")
+	}
+	return nil
+}
+
+func (s sizedStore) Create(ctx context.Context, key resource.Key, o *resource.Object, ttl time.Duration) (*resource.Object, error) {
+	if err := s.refuse(o); err != nil {
+		return nil, err
+	}
+	return s.Store.Create(ctx, key, o, ttl)
+}
+
+func (s sizedStore) Update(ctx context.Context, key resource.Key, mutate resource.Mutate) (*resource.Object, error) {
+	return s.Store.Update(ctx, key, func(cur *resource.Object) (resource.Mutation, error) {
+		m, err := mutate(cur)
+		if err == nil {
+			err = s.refuse(m.Object)
+		}
+		return m, err
+	})
+}
+
+func TestOwnersAreLeftOutOfWhatIsTooLarge(t *testing.T) {
+	b := newOwnBench(t)
+	b.create(bare("a"))
+	b.configMaps.Store = sizedStore{b.configMaps.Store}
+	b.send("POST", inDefault+"configmaps", bare("b")).want(201, "").wantOwners("")
+	b.apply(configMapA, "m", `{"apiVersion":"v1","kind":"ConfigMap","data":{"m":"1"}}`).want(500, "etcdserver: request is too large")
+	b.send("PUT", configMapA, `{"metadata":{"name":"a"},"data":{"k":"w"}}`).want(200, "").wantOwners("")
+	got := b.patch(configMapA, mergePatch, "m", `{"data":{"m":"1"}}`).want(200, "").wantOwners("").configMap()
+	if got.Data["k"] != "w" || got.Data["m"] != "1" {
+		t.Errorf("%v", got.Data)
+	}
+}
+
+// spoiler is admission that breaks the record of ownership.
+type spoiler struct{}
+
+func (spoiler) Mutate(_ context.Context, a *rest.Attributes) error {
+	if obj, ok := a.Object.(rest.Object); ok {
+		fields := obj.GetManagedFields()
+		for i := range fields {
+			fields[i].Operation = "Own"
+		}
+		obj.SetManagedFields(fields)
+	}
+	return nil
+}
+
+func (spoiler) Validate(context.Context, *rest.Attributes) error { return nil }
+
+func TestOwnersSpoiledByAdmission(t *testing.T) {
+	b := newOwnBench(t, func(cfg *Config, _ *writeBench) { cfg.Admission = spoiler{} })
+	b.send("POST", inDefault+"configmaps", bare("a"), "User-Agent", "x").want(201, "").wantOwners("x Update v1 .data.k")
+	if w := b.takeWarnings(); !strings.HasPrefix(w, ".metadata.managedFields was in an invalid state after admission; ") {
+		t.Errorf("warned %q", w)
+	}
+	b.apply(configMapA, "m", `{"apiVersion":"v1","kind":"ConfigMap","data":{"m":"1"}}`).want(200, "").
+		wantOwners("m Apply v1 .data.m", "x Update v1 .data.k")
+}
+
+func TestDeprecatedVersionsWarn(t *testing.T) {
+	b := newOwnBench(t)
+	b.configMaps.Deprecated = func(version string) string { return version + " ConfigMap is deprecated" }
+	b.services.Deprecated = func(string) string { return "" }
+	for _, request := range [][2]string{{"GET", "configmaps"}, {"GET", "configmaps/none"}, {"POST", "configmaps"}, {"GET", "services"}} {
+		b.send(request[0], inDefault+request[1], bare("a"))
+	}
+	if w, text := b.takeWarnings(), "v1 ConfigMap is deprecated"; w != strings.Join([]string{text, text, text}, "\n") {
+		t.Errorf("warned %q", w)
+	}
+}

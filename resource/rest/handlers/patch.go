@@ -1,0 +1,151 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"portico/resource"
+	"portico/resource/rest"
+	"portico/resource/rest/patch"
+)
+
+// patch answers PATCH on an object: 200.
+func (a *API) patch(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
+	return a.patchView(w, r, act, res, nil)
+}
+
+// patchView is PATCH on an object or, with sub, on a view of it. The patch is
+// parsed once and applied to whatever the stored object is by the time it is
+// written; nothing but the time bounds how often that is tried.
+func (a *API) patchView(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
+	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
+	defer cancel()
+	patchType := types.PatchType(bareMediaType(r.Header.Get("Content-Type")))
+	if err := checkPatchType(patchType, patchTypes(act, res, sub)); err != nil {
+		return err
+	}
+	opts, err := patchOptions(r, patchType)
+	if err != nil {
+		return err
+	}
+	wr := newWrite(a, act, res, sub, opts)
+	body, err := a.readBodyAs(r, string(patchType), wr.target())
+	if err != nil {
+		return err
+	}
+	defer body.close()
+	wr.sent = body
+	if err := checkKey(wr.key); err != nil {
+		return err
+	}
+	next, err := wr.parse(patchType, body.data)
+	if err != nil {
+		return err
+	}
+	// Only what is applied may be all there is of an object.
+	o, created, err := wr.replace(ctx, next, wr.applied && sub == nil)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if created {
+		code = http.StatusCreated
+	}
+	return a.writeView(w, r, act, res, sub, code, o)
+}
+
+// parse reads a patch of that type. Errors are 400s and 413s.
+func (w *write) parse(t types.PatchType, data []byte) (nextState, error) {
+	if t == types.ApplyYAMLPatchType {
+		p, err := newApplying(w, data)
+		if err != nil {
+			return nil, err
+		}
+		return p.next, nil
+	}
+	document, err := patch.Parse(t, data, w.body.Codec.StrategicMerge(w.gvk), w.validation != metav1.FieldValidationIgnore)
+	if err != nil {
+		return nil, err
+	}
+	return (&patching{write: w, Patch: document}).next, nil
+}
+
+func patchTypes(act *resource.Action, res *rest.Resource, sub *rest.Subresource) []string {
+	if sub != nil {
+		return sub.PatchTypes(res.Kind, act.Version)
+	}
+	return res.PatchTypes(act.Version)
+}
+
+// checkPatchType is the 415 for a patch type that is not accepted.
+func checkPatchType(t types.PatchType, accepted []string) error {
+	if !slices.Contains(accepted, string(t)) {
+		return resource.UnsupportedMediaType(accepted)
+	}
+	return nil
+}
+
+// patching is a write whose next state is the current one, patched.
+type patching struct {
+	*write
+	patch.Patch
+}
+
+// next is a nextState. The patch is applied to the JSON form in the version of
+// the request.
+func (p *patching) next(ctx context.Context, _ *resource.Object, old rest.Object) (rest.Object, error) {
+	current, err := p.body.Codec.Encode(old, p.gvk, runtime.ContentTypeJSON)
+	if err != nil {
+		return nil, unencodable(fmt.Errorf("encode %s %s: %w", p.res.GroupResource(), p.key, err))
+	}
+	patched, err := p.Apply(current)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.checkResult(current, patched); err != nil {
+		return nil, err
+	}
+	decoded, strictErrs, err := p.body.Codec.Decode(patched, runtime.ContentTypeJSON, p.gvk, p.validation != metav1.FieldValidationIgnore)
+	if err != nil {
+		return nil, p.BadResult(patched, err)
+	}
+	strictErrs = append(slices.Clone(p.StrictErrors), strictErrs...)
+	switch {
+	case len(strictErrs) == 0:
+	case p.validation == metav1.FieldValidationStrict:
+		return nil, p.BadResult(patched, runtime.NewStrictDecodingError(strictErrs))
+	case p.validation == metav1.FieldValidationWarn:
+		p.api.warnStrict(ctx, strictErrs)
+	}
+	obj, err := p.withDefaults(decoded)
+	if err != nil {
+		return nil, err
+	}
+	if obj.GetNamespace() == "" {
+		obj.SetNamespace(p.key.Namespace)
+	}
+	return obj, nil
+}
+
+// patchSlack is how much larger a patch may make an object that is beyond the bounds on
+// bodies, in bytes: a label, a finalizer.
+const patchSlack = 1 << 10
+
+// checkResult checks the size of a patched object. One that was stored before there were
+// bounds can be changed as long as it does not grow.
+func (p *patching) checkResult(current, patched []byte) error {
+	_, err := measureBody(patched, runtime.ContentTypeJSON, p.target())
+	if err == nil || len(patched) > len(current)+patchSlack {
+		return err
+	}
+	if _, before := measureBody(current, runtime.ContentTypeJSON, p.target()); before != nil {
+		return nil
+	}
+	return err
+}

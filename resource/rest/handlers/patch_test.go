@@ -1,0 +1,185 @@
+package handlers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"portico/resource/rest/patch"
+)
+
+const (
+	jsonPatch      = "application/json-patch+json"
+	mergePatch     = "application/merge-patch+json"
+	strategicPatch = "application/strategic-merge-patch+json"
+)
+
+func TestPatch(t *testing.T) {
+	b := newWriteBench(t)
+	b.create(bare("a"))
+	for _, test := range []struct{ patchType, patch, want string }{
+		{jsonPatch, `[{"op":"add","path":"/data/j","value":"1"},{"op":"test","path":"/data/k","value":"v"}]`, "map[j:1 k:v]"},
+		{mergePatch + ";charset=utf-8", `{"data":{"j":null,"m":"2"}}`, "map[k:v m:2]"},
+		{strategicPatch, `{"data":{"$patch":"replace","s":"3"}}`, "map[s:3]"},
+	} {
+		got := b.send("PATCH", inDefault+"configmaps/a", test.patch, "Content-Type", test.patchType).want(200, "").configMap()
+		if fmt.Sprint(got.Data) != test.want {
+			t.Errorf("%s: %v, want %s", test.patchType, got.Data, test.want)
+		}
+	}
+	before := b.send("GET", inDefault+"configmaps/a", nil).configMap()
+	after := b.send("PATCH", inDefault+"configmaps/a", `{"data":{"s":"3"}}`, "Content-Type", mergePatch).want(200, "").configMap()
+	if after.ResourceVersion != before.ResourceVersion {
+		t.Error("a patch that changes nothing wrote")
+	}
+	b.send("PATCH", inDefault+"configmaps/a?dryRun=All", `{"data":{"s":"4"}}`, "Content-Type", mergePatch).want(200, "")
+	if now := b.send("GET", inDefault+"configmaps/a", nil).configMap(); now.Data["s"] != "3" {
+		t.Error("a dry run wrote")
+	}
+}
+
+// Strategic merge knows the merge keys of Go types.
+func TestStrategicPatchMergesByKey(t *testing.T) {
+	b := newWriteBench(t)
+	b.send("POST", inDefault+"services", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "a", Port: 1}, {Name: "b", Port: 2}}}}).want(201, "")
+	got := b.send("PATCH", inDefault+"services/s", `{"spec":{"ports":[{"port":2,"name":"c"},{"$patch":"delete","port":1}]}}`,
+		"Content-Type", strategicPatch).want(200, "").service()
+	if len(got.Spec.Ports) != 1 || got.Spec.Ports[0].Name != "c" || got.Generation != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPatchErrors(t *testing.T) {
+	b := newWriteBench(t)
+	made := b.create(bare("a"))
+	many := "[" + strings.Repeat(`{"op":"test","path":"/data/k","value":"v"},`, 10000) + `{"op":"test","path":"/data/k","value":"v"}]`
+	// Every copy doubles the object.
+	copies := `[{"op":"add","path":"/data/x","value":"` + strings.Repeat("x", 1<<20) + `"}` +
+		strings.Repeat(`,{"op":"copy","from":"/data/x","path":"/data/y"}`, 4) + "]"
+	accepted := "the body of the request was in an unknown format - accepted media types include: " +
+		strings.Join([]string{jsonPatch, mergePatch, strategicPatch}, ", ")
+	for name, test := range map[string]struct {
+		target, patchType, patch string
+		code                     int
+		message                  string
+	}{
+		"missing":        {"x", mergePatch, `{}`, 404, `configmaps "x" not found`},
+		"type":           {"a", runtime.ContentTypeJSON, `{}`, 415, accepted},
+		"apply":          {"a", string(types.ApplyYAMLPatchType), `{}`, 415, accepted},
+		"no JSON":        {"a", mergePatch, `{`, 400, "invalid JSON patch"},
+		"merge array":    {"a", mergePatch, `[]`, 400, ""},
+		"merge array, ?": {"a?fieldValidation=Ignore", mergePatch, `[]`, 400, ""},
+		"merge null":     {"a", mergePatch, `null`, 400, ""},
+		"JSON object":    {"a", jsonPatch, `{}`, 400, ""},
+		"operations":     {"a", jsonPatch, many, 413, "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"},
+		"copies": {"a", jsonPatch, copies, 413,
+			"Request entity too large: operation 3: copy \"/data/y\": Unable to complete the copy, the accumulated size increase of copy is 3145734, exceeding the limit 3145728"},
+		"test fails": {"a", jsonPatch, `[{"op":"test","path":"/data/k","value":"w"}]`, 422, "the server rejected our request due to an error in our request"},
+		"no path":    {"a", jsonPatch, `[{"op":"remove","path":"/data/none"}]`, 422, "the server rejected our request due to an error in our request"},
+		"name":       {"a", mergePatch, `{"metadata":{"name":"b"}}`, 422, `ConfigMap "b" is invalid: metadata.name: Invalid value: "b": field is immutable`},
+		"revision": {"a", mergePatch, `{"metadata":{"resourceVersion":"1"}}`, 409,
+			`Operation cannot be fulfilled on configmaps "a": the object has been modified; please apply your changes to the latest version and try again`},
+		"uid": {"a", mergePatch, `{"metadata":{"uid":"x"}}`, 409,
+			`Operation cannot be fulfilled on configmaps "a": Precondition failed: UID in precondition: x, UID in object meta: ` + string(made.UID)},
+		"force":         {"a?force=true", mergePatch, `{}`, 422, `PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch`},
+		"result":        {"a", mergePatch, `{"data":5}`, 422, ""},
+		"strict":        {"a?fieldValidation=Strict", mergePatch, `{"foo":1}`, 422, ""},
+		"strict, JSON":  {"a?fieldValidation=Strict", jsonPatch, `[{"op":"test","path":"/data/k","value":"v","foo":1}]`, 422, ""},
+		"list of lists": {"a", strategicPatch, `{"metadata":{"finalizers":[["x"]]}}`, 422, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := b.send("PATCH", inDefault+"configmaps/"+test.target, test.patch, "Content-Type", test.patchType)
+			a.t = t
+			a.want(test.code, test.message)
+			if !strings.HasPrefix(name, "strict") && name != "result" {
+				return
+			}
+			if m := a.status().Message; !strings.HasPrefix(m, ` "" is invalid: patch: Invalid value: `) {
+				t.Errorf("message %q", m)
+			}
+		})
+	}
+	if now := b.send("GET", inDefault+"configmaps/a", nil).configMap(); len(now.Data) != 1 {
+		t.Errorf("refused patches wrote: %v", now.Data)
+	}
+}
+
+// An error quotes only a part of a large result.
+func TestBadResultIsQuotedInPart(t *testing.T) {
+	b := newWriteBench(t)
+	large := bare("a")
+	large.Data = map[string]string{"large": strings.Repeat("x", 200<<10)}
+	b.create(large)
+	a := b.send("PATCH", configMapA, `{"immutable":"no"}`, "Content-Type", mergePatch).want(422, "")
+	if m := a.status().Message; len(a.body) > 80<<10 || !strings.Contains(m, " bytes more)") {
+		t.Errorf("an answer of %d bytes: %.300s", len(a.body), m)
+	}
+}
+
+func TestPatchWarns(t *testing.T) {
+	b := newWriteBench(t)
+	b.create(bare("a"))
+	b.send("PATCH", inDefault+"configmaps/a", `{"foo":1,"data":{"a":"1","a":"2"}}`, "Content-Type", mergePatch).want(200, "")
+	b.send("PATCH", inDefault+"configmaps/a", `[{"op":"test","path":"/data/k","value":"v","foo":1}]`, "Content-Type", jsonPatch).want(200, "")
+	warned := b.takeWarnings()
+	for _, want := range []string{`unknown field "foo"`, `duplicate field "data.a"`, `json patch unknown field "[0].foo"`} {
+		if !strings.Contains(warned, want) {
+			t.Errorf("no %q in %q", want, warned)
+		}
+	}
+}
+
+func TestPatchTypes(t *testing.T) {
+	plain, owned := configMaps(), configMaps()
+	owned.Ownership = builtinOwners
+	widget := widgetKind("v1")
+	untracked := widget.Subresources[0]
+	untracked.Projection = new(*untracked.Projection)
+	untracked.Projection.Paths = nil
+	for name, test := range map[string]struct{ got, want []string }{
+		"untracked":       {plain.PatchTypes("v1"), []string{jsonPatch, mergePatch, strategicPatch}},
+		"tracked":         {owned.PatchTypes("v1"), []string{jsonPatch, mergePatch, strategicPatch, applyPatch}},
+		"unstructured":    {widget.PatchTypes("v1"), []string{jsonPatch, mergePatch, applyPatch}},
+		"status":          {widget.Subresources[1].PatchTypes(widget, "v1"), []string{jsonPatch, mergePatch, applyPatch}},
+		"scale":           {widget.Subresources[0].PatchTypes(widget, "v1"), []string{jsonPatch, mergePatch, strategicPatch, applyPatch}},
+		"untracked scale": {untracked.PatchTypes(widget, "v1"), []string{jsonPatch, mergePatch, strategicPatch}},
+	} {
+		if !slices.Equal(test.got, test.want) {
+			t.Errorf("%s: %q", name, test.got)
+		}
+	}
+}
+
+// No patch panics, and a patch can be applied more than once with the same result.
+func FuzzPatch(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `null`, `[]`, `{"data":null}`, `{"data":{"$patch":"replace"}}`, `{"spec":{"ports":[{"$patch":"delete","port":1}]}}`,
+		`{"spec":{"$setElementOrder/ports":[{"port":1}]}}`, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["x"]}}`,
+		`{"spec":{"$retainKeys":["type"],"type":"X"}}`, `[{"op":"copy","from":"","path":"/a"}]`, `[{"op":"add","path":"/spec/ports/-","value":{}}]`,
+		`[{"op":"move","from":"/spec","path":"/spec/x"}]`, `[{"op":"remove","path":"/spec/ports/-1"}]`, `[null]`, `[{"op":"test","path":"/x"}]`,
+	} {
+		f.Add([]byte(seed))
+	}
+	const document = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s","finalizers":["x"]},"spec":{"type":"Y","ports":[{"port":1,"name":"a"}]}}`
+	var structure runtime.Object = &corev1.Service{}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, patchType := range []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType} {
+			doc, err := patch.Parse(patchType, data, structure, true)
+			if err != nil {
+				continue
+			}
+			first, err1 := doc.Apply([]byte(document))
+			second, err2 := doc.Apply([]byte(document))
+			if (err1 == nil) != (err2 == nil) || string(first) != string(second) {
+				t.Fatalf("%s: %s (%v), then %s (%v)", patchType, first, err1, second, err2)
+			}
+		}
+	})
+}

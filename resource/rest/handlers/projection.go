@@ -1,0 +1,109 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// beginProjection returns the projection that a write changes.
+func beginProjection(p *rest.Projection, obj rest.Object) (rest.Object, error) {
+	if p.Begin != nil {
+		return p.Begin(obj)
+	}
+	return p.Get(obj)
+}
+
+// project returns the next state of an object, from the next state of its view. The client
+// and mutating admission see only the view: its uid and resourceVersion are compared with
+// the object's, and the managers of its replicas own the object's.
+func (w *write) project(ctx context.Context, cur *resource.Object, old rest.Object, next nextState) (rest.Object, error) {
+	oldView, err := beginProjection(w.projection, old)
+	if err != nil {
+		return nil, err
+	}
+	owners := managedfields.NewScaleHandler(old.GetManagedFields(), w.res.GVK(w.act.Version).GroupVersion(), w.projection.Paths)
+	if w.tracker.Enabled() {
+		entries, err := owners.ToSubresource()
+		if err != nil {
+			return nil, apierrors.NewInternalError(fmt.Errorf("read field ownership of %s %s: %w", w.res.GroupResource(), w.key, err))
+		}
+		oldView.SetManagedFields(entries)
+	}
+	view, err := next(ctx, cur, oldView)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.checkIdentity(view, old); err != nil {
+		return nil, err
+	}
+	if rv := view.GetResourceVersion(); rv != "" && rv != "0" {
+		if err := w.checkRevision(rv, cur); err != nil {
+			return nil, err
+		}
+	}
+	w.recordUpdate(ctx, view, oldView)
+	if err := w.admit(ctx, rest.Update, view, oldView); err != nil {
+		return nil, err
+	}
+	obj := old.DeepCopyObject().(rest.Object)
+	if err := w.projection.Set(obj, view); err != nil {
+		return nil, err
+	}
+	if !w.tracker.Enabled() {
+		return obj, nil
+	}
+	entries, err := owners.ToParent(view.GetManagedFields())
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("record field ownership of %s %s: %w", w.res.GroupResource(), w.key, err))
+	}
+	obj.SetManagedFields(entries)
+	return obj, nil
+}
+
+// getView answers GET on a view that is another kind.
+func (a *API) getView(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
+	at, err := readAt(r)
+	if err != nil {
+		return err
+	}
+	if _, err := negotiate(r, a.offerOf(act, res, sub)); err != nil {
+		return err
+	}
+	o, err := res.Store.Get(r.Context(), keyOf(act, res), at)
+	if err != nil {
+		return err
+	}
+	return a.writeView(w, r, act, res, sub, http.StatusOK, o)
+}
+
+// writeView is writeObject for an object that was asked for through sub (nil:
+// as it is).
+func (a *API) writeView(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource, code int, o *resource.Object) error {
+	if sub == nil || sub.Projection == nil {
+		return a.writeObject(w, r, act, res, code, o)
+	}
+	p := sub.Projection
+	obj, err := res.Decode(o)
+	if err != nil {
+		return err
+	}
+	view, err := p.Get(obj)
+	if err != nil {
+		return err
+	}
+	// As if it were stored, it can be shown in every form that objects have.
+	shown, err := p.Kind.Codec.EncodeStored(view)
+	if err != nil {
+		return unencodable(fmt.Errorf("encode %s of %s %s: %w", sub.Name, res.GroupResource(), o.Key(), err))
+	}
+	as := *act
+	as.Group, as.Version = p.Kind.Group, p.Kind.Versions[0]
+	return a.writeObject(w, r, &as, &rest.Resource{Kind: p.Kind}, code, shown.WithRevision(o.Revision))
+}

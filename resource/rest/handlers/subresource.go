@@ -1,0 +1,119 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// subresource answers a request for a subresource: a connection takes the whole
+// request, a call is a POST, and a view is written like the object itself.
+func (a *API) subresource(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
+	switch {
+	case sub.Connect != nil:
+		sub.Connect.ServeHTTP(w, r)
+		return nil
+	case sub.Create != nil && act.Verb == "create":
+		return a.call(w, r, act, res, sub)
+	case sub.Strategy == nil && sub.Projection == nil:
+		return methodNotAllowed(act, res)
+	}
+	switch act.Verb {
+	case "get":
+		if sub.Projection != nil {
+			return a.getView(w, r, act, res, sub)
+		}
+		return a.get(w, r, act, res)
+	case "update":
+		return a.put(w, r, act, res, sub)
+	case "patch":
+		return a.patchView(w, r, act, res, sub)
+	}
+	return methodNotAllowed(act, res)
+}
+
+// call answers POST on a subresource such as token: 201 with what it made.
+// The body's name may be left out, but not be another (docs/wire.md 1.2).
+func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
+	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
+	defer cancel()
+	opts, err := createOptions(r)
+	if err != nil {
+		return err
+	}
+	gvk := sub.GVK
+	if gvk.Empty() {
+		gvk = res.GVK(act.Version)
+	}
+	body, err := a.readBody(r, bodyTarget(res.Kind, act.Version))
+	if err != nil {
+		return err
+	}
+	defer body.close()
+	obj, err := a.decodeBody(ctx, res.Codec, gvk, body.data, body.mediaType, opts.validation)
+	if err != nil {
+		return err
+	}
+	if meta, ok := obj.(metav1.Object); ok {
+		if err := placeInNamespace(meta, keyOf(act, res).Namespace); err != nil {
+			return err
+		}
+		if meta.GetName() == "" {
+			meta.SetName(act.Name)
+		}
+		if err := checkName(meta, act.Name); err != nil {
+			return err
+		}
+	}
+	if err := newWrite(a, act, res, nil, opts).permit(ctx, obj); err != nil {
+		return explain(err)
+	}
+	out, err := sub.Create(ctx, keyOf(act, res), obj, opts.dryRun)
+	if err != nil {
+		return explain(err)
+	}
+	return a.writeDecoded(w, r, res, http.StatusCreated, out, gvk)
+}
+
+// permit asks admission about a call. Its body is not stored, so that both
+// phases come before anything is done.
+func (w *write) permit(ctx context.Context, body runtime.Object) error {
+	if w.api.admission == nil {
+		return nil
+	}
+	attrs := w.attributes(rest.Create, body, nil)
+	if err := w.api.admission.Mutate(ctx, attrs); err != nil {
+		return err
+	}
+	return w.api.admission.Validate(ctx, attrs)
+}
+
+// review answers POST on a virtual resource: 201 with the answered body.
+func (a *API) review(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
+	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
+	defer cancel()
+	opts, err := createOptions(r)
+	if err != nil {
+		return err
+	}
+	body, err := a.readBody(r, bodyTarget(res.Kind, act.Version))
+	if err != nil {
+		return err
+	}
+	defer body.close()
+	gvk := res.GVK(act.Version)
+	obj, err := a.decodeBody(ctx, res.Codec, gvk, body.data, body.mediaType, opts.validation)
+	if err != nil {
+		return err
+	}
+	out, err := res.Review(ctx, obj)
+	if err != nil {
+		return explain(err)
+	}
+	return a.writeDecoded(w, r, res, http.StatusCreated, out, gvk)
+}

@@ -1,0 +1,149 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// serviceAccounts is a kind with a call and a connection.
+func serviceAccounts(dryRun *bool) *rest.Kind {
+	scheme := coreScheme()
+	if err := authv1.AddToScheme(scheme); err != nil {
+		panic(err)
+	}
+	return &rest.Kind{
+		Info:  resource.Info{Versions: []string{"v1"}, Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true},
+		Codec: rest.Typed(scheme, corev1.SchemeGroupVersion.WithKind("ServiceAccount")),
+		Subresources: []rest.Subresource{
+			{Name: "proxy", Connect: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(299) })},
+			{Name: "token", GVK: authv1.SchemeGroupVersion.WithKind("TokenRequest"), Create: func(_ context.Context, key resource.Key, body runtime.Object, dry bool) (runtime.Object, error) {
+				*dryRun = dry
+				request := body.(*authv1.TokenRequest)
+				request.Status.Token = "for " + key.String() + " alias " + request.Name
+				return request, nil
+			}},
+		},
+	}
+}
+
+func tokenReviews(review func(context.Context, runtime.Object) (runtime.Object, error)) *rest.Kind {
+	scheme := runtime.NewScheme()
+	if err := authv1.AddToScheme(scheme); err != nil {
+		panic(err)
+	}
+	return &rest.Kind{
+		Info:   resource.Info{Group: authv1.GroupName, Versions: []string{"v1"}, Resource: "tokenreviews", Kind: "TokenReview"},
+		Codec:  rest.Typed(scheme, authv1.SchemeGroupVersion.WithKind("TokenReview")),
+		Review: review,
+	}
+}
+
+func TestCallAndConnect(t *testing.T) {
+	var dry bool
+	b := newWriteBench(t, func(cfg *Config, _ *writeBench) {
+		cfg.Resources = append(cfg.Resources, &rest.Resource{Kind: serviceAccounts(&dry)})
+	})
+	const token = inDefault + "serviceaccounts/sa/token"
+	a := b.send("POST", token, `{"spec":{"audiences":["x"]}}`).want(201, "")
+	got := read(a, &authv1.TokenRequest{})
+	if got.Status.Token != "for default/sa alias sa" || got.Kind != "TokenRequest" || got.APIVersion != "authentication.k8s.io/v1" || dry {
+		t.Errorf("%s", a.body)
+	}
+	b.send("POST", token+"?dryRun=All", `{"metadata":{"name":"sa","namespace":"default"}}`).want(201, "")
+	if !dry {
+		t.Error("the call was not told of the dry run")
+	}
+	b.send("POST", token, `{"metadata":{"name":"other"}}`).want(400, "the name of the object (other) does not match the name on the URL (sa)")
+	b.send("POST", token, `{"metadata":{"namespace":"other"}}`).want(400, "")
+	b.send("POST", token, `{"apiVersion":"v1","kind":"ConfigMap"}`).want(400, "")
+	b.send("GET", token, nil).want(405, "")
+	b.send("POST", inDefault+"serviceaccounts/sa/proxy/a/b", nil).want(299, "")
+}
+
+// A call is a CREATE to admission, which sees its body.
+func TestAdmissionOfCall(t *testing.T) {
+	admission := &recorder{}
+	var dry bool
+	b := newWriteBench(t, func(cfg *Config, _ *writeBench) {
+		cfg.Admission = admission
+		cfg.Resources = append(cfg.Resources, &rest.Resource{Kind: serviceAccounts(&dry)})
+	})
+	const token = inDefault + "serviceaccounts/sa/token"
+	b.send("POST", token+"?dryRun=All", `{}`).want(201, "")
+	asked := []string{
+		"mutate CREATE default/sa object=true old=false dry=true CreateOptions",
+		"validate CREATE default/sa object=true old=false dry=true CreateOptions",
+	}
+	if fmt.Sprint(admission.asked) != fmt.Sprint(asked) {
+		t.Errorf("asked %q, want %q", admission.asked, asked)
+	}
+	dry = false
+	admission.refuse = apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "sa", errors.New("no"))
+	b.send("POST", token+"?dryRun=All", `{}`).want(403, `serviceaccounts "sa" is forbidden: no`)
+	if dry {
+		t.Error("what was refused was done")
+	}
+}
+
+func TestReview(t *testing.T) {
+	var refuse error
+	b := newWriteBench(t, func(cfg *Config, _ *writeBench) {
+		cfg.Resources = append(cfg.Resources, &rest.Resource{Kind: tokenReviews(func(_ context.Context, obj runtime.Object) (runtime.Object, error) {
+			review := obj.(*authv1.TokenReview)
+			review.Status.Authenticated = review.Spec.Token == "good"
+			return review, refuse
+		})})
+	})
+	const path = "/apis/authentication.k8s.io/v1/tokenreviews"
+	got := read(b.send("POST", path, `{"spec":{"token":"good"}}`).want(201, ""), &authv1.TokenReview{})
+	if !got.Status.Authenticated || got.Kind != "TokenReview" {
+		t.Errorf("%+v", got)
+	}
+	b.send("POST", path+"?fieldValidation=Strict", `{"foo":1}`).want(400,
+		`TokenReview in version "v1" cannot be handled as a TokenReview: strict decoding error: unknown field "foo"`)
+	b.send("GET", path, nil).want(405, "")
+	b.send("DELETE", path+"/x", nil).want(405, "")
+	refuse = apierrors.NewForbidden(authv1.Resource("tokenreviews"), "", errors.New("no"))
+	b.send("POST", path, `{}`).want(403, `tokenreviews.authentication.k8s.io is forbidden: no`)
+}
+
+func TestCreateObjectAndModify(t *testing.T) {
+	b := newWriteBench(t)
+	made, err := rest.CreateObject(t.Context(), b.configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}})
+	if err != nil || made.UID == "" || made.CreationTimestamp.IsZero() || made.ResourceVersion == "" {
+		t.Fatalf("%+v, %v", made, err)
+	}
+	if _, err := rest.CreateObject(t.Context(), b.configMaps, made.DeepCopy()); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("again: %v", err)
+	}
+	key := resource.Key{Namespace: "default", Name: "a"}
+	set := func(cm *corev1.ConfigMap) error { cm.Data = map[string]string{"x": "y"}; return nil }
+	first, err := rest.Modify(t.Context(), b.configMaps, key, set)
+	if err != nil || first.Data["x"] != "y" || first.ResourceVersion == made.ResourceVersion || first.UID != made.UID {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	same, err := rest.Modify(t.Context(), b.configMaps, key, set)
+	if err != nil || same.ResourceVersion != first.ResourceVersion {
+		t.Errorf("a change that changes nothing: %v, %v", same, err)
+	}
+	refuse := errors.New("no")
+	if _, err := rest.Modify(t.Context(), b.configMaps, key, func(*corev1.ConfigMap) error { return refuse }); !errors.Is(err, refuse) {
+		t.Errorf("refused: %v", err)
+	}
+	key.Name = "none"
+	if _, err := rest.Modify(t.Context(), b.configMaps, key, set); !apierrors.IsNotFound(err) {
+		t.Errorf("missing: %v", err)
+	}
+}

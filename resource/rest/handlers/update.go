@@ -1,0 +1,324 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/resource"
+	"portico/resource/bodylimit"
+	"portico/resource/rest"
+	"portico/resource/rest/body"
+	"portico/resource/rest/managedfields"
+)
+
+// errModified is why a write with an old resourceVersion is refused.
+const errModified = "the object has been modified; please apply your changes to the latest version and try again"
+
+// nextState makes the next state of an object, decoded and defaulted, from the
+// current one. cur and old are nil when there is none. It may be called several
+// times and must not change old.
+type nextState func(ctx context.Context, cur *resource.Object, old rest.Object) (rest.Object, error)
+
+// update answers PUT on an object: 200, or 201 where it created.
+func (a *API) update(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
+	return a.put(w, r, act, res, nil)
+}
+
+// put is PUT on an object or, with sub, on a view of it.
+func (a *API) put(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
+	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
+	defer cancel()
+	opts, err := updateOptions(r)
+	if err != nil {
+		return err
+	}
+	wr := newWrite(a, act, res, sub, opts)
+	body, err := a.readBody(r, wr.target())
+	if err != nil {
+		return err
+	}
+	defer body.close()
+	wr.sent = body
+	if err := checkKey(wr.key); err != nil {
+		return err
+	}
+	obj, err := wr.decodePut(ctx, body.data, body.mediaType, opts.validation)
+	if err != nil {
+		return err
+	}
+	wr.expects = &expectation{uid: string(obj.GetUID()), revision: obj.GetResourceVersion()}
+	// The first attempt uses what is decoded already; attempts change it, so
+	// later ones decode again, without repeating the warnings.
+	next := func(ctx context.Context, _ *resource.Object, _ rest.Object) (rest.Object, error) {
+		if first := obj; first != nil {
+			obj = nil
+			return first, nil
+		}
+		return wr.decodePut(ctx, body.data, body.mediaType, metav1.FieldValidationIgnore)
+	}
+	o, created, err := wr.replace(ctx, next, res.CreateOnUpdate && sub == nil)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if created {
+		code = http.StatusCreated
+	}
+	return a.writeView(w, r, act, res, sub, code, o)
+}
+
+// decodePut decodes the body of a PUT, which must be about the URL's object.
+func (w *write) decodePut(ctx context.Context, data []byte, mediaType, validation string) (rest.Object, error) {
+	obj, err := w.decode(ctx, data, mediaType, validation)
+	if err != nil {
+		return nil, err
+	}
+	if err := placeInNamespace(obj, w.key.Namespace); err != nil {
+		return nil, err
+	}
+	if err := checkName(obj, w.key.Name); err != nil {
+		return nil, err
+	}
+	w.dedupeOwners(ctx, obj, false)
+	return obj, nil
+}
+
+// replace stores the result of next for the current state. If there is none it creates the
+// object with mayCreate, otherwise it is a 404. A state that is too large for etcd is tried
+// again without managedFields, unless the write is an apply patch (docs/wire.md 6.5).
+func (w *write) replace(ctx context.Context, next nextState, mayCreate bool) (o *resource.Object, created bool, err error) {
+	o, created, err = w.tryReplace(ctx, next, mayCreate)
+	if resource.IsTooLarge(err) && w.tracker.Enabled() && !w.applied {
+		w.dropped = true
+		return w.tryReplace(ctx, next, mayCreate)
+	}
+	return o, created, err
+}
+
+func (w *write) tryReplace(ctx context.Context, next nextState, mayCreate bool) (o *resource.Object, created bool, err error) {
+	o, err = w.update(ctx, func(cur *resource.Object) (resource.Mutation, error) {
+		created = cur == nil
+		switch {
+		case cur != nil:
+			return w.replaceStored(ctx, cur, next)
+		case mayCreate:
+			return w.createInstead(ctx, next)
+		}
+		return resource.Mutation{}, apierrors.NewNotFound(w.res.GroupResource(), w.key.Name)
+	})
+	return o, created, err
+}
+
+// createInstead is an update of an object that does not exist. It needs the
+// right to create beside the right to update.
+func (w *write) createInstead(ctx context.Context, next nextState) (resource.Mutation, error) {
+	if w.api.authorize != nil {
+		act := *w.act
+		act.Verb = "create"
+		if err := w.api.authorize(ctx, &act); err != nil {
+			return resource.Mutation{}, err
+		}
+	}
+	obj, err := next(ctx, nil, nil)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	if uid := obj.GetUID(); uid != "" {
+		return resource.Mutation{}, w.conflict(uidMismatch(string(uid), ""))
+	}
+	if err := w.boundMetadata(obj, nil); err != nil {
+		return resource.Mutation{}, err
+	}
+	w.recordUpdate(ctx, obj, nil)
+	if err := w.admit(ctx, rest.Create, obj, nil); err != nil {
+		return resource.Mutation{}, err
+	}
+	w.dedupeOwners(ctx, obj, true)
+	return w.newState(ctx, obj)
+}
+
+// expectation is what the body of an update says about the state it is for.
+type expectation struct{ uid, revision string }
+
+// meets checks what an update expects by the header of the stored object alone.
+// So an update that is tried on a cached state, and finds that too old, has cost
+// next to nothing when it is tried on the current one.
+func (w *write) meets(cur *resource.Object) error {
+	e := w.expects
+	switch {
+	case e == nil:
+		return nil
+	case e.uid != "" && e.uid != cur.UID:
+		return w.conflict(uidMismatch(e.uid, cur.UID))
+	case w.projection != nil && (e.revision == "" || e.revision == "0"):
+		return nil
+	}
+	return w.checkRevision(e.revision, cur)
+}
+
+// replaceStored is an update of the stored object cur.
+func (w *write) replaceStored(ctx context.Context, cur *resource.Object, next nextState) (resource.Mutation, error) {
+	if err := w.meets(cur); err != nil {
+		return resource.Mutation{}, err
+	}
+	if err := w.holdStored(cur); err != nil {
+		return resource.Mutation{}, err
+	}
+	old, err := w.res.Decode(cur)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	if w.projection != nil {
+		obj, err := w.project(ctx, cur, old, next)
+		if err != nil {
+			return resource.Mutation{}, err
+		}
+		return w.changedState(ctx, obj, old)
+	}
+	obj, err := next(ctx, cur, old)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	if err := w.checkIdentity(obj, old); err != nil {
+		return resource.Mutation{}, err
+	}
+	if err := w.checkRevision(obj.GetResourceVersion(), cur); err != nil {
+		return resource.Mutation{}, err
+	}
+	if err := w.boundMetadata(obj, old); err != nil {
+		return resource.Mutation{}, err
+	}
+	w.recordUpdate(ctx, obj, old)
+	if err := w.admit(ctx, rest.Update, obj, old); err != nil {
+		return resource.Mutation{}, err
+	}
+	w.dedupeOwners(ctx, obj, true)
+	return w.changedState(ctx, obj, old)
+}
+
+// holdStored takes memory for decoding the stored object that is changed: a small patch
+// may be of a large object. Error: a 429.
+func (w *write) holdStored(cur *resource.Object) error {
+	if w.sent == nil || len(cur.Data) <= body.Eager {
+		return nil
+	}
+	mediaType := runtime.ContentTypeJSON
+	if cur.Encoding == resource.Protobuf {
+		mediaType = runtime.ContentTypeProtobuf
+	}
+	// An object beyond the bounds may be changed. It counts as far as it was measured.
+	size, _ := bodylimit.Measure(cur.Data, mediaType, w.target())
+	more := int(size.Memory()) - w.heldStored
+	if err := w.sent.held.Grow(more); err != nil {
+		return err
+	}
+	w.heldStored += max(0, more) // also for further attempts
+	return nil
+}
+
+// checkIdentity is the 409 for a body that is about another object of the same
+// name; it need not say which it is about.
+func (w *write) checkIdentity(obj, old rest.Object) error {
+	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
+		return w.conflict(uidMismatch(string(uid), string(old.GetUID())))
+	}
+	return nil
+}
+
+// changedState makes of obj, which mutating admission has seen, the next state
+// of old.
+func (w *write) changedState(ctx context.Context, obj, old rest.Object) (resource.Mutation, error) {
+	s := w.strategy
+	if s.Check != nil {
+		if err := s.Check(ctx, "update", obj, old); err != nil {
+			return resource.Mutation{}, err
+		}
+	}
+	obj.SetGeneration(old.GetGeneration())
+	switch {
+	case s.PrepareUpdate == nil:
+	case w.subresource != "":
+		// A view begins with the old object, whose owners are not the new one's.
+		owners := obj.GetManagedFields()
+		s.PrepareUpdate(ctx, obj, old)
+		obj.SetManagedFields(owners)
+	default:
+		s.PrepareUpdate(ctx, obj, old)
+	}
+	keepSystemMetadata(obj, old)
+	if err := w.allocate(ctx, obj, old); err != nil {
+		return resource.Mutation{}, err
+	}
+	if s.TrackGeneration && specChanged(s, obj, old) {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
+	managedfields.KeepTimes(obj, old)
+	o, err := w.encodeToPrevalidate(obj)
+	if err != nil {
+		return resource.Mutation{}, err
+	}
+	if err := w.validateChange(ctx, obj, old, o); err != nil {
+		return resource.Mutation{}, err
+	}
+	w.warnings(ctx, obj, old)
+	if err := w.confirm(ctx, rest.Update, obj, old); err != nil {
+		return resource.Mutation{}, err
+	}
+	if o == nil {
+		if o, err = w.encode(obj); err != nil {
+			return resource.Mutation{}, err
+		}
+	}
+	return resource.Mutation{Object: o, Delete: completesDeletion(w.res.Kind, obj, old), TTL: w.lifetime(obj)}, nil
+}
+
+// completesDeletion reports whether a write completes the deletion of an object by
+// removing its last finalizer.
+func completesDeletion(k *rest.Kind, obj, old rest.Object) bool {
+	if old.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
+		return false
+	}
+	if grace := old.GetDeletionGracePeriodSeconds(); grace != nil && *grace != 0 {
+		return false
+	}
+	return k.Strategy.Holds == nil || !k.Strategy.Holds(obj)
+}
+
+// checkRevision compares the resourceVersion of a body with the stored one.
+// None at all overwrites whatever is there, where the kind permits that.
+func (w *write) checkRevision(rv string, cur *resource.Object) error {
+	if rv == "" || rv == "0" {
+		if w.res.UnconditionalUpdate {
+			return nil
+		}
+		// The Kind of this one error is the resource, as clients know it.
+		gr := w.res.GroupResource()
+		return apierrors.NewInvalid(schema.GroupKind{Group: gr.Group, Kind: gr.Resource}, w.key.Name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
+		})
+	}
+	if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
+	if rv != revisionText(cur) {
+		return w.conflict(errModified)
+	}
+	return nil
+}
+
+func (w *write) conflict(why string) error {
+	return apierrors.NewConflict(w.res.GroupResource(), w.key.Name, errors.New(why))
+}
+
+func uidMismatch(asked, stored string) string {
+	return fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: %s", asked, stored)
+}

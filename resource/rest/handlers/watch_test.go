@@ -1,0 +1,335 @@
+package handlers
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"portico/internal/testing/memstore"
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// event is a watch frame as a client reads it.
+type event struct {
+	Type   string
+	Object struct {
+		metav1.PartialObjectMetadata
+		Code    int
+		Message string
+		Columns []metav1.TableColumnDefinition `json:"columnDefinitions"`
+		Rows    []metav1.TableRow
+	}
+}
+
+// short names an event: its type and object.
+func (e event) short() string { return e.Type + " " + e.Object.Kind + " " + e.Object.Name }
+
+// watching is an open watch.
+type watching struct {
+	t    testing.TB
+	resp *http.Response
+	*json.Decoder
+}
+
+func (b *bench) watch(path, accept string) *watching {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(b.t.Context(), "GET", b.URL+path, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r.Header.Set("Accept", accept)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { resp.Body.Close() })
+	if resp.StatusCode != 200 {
+		data, _ := io.ReadAll(resp.Body)
+		b.t.Fatalf("watch: %s %s", resp.Status, data)
+	}
+	return &watching{b.t, resp, json.NewDecoder(resp.Body)}
+}
+
+func (w *watching) next() event {
+	w.t.Helper()
+	var e event
+	if err := w.Decode(&e); err != nil {
+		w.t.Fatal(err)
+	}
+	return e
+}
+
+func (w *watching) expect(want ...string) {
+	w.t.Helper()
+	for _, s := range want {
+		if got := w.next().short(); got != s {
+			w.t.Fatalf("event %q, want %q", got, s)
+		}
+	}
+}
+
+func (w *watching) end() {
+	w.t.Helper()
+	var e event
+	if err := w.Decode(&e); err != io.EOF {
+		w.t.Fatalf("after the end: %+v, %v", e, err)
+	}
+}
+
+func (b *bench) remove(res *rest.Resource, name string) {
+	b.t.Helper()
+	if _, err := res.Store.Delete(b.t.Context(), resource.Key{Namespace: "default", Name: name}, nil); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	b := newBench(t)
+	first := b.put(b.configMaps, configMap("a"))
+	w := b.watch(inDefault+"configmaps?watch=1", "")
+	if ct := w.resp.Header.Get("Content-Type"); ct != runtime.ContentTypeJSON {
+		t.Errorf("content type %q", ct)
+	}
+	w.expect("ADDED ConfigMap a")
+	changed := configMap("a")
+	changed.Data["x"] = "y"
+	b.put(b.configMaps, changed)
+	b.put(b.configMaps, configMap("b"))
+	b.remove(b.configMaps, "a")
+	w.expect("MODIFIED ConfigMap a", "ADDED ConfigMap b", "DELETED ConfigMap a")
+
+	// From a revision: only what came after.
+	w = b.watch(inDefault+"configmaps?watch=true&labelSelector=name%3Da&resourceVersion="+strconv.FormatInt(first.Revision, 10), "")
+	w.expect("MODIFIED ConfigMap a", "DELETED ConfigMap a")
+
+	// Legacy paths, of everything and of one object.
+	b.watch("/api/v1/watch/configmaps", "").expect("ADDED ConfigMap b")
+	w = b.watch("/api/v1/watch/namespaces/default/configmaps/c", "")
+	b.put(b.configMaps, configMap("c"))
+	w.expect("ADDED ConfigMap c")
+}
+
+func TestWatchSendsHeadersAtOnce(t *testing.T) {
+	b := newBench(t)
+	// It would hang here if the headers waited for an event.
+	w := b.watch(inDefault+"configmaps?watch=1", "")
+	b.put(b.configMaps, configMap("a"))
+	w.expect("ADDED ConfigMap a")
+}
+
+func TestWatchEndsInTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	w := b.watch(inDefault+"configmaps?watch=1&timeoutSeconds=1", "")
+	w.end()
+	b = newBench(t, func(c *Config) { c.MinWatch = 10 * time.Millisecond })
+	b.watch(inDefault+"configmaps?watch=1", "").end()
+}
+
+// A watch whose time is over ends at once.
+func TestWatchOfNoTime(t *testing.T) {
+	b := newBench(t)
+	b.put(b.configMaps, configMap("a"))
+	for _, query := range []string{"timeoutSeconds=-1", "resourceVersion=0&timeoutSeconds=-9223372036854775808", "resourceVersion=999999&timeoutSeconds=-5"} {
+		if resp, body := b.do("GET", inDefault+"configmaps?watch=1&"+query); resp.StatusCode != 200 || body != "" {
+			t.Errorf("%s: %s %s", query, resp.Status, body)
+		}
+	}
+}
+
+func TestWatchBookmarks(t *testing.T) {
+	t.Parallel()
+	b, _ := newCachedBench(t)
+	o := b.put(b.configMaps, configMap("a"))
+	rev := strconv.FormatInt(o.Revision, 10)
+
+	const query = "configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=3"
+	w := b.watch(inDefault+query+"&allowWatchBookmarks=true", "")
+	without := b.watch(inDefault+query, "")
+	w.expect("ADDED ConfigMap a")
+	var raw struct {
+		Type   string
+		Object json.RawMessage
+	}
+	if err := w.Decode(&raw); err != nil {
+		t.Fatal(err)
+	}
+	const head = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"`
+	if want := head + rev + `","annotations":{"k8s.io/initial-events-end":"true"}}}`; raw.Type != "BOOKMARK" || string(raw.Object) != want {
+		t.Errorf("end of initial events %s %s, want %s", raw.Type, raw.Object, want)
+	}
+	// Then the one before the end of the watch.
+	if err := w.Decode(&raw); err != nil {
+		t.Fatal(err)
+	}
+	if want := head + rev + `"}}`; raw.Type != "BOOKMARK" || string(raw.Object) != want {
+		t.Errorf("last bookmark %s %s, want %s", raw.Type, raw.Object, want)
+	}
+	w.end()
+
+	// Nobody who did not ask gets any.
+	without.expect("ADDED ConfigMap a")
+	without.end()
+}
+
+// A bookmark before the initial events are complete would have the client
+// resume without the objects that it has not been sent.
+func TestNoBookmarkDuringInitialEvents(t *testing.T) {
+	s := newStream(New(Config{}), &resource.Action{Version: "v1"}, &rest.Resource{Kind: configMaps()}, format{}, resource.WatchOptions{InitialEvents: true, Bookmarks: true})
+	var sent string
+	s.send = func(frames []byte, _ []int) error { sent += string(frames); return nil }
+	o := stored(t, s.kind, configMap("a"), 9)
+	if err := s.write([]resource.Event{{Type: resource.Added, Object: o, Revision: 9}}); err != nil {
+		t.Fatal(err)
+	}
+	if s.synced {
+		t.Fatal("synced before the store said so")
+	}
+	if err := s.write([]resource.Event{{Type: resource.Synced, Revision: 12}}); err != nil {
+		t.Fatal(err)
+	}
+	if !s.synced || strings.Count(sent, "BOOKMARK") != 1 {
+		t.Fatalf("synced %v: %s", s.synced, sent)
+	}
+}
+
+func TestWatchTooOld(t *testing.T) {
+	storage := memstore.New()
+	kind := configMaps()
+	res := &rest.Resource{Kind: kind, Store: storage.Store(&kind.Info)}
+	b := newBench(t, func(c *Config) { c.Resources = []*rest.Resource{res} })
+	o := b.put(res, configMap("a"))
+	b.remove(res, "a")
+	b.put(res, configMap("a"))
+	storage.Compact(storage.Revision())
+	w := b.watch(inDefault+"configmaps?watch=1&resourceVersion="+strconv.FormatInt(o.Revision, 10), "")
+	e := w.next()
+	if e.Type != "ERROR" || e.Object.Kind != "Status" || e.Object.Code != 410 || !strings.Contains(e.Object.Message, "too old") {
+		t.Fatalf("got %+v", e)
+	}
+	w.end()
+}
+
+func TestWatchTable(t *testing.T) {
+	b := newBench(t)
+	b.put(b.secrets, secret("a"))
+	b.put(b.secrets, secret("b"))
+	w := b.watch(inDefault+"secrets?watch=1&allowWatchBookmarks=true&includeObject=None", tableAccept)
+	for i, want := range []string{"ADDED a", "ADDED b", "BOOKMARK "} {
+		e := w.next()
+		if len(e.Object.Rows) != 1 || e.Object.Kind != "Table" || len(e.Object.Columns) != map[bool]int{true: 2, false: 0}[i == 0] {
+			t.Fatalf("event %d: %+v", i, e)
+		}
+		row := e.Object.Rows[0]
+		if got := e.Type + " " + row.Cells[0].(string); got != want {
+			t.Errorf("event %q, want %q", got, want)
+		}
+		if e.Type == "BOOKMARK" && !strings.Contains(string(row.Object.Raw), "initial-events-end") {
+			t.Errorf("bookmark row %s", row.Object.Raw)
+		}
+	}
+}
+
+func TestWatchPartial(t *testing.T) {
+	b := newBench(t)
+	b.put(b.secrets, secret("a"))
+	w := b.watch(inDefault+"secrets?watch=1&allowWatchBookmarks=true", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	w.expect("ADDED PartialObjectMetadata a", "BOOKMARK PartialObjectMetadata ")
+}
+
+func TestWatchProtobuf(t *testing.T) {
+	b := newBench(t)
+	b.put(b.configMaps, configMap("a"))
+	w := b.watch(inDefault+"configmaps?watch=1&allowWatchBookmarks=true", runtime.ContentTypeProtobuf+";stream=watch")
+	if ct := w.resp.Header.Get("Content-Type"); ct != runtime.ContentTypeProtobuf+";stream=watch" {
+		t.Errorf("content type %q", ct)
+	}
+	body := bufio.NewReader(w.resp.Body)
+	for _, want := range []string{"ADDED", "BOOKMARK"} {
+		var size uint32
+		if err := binary.Read(body, binary.BigEndian, &size); err != nil {
+			t.Fatal(err)
+		}
+		message := make([]byte, size)
+		if _, err := io.ReadFull(body, message); err != nil {
+			t.Fatal(err)
+		}
+		var e metav1.WatchEvent
+		if err := e.Unmarshal(message); err != nil {
+			t.Fatal(err)
+		}
+		obj, _, err := protobuf.NewSerializer(coreScheme(), coreScheme()).Decode(e.Object.Raw, nil, nil)
+		if err != nil || e.Type != want || obj.(*corev1.ConfigMap).ResourceVersion == "" {
+			t.Fatalf("event %s %+v, %v", e.Type, obj, err)
+		}
+	}
+}
+
+func TestWatchEncodingFailure(t *testing.T) {
+	b := newBench(t)
+	b.put(b.configMaps, configMap("a"))
+	bad, err := resource.Parse([]byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"b","namespace":"default"},"data":[]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.configMaps.Store.Create(t.Context(), bad.Key(), bad, 0); err != nil {
+		t.Fatal(err)
+	}
+	w := b.watch(inDefault+"configmaps?watch=1", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	w.expect("ADDED PartialObjectMetadata a", "ADDED PartialObjectMetadata b")
+	r := strings.NewReader(readFrames(t, b, inDefault+"configmaps?watch=1", runtime.ContentTypeProtobuf))
+	if data, _ := io.ReadAll(r); !strings.Contains(string(data), "value of a") || !strings.Contains(string(data), "ERROR") {
+		t.Errorf("the good object and then the error: %q", data)
+	}
+}
+
+// readFrames reads a watch to its end.
+func readFrames(t *testing.T, b *bench, path, accept string) string {
+	t.Helper()
+	data, err := io.ReadAll(b.watch(path, accept).resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestWatchSplitsLargeBatches(t *testing.T) {
+	s := newStream(New(Config{}), &resource.Action{Version: "v1"}, &rest.Resource{Kind: configMaps()}, format{}, resource.WatchOptions{InitialEvents: true})
+	var sends, ends int
+	s.send = func(frames []byte, e []int) error {
+		sends, ends = sends+1, ends+len(e)
+		if len(frames) > 2*frameBytes || e[len(e)-1] != len(frames) {
+			t.Errorf("%d bytes at once, ends %v", len(frames), e)
+		}
+		return nil
+	}
+	big := configMap("a")
+	big.Data["big"] = strings.Repeat("x", frameBytes/4)
+	o := stored(t, s.kind, big, 9)
+	events := make([]resource.Event, 40)
+	for i := range events {
+		events[i] = resource.Event{Type: resource.Added, Object: o, Revision: 9}
+	}
+	if err := s.write(events); err != nil || sends < 8 || sends > 20 || ends != 40 {
+		t.Fatalf("%d sends of %d frames, %v", sends, ends, err)
+	}
+}
+
+func TestWatchStopsWhenTheClientGoes(t *testing.T) {
+	b := newBench(t)
+	w := b.watch(inDefault+"configmaps?watch=1", "")
+	w.resp.Body.Close()
+	b.Close() // waits for every request to end
+}

@@ -1,0 +1,329 @@
+package handlers
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	corev1 "k8s.io/api/core/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/internal/testing/memstore"
+	"portico/resource"
+	"portico/resource/rest"
+	"portico/resource/watchcache"
+)
+
+// newCachedBench is a bench whose resources are served out of a watch cache, as
+// in all processes.
+func newCachedBench(t testing.TB, configure ...func(*watchcache.Config)) (*bench, *memstore.Storage) {
+	t.Helper()
+	storage := memstore.New()
+	cfg := watchcache.Config{Feed: storage.Feed(), Store: storage.Store}
+	for _, c := range configure {
+		c(&cfg)
+	}
+	cache := watchcache.New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = cache.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	if err := cache.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	maps, secret := configMaps(), secrets()
+	resources := []*rest.Resource{{Kind: maps, Store: cache.Store(&maps.Info)}, {Kind: secret, Store: cache.Store(&secret.Info)}}
+	b := newBench(t, func(c *Config) { c.Resources = resources })
+	b.configMaps, b.secrets = resources[0], resources[1]
+	return b, storage
+}
+
+func secretOf(name, kind string, labels ...string) *corev1.Secret {
+	s := secret(name)
+	s.Type = corev1.SecretType(kind)
+	s.Labels = map[string]string{}
+	for _, l := range labels {
+		s.Labels[l] = "1"
+	}
+	return s
+}
+
+// Where a watch begins decides what it is sent first; what a change means to a
+// selection is the same whether it is told as it happens or from history.
+func TestWatchBeginnings(t *testing.T) {
+	b, storage := newCachedBench(t)
+	b.put(b.secrets, secretOf("a", "x", "l"))
+	from := storage.Revision()
+	b.put(b.secrets, secretOf("b", "x"))
+	b.put(b.secrets, secretOf("a", "y"))           // leaves both selections
+	b.put(b.secrets, secretOf("b", "x", "l"))      // has the label now
+	b.put(b.secrets, secretOf("b", "x", "l", "m")) // within
+	b.put(b.secrets, secretOf("a", "x", "l"))      // comes back
+	b.remove(b.secrets, "b")
+	const end = "ADDED Secret z"
+	since := "&resourceVersion=" + strconv.FormatInt(from, 10)
+	history := []string{"DELETED Secret a", "ADDED Secret b", "MODIFIED Secret b", "ADDED Secret a", "DELETED Secret b"}
+	watches := map[string][]string{
+		"":                   {"ADDED Secret a"},
+		"&resourceVersion=0": {"ADDED Secret a"},
+		"&sendInitialEvents=false&resourceVersionMatch=NotOlderThan":                  {},
+		"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan" + since:           {"ADDED Secret a"},
+		"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0": {"ADDED Secret a"},
+		"&allowWatchBookmarks=true": {"ADDED Secret a", "BOOKMARK Secret "},
+		"&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan" + since: {"ADDED Secret a", "BOOKMARK Secret "},
+		"&labelSelector=l" + since:                 history,
+		"&fieldSelector=type%3Dx" + since:          {"ADDED Secret b", "DELETED Secret a", "MODIFIED Secret b", "MODIFIED Secret b", "ADDED Secret a", "DELETED Secret b"},
+		"&labelSelector=!l" + since:                {"ADDED Secret b", "ADDED Secret a", "DELETED Secret b", "DELETED Secret a"},
+		"&fieldSelector=metadata.name%3Db" + since: {"ADDED Secret b", "MODIFIED Secret b", "MODIFIED Secret b", "DELETED Secret b"},
+	}
+	open := map[string]*watching{}
+	for query := range watches {
+		open[query] = b.watch(inDefault+"secrets?watch=1"+query, "")
+	}
+	b.put(b.secrets, secretOf("z", "x", "l"))
+	for query, want := range watches {
+		w := open[query]
+		w.expect(want...)
+		switch {
+		case strings.Contains(query, "metadata.name"), strings.Contains(query, "!l"):
+		default:
+			w.expect(end)
+		}
+	}
+	// The last state of what left, at the revision at which it left.
+	e := b.watch(inDefault+"secrets?watch=1&labelSelector=l"+since, "").next()
+	if e.Object.ResourceVersion != strconv.FormatInt(from+2, 10) || e.Object.Labels["l"] != "1" {
+		t.Errorf("left as %+v", e.Object)
+	}
+}
+
+// Informers begin with a watch that takes the place of a list, compressed.
+func TestInformersOfACache(t *testing.T) {
+	for _, contentType := range []string{k8sruntime.ContentTypeJSON, k8sruntime.ContentTypeProtobuf} {
+		b, _ := newCachedBench(t)
+		for i := range 300 { // more than a batch
+			b.put(b.configMaps, configMap(fmt.Sprintf("x%d", i)))
+		}
+		b.put(b.configMaps, configMap("a"))
+		b.put(b.configMaps, configMap("b"))
+		b.inform(b.coreClient(contentType).RESTClient())
+	}
+}
+
+func TestWatchListIsCompressed(t *testing.T) {
+	b, _ := newCachedBench(t)
+	b.put(b.configMaps, configMap("a"))
+	const list = "configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	open := func(path, encoding string) *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", b.URL+inDefault+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept-Encoding", encoding)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	for path, encoding := range map[string]string{list: "deflate", "configmaps?watch=1&allowWatchBookmarks=true": "gzip"} {
+		if resp := open(path, encoding); resp.Header.Get("Content-Encoding") != "" || resp.Header.Get("Vary") != "" {
+			t.Errorf("%s with %s: %v", path, encoding, resp.Header)
+		}
+	}
+	resp := open(list, "gzip")
+	if resp.Header.Get("Content-Encoding") != "gzip" || resp.Header.Get("Vary") != "Accept-Encoding" {
+		t.Fatalf("%v", resp.Header)
+	}
+	z, err := gzip.NewReader(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(z)
+	expect := func(want ...string) {
+		t.Helper()
+		for _, s := range want {
+			// Nothing may wait for what comes after it.
+			if !lines.Scan() || !strings.Contains(lines.Text(), s) {
+				t.Fatalf("got %s %v, want %s", lines.Text(), lines.Err(), s)
+			}
+		}
+	}
+	expect(`{"type":"ADDED"`, "initial-events-end")
+	for i := range 3 {
+		b.put(b.configMaps, configMap(fmt.Sprint("b", i)))
+		expect(fmt.Sprintf(`"name":"b%d"`, i))
+	}
+}
+
+// counting counts what a codec encodes.
+type counting struct {
+	rest.Codec
+	n atomic.Int64
+}
+
+func (c *counting) Encode(obj k8sruntime.Object, gvk schema.GroupVersionKind, mediaType string) ([]byte, error) {
+	c.n.Add(1)
+	return c.Codec.Encode(obj, gvk, mediaType)
+}
+
+// All watchers of a form are sent the same bytes, which are made once: those of
+// the object, those of the frame around it, and those of its compressed form.
+func TestEventsAreEncodedOnce(t *testing.T) {
+	const watchers = 300
+	api := New(Config{})
+	k := secrets()
+	codec := &counting{Codec: k.Codec}
+	k.Codec = codec
+	for size := range 2 {
+		obj := secret("a")
+		obj.Data["big"] = bytes.Repeat([]byte("x"), size*keptFrame)
+		e := resource.Event{Type: resource.Modified, Object: stored(t, k, obj, 9), Revision: 9}
+		for name, tc := range map[string]struct {
+			f      format
+			packed bool
+			want   int64
+		}{
+			"stored": {format{}, false, 0}, "protobuf": {format{media: mediaProtobuf}, false, 1},
+			"metadata": {format{transform: asPartial, metaVersion: "v1"}, false, 0}, "packed": {format{}, true, 0},
+		} {
+			codec.n.Store(0)
+			var sent sync.Map
+			var kept [watchers][]byte // what is large is shared while somebody sends it
+			var all sync.WaitGroup
+			for i := range watchers {
+				all.Go(func() {
+					s := newStream(api, &resource.Action{Version: "v1"}, &rest.Resource{Kind: k}, tc.f, resource.WatchOptions{Since: 1})
+					s.framed, s.packed = true, tc.packed
+					s.send = func(frames []byte, _ []int) error {
+						kept[i] = frames
+						sent.Store(unsafe.SliceData(frames), true)
+						return nil
+					}
+					if err := s.write([]resource.Event{e}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			different := 0
+			sent.Range(func(any, any) bool { different++; return true })
+			if different != 1 || codec.n.Load() != tc.want {
+				t.Errorf("%s, size %d: %d different frames, encoded %d times", name, size, different, codec.n.Load())
+			}
+		}
+	}
+}
+
+// What is pending goes out in one piece.
+func TestPendingEventsAreSentTogether(t *testing.T) {
+	s := newStream(New(Config{}), &resource.Action{Version: "v1"}, &rest.Resource{Kind: secrets()}, format{}, resource.WatchOptions{Since: 1})
+	sends, ends := 0, 0
+	s.send = func(_ []byte, e []int) error { sends, ends = sends+1, ends+len(e); return nil }
+	var events []resource.Event
+	for i := range 50 {
+		events = append(events, resource.Event{Type: resource.Added, Object: stored(t, s.kind, secret("a"), int64(i+1))})
+	}
+	if err := s.write(events); err != nil || sends != 1 || ends != 50 {
+		t.Errorf("%d frames in %d pieces, %v", ends, sends, err)
+	}
+}
+
+// stuckWatch opens a watch over a connection with a small window and reads
+// nothing of it.
+func stuckWatch(t *testing.T, b *bench) net.Conn {
+	t.Helper()
+	server := httptest.NewUnstartedServer(b.Config.Handler)
+	server.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		if err := conn.(*net.TCPConn).SetWriteBuffer(64 << 10); err != nil {
+			t.Error(err)
+		}
+		return ctx
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "GET %ssecrets?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n", inDefault)
+	return conn
+}
+
+// A client that does not read holds nobody up and no memory. When it reads
+// again it gets what is kept, without a gap, or is told that there is one.
+func TestClientThatDoesNotRead(t *testing.T) {
+	const events, size = 100, 100 << 10
+	for name, history := range map[string]int64{"what it missed is kept": 64 << 20, "what it missed is gone": 2 << 20} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := newCachedBench(t, func(c *watchcache.Config) {
+				c.History = watchcache.History{Age: time.Hour, MinEvents: 1, MaxBytes: history}
+			})
+			stuck := stuckWatch(t, b)
+			others := []*watching{b.watch(inDefault+"secrets?watch=1", ""), b.watch(inDefault+"secrets?watch=1", "")}
+			before := heap()
+			obj := secret("a")
+			for i := range events {
+				obj.Data["big"] = bytes.Repeat([]byte{byte(i)}, size*3/4)
+				b.put(b.secrets, obj)
+				for _, w := range others { // each has it before the next one happens
+					if e := w.next(); e.Object.Name != "a" {
+						t.Fatalf("%+v", e)
+					}
+				}
+			}
+			if grown := heap() - before; grown > history+16<<20 {
+				t.Errorf("%d MiB of memory", grown>>20)
+			}
+			b.put(b.secrets, secret("end"))
+			resp, err := http.ReadResponse(bufio.NewReader(stuck), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines, line, seen := bufio.NewReader(resp.Body), "", 0
+			for !strings.Contains(line, `"name":"end"`) && !strings.Contains(line, `"type":"ERROR"`) {
+				if line, err = lines.ReadString('\n'); err != nil {
+					t.Fatalf("after %d events: %v", seen, err)
+				}
+				seen++
+			}
+			if history > events*size {
+				if seen != events+1 || strings.Contains(line, "ERROR") {
+					t.Errorf("%d events of %d, at last %.200s", seen, events+1, line)
+				}
+				return
+			}
+			rest, err := io.ReadAll(lines)
+			if len(rest) > 0 || err != nil || !strings.Contains(line, `"reason":"Expired","code":410`) {
+				t.Errorf("%.200s, then %q %v", line, rest, err)
+			}
+		})
+	}
+}
+
+func heap() int64 {
+	var m goruntime.MemStats
+	goruntime.GC()
+	goruntime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,149 @@
+package handlers
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// dial opens a WebSocket.
+func (b *bench) dial(path, accept string, protocols ...string) *websocket.Conn {
+	b.t.Helper()
+	config, err := websocket.NewConfig("ws"+strings.TrimPrefix(b.URL, "http")+path, "http://localhost")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	config.Header.Set("Accept", accept)
+	config.Protocol = protocols
+	ws, err := websocket.DialConfig(config)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { ws.Close() })
+	return ws
+}
+
+// What clients offer is agreed to, or browsers would hang up.
+func TestWebSocketProtocols(t *testing.T) {
+	b := newBench(t)
+	for _, offered := range [][]string{nil, {"one"}, {"base64.binary.k8s.io", "two"}} {
+		ws := b.dial(inDefault+"configmaps?watch=1", "", offered...)
+		if got := ws.Config().Protocol; len(offered) == 0 && len(got) > 0 || len(offered) > 0 && (len(got) != 1 || got[0] != offered[0]) {
+			t.Errorf("offered %q, chosen %q", offered, got)
+		}
+	}
+}
+
+// A client that breaks the rules, or says too much, or goodbye, ends its watch,
+// and nothing else.
+func TestWebSocketClientsThatEndTheWatch(t *testing.T) {
+	b := newBench(t)
+	frame := func(bytes ...byte) string { return string(bytes) }
+	for name, bytes := range map[string]string{
+		"close":       frame(0x88, 0x80, 1, 2, 3, 4),
+		"not masked":  "\x81\x05hello",
+		"too large":   frame(0x82, 0xff, 0, 0, 0, 0, 0x40, 0, 0, 0, 1, 2, 3, 4),
+		"negative":    frame(0x82, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4),
+		"large pings": frame(0x89, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 1, 2, 3, 4) + strings.Repeat("x", 1<<16) + frame(0x88, 0x80, 1, 2, 3, 4),
+		"words":       "GET / HTTP/1.1\r\n\r\n",
+	} {
+		conn, err := net.Dial("tcp", b.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET %sconfigmaps?watch=1 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n%s", inDefault, bytes)
+		answer, err := io.ReadAll(conn)
+		if !strings.HasPrefix(string(answer), "HTTP/1.1 101 ") || err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s: %q, %v", name, answer, err)
+		}
+	}
+	b.put(b.configMaps, configMap("a"))
+	b.watch(inDefault+"configmaps?watch=1", "").expect("ADDED ConfigMap a")
+}
+
+// The deadline of a message is none of the answers to pings that come later.
+func TestWebSocketAnswersPingsAfterMessages(t *testing.T) {
+	const timeout = 20 * time.Millisecond
+	served := make(chan struct{})
+	server := httptest.NewServer(websocket.Handler(func(ws *websocket.Conn) {
+		s := &socket{ws, timeout}
+		if err := s.send([]byte("onetwo"), []int{3, 6}); err != nil {
+			t.Error(err)
+		}
+		close(served)
+		var ignored []byte
+		for websocket.Message.Receive(ws, &ignored) == nil {
+		}
+	}))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nOrigin: http://x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+	<-served
+	time.Sleep(2 * timeout)
+	fmt.Fprint(conn, "\x89\x80\x01\x02\x03\x04\x88\x80\x01\x02\x03\x04") // ping, close
+	if answer, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(answer), "\x03one\x81\x03two\x8a\x00") {
+		t.Errorf("%q, %v", answer, err)
+	}
+}
+
+func TestWatchOverWebSocket(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.put(b.configMaps, configMap("a"))
+	ws := b.dial(inDefault+"configmaps?watch=1", "")
+	var text string
+	if err := websocket.Message.Receive(ws, &text); err != nil || !strings.HasPrefix(text, `{"type":"ADDED","object":{"kind":"ConfigMap",`) {
+		t.Fatalf("got %q, %v", text, err)
+	}
+	b.put(b.configMaps, configMap("b"))
+	if err := websocket.Message.Receive(ws, &text); err != nil || !strings.Contains(text, `"name":"b"`) {
+		t.Fatalf("got %q, %v", text, err)
+	}
+	ws = b.dial(inDefault+"configmaps?watch=1&timeoutSeconds=1", runtime.ContentTypeProtobuf)
+	var message []byte
+	for _, name := range []string{"a", "b"} {
+		var e metav1.WatchEvent
+		if err := websocket.Message.Receive(ws, &message); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Unmarshal(message); err != nil || e.Type != "ADDED" || !strings.Contains(string(e.Object.Raw), name) {
+			t.Fatalf("message %q, %v", message, err)
+		}
+	}
+	if err := websocket.Message.Receive(ws, &message); err != io.EOF {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestWebSocketNeedsAConnectionToTakeOver(t *testing.T) {
+	b := newBench(t)
+	r := httptest.NewRequest("GET", inDefault+"configmaps?watch=1", nil)
+	r.Header.Set("Upgrade", "websocket")
+	r.Header.Set("Connection", "keep-alive, Upgrade")
+	w := httptest.NewRecorder()
+	api := New(Config{Resources: []*rest.Resource{b.configMaps}})
+	api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
+	if w.Code != 400 || !strings.Contains(w.Body.String(), "cannot be upgraded") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

@@ -1,0 +1,64 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// Metadata as long as a body can make it takes no time that grows faster than
+// it does: the deadline is a hundred times what it takes, and a tenth of what
+// comparing everything with everything would.
+func TestLongMetadata(t *testing.T) {
+	t.Parallel()
+	const many, deadline = 200_000, 20 * time.Second
+	cm := bare("a")
+	var finalizers []string
+	for i := range many {
+		cm.OwnerReferences = append(cm.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "n", UID: types.UID(fmt.Sprint(i % (many - 1)))})
+		finalizers = append(finalizers, fmt.Sprintf("example.com/f%d", i))
+	}
+	act := &resource.Action{IsResource: true, Version: "v1", Resource: "configmaps", Namespace: "default"}
+	w := newWrite(New(Config{}), act, &rest.Resource{Kind: configMaps()}, nil, writeOptions{})
+	start := time.Now()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.dedupeOwners(context.Background(), cm, false)
+		if kept := deletionFinalizers(finalizers, &metav1.DeleteOptions{}, &rest.Strategy{}); len(kept) != many {
+			t.Errorf("%d finalizers", len(kept))
+		}
+	}()
+	select {
+	case <-done:
+		t.Log(time.Since(start))
+	case <-time.After(deadline):
+		t.Fatal("it takes too long")
+	}
+	if n := len(cm.OwnerReferences); n != many-1 {
+		t.Errorf("%d owners", n)
+	}
+}
+
+// Owner references that differ in what they leave unsaid are not the same.
+func TestOwnersThatDiffer(t *testing.T) {
+	yes, no := true, false
+	cm := bare("a")
+	for _, controller := range []*bool{nil, &yes, &no, &yes} {
+		for _, blocks := range []*bool{nil, &yes, &no} {
+			cm.OwnerReferences = append(cm.OwnerReferences, metav1.OwnerReference{UID: "1", Controller: controller, BlockOwnerDeletion: blocks})
+		}
+	}
+	act := &resource.Action{IsResource: true, Version: "v1", Resource: "configmaps", Namespace: "default"}
+	newWrite(New(Config{}), act, &rest.Resource{Kind: configMaps()}, nil, writeOptions{}).dedupeOwners(context.Background(), cm, false)
+	if n := len(cm.OwnerReferences); n != 9 {
+		t.Errorf("%d are kept", n)
+	}
+}
