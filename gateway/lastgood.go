@@ -51,16 +51,16 @@ type lastGood struct {
 func (l *lastGood) keep(documents *etcd.Documents, stateDir string) (err error) {
 	l.seed = maphash.MakeSeed()
 	l.Keeper, err = lastgood.New(lastgood.Config{
-		Etcd: documents, StateDir: stateDir, Now: l.now, Restore: l.restoreOne, Gone: l.sync.Gone, Away: l.restoreRegistrations, Logger: l.log,
-		CopyOnly: func(name string) bool { return strings.HasPrefix(name, documentsOfOwn) },
+		Etcd: documents, StateDir: stateDir, Current: l.now, Restore: l.restoreOne, Gone: l.sync.Gone, WithoutEtcd: l.restoreRegistrations, Logger: l.log,
+		LocalOnly: func(name string) bool { return strings.HasPrefix(name, documentsOfOwn) },
 	})
 	return err
 }
 
 // now returns the documents of the current state.
 func (l *lastGood) now(ctx context.Context) []lastgood.Document {
-	out := append(l.sync.Kept(), l.ofCore()...)
-	if l.HasCopy() && l.ownReady() {
+	out := append(l.sync.Saved(), l.ofCore()...)
+	if l.HasFile() && l.ownReady() {
 		out = append(out, l.ofOwn(ctx)...)
 	}
 	return out

@@ -1,9 +1,25 @@
+// Package lastgood saves what a gateway knows of other servers, for a gateway that starts
+// while they are down: the discovery and the OpenAPI index of each server, the addresses of
+// registered servers, and the identities that token checks need.
+//
+// A document is saved per server. The elected gateway writes the documents to etcd, and every
+// gateway with a state directory writes them to a local file, for a start without etcd. A
+// document records when it was saved; of two with one name the later one is restored.
+//
+// A restored document is a stand-in: the answer of the server replaces it, and nothing is
+// deleted because a restored document lacks it. OpenAPI documents are not saved, only their
+// index. Documents contain no secret. Package gateway decides what is saved
+// (gateway/lastgood.go).
+//
+// Runs in: gateway.
 package lastgood
 
 import (
 	"context"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -12,64 +28,60 @@ import (
 )
 
 const (
-	// keepInterval is how often what is known is compared with what is kept.
-	// That costs next to nothing while nothing changes.
-	keepInterval = 2 * time.Second
-	// awayAfter is how long a gateway that starts waits for etcd before it goes by
-	// the local copy alone.
-	awayAfter = time.Second
+	// etcdTimeout is how long a gateway that starts waits for etcd before it uses the
+	// registrations of the local file.
+	etcdTimeout = time.Second
 	// readPause bounds the pause between attempts to read etcd.
 	readPause = 250 * time.Millisecond
 )
 
 // Config of a Keeper. All functions are required.
 type Config struct {
-	// Etcd keeps the documents that all gateways share.
+	// Etcd stores the documents that all gateways share.
 	Etcd *etcd.Documents
-	// StateDir is the folder of the local copy; "": there is none.
+	// StateDir is the folder of the local file; "": there is none.
 	StateDir string
-	// Now returns the documents of all that is known now.
-	Now func(ctx context.Context) []Document
-	// Restore takes a document over, as far as nobody has said anything since. An
-	// error is that of the document, which is then not used.
+	// Current returns the documents of the current state.
+	Current func(ctx context.Context) []Document
+	// Restore uses the content of a document until there is newer state. A document that
+	// it returns an error for is not used.
 	Restore func(name string, data []byte) error
-	// Gone returns a function that tells documents of what does not exist any
-	// more; they are dropped.
+	// Gone returns a function that reports whether the subject of a document was deleted,
+	// and with it the document.
 	Gone func() func(name string) bool
-	// CopyOnly tells documents that do not belong into etcd.
-	CopyOnly func(name string) bool
-	// Away is called once if etcd is not there soon after the start, with the
-	// documents of the local copy.
-	Away func(copied map[string][]byte)
+	// LocalOnly reports whether a document is not written to etcd.
+	LocalOnly func(name string) bool
+	// WithoutEtcd is called with the documents of the local file if etcd does not answer
+	// within a second of the start.
+	WithoutEtcd func(local map[string][]byte)
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// Document is a document as of what is known now. Documents with equal states
-// are equal.
+// Document is a document of the current state.
 type Document struct {
-	Name  string
+	Name string
+	// State is comparable: documents with equal states have equal values.
 	State any
-	Value func() any // what Pack takes
+	// Value returns the content, which Pack encodes.
+	Value func() any
 }
 
-// Keeper keeps documents. Safe for concurrent use.
+// Keeper saves and restores documents. Safe for concurrent use.
 type Keeper struct {
 	cfg  Config
 	log  *slog.Logger
-	copy *localCopy // nil: there is none
-	// read is closed once etcd's documents are restored.
+	file string // "": there is no local file
+	// read is closed once the documents in etcd are restored.
 	read chan struct{}
 
-	mu     sync.Mutex
-	packed map[string]packed
+	mu    sync.Mutex
+	saved map[string]saved
 }
 
-// packed is a document as it is kept.
-type packed struct {
-	// state identifies what it was made of; nil is a document from before,
-	// which stands until there is something to replace it.
-	state any
+// saved is a document in its saved form.
+type saved struct {
+	state any // of Document; nil: the document is restored
 	data  []byte
 }
 
@@ -78,36 +90,33 @@ func New(cfg Config) (*Keeper, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	k := &Keeper{cfg: cfg, log: cfg.Logger, read: make(chan struct{}), packed: map[string]packed{}}
-	var err error
-	if cfg.StateDir != "" {
-		k.copy, err = newLocalCopy(cfg.StateDir)
+	k := &Keeper{cfg: cfg, log: cfg.Logger, read: make(chan struct{}), saved: map[string]saved{}}
+	if cfg.StateDir == "" {
+		return k, nil
 	}
-	return k, err
+	k.file = filepath.Join(cfg.StateDir, "last-good")
+	return k, os.MkdirAll(cfg.StateDir, 0o700)
 }
 
-// HasCopy reports whether there is a local copy.
-func (k *Keeper) HasCopy() bool { return k.copy != nil }
+// HasFile reports whether there is a local file.
+func (k *Keeper) HasFile() bool { return k.file != "" }
 
-// Run restores what was kept and keeps the local copy until ctx ends. Run it
-// once.
+// Run restores the saved documents and updates the local file until ctx ends. Run it once.
 func (k *Keeper) Run(ctx context.Context) error {
-	var copied map[string][]byte
-	if k.copy != nil {
-		var err error
-		if copied, err = k.copy.read(); err != nil {
-			k.log.Warn("the local last-good copy is not used", "err", err)
-		}
-		k.Restore(copied)
-	}
-	return loop.Together(ctx, k.readEtcd,
-		func(ctx context.Context) error { return k.goByCopy(ctx, copied) },
-		k.keepCopy,
-	)
+	local := k.readFile()
+	k.Restore(local)
+	return loop.Together(ctx, func(ctx context.Context) error { return k.readEtcd(ctx, local) }, k.keepFile)
 }
 
-// readEtcd restores what is kept in etcd, once etcd can be read.
-func (k *Keeper) readEtcd(ctx context.Context) error {
+// readEtcd restores the documents in etcd as soon as etcd answers.
+func (k *Keeper) readEtcd(ctx context.Context, local map[string][]byte) error {
+	timer := time.AfterFunc(etcdTimeout, func() {
+		if len(local) > 0 {
+			k.log.Warn("etcd does not answer; routes and access policy are those of the local last-good file until it does")
+			k.cfg.WithoutEtcd(local)
+		}
+	})
+	defer timer.Stop()
 	err := loop.Retry(ctx, loop.Backoff{Max: readPause}, func(ctx context.Context) error {
 		docs, err := k.cfg.Etcd.Read(ctx)
 		if err != nil {
@@ -118,35 +127,18 @@ func (k *Keeper) readEtcd(ctx context.Context) error {
 			data[name] = d.Data
 		}
 		k.Restore(data)
-		close(k.read)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	timer.Stop()
+	close(k.read)
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// goByCopy has the gateway go by the local copy if etcd is not there soon, and
-// ends with ctx.
-func (k *Keeper) goByCopy(ctx context.Context, copied map[string][]byte) error {
-	timer := time.NewTimer(awayAfter)
-	defer timer.Stop()
-	select {
-	case <-k.read:
-	case <-ctx.Done():
-	case <-timer.C:
-		if len(copied) > 0 {
-			k.log.Warn("etcd is away; routes and access policy are those of the local copy until it answers")
-			k.cfg.Away(copied)
-		}
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// Await waits until etcd's documents are restored; false if ctx ended.
+// Await waits until the documents in etcd are restored. It returns false if ctx ended.
 func (k *Keeper) Await(ctx context.Context) bool {
 	select {
 	case <-k.read:
@@ -156,12 +148,14 @@ func (k *Keeper) Await(ctx context.Context) bool {
 	}
 }
 
-// Restore takes documents over, each unless a newer one is known already: what is in
-// etcd may be older than the local copy, because it was not written for a while or has
-// become too large. One that is broken is left out.
+// Restore restores documents, except those of which a later one is known and those that
+// are invalid.
 func (k *Keeper) Restore(docs map[string][]byte) {
 	for name, data := range docs {
-		if k.hasNewer(name, data) {
+		k.mu.Lock()
+		later := savedAt(k.saved[name].data).After(savedAt(data))
+		k.mu.Unlock()
+		if later {
 			continue
 		}
 		if err := k.cfg.Restore(name, data); err != nil {
@@ -169,54 +163,56 @@ func (k *Keeper) Restore(docs map[string][]byte) {
 			continue
 		}
 		k.mu.Lock()
-		if k.packed[name].state == nil {
-			k.packed[name] = packed{data: data}
+		if k.saved[name].state == nil {
+			k.saved[name] = saved{data: data}
 		}
 		k.mu.Unlock()
 	}
 }
 
-func (k *Keeper) hasNewer(name string, data []byte) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return madeAt(k.packed[name].data) > madeAt(data)
-}
-
-// Documents brings the documents up to date and returns them. What is not known
-// now stays as it was kept.
+// Documents encodes the documents whose state changed and returns all, restored ones
+// included.
 func (k *Keeper) Documents(ctx context.Context) map[string][]byte {
+	k.update(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, d := range k.cfg.Now(ctx) {
-		if old, ok := k.packed[d.Name]; ok && old.state == d.State {
-			continue
-		}
-		data, err := Pack(d.Value())
-		if err != nil {
-			k.log.Error("a last-good document cannot be made", "document", d.Name, "err", err)
-			continue
-		}
-		if old := k.packed[d.Name].data; same(old, data) {
-			data = old // whoever has it recognises it
-		} else {
-			setMade(data, madeAfter(old))
-		}
-		k.packed[d.Name] = packed{d.State, data}
-	}
-	gone := k.cfg.Gone()
-	maps.DeleteFunc(k.packed, func(name string, _ packed) bool { return gone(name) })
-	out := make(map[string][]byte, len(k.packed))
-	for name, d := range k.packed {
+	out := make(map[string][]byte, len(k.saved))
+	for name, d := range k.saved {
 		out[name] = d.data
 	}
 	return out
 }
 
-// Restored counts the documents from before that nobody has said anew.
+// update brings saved in line with the current state.
+func (k *Keeper) update(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, d := range k.cfg.Current(ctx) {
+		old := k.saved[d.Name]
+		if old.state != nil && old.state == d.State {
+			continue
+		}
+		data, err := packAfter(d.Value(), old.data)
+		if err != nil {
+			k.log.Error("encoding a last-good document failed", "document", d.Name, "err", err)
+			continue
+		}
+		if same(old.data, data) {
+			data = old.data
+		} else if len(data) > maxEtcdDocument && len(old.data) <= maxEtcdDocument && !k.cfg.LocalOnly(d.Name) {
+			k.log.Warn("a last-good document is too large for etcd and is saved in local files only", "document", d.Name, "bytes", len(data), "limit", maxEtcdDocument)
+		}
+		k.saved[d.Name] = saved{d.State, data}
+	}
+	gone := k.cfg.Gone()
+	maps.DeleteFunc(k.saved, func(name string, _ saved) bool { return gone(name) })
+}
+
+// Restored returns the number of restored documents that no current state has replaced.
 func (k *Keeper) Restored() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, d := range k.packed {
+	for _, d := range k.saved {
 		if d.state == nil {
 			n++
 		}

@@ -1,14 +1,18 @@
 package lastgood
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"maps"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
 
 	"portico/discovery"
 	"portico/resource"
@@ -16,7 +20,9 @@ import (
 	"portico/resource/rest"
 )
 
+// A document that unpacks to more than the bound is refused.
 func TestUnpackIsBounded(t *testing.T) {
+	t.Parallel()
 	large, err := Pack(strings.Repeat("x", maxUnpacked))
 	if err != nil {
 		t.Fatal(err)
@@ -27,110 +33,143 @@ func TestUnpackIsBounded(t *testing.T) {
 	}
 }
 
-func TestLocalCopy(t *testing.T) {
-	c, err := newLocalCopy(filepath.Join(t.TempDir(), "state"))
+// newEtcd returns the documents of a real etcd.
+func newEtcd(t *testing.T) *etcd.Documents {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "l") // short enough for the address of a socket
 	if err != nil {
 		t.Fatal(err)
 	}
-	if docs, err := c.read(); docs != nil || err != nil {
-		t.Errorf("without a file: %v, %v", docs, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	cfg := embed.NewConfig()
+	cfg.Dir = filepath.Join(dir, "d")
+	client, peer := url.URL{Scheme: "unix", Path: filepath.Join(dir, "e")}, url.URL{Scheme: "unix", Path: filepath.Join(dir, "p")}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.TickMs, cfg.ElectionMs, cfg.UnsafeNoFsync = 10, 100, true
+	cfg.LogLevel, cfg.LogOutputs = "error", []string{os.DevNull}
+	server, err := embed.StartEtcd(cfg)
+	if err != nil {
+		t.Fatal(err)
 	}
-	want := map[string][]byte{"backend/core": {1, 2, 3}, "core/services": {4}}
-	for range 2 { // a second one replaces the first
-		if err := c.write(want); err != nil {
+	t.Cleanup(server.Close)
+	select {
+	case <-server.Server.ReadyNotify():
+	case <-time.After(time.Minute):
+		t.Fatal("etcd does not become ready")
+	}
+	c, err := etcd.Open(etcd.Config{Endpoints: []string{client.String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c.Documents("gateway")
+}
+
+// gatewayRun is one run of a gateway: what it reads from a server ("": nothing), and whether
+// it is elected.
+type gatewayRun struct {
+	stateDir string
+	reads    string
+	elected  bool
+}
+
+// run returns what the gateway knew after etcd was read.
+func (g gatewayRun) run(t *testing.T, documents *etcd.Documents) (known string) {
+	t.Helper()
+	k, err := New(Config{
+		Etcd: documents, StateDir: g.stateDir, Logger: slog.New(slog.DiscardHandler),
+		Current: func(context.Context) []Document {
+			if g.reads == "" {
+				return nil
+			}
+			return []Document{{Name: "backend/a", State: g.reads, Value: func() any { return g.reads }}}
+		},
+		Restore:     func(_ string, data []byte) error { return Unpack(data, &known) },
+		Gone:        func() func(string) bool { return func(string) bool { return false } },
+		LocalOnly:   func(string) bool { return false },
+		WithoutEtcd: func(map[string][]byte) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var running sync.WaitGroup
+	running.Go(func() { _ = k.Run(ctx) })
+	if !k.Await(ctx) {
+		t.Fatal("etcd was not read")
+	}
+	if g.elected {
+		w := &etcdWriter{Keeper: k, next: map[string]time.Time{}}
+		if err := w.save(ctx, true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	docs, err := c.read()
-	if err != nil || !maps.EqualFunc(docs, want, bytes.Equal) {
-		t.Errorf("read %v, %v", docs, err)
+	cancel() // the local file is written once more then
+	running.Wait()
+	return known
+}
+
+// A gateway restores the later one of the document in etcd and the one in its file: the
+// file is later if the gateway was killed before it wrote etcd or the document is too large
+// for etcd, and etcd is later if another gateway wrote it.
+func TestLaterDocumentIsRestored(t *testing.T) {
+	t.Parallel()
+	large := make([]byte, 2*maxEtcdDocument) // hardly compressible
+	for i := range large {
+		large[i] = byte('0' + rand.N(64))
 	}
-	if info, err := os.Stat(c.file); err != nil || info.Mode().Perm() != 0o600 {
+	for name, tc := range map[string]struct {
+		then gatewayRun
+		want string
+	}{
+		"not written to etcd yet":    {gatewayRun{stateDir: "here", reads: "second"}, "second"},
+		"too large for etcd":         {gatewayRun{stateDir: "here", reads: string(large), elected: true}, string(large)},
+		"written by another gateway": {gatewayRun{reads: "third", elected: true}, "third"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			documents, here := newEtcd(t), t.TempDir()
+			gatewayRun{stateDir: here, reads: "first", elected: true}.run(t, documents)
+			if tc.then.stateDir != "" {
+				tc.then.stateDir = here
+			}
+			tc.then.run(t, documents)
+			for range 2 {
+				if got := (gatewayRun{stateDir: here, elected: true}).run(t, documents); got != tc.want {
+					t.Errorf("restored %.20q, want %.20q", got, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// An invalid local file is ignored and replaced; only the user of the process can read it.
+func TestInvalidFile(t *testing.T) {
+	t.Parallel()
+	documents, dir := newEtcd(t), t.TempDir()
+	file := filepath.Join(dir, "last-good")
+	for _, invalid := range []string{"", "portico last-good 1\n", `{"backend/a":"MQ=="}`} {
+		if err := os.WriteFile(file, []byte(invalid), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := (gatewayRun{stateDir: dir}).run(t, documents); got != "" {
+			t.Errorf("%q: restored %q", invalid, got)
+		}
+	}
+	gatewayRun{stateDir: dir, reads: "x"}.run(t, documents)
+	if got := (gatewayRun{stateDir: dir}).run(t, documents); got != "x" {
+		t.Errorf("restored %q after an invalid file was replaced", got)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file: %v, %v", info, err)
 	}
-	whole, err := os.ReadFile(c.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, broken := range [][]byte{{}, whole[:len(whole)-1], append([]byte("x"), whole...), bytes.Replace(whole, []byte("core/"), []byte("cure/"), 1)} {
-		if err := os.WriteFile(c.file, broken, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if docs, err := c.read(); err == nil || docs != nil {
-			t.Errorf("%.60q: read %v", broken, docs)
-		}
-	}
-	if err := c.write(map[string][]byte{"x": make([]byte, maxCopy)}); err == nil {
-		t.Error("a copy beyond the bound was written")
-	}
 }
 
-// Who is elected takes over what others have kept since it started, unless it has
-// heard something itself.
-func TestCatchUp(t *testing.T) {
-	var said []Document
-	broken := errors.New("broken")
-	restored := map[string]string{}
-	k, err := New(Config{
-		Now: func(context.Context) []Document { return said },
-		Restore: func(name string, data []byte) error {
-			if string(data) == "broken" {
-				return broken
-			}
-			restored[name] = string(data)
-			return nil
-		},
-		Gone: func() func(string) bool { return func(string) bool { return false } },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := []byte("old")
-	k.Restore(map[string][]byte{"newer": old, "heard": old, "broken": old, "same": old, "unread": old, "mine": old})
-	said = []Document{{Name: "heard", State: 1, Value: func() any { return "x" }}}
-	clear(restored)
-	heard := k.Documents(t.Context())["heard"]
-	k.catchUp(t.Context(), map[string]etcd.Document{
-		"newer": {Data: []byte("new")}, "heard": {Data: []byte("new")}, "broken": {Data: []byte("broken")},
-		"same": {Data: old}, "unread": {}, "unknown": {Data: []byte("new")},
-	})
-	docs := k.Documents(t.Context())
-	for name, want := range map[string]string{
-		"newer": "new", "heard": string(heard), "broken": "old", "same": "old", "unread": "old", "unknown": "new", "mine": "old",
-	} {
-		if string(docs[name]) != want {
-			t.Errorf("%s: %q is kept, want %q", name, docs[name], want)
-		}
-	}
-	if want := map[string]string{"newer": "new", "unknown": "new"}; !maps.Equal(restored, want) {
-		t.Errorf("restored %v, want %v", restored, want)
-	}
-}
-
-func FuzzParseCopy(f *testing.F) {
-	good, err := formatCopy(map[string][]byte{"backend/core": {1}})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good)
-	f.Add([]byte(copyMagic))
-	f.Add([]byte(copyMagic + "\n{}"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		docs, err := parseCopy(data)
-		if err != nil {
-			return
-		}
-		again, err := formatCopy(docs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if reread, err := parseCopy(again); err != nil || len(reread) != len(docs) {
-			t.Fatalf("%v, then %v (%v)", docs, reread, err)
-		}
-	})
-}
-
-func FuzzUnpackVersions(f *testing.F) {
+// Whatever a document contains, discovery can be built from what is restored of it.
+func FuzzGroupVersions(f *testing.F) {
 	for _, v := range []any{[]Version{{Version: "v1"}}, Versions(discovery.FromKinds([]*rest.Kind{{Info: resource.Info{Group: "a.example.com", Versions: []string{"v1"}, Resource: "widgets", Kind: "Widget"}}})), "x"} {
 		data, err := Pack(v)
 		if err != nil {
@@ -139,12 +178,16 @@ func FuzzUnpackVersions(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		gvs, err := UnpackVersions(data)
+		var saved []Version
+		if Unpack(data, &saved) != nil {
+			return
+		}
+		gvs, err := GroupVersions(saved)
 		if err != nil {
 			return
 		}
 		if _, err := discovery.Build(gvs, ""); err != nil {
-			t.Fatalf("discovery of what was restored: %v", err)
+			t.Fatalf("discovery of restored group/versions: %v", err)
 		}
 	})
 }

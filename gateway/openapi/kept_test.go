@@ -22,7 +22,7 @@ func startOver(t *testing.T, backends ...*describing) *over {
 	o := &over{indexing: startIndexing(t, backends...)}
 	var err error
 	o.keeper, err = lastgood.New(lastgood.Config{
-		Now: func(context.Context) []lastgood.Document { return o.sync.Kept() }, Gone: o.sync.Gone, Logger: slog.New(slog.DiscardHandler),
+		Current: func(context.Context) []lastgood.Document { return o.sync.Saved() }, Gone: o.sync.Gone, Logger: slog.New(slog.DiscardHandler),
 		Restore: func(name string, data []byte) error { _, err := o.sync.Restore(name, data); return err },
 	})
 	if err != nil {
@@ -69,7 +69,7 @@ func TestOpenAPIOfAnEarlierGateway(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "" || !strings.Contains(w.Body.String(), keyB+" cannot be asked for it") {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
-	if again := next.keeper.Documents(t.Context()); string(again["openapi/backend/crd"]) != string(docs["openapi/backend/crd"]) || len(again["openapi/backend/crd"]) == 0 {
+	if again := next.keeper.Documents(t.Context()); string(again["backend/crd"]) != string(docs["backend/crd"]) || len(again["backend/crd"]) == 0 {
 		t.Error("the index is not kept on")
 	}
 	if n := next.keeper.Restored(); n == 0 {
@@ -83,13 +83,13 @@ func TestOpenAPIKeptLeaves(t *testing.T) {
 	g := startOver(t)
 	g.stored = []*backend.Backend{{ObjectMeta: metav1.ObjectMeta{Name: "crd"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: "unix://" + crd.socket}}}}}
 	g.check(t)
-	if g.keeper.Documents(t.Context())["openapi/backend/crd"] == nil {
+	if g.keeper.Documents(t.Context())["backend/crd"] == nil {
 		t.Fatal("the index is not kept")
 	}
 	g.sync.SetAPIServices([]*apireg.APIService{})
 	g.sync.SetBackends(nil)
 	g.sync.Reconcile()
-	if g.keeper.Documents(t.Context())["openapi/backend/crd"] != nil {
+	if g.keeper.Documents(t.Context())["backend/crd"] != nil {
 		t.Error("the index of a Backend that is gone is kept")
 	}
 }

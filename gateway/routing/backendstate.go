@@ -98,8 +98,10 @@ func (s *Controller) resolveBackends(n *inputs, live map[string]*Server) *Backen
 
 // reference returns the Service that the Backend names, as an APIService would;
 // nil if it names none.
-func (d *EffectiveBackend) reference() *apireg.ServiceReference {
-	v := d.Spec.Service
+func (d *EffectiveBackend) reference() *apireg.ServiceReference { return serviceReference(d.Spec) }
+
+func serviceReference(s *backend.Spec) *apireg.ServiceReference {
+	v := s.Service
 	if v == nil {
 		return nil
 	}

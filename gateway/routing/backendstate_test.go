@@ -232,13 +232,15 @@ func TestRestoredVersionsGoWithTheServer(t *testing.T) {
 	for _, speaks := range []bool{false, true} {
 		b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}}}}
 		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
-		s.restoreVersions("backend/b", widgets())
+		if _, err := s.Restore("backend/b", packed(t, serverDocument{Versions: lastgood.Versions(widgets())})); err != nil {
+			t.Fatal(err)
+		}
+		s.Reconcile()
 		srv := s.servers["backend/b"]
 		if gvs, _ := srv.Source.GroupVersions(); len(gvs) != len(widgets()) {
 			t.Fatalf("restored %v", gvs)
 		}
-		s.Reconcile()
-		if s.restoredVersions("backend/b") == nil {
+		if s.savedServer("backend/b").versions == nil {
 			t.Error("forgotten before the server spoke")
 		}
 		if speaks {
@@ -393,7 +395,7 @@ func TestRestoredWithoutAddresses(t *testing.T) {
 		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
 		s.SetServices(loop.Snapshot{}, loop.Snapshot{})
 		s.SetBackends(c.b)
-		if mine, err := s.Restore(target, packed(t, lastgood.Versions(said))); !mine || err != nil {
+		if mine, err := s.Restore(target, packed(t, serverDocument{Versions: lastgood.Versions(said)})); !mine || err != nil {
 			t.Fatal(mine, err)
 		}
 		s.SetAPIServices([]*apireg.APIService{c.a})

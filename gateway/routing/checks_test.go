@@ -120,7 +120,7 @@ func startReplicated(t *testing.T) *replicated {
 	s.checker = availability.New(availability.Config{OnChange: func(string, availability.Verdict) { s.wake.Set() }})
 	r := &replicated{Controller: s}
 	key := resource.Key{Namespace: "ns", Name: "api"}
-	known := &services{known: true, service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}
+	known := &services{service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}
 	known.service[key] = &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}
 	for i := range r.replicas {
 		r.replicas[i] = &replica{}
@@ -131,7 +131,7 @@ func startReplicated(t *testing.T) *replicated {
 			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"127.0.0.1"}}},
 		})
 	}
-	s.resolveBy(known)
+	s.setServices(known)
 	s.SetBackends([]*backend.Backend{})
 	s.SetAPIServices([]*apireg.APIService{{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.g.example.com"},

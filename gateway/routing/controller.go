@@ -15,7 +15,6 @@ import (
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/sources"
 	"portico/gateway/proxy"
 	"portico/gateway/upstream"
 	"portico/resource/fairshare"
@@ -53,11 +52,8 @@ type Controller struct {
 
 	mu sync.Mutex // guards what setters write
 	in inputs
-	// versions are the group/versions of servers as an earlier gateway read them, by
-	// target, until this gateway reads them or the server is gone.
-	versions map[string][]discovery.GroupVersion
-	// indexes are likewise those of their OpenAPI documents.
-	indexes map[string]*sources.OpenAPIIndex
+	// saved has the servers that an earlier gateway read, by target.
+	saved map[string]savedServer
 
 	lifetime context.Context    // of Run; nil: before it
 	servers  map[string]*Server // by target; of Run only
@@ -172,11 +168,9 @@ func (s *Controller) SetBackends(list []*backend.Backend) {
 }
 
 // SetServices sets the Services and EndpointSlices.
-func (s *Controller) SetServices(svc, eps loop.Snapshot) { s.resolveBy(newServices(svc, eps)) }
+func (s *Controller) SetServices(svc, eps loop.Snapshot) { s.setServices(newServices(svc, eps)) }
 
-func (s *Controller) resolveBy(v *services) {
-	s.update(func(n *inputs) { n.services = v })
-}
+func (s *Controller) setServices(v *services) { s.update(func(n *inputs) { n.services = v }) }
 
 // update changes the inputs and wakes the controller.
 func (s *Controller) update(change func(n *inputs)) {
@@ -255,16 +249,12 @@ func (s *Controller) settle(live map[string]*Server, unlisted map[*Server][]avai
 			s.letGo(old)
 		}
 	}
-	s.forgetVersions(s.servers, live)
+	s.forgetServers(live)
 	s.servers = live
 	s.live.Store(&live)
 	for _, srv := range live {
 		if srv.unfollow == nil && s.lifetime != nil {
 			s.follow(s.lifetime, srv)
-		}
-		// What is restored may have come before the server was made.
-		if s.restoreKept(srv) {
-			s.wake.Set()
 		}
 	}
 }
@@ -289,12 +279,18 @@ func (s *Controller) targets(live map[string]*Server, unlisted map[*Server][]ava
 // upstreams are those of all servers, by the names in metrics.
 func (s *Controller) upstreams() map[string]*upstream.Upstream {
 	out := map[string]*upstream.Upstream{}
-	if live := s.live.Load(); live != nil {
-		for _, srv := range *live {
-			out[srv.shownAs()] = srv.Up.Upstream
-		}
+	for _, srv := range s.liveServers() {
+		out[srv.shownAs()] = srv.Up.Upstream
 	}
 	return out
+}
+
+// liveServers returns the current servers by target. It must not be changed.
+func (s *Controller) liveServers() map[string]*Server {
+	if live := s.live.Load(); live != nil {
+		return *live
+	}
+	return nil
 }
 
 // publish publishes the results of a merge. Documents that are equal to the present ones

@@ -18,11 +18,7 @@ func newDroppedMetric(s *Controller) *droppedMetric {
 func (m *droppedMetric) Describe(to chan<- *prometheus.Desc) { to <- m.desc }
 
 func (m *droppedMetric) Collect(to chan<- prometheus.Metric) {
-	live := m.sync.live.Load()
-	if live == nil {
-		return
-	}
-	for _, srv := range *live {
+	for _, srv := range m.sync.liveServers() {
 		to <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, float64(srv.Source.Dropped()), srv.shownAs())
 	}
 }

@@ -110,7 +110,7 @@ func (m *merge) entry(a *apireg.APIService, p routeDecision) discovery.GroupVers
 		}
 	case !p.nowhere:
 		// It was not found since this gateway began, but may have been before.
-		for _, gv := range m.s.restoredVersions(cmp.Or(p.kept, targetOfAPIService(a.Name))) {
+		for _, gv := range m.s.savedServer(cmp.Or(p.kept, targetOfAPIService(a.Name))).versions {
 			if gv.Group == a.Spec.Group && gv.Version == a.Spec.Version {
 				entry = gv
 			}

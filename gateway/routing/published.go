@@ -38,11 +38,7 @@ func (s *Controller) WhyUnknown(group, version string) string {
 	case !rt.Condition.Available() && rt.Condition.Reason != Unchecked().Reason:
 		return rt.Condition.Reason + ": " + rt.Condition.Message
 	}
-	live := s.live.Load()
-	if live == nil {
-		return ""
-	}
-	for _, srv := range *live {
+	for _, srv := range s.liveServers() {
 		if srv.Up != rt.Upstream {
 			continue
 		}

@@ -40,7 +40,7 @@ func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
 		rest("else", evil, "https://127.0.0.2:7443"), {ObjectMeta: metav1.ObjectMeta{Name: "service"}, Spec: backend.Spec{Service: &backend.Service{Namespace: "ns", Name: "far"}, REST: evil}},
 	})
 	far := resource.Key{Namespace: "ns", Name: "far"}
-	s.resolveBy(&services{known: true, service: map[resource.Key]*corev1.Service{far: {
+	s.setServices(&services{service: map[resource.Key]*corev1.Service{far: {
 		ObjectMeta: metav1.ObjectMeta{Namespace: far.Namespace, Name: far.Name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 443}}},
 	}}})
 	s.Reconcile()

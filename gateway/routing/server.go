@@ -94,8 +94,8 @@ type Server struct {
 }
 
 // Targets of servers: what they are checked and kept as.
-func targetOfBackend(name string) string    { return documentsOfBackends + name }
-func targetOfAPIService(name string) string { return documentsOfAPIServices + name }
+func targetOfBackend(name string) string    { return backendPrefix + name }
+func targetOfAPIService(name string) string { return apiservicePrefix + name }
 
 // making is what a server is made of.
 type making struct {
@@ -124,6 +124,7 @@ func (s *Controller) serverFor(m making, live map[string]*Server) *Server {
 	if old != nil && old.id == m.id && !old.replacedBy(m.uid) {
 		live[m.target] = old
 		old.change(&m)
+		s.restoreServer(old)
 		return old
 	}
 	srv := &Server{
@@ -151,7 +152,7 @@ func (s *Controller) serverFor(m making, live map[string]*Server) *Server {
 	switch {
 	case old == nil:
 	case old.replacedBy(m.uid): // what another said is not its word
-		s.forgetKept(m.target)
+		s.forgetServer(m.target)
 	case old.Source.Heard():
 		// The same, reached another way: what it said stands until the new server
 		// speaks.
@@ -173,7 +174,7 @@ func (s *Controller) serverFor(m making, live map[string]*Server) *Server {
 	if index != nil {
 		srv.Source.RestoreOpenAPI(index)
 	}
-	s.restoreKept(srv)
+	s.restoreServer(srv)
 	return srv
 }
 
@@ -270,7 +271,7 @@ func (srv *Server) refreshOpenAPI(ctx context.Context) bool {
 // apiservice/NAME if it is the Service of an APIService. No Backend's name has a
 // slash in it.
 func (srv *Server) shownAs() string {
-	if name, ok := strings.CutPrefix(srv.target, documentsOfBackends); ok {
+	if name, ok := strings.CutPrefix(srv.target, backendPrefix); ok {
 		return name
 	}
 	return srv.target

@@ -23,8 +23,7 @@ import (
 // the servers that APIServices name. Immutable; the last good state is kept
 // while the core server is away.
 type services struct {
-	known bool // both were followed at least once
-	// restored: it is what an earlier gateway knew of those that were named then.
+	// restored: only resolved is known, from an earlier gateway.
 	restored bool
 	service  map[resource.Key]*corev1.Service
 	slices   map[resource.Key][]*discoveryv1.EndpointSlice // by service
@@ -62,7 +61,7 @@ var errServicesUnknown = errors.New("the core server has not been reached yet")
 // newServices decodes the two snapshots. An object that does not decode is left
 // out: it cannot name a server.
 func newServices(svc, eps loop.Snapshot) *services {
-	s := &services{known: true, service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}
+	s := &services{service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}
 	for _, o := range svc.Items {
 		v := &corev1.Service{}
 		if json.Unmarshal(o.Data, v) == nil {
@@ -72,15 +71,11 @@ func newServices(svc, eps loop.Snapshot) *services {
 	for _, o := range eps.Items {
 		v := &discoveryv1.EndpointSlice{}
 		if json.Unmarshal(o.Data, v) == nil {
-			s.addSlice(v)
+			key := resource.Key{Namespace: v.Namespace, Name: v.Labels[discoveryv1.LabelServiceName]}
+			s.slices[key] = append(s.slices[key], v)
 		}
 	}
 	return s
-}
-
-func (s *services) addSlice(v *discoveryv1.EndpointSlice) {
-	key := resource.Key{Namespace: v.Namespace, Name: v.Labels[discoveryv1.LabelServiceName]}
-	s.slices[key] = append(s.slices[key], v)
 }
 
 // resolve returns where the server is that an APIService names, or the condition
@@ -88,7 +83,7 @@ func (s *services) addSlice(v *discoveryv1.EndpointSlice) {
 // a Service with a selector or hand-written endpoints is always resolved to the
 // ready addresses of its EndpointSlices. Safe for concurrent use.
 func (s *services) resolve(ref *apireg.ServiceReference) (addresses, *apiservice.Condition) {
-	if s == nil || !s.known {
+	if s == nil {
 		failed := apiservice.ServiceAccessError(ref, errServicesUnknown)
 		return addresses{}, &failed
 	}

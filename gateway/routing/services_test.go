@@ -152,13 +152,13 @@ func TestAddressesAreBounded(t *testing.T) {
 	}
 	for name, backends := range map[string][]*backend.Backend{"an APIService alone": nil, "a Backend": {servedBy("b", func(*backend.Spec) {})}} {
 		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), backends...)
-		s.resolveBy(crowded(t, n))
+		s.setServices(crowded(t, n))
 		s.Reconcile()
 		up := s.table.Load().Lookup("widgets.example.com", "v1").Upstream
 		if got := up.Endpoints(); len(got) != backend.MaxEndpoints {
 			t.Errorf("%s: %d endpoints", name, len(got))
 		}
-		if kept := packed(t, s.in.services.named(&s.in)); len(kept) > 64<<10 {
+		if kept := packed(t, s.in.savedAddresses()); len(kept) > 64<<10 {
 			t.Errorf("%s: %d bytes are kept", name, len(kept))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
