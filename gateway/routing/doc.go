@@ -15,7 +15,7 @@
 //     and closed when no Backend or APIService describes it. checks.go defines its
 //     availability checks, unlisted.go those of group/versions that it does not list, and
 //     stream.go follows its discovery. stable.go makes the texts of errors comparable.
-//   - kept.go and restore.go save and restore what outlives a gateway (package
+//   - saved.go has the documents that are restored after a restart (package
 //     gateway/lastgood).
 //
 // The types, each made of the one before: a Backend is a server of the gateway's flags, a
