@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -10,9 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured/unstructuredscheme"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"portico/resource"
@@ -165,7 +168,7 @@ func (c *codec) EncodeStored(obj runtime.Object) (*resource.Object, error) {
 			return nil, fmt.Errorf("convert %s to %s: %w", c.gvk.Kind, c.storage.GroupVersion(), err)
 		}
 	}
-	data, err := encode(withoutRevision(u.Object))
+	data, err := json.Marshal(withoutRevision(u.Object))
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", c.gvk.Kind, err)
 	}
@@ -197,7 +200,7 @@ func (c *codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, mediaTyp
 			return nil, fmt.Errorf("convert %s to %s: %w", gvk.Kind, gvk.GroupVersion(), err)
 		}
 	}
-	data, err := encode(u.Object)
+	data, err := json.Marshal(u.Object)
 	if err == nil && mediaType == mediaYAML {
 		data, err = yaml.JSONToYAML(data)
 	}
@@ -207,13 +210,10 @@ func (c *codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, mediaTyp
 	return data, nil
 }
 
-// encodeSpace is what an object's JSON is expected to take, in bytes; larger
-// ones grow.
-const encodeSpace = 4 << 10
-
-// encode makes JSON with sorted keys, without the line feed.
-func encode(object map[string]any) ([]byte, error) {
-	return appendJSON(make([]byte, 0, encodeSpace), object)
+// decodeObject decodes a JSON object: integers are int64, other numbers float64.
+func decodeObject(data []byte) (object map[string]any, err error) {
+	err = kjson.UnmarshalCaseSensitivePreserveInts(data, &object)
+	return object, err
 }
 
 // Hub implements rest.Versioned.
@@ -249,8 +249,8 @@ type bodies struct {
 
 func newBodies() *bodies {
 	serializer := func(yaml, strict bool) *jsonserializer.Serializer {
-		return jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, unstructuredTypes{}, unstructuredTypes{},
-			jsonserializer.SerializerOptions{Yaml: yaml, Strict: strict})
+		return jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, unstructuredscheme.NewUnstructuredCreator(),
+			unstructuredscheme.NewUnstructuredObjectTyper(), jsonserializer.SerializerOptions{Yaml: yaml, Strict: strict})
 	}
 	return &bodies{
 		json: serializer(false, false), strictJSON: serializer(false, true),
@@ -260,11 +260,6 @@ func newBodies() *bodies {
 
 // decode decodes a body that is a want, or says nothing about it.
 func (b *bodies) decode(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
-	if mediaType == mediaJSON || mediaType == "" {
-		if u, ok := quickDecodeBody(data, want); ok {
-			return u, nil, nil
-		}
-	}
 	var decoder *jsonserializer.Serializer
 	switch {
 	case mediaType == mediaYAML && strict:
@@ -296,25 +291,3 @@ func (b *bodies) decode(data []byte, mediaType string, want schema.GroupVersionK
 	u.SetGroupVersionKind(*gvk)
 	return u, strictErrs, nil
 }
-
-// unstructuredTypes has every kind be an unstructured object.
-type unstructuredTypes struct{}
-
-func (unstructuredTypes) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(gvk)
-	return u, nil
-}
-
-func (unstructuredTypes) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, bool, error) {
-	gvk := obj.GetObjectKind().GroupVersionKind()
-	switch {
-	case gvk.Kind == "":
-		return nil, false, runtime.NewMissingKindErr("object has no kind field ")
-	case gvk.Version == "":
-		return nil, false, runtime.NewMissingVersionErr("object has no apiVersion field")
-	}
-	return []schema.GroupVersionKind{gvk}, false, nil
-}
-
-func (unstructuredTypes) Recognizes(schema.GroupVersionKind) bool { return true }

@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
@@ -150,9 +151,9 @@ properties:
 		if !count.below(object, n) {
 			t.Fatal("there is nothing left")
 		}
-		before, _ := encode(object)
+		before, _ := json.Marshal(object)
 		defaulting.Default(object, structural)
-		after, _ := encode(object)
+		after, _ := json.Marshal(object)
 		added, counted := len(after)-len(before), maxDefaults-count.left
 		if counted < added || (counted == 0) != (added == 0) {
 			t.Errorf("%s: %d bytes are counted, %d added: %s", text, counted, added, fmt.Sprint(string(after)))

@@ -16,8 +16,7 @@
 // thousand errors (schema_errors.go).
 //
 // The one fast path of writes is package prevalidate: an object whose bytes it finds
-// valid is decoded (decode.go) and encoded (json.go), and neither normalized nor
-// validated.
+// valid is neither normalized nor validated.
 //
 // One watch of etcd covers every custom resource there is or will be: all of
 // the storage but the built-in kinds' places (ranges.go). Installing a

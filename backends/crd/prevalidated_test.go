@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -36,7 +37,7 @@ func FuzzPrevalidateStored(f *testing.F) {
 		}
 		u := &unstructured.Unstructured{Object: state.after}
 		u.SetGeneration(1)
-		written, err := encode(u.Object)
+		written, err := json.Marshal(u.Object)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,14 +1,13 @@
 // Package jsonscan reads JSON text token by token and makes values only of what
 // the caller asks for. It is the one JSON scanner of the request path: the header
-// of an object (resource.Parse), the check of a custom resource by its bytes
-// (backends/crd/prevalidate) and [Decode] are built on it. Everything else uses
-// encoding/json or sigs.k8s.io/json.
+// of an object (resource.Parse) and the check of a custom resource by its bytes
+// (backends/crd/prevalidate) are built on it. Everything else uses encoding/json or
+// sigs.k8s.io/json.
 //
 // Syntax is that of RFC 8259, as encoding/json checks it. Duplicate keys and
 // invalid UTF-8 are not errors here; callers that must refuse them compare keys
 // and check [Scanner.String] themselves. FuzzScanner compares the scanner with
-// encoding/json and FuzzDecode compares Decode with sigs.k8s.io/json;
-// BenchmarkSkip and BenchmarkDecode measure them.
+// encoding/json; BenchmarkSkip measures it.
 //
 // Runs in: gateway, core, crd.
 package jsonscan

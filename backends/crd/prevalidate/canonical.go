@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// errDoubt ends a walk of text that is no syntax error.
-var errDoubt = errors.New("not certain")
+// errUncertain ends a walk of well-formed text that is not certainly canonical.
+var errUncertain = errors.New("not certain")
 
 // unknownFields is what pruning does to fields that a schema does not declare.
 type unknownFields uint8
@@ -50,7 +50,7 @@ func (w *walker) object(n *node) bool {
 	return identity == 2 && w.End()
 }
 
-// field finds a declared or required field. Names with escapes are not found.
+// field returns a declared or required field. Names with escapes are not found.
 func (n *node) field(key []byte, escaped bool) (f field, known bool) {
 	if escaped || n.fields == nil {
 		return field{}, false
@@ -59,8 +59,8 @@ func (n *node) field(key []byte, escaped bool) (f field, known bool) {
 	return f, f.node != nil
 }
 
-// unknown is what becomes of unknown fields of a value; inherited is what becomes of
-// those around it.
+// unknown returns what pruning does to unknown fields of a value; inherited is what it
+// does in the value around.
 func (n *node) unknown(inherited unknownFields) unknownFields {
 	if n.preserve {
 		return kept
@@ -74,7 +74,7 @@ func (w *walker) member(n *node, f field, known, escaped bool, unknown unknownFi
 	case known:
 		return w.value(f.node, pruned)
 	case escaped && n.fields != nil:
-		// It may be a declared field, written with escapes.
+		// It may be a declared field whose name is written with escapes.
 		return false
 	case n.open:
 		return w.value(n.extra, pruned)
@@ -127,7 +127,7 @@ func (w *walker) fields(n *node, unknown unknownFields) bool {
 	return w.ok()
 }
 
-// noteDefaults notes whether a field with a default is not among those seen.
+// noteDefaults records whether a field with a default is missing from seen.
 func (w *walker) noteDefaults(n *node, seen uint64) {
 	w.lacksDefaults = w.lacksDefaults || seen&n.defaulted != n.defaulted
 }

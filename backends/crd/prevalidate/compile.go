@@ -1,6 +1,8 @@
 package prevalidate
 
 import (
+	"math"
+	"reflect"
 	"regexp"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -11,8 +13,82 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/validate"
 )
 
-// maxBits bounds the fields of one object that are required or have defaults.
-const maxBits = 64
+const (
+	// maxBits bounds the fields of one object that are required or have defaults.
+	maxBits = 64
+	// maxLimit bounds limits of numbers, so that float64 holds each exactly.
+	maxLimit = 1e15
+)
+
+// types is a set of types of JSON values.
+type types uint8
+
+const (
+	stringType types = 1 << iota
+	integerType
+	fractionType
+	booleanType
+	objectType
+	arrayType
+
+	anyType = stringType | integerType | fractionType | booleanType | objectType | arrayType
+)
+
+// node is a compiled schema of one value. Immutable.
+type node struct {
+	types types
+	// fields are the properties, and the names that are required without being one.
+	fields map[string]field
+	// required and defaulted are sets of bits of fields. oneOf, if not nil, are sets of
+	// which exactly one must be there.
+	required, defaulted uint64
+	oneOf               []uint64
+	// open reports that there are additionalProperties, and extra is their schema; nil
+	// prunes everything in them.
+	open  bool
+	extra *node
+	// items is the schema of elements; nil prunes everything in them.
+	items *node
+	// nullable, preserve and embedded are the schema's own. An embedded resource has
+	// apiVersion, kind and metadata in addition to its properties.
+	nullable, preserve, embedded bool
+	// unverified means that validity cannot be decided, opaque that nothing can.
+	unverified, opaque bool
+	// *rules are nil if there are none.
+	*rules
+}
+
+// field is a property, or a name that is only required: then node is nil.
+type field struct {
+	*node
+	// bit is the field's in required, defaulted and oneOf; 0 if it is in none.
+	bit uint64
+}
+
+// rules are checked besides a value's type. Each applies to values of one type.
+type rules struct {
+	minLength, maxLength         *int64
+	minItems, maxItems           *int64
+	minProperties, maxProperties *int64
+	pattern                      *regexp.Regexp
+	format                       string          // "": none
+	enum                         map[string]bool // of strings; nil: none
+	numbers                      *limits
+	// mapKeys are the names of the fields that elements of a list differ in. The
+	// elements of a set differ as a whole.
+	mapKeys []string
+	isSet   bool
+	// anyOf and allOf are schemas of the same value.
+	anyOf, allOf []*node
+}
+
+// limits are limits of numbers.
+type limits struct {
+	minimum, maximum                   float64 // infinite: none
+	exclusiveMinimum, exclusiveMaximum bool
+	multipleOf                         float64 // 0: none
+	int32                              bool    // the format of an integer
+}
 
 type compiler struct {
 	patterns map[string]*regexp.Regexp
@@ -26,179 +102,162 @@ func newCompiler() *compiler {
 	}
 }
 
-// spine compiles the schema of a whole object, which is an embedded resource
-// without being called one: its own metadata is checked elsewhere.
-func (c *compiler) spine(p *apiextensions.JSONSchemaProps) *node {
+// object compiles the schema of a whole object. The metadata of one is checked apart.
+func (c *compiler) object(p *apiextensions.JSONSchemaProps) *node {
 	n := c.node(p, true)
-	n.embedded = false
 	n.resource(p)
 	return n
 }
 
-// node compiles a schema; outside of the spine it is one that only validates.
-func (c *compiler) node(p *apiextensions.JSONSchemaProps, spine bool) *node {
+// node compiles a schema. One that is not structural, in anyOf or allOf, only validates.
+func (c *compiler) node(p *apiextensions.JSONSchemaProps, structural bool) *node {
 	n := &node{nullable: p.Nullable, preserve: p.XPreserveUnknownFields != nil && *p.XPreserveUnknownFields, embedded: p.XEmbeddedResource}
-	n.kinds, n.blurred = kindsOf(p)
-	n.fieldsOf(c, p, spine)
-	n.rules = c.rules(n, p, spine)
+	n.setType(p)
+	n.setFields(c, p, structural)
+	n.rules = c.rules(n, p, structural)
 	if n.embedded {
+		n.unverified = true
 		n.resource(p)
 	}
-	if len(p.PatternProperties)+len(p.Dependencies)+len(p.Definitions) > 0 || p.AdditionalItems != nil || p.Ref != nil && *p.Ref != "" || p.UniqueItems {
-		n.blurred = true
+	if len(p.PatternProperties)+len(p.Dependencies)+len(p.Definitions) > 0 || p.AdditionalItems != nil ||
+		p.Ref != nil && *p.Ref != "" || p.UniqueItems || p.Not != nil {
+		n.unverified = true
 	}
 	return n
 }
 
-func kindsOf(p *apiextensions.JSONSchemaProps) (k kinds, blurred bool) {
-	if p.XIntOrString {
-		return aText | aWhole, false
-	}
-	switch p.Type {
-	case "":
-		return anything, false
-	case "object":
-		return anObject, false
-	case "array":
-		return anArray, false
-	case "string":
-		return aText, false
-	case "integer":
-		return aWhole, false
-	case "number":
-		return aWhole | aFraction, false
-	case "boolean":
-		return aBool, false
-	}
-	return anything, true
+var typesOf = map[string]types{
+	"": anyType, "object": objectType, "array": arrayType, "string": stringType,
+	"integer": integerType, "number": integerType | fractionType, "boolean": booleanType,
 }
 
-// fieldsOf compiles properties, additionalProperties and items.
-func (n *node) fieldsOf(c *compiler, p *apiextensions.JSONSchemaProps, spine bool) {
-	if len(p.Properties)+len(p.Required) > 0 {
-		n.fields = make(map[string]field, len(p.Properties)+len(p.Required))
+func (n *node) setType(p *apiextensions.JSONSchemaProps) {
+	n.types = typesOf[p.Type]
+	if p.XIntOrString {
+		n.types = stringType | integerType
 	}
+	n.unverified = n.types == 0
+}
+
+// setFields compiles properties, required, oneOf, additionalProperties and items.
+func (n *node) setFields(c *compiler, p *apiextensions.JSONSchemaProps, structural bool) {
 	bits := 0
-	bit := func() uint64 {
-		bits++
-		if bits > maxBits {
-			n.opaque, n.blurred = true, true
+	// bit returns the bit of a field, which it adds if it is missing.
+	bit := func(name string) uint64 {
+		f := n.fields[name]
+		if f.bit != 0 {
+			return f.bit
+		}
+		if bits == maxBits {
+			n.opaque, n.unverified = true, true
 			return 0
 		}
-		return 1 << (bits - 1)
+		f.bit = 1 << bits
+		bits++
+		n.fields[name] = f
+		return f.bit
+	}
+	if len(p.Properties)+len(p.Required)+len(p.OneOf) > 0 {
+		n.fields = make(map[string]field, len(p.Properties)+len(p.Required))
 	}
 	for name := range p.Properties {
 		prop := p.Properties[name]
-		f := field{node: c.node(&prop, spine)}
-		if prop.Default != nil && *prop.Default != nil && spine {
-			f.bit = bit()
-			n.defaulted |= f.bit
+		n.fields[name] = field{node: c.node(&prop, structural)}
+		if prop.Default != nil && *prop.Default != nil && structural {
+			n.defaulted |= bit(name)
 		}
-		n.fields[name] = f
 	}
 	for _, name := range p.Required {
-		f := n.fields[name]
-		if f.bit == 0 {
-			f.bit = bit()
+		n.required |= bit(name)
+	}
+	for i := range p.OneOf {
+		var set uint64
+		for _, name := range p.OneOf[i].Required {
+			set |= bit(name)
 		}
-		n.required |= f.bit
-		n.fields[name] = f
+		n.oneOf = append(n.oneOf, set)
+		n.unverified = n.unverified || n.types != objectType || !onlyRequires(&p.OneOf[i])
 	}
 	if a := p.AdditionalProperties; a != nil {
 		n.open = true
-		switch {
-		case a.Schema != nil:
-			n.extra = c.node(a.Schema, spine)
-		case !a.Allows:
-			n.opaque = true
+		if a.Schema != nil {
+			n.extra = c.node(a.Schema, structural)
 		}
-		// What stands in both is validated as both by some of upstream.
-		n.blurred = n.blurred || !spine || len(p.Properties) > 0
+		n.opaque = n.opaque || a.Schema == nil && !a.Allows
+		// Some of upstream's validators apply both schemas to a field that is also a
+		// property.
+		n.unverified = n.unverified || !structural || len(p.Properties) > 0
 	}
-	if p.Items != nil {
-		if p.Items.Schema == nil {
-			n.blurred = true
-			return
-		}
-		n.items = c.node(p.Items.Schema, spine)
+	if p.Items != nil && p.Items.Schema != nil {
+		n.items = c.node(p.Items.Schema, structural)
 	}
+	n.unverified = n.unverified || p.Items != nil && p.Items.Schema == nil
 }
 
-// resource says that a value has metadata, which is brought into its own form;
-// what defaults do to that is not followed.
+// onlyRequires reports whether a schema has required fields and nothing else.
+func onlyRequires(p *apiextensions.JSONSchemaProps) bool {
+	rest := *p
+	rest.Required = nil
+	return len(p.Required) > 0 && reflect.DeepEqual(&rest, &apiextensions.JSONSchemaProps{})
+}
+
+// resource prepares the node of a value that has metadata. Defaults in metadata are not
+// supported.
 func (n *node) resource(p *apiextensions.JSONSchemaProps) {
 	if prop, ok := p.Properties["metadata"]; ok && hasDefaults(&prop) {
 		n.opaque = true
 	}
 }
 
-// hasDefaults reports whether a schema fills in anything.
 func hasDefaults(p *apiextensions.JSONSchemaProps) bool {
-	if p.Default != nil {
-		return true
+	if p == nil {
+		return false
 	}
 	for name := range p.Properties {
-		prop := p.Properties[name]
-		if hasDefaults(&prop) {
+		if prop := p.Properties[name]; hasDefaults(&prop) {
 			return true
 		}
 	}
-	if p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil && hasDefaults(p.AdditionalProperties.Schema) {
-		return true
-	}
-	return p.Items != nil && p.Items.Schema != nil && hasDefaults(p.Items.Schema)
+	return p.Default != nil || p.Items != nil && hasDefaults(p.Items.Schema) ||
+		p.AdditionalProperties != nil && hasDefaults(p.AdditionalProperties.Schema)
 }
 
-// rules compiles what a value is held to; nil: nothing.
-func (c *compiler) rules(n *node, p *apiextensions.JSONSchemaProps, spine bool) *rules {
-	r := rules{
+// rules compiles the rules of a value; nil: there are none.
+func (c *compiler) rules(n *node, p *apiextensions.JSONSchemaProps, structural bool) *rules {
+	r := &rules{
 		minLength: p.MinLength, maxLength: p.MaxLength, minItems: p.MinItems, maxItems: p.MaxItems,
-		minProperties: p.MinProperties, maxProperties: p.MaxProperties, enum: enumOf(p.Enum),
+		minProperties: p.MinProperties, maxProperties: p.MaxProperties,
 	}
-	some := p.MinLength != nil || p.MaxLength != nil || p.MinItems != nil || p.MaxItems != nil ||
-		p.MinProperties != nil || p.MaxProperties != nil || r.enum != nil
 	if p.Pattern != "" {
-		some = true
-		if r.pattern = c.pattern(p.Pattern); r.pattern == nil {
-			n.blurred = true
-		}
+		r.pattern = c.pattern(p.Pattern)
+		n.unverified = n.unverified || r.pattern == nil
 	}
 	format := c.format(n, p)
-	if format != "" && n.kinds == aText {
-		r.format, r.formatName, some = strfmt.Default, format, true
+	if n.types == stringType {
+		r.format = format
 	}
-	if r.number = numbersOf(p, format); r.number != nil {
-		some = true
-	}
-	if spine && p.XListType != nil {
-		some = r.unique(n, *p.XListType, p.XListMapKeys) || some
-	}
-	return r.junctors(c, p, some)
-}
-
-// junctors compiles the schemas that the same value is held to.
-func (r *rules) junctors(c *compiler, p *apiextensions.JSONSchemaProps, some bool) *rules {
-	if p.Not == nil && len(p.AnyOf)+len(p.AllOf)+len(p.OneOf) == 0 {
-		if !some {
-			return nil
+	r.setNumbers(n, p, format)
+	r.setEnum(n, p.Enum)
+	if structural && p.XListType != nil {
+		r.isSet = *p.XListType == "set"
+		if *p.XListType == "map" {
+			r.mapKeys = p.XListMapKeys
+			n.unverified = n.unverified || len(r.mapKeys) == 0 || len(r.mapKeys) > maxMapKeys
 		}
-		return r
 	}
-	all := func(in []apiextensions.JSONSchemaProps) []*node {
-		var out []*node
-		for i := range in {
-			out = append(out, c.node(&in[i], false))
-		}
-		return out
+	for i := range p.AnyOf {
+		r.anyOf = append(r.anyOf, c.node(&p.AnyOf[i], false))
 	}
-	r.anyOf, r.allOf, r.oneOf = all(p.AnyOf), all(p.AllOf), all(p.OneOf)
-	if p.Not != nil {
-		r.not = c.node(p.Not, false)
+	for i := range p.AllOf {
+		r.allOf = append(r.allOf, c.node(&p.AllOf[i], false))
+	}
+	if reflect.DeepEqual(r, &rules{}) {
+		return nil
 	}
 	return r
 }
 
-// pattern compiles a pattern once; nil: it is none.
+// pattern compiles a pattern once; nil: it cannot be compiled.
 func (c *compiler) pattern(text string) *regexp.Regexp {
 	re, ok := c.patterns[text]
 	if !ok {
@@ -208,7 +267,7 @@ func (c *compiler) pattern(text string) *regexp.Regexp {
 	return re
 }
 
-// format is the format that upstream checks; "" is none.
+// format returns the format that upstream checks; "": none.
 func (c *compiler) format(n *node, p *apiextensions.JSONSchemaProps) string {
 	s := &spec.Schema{SchemaProps: spec.SchemaProps{Format: p.Format}}
 	if p.XIntOrString {
@@ -217,78 +276,51 @@ func (c *compiler) format(n *node, p *apiextensions.JSONSchemaProps) string {
 		s.Type = spec.StringOrArray{p.Type}
 	}
 	if err := c.strip(s); err != nil {
-		n.blurred = true
+		n.unverified = true
 	}
 	if s.Format != "" && (len(s.Type) != 1 || s.Type[0] == "string" && !strfmt.Default.ContainsName(s.Format)) {
-		n.blurred = true
+		n.unverified = true
 	}
 	return s.Format
 }
 
-// numbersOf compiles the limits of numbers; nil: there are none.
-func numbersOf(p *apiextensions.JSONSchemaProps, format string) *numberRules {
-	r := &numberRules{
-		minimum: p.Minimum, maximum: p.Maximum, multipleOf: p.MultipleOf,
-		exclusiveMinimum: p.ExclusiveMinimum, exclusiveMaximum: p.ExclusiveMaximum,
-	}
+// setNumbers compiles the limits of numbers. A limit that is no integer, or out of the
+// range of its type, is not supported.
+func (r *rules) setNumbers(n *node, p *apiextensions.JSONSchemaProps, format string) {
 	kind := ""
 	if !p.XIntOrString && (p.Type == "integer" || p.Type == "number") {
 		kind = p.Type
 	}
-	r.narrow = kind == "integer" && format == "int32"
-	for _, limit := range []*float64{p.Minimum, p.Maximum, p.MultipleOf} {
-		if limit != nil && validate.IsValueValidAgainstRange(*limit, kind, format, "", "") != nil {
-			r.blurred = true
+	l := &limits{
+		minimum: math.Inf(-1), maximum: math.Inf(1), exclusiveMinimum: p.ExclusiveMinimum, exclusiveMaximum: p.ExclusiveMaximum,
+		int32: kind == "integer" && format == "int32",
+	}
+	some := l.int32
+	for to, limit := range map[*float64]*float64{&l.minimum: p.Minimum, &l.maximum: p.Maximum, &l.multipleOf: p.MultipleOf} {
+		if limit == nil {
+			continue
 		}
+		some = true
+		*to = *limit
+		n.unverified = n.unverified || math.Trunc(*limit) != *limit || math.Abs(*limit) > maxLimit ||
+			validate.IsValueValidAgainstRange(*limit, kind, format, "", "") != nil
 	}
-	if !r.narrow && p.Minimum == nil && p.Maximum == nil && p.MultipleOf == nil {
-		return nil
+	n.unverified = n.unverified || p.MultipleOf != nil && *p.MultipleOf <= 0
+	if some {
+		r.numbers = l
 	}
-	return r
 }
 
-// enumOf compiles an enumeration; nil: there is none.
-func enumOf(values []apiextensions.JSON) *enum {
-	if len(values) == 0 {
-		return nil
-	}
-	e := &enum{texts: map[string]struct{}{}}
+func (r *rules) setEnum(n *node, values []apiextensions.JSON) {
 	for _, value := range values {
-		switch v := value.(type) {
-		case string:
-			e.texts[v] = struct{}{}
-		case int64:
-			e.whole = append(e.whole, v)
-		case bool:
-			e.bools |= 1 << bit(v)
-		default:
-			e.others = true
+		text, ok := value.(string)
+		if !ok {
+			n.unverified = true
+			continue
 		}
-	}
-	return e
-}
-
-func bit(b bool) uint8 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// unique compiles what the elements of a list are told apart by. It reports
-// whether that is anything.
-func (r *rules) unique(n *node, listType string, keys []string) bool {
-	switch listType {
-	case "set":
-		r.isSet = true
-		return true
-	case "map":
-		if len(keys) == 0 || len(keys) > maxMapKeys {
-			n.blurred = true
-			return false
+		if r.enum == nil {
+			r.enum = map[string]bool{}
 		}
-		r.uniqueKeys = keys
-		return true
+		r.enum[text] = true
 	}
-	return false
 }

@@ -57,7 +57,7 @@ func (w *walker) texts() bool {
 	return w.ok()
 }
 
-// elementsAre consumes a list whose elements are what consume consumes.
+// elementsAre consumes a list, and each element with consume.
 func (w *walker) elementsAre(consume func() bool) bool {
 	for range w.Elements {
 		if !consume() {
@@ -105,7 +105,7 @@ func (w *walker) managedFields() bool {
 	return w.ok()
 }
 
-// fieldSet consumes objects in objects.
+// fieldSet consumes an object that contains nothing but such objects.
 func (w *walker) fieldSet() bool {
 	for range w.members {
 		if !w.fieldSet() {
@@ -140,15 +140,14 @@ func (w *walker) positive() bool {
 	return c >= '1' && c <= '9' && w.whole()
 }
 
-// time consumes a time as metadata has it.
+// time consumes a time in the form of isTime.
 func (w *walker) time() bool {
 	text, ok := w.text()
 	return ok && isTime(text)
 }
 
-// isTime reports whether text is a time in UTC and whole seconds. It does not know the
-// last days of long months, nor the first millennium, whose first second is the zero
-// time.
+// isTime reports whether text is a time in UTC and whole seconds. It accepts neither the
+// 29th of February nor years before 1000, which include the zero time.
 func isTime(t []byte) bool {
 	const shape = "2000-00-00T00:00:00Z"
 	if len(t) != len(shape) {
@@ -166,7 +165,7 @@ func isTime(t []byte) bool {
 		two(11) <= 23 && two(14) <= 59 && two(17) <= 59
 }
 
-// daysOf is the number of days that a month has in every year.
+// daysOf returns the number of days that a month has in every year.
 func daysOf(month int) int {
 	switch month {
 	case 2:

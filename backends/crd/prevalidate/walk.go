@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// maxDepth bounds the nesting of values. Upstream takes far more; real objects
-	// have a fraction of it.
+	// maxDepth bounds the nesting of values. Real objects have a fraction of it;
+	// deeper ones are left to upstream's packages.
 	maxDepth = 64
 	// manyKeys is the number of keys of one object up to which each is compared with
 	// all before it, where they are not sorted.
 	manyKeys = 32
-	// maxWhole digits always fit 64 bits; a float64 tells any two numbers of
-	// maxDigits digits apart.
+	// maxWhole digits always fit 64 bits; float64 distinguishes any two numbers of
+	// maxDigits digits.
 	maxWhole  = 18
 	maxDigits = 15
 )
@@ -23,16 +23,16 @@ const (
 // span is a part of the text: offsets into Scanner.Data.
 type span struct{ start, end int }
 
-// walker walks the text of one object. The methods of the first walk return false
-// at the first doubt; then the walk ends.
+// walker walks the text of one object. The methods of the first walk return false at
+// the first value that is not certainly canonical; then the walk ends.
 type walker struct {
 	jsonscan.Scanner
 	from Origin
 	// lacksDefaults is set when a field that has a default is missing.
 	lacksDefaults bool
-	// keys are the keys of the objects around that may have to be compared.
+	// keys are the keys, so far, of the objects around the next value.
 	keys []span
-	// elements are the keys of list elements.
+	// elements are those, so far, of the sets and list maps around the next value.
 	elements []element
 }
 
@@ -51,8 +51,8 @@ func (w *walker) ok() bool { return w.Err() == nil }
 // of returns a part of the text.
 func (w *walker) of(s span) []byte { return w.Data[s.start:s.end] }
 
-// text consumes a string. Surrogate escapes and invalid UTF-8, which decoders
-// replace, are doubts.
+// text consumes a string. It refuses surrogate escapes and invalid UTF-8, which
+// decoders replace.
 func (w *walker) text() (raw []byte, ok bool) {
 	raw, escaped, ok := w.String()
 	return raw, ok && utf8.Valid(raw) && !(escaped && hasSurrogate(raw))
@@ -78,7 +78,8 @@ func hasSurrogate(raw []byte) bool {
 	return false
 }
 
-// ambiguous reports whether a string has an escape that may be written otherwise.
+// ambiguous reports whether a string has an escape of a character that can also be
+// written in another way.
 func ambiguous(raw []byte) bool {
 	for i := 0; i < len(raw); i++ {
 		if raw[i] == '\\' {
@@ -92,20 +93,19 @@ func ambiguous(raw []byte) bool {
 }
 
 // members consumes an object, for use with range: see jsonscan.Scanner.Members. It
-// yields each key as it is written, and whether that has escapes. Duplicate keys and
-// keys that may be written otherwise are doubts, which end the loop: the caller
-// checks ok.
+// yields each key as it is written, and whether that has escapes. Duplicate and
+// ambiguous keys end the loop: the caller checks ok.
 func (w *walker) members(yield func(key []byte, escaped bool) bool) {
 	first := len(w.keys)
 	var last []byte
 	sorted := true
 	for key := range w.Members {
 		if !utf8.Valid(key.Raw) || key.Escaped && ambiguous(key.Raw) {
-			w.Fail(errDoubt)
+			w.Fail(errUncertain)
 			return
 		}
 		if sorted = sorted && (len(w.keys) == first || bytes.Compare(last, key.Raw) < 0); !sorted && w.known(first, key.Raw) {
-			w.Fail(errDoubt)
+			w.Fail(errUncertain)
 			return
 		}
 		last = key.Raw
@@ -117,8 +117,8 @@ func (w *walker) members(yield func(key []byte, escaped bool) bool) {
 	w.keys = w.keys[:first]
 }
 
-// known reports whether a key is among those since first, or whether finding out
-// takes too long.
+// known reports whether a key is among those since first, or there are too many keys to
+// compare.
 func (w *walker) known(first int, key []byte) bool {
 	if len(w.keys)-first > manyKeys {
 		return true
@@ -131,8 +131,8 @@ func (w *walker) known(first int, key []byte) bool {
 	return false
 }
 
-// number consumes a number that is written as an encoder writes it: an integer that
-// fits 64 bits, or a fraction of so few digits that float64 has it exactly.
+// number consumes a number in the form in which an encoder writes it: an integer that
+// fits 64 bits, or a fraction of at most maxDigits digits.
 func (w *walker) number() bool {
 	raw, integer, ok := w.Number()
 	if !ok {
