@@ -160,7 +160,8 @@ type Store interface {
 
 	// Watch starts a watch; ctx bounds its whole life. Errors that are known
 	// at once are returned here, others by Next: a Since that is no longer
-	// kept is Expired from either.
+	// kept is Expired from either. A store whose storage is followed by a Feed
+	// may have no watches: MethodNotSupported.
 	Watch(ctx context.Context, opts WatchOptions) (Watcher, error)
 
 	// Create stores a new object under key. Errors: AlreadyExists. ttl above 0

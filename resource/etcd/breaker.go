@@ -11,32 +11,30 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// askedKey is the key that probes read. It need not exist, nor be readable for this
-// client.
-const askedKey = "portico_pulse"
-
 const (
-	// lookEvery is the time between two checks whether etcd has answered, while requests
+	// checkEvery is the time between two checks whether etcd has answered, while requests
 	// are in progress.
-	lookEvery = 500 * time.Millisecond
-	// patience is how many checks in a row find that etcd owes an answer before it counts
-	// as silent: five seconds, which is longer than an election takes and shorter than
+	checkEvery = 500 * time.Millisecond
+	// silentChecks is the number of consecutive checks without an answer after which etcd
+	// counts as silent: five seconds, longer than an election takes and shorter than
 	// clients wait. Checks are counted instead of time, so that a process that was itself
-	// stopped or starved does not conclude anything about etcd.
-	patience = 10
+	// stopped or starved concludes nothing about etcd.
+	silentChecks = 10
+	// maxProbes is the number of probes in progress. The balancer sends each to the next
+	// member.
+	maxProbes = 4
 )
 
 // silentError is the error of a request that was rejected because etcd is silent, or
 // canceled because it became silent. Nothing was written.
 type silentError struct {
 	since time.Time
-	// sent says that the request was in progress.
+	// sent is set if the request was in progress.
 	sent bool
 }
 
@@ -44,11 +42,11 @@ func (e *silentError) Error() string {
 	return "no answer since " + e.since.UTC().Format(time.RFC3339)
 }
 
-// GRPCStatus has the code of a request that was never sent (unsent.go).
+// GRPCStatus has the code of a request that was never sent (errors.go).
 func (e *silentError) GRPCStatus() *status.Status { return status.New(codes.Aborted, e.Error()) }
 
-// refused reports whether a request was rejected before it was sent.
-func refused(err error) bool {
+// rejected reports whether a request was rejected before it was sent.
+func rejected(err error) bool {
 	var silent *silentError
 	return errors.As(err, &silent) && !silent.sent
 }
@@ -56,53 +54,52 @@ func refused(err error) bool {
 // breaker is a circuit breaker for all requests of a client. While etcd is silent it
 // rejects them at once: each would wait for its whole deadline, and they would pile up.
 //
-//	         answers owed at check after check ── patience ──► silent (open)
-//	closed ◄──────────────── an answer to any request ──────────────┘
+//	         silentChecks checks without an answer ───────► silent (open)
+//	closed ◄──────────── an answer to any request ────────────┘
 //
-// Only an answer that needs a quorum counts, so that a cluster without one is as silent as
-// an etcd that is gone. A slow request says nothing: after the first check without an
-// answer a probe reads one small key from one member after the other, and its answer
-// counts, too. Probes go on while etcd is silent, so that its first answer closes the
-// breaker.
+// Only an answer that needs a quorum counts, so a cluster without one is as silent as an
+// etcd that is gone. A slow request alone does not open the breaker: from the first check
+// without an answer, probes read one small key, and their answers count, too. Probes
+// continue while etcd is silent, so that its first answer closes the breaker.
 //
 // When etcd becomes silent, reads in progress end. Transactions do not: only the answer
-// tells the outcome of one, and it may still come.
+// has their outcome, and it may still arrive.
 //
 // Safe for concurrent use.
 type breaker struct {
-	ctx     context.Context // of the client
-	probe   func(context.Context) error
-	log     *slog.Logger
-	refused func()
+	ctx      context.Context // of the client
+	probe    func(context.Context) error
+	log      *slog.Logger
+	rejected func()
 
-	now     atomic.Pointer[breakerState]
-	pending atomic.Int64  // requests in progress
-	answers atomic.Uint64 // so far
-	looking atomic.Bool   // the timer is set
-	timer   *time.Timer
+	now      atomic.Pointer[breakerState]
+	pending  atomic.Int64  // requests in progress
+	answers  atomic.Uint64 // so far
+	checking atomic.Bool   // the timer is set
+	timer    *time.Timer
 
-	mu      sync.Mutex
-	missed  int       // consecutive checks without an answer
-	since   time.Time // since when etcd owes an answer, if missed is not 0; for messages
-	seen    uint64    // answers at the last check
-	probing bool
+	mu     sync.Mutex
+	missed int       // consecutive checks without an answer
+	since  time.Time // time of the last answer, for messages; set if missed is not 0
+	seen   uint64    // answers at the last check
+	probes int       // in progress
 }
 
-// breakerState is open (silent) or closed, for as long as that lasts.
+// breakerState is one period in which the breaker is open (silent) or closed.
 type breakerState struct {
 	silent bool
 	since  time.Time       // if silent
-	ctx    context.Context // ends with the state
+	ctx    context.Context // ends with the period
 	end    context.CancelCauseFunc
 }
 
-// newBreaker returns a closed breaker; ctx is the client's. probe reads askedKey from any
-// member. refused is called for every rejected request.
-func newBreaker(ctx context.Context, log *slog.Logger, refused func(), probe func(context.Context) error) *breaker {
-	p := &breaker{ctx: ctx, probe: probe, log: log, refused: refused}
+// newBreaker returns a closed breaker; ctx is the client's. probe makes a linearizable read.
+// rejected is called for every request that is rejected or canceled.
+func newBreaker(ctx context.Context, log *slog.Logger, rejected func(), probe func(context.Context) error) *breaker {
+	p := &breaker{ctx: ctx, probe: probe, log: log, rejected: rejected}
 	p.now.Store(p.state(false, time.Time{}))
-	p.looking.Store(true)
-	p.timer = time.AfterFunc(lookEvery, p.look)
+	p.checking.Store(true)
+	p.timer = time.AfterFunc(checkEvery, p.check)
 	return p
 }
 
@@ -112,7 +109,7 @@ func (p *breaker) state(silent bool, since time.Time) *breakerState {
 	return c
 }
 
-// silent reports whether requests are refused.
+// silent reports whether requests are rejected.
 func (p *breaker) silent() bool { return p.now.Load().silent }
 
 // wait returns when etcd is not silent or ctx ends.
@@ -125,19 +122,22 @@ func (p *breaker) wait(ctx context.Context) {
 	}
 }
 
+// probeKey is the context key of probes.
+type probeKey struct{}
+
 // intercept is the interceptor of all unary requests.
 func (p *breaker) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
 		return invoke(ctx, method, req, reply, conn, opts...) // about one member
 	}
-	now, probing := p.now.Load(), isProbe(req)
+	now, probing := p.now.Load(), ctx.Value(probeKey{}) != nil
 	if now.silent && !probing {
-		p.refused()
+		p.rejected()
 		return &silentError{since: now.since}
 	}
 	p.pending.Add(1)
 	defer p.pending.Add(-1)
-	p.watch()
+	p.startChecks()
 	if !probing && cancelable(req) {
 		bound, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
@@ -151,16 +151,10 @@ func (p *breaker) intercept(ctx context.Context, method string, req, reply any, 
 	}
 	var silent *silentError
 	if err != nil && errors.As(context.Cause(ctx), &silent) {
-		p.refused()
+		p.rejected()
 		return silent
 	}
 	return err
-}
-
-// isProbe reports whether a request is a probe.
-func isProbe(req any) bool {
-	r, ok := req.(*etcdserverpb.RangeRequest)
-	return ok && string(r.Key) == askedKey
 }
 
 // cancelable reports whether a request may be canceled: it is a read, or grants a lease
@@ -173,11 +167,11 @@ func cancelable(req any) bool {
 	return false
 }
 
-// isAnswer reports whether the result of a request shows that etcd has a quorum: an answer
-// does, also a refusal; what one member says by itself, that it has no quorum, or an error
-// of the transport does not. Permission to read is checked after the quorum was asked, and
-// permission to write when the write is applied; but a write of an unknown user is refused
-// by the member that receives it.
+// isAnswer reports whether the result of a request shows that etcd has a quorum. A response
+// does, and most errors do; what a member returns without the others, such as the error
+// that there is no quorum, and errors of the transport do not. Permission to read is checked
+// after the quorum was asked, and permission to write when the write is applied; but a write
+// of an unknown user is rejected by the member that receives it.
 func isAnswer(req any, err error) bool {
 	r, read := req.(*etcdserverpb.RangeRequest)
 	if read && r.Serializable {
@@ -222,15 +216,15 @@ func (p *breaker) close() {
 	p.log.Info("etcd answers again", "silentFor", time.Since(was.since).Round(100*time.Millisecond))
 }
 
-// watch starts the checks.
-func (p *breaker) watch() {
-	if !p.looking.Load() && p.looking.CompareAndSwap(false, true) {
-		p.timer.Reset(lookEvery)
+// startChecks sets the timer of the checks.
+func (p *breaker) startChecks() {
+	if !p.checking.Load() && p.checking.CompareAndSwap(false, true) {
+		p.timer.Reset(checkEvery)
 	}
 }
 
-// look is called by the timer while requests are in progress.
-func (p *breaker) look() {
+// check is called by the timer while requests are in progress.
+func (p *breaker) check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ctx.Err() != nil {
@@ -242,37 +236,37 @@ func (p *breaker) look() {
 		p.close()
 	case p.missed > 0, pending:
 		if p.missed == 0 {
-			p.since = time.Now().Add(-lookEvery)
+			p.since = time.Now().Add(-checkEvery)
 		}
 		p.missed++
 		p.startProbe()
 	}
-	if p.missed == patience {
+	if p.missed == silentChecks {
 		p.open()
 	}
 	if p.missed > 0 || pending {
-		p.timer.Reset(lookEvery)
+		p.timer.Reset(checkEvery)
 		return
 	}
-	p.looking.Store(false)
+	p.checking.Store(false)
 	if p.pending.Load() > 0 {
-		p.watch() // a request that began meanwhile may have found looking set
+		p.startChecks() // a request that began meanwhile may have seen checking set
 	}
 }
 
-// startProbe probes etcd, unless a probe is in progress; mu is held.
+// startProbe starts a probe unless maxProbes are in progress; mu is held.
 func (p *breaker) startProbe() {
-	if p.probing {
+	if p.probes == maxProbes {
 		return
 	}
-	p.probing = true
+	p.probes++
 	go func() {
-		ctx, cancel := context.WithTimeout(p.ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(context.WithValue(p.ctx, probeKey{}, true), callTimeout)
 		defer cancel()
 		_ = p.probe(ctx) // intercept has seen the result
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.probing = false
+		p.probes--
 	}()
 }
 
@@ -285,12 +279,8 @@ func (p *breaker) open() {
 		"since", p.since)
 }
 
-// probeMembers reads askedKey from one member after the other until one answers.
-func (c *Client) probeMembers(ctx context.Context) error {
-	members := len(c.etcd.Endpoints())
-	// With its own budget, because a probe must not depend on one member.
-	_, err := hedged(ctx, 2*members-1, hedgeRevision, newHedgeBudget(c.metrics.hedges), func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return c.etcd.Get(ctx, askedKey)
-	})
+// probe makes a linearizable read for the breaker.
+func (c *Client) probe(ctx context.Context) error {
+	_, err := c.etcd.Get(ctx, revisionKey)
 	return err
 }

@@ -18,86 +18,75 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-
-	"portico/resource"
 )
 
 const (
 	// DefaultPrefix is where objects live in etcd.
 	DefaultPrefix = "/registry"
 
-	// callTimeout bounds a read or write of one key, or the read of one page of
-	// a range, whatever the caller's deadline. etcd itself gives up on a request
-	// after about 7 s.
+	// callTimeout bounds a read or write of one key and the read of one page of a range.
+	// etcd's own limit is about 7 s.
 	callTimeout = 10 * time.Second
 
-	// A connection that is silent for keepAliveTime is probed, and given up
-	// when there is no answer for keepAliveTimeout. etcd refuses clients that
-	// probe more often than every 5 s.
+	// A connection that receives nothing for keepAliveTime is probed, and closed if the
+	// probe is not answered within keepAliveTimeout. gRPC does not probe more often.
 	keepAliveTime    = 10 * time.Second
 	keepAliveTimeout = 10 * time.Second
 
-	// The pause between attempts to connect grows from minReconnect to
-	// maxReconnect. gRPC's own limit of 2 min would keep a server away from
-	// an etcd that has long come back.
+	// The pause between attempts to connect grows from minReconnect to maxReconnect. With
+	// gRPC's default of 2 min a process would not notice for long that etcd is back.
 	minReconnect = 50 * time.Millisecond
 	maxReconnect = time.Second
 
-	// What etcd may send of one answer, and of all together, before it hears that
-	// there is room for more. Fixed, because gRPC's own measure of it costs a ping
-	// and its answer for nearly every write.
+	// Flow control windows of a stream and of a connection. They are fixed, because gRPC's
+	// estimation of them costs a ping for nearly every write.
 	streamWindow = 4 << 20
 	connWindow   = 16 << 20
 )
 
-// Config says how to reach etcd.
+// Config is the configuration of a Client.
 type Config struct {
 	// Endpoints are "unix:///path", "http://host:port" or
 	// "https://host:port", all of the same scheme. At least one.
 	Endpoints []string
-	// CAFile holds the certificates that vouch for https endpoints; "" means
-	// the system's.
+	// CAFile has the CA certificates of https endpoints; "" means the system's.
 	CAFile string
-	// CertFile and KeyFile are the client's identity; both or none. They are
-	// read for every connection, so that a renewed certificate is picked up.
+	// CertFile and KeyFile are the client certificate; both or none. They are read for
+	// every connection, so that a renewed certificate is used.
 	CertFile, KeyFile string
-	// Prefix is put before every storage path; "" means DefaultPrefix.
+	// Prefix precedes every storage path; "" means DefaultPrefix.
 	Prefix string
-	// Transformer encrypts values; nil stores them as they are.
+	// Transformer encrypts values; nil stores them unencrypted.
 	Transformer Transformer
-	// Trace is called after each request to etcd with its caller's context: upstream's
-	// name of the operation, its resource ("" for none), its start and its error. May be
-	// nil.
+	// Trace is called after each request with its context, kube-apiserver's name of the
+	// operation, the resource ("" for none), the start and the error. May be nil.
 	Trace func(ctx context.Context, operation, group, resource string, start time.Time, err error)
-	// Logger logs errors that no caller gets; nil means slog.Default().
+	// Logger logs errors that are not returned; nil means slog.Default().
 	Logger *slog.Logger
-	// DialTimeout is the least time an attempt to connect is given; 0 means
-	// 5 s.
+	// DialTimeout is the minimum timeout of an attempt to connect; 0 means 5 s.
 	DialTimeout time.Duration
 }
 
-// Client is a connection to one etcd cluster. All methods are safe for
-// concurrent use.
+// Client is a connection to one etcd cluster. Safe for concurrent use.
 type Client struct {
 	etcd        *clientv3.Client
 	writes      etcdserverpb.KVClient
 	callOptions []grpc.CallOption // of writes, as etcd's client has them
-	prefix      string            // with its closing slash
+	prefix      string            // ends with a slash
 	transformer Transformer
 	log         *slog.Logger
 	timeout     time.Duration      // callTimeout
-	stop        context.CancelFunc // ends what the client does by itself
+	stop        context.CancelFunc // ends the client's goroutines
 	breaker     *breaker
 	revision    *sharedRevision
 	metrics     *metrics
-	hedges      *hedgeBudget
-	recent      recent
-	own         *account // of what belongs to no resource
+	scope       scope // of requests for no resource
+	recent      recentWrites
 	leases      *leases
 }
 
-// Open makes a client. It checks the configuration and reads the certificates
-// but does not wait for etcd.
+// Open returns a client. It checks the configuration and reads the certificates, but does
+// not wait for etcd.
 func Open(cfg Config) (*Client, error) {
 	if err := checkEndpoints(cfg.Endpoints); err != nil {
 		return nil, fmt.Errorf("open etcd client: %w", err)
@@ -126,22 +115,21 @@ func Open(cfg Config) (*Client, error) {
 	}
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
-	c.breaker = newBreaker(ctx, c.log, c.metrics.refused.Inc, c.probeMembers)
+	c.breaker = newBreaker(ctx, c.log, c.metrics.rejected.Inc, c.probe)
 	if c.etcd, err = clientv3.New(c.settings(ctx, cfg.Endpoints, tlsConfig, dial)); err != nil {
 		c.stop()
 		return nil, fmt.Errorf("open etcd client: %w", err)
 	}
-	c.etcd.KV = clientv3.NewKVFromKVClient(bounded{clientv3.RetryKVClient(c.etcd), maxPageBytes}, c.etcd)
+	c.etcd.KV = clientv3.NewKVFromKVClient(boundedKV{clientv3.RetryKVClient(c.etcd), maxPageBytes}, c.etcd)
 	c.writes = clientv3.RetryKVClient(c.etcd)
-	c.hedges = newHedgeBudget(c.metrics.hedges)
-	c.own = &account{metrics: c.metrics}
+	c.scope = scope{metrics: c.metrics}
 	c.revision = newSharedRevision(ctx, c.readRevision)
 	c.leases = newLeases(ctx, c.grantLease)
 	c.leases.full = func(keys int) { c.metrics.leases.Observe(float64(keys)) }
 	return c, nil
 }
 
-// settings are those of etcd's client.
+// settings returns the configuration of etcd's client.
 func (c *Client) settings(ctx context.Context, endpoints []string, tlsConfig *tls.Config, dial time.Duration) clientv3.Config {
 	return clientv3.Config{
 		Context:              ctx,
@@ -150,20 +138,20 @@ func (c *Client) settings(ctx context.Context, endpoints []string, tlsConfig *tl
 		DialTimeout:          dial,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
-		// etcd's own limits decide, not a copy of them on this side.
+		// etcd's own limits apply.
 		MaxCallSendMsgSize: math.MaxInt32,
 		MaxCallRecvMsgSize: math.MaxInt32,
-		// What matters comes back as an error and is reported by its reader.
+		// Errors are returned to the callers.
 		Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: minReconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
 			MinConnectTimeout: dial,
 		}), grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
-			grpc.WithChainUnaryInterceptor(c.breaker.intercept, unsent), grpc.WithStatsHandler(sentMarker{})},
+			grpc.WithChainUnaryInterceptor(c.breaker.intercept, unsent), grpc.WithStatsHandler(sentHandler{})},
 	}
 }
 
-// Close ends the connection; what still uses it fails.
+// Close closes the connection; requests in progress fail.
 func (c *Client) Close() error {
 	defer c.stop()
 	if err := c.etcd.Close(); err != nil && !errors.Is(err, context.Canceled) {
@@ -172,15 +160,10 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Healthy makes a linearizable read: it succeeds only while etcd has a quorum.
+// Healthy returns the error of a linearizable read, which needs a quorum.
 func (c *Client) Healthy(ctx context.Context) error {
 	_, err := c.revision.current(ctx)
 	return err
-}
-
-// Store returns the store of one resource. It honours hints.
-func (c *Client) Store(info *resource.Info) resource.Store {
-	return &store{Client: c, info: info, asked: account{metrics: c.metrics, group: info.Group, resource: info.Resource}}
 }
 
 func checkEndpoints(endpoints []string) error {
@@ -242,7 +225,7 @@ func (cfg *Config) tls() (*tls.Config, error) {
 	return out, nil
 }
 
-// cleanPrefix gives the prefix one slash at either end.
+// cleanPrefix returns the prefix with one slash at either end.
 func cleanPrefix(prefix string) string {
 	if prefix == "" {
 		prefix = DefaultPrefix

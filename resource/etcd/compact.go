@@ -17,7 +17,7 @@ const (
 	// compactEvery is the time between compactions. The compacted revision is one round
 	// old, so between one and two rounds of history are kept.
 	compactEvery = 5 * time.Minute
-	// compactTimeout bounds a round; etcd has much to do in it.
+	// compactTimeout bounds a round, which is much work for etcd.
 	compactTimeout = 30 * time.Second
 )
 
@@ -29,10 +29,9 @@ type compaction struct {
 	rev int64
 }
 
-// Compact removes old history from etcd every 5 minutes until ctx ends, and
-// returns ctx's error. Any number of processes may run it on one etcd: in each
-// round one of them does the work, and if it dies another goes on. At least 5
-// minutes of history are always kept.
+// Compact removes old history from etcd every 5 minutes until ctx ends, and returns ctx's
+// error. Any number of processes may run it on one etcd: in each round one of them
+// compacts. At least 5 minutes of history are kept.
 //
 // The key's version counts the rounds. A process that finds the version of its last round
 // increments it and compacts to the revision of that round; one that finds another version
@@ -43,8 +42,8 @@ func (c *Client) Compact(ctx context.Context) error {
 	return c.compactAt(ctx, tick.C, func(compaction) {})
 }
 
-// compactAt plays a round at every tick until ctx ends, and says how each ended.
-func (c *Client) compactAt(ctx context.Context, tick <-chan time.Time, played func(compaction)) error {
+// compactAt runs a round at every tick until ctx ends, and calls done after each.
+func (c *Client) compactAt(ctx context.Context, tick <-chan time.Time, done func(compaction)) error {
 	var state compaction
 	for {
 		select {
@@ -54,18 +53,18 @@ func (c *Client) compactAt(ctx context.Context, tick <-chan time.Time, played fu
 		}
 		next, compacted, err := c.compactRound(ctx, state)
 		if err != nil && ctx.Err() == nil {
-			c.log.Warn("compaction of etcd failed; it is tried again in the next round", "error", err)
+			c.log.Warn("compaction of etcd failed; the next round retries", "error", err)
 		}
 		if compacted > 0 {
 			c.log.Debug("compacted etcd", "revision", compacted)
 		}
 		state = next
-		played(state)
+		done(state)
 	}
 }
 
-// compactRound plays one round. compacted is the revision compacted to; 0 if
-// it was another's turn, or the first round.
+// compactRound runs one round. compacted is the revision compacted to; 0 if another process
+// compacts, and in the first round.
 func (c *Client) compactRound(ctx context.Context, state compaction) (next compaction, compacted int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, compactTimeout)
 	defer cancel()
@@ -79,7 +78,7 @@ func (c *Client) compactRound(ctx context.Context, state compaction) (next compa
 	return next, state.rev, nil
 }
 
-// claimRound finds out whether the round is this process's.
+// claimRound reports whether this process compacts in the round.
 func (c *Client) claimRound(ctx context.Context, state compaction) (next compaction, mine bool, err error) {
 	resp, err := c.etcd.Txn(ctx).
 		If(clientv3.Compare(clientv3.Version(compactKey), "=", state.round)).
@@ -87,8 +86,8 @@ func (c *Client) claimRound(ctx context.Context, state compaction) (next compact
 		Else(clientv3.OpGet(compactKey)).
 		Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) {
-		// A full etcd needs compaction most, but cannot store the key. Then every process
-		// compacts, which is harmless: the revision is a round old.
+		// A full etcd cannot store the key. Every process compacts then, which is harmless:
+		// the revision is a round old.
 		rev, err := c.readRevision(ctx)
 		if err != nil {
 			return state, false, err
@@ -102,7 +101,7 @@ func (c *Client) claimRound(ctx context.Context, state compaction) (next compact
 	if resp.Succeeded {
 		return next, true, nil
 	}
-	next.round = 0 // somebody removed the key
+	next.round = 0 // the key was removed
 	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
 		next.round = kvs[0].Version
 	}

@@ -13,50 +13,6 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-func TestCompaction(t *testing.T) {
-	t.Parallel()
-	c := newServer(t).client(t)
-	put := func() int64 {
-		t.Helper()
-		resp, err := c.etcd.Put(t.Context(), c.prefix+"x", "1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.Header.Revision
-	}
-	play := func(state compaction, want bool) (compaction, int64) {
-		t.Helper()
-		next, compacted, err := c.compactRound(t.Context(), state)
-		if err != nil || (compacted > 0) != want {
-			t.Fatalf("round of %+v compacts to %d (%v), want %t", state, compacted, err, want)
-		}
-		return next, compacted
-	}
-	readable := func(rev int64) bool {
-		_, err := c.etcd.Get(t.Context(), c.prefix+"x", clientv3.WithRev(rev))
-		if err != nil && !isCompacted(err) {
-			t.Fatal(err)
-		}
-		return err == nil
-	}
-	old := put()
-	put()
-	one, _ := play(compaction{}, false) // the first round only takes note
-	two, _ := play(compaction{}, false) // comes too late for round 1
-	between := put()
-	put()
-	one, at := play(one, true)
-	if at >= between || readable(old) || !readable(between) {
-		t.Errorf("compacted to %d; revision %d is readable: %t, %d: %t", at, old, readable(old), between, readable(between))
-	}
-	two, _ = play(two, false) // finds round 2 taken
-	// One stops; two takes over in the round after it has caught up.
-	if _, at = play(two, true); at < between {
-		t.Errorf("successor compacted to %d", at)
-	}
-	play(one, false)
-}
-
 // TestCompactors has two processes compact one etcd, whose rounds are told by
 // the test: in each one of them compacts, to where etcd was a round before.
 func TestCompactors(t *testing.T) {

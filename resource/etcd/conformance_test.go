@@ -7,11 +7,15 @@ import (
 
 	"portico/internal/testing/storetest"
 	"portico/resource"
+	"portico/resource/watchcache"
 )
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, newServer(t).open)
+	s := newServer(t)
+	storetest.Run(t, func(t *testing.T, info *resource.Info) resource.Store {
+		return withWatches(t, s.client(t), info, watchcache.History{})
+	})
 }
 func TestHinted(t *testing.T) {
 	t.Parallel()
@@ -22,7 +26,7 @@ func TestHistory(t *testing.T) {
 	t.Parallel()
 	storetest.RunHistory(t, func(t *testing.T, info *resource.Info) (resource.Store, func(*testing.T, int64)) {
 		c := newServer(t).client(t)
-		return c.Store(info), func(t *testing.T, rev int64) {
+		return withWatches(t, c, info, watchcache.History{MaxEvents: 1}), func(t *testing.T, rev int64) {
 			if _, err := c.etcd.Compact(t.Context(), rev, clientv3.WithCompactPhysical()); err != nil {
 				t.Fatal(err)
 			}

@@ -6,30 +6,36 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource"
 )
 
 const (
-	// leaderTTL is how long a leader that dies keeps others waiting: with what
-	// etcd takes to notice, and a campaign, under ten seconds. A leader renews
-	// its lease three times in it, which writes nothing.
-	leaderTTL = 6 // seconds
-	// campaignPause keeps a failing campaign from spinning.
+	// leaderTTL is the duration of a leader's lease, in seconds: a leader that dies is
+	// replaced in less than ten. A leader renews its lease every third of it, which writes
+	// nothing.
+	leaderTTL = 6
+	// campaignPause is the pause between two campaigns.
 	campaignPause = time.Second
-	// resignTimeout bounds the farewell of a leader that ends.
+	// resignTimeout bounds the revocation of the lease of a leader that ends.
 	resignTimeout = 2 * time.Second
 )
 
-// electionRoot holds the elections' keys, outside of every feed's range.
+// electionRoot is the prefix of the keys of elections, outside the range of every feed.
 const electionRoot = "portico/elections"
 
-// Campaign runs lead whenever this process is the elected leader of name, until ctx ends,
-// and returns ctx's error. id names the leader in etcd, for people. lead's context ends
-// when leadership is lost; lead must return then, and the next campaign begins after it
-// has. Leadership depends on a lease: a process that stops for longer than its duration
-// may for a moment run lead beside its successor. Writes with lead's context fail then
-// with a 503 (fence.go). A lead that returns by itself resigns.
+// Campaign calls lead whenever this process is elected leader of name, until ctx ends, and
+// returns ctx's error. id identifies the leader in etcd, for people. lead's context ends
+// when leadership is lost; lead must then return, and only after that does the next
+// campaign begin. If lead returns earlier, the process resigns. Leadership depends on a
+// lease: a process that is stopped for longer than the lease lasts may run lead beside its
+// successor for a moment. Its writes with lead's context then fail with 503.
 func (c *Client) Campaign(ctx context.Context, name, id string, lead func(ctx context.Context)) error {
 	for {
 		err := c.term(ctx, name, id, lead)
@@ -37,24 +43,22 @@ func (c *Client) Campaign(ctx context.Context, name, id string, lead func(ctx co
 			return ctx.Err()
 		}
 		if err != nil {
-			c.log.Warn("campaign for leadership failed; it is tried again", "election", name, "error", err)
+			c.log.Warn("campaign for leadership failed; retrying", "election", name, "error", err)
 		}
 		c.breaker.wait(ctx)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(campaignPause):
+		if err := pause(ctx, campaignPause); err != nil {
+			return err
 		}
 	}
 }
 
-// term waits to be elected and leads once.
+// term waits until this process is elected, and leads once.
 func (c *Client) term(ctx context.Context, name, id string, lead func(ctx context.Context)) error {
 	grant, err := c.grantLease(ctx, leaderTTL)
 	if err != nil {
 		return fmt.Errorf("grant lease: %w", err)
 	}
-	// The session must outlive ctx by the time it takes to resign.
+	// The session outlives ctx by the time that resigning takes.
 	live, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	defer c.resign(live, grant)
@@ -73,13 +77,13 @@ func (c *Client) term(ctx context.Context, name, id string, lead func(ctx contex
 		return fmt.Errorf("campaign: %w", err)
 	}
 	c.log.Info("elected leader", "election", name, "id", id)
-	lead(fenced(term, &fence{key: []byte(election.Key()), rev: election.Rev()}))
+	lead(context.WithValue(term, fenceKey{}, &fence{key: []byte(election.Key()), rev: election.Rev()}))
 	c.log.Info("leadership ended", "election", name, "id", id)
 	return nil
 }
 
-// resign revokes the lease, which removes the leader's key and lets the next
-// one in at once.
+// resign revokes the lease, which removes the leader's key, so that the next leader is
+// elected at once.
 func (c *Client) resign(ctx context.Context, lease clientv3.LeaseID) {
 	ctx, cancel := context.WithTimeout(ctx, resignTimeout)
 	defer cancel()
@@ -87,3 +91,47 @@ func (c *Client) resign(ctx context.Context, lease clientv3.LeaseID) {
 		c.log.Debug("lease was not revoked; it expires by itself", "error", err)
 	}
 }
+
+// fence is the key of an elected leader, which is removed with its lease. Transactions with
+// the leader's context are executed only while the key exists: the successor of a process
+// that was stopped may have written something else since.
+type fence struct {
+	key []byte
+	rev int64 // create revision
+}
+
+// fenceKey is the context key of a leader's *fence.
+type fenceKey struct{}
+
+// guard adds the condition that the leader's key exists to a transaction. f may be nil.
+func (f *fence) guard(txn *etcdserverpb.TxnRequest) {
+	if f == nil {
+		return
+	}
+	txn.Compare = append(txn.Compare, &etcdserverpb.Compare{
+		Key: f.key, Target: etcdserverpb.Compare_CREATE, Result: etcdserverpb.Compare_EQUAL,
+		TargetUnion: &etcdserverpb.Compare_CreateRevision{CreateRevision: f.rev},
+	})
+	txn.Failure = append(txn.Failure, &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestRange{
+		RequestRange: &etcdserverpb.RangeRequest{Key: f.key, KeysOnly: true},
+	}})
+}
+
+// broken returns a deposed if a transaction failed because the leader's key is gone, and
+// nil if it failed because of its own key. f may be nil.
+func (f *fence) broken(answers []*etcdserverpb.ResponseOp) error {
+	if f == nil {
+		return nil
+	}
+	kvs := answers[len(answers)-1].GetResponseRange().Kvs
+	if len(kvs) > 0 && kvs[0].CreateRevision == f.rev {
+		return nil
+	}
+	return &deposed{resource.Unavailable("the write was not carried out: the process is no longer the elected leader", retryAfter)}
+}
+
+// deposed is the error of a write by a leader that has been replaced.
+type deposed struct{ *apierrors.StatusError }
+
+// GRPCStatus has the code of a write that was not executed (errors.go).
+func (e *deposed) GRPCStatus() *status.Status { return status.New(codes.Aborted, e.Error()) }

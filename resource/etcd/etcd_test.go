@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -139,24 +138,6 @@ func TestTooLargeAValue(t *testing.T) {
 		if got := resource.AsStatus(err); err == nil || got.Code != http.StatusInternalServerError || got.Message != tooLarge {
 			t.Errorf("%d bytes: %v", size, err)
 		}
-	}
-}
-
-func TestEtcdAway(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	store := s.client(t).Store(storetest.Namespaced())
-	mustCreate(t, store, "x")
-	s.stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, err := store.Get(ctx, resource.Key{Namespace: "a", Name: "x"}, resource.At{})
-	if !apierrors.IsTimeout(err) && !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("get while etcd is away: %v", err)
-	}
-	s.start(t)
-	if got, err := store.Get(t.Context(), resource.Key{Namespace: "a", Name: "x"}, resource.At{}); err != nil || got.Name != "x" {
-		t.Errorf("get once etcd is back: %v, %v", got, err)
 	}
 }
 

@@ -1,10 +1,12 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,22 +16,22 @@ import (
 	"portico/resource"
 )
 
-// feedPause is the pause before a feed tries again after a failure.
+// feedPause is the pause of a feed after a failure.
 const feedPause = 250 * time.Millisecond
 
-// errHistory ends a stream whose events no longer connect to what the sink
-// knows: they were compacted, or etcd was put back to an earlier state.
+// errHistory is the error of a stream that cannot resume at the delivered revision: events
+// were compacted, or etcd was restored to an earlier state.
 var errHistory = errors.New("history is no longer kept")
 
-// feed is a Feed over some ranges of one etcd. Run may run once at a time.
+// feed is a Feed over ranges of one etcd.
 type feed struct {
 	*Client
 	ranges []keyRange // disjoint, ascending
-	// wanted is signalled by RequestProgress.
-	wanted chan struct{}
-	// delivered is the revision up to which the sink knows everything.
+	// progress is set by RequestProgress.
+	progress chan struct{}
+	// delivered is the revision up to which the sink has received everything.
 	delivered atomic.Int64
-	// regressed is signalled when etcd's revision is found below delivered.
+	// regressed is set when etcd's revision is below delivered.
 	regressed chan struct{}
 }
 
@@ -37,7 +39,7 @@ type feed struct {
 // "configmaps/"); without any, over everything. One watch of etcd covers all ranges and
 // the keys between them. Values that cannot be read are delivered as such, and logged.
 func (c *Client) Feed(ranges ...string) resource.Feed {
-	f := &feed{Client: c, wanted: make(chan struct{}, 1), regressed: make(chan struct{}, 1)}
+	f := &feed{Client: c, progress: make(chan struct{}, 1), regressed: make(chan struct{}, 1)}
 	if len(ranges) == 0 {
 		ranges = []string{""}
 	}
@@ -48,9 +50,9 @@ func (c *Client) Feed(ranges ...string) resource.Feed {
 	return f
 }
 
-// FeedExcept returns a feed over everything below Config.Prefix but the storage
-// path prefixes named (such as "configmaps/"), at least one. It is for a server
-// of resources that come and go: one fixed set of ranges holds them all.
+// FeedExcept returns a feed over everything below Config.Prefix except the given storage
+// path prefixes (such as "configmaps/"), at least one. It is for a server whose resources
+// change at run time: one fixed set of ranges holds all of them.
 func (c *Client) FeedExcept(excluded ...string) resource.Feed {
 	var out []keyRange
 	for _, r := range excluded {
@@ -61,8 +63,7 @@ func (c *Client) FeedExcept(excluded ...string) resource.Feed {
 	return f
 }
 
-// gaps returns what is left of whole without the ranges, which are disjoint and
-// ascending.
+// gaps returns whole without the ranges, which are disjoint and ascending.
 func gaps(whole keyRange, ranges []keyRange) []keyRange {
 	var out []keyRange
 	start := whole.start
@@ -78,7 +79,7 @@ func gaps(whole keyRange, ranges []keyRange) []keyRange {
 	return out
 }
 
-// joinRanges sorts ranges and joins those that touch.
+// joinRanges sorts ranges and joins adjacent and overlapping ones.
 func joinRanges(ranges []keyRange) []keyRange {
 	slices.SortFunc(ranges, func(a, b keyRange) int { return strings.Compare(a.start, b.start) })
 	out := ranges[:1]
@@ -102,26 +103,26 @@ func (f *feed) Run(ctx context.Context, sink resource.FeedSink) error {
 				return ctx.Err()
 			}
 			if errors.Is(err, errHistory) {
-				f.log.Warn("feed lost its place and starts anew", "revision", f.delivered.Load())
+				f.log.Warn("feed cannot resume and reads its range again", "revision", f.delivered.Load())
 				break
 			}
-			f.log.Info("feed was interrupted and goes on", "revision", f.delivered.Load(), "error", err)
-			err = f.rest(ctx)
+			f.log.Info("feed was interrupted and resumes", "revision", f.delivered.Load(), "error", err)
+			err = f.pause(ctx)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if !errors.Is(err, errHistory) {
-			f.log.Warn("feed cannot read its range; it is tried again", "error", err)
+			f.log.Warn("feed cannot read its range; retrying", "error", err)
 		}
-		if err := f.rest(ctx); err != nil {
+		if err := f.pause(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// rest pauses before another attempt, for as long as etcd is silent.
-func (f *feed) rest(ctx context.Context) error {
+// pause waits before another attempt, at least until etcd is no longer silent.
+func (f *feed) pause(ctx context.Context) error {
 	f.breaker.wait(ctx)
 	return pause(ctx, feedPause)
 }
@@ -135,15 +136,15 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// reset reads all ranges at one revision and gives them to the sink. It fails
-// with errHistory when that revision is compacted meanwhile.
+// reset reads all ranges at one revision and passes them to the sink. Its error is
+// errHistory if that revision is compacted meanwhile.
 func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 	var state []resource.Change
 	var rev int64
 	var pages pager
 	for _, r := range f.ranges {
 		for more := true; more; {
-			resp, err := f.page(ctx, f.own, &pages, 0, r, clientv3.WithRev(rev))
+			resp, err := f.page(ctx, &f.scope, &pages, 0, r, clientv3.WithRev(rev))
 			if isCompacted(err) {
 				return errHistory
 			} else if err != nil {
@@ -164,13 +165,13 @@ func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 	sink.Reset(rev, state)
 	f.delivered.Store(rev)
 	select {
-	case <-f.regressed: // what was found then is answered by this reset
+	case <-f.regressed: // this reset has handled it
 	default:
 	}
 	return nil
 }
 
-// path is a key's storage path.
+// path returns the storage path of a key.
 func (f *feed) path(key []byte) string { return strings.TrimPrefix(string(key), f.prefix) }
 
 // has reports whether a key is in one of the ranges.
@@ -195,7 +196,7 @@ func (f *feed) appendChanges(to []resource.Change, events []*mvccpb.Event) []res
 	return to
 }
 
-// fill puts a value into a change.
+// fill sets the object of a change.
 func (f *feed) fill(c *resource.Change, kv *mvccpb.KeyValue) {
 	var plain []byte
 	if plain, _, c.Unreadable = f.plain(kv); c.Unreadable == nil {
@@ -206,29 +207,29 @@ func (f *feed) fill(c *resource.Change, kv *mvccpb.KeyValue) {
 		c.Object, c.Unreadable = parse(kv, plain)
 	}
 	if c.Unreadable != nil {
-		f.log.Error("feed found a stored object that cannot be read", "error", c.Unreadable)
+		f.log.Error("a stored object cannot be read", "error", c.Unreadable)
 	}
 }
 
-// Current returns etcd's revision by a linearizable read that begins after the
-// call, shared with others who wait.
+// Current returns etcd's revision by a linearizable read that begins after the call and is
+// shared with other callers.
 func (f *feed) Current(ctx context.Context) (int64, error) {
 	delivered := f.delivered.Load()
 	rev, err := f.revision.current(ctx)
 	if err == nil && rev < delivered {
-		// Revisions only grow: this is another etcd, or one restored from a
-		// backup. A watch would wait for a revision that may never come, or
-		// pass it with other events; and what was delivered is not what is.
+		// Revisions only grow: this is another etcd, or one restored from a backup. A
+		// watch would wait for a revision that may never be reached, or be reached with
+		// other events, and the delivered state is not the stored one.
 		signal(f.regressed)
-		return 0, resource.Unavailable("etcd was set back, its state is being read anew", retryAfter)
+		return 0, resource.Unavailable("etcd was restored to an earlier state, which is being read", retryAfter)
 	}
 	return rev, err
 }
 
-// RequestProgress has the running feed call Progress once etcd has answered.
-// It does not wait, and does nothing while the feed is interrupted.
+// RequestProgress makes the running feed call Progress once etcd has answered. It does not
+// wait, and does nothing while the feed is interrupted.
 func (f *feed) RequestProgress(ctx context.Context) error {
-	signal(f.wanted)
+	signal(f.progress)
 	return nil
 }
 
@@ -237,4 +238,69 @@ func signal(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// Limits of recentWrites: the number of writes, and the size of each. Where no feed
+// consumes them, they take 4 MiB.
+const (
+	recentObjects = 256
+	recentBytes   = 16 << 10
+)
+
+// recentWrites are the latest writes of this process that its feed has not received. The
+// writer and the feed then share one Object: it is parsed once, its bytes are in memory
+// once, and what is known of it (resource.Object.Canonical) remains known. Safe for
+// concurrent use.
+type recentWrites struct {
+	mu    sync.Mutex
+	byKey map[string]*recentWrite
+	// ring holds the keys in the order of their writes; next is the oldest.
+	ring [recentObjects]string
+	next int
+}
+
+// recentWrite is one write, whether or not it was executed.
+type recentWrite struct {
+	stored []byte // before encryption
+
+	mu  sync.Mutex
+	obj *resource.Object // at any revision
+}
+
+// at returns the object as of the revision of the write.
+func (w *recentWrite) at(rev int64) *resource.Object {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.obj = w.obj.WithRevision(rev)
+	return w.obj
+}
+
+// begin adds a write that is about to be sent.
+func (r *recentWrites) begin(key string, obj *resource.Object, stored []byte) *recentWrite {
+	w := &recentWrite{stored: stored, obj: obj}
+	if len(stored) > recentBytes {
+		return w
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byKey == nil {
+		r.byKey = make(map[string]*recentWrite, recentObjects)
+	}
+	delete(r.byKey, r.ring[r.next])
+	r.ring[r.next] = key
+	r.next = (r.next + 1) % recentObjects
+	r.byKey[key] = w
+	return w
+}
+
+// take removes and returns the write of these bytes under a key; nil if there is none.
+func (r *recentWrites) take(key, stored []byte) *recentWrite {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.byKey[string(key)]
+	if w == nil || !bytes.Equal(w.stored, stored) {
+		return nil
+	}
+	delete(r.byKey, string(key))
+	return w
 }

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/internal/testing/storetest"
@@ -150,24 +149,6 @@ func TestFeedStartsBeforeEtcd(t *testing.T) {
 	s.start(t)
 	waitFor(t, replica, storetest.Resets(1))
 	replica.Compare(t.Context(), t, c.Store(storetest.Namespaced()))
-}
-
-func TestStreamAfterCompaction(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	c := s.client(t)
-	store := c.Store(storetest.Namespaced())
-	first := mustCreate(t, store, "x")
-	mustCreate(t, store, "y")
-	last := mustCreate(t, store, "z")
-	if _, err := c.etcd.Compact(t.Context(), last.Revision, clientv3.WithCompactPhysical()); err != nil {
-		t.Fatal(err)
-	}
-	f := c.Feed().(*feed)
-	f.delivered.Store(first.Revision - 1)
-	if err := f.stream(t.Context(), storetest.NewReplica()); !errors.Is(err, errHistory) {
-		t.Errorf("stream from a compacted revision ends with %v", err)
-	}
 }
 
 // TestFeedNoticesAnotherEtcd replaces etcd's data, as restoring an old backup

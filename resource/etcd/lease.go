@@ -9,30 +9,29 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Leases are shared, because granting one costs etcd as much as a write and
-// keeping one costs memory: a lease takes the keys of one TTL for 5 % of it,
-// at most leaseWindow, and at most leaseKeys of them. It is granted with that
-// much extra time, so no key is removed early.
+// Leases are shared, because granting one costs etcd as much as a write and keeping one
+// costs memory. A lease accepts keys with one TTL for 5 % of the TTL, at most leaseWindow,
+// and at most leaseKeys of them. Its TTL is longer by that time, so no key is removed early.
 const (
 	leaseWindow = time.Minute
 	leaseKeys   = 1000
 )
 
-// leases hands out leases for keys with a TTL.
+// leases are the shared leases of keys with a TTL. Safe for concurrent use.
 type leases struct {
 	grant func(ctx context.Context, seconds int64) (clientv3.LeaseID, error)
-	ctx   context.Context // bounds the grants; they outlive single callers
-	full  func(keys int)  // hears how many keys a lease took that takes no more
+	ctx   context.Context // of the grants, which outlive single callers
+	full  func(keys int)  // called with the number of keys of a lease that accepts no more
 
 	mu   sync.Mutex
 	open map[int64]*openLease // by TTL in seconds
 }
 
 type openLease struct {
-	until time.Time // takes keys until then
+	until time.Time // accepts keys until then
 	keys  int
 
-	granted chan struct{} // closed when what follows is known
+	granted chan struct{} // closed when id and err are set
 	id      clientv3.LeaseID
 	err     error
 }
@@ -51,8 +50,8 @@ func (c *Client) grantLease(ctx context.Context, seconds int64) (clientv3.LeaseI
 	return resp.ID, nil
 }
 
-// take returns a lease that lasts at least ttl from now, rounded up to seconds. Concurrent
-// callers share one that is being granted. Errors are those of etcd's client.
+// take returns a lease that lasts at least ttl from now, rounded up to seconds. Errors are
+// those of etcd's client.
 func (l *leases) take(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	lease := l.join(ttl)
 	select {
@@ -63,7 +62,7 @@ func (l *leases) take(ctx context.Context, ttl time.Duration) (clientv3.LeaseID,
 	}
 }
 
-// join counts a key in with a lease, which is granted if there is none to share.
+// join adds a key to a lease, which is granted if there is none to share.
 func (l *leases) join(ttl time.Duration) *openLease {
 	seconds := int64((ttl + time.Second - 1) / time.Second)
 	window := int64(min(ttl/20, leaseWindow) / time.Second)
@@ -78,8 +77,7 @@ func (l *leases) join(ttl time.Duration) *openLease {
 	}
 	lease := l.open[seconds]
 	if lease == nil {
-		// The time is counted from before the grant begins: etcd's clock for
-		// this lease starts later.
+		// The time counts from before the grant: etcd's clock of the lease starts later.
 		lease = &openLease{until: now.Add(time.Duration(window) * time.Second), granted: make(chan struct{})}
 		if window > 0 {
 			l.open[seconds] = lease
@@ -90,7 +88,7 @@ func (l *leases) join(ttl time.Duration) *openLease {
 	return lease
 }
 
-// fill grants a lease. One that could not be granted is not shared further.
+// fill grants a lease, and stops sharing it if that fails.
 func (l *leases) fill(lease *openLease, seconds int64) {
 	lease.id, lease.err = l.grant(l.ctx, seconds)
 	if lease.err != nil {
@@ -99,7 +97,7 @@ func (l *leases) fill(lease *openLease, seconds int64) {
 	close(lease.granted)
 }
 
-// forget stops sharing a lease that etcd does not know any more.
+// forget stops sharing a lease that etcd no longer has.
 func (l *leases) forget(id clientv3.LeaseID) {
 	l.drop(func(lease *openLease) bool {
 		select {

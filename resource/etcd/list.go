@@ -10,27 +10,27 @@ import (
 	"portico/resource"
 )
 
-// listing is one List as it proceeds.
+// listing is the state of one List.
 type listing struct {
 	store  *store
 	opts   resource.ListOptions
-	prefix string // of the listed range; tokens are relative to it
+	prefix string // of the listed range; continue tokens are relative to it
 	next   keyRange
 	pager  pager
 	rev    int64 // 0 until known: the latest
 	list   resource.List
 	last   string // the last key examined
-	// found is how many objects belong to the page; those of the list are size
-	// bytes together. counting has the others left out of it.
+	// found is the number of objects of the page, and size the bytes of those in list.
+	// With counting set, objects are counted but not added to list.
 	found    int64
 	size     int64
 	counting bool
-	// remaining counts the keys behind the page.
+	// remaining is the number of keys after the page.
 	remaining int64
 }
 
-// List returns a page of objects. It reads the range in pages of its own, all
-// at the revision of the first.
+// List returns a page of objects. It reads the range in smaller pages, all at the revision
+// of the first.
 func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.List, error) {
 	l := &listing{
 		store: s, opts: opts,
@@ -52,7 +52,7 @@ func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.
 	return l.finish(ctx)
 }
 
-// begin finds out where and at which revision to start.
+// begin sets the key and the revision to start at.
 func (l *listing) begin() error {
 	if l.opts.Continue != "" {
 		rev, start, err := resource.DecodeContinue(l.opts.Continue)
@@ -74,9 +74,9 @@ func (l *listing) begin() error {
 	return nil
 }
 
-// wanted is how many keys are still of use; 0 when that cannot be known: there
-// is no limit, or a selector.
-func (l *listing) wanted() int64 {
+// missing returns the number of keys that complete the page; 0 if it is not known because
+// there is no limit or a selector.
+func (l *listing) missing() int64 {
 	if !l.opts.Selector.Empty() {
 		return 0
 	}
@@ -85,11 +85,10 @@ func (l *listing) wanted() int64 {
 
 func (l *listing) full() bool { return l.opts.Limit > 0 && l.found >= l.opts.Limit }
 
-// part reports whether enough was read for the part of a list.
+// part reports whether the objects read are enough for a part of a list.
 func (l *listing) part() bool { return l.opts.Parts && l.size >= pageBytes }
 
-// page reads some keys and takes what matches. more says whether there are keys
-// behind them.
+// page reads some keys and adds the objects that match; more reports whether keys follow.
 func (l *listing) page(ctx context.Context) (more bool, err error) {
 	if l.next.start >= l.next.end {
 		return false, l.emptyRange(ctx)
@@ -98,7 +97,7 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 	if l.opts.At.Freshness == resource.Any && l.rev == 0 && l.opts.Continue == "" {
 		opts = append(opts, clientv3.WithSerializable())
 	}
-	resp, err := l.store.page(ctx, &l.store.asked, &l.pager, l.wanted(), l.next, opts...)
+	resp, err := l.store.page(ctx, &l.store.scope, &l.pager, l.missing(), l.next, opts...)
 	if err != nil {
 		return false, l.readError(ctx, err)
 	}
@@ -132,7 +131,7 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 	return resp.More, nil
 }
 
-// emptyRange finds the revision of a list whose token leaves nothing to read.
+// emptyRange sets the revision of a list whose token leaves nothing to read.
 func (l *listing) emptyRange(ctx context.Context) (err error) {
 	if l.rev == 0 {
 		l.rev, err = l.store.revision.current(ctx)
@@ -145,7 +144,7 @@ func (l *listing) readError(ctx context.Context, err error) error {
 	case isCompacted(err) && l.opts.Continue == "":
 		return resource.ExpiredList()
 	case isCompacted(err):
-		// Nothing of this page was sent: go on from where it began.
+		// Nothing of this page was sent: the new token repeats it.
 		_, start, _ := resource.DecodeContinue(l.opts.Continue)
 		return resource.ExpiredContinue(resource.EncodeContinue(
 			resource.InconsistentRevision, strings.TrimSuffix(start, "\x00")))
@@ -174,12 +173,12 @@ func (l *listing) finish(ctx context.Context) (out *resource.List, err error) {
 	return &l.list, err
 }
 
-// token names the page that begins behind a key.
+// token returns the continue token of the page that begins after a key.
 func (l *listing) token(last string) string {
 	return resource.EncodeContinue(l.rev, strings.TrimPrefix(last, l.prefix))
 }
 
-// pageEnd finds out where the page ends that a part was read of.
+// pageEnd returns the end of the page that a part was read of.
 func (l *listing) pageEnd(ctx context.Context) (*resource.PageEnd, error) {
 	switch {
 	case l.opts.Limit <= 0:
@@ -187,16 +186,16 @@ func (l *listing) pageEnd(ctx context.Context) (*resource.PageEnd, error) {
 	case !l.opts.Selector.Empty():
 		return l.selectedEnd(ctx)
 	}
-	wanted := l.wanted()
-	behind := l.remaining - wanted
+	missing := l.missing()
+	behind := l.remaining - missing
 	if behind <= 0 {
 		return &resource.PageEnd{}, nil
 	}
-	// The keys in between are read; their values stay in etcd.
+	// The keys in between are read without their values.
 	last := l.last
-	for wanted > 0 {
-		resp, err := l.store.read(ctx, &l.store.asked, opListKeys, last+"\x00", clientv3.WithRange(l.next.end), clientv3.WithKeysOnly(),
-			clientv3.WithLimit(min(wanted, maxChunk)), clientv3.WithRev(l.rev))
+	for missing > 0 {
+		resp, err := l.store.read(ctx, &l.store.scope, opListKeys, last+"\x00", clientv3.WithRange(l.next.end), clientv3.WithKeysOnly(),
+			clientv3.WithLimit(min(missing, maxChunk)), clientv3.WithRev(l.rev))
 		if err != nil {
 			return nil, l.readError(ctx, err)
 		}
@@ -204,14 +203,13 @@ func (l *listing) pageEnd(ctx context.Context) (*resource.PageEnd, error) {
 			return nil, internal("etcd has fewer keys than it counted")
 		}
 		last = string(resp.Kvs[len(resp.Kvs)-1].Key)
-		wanted -= int64(len(resp.Kvs))
+		missing -= int64(len(resp.Kvs))
 	}
 	return &resource.PageEnd{Continue: l.token(last), Remaining: &behind}, nil
 }
 
-// selectedEnd is pageEnd with a selector, where only the objects tell which belong to the
-// page. They are read, counted and dropped, and read again for the parts that follow: that
-// costs time instead of memory.
+// selectedEnd is pageEnd with a selector, which needs the objects. They are read, counted
+// and dropped, and read again for the parts that follow, which saves memory.
 func (l *listing) selectedEnd(ctx context.Context) (*resource.PageEnd, error) {
 	l.counting = true
 	for more := true; more && !l.full(); {

@@ -3,13 +3,12 @@ package etcd
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// operation is what etcd is asked for, under the name that upstream counts it by.
+// operation is the kind of a request, under kube-apiserver's name for it.
 type operation uint8
 
 const (
@@ -20,7 +19,7 @@ const (
 	opCreate
 	opUpdate
 	opDelete
-	operations // how many there are
+	operations // their number
 )
 
 // String is the value of the label operation.
@@ -29,25 +28,23 @@ func (o operation) String() string {
 }
 
 const (
-	// sizeEvery is how long a size of the database is reported before it is read again.
+	// sizeEvery is how long the size of the database is reported before it is read again.
 	sizeEvery = 30 * time.Second
-	// sizeTimeout bounds asking for it: a scrape must not wait for an etcd that
-	// hangs.
+	// sizeTimeout bounds that read: a scrape must not wait for an etcd that hangs.
 	sizeTimeout = time.Second
 )
 
 // traceFunc is Config.Trace.
 type traceFunc func(ctx context.Context, operation, group, resource string, start time.Time, err error)
 
-// metrics count what a client asks etcd for. Safe for concurrent use.
+// metrics count the requests of a client. Safe for concurrent use.
 type metrics struct {
 	trace     traceFunc // nil: none
 	durations *prometheus.HistogramVec
 	requests  *prometheus.CounterVec
 	failures  *prometheus.CounterVec
-	hedges    prometheus.Counter
 	progress  prometheus.Counter
-	refused   prometheus.Counter
+	rejected  prometheus.Counter
 	leases    prometheus.Histogram
 }
 
@@ -57,7 +54,7 @@ func newMetrics(trace traceFunc) *metrics {
 		trace: trace,
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "etcd_request_duration_seconds",
-			Help:    "Time that etcd took to answer, in seconds. What belongs to no resource has none.",
+			Help:    "Time that etcd took to answer, in seconds. Requests for no resource have empty labels.",
 			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
 		}, labels),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -66,15 +63,12 @@ func newMetrics(trace traceFunc) *metrics {
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "etcd_request_errors_total", Help: "Requests to etcd that failed.",
 		}, labels),
-		hedges: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "portico_etcd_hedged_reads_total", Help: "Reads sent to another member because the first had not answered in time.",
-		}),
 		progress: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "etcd_bookmark_total", Help: "Times that etcd told how far the watch of this process has come.",
+			Name: "etcd_bookmark_total", Help: "Progress notifications of etcd on the watch of this process.",
 			ConstLabels: prometheus.Labels{"group": "", "resource": ""},
 		}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "portico_etcd_refused_requests_total", Help: "Requests that were not sent, or not waited for any longer, because etcd did not answer.",
+		rejected: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "portico_etcd_refused_requests_total", Help: "Requests rejected, or reads canceled, because etcd did not answer.",
 		}),
 		leases: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "etcd_lease_object_counts", Help: "Objects attached to one lease.",
@@ -83,52 +77,39 @@ func newMetrics(trace traceFunc) *metrics {
 	}
 }
 
-// account counts the requests for one resource. What was never asked has no
-// series: most of many resources are quiet. Safe for concurrent use.
-type account struct {
+// scope counts the requests for one resource; without group and resource, all others. A
+// resource without requests has no series. Safe for concurrent use.
+type scope struct {
 	metrics         *metrics
 	group, resource string
-	series          [operations]atomic.Pointer[series]
 }
 
-type series struct {
-	duration prometheus.Observer
-	requests prometheus.Counter
-}
-
-// note counts a request that began at start and ended with err. It was made for
-// ctx. One that was refused before it was sent counts elsewhere.
-func (a *account) note(ctx context.Context, op operation, start time.Time, err error) {
-	if err != nil && refused(err) {
+// count counts a request that began at start and ended with err, unless the breaker
+// rejected it; ctx is its caller's.
+func (s *scope) count(ctx context.Context, op operation, start time.Time, err error) {
+	if err != nil && rejected(err) {
 		return
 	}
-	if a.metrics.trace != nil {
-		a.metrics.trace(ctx, op.String(), a.group, a.resource, start, err)
+	m, name := s.metrics, op.String()
+	if m.trace != nil {
+		m.trace(ctx, name, s.group, s.resource, start, err)
 	}
-	s := a.series[op].Load()
-	if s == nil {
-		s = &series{
-			a.metrics.durations.WithLabelValues(op.String(), a.group, a.resource),
-			a.metrics.requests.WithLabelValues(op.String(), a.group, a.resource),
-		}
-		a.series[op].Store(s)
-	}
-	s.duration.Observe(time.Since(start).Seconds())
-	s.requests.Inc()
+	m.durations.WithLabelValues(name, s.group, s.resource).Observe(time.Since(start).Seconds())
+	m.requests.WithLabelValues(name, s.group, s.resource).Inc()
 	if err != nil {
-		a.metrics.failures.WithLabelValues(op.String(), a.group, a.resource).Inc()
+		m.failures.WithLabelValues(name, s.group, s.resource).Inc()
 	}
 }
 
-// Metrics returns what shows how etcd is used, under upstream's names (docs/wire.md
+// Metrics returns the metrics of the client, under kube-apiserver's names (docs/wire.md
 // 1.6).
 func (c *Client) Metrics() prometheus.Collector {
 	return &collector{
 		client: c,
 		sizes: prometheus.NewDesc("apiserver_storage_size_bytes",
-			"Size of the file that etcd keeps everything in, in bytes.", []string{"storage_cluster_id"}, nil),
+			"Size of the database file of etcd, in bytes.", []string{"storage_cluster_id"}, nil),
 		silent: prometheus.NewDesc("portico_etcd_silent",
-			"1 while etcd does not answer and requests that need it are refused, 0 else.", nil, nil),
+			"1 while etcd does not answer and requests that need it are rejected, else 0.", nil, nil),
 	}
 }
 
@@ -138,14 +119,14 @@ type collector struct {
 	sizes  *prometheus.Desc
 	silent *prometheus.Desc
 
-	mu    sync.Mutex
-	size  int64 // 0 until etcd has told one
-	asked time.Time
+	mu   sync.Mutex
+	size int64 // 0 if unknown
+	read time.Time
 }
 
 func (m *collector) parts() []prometheus.Collector {
 	all := m.client.metrics
-	return []prometheus.Collector{all.durations, all.requests, all.failures, all.hedges, all.progress, all.refused, all.leases}
+	return []prometheus.Collector{all.durations, all.requests, all.failures, all.progress, all.rejected, all.leases}
 }
 
 // Describe implements prometheus.Collector.
@@ -172,19 +153,19 @@ func (m *collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// databaseSize is the last size of the first endpoint; 0 if it does not answer.
+// databaseSize returns the size that the first endpoint reports; 0 if it does not answer.
 func (m *collector) databaseSize() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.asked.IsZero() && time.Since(m.asked) < sizeEvery {
+	if !m.read.IsZero() && time.Since(m.read) < sizeEvery {
 		return m.size
 	}
 	ctx, cancel := context.WithTimeout(m.client.etcd.Ctx(), sizeTimeout)
 	defer cancel()
-	m.asked, m.size = time.Now(), 0
+	m.read, m.size = time.Now(), 0
 	status, err := m.client.etcd.Status(ctx, m.client.etcd.Endpoints()[0])
 	if err != nil {
-		m.client.log.Debug("etcd does not tell its size", "error", err)
+		m.client.log.Debug("cannot read the size of etcd", "error", err)
 		return 0
 	}
 	m.size = status.DbSize

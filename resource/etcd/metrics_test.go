@@ -70,8 +70,7 @@ func TestMetrics(t *testing.T) {
 	}
 	of := "," + info.Group + ","
 	ofThis := "," + info.Resource
-	want := map[string]float64{"etcd_lease_object_counts": 1, "etcd_bookmark_total,,": 0, "portico_etcd_hedged_reads_total": 0,
-		"portico_etcd_silent": 0, "portico_etcd_refused_requests_total": 0}
+	want := map[string]float64{"etcd_lease_object_counts": 1, "etcd_bookmark_total,,": 0, "portico_etcd_silent": 0, "portico_etcd_refused_requests_total": 0}
 	for op, n := range map[string]float64{"create": 2, "get": 3, "list": 1, "update": 1, "delete": 1} {
 		want["etcd_requests_total"+of+op+ofThis] = n
 		want["etcd_request_duration_seconds"+of+op+ofThis] = n

@@ -39,7 +39,7 @@ func TestPager(t *testing.T) {
 				for i := range kvs {
 					kvs[i] = &mvccpb.KeyValue{Value: value}
 				}
-				p.took(kvs)
+				p.received(kvs)
 			}
 		})
 	}
@@ -51,7 +51,7 @@ func TestPagesAreBounded(t *testing.T) {
 	t.Parallel()
 	c := newServer(t).client(t)
 	const most, small, large, size = 1 << 20, 200, 30, 200 << 10
-	kv := &largest{KV: clientv3.NewKVFromKVClient(bounded{clientv3.RetryKVClient(c.etcd), most}, c.etcd)}
+	kv := &largest{KV: clientv3.NewKVFromKVClient(boundedKV{clientv3.RetryKVClient(c.etcd), most}, c.etcd)}
 	c.etcd.KV = kv
 	st := c.Store(storetest.Namespaced())
 	for i := range small + large {

@@ -49,7 +49,7 @@ func TestWritersAndTheFeedShare(t *testing.T) {
 // Of writes that no feed asks for the latest are remembered only, and none is
 // taken for another.
 func TestRecentWritesAreBounded(t *testing.T) {
-	var r recent
+	var r recentWrites
 	for i := range 3 * recentObjects {
 		o := setting(t, fmt.Sprint("x", i), "1")
 		r.begin(fmt.Sprint("k", i), o, o.Stored())

@@ -6,44 +6,38 @@ import (
 	"time"
 )
 
-// revisionProbe is the key read for the sake of the answer's header. It need
+// revisionKey is the key that reads of the revision and probes of the breaker read. It need
 // not exist.
-const revisionProbe = "portico_revision"
+const revisionKey = "portico_revision"
 
 // readRevision makes a linearizable read of the store's revision.
 func (c *Client) readRevision(ctx context.Context) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	start := time.Now()
-	resp, err := c.hedgedGet(ctx, hedgeRevision, revisionProbe)
-	c.own.note(ctx, opRevision, start, err)
+	resp, err := c.read(ctx, &c.scope, opRevision, revisionKey)
 	if err != nil {
 		return 0, err
 	}
 	return resp.Header.Revision, nil
 }
 
-// While several callers at a time ask, a linearizable read is followed by a pause
-// in which more gather: gatherTime for each that shared the read, up to
-// maxGatherTime. A read costs etcd and its client as much as serving several
-// objects from memory: what waiting a little adds to the latency of each caller,
-// sharing takes off the load of all. One caller at a time never waits.
+// A read that was shared is followed by a pause in which more callers join the next one:
+// gatherTime for each caller that shared it, at most maxGatherTime. A read costs etcd and
+// its client as much as serving several objects from memory, so under load sharing saves
+// more than the pause costs. A single caller never waits.
 const (
 	gatherTime    = 200 * time.Microsecond
 	maxGatherTime = 2 * time.Millisecond
 )
 
-// sharedRevision lets any number of callers share linearizable reads. A read
-// that has begun proves nothing about a write acknowledged since, so a caller
-// never joins one: it gathers with others for the next, which begins when the
-// running one ends.
+// sharedRevision shares linearizable reads among callers. A read in progress says nothing
+// about writes acknowledged since it began, so callers wait for the next one, which begins
+// when it ends. Safe for concurrent use.
 type sharedRevision struct {
 	ctx  context.Context // bounds the reads; they outlive single callers
 	read func(context.Context) (int64, error)
 
-	mu        sync.Mutex
-	running   bool
-	gathering *revisionRead
+	mu      sync.Mutex
+	running bool
+	next    *revisionRead
 }
 
 type revisionRead struct {
@@ -72,10 +66,10 @@ func (s *sharedRevision) current(ctx context.Context) (int64, error) {
 func (s *sharedRevision) join() *revisionRead {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gathering == nil {
-		s.gathering = &revisionRead{done: make(chan struct{})}
+	if s.next == nil {
+		s.next = &revisionRead{done: make(chan struct{})}
 	}
-	r := s.gathering
+	r := s.next
 	r.callers++
 	if !s.running {
 		s.running = true
@@ -84,12 +78,12 @@ func (s *sharedRevision) join() *revisionRead {
 	return r
 }
 
-// run reads the revision again and again until no caller waits.
+// run reads the revision until no caller waits.
 func (s *sharedRevision) run() {
 	for {
 		s.mu.Lock()
-		r := s.gathering
-		s.gathering = nil
+		r := s.next
+		s.next = nil
 		if r == nil {
 			s.running = false
 			s.mu.Unlock()
@@ -98,7 +92,6 @@ func (s *sharedRevision) run() {
 		s.mu.Unlock()
 		r.rev, r.err = s.read(s.ctx)
 		close(r.done)
-		// No more callers: it has begun.
 		if r.callers > 1 {
 			time.Sleep(min(time.Duration(r.callers)*gatherTime, maxGatherTime))
 		}

@@ -21,12 +21,30 @@ import (
 	"portico/resource/watchcache"
 )
 
-// cached puts a watch cache over a client's etcd.
+// cached runs a watch cache over a client's etcd.
 func cached(t *testing.T, c *Client, ranges ...string) *watchcache.Cache {
 	t.Helper()
-	cache := watchcache.New(watchcache.Config{
-		Feed: c.Feed(ranges...), Store: c.Store, Logger: c.log, FreshTimeout: 3 * time.Second,
-	})
+	return run(t, watchcache.Config{Feed: c.Feed(ranges...), Store: c.Store, Logger: c.log, FreshTimeout: 3 * time.Second})
+}
+
+// watched is a store of etcd with the watches of a cache over it, for the suites that watch.
+type watched struct {
+	resource.Hinted
+	cache resource.Store
+}
+
+func (w watched) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
+	return w.cache.Watch(ctx, opts)
+}
+
+func withWatches(t *testing.T, c *Client, info *resource.Info, history watchcache.History) resource.Store {
+	cache := run(t, watchcache.Config{Feed: c.Feed(), Store: c.Store, Logger: c.log, History: history})
+	return watched{c.Store(info).(resource.Hinted), cache.Store(info)}
+}
+
+func run(t *testing.T, cfg watchcache.Config) *watchcache.Cache {
+	t.Helper()
+	cache := watchcache.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -72,7 +90,6 @@ func TestStacks(t *testing.T) {
 		"cache of two ranges": func(t *testing.T, c *Client, info *resource.Info) resource.Store {
 			return cached(t, c, "another/", info.RangePath("")).Store(info)
 		},
-		"http": func(t *testing.T, c *Client, info *resource.Info) resource.Store { return served(t, c.Store(info)) },
 		"http over cache": func(t *testing.T, c *Client, info *resource.Info) resource.Store {
 			return served(t, cached(t, c).Store(info))
 		},

@@ -1,6 +1,11 @@
 package etcd
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,12 +17,18 @@ import (
 type store struct {
 	*Client
 	info  *resource.Info
-	asked account
+	scope scope
 }
 
 var _ resource.Hinted = (*store)(nil)
 
-// Info returns what the store keeps.
+// Store returns the store of one resource, which is a [resource.Hinted] and a
+// [resource.Discarder]. Its Watch returns MethodNotSupported: use a Feed.
+func (c *Client) Store(info *resource.Info) resource.Store {
+	return &store{Client: c, info: info, scope: scope{c.metrics, info.Group, info.Resource}}
+}
+
+// Info returns the resource of the store.
 func (s *store) Info() *resource.Info { return s.info }
 
 func (s *store) key(k resource.Key) string { return s.prefix + s.info.ObjectPath(k) }
@@ -26,16 +37,53 @@ func (s *store) notFound(k resource.Key) error {
 	return apierrors.NewNotFound(s.info.GroupResource(), k.Name)
 }
 
+// Get returns one object. With Any the read is not linearizable.
+func (s *store) Get(ctx context.Context, key resource.Key, at resource.At) (*resource.Object, error) {
+	var opts []clientv3.OpOption
+	if at.Freshness == resource.Any {
+		opts = append(opts, clientv3.WithSerializable())
+	}
+	resp, err := s.read(ctx, &s.scope, opGet, s.key(key), opts...)
+	if err != nil {
+		return nil, asStatus(ctx, err)
+	}
+	if now := resp.Header.Revision; at.Freshness == resource.NotOlderThan && at.Revision > now {
+		return nil, resource.TooLargeRevision(at.Revision, now)
+	}
+	if len(resp.Kvs) == 0 {
+		return nil, s.notFound(key)
+	}
+	obj, _, err := s.decode(resp.Kvs[0])
+	return obj, err
+}
+
+// Watch returns MethodNotSupported.
+func (s *store) Watch(context.Context, resource.WatchOptions) (resource.Watcher, error) {
+	return nil, apierrors.NewMethodNotSupported(s.info.GroupResource(), "watch")
+}
+
+// Create stores a new object.
+func (s *store) Create(ctx context.Context, key resource.Key, obj *resource.Object, ttl time.Duration) (*resource.Object, error) {
+	made, _, err := s.write(ctx, opCreate, s.key(key), 0, obj, ttl)
+	if err != nil {
+		return nil, err
+	}
+	if made == nil {
+		return nil, apierrors.NewAlreadyExists(s.info.GroupResource(), key.Name)
+	}
+	return made, nil
+}
+
 // keyRange is the half-open range of keys [start, end).
 type keyRange struct{ start, end string }
 
-// prefixRange covers every key that begins with prefix.
+// prefixRange returns the range of all keys that begin with prefix.
 func prefixRange(prefix string) keyRange {
 	return keyRange{prefix, clientv3.GetPrefixRangeEnd(prefix)}
 }
 
-// span is the range a list or watch has to read: the namespace's, or the one
-// key that the selector asks for.
+// span returns the range that a list reads: the namespace's, or the one key that the
+// selector names.
 func (s *store) span(namespace string, sel resource.Selector) keyRange {
 	prefix := s.prefix + s.info.RangePath(namespace)
 	if name, ok := sel.Name(); ok && (!s.info.Namespaced || namespace != "") {
@@ -44,8 +92,33 @@ func (s *store) span(namespace string, sel resource.Selector) keyRange {
 	return prefixRange(prefix)
 }
 
-// decode makes an Object of a stored value. stale asks for the value to be
-// written anew. Errors are StatusErrors that name the key.
+// Transformer converts values on their way to and from etcd (encryption at rest). aad is
+// the full etcd key; a value must not be readable under another key. Implementations are
+// safe for concurrent use and neither keep nor modify their arguments.
+type Transformer interface {
+	ToStorage(data, aad []byte) ([]byte, error)
+	// FromStorage returns the plain value. stale requests that the next update writes the
+	// value even if it does not change.
+	FromStorage(data, aad []byte) (plain []byte, stale bool, err error)
+}
+
+// encryptedPrefix is the prefix of values that kube-apiserver's encryption has written.
+const encryptedPrefix = "k8s:enc:"
+
+// identity is the Transformer that stores values unchanged.
+type identity struct{}
+
+func (identity) ToStorage(data, aad []byte) ([]byte, error) { return data, nil }
+
+func (identity) FromStorage(data, aad []byte) ([]byte, bool, error) {
+	if bytes.HasPrefix(data, []byte(encryptedPrefix)) {
+		return nil, false, errors.New("the value is encrypted and no key is configured")
+	}
+	return data, false, nil
+}
+
+// decode makes an Object of a stored value; stale is that of Transformer.FromStorage.
+// Errors are StatusErrors that name the key.
 func (c *Client) decode(kv *mvccpb.KeyValue) (obj *resource.Object, stale bool, err error) {
 	plain, stale, err := c.plain(kv)
 	if err != nil {
@@ -72,7 +145,7 @@ func parse(kv *mvccpb.KeyValue, plain []byte) (*resource.Object, error) {
 	return obj.WithRevision(kv.ModRevision), nil
 }
 
-// encode makes the stored value of an Object's bytes.
+// encode encrypts the bytes of an object.
 func (c *Client) encode(key string, stored []byte) ([]byte, error) {
 	data, err := c.transformer.ToStorage(stored, []byte(key))
 	if err != nil {

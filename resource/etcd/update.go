@@ -3,20 +3,21 @@ package etcd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
 )
 
-// state is what an update starts from.
+// state is the state of a key that an update starts from.
 type state struct {
-	// object is nil when the key does not exist.
-	object *resource.Object
-	// stale asks for a rewrite even if nothing changes.
+	object *resource.Object // nil if the key does not exist
+	// stale requests a write even if nothing changes.
 	stale bool
-	// hint is true while the state came from the caller, not from etcd.
+	// hint is set if the state is the caller's, not etcd's.
 	hint bool
 }
 
@@ -27,13 +28,13 @@ func (st state) revision() int64 {
 	return st.object.Revision
 }
 
-// Update replaces the object by what mutate makes of it.
+// Update replaces the object by the result of mutate.
 func (s *store) Update(ctx context.Context, key resource.Key, mutate resource.Mutate) (*resource.Object, error) {
 	return s.UpdateFrom(ctx, key, nil, mutate)
 }
 
-// UpdateFrom is Update with a hint. Each round either ends or learns the
-// current state; a round that fails to commit learns it from the transaction.
+// UpdateFrom is Update with a hint. Each round either ends or learns the current state; a
+// failed transaction returns it.
 func (s *store) UpdateFrom(ctx context.Context, key resource.Key, hint *resource.Object, mutate resource.Mutate) (*resource.Object, error) {
 	path := s.key(key)
 	st := state{object: hint, hint: hint != nil}
@@ -49,8 +50,7 @@ func (s *store) UpdateFrom(ctx context.Context, key resource.Key, hint *resource
 			err = s.checkMutation(key, st, m)
 		}
 		if st.hint && (err != nil || s.changesNothing(st, m)) {
-			// Not to be believed before etcd's own state says so too. If that
-			// is the hint, this round was it.
+			// The result holds only if the hint is the current state.
 			fresh, readErr := s.current(ctx, path)
 			if readErr != nil {
 				return nil, readErr
@@ -75,7 +75,7 @@ func (s *store) UpdateFrom(ctx context.Context, key resource.Key, hint *resource
 	}
 }
 
-// checkMutation refuses a mutation that names no next state.
+// checkMutation returns the error of a mutation that has no next state.
 func (s *store) checkMutation(key resource.Key, st state, m resource.Mutation) error {
 	switch {
 	case m.Delete && st.object == nil:
@@ -86,14 +86,14 @@ func (s *store) checkMutation(key resource.Key, st state, m resource.Mutation) e
 	return nil
 }
 
-// changesNothing reports whether writing m would leave etcd as it is.
+// changesNothing reports whether writing m would leave etcd unchanged.
 func (s *store) changesNothing(st state, m resource.Mutation) bool {
 	return !m.Delete && m.Object != nil && st.object != nil && !st.stale &&
 		bytes.Equal(st.object.Stored(), m.Object.Stored())
 }
 
-// apply commits m if st is still the current state. If not, obj is nil and
-// next is the current state.
+// apply commits m if st is the current state. If it is not, obj is nil and next is the
+// current state.
 func (s *store) apply(ctx context.Context, path string, st state, m resource.Mutation) (obj *resource.Object, next state, err error) {
 	var cur *mvccpb.KeyValue
 	if m.Delete {
@@ -108,9 +108,9 @@ func (s *store) apply(ctx context.Context, path string, st state, m resource.Mut
 	return nil, next, err
 }
 
-// remove is write for a deletion; last is the last state, nil: it is as it was.
+// remove is write for a deletion; last is the state that it returns, nil for st's.
 func (s *store) remove(ctx context.Context, path string, st state, last *resource.Object) (gone *resource.Object, cur *mvccpb.KeyValue, err error) {
-	at, cur, ok, err := s.commit(ctx, &s.asked, opDelete, []byte(path), st.revision(), deleteOp([]byte(path)))
+	at, cur, ok, err := s.commit(ctx, &s.scope, opDelete, []byte(path), st.revision(), deleteOp([]byte(path)))
 	if err != nil || !ok {
 		return nil, cur, writeStatus(ctx, err)
 	}
@@ -122,7 +122,7 @@ func (s *store) remove(ctx context.Context, path string, st state, last *resourc
 
 // current reads the state of a key.
 func (s *store) current(ctx context.Context, path string) (state, error) {
-	resp, err := s.read(ctx, &s.asked, opGet, path)
+	resp, err := s.read(ctx, &s.scope, opGet, path)
 	if err != nil {
 		return state{}, asStatus(ctx, err)
 	}
@@ -138,4 +138,55 @@ func (s *store) stateOf(kv *mvccpb.KeyValue) (state, error) {
 	}
 	obj, stale, err := s.decode(kv)
 	return state{object: obj, stale: stale}, err
+}
+
+// Delete removes the object if check accepts its current state.
+func (s *store) Delete(ctx context.Context, key resource.Key, check func(cur *resource.Object) error) (*resource.Object, error) {
+	return s.DeleteFrom(ctx, key, nil, check)
+}
+
+// DeleteFrom is Delete with a hint.
+func (s *store) DeleteFrom(ctx context.Context, key resource.Key, hint *resource.Object, check func(cur *resource.Object) error) (*resource.Object, error) {
+	return s.UpdateFrom(ctx, key, hint, func(cur *resource.Object) (resource.Mutation, error) {
+		if cur == nil {
+			return resource.Mutation{}, s.notFound(key)
+		}
+		if check != nil {
+			if err := check(cur); err != nil {
+				return resource.Mutation{}, err
+			}
+		}
+		return resource.Mutation{Delete: true}, nil
+	})
+}
+
+var _ resource.Discarder = (*store)(nil)
+
+// Discard removes a value that cannot be read, if it has not changed since it was read.
+func (s *store) Discard(ctx context.Context, key resource.Key, dryRun bool) error {
+	path := s.key(key)
+	resp, err := s.read(ctx, &s.scope, opGet, path)
+	if err != nil {
+		return asStatus(ctx, err)
+	}
+	for kvs := resp.Kvs; ; {
+		if len(kvs) == 0 {
+			return s.notFound(key)
+		}
+		if _, _, err := s.decode(kvs[0]); err == nil {
+			return apierrors.NewConflict(s.info.GroupResource(), key.Name,
+				errors.New("the object can be read, so it cannot be deleted as unreadable"))
+		}
+		if dryRun {
+			return nil
+		}
+		_, cur, ok, err := s.commit(ctx, &s.scope, opDelete, kvs[0].Key, kvs[0].ModRevision, deleteOp(kvs[0].Key))
+		if err != nil || ok {
+			return writeStatus(ctx, err)
+		}
+		kvs = kvs[:0]
+		if cur != nil {
+			kvs = append(kvs, cur)
+		}
+	}
 }

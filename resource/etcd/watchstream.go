@@ -16,50 +16,47 @@ import (
 )
 
 const (
-	// askAgain is the pause between requests for progress until one is answered: etcd
+	// askAgain is the time between requests for progress until one is answered: etcd
 	// ignores them while the watch lags.
 	askAgain = 100 * time.Millisecond
-	// silence is how long a member may send nothing while progress is requested. The
-	// stream then goes to another member: one that hangs keeps its connection for much
-	// longer.
+	// silence is how long a member may send nothing after progress was requested. The next
+	// stream uses another member; a connection to one that hangs lasts much longer.
 	silence = 2 * time.Second
 	// confirmation is how long a member may take to confirm the watch.
 	confirmation = 5 * time.Second
 	// quiet is how long a stream may receive nothing before etcd's revision is read, to
-	// find out whether something is missing.
+	// see whether events are missing.
 	quiet = 5 * time.Second
-	// maxResponses is how many responses may wait for the stream, which takes those that
-	// wait together.
+	// maxResponses is how many responses may be queued; queued ones are applied together.
 	maxResponses = 16
 )
 
-// errSilent ends a stream whose member does not send what it should.
+// errSilent is the error of a stream whose member does not send what it should.
 var errSilent = errors.New("etcd does not answer on its watch stream")
 
-// watchStream is one watch of etcd over the whole span of a feed's ranges. Changes of
-// other keys are received, too, and dropped: that is cheaper than a watch for each
-// range, whose changes come in order only after etcd has told for every change how far
-// the other watches are. Whatever is wrong with the connection, the stream ends in
-// bounded time after a change that it has not received: it reads etcd's revision and
-// asks for progress.
+// watchStream is one watch of etcd over the whole span of a feed's ranges. Changes of other
+// keys are received and dropped, which is cheaper than a watch for each range: those are
+// ordered only by progress notifications after every change. Whatever is wrong with the
+// connection, the stream ends in bounded time after a change that it has not received: it
+// reads etcd's revision and requests progress.
 type watchStream struct {
 	feed *feed
 	sink resource.FeedSink
 	conn *watchConn
-	// opened says that the connection carries the watch, created that etcd has confirmed
-	// it.
+	// opened is set when the connection has the stream, created when etcd has confirmed
+	// the watch.
 	opened, created bool
-	// rev is the revision up to which every change was received, told the one that the
-	// sink knows of.
-	rev, told int64
-	// wanted says that the sink waits for progress, asking that progress was requested
-	// and not answered.
+	// rev is the revision up to which every change was received, passed the one that was
+	// passed to the sink.
+	rev, passed int64
+	// wanted is set while the sink waits for progress, asking while a request for progress
+	// is not answered.
 	wanted, asking bool
-	// heard is when something was last received, or progress first requested; again is
+	// active is when something was last received, or progress first requested; again is
 	// when progress is requested next.
-	heard, again time.Time
-	// current reads etcd's revision; checked receives the result. checking says that
-	// this is going on.
+	active, again time.Time
+	// current reads etcd's revision; checked receives the result. checking is set
+	// meanwhile.
 	current  func(context.Context) (int64, error)
 	checked  chan revisionResult
 	checking bool
@@ -74,12 +71,12 @@ type revisionResult struct {
 func newWatchStream(f *feed, sink resource.FeedSink) *watchStream {
 	rev := f.delivered.Load()
 	return &watchStream{
-		feed: f, sink: sink, conn: newWatchConn(), rev: rev, told: rev, current: f.Current, checked: make(chan revisionResult, 1),
+		feed: f, sink: sink, conn: newWatchConn(), rev: rev, passed: rev, current: f.Current, checked: make(chan revisionResult, 1),
 	}
 }
 
-// stream watches all ranges from the delivered revision on. It returns why it ended:
-// errHistory if it cannot go on from there.
+// stream watches all ranges from the delivered revision on. Its error is errHistory if it
+// cannot resume there.
 func (f *feed) stream(ctx context.Context, sink resource.FeedSink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	s := newWatchStream(f, sink)
@@ -99,11 +96,11 @@ func (s *watchStream) loop(ctx context.Context) error {
 		var err error
 		select {
 		case <-opened:
-			opened, s.opened, s.heard = nil, true, time.Now()
+			opened, s.opened, s.active = nil, true, time.Now()
 		case resp := <-s.conn.responses:
 			err = s.receive(resp)
 		case err = <-s.conn.ended:
-		case <-s.feed.wanted:
+		case <-s.feed.progress:
 			s.wanted = true
 			s.askProgress()
 		case <-timer.C:
@@ -122,15 +119,15 @@ func (s *watchStream) loop(ctx context.Context) error {
 	}
 }
 
-// patience is how long to wait until something is overdue.
+// patience returns the time until something is overdue.
 func (s *watchStream) patience() time.Duration {
 	switch {
 	case s.opened && !s.created:
-		return time.Until(s.heard.Add(confirmation))
+		return time.Until(s.active.Add(confirmation))
 	case s.asking && !s.checking:
 		return time.Until(s.again)
 	case s.opened && !s.checking:
-		return max(askAgain, time.Until(s.heard.Add(quiet)))
+		return max(askAgain, time.Until(s.active.Add(quiet)))
 	}
 	return quiet
 }
@@ -138,21 +135,20 @@ func (s *watchStream) patience() time.Duration {
 // askProgress requests progress from etcd once the watch is created.
 func (s *watchStream) askProgress() {
 	if !s.asking {
-		s.asking, s.heard = true, time.Now()
-		s.again = s.heard.Add(askAgain)
+		s.asking, s.active = true, time.Now()
+		s.again = s.active.Add(askAgain)
 	}
 	if s.created {
 		signal(s.conn.ask)
 	}
 }
 
-// overdue does what is due when nothing was received for a while. An error ends the
-// stream.
+// overdue is called when nothing was received for s.patience(). An error ends the stream.
 func (s *watchStream) overdue(ctx context.Context) error {
-	since := time.Since(s.heard)
+	since := time.Since(s.active)
 	s.again = time.Now().Add(askAgain)
 	switch {
-	case !s.opened || len(s.conn.responses) > 0: // not etcd, but this process was slow
+	case !s.opened || len(s.conn.responses) > 0: // this process is slow, not etcd
 	case !s.created:
 		if since >= confirmation {
 			return errSilent
@@ -177,15 +173,15 @@ func (s *watchStream) check(ctx context.Context) {
 	}()
 }
 
-// compare compares etcd's revision with that of the stream. A member does not answer a
-// request for progress while nothing has changed since the watch began.
+// compare compares etcd's revision with the stream's. A member does not answer a request
+// for progress if nothing has changed since the watch began.
 func (s *watchStream) compare(now revisionResult) error {
 	s.checking = false
 	switch {
 	case now.err == nil && now.rev <= s.rev:
-		s.heard = time.Now()
+		s.active = time.Now()
 		s.progressed()
-	case s.asking && time.Since(s.heard) > silence:
+	case s.asking && time.Since(s.active) > silence:
 		return errSilent
 	case now.err == nil && !s.asking:
 		s.askProgress()
@@ -193,9 +189,9 @@ func (s *watchStream) compare(now revisionResult) error {
 	return nil
 }
 
-// receive takes a response and those that wait behind it. An error ends the stream.
+// receive applies a response and those queued after it. An error ends the stream.
 func (s *watchStream) receive(resp *etcdserverpb.WatchResponse) error {
-	s.heard = time.Now()
+	s.active = time.Now()
 	var changes []resource.Change
 	answered := false
 	for waiting := len(s.conn.responses); ; waiting-- {
@@ -222,7 +218,7 @@ func (s *watchStream) receive(resp *etcdserverpb.WatchResponse) error {
 	}
 	if len(changes) > 0 {
 		s.sink.Apply(changes)
-		s.told = changes[len(changes)-1].Revision
+		s.passed = changes[len(changes)-1].Revision
 	}
 	if answered {
 		s.feed.metrics.progress.Inc()
@@ -232,22 +228,21 @@ func (s *watchStream) receive(resp *etcdserverpb.WatchResponse) error {
 	return nil
 }
 
-// progressed tells the sink that there is nothing more up to rev.
+// progressed passes rev to the sink.
 func (s *watchStream) progressed() {
-	if s.wanted || s.rev > s.told {
+	if s.wanted || s.rev > s.passed {
 		s.sink.Progress(s.rev)
-		s.told = s.rev
+		s.passed = s.rev
 	}
 	s.wanted, s.asking = false, false
 }
 
-// watchConn is the gRPC stream of a watch. It does not use the client's own watcher,
-// which reconnects by itself and queues responses without bound; here a slow receiver
-// slows etcd down.
+// watchConn is the gRPC stream of a watch. The watcher of etcd's client reconnects by itself
+// and queues responses without bound; this one slows etcd down.
 type watchConn struct {
-	// opened is closed once a connection carries the stream.
+	// opened is closed once a connection has the stream.
 	opened chan struct{}
-	// responses are what etcd sends, until ended receives why it stopped.
+	// responses are etcd's responses; ended receives the error that ends them.
 	responses chan *etcdserverpb.WatchResponse
 	ended     chan error
 	// ask requests progress.
@@ -283,13 +278,13 @@ func (c *Client) watchSpan(ctx context.Context, w *watchConn, span keyRange, sin
 		select {
 		case w.responses <- resp:
 		case <-ctx.Done():
-			// Recv is called until it fails: only then is nothing of the stream left.
+			// Recv is called until it fails, which releases the stream.
 		}
 	}
 }
 
-// sendRequests requests the watch, then progress as often as ask says. Errors are those
-// of Recv, too. Fragments are not requested, so that each response has whole revisions.
+// sendRequests requests the watch, then progress for each receive from ask. Recv returns its
+// errors. Fragments are not requested, so that each response has whole revisions.
 func sendRequests(ctx context.Context, stream etcdserverpb.Watch_WatchClient, ask <-chan struct{}, span keyRange, since int64) {
 	request := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
 		CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte(span.start), RangeEnd: []byte(span.end), StartRevision: since + 1},

@@ -2,20 +2,27 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"portico/internal/testing/storetest"
 	"portico/resource"
 )
 
-// A feed hears of every change however often, and at whatever moment of it, its
-// conversation with etcd is broken: before its requests get through, before they
-// are confirmed, before the first change comes, while it says nothing.
-func TestAFeedOutlivesBrokenConversations(t *testing.T) {
+// A feed delivers every change however often its stream breaks, and whenever: before its
+// requests are received, before they are confirmed, before the first change, while idle.
+func TestAFeedOutlivesBrokenStreams(t *testing.T) {
 	t.Parallel()
 	const rounds = 6
 	for _, ranges := range [][]string{nil, {"another/", "other/", "storetest.portico.dev/"}} {
@@ -33,20 +40,20 @@ func TestAFeedOutlivesBrokenConversations(t *testing.T) {
 			for i := range rounds {
 				fault := []string{"cut", "requests", "answers", "both", "restart"}[rnd.IntN(5)]
 				done = append(done, fault)
-				breakConversation(t, s, fault, within)
-				if rnd.IntN(2) == 0 { // just as it is taken up again
+				breakStream(t, s, fault, within)
+				if rnd.IntN(2) == 0 { // while it reconnects
 					within(600 * time.Millisecond)
 					s.cut()
 					s.mend(t)
 				}
 				last := createBeside(t, s, fmt.Sprint("x", i))
 				if err := replica.Wait(soon(t), storetest.At(last.Revision)); err != nil {
-					t.Fatalf("seed %d: after %s the feed does not hear of the change at %d: %v", seed, strings.Join(done, ", "), last.Revision, err)
+					t.Fatalf("seed %d: after %s the feed does not deliver the change at %d: %v", seed, strings.Join(done, ", "), last.Revision, err)
 				}
 			}
 			replica.Compare(t.Context(), t, store)
 			if err := replica.Wait(ended(t), storetest.Resets(2)); err == nil {
-				t.Errorf("seed %d: the feed began anew", seed)
+				t.Errorf("seed %d: the feed was reset", seed)
 			}
 		})
 	}
@@ -54,7 +61,7 @@ func TestAFeedOutlivesBrokenConversations(t *testing.T) {
 
 // breakConversation does to a server's connections what the fault is called, with
 // a change meanwhile.
-func breakConversation(t *testing.T, s *server, fault string, within func(time.Duration)) {
+func breakStream(t *testing.T, s *server, fault string, within func(time.Duration)) {
 	t.Helper()
 	switch fault {
 	case "restart":
@@ -89,3 +96,99 @@ func soon(t *testing.T) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// quietStream returns a stream at revision 5, whose watch is confirmed, and whose member
+// sends nothing; etcd is at revision rev.
+func quietStream(rev *atomic.Int64) *watchStream {
+	f := &feed{Client: &Client{metrics: newMetrics(nil), transformer: identity{}, log: slog.New(slog.DiscardHandler)},
+		progress: make(chan struct{}, 1), regressed: make(chan struct{}, 1)}
+	f.delivered.Store(5)
+	s := newWatchStream(f, &nothing{})
+	s.created = true
+	s.current = func(context.Context) (int64, error) { return rev.Load(), nil }
+	close(s.conn.opened)
+	return s
+}
+
+// A stream leaves a member that hangs, however often progress is requested meanwhile, but
+// not a member that sends nothing because nothing has changed.
+func TestASilentStreamEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rev atomic.Int64
+		rev.Store(5)
+		s := quietStream(&rev)
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { ended <- s.loop(ctx) }()
+		ask := func() {
+			if err := s.feed.RequestProgress(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Hour)
+		for range 100 { // as long as it answers
+			ask()
+			time.Sleep(time.Second)
+			s.conn.responses <- &etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{Revision: 5}}
+		}
+		for range 100 { // it need not answer if nothing has changed
+			ask()
+			time.Sleep(time.Second)
+		}
+		rev.Store(6)
+		began := time.Now()
+		for len(ended) == 0 && time.Since(began) < time.Minute {
+			ask()
+			time.Sleep(50 * time.Millisecond)
+		}
+		if took := time.Since(began); took < silence/2 || took > 2*silence || len(ended) == 0 || !errors.Is(<-ended, errSilent) {
+			t.Errorf("the stream was left after %v", took)
+		}
+	})
+}
+
+// A stream finds out by itself that etcd does not send a change, or never created the
+// watch.
+func TestAStreamThatMissesAChangeEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		created bool
+		most    time.Duration
+	}{
+		"the watch is created": {true, quiet + silence + 3*askAgain},
+		"the watch is not":     {false, confirmation},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var rev atomic.Int64
+				rev.Store(6)
+				s := quietStream(&rev)
+				s.created = tt.created
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				if err := s.loop(ctx); !errors.Is(err, errSilent) || time.Since(began) > tt.most {
+					t.Errorf("the stream ended after %v: %v", time.Since(began), err)
+				}
+			})
+		})
+	}
+}
+
+// A stream that owes nothing continues although reads of the revision fail.
+func TestAStreamOutlivesFailedChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := quietStream(new(atomic.Int64))
+		s.current = func(context.Context) (int64, error) { return 0, status.Error(codes.Unavailable, "down") }
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := s.loop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}
+
+// nothing is a sink that ignores progress.
+type nothing struct{ resource.FeedSink }
+
+func (*nothing) Progress(int64) {}

@@ -2,18 +2,19 @@ package watchcache
 
 import (
 	"context"
+	"io"
 
 	"portico/resource"
 )
 
-// early is a store for whoever cannot wait for the cache.
+// early is the store of [Cache.Early].
 type early struct{ *store }
 
-// Early returns a store like Store's whose lists and watches do not wait for the
-// cache either: until it is ready they go to the store beneath. Such a watch
-// ends (io.EOF) when the cache is ready, and can go on from there. It is for the
-// few resources that a process must know before it can serve the others, for
-// each of its watches is one more of the storage's meanwhile.
+// Early returns a store like Store's for a loop.Follow that must not wait for the cache:
+// the few resources that a process needs before it can serve the others. Until the cache is
+// ready, lists go to the store beneath, and a watch with initial events has these from
+// there, sends no changes, and ends (io.EOF) when the cache is ready. The next watch resumes
+// after it.
 func (c *Cache) Early(info *resource.Info) resource.Store {
 	return early{c.Store(info).(*store)}
 }
@@ -28,34 +29,45 @@ func (e early) List(ctx context.Context, opts resource.ListOptions) (*resource.L
 
 // Watch starts a watch.
 func (e early) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
-	if e.cache.Ready() {
+	if e.cache.Ready() || opts.Since > 0 || !opts.InitialEvents {
 		return e.store.Watch(ctx, opts)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	w, err := e.beneath.Watch(ctx, opts)
+	list, err := e.beneath.List(ctx, resource.ListOptions{Namespace: opts.Namespace, Selector: opts.Selector, At: opts.At})
 	if err != nil {
-		cancel()
 		return nil, err
 	}
-	go func() {
-		select {
-		case <-e.cache.ready:
-			w.Close()
-		case <-ctx.Done():
-		}
-		cancel()
-	}()
-	return &earlyWatcher{w, cancel}, nil
+	w := &earlyWatcher{ready: e.cache.ready}
+	w.ctx, w.cancel = context.WithCancel(ctx)
+	for _, o := range list.Items {
+		w.initial = append(w.initial, resource.Event{Type: resource.Added, Object: o, Revision: o.Revision})
+	}
+	w.initial = append(w.initial, resource.Event{Type: resource.Synced, Revision: list.Revision})
+	return w, nil
 }
 
-// earlyWatcher is a watch of the store beneath.
+// earlyWatcher is a watch of a cache that is not ready.
 type earlyWatcher struct {
-	resource.Watcher
-	cancel context.CancelFunc
+	ctx     context.Context
+	cancel  context.CancelFunc
+	ready   <-chan struct{}
+	initial []resource.Event // nil once returned
+}
+
+// Next returns the initial events, then io.EOF once the cache is ready.
+func (w *earlyWatcher) Next(ctx context.Context) ([]resource.Event, error) {
+	if w.initial != nil && w.ctx.Err() == nil {
+		events := w.initial
+		w.initial = nil
+		return events, nil
+	}
+	select {
+	case <-w.ready:
+	case <-w.ctx.Done():
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return nil, io.EOF
 }
 
 // Close ends the watch.
-func (w *earlyWatcher) Close() {
-	w.Watcher.Close()
-	w.cancel()
-}
+func (w *earlyWatcher) Close() { w.cancel() }

@@ -12,8 +12,8 @@ import (
 	"portico/resource/watchcache"
 )
 
-// An early store answers from beneath until the cache has a state; its watches
-// end then, and the next ones are the cache's.
+// An early store reads from beneath until the cache is ready; its watches end then, and the
+// next ones are the cache's.
 func TestEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		beneath, feed := memstore.New(), newFakeFeed()
@@ -34,26 +34,18 @@ func TestEarly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		closed, err := s.Watch(ctx, resource.WatchOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		closed.Close() // what belongs to it ends, or the test would not
 		second := put("y")
 		if l, err := s.List(ctx, resource.ListOptions{}); err != nil || len(l.Items) != 2 {
 			t.Fatalf("listed %v, %v", l, err)
 		}
-		for seen := 0; seen < 3; { // x, synced, y
-			events, err := w.Next(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			seen += len(events)
+		if events, err := w.Next(ctx); err != nil || len(events) != 2 || events[0].Object.Name != "x" || events[1].Type != resource.Synced {
+			t.Fatalf("%v, %v", events, err)
 		}
 		feed.reset(second.Revision, first, second)
 		if events, err := w.Next(ctx); !errors.Is(err, io.EOF) {
 			t.Fatalf("the watch goes on: %v, %v", events, err)
 		}
+		w.Close()
 		next, err := s.Watch(ctx, resource.WatchOptions{Since: second.Revision})
 		if err != nil {
 			t.Fatal(err)

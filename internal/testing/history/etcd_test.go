@@ -224,11 +224,21 @@ func (s *etcdServer) open(t *testing.T) (*etcd.Client, *relay) {
 	return c, r
 }
 
-// door is etcd itself.
-func (s *etcdServer) door(t *testing.T) history.Door {
+// direct is the store of etcd, which has no watches, with those of a cache.
+type direct struct {
+	resource.Store
+	cache resource.Store
+}
+
+func (d direct) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
+	return d.cache.Watch(ctx, opts)
+}
+
+// door is etcd itself; it is watched through a cache.
+func (s *etcdServer) door(t *testing.T, watches *cached) history.Door {
 	client, _ := s.open(t)
 	store := client.Store(history.Info())
-	return history.Door{Name: "etcd", Store: func() resource.Store { return store }}
+	return history.Door{Name: "etcd", Store: func() resource.Store { return direct{store, *watches.store.Load()} }}
 }
 
 // system is a System of which the doors and restarts of caches are missing.
@@ -238,12 +248,4 @@ func (s *etcdServer) system() history.System {
 		Restarts: []func(context.Context) error{s.partition, s.restart, s.restartAndCompact},
 		Journal:  s.log,
 	}
-}
-
-// overEtcd is the store of etcd alone.
-func overEtcd(t *testing.T) history.System {
-	s := newEtcd(t)
-	sys := s.system()
-	sys.Doors = []history.Door{s.door(t)}
-	return sys
 }

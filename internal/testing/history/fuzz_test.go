@@ -9,7 +9,7 @@ import (
 // stacks are all that histories are played on.
 func stacks() []func(*testing.T) history.System {
 	return []func(*testing.T) history.System{
-		overMemory, cacheOverMemory, forgetfulCache, overEtcd, cacheOverEtcd, twoCaches, laggingCaches, overHTTP,
+		overMemory, cacheOverMemory, forgetfulCache, cacheOverEtcd, twoCaches, laggingCaches, overHTTP,
 	}
 }
 

@@ -22,10 +22,6 @@ func TestForgetfulCache(t *testing.T) {
 	history.Run(t, forgetfulCache(t), history.Config{Seed: 1, Steps: 300})
 }
 
-func TestEtcd(t *testing.T) {
-	history.Run(t, overEtcd(t), history.Config{Seed: 1, Steps: 300, Disturbances: 3})
-}
-
 func TestCacheOverEtcd(t *testing.T) {
 	history.Run(t, cacheOverEtcd(t), history.Config{Seed: 1, Steps: 300, Disturbances: 4})
 }

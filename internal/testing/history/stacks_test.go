@@ -123,7 +123,7 @@ func cacheOverEtcd(t *testing.T) history.System {
 	s := newEtcd(t)
 	p := newProcess(t, s)
 	sys := s.system()
-	sys.Doors = []history.Door{p.door("cache"), p.door("cache"), s.door(t)}
+	sys.Doors = []history.Door{p.door("cache"), p.door("cache"), s.door(t, p.cached)}
 	sys.Restarts = append(sys.Restarts, p.restart, p.isolate)
 	return sys
 }

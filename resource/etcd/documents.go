@@ -9,39 +9,38 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// documentRoot holds the documents, outside of every feed's range.
+// documentRoot is the prefix of the documents, outside the range of every feed.
 const documentRoot = "portico/documents"
 
-// ErrDocumentChanged is the error of a write after a concurrent one.
+// ErrDocumentChanged is the error of a write whose document has changed.
 var ErrDocumentChanged = errors.New("the document has changed meanwhile")
 
-// Documents are named values that are no resources: what processes of one kind
-// leave for each other. They are not watched, and each is small enough for one
-// key. Safe for concurrent use.
+// Documents are named values that are not resources, shared by the processes of one kind.
+// They are not watched, and each must fit one key. Safe for concurrent use.
 type Documents struct {
 	client *Client
 	root   string
 }
 
-// Document is one of them.
+// Document is the value of a document.
 type Document struct {
 	Data []byte
-	// Revision is that of the last write, for the next one.
+	// Revision is the revision of the last write.
 	Revision int64
 }
 
-// Documents returns the documents of that family, which belong to the prefix
-// that the client's objects are below.
+// Documents returns the documents of a family. Clients with other prefixes have other
+// documents.
 func (c *Client) Documents(family string) *Documents {
 	return &Documents{client: c, root: documentRoot + c.prefix + strings.Trim(family, "/") + "/"}
 }
 
-// Read returns all documents by their names. One that cannot be decrypted is
-// there without Data, so that it can be replaced.
+// Read returns all documents by name. One that cannot be decrypted has no Data, so that it
+// can be replaced.
 func (d *Documents) Read(ctx context.Context) (map[string]Document, error) {
 	reading, cancel := context.WithTimeout(ctx, d.client.timeout)
 	defer cancel()
-	resp, err := d.client.etcd.Get(reading, d.root, clientv3.WithPrefix())
+	resp, err := d.client.attempt(reading, d.root, clientv3.WithPrefix())
 	if err != nil {
 		return nil, asStatus(ctx, err)
 	}
@@ -57,33 +56,29 @@ func (d *Documents) Read(ctx context.Context) (map[string]Document, error) {
 	return out, nil
 }
 
-// Write replaces a document that still is at the revision after (0: there is
-// none) and returns its new revision. If it is not, the error is
-// ErrDocumentChanged; others are StatusErrors.
+// Write replaces a document whose revision is after (0: it does not exist) and returns its
+// new revision. If it has another revision, the error is ErrDocumentChanged; other errors
+// are StatusErrors.
 func (d *Documents) Write(ctx context.Context, name string, data []byte, after int64) (int64, error) {
 	key := []byte(d.root + name)
 	value, err := d.client.transformer.ToStorage(data, key)
 	if err != nil {
 		return 0, fmt.Errorf("encrypt document %s: %w", name, err)
 	}
-	at, _, ok, err := d.client.commit(ctx, d.client.own, opUpdate, key, after, putOp(key, value, 0))
+	at, _, ok, err := d.client.commit(ctx, &d.client.scope, opUpdate, key, after, putOp(key, value, 0))
 	return at, documentError(ctx, ok, err)
 }
 
-// Delete removes a document that still is at the revision after. Errors are as
-// of Write.
+// Delete removes a document whose revision is after. Errors are as of Write.
 func (d *Documents) Delete(ctx context.Context, name string, after int64) error {
 	key := []byte(d.root + name)
-	_, _, ok, err := d.client.commit(ctx, d.client.own, opDelete, key, after, deleteOp(key))
+	_, _, ok, err := d.client.commit(ctx, &d.client.scope, opDelete, key, after, deleteOp(key))
 	return documentError(ctx, ok, err)
 }
 
 func documentError(ctx context.Context, ok bool, err error) error {
-	switch {
-	case err != nil:
-		return writeStatus(ctx, err)
-	case !ok:
+	if err == nil && !ok {
 		return ErrDocumentChanged
 	}
-	return nil
+	return writeStatus(ctx, err)
 }
