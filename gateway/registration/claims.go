@@ -2,11 +2,13 @@ package registration
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
@@ -15,146 +17,140 @@ import (
 	"portico/gateway/routing"
 )
 
-// claim is that a Backend wants a group/version registered as its own.
+const (
+	// maxRegistered bounds the group/versions that are registered for one Backend: every
+	// one is an object in etcd and in the memory of every gateway.
+	maxRegistered = 32768
+	// maxNameShown bounds a name in a message, in characters: an invalid one may have any
+	// length.
+	maxNameShown = 100
+)
+
+// claim is a group/version that a Backend registers.
 type claim struct {
 	backend   string
 	permanent bool
 	priority  int32
 	replaces  bool
-	wanted    *apireg.APIService
+	desired   *apireg.APIService
 }
 
-// answer is what claims are made of: a Backend and what its server says.
-type answer struct {
+// served is what the claims of a Backend are computed from.
+type served struct {
 	name      string
 	permanent bool
 	auto      *backend.AutoRegister
 	rest      *backend.REST
 	gvs       []discovery.GroupVersion
-	// complete: gvs is everything the server serves.
+	// complete: gvs is everything that the server serves.
 	complete bool
 }
 
-// answerOf returns what a Backend and its server say at the moment.
-func answerOf(st *routing.BackendState) answer {
-	a := answer{name: st.Name, permanent: st.Permanent, auto: st.Spec.AutoRegister, rest: st.Spec.REST}
+// servedBy returns what is known of a Backend and its server.
+func servedBy(st *routing.BackendState) served {
+	s := served{name: st.Name, permanent: st.Permanent, auto: st.Spec.AutoRegister, rest: st.Spec.REST}
 	switch {
 	case routing.Registers(st.Spec) == nil:
-		a.complete = true
-	case st.Spec.REST != nil:
-		// What it is to be is for its Backend to say: a document that cannot be read
-		// is no reason to hide it.
-		a.complete = st.Judged()
-	case st.Server != nil && st.Server.Source.Heard():
-		// What was restored is registered already, and says nothing of what is
-		// gone.
-		a.gvs, a.complete = st.Server.Source.Served()
+		s.complete = true
+	case s.rest != nil:
+		// The Backend names the group/version: it is registered even if the document of the
+		// server cannot be read.
+		if s.complete = st.Judged(); s.complete {
+			s.gvs = []discovery.GroupVersion{{Group: s.rest.Group, Version: s.rest.Version}}
+		}
+	case st.Server != nil && st.Server.Source.Heard(): // restored discovery is registered already
+		s.gvs, s.complete = st.Server.Source.Served()
 	}
-	return a
+	return s
 }
 
-func (a answer) same(b answer) bool {
-	return a.name == b.name && a.permanent == b.permanent && a.complete == b.complete && sameAnswer(a.gvs, b.gvs) &&
-		apiequality.Semantic.DeepEqual(a.auto, b.auto) && apiequality.Semantic.DeepEqual(a.rest, b.rest)
+func (s served) same(o served) bool {
+	return s.name == o.name && s.permanent == o.permanent && s.complete == o.complete &&
+		apiequality.Semantic.DeepEqual(s.auto, o.auto) && apiequality.Semantic.DeepEqual(s.rest, o.rest) &&
+		// A source that reads something new makes another slice.
+		len(s.gvs) == len(o.gvs) && (len(s.gvs) == 0 || s.rest != nil || &s.gvs[0] == &o.gvs[0])
 }
 
-// sameAnswer reports whether two answers are one: a source that hears something
-// new makes another.
-func sameAnswer(a, b []discovery.GroupVersion) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}
-
-// claims are what shall be registered. Immutable once made.
+// claims are the claims of all Backends and of the gateway. Immutable.
 type claims struct {
-	answers []answer
-	// first is who wants each APIService, by name: of several, the first in the
-	// order of the backendStates. others has the rest of them.
-	first  map[string]claim
-	others map[string][]claim
-	// complete are the Backends of which everything is known; unheard is what the
-	// others register, as soon as they are heard.
-	complete map[string]bool
-	unheard  map[string]*backend.AutoRegister
-	// left is what Backends say that cannot be registered.
-	left map[string]rejected
-	// reserved are the groups that the gateway serves itself, of which it registers no
-	// version for others; refused are the claims to such.
+	served []served
+	// byName are the claims to each APIService, in the order of the Backends.
+	byName map[string][]claim
+	// complete are the Backends of which everything is known, and incomplete what the others
+	// register.
+	complete   map[string]bool
+	incomplete map[string]*backend.AutoRegister
+	// rejected is what cannot be registered, by Backend.
+	rejected map[string]rejected
+	// reserved are the groups that the gateway serves itself; refused are the claims of
+	// Backends to their versions.
 	reserved map[string]bool
 	refused  map[string][]conflict
 	// whole: there are no other Backends.
 	whole bool
 }
 
-// claimed returns what shall be registered. While the Backends and what their
-// servers say are the same, it is the same.
+// claimed returns the claims of all Backends, the previous ones if nothing has changed.
 func (g *registrar) claimed(all *routing.BackendStates) *claims {
-	var answers []answer
+	var list []served
 	for _, st := range all.List {
-		a := answerOf(st)
+		s := servedBy(st)
 		if st.Permanent && st.Object == nil && !g.introduced[st.Name] {
-			a.gvs, a.complete = nil, false // nobody would know whose its APIServices are
+			s.gvs, s.complete = nil, false // its APIServices would name no stored Backend
 		}
-		answers = append(answers, a)
+		list = append(list, s)
 	}
-	if g.claims != nil && g.claims.whole == all.Whole && slices.EqualFunc(answers, g.claims.answers, answer.same) {
+	if g.claims != nil && g.claims.whole == all.Whole && slices.EqualFunc(list, g.claims.served, served.same) {
 		return g.claims
 	}
 	c := &claims{
-		answers: answers, first: map[string]claim{}, others: map[string][]claim{},
-		complete: map[string]bool{backend.Reserved: true}, unheard: map[string]*backend.AutoRegister{}, left: map[string]rejected{}, whole: all.Whole,
-		reserved: map[string]bool{}, refused: map[string][]conflict{},
+		served: list, byName: map[string][]claim{}, complete: map[string]bool{backend.Reserved: true}, incomplete: map[string]*backend.AutoRegister{},
+		rejected: map[string]rejected{}, reserved: map[string]bool{}, refused: map[string][]conflict{}, whole: all.Whole,
 	}
 	for _, gv := range g.own {
 		c.reserved[gv.Group] = true
 		if gv.Group != apiservice.Group {
-			c.add(g.made(gv, claim{backend: backend.Reserved, permanent: true}, nil))
+			c.add(newClaim(gv, claim{backend: backend.Reserved, permanent: true}, nil))
 		}
 	}
-	for i := range answers {
-		a := &answers[i]
-		c.complete[a.name] = a.complete
-		auto := routing.Registers(&backend.Spec{AutoRegister: a.auto, REST: a.rest})
-		if !a.complete {
-			c.unheard[a.name] = auto
-		}
-		gvs := a.gvs
-		if a.rest != nil && a.complete {
-			gvs = []discovery.GroupVersion{{Group: a.rest.Group, Version: a.rest.Version}}
-		}
-		take, left := registrable(gvs, auto)
-		if auto != nil && a.complete {
-			left.absent = absent(gvs, auto)
-		}
-		c.left[a.name] = left
-		for _, gv := range take {
-			if c.reserved[gv.Group] {
-				c.refused[a.name] = append(c.refused[a.name], conflict{name: apiservice.Name(gv.Group, gv.Version), by: backend.Reserved})
-				continue
-			}
-			own := claim{backend: a.name, permanent: a.permanent, replaces: auto.OnConflict == backend.ReplaceOther}
-			c.add(g.made(gv, own, auto))
-		}
+	for i := range list {
+		c.addServed(&list[i])
 	}
 	g.claims = c
 	return c
 }
 
-func (c *claims) add(own claim) {
-	name := own.wanted.Name
-	if _, taken := c.first[name]; taken {
-		c.others[name] = append(c.others[name], own)
-		return
+// addServed adds the claims of a Backend.
+func (c *claims) addServed(s *served) {
+	c.complete[s.name] = s.complete
+	auto := routing.Registers(&backend.Spec{AutoRegister: s.auto, REST: s.rest})
+	if !s.complete {
+		c.incomplete[s.name] = auto
 	}
-	c.first[name] = own
+	valid, left := registrable(s.gvs, auto)
+	if auto != nil && s.complete {
+		left.absent = absent(s.gvs, auto)
+	}
+	c.rejected[s.name] = left
+	for _, gv := range valid {
+		if c.reserved[gv.Group] {
+			c.refused[s.name] = append(c.refused[s.name], conflict{name: apiservice.Name(gv.Group, gv.Version), by: backend.Reserved})
+			continue
+		}
+		c.add(newClaim(gv, claim{backend: s.name, permanent: s.permanent, replaces: auto.OnConflict == backend.ReplaceOther}, auto))
+	}
 }
 
-// made completes a claim to a group/version. Its APIService is the one from
-// before if that is the same.
-func (g *registrar) made(gv discovery.GroupVersion, own claim, auto *backend.AutoRegister) claim {
+func (c *claims) add(one claim) {
+	c.byName[one.desired.Name] = append(c.byName[one.desired.Name], one)
+}
+
+// newClaim completes a claim to a group/version with its priority and its APIService.
+func newClaim(gv discovery.GroupVersion, c claim, auto *backend.AutoRegister) claim {
 	group, version := discovery.Priorities(gv.Group, gv.Version)
 	label := apiservice.OnStart
 	if auto != nil {
-		own.priority, _ = auto.Priorities()
+		c.priority, _ = auto.Priorities()
 	}
 	switch builtin := discovery.Builtin(gv.Group); {
 	case !builtin && auto != nil:
@@ -162,21 +158,13 @@ func (g *registrar) made(gv discovery.GroupVersion, own claim, auto *backend.Aut
 		label = apiservice.Managed
 	case !builtin:
 		label, version = apiservice.Managed, discovery.CustomVersionPriority
-	case own.permanent:
-		own.priority = group
+	case c.permanent:
+		c.priority = group
 	default:
-		label = apiservice.Managed // comes and goes with its Backend
+		label = apiservice.Managed // deleted with its Backend
 	}
-	if g.claims != nil {
-		before := g.claims.first[apiservice.Name(gv.Group, gv.Version)].wanted
-		if before != nil && before.Labels[apiservice.AutomanagedLabel] == label && before.Annotations[apiservice.BackendAnnotation] == own.backend &&
-			before.Spec.GroupPriorityMinimum == group && before.Spec.VersionPriority == version {
-			own.wanted = before
-			return own
-		}
-	}
-	own.wanted = automanaged(gv, own.backend, label, group, version)
-	return own
+	c.desired = automanaged(gv, c.backend, label, group, version)
+	return c
 }
 
 // automanaged returns an APIService that the gateway makes.
@@ -192,12 +180,10 @@ func automanaged(gv discovery.GroupVersion, backend, label string, group, versio
 	}
 }
 
-// winner returns which of several claims to one APIService holds, given the
-// Backend that has it now ("" is nobody). Whoever has it keeps it, unless one
-// that replaces others has the same priority or a higher one; of two that do,
-// the higher one has it, and of equals the one that has it already. The gateway
-// itself always wins. The result depends on nothing else, so that it stands once
-// it is written.
+// winner returns the claim that holds of several to one APIService, given the Backend that
+// it is registered for ("": none). The gateway wins; else the holder, unless a claim of the
+// same or a higher priority replaces it; without a holder, a permanent Backend, then the
+// highest priority. It depends on nothing else, so that the winner wins again.
 func winner(all []claim, holder string) claim {
 	best := slices.IndexFunc(all, func(c claim) bool { return c.backend == backend.Reserved })
 	if best >= 0 {
@@ -205,7 +191,6 @@ func winner(all []claim, holder string) claim {
 	}
 	best = slices.IndexFunc(all, func(c claim) bool { return c.backend == holder })
 	if best < 0 {
-		// All are new: those that gateways start with, then by priority.
 		best = 0
 		for i, c := range all {
 			if b := all[best]; !b.permanent && (c.permanent || c.priority > b.priority) {
@@ -222,16 +207,14 @@ func winner(all []claim, holder string) claim {
 	return won
 }
 
-// conflict is that a Backend does not have an APIService it claims.
+// conflict is an APIService that a Backend claims and another has.
 type conflict struct {
 	name string
-	// by is the Backend that has it; "" is a user's own APIService.
-	by string
+	by   string // the Backend that has it; "": a user
 }
 
-// awaits reports whether an APIService is that of a Backend which may claim it
-// as soon as it is heard: a gateway that starts anew, or that just became the
-// elected one, takes it from nobody who was only not asked yet.
+// awaits reports whether an APIService belongs to a Backend that may claim it once its
+// discovery is read: a gateway that starts, or is elected, must not give it to another.
 func (c *claims) awaits(have *apireg.APIService) bool {
 	if have == nil || !apiservice.IsAutomanaged(have) {
 		return false
@@ -240,52 +223,32 @@ func (c *claims) awaits(have *apireg.APIService) bool {
 	if of == "" || c.complete[of] {
 		return false
 	}
-	if auto, exists := c.unheard[of]; exists {
+	if auto, exists := c.incomplete[of]; exists {
 		return auto != nil && auto.Takes(have.Spec.Group, have.Spec.Version)
 	}
 	return !c.whole
 }
 
-// claimedBy reports whether a Backend claims an APIService: what else its server serves
-// need not be known then.
-func (c *claims) claimedBy(name, of string) bool {
-	is := func(own claim) bool { return own.backend == of }
-	return is(c.first[name]) || slices.ContainsFunc(c.others[name], is)
-}
-
-// desired returns the automanaged APIServices that shall exist, and which
-// Backends do not get what they claim, given what is stored. What is stored of
-// a Backend that is not heard yet stays as it is, unless the gateway itself
-// claims it.
-func (c *claims) desired(stored map[string]*apireg.APIService) (want map[string]*apireg.APIService, conflicts map[string][]conflict) {
-	conflicts = make(map[string][]conflict, len(c.refused))
+// desired returns the automanaged APIServices that should exist, given the stored ones, and
+// the conflicts of each Backend. An APIService whose Backend may still claim it remains,
+// unless the gateway claims it.
+func (c *claims) desired(stored map[string]*apireg.APIService) (desired map[string]*apireg.APIService, conflicts map[string][]conflict) {
+	desired, conflicts = make(map[string]*apireg.APIService, len(c.byName)), make(map[string][]conflict, len(c.refused))
 	for name, list := range c.refused {
 		conflicts[name] = slices.Clone(list)
 	}
-	want = make(map[string]*apireg.APIService, len(c.first))
-	for name, first := range c.first {
-		want[name] = first.wanted
-		have := stored[name]
+	for name, all := range c.byName {
+		have, holder := stored[name], ""
 		byUser := have != nil && !apiservice.IsAutomanaged(have)
-		others := c.others[name]
-		awaited := first.backend != backend.Reserved && c.awaits(have) && !c.claimedBy(name, have.Annotations[apiservice.BackendAnnotation])
-		if len(others) == 0 && !byUser && !awaited {
-			continue
-		}
-		all := append([]claim{first}, others...)
-		holder := ""
 		if have != nil {
 			holder = have.Annotations[apiservice.BackendAnnotation]
 		}
-		if awaited {
-			want[name] = have
-			for _, lost := range all {
-				conflicts[lost.backend] = append(conflicts[lost.backend], conflict{name: name, by: holder})
-			}
-			continue
-		}
 		won := winner(all, holder)
-		want[name] = won.wanted
+		desired[name] = won.desired
+		held := slices.ContainsFunc(all, func(one claim) bool { return one.backend == holder })
+		if !held && won.backend != backend.Reserved && c.awaits(have) {
+			desired[name], won = have, claim{backend: holder}
+		}
 		for _, lost := range all {
 			switch {
 			case byUser && (have.Spec.Service != nil || holder != lost.backend):
@@ -301,5 +264,113 @@ func (c *claims) desired(stored map[string]*apireg.APIService) (want map[string]
 			return cmp.Or(strings.Compare(a.by, b.by), strings.Compare(a.name, b.name))
 		})
 	}
-	return want, conflicts
+	return desired, conflicts
+}
+
+// obsolete reports whether an automanaged APIService that is not claimed is to be deleted:
+// its server answers and does not serve it, or it is another version of a group of the
+// gateway. The gateway's own APIServices of built-in groups remain: another gateway of the
+// installation may serve them.
+func (c *claims) obsolete(have *apireg.APIService) bool {
+	of := have.Annotations[apiservice.BackendAnnotation]
+	if c.reserved[have.Spec.Group] && apiservice.IsAutomanaged(have) && of != backend.Reserved {
+		return true
+	}
+	switch have.Labels[apiservice.AutomanagedLabel] {
+	case apiservice.Managed:
+		return c.complete[of]
+	case apiservice.OnStart:
+		return c.complete[of] && of != backend.Reserved
+	}
+	return false
+}
+
+// rejected are group/versions of a Backend's server that are not registered.
+type rejected struct {
+	invalid int    // how many cannot be APIServices
+	first   string // the error of one of them
+	more    int    // how many exceed maxRegistered
+	absent  string // the groups in autoRegister that the server does not serve
+}
+
+// String returns "" if nothing is rejected.
+func (r rejected) String() string {
+	var parts []string
+	if r.absent != "" {
+		parts = append(parts, "spec.autoRegister.groups: the server does not serve "+r.absent)
+	}
+	if r.invalid > 0 {
+		parts = append(parts, fmt.Sprintf("%d group/versions cannot be registered: %s", r.invalid, r.first))
+	}
+	if r.more > 0 {
+		parts = append(parts, fmt.Sprintf("%d group/versions are more than the %d that are registered of one Backend", r.more, maxRegistered))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// registrable returns the group/versions that can be registered, the first maxRegistered of
+// them by name, and what is rejected. Group/versions that the server does not list are
+// neither.
+func registrable(gvs []discovery.GroupVersion, auto *backend.AutoRegister) (valid []discovery.GroupVersion, left rejected) {
+	for _, gv := range gvs {
+		if gv.Unlisted || !auto.Takes(gv.Group, gv.Version) {
+			continue
+		}
+		if errs := apiservice.Validate(automanaged(gv, "", "", 1, 1)); len(errs) > 0 {
+			if left.invalid++; left.invalid == 1 {
+				left.first = fmt.Sprintf("%.*q: %s: %s", maxNameShown, apiservice.Name(gv.Group, gv.Version), errs[0].Field, errs[0].Detail)
+			}
+			continue
+		}
+		valid = append(valid, gv)
+	}
+	if len(valid) > maxRegistered {
+		slices.SortFunc(valid, func(a, b discovery.GroupVersion) int {
+			return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version))
+		})
+		left.more = len(valid) - maxRegistered
+		valid = valid[:maxRegistered]
+	}
+	return valid, left
+}
+
+// absent names the entries of autoRegister.groups that the server does not serve.
+func absent(gvs []discovery.GroupVersion, auto *backend.AutoRegister) string {
+	served := make([]schema.GroupVersion, 0, len(gvs))
+	for i := range gvs {
+		served = append(served, schema.GroupVersion{Group: gvs[i].Group, Version: gvs[i].Version})
+	}
+	missing := auto.Missing(served)
+	for i := range missing {
+		missing[i] = fmt.Sprintf("%q", missing[i])
+	}
+	return someOf(missing, ", ")
+}
+
+// result is the result of the claims of one Backend. Immutable.
+type result struct {
+	// of is what the claims were computed from.
+	of        served
+	conflicts []conflict
+	// pending: an APIService of the Backend is not stored yet, or differs.
+	pending  bool
+	rejected rejected
+}
+
+func (r result) same(o result) bool {
+	return r.pending == o.pending && r.rejected == o.rejected && slices.Equal(r.conflicts, o.conflicts) && r.of.same(o.of)
+}
+
+// results returns the results of the claims by Backend; unwritten are the APIServices that
+// are not stored as desired.
+func (c *claims) results(conflicts map[string][]conflict, unwritten ...[]*apireg.APIService) map[string]result {
+	pending := map[string]bool{}
+	for _, a := range slices.Concat(unwritten...) {
+		pending[a.Annotations[apiservice.BackendAnnotation]] = true
+	}
+	out := make(map[string]result, len(c.served))
+	for _, s := range c.served {
+		out[s.name] = result{of: s, conflicts: conflicts[s.name], pending: pending[s.name], rejected: c.rejected[s.name]}
+	}
+	return out
 }

@@ -16,7 +16,7 @@ import (
 	"portico/resource/rest"
 )
 
-// Who has a group/version that several want.
+// One of several claims to an APIService wins, and wins again once it is stored.
 func TestWinner(t *testing.T) {
 	keep := func(name string, priority int32) claim { return claim{backend: name, priority: priority} }
 	replace := func(name string, priority int32) claim {
@@ -59,7 +59,7 @@ func TestWinner(t *testing.T) {
 	}
 }
 
-// stored stores a Backend whose server says what a source does.
+// add stores a Backend whose server serves the given group/versions.
 func (g *registry) add(t *testing.T, name string, auto *backend.AutoRegister, gvs []discovery.GroupVersion) {
 	t.Helper()
 	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{
@@ -68,8 +68,8 @@ func (g *registry) add(t *testing.T, name string, auto *backend.AutoRegister, gv
 	if _, err := rest.CreateObject(t.Context(), g.backends, b); err != nil {
 		t.Fatal(err)
 	}
-	g.stands(t)
-	g.world.says(name, sources.NewSource(sources.Config{Previous: gvs}))
+	g.readBackends(t)
+	g.world.serves(name, sources.NewSource(sources.Config{Previous: gvs}))
 }
 
 func (g *registry) drop(t *testing.T, name string) {
@@ -87,15 +87,15 @@ func (g *registry) holder(t *testing.T, stored map[string]*apireg.APIService, na
 	return stored[name].Annotations[apiservice.BackendAnnotation]
 }
 
-// A Backend's groups are registered as it says, and only those; they go with
-// it, and with nobody else.
+// A Backend's groups are registered as spec.autoRegister says, and deleted with the Backend
+// or when spec.autoRegister no longer takes them.
 func TestRegisterOfABackend(t *testing.T) {
 	const widget, user = "v1.widgets.example.com", "v1.user.example.com"
 	g := newRegistry(t, []discovery.GroupVersion{})
-	g.turn(t, nil)
+	g.sync(t, nil)
 	g.add(t, "b", &backend.AutoRegister{Groups: []string{"widgets.example.com", "user.example.com"}, GroupPriorityMinimum: new(int32(77)), VersionPriority: new(int32(7))},
 		append(widgets(), discovery.GroupVersion{Group: "user.example.com", Version: "v1"}))
-	got := g.turn(t, nil)
+	got := g.sync(t, nil)
 	a := got[widget]
 	if a == nil || a.Spec.GroupPriorityMinimum != 77 || a.Spec.VersionPriority != 7 || a.Labels[apiservice.AutomanagedLabel] != apiservice.Managed || g.holder(t, got, widget) != "b" {
 		t.Fatalf("registered as %+v", a)
@@ -103,64 +103,57 @@ func TestRegisterOfABackend(t *testing.T) {
 	if got["v1.gateway.networking.k8s.io"] != nil {
 		t.Error("a group that was not asked for is registered")
 	}
-	// Another one says the same, is told that it is not its, and goes without a
-	// trace.
+	// A second Backend with the same group gets a conflict, and the group once the first is
+	// deleted.
 	g.add(t, "c", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
-	if got := g.turn(t, nil); g.holder(t, got, widget) != "b" || g.holder(t, got, "v1.gateway.networking.k8s.io") != "c" {
+	if got := g.sync(t, nil); g.holder(t, got, widget) != "b" || g.holder(t, got, "v1.gateway.networking.k8s.io") != "c" {
 		t.Errorf("a second Backend: %v", got)
 	}
 	if lost := (*g.results.Load())["c"].conflicts; !slices.Equal(lost, []conflict{{name: widget, by: "b"}}) {
 		t.Errorf("it is told %v", lost)
 	}
 	g.change(t, user, func(a *apireg.APIService) { delete(a.Labels, apiservice.AutomanagedLabel); a.Annotations = nil })
-	g.turn(t, nil)
+	g.sync(t, nil)
 	if lost := (*g.results.Load())["b"].conflicts; !slices.Equal(lost, []conflict{{name: user}}) {
 		t.Errorf("of a user's APIService it is told %v", lost)
 	}
-	// Nothing goes before all Backends are known.
+	// Nothing is deleted before all Backends are known.
 	g.drop(t, "b")
 	whole := g.found.BackendStates()
 	partly := *whole
 	partly.Whole, partly.ByName = false, map[string]*routing.BackendState{}
 	partly.List = nil
 	g.world.partly = &partly
-	if err := g.write(t.Context()); err != nil || g.stored(t)[widget] == nil {
+	if _, err := g.write(t.Context()); err != nil || g.stored(t)[widget] == nil {
 		t.Errorf("removed before all Backends are known (%v)", err)
 	}
-	got = g.turn(t, nil)
+	got = g.sync(t, nil)
 	if g.holder(t, got, widget) != "c" || got[user] == nil {
 		t.Errorf("after its Backend went: %v", got)
 	}
 	g.drop(t, "c")
-	if got := g.turn(t, nil); got[widget] != nil || got[user] == nil || got["v1.rbac.authorization.k8s.io"] == nil {
+	if got := g.sync(t, nil); got[widget] != nil || got[user] == nil || got["v1.rbac.authorization.k8s.io"] == nil {
 		t.Errorf("after all Backends went: %v", got)
 	}
-}
-
-// One that stops asking for groups loses them, and one that never asked has none.
-func TestRegisterOnlyWhatIsAsked(t *testing.T) {
-	const widget = "v1.widgets.example.com"
-	g := newRegistry(t, []discovery.GroupVersion{})
-	g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
-	if got := g.turn(t, nil); got[widget] == nil {
-		t.Fatal("it is not registered")
+	g.add(t, "d", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
+	if got := g.sync(t, nil); g.holder(t, got, widget) != "d" {
+		t.Errorf("a new Backend: %v", got)
 	}
-	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("b"), func(b *backend.Backend) error { b.Spec.AutoRegister = nil; return nil }); err != nil {
+	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("d"), func(b *backend.Backend) error { b.Spec.AutoRegister = nil; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if got := g.turn(t, nil); got[widget] != nil {
-		t.Error("it is still registered")
+	if got := g.sync(t, nil); got[widget] != nil {
+		t.Error("it remains without autoRegister")
 	}
 }
 
-// The Backends that a gateway starts with are stored before anything is
-// registered as theirs; the elected one keeps where they are, and a user may
-// take them over.
-func TestIntroduce(t *testing.T) {
+// Static Backends are stored before their APIServices; the elected gateway restores their
+// addresses, and a user may take them over by removing the label.
+func TestStaticBackendsAreStored(t *testing.T) {
 	const widget = "v1.widgets.example.com"
 	g := newRegistry(t, widgets())
-	g.leadership.take(ended())
-	g.turn(t, nil) // stores the Backend; another turn hears of it
+	g.leadership.set(ended())
+	g.sync(t, nil) // stores the Backend
 	stored := storedBackends(t, g.backends)
 	if len(stored) != 1 || stored[0].Name != "crd" || stored[0].Labels[apiservice.AutomanagedLabel] != apiservice.OnStart ||
 		stored[0].Spec.Endpoints[0].URL != "unix:///nobody/crd" || g.stored(t)[widget] == nil {
@@ -177,7 +170,7 @@ func TestIntroduce(t *testing.T) {
 	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("crd"), move); err != nil {
 		t.Fatal(err)
 	}
-	g.turn(t, nil)
+	g.sync(t, nil)
 	st := g.found.BackendStates().ByName["crd"]
 	if where := st.Server.Up.Endpoints()[0].URL; where != "unix:///nobody/crd" || st.Server.Up.Policy().Balance != backend.RoundRobin {
 		t.Errorf("the gateway goes to %s with %+v", where, st.Server.Up.Policy())
@@ -185,8 +178,8 @@ func TestIntroduce(t *testing.T) {
 	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///another/host" {
 		t.Error("a gateway that is not elected moved it")
 	}
-	g.leadership.take(t.Context())
-	g.turn(t, nil)
+	g.leadership.set(t.Context())
+	g.sync(t, nil)
 	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///nobody/crd" || b.Spec.Balance != backend.RoundRobin || b.Generation != 2 {
 		t.Errorf("the elected gateway left %+v", b)
 	}
@@ -194,45 +187,45 @@ func TestIntroduce(t *testing.T) {
 	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("crd"), take); err != nil {
 		t.Fatal(err)
 	}
-	g.turn(t, nil)
+	g.sync(t, nil)
 	if where := g.found.BackendStates().ByName["crd"].Server.Up.Endpoints()[0].URL; where != "unix:///another/host" {
 		t.Errorf("a user's is at %s", where)
 	}
 	g.drop(t, "crd")
-	if g.turn(t, nil); len(storedBackends(t, g.backends)) != 1 {
+	if g.sync(t, nil); len(storedBackends(t, g.backends)) != 1 {
 		t.Error("it does not come back")
 	}
 }
 
-// A Backend that is not heard yet keeps what is stored as its own, whoever else
-// claims it: a gateway that starts anew, or takes over, moves nothing.
+// A Backend whose server was not read yet keeps its APIServices: a gateway that starts, or is
+// elected, moves none.
 func TestRegisterAwaitsTheHolder(t *testing.T) {
 	const widget = "v1.widgets.example.com"
 	for name, c := range map[string]struct {
 		conflict backend.OnConflict
-		// change is what became of the holder while it was not heard.
+		// change changes the holder before its server is read.
 		change func(t *testing.T, g *registry)
 		want   string
 	}{
 		"unheard":                    {backend.KeepOther, func(*testing.T, *registry) {}, "a"},
 		"unheard, and who replaces":  {backend.ReplaceOther, func(*testing.T, *registry) {}, "a"},
 		"not among the known":        {backend.KeepOther, unknownHolder, "a"},
-		"gone":                       {backend.KeepOther, func(t *testing.T, g *registry) { g.drop(t, "a"); g.stands(t) }, "b"},
+		"gone":                       {backend.KeepOther, func(t *testing.T, g *registry) { g.drop(t, "a"); g.readBackends(t) }, "b"},
 		"does not register it today": {backend.KeepOther, otherGroups, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRegistry(t, []discovery.GroupVersion{})
 			g.add(t, "a", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
-			if got := g.turn(t, nil); g.holder(t, got, widget) != "a" {
+			if got := g.sync(t, nil); g.holder(t, got, widget) != "a" {
 				t.Fatalf("at first %s", g.holder(t, got, widget))
 			}
 			g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}, OnConflict: c.conflict, GroupPriorityMinimum: new(int32(2000))}, widgets())
-			g.world.says("a", sources.NewSource(sources.Config{})) // as after a restart
+			g.world.serves("a", sources.NewSource(sources.Config{})) // as after a restart
 			g.registrar.claims = nil
 			g.world.SetAPIServices([]*apireg.APIService{g.stored(t)[widget]})
-			g.stands(t)
+			g.readBackends(t)
 			c.change(t, g)
-			if err := g.write(t.Context()); err != nil {
+			if _, err := g.write(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if got := g.holder(t, g.stored(t), widget); got != c.want {
@@ -246,7 +239,7 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 	}
 }
 
-// unknownHolder has the registrar know all Backends but a.
+// unknownHolder makes the registrar know all Backends but a.
 func unknownHolder(_ *testing.T, g *registry) {
 	partly := *g.found.BackendStates()
 	partly.Whole, partly.ByName = false, maps.Clone(partly.ByName)
@@ -263,25 +256,25 @@ func otherGroups(t *testing.T, g *registry) {
 	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("a"), change); err != nil {
 		t.Fatal(err)
 	}
-	g.stands(t)
+	g.readBackends(t)
 }
 
-// Gateways with different configurations register what a Backend serves alike,
-// and send to it alike: the stored object says that others start with it.
+// Gateways with different flags register a Backend alike and have the same policy for it: the
+// stored object says that it is static.
 func TestPermanenceIsStored(t *testing.T) {
 	g := newRegistry(t, []discovery.GroupVersion{{Group: "rbac.authorization.k8s.io", Version: "v1"}, {Group: "apps", Version: "v1"}})
-	g.turn(t, nil)
-	g.turn(t, nil)
+	g.sync(t, nil)
+	g.sync(t, nil)
 	before := g.storage.Revision()
 	with := g.found.BackendStates().ByName["crd"].Server.Up.Policy()
 	says := g.found.BackendStates().ByName["crd"].Server.Source
 	g.startsWith(t) // the next elected gateway
-	g.stands(t)
-	g.world.says("crd", says)
-	g.turn(t, nil)
+	g.readBackends(t)
+	g.world.serves("crd", says)
+	g.sync(t, nil)
 	st := g.found.BackendStates().ByName["crd"]
-	if claims := g.registrar.claims; st.Own != nil || claims.first["v1.apps"].backend != "crd" || claims.first["v1.apps"].priority != 17800 {
-		t.Errorf("it claims %+v", claims.first["v1.apps"])
+	if c := g.registrar.claims.byName["v1.apps"]; st.Own != nil || len(c) != 1 || c[0].backend != "crd" || c[0].priority != 17800 {
+		t.Errorf("it claims %+v", c)
 	}
 	if now := g.storage.Revision(); now != before {
 		t.Errorf("%d writes of a gateway that is configured differently", now-before)
@@ -291,28 +284,27 @@ func TestPermanenceIsStored(t *testing.T) {
 	}
 }
 
-// An APIService goes with its Backend, one of a built-in group too; but not one
-// that is another Backend's meanwhile, nor that of a Backend which is there and
-// was only not heard of yet.
+// An APIService is deleted with its Backend, in a built-in group too, unless it belongs to
+// another Backend by then or the Backend is stored and not seen yet.
 func TestRegisterRemovesOrphans(t *testing.T) {
 	const apps = "v1.apps"
 	g := newRegistry(t, []discovery.GroupVersion{{Group: "apps", Version: "v1"}})
-	g.turn(t, nil)
-	seen := g.turn(t, nil)[apps]
+	g.sync(t, nil)
+	seen := g.sync(t, nil)[apps]
 	if seen == nil || seen.Labels[apiservice.AutomanagedLabel] != apiservice.OnStart {
 		t.Fatalf("registered as %+v", seen)
 	}
 	g.startsWith(t) // a gateway that does not start with it
 	g.world.SetAPIServices([]*apireg.APIService{seen})
-	if err := g.write(t.Context()); err != nil || g.stored(t)[apps] == nil {
+	if _, err := g.write(t.Context()); err != nil || g.stored(t)[apps] == nil {
 		t.Errorf("removed although its Backend is there (%v)", err)
 	}
 	g.drop(t, "crd")
 	g.change(t, apps, func(a *apireg.APIService) { a.Annotations[apiservice.BackendAnnotation] = "another" })
-	if err := g.write(t.Context()); err != nil || g.stored(t)[apps] == nil {
+	if _, err := g.write(t.Context()); err != nil || g.stored(t)[apps] == nil {
 		t.Errorf("removed although it is another Backend's (%v)", err)
 	}
-	if got := g.turn(t, nil); got[apps] != nil {
+	if got := g.sync(t, nil); got[apps] != nil {
 		t.Errorf("left %+v", got[apps])
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -13,9 +14,11 @@ import (
 	"portico/resource/rest"
 )
 
-// writeConditions writes the conditions that differ from what is stored. Those
-// that are held back are written by a later turn, which paced says when.
-func (g *registrar) writeConditions(ctx context.Context, stored map[string]*apireg.APIService, known map[string]apiservice.Condition) error {
+// writeConditions writes the conditions that differ from the stored ones. It returns when a
+// delayed message may be written; 0: none is delayed.
+func (g *registrar) writeConditions(ctx context.Context, stored map[string]*apireg.APIService, known map[string]apiservice.Condition) (again time.Duration, err error) {
+	now := time.Now()
+	g.messages.forget(now)
 	var differ []string
 	for name, want := range known {
 		a := stored[name]
@@ -23,18 +26,30 @@ func (g *registrar) writeConditions(ctx context.Context, stored map[string]*apir
 			continue
 		}
 		have, ok := apiservice.Current(a)
-		switch {
-		case ok && have.Agrees(want):
-		case ok && have.Status == want.Status && have.Reason == want.Reason && !g.paced.allow(name, time.Now()):
-		default:
-			differ = append(differ, name)
+		if ok && have.Agrees(want) {
+			continue
 		}
+		if ok && have.Status == want.Status && have.Reason == want.Reason {
+			if wait := g.messages.wait(name, now); wait > 0 {
+				again = sooner(again, wait)
+				continue
+			}
+			g.messages.spend(name, now)
+		}
+		differ = append(differ, name)
 	}
-	return each(differ, func(name string) error { return g.setCondition(ctx, name, known[name]) })
+	return again, each(differ, func(name string) error { return g.setCondition(ctx, name, known[name]) })
 }
 
-// setCondition writes one condition. That the APIService is gone meanwhile is
-// no error.
+// sooner returns the shorter wait; 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// setCondition writes the condition of an APIService, if it still exists.
 func (g *registrar) setCondition(ctx context.Context, name string, want apiservice.Condition) error {
 	_, err := rest.Modify(ctx, g.services, resource.Key{Name: name}, func(a *apireg.APIService) error {
 		if have, ok := apiservice.Current(a); !ok || !have.Agrees(want) {
@@ -48,39 +63,54 @@ func (g *registrar) setCondition(ctx context.Context, name string, want apiservi
 	return nil
 }
 
-// pace holds back messages. The zero value is ready; it is not safe for concurrent
-// use.
-type pace struct {
-	allowance
-	// due is when the first of those that were held back may be written; zero:
-	// none was.
-	due time.Time
+// availabilityMetrics are upstream's metrics of APIServices (docs/wire.md 1.6). Of the
+// registrar's goroutine only.
+type availabilityMetrics struct {
+	unavailable *prometheus.GaugeVec
+	total       *prometheus.CounterVec
+	last        map[string]apiservice.Condition
 }
 
-// begin starts a turn: it forgets what holds nothing back any more.
-func (p *pace) begin(now time.Time) {
-	p.due, p.pause, p.atOnce = time.Time{}, messagePause, 1
-	p.forget(now)
+func newAvailabilityMetrics(registry prometheus.Registerer) *availabilityMetrics {
+	m := &availabilityMetrics{
+		unavailable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "aggregator_unavailable_apiservice",
+			Help: "Whether an APIService is unavailable (1) or not (0).",
+		}, []string{"name"}),
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "aggregator_unavailable_apiservice_total",
+			Help: "How often an APIService became unavailable, by the reason of its condition.",
+		}, []string{"name", "reason"}),
+	}
+	registry.MustRegister(m.unavailable, m.total)
+	return m
 }
 
-// allow reports whether the message may be written now, and counts it as written
-// if so.
-func (p *pace) allow(name string, now time.Time) bool {
-	wait := p.wait(name, now)
-	if wait == 0 {
-		p.spend(name, now)
-		return true
+// set updates the metrics to the conditions of all APIServices, and deletes the gauges of
+// others.
+func (m *availabilityMetrics) set(conditions map[string]apiservice.Condition) {
+	for name := range m.last {
+		if _, ok := conditions[name]; !ok {
+			m.unavailable.DeleteLabelValues(name)
+		}
 	}
-	if due := now.Add(wait); p.due.IsZero() || due.Before(p.due) {
-		p.due = due
+	for name, c := range conditions {
+		before, seen := m.last[name]
+		if seen && before == c {
+			continue
+		}
+		if c.Available() {
+			m.unavailable.WithLabelValues(name).Set(0)
+			continue
+		}
+		m.unavailable.WithLabelValues(name).Set(1)
+		if !seen || before.Available() || before.Reason != c.Reason {
+			reason := c.Reason
+			if reason == "" {
+				reason = "UnknownReason"
+			}
+			m.total.WithLabelValues(name, reason).Inc()
+		}
 	}
-	return false
-}
-
-// next fires when what was held back may be written; nil: nothing is.
-func (p *pace) next(now time.Time) <-chan time.Time {
-	if p.due.IsZero() {
-		return nil
-	}
-	return time.After(p.due.Sub(now))
+	m.last = conditions
 }

@@ -9,21 +9,21 @@ import (
 	"portico/apiservice"
 )
 
-// A message that differs each time is written at once and then every thirty seconds,
-// and the last one in the end; whether the server is there, at once.
-func TestMessagesArePaced(t *testing.T) {
+// A message that always differs is written at once, then every messagePause, and the last one
+// in the end; a change of the status is written at once.
+func TestMessagesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const name = "v1.widgets.example.com"
 		g := newRegistry(t, widgets())
 		verdict := func(c apiservice.Condition) (written bool) {
 			before := g.storage.Revision()
-			g.turn(t, map[string]apiservice.Condition{name: c})
+			g.sync(t, map[string]apiservice.Condition{name: c})
 			return g.storage.Revision() != before
 		}
 		failed := func(i int) apiservice.Condition {
 			return apiservice.FailedDiscoveryCheck("u", fmt.Errorf("error %d", i))
 		}
-		g.turn(t, nil)
+		g.sync(t, nil)
 		if !verdict(failed(0)) {
 			t.Fatal("that it failed is not written")
 		}
@@ -34,7 +34,7 @@ func TestMessagesArePaced(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if writes != 10 {
+		if writes != 30 {
 			t.Errorf("%d writes in five minutes", writes)
 		}
 		verdict(failed(1000))
@@ -44,13 +44,13 @@ func TestMessagesArePaced(t *testing.T) {
 		if verdict(failed(1002)) {
 			t.Error("a message is not held back")
 		}
-		select {
-		case <-g.paced.next(time.Now()):
-		case <-time.After(messagePause + time.Second):
-			t.Fatal("nothing says when the last message may be written")
+		again, err := g.write(t.Context())
+		if err != nil || again <= 0 || again > messagePause {
+			t.Fatalf("the last message may be written after %v (%v)", again, err)
 		}
-		if !verdict(failed(1002)) || g.paced.next(time.Now()) != nil {
-			t.Error("the last message is not written, or held back still")
+		time.Sleep(again)
+		if !verdict(failed(1002)) {
+			t.Error("the last message is not written")
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
+	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/gateway/routing"
 	"portico/resource"
@@ -22,58 +23,46 @@ import (
 	"portico/resource/rest"
 )
 
-// registrar writes what was found out to the stored APIServices: it keeps one
-// automanaged APIService for every group/version of the gateway and of its
-// configured backends, and the Available condition of every APIService. It
-// runs apart from routing, so that a slow etcd delays no route; and it writes only
-// differences.
-//
-// Of several gateways on one etcd the elected one writes. The others create
-// what is new to them as well, each APIService once: who made a custom resource
-// definition a moment ago does not wait for an election, and two gateways that
-// see different things do not undo each other's work.
-type registrar struct {
-	found    Findings
-	services *rest.Resource
-	backends *rest.Resource
-	// own are the group/versions that the gateway serves itself, configured the
-	// servers that it starts with.
-	own        []discovery.GroupVersion
-	configured []*routing.StaticBackend
-	wake       loop.Signal
-	log        *slog.Logger
-	metrics    *availabilityMetrics
-	// observer names this gateway in conditions.
-	observer string
-	// leadership says whether, of the gateways on one etcd, this one writes.
-	leadership leadership
-	// offered are the APIServices that were found missing and are there since;
-	// of the writing goroutine only.
-	offered map[string]bool
-	// introduced are the configured Backends that are stored, or were when they
-	// were stored last; of the writing goroutine only.
-	introduced map[string]bool
-	// claims are those made last; of the writing goroutine only.
-	claims *claims
-	// results are what came of what Backends claim, by name.
-	results atomic.Pointer[map[string]result]
-	// paced holds back messages; of the writing goroutine only.
-	paced pace
-	// status wakes who shows results; nil: nobody does.
-	status *loop.Signal
-}
-
 const (
-	// registerWriters is how many APIServices are written at once, so that etcd
-	// syncs its disk once for several.
+	// registerWriters is the number of concurrent writes: etcd syncs its disk once for
+	// several.
 	registerWriters = 16
-	// registerRetry and registerRetryMax are the pauses before what failed is
-	// tried again: the first, and the longest. News do not wait for it.
+	// registerRetry and registerRetryMax are the shortest and the longest pause after a
+	// failure. A change of the findings ends the pause.
 	registerRetry    = 100 * time.Millisecond
 	registerRetryMax = 5 * time.Second
 )
 
-// run writes until ctx ends. What fails is tried again.
+// registrar stores the static Backends, an automanaged APIService for each group/version
+// that the gateway or a Backend registers, and the condition Available of all APIServices.
+// A gateway that is not elected creates each missing object once, so that a new definition
+// does not wait for an election, and gateways with different findings do not undo each
+// other's writes.
+type registrar struct {
+	found    Findings
+	services *rest.Resource
+	backends *rest.Resource
+	own      []discovery.GroupVersion
+	static   []*routing.StaticBackend
+	wake     loop.Signal
+	log      *slog.Logger
+	metrics  *availabilityMetrics
+	observer string // names this gateway in conditions
+	// leadership is whether this gateway is elected.
+	leadership leadership
+	// results are the results of claims, by Backend; resultsChanged, if not nil, is set
+	// when they change.
+	results        atomic.Pointer[map[string]result]
+	resultsChanged *loop.Signal
+
+	// Of the writing goroutine only:
+	offered    map[string]bool // APIServices that were missing, or were stored since
+	introduced map[string]bool // static Backends that are stored, or were once
+	claims     *claims         // the last ones
+	messages   writeLimit      // of writes that change the message of a condition only
+}
+
+// run writes until ctx ends, and repeats what fails.
 func (g *registrar) run(ctx context.Context) error {
 	var again <-chan time.Time
 	pause := registerRetry
@@ -84,47 +73,47 @@ func (g *registrar) run(ctx context.Context) error {
 		case <-g.wake.C():
 		case <-again:
 		}
-		err := g.write(ctx)
+		wait, err := g.write(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case err == nil:
-			again, pause = g.paced.next(time.Now()), registerRetry
-		default:
+		case err != nil:
 			g.log.Warn("writing APIServices failed", "err", err)
 			again, pause = time.After(pause), min(pause*2, registerRetryMax)
+		case wait > 0:
+			again, pause = time.After(wait), registerRetry
+		default:
+			again, pause = nil, registerRetry
 		}
 	}
 }
 
-// write brings the stored APIServices in line with what is known now. What
-// fails keeps nothing else from being written.
-func (g *registrar) write(ctx context.Context) error {
-	// Also of who is not elected: it holds nothing back, and is not to be woken for it.
-	g.paced.begin(time.Now())
+// write brings the stored objects in line with the findings. It returns when a delayed
+// message may be written; 0: none is delayed. A failure does not prevent other writes.
+func (g *registrar) write(ctx context.Context) (again time.Duration, err error) {
 	list, ok := g.found.Listed()
 	if !ok {
-		return nil
+		return 0, nil
 	}
 	stored := make(map[string]*apireg.APIService, len(list))
 	for _, a := range list {
 		stored[a.Name] = a
 	}
-	err := g.register(ctx, stored)
+	err = g.register(ctx, stored)
 	known := g.found.Conditions()
 	if known == nil {
-		return err
+		return 0, err
 	}
 	g.metrics.set(known)
 	term, elected := g.leadership.term()
 	if !elected {
-		return err
+		return 0, err
 	}
-	return errors.Join(err, g.writeConditions(term, stored, known))
+	again, failed := g.writeConditions(term, stored, known)
+	return again, errors.Join(err, failed)
 }
 
-// each calls f for all of a list, registerWriters at a time, and returns what
-// failed.
+// each calls f for each item, registerWriters at a time, and joins the errors.
 func each[T any](list []T, f func(T) error) error {
 	errs := make([]error, len(list))
 	slots := make(chan struct{}, registerWriters)
@@ -140,18 +129,18 @@ func each[T any](list []T, f func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// register creates, repairs and removes automanaged APIServices. An APIService
-// whose automanaged label a user took off is the user's.
+// register creates, repairs and deletes automanaged APIServices. An APIService without the
+// automanaged label belongs to a user and is not written.
 func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIService) error {
 	all := g.found.BackendStates()
 	if all == nil {
 		return nil
 	}
-	introduced := g.introduce(ctx, all)
+	failed := g.storeStaticBackends(ctx, all)
 	claims := g.claimed(all)
-	want, conflicts := claims.desired(stored)
+	desired, conflicts := claims.desired(stored)
 	var missing, wrong, gone, orphans []*apireg.APIService
-	for name, a := range want {
+	for name, a := range desired {
 		have := stored[name]
 		switch {
 		case have == nil:
@@ -160,22 +149,22 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 			wrong = append(wrong, a)
 		}
 	}
-	g.tell(claims.results(conflicts, missing, wrong))
+	g.publish(claims.results(conflicts, missing, wrong))
 	term, elected := g.leadership.term()
 	if !elected {
-		return errors.Join(introduced, g.offer(ctx, want, missing))
+		return errors.Join(failed, g.offer(ctx, desired, missing))
 	}
 	for name, have := range stored {
 		switch {
-		case want[name] != nil:
-		case claims.lacks(have), claims.intrudes(have):
+		case desired[name] != nil:
+		case claims.obsolete(have):
 			gone = append(gone, have)
 		case orphaned(all, have):
 			orphans = append(orphans, have)
 		}
 	}
 	return errors.Join(
-		introduced,
+		failed,
 		each(missing, func(a *apireg.APIService) error { return g.create(term, a) }),
 		each(wrong, func(a *apireg.APIService) error { return g.repair(term, a) }),
 		each(gone, func(a *apireg.APIService) error { return g.remove(term, a) }),
@@ -183,33 +172,29 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 	)
 }
 
-// tell has others know who gets what.
-func (g *registrar) tell(results map[string]result) {
+// publish sets the results of the claims.
+func (g *registrar) publish(results map[string]result) {
 	old := g.results.Swap(&results)
-	if old != nil && maps.EqualFunc(*old, results, result.same) {
-		return
-	}
-	if g.status != nil {
-		g.status.Set()
+	if g.resultsChanged != nil && (old == nil || !maps.EqualFunc(*old, results, result.same)) {
+		g.resultsChanged.Set()
 	}
 }
 
-// offer creates what is missing and was not there to be created before.
-func (g *registrar) offer(ctx context.Context, want map[string]*apireg.APIService, missing []*apireg.APIService) error {
-	maps.DeleteFunc(g.offered, func(name string, _ bool) bool { return want[name] == nil })
+// offer creates the missing APIServices that this gateway did not offer before.
+func (g *registrar) offer(ctx context.Context, desired map[string]*apireg.APIService, missing []*apireg.APIService) error {
+	maps.DeleteFunc(g.offered, func(name string, _ bool) bool { return desired[name] == nil })
 	missing = slices.DeleteFunc(missing, func(a *apireg.APIService) bool { return g.offered[a.Name] })
 	if err := each(missing, func(a *apireg.APIService) error { return g.create(ctx, a) }); err != nil {
 		return err
 	}
-	offered := make(map[string]bool, len(want))
-	for name := range want {
-		offered[name] = true
+	g.offered = make(map[string]bool, len(desired))
+	for name := range desired {
+		g.offered[name] = true
 	}
-	g.offered = offered
 	return nil
 }
 
-// create stores a new APIService. That it is there already is no error.
+// create stores an APIService, unless there is one of its name.
 func (g *registrar) create(ctx context.Context, a *apireg.APIService) error {
 	a = a.DeepCopy()
 	apiservice.Set(a, apiservice.Local(), time.Now())
@@ -219,28 +204,27 @@ func (g *registrar) create(ctx context.Context, a *apireg.APIService) error {
 	return nil
 }
 
-func sameRegistration(have, want *apireg.APIService) bool {
+func sameRegistration(have, desired *apireg.APIService) bool {
 	return have.Spec.Service == nil &&
-		have.Spec.GroupPriorityMinimum == want.Spec.GroupPriorityMinimum &&
-		have.Spec.VersionPriority == want.Spec.VersionPriority &&
-		have.Labels[apiservice.AutomanagedLabel] == want.Labels[apiservice.AutomanagedLabel] &&
-		have.Annotations[apiservice.BackendAnnotation] == want.Annotations[apiservice.BackendAnnotation]
+		have.Spec.GroupPriorityMinimum == desired.Spec.GroupPriorityMinimum &&
+		have.Spec.VersionPriority == desired.Spec.VersionPriority &&
+		have.Labels[apiservice.AutomanagedLabel] == desired.Labels[apiservice.AutomanagedLabel] &&
+		have.Annotations[apiservice.BackendAnnotation] == desired.Annotations[apiservice.BackendAnnotation]
 }
 
-// repair puts an automanaged APIService right. It looks again at the stored
-// object: a user may have taken it over a moment ago.
-func (g *registrar) repair(ctx context.Context, want *apireg.APIService) error {
-	_, err := rest.Modify(ctx, g.services, resource.Key{Name: want.Name}, func(a *apireg.APIService) error {
+// repair restores an APIService, if it is still automanaged.
+func (g *registrar) repair(ctx context.Context, desired *apireg.APIService) error {
+	_, err := rest.Modify(ctx, g.services, resource.Key{Name: desired.Name}, func(a *apireg.APIService) error {
 		if !apiservice.IsAutomanaged(a) {
 			return nil
 		}
-		a.Spec = want.Spec
-		a.Labels = with(a.Labels, want.Labels)
-		a.Annotations = with(a.Annotations, want.Annotations)
+		a.Spec = desired.Spec
+		a.Labels = with(a.Labels, desired.Labels)
+		a.Annotations = with(a.Annotations, desired.Annotations)
 		return nil
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("repair APIService %q: %w", want.Name, err)
+		return fmt.Errorf("repair APIService %q: %w", desired.Name, err)
 	}
 	return nil
 }
@@ -252,4 +236,49 @@ func with(have, add map[string]string) map[string]string {
 	}
 	maps.Copy(out, add)
 	return out
+}
+
+// orphaned reports whether the Backend of an automanaged APIService does not exist.
+func orphaned(all *routing.BackendStates, have *apireg.APIService) bool {
+	switch have.Labels[apiservice.AutomanagedLabel] {
+	case apiservice.Managed, apiservice.OnStart:
+	default:
+		return false
+	}
+	of := have.Annotations[apiservice.BackendAnnotation]
+	return all.Whole && of != "" && of != backend.Reserved && all.ByName[of] == nil
+}
+
+// removeOrphan deletes an APIService unless its Backend is stored: APIServices and Backends
+// are watched separately, and a Backend may be seen later than an APIService of it.
+func (g *registrar) removeOrphan(ctx context.Context, a *apireg.APIService) error {
+	of := a.Annotations[apiservice.BackendAnnotation]
+	_, err := g.backends.Store.Get(ctx, resource.Key{Name: of}, resource.At{})
+	switch {
+	case err == nil:
+		return nil
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("get Backend %q of APIService %q: %w", of, a.Name, err)
+	}
+	return g.remove(ctx, a)
+}
+
+// remove deletes an automanaged APIService, unless its label or its Backend has changed.
+func (g *registrar) remove(ctx context.Context, a *apireg.APIService) error {
+	_, err := g.services.Store.Delete(ctx, resource.Key{Name: a.Name}, func(cur *resource.Object) error {
+		obj, err := g.services.Decode(cur)
+		if err != nil {
+			return fmt.Errorf("decode APIService %q: %w", a.Name, err)
+		}
+		now := obj.(*apireg.APIService)
+		if now.UID != a.UID || now.Labels[apiservice.AutomanagedLabel] != a.Labels[apiservice.AutomanagedLabel] ||
+			now.Annotations[apiservice.BackendAnnotation] != a.Annotations[apiservice.BackendAnnotation] {
+			return apierrors.NewConflict(g.services.GroupResource(), a.Name, errors.New("the APIService was changed"))
+		}
+		return nil
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete APIService %q: %w", a.Name, err)
+	}
+	return nil
 }

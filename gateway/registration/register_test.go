@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 
@@ -18,17 +19,17 @@ import (
 	"portico/resource/rest"
 )
 
-// world is what routing finds out, but for the conditions, which it is told.
+// world is the findings of a Controller, with the conditions of a test.
 type world struct {
 	*routing.Controller
 	known map[string]apiservice.Condition
-	// partly, if not nil, are the backendStates instead.
+	// partly, if not nil, are the BackendStates instead.
 	partly *routing.BackendStates
-	// unsettled has what is known be of before a change.
-	unsettled bool
+	// outdated makes the verdicts on all servers those of earlier checks.
+	outdated bool
 }
 
-func (w *world) Settled(srv *routing.Server) bool { return !w.unsettled && w.Controller.Settled(srv) }
+func (w *world) Current(srv *routing.Server) bool { return !w.outdated && w.Controller.Current(srv) }
 
 func (w *world) Conditions() map[string]apiservice.Condition { return w.known }
 
@@ -39,9 +40,9 @@ func (w *world) BackendStates() *routing.BackendStates {
 	return w.Controller.BackendStates()
 }
 
-// says has the server of a Backend say what a source does; it is never connected to.
-func (w *world) says(name string, what routing.Source) {
-	w.Controller.BackendStates().ByName[name].Server.Source = what
+// serves replaces the source of a Backend's server, which is never connected to.
+func (w *world) serves(name string, source routing.Source) {
+	w.Controller.BackendStates().ByName[name].Server.Source = source
 }
 
 // registry is a registrar over storage in memory.
@@ -53,8 +54,8 @@ type registry struct {
 	storage *memstore.Storage
 }
 
-// newRegistry starts with the gateway's own registration and rbac groups, and
-// a backend "crd" that said to serve the given ones (nil: it never answered).
+// newRegistry starts with the gateway's own registration and RBAC groups and a static Backend
+// "crd" that serves the given group/versions (nil: they were never read).
 func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 	t.Helper()
 	k, err := apiservice.Kind()
@@ -70,23 +71,22 @@ func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 	r.Elect(t.Context())
 	g.registrar, g.writer = r.registrar, r.status
 	g.startsWith(t, onSocket(t, "crd", "/nobody/crd"))
-	g.world.says("crd", sources.NewSource(sources.Config{Previous: served}))
+	g.world.serves("crd", sources.NewSource(sources.Config{Previous: served}))
 	return g
 }
 
-// startsWith has the gateway be one that starts with these servers, and knows nothing
-// else.
+// startsWith restarts the gateway with these static Backends.
 func (g *registry) startsWith(t *testing.T, start ...*routing.StaticBackend) {
 	t.Helper()
-	g.configured = start
+	g.static = start
 	g.world.Controller = routing.New(routing.Config{Own: g.own, StaticBackends: start, Logger: g.log})
 	g.world.SetAPIServices([]*apireg.APIService{})
 	g.world.SetBackends([]*backend.Backend{})
 	g.world.Reconcile()
 }
 
-// turn has the registrar hear of what is stored, and write.
-func (g *registry) turn(t *testing.T, conditions map[string]apiservice.Condition) map[string]*apireg.APIService {
+// sync passes the stored objects to the registrar and lets it write.
+func (g *registry) sync(t *testing.T, conditions map[string]apiservice.Condition) map[string]*apireg.APIService {
 	t.Helper()
 	g.world.known = conditions
 	if conditions == nil {
@@ -97,15 +97,15 @@ func (g *registry) turn(t *testing.T, conditions map[string]apiservice.Condition
 		list = append(list, a)
 	}
 	g.world.SetAPIServices(list)
-	g.stands(t)
-	if err := g.write(t.Context()); err != nil {
+	g.readBackends(t)
+	if _, err := g.write(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return g.stored(t)
 }
 
-// stands has the registrar hear of the Backends.
-func (g *registry) stands(t *testing.T) {
+// readBackends passes the stored Backends to the registrar.
+func (g *registry) readBackends(t *testing.T) {
 	t.Helper()
 	g.world.partly = nil
 	g.world.SetBackends(storedBackends(t, g.backends))
@@ -168,9 +168,11 @@ func widgets() []discovery.GroupVersion {
 	}
 }
 
+// Every group/version of the gateway and of its static Backends gets an automanaged
+// APIService, once.
 func TestRegisterCreates(t *testing.T) {
 	g := newRegistry(t, widgets())
-	got := g.turn(t, nil)
+	got := g.sync(t, nil)
 	if len(got) != 3 || got["v1.apiregistration.k8s.io"] != nil {
 		t.Fatalf("registered %v", got)
 	}
@@ -196,42 +198,45 @@ func TestRegisterCreates(t *testing.T) {
 		}
 	}
 	before := g.storage.Revision()
-	g.turn(t, nil)
+	g.sync(t, nil)
 	if now := g.storage.Revision(); now != before {
 		t.Errorf("nothing to do, yet %d writes", now-before)
 	}
 }
 
+// The spec and the annotation of an automanaged APIService are restored; labels of others
+// remain.
 func TestRegisterRepairs(t *testing.T) {
 	g := newRegistry(t, widgets())
-	g.turn(t, nil)
+	g.sync(t, nil)
 	g.change(t, "v1.widgets.example.com", func(a *apireg.APIService) {
 		a.Spec.GroupPriorityMinimum = 1
 		a.Spec.Service = &apireg.ServiceReference{Namespace: "a", Name: "b"}
 		a.Annotations = nil
 		a.Labels["mine"] = "kept"
 	})
-	a := g.turn(t, nil)["v1.widgets.example.com"]
+	a := g.sync(t, nil)["v1.widgets.example.com"]
 	if a.Spec.GroupPriorityMinimum != 1000 || a.Spec.Service != nil || a.Annotations[apiservice.BackendAnnotation] != "crd" || a.Labels["mine"] != "kept" {
 		t.Errorf("got %+v", a)
 	}
 }
 
-func TestRegisterLeavesTheUsersAlone(t *testing.T) {
+// An APIService without the automanaged label is neither changed nor deleted.
+func TestRegisterIgnoresUsersAPIServices(t *testing.T) {
 	g := newRegistry(t, widgets())
-	g.turn(t, nil)
+	g.sync(t, nil)
 	g.change(t, "v1.widgets.example.com", func(a *apireg.APIService) {
 		delete(a.Labels, apiservice.AutomanagedLabel)
 		a.Spec.GroupPriorityMinimum = 5
 	})
 	before := g.storage.Revision()
-	a := g.turn(t, nil)["v1.widgets.example.com"]
+	a := g.sync(t, nil)["v1.widgets.example.com"]
 	if a.Spec.GroupPriorityMinimum != 5 || g.storage.Revision() != before {
 		t.Errorf("a taken-over APIService was written: %+v", a)
 	}
 	// Nor is it removed when the backend stops serving it.
-	g.world.says("crd", sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{}}))
-	got := g.turn(t, nil)
+	g.world.serves("crd", sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{}}))
+	got := g.sync(t, nil)
 	if got["v1.widgets.example.com"] == nil {
 		t.Error("a taken-over APIService was removed")
 	}
@@ -243,18 +248,25 @@ func TestRegisterLeavesTheUsersAlone(t *testing.T) {
 	}
 }
 
-func TestRegisterKeepsWhatAMuteBackendHad(t *testing.T) {
+// The APIServices of a server that was not read since the gateway started remain, whatever
+// was restored of it.
+func TestUnreadServerKeepsItsAPIServices(t *testing.T) {
 	g := newRegistry(t, widgets())
-	g.turn(t, nil)
-	g.world.says("crd", sources.NewSource(sources.Config{})) // has not answered yet
-	if got := g.turn(t, nil); len(got) != 3 {
-		t.Errorf("left %v", got)
+	g.sync(t, nil)
+	restored := sources.NewSource(sources.Config{})
+	restored.Restore(widgets()[1:])
+	for _, source := range []*sources.Source{sources.NewSource(sources.Config{}), restored} {
+		g.world.serves("crd", source)
+		if got := g.sync(t, nil); len(got) != 3 {
+			t.Errorf("left %v", got)
+		}
 	}
 }
 
-func TestRemoveLooksAgain(t *testing.T) {
+// An APIService that a user took over is not deleted by an older finding.
+func TestRemoveOfAChangedAPIService(t *testing.T) {
 	g := newRegistry(t, widgets())
-	seen := g.turn(t, nil)["v1.widgets.example.com"]
+	seen := g.sync(t, nil)["v1.widgets.example.com"]
 	g.change(t, seen.Name, func(a *apireg.APIService) { delete(a.Labels, apiservice.AutomanagedLabel) })
 	if err := g.remove(t.Context(), seen); err != nil {
 		t.Fatal(err)
@@ -264,19 +276,20 @@ func TestRemoveLooksAgain(t *testing.T) {
 	}
 }
 
+// A condition is written and counted when it changes.
 func TestConditionIsWrittenOnChange(t *testing.T) {
 	g := newRegistry(t, widgets())
-	g.turn(t, nil)
+	g.sync(t, nil)
 	const name = "v1.widgets.example.com"
 	failed := apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck", Message: "refused"}
 	conditions := map[string]apiservice.Condition{name: failed, "v1.gone.example.com": failed}
-	a := g.turn(t, conditions)[name]
+	a := g.sync(t, conditions)[name]
 	if c, _ := apiservice.Current(a); c != failed {
 		t.Fatalf("condition %+v", c)
 	}
 	before := g.storage.Revision()
 	for range 3 {
-		g.turn(t, conditions)
+		g.sync(t, conditions)
 	}
 	if now := g.storage.Revision(); now != before {
 		t.Errorf("an equal verdict was written %d times", now-before)
@@ -289,10 +302,43 @@ func TestConditionIsWrittenOnChange(t *testing.T) {
 		t.Errorf("gauges %v", n)
 	}
 	conditions = map[string]apiservice.Condition{name: apiservice.Local()}
-	if c, _ := apiservice.Current(g.turn(t, conditions)[name]); c != apiservice.Local() {
+	if c, _ := apiservice.Current(g.sync(t, conditions)[name]); c != apiservice.Local() {
 		t.Errorf("condition %+v", c)
 	}
 	if n := g.count(t, gauge); n[name] != 0 || len(n) != 1 {
 		t.Errorf("gauges %v; that of a removed APIService must go", n)
+	}
+}
+
+// ended is a term that has ended.
+func ended() context.Context {
+	term, end := context.WithCancel(context.Background())
+	end()
+	return term
+}
+
+// A gateway that is not elected creates each missing APIService once, and writes nothing else.
+func TestRegisterWithoutElection(t *testing.T) {
+	g := newRegistry(t, widgets())
+	g.leadership.set(ended())
+	name := "v1.widgets.example.com"
+	if got := g.sync(t, nil); got[name] == nil {
+		t.Fatalf("not registered: %v", got)
+	}
+	failed := map[string]apiservice.Condition{name: {Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck", Message: "refused"}}
+	if now, _ := apiservice.Current(g.sync(t, failed)[name]); !now.Available() {
+		t.Errorf("it wrote a condition: %+v", now)
+	}
+	if _, err := g.services.Store.Delete(t.Context(), resource.Key{Name: name}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.sync(t, failed); got[name] != nil {
+		t.Error("what another removed was created again")
+	}
+	g.world.serves("crd", sources.NewSource(sources.Config{Previous: widgets()[1:]}))
+	g.sync(t, nil)
+	g.world.serves("crd", sources.NewSource(sources.Config{Previous: widgets()}))
+	if got := g.sync(t, nil); got[name] == nil {
+		t.Error("what went and came again is not registered")
 	}
 }

@@ -11,8 +11,7 @@ import (
 	"portico/gateway/routing"
 )
 
-// What cannot be an APIService is not stored as one, whatever a server says, and
-// does not keep the rest from being registered.
+// A group/version that is no valid APIService is not registered, the others are.
 func TestRegisterOnlyWhatIsValid(t *testing.T) {
 	valid := discovery.GroupVersion{Group: "widgets.example.com", Version: "v1"}
 	for _, gv := range []discovery.GroupVersion{
@@ -20,13 +19,13 @@ func TestRegisterOnlyWhatIsValid(t *testing.T) {
 		{Group: strings.Repeat("a", 2<<20), Version: "v1"}, {Group: "", Version: "v2"},
 	} {
 		g := newRegistry(t, []discovery.GroupVersion{})
-		g.turn(t, nil)
+		g.sync(t, nil)
 		g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}}, []discovery.GroupVersion{gv, valid})
 		before := g.storage.Revision()
-		if got := g.turn(t, nil); got["v1.widgets.example.com"] == nil || g.storage.Revision() != before+1 {
+		if got := g.sync(t, nil); got["v1.widgets.example.com"] == nil || g.storage.Revision() != before+1 {
 			t.Errorf("%.20q, %q: %d writes, registered %v", gv.Group, gv.Version, g.storage.Revision()-before, got)
 		}
-		g.turn(t, nil)
+		g.sync(t, nil)
 		c := g.writer.registered(g.found.BackendStates().ByName["b"])
 		if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, "1 group/versions cannot be registered: ") || len(c.Message) > 2*routing.MaxErrorText {
 			t.Errorf("%.20q, %q: it is told %+v", gv.Group, gv.Version, c)
@@ -34,8 +33,7 @@ func TestRegisterOnlyWhatIsValid(t *testing.T) {
 	}
 }
 
-// What a server has and does not list is registered by whoever knows of it: it would
-// come back a moment after he removed it.
+// A group/version that the server does not list is not registered.
 func TestUnlistedIsNotRegistered(t *testing.T) {
 	gvs := []discovery.GroupVersion{{Group: "widgets.example.com", Version: "v1"}, {Group: "widgets.example.com", Version: "v2", Unlisted: true}}
 	take, left := registrable(gvs, &backend.AutoRegister{Groups: []string{"*"}})
@@ -44,8 +42,7 @@ func TestUnlistedIsNotRegistered(t *testing.T) {
 	}
 }
 
-// However many group/versions a server lists, and in whatever order, the same
-// ones are registered, up to the bound.
+// At most maxRegistered group/versions are registered, the first by name.
 func TestRegisteredIsBounded(t *testing.T) {
 	var many []discovery.GroupVersion
 	for i := range maxRegistered + 3 {

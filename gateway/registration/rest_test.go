@@ -13,20 +13,20 @@ import (
 	"portico/resource/rest"
 )
 
-// addREST stores a Backend of a REST server, of which nothing was heard.
+// addREST stores a Backend of a REST server that was not read.
 func (g *registry) addREST(t *testing.T, name, url string, r *backend.REST) {
 	t.Helper()
 	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}, REST: r}}
 	if _, err := rest.CreateObject(t.Context(), g.backends, b); err != nil {
 		t.Fatal(err)
 	}
-	g.stands(t)
+	g.readBackends(t)
 }
 
-// A REST server whose document cannot be read has its group/version all the same, so
-// that clients hear what is wrong; but not before it was asked, not in a group of the
-// gateway's, and not one that the gateway starts with.
-func TestRESTServerThatIsNotRead(t *testing.T) {
+// The group/version of a REST server is registered even if its document cannot be read, but
+// not before the first check, not in a group of the gateway, and not if the server is that of
+// a static Backend.
+func TestUnreadRESTServerIsRegistered(t *testing.T) {
 	const widget = "v1.widgets.example.com"
 	g := newRegistry(t, nil)
 	g.addREST(t, "b", one, &backend.REST{Group: "widgets.example.com", Version: "v1"})
@@ -34,17 +34,17 @@ func TestRESTServerThatIsNotRead(t *testing.T) {
 	g.addREST(t, "disguised", "unix:///nobody/crd", &backend.REST{Group: "user.example.com", Version: "v1"})
 	w := &statusWriter{found: g.found, results: &g.results}
 	registered := func(name string) metav1.Condition {
-		g.turn(t, nil)
+		g.sync(t, nil)
 		c := w.registered(g.found.BackendStates().ByName[name])
 		return metav1.Condition{Status: metav1.ConditionStatus(c.Status), Reason: c.Reason}
 	}
-	if got := g.turn(t, nil); got[widget] != nil {
+	if got := g.sync(t, nil); got[widget] != nil {
 		t.Error("it is registered before it was asked")
 	}
 	for name, url := range map[string]string{"b": one, "own": two} {
 		g.found.BackendStates().ByName[name].Server.Up.SetVerdict(url, availability.Verdict{Known: true, Err: errors.New("bad status from /openapi.json: 500"), Since: time.Now()})
 	}
-	got := g.turn(t, nil)
+	got := g.sync(t, nil)
 	if a := got[widget]; a == nil || a.Labels[apiservice.AutomanagedLabel] != apiservice.Managed || g.holder(t, got, widget) != "b" {
 		t.Errorf("registered as %+v", a)
 	}
@@ -58,16 +58,16 @@ func TestRESTServerThatIsNotRead(t *testing.T) {
 		t.Errorf("one in a group of the gateway's is told %+v", c)
 	}
 	before := g.storage.Revision()
-	g.turn(t, nil)
+	g.sync(t, nil)
 	if now := g.storage.Revision(); now != before {
 		t.Errorf("nothing to do, yet %d writes", now-before)
 	}
 	g.found.BackendStates().ByName["b"].Server.Up.SetEndpoints(nil) // not known any more
-	if got := g.turn(t, nil); got[widget] == nil {
+	if got := g.sync(t, nil); got[widget] == nil {
 		t.Error("it is taken away while nothing is known")
 	}
 	g.drop(t, "b")
-	if got := g.turn(t, nil); got[widget] != nil {
+	if got := g.sync(t, nil); got[widget] != nil {
 		t.Error("it outlives its Backend")
 	}
 }

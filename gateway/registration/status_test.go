@@ -19,7 +19,6 @@ import (
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/openapi"
 	"portico/discovery/sources"
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
@@ -28,8 +27,7 @@ import (
 	"portico/resource/rest"
 )
 
-// shown is a status writer over storage in memory, of a Backend "b" with two
-// endpoints.
+// shown is a status writer of a Backend "b" with two endpoints, with storage in memory.
 type shown struct {
 	*registry
 	storage *memstore.Storage
@@ -47,7 +45,7 @@ func newShown(t *testing.T) *shown {
 	g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
 	g.writer.observer = "me"
 	s := &shown{registry: g, storage: storage, now: time.Now()}
-	s.stands(t)
+	s.readBackends(t)
 	b := storedBackends(t, g.backends)[0]
 	b.Spec.Endpoints = []backend.Endpoint{{URL: one}, {URL: two}}
 	g.found.BackendStates().ByName["b"].Server.Up.SetEndpoints(nil)
@@ -55,7 +53,7 @@ func newShown(t *testing.T) *shown {
 	return s
 }
 
-// replace stores a Backend in the place of what is stored.
+// replace replaces a stored Backend.
 func (s *shown) replace(t *testing.T, b *backend.Backend) {
 	t.Helper()
 	o, err := s.backends.Codec.EncodeStored(b)
@@ -71,20 +69,20 @@ func (s *shown) replace(t *testing.T, b *backend.Backend) {
 func (s *shown) put(t *testing.T, b *backend.Backend) {
 	t.Helper()
 	s.replace(t, b)
-	// The server becomes one with other endpoints, and says what it said.
-	says := s.found.BackendStates().ByName[b.Name].Server.Source
-	s.stands(t)
-	s.world.says(b.Name, says)
-	s.stands(t)
+	// The server becomes another one, with the same source.
+	source := s.found.BackendStates().ByName[b.Name].Server.Source
+	s.readBackends(t)
+	s.world.serves(b.Name, source)
+	s.readBackends(t)
 }
 
-// after is a turn of the writer that much later, and how many writes it made.
+// after lets the writer write after d, and returns the number of writes.
 func (s *shown) after(t *testing.T, d time.Duration) (writes int64) {
 	t.Helper()
 	s.now = s.now.Add(d)
 	before := s.storage.Revision()
-	s.writer.turn(s.now)
-	s.stands(t)
+	s.writer.writeAll(s.now)
+	s.readBackends(t)
 	return s.storage.Revision() - before
 }
 
@@ -104,25 +102,43 @@ func state(s backend.Status) (out string) {
 	return strings.TrimSpace(out)
 }
 
-// Only differences are written: the first at once, and of an endpoint that comes and
-// goes all the time one a second.
-func TestStatusIsWrittenSparingly(t *testing.T) {
+// Only the elected gateway writes, and differences only: a new Backend at once, and an endpoint
+// that always changes once per second after a burst.
+func TestStatusWritesAreLimited(t *testing.T) {
 	s := newShown(t)
-	s.leadership.take(ended())
+	s.leadership.set(ended())
 	if n := s.after(t, 0); n != 0 {
 		t.Errorf("%d writes of a gateway that is not elected", n)
 	}
-	s.leadership.take(t.Context())
-	if n := s.after(t, 0); n != 1 {
-		t.Fatalf("%d writes at first", n)
-	}
+	s.leadership.set(t.Context())
+	s.after(t, 0)
 	if got := state(s.status(t)); got != one+"=Unknown() "+two+"=Unknown()" {
 		t.Errorf("at first %s", got)
 	}
-	for range 5 {
-		if n := s.after(t, statusPause); n != 0 {
-			t.Errorf("%d writes although nothing changed", n)
+	for i, change := range []func(){
+		func() { s.verdict(one, errors.New("refused")) },
+		func() { s.verdict(one, nil) },
+		func() { s.verdict(two, nil) },
+		func() { s.verdict(two, errors.New("reset")) },
+		func() { s.verdict(two, nil) },
+	} {
+		change()
+		s.readBackends(t)
+		before := s.storage.Revision()
+		for range 2 { // before the written object is read
+			s.writer.writeAll(s.now)
 		}
+		if n := s.storage.Revision() - before; n != 1 {
+			t.Errorf("change %d: %d writes, now %s", i, n, state(s.status(t)))
+		}
+		s.readBackends(t)
+	}
+	s.verdict(one, errors.New("refused"))
+	if n := s.after(t, 0); n != 0 {
+		t.Errorf("%d writes after the burst", n)
+	}
+	if again := s.writer.writeAll(s.now); again <= 0 || again > statusPause {
+		t.Errorf("the next write is after %v", again)
 	}
 	writes := int64(0)
 	for i := range 100 { // ten seconds
@@ -133,28 +149,43 @@ func TestStatusIsWrittenSparingly(t *testing.T) {
 		s.verdict(one, err)
 		writes += s.after(t, 100*time.Millisecond)
 	}
-	if writes < 5 || writes > burst+10 {
+	if writes < 5 || writes > 11 {
 		t.Errorf("%d writes in ten seconds", writes)
-	}
-	s.after(t, burst*statusPause)
-	s.verdict(one, errors.New("read tcp 10.0.0.1:4711->10.0.0.2:443: reset"))
-	s.verdict(two, nil)
-	if s.after(t, statusPause); state(s.status(t)) != one+"=Unhealthy(read tcp 10.0.0.2:443: reset) "+two+"=Healthy()" {
-		t.Errorf("in the end %s", state(s.status(t)))
-	}
-	s.verdict(one, errors.New("read tcp 10.0.0.1:4712->10.0.0.2:443: reset"))
-	if n := s.after(t, statusPause); n != 0 {
-		t.Errorf("%d writes for the same error on another connection", n)
-	}
-	changed := s.status(t).Endpoints[0].LastTransitionTime
-	s.verdict(one, errors.New("another error"))
-	if n := s.after(t, statusPause); n != 1 || s.status(t).Endpoints[0].LastTransitionTime != changed {
-		t.Errorf("another error: %d writes, or another time of change", n)
 	}
 }
 
-// Another gateway that is elected and sees the same writes nothing, and what it
-// does not know yet stays as it is stored.
+// A change of the text of an error only is written once per messagePause, and not at all if
+// the texts differ in the connection; it does not change lastTransitionTime. A change of the
+// state is written at once.
+func TestTextWritesAreLimited(t *testing.T) {
+	s := newShown(t)
+	s.verdict(one, errors.New("read tcp 10.0.0.1:4711->10.0.0.2:443: reset"))
+	s.verdict(two, nil)
+	s.readBackends(t)
+	s.after(t, 0)
+	s.verdict(one, errors.New("read tcp 10.0.0.1:4712->10.0.0.2:443: reset"))
+	if n := s.after(t, statusPause); n != 0 || state(s.status(t)) != one+"=Unhealthy(read tcp 10.0.0.2:443: reset) "+two+"=Healthy()" {
+		t.Errorf("%d writes for the same error on another connection: %s", n, state(s.status(t)))
+	}
+	changed, writes := s.status(t).Endpoints[0].LastTransitionTime, int64(0)
+	for i := range 100 {
+		s.verdict(one, fmt.Errorf("error %d", i%2))
+		s.readBackends(t)
+		writes += s.after(t, time.Second)
+	}
+	if writes < 5 || writes > 11 || s.status(t).Endpoints[0].LastTransitionTime != changed {
+		t.Errorf("%d writes in a hundred seconds, or another lastTransitionTime", writes)
+	}
+	s.verdict(one, errors.New("another"))
+	s.verdict(two, errors.New("refused"))
+	s.readBackends(t)
+	if n := s.after(t, time.Second); n != 1 || state(s.status(t)) != one+"=Unhealthy(another) "+two+"=Unhealthy(refused)" {
+		t.Errorf("a change of a state: %d writes, now %s", n, state(s.status(t)))
+	}
+}
+
+// A gateway that is newly elected and finds the same writes nothing, and keeps what it does
+// not know yet.
 func TestStatusOutlivesItsWriter(t *testing.T) {
 	s := newShown(t)
 	b := storedBackends(t, s.backends)[0]
@@ -168,9 +199,9 @@ func TestStatusOutlivesItsWriter(t *testing.T) {
 		},
 		Conditions: []metav1.Condition{
 			{Type: backend.Available, Status: "False", Reason: "FailedDiscoveryCheck", Message: "x (observed by another)", ObservedGeneration: 1, LastTransitionTime: at},
-			{Type: backend.Discovered, Status: "True", Reason: "Discovered", Message: "what the server serves has been read", ObservedGeneration: 1, LastTransitionTime: at},
+			{Type: backend.Discovered, Status: "True", Reason: "Discovered", Message: "the discovery of the server has been read", ObservedGeneration: 1, LastTransitionTime: at},
 			{Type: backend.OpenAPIValid, Status: "True", Reason: "Valid", Message: "no document is known to be broken", ObservedGeneration: 1, LastTransitionTime: at},
-			{Type: backend.Registered, Status: "True", Reason: "Registered", Message: "every group it shall have is its own", ObservedGeneration: 1, LastTransitionTime: at},
+			{Type: backend.Registered, Status: "True", Reason: "Registered", Message: "its group/versions are registered", ObservedGeneration: 1, LastTransitionTime: at},
 			{Type: "Others", Status: "True", Reason: "A", LastTransitionTime: at},
 		},
 	}
@@ -191,40 +222,17 @@ func TestStatusOutlivesItsWriter(t *testing.T) {
 	}
 }
 
-// A status is bounded, however much there is to say.
-func TestStatusIsBounded(t *testing.T) {
-	s := newShown(t)
-	var many []discovery.GroupVersion
-	var lost []conflict
-	for i := range 2 * maxStatusGroups {
-		many = append(many, discovery.GroupVersion{Group: groupName(i), Version: "v1"})
-		lost = append(lost, conflict{name: "v1." + groupName(i), by: fmt.Sprint("b", i)})
-	}
-	s.world.says("b", sources.NewSource(sources.Config{Previous: many}))
-	s.verdict(one, errors.New(strings.Repeat("x", 10*routing.MaxErrorText)))
-	s.stands(t)
-	s.loses(lost)
-	s.after(t, statusPause)
-	got := s.status(t)
-	if len(got.GroupVersions) != maxStatusGroups || len(got.Endpoints[0].LastError) > routing.MaxErrorText+3 {
-		t.Errorf("%d groups, an error of %d bytes", len(got.GroupVersions), len(got.Endpoints[0].LastError))
-	}
-	if c := meta.FindStatusCondition(got.Conditions, backend.Registered); len(c.Message) > 1000 || !strings.HasSuffix(c.Message, " and others") {
-		t.Errorf("a message of %d bytes: %s", len(c.Message), c.Message)
-	}
-}
-
-// loses has the Backend not get what it claims.
+// loses gives the Backend conflicts.
 func (s *shown) loses(what []conflict) {
-	of := answerOf(s.found.BackendStates().ByName["b"])
+	of := servedBy(s.found.BackendStates().ByName["b"])
 	s.results.Store(&map[string]result{"b": {of: of, conflicts: what}})
 }
 
-// A Backend has its groups once they are stored, not when they are known.
+// Registered is True once the APIServices are stored and read again.
 func TestRegisteredOnceStored(t *testing.T) {
 	s := newShown(t)
 	registered := func() string {
-		s.stands(t)
+		s.readBackends(t)
 		s.after(t, statusPause)
 		status := s.status(t)
 		return string(meta.FindStatusCondition(status.Conditions, backend.Registered).Status)
@@ -232,23 +240,23 @@ func TestRegisteredOnceStored(t *testing.T) {
 	if got := registered(); got != "Unknown" {
 		t.Errorf("before anything was registered: %s", got)
 	}
-	s.turn(t, nil)
+	s.sync(t, nil)
 	if got := registered(); got != "Unknown" {
 		t.Errorf("before what was written is seen: %s", got)
 	}
-	s.turn(t, nil)
+	s.sync(t, nil)
 	if got := registered(); got != "True" {
 		t.Errorf("all is stored: %s", got)
 	}
-	s.world.says("b", sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{{Group: "user.example.com", Version: "v1"}}}))
-	s.stands(t)
+	s.world.serves("b", sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{{Group: "user.example.com", Version: "v1"}}}))
+	s.readBackends(t)
 	if c := s.writer.registered(s.found.BackendStates().ByName["b"]); c.Status != "Unknown" {
 		t.Errorf("of what the server says now: %+v", c)
 	}
 }
 
-// What was found before a Backend was changed, by asking with the trust that it named
-// then, is not said of the changed one: not before it is found again.
+// A condition that was found before a change of the Backend gets the new observedGeneration
+// once it is found again.
 func TestStatusOfBeforeAChange(t *testing.T) {
 	s := newShown(t)
 	st := s.found.BackendStates().ByName["b"]
@@ -256,33 +264,33 @@ func TestStatusOfBeforeAChange(t *testing.T) {
 	before := s.writer.statusOf(st, &backend.Status{})
 	generation := st.Object.Generation
 	st.Object.Generation++
-	for _, s.world.unsettled = range []bool{true, false} {
+	for _, s.world.outdated = range []bool{true, false} {
 		want := generation
-		if !s.world.unsettled {
+		if !s.world.outdated {
 			want++
 		}
 		now := s.writer.statusOf(st, &before)
 		if c := meta.FindStatusCondition(now.Conditions, backend.Available); c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != want {
-			t.Errorf("unsettled: %v: %+v, want generation %d", s.world.unsettled, c, want)
+			t.Errorf("outdated: %v: %+v, want generation %d", s.world.outdated, c, want)
 		}
 	}
-	// What is another is said at once.
-	s.world.unsettled, st.Condition = true, apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck"}
+	// Another status is written at once.
+	s.world.outdated, st.Condition = true, apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck"}
 	now := s.writer.statusOf(st, &before)
 	if c := meta.FindStatusCondition(now.Conditions, backend.Available); c == nil || c.Status != metav1.ConditionFalse || c.ObservedGeneration != generation+1 {
 		t.Errorf("it became unavailable: %+v", c)
 	}
 }
 
-// A server that serves more than a status lists is no silent matter, and the
-// largest status fits into etcd.
-func TestStatusSaysWhatItLeavesOut(t *testing.T) {
+// A status is bounded and fits into etcd. Its conditions say how many group/versions and
+// conflicts it leaves out.
+func TestStatusIsBounded(t *testing.T) {
 	s := newShown(t)
 	var gvs []discovery.GroupVersion
 	for i := range maxStatusGroups + 44 {
 		gvs = append(gvs, discovery.GroupVersion{Group: fmt.Sprintf("g%03d.%s.example.com", i, strings.Repeat("a", 220)), Version: "v1"})
 	}
-	s.world.says("b", sources.NewSource(sources.Config{Previous: gvs}))
+	s.world.serves("b", sources.NewSource(sources.Config{Previous: gvs}))
 	var endpoints []upstream.Endpoint
 	spec := backend.Spec{TLS: &backend.TLS{CABundle: make([]byte, 64<<10)}}
 	for i := range 256 {
@@ -307,15 +315,22 @@ func TestStatusSaysWhatItLeavesOut(t *testing.T) {
 	if len(status.Endpoints) != 256 || len(status.Endpoints[0].LastError) < routing.MaxErrorText || len(o.Data) > 1<<20 {
 		t.Errorf("%d endpoints, errors of %d bytes, %d bytes in all", len(status.Endpoints), len(status.Endpoints[0].LastError), len(o.Data))
 	}
-	s.world.says("b", sources.NewSource(sources.Config{Previous: gvs[:maxStatusGroups]}))
+	var lost []conflict
+	for i := range 2 * maxStatusGroups {
+		lost = append(lost, conflict{name: "v1." + groupName(i), by: fmt.Sprint("b", i)})
+	}
+	if text := conflictsText(lost); len(text) > 1000 || !strings.HasSuffix(text, " and others") {
+		t.Errorf("a message of %d bytes: %s", len(text), text)
+	}
+	s.world.serves("b", sources.NewSource(sources.Config{Previous: gvs[:maxStatusGroups]}))
 	status = s.writer.statusOf(st, &backend.Status{})
 	if c := meta.FindStatusCondition(status.Conditions, backend.Discovered); c == nil || strings.Contains(c.Message, "the first") {
 		t.Errorf("all are listed: %+v", c)
 	}
 }
 
-// A server of which one group/version fails is named with it, and shown all the
-// others.
+// The condition Discovered names the group/versions that cannot be read; the others are
+// listed.
 func TestStatusNamesUnreadDocuments(t *testing.T) {
 	s := newShown(t)
 	var gvs []discovery.GroupVersion
@@ -343,7 +358,7 @@ func TestStatusNamesUnreadDocuments(t *testing.T) {
 		Name: "b", BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {},
 	})
 	defer source.Close()
-	s.world.says("b", source)
+	s.world.serves("b", source)
 	st := s.found.BackendStates().ByName["b"]
 	discovered := func(reason string) {
 		t.Helper()
@@ -369,126 +384,17 @@ func TestStatusNamesUnreadDocuments(t *testing.T) {
 	discovered("Discovered")
 }
 
-// What is found out of a new Backend is shown as it is found out: nobody waits for
-// the writer.
-func TestFirstStatusesAreWrittenAtOnce(t *testing.T) {
-	s := newShown(t)
-	for i, found := range []func(){
-		func() {},
-		func() { s.verdict(one, errors.New("refused")) },
-		func() { s.verdict(one, nil) },
-		func() { s.verdict(two, nil) },
-		func() { s.verdict(two, errors.New("reset")) },
-		func() { s.verdict(two, nil) },
-	} {
-		found()
-		s.stands(t)
-		if n := s.after(t, time.Millisecond); n != 1 {
-			t.Errorf("step %d: %d writes, now %s", i, n, state(s.status(t)))
-		}
-		if n := s.after(t, 0); n != 0 {
-			t.Errorf("step %d: %d writes although nothing changed", i, n)
-		}
-	}
-	s.verdict(one, errors.New("refused"))
-	if n := s.after(t, time.Millisecond); n != 0 {
-		t.Errorf("%d writes after its burst", n)
-	}
-	if again := s.writer.turn(s.now); again <= 0 || again > statusPause {
-		t.Errorf("looked at again after %v", again)
-	}
-	if n := s.after(t, statusPause); n != 1 {
-		t.Errorf("%d writes a second later", n)
-	}
-}
-
-// What is compared before the last write comes back costs nothing of the burst.
-func TestStatusSeenLateIsNoWrite(t *testing.T) {
-	s := newShown(t)
-	s.after(t, 0)
-	s.verdict(one, nil)
-	before := s.storage.Revision()
-	for range 3 * burst {
-		s.writer.turn(s.now)
-	}
-	if n := s.storage.Revision() - before; n != 1 {
-		t.Errorf("%d writes of one change", n)
-	}
-	s.stands(t)
-	s.verdict(one, errors.New("refused"))
-	if n := s.after(t, 0); n != 1 {
-		t.Errorf("%d writes of the next change", n)
-	}
-}
-
-// An error that reads otherwise each time is no news: it is written once at first, and
-// then every thirty seconds. What becomes of the server is written at once.
-func TestTextsAreWrittenSparingly(t *testing.T) {
-	s := newShown(t)
-	texts := []string{"no such host", "timed out after 1s: no such host"}
-	s.verdict(one, errors.New(texts[1]))
-	s.verdict(two, nil)
-	s.stands(t)
-	s.after(t, 0)
-	writes := int64(0)
-	for i := range 300 { // five minutes
-		s.verdict(one, errors.New(texts[i%2]))
-		s.stands(t)
-		writes += s.after(t, time.Second)
-	}
-	if writes < 2 || writes > 10 {
-		t.Errorf("%d writes in five minutes", writes)
-	}
-	s.verdict(one, errors.New("another"))
-	s.after(t, 2*messagePause)
-	s.verdict(one, errors.New("yet another"))
-	s.verdict(two, errors.New("refused"))
-	s.stands(t)
-	if n := s.after(t, time.Second); n != 1 || state(s.status(t)) != one+"=Unhealthy(yet another) "+two+"=Unhealthy(refused)" {
-		t.Errorf("a change of a state: %d writes, now %s", n, state(s.status(t)))
-	}
-	s.verdict(two, errors.New("refused again"))
-	s.stands(t)
-	if again := s.writer.turn(s.now); again <= 0 || again > messagePause {
-		t.Errorf("what was held back is looked at after %v", again)
-	}
-}
-
-// Who changes a Backend because of an error sees whether that helped, however lately
-// the error was written.
-func TestTextsAfterAChange(t *testing.T) {
-	s := newShown(t)
-	s.verdict(two, nil)
-	for i, text := range []string{"not zero", "not one", "not two", "not three"} {
-		b := storedBackends(t, s.backends)[0]
-		b.Generation = int64(i + 2)
-		s.replace(t, b)
-		s.stands(t)
-		s.after(t, 2*statusPause) // of the new generation, with what was said before
-		s.verdict(one, errors.New(text))
-		s.stands(t)
-		if s.after(t, 2*statusPause); state(s.status(t)) != one+"=Unhealthy("+text+") "+two+"=Healthy()" || observed(new(s.status(t))) != b.Generation {
-			t.Errorf("generation %d: %s, of generation %d", b.Generation, state(s.status(t)), observed(new(s.status(t))))
-		}
-		s.verdict(one, errors.New(text+" again"))
-		s.stands(t)
-		if n := s.after(t, 2*statusPause); n != 0 && i > 0 {
-			t.Errorf("generation %d: another text is written", b.Generation)
-		}
-	}
-}
-
-// Where a server was checked and could not be read, no condition says that it was not
-// checked; what was found out of it before stands.
+// The conditions of a server that was checked and could not be read are NotRead, and not
+// Checking; those that were found before remain.
 func TestConditionsOfAServerThatCannotBeRead(t *testing.T) {
 	g := newRegistry(t, nil)
 	g.addREST(t, "d", "unix:///nobody/crd", &backend.REST{Group: "user.example.com", Version: "v1"}) // never to be asked
 	g.add(t, "b", everything(backend.KeepOther, 1000), nil)
-	g.world.says("b", sources.NewSource(sources.Config{}))
+	g.world.serves("b", sources.NewSource(sources.Config{}))
 	conditions := func(name string, stored *backend.Status) map[string]string {
 		t.Helper()
 		out := map[string]string{}
-		g.stands(t)
+		g.readBackends(t)
 		for _, c := range g.writer.statusOf(g.found.BackendStates().ByName[name], stored).Conditions {
 			out[c.Type] = string(c.Status) + " " + c.Reason
 		}
@@ -513,19 +419,7 @@ func TestConditionsOfAServerThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A REST server has one document, and no index that could be broken.
-func TestNameOfDocument(t *testing.T) {
-	for want, got := range map[string]string{
-		"the index": nameOfDocument(openapi.Broken{}, false), "the server's document": nameOfDocument(openapi.Broken{}, true),
-		"apis/a/v1": nameOfDocument(openapi.Broken{Key: "apis/a/v1"}, true),
-	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
-// A Backend of which something is beyond the limits says how much, and names some of it.
+// DiscoveryTruncated says how many group/versions exceed the limits and names known ones.
 func TestTruncatedCondition(t *testing.T) {
 	if c := truncatedCondition(0, nil); c != (apiservice.Condition{}) {
 		t.Errorf("of nothing it says %+v", c)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/apiservice/backend"
@@ -17,61 +18,60 @@ import (
 	"portico/resource/rest"
 )
 
-// statusPause is the time between two writes of one Backend's status once its burst is
-// used up: an endpoint that comes and goes ten times a second is not ten writes.
-const statusPause = time.Second
+const (
+	// statusBurst is the number of writes of one status without a pause: a new Backend
+	// changes up to five times within milliseconds (its Service is found, checked, read and
+	// registered), and clients wait for it. Then there is one write per statusPause.
+	statusBurst = 6
+	statusPause = time.Second
+	// messagePause separates writes of one object that change the text of messages and
+	// errors only: the errors of a server may differ with every check.
+	messagePause = 10 * time.Second
+)
 
-// statusWriter writes what the elected gateway sees of each Backend to its
-// status: differences only, and of one Backend a few at once and then one each
-// statusPause; where only texts differ, one each messagePause.
+// statusWriter writes the status of Backends while this gateway is elected.
 type statusWriter struct {
 	found      Findings
 	backends   *rest.Resource
 	leadership *leadership
 	results    *atomic.Pointer[map[string]result]
-	// broken returns the OpenAPI documents of a server that are known to be broken.
-	broken func(*routing.Server) []openapi.Broken
-	log    *slog.Logger
-	// observer names this gateway in conditions.
-	observer string
-	wake     loop.Signal
+	broken     func(*routing.Server) []openapi.Broken // see Config
+	log        *slog.Logger
+	observer   string // names this gateway in conditions
+	wake       loop.Signal
 
-	// paced holds back writes, and texts those of which nothing else differs; of the
-	// writing goroutine only.
-	paced, texts allowance
+	// changes limits all writes, messages those that change texts only; of the writing
+	// goroutine only.
+	changes, messages writeLimit
 }
 
-// run writes until ctx ends. What fails is tried again.
+// run writes until ctx ends, and repeats what fails.
 func (w *statusWriter) run(ctx context.Context) error {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.wake.C():
-		case <-timer.C:
+		case <-again:
 		}
-		again := w.turn(time.Now())
-		if again == 0 {
-			again = time.Hour // something will wake it
+		again = nil
+		if wait := w.writeAll(time.Now()); wait > 0 {
+			again = time.After(wait)
 		}
-		timer.Reset(again)
 	}
 }
 
-// turn writes what differs and may be written at that time. It returns after
-// what time there is more to do; 0 is no time.
-func (w *statusWriter) turn(now time.Time) (again time.Duration) {
+// writeAll writes the statuses that differ from the stored ones and may be written. It
+// returns when there may be more to write; 0: after a change.
+func (w *statusWriter) writeAll(now time.Time) (again time.Duration) {
 	all := w.found.BackendStates()
 	ctx, elected := w.leadership.term()
 	if all == nil || !all.Whole || !elected {
 		return 0
 	}
-	w.paced.pause, w.paced.atOnce = statusPause, burst
-	w.texts.pause, w.texts.atOnce = messagePause, 1
-	w.paced.forget(now)
-	w.texts.forget(now)
+	w.changes.forget(now)
+	w.messages.forget(now)
 	for _, st := range all.List {
 		if st.Object == nil {
 			continue
@@ -80,40 +80,30 @@ func (w *statusWriter) turn(now time.Time) (again time.Duration) {
 		if sameStatus(&want, &st.Object.Status) {
 			continue
 		}
-		reworded := sameButTexts(&want, &st.Object.Status)
-		wait := w.paced.wait(st.Name, now)
-		if reworded {
-			wait = max(wait, w.texts.wait(st.Name, now))
+		wait, textsOnly := w.changes.wait(st.Name, now), sameButTexts(&want, &st.Object.Status)
+		if textsOnly {
+			wait = max(wait, w.messages.wait(st.Name, now))
 		}
 		if wait == 0 {
-			// The object as it was written comes back, and is compared again. Before
-			// it does, there may be nothing to write.
-			wait = statusPause
+			wait = statusPause // until the written object is read
 			written, err := w.write(ctx, st)
 			if written || err != nil {
-				w.paced.spend(st.Name, now)
-				switch {
-				case reworded:
-					w.texts.spend(st.Name, now)
-				case observed(&want) > observed(&st.Object.Status):
-					// Somebody has changed the Backend. What is said of it may still be
-					// from before, and whether the change helped is waited for.
-					w.texts.renew(st.Name)
+				w.changes.spend(st.Name, now)
+				if textsOnly {
+					w.messages.spend(st.Name, now)
 				}
 			}
 			if err != nil && ctx.Err() == nil {
 				w.log.Warn("writing the status of a Backend failed", "backend", st.Name, "err", err)
 			}
 		}
-		if again == 0 || wait < again {
-			again = wait
-		}
+		again = sooner(again, wait)
 	}
 	return again
 }
 
-// write writes one status, and reports whether that was needed. That the Backend is
-// gone, or another, is no error.
+// write writes one status. It writes nothing if the stored one does not differ, or the
+// Backend is deleted or another.
 func (w *statusWriter) write(ctx context.Context, st *routing.BackendState) (written bool, err error) {
 	_, err = rest.Modify(ctx, w.backends, resource.Key{Name: st.Name}, func(b *backend.Backend) error {
 		written = false
@@ -129,4 +119,41 @@ func (w *statusWriter) write(ctx context.Context, st *routing.BackendState) (wri
 		return written, fmt.Errorf("write status of Backend %q: %w", st.Name, err)
 	}
 	return written, nil
+}
+
+// writeLimit limits the writes of each of several objects to burst at once, then one per
+// pause. It is not safe for concurrent use.
+type writeLimit struct {
+	pause    time.Duration
+	burst    int
+	limiters map[string]*rate.Limiter // of objects whose burst is not full, by name
+}
+
+// wait returns how long the object must not be written; 0 means that it may be.
+func (l *writeLimit) wait(name string, now time.Time) time.Duration {
+	limiter := l.limiters[name]
+	if limiter == nil {
+		return 0
+	}
+	return max(0, time.Duration((1-limiter.TokensAt(now))*float64(l.pause)))
+}
+
+// spend counts a write.
+func (l *writeLimit) spend(name string, now time.Time) {
+	if l.limiters == nil {
+		l.limiters = map[string]*rate.Limiter{}
+	}
+	if l.limiters[name] == nil {
+		l.limiters[name] = rate.NewLimiter(rate.Every(l.pause), l.burst)
+	}
+	l.limiters[name].AllowN(now, 1)
+}
+
+// forget drops the objects whose burst is full again.
+func (l *writeLimit) forget(now time.Time) {
+	for name, limiter := range l.limiters {
+		if limiter.TokensAt(now) >= float64(l.burst) {
+			delete(l.limiters, name)
+		}
+	}
 }

@@ -17,12 +17,12 @@ import (
 	"portico/resource/rest"
 )
 
-// version is an endpoint of a server that serves what it is told to.
+// version is an endpoint of a server, with groups that a test sets.
 type version struct {
 	*httptest.Server
 	mu       sync.Mutex
 	snapshot *discovery.Snapshot
-	lacks    string // a path that is not there, although it is listed
+	lacks    string // a path that is 404, although it is listed
 }
 
 func startVersion(t *testing.T, groups ...string) *version {
@@ -60,8 +60,8 @@ func (v *version) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	discovery.NewHandler(discovery.Fixed(v.snapshot)).ServeHTTP(w, r)
 }
 
-// addAt stores a Backend with these endpoints, whose groups are all registered,
-// and returns its server.
+// addAt stores a Backend with these endpoints that registers all groups, and returns its
+// server.
 func (g *registry) addAt(t *testing.T, name string, at ...*version) *routing.Server {
 	t.Helper()
 	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{
@@ -73,41 +73,27 @@ func (g *registry) addAt(t *testing.T, name string, at ...*version) *routing.Ser
 	if _, err := rest.CreateObject(t.Context(), g.backends, b); err != nil {
 		t.Fatal(err)
 	}
-	g.stands(t)
+	g.readBackends(t)
 	srv := g.found.BackendStates().ByName[name].Server
 	t.Cleanup(srv.Up.Close)
 	return srv
 }
 
-// checked has a server's discovery checked, and returns what is registered then.
+// checked reads the discovery of a server and returns the names of all APIServices then.
 func (g *registry) checked(t *testing.T, srv *routing.Server) (names []string) {
 	t.Helper()
 	if _, err := srv.Source.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for name := range g.turn(t, nil) {
+	for name := range g.sync(t, nil) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	return names
 }
 
-// While the endpoints of a server run different versions of it, what is
-// registered does not alternate.
-func TestEndpointsOfDifferentVersions(t *testing.T) {
-	g := newRegistry(t, []discovery.GroupVersion{})
-	srv := g.addAt(t, "b",
-		startVersion(t, "widgets.example.com", "user.example.com"), startVersion(t, "widgets.example.com"), startVersion(t, "user.example.com"))
-	first := g.checked(t, srv)
-	for range 12 {
-		if next := g.checked(t, srv); !slices.Equal(next, first) {
-			t.Fatalf("registered %v, then %v", first, next)
-		}
-	}
-}
-
-// What a server lists and cannot tell of stays registered, until it lists it no
-// more.
+// A group/version whose document cannot be read remains registered until the server no
+// longer lists it.
 func TestListedAndNotThere(t *testing.T) {
 	const widget, user = "v1.widgets.example.com", "v1.user.example.com"
 	g := newRegistry(t, []discovery.GroupVersion{})
@@ -126,8 +112,8 @@ func TestListedAndNotThere(t *testing.T) {
 	}
 }
 
-// registeredAt has a server's discovery checked until what came of it is stored, and
-// returns what its Backend is told.
+// registeredAt reads the discovery of a server until its APIServices are stored, and returns
+// the condition Registered of its Backend.
 func (g *registry) registeredAt(t *testing.T, name string, srv *routing.Server) apiservice.Condition {
 	t.Helper()
 	for range 3 {
@@ -136,8 +122,7 @@ func (g *registry) registeredAt(t *testing.T, name string, srv *routing.Server) 
 	return g.writer.registered(g.found.BackendStates().ByName[name])
 }
 
-// A Backend of which not everything is known is in nobody's way, least of all in its
-// own.
+// A Backend whose discovery is incomplete has no conflict with itself.
 func TestNotKnownWholeIsNoConflict(t *testing.T) {
 	g := newRegistry(t, []discovery.GroupVersion{})
 	v := startVersion(t, "user.example.com")
@@ -151,7 +136,7 @@ func TestNotKnownWholeIsNoConflict(t *testing.T) {
 	}
 }
 
-// What can be no APIService is named, and so is what was asked for and is not served.
+// The condition Registered names invalid group/versions and groups that are not served.
 func TestRegisteredNamesWhatIsLeftOut(t *testing.T) {
 	g := newRegistry(t, []discovery.GroupVersion{})
 	srv := g.addAt(t, "b", startVersion(t, "widgets.example.com", "UPPER.io"))
@@ -160,8 +145,8 @@ func TestRegisteredNamesWhatIsLeftOut(t *testing.T) {
 		t.Errorf("it is told %+v", c)
 	}
 	g.add(t, "c", &backend.AutoRegister{Groups: []string{"user.example.com", "absent.example.com"}}, serving("user.example.com", "v1"))
-	g.turn(t, nil)
-	g.turn(t, nil)
+	g.sync(t, nil)
+	g.sync(t, nil)
 	c = g.writer.registered(g.found.BackendStates().ByName["c"])
 	if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, `does not serve "absent.example.com"`) || strings.Contains(c.Message, "user.example.com") {
 		t.Errorf("of a group that is not served it is told %+v", c)

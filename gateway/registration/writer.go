@@ -1,3 +1,18 @@
+// Package registration stores what package gateway/routing finds: the automanaged
+// APIServices and static Backends, the condition Available of APIServices, and the status of
+// Backends.
+//
+//   - register.go stores automanaged APIServices; claims.go decides which Backend each
+//     belongs to. staticbackends.go stores the Backends that the gateway starts with, and
+//     conditions.go the condition Available, also as upstream's metrics.
+//   - statuswriter.go writes the status of Backends; status.go computes it, and
+//     statusconditions.go its conditions.
+//
+// It runs apart from routing, so that a slow etcd delays no route, and writes differences
+// only. The elected one of several gateways on one etcd writes; the others create missing
+// objects once. Of the gateway's packages it imports routing only.
+//
+// Runs in: gateway.
 package registration
 
 import (
@@ -17,32 +32,31 @@ import (
 	"portico/resource/rest"
 )
 
-// Findings are what was found out of APIServices, Backends and their servers.
-// *routing.Controller has them.
+// Findings are the states of APIServices, Backends and their servers, as in
+// *routing.Controller.
 type Findings interface {
-	// Listed returns the APIServices as of the last news from etcd; ok is false before
-	// any.
+	// Listed returns the stored APIServices; ok is false before they were read.
 	Listed() (list []*apireg.APIService, ok bool)
-	// Conditions returns the condition Available of every APIService, nil before it is
-	// known, and BackendStates how each Backend stands, nil likewise.
+	// Conditions returns the condition Available of every APIService, and BackendStates the
+	// state of every Backend; nil before they are computed.
 	Conditions() map[string]apiservice.Condition
 	BackendStates() *routing.BackendStates
-	// DiscoveryVerdict is what is known of reading a server's discovery.
+	// DiscoveryVerdict is the verdict on reading the discovery of a server.
 	DiscoveryVerdict(srv *routing.Server) availability.Verdict
-	// Settled reports whether what is known of a server was found out as it is asked now.
-	Settled(srv *routing.Server) bool
+	// Current reports whether the verdicts on a server are those of its present checks.
+	Current(srv *routing.Server) bool
 }
 
 // Config of a Writer.
 type Config struct {
 	Findings Findings
-	// APIServices and Backends are what is written.
+	// APIServices and Backends are written to.
 	APIServices, Backends *rest.Resource
-	// Own are the group/versions that the gateway serves itself, Configured the
-	// servers that it starts with.
-	Own            []discovery.GroupVersion
+	// Own are the group/versions that the gateway serves itself.
+	Own []discovery.GroupVersion
+	// StaticBackends are the Backends that the gateway starts with.
 	StaticBackends []*routing.StaticBackend
-	// Broken returns the OpenAPI documents of a server that are known to be broken.
+	// Broken returns the OpenAPI documents of a server that cannot be used.
 	Broken func(*routing.Server) []openapi.Broken
 	// Observer names this gateway in conditions.
 	Observer string
@@ -52,64 +66,65 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Writer writes what was found out to APIServices and Backends. It looks when it is
-// woken, and by itself only at what failed or was held back. Safe for concurrent use.
+// Writer writes APIServices and Backends. Safe for concurrent use.
 type Writer struct {
 	registrar *registrar
 	status    *statusWriter
 }
 
-// New makes a Writer, which is not elected. Nothing is written before Run.
+// New makes a Writer, which is not elected. It writes nothing before Run.
 func New(cfg Config) *Writer {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
 	r := &registrar{
-		found: cfg.Findings, services: cfg.APIServices, backends: cfg.Backends, own: cfg.Own, configured: cfg.StaticBackends,
+		found: cfg.Findings, services: cfg.APIServices, backends: cfg.Backends, own: cfg.Own, static: cfg.StaticBackends,
 		log: cfg.Logger, metrics: newAvailabilityMetrics(cfg.Registry), observer: cfg.Observer,
+		messages: writeLimit{pause: messagePause, burst: 1},
 	}
 	w := &statusWriter{
 		found: cfg.Findings, backends: cfg.Backends, leadership: &r.leadership, results: &r.results,
 		broken: cfg.Broken, log: cfg.Logger, observer: cfg.Observer,
+		changes: writeLimit{pause: statusPause, burst: statusBurst}, messages: writeLimit{pause: messagePause, burst: 1},
 	}
-	r.status = &w.wake
+	r.resultsChanged = &w.wake
 	return &Writer{registrar: r, status: w}
 }
 
-// Run writes until ctx ends.
+// Run writes until ctx ends. It compares when it is woken, and after a failure or a delay.
 func (r *Writer) Run(ctx context.Context) error {
 	return loop.Together(ctx, r.registrar.run, r.status.run)
 }
 
-// Wake says that anything may be otherwise than before.
+// Wake announces that any finding may have changed.
 func (r *Writer) Wake() {
 	r.registrar.wake.Set()
 	r.status.wake.Set()
 }
 
-// WakeStatus says that only the states of endpoints may.
+// WakeStatus announces that the state of an endpoint may have changed.
 func (r *Writer) WakeStatus() { r.status.wake.Set() }
 
-// Elect makes this gateway the one that writes, of those on one etcd, until term
-// ends. It does not wait. What only that one may write is written under term, so that
-// it is not carried out once another is elected (package resource/etcd).
+// Elect makes this gateway the elected one until term ends. It does not block. Writes of the
+// elected gateway are made under term, so that none is carried out after another gateway is
+// elected (package resource/etcd).
 func (r *Writer) Elect(term context.Context) {
-	r.registrar.leadership.take(term)
+	r.registrar.leadership.set(term)
 	r.Wake()
 }
 
-// leadership is whether this gateway is the elected one. Safe for concurrent use; the
-// zero value is not elected.
+// leadership is whether this gateway is the elected one. Safe for concurrent use; the zero
+// value is not elected.
 type leadership struct {
 	latest atomic.Pointer[context.Context]
 }
 
-func (o *leadership) take(term context.Context) { o.latest.Store(&term) }
+func (l *leadership) set(term context.Context) { l.latest.Store(&term) }
 
-// term returns the context under which the elected gateway writes; elected is false
-// if this is none.
-func (o *leadership) term() (term context.Context, elected bool) {
-	if latest := o.latest.Load(); latest != nil && (*latest).Err() == nil {
+// term returns the context of writes of the elected gateway; elected is false if this is
+// another gateway.
+func (l *leadership) term() (term context.Context, elected bool) {
+	if latest := l.latest.Load(); latest != nil && (*latest).Err() == nil {
 		return *latest, true
 	}
 	return nil, false

@@ -87,9 +87,9 @@ func (s *Controller) DiscoveryVerdict(srv *Server) availability.Verdict {
 	return s.checker.Verdict(srv.discoveryTarget())
 }
 
-// Settled reports whether what is known of a server was found out by asking as it is
-// asked now: with the trust that its Backend names now, and not an earlier one.
-func (s *Controller) Settled(srv *Server) bool {
+// Current reports whether the verdicts on a server are those of its present checks, which
+// use the trust that its Backend names now, and not those of earlier ones.
+func (s *Controller) Current(srv *Server) bool {
 	if srv.checkedByDiscovery() {
 		return !s.checker.Verdict(srv.target).Earlier
 	}

@@ -24,10 +24,9 @@ import (
 	"portico/resource/rest"
 )
 
-// A user takes a Backend that gateways start with over by taking its label off.
-// The gateway that is configured with it and one that is not go by it alike, also
-// in what they register.
-func TestGatewaysAgreeOnATakenBackend(t *testing.T) {
+// A gateway that starts with a static Backend and one that does not register it alike, whether
+// or not a user has removed its label.
+func TestGatewaysAgreeOnStaticBackends(t *testing.T) {
 	serves := []discovery.GroupVersion{{Group: "a.example.com", Version: "v1"}, {Group: "apps", Version: "v1"}}
 	for name, labels := range map[string]map[string]string{"automanaged": {apiservice.AutomanagedLabel: apiservice.OnStart}, "taken over": nil} {
 		object := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "crd", Labels: labels}, Spec: backend.Spec{
@@ -42,8 +41,8 @@ func TestGatewaysAgreeOnATakenBackend(t *testing.T) {
 			g.startsWith(t, own...)
 			g.world.SetBackends([]*backend.Backend{object, other})
 			g.world.Reconcile()
-			g.world.says("crd", source)
-			g.world.says("other", source)
+			g.world.serves("crd", source)
+			g.world.serves("other", source)
 			all := g.found.BackendStates()
 			want, _ := g.claimed(all).desired(nil)
 			out := map[string]string{}
@@ -57,8 +56,7 @@ func TestGatewaysAgreeOnATakenBackend(t *testing.T) {
 		if !reflect.DeepEqual(mine, theirs) || sends != sendsToo {
 			t.Errorf("%s: the gateway that starts with it registers %v and sends by %+v, another %v by %+v", name, mine, sends, theirs, sendsToo)
 		}
-		// The one of higher priority has a user's group; what gateways start with is
-		// before all users'.
+		// A static Backend precedes those of users; without the label the priority decides.
 		want := "crd " + apiservice.Managed
 		if labels == nil {
 			want = "other " + apiservice.Managed
@@ -69,7 +67,7 @@ func TestGatewaysAgreeOnATakenBackend(t *testing.T) {
 	}
 }
 
-// The object of a configured Backend follows the file of authorities.
+// The object of a static Backend follows its CA file.
 func TestConfiguredCAFileIsFollowed(t *testing.T) {
 	certificate := func() []byte {
 		s := httptest.NewTLSServer(http.NotFoundHandler())
@@ -94,8 +92,8 @@ func TestConfiguredCAFileIsFollowed(t *testing.T) {
 		g.startsWith(t, c)
 		introduced := func() (bundle []byte, revision string) {
 			t.Helper()
-			g.stands(t)
-			if err := g.introduce(t.Context(), g.found.BackendStates()); err != nil {
+			g.readBackends(t)
+			if err := g.storeStaticBackends(t.Context(), g.found.BackendStates()); err != nil {
 				t.Fatal(err)
 			}
 			b := storedBackends(t, g.backends)[0]
@@ -106,7 +104,7 @@ func TestConfiguredCAFileIsFollowed(t *testing.T) {
 			t.Fatalf("stored %s", bundle)
 		}
 		write(second)
-		time.Sleep(time.Minute) // Sync looks as often
+		time.Sleep(time.Minute) // the file is read as often
 		if bundle, _ := introduced(); !bytes.Equal(bundle, second) {
 			t.Error("the object has the authorities of before")
 		}
