@@ -190,11 +190,7 @@ func (c *hostileClient) run(first int) {
 // administrator is served all the while, on connections that were there and on new
 // ones, and no process takes more than its memory.
 func TestHostileClients(t *testing.T) {
-	program, err := testtools.BuildPortico()
-	if err != nil {
-		t.Fatal(err)
-	}
-	up, err := testtools.Launch(program, t.TempDir())
+	up, err := testtools.Launch(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

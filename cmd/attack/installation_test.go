@@ -63,10 +63,6 @@ func attackOne(m *testing.M) (code int, err error) {
 		fmt.Println("attacks are left out with -short")
 		return 0, nil
 	}
-	program, err := testtools.BuildPortico()
-	if err != nil {
-		return 1, err
-	}
 	dir, err := os.MkdirTemp("", "portico-attack")
 	if err != nil {
 		return 1, err
@@ -76,7 +72,7 @@ func attackOne(m *testing.M) (code int, err error) {
 	if err := os.WriteFile(policy, []byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata"}]}`), 0o600); err != nil {
 		return 1, err
 	}
-	up, err := testtools.Launch(program, dir, "--access-log="+filepath.Join(dir, accessLog),
+	up, err := testtools.Launch(dir, "--access-log="+filepath.Join(dir, accessLog),
 		"--audit-policy-file="+policy, "--audit-log-path="+filepath.Join(dir, auditLog), "--audit-log-mode=batch")
 	if err != nil {
 		return 1, err

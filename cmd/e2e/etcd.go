@@ -14,15 +14,15 @@ import (
 	"portico/cmd/internal/embedetcd"
 )
 
-// etcdEnv names the folder of an etcd that this test program shall be, instead
-// of running tests: an etcd that can be killed without killing the test.
+// etcdEnv names a folder. It makes the test binary an etcd with its data there, which can be
+// killed without killing the tests.
 const etcdEnv = "PORTICO_TEST_ETCD"
 
-// EtcdQuotaEnv is its quota in bytes, if it is not to have the usual one; it
-// then looks often whether it is full.
+// EtcdQuotaEnv is the quota of that etcd in bytes (default: that of portico). With a quota
+// it checks every half second whether it is full.
 const EtcdQuotaEnv = "PORTICO_TEST_ETCD_QUOTA"
 
-// beEtcd runs an etcd until the process is killed, if it is meant to be one.
+// beEtcd runs an etcd until the process is killed, if etcdEnv is set.
 func beEtcd() {
 	dir := os.Getenv(etcdEnv)
 	if dir == "" {
@@ -40,17 +40,17 @@ func beEtcd() {
 	select {}
 }
 
-// EtcdProcess is an etcd of its own, which a test kills and starts again.
+// EtcdProcess is an etcd that a test can kill and start again.
 type EtcdProcess struct {
 	dir string
 	env []string
 	Cmd *exec.Cmd
 }
 
-// StartEtcd starts one; more of its environment is name=value.
+// StartEtcd starts an etcd; env are variables of its environment, as name=value.
 func StartEtcd(t *testing.T, env ...string) *EtcdProcess {
 	t.Helper()
-	// A short path: that of a socket may not be long.
+	// t.TempDir would be too long for the path of a socket.
 	dir, err := os.MkdirTemp("", "pe")
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func StartEtcd(t *testing.T, env ...string) *EtcdProcess {
 // Endpoint returns the URL of its socket.
 func (e *EtcdProcess) Endpoint() string { return "unix://" + filepath.Join(e.dir, "etcd.sock") }
 
-// Start returns when it serves.
+// Start starts the process and returns when it serves.
 func (e *EtcdProcess) Start(t *testing.T) {
 	t.Helper()
 	self, err := os.Executable()
@@ -89,5 +89,5 @@ func (e *EtcdProcess) Start(t *testing.T) {
 // Kill ends it by SIGKILL and waits for that.
 func (e *EtcdProcess) Kill() {
 	_ = e.Cmd.Process.Kill()
-	_ = e.Cmd.Wait() // killed, as it should be
+	_ = e.Cmd.Wait() // its error is that it was killed
 }

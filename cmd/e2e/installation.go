@@ -1,6 +1,6 @@
-// Package e2e starts installations of portico for end-to-end tests, and has what several
-// packages of them share: clients, objects, the Kubernetes project's sample-apiserver.
-// The tests are in the folders beside it, one for each subject, and in cmd/portico.
+// Package e2e starts installations of portico for end-to-end tests, and holds what several
+// packages of them share: clients, objects, the Kubernetes project's sample-apiserver. The
+// tests are in its subfolders, one for each subject, and in cmd/portico.
 //
 // Runs in: tests.
 package e2e
@@ -27,47 +27,55 @@ import (
 	"portico/cmd/internal/testtools"
 )
 
-// Patience bounds every wait: far above what any of them takes, so that
-// a busy machine does not fail a test.
+// Patience bounds each wait, see [testtools.Patience].
 const Patience = testtools.Patience
 
-// Programs builds what the tests run, once.
-var Programs = sync.OnceValues(testtools.Build)
-
-// shared is an installation that several tests use, none of which stops or
-// kills anything of it.
-var shared = sync.OnceValues(func() (*Installation, error) {
-	dir, err := os.MkdirTemp("", "portico-e2e")
+// Program builds a program of [testtools] if needed and returns its path.
+func Program(t *testing.T, name string) string {
+	t.Helper()
+	path, err := testtools.Build(name)
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	return Launch(dir)
-})
-
-// MainUnlessShort is Main for a package in which every test needs an installation: with
-// -short it runs none.
-func MainUnlessShort(m *testing.M) int {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("end-to-end tests are left out with -short")
-		return 0
-	}
-	return Main(m)
+	return path
 }
 
-// testsAtOnce is how many tests run at a time unless -parallel says so: they wait for
-// processes most of the time.
+// shared is the installation of SharedInstallation; sharedArgs are its flags.
+var (
+	sharedArgs []string
+	shared     = sync.OnceValues(func() (*Installation, error) {
+		dir, err := os.MkdirTemp("", "portico-e2e")
+		if err != nil {
+			return nil, err
+		}
+		return Launch(dir, sharedArgs...)
+	})
+)
+
+// MainUnlessShort is Main for a package whose tests all need an installation: with -short
+// it runs none of them.
+func MainUnlessShort(m *testing.M, args ...string) int {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("end-to-end tests do not run with -short")
+		return 0
+	}
+	return Main(m, args...)
+}
+
+// testsAtOnce is the default of -parallel: tests wait for processes most of the time.
 const testsAtOnce = "6"
 
-// Main runs the tests of a package, stops the shared installation and returns the
-// exit code. It is for TestMain.
-func Main(m *testing.M) int {
+// Main runs the tests of a package, stops the shared installation, whose flags args are, and
+// returns the exit code. It is for TestMain.
+func Main(m *testing.M, args ...string) int {
 	beEtcd()
 	beLauncher()
 	flag.Parse()
 	if !isSet("test.parallel") {
 		flag.Set("test.parallel", testsAtOnce)
 	}
+	sharedArgs = args
 	sharedUsed := false
 	useShared = func() (*Installation, error) {
 		sharedUsed = true
@@ -86,12 +94,13 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// LauncherEnv makes the test binary a program that starts an installation with its data in
-// the folder given, prints the process id of `portico up`, and waits to be killed.
-const LauncherEnv = "E2E_LAUNCH"
+// launcherEnv names a data folder. It makes the test binary a program that starts an
+// installation there, prints the process id of `portico up` and its endpoint, and waits to
+// be killed.
+const launcherEnv = "E2E_LAUNCH"
 
 func beLauncher() {
-	dir := os.Getenv(LauncherEnv)
+	dir := os.Getenv(launcherEnv)
 	if dir == "" {
 		return
 	}
@@ -100,8 +109,38 @@ func beLauncher() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Println(up.Cmd.Process.Pid)
+	fmt.Println(up.Cmd.Process.Pid, up.Endpoint)
 	select {}
+}
+
+// LaunchElsewhere starts an installation from another process; kill kills that process.
+func LaunchElsewhere(t *testing.T, dir string) (up *Installation, kill func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), launcherEnv+"="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		cmd.Process.Kill()
+		_ = cmd.Wait() // its error is that it was killed
+	})
+	t.Cleanup(kill)
+	var pid int
+	up = &Installation{&testtools.Installation{Dir: dir, Kubeconfig: filepath.Join(dir, "kubeconfig")}}
+	if _, err := fmt.Fscan(out, &pid, &up.Endpoint); err != nil {
+		t.Fatal("read process id of the installation:", err)
+	}
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up.Cmd = &exec.Cmd{Process: process}
+	return up, kill
 }
 
 // isSet reports whether a flag is on the command line.
@@ -110,10 +149,11 @@ func isSet(name string) (set bool) {
 	return set
 }
 
-// useShared is shared, remembering that it was used.
+// useShared returns the shared installation and records that it was used.
 var useShared func() (*Installation, error)
 
-// SharedInstallation returns the shared installation.
+// SharedInstallation returns an installation that all tests of the package share. They must
+// not stop processes of it, and must work on objects of their own.
 func SharedInstallation(t *testing.T) *Installation {
 	t.Helper()
 	if testing.Short() {
@@ -126,20 +166,10 @@ func SharedInstallation(t *testing.T) *Installation {
 	return up
 }
 
-// Installation is a running `portico up`, or processes that are started one by
-// one in its stead.
-type Installation struct {
-	Dir        string // the data folder
-	Endpoint   string
-	Kubeconfig string
-	Etcd       string
-	Cmd        *exec.Cmd
-	Output     *testtools.Output
-	Exited     <-chan error
-	Running    *testtools.Installation // nil: processes that are started one by one
-}
+// Installation is a running `portico up`, or processes that are started one by one.
+type Installation struct{ *testtools.Installation }
 
-// Install starts an installation of the test's own.
+// Install starts an installation for one test, which stops it at its end.
 func Install(t *testing.T, dir string, args ...string) *Installation {
 	t.Helper()
 	up, err := Launch(dir, args...)
@@ -159,22 +189,12 @@ func Install(t *testing.T, dir string, args ...string) *Installation {
 
 // Launch starts `portico up` on a free port and returns when it is ready.
 func Launch(dir string, args ...string) (*Installation, error) {
-	p, err := Programs()
+	up, err := testtools.Launch(dir, args...)
 	if err != nil {
 		return nil, err
 	}
-	running, err := testtools.Launch(p.Portico, dir, args...)
-	if err != nil {
-		return nil, err
-	}
-	return &Installation{
-		Dir: dir, Endpoint: running.Endpoint, Kubeconfig: running.Kubeconfig, Etcd: running.Etcd,
-		Cmd: running.Cmd, Output: running.Output, Exited: running.Exited, Running: running,
-	}, nil
+	return &Installation{up}, nil
 }
-
-// Stop ends it in order. Stopping what has ended is no error.
-func (up *Installation) Stop() error { return up.Running.Stop() }
 
 // Child returns the process id of the child that runs the subcommand.
 func (up *Installation) Child(t *testing.T, subcommand string) int {
@@ -200,8 +220,7 @@ func (up *Installation) Child(t *testing.T, subcommand string) int {
 	return pid
 }
 
-// Config returns the administrator's client configuration, without a rate limit that
-// matters.
+// Config returns the administrator's client configuration, with a high rate limit.
 func (up *Installation) Config(t *testing.T) *rest.Config {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", up.Kubeconfig)
@@ -222,25 +241,28 @@ func (up *Installation) Client(t *testing.T) kubernetes.Interface {
 	return client
 }
 
-// Kubectl runs the real kubectl as the administrator.
+// KubectlCommand returns a command of the real kubectl as the administrator. It takes a
+// tenth of a second of processor time or more: a test that polls sends requests instead.
+func (up *Installation) KubectlCommand(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, Program(t, testtools.Kubectl), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+up.Kubeconfig, "HOME="+up.Dir, "KUBECACHEDIR="+filepath.Join(up.Dir, "kubecache"))
+	return cmd
+}
+
+// Kubectl runs the real kubectl and returns its output.
 func (up *Installation) Kubectl(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	p, err := Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, p.Kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+up.Kubeconfig, "HOME="+up.Dir, "KUBECACHEDIR="+filepath.Join(up.Dir, "kubecache"))
-	out, err := cmd.CombinedOutput()
+	out, err := up.KubectlCommand(ctx, t, args...).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out), err
 }
 
-// MustKubectl runs the real kubectl as the administrator; the test fails if it does.
+// MustKubectl is Kubectl for a command that must succeed.
 func (up *Installation) MustKubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := up.Kubectl(t, args...)
@@ -250,9 +272,11 @@ func (up *Installation) MustKubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-// DumpLogs logs what the installation printed and the end of each log file.
+// DumpLogs logs the output of the supervisor and the end of each log file.
 func (up *Installation) DumpLogs(t *testing.T) {
-	t.Logf("up:\n%s", up.Output)
+	if up.Output != nil {
+		t.Logf("up:\n%s", up.Output)
+	}
 	logs, _ := filepath.Glob(filepath.Join(up.Dir, "logs", "*.log"))
 	for _, name := range logs {
 		f, err := os.Open(name)
@@ -302,8 +326,7 @@ func Alive(pid int) bool {
 	return !strings.HasPrefix(after, "Z")
 }
 
-// Repository returns the root of the working copy: tests run in the folder of their
-// package.
+// Repository returns the root of the working copy.
 func Repository() string {
 	dir, err := os.Getwd()
 	for err == nil && dir != filepath.Dir(dir) {

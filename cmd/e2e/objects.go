@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// NewNamespace makes a namespace of the test's own and takes it away again.
+// NewNamespace creates a namespace for one test and deletes it at the end.
 func NewNamespace(t *testing.T, client kubernetes.Interface) string {
 	t.Helper()
 	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
@@ -34,7 +34,7 @@ func NewNamespace(t *testing.T, client kubernetes.Interface) string {
 	return ns.Name
 }
 
-// Whoami returns the user name that the gateway sees.
+// Whoami returns the user name that the gateway derives from the credentials of cfg.
 func Whoami(t *testing.T, cfg *rest.Config) string {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cfg)
@@ -69,7 +69,7 @@ func DynamicClient(t *testing.T, cfg *rest.Config) dynamic.Interface {
 	return client
 }
 
-// Widgets is a definition of namespaced widgets in a group.
+// Widgets returns a definition of namespaced widgets in a group.
 func Widgets(t *testing.T, group string) *unstructured.Unstructured {
 	t.Helper()
 	keep := true
@@ -97,7 +97,7 @@ func Widgets(t *testing.T, group string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: content}
 }
 
-// WidgetsOf returns the resource of the widgets that Define defines in a group.
+// WidgetsOf returns the resource of the widgets of a group.
 func WidgetsOf(group string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}
 }
@@ -110,7 +110,7 @@ func Widget(group, name string) *unstructured.Unstructured {
 	}}
 }
 
-// Define makes widgets of that group and waits until they are served.
+// Define creates the definition of widgets in a group and waits until they are served.
 func Define(t *testing.T, client dynamic.Interface, group string) dynamic.NamespaceableResourceInterface {
 	t.Helper()
 	if _, err := client.Resource(Definitions).Create(t.Context(), Widgets(t, group), metav1.CreateOptions{}); err != nil {
@@ -133,7 +133,7 @@ func Create(t *testing.T, up *Installation, name string) {
 	}
 }
 
-// Expect checks that a ConfigMap which Create made is there.
+// Expect checks that a ConfigMap that Create created exists.
 func Expect(t *testing.T, up *Installation, name string) {
 	t.Helper()
 	cm, err := up.Client(t).CoreV1().ConfigMaps("default").Get(t.Context(), name, metav1.GetOptions{})

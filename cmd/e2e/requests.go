@@ -86,35 +86,58 @@ func (up *Installation) UserConfig(t *testing.T, user string) *rest.Config {
 	return cfg
 }
 
-// Post sends one request, once: client-go would repeat what was refused.
-func (up *Installation) Post(t *testing.T, path string, body []byte) (code int, answer string) {
+// Do sends one request as the administrator and returns the status code and the body of the
+// response. Unlike client-go it does not retry. The Content-Type is JSON; header lines are
+// "Name: value".
+func (up *Installation) Do(t *testing.T, method, path, body string, header ...string) (code int, answer string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, up.Endpoint+path, strings.NewReader(string(body)))
+	code, answer, err := up.try(t, method, path, body, header...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	return Send(t, HTTPClient(t, up.Config(t)), req)
+	return code, answer
 }
 
-// Traced sends a request that is sampled.
-func (up *Installation) Traced(t *testing.T, method, path, body, trace string) {
+func (up *Installation) try(t *testing.T, method, path, body string, header ...string) (code int, answer string, err error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, up.Endpoint+path, strings.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		return 0, "", err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Traceparent", "00-"+trace+"-0123456789abcdef-01")
-	if code, answer := Send(t, HTTPClient(t, up.Config(t)), req); code >= 300 {
-		t.Fatalf("%s %s: %d %s", method, path, code, answer)
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header.Set(name, value)
 	}
+	resp, err := HTTPClient(t, up.Config(t)).Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(data), err
 }
 
-// Metrics returns what a server behind the gateway shows to the front proxy.
+// Shows polls path until the response is 200 and its body contains text.
+func (up *Installation) Shows(t *testing.T, path, text string) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("%s shows %q", path, text), func() error {
+		code, body, err := up.try(t, http.MethodGet, path, "")
+		if err == nil && (code != http.StatusOK || !strings.Contains(body, text)) {
+			err = fmt.Errorf("%d %s", code, body)
+		}
+		return err
+	})
+}
+
+// Metrics returns the metrics of a server behind the gateway.
 func (up *Installation) Metrics(t *testing.T, server string) string {
 	t.Helper()
-	socket := filepath.Join(filepath.Dir(strings.TrimPrefix(up.Etcd, "unix://")), server+".sock")
+	run, err := filepath.EvalSymlinks(filepath.Join(up.Dir, "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(run, server+".sock")
 	client := &http.Client{Timeout: Patience, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -13,6 +13,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/util/jsonpath"
+
+	"portico/cmd/internal/testtools"
 )
 
 // Apply applies a manifest and returns what kubectl prints.
@@ -25,15 +29,24 @@ func (s *SampleServer) Apply(t *testing.T, name, manifest string) string {
 	return s.Up.MustKubectl(t, "apply", "-f", file)
 }
 
-// Says waits until a Backend's field is what is wanted.
+// Says waits until the value of a JSONPath of a Backend contains want.
 func (s *SampleServer) Says(t *testing.T, backend, path, want string) {
 	t.Helper()
+	query := jsonpath.New(backend).AllowMissingKeys(true)
+	if err := query.Parse("{" + path + "}"); err != nil {
+		t.Fatal(err)
+	}
 	Eventually(t, fmt.Sprintf("Backend %s: %s is %q", backend, path, want), func() error {
-		out, err := s.Up.Kubectl(t, "get", "backend", backend, "-o", "jsonpath={"+path+"}")
-		if err == nil && !strings.Contains(out, want) {
-			err = errors.New(out)
+		var object any
+		code, body := s.Up.Do(t, http.MethodGet, "/apis/gateway.portico.dev/v1alpha1/backends/"+backend, "")
+		if err := json.Unmarshal([]byte(body), &object); err != nil {
+			return err
 		}
-		return err
+		var value strings.Builder
+		if err := query.Execute(&value, object); err != nil || !strings.Contains(value.String(), want) {
+			return fmt.Errorf("%d %q %w", code, &value, err)
+		}
+		return nil
 	})
 }
 
@@ -60,10 +73,10 @@ func RoutableAddress(t *testing.T) string {
 }
 
 const (
-	// noticed is how long the death or return of a server may stay unnoticed.
+	// Noticed is the maximum time until the end or the return of a server shows.
 	Noticed = 3 * time.Second
-	// atOnce is far less than waiting for a dead server takes, and far more
-	// than an answer from memory.
+	// atOnce is far less than waiting for a dead server takes, and far more than a
+	// response from memory.
 	atOnce = time.Second
 )
 
@@ -78,7 +91,7 @@ type SampleServer struct {
 	cmd        *exec.Cmd
 }
 
-// FreePort returns a port of host on which nobody listens now.
+// FreePort returns a port of host that no process listens on.
 func FreePort(t *testing.T, host string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -93,9 +106,8 @@ func FreePort(t *testing.T, host string) string {
 	return port
 }
 
-// RegisterSample applies the sample's manifests, with a port that is free, and
-// gives the server the identity of its service account. edit may change what a
-// file says.
+// RegisterSample applies the sample's manifests with a free port, and gives the server the
+// identity of its service account. edit may change the text of a file.
 func RegisterSample(t *testing.T, up *Installation, edit func(file, text string) string) *SampleServer {
 	t.Helper()
 	s := &SampleServer{Up: up, Dir: t.TempDir(), Host: "127.0.0.1"}
@@ -114,14 +126,14 @@ func RegisterSample(t *testing.T, up *Installation, edit func(file, text string)
 			t.Fatal(err)
 		}
 	}
-	// One apply, as the sample's README has it: kubectl goes by the files' names.
+	// One apply, as in the sample's README: kubectl orders files by name.
 	up.MustKubectl(t, "apply", "-f", s.Dir)
 	s.identify(t)
 	t.Cleanup(s.Kill)
 	return s
 }
 
-// identify writes the kubeconfig of the server: nothing of the administrator's.
+// identify writes the kubeconfig of the server, without the administrator's credentials.
 func (s *SampleServer) identify(t *testing.T) {
 	t.Helper()
 	token := strings.TrimSpace(s.Up.MustKubectl(t, "-n", "wardle", "create", "token", "apiserver", "--duration=1h"))
@@ -146,11 +158,7 @@ func (s *SampleServer) identify(t *testing.T) {
 // Start starts the server and does not wait until it serves.
 func (s *SampleServer) Start(t *testing.T) {
 	t.Helper()
-	p, err := Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.cmd = exec.Command(p.SampleAPIServer, append([]string{
+	s.cmd = exec.Command(Program(t, testtools.SampleAPIServer), append([]string{
 		"--bind-address=" + s.Host, "--secure-port=" + s.Port, "--cert-dir=" + filepath.Join(s.Dir, "certs"),
 		"--etcd-servers=" + s.Up.Etcd, "--etcd-prefix=/registry/wardle.example.com",
 		"--kubeconfig=" + s.Kubeconfig, "--authentication-kubeconfig=" + s.Kubeconfig, "--authorization-kubeconfig=" + s.Kubeconfig,
@@ -169,9 +177,9 @@ func (s *SampleServer) Start(t *testing.T) {
 // Serves waits until the server itself, asked directly, is ready.
 func (s *SampleServer) Serves(t *testing.T) {
 	t.Helper()
-	// Its certificate is its own; what is asked is no secret. It is asked as the
-	// gateway would: a server that is ready may for a moment not know yet whom to
-	// believe, and a connection made then stays without an identity.
+	// The certificate is self-signed. The requests carry the front proxy's identity,
+	// because a server that is ready may not trust the front proxy yet, and a connection
+	// made then stays without an identity.
 	pair, err := tls.LoadX509KeyPair(filepath.Join(s.Up.Dir, "pki", "front-proxy-client.crt"), filepath.Join(s.Up.Dir, "pki", "front-proxy-client.key"))
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +193,7 @@ func (s *SampleServer) Serves(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			req.Header.Set("X-Remote-User", "somebody")
+			req.Header.Set("X-Remote-User", "jane")
 			req.Header.Set("X-Remote-Group", "system:authenticated")
 			resp, err := client.Do(req)
 			if err != nil {
@@ -204,29 +212,29 @@ func (s *SampleServer) Serves(t *testing.T) {
 func (s *SampleServer) Kill() {
 	if s.cmd != nil {
 		s.cmd.Process.Kill()
-		// How it ended was our doing.
-		_ = s.cmd.Wait()
+		_ = s.cmd.Wait() // its error is that it was killed
 		s.cmd = nil
 	}
 }
 
-// Available waits for the condition of the APIService and returns how long that
-// took.
+// Available waits until the AVAILABLE column of the APIService begins with want, and returns
+// how long that took.
 func (s *SampleServer) Available(t *testing.T, want string) time.Duration {
 	t.Helper()
 	began := time.Now()
-	Eventually(t, "the APIService says "+want, func() error {
-		out, err := s.Up.Kubectl(t, "get", "apiservice", "v1alpha1.wardle.example.com", "--no-headers")
-		if err == nil && !strings.Contains(out, want) {
-			err = errors.New(out)
+	Eventually(t, "the APIService is available: "+want, func() error {
+		_, body := s.Up.Do(t, http.MethodGet, "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.wardle.example.com", "",
+			"Accept: application/json;as=Table;v=v1;g=meta.k8s.io")
+		if !strings.Contains(body, `"`+want) {
+			return errors.New(body)
 		}
-		return err
+		return nil
 	})
 	return time.Since(began)
 }
 
-// UseFlunders creates, lists, watches and deletes as the administrator, and is
-// refused as somebody without rights.
+// UseFlunders creates, lists, watches and deletes flunders as the administrator, and checks
+// that a user without rights is refused.
 func (s *SampleServer) UseFlunders(t *testing.T) {
 	t.Helper()
 	write := func(name, kind string) string {
@@ -245,20 +253,19 @@ func (s *SampleServer) UseFlunders(t *testing.T) {
 	if out := s.Up.MustKubectl(t, "get", "flunders,fischers", "-o", "name"); !strings.Contains(out, "/kept") || !strings.Contains(out, "/fish") || strings.Contains(out, "/gone") {
 		t.Errorf("list shows %q", out)
 	}
-	// Once when it came, once when it went.
 	for _, want := range []string{"ADDED kept", "ADDED gone", "DELETED gone"} {
 		if got := <-events; got != want {
 			t.Errorf("watch: got %q, want %q", got, want)
 		}
 	}
-	out, err := s.Up.Kubectl(t, "get", "flunders", "--as=somebody")
-	if err == nil || !strings.Contains(out, `User "somebody" cannot list resource "flunders" in API group "wardle.example.com"`) {
-		t.Errorf("somebody without rights: %q, %v", out, err)
+	out, err := s.Up.Kubectl(t, "get", "flunders", "--as=jane")
+	if err == nil || !strings.Contains(out, `User "jane" cannot list resource "flunders" in API group "wardle.example.com"`) {
+		t.Errorf("a user without rights: %q, %v", out, err)
 	}
 }
 
-// watchFlunders opens a watch from now on and returns when it is open. It
-// delivers "TYPE name" for each event, and "" when the watch is over.
+// watchFlunders opens a watch that starts now. It delivers "TYPE name" for each event, and
+// "" at the end of the watch.
 func (s *SampleServer) watchFlunders(t *testing.T) <-chan string {
 	t.Helper()
 	url := s.Up.Endpoint + "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders"
@@ -299,8 +306,7 @@ func (s *SampleServer) watchFlunders(t *testing.T) <-chan string {
 	return events
 }
 
-// WhileAway checks what others notice of a server that is down: nothing. Every
-// answer comes at once.
+// WhileAway checks that a server that is down costs its own API only, and delays no response.
 func (s *SampleServer) WhileAway(t *testing.T) {
 	t.Helper()
 	client := HTTPClient(t, s.Up.Config(t))
@@ -331,8 +337,8 @@ func (s *SampleServer) WhileAway(t *testing.T) {
 			}
 		}
 	}
-	// What the gateway answered in its stead is the aggregator's; what the server
-	// answered before it went was counted by itself.
+	// The gateway counts its own responses, as component aggregator, and not those of
+	// the server.
 	_, metrics := Get(t, client, s.Up.Endpoint+"/metrics", "")
 	counted := false
 	for line := range strings.SplitSeq(metrics, "\n") {
@@ -345,7 +351,7 @@ func (s *SampleServer) WhileAway(t *testing.T) {
 		}
 	}
 	if !counted {
-		t.Error("the gateway did not count what it answered in the server's stead")
+		t.Error("the gateway did not count its own responses for the server")
 	}
 	if out := s.Up.MustKubectl(t, "get", "ns"); strings.Contains(strings.ToLower(out), "error") || !strings.Contains(out, "kube-system") {
 		t.Errorf("kubectl get ns prints %q", out)

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"portico/cmd/e2e"
-
 	"github.com/spf13/pflag"
+
+	"portico/cmd/e2e"
 )
 
 // runElsewhere are commands of documents that no script runs, and what does.

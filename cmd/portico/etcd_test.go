@@ -7,10 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"portico/cmd/e2e"
 	"strings"
 	"syscall"
 	"testing"
+
+	"portico/cmd/e2e"
+	"portico/cmd/internal/testtools"
 )
 
 // An etcd that dies takes nothing with it: the gateway serves what it has in memory,
@@ -29,11 +31,11 @@ func TestKilledEtcd(t *testing.T) {
 			t.Errorf("%s without etcd: %d %s", path, code, body)
 		}
 	}
-	if err := up.Running.Await("etcd is ready again"); err != nil {
+	if err := up.Await("etcd is ready again"); err != nil {
 		t.Fatal(err)
 	}
 	e2e.Eventually(t, "a write passes", func() error {
-		code, answer := up.Post(t, "/api/v1/namespaces/default/configmaps", []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`))
+		code, answer := up.Do(t, http.MethodPost, "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`)
 		if code != http.StatusCreated && code != http.StatusConflict {
 			return fmt.Errorf("%d %s", code, answer)
 		}
@@ -49,10 +51,6 @@ func TestKilledEtcd(t *testing.T) {
 // and without a stack.
 func TestDamagedEtcdData(t *testing.T) {
 	t.Parallel()
-	p, err := e2e.Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	up, err := e2e.Launch(dir)
 	if err != nil {
@@ -71,7 +69,7 @@ func TestDamagedEtcdData(t *testing.T) {
 			t.Fatal(err)
 		}
 		var stdout, stderr bytes.Buffer
-		cmd := exec.Command(p.Portico, "up", "--listen=127.0.0.1:0", "--data-dir="+dir)
+		cmd := exec.Command(e2e.Program(t, testtools.Portico), "up", "--listen=127.0.0.1:0", "--data-dir="+dir)
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		if err := cmd.Run(); err == nil {
 			t.Fatalf("%d bytes: up ran on damaged data:\n%s", size, &stdout)

@@ -16,11 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"portico/cmd/e2e"
-
 	"github.com/rogpeppe/go-internal/testscript"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"portico/cmd/e2e"
+	"portico/cmd/internal/testtools"
 )
 
 // The scripts in testdata/script share one running installation, so none of
@@ -36,10 +37,8 @@ import (
 //	replace FILE OLD NEW           replaces text in a file
 func TestScripts(t *testing.T) {
 	up := e2e.SharedInstallation(t)
-	p, err := e2e.Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e2e.Program(t, testtools.Kubectl)
+	programs := filepath.Dir(e2e.Program(t, testtools.Portico)) // of both
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(env *testscript.Env) error {
@@ -51,7 +50,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			env.Setenv("PATH", p.Dir+string(os.PathListSeparator)+env.Getenv("PATH"))
+			env.Setenv("PATH", programs+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("KUBECONFIG", config)
 			env.Setenv("ENDPOINT", up.Endpoint)

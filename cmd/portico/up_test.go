@@ -3,27 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
 	"portico/cmd/e2e"
-	"portico/cmd/internal/embedetcd"
 	"portico/cmd/internal/testtools"
 )
 
-// A SIGTERM in the middle of the start ends it in order, whenever it comes.
+// A SIGTERM during the start ends the processes in order, and the next start succeeds.
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
-	p, err := e2e.Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	for _, said := range []string{"starting etcd", "starting core server", "Portico is ready"} {
-		up, err := testtools.Start(p.Portico, dir)
+	for _, said := range []string{"starting etcd", "starting core server"} {
+		up, err := testtools.Start(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,40 +28,11 @@ func TestStopWhileStarting(t *testing.T) {
 	e2e.Install(t, dir)
 }
 
-// With an etcd of the user's own, up uses that and starts none.
-func TestOwnEtcd(t *testing.T) {
-	t.Parallel()
-	sockets, err := os.MkdirTemp("", "pe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(sockets) })
-	etcd, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: t.TempDir(), SocketDir: sockets, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(etcd.Close)
-	up := e2e.Install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint())
-	if up.Etcd != etcd.Endpoint() || strings.Contains(up.Output.String(), "starting etcd") {
-		t.Errorf("up does not use the etcd it was given:\n%s", up.Output)
-	}
-	e2e.Create(t, up, "there")
-	if err := up.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	// Another data folder, the same etcd: the objects are in etcd.
-	e2e.Expect(t, e2e.Install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint()), "there")
-}
-
-// A second up on data in use, a busy port, a folder that cannot be written: one
-// line that says what to do, and exit code 1.
+// With a data folder or a port in use, or a folder that is not writable, `up` starts nothing,
+// prints one line with a remedy, and exits with 1.
 func TestUpRefuses(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)
-	p, err := e2e.Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
 	own := t.TempDir()
 	foreign := own + "/own-kubeconfig"
 	e2e.WriteFile(t, foreign, "apiVersion: v1\nkind: Config\n")
@@ -82,7 +46,7 @@ func TestUpRefuses(t *testing.T) {
 		{"no address", []string{"--listen=nonsense", "--data-dir=" + own + "/b"}, []string{"host:port", "--listen"}},
 		{"not a folder", []string{"--listen=127.0.0.1:0", "--data-dir=" + foreign + "/data"}, []string{"not a directory", "--data-dir"}},
 		{"read-only", []string{"--listen=127.0.0.1:0", "--data-dir=/proc/portico"}, []string{"/proc/portico", "--data-dir"}},
-		{"somebody's kubeconfig", []string{"--listen=127.0.0.1:0", "--data-dir=" + own + "/c", "--kubeconfig=" + foreign}, []string{foreign, "--kubeconfig"}},
+		{"another program's kubeconfig", []string{"--listen=127.0.0.1:0", "--data-dir=" + own + "/c", "--kubeconfig=" + foreign}, []string{foreign, "--kubeconfig"}},
 		{"no audit policy", []string{"--listen=127.0.0.1:0", "--data-dir=" + own + "/d", "--audit-policy-file=" + own + "/none.yaml", "--audit-log-path=" + own + "/audit.log"},
 			[]string{own + "/none.yaml"}},
 		{"unknown flag", []string{"--port=1"}, []string{"unknown flag: --port"}},
@@ -90,7 +54,7 @@ func TestUpRefuses(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, p.Portico, append([]string{"up"}, tc.args...)...)
+			cmd := exec.CommandContext(ctx, e2e.Program(t, testtools.Portico), append([]string{"up"}, tc.args...)...)
 			var stdout, stderr strings.Builder
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			_ = cmd.Run()

@@ -3,20 +3,19 @@ package main
 import (
 	"debug/buildinfo"
 	"os/exec"
-	"portico/cmd/e2e"
 	"strings"
 	"testing"
+
+	"portico/cmd/e2e"
+	"portico/cmd/internal/testtools"
 )
 
 // A binary names the commit that the Go toolchain recorded in it, which it does
 // for `go build` in a clone unless -buildvcs=false says otherwise.
 func TestVersionNamesTheCommit(t *testing.T) {
 	t.Parallel()
-	p, err := e2e.Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := buildinfo.ReadFile(p.Portico)
+	portico := e2e.Program(t, testtools.Portico)
+	info, err := buildinfo.ReadFile(portico)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +25,7 @@ func TestVersionNamesTheCommit(t *testing.T) {
 			want = s.Value + " (20"
 		}
 	}
-	out, err := exec.Command(p.Portico, "version").Output()
+	out, err := exec.Command(portico, "version").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

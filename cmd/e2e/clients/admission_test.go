@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -9,20 +10,20 @@ import (
 	"strings"
 	"testing"
 
-	"portico/cmd/e2e"
-
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"portico/cmd/e2e"
 )
 
-// errNotYet has something tried again.
+// errNotYet makes Eventually try again.
 var errNotYet = errors.New("not yet")
 
-// writesOf are rules about the writes of configmaps and of one group's widgets.
+// writesOf returns rules for writes of ConfigMaps and of the widgets of a group.
 func writesOf(group string) []admissionregistrationv1.RuleWithOperations {
 	every := []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
 	return []admissionregistrationv1.RuleWithOperations{
@@ -31,7 +32,7 @@ func writesOf(group string) []admissionregistrationv1.RuleWithOperations {
 	}
 }
 
-// labelling is a mutating webhook that labels what it sees.
+// labelling starts a mutating webhook that labels every object.
 func labelling(t *testing.T) *httptest.Server {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,23 +47,23 @@ func labelling(t *testing.T) *httptest.Server {
 			Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"seen":"` + string(review.Request.Operation) + `"}}]`),
 		}
 		w.Header().Set("Content-Type", "application/json")
-		// A server that went away has its answer written to nobody.
-		_ = json.NewEncoder(w).Encode(review)
+		_ = json.NewEncoder(w).Encode(review) // the client reports a failed write
 	}))
 	t.Cleanup(server.Close)
 	return server
 }
 
-// Webhooks and policies, which the core server keeps, have their say in the
-// writes of the core and of the CRD server alike.
+// Webhooks and policies, which the core server stores, apply to writes of the core and of the
+// CRD server.
 func TestAdmission(t *testing.T) {
 	t.Parallel()
 	const group = "admission.example.com"
-	up := e2e.Install(t, t.TempDir())
+	up := e2e.SharedInstallation(t)
 	client := up.Client(t)
+	ns := e2e.NewNamespace(t, client)
 	dynamic := e2e.DynamicClient(t, up.Config(t))
-	w := e2e.Define(t, dynamic, group).Namespace("default")
-	maps := client.CoreV1().ConfigMaps("default")
+	w := e2e.Define(t, dynamic, group).Namespace(ns)
+	maps := client.CoreV1().ConfigMaps(ns)
 	hook := labelling(t)
 	none, fail, url := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail, hook.URL
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
@@ -72,13 +73,18 @@ func TestAdmission(t *testing.T) {
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
 				URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}),
 			},
-			// What the cluster itself keeps in other namespaces is none of it.
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "default"}},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: ns}},
 		}},
 	}
-	if _, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
+	configurations := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if err := configurations.Delete(context.Background(), configuration.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	}()
 	e2e.Eventually(t, "the webhook labels widgets", func() error {
 		_ = w.Delete(t.Context(), "a", metav1.DeleteOptions{})
 		made, err := w.Create(t.Context(), e2e.Widget(group, "a"), metav1.CreateOptions{})
@@ -113,18 +119,17 @@ func TestAdmission(t *testing.T) {
 		t.Errorf("a big configmap: %v", err)
 	}
 
-	// A webhook that must be asked and cannot be keeps writes from passing, and
-	// nothing else.
+	// A required webhook that does not respond fails writes, and nothing else.
 	hook.Close()
 	if _, err := w.Create(t.Context(), e2e.Widget(group, "c"), metav1.CreateOptions{}); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), `failed calling webhook "label.example.com"`) {
-		t.Errorf("with the webhook gone: %v", err)
+		t.Errorf("with the webhook closed: %v", err)
 	}
 	if _, err := w.Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// policy refuses what is annotated as big.
+// policy denies objects with the annotation size=big.
 func policy(t *testing.T, up *e2e.Installation, group string) {
 	t.Helper()
 	var rules []admissionregistrationv1.NamedRuleWithOperations

@@ -8,10 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"portico/cmd/e2e"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/cmd/e2e"
+	"portico/cmd/internal/testtools"
 )
 
 // The bench program runs each scenario, with its yardstick, and deletes what it
@@ -19,13 +20,9 @@ import (
 func TestBenchProgram(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)
-	p, err := e2e.Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, p.Bench, "--data-dir="+up.Dir, "--json", "--configmaps", "--objects=40", "--rounds=1", "--time=100ms", "--rest=0",
+	cmd := exec.CommandContext(ctx, e2e.Program(t, testtools.Bench), "--data-dir="+up.Dir, "--json", "--configmaps", "--objects=40", "--rounds=1", "--time=100ms", "--rest=0",
 		"--gets=100", "--lists=4", "--watchers=20", "--definitions=3")
 	var report, progress bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &report, &progress

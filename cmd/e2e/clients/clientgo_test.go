@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"portico/cmd/e2e"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,9 +17,11 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/retry"
+
+	"portico/cmd/e2e"
 )
 
-// The typed clients, in JSON and in protobuf.
+// A typed client works in JSON and in protobuf.
 func TestTypedClients(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)
@@ -76,7 +76,7 @@ func TestTypedClients(t *testing.T) {
 	}
 }
 
-// A shared informer sees what is there, then every change.
+// A shared informer gets the existing objects, then every change.
 func TestSharedInformer(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)
@@ -131,7 +131,7 @@ func TestSharedInformer(t *testing.T) {
 	factory.Shutdown()
 }
 
-// Of two candidates one leads; when it lets go, the other does.
+// Of two candidates one leads; when it releases the lease, the other one does.
 func TestLeaderElection(t *testing.T) {
 	up := e2e.SharedInstallation(t)
 	client := up.Client(t)
@@ -175,10 +175,10 @@ func TestLeaderElection(t *testing.T) {
 		t.Errorf("lease: %+v %v", lease, err)
 	}
 	stopA()
-	e2e.Eventually(t, "b leads after a let go", leads("b"))
+	e2e.Eventually(t, "b leads after a has released the lease", leads("b"))
 }
 
-// Many writers of one object, each trying again on conflict: no write is lost.
+// When several writers of one object retry on conflict, no write is lost.
 func TestConcurrentUpdates(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)
@@ -225,7 +225,7 @@ func TestConcurrentUpdates(t *testing.T) {
 	}
 }
 
-// A deleted namespace goes, with everything in it.
+// A namespace is deleted with its objects.
 func TestNamespaceDrains(t *testing.T) {
 	up := e2e.SharedInstallation(t)
 	client := up.Client(t)

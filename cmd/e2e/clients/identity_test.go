@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"portico/cmd/e2e"
-
 	"k8s.io/client-go/rest"
+
+	"portico/cmd/e2e"
 )
 
-// Only the front proxy's certificate makes X-Remote-User count; a user's own
-// does not, however privileged.
+// The gateway trusts X-Remote-User from the front proxy's certificate only, not from that of a
+// privileged user.
 func TestFrontProxyIdentity(t *testing.T) {
 	up := e2e.SharedInstallation(t)
 	pkiDir := filepath.Join(up.Dir, "pki")

@@ -10,18 +10,18 @@ import (
 	"sync"
 	"testing"
 
-	"portico/cmd/e2e"
-
 	"k8s.io/client-go/rest"
+
+	"portico/cmd/e2e"
 )
 
-// The goroutines of an idle proxied watch take at most 20 KB of stack in the gateway: the
-// request's, whose stack is halved only while less than a quarter of it is in use, and that
-// of its stream on the HTTP/2 connection to the server.
+// The goroutines of an idle proxied watch take at most 20 KB of stack in the gateway: that of
+// the request, whose stack is halved only while less than a quarter of it is in use, and that
+// of its stream on the HTTP/2 connection to the server. It does not run in parallel, because
+// it measures the gateway.
 func TestIdleWatchesKeepSmallStacks(t *testing.T) {
-	t.Parallel()
 	const watches, most = 400, 20 << 10
-	up := e2e.Install(t, t.TempDir(), "--profiling")
+	up := e2e.SharedInstallation(t)
 	client, err := rest.HTTPClientFor(up.Config(t))
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestIdleWatchesKeepSmallStacks(t *testing.T) {
 	}
 }
 
-// open asks and returns the answer once its header is there.
+// open sends a GET and returns the response when its header has arrived.
 func open(ctx context.Context, client *http.Client, url string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -69,8 +69,8 @@ func open(ctx context.Context, client *http.Client, url string) (*http.Response,
 
 var stackBytes = regexp.MustCompile(`(?m)^go_memstats_stack_inuse_bytes (\S+)$`)
 
-// stacks is how many bytes the gateway's goroutines have, after as many collections
-// of garbage as stacks may have to be halved.
+// stacks returns the bytes of all stacks of the gateway, after four collections of garbage,
+// each of which may halve a stack.
 func stacks(t *testing.T, client *http.Client, host string) int {
 	t.Helper()
 	read := func(path string) []byte {

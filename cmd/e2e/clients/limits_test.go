@@ -6,16 +6,17 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"portico/cmd/e2e"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"portico/cmd/e2e"
 )
 
-// gauge returns a metric of one series; 0 if it is not shown.
+// gauge returns the value of a series; 0 if it is absent.
 func gauge(t *testing.T, metrics, series string) int {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(metrics)
@@ -29,8 +30,8 @@ func gauge(t *testing.T, metrics, series string) int {
 	return int(n)
 }
 
-// Writes whose body never comes hold no more of a server behind the gateway than one
-// user's share: the others are answered 429, and other users are served.
+// Writes whose body does not arrive occupy no more of a server behind the gateway than one
+// user's share: further ones get 429, and other users are served.
 func TestWritesWhoseBodyNeverComes(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)
@@ -43,14 +44,14 @@ func TestWritesWhoseBodyNeverComes(t *testing.T) {
 		req.Header.Set("Content-Type", "application/json")
 		return e2e.Send(t, client, req)
 	}
-	e2e.Eventually(t, "the rolebinding counts", func() error {
+	e2e.Eventually(t, "the rolebinding applies", func() error {
 		if code, text := write(polite, "before"); code != http.StatusCreated {
 			return fmt.Errorf("%d %s", code, text)
 		}
 		return nil
 	})
 
-	const requests, share = 1000, 150 // of the 200 writes that a server has at work
+	const requests, share = 1000, 150 // of the 200 writes that a server has in flight
 	var answered, other atomic.Int64
 	hostile := e2e.HTTPClient(t, up.UserConfig(t, "hostile-"+ns))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -76,14 +77,14 @@ func TestWritesWhoseBodyNeverComes(t *testing.T) {
 			}
 		})
 	}
-	e2e.Eventually(t, "what is beyond the user's share is answered", func() error {
+	e2e.Eventually(t, "requests beyond the user's share get 429", func() error {
 		if n := answered.Load(); n < requests-share {
-			return fmt.Errorf("%d of %d requests are answered 429, %d otherwise", n, requests, other.Load())
+			return fmt.Errorf("%d of %d requests got 429, %d other responses", n, requests, other.Load())
 		}
 		return nil
 	})
 	if n := gauge(t, up.Metrics(t, "core"), `apiserver_current_inflight_requests{request_kind="mutating"}`); n < share/2 || n > 200 {
-		t.Errorf("%d writes at work in the core server, want about %d", n, share)
+		t.Errorf("%d writes in flight in the core server, want about %d", n, share)
 	}
 	for i := range 10 {
 		if code, text := write(polite, fmt.Sprint("polite", i)); code != http.StatusCreated {
@@ -95,7 +96,7 @@ func TestWritesWhoseBodyNeverComes(t *testing.T) {
 	}
 }
 
-// descriptors is how many a process has open.
+// descriptors returns the number of open file descriptors of a process.
 func descriptors(t *testing.T, pid int) int {
 	t.Helper()
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -105,12 +106,12 @@ func descriptors(t *testing.T, pid int) int {
 	return len(open)
 }
 
-// Thousands of watches share few connections, outside and inside, and a user with more
-// than its share of them gets 429.
+// Thousands of watches share few connections to the gateway and to the core server, and a user
+// with more than its limit gets 429. It does not run in parallel, because it counts the
+// descriptors of these processes.
 func TestManyWatches(t *testing.T) {
-	t.Parallel()
-	const watches = 2500
-	up := e2e.Install(t, t.TempDir(), fmt.Sprintf("--max-long-running-requests-per-user=%d", watches))
+	const watches = watchesPerUser
+	up := e2e.SharedInstallation(t)
 	up.MustKubectl(t, "create", "rolebinding", "-n", "default", "watcher", "--clusterrole=view", "--user=watcher")
 	url := up.Endpoint + "/api/v1/namespaces/default/configmaps?watch=1"
 	cfg := up.UserConfig(t, "watcher")
@@ -126,21 +127,21 @@ func TestManyWatches(t *testing.T) {
 		}
 		return err
 	}
-	e2e.Eventually(t, "the rolebinding counts", watch)
+	e2e.Eventually(t, "the rolebinding applies", watch)
 	before := map[string]int{}
 	for _, name := range []string{"gateway", "core"} {
 		before[name] = descriptors(t, up.Child(t, name))
 	}
-	// A few at a time: a client that opens all of them at once dials a connection for
-	// each, and drops most of these later.
-	turns := make(chan struct{}, 20)
+	// A client that opens all of them at once dials a connection for each, and closes most
+	// of these later.
+	slots := make(chan struct{}, 20)
 	for range watches - 1 {
-		turns <- struct{}{}
+		slots <- struct{}{}
 		opening.Go(func() {
 			if err := watch(); err != nil {
 				t.Error(err)
 			}
-			<-turns
+			<-slots
 		})
 	}
 	opening.Wait()
@@ -149,7 +150,7 @@ func TestManyWatches(t *testing.T) {
 	}
 	for name, n := range before {
 		if more := descriptors(t, up.Child(t, name)) - n; more > watches/10 {
-			t.Errorf("%d watches take %d descriptors more in %s", watches, more, name)
+			t.Errorf("%d watches take %d more descriptors in %s", watches, more, name)
 		} else {
 			t.Logf("%d watches take %d descriptors more in %s", watches, more, name)
 		}

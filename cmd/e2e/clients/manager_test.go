@@ -10,11 +10,12 @@ import (
 	"syscall"
 	"testing"
 
-	"portico/cmd/e2e"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"portico/cmd/e2e"
+	"portico/cmd/internal/testtools"
 )
 
 // manager is the controller of cmd/tools/manager, as a process with the rights
@@ -24,28 +25,23 @@ type manager struct {
 	log string // its log file
 }
 
-// startManager starts another one with the kubeconfig.
+// startManager starts a manager with the kubeconfig.
 func startManager(t *testing.T, kubeconfig, namespace, name string) *manager {
 	t.Helper()
-	p, err := e2e.Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
 	m := &manager{log: filepath.Join(t.TempDir(), name+".log")}
 	log, err := os.Create(m.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	m.cmd = exec.Command(p.Manager, "--kubeconfig="+kubeconfig, "--namespace="+namespace)
+	m.cmd = exec.Command(e2e.Program(t, testtools.Manager), "--kubeconfig="+kubeconfig, "--namespace="+namespace)
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	if err := m.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		m.cmd.Process.Kill()
-		// It may have been stopped by the test already.
-		_ = m.cmd.Wait()
+		_ = m.cmd.Wait() // it may have been waited for by the test
 		if t.Failed() {
 			said, _ := os.ReadFile(m.log)
 			t.Logf("%s.log:\n%s", name, said)
@@ -54,7 +50,7 @@ func startManager(t *testing.T, kubeconfig, namespace, name string) *manager {
 	return m
 }
 
-// managerKubeconfig is that of the service account that the manager runs as.
+// managerKubeconfig returns a kubeconfig of the manager's service account.
 func managerKubeconfig(t *testing.T, up *e2e.Installation, namespace string) string {
 	t.Helper()
 	cfg, err := clientcmd.LoadFromFile(up.Kubeconfig)
@@ -72,10 +68,9 @@ func managerKubeconfig(t *testing.T, up *e2e.Installation, namespace string) str
 	return path
 }
 
-// A controller made with controller-runtime works as it does in a cluster: it
-// follows its custom resources, applies what belongs to them, writes their
-// status and events, and of two of them one leads. It goes on when the server
-// that keeps the resources dies under it.
+// A controller made with controller-runtime watches its custom resources, applies objects that
+// they own, writes status and events, and elects a leader. It continues after the CRD server is
+// killed.
 func TestManager(t *testing.T) {
 	t.Parallel()
 	up := e2e.Install(t, t.TempDir())
@@ -112,8 +107,8 @@ func TestManager(t *testing.T) {
 		return err
 	})
 
-	// Somebody takes the field, somebody deletes the object: it is put right,
-	// the second by word of an informer that knows metadata only.
+	// A changed field and a deleted object are restored, the latter by an informer of
+	// metadata.
 	up.MustKubectl(t, "-n", ns, "patch", "configmap", "hello", "--type=merge", "-p", `{"data":{"text":"Goodbye"}}`)
 	expectText(t, up, ns, "hello", "Hello")
 	up.MustKubectl(t, "-n", ns, "delete", "configmap", "hello")
@@ -123,7 +118,7 @@ func TestManager(t *testing.T) {
 	greet("again", "Hello again")
 	expectText(t, up, ns, "again", "Hello again")
 
-	// The first one lets go; the second one leads, and does the work.
+	// When the first one ends, the second one leads.
 	if err := first.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +133,7 @@ func leads(t *testing.T, up *e2e.Installation, ns string) error {
 	t.Helper()
 	lease, err := up.Client(t).CoordinationV1().Leases(ns).Get(t.Context(), "greeter", metav1.GetOptions{})
 	if err == nil && (lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "") {
-		err = fmt.Errorf("nobody does")
+		err = fmt.Errorf("the lease has no holder")
 	}
 	return err
 }

@@ -9,13 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"portico/cmd/e2e"
-
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"k8s.io/client-go/rest"
+
+	"portico/cmd/e2e"
 )
 
-// Metrics of docs/wire.md 1.6 and of what is commonly built on them.
+// Metrics of docs/wire.md 1.6, and those that common dashboards use.
 var (
 	requestMetrics = []string{
 		"apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_request_sli_duration_seconds", "apiserver_response_sizes",
@@ -41,13 +41,13 @@ var (
 	}
 	aggregationMetrics = []string{
 		"aggregator_unavailable_apiservice", "aggregator_unavailable_apiservice_total", "apiserver_request_terminations_total",
-		// What docs/operations.md says of them.
+		// Described in docs/operations.md.
 		"portico_upstream_requests_total", "portico_gateway_request_overhead_seconds",
 	}
 )
 
-// alerts are what the usual alerts of Kubernetes select, with labels that they
-// go by, and who has to show it.
+// alerts are the series that the usual alerts of Kubernetes select, and the process that has
+// them.
 var alerts = []struct{ alert, server, series string }{
 	{"KubeAPIErrorBudgetBurn, objects", "core", `apiserver_request_sli_duration_seconds_bucket{component="apiserver",group="",resource="configmaps",scope="resource",subresource="",verb="POST",version="v1",le="1"}`},
 	{"KubeAPIErrorBudgetBurn, namespaces", "core", `apiserver_request_sli_duration_seconds_bucket{component="apiserver",group="",resource="configmaps",scope="namespace",subresource="",verb="LIST",version="v1",le="5"}`},
@@ -61,9 +61,8 @@ var alerts = []struct{ alert, server, series string }{
 	{"KubeVersionMismatch", "gateway", `kubernetes_build_info{build_date=`},
 }
 
-// Dashboards and alerts find their metrics where what they tell of happens:
-// those of the storage in each process that has one. What is Portico's own keeps
-// to the rules of Prometheus.
+// Each process has the metrics that dashboards and alerts select; storage metrics are in every
+// process with a storage. Portico's own metrics follow the conventions of Prometheus.
 func TestMetricsAreShown(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)
@@ -102,10 +101,10 @@ func TestMetricsAreShown(t *testing.T) {
 	}
 }
 
-// lost is an APIService that nobody answers.
+// lost is an APIService without a server.
 const lost = "v1.lost.example.com"
 
-// beSeen does what the metrics tell of.
+// beSeen sends requests that the metrics count.
 func beSeen(t *testing.T, up *e2e.Installation) {
 	t.Helper()
 	client := e2e.HTTPClient(t, up.Config(t))
@@ -127,23 +126,22 @@ func beSeen(t *testing.T, up *e2e.Installation) {
 		"/apis/apiregistration.k8s.io/v1/apiservices": `{"metadata":{"name":"` + lost + `"},"spec":{"group":"lost.example.com","version":"v1",
 			"groupPriorityMinimum":1000,"versionPriority":15,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"lost"}}}`,
 	} {
-		if code, answer := up.Post(t, path, []byte(body)); code != http.StatusCreated {
+		if code, answer := up.Do(t, http.MethodPost, path, body); code != http.StatusCreated {
 			t.Fatalf("POST %s: %d %s", path, code, answer)
 		}
 	}
 	e2e.Eventually(t, lost+" is counted", func() error {
 		if code, _ := e2e.Get(t, client, up.Endpoint+"/apis/lost.example.com/v1/things", ""); code != http.StatusServiceUnavailable {
-			return errors.New("it is not known yet")
+			return errors.New("its APIService is not routed yet")
 		}
 		if _, text := e2e.Get(t, client, up.Endpoint+"/metrics", ""); !strings.Contains(text, `aggregator_unavailable_apiservice_total{name="`+lost+`"`) {
-			return errors.New("it is not")
+			return errors.New("no metric counts it")
 		}
 		return nil
 	})
 }
 
-// Who may read the metrics gets them in the form that it reads, and nobody else
-// gets them.
+// Metrics are served in the form that the client accepts, and to authorized users only.
 func TestMetricsAreNegotiated(t *testing.T) {
 	up := e2e.SharedInstallation(t)
 	ask := func(cfg *rest.Config, header http.Header) *http.Response {
@@ -169,7 +167,7 @@ func TestMetricsAreNegotiated(t *testing.T) {
 		return string(data)
 	}
 	if resp := ask(rest.AnonymousClientConfig(up.Config(t)), http.Header{}); resp.StatusCode != http.StatusForbidden {
-		t.Errorf("a stranger: %d", resp.StatusCode)
+		t.Errorf("an anonymous client: %d", resp.StatusCode)
 	}
 	client := e2e.HTTPClient(t, up.Config(t))
 	if code, _ := e2e.Get(t, client, up.Endpoint+"/readyz", ""); code != http.StatusOK {
@@ -194,7 +192,7 @@ func TestMetricsAreNegotiated(t *testing.T) {
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/openmetrics-text; version=1.0.0") || !strings.HasSuffix(text, "\n# EOF\n") {
 		t.Errorf("OpenMetrics: %v", resp.Header)
 	}
-	// Dashboards know them by upstream's names in this form, too.
+	// Upstream's names hold in this form too.
 	for _, name := range []string{"apiserver_request_total", "authentication_attempts"} {
 		if !strings.Contains(text, "\n"+name+"{") {
 			t.Errorf("OpenMetrics: no %s", name)

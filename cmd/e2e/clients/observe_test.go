@@ -23,7 +23,7 @@ import (
 	"portico/cmd/e2e"
 )
 
-// traces is a collector of OTLP that keeps the spans of every process.
+// traces is an OTLP collector that records the spans of every process.
 type traces struct {
 	collector.UnimplementedTraceServiceServer
 	mu    sync.Mutex
@@ -47,7 +47,7 @@ func (c *traces) Export(_ context.Context, request *collector.ExportTraceService
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-// of returns the spans of a trace that a process has sent.
+// of returns the spans of a trace that a service has sent.
 func (c *traces) of(service, trace string) (out []*otlp.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,18 +73,22 @@ func startTraces(t *testing.T) (*traces, string) {
 	return c, listener.Addr().String()
 }
 
-// What an installation tells of a request: the header of its answer, the access
-// log, the metrics, a trace through two processes, and where it would have gone.
-func TestSeeingWhatHappens(t *testing.T) {
-	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "100") // ms; spans are sent every 5 s otherwise
+// A request shows in the headers of its response, the audit log, the access log, the metrics, a
+// trace through two processes, and in the explanation of its route.
+func TestObservability(t *testing.T) {
+	t.Parallel()
 	collected, address := startTraces(t)
 	dir := t.TempDir()
 	tracing := filepath.Join(dir, "tracing.yaml")
 	if err := os.WriteFile(tracing, []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: "+address+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log := filepath.Join(dir, "access.log")
-	up := e2e.Install(t, filepath.Join(dir, "data"), "--access-log="+log, "--tracing-config-file="+tracing)
+	policy := filepath.Join(dir, "policy.yaml")
+	e2e.WriteFile(t, policy, auditPolicy)
+	log, auditLog := filepath.Join(dir, "access.log"), filepath.Join(dir, "audit", "audit.log")
+	up := e2e.Install(t, filepath.Join(dir, "data"), "--access-log="+log, "--tracing-config-file="+tracing,
+		"--audit-policy-file="+policy, "--audit-log-path="+auditLog, "--audit-log-mode=batch")
+	sendAuditedRequests(t, up)
 	admin := e2e.HTTPClient(t, up.Config(t))
 
 	const path = "/api/v1/namespaces/default/configmaps"
@@ -114,10 +118,13 @@ func TestSeeingWhatHappens(t *testing.T) {
 	}
 	explained(t, up, admin, path)
 	tracedBelow(t, up, collected)
+	if err := up.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	checkAuditLog(t, auditLog)
 }
 
-// explained checks that administrators are told where a request would go, and
-// nobody else.
+// explained checks that administrators, and no other users, get the explanation of a route.
 func explained(t *testing.T, up *e2e.Installation, admin *http.Client, path string) {
 	t.Helper()
 	question := up.Endpoint + explain.Path + "?verb=create&path=" + path
@@ -134,14 +141,14 @@ func explained(t *testing.T, up *e2e.Installation, admin *http.Client, path stri
 	jane.Impersonate = rest.ImpersonationConfig{UserName: "jane", Groups: []string{"system:authenticated"}}
 	client := e2e.HTTPClient(t, jane)
 	if code, body := e2e.Get(t, client, question, ""); code != http.StatusForbidden {
-		t.Errorf("jane is told: %d %s", code, body)
+		t.Errorf("jane gets an explanation: %d %s", code, body)
 	}
 	if res := asked(t, client, up.Endpoint+path, map[string]string{"X-Portico-Debug": "1"}); res.Header.Get("X-Portico-Backend") != "" || res.Header.Get("Server-Timing") != "" {
-		t.Errorf("jane is told: %v", res.Header)
+		t.Errorf("jane gets debugging headers: %v", res.Header)
 	}
 }
 
-// asked sends a GET and returns the answer without its body.
+// asked sends a GET and returns the response without its body.
 func asked(t *testing.T, client *http.Client, url string, header map[string]string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -159,8 +166,8 @@ func asked(t *testing.T, client *http.Client, url string, header map[string]stri
 	return res
 }
 
-// whole returns an error unless the trace has the gateway's request, its attempt
-// below that, and the other server's request below the attempt.
+// whole returns an error unless the trace has the span of the gateway's request, that of the
+// attempt below it, and that of the server's request below the attempt.
 func whole(c *traces, service, trace string) error {
 	var request, attempt *otlp.Span
 	for _, span := range c.of("portico-gateway", trace) {
@@ -174,9 +181,9 @@ func whole(c *traces, service, trace string) error {
 	behind = slices.DeleteFunc(behind, func(span *otlp.Span) bool { return span.GetKind() != otlp.Span_SPAN_KIND_SERVER })
 	switch {
 	case request == nil || attempt == nil || len(behind) == 0:
-		return fmt.Errorf("request %v, attempt %v, behind it %v", request, attempt, behind)
+		return fmt.Errorf("request %v, attempt %v, server %v", request, attempt, behind)
 	case string(attempt.GetParentSpanId()) != string(request.GetSpanId()) || string(behind[0].GetParentSpanId()) != string(attempt.GetSpanId()):
-		return fmt.Errorf("not one below the other: %v, %v, %v", request, attempt, behind)
+		return fmt.Errorf("wrong parents: %v, %v, %v", request, attempt, behind)
 	}
 	return nil
 }

@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"testing"
 
-	"portico/cmd/e2e"
-
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/cmd/e2e"
 )
 
-// tracedBelow checks that what a request waits for is below its span: etcd, in
-// the gateway as in the servers behind it, and webhooks; and that what the
-// gateway answers by itself is named for what it is.
+// tracedBelow checks that calls of etcd, in the gateway and in the servers behind it, and of
+// webhooks have spans below that of their request, and that requests which the gateway serves
+// itself have names.
 func tracedBelow(t *testing.T, up *e2e.Installation, collected *traces) {
 	t.Helper()
 	hook := labelling(t)
@@ -42,16 +42,15 @@ func tracedBelow(t *testing.T, up *e2e.Installation, collected *traces) {
 		{"portico-gateway", "GET", "/openapi/v3", "", "GET /openapi/v3", ""},
 	} {
 		trace := hex.EncodeToString([]byte(fmt.Sprintf("below %10d", i)))
-		// Again and again: the webhook is not known everywhere at once.
+		// Repeated until every process knows the webhook.
 		e2e.Eventually(t, tc.span+" has below it "+tc.below, func() error {
-			up.Traced(t, tc.method, tc.path, tc.body, trace)
+			up.Do(t, tc.method, tc.path, tc.body, "Traceparent: 00-"+trace+"-0123456789abcdef-01")
 			return below(collected.of(tc.service, trace), tc.span, tc.below)
 		})
 	}
 }
 
-// below returns an error unless there is a request's span with the name, and
-// another one right below it.
+// below returns an error unless a request's span has the name and a child span.
 func below(spans []*otlp.Span, name, child string) error {
 	for _, s := range spans {
 		if s.GetName() != name || s.GetKind() != otlp.Span_SPAN_KIND_SERVER {
@@ -66,5 +65,5 @@ func below(spans []*otlp.Span, name, child string) error {
 			}
 		}
 	}
-	return fmt.Errorf("there are %v", spans)
+	return fmt.Errorf("the spans are %v", spans)
 }

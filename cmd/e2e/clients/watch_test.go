@@ -12,30 +12,30 @@ import (
 	"strings"
 	"testing"
 
-	"portico/cmd/e2e"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"portico/cmd/e2e"
 )
 
-// watchTest is what the tests of watches share: custom resources beside the
-// built-in ones.
+// watchTest is the state that the subtests of TestWatches share.
 type watchTest struct {
 	up     *e2e.Installation
 	client kubernetes.Interface
 	group  string
 }
 
-// Watches of both servers, by every way there is, through the gateway.
+// Watches of the core and of the CRD server through the gateway, over each protocol and in each
+// form.
 func TestWatches(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)
 	w := &watchTest{up: up, client: up.Client(t), group: "watches.example.com"}
 	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), w.group)
-	// The subtests end before the definition is taken away.
+	// t.Run returns when the parallel subtests have ended.
 	t.Run("all", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"WebSocket": w.overWebSocket, "Legacy": w.legacyPaths, "Kubectl": w.kubectlTables, "Protobuf": w.protobuf,
@@ -53,13 +53,12 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-// resources are paths of a namespaced collection at each server, without what
-// comes before the namespace.
+// resources returns the paths of a collection of each server in a namespace.
 func (w *watchTest) resources(ns string) []string {
 	return []string{"/api/v1/namespaces/" + ns + "/secrets", "/apis/" + w.group + "/v1/namespaces/" + ns + "/widgets"}
 }
 
-// write makes, changes and deletes an object below a collection's path.
+// write creates, patches or deletes an object of a collection.
 func (w *watchTest) write(t *testing.T, method, path, name string) {
 	t.Helper()
 	body, contentType := `{"metadata":{"labels":{"changed":"yes"}}}`, "application/merge-patch+json"
@@ -120,7 +119,7 @@ func (w *watchTest) open(t *testing.T, cfg *rest.Config, path string, header htt
 	return resp
 }
 
-// expectEvents reads events and compares their names.
+// expectEvents reads events and compares them with want, "TYPE kind name".
 func expectEvents(t *testing.T, next func(*watched) error, want ...string) {
 	t.Helper()
 	for _, text := range want {
@@ -139,7 +138,7 @@ func events(body io.Reader) func(*watched) error {
 	return func(e *watched) error { return dec.Decode(e) }
 }
 
-// timeout: a watch ends by itself, in order and without a word.
+// timeout checks that a watch ends after timeoutSeconds without an error.
 func (w *watchTest) timeout(t *testing.T) {
 	var ends []func() error
 	for _, path := range w.resources(e2e.NewNamespace(t, w.client)) {
@@ -165,10 +164,10 @@ func (w *watchTest) timeout(t *testing.T) {
 	}
 }
 
-// slowClient: a client that does not read for a while keeps nothing from others,
-// and then reads every change, or a Status that says it cannot.
+// slowClient checks that a client that does not read delays no other client, and that it then
+// gets every event or a Status with code 410.
 func (w *watchTest) slowClient(t *testing.T) {
-	const changes, size = 24, 700 << 10 // far more than fits on the way
+	const changes, size = 24, 700 << 10 // far more than the buffers on the way hold
 	maps := w.client.CoreV1().ConfigMaps(e2e.NewNamespace(t, w.client))
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "big"}, Data: map[string]string{"fill": strings.Repeat("x", size)}}
 	made, err := maps.Create(t.Context(), cm, metav1.CreateOptions{})
@@ -192,8 +191,8 @@ func (w *watchTest) slowClient(t *testing.T) {
 	t.Logf("the slow client read %d of %d changes", readChanges(t, slow.Body, changes), changes)
 }
 
-// readChanges reads changes that are counted from 0, up to the number of them or
-// a Status that ends the watch, and returns how many.
+// readChanges reads changes, which are numbered from 0, until all are read or a Status with code
+// 410 ends the watch, and returns their number.
 func readChanges(t *testing.T, body io.Reader, changes int) int {
 	t.Helper()
 	next := events(body)
@@ -211,8 +210,8 @@ func readChanges(t *testing.T, body io.Reader, changes int) int {
 	return changes
 }
 
-// packed: a watch-list is compressed for who accepts it, and what follows comes
-// at once, too.
+// packed checks that a watch-list is compressed for a client that accepts gzip, and that later
+// events are flushed.
 func (w *watchTest) packed(t *testing.T) {
 	ns := e2e.NewNamespace(t, w.client)
 	for _, path := range w.resources(ns) {
@@ -230,9 +229,9 @@ func (w *watchTest) packed(t *testing.T) {
 		}
 		next := events(body)
 		expectEvents(t, next, "ADDED "+kind+" a", "ADDED "+kind+" b")
-		var mark watched
-		if err := next(&mark); err != nil || mark.Type != "BOOKMARK" || mark.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
-			t.Fatalf("%v, %v", mark, err)
+		var bookmark watched
+		if err := next(&bookmark); err != nil || bookmark.Type != "BOOKMARK" || bookmark.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
+			t.Fatalf("%v, %v", bookmark, err)
 		}
 		w.write(t, http.MethodPatch, path, "b")
 		expectEvents(t, next, "MODIFIED "+kind+" b")
@@ -241,7 +240,7 @@ func (w *watchTest) packed(t *testing.T) {
 	}
 }
 
-// counted: the servers that keep the objects show what the others did.
+// counted checks the metrics of the watches.
 func (w *watchTest) counted(t *testing.T) {
 	for server, lines := range map[string][]string{
 		"core": {

@@ -7,14 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"portico/cmd/e2e"
 
 	"golang.org/x/net/websocket"
 	corev1 "k8s.io/api/core/v1"
@@ -24,9 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"portico/cmd/e2e"
 )
 
-// overWebSocket: each event is a message, of text for JSON and else binary.
+// overWebSocket checks that each event is a message, text for JSON and binary otherwise.
 func (w *watchTest) overWebSocket(t *testing.T) {
 	ns := e2e.NewNamespace(t, w.client)
 	for _, path := range w.resources(ns) {
@@ -82,7 +79,7 @@ func (w *watchTest) dial(t *testing.T, path, accept string) *websocket.Conn {
 	return ws
 }
 
-// receive returns one message and whether it is text.
+// receive returns one message and its frame type.
 func receive(ws *websocket.Conn) (data []byte, payload byte, err error) {
 	codec := websocket.Codec{Unmarshal: func(message []byte, typ byte, _ any) error {
 		data, payload = message, typ
@@ -92,7 +89,7 @@ func receive(ws *websocket.Conn) (data []byte, payload byte, err error) {
 	return data, payload, err
 }
 
-// user returns what makes requests of a user who has one rule in the namespace.
+// user returns the configuration of a user with one rule in the namespace.
 func (w *watchTest) user(t *testing.T, ns, name string, rule rbacv1.PolicyRule) *rest.Config {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}
@@ -112,8 +109,8 @@ func (w *watchTest) user(t *testing.T, ns, name string, rule rbacv1.PolicyRule) 
 	return cfg
 }
 
-// legacyPaths: a path below /watch/ is a watch to everybody who has a say, whatever
-// its query; one of an object is a watch of that name alone.
+// legacyPaths checks that a path below /watch/ is authorized and served as a watch, whatever its
+// query, and the path of an object as a watch of that name only.
 func (w *watchTest) legacyPaths(t *testing.T) {
 	ns := e2e.NewNamespace(t, w.client)
 	rule := rbacv1.PolicyRule{Verbs: []string{"watch"}, APIGroups: []string{"", w.group}, Resources: []string{"secrets", "widgets"}}
@@ -129,7 +126,7 @@ func (w *watchTest) legacyPaths(t *testing.T) {
 			res, kind = "widgets", "Widget"
 		}
 		in := "/namespaces/" + ns + "/" + res
-		e2e.Eventually(t, "the rights are known", func() error {
+		e2e.Eventually(t, "the rights apply", func() error {
 			resp := w.open(t, one, base+"/watch"+in+"/a", nil)
 			defer resp.Body.Close()
 			if resp.StatusCode != http.StatusOK {
@@ -171,21 +168,16 @@ func (w *watchTest) legacyPaths(t *testing.T) {
 	}
 }
 
-// kubectlTables: the real kubectl prints what happens, as the servers' tables
-// say it.
+// kubectlTables checks that kubectl prints events as the servers' tables.
 func (w *watchTest) kubectlTables(t *testing.T) {
-	p, err := e2e.Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
 	ns := e2e.NewNamespace(t, w.client)
 	for _, path := range w.resources(ns) {
 		res := path[strings.LastIndex(path, "/")+1:]
 		w.write(t, http.MethodPost, path, "a")
 		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, p.Kubectl, "get", res, "-n", ns, "-w", "--output-watch-events")
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+w.up.Kubeconfig, "HOME="+w.up.Dir, "KUBECACHEDIR="+filepath.Join(w.up.Dir, "kubecache"))
+		qualified := map[string]string{"secrets": "secrets", "widgets": "widgets." + w.group}[res]
+		cmd := w.up.KubectlCommand(ctx, t, "get", qualified, "-n", ns, "-w", "--output-watch-events")
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -213,11 +205,11 @@ func (w *watchTest) kubectlTables(t *testing.T) {
 		w.write(t, http.MethodDelete, path, "a")
 		expect("MODIFIED +a"+row, "ADDED +b"+row, "DELETED +a"+row)
 		cancel()
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // its error is that it was killed
 	}
 }
 
-// protobuf: the typed client that most controllers use, with a watch-list.
+// protobuf checks a watch-list of a typed client in protobuf.
 func (w *watchTest) protobuf(t *testing.T) {
 	cfg := w.up.Config(t)
 	cfg.ContentType, cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"
@@ -249,8 +241,8 @@ func (w *watchTest) protobuf(t *testing.T) {
 		return got
 	}
 	expect(watch.Added, "\x00\xff")
-	if mark := expect(watch.Bookmark, ""); mark.Annotations[metav1.InitialEventsAnnotationKey] != "true" || mark.ResourceVersion == "" {
-		t.Errorf("bookmark %+v", mark)
+	if bookmark := expect(watch.Bookmark, ""); bookmark.Annotations[metav1.InitialEventsAnnotationKey] != "true" || bookmark.ResourceVersion == "" {
+		t.Errorf("bookmark %+v", bookmark)
 	}
 	if _, err := secrets.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"data":{"k":"eA=="}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -260,6 +252,6 @@ func (w *watchTest) protobuf(t *testing.T) {
 		t.Fatal(err)
 	}
 	if gone := expect(watch.Deleted, "x"); gone.ResourceVersion == changed.ResourceVersion {
-		t.Error("the deletion has the revision of the last change")
+		t.Error("the deletion has the revision of the last update")
 	}
 }

@@ -1,8 +1,6 @@
 package faults
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -13,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/rest"
 
 	"portico/cmd/e2e"
 	"portico/cmd/internal/embedetcd"
@@ -21,15 +19,14 @@ import (
 	"portico/cmd/internal/testtools"
 )
 
-// alone is an installation without `up`: each process runs by itself with its
-// documented flags, the servers behind the gateway over TLS, so that one can be
-// away for as long as a test wishes.
+// alone is an installation without `up`, whose processes do not restart by themselves. They
+// run with documented flags only, the servers behind the gateway on TLS.
 type alone struct {
-	sockets   string            // etcd's folder for its sockets
-	up        *e2e.Installation // no `up`, but a client of the gateway like any
+	sockets   string            // folder of etcd's socket
+	up        *e2e.Installation // without Cmd: the gateway and the administrator's kubeconfig
 	files     *pki.Files
 	etcd      string
-	member    *embedetcd.Server   // behind etcd; a test may end it and start another
+	member    *embedetcd.Server   // a test may stop it and start another
 	addresses map[string]string   // host:port by subcommand
 	extra     map[string][]string // further flags by subcommand
 	processes map[string]*exec.Cmd
@@ -38,12 +35,12 @@ type alone struct {
 func newAlone(t *testing.T) *alone {
 	t.Helper()
 	dir := t.TempDir()
-	a := &alone{up: &e2e.Installation{Dir: dir, Output: testtools.NewOutput()}, addresses: map[string]string{}, processes: map[string]*exec.Cmd{}}
+	a := &alone{up: &e2e.Installation{Installation: &testtools.Installation{Dir: dir}}, addresses: map[string]string{}, processes: map[string]*exec.Cmd{}}
 	var err error
 	if a.files, err = pki.Ensure(pki.Config{Dir: filepath.Join(dir, "pki")}); err != nil {
 		t.Fatal(err)
 	}
-	// A short path: that of a socket may not be long.
+	// t.TempDir would be too long for the path of a socket.
 	sockets, err := os.MkdirTemp("", "pe")
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +60,7 @@ func newAlone(t *testing.T) *alone {
 	if err := os.Mkdir(filepath.Join(dir, "logs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// After the processes have ended, whose cleanups come later and run first.
+	// Runs after the cleanups of the processes, which are registered later.
 	t.Cleanup(func() {
 		if t.Failed() {
 			a.up.DumpLogs(t)
@@ -72,7 +69,7 @@ func newAlone(t *testing.T) *alone {
 	return a
 }
 
-// startEtcd starts the member; one before it must have ended.
+// startEtcd starts the member; an earlier one must be closed.
 func (a *alone) startEtcd(t *testing.T) {
 	t.Helper()
 	member, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: filepath.Join(a.up.Dir, "etcd"), SocketDir: a.sockets, Logger: slog.New(slog.DiscardHandler)})
@@ -82,7 +79,7 @@ func (a *alone) startEtcd(t *testing.T) {
 	a.member, a.etcd = member, member.Endpoint()
 }
 
-// args are the flags of a process, none of them from `up`.
+// args returns the command line of a process.
 func (a *alone) args(name string) []string {
 	args := []string{
 		name, "--listen=" + a.addresses[name], "--etcd-servers=" + a.etcd,
@@ -103,19 +100,15 @@ func (a *alone) args(name string) []string {
 		"--gateway-cert-file="+own.CertFile, "--gateway-key-file="+own.KeyFile)
 }
 
-// start starts one process; it ends with the test at the latest.
+// start starts a process and kills it at the end of the test.
 func (a *alone) start(t *testing.T, name string) {
 	t.Helper()
-	p, err := e2e.Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
 	log, err := os.OpenFile(filepath.Join(a.up.Dir, "logs", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(p.Portico, a.args(name)...)
+	cmd := exec.Command(e2e.Program(t, testtools.Portico), a.args(name)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -123,12 +116,11 @@ func (a *alone) start(t *testing.T, name string) {
 	a.processes[name] = cmd
 	t.Cleanup(func() {
 		cmd.Process.Kill()
-		// How it ended was our doing; after kill9 it has been waited for.
-		_ = cmd.Wait()
+		_ = cmd.Wait() // its error is that it was killed, or waited for by kill9
 	})
 }
 
-// kill9 ends a process for good.
+// kill9 kills a process and waits for its end.
 func (a *alone) kill9(t *testing.T, name string) {
 	t.Helper()
 	if err := a.processes[name].Process.Kill(); err != nil {
@@ -137,26 +129,14 @@ func (a *alone) kill9(t *testing.T, name string) {
 	_ = a.processes[name].Wait()
 }
 
-// reached waits until the gateway answers path with 200. It asks without
-// client-go, which itself waits seconds before it repeats what was unavailable.
+// reached waits until the gateway responds to a GET of path with 200.
 func (a *alone) reached(t *testing.T, path string) {
 	t.Helper()
-	client := e2e.HTTPClient(t, a.up.Config(t))
-	e2e.Eventually(t, path+" is reached", func() error {
-		resp, err := client.Get(a.up.Endpoint + path)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return errors.New(resp.Status)
-		}
-		return nil
-	})
+	a.up.Shows(t, path, "")
 }
 
-// Without the core server the CRD server goes on: namespaces that it knows take
-// new objects, and of others it says that it cannot tell.
+// The CRD server trusts the front proxy only. Without the core server it creates objects in
+// namespaces that it knows, and refuses others with 503, because it cannot look them up.
 func TestCoreAway(t *testing.T) {
 	t.Parallel()
 	a := newAlone(t)
@@ -165,17 +145,12 @@ func TestCoreAway(t *testing.T) {
 	}
 	a.reached(t, "/api/v1/namespaces/default")
 	a.reached(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+	a.expectTrustInFrontProxyOnly(t)
 	const group = "away.example.com"
 	e2e.Define(t, e2e.DynamicClient(t, a.up.Config(t)), group)
-	client := e2e.HTTPClient(t, a.up.Config(t))
-	ask := func(method, path string, body []byte, code int, text string) error {
-		req, err := http.NewRequestWithContext(t.Context(), method, a.up.Endpoint+"/apis/"+group+"/v1/namespaces/"+path, bytes.NewReader(body))
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Content-Type", "application/json")
-		if got, answer := e2e.Send(t, client, req); got != code || !strings.Contains(answer, text) {
-			return fmt.Errorf("%s %s: %d %s, want %d that says %q", method, path, got, answer, code, text)
+	ask := func(method, path, body string, code int, text string) error {
+		if got, answer := a.up.Do(t, method, "/apis/"+group+"/v1/namespaces/"+path, body); got != code || !strings.Contains(answer, text) {
+			return fmt.Errorf("%s %s: %d %s, want %d and %q", method, path, got, answer, code, text)
 		}
 		return nil
 	}
@@ -184,7 +159,7 @@ func TestCoreAway(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return ask(http.MethodPost, namespace+"/widgets", body, code, text)
+		return ask(http.MethodPost, namespace+"/widgets", string(body), code, text)
 	}
 	must := func(err error) {
 		t.Helper()
@@ -199,24 +174,23 @@ func TestCoreAway(t *testing.T) {
 	a.kill9(t, "core")
 	must(create("default", "while", http.StatusCreated, ""))
 	must(create("nowhere", "x", http.StatusServiceUnavailable, `namespace \"nowhere\" cannot be looked up`))
-	// One that starts now knows no namespace, and nobody who has a say in writes:
-	// it serves what it has, and refuses to change it unasked.
+	// A CRD server that starts now knows no namespace, webhook or policy: it serves reads
+	// and refuses writes.
 	a.kill9(t, "crd")
 	a.start(t, "crd")
 	a.reached(t, "/apis/"+group+"/v1/namespaces/default/widgets/while")
 	must(create("default", "x", http.StatusServiceUnavailable, `namespace \"default\" cannot be looked up`))
-	must(ask(http.MethodDelete, "default/widgets/while", nil, http.StatusServiceUnavailable, "webhooks and policies are not known yet"))
+	must(ask(http.MethodDelete, "default/widgets/while", "", http.StatusServiceUnavailable, "webhooks and policies are not known yet"))
 
 	a.start(t, "core")
 	e2e.Eventually(t, "creates pass again", func() error { return create("default", "after", http.StatusCreated, "") })
-	e2e.Eventually(t, "a missing namespace is known to be missing", func() error { return create("nowhere", "x", http.StatusNotFound, missing) })
+	e2e.Eventually(t, "a missing namespace is 404 again", func() error { return create("nowhere", "x", http.StatusNotFound, missing) })
 }
 
-// The CRD server takes the word of the front proxy alone about who asks.
-func TestCRDServerBelievesTheFrontProxyOnly(t *testing.T) {
-	t.Parallel()
-	a := newAlone(t)
-	a.start(t, "crd")
+// expectTrustInFrontProxyOnly checks that the CRD server accepts X-Remote headers from the
+// front proxy's certificate, and no other client.
+func (a *alone) expectTrustInFrontProxyOnly(t *testing.T) {
+	t.Helper()
 	list := "https://" + a.addresses["crd"] + "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	for _, tc := range []struct {
 		name string
@@ -225,34 +199,18 @@ func TestCRDServerBelievesTheFrontProxyOnly(t *testing.T) {
 	}{
 		{"front proxy", a.files.FrontProxy, http.StatusOK},
 		{"administrator", a.files.Admin, http.StatusUnauthorized},
-		{"nobody", pki.Pair{}, http.StatusUnauthorized},
+		{"no certificate", pki.Pair{}, http.StatusUnauthorized},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			cfg, err := clientcmd.BuildConfigFromFlags("", a.up.Kubeconfig)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cfg.TLSClientConfig.CertData, cfg.TLSClientConfig.KeyData = nil, nil
-			cfg.TLSClientConfig.CertFile, cfg.TLSClientConfig.KeyFile = tc.pair.CertFile, tc.pair.KeyFile
-			client := e2e.HTTPClient(t, cfg)
-			e2e.Eventually(t, "an answer", func() error {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, list, nil)
-				if err != nil {
-					return err
-				}
-				req.Header.Set("X-Remote-User", "jane")
-				req.Header.Set("X-Remote-Group", "system:masters")
-				resp, err := client.Do(req)
-				if err != nil {
-					return err
-				}
-				defer resp.Body.Close()
-				var body bytes.Buffer
-				if _, err := body.ReadFrom(resp.Body); err != nil || resp.StatusCode != tc.code {
-					return fmt.Errorf("%d, want %d: %s (%w)", resp.StatusCode, tc.code, &body, err)
-				}
-				return nil
-			})
-		})
+		cfg := rest.AnonymousClientConfig(a.up.Config(t))
+		cfg.TLSClientConfig.CertFile, cfg.TLSClientConfig.KeyFile = tc.pair.CertFile, tc.pair.KeyFile
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, list, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Remote-User", "jane")
+		req.Header.Set("X-Remote-Group", "system:masters")
+		if code, body := e2e.Send(t, e2e.HTTPClient(t, cfg), req); code != tc.code {
+			t.Errorf("%s: %d %s, want %d", tc.name, code, body, tc.code)
+		}
 	}
 }

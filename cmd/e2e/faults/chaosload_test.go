@@ -14,45 +14,51 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
-	"portico/cmd/e2e"
-
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"portico/cmd/e2e"
 )
 
 const (
-	// askedTimeout is what each request asks for, and hardTimeout when a client
-	// gives up: an answer must have come long before.
-	askedTimeout = 3 * time.Second
-	hardTimeout  = 20 * time.Second
-	// chaosGroup is that of the custom resources.
-	chaosGroup = "chaos.example.com"
+	// requestTimeout is the timeout that each request asks for; a client gives up after
+	// clientTimeout, which no response may reach.
+	requestTimeout = 3 * time.Second
+	clientTimeout  = 20 * time.Second
+	chaosGroup     = "chaos.example.com" // of the custom resources
 )
 
-// chaosLoad is clients at work on two resources: for each a writer, a reader
-// that lists, and an informer. It holds them to this:
+// chaosLoad is clients of two resources: for each a writer, a reader that lists, and an
+// informer. It checks that
 //
-//   - a write that was acknowledged is there for everybody who asks later;
-//   - a delete that was acknowledged stays done;
-//   - nobody who reads twice sees an older state the second time;
-//   - a request that fails got a Status that gives a reason, or a connection
-//     error, in time;
-//   - an informer ends up with what is there.
+//   - an acknowledged write is in every later response;
+//   - an acknowledged delete stays done;
+//   - a client that reads twice does not see an older state the second time;
+//   - a request that fails gets a Status with a reason, or a connection error, in time;
+//   - an informer reaches the current state, and no object in it goes back.
 type chaosLoad struct {
-	targets []*chaosTarget
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	targets      []*chaosTarget
+	dynamic      dynamic.Interface
+	defined      []string    // groups
+	informersOff atomic.Bool // requests of informers fail
+	cancel       context.CancelFunc
+	running      sync.WaitGroup
 
 	mu       sync.Mutex
-	faults   []string       // what must not be
+	faults   []string       // violations
 	failures map[string]int // texts of failed requests, and how often
 }
 
@@ -62,7 +68,7 @@ type chaosTarget struct {
 	kind   string
 	path   string
 	ledger ledger
-	// writes and reads count what succeeded.
+	// writes and reads count successful requests.
 	writes, reads atomic.Int64
 	informer      cache.SharedIndexInformer
 }
@@ -75,54 +81,74 @@ type chaosClient struct {
 	http     *http.Client
 }
 
+// gate is the transport of informers: it fails while the load has switched them off.
+type gate struct {
+	http.RoundTripper
+	off *atomic.Bool
+}
+
+func (g gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	if g.off.Load() {
+		return nil, syscall.ECONNREFUSED
+	}
+	return g.RoundTripper.RoundTrip(r)
+}
+
+// startChaosLoad starts the clients. The informer of widgets is a dynamic one in JSON, that of
+// ConfigMaps a typed one in protobuf.
 func startChaosLoad(t *testing.T, up *e2e.Installation) *chaosLoad {
 	t.Helper()
 	d := e2e.DynamicClient(t, up.Config(t))
 	e2e.Define(t, d, chaosGroup)
-	l := &chaosLoad{failures: map[string]int{}, targets: []*chaosTarget{
-		{gvr: e2e.WidgetsOf(chaosGroup), kind: "Widget", path: "/apis/" + chaosGroup + "/v1/namespaces/default/widgets"},
-		{gvr: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, kind: "ConfigMap", path: "/api/v1/namespaces/default/configmaps"},
+	l := &chaosLoad{failures: map[string]int{}, dynamic: d}
+	gated := up.Config(t)
+	gated.Wrap(func(rt http.RoundTripper) http.RoundTripper { return gate{rt, &l.informersOff} })
+	typed := rest.CopyConfig(gated)
+	typed.ContentType = "application/vnd.kubernetes.protobuf"
+	factory := informers.NewSharedInformerFactoryWithOptions(kubernetes.NewForConfigOrDie(typed), 0, informers.WithNamespace("default"))
+	l.targets = []*chaosTarget{{
+		gvr: e2e.WidgetsOf(chaosGroup), kind: "Widget", path: "/apis/" + chaosGroup + "/v1/namespaces/default/widgets",
+		informer: dynamicinformer.NewDynamicSharedInformerFactory(e2e.DynamicClient(t, gated), 0).ForResource(e2e.WidgetsOf(chaosGroup)).Informer(),
+	}, {
+		gvr: corev1.SchemeGroupVersion.WithResource("configmaps"), kind: "ConfigMap", path: "/api/v1/namespaces/default/configmaps",
+		informer: factory.Core().V1().ConfigMaps().Informer(),
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
 	l.cancel = cancel
 	t.Cleanup(func() { cancel(); l.running.Wait() })
 	for _, target := range l.targets {
 		target.ledger.entries = map[string]entry{}
-		l.inform(ctx, t, d, target)
+		l.inform(ctx, t, target)
 		for _, work := range []func(*chaosClient, context.Context){(*chaosClient).write, (*chaosClient).read} {
 			c := &chaosClient{target, l, up.Endpoint, e2e.HTTPClient(t, up.Config(t))}
-			c.http.Timeout = hardTimeout
+			c.http.Timeout = clientTimeout
 			l.running.Go(func() { work(c, ctx) })
 		}
 	}
 	return l
 }
 
-// inform runs an informer, which must see no object go backwards.
-func (l *chaosLoad) inform(ctx context.Context, t *testing.T, d dynamic.Interface, target *chaosTarget) {
-	list := d.Resource(target.gvr).Namespace("default")
-	target.informer = cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return list.Watch(ctx, o) },
-	}, &unstructured.Unstructured{}, 0, nil)
-	gone := map[string]bool{}
+// inform runs the informer and checks that no object goes back to an earlier revision or
+// returns after its deletion.
+func (l *chaosLoad) inform(ctx context.Context, t *testing.T, target *chaosTarget) {
+	newest, gone := map[string]int{}, map[string]bool{}
+	note := func(obj any, deleted bool) {
+		if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			gone[last.Obj.(metav1.Object).GetName()] = true
+			return
+		}
+		o := obj.(metav1.Object)
+		name := o.GetName()
+		revision, err := strconv.Atoi(o.GetResourceVersion())
+		if err != nil || revision < newest[name] || gone[name] {
+			l.fault("the informer of %s has %s at %s after %d; deleted before: %t", target.gvr.Resource, name, o.GetResourceVersion(), newest[name], gone[name])
+		}
+		newest[name], gone[name] = revision, deleted
+	}
 	_, err := target.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) {
-			if name := o.(*unstructured.Unstructured).GetName(); gone[name] {
-				l.fault("the informer of %s sees %s come back", target.gvr.Resource, name)
-			}
-		},
-		UpdateFunc: func(was, is any) {
-			if a, b := was.(*unstructured.Unstructured), is.(*unstructured.Unstructured); number(b) < number(a) {
-				l.fault("the informer of %s sees %s go from %d back to %d", target.gvr.Resource, a.GetName(), number(a), number(b))
-			}
-		},
-		DeleteFunc: func(o any) {
-			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
-				o = last.Obj
-			}
-			gone[o.(*unstructured.Unstructured).GetName()] = true
-		},
+		AddFunc:    func(obj any) { note(obj, false) },
+		UpdateFunc: func(_, obj any) { note(obj, false) },
+		DeleteFunc: func(obj any) { note(obj, true) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -130,19 +156,35 @@ func (l *chaosLoad) inform(ctx context.Context, t *testing.T, d dynamic.Interfac
 	l.running.Go(func() { target.informer.RunWithContext(ctx) })
 }
 
-// write creates objects, changes them and deletes every other one.
+// define creates a definition and waits until its resource is served.
+func (l *chaosLoad) define(t *testing.T, group string) {
+	t.Helper()
+	e2e.Eventually(t, "create the definition of "+group, func() error {
+		_, err := l.dynamic.Resource(e2e.Definitions).Create(t.Context(), e2e.Widgets(t, group), metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) { // created by an attempt without a response
+			return nil
+		}
+		return err
+	})
+	e2e.Eventually(t, group+" is served", func() error {
+		_, err := l.dynamic.Resource(e2e.WidgetsOf(group)).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	l.defined = append(l.defined, group)
+}
+
+// write creates objects, updates them and deletes every other one.
 func (c *chaosClient) write(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		name := fmt.Sprintf("o-%d", i)
 		if c.writeOne(ctx, name, i%2 == 0) {
 			continue
 		}
-		// Not at full speed into a wall.
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// writeOne is the life of one object; false once a write has failed.
+// writeOne creates, updates and perhaps deletes one object; it returns false once a write fails.
 func (c *chaosClient) writeOne(ctx context.Context, name string, remove bool) bool {
 	body := func(n int) string {
 		return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"annotations":{"n":"%d"}}}`, c.gvr.GroupVersion().String(), c.kind, name, n)
@@ -162,7 +204,7 @@ func (c *chaosClient) writeOne(ctx context.Context, name string, remove bool) bo
 	return !remove || c.change(ctx, http.MethodDelete, "/"+name, name, "", entry{})
 }
 
-// change sends a write and notes what is known about it.
+// change sends a write and records its result in the ledger.
 func (c *chaosClient) change(ctx context.Context, method, path, name, body string, after entry) bool {
 	under := after
 	under.unknown = true
@@ -175,8 +217,8 @@ func (c *chaosClient) change(ctx context.Context, method, path, name, body strin
 	return true
 }
 
-// read lists again and again: what is current, and what is at hand, which must
-// not be older than what was seen before.
+// read lists in a loop, alternately the current state and any state (resourceVersion=0); the
+// latter must not be older than an earlier response.
 func (c *chaosClient) read(ctx context.Context) {
 	last := 0
 	for i := 0; ctx.Err() == nil; i++ {
@@ -204,10 +246,10 @@ func (c *chaosClient) read(ctx context.Context) {
 	}
 }
 
-// do sends one request; false if it failed.
+// do sends one request and reports whether it succeeded.
 func (c *chaosClient) do(ctx context.Context, method, path, query, body string) ([]byte, bool) {
 	began := time.Now()
-	req, err := http.NewRequestWithContext(ctx, method, c.endpoint+c.path+path+"?timeout="+askedTimeout.String()+query, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, c.endpoint+c.path+path+"?timeout="+requestTimeout.String()+query, strings.NewReader(body))
 	if err != nil {
 		c.load.fault("%v", err)
 		return nil, false
@@ -226,7 +268,7 @@ func (c *chaosClient) do(ctx context.Context, method, path, query, body string) 
 	switch took := time.Since(began); {
 	case ctx.Err() != nil:
 		return nil, false
-	case err != nil && took >= hardTimeout:
+	case err != nil && took >= clientTimeout:
 		c.load.fault("%s: no answer within %v: %v", what, took, err)
 		return nil, false
 	case err != nil:
@@ -239,10 +281,10 @@ func (c *chaosClient) do(ctx context.Context, method, path, query, body string) 
 	return nil, false
 }
 
-// judge looks whether the answer to a failed request is worth something.
+// judge checks that the response to a failed request is a Status with a reason.
 func (c *chaosClient) judge(what string, code int, data []byte) {
 	var status metav1.Status
-	_ = json.Unmarshal(data, &status) // what is no Status has no reason
+	_ = json.Unmarshal(data, &status) // anything else has no reason
 	switch code {
 	case http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusInternalServerError, http.StatusTooManyRequests:
 		if status.Kind == "Status" && status.Reason != "" && status.Message != "" && int(status.Code) == code {
@@ -263,7 +305,7 @@ func innermost(err error) error {
 	}
 }
 
-// fault notes what must not be; the first ones are enough.
+// fault records a violation; the first 20 are kept.
 func (l *chaosLoad) fault(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -280,13 +322,13 @@ func (l *chaosLoad) failed(text string) {
 	l.failures[digits.ReplaceAllString(text, "N")]++
 }
 
-// awaitProgress waits until every client has succeeded some times more.
+// awaitProgress waits until every client has ten more successful requests.
 func (l *chaosLoad) awaitProgress(t *testing.T, when string) {
 	t.Helper()
 	const some = 10
 	for _, target := range l.targets {
 		writes, reads := target.writes.Load()+some, target.reads.Load()+some
-		e2e.Eventually(t, "clients of "+target.gvr.Resource+" get on "+when, func() error {
+		e2e.Eventually(t, "clients of "+target.gvr.Resource+" make progress "+when, func() error {
 			if w, r := writes-target.writes.Load(), reads-target.reads.Load(); w > 0 || r > 0 {
 				return fmt.Errorf("%d writes and %d reads are missing", w, r)
 			}
@@ -295,17 +337,31 @@ func (l *chaosLoad) awaitProgress(t *testing.T, when string) {
 	}
 }
 
-// finish waits for informers to know all, ends the load and reports.
-func (l *chaosLoad) finish(t *testing.T) {
+// awaitInformers waits until each informer has every write that is acknowledged by now.
+func (l *chaosLoad) awaitInformers(t *testing.T) {
 	t.Helper()
 	for _, target := range l.targets {
-		e2e.Eventually(t, "the informer of "+target.gvr.Resource+" has what is there", func() error {
-			before, listed := target.ledger.copy(), map[string]int{}
+		before := target.ledger.copy()
+		e2e.Eventually(t, "the informer of "+target.gvr.Resource+" is current", func() error {
+			listed := map[string]int{}
 			for _, o := range target.informer.GetStore().List() {
-				listed[o.(*unstructured.Unstructured).GetName()] = number(o.(*unstructured.Unstructured))
+				listed[o.(metav1.Object).GetName()] = number(o.(metav1.Object))
 			}
 			return differs(before, target.ledger.copy(), listed)
 		})
+	}
+}
+
+// finish checks the informers and the definitions, stops the load and reports.
+func (l *chaosLoad) finish(t *testing.T) {
+	t.Helper()
+	l.awaitInformers(t)
+	for _, group := range l.defined {
+		if _, err := l.dynamic.Resource(e2e.WidgetsOf(group)).List(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Errorf("the definition of %s was acknowledged: %v", group, err)
+		}
+	}
+	for _, target := range l.targets {
 		t.Logf("%s: %d writes and %d lists", target.gvr.Resource, target.writes.Load(), target.reads.Load())
 	}
 	l.cancel()
@@ -318,22 +374,22 @@ func (l *chaosLoad) finish(t *testing.T) {
 	}
 }
 
-// number is what the last write has put into an object.
-func number(o *unstructured.Unstructured) int {
-	n, _ := strconv.Atoi(o.GetAnnotations()["n"]) // 0, which nobody writes
+// number returns the annotation that the last write has set; 0 without one.
+func number(o metav1.Object) int {
+	n, _ := strconv.Atoi(o.GetAnnotations()["n"])
 	return n
 }
 
 func parseObject(data []byte) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
-	_ = o.UnmarshalJSON(data) // what is no object has no number
+	_ = o.UnmarshalJSON(data) // anything else has no number
 	return o
 }
 
-// parseList returns what is listed, and its revision.
+// parseList returns the numbers of a list by name, and its revision.
 func parseList(data []byte) (map[string]int, int) {
 	var list unstructured.UnstructuredList
-	_ = list.UnmarshalJSON(data) // what is no list has no revision
+	_ = list.UnmarshalJSON(data) // anything else has no revision
 	listed := map[string]int{}
 	for i := range list.Items {
 		listed[list.Items[i].GetName()] = number(&list.Items[i])

@@ -9,15 +9,16 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"portico/cmd/e2e"
 	"strings"
 	"syscall"
 	"testing"
+
+	"portico/cmd/e2e"
 )
 
-// On a disk that fills up, by the installation's own writes and then by another's to
-// the last byte, writes are refused with 507, everything else goes on, also after a
-// restart, and writes pass once there is room. The servers stay.
+// On a disk that is filled by the installation's writes, and then to the last byte by another
+// process, writes are refused with 507, everything else is served, also after a restart, and
+// writes pass once there is room. The servers are not restarted.
 func TestDiskFull(t *testing.T) {
 	disk := t.TempDir()
 	mount := func(flags uintptr, size string) {
@@ -35,7 +36,7 @@ func TestDiskFull(t *testing.T) {
 	dir, listen := filepath.Join(disk, "data"), "--listen=127.0.0.1:"+e2e.FreePort(t, "127.0.0.1")
 	up := e2e.Install(t, dir, listen)
 	n := fillDisk(t, up)
-	if err := up.Running.Await("portico: etcd: the disk of " + filepath.Join(dir, "etcd") + " is nearly full"); err != nil {
+	if err := up.Await("portico: etcd: the disk of " + filepath.Join(dir, "etcd") + " is nearly full"); err != nil {
 		t.Error(err)
 	}
 	stay := servers(t, up)
@@ -43,7 +44,7 @@ func TestDiskFull(t *testing.T) {
 	useUp(t, filepath.Join(disk, "filler"))
 	servesWhileFull(t, up, n)
 	e2e.Eventually(t, "an object is deleted", func() error {
-		if code, answer := sendTo(t, up, http.MethodDelete, configMaps+"/fill-0"); code != http.StatusOK && code != http.StatusNotFound {
+		if code, answer := up.Do(t, http.MethodDelete, configMaps+"/fill-0", ""); code != http.StatusOK && code != http.StatusNotFound {
 			return fmt.Errorf("%d %s", code, answer)
 		}
 		return nil
@@ -80,16 +81,7 @@ func fillDisk(t *testing.T, up *e2e.Installation) int {
 
 func fill(t *testing.T, up *e2e.Installation, name string, size int) (code int, answer string) {
 	t.Helper()
-	return up.Post(t, configMaps, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", size)))
-}
-
-func sendTo(t *testing.T, up *e2e.Installation, method, path string) (code int, answer string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, up.Endpoint+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e2e.Send(t, e2e.HTTPClient(t, up.Config(t)), req)
+	return up.Do(t, http.MethodPost, configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", size)))
 }
 
 // servers names the processes of an installation but for etcd.
@@ -123,18 +115,18 @@ func useUp(t *testing.T, file string) {
 func servesWhileFull(t *testing.T, up *e2e.Installation, n int) {
 	t.Helper()
 	for _, path := range []string{"/livez", "/apis", "/openapi/v3", configMaps + "/fill-1?resourceVersion=0"} {
-		if code, answer := sendTo(t, up, http.MethodGet, path); code != http.StatusOK {
+		if code, answer := up.Do(t, http.MethodGet, path, ""); code != http.StatusOK {
 			t.Errorf("%s on a full disk: %d %.300s", path, code, answer)
 		}
 	}
 	e2e.Eventually(t, "etcd answers", func() error {
-		code, answer := sendTo(t, up, http.MethodGet, "/readyz")
+		code, answer := up.Do(t, http.MethodGet, "/readyz", "")
 		if code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, answer)
 		}
 		return nil
 	})
-	if code, answer := sendTo(t, up, http.MethodGet, configMaps); code != http.StatusOK || strings.Count(answer, `"fill-`) < n {
+	if code, answer := up.Do(t, http.MethodGet, configMaps, ""); code != http.StatusOK || strings.Count(answer, `"fill-`) < n {
 		t.Errorf("list on a full disk: %d, %d of %d objects", code, strings.Count(answer, `"fill-`), n)
 	}
 	code, answer := fill(t, up, "refused", 10)

@@ -10,28 +10,26 @@ import (
 	"time"
 
 	"portico/apiservice/backend"
+	"portico/apiservice/explain"
 	"portico/cmd/e2e"
 )
 
-// ejectAfter is how many answers in a row that are errors eject an endpoint by
-// default.
+// ejectAfter is the default number of consecutive errors that ejects an endpoint.
 const ejectAfter = 5
 
-// endpointFault is something that happens to one of three endpoints, and its
-// end.
+// endpointFault is a fault of one of three endpoints, and its end.
 type endpointFault struct {
 	name         string
 	strike, heal func(t *testing.T, n *node)
-	// answers: instead, a server has taken the place of the node, and answers so.
+	// answers, if not nil, is how a server in the place of the node responds.
 	answers answering
-	// because is what `portico backends` gives as the reason; "" is anything.
+	// because is in the explanation of the route; "" is any reason.
 	because string
-	// healthy: nothing is wrong with its state, and requests are only slow.
+	// healthy means that the endpoint stays healthy.
 	healthy bool
-	// told: clients are told what the endpoint answers, in part or in full, until
-	// it is out.
-	told bool
-	// silent: writes that were sent to it may wait for as long as it lasts.
+	// relayed means that clients get the endpoint's responses until it is ejected.
+	relayed bool
+	// silent means that writes sent to the endpoint may wait until the fault ends.
 	silent bool
 }
 
@@ -61,21 +59,21 @@ func endpointFaults() []endpointFault {
 			},
 		},
 		{name: "slow", healthy: true, answers: answersSlowly(time.Second)},
-		{name: "answering 500", told: true, answers: answers500},
+		{name: "answering 500", relayed: true, answers: answers500},
 		{name: "answering garbage", because: "malformed HTTP response", answers: answersGarbage},
-		{name: "closing mid-response", told: true, answers: closesMidResponse},
+		{name: "closing mid-response", relayed: true, answers: closesMidResponse},
 	}
 }
 
-// One of three endpoints fails in every way there is, under load; then all are
-// restarted in turn, and etcd falls silent. The clients hardly notice:
+// Under load, one of three endpoints fails in several ways, then all are restarted one after
+// the other, and then etcd is stopped.
 //
-//   - no read fails that was not under way at that moment, or was answered by
-//     the broken endpoint itself before it was out;
-//   - no write is carried out twice, or sent to a second endpoint after a first
-//     had it;
-//   - what was acknowledged is there;
-//   - the state of the endpoint, and why, is in the Backend's status.
+//   - A read fails only if it was in flight when the fault began, or if the broken endpoint
+//     responded to it before it was ejected.
+//   - No write is executed twice, or sent to another endpoint after a first has received it.
+//   - Acknowledged writes are stored.
+//   - The state of the endpoint is in the Backend's status, and its reason in the explanation
+//     of the route.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t)
@@ -83,12 +81,12 @@ func TestFaults(t *testing.T) {
 	for _, fault := range endpointFaults() {
 		t.Run(fault.name, func(t *testing.T) { f.suffer(t, load, fault) })
 	}
-	t.Run("restarted in turn", func(t *testing.T) { f.restart(t, load) })
-	t.Run("etcd silent", func(t *testing.T) { f.silence(t, load) })
+	t.Run("restarts", func(t *testing.T) { f.restart(t, load) })
+	t.Run("stopped etcd", func(t *testing.T) { f.silence(t, load) })
 	load.judge(t, f)
 }
 
-// suffer has a fault happen to the last of the endpoints.
+// suffer applies a fault to the last of the endpoints.
 func (f *fleet) suffer(t *testing.T, load *faultLoad, fault endpointFault) {
 	n := f.crds[2]
 	strike, heal := func() { fault.strike(t, n) }, sync.OnceFunc(func() { fault.heal(t, n) })
@@ -102,18 +100,12 @@ func (f *fleet) suffer(t *testing.T, load *faultLoad, fault endpointFault) {
 	before := load.reads.Load()
 	began := time.Now()
 	strike()
-	// Also if the test fails here: the next fault is another one.
 	t.Cleanup(heal)
 	if !fault.healthy {
 		status := f.state(t, n, backend.EndpointUnhealthy, backend.EndpointEjected)
 		t.Logf("after %v it is %s: %.100s", time.Since(began).Round(10*time.Millisecond), status.State, status.LastError)
 		f.metric(t, n, backend.EndpointUnhealthy, backend.EndpointEjected)
-		e2e.Eventually(t, "the reason is shown", func() error {
-			if text := f.portico(t, "backends", fleetBackend); !strings.Contains(text, fault.because) {
-				return errors.New(text)
-			}
-			return nil
-		})
+		f.up.Shows(t, explain.Path+"?path="+faultPath, fault.because)
 	}
 	out := time.Now()
 	writes := int64(10)
@@ -139,16 +131,16 @@ func (f *fleet) suffer(t *testing.T, load *faultLoad, fault endpointFault) {
 	fault.judge(t, load.failures(), began, out)
 }
 
-// judge says of what failed whether it had to. The fault was there from began
-// on, and everybody knew from out on.
+// judge checks the requests that failed. The fault began at began; at out the endpoint was out
+// of use.
 func (fault endpointFault) judge(t *testing.T, failed []failedRequest, began, out time.Time) {
 	t.Helper()
 	reads := 0
 	for _, r := range failed {
 		switch {
 		case !r.safe() && r.began.Before(out):
-			t.Logf("not known how it ended: %v", r)
-		case r.safe() && r.began.Before(began), r.safe() && fault.told && r.began.Before(out):
+			t.Logf("unknown result: %v", r)
+		case r.safe() && r.began.Before(began), r.safe() && fault.relayed && r.began.Before(out):
 			reads++
 			t.Logf("failed with the endpoint: %v", r)
 		default:
@@ -160,12 +152,11 @@ func (fault endpointFault) judge(t *testing.T, failed []failedRequest, began, ou
 	}
 }
 
-// replace puts a server in the place of a node that can be broken, and returns
-// when it has its share of the requests.
+// replace starts a brokenServer in the place of a node, and returns when it gets requests.
 func (f *fleet) replace(t *testing.T, load *faultLoad, n *node) *brokenServer {
 	t.Helper()
 	s := takePlace(t, n, f.crds[0])
-	e2e.Eventually(t, "the server in its place is asked", func() error {
+	e2e.Eventually(t, "the server in its place gets requests", func() error {
 		if s.count() < 10 {
 			return fmt.Errorf("%d times", s.count())
 		}
@@ -176,15 +167,14 @@ func (f *fleet) replace(t *testing.T, load *faultLoad, n *node) *brokenServer {
 	return s
 }
 
-// restore puts the node back.
+// restore starts the node in the place of the server.
 func (f *fleet) restore(t *testing.T, n *node, s *brokenServer) {
 	t.Helper()
 	s.Close()
 	n.start(t)
 }
 
-// metric waits until the gateway's metrics say that a node is in one of some
-// states.
+// metric waits until a node is in one of some states in the gateway's metrics.
 func (f *fleet) metric(t *testing.T, n *node, states ...backend.EndpointState) {
 	t.Helper()
 	client := e2e.HTTPClient(t, f.up.Config(t))
@@ -199,8 +189,7 @@ func (f *fleet) metric(t *testing.T, n *node, states ...backend.EndpointState) {
 	})
 }
 
-// restart ends one endpoint after the other by SIGTERM and starts it again when
-// it has ended. Not one request fails, of whatever verb.
+// restart stops each endpoint by SIGTERM and starts it again. No request fails.
 func (f *fleet) restart(t *testing.T, load *faultLoad) {
 	load.settle(t, "before the restarts")
 	for _, n := range f.crds {

@@ -2,9 +2,9 @@ package faults
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,14 +20,13 @@ import (
 	"portico/cmd/internal/testtools"
 )
 
-// fleet is an installation as operators have it: each process on an address of
-// its own, with a folder of its own, in which is what `portico certs issue`
-// wrote for it. The CRD server runs three times, as one Backend: equal servers
-// that keep what they have in the same etcd.
+// fleet is an installation of separate processes, each with its own address and a folder with
+// the files that `portico certs issue` has written for it. Three CRD servers on the same etcd
+// are the endpoints of one Backend.
 type fleet struct {
 	dir, caDir string
 	etcd       *e2e.EtcdProcess
-	up         *e2e.Installation // no `up`, but a client of the gateway like any
+	up         *e2e.Installation // without Cmd: the gateway and the administrator's kubeconfig
 	gateway    *node
 	core       *node
 	crds       []*node
@@ -36,14 +35,13 @@ type fleet struct {
 // fleetBackend is the Backend of the CRD servers.
 const fleetBackend = "crds"
 
-// fleetPolicy has faults show in the time of a test. The servers are to be asked
-// for what they have in memory while etcd is away. Of what it leaves out the
-// defaults hold.
+// fleetPolicy shortens the intervals of health checks and ejections. The health checks do not
+// depend on etcd, so that servers get requests for objects in memory while etcd is away.
 const fleetPolicy = `{"spec":{
 	"healthCheck":{"path":"/readyz?exclude=etcd&exclude=etcd-readiness","interval":"500ms","timeout":"1s"},
 	"outlierDetection":{"baseEjectionTime":"2s","maxEjectionTime":"4s"}}}`
 
-// node is one process of the fleet, and what starts it again.
+// node is one process of the fleet.
 type node struct {
 	fleet         *fleet
 	name, command string
@@ -55,17 +53,17 @@ type node struct {
 
 func (n *node) url() string { return "https://" + net.JoinHostPort(n.host, n.port) }
 
-// startFleet returns when the CRD servers are registered and all three are
+// startFleet starts the processes, registers the CRD servers and returns when all three are
 // healthy.
 func startFleet(t *testing.T) *fleet {
 	t.Helper()
 	dir := t.TempDir()
 	f := &fleet{dir: dir, caDir: filepath.Join(dir, "authorities"), etcd: e2e.StartEtcd(t)}
-	f.up = &e2e.Installation{Dir: dir, Kubeconfig: filepath.Join(dir, "kubeconfig"), Output: testtools.NewOutput()}
+	f.up = &e2e.Installation{Installation: &testtools.Installation{Dir: dir, Kubeconfig: filepath.Join(dir, "kubeconfig")}}
 	if err := os.Mkdir(filepath.Join(dir, "logs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// After the processes have ended, whose cleanups come later and run first.
+	// Runs after the cleanup of the processes, which is registered later.
 	t.Cleanup(func() {
 		if t.Failed() {
 			f.up.DumpLogs(t)
@@ -88,7 +86,7 @@ func startFleet(t *testing.T) *fleet {
 	return f
 }
 
-// node makes the folder of a process, with the certificate of its address.
+// node creates the folder of a process, with the serving certificate of its address.
 func (f *fleet) node(t *testing.T, name, command, host string) *node {
 	t.Helper()
 	n := &node{fleet: f, name: name, command: command, host: host, port: e2e.FreePort(t, host), dir: filepath.Join(f.dir, name)}
@@ -96,14 +94,13 @@ func (f *fleet) node(t *testing.T, name, command, host string) *node {
 	return n
 }
 
-// certificate issues the one that the process serves with.
+// certificate issues the serving certificate of the process.
 func (n *node) certificate(t *testing.T, more ...string) {
 	t.Helper()
 	n.fleet.portico(t, append([]string{"certs", "issue", "server", "--ca-dir=" + n.fleet.caDir, "--out=" + n.dir, "--name=server", "--host=" + n.host}, more...)...)
 }
 
-// expire replaces the certificate by one that has expired, which the command makes
-// none of.
+// expire replaces the serving certificate by an expired one.
 func (n *node) expire(t *testing.T) {
 	t.Helper()
 	if _, err := pki.Issue(n.fleet.caDir, n.dir, pki.Request{
@@ -115,8 +112,7 @@ func (n *node) expire(t *testing.T) {
 
 func (n *node) file(name string) string { return filepath.Join(n.dir, name) }
 
-// complete issues the certificates that the process is a client with, and sets
-// its flags, none of which names another's folder.
+// complete issues the client certificates of the process, and sets its flags.
 func (n *node) complete(t *testing.T) {
 	t.Helper()
 	f := n.fleet
@@ -137,19 +133,15 @@ func (n *node) complete(t *testing.T) {
 		"--gateway-cert-file="+n.file("client.crt"), "--gateway-key-file="+n.file("client.key"))
 }
 
-// start starts the process; it ends with the fleet at the latest.
+// start starts the process.
 func (n *node) start(t *testing.T) {
 	t.Helper()
-	p, err := e2e.Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
 	log, err := os.OpenFile(filepath.Join(n.fleet.dir, "logs", n.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(p.Portico, n.args...)
+	cmd := exec.Command(e2e.Program(t, testtools.Portico), n.args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -157,12 +149,12 @@ func (n *node) start(t *testing.T) {
 	n.cmd = cmd
 }
 
-// stop ends what still runs.
+// stop kills every process that runs.
 func (f *fleet) stop() {
 	for _, n := range append([]*node{f.core, f.gateway}, f.crds...) {
 		if n != nil && n.cmd != nil && n.cmd.ProcessState == nil {
 			_ = n.cmd.Process.Kill()
-			_ = n.cmd.Wait() // how it ended was our doing
+			_ = n.cmd.Wait() // its error is that it was killed
 		}
 	}
 }
@@ -174,14 +166,14 @@ func (n *node) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// kill ends the process at once.
+// kill ends the process by SIGKILL.
 func (n *node) kill(t *testing.T) {
 	t.Helper()
 	n.signal(t, syscall.SIGKILL)
-	_ = n.cmd.Wait() // killed, as it should be
+	_ = n.cmd.Wait() // its error is that it was killed
 }
 
-// terminate has the process end in its own time, and waits for that.
+// terminate ends the process by SIGTERM and waits for its end.
 func (n *node) terminate(t *testing.T) {
 	t.Helper()
 	n.signal(t, syscall.SIGTERM)
@@ -190,14 +182,10 @@ func (n *node) terminate(t *testing.T) {
 	}
 }
 
-// portico runs a command of the binary, as the administrator.
+// portico runs a command of portico as the administrator and returns its output.
 func (f *fleet) portico(t *testing.T, args ...string) string {
 	t.Helper()
-	p, err := e2e.Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), p.Portico, args...)
+	cmd := exec.CommandContext(t.Context(), e2e.Program(t, testtools.Portico), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+f.up.Kubeconfig)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -216,21 +204,10 @@ func (f *fleet) administrator(t *testing.T) {
 	}
 }
 
-// register makes the Backend, as one would.
+// register registers the CRD servers.
 func (f *fleet) register(t *testing.T) {
 	t.Helper()
-	client := e2e.HTTPClient(t, f.up.Config(t))
-	e2e.Eventually(t, "the core server is reached", func() error {
-		resp, err := client.Get(f.up.Endpoint + "/api/v1/namespaces/default")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != 200 {
-			return errors.New(resp.Status)
-		}
-		return nil
-	})
+	f.up.Shows(t, "/api/v1/namespaces/default", "")
 	args := []string{"register", fleetBackend, "--all-groups", "--ca-file=" + f.gateway.file("serving-ca.crt"), "--wait=60s"}
 	for _, n := range f.crds {
 		args = append(args, "--url="+n.url())
@@ -242,27 +219,24 @@ func (f *fleet) register(t *testing.T) {
 	}
 }
 
-// endpoint returns what the Backend's status says of a node.
+// endpoint returns the status of a node in the Backend's status.
 func (f *fleet) endpoint(t *testing.T, n *node) (*backend.EndpointStatus, error) {
 	t.Helper()
-	out, err := f.up.Kubectl(t, "get", "backend", fleetBackend, "-o", "json")
-	if err != nil {
-		return nil, err
-	}
+	code, body := f.up.Do(t, http.MethodGet, "/apis/gateway.portico.dev/v1alpha1/backends/"+fleetBackend, "")
 	var b backend.Backend
-	if err := json.Unmarshal([]byte(out), &b); err != nil {
-		return nil, err
+	if err := json.Unmarshal([]byte(body), &b); err != nil || code != http.StatusOK {
+		return nil, fmt.Errorf("%d %s: %w", code, body, err)
 	}
 	for i := range b.Status.Endpoints {
 		if b.Status.Endpoints[i].URL == n.url() {
 			return &b.Status.Endpoints[i], nil
 		}
 	}
-	return nil, fmt.Errorf("the status of the Backend does not tell of %s: %s", n.url(), out)
+	return nil, fmt.Errorf("the status of the Backend lacks %s: %s", n.url(), body)
 }
 
-// state waits until the Backend's status says that a node is in one of some
-// states, and why if that is not healthy.
+// state waits until a node is in one of some states in the Backend's status, with a reason
+// unless it is healthy.
 func (f *fleet) state(t *testing.T, n *node, want ...backend.EndpointState) *backend.EndpointStatus {
 	t.Helper()
 	var got *backend.EndpointStatus
@@ -274,7 +248,7 @@ func (f *fleet) state(t *testing.T, n *node, want ...backend.EndpointState) *bac
 			return fmt.Errorf("it is %s (%s)", got.State, got.LastError)
 		}
 		if got.State != backend.EndpointHealthy && got.LastError == "" {
-			return fmt.Errorf("it is %s without a reason", got.State)
+			return fmt.Errorf("it is %s without an error", got.State)
 		}
 		return nil
 	})

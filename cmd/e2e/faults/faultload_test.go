@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"portico/cmd/e2e"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/cmd/e2e"
 )
 
 const (

@@ -7,23 +7,26 @@ import (
 	"strings"
 	"testing"
 
-	"portico/cmd/e2e"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"portico/cmd/e2e"
 )
 
-// When etcd has come to its quota, writes are refused with a Status that says
-// so, reads go on, also from processes that start now, objects can be deleted,
-// and after that everything is well by itself.
+// With --etcd-servers `up` starts no etcd. When that etcd has reached its quota, writes are
+// refused with a Status, reads are served, also by processes that start then with another
+// data folder, objects can be deleted, and after that writes pass again.
 func TestFullStorage(t *testing.T) {
 	t.Parallel()
 	const quota, size = 12 << 20, 1 << 20
 	etcd := e2e.StartEtcd(t, fmt.Sprintf("%s=%d", e2e.EtcdQuotaEnv, quota))
 	up := e2e.Install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint())
+	if up.Etcd != etcd.Endpoint() || strings.Contains(up.Output.String(), "starting etcd") {
+		t.Errorf("up started an etcd:\n%s", up.Output)
+	}
 	const path = "/api/v1/namespaces/default/configmaps"
 	fill := func(name string) (int, string) {
-		return up.Post(t, path, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", size*9/10)))
+		return up.Do(t, http.MethodPost, path, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", size*9/10)))
 	}
 	const group = "full.example.com"
 	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), group)
@@ -42,19 +45,19 @@ func TestFullStorage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, answer := up.Post(t, "/apis/"+group+"/v1/namespaces/default/widgets", object)
+	code, answer := up.Do(t, http.MethodPost, "/apis/"+group+"/v1/namespaces/default/widgets", string(object))
 	isFull(t, code, answer)
 
 	if err := up.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	up = e2e.Install(t, up.Dir, "--etcd-servers="+etcd.Endpoint())
+	up = e2e.Install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint())
 	cfg := up.Config(t)
 	client := kubernetes.NewForConfigOrDie(cfg)
-	e2e.Eventually(t, "reads go on", func() error {
+	e2e.Eventually(t, "reads are served", func() error {
 		list, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 		if err == nil && len(list.Items) < n {
-			err = fmt.Errorf("%d of %d are there", len(list.Items), n)
+			err = fmt.Errorf("%d of %d objects", len(list.Items), n)
 		}
 		return err
 	})
@@ -75,7 +78,7 @@ func TestFullStorage(t *testing.T) {
 	})
 }
 
-// isFull checks the answer to a write that found no room.
+// isFull checks the response to a write that the quota refused.
 func isFull(t *testing.T, code int, answer string) {
 	t.Helper()
 	var status metav1.Status

@@ -24,7 +24,7 @@ const (
 	rbacPath         = "/apis/rbac.authorization.k8s.io/v1/"
 )
 
-// denying is a webhook that denies objects with "hookdeny" in their names.
+// denying starts a webhook that denies objects whose JSON contains "hookdeny".
 func denying(t *testing.T) *httptest.Server {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,21 +38,19 @@ func denying(t *testing.T) *httptest.Server {
 			Result: &metav1.Status{Message: "by the hook"},
 		}
 		w.Header().Set("Content-Type", "application/json")
-		// Of a client that has gone, the answer is not needed.
-		_ = json.NewEncoder(w).Encode(review)
+		_ = json.NewEncoder(w).Encode(review) // the client reports a failed write
 	}))
 	t.Cleanup(server.Close)
 	return server
 }
 
-// administrator asks the gateway of an installation as a member of system:masters.
+// administrator returns a client of the administrator.
 func administrator(t *testing.T, up *e2e.Installation) holder {
 	t.Helper()
 	return holder{e2e.HTTPClient(t, up.Config(t)), up.Endpoint, ""}
 }
 
-// post creates an object and returns an error unless the answer has the code and
-// the texts.
+// post creates an object and returns an error unless the response has the code and the texts.
 func (c holder) post(path, body string, code int, texts ...string) error {
 	_, err := c.ask(http.MethodPost, path, body, "application/json", code, texts...)
 	return err
@@ -77,8 +75,8 @@ func (c holder) policyOn(t *testing.T, name, groups, expression string) {
 
 const namesPolicy = "!has(object.metadata.name) || !object.metadata.name.contains('vapdeny')"
 
-// stored returns where each resource that can be created and listed is created, and
-// an object of it with that name and nothing else.
+// stored returns, by the path of its collection, an object of each resource that can be
+// created and listed; it has a name and no other fields.
 func (c holder) stored(t *testing.T, name string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -111,14 +109,43 @@ func (c holder) stored(t *testing.T, name string) map[string]string {
 	return out
 }
 
-// Webhooks and policies on everything see every kind that any process stores, the
-// gateway's own included, as every user writes it; exempt are the kinds of
-// admissionregistration.k8s.io and what is not stored.
-func TestAdmissionSeesEveryStoredKind(t *testing.T) {
+// A webhook is called for, and a policy applies to, every kind that any process stores, the
+// gateway's own kinds included; the kinds of admissionregistration.k8s.io and kinds that are
+// not stored are exempt. What the gateway itself writes is exempt as well: with a policy that
+// denies every write of its kinds, the groups of new definitions are registered and the
+// installation starts.
+func TestAdmissionOfEveryStoredKind(t *testing.T) {
 	t.Parallel()
-	up := e2e.Install(t, t.TempDir())
+	dir := t.TempDir()
+	up := e2e.Install(t, dir)
 	c := administrator(t, up)
+	t.Run("parameters of policies", func(t *testing.T) { c.readsParameters(t) })
 	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), "every.example.com")
+	c.callsWebhooks(t)
+	c.policyOn(t, "frozen", `"rbac.authorization.k8s.io","apiregistration.k8s.io","gateway.portico.dev","flowcontrol.apiserver.k8s.io"`, "false")
+	refused := func() error {
+		for path, body := range ownObjects("any") {
+			if err := c.post(path, body, http.StatusUnprocessableEntity, "by the policy"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	e2e.Eventually(t, "the policy applies", refused)
+	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), "frozen.example.com")
+	e2e.Eventually(t, "its APIService has a status", c.get("/apis/apiregistration.k8s.io/v1/apiservices/v1.frozen.example.com", http.StatusOK, `"type":"Available","status":"True"`))
+	if err := up.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	c = administrator(t, e2e.Install(t, dir))
+	if err := refused(); err != nil {
+		t.Errorf("when the installation is ready again: %v", err)
+	}
+}
+
+// callsWebhooks checks that a webhook for everything is called for every stored kind.
+func (c holder) callsWebhooks(t *testing.T) {
+	t.Helper()
 	hook := denying(t)
 	configuration := fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"every"},"webhooks":[
 		{"name":"every.example.com","sideEffects":"None","failurePolicy":"Fail","admissionReviewVersions":["v1"],
@@ -127,36 +154,27 @@ func TestAdmissionSeesEveryStoredKind(t *testing.T) {
 	if err := c.post(registrationPath+"mutatingwebhookconfigurations", configuration, http.StatusCreated); err != nil {
 		t.Fatal(err)
 	}
-	seen := 0
+	called := 0
 	for path, body := range c.stored(t, "hookdeny") {
 		if strings.HasPrefix(path, registrationPath) {
 			if answer, _ := c.ask(http.MethodPost, path, body, "application/json", http.StatusUnprocessableEntity); strings.Contains(answer, "by the hook") {
-				t.Errorf("%s is shown to webhooks", path)
+				t.Errorf("the webhook is called for %s", path)
 			}
 			continue
 		}
-		seen++
-		// Each process hears of the webhook by itself.
-		e2e.Eventually(t, path+" is shown to webhooks", func() error { return c.post(path, body, http.StatusBadRequest, "by the hook") })
+		called++
+		e2e.Eventually(t, "the webhook is called for "+path, func() error { return c.post(path, body, http.StatusBadRequest, "by the hook") })
 	}
-	if seen < 20 {
-		t.Errorf("%d resources were found, there are more", seen)
+	if called < 20 {
+		t.Errorf("only %d resources were found", called)
 	}
 	review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","metadata":{"name":"hookdeny"},"spec":{"nonResourceAttributes":{"path":"/hookdeny","verb":"get"}}}`
 	if answer, _ := c.ask(http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, "application/json", http.StatusCreated); strings.Contains(answer, "by the hook") {
-		t.Error("a review is shown to webhooks")
+		t.Error("the webhook is called for a review")
 	}
-	c.policyOn(t, "every", `"*"`, namesPolicy)
-	for path, body := range ownObjects("vapdeny") {
-		e2e.Eventually(t, path+" is shown to policies", func() error { return c.post(path, body, http.StatusUnprocessableEntity, "by the policy") })
-		if err := c.post(path, strings.ReplaceAll(body, "vapdeny", "vapallow"), http.StatusCreated); err != nil {
-			t.Error(err)
-		}
-	}
-	namespacesCount(t, c)
 }
 
-// ownObjects are objects of the gateway's own kinds.
+// ownObjects returns, by the path of its collection, an object of each of the gateway's kinds.
 func ownObjects(name string) map[string]string {
 	const role = `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"u"}]`
 	out := map[string]string{}
@@ -181,73 +199,9 @@ func ownObjects(name string) map[string]string {
 	return out
 }
 
-// namespacesCount checks that roles and bindings are created in namespaces only
-// that exist and stay.
-func namespacesCount(t *testing.T, c holder) {
-	t.Helper()
-	in := func(namespace, path, body string) (string, string) {
-		return strings.Replace(path, "/default/", "/"+namespace+"/", 1), body
-	}
-	const core = "/api/v1/namespaces"
-	held := `{"metadata":{"name":"held","finalizers":["example.com/held"]}}`
-	for _, err := range []error{
-		c.post(core, `{"metadata":{"name":"going"}}`, http.StatusCreated),
-		c.post(core+"/going/configmaps", held, http.StatusCreated),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := c.ask(http.MethodDelete, core+"/going", "", "application/json", http.StatusOK); err != nil {
-		t.Fatal(err)
-	}
-	for path, body := range ownObjects("later") {
-		if !strings.Contains(path, "/default/") {
-			continue
-		}
-		missing, body := in("nope", path, body)
-		if err := c.post(missing, body, http.StatusNotFound, `namespaces \"nope\" not found`); err != nil {
-			t.Error(err)
-		}
-		going, body := in("going", path, body)
-		e2e.Eventually(t, path+" is not created in a namespace that is being deleted", func() error {
-			return c.post(going, body, http.StatusForbidden, "because it is being terminated")
-		})
-	}
-}
-
-// What the gateway writes of itself passes whatever policies say: groups of new
-// definitions are registered and an installation starts, with a policy that lets
-// nobody write the gateway's kinds.
-func TestPoliciesDoNotStopTheGateway(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	up := e2e.Install(t, dir)
-	c := administrator(t, up)
-	c.policyOn(t, "frozen", `"rbac.authorization.k8s.io","apiregistration.k8s.io","gateway.portico.dev","flowcontrol.apiserver.k8s.io"`, "false")
-	refused := func() error {
-		for path, body := range ownObjects("any") {
-			if err := c.post(path, body, http.StatusUnprocessableEntity, "by the policy"); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	e2e.Eventually(t, "the policy counts", refused)
-	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), "frozen.example.com")
-	e2e.Eventually(t, "its APIService has a status", c.get("/apis/apiregistration.k8s.io/v1/apiservices/v1.frozen.example.com", http.StatusOK, `"type":"Available","status":"True"`))
-	if err := up.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	c = administrator(t, e2e.Install(t, dir))
-	if err := refused(); err != nil {
-		t.Errorf("as soon as the installation is ready again: %v", err)
-	}
-}
-
-// Without the core server, which keeps the policies, the gateway goes by those it
-// knew, also after a restart; only APIServices and Backends, which say where the
-// core server is, can be written by system:masters in spite of them.
+// While the core server, which stores policies, is away, the gateway applies those that it
+// read last, also after a restart. Members of system:masters may write APIServices and Backends
+// in spite of them, because these say where the core server is.
 func TestOwnKindsWhileCoreIsAway(t *testing.T) {
 	t.Parallel()
 	a := newAlone(t)
@@ -273,7 +227,7 @@ func TestOwnKindsWhileCoreIsAway(t *testing.T) {
 		}
 	}
 	denied := role("vapdeny", http.StatusUnprocessableEntity, "by the policy")
-	e2e.Eventually(t, "the policy counts", denied)
+	e2e.Eventually(t, "the policy applies", denied)
 	must(c.post("/apis/gateway.portico.dev/v1alpha1/backends", ownObjects("vapdeny")["/apis/gateway.portico.dev/v1alpha1/backends"], http.StatusUnprocessableEntity, "by the policy"))
 	a.keptPolicies(t)
 
@@ -297,7 +251,7 @@ func TestOwnKindsWhileCoreIsAway(t *testing.T) {
 	must(denied())
 }
 
-// keptPolicies waits until etcd has what a gateway restarts with.
+// keptPolicies waits until etcd has the policies for a restart of the gateway.
 func (a *alone) keptPolicies(t *testing.T) {
 	t.Helper()
 	kept, err := etcd.Open(etcd.Config{Endpoints: []string{a.etcd}})
@@ -305,7 +259,7 @@ func (a *alone) keptPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer kept.Close()
-	e2e.Eventually(t, "policies are kept", func() error {
+	e2e.Eventually(t, "policies are in last-good", func() error {
 		docs, err := kept.Documents("gateway").Read(t.Context())
 		if err != nil {
 			return err

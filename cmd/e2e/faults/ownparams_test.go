@@ -3,15 +3,14 @@ package faults
 import (
 	"fmt"
 	"net/http"
-	"portico/cmd/e2e"
 	"testing"
+
+	"portico/cmd/e2e"
 )
 
-// Policies on the gateway's own kinds read their parameters from any server: the
-// core server, and the gateway itself, whose watches tell of changes.
-func TestParametersOfPoliciesOnOwnKinds(t *testing.T) {
-	t.Parallel()
-	c := administrator(t, e2e.SharedInstallation(t))
+// readsParameters checks that policies on the gateway's kinds read their parameters from the
+// core server and from the gateway itself, and apply changes of them.
+func (c holder) readsParameters(t *testing.T) {
 	for _, p := range []struct{ name, kind, path, namespace string }{
 		{"paramcore", `{"apiVersion":"v1","kind":"ConfigMap"}`, "/api/v1/namespaces/default/configmaps", `,"namespace":"default"`},
 		{"paramown", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole"}`, rbacPath + "clusterroles", ""},
@@ -44,12 +43,12 @@ func TestParametersOfPoliciesOnOwnKinds(t *testing.T) {
 					return c.post(rbacPath+"clusterroles?dryRun=All", fmt.Sprintf(`{"metadata":{"name":"%s-%s"},"rules":[]}`, p.name, suffix), code, texts...)
 				}
 			}
-			e2e.Eventually(t, "the policy refuses by its parameter", role("b", http.StatusUnprocessableEntity, "by its parameter"))
+			e2e.Eventually(t, "the policy denies by its parameter", role("b", http.StatusUnprocessableEntity, "by its parameter"))
 			e2e.Eventually(t, "the policy allows by its parameter", role("a", http.StatusCreated))
 			if _, err := c.ask(http.MethodPut, p.path+"/source-"+p.name, source("b"), "application/json", http.StatusOK); err != nil {
 				t.Fatal(err)
 			}
-			e2e.Eventually(t, "a change of the parameter counts", role("b", http.StatusCreated))
+			e2e.Eventually(t, "a change of the parameter applies", role("b", http.StatusCreated))
 		})
 	}
 }

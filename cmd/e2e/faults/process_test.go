@@ -1,39 +1,44 @@
 package faults
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"portico/cmd/e2e"
-
 	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/cmd/e2e"
 )
 
-// A second start on the same data finds what was there, and what the first one
-// gave out (kubeconfig, tokens) stays good.
+// An installation takes writes as soon as it reports that it is ready, stops its processes
+// in order, and logs no warning. The next start on the same data serves what was written,
+// and accepts the kubeconfig and the tokens of the first.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	first, err := e2e.Launch(dir)
-	if err != nil {
-		t.Fatal(err)
+	const group, definitions = "restart.example.com", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	const widgets = "/apis/" + group + "/v1/namespaces/default/widgets"
+	create := func(up *e2e.Installation, path string, object interface{ MarshalJSON() ([]byte, error) }) {
+		t.Helper()
+		body, err := object.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, answer := up.Do(t, http.MethodPost, path, string(body)); code != http.StatusCreated {
+			t.Fatalf("%s: %d %s", path, code, answer)
+		}
 	}
+	first := e2e.Install(t, dir)
+	create(first, definitions, e2e.Widgets(t, group))
 	e2e.Create(t, first, "before")
-	const group = "restart.example.com"
-	widgets := e2e.Define(t, e2e.DynamicClient(t, first.Config(t)), group).Namespace("default")
-	if _, err := widgets.Create(t.Context(), e2e.Widget(group, "before"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	first.Shows(t, widgets, `"items":[]`)
+	create(first, widgets, e2e.Widget(group, "before"))
 	token := serviceAccountToken(t, first)
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
@@ -48,122 +53,85 @@ func TestRestart(t *testing.T) {
 	}
 
 	second := e2e.Install(t, dir)
+	create(second, widgets, e2e.Widget(group, "after"))
 	e2e.Expect(t, second, "before")
-	cfg := second.Config(t)
-	if code, body := e2e.Get(t, e2e.HTTPClient(t, cfg), second.Endpoint+"/apis/"+group+"/v1/namespaces/default/widgets/before", ""); code != http.StatusOK {
-		t.Errorf("the custom resource of the first run is %d %s in the second", code, body)
+	if code, body := second.Do(t, http.MethodGet, widgets+"/before", ""); code != http.StatusOK {
+		t.Errorf("the custom resource of the first run: %d %s", code, body)
 	}
+	cfg := second.Config(t)
 	cfg.TLSClientConfig.CertData, cfg.TLSClientConfig.KeyData = nil, nil
 	cfg.BearerToken = token
 	if user := e2e.Whoami(t, cfg); user != "system:serviceaccount:default:default" {
-		t.Errorf("the token of the first run is %q in the second", user)
+		t.Errorf("the token of the first run is of user %q", user)
 	}
-}
-
-// kill -9 of each child, again and again: it comes back, and whatever was
-// acknowledged is there.
-func TestKilledChildren(t *testing.T) {
-	t.Parallel()
-	up := e2e.Install(t, t.TempDir())
-	for i, name := range []string{"core", "crd", "gateway", "core", "gateway"} {
-		object := fmt.Sprintf("before-%d", i)
-		e2e.Create(t, up, object)
-		pid := up.Child(t, name)
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		e2e.Eventually(t, name+" has come back", func() error {
-			_, err := up.Client(t).CoreV1().ConfigMaps("default").Get(t.Context(), object, metav1.GetOptions{})
-			if err == nil && up.Child(t, name) == pid {
-				return fmt.Errorf("%s is still process %d", name, pid)
-			}
-			return err
-		})
-	}
-	for i := range 5 {
-		e2e.Expect(t, up, fmt.Sprintf("before-%d", i))
-	}
-	e2e.Create(t, up, "after")
-}
-
-// Writes go on while children die: each one that was acknowledged is there in
-// the end.
-func TestWritesWhileChildrenDie(t *testing.T) {
-	t.Parallel()
-	up := e2e.Install(t, t.TempDir())
-	client := up.Client(t)
-	maps := client.CoreV1().ConfigMaps("default")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var count atomic.Int64
-	acknowledged := make(chan []string, 1)
-	go func() {
-		var names []string
-		defer func() { acknowledged <- names }()
-		for i := 0; ctx.Err() == nil; i++ {
-			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("w-%d", i)}}
-			if _, err := maps.Create(ctx, cm, metav1.CreateOptions{}); err == nil {
-				names = append(names, cm.Name)
-				count.Add(1)
-			}
-		}
-	}()
-	more := func() {
-		t.Helper()
-		from := count.Load()
-		e2e.Eventually(t, "writes are acknowledged", func() error {
-			if n := count.Load() - from; n < 20 {
-				return fmt.Errorf("%d of 20", n)
-			}
-			return nil
-		})
-	}
-	for _, name := range []string{"core", "gateway"} {
-		more()
-		if err := syscall.Kill(up.Child(t, name), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	more()
-	cancel()
-	names := <-acknowledged
-	list, err := maps.List(t.Context(), metav1.ListOptions{})
-	if err != nil {
+	if err := second.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	there := map[string]bool{}
-	for _, cm := range list.Items {
-		there[cm.Name] = true
+	expectNoWarnings(t, dir)
+}
+
+// expectNoWarnings checks that no log of an installation has a warning or an error, apart
+// from etcd's warnings about a slow machine.
+func expectNoWarnings(t *testing.T, dir string) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(dir, "logs", "*.log"))
+	if err != nil || len(logs) != 4 {
+		t.Fatalf("logs: %v %v", logs, err)
 	}
-	for _, name := range names {
-		if !there[name] {
-			t.Errorf("%s was acknowledged and is lost (of %d)", name, len(names))
+	slowness := func(line string) bool {
+		return strings.Contains(line, "took too long") || strings.Contains(line, "slow fdatasync") || strings.Contains(line, `msg="request stats"`)
+	}
+	for _, file := range logs {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if !strings.Contains(line, "level=INFO") && !slowness(line) {
+				t.Errorf("%s: %s", filepath.Base(file), line)
+			}
 		}
 	}
 }
 
-// kill -9 of the supervisor takes everything with it, also a child that is
-// stopped, and leaves data that the next start takes up.
-func TestKilledSupervisor(t *testing.T) {
+func serviceAccountToken(t *testing.T, up *e2e.Installation) string {
+	t.Helper()
+	var token string
+	e2e.Eventually(t, "a token of the default service account is issued", func() error {
+		tr, err := up.Client(t).CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		if err == nil {
+			token = tr.Status.Token
+		}
+		return err
+	})
+	return token
+}
+
+// While the core and the CRD server are stopped by SIGSTOP, discovery is served at once from
+// memory. When the program that started the installation is killed, every process of the
+// installation ends, stopped ones included, and the next start serves the data.
+func TestStoppedServersAndKilledParent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	up, err := e2e.Launch(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	up, killParent := e2e.LaunchElsewhere(t, dir)
 	e2e.Create(t, up, "before")
-	etcd, gateway, core, crd := up.Child(t, "etcd"), up.Child(t, "gateway"), up.Child(t, "core"), up.Child(t, "crd")
-	if err := syscall.Kill(core, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
+	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), "stopped.example.com")
+	up.Shows(t, "/apis/apiregistration.k8s.io/v1/apiservices/v1.stopped.example.com", "Available")
+	processes := []int{up.Cmd.Process.Pid}
+	for _, name := range []string{"etcd", "gateway", "core", "crd"} {
+		processes = append(processes, up.Child(t, name))
 	}
-	if err := up.Cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
+	for _, pid := range processes[3:] {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
 	}
-	<-up.Exited
-	for _, pid := range []int{etcd, gateway, core, crd} {
-		e2e.Eventually(t, "child is gone", func() error {
+	expectDiscovery(t, up)
+	killParent()
+	for _, pid := range processes {
+		e2e.Eventually(t, "the installation has ended", func() error {
 			if e2e.Alive(pid) {
-				return fmt.Errorf("process %d lives", pid)
+				return fmt.Errorf("process %d of %v runs", pid, processes)
 			}
 			return nil
 		})
@@ -171,24 +139,10 @@ func TestKilledSupervisor(t *testing.T) {
 	e2e.Expect(t, e2e.Install(t, dir), "before")
 }
 
-// With every server behind the gateway stopped in its tracks, discovery is
-// answered at once, from memory.
-func TestDiscoveryWithStoppedBackends(t *testing.T) {
-	t.Parallel()
-	up := e2e.Install(t, t.TempDir())
-	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), "stopped.example.com")
-	e2e.Eventually(t, "its APIService is there", func() error {
-		_, err := up.Kubectl(t, "get", "apiservice", "v1.stopped.example.com")
-		return err
-	})
-	for _, name := range []string{"core", "crd"} {
-		pid := up.Child(t, name)
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-		// Else it could not stop in order at the end.
-		t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) })
-	}
+// expectDiscovery checks that discovery documents are served within a second, which is less
+// than any timeout of a request to a server.
+func expectDiscovery(t *testing.T, up *e2e.Installation) {
+	t.Helper()
 	client := e2e.HTTPClient(t, up.Config(t))
 	aggregated := "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	for _, tc := range []struct{ path, accept, want string }{
@@ -214,49 +168,8 @@ func TestDiscoveryWithStoppedBackends(t *testing.T) {
 		if code != http.StatusOK || !strings.Contains(strings.ReplaceAll(body, ": ", ":"), tc.want) {
 			t.Errorf("%s: %d, want %q in\n%.500s", tc.path, code, tc.want, body)
 		}
-		// Waiting for the backend would take its timeouts: seconds.
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("%s took %v", tc.path, took)
 		}
 	}
-}
-
-func serviceAccountToken(t *testing.T, up *e2e.Installation) string {
-	t.Helper()
-	var token string
-	e2e.Eventually(t, "the default service account gives a token", func() error {
-		tr, err := up.Client(t).CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-		if err == nil {
-			token = tr.Status.Token
-		}
-		return err
-	})
-	return token
-}
-
-// An installation ends when the test binary that started it is killed.
-func TestKilledTestBinaryLeavesNoInstallation(t *testing.T) {
-	t.Parallel()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), e2e.LauncherEnv+"="+t.TempDir())
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var pid int
-	_, err = fmt.Fscan(out, &pid)
-	cmd.Process.Kill()
-	_ = cmd.Wait() // killed
-	if err != nil {
-		t.Fatal("read the process id of the installation:", err)
-	}
-	e2e.Eventually(t, "the installation has ended", func() error {
-		if e2e.Alive(pid) {
-			return fmt.Errorf("process %d runs", pid)
-		}
-		return nil
-	})
 }

@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"portico/cmd/e2e"
 	"strings"
 	"testing"
+
+	"portico/cmd/e2e"
 )
 
 const wardleBackend = `apiVersion: gateway.portico.dev/v1alpha1
@@ -18,8 +19,8 @@ spec:
   autoRegister: {groups: [%q], versionPriority: 20}
 `
 
-// A real aggregated API server behind a Backend: found, used, killed, and gone
-// with its Backend. What else claims its group is told so.
+// A real aggregated API server, registered by a Backend, is used and killed, and its API is
+// deleted with the Backend. A second Backend of its group gets a condition.
 func TestBackendOfSampleServer(t *testing.T) {
 	t.Parallel()
 	up := e2e.Install(t, t.TempDir())
@@ -43,7 +44,6 @@ func TestBackendOfSampleServer(t *testing.T) {
 	s.Says(t, "wardle", ".status.endpoints[0].state", "Healthy")
 	s.Says(t, "wardle", `.status.conditions[?(@.type=="Registered")].status`, "True")
 	s.Available(t, "True")
-	// Its own status is another write than that of its APIService.
 	s.Says(t, "wardle", `.status.conditions[?(@.type=="Available")].status`, "True")
 	out := up.MustKubectl(t, "get", "backends")
 	if !strings.Contains(strings.Join(strings.Fields(out), " "), "wardle 1/1 True wardle.example.com") {
@@ -65,7 +65,7 @@ func TestBackendOfSampleServer(t *testing.T) {
 	s.Says(t, "other", `.status.conditions[?(@.type=="Registered")].message`, `v1beta1.wardle.example.com served by Backend "wardle"`)
 	s.Says(t, "other", `.status.conditions[?(@.type=="Available")].status`, "True")
 
-	// What it served goes to who has asked for it too, and then is gone.
+	// Its group moves to the other Backend, and is deleted with that one.
 	up.MustKubectl(t, "delete", "backend", "wardle")
 	s.Says(t, "other", `.status.conditions[?(@.type=="Registered")].status`, "True")
 	up.MustKubectl(t, "get", "flunders")
@@ -74,9 +74,10 @@ func TestBackendOfSampleServer(t *testing.T) {
 	s.Says(t, "other", `.status.conditions[?(@.type=="Available")].message`, "observed by")
 	up.MustKubectl(t, "delete", "backend", "other")
 	e2e.Eventually(t, "the routes are gone", func() error {
-		code, _ := e2e.Get(t, e2e.HTTPClient(t, up.Config(t)), up.Endpoint+"/apis/wardle.example.com/v1alpha1/flunders", "")
-		if out, err := up.Kubectl(t, "get", "apiservice", "v1alpha1.wardle.example.com"); err == nil || code != http.StatusNotFound {
-			return fmt.Errorf("%d %s", code, out)
+		for _, path := range []string{"/apis/wardle.example.com/v1alpha1/flunders", "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.wardle.example.com"} {
+			if code, body := up.Do(t, http.MethodGet, path, ""); code != http.StatusNotFound {
+				return fmt.Errorf("%s: %d %s", path, code, body)
+			}
 		}
 		return nil
 	})

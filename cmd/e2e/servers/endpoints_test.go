@@ -18,8 +18,8 @@ import (
 	"portico/cmd/internal/pki"
 )
 
-// clusterService is a Service as clusters have it: no ExternalName, two named
-// ports, and endpoints that somebody else writes.
+// clusterService is a Service with two named ports, and with EndpointSlices that the test
+// writes.
 const clusterService = `apiVersion: v1
 kind: Service
 metadata:
@@ -35,14 +35,11 @@ spec:
 
 const flundersPath = "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders"
 
-// A server that is registered the way clusters do it, by a Service whose
-// EndpointSlices say where it is: requests reach it under the Service's name and
-// port; another endpoint takes over from one that died; one that is not ready,
-// and a port of another name, are never connected to.
+// Requests reach a server that is registered by a Service with EndpointSlices, under the name
+// and the port of the Service. When an endpoint dies the other one gets all requests. The
+// gateway never connects to an endpoint that is not ready or to another port.
 //
-// It is the one test whose servers do not listen on loopback, which no
-// EndpointSlice may name; they listen on that one address for as long as the
-// test runs.
+// The servers listen on an address that is not loopback, which an EndpointSlice may not name.
 func TestServiceEndpoints(t *testing.T) {
 	t.Parallel()
 	e := newEndpointsTest(t)
@@ -66,7 +63,7 @@ func TestServiceEndpoints(t *testing.T) {
 	first.Kill()
 	e.serves(t, "after the first endpoint died")
 
-	// Alive, but not to be used.
+	// Both not ready; the second one runs.
 	e.slice(t, "second", second.Port, false)
 	e.slice(t, "first", first.Port, false)
 	e.sample.Available(t, "False (MissingEndpoints)")
@@ -79,14 +76,14 @@ func TestServiceEndpoints(t *testing.T) {
 	e.sample.Available(t, "True")
 	e.serves(t, "by the endpoint that is ready again")
 	if n := e.trapped.Load(); n > 0 {
-		t.Errorf("%d connections to what is not ready or another port", n)
+		t.Errorf("%d connections to an endpoint that is not ready or to another port", n)
 	}
 }
 
 type endpointsTest struct {
 	up       *e2e.Installation
 	client   *http.Client
-	sample   *e2e.SampleServer // registered, not started
+	sample   *e2e.SampleServer // registered; it does not run
 	host     string
 	files    *pki.Files // of the servers
 	trapPort string     // where nothing may connect
@@ -98,8 +95,7 @@ func newEndpointsTest(t *testing.T) *endpointsTest {
 	e := &endpointsTest{host: e2e.RoutableAddress(t)}
 	e.up = e2e.Install(t, t.TempDir())
 	e.client = e2e.HTTPClient(t, e.up.Config(t))
-	// A certificate for the Service's name only, which is how the gateway must
-	// call the server at whatever address.
+	// The certificate has the name of the Service only.
 	var err error
 	if e.files, err = pki.Ensure(pki.Config{Dir: filepath.Join(t.TempDir(), "pki"), Hosts: []string{"api.wardle.svc"}}); err != nil {
 		t.Fatal(err)
@@ -121,7 +117,7 @@ func newEndpointsTest(t *testing.T) *endpointsTest {
 	return e
 }
 
-// trap listens where nobody may connect.
+// trap counts the connections to trapPort.
 func (e *endpointsTest) trap(t *testing.T) {
 	t.Helper()
 	ln, err := net.Listen("tcp", net.JoinHostPort(e.host, "0"))
@@ -142,7 +138,7 @@ func (e *endpointsTest) trap(t *testing.T) {
 	}()
 }
 
-// server returns one that will listen on the routable address.
+// server returns a server for the routable address.
 func (e *endpointsTest) server(t *testing.T) *e2e.SampleServer {
 	t.Helper()
 	s := &e2e.SampleServer{
@@ -153,7 +149,7 @@ func (e *endpointsTest) server(t *testing.T) *e2e.SampleServer {
 	return s
 }
 
-// slice writes the slice of that name, which is the one endpoint host:port.
+// slice writes an EndpointSlice with one endpoint, host:port.
 func (e *endpointsTest) slice(t *testing.T, name, port string, ready bool) {
 	t.Helper()
 	number := func(s string) *int32 {
@@ -186,7 +182,7 @@ func (e *endpointsTest) slice(t *testing.T, name, port string, ready bool) {
 	}
 }
 
-// serves asks a number of times; every time the answer must be good.
+// serves checks 20 responses and the condition of the APIService.
 func (e *endpointsTest) serves(t *testing.T, when string) {
 	t.Helper()
 	for range 20 {

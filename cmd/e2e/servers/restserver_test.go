@@ -6,13 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"portico/cmd/e2e"
 	"strings"
 	"testing"
+
+	"portico/cmd/e2e"
+	"portico/cmd/internal/testtools"
 )
 
-// restServer is a REST server made with a framework that has never heard of
-// Kubernetes, behind an installation.
+// restServer is a REST server without Kubernetes discovery behind an installation.
 type restServer struct {
 	up     *e2e.Installation
 	listen string
@@ -20,8 +21,7 @@ type restServer struct {
 	cmd    *exec.Cmd
 }
 
-// registerREST registers a server, all of whose paths are below a prefix, as
-// shop.example.com.
+// registerREST registers a server whose paths begin with a prefix as shop.example.com.
 func registerREST(t *testing.T, up *e2e.Installation, prefix string) *restServer {
 	t.Helper()
 	s := &restServer{up: up, listen: "127.0.0.1:" + e2e.FreePort(t, "127.0.0.1"), prefix: prefix}
@@ -41,11 +41,7 @@ spec:
 
 func (s *restServer) start(t *testing.T) {
 	t.Helper()
-	p, err := e2e.Programs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.cmd = exec.Command(p.RESTServer, "--listen="+s.listen, "--prefix="+s.prefix)
+	s.cmd = exec.Command(e2e.Program(t, testtools.RESTServer), "--listen="+s.listen, "--prefix="+s.prefix)
 	s.cmd.Stdout, s.cmd.Stderr = os.Stderr, os.Stderr
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -55,12 +51,12 @@ func (s *restServer) start(t *testing.T) {
 func (s *restServer) kill() {
 	if s.cmd != nil {
 		s.cmd.Process.Kill()
-		_ = s.cmd.Wait() // how it ended was our doing
+		_ = s.cmd.Wait() // its error is that it was killed
 		s.cmd = nil
 	}
 }
 
-// shows waits until kubectl prints something.
+// shows waits until the output of kubectl contains want.
 func (s *restServer) shows(t *testing.T, want string, args ...string) {
 	t.Helper()
 	e2e.Eventually(t, strings.Join(args, " ")+" shows "+want, func() error {
@@ -72,7 +68,7 @@ func (s *restServer) shows(t *testing.T, want string, args ...string) {
 	})
 }
 
-// refused checks that kubectl fails with a text, and at once.
+// refused checks that kubectl fails with an error that contains want.
 func (s *restServer) refused(t *testing.T, want string, args ...string) {
 	t.Helper()
 	out, err := s.up.Kubectl(t, args...)
@@ -81,16 +77,17 @@ func (s *restServer) refused(t *testing.T, want string, args ...string) {
 	}
 }
 
-// A REST server as an API: kubectl sees what its OpenAPI document says, reaches
-// its paths, and is told what there is not.
+// A REST server is an API by its OpenAPI document: kubectl lists its resources and reaches its
+// paths, and gets an error for what only Kubernetes servers support.
 func TestRESTServer(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)
+	const shop = "/apis/gateway.portico.dev/v1alpha1/backends/shop"
 	s := registerREST(t, up, "/api/v1")
 	defer up.MustKubectl(t, "delete", "backend", "shop")
-	s.shows(t, "False", "get", "backend", "shop", "--no-headers")
+	up.Shows(t, shop, `"type":"Available","status":"False"`)
 	s.start(t)
-	s.shows(t, "True", "get", "backend", "shop", "--no-headers")
+	up.Shows(t, shop, `"type":"Available","status":"True"`)
 	s.shows(t, "pets", "api-resources", "--api-group=shop.example.com")
 	out := up.MustKubectl(t, "api-resources", "--api-group=shop.example.com", "--no-headers", "-o", "wide")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -115,18 +112,18 @@ func TestRESTServer(t *testing.T) {
 	if out := up.MustKubectl(t, "explain", "pets.name"); !strings.Contains(out, "What it is called") {
 		t.Errorf("explain says %s", out)
 	}
-	s.whatThereIsNot(t)
+	s.refusesKubernetesVerbs(t)
 	up.MustKubectl(t, "delete", "--raw", root+"/pets/1")
 	s.refused(t, "NotFound", "get", "--raw", root+"/pets/1")
 
 	s.kill()
-	s.shows(t, "False", "get", "backend", "shop", "--no-headers")
+	up.Shows(t, shop, `"type":"Available","status":"False"`)
 	s.refused(t, "ServiceUnavailable", "get", "--raw", root+"/pets")
 	s.shows(t, "pets", "api-resources", "--api-group=shop.example.com")
 }
 
-// whatThereIsNot asks for what only servers of Kubernetes have.
-func (s *restServer) whatThereIsNot(t *testing.T) {
+// refusesKubernetesVerbs checks the errors of requests that only Kubernetes servers support.
+func (s *restServer) refusesKubernetesVerbs(t *testing.T) {
 	t.Helper()
 	const plain = "pets.shop.example.com is served by a plain REST service"
 	object := filepath.Join(t.TempDir(), "object.yaml")
@@ -138,7 +135,7 @@ func (s *restServer) whatThereIsNot(t *testing.T) {
 	} {
 		s.refused(t, plain, args...)
 	}
-	// Who may do what is the gateway's matter, by what discovery says.
+	// The gateway authorizes by the resources of discovery.
 	s.refused(t, `User "jane" cannot list resource "pets" in API group "shop.example.com"`, "get", "--raw", "/apis/shop.example.com/v1/pets", "--as=jane")
 	s.refused(t, `cannot get resource "pets/toys"`, "get", "--raw", "/apis/shop.example.com/v1/pets/1/toys", "--as=jane")
 	s.shows(t, "rex", "get", "--raw", "/apis/shop.example.com/v1/pets/1") // still

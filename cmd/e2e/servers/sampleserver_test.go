@@ -2,12 +2,14 @@ package servers
 
 import (
 	"path/filepath"
-	"portico/cmd/e2e"
 	"strings"
 	"testing"
+
+	"portico/cmd/e2e"
 )
 
-// A real aggregated API server: registered, used, killed, started again.
+// A real aggregated API server, registered by an APIService, is used, killed, started again, and
+// explained by its OpenAPI v2 document.
 func TestSampleAPIServer(t *testing.T) {
 	t.Parallel()
 	up := e2e.Install(t, t.TempDir())
@@ -26,17 +28,15 @@ func TestSampleAPIServer(t *testing.T) {
 
 	s.Kill()
 	if took := s.Available(t, "False (FailedDiscoveryCheck)"); took > e2e.Noticed {
-		t.Errorf("that the server is dead was noticed after %v", took)
+		t.Errorf("the end of the server was noticed after %v", took)
 	}
 	s.WhileAway(t)
 
 	s.Start(t)
 	s.Serves(t)
 	if took := s.Available(t, "True"); took > e2e.Noticed {
-		t.Errorf("that the server is back was noticed after %v", took)
+		t.Errorf("the return of the server was noticed after %v", took)
 	}
-	e2e.Eventually(t, "what was stored is there again", func() error {
-		_, err := up.Kubectl(t, "get", "flunder", "kept")
-		return err
-	})
+	up.Shows(t, "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders/kept", "")
+	explainsByOpenAPIV2(t, s)
 }

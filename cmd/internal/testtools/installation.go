@@ -12,29 +12,29 @@ import (
 	"time"
 )
 
-// Patience bounds each wait of an Installation: far above what any of them
-// takes, so that a busy machine does not fail a test.
+// Patience bounds each wait of an Installation. It is far above what any takes, so that
+// tests do not fail on a busy machine.
 const Patience = 60 * time.Second
 
 // Installation is a running `portico up`. Its methods may be called
 // concurrently.
 type Installation struct {
-	// Dir is the data folder, Endpoint the URL of the gateway, Kubeconfig the
-	// administrator's file, Etcd the URL of the embedded etcd.
+	// Dir is the data folder, Endpoint the URL of the gateway, Kubeconfig the path of
+	// the administrator's kubeconfig, Etcd the URL of etcd.
 	Dir, Endpoint, Kubeconfig, Etcd string
 	// Cmd is the supervisor.
 	Cmd *exec.Cmd
-	// Output is everything that it has printed.
+	// Output is what the supervisor has printed.
 	Output *Output
-	// Exited gets the result of Cmd.Wait and is then closed.
+	// Exited receives the result of Cmd.Wait and is then closed.
 	Exited <-chan error
 
 	stop sync.Once
 }
 
-// Launch starts a program as `portico up` and returns when it is ready.
-func Launch(program, dir string, args ...string) (*Installation, error) {
-	i, err := Start(program, dir, args...)
+// Launch runs Start and returns when the installation is ready.
+func Launch(dir string, args ...string) (*Installation, error) {
+	i, err := Start(dir, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -45,9 +45,13 @@ func Launch(program, dir string, args ...string) (*Installation, error) {
 	return i, nil
 }
 
-// Start starts a program as `portico up` on a free port of 127.0.0.1, with its
+// Start builds portico if needed, starts `portico up` on a free port of 127.0.0.1 with its
 // data in dir, and does not wait. Endpoint, Kubeconfig and Etcd are "".
-func Start(program, dir string, args ...string) (*Installation, error) {
+func Start(dir string, args ...string) (*Installation, error) {
+	program, err := Build(Portico)
+	if err != nil {
+		return nil, err
+	}
 	exited := make(chan error, 1)
 	i := &Installation{Dir: dir, Exited: exited, Output: NewOutput()}
 	i.Cmd = exec.Command(program, append([]string{"up", "--listen=127.0.0.1:0", "--data-dir=" + dir}, args...)...)
@@ -67,8 +71,8 @@ func Start(program, dir string, args ...string) (*Installation, error) {
 	return i, nil
 }
 
-// lifeline returns the reading end of a pipe that closes when this process ends, however
-// it ends: `portico up` ends then as well.
+// lifeline returns the reading end of a pipe that closes when this process ends for any
+// reason, which ends `portico up`.
 var lifeline = sync.OnceValues(func() (*os.File, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -83,7 +87,7 @@ var lifeline = sync.OnceValues(func() (*os.File, error) {
 //lint:ignore U1000 a variable that nothing reads
 var lifelineEnd *os.File
 
-// ready waits until the installation is ready and reads what it says of itself.
+// ready waits until the installation is ready and parses the addresses that it prints.
 func (i *Installation) ready() error {
 	if err := i.Await("Ctrl-C stops it"); err != nil {
 		return err

@@ -1,15 +1,11 @@
-// Package testtools builds the programs that the end-to-end tests run: portico
-// itself, the real kubectl, the Kubernetes project's sample-apiserver, a
-// controller made with controller-runtime, the bench program and a REST server.
-// It starts and stops installations of portico.
+// Package testtools builds the programs that the end-to-end tests run, and starts and
+// stops installations of portico.
 //
-// The programs go into the user's cache folder, not into a temporary one: the
-// go command leaves one that is up to date alone, which saves most of a minute
-// of linking at each run. Each working copy has a folder of its own there: tests
-// of two of them may run at a time, and each means its own portico. The folder of
-// a working copy that is gone goes with the next build of another. The
-// others are built in the modules cmd/tools and bench, so that their versions do
-// not change those of portico.
+// Programs are built into the user's cache folder: a program that is up to date is not
+// linked again, which saves most of a minute. Each working copy has its own folder there,
+// because tests of several may run at a time; the folder of a working copy that no longer
+// exists is removed. All programs but portico are in the modules cmd/tools and bench, so
+// that their dependencies do not change those of portico.
 //
 // Runs in: tests.
 package testtools
@@ -21,64 +17,80 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 )
 
-// kubectlVersion is what kubectl says of itself, and compares with the server;
-// without it, it cannot read its own version.
+// The programs, by file name.
+const (
+	Portico         = "portico"
+	Kubectl         = "kubectl"          // the real one
+	SampleAPIServer = "sample-apiserver" // the Kubernetes project's
+	Manager         = "manager"          // a controller made with controller-runtime
+	Bench           = "bench"
+	RESTServer      = "restserver"
+)
+
+// kubectlVersion is the version that kubectl reports and compares with the server's;
+// without one it cannot parse its own version.
 const kubectlVersion = "v1.37.2"
 
-// ownerFile names the working copy whose programs a folder has.
-const ownerFile = "working-copy"
-
-// Programs is where they are.
-type Programs struct {
-	// Dir holds all of them, fit to be put into PATH.
-	Dir                                               string
-	Portico, Kubectl, SampleAPIServer, Manager, Bench string
-	RESTServer                                        string
+// sources are the programs' modules, linker flags and packages.
+var sources = map[string]struct{ module, ldflags, what string }{
+	Portico:         {"", "", "./cmd/portico"},
+	Kubectl:         {"cmd/tools", "-s -w -X k8s.io/component-base/version.gitVersion=" + kubectlVersion, "./kubectl"},
+	SampleAPIServer: {"cmd/tools", "-s -w", "k8s.io/sample-apiserver"},
+	Manager:         {"cmd/tools", "-s -w", "./manager"},
+	Bench:           {"bench", "-s -w", "."},
+	RESTServer:      {"cmd/tools", "-s -w", "./restserver"},
 }
 
-// Build builds what is not up to date. It may run in several processes at a
-// time; one waits for the other.
-func Build() (*Programs, error) {
-	root, dir, err := folder()
-	if err != nil {
-		return nil, err
-	}
-	p := &Programs{
-		Dir: dir, Portico: filepath.Join(dir, "portico"), Kubectl: filepath.Join(dir, "kubectl"),
-		SampleAPIServer: filepath.Join(dir, "sample-apiserver"), Manager: filepath.Join(dir, "manager"),
-		Bench: filepath.Join(dir, "bench"), RESTServer: filepath.Join(dir, "restserver"),
-	}
-	tools := filepath.Join(root, "cmd", "tools")
-	return p, build(dir, []program{
-		{root, p.Portico, "", "./cmd/portico"},
-		{tools, p.Kubectl, "-s -w -X k8s.io/component-base/version.gitVersion=" + kubectlVersion, "./kubectl"},
-		{tools, p.SampleAPIServer, "-s -w", "k8s.io/sample-apiserver"},
-		{tools, p.Manager, "-s -w", "./manager"},
-		{filepath.Join(root, "bench"), p.Bench, "-s -w", "."},
-		{tools, p.RESTServer, "-s -w", "./restserver"},
-	})
-}
+var (
+	building sync.Mutex
+	built    = map[string]string{} // paths
+)
 
-// BuildPortico builds portico alone, for tests that need none of the other
-// programs, and returns its file. Concurrency is as with Build.
-func BuildPortico() (string, error) {
+// Build builds a program unless it is up to date, and returns its path. All programs are
+// in one folder. Build may be called concurrently, also by several processes.
+func Build(program string) (path string, err error) {
+	building.Lock()
+	defer building.Unlock()
+	if path, ok := built[program]; ok {
+		return path, nil
+	}
 	root, dir, err := folder()
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(dir, "portico")
-	return file, build(dir, []program{{root, file, "", "./cmd/portico"}})
+	path = filepath.Join(dir, program)
+	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("open lock: %w", err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock folder of programs: %w", err)
+	}
+	source := sources[program]
+	cmd := exec.Command("go", "build", "-ldflags="+source.ldflags, "-o", path, source.what)
+	cmd.Dir = filepath.Join(root, source.module)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", program, err, out)
+	}
+	built[program] = path
+	return path, nil
 }
 
-// folder returns the root of the module and the folder of its programs, which
-// it creates.
+// ownerFile holds the path of the working copy that a folder of programs belongs to.
+const ownerFile = "working-copy"
+
+// folder returns the root of the module and the folder of its programs, which it creates.
 func folder() (root, dir string, err error) {
-	if root, err = moduleRoot(); err != nil {
-		return "", "", err
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", "", fmt.Errorf("find module: %w", err)
 	}
+	root = filepath.Dir(strings.TrimSpace(string(out)))
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", "", fmt.Errorf("find cache folder: %w", err)
@@ -86,42 +98,18 @@ func folder() (root, dir string, err error) {
 	all := filepath.Join(cache, "portico", "test-programs")
 	dir = filepath.Join(all, fmt.Sprintf("%x", sha256.Sum256([]byte(root)))[:12])
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", "", fmt.Errorf("create folder for programs: %w", err)
+		return "", "", fmt.Errorf("create folder of programs: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, ownerFile), []byte(root), 0o600); err != nil {
-		return "", "", fmt.Errorf("name the owner of the programs: %w", err)
+		return "", "", fmt.Errorf("write owner of programs: %w", err)
 	}
 	if err := prune(all); err != nil {
-		return "", "", fmt.Errorf("remove programs of working copies that are gone: %w", err)
+		return "", "", fmt.Errorf("remove programs of removed working copies: %w", err)
 	}
 	return root, dir, nil
 }
 
-// program is one that is built: the folder of its module, the file, the flags
-// of the linker and the package.
-type program struct{ in, out, ldflags, what string }
-
-// build builds programs, while no other process builds in dir.
-func build(dir string, programs []program) error {
-	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return fmt.Errorf("open lock: %w", err)
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("lock folder for programs: %w", err)
-	}
-	for _, p := range programs {
-		cmd := exec.Command("go", "build", "-ldflags="+p.ldflags, "-o", p.out, p.what)
-		cmd.Dir = p.in
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w\n%s", p.what, err, out)
-		}
-	}
-	return nil
-}
-
-// prune removes the programs of working copies that are gone: 330 MB each.
+// prune removes the programs of working copies that no longer exist: 330 MB each.
 func prune(all string) error {
 	owners, err := filepath.Glob(filepath.Join(all, "*", ownerFile))
 	if err != nil {
@@ -130,7 +118,7 @@ func prune(all string) error {
 	for _, file := range owners {
 		root, err := os.ReadFile(file)
 		if err != nil {
-			continue // another test run was quicker
+			continue // removed by another test run
 		}
 		if _, err := os.Stat(filepath.Join(string(root), "go.mod")); os.IsNotExist(err) {
 			if err := os.RemoveAll(filepath.Dir(file)); err != nil {
@@ -139,12 +127,4 @@ func prune(all string) error {
 		}
 	}
 	return nil
-}
-
-func moduleRoot() (string, error) {
-	out, err := exec.Command("go", "env", "GOMOD").Output()
-	if err != nil {
-		return "", fmt.Errorf("find module: %w", err)
-	}
-	return filepath.Dir(strings.TrimSpace(string(out))), nil
 }
