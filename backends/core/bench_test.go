@@ -134,7 +134,7 @@ func load[T rest.Object](t *testing.T, c *Core, group, res, namespace, name stri
 	t.Helper()
 	r := c.find(group, res)
 	o, err := r.Store.Get(t.Context(), resource.Key{Namespace: namespace, Name: name}, resource.At{})
-	if isNotFound(err) {
+	if apierrors.IsNotFound(err) {
 		return out, false
 	}
 	if err != nil {

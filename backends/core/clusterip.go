@@ -17,30 +17,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
+	"portico/resource/loop"
 	"portico/resource/rest"
 )
 
-const (
-	// freeInterval is how often claims without a service are looked for, and
-	// claimGrace how old they must be: a service is stored after its claim.
-	freeInterval = time.Minute
-	claimGrace   = time.Minute
-)
+// claimGrace is the age from which a claim without a service is freed: a service is
+// stored after its claim.
+const claimGrace = time.Minute
 
-// addresses hands out cluster IPs. A claim is a key in etcd named by the
-// address, so that several core servers never give one address twice.
+// addresses allocates cluster IPs. A claim is an object in etcd named by the address, so
+// that several core servers never allocate one address twice.
 type addresses struct {
 	prefix netip.Prefix
-	size   uint32 // of the range, at most 2^16 of it is used
+	size   uint32 // of the range; at most 2^16 of it is used
 	claims resource.Store
-	// services is where the addresses are used. Set before the first request.
+	// services use the addresses. Set before the first request.
 	services *rest.Resource
 }
 
 // apiService owns the first address of the range.
 const apiService = "default/kubernetes"
 
-// claimInfo is the resource of claims, which is stored and not served.
+// claimInfo returns the resource of claims, which is stored and not served.
 func claimInfo() *resource.Info {
 	return &resource.Info{
 		Group: "internal.portico.dev", Versions: []string{"v1"}, Resource: "clusteripclaims",
@@ -76,13 +74,13 @@ func (a *addresses) allocate(ctx context.Context, svc, old *corev1.Service, dryR
 		had = old.Spec.ClusterIPs
 	}
 	if svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone {
-		return nil, nil // what old had is freed once the service is stored
+		return nil, nil // the address of old is freed once the service is stored
 	}
 	if svc.Spec.ClusterIP != "" {
 		if slices.Contains(had, svc.Spec.ClusterIP) {
 			return nil, nil
 		}
-		return a.claimAsked(ctx, svc, owner, dryRun)
+		return a.claimNamed(ctx, svc, owner, dryRun)
 	}
 	addr, claim, err := a.claimFree(ctx, owner, dryRun)
 	if err != nil {
@@ -92,8 +90,8 @@ func (a *addresses) allocate(ctx context.Context, svc, old *corev1.Service, dryR
 	return a.releaser(svc, claim), nil
 }
 
-// claimAsked claims the address that a service names itself.
-func (a *addresses) claimAsked(ctx context.Context, svc *corev1.Service, owner string, dryRun bool) (func(), error) {
+// claimNamed claims the address that a service names itself.
+func (a *addresses) claimNamed(ctx context.Context, svc *corev1.Service, owner string, dryRun bool) (func(), error) {
 	at := field.NewPath("spec", "clusterIPs")
 	invalid := func(text string) error {
 		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, field.ErrorList{
@@ -114,8 +112,8 @@ func (a *addresses) claimAsked(ctx context.Context, svc *corev1.Service, owner s
 	}
 	claim, err := a.claim(ctx, addr, owner)
 	if apierrors.IsAlreadyExists(err) {
-		// A service that is replaced by one of its name keeps its address. The
-		// claim is not this call's to release: the service may still be there.
+		// A service that is replaced by one of its name keeps its address. Its claim is
+		// not released if the write fails: the old service may still exist.
 		claim, err = nil, a.renew(ctx, addr, owner)
 	}
 	switch {
@@ -127,8 +125,8 @@ func (a *addresses) claimAsked(ctx context.Context, svc *corev1.Service, owner s
 	return a.releaser(svc, claim), nil
 }
 
-// claimFree claims some free address: it begins at a place that depends on the
-// service, so that servers rarely try for the same one. A dry run makes no claim.
+// claimFree claims a free address. It starts at an address that depends on the service, so
+// that servers rarely try the same one. A dry run makes no claim.
 func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (netip.Addr, *resource.Object, error) {
 	h := fnv.New32a()
 	fmt.Fprint(h, owner)
@@ -141,7 +139,7 @@ func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (n
 		addr := a.nth(n)
 		if dryRun {
 			_, err := a.claims.Get(ctx, resource.Key{Name: addr.String()}, resource.At{})
-			if isNotFound(err) {
+			if apierrors.IsNotFound(err) {
 				return addr, nil, nil
 			} else if err != nil {
 				return netip.Addr{}, nil, err
@@ -159,21 +157,19 @@ func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (n
 	return netip.Addr{}, nil, apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: range %s is full", a.prefix))
 }
 
-// claimed is a claim as it is stored.
+// claimed is the stored form of a claim.
 type claimed struct {
 	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`
 	Metadata   metav1.ObjectMeta `json:"metadata"`
 	Owner      string            `json:"owner"` // namespace/name of the service
-	// Renewals makes every renewal a change: what is equal is not written.
-	Renewals int64 `json:"renewals,omitempty"`
 }
 
-func encodeClaim(addr netip.Addr, owner string, renewals int64) (*resource.Object, error) {
+func encodeClaim(addr netip.Addr, owner string) (*resource.Object, error) {
 	data, err := json.Marshal(claimed{
-		APIVersion: "internal.portico.dev/v1", Kind: "ClusterIPClaim", Owner: owner, Renewals: renewals,
-		// The uid makes each claim differ: one renewed within the same second
-		// must get a revision of its own, or its predecessor's release takes it.
+		APIVersion: "internal.portico.dev/v1", Kind: "ClusterIPClaim", Owner: owner,
+		// The uid makes every claim and renewal differ. A renewal without a change would
+		// keep its revision, and the release of the claim before it would free it.
 		Metadata: metav1.ObjectMeta{Name: addr.String(), UID: uuid.NewUUID(), CreationTimestamp: metav1.Now()},
 	})
 	if err != nil {
@@ -186,17 +182,17 @@ func encodeClaim(addr netip.Addr, owner string, renewals int64) (*resource.Objec
 	return o, nil
 }
 
-// claim stores a claim; AlreadyExists if there is one.
+// claim stores a claim; the error is AlreadyExists if there is one.
 func (a *addresses) claim(ctx context.Context, addr netip.Addr, owner string) (*resource.Object, error) {
-	o, err := encodeClaim(addr, owner, 0)
+	o, err := encodeClaim(addr, owner)
 	if err != nil {
 		return nil, err
 	}
 	return a.claims.Create(ctx, resource.Key{Name: addr.String()}, o, 0)
 }
 
-// renew refreshes a claim of the owner, so that it is not freed. The error is
-// AlreadyExists if the claim has another owner.
+// renew updates a claim of the owner, so that it is not freed. The error is AlreadyExists if
+// the claim has another owner.
 func (a *addresses) renew(ctx context.Context, addr netip.Addr, owner string) error {
 	_, err := a.claims.Update(ctx, resource.Key{Name: addr.String()}, func(cur *resource.Object) (resource.Mutation, error) {
 		var have claimed
@@ -208,15 +204,15 @@ func (a *addresses) renew(ctx context.Context, addr netip.Addr, owner string) er
 		if have.Owner != owner {
 			return resource.Mutation{}, apierrors.NewAlreadyExists(a.claims.Info().GroupResource(), addr.String())
 		}
-		o, err := encodeClaim(addr, owner, have.Renewals+1)
+		o, err := encodeClaim(addr, owner)
 		return resource.Mutation{Object: o}, err
 	})
 	return err
 }
 
-// releaser takes the claim of a failed write back unless it was renewed; nil
-// for none. A write that ended in an error may have been stored nevertheless,
-// when it was the answer that got lost: then the service keeps its claim.
+// releaser returns the function that frees the claim of a failed write unless it was
+// renewed; nil if there is no claim. If only the response of the write was lost, the service
+// is stored and keeps its claim.
 func (a *addresses) releaser(svc *corev1.Service, claim *resource.Object) func() {
 	if claim == nil {
 		return nil
@@ -225,7 +221,7 @@ func (a *addresses) releaser(svc *corev1.Service, claim *resource.Object) func()
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		// A claim that stays is freed later, as one without a service.
+		// A claim that remains is freed later, as one without a service.
 		if used, err := a.uses(ctx, key, claim.Name); err == nil && !used {
 			_ = a.free(ctx, claim)
 		}
@@ -238,7 +234,7 @@ func (a *addresses) uses(ctx context.Context, key resource.Key, address string) 
 		return false, nil
 	}
 	o, err := a.services.Store.Get(ctx, key, resource.At{})
-	if isNotFound(err) {
+	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -251,7 +247,7 @@ func (a *addresses) uses(ctx context.Context, key resource.Key, address string) 
 	return slices.Contains(obj.(*corev1.Service).Spec.ClusterIPs, address), nil
 }
 
-// free deletes a claim as it was read.
+// free deletes a claim unless it has changed.
 func (a *addresses) free(ctx context.Context, claim *resource.Object) error {
 	_, err := a.claims.Delete(ctx, claim.Key(), func(cur *resource.Object) error {
 		if cur.Revision != claim.Revision {
@@ -262,24 +258,15 @@ func (a *addresses) free(ctx context.Context, claim *resource.Object) error {
 	return err
 }
 
-// freeAddresses deletes claims whose service is gone or uses another address.
+// freeAddresses frees claims whose service is gone or uses another address, until ctx ends.
 func (c *Core) freeAddresses(ctx context.Context) error {
-	tick := time.NewTicker(freeInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-		if err := c.freeOnce(ctx, time.Now().Add(-claimGrace)); err != nil && ctx.Err() == nil {
-			c.log.Warn("freeing cluster addresses failed", "err", err)
-		}
-	}
+	return c.reconcile(ctx, "cluster IPs", new(loop.Signal), func(ctx context.Context) error {
+		return c.freeOnce(ctx, time.Now().Add(-claimGrace))
+	})
 }
 
-// freeOnce frees claims older than before. The claims are read first: whatever
-// service was stored with one of them is in the list of services.
+// freeOnce frees claims older than before. It lists the claims first, so that the list of
+// services has every service that was stored with one of them.
 func (c *Core) freeOnce(ctx context.Context, before time.Time) error {
 	claims, err := c.addresses.claims.List(ctx, resource.ListOptions{})
 	if err != nil {
@@ -306,7 +293,7 @@ func (c *Core) freeOnce(ctx context.Context, before time.Time) error {
 			continue
 		}
 		err := c.addresses.free(ctx, o)
-		if err != nil && !isNotFound(err) && !apierrors.IsConflict(err) {
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("free %s: %w", o.Name, err)
 		}
 	}

@@ -2,10 +2,10 @@
 // etcd, and their controllers. To the gateway, which authenticates and authorizes, it is
 // a backend like any other; it accepts the front-proxy identity only.
 //
-// Controllers: system namespaces, the default service account and root certificate of
-// each namespace, the draining of deleted namespaces, cluster addresses of services.
-// Objects of other servers in a deleted namespace are deleted through the gateway; the
-// server starts without it.
+// Its controllers create the system namespaces, the default service account and root
+// certificate of each namespace and Service default/kubernetes, drain deleted namespaces
+// and free the cluster IPs of deleted services. Objects of other servers in a deleted
+// namespace are deleted through the gateway; the server starts without it.
 //
 // Runs in: core.
 package core
@@ -19,6 +19,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/backends/core/kinds"
@@ -37,11 +38,10 @@ import (
 	"portico/resource/watchcache"
 )
 
-// name is what the process is called in metrics, traces and requests.
+// name is the name of the process in metrics, traces and requests.
 const name = "core"
 
-// Config of a Core. Files are read again when they change, unless said
-// otherwise.
+// Config of a Core. Files are reloaded when they change, unless stated otherwise.
 type Config struct {
 	process.Config
 	// ServiceAccountIssuer is the iss of service account tokens, and
@@ -51,23 +51,22 @@ type Config struct {
 	// APIAudiences are the audiences of tokens that name none. Default: the
 	// issuer.
 	APIAudiences []string
-	// MaxTokenExpiration is the longest life of a token made here; requests for more get
-	// this. Between 1 h and 2^32 s. Default: 365 days.
+	// MaxTokenExpiration is the longest lifetime of a token; requests for more get this.
+	// Between 1 h and 2^32 s. Default: 365 days.
 	MaxTokenExpiration time.Duration
-	// RootCAFile is published in every namespace as kube-root-ca.crt. "" does
-	// not.
+	// RootCAFile is published in every namespace as ConfigMap kube-root-ca.crt; "": none.
 	RootCAFile string
-	// ServiceClusterIPRange is where services get their addresses from.
-	// Default 10.96.0.0/16.
+	// ServiceClusterIPRange is the IPv4 CIDR of the addresses of services. Default:
+	// 10.96.0.0/16.
 	ServiceClusterIPRange string
-	// EventTTL is how long events are kept. Default 1 h.
+	// EventTTL is how long events are kept. Default: 1 h.
 	EventTTL time.Duration
-	// AdvertiseAddress is host:port of the gateway for Service
-	// default/kubernetes; "" leaves its endpoints out.
+	// AdvertiseAddress is host:port of the gateway for Service default/kubernetes; "": the
+	// service has no endpoints.
 	AdvertiseAddress string
 }
 
-// storage is what keeps the objects: etcd, or memory in tests.
+// storage keeps the objects: etcd, or memory in tests.
 type storage interface {
 	Store(info *resource.Info) resource.Store
 	Feed(ranges ...string) resource.Feed
@@ -89,11 +88,13 @@ type Core struct {
 	server    *serve.Server
 	system    *systemNamespaces
 	drain     *drainer
-	// way leads to the gateway; nil: there is none.
-	way http.RoundTripper
-	// engine is for admission webhooks and policies; nil without a gateway, through
-	// which their parameters and Services are read.
+	// transport is for requests to the gateway; nil: there is none.
+	transport http.RoundTripper
+	// engine calls admission webhooks and policies; nil without a gateway, through which
+	// their parameters and Services are read.
 	engine *admission.Engine
+	// authorize asks the gateway about actions that it has not authorized.
+	authorize func(context.Context, *resource.Action) error
 }
 
 // New assembles a core server; it neither connects nor listens.
@@ -119,7 +120,7 @@ func New(cfg Config) (*Core, error) {
 	return c, nil
 }
 
-// assembleKinds makes everything that serves resources.
+// assembleKinds makes the parts that serve resources.
 func (c *Core) assembleKinds() (err error) {
 	if c.addresses, err = newAddresses(c.cfg.ServiceClusterIPRange, c.storage.Store(claimInfo())); err != nil {
 		return err
@@ -154,35 +155,35 @@ func (c *Core) assembleKinds() (err error) {
 	}
 	c.metrics = c.cfg.Metrics()
 	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos))
-	asked := admission.NewMetrics(c.metrics.Registry())
+	admissionMetrics := admission.NewMetrics(c.metrics.Registry())
 	c.addresses.services = c.find("", "services")
-	if err := c.assembleEngine(asked); err != nil {
+	if err := c.assembleEngine(admissionMetrics); err != nil {
 		return err
 	}
-	lifecycle := admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace, Metrics: asked})
+	lifecycle := admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace, Metrics: admissionMetrics})
 	c.api = handlers.New(handlers.Config{
-		Resources: list, Warn: filter.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: c.authorize,
-		Admission: asked.Timed(admission.Chain(lifecycle, c.engine)),
+		Resources: list, Warn: filter.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: func(ctx context.Context, a *resource.Action) error { return c.authorize(ctx, a) },
+		Admission: admissionMetrics.Timed(admission.Chain(lifecycle, c.engine)),
 	})
 	return nil
 }
 
-// assembleEngine makes the engine of admission webhooks and policies. Their
-// configurations are stored here; what they refer to is read through the gateway.
+// assembleEngine makes the engine of admission webhooks and policies. Their configurations
+// are stored here; the objects that they refer to are read through the gateway.
 func (c *Core) assembleEngine(metrics *admission.Metrics) (err error) {
-	if c.way, err = c.cfg.Way(); c.way == nil {
+	if c.transport, err = c.cfg.GatewayTransport(); c.transport == nil {
 		return err
 	}
-	c.engine, err = c.cfg.Engine(name, c.way, func(i *resource.Info) resource.Store {
+	c.engine, err = c.cfg.Engine(name, c.transport, func(i *resource.Info) resource.Store {
 		if r := c.find(i.Group, i.Resource); r != nil {
-			return c.cache.Early(&r.Info) // writes wait for what it follows
+			return c.cache.Early(&r.Info) // before the cache is filled: writes wait for the engine
 		}
 		return nil
 	}, metrics)
 	return err
 }
 
-// infos are the resources that are served and stored.
+// infos returns the resources that are served and stored.
 func (c *Core) infos() []*resource.Info {
 	out := make([]*resource.Info, len(c.kinds))
 	for i, k := range c.kinds {
@@ -195,14 +196,15 @@ func (c *Core) find(group, res string) *rest.Resource {
 	return c.resources[schema.GroupResource{Group: group, Resource: res}]
 }
 
-// lookupNamespace is what admission knows of a namespace.
+// lookupNamespace returns the state of a namespace for admission; with live it is read from
+// etcd.
 func (c *Core) lookupNamespace(ctx context.Context, name string, live bool) (admission.NamespaceState, error) {
 	at := resource.At{Freshness: resource.Any}
 	if live {
 		at = resource.At{}
 	}
 	o, err := c.find("", "namespaces").Store.Get(ctx, resource.Key{Name: name}, at)
-	if isNotFound(err) {
+	if apierrors.IsNotFound(err) {
 		return admission.NamespaceState{}, nil
 	}
 	if err != nil {
@@ -234,7 +236,7 @@ func (c *Core) addHealthChecks() {
 	c.health.AddStorage(c.etcd.Healthy)
 	c.health.AddReady("informer-sync", func(*http.Request) error {
 		if !c.cache.Ready() {
-			return errors.New("not all resources are followed yet")
+			return errors.New("the watch cache has not been filled yet")
 		}
 		return nil
 	})
@@ -247,12 +249,12 @@ func (c *Core) addHealthChecks() {
 	})
 }
 
-// Listen binds the listening address, so that an address in use is known
-// before anything else starts. Run does it if it was not done.
+// Listen binds the listening address, so that an address in use is an error before anything
+// else starts. Run calls it if it was not called.
 func (c *Core) Listen() error { return c.server.Listen() }
 
-// Run serves until ctx ends, then drains, and returns when everything it
-// started has ended. It ends by itself if a part of it does.
+// Run serves until ctx ends or a part of the server fails, then drains, and returns when
+// everything that it started has ended.
 func (c *Core) Run(ctx context.Context) error {
 	defer c.etcd.Close()
 	return c.server.RunWith(ctx, c.runParts)

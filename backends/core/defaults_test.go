@@ -19,8 +19,8 @@ func TestNamespaceDefaultsWithoutTheFile(t *testing.T) {
 	eventually(t, "the root CA is published once it is there", func() bool { return !missing(t, c, "/api/v1/namespaces/shop/configmaps/kube-root-ca.crt") })
 }
 
-// A namespace that was drained is still in the snapshot of namespaces when that
-// of accounts shows it empty already.
+// A drained namespace may be in the snapshot of namespaces after that of accounts shows it
+// empty; no object is created in it.
 func TestNamespaceDefaultsLeaveNothingInGoneNamespaces(t *testing.T) {
 	c := newCore(t, Config{RootCAFile: writeFile(t, "ca.crt", []byte("bundle"))})
 	start(t, c.cache.Run)
@@ -31,7 +31,7 @@ func TestNamespaceDefaultsLeaveNothingInGoneNamespaces(t *testing.T) {
 		return &resource.Object{Header: resource.Header{Name: name}}
 	}
 	d := &namespaceDefaults{
-		core: c, log: c.log,
+		core:       c,
 		namespaces: &loop.Snapshot{Items: []*resource.Object{living("going"), living("gone")}},
 		accounts:   &loop.Snapshot{}, ca: &loop.Snapshot{},
 	}

@@ -8,125 +8,83 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico/backends/process"
 	"portico/discovery"
 	"portico/resource"
 	"portico/resource/client"
 	"portico/resource/loop"
 )
 
-// drainer deletes the content of namespaces that are being deleted, and then removes
-// their finalizer. One goroutine drains a namespace, several namespaces in parallel; it
-// sends no requests while none is being deleted.
+// drainer deletes the content of namespaces that are being deleted, and then removes their
+// finalizer. Several namespaces are drained in parallel, each by one goroutine. No requests
+// are sent while no namespace is being deleted.
 //
-// Another core server may drain the same namespace, and a namespace of the same name may
-// be created meanwhile. So a namespace is identified by its uid, and listed objects are
-// deleted only if the namespace is still the same after the list.
+// Another core server may drain the same namespace, and a namespace of the same name may be
+// created meanwhile. So a namespace is identified by its uid, and listed objects are deleted
+// only if the namespace is still the same after the list.
 type drainer struct {
 	core    *Core
 	own     *client.Client // the server itself, in memory
-	gateway *client.Client // nil: nothing but the own kinds is drained
+	gateway *client.Client // nil: only the server's own kinds are drained
 	log     *slog.Logger
-	slots   chan struct{}
-	backoff loop.Backoff
-
-	mu   sync.Mutex
-	busy map[string]bool // by uid
+	tasks   *process.Tasks
 }
 
-// maxDrains bounds how many namespaces are emptied at a time. One that waits
-// for its next round does not count.
+// maxDrains bounds how many namespaces are drained at a time. One that waits for its next
+// attempt does not count.
 const maxDrains = 10
 
 func newDrainer(c *Core, gateway *client.Client) *drainer {
 	return &drainer{
 		core: c, gateway: gateway, log: c.log,
-		own:     client.New(client.Config{BaseURL: "http://core", Transport: client.InProcess(c.api, controllerUser())}),
-		slots:   make(chan struct{}, maxDrains),
-		backoff: loop.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second},
-		busy:    map[string]bool{},
+		own:   client.New(client.Config{BaseURL: "http://core", Transport: client.InProcess(c.api, controllerUser())}),
+		tasks: process.NewTasks(maxDrains, loop.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}),
 	}
 }
 
-// run follows namespaces until ctx ends.
+// run drains namespaces until ctx ends.
 func (d *drainer) run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer d.tasks.Wait()
 	return loop.Follow(ctx, d.core.find("", "namespaces").Store, loop.FollowOptions{Logger: d.log}, func(s loop.Snapshot) {
 		for _, ns := range s.Items {
-			if !ns.Terminating() || !d.begin(ns.UID) {
-				continue
+			if ns.Terminating() {
+				d.tasks.Start(ctx, ns.UID, func(ctx context.Context) error { return d.drain(ctx, ns.Name, ns.UID) })
 			}
-			wg.Go(func() {
-				defer d.end(ns.UID)
-				d.drain(ctx, ns.Name, ns.UID)
-			})
 		}
 	})
 }
 
-func (d *drainer) begin(uid string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.busy[uid] {
-		return false
-	}
-	d.busy[uid] = true
-	return true
-}
-
-func (d *drainer) end(uid string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.busy, uid)
-}
-
-// drain empties one namespace, again until it is gone.
-func (d *drainer) drain(ctx context.Context, name, uid string) {
-	// Retry ends when the namespace is let go, or with ctx.
-	_ = loop.Retry(ctx, d.backoff, func(ctx context.Context) error {
-		err := d.round(ctx, name, uid)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, errNotEmpty) {
-			d.log.Warn("draining namespace failed", "namespace", name, "err", err)
-		}
-		return err
-	})
-}
-
-// round empties the namespace once. It returns nil when there is no more to do.
-func (d *drainer) round(ctx context.Context, name, uid string) error {
-	select {
-	case d.slots <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-d.slots }()
+// drain deletes the content of a namespace once. It returns nil when there is nothing more
+// to do.
+func (d *drainer) drain(ctx context.Context, name, uid string) error {
 	err := d.check(ctx, name, uid)
 	if err == nil {
 		err = d.record(ctx, name, uid, d.empty(ctx, name, uid))
 	}
-	if errors.Is(err, errLetGo) {
+	if errors.Is(err, errFinalized) {
 		return nil
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errNotEmpty) {
+		d.log.Warn("draining a namespace failed", "namespace", name, "err", err)
 	}
 	return err
 }
 
-// errLetGo says that the namespace is gone or nothing is to be drained from it.
-var errLetGo = errors.New("the namespace has been let go")
+// errFinalized means that the namespace is gone or no longer has to be drained.
+var errFinalized = errors.New("the namespace has been finalized")
 
-// check returns errLetGo unless the namespace of that uid still waits to be
-// emptied.
+// check returns errFinalized unless the namespace of that uid still has to be drained.
 func (d *drainer) check(ctx context.Context, name, uid string) error {
 	namespaces := d.core.find("", "namespaces")
 	o, err := namespaces.Store.Get(ctx, resource.Key{Name: name}, resource.At{})
-	if isNotFound(err) || err == nil && (o.UID != uid || !o.Terminating()) {
-		return errLetGo
+	if apierrors.IsNotFound(err) || err == nil && (o.UID != uid || !o.Terminating()) {
+		return errFinalized
 	}
 	if err != nil {
 		return fmt.Errorf("get namespace: %w", err)
@@ -136,22 +94,21 @@ func (d *drainer) check(ctx context.Context, name, uid string) error {
 		return fmt.Errorf("read namespace: %w", err)
 	}
 	if !slices.Contains(obj.(*corev1.Namespace).Spec.Finalizers, corev1.FinalizerKubernetes) {
-		return errLetGo
+		return errFinalized
 	}
 	return nil
 }
 
-// target is one resource that a namespace is emptied of.
+// target is a resource whose objects are deleted from a namespace.
 type target struct {
 	*resource.Info
 	store resource.Store
-	// deletes takes the deletions; collection says that it can delete all
-	// objects of a namespace at once.
+	// deletes sends the deletions; collection reports that deletecollection is supported.
 	deletes    *client.Client
 	collection bool
 }
 
-// empty deletes what is in a namespace and counts what is left.
+// empty deletes the objects in a namespace and counts those that are left.
 func (d *drainer) empty(ctx context.Context, name, uid string) *result {
 	r := newResult()
 	seen := map[string]bool{}
@@ -174,18 +131,17 @@ func (d *drainer) empty(ctx context.Context, name, uid string) *result {
 	return r
 }
 
-// emptyResource deletes the objects of one resource in a namespace. A resource
-// that is no longer served, or cannot be listed after all, holds nothing, nor does one
-// that is registered without a server that has it.
+// emptyResource deletes the objects of one resource in a namespace. A resource that is no
+// longer served, cannot be listed, or is registered without a server has no objects.
 func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid string, r *result) {
 	list, err := t.store.List(ctx, resource.ListOptions{Namespace: namespace})
-	if isNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.HasStatusCause(err, discovery.CauseNotServed) {
+	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.HasStatusCause(err, discovery.CauseNotServed) {
 		return
 	}
 	if err == nil && len(list.Items) > 0 {
-		// The objects listed are of this namespace if it is still there.
-		if err = d.check(ctx, namespace, uid); errors.Is(err, errLetGo) {
-			return // record finds out, too
+		// The listed objects are of this namespace if it still exists.
+		if err = d.check(ctx, namespace, uid); errors.Is(err, errFinalized) {
+			return // record finds the same
 		}
 		if err == nil {
 			err = t.remove(ctx, namespace, list.Items)
@@ -200,12 +156,11 @@ func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid st
 		r.content = append(r.content, fmt.Errorf("%s: %w", t.GroupResource(), err))
 	}
 	if list != nil {
-		r.note(t.GVR(t.Versions[0]), list.Items)
+		r.count(t.GVR(t.Versions[0]), list.Items)
 	}
 }
 
-// remove deletes the objects. It goes on when one cannot be deleted, and
-// returns the first error.
+// remove deletes the objects. It continues after errors and returns the first.
 func (t target) remove(ctx context.Context, namespace string, items []*resource.Object) error {
 	path := collectionPath(t.Info, namespace)
 	if t.collection {
@@ -214,8 +169,8 @@ func (t target) remove(ctx context.Context, namespace string, items []*resource.
 	var first error
 	for _, o := range items {
 		err := t.send(ctx, path+"/"+o.Name, o.UID)
-		if err == nil || isNotFound(err) || apierrors.IsConflict(err) {
-			continue // a conflict is another object under that name
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			continue // a conflict is another object of that name
 		}
 		if ctx.Err() != nil {
 			return err
@@ -227,7 +182,7 @@ func (t target) remove(ctx context.Context, namespace string, items []*resource.
 	return first
 }
 
-// send deletes what is at path; with uid, only the object of that uid.
+// send deletes the object or collection at path; with uid, only the object of that uid.
 func (t target) send(ctx context.Context, path, uid string) error {
 	background := metav1.DeletePropagationBackground
 	opts := metav1.DeleteOptions{
@@ -256,10 +211,10 @@ func collectionPath(info *resource.Info, namespace string) string {
 	return base + "/namespaces/" + namespace + "/" + info.Resource
 }
 
-// errNotEmpty has the round repeated.
+// errNotEmpty means that drain must be repeated.
 var errNotEmpty = errors.New("the namespace is not empty yet")
 
-// record writes down how far draining is, or lets the namespace go.
+// record updates the conditions of the namespace, or removes its finalizer.
 func (d *drainer) record(ctx context.Context, name, uid string, r *result) error {
 	namespaces := d.core.find("", "namespaces")
 	key := resource.Key{Name: name}
@@ -285,8 +240,8 @@ func (d *drainer) record(ctx context.Context, name, uid string, r *result) error
 		return resource.Mutation{Object: o, Delete: gone}, err
 	})
 	switch {
-	case isNotFound(err):
-		return errLetGo
+	case apierrors.IsNotFound(err):
+		return errFinalized
 	case err != nil:
 		return err
 	case !r.done():

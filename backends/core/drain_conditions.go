@@ -13,19 +13,19 @@ import (
 	"portico/resource"
 )
 
-// A condition names maxNamed things at most, and of an error so many bytes: a
-// namespace's content may hold more than a namespace can be stored with.
+// A condition lists at most maxNamed items, and maxErrorText bytes of an error: more might
+// not fit into the stored namespace.
 const (
 	maxNamed     = 100
 	maxErrorText = 1 << 10
 )
 
-// result is what one round of draining found.
+// result is the result of draining a namespace once.
 type result struct {
-	discovery error          // groups that could not be found out about
+	discovery error          // of groups whose resources are not known
 	content   []error        // deletions that failed
-	remaining map[string]int // resource to number of objects left
-	held      map[string]int // finalizer to number of objects it holds
+	remaining map[string]int // number of objects left by resource
+	held      map[string]int // number of objects left by finalizer
 }
 
 func newResult() *result { return &result{remaining: map[string]int{}, held: map[string]int{}} }
@@ -34,9 +34,9 @@ func (r *result) done() bool {
 	return r.discovery == nil && len(r.content) == 0 && len(r.remaining) == 0
 }
 
-// note counts what is left of a resource. The name ends in a dot in the core
-// group: that is the text clients know.
-func (r *result) note(of schema.GroupVersionResource, objects []*resource.Object) {
+// count counts the objects left of a resource. The name of a resource of the core group ends
+// in a dot, as upstream's.
+func (r *result) count(of schema.GroupVersionResource, objects []*resource.Object) {
 	if len(objects) == 0 {
 		return
 	}
@@ -48,7 +48,7 @@ func (r *result) note(of schema.GroupVersionResource, objects []*resource.Object
 	}
 }
 
-// conditions are what users read of a namespace that will not go (kubernetes
+// conditions returns the conditions of the namespace (k8s.io/kubernetes
 // pkg/controller/namespace/deletion).
 func (r *result) conditions() []corev1.NamespaceCondition {
 	condition := func(kind corev1.NamespaceConditionType, bad bool, badReason, badText, reason, text string) corev1.NamespaceCondition {
@@ -66,7 +66,7 @@ func (r *result) conditions() []corev1.NamespaceCondition {
 	for i, err := range r.content {
 		content[i] = cut(err.Error())
 	}
-	slices.Sort(content) // the same text for the same errors: nothing is written
+	slices.Sort(content) // the same errors make the same text, which is not written again
 	return []corev1.NamespaceCondition{
 		condition(corev1.NamespaceDeletionDiscoveryFailure, r.discovery != nil, "DiscoveryFailed", discovery,
 			"ResourcesDiscovered", "All resources successfully discovered"),
@@ -91,7 +91,7 @@ func counts(m map[string]int, format string) string {
 	return named(parts)
 }
 
-// named lists the first of the parts and says how many more there are.
+// named joins the first maxNamed parts, and counts the others.
 func named(parts []string) string {
 	if more := len(parts) - maxNamed; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(parts[:maxNamed], ", "), more)
@@ -99,7 +99,7 @@ func named(parts []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// cut shortens the text of an error that is too long.
+// cut shortens the text of an error to maxErrorText.
 func cut(text string) string {
 	if len(text) <= maxErrorText {
 		return text

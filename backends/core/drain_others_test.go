@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/backends/process"
 	"portico/resource/client"
@@ -28,7 +29,7 @@ func get[T any](t *testing.T, c *Core, path string) *T {
 func missing(t *testing.T, c *Core, path string) bool {
 	t.Helper()
 	err := c.do(t, "GET", path, nil, nil)
-	if err != nil && !isNotFound(err) {
+	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatalf("GET %s: %v", path, err)
 	}
 	return err != nil
@@ -176,9 +177,9 @@ func TestDrainOtherServers(t *testing.T) {
 			uid := string(createNamespace(t, c, "shop").UID)
 			c.must(t, "DELETE", "/api/v1/namespaces/shop", nil, nil)
 
-			err := c.drain.round(t.Context(), "shop", uid)
+			err := c.drain.drain(t.Context(), "shop", uid)
 			if (err == nil) != test.gone || missing(t, c, "/api/v1/namespaces/shop") != test.gone {
-				t.Fatalf("after one round: %v; want the namespace gone: %v", err, test.gone)
+				t.Fatalf("after draining once: %v; want the namespace gone: %v", err, test.gone)
 			}
 			if len(e.deletes) != len(test.deletes) {
 				t.Fatalf("deletions were %q", e.deletes)

@@ -26,7 +26,7 @@ func TestDrainConditionsAreBounded(t *testing.T) {
 		r.remaining[fmt.Sprintf("r%05d.", i)] = 1
 	}
 	r.discovery = errors.New(strings.Repeat("é", 10000))
-	r.note(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, []*resource.Object{held})
+	r.count(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, []*resource.Object{held})
 	for _, c := range r.conditions() {
 		if len(c.Message) > 200<<10 || !utf8.ValidString(c.Message) {
 			t.Errorf("%s: a message of %d bytes", c.Type, len(c.Message))

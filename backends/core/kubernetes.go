@@ -3,11 +3,9 @@ package core
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"strconv"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -20,65 +18,45 @@ import (
 	"portico/resource/rest"
 )
 
-// kubernetesService keeps Service default/kubernetes, by which clients inside a
-// cluster find the gateway, and its endpoints.
+// kubernetesService keeps Service default/kubernetes, by which clients inside a cluster
+// find the gateway, and its endpoints.
 type kubernetesService struct {
 	core *Core
-	log  *slog.Logger
+	// replaced reports that the endpoints were replaced after the start.
+	replaced bool
 }
 
+// run creates the service and its endpoints, and creates them again when they are missing.
 func (k *kubernetesService) run(ctx context.Context) error {
-	tick := time.NewTicker(time.Minute)
-	defer tick.Stop()
-	// The address may be another one than before this start. Afterwards only
-	// what is missing is made: several core servers that name different
-	// gateways must not overwrite each other for ever.
-	for replace := true; ; replace = false {
-		told := "" // once for each reason
-		err := loop.Retry(ctx, loop.Backoff{Max: 5 * time.Second}, func(ctx context.Context) error {
-			err := k.ensure(ctx, replace)
-			if err != nil && ctx.Err() == nil && err.Error() != told {
-				told = err.Error()
-				k.log.Warn("setting up service default/kubernetes failed", "err", err)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
+	return k.core.reconcile(ctx, "service default/kubernetes", new(loop.Signal), k.ensure)
 }
 
-// ensure makes the service and its endpoints; with replace, endpoints that say
-// something else are replaced.
-func (k *kubernetesService) ensure(ctx context.Context, replace bool) error {
+// ensure creates the service and its endpoints. The first call replaces other endpoints,
+// because the address may have changed since the last start. Later calls do not: several
+// core servers with different gateways must not overwrite each other forever.
+func (k *kubernetesService) ensure(ctx context.Context) error {
 	host, portText, err := net.SplitHostPort(k.core.cfg.AdvertiseAddress)
 	port, _ := strconv.ParseUint(portText, 10, 16)
 	if err != nil || port == 0 {
 		host, port = "", 6443
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
-		if err := k.endpoints(ctx, addr.Unmap(), int32(port), replace); err != nil {
+		if err := k.endpoints(ctx, addr.Unmap(), int32(port)); err != nil {
 			return err
 		}
 	}
+	k.replaced = true
 	return k.service(ctx, int32(port))
 }
 
-// service makes the service if it is missing, at the first address of the
-// range.
+// service creates the service if it is missing, at the first address of the range.
 func (k *kubernetesService) service(ctx context.Context, port int32) error {
 	services := k.core.find("", "services")
 	_, err := services.Store.Get(ctx, resource.Key{Namespace: "default", Name: "kubernetes"}, resource.At{})
 	if err == nil {
 		return nil
 	}
-	if !isNotFound(err) {
+	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get service: %w", err)
 	}
 	addr := k.core.addresses.nth(1)
@@ -99,8 +77,8 @@ func (k *kubernetesService) service(ctx context.Context, port int32) error {
 	})
 }
 
-// endpoints says where the gateway is.
-func (k *kubernetesService) endpoints(ctx context.Context, ip netip.Addr, port int32, replace bool) error {
+// endpoints creates the EndpointSlice with the address of the gateway.
+func (k *kubernetesService) endpoints(ctx context.Context, ip netip.Addr, port int32) error {
 	name, protocol, ready := "https", corev1.ProtocolTCP, true
 	family := discoveryv1.AddressTypeIPv4
 	if ip.Is6() {
@@ -116,7 +94,7 @@ func (k *kubernetesService) endpoints(ctx context.Context, ip netip.Addr, port i
 	}
 	slices := k.core.find("discovery.k8s.io", "endpointslices")
 	err := create(ctx, slices, want.DeepCopy())
-	if err != nil || !replace {
+	if err != nil || k.replaced {
 		return err
 	}
 	_, err = rest.Modify(ctx, slices, resource.Key{Namespace: "default", Name: "kubernetes"}, func(have *discoveryv1.EndpointSlice) error {

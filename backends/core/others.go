@@ -20,18 +20,18 @@ import (
 	"portico/resource/client"
 )
 
-// newGatewayClient returns a client of the gateway; nil if no way leads to it.
-func newGatewayClient(url string, way http.RoundTripper) *client.Client {
-	if way == nil {
+// newGatewayClient returns a client of the gateway; nil if there is no transport.
+func newGatewayClient(url string, transport http.RoundTripper) *client.Client {
+	if transport == nil {
 		return nil
 	}
-	return client.New(client.Config{BaseURL: url, Transport: aggregatedFirst{way}, UserAgent: process.Agent(name)})
+	return client.New(client.Config{BaseURL: url, Transport: aggregatedDiscovery{transport}, UserAgent: process.UserAgent(name)})
 }
 
-// aggregatedFirst requests aggregated discovery.
-type aggregatedFirst struct{ next http.RoundTripper }
+// aggregatedDiscovery requests the aggregated form of /apis.
+type aggregatedDiscovery struct{ next http.RoundTripper }
 
-func (a aggregatedFirst) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a aggregatedDiscovery) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Path == "/apis" {
 		r = r.Clone(r.Context())
 		r.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
@@ -45,9 +45,9 @@ type foreign struct {
 	collection bool // deletecollection is supported
 }
 
-// others lists the namespaced resources of other servers that can be listed and
-// deleted. A group whose server is away counts with what it said last; one that
-// never said anything is an error, for it could hold anything, unless no server has it.
+// others returns the namespaced resources of other servers that can be listed and deleted. A
+// group whose server is down counts with its last discovery. A group that was never
+// discovered is an error, as it may have any objects, unless no server has it.
 func (d *drainer) others(ctx context.Context) ([]foreign, error) {
 	res, err := d.gateway.Do(ctx, http.MethodGet, "/apis", nil, nil)
 	if err != nil {
@@ -92,8 +92,8 @@ func (d *drainer) others(ctx context.Context) ([]foreign, error) {
 	return out, nil
 }
 
-// absent reports whether no server has a group/version that the gateway lists without
-// knowing anything of it: it is registered, and there is nothing in it.
+// absent reports whether a group/version without discovery is registered and no server has
+// it, so that it has no objects.
 func (d *drainer) absent(ctx context.Context, group, version string) bool {
 	res, err := d.gateway.Do(ctx, http.MethodGet, "/apis/"+group+"/"+version, nil, nil)
 	if err == nil {
@@ -102,8 +102,8 @@ func (d *drainer) absent(ctx context.Context, group, version string) bool {
 	return apierrors.HasStatusCause(err, discovery.CauseNotServed)
 }
 
-// controllerUser is the user as which the core server deletes what it keeps, by the
-// same rules as any other client.
+// controllerUser returns the user that deletes the objects of the core server. Its requests
+// pass the same admission as those of other clients.
 func controllerUser() *resource.User {
 	return &resource.User{Name: "system:serviceaccount:kube-system:namespace-controller", Groups: []string{resource.GroupMasters}}
 }

@@ -18,21 +18,21 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// Bounds of a token's life, in seconds (docs/wire.md 7.4).
+// Bounds of a token's lifetime, in seconds (docs/wire.md 7.4).
 const (
 	defaultLife = 3600
 	minLife     = 600
 	maxLife     = 1 << 32
 )
 
-// DefaultMaxTokenExpiration and MinMaxTokenExpiration are the default and the least of
-// Config.MaxTokenExpiration; the most is 2^32 s.
+// DefaultMaxTokenExpiration and MinMaxTokenExpiration are the default and the minimum of
+// Config.MaxTokenExpiration; the maximum is 2^32 s.
 const (
 	DefaultMaxTokenExpiration = 365 * 24 * time.Hour
 	MinMaxTokenExpiration     = time.Hour
 )
 
-// maxTokenExpiration returns MaxTokenExpiration, or its default, if it is within its
+// maxTokenExpiration returns MaxTokenExpiration or its default; an error if it is out of
 // bounds.
 func (cfg *Config) maxTokenExpiration() (time.Duration, error) {
 	longest := cfg.MaxTokenExpiration
@@ -40,21 +40,21 @@ func (cfg *Config) maxTokenExpiration() (time.Duration, error) {
 		return DefaultMaxTokenExpiration, nil
 	}
 	if longest < MinMaxTokenExpiration || longest > maxLife*time.Second {
-		return 0, fmt.Errorf("the longest life of a service-account token is %v and must be between %v and 2^32 seconds", longest, MinMaxTokenExpiration)
+		return 0, fmt.Errorf("the maximum lifetime of service-account tokens is %v and must be between %v and 2^32 seconds", longest, MinMaxTokenExpiration)
 	}
 	return longest, nil
 }
 
-// tokens answers serviceaccounts/token.
+// tokens serves serviceaccounts/token.
 type tokens struct {
 	signer    *authn.Signer
 	audiences []string
-	longest   int64 // life in seconds; longer ones are shortened
+	longest   int64 // lifetime in seconds; longer ones are shortened
 	find      func(group, res string) *rest.Resource
 	now       func() time.Time
 }
 
-// create makes a token for a service account.
+// create creates a token for a service account.
 func (t *tokens) create(ctx context.Context, key resource.Key, body runtime.Object, dryRun bool) (runtime.Object, error) {
 	req, ok := body.(*authenticationv1.TokenRequest)
 	if !ok {
@@ -92,8 +92,8 @@ func (t *tokens) create(ctx context.Context, key resource.Key, body runtime.Obje
 	return req, nil
 }
 
-// complete fills in defaults and checks the life asked for. One that is too long for
-// this server is shortened with a warning, as by kube-apiserver.
+// complete sets defaults and validates the requested lifetime. One that is longer than the
+// server allows is shortened with a warning, as by kube-apiserver.
 func (t *tokens) complete(ctx context.Context, req *authenticationv1.TokenRequest) error {
 	if len(req.Spec.Audiences) == 0 {
 		req.Spec.Audiences = t.audiences
@@ -121,7 +121,7 @@ func (t *tokens) complete(ctx context.Context, req *authenticationv1.TokenReques
 	return nil
 }
 
-// bind checks the object that a token is bound to. Pods and Nodes are not served here.
+// bind reads the object that a token is bound to. Pods and Nodes are not served.
 func (t *tokens) bind(ctx context.Context, namespace string, ref *authenticationv1.BoundObjectReference) (*authn.BoundObject, error) {
 	if ref == nil {
 		return nil, nil

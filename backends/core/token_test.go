@@ -129,7 +129,7 @@ func TestLongTokensAreShortened(t *testing.T) {
 		}
 	}
 	for _, wrong := range []time.Duration{-time.Hour, time.Minute, (1<<32 + 1) * time.Second} {
-		if _, err := (&Config{MaxTokenExpiration: wrong}).maxTokenExpiration(); err == nil || !strings.Contains(err.Error(), "longest life") {
+		if _, err := (&Config{MaxTokenExpiration: wrong}).maxTokenExpiration(); err == nil || !strings.Contains(err.Error(), "maximum lifetime") {
 			t.Errorf("%v: %v", wrong, err)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -15,13 +14,13 @@ import (
 	"portico/resource/rest"
 )
 
-// The part of definitions in discovery is bounded, so that this server's document stays
-// within what a gateway reads. A write beyond a bound is rejected, unless the definition
-// was beyond it before and does not grow. Older definitions are served up to the bounds
-// and can be read, changed and deleted.
+// The discovery of definitions is bounded, so that the gateway reads all of this server's
+// document. A write that exceeds a bound is rejected, unless the definition exceeded it
+// before and does not grow. Definitions that another server stored are in discovery up to
+// the bounds, and can be read, changed and deleted.
 const (
-	// maxVersions bounds the versions of one definition, and maxNames its short names
-	// and its categories.
+	// maxVersions bounds the versions of one definition, and maxNames its short names and
+	// its categories.
 	maxVersions = 100
 	maxNames    = 100
 	// maxGroupVersions bounds the group/versions of all definitions together, and
@@ -31,9 +30,6 @@ const (
 	maxGroupVersions = 16384
 	maxDiscovery     = 64 << 20
 )
-
-// truncated is the condition of a definition that discovery has only in part.
-const truncated apiextensionsv1.CustomResourceDefinitionConditionType = "DiscoveryTruncated"
 
 // withinBounds checks that a definition is within the bounds of one definition, or does
 // not exceed them more than old (nil: it is new).
@@ -52,6 +48,49 @@ func withinBounds(crd, old *apiextensionsv1.CustomResourceDefinition) (errs fiel
 	bound(names.Child("shortNames"), len(now.Names.ShortNames), len(was.Names.ShortNames), maxNames)
 	bound(names.Child("categories"), len(now.Names.Categories), len(was.Names.Categories), maxNames)
 	return errs
+}
+
+// firstNames returns the first maxNames of a list.
+func firstNames(names []string) []string { return names[:min(len(names), maxNames)] }
+
+// totals is the discovery of all definitions. Immutable.
+type totals struct {
+	served              *served
+	groupVersions, size int
+	documents           []discovery.GroupVersion
+	// omitted is the number of group/versions that documents omits because of the bounds.
+	omitted int
+}
+
+// newTotals builds the discovery of all definitions: groups in name order, preferred
+// versions first. A group that would exceed a bound is omitted.
+func newTotals(now *served) *totals {
+	t := &totals{served: now}
+	for _, group := range slices.Sorted(maps.Keys(now.documents)) {
+		gvs := now.documents[group]
+		size := sizeOf(gvs)
+		if t.groupVersions+len(gvs) > maxGroupVersions || t.size+size > maxDiscovery {
+			t.omitted += len(gvs)
+			continue
+		}
+		t.groupVersions, t.size = t.groupVersions+len(gvs), t.size+size
+		t.documents = append(t.documents, gvs...)
+	}
+	return t
+}
+
+// addTotals makes the snapshot build its totals when first needed.
+func (s *served) addTotals() {
+	s.totals = sync.OnceValue(func() *totals { return newTotals(s) })
+}
+
+// totals returns the discovery of the current snapshot.
+func (s *Server) totals() *totals {
+	now := s.served.Load()
+	if now == nil {
+		return newTotals(&served{})
+	}
+	return now.totals()
 }
 
 // withinTotal checks that discovery has room for a definition.
@@ -79,7 +118,11 @@ func (t *totals) withinTotal(crd, old *apiextensionsv1.CustomResourceDefinition)
 	return nil
 }
 
-// discoverySize is the size of a served definition in discovery, in bytes.
+func (t *totals) has(group, version string) bool {
+	return slices.ContainsFunc(t.served.documents[group], func(gv discovery.GroupVersion) bool { return gv.Version == version })
+}
+
+// discoverySize returns the size of a served definition in discovery, in bytes.
 func discoverySize(crd *apiextensionsv1.CustomResourceDefinition) (n int) {
 	names := &crd.Spec.Names
 	for i := range crd.Spec.Versions {
@@ -105,108 +148,3 @@ func sizeOf(gvs []discovery.GroupVersion) (n int) {
 	}
 	return n
 }
-
-// totals is the discovery of all definitions. Immutable.
-type totals struct {
-	served              *served
-	groupVersions, size int
-	// omitted is how many group/versions are not in documents, because they are beyond
-	// the bounds.
-	omitted   int
-	documents []discovery.GroupVersion
-	// omittedGroups are the groups of these.
-	omittedGroups map[string]bool
-}
-
-// newTotals builds the discovery of all definitions: groups in name order, preferred
-// versions first. A group that would exceed a bound is omitted.
-func newTotals(now *served) *totals {
-	t := &totals{served: now, omittedGroups: map[string]bool{}}
-	for _, group := range slices.Sorted(maps.Keys(now.documents)) {
-		gvs := now.documents[group]
-		size := sizeOf(gvs)
-		if t.groupVersions+len(gvs) > maxGroupVersions || t.size+size > maxDiscovery {
-			t.omitted += len(gvs)
-			t.omittedGroups[group] = true
-			continue
-		}
-		t.groupVersions, t.size = t.groupVersions+len(gvs), t.size+size
-		t.documents = append(t.documents, gvs...)
-	}
-	return t
-}
-
-func (t *totals) has(group, version string) bool {
-	return slices.ContainsFunc(t.served.documents[group], func(gv discovery.GroupVersion) bool { return gv.Version == version })
-}
-
-// totals returns the discovery of the current snapshot.
-func (s *Server) totals() *totals {
-	now := s.served.Load()
-	if now == nil {
-		now = &served{}
-		return newTotals(now)
-	}
-	return now.totals()
-}
-
-// addTotals makes the snapshot build its totals once, when first needed.
-func (s *served) addTotals() {
-	s.totals = sync.OnceValue(func() *totals { return newTotals(s) })
-}
-
-// truncation returns the condition truncated; nil if discovery has the whole definition.
-func truncation(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
-	c := &apiextensionsv1.CustomResourceDefinitionCondition{Type: truncated, Status: apiextensionsv1.ConditionTrue}
-	names := &crd.Spec.Names
-	switch n := len(servedVersions(crd)); {
-	case n > maxVersions:
-		c.Reason, c.Message = "TooManyVersions", fmt.Sprintf("spec.versions: discovery has the first %d of %d served versions", maxVersions, n)
-	case len(names.ShortNames) > maxNames:
-		c.Reason, c.Message = "TooManyShortNames", fmt.Sprintf("spec.names.shortNames: discovery has the first %d of %d", maxNames, len(names.ShortNames))
-	case len(names.Categories) > maxNames:
-		c.Reason, c.Message = "TooManyCategories", fmt.Sprintf("spec.names.categories: discovery has the first %d of %d", maxNames, len(names.Categories))
-	default:
-		return nil
-	}
-	return c
-}
-
-// reasonOmitted is the reason of the condition of a definition whose group is omitted.
-const reasonOmitted = "TooManyGroupVersions"
-
-// updateTruncation sets the condition truncated by the definition alone, and reports
-// whether it changed. Whether the group is omitted is set by note.
-func updateTruncation(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) bool {
-	have := findCondition(crd, truncated)
-	switch c := truncation(crd); {
-	case have != nil && have.Reason == reasonOmitted:
-		return false
-	case c != nil:
-		return setCondition(crd, *c, now)
-	case have == nil:
-		return false
-	}
-	removeCondition(crd, truncated)
-	return true
-}
-
-// note sets the condition truncated by whether the group is omitted, and reports whether
-// it changed.
-func (t *totals) note(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) bool {
-	if t.omittedGroups[crd.Spec.Group] {
-		return setCondition(crd, apiextensionsv1.CustomResourceDefinitionCondition{
-			Type: truncated, Status: apiextensionsv1.ConditionTrue, Reason: reasonOmitted,
-			Message: fmt.Sprintf("the group is left out: all definitions together have more than %d group/versions, or %d bytes of discovery", maxGroupVersions, maxDiscovery),
-		}, now)
-	}
-	if have := findCondition(crd, truncated); have == nil || have.Reason != reasonOmitted {
-		return false
-	}
-	removeCondition(crd, truncated)
-	updateTruncation(crd, now)
-	return true
-}
-
-// clip returns the first maxNames of a list.
-func clip(names []string) []string { return names[:min(len(names), maxNames)] }

@@ -331,3 +331,23 @@ func TestNoConversionWithoutTheWebhook(t *testing.T) {
 		t.Errorf("stored is %v", got["spec"])
 	}
 }
+
+// A number is validated as it was sent, not as it is stored.
+func TestNumbersAsSent(t *testing.T) {
+	s := running(t)
+	s.install(t, definitionWith(`{"type":"object","properties":{"spec":{"type":"object","properties":{
+		"whole":{"type":"integer"},"least":{"type":"number","minimum":0.5},"tens":{"type":"number","multipleOf":10}}}}}`))
+	for i, c := range []struct {
+		spec string
+		code int
+	}{
+		{`"whole":1.0`, 201}, {`"whole":1e3`, 201}, {`"whole":100000000000000000`, 201}, {`"whole":1e17`, 422},
+		{`"least":0`, 201}, {`"least":0.0`, 422}, {`"least":1.0`, 201},
+		{`"tens":20.0`, 201}, {`"tens":100000000000000000`, 201}, {`"tens":1e17`, 422}, {`"tens":5.0`, 422},
+	} {
+		body := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"X","metadata":{"name":"a-%d"},"spec":{%s}}`, i, c.spec)
+		if a := s.send(t, "POST", "/apis/example.com/v1/namespaces/default/xs", "application/json", body); a.code != c.code {
+			t.Errorf("%s got %d %s", c.spec, a.code, a.body)
+		}
+	}
+}

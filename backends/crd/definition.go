@@ -9,31 +9,34 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apiextensions-apiserver/pkg/client/applyconfiguration"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"portico/backends/crd/custom"
 	"portico/resource"
 	"portico/resource/rest"
 )
 
-// definitions is the behaviour of CustomResourceDefinitions.
+// definitions is the behaviour of the kind CustomResourceDefinition.
 type definitions struct {
 	scheme *runtime.Scheme
-	// peers returns the stored definitions of a group as of now.
+	// peers returns the stored definitions of a group, read now.
 	peers func(group string) []*apiextensionsv1.CustomResourceDefinition
-	// totals returns what discovery has of all definitions.
+	// totals returns the discovery of all definitions.
 	totals func() *totals
 	claims *claims
 }
 
-// newDefinitionKind returns the row of CustomResourceDefinitions. Its schema is
-// that of the Go type; validation is upstream's, on its internal type.
+// newDefinitionKind returns the row of CustomResourceDefinition. Its schema is that of the
+// Go type; validation is upstream's, on its internal type.
 func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourceDefinition, totals func() *totals) *rest.Kind {
 	d := &definitions{scheme: definitionScheme(), peers: peers, totals: totals, claims: newClaims()}
 	return &rest.Kind{
@@ -50,7 +53,7 @@ func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourc
 		}),
 		Strategy: rest.Strategy{
 			Default: func(obj rest.Object) { d.scheme.Default(obj) },
-			// Validation checks the name against the names within.
+			// Validation compares the name with the names of the specification.
 			ValidateName:    func(string, bool) []string { return nil },
 			Check:           checkSchemaDepth,
 			TrackGeneration: true,
@@ -62,11 +65,11 @@ func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourc
 			ValidateUpdate:  d.validateUpdate,
 			Warnings:        d.warnings,
 			LooseFinalizers: true,
-			// The first DELETE begins the deletion even where nothing else holds
-			// the object: what it defines has to be deleted first.
+			// The first DELETE only begins the deletion: the objects of the definition
+			// have to be deleted first.
 			Holds:       func(obj rest.Object) bool { return obj.GetDeletionTimestamp() == nil },
 			BeginDelete: d.beginDelete,
-			// Its objects always go with it, and with them what they own.
+			// The objects of a definition are always deleted with it.
 			IgnorePropagation: true,
 		},
 		Subresources: []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{
@@ -77,12 +80,12 @@ func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourc
 	}
 }
 
-// definitionScheme knows the version served and the internal one.
+// definitionScheme returns a scheme of the served version and the internal one.
 func definitionScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{apiextensionsv1.AddToScheme, apiextensions.AddToScheme} {
 		if err := add(s); err != nil {
-			panic(fmt.Sprintf("crd: build scheme: %v", err)) // a mistake in this program
+			panic(fmt.Sprintf("crd: build scheme: %v", err)) // fixed types: a programming error
 		}
 	}
 	return s
@@ -99,70 +102,59 @@ func prepareDefinition(_ context.Context, obj rest.Object) {
 }
 
 func prepareDefinitionUpdate(_ context.Context, obj, old rest.Object) {
-	crd, was := asDefinition(obj), asDefinition(old)
-	crd.Status = *was.Status.DeepCopy()
+	crd := asDefinition(obj)
+	crd.Status = *asDefinition(old).Status.DeepCopy()
 	addStoredVersion(crd)
-	// Only what was so before may be not structural.
-	if findCondition(crd, apiextensionsv1.NonStructuralSchema) == nil || unchangedSpec(crd, was) {
-		return
-	}
-	if c := structuralCondition(crd); c != nil {
-		setCondition(crd, *c, time.Now())
-		return
-	}
-	removeCondition(crd, apiextensionsv1.NonStructuralSchema)
 }
 
-// addStoredVersion notes that objects are stored in the storage version from
-// now on.
+// addStoredVersion adds the storage version to status.storedVersions.
 func addStoredVersion(crd *apiextensionsv1.CustomResourceDefinition) {
-	if v := storageVersion(crd); v != "" && !slices.Contains(crd.Status.StoredVersions, v) {
+	if v := custom.StorageVersion(crd); v != "" && !slices.Contains(crd.Status.StoredVersions, v) {
 		crd.Status.StoredVersions = append(crd.Status.StoredVersions, v)
 	}
 }
 
-// allocate claims the names and computes the status with the write itself, so
-// that who wrote reads in the answer whether the definition is served. It is
-// for those, too, who bring the status of a stored definition in line later.
+// allocate claims the names and updates the status in the write itself, so that the answer
+// says whether the definition is served. The finalizer's updates of the status use it, too.
 func (d *definitions) allocate(_ context.Context, obj, _ rest.Object, dryRun bool) (release func(), err error) {
 	crd := asDefinition(obj)
 	if hasItsNames(crd) {
-		updateStatus(crd, nil, time.Now())
+		updateStatus(crd, nil)
 		return nil, nil
 	}
 	peers := d.peers(crd.Spec.Group)
-	return d.claims.updateStatus(crd, peers, time.Now(), !dryRun), nil
+	return d.claims.updateStatus(crd, peers, !dryRun), nil
 }
 
 func prepareDefinitionStatus(_ context.Context, obj, old rest.Object) {
 	asDefinition(obj).Spec = asDefinition(old).Spec
 }
 
-// beginDelete has the objects of a definition deleted before it goes. A
-// deletion that is held, which only the first is, has no grace period.
+// beginDelete adds the finalizer for the objects of a definition. Only the first DELETE
+// finds no grace period.
 func (d *definitions) beginDelete(obj rest.Object) {
 	crd := asDefinition(obj)
 	if crd.DeletionGracePeriodSeconds != nil {
 		return
 	}
 	d.claims.drop(crd.UID)
-	// rest counts the beginning of a deletion as a generation. Upstream does not
-	// for this kind, and what is served, which is of a generation, goes on
-	// unchanged: watches see the objects go.
+	// rest counts the beginning of a deletion as a new generation. Upstream does not do
+	// so for this kind, and with the old generation the definition stays served: watches
+	// receive the deletions of its objects.
 	if crd.Generation > 1 {
 		crd.Generation--
 	}
 	if !slices.Contains(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		crd.Finalizers = append(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
 	}
-	setCondition(crd, apiextensionsv1.CustomResourceDefinitionCondition{
+	apihelpers.SetCRDCondition(crd, apiextensionsv1.CustomResourceDefinitionCondition{
 		Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionPending",
 		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-	}, time.Now())
+	})
 }
 
-// validate checks a new definition. The names accepted are no names of the
-// user's, who is told once of a bad one.
+// validate validates a new definition. The accepted names are left out, so that a bad name
+// is reported once.
 func (d *definitions) validate(ctx context.Context, obj rest.Object) field.ErrorList {
 	if errs := d.bounded(asDefinition(obj), nil); len(errs) > 0 {
 		return errs
@@ -172,14 +164,14 @@ func (d *definitions) validate(ctx context.Context, obj rest.Object) field.Error
 		return errs
 	}
 	in.Status.AcceptedNames = apiextensions.CustomResourceDefinitionNames{}
-	if storageVersion(asDefinition(obj)) == "" {
+	if custom.StorageVersion(asDefinition(obj)) == "" {
 		in.Status.StoredVersions = nil
 	}
 	return withoutMetaErrors(validation.ValidateCustomResourceDefinition(ctx, in))
 }
 
-// validateUpdate checks a changed definition. One that specifies what it did
-// before was checked then; that is most writes of the largest objects there are.
+// validateUpdate validates a changed definition. The specification is only validated if it
+// changed; most writes of definitions, which are large, leave it unchanged.
 func (d *definitions) validateUpdate(ctx context.Context, obj, old rest.Object) field.ErrorList {
 	const approval = apiextensionsv1.KubeAPIApprovedAnnotation
 	if sameGeneration(obj, old) && obj.GetAnnotations()[approval] == old.GetAnnotations()[approval] {
@@ -200,7 +192,7 @@ func (d *definitions) validateUpdate(ctx context.Context, obj, old rest.Object) 
 	return withoutMetaErrors(validation.ValidateCustomResourceDefinitionUpdate(ctx, in, was))
 }
 
-// bounded checks what a definition adds to discovery (bounds.go).
+// bounded checks the bounds of discovery (bounds.go).
 func (d *definitions) bounded(crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	if errs := withinBounds(crd, old); len(errs) > 0 {
 		return errs
@@ -208,8 +200,8 @@ func (d *definitions) bounded(crd, old *apiextensionsv1.CustomResourceDefinition
 	return d.totals().withinTotal(crd, old)
 }
 
-// validateStoredVersions checks that every version that objects may be stored in
-// is there to read them.
+// validateStoredVersions checks that the definition has every version that objects may be
+// stored in.
 func validateStoredVersions(crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	versions := make([]apiextensions.CustomResourceDefinitionVersion, len(crd.Spec.Versions))
 	for i, v := range crd.Spec.Versions {
@@ -222,23 +214,22 @@ func validateDefinitionStatus(_ context.Context, obj, _ rest.Object) field.Error
 	in := &apiextensions.CustomResourceDefinitionStatus{}
 	status := &asDefinition(obj).Status
 	if err := apiextensionsv1.Convert_v1_CustomResourceDefinitionStatus_To_apiextensions_CustomResourceDefinitionStatus(status, in, nil); err != nil {
-		return internalError(err)
+		return field.ErrorList{field.InternalError(nil, err)}
 	}
 	return validation.ValidateCustomResourceDefinitionStatus(in, field.NewPath("status"))
 }
 
-// internal converts to the type that validation knows.
+// internal converts a definition to the type that upstream's validation takes.
 func (d *definitions) internal(obj rest.Object) (*apiextensions.CustomResourceDefinition, field.ErrorList) {
 	in := &apiextensions.CustomResourceDefinition{}
-	// Conversion shares memory with its input, and validation changes nothing.
+	// The result shares memory with obj, which validation does not change.
 	if err := d.scheme.Convert(asDefinition(obj), in, nil); err != nil {
-		return nil, internalError(err)
+		return nil, field.ErrorList{field.InternalError(nil, err)}
 	}
 	return in, nil
 }
 
-// withoutMetaErrors drops what rest finds, too: the rules of metadata that hold
-// for every kind.
+// withoutMetaErrors removes the errors of metadata that rest reports for every kind.
 func withoutMetaErrors(errs field.ErrorList) field.ErrorList {
 	return slices.DeleteFunc(errs, func(e *field.Error) bool {
 		return strings.HasPrefix(e.Field, "metadata.") && e.Field != "metadata.name" &&
@@ -246,15 +237,50 @@ func withoutMetaErrors(errs field.ErrorList) field.ErrorList {
 	})
 }
 
-// unchangedSpec reports whether two definitions specify the same. It takes tens
-// of milliseconds for the largest ones; where rest has asked already, see
-// sameGeneration.
+// unchangedSpec reports whether two definitions have the same specification. It takes tens
+// of milliseconds for the largest; after rest has called it, use sameGeneration.
 func unchangedSpec(a, b *apiextensionsv1.CustomResourceDefinition) bool {
-	// The first takes half as long as the second, which finds an empty list
-	// equal to none.
+	// The first takes half as long. The second also treats an empty list and none as
+	// equal.
 	return reflect.DeepEqual(&a.Spec, &b.Spec) || apiequality.Semantic.DeepEqual(&a.Spec, &b.Spec)
 }
 
-// sameGeneration reports whether a write leaves the specification as it is. It
-// holds from when rest has counted generations on, so while validating.
+// sameGeneration reports whether a write leaves the specification unchanged. It is valid
+// once rest has set the generation, so during validation.
 func sameGeneration(obj, old rest.Object) bool { return obj.GetGeneration() == old.GetGeneration() }
+
+// definitionColumns returns the columns of kubectl get crd.
+func definitionColumns() []metav1.TableColumnDefinition {
+	docs := metav1.ObjectMeta{}.SwaggerDoc()
+	return []metav1.TableColumnDefinition{
+		{Name: "Name", Type: "string", Format: "name", Description: docs["name"]},
+		{Name: "Scope", Type: "string", Description: "Whether the objects are in namespaces"},
+		{Name: "Versions", Type: "string", Description: "The served versions; the storage version is marked"},
+		{Name: "Created At", Type: "date", Description: docs["creationTimestamp"]},
+		{Name: "Group", Type: "string", Priority: 1, Description: "The API group of the objects"},
+		{Name: "Kind", Type: "string", Priority: 1, Description: "The kind of the objects"},
+		{Name: "ShortNames", Type: "string", Priority: 1, Description: "Short names of the resource"},
+		{Name: "Established", Type: "boolean", Priority: 1, Description: "Whether the objects can be reached"},
+	}
+}
+
+func definitionCells(obj runtime.Object) ([]any, error) {
+	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok {
+		return nil, fmt.Errorf("make table row: it is a %T", obj)
+	}
+	var versions []string
+	for _, v := range crd.Spec.Versions {
+		switch {
+		case v.Served && v.Storage:
+			versions = append(versions, v.Name+"(storage)")
+		case v.Served:
+			versions = append(versions, v.Name)
+		}
+	}
+	slices.Sort(versions) // as upstream, by name
+	return []any{
+		crd.Name, string(crd.Spec.Scope), strings.Join(versions, ","), crd.CreationTimestamp.UTC().Format(time.RFC3339),
+		crd.Spec.Group, crd.Spec.Names.Kind, strings.Join(crd.Spec.Names.ShortNames, ","), isEstablished(crd),
+	}, nil
+}

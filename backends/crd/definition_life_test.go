@@ -31,8 +31,8 @@ func TestEstablishedInTheCreation(t *testing.T) {
 	}
 }
 
-// Deleting a definition deletes its objects; those with finalizers are waited
-// for, and nothing can be created meanwhile.
+// Deleting a definition deletes its objects and waits for those with finalizers; nothing can
+// be created meanwhile.
 func TestDeleteDefinition(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
@@ -59,8 +59,7 @@ func TestDeleteDefinition(t *testing.T) {
 	})
 }
 
-// A name that another definition has is given to the one that waits for it
-// when it is free.
+// A definition whose name is taken gets the name once it is free.
 func TestNameFreed(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
@@ -83,7 +82,7 @@ func TestNameFreed(t *testing.T) {
 	})
 }
 
-// What did not change of a definition keeps its entry and what was built.
+// A definition whose specification did not change keeps its entry.
 func TestEntriesAreReused(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
@@ -101,8 +100,8 @@ func TestEntriesAreReused(t *testing.T) {
 	}
 }
 
-// Definitions and objects are there again after a restart, and objects that
-// others wrote are shown as the schema says.
+// Definitions and objects are read again after a restart, and objects that another server
+// wrote are normalized.
 func TestRestart(t *testing.T) {
 	kept := memstore.New()
 	s := over(t, kept)
@@ -126,8 +125,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// Metadata of an object that somebody stored with mistakes is the same whether
-// or not the rest of the object is asked for.
+// Malformed metadata of a stored object is read alike as a whole object and as
+// PartialObjectMetadata.
 func TestMalformedStoredMetadata(t *testing.T) {
 	kept := memstore.New()
 	s := over(t, kept)
@@ -150,19 +149,5 @@ func TestMalformedStoredMetadata(t *testing.T) {
 	list := s.must(t, "GET", widgetPath, "", "", "Accept", strings.Replace(partial, "Metadata;", "MetadataList;", 1))
 	if items, _ := list["items"].([]any); len(items) != 1 || !reflect.DeepEqual(at(items[0], "metadata"), whole) {
 		t.Errorf("partial list %v, want metadata %v", list, whole)
-	}
-}
-
-func TestSchemaBudget(t *testing.T) {
-	s := running(t)
-	limit := 3 * (schemaBase + schemaFactor*len(widgets))
-	*s.schemas = *newSchemas(limit)
-	for _, group := range []string{"a.example", "b.example", "c.example", "d.example", "e.example", "f.example"} {
-		s.install(t, strings.ReplaceAll(widgets, "example.com", group))
-		path := "/apis/" + group + "/v1/namespaces/default/widgets"
-		s.must(t, "POST", path, "", strings.ReplaceAll(widget("a", "{size: small}"), "example.com", group))
-	}
-	if n, bytes := s.schemas.built.Size(); n == 0 || n >= 6 || bytes > limit {
-		t.Errorf("%d schemas are kept, %d bytes of %d", n, bytes, limit)
 	}
 }

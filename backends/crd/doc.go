@@ -1,28 +1,20 @@
-// Package crd is the CRD server: CustomResourceDefinitions and the custom
-// resources that they define, kept in etcd. It is a backend like any other to
-// the gateway, which authenticates and authorizes; only its front-proxy
-// identity is let in.
+// Package crd is the CRD server: CustomResourceDefinitions and the custom resources that
+// they define, kept in etcd. To the gateway, which authenticates and authorizes, it is a
+// backend like any other; it accepts the front-proxy identity only.
 //
-// What is served is one snapshot (served.go), made anew with every change of a
-// definition: discovery, OpenAPI and the lookup of a request all read it. A
-// definition whose specification did not change keeps its entry, and with it
-// what was built for it. Schemas, validators and CEL programs are built when
-// first needed and kept within a budget (schemas.go), for most of many
-// definitions are never written to.
+// Discovery, OpenAPI and the lookup of a request read one snapshot of what is served
+// (served.go), which is rebuilt with every change of a definition. A definition whose
+// specification did not change keeps its entry, and with it what was built for it. Package
+// custom makes the rows of custom resources, and package prevalidate is the one fast path
+// of writing them.
 //
-// Upstream's checks take time that grows with the square of a schema's depth and
-// of an object's errors: schemas are nested no deeper than 128 levels
-// (schema_depth.go), and who sends an object that is all wrong hears of the first
-// thousand errors (schema_errors.go).
+// Upstream's validation of definitions takes time that grows with the square of a schema's
+// depth: schemas are nested at most 128 levels deep (schemadepth.go).
 //
-// The one fast path of writes is package prevalidate: an object whose bytes it finds
-// valid is neither normalized nor validated.
-//
-// One watch of etcd covers every custom resource there is or will be: all of
-// the storage but the built-in kinds' places (ranges.go). Installing a
-// definition opens no connection and no watch. Reading all that takes seconds
-// where there is a gigabyte of it; until then definitions are watched by
-// themselves, and objects are read from and written to etcd.
+// One watch of etcd covers every custom resource: all of the storage except the prefixes of
+// the built-in kinds (builtin.go). Installing a definition opens no connection and no
+// watch. Reading a gigabyte of objects takes seconds; until then definitions have a watch
+// of their own, and objects are read from and written to etcd.
 //
 // Namespaces belong to the core server; they are followed through the gateway
 // (admission.NamespaceStates), and nothing waits for that to start.

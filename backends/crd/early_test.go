@@ -11,8 +11,7 @@ import (
 	"portico/resource"
 )
 
-// heldFeed delivers nothing before it is released, as one that has a gigabyte to
-// read.
+// heldFeed delivers nothing before it is released, like a feed of a gigabyte of objects.
 type heldFeed struct {
 	resource.Feed
 	release chan struct{}
@@ -27,8 +26,8 @@ func (f *heldFeed) Run(ctx context.Context, sink resource.FeedSink) error {
 	}
 }
 
-// While the cache is being filled objects are served from the storage: what needs
-// all of them waits, nothing else does; also definitions can come and change.
+// While the cache is being filled objects are read from and written to the storage, and
+// definitions can be created and changed. Only requests that need all objects get 429.
 func TestServesBeforeTheCacheIsThere(t *testing.T) {
 	kept := memstore.New()
 	before := over(t, kept)
@@ -75,7 +74,7 @@ func TestServesBeforeTheCacheIsThere(t *testing.T) {
 	if items, _ := s.must(t, "GET", widgetPath, "", "")["items"].([]any); len(items) != 3 {
 		t.Errorf("%d objects are listed", len(items))
 	}
-	// Definitions are followed on.
+	// Definitions are still followed.
 	s.must(t, "DELETE", widgetsByName, "", "")
 	eventually(t, "widgets are gone", func() bool { return s.send(t, "GET", widgetPath+"/a", "", "").code == http.StatusNotFound })
 	if a := s.send(t, "GET", "/apis/example.com/v1/namespaces/default/gadgets/g", "", ""); a.code != http.StatusOK {

@@ -7,20 +7,21 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/backends/crd/custom"
+	"portico/backends/process"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
 )
 
 const (
-	// maxFinalizing bounds how many definitions are emptied at a time.
+	// maxFinalizing bounds how many definitions are finalized at a time.
 	maxFinalizing = 10
 	// statusInterval is how often the conditions of all definitions are checked even if
 	// none has changed.
@@ -28,30 +29,25 @@ const (
 )
 
 // finalizer deletes the objects of definitions that are being deleted, removes their
-// finalizer, and updates the status of the others: a definition that waits for a name
-// gets it once that is free. It runs in one elected server.
+// finalizer, and updates the status of the others: a definition whose names were taken gets
+// them once they are free. It runs in one elected server.
 type finalizer struct {
-	server  *Server
-	log     *slog.Logger
-	wake    *loop.Signal
-	backoff loop.Backoff
-	slots   chan struct{}
-
-	mu   sync.Mutex
-	busy map[string]bool // by uid
+	server *Server
+	log    *slog.Logger
+	wake   *loop.Signal
+	tasks  *process.Tasks
 }
 
 func newFinalizer(s *Server) *finalizer {
 	return &finalizer{
-		server: s, log: s.log, wake: new(loop.Signal), slots: make(chan struct{}, maxFinalizing),
-		backoff: loop.Backoff{Initial: 50 * time.Millisecond, Max: 5 * time.Second}, busy: map[string]bool{},
+		server: s, log: s.log, wake: new(loop.Signal),
+		tasks: process.NewTasks(maxFinalizing, loop.Backoff{Initial: 50 * time.Millisecond, Max: 5 * time.Second}),
 	}
 }
 
 // run works until ctx ends.
 func (f *finalizer) run(ctx context.Context) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer f.tasks.Wait()
 	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
 	f.wake.Set()
@@ -70,103 +66,68 @@ func (f *finalizer) run(ctx context.Context) {
 		}
 		for group, list := range now.stored {
 			if !slices.Equal(list, seen[group]) {
-				f.updateGroup(ctx, list, now.totals())
+				f.updateGroup(ctx, list)
 			}
 		}
 		seen = now.stored
 		for _, o := range now.outlines {
-			if !waitsForObjects(o) || !f.begin(string(o.UID)) {
-				continue
+			if waitsForObjects(o) {
+				f.tasks.Start(ctx, string(o.UID), func(ctx context.Context) error { return f.finalize(ctx, o) })
 			}
-			wg.Go(func() {
-				defer f.end(string(o.UID))
-				f.finalize(ctx, o)
-			})
 		}
 	}
 }
 
-func (f *finalizer) begin(uid string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.busy[uid] {
-		return false
-	}
-	f.busy[uid] = true
-	return true
-}
-
-func (f *finalizer) end(uid string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.busy, uid)
-}
-
-// updateGroup updates the status of the definitions of a group, by each other and by what
-// discovery has of all.
-func (f *finalizer) updateGroup(ctx context.Context, group []*apiextensionsv1.CustomResourceDefinition, all *totals) {
-	bring := func(crd *apiextensionsv1.CustomResourceDefinition) (changed bool) {
-		now := time.Now()
-		changed = updateStatus(crd, group, now)
-		return all.note(crd, now) || changed
-	}
+// updateGroup updates the status of the definitions of a group.
+func (f *finalizer) updateGroup(ctx context.Context, group []*apiextensionsv1.CustomResourceDefinition) {
 	for _, o := range group {
-		if o.DeletionTimestamp != nil || !bring(o.DeepCopy()) {
+		if o.DeletionTimestamp != nil || !updateStatus(o.DeepCopy(), group) {
 			continue
 		}
 		_, err := rest.Modify(ctx, f.server.definitions, resource.Key{Name: o.Name}, func(crd *apiextensionsv1.CustomResourceDefinition) error {
 			if crd.UID == o.UID && crd.DeletionTimestamp == nil {
-				bring(crd)
+				updateStatus(crd, group)
 			}
 			return nil
 		})
 		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-			f.log.Warn("writing the conditions of a definition failed", "definition", o.Name, "err", err)
+			f.log.Warn("updating the conditions of a definition failed", "definition", o.Name, "err", err)
 		}
 	}
 }
 
-// finalize finalizes one definition, with retries until it is gone.
-func (f *finalizer) finalize(ctx context.Context, o *outline) {
-	// Retry ends when the definition is gone, or with ctx.
-	_ = loop.Retry(ctx, f.backoff, func(ctx context.Context) error {
-		err := f.round(ctx, o)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, errInstancesLeft) {
-			f.log.Warn("deleting the objects of a definition failed", "definition", o.Name, "err", err)
-		}
-		return err
-	})
+// errInstancesLeft means that objects are left, and finalize must be repeated.
+var errInstancesLeft = errors.New("custom resources have finalizers")
+
+// finalize deletes the objects of a definition once, and removes its finalizer if none are
+// left. It returns nil when there is nothing more to do.
+func (f *finalizer) finalize(ctx context.Context, o *custom.Outline) error {
+	err := f.finalizeOnce(ctx, o)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errInstancesLeft) {
+		f.log.Warn("deleting the objects of a definition failed", "definition", o.Name, "err", err)
+	}
+	return err
 }
 
-// errInstancesLeft means that the round must be repeated.
-var errInstancesLeft = errors.New("custom resources wait for their finalizers")
-
-// round deletes the objects of a definition once, and removes its finalizer if none are
-// left.
-func (f *finalizer) round(ctx context.Context, o *outline) error {
-	select {
-	case f.slots <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-f.slots }()
-	o, err := f.waiting(ctx, o)
+func (f *finalizer) finalizeOnce(ctx context.Context, o *custom.Outline) error {
+	o, err := f.current(ctx, o)
 	if err != nil || o == nil {
 		return err
 	}
-	how := deletion{neverEstablished: !isEstablished(o.CustomResourceDefinition), overlapping: f.server.overlaps(o)}
-	if !how.overlapping {
-		// Also of one that was never established: its objects could be created once its
-		// names were accepted, and would belong to the next definition of that name.
-		how.left, how.failed = f.empty(ctx, o)
+	d := deletion{neverEstablished: !isEstablished(o.CustomResourceDefinition), overlapping: f.server.overlaps(o)}
+	if !d.overlapping {
+		// Also for a definition that was never established: its objects could be created
+		// once its names were accepted, and the next definition of that name would get
+		// them.
+		d.left, d.failed = f.deleteObjects(ctx, o)
 	}
-	return f.record(ctx, o, how)
+	return f.record(ctx, o, d)
 }
 
-// waiting returns the current state of a definition; nil if it no longer waits for its
-// objects. If its finalizer was removed by hand there may be another definition of its
+// current returns the current state of a definition; nil if it no longer waits for its
+// objects. If its finalizer was removed by a client there may be another definition of its
 // name, whose objects must not be deleted.
-func (f *finalizer) waiting(ctx context.Context, o *outline) (*outline, error) {
+func (f *finalizer) current(ctx context.Context, o *custom.Outline) (*custom.Outline, error) {
 	cur, err := f.server.definitions.Store.Get(ctx, resource.Key{Name: o.Name}, resource.At{})
 	switch {
 	case apierrors.IsNotFound(err), err == nil && cur.UID != string(o.UID):
@@ -174,54 +135,50 @@ func (f *finalizer) waiting(ctx context.Context, o *outline) (*outline, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the definition: %w", err)
 	}
-	if o, err = newOutline(cur); err != nil || !waitsForObjects(o) {
+	if o, err = custom.NewOutline(cur); err != nil || !waitsForObjects(o) {
 		return nil, err
 	}
 	return o, nil
 }
 
-// waitsForObjects reports whether a definition has the finalizer for its objects.
-func waitsForObjects(o *outline) bool {
+// waitsForObjects reports whether a definition is being deleted and has the finalizer for
+// its objects.
+func waitsForObjects(o *custom.Outline) bool {
 	return o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
 }
 
 // overlaps reports whether a definition's objects would have the storage path of a
 // built-in kind, whose objects must not be deleted.
-func (s *Server) overlaps(o *outline) bool {
-	path := o.storagePath() + "/"
+func (s *Server) overlaps(o *custom.Outline) bool {
+	path := o.StoragePath() + "/"
 	return strings.HasPrefix(path, s.definitions.Path+"/") ||
 		slices.ContainsFunc(builtinPaths(), func(builtin string) bool { return strings.HasPrefix(path, builtin) })
 }
 
-// storedAs returns the resource of a definition in its storage version, which may not be
+// storageRow returns the resource of a definition in its storage version, which may not be
 // served.
-func (s *Server) storedAs(o *outline) (*rest.Resource, error) {
-	v := &serving{outline: o}
-	version := storageVersion(o.CustomResourceDefinition)
-	if now := s.served.Load(); now != nil {
-		if d := now.byGR[schema.GroupResource{Group: o.Spec.Group, Resource: o.Status.AcceptedNames.Plural}]; d != nil && d.UID == o.UID {
-			if row := d.rows[version]; row != nil {
-				return row, nil
-			}
-			v = d.serving
+func (s *Server) storageRow(o *custom.Outline) (*rest.Resource, error) {
+	version := custom.StorageVersion(o.CustomResourceDefinition)
+	if d := s.definitionOf(o.Spec.Group, o.Status.AcceptedNames.Plural); d != nil && d.UID == o.UID {
+		if row := d.rows[version]; row != nil {
+			return row, nil
 		}
+		o = d.serving.outline // whose schemas may be built already
 	}
-	at := slices.IndexFunc(o.Spec.Versions, func(o apiextensionsv1.CustomResourceDefinitionVersion) bool { return o.Name == version })
-	if at < 0 {
-		return nil, errors.New("the definition has no storage version")
+	if row := s.row(o, version); row != nil {
+		return row, nil
 	}
-	k := s.newKind(v, &o.Spec.Versions[at])
-	return &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, nil
+	return nil, errors.New("the definition has no storage version")
 }
 
-// cleaner is the user that deletes the objects of a definition.
+// cleaner returns the user that deletes the objects of a definition.
 func cleaner() *resource.User {
 	return &resource.User{Name: "system:apiserver", Groups: []string{resource.GroupMasters}}
 }
 
-// empty deletes a definition's objects and returns how many are left.
-func (f *finalizer) empty(ctx context.Context, o *outline) (left int, err error) {
-	row, err := f.server.storedAs(o)
+// deleteObjects deletes a definition's objects and returns how many are left.
+func (f *finalizer) deleteObjects(ctx context.Context, o *custom.Outline) (left int, err error) {
+	row, err := f.server.storageRow(o)
 	if err != nil {
 		return 0, err
 	}
@@ -250,7 +207,7 @@ func (f *finalizer) empty(ctx context.Context, o *outline) (left int, err error)
 // deletion is the progress of deleting a definition's objects.
 type deletion struct {
 	neverEstablished bool
-	// overlapping: its objects are not deleted (see overlaps).
+	// overlapping means that its objects are not deleted (see overlaps).
 	overlapping bool
 	failed      error
 	left        int
@@ -280,7 +237,7 @@ func (d deletion) condition() apiextensionsv1.CustomResourceDefinitionCondition 
 }
 
 // record stores the progress, or removes the finalizer.
-func (f *finalizer) record(ctx context.Context, o *outline, how deletion) error {
+func (f *finalizer) record(ctx context.Context, o *custom.Outline, d deletion) error {
 	row := f.server.definitions
 	_, err := row.Store.Update(ctx, resource.Key{Name: o.Name}, func(cur *resource.Object) (resource.Mutation, error) {
 		if cur == nil || cur.UID != string(o.UID) {
@@ -291,20 +248,20 @@ func (f *finalizer) record(ctx context.Context, o *outline, how deletion) error 
 			return resource.Mutation{}, err
 		}
 		crd := obj.(*apiextensionsv1.CustomResourceDefinition)
-		setCondition(crd, how.condition(), time.Now())
-		if how.done() {
-			crd.Finalizers = slices.DeleteFunc(crd.Finalizers, func(name string) bool { return name == apiextensionsv1.CustomResourceCleanupFinalizer })
+		apihelpers.SetCRDCondition(crd, d.condition())
+		if d.done() {
+			apihelpers.CRDRemoveFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer)
 		}
 		next, err := row.Codec.EncodeStored(crd)
-		return resource.Mutation{Object: next, Delete: how.done() && len(crd.Finalizers) == 0}, err
+		return resource.Mutation{Object: next, Delete: d.done() && len(crd.Finalizers) == 0}, err
 	})
 	switch {
-	case apierrors.IsNotFound(err), err == nil && how.done():
+	case apierrors.IsNotFound(err), err == nil && d.done():
 		return nil
 	case err != nil:
 		return fmt.Errorf("write the conditions: %w", err)
-	case how.failed != nil:
-		return how.failed
+	case d.failed != nil:
+		return d.failed
 	}
 	return errInstancesLeft
 }

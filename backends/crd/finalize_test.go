@@ -3,9 +3,10 @@ package crd
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/backends/crd/custom"
 )
 
 const (
@@ -13,12 +14,11 @@ const (
 	widgetsByName = definitionPath + "/widgets.example.com"
 )
 
-// Somebody whose definition does not go, because an object waits for a finalizer,
-// takes off the definition's own by hand and installs it again. The deletion of
-// the old one, which tries again and again, must not delete objects of the new.
+// A definition whose deletion waits for an object with a finalizer loses its own finalizer
+// by a patch and is created again. The retried deletion of the old one must not delete
+// objects of the new one.
 func TestRecreatedByForce(t *testing.T) {
 	s := running(t)
-	s.finalizer.backoff.Initial, s.finalizer.backoff.Max = 200*time.Millisecond, 200*time.Millisecond
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", heldWidget)
 	s.must(t, "DELETE", widgetsByName, "", "")
@@ -33,19 +33,14 @@ func TestRecreatedByForce(t *testing.T) {
 	eventually(t, "objects can be created again", func() bool {
 		return s.send(t, "POST", widgetPath, "", widget("new", "{size: small}")).code == 201
 	})
-	eventually(t, "the old deletion has ended", func() bool {
-		s.finalizer.mu.Lock()
-		defer s.finalizer.mu.Unlock()
-		return !s.finalizer.busy[old]
-	})
+	eventually(t, "the old deletion has ended", func() bool { return !s.finalizer.tasks.Running(old) })
 	if a := s.send(t, "GET", widgetPath+"/new", "", ""); a.code != 200 {
 		t.Errorf("the object of the new definition: %d %s", a.code, a.body)
 	}
 }
 
-// A definition is served from when its names are accepted. If it is never
-// established its objects go with it all the same: they would come back with
-// the next definition of the name.
+// A definition is served once its names are accepted. Its objects are deleted with it even
+// if it was never established: the next definition of the name would show them again.
 func TestDeleteNeverEstablished(t *testing.T) {
 	s := running(t)
 	s.install(t, strings.Replace(widgets, "  scope: Namespaced", `  scope: Namespaced
@@ -64,8 +59,7 @@ func TestDeleteNeverEstablished(t *testing.T) {
 	}
 }
 
-// Whoever defines what definitions are, and takes that back, does not delete
-// all definitions.
+// Deleting a definition of CustomResourceDefinition itself does not delete all definitions.
 func TestDeleteOverlapping(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
@@ -91,14 +85,14 @@ spec:
 	} {
 		o := *s.served.Load().outlines["widgets.example.com"].DeepCopy()
 		o.Spec.Group, o.Spec.Names.Plural, _ = strings.Cut(path, "/")
-		if got := s.overlaps(&outline{CustomResourceDefinition: &o}); got != want {
+		if got := s.overlaps(&custom.Outline{CustomResourceDefinition: &o}); got != want {
 			t.Errorf("%s overlaps: %v", path, got)
 		}
 	}
 }
 
-// While a definition waits for its objects, watches go on, so that they see
-// these go; and discovery no longer shows what would be refused.
+// While a definition waits for its objects, watches continue, and receive the deletions;
+// discovery omits the verbs that are refused.
 func TestWatchedWhileTerminating(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// acceptNames returns the names that a definition may have: those of its spec that no
-// other definition of the group has, otherwise those that it has already. The condition
-// describes a conflict; nil: there is none.
+// acceptNames returns the accepted names of a definition: each name of its spec that no
+// other definition of the group has, else the one accepted before. The condition describes
+// a conflict; nil: there is none.
 func acceptNames(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition) (apiextensionsv1.CustomResourceDefinitionNames, *apiextensionsv1.CustomResourceDefinitionCondition) {
 	resources, kinds := takenNames(crd, peers)
 	want, have := crd.Spec.Names, crd.Status.AcceptedNames
@@ -71,17 +71,17 @@ func takenNames(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiexten
 	return resources, kinds
 }
 
-// hasItsNames reports whether a definition has all names of its spec.
+// hasItsNames reports whether all names of a definition's spec are accepted.
 func hasItsNames(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return namesAccepted(crd) && apiequality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames)
 }
 
-// claimLifetime is how long a claim is valid. It must be longer than a write may take:
-// after that the stored definition has its names.
+// claimLifetime is how long a claim is valid. It must be longer than a write takes; after
+// the write the stored definition has the names.
 const claimLifetime = time.Minute
 
-// claims has the accepted names of definitions that may not be stored yet, so that only
-// one of several concurrent writes of this process gets a name. Safe for concurrent use.
+// claims holds the accepted names of definitions that are being written, so that only one
+// of several concurrent writes of this process gets a name. Safe for concurrent use.
 type claims struct {
 	mu    sync.Mutex
 	byUID map[types.UID]*claim
@@ -95,13 +95,15 @@ type claim struct {
 
 func newClaims() *claims { return &claims{byUID: map[types.UID]*claim{}} }
 
-// updateStatus is updateStatus for a definition that is about to be written: names that
-// others have claimed are theirs. With hold its names are claimed until release is called
-// or another claim replaces it. peers must have been read just before.
-func (c *claims) updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition, now time.Time, hold bool) (release func()) {
+// updateStatus calls updateStatus for a definition that is about to be written, with the
+// claims of other definitions as additional peers. With hold its names are claimed until
+// release is called or another claim of it replaces this one. peers must have been read
+// just before.
+func (c *claims) updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition, hold bool) (release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	peers = slices.Clip(peers)
+	now := time.Now()
 	for uid, other := range c.byUID {
 		if now.After(other.until) {
 			delete(c.byUID, uid)
@@ -111,7 +113,7 @@ func (c *claims) updateStatus(crd *apiextensionsv1.CustomResourceDefinition, pee
 			peers = append(peers, other.crd)
 		}
 	}
-	updateStatus(crd, peers, now)
+	updateStatus(crd, peers)
 	if !hold {
 		return func() {}
 	}

@@ -2,13 +2,15 @@ package crd
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"reflect"
 	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/backends/crd/custom"
 	"portico/discovery"
 	"portico/resource"
 	"portico/resource/rest"
@@ -17,33 +19,33 @@ import (
 // served is a snapshot of everything that the server serves. Immutable.
 type served struct {
 	// outlines are all stored definitions by name, also those not served.
-	outlines map[string]*outline
+	outlines map[string]*custom.Outline
 	// stored are the same by group, in name order.
 	stored map[string][]*apiextensionsv1.CustomResourceDefinition
 	byGR   map[schema.GroupResource]*definition
-	// groups are the served definitions by group, in name order; documents is
-	// what discovery says of each group.
+	// groups are the served definitions by group, in name order, and documents is the
+	// discovery of each group.
 	groups    map[string][]*definition
 	documents map[string][]discovery.GroupVersion
-	// totals is the discovery of all, within the bounds.
+	// totals is the discovery of all, within the bounds. It is built when first needed.
 	totals func() *totals
 }
 
-// definition is a served definition as it is now.
+// definition is a served definition in its current state.
 type definition struct {
-	*outline
+	*custom.Outline
 	*serving
 }
 
 // serving is what a definition serves. It is reused after changes of other parts of the
 // definition (conditions, labels).
 type serving struct {
-	outline *outline // when serving was built
+	outline *custom.Outline // when serving was built
 	// versions are the served ones, preferred first.
 	versions []string
 	rows     map[string]*rest.Resource
-	// ended ends the watches of a definition that is no longer served, or served
-	// differently.
+	// ended is done when the definition is no longer served, or served differently. It
+	// ends the watches.
 	ended context.Context
 	end   context.CancelFunc
 }
@@ -52,7 +54,7 @@ type serving struct {
 // reused. It returns the entries that are no longer served.
 func (s *Server) next(old *served, stored []*resource.Object) (now *served, gone []*serving) {
 	now = &served{
-		outlines: make(map[string]*outline, len(stored)), byGR: make(map[schema.GroupResource]*definition, len(stored)),
+		outlines: make(map[string]*custom.Outline, len(stored)), byGR: make(map[schema.GroupResource]*definition, len(stored)),
 		groups: map[string][]*definition{}, documents: map[string][]discovery.GroupVersion{},
 		stored: map[string][]*apiextensionsv1.CustomResourceDefinition{},
 	}
@@ -70,7 +72,7 @@ func (s *Server) next(old *served, stored []*resource.Object) (now *served, gone
 		}
 		d := s.define(old, out)
 		kept[d.serving] = true
-		gr := schema.GroupResource{Group: out.Spec.Group, Resource: out.Status.AcceptedNames.Plural}
+		gr := resourceOf(out)
 		now.byGR[gr] = d
 		now.groups[gr.Group] = append(now.groups[gr.Group], d)
 	}
@@ -88,42 +90,54 @@ func (s *Server) next(old *served, stored []*resource.Object) (now *served, gone
 	return now, gone
 }
 
-func (s *Server) outlineOf(old *served, o *resource.Object) (*outline, error) {
+// resourceOf returns the group and the accepted plural of a definition.
+func resourceOf(o *custom.Outline) schema.GroupResource {
+	return schema.GroupResource{Group: o.Spec.Group, Resource: o.Status.AcceptedNames.Plural}
+}
+
+func (s *Server) outlineOf(old *served, o *resource.Object) (*custom.Outline, error) {
 	if old != nil {
-		if known := old.outlines[o.Name]; known != nil && known.stored == o {
+		if known := old.outlines[o.Name]; known != nil && known.Stored == o {
 			return known, nil
 		}
 	}
-	return newOutline(o)
+	return custom.NewOutline(o)
 }
 
 // define returns the entry of a definition, which is the old one if that serves the same.
-func (s *Server) define(old *served, out *outline) *definition {
+func (s *Server) define(old *served, out *custom.Outline) *definition {
 	if old != nil {
-		gr := schema.GroupResource{Group: out.Spec.Group, Resource: out.Status.AcceptedNames.Plural}
-		if known := old.byGR[gr]; known != nil && sameServing(known.outline, out) {
-			return &definition{outline: out, serving: known.serving}
+		if known := old.byGR[resourceOf(out)]; known != nil && sameServing(known.Outline, out) {
+			return &definition{Outline: out, serving: known.serving}
 		}
 	}
-	return &definition{outline: out, serving: s.newServing(out)}
+	return &definition{Outline: out, serving: s.newServing(out)}
 }
 
 // sameServing reports whether two states of a definition serve the same. The start of its
 // deletion does not change the generation (see beginDelete).
-func sameServing(a, b *outline) bool {
+func sameServing(a, b *custom.Outline) bool {
 	return a == b || a.UID == b.UID && a.Generation == b.Generation &&
 		reflect.DeepEqual(a.Status.AcceptedNames, b.Status.AcceptedNames)
 }
 
-func (s *Server) newServing(out *outline) *serving {
+func (s *Server) newServing(out *custom.Outline) *serving {
 	v := &serving{outline: out, versions: servedVersions(out.CustomResourceDefinition), rows: map[string]*rest.Resource{}}
 	v.ended, v.end = context.WithCancel(context.Background())
-	for _, name := range v.versions {
-		at := slices.IndexFunc(out.Spec.Versions, func(o apiextensionsv1.CustomResourceDefinitionVersion) bool { return o.Name == name })
-		k := s.newKind(v, &out.Spec.Versions[at])
-		v.rows[name] = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}
+	for _, version := range v.versions {
+		v.rows[version] = s.row(out, version)
 	}
 	return v
+}
+
+// row returns the resource of one version of a definition, served or not.
+func (s *Server) row(out *custom.Outline, version string) *rest.Resource {
+	k := s.kinds.Kind(out, version)
+	if k == nil {
+		return nil
+	}
+	k.ShortNames, k.Categories = firstNames(k.ShortNames), firstNames(k.Categories)
+	return &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}
 }
 
 // documentsOf returns the discovery of a group, reused if nothing in it changed.
@@ -136,9 +150,9 @@ func documentsOf(old *served, group string, list []*definition) []discovery.Grou
 	for _, d := range list {
 		for _, k := range d.kinds() {
 			if d.terminating() {
-				going := *k
-				going.Verbs = terminatingVerbs
-				k = &going
+				limited := *k
+				limited.Verbs = terminatingVerbs
+				k = &limited
 			}
 			kinds = append(kinds, k)
 		}
@@ -146,7 +160,7 @@ func documentsOf(old *served, group string, list []*definition) []discovery.Grou
 	return discovery.FromKinds(kinds)
 }
 
-// terminatingVerbs are the verbs of a definition that is being deleted, in discovery
+// terminatingVerbs are the verbs in discovery of a definition that is being deleted
 // (docs/wire.md 2.4). Objects can still be updated, to remove finalizers.
 var terminatingVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 
@@ -162,7 +176,7 @@ func (v *serving) kinds() []*rest.Kind {
 	return out
 }
 
-// infos are the resources that are served now.
+// infos returns the resources that are served now.
 func (s *Server) infos() []*resource.Info {
 	out := []*resource.Info{&s.definitions.Info}
 	if now := s.served.Load(); now != nil {
@@ -175,7 +189,7 @@ func (s *Server) infos() []*resource.Info {
 	return out
 }
 
-// lookup finds the resource of a request.
+// lookup returns the resource of a request; nil if there is none.
 func (s *Server) lookup(act *resource.Action) (*rest.Resource, error) {
 	if act.Group == s.definitions.Group {
 		if act.Resource == s.definitions.Resource {
@@ -183,26 +197,34 @@ func (s *Server) lookup(act *resource.Action) (*rest.Resource, error) {
 		}
 		return nil, nil
 	}
-	now := s.served.Load()
-	if now == nil {
+	if !s.complete() {
 		return nil, resource.Unavailable("the definitions have not been read yet", 1)
 	}
-	d := now.byGR[schema.GroupResource{Group: act.Group, Resource: act.Resource}]
+	d := s.definitionOf(act.Group, act.Resource)
 	if d == nil {
 		return nil, nil
 	}
 	return d.rows[act.Version], nil
 }
 
-// peers returns the stored definitions of a group, for the acceptance of
-// names.
+// definitionOf returns the served definition of a resource; nil if there is none.
+func (s *Server) definitionOf(group, plural string) *definition {
+	now := s.served.Load()
+	if now == nil {
+		return nil
+	}
+	return now.byGR[schema.GroupResource{Group: group, Resource: plural}]
+}
+
+// peers returns the stored definitions of a group, read now. If they cannot be read it
+// returns those of the last snapshot.
 func (s *Server) peers(group string) []*apiextensionsv1.CustomResourceDefinition {
 	ctx, cancel := context.WithTimeout(context.Background(), peersTimeout)
 	defer cancel()
 	now := s.served.Load()
 	list, err := s.early.List(ctx, resource.ListOptions{})
 	if err != nil {
-		s.log.Warn("names are checked against what was read last", "err", err)
+		s.log.Warn("listing definitions failed; names are checked against those listed last", "err", err)
 		if now == nil {
 			return nil
 		}
@@ -217,15 +239,50 @@ func (s *Server) peers(group string) []*apiextensionsv1.CustomResourceDefinition
 	return out
 }
 
-// schemaOf returns the built schema of one version.
-func (s *Server) schemaOf(v *serving, version string) (*versionSchema, error) {
-	b, err := s.schemas.get(v)
+// publish updates discovery and OpenAPI. Discovery comes last: its stream announces changes
+// of both to the gateway.
+func (s *Server) publish(now *served) {
+	kinds := []*rest.Kind{s.definitions.Kind}
+	gvs := discovery.FromKinds(kinds)
+	all := now.totals()
+	group := ""
+	for i := range all.documents {
+		if all.documents[i].Group == group {
+			continue // the versions of a group follow each other
+		}
+		group = all.documents[i].Group
+		for _, d := range now.groups[group] {
+			kinds = append(kinds, d.kinds()...)
+		}
+	}
+	gvs = append(gvs, all.documents...)
+	if before := s.omitted.Swap(int64(all.omitted)); before != int64(all.omitted) {
+		s.log.Warn("discovery omits group/versions of definitions that exceed its bounds", "omitted", all.omitted, "maxGroupVersions", maxGroupVersions, "maxBytes", maxDiscovery)
+	}
+	s.openAPI.Update(kinds)
+	documents, err := discovery.BuildAfter(s.documents.Load(), gvs, "")
 	if err != nil {
-		return nil, err
+		s.log.Error("building discovery failed", "err", err)
+		return
 	}
-	one := b.versions[version]
-	if one == nil {
-		return nil, fmt.Errorf("definition %s, version %s: %w", v.outline.Name, version, errNotServed)
-	}
-	return one, nil
+	s.documents.StoreWith(documents, s.openAPI.State())
 }
+
+// lifecycle is the admission that refuses to create objects of a definition that is being
+// deleted.
+type lifecycle struct{ server *Server }
+
+var _ rest.Admission = (*lifecycle)(nil)
+
+// Mutate implements rest.Admission; it changes nothing.
+func (l *lifecycle) Mutate(_ context.Context, a *rest.Attributes) error {
+	gr := a.Kind.GroupResource()
+	if d := l.server.definitionOf(gr.Group, gr.Resource); a.Operation == rest.Create && d != nil && d.terminating() {
+		return apierrors.NewForbidden(gr, a.Key.Name, errors.New("create not allowed while custom resource definition is terminating"))
+	}
+	return nil
+}
+
+// Validate implements rest.Admission. It checks again, as the deletion may have begun in the
+// meantime.
+func (l *lifecycle) Validate(ctx context.Context, a *rest.Attributes) error { return l.Mutate(ctx, a) }

@@ -12,12 +12,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"portico/backends/crd/custom"
 	"portico/backends/process"
 	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/resource"
 	"portico/resource/admission"
-	"portico/resource/authz"
 	"portico/resource/client"
 	"portico/resource/etcd"
 	"portico/resource/loop"
@@ -29,16 +29,16 @@ import (
 	"portico/resource/watchcache"
 )
 
-// peersTimeout bounds reading the other definitions for a check of names.
+// peersTimeout bounds listing the other definitions to check names.
 const peersTimeout = 3 * time.Second
 
-// name is what the process is called in metrics, traces and requests.
+// name is the name of the process in metrics, traces and requests.
 const name = "crd"
 
-// Config of a Server. Without a gateway, nothing can be created in a namespace.
+// Config of a Server. Without a gateway nothing can be created in a namespace.
 type Config struct{ process.Config }
 
-// storage is what keeps the objects: etcd, or memory in tests.
+// storage keeps the objects: etcd, or memory in tests.
 type storage interface {
 	Store(info *resource.Info) resource.Store
 }
@@ -49,28 +49,26 @@ type Server struct {
 	log         *slog.Logger
 	etcd        *etcd.Client
 	cache       *watchcache.Cache
-	bodies      *bodies
-	scale       *rest.Kind // of every scale subresource
-	schemas     *schemas
+	kinds       *custom.Kinds
 	definitions *rest.Resource
-	// early reads the definitions before the cache is there.
+	// early reads the definitions, also while the cache is being filled.
 	early      resource.Store
 	served     atomic.Pointer[served]
 	namespaces *admission.NamespaceStates
 	api        *handlers.API
 	documents  *discovery.Current
-	// omitted is how many group/versions are not in discovery.
-	omitted   atomic.Int64
-	openAPI   *openapi.Documents
-	health    *serve.Health
-	metrics   *metrics.Metrics
-	asked     *admission.Metrics // of admission; nil: it is not timed
-	server    *serve.Server
-	finalizer *finalizer
-	// engine asks admission webhooks and policies; nil: there is no gateway to
-	// read them from.
+	// omitted is the number of group/versions that are not in discovery.
+	omitted          atomic.Int64
+	openAPI          *openapi.Documents
+	health           *serve.Health
+	metrics          *metrics.Metrics
+	admissionMetrics *admission.Metrics // nil: admission is not timed
+	server           *serve.Server
+	finalizer        *finalizer
+	// engine calls admission webhooks and policies; nil: there is no gateway to read them
+	// from.
 	engine *admission.Engine
-	// authorize asks the gateway about what it has not authorized yet.
+	// authorize asks the gateway about actions that it has not authorized.
 	authorize func(ctx context.Context, a *resource.Action) error
 }
 
@@ -78,8 +76,8 @@ type Server struct {
 func New(cfg Config) (*Server, error) {
 	cfg.Complete()
 	metrics := cfg.Metrics()
-	asked := admission.NewMetrics(metrics.Registry())
-	gateway, engine, err := cfg.gateway(asked)
+	admissionMetrics := admission.NewMetrics(metrics.Registry())
+	gateway, engine, err := cfg.gateway(admissionMetrics)
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
 	}
@@ -88,8 +86,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, etcd: opened, metrics: metrics, asked: asked,
-		namespaces: admission.NewNamespaceStates(admission.NamespacesOver(gateway), cfg.Logger), engine: engine, authorize: consent(gateway),
+		cfg: cfg, log: cfg.Logger, etcd: opened, metrics: metrics, admissionMetrics: admissionMetrics, engine: engine,
+		namespaces: admission.NewNamespaceStates(admission.NamespacesOver(gateway), cfg.Logger), authorize: process.Authorize(gateway),
 	}
 	s.assemble(opened, opened.FeedExcept(builtinPaths()...))
 	s.metrics.Registry().MustRegister(opened.Metrics())
@@ -99,45 +97,35 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// assemble makes everything that serves resources over a storage.
+// assemble makes the parts that serve resources from a storage.
 func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.cache = watchcache.New(watchcache.Config{Feed: feed, Store: kept.Store, Logger: s.log})
-	s.bodies, s.schemas = newBodies(), newSchemas(defaultSchemaBytes)
-	s.scale, s.health = rest.ScaleKind(), serve.NewHealth()
+	s.kinds, s.health = custom.NewKinds(), serve.NewHealth()
 	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{Logger: s.log})
 	k := newDefinitionKind(s.peers, s.totals)
 	s.definitions, s.early = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, s.cache.Early(&k.Info)
 	s.metrics.Registry().MustRegister(s.cache.Metrics(s.infos))
 	s.metrics.Registry().MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "portico_crd_discovery_dropped_group_versions",
-		Help: "Group/versions of definitions that discovery leaves out because all together are beyond its bounds.",
+		Help: "Group/versions of definitions that discovery omits because all together exceed its bounds.",
 	}, func() float64 { return float64(s.omitted.Load()) }))
 	s.finalizer = newFinalizer(s)
 	s.api = handlers.New(handlers.Config{
 		Lookup: s.lookup, Warn: filter.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
-		Admission: s.asked.Timed(admission.Chain(
-			&lifecycle{s}, admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.Lookup, Metrics: s.asked}), s.engine)),
+		Admission: s.admissionMetrics.Timed(admission.Chain(
+			&lifecycle{s}, admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.Lookup, Metrics: s.admissionMetrics}), s.engine)),
 	})
 }
 
-// consent asks the gateway, or refuses where there is none.
-func consent(gateway *client.Client) func(context.Context, *resource.Action) error {
-	var asked authz.Doer
-	if gateway != nil {
-		asked = gateway
-	}
-	return func(ctx context.Context, a *resource.Action) error { return authz.Ask(ctx, asked, a) }
-}
-
-// gateway returns a client of the gateway and what asks the webhooks and
-// policies known to it, timed by the metrics; nil if there is none.
+// gateway returns a client of the gateway and the engine of the webhooks and policies that
+// the gateway serves; nil if there is no gateway.
 func (cfg *Config) gateway(metrics *admission.Metrics) (*client.Client, *admission.Engine, error) {
-	way, err := cfg.Way()
-	if way == nil {
+	transport, err := cfg.GatewayTransport()
+	if transport == nil {
 		return nil, nil, err
 	}
-	engine, err := cfg.Engine(name, way, nil, metrics)
-	return client.New(client.Config{BaseURL: cfg.Gateway.URL, Transport: way, UserAgent: process.Agent(name)}), engine, err
+	engine, err := cfg.Engine(name, transport, nil, metrics)
+	return client.New(client.Config{BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: process.UserAgent(name)}), engine, err
 }
 
 // assembleServer makes the listener with its filters and health checks.
@@ -155,25 +143,19 @@ func (s *Server) assembleServer() (err error) {
 	return err
 }
 
-// resources serves what the API does. A watch ends when its definition is
-// served no more, or differently: what it would send on might be of a schema
-// that the client does not know.
+// resources serves the API. A watch ends when its definition is no longer served, or served
+// differently: its next events might be of a schema that the client does not know.
 func (s *Server) resources() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		act := resource.ActionFrom(r.Context())
-		if act == nil || act.Verb != "watch" {
-			s.api.ServeHTTP(w, r)
-			return
+		if act := resource.ActionFrom(r.Context()); act != nil && act.Verb == "watch" {
+			if d := s.definitionOf(act.Group, act.Resource); d != nil {
+				ctx, cancel := context.WithCancel(r.Context())
+				defer cancel()
+				defer context.AfterFunc(d.ended, cancel)()
+				r = r.WithContext(ctx)
+			}
 		}
-		v := s.servingOf(act)
-		if v == nil {
-			s.api.ServeHTTP(w, r)
-			return
-		}
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		defer context.AfterFunc(v.ended, cancel)()
-		s.api.ServeHTTP(w, r.WithContext(ctx))
+		s.api.ServeHTTP(w, r)
 	})
 }
 
@@ -181,7 +163,7 @@ func (s *Server) addHealthChecks() {
 	s.health.AddStorage(s.etcd.Healthy)
 	s.health.AddReady("informer-sync", func(*http.Request) error {
 		if !s.cache.Ready() {
-			return errors.New("not all resources are followed yet")
+			return errors.New("the watch cache has not been filled yet")
 		}
 		return nil
 	})
@@ -199,10 +181,10 @@ func (s *Server) addHealthChecks() {
 	})
 }
 
-// complete reports whether it is known what is served.
+// complete reports whether the definitions have been read.
 func (s *Server) complete() bool { return s.served.Load() != nil }
 
-// paths are the paths of discovery, for the index.
+// paths returns the paths of discovery, for the index.
 func (s *Server) paths() []string {
 	if d := s.documents.Load(); d != nil {
 		return d.Paths()
@@ -210,18 +192,18 @@ func (s *Server) paths() []string {
 	return nil
 }
 
-// Listen binds the listening address, so that an address in use is known
-// before anything else starts. Run does it if it was not done.
+// Listen binds the listening address, so that an address in use is an error before anything
+// else starts. Run calls it if it was not called.
 func (s *Server) Listen() error { return s.server.Listen() }
 
-// Run serves until ctx ends, then drains, and returns when everything it
-// started has ended. It ends by itself if a part of it does.
+// Run serves until ctx ends or a part of the server fails, then drains, and returns when
+// everything that it started has ended.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.etcd.Close()
 	return s.server.RunWith(ctx, s.runParts)
 }
 
-// runParts runs everything but the server until ctx ends or one of them fails.
+// runParts runs everything but the listener until ctx ends or a part fails.
 func (s *Server) runParts(ctx context.Context) error {
 	host, _ := os.Hostname()
 	id := fmt.Sprintf("%s_%d", host, os.Getpid())
@@ -235,9 +217,9 @@ func (s *Server) runParts(ctx context.Context) error {
 	return loop.Together(ctx, parts...)
 }
 
-// follow keeps the snapshot of what is served, and what is made of it. It does
-// not wait for the cache: with a gigabyte of objects that takes many seconds, in
-// which they can be served from etcd.
+// follow rebuilds the snapshot of what is served with every change of a definition. It does
+// not wait for the cache, which takes seconds with a gigabyte of objects; until then they
+// are served from etcd.
 func (s *Server) follow(ctx context.Context) error {
 	return loop.Follow(ctx, s.early, loop.FollowOptions{Logger: s.log, Window: -1}, func(state loop.Snapshot) {
 		old := s.served.Load()
@@ -245,7 +227,7 @@ func (s *Server) follow(ctx context.Context) error {
 		s.served.Store(now)
 		for _, v := range gone {
 			v.end()
-			s.schemas.forget(v)
+			s.kinds.Forget(v.outline)
 		}
 		s.publish(now)
 		s.finalizer.wake.Set()

@@ -1,10 +1,12 @@
-// Package process is the common part of the core server and the CRD server: listeners,
-// storage, trust in gateways, the client of the gateway, metrics and health.
+// Package process is the common part of the core server and the CRD server: configuration,
+// the listener with its filters, trust in gateways, the client of the gateway, and tasks
+// that are repeated until they succeed.
 //
 // Runs in: core, crd.
 package process
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"portico/resource/admission"
 	"portico/resource/audit"
 	"portico/resource/authn"
+	"portico/resource/authz"
 	"portico/resource/client"
 	"portico/resource/etcd"
 	"portico/resource/serve"
@@ -22,14 +25,14 @@ import (
 	"portico/resource/tracing"
 )
 
-// streams is how many requests at a time one HTTP/2 connection of a gateway takes.
-// Frames of a connection are read and written one after the other, at both ends: 300
-// watches on one connection are sent two thirds of what they are sent on twenty. With
-// more on each, thousands of watches still take few descriptors.
-const streams = 16
+// maxStreams is the number of concurrent requests on one HTTP/2 connection of a gateway.
+// Both ends read and write the frames of a connection one after the other: 300 watches on
+// one connection get two thirds of the throughput that they get on twenty. With 16 on each,
+// thousands of watches still take few file descriptors.
+const maxStreams = 16
 
-// Config of a server behind a gateway. Files are read again when they change, unless
-// stated otherwise.
+// Config of a server behind a gateway. Files are reloaded when they change, unless stated
+// otherwise.
 type Config struct {
 	// Listen is where the gateway connects. Required.
 	Listen serve.ListenAddress
@@ -40,29 +43,28 @@ type Config struct {
 	// is a front proxy.
 	RequestHeaderCAFile       string
 	RequestHeaderAllowedNames []string
-	// Gateway serves the objects of other servers. With a zero URL nothing that needs
-	// them runs.
+	// Gateway serves the objects of other servers. With an empty URL the parts that need
+	// them do not run.
 	Gateway client.Gateway
-	// ShutdownDelay is how long the server serves on after it stops being ready,
-	// for the gateways that check it to send their requests to another one. Zero
-	// means none.
+	// ShutdownDelay is how long the server continues to serve after it stops being ready,
+	// so that gateways see it and send their requests to another server. Default: none.
 	ShutdownDelay time.Duration
-	// MaxInFlight and MaxMutatingInFlight bound the reads and writes at work; 0: the
-	// defaults of serve.Config; below 0: no bound.
+	// MaxInFlight and MaxMutatingInFlight bound the concurrent reads and writes; 0: the
+	// defaults of filter.Config; below 0: no bound.
 	MaxInFlight, MaxMutatingInFlight int
 	// Profiling serves /debug/pprof.
 	Profiling bool
-	// Audit says which requests are audited, and where events go. Default: none
-	// is. Files are read once.
+	// Audit configures which requests are audited, and where events are written.
+	// Default: none. Its files are read once.
 	Audit audit.Options
-	// TracingConfigFile is a TracingConfiguration as kube-apiserver reads it; "":
+	// TracingConfigFile is a TracingConfiguration in the form of kube-apiserver; "":
 	// nothing is traced.
 	TracingConfigFile string
-	// Logger, nil: slog.Default().
+	// Logger; nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// Complete fills in what was left out.
+// Complete sets defaults.
 func (cfg *Config) Complete() {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -72,58 +74,68 @@ func (cfg *Config) Complete() {
 	}
 }
 
-// Metrics makes what /metrics shows, upstream's engines included.
+// Metrics returns the metrics of the process, including those of upstream's engines.
 func (cfg *Config) Metrics() *metrics.Metrics {
 	return metrics.New(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...)
 }
 
-// Agent is the name by which the process is a client of the gateway.
-func Agent(name string) string { return "portico-" + name }
+// UserAgent returns the User-Agent of requests to the gateway.
+func UserAgent(name string) string { return "portico-" + name }
 
-// Way returns the way to the gateway, for all that the process asks of it; nil
-// if there is none.
-func (cfg *Config) Way() (http.RoundTripper, error) {
+// GatewayTransport returns the transport for all requests to the gateway; nil if there is
+// none.
+func (cfg *Config) GatewayTransport() (http.RoundTripper, error) {
 	if cfg.Gateway.URL == "" {
 		return nil, nil
 	}
 	return cfg.Gateway.Transport()
 }
 
-// Engine makes what asks admission webhooks and policies, and what those refer
-// to, by the way to the gateway. What store returns is read there instead; nil:
-// nothing is.
-func (cfg *Config) Engine(name string, way http.RoundTripper, store func(*resource.Info) resource.Store, metrics *admission.Metrics) (*admission.Engine, error) {
+// Authorize returns a function that asks the gateway about actions that it has not
+// authorized (authz.Ask). Without a gateway (nil) they are refused.
+func Authorize(gateway *client.Client) func(context.Context, *resource.Action) error {
+	var asked authz.Doer
+	if gateway != nil { // a nil client in an interface is not nil
+		asked = gateway
+	}
+	return func(ctx context.Context, a *resource.Action) error { return authz.Ask(ctx, asked, a) }
+}
+
+// Engine returns the engine that calls admission webhooks and policies. It reads them, and
+// the objects that they refer to, through the gateway, except the resources for which store
+// returns a Store; store may be nil.
+func (cfg *Config) Engine(name string, transport http.RoundTripper, store func(*resource.Info) resource.Store, metrics *admission.Metrics) (*admission.Engine, error) {
 	return admission.NewEngine(admission.EngineConfig{
-		Store: store, BaseURL: cfg.Gateway.URL, Transport: way, UserAgent: Agent(name), Warn: filter.AddWarning,
+		Store: store, BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: UserAgent(name), Warn: filter.AddWarning,
 		Logger: cfg.Logger, Metrics: metrics, Waited: filter.AddWait,
 	})
 }
 
-// answerAhead is how much earlier than at the gateway the time of a request is up:
-// what a busy machine takes to pass an answer on.
-const answerAhead = time.Second
+// timeoutAhead is how much earlier than at the gateway a request times out, so that the
+// gateway can pass the response on.
+const timeoutAhead = time.Second
 
-// Parts are what a process serves.
+// Parts are the parts of a server that differ between processes.
 type Parts struct {
 	// Name is "core" or "crd". Required, as is the rest.
 	Name    string
 	Health  *serve.Health
 	Metrics *metrics.Metrics
-	// Complete reports whether it is known what is served.
+	// Complete reports whether the served resources are known.
 	Complete func() bool
-	// Routes lead to what is served. Those that every process has are filled in.
+	// Routes are the handlers of the process. Server adds those of every process.
 	Routes serve.Routes
 }
 
-// Server makes the listener with its filters. It accepts requests of gateways only,
-// which have authorized them.
+// Server returns the listener with its filters. It accepts requests of gateways only, which
+// have authorized them.
 func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	authenticator, err := authn.FrontProxyOnly(cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames)
 	if err != nil {
 		return nil, err
 	}
 	tracer, err := tracing.Open(cfg.TracingConfigFile, tracing.Options{
-		Service: Agent(p.Name), Instance: cfg.Listen.Address, Registry: p.Metrics.Registry(), Logger: cfg.Logger,
+		Service: UserAgent(p.Name), Instance: cfg.Listen.Address, Registry: p.Metrics.Registry(), Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -133,11 +145,11 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 		return nil, err
 	}
 	listen, routes := cfg.Listen, p.Routes
-	listen.MaxConcurrentStreams = streams
+	listen.MaxConcurrentStreams = maxStreams
 	routes.Health, routes.Metrics, routes.Version, routes.Profiling = p.Health, p.Metrics.Handler(), version.Handler(), cfg.Profiling
 	chain, err := filter.New(filter.Config{
 		Handler: serve.NewRouter(routes), Authenticator: authenticator, Complete: p.Complete,
-		MaxInFlight: cfg.MaxInFlight, MaxMutatingInFlight: cfg.MaxMutatingInFlight, ManyUsers: true, Ahead: answerAhead,
+		MaxInFlight: cfg.MaxInFlight, MaxMutatingInFlight: cfg.MaxMutatingInFlight, ManyUsers: true, Ahead: timeoutAhead,
 		Metrics: p.Metrics, Audit: audited, Tracer: tracer, Logger: cfg.Logger.With("server", p.Name),
 	})
 	if err != nil {
@@ -149,8 +161,8 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	})
 }
 
-// certificates are the files of certificates that the process depends on, beside its
-// serving certificate.
+// certificates returns the certificate files that the process uses, except its serving
+// certificate.
 func (cfg *Config) certificates() []authn.CertificateFile {
 	return []authn.CertificateFile{
 		{Usage: "requestheader-client-ca", Path: cfg.RequestHeaderCAFile, CA: true},

@@ -1,4 +1,4 @@
-package crd
+package custom
 
 import (
 	"fmt"
@@ -9,12 +9,12 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// metaDefinition is the name under which the models refer to metadata.
+// metaDefinition is the name by which the models refer to metadata.
 const metaDefinition = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
-// newOwnership makes what field ownership of a definition's objects is tracked
-// with: the schemas of all versions, with metadata as it is for every kind.
-func newOwnership(o *outline, b *built) (managedfields.TypeConverter, error) {
+// newOwnership returns the type converter for field ownership of a definition's objects,
+// made from the schemas of all versions and that of metadata.
+func newOwnership(o *Outline, b *built) (managedfields.TypeConverter, error) {
 	models := map[string]*spec.Schema{metaDefinition: metaSchema()}
 	labels := strings.Split(o.Spec.Group, ".")
 	slices.Reverse(labels)
@@ -35,8 +35,8 @@ func newOwnership(o *outline, b *built) (managedfields.TypeConverter, error) {
 	return managedfields.NewTypeConverter(models, o.Spec.PreserveUnknownFields)
 }
 
-// metaSchema is metadata as far as merging goes: what is a set, a map, or
-// replaced as a whole (k8s.io/apimachinery/pkg/apis/meta/v1/types.go).
+// metaSchema returns the schema of metadata, with the list and map types that merging needs
+// (k8s.io/apimachinery/pkg/apis/meta/v1/types.go).
 func metaSchema() *spec.Schema {
 	text := *spec.StringProperty()
 	list := func(items spec.Schema, kind string, keys ...any) spec.Schema {

@@ -11,15 +11,13 @@ import (
 	"portico/resource/rest"
 )
 
-// maxSchemaDepth is how deep schemas may be nested. What a schema of a given
-// size costs to check, and how long the complaints about it are, grows with the
-// square of its depth: a body of 60 KB, 2,000 levels deep, took 70 GB. The
-// deepest schemas in use have about 30 levels.
+// maxSchemaDepth bounds the nesting of schemas. The cost of validating a schema of a given
+// size, and the length of the errors, grow with the square of its depth: a body of 60 KB,
+// 2,000 levels deep, took 70 GB. The deepest schemas in use have about 30 levels.
 const maxSchemaDepth = 128
 
-// checkSchemaDepth refuses definitions with schemas that are nested too deep,
-// before anything else looks at them. One that was stored so, by another server,
-// can be changed.
+// checkSchemaDepth rejects definitions whose schemas are nested too deep, before any other
+// processing. A definition that another server has stored so can be changed.
 func checkSchemaDepth(_ context.Context, _ string, obj, old rest.Object) error {
 	crd := asDefinition(obj)
 	path := deepSchema(crd)
@@ -31,8 +29,8 @@ func checkSchemaDepth(_ context.Context, _ string, obj, old rest.Object) error {
 	})
 }
 
-// deepSchema returns where the first schema is that is nested too deep; nil:
-// none is.
+// deepSchema returns the path of the first schema that is nested too deep; nil: there is
+// none.
 func deepSchema(crd *apiextensionsv1.CustomResourceDefinition) *field.Path {
 	for i, version := range crd.Spec.Versions {
 		if version.Schema != nil && !schemaWithin(version.Schema.OpenAPIV3Schema, maxSchemaDepth) {
@@ -42,7 +40,7 @@ func deepSchema(crd *apiextensionsv1.CustomResourceDefinition) *field.Path {
 	return nil
 }
 
-// schemaWithin reports whether a schema is nested no deeper than that.
+// schemaWithin reports whether a schema has at most depth levels.
 func schemaWithin(s *apiextensionsv1.JSONSchemaProps, depth int) bool {
 	if s == nil {
 		return true

@@ -1,10 +1,12 @@
-package crd
+package custom
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"strconv"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -18,6 +20,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"portico/backends/crd/prevalidate"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -27,21 +30,20 @@ const (
 	mediaYAML = "application/yaml"
 )
 
-// codec is the Codec of a custom resource in one served version. Its hub form
-// is an unstructured object in that version, pruned and with defaults: each
-// version is checked against its own schema, and only storage has one version
-// for all.
+// codec is the Codec of a custom resource in one served version. Its hub form is an
+// unstructured object in that version, pruned and with defaults. Each version is checked
+// against its own schema; only storage has one version for all.
 type codec struct {
-	// id identifies the codec in resource.Object.Canonical. The codec itself would
-	// keep its definition in memory for as long as the object.
+	// id identifies the codec in resource.Object.Canonical. The codec itself would keep
+	// its definition in memory for as long as the object.
 	id      *identity
-	server  *Server
-	serving *serving
+	kinds   *Kinds
+	outline *Outline
 	gvk     schema.GroupVersionKind
 	storage schema.GroupVersionKind
 }
 
-// identity is a comparable identity. It has a size, so that no two have the same
+// identity is a comparable identity. It is not empty, so that no two have the same
 // address.
 type identity struct{ _ byte }
 
@@ -56,7 +58,7 @@ func (c *codec) Decode(data []byte, mediaType string, want schema.GroupVersionKi
 	var strictErrs []error
 	if u == nil {
 		var err error
-		if u, strictErrs, err = c.decodeAny(data, mediaType, want, strict); err != nil {
+		if u, strictErrs, err = c.decodeBody(data, mediaType, want, strict); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -66,16 +68,16 @@ func (c *codec) Decode(data []byte, mediaType string, want schema.GroupVersionKi
 	return u, strictErrs, c.convert(u, c.gvk)
 }
 
-// decodeAny decodes a body whose kind is want, and normalizes it.
-func (c *codec) decodeAny(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
-	u, strictErrs, err := c.server.bodies.decode(data, mediaType, want, strict)
+// decodeBody decodes a body whose kind is want, and normalizes it.
+func (c *codec) decodeBody(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
+	u, strictErrs, err := c.kinds.bodies.decode(data, mediaType, want, strict)
 	if err != nil {
 		return nil, nil, err
 	}
 	if want.GroupKind() != c.gvk.GroupKind() {
 		return u, strictErrs, nil
 	}
-	s, err := c.server.schemaOf(c.serving, want.Version)
+	s, err := c.kinds.schema(c.outline, want.Version)
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(err)
 	}
@@ -94,15 +96,13 @@ func (c *codec) decodeAny(data []byte, mediaType string, want schema.GroupVersio
 
 // DecodeStored implements rest.Codec.
 func (c *codec) DecodeStored(o *resource.Object) (runtime.Object, error) {
-	u := &unstructured.Unstructured{}
-	var err error
-	if u.Object, err = decodeObject(o.Data); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
+	object, err := decodeObject(o.Data)
+	u := &unstructured.Unstructured{Object: object}
+	if err == nil && (o.Kind != c.gvk.Kind || o.APIVersion != c.gvk.GroupVersion().String() || !c.Canonical(o)) {
+		err = c.normalizeStored(u)
 	}
-	if o.Kind != c.gvk.Kind || o.APIVersion != c.gvk.GroupVersion().String() || !c.Canonical(o) {
-		if err := c.read(u); err != nil {
-			return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
-		}
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
 	}
 	if o.Revision != 0 {
 		u.SetResourceVersion(strconv.FormatInt(o.Revision, 10))
@@ -110,18 +110,36 @@ func (c *codec) DecodeStored(o *resource.Object) (runtime.Object, error) {
 	return u, nil
 }
 
-// read makes the hub form of stored content. What is stored may be older than
-// the schema: it is pruned and defaulted again, by the schema of the version it
-// is in and then by that of the hub.
-func (c *codec) read(u *unstructured.Unstructured) error {
+// Canonical implements rest.CanonicalCodec: it reports whether coercing metadata, pruning
+// and defaulting change nothing. The result is kept with the object for each schema, and
+// mostly needs no decoding.
+func (c *codec) Canonical(o *resource.Object) bool {
+	return o.Canonical(c.id, func(o *resource.Object) bool {
+		s, err := c.kinds.schema(c.outline, c.gvk.Version)
+		if err == nil && o.APIVersion == c.gvk.GroupVersion().String() && s.compiled().CheckForm(o.Data, prevalidate.Stored) >= prevalidate.Canonical {
+			return true
+		}
+		before, err := decodeObject(o.Data)
+		if err != nil {
+			return false
+		}
+		u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(before)}
+		return c.normalizeStored(u) == nil && reflect.DeepEqual(before, u.Object)
+	})
+}
+
+// normalizeStored makes the hub form of stored content, which may be older than the schema:
+// it is pruned and defaulted by the schema of the version that it is in, and then by that
+// of the hub.
+func (c *codec) normalizeStored(u *unstructured.Unstructured) error {
 	in := u.GroupVersionKind()
 	if in.GroupKind() != c.gvk.GroupKind() {
 		return fmt.Errorf("it is a %s of group %q", in.Kind, in.Group)
 	}
-	s, err := c.server.schemaOf(c.serving, in.Version)
+	s, err := c.kinds.schema(c.outline, in.Version)
 	if err != nil {
-		// The version it was stored in is gone from the definition.
-		s, err = c.server.schemaOf(c.serving, c.gvk.Version)
+		// The definition no longer has that version.
+		s, err = c.kinds.schema(c.outline, c.gvk.Version)
 	}
 	if err != nil {
 		return err
@@ -135,12 +153,12 @@ func (c *codec) read(u *unstructured.Unstructured) error {
 	return c.convert(u, c.gvk)
 }
 
-// convert puts an object into another version: with conversion strategy None
-// that is its apiVersion, and what the other version's schema makes of it.
-// Webhooks are not called yet. To go on without them would drop what the other
-// version has another name for.
+// convert converts an object to another version. With conversion strategy None it sets
+// apiVersion, and prunes and defaults by the schema of that version. With strategy Webhook
+// it is an error, because webhooks are not called: strategy None would drop the fields that
+// the other version has under another name.
 func (c *codec) convert(u *unstructured.Unstructured, to schema.GroupVersionKind) error {
-	if conversion := c.serving.outline.Spec.Conversion; conversion != nil && conversion.Strategy == apiextensionsv1.WebhookConverter {
+	if conversion := c.outline.Spec.Conversion; conversion != nil && conversion.Strategy == apiextensionsv1.WebhookConverter {
 		// As upstream's errors of conversion, a 500 without a reason.
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
@@ -148,7 +166,7 @@ func (c *codec) convert(u *unstructured.Unstructured, to schema.GroupVersionKind
 		}}
 	}
 	u.SetGroupVersionKind(to)
-	s, err := c.server.schemaOf(c.serving, to.Version)
+	s, err := c.kinds.schema(c.outline, to.Version)
 	if err != nil {
 		return err
 	}
@@ -156,17 +174,27 @@ func (c *codec) convert(u *unstructured.Unstructured, to schema.GroupVersionKind
 	return err
 }
 
-// EncodeStored implements rest.Codec.
-func (c *codec) EncodeStored(obj runtime.Object) (*resource.Object, error) {
+// inVersion returns obj in another version of the kind, copied if it is in none or another.
+func (c *codec) inVersion(obj runtime.Object, to schema.GroupVersionKind) (*unstructured.Unstructured, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		return nil, fmt.Errorf("encode %s: it is a %T", c.gvk.Kind, obj)
+		return nil, fmt.Errorf("encode %s: it is a %T", to.Kind, obj)
 	}
-	if c.gvk != c.storage {
-		u = u.DeepCopy()
-		if err := c.convert(u, c.storage); err != nil {
-			return nil, fmt.Errorf("convert %s to %s: %w", c.gvk.Kind, c.storage.GroupVersion(), err)
-		}
+	if u.GroupVersionKind() == to {
+		return u, nil
+	}
+	u = u.DeepCopy()
+	if err := c.convert(u, to); err != nil {
+		return nil, fmt.Errorf("convert %s to %s: %w", to.Kind, to.GroupVersion(), err)
+	}
+	return u, nil
+}
+
+// EncodeStored implements rest.Codec.
+func (c *codec) EncodeStored(obj runtime.Object) (*resource.Object, error) {
+	u, err := c.inVersion(obj, c.storage)
+	if err != nil {
+		return nil, err
 	}
 	data, err := json.Marshal(withoutRevision(u.Object))
 	if err != nil {
@@ -175,8 +203,8 @@ func (c *codec) EncodeStored(obj runtime.Object) (*resource.Object, error) {
 	return resource.Parse(data)
 }
 
-// withoutRevision is an object without metadata.resourceVersion. The object
-// stays as it is.
+// withoutRevision returns an object without metadata.resourceVersion. The object is not
+// changed.
 func withoutRevision(object map[string]any) map[string]any {
 	meta, ok := object["metadata"].(map[string]any)
 	if !ok || meta["resourceVersion"] == nil {
@@ -190,15 +218,9 @@ func withoutRevision(object map[string]any) map[string]any {
 
 // Encode implements rest.Codec.
 func (c *codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, mediaType string) ([]byte, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return nil, fmt.Errorf("encode %s: it is a %T", gvk.Kind, obj)
-	}
-	if u.GroupVersionKind() != gvk {
-		u = u.DeepCopy()
-		if err := c.convert(u, gvk); err != nil {
-			return nil, fmt.Errorf("convert %s to %s: %w", gvk.Kind, gvk.GroupVersion(), err)
-		}
+	u, err := c.inVersion(obj, gvk)
+	if err != nil {
+		return nil, err
 	}
 	data, err := json.Marshal(u.Object)
 	if err == nil && mediaType == mediaYAML {
@@ -226,7 +248,7 @@ func (c *codec) ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.O
 		return nil, fmt.Errorf("convert %s: it is a %T", c.gvk.Kind, obj)
 	}
 	to := gv.WithKind(c.gvk.Kind)
-	if gv.Group != c.gvk.Group || !c.serving.outline.knows(gv.Version) {
+	if gv.Group != c.gvk.Group || c.outline.version(gv.Version) == nil {
 		return nil, runtime.NewNotRegisteredErrForKind(c.gvk.Group, to)
 	}
 	if u.GroupVersionKind() == to {
@@ -238,11 +260,10 @@ func (c *codec) ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.O
 	return out, nil
 }
 
-// StrategicMerge implements rest.Codec: custom resources have none.
+// StrategicMerge implements rest.Codec: custom resources do not support it.
 func (c *codec) StrategicMerge(schema.GroupVersionKind) runtime.Object { return nil }
 
-// bodies decodes request bodies into unstructured objects. Safe for concurrent
-// use.
+// bodies decodes request bodies into unstructured objects. Safe for concurrent use.
 type bodies struct {
 	json, strictJSON, yaml, strictYAML *jsonserializer.Serializer
 }
@@ -258,20 +279,19 @@ func newBodies() *bodies {
 	}
 }
 
-// decode decodes a body that is a want, or says nothing about it.
+// decode decodes a body whose kind is want, also if the body does not name its kind.
 func (b *bodies) decode(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
-	var decoder *jsonserializer.Serializer
-	switch {
-	case mediaType == mediaYAML && strict:
-		decoder = b.strictYAML
-	case mediaType == mediaYAML:
-		decoder = b.yaml
-	case (mediaType == mediaJSON || mediaType == "") && strict:
-		decoder = b.strictJSON
-	case mediaType == mediaJSON || mediaType == "":
-		decoder = b.json
+	var decoder, strictDecoder *jsonserializer.Serializer
+	switch mediaType {
+	case mediaYAML:
+		decoder, strictDecoder = b.yaml, b.strictYAML
+	case mediaJSON, "":
+		decoder, strictDecoder = b.json, b.strictJSON
 	default:
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("media type %q cannot be decoded", mediaType))
+	}
+	if strict {
+		decoder = strictDecoder
 	}
 	obj, gvk, err := decoder.Decode(data, &want, nil)
 	var strictErrs []error
@@ -286,7 +306,7 @@ func (b *bodies) decode(data []byte, mediaType string, want schema.GroupVersionK
 	}
 	u := obj.(*unstructured.Unstructured)
 	if u.Object == nil {
-		return nil, nil, rest.DecodeError(fmt.Errorf("it is null"), gvk, want, data)
+		return nil, nil, rest.DecodeError(errors.New("it is null"), gvk, want, data)
 	}
 	u.SetGroupVersionKind(*gvk)
 	return u, strictErrs, nil

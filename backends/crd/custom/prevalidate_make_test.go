@@ -1,4 +1,4 @@
-package crd
+package custom
 
 import (
 	"encoding/json"
@@ -144,7 +144,7 @@ func madeDefault(r *rand.Rand, p *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// madeJunctors holds a value to more schemas, of what is in it or of itself.
+// madeJunctors adds allOf, anyOf, oneOf or not.
 func madeJunctors(r *rand.Rand, p *apiextensionsv1.JSONSchemaProps) {
 	var one func(depth int) apiextensionsv1.JSONSchemaProps
 	one = func(depth int) apiextensionsv1.JSONSchemaProps {
@@ -177,6 +177,12 @@ func madeJunctors(r *rand.Rand, p *apiextensionsv1.JSONSchemaProps) {
 		p.AnyOf = append(p.AnyOf, one(1), one(1))
 	case 2:
 		p.OneOf = append(p.OneOf, one(1), one(1), one(0))
+		if chance(r, 2) && len(p.Properties) > 0 { // as prevalidate supports it
+			p.OneOf = nil
+			for name := range p.Properties {
+				p.OneOf = append(p.OneOf, apiextensionsv1.JSONSchemaProps{Required: []string{name}})
+			}
+		}
 	case 3:
 		p.Not = ptr(one(1))
 	}
@@ -193,7 +199,7 @@ func madeObject(r *rand.Rand, p *apiextensions.JSONSchemaProps) []byte {
 	return []byte(text)
 }
 
-// maker writes values. Once in odd times it does not do what is expected.
+// maker writes values. Once in odd times it writes an unexpected one.
 type maker struct {
 	r   *rand.Rand
 	odd int

@@ -1,4 +1,4 @@
-package crd
+package custom
 
 import (
 	"testing"
@@ -9,18 +9,18 @@ import (
 	"portico/backends/crd/prevalidate"
 )
 
-// BenchmarkPrevalidate is what it takes to know that the bytes of an object of about
-// 3 KB are a fixed point, and valid: by the byte walk, and by what it spares.
+// BenchmarkPrevalidate measures the check that an object of about 3 KB is canonical and
+// valid: by its bytes, and by upstream's packages.
 func BenchmarkPrevalidate(b *testing.B) {
 	m := schemasIn(b, "bakeries.yaml")[0]
 	body := asJSON(b, read(b, "bakery.yaml"))
-	checks, err := m.checks()
+	checks, err := m.validators()
 	if err != nil {
 		b.Fatal(err)
 	}
 	a := m.compiled()
 	if got := a.Check(body, prevalidate.Body); got != prevalidate.Valid {
-		b.Fatalf("the sample is %v", got)
+		b.Fatalf("the verdict on the sample is %v", got)
 	}
 	decode := func() map[string]any {
 		u := &unstructured.Unstructured{}

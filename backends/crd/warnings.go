@@ -14,8 +14,9 @@ import (
 	"portico/resource/rest"
 )
 
-// warnings tell of what a definition says in vain: formats that nobody checks,
-// sets of what cannot be compared, and conversion webhooks. What was there before is not told again.
+// warnings warns of the parts of a definition that have no effect: formats that are not
+// validated, sets of values that cannot be compared, and conversion webhooks. An update only
+// warns of new ones.
 func (d *definitions) warnings(_ context.Context, obj, old rest.Object) []string {
 	if old != nil && sameGeneration(obj, old) {
 		return nil
@@ -24,7 +25,7 @@ func (d *definitions) warnings(_ context.Context, obj, old rest.Object) []string
 	if errs != nil {
 		return nil
 	}
-	found := vain(&in.Spec)
+	found := ineffective(&in.Spec)
 	if old == nil {
 		return found
 	}
@@ -32,11 +33,11 @@ func (d *definitions) warnings(_ context.Context, obj, old rest.Object) []string
 	if errs != nil {
 		return found
 	}
-	known := vain(&was.Spec)
+	known := ineffective(&was.Spec)
 	return slices.DeleteFunc(found, func(text string) bool { return slices.Contains(known, text) })
 }
 
-func vain(in *apiextensions.CustomResourceDefinitionSpec) []string {
+func ineffective(in *apiextensions.CustomResourceDefinitionSpec) []string {
 	var formats, sets []string
 	at := environment.DefaultCompatibilityVersion()
 	check := func(s *apiextensions.JSONSchemaProps) bool {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 )
 
-// Who defines a kind whose versions a webhook would have to convert is told
-// that nobody calls it.
+// A definition of several versions with a conversion webhook gets a warning: webhooks are
+// not called.
 func TestConversionWebhookWarns(t *testing.T) {
 	one := []apiextensions.CustomResourceDefinitionVersion{{Name: "v1"}}
 	two := append(slices.Clone(one), apiextensions.CustomResourceDefinitionVersion{Name: "v2"})
@@ -23,7 +23,7 @@ func TestConversionWebhookWarns(t *testing.T) {
 		"no webhook":   {two, apiextensions.NoneConverter, nil},
 	} {
 		spec := &apiextensions.CustomResourceDefinitionSpec{Versions: c.versions, Conversion: &apiextensions.CustomResourceConversion{Strategy: c.strategy}}
-		if got := vain(spec); !slices.Equal(got, c.want) {
+		if got := ineffective(spec); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

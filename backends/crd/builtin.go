@@ -2,11 +2,11 @@ package crd
 
 import "slices"
 
-// builtinPaths returns the storage path prefixes of what other servers keep:
-// the built-in kinds (k8s.io/kubernetes pkg/controlplane/storageversionhashdata
-// lists them), also those that Portico does not serve, for the storage may have
-// been filled by others; and Portico's own. None of them can hold a custom
-// resource: those begin with a group, which has a dot in it.
+// builtinPaths returns the storage path prefixes of other servers: those of the built-in
+// kinds (k8s.io/kubernetes pkg/controlplane/storageversionhashdata lists them), including
+// kinds that Portico does not serve, as kube-apiserver may have written the storage; and
+// Portico's own. None of them can hold a custom resource: the paths of those begin with the
+// name of a group, which contains a dot.
 func builtinPaths() []string {
 	paths := []string{
 		"apiregistration.k8s.io", "gateway.portico.dev", "portico",

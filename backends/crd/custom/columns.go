@@ -1,4 +1,4 @@
-package crd
+package custom
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 	"portico/resource/rest"
 )
 
-// path is a simple JSON path of a definition: a column or a selectable field.
-// Finding values by it changes nothing, so it is shared.
+// path is a simple JSON path of a definition: a column or a selectable field. Safe for
+// concurrent use.
 type path struct {
 	name   string
 	parsed *jsonpath.JSONPath
@@ -29,7 +29,7 @@ func newPath(name, text string) (path, error) {
 	return path{name, parsed}, err
 }
 
-// find returns the value at the path; ok is false where there is none.
+// find returns the value at the path; ok reports whether there is one.
 func (p path) find(object map[string]any) (value any, ok bool) {
 	results, err := p.parsed.FindResults(object)
 	if err != nil || len(results) == 0 || len(results[0]) == 0 {
@@ -38,8 +38,8 @@ func (p path) find(object map[string]any) (value any, ok bool) {
 	return results[0][0].Interface(), true
 }
 
-// setColumns gives the row its columns: the name, then the definition's own,
-// or the age if it has none.
+// setColumns sets the columns of the row: the name, then the definition's own, or the age
+// if it has none.
 func (c *custom) setColumns() {
 	own := c.version.AdditionalPrinterColumns
 	if len(own) == 0 {
@@ -55,7 +55,7 @@ func (c *custom) setColumns() {
 	for _, col := range own {
 		p, err := newPath(col.Name, col.JSONPath)
 		if err != nil {
-			break // as upstream: what comes before a broken column is shown
+			break // as upstream: the columns before a malformed one are shown
 		}
 		text := col.Description
 		if text == "" {
@@ -88,7 +88,7 @@ func cells(obj runtime.Object, columns []metav1.TableColumnDefinition, paths []p
 	return out, nil
 }
 
-// cell is a value as a column of that type shows it; nil where it does not fit.
+// cell returns a value in the form of a column's type; nil if it does not fit.
 func cell(columnType string, value any) any {
 	switch columnType {
 	case "string":
@@ -127,7 +127,7 @@ func cell(columnType string, value any) any {
 	return nil
 }
 
-// text prints a value of any type as kubectl's JSON paths do.
+// text formats a value of any type as kubectl formats the results of JSON paths.
 func text(value any) any {
 	var buf bytes.Buffer
 	if err := jsonpath.New("cell").PrintResults(&buf, []reflect.Value{reflect.ValueOf(value)}); err != nil {
@@ -136,28 +136,29 @@ func text(value any) any {
 	return buf.String()
 }
 
-// setFields gives the row its selectable fields.
+// setFields sets the selectable fields of the row.
 func (c *custom) setFields() {
 	if len(c.version.SelectableFields) == 0 {
 		return
 	}
+	var fields []path
 	for _, f := range c.version.SelectableFields {
 		name := strings.TrimPrefix(f.JSONPath, ".")
 		p, err := newPath(name, f.JSONPath)
 		if err != nil {
 			continue // the definition was validated
 		}
-		c.fields = append(c.fields, p)
+		fields = append(fields, p)
 		c.kind.FieldLabels = append(c.kind.FieldLabels, name)
 	}
 	c.kind.FieldsBy = &identity{}
 	c.kind.Fields = func(obj runtime.Object) map[string]string {
-		out := make(map[string]string, len(c.fields))
+		out := make(map[string]string, len(fields))
 		o, ok := obj.(rest.Object)
 		if !ok {
 			return out
 		}
-		for _, p := range c.fields {
+		for _, p := range fields {
 			out[p.name] = ""
 			if value, ok := p.find(content(o)); ok && value != nil {
 				out[p.name] = fmt.Sprint(value)

@@ -1,4 +1,4 @@
-package crd
+package custom
 
 import (
 	"fmt"
@@ -15,12 +15,12 @@ import (
 	"portico/resource/rest"
 )
 
-// unsetReplicas marks the view of an object that says nothing of replicas, so
-// that a write which does not say it either is told from one that asks for 0.
+// unsetReplicas is spec.replicas of the Scale of an object that does not set it, which a
+// write must change. 0 would be a valid number.
 const unsetReplicas = math.MinInt32
 
-// scaleOf is the scale view of an object; found is false where the object does
-// not say how many replicas it wants.
+// scaleOf returns the Scale of an object; found reports whether the object sets the number
+// of replicas.
 func scaleOf(obj rest.Object, at *apiextensionsv1.CustomResourceSubresourceScale) (scale *autoscalingv1.Scale, found bool, err error) {
 	object := content(obj)
 	want, found, err := unstructured.NestedInt64(object, splitPath(at.SpecReplicasPath)...)
@@ -48,27 +48,23 @@ func scaleOf(obj rest.Object, at *apiextensionsv1.CustomResourceSubresourceScale
 	}, found, nil
 }
 
-// readScale is scaleOf for readers, who get an error where there is nothing to
-// read.
-func readScale(obj rest.Object, at *apiextensionsv1.CustomResourceSubresourceScale) (*autoscalingv1.Scale, error) {
-	scale, found, err := scaleOf(obj, at)
-	switch {
-	case err != nil:
-		return nil, apierrors.NewInternalError(err)
-	case !found:
-		return nil, apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", at.SpecReplicasPath))
-	}
-	return scale, nil
-}
-
-// scaleView is the scale subresource.
-func (c *custom) scaleView(at *apiextensionsv1.CustomResourceSubresourceScale) rest.Subresource {
-	kind := c.server.scale
+// scaleView returns the scale subresource.
+func (c *custom) scaleView() rest.Subresource {
+	kind, at := c.kinds.scale, c.scale()
 	return rest.Subresource{
 		Name: "scale", GVK: kind.GVK("v1"),
 		Projection: &rest.Projection{
 			Kind: kind,
-			Get:  func(obj rest.Object) (rest.Object, error) { return readScale(obj, at) },
+			Get: func(obj rest.Object) (rest.Object, error) {
+				scale, found, err := scaleOf(obj, at)
+				if err == nil && !found {
+					err = fmt.Errorf("the spec replicas field %q does not exist", at.SpecReplicasPath)
+				}
+				if err != nil {
+					return nil, apierrors.NewInternalError(err)
+				}
+				return scale, nil
+			},
 			Begin: func(obj rest.Object) (rest.Object, error) {
 				scale, found, err := scaleOf(obj, at)
 				if err != nil {
@@ -79,17 +75,17 @@ func (c *custom) scaleView(at *apiextensionsv1.CustomResourceSubresourceScale) r
 				}
 				return scale, nil
 			},
-			Set:   func(obj, view rest.Object) error { return writeScale(obj, view.(*autoscalingv1.Scale), at) },
+			Set:   func(obj, view rest.Object) error { return setReplicas(obj, view.(*autoscalingv1.Scale), at) },
 			Paths: c.replicasPaths(),
 		},
 	}
 }
 
-// replicasPaths are where each version has its number of replicas.
+// replicasPaths returns where each version has its number of replicas.
 func (c *custom) replicasPaths() managedfields.ResourcePathMappings {
 	paths := managedfields.ResourcePathMappings{}
-	for _, v := range c.serving.outline.Spec.Versions {
-		gv := c.serving.outline.Spec.Group + "/" + v.Name
+	for _, v := range c.outline.Spec.Versions {
+		gv := c.outline.Spec.Group + "/" + v.Name
 		paths[gv] = nil
 		if v.Subresources == nil || v.Subresources.Scale == nil {
 			continue
@@ -101,8 +97,8 @@ func (c *custom) replicasPaths() managedfields.ResourcePathMappings {
 	return paths
 }
 
-// writeScale puts the number of replicas wanted into the object.
-func writeScale(obj rest.Object, scale *autoscalingv1.Scale, at *apiextensionsv1.CustomResourceSubresourceScale) error {
+// setReplicas sets the number of replicas of the object to that of its Scale.
+func setReplicas(obj rest.Object, scale *autoscalingv1.Scale, at *apiextensionsv1.CustomResourceSubresourceScale) error {
 	if scale.Spec.Replicas == unsetReplicas {
 		return apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty", at.SpecReplicasPath))
 	}

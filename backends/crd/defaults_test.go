@@ -1,17 +1,9 @@
 package crd
 
 import (
-	"encoding/json"
-	"fmt"
 	"runtime"
 	"strings"
 	"testing"
-
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
-	"sigs.k8s.io/yaml"
 )
 
 // swellingPath has objects whose items have a default each.
@@ -57,8 +49,7 @@ func allocated(do func()) uint64 {
 	return (end.TotalAlloc - start.TotalAlloc) >> 20
 }
 
-// Defaults that would make a small body large are refused before they are filled in,
-// whatever makes them so.
+// Defaults that would make a small body large are rejected before they are added.
 func TestDefaultsAreBounded(t *testing.T) {
 	text := `{type: string, default: "` + strings.Repeat("x", 20_000) + `"}`
 	for name, q := range map[string]string{
@@ -91,8 +82,8 @@ func TestDefaultsAreBounded(t *testing.T) {
 	}
 }
 
-// An object that is older than the defaults that would make it too large is served
-// without them, and can be made smaller and deleted.
+// A stored object that new defaults would make too large is served without them, and can be
+// made smaller and deleted.
 func TestDefaultsOfStoredAreBounded(t *testing.T) {
 	s := running(t)
 	s.install(t, swellings("{type: string}"))
@@ -117,46 +108,5 @@ func TestDefaultsOfStoredAreBounded(t *testing.T) {
 	s.must(t, "PATCH", swellingPath+"/a", "application/merge-patch+json", `{"p":[{}]}`)
 	if a := s.send(t, "DELETE", swellingPath+"/a", "", ""); a.code != 200 {
 		t.Errorf("deletion got %d %.300s", a.code, a.body)
-	}
-}
-
-// What is counted is no less than what defaults add.
-func TestCountOfDefaults(t *testing.T) {
-	var props apiextensionsv1.JSONSchemaProps
-	if err := yaml.Unmarshal([]byte(`
-type: object
-properties:
-  a: {type: string, default: abc}
-  b: {type: object, default: {}, properties: {c: {type: integer, default: 1}, d: {type: string, nullable: true, default: e}}}
-  l: {type: array, items: {type: object, default: {}, properties: {m: {type: string, default: n}}}}
-  o: {type: object, additionalProperties: {type: object, default: {x: y}, properties: {x: {type: string}, z: {type: boolean, default: true}}}}
-`), &props); err != nil {
-		t.Fatal(err)
-	}
-	internal := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&props, internal, nil); err != nil {
-		t.Fatal(err)
-	}
-	structural, err := schema.NewStructural(internal)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := compileDefaults(structural)
-	for _, text := range []string{`{}`, `{"a":null}`, `{"b":{"d":null}}`, `{"b":null}`, `{"l":[{},null,{"m":"x"}]}`, `{"o":{"p":{},"q":null}}`, `{"a":"x","b":{"c":1,"d":"x"}}`} {
-		object, err := decodeObject([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		count := defaultCount{left: maxDefaults}
-		if !count.below(object, n) {
-			t.Fatal("there is nothing left")
-		}
-		before, _ := json.Marshal(object)
-		defaulting.Default(object, structural)
-		after, _ := json.Marshal(object)
-		added, counted := len(after)-len(before), maxDefaults-count.left
-		if counted < added || (counted == 0) != (added == 0) {
-			t.Errorf("%s: %d bytes are counted, %d added: %s", text, counted, added, fmt.Sprint(string(after)))
-		}
 	}
 }

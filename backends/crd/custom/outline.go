@@ -1,4 +1,4 @@
-package crd
+package custom
 
 import (
 	"encoding/json"
@@ -11,12 +11,12 @@ import (
 	"portico/resource"
 )
 
-// outline is a stored definition without its schemas, which are most of it and
-// rarely needed. Immutable.
-type outline struct {
+// Outline is a stored definition without its schemas, which are most of it and rarely
+// needed. Immutable.
+type Outline struct {
 	*apiextensionsv1.CustomResourceDefinition
-	// stored is the whole definition.
-	stored *resource.Object
+	// Stored is the whole definition.
+	Stored *resource.Object
 }
 
 // skipped is a JSON value that is not decoded.
@@ -24,8 +24,8 @@ type skipped struct{}
 
 func (*skipped) UnmarshalJSON([]byte) error { return nil }
 
-// newOutline reads a stored definition's outline.
-func newOutline(o *resource.Object) (*outline, error) {
+// NewOutline decodes a stored definition without its schemas and managedFields.
+func NewOutline(o *resource.Object) (*Outline, error) {
 	// The outer fields hide those of the embedded types.
 	type version struct {
 		apiextensionsv1.CustomResourceDefinitionVersion
@@ -55,15 +55,30 @@ func newOutline(o *resource.Object) (*outline, error) {
 	for i := range in.Spec.Versions {
 		crd.Spec.Versions[i] = in.Spec.Versions[i].CustomResourceDefinitionVersion
 	}
-	return &outline{CustomResourceDefinition: crd, stored: o}, nil
+	return &Outline{CustomResourceDefinition: crd, Stored: o}, nil
 }
 
-// storagePath is where the definition's objects are kept. The plural is part of
-// the definition's name: unlike the names accepted, it is there from the start
-// and never changes.
-func (o *outline) storagePath() string { return o.Spec.Group + "/" + o.Spec.Names.Plural }
+// StoragePath returns where the definition's objects are kept. It uses the plural of the
+// specification, which never changes, and not that of the accepted names.
+func (o *Outline) StoragePath() string { return o.Spec.Group + "/" + o.Spec.Names.Plural }
 
-// knows reports whether the definition has that version, served or not.
-func (o *outline) knows(version string) bool {
-	return slices.ContainsFunc(o.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
+// version returns a version of the definition, served or not; nil if it has none of that
+// name.
+func (o *Outline) version(name string) *apiextensionsv1.CustomResourceDefinitionVersion {
+	i := slices.IndexFunc(o.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &o.Spec.Versions[i]
+}
+
+// StorageVersion returns the version that objects are stored in; "" if there is none,
+// which validation rejects.
+func StorageVersion(crd *apiextensionsv1.CustomResourceDefinition) string {
+	for _, v := range crd.Spec.Versions {
+		if v.Storage {
+			return v.Name
+		}
+	}
+	return ""
 }

@@ -1,4 +1,4 @@
-package crd
+package custom
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"testing"
 
@@ -28,7 +29,7 @@ import (
 // realSchemas are the files of test data with definitions of Bakery.
 var realSchemas = []string{"bakeries.yaml", "bakeries-strict.yaml"}
 
-// refused are texts that are Unknown by every schema.
+// refused are texts with the verdict Unknown by every schema.
 var refused = []string{
 	``, `{`, `{}`, `null`, `[]`, `"x"`, `{"apiVersion":"example.com/v1","kind":"Bakery"`,
 	`{"apiVersion":"example.com/v1","kind":"Bakery"} {}`,
@@ -50,9 +51,10 @@ var refused = []string{
 	`{"apiVersion":"example.com/v1","kind":"Bakery","metadata":{"n\u0061me":"a"}}`,
 }
 
-// FuzzPrevalidate compares package prevalidate with what upstream's packages make of the
-// same bytes. The schema is a real one or made from seed; the object is raw, or
-// made from seed to mostly fit the schema.
+// FuzzPrevalidate compares the verdicts of package prevalidate with the results of
+// upstream's packages for the same bytes, as a body and as they would be stored: there a
+// number with a fraction of 0 is an integer. The schema is a real one or made from seed; the
+// object is raw, or made from seed to mostly fit the schema.
 func FuzzPrevalidate(f *testing.F) {
 	sample := asJSON(f, read(f, "bakery.yaml"))
 	for which := range uint8(len(realSchemas)) {
@@ -74,6 +76,7 @@ func FuzzPrevalidate(f *testing.F) {
 			data = madeObject(r, m.props)
 		}
 		a := m.compiled()
+		m.checkStored(t, bodies, data)
 		verdict := a.Check(data, prevalidate.Body)
 		if verdict == prevalidate.Unknown {
 			return
@@ -95,12 +98,34 @@ func FuzzPrevalidate(f *testing.F) {
 			}
 		}
 		if a.CheckForm(data, prevalidate.Stored) >= prevalidate.Canonical && !m.normalized(t, bodies, data, normalization{stored: true}).same {
-			t.Fatalf("accepted %s, which is another when read", data)
+			t.Fatalf("accepted %s, which reading changes", data)
 		}
 	})
 }
 
-// Most objects that are valid as they are are known to be so.
+// checkStored compares the verdict on the bytes that an object would be stored as with the
+// errors that upstream's packages find in the object.
+func (m *subject) checkStored(t *testing.T, bodies *bodies, data []byte) {
+	t.Helper()
+	state := m.tryToNormalize(bodies, data, normalization{})
+	if state.err != nil {
+		return
+	}
+	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(state.after)}
+	u.SetGeneration(1)
+	written, err := json.Marshal(u.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.compiled().Check(written, prevalidate.Stored) != prevalidate.Valid {
+		return
+	}
+	if errs := m.faults(t, u.Object); len(errs) > 0 {
+		t.Fatalf("accepted %s, written as %s: %v", data, written, errs)
+	}
+}
+
+// Most objects that are canonical, and most that are valid, are recognized as such.
 func TestMostObjectsArePrevalidated(t *testing.T) {
 	real := schemasIn(t, realSchemas...)
 	bodies := newBodies()
@@ -131,7 +156,7 @@ func TestMostObjectsArePrevalidated(t *testing.T) {
 	}
 }
 
-// subject is a schema, built and as it was.
+// subject is a schema in its built and its original form.
 type subject struct {
 	*versionSchema
 	props *apiextensions.JSONSchemaProps
@@ -163,7 +188,7 @@ func subjectOf(t testing.TB, in *apiextensionsv1.CustomResourceValidation) *subj
 	return &subject{s, internal.OpenAPIV3Schema}
 }
 
-// subjectFor is a real schema, or one that is made.
+// subjectFor returns a real schema, or a made one.
 func subjectFor(t testing.TB, r *rand.Rand, real []*subject, which uint8) *subject {
 	if int(which) < len(real) {
 		return real[which]
@@ -171,21 +196,20 @@ func subjectFor(t testing.TB, r *rand.Rand, real []*subject, which uint8) *subje
 	return subjectOf(t, &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: madeSchema(r)})
 }
 
-// normalized is what upstream's packages make of a body.
+// normalized is the result of upstream's packages for a body.
 type normalized struct {
 	after map[string]any
-	// same says that this is what the body says, also when it was written and
-	// read again.
+	// same means that nothing changed, also after encoding and decoding.
 	same bool
 	err  error
 }
 
-// normalized normalizes a body, which must succeed.
+// normalized normalizes a body. An error fails the test.
 func (m *subject) normalized(t *testing.T, bodies *bodies, data []byte, how normalization) normalized {
 	t.Helper()
 	state := m.tryToNormalize(bodies, data, how)
 	if state.err != nil {
-		t.Fatalf("accepted %s, of which is said %v", data, state.err)
+		t.Fatalf("accepted %s, but normalizing it fails: %v", data, state.err)
 	}
 	return state
 }
@@ -220,10 +244,10 @@ func (m *subject) tryToNormalize(bodies *bodies, data []byte, how normalization)
 	return state
 }
 
-// faults are what upstream's packages find, but for the rules.
+// faults returns the errors of upstream's packages, without those of CEL rules.
 func (m *subject) faults(t testing.TB, object map[string]any) field.ErrorList {
 	t.Helper()
-	c, err := m.checks()
+	c, err := m.validators()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,24 +258,24 @@ func (m *subject) faults(t testing.TB, object map[string]any) field.ErrorList {
 	return errs
 }
 
-func (m *subject) found(ctx context.Context, object map[string]any, c *checks) field.ErrorList {
-	errs := validation.ValidateCustomResource(nil, object, c.whole)
+func (m *subject) found(ctx context.Context, object map[string]any, c *validators) field.ErrorList {
+	errs := validation.ValidateCustomResource(nil, object, c.object)
 	errs = append(errs, objectmeta.Validate(ctx, nil, object, m.structural, false)...)
 	return append(errs, listtype.ValidateListSetsAndMaps(nil, m.structural, object)...)
 }
 
-// changeFaults are what upstream's schema finds in a change.
+// changeFaults returns the errors of an update by upstream's schema validator.
 func (m *subject) changeFaults(t *testing.T, object, old map[string]any) field.ErrorList {
 	t.Helper()
-	c, err := m.checks()
+	c, err := m.validators()
 	if err != nil {
 		t.Fatal(err)
 	}
 	unchanged := common.NewCorrelatedObject(object, old, &model.Structural{Structural: m.structural})
-	return validation.ValidateCustomResourceUpdate(nil, object, old, c.whole, validation.WithRatcheting(unchanged))
+	return validation.ValidateCustomResourceUpdate(nil, object, old, c.object, validation.WithRatcheting(unchanged))
 }
 
-// olderState changes a copy here and there.
+// olderState returns a copy with some values changed or removed.
 func olderState(r *rand.Rand, object map[string]any) map[string]any {
 	old := runtime.DeepCopyJSON(object)
 	var change func(v any)
@@ -276,4 +300,23 @@ func olderState(r *rand.Rand, object map[string]any) map[string]any {
 	}
 	change(old)
 	return old
+}
+
+// read returns a file of test data.
+func read(t testing.TB, name string) string {
+	t.Helper()
+	data, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func asJSON(t testing.TB, text string) []byte {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }

@@ -1,0 +1,183 @@
+package custom
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"portico/resource"
+	"portico/resource/rest"
+)
+
+// custom is the behaviour of one version of a custom resource.
+type custom struct {
+	kinds   *Kinds
+	outline *Outline
+	version *apiextensionsv1.CustomResourceDefinitionVersion // without its schema
+	kind    *rest.Kind
+}
+
+// Kind returns the row of one version of a definition, under its accepted names; nil if the
+// definition does not have that version. It builds no schema.
+func (k *Kinds) Kind(o *Outline, version string) *rest.Kind {
+	v := o.version(version)
+	if v == nil {
+		return nil
+	}
+	names := o.Status.AcceptedNames
+	c := &custom{kinds: k, outline: o, version: v}
+	c.kind = &rest.Kind{
+		Info: resource.Info{
+			Group: o.Spec.Group, Versions: []string{version}, StorageVersion: StorageVersion(o.CustomResourceDefinition),
+			Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, ListKind: names.ListKind,
+			ShortNames: names.ShortNames, Categories: names.Categories,
+			Namespaced: o.Spec.Scope == apiextensionsv1.NamespaceScoped, Path: o.StoragePath(),
+		},
+		Schema:       c.schema,
+		SchemaInputs: func(string) string { return c.schemaInputs() },
+		Deprecated:   func(string) string { return c.deprecation() },
+		Ownership:    c.ownership,
+		Strategy: rest.Strategy{
+			TrackGeneration: true, SpecChanged: changedOutsideMetadata, LooseFinalizers: true,
+			PrepareCreate: c.prepareCreate, PrepareUpdate: c.prepareUpdate,
+			Validate: c.validate, ValidateUpdate: c.validateUpdate, Prevalidated: c.prevalidated, Warnings: finalizerWarnings,
+		},
+	}
+	c.kind.Codec = &codec{id: &identity{}, kinds: k, outline: o, gvk: c.kind.GVK(version), storage: c.kind.GVK(c.kind.StorageVersion)}
+	if c.scale() != nil {
+		c.kind.Subresources = append(c.kind.Subresources, c.scaleView())
+	}
+	if c.hasStatus() {
+		c.kind.Subresources = append(c.kind.Subresources, rest.Subresource{Name: "status", Strategy: &rest.Strategy{
+			PrepareUpdate: prepareStatus, ValidateUpdate: c.validateStatus, Prevalidated: c.statusPrevalidated, LooseFinalizers: true,
+		}})
+	}
+	c.setColumns()
+	c.setFields()
+	return c.kind
+}
+
+func (c *custom) hasStatus() bool {
+	return c.version.Subresources != nil && c.version.Subresources.Status != nil
+}
+
+// scale returns where the version has its scale fields; nil: there is no scale subresource.
+func (c *custom) scale() *apiextensionsv1.CustomResourceSubresourceScale {
+	if c.version.Subresources == nil {
+		return nil
+	}
+	return c.version.Subresources.Scale
+}
+
+// schema returns the version's OpenAPI schema.
+func (c *custom) schema(version string) (*spec.Schema, error) {
+	s, err := c.kinds.schema(c.outline, version)
+	if err != nil {
+		return nil, err
+	}
+	out := s.structural.Unfold().ToKubeOpenAPI()
+	if s.preserving {
+		out.AddExtension("x-kubernetes-preserve-unknown-fields", true)
+	}
+	return out, nil
+}
+
+// schemaInputs identifies the schema: one generation of a definition has one specification.
+func (c *custom) schemaInputs() string {
+	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s %d %s", c.outline.UID, c.outline.Generation, c.version.Name)))
+}
+
+func (c *custom) ownership() (managedfields.TypeConverter, error) {
+	b, err := c.kinds.schemas(c.outline)
+	if err != nil {
+		return nil, err
+	}
+	return b.ownership()
+}
+
+// deprecation returns the warning for requests of a deprecated version: the definition's
+// own, or one that names the best version to use instead; "": the version is not deprecated.
+func (c *custom) deprecation() string {
+	v := c.version
+	switch {
+	case !v.Deprecated:
+		return ""
+	case v.DeprecationWarning != nil:
+		return *v.DeprecationWarning
+	}
+	spec := &c.outline.Spec
+	text := fmt.Sprintf("%s/%s %s is deprecated", spec.Group, v.Name, spec.Names.Kind)
+	var better []string
+	for _, o := range spec.Versions {
+		if o.Served && !o.Deprecated && version.CompareKubeAwareVersionStrings(v.Name, o.Name) < 0 {
+			better = append(better, o.Name)
+		}
+	}
+	if len(better) == 0 {
+		return text
+	}
+	return fmt.Sprintf("%s; use %s/%s %s", text, spec.Group, slices.MaxFunc(better, version.CompareKubeAwareVersionStrings), spec.Names.Kind)
+}
+
+// prepareCreate drops the status of a kind with the status subresource.
+func (c *custom) prepareCreate(_ context.Context, obj rest.Object) {
+	if c.hasStatus() {
+		delete(content(obj), "status")
+	}
+}
+
+// prepareUpdate keeps the status of a kind with the status subresource.
+func (c *custom) prepareUpdate(_ context.Context, obj, old rest.Object) {
+	if c.hasStatus() {
+		copyField(content(obj), content(old), "status")
+	}
+}
+
+// prepareStatus keeps everything but the status and managedFields.
+func prepareStatus(_ context.Context, obj, old rest.Object) {
+	u, was := obj.(*unstructured.Unstructured), old.(*unstructured.Unstructured)
+	next := was.DeepCopy()
+	copyField(next.Object, u.Object, "status")
+	next.SetManagedFields(u.GetManagedFields())
+	u.Object = next.Object
+}
+
+// copyField sets a field of to as it is in from, or removes it.
+func copyField(to, from map[string]any, name string) {
+	if value, ok := from[name]; ok {
+		to[name] = value
+	} else {
+		delete(to, name)
+	}
+}
+
+// changedOutsideMetadata reports whether an update makes a new generation.
+func changedOutsideMetadata(obj, old rest.Object) bool {
+	return !apiequality.Semantic.DeepEqual(withoutMetadata(content(obj)), withoutMetadata(content(old)))
+}
+
+func withoutMetadata(object map[string]any) map[string]any {
+	out := maps.Clone(object)
+	delete(out, "metadata")
+	return out
+}
+
+// content returns an object's fields. Everything that this package decodes is
+// unstructured.
+func content(obj rest.Object) map[string]any { return obj.(*unstructured.Unstructured).Object }
+
+// internalError is the validation error for a failure that the validation of definitions
+// should have ruled out.
+func internalError(err error) field.ErrorList {
+	return field.ErrorList{field.InternalError(nil, err)}
+}

@@ -1,0 +1,262 @@
+package custom
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/common"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
+	"k8s.io/kube-openapi/pkg/validation/validate"
+
+	"portico/resource/rest"
+)
+
+// validate validates a new object, except its metadata, which rest validates.
+func (c *custom) validate(ctx context.Context, obj rest.Object) field.ErrorList {
+	s, v, errs := c.validators()
+	if errs != nil {
+		return errs
+	}
+	object := content(obj)
+	errs = append(errs, validation.ValidateCustomResource(nil, object, v.object)...)
+	errs = append(errs, c.validateScale(object, true)...)
+	errs = append(errs, objectmeta.Validate(ctx, nil, object, s.structural, false)...)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, object)...)
+	return validateRules(ctx, s, v, errs, object, nil)
+}
+
+// validateUpdate validates a changed object. Errors of values that did not change are
+// ignored (ratcheting).
+func (c *custom) validateUpdate(ctx context.Context, obj, old rest.Object) field.ErrorList {
+	s, v, errs := c.validators()
+	if errs != nil {
+		return errs
+	}
+	object, was := content(obj), content(old)
+	unchanged := correlate(s, object, was)
+	errs = append(errs, validation.ValidateCustomResourceUpdate(nil, object, was, v.object, validation.WithRatcheting(unchanged))...)
+	errs = append(errs, c.validateScale(object, true)...)
+	errs = append(errs, objectmeta.Validate(ctx, nil, object, s.structural, false)...)
+	errs = append(errs, validateLists(s, object, was)...)
+	return validateRules(ctx, s, v, errs, object, was, cel.WithRatcheting(unchanged))
+}
+
+// validateStatus validates an update of the status.
+func (c *custom) validateStatus(ctx context.Context, obj, old rest.Object) field.ErrorList {
+	s, v, errs := c.validators()
+	if errs != nil {
+		return errs
+	}
+	object, was := content(obj), content(old)
+	unchanged := correlate(s, object, was)
+	if status, ok := object["status"]; ok && v.status != nil {
+		errs = append(errs, validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, was["status"], v.status,
+			validation.WithRatcheting(unchanged.Key("status")))...)
+	}
+	errs = append(errs, c.validateScale(object, false)...)
+	errs = append(errs, validateLists(s, object, was)...)
+	return validateRules(ctx, s, v, errs, object, was, cel.WithRatcheting(unchanged))
+}
+
+func (c *custom) validators() (*versionSchema, *validators, field.ErrorList) {
+	s, err := c.kinds.schema(c.outline, c.version.Name)
+	if err != nil {
+		return nil, nil, internalError(err)
+	}
+	v, err := s.validators()
+	if err != nil {
+		return nil, nil, internalError(err)
+	}
+	return s, v, nil
+}
+
+// correlate pairs the values of an object with those that it had, for ratcheting.
+func correlate(s *versionSchema, object, was map[string]any) *common.CorrelatedObject {
+	return common.NewCorrelatedObject(object, was, &model.Structural{Structural: s.structural})
+}
+
+// validateLists validates lists that are sets or maps, unless the old object was invalid.
+func validateLists(s *versionSchema, object, was map[string]any) field.ErrorList {
+	errs := listtype.ValidateListSetsAndMaps(nil, s.structural, object)
+	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, s.structural, was)) > 0 {
+		return nil
+	}
+	return errs
+}
+
+// validateRules adds the errors of the CEL rules to errs, unless errs has an error that
+// prevents their evaluation.
+func validateRules(ctx context.Context, s *versionSchema, v *validators, errs field.ErrorList, object, was map[string]any, options ...cel.Option) field.ErrorList {
+	if v.rules == nil {
+		return errs
+	}
+	blocks := func(e *field.Error) bool {
+		switch e.Type {
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+			return true
+		}
+		return false
+	}
+	if slices.ContainsFunc(errs, blocks) {
+		return append(errs, field.Invalid(nil, nil,
+			"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
+	}
+	// A nil map in an interface is not nil.
+	var old any
+	if was != nil {
+		old = was
+	}
+	found, _ := v.rules.Validate(ctx, nil, s.structural, object, old, celconfig.RuntimeCELCostBudget, options...)
+	return append(errs, found...)
+}
+
+// validateScale validates the fields of the scale subresource.
+func (c *custom) validateScale(object map[string]any, spec bool) (errs field.ErrorList) {
+	scale := c.scale()
+	if scale == nil {
+		return nil
+	}
+	if spec {
+		errs = validateReplicas(errs, object, scale.SpecReplicasPath)
+	}
+	errs = validateReplicas(errs, object, scale.StatusReplicasPath)
+	if at := scale.LabelSelectorPath; at != nil {
+		if selector, _, err := unstructured.NestedString(object, splitPath(*at)...); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath(*at), selector, err.Error()))
+		}
+	}
+	return errs
+}
+
+func validateReplicas(errs field.ErrorList, object map[string]any, at string) field.ErrorList {
+	n, _, err := unstructured.NestedInt64(object, splitPath(at)...)
+	switch {
+	case err != nil:
+		return append(errs, field.Invalid(field.NewPath(at), n, err.Error()))
+	case n < 0:
+		return append(errs, field.Invalid(field.NewPath(at), n, "should be a non-negative integer"))
+	case n > math.MaxInt32:
+		return append(errs, field.Invalid(field.NewPath(at), n, fmt.Sprintf("should be less than or equal to %v", math.MaxInt32)))
+	}
+	return errs
+}
+
+// splitPath splits a simple JSON path (".spec.replicas") into its fields.
+func splitPath(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
+
+// finalizerWarnings warns of new finalizers without a domain, which may conflict with those
+// of others.
+func finalizerWarnings(_ context.Context, obj, old rest.Object) []string {
+	added := sets.New(obj.GetFinalizers()...)
+	if old != nil {
+		added = added.Difference(sets.New(old.GetFinalizers()...))
+	}
+	standard := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
+	var out []string
+	for _, name := range sets.List(added) {
+		for _, text := range utilvalidation.IsQualifiedName(name) {
+			out = append(out, fmt.Sprintf("metadata.finalizers: %q: %s", name, text))
+		}
+		if strings.Contains(name, "/") || slices.Contains(standard, name) {
+			continue
+		}
+		advice := "prefer a domain-qualified finalizer name"
+		if strings.Contains(name, ".") {
+			advice += " including a path (/)"
+		}
+		out = append(out, fmt.Sprintf("metadata.finalizers: %q: %s to avoid accidental conflicts with other finalizer writers", name, advice))
+	}
+	return out
+}
+
+// maxErrors is the number of errors after which the validation of an object stops.
+// Upstream's validator compares every error with all before it: the half million that fit
+// into a body would keep a processor busy for hours.
+const maxErrors = 1000
+
+// limited is upstream's validator of one schema, which stops after maxErrors. Safe for
+// concurrent use.
+type limited struct {
+	ratcheting validation.SchemaValidator
+	schema     *spec.Schema
+}
+
+func newLimited(props *apiextensions.JSONSchemaProps) (validation.SchemaValidator, error) {
+	ratcheting, schema, err := validation.NewSchemaValidator(props)
+	if err != nil {
+		return nil, err
+	}
+	return &limited{ratcheting: ratcheting, schema: schema}, nil
+}
+
+// Validate implements validation.SchemaValidator.
+func (l *limited) Validate(value any, _ ...validation.ValidationOption) *validate.Result {
+	c := new(errorCount)
+	return c.validator(l.schema, nil, "", strfmt.Default).Validate(value)
+}
+
+// ValidateUpdate implements validation.SchemaValidator. A valid object needs no ratcheting.
+// An object with too many errors is rejected without it, unless the old one has as many.
+func (l *limited) ValidateUpdate(value, old any, options ...validation.ValidationOption) *validate.Result {
+	result := l.Validate(value)
+	if result.IsValid() || len(result.Errors) >= maxErrors && len(l.Validate(old).Errors) < maxErrors {
+		return result
+	}
+	return l.ratcheting.ValidateUpdate(value, old, options...)
+}
+
+// errorCount counts the errors of one validation: those of the fields and elements that are
+// reached without anyOf, oneOf or not, which are errors of the whole.
+type errorCount int
+
+func (c *errorCount) validator(schema *spec.Schema, root any, path string, formats strfmt.Registry) validate.ValueValidator {
+	if *c >= maxErrors {
+		return &countingValidator{count: c}
+	}
+	return &countingValidator{
+		SchemaValidator: validate.NewSchemaValidator(schema, root, path, formats, func(o *validate.SchemaValidatorOptions) {
+			o.NewValidatorForField = func(_ string, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
+				return c.validator(schema, root, path, formats)
+			}
+			o.NewValidatorForIndex = func(_ int, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
+				return c.validator(schema, root, path, formats)
+			}
+		}),
+		count: c,
+	}
+}
+
+// countingValidator validates one value and the values within.
+type countingValidator struct {
+	*validate.SchemaValidator
+	count *errorCount
+}
+
+// Validate finds nothing once maxErrors are counted.
+func (v *countingValidator) Validate(value any) *validate.Result {
+	before := *v.count
+	if before >= maxErrors {
+		return &validate.Result{}
+	}
+	result := v.SchemaValidator.Validate(value)
+	// Those of the values within are counted already.
+	*v.count = max(*v.count, before+errorCount(len(result.Errors)))
+	return result
+}
