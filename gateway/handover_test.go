@@ -66,7 +66,7 @@ func TestGroupChangesHands(t *testing.T) {
 		within(t, promptly, "both are good", func() bool {
 			all := b.sync.BackendStates()
 			for name := range servers {
-				if st := all.ByName[name]; st == nil || !st.Condition.Available() || !st.Server.Source.Heard() {
+				if st := all.ByName[name]; st == nil || !st.Condition.Available() || !st.Server.Source.Fetched() {
 					return false
 				}
 			}

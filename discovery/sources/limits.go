@@ -2,36 +2,33 @@ package sources
 
 import (
 	"errors"
-	"time"
+	"strconv"
 
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"portico/discovery"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Limits bound what is kept of one server's discovery, and what reading it may cost.
-// They are no verdict on the server: what is beyond them is left out, Unread and Dropped
-// tell of it, and everything else counts.
+// Limits bound what is kept of the discovery of one server and what it costs to read. What is
+// beyond them is left out and reported by Unread and Dropped; the rest counts, and the server
+// does not fail its check. A stream beyond them ends with an error (IsTooLong): then the
+// indexes are read instead.
 type Limits struct {
-	// GroupVersions is how many group/versions are known of the server.
+	// GroupVersions is the number of group/versions.
 	GroupVersions int
 	// Memory bounds their descriptions, in bytes (discovery.GroupVersion.Size). A
-	// group/version beyond it is known by its name alone.
+	// group/version beyond it is known by name.
 	Memory int
-	// Document bounds the list of everything, and what a stream sends without a
-	// bookmark, in bytes. Group bounds what is said of one group in either, and the
-	// document of one group/version, in bytes, and Elements in JSON values: three
-	// bytes, {}, take hundreds in memory.
+	// Document bounds an index in bytes. Group bounds one group in an index or a stream, in
+	// bytes, and Elements in JSON values: {} has two bytes and takes hundreds in memory.
+	// Elements bounds the document of a group/version as well.
 	Document        int64
 	Group, Elements int
-	// Rate bounds what a stream sends in the long run, in bytes a second; Burst is
-	// how much it may send at once. 0: neither is bounded.
+	// Rate bounds a stream in bytes a second, and Burst in bytes at once. 0: no limit.
 	Rate, Burst int64
 }
 
-// DefaultLimits are those of any server: 4,096 group/versions, or 10,000 resources.
-// Reading a stream of such a server takes less than 64 MB whatever it sends.
+// DefaultLimits are for registered servers: 4,096 group/versions or about 10,000 resources.
+// Reading the stream of such a server takes less than 64 MB of memory.
 func DefaultLimits() Limits {
 	return Limits{
 		GroupVersions: 4096, Memory: 16 << 20, Document: 32 << 20, Group: 4 << 20, Elements: 60_000,
@@ -39,100 +36,56 @@ func DefaultLimits() Limits {
 	}
 }
 
-// ConfiguredLimits are those of the servers that a gateway starts with. They are above
-// the bounds that the CRD server has itself.
+// ConfiguredLimits are for the servers of the gateway's own configuration. They exceed the
+// bounds of the CRD server.
 func ConfiguredLimits() Limits {
 	return Limits{GroupVersions: 32768, Memory: 128 << 20, Document: 256 << 20, Group: 128 << 20, Elements: 6_000_000}
 }
 
-// ErrBeyondLimits is why what a server says of a group/version is left out. The
-// group/version is known by its name or by what was known before.
+// exceededBy reports whether a group is too large to decode.
+func (l *Limits) exceededBy(group []byte) bool {
+	return len(group) > l.Group || countElements(group) > l.Elements
+}
+
+// ErrBeyondLimits is why the description of a group/version is left out. The group/version is
+// known by its name or by an earlier description.
 var ErrBeyondLimits = errors.New("what the server says of it is beyond the limits on the discovery of one server")
 
-// errTooLong says that a stream passed its bound.
+// errTooLong says that a stream is beyond the limits.
 var errTooLong = errors.New("the server sends more than the limits on the discovery of one server allow")
 
-// errRoom ends a stream of which something was left out that there is room for now.
-var errRoom = errors.New("the server has less than before, and something was left out: it is asked for everything again")
-
-// IsTooLong reports whether an error of Follow says that the stream passed its bound:
+// IsTooLong reports whether an error of Follow says that the stream is beyond the limits:
 // opening it again at once costs as much again.
 func IsTooLong(err error) bool { return errors.Is(err, errTooLong) }
 
-// maxNamedBeyond bounds the group/versions that are named of those left out.
-const maxNamedBeyond = 1000
+// ErrInvalidName is why a group/version is not requested: no APIService can have its name, and
+// its path may be that of another document.
+var ErrInvalidName = errors.New("a group must be a DNS subdomain, and a version a DNS label that begins with a letter")
 
-// excess is what is left out because of the limits.
-type excess struct {
-	beyond []Unread // known by name
-	more   int      // others
-}
+// maxNameKept bounds what is kept of an invalid name, in bytes.
+const maxNameKept = 100
 
-func (e *excess) name(id schema.GroupVersion) {
-	if len(e.beyond) < maxNamedBeyond {
-		e.beyond = append(e.beyond, Unread{id, ErrBeyondLimits})
-		return
+// Name returns the name of the group/version for messages.
+func (u Unread) Name() string {
+	if errors.Is(u.Err, ErrInvalidName) {
+		return strconv.Quote(u.GroupVersion.Group + "/" + u.GroupVersion.Version)
 	}
-	e.more++
+	return u.GroupVersion.String()
 }
 
-// Dropped returns how many group/versions are left out because of the limits, those
-// included that are known by name (Unread).
-func (s *Source) Dropped() (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, path := range s.paths() {
-		p := s.parts[path]
-		n += len(p.beyond) + p.more
+func invalid(id schema.GroupVersion) Unread {
+	return Unread{GroupVersion: schema.GroupVersion{Group: clip(id.Group), Version: clip(id.Version)}, Err: ErrInvalidName}
+}
+
+// validName reports whether a group/version of the index at a path has a valid name.
+func validName(path string, id schema.GroupVersion) bool {
+	if path == pathCore {
+		return len(validation.IsDNS1035Label(id.Version)) == 0
 	}
-	return n
+	return len(validation.IsDNS1123Subdomain(id.Group)) == 0 && len(validation.IsDNS1035Label(id.Version)) == 0
 }
 
-// within keeps of descriptions what there is room for, the first ones first, and what
-// was known before of those that there is none for.
-func (s *Source) within(p *part, known knownVersions) {
-	left := s.cfg.Limits.Memory
-	kept := p.gvs[:0]
-	for _, gv := range p.gvs {
-		id := schema.GroupVersion{Group: gv.Group, Version: gv.Version}
-		if size := gv.Size(); size <= left {
-			left -= size
-			kept = append(kept, gv)
-			continue
-		}
-		p.name(id)
-		gv = known.stale(id)
-		if size := gv.Size(); size <= left {
-			left -= size
-		} else {
-			gv = discovery.GroupVersion{Group: id.Group, Version: id.Version, Unknown: true}
-		}
-		kept = append(kept, gv)
-	}
-	p.gvs = kept
-}
-
-// meter bounds how much a stream may send. It is not safe for concurrent use.
-type meter struct {
-	limits Limits
-	rate   *rate.Limiter // in bytes; nil: no bound
-	// silent counts the bytes since the last bookmark.
-	silent int64
-}
-
-func newMeter(limits Limits) *meter {
-	m := &meter{limits: limits}
-	if limits.Rate > 0 {
-		m.rate = rate.NewLimiter(rate.Limit(limits.Rate), int(limits.Burst))
-	}
-	return m
-}
-
-// take counts n bytes; it returns errTooLong if they exceed a bound.
-func (m *meter) take(n int) error {
-	m.silent += int64(n)
-	if m.silent > m.limits.Document || m.rate != nil && !m.rate.AllowN(time.Now(), n) {
-		return errTooLong
-	}
-	return nil
+// clip returns a copy of the beginning of a name.
+func clip(name string) string {
+	return string(append([]byte(nil), name[:min(len(name), maxNameKept)]...))
 }

@@ -13,8 +13,8 @@ import (
 	"portico/discovery"
 )
 
-// Few bytes can be many things: what is taken apart is bounded by their number. What is
-// beyond the bound is left out, and is no fault of the server.
+// Decoding is bounded by the number of elements, which take more memory than their text. What is
+// beyond the bound is left out and does not fail the check.
 func TestTooManyElements(t *testing.T) {
 	limits := DefaultLimits()
 	dense := strings.Repeat("{},", limits.Elements) + "{}"
@@ -31,7 +31,7 @@ func TestTooManyElements(t *testing.T) {
 		"versions of the core": {"/api", "application/json", `{"versions":["v1"` + strings.Repeat(`,"v1"`, limits.Elements) + `]}`, 1, 0},
 		"a document":           {"/apis/apps/v1", "application/json", `{"groupVersion":"apps/v1","resources":[{"name":"deployments","kind":"Deployment","verbs":["get"]},` + dense + `]}`, 1, 1},
 		"other members":        {"/apis", v2, `{"x":[` + dense + `],"items":[` + apps + `]}`, 1, 0},
-		"a long document":      {"/apis/apps/v1", "application/json", `{"groupVersion":"apps/v1","resources":[{"name":"deployments","kind":"Deployment","verbs":["get"]},"` + strings.Repeat("x", maxDetail), 1, 1},
+		"a long document":      {"/apis/apps/v1", "application/json", `{"groupVersion":"apps/v1","resources":[{"name":"deployments","kind":"Deployment","verbs":["get"]},"` + strings.Repeat("x", maxDocument), 1, 1},
 		"a long list":          {"/apis", v2, `{"items":[` + apps + `,{"metadata":{"name":"` + strings.Repeat("x", int(limits.Document)), 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,8 +50,7 @@ func TestTooManyElements(t *testing.T) {
 	}
 }
 
-// A server whose only wanted document is too large is there, and what was read of it
-// counts.
+// A single document that is too large is truncated and does not fail the check.
 func TestOneLargeDocument(t *testing.T) {
 	b := newBackend(t, described("apps", "v1", "deployments"))
 	s := b.source(schema.GroupVersion{Group: "apps", Version: "v1"})
@@ -63,8 +62,7 @@ func TestOneLargeDocument(t *testing.T) {
 	}
 }
 
-// Of more group/versions than there may be the first ones count, and nothing that was
-// known is said to be gone.
+// Beyond the number of group/versions the first ones are kept, and nothing counts as removed.
 func TestTooManyGroupVersions(t *testing.T) {
 	b := newBackend(t, described("apps", "v1", "deployments"))
 	s := b.source()
@@ -75,7 +73,7 @@ func TestTooManyGroupVersions(t *testing.T) {
 		fmt.Fprintf(&list, `{"metadata":{"name":"g%d.example.com"},"versions":[{"version":"v1","resources":[]}]},`, i)
 	}
 	b.answer("/apis", 200, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", `{"items":[`+strings.TrimSuffix(list.String(), ",")+`]}`)
-	if _, err := s.Check(t.Context()); err != nil {
+	if err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is read", func() bool { return s.Dropped() == 7 })
@@ -84,9 +82,9 @@ func TestTooManyGroupVersions(t *testing.T) {
 	}
 }
 
-// Taken apart item by item, a document has the items that it has when it is decoded as a
-// whole; one that is cut off has the first of them, and nothing makes it panic.
-func FuzzSplit(f *testing.F) {
+// decodeArray returns the elements that encoding/json decodes, and the first of them if the document
+// is truncated; it does not panic.
+func FuzzDecodeArray(f *testing.F) {
 	for _, text := range []string{
 		`{"kind":"K","items":[{"a":"]}\\\"["},{},[1,2],"x",null,-1.5e3,true]}`, ` { "x" : [ { } ] , "items" : [ ] , "kind" : "K" } `, `null`, `{}`, `[]`,
 		`{"items":null}`, `{"items":[1,2`, `{"items":{"items":[1]},"kind":7}`, `{"items":[1],"items":[2,3]}`, `{"items":[1 2]}`, `{"a":}`, `{"items":[,1]}`,
@@ -95,14 +93,12 @@ func FuzzSplit(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte, cut int) {
 		items := func(text []byte) (all [][]byte, err error) {
-			d := &splitAnswer{}
-			if err := d.split(text, "items"); err != nil {
-				return nil, err
-			}
-			for item := d.next(); item != nil; item = d.next() {
-				all = append(all, item)
-			}
-			return all, nil
+			var h header
+			_, err = h.decode(json.NewDecoder(bytes.NewReader(text)), "items", func(item json.RawMessage) error {
+				all = append(all, bytes.Clone(item))
+				return nil
+			})
+			return all, err
 		}
 		got, err := items(text)
 		if cut >= 0 && cut < len(text) {

@@ -2,67 +2,67 @@ package sources
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"portico/discovery"
 	"portico/discovery/openapi"
 )
 
-// maxHash bounds the hash in the URL of one OpenAPI document, in bytes.
-const maxHash = 1024
+const (
+	// maxHash bounds the hash in the URL of an OpenAPI document, in bytes.
+	maxHash = 1024
+	// openAPIInterval is how often the index of a server without ETags is read while its
+	// discovery does not change.
+	openAPIInterval = time.Minute
+	// maxOpenAPIIndex bounds an OpenAPI v3 index, and maxV2 an OpenAPI v2 document, in bytes;
+	// decoded, the latter takes about ten times that.
+	maxOpenAPIIndex = 32 << 20
+	maxV2           = 4 << 20
+)
 
-// openAPIInterval is how often the index of a server without ETags is read
-// while its discovery does not change.
-const openAPIInterval = time.Minute
-
-// maxV2 bounds a server's OpenAPI v2 document, in bytes; decoded it takes about
-// ten times that.
-const maxV2 = 4 << 20
-
-// OpenAPIIndex says which OpenAPI documents a server has, as it is kept for a
-// gateway that starts while the server is away. Immutable.
+// OpenAPIIndex says which OpenAPI documents a server has. It is stored for a gateway that
+// starts while the server is unavailable. Immutable.
 type OpenAPIIndex struct {
 	// URLs name the present document of each group/version; see Source.OpenAPI.
 	URLs map[string]string `json:"urls"`
-	// V2 identifies the v2 document that the documents are made of; "": the
-	// server has them itself.
+	// V2 identifies the v2 document from which the documents are converted. Empty: the server
+	// has v3 documents.
 	V2 string `json:"v2,omitempty"`
 }
 
-// openAPIAnswer is a server's last good index of OpenAPI documents. Immutable.
+// openAPIAnswer is the last good index of a server. Immutable.
 type openAPIAnswer struct {
 	OpenAPIIndex
-	// etag is the answer's, and known what discovery said when it was read: an
-	// unchanged index means something else once other group/versions are wanted
-	// of it.
-	// Where V2 is set it is that of the v2 document.
-	etag  string
-	known *[]discovery.GroupVersion
-	read  time.Time
-	// restored: another Source read it.
-	restored bool
+	etag string // of the index or, with V2, of the v2 document
+	// known are the group/versions when it was read: it is read again when they change.
+	known    []discovery.GroupVersion
+	read     time.Time
+	restored bool // by RestoreOpenAPI
 }
 
-// RefreshOpenAPI asks the server whether its OpenAPI index has changed, reads
-// it if so, and reports whether OpenAPI or Broken has a new value. A server without v3 is
-// asked for its v2 document in its place. It is meant to be called after every
-// Check: where the server knows ETags it costs next to nothing, and where it
-// does not it asks once in a while only, or when discovery has changed. A failure
-// keeps what is known. Like Check it is called from one goroutine at a time.
+// RefreshOpenAPI requests the OpenAPI index of the server and reports whether OpenAPI or
+// Broken changed. A server without OpenAPI v3 is asked for its v2 document. It is called after
+// each Check, from one goroutine at a time: a server with ETags answers with 304, and one
+// without is asked once per openAPIInterval or when its discovery changed. After an error the
+// last index remains.
 func (s *Source) RefreshOpenAPI(ctx context.Context) (changed bool, err error) {
-	old, next := s.openAPI.Load(), &openAPIAnswer{known: s.known.Load(), read: time.Now()}
+	gvs, _ := s.GroupVersions()
+	old, next := s.openAPI.Load(), &openAPIAnswer{known: gvs, read: time.Now()}
 	unchanged := false
-	if old != nil && old.known == next.known {
+	if old != nil && sameSlice(old.known, next.known) {
 		soon := next.read.Sub(old.read) < openAPIInterval
 		if soon && old.etag == "" {
 			return false, nil
 		}
 		if soon && old.V2 != "" {
-			next.read = old.read // of v3, which it may have got meanwhile
+			next.read = old.read // the server may have v3 by now
 			unchanged, err = s.readV2(ctx, next, old)
 		} else {
 			unchanged, err = s.readV3(ctx, next, old)
@@ -70,7 +70,7 @@ func (s *Source) RefreshOpenAPI(ctx context.Context) (changed bool, err error) {
 	} else {
 		_, err = s.readV3(ctx, next, nil)
 	}
-	changed = s.openAPIVerdict.took(err)
+	changed = s.openAPIErr.set(err)
 	if err != nil || unchanged {
 		return changed, err
 	}
@@ -78,83 +78,76 @@ func (s *Source) RefreshOpenAPI(ctx context.Context) (changed bool, err error) {
 	return changed || old == nil || !maps.Equal(old.URLs, next.URLs), nil
 }
 
-// readV3 reads the index into next, unless it is the old one.
+// readV3 reads the index into next unless it is the same as old.
 func (s *Source) readV3(ctx context.Context, next, old *openAPIAnswer) (unchanged bool, err error) {
 	etag := ""
 	if old != nil && old.V2 == "" {
 		etag = old.etag
 	}
-	a, err := s.get(ctx, "/openapi/v3", acceptLegacy, etag)
+	a, err := s.do(ctx, request{path: "/openapi/v3", accept: acceptLegacy, etag: etag, limit: maxOpenAPIIndex})
 	if err != nil {
 		return false, err
 	}
-	next.etag = a.quotedETag()
+	next.etag = a.validETag()
 	switch a.code {
 	case http.StatusNotModified:
 		return true, nil
-	case http.StatusNotFound: // a server without OpenAPI v3
+	case http.StatusNotFound:
 		return s.readV2(ctx, next, old)
 	case http.StatusOK:
-		next.URLs, err = readOpenAPI(a, next.known)
+		next.URLs, err = decodeOpenAPIIndex(a, next.known)
 		return false, brokenIf(err)
 	}
-	return false, badOpenAPI(a)
+	return false, openapi.BadStatus(a.url, a.code)
 }
 
-// readV2 makes the index of a server that has OpenAPI v2 only.
+// readV2 makes the index of a server with OpenAPI v2 only.
 func (s *Source) readV2(ctx context.Context, next, old *openAPIAnswer) (unchanged bool, err error) {
 	etag := ""
 	if old != nil && old.V2 != "" {
 		etag = old.etag
 	}
-	a, err := s.getWithin(ctx, maxV2, "/openapi/v2", acceptLegacy, etag)
+	a, err := s.do(ctx, request{path: "/openapi/v2", accept: acceptLegacy, etag: etag, limit: maxV2})
 	if err != nil {
 		return false, err
 	}
-	next.etag = a.quotedETag()
+	next.etag = a.validETag()
 	switch a.code {
 	case http.StatusNotModified:
 		next.etag, next.V2, next.URLs = old.etag, old.V2, old.URLs
 		return false, nil
-	case http.StatusNotFound: // a server without any OpenAPI
+	case http.StatusNotFound: // a server without OpenAPI
 		return false, nil
 	case http.StatusOK:
 	default:
-		return false, badOpenAPI(a)
+		return false, openapi.BadStatus(a.url, a.code)
 	}
-	keys, err := openapi.KeysOfV2(a.body, next.keys())
+	var wanted []string
+	for i := range next.known {
+		wanted = append(wanted, openapi.Key(next.known[i].Group, next.known[i].Version))
+	}
+	keys, err := openapi.KeysOfV2(a.body, wanted)
 	if err != nil {
 		return false, brokenIf(err)
 	}
-	next.V2, next.URLs = a.mark(), map[string]string{}
+	next.V2, next.URLs = a.tag(), map[string]string{}
 	for _, key := range keys {
 		next.URLs[key] = "/openapi/v3/" + key + "?hash=" + openapi.ConvertedHash(next.V2, key)
 	}
 	return false, nil
 }
 
-// keys are the keys of the documents of everything that is known.
-func (a *openAPIAnswer) keys() (out []string) {
-	if a.known == nil {
-		return nil
-	}
-	for i := range *a.known {
-		out = append(out, openapi.Key((*a.known)[i].Group, (*a.known)[i].Version))
-	}
-	return out
-}
-
-// quotedETag is the ETag to ask with the next time; "" if there is none.
-func (a *answer) quotedETag() string {
-	if isETag(a.etag) { // others are not asked with
+// validETag returns the ETag for the next request; empty if there is none.
+func (a *answer) validETag() string {
+	if isETag(a.etag) {
 		return a.etag
 	}
 	return ""
 }
 
-// readOpenAPI reads an index (docs/wire.md 1.7), cut down to the group/versions
-// that discovery knows of the server; nil is none.
-func readOpenAPI(a *answer, known *[]discovery.GroupVersion) (map[string]string, error) {
+// decodeOpenAPIIndex decodes an index (docs/wire.md 1.7), limited to the known
+// group/versions.
+func decodeOpenAPIIndex(a *answer, known []discovery.GroupVersion) (map[string]string, error) {
 	var index struct {
 		Paths map[string]struct {
 			ServerRelativeURL string `json:"serverRelativeURL"`
@@ -164,11 +157,8 @@ func readOpenAPI(a *answer, known *[]discovery.GroupVersion) (map[string]string,
 		return nil, err
 	}
 	out := map[string]string{}
-	if known == nil {
-		return out, nil
-	}
-	for i := range *known {
-		key := openapi.Key((*known)[i].Group, (*known)[i].Version)
+	for i := range known {
+		key := openapi.Key(known[i].Group, known[i].Version)
 		if link, ok := documentURL(key, index.Paths[key].ServerRelativeURL); ok {
 			out[key] = link
 		}
@@ -176,9 +166,8 @@ func readOpenAPI(a *answer, known *[]discovery.GroupVersion) (map[string]string,
 	return out, nil
 }
 
-// documentURL checks the URL that a server gives for a document. It will lead
-// clients back to the gateway, so nothing but the document's own path and hash
-// is passed on.
+// documentURL validates the URL of a document. Clients send it to the gateway with their
+// credentials, so only the path of the document and its hash are kept.
 func documentURL(key, text string) (string, bool) {
 	path := "/openapi/v3/" + key
 	rest, ok := strings.CutPrefix(text, path)
@@ -196,12 +185,110 @@ func documentURL(key, text string) (string, bool) {
 	return path + "?hash=" + url.QueryEscape(hash), true
 }
 
-// OpenAPI returns the last good index: the URL that names the present document
-// of a group/version by its hash, by the document's key ("apis/G/V"). It must
-// not be changed.
+// OpenAPI returns the last good index: the URL of the present document of a group/version,
+// with its hash, by the key of the document ("apis/G/V"). The caller must not modify it.
 func (s *Source) OpenAPI() map[string]string {
 	if a := s.openAPI.Load(); a != nil {
 		return a.URLs
 	}
 	return nil
+}
+
+// RestoreOpenAPI sets the index unless it was read from the server. It reports whether it did.
+// Documents are not restored.
+func (s *Source) RestoreOpenAPI(index *OpenAPIIndex) bool {
+	old := s.openAPI.Load()
+	return (old == nil || old.restored) && s.openAPI.CompareAndSwap(old, &openAPIAnswer{OpenAPIIndex: *index, restored: true})
+}
+
+// FetchedOpenAPI returns the index as it was read from the server, for RestoreOpenAPI; nil
+// before the first one. It is the same pointer until the index is read again. The caller must
+// not modify it.
+func (s *Source) FetchedOpenAPI() *OpenAPIIndex {
+	if a := s.openAPI.Load(); a != nil && !a.restored {
+		return &a.OpenAPIIndex
+	}
+	return nil
+}
+
+// ConvertsOpenAPI reports whether the v3 documents are converted from the v2 document of the
+// server, which does not have them itself.
+func (s *Source) ConvertsOpenAPI() bool {
+	a := s.openAPI.Load()
+	return a != nil && a.V2 != ""
+}
+
+// Broken returns why the OpenAPI index of the server cannot be used; nil: it can. Single
+// documents are not considered.
+func (s *Source) Broken() []openapi.Broken {
+	if b := s.openAPIErr.broken.Load(); b != nil {
+		return []openapi.Broken{*b}
+	}
+	return nil
+}
+
+// verdict is whether the OpenAPI of a server can be used.
+type verdict struct {
+	broken atomic.Pointer[openapi.Broken]
+}
+
+// set notes the result of reading and reports whether the verdict changed. An unavailable
+// server does not change it.
+func (v *verdict) set(err error) (changed bool) {
+	var broken *openapi.BrokenError
+	var large *tooLargeError
+	switch {
+	case errors.As(err, &broken), errors.As(err, &large):
+		next := &openapi.Broken{Message: openapi.Message(err)}
+		old := v.broken.Swap(next)
+		return old == nil || *old != *next
+	case err == nil:
+		return v.broken.Swap(nil) != nil
+	}
+	return false
+}
+
+// brokenIf marks an error, if it is one, as that of an invalid document.
+func brokenIf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &openapi.BrokenError{Err: err}
+}
+
+// errChanged says that a document is not the one that the index names.
+var errChanged = errors.New("the OpenAPI v2 document of the server changed")
+
+// Document fetches one OpenAPI document by its path in the index, or converts it from the v2
+// document. The size of documents is limited (see openapi.Fetch), and redirects are not
+// followed.
+func (s *Source) Document(ctx context.Context, path, etag string) (*openapi.Answer, error) {
+	index := s.openAPI.Load()
+	key, _, _ := strings.Cut(strings.TrimPrefix(path, "/openapi/v3/"), "?")
+	if index == nil || index.V2 == "" || !strings.HasPrefix(path, "/openapi/v3/") {
+		return openapi.Fetch(ctx, s.cfg.Transport, s.cfg.BaseURL, s.cfg.Identify, path, etag)
+	}
+	if index.URLs[key] == "" {
+		return &openapi.Answer{Code: http.StatusNotFound}, nil
+	}
+	a, err := s.do(ctx, request{path: "/openapi/v2", accept: acceptLegacy, limit: maxV2})
+	switch {
+	case err != nil:
+		return nil, err
+	case a.code != http.StatusOK:
+		return nil, openapi.BadStatus(a.url, a.code)
+	case a.tag() != index.V2:
+		outdated := *index
+		outdated.etag, outdated.read = "", time.Time{}
+		s.openAPI.CompareAndSwap(index, &outdated)
+		return nil, errChanged
+	}
+	// One at a time: the conversion takes many times the memory of the document.
+	s.converting.Lock()
+	defer s.converting.Unlock()
+	data, err := openapi.FromV2(a.body, key)
+	if err != nil {
+		return nil, brokenIf(fmt.Errorf("convert OpenAPI v2: %w", err))
+	}
+	return &openapi.Answer{Code: http.StatusOK, Body: data}, nil
 }

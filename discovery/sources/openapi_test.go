@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// index has the backend answer /openapi/v3 with these entries and an ETag;
-// "" is none.
+// index makes the backend answer /openapi/v3 with these entries and an ETag; "" is none.
 func (b *backend) index(tag string, entries ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,14 +53,14 @@ func TestOpenAPI(t *testing.T) {
 	two := map[string]string{"api/v1": "/openapi/v3/api/v1?hash=B"}
 	refresh(t, s, true, two)
 
-	// What is wrong with an index is no reason to forget the last good one.
+	// An invalid index does not replace the last good one.
 	for name, answer := range map[string]func(){
 		"no JSON":       func() { b.answer("/openapi/v3", 200, "application/json", "<html>") },
 		"unavailable":   func() { b.answer("/openapi/v3", 503, "text/plain", "later") },
 		"cannot":        func() { b.answer("/openapi/v3", 500, "application/json", "{}") },
 		"not permitted": func() { b.answer("/openapi/v3", 403, "application/json", "{}") },
 	} {
-		s.openAPIVerdict.took(nil)
+		s.openAPIErr.set(nil)
 		answer()
 		if changed, err := s.RefreshOpenAPI(t.Context()); err == nil || changed != (s.Broken() != nil) || !reflect.DeepEqual(s.OpenAPI(), two) {
 			t.Errorf("%s: %v %v, kept %v", name, changed, err, s.OpenAPI())
@@ -79,9 +78,8 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// The index of a server may be ahead of what discovery was known to say: a
-// group/version that discovery tells of later is then in an index that has not
-// changed.
+// The index may be newer than discovery: it is read again when discovery changes, although it did
+// not change itself.
 func TestOpenAPIFollowsDiscovery(t *testing.T) {
 	b := newBackend(t, described("apps", "v1", "deployments"))
 	s := b.source()
@@ -95,8 +93,8 @@ func TestOpenAPIFollowsDiscovery(t *testing.T) {
 	})
 }
 
-// A server without ETags is asked again when its discovery has changed, not
-// with every check.
+// The index of a server without ETags is read again when its discovery changed, not with every
+// check.
 func TestOpenAPIWithoutETags(t *testing.T) {
 	b := newBackend(t, described("apps", "v1", "deployments"))
 	s := b.source()

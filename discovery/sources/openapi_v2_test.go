@@ -10,7 +10,7 @@ import (
 	"portico/discovery/openapi"
 )
 
-// v2 has the backend answer /openapi/v2 with paths of these keys, and an ETag.
+// v2 makes the backend answer /openapi/v2 with paths of these keys and an ETag.
 func (b *backend) v2(tag string, keys ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -28,7 +28,7 @@ func (b *backend) v2(tag string, keys ...string) {
 	}
 }
 
-// A server without v3 has its documents made of its v2 document.
+// The documents of a server without v3 are converted from its v2 document.
 func TestOpenAPIOfV2(t *testing.T) {
 	b := newBackend(t, described("apps", "v1", "deployments"), described("new.example.com", "v1", "widgets"))
 	b.answer("/openapi/v3", 404, "text/plain", "404 page not found")
@@ -44,7 +44,7 @@ func TestOpenAPIOfV2(t *testing.T) {
 	if asked := b.forget(); asked != "/openapi/v2 304" {
 		t.Errorf("asked %s", asked)
 	}
-	if !s.Made() {
+	if !s.ConvertsOpenAPI() {
 		t.Error("the server is said to know v3")
 	}
 	a, err := s.Document(t.Context(), link(`"1"`), "")
@@ -58,20 +58,20 @@ func TestOpenAPIOfV2(t *testing.T) {
 		t.Errorf("the v2 document itself: %+v, %v", a, err)
 	}
 
-	// What is made must be what the index names.
+	// The converted document must be the one that the index names.
 	b.v2(`"2"`, "apis/apps/v1")
-	if _, err := s.Document(t.Context(), link(`"1"`), ""); !errors.Is(err, errOvertaken) {
+	if _, err := s.Document(t.Context(), link(`"1"`), ""); !errors.Is(err, errChanged) {
 		t.Errorf("after it changed: %v", err)
 	}
 	refresh(t, s, true, map[string]string{"apis/apps/v1": link(`"2"`)})
 
-	// It learns v3, and forgets v2.
+	// The server is upgraded to v3.
 	b.index(`"3"`, entry("apis/apps/v1", "/openapi/v3/apis/apps/v1?hash=A"))
 	known := *s.openAPI.Load()
 	known.read = known.read.Add(-2 * openAPIInterval)
 	s.openAPI.Store(&known)
 	refresh(t, s, true, map[string]string{"apis/apps/v1": "/openapi/v3/apis/apps/v1?hash=A"})
-	if s.Made() {
+	if s.ConvertsOpenAPI() {
 		t.Error("the server is said not to know v3")
 	}
 	b.answer("/openapi/v3/apis/apps/v1", 200, "application/json", `{"openapi":"3.0.0"}`)
@@ -80,8 +80,8 @@ func TestOpenAPIOfV2(t *testing.T) {
 	}
 }
 
-// What a server's answers say against its documents is named until better ones
-// come; that it cannot be reached, or is busy, says nothing.
+// Broken returns the error of an invalid index until a valid one; an unavailable server does not
+// change it.
 func TestBrokenOpenAPI(t *testing.T) {
 	b := newBackend(t, described("apps", "v1", "deployments"))
 	s := b.source()
@@ -94,7 +94,7 @@ func TestBrokenOpenAPI(t *testing.T) {
 		"no JSON":    {func() { b.answer("/openapi/v3", 200, "application/json", "<html>") }, "decode"},
 		"an error":   {func() { b.answer("/openapi/v3", 500, "application/json", "{}") }, "bad status"},
 		"busy":       {func() { b.answer("/openapi/v3", 503, "application/json", "{}") }, ""},
-		"too large":  {func() { b.answer("/openapi/v3", 200, "application/json", strings.Repeat(" ", maxDocument+1)) }, "larger than"},
+		"too large":  {func() { b.answer("/openapi/v3", 200, "application/json", strings.Repeat(" ", maxOpenAPIIndex+1)) }, "larger than"},
 		"v2 is none": {func() { b.answer("/openapi/v3", 404, "", ""); b.answer("/openapi/v2", 200, "", "{}") }, "no OpenAPI v2"},
 		"v2 too large": {func() {
 			b.answer("/openapi/v3", 404, "", "")
@@ -126,7 +126,7 @@ func TestRestoreOpenAPI(t *testing.T) {
 	check(t, s, true)
 	b.index(`"1"`, entry("apis/apps/v1", "/openapi/v3/apis/apps/v1?hash=A"))
 	refresh(t, s, false, kept)
-	if s.HeardOpenAPI() == nil || s.RestoreOpenAPI(&OpenAPIIndex{}) {
+	if s.FetchedOpenAPI() == nil || s.RestoreOpenAPI(&OpenAPIIndex{}) {
 		t.Error("what the server said was replaced")
 	}
 }

@@ -6,41 +6,54 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/discovery/rest"
 )
 
-// OpenAPIPathDefault is where most REST servers have their OpenAPI document.
+// OpenAPIPathDefault is the default of RESTConfig.OpenAPIPath.
 const OpenAPIPathDefault = "/openapi.json"
 
-// RESTConfig is what a RESTSource needs beside a Config, of which GroupVersions
-// and the stream are of no meaning.
+// documentInterval is how often the document of a server without ETags is read.
+const documentInterval = time.Minute
+
+// RESTConfig configures a RESTSource beside a Config, of which GroupVersions and the fields
+// for streams are ignored.
 type RESTConfig struct {
 	// Group and Version that the server is registered under. Required.
 	Group, Version string
-	// OpenAPIPath is where its OpenAPI 3 document is. Default
-	// OpenAPIPathDefault.
+	// OpenAPIPath is the path of its OpenAPI 3 document. Default OpenAPIPathDefault.
 	OpenAPIPath string
-	// PathPrefix takes the place of /apis/GROUP/VERSION; see rest.Config.
+	// PathPrefix replaces /apis/GROUP/VERSION; see rest.Config.
 	PathPrefix string
 }
 
-// RESTSource is a Source of a server that has no discovery but an OpenAPI 3
-// document: what that offers as an API, last good answer kept (rest_check.go). It
-// is safe for concurrent use.
+// RESTSource is the Source of a server without discovery, whose API is derived from an OpenAPI 3
+// document. The last good document remains while the server has none. It is safe for concurrent
+// use.
 type RESTSource struct {
 	*Source
 	rest RESTConfig
 	api  atomic.Pointer[derived]
-	// headless: to HEAD the server says that its document is not to be had, and to
-	// GET it gives it. It is Check's.
-	headless bool
 }
 
-// NewRESTSource returns a source; it asks nothing until Check.
+// derived is the last document of a server. Immutable.
+type derived struct {
+	etag     string // or the digest of the document
+	sum      string // the digest
+	modified string // Last-Modified; empty: unknown
+	size     int64  // in bytes
+	read     time.Time
+	err      error         // of an invalid document
+	api      *rest.API     // of the last good document; nil: none
+	index    *OpenAPIIndex // of api; nil with api
+}
+
+// NewRESTSource returns a source. It sends no request before Check.
 func NewRESTSource(cfg Config, rest RESTConfig) *RESTSource {
 	if rest.OpenAPIPath == "" {
 		rest.OpenAPIPath = OpenAPIPathDefault
@@ -51,13 +64,126 @@ func NewRESTSource(cfg Config, rest RESTConfig) *RESTSource {
 	return s
 }
 
-// GroupVersion is what the server is registered under.
+// tooLarge is the etag of a document beyond rest.MaxDocument.
+const tooLarge = "too large"
+
+// Check requests the document and derives the API from it if it changed; then it calls
+// Config.Changed. The document of a server without ETag and Last-Modified is requested once
+// per documentInterval; in between it gets a HEAD. Check is called from one goroutine at a
+// time. The error says that the server cannot be reached or that it never had a valid
+// document. An invalid document after a valid one is no error: Broken returns it.
+func (s *RESTSource) Check(ctx context.Context) error {
+	old := s.api.Load()
+	if !old.due() {
+		same, err := s.head(ctx, old)
+		if err != nil {
+			return err
+		}
+		if same {
+			return old.failure()
+		}
+	}
+	q := request{path: s.rest.OpenAPIPath, accept: acceptLegacy, etag: old.etag, limit: rest.MaxDocument, probe: true}
+	if !isETag(old.etag) && !old.old() {
+		q.modifiedSince = old.modified
+	}
+	a, err := s.do(ctx, q)
+	var large *tooLargeError
+	switch {
+	case errors.As(err, &large):
+		a = &answer{url: large.url, code: http.StatusOK, etag: tooLarge}
+	case err != nil:
+		return err
+	case a.code == http.StatusNotModified && old.etag != "":
+		return old.failure()
+	case a.code != http.StatusOK:
+		return badStatus(a)
+	}
+	next := &derived{
+		etag: a.tag(), sum: a.sum(), modified: a.modified, size: int64(len(a.body)), read: time.Now(),
+		err: old.err, api: old.api, index: old.index,
+	}
+	if large != nil {
+		next.sum = tooLarge
+	}
+	changed := next.sum != old.sum && s.derive(next, a.body, large)
+	s.api.Store(next)
+	if changed && s.cfg.Changed != nil {
+		s.cfg.Changed()
+	}
+	return next.failure()
+}
+
+// derive derives the API from a new document; large is why there is none. It reports whether
+// something that the source returns changed.
+func (s *RESTSource) derive(next *derived, document []byte, large *tooLargeError) (changed bool) {
+	var api *rest.API
+	if next.err = nil; large != nil {
+		next.err = large
+	} else {
+		api, next.err = rest.Derive(rest.Config{Group: s.rest.Group, Version: s.rest.Version, PathPrefix: s.rest.PathPrefix}, document)
+	}
+	if changed := s.openAPIErr.set(brokenIf(next.err)); next.err != nil {
+		return changed
+	}
+	next.api, next.index = api, &OpenAPIIndex{}
+	if api.Document != nil {
+		key := openapi.Key(s.rest.Group, s.rest.Version)
+		next.index.URLs = map[string]string{key: "/openapi/v3/" + key + "?hash=" + openapi.ContentHash(api.Document)}
+	}
+	// Stored first: readers of GroupVersions expect PathPrefix to match.
+	s.api.Store(next)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.results[s.paths()[0]] = &result{groupVersions: []discovery.GroupVersion{s.knownVersions().reuse(api.Resources)}}
+	s.store()
+	return true
+}
+
+// failure returns what is wrong with the document unless there was a good one.
+func (d *derived) failure() error {
+	if d.api != nil {
+		return nil
+	}
+	return d.err
+}
+
+// due reports whether the document is to be requested: there is a cheap way to ask whether it
+// changed, it is old, or it is invalid for another reason than its size.
+func (d *derived) due() bool {
+	return isETag(d.etag) || d.modified != "" || d.old() || d.sum != tooLarge && d.err != nil
+}
+
+func (d *derived) old() bool { return time.Since(d.read) >= documentInterval }
+
+// head asks whether the document is available; same reports that it is, with the known size.
+// A server need not support HEAD: that it says so is enough.
+func (s *RESTSource) head(ctx context.Context, known *derived) (same bool, err error) {
+	a, err := s.do(ctx, request{method: http.MethodHead, path: s.rest.OpenAPIPath, accept: acceptLegacy})
+	switch {
+	case err != nil:
+		return false, err
+	case a.code == http.StatusMethodNotAllowed, a.code == http.StatusNotImplemented:
+		return true, nil
+	case a.code >= http.StatusInternalServerError:
+		return false, badStatus(a)
+	case a.code != http.StatusOK:
+		return false, nil
+	case a.length < 0:
+		return true, nil
+	case known.sum == tooLarge:
+		return a.length > rest.MaxDocument, nil
+	}
+	return a.length == known.size, nil
+}
+
+// GroupVersion returns what the server is registered under.
 func (s *RESTSource) GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: s.rest.Group, Version: s.rest.Version}
 }
 
-// PathPrefix is what takes the place of /apis/GROUP/VERSION in requests to the
-// server; ok is false while that is for its document to say and there was none.
+// PathPrefix returns what replaces /apis/GROUP/VERSION in requests to the server; ok is false
+// while only the document can tell and there was none.
 func (s *RESTSource) PathPrefix() (prefix string, ok bool) {
 	if api := s.api.Load().api; api != nil {
 		return api.PathPrefix, true
@@ -68,7 +194,7 @@ func (s *RESTSource) PathPrefix() (prefix string, ok bool) {
 	return rest.CleanPathPrefix(s.rest.PathPrefix), true
 }
 
-// LeftOut says which of the server's paths are in no resource; see rest.API.
+// LeftOut returns the paths of the server that are in no resource; see rest.API.
 func (s *RESTSource) LeftOut() (summary string, paths []rest.LeftOut) {
 	if api := s.api.Load().api; api != nil {
 		return api.Summary(), api.LeftOut
@@ -76,10 +202,10 @@ func (s *RESTSource) LeftOut() (summary string, paths []rest.LeftOut) {
 	return "", nil
 }
 
-// RefreshOpenAPI does nothing: Check has read the document.
+// RefreshOpenAPI does nothing: Check reads the document.
 func (s *RESTSource) RefreshOpenAPI(context.Context) (changed bool, err error) { return false, nil }
 
-// OpenAPI is that of Source.
+// OpenAPI implements the method of Source.
 func (s *RESTSource) OpenAPI() map[string]string {
 	if d := s.api.Load(); d.api != nil {
 		return d.index.URLs
@@ -87,16 +213,15 @@ func (s *RESTSource) OpenAPI() map[string]string {
 	return s.Source.OpenAPI() // restored
 }
 
-// HeardOpenAPI is that of Source.
-func (s *RESTSource) HeardOpenAPI() *OpenAPIIndex { return s.api.Load().index }
+// FetchedOpenAPI implements the method of Source.
+func (s *RESTSource) FetchedOpenAPI() *OpenAPIIndex { return s.api.Load().index }
 
-// Made is that of Source: what the server has is not what clients read.
-func (s *RESTSource) Made() bool { return true }
+// ConvertsOpenAPI is always true: clients read a document derived from that of the server.
+func (s *RESTSource) ConvertsOpenAPI() bool { return true }
 
-// errNotYet says that the server has not been asked yet.
-var errNotYet = errors.New("the server's OpenAPI document has not been read yet")
+var errNotRead = errors.New("the OpenAPI document of the server has not been read yet")
 
-// Document is that of Source; it comes from memory.
+// Document returns the derived document from memory.
 func (s *RESTSource) Document(_ context.Context, path, _ string) (*openapi.Answer, error) {
 	d := s.api.Load()
 	file, _, _ := strings.Cut(path, "?")
@@ -104,12 +229,12 @@ func (s *RESTSource) Document(_ context.Context, path, _ string) (*openapi.Answe
 	case file != "/openapi/v3/"+openapi.Key(s.rest.Group, s.rest.Version):
 		return &openapi.Answer{Code: http.StatusNotFound}, nil
 	case d.api == nil:
-		return nil, errNotYet
+		return nil, errNotRead
 	case d.api.Document == nil:
 		return &openapi.Answer{Code: http.StatusNotFound}, nil
 	}
 	return &openapi.Answer{Code: http.StatusOK, Body: d.api.Document}, nil
 }
 
-// Follow always fails: REST servers tell of no changes.
+// Follow always fails: REST servers have no stream.
 func (s *RESTSource) Follow(context.Context, func()) error { return errNoStream }

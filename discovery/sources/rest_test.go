@@ -13,8 +13,7 @@ import (
 	"portico/discovery/rest"
 )
 
-// rest has the backend answer /openapi.json with these paths and an ETag; "" is
-// none.
+// rest makes the backend answer /openapi.json with these paths and an ETag; "" is none.
 func (b *backend) rest(tag string, paths ...string) {
 	var items []string
 	for _, p := range paths {
@@ -59,11 +58,11 @@ func TestRESTSource(t *testing.T) {
 		if _, err := s.Document(t.Context(), link, ""); err == nil {
 			t.Error("a document before anything is known")
 		}
-		if _, ok := s.PathPrefix(); ok || s.Heard() {
+		if _, ok := s.PathPrefix(); ok || s.Fetched() {
 			t.Error("something is known before anything was asked")
 		}
 		b.rest(tag, "/pets", "/Odd")
-		if changed, err := s.Check(t.Context()); !changed || err != nil || s.resources() != "shop.example.com/v1: pets" || !s.Heard() {
+		if changed, err := s.checked(t.Context()); !changed || err != nil || s.resources() != "shop.example.com/v1: pets" || !s.Fetched() {
 			t.Fatalf("%v %v %q", changed, err, s.resources())
 		}
 		if prefix, ok := s.PathPrefix(); !ok || prefix != "/api" {
@@ -83,7 +82,7 @@ func TestRESTSource(t *testing.T) {
 		}
 		gvs, _ := s.GroupVersions()
 		b.forget()
-		if changed, err := s.Check(t.Context()); changed || err != nil {
+		if changed, err := s.checked(t.Context()); changed || err != nil {
 			t.Errorf("the same again: %v %v", changed, err)
 		}
 		if asked := b.forget(); (asked == "/openapi.json 304") != (tag != "") {
@@ -93,7 +92,7 @@ func TestRESTSource(t *testing.T) {
 
 		// What changes beside the resources does not change discovery.
 		b.rest(strings.ReplaceAll(tag, "1", "2"), "/pets", "/Odder")
-		if changed, err := s.Check(t.Context()); !changed || err != nil {
+		if changed, err := s.checked(t.Context()); !changed || err != nil {
 			t.Errorf("another document: %v %v", changed, err)
 		}
 		if again, _ := s.GroupVersions(); &again[0].Legacy[0] != &gvs[0].Legacy[0] {
@@ -101,10 +100,17 @@ func TestRESTSource(t *testing.T) {
 		}
 		s.later(documentInterval)
 		b.rest(strings.ReplaceAll(tag, "1", "3"), "/pets", "/toys")
-		if changed, err := s.Check(t.Context()); !changed || err != nil || s.resources() != "shop.example.com/v1: pets toys" || s.OpenAPI()["apis/shop.example.com/v1"] == first {
+		if changed, err := s.checked(t.Context()); !changed || err != nil || s.resources() != "shop.example.com/v1: pets toys" || s.OpenAPI()["apis/shop.example.com/v1"] == first {
 			t.Errorf("one more: %v %v %q %v", changed, err, s.resources(), s.OpenAPI())
 		}
 	}
+}
+
+// checked checks the source and returns whether it called Config.Changed.
+func (s *RESTSource) checked(ctx context.Context) (changed bool, err error) {
+	s.cfg.Changed = func() { changed = true }
+	err = s.Check(ctx)
+	return changed, err
 }
 
 // later makes the document as much older.
@@ -114,8 +120,8 @@ func (s *RESTSource) later(by time.Duration) {
 	s.api.Store(&d)
 }
 
-// A bad document is the server's failure only while no good one is known; else
-// the good one stays, and the bad one is named.
+// An invalid document fails the check only while there was no valid one; otherwise the valid one
+// remains, and Broken returns the error.
 func TestRESTSourceKeepsTheGood(t *testing.T) {
 	b := newBackend(t)
 	s := b.restSource()
@@ -129,14 +135,14 @@ func TestRESTSourceKeepsTheGood(t *testing.T) {
 		answer()
 		s.later(documentInterval)
 		for i := range 2 { // also from memory
-			if changed, err := s.Check(t.Context()); changed != (i == 0) || err == nil || !strings.Contains(err.Error(), want) {
+			if changed, err := s.checked(t.Context()); changed != (i == 0) || err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v %v", want, changed, err)
 			}
 		}
 	}
 	s.later(documentInterval)
 	b.rest(`"1"`, "/pets")
-	if _, err := s.Check(t.Context()); err != nil || s.Broken() != nil {
+	if err := s.Check(t.Context()); err != nil || s.Broken() != nil {
 		t.Fatal(err, s.Broken())
 	}
 	urls := s.OpenAPI()
@@ -144,7 +150,7 @@ func TestRESTSourceKeepsTheGood(t *testing.T) {
 		answer()
 		s.later(documentInterval)
 		for i := range 2 {
-			if changed, err := s.Check(t.Context()); changed != (i == 0) || err != nil {
+			if changed, err := s.checked(t.Context()); changed != (i == 0) || err != nil {
 				t.Errorf("%s: %v %v", want, changed, err)
 			}
 		}
@@ -157,17 +163,17 @@ func TestRESTSourceKeepsTheGood(t *testing.T) {
 	}
 	s.later(documentInterval)
 	b.answer("/openapi.json", 503, "", "later")
-	if _, err := s.Check(t.Context()); err == nil || s.resources() != "shop.example.com/v1: pets" {
+	if err := s.Check(t.Context()); err == nil || s.resources() != "shop.example.com/v1: pets" {
 		t.Errorf("unavailable: %v %s", err, s.resources())
 	}
 	s.later(documentInterval)
 	b.rest(`"2"`, "/pets", "/toys")
-	if changed, err := s.Check(t.Context()); !changed || err != nil || s.Broken() != nil {
+	if changed, err := s.checked(t.Context()); !changed || err != nil || s.Broken() != nil {
 		t.Errorf("good again: %v %v %v", changed, err, s.Broken())
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Check(gone); err == nil {
+	if err := s.Check(gone); err == nil {
 		t.Error("a server that cannot be reached passes")
 	}
 	if err := s.Follow(t.Context(), nil); !IsNoStream(err) {
@@ -175,20 +181,20 @@ func TestRESTSourceKeepsTheGood(t *testing.T) {
 	}
 }
 
-// What an earlier gateway knew stands until the server speaks.
+// What an earlier gateway stored is served until the server answers.
 func TestRESTSourceRestores(t *testing.T) {
 	b := newBackend(t)
 	b.rest(`"1"`, "/pets")
 	first := b.restSource()
-	if _, err := first.Check(t.Context()); err != nil {
+	if err := first.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	gvs, _ := first.GroupVersions()
 	s := b.restSource()
-	if !s.Restore(gvs) || !s.RestoreOpenAPI(first.HeardOpenAPI()) || s.HeardOpenAPI() != nil || s.Heard() || s.resources() != first.resources() || !reflect.DeepEqual(s.OpenAPI(), first.OpenAPI()) {
+	if !s.Restore(gvs) || !s.RestoreOpenAPI(first.FetchedOpenAPI()) || s.FetchedOpenAPI() != nil || s.Fetched() || s.resources() != first.resources() || !reflect.DeepEqual(s.OpenAPI(), first.OpenAPI()) {
 		t.Errorf("restored %s %v", s.resources(), s.OpenAPI())
 	}
-	if changed, err := s.Check(t.Context()); !changed || err != nil || !s.Heard() {
+	if changed, err := s.checked(t.Context()); !changed || err != nil || !s.Fetched() {
 		t.Errorf("%v %v", changed, err)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"portico/discovery"
 )
 
-// What is known from before stands until the server has spoken, and not after.
+// Restore sets GroupVersions until the server has answered.
 func TestRestore(t *testing.T) {
 	b := newBackend(t, described("apps", "v1", "deployments"))
 	s := b.source()
@@ -15,18 +15,18 @@ func TestRestore(t *testing.T) {
 		t.Error("not restored before the server spoke")
 	}
 	same(t, s, "old.example.com/v1:things")
-	if s.Heard() {
+	if s.Fetched() {
 		t.Error("what was restored passes for the server's word")
 	}
 	b.answer("/apis", 503, "text/plain", "later")
-	if _, err := s.Check(t.Context()); err == nil || s.Heard() {
-		t.Errorf("a failed check: %v, heard %v", err, s.Heard())
+	if err := s.Check(t.Context()); err == nil || s.Fetched() {
+		t.Errorf("a failed check: %v, heard %v", err, s.Fetched())
 	}
 	same(t, s, "old.example.com/v1:things")
 	delete(b.override, "/apis")
 	check(t, s, true)
 	same(t, s, "apps/v1:deployments")
-	if !s.Heard() || s.Restore(old) {
+	if !s.Fetched() || s.Restore(old) {
 		t.Error("what the server said was replaced")
 	}
 	same(t, s, "apps/v1:deployments")

@@ -2,12 +2,14 @@ package sources
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/discovery"
@@ -15,75 +17,66 @@ import (
 
 // Config of a Source.
 type Config struct {
-	// Name is for errors.
+	// Name is used in errors.
 	Name string
 	// BaseURL has no path: "https://host:port".
 	BaseURL string
-	// Shown stands before paths in errors. "": paths stand alone, as for a server with
-	// several addresses.
+	// Shown precedes paths in errors. Empty for a server with several addresses.
 	Shown string
-	// Transport authenticates as the gateway and reaches the server. Required.
+	// Transport reaches the server and authenticates as the gateway. Required.
 	Transport http.RoundTripper
-	// StreamTransport is for Follow, whose request lasts; nil is Transport.
+	// StreamTransport is the transport of Follow. Default Transport.
 	StreamTransport http.RoundTripper
 	// Identify adds the identity headers to a request. Required.
 	Identify func(h http.Header)
-	// GroupVersions are what is wanted of the server; nil is everything it
-	// lists under /api and /apis.
+	// GroupVersions limits the source to these group/versions. nil: everything that the
+	// server lists under /api and /apis.
 	GroupVersions []schema.GroupVersion
-	// Changed, if not nil, is called when GroupVersions or Unread have new values that
-	// neither Check nor Follow reports, from a goroutine of the source. It must not block.
+	// Changed is called when GroupVersions or Unread return new values and Follow does not
+	// report it. It is called from goroutines of the source and must not block. Optional.
 	Changed func()
-	// OpenAPIChanged, if not nil, is called when the followed stream says that the
-	// server's OpenAPI documents changed, from the goroutine of Follow. It must not block.
+	// OpenAPIChanged is called when the stream reports that the OpenAPI documents of the
+	// server changed, from the goroutine of Follow. It must not block. Optional.
 	OpenAPIChanged func()
-	// Grace is how long a group/version that the server lists and answers 404 for is
-	// current. Default 60 s.
+	// Grace is how long a group/version remains current that the server lists and answers
+	// with 404. Default 60 s.
 	Grace time.Duration
-	// Limits bound what is taken of the server. Default DefaultLimits.
+	// Limits bound what is accepted from the server. Default DefaultLimits.
 	Limits Limits
-	// Previous, if not nil, is all that the server serves, as an earlier Source read it.
+	// Previous is everything that the server serves, as an earlier Source fetched it.
+	// Optional.
 	Previous []discovery.GroupVersion
 }
 
-// Source is one server's discovery, last good answer kept. It is safe for
-// concurrent use.
+// Source is the discovery of one server. It is safe for concurrent use.
 type Source struct {
-	cfg            Config
-	known          atomic.Pointer[[]discovery.GroupVersion]
-	openAPI        atomic.Pointer[openAPIAnswer]
-	openAPIVerdict verdict
-	making         sync.Mutex // of one OpenAPI document at a time
+	cfg        Config
+	known      atomic.Pointer[knowledge] // nil before the first result
+	openAPI    atomic.Pointer[openAPIAnswer]
+	openAPIErr verdict
+	converting sync.Mutex    // one OpenAPI document at a time
+	streamRate *rate.Limiter // of all streams, in bytes; nil: no limit
 
-	lifetime context.Context // of what is read beside Check
+	lifetime context.Context // of background fetches
 	end      context.CancelFunc
-	readers  sync.WaitGroup
+	fetchers sync.WaitGroup
 
-	mu    sync.Mutex // never held while the server is asked
-	parts map[string]part
-	// indexes are those that have not been read into parts, by path.
-	indexes map[string]*index
-	// details are those of all group/versions in parts, and pauses the pauses before those
-	// that failed are fetched again, by path.
-	details map[schema.GroupVersion]detail
-	pauses  map[string]pause
-	reading bool // beside Check
-	closed  bool
-	// heard: what is known was read of the server, not restored.
-	heard atomic.Bool
-	// whole: and that is everything it serves. Of mu.
-	whole bool
-	// absent says since when the server answers 404 for a group/version that it lists. Of
-	// mu.
-	absent map[schema.GroupVersion]time.Time
-	// following: a stream has the groups.
-	following bool
-	// wants are those of Want. Never changed, only replaced.
-	wants []schema.GroupVersion
-	// refetch are those of Refetch that no reading has begun with.
+	mu        sync.Mutex // not held during requests
+	indexes   map[string]*index
+	results   map[string]*result
+	documents map[schema.GroupVersion]*document
+	fetching  chan struct{} // closed when the queue is empty; nil: no fetch is running
+	outdated  bool          // indexes or wanted changed since results were computed
+	following bool          // a stream reports /apis
+	// wanted are the group/versions of Want, and refetch those of Refetch that were not
+	// fetched yet.
+	wanted  []schema.GroupVersion
 	refetch map[schema.GroupVersion]bool
-	// streamed is how much more streams may send; of Follow.
-	streamed *meter
+	// overloaded: the last batch ended because of too many failures. Documents that failed
+	// are fetched again after retryAt; retryPause is the pause before that.
+	overloaded bool
+	retryAt    time.Time
+	retryPause time.Duration
 }
 
 const (
@@ -91,61 +84,161 @@ const (
 	pathGroups = "/apis"
 )
 
-// part is what is known of one path.
-type part struct {
-	// mark identifies the answer: its ETag, or its digest.
-	mark string
-	gvs  []discovery.GroupVersion
-	// list is the index that they were read by; nil: they came by a stream.
-	list *index
-	// unread are those that failed, in the order of the index, and left says that others
-	// were not fetched yet.
-	unread []Unread
-	left   bool
-	// invalid are those that are not fetched because of their names.
-	invalid []Unread
-	excess
-	// again is when the first document is to be read again that did not fail; zero:
-	// none is.
-	refetchAt time.Time
-	// generation counts the answers: an answer to a request that was sent before a later
-	// answer came is dropped. What a stream sends is always the latest.
-	generation int
-	told       bool
-	// partial: some of what the server lists could not be read.
-	partial bool
+// knowledge is what a source has read of a server. Immutable.
+type knowledge struct {
+	groupVersions []discovery.GroupVersion
+	fetched       bool // from the server, not restored
+	complete      bool // everything that the server serves is included
+	unread        []Unread
+	dropped       int
 }
 
-// NewSource returns a source. It sends nothing before Check or Follow. After a Check it
-// must be closed.
+// Unread is a group/version that the server lists and whose description could not be read
+// (the error of the request), is beyond the limits (ErrBeyondLimits) or is not requested
+// because of its name (ErrInvalidName). Earlier descriptions of it remain.
+type Unread struct {
+	GroupVersion schema.GroupVersion
+	Err          error
+}
+
+// NewSource returns a source. It sends no request before Check or Follow. The caller must
+// Close it.
 func NewSource(cfg Config) *Source {
 	if cfg.Limits == (Limits{}) {
 		cfg.Limits = DefaultLimits()
 	}
+	if cfg.Grace == 0 {
+		cfg.Grace = graceDefault
+	}
 	s := &Source{
-		cfg: cfg, parts: map[string]part{}, indexes: map[string]*index{},
-		details: map[schema.GroupVersion]detail{}, pauses: map[string]pause{}, streamed: newMeter(cfg.Limits),
+		cfg: cfg, indexes: map[string]*index{}, results: map[string]*result{},
+		documents: map[schema.GroupVersion]*document{}, refetch: map[schema.GroupVersion]bool{},
+	}
+	if cfg.Limits.Rate > 0 {
+		s.streamRate = rate.NewLimiter(rate.Limit(cfg.Limits.Rate), int(cfg.Limits.Burst))
 	}
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	if cfg.Previous != nil {
-		s.known.Store(&cfg.Previous)
-		s.heard.Store(true)
-		s.whole = true
+		s.known.Store(&knowledge{groupVersions: cfg.Previous, fetched: true, complete: true})
 	}
 	return s
 }
 
-// GroupVersions returns what the server serves as it was read last, by this source or an
-// earlier one; ok is false if it never was. The slices of a GroupVersion that did not change
-// are the same as before. The result must not be changed.
-func (s *Source) GroupVersions() (gvs []discovery.GroupVersion, ok bool) {
-	if p := s.known.Load(); p != nil {
-		return *p, true
+// Check requests the indexes of the server. The error says that the server cannot be reached
+// or that an index is invalid. Documents that an index names are fetched in the background;
+// Check waits up to fetchPatience for them and does not return their errors. The index of /apis
+// is not requested while it is streamed: with thousands of groups it is megabytes, which a busy
+// server encodes for longer than a check may take. One Check may run at a time.
+func (s *Source) Check(ctx context.Context) error {
+	for _, path := range s.paths() {
+		if s.isStreamed(path) {
+			continue
+		}
+		if err := s.requestIndex(ctx, path); err != nil {
+			return err
+		}
 	}
-	return nil, false
+	if done := s.startFetching(); done != nil {
+		timer := time.NewTimer(fetchPatience)
+		defer timer.Stop()
+		select {
+		case <-done:
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	return nil
 }
 
-// paths returns where the wanted documents are.
+// Close cancels all fetches and prevents new ones. It does not wait for them (see Wait).
+func (s *Source) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end()
+}
+
+// Wait returns when all fetches have ended, after Close.
+func (s *Source) Wait() { s.fetchers.Wait() }
+
+// GroupVersions returns what the server serves; ok is false before the first result. The
+// slices of an unchanged GroupVersion are the same as in the last call. The caller must not
+// modify the result.
+func (s *Source) GroupVersions() (gvs []discovery.GroupVersion, ok bool) {
+	k := s.known.Load()
+	if k == nil {
+		return nil, false
+	}
+	return k.groupVersions, true
+}
+
+// Served returns GroupVersions. complete reports that the server serves nothing else: a
+// group/version that is missing was removed.
+func (s *Source) Served() (gvs []discovery.GroupVersion, complete bool) {
+	k := s.load()
+	return k.groupVersions, k.complete
+}
+
+// Fetched reports whether GroupVersions came from the server, not from Restore.
+func (s *Source) Fetched() bool { return s.load().fetched }
+
+// Unread returns the group/versions that the server lists and that could not be read.
+func (s *Source) Unread() []Unread { return s.load().unread }
+
+// Dropped returns how many group/versions are left out because of the limits, including
+// those that Unread names.
+func (s *Source) Dropped() int { return s.load().dropped }
+
+func (s *Source) load() knowledge {
+	if k := s.known.Load(); k != nil {
+		return *k
+	}
+	return knowledge{}
+}
+
+// Restore sets GroupVersions unless they were fetched from the server. It reports whether it
+// did.
+func (s *Source) Restore(gvs []discovery.GroupVersion) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Fetched() {
+		return false
+	}
+	s.known.Store(&knowledge{groupVersions: gvs})
+	return true
+}
+
+// Want sets the group/versions that APIServices register for the server. Those that the
+// server does not list are fetched after the next Check: servers made with
+// custom-metrics-apiserver list nothing in the aggregated form. A 404 for one of them is no
+// failure. Want has no effect on a source with Config.GroupVersions.
+func (s *Source) Want(gvs []schema.GroupVersion) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.wanted, gvs) {
+		s.wanted, s.outdated = slices.Clone(gvs), true
+	}
+}
+
+// Refetch fetches the document of a wanted group/version after the next Check, whatever the
+// last result was.
+func (s *Source) Refetch(gv schema.GroupVersion) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.wanted, gv) {
+		s.refetch[gv] = true
+	}
+}
+
+// Lists reports whether the last index has a group/version. known is false while there is no
+// index, or a stream replaces it.
+func (s *Source) Lists(gv schema.GroupVersion) (listed, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.indexes[indexPath(gv)]
+	return l != nil && l.listed[gv], l != nil
+}
+
+// paths returns the paths of the indexes.
 func (s *Source) paths() []string {
 	if s.cfg.GroupVersions == nil {
 		return []string{pathCore, pathGroups}
@@ -157,87 +250,45 @@ func (s *Source) paths() []string {
 	return paths
 }
 
-// Check asks the server whether its indexes have changed; changed reports that
-// GroupVersions or Unread have new values. The error says that the server cannot be reached
-// or that an index cannot be used. The documents that an index names are fetched beside it
-// (source_details.go), and their errors are not returned: Check waits a moment for them, and
-// Config.Changed is called when they take longer. The index of a path that is streamed is not
-// requested: of thousands of groups it is megabytes, which a busy server renders for longer
-// than a check may take.
-func (s *Source) Check(ctx context.Context) (changed bool, err error) {
+func (s *Source) isStreamed(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.following && path == pathGroups
+}
+
+// indexPath returns the path of the index that lists a group/version.
+func indexPath(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return pathCore
+	}
+	return pathGroups
+}
+
+func groupVersionPath(gv schema.GroupVersion) string { return indexPath(gv) + "/" + gv.String() }
+
+// store combines the results of all paths and reports whether something changed. s.mu is held.
+func (s *Source) store() (changed bool) {
+	next := &knowledge{fetched: true, complete: true}
 	for _, path := range s.paths() {
-		if s.told(path) {
-			continue
+		r := s.results[path]
+		if r == nil {
+			return false
 		}
-		if err := s.list(ctx, path); err != nil {
-			return false, err
-		}
+		next.groupVersions = append(next.groupVersions, r.groupVersions...)
+		next.unread = append(next.unread, r.unread...)
+		next.dropped += r.named + r.dropped
+		next.complete = next.complete && !r.incomplete && r.dropped == 0
 	}
-	return s.readBeside(ctx), nil
+	old := s.load()
+	same := unchanged(old.groupVersions, next.groupVersions)
+	if same {
+		next.groupVersions = old.groupVersions
+	}
+	s.known.Store(next)
+	return !same || !old.fetched || old.complete != next.complete || old.dropped != next.dropped || !sameUnread(old.unread, next.unread)
 }
 
-// Close ends all fetches. Later Checks fetch nothing. It does not wait: decoding a large
-// document cannot be interrupted (see Wait).
-func (s *Source) Close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.end()
-}
-
-// Wait returns when all fetches have ended, after Close.
-func (s *Source) Wait() { s.readers.Wait() }
-
-func (s *Source) part(path string) part {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.parts[path]
-}
-
-// told reports whether a stream has that path.
-func (s *Source) told(path string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.toldOf(path)
-}
-
-// toldOf is told; mu is held.
-func (s *Source) toldOf(path string) bool { return s.following && path == pathGroups }
-
-// take makes next what is known of a path, unless a later answer came. It reports whether
-// something changed.
-func (s *Source) take(path string, next part) (changed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := s.parts[path]
-	if next.told || s.indexes[path] == next.list {
-		delete(s.indexes, path)
-	}
-	if !next.told && next.generation != old.generation {
-		return false
-	}
-	next.generation = old.generation + 1
-	s.parts[path] = next
-	var all []discovery.GroupVersion
-	whole := true
-	for _, path := range s.paths() {
-		p, read := s.parts[path]
-		if !read {
-			return false // not all paths are read yet
-		}
-		all = append(all, p.gvs...)
-		whole = whole && !p.partial && p.more == 0 // what exceeds a limit is still served
-	}
-	if known := s.known.Load(); !next.told && s.heard.Load() && s.whole == whole && unchanged(*known, all) {
-		return !sameUnread(old.unread, next.unread) || !sameUnread(old.invalid, next.invalid) || !sameUnread(old.beyond, next.beyond) || old.more != next.more
-	}
-	s.known.Store(&all)
-	s.heard.Store(true)
-	s.whole = whole
-	return true
-}
-
-// unchanged reports whether two results are equal, by the identity of their slices.
+// unchanged compares two lists by the identity of their slices.
 func unchanged(a, b []discovery.GroupVersion) bool {
 	return slices.EqualFunc(a, b, func(a, b discovery.GroupVersion) bool {
 		return a.Group == b.Group && a.Version == b.Version && a.Stale == b.Stale && a.Unknown == b.Unknown && a.Unlisted == b.Unlisted &&
@@ -247,4 +298,11 @@ func unchanged(a, b []discovery.GroupVersion) bool {
 
 func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// sameUnread ignores the texts of errors, which may differ with each request.
+func sameUnread(a, b []Unread) bool {
+	return slices.EqualFunc(a, b, func(a, b Unread) bool {
+		return a.GroupVersion == b.GroupVersion && errors.Is(a.Err, ErrBeyondLimits) == errors.Is(b.Err, ErrBeyondLimits)
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -114,25 +115,26 @@ func described(group, version string, resources ...string) discovery.GroupVersio
 	return gv
 }
 
-// settle checks the source, what failed before tried again at once, and returns
-// whether something new is known when all is read, however long that takes.
+// settle checks the source, fetches failed documents at once, waits until the queue is empty and
+// returns whether something changed.
 func settle(t *testing.T, s *Source) (changed bool, err error) {
 	t.Helper()
 	s.mu.Lock()
-	clear(s.pauses)
+	s.retryAt = time.Time{}
 	s.mu.Unlock()
-	before, _ := s.GroupVersions()
-	_, whole := s.Served()
-	unread := s.Unread()
-	changed, err = s.Check(t.Context())
-	eventually(t, "all is read", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return !s.reading
-	})
-	after, _ := s.GroupVersions()
-	_, nowWhole := s.Served()
-	return changed || !unchanged(before, after) || whole != nowWhole || !sameUnread(unread, s.Unread()), err
+	before := s.load()
+	err = s.Check(t.Context())
+	eventually(t, "the queue is empty", func() bool { return idle(s) })
+	after := s.load()
+	return !unchanged(before.groupVersions, after.groupVersions) || before.fetched != after.fetched || before.complete != after.complete ||
+		!sameUnread(before.unread, after.unread), err
+}
+
+// idle reports whether the source fetches nothing.
+func idle(s *Source) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fetching == nil
 }
 
 func check(t *testing.T, s *Source, wantChanged bool) {
@@ -143,13 +145,12 @@ func check(t *testing.T, s *Source, wantChanged bool) {
 	}
 }
 
-// fails checks the source, which must fail with that text and keep what it had.
+// fails checks the source, which must fail with the text and keep its result.
 func fails(t *testing.T, s *Source, text string) {
 	t.Helper()
 	before, _ := s.GroupVersions()
-	changed, err := s.Check(t.Context())
-	if err == nil || changed || !strings.Contains(err.Error(), text) {
-		t.Errorf("changed %v, error %v; want %q", changed, err, text)
+	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("error %v; want %q", err, text)
 	}
 	if after, _ := s.GroupVersions(); !reflect.DeepEqual(before, after) {
 		t.Errorf("the last good answer was lost: %+v", after)
@@ -252,7 +253,7 @@ func TestBadAnswersKeepTheLastGoodOne(t *testing.T) {
 		"redirect":       {"/apis", 302, "text/plain", "no", "bad status"},
 		"no JSON":        {"/apis", 200, v2, "<html>", "decode"},
 		"legacy no JSON": {"/apis", 200, "application/json", "<html>", "decode"},
-		"too large":      {"/apis", 200, v2, strings.Repeat(" ", maxDocument+1), "larger than"},
+		"too large":      {"/apis", 200, v2, strings.Repeat(" ", int(DefaultLimits().Document)+1), "larger than"},
 		"core no JSON":   {"/api", 200, v2, "[", "decode"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,8 +267,8 @@ func TestBadAnswersKeepTheLastGoodOne(t *testing.T) {
 	fails(t, s, "refused")
 }
 
-// A group/version that goes away while its server is read is no fault of the
-// server; what is left counts, and is read again at the next check.
+// A group/version that is removed while its server is read is no failure: the others are known,
+// and it is requested again.
 func TestCheckGroupVersionGoesAwayMeanwhile(t *testing.T) {
 	b := newBackend(t, described("apps", "v1", "deployments"), described("going.example.com", "v1", "widgets"))
 	b.answer("/apis/going.example.com/v1", 404, "text/plain", "404 page not found")
@@ -286,8 +287,8 @@ func TestCheckGroupVersionGoesAwayMeanwhile(t *testing.T) {
 	check(t, s, false)
 }
 
-// What a server lists and for once does not have stays as it was, and is stale
-// when that lasts.
+// A group/version that the server lists and answers with 404 remains, and is stale after the
+// grace period.
 func TestCheckKeepsWhatIsAbsent(t *testing.T) {
 	b := newBackend(t, described("", "v1", "configmaps"), described("apps", "v1", "deployments"), described("lost.example.com", "v1", "widgets"))
 	s := b.source()
@@ -311,14 +312,14 @@ func TestCheckKeepsWhatIsAbsent(t *testing.T) {
 	}
 	is("at first", true, false, false)
 	is("again", false, false, false)
-	s.absent[lost] = s.absent[lost].Add(-graceDefault)
+	s.documents[lost].absent = s.documents[lost].absent.Add(-graceDefault)
 	is("after the grace period", true, true, false)
 	b.heal()
 	all = append(all, "lost.example.com/v1:gadgets")
 	slices.Sort(all)
 	is("when it is there again", true, false, true)
-	if len(s.absent) != 0 {
-		t.Errorf("still absent: %v", s.absent)
+	if d := s.documents[lost]; !d.absent.IsZero() {
+		t.Errorf("still absent: %v", d)
 	}
 	b.answer("/apis/lost.example.com/v1", 404, "text/plain", "404 page not found")
 	b.serves(t, described("apps", "v1", "deployments"), described("lost.example.com", "v1", "widgets"))
@@ -326,8 +327,8 @@ func TestCheckKeepsWhatIsAbsent(t *testing.T) {
 	b.serves(t, described("apps", "v1", "deployments"))
 	check(t, s, true)
 	same(t, s, "apps/v1:deployments")
-	if len(s.absent) != 0 {
-		t.Errorf("what is not listed is remembered: %v", s.absent)
+	if d := s.documents[lost]; d != nil {
+		t.Errorf("what is not listed is remembered: %v", d)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"portico/discovery"
 )
 
-// scripted is a server whose stream says what a test writes.
+// scripted is a server whose stream consists of the lines of a test.
 type scripted struct {
 	*httptest.Server
 	lines chan string // closed: the stream ends
@@ -53,8 +53,8 @@ func groupLine(kind, group, freshness, resources string) string {
 		kind, group, freshness, resources)
 }
 
-// run follows a stream that says these lines and then ends.
-func (s *scripted) run(t *testing.T, source *Source, lines ...string) (news int, err error) {
+// run follows a stream of these lines, which then ends, and counts the changes.
+func (s *scripted) run(t *testing.T, source *Source, lines ...string) (changes int, err error) {
 	t.Helper()
 	go func() {
 		defer close(s.lines)
@@ -62,15 +62,14 @@ func (s *scripted) run(t *testing.T, source *Source, lines ...string) (news int,
 			s.lines <- line
 		}
 	}()
-	err = source.Follow(t.Context(), func() { news++ })
+	err = source.Follow(t.Context(), func() { changes++ })
 	if err == nil || IsNoStream(err) {
 		t.Errorf("Follow returned %v", err)
 	}
-	return news, err
+	return changes, err
 }
 
-// What comes without the BOOKMARK behind it is a part of a state, and counts for
-// nothing.
+// Events without a BOOKMARK after them are a part of a state and are discarded.
 func TestFollowHalfAState(t *testing.T) {
 	for name, lines := range map[string][]string{
 		"nothing":           {},
@@ -94,8 +93,8 @@ func TestFollowHalfAState(t *testing.T) {
 	}
 }
 
-// Names that no group/version can have are left out, named in short, and nothing else
-// is lost by them.
+// Group/versions with invalid names are left out, reported with clipped names, and affect nothing
+// else.
 func TestFollowLeavesOutInvalidNames(t *testing.T) {
 	s := newScripted(t)
 	source := s.source()
@@ -115,7 +114,7 @@ func TestFollowLeavesOutInvalidNames(t *testing.T) {
 	if want := []string{`"A_B/v1"`, `"` + long[:maxNameKept] + `/v1"`}; !slices.Equal(names, want) {
 		t.Errorf("left out: %.300q, want %q", names, want)
 	}
-	// What it takes back is forgotten.
+	// A deleted group is not reported.
 	s = newScripted(t)
 	source = s.source()
 	s.run(t, source, groupLine("ADDED", long, "Current", ""), groupLine("DELETED", long, "", ""), bookmarkLine)
@@ -124,7 +123,7 @@ func TestFollowLeavesOutInvalidNames(t *testing.T) {
 	}
 }
 
-// A server that does not send the unaggregated form is understood.
+// The unaggregated form is derived if the stream does not have it.
 func TestFollowDerivesTheLegacyForm(t *testing.T) {
 	s := newScripted(t)
 	source := s.source()
@@ -137,8 +136,7 @@ func TestFollowDerivesTheLegacyForm(t *testing.T) {
 	}
 }
 
-// A server that has itself lost sight of a version says that it is stale: what
-// was known of it stays, and is marked.
+// The description of a version that the server reports as stale remains and is marked stale.
 func TestStaleKeepsWhatWasKnown(t *testing.T) {
 	expect := func(t *testing.T, source *Source, before discovery.GroupVersion) {
 		t.Helper()
@@ -215,11 +213,7 @@ func TestCheckBesideAStream(t *testing.T) {
 
 	checked := make(chan error, 1)
 	go func() {
-		changed, err := s.Check(t.Context())
-		if changed {
-			err = errors.Join(err, errors.New("it found news"))
-		}
-		checked <- err
+		checked <- s.Check(t.Context())
 	}()
 	<-hanging
 	server.serves(t, "a.example.com", "b.example.com")
@@ -247,28 +241,28 @@ func sortedPlain(urls []string) (out []string) {
 	return out
 }
 
-// An answer that was asked for before the stream told something newer is not
-// taken after it.
-func TestStreamOvertakesCheck(t *testing.T) {
+// An index that was requested before the stream began does not replace what the stream says.
+func TestStreamReplacesIndex(t *testing.T) {
 	b := newBackend(t, described("old.example.com", "v1", "things"))
 	s := b.source()
 	for _, path := range s.paths() {
-		if err := s.list(t.Context(), path); err != nil {
+		if err := s.requestIndex(t.Context(), path); err != nil {
 			t.Fatal(err)
 		}
 	}
-	core, old := s.index(pathCore), s.index(pathGroups)
-	s.read(t.Context(), core)
-	f := &following{source: s, groups: map[string]group{}}
-	f.put("new.example.com", group{gvs: []discovery.GroupVersion{described("new.example.com", "v1", "things")}})
-	f.adopt(`"X"`)
-	if s.read(t.Context(), old) {
-		t.Error("it was taken")
+	s.fetchAndUpdate(t.Context(), nil)
+	st := &stream{source: s, groups: map[string]streamGroup{}}
+	if err := st.put("new.example.com", streamGroup{groupVersions: []discovery.GroupVersion{described("new.example.com", "v1", "things")}}); err != nil {
+		t.Fatal(err)
+	}
+	st.store(`"X"`)
+	if s.fetchAndUpdate(t.Context(), nil) {
+		t.Error("the index replaced the stream")
 	}
 	same(t, s, "new.example.com/v1:things")
 }
 
-// silent is a server that takes requests and says no more than it must.
+// silent is a server that accepts requests and sends nothing, or headers only.
 type silent struct{ headers bool }
 
 func (s silent) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -58,7 +58,7 @@ func servedBy(st *routing.BackendState) served {
 		if s.complete = st.Judged(); s.complete {
 			s.gvs = []discovery.GroupVersion{{Group: s.rest.Group, Version: s.rest.Version}}
 		}
-	case st.Server != nil && st.Server.Source.Heard(): // restored discovery is registered already
+	case st.Server != nil && st.Server.Source.Fetched(): // restored discovery is registered already
 		s.gvs, s.complete = st.Server.Source.Served()
 	}
 	return s

@@ -365,7 +365,7 @@ func TestStatusNamesUnreadDocuments(t *testing.T) {
 		var c *metav1.Condition
 		var status backend.Status
 		for end := time.Now().Add(20 * time.Second); c == nil || c.Reason != reason; {
-			if _, err := source.Check(t.Context()); err != nil || time.Now().After(end) {
+			if err := source.Check(t.Context()); err != nil || time.Now().After(end) {
 				t.Fatalf("checked: %v; never %s: %+v", err, reason, c)
 			}
 			status = s.writer.statusOf(st, &backend.Status{})

@@ -69,9 +69,9 @@ func (w *statusWriter) discovered(st *routing.BackendState) apiservice.Condition
 	switch {
 	case v.Known && !v.Healthy:
 		return apiservice.FailedDiscoveryCheck(st.Asked, v.Err)
-	case !st.Server.Source.Heard() && known:
+	case !st.Server.Source.Fetched() && known:
 		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: "LastGood", Message: "the discovery of the server is from before the start of the gateway"}
-	case !st.Server.Source.Heard():
+	case !st.Server.Source.Fetched():
 		return routing.Unchecked()
 	}
 	unread := st.Server.Source.Unread()
@@ -138,7 +138,7 @@ func (w *statusWriter) unread(st *routing.BackendState) apiservice.Condition {
 }
 
 func (w *statusWriter) openAPIValid(st *routing.BackendState) apiservice.Condition {
-	if st.Server == nil || !st.Server.Source.Heard() {
+	if st.Server == nil || !st.Server.Source.Fetched() {
 		return w.unread(st)
 	}
 	broken := w.broken(st.Server)
@@ -171,7 +171,7 @@ func (w *statusWriter) registered(st *routing.BackendState) apiservice.Condition
 	}
 	switch {
 	case st.Spec.REST != nil && st.Judged():
-	case st.Spec.REST != nil, st.Server == nil || !st.Server.Source.Heard():
+	case st.Spec.REST != nil, st.Server == nil || !st.Server.Source.Fetched():
 		return w.unread(st)
 	}
 	var r result

@@ -82,7 +82,7 @@ func (g *registry) addAt(t *testing.T, name string, at ...*version) *routing.Ser
 // checked reads the discovery of a server and returns the names of all APIServices then.
 func (g *registry) checked(t *testing.T, srv *routing.Server) (names []string) {
 	t.Helper()
-	if _, err := srv.Source.Check(t.Context()); err != nil {
+	if err := srv.Source.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for name := range g.sync(t, nil) {

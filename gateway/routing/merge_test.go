@@ -131,7 +131,7 @@ func TestTruncatedIsAvailable(t *testing.T) {
 		BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {}, GroupVersions: []schema.GroupVersion{{Group: "widgets.example.com", Version: "v1"}},
 		Limits: sources.Limits{GroupVersions: 10, Memory: 1 << 20, Document: 1 << 20, Group: 1 << 20, Elements: 1},
 	})
-	if _, err := source.Check(t.Context()); err != nil {
+	if err := source.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))

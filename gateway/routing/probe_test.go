@@ -14,7 +14,7 @@ type schemaNews struct {
 	fresh bool
 }
 
-func (s *schemaNews) Check(context.Context) (bool, error)          { return false, nil }
+func (s *schemaNews) Check(context.Context) error                  { return nil }
 func (s *schemaNews) RefreshOpenAPI(context.Context) (bool, error) { return s.fresh, nil }
 
 // A schema that changes while discovery says the same is told to who publishes it,

@@ -48,7 +48,7 @@ type savedAddresses struct {
 // addresses come from.
 func (s *Controller) Saved() (out []lastgood.Document) {
 	for target, srv := range s.liveServers() {
-		if !srv.Source.Heard() {
+		if !srv.Source.Fetched() {
 			continue
 		}
 		type state struct {
@@ -56,7 +56,7 @@ func (s *Controller) Saved() (out []lastgood.Document) {
 			openAPI  *sources.OpenAPIIndex
 		}
 		gvs, _ := srv.Source.GroupVersions()
-		index := cmp.Or(srv.Source.HeardOpenAPI(), s.savedServer(target).openAPI)
+		index := cmp.Or(srv.Source.FetchedOpenAPI(), s.savedServer(target).openAPI)
 		out = append(out, lastgood.Document{Name: target, State: state{identity(gvs), index}, Value: func() any {
 			return serverDocument{lastgood.Versions(gvs), index}
 		}})
@@ -221,6 +221,6 @@ func (s *Controller) forgetServers(live map[string]*Server) {
 		if srv == nil {
 			return s.servers[target] != nil
 		}
-		return srv.Source.Heard() && srv.Source.HeardOpenAPI() != nil
+		return srv.Source.Fetched() && srv.Source.FetchedOpenAPI() != nil
 	})
 }

@@ -34,16 +34,16 @@ const openAPITimeout = 5 * time.Second
 // Source is where what a server says it serves is read: *sources.Source, which
 // documents the methods, or *sources.RESTSource of a REST server.
 type Source interface {
-	Check(ctx context.Context) (changed bool, err error)
+	Check(ctx context.Context) error
 	GroupVersions() (gvs []discovery.GroupVersion, ok bool)
-	Heard() bool
+	Fetched() bool
 	Served() (gvs []discovery.GroupVersion, whole bool)
 	Restore(gvs []discovery.GroupVersion) bool
 	RefreshOpenAPI(ctx context.Context) (changed bool, err error)
 	OpenAPI() map[string]string
 	Broken() []openapi.Broken
-	Made() bool
-	HeardOpenAPI() *sources.OpenAPIIndex
+	ConvertsOpenAPI() bool
+	FetchedOpenAPI() *sources.OpenAPIIndex
 	RestoreOpenAPI(index *sources.OpenAPIIndex) bool
 	Document(ctx context.Context, path, etag string) (*openapi.Answer, error)
 	Follow(ctx context.Context, changed func()) error
@@ -153,14 +153,14 @@ func (s *Controller) serverFor(m making, live map[string]*Server) *Server {
 	case old == nil:
 	case old.replacedBy(m.uid): // what another said is not its word
 		s.forgetServer(m.target)
-	case old.Source.Heard():
+	case old.Source.Fetched():
 		// The same, reached another way: what it said stands until the new server
 		// speaks.
 		said, whole := old.Source.Served()
 		if kept = said; whole {
 			cfg.Previous = said
 		}
-		index = old.Source.HeardOpenAPI()
+		index = old.Source.FetchedOpenAPI()
 	}
 	if m.rest == nil {
 		srv.Source = sources.NewSource(cfg)
@@ -238,17 +238,13 @@ func (srv *Server) availabilityTarget(s *Controller) availability.Target {
 // Probe asks a server what it serves, and takes in what is new. Check does so from
 // time to time; others need not.
 func (s *Controller) Probe(ctx context.Context, srv *Server) error {
-	changed, err := srv.Source.Check(ctx)
-	if err != nil {
+	if err := srv.Source.Check(ctx); err != nil {
 		return stable(err)
 	}
 	srv.answered.Set()
-	switch {
-	case changed && srv.followed.Load():
-		s.sourceChanged(srv)
-	case srv.followed.Load():
+	if srv.followed.Load() {
 		srv.openAPISignal.Set()
-	case srv.refreshOpenAPI(ctx) || changed:
+	} else if srv.refreshOpenAPI(ctx) {
 		s.wake.Set()
 	}
 	return nil

@@ -144,7 +144,7 @@ func TestAfterStreamThatIsTooLong(t *testing.T) {
 	defer server.Close()
 	source := sources.NewSource(sources.Config{
 		BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {},
-		Limits: sources.Limits{GroupVersions: 10, Memory: 1 << 20, Document: 1 << 20, Group: 1 << 20, Elements: 100},
+		Limits: sources.Limits{GroupVersions: 10, Memory: 1 << 20, Document: 1 << 20, Group: 1 << 20, Elements: 100, Rate: 1, Burst: 1 << 20},
 	})
 	err := source.Follow(t.Context(), func() { t.Error("half of a state counts") })
 	if !sources.IsTooLong(err) {

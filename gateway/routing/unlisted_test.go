@@ -197,7 +197,7 @@ func TestReplacedServerIsChecked(t *testing.T) {
 	defer func() { cancel(); <-ended }()
 	heard := func() bool {
 		srv := s.servers["backend/b"]
-		return srv.Source.Heard() && srv.Up.Status().Endpoints[0].State == backend.EndpointHealthy
+		return srv.Source.Fetched() && srv.Up.Status().Endpoints[0].State == backend.EndpointHealthy
 	}
 	until(t, "the first is heard", heard)
 	first := s.servers["backend/b"]

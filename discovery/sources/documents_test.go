@@ -15,8 +15,7 @@ import (
 	"portico/discovery"
 )
 
-// far is a way to a server that takes its time, a document of a group/version
-// longer than a list. It counts what is asked at a time.
+// far is the transport to a slow server. It counts requests.
 type far struct {
 	handler      http.Handler
 	list, detail time.Duration
@@ -80,8 +79,7 @@ func farSource(t *testing.T, f *far, gvs ...discovery.GroupVersion) (s *Source, 
 	return s, changed
 }
 
-// A server with many group/versions that is far away is there as soon as it
-// answers, and all that it serves is known soon after.
+// A check of a slow server with many group/versions succeeds at once; their documents follow.
 func TestFarServerWithManyVersions(t *testing.T) {
 	const many = 400
 	synctest.Test(t, func(t *testing.T) {
@@ -89,30 +87,30 @@ func TestFarServerWithManyVersions(t *testing.T) {
 		s, changed := farSource(t, f, manyGroups(many)...)
 		defer s.Close()
 		began := time.Now()
-		if _, err := s.Check(t.Context()); err != nil {
+		if err := s.Check(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > 2*f.list+patience {
+		if took := time.Since(began); took > 2*f.list+fetchPatience {
 			t.Errorf("the check took %v", took)
 		}
-		time.Sleep(readFor)
+		time.Sleep(batchTime)
 		if gvs, ok := s.GroupVersions(); !ok || len(gvs) != many {
 			t.Errorf("after %v %d group/versions are known", time.Since(began), len(gvs))
 		}
-		time.Sleep(many * f.detail / readersPerServer)
+		time.Sleep(many * f.detail / fetchersPerServer)
 		gvs, whole := s.Served()
 		for i := range gvs {
 			if gvs[i].Legacy[0].StorageVersionHash == "" {
 				t.Fatalf("%s was not read", gvs[i].Name())
 			}
 		}
-		if !whole || changed.Load() < 2 || f.most.Load() != readersPerServer || f.asked.Load() != many {
+		if !whole || changed.Load() < 2 || f.most.Load() != fetchersPerServer || f.asked.Load() != many {
 			t.Errorf("all of it: %v; told %d times, %d documents asked for, %d at a time", whole, changed.Load(), f.asked.Load(), f.most.Load())
 		}
 	})
 }
 
-// Of a list that says something new, only what is new is read.
+// Only the documents of changed group/versions are fetched when an index changes.
 func TestOnlyWhatChangedIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &far{}
@@ -123,7 +121,7 @@ func TestOnlyWhatChangedIsRead(t *testing.T) {
 		reads := func(what string, want int32) {
 			t.Helper()
 			f.asked.Store(0)
-			if _, err := s.Check(t.Context()); err != nil {
+			if err := s.Check(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -144,17 +142,17 @@ func TestOnlyWhatChangedIsRead(t *testing.T) {
 		reads("one changed", 1)
 		serve(gvs[1:]...)
 		reads("one went", 0)
-		time.Sleep(detailLasts)
+		time.Sleep(documentLasts)
 		reads("a long time passed", 49)
-		kept := len(s.details)
+		kept := len(s.documents)
 		if kept != 49 {
 			t.Errorf("%d group/versions are remembered", kept)
 		}
 	})
 }
 
-// A group/version whose document fails takes nothing with it: not the server, not
-// the others, not what was known of it or what the list says.
+// A document that fails affects neither the check nor other documents, and what was known and what
+// the index says of its group/version remains.
 func TestOneDocumentFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
@@ -165,7 +163,7 @@ func TestOneDocumentFails(t *testing.T) {
 		"unavailable":   {503, "", "bad status"},
 		"broken":        {500, "", "bad status"},
 		"no such thing": {200, "x", "decode"},
-		"too large":     {200, strings.Repeat(" ", maxDetail+1), "larger than"},
+		"too large":     {200, strings.Repeat(" ", maxDocument+1), "larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := schema.GroupVersion{Group: "bad.example.com", Version: "v1"}
@@ -202,7 +200,7 @@ func TestOneDocumentFails(t *testing.T) {
 	}
 }
 
-// Without the v2 form there is nothing to go by but what was known.
+// Without the aggregated form, what was known of a failed document remains.
 func TestOneDocumentFailsWithoutV2(t *testing.T) {
 	bad := schema.GroupVersion{Group: "bad.example.com", Version: "v1"}
 	b := newBackend(t, described("apps", "v1", "deployments"), described(bad.Group, bad.Version, "widgets"))
@@ -217,15 +215,12 @@ func TestOneDocumentFailsWithoutV2(t *testing.T) {
 	b.heal()
 	check(t, s, true)
 	same(t, s, "apps/v1:deployments", "bad.example.com/v1:widgets")
-	// It says nothing of changes in a group: it is asked from time to time.
+	// Its index does not show changes in a group: documents are fetched again after a while.
 	b.serves(t, described("apps", "v1", "deployments"), described(bad.Group, bad.Version, "gadgets"))
 	check(t, s, false)
-	p := s.parts[pathGroups]
-	for id := range s.details {
-		s.details[id] = detail{read: time.Now().Add(-loneDetailLasts)}
+	for _, d := range s.documents {
+		d.fetched = time.Now().Add(-loneDocumentLasts)
 	}
-	p.refetchAt = time.Now()
-	s.parts[pathGroups] = p
 	check(t, s, true)
 	same(t, s, "apps/v1:deployments", "bad.example.com/v1:gadgets")
 	b.answer("/apis/bad.example.com/v1", 500, "text/plain", "")
@@ -234,8 +229,7 @@ func TestOneDocumentFailsWithoutV2(t *testing.T) {
 	same(t, s, "apps/v1:deployments", "bad.example.com/v1:gadgets", "new.example.com/v1:things")
 }
 
-// A server that fails everywhere but in its list is asked little, and less as
-// time goes on.
+// A server whose documents all fail gets few requests, with growing pauses.
 func TestStrugglingServerIsSpared(t *testing.T) {
 	for name, detail := range map[string]time.Duration{"fails": time.Millisecond, "hangs": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -245,14 +239,14 @@ func TestStrugglingServerIsSpared(t *testing.T) {
 				defer s.Close()
 				const checks, every = 120, 500 * time.Millisecond
 				for range checks {
-					if _, err := s.Check(t.Context()); err != nil {
+					if err := s.Check(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 					time.Sleep(every)
 				}
 				synctest.Wait()
 				// 1, 2, 4, 8, 16 and 30 s between them.
-				if asked := f.asked.Load(); asked > 7*(maxFailures+readersPerServer) {
+				if asked := f.asked.Load(); asked > 7*(maxFailures+fetchersPerServer) {
 					t.Errorf("%d documents were asked for in a minute", asked)
 				}
 				if gvs, _ := s.GroupVersions(); len(gvs) != 120 || len(gvs[119].Legacy) != 1 {
@@ -263,7 +257,7 @@ func TestStrugglingServerIsSpared(t *testing.T) {
 	}
 }
 
-// What fails does not keep the rest from being read, however much it is.
+// Documents that fail do not delay the others.
 func TestManyFailuresBesideGoodOnes(t *testing.T) {
 	f := &far{fails: func(path string) bool { return strings.HasPrefix(path, "/apis/g0") }} // 100 of 150
 	s, _ := farSource(t, f, manyGroups(150)...)
@@ -285,30 +279,7 @@ func TestManyFailuresBesideGoodOnes(t *testing.T) {
 	}
 }
 
-// The v2 form of a single group/version is in the list of all; that the list
-// cannot be had is no reason to know nothing of it.
-func TestOneGroupVersionWithoutItsList(t *testing.T) {
-	b := newBackend(t, described("other.example.com", "v1", "others"), described("apps", "v1", "deployments"))
-	b.answer("/apis", 503, "text/plain", "later")
-	s := b.source(schema.GroupVersion{Group: "apps", Version: "v1"})
-	check(t, s, true)
-	same(t, s, "apps/v1:deployments")
-	gvs, _ := s.GroupVersions()
-	if len(gvs[0].Aggregated) != 1 || len(s.Unread()) != 1 {
-		t.Errorf("known %+v, unread %v", gvs[0], s.Unread())
-	}
-	check(t, s, false)
-	b.heal()
-	check(t, s, true)
-	if len(s.Unread()) != 0 {
-		t.Errorf("unread %v", s.Unread())
-	}
-	check(t, s, false)
-}
-
-// A server that says that it has lost sight of a version is not asked for its
-// document, and that is due again at no time: what is old is read over and over only
-// if reading can do something about it.
+// The document of a version that the server reports as stale is not fetched.
 func TestStaleIsNotDue(t *testing.T) {
 	apps := described("apps", "v1", "deployments")
 	b := newBackend(t, apps, described("batch", "v1", "jobs"))
@@ -319,49 +290,35 @@ func TestStaleIsNotDue(t *testing.T) {
 	b.serves(t, lost, described("batch", "v1", "jobs"))
 	check(t, s, true)
 	s.mu.Lock()
-	long := time.Now().Add(-2 * detailLasts)
-	for id, d := range s.details {
-		d.read = long
-		s.details[id] = d
+	for _, d := range s.documents {
+		d.fetched = d.fetched.Add(-2 * documentLasts)
 	}
-	p := s.parts[pathGroups]
-	p.refetchAt = long
-	s.parts[pathGroups] = p
-	before := p.generation
 	s.mu.Unlock()
-	check(t, s, false) // reads batch/v1
-	reading := true
-	for end := time.Now().Add(20 * time.Second); reading; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("reading does not end")
-		}
-		s.mu.Lock()
-		reading, p = s.reading, s.parts[pathGroups]
-		s.mu.Unlock()
-	}
-	if n := p.generation - before; n != 1 || time.Until(p.refetchAt) < detailLasts/2 {
-		t.Errorf("%d readings, the next one in %v", n, time.Until(p.refetchAt))
+	b.forget()
+	check(t, s, false)
+	if asked := b.forget(); asked != "/api 304, /apis 304, /apis/batch/v1 200" {
+		t.Errorf("asked %s", asked)
 	}
 	b.serves(t, apps, described("batch", "v1", "jobs"))
 	check(t, s, true)
 	same(t, s, "apps/v1:deployments", "batch/v1:jobs")
 }
 
-// Who closes a source waits for nothing, and it reads nothing more.
+// Close returns at once, and a closed source fetches nothing.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &far{detail: time.Hour}
 		s, changed := farSource(t, f, manyGroups(20)...)
-		if _, err := s.Check(t.Context()); err != nil {
+		if err := s.Check(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		began, asked := time.Now(), f.asked.Load()
 		s.Close()
 		s.Wait()
-		if took := time.Since(began); took > 0 || asked != readersPerServer {
+		if took := time.Since(began); took > 0 || asked != fetchersPerServer {
 			t.Errorf("closing took %v, %d were asked for", took, asked)
 		}
-		if _, err := s.Check(t.Context()); err != nil || f.asked.Load() != asked || changed.Load() != 0 {
+		if err := s.Check(t.Context()); err != nil || f.asked.Load() != asked || changed.Load() != 0 {
 			t.Errorf("closed, and more is asked for: %v, %d, told %d times", err, f.asked.Load(), changed.Load())
 		}
 		if gvs, known := s.GroupVersions(); known {

@@ -12,8 +12,8 @@ import (
 	"portico/discovery"
 )
 
-// A group/version that a server has and does not list is found if an APIService registers
-// it. What is wanted and not there is no failure.
+// A group/version that the server does not list is fetched if an APIService registers it. A 404
+// for it is no failure.
 func TestUnlisted(t *testing.T) {
 	b := newBackend(t, described("custom.example.com", "v1", "things"), described("custom.example.com", "v2", "gadgets"))
 	b.answer("/apis", 200, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", `{"items":[]}`)
@@ -36,8 +36,7 @@ func TestUnlisted(t *testing.T) {
 	same(t, s)
 }
 
-// That somebody expects a group/version of a server is no reason to say that it has
-// it: that takes its document, and what is known so is told from what is listed.
+// A wanted group/version is known only with its document, and is marked as unlisted.
 func TestExpectedIsNotListed(t *testing.T) {
 	b := newBackend(t, described("old.example.com", "v1", "things"))
 	good := b.snapshot
@@ -87,8 +86,8 @@ func TestExpectedIsNotListed(t *testing.T) {
 	is("when it is listed no more", true, false, true, 0, "more.example.com/v1:widgets", "old.example.com/v1:things")
 }
 
-// Who finds that the server has a group/version now has it read: whatever became of
-// it, though other documents fail, and though it is being read at that moment.
+// Refetch fetches a document regardless of its last result, also while other documents fail and
+// while it is being fetched.
 func TestReadAgain(t *testing.T) {
 	b := newBackend(t, described("old.example.com", "v1", "things"), described("broken.example.com", "v1", "parts"))
 	b.answer("/apis/broken.example.com/v1", 500, "text/plain", "")
@@ -108,10 +107,10 @@ func TestReadAgain(t *testing.T) {
 	}
 	look := func() { // once, without waiting until pauses are over
 		t.Helper()
-		if _, err := s.Check(t.Context()); err != nil {
+		if err := s.Check(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "all is read", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return !s.reading })
+		eventually(t, "all is read", func() bool { return idle(s) })
 	}
 	serve(func(w http.ResponseWriter, _ *http.Request) { document(w, false) })
 	s.Want([]schema.GroupVersion{more})
@@ -139,7 +138,7 @@ func TestReadAgain(t *testing.T) {
 	same(t, s, "broken.example.com/v1:parts", "more.example.com/v1:widgets", "old.example.com/v1:things")
 }
 
-// What becomes of group/versions that the list does not name shows within a minute.
+// Changes of unlisted group/versions show within a minute.
 func TestUnlistedIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &far{}
@@ -163,7 +162,7 @@ func TestUnlistedIsReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		same(t, s, "old.example.com/v1:things")
-		time.Sleep(unlistedLasts)
+		time.Sleep(loneDocumentLasts)
 		if _, err := settle(t, s); err != nil {
 			t.Fatal(err)
 		}

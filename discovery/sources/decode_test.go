@@ -10,8 +10,7 @@ import (
 
 const typeAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// An answer that is JSON and no discovery is an error of the server, and takes nothing
-// away; the rest of what it serves stays as well.
+// JSON that is not discovery fails the check and removes nothing.
 func TestAnswersThatAreNoDiscovery(t *testing.T) {
 	const (
 		groups   = `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`
@@ -43,13 +42,13 @@ func TestAnswersThatAreNoDiscovery(t *testing.T) {
 			b := newBackend(t, described("", "v1", "pods"), described("widgets.example.com", "v1", "widgets"))
 			s := b.source(c.only...)
 			defer s.Close()
-			if _, err := s.Check(t.Context()); err != nil {
+			if err := s.Check(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			before, whole := s.Served()
 			b.answer(c.path, http.StatusOK, c.contentType, c.body)
 			for range 2 {
-				_, err := s.Check(t.Context())
+				err := s.Check(t.Context())
 				if err == nil || !strings.Contains(err.Error(), c.wants) || strings.Contains(err.Error(), "Secret") {
 					t.Errorf("the error is %v, want one with %q", err, c.wants)
 				}
@@ -58,15 +57,14 @@ func TestAnswersThatAreNoDiscovery(t *testing.T) {
 				t.Errorf("known are %d of %d group/versions, all: %v", len(after), len(before), still)
 			}
 			b.heal()
-			if _, err := s.Check(t.Context()); err != nil {
+			if err := s.Check(t.Context()); err != nil {
 				t.Errorf("after it is well: %v", err)
 			}
 		})
 	}
 }
 
-// A server that names no kind is believed if it says what the document is about, and
-// one that names it need not have anything.
+// A document without kind is accepted with the array of its kind, and one with kind may be empty.
 func TestAnswersWithoutKind(t *testing.T) {
 	for name, c := range map[string]struct {
 		apis, api string
@@ -81,7 +79,7 @@ func TestAnswersWithoutKind(t *testing.T) {
 		b.answer("/api", http.StatusOK, acceptLegacy, c.api)
 		b.answer("/apis/widgets.example.com/v1", http.StatusOK, acceptLegacy, c.group)
 		s := b.source()
-		if _, err := s.Check(t.Context()); err != nil {
+		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if gvs, whole := s.Served(); len(gvs) != c.n || !whole || len(s.Unread()) > 0 {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A name that no group/version can have is told, is not asked for, and leaves the rest
-// of what the server lists to be known whole, in both forms of the list.
+// A group/version with an invalid name is reported and not requested, in both forms of the index,
+// and the others are complete.
 func TestInvalidNames(t *testing.T) {
 	names := []string{"UPPER.io", "", "sl/ash", strings.Repeat("a", 1<<20)}
 	var old, v2 []string
@@ -29,23 +29,23 @@ func TestInvalidNames(t *testing.T) {
 			s := b.source()
 			defer s.Close()
 			for range 2 {
-				if _, err := s.Check(t.Context()); err != nil {
+				if err := s.Check(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if gvs, whole := s.Served(); len(gvs) != 2 || !whole {
 				t.Errorf("known are %d group/versions, all: %v", len(gvs), whole)
 			}
-			told := map[string]bool{}
+			reported := map[string]bool{}
 			for _, u := range s.Unread() {
 				if !errors.Is(u.Err, ErrInvalidName) || len(u.Name()) > maxNameKept+10 {
 					t.Errorf("%.200s: %v", u.Name(), u.Err)
 				}
-				told[u.Name()] = true
+				reported[u.Name()] = true
 			}
 			for _, want := range []string{`"UPPER.io/v1"`, `"/v1"`, `"sl/ash/v1"`, `"widgets.example.com/V1"`} {
-				if !told[want] {
-					t.Errorf("%s is not told", want)
+				if !reported[want] {
+					t.Errorf("%s is not reported", want)
 				}
 			}
 			if asked := b.forget(); strings.Contains(asked, "UPPER") || strings.Contains(asked, "sl/ash") || strings.Contains(asked, "V1") {
@@ -55,7 +55,7 @@ func TestInvalidNames(t *testing.T) {
 	}
 }
 
-// What a server lists more than once is there once: the first counts.
+// The first of two entries for one group/version counts.
 func TestListedTwice(t *testing.T) {
 	b := newBackend(t, described("", "v1", "pods"))
 	b.answer("/apis", http.StatusOK, acceptLegacy, `{"kind":"APIGroupList","groups":[{"name":"widgets.example.com","versions":[{"version":"v1"},{"version":"v1"}]},{"name":"widgets.example.com","versions":[{"version":"v1"}]}]}`)
@@ -63,7 +63,7 @@ func TestListedTwice(t *testing.T) {
 		{"name":"widgets","kind":"First","verbs":["get"]},{"name":"gadgets","kind":"Gadget","verbs":["get"]},{"name":"widgets","kind":"Second","verbs":["list"]}]}`)
 	s := b.source()
 	defer s.Close()
-	if _, err := s.Check(t.Context()); err != nil {
+	if err := s.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	gvs, _ := s.Served()
