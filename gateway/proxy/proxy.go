@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/gateway/upstream"
+	"portico/gateway/upstream/retry"
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/rest/handlers"
@@ -239,7 +240,7 @@ func headerTooLarge(err error) error {
 // Retry-After, like any answer for an API whose server is away.
 func unreachable(r *http.Request, err error) error {
 	text := fmt.Sprintf("error trying to reach service: %v", err)
-	if upstream.IsUntaken(err) || upstream.Safe(r.Method) && !upgrades(r.Header) {
+	if upstream.IsUntaken(err) || retry.Safe(r.Method) && !upgrades(r.Header) {
 		return resource.Unavailable(text, 0)
 	}
 	return resource.Unavailable(text+"; it is not known whether the request was carried out", 0)

@@ -7,58 +7,48 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"portico/gateway/upstream/retry"
 )
 
-// answer is the body of a response. It is for one goroutine, except that Close may be
-// called by another.
+// answer is the body of a response. It is used by one goroutine, except that Close may
+// be called concurrently with Read.
 type answer struct {
 	io.ReadCloser
 	u      *Upstream
 	e      *endpoint
 	client context.Context
-	cancel context.CancelCauseFunc // nil: nothing is to be released
+	cancel context.CancelCauseFunc // nil: there is nothing to cancel
 	kind   kind
-	state  atomic.Int32
-	user   string // that holds its slots
-
-	// in is the list that it is in; nil: none. It does not change; the links are guarded
-	// by it.
-	in         *answers
-	prev, next *answer
-	listed     bool
-
-	judges bool // its end says that the endpoint's connections are good
+	in     *answers // the set that it is in; nil: none
+	// judges: its end says that the endpoint's connections are good.
+	judges bool
 	// stream is the body of the request; nil: there was none, or it was kept. A server
-	// may end its answer because that ends.
-	stream *streamed
+	// may end its answer because the stream broke.
+	stream *retry.Stream
+
+	drained atomic.Bool // it was ended because its endpoint drains
+
+	mu       sync.Mutex
+	finished bool
+	slots    slots
 }
 
-// States of an answer.
-const (
-	holdsLimit   = 1 << iota // it holds a slot of Upstream.limit
-	finished                 // it has ended
-	drainedAway              // it was ended because its endpoint drains
-	holdsLasting             // it holds a slot of Upstream.lasting
-)
-
-// holdLimit lets the answer hold a slot of Upstream.limit until it ends.
-func (a *answer) holdLimit() {
-	if a.state.Or(holdsLimit)&finished != 0 {
-		a.u.limit.leave(a.user)
-	}
-}
-
-// holdLasting lets the answer hold a slot of Upstream.lasting until it ends.
-func (a *answer) holdLasting() {
-	if a.state.Or(holdsLasting)&finished != 0 {
-		a.u.lasting.Release(a.user)
+// hold takes over the slots of the request until the answer ends.
+func (a *answer) hold(s slots) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.finished {
+		s.release()
+	} else {
+		a.slots = s
 	}
 }
 
 func (a *answer) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
 	if err != nil {
-		if a.state.Load()&drainedAway != 0 {
+		if a.drained.Load() {
 			err = io.EOF
 		}
 		a.finish(err)
@@ -72,94 +62,68 @@ func (a *answer) Close() error {
 	return err
 }
 
+// drain ends the answer: its reader gets io.EOF.
+func (a *answer) drain() {
+	a.drained.Store(true)
+	_ = a.ReadCloser.Close()
+}
+
 // finish is the end of the request; err is that of reading the answer. The end of a
 // long-running answer says nothing about the endpoint.
 func (a *answer) finish(err error) {
-	before := a.state.Or(finished)
-	if before&finished != 0 {
+	a.mu.Lock()
+	was := a.finished
+	a.finished = true
+	a.mu.Unlock()
+	if was {
 		return
 	}
 	if a.in != nil {
 		a.in.remove(a)
 	}
 	if err == io.EOF && a.judges {
-		a.e.breaker.ConnectionGood()
-	} else if err != nil && a.kind == short && a.client.Err() == nil && !a.stream.broke() {
-		a.u.failedLocally(a.e, err)
+		a.e.health.Breaker.ConnectionGood()
+	} else if err != nil && a.kind == short && a.client.Err() == nil && a.stream.Err() == nil {
+		a.u.connectionFailed(a.e, err)
 	}
 	a.e.end(a.kind)
 	if a.cancel != nil {
 		a.cancel(nil)
 	}
-	if before&holdsLimit != 0 {
-		a.u.limit.leave(a.user)
-	}
-	if before&holdsLasting != 0 {
-		a.u.lasting.Release(a.user)
-	}
+	a.slots.release()
 }
 
-// answers is a list of answers in progress of an endpoint. The zero value is empty.
+// answers is a set of answers in progress. The zero value is empty. Safe for concurrent
+// use.
 type answers struct {
-	mu   sync.Mutex
-	head *answer
-	size int
+	mu  sync.Mutex
+	set map[*answer]struct{}
 }
 
 func (s *answers) add(a *answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.next = s.head; a.next != nil {
-		a.next.prev = a
+	if s.set == nil {
+		s.set = map[*answer]struct{}{}
 	}
-	s.head, a.listed = a, true
-	s.size++
+	s.set[a] = struct{}{}
 }
 
 func (s *answers) remove(a *answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unlink(a)
+	delete(s.set, a)
 }
 
-// unlink removes an answer; mu is held.
-func (s *answers) unlink(a *answer) {
-	if !a.listed {
-		return
-	}
-	if a.prev != nil {
-		a.prev.next = a.next
-	} else {
-		s.head = a.next
-	}
-	if a.next != nil {
-		a.next.prev = a.prev
-	}
-	a.prev, a.next, a.listed = nil, nil, false
-	s.size--
-}
-
-func (s *answers) count() int {
+// all returns the answers that are in the set now.
+func (s *answers) all() []*answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.size
-}
-
-// end ends n of them in order: readers get io.EOF.
-func (s *answers) end(n int) {
-	for ; n > 0; n-- {
-		s.mu.Lock()
-		a := s.head
-		if a != nil {
-			s.unlink(a)
-		}
-		s.mu.Unlock()
-		if a == nil {
-			return
-		}
-		a.state.Or(drainedAway)
-		_ = a.ReadCloser.Close()
+	out := make([]*answer, 0, len(s.set))
+	for a := range s.set {
+		out = append(out, a)
 	}
+	return out
 }
 
 // HalfOpen is how long one direction of a connection that has left HTTP may continue

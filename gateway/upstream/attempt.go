@@ -2,12 +2,14 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
 
+	"portico/gateway/upstream/retry"
 	"portico/gateway/upstream/transport"
 )
 
@@ -16,27 +18,23 @@ type attempt struct {
 	*retryLoop
 	e *endpoint
 
-	ctx     context.Context         // of the attempt, if it needs one of its own
-	cancel  context.CancelCauseFunc // nil: it does not
-	pending *pendingRequest
-	// whole: the request's own deadline leaves the server about the response header
-	// timeout.
-	whole bool
-	timer atomic.Pointer[time.Timer]
-	begun atomic.Bool // the answer has begun, or the attempt has ended
-
-	started time.Time // when the request was sent, if there is a Trace
+	ctx    context.Context         // of the attempt, if it needs one of its own
+	cancel context.CancelCauseFunc // nil: it does not
+	// stopWatching ends the cancellation for an endpoint that no longer answers.
+	stopWatching func() bool
+	timer        atomic.Pointer[time.Timer]
+	begun        atomic.Bool   // the answer has begun, or the attempt has ended
+	stream       *retry.Stream // the request's body; nil: it has none, or it was kept
+	started      time.Time
 }
 
-// attempt sends the request to one endpoint, and records the outcome for the endpoint.
-// sent reports, of a request that failed, whether the server may have seen any of it.
-func (l *retryLoop) attempt(e *endpoint) (res *http.Response, sent bool, err error) {
-	a := attempt{retryLoop: l, e: e}
+// attempt sends the request to one endpoint, and records the result for the endpoint.
+func (l *retryLoop) attempt(e *endpoint) (r retry.Result) {
+	a := attempt{retryLoop: l, e: e, started: time.Now()}
 	out := a.prepare()
 	options := transport.Options{Protocol: a.protocol()}
 	var ended func(Attempt)
 	if l.trace != nil {
-		a.started = time.Now()
 		options.Informational = l.trace.Informing
 		if l.trace.Sending != nil {
 			out = own(out, a.req)
@@ -46,36 +44,42 @@ func (l *retryLoop) attempt(e *endpoint) (res *http.Response, sent bool, err err
 	}
 	e.begin(l.kind)
 	e.requests.Add(1)
-	res, sent, err = e.transport.RoundTrip(out, options)
-	if err == nil && (res.StatusCode < 100 || res.StatusCode > 999) {
-		_ = res.Body.Close()
-		res, err = nil, fmt.Errorf("the server answered with the status %d", res.StatusCode)
+	r.Response, r.Sent, r.Err = e.transport.RoundTrip(out, options)
+	if r.Err == nil && (r.Response.StatusCode < 100 || r.Response.StatusCode > 999) {
+		_ = r.Response.Body.Close()
+		r.Response, r.Err = nil, fmt.Errorf("the server answered with the status %d", r.Response.StatusCode)
 	}
 	a.finishWaiting()
-	if err != nil {
+	if r.Err != nil {
 		e.end(l.kind)
-		err = a.recordError(sent, err)
+		r.Err = a.recordError(r)
 	} else {
-		a.recordAnswer(res)
-		a.wrap(res)
+		a.recordAnswer(r.Response)
+		a.wrap(r.Response)
 	}
-	if l.trace != nil {
-		record := Attempt{Endpoint: e.URL, Start: a.started, FirstByte: time.Since(a.started), Err: err}
-		if res != nil {
-			record.Status = res.StatusCode
-		}
-		l.trace.add(record)
-		if ended != nil {
-			ended(record)
-		}
-	}
-	return res, sent, err
+	a.record(r, ended)
+	return r
 }
 
-// protocol is how the request is sent. What must not be carried out twice goes by
-// HTTP/2 where there are other endpoints: over HTTP/1.1 a server may close an idle
-// connection just when a request comes, and it is not known what became of that; over
-// HTTP/2 the server says what it took.
+// record adds the attempt to the trace.
+func (a *attempt) record(r retry.Result, ended func(Attempt)) {
+	if a.trace == nil {
+		return
+	}
+	record := Attempt{Endpoint: a.e.URL, Start: a.started, FirstByte: time.Since(a.started), Err: r.Err}
+	if r.Response != nil {
+		record.Status = r.Response.StatusCode
+	}
+	a.trace.add(record)
+	if ended != nil {
+		ended(record)
+	}
+}
+
+// protocol is how the request is sent. Where there are other endpoints, a request that
+// must not be carried out twice goes over HTTP/2: over HTTP/1.1 a server may close an
+// idle connection just as a request is written, and it is not known whether it was
+// carried out; over HTTP/2 the server says which requests it took.
 func (a *attempt) protocol() transport.Protocol {
 	switch {
 	case a.kind == upgrade:
@@ -88,16 +92,14 @@ func (a *attempt) protocol() transport.Protocol {
 
 // prepare returns the request as it is sent to the endpoint.
 func (a *attempt) prepare() *http.Request {
-	limit, whole := a.headerTimeout()
-	a.whole = whole && (!hasBody(a.req) || a.isKept)
+	limit := a.headerTimeout()
 	out := a.req
 	if limit > 0 || a.several && a.safe {
 		a.ctx, a.cancel = context.WithCancelCause(out.Context())
 		out = out.WithContext(a.ctx)
 	}
 	if a.several && a.safe {
-		a.pending = &pendingRequest{cancel: a.cancel}
-		a.e.pending.add(a.pending)
+		a.stopWatching = context.AfterFunc(a.e.waiting.Load(), func() { a.cancel(errSilent) })
 	}
 	if base := a.e.transport.Base(); out.URL.Host != base.Host || out.URL.Scheme != base.Scheme {
 		out = own(out, a.req)
@@ -108,13 +110,19 @@ func (a *attempt) prepare() *http.Request {
 		to.Scheme, to.Host = base.Scheme, base.Host
 		out.URL = &to
 	}
-	if hasBody(a.req) {
-		out = a.withBody(out, limit)
-	} else if limit > 0 {
-		a.limitHeader(limit)
+	var ended func()
+	if limit > 0 {
+		ended = func() { a.limitHeader(limit) }
 	}
+	if hasBody(a.req) {
+		out = own(out, a.req)
+	}
+	a.stream = a.body.Open(out, ended)
 	return out
 }
+
+// hasBody reports whether a request has a body.
+func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
 // own returns a request that may be changed: a copy, if it is the client's.
 func own(out, client *http.Request) *http.Request {
@@ -125,25 +133,8 @@ func own(out, client *http.Request) *http.Request {
 	return &c
 }
 
-// withBody gives the request its body. The response header timeout begins at its end.
-func (a *attempt) withBody(out *http.Request, limit time.Duration) *http.Request {
-	out = own(out, a.req)
-	if a.isKept {
-		out.Body, out.GetBody = newKeptBody(a.kept), nil
-		if limit > 0 {
-			a.limitHeader(limit)
-		}
-		return out
-	}
-	a.stream = &streamed{src: a.req.Body}
-	if limit > 0 {
-		a.stream.ended = func() { a.limitHeader(limit) }
-	}
-	out.Body = a.stream
-	return out
-}
-
-// limitHeader ends the attempt after a time, which includes making a connection.
+// limitHeader ends the attempt after a time, unless the answer has begun. The time
+// includes making a connection.
 func (a *attempt) limitHeader(limit time.Duration) {
 	a.timer.Store(time.AfterFunc(limit, func() {
 		if !a.begun.Load() {
@@ -159,15 +150,15 @@ func (a *attempt) finishWaiting() {
 	if t := a.timer.Load(); t != nil {
 		t.Stop()
 	}
-	if a.pending != nil {
-		a.e.pending.remove(a.pending)
+	if a.stopWatching != nil {
+		a.stopWatching()
 	}
 }
 
-// recordError records what an error says about the endpoint, and returns the error
-// that the request has.
-func (a *attempt) recordError(sent bool, err error) error {
-	err = bounded(err)
+// recordError records what a failed attempt says about the endpoint, and returns the
+// error of the request.
+func (a *attempt) recordError(r retry.Result) error {
+	err := bounded(r.Err)
 	queued := isQueue(err)
 	if a.cancel != nil {
 		if cause := context.Cause(a.ctx); cause != nil && a.client().Err() == nil {
@@ -177,26 +168,35 @@ func (a *attempt) recordError(sent bool, err error) error {
 	}
 	switch {
 	case a.client().Err() != nil:
-		if sent && a.whole && a.deadlineExceeded() {
+		if r.Sent && a.exhausted() {
 			a.u.timedOut(a.e)
 		}
 		return context.Cause(a.client())
-	case isClients(err):
+	case retry.IsClients(err):
 		return err
-	case a.stream.broke():
-		return &BodyError{*a.stream.failed.Load()}
-	case err == errSilent, queued: // known, or not the endpoint's fault
+	case a.stream.Err() != nil:
+		return a.stream.Err()
+	case err == errSilent, queued: // its check, or another request, records the failure
 		a.e.errors.Add(1)
-	case err == errHeaderTimeout && sent:
+	case err == errHeaderTimeout && r.Sent:
 		a.u.timedOut(a.e)
-	case isStale(err) && a.safe: // another attempt will tell
+	case isStale(err) && a.safe: // the next attempt shows whether the endpoint fails
 	case isStale(err), a.pinned != nil && !isConnect(err), hasLargeHeader(a.req) && !isConnect(err):
 		a.e.errors.Add(1)
 		a.u.broken(a.e.URL) // a check decides
 	default:
-		a.u.failedLocally(a.e, err)
+		a.u.connectionFailed(a.e, err)
 	}
 	return err
+}
+
+// exhausted reports whether the request's own deadline has passed and left the server
+// about the response header timeout. A client that was slow to send the body may have
+// used up the time.
+func (a *attempt) exhausted() bool {
+	limit := a.policy.ResponseHeader
+	return a.limited && limit > 0 && a.stream == nil && errors.Is(a.client().Err(), context.DeadlineExceeded) &&
+		time.Since(a.started) >= limit-limit/deadlineSlack
 }
 
 // recordAnswer records what an answer says about the endpoint.
@@ -209,18 +209,18 @@ func (a *attempt) recordAnswer(res *http.Response) {
 		}
 		return
 	case failed && res.StatusCode != http.StatusInsufficientStorage: // 507 is the storage's, which all share
-		a.u.failed(a.e, res.StatusCode)
+		a.u.answerFailed(a.e, res.StatusCode)
 	default:
-		a.e.breaker.AnswerGood()
+		a.e.health.Breaker.AnswerGood()
 	}
 	if a.kind != short {
-		a.e.breaker.ConnectionGood() // its end may be far away
+		a.e.health.Breaker.ConnectionGood() // its end may be far away
 	}
 }
 
 // wrap has the end of the answer recorded.
 func (a *attempt) wrap(res *http.Response) {
-	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, kind: a.kind, user: a.user, judges: a.pinned == nil, stream: a.stream}
+	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, kind: a.kind, judges: a.pinned == nil, stream: a.stream}
 	switch rw, ok := res.Body.(io.ReadWriter); {
 	case res.StatusCode == http.StatusSwitchingProtocols && ok:
 		res.Body = &tunnel{answer: body, w: rw}
@@ -228,6 +228,6 @@ func (a *attempt) wrap(res *http.Response) {
 		body.finish(io.EOF)
 	default:
 		res.Body = body
-		a.list(body)
+		a.listStream(body)
 	}
 }

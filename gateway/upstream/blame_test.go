@@ -42,14 +42,14 @@ func TestOwnHeaderIsNoFault(t *testing.T) {
 			}
 			u.SetEndpoints([]Endpoint{c.e, good.endpoint()})
 			bad := u.endpoints[0]
-			bad.breaker.Reset()
+			bad.health.Breaker.Reset()
 			for range 20 {
 				send(t, u, c.k, c.method, "", "X-Large", large)
 			}
-			if len(gets(u)) != 2 || bad.breaker.ConnectionFailed(2) {
-				t.Errorf("it is %s for %s", u.Status().Endpoints[0].State, bad.lastErr)
+			if len(gets(u)) != 2 || bad.health.Breaker.ConnectionFailed(2) {
+				t.Errorf("it is %s for %s", u.Status().Endpoints[0].State, bad.health.LastError)
 			}
-			bad.breaker.Reset()
+			bad.health.Breaker.Reset()
 			if c.e.URL == limited.endpoint().URL {
 				return // it takes small ones
 			}

@@ -106,7 +106,7 @@ func TestLimiterAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if most.Load() > 4 || l.active.InUse() != 0 || l.waiting.InUse() != 0 || l.queues.Len() != 0 || len(l.byUser) != 0 {
+	if most.Load() > 4 || l.active.InUse() != 0 || l.waiting.InUse() != 0 || l.queue.Len() != 0 {
 		t.Errorf("%d at once; %d active, %d waiting at the end", most.Load(), l.active.InUse(), l.waiting.InUse())
 	}
 }

@@ -4,22 +4,23 @@
 //
 // A request goes through
 //
-//	limiter.go    a slot, if the server has a concurrency limit
+//	slots.go      a slot, if the server has a concurrency limit (limiter.go)
 //	retryloop.go  one endpoint after the other, until one answers or the request must
-//	              not be repeated; retry has the budget of retries
-//	balance       the endpoint: the less busy of two, each in turn, or by user; or
-//	              the same as before (pinned.go)
-//	attempt.go    once to that endpoint, for which the outcome is recorded
+//	              not be repeated; package retry decides, and has the budget of retries
+//	balance       the endpoint: by fewest requests, in turn, or by user; or the same as
+//	              before (pinned.go)
+//	attempt.go    once to that endpoint, for which the result is recorded
 //	transport     a connection: HTTP/1.1, or HTTP/2 for requests that are long-running or
 //	              must not be carried out twice
 //	answer.go     the body of the answer, whose end releases everything
 //
-// The state of an endpoint (state.go) follows from active checks, whose verdicts are
-// handed in, refused connections, and failures in a row (health), which eject it. The
-// share of an endpoint that gets requests again grows (slowstart.go); one that is
-// removed or has the weight 0 drains (drain.go). The endpoints that get requests are
-// published as an immutable snapshot, so that a choice takes no lock. policy.go has the
-// settings, status.go and trace.go what others see.
+// The state of an endpoint follows from active checks, whose verdicts are handed in,
+// from refused connections, and from consecutive failures, which eject it (package
+// health). The share of an endpoint that begins to get requests grows (package balance).
+// One that is removed or has the weight 0 drains (drain.go). state.go publishes the
+// endpoints that get requests as an immutable snapshot, so that a choice takes no lock.
+// policy.go has the settings; status.go and trace.go have what metrics, status and audit
+// show.
 //
 // Names. A host's name is looked up for every connection, and no connection takes
 // requests for longer than its age allows: requests follow the name without a list of
@@ -36,9 +37,9 @@
 // what a server may have seen are bounded by a budget.
 //
 // Every request carries the gateway's id (via.go): a gateway answers 508 to one that
-// returns to it. Otherwise requests and answers are forwarded as they are; what clients
-// may send, and what they are told when there is no answer, is decided by other
-// packages of the gateway.
+// returns to it. Otherwise requests and answers are forwarded as they are; other
+// packages of the gateway decide what clients may send, and what they get when there is
+// no answer.
 //
 // Runs in: gateway.
 package upstream

@@ -4,20 +4,19 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"portico/apiservice/availability"
 	"portico/apiservice/backend"
+	"portico/gateway/upstream/balance"
 	"portico/gateway/upstream/health"
 	"portico/gateway/upstream/transport"
 )
 
 // Endpoint is one address of a server.
 type Endpoint struct {
-	// URL identifies the endpoint: one that is set again keeps its connections,
-	// counters and state.
+	// URL identifies the endpoint: one that stays keeps its connections, counters and
+	// state.
 	URL string
 	// Network and Address are for net.Dialer: "tcp" and host:port, or "unix" and the
 	// path of a socket.
@@ -41,7 +40,7 @@ func ParseURL(name, text string) (Endpoint, error) {
 		e.Network, e.Address, e.Base = "unix", a.Path, &url.URL{Scheme: "http", Host: name}
 		return e, nil
 	}
-	// As it was written: the server may know itself by that name.
+	// As written: the server may know itself by that name.
 	e.Base = &url.URL{Scheme: a.Scheme, Host: a.Named}
 	return e, nil
 }
@@ -55,35 +54,71 @@ type endpoint struct {
 	// active is the requests in progress, lasting those of them that are long-running.
 	active, lasting                      atomic.Int64
 	requests, errors, retries, ejections atomic.Uint64
-	breaker                              health.Breaker
 
-	pending pending
-	// watches end one after the other when the endpoint drains, followed answers at
-	// once when requests go to other endpoints only.
+	// waiting is canceled, and replaced, when the endpoint no longer answers its checks:
+	// safe requests that have no answer yet are then sent to another endpoint.
+	waiting atomic.Pointer[cancelable]
+	// watches end one by one when the endpoint drains, followed answers at once when
+	// requests go to other endpoints only.
 	watches, followed answers
-	// drains: watches do not stay. It is changed with Upstream.mu.
-	drains atomic.Bool
+	draining          atomic.Bool // is set with Upstream.mu held
 
-	// The rest is guarded by Upstream.mu.
+	// The rest is guarded by Upstream.mu, except for health.Breaker.
 
-	verdict availability.Verdict
-	refused *period // it lately refused a connection
-	ejected *period
-	// provisional: a passed check ends the ejection.
-	provisional bool
-	history     health.History
-	// state follows from the above, and has since then; lastErr is why it was last not
-	// healthy.
-	state   backend.EndpointState
-	since   time.Time
-	lastErr string
-	// used: it gets requests. growsSince is since when its share of them grows; zero:
-	// it has all of it.
+	health health.Endpoint
+	// state follows from the health and the weight, and has since then.
+	state backend.EndpointState
+	since time.Time
+	// used: it gets requests. growsSince is when it began to, while others did; zero:
+	// its share does not grow.
 	used       bool
 	growsSince time.Time
-	// draining is the time in which its watches end.
-	draining *period
 }
+
+// cancelable is a context with its cancel function.
+type cancelable struct {
+	context.Context
+	cancel context.CancelFunc
+}
+
+func newCancelable() *cancelable {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &cancelable{ctx, cancel}
+}
+
+func (u *Upstream) newEndpoint(spec Endpoint) *endpoint {
+	e := &endpoint{Endpoint: spec, hash: balance.Hash(spec.URL), since: time.Now(), state: backend.EndpointUnknown}
+	e.waiting.Store(newCancelable())
+	base := u.base
+	if spec.Base != nil {
+		base = spec.Base
+	}
+	e.transport = transport.New(transport.Config{
+		Network: spec.Network, Address: spec.Address, Base: base, Broken: func() { u.broken(spec.URL) },
+		Timeouts: func() transport.Timeouts {
+			p := u.policy.Load()
+			return transport.Timeouts{Connect: p.Connect, Idle: p.Idle, MaxAge: p.MaxAge}
+		},
+	}, trustAt(base, u.trust))
+	return e
+}
+
+// trustAt is the trust at an address: http has no TLS.
+func trustAt(base *url.URL, t Trust) Trust {
+	if base.Scheme == "http" {
+		return Trust{Plain: true, PriorKnowledge: t.PriorKnowledge}
+	}
+	return t
+}
+
+// sameAs reports whether spec is connected to in the same way.
+func (e *endpoint) sameAs(spec Endpoint) bool {
+	return e.Network == spec.Network && e.Address == spec.Address &&
+		(e.Base == nil) == (spec.Base == nil) && (e.Base == nil || *e.Base == *spec.Base)
+}
+
+// cancelWaiting cancels the safe requests that have no answer yet.
+func (e *endpoint) cancelWaiting() { e.waiting.Swap(newCancelable()).cancel() }
 
 // InProgress implements balance.Endpoint.
 func (e *endpoint) InProgress(long bool) int64 {
@@ -108,58 +143,5 @@ func (e *endpoint) end(k kind) {
 	e.active.Add(-1)
 	if k != short {
 		e.lasting.Add(-1)
-	}
-}
-
-// close ends the endpoint's timers and idle connections; mu is held.
-func (e *endpoint) close() {
-	stop(&e.refused)
-	e.endEjection()
-	e.used = false
-	e.transport.Close()
-}
-
-// pending are the safe requests in progress that have no answer yet: they can be sent
-// to another endpoint if this one falls silent.
-type pending struct {
-	mu   sync.Mutex
-	next *pendingRequest
-}
-
-type pendingRequest struct {
-	cancel     context.CancelCauseFunc
-	prev, next *pendingRequest
-}
-
-func (p *pending) add(w *pendingRequest) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w.next = p.next; w.next != nil {
-		w.next.prev = w
-	}
-	p.next = w
-}
-
-func (p *pending) remove(w *pendingRequest) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case w.prev != nil:
-		w.prev.next = w.next
-	case p.next == w:
-		p.next = w.next
-	}
-	if w.next != nil {
-		w.next.prev = w.prev
-	}
-	w.prev, w.next = nil, nil
-}
-
-// cancel cancels all of them.
-func (p *pending) cancel(cause error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for w := p.next; w != nil; w = w.next {
-		w.cancel(cause)
 	}
 }

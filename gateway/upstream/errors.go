@@ -7,14 +7,16 @@ import (
 	"net/http"
 	"strings"
 
+	"portico/gateway/upstream/retry"
 	"portico/gateway/upstream/transport"
 )
 
-// What callers of this package use of package transport.
+// Types of the rooms that callers of this package use.
 type (
 	Trust            = transport.Trust
 	HeaderError      = transport.HeaderError
 	RequestLineError = transport.RequestLineError
+	BodyError        = retry.BodyError
 )
 
 // ErrSwitched is transport.ErrSwitched.
@@ -22,12 +24,6 @@ var ErrSwitched = transport.ErrSwitched
 
 // ParsePool is transport.ParsePool.
 func ParsePool(pem []byte) (*x509.CertPool, error) { return transport.ParsePool(pem) }
-
-// BodyError is a client's fault: the body of its request could not be read.
-type BodyError struct{ err error }
-
-func (e *BodyError) Error() string { return fmt.Sprintf("read the request's body: %v", e.err) }
-func (e *BodyError) Unwrap() error { return e.err }
 
 // UntakenError is a request of which no server has taken anything: it may be sent
 // again, whatever it does.
@@ -53,8 +49,6 @@ var (
 	errHeaderTimeout = errors.New("the server did not begin to answer in time")
 	// errSilent ends requests to an endpoint that does not answer its checks.
 	errSilent = errors.New("the endpoint no longer answers")
-	// errMoved ends reads of a body that is sent to another endpoint instead.
-	errMoved = errors.New("the request is sent to another endpoint")
 )
 
 // AnswerError is an answer that says that the endpoint failed.
@@ -83,14 +77,6 @@ func IsUntaken(err error) bool {
 	return errors.As(err, &untaken) || errors.As(err, &none)
 }
 
-// isClients reports whether an error is the client's fault.
-func isClients(err error) bool {
-	var body *BodyError
-	var header *HeaderError
-	var line *RequestLineError
-	return errors.As(err, &body) || errors.As(err, &header) || errors.As(err, &line)
-}
-
 // isConnect reports whether an error is a connection that could not be made.
 func isConnect(err error) bool {
 	var connect *transport.ConnectError
@@ -112,8 +98,8 @@ func isQueue(err error) bool {
 }
 
 // largeHeader is the size of a request's header, in bytes, that every server is
-// expected to take. Some refuse a larger one by closing the connection or the stream:
-// whoever sends such requests must not get endpoints ejected.
+// expected to take. Some refuse a larger one by closing the connection or the stream: a
+// client that sends such requests must not get endpoints ejected.
 const largeHeader = 8 << 10
 
 // hasLargeHeader reports whether an endpoint may have failed a request for its header
@@ -128,8 +114,8 @@ func hasLargeHeader(req *http.Request) bool {
 	return n > largeHeader
 }
 
-// maxErrorText bounds the text of errors, in bytes: those of net/http quote lines that
-// it does not understand, and errors go to logs, clients and the status of endpoints.
+// maxErrorText bounds the text of errors, in bytes: net/http quotes malformed lines, and
+// errors go to logs, clients and the status of endpoints.
 const maxErrorText = 1024
 
 // bounded bounds the text of an error.

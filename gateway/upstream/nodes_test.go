@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"portico/apiservice/backend"
+	"portico/resource"
 )
 
 // node is an endpoint that counts what it gets.
@@ -212,4 +213,16 @@ func rough(t *testing.T, eager bool, talk func(net.Conn)) (Endpoint, func() int)
 		}
 	}()
 	return At(l.Addr().String())[0], func() int { mu.Lock(); defer mu.Unlock(); return requests }
+}
+
+// by returns a request of a user.
+func by(name string) *http.Request {
+	req, _ := http.NewRequest("GET", "https://example.com/", nil)
+	return req.WithContext(resource.WithAction(req.Context(), &resource.Action{User: &resource.User{Name: name}}))
+}
+
+// pick chooses the endpoint for a short request; nil if there is none.
+func pick(u *Upstream, req *http.Request) *endpoint {
+	l := u.newRetryLoop(req, short)
+	return l.pick()
 }

@@ -1,12 +1,18 @@
 package upstream
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync/atomic"
+	"time"
 
-	"context"
+	"portico/gateway/upstream/retry"
+	"portico/gateway/upstream/transport"
 )
 
 // Pinned sends requests whose answers belong together to one endpoint, for as long as
@@ -14,28 +20,25 @@ import (
 // documents about what it serves must not alternate between them. The first endpoint is
 // the same in every gateway.
 //
-// Neither the answers nor connections that break count for or against an endpoint:
-// these requests are repeated all the time, whether or not the server has what they ask
-// for. A connection that cannot be made counts. The requests have no deadline but their
-// own and take no slot: they are the gateway's.
-//
-// Safe for concurrent use.
+// Neither the answers nor connections that break count for or against an endpoint: the
+// gateway repeats these requests all the time, whether or not the server has what they
+// ask for. A connection that cannot be made counts. The requests have no deadline but
+// their own and take no slot. Safe for concurrent use.
 type Pinned struct {
 	u *Upstream
 	// next is the endpoint of the next request; nil: there was none yet.
 	next atomic.Pointer[endpoint]
 }
 
-// Pinned returns a new one.
+// Pinned returns a new Pinned.
 func (u *Upstream) Pinned() *Pinned { return &Pinned{u: u} }
 
 // RoundTrip implements http.RoundTripper.
 func (p *Pinned) RoundTrip(req *http.Request) (*http.Response, error) { return p.send(req, false) }
 
-// Streams is the same for requests with answers that last. An answer ends as soon as
-// its endpoint gets no more requests while another does: it fails its checks, is
-// ejected, has the weight 0 or is removed. The client then asks again, and gets to
-// another endpoint.
+// Streams sends requests with answers that last. An answer ends as soon as its endpoint
+// gets no more requests while another does: it fails its checks, is ejected, has the
+// weight 0 or is removed. The request that follows is sent to another endpoint.
 func (p *Pinned) Streams() http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) { return p.send(req, true) })
 }
@@ -59,13 +62,13 @@ func (p *Pinned) pick(b *balancer, pinnedTo *endpoint, tried []*endpoint) *endpo
 	return rest.ByHash("")
 }
 
-// record records how the request ended at an endpoint. Of concurrent requests, the
-// first decides.
-func (p *Pinned) record(l *retryLoop, e *endpoint, res *http.Response, err error) {
+// record records how an attempt ended at an endpoint. Of concurrent requests, the first
+// decides.
+func (p *Pinned) record(l *retryLoop, e *endpoint, r retry.Result) {
 	switch {
 	case errors.Is(l.client().Err(), context.Canceled):
-		return // it may be anyone's fault
-	case err != nil || failedElsewhere(res):
+		return // it says nothing about the endpoint
+	case r.Err != nil || retry.FailedElsewhere(r.Response):
 		e = p.pick(l.u.balancer.Load(), nil, append(slices.Clip(l.tried), e))
 	}
 	if p.next.CompareAndSwap(l.pinnedTo, e) {
@@ -73,27 +76,44 @@ func (p *Pinned) record(l *retryLoop, e *endpoint, res *http.Response, err error
 	}
 }
 
-// list has an answer end when its endpoint drains, if it is one that should.
-func (a *attempt) list(body *answer) {
-	switch {
-	case a.follows:
-		body.in = &a.e.followed
-		body.in.add(body)
-		if a.e.drains.Load() || a.u.balancer.Load().elsewhere(a.e) {
-			a.e.endFollowed() // since the request began
-		}
-	case a.kind == long && a.act != nil && a.act.Verb == "watch":
-		body.in = &a.e.watches
-		body.in.add(body)
-		if a.e.drains.Load() {
-			a.u.drainLate(a.e)
-		}
+// Probe sends GET for a path to one endpoint; an answer of 2xx is good. It uses the
+// connections that requests use, over HTTP/2 where the server speaks that. identify
+// adds the gateway's identity to the header.
+func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify func(http.Header)) error {
+	u.mu.Lock()
+	e := u.find(endpoint)
+	u.mu.Unlock()
+	if e == nil {
+		return fmt.Errorf("%s is no endpoint of the server", endpoint)
 	}
+	base := e.transport.Base()
+	target, err := url.Parse(base.String() + path)
+	if err != nil {
+		return fmt.Errorf("check %s: %w", endpoint, err)
+	}
+	req := (&http.Request{Method: http.MethodGet, URL: target, Host: base.Host, Header: http.Header{}}).WithContext(ctx)
+	identify(req.Header)
+	u.via.add(req.Header)
+	res, _, err := e.transport.RoundTrip(req, transport.Options{Protocol: transport.HTTP2})
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		return &AnswerError{res.StatusCode}
+	}
+	if _, err := io.CopyN(io.Discard, res.Body, maxDiscarded); err != nil && err != io.EOF {
+		return err
+	}
+	u.checkPassed(e)
+	return nil
 }
 
-// endFollowed ends the answers of Streams, without waiting.
-func (e *endpoint) endFollowed() {
-	if n := e.followed.count(); n > 0 {
-		go e.followed.end(n) // closing an answer may take a while
+// checkPassed records a passed check that changes no verdict.
+func (u *Upstream) checkPassed(e *endpoint) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if e.health.CheckPassed(time.Now()) {
+		u.rebuild()
 	}
 }

@@ -181,8 +181,8 @@ func TestPinnedJudgesNobody(t *testing.T) {
 			}
 			for _, e := range u.endpoints {
 				for range 2 {
-					e.breaker.AnswerFailed(0)
-					e.breaker.ConnectionFailed(0)
+					e.health.Breaker.AnswerFailed(0)
+					e.health.Breaker.ConnectionFailed(0)
 				}
 			}
 			for range 3 { // that it answers says nothing either
@@ -193,7 +193,7 @@ func TestPinnedJudgesNobody(t *testing.T) {
 				res.Body.Close()
 			}
 			for _, e := range u.endpoints {
-				if !e.breaker.AnswerFailed(3) || !e.breaker.ConnectionFailed(3) {
+				if !e.health.Breaker.AnswerFailed(3) || !e.health.Breaker.ConnectionFailed(3) {
 					t.Errorf("%s: the series has ended", e.URL)
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"portico/apiservice/backend"
+	"portico/gateway/upstream/balance"
 )
 
 // Policy is the policy of a Backend with every default applied.
@@ -18,8 +19,8 @@ type Policy struct {
 	BaseEjection, MaxEjection                 time.Duration
 	MaxEjectionPercent                        int
 
-	// SlowStart is how long the share of an endpoint grows that gets requests again, from
-	// SlowPercent of its weight, by the power of 100/Aggression; 0 disables it.
+	// SlowStart is how long the share of an endpoint grows that begins to get requests,
+	// from SlowPercent of its weight, by the power of 100/Aggression; 0 disables it.
 	SlowStart               time.Duration
 	SlowPercent, Aggression int
 
@@ -64,6 +65,12 @@ func NewPolicy(spec *backend.Spec) Policy {
 			Path: p.HealthCheck.Path, Interval: p.HealthCheck.Interval, Suspect: p.HealthCheck.Suspect, Timeout: p.HealthCheck.Timeout,
 			Fall: p.HealthCheck.Fall, Rise: p.HealthCheck.Rise,
 		},
+	}
+}
+
+func (p *Policy) balancing() balance.Config {
+	return balance.Config{
+		Balance: p.Balance, SlowStart: balance.SlowStart{Window: p.SlowStart, MinPercent: p.SlowPercent, Aggression: p.Aggression},
 	}
 }
 

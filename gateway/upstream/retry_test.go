@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"portico/gateway/upstream/retry"
 )
 
 // What an endpoint may answer with, and to which requests the next one is asked
@@ -39,7 +41,7 @@ func TestRetryOnAnswers(t *testing.T) {
 			for _, method := range []string{"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"} {
 				for k, kind := range map[string]kind{"short": short, "long": long} {
 					u := over(t, turns(), bad.endpoint(), good.endpoint())
-					elsewhere := c.elsewhere && Safe(method)
+					elsewhere := c.elsewhere && retry.Safe(method)
 					got := send(t, u, kind, method, "")
 					if want := map[bool]int{true: 200, false: c.code}[elsewhere]; got.code != want {
 						t.Errorf("%s %s %s after %d: %d, %v", network, k, method, c.code, got.code, got.err)
@@ -97,12 +99,12 @@ func TestRetryOnFailures(t *testing.T) {
 	} {
 		good := startNode(t, "tls", nil)
 		for _, method := range []string{"GET", "POST", "DELETE"} {
-			for _, body := range []string{"", "text", strings.Repeat("y", maxKeptBody+1)} {
+			for _, body := range []string{"", "text", strings.Repeat("y", retry.MaxKeptBody+1)} {
 				bad, requests := rough(t, c.eager, c.talk)
 				u := over(t, turns(), bad, good.endpoint())
-				elsewhere := c.unsent || Safe(method)
+				elsewhere := c.unsent || retry.Safe(method)
 				got := send(t, u, short, method, body)
-				if !c.unsent && Safe(method) && len(body) > maxKeptBody {
+				if !c.unsent && retry.Safe(method) && len(body) > retry.MaxKeptBody {
 					// A body that is not kept cannot be sent again, unless the answer came
 					// before anything was taken of it.
 					elsewhere = got.err == nil
@@ -128,7 +130,7 @@ func TestRetryOnRefused(t *testing.T) {
 	good := startNode(t, "tls", nil)
 	list := At(closedPort(t), closedPort(t), closedPort(t), closedPort(t), good.Listener.Addr().String())
 	u := over(t, turns(), list...)
-	for _, body := range []string{"text", strings.Repeat("y", 2*maxKeptBody)} {
+	for _, body := range []string{"text", strings.Repeat("y", 2*retry.MaxKeptBody)} {
 		if got := send(t, u, short, "POST", body); got.code != 200 {
 			t.Fatalf("%+v", got)
 		}
@@ -217,7 +219,7 @@ func TestBodyOfClient(t *testing.T) {
 		p.ResponseHeader = 0
 		u := over(t, p, list...)
 		for _, k := range []kind{short, long} {
-			for _, length := range []int64{10, -1, maxKeptBody + 1} {
+			for _, length := range []int64{10, -1, retry.MaxKeptBody + 1} {
 				req, _ := http.NewRequestWithContext(t.Context(), "PUT", "https://example.com/x", io.NopCloser(io.MultiReader(strings.NewReader("x"), failing{})))
 				req.ContentLength = length
 				var body *BodyError
@@ -264,28 +266,6 @@ func TestBodyOfClientAfterAnswer(t *testing.T) {
 	}
 }
 
-// A body that is closed while it is read, because the server breaks the request off,
-// was not broken off by the client.
-func TestBodyClosedWhileRead(t *testing.T) {
-	r, w := io.Pipe()
-	b := &streamed{src: r}
-	ended := make(chan error)
-	go func() {
-		_, err := io.Copy(io.Discard, b)
-		ended <- err
-	}()
-	fmt.Fprint(w, "x") // it is being read
-	b.Close()
-	if err := <-ended; err == nil || b.broke() {
-		t.Errorf("the client is to blame for %v", err)
-	}
-	b = &streamed{src: io.NopCloser(failing{})}
-	_, _ = io.Copy(io.Discard, b)
-	if b.Close(); !b.broke() {
-		t.Error("the client is not to blame")
-	}
-}
-
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the client went away") }
@@ -298,7 +278,7 @@ func TestHeaderTimeout(t *testing.T) {
 	t.Cleanup(func() { close(hang) })
 	p := turns()
 	p.ResponseHeader = time.Second
-	large := strings.Repeat("y", maxKeptBody+1)
+	large := strings.Repeat("y", retry.MaxKeptBody+1)
 	for name, c := range map[string]struct {
 		method, body string
 		alone, good  bool

@@ -2,11 +2,12 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"time"
 
+	"portico/gateway/upstream/health"
+	"portico/gateway/upstream/retry"
 	"portico/resource"
 )
 
@@ -28,8 +29,8 @@ const (
 	maxDiscarded = 16 << 10
 )
 
-// retryLoop sends one request to endpoints until one answers or the request must not
-// be repeated. It belongs to the request's goroutine.
+// retryLoop sends one request to endpoints, one after the other, until one answers or
+// the request must not be repeated. It is used by the request's goroutine only.
 type retryLoop struct {
 	u      *Upstream
 	b      *balancer
@@ -38,10 +39,9 @@ type retryLoop struct {
 	req    *http.Request
 	act    *resource.Action // nil: the gateway's own request
 	trace  *Trace
-	// limited: the request takes a slot of Upstream.limit. alone: it has one of
-	// Upstream.lasting. user holds them.
-	limited, alone bool
-	user           string
+	slots  slots
+	// limited: the request takes a slot of Upstream.limit.
+	limited bool
 	// several: there are other endpoints. safe: the request may be carried out twice.
 	several, safe bool
 	// pinned, if not nil, chooses the endpoint; pinnedTo is the one that it had when the
@@ -50,14 +50,12 @@ type retryLoop struct {
 	pinnedTo *endpoint
 	follows  bool
 
-	taken    bool           // a server may have taken some of the request
-	denied   bool           // the retry budget was empty
-	kept     []byte         // the body, if isKept
-	isKept   bool           // the body is small enough to be sent again
-	stream   *streamed      // the body as the present attempt sends it, if it is not kept
-	tried    []*endpoint    // one for each attempt
-	attempts int            // those that a server may have seen
-	held     *http.Response // the answer that is used if there is no better one
+	body       retry.Body
+	tried      []*endpoint    // one for each attempt
+	attempts   int            // without those that were refused
+	sent       bool           // a server may have seen some of the request
+	overBudget bool           // the retry budget was empty
+	fallback   *http.Response // the answer that is used if there is no better one
 }
 
 // send sends a request by the server's policy.
@@ -68,41 +66,31 @@ func (u *Upstream) send(req *http.Request, k kind) (*http.Response, error) {
 
 // newRetryLoop prepares a request, and adds the gateway's id to its header.
 func (u *Upstream) newRetryLoop(req *http.Request, k kind) retryLoop {
-	u.via.mark(req.Header)
+	u.via.add(req.Header)
 	ctx := req.Context()
-	l := retryLoop{u: u, b: u.balancer.Load(), kind: k, req: req, act: resource.ActionFrom(ctx), trace: TraceFrom(ctx)}
-	l.policy = l.b.policy
-	l.limited = l.takesSlot()
-	l.several, l.safe = l.b.only == nil, k != upgrade && Safe(req.Method)
-	return l
-}
-
-// Safe reports whether a method changes nothing, so that a request may be sent twice
-// (RFC 9110, 9.2.1).
-func Safe(method string) bool {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		return true
+	l := retryLoop{
+		u: u, b: u.balancer.Load(), kind: k, req: req, act: resource.ActionFrom(ctx), trace: TraceFrom(ctx), body: retry.NewBody(req),
 	}
-	return false
+	l.policy = l.b.policy
+	l.limited = l.isLimited()
+	l.several, l.safe = l.b.only == nil, k != upgrade && retry.Safe(req.Method)
+	return l
 }
 
 // run takes the slots of the request, sends it and lets the answer keep the slots.
 func (l *retryLoop) run() (*http.Response, error) {
 	l.u.budget.Count(time.Now())
 	if err := l.takeSlots(); err != nil {
-		closeBody(l.req)
+		l.body.Close()
 		return nil, err
 	}
 	res, err := l.attemptAll()
-	if l.held != nil && l.held != res {
-		go discard(l.held)
+	if l.fallback != nil && l.fallback != res {
+		go discard(l.fallback)
 	}
 	if err != nil {
-		l.releaseSlots()
-		if l.isKept || l.stream != nil {
-			closeBody(l.req)
-		}
+		l.slots.release()
+		l.body.Close()
 		return nil, err
 	}
 	res.Request = l.req
@@ -110,44 +98,39 @@ func (l *retryLoop) run() (*http.Response, error) {
 	return res, nil
 }
 
+// attemptAll makes one attempt after the other.
 func (l *retryLoop) attemptAll() (*http.Response, error) {
-	if hasBody(l.req) {
-		// A slow client holds no connection, and of a small body that cannot be read
-		// nothing is sent.
-		var err error
-		if l.kept, l.isKept, err = keepBody(l.req); err != nil {
-			return nil, err
-		}
+	if err := l.body.Keep(); err != nil {
+		return nil, err
 	}
 	// Waiting for a slot, or for the body, may have taken long.
 	l.b = l.u.balancer.Load()
 	l.policy = l.b.policy
 	e := l.pick()
 	if e == nil {
-		closeBody(l.req)
 		return nil, &NoEndpointError{l.b.err}
 	}
 	for {
-		res, sent, err := l.attempt(e)
+		r := l.attempt(e)
 		if l.pinned != nil {
-			l.pinned.record(l, e, res, err)
+			l.pinned.record(l, e, r)
 		}
-		l.taken = l.taken || sent
-		why := l.reason(res, sent, err)
-		if why == "" {
-			return l.result(res, err)
+		l.sent = l.sent || r.Sent
+		reason := l.retryReason(r)
+		if reason == "" {
+			return l.result(r)
 		}
 		l.tried = append(l.tried, e)
-		next := l.next(e, sent, err)
-		if next == nil || !l.afford(sent, err) {
-			return l.result(res, err)
+		next := l.next(e, r)
+		if next == nil || !l.withinBounds(r) {
+			return l.result(r)
 		}
-		l.trace.setRetry(why)
-		if res != nil {
-			if l.held != nil {
-				go discard(l.held)
+		l.trace.setRetry(reason)
+		if r.Response != nil {
+			if l.fallback != nil {
+				go discard(l.fallback)
 			}
-			l.held = res
+			l.fallback = r.Response
 		}
 		e = next
 		e.retries.Add(1)
@@ -167,7 +150,7 @@ func (l *retryLoop) pick() *endpoint {
 	return e
 }
 
-// userName names the user who sends the request.
+// userName returns the name of the request's user.
 func (l *retryLoop) userName() (name string, ok bool) {
 	if l.act == nil || l.act.User == nil {
 		return "", false
@@ -175,14 +158,26 @@ func (l *retryLoop) userName() (name string, ok bool) {
 	return l.act.User.Name, true
 }
 
-// next chooses the endpoint of the next attempt. If e may only have closed a connection
-// while it was idle, it is e once more; else one that was not tried, of those that get
-// requests now; and e if there is none and it has seen nothing of the request.
-func (l *retryLoop) next(e *endpoint, sent bool, err error) *endpoint {
+// retryReason returns why the request may be sent again; "" if it must not be.
+func (l *retryLoop) retryReason(r retry.Result) string {
+	if l.req.Context().Err() != nil || !l.policy.retries() {
+		return ""
+	}
+	reason := retry.Reason(l.safe, r)
+	if reason == "" || !l.body.Repeatable() {
+		return ""
+	}
+	return reason
+}
+
+// next chooses the endpoint of the next attempt: e once more if it may only have closed
+// an idle connection; else one that was not tried, of those that get requests now; else
+// e if it has seen nothing of the request. nil: there is none.
+func (l *retryLoop) next(e *endpoint, r retry.Result) *endpoint {
 	if len(l.tried) >= maxTried {
 		return nil
 	}
-	if sent && isStale(err) && l.timesTried(e) == 1 {
+	if r.Sent && isStale(r.Err) && l.timesTried(e) == 1 {
 		return e
 	}
 	l.b = l.u.balancer.Load()
@@ -194,13 +189,13 @@ func (l *retryLoop) next(e *endpoint, sent bool, err error) *endpoint {
 			return next
 		}
 	}
-	if err != nil && !sent && !decisive(err) && (len(l.tried) == 1 || !isConnect(err)) {
+	if r.Err != nil && !r.Sent && !health.IsRefused(r.Err) && (len(l.tried) == 1 || !isConnect(r.Err)) {
 		return e
 	}
 	return nil
 }
 
-// timesTried is how many attempts went to an endpoint.
+// timesTried is how many attempts were made at an endpoint.
 func (l *retryLoop) timesTried(e *endpoint) (n int) {
 	for _, t := range l.tried {
 		if t == e {
@@ -210,72 +205,37 @@ func (l *retryLoop) timesTried(e *endpoint) (n int) {
 	return n
 }
 
-// result is what the caller gets: the last answer, or an earlier one if there is none.
-func (l *retryLoop) result(res *http.Response, err error) (*http.Response, error) {
-	if err != nil && l.held != nil && l.req.Context().Err() == nil {
-		return l.held, nil
-	}
-	if err != nil && !l.taken && !isClients(err) {
-		err = &UntakenError{err}
-	}
-	return res, err
-}
-
-// reason says why the request may be repeated; "" if it must not be. A request of which
-// no server has taken anything may be, whatever its method; any other only if it is
-// safe.
-func (l *retryLoop) reason(res *http.Response, sent bool, err error) string {
-	switch {
-	case l.req.Context().Err() != nil, !l.policy.retries():
-		return ""
-	case err != nil && isClients(err), !l.safe && (err == nil || sent), err == nil && !failedElsewhere(res):
-		return ""
-	case !l.repeatable():
-		return ""
-	case err == nil:
-		return "the server answered " + res.Status
-	case !sent:
-		return "it was not sent: " + err.Error()
-	}
-	return "no answer: " + err.Error()
-}
-
-// failedElsewhere reports whether an answer says that the server, not the request, is
-// the reason, so that another endpoint may do better.
-func failedElsewhere(res *http.Response) bool {
-	switch res.StatusCode {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
-	case http.StatusTooManyRequests:
-		return res.Header.Get("Retry-After") != ""
-	}
-	return false
-}
-
-// repeatable reports whether the body can be sent from its beginning.
-func (l *retryLoop) repeatable() bool {
-	return !hasBody(l.req) || l.isKept || l.stream != nil && l.stream.move()
-}
-
-// afford reports whether a retry may be made. One of which the server has seen nothing
-// takes nothing of the budget: the attempt before put no load on a server. A refused
-// connection does not count as an attempt.
-func (l *retryLoop) afford(sent bool, err error) bool {
-	if err == nil || !decisive(err) {
+// withinBounds reports whether the attempts and the budget permit a retry after r. A
+// retry of what no server has seen takes nothing of the budget: the attempt before put
+// no load on a server. A refused connection does not count as an attempt.
+func (l *retryLoop) withinBounds(r retry.Result) bool {
+	if !health.IsRefused(r.Err) {
 		l.attempts++
 	}
-	if l.attempts >= l.policy.Attempts || l.denied {
+	switch {
+	case l.attempts >= l.policy.Attempts, l.overBudget:
 		return false
-	}
-	if err != nil && !sent {
+	case !r.Sent:
+		return true
+	case l.u.budget.Take(time.Now(), l.policy.RetryPercent, l.policy.RetriesPerSecond):
 		return true
 	}
-	if l.u.budget.Take(time.Now(), l.policy.RetryPercent, l.policy.RetriesPerSecond) {
-		return true
-	}
-	l.denied = true
+	l.overBudget = true
 	l.u.outOfBudget.Add(1)
 	return false
+}
+
+// result is what the caller gets: the last answer, or an earlier one if there is none.
+func (l *retryLoop) result(r retry.Result) (*http.Response, error) {
+	switch {
+	case r.Err == nil:
+		return r.Response, nil
+	case l.fallback != nil && l.req.Context().Err() == nil:
+		return l.fallback, nil
+	case !l.sent && !retry.IsClients(r.Err):
+		return nil, &UntakenError{r.Err}
+	}
+	return nil, r.Err
 }
 
 // discard reads what is left of an answer that is not used, if that is little.
@@ -287,36 +247,17 @@ func discard(res *http.Response) {
 // client returns the context of the request.
 func (l *retryLoop) client() context.Context { return l.req.Context() }
 
-// deadlineSlack: a request whose own deadline is earlier than the response header
-// timeout by no more than this part of that gives the server about the whole timeout:
-// some of it passed before the request was sent.
+// deadlineSlack: a request whose own deadline has passed gave the server about the whole
+// response header timeout if no more than this part of it is missing: some of it passed
+// before the request was sent.
 const deadlineSlack = 20
 
-// headerTimeout returns how long the answer may take to begin; 0: as long as the
-// request lasts. whole says that the request's own deadline leaves the server about
-// that long, or longer.
-func (l *retryLoop) headerTimeout() (limit time.Duration, whole bool) {
-	limit = l.policy.ResponseHeader
-	if !l.limited || limit <= 0 {
-		return 0, false
+// headerTimeout returns how long the answer may take to begin; 0: as long as the request
+// lasts.
+func (l *retryLoop) headerTimeout() time.Duration {
+	limit := l.policy.ResponseHeader
+	if deadline, ok := l.client().Deadline(); !l.limited || ok && time.Until(deadline) <= limit {
+		return 0
 	}
-	deadline, ok := l.client().Deadline()
-	if !ok {
-		return limit, true
-	}
-	if left := time.Until(deadline); left <= limit {
-		return 0, left >= limit-limit/deadlineSlack
-	}
-	return limit, true
-}
-
-// deadlineExceeded reports whether the request's own deadline has passed.
-func (l *retryLoop) deadlineExceeded() bool {
-	return errors.Is(l.client().Err(), context.DeadlineExceeded)
-}
-
-func closeBody(req *http.Request) {
-	if req.Body != nil {
-		_ = req.Body.Close()
-	}
+	return limit
 }

@@ -52,11 +52,11 @@ func (u *Upstream) Status() Status {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	s.Endpoints = make([]EndpointStatus, 0, len(u.endpoints))
-	policy, now := u.policy.Load(), time.Now()
+	config, now := u.policy.Load().balancing(), time.Now()
 	for _, e := range u.endpoints {
 		s.Endpoints = append(s.Endpoints, EndpointStatus{
-			URL: e.URL, Weight: e.Weight, State: e.state, Since: e.since, LastError: e.lastErr,
-			Grown: e.part(policy, now), Connections: e.transport.Connections(),
+			URL: e.URL, Weight: e.Weight, State: e.state, Since: e.since, LastError: e.health.LastError,
+			Grown: config.Part(e.growsSince, now), Connections: e.transport.Connections(),
 			Active: e.active.Load(), Requests: e.requests.Load(), Errors: e.errors.Load(),
 			Retries: e.retries.Load(), Ejections: e.ejections.Load(),
 		})
@@ -70,7 +70,7 @@ func (u *Upstream) Verdict(url string) availability.Verdict {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if e := u.find(url); e != nil {
-		return e.verdict
+		return e.health.Verdict
 	}
 	return availability.Verdict{}
 }
@@ -87,7 +87,7 @@ func (u *Upstream) Verdicts() []availability.Verdict {
 	out := make([]availability.Verdict, 0, len(u.endpoints))
 	for _, e := range u.endpoints {
 		if e.Weight > 0 {
-			out = append(out, e.verdict)
+			out = append(out, e.health.Verdict)
 		}
 	}
 	return out
@@ -113,10 +113,10 @@ func (u *Upstream) Explain(req *http.Request) (balance backend.Balance, candidat
 	}
 	sum := 0
 	for _, c := range b.List {
-		sum += c.Weight
+		sum += c.Share
 	}
 	for _, c := range b.List {
-		candidates = append(candidates, Candidate{c.Endpoint.URL, float64(c.Weight) * 100 / float64(sum)})
+		candidates = append(candidates, Candidate{c.Endpoint.URL, float64(c.Share) * 100 / float64(sum)})
 	}
 	act := resource.ActionFrom(req.Context())
 	if balance == backend.ConsistentHash && act != nil && act.User != nil {

@@ -7,10 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico/apiservice/backend"
-	"portico/gateway/upstream/balance"
 	"portico/gateway/upstream/retry"
-	"portico/gateway/upstream/transport"
 	"portico/resource"
 	"portico/resource/fairshare"
 )
@@ -61,18 +58,22 @@ type Upstream struct {
 
 	overflowed, outOfBudget atomic.Uint64
 
+	drainWithin time.Duration // the constant, but in tests
+
 	mu        sync.Mutex // guards the endpoints and their states
 	trust     Trust
 	endpoints []*endpoint
-	removed   map[string]*endpoint // endpoints that drain after their removal, by URL
-	growing   *period              // the next step of growing shares
-	drained   time.Time            // since when all have the weight 0; zero: not all have
+	timer     *time.Timer // for the next change of states or shares; nil: there is none
+	drained   time.Time   // since when all have the weight 0; zero: not all have
 	closed    bool
 }
 
 // New returns an Upstream. It connects when the first request is sent.
 func New(cfg Config) *Upstream {
-	u := &Upstream{base: cfg.Base, rest: cfg.REST, via: cfg.Via, trust: cfg.Trust, lasting: cfg.Lasting, broken: cfg.Broken, changed: cfg.Changed}
+	u := &Upstream{
+		base: cfg.Base, rest: cfg.REST, via: cfg.Via, trust: cfg.Trust, lasting: cfg.Lasting, broken: cfg.Broken, changed: cfg.Changed,
+		drainWithin: drainWithin,
+	}
 	if u.broken == nil {
 		u.broken = func(string) {}
 	}
@@ -127,7 +128,7 @@ func (u *Upstream) SetPolicy(p Policy) {
 	}
 	if p.MaxEjectionPercent == 0 {
 		for _, e := range u.endpoints {
-			e.endEjection()
+			e.health.EndEjection(time.Now())
 		}
 	}
 	u.rebuild()
@@ -143,11 +144,10 @@ func (u *Upstream) SetTrust(t Trust) {
 	for _, e := range u.endpoints {
 		e.transport.SetTrust(trustAt(e.transport.Base(), t))
 	}
-	clear(u.removed) // they finish as they are
 }
 
-// SetEndpoints replaces the endpoints. One whose URL stays keeps its connections,
-// counters and state. One that is removed drains (drain.go).
+// SetEndpoints replaces the endpoints. One whose URL and address stay keeps its
+// connections, counters and state. One that is removed drains (drain.go).
 func (u *Upstream) SetEndpoints(list []Endpoint) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -156,9 +156,6 @@ func (u *Upstream) SetEndpoints(list []Endpoint) {
 	for _, spec := range list {
 		e := u.find(spec.URL)
 		if e == nil || kept[e] || !e.sameAs(spec) {
-			e = u.restore(spec)
-		}
-		if e == nil {
 			e = u.newEndpoint(spec)
 		}
 		e.Weight, kept[e] = spec.Weight, true
@@ -177,36 +174,6 @@ func (u *Upstream) SetEndpoints(list []Endpoint) {
 	u.rebuild()
 }
 
-// sameAs reports whether spec is connected to in the same way.
-func (e *endpoint) sameAs(spec Endpoint) bool {
-	return e.Network == spec.Network && e.Address == spec.Address &&
-		(e.Base == nil) == (spec.Base == nil) && (e.Base == nil || *e.Base == *spec.Base)
-}
-
-func (u *Upstream) newEndpoint(spec Endpoint) *endpoint {
-	e := &endpoint{Endpoint: spec, hash: balance.Hash(spec.URL), since: time.Now(), state: backend.EndpointUnknown}
-	base := u.base
-	if spec.Base != nil {
-		base = spec.Base
-	}
-	e.transport = transport.New(transport.Config{
-		Network: spec.Network, Address: spec.Address, Base: base, Broken: func() { u.broken(spec.URL) },
-		Timeouts: func() transport.Timeouts {
-			p := u.policy.Load()
-			return transport.Timeouts{Connect: p.Connect, Idle: p.Idle, MaxAge: p.MaxAge}
-		},
-	}, trustAt(base, u.trust))
-	return e
-}
-
-// trustAt is the trust at an address: http has no TLS.
-func trustAt(base *url.URL, t Trust) Trust {
-	if base.Scheme == "http" {
-		return Trust{Plain: true, PriorKnowledge: t.PriorKnowledge}
-	}
-	return t
-}
-
 // find returns an endpoint by its URL; mu is held.
 func (u *Upstream) find(url string) *endpoint {
 	for _, e := range u.endpoints {
@@ -217,8 +184,8 @@ func (u *Upstream) find(url string) *endpoint {
 	return nil
 }
 
-// Close closes idle connections. Requests in progress finish, and watches are ended
-// one after the other.
+// Close closes idle connections. Requests in progress finish, and watches are ended one
+// by one.
 func (u *Upstream) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -226,7 +193,9 @@ func (u *Upstream) Close() {
 		return
 	}
 	u.closed = true
-	stop(&u.growing)
+	if u.timer != nil {
+		u.timer.Stop()
+	}
 	for _, e := range u.endpoints {
 		u.remove(e)
 	}

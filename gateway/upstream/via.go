@@ -27,7 +27,7 @@ const reasonLoop metav1.StatusReason = "LoopDetected"
 const removedID = "-"
 
 // Via detects requests that return to the gateway that sent them. Each gateway has
-// one of its own. Safe for concurrent use; a nil Via marks nothing.
+// one of its own. Safe for concurrent use; a nil Via adds nothing.
 type Via struct {
 	id string
 	// alone is the header of a request that has passed no other gateway; it is
@@ -54,7 +54,7 @@ func (v *Via) Admit(h http.Header, isFrontProxy func() bool) error {
 	list := strings.Join(values, ",")
 	passed := strings.Count(list, ",") + 1
 	if passed >= maxGateways {
-		return loopError(fmt.Sprintf("the request has passed %d gateways, and at most %d are permitted: it goes round in a loop", passed, maxGateways))
+		return loopError(fmt.Sprintf("the request has passed %d gateways, and at most %d are permitted: it is in a loop", passed, maxGateways))
 	}
 	for id := range strings.SplitSeq(list, ",") {
 		if strings.TrimSpace(id) == v.id {
@@ -67,8 +67,8 @@ func (v *Via) Admit(h http.Header, isFrontProxy func() bool) error {
 	return nil
 }
 
-// mark adds the gateway's id to the header of a request that it sends.
-func (v *Via) mark(h http.Header) {
+// add adds the gateway's id to the header of a request that it sends.
+func (v *Via) add(h http.Header) {
 	if v == nil {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // Admit refuses the gateway's own id and too many gateways from every client, and
-// removes ids from clients that are no front proxies; mark appends the gateway's id.
+// removes ids from clients that are no front proxies; add appends the gateway's id.
 func TestVia(t *testing.T) {
 	t.Parallel()
 	v := NewVia()
@@ -48,7 +48,7 @@ func TestVia(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if v.mark(h); !slices.Equal(h[HeaderVia], []string{c.sent}) {
+		if v.add(h); !slices.Equal(h[HeaderVia], []string{c.sent}) {
 			t.Errorf("%s: sent on as %q, want %q", name, h[HeaderVia], c.sent)
 		}
 	}

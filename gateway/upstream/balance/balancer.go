@@ -1,5 +1,6 @@
-// Package balance chooses the endpoint of a request: the less busy of two random ones,
-// each in turn, or by a hash of the user.
+// Package balance chooses the endpoint of a request: the one of two random endpoints
+// with fewer requests in progress, each in turn, or by a hash of the user. Shares follow
+// the weights; that of an endpoint that begins to get requests grows (slow start).
 //
 // A Balancer is an immutable snapshot of the endpoints that get requests, so that a
 // choice takes no lock, except for the turns of different weights.
@@ -15,6 +16,7 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"portico/apiservice/backend"
 )
@@ -22,71 +24,120 @@ import (
 // Endpoint is what a Balancer chooses among.
 type Endpoint interface {
 	comparable
-	// InProgress is how many requests are in progress, of the long-running ones or of
-	// the others.
+	// InProgress is how many requests are in progress: the long-running ones, or the
+	// others.
 	InProgress(long bool) int64
 	// HashKey identifies the endpoint, the same in every gateway (Hash).
 	HashKey() uint64
 }
 
-// Candidate is an endpoint that gets requests.
+// Config of a Balancer.
+type Config struct {
+	Balance   backend.Balance
+	SlowStart SlowStart
+}
+
+// Part returns the part of its weight, up to 1, that an endpoint has at now if it began
+// to get requests at since. By hash every endpoint has its users from the beginning.
+func (c Config) Part(since, now time.Time) float64 {
+	if c.Balance == backend.ConsistentHash {
+		return 1
+	}
+	return c.SlowStart.Part(since, now)
+}
+
+// Candidate is an endpoint that passes its checks.
 type Candidate[E Endpoint] struct {
 	Endpoint E
-	// Weight is its share at present, FullWeight its own; they differ while shares
-	// grow, when Weight is in other units for all candidates.
-	Weight, FullWeight int
+	Weight   int
+	// Refused: it has just refused a connection. Ejected: it is ejected.
+	Refused, Ejected bool
+	// Since is when it began to get requests, while others did; zero: its share does
+	// not grow.
+	Since time.Time
+	// Share is its present part of the sum of shares. It is the Weight, unless a share
+	// grows. New sets it.
+	Share int
+}
+
+// Preferred leaves out the candidates that refused connections, unless all did, and
+// those that are ejected, unless less than panicPercent of all endpoints would be left.
+// all includes those that fail their checks.
+func Preferred[E Endpoint](list []Candidate[E], all, panicPercent int) []Candidate[E] {
+	listening := slices.DeleteFunc(slices.Clone(list), func(c Candidate[E]) bool { return c.Refused })
+	if len(listening) == 0 {
+		return list
+	}
+	good := slices.DeleteFunc(slices.Clone(listening), func(c Candidate[E]) bool { return c.Ejected })
+	if len(good) == 0 || len(good)*100 < panicPercent*all {
+		return listening
+	}
+	return good
 }
 
 // Balancer chooses among candidates.
 type Balancer[E Endpoint] struct {
+	// List is the candidates that get requests.
+	List []Candidate[E]
+	// Next is when shares change; zero: they do not.
+	Next time.Time
+
 	balance backend.Balance
-	List    []Candidate[E]
-	// sums are the weights added up; nil if they are all the same.
-	sums []int
-	turn turn
+	sums    []int // of the shares; nil if they are all the same
+	turns   turns
 }
 
-// turn is whose turn it is in RoundRobin.
-type turn struct {
-	count  atomic.Uint64 // of equal weights
+// turns is the state of RoundRobin.
+type turns struct {
+	count  atomic.Uint64 // of equal shares
 	mu     sync.Mutex
 	credit []int // of different ones: the candidate with most is next
 }
 
-// New returns a Balancer. The turns of RoundRobin go on from before, which may be nil:
-// there is a new Balancer whenever an endpoint comes or goes, and the first in the list
-// must not get more than the others.
-func New[E Endpoint](balance backend.Balance, list []Candidate[E], before *Balancer[E]) *Balancer[E] {
-	b := &Balancer[E]{balance: balance, List: list}
-	if len(list) > 0 && slices.ContainsFunc(list, func(c Candidate[E]) bool { return c.Weight != list[0].Weight }) {
-		b.sums = make([]int, len(list))
-		sum := 0
-		for i, c := range list {
-			sum += c.Weight
-			b.sums[i] = sum
-		}
-		b.turn.credit = make([]int, len(list))
+// New returns a Balancer of candidates. The turns of RoundRobin continue those of
+// before, which may be nil: a new Balancer is made whenever an endpoint changes, and the
+// first in the list must not get more requests for that.
+func New[E Endpoint](cfg Config, list []Candidate[E], before *Balancer[E], now time.Time) *Balancer[E] {
+	s := cfg.SlowStart
+	if cfg.Balance == backend.ConsistentHash {
+		s = SlowStart{}
 	}
-	if before != nil && len(before.List) > 1 {
+	next := grow(s, list, now)
+	b := build(cfg.Balance, list)
+	if b.Next = next; before != nil && len(before.List) > 1 {
 		b.follow(before)
 	}
 	return b
 }
 
-// follow takes the turns over. Credits are shares of the sum of the weights, whose unit
-// changes while shares grow.
+func build[E Endpoint](balance backend.Balance, list []Candidate[E]) *Balancer[E] {
+	b := &Balancer[E]{balance: balance, List: list}
+	if slices.ContainsFunc(list, func(c Candidate[E]) bool { return c.Share != list[0].Share }) {
+		b.sums = make([]int, len(list))
+		sum := 0
+		for i, c := range list {
+			sum += c.Share
+			b.sums[i] = sum
+		}
+		b.turns.credit = make([]int, len(list))
+	}
+	return b
+}
+
+// follow continues the turns of another Balancer. Credits are parts of the sum of the
+// shares, whose unit changes while they grow.
 func (b *Balancer[E]) follow(before *Balancer[E]) {
-	b.turn.count.Store(before.turn.count.Load())
+	b.turns.count.Store(before.turns.count.Load())
 	if b.sums == nil || before.sums == nil {
 		return
 	}
-	before.turn.mu.Lock()
-	defer before.turn.mu.Unlock()
+	before.turns.mu.Lock()
+	defer before.turns.mu.Unlock()
 	sum, was := b.sums[len(b.sums)-1], before.sums[len(before.sums)-1]
 	for i, c := range b.List {
 		at := slices.IndexFunc(before.List, func(o Candidate[E]) bool { return o.Endpoint == c.Endpoint })
 		if at >= 0 {
-			b.turn.credit[i] = before.turn.credit[at] * sum / was
+			b.turns.credit[i] = before.turns.credit[at] * sum / was
 		}
 	}
 }
@@ -97,7 +148,7 @@ func (b *Balancer[E]) Has(e E) bool {
 }
 
 // Pick chooses an endpoint that is not among those tried; ok is false if there is none.
-// user sends the request, if it is hasUser.
+// user is the user of the request, if hasUser.
 func (b *Balancer[E]) Pick(user string, hasUser, long bool, tried []E) (e E, ok bool) {
 	b = b.Without(tried)
 	switch len(b.List) {
@@ -111,8 +162,8 @@ func (b *Balancer[E]) Pick(user string, hasUser, long bool, tried []E) (e E, ok 
 		if len(tried) == 0 {
 			return b.next(), true
 		}
-		// The next in turn is the same after every failure of an endpoint: it would get
-		// all requests of that.
+		// The next in turn would be the same after every failure of an endpoint, and get
+		// all of its requests.
 	case backend.ConsistentHash:
 		if hasUser {
 			return b.ByHash(user), true
@@ -132,18 +183,17 @@ func (b *Balancer[E]) Without(tried []E) *Balancer[E] {
 			rest = append(rest, c)
 		}
 	}
-	return New(b.balance, rest, nil)
+	return build(b.balance, rest)
 }
 
-// leastRequests chooses the less busy of two random endpoints. Weights count in the
-// draw, so that shares are right while there is little to do, and in the comparison.
-// Long-running requests are compared with each other and the others with each other: an
-// endpoint that was restarted has no watches, and would get all other requests for a
-// long time.
+// leastRequests chooses, of two random endpoints, that with fewer requests in progress.
+// Shares count in the draw, so that they are right under little load, and in the
+// comparison. Long-running requests are counted apart from the others: an endpoint that
+// was restarted has no watches, and would get all other requests for a long time.
 func (b *Balancer[E]) leastRequests(long bool) E {
 	i, j := b.draw()
 	x, y := &b.List[i], &b.List[j]
-	if y.Endpoint.InProgress(long)*int64(x.Weight) < x.Endpoint.InProgress(long)*int64(y.Weight) {
+	if y.Endpoint.InProgress(long)*int64(x.Share) < x.Endpoint.InProgress(long)*int64(y.Share) {
 		return y.Endpoint
 	}
 	return x.Endpoint
@@ -161,28 +211,28 @@ func (b *Balancer[E]) draw() (i, j int) {
 	return one(), one()
 }
 
-// next takes the endpoints in turn. Those with more weight come more often, and their
-// turns are spread over the round.
+// next returns the endpoints in turn. Those with a larger share come more often, spread
+// over the round (smooth weighted round-robin, as in nginx).
 func (b *Balancer[E]) next() E {
 	if b.sums == nil {
-		return b.List[(b.turn.count.Add(1)-1)%uint64(len(b.List))].Endpoint
+		return b.List[(b.turns.count.Add(1)-1)%uint64(len(b.List))].Endpoint
 	}
-	b.turn.mu.Lock()
-	defer b.turn.mu.Unlock()
+	b.turns.mu.Lock()
+	defer b.turns.mu.Unlock()
 	best := 0
 	for i := range b.List {
-		b.turn.credit[i] += b.List[i].Weight
-		if b.turn.credit[i] > b.turn.credit[best] {
+		b.turns.credit[i] += b.List[i].Share
+		if b.turns.credit[i] > b.turns.credit[best] {
 			best = i
 		}
 	}
-	b.turn.credit[best] -= b.sums[len(b.sums)-1]
+	b.turns.credit[best] -= b.sums[len(b.sums)-1]
 	return b.List[best].Endpoint
 }
 
-// ByHash chooses the endpoint with the highest score for a user (rendezvous hashing):
-// when one goes, only its users move, and every gateway agrees. The score makes the
-// shares those of the weights. The list must not be empty.
+// ByHash chooses the endpoint with the highest score for a user (weighted rendezvous
+// hashing): when one is removed, only its users move, and every gateway chooses the
+// same. The list must not be empty.
 func (b *Balancer[E]) ByHash(user string) E {
 	h := Hash(user)
 	best, top := 0, math.Inf(-1)
@@ -190,7 +240,7 @@ func (b *Balancer[E]) ByHash(user string) E {
 		c := &b.List[i]
 		// Uniform in (0, 1).
 		uniform := (float64(mix(h^bits.RotateLeft64(c.Endpoint.HashKey(), 32))>>11) + 0.5) / (1 << 53)
-		if score := float64(c.FullWeight) / -math.Log(uniform); score > top {
+		if score := float64(c.Weight) / -math.Log(uniform); score > top {
 			best, top = i, score
 		}
 	}

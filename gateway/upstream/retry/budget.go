@@ -1,5 +1,9 @@
-// Package retry bounds how much of the traffic to a server may be retries, so that a
-// server that fails does not get a multiple of its load.
+// Package retry decides whether a request may be sent again (decision.go), keeps its body
+// for that (body.go), and bounds how much of the traffic to a server may be retries
+// (budget.go), so that a server that fails does not get a multiple of its load.
+//
+// The decision follows from the method, from the types of errors and from what was
+// written to the connection, never from the text of an error.
 //
 // Runs in: gateway.
 package retry
@@ -10,12 +14,12 @@ import (
 	"time"
 )
 
-// window is how many seconds of requests a Budget counts, the present one included.
+// window is how many seconds of requests a Budget counts, the current one included.
 const window = 10
 
 // Budget bounds retries to a share of the requests of the last ten seconds. A request
-// costs one addition and one comparison; the lock is for the first request of a second,
-// and for retries. Begin must be called before a Budget is used. It is safe for
+// costs one addition and one comparison; the lock is taken by the first request of a
+// second, and by retries. Begin must be called before a Budget is used. Safe for
 // concurrent use.
 type Budget struct {
 	start    time.Time
@@ -23,8 +27,8 @@ type Budget struct {
 	second   atomic.Int64 // of the last request
 
 	mu sync.Mutex
-	// before is how many requests there were before a second began, and retries how
-	// many retries in it; by the second modulo window.
+	// before is the number of requests before a second began, and retries the number of
+	// retries in it; by the second modulo window.
 	before  [window]uint64
 	retries [window]uint64
 	filled  int64 // the last second that is in them
@@ -46,8 +50,7 @@ func (b *Budget) Count(now time.Time) {
 	b.requests.Add(1)
 }
 
-// advance begins a second, and those before it in which there was no request; mu is
-// held.
+// advance begins a second, and those before it without a request; mu is held.
 func (b *Budget) advance(second int64) {
 	if second <= b.filled {
 		return
@@ -61,7 +64,7 @@ func (b *Budget) advance(second int64) {
 }
 
 // Take takes one retry out of the budget and reports whether there was one: perSecond
-// retries are free, and beyond that they may be percent of the requests.
+// retries in each second, and beyond these percent of the requests.
 func (b *Budget) Take(now time.Time, percent, perSecond int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,35 +2,30 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// conn is a connection as net/http uses it: TLS, or the network's own. It records what
-// is read and written, so that the outcome of a request follows from that.
+// conn is a connection as net/http uses it: TLS, or the network's own. It counts the
+// bytes read and written, from which the outcome of a request follows.
 type conn struct {
 	net.Conn
-	raw    net.Conn // below TLS
+	pool   *pool
 	client *http.ClientConn
-	// broken is called when an HTTP/2 connection breaks; ended when one is closed, by
-	// whomever, or the server ends an idle HTTP/1.1 connection. They do not block.
-	broken, ended func()
-	made          time.Time
-	expires       time.Time // when it takes no more requests; zero: never
-	// pool is that of an HTTP/1.1 connection; nil: it is one of HTTP/2, which frames
-	// follows.
-	pool   *http1Pool
-	frames *frames
+	frames *frames // of HTTP/2; nil over HTTP/1.1
+	made   time.Time
+	// expires is when it takes no more requests; zero: never.
+	expires time.Time
 
 	closed        atomic.Bool
-	inUse         atomic.Bool // an HTTP/1.1 request is in progress
 	read, written atomic.Int64
 
 	// Guarded by pool.mu.
@@ -38,28 +33,60 @@ type conn struct {
 	retired   bool
 	listed    bool // in pool.conns, of HTTP/2
 	idleSince time.Time
-	finishing bool // it can soon take the next request, of HTTP/1.1
 
-	// patient: the kernel does not end the connection for want of acknowledgements. Of
-	// the request in progress.
-	patient bool
-
-	// Of HTTP/1.1. reading: net/http waits in Read. complete: the answer has been read
-	// to its end. Guarded by turn.
-	turn              sync.Mutex
+	// Of HTTP/1.1, guarded by stateMu. reading: net/http waits in Read. complete: the
+	// response has been read to its end.
+	stateMu           sync.Mutex
 	reading, complete bool
 }
 
-func newConn(secured, raw net.Conn, maxAge time.Duration) *conn {
-	c := &conn{Conn: secured, raw: raw, made: time.Now()}
-	if maxAge > 0 { // connections that were made together are replaced one by one
-		c.expires = c.made.Add(maxAge - rand.N(maxAge/ageJitter+1))
+// ageJitter: a connection expires earlier than its age by up to this part of it, so
+// that connections made together are not replaced together.
+const ageJitter = 10
+
+func newConn(c net.Conn, p *pool) *conn {
+	out := &conn{Conn: c, pool: p, made: time.Now()}
+	if age := p.timeouts().MaxAge; age > 0 {
+		out.expires = out.made.Add(age - rand.N(age/ageJitter+1))
 	}
-	return c
+	return out
 }
 
-// ageJitter: a connection takes requests for up to this part less of its age.
-const ageJitter = 10
+// dial makes a connection to the endpoint for a pool. protocols are offered by ALPN
+// (RFC 7301) where there is TLS.
+func (g *generation) dial(ctx context.Context, p *pool, protocols ...string) (*conn, error) {
+	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive / 3, Count: 3}}
+	raw, err := dialer.DialContext(ctx, g.cfg.Network, g.cfg.Address)
+	if err != nil {
+		return nil, &ConnectError{err}
+	}
+	if g.trust.Plain {
+		return newConn(raw, p), nil
+	}
+	secured, err := g.secure(ctx, raw, protocols)
+	if err != nil {
+		return nil, &ConnectError{err}
+	}
+	return newConn(secured, p), nil
+}
+
+// secure makes the TLS handshake on a connection.
+func (g *generation) secure(ctx context.Context, raw net.Conn, protocols []string) (*tls.Conn, error) {
+	t := *g.trust
+	if t.ServerName == "" {
+		t.ServerName = g.cfg.Base.Hostname()
+	}
+	secured, asked, err := t.handshake(ctx, raw, g.credentials, protocols)
+	switch {
+	case err != nil && context.Cause(ctx) == errSlow:
+		return nil, fmt.Errorf("TLS handshake with %s timed out after %v", g.cfg.Address, g.cfg.Timeouts().Connect)
+	case err != nil:
+		return nil, err
+	case g.credentials.certificate != nil && !asked:
+		g.anonymousSince.CompareAndSwap(0, time.Now().UnixNano())
+	}
+	return secured, nil
+}
 
 type connKey struct{}
 
@@ -96,70 +123,55 @@ func (c *conn) reserve() bool {
 func (c *conn) retire() {
 	c.retired = true
 	if c.active == 0 {
-		go c.Close() // TLS may have to wait to say so
+		go c.Close() // the TLS alert may have to wait
 	}
 }
 
 // Read reads for net/http. An HTTP/1.1 connection can take the next request once the
-// answer is complete and net/http waits for more with nothing buffered: bytes that a
-// server sends beyond an answer are never taken for the next one.
+// response is complete and net/http waits for more with nothing buffered: bytes that a
+// server sends beyond a response are never taken for the next one.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.frames != nil {
 		c.frames.beforeRead()
-	} else {
-		c.setReading(true)
+		n, err := c.Conn.Read(p)
+		c.frames.received(p[:n], err)
+		return n, err
 	}
+	c.setReading(true)
 	n, err := c.Conn.Read(p)
 	c.read.Add(int64(n))
-	if c.frames != nil {
-		c.frames.received(p[:n], err)
-	} else {
-		c.setReading(false)
-	}
-	// A deadline is set by whoever gives the connection up.
-	if err != nil && !c.closed.Load() && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
-		switch {
-		case c.frames != nil:
-			c.broken()
-		case !c.inUse.Load(): // else the request reports it
-			c.ended()
-		}
-	}
+	c.setReading(false)
 	return n, err
 }
 
 func (c *conn) setReading(reading bool) {
-	c.turn.Lock()
+	c.stateMu.Lock()
 	c.reading = reading
 	idle := c.becomesIdle()
-	c.turn.Unlock()
+	c.stateMu.Unlock()
 	if idle {
 		c.pool.idle(c)
 	}
 }
 
-// setComplete records that an HTTP/1.1 answer has been read to its end.
+// setComplete records that an HTTP/1.1 response has been read to its end.
 func (c *conn) setComplete() {
-	c.turn.Lock()
+	c.stateMu.Lock()
 	c.complete = true
 	idle := c.becomesIdle()
-	if !idle {
-		c.pool.setFinishing(c, true) // before net/http reads again
-	}
-	c.turn.Unlock()
+	c.stateMu.Unlock()
 	if idle {
 		c.pool.idle(c)
 	}
 }
 
-// becomesIdle reports, once for each answer, that the connection can take the next
-// request; turn is held.
+// becomesIdle reports, once for each response, that the connection can take the next
+// request; stateMu is held.
 func (c *conn) becomesIdle() bool {
 	if !c.reading || !c.complete {
 		return false
 	}
 	c.complete = false
-	c.inUse.Store(false)
 	return true
 }
 
@@ -172,17 +184,12 @@ func (c *conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Close closes the connection. Of HTTP/2 it is ended by net/http, too, when the server
-// announces it or it was idle for long.
+// Close closes the connection. net/http calls it too, when a connection breaks, the
+// server closes it or an HTTP/2 connection was idle for too long.
 func (c *conn) Close() error {
-	first := !c.closed.Swap(true)
-	switch {
-	case !first:
-	case c.frames != nil:
+	if !c.closed.Swap(true) && c.frames != nil {
 		c.frames.close()
-		c.ended()
-	case c.pool != nil:
-		c.pool.setFinishing(c, false)
+		c.pool.broken()
 	}
 	return c.Conn.Close()
 }
@@ -195,9 +202,9 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// body is the body of an answer. done is called once: with io.EOF when it has been read
-// to its end, with another error that reading ended in, or with nil when it was closed.
-// Close may be called concurrently with Read.
+// body is the body of a response. done is called once: with io.EOF when it has been
+// read to its end, with another error that reading ended in, or with nil when it was
+// closed. Close may be called concurrently with Read.
 type body struct {
 	io.ReadCloser
 	ctx      context.Context

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -13,15 +12,13 @@ import (
 
 // Limits of the connections to one endpoint.
 const (
-	// keepAlive is the interval of TCP keep-alive probes.
+	// keepAlive is how long a TCP connection is silent before keep-alive probes are sent;
+	// three without an answer within this time end it.
 	keepAlive = 15 * time.Second
 	// pingAfter is how long an HTTP/2 connection is silent before it gets a PING, which
 	// must be answered within pingTimeout.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
-	// silence is how long what was sent over HTTP/1.1 may stay unacknowledged by the
-	// server's kernel: as long as over HTTP/2.
-	silence = pingAfter + pingTimeout
 	// expectTimeout is how long a body waits for 100 Continue from a server that does
 	// not send it.
 	expectTimeout = time.Second
@@ -34,6 +31,10 @@ const (
 	frameSize = 64 << 10
 	// maxHeader bounds the header of a response, in bytes.
 	maxHeader = 1 << 20
+	// anonymousLife is how long connections take requests on which the server did not ask
+	// for the gateway's certificate. Requests on them are anonymous, and a server that
+	// starts may learn only later of which authority to ask for certificates.
+	anonymousLife = 10 * time.Second
 	// dialsPerProcessor is how many HTTP/1.1 connections are made to an endpoint at the
 	// same time for each processor of the gateway. A TLS handshake takes one to two
 	// milliseconds of a processor: these are done well within the default time to
@@ -89,10 +90,9 @@ type Config struct {
 // credentials of one moment: when these change, later requests use new connections,
 // and requests in progress finish on the old ones.
 type Endpoint struct {
-	cfg     Config
-	trust   atomic.Pointer[Trust]
-	unasked unaskedTime
-	adjust  func(*http.Transport) // of HTTP/2, for tests; nil: nothing
+	cfg    Config
+	trust  atomic.Pointer[Trust]
+	adjust func(*http.Transport) // of HTTP/2, for tests; nil: nothing
 
 	mu      sync.Mutex // held while current is replaced
 	current atomic.Pointer[generation]
@@ -111,11 +111,13 @@ func (e *Endpoint) Base() *url.URL { return e.cfg.Base }
 
 // generation is the connections that were made with the same credentials.
 type generation struct {
+	cfg         *Config
 	trust       *Trust
 	credentials credentials
-	// unasked is when the first connection was made on which the server did not ask for
-	// a certificate, in Unix nanoseconds; 0: there is none.
-	unasked atomic.Int64
+	discard     bool // connections are not kept after their requests
+	// anonymousSince is when the first connection was made on which the server did not
+	// ask for a certificate, in Unix nanoseconds; 0: there is none.
+	anonymousSince atomic.Int64
 
 	http1 *http1Pool
 	http2 *http2Pool // nil without TLS and without Trust.PriorKnowledge
@@ -151,10 +153,10 @@ func (g *generation) roundTrip(req *http.Request, opt Options) (res *http.Respon
 	return g.http1.roundTrip(req, opt)
 }
 
-// good reports whether the connections may be used for new requests.
-func (g *generation) good(trust *Trust, now credentials, life *unaskedTime) bool {
-	unasked := g.unasked.Load()
-	return g.trust == trust && g.credentials == now && (unasked == 0 || time.Since(time.Unix(0, unasked)) < life.now())
+// usable reports whether the connections may be used for new requests.
+func (g *generation) usable(trust *Trust, now credentials) bool {
+	since := g.anonymousSince.Load()
+	return g.trust == trust && g.credentials == now && (since == 0 || time.Since(time.Unix(0, since)) < anonymousLife)
 }
 
 // generation returns the connections for new requests.
@@ -167,20 +169,14 @@ func (e *Endpoint) generation() (*generation, error) {
 			return nil, err
 		}
 	}
-	if g := e.current.Load(); g != nil && g.good(trust, now, &e.unasked) {
+	if g := e.current.Load(); g != nil && g.usable(trust, now) {
 		return g, nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	old := e.current.Load()
-	switch {
-	case old == nil:
-	case old.good(trust, now, &e.unasked):
+	if old != nil && old.usable(trust, now) {
 		return old, nil
-	case old.unaskedAgain(trust, now):
-		e.unasked.extend()
-	default:
-		e.unasked.reset()
 	}
 	g, err := e.newGeneration(trust, now)
 	if err != nil {
@@ -193,26 +189,20 @@ func (e *Endpoint) generation() (*generation, error) {
 	return g, nil
 }
 
-func (e *Endpoint) newGeneration(trust *Trust, c credentials) (*generation, error) {
-	g := &generation{trust: trust, credentials: c}
-	g.http1 = newHTTP1Pool(e, func(ctx context.Context) (*conn, error) { return e.dialConn(ctx, g) })
-	var offered []string
-	switch {
-	case !trust.Plain:
-		offered = []string{"h2", "http/1.1"}
-	case !trust.PriorKnowledge:
-		return g, nil
+func (e *Endpoint) newGeneration(trust *Trust, c credentials) (g *generation, err error) {
+	g = &generation{cfg: &e.cfg, trust: trust, credentials: c, discard: e.closed.Load()}
+	g.http1 = newHTTP1Pool(g)
+	if !trust.Plain || trust.PriorKnowledge {
+		g.http2, err = newHTTP2Pool(g, e.adjust, g.http1)
 	}
-	var err error
-	g.http2, err = newHTTP2Pool(e, func(ctx context.Context) (*conn, error) { return e.dialConn(ctx, g, offered...) }, g.http1)
 	return g, err
 }
 
-func (e *Endpoint) newPool(maxDials int) *pool {
-	return &pool{timeouts: e.cfg.Timeouts, broken: e.connBroken, maxDials: maxDials, discard: e.closed.Load()}
+func (g *generation) newPool(maxDials int) *pool {
+	return &pool{timeouts: g.cfg.Timeouts, broken: g.cfg.Broken, maxDials: maxDials, discard: g.discard}
 }
 
-func (e *Endpoint) maxDials() int { return dialsPerProcessor * runtime.GOMAXPROCS(0) }
+func maxDials() int { return dialsPerProcessor * runtime.GOMAXPROCS(0) }
 
 func (g *generation) retire() {
 	g.http1.retire()
@@ -221,9 +211,8 @@ func (g *generation) retire() {
 	}
 }
 
-// Renew has later requests use new connections.
+// Renew replaces the connections: later requests use new ones.
 func (e *Endpoint) Renew() {
-	e.unasked.reset()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if old := e.current.Swap(nil); old != nil {
@@ -231,19 +220,13 @@ func (e *Endpoint) Renew() {
 	}
 }
 
-// SetTrust has later requests use connections that are made as t says.
+// SetTrust replaces how the server is authenticated, for later requests.
 func (e *Endpoint) SetTrust(t Trust) { e.trust.Store(&t) }
 
 // Close closes idle connections, and the others after their last request. Requests
 // that are sent later still work, on connections that are not kept.
 func (e *Endpoint) Close() {
 	e.closed.Store(true)
-	e.Renew()
-}
-
-// Reopen undoes Close.
-func (e *Endpoint) Reopen() {
-	e.closed.Store(false)
 	e.Renew()
 }
 

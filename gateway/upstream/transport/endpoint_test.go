@@ -130,8 +130,6 @@ type careful struct {
 	sees    atomic.Pointer[string] // common name of the client of the last request
 	trusts  atomic.Pointer[x509.CertPool]
 	carries atomic.Pointer[tls.Certificate]
-	// restart ends all connections, in order.
-	restart func()
 }
 
 func startCareful(t *testing.T) (*careful, *counted) {
@@ -157,7 +155,6 @@ func startCareful(t *testing.T) (*careful, *counted) {
 	}}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	c.restart = server.CloseClientConnections
 	return c, newCounted(t, "tcp", server.Listener.Addr().String(), Trust{
 		Roots: c.trusts.Load, ServerName: "example.com",
 		Certificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.carries.Load(), nil },
@@ -184,6 +181,7 @@ func (c *careful) want(t *testing.T, f *counted, reached bool, client string) {
 // New certificates and authorities are good for the next request: connections
 // made with the old ones are not used for it.
 func TestRenewedCredentials(t *testing.T) {
+	t.Parallel()
 	c, f := startCareful(t)
 	c.want(t, f, true, "gateway 1")
 	c.carries.Store(selfSigned(t, "gateway 2"))
@@ -194,93 +192,24 @@ func TestRenewedCredentials(t *testing.T) {
 	c.want(t, f, false, "")
 }
 
-// A server that begins to ask for certificates gets to see the gateway's.
-func TestRenewedAfterUnasked(t *testing.T) {
+// Connections on which the server did not ask for a certificate are replaced after
+// anonymousLife; the others are kept.
+func TestServerAsksForCertificateLater(t *testing.T) {
+	t.Parallel()
 	c, f := startCareful(t)
 	c.asks.Store(false)
 	c.want(t, f, true, "")
 	c.asks.Store(true)
 	g := f.Endpoint.current.Load()
-	if g.unasked.Load() == 0 {
-		t.Fatal("nobody noticed that the server did not ask")
+	if g.anonymousSince.Load() == 0 {
+		t.Fatal("anonymousSince is not set")
 	}
-	g.unasked.Add(-int64(unaskedLife))
+	g.anonymousSince.Add(-int64(anonymousLife))
 	c.want(t, f, true, "gateway 1")
 	before := f.Endpoint.current.Load()
 	c.want(t, f, true, "gateway 1")
-	if f.Endpoint.current.Load() != before || before.unasked.Load() != 0 {
-		t.Error("connections on which the server asked are given up")
-	}
-}
-
-// The time of connections on which the server did not ask doubles each time, up to
-// a bound, and begins anew with the server, or once that asks.
-func TestUnaskedTimeGrows(t *testing.T) {
-	c, f := startCareful(t)
-	c.asks.Store(false)
-	w := f.Endpoint
-	pass := func(life time.Duration) {
-		t.Helper()
-		c.want(t, f, true, "")
-		g := w.current.Load()
-		if got := w.unasked.now(); got != life {
-			t.Errorf("the time is %v, want %v", got, life)
-		}
-		g.unasked.Add(-int64(life - 5*time.Second))
-		if c.want(t, f, true, ""); w.current.Load() != g {
-			t.Errorf("after less than %v others have taken the place", life)
-		}
-		g.unasked.Add(-int64(5 * time.Second))
-	}
-	for _, seconds := range []time.Duration{10, 20, 40, 80, 120, 120} {
-		pass(seconds * time.Second)
-	}
-	pass(maxUnaskedLife)
-	for what, begins := range map[string]func(){
-		"a failed check":  w.Renew,
-		"it broke":        w.connBroken,
-		"new credentials": func() { c.carries.Store(selfSigned(t, "gateway 2")) },
-	} {
-		w.Renew()
-		c.want(t, f, true, "") // by connections that are not old
-		w.unasked.extend()
-		begins()
-		c.want(t, f, true, "")
-		if got := w.unasked.now(); got != unaskedLife {
-			t.Errorf("%s: the time is %v", what, got)
-		}
-	}
-	w.unasked.extend()
-	c.asks.Store(true)
-	w.current.Load().unasked.Add(-int64(time.Hour))
-	c.want(t, f, true, "gateway 2")
-	if got := w.unasked.now(); got != unaskedLife {
-		t.Errorf("it asks: the time is %v", got)
-	}
-}
-
-// A server may end all connections while they are idle, and start again before the
-// next request: nothing else tells of that.
-func TestUnaskedAfterQuietRestart(t *testing.T) {
-	c, f := startCareful(t)
-	c.asks.Store(false)
-	get := func() time.Duration {
-		t.Helper()
-		if _, err := f.get(t, shortPath); err != nil {
-			t.Fatal(err)
-		}
-		return f.Endpoint.unasked.now()
-	}
-	get()
-	w := f.Endpoint
-	w.unasked.extend()
-	c.restart()
-	eventually(t, "the end of an idle connection is not noticed", func() bool { return w.unasked.now() == unaskedLife })
-	get()
-	w.unasked.extend()
-	w.current.Load().http1.conns[0].expires = time.Unix(0, 0)
-	if got := get(); got == unaskedLife {
-		t.Error("it begins anew because nobody used a connection for long")
+	if f.Endpoint.current.Load() != before || before.anonymousSince.Load() != 0 {
+		t.Error("connections with a certificate are replaced")
 	}
 }
 

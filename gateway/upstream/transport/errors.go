@@ -1,9 +1,6 @@
 package transport
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // ConnectError is a connection that could not be made: nothing was sent.
 type ConnectError struct{ Err error }
@@ -55,6 +52,4 @@ var (
 	errRetired = errors.New("the connections are no longer used")
 	// errNoStreams is a server that accepts an HTTP/2 connection but no request on it.
 	errNoStreams = &ConnectError{errors.New("the server accepted an HTTP/2 connection and permits no requests on it")}
-	// errInformational is a server that sends informational responses without end.
-	errInformational = fmt.Errorf("more than %d informational responses", maxInformational)
 )

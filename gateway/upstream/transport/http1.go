@@ -2,54 +2,42 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
-	"syscall"
 	"time"
 )
 
-// smallBody is how large the body of a request may be, in bytes, for the kernel to be
-// expected to have it acknowledged within silence: the receiver has room for it.
-const smallBody = 64 << 10
+// suspectAfter: a request that waited for so long on a used connection, without a byte
+// of a response, makes the other idle connections suspect: a firewall or NAT on the way
+// may have forgotten them all.
+const suspectAfter = 5 * time.Second
 
 // http1Pool sends requests over HTTP/1.1.
 type http1Pool struct {
 	*pool
 	transport *http.Transport
-	ended     func()
-	// silence is how long what was sent may stay unacknowledged.
-	silence time.Duration
 }
 
-// newHTTP1Pool returns a pool whose connections dial makes.
-func newHTTP1Pool(e *Endpoint, dial func(context.Context) (*conn, error)) *http1Pool {
+func newHTTP1Pool(g *generation) *http1Pool {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	p := &http1Pool{pool: e.newPool(e.maxDials()), transport: newTransport(e.cfg.Timeouts().Idle, protocols), ended: e.unasked.reset, silence: silence}
+	p := &http1Pool{pool: g.newPool(maxDials()), transport: newTransport(g.cfg.Timeouts().Idle, protocols)}
 	p.connect = func(ctx context.Context) (*conn, error) {
-		c, err := dial(ctx)
+		c, err := g.dial(ctx, p.pool)
 		if err != nil {
 			return nil, err
 		}
-		return c, p.adopt(ctx, c)
+		if err := c.begin(ctx, p.transport); err != nil {
+			return nil, &ConnectError{err}
+		}
+		return c, nil
 	}
 	return p
 }
 
-// adopt makes a connection one of the pool.
-func (p *http1Pool) adopt(ctx context.Context, c *conn) error {
-	c.pool, c.ended = p, p.ended
-	setUserTimeout(c.raw, p.silence)
-	if err := c.begin(ctx, p.transport); err != nil {
-		return &ConnectError{err}
-	}
-	return nil
-}
-
 // add takes a connection that was made for another protocol.
 func (p *http1Pool) add(ctx context.Context, c *conn) {
-	if p.adopt(ctx, c) != nil {
+	if c.pool = p.pool; c.begin(ctx, p.transport) != nil {
 		return
 	}
 	p.mu.Lock()
@@ -57,9 +45,9 @@ func (p *http1Pool) add(ctx context.Context, c *conn) {
 	p.offer(c, false)
 }
 
-// roundTrip sends a request. sent reports whether the server may have seen any of it.
-// upgrade: the request asks for another protocol; the body of an answer with 101 is
-// the connection then.
+// roundTrip sends a request. sent reports whether the server may have seen any of it:
+// bytes were written. If the request asks for another protocol, the body of an answer
+// with 101 is the connection.
 func (p *http1Pool) roundTrip(req *http.Request, opt Options) (res *http.Response, sent bool, err error) {
 	upgrade := opt.Protocol == Upgrade
 	c, reused, err := p.acquire(req.Context(), upgrade)
@@ -70,23 +58,12 @@ func (p *http1Pool) roundTrip(req *http.Request, opt Options) (res *http.Respons
 		return nil, false, err
 	}
 	began := time.Now()
-	c.inUse.Store(true)
-	if patient := upgrade || hasBody(req) && (req.ContentLength < 0 || req.ContentLength > smallBody); patient != c.patient {
-		c.patient = patient
-		if patient {
-			setUserTimeout(c.raw, 0)
-		} else {
-			setUserTimeout(c.raw, p.silence)
-		}
-	}
-	trace := newRequestTrace(req, opt.Informational, nil)
 	read, written := c.read.Load(), c.written.Load()
-	res, err = c.client.RoundTrip(trace.request)
-	trace.settle(err)
+	res, err = c.client.RoundTrip(forwardInformational(req, opt.Informational))
 	if err != nil {
 		_ = c.Close() // nothing is written after this
-		silent := reused && c.read.Load() == read
-		return nil, c.written.Load() != written, p.failure(req, began, silent && c.written.Load() != written, err)
+		sent = c.written.Load() != written
+		return nil, sent, p.failure(req, began, sent && reused && c.read.Load() == read, err)
 	}
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols && !upgrade:
@@ -94,7 +71,7 @@ func (p *http1Pool) roundTrip(req *http.Request, opt Options) (res *http.Respons
 		return nil, true, ErrSwitched
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		return res, true, nil // the connection is the caller's
-	case saysBodyInVain(res):
+	case announcesForbiddenBody(res):
 		_ = c.Close()
 	case res.Body == http.NoBody:
 		c.setComplete()
@@ -113,35 +90,26 @@ func (p *http1Pool) roundTrip(req *http.Request, opt Options) (res *http.Respons
 	return res, true, nil
 }
 
-// failure is the error of a request that got no answer. silent: the connection carried
-// requests before, and nothing came on it since this one was written. Idle connections
-// that have shown no life since are closed then if a network on the way may have
-// forgotten them.
+// failure is the error of a request without a response. silent: the connection carried
+// requests before, and nothing was read from it since this one was written. Connections
+// that have been idle since before are closed then: they may be dead as well.
 func (p *http1Pool) failure(req *http.Request, began time.Time, silent bool, err error) error {
-	if silent && (time.Since(began) >= pingAfter || isUnacknowledged(err)) {
+	ended := req.Context().Err() != nil
+	if silent && (!ended || time.Since(began) >= suspectAfter) {
 		p.closeIdleSince(began)
-		p.broken()
 	}
-	if req.Context().Err() != nil {
+	switch {
+	case ended:
 		return context.Cause(req.Context())
-	}
-	p.ended() // the caller decides whose fault it is
-	if silent {
-		p.closeIdleSince(began)
+	case silent:
 		return &StaleError{err}
 	}
 	return err
 }
 
-// isUnacknowledged reports whether the kernel gave the connection up because the peer
-// did not acknowledge what was sent.
-func isUnacknowledged(err error) bool {
-	return errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH)
-}
-
-// saysBodyInVain reports whether a response that has no body says that it has one: a
-// server may send it, and it must not be read as the next response.
-func saysBodyInVain(res *http.Response) bool {
+// announcesForbiddenBody reports whether a response that has no body (RFC 9110, 15.3.5)
+// announces one: a server may send it, and it must not be read as the next response.
+func announcesForbiddenBody(res *http.Response) bool {
 	length := res.Header.Get("Content-Length")
 	return res.StatusCode == http.StatusNoContent && (len(res.TransferEncoding) > 0 || length != "" && length != "0")
 }

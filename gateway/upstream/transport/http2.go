@@ -13,12 +13,12 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// maxUnusable bounds the connections that one request tries which close before
-// anything of it is written.
+// maxUnusable bounds the connections that one request tries, if each is closed before
+// its header is encoded.
 const maxUnusable = 4
 
-// http2Pool sends requests over HTTP/2, many on each connection. One connection is
-// made at a time: ten thousand watches that begin together need a few hundred
+// http2Pool sends requests over HTTP/2, many on each connection. It dials one
+// connection at a time: ten thousand watches that begin together need a few dozen
 // handshakes, not one each.
 type http2Pool struct {
 	*pool
@@ -27,21 +27,21 @@ type http2Pool struct {
 	unsupported atomic.Bool
 }
 
-// newHTTP2Pool returns a pool whose connections dial makes, where it has ALPN.
-// Connections to a server that chooses HTTP/1.1 go to other.
-func newHTTP2Pool(e *Endpoint, dial func(context.Context) (*conn, error), other *http1Pool) (*http2Pool, error) {
+// newHTTP2Pool returns a pool. Connections to a server that chooses HTTP/1.1 by ALPN go
+// to other.
+func newHTTP2Pool(g *generation, adjust func(*http.Transport), other *http1Pool) (*http2Pool, error) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // TLS, if there is any, is below what net/http sees
-	p := &http2Pool{pool: e.newPool(1), transport: newTransport(e.cfg.Timeouts().Idle, protocols)}
+	p := &http2Pool{pool: g.newPool(1), transport: newTransport(g.cfg.Timeouts().Idle, protocols)}
 	p.multiplexed = true
-	if e.adjust != nil {
-		e.adjust(p.transport)
+	if adjust != nil {
+		adjust(p.transport)
 	}
 	if err := configureHTTP2(p.transport); err != nil {
 		return nil, fmt.Errorf("configure HTTP/2: %w", err)
 	}
 	p.connect = func(ctx context.Context) (*conn, error) {
-		c, err := dial(ctx)
+		c, err := g.dial(ctx, p.pool, "h2", "http/1.1")
 		if err != nil {
 			return nil, err
 		}
@@ -50,16 +50,16 @@ func newHTTP2Pool(e *Endpoint, dial func(context.Context) (*conn, error), other 
 			other.add(ctx, c)
 			return nil, errNoHTTP2
 		}
-		return p.beginHTTP2(ctx, c, e.cfg.Address)
+		return p.begin(ctx, c, g.cfg.Address)
 	}
 	return p, nil
 }
 
-// beginHTTP2 begins HTTP/2 on a connection and waits until the server has exchanged
-// SETTINGS, which say how many requests it permits: more would be refused. Without TLS the protocol is
-// known beforehand (RFC 9113, 3.3); a server that does not speak it answers the preface
-// with an error of HTTP/1.1, or closes the connection.
-func (p *http2Pool) beginHTTP2(ctx context.Context, c *conn, address string) (*conn, error) {
+// begin begins HTTP/2 on a connection and waits until the SETTINGS of both sides are in
+// effect: they say how many requests the server permits, and more would be refused.
+// Without TLS the protocol is known beforehand (RFC 9113, 3.3); a server that does not
+// speak it answers the preface with an error of HTTP/1.1, or closes the connection.
+func (p *http2Pool) begin(ctx context.Context, c *conn, address string) (*conn, error) {
 	c.frames = newFrames()
 	err := c.begin(ctx, p.transport)
 	if err == nil {
@@ -92,7 +92,9 @@ func (p *http2Pool) beginHTTP2(ctx context.Context, c *conn, address string) (*c
 	return nil, &ConnectError{fmt.Errorf("begin HTTP/2 with %s: %w", address, err)}
 }
 
-// roundTrip sends a request. sent reports whether the server may have taken any of it.
+// roundTrip sends a request. sent reports whether the server may have processed any of
+// it: its header was encoded, and the server did not exclude its stream by
+// REFUSED_STREAM or GOAWAY (RFC 9113, 8.7).
 func (p *http2Pool) roundTrip(req *http.Request, opt Options) (res *http.Response, sent bool, err error) {
 	for i := 1; ; i++ {
 		if p.unsupported.Load() {
@@ -111,9 +113,8 @@ func (p *http2Pool) roundTrip(req *http.Request, opt Options) (res *http.Respons
 			closeBody(req)
 			return nil, false, &HeaderError{}
 		}
-		trace := newRequestTrace(req, opt.Informational, c.frames)
-		res, err := c.client.RoundTrip(trace.request)
-		trace.settle(err)
+		trace := headerTrace{frames: c.frames}
+		res, err := c.client.RoundTrip(trace.attach(req))
 		if err == nil {
 			if res.Body == http.NoBody {
 				p.release(c)
@@ -123,7 +124,7 @@ func (p *http2Pool) roundTrip(req *http.Request, opt Options) (res *http.Respons
 			return res, true, nil
 		}
 		p.release(c)
-		switch before, encoded := trace.encoded(); {
+		switch before, encoded := trace.result(); {
 		case req.Context().Err() != nil:
 			// The header may be written after this.
 			return nil, true, err

@@ -26,10 +26,9 @@ type pool struct {
 	mu sync.Mutex
 	// conns are the connections that may take requests: over HTTP/1.1 the idle ones,
 	// the last used last; over HTTP/2 all.
-	conns     []*conn
-	queue     dialQueue
-	reaper    *time.Timer // closes idle HTTP/1.1 connections; nil while there are none
-	finishing int         // HTTP/1.1 connections that can soon take the next request
+	conns  []*conn
+	queue  dialQueue
+	reaper *time.Timer // closes idle HTTP/1.1 connections; nil while there are none
 	// retired: another pool has taken the place of this one. discard: connections are
 	// not kept after their requests.
 	retired, discard bool
@@ -115,37 +114,13 @@ func (p *pool) idle(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.active = 0
-	p.unfinish(c)
 	now := time.Now()
 	p.queue.progress = now
-	c.idleSince = now
 	if !c.usable(now) {
 		go c.Close()
 		return
 	}
 	p.offer(c, true)
-}
-
-// setFinishing records whether net/http is about to read again on a connection whose
-// answer is complete. Requests wait for that rather than for a new connection.
-func (p *pool) setFinishing(c *conn, finishing bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case !finishing:
-		p.unfinish(c)
-		p.dialMore()
-	case !c.closed.Load() && !c.finishing:
-		c.finishing = true
-		p.finishing++
-	}
-}
-
-func (p *pool) unfinish(c *conn) {
-	if c.finishing {
-		c.finishing = false
-		p.finishing--
-	}
 }
 
 // release ends a request of an HTTP/2 connection.

@@ -241,9 +241,12 @@ func TestWaitersOfRetiredPool(t *testing.T) {
 // Connections that were made together do not expire together.
 func TestAgeJitter(t *testing.T) {
 	t.Parallel()
-	ages := map[time.Duration]bool{}
+	aged := func(age time.Duration) *pool {
+		return &pool{timeouts: func() Timeouts { return Timeouts{MaxAge: age} }}
+	}
+	hour, ages := aged(time.Hour), map[time.Duration]bool{}
 	for range 100 {
-		left := time.Until(newConn(nil, nil, time.Hour).expires)
+		left := time.Until(newConn(nil, hour).expires)
 		if left > time.Hour || left < 53*time.Minute {
 			t.Errorf("%v of an hour", left)
 		}
@@ -252,7 +255,7 @@ func TestAgeJitter(t *testing.T) {
 	if len(ages) < 10 {
 		t.Errorf("%d of 100 are different", len(ages))
 	}
-	if !newConn(nil, nil, 0).expires.IsZero() {
+	if !newConn(nil, aged(0)).expires.IsZero() {
 		t.Error("without an age it expires")
 	}
 }

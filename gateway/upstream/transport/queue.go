@@ -105,10 +105,9 @@ func (p *pool) expire(w *waiter, limit time.Duration) (left time.Duration, err e
 	return 0, &ConnectError{fmt.Errorf("no connection within %v; %d are being made", limit, p.queue.dialing)}
 }
 
-// dialMore starts dials for waiters that have neither a dial nor a connection
-// that is about to become idle; p.mu is held.
+// dialMore starts dials while waiters outnumber them, up to maxDials; p.mu is held.
 func (p *pool) dialMore() {
-	for p.queue.dialing < p.maxDials && p.queue.dialing+p.finishing < p.queue.waiters.Len() {
+	for p.queue.dialing < p.maxDials && p.queue.dialing < p.queue.waiters.Len() {
 		p.queue.dialing++
 		go p.dial()
 	}

@@ -1,15 +1,18 @@
 package transport
 
-import "net/http"
+import (
+	"net/http"
 
-// checkRequestLine returns the error for a request line that a server could read
-// otherwise than it is meant; nil if there is none. The path is not checked: it is
-// escaped when it is written.
+	"golang.org/x/net/http/httpguts"
+)
+
+// checkRequestLine returns the error for a request line that a server could read as
+// another one; nil if there is none. The path is not checked: it is escaped when it is
+// written.
 func checkRequestLine(req *http.Request) error {
-	for i := range len(req.Method) { // "" is GET
-		if !isToken(req.Method[i]) {
-			return &RequestLineError{"the method must be a token (RFC 9110, 5.6.2)"}
-		}
+	// A header field name is a token (RFC 9110, 5.1), as a method is (9.1).
+	if req.Method != "" && !httpguts.ValidHeaderFieldName(req.Method) {
+		return &RequestLineError{"the method must be a token (RFC 9110, 5.6.2)"}
 	}
 	if req.URL.Opaque != "" || !isQuery(req.URL.RawQuery) {
 		return &RequestLineError{"the query must be percent-encoded: it must have no space, number sign, control character or byte above 0x7e"}
@@ -26,19 +29,6 @@ func isQuery(text string) bool {
 		}
 	}
 	return true
-}
-
-// isToken reports whether a byte may be part of a token (RFC 9110, 5.6.2).
-func isToken(c byte) bool {
-	switch {
-	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		return true
-	}
-	switch c {
-	case '!', '#', '$', '%', '&', '\'', '*', '+', '.', '^', '_', '`', '|', '~', '-':
-		return true
-	}
-	return false
 }
 
 // Size of a header list (RFC 9113, 6.5.2): what each field adds to its name and value,
