@@ -3,6 +3,8 @@ package watchcache
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,8 +14,8 @@ import (
 	"portico/resource/loop"
 )
 
-// Cache holds the present state and the recent changes of everything its Feed
-// delivers. Safe for concurrent use.
+// Cache has the present state and the recent changes of all objects of its Feed. Safe for
+// concurrent use.
 type Cache struct {
 	cfg   Config
 	began time.Time
@@ -21,31 +23,31 @@ type Cache struct {
 	ended chan struct{} // closed when Run has ended
 
 	now      atomic.Pointer[snapshot]
-	kept     kept
+	pages    pageSnapshots
 	initials initials
 	waiters  waiters
-	progress loop.Signal  // the feed called Progress
+	progress loop.Signal  // the feed has called Progress
 	watching atomic.Int64 // running watches
-	reads    reads
-	// histories is what the event logs' histories come to, in bytes.
+	metrics  readMetrics
+	// histories is the size of all event logs, in bytes.
 	histories atomic.Int64
 
-	// mu orders what the feed delivers against who looks at a snapshot and a
-	// event log together. It guards what follows and is never held for long.
+	// mu serializes the feed with readers that need a snapshot and a position in an event
+	// log. It guards the fields below.
 	mu   sync.Mutex
 	tree *tree // the newest state; snapshots are copies of it
 	// unreadable, epoch and replaced are the newest snapshot's.
 	unreadable []string
 	epoch      int
 	replaced   int64
-	// live is what the newest state comes to, in bytes; tidied is replaced when
-	// what holds on to old states was looked through last.
-	live, tidied int64
-	eventLogs    map[string]*eventLog // by range path
-	resets       int64                // how often the feed delivered a whole state
+	// live is the size of the newest state, in bytes; released is the value of replaced when
+	// release last dropped snapshots.
+	live, released int64
+	eventLogs      map[string]*eventLog // by range path
+	resets         int64                // whole states received from the feed
 }
 
-// New returns a Cache; it knows nothing before Run.
+// New returns a Cache, which is empty until Run.
 func New(cfg Config) *Cache {
 	return &Cache{
 		cfg:       cfg.withDefaults(),
@@ -54,18 +56,17 @@ func New(cfg Config) *Cache {
 		ended:     make(chan struct{}),
 		waiters:   waiters{list: map[*waiter]struct{}{}},
 		eventLogs: map[string]*eventLog{},
-		reads:     newReads(),
-
-		initials: initials{all: map[*initial]struct{}{}},
+		metrics:   newReadMetrics(),
+		initials:  initials{all: map[*initial]struct{}{}},
 	}
 }
 
-// Run follows the feed until ctx ends; then every watch ends too. It is called
-// once. It returns ctx's error, when all its goroutines have ended.
+// Run follows the feed until ctx ends, which ends every watch, too. It is called once. It
+// returns ctx's error when all its goroutines have ended.
 func (c *Cache) Run(ctx context.Context) error {
 	running, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { c.askLoop(running) })
+	wg.Go(func() { c.progressLoop(running) })
 	wg.Go(func() { c.tidyLoop(running) })
 	err := c.cfg.Feed.Run(running, sink{c})
 	cancel()
@@ -77,11 +78,10 @@ func (c *Cache) Run(ctx context.Context) error {
 	return fmt.Errorf("run feed: %w", err)
 }
 
-// Ready reports whether the cache has a state to serve.
+// Ready reports whether the cache has a state.
 func (c *Cache) Ready() bool { return c.now.Load() != nil }
 
-// WaitReady waits until the cache has a state to serve, or ctx ends: then it
-// returns ctx's error.
+// WaitReady waits until the cache has a state. If ctx ends first, it returns ctx's error.
 func (c *Cache) WaitReady(ctx context.Context) error {
 	select {
 	case <-c.ready:
@@ -91,7 +91,7 @@ func (c *Cache) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Revision returns the revision the cache is at; 0 before it is ready.
+// Revision returns the revision of the cache; 0 before it is ready.
 func (c *Cache) Revision() int64 {
 	if s := c.now.Load(); s != nil {
 		return s.rev
@@ -102,7 +102,7 @@ func (c *Cache) Revision() int64 {
 // age returns the time since the cache was made.
 func (c *Cache) age() time.Duration { return time.Since(c.began) }
 
-// event log returns the event log of a range, made on first use.
+// eventLog returns the event log of a range, made on first use.
 func (c *Cache) eventLog(rangePath string) *eventLog {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,9 +114,8 @@ func (c *Cache) eventLog(rangePath string) *eventLog {
 	return l
 }
 
-// logOf returns the event log that a path belongs to; nil if nobody has asked for
-// its resource. mu is held. The range of a resource ends with one of the path's
-// first slashes, and no range holds another.
+// logOf returns the event log of a path; nil if its resource is not served. mu is held. The
+// range of a resource ends with one of the path's first slashes, and ranges are disjoint.
 func (c *Cache) logOf(path string) *eventLog {
 	for i := 0; ; {
 		n := strings.IndexByte(path[i:], '/')
@@ -130,18 +129,17 @@ func (c *Cache) logOf(path string) *eventLog {
 	}
 }
 
-// at returns a snapshot that shows the event log's resource as it was at exactly
-// that revision; nil if there is none at hand. The cache must be ready.
+// at returns a snapshot in which the resource of the event log is as of a revision; nil if
+// there is none. The cache must be ready.
 func (c *Cache) at(l *eventLog, rev int64) *snapshot {
-	// A event log that has not changed since is now as it was then.
 	s := c.now.Load()
 	if s.rev == rev || s.rev > rev && l.unchanged(rev) {
 		return s
 	}
-	return c.kept.find(l, rev, s.epoch, c.age())
+	return c.pages.find(l, rev, s.epoch, c.age())
 }
 
-// tidyLoop gives memory back that nothing else would.
+// tidyLoop releases old changes and snapshots of resources without activity.
 func (c *Cache) tidyLoop(ctx context.Context) {
 	ticker := time.NewTicker(tidyInterval)
 	defer ticker.Stop()
@@ -154,19 +152,71 @@ func (c *Cache) tidyLoop(ctx context.Context) {
 		now := c.age()
 		c.mu.Lock()
 		oldest := c.oldest()
-		c.kept.tidy(now, oldest)
+		c.pages.tidy(now, oldest)
 		c.initials.tidy(now, oldest)
-		eventLogs := make([]*eventLog, 0, len(c.eventLogs))
-		for _, l := range c.eventLogs {
-			eventLogs = append(eventLogs, l)
-		}
+		logs := slices.Collect(maps.Values(c.eventLogs))
 		c.mu.Unlock()
-		for _, l := range eventLogs {
+		for _, l := range logs {
 			l.tidy(now, c.cfg.History)
-			c.histories.Add(l.spent())
-			l.indexes.tidy(now)
+			c.histories.Add(l.grown())
 		}
 	}
 }
 
-var _ resource.FeedSink = sink{}
+// Memory besides the present state is bounded by the bytes of replaced objects: those of
+// the event logs (History.MaxBytes), and those of snapshots that are held.
+const (
+	// objectBytes is the approximate size of an object besides its data.
+	objectBytes = 512
+	// changeBytes is the approximate size of a change besides its objects.
+	changeBytes = 128
+	// agedBytes bounds the changes of one resource that are older than History.Age.
+	agedBytes = 1 << 20
+	// heldBytes bounds the bytes replaced since a snapshot that is held for pages or for
+	// initial events; half of the live bytes if that is more.
+	heldBytes = 64 << 20
+)
+
+// sizeOf returns the size of an object in bytes; 0 for nil.
+func sizeOf(o *resource.Object) int64 {
+	if o == nil {
+		return 0
+	}
+	return objectBytes + int64(len(o.Data))
+}
+
+// oldest returns the least snapshot.replaced that may be held. mu is held.
+func (c *Cache) oldest() int64 { return c.replaced - max(heldBytes, c.live/2) }
+
+// release drops old snapshots if much was replaced since the last call that did. mu is
+// held.
+func (c *Cache) release() {
+	if c.replaced-c.released < heldBytes/8 {
+		return
+	}
+	c.released = c.replaced
+	now, oldest := c.age(), c.oldest()
+	c.pages.tidy(now, oldest)
+	c.initials.tidy(now, oldest)
+}
+
+// boundHistories removes the oldest changes of the largest event logs while all of them are
+// larger than History.MaxBytes together. It removes somewhat more, so that the next change
+// does not have to. mu is held.
+func (c *Cache) boundHistories() {
+	limit := c.cfg.History.MaxBytes
+	for c.histories.Load() > limit {
+		var largest *eventLog
+		var size int64
+		for _, l := range c.eventLogs {
+			if n := l.bytes(); n > size {
+				largest, size = l, n
+			}
+		}
+		if largest == nil {
+			return
+		}
+		largest.cut(size - (c.histories.Load() - limit) - limit/16)
+		c.histories.Add(largest.grown())
+	}
+}

@@ -2,42 +2,40 @@ package watchcache
 
 import (
 	"errors"
+	"sort"
 	"sync"
 	"time"
 
 	"portico/resource"
 )
 
-// Why a watcher cannot go on.
+// Errors that end a watcher.
 var (
 	errSlow  = errors.New("the watcher is too slow: its next change is no longer in the event log")
 	errBreak = errors.New("no history leads to the present state")
-	// errUnreadable is errBreak too: the present state is not known.
-	errUnreadable = errors.New("an object cannot be read any more")
+	// errUnreadable is an errBreak whose present state is unknown.
+	errUnreadable = errors.New("an object can no longer be read")
 )
 
-// scope is a part of a event log that a watcher can be parked under: everything,
-// one namespace, or one name in a namespace or in all of them.
+// scope is what a watcher is parked under: everything, one namespace, or one name in a
+// namespace or in all of them.
 type scope struct{ namespace, name string }
 
-// event log is the recent history of one resource, and who waits for more of it.
+// eventLog is the recent history of one resource, and the watchers that wait for more.
 type eventLog struct {
-	// pending are changes on their way in; guarded by Cache.mu.
+	// pending are changes to be added; guarded by Cache.mu.
 	pending []*change
-	indexes indexes
 
-	mu      sync.Mutex // guards what follows; taken after Cache.mu
+	mu      sync.Mutex // guards the fields below; locked after Cache.mu
 	history history
-	// floor is the revision after which every change is kept: the oldest one
-	// that a new watch can go on from. newest is the revision of the newest
-	// change, at least floor.
+	// floor is the oldest revision that a new watch can start after: every later change is
+	// kept. newest is the revision of the newest change, at least floor.
 	floor, newest int64
-	// breaks counts how often the event log was broken off: watchers from before
-	// cannot go on.
+	// breaks counts the calls of breakOff, which end the watchers, and broken is the reason
+	// of the last one.
 	breaks int
-	// broken is why it was last.
 	broken error
-	// slow counts the watchers that were ended because they were.
+	// slow counts the watchers that ended because they were too slow.
 	slow   int64
 	parked map[scope][]*watcher
 }
@@ -46,26 +44,24 @@ func newEventLog(rev int64) *eventLog {
 	return &eventLog{floor: rev, newest: rev, parked: map[scope][]*watcher{}}
 }
 
-// flush takes the pending changes in and wakes who waits for them. Cache.mu is
-// held.
+// flush adds the pending changes and wakes their watchers. Cache.mu is held.
 func (l *eventLog) flush(now time.Duration, keep History) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.take(now, keep)
+	l.add(now, keep)
 }
 
-// cross is flush where the pending changes lead to a state that was read anew,
-// at rev, which becomes the oldest revision to go on from. Watchers that are
-// running go on: for them the event log has no gap.
+// cross is flush if the pending changes lead to a state that was read at rev, which becomes
+// floor. Running watchers continue: they have no gap. Cache.mu is held.
 func (l *eventLog) cross(rev int64, now time.Duration, keep History) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.take(now, keep)
+	l.add(now, keep)
 	l.floor, l.newest = rev, max(l.newest, rev)
 }
 
-// take is flush with mu held.
-func (l *eventLog) take(now time.Duration, keep History) {
+// add is flush with mu held.
+func (l *eventLog) add(now time.Duration, keep History) {
 	for _, c := range l.pending {
 		c.when = now
 		number := l.history.push(c)
@@ -83,49 +79,49 @@ func (l *eventLog) take(now time.Duration, keep History) {
 	l.pending = l.pending[:0]
 }
 
-// trim forgets the oldest changes as History says. mu is held.
+// trim removes the oldest changes according to keep. mu is held.
 func (l *eventLog) trim(now time.Duration, keep History) {
 	h := &l.history
 	for h.n > 0 {
-		old := (h.n > keep.MinEvents || h.cost > agedBytes) && now-h.get(h.first).when > keep.Age
+		old := (h.n > keep.MinEvents || h.bytes > agedBytes) && now-h.get(h.first).when > keep.Age
 		if !old && h.n <= keep.MaxEvents {
 			return
 		}
-		l.forget()
+		l.removeOldest()
 	}
 }
 
-// forget forgets the oldest change. Changes of one transaction share a revision:
-// the rest of them stays, but nobody can begin in their midst. mu is held.
-func (l *eventLog) forget() { l.floor = max(l.floor, l.history.pop().rev) }
+// removeOldest removes the oldest change. Others of its revision, of the same transaction,
+// remain, but no watch can start between them. mu is held.
+func (l *eventLog) removeOldest() { l.floor = max(l.floor, l.history.pop().rev) }
 
-// cut forgets the oldest changes until the rest costs no more than most.
+// cut removes the oldest changes until the rest has at most the given bytes.
 func (l *eventLog) cut(most int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.history.n > 0 && l.history.cost > most {
-		l.forget()
+	for l.history.n > 0 && l.history.bytes > most {
+		l.removeOldest()
 	}
 }
 
-// cost is what the history costs, in bytes.
-func (l *eventLog) cost() int64 {
+// bytes returns the size of the history.
+func (l *eventLog) bytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.history.cost
+	return l.history.bytes
 }
 
-// spent returns how much more the history costs than when it was asked last.
-func (l *eventLog) spent() int64 {
+// grown returns by how many bytes the history has grown since the last call.
+func (l *eventLog) grown() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := &l.history
-	more := h.cost - h.told
-	h.told = h.cost
+	more := h.bytes - h.counted
+	h.counted = h.bytes
 	return more
 }
 
-// tidy forgets what is old in a event log that nothing happens in.
+// tidy removes old changes of a log without new ones.
 func (l *eventLog) tidy(now time.Duration, keep History) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,8 +129,7 @@ func (l *eventLog) tidy(now time.Duration, keep History) {
 	l.history.shrink()
 }
 
-// wake has everybody parked under s go on with the change of that number. mu
-// is held.
+// wake makes the watchers parked under s continue at the change of that number. mu is held.
 func (l *eventLog) wake(s scope, number int64) {
 	waiting := l.parked[s]
 	if len(waiting) == 0 {
@@ -151,53 +146,36 @@ func (l *eventLog) wake(s scope, number int64) {
 	l.parked[s] = waiting[:0]
 }
 
-// breakOff forgets everything and ends every watch: nothing leads from what
-// they have seen to the state at rev. why is errBreak or errUnreadable.
-func (l *eventLog) breakOff(rev int64, why error) {
+// breakOff removes all changes and ends every watch: no history leads to the state at rev.
+// reason is errBreak or errUnreadable.
+func (l *eventLog) breakOff(rev int64, reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.history.clear()
 	l.floor, l.newest = rev, rev
-	l.breaks, l.broken = l.breaks+1, why
+	l.breaks, l.broken = l.breaks+1, reason
 	for s := range l.parked {
 		l.wake(s, l.history.next())
 	}
 }
 
-// unchanged reports whether the resource is at every revision from rev up to
-// that of any published snapshot what it is at rev.
+// unchanged reports whether the resource has not changed between rev and any published
+// snapshot.
 func (l *eventLog) unchanged(rev int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.newest <= rev
 }
 
-// changesSince returns every change after a revision, and how often the event log
-// was broken off. It fails when they are no longer kept, or when the event log was
-// broken off more often than breaks (below 0: never mind).
-func (l *eventLog) changesSince(rev int64, breaks int) ([]*change, int, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if rev < l.floor || breaks >= 0 && breaks != l.breaks {
-		return nil, l.breaks, false
-	}
-	h := &l.history
-	var out []*change
-	for number := h.after(rev); number < h.next(); number++ {
-		out = append(out, h.get(number))
-	}
-	return out, l.breaks, true
-}
-
-// enter puts a watcher behind the newest change.
+// enter positions a watcher after the newest change.
 func (l *eventLog) enter(w *watcher) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.number, w.breaks = l.history.next(), l.breaks
 }
 
-// enterAfter puts a watcher behind all changes up to rev. It fails with a 410
-// when what follows rev is no longer kept.
+// enterAfter positions a watcher after all changes up to rev. Its error is a 410 if later
+// ones are no longer kept.
 func (l *eventLog) enterAfter(w *watcher, rev int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,8 +186,8 @@ func (l *eventLog) enterAfter(w *watcher, rev int64) error {
 	return nil
 }
 
-// read appends the next changes for w to into, at most batch and about
-// batchBytes of them, and parks w if there are none.
+// read appends the next changes of w to into, at most batch and about batchBytes of them,
+// and parks w if there are none.
 func (l *eventLog) read(w *watcher, into []*change) ([]*change, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -235,7 +213,7 @@ func (l *eventLog) read(w *watcher, into []*change) ([]*change, error) {
 	return into, nil
 }
 
-// leave takes a watcher out.
+// leave removes a watcher.
 func (l *eventLog) leave(w *watcher) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -253,4 +231,73 @@ func (l *eventLog) leave(w *watcher) {
 	if len(l.parked[w.scope]) == 0 {
 		delete(l.parked, w.scope)
 	}
+}
+
+// history is a ring buffer of changes, which are numbered consecutively. The zero history
+// is empty.
+type history struct {
+	ring  []*change // its length is 0 or a power of two
+	first int64     // number of the oldest change
+	n     int
+	bytes int64
+	// counted is the value of bytes at the last eventLog.grown.
+	counted int64
+}
+
+// next returns the number of the next change.
+func (h *history) next() int64 { return h.first + int64(h.n) }
+
+// get returns the change of a number.
+func (h *history) get(number int64) *change { return h.ring[number&int64(len(h.ring)-1)] }
+
+// push adds a change and returns its number.
+func (h *history) push(c *change) int64 {
+	if h.n == len(h.ring) {
+		h.resize(max(16, 2*len(h.ring)))
+	}
+	number := h.next()
+	h.ring[number&int64(len(h.ring)-1)] = c
+	h.n++
+	h.bytes += c.bytes()
+	return number
+}
+
+// pop removes and returns the oldest change.
+func (h *history) pop() *change {
+	at := h.first & int64(len(h.ring)-1)
+	c := h.ring[at]
+	h.ring[at] = nil
+	h.first++
+	h.n--
+	h.bytes -= c.bytes()
+	return c
+}
+
+// clear removes all changes; numbers continue.
+func (h *history) clear() {
+	*h = history{first: h.next(), counted: h.counted}
+}
+
+// shrink reduces a ring that is mostly empty.
+func (h *history) shrink() {
+	size := len(h.ring)
+	for size > 16 && h.n <= size/4 {
+		size /= 2
+	}
+	if size < len(h.ring) {
+		h.resize(size)
+	}
+}
+
+func (h *history) resize(size int) {
+	ring := make([]*change, size)
+	for number := h.first; number < h.next(); number++ {
+		ring[number&int64(size-1)] = h.get(number)
+	}
+	h.ring = ring
+}
+
+// after returns the number of the first change after a revision.
+func (h *history) after(rev int64) int64 {
+	return h.first + int64(sort.Search(h.n, func(i int) bool { return h.get(h.first+int64(i)).rev > rev }))
 }

@@ -7,13 +7,12 @@ import (
 	"portico/resource"
 )
 
-// List returns a page of objects. The first page comes from a snapshot, which
-// is kept for the pages that follow; where it is no longer kept, the store
-// beneath goes on at its revision.
+// List returns a page of objects. The first page comes from a snapshot, which is kept for
+// the pages that follow; without it the store beneath continues at its revision.
 func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.List, error) {
 	if !s.cache.Ready() {
-		plain := opts.Limit > 0 && opts.Selector.Empty()
-		if plain || opts.Continue != "" || opts.At.Freshness == resource.Exact {
+		page := opts.Limit > 0 && opts.Selector.Empty()
+		if page || opts.Continue != "" || opts.At.Freshness == resource.Exact {
 			return s.beneath.List(ctx, opts)
 		}
 		if err := s.ready(ctx); err != nil {
@@ -55,8 +54,8 @@ func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.
 	return s.page(now, rev, opts, start), nil
 }
 
-// page reads one page of a snapshot that shows the resource as it was at rev,
-// beginning at the relative key start.
+// page returns a page of a snapshot in which the resource is as of rev, from the relative
+// key start.
 func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start string) *resource.List {
 	out := &resource.List{Revision: rev}
 	if path, ok := s.single(opts.Namespace, opts.Selector); ok && start == "" {
@@ -73,9 +72,8 @@ func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start 
 		}
 		out.Items = make([]*resource.Object, 0, n)
 	}
-	last, more, looked := "", false, 0
-	s.choose(now, opts, start, func(it item) bool {
-		looked++
+	last, more := "", false
+	s.walk(now, opts, start, func(it item) bool {
 		switch {
 		case !all && !opts.Selector.Matches(it.obj):
 			return true
@@ -87,9 +85,6 @@ func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start 
 		last = it.path
 		return true
 	})
-	if inVain := looked - len(out.Items); inVain >= worthIndexing {
-		s.scanned(now, opts.Selector, inVain)
-	}
 	if more {
 		last = last[len(prefix):]
 		out.Continue = resource.EncodeContinue(rev, last)
@@ -97,33 +92,22 @@ func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start 
 			rest := int64(now.count(prefix, last+"\x00"))
 			out.Remaining = &rest
 		}
-		s.cache.kept.keep(s.events, rev, now, s.cache.age())
+		s.cache.pages.keep(s.events, rev, now, s.cache.age())
 	}
 	return out
 }
 
-// worthIndexing is how many objects a list has to look at in vain for that to
-// matter.
-const worthIndexing = 500
-
-// choose calls f, in order, with the items that a page can consist of, until f
-// returns false: those of the namespace, or of an index, behind start.
-func (s *store) choose(now *snapshot, opts resource.ListOptions, start string, f func(item) bool) {
+// walk calls f, in order, with the items of the namespace from start on until f returns
+// false.
+func (s *store) walk(now *snapshot, opts resource.ListOptions, start string, f func(item) bool) {
 	prefix := s.narrow(opts.Namespace, opts.Selector)
 	from := max(s.info.RangePath(opts.Namespace)+start, prefix)
-	if !strings.HasPrefix(from, prefix) {
-		return
+	if strings.HasPrefix(from, prefix) {
+		now.walk(prefix, from[len(prefix):], f)
 	}
-	if !opts.Selector.Empty() {
-		if paths, ok := s.candidates(now, opts.Selector, prefix, from); ok {
-			now.pick(paths, f)
-			return
-		}
-	}
-	now.walk(prefix, from[len(prefix):], f)
 }
 
-// narrow returns the range of all that a selector can choose in a namespace.
+// narrow returns the range of the objects that a selector can match in a namespace.
 func (s *store) narrow(namespace string, sel resource.Selector) string {
 	if ns, ok := sel.Namespace(); ok && s.info.Namespaced && namespace == "" {
 		namespace = ns
@@ -131,8 +115,8 @@ func (s *store) narrow(namespace string, sel resource.Selector) string {
 	return s.info.RangePath(namespace)
 }
 
-// single returns the storage path of the only object that a selector in a
-// namespace can choose, if it asks for one by name.
+// single returns the storage path of the only object that a selector can match in a
+// namespace; ok is false if there may be others.
 func (s *store) single(namespace string, sel resource.Selector) (path string, ok bool) {
 	name, ok := sel.Name()
 	if ok && s.info.Namespaced && namespace == "" {

@@ -6,30 +6,47 @@ import (
 	"portico/resource"
 )
 
-// sizeSamples is how many objects of a resource are looked at to estimate the
-// size of all of them.
+// readMetrics count reads. Safe for concurrent use.
+type readMetrics struct {
+	consistent *prometheus.CounterVec
+	waits      *prometheus.HistogramVec
+}
+
+func newReadMetrics() readMetrics {
+	return readMetrics{
+		consistent: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_watch_cache_consistent_read_total",
+			Help: "Reads of the latest state, by success and by whether the storage answered them.",
+		}, []string{"group", "resource", "success", "fallback"}),
+		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_watch_cache_read_wait_seconds",
+			Help:    "Time that reads waited until the watch cache had reached their revision, in seconds. Reads that did not wait are not counted.",
+			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3},
+		}, []string{"group", "resource"}),
+	}
+}
+
+// sizeSamples is the number of objects from which the size of a resource is estimated.
 const sizeSamples = 64
 
-// Metrics returns what shows the state of the cache under upstream's names
-// (docs/wire.md 1.6), for the resources that shown returns when it is asked: each
-// once. Of the state nothing is counted for it that was not there before, so that
-// nobody else pays for it; a resource costs some microseconds each time. Of
-// reads, those are counted and timed that have to be (readmetrics.go).
+// Metrics returns the metrics of the cache under kube-apiserver's names (docs/wire.md 1.6),
+// for the resources that shown returns, each once. Metrics of the state are computed when
+// they are collected, which takes some microseconds for each resource.
 func (c *Cache) Metrics(shown func() []*resource.Info) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &collector{
 		cache: c, shown: shown,
-		objects:      desc("apiserver_resource_objects", "Stored objects of a resource; -1: not known yet.", "group", "resource"),
-		stored:       desc("apiserver_storage_objects", "Stored objects of a resource; -1: not known yet. See apiserver_resource_objects.", "resource"),
-		size:         desc("apiserver_resource_size_estimate_bytes", "About how large the objects of a resource are together, in bytes; -1: not known yet.", "group", "resource"),
-		revision:     desc("apiserver_watch_cache_resource_version", "Revision that the watch cache is at, its last 15 digits.", "group", "resource"),
-		started:      desc("apiserver_watch_cache_initializations_total", "How often the watch cache read its whole state.", "group", "resource"),
-		received:     desc("apiserver_watch_cache_events_received_total", "Changes that the watch cache took in.", "group", "resource"),
-		dispatched:   desc("apiserver_watch_cache_events_dispatched_total", "Changes that the watch cache offered to watchers.", "group", "resource"),
-		capacity:     desc("watch_cache_capacity", "Changes that the watch cache has room for before it grows.", "group", "resource"),
-		unresponsive: desc("apiserver_terminated_watchers_total", "Watches that were ended because their clients were too slow.", "group", "resource"),
+		objects:      desc("apiserver_resource_objects", "Stored objects of a resource; -1 if not known yet.", "group", "resource"),
+		stored:       desc("apiserver_storage_objects", "Stored objects of a resource; -1 if not known yet. See apiserver_resource_objects.", "resource"),
+		size:         desc("apiserver_resource_size_estimate_bytes", "Estimated size of the objects of a resource, in bytes; -1 if not known yet.", "group", "resource"),
+		revision:     desc("apiserver_watch_cache_resource_version", "Revision of the watch cache, its last 15 digits.", "group", "resource"),
+		started:      desc("apiserver_watch_cache_initializations_total", "Times that the watch cache read its whole state.", "group", "resource"),
+		received:     desc("apiserver_watch_cache_events_received_total", "Changes that the watch cache received.", "group", "resource"),
+		dispatched:   desc("apiserver_watch_cache_events_dispatched_total", "Changes that the watch cache passed to watchers.", "group", "resource"),
+		capacity:     desc("watch_cache_capacity", "Changes that the watch cache can hold before it grows.", "group", "resource"),
+		unresponsive: desc("apiserver_terminated_watchers_total", "Watches that ended because their clients were too slow.", "group", "resource"),
 	}
 }
 
@@ -46,14 +63,14 @@ func (m *collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.objects, m.stored, m.size, m.revision, m.started, m.received, m.dispatched, m.capacity, m.unresponsive} {
 		to <- d
 	}
-	m.cache.reads.consistent.Describe(to)
-	m.cache.reads.waits.Describe(to)
+	m.cache.metrics.consistent.Describe(to)
+	m.cache.metrics.waits.Describe(to)
 }
 
 // Collect implements prometheus.Collector.
 func (m *collector) Collect(to chan<- prometheus.Metric) {
-	m.cache.reads.consistent.Collect(to)
-	m.cache.reads.waits.Collect(to)
+	m.cache.metrics.consistent.Collect(to)
+	m.cache.metrics.waits.Collect(to)
 	now := m.cache.now.Load()
 	for _, info := range m.shown() {
 		count, size := -1, -1
@@ -73,8 +90,8 @@ func (m *collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// collectLog tells of a resource's recent history. What has not happened yet
-// is not told: most resources are quiet.
+// collectLog collects the metrics of a resource's event log that are not 0: most resources
+// never change.
 func (m *collector) collectLog(to chan<- prometheus.Metric, info *resource.Info) {
 	m.cache.mu.Lock()
 	l, resets := m.cache.eventLogs[info.RangePath("")], m.cache.resets
@@ -102,8 +119,8 @@ func (m *collector) collectLog(to chan<- prometheus.Metric, info *resource.Info)
 	}
 }
 
-// measure returns how many objects there are below prefix, and about how large
-// they are together, in bytes, by the sizes of some that lie evenly among them.
+// measure returns the number of objects below prefix and their estimated size in bytes, from
+// evenly spaced samples.
 func (s *snapshot) measure(prefix string) (count, size int) {
 	if count = s.count(prefix, ""); count == 0 {
 		return 0, 0

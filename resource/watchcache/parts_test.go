@@ -215,36 +215,3 @@ func fillWith(t *testing.T, store resource.Store, objects, size int) {
 	}
 	writers.Wait()
 }
-
-// The parts of a list are the list: in order, whole, at one revision, whatever
-// happens meanwhile.
-func TestPartsOfAList(t *testing.T) {
-	t.Parallel()
-	store := newEtcd(t).open(t).Store(&configMaps().Info)
-	fillWith(t, store, 200, 100<<10)
-	var names []string
-	parts, rev := 0, int64(0)
-	for opts := (resource.ListOptions{Parts: true}); ; parts++ {
-		l, err := store.List(t.Context(), opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if rev != 0 && l.Revision != rev {
-			t.Errorf("a part at %d of a list at %d", l.Revision, rev)
-		}
-		rev = l.Revision
-		for _, o := range l.Items {
-			names = append(names, o.Name)
-		}
-		if opts.Continue = l.Continue; l.Continue == "" {
-			break
-		}
-		last := resource.Key{Namespace: "default", Name: "x00199"}
-		if _, err := store.Delete(t.Context(), last, nil); err != nil && parts == 0 {
-			t.Fatal(err)
-		}
-	}
-	if parts == 0 || len(names) != 200 || names[0] != "x00000" || names[199] != "x00199" {
-		t.Errorf("%d objects in %d parts", len(names), parts+1)
-	}
-}

@@ -4,12 +4,12 @@ import (
 	"portico/resource"
 )
 
-// sink is the side of a Cache that the feed sees.
+// sink is the FeedSink of a Cache.
 type sink struct{ *Cache }
 
-// Reset replaces the state. Watchers go on: they are sent the difference
-// between what was and what is. A new watch from before cannot begin, for
-// between the two states objects may have come and gone unseen.
+// Reset replaces the state. Watchers continue with the difference of the two states. A new
+// watch cannot start before the new state: objects may have been created and deleted
+// unseen.
 func (c sink) Reset(rev int64, state []resource.Change) {
 	old := c.now.Load()
 	tree, size, same := newTree(), int64(0), int64(0)
@@ -39,7 +39,7 @@ func (c sink) Reset(rev int64, state []resource.Change) {
 		c.replaced, c.live = c.replaced+c.live-same, size
 		c.bridge(old, &snapshot{tree: tree, rev: rev, unreadable: unreadable})
 		c.publish(rev)
-		c.letGo()
+		c.release()
 	}
 	c.mu.Unlock()
 	if old == nil {
@@ -48,20 +48,20 @@ func (c sink) Reset(rev int64, state []resource.Change) {
 	c.waiters.release(rev)
 }
 
-// bridge leads the event logs from one state to the next. mu is held.
+// bridge adds the difference of two states to the event logs. mu is held.
 func (c sink) bridge(old, next *snapshot) {
 	changes, ok := difference(old, next)
 	if !ok {
-		c.cfg.Logger.Warn("storage was set back, ending all watches", "revision", next.rev, "previous", old.rev)
+		c.cfg.Logger.Warn("storage was restored to an earlier state, ending all watches", "revision", next.rev, "previous", old.rev)
 		c.epoch++
-		c.kept.clear()
+		c.pages.clear()
 		for _, l := range c.eventLogs {
 			l.breakOff(next.rev, errBreak)
-			c.histories.Add(l.spent())
+			c.histories.Add(l.grown())
 		}
 		return
 	}
-	c.cfg.Logger.Info("feed lost its place, watches go on with the difference", "revision", next.rev, "previous", old.rev, "changes", len(changes))
+	c.cfg.Logger.Info("feed was reset, watches continue with the difference", "revision", next.rev, "previous", old.rev, "changes", len(changes))
 	for _, ch := range changes {
 		if l := c.logOf(ch.path); l != nil {
 			l.pending = append(l.pending, ch.change)
@@ -70,23 +70,23 @@ func (c sink) bridge(old, next *snapshot) {
 	now := c.age()
 	for _, l := range c.eventLogs {
 		l.cross(next.rev, now, c.cfg.History)
-		c.histories.Add(l.spent())
+		c.histories.Add(l.grown())
 	}
-	c.economize()
+	c.boundHistories()
 	for _, path := range next.unreadable {
 		if l := c.logOf(path); l != nil && !old.hides(path) {
 			l.breakOff(next.rev, errUnreadable)
-			c.histories.Add(l.spent())
+			c.histories.Add(l.grown())
 		}
 	}
 }
 
-// publish makes the tree, as of rev, what everybody sees. mu is held.
+// publish publishes a snapshot of the tree as of rev. mu is held.
 func (c sink) publish(rev int64) {
 	c.now.Store(&snapshot{tree: c.tree.Copy(), rev: rev, unreadable: c.unreadable, epoch: c.epoch, replaced: c.replaced})
 }
 
-// Apply takes changes in.
+// Apply applies changes.
 func (c sink) Apply(changes []resource.Change) {
 	if len(changes) == 0 {
 		return
@@ -112,27 +112,33 @@ func (c sink) Apply(changes []resource.Change) {
 			l.pending = append(l.pending, &change{rev: ch.Revision, prev: prev, cur: ch.Object})
 		}
 	}
-	c.remember(touched, c.age())
+	now := c.age()
+	for _, l := range touched {
+		l.flush(now, c.cfg.History)
+		c.histories.Add(l.grown())
+	}
+	c.boundHistories()
 	rev := changes[len(changes)-1].Revision
 	for _, l := range broken {
 		l.breakOff(rev, errUnreadable)
-		c.histories.Add(l.spent())
+		c.histories.Add(l.grown())
 	}
 	c.publish(max(rev, c.Revision()))
-	c.letGo()
+	c.release()
 	c.mu.Unlock()
 	c.waiters.release(rev)
 }
 
-// apply makes one change to the tree and returns the state before. ok is false
-// when the tree has it already. mu is held.
+// apply applies a change to the tree and returns the state before. ok is false if the tree
+// has the change already. mu is held.
 func (c sink) apply(ch resource.Change) (prev *resource.Object, ok bool) {
 	was, had := c.tree.Get(item{path: ch.Path})
 	if had && was.obj.Revision >= ch.Revision {
 		return nil, false
 	}
-	c.unreadable = note(c.unreadable, ch.Path, ch.Unreadable != nil)
-	c.replace(was.obj, ch.Object)
+	c.unreadable = withPath(c.unreadable, ch.Path, ch.Unreadable != nil)
+	c.replaced += sizeOf(was.obj)
+	c.live += sizeOf(ch.Object) - sizeOf(was.obj)
 	if ch.Object == nil {
 		c.tree.Delete(item{path: ch.Path})
 		return was.obj, had
@@ -141,7 +147,7 @@ func (c sink) apply(ch resource.Change) (prev *resource.Object, ok bool) {
 	return was.obj, true
 }
 
-// Progress notes that nothing else happened up to rev.
+// Progress sets the revision of the state.
 func (c sink) Progress(rev int64) {
 	c.mu.Lock()
 	if s := c.now.Load(); s != nil && s.rev < rev {

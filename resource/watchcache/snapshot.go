@@ -2,6 +2,7 @@ package watchcache
 
 import (
 	"bytes"
+	"slices"
 	"sort"
 	"strings"
 
@@ -10,7 +11,7 @@ import (
 	"portico/resource"
 )
 
-// item is one object in the tree.
+// item is an object in the tree.
 type item struct {
 	path string
 	obj  *resource.Object
@@ -23,28 +24,31 @@ func newTree() *tree {
 	return btree.NewBTreeGOptions(func(a, b item) bool { return a.path < b.path }, btree.Options{NoLocks: true})
 }
 
-// snapshot is the state of everything at one revision. Immutable.
+// snapshot is the state of all objects at one revision. Immutable.
 type snapshot struct {
 	tree *tree
 	rev  int64
-	// unreadable are the paths, sorted, that hold what cannot be read.
+	// unreadable are the sorted paths whose stored values cannot be read. They are not in
+	// the tree, but neither absent nor unchanged: the store beneath answers reads of them.
+	// Watches that may have seen one end, and do not start with a state that lacks it: a
+	// client that took it for deleted might delete its dependents.
 	unreadable []string
-	// epoch counts how often the storage had been set back: revisions of one say
-	// nothing of another.
+	// epoch counts how often the storage was restored to an earlier state. Revisions of
+	// different epochs are not comparable.
 	epoch int
-	// replaced is what all states that were replaced before came to, in bytes:
-	// who holds on to the snapshot keeps what was replaced since.
+	// replaced is the size of all objects replaced before, in bytes. A snapshot that is
+	// held keeps what was replaced since.
 	replaced int64
 }
 
-// get returns the object at a path, nil if there is none.
+// get returns the object at a path; nil if there is none.
 func (s *snapshot) get(path string) *resource.Object {
 	it, _ := s.tree.Get(item{path: path})
 	return it.obj
 }
 
-// same returns the object that a change would put in the place of its equal; nil
-// if there is none. s may be nil.
+// same returns the object that is equal to that of a change; nil if there is none. s may be
+// nil.
 func (s *snapshot) same(ch resource.Change) *resource.Object {
 	if s == nil {
 		return nil
@@ -56,25 +60,15 @@ func (s *snapshot) same(ch resource.Change) *resource.Object {
 	return was
 }
 
-// walk calls f with the items below prefix, in order, beginning with the first
-// whose path is not below prefix + start, until f returns false.
+// walk calls f with the items below prefix, in order, from the path prefix + start on,
+// until f returns false.
 func (s *snapshot) walk(prefix, start string, f func(it item) bool) {
 	s.tree.Ascend(item{path: prefix + start}, func(it item) bool {
 		return strings.HasPrefix(it.path, prefix) && f(it)
 	})
 }
 
-// pick calls f with those of the paths that the snapshot has, in their order,
-// until f returns false.
-func (s *snapshot) pick(paths []string, f func(it item) bool) {
-	for _, path := range paths {
-		if o := s.get(path); o != nil && !f(item{path, o}) {
-			return
-		}
-	}
-}
-
-// rank returns how many paths of the tree are below path.
+// rank returns the number of paths of the tree before path.
 func (s *snapshot) rank(path string) int {
 	return sort.Search(s.tree.Len(), func(i int) bool {
 		it, _ := s.tree.GetAt(i)
@@ -82,10 +76,34 @@ func (s *snapshot) rank(path string) int {
 	})
 }
 
-// count returns how many items walk would visit.
+// count returns the number of items of walk.
 func (s *snapshot) count(prefix, start string) int {
-	// A prefix ends in a slash; the next path outside of it ends in the next
-	// byte.
+	// The prefix ends in a slash; the range ends at the next byte.
 	end := prefix[:len(prefix)-1] + string(rune('/'+1))
 	return s.rank(end) - s.rank(prefix+start)
+}
+
+// hides reports whether the value at a path cannot be read.
+func (s *snapshot) hides(path string) bool {
+	_, found := slices.BinarySearch(s.unreadable, path)
+	return found
+}
+
+// hidesBelow reports whether any value below prefix cannot be read.
+func (s *snapshot) hidesBelow(prefix string) bool {
+	i, _ := slices.BinarySearch(s.unreadable, prefix)
+	return i < len(s.unreadable) && strings.HasPrefix(s.unreadable[i], prefix)
+}
+
+// withPath returns the sorted paths with or without a path. Snapshots share the slice, so
+// it is copied if it changes.
+func withPath(paths []string, path string, present bool) []string {
+	i, found := slices.BinarySearch(paths, path)
+	switch {
+	case present && !found:
+		return slices.Insert(slices.Clone(paths), i, path)
+	case !present && found:
+		return slices.Delete(slices.Clone(paths), i, i+1)
+	}
+	return paths
 }

@@ -3,38 +3,40 @@ package watchcache
 import (
 	"context"
 	"errors"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/resource"
 )
 
-// store serves one resource out of the cache.
+// store is the Store of one resource.
 type store struct {
 	cache   *Cache
 	info    *resource.Info
 	beneath resource.Store
 	hinted  resource.Hinted // beneath, if it takes hints
 	events  *eventLog
-	reads   readSeries
 }
 
-// Store returns the store of one resource. Any number may be made, at any
-// time, also for a resource whose objects arrived before: it takes no watch, no
-// list and no goroutine. The resource's history begins with its first Store.
+// Store returns the store of one resource. It may be called at any time, also after objects
+// of the resource were received, and takes no watch, no list and no goroutine. The event log
+// of the resource begins with its first Store.
 //
-// While the cache is not ready, Get and plain lists with a limit are answered
-// by the store beneath; other lists, and watches, wait a moment and are then
-// refused with 429.
+// While the cache is not ready, the store beneath answers Get and lists with a limit and
+// without a selector. Other lists, and watches, wait for FreshTimeout and then fail with
+// 429.
 func (c *Cache) Store(info *resource.Info) resource.Store {
-	s := &store{cache: c, info: info, beneath: c.cfg.Store(info), events: c.eventLog(info.RangePath("")),
-		reads: readSeries{all: &c.reads, info: info}}
+	s := &store{cache: c, info: info, beneath: c.cfg.Store(info), events: c.eventLog(info.RangePath(""))}
 	s.hinted, _ = s.beneath.(resource.Hinted)
 	return s
 }
 
-// Info returns what the store keeps.
+// Info returns the resource of the store.
 func (s *store) Info() *resource.Info { return s.info }
 
 // Create goes to the store beneath.
@@ -42,7 +44,7 @@ func (s *store) Create(ctx context.Context, key resource.Key, obj *resource.Obje
 	return s.beneath.Create(ctx, key, obj, ttl)
 }
 
-// Update goes to the store beneath, which may try the cached object first.
+// Update goes to the store beneath, with the cached object as a hint.
 func (s *store) Update(ctx context.Context, key resource.Key, mutate resource.Mutate) (*resource.Object, error) {
 	if s.hinted == nil {
 		return s.beneath.Update(ctx, key, mutate)
@@ -50,7 +52,7 @@ func (s *store) Update(ctx context.Context, key resource.Key, mutate resource.Mu
 	return s.hinted.UpdateFrom(ctx, key, s.cached(key), mutate)
 }
 
-// Delete goes to the store beneath, which may try the cached object first.
+// Delete goes to the store beneath, with the cached object as a hint.
 func (s *store) Delete(ctx context.Context, key resource.Key, check func(*resource.Object) error) (*resource.Object, error) {
 	if s.hinted == nil {
 		return s.beneath.Delete(ctx, key, check)
@@ -58,7 +60,7 @@ func (s *store) Delete(ctx context.Context, key resource.Key, check func(*resour
 	return s.hinted.DeleteFrom(ctx, key, s.cached(key), check)
 }
 
-// cached returns the object as the cache has it; nil if it has none.
+// cached returns the object of the cache; nil if there is none.
 func (s *store) cached(key resource.Key) *resource.Object {
 	now := s.cache.now.Load()
 	if now == nil {
@@ -93,8 +95,8 @@ func (s *store) Get(ctx context.Context, key resource.Key, at resource.At) (*res
 	return nil, apierrors.NewNotFound(s.info.GroupResource(), key.Name)
 }
 
-// fresh returns a snapshot that is as new as asked for; nil when only the store
-// beneath can tell. The cache must be ready.
+// fresh returns a snapshot that is as new as at; nil if the store beneath must be read. The
+// cache must be ready.
 func (s *store) fresh(ctx context.Context, at resource.At) (*snapshot, error) {
 	c := s.cache
 	deadline := time.Now().Add(c.cfg.FreshTimeout)
@@ -106,7 +108,7 @@ func (s *store) fresh(ctx context.Context, at resource.At) (*snapshot, error) {
 	case resource.NotOlderThan:
 		now, err := s.wait(ctx, at.Revision, deadline)
 		if err == nil && now == nil || errors.Is(err, context.DeadlineExceeded) {
-			// Of a watch that is to be short the client has to learn this, too.
+			// Also for a watch whose deadline is early.
 			err = resource.TooLargeRevision(at.Revision, c.Revision())
 		}
 		return now, statusError(err)
@@ -117,32 +119,35 @@ func (s *store) fresh(ctx context.Context, at resource.At) (*snapshot, error) {
 	}
 	now, err := s.wait(ctx, rev, deadline)
 	if now != nil {
-		s.reads.fromCache()
+		s.countRead(true, false)
 	}
 	return now, statusError(err)
 }
 
-// fellBack counts a read that the store beneath answered because the cache was
-// not as new as it asked.
+// fellBack counts a read that the store beneath answered because the cache was too old.
 func (s *store) fellBack(at resource.At, err error) {
 	if at.Freshness == resource.Latest {
-		s.reads.fromBeneath(err)
+		s.countRead(err == nil, true)
 	}
 }
 
-// wait is Cache.wait, timed if it waits.
+// countRead counts a read of the latest state.
+func (s *store) countRead(success, fallback bool) {
+	s.cache.metrics.consistent.WithLabelValues(s.info.Group, s.info.Resource, strconv.FormatBool(success), strconv.FormatBool(fallback)).Inc()
+}
+
+// wait is Cache.wait and observes the time that it takes.
 func (s *store) wait(ctx context.Context, rev int64, deadline time.Time) (*snapshot, error) {
 	if now := s.cache.now.Load(); now.rev >= rev {
 		return now, nil
 	}
 	start := time.Now()
 	now, err := s.cache.wait(ctx, rev, deadline)
-	s.reads.wait(time.Since(start))
+	s.cache.metrics.waits.WithLabelValues(s.info.Group, s.info.Resource).Observe(time.Since(start).Seconds())
 	return now, err
 }
 
-// latest returns the storage's revision; false when it cannot be had before the
-// deadline.
+// latest returns the revision of the storage; false if it is not known by the deadline.
 func (c *Cache) latest(ctx context.Context, deadline time.Time) (int64, bool) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -153,7 +158,7 @@ func (c *Cache) latest(ctx context.Context, deadline time.Time) (int64, bool) {
 	return rev, err == nil
 }
 
-// ready waits a moment for the cache to have a state.
+// ready waits until the cache is ready, for FreshTimeout at most.
 func (s *store) ready(ctx context.Context) error {
 	if s.cache.Ready() {
 		return nil
@@ -168,10 +173,50 @@ func (s *store) ready(ctx context.Context) error {
 	return apierrors.NewTooManyRequests("storage is (re)initializing", retry)
 }
 
-// statusError makes an ended context the StatusError that a Store returns.
+// statusError makes a StatusError of the error of an ended context.
 func statusError(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return apierrors.NewTimeoutError("the request ended before the cache was as new as it asked: "+err.Error(), 0)
+		return apierrors.NewTimeoutError("the request ended before the cache had reached its revision: "+err.Error(), 0)
 	}
 	return err
+}
+
+// refuseUnreadable returns the error of a watch whose initial events would lack an object
+// that cannot be read.
+func (s *store) refuseUnreadable(ctx context.Context, opts resource.WatchOptions) error {
+	_, err := s.beneath.List(ctx, resource.ListOptions{Namespace: opts.Namespace, Selector: opts.Selector})
+	if err != nil {
+		return err
+	}
+	return apierrors.NewTooManyRequests("an object could not be read until now", 1)
+}
+
+// readHidden returns the error of reading the first unreadable object of a list, if the
+// list includes it. The list itself would fail only after a part of it was sent. now may be
+// nil.
+func (s *store) readHidden(ctx context.Context, now *snapshot, opts resource.ListOptions) error {
+	_, single := s.single(opts.Namespace, opts.Selector)
+	if now == nil || single || opts.Limit > 0 || opts.Continue != "" || opts.At.Freshness == resource.Exact {
+		return nil
+	}
+	i, _ := slices.BinarySearch(now.unreadable, s.info.RangePath(opts.Namespace))
+	key := resource.Key{Name: strings.TrimPrefix(now.unreadable[i], s.info.RangePath(""))}
+	if s.info.Namespaced {
+		key.Namespace, key.Name, _ = strings.Cut(key.Name, "/")
+	}
+	if _, err := s.beneath.Get(ctx, key, resource.At{}); apierrors.ReasonForError(err) == metav1.StatusReasonStoreReadError {
+		return err
+	}
+	return nil // it is readable or deleted by now
+}
+
+var _ resource.Discarder = (*store)(nil)
+
+// Discard goes to the store beneath.
+func (s *store) Discard(ctx context.Context, key resource.Key, dryRun bool) error {
+	d, ok := s.beneath.(resource.Discarder)
+	if !ok {
+		return apierrors.NewMethodNotSupported(s.info.GroupResource(), "delete without reading")
+	}
+	return d.Discard(ctx, key, dryRun)
 }

@@ -9,18 +9,18 @@ import (
 	"portico/resource/loop"
 )
 
-// waiter is a read that waits for the tree to get to a revision.
+// waiter is a read that waits for a revision.
 type waiter struct {
 	rev     int64
 	reached chan struct{}
 }
 
-// waiters are all of them.
+// waiters are the reads that wait. Safe for concurrent use.
 type waiters struct {
-	some loop.Signal  // there is a new one
-	n    atomic.Int64 // len(list), readable without mu
-	mu   sync.Mutex
-	list map[*waiter]struct{}
+	added loop.Signal
+	n     atomic.Int64 // len(list), readable without mu
+	mu    sync.Mutex
+	list  map[*waiter]struct{}
 }
 
 func (ws *waiters) add(rev int64) *waiter {
@@ -29,7 +29,7 @@ func (ws *waiters) add(rev int64) *waiter {
 	ws.list[w] = struct{}{}
 	ws.n.Add(1)
 	ws.mu.Unlock()
-	ws.some.Set()
+	ws.added.Set()
 	return w
 }
 
@@ -42,9 +42,8 @@ func (ws *waiters) remove(w *waiter) {
 	}
 }
 
-// release lets those go that wait for rev or less. It is called after the
-// snapshot of rev was published; who adds a waiter looks at the snapshot after
-// that, so one of the two sees the other.
+// release wakes the waiters for rev and less. It is called after the snapshot of rev was
+// published, and wait reads the snapshot after it has added a waiter, so none is missed.
 func (ws *waiters) release(rev int64) {
 	if ws.n.Load() == 0 {
 		return
@@ -60,9 +59,8 @@ func (ws *waiters) release(rev int64) {
 	}
 }
 
-// wait returns a snapshot that is at rev or later; nil when the cache did not
-// get there before the deadline, or does not run any more. Its error is ctx's.
-// The cache must be ready.
+// wait returns a snapshot at rev or later; nil if the cache does not reach rev by the
+// deadline or no longer runs. Its error is ctx's. The cache must be ready.
 func (c *Cache) wait(ctx context.Context, rev int64, deadline time.Time) (*snapshot, error) {
 	if s := c.now.Load(); s.rev >= rev {
 		return s, nil
@@ -85,42 +83,42 @@ func (c *Cache) wait(ctx context.Context, rev int64, deadline time.Time) (*snaps
 	return nil, nil
 }
 
-// askLoop asks the feed for progress while anybody waits: a quiet storage sends
-// no events that would tell how far it is. It also asks once per bookmark
-// interval while there are watches, so that bookmarks move on.
-func (c *Cache) askLoop(ctx context.Context) {
+// progressLoop requests progress from the feed while reads wait: a storage without changes
+// sends no events that advance the cache. While there are watches, it also requests progress
+// once per bookmark interval, so that bookmarks advance.
+func (c *Cache) progressLoop(ctx context.Context) {
 	idle := time.NewTicker(c.cfg.BookmarkInterval)
 	defer idle.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.waiters.some.C():
-			c.askWhileWaiting(ctx)
+		case <-c.waiters.added.C():
+			c.requestWhileWaiting(ctx)
 		case <-idle.C:
 			if c.watching.Load() > 0 {
-				c.ask(ctx)
+				c.requestProgress(ctx)
 			}
 		}
 	}
 }
 
-// askWhileWaiting has one request under way until nobody waits. An answer that
-// comes while others have begun to wait is followed by another request at once;
-// one that did not move the cache, after a growing pause, for etcd may lag.
-func (c *Cache) askWhileWaiting(ctx context.Context) {
+// requestWhileWaiting keeps one request in progress until no read waits. After an answer
+// that advanced the cache the next request follows at once; after another one, after a
+// growing pause, because etcd may lag.
+func (c *Cache) requestWhileWaiting(ctx context.Context) {
 	const shortest = time.Millisecond
 	pause := shortest
-	timer := time.NewTimer(askInterval)
+	timer := time.NewTimer(progressInterval)
 	defer timer.Stop()
 	for c.waiters.n.Load() > 0 {
 		before := c.Revision()
 		select {
-		case <-c.progress.C(): // an earlier one, which says nothing now
+		case <-c.progress.C(): // of an earlier request
 		default:
 		}
-		c.ask(ctx)
-		timer.Reset(askInterval)
+		c.requestProgress(ctx)
+		timer.Reset(progressInterval)
 		select {
 		case <-ctx.Done():
 			return
@@ -133,7 +131,7 @@ func (c *Cache) askWhileWaiting(ctx context.Context) {
 			continue
 		}
 		timer.Reset(pause)
-		pause = min(2*pause, askInterval)
+		pause = min(2*pause, progressInterval)
 		select {
 		case <-ctx.Done():
 			return
@@ -142,8 +140,8 @@ func (c *Cache) askWhileWaiting(ctx context.Context) {
 	}
 }
 
-// ask requests progress; a request that fails is made again if it is needed.
-func (c *Cache) ask(ctx context.Context) {
+// requestProgress requests progress; callers repeat it as needed.
+func (c *Cache) requestProgress(ctx context.Context) {
 	if err := c.cfg.Feed.RequestProgress(ctx); err != nil && ctx.Err() == nil {
 		c.cfg.Logger.Debug("request for progress failed", "error", err)
 	}
