@@ -67,7 +67,7 @@ func (g *Gateway) assembleAccess() (err error) {
 		return err
 	}
 	g.access = access.New(access.Config{Authenticator: g.authn, Audiences: g.cfg.APIAudiences, Logger: g.log})
-	g.flow = flow.New(flow.Config{Logger: g.log})
+	g.flow = flow.New(g.log)
 	return nil
 }
 

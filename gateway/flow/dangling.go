@@ -20,7 +20,7 @@ import (
 func (f *Flow) followDangling(ctx context.Context, levels, schemas *rest.Resource) {
 	var mu sync.Mutex
 	var haveLevels, haveSchemas *loop.Snapshot
-	wake := new(loop.Signal)
+	var changed loop.Signal
 	follow := func(r *rest.Resource, set func(*loop.Snapshot)) func() {
 		return func() {
 			// Follow returns only the error of ctx.
@@ -28,7 +28,7 @@ func (f *Flow) followDangling(ctx context.Context, levels, schemas *rest.Resourc
 				mu.Lock()
 				set(&s)
 				mu.Unlock()
-				wake.Set()
+				changed.Set()
 			})
 		}
 	}
@@ -40,7 +40,7 @@ func (f *Flow) followDangling(ctx context.Context, levels, schemas *rest.Resourc
 		select {
 		case <-ctx.Done():
 			return
-		case <-wake.C():
+		case <-changed.C():
 		}
 		mu.Lock()
 		l, s := haveLevels, haveSchemas

@@ -1,9 +1,9 @@
-// Package flow serves the flow control kinds (flowcontrol.apiserver.k8s.io): flow schemas
-// and priority levels, with those that every cluster has.
+// Package flow serves the flow control kinds (flowcontrol.apiserver.k8s.io): FlowSchema
+// and PriorityLevelConfiguration, with the objects that every cluster has.
 //
 // The objects are stored, listed and watched; they limit no requests. Aggregated API
-// servers follow them to become ready, and write the condition Dangling of every schema
-// unless it is right, so dangling.go maintains it.
+// servers wait for them before they become ready, and write the condition Dangling of a
+// FlowSchema whose condition is wrong, so dangling.go keeps it right.
 //
 // Runs in: gateway.
 package flow
@@ -12,12 +12,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	flowv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 
 	"portico/resource"
 	"portico/resource/loop"
@@ -27,25 +29,20 @@ import (
 // ensureInterval is the interval at which mandatory objects are checked.
 const ensureInterval = time.Minute
 
-// Config of Flow.
-type Config struct {
-	// Logger, nil: slog.Default().
-	Logger *slog.Logger
-}
-
 // Flow serves the flow control kinds.
 type Flow struct{ log *slog.Logger }
 
-// New returns a Flow.
-func New(cfg Config) *Flow {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
+// New returns a Flow. A nil logger is slog.Default().
+func New(log *slog.Logger) *Flow {
+	if log == nil {
+		log = slog.Default()
 	}
-	return &Flow{log: cfg.Logger}
+	return &Flow{log: log}
 }
 
-// Run creates the objects that every cluster has, and mandatory ones again if they are
-// missing, until ctx ends.
+// Run creates the objects that every cluster has, recreates mandatory ones that are
+// missing, and maintains the condition Dangling, until ctx ends. find returns the
+// resources of Kinds.
 func (f *Flow) Run(ctx context.Context, find func(gr schema.GroupResource) *rest.Resource) error {
 	levels := find(flowv1.Resource("prioritylevelconfigurations"))
 	schemas := find(flowv1.Resource("flowschemas"))
@@ -54,13 +51,12 @@ func (f *Flow) Run(ctx context.Context, find func(gr schema.GroupResource) *rest
 	wg.Go(func() { f.followDangling(ctx, levels, schemas) })
 	tick := time.NewTicker(ensureInterval)
 	defer tick.Stop()
-	all := true // the first time; later only mandatory ones
-	for {
-		told := "" // the reason that was logged last
+	for suggested := true; ; suggested = false {
+		logged := "" // the last error in the log
 		err := loop.Retry(ctx, loop.Backoff{Max: time.Second}, func(ctx context.Context) error {
-			err := ensure(ctx, levels, schemas, all)
-			if err != nil && ctx.Err() == nil && err.Error() != told {
-				told = err.Error()
+			err := ensure(ctx, levels, schemas, suggested)
+			if err != nil && ctx.Err() == nil && err.Error() != logged {
+				logged = err.Error()
 				f.log.Warn("creating flow control objects failed", "err", err)
 			}
 			return err
@@ -68,7 +64,6 @@ func (f *Flow) Run(ctx context.Context, find func(gr schema.GroupResource) *rest
 		if err != nil {
 			return err
 		}
-		all = false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -77,19 +72,22 @@ func (f *Flow) Run(ctx context.Context, find func(gr schema.GroupResource) *rest
 	}
 }
 
-func ensure(ctx context.Context, levels, schemas *rest.Resource, all bool) error {
-	for _, l := range bootstrapLevels() {
-		if all || mandatory(l.Name) {
-			if err := create(ctx, levels, l); err != nil {
-				return err
-			}
+// ensure creates missing objects: the mandatory ones, and with suggested the other
+// objects that kube-apiserver creates.
+func ensure(ctx context.Context, levels, schemas *rest.Resource, suggested bool) error {
+	wantLevels, wantSchemas := bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.MandatoryFlowSchemas
+	if suggested {
+		wantLevels = slices.Concat(wantLevels, bootstrap.SuggestedPriorityLevelConfigurations)
+		wantSchemas = slices.Concat(wantSchemas, bootstrap.SuggestedFlowSchemas)
+	}
+	for _, l := range wantLevels {
+		if err := create(ctx, levels, l.DeepCopy()); err != nil {
+			return err
 		}
 	}
-	for _, s := range bootstrapSchemas() {
-		if all || mandatory(s.Name) {
-			if err := create(ctx, schemas, s); err != nil {
-				return err
-			}
+	for _, s := range wantSchemas {
+		if err := create(ctx, schemas, s.DeepCopy()); err != nil {
+			return err
 		}
 	}
 	return nil

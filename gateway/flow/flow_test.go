@@ -4,22 +4,25 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	flowv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
 )
 
-// bench keeps both kinds in memory.
+// bench stores both kinds in memory.
 func bench(t *testing.T) (f *Flow, levels, schemas *rest.Resource) {
 	t.Helper()
-	f = New(Config{})
+	f = New(nil)
 	kinds, err := f.Kinds()
 	if err != nil {
 		t.Fatal(err)
@@ -34,6 +37,26 @@ func bench(t *testing.T) (f *Flow, levels, schemas *rest.Resource) {
 		}
 	}
 	return f, levels, schemas
+}
+
+// bootstrapSchemas and bootstrapLevels are copies of what every cluster has.
+func bootstrapSchemas() (out []*flowv1.FlowSchema) {
+	for _, s := range slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas) {
+		out = append(out, s.DeepCopy())
+	}
+	return out
+}
+
+func bootstrapLevels() (out []*flowv1.PriorityLevelConfiguration) {
+	for _, l := range slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations) {
+		out = append(out, l.DeepCopy())
+	}
+	return out
+}
+
+// systemLevel is a limited level with queues.
+func systemLevel() *flowv1.PriorityLevelConfiguration {
+	return bootstrap.SuggestedPriorityLevelConfigurationSystem.DeepCopy()
 }
 
 func load[T rest.Object](t *testing.T, r *rest.Resource, name string) (out T, ok bool) {
@@ -58,9 +81,10 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// What every cluster has is there and valid as it is, the conditions tell the
-// schemas whose level is missing, and follow the levels.
+// Run creates the objects that every cluster has, and the condition Dangling of a schema
+// follows its level.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	f, levels, schemas := bench(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -93,11 +117,13 @@ func TestRun(t *testing.T) {
 			t.Errorf("level %s: %+v", want.Name, got)
 		}
 	}
-	if _, err := rest.CreateObject(ctx, schemas, schemaOf("own", "lost", 1000, nil)); err != nil {
+	own := &flowv1.FlowSchema{}
+	own.Name, own.Spec.PriorityLevelConfiguration.Name, own.Spec.MatchingPrecedence = "own", "lost", 1000
+	if _, err := rest.CreateObject(ctx, schemas, own); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "own is dangling", is("own", flowv1.ConditionTrue))
-	level := bootstrapLevels()[2]
+	level := systemLevel()
 	level.Name = "lost"
 	if _, err := rest.CreateObject(ctx, levels, level); err != nil {
 		t.Fatal(err)
@@ -109,8 +135,9 @@ func TestRun(t *testing.T) {
 	eventually(t, "own is dangling again", is("own", flowv1.ConditionTrue))
 }
 
-// Later only what is mandatory comes back, and nothing is overwritten.
+// Without suggested, ensure creates mandatory objects only; it overwrites nothing.
 func TestEnsure(t *testing.T) {
+	t.Parallel()
 	_, levels, schemas := bench(t)
 	if err := ensure(t.Context(), levels, schemas, false); err != nil {
 		t.Fatal(err)
@@ -121,7 +148,7 @@ func TestEnsure(t *testing.T) {
 			t.Errorf("%s: %v, %v", r.Resource, list, err)
 		}
 	}
-	own := bootstrapLevels()[4]
+	own := systemLevel()
 	shares := int32(7)
 	own.Spec.Limited.NominalConcurrencyShares = &shares
 	if _, err := rest.CreateObject(t.Context(), levels, own); err != nil {
@@ -135,7 +162,9 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
+// The objects that every cluster has are valid and need no defaults.
 func TestBootstrapIsValid(t *testing.T) {
+	t.Parallel()
 	names := map[string]bool{}
 	for _, l := range bootstrapLevels() {
 		names[l.Name] = true
@@ -152,7 +181,9 @@ func TestBootstrapIsValid(t *testing.T) {
 	}
 }
 
+// Each mistake in a schema is one error.
 func TestValidateSchema(t *testing.T) {
+	t.Parallel()
 	for want, change := range map[string]func(*flowv1.FlowSchema){
 		"": func(*flowv1.FlowSchema) {},
 		"spec.matchingPrecedence: Invalid value: 0":      func(s *flowv1.FlowSchema) { s.Spec.MatchingPrecedence = 0 },
@@ -164,7 +195,7 @@ func TestValidateSchema(t *testing.T) {
 			s.Spec.Rules[0].ResourceRules, s.Spec.Rules[0].NonResourceRules = nil, nil
 		},
 	} {
-		s := schemaOf("s", "l", 1, nil, rule([]flowv1.Subject{userSubject("u")}, anyResource(), anyURL()))
+		s := bootstrap.SuggestedFlowSchemaKubeScheduler.DeepCopy()
 		change(s)
 		errs := validateSchema(s)
 		if want == "" && len(errs) > 0 || want != "" && (len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), want)) {
@@ -173,7 +204,9 @@ func TestValidateSchema(t *testing.T) {
 	}
 }
 
+// Each mistake in a level is one error.
 func TestValidateLevel(t *testing.T) {
+	t.Parallel()
 	type level = flowv1.PriorityLevelConfiguration
 	queue := func(l *level) *flowv1.QueuingConfiguration { return l.Spec.Limited.LimitResponse.Queuing }
 	n := func(i int32) *int32 { return &i }
@@ -192,7 +225,7 @@ func TestValidateLevel(t *testing.T) {
 		"spec.limited.limitResponse.queuing.queueLengthLimit": func(l *level) { queue(l).QueueLengthLimit = 0 },
 		"spec.limited.limitResponse.queuing.handSize":         func(l *level) { queue(l).HandSize = queue(l).Queues + 1 },
 	} {
-		l := bootstrapLevels()[4]
+		l := systemLevel()
 		change(l)
 		errs := validateLevel(l)
 		if want == "" && len(errs) > 0 || want != "" && (len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), want)) {
@@ -201,22 +234,20 @@ func TestValidateLevel(t *testing.T) {
 	}
 }
 
-// The specs of mandatory objects are locked; those of the others are not.
-func TestLockedSpecs(t *testing.T) {
+// The specs of mandatory objects are fixed; those of the others are not.
+func TestMandatorySpecsAreFixed(t *testing.T) {
+	t.Parallel()
 	for _, s := range bootstrapSchemas() {
-		s.Spec.MatchingPrecedence++
+		s.Spec.MatchingPrecedence = 77
+		mandatory := s.Name == "exempt" || s.Name == "catch-all"
 		errs := validateSchema(s)
-		if s.Name == "catch-all" {
-			s.Spec.MatchingPrecedence -= 2 // 10001 is out of range
-			errs = validateSchema(s)
-		}
-		if (len(errs) == 1) != mandatory(s.Name) || len(errs) == 1 && !strings.HasSuffix(errs[0].Error(), "spec of '"+s.Name+"' must equal the fixed value") {
+		if (len(errs) == 1) != mandatory || len(errs) == 1 && !strings.HasSuffix(errs[0].Error(), "spec of '"+s.Name+"' must equal the fixed value") {
 			t.Errorf("schema %s: %v", s.Name, errs)
 		}
 	}
 	shares := int32(99)
 	for _, l := range bootstrapLevels() {
-		// Shares of the exempt level are the administrator's.
+		// The shares of the level exempt may change.
 		locked := l.Name == "catch-all"
 		if l.Spec.Exempt != nil {
 			l.Spec.Exempt.NominalConcurrencyShares = &shares
@@ -227,9 +258,33 @@ func TestLockedSpecs(t *testing.T) {
 			t.Errorf("level %s: %v", l.Name, errs)
 		}
 	}
-	exempt := bootstrapLevels()[0]
-	exempt.Spec = bootstrapLevels()[4].Spec
+	exempt := bootstrap.MandatoryPriorityLevelConfigurationExempt.DeepCopy()
+	exempt.Spec = systemLevel().Spec
 	if errs := validateLevel(exempt); len(errs) == 0 {
 		t.Error("the exempt level may become limited")
+	}
+}
+
+// Field ownership is tracked for both kinds.
+func TestOwnershipKnowsKinds(t *testing.T) {
+	t.Parallel()
+	kinds, err := New(nil).Kinds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range kinds {
+		converter, err := k.Ownership()
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(k.GVK("v1"))
+		obj, err := k.Codec.(rest.Versioned).ConvertTo(u, k.GVK("v1").GroupVersion())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := converter.ObjectToTyped(obj); err != nil {
+			t.Errorf("%s: %v", k.Kind, err)
+		}
 	}
 }
