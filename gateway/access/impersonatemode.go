@@ -167,7 +167,7 @@ func (m *mode) rights(sender, asked *resource.User) []*resource.Action {
 func (m *mode) complete(asked *resource.User) *resource.User {
 	u := *asked
 	if namespace, _, ok := serviceAccount(u.Name); ok && len(u.Groups) == 0 {
-		u.Groups = authn.ServiceAccountGroups(namespace)
+		u.Groups = serviceaccount.MakeGroupNames(namespace)
 	}
 	if _, ok := node(u.Name); ok && m.constrained() {
 		u.Groups = []string{groupNodes}

@@ -12,18 +12,16 @@ import (
 // Authenticator returns the user of a request. Implementations are safe for concurrent
 // use and change neither the request nor a user that they returned.
 type Authenticator interface {
-	// Authenticate returns the user and true when the request carries a
-	// credential of this kind and it is good; nil, false and no error when it
-	// carries none; nil, false and an error when it is bad. The error's text is
-	// for logs: clients read only "Unauthorized".
+	// Authenticate returns the user and true if the request has a valid credential of this
+	// kind; nil, false and no error if it has none; nil, false and an error if the credential
+	// is invalid. The text of the error is for logs: clients get only "Unauthorized".
 	Authenticate(r *http.Request) (user *resource.User, claimed bool, err error)
 }
 
-// Union calls the authenticators in order. The first that claims the request decides,
-// even if one before it failed: a client may present a certificate of another CA and a
-// valid token. If none claims it and one failed, Union returns the joined errors and
-// does not call [Anonymous].
-// Every user gets the group system:authenticated, except the anonymous one.
+// Union calls the authenticators in order. The first that claims the request decides, also
+// after the error of another one: a client may present a certificate of another CA and a
+// valid token. If none claims it and one failed, Union returns the joined errors and does not
+// call [Anonymous]. Every user but the anonymous one gets the group system:authenticated.
 func Union(authenticators ...Authenticator) Authenticator { return union(authenticators) }
 
 type union []Authenticator
@@ -45,8 +43,8 @@ func (u union) Authenticate(r *http.Request) (*resource.User, bool, error) {
 	return nil, false, errors.Join(errs...)
 }
 
-// withAuthenticated returns the user with the group system:authenticated; the
-// user itself if it has it or is not authenticated.
+// withAuthenticated returns the user with the group system:authenticated: the user itself if
+// it has the group or is not authenticated, else a copy.
 func withAuthenticated(u *resource.User) *resource.User {
 	if u.Name == resource.Anonymous ||
 		slices.Contains(u.Groups, resource.GroupAuthenticated) || slices.Contains(u.Groups, resource.GroupUnauthenticated) {
@@ -58,9 +56,9 @@ func withAuthenticated(u *resource.User) *resource.User {
 }
 
 // Anonymous claims every request for the user system:anonymous of the group
-// system:unauthenticated. With paths, it claims only requests for one of them or
-// for something below it; that is how a server behind a front proxy answers
-// health checks to strangers and nothing else. Last in a Union.
+// system:unauthenticated. With paths, it claims only requests for these paths and paths
+// below them, such as health checks of a server behind a front proxy. It is the last one in
+// a Union.
 func Anonymous(paths ...string) Authenticator {
 	return anonymous{
 		user:  &resource.User{Name: resource.Anonymous, Groups: []string{resource.GroupUnauthenticated}},

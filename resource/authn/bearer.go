@@ -20,7 +20,7 @@ type TokenAuthenticator interface {
 	AuthenticateToken(ctx context.Context, token string) (user *resource.User, claimed bool, err error)
 }
 
-// errInvalidToken is a token that no authenticator claims.
+// errInvalidToken reports a token that no authenticator claims.
 var errInvalidToken = errors.New("invalid bearer token")
 
 // Bearer calls the token authenticators in order with the token of a request:
@@ -60,16 +60,16 @@ func tokenOf(r *http.Request) (string, error) {
 	return protocolToken(r)
 }
 
-// The WebSocket protocol that carries a token (docs/wire.md 7.1, 3b), and the
-// header it is offered in.
+// The header of offered WebSocket protocols and the prefix of the one that has a token
+// (docs/wire.md 7.1, 3b).
 const (
 	headerProtocol      = "Sec-Websocket-Protocol"
 	tokenProtocolPrefix = "base64url.bearer.authorization.k8s.io."
 )
 
-// protocolToken returns the token among the WebSocket protocols that a request
-// offers. There must be another protocol beside it for the server to choose:
-// one that carries a secret must not be echoed.
+// protocolToken returns the token among the WebSocket protocols that a request offers. The
+// request must offer another protocol too: the server echoes the chosen one, which must not
+// be the token.
 func protocolToken(r *http.Request) (string, error) {
 	if r.Header[headerProtocol] == nil || !isWebSocket(r) {
 		return "", nil
@@ -124,4 +124,27 @@ func isWebSocket(r *http.Request) bool {
 	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && slices.ContainsFunc(r.Header["Connection"], func(line string) bool {
 		return strings.Contains(strings.ToLower(line), "upgrade")
 	})
+}
+
+// Audiences are the wanted audiences of a token. A TokenReview puts them into the context
+// with [WithAudiences]; without them a token must be for this API server.
+type Audiences struct {
+	// Wanted are the acceptable audiences; one is enough.
+	Wanted []string
+	// Matched is set by authenticators that know the audiences of a token: those of Wanted
+	// that it has. Others leave it nil.
+	Matched []string
+}
+
+type audiencesKey struct{}
+
+// WithAudiences returns a context in which tokens are checked against a.Wanted. It is for
+// one call, which may write a.Matched.
+func WithAudiences(ctx context.Context, a *Audiences) context.Context {
+	return context.WithValue(ctx, audiencesKey{}, a)
+}
+
+func audiencesFrom(ctx context.Context) *Audiences {
+	a, _ := ctx.Value(audiencesKey{}).(*Audiences)
+	return a
 }

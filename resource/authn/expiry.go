@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// expiryWarning and expiryAlarm are how long before its end a certificate is
-	// warned of: at the levels WARN and ERROR.
+	// expiryWarning and expiryError are the times before expiry from which on a certificate
+	// is logged at the levels WARN and ERROR.
 	expiryWarning = 30 * 24 * time.Hour
-	expiryAlarm   = 7 * 24 * time.Hour
-	// expiryInterval is the pause between two warnings of one certificate.
+	expiryError   = 7 * 24 * time.Hour
+	// expiryInterval is the interval between two warnings about one certificate.
 	expiryInterval = 24 * time.Hour
 )
 
@@ -26,26 +26,25 @@ const (
 type CertificateFile struct {
 	// Usage is what the process uses the file for: "serving", "client-ca".
 	Usage string
-	// Path of the file. "" leaves it out.
+	// Path of the file; "" omits it.
 	Path string
-	// CA: the file holds CAs, of which the one that ends last counts, since an old one
-	// may stay beside its successor. Of other files the first certificate counts, the
-	// leaf.
+	// CA: the file has CAs, and the last one to expire counts, since an old CA may remain
+	// beside its successor. Of other files the first certificate counts, which is the leaf.
 	CA bool
 }
 
-// Expiries knows when the certificates of some files end. Files are read again when
-// they change. It is a prometheus.Collector. Safe for concurrent use.
+// Expiries reports when the certificates in files expire. Files are read again when they
+// change. It is a prometheus.Collector. Safe for concurrent use.
 type Expiries struct {
 	files []CertificateFile
 	ends  []*reloaded[time.Time]
 	desc  *prometheus.Desc
 }
 
-// NewExpiries reads the files. It is an error if one holds no certificate.
+// NewExpiries reads the files. A file without a certificate is an error.
 func NewExpiries(files ...CertificateFile) (*Expiries, error) {
 	e := &Expiries{desc: prometheus.NewDesc("portico_certificate_expiration_timestamp_seconds",
-		"When a certificate that the process uses ends, in seconds since 1970; of a file of authorities, when the last one does.",
+		"Expiry of a certificate that the process uses, in seconds since 1970; for a file of CAs, the expiry of the last one.",
 		[]string{"usage", "file"}, nil)}
 	for _, f := range files {
 		if f.Path == "" {
@@ -60,7 +59,7 @@ func NewExpiries(files ...CertificateFile) (*Expiries, error) {
 	return e, nil
 }
 
-// end reads when the file's certificate ends.
+// end returns when the file's certificate expires.
 func (f CertificateFile) end() (end time.Time, err error) {
 	data, err := os.ReadFile(f.Path)
 	if err != nil {
@@ -94,8 +93,8 @@ func (e *Expiries) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Warnings returns a sentence for each certificate that ends within 30 days, or has
-// ended. It names files without their folders.
+// Warnings returns a sentence for each certificate that has expired or expires within 30
+// days. Files are named without their folders.
 func (e *Expiries) Warnings() []string {
 	var out []string
 	for i := range e.files {
@@ -108,15 +107,15 @@ func (e *Expiries) Warnings() []string {
 
 func (e *Expiries) sentence(i int, end time.Time) string {
 	f := e.files[i]
-	text := fmt.Sprintf("the %s certificate %s ends at %s", f.Usage, filepath.Base(f.Path), end.UTC().Format(time.RFC3339))
+	text := fmt.Sprintf("the %s certificate %s expires at %s", f.Usage, filepath.Base(f.Path), end.UTC().Format(time.RFC3339))
 	if left := time.Until(end); left > 0 {
 		return fmt.Sprintf("%s, in %d days", text, int(left.Hours()/24))
 	}
-	return text + ", which has passed"
+	return text + ", in the past"
 }
 
-// Log warns once a day of each certificate that ends within 30 days, and logs an
-// error for one that ends within 7 days, until ctx ends.
+// Log logs once a day each certificate that expires within 30 days, at level ERROR from 7
+// days before its expiry on, until ctx ends.
 func (e *Expiries) Log(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(expiryInterval)
 	defer tick.Stop()
@@ -127,7 +126,7 @@ func (e *Expiries) Log(ctx context.Context, log *slog.Logger) {
 			switch left := time.Until(end); {
 			case left > expiryWarning:
 				continue
-			case left <= expiryAlarm:
+			case left <= expiryError:
 				level = slog.LevelError
 			}
 			log.Log(ctx, level, e.sentence(i, end), "file", e.files[i].Path)

@@ -54,7 +54,7 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// take returns what was written since the last time.
+// take returns what was written since the last call.
 func (b *lockedBuffer) take() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,9 +62,9 @@ func (b *lockedBuffer) take() string {
 	return b.buf.String()
 }
 
-// A certificate is warned of once a day from 30 days before its end, as an error
-// from 7 days on, and no more once its file holds a new one.
-func TestExpiringCertificatesAreWarnedOf(t *testing.T) {
+// A certificate is logged once a day from 30 days before its expiry, as an error from 7 days
+// on, until its file has a new one.
+func TestExpiringCertificatesAreLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -91,7 +91,7 @@ func TestExpiringCertificatesAreWarnedOf(t *testing.T) {
 				t.Errorf("%d days until %v: %d warnings and %d errors, want %d and %d", stage.days, time.Since(began), w, e, stage.warnings, stage.errors)
 			}
 		}
-		if got := strings.Join(e.Warnings(), "\n"); !strings.Contains(got, "the serving certificate gateway.crt ends at") || !strings.Contains(got, "has passed") || strings.Contains(got, "ca.crt") || strings.Contains(got, string(filepath.Separator)) {
+		if got := strings.Join(e.Warnings(), "\n"); !strings.Contains(got, "the serving certificate gateway.crt expires at") || !strings.Contains(got, "in the past") || strings.Contains(got, "ca.crt") || strings.Contains(got, string(filepath.Separator)) {
 			t.Errorf("warnings: %q", got)
 		}
 		writeExpiring(t, leaf, time.Now().Add(365*day))
@@ -107,7 +107,7 @@ func TestExpiringCertificatesAreWarnedOf(t *testing.T) {
 	})
 }
 
-// The end of each certificate is a metric.
+// The expiry of each certificate is a metric.
 func TestExpiryMetric(t *testing.T) {
 	t.Parallel()
 	end := time.Unix(4e9, 0)
@@ -134,8 +134,8 @@ func TestExpiryMetric(t *testing.T) {
 	}
 }
 
-// A file without a certificate is named.
-func TestExpiryOfNothing(t *testing.T) {
+// The error for a file without a certificate has its path.
+func TestFileWithoutCertificate(t *testing.T) {
 	t.Parallel()
 	path := expiringFile(t, "empty.crt")
 	if _, err := NewExpiries(CertificateFile{Usage: "serving", Path: path}); err == nil || !strings.Contains(err.Error(), path) {

@@ -1,32 +1,33 @@
 package authn
 
 import (
+	"context"
 	"crypto/x509"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 
 	"portico/resource"
 )
 
-// FrontProxyConfig names the proxies that are trusted to name users.
+// FrontProxyConfig configures which front proxies are trusted.
 type FrontProxyConfig struct {
 	// CAs returns the CAs of front-proxy certificates. It is called for every request;
 	// nil trusts no proxy. Required.
 	CAs func() *x509.CertPool
-	// AllowedNames are the common names that count; empty: any.
+	// AllowedNames are the accepted common names; empty: any.
 	AllowedNames []string
-	// Headers name the user; zero: [DefaultHeaderNames]. Others must be in the Config of
-	// resource/serve too, which removes them.
+	// Headers name the user; zero: [DefaultHeaderNames]. Set other names in the Config of
+	// resource/serve too, which removes these headers.
 	Headers HeaderNames
 }
 
-// FrontProxyAuthenticator authenticates users that front proxies name, and recognises
-// front proxies.
+// FrontProxyAuthenticator authenticates the users in the headers of front proxies.
 type FrontProxyAuthenticator interface {
 	Authenticator
-	// Vouches reports whether the client's certificate is that of a front proxy,
-	// whether or not the request names a user.
+	// Vouches reports whether the client's certificate is that of a front proxy, also if
+	// the request names no user.
 	Vouches(r *http.Request) bool
 }
 
@@ -38,16 +39,17 @@ func FrontProxy(cfg FrontProxyConfig) FrontProxyAuthenticator {
 	names := slices.Clone(cfg.AllowedNames)
 	check := func(leaf *x509.Certificate) (*resource.User, error) {
 		if len(names) > 0 && !slices.Contains(names, leaf.Subject.CommonName) {
-			return nil, fmt.Errorf("the common name %q is not one of a front proxy", leaf.Subject.CommonName)
+			return nil, fmt.Errorf("the common name %q is not allowed for a front proxy", leaf.Subject.CommonName)
 		}
 		return nil, nil
 	}
 	return &frontProxy{chains: newChains(cfg.CAs, check), headers: cfg.Headers.orDefault()}
 }
 
-// FrontProxyOnly accepts requests of gateways only: clients with a certificate of the
-// CA in caFile (read again when it changes) and one of the common names (none: any),
-// or, on a unix socket, peers of the same uid. Without a caFile only the latter.
+// FrontProxyOnly accepts requests of gateways only: of clients with a certificate of the
+// CA in caFile (read again when it changes) and one of the common names (none: any), and,
+// on a unix socket, of peers with the uid of this process. Without a caFile it accepts only
+// the latter.
 func FrontProxyOnly(caFile string, names []string) (Authenticator, error) {
 	if caFile == "" {
 		return PeerUID(), nil
@@ -86,4 +88,42 @@ func (n HeaderNames) orDefault() HeaderNames {
 		return DefaultHeaderNames()
 	}
 	return n
+}
+
+type peerUIDKey struct{}
+
+// WithPeerUID returns the context of a connection with the uid of its peer, as reported by
+// the kernel. Only listeners call it.
+func WithPeerUID(ctx context.Context, uid int) context.Context {
+	return context.WithValue(ctx, peerUIDKey{}, uid)
+}
+
+// PeerUIDFrom returns the uid of the peer of a unix socket; false if it is not known.
+func PeerUIDFrom(ctx context.Context) (int, bool) {
+	uid, ok := ctx.Value(peerUIDKey{}).(int)
+	return uid, ok
+}
+
+// PeerUID trusts the X-Remote-* headers of peers on unix sockets that have one of the uids;
+// without uids, the effective uid of this process. On one machine it replaces the
+// front-proxy certificate. It does not claim requests of other peers or without a user.
+func PeerUID(uids ...int) Authenticator {
+	if len(uids) == 0 {
+		uids = []int{os.Geteuid()}
+	}
+	return &peerUID{uids: slices.Clone(uids), headers: DefaultHeaderNames()}
+}
+
+type peerUID struct {
+	uids    []int
+	headers HeaderNames
+}
+
+func (p *peerUID) Authenticate(r *http.Request) (*resource.User, bool, error) {
+	uid, known := PeerUIDFrom(r.Context())
+	if !known || !slices.Contains(p.uids, uid) {
+		return nil, false, nil
+	}
+	user := p.headers.user(r.Header)
+	return user, user != nil, nil
 }

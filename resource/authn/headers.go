@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,15 +18,14 @@ const (
 	HeaderExtraPrefix = "X-Remote-Extra-"
 )
 
-// HeaderNames are the headers that a front proxy puts the user in. Names are
-// matched without regard to case. The zero value is none; see
-// [DefaultHeaderNames].
+// HeaderNames are the identity headers of a front proxy. Case does not matter. The zero value
+// has none; see [DefaultHeaderNames].
 type HeaderNames struct {
-	// User and UID: the first header with a value counts.
+	// User and UID: the first header with a value is used.
 	User, UID []string
 	// Group: every value of every header is a group.
 	Group []string
-	// ExtraPrefix: the rest of a header's name is the key, percent-encoded.
+	// ExtraPrefix: the rest of a header's name is the percent-encoded key.
 	ExtraPrefix []string
 }
 
@@ -39,7 +39,7 @@ func DefaultHeaderNames() HeaderNames {
 	}
 }
 
-// user reads the user from the headers; nil when they name none.
+// user returns the user in the headers; nil without one.
 func (n HeaderNames) user(h http.Header) *resource.User {
 	name := firstValue(h, n.User)
 	if name == "" {
@@ -94,11 +94,11 @@ func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// SetFrontProxyHeaders replaces the identity headers in h by those of the user. Keys of
-// extras are percent-encoded where a header name does not permit them.
+// SetFrontProxyHeaders replaces the identity headers in h by those of the user. Characters of
+// extra keys that a header name cannot have are percent-encoded.
 func SetFrontProxyHeaders(h http.Header, u *resource.User) {
 	StripFrontProxyHeaders(h)
-	// All values share one array; the capacities keep an append from reaching the next.
+	// All values share one array; the limited capacities keep appends from overwriting it.
 	values := make([]string, 0, 2+len(u.Groups))
 	values = append(values, u.Name)
 	h[HeaderUser] = values[:1:1]
@@ -116,8 +116,8 @@ func SetFrontProxyHeaders(h http.Header, u *resource.User) {
 	}
 }
 
-// StripFrontProxyHeaders removes every header that a receiver could read as one of the
-// X-Remote-* headers: those with the same name after FoldHeaderName.
+// StripFrontProxyHeaders removes every header that a server could read as one of the
+// X-Remote-* headers: those whose name after FoldHeaderName begins with x-remote-.
 func StripFrontProxyHeaders(h http.Header) {
 	for name := range h {
 		if HasFoldedPrefix(name, "x-remote-") {
@@ -126,10 +126,9 @@ func StripFrontProxyHeaders(h http.Header) {
 	}
 }
 
-// FoldHeaderName returns a header's name in lower case, with a dash for each byte
-// that is neither a letter nor a digit. Names that are the same after that are the
-// same header to some servers: CGI (RFC 3875, 4.1.18) and its successors replace
-// dashes by underscores, and PHP also dots and others.
+// FoldHeaderName returns a header's name in lower case, with a dash for each byte that is
+// neither a letter nor a digit. Some servers treat names that become equal as one header:
+// CGI (RFC 3875, 4.1.18) replaces dashes by underscores, and PHP also other characters.
 func FoldHeaderName(name string) string {
 	folded := make([]byte, len(name))
 	for i := range len(name) {
@@ -161,48 +160,31 @@ func foldByte(c byte) byte {
 	return '-'
 }
 
-// StripCredentials removes what a request was authenticated by, whether or not
-// it was used, so that nothing behind authentication can see or forward it:
-// Authorization, X-Remote-*, and a token among the WebSocket protocols.
+// StripCredentials removes all credentials, used or not, so that nothing behind
+// authentication can read or forward them: Authorization, X-Remote-*, and a token among the
+// WebSocket protocols.
 func StripCredentials(h http.Header) {
 	delete(h, "Authorization")
 	StripFrontProxyHeaders(h)
 	stripProtocolToken(h)
 }
 
-// extraHeader returns the name of the header for a key of an extra, in canonical
-// form: bytes that are not token characters (RFC 9110, 5.6.2), and the percent
-// sign itself, become %XX.
+// extraHeader returns the canonical header name for a key of an extra. Bytes that are not
+// token characters (RFC 9110, 5.6.2), and the percent sign, become %XX.
 func extraHeader(key string) string {
-	const hex = "0123456789abcdef" // as the canonical form has it, but at a beginning
-	var room [128]byte
-	name := append(room[:0], HeaderExtraPrefix...)
-	upper := true
-	add := func(c byte) {
-		switch {
-		case upper && 'a' <= c && c <= 'z':
-			c -= 'a' - 'A'
-		case !upper && 'A' <= c && c <= 'Z':
-			c += 'a' - 'A'
-		}
-		name = append(name, c)
-		upper = c == '-'
-	}
+	name := []byte(HeaderExtraPrefix)
 	for i := range len(key) {
-		c := key[i]
-		if isTokenByte(c) && c != '%' {
-			add(c)
-			continue
+		if c := key[i]; isTokenByte(c) && c != '%' {
+			name = append(name, c)
+		} else {
+			name = fmt.Appendf(name, "%%%02x", c)
 		}
-		add('%')
-		add(hex[c>>4])
-		add(hex[c&15])
 	}
-	return string(name)
+	return http.CanonicalHeaderKey(string(name))
 }
 
-// decodeExtraKey is the inverse, up to case, which headers do not keep: keys
-// are lower case. What is not properly encoded is taken as it stands.
+// decodeExtraKey is the inverse of extraHeader. The key is in lower case, because header
+// names have no case. A key that is not properly encoded is returned unchanged.
 func decodeExtraKey(encoded string) string {
 	encoded = strings.ToLower(encoded)
 	if key, err := url.PathUnescape(encoded); err == nil {

@@ -23,16 +23,16 @@ const (
 	PathKeySet              = "/openid/v1/jwks"
 )
 
-// issuerMaxAge is how long, in seconds, others may keep the issuer's documents.
+// issuerMaxAge is the lifetime of the issuer's documents in caches, in seconds.
 const issuerMaxAge = 3600
 
-// IssuerDiscovery serves the OpenID documents that verify service-account tokens:
-// [PathOpenIDConfiguration] and [PathKeySet], the latter below the issuer's URL. keys
-// is called for every request. For an issuer that is not an https URL without query and
-// fragment both are 404, and one line in the log has the reason.
+// IssuerDiscovery serves the OpenID documents for verifying service-account tokens:
+// [PathOpenIDConfiguration] and [PathKeySet]. keys is called for every request. If the issuer
+// is not an https URL without query and fragment, both paths return 404 and the reason is
+// logged once.
 func IssuerDiscovery(issuer string, keys func() []PublicKey) http.Handler {
 	if err := checkIssuer(issuer); err != nil {
-		slog.Warn("service account issuer has no discovery documents", "issuer", issuer, "err", err)
+		slog.Warn("no discovery documents for this service account issuer", "issuer", issuer, "err", err)
 		return http.NotFoundHandler()
 	}
 	mux := http.NewServeMux()
@@ -121,7 +121,7 @@ func keySet(keys []PublicKey) any {
 	}{set}
 }
 
-// fill sets the members that depend on the type of key.
+// fill sets the members that depend on the type of the key.
 func (k *webKey) fill(key crypto.PublicKey) error {
 	encode := base64.RawURLEncoding.EncodeToString
 	switch key := key.(type) {

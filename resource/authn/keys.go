@@ -8,24 +8,21 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"os"
 
 	"github.com/golang-jwt/jwt/v5"
+	"k8s.io/client-go/util/keyutil"
 )
 
-// minRSABits is the shortest RSA key that may sign or verify a token (RFC 7518,
-// 3.3).
+// minRSABits is the least size of an RSA key for tokens (RFC 7518, 3.3).
 const minRSABits = 2048
 
 // PublicKey verifies tokens.
 type PublicKey struct {
-	// ID is what tokens name the key by: the unpadded base64url SHA-256 digest
-	// of its PKIX form.
+	// ID is the key id in tokens: the unpadded base64url SHA-256 digest of the key in PKIX
+	// form.
 	ID string
-	// Algorithm is RS256, ES256, ES384 or ES512, as the key has it.
+	// Algorithm is RS256, ES256, ES384 or ES512, determined by the key.
 	Algorithm string
 	// Key is an *rsa.PublicKey or an *ecdsa.PublicKey.
 	Key crypto.PublicKey
@@ -46,8 +43,7 @@ func NewPublicKey(key crypto.PublicKey) (PublicKey, error) {
 	return PublicKey{ID: base64.RawURLEncoding.EncodeToString(sum[:]), Algorithm: method.Alg(), Key: key}, nil
 }
 
-// methodOf returns the one way to sign that belongs to a key: a token does not
-// get to choose it.
+// methodOf returns the only signing method of a key; a token cannot choose another.
 func methodOf(key crypto.PublicKey) (jwt.SigningMethod, error) {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
@@ -68,12 +64,12 @@ func methodOf(key crypto.PublicKey) (jwt.SigningMethod, error) {
 	return nil, fmt.Errorf("a key of type %T cannot sign tokens, only RSA and ECDSA on P-256, P-384 or P-521 can", key)
 }
 
-// PublicKeys are the keys of some PEM files, read again when these change. Safe
-// for concurrent use.
+// PublicKeys are the public keys in PEM files. The files are read again when they change.
+// Safe for concurrent use.
 type PublicKeys struct{ keys *reloaded[[]PublicKey] }
 
-// NewPublicKeys reads the files: public keys, certificates or private keys, any
-// number in each. It is an error if one has none.
+// NewPublicKeys reads the files. Each has one or more public keys or certificates, or a
+// private key; a file without a key is an error.
 func NewPublicKeys(files ...string) (*PublicKeys, error) {
 	load := func() ([]PublicKey, error) {
 		var keys []PublicKey
@@ -97,74 +93,21 @@ func NewPublicKeys(files ...string) (*PublicKeys, error) {
 func (p *PublicKeys) Keys() []PublicKey { return p.keys.get() }
 
 func readPublicKeys(file string) ([]PublicKey, error) {
-	data, err := os.ReadFile(file)
+	found, err := keyutil.PublicKeysFromFile(file)
 	if err != nil {
-		return nil, err
-	}
-	var keys []PublicKey
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			break
-		}
-		raw, err := publicKeyIn(block)
-		if err != nil {
+		// keyutil does not find the public key of an ECDSA key in PKCS #8 form.
+		private, privateErr := keyutil.PrivateKeyFromFile(file)
+		signer, ok := private.(crypto.Signer)
+		if privateErr != nil || !ok {
 			return nil, err
 		}
-		if raw == nil {
-			continue
-		}
-		key, err := NewPublicKey(raw)
-		if err != nil {
+		found = []any{signer.Public()}
+	}
+	keys := make([]PublicKey, len(found))
+	for i := range found {
+		if keys[i], err = NewPublicKey(found[i]); err != nil {
 			return nil, err
 		}
-		keys = append(keys, key)
-	}
-	if len(keys) == 0 {
-		return nil, errors.New("no PEM key in it")
 	}
 	return keys, nil
-}
-
-// publicKeyIn returns the public key in a PEM block, nil for a block that is
-// about something else (EC PARAMETERS).
-func publicKeyIn(block *pem.Block) (crypto.PublicKey, error) {
-	switch block.Type {
-	case "PUBLIC KEY":
-		return x509.ParsePKIXPublicKey(block.Bytes)
-	case "RSA PUBLIC KEY":
-		return x509.ParsePKCS1PublicKey(block.Bytes)
-	case "CERTIFICATE":
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		return cert.PublicKey, nil
-	}
-	private, err := privateKeyIn(block)
-	if private == nil || err != nil {
-		return nil, err
-	}
-	return private.Public(), nil
-}
-
-// privateKeyIn returns the private key in a PEM block, nil for a block that is
-// about something else.
-func privateKeyIn(block *pem.Block) (crypto.Signer, error) {
-	switch block.Type {
-	case "EC PRIVATE KEY":
-		return x509.ParseECPrivateKey(block.Bytes)
-	case "RSA PRIVATE KEY":
-		return x509.ParsePKCS1PrivateKey(block.Bytes)
-	case "PRIVATE KEY":
-		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		if signer, ok := key.(crypto.Signer); ok {
-			return signer, nil
-		}
-		return nil, fmt.Errorf("a key of type %T cannot sign", key)
-	}
-	return nil, nil
 }

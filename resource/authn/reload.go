@@ -1,16 +1,86 @@
 package authn
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// reloadInterval is how often, at most, a file in use is looked at.
+// CAFile is a PEM file of trusted CAs. It is read again when it changes. Safe for
+// concurrent use.
+type CAFile struct{ bundle *reloaded[caBundle] }
+
+type caBundle struct {
+	pool *x509.CertPool
+	pem  []byte
+}
+
+// NewCAFile reads the file. A file without certificates is an error.
+func NewCAFile(path string) (*CAFile, error) {
+	load := func() (caBundle, error) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return caBundle{}, fmt.Errorf("read CA file: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(data) {
+			return caBundle{}, fmt.Errorf("read CA file: no PEM certificate in %s", path)
+		}
+		return caBundle{pool: pool, pem: data}, nil
+	}
+	bundle, err := newReloaded(load, path)
+	if err != nil {
+		return nil, err
+	}
+	return &CAFile{bundle: bundle}, nil
+}
+
+// Pool returns the CAs: the same pool until the file changes. Callers must not change it.
+func (f *CAFile) Pool() *x509.CertPool { return f.bundle.get().pool }
+
+// PEM returns a copy of the file's contents.
+func (f *CAFile) PEM() []byte { return slices.Clone(f.bundle.get().pem) }
+
+// KeyPair is a certificate and its key in two PEM files. The files are read again when they
+// change, so servers and clients use a renewed certificate without a restart. Safe for
+// concurrent use.
+type KeyPair struct{ pair *reloaded[*tls.Certificate] }
+
+// NewKeyPair reads the two files. The certificate file may have a chain.
+func NewKeyPair(certFile, keyFile string) (*KeyPair, error) {
+	load := func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read certificate and key: %w", err)
+		}
+		return &pair, nil
+	}
+	pair, err := newReloaded(load, certFile, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	return &KeyPair{pair: pair}, nil
+}
+
+// GetCertificate is for the tls.Config of a server.
+func (k *KeyPair) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return k.pair.get(), nil
+}
+
+// GetClientCertificate is for the tls.Config of a client. It returns the certificate
+// whatever CAs the server lists, so that a server with the wrong CA reports an error.
+func (k *KeyPair) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return k.pair.get(), nil
+}
+
+// reloadInterval is the shortest interval at which a file in use is checked.
 const reloadInterval = 10 * time.Second
 
 // reloaded is a value read from files, and read again when they change. A caller checks
@@ -21,9 +91,9 @@ type reloaded[T any] struct {
 	load     func() (T, error)
 	interval time.Duration
 	current  atomic.Pointer[T]
-	next     atomic.Int64 // when to look again, in Unix nanoseconds
-	looking  sync.Mutex
-	seen     string // guarded by looking: fingerprints of the files
+	next     atomic.Int64 // time of the next check, in Unix nanoseconds
+	checking sync.Mutex
+	seen     string // guarded by checking: fingerprints of the files
 }
 
 // newReloaded reads the value for the first time; that must succeed.
@@ -38,18 +108,19 @@ func newReloaded[T any](load func() (T, error), paths ...string) (*reloaded[T], 
 	return r, nil
 }
 
-// get returns the value. One caller looks at the files when it is time; the
-// others go on with what there is.
+// get returns the value. When a check is due one caller makes it; concurrent callers get
+// the present value.
 func (r *reloaded[T]) get() T {
-	if now := time.Now(); now.UnixNano() >= r.next.Load() && r.looking.TryLock() {
-		r.look()
+	if now := time.Now(); now.UnixNano() >= r.next.Load() && r.checking.TryLock() {
+		r.check()
 		r.next.Store(now.Add(r.interval).UnixNano())
-		r.looking.Unlock()
+		r.checking.Unlock()
 	}
 	return *r.current.Load()
 }
 
-func (r *reloaded[T]) look() {
+// check reads the value again if a file changed. The caller holds checking.
+func (r *reloaded[T]) check() {
 	now := fingerprints(r.paths)
 	if now == r.seen {
 		return
@@ -57,15 +128,14 @@ func (r *reloaded[T]) look() {
 	r.seen = now
 	value, err := r.load()
 	if err != nil {
-		slog.Error("reload credentials, keeping the last good ones", "files", r.paths, "err", err)
+		slog.Error("reloading credentials failed, the previous ones stay in use", "files", r.paths, "err", err)
 		return
 	}
 	r.current.Store(&value)
 	slog.Info("credentials reloaded", "files", r.paths)
 }
 
-// fingerprints identifies the files without reading them. A file that replaces another
-// one has another inode and time of change.
+// fingerprints returns the sizes and times of the files, which differ for another content.
 func fingerprints(paths []string) string {
 	var b strings.Builder
 	for _, path := range paths {

@@ -24,7 +24,7 @@ func TestCAFileIsReadAgain(t *testing.T) {
 	}
 	writeFile(t, path, []byte("garbage"))
 	if file.Pool() != before {
-		t.Error("garbage replaced good authorities")
+		t.Error("an invalid file replaced the CAs")
 	}
 	both := append(certPEM(first.cert), certPEM(second.cert)...)
 	writeFile(t, path, both)
@@ -33,7 +33,7 @@ func TestCAFileIsReadAgain(t *testing.T) {
 	}
 	writeFile(t, path, nil)
 	if _, err := NewCAFile(path); err == nil {
-		t.Error("a file without certificates was taken")
+		t.Error("a file without certificates was accepted")
 	}
 }
 
@@ -66,7 +66,7 @@ func TestKeyPairIsReadAgain(t *testing.T) {
 	}
 	copyFile(t, keyFile(t, newECKey(t, elliptic.P256())), keyPath)
 	if name() != "one" {
-		t.Error("a key without its certificate was taken")
+		t.Error("a key without its certificate was accepted")
 	}
 	write("two")
 	if name() != "two" {

@@ -4,23 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico/resource"
 )
 
-// nbfLeeway is how far ahead the clock of the machine that issued a token may
-// be. Expiry has no leeway.
+// nbfLeeway is how far ahead the clock of a token's issuer may be. Expiry has no leeway.
 const nbfLeeway = time.Minute
 
 // ServiceAccountConfig configures the verification of service-account tokens.
 type ServiceAccountConfig struct {
-	// Issuer is the iss of our tokens; others are not claimed. Required.
+	// Issuer is the iss of the tokens; others are not claimed. Required.
 	Issuer string
 	// Keys returns the keys that verify signatures. Required.
 	Keys func() []PublicKey
@@ -37,8 +37,8 @@ type ServiceAccountConfig struct {
 	Metrics prometheus.Registerer
 }
 
-// ServiceAccountTokens knows the tokens of service accounts: those that a
-// [Signer] made (docs/wire.md 7.4). Safe for concurrent use.
+// ServiceAccountTokens authenticates the service-account tokens of a [Signer]
+// (docs/wire.md 7.4). Safe for concurrent use.
 type ServiceAccountTokens struct {
 	cfg    ServiceAccountConfig
 	parser *jwt.Parser
@@ -64,12 +64,6 @@ func ServiceAccounts(cfg ServiceAccountConfig) *ServiceAccountTokens {
 	}
 }
 
-// Authenticate claims a request with a good token of a service account; another
-// token is an error.
-func (s *ServiceAccountTokens) Authenticate(r *http.Request) (*resource.User, bool, error) {
-	return bearer{s}.Authenticate(r)
-}
-
 // AuthenticateToken implements TokenAuthenticator. It reports the audiences of the
 // token to a caller that used [WithAudiences].
 func (s *ServiceAccountTokens) AuthenticateToken(ctx context.Context, token string) (*resource.User, bool, error) {
@@ -78,51 +72,51 @@ func (s *ServiceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 		wanted = asked.Wanted
 	}
 	now, key := s.now(), tokenKey(token, wanted)
-	answer, remembered := s.cache.get(key, now)
-	if remembered {
+	result, cached := s.cache.get(key, now)
+	if cached {
 		s.counts.hit.Inc()
 	} else {
-		answer = s.verify(ctx, token, wanted, now)
-		s.counts.checked(answer.err)
-		s.cache.put(key, answer, now)
+		result = s.verify(ctx, token, wanted, now)
+		s.counts.verified(result.err)
+		s.cache.put(key, result, now)
 	}
 	if asked != nil {
-		asked.Matched = answer.audiences
+		asked.Matched = result.audiences
 	}
-	return answer.user, answer.user != nil, answer.err
+	return result.user, result.user != nil, result.err
 }
 
-// verify checks a token that is not remembered.
-func (s *ServiceAccountTokens) verify(ctx context.Context, token string, wanted []string, now time.Time) tokenAnswer {
+// verify checks a token that is not cached.
+func (s *ServiceAccountTokens) verify(ctx context.Context, token string, wanted []string, now time.Time) tokenResult {
 	var claims tokenClaims
 	_, err := s.parser.ParseWithClaims(token, &claims, s.keysFor)
 	switch {
 	case errors.Is(err, errForeignToken), errors.Is(err, jwt.ErrTokenMalformed):
-		return tokenAnswer{lasting: true}
+		return tokenResult{lasting: true}
 	case err != nil:
-		return tokenAnswer{err: fmt.Errorf("verify service account token: %w", err), lasting: true}
+		return tokenResult{err: fmt.Errorf("verify service account token: %w", err), lasting: true}
 	}
 	if err := claims.checkTime(now); err != nil {
-		return tokenAnswer{err: err}
+		return tokenResult{err: err}
 	}
 	matched := intersect(wanted, claims.Audience)
 	if len(matched) == 0 {
-		return tokenAnswer{err: fmt.Errorf("token audiences %q is invalid for the target audiences %q", claims.Audience, wanted)}
+		return tokenResult{err: fmt.Errorf("token audiences %q is invalid for the target audiences %q", claims.Audience, wanted)}
 	}
 	if err := claims.checkNames(); err != nil {
-		return tokenAnswer{err: err}
+		return tokenResult{err: err}
 	}
 	if err := s.checkLive(ctx, &claims.Private); err != nil {
-		return tokenAnswer{err: err}
+		return tokenResult{err: err}
 	}
-	return tokenAnswer{user: claims.user(), audiences: matched, expires: claims.ExpiresAt.Time}
+	return tokenResult{user: claims.user(), audiences: matched, expires: claims.ExpiresAt.Time}
 }
 
-// errForeignToken is a token of another issuer.
+// errForeignToken reports a token of another issuer.
 var errForeignToken = errors.New("the token is of another issuer")
 
-// keysFor returns the keys that may have signed the token, by the name it gives
-// and the algorithm that belongs to the key.
+// keysFor returns the keys that may have signed the token: those with its key id, if it has
+// one, and its algorithm.
 func (s *ServiceAccountTokens) keysFor(token *jwt.Token) (any, error) {
 	if issuer, err := token.Claims.GetIssuer(); err != nil || issuer != s.cfg.Issuer {
 		return nil, errForeignToken
@@ -135,9 +129,30 @@ func (s *ServiceAccountTokens) keysFor(token *jwt.Token) (any, error) {
 		}
 	}
 	if len(set.Keys) == 0 {
-		return nil, errors.New("no key of that name and algorithm is known")
+		return nil, errors.New("no key with this id and algorithm")
 	}
 	return set, nil
+}
+
+// tokenClaims are the contents of a service-account token (docs/wire.md 7.4).
+type tokenClaims struct {
+	jwt.RegisteredClaims
+	Private privateClaims `json:"kubernetes.io"`
+}
+
+// privateClaims are the service account of a token and its bound object.
+type privateClaims struct {
+	Namespace      string           `json:"namespace,omitempty"`
+	ServiceAccount claimRef         `json:"serviceaccount"`
+	Pod            *claimRef        `json:"pod,omitempty"`
+	Secret         *claimRef        `json:"secret,omitempty"`
+	Node           *claimRef        `json:"node,omitempty"`
+	WarnAfter      *jwt.NumericDate `json:"warnafter,omitempty"`
+}
+
+type claimRef struct {
+	Name string `json:"name"`
+	UID  string `json:"uid,omitempty"`
 }
 
 func (c *tokenClaims) checkTime(now time.Time) error {
@@ -152,20 +167,19 @@ func (c *tokenClaims) checkTime(now time.Time) error {
 	return nil
 }
 
-// checkNames checks that a token is whole and of one mind.
+// checkNames checks that a token names one service account.
 func (c *tokenClaims) checkNames() error {
 	p := &c.Private
 	if p.Namespace == "" || p.ServiceAccount.Name == "" || p.ServiceAccount.UID == "" {
 		return errors.New("service account token names no service account")
 	}
-	if c.Subject != ServiceAccountUser(p.Namespace, p.ServiceAccount.Name) {
+	if c.Subject != serviceaccount.MakeUsername(p.Namespace, p.ServiceAccount.Name) {
 		return fmt.Errorf("service account token is of %s/%s, but its subject is %q", p.Namespace, p.ServiceAccount.Name, c.Subject)
 	}
 	return nil
 }
 
-// checkLive checks that the service account still exists, and the object that
-// the token dies with.
+// checkLive checks that the service account and the bound object exist.
 func (s *ServiceAccountTokens) checkLive(ctx context.Context, p *privateClaims) error {
 	if s.cfg.Lookup != nil {
 		uid, found, err := s.cfg.Lookup(ctx, p.Namespace, p.ServiceAccount.Name)
@@ -197,11 +211,11 @@ func (s *ServiceAccountTokens) checkLive(ctx context.Context, p *privateClaims) 
 	return nil
 }
 
-// errInvalidated is a token whose service account or bound object is gone.
+// errInvalidated reports a token whose service account or bound object was deleted.
 var errInvalidated = errors.New("service account token has been invalidated")
 
-// bound returns what the token dies with. The node beside a pod is only where
-// the pod runs.
+// bound returns the object whose deletion invalidates the token; nil: none. The node beside a
+// pod is information only.
 func (p *privateClaims) bound() (kind, namespace string, ref *claimRef) {
 	switch {
 	case p.Secret != nil:
@@ -214,17 +228,17 @@ func (p *privateClaims) bound() (kind, namespace string, ref *claimRef) {
 	return "", "", nil
 }
 
-// user returns the service account as a user (docs/wire.md 7.4).
+// user returns the user of the service account (docs/wire.md 7.4).
 func (c *tokenClaims) user() *resource.User {
 	p := &c.Private
 	u := &resource.User{
-		Name:   ServiceAccountUser(p.Namespace, p.ServiceAccount.Name),
+		Name:   serviceaccount.MakeUsername(p.Namespace, p.ServiceAccount.Name),
 		UID:    p.ServiceAccount.UID,
-		Groups: ServiceAccountGroups(p.Namespace),
+		Groups: serviceaccount.MakeGroupNames(p.Namespace),
 		Extra:  map[string][]string{},
 	}
 	if c.ID != "" {
-		u.Extra[extraCredentialID] = []string{"JTI=" + c.ID}
+		u.Extra[user.CredentialIDKey] = []string{"JTI=" + c.ID}
 	}
 	for kind, ref := range map[string]*claimRef{"pod": p.Pod, "node": p.Node} {
 		if ref != nil {

@@ -64,7 +64,7 @@ func TestTokensOfEveryKind(t *testing.T) {
 			t.Errorf("%s: algorithm %s", alg, s.PublicKey().Algorithm)
 		}
 		a := ServiceAccounts(ServiceAccountConfig{Issuer: testIssuer, Keys: keysOf(s)})
-		user, claimed, err := a.Authenticate(bearerRequest(sign(t, s, goodClaims())))
+		user, claimed, err := Bearer(a).Authenticate(bearerRequest(sign(t, s, goodClaims())))
 		if err != nil || !claimed {
 			t.Fatalf("%s: claimed %v, err %v", alg, claimed, err)
 		}
@@ -120,7 +120,7 @@ func TestBadTokens(t *testing.T) {
 		{"lookup fails", change(func(c *TokenClaims) { c.Name = "broken" }), "no storage"},
 		{"pod gone", change(func(c *TokenClaims) { c.Bound = &BoundObject{"Pod", "p", "Pod-uid"} }), "service account token has been invalidated"},
 		{"pod replaced", change(func(c *TokenClaims) { c.Bound = &BoundObject{"Pod", "there", "x"} }), "Pod UID (Pod-uid) does not match service account Pod ref claim (x)"},
-		{"another key", sign(t, stranger, goodClaims()), "no key of that name"},
+		{"another key", sign(t, stranger, goodClaims()), "no key with this id"},
 		{"another issuer", sign(t, &foreign, goodClaims()), "invalid bearer token"},
 		{"no token", "x.y.z", "invalid bearer token"},
 		{"opaque", "abcdef", "invalid bearer token"},
@@ -129,7 +129,7 @@ func TestBadTokens(t *testing.T) {
 		{"changed", tamper(sign(t, s, goodClaims())), "signature is invalid"},
 		{"subject of another", forge(t, jwt.SigningMethodES256, key), "its subject is"},
 	} {
-		user, claimed, err := a.Authenticate(bearerRequest(c.token))
+		user, claimed, err := Bearer(a).Authenticate(bearerRequest(c.token))
 		if claimed || user != nil || err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, %v\nwant %s", c.name, claimed, err, c.want)
 		}
@@ -137,7 +137,7 @@ func TestBadTokens(t *testing.T) {
 	bound := change(func(c *TokenClaims) {
 		c.Bound, c.Node = &BoundObject{"Pod", "there", "Pod-uid"}, &BoundObject{"Node", "n", "n-1"}
 	})
-	user, _, err := a.Authenticate(bearerRequest(bound))
+	user, _, err := Bearer(a).Authenticate(bearerRequest(bound))
 	if err != nil || user.Extra["authentication.kubernetes.io/pod-uid"][0] != "Pod-uid" || user.Extra["authentication.kubernetes.io/node-name"][0] != "n" {
 		t.Errorf("bound: got %+v, %v", user, err)
 	}

@@ -3,14 +3,14 @@ package authn
 import (
 	"context"
 	"crypto"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // Signer issues service-account tokens. Safe for concurrent use.
@@ -21,15 +21,19 @@ type Signer struct {
 	method jwt.SigningMethod
 }
 
-// NewSigner reads the private key of a PEM file: RSA (RS256) or ECDSA (ES256,
-// ES384, ES512, as its curve has it). issuer is the iss of every token.
+// NewSigner reads the private key in a PEM file: RSA (RS256) or ECDSA (ES256, ES384 or
+// ES512, by its curve). issuer is the iss of every token.
 func NewSigner(keyFile, issuer string) (*Signer, error) {
 	if issuer == "" {
 		return nil, errors.New("make token signer: the issuer is empty")
 	}
-	key, err := readPrivateKey(keyFile)
+	private, err := keyutil.PrivateKeyFromFile(keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("read token signing key %s: %w", keyFile, err)
+	}
+	key, ok := private.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("read token signing key %s: a key of type %T cannot sign", keyFile, private)
 	}
 	public, err := NewPublicKey(key.Public())
 	if err != nil {
@@ -38,40 +42,24 @@ func NewSigner(keyFile, issuer string) (*Signer, error) {
 	return &Signer{issuer: issuer, key: key, public: public, method: jwt.GetSigningMethod(public.Algorithm)}, nil
 }
 
-func readPrivateKey(file string) (crypto.Signer, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			return nil, errors.New("no PEM private key in it")
-		}
-		if key, err := privateKeyIn(block); key != nil || err != nil {
-			return key, err
-		}
-	}
-}
-
-// PublicKey returns the key that verifies what s signs.
+// PublicKey returns the key that verifies the tokens of s.
 func (s *Signer) PublicKey() PublicKey { return s.public }
 
 // TokenClaims are the contents of a token.
 type TokenClaims struct {
-	// Namespace, Name and UID are the service account's. Required.
+	// Namespace, Name and UID of the service account. Required.
 	Namespace, Name, UID string
 	// Audiences of the token. Required.
 	Audiences []string
-	// IssuedAt and Expires bound the token's life, in whole seconds. Required.
+	// IssuedAt and Expires are rounded to seconds. Required.
 	IssuedAt, Expires time.Time
-	// ID is the token's own name (jti), for audit; "" is a new UUID.
+	// ID identifies the token (jti) in audit events; "" is a new UUID.
 	ID string
-	// Bound is the object that the token dies with; nil is none.
+	// Bound is the object whose deletion invalidates the token; nil: none.
 	Bound *BoundObject
-	// Node is the node that a pod with a token runs on; nil is none.
+	// Node is the node of the pod that the token is for; nil: none.
 	Node *BoundObject
-	// WarnAfter is when a client should have replaced the token; zero is none.
+	// WarnAfter is the time at which clients should have replaced the token; zero: none.
 	WarnAfter time.Time
 }
 
@@ -81,7 +69,7 @@ type BoundObject struct{ Kind, Name, UID string }
 // Sign makes a token.
 func (s *Signer) Sign(_ context.Context, c TokenClaims) (string, error) {
 	if c.Namespace == "" || c.Name == "" || c.UID == "" || len(c.Audiences) == 0 || !c.Expires.After(c.IssuedAt) {
-		return "", errors.New("sign token: service account, audiences and a time of life are needed")
+		return "", errors.New("sign token: service account, audiences and a lifetime are required")
 	}
 	id := c.ID
 	if id == "" {
@@ -90,7 +78,7 @@ func (s *Signer) Sign(_ context.Context, c TokenClaims) (string, error) {
 	claims := tokenClaims{
 		RegisteredClaims: jwt.RegisteredClaims{
 			Issuer:    s.issuer,
-			Subject:   ServiceAccountUser(c.Namespace, c.Name),
+			Subject:   serviceaccount.MakeUsername(c.Namespace, c.Name),
 			Audience:  c.Audiences,
 			IssuedAt:  jwt.NewNumericDate(c.IssuedAt),
 			NotBefore: jwt.NewNumericDate(c.IssuedAt),

@@ -16,67 +16,66 @@ import (
 // signature check when a client repeats a forged token, and must not outlive the arrival of
 // a new key by much.
 const (
-	goodTokenTTL  = 10 * time.Second
-	badTokenTTL   = 2 * time.Second
-	goodTokenSize = 4096
-	badTokenSize  = 256
+	validTTL    = 10 * time.Second
+	invalidTTL  = 2 * time.Second
+	validSize   = 4096
+	invalidSize = 256
 )
 
-// tokenAnswer is the result for a token: a user, an error, or neither for a token of
+// tokenResult is the result for a token: a user, an error, or neither for a token of
 // another kind.
-type tokenAnswer struct {
+type tokenResult struct {
 	user      *resource.User
 	audiences []string
 	err       error
-	// expires is when a good token does.
+	// expires is the expiry of a valid token.
 	expires time.Time
-	// lasting: an error that depends on the token and the keys alone.
+	// lasting: the error depends on the token and the keys only.
 	lasting bool
 }
 
-// tokenCache remembers answers about tokens. Good and bad ones are kept apart:
-// forged tokens cannot push out good ones. Safe for concurrent use.
+// tokenCache caches results for tokens. Valid and invalid tokens have separate caches, so
+// forged tokens cannot evict valid ones. Safe for concurrent use.
 type tokenCache struct {
-	good, bad *lru.Cache[[sha256.Size]byte, rememberedAnswer]
+	valid, invalid *lru.Cache[[sha256.Size]byte, cachedResult]
 }
 
-type rememberedAnswer struct {
-	tokenAnswer
+type cachedResult struct {
+	tokenResult
 	until time.Time
 }
 
 func newTokenCache() *tokenCache {
-	good, _ := lru.New[[sha256.Size]byte, rememberedAnswer](goodTokenSize) // fails for sizes below 1 only
-	bad, _ := lru.New[[sha256.Size]byte, rememberedAnswer](badTokenSize)
-	return &tokenCache{good: good, bad: bad}
+	valid, _ := lru.New[[sha256.Size]byte, cachedResult](validSize) // fails for sizes below 1 only
+	invalid, _ := lru.New[[sha256.Size]byte, cachedResult](invalidSize)
+	return &tokenCache{valid: valid, invalid: invalid}
 }
 
-func (c *tokenCache) get(key [sha256.Size]byte, now time.Time) (tokenAnswer, bool) {
-	for _, cache := range [...]*lru.Cache[[sha256.Size]byte, rememberedAnswer]{c.good, c.bad} {
-		if answer, found := cache.Get(key); found && now.Before(answer.until) {
-			return answer.tokenAnswer, true
+func (c *tokenCache) get(key [sha256.Size]byte, now time.Time) (tokenResult, bool) {
+	for _, cache := range [...]*lru.Cache[[sha256.Size]byte, cachedResult]{c.valid, c.invalid} {
+		if result, found := cache.Get(key); found && now.Before(result.until) {
+			return result.tokenResult, true
 		}
 	}
-	return tokenAnswer{}, false
+	return tokenResult{}, false
 }
 
-func (c *tokenCache) put(key [sha256.Size]byte, answer tokenAnswer, now time.Time) {
+func (c *tokenCache) put(key [sha256.Size]byte, result tokenResult, now time.Time) {
 	switch {
-	case answer.user != nil:
-		until := now.Add(goodTokenTTL)
-		if answer.expires.Before(until) {
-			until = answer.expires
+	case result.user != nil:
+		until := now.Add(validTTL)
+		if result.expires.Before(until) {
+			until = result.expires
 		}
-		c.good.Add(key, rememberedAnswer{answer, until})
-	case answer.lasting:
-		c.bad.Add(key, rememberedAnswer{answer, now.Add(badTokenTTL)})
+		c.valid.Add(key, cachedResult{result, until})
+	case result.lasting:
+		c.invalid.Add(key, cachedResult{result, now.Add(invalidTTL)})
 	}
 }
 
-// tokenKey identifies a token and what it is wanted for. Tokens themselves are
-// not kept.
+// tokenKey identifies a token and the wanted audiences. The cache does not hold tokens.
 func tokenKey(token string, audiences []string) [sha256.Size]byte {
-	var room [2 << 10]byte // most tokens are shorter; it is not on the heap
+	var room [2 << 10]byte // on the stack; most tokens are shorter
 	text := room[:0]
 	write := func(s string) {
 		text = binary.BigEndian.AppendUint64(text, uint64(len(s)))
@@ -91,7 +90,7 @@ func tokenKey(token string, audiences []string) [sha256.Size]byte {
 
 // tokenMetrics counts, under upstream's names, whether the results for tokens were cached
 // or verified.
-type tokenMetrics struct{ hit, miss, good, bad prometheus.Counter }
+type tokenMetrics struct{ hit, miss, ok, failed prometheus.Counter }
 
 // newTokenMetrics returns metrics and registers them; registry may be nil.
 func newTokenMetrics(registry prometheus.Registerer) *tokenMetrics {
@@ -108,16 +107,16 @@ func newTokenMetrics(registry prometheus.Registerer) *tokenMetrics {
 	}
 	return &tokenMetrics{
 		hit: requests.WithLabelValues("hit"), miss: requests.WithLabelValues("miss"),
-		good: fetches.WithLabelValues("ok"), bad: fetches.WithLabelValues("error"),
+		ok: fetches.WithLabelValues("ok"), failed: fetches.WithLabelValues("error"),
 	}
 }
 
-// checked counts a token that was not cached.
-func (m *tokenMetrics) checked(err error) {
+// verified counts a token whose result was not cached.
+func (m *tokenMetrics) verified(err error) {
 	m.miss.Inc()
 	if err != nil {
-		m.bad.Inc()
+		m.failed.Inc()
 		return
 	}
-	m.good.Inc()
+	m.ok.Inc()
 }

@@ -8,24 +8,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"strings"
 
 	"portico/resource"
 )
 
-// StaticTokens knows the tokens of a file. Safe for concurrent use.
+// StaticTokens authenticates the tokens of a file. Safe for concurrent use.
 type StaticTokens struct{ users *reloaded[staticUsers] }
 
-// staticUsers is keyed by the digest of the token, so that the time of a lookup does
-// not depend on how much of a guess is right.
+// staticUsers are users by the digest of the token, so that the time of a lookup reveals
+// nothing about a token.
 type staticUsers map[[sha256.Size]byte]*resource.User
 
-// TokenFile reads a file of comma-separated lines: token, user, uid and,
-// optionally, the user's groups, themselves separated by commas inside quotes.
-// It is read again when it changes. A line without the first three, an empty
-// token or user, or a token that is there twice is an error.
+// TokenFile reads a CSV file with the columns token, user, uid and, optionally, groups, which
+// are quoted and separated by commas. The file is read again when it changes. A line with
+// fewer than three columns, an empty token or user, or a duplicate token is an error.
 func TokenFile(path string) (*StaticTokens, error) {
 	load := func() (staticUsers, error) {
 		data, err := os.ReadFile(path)
@@ -45,20 +43,13 @@ func TokenFile(path string) (*StaticTokens, error) {
 	return &StaticTokens{users: users}, nil
 }
 
-// Authenticate claims a request with a token of the file; another token is an
-// error.
-func (s *StaticTokens) Authenticate(r *http.Request) (*resource.User, bool, error) {
-	return bearer{s}.Authenticate(r)
-}
-
 // AuthenticateToken implements TokenAuthenticator.
 func (s *StaticTokens) AuthenticateToken(_ context.Context, token string) (*resource.User, bool, error) {
 	user := s.users.get()[sha256.Sum256([]byte(token))]
 	return user, user != nil, nil
 }
 
-// parseTokens reads the lines of a token file. Errors name the line and never
-// a token.
+// parseTokens reads the lines of a token file. Errors name the line, never a token.
 func parseTokens(r io.Reader) (staticUsers, error) {
 	users := make(staticUsers)
 	lines := csv.NewReader(r)
@@ -74,11 +65,11 @@ func parseTokens(r io.Reader) (staticUsers, error) {
 		}
 		line, _ := lines.FieldPos(0)
 		if len(fields) < 3 || fields[0] == "" || fields[1] == "" {
-			return nil, fmt.Errorf("line %d: token, user and uid are needed", line)
+			return nil, fmt.Errorf("line %d: token, user and uid are required", line)
 		}
 		key := sha256.Sum256([]byte(fields[0]))
 		if users[key] != nil {
-			return nil, fmt.Errorf("line %d: the token is there twice", line)
+			return nil, fmt.Errorf("line %d: duplicate token", line)
 		}
 		user := &resource.User{Name: fields[1], UID: fields[2]}
 		if len(fields) > 3 {

@@ -22,7 +22,7 @@ func TestTokenFile(t *testing.T) {
 	ask := func(header string) (*resource.User, bool, error) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Authorization", header)
-		return file.Authenticate(r)
+		return Bearer(file).Authenticate(r)
 	}
 	for _, c := range []struct {
 		header string
@@ -57,7 +57,7 @@ func TestParseTokensComplains(t *testing.T) {
 	for in, want := range map[string]string{
 		"a,b":              "line 1",
 		",b,c":             "line 1",
-		"a,b,c\na,d,e":     "line 2: the token is there twice",
+		"a,b,c\na,d,e":     "line 2: duplicate token",
 		"a,\"b,c":          "quote",
 		"a,,c":             "line 1",
 		"x,y,z\n\n\na,b\n": "line 4",
@@ -79,7 +79,7 @@ func FuzzParseTokens(f *testing.F) {
 		}
 		for _, u := range users {
 			if u.Name == "" {
-				t.Fatal("a token of nobody")
+				t.Fatal("a token without a user")
 			}
 		}
 	})
