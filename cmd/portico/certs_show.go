@@ -10,8 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
-
-	"portico/cmd/internal/pki"
+	certutil "k8s.io/client-go/util/cert"
 )
 
 const certsShowExample = `  portico certs show for-core/*.crt
@@ -36,7 +35,7 @@ func showCertificates(w io.Writer, files []string, now time.Time) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "FILE\tFOR\tGROUPS\tHOSTS\tUSE\tBY\tGOOD FOR")
 	for _, file := range files {
-		certs, err := pki.Read(file)
+		certs, err := certutil.CertsFromFile(file)
 		if err != nil {
 			return err
 		}

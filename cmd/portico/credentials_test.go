@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	certutil "k8s.io/client-go/util/cert"
+
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/pki"
 )
@@ -51,7 +53,7 @@ func TestCertificatesAreRenewedWhileUpRuns(t *testing.T) {
 			time.Sleep(30 * 24 * time.Hour)
 			synctest.Wait()
 			for _, pair := range leaves {
-				certs, err := pki.Read(pair.CertFile)
+				certs, err := certutil.CertsFromFile(pair.CertFile)
 				if err != nil {
 					t.Fatal(err)
 				}

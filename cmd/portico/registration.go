@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certutil "k8s.io/client-go/util/cert"
 
 	"portico/apiservice/backend"
-	"portico/cmd/internal/pki"
 )
 
 // Flags of how groups are taken.
@@ -83,11 +83,11 @@ func (r *registration) complete() (err error) {
 	if r.caFile == "" {
 		return nil
 	}
-	if _, err := pki.Read(r.caFile); err != nil {
-		return fmt.Errorf("--ca-file: %w", err)
-	}
 	if r.caBundle, err = os.ReadFile(r.caFile); err != nil {
 		return fmt.Errorf("--ca-file: %w", err)
+	}
+	if _, err := certutil.ParseCertsPEM(r.caBundle); err != nil {
+		return fmt.Errorf("--ca-file: read %s: %w", r.caFile, err)
 	}
 	return nil
 }

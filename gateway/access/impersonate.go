@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"portico/resource"
 	"portico/resource/rest/handlers"
@@ -126,15 +127,11 @@ func isImpersonation(name string) bool {
 	return len(name) >= len(prefix) && (name[0]|0x20) == prefix[0] && strings.EqualFold(strings.ReplaceAll(name[:len(prefix)], "_", "-"), prefix)
 }
 
-// serviceAccount cuts the user name of a service account in two. Names that no
-// account can have are those of ordinary users.
+// serviceAccount returns the service account of a user name; false for other users and
+// for names that no service account can have.
 func serviceAccount(user string) (namespace, name string, ok bool) {
-	cut, ok := strings.CutPrefix(user, serviceAccountPrefix)
-	if !ok {
-		return "", "", false
-	}
-	namespace, name, _ = strings.Cut(cut, ":")
-	return namespace, name, len(validation.ValidateNamespaceName(namespace, false)) == 0 && len(validation.ValidateServiceAccountName(name, false)) == 0
+	namespace, name, err := serviceaccount.SplitUsername(user)
+	return namespace, name, err == nil
 }
 
 // node returns the node of a user name of the form system:node:NAME.

@@ -8,9 +8,9 @@ import (
 
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"portico/resource"
-	"portico/resource/authn"
 	"portico/resource/authz"
 )
 

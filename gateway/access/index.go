@@ -7,13 +7,11 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"portico/resource"
 	"portico/resource/authz"
 )
-
-// serviceAccountPrefix begins the user names of service accounts.
-const serviceAccountPrefix = "system:serviceaccount:"
 
 // grant is what one binding gives one subject.
 type grant struct {
@@ -81,7 +79,7 @@ func (x *index) add(binding, namespace string, ref rbacv1.RoleRef, subjects []rb
 			if home == "" {
 				continue // a service account without a namespace does not exist
 			}
-			at.kind, at.name = rbacv1.UserKind, serviceAccountPrefix+home+":"+s.Name
+			at.kind, at.name = rbacv1.UserKind, serviceaccount.MakeUsername(home, s.Name)
 			called = s.Name + "/" + s.Namespace
 		}
 		x.grants[at] = append(x.grants[at], grant{role: role, reason: fmt.Sprintf("%s%s %q", allowed, s.Kind, called)})

@@ -1,7 +1,7 @@
 package pki
 
 import (
-	"crypto/ecdsa"
+	"crypto"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -17,36 +17,41 @@ import (
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
-	// renewBefore is how long before its end a leaf is made again: a third of
-	// its life, so that an installation started a few times a year never shows
-	// an expired certificate.
+	// renewBefore is the time before expiry at which a leaf is replaced: a third of its
+	// lifetime, so that no certificate expires in an installation that is started a few times
+	// a year.
 	renewBefore = leafLife / 3
-	// backdate lets a clock that is a little behind accept a new certificate.
+	// backdate makes new certificates valid on machines whose clock is behind.
 	backdate = 5 * time.Minute
 )
 
-// authority signs leaves.
+// authority is a CA.
 type authority struct {
 	*pair
-	certFile string
+	files Pair
 }
 
-// ensureAuthority reads an authority or, if there is none, makes it. One that
-// has a certificate but no usable key is an error: replacing it would lock out
-// everyone who trusts it.
-func ensureAuthority(certFile, keyFile, name string, now time.Time) (*authority, error) {
-	p, err := readPair(certFile, keyFile)
+// readAuthority reads a CA. The error wraps fs.ErrNotExist if a file is missing.
+func readAuthority(files Pair) (*authority, error) {
+	p, err := readPair(files)
 	switch {
-	case err == nil:
-		if !p.cert.IsCA {
-			return nil, fmt.Errorf("read %s: it is not a certificate authority", certFile)
-		}
-		return &authority{pair: p, certFile: certFile}, nil
-	case !errors.Is(err, fs.ErrNotExist):
+	case err != nil:
 		return nil, err
+	case !p.cert.IsCA:
+		return nil, fmt.Errorf("read %s: it is not a CA certificate", files.CertFile)
 	}
-	if _, statErr := os.Stat(certFile); statErr == nil {
-		return nil, fmt.Errorf("read authority %s: its key %s is missing", certFile, keyFile)
+	return &authority{p, files}, nil
+}
+
+// ensureAuthority reads a CA or makes it. A CA certificate without a usable key is an error:
+// replacing the CA would lock out all that trust it.
+func ensureAuthority(files Pair, name string, now time.Time) (*authority, error) {
+	a, err := readAuthority(files)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return a, err
+	}
+	if _, statErr := os.Stat(files.CertFile); statErr == nil {
+		return nil, fmt.Errorf("read CA %s: its key %s is missing", files.CertFile, files.KeyFile)
 	}
 	key, err := newKey()
 	if err != nil {
@@ -60,36 +65,35 @@ func ensureAuthority(certFile, keyFile, name string, now time.Time) (*authority,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	p, err = sign(template, template, key, key)
+	p, err := sign(template, template, key, key)
 	if err != nil {
-		return nil, fmt.Errorf("make authority %s: %w", name, err)
+		return nil, fmt.Errorf("make CA %s: %w", name, err)
 	}
-	return &authority{pair: p, certFile: certFile}, p.write(certFile, keyFile)
+	return &authority{p, files}, p.write(files)
 }
 
-// leaf is what a certificate shall say.
+// leaf describes a certificate.
 type leaf struct {
 	subject pkix.Name
-	// server names the hosts and addresses of a server certificate; empty is a
-	// client certificate.
+	// server has the names and addresses of a server certificate; it is empty for a client
+	// certificate.
 	server []string
 }
 
-// ensureLeaf reads a leaf or makes it, also when the one there is no longer
-// good.
-func (a *authority) ensureLeaf(certFile, keyFile string, want leaf, now time.Time) error {
-	p, err := readPair(certFile, keyFile)
-	// A leaf that cannot be read is made again: nobody trusts it by itself.
-	if err == nil && a.good(p.cert, want, now) {
+// ensureLeaf makes a leaf, unless the files have a valid one. A leaf that cannot be read is
+// replaced: nothing trusts it except through its CA.
+func (a *authority) ensureLeaf(files Pair, want leaf, now time.Time) error {
+	p, err := readPair(files)
+	if err == nil && a.keeps(p.cert, want, now) {
 		return nil
 	}
 	if p, err = a.issue(want, now.Add(-backdate), now.Add(leafLife)); err != nil {
 		return err
 	}
-	return p.write(certFile, keyFile)
+	return p.write(files)
 }
 
-// issue makes a leaf, which ends when its authority does at the latest.
+// issue makes a leaf. It expires with its CA at the latest.
 func (a *authority) issue(want leaf, notBefore, notAfter time.Time) (*pair, error) {
 	key, err := newKey()
 	if err != nil {
@@ -119,12 +123,12 @@ func (a *authority) issue(want leaf, notBefore, notAfter time.Time) (*pair, erro
 	return p, nil
 }
 
-// good reports whether a certificate may stay.
-func (a *authority) good(cert *x509.Certificate, want leaf, now time.Time) bool {
+// keeps reports whether a certificate need not be replaced.
+func (a *authority) keeps(cert *x509.Certificate, want leaf, now time.Time) bool {
 	if cert.CheckSignatureFrom(a.cert) != nil || now.Before(cert.NotBefore) {
 		return false
 	}
-	// An authority near its own end cannot give more than it has.
+	// A leaf that expires with its CA cannot be renewed.
 	if now.After(cert.NotAfter.Add(-renewBefore)) && cert.NotAfter.Before(a.cert.NotAfter) || now.After(cert.NotAfter) {
 		return false
 	}
@@ -139,13 +143,13 @@ func (a *authority) good(cert *x509.Certificate, want leaf, now time.Time) bool 
 	return true
 }
 
-func sign(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) (*pair, error) {
+func sign(template, parent *x509.Certificate, key, signer crypto.Signer) (*pair, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
 	}
 	template.SerialNumber = serial
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
 	if err != nil {
 		return nil, err
 	}

@@ -11,95 +11,89 @@ import (
 	"time"
 )
 
-// Authority is one of an installation's three, named as its files are.
+// Authority is the name of a CA and of its files.
 type Authority string
 
 const (
-	// ServingAuthority vouches for servers: the gateway and those behind it.
+	// ServingAuthority certifies servers: the gateway and its backends.
 	ServingAuthority Authority = "serving-ca"
-	// ClientAuthority vouches for users.
+	// ClientAuthority certifies users.
 	ClientAuthority Authority = "client-ca"
-	// FrontProxyAuthority vouches for those whose word about users is taken.
+	// FrontProxyAuthority certifies front proxies, which name users.
 	FrontProxyAuthority Authority = "front-proxy-ca"
 )
 
-// authorities are all of them.
 func authorities() []Authority {
 	return []Authority{ServingAuthority, ClientAuthority, FrontProxyAuthority}
 }
 
-// ErrNoAuthority is returned by Issue for a folder that lacks an authority, or
-// its key.
-var ErrNoAuthority = errors.New("there is no such authority")
+// ErrNoAuthority is returned by Issue for a folder without the CA or its key.
+var ErrNoAuthority = errors.New("the CA or its key does not exist")
 
-// FilesExistError names files that are there already and differ from what would
-// be written. Nothing was written.
+// FilesExistError names existing files that differ from the new ones. Nothing was written.
 type FilesExistError struct{ Files []string }
 
 func (e *FilesExistError) Error() string {
-	return fmt.Sprintf("write %s: it is there already", e.Files[0])
+	return fmt.Sprintf("write %s: the file exists", e.Files[0])
 }
 
-// OutlivesError is that a certificate would be good for longer than its authority.
-// Nothing was written.
+// OutlivesError reports that a certificate would expire after its CA. Nothing was written.
 type OutlivesError struct {
-	// End is the authority's.
+	// End is when the CA expires.
 	End time.Time
 }
 
 func (e *OutlivesError) Error() string {
-	return "issue certificate: its authority is good until " + e.End.Local().Format(time.RFC3339) + " only"
+	return "issue certificate: its CA expires at " + e.End.Local().Format(time.RFC3339)
 }
 
-// Request is a certificate to be issued.
+// Request describes a certificate.
 type Request struct {
-	// By is the authority that signs. What it is decides the use: of a server
-	// for ServingAuthority, else of a client.
+	// By is the CA. ServingAuthority issues server certificates, the others client
+	// certificates.
 	By Authority
-	// Name is that of the files, without an ending.
+	// Name is the name of the files, without extension.
 	Name string
-	// User is the subject's common name, Groups its organizations.
+	// User is the common name of the subject, Groups are the organizations.
 	User   string
 	Groups []string
-	// Hosts are the names and addresses of a server; it has at least one.
+	// Hosts are the names and addresses of a server; at least one for a server certificate.
 	Hosts []string
-	// ValidFor is how long from now the certificate is good. Negative is one
-	// that has expired already. It ends with its authority at the latest.
+	// ValidFor is the time until the certificate expires, at most that of its CA. If
+	// negative, the certificate has expired.
 	ValidFor time.Duration
-	// Whole refuses one that its authority would end sooner: OutlivesError.
+	// Whole rejects a certificate that would expire after its CA, with OutlivesError.
 	Whole bool
-	// Replace allows files that are there to be replaced.
+	// Replace permits to replace files.
 	Replace bool
-	// Now is the time; zero is the wall clock.
+	// Now is the current time; zero: time.Now().
 	Now time.Time
 }
 
 // Issued is what Issue wrote.
 type Issued struct {
 	Pair Pair
-	// Authorities are the certificates of all authorities, by which the holder
-	// of the pair knows its peers.
+	// Authorities are the files of the CA certificates, to verify peers.
 	Authorities []string
 	NotAfter    time.Time
 }
 
-// Issue makes a key and a certificate by an authority in caDir and writes them
-// to outDir, which is made if needed, together with the certificates of the
-// authorities, never their keys: the folder is all that a process on another
-// machine needs. It may be called while others use caDir, which it only reads.
+// Issue makes a key and a certificate by a CA in caDir and writes them to outDir, which it
+// creates, with the certificates of all CAs: everything that a process on another machine
+// needs. It only reads caDir, so concurrent calls are safe.
 func Issue(caDir, outDir string, req Request) (*Issued, error) {
 	made, err := req.sign(caDir)
 	if err != nil {
 		return nil, err
 	}
 	out := &Issued{Pair: pairIn(outDir, req.Name), NotAfter: made.cert.NotAfter}
-	if out.Authorities, err = handOut(caDir, outDir, out.Pair, req.Replace); err != nil {
+	if out.Authorities, err = copyAuthorities(caDir, outDir, out.Pair, req.Replace); err != nil {
 		return nil, err
 	}
-	return out, made.write(out.Pair.CertFile, out.Pair.KeyFile)
+	return out, made.write(out.Pair)
 }
 
-// sign makes what is asked for.
+// sign makes the key and the certificate.
 func (r *Request) sign(caDir string) (*pair, error) {
 	now := r.Now
 	if now.IsZero() {
@@ -108,52 +102,46 @@ func (r *Request) sign(caDir string) (*pair, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	files := pairIn(caDir, string(r.By))
-	by, err := readPair(files.CertFile, files.KeyFile)
+	by, err := readAuthority(pairIn(caDir, string(r.By)))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("read authority: %w (%w)", ErrNoAuthority, err)
+		return nil, fmt.Errorf("%w: %w", ErrNoAuthority, err)
 	case err != nil:
 		return nil, err
-	case !by.cert.IsCA:
-		return nil, fmt.Errorf("read %s: it is not a certificate authority", files.CertFile)
 	}
-	signer := &authority{pair: by, certFile: files.CertFile}
 	want := leaf{subject: pkix.Name{CommonName: r.User, Organization: r.Groups}, server: r.Hosts}
 	end := now.Add(r.ValidFor)
 	if r.Whole && end.After(by.cert.NotAfter) {
 		return nil, &OutlivesError{by.cert.NotAfter}
 	}
-	return signer.issue(want, earlier(now, end).Add(-backdate), end)
+	return by.issue(want, earlier(now, end).Add(-backdate), end)
 }
 
-// check refuses what no authority should sign, and names that would replace the
-// authorities' own files.
+// check rejects invalid requests, and names whose files would replace those of a CA.
 func (r *Request) check() error {
 	switch r.Name {
 	case "", ".", "..", string(ServingAuthority), string(ClientAuthority), string(FrontProxyAuthority), signingKeyName:
-		return fmt.Errorf("issue certificate: its files cannot be named %q", r.Name)
+		return fmt.Errorf("issue certificate: the files cannot be named %q", r.Name)
 	}
 	if r.Name != filepath.Base(r.Name) {
-		return fmt.Errorf("issue certificate: %q is no name of a file in a folder", r.Name)
+		return fmt.Errorf("issue certificate: %q is not a file name", r.Name)
 	}
 	if (r.By == ServingAuthority) != (len(r.Hosts) > 0) {
-		return fmt.Errorf("issue %s: a server has hosts, and nobody else", r.Name)
+		return fmt.Errorf("issue %s: a server certificate needs hosts, and a client certificate has none", r.Name)
 	}
 	return nil
 }
 
-// handOut copies the certificates of the authorities from caDir to outDir, where
-// the files of a pair will be put as well. Before it writes anything, it sees to
-// it that nothing is replaced which must not be.
-func handOut(caDir, outDir string, pair Pair, replace bool) (copies []string, err error) {
+// copyAuthorities copies the CA certificates from caDir to outDir. Before it writes anything,
+// it checks that neither they nor the files of pair replace a file, unless replace is set.
+func copyAuthorities(caDir, outDir string, pair Pair, replace bool) (copies []string, err error) {
 	if err := os.MkdirAll(outDir, 0o700); err != nil {
-		return nil, fmt.Errorf("create folder for certificates: %w", err)
+		return nil, fmt.Errorf("create certificate folder: %w", err)
 	}
-	var there []string
+	var existing []string
 	for _, file := range []string{pair.CertFile, pair.KeyFile} {
 		if _, err := os.Lstat(file); err == nil {
-			there = append(there, file)
+			existing = append(existing, file)
 		}
 	}
 	missing := map[string][]byte{}
@@ -161,19 +149,19 @@ func handOut(caDir, outDir string, pair Pair, replace bool) (copies []string, er
 		from, to := pairIn(caDir, string(a)).CertFile, pairIn(outDir, string(a)).CertFile
 		want, err := os.ReadFile(from)
 		if err != nil {
-			return nil, fmt.Errorf("read authority: %w (%w)", ErrNoAuthority, err)
+			return nil, fmt.Errorf("%w: %w", ErrNoAuthority, err)
 		}
 		copies = append(copies, to)
 		switch got, err := os.ReadFile(to); {
 		case err == nil && bytes.Equal(got, want):
 			continue
 		case err == nil || !errors.Is(err, fs.ErrNotExist):
-			there = append(there, to)
+			existing = append(existing, to)
 		}
 		missing[to] = want
 	}
-	if len(there) > 0 && !replace {
-		return nil, &FilesExistError{Files: there}
+	if len(existing) > 0 && !replace {
+		return nil, &FilesExistError{Files: existing}
 	}
 	for to, data := range missing {
 		if err := writeFile(to, data); err != nil {
@@ -183,9 +171,8 @@ func handOut(caDir, outDir string, pair Pair, replace bool) (copies []string, er
 	return copies, nil
 }
 
-// EnsureAuthorities makes what is missing of the three authorities and the
-// service-account signing key in dir, for an installation whose processes are
-// started one by one, on machines of their own.
+// EnsureAuthorities makes the CAs and the service-account signing key in dir, if they are
+// missing, for an installation whose processes run on several machines.
 func EnsureAuthorities(dir string) error {
 	if _, err := ensureAuthorities(dir, time.Now()); err != nil {
 		return err
@@ -193,15 +180,14 @@ func EnsureAuthorities(dir string) error {
 	return ensureSigningKey(signingKeyIn(dir))
 }
 
-// ensureAuthorities makes dir if needed and keeps the authorities in it.
+// ensureAuthorities creates dir and reads or makes the CAs in it.
 func ensureAuthorities(dir string, now time.Time) (map[Authority]*authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create certificate folder: %w", err)
 	}
 	all := map[Authority]*authority{}
 	for _, name := range authorities() {
-		files := pairIn(dir, string(name))
-		a, err := ensureAuthority(files.CertFile, files.KeyFile, "portico-"+string(name), now)
+		a, err := ensureAuthority(pairIn(dir, string(name)), "portico-"+string(name), now)
 		if err != nil {
 			return nil, err
 		}
@@ -210,8 +196,8 @@ func ensureAuthorities(dir string, now time.Time) (map[Authority]*authority, err
 	return all, nil
 }
 
-// signingKeyName is the name of the files of the service-account signing key,
-// without an ending.
+// signingKeyName is the name of the files of the service-account signing key, without
+// extension.
 const signingKeyName = "service-account"
 
 // signingKeyIn names the files of the service-account signing key.

@@ -20,8 +20,7 @@ func issuing(t *testing.T) (caDir, outDir string) {
 	return caDir, filepath.Join(t.TempDir(), "out", "deeper")
 }
 
-// What is handed out is good for its purpose, for no other, and holds no key of
-// an authority.
+// An issued certificate is valid for its use only, and no key of a CA is written.
 func TestIssue(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -58,13 +57,13 @@ func TestIssue(t *testing.T) {
 				}
 			}
 			if cert.VerifyHostname("localhost") == nil {
-				t.Error("it passes for localhost, which nobody asked for")
+				t.Error("it is valid for localhost, which was not requested")
 			}
 			if cert.Subject.CommonName != tc.req.User || strings.Join(cert.Subject.Organization, ",") != strings.Join(tc.req.Groups, ",") {
 				t.Errorf("it is %v", cert.Subject)
 			}
 			if !cert.NotAfter.Equal(issued.NotAfter) || time.Until(cert.NotAfter) > time.Hour || time.Until(cert.NotAfter) < 50*time.Minute {
-				t.Errorf("it ends %v, said is %v", cert.NotAfter, issued.NotAfter)
+				t.Errorf("it expires %v, Issue returned %v", cert.NotAfter, issued.NotAfter)
 			}
 			files := contents(t, outDir)
 			if len(files) != 5 || len(issued.Authorities) != 3 {
@@ -79,8 +78,8 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-// What was asked for is to be had whole, or not at all.
-func TestIssueBeyondTheAuthority(t *testing.T) {
+// With Whole, a certificate that would expire after its CA is rejected.
+func TestIssueBeyondTheCA(t *testing.T) {
 	caDir, outDir := issuing(t)
 	req := Request{By: ClientAuthority, Name: "x", User: "x", ValidFor: authorityLife - time.Hour, Whole: true}
 	if _, err := Issue(caDir, outDir, req); err != nil {
@@ -96,7 +95,7 @@ func TestIssueBeyondTheAuthority(t *testing.T) {
 	}
 }
 
-func TestIssueForAnOddTime(t *testing.T) {
+func TestIssueWithUnusualLifetime(t *testing.T) {
 	caDir, outDir := issuing(t)
 	for _, tc := range []struct {
 		name     string
@@ -104,7 +103,7 @@ func TestIssueForAnOddTime(t *testing.T) {
 		ok       func(from, to time.Time) bool
 	}{
 		{"expired", -24 * time.Hour, func(_, to time.Time) bool { return time.Since(to) > 23*time.Hour }},
-		{"longer than its authority", 100 * 365 * 24 * time.Hour, func(_, to time.Time) bool { return time.Until(to) < authorityLife }},
+		{"longer than its CA", 100 * 365 * 24 * time.Hour, func(_, to time.Time) bool { return time.Until(to) < authorityLife }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			issued, err := Issue(caDir, outDir, Request{By: ClientAuthority, Name: tc.name, User: "x", ValidFor: tc.validFor})
@@ -119,7 +118,7 @@ func TestIssueForAnOddTime(t *testing.T) {
 	}
 }
 
-// Nothing is replaced unasked, and then all of it is as it was.
+// Without Replace nothing is written if a file exists.
 func TestIssueReplacesNothing(t *testing.T) {
 	caDir, outDir := issuing(t)
 	req := Request{By: ClientAuthority, Name: "jane", User: "jane", ValidFor: time.Hour}
@@ -140,7 +139,7 @@ func TestIssueReplacesNothing(t *testing.T) {
 		t.Errorf("the same again: %v", err)
 	}
 	unchanged()
-	// The authorities of another installation would lock out what is there.
+	// The CAs of another installation would lock out existing files.
 	other, _ := issuing(t)
 	another := req
 	another.Name = "joe"
@@ -167,12 +166,12 @@ func TestIssueRefuses(t *testing.T) {
 		edit func(r *Request)
 		want string
 	}{
-		{"a server without hosts", func(r *Request) { r.Hosts = nil }, "a server has hosts"},
-		{"a client with hosts", func(r *Request) { r.By = ClientAuthority }, "a server has hosts"},
+		{"a server without hosts", func(r *Request) { r.Hosts = nil }, "needs hosts"},
+		{"a client with hosts", func(r *Request) { r.By = ClientAuthority }, "needs hosts"},
 		{"the files of an authority", func(r *Request) { r.Name = "client-ca" }, `cannot be named "client-ca"`},
 		{"the signing key's", func(r *Request) { r.Name = "service-account" }, "cannot be named"},
 		{"no name", func(r *Request) { r.Name = "" }, "cannot be named"},
-		{"another folder", func(r *Request) { r.Name = "../core" }, "no name of a file"},
+		{"another folder", func(r *Request) { r.Name = "../core" }, "is not a file name"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			req := good
@@ -187,19 +186,5 @@ func TestIssueRefuses(t *testing.T) {
 	}
 	if _, err := os.Stat(outDir); err == nil {
 		t.Error("something was written")
-	}
-}
-
-func TestRead(t *testing.T) {
-	caDir, _ := issuing(t)
-	one, key := filepath.Join(caDir, "client-ca.crt"), filepath.Join(caDir, "client-ca.key")
-	bundle := filepath.Join(t.TempDir(), "bundle")
-	write(t, bundle, read(t, one)+read(t, key)+read(t, filepath.Join(caDir, "serving-ca.crt")))
-	certs, err := Read(bundle)
-	if err != nil || len(certs) != 2 || certs[0].Subject.CommonName != "portico-client-ca" {
-		t.Errorf("%v, %v", certs, err)
-	}
-	if _, err := Read(key); err == nil || !strings.Contains(err.Error(), "no PEM block") {
-		t.Errorf("a key: %v", err)
 	}
 }

@@ -1,20 +1,41 @@
+// Package pki makes and renews the keys and certificates of an installation: three CAs, the
+// certificates of the processes, the service-account signing key and the administrator's
+// kubeconfig.
+//
+// Decisions:
+//
+//   - Each CA certifies one role: servers (serving), users (client), and gateways that name
+//     users (front-proxy). With one CA for two roles, a user's certificate could pass for
+//     that of a front proxy.
+//   - All keys are ECDSA P-256: a whole set takes a few milliseconds, and every client of the
+//     last ten years supports it.
+//   - [Ensure] is idempotent. Valid files are kept. A certificate is replaced when it is about
+//     to expire, when its CA changed, or when it lacks a name. A CA is never replaced: if it
+//     cannot be read, Ensure returns an error that names the file.
+//   - [Issue] writes everything that a process on another machine needs, and never the key of
+//     a CA. It replaces files only with Request.Replace, because they may be in use.
+//   - Files are written under a temporary name and renamed, with mode 0600, so that readers
+//     never see half a file.
+//
+// Runs in: portico up, portico certs.
 package pki
 
 import (
-	"crypto/ecdsa"
+	"crypto"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"k8s.io/client-go/util/keyutil"
 )
 
-// Names that the leaves carry. The gateway's RBAC roles and the allowed names
-// of the front proxy refer to them.
+// Names in the certificates. RBAC roles and the allowed names of front proxies refer to them.
 const (
 	AdminName      = "portico:admin"
 	adminGroup     = "system:masters"
@@ -23,14 +44,14 @@ const (
 	CRDName        = "system:portico:crd"
 )
 
-// Config says where the files are and what the gateway is called.
+// Config names the folder of the files and the hosts of the gateway.
 type Config struct {
-	// Dir is the folder of the files; made with mode 0700.
+	// Dir is the folder of the files. Ensure creates it with mode 0700.
 	Dir string
-	// Hosts are the names and addresses that the gateway is reached by.
-	// localhost, 127.0.0.1 and ::1 are always added.
+	// Hosts are the names and addresses of the gateway besides localhost, 127.0.0.1 and
+	// ::1.
 	Hosts []string
-	// Now is the time; zero is the wall clock.
+	// Now is the current time; zero: time.Now().
 	Now time.Time
 }
 
@@ -41,23 +62,22 @@ func pairIn(dir, name string) Pair {
 	return Pair{CertFile: filepath.Join(dir, name+".crt"), KeyFile: filepath.Join(dir, name+".key")}
 }
 
-// Files names everything that [Ensure] keeps.
+// Files names the files of [Ensure].
 type Files struct {
-	// ServingCA signs Serving, ClientCA the users' certificates, FrontProxyCA
-	// the front proxy's.
+	// ServingCAFile certifies servers, ClientCAFile users, and FrontProxyCAFile front proxies.
 	ServingCAFile, ClientCAFile, FrontProxyCAFile string
-	// Serving is the gateway's own certificate.
+	// Serving is the server certificate of the gateway.
 	Serving Pair
-	// Admin is the administrator's, FrontProxy the one that the gateway shows
-	// to backends, Core and CRD those that these servers show to the gateway.
+	// Admin is the client certificate of the administrator, FrontProxy that of the gateway at
+	// backends, Core and CRD those of these servers at the gateway.
 	Admin, FrontProxy, Core, CRD Pair
 	// ServiceAccountKeyFile signs service-account tokens,
 	// ServiceAccountPublicKeyFile verifies them.
 	ServiceAccountKeyFile, ServiceAccountPublicKeyFile string
 }
 
-// Ensure makes what is missing and renews what nears its end. It may be called
-// again on the same folder, by one process at a time.
+// Ensure makes missing files and renews certificates that are about to expire. Only one
+// process may call it for a folder at a time.
 func Ensure(cfg Config) (*Files, error) {
 	now := cfg.Now
 	if now.IsZero() {
@@ -70,7 +90,7 @@ func Ensure(cfg Config) (*Files, error) {
 	serving, client, proxy := all[ServingAuthority], all[ClientAuthority], all[FrontProxyAuthority]
 	pairAt := func(name string) Pair { return pairIn(cfg.Dir, name) }
 	f := &Files{
-		ServingCAFile: serving.certFile, ClientCAFile: client.certFile, FrontProxyCAFile: proxy.certFile,
+		ServingCAFile: serving.files.CertFile, ClientCAFile: client.files.CertFile, FrontProxyCAFile: proxy.files.CertFile,
 		Serving: pairAt("gateway"), Admin: pairAt("admin"), FrontProxy: pairAt("front-proxy-client"),
 		Core: pairAt("core"), CRD: pairAt("crd"),
 	}
@@ -87,51 +107,51 @@ func Ensure(cfg Config) (*Files, error) {
 		{client, f.CRD, leaf{subject: pkix.Name{CommonName: CRDName}}},
 		{proxy, f.FrontProxy, leaf{subject: pkix.Name{CommonName: FrontProxyName}}},
 	} {
-		if err := l.by.ensureLeaf(l.pair.CertFile, l.pair.KeyFile, l.want, now); err != nil {
+		if err := l.by.ensureLeaf(l.pair, l.want, now); err != nil {
 			return nil, err
 		}
 	}
 	return f, ensureSigningKey(f.ServiceAccountKeyFile, f.ServiceAccountPublicKeyFile)
 }
 
-// ensureSigningKey keeps the service-account key. It is never replaced: tokens
-// that it signed are in use. A public key file that lacks its public key is an error:
-// no token would be accepted.
+// ensureSigningKey makes the service-account key if there is none. It never replaces one:
+// tokens signed by it are in use. A public key file without its public key is an error,
+// because no token would be accepted.
 func ensureSigningKey(keyFile, publicFile string) error {
-	key, err := readKey(keyFile)
+	var public crypto.PublicKey
+	private, err := keyutil.PrivateKeyFromFile(keyFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if key, err = newKey(); err != nil {
+		key, err := newKey()
+		if err != nil {
 			return fmt.Errorf("make service account key: %w", err)
 		}
 		if err := writeKey(keyFile, key); err != nil {
 			return err
 		}
+		public = key.Public()
 	case err != nil:
 		return err
 	default:
-		data, err := os.ReadFile(publicFile)
-		if err == nil && !holdsPublicKey(data, &key.PublicKey) {
-			return fmt.Errorf("read %s: it does not hold the public key of %s, so that tokens signed with that would not be accepted; remove it to have it made again, or restore both files", publicFile, keyFile)
+		signer, ok := private.(crypto.Signer)
+		if !ok {
+			return fmt.Errorf("read %s: a key of type %T cannot sign", keyFile, private)
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return err
+		public = signer.Public()
+		found, err := keyutil.PublicKeysFromFile(publicFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			break
 		}
+		// Keys of earlier signing keys may be in the file too.
+		equal := public.(interface{ Equal(crypto.PublicKey) bool }).Equal
+		if !slices.ContainsFunc(found, func(key any) bool { return equal(key) }) {
+			return fmt.Errorf("read %s: it lacks the public key of %s, so tokens would be rejected; remove it to have it made again, or restore both files", publicFile, keyFile)
+		}
+		return nil
 	}
-	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
 		return fmt.Errorf("encode service account key: %w", err)
 	}
-	return writeFile(publicFile, encodeBlock(pemPublicKey, der))
-}
-
-// holdsPublicKey reports whether one of the PEM blocks is the public key. Others may
-// be beside it: those of earlier signing keys.
-func holdsPublicKey(data []byte, key *ecdsa.PublicKey) bool {
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if got, err := x509.ParsePKIXPublicKey(block.Bytes); err == nil && key.Equal(got) {
-			return true
-		}
-	}
-	return false
+	return writeFile(publicFile, pem.EncodeToMemory(&pem.Block{Type: keyutil.PublicKeyBlockType, Bytes: der}))
 }

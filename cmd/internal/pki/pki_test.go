@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+	certutil "k8s.io/client-go/util/cert"
 )
 
 func TestEnsureIsIdempotent(t *testing.T) {
@@ -23,7 +24,7 @@ func TestEnsureIsIdempotent(t *testing.T) {
 	}
 	before := contents(t, dir)
 	if len(before) != 18 {
-		t.Errorf("got %d files, want 18: three authorities and five leaves of two files, two of the signing key", len(before))
+		t.Errorf("got %d files, want 18: three CAs and five leaves of two files, two of the signing key", len(before))
 	}
 	second, err := Ensure(Config{Dir: dir})
 	if err != nil {
@@ -62,7 +63,7 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-func TestLeavesBelongToTheirAuthority(t *testing.T) {
+func TestLeavesBelongToTheirCA(t *testing.T) {
 	f, err := Ensure(Config{Dir: t.TempDir(), Hosts: []string{"api.example.com", "192.0.2.7"}})
 	if err != nil {
 		t.Fatal(err)
@@ -101,8 +102,8 @@ func TestLeavesBelongToTheirAuthority(t *testing.T) {
 	}
 }
 
-// A user's certificate must not pass for the front proxy, nor for a server.
-func TestAuthoritiesAreApart(t *testing.T) {
+// The certificates of users and servers are not valid for a front proxy.
+func TestCAsAreSeparate(t *testing.T) {
 	f, err := Ensure(Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -112,12 +113,12 @@ func TestAuthoritiesAreApart(t *testing.T) {
 	for _, pair := range []Pair{f.Admin, f.Core, f.CRD, f.Serving} {
 		_, err := certificate(t, pair.CertFile).Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 		if err == nil {
-			t.Errorf("%s is accepted by the front-proxy authority", pair.CertFile)
+			t.Errorf("%s is accepted by the front-proxy CA", pair.CertFile)
 		}
 	}
 }
 
-func TestLeafIsMadeAgain(t *testing.T) {
+func TestLeafIsReplaced(t *testing.T) {
 	start := time.Now()
 	for _, tc := range []struct {
 		name  string
@@ -126,7 +127,7 @@ func TestLeafIsMadeAgain(t *testing.T) {
 		spoil func(t *testing.T, f *Files)
 		again bool
 	}{
-		{name: "still good", later: 30 * 24 * time.Hour},
+		{name: "valid", later: 30 * 24 * time.Hour},
 		{name: "near its end", later: leafLife - renewBefore + time.Hour, again: true},
 		{name: "past its end", later: leafLife + time.Hour, again: true},
 		{name: "new host", hosts: []string{"new.example.com"}, again: true},
@@ -149,16 +150,16 @@ func TestLeafIsMadeAgain(t *testing.T) {
 			}
 			got := certificate(t, f.Serving.CertFile)
 			if again := !got.Equal(old); again != tc.again {
-				t.Errorf("made again: %v, want %v", again, tc.again)
+				t.Errorf("replaced: %v, want %v", again, tc.again)
 			}
 			if read(t, f.ServingCAFile) != ca || read(t, f.ServiceAccountKeyFile) != signing {
-				t.Error("an authority or the signing key was replaced")
+				t.Error("a CA or the signing key was replaced")
 			}
 		})
 	}
 }
 
-func TestLostAuthorityKeyIsAnError(t *testing.T) {
+func TestMissingCAKeyIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Ensure(Config{Dir: dir}); err != nil {
 		t.Fatal(err)
@@ -179,7 +180,7 @@ func TestKubeconfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "deeper", "kubeconfig")
-	// Twice: a file of our own is replaced.
+	// The second call replaces the file of the first.
 	for _, server := range []string{"https://127.0.0.1:1", "https://127.0.0.1:6443"} {
 		if err := WriteKubeconfig(path, server, f.ServingCAFile, f.Admin); err != nil {
 			t.Fatal(err)
@@ -199,12 +200,12 @@ func TestKubeconfig(t *testing.T) {
 		t.Errorf("got %v, want ErrForeignKubeconfig", err)
 	}
 	if read(t, path) != own {
-		t.Error("a file of the user's own was changed")
+		t.Error("a file of the user was changed")
 	}
 }
 
-// Several kubeconfigs go together: nothing in one hides what is in another.
-func TestKubeconfigsTogether(t *testing.T) {
+// kubectl can merge several kubeconfigs: no entry of one hides one of another.
+func TestKubeconfigsCanBeMerged(t *testing.T) {
 	dir := t.TempDir()
 	f, err := Ensure(Config{Dir: dir})
 	if err != nil {
@@ -243,11 +244,11 @@ func TestKubeconfigsTogether(t *testing.T) {
 
 func certificate(t *testing.T, path string) *x509.Certificate {
 	t.Helper()
-	cert, err := readCertificate(path)
+	certs, err := certutil.CertsFromFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cert
+	return certs[0]
 }
 
 func contents(t *testing.T, dir string) map[string]string {
@@ -279,8 +280,8 @@ func write(t *testing.T, path, data string) {
 	}
 }
 
-// A service-account public key that is not of the signing key is an error that names
-// both files; it may stand among others.
+// A public key file without the public key of the signing key is an error that names both
+// files; it may have other keys too.
 func TestPublicKeyOfAnotherSigningKey(t *testing.T) {
 	t.Parallel()
 	dir, other := t.TempDir(), t.TempDir()
@@ -309,7 +310,7 @@ func TestPublicKeyOfAnotherSigningKey(t *testing.T) {
 		}
 		_, err := Ensure(Config{Dir: dir})
 		if tc.good && err != nil {
-			t.Errorf("the key among others: %v", err)
+			t.Errorf("the key beside others: %v", err)
 		}
 		if !tc.good && (err == nil || !strings.Contains(err.Error(), f.ServiceAccountPublicKeyFile) || !strings.Contains(err.Error(), f.ServiceAccountKeyFile)) {
 			t.Errorf("another key, or none: %v", err)
