@@ -226,16 +226,17 @@ func TestMayImport(t *testing.T) {
 // doors are the only places, packages or files, that import a module (or
 // anything below it).
 var doors = map[string][]string{
-	"github.com/gin-gonic/gin":         {"gateway", "resource/serve"},
-	"net/http/httputil":                {"gateway/proxy/proxy.go", "backends/core/connect.go"},
-	"go.etcd.io/etcd/client/v3":        {"resource/etcd"},
-	"go.etcd.io/etcd/server/v3":        {"cmd/internal/embedetcd"},
-	"github.com/golang-jwt/jwt":        {"resource/authn"},
-	"go.opentelemetry.io/otel":         {"resource/tracing"},
-	"k8s.io/apiserver/pkg/audit":       {"resource/audit"},
-	"k8s.io/apiserver/plugin":          {"resource/audit"},
-	"gopkg.in/natefinch/lumberjack.v2": {"resource/audit"},
-	"github.com/hashicorp/golang-lru":  {"resource/authn", "resource/bytelru", "discovery/openapi"},
+	"github.com/gin-gonic/gin":               {"gateway", "resource/serve"},
+	"net/http/httputil":                      {"gateway/proxy/proxy.go", "backends/core/connect.go"},
+	"go.etcd.io/etcd/client/v3":              {"resource/etcd"},
+	"go.etcd.io/etcd/server/v3":              {"cmd/internal/embedetcd"},
+	"github.com/golang-jwt/jwt":              {"resource/authn"},
+	"go.opentelemetry.io/otel":               {"resource/tracing"},
+	"k8s.io/apiserver/pkg/audit":             {"resource/audit"},
+	"k8s.io/apiserver/plugin/pkg/audit":      {"resource/audit"},
+	"k8s.io/apiserver/plugin/pkg/authorizer": {"resource/admission"},
+	"gopkg.in/natefinch/lumberjack.v2":       {"resource/audit"},
+	"github.com/hashicorp/golang-lru":        {"resource/authn", "resource/bytelru", "discovery/openapi"},
 }
 
 // forbidden is imported by nobody, tests included: it is what Portico replaces.

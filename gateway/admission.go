@@ -27,10 +27,9 @@ import (
 // automanaged APIServices and every status. A policy that rejected those would stop the
 // installation.
 func (g *Gateway) assembleAdmission() (rest.Admission, error) {
-	metrics := admission.NewMetrics(g.metrics.Registry())
 	engine, err := admission.NewEngine(admission.EngineConfig{
 		BaseURL: loopbackURL, Transport: g.core, UserAgent: userAgent, Warn: filter.AddWarning, Authorizer: g.access,
-		Metrics: metrics, Waited: filter.AddWait, Logger: g.log,
+		Waited: filter.AddWait, Logger: g.log,
 	})
 	if err != nil {
 		return nil, err
@@ -40,8 +39,7 @@ func (g *Gateway) assembleAdmission() (rest.Admission, error) {
 		route:      func(group string) *proxy.Route { return g.sync.Table().Lookup(group, "v1") },
 		registered: g.isRegistered,
 	}
-	lifecycle := admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: g.admission.lookupNamespace, Metrics: metrics})
-	return metrics.Timed(admission.Chain(lifecycle, g.admission)), nil
+	return admission.Timed(admission.Chain(admission.NamespaceLifecycle(g.admission.lookupNamespace), g.admission)), nil
 }
 
 // isRegistered reports whether version v1 of a group has an APIService, or may have one
@@ -139,7 +137,7 @@ func repairs(a *rest.Attributes) bool {
 		(a.Kind.Group == apiservice.Group || a.Kind.Group == backend.Group)
 }
 
-// lookupNamespace is admission.LifecycleConfig.Lookup.
+// lookupNamespace is an admission.LookupNamespace.
 func (o *ownAdmission) lookupNamespace(ctx context.Context, name string, live bool) (admission.NamespaceState, error) {
 	if o.namespaces.Ready() != nil && !o.registered("") {
 		return admission.NamespaceState{Exists: true}, nil

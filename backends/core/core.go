@@ -155,22 +155,20 @@ func (c *Core) assembleKinds() (err error) {
 	}
 	c.metrics = c.cfg.Metrics()
 	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos))
-	admissionMetrics := admission.NewMetrics(c.metrics.Registry())
 	c.addresses.services = c.find("", "services")
-	if err := c.assembleEngine(admissionMetrics); err != nil {
+	if err := c.assembleEngine(); err != nil {
 		return err
 	}
-	lifecycle := admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: c.lookupNamespace, Metrics: admissionMetrics})
 	c.api = handlers.New(handlers.Config{
 		Resources: list, Warn: filter.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: func(ctx context.Context, a *resource.Action) error { return c.authorize(ctx, a) },
-		Admission: admissionMetrics.Timed(admission.Chain(lifecycle, c.engine)),
+		Admission: admission.Timed(admission.Chain(admission.NamespaceLifecycle(c.lookupNamespace), c.engine)),
 	})
 	return nil
 }
 
 // assembleEngine makes the engine of admission webhooks and policies. Their configurations
 // are stored here; the objects that they refer to are read through the gateway.
-func (c *Core) assembleEngine(metrics *admission.Metrics) (err error) {
+func (c *Core) assembleEngine() (err error) {
 	if c.transport, err = c.cfg.GatewayTransport(); c.transport == nil {
 		return err
 	}
@@ -179,7 +177,7 @@ func (c *Core) assembleEngine(metrics *admission.Metrics) (err error) {
 			return c.cache.Early(&r.Info) // before the cache is filled: writes wait for the engine
 		}
 		return nil
-	}, metrics)
+	})
 	return err
 }
 

@@ -58,13 +58,12 @@ type Server struct {
 	api        *handlers.API
 	documents  *discovery.Current
 	// omitted is the number of group/versions that are not in discovery.
-	omitted          atomic.Int64
-	openAPI          *openapi.Documents
-	health           *serve.Health
-	metrics          *metrics.Metrics
-	admissionMetrics *admission.Metrics // nil: admission is not timed
-	server           *serve.Server
-	finalizer        *finalizer
+	omitted   atomic.Int64
+	openAPI   *openapi.Documents
+	health    *serve.Health
+	metrics   *metrics.Metrics
+	server    *serve.Server
+	finalizer *finalizer
 	// engine calls admission webhooks and policies; nil: there is no gateway to read them
 	// from.
 	engine *admission.Engine
@@ -76,8 +75,7 @@ type Server struct {
 func New(cfg Config) (*Server, error) {
 	cfg.Complete()
 	metrics := cfg.Metrics()
-	admissionMetrics := admission.NewMetrics(metrics.Registry())
-	gateway, engine, err := cfg.gateway(admissionMetrics)
+	gateway, engine, err := cfg.gateway()
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
 	}
@@ -86,7 +84,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, etcd: opened, metrics: metrics, admissionMetrics: admissionMetrics, engine: engine,
+		cfg: cfg, log: cfg.Logger, etcd: opened, metrics: metrics, engine: engine,
 		namespaces: admission.NewNamespaceStates(admission.NamespacesOver(gateway), cfg.Logger), authorize: process.Authorize(gateway),
 	}
 	s.assemble(opened, opened.FeedExcept(builtinPaths()...))
@@ -112,19 +110,18 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.finalizer = newFinalizer(s)
 	s.api = handlers.New(handlers.Config{
 		Lookup: s.lookup, Warn: filter.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
-		Admission: s.admissionMetrics.Timed(admission.Chain(
-			&lifecycle{s}, admission.NamespaceLifecycle(admission.LifecycleConfig{Lookup: s.namespaces.Lookup, Metrics: s.admissionMetrics}), s.engine)),
+		Admission: admission.Timed(admission.Chain(&lifecycle{s}, admission.NamespaceLifecycle(s.namespaces.Lookup), s.engine)),
 	})
 }
 
 // gateway returns a client of the gateway and the engine of the webhooks and policies that
 // the gateway serves; nil if there is no gateway.
-func (cfg *Config) gateway(metrics *admission.Metrics) (*client.Client, *admission.Engine, error) {
+func (cfg *Config) gateway() (*client.Client, *admission.Engine, error) {
 	transport, err := cfg.GatewayTransport()
 	if transport == nil {
 		return nil, nil, err
 	}
-	engine, err := cfg.Engine(name, transport, nil, metrics)
+	engine, err := cfg.Engine(name, transport, nil)
 	return client.New(client.Config{BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: process.UserAgent(name)}), engine, err
 }
 

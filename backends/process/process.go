@@ -104,10 +104,10 @@ func Authorize(gateway *client.Client) func(context.Context, *resource.Action) e
 // Engine returns the engine that calls admission webhooks and policies. It reads them, and
 // the objects that they refer to, through the gateway, except the resources for which store
 // returns a Store; store may be nil.
-func (cfg *Config) Engine(name string, transport http.RoundTripper, store func(*resource.Info) resource.Store, metrics *admission.Metrics) (*admission.Engine, error) {
+func (cfg *Config) Engine(name string, transport http.RoundTripper, store func(*resource.Info) resource.Store) (*admission.Engine, error) {
 	return admission.NewEngine(admission.EngineConfig{
 		Store: store, BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: UserAgent(name), Warn: filter.AddWarning,
-		Logger: cfg.Logger, Metrics: metrics, Waited: filter.AddWait,
+		Logger: cfg.Logger, Waited: filter.AddWait,
 	})
 }
 

@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"context"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -9,7 +11,101 @@ import (
 	"portico/resource/rest"
 )
 
-// newAttributes returns a write as the engines see it.
+// review is the admission of one write by an Engine, with both rounds of mutation. It is
+// used by one goroutine at a time.
+type review struct {
+	engine *Engine
+	write  *rest.Attributes
+
+	// attrs and objects describe the write to upstream's engines; nil until needed.
+	attrs   admission.Attributes
+	objects *objects
+}
+
+func (e *Engine) begin(a *rest.Attributes) *review { return &review{engine: e, write: a} }
+
+// attributes returns the write in upstream's form.
+func (r *review) attributes() admission.Attributes {
+	if r.attrs == nil {
+		r.attrs, r.objects = newAttributes(r.write), newObjects(r.write)
+	}
+	return r.attrs
+}
+
+// mutate runs the mutating policies and webhooks.
+func (r *review) mutate(ctx context.Context) error {
+	e := r.engine
+	return r.run(ctx, e.mutatingPolicies.synced, e.mutatingPolicies.call, e.mutatingWebhooks)
+}
+
+// validate runs the validating policies and webhooks.
+func (r *review) validate(ctx context.Context) error {
+	e := r.engine
+	return r.run(ctx, e.validatingPolicies.synced, e.validatingPolicies.call, e.validatingWebhooks)
+}
+
+func (r *review) run(ctx context.Context, policiesKnown *gate, policies func(context.Context, *review) error, webhooks *webhooks) error {
+	e := r.engine
+	if r.write.Kind.Review != nil {
+		return nil
+	}
+	if !waitAll(ctx, e.cfg.FirstRead, policiesKnown, webhooks.informer.synced) {
+		return errUnknown()
+	}
+	ctx = e.withWarnings(ctx)
+	defer r.annotate(ctx)
+	if !r.exemptFromPolicies() {
+		if err := policies(ctx, r); err != nil {
+			return asStatus(err)
+		}
+	}
+	return asStatus(webhooks.call(ctx, r))
+}
+
+// annotate adds the annotations of webhooks and policies to the audit event.
+func (r *review) annotate(ctx context.Context) {
+	if r.attrs != nil {
+		// The error is that of the plugin, which has none.
+		_ = admission.WithAudit(noPlugin{}).(admission.ValidationInterface).Validate(ctx, r.attrs, r.objects)
+	}
+}
+
+// noPlugin is a plugin without effect. Upstream adds annotations to audit events after
+// calling a plugin.
+type noPlugin struct{}
+
+// Handles implements admission.Interface.
+func (noPlugin) Handles(admission.Operation) bool { return true }
+
+// Validate implements admission.ValidationInterface.
+func (noPlugin) Validate(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
+	return nil
+}
+
+// exemptFromPolicies reports whether policies do not apply to the write. The webhook engines
+// have their own exemptions.
+func (r *review) exemptFromPolicies() bool {
+	k := r.write.Kind
+	if k.Group != configurationGroup {
+		return false
+	}
+	switch k.Resource {
+	case "validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
+		return true
+	}
+	return false
+}
+
+// needsReinvocation reports whether the object was changed after plugins with reinvocation
+// had seen it.
+func (r *review) needsReinvocation() bool {
+	return r.attrs != nil && r.attrs.GetReinvocationContext().ShouldReinvoke()
+}
+
+// reinvoke restricts mutate to plugins with reinvocation.
+func (r *review) reinvoke() { r.attributes().GetReinvocationContext().SetIsReinvoke() }
+
+// newAttributes returns a write in upstream's form.
 func newAttributes(a *rest.Attributes) admission.Attributes {
 	version, subresource := a.Kind.Versions[0], ""
 	if a.Action != nil {
@@ -19,7 +115,7 @@ func newAttributes(a *rest.Attributes) admission.Attributes {
 		a.Kind.GVR(version), subresource, admission.Operation(a.Operation), a.Options, a.DryRun, userOf(a.Action))
 }
 
-// bodyKind is the kind of the bodies of a resource or of its subresource.
+// bodyKind returns the kind of the bodies of a resource or subresource.
 func bodyKind(k *rest.Kind, version, subresource string) schema.GroupVersionKind {
 	for i := range k.Subresources {
 		if sub := &k.Subresources[i]; sub.Name == subresource && !sub.GVK.Empty() {
@@ -29,8 +125,8 @@ func bodyKind(k *rest.Kind, version, subresource string) schema.GroupVersionKind
 	return k.GVK(version)
 }
 
-// namespaceOf is the namespace of the request. A Namespace counts as being in
-// itself (docs/wire.md 10.2, selectors of namespaces).
+// namespaceOf returns the namespace of the request. A Namespace is in itself (docs/wire.md
+// 10.2, selectors of namespaces).
 func namespaceOf(a *rest.Attributes) string {
 	if a.Kind.Group == "" && a.Kind.Resource == "namespaces" {
 		return a.Key.Name

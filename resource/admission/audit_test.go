@@ -13,7 +13,7 @@ import (
 
 // annotations are those that audit was told by the last request, by key.
 func (b *bench) annotations() (all map[string]string) {
-	b.set(func() { all = b.told.GetEventAnnotations() })
+	b.set(func() { all = b.audited.GetEventAnnotations() })
 	return all
 }
 

@@ -46,6 +46,7 @@ func TestAccessReview(t *testing.T) {
 			t.Error(err)
 		}
 		asked.Status = answer
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(asked)
 	}))
@@ -86,7 +87,7 @@ func TestAccessReview(t *testing.T) {
 	}
 	server.Close()
 	if decision, _, err := e.authorizer.Authorize(t.Context(), question(t)); decision != upstream.DecisionNoOpinion || err == nil {
-		t.Errorf("nobody answers: %v, %v", decision, err)
+		t.Errorf("no response: %v, %v", decision, err)
 	}
 }
 
@@ -113,7 +114,7 @@ func TestLocalAuthorizer(t *testing.T) {
 	}
 }
 
-func TestNobodyToAsk(t *testing.T) {
+func TestNoAuthorizer(t *testing.T) {
 	e, err := NewEngine(EngineConfig{Store: func(*resource.Info) resource.Store { return nil }, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 
@@ -27,8 +28,7 @@ import (
 	"portico/resource/rest/handlers"
 )
 
-// bench is an API server with an Engine that reads its configurations from the
-// very same server, as the core server does through the gateway.
+// bench is an API server whose Engine reads its configurations from this server.
 type bench struct {
 	*httptest.Server
 	t         testing.TB
@@ -37,12 +37,11 @@ type bench struct {
 
 	mu       sync.Mutex
 	warnings []string
-	requests []string // method and path of what the engine asks for
-	// away has the API answer 503 to everything; allowed is what access reviews
-	// answer.
+	requests []string // method and path of the engine's requests
+	// away makes every response 503; allowed is the result of access reviews.
 	away, allowed bool
-	// told is what audit was told of the last request.
-	told *audit.AuditContext
+	// audited is the audit context of the last request.
+	audited *audit.AuditContext
 }
 
 func newScheme() *runtime.Scheme {
@@ -55,7 +54,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// benchKinds are all kinds of the server, without behaviour of their own.
+// benchKinds are the kinds of the server, without strategies.
 func benchKinds() []*rest.Kind {
 	scheme := newScheme()
 	typed := func(gv schema.GroupVersion, plural, kind string, namespaced bool) *rest.Kind {
@@ -118,7 +117,7 @@ func newBench(t testing.TB, configure ...func(*EngineConfig)) *bench {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// transport is the engine's way in; it is noted what goes through.
+// transport records the engine's requests.
 func (b *bench) transport() http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		b.mu.Lock()
@@ -167,6 +166,13 @@ func (b *bench) handler(api http.Handler) http.Handler {
 		case away:
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
+		case r.URL.Path == "/api":
+			reply(metav1.APIVersions{Versions: []string{"v1"}})
+			return
+		case r.URL.Path == "/apis":
+			reply(metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: widgetGroup,
+				Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: widgetGroup + "/v1", Version: "v1"}}}}})
+			return
 		case r.URL.Path == "/api/v1":
 			reply(metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
 				{Name: "configmaps/x", Kind: "ConfigMap"}, {Name: "configmaps", Kind: "ConfigMap", Namespaced: true}}})
@@ -175,23 +181,22 @@ func (b *bench) handler(api http.Handler) http.Handler {
 			reply(metav1.APIResourceList{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{{Name: "widgets", Kind: "Widget", Namespaced: true}}})
 			return
 		case r.URL.Path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
-			w.WriteHeader(http.StatusCreated)
 			reply(map[string]any{"status": map[string]any{"allowed": allowed}})
 			return
 		}
 		act := resource.ParseAction(r)
 		act.User = &resource.User{Name: "alice", UID: "u-7", Groups: []string{"people"}, Extra: map[string][]string{"scope": {"a"}}}
 		ctx := audit.WithAuditContext(resource.WithAction(r.Context(), act))
-		told := audit.AuditContextFrom(ctx)
-		if err := told.Init(audit.RequestAuditConfig{Level: auditapi.LevelRequest}, nil); err != nil {
+		audited := audit.AuditContextFrom(ctx)
+		if err := audited.Init(audit.RequestAuditConfig{Level: auditapi.LevelRequest}, nil); err != nil {
 			b.t.Error(err)
 		}
-		b.set(func() { b.told = told })
+		b.set(func() { b.audited = audited })
 		api.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
-// resourceOf finds where objects of a Go type are kept.
+// resourceOf returns the resource of a Go type.
 func (b *bench) resourceOf(obj rest.Object) *rest.Resource {
 	b.t.Helper()
 	for _, r := range b.resources {
@@ -199,11 +204,11 @@ func (b *bench) resourceOf(obj rest.Object) *rest.Resource {
 			return r
 		}
 	}
-	b.t.Fatalf("nothing keeps a %T", obj)
+	b.t.Fatalf("no resource for %T", obj)
 	return nil
 }
 
-// store puts an object into the storage, past admission.
+// store stores an object without admission.
 func (b *bench) store(obj rest.Object) {
 	b.t.Helper()
 	r := b.resourceOf(obj)
@@ -227,7 +232,7 @@ func (b *bench) remove(obj rest.Object) {
 	}
 }
 
-// configure stores configurations and waits until they count.
+// configure stores configurations and waits until they apply.
 func (b *bench) configure(objects ...rest.Object) {
 	b.t.Helper()
 	for _, obj := range objects {
@@ -236,7 +241,7 @@ func (b *bench) configure(objects ...rest.Object) {
 	b.eventually("the engine knows its configurations", b.current)
 }
 
-// unconfigure removes configurations and waits until they no longer count.
+// unconfigure removes configurations and waits until they no longer apply.
 func (b *bench) unconfigure(objects ...rest.Object) {
 	b.t.Helper()
 	for _, obj := range objects {
@@ -245,16 +250,13 @@ func (b *bench) unconfigure(objects ...rest.Object) {
 	b.eventually("the engine knows its configurations", b.current)
 }
 
-// current reports whether the engine knows exactly what is stored, and that
-// there is nothing else.
+// current reports whether the engine knows exactly the stored configurations.
 func (b *bench) current() bool {
 	e := b.engine
 	return e.Ready() == nil && slices.Equal(b.revisions("mutatingwebhookconfigurations"), revisionsOf(informed(e.mutatingWebhooks.informer))) &&
 		slices.Equal(b.revisions("validatingwebhookconfigurations"), revisionsOf(informed(e.validatingWebhooks.informer))) &&
-		e.mutatingWebhooks.any() == (len(b.revisions("mutatingwebhookconfigurations")) > 0) &&
-		e.validatingWebhooks.any() == (len(b.revisions("validatingwebhookconfigurations")) > 0) &&
-		hooked(b, e.mutatingPolicies.policySet, "mutatingadmissionpolicies", "mutatingadmissionpolicybindings") &&
-		hooked(b, e.validatingPolicies.policySet, "validatingadmissionpolicies", "validatingadmissionpolicybindings")
+		hooked(b, e.mutatingPolicies.source.Hooks(), "mutatingadmissionpolicies", "mutatingadmissionpolicybindings") &&
+		hooked(b, e.validatingPolicies.source.Hooks(), "validatingadmissionpolicies", "validatingadmissionpolicybindings")
 }
 
 func informed(i *informer) (out []metav1.Object) {
@@ -264,11 +266,11 @@ func informed(i *informer) (out []metav1.Object) {
 	return out
 }
 
-// hooked reports whether all policies and bindings count; in these tests every
-// policy has a binding.
-func hooked[P, B configuration, E any](b *bench, s *policySet[P, B, E], policies, bindings string) bool {
+// hooked reports whether all policies and bindings apply. Every policy of these tests has a
+// binding.
+func hooked[P, B rest.Object, E any](b *bench, hooks []generic.PolicyHook[P, B, E], policies, bindings string) bool {
 	var gotPolicies, gotBindings []metav1.Object
-	for _, h := range s.current() {
+	for _, h := range hooks {
 		gotPolicies = append(gotPolicies, h.Policy)
 		for _, binding := range h.Bindings {
 			gotBindings = append(gotBindings, binding)
@@ -299,7 +301,7 @@ func (b *bench) revisions(plural string) []string {
 	return out
 }
 
-// eventually waits for something that happens by itself.
+// eventually waits up to 30 s for a condition.
 func (b *bench) eventually(what string, happened func() bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {

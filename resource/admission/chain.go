@@ -6,10 +6,10 @@ import (
 	"portico/resource/rest"
 )
 
-// Chain calls the members in order, for mutation and for validation; the first error
-// ends it. If a webhook or policy of an Engine changed the object, all members mutate it
-// once more, in the same order; of the Engine's only those with reinvocation. nil
-// members are left out. The result is safe for concurrent use if the members are.
+// Chain calls the members in order, for mutation and for validation, until the first error.
+// If a webhook or policy of an Engine changed the object, all members mutate it a second
+// time; of an Engine only plugins with reinvocation. nil members are omitted. The result is
+// safe for concurrent use if the members are.
 func Chain(list ...rest.Admission) rest.Admission {
 	var c chain
 	for _, member := range list {
@@ -32,24 +32,24 @@ type chain []rest.Admission
 
 // Mutate runs one round, and a second one if an Engine changed the object.
 func (c chain) Mutate(ctx context.Context, a *rest.Attributes) error {
-	passages := map[*Engine]*passage{}
-	if err := c.round(ctx, a, passages); err != nil {
+	reviews := map[*Engine]*review{}
+	if err := c.round(ctx, a, reviews); err != nil {
 		return err
 	}
 	again := false
-	for _, p := range passages {
-		again = again || p.wantsRound()
+	for _, r := range reviews {
+		again = again || r.needsReinvocation()
 	}
 	if !again {
 		return nil
 	}
-	for _, p := range passages {
-		p.beginSecondRound()
+	for _, r := range reviews {
+		r.reinvoke()
 	}
-	return c.round(ctx, a, passages)
+	return c.round(ctx, a, reviews)
 }
 
-func (c chain) round(ctx context.Context, a *rest.Attributes, passages map[*Engine]*passage) error {
+func (c chain) round(ctx context.Context, a *rest.Attributes, reviews map[*Engine]*review) error {
 	for _, member := range c {
 		engine, ok := member.(*Engine)
 		if !ok {
@@ -58,12 +58,12 @@ func (c chain) round(ctx context.Context, a *rest.Attributes, passages map[*Engi
 			}
 			continue
 		}
-		p := passages[engine]
-		if p == nil {
-			p = engine.begin(a)
-			passages[engine] = p
+		r := reviews[engine]
+		if r == nil {
+			r = engine.begin(a)
+			reviews[engine] = r
 		}
-		if err := p.mutate(ctx); err != nil {
+		if err := r.mutate(ctx); err != nil {
 			return err
 		}
 	}

@@ -13,11 +13,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	upstream "k8s.io/apiserver/pkg/authorization/authorizer"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
 
 	"portico/resource"
 	"portico/resource/authz"
@@ -26,73 +37,77 @@ import (
 	"portico/resource/rest"
 )
 
-// DefaultFirstRead is EngineConfig.FirstRead where that is 0.
+// DefaultFirstRead is the default of EngineConfig.FirstRead.
 const DefaultFirstRead = time.Second
 
-// EngineConfig is what an Engine needs.
+// EngineConfig configures an Engine.
 type EngineConfig struct {
-	// BaseURL and Transport are the way to the whole API: configurations,
-	// namespaces, Services, parameters of policies and access reviews are read
-	// through it. Transport may be nil if Store is not: then there are no
-	// parameters and no access reviews.
+	// BaseURL and Transport reach the gateway, from which configurations, namespaces,
+	// Services, parameters of policies and access reviews are read. Transport may be nil if
+	// Store is not; then there are no parameters and no access reviews.
 	BaseURL   string
 	Transport http.RoundTripper
-	// UserAgent is sent with every request; "" is that of package client.
+	// UserAgent of the requests; "": that of package client.
 	UserAgent string
-	// Store returns this process's own store of a resource, and nil where it
-	// has none; that is read through Transport then. nil: it has none at all.
+	// Store returns this process's own store of a resource; nil: the resource is read through
+	// Transport. May be nil.
 	Store func(info *resource.Info) resource.Store
 	// Warn receives the warnings of webhooks and policies; nil drops them.
 	Warn rest.Warn
-	// Authorizer answers the `authorizer` variable of CEL expressions; nil: it
-	// is answered by SubjectAccessReviews.
+	// Authorizer is the variable `authorizer` of CEL expressions; nil: SubjectAccessReviews.
 	Authorizer authz.Authorizer
-	// Services finds the address of a webhook that is named by its Service;
-	// nil: it is read from the Service and its EndpointSlices. There is no
-	// cluster network here that would know.
+	// Services resolves webhooks that refer to a Service; nil: by the Service and its
+	// EndpointSlices, since there is no cluster network.
 	Services webhookutil.ServiceResolver
-	// Credentials are shown to webhooks; nil: none.
+	// Credentials for webhooks; nil: none.
 	Credentials webhookutil.AuthenticationInfoResolver
-	// FirstRead is how long a write waits for configurations that were never
-	// read yet; 0 is DefaultFirstRead. After that it is a 503.
+	// FirstRead is how long a write waits for the first read of configurations before it is
+	// rejected with 503. Default DefaultFirstRead.
 	FirstRead time.Duration
-	// Metrics time webhooks and policies; nil: none.
-	Metrics *Metrics
-	// Waited receives how long a write waited for webhooks, with the part
-	// PartMutatingWebhooks or PartValidatingWebhooks; nil: none.
+	// Waited is called with the time that a write waited for webhooks. part is
+	// PartMutatingWebhooks or PartValidatingWebhooks. May be nil.
 	Waited func(ctx context.Context, part string, d time.Duration)
-	// Logger takes what goes wrong; nil is slog.Default().
+	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// Engine calls admission webhooks and evaluates admission policies for writes, in the
-// order of docs/wire.md 10.1. It follows their configurations while Run runs. As upstream,
-// webhooks see none of the six kinds of admissionregistration.k8s.io, policies none of
-// its four kinds of policies and bindings, and neither sees reviews: a lock-out can be
-// undone. Safe for concurrent use.
+// clientConfig returns the configuration of clients of the gateway, without limits.
+func (cfg *EngineConfig) clientConfig() *restclient.Config {
+	return &restclient.Config{Host: cfg.BaseURL, UserAgent: cfg.UserAgent, QPS: -1}
+}
+
+// Engine calls admission webhooks and evaluates admission policies, in the order of
+// docs/wire.md 10.1. It follows their configurations while Run runs. As upstream, webhooks do
+// not apply to the six kinds of admissionregistration.k8s.io, policies not to its four kinds
+// of policies and bindings, and neither to reviews: a lock-out can be undone. Safe for
+// concurrent use.
 type Engine struct {
 	cfg    EngineConfig
 	logger *slog.Logger
 	scheme *runtime.Scheme
 	client *client.Client // nil without Transport
 
-	namespaces *namespaces
-	matcher    *matching.Matcher
-	authorizer upstream.UnconditionalAuthorizer
+	factory        informers.SharedInformerFactory // of the informers below
+	namespaces     *namespaces
+	configurations map[string]*informer // by resource
+	matcher        *matching.Matcher
+	authorizer     upstream.UnconditionalAuthorizer
+	// parameters and mapper find the parameters of policies.
+	parameters dynamic.Interface
+	mapper     meta.RESTMapper
 
-	configurations     map[string]configurationSource // by resource
-	mutatingWebhooks   *webhooks[*admissionv1.MutatingWebhookConfiguration]
-	validatingWebhooks *webhooks[*admissionv1.ValidatingWebhookConfiguration]
-	mutatingPolicies   *mutatingPolicies
-	validatingPolicies *validatingPolicies
+	mutatingWebhooks   *webhooks
+	validatingWebhooks *webhooks
+	mutatingPolicies   *policies[mutating.PolicyHook]
+	validatingPolicies *policies[validating.PolicyHook]
 }
 
 var _ rest.Admission = (*Engine)(nil)
 
-// NewEngine assembles an engine. It opens no connection.
+// NewEngine returns an Engine. It opens no connection.
 func NewEngine(cfg EngineConfig) (*Engine, error) {
 	if cfg.Transport == nil && cfg.Store == nil {
-		return nil, errors.New("assemble admission engine: there is no way to read configurations")
+		return nil, errors.New("make admission engine: neither Transport nor Store is set")
 	}
 	if cfg.FirstRead == 0 {
 		cfg.FirstRead = DefaultFirstRead
@@ -103,29 +118,63 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	e := &Engine{cfg: cfg, logger: cfg.Logger, scheme: runtime.NewScheme(), configurations: map[string]configurationSource{}}
-	if err := admissionv1.AddToScheme(e.scheme); err != nil {
-		return nil, fmt.Errorf("assemble admission engine: %w", err)
+	e := &Engine{cfg: cfg, logger: cfg.Logger, scheme: runtime.NewScheme(), mapper: meta.MultiRESTMapper{}}
+	if err := e.connect(); err != nil {
+		return nil, fmt.Errorf("make admission engine: %w", err)
 	}
 	e.scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Namespace{}, &corev1.Service{})
 	e.scheme.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{})
-	if cfg.Transport != nil {
-		e.client = client.New(client.Config{BaseURL: cfg.BaseURL, Transport: cfg.Transport, UserAgent: cfg.UserAgent})
-	}
 	if e.cfg.Services == nil {
 		e.cfg.Services = newServiceResolver(e)
 	}
-	e.authorizer = newAuthorizer(e)
 	e.namespaces = newNamespaces(e)
-	e.matcher = matching.NewMatcher(e.namespaces, e.namespaces.client())
-	e.mutatingWebhooks = newMutatingWebhooks(e)
-	e.validatingWebhooks = newValidatingWebhooks(e)
-	e.mutatingPolicies = newMutatingPolicies(e)
-	e.validatingPolicies = newValidatingPolicies(e)
+	e.factory, e.configurations = informers.NewSharedInformerFactory(nil, 0), map[string]*informer{}
+	e.register(&corev1.Namespace{}, e.namespaces)
+	e.matcher = matching.NewMatcher(e.factory.Core().V1().Namespaces().Lister(), e.namespaces.client())
+	e.mutatingWebhooks = newMutatingWebhooks(e, e.follow("mutatingwebhookconfigurations", &admissionv1.MutatingWebhookConfiguration{}))
+	e.validatingWebhooks = newValidatingWebhooks(e, e.follow("validatingwebhookconfigurations", &admissionv1.ValidatingWebhookConfiguration{}))
+	e.mutatingPolicies = newMutatingPolicies(e, e.follow("mutatingadmissionpolicies", &admissionv1.MutatingAdmissionPolicy{}),
+		e.follow("mutatingadmissionpolicybindings", &admissionv1.MutatingAdmissionPolicyBinding{}))
+	e.validatingPolicies = newValidatingPolicies(e, e.follow("validatingadmissionpolicies", &admissionv1.ValidatingAdmissionPolicy{}),
+		e.follow("validatingadmissionpolicybindings", &admissionv1.ValidatingAdmissionPolicyBinding{}))
 	return e, nil
 }
 
-// store returns the store of a resource: the process's own or one over HTTP.
+// connect makes the clients of the gateway.
+func (e *Engine) connect() (err error) {
+	if err := admissionv1.AddToScheme(e.scheme); err != nil {
+		return err
+	}
+	if e.authorizer, err = newAuthorizer(&e.cfg); err != nil || e.cfg.Transport == nil {
+		return err
+	}
+	e.client = client.New(client.Config{BaseURL: e.cfg.BaseURL, Transport: e.cfg.Transport, UserAgent: e.cfg.UserAgent})
+	if e.parameters, err = dynamic.NewForConfigAndClient(e.cfg.clientConfig(), &http.Client{Transport: e.cfg.Transport}); err != nil {
+		return err
+	}
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(e.cfg.clientConfig(), &http.Client{Transport: e.cfg.Transport, Timeout: lookupTimeout})
+	if err != nil {
+		return err
+	}
+	e.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))
+	return nil
+}
+
+// follow returns the informer of a kind of configuration.
+func (e *Engine) follow(plural string, obj runtime.Object) *informer {
+	gvks, _, _ := e.scheme.ObjectKinds(obj) // connect added the kind
+	i := newInformer(e, &resource.Info{Group: configurationGroup, Versions: []string{"v1"}, Resource: plural, Kind: gvks[0].Kind}, e.namespaces.needed.open)
+	e.configurations[plural] = i
+	e.register(obj, i)
+	return i
+}
+
+// register makes i the factory's informer for objects of the type of obj.
+func (e *Engine) register(obj runtime.Object, i cache.SharedIndexInformer) {
+	e.factory.InformerFor(obj, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return i })
+}
+
+// store returns the store of a resource: the process's own, or one over HTTP.
 func (e *Engine) store(info *resource.Info) resource.Store {
 	if e.cfg.Store != nil {
 		if s := e.cfg.Store(info); s != nil {
@@ -138,12 +187,11 @@ func (e *Engine) store(info *resource.Info) resource.Store {
 	return e.client.Store(info)
 }
 
-// Run follows webhooks and policies until ctx ends, and returns ctx's error
-// once everything it started has ended. It waits for nothing before.
+// Run follows the configurations until ctx ends, and returns its error.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, run := range []func(context.Context){
-		e.namespaces.run, e.mutatingWebhooks.run, e.validatingWebhooks.run, e.mutatingPolicies.run, e.validatingPolicies.run,
+		e.namespaces.run, e.mutatingWebhooks.informer.run, e.validatingWebhooks.informer.run, e.mutatingPolicies.run, e.validatingPolicies.run,
 	} {
 		wg.Go(func() { run(ctx) })
 	}
@@ -151,10 +199,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Ready returns nil once all configurations were read, which they stay. It is
-// for health checks; writes wait by themselves.
+// Ready returns nil once all configurations were read or restored. It is for health checks;
+// writes wait by themselves.
 func (e *Engine) Ready() error {
-	for _, g := range []*gate{e.mutatingWebhooks.known, e.validatingWebhooks.known, e.mutatingPolicies.known, e.validatingPolicies.known} {
+	for _, g := range []*gate{e.mutatingWebhooks.informer.synced, e.validatingWebhooks.informer.synced, e.mutatingPolicies.synced, e.validatingPolicies.synced} {
 		if !g.isOpen() {
 			return errUnknown()
 		}
@@ -162,24 +210,23 @@ func (e *Engine) Ready() error {
 	return nil
 }
 
-// Configurations returns the state of each kind of configuration as it was read
-// last, by resource. Kinds that were not read yet are left out.
+// Configurations returns the last state that was read of each kind of configuration, by
+// resource. Kinds that were not read yet are missing.
 func (e *Engine) Configurations() map[string]*loop.Snapshot {
 	out := map[string]*loop.Snapshot{}
-	for name, s := range e.configurations {
-		if last := s.last(); last != nil {
+	for name, i := range e.configurations {
+		if last := i.read.Load(); last != nil {
 			out[name] = last
 		}
 	}
 	return out
 }
 
-// Restore makes objects, which an earlier process read, the known state of one
-// kind of configuration until its store is read. name is that of its resource;
-// others are ignored.
+// Restore sets the objects of one kind of configuration, which an earlier process read, until
+// the store is read. name is the resource; others are ignored.
 func (e *Engine) Restore(name string, objects []*resource.Object) {
-	if s := e.configurations[name]; s != nil {
-		s.restore(objects)
+	if i := e.configurations[name]; i != nil {
+		i.restore(objects)
 	}
 }
 
@@ -188,7 +235,7 @@ func errUnknown() error {
 }
 
 // Mutate evaluates mutating policies, calls mutating webhooks, and repeats those with
-// reinvocation if the object was changed.
+// reinvocation if the object changed after them.
 func (e *Engine) Mutate(ctx context.Context, a *rest.Attributes) error {
 	return chain{e}.Mutate(ctx, a)
 }
@@ -198,25 +245,25 @@ func (e *Engine) Validate(ctx context.Context, a *rest.Attributes) error {
 	return e.begin(a).validate(ctx)
 }
 
-// warned returns a context whose warnings go where ctx's warnings go.
-func (e *Engine) warned(ctx context.Context) context.Context {
+// withWarnings returns a context for the engines whose warnings go to EngineConfig.Warn.
+func (e *Engine) withWarnings(ctx context.Context) context.Context {
 	if e.cfg.Warn == nil {
 		return ctx
 	}
 	return warning.WithWarningRecorder(ctx, &recorder{ctx, e.cfg.Warn})
 }
 
-// recorder lets the engines warn the client of one request.
+// recorder passes the warnings of the engines to one request.
 type recorder struct {
 	ctx  context.Context
 	warn rest.Warn
 }
 
-// AddWarning implements warning.Recorder. The agent is always empty.
+// AddWarning implements warning.Recorder. The engines set no agent.
 func (r *recorder) AddWarning(_, text string) { r.warn(r.ctx, text) }
 
-// asStatus makes a StatusError of an engine's error: one that is none is a
-// failure in here.
+// asStatus returns the error of an engine as a StatusError: an internal error unless it is
+// one already.
 func asStatus(err error) error {
 	var status apierrors.APIStatus
 	if err == nil || errors.As(err, &status) {

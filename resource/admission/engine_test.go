@@ -18,6 +18,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
 	"k8s.io/klog/v2"
 
 	"portico/internal/testing/memstore"
@@ -26,7 +27,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetSlogLogger(quiet()) // what the engines log
+	klog.SetSlogLogger(quiet())
+	generic.SetPolicyRefreshIntervalForTests(10 * time.Millisecond)
 	os.Exit(m.Run())
 }
 
@@ -44,8 +46,8 @@ func benchKind(plural string) *rest.Kind {
 	return nil
 }
 
-// While configurations were never read, a write waits for a bounded time and is
-// then told to come again.
+// Before configurations were read, a write waits for FirstRead and is rejected with 503 and
+// Retry-After.
 func TestUnknownConfigurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
@@ -76,7 +78,7 @@ func TestUnknownConfigurations(t *testing.T) {
 	})
 }
 
-// A write that waits goes on as soon as configurations are known.
+// A waiting write continues once configurations are known.
 func TestFirstRead(t *testing.T) {
 	storage := memstore.New()
 	e, err := NewEngine(EngineConfig{Store: func(info *resource.Info) resource.Store { return storage.Store(info) }, Logger: quiet(), FirstRead: time.Minute})
@@ -100,13 +102,14 @@ func TestFirstRead(t *testing.T) {
 	<-done
 }
 
-func TestNewEngineNeedsAWay(t *testing.T) {
+// NewEngine fails without Transport and Store.
+func TestNewEngineWithoutStores(t *testing.T) {
 	if _, err := NewEngine(EngineConfig{}); err == nil {
-		t.Error("an engine that can read nothing")
+		t.Error("no error")
 	}
 }
 
-// The last known state counts while the API is away.
+// The last known configurations apply while the API cannot be reached.
 func TestLastKnown(t *testing.T) {
 	b, hook := newBench(t), newHookServer(t, deny("still here"))
 	b.configure(validatingHooks("hooks", validatingHook("a.example.com", hook)))
@@ -123,15 +126,11 @@ func TestLastKnown(t *testing.T) {
 	}
 }
 
-// Without configurations nothing is made, and nothing is followed but the six
-// kinds.
+// Without configurations the engine reads only their six kinds.
 func TestIdle(t *testing.T) {
 	b := newBench(t)
 	b.eventually("configurations are known", func() bool { return b.engine.Ready() == nil })
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
-	if b.engine.mutatingWebhooks.askAll.Load() != nil || b.engine.validatingWebhooks.askAll.Load() != nil {
-		t.Error("a webhook engine was made")
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range b.requests {
@@ -156,8 +155,8 @@ func TestReviewsAreExempt(t *testing.T) {
 	}
 }
 
-// A webhook that is named by a Service is called at the ready endpoints of its
-// slices, and where they were last while they cannot be read.
+// A webhook with a Service is called at the ready endpoints of its slices; while they cannot
+// be read, at the last ones.
 func TestServiceOfWebhook(t *testing.T) {
 	b, hook := newBench(t), newHookServer(t, func(*admissionreview.AdmissionRequest) *admissionreview.AdmissionResponse {
 		return &admissionreview.AdmissionResponse{Allowed: true}
@@ -220,18 +219,18 @@ func hostPort(t *testing.T, raw string) (string, int32) {
 	return u.Hostname(), int32(port)
 }
 
-// A namespace that was not followed yet is read.
+// A namespace that is not known is read from the store.
 func TestNamespaceIsRead(t *testing.T) {
 	storage := memstore.New()
 	e, err := NewEngine(EngineConfig{Store: func(info *resource.Info) resource.Store { return storage.Store(info) }, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := e.namespaces.source.codec.EncodeStored(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"team": "red"}}})
+	o, err := e.namespaces.codec.EncodeStored(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"team": "red"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.namespaces.source.store.Create(t.Context(), o.Key(), o, 0); err != nil {
+	if _, err := e.namespaces.store.Create(t.Context(), o.Key(), o, 0); err != nil {
 		t.Fatal(err)
 	}
 	if ns, err := e.matcher.GetNamespace(t.Context(), "n"); err != nil || ns.Labels["team"] != "red" {

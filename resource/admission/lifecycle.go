@@ -16,47 +16,41 @@ import (
 )
 
 const (
-	// missingWait is how long a namespace that is not known yet is waited for:
-	// it may have been created a moment ago.
+	// missingWait is the wait for a namespace that is not in the cache: it may just have been
+	// created.
 	missingWait = 50 * time.Millisecond
-	// deletedMemory is how long the deletion of a namespace is remembered, and
-	// maxDeleted how many of them.
+	// deletedMemory is how long the deletion of a namespace is kept in memory, and maxDeleted
+	// the largest number of them.
 	deletedMemory = 30 * time.Second
 	maxDeleted    = 1000
 )
 
-// NamespaceState is what is known of a namespace.
+// NamespaceState is the state of a namespace.
 type NamespaceState struct{ Exists, Terminating bool }
 
-// LifecycleConfig says where namespaces are looked up.
-type LifecycleConfig struct {
-	// Lookup returns the state of a namespace; with live, the latest one. An error means
-	// that it is unknown. Required.
-	Lookup func(ctx context.Context, name string, live bool) (NamespaceState, error)
-	// Metrics time the decisions; nil: none.
-	Metrics *Metrics
-}
+// LookupNamespace returns the state of a namespace; with live, the latest one. An error means
+// that it is unknown.
+type LookupNamespace func(ctx context.Context, name string, live bool) (NamespaceState, error)
 
-// NamespaceLifecycle refuses to create in namespaces that are missing or being
-// deleted, and to delete those that a cluster cannot be without (docs/wire.md
-// 10.4). Updates and deletions in a namespace always pass.
-func NamespaceLifecycle(cfg LifecycleConfig) rest.Admission {
-	return &lifecycle{cfg: cfg, timer: cfg.Metrics.controller(nameLifecycle), deleted: map[string]time.Time{}}
+// NamespaceLifecycle rejects creations in namespaces that are missing or being deleted, and
+// the deletion of namespaces that a cluster needs (docs/wire.md 10.4). It permits all updates
+// and deletions in a namespace.
+func NamespaceLifecycle(lookup LookupNamespace) rest.Admission {
+	return &lifecycle{lookup: lookup, deleted: map[string]time.Time{}}
 }
 
 type lifecycle struct {
-	cfg   LifecycleConfig
-	timer *timer
+	lookup LookupNamespace
 
 	mu      sync.Mutex
 	deleted map[string]time.Time
 }
 
-// Mutate decides; it changes nothing.
+// Mutate implements rest.Admission. It changes nothing.
 func (l *lifecycle) Mutate(ctx context.Context, a *rest.Attributes) error {
 	begun := time.Now()
 	err := l.decide(ctx, a)
-	l.timer.observe(begun, a.Operation, err)
+	observe(ctx, begun, nameLifecycle, phaseAdmit, a.Operation, err)
 	return err
 }
 
@@ -84,7 +78,7 @@ func (l *lifecycle) decide(ctx context.Context, a *rest.Attributes) error {
 	return nil
 }
 
-// Validate has nothing to add.
+// Validate implements rest.Admission. It permits everything.
 func (l *lifecycle) Validate(context.Context, *rest.Attributes) error { return nil }
 
 func (l *lifecycle) deleteNamespace(a *rest.Attributes) error {
@@ -109,17 +103,17 @@ func (l *lifecycle) deleteNamespace(a *rest.Attributes) error {
 	return nil
 }
 
-// find looks the namespace up: in what is at hand, again after a moment, and
-// then for sure. What was deleted a moment ago is looked up for sure at once.
+// find looks up a namespace: in the cache, after missingWait again in the cache, and then
+// live. A namespace whose deletion is in memory is looked up live at once.
 func (l *lifecycle) find(ctx context.Context, name string) (NamespaceState, error) {
 	l.mu.Lock()
 	when, recent := l.deleted[name]
 	recent = recent && time.Since(when) <= deletedMemory
 	l.mu.Unlock()
 	if recent {
-		return l.cfg.Lookup(ctx, name, true)
+		return l.lookup(ctx, name, true)
 	}
-	state, err := l.cfg.Lookup(ctx, name, false)
+	state, err := l.lookup(ctx, name, false)
 	if err == nil && state.Exists {
 		return state, nil
 	}
@@ -130,10 +124,10 @@ func (l *lifecycle) find(ctx context.Context, name string) (NamespaceState, erro
 	case <-ctx.Done():
 		return NamespaceState{}, ctx.Err()
 	}
-	if state, err = l.cfg.Lookup(ctx, name, false); err == nil && state.Exists {
+	if state, err = l.lookup(ctx, name, false); err == nil && state.Exists {
 		return state, nil
 	}
-	return l.cfg.Lookup(ctx, name, true)
+	return l.lookup(ctx, name, true)
 }
 
 func terminating(a *rest.Attributes) error {

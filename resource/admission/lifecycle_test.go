@@ -28,7 +28,7 @@ func deleting(name string) *rest.Attributes {
 	return &rest.Attributes{Kind: kindOf("Namespace", "namespaces", false), Operation: rest.Delete, Key: resource.Key{Name: name}}
 }
 
-// world is a cache of namespaces, and the truth.
+// world has the cached and the live state of namespaces.
 type world struct {
 	cached, live NamespaceState
 	err          error
@@ -56,19 +56,19 @@ func TestCreateInNamespace(t *testing.T) {
 		code  int32
 		text  string
 	}{
-		"active":                  {world{cached: active}, rest.Create, 0, ""},
-		"active, cache behind":    {world{live: active}, rest.Create, 0, ""},
-		"missing":                 {world{}, rest.Create, 404, `namespaces "n" not found`},
-		"terminating":             {world{cached: terminates}, rest.Create, 403, forbidden},
-		"terminating, behind":     {world{live: terminates}, rest.Create, 403, forbidden},
-		"update, missing":         {world{}, rest.Update, 0, ""},
-		"delete, terminating":     {world{cached: terminates}, rest.Delete, 0, ""},
-		"nobody can tell":         {world{err: errors.New("connection refused")}, rest.Create, 503, `namespace "n" cannot be looked up: connection refused`},
-		"update, nobody can tell": {world{err: errors.New("connection refused")}, rest.Update, 0, ""},
+		"active":               {world{cached: active}, rest.Create, 0, ""},
+		"active, cache behind": {world{live: active}, rest.Create, 0, ""},
+		"missing":              {world{}, rest.Create, 404, `namespaces "n" not found`},
+		"terminating":          {world{cached: terminates}, rest.Create, 403, forbidden},
+		"terminating, behind":  {world{live: terminates}, rest.Create, 403, forbidden},
+		"update, missing":      {world{}, rest.Update, 0, ""},
+		"delete, terminating":  {world{cached: terminates}, rest.Delete, 0, ""},
+		"unknown":              {world{err: errors.New("connection refused")}, rest.Create, 503, `namespace "n" cannot be looked up: connection refused`},
+		"update, unknown":      {world{err: errors.New("connection refused")}, rest.Update, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := NamespaceLifecycle(LifecycleConfig{Lookup: test.world.lookup})
+				l := NamespaceLifecycle(test.world.lookup)
 				err := l.Mutate(t.Context(), asking(test.op, "n", "x"))
 				if test.code == 0 {
 					if err != nil {
@@ -87,7 +87,7 @@ func TestCreateInNamespace(t *testing.T) {
 					t.Errorf("causes %+v", status.Details)
 				}
 				if test.code == 503 && status.Details.RetryAfterSeconds == 0 {
-					t.Error("clients are not told to try again")
+					t.Error("no Retry-After")
 				}
 			})
 		})
@@ -96,22 +96,22 @@ func TestCreateInNamespace(t *testing.T) {
 
 func TestCreateOutsideNamespaces(t *testing.T) {
 	w := &world{err: errors.New("not asked")}
-	l := NamespaceLifecycle(LifecycleConfig{Lookup: w.lookup})
+	l := NamespaceLifecycle(w.lookup)
 	if err := l.Mutate(t.Context(), asking(rest.Create, "", "x")); err != nil || len(w.asked) > 0 {
 		t.Errorf("cluster scope: %v, asked %q", err, w.asked)
 	}
 }
 
-// The cache gets a moment to hear of a namespace before the truth is asked for.
+// A namespace that is not in the cache is looked up there again before the live lookup.
 func TestCacheIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		l := NamespaceLifecycle(LifecycleConfig{Lookup: func(_ context.Context, _ string, live bool) (NamespaceState, error) {
+		l := NamespaceLifecycle(func(_ context.Context, _ string, live bool) (NamespaceState, error) {
 			if live {
 				t.Error("looked up live")
 			}
 			return NamespaceState{Exists: time.Since(begun) > 0}, nil
-		}})
+		})
 		if err := l.Mutate(t.Context(), asking(rest.Create, "n", "x")); err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestCacheIsWaitedFor(t *testing.T) {
 }
 
 func TestNamespacesThatStay(t *testing.T) {
-	l := NamespaceLifecycle(LifecycleConfig{Lookup: (&world{}).lookup})
+	l := NamespaceLifecycle((&world{}).lookup)
 	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic} {
 		err := l.Mutate(t.Context(), deleting(name))
 		want := fmt.Sprintf("namespaces %q is forbidden: this namespace may not be deleted", name)
@@ -135,12 +135,11 @@ func TestNamespacesThatStay(t *testing.T) {
 	}
 }
 
-// A cache that calls a namespace active is not believed for 30 s after its
-// deletion passed here.
+// For 30 s after the deletion of a namespace the cached state is not used.
 func TestRecentDeletionIsLookedUpLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{cached: active, live: terminates}
-		l := NamespaceLifecycle(LifecycleConfig{Lookup: w.lookup})
+		l := NamespaceLifecycle(w.lookup)
 		dry := deleting("n")
 		dry.DryRun = true
 		if err := l.Mutate(t.Context(), dry); err != nil {

@@ -19,26 +19,25 @@ import (
 const (
 	// namespaceTimeout bounds a live read of one namespace.
 	namespaceTimeout = 5 * time.Second
-	// maxAsked bounds the namespaces that are remembered from live reads.
+	// maxAsked bounds the cached results of live reads.
 	maxAsked = 10000
 )
 
-// namespaceBackoff is how often following is tried. It grows slowly, because the
-// server of namespaces has most often been started together with this process.
+// namespaceBackoff grows slowly, because the server of namespaces usually starts together with
+// this process.
 var namespaceBackoff = loop.Backoff{Initial: 20 * time.Millisecond, Factor: 1.3, Max: time.Second}
 
-// NamespaceStates are the states of namespaces that another server keeps, for
-// NamespaceLifecycle. They are followed over HTTP; the last state stays while the
-// server cannot be reached. Safe for concurrent use.
+// NamespaceStates are the states of the namespaces of another server, for NamespaceLifecycle.
+// They are followed over HTTP; while the server cannot be reached the last state applies. Safe
+// for concurrent use.
 type NamespaceStates struct {
-	store resource.Store // nil: there is no server to read from
+	store resource.Store // nil: there is no server
 	log   *slog.Logger
-	// known says of each namespace whether it is being deleted; nil: they were
-	// never read.
+	// known has each namespace, and whether it is being deleted; nil before the first read.
 	known atomic.Pointer[map[string]bool]
 
 	mu sync.Mutex
-	// asked is the same of namespaces that were read live since known is the state.
+	// asked has the results of live reads since known was set.
 	asked map[string]bool
 }
 
@@ -47,12 +46,11 @@ func NamespacesOver(c *client.Client) resource.Store {
 	if c == nil {
 		return nil
 	}
-	return c.Store(&resource.Info{Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace"})
+	return c.Store(namespaceInfo())
 }
 
-// NewNamespaceStates returns states that follow nothing before Run. Without a
-// store (nil) every Lookup that must be live fails. nil as logger is
-// slog.Default().
+// NewNamespaceStates returns the states of the namespaces in a store, which Run follows.
+// Without a store (nil) live lookups fail. A nil logger is slog.Default().
 func NewNamespaceStates(store resource.Store, log *slog.Logger) *NamespaceStates {
 	if log == nil {
 		log = slog.Default()
@@ -60,7 +58,7 @@ func NewNamespaceStates(store resource.Store, log *slog.Logger) *NamespaceStates
 	return &NamespaceStates{store: store, log: log}
 }
 
-// Run follows the namespaces until ctx ends, and returns ctx's error.
+// Run follows the namespaces until ctx ends, and returns its error.
 func (n *NamespaceStates) Run(ctx context.Context) error {
 	if n.store == nil {
 		<-ctx.Done()
@@ -78,8 +76,7 @@ func (n *NamespaceStates) Run(ctx context.Context) error {
 	})
 }
 
-// Ready returns nil once the namespaces were read, or if there is no server to
-// read them from.
+// Ready returns nil once the namespaces were read, or without a store.
 func (n *NamespaceStates) Ready() error {
 	if n.store != nil && n.known.Load() == nil {
 		return errors.New("the namespaces have not been read yet")
@@ -87,14 +84,13 @@ func (n *NamespaceStates) Ready() error {
 	return nil
 }
 
-// Lookup is LifecycleConfig.Lookup. An error means that the state is not known
-// and the server cannot be asked.
+// Lookup is a LookupNamespace.
 func (n *NamespaceStates) Lookup(ctx context.Context, name string, live bool) (NamespaceState, error) {
 	if !live {
-		return n.remembered(name), nil
+		return n.cached(name), nil
 	}
 	if n.store == nil {
-		return NamespaceState{}, errors.New("no gateway is configured to ask for namespaces")
+		return NamespaceState{}, errors.New("no gateway is configured to read namespaces from")
 	}
 	ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
 	defer cancel()
@@ -104,22 +100,22 @@ func (n *NamespaceStates) Lookup(ctx context.Context, name string, live bool) (N
 	case apierrors.IsNotFound(err) && resource.AsStatus(err).Details != nil:
 		return NamespaceState{}, nil
 	case err != nil:
-		return NamespaceState{}, fmt.Errorf("ask the server of namespaces: %w", err)
+		return NamespaceState{}, fmt.Errorf("read namespace: %w", err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.asked == nil {
 		n.asked = map[string]bool{}
 	}
-	// A state that was published meanwhile may be newer than the answer.
+	// A state that was set meanwhile may be newer than the response.
 	if n.known.Load() == before && len(n.asked) < maxAsked {
 		n.asked[name] = o.Terminating()
 	}
 	return NamespaceState{Exists: true, Terminating: o.Terminating()}, nil
 }
 
-// remembered returns the last known state of a namespace.
-func (n *NamespaceStates) remembered(name string) NamespaceState {
+// cached returns the last known state of a namespace.
+func (n *NamespaceStates) cached(name string) NamespaceState {
 	if known := n.known.Load(); known != nil {
 		if terminating, ok := (*known)[name]; ok {
 			return NamespaceState{Exists: true, Terminating: terminating}

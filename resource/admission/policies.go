@@ -1,178 +1,117 @@
 package admission
 
 import (
-	"cmp"
 	"context"
-	"log/slog"
-	"slices"
+	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/client-go/informers"
 
-	"portico/resource"
-	"portico/resource/loop"
+	"portico/resource/rest"
 )
 
-// paramRetry is how long after a parameter kind was not found it is looked for
-// again: its definition may have been created since.
-const paramRetry = time.Second
-
-// policySet is the policies of one of the two engines with their bindings,
-// compiled: P is the kind of policies, B that of bindings, E what a policy
-// compiles to. Policies without a binding are not compiled.
-type policySet[P, B configuration, E any] struct {
-	policies *source[P]
-	bindings *source[B]
-	accessP  func(P) generic.PolicyAccessor
-	accessB  func(B) generic.BindingAccessor
-	compile  func(P) E
-	params   *params
-	needed   *gate // namespaces: wanted once there are policies
-	logger   *slog.Logger
-
-	known *gate
-	hooks atomic.Pointer[[]generic.PolicyHook[P, B, E]]
-
-	changed loop.Signal
-	mu      sync.Mutex
-	read    struct { // what the sources read last; nil: nothing yet
-		policies *[]P
-		bindings *[]B
-	}
-	// compiled and failing (why parameters of a policy were not found) are the
-	// loop's own.
-	compiled map[string]compiled[E]
-	failing  map[string]string
+// policies is one of upstream's two policy engines with its policies and bindings. H is the
+// hook of a policy: the policy, its bindings and what it compiles to.
+type policies[H any] struct {
+	name, phase        string // in metrics
+	policies, bindings *informer
+	source             generic.Source[H]
+	synced             *gate // open once the first state was compiled
+	// dispatcher evaluates hooks for a write.
+	dispatcher func(*review) generic.Dispatcher[H]
+	skipDelete bool
 }
 
-// compiled is what became of a policy.
-type compiled[E any] struct {
-	uid       types.UID
-	revision  string
-	evaluator E
-}
-
-func newPolicySet[P, B configuration, E any](e *Engine, policies, bindings *resource.Info) *policySet[P, B, E] {
-	s := &policySet[P, B, E]{params: newParams(e), needed: e.namespaces.needed, logger: e.logger, known: newGate()}
-	s.policies = newSource(e, policies, func(list []P) { s.note(&list, nil) })
-	s.bindings = newSource(e, bindings, func(list []B) { s.note(nil, &list) })
-	return s
-}
-
-// note remembers what a source read.
-func (s *policySet[P, B, E]) note(policies *[]P, bindings *[]B) {
-	s.mu.Lock()
-	if policies != nil {
-		s.read.policies = policies
-	}
-	if bindings != nil {
-		s.read.bindings = bindings
-	}
-	complete := s.read.policies != nil && s.read.bindings != nil
-	s.mu.Unlock()
-	if complete {
-		s.changed.Set()
+func newValidatingPolicies(e *Engine, list, bindings *informer) *policies[validating.PolicyHook] {
+	dispatcher := validating.NewDispatcher(e.authorizer, generic.NewPolicyMatcher(e.matcher))
+	return &policies[validating.PolicyHook]{
+		name: validating.PluginName, phase: phaseValidate, policies: list, bindings: bindings, synced: newGate(),
+		source: generic.NewPolicySource(list, bindings, validating.NewValidatingAdmissionPolicyAccessor, validating.NewValidatingAdmissionPolicyBindingAccessor,
+			compileValidating, noInformers{}, e.parameters, e.mapper),
+		dispatcher: func(*review) generic.Dispatcher[validating.PolicyHook] { return dispatcher },
 	}
 }
 
-// run follows the policies until ctx ends.
-func (s *policySet[P, B, E]) run(ctx context.Context) {
+func newMutatingPolicies(e *Engine, list, bindings *informer) *policies[mutating.PolicyHook] {
+	return &policies[mutating.PolicyHook]{
+		name: mutating.PluginName, phase: phaseAdmit, policies: list, bindings: bindings, synced: newGate(),
+		source: generic.NewPolicySource(list, bindings, mutating.NewMutatingAdmissionPolicyAccessor, mutating.NewMutatingAdmissionPolicyBindingAccessor,
+			compileMutating, noInformers{}, e.parameters, e.mapper),
+		// A dispatcher has no state, so each write can have one with the schema of its kind.
+		dispatcher: func(r *review) generic.Dispatcher[mutating.PolicyHook] {
+			return mutating.NewDispatcher(e.authorizer, e.matcher, typeConverters{r.write.Kind})
+		},
+		skipDelete: true, // a deletion has no object to mutate
+	}
+}
+
+// run follows the policies until ctx ends. Upstream compiles changes once a second.
+func (p *policies[H]) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { s.policies.run(ctx) })
-	wg.Go(func() { s.bindings.run(ctx) })
-	s.build(ctx)
-	s.params.stop()
-	wg.Wait()
-}
-
-// build keeps the hooks in line with what is read.
-func (s *policySet[P, B, E]) build(ctx context.Context) {
-	var retry <-chan time.Time
-	for {
+	defer wg.Wait()
+	wg.Go(func() { p.policies.run(ctx) })
+	wg.Go(func() { p.bindings.run(ctx) })
+	for _, i := range []*informer{p.policies, p.bindings} {
 		select {
+		case <-i.synced.opened:
 		case <-ctx.Done():
 			return
-		case <-s.changed.C():
-		case <-retry:
-		}
-		s.mu.Lock()
-		policies, bindings := *s.read.policies, *s.read.bindings
-		s.mu.Unlock()
-		hooks, complete := s.combine(ctx, policies, bindings)
-		if len(hooks) > 0 {
-			s.needed.open()
-		}
-		s.hooks.Store(&hooks)
-		s.known.open()
-		retry = nil
-		if !complete {
-			retry = time.After(paramRetry)
 		}
 	}
+	wg.Go(func() {
+		if wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) { return p.source.HasSynced(), nil }) == nil {
+			p.synced.open()
+		}
+	})
+	_ = p.source.Run(ctx) // the error of ctx
 }
 
-// combine makes a hook of every policy with bindings, in the order of their
-// names. complete is false if a kind of parameters was not found.
-func (s *policySet[P, B, E]) combine(ctx context.Context, policies []P, bindings []B) (hooks []generic.PolicyHook[P, B, E], complete bool) {
-	bound := map[string][]B{}
-	for _, b := range bindings {
-		name := s.accessB(b).GetPolicyName().Name
-		bound[name] = append(bound[name], b)
+// call evaluates all policies that match the write.
+func (p *policies[H]) call(ctx context.Context, r *review) error {
+	hooks := p.source.Hooks()
+	if len(hooks) == 0 || p.skipDelete && r.write.Operation == rest.Delete {
+		return nil
 	}
-	next, failing := map[string]compiled[E]{}, map[string]string{}
-	search := s.params.search(ctx)
-	for _, p := range policies {
-		name := p.GetName()
-		if len(bound[name]) == 0 {
-			continue
-		}
-		next[name] = s.compiledOf(p)
-		hook := generic.PolicyHook[P, B, E]{Policy: p, Bindings: bound[name], Evaluator: next[name].evaluator}
-		if kind := s.accessP(p).GetParamKind(); kind != nil {
-			found, err := search.find(paramKind{kind.APIVersion, kind.Kind})
-			if err != nil {
-				hook.ConfigurationError, failing[name] = err, err.Error()
-			} else {
-				hook.ParamInformer, hook.ParamScope = found.informer, found.mapping.Scope
-				hook.DynamicClient, hook.RESTMapper = s.params.client, s.params
-			}
-		}
-		hooks = append(hooks, hook)
-	}
-	search.end()
-	s.complain(failing)
-	s.compiled, s.failing = next, failing
-	slices.SortFunc(hooks, func(a, b generic.PolicyHook[P, B, E]) int { return cmp.Compare(a.Policy.GetName(), b.Policy.GetName()) })
-	return hooks, len(failing) == 0
+	begun := time.Now()
+	err := p.dispatcher(r).Dispatch(ctx, r.attributes(), r.objects, hooks)
+	observe(ctx, begun, p.name, p.phase, r.write.Operation, err)
+	return err
 }
 
-// complain logs why parameters were not found, once.
-func (s *policySet[P, B, E]) complain(failing map[string]string) {
-	for policy, err := range failing {
-		if s.failing[policy] != err {
-			s.logger.Warn("find parameters of policy failed", "policy", policy, "error", err)
-		}
-	}
+// noInformers is a factory without typed informers: parameters of all kinds are followed as
+// unstructured objects.
+type noInformers struct {
+	informers.SharedInformerFactory
 }
 
-// compiledOf compiles a policy, unless it was before.
-func (s *policySet[P, B, E]) compiledOf(p P) compiled[E] {
-	c, ok := s.compiled[p.GetName()]
-	if ok && c.uid == p.GetUID() && c.revision == p.GetResourceVersion() {
-		return c
-	}
-	return compiled[E]{p.GetUID(), p.GetResourceVersion(), s.compile(p)}
+// ForResource implements informers.SharedInformerFactory.
+func (noInformers) ForResource(schema.GroupVersionResource) (informers.GenericInformer, error) {
+	return nil, errors.New("there are no typed informers")
 }
 
-// any reports whether there are policies to ask.
-func (s *policySet[P, B, E]) any() bool { return len(s.current()) > 0 }
+// typeConverters gives apply configurations the schema of one kind: that of its field
+// ownership. Without a schema, structure is deduced from the objects: maps are merged, and
+// lists cannot be changed.
+type typeConverters struct{ kind *rest.Kind }
 
-func (s *policySet[P, B, E]) current() []generic.PolicyHook[P, B, E] {
-	if hooks := s.hooks.Load(); hooks != nil {
-		return *hooks
+// GetTypeConverter implements patch.TypeConverterManager.
+func (t typeConverters) GetTypeConverter(schema.GroupVersionKind) managedfields.TypeConverter {
+	if t.kind.Ownership == nil {
+		return managedfields.NewDeducedTypeConverter()
 	}
-	return nil
+	converter, err := t.kind.Ownership()
+	if err != nil {
+		return nil
+	}
+	return converter
 }
+
+// Run implements patch.TypeConverterManager. It has nothing to do.
+func (typeConverters) Run(context.Context) {}

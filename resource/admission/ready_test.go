@@ -11,7 +11,7 @@ import (
 	"portico/resource"
 )
 
-// held is a store that nobody can read until it is released.
+// held is a store whose reads wait for release.
 type held struct {
 	resource.Store
 	release <-chan struct{}
@@ -35,8 +35,8 @@ func (h held) Watch(ctx context.Context, opts resource.WatchOptions) (resource.W
 	}
 }
 
-// An engine is ready once it has read every kind of what decides; three of the
-// four are not enough, whichever they are.
+// An engine is ready once it has read all configurations; one missing kind is enough for it
+// not to be.
 func TestReadyWhenAllIsKnown(t *testing.T) {
 	for _, last := range []string{
 		"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "mutatingadmissionpolicies", "validatingadmissionpolicies",
@@ -56,8 +56,8 @@ func TestReadyWhenAllIsKnown(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- e.Run(ctx) }()
 		gates := map[string]*gate{
-			"mutatingwebhookconfigurations": e.mutatingWebhooks.known, "validatingwebhookconfigurations": e.validatingWebhooks.known,
-			"mutatingadmissionpolicies": e.mutatingPolicies.known, "validatingadmissionpolicies": e.validatingPolicies.known,
+			"mutatingwebhookconfigurations": e.mutatingWebhooks.informer.synced, "validatingwebhookconfigurations": e.validatingWebhooks.informer.synced,
+			"mutatingadmissionpolicies": e.mutatingPolicies.synced, "validatingadmissionpolicies": e.validatingPolicies.synced,
 		}
 		held := gates[last]
 		delete(gates, last)

@@ -10,7 +10,7 @@ import (
 	"portico/resource"
 )
 
-// inStores is an engine over stores that runs until the test ends.
+// inStores returns an engine with stores that runs until the test ends.
 func inStores(t *testing.T, store func(*resource.Info) resource.Store) *Engine {
 	t.Helper()
 	e, err := NewEngine(EngineConfig{Logger: quiet(), Store: store})
@@ -29,15 +29,14 @@ func inStores(t *testing.T, store func(*resource.Info) resource.Store) *Engine {
 	return e
 }
 
-// Configurations of an earlier process count until the server that keeps them is
-// read, whose state replaces them.
-func TestRestoredConfigurationsCountUntilRead(t *testing.T) {
+// Restored configurations apply until the store is read.
+func TestRestoredConfigurationsApplyUntilRead(t *testing.T) {
 	t.Parallel()
 	const hooks = "validatingwebhookconfigurations"
 	before := memstore.New()
 	o, err := resource.Parse([]byte(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"w","uid":"u"}}`))
 	if err == nil {
-		_, err = before.Store(configurationInfo(hooks, "ValidatingWebhookConfiguration")).Create(t.Context(), resource.Key{Name: "w"}, o, 0)
+		_, err = before.Store(&resource.Info{Group: configurationGroup, Versions: []string{"v1"}, Resource: hooks, Kind: "ValidatingWebhookConfiguration"}).Create(t.Context(), resource.Key{Name: "w"}, o, 0)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -56,17 +55,17 @@ func TestRestoredConfigurationsCountUntilRead(t *testing.T) {
 	}
 	next.Restore("secrets", nil)
 	within20s(t, func() bool { return next.Ready() == nil })
-	if !next.validatingWebhooks.any() || next.mutatingWebhooks.any() {
-		t.Error("what was restored does not count")
+	if !next.validatingWebhooks.informer.some.Load() || next.mutatingWebhooks.informer.some.Load() {
+		t.Error("restored configurations do not apply")
 	}
 	if len(next.Configurations()) > 0 {
-		t.Error("what was restored counts as read")
+		t.Error("restored configurations count as read")
 	}
 	close(release)
-	within20s(t, func() bool { return !next.validatingWebhooks.any() && len(next.Configurations()) == 6 })
+	within20s(t, func() bool { return !next.validatingWebhooks.informer.some.Load() && len(next.Configurations()) == 6 })
 	next.Restore(hooks, first.Configurations()[hooks].Items)
-	if next.validatingWebhooks.any() {
-		t.Error("what was restored replaces what was read")
+	if next.validatingWebhooks.informer.some.Load() {
+		t.Error("restored configurations replace newer ones")
 	}
 }
 

@@ -14,22 +14,22 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"portico/resource"
 	"portico/resource/rest"
 )
 
 const (
-	// endpointsLife is how long the endpoints of a Service are believed. The
-	// webhook engines ask before every call.
+	// endpointsLife is how long the endpoints of a Service are cached. The webhook engines
+	// resolve them before every call.
 	endpointsLife = 2 * time.Second
-	// maxServices bounds how many Services are remembered.
+	// maxServices bounds the cached Services.
 	maxServices = 1000
 )
 
-// serviceResolver finds webhooks that are named by a Service: they are the ready
-// endpoints of its EndpointSlices. What was found last is used for as long as
-// nothing newer can be read.
+// serviceResolver resolves the Services of webhooks to the ready endpoints of their
+// EndpointSlices. While they cannot be read the last endpoints are used.
 type serviceResolver struct {
 	services, slices           resource.Store
 	servicesCodec, slicesCodec rest.Codec
@@ -58,8 +58,8 @@ func newServiceResolver(e *Engine) *serviceResolver {
 	}
 }
 
-// ResolveEndpoint returns the address of one ready endpoint, chosen at random,
-// as a URL. It implements webhook.ServiceResolver, which has no context.
+// ResolveEndpoint returns the URL of a random ready endpoint. It implements
+// webhook.ServiceResolver.
 func (r *serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
 	key := servicePort{namespace, name, port}
 	r.mu.Lock()
@@ -70,7 +70,7 @@ func (r *serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*
 		switch {
 		case err == nil:
 			last = endpoints{urls, time.Now().Add(endpointsLife)}
-			r.remember(key, last)
+			r.cache(key, last)
 		case !known || apierrors.IsNotFound(err):
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func (r *serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*
 	return last.urls[rand.IntN(len(last.urls))], nil
 }
 
-func (r *serviceResolver) remember(key servicePort, e endpoints) {
+func (r *serviceResolver) cache(key servicePort, e endpoints) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.found) >= maxServices {
@@ -90,7 +90,7 @@ func (r *serviceResolver) remember(key servicePort, e endpoints) {
 	r.found[key] = e
 }
 
-// read returns the endpoints of a Service's port as they are now.
+// read reads the endpoints of a port of a Service.
 func (r *serviceResolver) read(key servicePort) ([]*url.URL, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
@@ -134,8 +134,8 @@ func portNameOf(service *corev1.Service, port int32) (string, error) {
 	return "", fmt.Errorf("no service port %d found for service %q", port, service.Namespace+"/"+service.Name)
 }
 
-// readyEndpoints returns the slice's ready endpoints for the port of that name.
-// Readiness that is not said counts as ready.
+// readyEndpoints returns the ready endpoints of a slice for a port. Endpoints without a
+// condition count as ready.
 func readyEndpoints(slice *discoveryv1.EndpointSlice, portName string) (out []*url.URL) {
 	for _, p := range slice.Ports {
 		if p.Port == nil || p.Name == nil && portName != "" || p.Name != nil && *p.Name != portName {
@@ -155,4 +155,13 @@ func readyEndpoints(slice *discoveryv1.EndpointSlice, portName string) (out []*u
 
 func urlOf(host string, port int32) *url.URL {
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(int(port)))}
+}
+
+func decodeAs[T runtime.Object](codec rest.Codec, o *resource.Object) (T, error) {
+	var none T
+	obj, err := codec.DecodeStored(o)
+	if err != nil {
+		return none, err
+	}
+	return obj.(T), nil // a Typed codec has one type
 }

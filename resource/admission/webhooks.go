@@ -3,92 +3,72 @@ package admission
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"sync/atomic"
+	"io"
+	"net/http"
+	"sync"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
-
-	"portico/resource"
+	restclient "k8s.io/client-go/rest"
 )
 
-// configuration is a webhook configuration of either kind.
-type configuration interface {
-	runtime.Object
-	metav1.Object
-}
-
-// Parts of a write, as upstream's audit names them.
+// Phases of a write in audit annotations, with upstream's names.
 const (
 	PartMutatingWebhooks   = "mutating-webhook"
 	PartValidatingWebhooks = "validating-webhook"
 )
 
-// webhooks is one of the two webhook engines with the configurations it works
-// from. The engine is made with the first of them.
-type webhooks[C configuration] struct {
-	source   *source[C]
-	informer *informer
-	needed   *gate // namespaces: wanted once there are webhooks
-	logger   *slog.Logger
-	timer    *timer
-	part     string // of a write, as for EngineConfig.Waited
-	waited   func(ctx context.Context, part string, d time.Duration)
-	create   func() (askFunc, error)
+// maxWebhookAnswer bounds the response of a webhook, in bytes. A JSON patch that replaces
+// the largest object takes 4 MiB in base64.
+const maxWebhookAnswer = 8 << 20
 
-	known *gate
-	// some says whether there are configurations at all.
-	some atomic.Bool
-	// askAll is set before some.
-	askAll atomic.Pointer[askFunc]
+// webhooks is one of upstream's two webhook engines with its configurations.
+type webhooks struct {
+	informer    *informer
+	name, phase string // in metrics
+	part        string // for EngineConfig.Waited
+	waited      func(ctx context.Context, part string, d time.Duration)
+	// engine makes upstream's engine when it is first called.
+	engine func() (callFunc, error)
 }
 
-type askFunc func(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error
+// callFunc calls all webhooks that match a write.
+type callFunc func(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error
 
-func newMutatingWebhooks(e *Engine) *webhooks[*admissionv1.MutatingWebhookConfiguration] {
-	w := newWebhooks[*admissionv1.MutatingWebhookConfiguration](e, nameMutatingWebhooks, PartMutatingWebhooks, configurationInfo("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"))
-	w.create = func() (askFunc, error) {
-		plugin, err := mutating.NewMutatingWebhook(nil)
-		if err != nil {
-			return nil, err
-		}
-		return plugin.Admit, e.equip(plugin.Webhook, w.informer)
+func newMutatingWebhooks(e *Engine, i *informer) *webhooks {
+	return &webhooks{
+		informer: i, name: mutating.PluginName, phase: phaseAdmit, part: PartMutatingWebhooks, waited: e.cfg.Waited,
+		engine: sync.OnceValues(func() (callFunc, error) {
+			plugin, err := mutating.NewMutatingWebhook(nil)
+			if err != nil {
+				return nil, err
+			}
+			return plugin.Admit, e.initialize(plugin.Webhook)
+		}),
 	}
-	return w
 }
 
-func newValidatingWebhooks(e *Engine) *webhooks[*admissionv1.ValidatingWebhookConfiguration] {
-	w := newWebhooks[*admissionv1.ValidatingWebhookConfiguration](e, nameValidatingWebhooks, PartValidatingWebhooks, configurationInfo("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"))
-	w.create = func() (askFunc, error) {
-		plugin, err := validating.NewValidatingAdmissionWebhook(nil)
-		if err != nil {
-			return nil, err
-		}
-		return plugin.Validate, e.equip(plugin.Webhook, w.informer)
+func newValidatingWebhooks(e *Engine, i *informer) *webhooks {
+	return &webhooks{
+		informer: i, name: validating.PluginName, phase: phaseValidate, part: PartValidatingWebhooks, waited: e.cfg.Waited,
+		engine: sync.OnceValues(func() (callFunc, error) {
+			plugin, err := validating.NewValidatingAdmissionWebhook(nil)
+			if err != nil {
+				return nil, err
+			}
+			return plugin.Validate, e.initialize(plugin.Webhook)
+		}),
 	}
-	return w
 }
 
-func newWebhooks[C configuration](e *Engine, name, part string, info *resource.Info) *webhooks[C] {
-	w := &webhooks[C]{
-		informer: newInformer(), needed: e.namespaces.needed, logger: e.logger, known: newGate(),
-		timer: e.cfg.Metrics.controller(name), part: part, waited: e.cfg.Waited,
-	}
-	w.source = newSource(e, info, w.publish)
-	return w
-}
-
-// equip gives a webhook engine all it needs.
-func (e *Engine) equip(w *generic.Webhook, configurations *informer) error {
+// initialize sets the dependencies of a webhook engine.
+func (e *Engine) initialize(w *generic.Webhook) error {
 	w.SetExternalKubeClientSet(e.namespaces.client())
-	w.SetExternalKubeInformerFactory(factory{configurations: configurations, namespaces: e.namespaces})
+	w.SetExternalKubeInformerFactory(e.factory)
 	w.SetUnconditionalAuthorizer(e.authorizer)
 	w.SetServiceResolver(e.cfg.Services)
 	w.SetAuthenticationInfoResolverWrapper(func(resolver webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
@@ -100,49 +80,63 @@ func (e *Engine) equip(w *generic.Webhook, configurations *informer) error {
 	return w.ValidateInitialization()
 }
 
-func (w *webhooks[C]) run(ctx context.Context) { w.source.run(ctx) }
-
-// publish makes the configurations those that count.
-func (w *webhooks[C]) publish(list []C) {
-	if err := w.apply(list); err != nil {
-		// Not known then: writes must not pass unseen.
-		w.logger.Error("make webhook engine failed", "error", err)
-		return
-	}
-	w.known.open()
-}
-
-func (w *webhooks[C]) apply(list []C) error {
-	objects := make([]metav1.Object, len(list))
-	for i, c := range list {
-		objects[i] = c
-	}
-	if err := w.informer.replace(objects); err != nil {
-		return err
-	}
-	if len(list) > 0 && w.askAll.Load() == nil {
-		w.needed.open()
-		ask, err := w.create()
-		if err != nil {
-			return fmt.Errorf("make webhook engine: %w", err)
-		}
-		w.askAll.Store(&ask)
-	}
-	w.some.Store(len(list) > 0)
-	return nil
-}
-
-// any reports whether there are webhooks to ask.
-func (w *webhooks[C]) any() bool { return w.some.Load() }
-
-// ask calls all webhooks that match the write.
-func (w *webhooks[C]) ask(ctx context.Context, p *passage) error {
-	if !w.some.Load() {
+// call calls all webhooks that match the write.
+func (w *webhooks) call(ctx context.Context, r *review) error {
+	if !w.informer.some.Load() {
 		return nil
 	}
+	engine, err := w.engine()
+	if err != nil {
+		return fmt.Errorf("make webhook engine: %w", err)
+	}
 	begun := time.Now()
-	err := (*w.askAll.Load())(ctx, p.attributes(), p.objects)
+	err = engine(ctx, r.attributes(), r.objects)
 	w.waited(ctx, w.part, time.Since(begun))
-	w.timer.observe(begun, p.write.Operation, err)
+	observe(ctx, begun, w.name, w.phase, r.write.Operation, err)
 	return err
+}
+
+// boundAnswers returns a resolver whose clients fail on responses of more than
+// maxWebhookAnswer bytes, so that the failure policy of the webhook applies.
+func boundAnswers(r webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
+	bound := func(cfg *restclient.Config, err error) (*restclient.Config, error) {
+		if err != nil {
+			return nil, err
+		}
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return answerBound{next} })
+		return cfg, nil
+	}
+	return &webhookutil.AuthenticationInfoResolverDelegator{
+		ClientConfigForFunc: func(hostPort string) (*restclient.Config, error) { return bound(r.ClientConfigFor(hostPort)) },
+		ClientConfigForServiceFunc: func(name, namespace string, port int) (*restclient.Config, error) {
+			return bound(r.ClientConfigForService(name, namespace, port))
+		},
+	}
+}
+
+// answerBound is a transport whose response bodies fail after maxWebhookAnswer bytes.
+type answerBound struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b answerBound) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := b.next.RoundTrip(r)
+	if err == nil {
+		res.Body = &boundedBody{ReadCloser: res.Body, left: maxWebhookAnswer}
+	}
+	return res, err
+}
+
+// boundedBody fails after left bytes.
+type boundedBody struct {
+	io.ReadCloser
+	left int
+}
+
+// Read implements io.Reader.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= n; b.left < 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxWebhookAnswer)
+	}
+	return n, err
 }
