@@ -9,7 +9,7 @@ import (
 	"portico/resource"
 )
 
-// attributes is an Action in the form of upstream's policies.
+// attributes is an Action in the form of upstream's packages.
 type attributes resource.Action
 
 var _ authorizer.Attributes = (*attributes)(nil)
@@ -19,7 +19,7 @@ func (a *attributes) GetUser() user.Info {
 	if a.User == nil {
 		return nil
 	}
-	return (*person)(a.User)
+	return (*userInfo)(a.User)
 }
 
 func (a *attributes) GetVerb() string         { return a.Verb }
@@ -37,10 +37,10 @@ func (a *attributes) GetPath() string         { return a.Path }
 func (a *attributes) GetFieldSelector() (fields.Requirements, error) { return nil, nil }
 func (a *attributes) GetLabelSelector() (labels.Requirements, error) { return nil, nil }
 
-// person is a User in the form of upstream's policies.
-type person resource.User
+// userInfo is a User in the form of upstream's packages.
+type userInfo resource.User
 
-func (p *person) GetName() string               { return p.Name }
-func (p *person) GetUID() string                { return p.UID }
-func (p *person) GetGroups() []string           { return p.Groups }
-func (p *person) GetExtra() map[string][]string { return p.Extra }
+func (u *userInfo) GetName() string               { return u.Name }
+func (u *userInfo) GetUID() string                { return u.UID }
+func (u *userInfo) GetGroups() []string           { return u.Groups }
+func (u *userInfo) GetExtra() map[string][]string { return u.Extra }

@@ -24,12 +24,10 @@ type Auditor struct {
 	flush   time.Duration // flushTimeout
 	// recorded limits the memory of recordings.
 	recorded *recordings
-	key      any // upstreamKey
 }
 
-// Open returns the Auditor of the options; nil if there is no policy or no sink. It makes
-// the file of the log; nothing else happens before Run. Errors name the file and the
-// mistake in it.
+// Open returns the Auditor of the options; nil without a policy or without a sink. It creates
+// the log file and starts nothing. Errors name the file and the mistake in it.
 func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 	if logger == nil {
 		logger = slog.Default()
@@ -37,10 +35,10 @@ func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	somewhere := o.Log.Path != "" || o.Webhook.ConfigFile != ""
+	hasSink := o.Log.Path != "" || o.Webhook.ConfigFile != ""
 	switch {
-	case o.PolicyFile == "" && somewhere:
-		logger.Warn("nothing is audited: there is no audit policy; name one with --audit-policy-file")
+	case o.PolicyFile == "" && hasSink:
+		logger.Warn("nothing is audited: set --audit-policy-file")
 		return nil, nil
 	case o.PolicyFile == "":
 		return nil, nil
@@ -49,11 +47,11 @@ func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("load audit policy %s: %w", o.PolicyFile, err)
-	case !somewhere:
-		logger.Warn("nothing is audited: there is nowhere for events to go; name a file with --audit-log-path, or a webhook with --audit-webhook-config-file")
+	case !hasSink:
+		logger.Warn("nothing is audited: set --audit-log-path or --audit-webhook-config-file")
 		return nil, nil
 	}
-	a := &Auditor{policy: policy.NewPolicyRuleEvaluator(rules), log: logger, flush: flushTimeout, recorded: newRecordings(), key: upstreamKey()}
+	a := &Auditor{policy: policy.NewPolicyRuleEvaluator(rules), log: logger, flush: flushTimeout, recorded: newRecordings()}
 	if a.losses, err = newLosses(logger); err != nil {
 		return nil, err
 	}
@@ -63,7 +61,7 @@ func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 	return a, nil
 }
 
-// Check returns the error of Open. It makes the log's file too.
+// Check returns the error of Open. It creates the log file too.
 func (o *Options) Check() error {
 	checked := *o
 	if checked.Log.MaxSize == 0 {

@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetSlogLogger(quiet()) // what upstream logs
+	klog.SetSlogLogger(quiet())
 	m.Run()
 }
 
@@ -41,7 +41,7 @@ func writeFile(t *testing.T, name, text string) string {
 
 const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 
-func TestOpenNamesWhatIsWrong(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		policy string
 		change func(*Options)
@@ -88,8 +88,8 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Without a policy, or without anywhere for events to go, nothing is audited, and
-// bad options of what is not in use are nobody's concern.
+// Without a policy or a sink nothing is audited, and options that are not used are not
+// checked.
 func TestOpenNothing(t *testing.T) {
 	policy := writeFile(t, "policy.yaml", head+"rules: [{level: Metadata}]\n")
 	for name, o := range map[string]Options{"nothing": {}, "no policy": {Log: DefaultOptions().Log}, "nowhere": {PolicyFile: policy}} {
@@ -102,7 +102,7 @@ func TestOpenNothing(t *testing.T) {
 	}
 }
 
-// The policy's words of what it is about, each once: the engine is upstream's.
+// Each field of policy rules is evaluated.
 func TestPolicy(t *testing.T) {
 	a := auditor(t, `
 rules:
@@ -149,7 +149,8 @@ rules:
 	}
 }
 
-// auditor makes one that writes nothing that matters, unless change says so.
+// auditor returns an Auditor with a policy that logs to /dev/null, unless change sets
+// another sink.
 func auditor(t testing.TB, policy string, change func(*Options)) *Auditor {
 	t.Helper()
 	o := DefaultOptions()
@@ -183,7 +184,7 @@ func ask(t testing.TB, a *Auditor) {
 
 const everything = "omitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
 
-// hook is a webhook: it tells of the events it gets, unless it hangs.
+// hook starts a webhook that sends its events to the channel, or hangs.
 func hook(t *testing.T, hang <-chan struct{}) (config string, events chan auditv1.Event) {
 	events = make(chan auditv1.Event, 1000)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -219,7 +220,7 @@ func start(t *testing.T, a *Auditor) (end func()) {
 	return func() { cancel(); <-done }
 }
 
-// What a webhook gets, at the end at the latest.
+// A webhook gets all events, the last ones when Run ends.
 func TestWebhook(t *testing.T) {
 	config, events := hook(t, nil)
 	a := auditor(t, everything, func(o *Options) { o.Webhook.ConfigFile = config })
@@ -239,8 +240,8 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// A webhook that hangs delays nobody; what there is no room for is counted; and
-// the end does not wait for it for long.
+// A webhook that hangs delays no requests, dropped events are counted, and Run ends within
+// the flush timeout.
 func TestWebhookThatHangs(t *testing.T) {
 	release := make(chan struct{})
 	config, _ := hook(t, release)
@@ -270,7 +271,7 @@ func TestWebhookThatHangs(t *testing.T) {
 	}
 }
 
-// lost is how many events upstream's metric says a plugin has lost.
+// lost returns upstream's counter of lost events of a plugin.
 func lost(t *testing.T, _ *Auditor, plugin string) (n float64) {
 	t.Helper()
 	for _, f := range gathered(t) {
@@ -283,7 +284,7 @@ func lost(t *testing.T, _ *Auditor, plugin string) (n float64) {
 	return n
 }
 
-// gathered is what upstream's audit has counted.
+// gathered returns upstream's audit metrics.
 func gathered(t *testing.T) []*dto.MetricFamily {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
@@ -296,7 +297,7 @@ func gathered(t *testing.T) []*dto.MetricFamily {
 
 func TestMetrics(t *testing.T) {
 	if (&Options{}).Metrics() != nil {
-		t.Error("what does not audit has metrics of it")
+		t.Error("metrics without a policy")
 	}
 	ask(t, auditor(t, everything, func(*Options) {}))
 	var names []string
@@ -318,7 +319,7 @@ func TestLegacyFormatAndTruncation(t *testing.T) {
 		t.Errorf("got %s, %v", text, err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("others may read it: %v, %v", info, err)
+		t.Errorf("mode of the file: %v, %v", info, err)
 	}
 	a = auditor(t, everything, func(o *Options) {
 		o.Log.Path, o.Log.Delivery.Truncate, o.Log.Delivery.MaxEventBytes = path+"2", true, 10
@@ -326,6 +327,6 @@ func TestLegacyFormatAndTruncation(t *testing.T) {
 	before := lost(t, a, "truncate")
 	ask(t, a)
 	if lost(t, a, "truncate") != before+1 {
-		t.Error("an event that is too large got through")
+		t.Error("an event that is too large was delivered")
 	}
 }

@@ -2,12 +2,17 @@ package audit
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/plugin/pkg/audit/buffered"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 const (
@@ -20,34 +25,8 @@ const (
 // annotationTruncated marks events that lost their objects, as upstream's truncation does.
 const annotationTruncated = "audit.k8s.io/truncated"
 
-// Why events are dropped: the queue is full, in upstream's words, or the sink has ended.
-var (
-	errFull  = errors.New("audit buffer queue blocked")
-	errEnded = errors.New("the server has shut down, and the request did not end with it")
-)
-
-// budget is an amount that is shared.
-type budget struct {
-	limit int64
-	used  atomic.Int64
-	whole *budget // of which this is a share; nil: none
-}
-
-// take takes n if there is that much, and nothing otherwise.
-func (b *budget) take(n int64) bool {
-	if b.used.Add(n) > b.limit || b.whole != nil && !b.whole.take(n) {
-		b.used.Add(-n)
-		return false
-	}
-	return true
-}
-
-func (b *budget) give(n int64) {
-	b.used.Add(-n)
-	if b.whole != nil {
-		b.whole.give(n)
-	}
-}
+// errFull is the reason for dropped events, with upstream's text.
+var errFull = errors.New("audit buffer queue blocked")
 
 // backlog bounds the number and bytes of the events that are queued for a sink or being
 // sent. Upstream's buffer, behind it, bounds only the number of those that are in no
@@ -89,29 +68,29 @@ func (b *backlog) Shutdown() { b.next.Shutdown() }
 
 func (b *backlog) String() string { return b.next.String() }
 
-// taker returns the sink of the backlog, which sends up to atOnce batches concurrently.
+// taker returns a sink that sends up to atOnce batches of the backlog concurrently.
 func (b *backlog) taker(sink audit.Backend, atOnce int) *taker {
-	return &taker{Backend: sink, from: b, places: make(chan struct{}, atOnce)}
+	return &taker{Backend: sink, from: b, slots: make(chan struct{}, atOnce)}
 }
 
 // taker sends batches to a sink.
 type taker struct {
 	audit.Backend
 	from    *backlog
-	places  chan struct{}
+	slots   chan struct{}
 	sending sync.WaitGroup
 }
 
 // ProcessEvents sends a batch in the background once a slot is free; meanwhile events are
 // queued. With one slot it waits for the sink.
 func (t *taker) ProcessEvents(events ...*auditapi.Event) bool {
-	if cap(t.places) == 1 {
+	if cap(t.slots) == 1 {
 		t.send(events)
 		return true
 	}
-	t.places <- struct{}{}
+	t.slots <- struct{}{}
 	t.sending.Go(func() {
-		defer func() { <-t.places }()
+		defer func() { <-t.slots }()
 		t.send(events)
 	})
 	return true
@@ -154,4 +133,45 @@ func withoutObjects(e *auditapi.Event) *auditapi.Event {
 	}
 	c.Annotations[annotationTruncated] = "true"
 	return &c
+}
+
+// logInterval is the shortest interval between two log lines about lost events.
+const logInterval = time.Second
+
+// losses counts lost events. Upstream logs each of them, which would double the load while
+// a sink is away.
+type losses struct {
+	counter *metrics.CounterVec
+	log     *slog.Logger
+	// since counts the losses that were not logged, and last is the Unix time of the last
+	// log, in nanoseconds.
+	since, last atomic.Int64
+}
+
+// newLosses finds upstream's counter of lost events by registering another one of the same
+// name.
+func newLosses(log *slog.Logger) (*losses, error) {
+	own := metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: "apiserver_audit", Name: "error_total", StabilityLevel: metrics.ALPHA,
+		Help: "Counter of audit events that failed to be audited properly. Plugin identifies the plugin affected by the error.",
+	}, []string{"plugin"})
+	var registered prometheus.AlreadyRegisteredError
+	if err := legacyregistry.Register(own); errors.As(err, &registered) {
+		if counter, ok := registered.ExistingCollector.(*metrics.CounterVec); ok {
+			return &losses{counter: counter, log: log}, nil
+		}
+	}
+	return nil, errors.New("find the counter of lost audit events")
+}
+
+// add counts n events that a plugin lost.
+func (l *losses) add(plugin string, err error, n int) {
+	l.counter.WithLabelValues(plugin).Add(float64(n))
+	lost := l.since.Add(int64(n))
+	now, last := time.Now().UnixNano(), l.last.Load()
+	if now-last < int64(logInterval) || !l.last.CompareAndSwap(last, now) {
+		return
+	}
+	l.since.Add(-lost)
+	l.log.Error("audit events are lost", "plugin", plugin, "err", err, "events", lost)
 }

@@ -24,11 +24,8 @@
 //     with ResponseComplete. Upstream reports a panic; here Panic means a panic.
 //   - The code of a response is the one that was sent, also if a filter wrote it, such as
 //     the 504 of a deadline.
-//   - An event is built when it is sent (event.go). Upstream's audit context is made only
-//     if one of upstream's packages asks for it, to add an annotation.
-//   - In mode batch the log encodes an event in its request and writes lines together
-//     (queuedlog.go). Every other mode and format is upstream's.
-//   - Without a policy there is no Auditor, and audit costs nothing.
+//   - Events, sinks and formats are upstream's; backlog.go adds the bounds.
+//   - Without a policy there is no Auditor.
 //
 // Runs in: gateway, core, crd.
 package audit

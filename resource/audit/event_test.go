@@ -5,48 +5,26 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 
 	"portico/resource"
 )
 
-// Whom a request came from is who upstream says.
-func TestSources(t *testing.T) {
-	for _, remote := range []string{
-		"", "@", "10.0.0.1:80", "10.0.0.1", "[::1]:80", "[fe80::1%eth0]:80", "[::ffff:10.0.0.1]:80", "010.0.0.1:80", "host:80", "[0:0::1]:80",
-	} {
-		for _, header := range []http.Header{
-			{}, {"X-Forwarded-For": {"1.1.1.1, x, 10.0.0.1"}}, {"X-Real-Ip": {"1.1.1.1"}}, {"X-Forwarded-For": {"1.1.1.1"}, "X-Real-Ip": {"1.1.1.1"}},
-		} {
-			r := &http.Request{RemoteAddr: remote, Header: header}
-			var want []string
-			for _, ip := range utilnet.SourceIPs(r) {
-				want = append(want, ip.String())
-			}
-			if got := sourcesOf(r); !slices.Equal(got, want) {
-				t.Errorf("%q %v: got %q, want %q", remote, header, got, want)
-			}
-		}
-	}
-}
-
-// Forms of events are used again, also while upstream's parts add what they have to
-// say: no event has anything of another.
-func TestEventsAreApart(t *testing.T) {
+// Concurrent requests do not share events or annotations, also while upstream's packages add
+// annotations.
+func TestConcurrentEventsAreSeparate(t *testing.T) {
 	var mu sync.Mutex
-	told := map[string]auditapi.Event{}
+	sent := map[string]auditapi.Event{}
 	a := auditor(t, "rules: [{level: Metadata}]\n", func(*Options) {})
 	a.sink = sinkFunc(func(e *auditapi.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		told[fmt.Sprint(e.AuditID, e.Stage)] = *e.DeepCopy()
+		sent[fmt.Sprint(e.AuditID, e.Stage)] = *e.DeepCopy()
 	})
 	var all sync.WaitGroup
 	const requests = 200
@@ -56,7 +34,7 @@ func TestEventsAreApart(t *testing.T) {
 	all.Wait()
 	for i := range requests {
 		id := fmt.Sprint(i)
-		arrived, e := told[id+string(auditapi.StageRequestReceived)], told[id+string(auditapi.StageResponseComplete)]
+		arrived, e := sent[id+string(auditapi.StageRequestReceived)], sent[id+string(auditapi.StageResponseComplete)]
 		if len(arrived.Annotations) != 0 || arrived.ResponseStatus != nil || arrived.User.Username != id || !arrived.StageTimestamp.Equal(&arrived.RequestReceivedTimestamp) {
 			t.Errorf("%s: arrived as %+v", id, arrived)
 		}
@@ -76,8 +54,8 @@ func TestEventsAreApart(t *testing.T) {
 	}
 }
 
-// askAs audits one request, all of which has the id; with annotations of upstream's
-// parts, or without.
+// askAs audits one request whose fields all have the id; with theirs, upstream's packages
+// annotate it.
 func askAs(t *testing.T, a *Auditor, id string, theirs bool) {
 	r := httptest.NewRequest("GET", "/api/v1/namespaces/a/pods/"+id, nil)
 	action := resource.ParseAction(r)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
@@ -17,8 +18,8 @@ import (
 	"portico/resource/bodylimit"
 )
 
-// errForm reports a body that cannot be converted to JSON.
-var errForm = errors.New("a body of this form cannot be shown")
+// errMediaType reports a body that cannot be converted to JSON.
+var errMediaType = errors.New("a body of this media type cannot be converted to JSON")
 
 // sentToJSON converts the body of a request. Kubernetes servers ignore its
 // Content-Encoding, so the header must not hide from audit what they store: the body is
@@ -57,7 +58,7 @@ func formToJSON(body []byte, contentType string) (_ []byte, err error) {
 			return nil, err
 		}
 	default:
-		return nil, errForm
+		return nil, errMediaType
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, body); err != nil {
@@ -83,7 +84,7 @@ func inflate(body []byte, encoding string) ([]byte, error) {
 		return body, nil
 	case "gzip":
 	default:
-		return nil, errForm
+		return nil, errMediaType
 	}
 	r, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
@@ -91,7 +92,7 @@ func inflate(body []byte, encoding string) ([]byte, error) {
 	}
 	plain, err := io.ReadAll(io.LimitReader(r, maxObject+1))
 	if err == nil && len(plain) > maxObject {
-		err = errForm
+		err = errMediaType
 	}
 	return plain, err
 }
@@ -118,59 +119,36 @@ func statusOf(body []byte) *metav1.Status {
 	return &s
 }
 
-// jsonFields is a JSON object whose values are not decoded.
-type jsonFields map[string]json.RawMessage
-
 // withoutManagedFields removes the managed fields of an object, of a list's items, and of
 // the objects of a table's rows. Other JSON is returned unchanged.
 func withoutManagedFields(object []byte) []byte {
 	if !bytes.Contains(object, []byte(`"managedFields"`)) {
 		return object
 	}
-	var top jsonFields
-	if json.Unmarshal(object, &top) != nil {
+	decoder := json.NewDecoder(bytes.NewReader(object))
+	decoder.UseNumber() // keeps the text of numbers
+	var top map[string]any
+	if decoder.Decode(&top) != nil {
 		return object
 	}
-	top.dropManagedFields()
-	top.each("items", jsonFields.dropManagedFields)
-	top.each("rows", func(row jsonFields) { row.within("object", jsonFields.dropManagedFields) })
-	return top.encode(object)
-}
-
-// dropManagedFields removes those of the object itself.
-func (f jsonFields) dropManagedFields() {
-	f.within("metadata", func(meta jsonFields) { delete(meta, "managedFields") })
-}
-
-// within applies change to the object in a field.
-func (f jsonFields) within(name string, change func(jsonFields)) {
-	var inner jsonFields
-	if json.Unmarshal(f[name], &inner) == nil && inner != nil {
-		change(inner)
-		f[name] = inner.encode(f[name])
-	}
-}
-
-// each applies change to the objects of the list in a field.
-func (f jsonFields) each(name string, change func(jsonFields)) {
-	var list []jsonFields
-	if json.Unmarshal(f[name], &list) != nil || list == nil {
-		return
-	}
-	for _, item := range list {
-		if item != nil {
-			change(item)
+	remove := func(o any) {
+		if fields, ok := o.(map[string]any); ok {
+			unstructured.RemoveNestedField(fields, "metadata", "managedFields")
 		}
 	}
-	if encoded, err := json.Marshal(list); err == nil {
-		f[name] = encoded
+	remove(top)
+	items, _ := top["items"].([]any)
+	for _, item := range items {
+		remove(item)
 	}
-}
-
-// encode returns the object as JSON, or was if that fails.
-func (f jsonFields) encode(was []byte) []byte {
-	if encoded, err := json.Marshal(f); err == nil {
+	rows, _ := top["rows"].([]any)
+	for _, row := range rows {
+		if fields, ok := row.(map[string]any); ok {
+			remove(fields["object"])
+		}
+	}
+	if encoded, err := json.Marshal(top); err == nil {
 		return encoded
 	}
-	return was
+	return object
 }

@@ -63,8 +63,7 @@ func TestToJSON(t *testing.T) {
 	}
 }
 
-// What a request says of the encoding of its body hides nothing: servers do not
-// look at it.
+// The Content-Encoding of a request cannot hide its body: servers ignore the header.
 func TestSentToJSON(t *testing.T) {
 	var zipped bytes.Buffer
 	w := gzip.NewWriter(&zipped)
@@ -110,7 +109,7 @@ func TestWithoutManagedFields(t *testing.T) {
 		{`{"spec":{` + fields + `}}`, `{"spec":{` + fields + `}}`},
 		{`["managedFields"]`, `["managedFields"]`},
 		{`{"metadata":"managedFields"}`, `{"metadata":"managedFields"}`},
-		{`{"z":1,"a":2}`, `{"z":1,"a":2}`}, // untouched, order included
+		{`{"z":1,"a":2}`, `{"z":1,"a":2}`}, // unchanged, with its order
 	} {
 		if got := string(withoutManagedFields([]byte(tc.object))); got != tc.want {
 			t.Errorf("%s: got %s", tc.object, got)
@@ -118,7 +117,7 @@ func TestWithoutManagedFields(t *testing.T) {
 	}
 }
 
-// What is recorded is bounded, alone and together, and given back.
+// Recordings are bounded, each and together, and release their memory.
 func TestRecordingIsBounded(t *testing.T) {
 	b := &budget{limit: 10}
 	one, two := recording{budget: b, limit: 8}, recording{budget: b, limit: 8}
@@ -142,11 +141,11 @@ func TestRecordingIsBounded(t *testing.T) {
 	two.free()
 	three.free()
 	if used := b.used.Load(); used != 0 {
-		t.Errorf("%d bytes are held by nobody", used)
+		t.Errorf("%d bytes are not released", used)
 	}
 }
 
-// One user's recordings leave room for those of others, who get it back as well.
+// The recordings of one user leave memory for those of others.
 func TestRecordingsAreShared(t *testing.T) {
 	r := newRecordings()
 	jane, john := &resource.User{Name: "jane"}, &resource.User{Name: "john"}
@@ -169,23 +168,23 @@ func TestRecordingsAreShared(t *testing.T) {
 		t.Errorf("one user holds %d bytes of %d", held, maxShare)
 	}
 	if record(john) || record(nil) && r.of(nil) != r.of(jane) {
-		t.Error("others have no room")
+		t.Error("no memory for others")
 	}
 	for _, c := range all {
 		c.free()
 	}
 	if used := r.all.used.Load() + r.of(jane).used.Load(); used != 0 {
-		t.Errorf("%d bytes are held by nobody", used)
+		t.Errorf("%d bytes are not released", used)
 	}
 	for i := range int64(maxRecorded / maxShare) {
 		r.shares[i].take(maxShare)
 	}
 	if r.shares[shares-1].take(1) {
-		t.Error("all together hold more than they may")
+		t.Error("the shares exceed the bound of all recordings")
 	}
 }
 
-// A body that was not read to its end is not told as if it were all.
+// A body that was not read to its end is not recorded.
 func TestRecordedBody(t *testing.T) {
 	for name, tc := range map[string]struct {
 		length int64
@@ -212,8 +211,8 @@ type body struct{ *strings.Reader }
 
 func (body) Close() error { return errors.ErrUnsupported }
 
-// Small bodies that stand for hundreds of megabytes are left out of their events,
-// as those that are too large by themselves, and never made.
+// Small bodies that expand to hundreds of megabytes are omitted from their events without
+// being expanded.
 func TestBodiesThatGrow(t *testing.T) {
 	field := func(number protowire.Number, value []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)

@@ -16,7 +16,7 @@ import (
 const (
 	// ModeBatch queues events; requests do not wait.
 	ModeBatch = "batch"
-	// ModeBlocking has requests wait for the delivery of their events.
+	// ModeBlocking delivers events before the request ends.
 	ModeBlocking = "blocking"
 	// ModeBlockingStrict is ModeBlocking, and rejects a request whose arrival cannot be
 	// recorded.
@@ -67,7 +67,7 @@ type WebhookOptions struct {
 	Delivery Delivery
 }
 
-// Delivery configures how events get to a sink.
+// Delivery configures the delivery to a sink.
 type Delivery struct {
 	// Mode is one of the modes. Batch applies to ModeBatch only.
 	Mode  string
@@ -91,7 +91,7 @@ type Batch struct {
 	Burst    int
 }
 
-// Standard is the path that stands for the standard output.
+// Standard is the path of the standard output.
 const Standard = "-"
 
 // DefaultOptions returns the defaults: nothing is audited.
@@ -133,13 +133,13 @@ func (d *Delivery) validate(prefix string) error {
 		if d.Batch.Throttle {
 			errs = append(errs, atLeast(prefix+"-batch-throttle-burst", d.Batch.Burst, 1))
 			if !(d.Batch.QPS > 0) {
-				errs = append(errs, fmt.Errorf("--%s-batch-throttle-qps=%v: it must be above 0", prefix, d.Batch.QPS))
+				errs = append(errs, fmt.Errorf("--%s-batch-throttle-qps=%v: must be above 0", prefix, d.Batch.QPS))
 			}
 		}
 	}
 	errs = append(errs, atLeast(prefix+"-truncate-max-event-size", d.MaxEventBytes, 1))
 	if d.MaxBatchBytes < d.MaxEventBytes {
-		errs = append(errs, fmt.Errorf("--%s-truncate-max-batch-size=%d: a batch must have room for one event, --%[1]s-truncate-max-event-size=%[3]d",
+		errs = append(errs, fmt.Errorf("--%s-truncate-max-batch-size=%d: must be at least --%[1]s-truncate-max-event-size=%[3]d",
 			prefix, d.MaxBatchBytes, d.MaxEventBytes))
 	}
 	return errors.Join(errs...)
@@ -160,5 +160,17 @@ func atLeast[T int | int64 | time.Duration](name string, value, least T) error {
 	if value >= least {
 		return nil
 	}
-	return fmt.Errorf("--%s=%v: it must be %v at least", name, value, least)
+	return fmt.Errorf("--%s=%v: must be at least %v", name, value, least)
+}
+
+// metricPrefix is the prefix of upstream's audit metrics.
+const metricPrefix = "apiserver_audit_"
+
+// Metrics returns the prefixes of upstream's audit metrics in the registry of component-base;
+// nil without a policy.
+func (o *Options) Metrics() []string {
+	if o.PolicyFile == "" {
+		return nil
+	}
+	return []string{metricPrefix}
 }

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"portico/resource"
 )
@@ -22,6 +23,29 @@ const (
 	maxShare = maxRecorded / 4
 	shares   = 256
 )
+
+// budget is an amount that is shared.
+type budget struct {
+	limit int64
+	used  atomic.Int64
+	whole *budget // of which this is a share; nil: none
+}
+
+// take takes n if there is that much, and nothing otherwise.
+func (b *budget) take(n int64) bool {
+	if b.used.Add(n) > b.limit || b.whole != nil && !b.whole.take(n) {
+		b.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (b *budget) give(n int64) {
+	b.used.Add(-n)
+	if b.whole != nil {
+		b.whole.give(n)
+	}
+}
 
 // recordings are the budgets of an Auditor's recordings. Safe for concurrent use.
 type recordings struct {

@@ -1,22 +1,24 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 
 	"portico/resource"
 )
 
-// Arrival describes a request that arrives.
+// Arrival describes a received request.
 type Arrival struct {
 	// Action is the request before impersonation; its User is nil if no user is known.
 	Action *resource.Action
@@ -26,10 +28,10 @@ type Arrival struct {
 	Time time.Time
 }
 
-// Slow is the time from which on an event has latency annotations.
+// Slow is the duration from which on a request has latency annotations.
 const Slow = 500 * time.Millisecond
 
-// LatencyPrefix begins the latency annotations.
+// LatencyPrefix is the prefix of latency annotations.
 const LatencyPrefix = "apiserver.latency.k8s.io/"
 
 // want is what the body of a response is recorded for.
@@ -52,42 +54,31 @@ func (w want) limit() int {
 // response began, the same as in the access log.
 const codeClientGone = 499
 
-// Request is the audit of one request. Its methods are called on the request's goroutine
-// unless they say otherwise.
+// Request is the audit of one request. Its event is in upstream's audit context, to which
+// upstream's packages add annotations. Methods are called on the request's goroutine unless
+// they say otherwise.
 type Request struct {
 	auditor *Auditor
+	ctx     context.Context // with event
+	event   *audit.AuditContext
 	config  audit.RequestAuditConfig
 	action  *resource.Action
 	arrived time.Time
-	// Of the request as it arrived; handlers may change it.
-	id, uri, userAgent string
-	sources            []string
-	header             http.Header // of the body
-	// told: the request was refused, and its event is complete.
-	told bool
+	header  http.Header // of the request's body
+	// refused: the request was rejected before its user was known, and its event is complete.
+	refused bool
 	// long: bodies are not recorded. A client that accepts a stream of events may get
 	// another response.
 	long  bool
 	began atomic.Bool // the response has begun
 
-	as     *resource.Action // the impersonated user; nil: none
-	ref    *auditapi.ObjectReference
-	status *metav1.Status // further fields of the response status
-
-	body     *recordedBody // of the request; nil: not recorded
-	sent     []byte        // the body as the event has it; nil: none
-	answered []byte        // the same of the response
-	// answer records the body of the response, and answerHeader is its header; nil: not
+	body *recordedBody // of the request; nil: not recorded
+	sent []byte        // the body in the event; nil: none
+	// response records the body of the response, and responseHeader is its header; nil: not
 	// recorded.
-	answer       *recording
-	answerHeader http.Header
-	wanted       want
-	code         int32 // of the response; 0: unknown yet
-
-	mu          sync.Mutex // guards annotations
-	annotations []string   // keys and values in turn
-	room        [4]string  // for the first annotations
-	upstream    atomic.Pointer[audit.AuditContext]
+	response       *recording
+	responseHeader http.Header
+	wanted         want
 }
 
 // Begin begins the audit of a request; nil if the policy asks for none. It may replace the
@@ -98,7 +89,7 @@ func (a *Auditor) Begin(r *http.Request, in Arrival) (*Request, error) {
 	if q == nil {
 		return nil, nil
 	}
-	if !q.tell(auditapi.StageRequestReceived) {
+	if !q.event.ProcessEventStage(q.ctx, auditapi.StageRequestReceived) {
 		audit.ApiserverAuditDroppedCounter.WithContext(context.Background()).Inc()
 		return nil, errNotStored
 	}
@@ -110,30 +101,46 @@ func (a *Auditor) Begin(r *http.Request, in Arrival) (*Request, error) {
 	return q, nil
 }
 
-// Refuse begins the audit of a request that is refused before its user is known; nil if
+// Refuse begins the audit of a request that is rejected before its user is known; nil if
 // the policy asks for none. Its only event is ResponseStarted, with this message.
 func (a *Auditor) Refuse(r *http.Request, in Arrival, message string) *Request {
 	q := a.open(r, in)
 	if q != nil {
-		q.told = true
-		q.status = &metav1.Status{Message: message}
+		q.refused = true
+		q.event.SetEventResponseStatus(&metav1.Status{Message: message})
 	}
 	return q
 }
 
-// open evaluates the policy and copies what describes the request.
+// open evaluates the policy and begins the event.
 func (a *Auditor) open(r *http.Request, in Arrival) *Request {
 	config := a.policy.EvaluatePolicyRule((*attributes)(in.Action))
 	audit.ObservePolicyLevel(context.Background(), config.Level)
 	if config.Level == auditapi.LevelNone {
 		return nil
 	}
+	ctx := audit.WithAuditContext(context.Background())
 	q := &Request{
-		auditor: a, config: config, action: in.Action, arrived: in.Time, id: in.ID, uri: resource.RedactURI(r.URL.RequestURI()), userAgent: userAgentOf(r), sources: sourcesOf(r),
+		auditor: a, ctx: ctx, event: audit.AuditContextFrom(ctx), config: config, action: in.Action, arrived: in.Time,
 		long: in.Action.LongRunning() && !in.Action.Streams,
 	}
-	q.annotations = q.room[:0]
+	audit.WithAuditID(ctx, types.UID(in.ID))
+	_ = q.event.Init(config, eventSink{a.sink}) // fails for an initialized event only
+	audit.LogRequestMetadata(ctx, redacted(r), in.Time, (*attributes)(in.Action))
 	return q
+}
+
+// redacted returns a request whose URL has no credentials.
+func redacted(r *http.Request) *http.Request {
+	uri := r.URL.RequestURI()
+	shown := resource.RedactURI(uri)
+	if shown == uri {
+		return r
+	}
+	u, c := *r.URL, *r
+	_, u.RawQuery, _ = strings.Cut(shown, "?")
+	c.URL = &u
+	return &c
 }
 
 // records reports whether the event has bodies: those of resources, without streams.
@@ -143,30 +150,17 @@ func (q *Request) records() bool {
 
 // Value returns upstream's audit context for its key, for the context of the request. Safe
 // for concurrent use.
-func (q *Request) Value(key any) any {
-	if key == q.auditor.key {
-		return q.upstreamContext()
-	}
-	return nil
-}
+func (q *Request) Value(key any) any { return q.ctx.Value(key) }
 
 // Impersonated sets the impersonated user.
-func (q *Request) Impersonated(as *resource.Action) { q.as = as }
+func (q *Request) Impersonated(as *resource.Action) {
+	q.event.LogImpersonatedUser((*userInfo)(as.User), as.ImpersonationConstraint)
+}
 
-// Annotate adds annotations, keys and values in turn; the first of a key counts. Safe for
-// concurrent use.
+// Annotate adds annotations, alternating keys and values; the first value of a key is kept.
+// Safe for concurrent use.
 func (q *Request) Annotate(keysAndValues ...string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-next:
-	for ; len(keysAndValues) >= 2; keysAndValues = keysAndValues[2:] {
-		for i := 0; i < len(q.annotations); i += 2 {
-			if q.annotations[i] == keysAndValues[0] {
-				continue next
-			}
-		}
-		q.annotations = append(q.annotations, keysAndValues[0], keysAndValues[1])
-	}
+	audit.AddAuditAnnotations(q.ctx, keysAndValues...)
 }
 
 // OnHeader is called before the header of the response is sent.
@@ -175,15 +169,20 @@ func (q *Request) OnHeader(h http.Header, code int) {
 		return
 	}
 	q.long = q.long || code == http.StatusSwitchingProtocols || q.action.Streams && resource.IsEventStream(h)
-	if q.long || q.told {
-		q.code = int32(code)
-		q.tell(auditapi.StageResponseStarted)
+	if q.long || q.refused {
+		q.finish(auditapi.StageResponseStarted, code)
 		return
 	}
 	if q.wanted = q.wants(code); q.wanted != wantNothing {
-		q.answerHeader = http.Header{"Content-Type": h["Content-Type"], "Content-Encoding": h["Content-Encoding"]}
-		q.answer = &recording{budget: q.auditor.recorded.of(q.action.User), limit: q.wanted.limit()}
+		q.responseHeader = http.Header{"Content-Type": h["Content-Type"], "Content-Encoding": h["Content-Encoding"]}
+		q.response = &recording{budget: q.auditor.recorded.of(q.action.User), limit: q.wanted.limit()}
 	}
+}
+
+// finish sends the event of a stage with the code of the response.
+func (q *Request) finish(stage auditapi.Stage, code int) {
+	q.event.SetEventResponseStatusCode(int32(code))
+	q.event.ProcessEventStage(q.ctx, stage)
 }
 
 // wants returns what the body of a response with this code is recorded for.
@@ -208,17 +207,17 @@ func (q *Request) creates() bool {
 
 // OnWrite is called with each piece of the response's body.
 func (q *Request) OnWrite(p []byte) {
-	if q.answer != nil {
-		q.answer.write(p)
+	if q.response != nil {
+		q.response.write(p)
 	}
 }
 
 // Reading returns a reader of src that records the response's body.
 func (q *Request) Reading(src io.Reader) io.Reader {
-	if q.answer == nil {
+	if q.response == nil {
 		return src
 	}
-	return io.TeeReader(src, writerFunc(q.answer.write))
+	return io.TeeReader(src, writerFunc(q.response.write))
 }
 
 type writerFunc func([]byte)
@@ -231,56 +230,44 @@ func (f writerFunc) Write(p []byte) (int, error) {
 // End ends the audit: code is the status that was sent, or 0, and cause the value with
 // which the handler panicked.
 func (q *Request) End(code int, cause any) {
-	if q.told {
-		q.refused(code)
+	if q.refused {
+		// Its response was not sent, or was that of its deadline.
+		if !q.began.Swap(true) {
+			q.finish(auditapi.StageResponseStarted, cmp.Or(code, codeClientGone))
+		}
 		return
 	}
 	defer q.free()
 	// What is sent from now on is not part of the response.
 	began := q.began.Swap(true)
+	q.addRequestObject()
 	if cause != nil && cause != http.ErrAbortHandler {
-		q.code = http.StatusInternalServerError // whatever code was sent
-		q.status = &metav1.Status{
+		q.event.SetEventResponseStatus(&metav1.Status{
 			Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
 			Message: fmt.Sprintf("APIServer panic'd: %v", cause),
-		}
-		q.noteRequest()
-		q.tell(auditapi.StagePanic)
+		})
+		q.finish(auditapi.StagePanic, http.StatusInternalServerError) // whatever code was sent
 		return
 	}
-	q.noteRequest()
 	switch {
 	case code == 0 && cause == nil:
 		code = http.StatusOK
-		q.status = &metav1.Status{Code: http.StatusOK, Status: metav1.StatusSuccess, Message: "Connection closed early"}
+		q.event.SetEventResponseStatus(&metav1.Status{Status: metav1.StatusSuccess, Message: "Connection closed early"})
 	case code == 0:
 		code = codeClientGone
-		q.status = &metav1.Status{Status: metav1.StatusFailure, Message: "The client was gone before the response began"}
+		q.event.SetEventResponseStatus(&metav1.Status{Status: metav1.StatusFailure, Message: "The client closed the connection before the response began"})
 	case cause != nil && !q.long:
-		q.status = &metav1.Status{Status: metav1.StatusFailure, Message: "The response was cut off"}
+		q.event.SetEventResponseStatus(&metav1.Status{Status: metav1.StatusFailure, Message: "The response was cut off"})
 	default:
-		q.noteResponse()
+		q.addResponse()
 	}
-	q.code = int32(code)
 	if q.long && !began {
-		q.tell(auditapi.StageResponseStarted)
+		q.finish(auditapi.StageResponseStarted, code)
 	}
 	if took := time.Since(q.arrived); took > Slow {
 		q.Annotate(LatencyPrefix+"total", took.String())
 	}
-	q.tell(auditapi.StageResponseComplete)
-}
-
-// refused sends the event of a refused request whose response was the one of its deadline.
-func (q *Request) refused(code int) {
-	if q.began.Swap(true) {
-		return
-	}
-	if code == 0 {
-		code = codeClientGone
-	}
-	q.code = int32(code)
-	q.tell(auditapi.StageResponseStarted)
+	q.finish(auditapi.StageResponseComplete, code)
 }
 
 // free releases the recordings.
@@ -288,7 +275,7 @@ func (q *Request) free() {
 	if q.body != nil {
 		q.body.recording.free()
 	}
-	if q.answer != nil {
-		q.answer.free()
+	if q.response != nil {
+		q.response.free()
 	}
 }

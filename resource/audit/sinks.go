@@ -28,7 +28,7 @@ func (a *Auditor) openSinks(o *Options) error {
 		if err != nil {
 			return fmt.Errorf("open audit log %s: %w", o.Log.Path, err)
 		}
-		sinks = append(sinks, a.logTo(file, &o.Log))
+		sinks = append(sinks, a.deliver(log.NewBackend(file, o.Log.Format, eventVersion), o.Log.Delivery, 1))
 	}
 	if o.Webhook.ConfigFile != "" {
 		backoff := webhookutil.DefaultRetryBackoffWithInitialDelay(o.Webhook.InitialBackoff)
@@ -42,19 +42,8 @@ func (a *Auditor) openSinks(o *Options) error {
 	return nil
 }
 
-// logTo returns the log: a queuedLog for JSON in mode batch, and else upstream's.
-func (a *Auditor) logTo(file io.Writer, o *LogOptions) audit.Backend {
-	batch := &o.Delivery.Batch
-	if o.Format != FormatJSON || o.Delivery.Mode != ModeBatch || batch.Throttle {
-		return a.deliver(log.NewBackend(file, o.Format, eventVersion), o.Delivery, 1)
-	}
-	queue := newQueuedLog(file, batch.BufferSize, a.losses)
-	a.waiting = append(a.waiting, queue.count)
-	return truncated(queue, o.Delivery)
-}
-
-// deliver puts mode and truncation in front of a sink, which gets up to atOnce concurrent
-// batches.
+// deliver returns a sink with a mode and truncation, which calls sink with up to atOnce
+// concurrent batches.
 func (a *Auditor) deliver(sink audit.Backend, d Delivery, atOnce int) audit.Backend {
 	switch d.Mode {
 	case ModeBatch:
@@ -70,15 +59,10 @@ func (a *Auditor) deliver(sink audit.Backend, d Delivery, atOnce int) audit.Back
 	case ModeBlocking:
 		sink = forgiving{sink}
 	}
-	return truncated(sink, d)
-}
-
-// truncated removes the objects of events that are too large, if Delivery.Truncate is set.
-func truncated(sink audit.Backend, d Delivery) audit.Backend {
-	if !d.Truncate {
-		return sink
+	if d.Truncate {
+		return truncate.NewBackend(sink, truncate.Config{MaxEventSize: d.MaxEventBytes, MaxBatchSize: d.MaxBatchBytes}, eventVersion)
 	}
-	return truncate.NewBackend(sink, truncate.Config{MaxEventSize: d.MaxEventBytes, MaxBatchSize: d.MaxBatchBytes}, eventVersion)
+	return sink
 }
 
 // forgiving is a sink whose failures do not reject requests. The sink below counts them.

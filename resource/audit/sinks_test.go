@@ -1,113 +1,15 @@
 package audit
 
 import (
-	"log/slog"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 )
 
-// In mode batch a slow file delays no request; lines beyond the limit are dropped and
-// counted; the others are written in order, whole lines at a time.
-func TestQueuedLogOfASlowFile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		out := &slowFile{entered: make(chan struct{}, 100), release: make(chan struct{})}
-		var logged strings.Builder
-		losses, err := newLosses(slog.New(slog.NewTextHandler(&logged, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := lost(t, nil, "buffered")
-		q := newQueuedLog(out, 10, losses)
-		stop := make(chan struct{})
-		_ = q.Run(stop)
-		q.ProcessEvents(&auditapi.Event{AuditID: "0"})
-		<-out.entered
-		for i := range 12 {
-			q.ProcessEvents(&auditapi.Event{AuditID: "1", RequestURI: strings.Repeat("x", i*writeBytes/8)})
-		}
-		if got := lost(t, nil, "buffered") - before; got != 2 {
-			t.Errorf("%v lines are lost", got)
-		}
-		close(out.release)
-		close(stop)
-		q.Shutdown()
-		if n := strings.Count(out.all, "\n"); n != 11 || q.count() != 0 || q.bytes.used.Load() != 0 {
-			t.Errorf("%d lines were written, %d and %d bytes are queued", n, q.count(), q.bytes.used.Load())
-		}
-		for _, part := range out.parts {
-			if !strings.HasSuffix(part, "}\n") || len(part) > writeBytes && strings.Count(part, "\n") != 1 {
-				t.Errorf("one write has %d bytes, of %d lines", len(part), strings.Count(part, "\n"))
-			}
-		}
-		time.Sleep(complainEvery)
-		if q.ProcessEvents(&auditapi.Event{}); lost(t, nil, "buffered")-before != 3 {
-			t.Error("an event after the end is not counted as lost")
-		}
-		if got := logged.String(); strings.Count(got, errFull.Error()) != 1 || strings.Count(got, errEnded.Error()) != 1 {
-			t.Errorf("logged %s", got)
-		}
-	})
-}
-
-// Several lines are written together, and no line waits for long.
-func TestQueuedLogWritesLinesTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		out := &slowFile{entered: make(chan struct{}, 1000), release: make(chan struct{})}
-		close(out.release)
-		q := newQueuedLog(out, 10000, nil)
-		stop := make(chan struct{})
-		_ = q.Run(stop)
-		for range 100 {
-			q.ProcessEvents(&auditapi.Event{})
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(writeDelay)
-		synctest.Wait()
-		if n := strings.Count(out.all, "\n"); n != 100 || len(out.parts) > 25 || len(out.parts) < 10 {
-			t.Errorf("%d lines were written in %d pieces", n, len(out.parts))
-		}
-		close(stop)
-		q.Shutdown()
-	})
-}
-
-// The lines of a file that hangs are bounded by bytes.
-func TestQueuedLogIsBoundedByBytes(t *testing.T) {
-	q := newQueuedLog(nil, 1000, nil)
-	line := make([]byte, 1<<20)
-	for i := range maxWaiting / len(line) {
-		if err := q.add(line); err != nil {
-			t.Fatalf("line %d: %v", i, err)
-		}
-	}
-	if err := q.add(line[:1]); err != errFull {
-		t.Errorf("one more: %v", err)
-	}
-}
-
-// slowFile is a file whose writes wait.
-type slowFile struct {
-	entered, release chan struct{}
-	all              string
-	parts            []string
-}
-
-func (f *slowFile) Write(p []byte) (int, error) {
-	f.entered <- struct{}{}
-	<-f.release
-	f.all += string(p)
-	f.parts = append(f.parts, string(p))
-	return len(p), nil
-}
-
-// What waits for a sink is bounded by bytes, too: then objects are left out, and
-// the rest is told.
+// Queued events are bounded by bytes too: beyond the bound they lose their objects.
 func TestBacklogBytes(t *testing.T) {
 	var got []*auditapi.Event
 	b := newBacklog(10, nil)
@@ -125,8 +27,8 @@ func TestBacklogBytes(t *testing.T) {
 	}
 }
 
-// However long a webhook hangs, so many batches are with it and no more: the rest
-// waits where it is counted.
+// While a webhook hangs, maxUnderWay batches are being sent, and the other events are
+// queued.
 func TestBatchesUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var under atomic.Int64

@@ -140,7 +140,7 @@ func TestAuditStages(t *testing.T) {
 		{"GET", "/a?do=long", received + "get /a?do=long jane\nResponseComplete get /a?do=long jane 400 allow:sure"},
 		{"GET", "/a?do=nothing", received + "get /a?do=nothing jane\nResponseComplete get /a?do=nothing jane 200  \"Connection closed early\" allow:sure"},
 		{"GET", "/a?do=panic", received + "get /a?do=panic jane\nPanic get /a?do=panic jane 500 InternalError \"APIServer panic'd: oh\" allow:sure"},
-		{"GET", "/a?do=abort", received + "get /a?do=abort jane\nResponseComplete get /a?do=abort jane 499  \"The client was gone before the response began\" allow:sure"},
+		{"GET", "/a?do=abort", received + "get /a?do=abort jane\nResponseComplete get /a?do=abort jane 499  \"The client closed the connection before the response began\" allow:sure"},
 		{"GET", "/a?do=cut", received + "get /a?do=cut jane\nResponseComplete get /a?do=cut jane 200  \"The response was cut off\" allow:sure"},
 		{"GET", "?watch=1", received + "watch ?watch=1 jane\nResponseStarted watch ?watch=1 jane 200 allow:sure\nResponseComplete watch ?watch=1 jane 200 allow:sure"},
 		{"GET", "?watch=1&do=cut", received + "watch ?watch=1&do=cut jane\nResponseStarted watch ?watch=1&do=cut jane 200 allow:sure\nResponseComplete watch ?watch=1&do=cut jane 200 allow:sure"},

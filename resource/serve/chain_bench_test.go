@@ -78,7 +78,7 @@ func serviceAccountToken(t testing.TB) (authn.Authenticator, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return authn.ServiceAccounts(authn.ServiceAccountConfig{
+	return authn.Bearer(authn.ServiceAccounts(authn.ServiceAccountConfig{
 		Issuer: issuer, Keys: func() []authn.PublicKey { return []authn.PublicKey{signer.PublicKey()} },
-	}), token
+	})), token
 }
