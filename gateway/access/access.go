@@ -1,15 +1,15 @@
-// Package access is authorization: role based access control
-// (rbac.authorization.k8s.io), access reviews and token reviews, and impersonation.
+// Package access is authorization: role based access control (rbac.authorization.k8s.io),
+// access reviews, token reviews, and impersonation.
 //
-// Decisions that shaped it:
+// Decisions:
 //
-//   - Authorization reads one immutable index, built from the four RBAC kinds
-//     whenever one of them changes, and ordered by subject: the cost of a decision
-//     depends on the bindings of the user, not on all bindings.
-//   - Members of system:masters are allowed before it is read, so that an empty
-//     or broken store locks no administrator out.
-//   - The bootstrap roles and bindings are data (policy.go). At start missing
-//     rules and subjects are added; additions of users stay.
+//   - Authorization reads one immutable index, built from the four RBAC kinds whenever one of
+//     them changes, and ordered by subject: the cost of a decision depends on the bindings of
+//     the user, not on all bindings.
+//   - Members of system:masters are allowed without the index, so an empty or broken store
+//     locks no administrator out.
+//   - The bootstrap roles and bindings are data (policy.go). At start, missing rules and
+//     subjects are added; additions of users are kept.
 //
 // Runs in: gateway.
 package access
@@ -36,8 +36,7 @@ import (
 type Config struct {
 	// Authenticator answers TokenReviews. Required.
 	Authenticator authn.Authenticator
-	// Audiences are those of this API server; TokenReviews that name none ask
-	// for these.
+	// Audiences of this API server, for TokenReviews that name none.
 	Audiences []string
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
@@ -49,35 +48,38 @@ type Access struct {
 	log   *slog.Logger
 	index atomic.Pointer[index]
 	ready atomic.Bool // the bootstrap policy is stored
-	kept  atomic.Pointer[kept]
+	// resources are those of Run; nil before.
+	resources atomic.Pointer[[numKinds]*rest.Resource]
 
 	mu    sync.Mutex // guards state and bootstrapped
 	state policyState
-	// bootstrapped is the revision of each kind that the index must have
-	// reached to hold the bootstrap policy.
-	bootstrapped [4]int64
+	// bootstrapped is the revision of each kind at which it has the bootstrap policy.
+	bootstrapped [numKinds]int64
 }
 
-// The followed kinds.
+// The stored kinds.
 const (
-	kindRole = iota
-	kindClusterRole
-	kindBinding
-	kindClusterBinding
+	roles = iota
+	clusterRoles
+	roleBindings
+	clusterRoleBindings
+	numKinds
 )
 
-// policyState is the latest of each followed kind.
-type policyState struct {
-	roles        []*rbacv1.Role
-	clusterRoles []*rbacv1.ClusterRole
-	bindings     []*rbacv1.RoleBinding
-	clusterBinds []*rbacv1.ClusterRoleBinding
-	// at is the revision of each kind's latest state; 0 before the first.
-	at [4]int64
+// groupResource returns the resource of a stored kind.
+func groupResource(kind int) schema.GroupResource {
+	return rbacv1.Resource([numKinds]string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"}[kind])
 }
 
-// New returns an Access that allows system:masters only, until Run has read
-// the stored policy.
+// policyState is a state of the stored kinds.
+type policyState struct {
+	objects [numKinds][]rest.Object
+	// at is the revision of each kind; 0: unknown.
+	at [numKinds]int64
+}
+
+// New returns an Access that allows system:masters only, until Run has read the stored
+// policy.
 func New(cfg Config) *Access {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -85,13 +87,13 @@ func New(cfg Config) *Access {
 	return &Access{cfg: cfg, log: cfg.Logger}
 }
 
-// Ready returns nil once the bootstrap policy is stored and the index holds it.
+// Ready returns nil once the bootstrap policy is stored and in the index.
 func (a *Access) Ready() error {
 	switch {
 	case a.index.Load() == nil:
 		return errors.New("the stored policy has not been read yet")
 	case !a.ready.Load():
-		return errors.New("the bootstrap policy is not in place yet")
+		return errors.New("the bootstrap policy is not stored yet")
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,56 +105,60 @@ func (a *Access) Ready() error {
 	return nil
 }
 
-// Run keeps the index, the bootstrap policy and aggregated roles until ctx
-// ends. find returns the resources that Kinds describes.
+// Run keeps the index, the bootstrap policy and aggregated roles until ctx ends. find returns
+// the resources of Kinds.
 func (a *Access) Run(ctx context.Context, find func(gr schema.GroupResource) *rest.Resource) error {
-	res := func(name string) *rest.Resource {
-		return find(schema.GroupResource{Group: rbacv1.GroupName, Resource: name})
+	var resources [numKinds]*rest.Resource
+	for kind := range resources {
+		resources[kind] = find(groupResource(kind))
 	}
-	roles, clusterRoles := res("roles"), res("clusterroles")
-	bindings, clusterBinds := res("rolebindings"), res("clusterrolebindings")
-	a.kept.Store(&kept{roles: roles, clusterRoles: clusterRoles, bindings: bindings, clusterBinds: clusterBinds})
-	aggregate := new(loop.Signal)
+	a.resources.Store(&resources)
+	var aggregate loop.Signal
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		follow(ctx, a, roles, kindRole, func(s *policyState, list []*rbacv1.Role) { s.roles = list })
-	})
-	wg.Go(func() {
-		follow(ctx, a, clusterRoles, kindClusterRole, func(s *policyState, list []*rbacv1.ClusterRole) {
-			s.clusterRoles = list
-			aggregate.Set()
+	for kind, r := range resources {
+		wg.Go(func() {
+			a.follow(ctx, r, kind, func() {
+				if kind == clusterRoles {
+					aggregate.Set()
+				}
+			})
 		})
-	})
-	wg.Go(func() {
-		follow(ctx, a, bindings, kindBinding, func(s *policyState, list []*rbacv1.RoleBinding) { s.bindings = list })
-	})
-	wg.Go(func() {
-		follow(ctx, a, clusterBinds, kindClusterBinding, func(s *policyState, list []*rbacv1.ClusterRoleBinding) { s.clusterBinds = list })
-	})
-	wg.Go(func() { a.bootstrap(ctx, roles, clusterRoles, bindings, clusterBinds) })
-	wg.Go(func() { a.aggregate(ctx, aggregate, clusterRoles) })
+	}
+	wg.Go(func() { a.bootstrap(ctx, &resources) })
+	wg.Go(func() { a.aggregate(ctx, &aggregate, resources[clusterRoles]) })
 	wg.Wait()
 	return ctx.Err()
 }
 
 // follow keeps one kind of the state and rebuilds the index with every change.
-func follow[T rest.Object](ctx context.Context, a *Access, r *rest.Resource, kind int, set func(*policyState, []T)) {
-	var known []T
-	// Follow ends with ctx only, and returns its error.
+func (a *Access) follow(ctx context.Context, r *rest.Resource, kind int, changed func()) {
+	var known []rest.Object
+	// Follow returns only the error of ctx.
 	_ = loop.Follow(ctx, r.Store, loop.FollowOptions{Logger: a.log}, func(s loop.Snapshot) {
-		known, _ = decodeAll(a.log, r, s.Items, known)
+		known, _ = a.decodeAll(r, s.Items, known)
 		a.mu.Lock()
-		defer a.mu.Unlock()
-		set(&a.state, known)
-		a.state.at[kind] = max(s.Revision, 1)
+		a.state.objects[kind], a.state.at[kind] = known, max(s.Revision, 1)
 		if !slices.Contains(a.state.at[:], 0) {
 			a.index.Store(newIndex(&a.state))
 		}
+		a.mu.Unlock()
+		changed()
 	})
 }
 
-// Authorize decides about an action. A user in system:masters may do
-// everything; else a role must grant it.
+// Restore authorizes requests by the policy that an earlier process read, until Run has read
+// the stored one. objects returns the objects of a resource.
+func (a *Access) Restore(find func(schema.GroupResource) *rest.Resource, objects func(schema.GroupResource) []*resource.Object) {
+	var s policyState
+	for kind := range s.objects {
+		gr := groupResource(kind)
+		s.objects[kind], _ = a.decodeAll(find(gr), objects(gr), nil)
+	}
+	a.index.CompareAndSwap(nil, newIndex(&s))
+}
+
+// Authorize decides about an action: a user in system:masters may do everything, other users
+// what a role grants.
 func (a *Access) Authorize(_ context.Context, act *resource.Action) (authz.Decision, string, error) {
 	if act.User == nil {
 		return authz.NoOpinion, "", nil

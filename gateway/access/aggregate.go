@@ -16,9 +16,9 @@ import (
 	"portico/resource/rest"
 )
 
-// aggregate keeps the rules of cluster roles with an aggregationRule: all rules
-// of the roles that its selectors choose.
-func (a *Access) aggregate(ctx context.Context, wake *loop.Signal, clusterRoles *rest.Resource) {
+// aggregate keeps the rules of ClusterRoles with an aggregationRule: all rules of the roles
+// that its selectors match.
+func (a *Access) aggregate(ctx context.Context, wake *loop.Signal, r *rest.Resource) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -26,7 +26,7 @@ func (a *Access) aggregate(ctx context.Context, wake *loop.Signal, clusterRoles 
 		case <-wake.C():
 		}
 		if loop.Retry(ctx, loop.Backoff{}, func(ctx context.Context) error {
-			err := a.aggregateOnce(ctx, clusterRoles)
+			err := a.aggregateOnce(ctx, r)
 			if err != nil && ctx.Err() == nil {
 				a.log.Warn("aggregating cluster roles failed", "err", err)
 			}
@@ -39,18 +39,19 @@ func (a *Access) aggregate(ctx context.Context, wake *loop.Signal, clusterRoles 
 
 func (a *Access) aggregateOnce(ctx context.Context, r *rest.Resource) error {
 	a.mu.Lock()
-	all := slices.Clone(a.state.clusterRoles)
+	all := a.state.objects[clusterRoles] // slices of the state are replaced, never changed
 	a.mu.Unlock()
-	for _, role := range all {
+	for _, obj := range all {
+		role := obj.(*rbacv1.ClusterRole)
 		if role.AggregationRule == nil {
 			continue
 		}
 		rules, err := collected(role, all)
 		if err != nil {
-			a.log.Error("an aggregationRule has a bad selector", "clusterrole", role.Name, "err", err)
+			a.log.Error("an aggregationRule has an invalid selector", "clusterrole", role.Name, "err", err)
 			continue
 		}
-		if sameRules(role.Rules, rules) {
+		if apiequality.Semantic.DeepEqual(role.Rules, rules) {
 			continue
 		}
 		_, err = rest.Modify(ctx, r, resource.Key{Name: role.Name}, func(cur *rbacv1.ClusterRole) error {
@@ -66,9 +67,9 @@ func (a *Access) aggregateOnce(ctx context.Context, r *rest.Resource) error {
 	return nil
 }
 
-// collected returns the rules of the roles that an aggregated role chooses,
-// each once, in the order of the roles' names.
-func collected(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
+// collected returns the rules of the roles that an aggregated role selects, without
+// duplicates, in the order of the roles' names.
+func collected(role *rbacv1.ClusterRole, all []rest.Object) ([]rbacv1.PolicyRule, error) {
 	var out []rbacv1.PolicyRule
 	for i := range role.AggregationRule.ClusterRoleSelectors {
 		sel, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
@@ -76,10 +77,10 @@ func collected(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.Po
 			return nil, err
 		}
 		for _, other := range all {
-			if other.Name == role.Name || !sel.Matches(labels.Set(other.Labels)) {
+			if other.GetName() == role.Name || !sel.Matches(labels.Set(other.GetLabels())) {
 				continue
 			}
-			for _, rule := range other.Rules {
+			for _, rule := range other.(*rbacv1.ClusterRole).Rules {
 				if !slices.ContainsFunc(out, func(r rbacv1.PolicyRule) bool { return apiequality.Semantic.DeepEqual(r, rule) }) {
 					out = append(out, rule)
 				}

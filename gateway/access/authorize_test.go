@@ -12,16 +12,14 @@ import (
 	"portico/resource/authz"
 )
 
-// decider returns an Access that decides by a policy which is not stored.
+// decider returns an Access with a policy that is not stored.
 func decider(p *policy) *Access {
 	a := New(Config{})
-	a.index.Store(newIndex(&policyState{
-		roles: p.roles, clusterRoles: p.clusterRoles, bindings: p.bindings, clusterBinds: p.clusterBindings,
-	}))
+	a.index.Store(newIndex(&policyState{objects: p.objects}))
 	return a
 }
 
-// granting is a policy in which user u has the rules everywhere.
+// granting returns a policy that grants rules to user u everywhere.
 func granting(rules ...rbacv1.PolicyRule) *policy {
 	p := &policy{}
 	p.clusterRole("granted", rules...)
@@ -30,7 +28,7 @@ func granting(rules ...rbacv1.PolicyRule) *policy {
 }
 
 func (p *policy) bindIn(namespace, name, kind, role string, subjects ...rbacv1.Subject) {
-	p.bindings = append(p.bindings, &rbacv1.RoleBinding{
+	p.add(roleBindings, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Subjects: subjects,
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
 	})
@@ -100,7 +98,7 @@ func TestSubjects(t *testing.T) {
 	p.bind("reader", account("ns", "builder"), group("g"))
 	p.bindIn("ns", "local", "ClusterRole", "reader", user("local"), account("", "near"))
 	p.bindIn("ns", "own", "Role", "own", user("own"))
-	p.roles = []*rbacv1.Role{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "own"}, Rules: []rbacv1.PolicyRule{on("get", "-", "pods")}}}
+	p.add(roles, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "own"}, Rules: []rbacv1.PolicyRule{on("get", "-", "pods")}})
 	p.bindIn("ns2", "own", "Role", "own", user("own"))
 	a := decider(p)
 	for _, c := range []struct {
@@ -155,7 +153,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// Before the policy is read masters may do everything and others are told why not.
+// Before the policy is read, masters may do everything, and other users get an error.
 func TestAuthorizeWithoutPolicy(t *testing.T) {
 	a := New(Config{})
 	act := do("delete", "", "pods", "", "n", "p")
@@ -168,11 +166,11 @@ func TestAuthorizeWithoutPolicy(t *testing.T) {
 	}
 	act.User = nil
 	if got, _, err := a.Authorize(t.Context(), act); got != authz.NoOpinion || err != nil {
-		t.Errorf("nobody: got %v, %v", got, err)
+		t.Errorf("no user: got %v, %v", got, err)
 	}
 }
 
-// What every request passes leaves nothing to collect.
+// Authorization and impersonation of an allowed request allocate nothing.
 func TestAllowedRequestsAllocateNothing(t *testing.T) {
 	a := decider(granting(on("get", "apps", "services/scale statefulsets/scale")))
 	act := do("get", "apps", "statefulsets", "scale", "n", "p")

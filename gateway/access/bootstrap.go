@@ -2,12 +2,12 @@ package access
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
@@ -20,30 +20,26 @@ const (
 	bootstrapValue       = "rbac-defaults"
 	autoupdateAnnotation = "rbac.authorization.kubernetes.io/autoupdate"
 
-	// bootstrapWriters is how many objects of the policy are written at once,
-	// so that etcd syncs its disk once for several.
+	// bootstrapWriters is the number of concurrent writes, so that etcd syncs its disk once for
+	// several.
 	bootstrapWriters = 8
 )
 
-// bootstrap stores the policy that every cluster has, again until it is there,
-// and then returns.
-func (a *Access) bootstrap(ctx context.Context, roles, clusterRoles, bindings, clusterBinds *rest.Resource) {
+// bootstrap stores the policy that every cluster has. It retries until it succeeds.
+func (a *Access) bootstrap(ctx context.Context, resources *[numKinds]*rest.Resource) {
 	p := bootstrapPolicy()
 	// Retry returns an error only when ctx ends.
 	_ = loop.Retry(ctx, loop.Backoff{Max: time.Second}, func(ctx context.Context) error {
-		var at [4]int64
-		var errs [4]error
-		at[kindClusterRole], errs[0] = ensureAll(ctx, clusterRoles, p.clusterRoles, mergeClusterRole, nil)
-		at[kindClusterBinding], errs[1] = ensureAll(ctx, clusterBinds, p.clusterBindings, mergeClusterBinding, func(have, want *rbacv1.ClusterRoleBinding) bool { return have.RoleRef != want.RoleRef })
-		at[kindRole], errs[2] = ensureAll(ctx, roles, p.roles, mergeRole, nil)
-		at[kindBinding], errs[3] = ensureAll(ctx, bindings, p.bindings, mergeBinding, func(have, want *rbacv1.RoleBinding) bool { return have.RoleRef != want.RoleRef })
-		for _, err := range errs {
-			if err != nil {
-				if ctx.Err() == nil {
-					a.log.Warn("storing the bootstrap policy failed", "err", err)
-				}
-				return err
+		var at [numKinds]int64
+		var errs [numKinds]error
+		for _, kind := range []int{clusterRoles, clusterRoleBindings, roles, roleBindings} {
+			at[kind], errs[kind] = ensureAll(ctx, resources[kind], p.objects[kind])
+		}
+		if err := errors.Join(errs[:]...); err != nil {
+			if ctx.Err() == nil {
+				a.log.Warn("storing the bootstrap policy failed", "err", err)
 			}
+			return err
 		}
 		a.mu.Lock()
 		a.bootstrapped = at
@@ -53,10 +49,9 @@ func (a *Access) bootstrap(ctx context.Context, roles, clusterRoles, bindings, c
 	})
 }
 
-// ensureAll creates missing objects and merges the others. A stored object for which
-// replace is true (nil: never) is deleted and created again. It returns the highest
-// revision of the objects.
-func ensureAll[T rest.Object](ctx context.Context, r *rest.Resource, want []T, merge, replace func(have, want T) bool) (int64, error) {
+// ensureAll creates missing objects and merges the others. A stored binding of another role
+// is deleted and created again. It returns the highest revision of the objects.
+func ensureAll(ctx context.Context, r *rest.Resource, want []rest.Object) (int64, error) {
 	list, err := r.Store.List(ctx, resource.ListOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("list %s: %w", r.Resource, err)
@@ -76,7 +71,7 @@ func ensureAll[T rest.Object](ctx context.Context, r *rest.Resource, want []T, m
 		writers <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-writers }()
-			rev, err := ensure(ctx, r, stored[resource.Key{Namespace: w.GetNamespace(), Name: w.GetName()}], w, merge, replace)
+			rev, err := ensure(ctx, r, stored[resource.Key{Namespace: w.GetNamespace(), Name: w.GetName()}], w)
 			mu.Lock()
 			defer mu.Unlock()
 			highest = max(highest, rev)
@@ -89,9 +84,9 @@ func ensureAll[T rest.Object](ctx context.Context, r *rest.Resource, want []T, m
 	return highest, failed
 }
 
-// ensure brings one object to the wanted state, unless its annotation opts out, and
-// returns its revision. o is the stored object; nil if there is none.
-func ensure[T rest.Object](ctx context.Context, r *rest.Resource, o *resource.Object, want T, merge, replace func(have, want T) bool) (int64, error) {
+// ensure creates, replaces or merges one object, unless its annotation opts out, and returns
+// its revision. o is the stored object; nil if there is none.
+func ensure(ctx context.Context, r *rest.Resource, o *resource.Object, want rest.Object) (int64, error) {
 	if o == nil {
 		return createMissing(ctx, r, want)
 	}
@@ -102,7 +97,7 @@ func ensure[T rest.Object](ctx context.Context, r *rest.Resource, o *resource.Ob
 	if optedOut(have) {
 		return o.Revision, nil
 	}
-	if replace != nil && replace(have.(T), want) {
+	if *bindingOf(have).ref != *bindingOf(want).ref {
 		_, err := r.Store.Delete(ctx, o.Key(), func(cur *resource.Object) error {
 			if cur.Revision != o.Revision {
 				return apierrors.NewConflict(r.GroupResource(), o.Name, fmt.Errorf("it changed while it was being replaced"))
@@ -114,10 +109,10 @@ func ensure[T rest.Object](ctx context.Context, r *rest.Resource, o *resource.Ob
 		}
 		return createMissing(ctx, r, want)
 	}
-	if !merge(have.(T), want) {
+	if !merge(have, want) {
 		return o.Revision, nil
 	}
-	now, err := rest.Modify(ctx, r, o.Key(), func(obj T) error {
+	now, err := rest.Modify(ctx, r, o.Key(), func(obj rest.Object) error {
 		if !optedOut(obj) {
 			merge(obj, want)
 		}
@@ -134,8 +129,8 @@ func ensure[T rest.Object](ctx context.Context, r *rest.Resource, o *resource.Ob
 
 func optedOut(obj rest.Object) bool { return obj.GetAnnotations()[autoupdateAnnotation] == "false" }
 
-// createMissing creates an object. If it exists already the revision is unknown.
-func createMissing[T rest.Object](ctx context.Context, r *rest.Resource, want T) (int64, error) {
+// createMissing creates an object. It returns revision 0 if the object exists.
+func createMissing(ctx context.Context, r *rest.Resource, want rest.Object) (int64, error) {
 	now, err := rest.CreateObject(ctx, r, want)
 	switch {
 	case apierrors.IsAlreadyExists(err):
@@ -146,7 +141,7 @@ func createMissing[T rest.Object](ctx context.Context, r *rest.Resource, want T)
 	return revisionOf(now), nil
 }
 
-// revisionOf returns the revision that a stored object carries.
+// revisionOf returns the revision of a stored object.
 func revisionOf(obj rest.Object) int64 {
 	rev, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 	if err != nil {

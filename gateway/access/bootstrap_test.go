@@ -14,7 +14,7 @@ import (
 	"portico/resource/rest"
 )
 
-// put stores an object behind the API's back.
+// put stores an object without the API.
 func put[T rest.Object](b *bench, res string, obj T) {
 	b.t.Helper()
 	if _, err := rest.CreateObject(b.t.Context(), b.find(rbacv1.Resource(res)), obj); err != nil {
@@ -37,7 +37,7 @@ func stored[T rest.Object](b *bench, res, namespace, name string) (out T) {
 	return obj.(T)
 }
 
-// The names of docs/wire.md 7.6.
+// The policy has the roles and bindings of docs/wire.md 7.6.
 func TestBootstrapPolicyIsComplete(t *testing.T) {
 	b := newBench(t, Config{})
 	b.run()
@@ -46,7 +46,7 @@ func TestBootstrapPolicyIsComplete(t *testing.T) {
 		if reflect.ValueOf(obj).IsNil() {
 			t.Errorf("%s is missing", what)
 		} else if obj.GetLabels()["kubernetes.io/bootstrapping"] != "rbac-defaults" || obj.GetAnnotations()["rbac.authorization.kubernetes.io/autoupdate"] != "true" || obj.GetUID() == "" {
-			t.Errorf("%s is not marked: %v", what, obj)
+			t.Errorf("%s lacks the label or annotation of bootstrap objects: %v", what, obj)
 		}
 	}
 	for _, name := range strings.Fields(`cluster-admin admin edit view
@@ -97,36 +97,32 @@ func TestBootstrapPolicyIsComplete(t *testing.T) {
 	}
 }
 
-// Every binding of the policy is to a role that exists, and every object is valid.
+// Every binding of the policy refers to an existing role, and every object is valid.
 func TestBootstrapPolicyIsConsistent(t *testing.T) {
-	p, clusterRoles, roles := bootstrapPolicy(), map[string]bool{}, map[resource.Key]bool{}
-	for _, r := range p.clusterRoles {
-		if errs := validateRules(r.Rules, false); len(errs) > 0 || clusterRoles[r.Name] {
-			t.Errorf("ClusterRole %s: twice or invalid: %v", r.Name, errs)
-		}
-		clusterRoles[r.Name] = true
-	}
-	for _, r := range p.roles {
-		key := resource.Key{Namespace: r.Namespace, Name: r.Name}
-		if errs := validateRules(r.Rules, true); len(errs) > 0 || roles[key] {
-			t.Errorf("Role %s: twice or invalid: %v", key, errs)
-		}
-		roles[key] = true
-	}
-	for _, b := range p.clusterBindings {
-		if errs := validateBinding(bindingOf(b), false); len(errs) > 0 || !clusterRoles[b.RoleRef.Name] {
-			t.Errorf("ClusterRoleBinding %s: to %v, %v", b.Name, b.RoleRef, errs)
+	p, known := bootstrapPolicy(), map[resource.Key]bool{}
+	check := func(kind int, rules func(rest.Object) []rbacv1.PolicyRule) {
+		for _, r := range p.objects[kind] {
+			key := resource.Key{Namespace: r.GetNamespace(), Name: r.GetName()}
+			if errs := validateRules(rules(r), kind == roles); len(errs) > 0 || known[key] {
+				t.Errorf("role %s: duplicate or invalid: %v", key, errs)
+			}
+			known[key] = true
 		}
 	}
-	for _, b := range p.bindings {
-		if errs := validateBinding(bindingOf(b), true); len(errs) > 0 || !roles[resource.Key{Namespace: b.Namespace, Name: b.RoleRef.Name}] {
-			t.Errorf("RoleBinding %s/%s: to %v, %v", b.Namespace, b.Name, b.RoleRef, errs)
+	check(clusterRoles, func(r rest.Object) []rbacv1.PolicyRule { return r.(*rbacv1.ClusterRole).Rules })
+	check(roles, func(r rest.Object) []rbacv1.PolicyRule { return r.(*rbacv1.Role).Rules })
+	for _, kind := range []int{roleBindings, clusterRoleBindings} {
+		for _, b := range p.objects[kind] {
+			errs := validateBinding(bindingOf(b), kind == roleBindings)
+			if len(errs) > 0 || !known[resource.Key{Namespace: b.GetNamespace(), Name: bindingOf(b).ref.Name}] {
+				t.Errorf("binding %s/%s: invalid or without a role: %v", b.GetNamespace(), b.GetName(), errs)
+			}
 		}
 	}
 }
 
-// What is stored already gets what it lacks and keeps what it has more, unless
-// its owner opted out.
+// Stored objects get missing rules, subjects and labels and keep additional ones, unless they
+// opted out.
 func TestBootstrapReconciles(t *testing.T) {
 	b := newBench(t, Config{})
 	extra := on("get", "-", "extras")
@@ -161,19 +157,17 @@ func TestBootstrapReconciles(t *testing.T) {
 	}
 }
 
-// Bootstrapping a second time changes nothing.
+// A second bootstrap changes nothing.
 func TestBootstrapIsIdempotent(t *testing.T) {
 	b := newBench(t, Config{})
 	b.run()
-	b.eventually("aggregation has settled", func() bool {
+	b.eventually("aggregation is complete", func() bool {
 		r := stored[*rbacv1.ClusterRole](b, "clusterroles", "", "admin")
 		return slices.ContainsFunc(r.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "pods/log") })
 	})
-	again := New(Config{})
-	roles, clusterRoles := b.find(rbacv1.Resource("roles")), b.find(rbacv1.Resource("clusterroles"))
-	bindings, clusterBinds := b.find(rbacv1.Resource("rolebindings")), b.find(rbacv1.Resource("clusterrolebindings"))
+	again, resources := New(Config{}), b.access.resources.Load()
 	revision := func() (revs []int64) {
-		for _, r := range []*rest.Resource{roles, clusterRoles, bindings, clusterBinds} {
+		for _, r := range resources {
 			list, err := r.Store.List(t.Context(), resource.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -185,13 +179,13 @@ func TestBootstrapIsIdempotent(t *testing.T) {
 		return revs
 	}
 	before := revision()
-	again.bootstrap(t.Context(), roles, clusterRoles, bindings, clusterBinds)
+	again.bootstrap(t.Context(), resources)
 	if after := revision(); !slices.Equal(before, after) || !again.ready.Load() {
 		t.Errorf("revisions %v became %v", before, after)
 	}
 }
 
-// admin is made of edit, that of view, and roles that join them by label count.
+// admin aggregates edit and view, and roles with their labels.
 func TestAggregation(t *testing.T) {
 	b := newBench(t, Config{})
 	b.run()

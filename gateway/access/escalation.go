@@ -17,16 +17,15 @@ import (
 	"portico/resource/rest"
 )
 
-// A user cannot grant rights that the user does not hold. Writing a role needs all of
-// its rules, or the verb escalate on it; writing a binding needs all rules of the
-// role it refers to, or the verb bind on that role (docs/wire.md 7.6). Every creation
-// and every update is checked, whatever it changes: labels decide what aggregated
-// roles collect, so a label is a grant. The one exception is an update of nothing
-// but finalizers and owner references, which garbage collection needs.
+// A user cannot grant rights that the user does not hold. Writing a role requires all of its
+// rules, or the verb escalate on it; writing a binding requires all rules of its role, or the
+// verb bind on that role (docs/wire.md 7.6). Every creation and every update is checked: a
+// label is a grant too, because aggregated roles select by labels. The only exception is an
+// update of finalizers and owner references alone, which garbage collection needs.
 
-// checkRole guards the writing of a Role or ClusterRole. old is nil on create.
-// aggregates is set if the object has an aggregationRule or had one: such a role
-// can come to hold every rule, and takes every right.
+// checkRole checks the writing of a Role or ClusterRole. old is nil on create. aggregates is
+// set if the object has or had an aggregationRule: such a role may get any rule, so it
+// requires every right.
 func (a *Access) checkRole(ctx context.Context, gr schema.GroupResource, obj, old rest.Object, rules []rbacv1.PolicyRule, aggregates bool) error {
 	act, idx, err := a.guard(ctx, gr, obj, old)
 	if idx == nil {
@@ -46,8 +45,7 @@ func (a *Access) checkRole(ctx context.Context, gr schema.GroupResource, obj, ol
 	return nil
 }
 
-// checkBinding guards the writing of a binding of either kind. old is nil on
-// create.
+// checkBinding checks the writing of a binding. old is nil on create.
 func (a *Access) checkBinding(ctx context.Context, gr schema.GroupResource, obj, old rest.Object, ref rbacv1.RoleRef) error {
 	act, idx, err := a.guard(ctx, gr, obj, old)
 	if idx == nil {
@@ -56,7 +54,7 @@ func (a *Access) checkBinding(ctx context.Context, gr schema.GroupResource, obj,
 	res := "clusterroles"
 	switch {
 	case ref.APIGroup != rbacv1.GroupName || ref.Kind != "ClusterRole" && (ref.Kind != "Role" || act.Namespace == ""):
-		return nil // validation, which comes next, refuses such a reference
+		return nil // validation rejects such a reference
 	case ref.Kind == "Role":
 		res = "roles"
 	}
@@ -70,8 +68,8 @@ func (a *Access) checkBinding(ctx context.Context, gr schema.GroupResource, obj,
 	return idx.covered(act, gr, obj.GetName(), rules)
 }
 
-// guard returns the action and the stored policy that a write must be checked
-// against. Without an index there is nothing to check, or an error.
+// guard returns the action and the stored policy to check a write with. The index is nil if
+// there is nothing to check, or with an error.
 func (a *Access) guard(ctx context.Context, gr schema.GroupResource, obj, old rest.Object) (*resource.Action, *index, error) {
 	act := resource.ActionFrom(ctx)
 	switch {
@@ -84,9 +82,8 @@ func (a *Access) guard(ctx context.Context, gr schema.GroupResource, obj, old re
 	return act, idx, err
 }
 
-// onlyCollectionFields reports whether an update changes nothing but finalizers
-// and owner references. managedFields do not count: they follow every change and
-// grant nothing.
+// onlyCollectionFields reports whether an update changes finalizers and owner references only.
+// managedFields are ignored: every update changes them, and they grant nothing.
 func onlyCollectionFields(obj, old rest.Object) bool {
 	same := obj.DeepCopyObject().(rest.Object)
 	same.SetFinalizers(old.GetFinalizers())
@@ -95,7 +92,7 @@ func onlyCollectionFields(obj, old rest.Object) bool {
 	return apiequality.Semantic.DeepEqual(same, old)
 }
 
-// allows reports whether the user of an action has a special verb on a role.
+// allows reports whether the user of an action has the verb bind or escalate on a role.
 func (x *index) allows(act *resource.Action, verb, res, name string) bool {
 	decision, _ := x.authorize(&resource.Action{
 		User: act.User, Verb: verb, IsResource: true, Group: rbacv1.GroupName, Version: "v1",
@@ -104,7 +101,7 @@ func (x *index) allows(act *resource.Action, verb, res, name string) bool {
 	return decision == authz.Allow
 }
 
-// covered returns a 403 that lists the rules which the user does not hold.
+// covered returns a 403 that lists the rules that the user does not hold.
 func (x *index) covered(act *resource.Action, gr schema.GroupResource, name string, rules []rbacv1.PolicyRule) error {
 	held, missing := x.rules(act.User, act.Namespace)
 	lacking := uncovered(held, rules)
@@ -124,7 +121,7 @@ func (x *index) covered(act *resource.Action, gr schema.GroupResource, name stri
 	return apierrors.NewForbidden(gr, name, errors.New(text))
 }
 
-// uncovered returns the part of want that have does not include, joined.
+// uncovered returns the rules of want that have does not include, joined.
 func uncovered(have, want []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var parts []rbacv1.PolicyRule
 	for _, w := range want {
@@ -137,8 +134,8 @@ func uncovered(have, want []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return joined(parts)
 }
 
-// split cuts a rule into rules of one verb and one target each, so that
-// different rules may cover different parts of it.
+// split returns the rules for each verb and target of a rule, since different rules may cover
+// them.
 func split(r rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	for _, verb := range r.Verbs {
@@ -185,11 +182,11 @@ func covers(held, one *rbacv1.PolicyRule) bool {
 	return len(one.ResourceNames) > 0 && slices.Contains(held.ResourceNames, one.ResourceNames[0])
 }
 
-// joined puts the verbs of split rules with the same target into one rule, as
-// upstream's messages show them. Paths stay as they are, also as upstream has it.
+// joined joins split rules with the same target, as upstream's messages do. Rules for paths
+// are not joined.
 func joined(parts []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
-	at := map[string]int{} // target to place in out
+	at := map[string]int{} // target to index in out
 	for _, one := range parts {
 		target := one
 		target.Verbs = nil
@@ -207,7 +204,7 @@ func joined(parts []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return out
 }
 
-// compact writes a rule as upstream's messages do.
+// compact returns a rule in the form of upstream's messages.
 func compact(r *rbacv1.PolicyRule) string {
 	var parts []string
 	add := func(name string, list []string) {

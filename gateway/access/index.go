@@ -3,6 +3,7 @@ package access
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -13,28 +14,27 @@ import (
 	"portico/resource/authz"
 )
 
-// grant is what one binding gives one subject.
+// grant is a role that a binding grants to one subject.
 type grant struct {
 	role *boundRole
-	// reason is how an authorization explains itself by this grant.
+	// reason is the reason of an authorization by this grant.
 	reason string
 }
 
-// boundRole is what one binding gives to all of its subjects.
+// boundRole is the role of a binding.
 type boundRole struct {
 	rules   []rbacv1.PolicyRule
 	missing error // the role does not exist
 }
 
-// holder is the subject of grants and the namespace in which they hold. Service
-// accounts are users, by the user name of their tokens.
+// holder is the subject of grants and the namespace in which they apply. Service accounts are
+// users, by the user name of their tokens.
 type holder struct {
 	kind, name string
-	// namespace is where the grants hold; "" is everywhere.
-	namespace string
+	namespace  string // "" is everywhere
 }
 
-// index is the whole policy, ordered by subject. Immutable.
+// index is the whole policy, by subject. Immutable.
 type index struct {
 	grants map[holder][]grant
 	// roles finds rules by reference, for escalation checks.
@@ -44,31 +44,31 @@ type index struct {
 
 func newIndex(s *policyState) *index {
 	x := &index{
-		grants: make(map[holder][]grant, len(s.bindings)+len(s.clusterBinds)),
-		roles:  make(map[resource.Key][]rbacv1.PolicyRule, len(s.roles)), clusterRoles: make(map[string][]rbacv1.PolicyRule, len(s.clusterRoles)),
+		grants: make(map[holder][]grant, len(s.objects[roleBindings])+len(s.objects[clusterRoleBindings])),
+		roles:  make(map[resource.Key][]rbacv1.PolicyRule, len(s.objects[roles])), clusterRoles: make(map[string][]rbacv1.PolicyRule, len(s.objects[clusterRoles])),
 	}
-	for _, r := range s.roles {
-		x.roles[resource.Key{Namespace: r.Namespace, Name: r.Name}] = r.Rules
+	for _, r := range s.objects[roles] {
+		x.roles[resource.Key{Namespace: r.GetNamespace(), Name: r.GetName()}] = r.(*rbacv1.Role).Rules
 	}
-	for _, r := range s.clusterRoles {
-		x.clusterRoles[r.Name] = r.Rules
+	for _, r := range s.objects[clusterRoles] {
+		x.clusterRoles[r.GetName()] = r.(*rbacv1.ClusterRole).Rules
 	}
-	for _, b := range s.clusterBinds {
-		x.add(fmt.Sprintf("ClusterRoleBinding %q", b.Name), "", b.RoleRef, b.Subjects)
+	for _, b := range s.objects[clusterRoleBindings] {
+		x.add(fmt.Sprintf("ClusterRoleBinding %q", b.GetName()), "", bindingOf(b))
 	}
-	for _, b := range s.bindings {
-		x.add(fmt.Sprintf("RoleBinding %q", b.Name+"/"+b.Namespace), b.Namespace, b.RoleRef, b.Subjects)
+	for _, b := range s.objects[roleBindings] {
+		x.add(fmt.Sprintf("RoleBinding %q", b.GetName()+"/"+b.GetNamespace()), b.GetNamespace(), bindingOf(b))
 	}
 	return x
 }
 
-// add puts a binding into the index; namespace "" is that of a cluster role
-// binding.
-func (x *index) add(binding, namespace string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
+// add adds a binding, called name in reasons; namespace is "" for a ClusterRoleBinding.
+func (x *index) add(name, namespace string, b binding) {
+	ref := *b.ref
 	rules, missing := x.rulesOf(ref, namespace)
 	role := &boundRole{rules: rules, missing: missing}
-	allowed := fmt.Sprintf("RBAC: allowed by %s of %s %q to ", binding, ref.Kind, ref.Name)
-	for _, s := range subjects {
+	allowed := fmt.Sprintf("RBAC: allowed by %s of %s %q to ", name, ref.Kind, ref.Name)
+	for _, s := range *b.subjects {
 		at := holder{kind: s.Kind, name: s.Name, namespace: namespace}
 		called := s.Name
 		if s.Kind == rbacv1.ServiceAccountKind {
@@ -86,8 +86,7 @@ func (x *index) add(binding, namespace string, ref rbacv1.RoleRef, subjects []rb
 	}
 }
 
-// rulesOf returns the rules of a referenced role, or an error that it is not
-// there.
+// rulesOf returns the rules of a referenced role, or an error if it does not exist.
 func (x *index) rulesOf(ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
 	if ref.Kind == "Role" {
 		if rules, ok := x.roles[resource.Key{Namespace: namespace, Name: ref.Name}]; ok {
@@ -101,16 +100,16 @@ func (x *index) rulesOf(ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRu
 	return nil, fmt.Errorf("clusterrole.rbac.authorization.k8s.io %q not found", ref.Name)
 }
 
-// given yields what a user is given in a namespace ("": outside of all): what
-// holds everywhere first, as upstream's order has it.
-func (x *index) given(u *resource.User, namespace string) iter.Seq[*grant] {
+// grantsOf yields the grants of a user in a namespace ("": none), first those that apply
+// everywhere, as upstream.
+func (x *index) grantsOf(u *resource.User, namespace string) iter.Seq[*grant] {
 	return func(yield func(*grant) bool) {
-		for _, where := range [2]string{"", namespace} {
-			if !yieldAll(x.grants[holder{rbacv1.UserKind, u.Name, where}], yield) {
+		for _, at := range [2]string{"", namespace} {
+			if !yieldAll(x.grants[holder{rbacv1.UserKind, u.Name, at}], yield) {
 				return
 			}
 			for _, name := range u.Groups {
-				if !yieldAll(x.grants[holder{rbacv1.GroupKind, name, where}], yield) {
+				if !yieldAll(x.grants[holder{rbacv1.GroupKind, name, at}], yield) {
 					return
 				}
 			}
@@ -130,10 +129,10 @@ func yieldAll(list []grant, yield func(*grant) bool) bool {
 	return true
 }
 
-// rules returns every rule a user has in a namespace, those of one binding once.
+// rules returns all rules of a user in a namespace, without duplicates of a binding.
 func (x *index) rules(u *resource.User, namespace string) (rules []rbacv1.PolicyRule, missing []error) {
 	seen := map[*boundRole]bool{}
-	for g := range x.given(u, namespace) {
+	for g := range x.grantsOf(u, namespace) {
 		if seen[g.role] {
 			continue
 		}
@@ -149,7 +148,7 @@ func (x *index) rules(u *resource.User, namespace string) (rules []rbacv1.Policy
 // authorize decides about an action by the rules of its user.
 func (x *index) authorize(act *resource.Action) (decision authz.Decision, reason string) {
 	var missing []error
-	for g := range x.given(act.User, act.Namespace) {
+	for g := range x.grantsOf(act.User, act.Namespace) {
 		if g.role.missing != nil {
 			missing = append(missing, g.role.missing)
 			continue
@@ -177,7 +176,7 @@ func matches(r *rbacv1.PolicyRule, a *resource.Action) bool {
 	return has(r.APIGroups, a.Group) && matchesResource(r.Resources, a.Resource, a.Subresource) && matchesName(r.ResourceNames, a.Name)
 }
 
-// has reports whether a list names a value, or everything.
+// has reports whether a list has a value or "*".
 func has(list []string, value string) bool {
 	for _, v := range list {
 		if v == rbacv1.VerbAll || v == value {
@@ -187,7 +186,7 @@ func has(list []string, value string) bool {
 	return false
 }
 
-// matchesResource compares "pods", "pods/log", "*/scale" and "*" with a target.
+// matchesResource reports whether a list has a resource, as "pods", "pods/log", "*/scale" or "*".
 func matchesResource(list []string, res, sub string) bool {
 	for _, v := range list {
 		switch {
@@ -203,15 +202,7 @@ func matchesResource(list []string, res, sub string) bool {
 }
 
 func matchesName(list []string, name string) bool {
-	if len(list) == 0 {
-		return true
-	}
-	for _, v := range list {
-		if v == name {
-			return true
-		}
-	}
-	return false
+	return len(list) == 0 || slices.Contains(list, name)
 }
 
 func matchesURL(list []string, path string) bool {

@@ -9,7 +9,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,8 +21,7 @@ import (
 	"portico/resource/rest"
 )
 
-// Kinds returns the rows that package rest serves: the four stored RBAC kinds
-// and the reviews.
+// Kinds returns the kinds to serve: the four stored RBAC kinds and the reviews.
 func (a *Access) Kinds() ([]*rest.Kind, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{rbacv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
@@ -31,8 +29,15 @@ func (a *Access) Kinds() ([]*rest.Kind, error) {
 			return nil, fmt.Errorf("register access kinds: %w", err)
 		}
 	}
-	stored := []*rest.Kind{a.roles(), a.clusterRoles(), a.roleBindings(), a.clusterRoleBindings()}
+	stored := []*rest.Kind{
+		a.roleKind(), a.clusterRoleKind(),
+		a.bindingKind(resource.Info{Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true}),
+		a.bindingKind(resource.Info{Resource: "clusterrolebindings", Kind: "ClusterRoleBinding"}),
+	}
 	for _, k := range stored {
+		if k.Strategy.ValidateUpdate == nil {
+			k.Strategy.ValidateUpdate = func(ctx context.Context, obj, _ rest.Object) field.ErrorList { return k.Strategy.Validate(ctx, obj) }
+		}
 		k.Group, k.Versions = rbacv1.GroupName, []string{"v1"}
 		k.CreateOnUpdate, k.UnconditionalUpdate = true, true
 		k.Codec = rest.Typed(scheme, rbacv1.SchemeGroupVersion.WithKind(k.Kind))
@@ -42,7 +47,7 @@ func (a *Access) Kinds() ([]*rest.Kind, error) {
 	return append(stored, a.reviews(scheme)...), nil
 }
 
-func (a *Access) roles() *rest.Kind {
+func (a *Access) roleKind() *rest.Kind {
 	return &rest.Kind{
 		Info: resource.Info{Resource: "roles", Kind: "Role", Namespaced: true},
 		Strategy: rest.Strategy{
@@ -52,18 +57,11 @@ func (a *Access) roles() *rest.Kind {
 			Validate: func(_ context.Context, obj rest.Object) field.ErrorList {
 				return validateRules(obj.(*rbacv1.Role).Rules, true)
 			},
-			ValidateUpdate: func(_ context.Context, obj, _ rest.Object) field.ErrorList {
-				return validateRules(obj.(*rbacv1.Role).Rules, true)
-			},
 		},
 	}
 }
 
-func (a *Access) clusterRoles() *rest.Kind {
-	validate := func(obj rest.Object) field.ErrorList {
-		r := obj.(*rbacv1.ClusterRole)
-		return append(validateRules(r.Rules, false), validateAggregation(r.AggregationRule)...)
-	}
+func (a *Access) clusterRoleKind() *rest.Kind {
 	return &rest.Kind{
 		Info: resource.Info{Resource: "clusterroles", Kind: "ClusterRole"},
 		Strategy: rest.Strategy{
@@ -74,8 +72,10 @@ func (a *Access) clusterRoles() *rest.Kind {
 				}
 				return a.checkRole(ctx, rbacv1.Resource("clusterroles"), obj, old, r.Rules, aggregates)
 			},
-			Validate:       func(_ context.Context, obj rest.Object) field.ErrorList { return validate(obj) },
-			ValidateUpdate: func(_ context.Context, obj, _ rest.Object) field.ErrorList { return validate(obj) },
+			Validate: func(_ context.Context, obj rest.Object) field.ErrorList {
+				r := obj.(*rbacv1.ClusterRole)
+				return append(validateRules(r.Rules, false), validateAggregation(r.AggregationRule)...)
+			},
 		},
 	}
 }
@@ -85,30 +85,21 @@ func hasAggregation(obj rest.Object) bool {
 	return rule != nil && len(rule.ClusterRoleSelectors) > 0
 }
 
-func sameRules(a, b []rbacv1.PolicyRule) bool { return apiequality.Semantic.DeepEqual(a, b) }
-
-// binding is what the two kinds of binding share.
+// binding has the fields of both kinds of bindings.
 type binding struct {
 	ref      *rbacv1.RoleRef
-	subjects []rbacv1.Subject
+	subjects *[]rbacv1.Subject
 }
 
+// bindingOf returns the fields of a binding; empty ones for other kinds.
 func bindingOf(obj runtime.Object) binding {
 	switch b := obj.(type) {
 	case *rbacv1.RoleBinding:
-		return binding{&b.RoleRef, b.Subjects}
+		return binding{&b.RoleRef, &b.Subjects}
 	case *rbacv1.ClusterRoleBinding:
-		return binding{&b.RoleRef, b.Subjects}
+		return binding{&b.RoleRef, &b.Subjects}
 	}
-	return binding{ref: &rbacv1.RoleRef{}}
-}
-
-func (a *Access) roleBindings() *rest.Kind {
-	return a.bindingKind(resource.Info{Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true})
-}
-
-func (a *Access) clusterRoleBindings() *rest.Kind {
-	return a.bindingKind(resource.Info{Resource: "clusterrolebindings", Kind: "ClusterRoleBinding"})
+	return binding{&rbacv1.RoleRef{}, &[]rbacv1.Subject{}}
 }
 
 func (a *Access) bindingKind(info resource.Info) *rest.Kind {
@@ -145,8 +136,8 @@ func defaultBinding(b binding) {
 	if b.ref.APIGroup == "" {
 		b.ref.APIGroup = rbacv1.GroupName
 	}
-	for i := range b.subjects {
-		if s := &b.subjects[i]; s.APIGroup == "" && (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) {
+	for i := range *b.subjects {
+		if s := &(*b.subjects)[i]; s.APIGroup == "" && (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) {
 			s.APIGroup = rbacv1.GroupName
 		}
 	}
@@ -160,17 +151,17 @@ func bindingColumns() []metav1.TableColumnDefinition {
 	name.Format = "name"
 	return []metav1.TableColumnDefinition{
 		name,
-		column("Role", 0, "The role that is granted, as kind/name."),
-		column("Age", 0, "How long ago the object was created."),
-		column("Users", 1, "The users it is granted to."),
-		column("Groups", 1, "The groups it is granted to."),
-		column("ServiceAccounts", 1, "The service accounts it is granted to, as namespace/name."),
+		column("Role", 0, "Role that is granted, as kind/name."),
+		column("Age", 0, "Time since the object was created."),
+		column("Users", 1, "Users that it is granted to."),
+		column("Groups", 1, "Groups that it is granted to."),
+		column("ServiceAccounts", 1, "Service accounts that it is granted to, as namespace/name."),
 	}
 }
 
 func bindingCells(meta metav1.Object, b binding) []any {
 	var users, groups, accounts []string
-	for _, s := range b.subjects {
+	for _, s := range *b.subjects {
 		switch s.Kind {
 		case rbacv1.UserKind:
 			users = append(users, s.Name)

@@ -7,10 +7,26 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource/rest"
 )
 
-// The merge functions add to have what want has more, and report whether that
-// was anything. What have has more stays.
+// merge adds the labels, annotations, rules, subjects and selectors of want that have lacks,
+// and reports whether there were any. It removes nothing from have.
+func merge(have, want rest.Object) bool {
+	changed := mergeMeta(have, want)
+	switch want := want.(type) {
+	case *rbacv1.Role:
+		return mergeRules(&have.(*rbacv1.Role).Rules, want.Rules) || changed
+	case *rbacv1.ClusterRole:
+		have := have.(*rbacv1.ClusterRole)
+		if want.AggregationRule != nil { // its rules belong to aggregation
+			return mergeSelectors(have, want.AggregationRule.ClusterRoleSelectors) || changed
+		}
+		return mergeRules(&have.Rules, want.Rules) || changed
+	}
+	return mergeSubjects(bindingOf(have).subjects, *bindingOf(want).subjects) || changed
+}
 
 func mergeMeta(have, want metav1.Object) bool {
 	l, changedL := added(have.GetLabels(), want.GetLabels())
@@ -53,15 +69,7 @@ func mergeSubjects(have *[]rbacv1.Subject, want []rbacv1.Subject) bool {
 	return changed
 }
 
-func mergeClusterRole(have, want *rbacv1.ClusterRole) bool {
-	changed := mergeMeta(have, want)
-	if want.AggregationRule != nil { // its rules belong to aggregation
-		return mergeSelectors(have, want.AggregationRule.ClusterRoleSelectors) || changed
-	}
-	return mergeRules(&have.Rules, want.Rules) || changed
-}
-
-// mergeSelectors adds to the roles that an aggregated role is made of.
+// mergeSelectors adds selectors to an aggregation rule.
 func mergeSelectors(have *rbacv1.ClusterRole, want []metav1.LabelSelector) bool {
 	var selectors []metav1.LabelSelector
 	if have.AggregationRule != nil {
@@ -78,19 +86,4 @@ func mergeSelectors(have *rbacv1.ClusterRole, want []metav1.LabelSelector) bool 
 	}
 	have.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: selectors}
 	return true
-}
-
-func mergeRole(have, want *rbacv1.Role) bool {
-	changed := mergeMeta(have, want)
-	return mergeRules(&have.Rules, want.Rules) || changed
-}
-
-func mergeClusterBinding(have, want *rbacv1.ClusterRoleBinding) bool {
-	changed := mergeMeta(have, want)
-	return mergeSubjects(&have.Subjects, want.Subjects) || changed
-}
-
-func mergeBinding(have, want *rbacv1.RoleBinding) bool {
-	changed := mergeMeta(have, want)
-	return mergeSubjects(&have.Subjects, want.Subjects) || changed
 }

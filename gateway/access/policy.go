@@ -6,17 +6,16 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource/rest"
 )
 
 // policy is a set of roles and bindings.
-type policy struct {
-	clusterRoles    []*rbacv1.ClusterRole
-	clusterBindings []*rbacv1.ClusterRoleBinding
-	roles           []*rbacv1.Role
-	bindings        []*rbacv1.RoleBinding
-}
+type policy struct{ objects [numKinds][]rest.Object }
 
-// The shorthands of policy data: lists are written with spaces.
+func (p *policy) add(kind int, obj rest.Object) { p.objects[kind] = append(p.objects[kind], obj) }
+
+// Functions for policy data. Their lists are separated by spaces.
 
 const (
 	read  = "get list watch"
@@ -24,10 +23,10 @@ const (
 	full  = read + " " + write
 )
 
-// words cuts a list, in the order in which upstream shows it.
+// words returns the words of a list in upstream's order.
 func words(list string) []string { return slices.Sorted(strings.FieldsSeq(list)) }
 
-// on grants verbs on resources of groups; "-" stands for the core group.
+// on returns a rule for verbs on resources of groups; "-" is the core group.
 func on(verbs, groups, resources string) rbacv1.PolicyRule {
 	list := words(groups)
 	for i := range list {
@@ -38,24 +37,24 @@ func on(verbs, groups, resources string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: words(verbs), APIGroups: list, Resources: words(resources)}
 }
 
-// named is on for certain objects.
+// named is on for objects with these names.
 func named(verbs, groups, resources, names string) rbacv1.PolicyRule {
 	r := on(verbs, groups, resources)
 	r.ResourceNames = words(names)
 	return r
 }
 
-// urls grants verbs on paths that are no resources.
+// urls returns a rule for verbs on non-resource paths.
 func urls(verbs, paths string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: words(verbs), NonResourceURLs: words(paths)}
 }
 
-// everything is what a cluster administrator may do.
+// everything returns the rules of a cluster administrator.
 func everything() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{on("*", "*", "*"), urls("*", "*")}
 }
 
-// eventRules let a controller report what it does.
+// eventRules permits a controller to write events.
 func eventRules() rbacv1.PolicyRule { return on("create patch update", "- events.k8s.io", "events") }
 
 func bootstrapMeta(namespace, name string) metav1.ObjectMeta {
@@ -68,11 +67,11 @@ func bootstrapMeta(namespace, name string) metav1.ObjectMeta {
 
 func (p *policy) clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	r := &rbacv1.ClusterRole{ObjectMeta: bootstrapMeta("", name), Rules: rules}
-	p.clusterRoles = append(p.clusterRoles, r)
+	p.add(clusterRoles, r)
 	return r
 }
 
-// aggregated is a cluster role made of those with the label
+// aggregated adds a ClusterRole that aggregates those with the label
 // rbac.authorization.k8s.io/aggregate-to-<name>.
 func (p *policy) aggregated(name string) *rbacv1.ClusterRole {
 	r := p.clusterRole(name)
@@ -84,27 +83,27 @@ func (p *policy) aggregated(name string) *rbacv1.ClusterRole {
 
 const aggregateTo = "rbac.authorization.k8s.io/aggregate-to-"
 
-// bind binds a cluster role to subjects, under its own name.
+// bind adds a ClusterRoleBinding of the same name as the role.
 func (p *policy) bind(role string, subjects ...rbacv1.Subject) {
-	p.clusterBindings = append(p.clusterBindings, &rbacv1.ClusterRoleBinding{
+	p.add(clusterRoleBindings, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: bootstrapMeta("", role), Subjects: subjects,
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 	})
 }
 
-// role is a role in a namespace, bound to subjects under the name binding.
+// role adds a Role and, with subjects, a RoleBinding called binding.
 func (p *policy) role(namespace, name, binding string, subjects []rbacv1.Subject, rules ...rbacv1.PolicyRule) {
-	p.roles = append(p.roles, &rbacv1.Role{ObjectMeta: bootstrapMeta(namespace, name), Rules: rules})
+	p.add(roles, &rbacv1.Role{ObjectMeta: bootstrapMeta(namespace, name), Rules: rules})
 	if len(subjects) == 0 {
 		return
 	}
-	p.bindings = append(p.bindings, &rbacv1.RoleBinding{
+	p.add(roleBindings, &rbacv1.RoleBinding{
 		ObjectMeta: bootstrapMeta(namespace, binding), Subjects: subjects,
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
 	})
 }
 
-// controller is the role of a built-in controller, bound to its service account.
+// controller adds the role of a built-in controller, bound to its service account.
 func (p *policy) controller(name string, rules ...rbacv1.PolicyRule) {
 	p.clusterRole("system:controller:"+name, rules...)
 	p.bind("system:controller:"+name, account("kube-system", name))
@@ -122,28 +121,28 @@ func account(namespace, name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 }
 
-// bootstrapPolicy returns what every cluster has (docs/wire.md 7.6; the rules are
-// those of kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy), and
-// what Portico's own processes need.
+// bootstrapPolicy returns the policy of every cluster (docs/wire.md 7.6; the rules are those of
+// kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy), and the roles of Portico's
+// processes.
 func bootstrapPolicy() *policy {
 	p := &policy{}
-	p.everybody()
-	p.people()
+	p.allUsers()
+	p.namespaceUsers()
 	p.components()
 	p.controllers()
 	p.portico()
 	return p
 }
 
-// everybody: what all clients may do.
-func (p *policy) everybody() {
-	all, authenticated, nobody := "/livez /readyz /healthz /version /version/", group("system:authenticated"), group("system:unauthenticated")
+// allUsers adds the roles of all users.
+func (p *policy) allUsers() {
+	all, authenticated, unauthenticated := "/livez /readyz /healthz /version /version/", group("system:authenticated"), group("system:unauthenticated")
 	p.clusterRole("cluster-admin", everything()...)
 	p.bind("cluster-admin", group("system:masters"))
 	p.clusterRole("system:discovery", urls("get", all+" /openapi /openapi/* /api /api/* /apis /apis/*"))
 	p.bind("system:discovery", authenticated)
 	p.clusterRole("system:public-info-viewer", urls("get", all))
-	p.bind("system:public-info-viewer", authenticated, nobody)
+	p.bind("system:public-info-viewer", authenticated, unauthenticated)
 	p.clusterRole("system:basic-user",
 		on("create", "authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews"),
 		on("create", "authentication.k8s.io", "selfsubjectreviews"))
@@ -156,9 +155,8 @@ func (p *policy) everybody() {
 	p.bind("system:cluster-trust-bundle-discovery", group("system:serviceaccounts"))
 }
 
-// people: admin, edit and view inside a namespace. Custom resources join them
-// through labelled roles of their own.
-func (p *policy) people() {
+// namespaceUsers adds admin, edit and view. Roles for custom resources join them by labels.
+func (p *policy) namespaceUsers() {
 	p.aggregated("admin")
 	p.aggregated("edit").Labels[aggregateTo+"admin"] = "true"
 	p.aggregated("view").Labels[aggregateTo+"edit"] = "true"
@@ -197,8 +195,8 @@ func (p *policy) people() {
 	).Labels[aggregateTo+"view"] = "true"
 }
 
-// portico: what Portico's own processes need as clients of the gateway. The
-// core and CRD servers drain namespaces and collect garbage in every group.
+// portico adds the roles of Portico's processes as clients of the gateway. The core and CRD
+// servers delete the contents of namespaces and collect garbage in every group.
 func (p *policy) portico() {
 	everywhere := []rbacv1.PolicyRule{
 		on(read+" delete deletecollection patch update", "*", "*"),

@@ -4,15 +4,15 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// components: the roles of Kubernetes components that may be pointed at
-// Portico, and those that extension servers are bound to.
+// components adds the roles of Kubernetes components that may use Portico as their API
+// server, and those of extension servers.
 func (p *policy) components() {
 	reviews := []rbacv1.PolicyRule{
 		on("create", "authentication.k8s.io", "tokenreviews"),
 		on("create", "authorization.k8s.io", "subjectaccessreviews"),
 	}
 	p.clusterRole("system:auth-delegator", reviews...)
-	// Portico's own servers ask whether an update may create.
+	// Portico's servers send access reviews for updates that create.
 	p.bind("system:auth-delegator", user("system:portico:core"), user("system:portico:crd"))
 	p.clusterRole("system:kube-aggregator", on(read, "-", "services endpoints"))
 	p.clusterRole("system:kubelet-api-admin",
@@ -37,7 +37,7 @@ func (p *policy) components() {
 	p.namespacedRoles()
 }
 
-// node has no binding: node authorization applies to kubelets instead.
+// node adds the role of kubelets, which has no subjects: kubelets have node authorization.
 func (p *policy) node() {
 	p.clusterRole("system:node",
 		on("create", "authentication.k8s.io", "tokenreviews"), on("create", "authorization.k8s.io", "localsubjectaccessreviews subjectaccessreviews"),
@@ -51,7 +51,7 @@ func (p *policy) node() {
 		on(read, "storage.k8s.io", "csidrivers"), on("create delete get patch update", "storage.k8s.io", "csinodes"),
 		on(read, "node.k8s.io", "runtimeclasses"), on("get", "resource.k8s.io", "resourceclaims"), on("deletecollection", "resource.k8s.io", "resourceslices"),
 		on(read, "certificates.k8s.io", "clustertrustbundles"), on("get", "-", "serviceaccounts"))
-	// Kept without subjects, as upstream keeps it: it marks the role as known.
+	// As upstream, the binding exists without subjects.
 	p.bind("system:node")
 }
 
@@ -83,7 +83,7 @@ func (p *policy) managers(reviews []rbacv1.PolicyRule) {
 	p.bind("system:volume-scheduler", user("system:kube-scheduler"))
 }
 
-// signer is one of the signers of certificates that Kubernetes has.
+// signer returns the name of a built-in signer of certificates.
 func signer(name string) string { return "kubernetes.io/" + name }
 
 func (p *policy) certificates() {

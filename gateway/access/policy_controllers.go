@@ -2,9 +2,8 @@ package access
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// controllers: one role for each controller of kube-controller-manager, bound
-// to its service account in kube-system. None of them runs here; one that runs
-// against Portico has the rights that it has elsewhere.
+// controllers adds a role for each controller of kube-controller-manager, bound to its service
+// account in kube-system, for a kube-controller-manager that uses Portico as its API server.
 func (p *policy) controllers() {
 	p.workloadControllers()
 	p.podControllers()
@@ -13,15 +12,14 @@ func (p *policy) controllers() {
 	p.clusterControllers()
 }
 
-// changeAll is everything but collections: what owners of objects do with them.
+// changeAll are all verbs but deletecollection.
 const changeAll = "create delete patch update " + read
 
-// ofPods is what a controller that keeps a number of pods does with them.
+// ofPods are the verbs on pods of a controller that creates them.
 const ofPods = "create delete list patch watch"
 
-// owner is what a controller may do with its own kind: keep its status, and
-// make objects that it owns.
-func (p *policy) owner(name, groups, resource, verbs string, more ...rbacv1.PolicyRule) {
+// kindController adds a controller with the rights to its own kind and its status.
+func (p *policy) kindController(name, groups, resource, verbs string, more ...rbacv1.PolicyRule) {
 	p.controller(name, append([]rbacv1.PolicyRule{
 		on(verbs, groups, resource),
 		on("update", groups, resource+"/status"), on("update", groups, resource+"/finalizers"), eventRules(),
@@ -30,16 +28,16 @@ func (p *policy) owner(name, groups, resource, verbs string, more ...rbacv1.Poli
 
 func (p *policy) workloadControllers() {
 	const apps, change = "apps extensions", "update " + read
-	p.owner("cronjob-controller", "batch", "cronjobs", change,
+	p.kindController("cronjob-controller", "batch", "cronjobs", change,
 		on(changeAll, "batch", "jobs"), on("delete list watch", "-", "pods"))
-	p.owner("daemon-set-controller", apps, "daemonsets", read,
+	p.kindController("daemon-set-controller", apps, "daemonsets", read,
 		on("list watch", "-", "nodes"), on(ofPods, "-", "pods"), on("create", "-", "pods/binding"), on(changeAll, "apps", "controllerrevisions"))
-	p.owner("deployment-controller", apps, "deployments", change,
+	p.kindController("deployment-controller", apps, "deployments", change,
 		on(changeAll, apps, "replicasets"), on(change, "-", "pods"))
-	p.owner("job-controller", "batch", "jobs", "patch "+change, on(ofPods, "-", "pods"))
-	p.owner("replicaset-controller", apps, "replicasets", change, on(ofPods, "-", "pods"))
-	p.owner("replication-controller", "-", "replicationcontrollers", change, on(ofPods, "-", "pods"))
-	p.owner("statefulset-controller", "apps", "statefulsets", read,
+	p.kindController("job-controller", "batch", "jobs", "patch "+change, on(ofPods, "-", "pods"))
+	p.kindController("replicaset-controller", apps, "replicasets", change, on(ofPods, "-", "pods"))
+	p.kindController("replication-controller", "-", "replicationcontrollers", change, on(ofPods, "-", "pods"))
+	p.kindController("statefulset-controller", "apps", "statefulsets", read,
 		on("list watch", "-", "pods"), on("create delete get patch update", "-", "pods"), on("update", "-", "pods/finalizers"),
 		on(changeAll, "apps", "controllerrevisions"),
 		on("create "+read, "-", "persistentvolumeclaims"), on("delete update", "-", "persistentvolumeclaims"))

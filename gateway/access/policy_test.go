@@ -62,14 +62,15 @@ func policyText(p *policy) string {
 		}
 		return lines
 	}
-	bound := func(ref rbacv1.RoleRef, subjects []rbacv1.Subject) []string {
-		lines := []string{"to " + ref.Kind + " " + ref.Name}
-		for _, s := range subjects {
+	bound := func(b binding) []string {
+		lines := []string{"to " + b.ref.Kind + " " + b.ref.Name}
+		for _, s := range *b.subjects {
 			lines = append(lines, strings.TrimSuffix(fmt.Sprintf("%s %s %s", s.Kind, s.Name, s.Namespace), " "))
 		}
 		return lines
 	}
-	for _, r := range p.clusterRoles {
+	for _, obj := range p.objects[clusterRoles] {
+		r := obj.(*rbacv1.ClusterRole)
 		lines := rules(r.Rules)
 		if r.AggregationRule != nil {
 			for _, s := range r.AggregationRule.ClusterRoleSelectors {
@@ -78,21 +79,21 @@ func policyText(p *policy) string {
 		}
 		add("ClusterRole", "", r.Name, lines)
 	}
-	for _, r := range p.roles {
-		add("Role", r.Namespace, r.Name, rules(r.Rules))
+	for _, r := range p.objects[roles] {
+		add("Role", r.GetNamespace(), r.GetName(), rules(r.(*rbacv1.Role).Rules))
 	}
-	for _, b := range p.clusterBindings {
-		add("ClusterRoleBinding", "", b.Name, bound(b.RoleRef, b.Subjects))
+	for _, b := range p.objects[clusterRoleBindings] {
+		add("ClusterRoleBinding", "", b.GetName(), bound(bindingOf(b)))
 	}
-	for _, b := range p.bindings {
-		add("RoleBinding", b.Namespace, b.Name, bound(b.RoleRef, b.Subjects))
+	for _, b := range p.objects[roleBindings] {
+		add("RoleBinding", b.GetNamespace(), b.GetName(), bound(bindingOf(b)))
 	}
 	slices.Sort(sections)
 	return strings.Join(sections, "")
 }
 
-// Nobody outside may do more than look at himself and at what is public.
-func TestStrangersMayDoLittle(t *testing.T) {
+// Anonymous users may read public paths only.
+func TestAnonymousUsersMayReadPublicPathsOnly(t *testing.T) {
 	a := decider(bootstrapPolicy())
 	stranger := []string{"system:unauthenticated"}
 	for _, c := range []struct {

@@ -78,8 +78,8 @@ func validateBinding(b binding, namespaced bool) (errs field.ErrorList) {
 			errs = append(errs, field.Invalid(ref.Child("name"), b.ref.Name, msg))
 		}
 	}
-	for i := range b.subjects {
-		errs = append(errs, validateSubject(&b.subjects[i], namespaced, field.NewPath("subjects").Index(i))...)
+	for i := range *b.subjects {
+		errs = append(errs, validateSubject(&(*b.subjects)[i], namespaced, field.NewPath("subjects").Index(i))...)
 	}
 	return errs
 }
