@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -90,22 +89,13 @@ func (g *Gateway) ownKinds() (all []*rest.Kind, services, backends *rest.Kind, e
 	return slices.Concat([]*rest.Kind{services, backends}, accessKinds, flowKinds), services, backends, nil
 }
 
-// backendKind returns the kind Backend with its schema and the warnings that depend on
-// other Backends.
+// backendKind returns the kind Backend with its schema.
 func (g *Gateway) backendKind() (*rest.Kind, error) {
 	k, err := backend.Kind()
 	if err != nil {
 		return nil, err
 	}
 	k.Ownership = openapi.Ownership(k)
-	warnings := k.Strategy.Warnings
-	k.Strategy.Warnings = func(ctx context.Context, obj, old rest.Object) []string {
-		out := warnings(ctx, obj, old)
-		if text := g.sync.WarnOfService(obj.(*backend.Backend)); text != "" {
-			out = append(out, text)
-		}
-		return out
-	}
 	return k, nil
 }
 

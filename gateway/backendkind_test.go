@@ -1,22 +1,17 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/json"
 
 	"portico/apiservice/backend"
 	"portico/discovery/openapi"
-	"portico/gateway/routing"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
@@ -122,53 +117,5 @@ func TestBackendHasNoProtobuf(t *testing.T) {
 	}
 	if code, answer := do("POST", "", jsonBody, `{"apiVersion":"gateway.portico.dev/v1alpha1","kind":"Backend","metadata":{"name":"c"},"spec":{}}`); code != 422 || !strings.Contains(answer, `"field":"spec.endpoints"`) {
 		t.Errorf("an invalid one: %d %s", code, answer)
-	}
-}
-
-// Who writes a Backend is told of another one that names the same Service, as far as the
-// gateway follows them.
-func TestBackendOfASharedService(t *testing.T) {
-	log := slog.New(slog.DiscardHandler)
-	g := &Gateway{log: log, sync: routing.New(routing.Config{Logger: log})}
-	k, err := g.backendKind()
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.backends = &rest.Resource{Kind: k, Store: memstore.New().Store(&k.Info)}
-	ctx, cancel := context.WithCancel(t.Context())
-	var following sync.WaitGroup
-	following.Go(func() { _ = g.followBackends(ctx) })
-	defer following.Wait()
-	defer cancel()
-	var warned []string
-	api := handlers.New(handlers.Config{Resources: []*rest.Resource{g.backends}, Warn: func(_ context.Context, text string) { warned = append(warned, text) }})
-	write := func(method, path, mediaType, body string) string {
-		t.Helper()
-		warned = nil
-		r := httptest.NewRequest(method, "/apis/gateway.portico.dev/v1alpha1/backends"+path, strings.NewReader(body))
-		r.Header.Set("Content-Type", mediaType)
-		act := resource.ParseAction(r)
-		act.User = &resource.User{Name: "u"}
-		w := httptest.NewRecorder()
-		api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
-		if w.Code >= 300 {
-			t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
-		}
-		return strings.Join(warned, "; ")
-	}
-	named := func(name string) *backend.Backend {
-		return &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{Service: &backend.Service{Namespace: "ns", Name: "api"}}}
-	}
-	const body = `{"apiVersion":"gateway.portico.dev/v1alpha1","kind":"Backend","metadata":{"name":%q},"spec":{"service":{"namespace":"ns","name":"api"}}}`
-	if got := write("POST", "", jsonBody, fmt.Sprintf(body, "a")); got != "" {
-		t.Errorf("the first: %s", got)
-	}
-	within(t, promptly, "the first is followed", func() bool { return g.sync.WarnOfService(named("b")) != "" })
-	if got := write("POST", "", jsonBody, fmt.Sprintf(body, "b")); !strings.HasSuffix(got, `named by Backend "a"; APIServices of that Service go by "a", not by this Backend`) {
-		t.Errorf("the second: %q", got)
-	}
-	within(t, promptly, "the second is followed", func() bool { return g.sync.WarnOfService(named("a")) != "" })
-	if got := write("PATCH", "/a", "application/merge-patch+json", `{"spec":{"balance":"RoundRobin"}}`); !strings.HasSuffix(got, `named by Backend "b"; APIServices of that Service go by this Backend`) {
-		t.Errorf("the first again: %q", got)
 	}
 }

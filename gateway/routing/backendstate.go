@@ -1,12 +1,14 @@
 package routing
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -16,102 +18,82 @@ import (
 	"portico/gateway/upstream"
 )
 
-// BackendState is how a Backend stands with this gateway: what it is, the server that was
-// made of it, and what is to be said of both. Not to be changed.
+// BackendState is a Backend with its server and its state, as this gateway finds it. It must
+// not be changed.
 type BackendState struct {
 	EffectiveBackend
-	// Server is its server; nil if there is none, and never was.
+	// Server is nil if there is none.
 	Server *Server
-	// failed says why the server's addresses are not known; nil: they are.
+	// failed says why the addresses of the server are not known; nil: they are.
 	failed *apiservice.Condition
-	// addresses are those of the Service that it names; none if it names none.
+	// addresses are those of its Service, if it names one.
 	addresses addresses
-	// Asked says where the server's discovery is asked for, in messages.
+	// Asked names the server in messages, with the path of its discovery.
 	Asked string
-	// trust identifies how the server is trusted.
+	// trust identifies how the server is verified.
 	trust string
-	// Condition is Available, as far as this gateway sees.
+	// Condition is the condition Available.
 	Condition apiservice.Condition
-	// since is when the server came to be as it is; zero: it is not known.
+	// since is when the condition began; zero: unknown.
 	since time.Time
-	// Stale: it has been away for longer than the grace period, if there is one.
+	// Stale: it has been unavailable for longer than the grace period, if there is one.
 	Stale bool
 }
 
 // BackendStates are all Backends. Immutable.
 type BackendStates struct {
-	// List has the configured ones first, in their order, then the others by
-	// name.
+	// List has the static Backends in their order, then the others by name.
 	List   []*BackendState
 	ByName map[string]*BackendState
-	// byService are those that name a Service; of several the first by name, and
-	// one of a REST server after all others.
+	// byService are those that name a Service; of several the first by name, REST servers
+	// last.
 	byService map[serviceKey]*BackendState
-	// Whole: the stored ones are among them, so that what is missing does not
-	// exist.
+	// Whole: the stored Backends are among them.
 	Whole bool
 }
 
-// serviceKey names a port of a Service.
-type serviceKey struct {
-	namespace, name string
-	port            int32
-}
-
-func keyOf(ref *apireg.ServiceReference) serviceKey {
-	return serviceKey{ref.Namespace, ref.Name, apiservice.Port(ref)}
-}
-
-// rootPath is the discovery of all that a server serves.
+// rootPath is the path of a server's whole discovery.
 const rootPath = "/apis"
 
-var errNoEndpoints = errors.New("it has no endpoints")
-
-// resolveBackends makes the servers of all Backends, or finds them among those there are.
-func (s *Controller) resolveBackends(n *inputs, live map[string]*Server) *BackendStates {
-	all := effectiveBackends(s.configured, n.backends)
+// resolveBackends finds or makes the servers of all Backends.
+func (r *reconcile) resolveBackends() *BackendStates {
+	all := effectiveBackends(r.s.static, r.n.backends)
 	out := &BackendStates{
 		List: make([]*BackendState, 0, len(all)), ByName: make(map[string]*BackendState, len(all)),
-		byService: map[serviceKey]*BackendState{}, Whole: n.haveBackends,
+		byService: map[serviceKey]*BackendState{}, Whole: r.n.haveBackends,
 	}
-	inherited := inheritances(all, n.apiservices)
+	inherited := inheritances(all, r.n.apiservices)
 	for i := range all {
 		st := &BackendState{EffectiveBackend: all[i]}
 		out.List = append(out.List, st)
 		out.ByName[st.Name] = st
 		if ref := st.reference(); ref != nil {
-			s.resolveServiceBackend(st, ref, n, inherited[keyOf(ref)], live)
 			key := keyOf(ref)
+			r.resolveServiceBackend(st, ref, inherited[key])
 			if first := out.byService[key]; first == nil || first.Spec.REST != nil && st.Spec.REST == nil {
 				out.byService[key] = st
 			}
-		} else if st.failed = s.disguised(st); st.failed != nil {
-			st.Asked = rootPath
-		} else if err := s.resolveEndpointsBackend(st, live); err != nil {
-			failed := apiservice.FailedDiscoveryCheck("/apis", err)
-			st.failed = &failed
+		} else {
+			r.resolveEndpointsBackend(st)
 		}
-		st.Condition, st.since = s.backendCondition(st)
+		st.Condition, st.since = r.s.backendCondition(st)
 	}
 	return out
 }
 
-// reference returns the Service that the Backend names, as an APIService would;
-// nil if it names none.
+// reference returns the Service of the Backend as an APIService would name it; nil if it has
+// none.
 func (d *EffectiveBackend) reference() *apireg.ServiceReference { return serviceReference(d.Spec) }
 
 func serviceReference(s *backend.Spec) *apireg.ServiceReference {
-	v := s.Service
-	if v == nil {
+	if s.Service == nil {
 		return nil
 	}
-	port := v.PortOf()
-	return &apireg.ServiceReference{Namespace: v.Namespace, Name: v.Name, Port: &port}
+	return &apireg.ServiceReference{Namespace: s.Service.Namespace, Name: s.Service.Name, Port: new(s.Service.PortOf())}
 }
 
-// inheritances finds the APIServices whose Service a Backend without tls names:
-// the trust is theirs, that of the first by name. They are listed by the
-// Service.
+// inheritances returns, by Service, the APIService whose trust a Backend without tls that
+// names the same Service inherits: the first by name.
 func inheritances(all []EffectiveBackend, list []*apireg.APIService) map[serviceKey]*apireg.APIService {
 	out := map[serviceKey]*apireg.APIService{}
 	for i := range all {
@@ -134,57 +116,71 @@ func inheritances(all []EffectiveBackend, list []*apireg.APIService) map[service
 	return out
 }
 
-// resolveServiceBackend makes the server that a Service names.
-func (s *Controller) resolveServiceBackend(st *BackendState, ref *apireg.ServiceReference, n *inputs, heir *apireg.APIService, live map[string]*Server) {
-	scheme, host, serverName := serviceURL(ref)
+// serverSpec returns the part of a Backend's server that does not depend on its addresses.
+func (st *BackendState) serverSpec() serverSpec {
+	return serverSpec{name: st.Name, target: targetOfBackend(st.Name), uid: st.uid(), checkPath: rootPath, policy: st.policy(), rest: st.Spec.REST}
+}
+
+// resolveServiceBackend makes the server of a Backend that names a Service.
+func (r *reconcile) resolveServiceBackend(st *BackendState, ref *apireg.ServiceReference, heir *apireg.APIService) {
 	tls := st.Spec.TLS
 	if tls == nil && heir != nil {
 		tls = trustOf(heir)
 	}
-	m := making{
-		name: st.Name, target: targetOfBackend(st.Name), base: &url.URL{Scheme: scheme, Host: host},
-		checkPath: rootPath, policy: st.policy(),
-	}
-	m.shown = m.base.String()
-	m.checkURL = m.shown + rootPath
-	st.trust = trustID(tls, serverName)
-	m.id, m.uid, m.trustID = m.base.String(), st.uid(), st.trust
-	m.asREST(st.Spec.REST)
-	st.Asked = m.checkURL
-	found, failed := n.services.resolve(ref)
+	spec := st.serverSpec()
+	st.Server, st.addresses, st.failed = r.serviceServer(&spec, ref, tls, st)
+	st.Asked, st.trust = spec.checkURL, spec.trustID
+}
+
+// serviceServer completes spec for the server of a Service and returns that server, which may
+// still be known if it failed. st is the Backend of the server; nil: it is of an APIService.
+func (r *reconcile) serviceServer(spec *serverSpec, ref *apireg.ServiceReference, tls *backend.TLS, st *BackendState) (srv *Server, at addresses, failed *apiservice.Condition) {
+	scheme, host, serverName := serviceURL(ref)
+	spec.base = &url.URL{Scheme: scheme, Host: host}
+	spec.shown = spec.base.String()
+	spec.id, spec.checkURL, spec.trustID = spec.shown, spec.shown+spec.checkPath, trustID(tls, serverName)
+	spec.asREST()
+	at, failed = r.n.services.resolve(ref)
 	if failed != nil {
-		// The server may still be known from before: its documents stay.
-		st.failed = failed
-		if old := s.servers[m.target]; old != nil && old.id == m.id {
-			live[m.target], st.Server = old, old
+		if old := r.s.servers[spec.target]; old != nil && old.id == spec.id {
+			r.live[spec.target], srv = old, old
 		}
+		return srv, addresses{}, failed
+	}
+	spec.endpoints = upstream.At(at.list...)
+	if st != nil {
+		if failed = r.s.disguised(st, spec.endpoints); failed != nil {
+			return nil, at, failed
+		}
+	}
+	var err error
+	if spec.trust, err = r.s.trustFrom(tls, serverName); err != nil {
+		failed := apiservice.FailedDiscoveryCheck(spec.checkURL, err)
+		return nil, at, &failed
+	}
+	return r.serverFor(spec), at, nil
+}
+
+// resolveEndpointsBackend makes the server of a Backend with endpoints.
+func (r *reconcile) resolveEndpointsBackend(st *BackendState) {
+	spec := st.serverSpec()
+	spec.base = &url.URL{Scheme: "https", Host: st.Name}
+	spec.id, spec.permanent = spec.base.String(), st.Permanent
+	err := r.endpoints(st, &spec)
+	st.Asked, st.trust = cmp.Or(spec.checkURL, rootPath), spec.trustID
+	if st.failed = r.s.disguised(st, spec.endpoints); st.failed != nil {
 		return
 	}
-	st.addresses = found
-	m.endpoints = upstream.At(found.list...)
-	urls := make([]string, 0, len(m.endpoints))
-	for _, e := range m.endpoints {
-		urls = append(urls, e.URL)
-	}
-	if st.failed = s.disguisedAt(st, urls); st.failed != nil {
-		return
-	}
-	trust, err := s.trustFrom(tls, serverName)
 	if err != nil {
-		failed := apiservice.FailedDiscoveryCheck(m.checkURL, err)
+		failed := apiservice.FailedDiscoveryCheck(rootPath, err)
 		st.failed = &failed
 		return
 	}
-	m.trust = trust
-	st.Server = s.serverFor(m, live)
+	st.Server = r.serverFor(&spec)
 }
 
-// resolveEndpointsBackend makes the server that is at the endpoints of a Backend.
-func (s *Controller) resolveEndpointsBackend(st *BackendState, live map[string]*Server) error {
-	m := making{
-		name: st.Name, target: targetOfBackend(st.Name), base: &url.URL{Scheme: "https", Host: st.Name},
-		checkPath: rootPath, policy: st.policy(),
-	}
+// endpoints completes spec with the endpoints and the trust of a Backend.
+func (r *reconcile) endpoints(st *BackendState, spec *serverSpec) (err error) {
 	for i := range st.Spec.Endpoints {
 		e := &st.Spec.Endpoints[i]
 		endpoint, err := upstream.ParseURL(st.Name, e.URL)
@@ -193,37 +189,62 @@ func (s *Controller) resolveEndpointsBackend(st *BackendState, live map[string]*
 		}
 		endpoint.Weight = e.WeightOf()
 		if endpoint.Network == "unix" {
-			m.suspect = socketSuspectInterval
+			spec.suspect = socketSuspectInterval
 		}
-		m.endpoints = append(m.endpoints, endpoint)
+		spec.endpoints = append(spec.endpoints, endpoint)
 	}
-	switch len(m.endpoints) {
+	switch len(spec.endpoints) {
 	case 0:
-		return errNoEndpoints
+		return errors.New("it has no endpoints")
 	case 1:
-		m.checkURL = m.endpoints[0].URL + rootPath
+		spec.checkURL = spec.endpoints[0].URL + rootPath
 	default:
-		m.checkURL = "any endpoint of " + st.Name
+		spec.checkURL = "any endpoint of " + st.Name
 	}
-	st.trust = "configured"
 	if st.Own != nil {
-		m.trust = st.Own.trust
+		spec.trust, spec.trustID = st.Own.trust, "configured"
 	} else {
-		trust, err := s.trustFrom(st.Spec.TLS, "")
-		if err != nil {
-			return err
-		}
-		m.trust, st.trust = trust, trustID(st.Spec.TLS, "")
+		spec.trustID = trustID(st.Spec.TLS, "")
+		spec.trust, err = r.s.trustFrom(st.Spec.TLS, "")
 	}
-	m.id, m.uid, m.trustID, m.permanent = m.base.String(), st.uid(), st.trust, st.Permanent
-	m.asREST(st.Spec.REST)
-	st.Asked = m.checkURL
-	st.Server = s.serverFor(m, live)
+	spec.asREST()
+	return err
+}
+
+// restNotAllowed is the reason of the condition of disguised.
+const restNotAllowed = "RESTNotAllowed"
+
+// disguised returns the condition of a REST Backend that has the address of a static Backend;
+// nil: it has not. Requests would be authorized by the group of the REST Backend, and reach a
+// server that trusts the gateway to have authorized them. Names are not resolved: this finds
+// mistakes, and is no boundary.
+func (s *Controller) disguised(st *BackendState, endpoints []upstream.Endpoint) *apiservice.Condition {
+	if st.Spec.REST == nil {
+		return nil
+	}
+	for _, c := range s.static {
+		for _, theirs := range c.spec.Endpoints {
+			i := slices.IndexFunc(endpoints, func(e upstream.Endpoint) bool { return backend.SameAddress(e.URL, theirs.URL) })
+			if i < 0 {
+				continue
+			}
+			return &apiservice.Condition{
+				Status: apireg.ConditionFalse, Reason: restNotAllowed,
+				Message: fmt.Sprintf("spec.rest: %s is the server %q, which the gateway starts with; it cannot be served under another group", endpoints[i].URL, c.Name),
+			}
+		}
+	}
 	return nil
 }
 
-// uid tells the object from others of its name, before and after it; "" of what
-// this gateway is configured with, whatever is stored.
+// Judged reports whether the server was checked since the gateway started. The server of a
+// Backend that the gateway sends no requests to (disguised) never is.
+func (st *BackendState) Judged() bool {
+	return st.Condition.Reason != restNotAllowed && st.Condition.Reason != Unchecked().Reason
+}
+
+// uid returns the uid of the stored object, by which a later object of the same name is
+// another Backend; "" for a static Backend and its object.
 func (d *EffectiveBackend) uid() string {
 	if d.Object == nil || d.Own != nil {
 		return ""
@@ -231,17 +252,15 @@ func (d *EffectiveBackend) uid() string {
 	return string(d.Object.UID)
 }
 
-// policy returns how requests are sent. Servers that gateways start with have what puts
-// things right while they are overloaded: administrators and Portico's own processes
-// have no limit there.
+// policy returns how requests are sent. Administrators and Portico's own processes are not
+// limited on a static Backend, so that they can mend an overloaded server.
 func (d *EffectiveBackend) policy() upstream.Policy {
 	p := upstream.NewPolicy(d.Spec)
 	p.ExemptUnlimited = d.Permanent
 	return p
 }
 
-// backendCondition is what this gateway says of the server as a whole, and since
-// when.
+// backendCondition returns the condition Available of a Backend, and since when it holds.
 func (s *Controller) backendCondition(st *BackendState) (apiservice.Condition, time.Time) {
 	if st.failed != nil {
 		return *st.failed, time.Time{}
@@ -251,53 +270,31 @@ func (s *Controller) backendCondition(st *BackendState) (apiservice.Condition, t
 	case !v.Known:
 		return Unchecked(), time.Time{}
 	case !v.Healthy:
-		return st.addresses.noted(badCondition(st.Asked, v.Err)), v.Since
+		return st.Noted(badCondition(st.Asked, v.Err)), v.Since
 	}
-	return st.addresses.noted(apiservice.Passed()), v.Since
+	return st.Noted(apiservice.Passed()), v.Since
 }
 
-// badCondition is that of a server whose verdict is bad.
-func badCondition(asked string, err error) apiservice.Condition {
-	if errors.Is(err, upstream.ErrAllDrained) {
-		return apiservice.AllDrained()
-	}
-	return apiservice.FailedDiscoveryCheck(asked, err)
-}
-
-// Noted adds to a condition that not all addresses of the server's Service are used,
-// if that is so.
+// Noted adds to a condition that not all addresses of the Service are used, if so.
 func (st *BackendState) Noted(c apiservice.Condition) apiservice.Condition {
 	return st.addresses.noted(c)
 }
 
-// Unchecked is the condition before there is a verdict.
-func Unchecked() apiservice.Condition {
-	return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: "Checking", Message: "the server has not been checked yet"}
-}
-
-// trustOf returns what an APIService says of trust.
+// trustOf returns how an APIService verifies its server.
 func trustOf(a *apireg.APIService) *backend.TLS {
 	return &backend.TLS{CABundle: a.Spec.CABundle, InsecureSkipVerify: a.Spec.InsecureSkipTLSVerify}
 }
 
-// trustID tells ways to trust a server apart. Nothing said is the default.
+// trustID identifies how a server is verified; nil is the default.
 func trustID(t *backend.TLS, serverName string) string {
 	if t == nil {
 		t = &backend.TLS{}
 	}
-	if t.ServerName != "" {
-		serverName = t.ServerName
-	}
-	return fmt.Sprintf("name=%s insecure=%v shown=%v ca=%s", serverName, t.InsecureSkipVerify, t.ClientCertificate != backend.NoneShown, digest(t.CABundle))
+	ca := sha256.Sum256(t.CABundle)
+	return fmt.Sprintf("name=%s insecure=%v shown=%v ca=%s", cmp.Or(t.ServerName, serverName), t.InsecureSkipVerify, t.ClientCertificate != backend.NoneShown, hex.EncodeToString(ca[:8]))
 }
 
-// digest makes a short name of bytes, for identities.
-func digest(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:8])
-}
-
-// trustFrom makes of it how a server is recognised and what is shown to it.
+// trustFrom returns how a server is verified, and the certificate shown to it.
 func (s *Controller) trustFrom(t *backend.TLS, serverName string) (upstream.Trust, error) {
 	if t == nil {
 		t = &backend.TLS{}
@@ -306,10 +303,7 @@ func (s *Controller) trustFrom(t *backend.TLS, serverName string) (upstream.Trus
 	if err != nil {
 		return upstream.Trust{}, err
 	}
-	out := upstream.Trust{Roots: func() *x509.CertPool { return roots }, Insecure: t.InsecureSkipVerify, ServerName: serverName}
-	if t.ServerName != "" {
-		out.ServerName = t.ServerName
-	}
+	out := upstream.Trust{Roots: func() *x509.CertPool { return roots }, Insecure: t.InsecureSkipVerify, ServerName: cmp.Or(t.ServerName, serverName)}
 	if t.ClientCertificate != backend.NoneShown {
 		out.Certificate = s.trust.Certificate
 	}

@@ -2,7 +2,6 @@ package routing
 
 import (
 	"cmp"
-	"context"
 	"encoding/pem"
 	"fmt"
 	"log/slog"
@@ -27,8 +26,8 @@ import (
 	"portico/resource/loop"
 )
 
-// onService is a Controller that knows Service ns/api, an APIService that names it,
-// and Backends that do.
+// onService returns a Controller with the Service ns/api and with an APIService and Backends
+// that name it.
 func onService(t *testing.T, a *apireg.APIService, backends ...*backend.Backend) *Controller {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -38,7 +37,7 @@ func onService(t *testing.T, a *apireg.APIService, backends ...*backend.Backend)
 	s.SetAPIServices([]*apireg.APIService{a})
 	s.SetBackends(backends)
 	s.Reconcile()
-	t.Cleanup(s.retire)
+	t.Cleanup(s.closeAll)
 	return s
 }
 
@@ -58,8 +57,8 @@ func servedBy(name string, change func(*backend.Spec)) *backend.Backend {
 	return b
 }
 
-// A Backend and an APIService that name the same Service are one server if they
-// trust it alike; the Backend's policy holds either way.
+// A Backend and an APIService that name the same Service share a server if they have the same
+// trust; the policy is the Backend's either way.
 func TestBackendOfTheSameService(t *testing.T) {
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
@@ -93,7 +92,8 @@ func TestBackendOfTheSameService(t *testing.T) {
 	}
 }
 
-// A REST server is none for APIServices of others on its Service.
+// The server of a REST Backend is not used for APIServices of the same Service; of several
+// other Backends the first by name is.
 func TestRESTBackendOfTheSameService(t *testing.T) {
 	plain := servedBy("b", func(s *backend.Spec) { s.REST = &backend.REST{Group: "pets.example.com", Version: "v1"} })
 	a := widgetsAt(func(*apireg.APIServiceSpec) {})
@@ -102,15 +102,14 @@ func TestRESTBackendOfTheSameService(t *testing.T) {
 	if st := s.backendStates.Load().ByName["b"]; r.REST != nil || r.Upstream == st.Server.Up || r.Upstream.Policy().Balance != backend.RoundRobin {
 		t.Errorf("it goes to the REST server (%v), balance %s", r.Upstream == st.Server.Up, r.Upstream.Policy().Balance)
 	}
-	s = onService(t, a, plain, servedBy("c", func(*backend.Spec) {}))
+	s = onService(t, a, plain, servedBy("d", func(*backend.Spec) {}), servedBy("c", func(*backend.Spec) {}))
 	if st := s.backendStates.Load().ByName["c"]; s.table.Load().Lookup("widgets.example.com", "v1").Upstream != st.Server.Up {
 		t.Error("it does not go to the server of the other Backend")
 	}
 }
 
-// A server that is asked differently from now on, by each endpoint or with other
-// trust, is what it was found to be until it is found otherwise: nobody is told
-// that it is not known.
+// The verdict on a server remains when its trust, its path or the number of its endpoints
+// changes, until the changed checks end.
 func TestVerdictsSurviveChanges(t *testing.T) {
 	good := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind := map[string]string{"/api": "APIVersions"}[r.URL.Path]
@@ -121,18 +120,11 @@ func TestVerdictsSurviveChanges(t *testing.T) {
 		Endpoints: []backend.Endpoint{{URL: good.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
 	}}
 	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+	stop := s.startChecks(t)
 	srv := s.servers["backend/b"]
-	for deadline := time.Now().Add(20 * time.Second); !s.Verdict(srv).Healthy; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never healthy: %+v", s.Verdict(srv))
-		}
-	}
+	until(t, "healthy", func() bool { return s.Verdict(srv).Healthy })
 	since := s.Verdict(srv).Since
-	cancel() // so that nothing is found anew
-	<-ended
+	stop() // no verdict changes from now on
 	for name, change := range map[string]func(*backend.Spec){
 		"two endpoints": func(s *backend.Spec) { s.Endpoints = append(s.Endpoints, backend.Endpoint{URL: one}) },
 		"and one again": func(s *backend.Spec) { s.Endpoints = s.Endpoints[:1] },
@@ -152,8 +144,7 @@ func TestVerdictsSurviveChanges(t *testing.T) {
 	}
 }
 
-// A server none of whose endpoints gets requests is not available, however well they
-// are: nobody is answered. What it serves stays known.
+// A server whose endpoints all have the weight 0 is not available; its discovery remains.
 func TestAllDrained(t *testing.T) {
 	first, second := startListing(t), startListing(t)
 	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
@@ -162,9 +153,7 @@ func TestAllDrained(t *testing.T) {
 	a := widgetsAt(func(*apireg.APIServiceSpec) {})
 	a.Spec.Service, a.Annotations = nil, map[string]string{apiservice.BackendAnnotation: "b"}
 	s := onService(t, a, b)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+	stop := s.startChecks(t)
 	set := func(endpoints ...backend.Endpoint) {
 		b = b.DeepCopy()
 		b.Spec.Endpoints = endpoints
@@ -193,12 +182,10 @@ func TestAllDrained(t *testing.T) {
 	drains()
 	set(backend.Endpoint{URL: first.URL}, backend.Endpoint{URL: second.URL, Weight: &none})
 	passes()
-	cancel()
-	<-ended
+	stop()
 }
 
-// A server that is somewhere else now is not known, and what is said of it never has
-// the address of one place and the error of another.
+// A server at another address is unchecked, and has no error of the former address.
 func TestVerdictsAreOfTheirEndpoints(t *testing.T) {
 	there, elsewhere := startListing(t), startListing(t)
 	there.Close()
@@ -206,15 +193,12 @@ func TestVerdictsAreOfTheirEndpoints(t *testing.T) {
 		Endpoints: []backend.Endpoint{{URL: there.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
 	}}
 	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+	stop := s.startChecks(t)
 	until(t, "it is found to be away", func() bool {
 		s.Reconcile()
 		return s.BackendStates().List[0].Condition.Reason == "FailedDiscoveryCheck"
 	})
-	cancel() // so that nothing is found anew
-	<-ended
+	stop() // no verdict changes from now on
 	for _, at := range [][]backend.Endpoint{{{URL: elsewhere.URL}}, {{URL: elsewhere.URL}, {URL: one}}, {{URL: two}}} {
 		b = b.DeepCopy()
 		b.Spec.Endpoints = at
@@ -226,10 +210,10 @@ func TestVerdictsAreOfTheirEndpoints(t *testing.T) {
 	}
 }
 
-// A Backend under the name of one that is gone knows nothing of what that one's
-// server said to an earlier gateway, be it that it spoke again or not.
-func TestRestoredVersionsGoWithTheServer(t *testing.T) {
-	for _, speaks := range []bool{false, true} {
+// A Backend with the name of a deleted one has nothing of its restored discovery, whether or
+// not its server was read since.
+func TestRestoredDiscoveryIsDeletedWithTheBackend(t *testing.T) {
+	for _, read := range []bool{false, true} {
 		b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}}}}
 		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
 		if _, err := s.Restore("backend/b", packed(t, serverDocument{Versions: lastgood.Versions(widgets())})); err != nil {
@@ -241,10 +225,10 @@ func TestRestoredVersionsGoWithTheServer(t *testing.T) {
 			t.Fatalf("restored %v", gvs)
 		}
 		if s.savedServer("backend/b").versions == nil {
-			t.Error("forgotten before the server spoke")
+			t.Error("forgotten before the server is read")
 		}
-		if speaks {
-			s.says("b", sources.NewSource(sources.Config{Previous: widgets()}))
+		if read {
+			s.setSource("b", sources.NewSource(sources.Config{Previous: widgets()}))
 			s.Reconcile()
 		}
 		s.SetBackends(nil)
@@ -252,14 +236,13 @@ func TestRestoredVersionsGoWithTheServer(t *testing.T) {
 		s.SetBackends([]*backend.Backend{b})
 		s.Reconcile()
 		if gvs, known := s.servers["backend/b"].Source.GroupVersions(); known {
-			t.Errorf("speaks %v: the new one knows %v", speaks, gvs)
+			t.Errorf("read %v: the new one has %v", read, gvs)
 		}
 	}
 }
 
-// The policy, the endpoints, the trust of a server change under it. Another object
-// of the name means another server, which knows nothing of what the one before
-// said.
+// A change of the policy, the endpoints or the trust keeps the server; another object of the
+// same name is another server, without the discovery of the former.
 func TestBackendChanges(t *testing.T) {
 	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}, {URL: two}}}}
 	a := widgetsAt(func(s *apireg.APIServiceSpec) { s.Service = nil })
@@ -316,7 +299,7 @@ func TestBackendChanges(t *testing.T) {
 	}
 }
 
-// wanting is a source that takes down what others expect of it.
+// wanting is a source that records the group/versions that are wanted.
 type wanting struct {
 	*sources.Source
 	wants []schema.GroupVersion
@@ -324,27 +307,27 @@ type wanting struct {
 
 func (w *wanting) Want(gvs []schema.GroupVersion) { w.wants = gvs }
 
-// A server is asked for what users have registered with it, whether it lists that
-// or not; what the gateway registered is there because it does.
-func TestUsersExpectations(t *testing.T) {
+// The group/versions of users' APIServices are wanted from the server, listed or not; those
+// of automanaged ones are not.
+func TestWantedGroupVersions(t *testing.T) {
 	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
-	says := &wanting{Source: sources.NewSource(sources.Config{Previous: widgets()})}
-	fakeBackend(t, s, "custom", says)
+	source := &wanting{Source: sources.NewSource(sources.Config{Previous: widgets()})}
+	fakeBackend(t, s, "custom", source)
 	own := custom(discovery.GroupVersion{Group: "hidden.example.com", Version: "v1"}, "custom")
 	own.Labels = nil
 	s.SetAPIServices([]*apireg.APIService{custom(widgets()[0], "custom"), own})
 	s.Reconcile()
-	if want := (schema.GroupVersion{Group: "hidden.example.com", Version: "v1"}); !slices.Equal(says.wants, []schema.GroupVersion{want}) {
-		t.Errorf("it is asked for %v, not %v", says.wants, want)
+	if want := (schema.GroupVersion{Group: "hidden.example.com", Version: "v1"}); !slices.Equal(source.wants, []schema.GroupVersion{want}) {
+		t.Errorf("it is asked for %v, not %v", source.wants, want)
 	}
 	s.SetAPIServices([]*apireg.APIService{custom(widgets()[0], "custom")})
 	s.Reconcile()
-	if len(says.wants) > 0 {
-		t.Errorf("it is still asked for %v", says.wants)
+	if len(source.wants) > 0 {
+		t.Errorf("it is still asked for %v", source.wants)
 	}
 }
 
-// noAddress has a Service that is there be without a ready address.
+// noAddress removes all addresses of the Service.
 func (s *Controller) noAddress(t *testing.T) {
 	t.Helper()
 	s.SetServices(
@@ -355,17 +338,17 @@ func (s *Controller) noAddress(t *testing.T) {
 
 // entryOf is the discovery of an APIService.
 func (s *Controller) entryOf(a *apireg.APIService) discovery.GroupVersion {
-	n, m := s.snapshot(), newMerge(s)
-	m.live, m.backendStates = map[string]*Server{}, s.BackendStates()
-	return m.entry(a, s.resolveRoute(a, &n, m))
+	n := s.snapshot()
+	r := newReconcile(s, &n)
+	r.backendStates = s.BackendStates()
+	return r.entry(a, r.resolve(a))
 }
 
-// A Backend whose Service has lost its addresses is as stale in its status as its
-// group/versions are in discovery.
+// A Backend whose Service has no addresses is Stale in its status when it is in discovery.
 func TestStaleWithoutAddresses(t *testing.T) {
 	a := custom(customGroup("a.example.com")[0], "crd")
 	s := onService(t, a, servedBy("crd", func(*backend.Spec) {}))
-	s.says("crd", sources.NewSource(sources.Config{Previous: customGroup("a.example.com")}))
+	s.setSource("crd", sources.NewSource(sources.Config{Previous: customGroup("a.example.com")}))
 	s.Reconcile()
 	for _, grace := range []time.Duration{time.Hour, time.Nanosecond} {
 		s.grace = grace
@@ -378,8 +361,8 @@ func TestStaleWithoutAddresses(t *testing.T) {
 	}
 }
 
-// What a server said to an earlier gateway is in discovery while its Service has no
-// address, whether an APIService names that or a Backend.
+// Restored discovery is served while the Service has no addresses, for an APIService and for a
+// Backend.
 func TestRestoredWithoutAddresses(t *testing.T) {
 	said := customGroup("a.example.com")
 	named := custom(said[0], "")

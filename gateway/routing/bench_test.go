@@ -16,7 +16,7 @@ import (
 	"portico/resource/rest"
 )
 
-// customGroup describes a group with one custom resource.
+// customGroup is a group with one custom resource.
 func customGroup(group string) []discovery.GroupVersion {
 	return discovery.FromKinds([]*rest.Kind{{
 		Info:         resource.Info{Group: group, Versions: []string{"v1"}, Resource: "widgets", Kind: "Widget", Namespaced: true},
@@ -26,8 +26,7 @@ func customGroup(group string) []discovery.GroupVersion {
 
 func groupName(i int) string { return fmt.Sprintf("group-%04d.example.com", i) }
 
-// BenchmarkReconcile is what the news of one APIService more, or less, costs
-// beside n others.
+// BenchmarkReconcile measures adding or removing one of n APIServices.
 func BenchmarkReconcile(b *testing.B) {
 	for _, n := range []int{10, 1000} {
 		b.Run(fmt.Sprintf("%d groups", n), func(b *testing.B) {

@@ -2,84 +2,126 @@ package routing
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
 	"time"
 
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
 	"portico/apiservice/availability"
+	"portico/discovery/sources"
 	"portico/gateway/upstream"
 )
 
-// minDiscoveryInterval bounds how often a server whose endpoints are checked by
-// themselves is asked for its discovery, which is more work than a check.
+// minDiscoveryInterval bounds how often the discovery of a server with checks of its
+// endpoints is read, which is more work than a check.
 const minDiscoveryInterval = 500 * time.Millisecond
 
-// checks are what is asked of a server to know whether it is there. A server
-// with one endpoint is asked for its discovery, which is needed anyway. Of
-// several each is asked by itself, and discovery is read from one of those that
-// get requests.
+// checks returns the checks of a server. If it has one endpoint, reading its discovery is the
+// check. Else each endpoint is checked by itself, and the discovery is read from one that
+// gets requests.
 func (srv *Server) checks(s *Controller) []availability.Target {
-	policy := srv.Up.Policy()
+	policy, endpoints := srv.Up.Policy(), srv.Up.Endpoints()
 	schedule := scheduleOf(policy)
 	if srv.suspect != 0 {
 		schedule.Suspect = srv.suspect
 	}
-	discovery := srv.availabilityTarget(s)
-	discovery.Schedule = schedule
-	endpoints := srv.Up.Endpoints()
+	discovery := availability.Target{
+		ID: srv.target, Version: srv.version(), Schedule: schedule,
+		Probe: func(ctx context.Context) error { return s.Probe(ctx, srv) },
+	}
 	if srv.checkedByDiscovery() {
-		// Another address is another endpoint.
-		discovery.Version += " " + endpoints[0].URL
-		discovery.Verdict = srv.Up.Verdict(endpoints[0].URL)
-		discovery.OnChange = func(v availability.Verdict) { srv.Up.SetVerdict(endpoints[0].URL, v) }
+		url := endpoints[0].URL
+		discovery.Version += " " + url
+		discovery.Verdict = srv.Up.Verdict(url)
+		discovery.OnChange = func(v availability.Verdict) { srv.Up.SetVerdict(url, v) }
 		return []availability.Target{discovery}
 	}
 	path := policy.Check.Path
 	if path == "" {
 		path = srv.checkPath
 	}
-	// Discovery says nothing of the endpoints, and nothing is urgent about it: what
-	// changes in it shows within the interval.
 	discovery.ID, discovery.Schedule = srv.discoveryTarget(), availability.Schedule{Interval: max(schedule.Interval, minDiscoveryInterval)}
 	if discovery.Verdict = s.checker.Verdict(discovery.ID); !discovery.Verdict.Known {
 		discovery.Verdict = s.checker.Verdict(srv.target) // while there was one endpoint
 	}
 	out := []availability.Target{discovery}
 	for _, e := range endpoints {
-		out = append(out, srv.endpointTarget(s, e, path, schedule))
+		out = append(out, availability.Target{
+			ID: srv.endpointID(e.URL), Version: srv.version() + " " + path, Schedule: schedule, Verdict: srv.Up.Verdict(e.URL),
+			Probe: func(ctx context.Context) error {
+				return stable(srv.Up.Probe(ctx, e.URL, path, identifyAggregator))
+			},
+			OnChange: func(v availability.Verdict) {
+				srv.Up.SetVerdict(e.URL, v)
+				if v.Healthy {
+					s.checker.Hurry(srv.discoveryTarget())
+				}
+			},
+		})
 	}
 	return out
 }
 
-// endpointTarget is the check of one endpoint.
-func (srv *Server) endpointTarget(s *Controller, e upstream.Endpoint, path string, schedule availability.Schedule) availability.Target {
-	return availability.Target{
-		ID: srv.endpointID(e.URL), Version: srv.version() + " " + path, Schedule: schedule, Verdict: srv.Up.Verdict(e.URL),
-		Probe: func(ctx context.Context) error {
-			return stable(srv.Up.Probe(ctx, e.URL, path, identifyAggregator))
-		},
-		OnChange: func(v availability.Verdict) {
-			srv.Up.SetVerdict(e.URL, v)
-			if v.Healthy {
-				s.checker.Hurry(srv.discoveryTarget())
-			}
-		},
+// scheduleOf returns the schedule of a policy.
+func scheduleOf(policy upstream.Policy) availability.Schedule {
+	return availability.Schedule{
+		Interval: policy.Check.Interval, Suspect: policy.Check.Suspect, Timeout: policy.Check.Timeout,
+		Fall: policy.Check.Fall, Rise: policy.Check.Rise,
 	}
 }
 
 func (srv *Server) endpointID(url string) string { return srv.target + " " + url }
 func (srv *Server) discoveryTarget() string      { return srv.target + " discovery" }
 
-// suspect has an endpoint checked at once.
+// version differs from that of checks of an earlier server of the target, and of checks with
+// other trust.
+func (srv *Server) version() string { return fmt.Sprint(srv.serial, " ", srv.id, " ", srv.trust) }
+
+// checkedByDiscovery reports whether reading the discovery is the check of the only endpoint.
+func (srv *Server) checkedByDiscovery() bool {
+	return len(srv.Up.Endpoints()) == 1 && srv.Up.Policy().Check.Path == ""
+}
+
+// Probe reads what changed in the discovery of a server. Check does so periodically.
+func (s *Controller) Probe(ctx context.Context, srv *Server) error {
+	if err := srv.Source.Check(ctx); err != nil {
+		return stable(err)
+	}
+	srv.answered.Set()
+	if srv.followed.Load() {
+		srv.openAPIChanged.Set()
+	} else if srv.refreshOpenAPI(ctx) {
+		s.wake.Set()
+	}
+	return nil
+}
+
+// refreshOpenAPI reads the OpenAPI index of the server, after its discovery, and reports
+// whether it changed. A failure keeps the index, and does not make the server unhealthy.
+func (srv *Server) refreshOpenAPI(ctx context.Context) bool {
+	srv.openAPI.Lock()
+	defer srv.openAPI.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openAPITimeout)
+	defer cancel()
+	changed, _ := srv.Source.RefreshOpenAPI(ctx) // Broken has the error
+	return changed
+}
+
+// suspect checks an endpoint at once.
 func (s *Controller) suspect(srv *Server, url string) {
 	s.checker.Suspect(srv.target)
 	s.checker.Suspect(srv.endpointID(url))
 }
 
-// Verdict is what is known of a server: it is there while one of its endpoints
-// is that gets requests. It is of the endpoints that the server has now: those that
-// came a moment ago are not known.
+// Verdict returns the verdict on a server: it is healthy while an endpoint is that gets
+// requests. Endpoints that were just added are unknown.
 func (s *Controller) Verdict(srv *Server) availability.Verdict { return together(srv.Up.Verdicts()) }
 
-// DiscoveryVerdict is what is known of reading the server's discovery.
+// DiscoveryVerdict returns the verdict on reading the discovery of a server.
 func (s *Controller) DiscoveryVerdict(srv *Server) availability.Verdict {
 	if list := srv.Up.Endpoints(); len(list) == 1 && srv.checkedByDiscovery() {
 		return srv.Up.Verdict(list[0].URL)
@@ -87,8 +129,8 @@ func (s *Controller) DiscoveryVerdict(srv *Server) availability.Verdict {
 	return s.checker.Verdict(srv.discoveryTarget())
 }
 
-// Current reports whether the verdicts on a server are those of its present checks, which
-// use the trust that its Backend names now, and not those of earlier ones.
+// Current reports whether the verdicts on a server are those of its present checks, which use
+// the trust that its Backend names now, and not those of earlier ones.
 func (s *Controller) Current(srv *Server) bool {
 	if srv.checkedByDiscovery() {
 		return !s.checker.Verdict(srv.target).Earlier
@@ -101,37 +143,84 @@ func (s *Controller) Current(srv *Server) bool {
 	return !s.checker.Verdict(srv.discoveryTarget()).Earlier
 }
 
-// checkedByDiscovery reports whether reading the server's discovery is the check of
-// its only endpoint.
-func (srv *Server) checkedByDiscovery() bool {
-	return len(srv.Up.Endpoints()) == 1 && srv.Up.Policy().Check.Path == ""
-}
-
-// together makes one verdict of those on a server's endpoints: good as long as
-// one is, bad when all are; and while any is unknown, that.
+// together combines the verdicts on the endpoints of a server: healthy if one is, unhealthy if
+// all are, else unknown.
 func together(verdicts []availability.Verdict) availability.Verdict {
-	var sum availability.Verdict
+	var healthy, unhealthy availability.Verdict
 	unknown := len(verdicts) == 0
-	var goodSince, badSince time.Time
 	for _, v := range verdicts {
 		switch {
 		case !v.Known:
 			unknown = true
 		case v.Healthy:
-			if !sum.Healthy || v.Since.Before(goodSince) {
-				goodSince = v.Since
+			if !healthy.Healthy || v.Since.Before(healthy.Since) {
+				healthy = availability.Verdict{Known: true, Healthy: true, Since: v.Since}
 			}
-			sum.Healthy = true
-		case v.Since.After(badSince):
-			badSince, sum.Err = v.Since, v.Err
+		case !unhealthy.Known || v.Since.After(unhealthy.Since):
+			unhealthy = availability.Verdict{Known: true, Err: v.Err, Since: v.Since}
 		}
 	}
 	switch {
-	case sum.Healthy:
-		return availability.Verdict{Known: true, Healthy: true, Since: goodSince}
+	case healthy.Healthy:
+		return healthy
 	case unknown:
 		return availability.Verdict{}
 	}
-	sum.Known, sum.Since = true, badSince
-	return sum
+	return unhealthy
+}
+
+// maxUnlistedRead bounds how much of the answer to a check is read, in bytes: an answer that
+// is read to its end leaves its connection to others.
+const maxUnlistedRead = 64 << 10
+
+// errNotServed is the error of a server that answers 404 for a group/version.
+var errNotServed = errors.New("bad status")
+
+// unlistedTarget is the check of a group/version that the server does not list: its document
+// is requested. Once that passes, discovery reads it.
+func (srv *Server) unlistedTarget(s *Controller, a *apireg.APIService) availability.Target {
+	path, gv := discoveryPath(a), groupVersion(a)
+	shown := srv.urlOf(path)
+	return availability.Target{
+		ID: srv.target + " " + shown, Version: srv.version(), Schedule: scheduleOf(srv.Up.Policy()),
+		Probe: func(ctx context.Context) error { return stable(srv.get(ctx, path, shown)) },
+		OnChange: func(v availability.Verdict) {
+			if v.Healthy {
+				srv.Source.Refetch(gv)
+				s.checker.Hurry(srv.target)
+				s.checker.Hurry(srv.discoveryTarget())
+			}
+		},
+	}
+}
+
+// get requests a path, which errors call shown. A status other than 200 is an error.
+func (srv *Server) get(ctx context.Context, path, shown string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.Up.Base().String()+path, nil)
+	if err != nil {
+		return fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Accept", "application/json")
+	identifyAggregator(req.Header)
+	res, err := srv.Up.Pinned().RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, _ = io.CopyN(io.Discard, res.Body, maxUnlistedRead)
+	switch res.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusNotFound:
+		return fmt.Errorf("%w from %s: %d", errNotServed, shown, res.StatusCode)
+	}
+	return sources.BadStatus(shown, res.StatusCode)
+}
+
+// urlOf names a path of the server in messages; of Controller.Run only.
+func (srv *Server) urlOf(path string) string {
+	if base, ok := strings.CutSuffix(srv.checkURL, rootPath); ok {
+		return base + path
+	}
+	return path + " of " + srv.checkURL
 }

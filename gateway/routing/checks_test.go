@@ -28,6 +28,7 @@ import (
 	"portico/resource/rest"
 )
 
+// A server is healthy while one endpoint is, unhealthy if all are, and else unknown.
 func TestTogether(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	good := func(s int) availability.Verdict {
@@ -102,7 +103,7 @@ func (r *replica) stop() {
 	r.Close()
 }
 
-// replicated is what of a gateway routes to a Service with several addresses.
+// replicated routes to a Service with several addresses.
 type replicated struct {
 	*Controller
 	replicas [3]*replica
@@ -160,16 +161,6 @@ func startReplicated(t *testing.T) *replicated {
 
 func (r *replicated) route() *proxy.Route { return r.table.Load().Lookup("g.example.com", "v1") }
 
-// until waits for something to become true.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 func (r *replicated) available() bool {
 	return r.table.Load() != nil && r.route() != nil && r.route().Unavailable() == nil
 }
@@ -186,7 +177,7 @@ func (r *replicated) states() (out [3]backend.EndpointState) {
 	return out
 }
 
-// all sends requests of all verbs, and fails if one of them does.
+// all sends requests of all verbs, none of which may fail.
 func (r *replicated) all(t *testing.T, when string) {
 	t.Helper()
 	for i := range 60 {
@@ -203,9 +194,9 @@ func (r *replicated) all(t *testing.T, when string) {
 	}
 }
 
-// A server whose endpoints are checked by themselves is asked for its discovery as often
-// as they are, within a bound.
-func TestDiscoveryIsAskedForAsOften(t *testing.T) {
+// The discovery of a server whose endpoints are checked by themselves is read as often as
+// they are checked, within a bound.
+func TestDiscoveryInterval(t *testing.T) {
 	for every, want := range map[time.Duration]time.Duration{
 		0: 5 * time.Second, 100 * time.Millisecond: minDiscoveryInterval, 2 * time.Second: 2 * time.Second, time.Minute: time.Minute,
 	} {
@@ -223,8 +214,8 @@ func TestDiscoveryIsAskedForAsOften(t *testing.T) {
 	}
 }
 
-// A Service with several addresses, and nothing else said of it: requests go to
-// all that answer, and the group is there while one does.
+// Requests for a Service with several addresses go to all that answer, and the group is
+// available while one does.
 func TestReplicas(t *testing.T) {
 	r := startReplicated(t)
 	healthy, gone := backend.EndpointHealthy, backend.EndpointUnhealthy
@@ -247,7 +238,7 @@ func TestReplicas(t *testing.T) {
 	r.replicas[1].fail.Store(500)
 	srv := (*r.live.Load())[targetOfAPIService("v1.g.example.com")]
 	for _, e := range srv.Up.Endpoints() {
-		r.suspect(srv, e.URL) // its turn to be checked would come
+		r.suspect(srv, e.URL)
 	}
 	until(t, "one fails its checks", func() bool { return r.states() == [3]backend.EndpointState{gone, gone, healthy} })
 	r.all(t, "one is left")

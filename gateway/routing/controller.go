@@ -1,14 +1,37 @@
+// Package routing decides where requests go. It reconciles what is registered and the state
+// of servers into immutable snapshots: the route table (package gateway/proxy), the discovery
+// documents, the index of OpenAPI documents and the conditions of APIServices and Backends.
+//
+//   - controller.go has the inputs (APIServices, Backends, Services, EndpointSlices, verdicts
+//     of checks), the loop that any change of them wakes, and what it publishes.
+//   - reconcile.go computes everything from the inputs, in three steps: servers of Backends
+//     (effectivebackend.go, backendstate.go), a decision per APIService (decision.go, with
+//     services.go for those that name a Service), and from these the snapshots.
+//   - server.go has a server: its connections (package gateway/proxy) and its discovery. It is
+//     reused across reconciles by identity, and closed when no Backend or APIService
+//     describes it. checks.go defines its availability checks, metrics.go counts them, and
+//     stream.go follows its discovery.
+//   - openapi.go has the index of OpenAPI documents, and saved.go what is restored after a
+//     restart (package gateway/lastgood).
+//
+// A Backend of the gateway's flags is a StaticBackend; joined with the stored Backend, or
+// stored only, it is an EffectiveBackend; with its Server, a BackendState.
+//
+// No request waits for a server: checks and streams run in goroutines of their own, and the
+// last answer is used meanwhile. Of the gateway's packages it imports proxy, upstream and
+// lastgood.
+//
+// Runs in: gateway.
 package routing
 
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
@@ -21,64 +44,11 @@ import (
 	"portico/resource/loop"
 )
 
-// absentAfter is how long a group/version that no server has, or whose Service does not
-// exist, is treated as one whose server is away: it may be deleted to be made anew.
-const absentAfter = 60 * time.Second
-
-// Controller computes snapshots from its inputs: from APIServices, Backends, the Services
-// that they name and the verdicts on servers, it computes the route table, the discovery
-// documents, the conditions and the state of each Backend. One goroutine (Run) does so;
-// setters store the inputs and wake it.
-//
-// Run and Check must both run: Check asks the servers, and Run publishes what Check finds.
-// All methods are safe for concurrent use but SetAddress, which comes before Run, and
-// Reconcile.
-type Controller struct {
-	log        *slog.Logger
-	checker    *availability.Checker
-	proxies    *proxy.Maker
-	trust      upstream.Trust // certificate shown to servers
-	via        *upstream.Via  // the gateway's id, in requests to servers
-	lasting    *fairshare.Limit
-	own        []discovery.GroupVersion
-	address    string // host:port in /api
-	grace      time.Duration
-	configured []*StaticBackend
-
-	traffic *proxy.Traffic // nil: not counted
-	checks  *checkMetrics  // nil: not counted
-
-	wake loop.Signal
-
-	mu sync.Mutex // guards what setters write
-	in inputs
-	// saved has the servers that an earlier gateway read, by target.
-	saved map[string]savedServer
-
-	lifetime context.Context    // of Run; nil: before it
-	servers  map[string]*Server // by target; of Run only
-	made     int                // servers so far; of Run only
-	// unresolved says since when the Service of an APIService, by name, or of a Backend, by
-	// target, cannot be resolved; of Run only.
-	unresolved map[string]time.Time
-	live       atomic.Pointer[map[string]*Server] // servers, for others; immutable
-	followers  sync.WaitGroup                     // goroutines that follow servers, or wait for the readers of closed ones
-
-	table         atomic.Pointer[proxy.Table]
-	documents     discovery.Current
-	openAPI       atomic.Pointer[OpenAPI]
-	conditions    atomic.Pointer[map[string]apiservice.Condition]
-	backendStates atomic.Pointer[BackendStates]
-	// changed is called when conditions or what servers serve may have changed, noticed
-	// when the state of an endpoint has; nil: not called.
-	changed, noticed func()
-}
-
 // Config of a Controller.
 type Config struct {
 	// Own are the group/versions that the gateway serves itself.
 	Own []discovery.GroupVersion
-	// Configured are the servers that the gateway starts with.
+	// StaticBackends are the Backends that the gateway starts with.
 	StaticBackends []*StaticBackend
 	// Trust has the certificate that is shown to servers.
 	Trust upstream.Trust
@@ -90,14 +60,56 @@ type Config struct {
 	Lasting *fairshare.Limit
 	// Address is the host:port in /api, until SetAddress sets another.
 	Address string
-	// Grace is how long the discovery of a server that is away stays Current; then it
-	// is Stale. Default 0: until the server is unregistered.
+	// Grace is how long the discovery of a server that is down remains Current; then it is
+	// Stale. Default 0: until the server is unregistered.
 	Grace time.Duration
-	// Changed is called when routes, conditions or what a server serves may have changed,
-	// Noticed when the state of an endpoint has. They must not block. nil: not called.
+	// Changed is called when routes, conditions or the discovery of a server may have
+	// changed, Noticed when the state of an endpoint has. They must not block. nil: not
+	// called.
 	Changed, Noticed func()
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
+}
+
+// Controller computes the snapshots. Setters store the inputs and wake the goroutine of Run,
+// which reconciles; Check must run as well and asks the servers. All methods are safe for
+// concurrent use except SetAddress, which is called before Run, and Reconcile.
+type Controller struct {
+	log              *slog.Logger
+	checker          *availability.Checker
+	proxies          *proxy.Maker
+	trust            upstream.Trust
+	via              *upstream.Via
+	lasting          *fairshare.Limit
+	own              []discovery.GroupVersion
+	address          string
+	grace            time.Duration
+	static           []*StaticBackend
+	traffic          *proxy.Traffic // nil: not counted
+	checks           *checkMetrics  // nil: not counted
+	changed, noticed func()
+
+	wake loop.Signal
+
+	mu    sync.Mutex // guards in and saved
+	in    inputs
+	saved map[string]savedServer // by target
+
+	// Of Run only:
+	lifetime context.Context    // nil: before Run
+	servers  map[string]*Server // by target
+	made     int                // servers so far
+	// unresolved is since when the Service or Backend of an APIService, by name, or the
+	// Service of a Backend, by target, cannot be resolved.
+	unresolved map[string]time.Time
+	followers  sync.WaitGroup // goroutines that follow servers, or wait for closed ones
+
+	live          atomic.Pointer[map[string]*Server] // servers, immutable
+	table         atomic.Pointer[proxy.Table]
+	documents     discovery.Current
+	openAPI       atomic.Pointer[OpenAPI]
+	conditions    atomic.Pointer[map[string]apiservice.Condition]
+	backendStates atomic.Pointer[BackendStates]
 }
 
 // New makes a Controller. Nothing starts before Run and Check.
@@ -107,7 +119,7 @@ func New(cfg Config) *Controller {
 	}
 	s := &Controller{
 		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, via: cfg.Via, lasting: cfg.Lasting, own: cfg.Own, address: cfg.Address, grace: cfg.Grace,
-		configured: cfg.StaticBackends, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, noticed: cfg.Noticed,
+		static: cfg.StaticBackends, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, noticed: cfg.Noticed,
 	}
 	s.checker = availability.New(availability.Config{
 		Logger: cfg.Logger, OnChange: func(string, availability.Verdict) { s.wake.Set() },
@@ -115,12 +127,12 @@ func New(cfg Config) *Controller {
 	return s
 }
 
-// inputs are the latest states of what other packages follow.
+// inputs are the latest states of what is watched.
 type inputs struct {
 	apiservices  []*apireg.APIService
-	haveServices bool // apiservices were followed at least once
+	haveServices bool // apiservices were read, not restored
 	backends     []*backend.Backend
-	haveBackends bool // backends were followed at least once
+	haveBackends bool // backends were read, not restored
 	services     *services
 }
 
@@ -131,31 +143,6 @@ func (n *inputs) known() bool {
 
 // SetAddress sets the host:port in /api, before Run.
 func (s *Controller) SetAddress(address string) { s.address = address }
-
-// Check runs the availability checks of all servers until ctx ends.
-func (s *Controller) Check(ctx context.Context) error { return s.checker.Run(ctx) }
-
-// Run reconciles whenever an input changes, until ctx ends. Then it closes all servers.
-func (s *Controller) Run(ctx context.Context) error {
-	s.lifetime = ctx
-	refresh := time.NewTicker(time.Minute)
-	defer refresh.Stop()
-	for {
-		next := s.Reconcile()
-		var timer <-chan time.Time
-		if next > 0 {
-			timer = time.After(next)
-		}
-		select {
-		case <-ctx.Done():
-			s.retire()
-			return ctx.Err()
-		case <-s.wake.C():
-		case <-timer:
-		case <-refresh.C:
-		}
-	}
-}
 
 // SetAPIServices sets the stored APIServices.
 func (s *Controller) SetAPIServices(list []*apireg.APIService) {
@@ -180,109 +167,45 @@ func (s *Controller) update(change func(n *inputs)) {
 	s.wake.Set()
 }
 
-// endpointChanged is called when the state of an endpoint changes. Routes change by the
-// verdict of the checker.
-func (s *Controller) endpointChanged() {
-	if s.noticed != nil {
-		s.noticed()
-	}
-}
-
-// snapshot returns the inputs as they are now.
+// snapshot returns the current inputs.
 func (s *Controller) snapshot() inputs {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.in
 }
 
-// Listed returns the stored APIServices; ok is false before they were read.
-func (s *Controller) Listed() (list []*apireg.APIService, ok bool) {
-	n := s.snapshot()
-	return n.apiservices, n.haveServices
-}
+// Check runs the availability checks of all servers until ctx ends.
+func (s *Controller) Check(ctx context.Context) error { return s.checker.Run(ctx) }
 
-// Ready reports whether the first table and documents were computed from what is stored,
-// not from what was restored.
-func (s *Controller) Ready() bool {
-	n := s.snapshot()
-	return n.haveServices && n.haveBackends && s.table.Load() != nil && s.documents.Load() != nil
-}
-
-// Reconcile computes everything from the inputs and publishes it. It returns after what
-// time something changes by itself (a grace period ends); 0 is never. Run calls it.
-func (s *Controller) Reconcile() time.Duration {
-	n := s.snapshot()
-	live := map[string]*Server{}
-	backendStates := s.resolveBackends(&n, live)
-	if !n.known() { // nor restored
-		s.settle(live, nil)
-		return 0
-	}
-
-	m := newMerge(s)
-	m.live, m.backendStates = live, backendStates
-	for _, st := range backendStates.List {
-		if st.failed != nil {
-			st.since = m.failing(targetOfBackend(st.Name))
+// Run reconciles whenever an input changes, and once a minute, until ctx ends. Then it closes
+// all servers.
+func (s *Controller) Run(ctx context.Context) error {
+	s.lifetime = ctx
+	refresh := time.NewTicker(time.Minute)
+	defer refresh.Stop()
+	for {
+		next := s.Reconcile()
+		var timer <-chan time.Time
+		if next > 0 {
+			timer = time.After(next)
 		}
-		st.Stale = !st.Condition.Available() && s.grace > 0 && m.over(st.since, s.grace)
-	}
-	m.own(n.apiservices)
-	for _, a := range apiservice.Ordered(n.apiservices) {
-		m.add(a, s.resolveRoute(a, &n, m))
-	}
-	for _, srv := range live {
-		srv.Source.Want(m.wanted[srv])
-	}
-	s.settle(live, m.unlisted)
-	s.unresolved = m.unresolved
-	s.publish(m)
-	return m.next
-}
-
-// settle makes live the current servers and closes all others. unlisted are checks beside
-// those of the servers themselves.
-func (s *Controller) settle(live map[string]*Server, unlisted map[*Server][]availability.Target) {
-	s.checker.Set(s.targets(live, unlisted))
-	for target, old := range s.servers {
-		if live[target] != old {
-			s.letGo(old)
-		}
-	}
-	s.forgetServers(live)
-	s.servers = live
-	s.live.Store(&live)
-	for _, srv := range live {
-		if srv.unfollow == nil && s.lifetime != nil {
-			s.follow(s.lifetime, srv)
+		select {
+		case <-ctx.Done():
+			s.closeAll()
+			return ctx.Err()
+		case <-s.wake.C():
+		case <-timer:
+		case <-refresh.C:
 		}
 	}
 }
 
-// targets returns the targets of the checker: every server, and what it does not list.
-func (s *Controller) targets(live map[string]*Server, unlisted map[*Server][]availability.Target) []availability.Target {
-	out := make([]availability.Target, 0, len(live))
-	names := make([]checkName, 0, len(live))
-	for _, target := range slices.Sorted(maps.Keys(live)) {
-		srv := live[target]
-		for _, check := range append(srv.checks(s), unlisted[srv]...) {
-			out = append(out, check)
-			names = append(names, srv.checkNameOf(&check))
-		}
+// closeAll closes all servers.
+func (s *Controller) closeAll() {
+	for _, srv := range s.servers {
+		s.closeServer(srv)
 	}
-	if s.checks == nil {
-		return out
-	}
-	return s.checks.watched(out, func(i int) checkName { return names[i] })
-}
-
-// upstreams are those of all servers, by the names in metrics.
-func (s *Controller) upstreams() map[string]*upstream.Upstream {
-	out := map[string]*upstream.Upstream{}
-	for _, srv := range s.liveServers() {
-		out[srv.shownAs()] = srv.Up.Upstream
-	}
-	return out
+	s.followers.Wait()
 }
 
 // liveServers returns the current servers by target. It must not be changed.
@@ -293,37 +216,77 @@ func (s *Controller) liveServers() map[string]*Server {
 	return nil
 }
 
-// publish publishes the results of a merge. Documents that are equal to the present ones
-// are not replaced.
-func (s *Controller) publish(m *merge) {
-	if s.traffic != nil {
-		s.traffic.Watch(m.routes, s.upstreams())
+// upstreams returns the upstreams of all servers, by their names in metrics.
+func (s *Controller) upstreams() map[string]*upstream.Upstream {
+	out := map[string]*upstream.Upstream{}
+	for _, srv := range s.liveServers() {
+		out[srv.shownAs()] = srv.Up.Upstream
 	}
-	s.table.Store(&proxy.Table{Routes: m.routes})
-	// Stored before the documents: their followers read the index when it changes.
-	newIndex := m.openAPI.settle(s.openAPI.Load())
-	s.openAPI.Store(m.openAPI)
-	old := s.documents.Load()
-	docs, err := discovery.BuildAfter(old, m.entries, s.address)
-	switch {
-	case err != nil:
-		s.log.Error("building discovery failed", "err", err)
-	case old == nil || !old.Equal(docs):
-		s.documents.StoreWith(docs, m.openAPI.state)
-	case newIndex:
-		s.documents.StoreWith(old, m.openAPI.state)
-	}
-	s.conditions.Store(&m.conditions)
-	s.backendStates.Store(m.backendStates)
-	if s.changed != nil {
-		s.changed()
-	}
+	return out
 }
 
-// retire closes all servers when the gateway stops.
-func (s *Controller) retire() {
-	for _, srv := range s.servers {
-		s.letGo(srv)
+// Listed returns the stored APIServices; ok is false before they were read.
+func (s *Controller) Listed() (list []*apireg.APIService, ok bool) {
+	n := s.snapshot()
+	return n.apiservices, n.haveServices
+}
+
+// Ready reports whether the first table and documents were computed from what is stored, not
+// from what was restored.
+func (s *Controller) Ready() bool {
+	n := s.snapshot()
+	return n.haveServices && n.haveBackends && s.table.Load() != nil && s.documents.Load() != nil
+}
+
+// Table returns the current routes; nil before there are any. A Table is never changed.
+func (s *Controller) Table() *proxy.Table { return s.table.Load() }
+
+// Discovery returns the discovery documents of the gateway, those of all servers included.
+func (s *Controller) Discovery() *discovery.Current { return &s.documents }
+
+// OpenAPI returns the index of OpenAPI documents; nil before it is computed.
+func (s *Controller) OpenAPI() *OpenAPI { return s.openAPI.Load() }
+
+// Conditions returns the condition Available of every APIService, as this gateway finds it;
+// nil before it is computed. It must not be changed.
+func (s *Controller) Conditions() map[string]apiservice.Condition {
+	if known := s.conditions.Load(); known != nil {
+		return *known
 	}
-	s.followers.Wait()
+	return nil
+}
+
+// BackendStates returns the state of every Backend; nil before it is computed.
+func (s *Controller) BackendStates() *BackendStates { return s.backendStates.Load() }
+
+// WhyUnknown returns why the discovery of a registered group/version is not known: the
+// condition of its APIService or, if that is good, the error of its document; "" before the
+// first check.
+func (s *Controller) WhyUnknown(group, version string) string {
+	rt := s.Table().Lookup(group, version)
+	switch {
+	case rt == nil || rt.Local:
+		return ""
+	case !rt.Condition.Available() && rt.Condition.Reason != Unchecked().Reason:
+		return rt.Condition.Reason + ": " + rt.Condition.Message
+	}
+	for _, srv := range s.liveServers() {
+		if srv.Up != rt.Upstream {
+			continue
+		}
+		for _, u := range srv.Source.Unread() {
+			if u.GroupVersion.Group == group && u.GroupVersion.Version == version {
+				return StableText(u.Err.Error())
+			}
+		}
+		if v := s.DiscoveryVerdict(srv); v.Known && !v.Healthy {
+			return v.Err.Error()
+		}
+	}
+	return ""
+}
+
+// Metrics returns the metrics of servers, their checks and the requests to them.
+func (s *Controller) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{s.traffic, s.checks.total, s.checks.duration, proxy.NewUpstreamMetrics(s.upstreams), newDroppedMetric(s)}
 }

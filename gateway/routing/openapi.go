@@ -10,22 +10,17 @@ import (
 	"portico/discovery/openapi"
 )
 
-// OpenAPI says who has the OpenAPI v3 document of each group/version. It
-// is part of what sync publishes, so that the index is always answered from
-// memory. Immutable once published.
+// OpenAPI is the index of OpenAPI v3 documents: which server has the document of each
+// group/version. Immutable once published.
 type OpenAPI struct {
-	urls map[string]string // key ("apis/G/V") to URL with hash
-	// servers have the other documents, by key.
-	servers map[string]*Server
-	// owned are the keys whose documents the gateway has itself.
-	owned map[string]bool
-	// groups are those of all group/versions. Each has a document of its discovery.
-	groups map[string]bool
-	// parts are the group/versions in the order of their priority. OpenAPI v2 is made of
-	// these.
+	urls    map[string]string  // by key ("apis/G/V"), with hash
+	servers map[string]*Server // by key, of documents of servers
+	owned   map[string]bool    // keys of documents of the gateway
+	groups  map[string]bool    // groups of all group/versions; each has a document of its discovery
+	// parts are the group/versions by priority, of which OpenAPI v2 is made.
 	parts []Part
-	// state is another text whenever urls or owned are others than before; those
-	// who follow discovery are told.
+	// state is another text when urls, owned or groups change; followers of discovery are
+	// notified by it.
 	state string
 
 	once   sync.Once
@@ -42,9 +37,9 @@ func newOpenAPI() *OpenAPI {
 	return &OpenAPI{urls: map[string]string{}, servers: map[string]*Server{}, owned: map[string]bool{}, groups: map[string]bool{}}
 }
 
-// settle completes the index that is shown after old (nil: nothing is), and
-// reports whether it says anything new.
-func (x *OpenAPI) settle(old *OpenAPI) (changed bool) {
+// complete sets the state of an index that replaces old (nil: none), and reports whether it
+// changed.
+func (x *OpenAPI) complete(old *OpenAPI) (changed bool) {
 	if old != nil && maps.Equal(old.urls, x.urls) && maps.Equal(old.owned, x.owned) && maps.Equal(old.groups, x.groups) {
 		x.state = old.state
 		return false
@@ -53,28 +48,29 @@ func (x *OpenAPI) settle(old *OpenAPI) (changed bool) {
 	return true
 }
 
-// local adds a group/version of the gateway's own.
+// local adds a group/version of the gateway.
 func (x *OpenAPI) local(gv *discovery.GroupVersion) {
-	key := openapi.Key(gv.Group, gv.Version)
-	x.owned[key] = true
-	x.groups[gv.Group] = true
-	x.parts = append(x.parts, Part{Key: key, APIService: apiservice.Name(gv.Group, gv.Version)})
+	x.owned[x.add(gv, nil)] = true
 }
 
-// remote adds a group/version of a server. In the index it is if that of the
-// server has it.
+// remote adds a group/version of a server. Its document is in the index if it is in that of
+// the server.
 func (x *OpenAPI) remote(gv *discovery.GroupVersion, srv *Server) {
-	key := openapi.Key(gv.Group, gv.Version)
+	key := x.add(gv, srv)
 	if url, ok := srv.Source.OpenAPI()[key]; ok {
 		x.urls[key], x.servers[key] = url, srv
 	}
-	x.groups[gv.Group] = true
-	x.parts = append(x.parts, Part{Key: key, APIService: apiservice.Name(gv.Group, gv.Version), Server: srv})
 }
 
-// Index returns what clients see, made at the first request. own has the documents of
-// the gateway's own kinds, which never change, and of paths: those of the discovery of
-// groups, and of other keys.
+func (x *OpenAPI) add(gv *discovery.GroupVersion, srv *Server) (key string) {
+	key = openapi.Key(gv.Group, gv.Version)
+	x.groups[gv.Group] = true
+	x.parts = append(x.parts, Part{Key: key, APIService: apiservice.Name(gv.Group, gv.Version), Server: srv})
+	return key
+}
+
+// Index returns the index for clients, made at the first call. own has the documents of the
+// gateway's kinds, which never change, and of paths: the discovery of groups, and other keys.
 func (x *OpenAPI) Index(own *openapi.Documents, other ...string) *openapi.Index {
 	x.once.Do(func() {
 		urls := maps.Clone(x.urls)
@@ -99,17 +95,17 @@ func (x *OpenAPI) Index(own *openapi.Documents, other ...string) *openapi.Index 
 // HasGroup reports whether a group has a version in the index.
 func (x *OpenAPI) HasGroup(group string) bool { return x.groups[group] }
 
-// Owns reports whether the document of that key is the gateway's own.
+// Owns reports whether the gateway has the document of a key.
 func (x *OpenAPI) Owns(key string) bool { return x.owned[key] }
 
-// Who returns who has the document of that key, nil if no server does, and its URL
-// with hash.
+// Who returns the server that has the document of a key, nil if none has, and the URL of the
+// document with its hash.
 func (x *OpenAPI) Who(key string) (srv *Server, link string) { return x.servers[key], x.urls[key] }
 
-// Parts returns all group/versions in the order of their priority. It must not be changed.
+// Parts returns all group/versions by priority. It must not be changed.
 func (x *OpenAPI) Parts() []Part { return x.parts }
 
-// All returns the servers that somebody's APIService leads to.
+// All returns the servers of all APIServices.
 func (x *OpenAPI) All() (out []*Server) {
 	seen := map[*Server]bool{nil: true}
 	for _, p := range x.parts {

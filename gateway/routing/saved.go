@@ -121,7 +121,7 @@ func (s *Controller) Gone() func(document string) bool {
 	for _, a := range n.apiservices {
 		exists[targetOfAPIService(a.Name)] = a.Spec.Service != nil
 	}
-	for _, d := range effectiveBackends(s.configured, n.backends) {
+	for _, d := range effectiveBackends(s.static, n.backends) {
 		exists[targetOfBackend(d.Name)] = true
 	}
 	return func(document string) bool { return isTarget(document) && !exists[document] }

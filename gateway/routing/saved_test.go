@@ -40,7 +40,7 @@ func newSaving(t *testing.T) *saving {
 
 // serves replaces what was read from the server of the Backend "crd".
 func (k *saving) serves(gvs []discovery.GroupVersion) {
-	k.sync.says("crd", sources.NewSource(sources.Config{Previous: gvs}))
+	k.sync.setSource("crd", sources.NewSource(sources.Config{Previous: gvs}))
 }
 
 func packed(t *testing.T, v any) []byte {
@@ -135,7 +135,7 @@ func TestRestoredServices(t *testing.T) {
 	}
 	list := []*apireg.APIService{{Spec: apireg.APIServiceSpec{Service: ref("api")}}, {Spec: apireg.APIServiceSpec{Service: ref("api")}}, {}, {Spec: apireg.APIServiceSpec{Service: ref("gone")}}}
 	k, next := newSaving(t), newSaving(t)
-	s := servicesForKeeping(t)
+	s := servicesToSave(t)
 	k.sync.setServices(s)
 	k.sync.SetAPIServices(list)
 	k.sync.SetBackends(nil)

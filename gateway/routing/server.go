@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/openapi"
@@ -24,15 +23,16 @@ import (
 	"portico/resource/loop"
 )
 
-// socketSuspectInterval is how often a server on a unix socket is tried while
-// it is away: that costs next to nothing, and start-up waits for it.
-const socketSuspectInterval = 50 * time.Millisecond
+const (
+	// socketSuspectInterval is the time between checks of a server on a unix socket that is
+	// down: they are cheap, and start-up waits for them.
+	socketSuspectInterval = 50 * time.Millisecond
+	// openAPITimeout bounds reading the OpenAPI index of a server.
+	openAPITimeout = 5 * time.Second
+)
 
-// openAPITimeout bounds reading a server's OpenAPI index.
-const openAPITimeout = 5 * time.Second
-
-// Source is where what a server says it serves is read: *sources.Source, which
-// documents the methods, or *sources.RESTSource of a REST server.
+// Source reads the discovery of a server: *sources.Source, which documents the methods, or
+// *sources.RESTSource.
 type Source interface {
 	Check(ctx context.Context) error
 	GroupVersions() (gvs []discovery.GroupVersion, ok bool)
@@ -56,84 +56,106 @@ type Source interface {
 	Wait()
 }
 
-// Server is a server behind the gateway, that of a Backend or of an APIService's
-// Service: how to reach it, and what it says it serves. It is the same as long as it
-// is described as the same, and may be at other addresses meanwhile. What is exported
-// is safe for concurrent use.
+// Server is the server of a Backend, or of the Service of an APIService: its connections and
+// its discovery. It remains the same when its addresses, trust or policy change. Exported
+// fields and methods are safe for concurrent use.
 type Server struct {
-	Name     string // of the Backend or APIService
-	id       string // identity: a change makes a new server
-	uid      string // of the object that describes it; "": of none yet
-	trust    string // tells apart how it is trusted
-	target   string // tells it from all others; what is kept of it has the same name
-	serial   int    // tells it from those that had the target before
-	checkURL string // for messages; of Controller.Run only
-	// checkPath is what endpoints are asked for by themselves, unless the policy
-	// says otherwise.
-	checkPath string
-	Up        *proxy.Upstream
-	Source    Source
-	// REST is source of a REST server; nil of any other.
-	REST    *sources.RESTSource
-	anyBody bool          // of a REST server; see proxy.NewREST. Of Controller.Run only
-	suspect time.Duration // interval while suspect; 0 is that of the policy
+	Name   string // of the Backend or APIService
+	Up     *proxy.Upstream
+	Source Source
+	// REST is the Source of a REST server; nil for any other.
+	REST *sources.RESTSource
 
-	// answered: it passed a check; its stream need not wait to be opened again.
-	answered loop.Signal
-	// wasGood: it has been healthy since this gateway began; of Controller.Run only.
-	wasGood bool
-	// followed: somebody reads its OpenAPI index when openAPISignal say that there
-	// may be a new one (stream.go), so that the availability check need not.
-	followed      atomic.Bool
-	openAPISignal loop.Signal
-	openAPI       sync.Mutex // one refresh at a time
-	// tells: it is followed, to hear of all it serves.
-	tells bool
-	// unfollow ends what follows it; nil: nothing does. Of Controller.Run only.
+	target string // identifies it among the current servers, and its saved document
+	id     string // another id makes another server
+	serial int    // differs from those of earlier servers of the target
+	// checkPath is the path of checks of single endpoints, unless the policy has one.
+	checkPath string
+	// whole: its whole discovery is read and followed, not single group/versions.
+	whole bool
+
+	// Of Controller.Run only:
+	uid      string        // of its Backend or APIService; "": not stored yet
+	trust    string        // identifies how it is verified
+	checkURL string        // names it in messages
+	anyBody  bool          // see proxy.NewREST
+	suspect  time.Duration // interval of checks while it is down; 0: that of the policy
+	wasGood  bool          // it was healthy since the gateway started
 	unfollow context.CancelFunc
+
+	// answered is set when it passes a check: its stream is opened at once.
+	answered loop.Signal
+	// followed: a goroutine reads its OpenAPI index when openAPIChanged is set (stream.go),
+	// and not the check.
+	followed       atomic.Bool
+	openAPIChanged loop.Signal
+	openAPI        sync.Mutex // one refresh at a time
 }
 
-// Targets of servers: what they are checked and kept as.
+// Targets of servers, under which they are checked and saved.
 func targetOfBackend(name string) string    { return backendPrefix + name }
 func targetOfAPIService(name string) string { return apiservicePrefix + name }
 
-// making is what a server is made of.
-type making struct {
+// serverSpec describes a server.
+type serverSpec struct {
 	name, target, id    string
 	uid, trustID        string
 	checkURL, checkPath string
 	base                *url.URL
-	shown               string // base, where that says where the server is
+	shown               string // base, if that is the address of the server
 	endpoints           []upstream.Endpoint
 	trust               upstream.Trust
 	suspect             time.Duration
 	policy              upstream.Policy
-	// only are the group/versions that are wanted of it; nil is everything it
-	// says, which is then followed.
+	// only are the group/versions that are read; nil: the whole discovery.
 	only []schema.GroupVersion
 	// rest, if not nil: it is a REST server.
 	rest *backend.REST
-	// permanent: gateways start with it.
+	// permanent: it is that of a static Backend.
 	permanent bool
 }
 
-// serverFor returns the server of that target, made anew if its identity
-// changed, with the present addresses, trust and policy. It is live from now on.
-func (s *Controller) serverFor(m making, live map[string]*Server) *Server {
-	old := s.servers[m.target]
+// asREST completes the spec of a REST server.
+func (m *serverSpec) asREST() {
+	if m.rest == nil {
+		return
+	}
+	m.only = []schema.GroupVersion{{Group: m.rest.Group, Version: m.rest.Version}}
+	m.checkPath = m.rest.Document()
+	if at, ok := strings.CutSuffix(m.checkURL, rootPath); ok {
+		m.checkURL = at + m.checkPath
+	}
+	m.id += fmt.Sprintf(" rest=%s/%s %q %q", m.rest.Group, m.rest.Version, m.rest.OpenAPIPath, m.rest.PathPrefix)
+}
+
+// serverFor returns the server of a spec, a new one if its identity changed, and makes it
+// live.
+func (r *reconcile) serverFor(m *serverSpec) *Server {
+	s, old := r.s, r.s.servers[m.target]
 	if old != nil && old.id == m.id && !old.replacedBy(m.uid) {
-		live[m.target] = old
-		old.change(&m)
+		old.change(m)
 		s.restoreServer(old)
+		r.live[m.target] = old
 		return old
 	}
+	if old != nil && old.replacedBy(m.uid) {
+		s.forgetServer(m.target)
+		old = nil
+	}
+	srv := s.newServer(m, old)
+	s.restoreServer(srv)
+	r.live[m.target] = srv
+	return srv
+}
+
+// newServer makes a server. old is the same server with another identity, whose discovery is
+// used until that of the new one is read; nil: there is none.
+func (s *Controller) newServer(m *serverSpec, old *Server) *Server {
+	s.made++
 	srv := &Server{
 		Name: m.name, id: m.id, uid: m.uid, trust: m.trustID, target: m.target, checkURL: m.checkURL, checkPath: m.checkPath,
-		suspect: m.suspect, tells: m.only == nil, anyBody: m.rest != nil && m.rest.AllowAnyBody,
+		suspect: m.suspect, whole: m.only == nil, anyBody: m.rest != nil && m.rest.AllowAnyBody, serial: s.made,
 	}
-	s.made++
-	srv.serial = s.made
-	live[m.target] = srv
 	srv.Up = proxy.NewUpstream(upstream.Config{
 		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy, Via: s.via, Lasting: s.lasting, REST: m.rest != nil,
 		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.endpointChanged,
@@ -141,58 +163,59 @@ func (s *Controller) serverFor(m making, live map[string]*Server) *Server {
 	pinned := srv.Up.Pinned()
 	cfg := sources.Config{
 		Name: m.name, BaseURL: m.base.String(), Shown: m.shown, Identify: identifyAggregator, GroupVersions: m.only, Grace: s.grace,
-		Transport: pinned, StreamTransport: pinned.Streams(), OpenAPIChanged: srv.openAPISignal.Set,
+		Transport: pinned, StreamTransport: pinned.Streams(), OpenAPIChanged: srv.openAPIChanged.Set,
 		Changed: func() { s.sourceChanged(srv) },
 	}
 	if m.permanent {
 		cfg.Limits = sources.ConfiguredLimits()
 	}
-	var kept []discovery.GroupVersion
-	var index *sources.OpenAPIIndex
-	switch {
-	case old == nil:
-	case old.replacedBy(m.uid): // what another said is not its word
-		s.forgetServer(m.target)
-	case old.Source.Fetched():
-		// The same, reached another way: what it said stands until the new server
-		// speaks.
-		said, whole := old.Source.Served()
-		if kept = said; whole {
-			cfg.Previous = said
+	var previous []discovery.GroupVersion
+	inherits := old != nil && old.Source.Fetched()
+	if inherits {
+		var whole bool
+		if previous, whole = old.Source.Served(); whole {
+			cfg.Previous = previous
 		}
-		index = old.Source.FetchedOpenAPI()
 	}
 	if m.rest == nil {
 		srv.Source = sources.NewSource(cfg)
 	} else {
-		srv.REST = newRESTSource(cfg, m.rest)
+		srv.REST = sources.NewRESTSource(cfg, sources.RESTConfig{
+			Group: m.rest.Group, Version: m.rest.Version, OpenAPIPath: m.rest.Document(), PathPrefix: m.rest.PathPrefix,
+		})
 		srv.Source = srv.REST
 	}
-	if kept != nil {
-		srv.Source.Restore(kept)
+	if inherits {
+		srv.Source.Restore(previous)
+		if index := old.Source.FetchedOpenAPI(); index != nil {
+			srv.Source.RestoreOpenAPI(index)
+		}
 	}
-	if index != nil {
-		srv.Source.RestoreOpenAPI(index)
-	}
-	s.restoreServer(srv)
 	return srv
 }
 
-// identifyAggregator adds the identity under which the gateway asks servers
-// for discovery (docs/wire.md 8.2).
+// identifyAggregator adds the identity of requests for discovery (docs/wire.md 8.2).
 func identifyAggregator(h http.Header) {
 	authn.SetFrontProxyHeaders(h, &resource.User{Name: resource.KubeAggregator, Groups: []string{resource.GroupMasters}})
 }
 
-// replacedBy reports whether the server is described by another object now, of the
-// same name: that one may mean another server.
+// endpointChanged is called when the state of an endpoint changes. Routes change by the
+// verdict of the checker.
+func (s *Controller) endpointChanged() {
+	if s.noticed != nil {
+		s.noticed()
+	}
+}
+
+// replacedBy reports whether uid is that of another object of the same name, which describes
+// another server.
 func (srv *Server) replacedBy(uid string) bool {
 	return srv.uid != "" && uid != "" && srv.uid != uid
 }
 
-// change takes in how the server is reached now. Endpoints that stay keep all that
-// is known of them, and what is under way to them.
-func (srv *Server) change(m *making) {
+// change updates how the server is reached. Endpoints that remain keep their state and their
+// requests.
+func (srv *Server) change(m *serverSpec) {
 	srv.checkURL, srv.suspect, srv.anyBody = m.checkURL, m.suspect, m.rest != nil && m.rest.AllowAnyBody
 	if m.uid != "" {
 		srv.uid = m.uid
@@ -207,9 +230,8 @@ func (srv *Server) change(m *making) {
 	}
 }
 
-// letGo lets go of a server: what is under way finishes, and nobody waits for it but
-// who stops everything.
-func (s *Controller) letGo(srv *Server) {
+// closeServer closes a server. Requests in flight finish; only closeAll waits for them.
+func (s *Controller) closeServer(srv *Server) {
 	if srv.unfollow != nil {
 		srv.unfollow()
 	}
@@ -218,54 +240,27 @@ func (s *Controller) letGo(srv *Server) {
 	s.followers.Go(srv.Source.Wait)
 }
 
-// OpenAPIOwner is the server's name where its OpenAPI documents are kept: what was
-// kept of another under the same name is not taken for its own.
+// restRoute returns how requests are sent to a REST server; nil for any other.
+func (srv *Server) restRoute() *proxy.REST {
+	if srv.REST == nil {
+		return nil
+	}
+	prefix, known := srv.REST.PathPrefix()
+	hosts := []string{srv.Up.Base().Host}
+	for _, e := range srv.Up.Endpoints() {
+		if e.Base != nil {
+			hosts = append(hosts, e.Base.Host)
+		}
+	}
+	return proxy.NewREST(srv.REST.GroupVersion(), prefix, known, hosts, srv.anyBody)
+}
+
+// OpenAPIOwner identifies the server in the cache of OpenAPI documents: documents of another
+// server of the same name are not used.
 func (srv *Server) OpenAPIOwner() string { return srv.target + " " + srv.id }
 
-// version tells checks of the server from those of an earlier one of its target, and
-// those with other trust.
-func (srv *Server) version() string { return fmt.Sprint(srv.serial, " ", srv.id, " ", srv.trust) }
-
-// availabilityTarget is how the checker asks the server: its discovery, which
-// also tells what is new.
-func (srv *Server) availabilityTarget(s *Controller) availability.Target {
-	return availability.Target{
-		ID: srv.target, Version: srv.version(), Schedule: availability.Schedule{Suspect: srv.suspect},
-		Probe: func(ctx context.Context) error { return s.Probe(ctx, srv) },
-	}
-}
-
-// Probe asks a server what it serves, and takes in what is new. Check does so from
-// time to time; others need not.
-func (s *Controller) Probe(ctx context.Context, srv *Server) error {
-	if err := srv.Source.Check(ctx); err != nil {
-		return stable(err)
-	}
-	srv.answered.Set()
-	if srv.followed.Load() {
-		srv.openAPISignal.Set()
-	} else if srv.refreshOpenAPI(ctx) {
-		s.wake.Set()
-	}
-	return nil
-}
-
-// refreshOpenAPI brings what is known of the server's OpenAPI up to date and
-// reports whether it is new, or whether it can be used. It comes after discovery,
-// which says what to look for in it. A failure is no verdict on the server: the
-// index stays as it was.
-func (srv *Server) refreshOpenAPI(ctx context.Context) bool {
-	srv.openAPI.Lock()
-	defer srv.openAPI.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openAPITimeout)
-	defer cancel()
-	changed, _ := srv.Source.RefreshOpenAPI(ctx) // Broken has the error
-	return changed
-}
-
-// shownAs is the name of a server to people: that of its Backend, or
-// apiservice/NAME if it is the Service of an APIService. No Backend's name has a
-// slash in it.
+// shownAs is the server's name in metrics: that of its Backend, or apiservice/NAME, which no
+// Backend can have.
 func (srv *Server) shownAs() string {
 	if name, ok := strings.CutPrefix(srv.target, backendPrefix); ok {
 		return name

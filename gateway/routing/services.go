@@ -19,30 +19,38 @@ import (
 	"portico/resource/loop"
 )
 
-// services is what the gateway follows of Services and EndpointSlices, to find
-// the servers that APIServices name. Immutable; the last good state is kept
-// while the core server is away.
+// services are the Services and EndpointSlices of the core server, for the addresses of
+// servers that APIServices and Backends name. Immutable; the last state remains while the
+// core server is down.
 type services struct {
 	// restored: only resolved is known, from an earlier gateway.
 	restored bool
 	service  map[resource.Key]*corev1.Service
-	slices   map[resource.Key][]*discoveryv1.EndpointSlice // by service
+	slices   map[resource.Key][]*discoveryv1.EndpointSlice // by Service
 
-	// resolved is what resolve found: the same is asked with every reconcile.
+	// resolved caches the results of resolve: every reconcile needs the same ones.
 	mu       sync.Mutex
 	resolved map[serviceKey]resolution
 }
 
-// addresses are where the server of a Service is.
-type addresses struct {
-	// list has host:port of each, sorted: the first [backend.MaxEndpoints].
-	list []string
-	// all is how many there are.
-	all int
+// serviceKey names a port of a Service.
+type serviceKey struct {
+	namespace, name string
+	port            int32
 }
 
-// noted adds to a condition that not all addresses are used, if that is so.
-// Whoever may write EndpointSlices in a namespace decides how many there are.
+func keyOf(ref *apireg.ServiceReference) serviceKey {
+	return serviceKey{ref.Namespace, ref.Name, apiservice.Port(ref)}
+}
+
+// addresses are those of a Service.
+type addresses struct {
+	list []string // host:port of each, sorted: the first [backend.MaxEndpoints]
+	all  int      // how many there are
+}
+
+// noted adds to a condition that not all addresses are used, if so: users that may write
+// EndpointSlices decide how many there are.
 func (a addresses) noted(c apiservice.Condition) apiservice.Condition {
 	if a.all > len(a.list) {
 		c.Message += fmt.Sprintf("; of the %d ready addresses of its Service the first %d are used", a.all, len(a.list))
@@ -50,7 +58,7 @@ func (a addresses) noted(c apiservice.Condition) apiservice.Condition {
 	return c
 }
 
-// resolution is what came of resolving a Service.
+// resolution is the result of resolving a Service.
 type resolution struct {
 	addresses
 	failed *apiservice.Condition
@@ -58,8 +66,7 @@ type resolution struct {
 
 var errServicesUnknown = errors.New("the core server has not been reached yet")
 
-// newServices decodes the two snapshots. An object that does not decode is left
-// out: it cannot name a server.
+// newServices decodes two snapshots, and leaves out invalid objects.
 func newServices(svc, eps loop.Snapshot) *services {
 	s := &services{service: map[resource.Key]*corev1.Service{}, slices: map[resource.Key][]*discoveryv1.EndpointSlice{}}
 	for _, o := range svc.Items {
@@ -78,10 +85,9 @@ func newServices(svc, eps loop.Snapshot) *services {
 	return s
 }
 
-// resolve returns where the server is that an APIService names, or the condition
-// that says why that is not known (docs/wire.md 8.2, 8.3). There is no kube-proxy here:
-// a Service with a selector or hand-written endpoints is always resolved to the
-// ready addresses of its EndpointSlices. Safe for concurrent use.
+// resolve returns the addresses of a Service, or the condition that says why there are none
+// (docs/wire.md 8.2, 8.3). There is no kube-proxy: a Service is always resolved to the ready
+// addresses of its EndpointSlices, or to its external name. Safe for concurrent use.
 func (s *services) resolve(ref *apireg.ServiceReference) (addresses, *apiservice.Condition) {
 	if s == nil {
 		failed := apiservice.ServiceAccessError(ref, errServicesUnknown)
@@ -101,7 +107,7 @@ func (s *services) resolve(ref *apireg.ServiceReference) (addresses, *apiservice
 	return found.addresses, found.failed
 }
 
-// lookup is resolve for what was not asked yet.
+// lookup is resolve without the cache.
 func (s *services) lookup(ref *apireg.ServiceReference) (addresses, *apiservice.Condition) {
 	fail := func(c apiservice.Condition) (addresses, *apiservice.Condition) { return addresses{}, &c }
 	key := resource.Key{Namespace: ref.Namespace, Name: ref.Name}
@@ -137,8 +143,8 @@ func (s *services) lookup(ref *apireg.ServiceReference) (addresses, *apiservice.
 	return addresses{list: slices.Clone(ready[:min(len(ready), backend.MaxEndpoints)]), all: len(ready)}, nil
 }
 
-// readyAddresses returns host:port of the slice's ready endpoints for the port
-// of that name. Readiness that is not said counts as ready.
+// readyAddresses returns host:port of the ready endpoints of a slice, for the port of that
+// name. Endpoints without the condition are ready.
 func readyAddresses(slice *discoveryv1.EndpointSlice, portName string) (out []string) {
 	for _, p := range slice.Ports {
 		if p.Port == nil || (p.Name == nil && portName != "") || (p.Name != nil && *p.Name != portName) {
@@ -156,8 +162,8 @@ func readyAddresses(slice *discoveryv1.EndpointSlice, portName string) (out []st
 	return out
 }
 
-// serviceURL is how a registered server is named in requests and messages; its
-// host is also the name that its certificate must have.
+// serviceURL returns the scheme and host of the server of a Service in requests and messages,
+// and the name that its certificate must have.
 func serviceURL(ref *apireg.ServiceReference) (scheme, host, serverName string) {
 	serverName = fmt.Sprintf("%s.%s.svc", ref.Name, ref.Namespace)
 	return "https", net.JoinHostPort(serverName, strconv.Itoa(int(apiservice.Port(ref)))), serverName

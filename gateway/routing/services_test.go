@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -19,7 +18,7 @@ import (
 	"portico/resource/loop"
 )
 
-// followed makes the snapshot that following these objects gives.
+// followed returns the snapshot of these objects.
 func followed[T metav1.Object](t testing.TB, objects ...T) loop.Snapshot {
 	t.Helper()
 	var s loop.Snapshot
@@ -51,6 +50,7 @@ func endpointSlice(name, of, portName string, port int32, endpoints ...discovery
 	}
 }
 
+// A Service resolves to its ready addresses or its external name, or to a condition.
 func TestResolve(t *testing.T) {
 	yes, no := true, false
 	ready := func(ready *bool, addresses ...string) discoveryv1.Endpoint {
@@ -118,8 +118,7 @@ func TestResolve(t *testing.T) {
 
 const noteOfCrowd = "; of the 20000 ready addresses of its Service the first 256 are used"
 
-// crowded is a Service "api" with n ready addresses, 1,000 to a slice, some of them
-// in two.
+// crowded is the Service "api" with n ready addresses, 1,000 to a slice, one of them in all.
 func crowded(t testing.TB, n int) *services {
 	t.Helper()
 	var all []*discoveryv1.EndpointSlice
@@ -134,12 +133,11 @@ func crowded(t testing.TB, n int) *services {
 	return newServices(followed(t, service("api", corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}})), followed(t, all...))
 }
 
-// crowdedAddress is on this host, where nobody listens.
+// crowdedAddress is a loopback address without a listener.
 func crowdedAddress(i int) string { return fmt.Sprintf("127.%d.%d.%d", 1+i>>16, i>>8&0xff, i&0xff) }
 
-// Who may write EndpointSlices makes no more endpoints than a Backend may have: the
-// first by name, and the conditions say how many there are. No more than a document
-// holds are kept.
+// At most backend.MaxEndpoints addresses of a Service are used and saved; the conditions say
+// how many there are.
 func TestAddressesAreBounded(t *testing.T) {
 	const n = 20000
 	found, failed := crowded(t, n).resolve(&apireg.ServiceReference{Namespace: "ns", Name: "api"})
@@ -161,31 +159,21 @@ func TestAddressesAreBounded(t *testing.T) {
 		if kept := packed(t, s.in.savedAddresses()); len(kept) > 64<<10 {
 			t.Errorf("%s: %d bytes are kept", name, len(kept))
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+		stop := s.startChecks(t)
 		until(t, name+": the conditions say how many there are", func() bool {
 			s.Reconcile()
-			says := true
+			noted := true
 			for _, st := range s.BackendStates().List {
-				says = says && strings.HasSuffix(st.Condition.Message, noteOfCrowd)
+				noted = noted && strings.HasSuffix(st.Condition.Message, noteOfCrowd)
 			}
 			c := s.Conditions()["v1.widgets.example.com"]
-			return says && c.Reason == "FailedDiscoveryCheck" && strings.HasSuffix(c.Message, noteOfCrowd)
+			return noted && c.Reason == "FailedDiscoveryCheck" && strings.HasSuffix(c.Message, noteOfCrowd)
 		})
-		cancel()
-		<-ended
+		stop()
 	}
 }
 
-func TestServiceURL(t *testing.T) {
-	scheme, host, name := serviceURL(&apireg.ServiceReference{Namespace: "ns", Name: "api"})
-	if scheme != "https" || host != "api.ns.svc:443" || name != "api.ns.svc" {
-		t.Errorf("%s %s %s", scheme, host, name)
-	}
-}
-
-func servicesForKeeping(t *testing.T) *services {
+func servicesToSave(t *testing.T) *services {
 	t.Helper()
 	https := corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}
 	yes, no := true, false

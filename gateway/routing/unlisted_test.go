@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -19,8 +18,8 @@ import (
 	"portico/discovery"
 )
 
-// listing is a server that lists v1 of widgets.example.com and serves it; unlisted
-// is how it answers v2, which it does not list.
+// listing is a server that lists and serves v1 of widgets.example.com; unlisted is the status
+// of v2, which it does not list.
 type listing struct {
 	*httptest.Server
 	unlisted atomic.Int32
@@ -78,8 +77,8 @@ func v2(change func(*apireg.APIService)) *apireg.APIService {
 	return a
 }
 
-// An APIService that shares the server of a Backend is available if the server has
-// its group/version, listed or not: what is not listed is asked for.
+// A user's APIService is available if the server of its Backend serves the group/version,
+// listed or not: an unlisted one is checked.
 func TestUnlistedGroupVersion(t *testing.T) {
 	l := startListing(t)
 	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
@@ -87,10 +86,7 @@ func TestUnlistedGroupVersion(t *testing.T) {
 	}}
 	v1 := v2(func(a *apireg.APIService) { a.Name, a.Spec.Version = "v1.widgets.example.com", "v1" })
 	s := onService(t, v1, b)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
+	s.startChecks(t)
 	says := func(what, name, reason string) apiservice.Condition {
 		t.Helper()
 		until(t, what, func() bool { s.Reconcile(); return s.Conditions()[name].Reason == reason })
@@ -166,9 +162,8 @@ func TestUnlistedGroupVersion(t *testing.T) {
 	}
 }
 
-// The same of an APIService and a Backend that name one Service, where the reason
-// reads as upstream's.
-func TestUnlistedOfTheSameService(t *testing.T) {
+// Messages name the URL of an unlisted group/version, or that there are several endpoints.
+func TestURLOfUnlisted(t *testing.T) {
 	a := v2(func(a *apireg.APIService) {
 		a.Annotations, a.Spec.Service = nil, &apireg.ServiceReference{Namespace: "ns", Name: "api"}
 	})
@@ -184,17 +179,14 @@ func TestUnlistedOfTheSameService(t *testing.T) {
 	}
 }
 
-// A server that was made anew under the name of another is checked, not that one.
+// A server that replaces another one of the same name is checked.
 func TestReplacedServerIsChecked(t *testing.T) {
 	l := startListing(t)
 	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "first"}, Spec: backend.Spec{
 		Endpoints: []backend.Endpoint{{URL: l.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
 	}}
 	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
+	s.startChecks(t)
 	heard := func() bool {
 		srv := s.servers["backend/b"]
 		return srv.Source.Fetched() && srv.Up.Status().Endpoints[0].State == backend.EndpointHealthy

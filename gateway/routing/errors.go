@@ -8,26 +8,26 @@ import (
 // MaxErrorText bounds an error in a condition or a status, in bytes.
 const MaxErrorText = 512
 
-// passing are the parts of errors that differ although the error is the same,
-// and what stands in their place. What a server sent that is no HTTP goes, too:
-// it may be anything, and is not for all who read conditions.
+// passing are the parts of errors that differ although the error is the same, and their
+// replacements. Bytes of a server that are no HTTP are removed as well: they may be anything,
+// and all users read conditions.
 var passing = []struct {
 	part *regexp.Regexp
 	put  string
 }{
 	// The gateway's side of a connection.
 	{regexp.MustCompile(`(?:[^\s"]+:\d+|@)->`), ""},
-	// Which request of a connection failed.
+	// The request of a connection that failed.
 	{regexp.MustCompile(`stream error: stream ID \d+; `), "stream error: "},
-	// When a certificate was looked at that is not valid.
+	// The time at which a certificate was not valid.
 	{regexp.MustCompile(`current time \S+ is (after|before)`), "current time is $1"},
 	{regexp.MustCompile(`malformed HTTP (response|version|status code) "(?:[^"\\]|\\.)*"?`), "malformed HTTP $1"},
 	{regexp.MustCompile(`(malformed MIME header(?: line| initial line)?):(?s:.*)`), "$1"},
 }
 
-// StableText makes the text of an error read the same as long as it is the same:
-// one that differs with every check would be written with every check. It has at
-// most MaxErrorText bytes and three dots.
+// StableText removes from an error what differs each time: an error that differs with every
+// check would be written with every check. The result has at most MaxErrorText bytes and
+// three dots.
 func StableText(text string) string {
 	for i := range passing {
 		text = passing[i].part.ReplaceAllString(text, passing[i].put)
@@ -38,7 +38,7 @@ func StableText(text string) string {
 	return text
 }
 
-// stable returns err with a text that is stable; nil stays nil.
+// stable returns err with its StableText; nil of nil.
 func stable(err error) error {
 	if err == nil {
 		return nil
@@ -46,8 +46,7 @@ func stable(err error) error {
 	return &stableError{err: err, text: StableText(err.Error())}
 }
 
-// stableError is an error under a text that does not change from one time to
-// the next.
+// stableError is an error with another text.
 type stableError struct {
 	err  error
 	text string

@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,8 +13,8 @@ import (
 	"portico/apiservice/backend"
 )
 
-// What is said of a server has its real address, or none: the host by which it is
-// asked is made of its Backend's name, and leads nowhere.
+// Messages have the real address of a server, or none: the host of requests to it is the
+// name of its Backend.
 func TestMessagesHaveNoMadeUpAddress(t *testing.T) {
 	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
 	first, second := httptest.NewTLSServer(fails), httptest.NewTLSServer(fails)
@@ -32,10 +31,7 @@ func TestMessagesHaveNoMadeUpAddress(t *testing.T) {
 		named("m3", backend.Spec{Endpoints: both[:1], REST: &backend.REST{Group: "shop.example.com", Version: "v1"}}),
 		named("m4", backend.Spec{Endpoints: both, REST: &backend.REST{Group: "shop.example.com", Version: "v2"}}),
 	)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
+	s.startChecks(t)
 	for name, want := range map[string]string{
 		"m1": "from " + first.URL + "/apis: bad status from /api: 500", "m2": "any endpoint of m2: bad status from /api: 500",
 		"m3": "from " + first.URL + "/openapi.json: bad status from /openapi.json: 500", "m4": "any endpoint of m4: bad status from /openapi.json: 500",

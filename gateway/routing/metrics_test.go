@@ -11,9 +11,12 @@ import (
 	"portico/apiservice/availability"
 )
 
+// Checks are counted by endpoint and result; the series of an endpoint that is no longer
+// checked are deleted.
 func TestCheckMetrics(t *testing.T) {
 	m := newCheckMetrics()
-	registry := registered(t, m)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.total, m.duration)
 	fails := errors.New("it does not answer")
 	targets := func() []availability.Target {
 		return []availability.Target{
@@ -22,8 +25,9 @@ func TestCheckMetrics(t *testing.T) {
 		}
 	}
 	names := []checkName{{"a", "https://one"}, {"b", discoveryCheck}}
-	first := m.watched(targets(), func(i int) checkName { return names[i] })
-	again := m.watched(targets(), func(i int) checkName { return names[i] })
+	first, again := targets(), targets()
+	m.count(first, names)
+	m.count(again, names)
 	for _, target := range []availability.Target{first[0], again[0], again[1]} {
 		if err := target.Probe(t.Context()); err != nil && !errors.Is(err, fails) {
 			t.Error(err)
@@ -40,14 +44,13 @@ func TestCheckMetrics(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", key, n, want)
 		}
 	}
-	m.watched(nil, nil)
+	m.count(nil, nil)
 	if got := gathered(t, registry); len(got) != 0 {
-		t.Errorf("nothing is checked, and there is %v", got)
+		t.Errorf("nothing is checked, and there are series: %v", got)
 	}
 }
 
-// gathered returns the values of what is registered, counts of histograms
-// included, by name and labels.
+// gathered returns the values of all series, and counts of histograms, by name and labels.
 func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -66,13 +69,4 @@ func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 		}
 	}
 	return out
-}
-
-func registered(t *testing.T, c prometheus.Collector) *prometheus.Registry {
-	t.Helper()
-	registry := prometheus.NewRegistry()
-	if err := registry.Register(c); err != nil {
-		t.Fatal(err)
-	}
-	return registry
 }

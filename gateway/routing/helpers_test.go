@@ -1,9 +1,11 @@
 package routing
 
 import (
+	"context"
 	"log/slog"
 	"net/url"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -15,7 +17,7 @@ import (
 	"portico/resource"
 )
 
-// onSocket is a Backend that a gateway starts with.
+// onSocket returns a static Backend.
 func onSocket(t testing.TB, name, path string) *StaticBackend {
 	t.Helper()
 	c, err := NewStaticBackend(Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
@@ -25,13 +27,12 @@ func onSocket(t testing.TB, name, path string) *StaticBackend {
 	return c
 }
 
-// fakeBackend has a gateway start with a Backend whose server says what a source
-// does, and is never connected to.
-func fakeBackend(t testing.TB, s *Controller, name string, says Source) {
+// fakeBackend adds a static Backend whose server has the source and is never connected to.
+func fakeBackend(t testing.TB, s *Controller, name string, source Source) {
 	t.Helper()
-	s.configured = append(s.configured, onSocket(t, name, "/nobody/"+name))
+	s.static = append(s.static, onSocket(t, name, "/nobody/"+name))
 	s.proxies = proxy.NewMaker(slog.New(slog.DiscardHandler))
-	srv := &Server{Name: name, target: targetOfBackend(name), Source: says, tells: true}
+	srv := &Server{Name: name, target: targetOfBackend(name), Source: source, whole: true}
 	srv.Up = proxy.NewUpstream(upstream.Config{
 		Base: &url.URL{Scheme: "http", Host: name}, Endpoints: []upstream.Endpoint{{URL: "unix:///nobody/" + name, Network: "unix", Address: "/nobody", Weight: 1}},
 	}, s.proxies)
@@ -43,9 +44,30 @@ func fakeBackend(t testing.TB, s *Controller, name string, says Source) {
 	s.live.Store(&s.servers)
 }
 
-// says has the server of a Backend say something else.
-func (s *Controller) says(name string, what Source) {
-	s.servers[targetOfBackend(name)].Source = what
+// setSource replaces the source of the server of a Backend.
+func (s *Controller) setSource(name string, source Source) {
+	s.servers[targetOfBackend(name)].Source = source
+}
+
+// startChecks runs the checks until stop is called or the test ends.
+func (s *Controller) startChecks(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+	stop = func() { cancel(); <-ended }
+	t.Cleanup(stop)
+	return stop
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
 }
 
 // custom is the APIService of a custom resource.

@@ -18,12 +18,13 @@ import (
 	"portico/gateway/proxy"
 )
 
-func TestMerge(t *testing.T) {
+// The route, the condition and the discovery entry of every kind of decision.
+func TestAdd(t *testing.T) {
 	now := time.Now()
 	graced := &Controller{grace: time.Minute, own: []discovery.GroupVersion{
 		{Group: apiservice.Group, Version: "v1", GroupPriority: 20001}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
 	}}
-	lasting := &Controller{own: graced.own} // no grace period: what is known stays current
+	lasting := &Controller{own: graced.own} // no grace period: discovery remains current
 	known := &Server{Up: &proxy.Upstream{}, Source: sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{
 		{Group: "a.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
@@ -49,16 +50,16 @@ func TestMerge(t *testing.T) {
 		"never answered":          {"b.example.com", routeDecision{server: mute, condition: down}, true, false, false, true, true, false},
 		"no server":               {"c.example.com", routeDecision{condition: down}, true, false, false, true, true, false},
 		"nobody serves it":        {"d.example.com", routeDecision{nowhere: true, condition: apiservice.Local()}, false, false, false, false, false, false},
-		"down within the grace":   {"a.example.com", routeDecision{server: known, condition: down, verdict: true, since: now.Add(-10 * time.Second)}, true, false, false, false, true, true},
-		"down longer than grace":  {"a.example.com", routeDecision{server: known, condition: down, verdict: true, since: now.Add(-2 * time.Minute)}, true, false, true, false, true, false},
-		"without grace, down":     {"a.example.com", routeDecision{server: known, condition: down, verdict: true, since: now.Add(-48 * time.Hour)}, true, false, false, false, true, false},
+		"down within the grace":   {"a.example.com", routeDecision{server: known, condition: down, wasGood: true, since: now.Add(-10 * time.Second)}, true, false, false, false, true, true},
+		"down longer than grace":  {"a.example.com", routeDecision{server: known, condition: down, wasGood: true, since: now.Add(-2 * time.Minute)}, true, false, true, false, true, false},
+		"without grace, down":     {"a.example.com", routeDecision{server: known, condition: down, wasGood: true, since: now.Add(-48 * time.Hour)}, true, false, false, false, true, false},
 		"without grace, mute":     {"b.example.com", routeDecision{server: mute, condition: down, since: now.Add(-48 * time.Hour)}, true, false, false, true, true, false},
 		"registration is not his": {apiservice.Group, routeDecision{server: known, condition: apiservice.Passed()}, true, true, false, false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := newMerge(graced)
+			m := newReconcile(graced, &inputs{})
 			if strings.HasPrefix(name, "without grace") {
-				m = newMerge(lasting)
+				m = newReconcile(lasting, &inputs{})
 			}
 			a := of(c.group)
 			m.add(a, c.p)
@@ -88,9 +89,9 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// What a user registers in a group of a server that gateways start with comes after that
-// server's versions, whatever priority it asks for; in other groups it does not.
-func TestVersionsOfOwnersComeFirst(t *testing.T) {
+// In a built-in group, versions of other servers come after those of its static Backend,
+// whatever their priority; in other groups the priority decides.
+func TestBuiltinVersionsComeFirst(t *testing.T) {
 	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
 	of := func(group, version string, priority int32, labels map[string]string) *apireg.APIService {
 		return &apireg.APIService{
@@ -99,16 +100,16 @@ func TestVersionsOfOwnersComeFirst(t *testing.T) {
 		}
 	}
 	automanaged := map[string]string{apiservice.AutomanagedLabel: apiservice.OnStart}
-	m := newMerge(s)
 	core, crd := &BackendState{EffectiveBackend: EffectiveBackend{Name: "core", Permanent: true}}, &BackendState{EffectiveBackend: EffectiveBackend{Name: "crd", Permanent: true}}
-	m.backendStates = &BackendStates{List: []*BackendState{core, crd}, ByName: map[string]*BackendState{"core": core, "crd": crd}}
 	list := []*apireg.APIService{
 		of("coordination.k8s.io", "v1", 15, automanaged), of("coordination.k8s.io", "v9", 1000, nil),
 		of("widgets.example.com", "v1", 15, automanaged), of("widgets.example.com", "v9", 1000, nil),
 		of("coordination.k8s.io", "v8", 100, automanaged), // a definition
 	}
 	list[4].Annotations[apiservice.BackendAnnotation] = "crd"
-	m.own(list)
+	m := newReconcile(s, &inputs{apiservices: list})
+	m.backendStates = &BackendStates{List: []*BackendState{core, crd}, ByName: map[string]*BackendState{"core": core, "crd": crd}}
+	m.findBuiltinGroups()
 	for i, want := range []int32{15, 14, 15, 1000, 14} {
 		if got := m.entry(list[i], routeDecision{}).VersionPriority; got != want {
 			t.Errorf("%s has the priority %d, want %d", list[i].Name, got, want)
@@ -116,7 +117,8 @@ func TestVersionsOfOwnersComeFirst(t *testing.T) {
 	}
 }
 
-// A group/version that is beyond the limits of its server says so, and is available.
+// A group/version that exceeds the limits on its server is available, and its condition says
+// so.
 func TestTruncatedIsAvailable(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis/widgets.example.com/v1" {
@@ -135,8 +137,7 @@ func TestTruncatedIsAvailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
-	m := newMerge(s)
-	m.backendStates = &BackendStates{}
+	m := newReconcile(s, &inputs{})
 	a := widgetsAt(func(*apireg.APIServiceSpec) {})
 	m.add(a, routeDecision{server: &Server{Up: &proxy.Upstream{}, Source: source}, condition: apiservice.Passed()})
 	if c := m.conditions[a.Name]; !c.Available() || !strings.Contains(c.Message, "DiscoveryTruncated") {

@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -19,8 +18,8 @@ import (
 	"portico/gateway/proxy"
 )
 
-// A user's APIService for another version of a group that the gateway serves is shown
-// by its condition, and leads nowhere: also one that names a Service.
+// A user's APIService for another version of a group of the gateway has a condition that says
+// so, and no route, also with a Service.
 func TestOtherVersionsOfOwnGroups(t *testing.T) {
 	const group = "rbac.authorization.k8s.io"
 	for name, change := range map[string]func(*apireg.APIService){
@@ -45,8 +44,8 @@ func TestOtherVersionsOfOwnGroups(t *testing.T) {
 	}
 }
 
-// An APIService that names a Backend which does not exist says so, as do requests, and
-// its group stays in discovery; before the Backends are known, nothing is said of it.
+// The condition, requests and discovery of an APIService whose Backend does not exist say so,
+// once the Backends are read.
 func TestBackendThatIsNotPresent(t *testing.T) {
 	a := &apireg.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.widgets.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "gone"}},
@@ -84,9 +83,9 @@ func TestBackendThatIsNotPresent(t *testing.T) {
 	}
 }
 
-// While another Backend takes over what one that is gone had, its server keeps it, for a
-// bounded time. Of what nobody takes over, requests are told at once.
-func TestBackendIsSucceeded(t *testing.T) {
+// The server of a deleted Backend keeps a group/version for a bounded time if another Backend
+// takes it over; else requests fail at once.
+func TestHandoverToAnotherBackend(t *testing.T) {
 	takes := func(groups ...string) *backend.AutoRegister { return &backend.AutoRegister{Groups: groups} }
 	for name, c := range map[string]struct {
 		auto     *backend.AutoRegister // of the other one
@@ -125,7 +124,7 @@ func TestBackendIsSucceeded(t *testing.T) {
 			continue
 		}
 		if again <= 0 || again > handover {
-			t.Errorf("%s: it is looked at again after %v", name, again)
+			t.Errorf("%s: the next reconcile is after %v", name, again)
 		}
 		taken := custom(widgets()[0], "b")
 		apiservice.Set(taken, apiservice.Local(), time.Now())
@@ -147,8 +146,7 @@ func TestBackendIsSucceeded(t *testing.T) {
 	}
 }
 
-// What cannot be read of a server says why, whether the server is away or only one of
-// its documents is; nothing is made up before it was asked.
+// WhyUnknown has the error of a document or of the server, and nothing before the first check.
 func TestWhyNothingIsKnown(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -173,14 +171,11 @@ func TestWhyNothingIsKnown(t *testing.T) {
 		if why := s.WhyUnknown("widgets.example.com", "v1"); why != "" {
 			t.Errorf("%s: before it was asked: %s", name, why)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); _ = s.checker.Run(ctx) }()
+		stop := s.startChecks(t)
 		until(t, name+": the reason is known", func() bool {
 			s.Reconcile()
 			return strings.Contains(s.WhyUnknown("widgets.example.com", "v1"), c.want)
 		})
-		cancel()
-		<-ended
+		stop()
 	}
 }

@@ -17,8 +17,8 @@ import (
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// What the gateway starts with is not to be had under another group.
-func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
+// A REST Backend with the address of a static Backend gets no server.
+func TestRESTOfStaticBackend(t *testing.T) {
 	rest := func(name string, r *backend.REST, url string) *backend.Backend {
 		return &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}, REST: r}}
 	}
@@ -26,7 +26,7 @@ func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	s := &Controller{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{})}
 	for name, url := range map[string]string{"core": "unix:///run/core.sock", "crd": "https://crd.internal:443", "near": "https://127.0.0.1:7443", "far": "https://10.0.0.1:443"} {
-		s.configured = append(s.configured, &StaticBackend{Name: name, spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}}})
+		s.static = append(s.static, &StaticBackend{Name: name, spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}}})
 	}
 	a := &apireg.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.evil.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "socket"}},
@@ -44,7 +44,7 @@ func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: far.Namespace, Name: far.Name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 443}}},
 	}}})
 	s.Reconcile()
-	defer s.retire()
+	defer s.closeAll()
 	for name, refused := range map[string]bool{"socket": true, "host": true, "plain": true, "other": false, "known": false, "core": false, "crd": false,
 		"dot": true, "localhost": true, "v6": true, "mapped": true, "else": false, "service": true} {
 		st := s.backendStates.Load().ByName[name]
@@ -57,7 +57,7 @@ func TestRESTOfAServerThatTheGatewayStartsWith(t *testing.T) {
 	}
 }
 
-// allowAnyBody holds for the next request, without another connection to the server.
+// A change of allowAnyBody takes effect with the same server.
 func TestRESTAllowAnyBody(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
@@ -66,7 +66,7 @@ func TestRESTAllowAnyBody(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.shop.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "shop"}},
 		Spec:       apireg.APIServiceSpec{Group: "shop.example.com", Version: "v1"},
 	}})
-	defer s.retire()
+	defer s.closeAll()
 	var server *Server
 	for _, allowed := range []bool{false, true, false} {
 		s.SetBackends([]*backend.Backend{{ObjectMeta: metav1.ObjectMeta{Name: "shop"}, Spec: backend.Spec{
