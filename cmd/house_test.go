@@ -79,6 +79,7 @@ var floors = []struct {
 	{"internal/testing/storetest", 1, 0},
 	{"internal/testing/tools", 0, 0},
 	{"internal/testing/history", 1, 0},
+	{"resource/response", 1, 0},
 	{"resource/rest", 1, 1},
 	{"resource/watchcache", 1, 2},
 	{"resource/admission", 1, 2},

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 )
 
 const (
@@ -48,12 +48,12 @@ func NewHandler(current *Current) http.Handler {
 func NewExplaining(current *Current, why func(group, version string) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
-			handlers.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, strings.ToLower(r.Method)))
+			response.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, strings.ToLower(r.Method)))
 			return
 		}
 		s := current.Load()
 		if s == nil {
-			handlers.WriteStatus(w, r, resource.Unavailable("discovery is not ready yet", 1))
+			response.WriteStatus(w, r, resource.Unavailable("discovery is not ready yet", 1))
 			return
 		}
 		legacy, aggregated := s.find(r.URL.Path)
@@ -66,7 +66,7 @@ func NewExplaining(current *Current, why func(group, version string) string) htt
 			if legacy.absent {
 				err.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{NotServed()}}
 			}
-			handlers.WriteStatus(w, r, err)
+			response.WriteStatus(w, r, err)
 			return
 		}
 		if act := resource.ActionFrom(r.Context()); act != nil && act.Follow && aggregated != nil {
@@ -126,7 +126,7 @@ func (s *Snapshot) find(path string) (legacy, aggregated *document) {
 func serve(w http.ResponseWriter, r *http.Request, legacy, aggregated *document) {
 	clause, ok := negotiate(r.Header.Values("Accept"), aggregated != nil)
 	if !ok {
-		handlers.WriteStatus(w, r, handlers.NotAcceptable(mediaJSON, mediaYAML, mediaProtobuf))
+		response.WriteStatus(w, r, response.NotAcceptable(mediaJSON, mediaYAML, mediaProtobuf))
 		return
 	}
 	d, contentType := legacy, clause.media
@@ -139,7 +139,7 @@ func serve(w http.ResponseWriter, r *http.Request, legacy, aggregated *document)
 	}
 	body, etag, err := d.encoded(clause.media)
 	if err != nil {
-		handlers.WriteStatus(w, r, err)
+		response.WriteStatus(w, r, err)
 		return
 	}
 	if etag != "" {
@@ -149,10 +149,10 @@ func serve(w http.ResponseWriter, r *http.Request, legacy, aggregated *document)
 			return
 		}
 	}
-	if clause.media == mediaJSON && handlers.PrettyWanted(r) {
+	if clause.media == mediaJSON && response.PrettyWanted(r) {
 		body = indented(body)
 	}
-	handlers.WriteBody(w, r, http.StatusOK, contentType, body)
+	response.WriteBody(w, r, http.StatusOK, contentType, body)
 }
 
 // indented is a document for people.

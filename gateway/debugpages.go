@@ -16,7 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 	"portico/resource/serve/version"
 )
 
@@ -60,13 +60,13 @@ type zpage struct {
 func (z *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		handlers.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, r.Method))
+		response.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, r.Method))
 		return
 	}
 	object, ok := z.negotiate(r.Header.Values("Accept"))
 	switch {
 	case !ok:
-		handlers.WriteStatus(w, r, handlers.NotAcceptable("text/plain", "application/json;v=v1beta1;g=config.k8s.io;as="+z.kind))
+		response.WriteStatus(w, r, response.NotAcceptable("text/plain", "application/json;v=v1beta1;g=config.k8s.io;as="+z.kind))
 	case object:
 		fields := z.fields()
 		fields["kind"], fields["apiVersion"] = z.kind, "config.k8s.io/v1beta1"

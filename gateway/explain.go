@@ -18,7 +18,7 @@ import (
 	"portico/discovery"
 	"portico/gateway/proxy"
 	"portico/resource"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 )
 
 // explainer answers where a request would go and why (package explain). Authorization
@@ -34,17 +34,17 @@ type explainer struct {
 func (e *explainer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		handlers.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, r.Method))
+		response.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, r.Method))
 		return
 	}
 	asked, err := askedRequest(r.URL.Query(), resource.ActionFrom(r.Context()).User)
 	if err != nil {
-		handlers.WriteStatus(w, r, apierrors.NewBadRequest(err.Error()))
+		response.WriteStatus(w, r, apierrors.NewBadRequest(err.Error()))
 		return
 	}
 	body, err := json.MarshalIndent(e.explain(asked), "", "  ")
 	if err != nil {
-		handlers.WriteStatus(w, r, apierrors.NewInternalError(err))
+		response.WriteStatus(w, r, apierrors.NewInternalError(err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -16,14 +16,13 @@ const (
 	Protobuf
 )
 
-// Owner is what garbage collection needs of an owner reference.
+// Owner is an owner reference for garbage collection.
 type Owner struct {
 	APIVersion, Kind, Name, UID string
 	Controller, BlockDeletion   bool
 }
 
-// Header is what Portico reads of an object without decoding it. It is
-// scanned once, when the object arrives.
+// Header has the fields that Portico uses without decoding an object. Parse scans them.
 type Header struct {
 	APIVersion, Kind string
 	Namespace, Name  string
@@ -45,8 +44,7 @@ func (h *Header) Key() Key { return Key{Namespace: h.Namespace, Name: h.Name} }
 // Terminating reports whether deletion of the object has begun.
 func (h *Header) Terminating() bool { return !h.DeletionTime.IsZero() }
 
-// Object is one object as it travels through Portico: a header that code
-// reads, and the bytes that a client reads.
+// Object is one object: its header and its encoded bytes.
 //
 // An Object is immutable and shared by its readers. Make one with [Parse] or
 // [Object.WithRevision].
@@ -59,7 +57,7 @@ type Object struct {
 	Data []byte
 
 	layout    layout
-	fields    atomic.Pointer[fieldTexts]
+	fields    atomic.Pointer[cachedFields]
 	canonical atomic.Pointer[canonicality]
 }
 

@@ -1,35 +1,36 @@
 package resource
 
 import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Selector chooses objects by labels and fields. The zero Selector matches
-// everything. It is immutable and safe for concurrent use.
+// Selector selects objects by labels and fields. The zero Selector matches every object. It
+// is immutable and safe for concurrent use.
 type Selector struct {
-	// Labels may be nil: everything.
+	// Labels nil: all objects.
 	Labels labels.Selector
-	// Fields may be nil: everything.
+	// Fields nil: all objects.
 	Fields fields.Selector
-	// Extract gives the values of the kind's own selectable fields
-	// (all but metadata.name and metadata.namespace); nil if it has none.
+	// Extract returns the selectable fields of the kind other than metadata.name and
+	// metadata.namespace; nil if it has none.
 	Extract func(*Object) map[string]string
-	// Names are the fields that Extract gives; others are extracted anew each
-	// time they are asked for.
+	// Names are the fields that objects cache; others are extracted for each use.
 	Names []string
-	// By identifies Extract and Names (comparable): selectors with the same By
-	// share what was extracted of an object. It stays in memory for as long as
-	// the object does.
+	// By is the comparable key of Extract and Names: selectors with the same By share what
+	// an object caches. Objects keep it in memory.
 	By any
 }
 
-// Empty reports whether the selector matches everything.
+// Empty reports whether the selector matches every object.
 func (s Selector) Empty() bool {
 	return (s.Labels == nil || s.Labels.Empty()) && (s.Fields == nil || s.Fields.Empty())
 }
 
-// Matches reports whether the object is chosen.
+// Matches reports whether the selector selects the object.
 func (s Selector) Matches(o *Object) bool {
 	if s.Labels != nil && !s.Labels.Empty() && !s.Labels.Matches(o.Labels) {
 		return false
@@ -37,17 +38,16 @@ func (s Selector) Matches(o *Object) bool {
 	return s.Fields == nil || s.Fields.Empty() || s.Fields.Matches(objectFields{o, s})
 }
 
-// Name returns the one name that the field selector asks for, if it asks for
-// exactly one (metadata.name=x).
+// Name returns the name that the field selector requires (metadata.name=x), if any.
 func (s Selector) Name() (string, bool) {
 	if s.Fields == nil {
 		return "", false
 	}
-	return s.Fields.RequiresExactMatch("metadata.name")
+	return s.Fields.RequiresExactMatch(metav1.ObjectNameField)
 }
 
-// Namespace returns the one namespace that the field selector asks for, if it
-// asks for exactly one (metadata.namespace=x).
+// Namespace returns the namespace that the field selector requires (metadata.namespace=x),
+// if any.
 func (s Selector) Namespace() (string, bool) {
 	if s.Fields == nil {
 		return "", false
@@ -55,18 +55,62 @@ func (s Selector) Namespace() (string, bool) {
 	return s.Fields.RequiresExactMatch("metadata.namespace")
 }
 
-// objectFields lets a field selector read an Object.
+// cachedFields are the selectable fields of an object.
+type cachedFields struct {
+	by     any
+	values []string // in the order of Selector.Names
+}
+
+// Field returns the value of a selectable field of the object, "" if it has none. Values are
+// cached in the object for the next selector with the same By; Extract may run more than
+// once.
+func (s Selector) Field(o *Object, name string) string {
+	switch {
+	case name == metav1.ObjectNameField:
+		return o.Name
+	case name == "metadata.namespace":
+		return o.Namespace
+	case s.Extract == nil:
+		return ""
+	}
+	at := slices.Index(s.Names, name)
+	if at < 0 {
+		return s.Extract(o)[name]
+	}
+	cached := o.fields.Load()
+	if cached == nil || cached.by != s.By {
+		cached = &cachedFields{s.By, make([]string, len(s.Names))}
+		values := s.Extract(o)
+		for i, name := range s.Names {
+			cached.values[i] = values[name]
+		}
+		o.fields.Store(cached)
+	}
+	return cached.values[at]
+}
+
+// objectFields implements fields.Fields.
 type objectFields struct {
 	o *Object
 	s Selector
 }
 
-func (f objectFields) Has(field string) bool {
-	_, ok := f.s.Field(f.o, field)
-	return ok
-}
+func (f objectFields) Has(field string) bool   { return f.Get(field) != "" }
+func (f objectFields) Get(field string) string { return f.s.Field(f.o, field) }
 
-func (f objectFields) Get(field string) string {
-	value, _ := f.s.Field(f.o, field)
-	return value
+// Event returns the event that a change of one object is for a watch with this selector; ok
+// is false for none. An object that begins to match is Added, and one that no longer matches
+// is Deleted with its last matching state. prev is nil if the object did not exist, cur if
+// it was deleted; rev is the revision of the change.
+func (s Selector) Event(prev, cur *Object, rev int64) (e Event, ok bool) {
+	was, is := prev != nil && s.Matches(prev), cur != nil && s.Matches(cur)
+	switch {
+	case is && was:
+		return Event{Type: Modified, Object: cur, Revision: rev}, true
+	case is:
+		return Event{Type: Added, Object: cur, Revision: rev}, true
+	case was:
+		return Event{Type: Deleted, Object: prev.WithRevision(rev), Revision: rev}, true
+	}
+	return Event{}, false
 }

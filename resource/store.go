@@ -12,7 +12,7 @@ const (
 	// Latest reflects every write acknowledged to anyone before the call
 	// (resourceVersion unset). It is the zero value: the safe one.
 	Latest Freshness = iota
-	// Any is whatever is at hand (resourceVersion=0).
+	// Any is any state, such as a cached one (resourceVersion=0).
 	Any
 	// NotOlderThan is Revision or newer.
 	NotOlderThan
@@ -37,11 +37,10 @@ type ListOptions struct {
 	Limit int64
 	// Continue goes on after an earlier page; At is ignored when it is set.
 	Continue string
-	// Parts says that the caller takes a list in parts, so that a store that has
-	// to fetch the objects need not hold all of them at once: it may return only
-	// the first, and set Continue and Page. The caller goes on with Continue and
-	// without Limit, and takes as many as the page lacks. Stores that hold their
-	// objects anyway ignore it.
+	// Parts permits the store to return only the first part of the page, with Continue and
+	// Page set, so that a store that fetches objects does not hold all of them. The caller
+	// lists the rest with Continue and without Limit, and takes as many items as the page
+	// lacks.
 	Parts bool
 }
 
@@ -53,12 +52,11 @@ type List struct {
 	Continue string
 	// Remaining is how many items follow this page; nil when not known.
 	Remaining *int64
-	// Page is not nil if this is but the first part of the page (ListOptions.Parts):
-	// what the page ends with.
+	// Page is set if this is only the first part of the page (ListOptions.Parts).
 	Page *PageEnd
 }
 
-// PageEnd is what follows a page, as in List.
+// PageEnd has the Continue and Remaining of a page, as in List.
 type PageEnd struct {
 	Continue  string
 	Remaining *int64
@@ -76,9 +74,8 @@ type WatchOptions struct {
 	// With Since 0 and InitialEvents false the watch begins now.
 	InitialEvents bool
 	At            At
-	// Bookmarks asks for a Bookmark event now and then (about once a minute,
-	// and from a watch cache shortly before the context's deadline), so that
-	// the watcher knows how far it has come.
+	// Bookmarks requests a Bookmark event about once a minute, and from a watch cache shortly
+	// before the context's deadline, so that the watcher can resume from there.
 	Bookmarks bool
 }
 
@@ -100,7 +97,7 @@ const (
 	Synced
 )
 
-// Event is one thing that happened to a watched selection.
+// Event is one event of a watch.
 type Event struct {
 	Type     EventType
 	Object   *Object
@@ -121,7 +118,7 @@ type Watcher interface {
 	Close()
 }
 
-// Mutation is what an update decides about an object.
+// Mutation is the result of Mutate.
 type Mutation struct {
 	// Object is the next state, as made by Parse from bytes; its
 	// resourceVersion is ignored. If its stored bytes equal the current ones,
@@ -168,10 +165,9 @@ type Store interface {
 	// has the store remove the object after that time.
 	Create(ctx context.Context, key Key, obj *Object, ttl time.Duration) (*Object, error)
 
-	// Update replaces the object by what mutate makes of it, retrying while
-	// others change it, until ctx ends. Where mutate is called with nil (there
-	// is no object) and returns an Object, that is created; an implementation
-	// never returns NotFound by itself. Compare-and-swap happens here only.
+	// Update replaces the object with the result of mutate, and retries on conflicts until
+	// ctx ends. If there is no object, mutate is called with nil and its Object is created;
+	// NotFound comes from mutate only. No other code compares and swaps.
 	Update(ctx context.Context, key Key, mutate Mutate) (*Object, error)
 
 	// Delete removes the object if check (nil: always) agrees with its current
@@ -180,15 +176,14 @@ type Store interface {
 	Delete(ctx context.Context, key Key, check func(cur *Object) error) (*Object, error)
 }
 
-// Change is one event of a Feed: what happened to one storage path.
+// Change is a change of one storage path in a Feed.
 type Change struct {
 	// Path is the storage path below the prefix, as of Info.ObjectPath.
 	Path string
 	// Object is the new state, nil when the path was deleted or is Unreadable.
 	Object *Object
-	// Unreadable, if not nil, is the StoreReadError that reading the path gives
-	// now: it holds a value that cannot be decrypted or decoded. That is no
-	// deletion; what was known of the path is out of date.
+	// Unreadable, if not nil, is the StoreReadError of a path whose value cannot be decrypted
+	// or decoded. It is not a deletion, but earlier states of the path are out of date.
 	Unreadable error
 	// Revision is the revision of the change. Several changes of one
 	// transaction share it.
@@ -197,13 +192,12 @@ type Change struct {
 	Create bool
 }
 
-// FeedSink takes what a Feed delivers. Its methods are called from one
-// goroutine, in revision order, and must not block for long.
+// FeedSink receives the changes of a Feed. Its methods are called from one goroutine, in
+// revision order, and must not block for long.
 type FeedSink interface {
-	// Reset replaces everything known: state is the whole range at revision
-	// rev, in path order. It is called first, and again after the feed lost
-	// its place (compaction); Path and either Object or Unreadable are set in
-	// each Change.
+	// Reset replaces all earlier state: state is the whole range at revision rev, in path
+	// order. It is called first, and again after compaction of changes that were not
+	// delivered. Path and either Object or Unreadable are set in each Change.
 	Reset(rev int64, state []Change)
 	// Apply delivers changes in revision order; they never split a
 	// transaction.
@@ -222,7 +216,27 @@ type Feed interface {
 	// callers share reads that begin after they called. It fails where the store
 	// was set back to before what has been delivered, until that was Reset.
 	Current(ctx context.Context) (int64, error)
-	// RequestProgress asks that Progress be called soon, even if no event
-	// comes.
+	// RequestProgress requests a call of Progress soon, even without changes.
 	RequestProgress(ctx context.Context) error
+}
+
+// Hinted is a Store whose writes can start from a cached state, which saves a read. As the
+// rule of [Mutate] says, a decision made from a hint is committed only if the hint is the
+// current state, and an error or a no-op is returned only if the current state leads to it
+// too.
+type Hinted interface {
+	Store
+	// UpdateFrom is Update with hint as the state of the first call of mutate; nil: none.
+	UpdateFrom(ctx context.Context, key Key, hint *Object, mutate Mutate) (*Object, error)
+	// DeleteFrom is Delete with hint as the state of the first call of check; nil: none.
+	DeleteFrom(ctx context.Context, key Key, hint *Object, check func(cur *Object) error) (*Object, error)
+}
+
+// Discarder is a Store that can delete objects that it cannot read.
+type Discarder interface {
+	Store
+	// Discard deletes the object under key, whose value cannot be decrypted or decoded, with
+	// no checks. With dryRun it deletes nothing. Errors: NotFound; Conflict if the object can
+	// be read.
+	Discard(ctx context.Context, key Key, dryRun bool) error
 }

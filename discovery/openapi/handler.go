@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/kube-openapi/pkg/handler3"
 
-	"portico/resource/rest/handlers"
+	httpresponse "portico/resource/response"
 )
 
 const (
@@ -34,11 +34,11 @@ func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document)
 	}
 	media, ok := negotiate(r.Header.Values("Accept"))
 	if !ok {
-		handlers.WriteStatus(w, r, handlers.NotAcceptable(mediaJSON, mediaOpenAPIProtobuf))
+		httpresponse.WriteStatus(w, r, httpresponse.NotAcceptable(mediaJSON, mediaOpenAPIProtobuf))
 		return
 	}
 	if err := d.answer(w, r, doc, media); err != nil {
-		handlers.WriteStatus(w, r, err)
+		httpresponse.WriteStatus(w, r, err)
 	}
 }
 
@@ -62,7 +62,7 @@ func (d *Documents) answer(w http.ResponseWriter, r *http.Request, doc *document
 	if complete {
 		lasting(h, etag, hashed)
 	}
-	handlers.WriteBody(w, r, http.StatusOK, media, body)
+	httpresponse.WriteBody(w, r, http.StatusOK, media, body)
 	return nil
 }
 

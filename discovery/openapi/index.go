@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"sync"
 
-	"portico/resource/rest/handlers"
+	httpresponse "portico/resource/response"
 )
 
 // Index is the document at /openapi/v3: which documents there are, and the URL
@@ -54,7 +54,7 @@ func (x *Index) ETag() string {
 func (x *Index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := x.encode()
 	if err != nil {
-		handlers.WriteStatus(w, r, err)
+		httpresponse.WriteStatus(w, r, err)
 		return
 	}
 	h := w.Header()
@@ -63,5 +63,5 @@ func (x *Index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	handlers.WriteBody(w, r, http.StatusOK, mediaJSON, body.json)
+	httpresponse.WriteBody(w, r, http.StatusOK, mediaJSON, body.json)
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
-	"portico/resource/rest/handlers"
+	httpresponse "portico/resource/response"
 )
 
 // maxRemote is how many documents of other servers are kept at most; Config's
@@ -73,11 +73,11 @@ func (m *Remote) ServeMade(w http.ResponseWriter, r *http.Request, owner, key, l
 		return
 	}
 	if !ok {
-		handlers.WriteStatus(w, r, handlers.NotAcceptable(mediaJSON, mediaOpenAPIProtobuf))
+		httpresponse.WriteStatus(w, r, httpresponse.NotAcceptable(mediaJSON, mediaOpenAPIProtobuf))
 		return
 	}
 	if err := m.serve(w, r, remoteLink{owner, link}, key, media, fetch); err != nil {
-		handlers.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s cannot be made: %v", key, err), 0))
+		httpresponse.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s cannot be made: %v", key, err), 0))
 	}
 }
 
@@ -89,14 +89,14 @@ func (m *Remote) serve(w http.ResponseWriter, r *http.Request, at remoteLink, ke
 	doc.fetch.Store(&turn)
 	err := m.documents.answer(w, r, doc, media)
 	if errors.Is(err, errBusy) || errors.Is(err, context.DeadlineExceeded) {
-		handlers.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s did not come in time: %v", key, err), 0))
+		httpresponse.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s did not come in time: %v", key, err), 0))
 		return nil
 	}
 	message, broken := isBroken(err)
 	if !broken {
 		return err
 	}
-	handlers.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "",
+	httpresponse.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "",
 		"the OpenAPI document "+key+" of its server cannot be used: "+message, 0, false))
 	return nil
 }

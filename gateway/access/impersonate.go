@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"portico/resource"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 )
 
 const (
@@ -35,7 +35,7 @@ func (a *Access) Impersonation(next http.Handler) http.Handler {
 		as, err := a.asked(r)
 		switch {
 		case err != nil:
-			handlers.WriteStatus(w, r, err)
+			response.WriteStatus(w, r, err)
 		case as == nil:
 			next.ServeHTTP(w, r)
 		default:

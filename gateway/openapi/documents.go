@@ -15,8 +15,8 @@ import (
 	"portico/gateway/proxy"
 	"portico/gateway/routing"
 	"portico/resource"
+	"portico/resource/response"
 	"portico/resource/rest"
-	"portico/resource/rest/handlers"
 )
 
 // Config of Documents.
@@ -113,7 +113,7 @@ func (d *Documents) ask(w http.ResponseWriter, r *http.Request, key string) {
 		return
 	}
 	if err := rt.Unavailable(); err != nil {
-		handlers.WriteStatus(w, r, resource.Unavailable(
+		response.WriteStatus(w, r, resource.Unavailable(
 			fmt.Sprintf("the server of the OpenAPI document %s cannot be asked for it: %s", key, err.ErrStatus.Message), 0))
 		return
 	}

@@ -20,7 +20,7 @@ import (
 	"portico/discovery/openapi"
 	"portico/resource"
 	"portico/resource/loop"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 )
 
 const (
@@ -233,12 +233,12 @@ func (v *v2) brokenAPIServices() map[string]string {
 func (v *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	media, ok := openapi.Negotiate(r.Header.Values("Accept"), mediaProtobufV2, mediaProtobufV2Old)
 	if !ok {
-		handlers.WriteStatus(w, r, handlers.NotAcceptable(mediaJSON, mediaProtobufV2))
+		response.WriteStatus(w, r, response.NotAcceptable(mediaJSON, mediaProtobufV2))
 		return
 	}
 	doc := v.await(r.Context())
 	if doc == nil {
-		handlers.WriteStatus(w, r, resource.Unavailable("the OpenAPI v2 document is being made", v2RetryAfter))
+		response.WriteStatus(w, r, resource.Unavailable("the OpenAPI v2 document is being made", v2RetryAfter))
 		return
 	}
 	h := w.Header()
@@ -253,11 +253,11 @@ func (v *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if media == mediaProtobufV2 {
 		var err error
 		if body, err = doc.protobuf(); err != nil {
-			handlers.WriteStatus(w, r, fmt.Errorf("encode OpenAPI v2: %w", err))
+			response.WriteStatus(w, r, fmt.Errorf("encode OpenAPI v2: %w", err))
 			return
 		}
 	}
-	handlers.WriteBody(w, r, http.StatusOK, media, body)
+	response.WriteBody(w, r, http.StatusOK, media, body)
 }
 
 // await has the document brought up to date, and waits a moment for that; nil if there

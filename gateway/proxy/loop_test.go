@@ -16,7 +16,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
 	"portico/resource"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 )
 
 // looped is a gateway as far as loops concern it: it admits a request, and sends it to
@@ -36,7 +36,7 @@ func newLooped(t *testing.T, frontProxies bool) *looped {
 	g.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.received.Add(1)
 		if err := g.via.Admit(r.Header, func() bool { return frontProxies }); err != nil {
-			handlers.WriteStatus(w, r, err)
+			response.WriteStatus(w, r, err)
 			return
 		}
 		act := resource.ParseAction(r)

@@ -20,7 +20,7 @@ import (
 	"portico/gateway/upstream/retry"
 	"portico/resource"
 	"portico/resource/authn"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/inflight"
 )
@@ -189,13 +189,13 @@ func isNewHash(res *http.Response) bool {
 func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errRedirect):
-		handlers.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "", err.Error(), 0, false))
+		response.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "", err.Error(), 0, false))
 		return
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded):
-		handlers.WriteStatus(w, r, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
+		response.WriteStatus(w, r, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 		return
 	case errors.Is(context.Cause(r.Context()), inflight.ErrShuttingDown):
-		handlers.WriteStatus(w, r, resource.Unavailable("the gateway is shutting down", RetryAfter))
+		response.WriteStatus(w, r, resource.Unavailable("the gateway is shutting down", RetryAfter))
 		return
 	case r.Context().Err() != nil:
 		// The client has gone.
@@ -208,23 +208,23 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var line *upstream.RequestLineError
 	switch {
 	case errors.As(err, &line):
-		handlers.WriteStatus(w, r, apierrors.NewBadRequest(line.Error()))
+		response.WriteStatus(w, r, apierrors.NewBadRequest(line.Error()))
 		return
 	case errors.As(err, &header):
-		handlers.WriteStatus(w, r, headerTooLarge(header))
+		response.WriteStatus(w, r, headerTooLarge(header))
 		return
 	case errors.As(err, &overload):
-		handlers.WriteStatus(w, r, apierrors.NewTooManyRequests(overload.Error(), RetryAfter))
+		response.WriteStatus(w, r, apierrors.NewTooManyRequests(overload.Error(), RetryAfter))
 		return
 	case errors.As(err, &body):
-		handlers.WriteStatus(w, r, apierrors.NewBadRequest(body.Error()))
+		response.WriteStatus(w, r, apierrors.NewBadRequest(body.Error()))
 		return
 	case errors.As(err, &upgrade):
-		handlers.WriteStatus(w, r, resource.Unavailable(upgrade.Error(), 0))
+		response.WriteStatus(w, r, resource.Unavailable(upgrade.Error(), 0))
 		return
 	}
 	p.logger.Info("request to server failed", "path", r.URL.Path, "err", err)
-	handlers.WriteStatus(w, r, unreachable(r, err))
+	response.WriteStatus(w, r, unreachable(r, err))
 }
 
 // headerTooLarge returns the 431 for a header that is larger than the server takes.

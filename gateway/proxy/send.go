@@ -5,7 +5,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/authz"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 	"portico/resource/serve/filter"
 )
 
@@ -35,12 +35,12 @@ func (p *Proxy) Send(w http.ResponseWriter, r *http.Request, rt *Route) {
 	ctx := r.Context()
 	filter.CountAs(ctx, "aggregator")
 	if err := rt.Unavailable(); err != nil {
-		handlers.WriteStatus(w, r, err)
+		response.WriteStatus(w, r, err)
 		return
 	}
 	act := resource.ActionFrom(ctx)
 	if err := rt.refuse(r, act); err != nil {
-		handlers.WriteStatus(w, r, err)
+		response.WriteStatus(w, r, err)
 		return
 	}
 	h := p.begin(w, r, rt, act)

@@ -26,7 +26,7 @@ import (
 	"portico/resource"
 	"portico/resource/audit"
 	"portico/resource/authz"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 	"portico/resource/serve/filter"
 )
 
@@ -110,9 +110,9 @@ func TestAuditStages(t *testing.T) {
 			ok(w, r)
 			panic("oh")
 		case "notfound":
-			handlers.WriteStatus(w, r, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "a"))
+			response.WriteStatus(w, r, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "a"))
 		case "long":
-			handlers.WriteStatus(w, r, apierrors.NewBadRequest(strings.Repeat("x", 16<<10)))
+			response.WriteStatus(w, r, apierrors.NewBadRequest(strings.Repeat("x", 16<<10)))
 		case "text":
 			http.Error(w, "no Status", http.StatusBadGateway)
 		case "nothing":

@@ -2,8 +2,11 @@ package handlers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,23 +21,23 @@ import (
 	"portico/resource/rest/patch"
 )
 
-// intent is the parsed body of an apply patch: all that its manager wants to
-// have a say in. It may be applied any number of times.
+// intent is the parsed body of an apply patch: the fields that its manager owns. It can be
+// applied any number of times.
 type intent struct {
 	object map[string]any
-	// duplicates is the complaint about fields that are there twice; nil: none.
+	// duplicates is the error for duplicate fields; nil: none.
 	duplicates error
 }
 
-// parseIntent parses an apply patch, which is YAML and so may be JSON. With
-// strict, duplicate fields are looked for. A malformed patch is a 400.
+// parseIntent parses an apply patch, which is YAML or JSON. With strict it finds duplicate
+// fields. A malformed patch is a 400.
 func parseIntent(data []byte, strict bool) (intent, error) {
 	var in intent
 	document, err := yaml.YAMLToJSON(data)
 	if err != nil {
 		return in, patch.Malformed(err)
 	}
-	// Not by way of floats: a large integer must arrive as it was sent.
+	// Without floats, which would change large integers.
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(document, &in.object); err != nil {
 		return in, patch.Malformed(err)
 	}
@@ -43,21 +46,20 @@ func parseIntent(data []byte, strict bool) (intent, error) {
 	}
 	if strict {
 		if err := yaml.UnmarshalStrict(data, &map[string]any{}); err != nil {
-			in.duplicates = boundComplaint(err)
+			in.duplicates = boundDuplicates(err)
 		}
 	}
 	return in, nil
 }
 
-// applying is a write whose next state is the current one, merged with what a
-// manager applies.
+// applying is a write whose next state is the current one merged with an intent.
 type applying struct {
 	*write
 	intent
 	force bool
 }
 
-// newApplying makes of w an apply patch.
+// newApplying returns w as an apply patch.
 func newApplying(w *write, data []byte) (*applying, error) {
 	in, err := parseIntent(data, w.validation != metav1.FieldValidationIgnore)
 	if err != nil {
@@ -71,7 +73,7 @@ func newApplying(w *write, data []byte) (*applying, error) {
 	return p, nil
 }
 
-// next is a nextState; without a current state it makes the first one.
+// next is a nextState; without a current state it creates the object.
 func (p *applying) next(ctx context.Context, _ *resource.Object, old rest.Object) (rest.Object, error) {
 	merged, err := p.merge(old)
 	if err != nil {
@@ -83,9 +85,9 @@ func (p *applying) next(ctx context.Context, _ *resource.Object, old rest.Object
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", p.duplicates))
 	default:
 		p.api.warnStrict(ctx, []error{p.duplicates})
-		p.duplicates = nil // one warning, however often this is tried
+		p.duplicates = nil // warn once, not in every attempt
 	}
-	obj, err := p.settle(merged)
+	obj, err := p.normalize(merged)
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +100,8 @@ func (p *applying) next(ctx context.Context, _ *resource.Object, old rest.Object
 	return obj, checkName(obj, p.key.Name)
 }
 
-// merge returns the current state with the intent in it and its ownership
-// recorded. A conflict is a 409, more of them than can be listed a 413.
+// merge returns the current state merged with the intent, with updated managedFields. A
+// conflict is a 409, and conflicts that are too many to list a 413.
 func (p *applying) merge(old rest.Object) (runtime.Object, error) {
 	if err := p.checkPaths(old); err != nil {
 		return nil, err
@@ -111,9 +113,9 @@ func (p *applying) merge(old rest.Object) (runtime.Object, error) {
 	return merged, nil
 }
 
-// badIntent is the error of a merge: a 400 if what is applied does not fit the
-// kind's schema (an unknown field, an item without its key or there twice) or its
-// Go types (a text that is no duration), unless the codec says which Status it is.
+// badIntent returns the error of a merge: a 400 if the patch does not match the schema of the
+// kind (an unknown field, a list item with a missing or duplicate key) or its Go types (a
+// string that is not a duration). A StatusError is returned as it is.
 func (p *applying) badIntent(err error) error {
 	var status *apierrors.StatusError
 	if errors.As(err, &status) {
@@ -135,9 +137,9 @@ func (p *applying) badIntent(err error) error {
 	return apierrors.NewInternalError(err)
 }
 
-// settle makes of a merged object one that a codec might have decoded. Without
-// Go types it may hold what the codec prunes or lack what it defaults.
-func (p *applying) settle(merged runtime.Object) (rest.Object, error) {
+// normalize returns a merged object as the codec would have decoded it: an unstructured one
+// is pruned and gets defaults.
+func (p *applying) normalize(merged runtime.Object) (rest.Object, error) {
 	if _, ok := merged.(runtime.Unstructured); ok {
 		data, err := p.body.Codec.Encode(merged, p.gvk, runtime.ContentTypeJSON)
 		if err != nil {
@@ -148,4 +150,120 @@ func (p *applying) settle(merged runtime.Object) (rest.Object, error) {
 		}
 	}
 	return p.withDefaults(merged)
+}
+
+// Conflicts are bounded twice. Upstream's tracker builds the path of every conflict, several
+// times: a patch whose paths could exceed maxPaths bytes is rejected first. The response
+// lists at most maxConflicts, in maxConflictText bytes.
+const (
+	// maxPaths is more than twice that of the largest definitions in use.
+	maxPaths        = 16 << 20
+	maxConflicts    = 1000
+	maxConflictText = 256 << 10
+	// stepSize is the approximate size of a path element without its name, in bytes.
+	stepSize = 8
+)
+
+// checkPaths is the 413 for a patch whose conflicts may exceed maxPaths. A forced patch has
+// none.
+func (p *applying) checkPaths(old rest.Object) error {
+	if p.force || old == nil {
+		return nil
+	}
+	records := slices.DeleteFunc(slices.Clone(old.GetManagedFields()), func(r metav1.ManagedFieldsEntry) bool {
+		return r.Manager == p.managerName && r.Operation == metav1.ManagedFieldsOperationApply && r.Subresource == p.subresource
+	})
+	if pathSize(p.intent.object, 0)*len(records) <= maxPaths {
+		return nil
+	}
+	// Other managers may own few of the fields.
+	owned := 0
+	for _, r := range records {
+		var fields map[string]any
+		if r.FieldsV1 == nil || json.Unmarshal(r.FieldsV1.GetRawBytes(), &fields) != nil {
+			continue // an entry that cannot be decoded has no conflicts
+		}
+		owned += pathSize(fields, 0)
+	}
+	if owned <= maxPaths {
+		return nil
+	}
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+		"the paths of the fields that may be in conflict have more than %d bytes; force the patch, or apply it in parts", maxPaths))
+}
+
+// pathSize returns the size of the paths of all leaves of v, whose own path has prefix bytes.
+// Any string of a list item may be part of its key.
+func pathSize(v any, prefix int) int {
+	size := 0
+	switch v := v.(type) {
+	case map[string]any:
+		for name, member := range v {
+			size += pathSize(member, prefix+stepSize+len(name))
+		}
+	case []any:
+		for _, item := range v {
+			size += pathSize(item, prefix+stepSize+namesSize(item))
+		}
+	}
+	return max(size, prefix)
+}
+
+// namesSize returns the size of the strings of a list item.
+func namesSize(item any) int {
+	size := 0
+	switch item := item.(type) {
+	case string:
+		size = len(item)
+	case map[string]any:
+		for name, member := range item {
+			if text, ok := member.(string); ok {
+				size += len(name) + len(text)
+			}
+		}
+	}
+	return size
+}
+
+// boundConflicts shortens the list of conflicts of a Status, and adds how many it omits.
+func boundConflicts(status *metav1.Status) {
+	if status.Reason != metav1.StatusReasonConflict || status.Details == nil {
+		return
+	}
+	causes := status.Details.Causes
+	kept, text := 0, 0
+	for kept < min(len(causes), maxConflicts) {
+		text += len(causes[kept].Field) + len(causes[kept].Message)
+		if text > maxConflictText {
+			break
+		}
+		kept++
+	}
+	if kept == len(causes) && len(status.Message) <= 2*maxConflictText {
+		return
+	}
+	status.Details.Causes = causes[:kept:kept]
+	status.Message = cutConflicts(status.Message)
+}
+
+// cutConflicts shortens a message with a line for each conflict and each manager.
+func cutConflicts(message string) string {
+	end, conflicts := 0, 0
+	for line := range strings.Lines(message) {
+		if end+len(line) > maxConflictText || conflicts == maxConflicts {
+			break
+		}
+		end += len(line)
+		if strings.HasPrefix(line, "- ") {
+			conflicts++
+		}
+	}
+	if end == 0 { // a single conflict with a long path
+		return resource.CutText(message, maxConflictText)
+	}
+	more := strings.Count(message[end:], "\n- ")
+	if strings.HasPrefix(message[end:], "- ") {
+		more++
+	}
+	return fmt.Sprintf("%s- and %d more, which are left out", message[:end], more)
 }

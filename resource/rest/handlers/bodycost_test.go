@@ -15,9 +15,10 @@ import (
 	"portico/internal/testing/tools"
 	"portico/resource"
 	"portico/resource/bodylimit"
+	"portico/resource/response/render"
 	"portico/resource/rest"
 	"portico/resource/rest/patch"
-	"portico/resource/rest/render"
+	"portico/resource/rest/resttest"
 )
 
 // costBench serves typed kinds whose owners are tracked.
@@ -30,7 +31,7 @@ func costBench(t testing.TB) *API {
 	serve := func(plural, kind string) *rest.Resource {
 		k := &rest.Kind{
 			Info:  resource.Info{Versions: []string{"v1"}, Resource: plural, Kind: kind, Namespaced: true},
-			Codec: rest.Typed(coreScheme(), corev1.SchemeGroupVersion.WithKind(kind)), Ownership: builtinOwners, UnconditionalUpdate: true,
+			Codec: rest.Typed(resttest.CoreScheme(), corev1.SchemeGroupVersion.WithKind(kind)), Ownership: builtinOwners, UnconditionalUpdate: true,
 		}
 		return &rest.Resource{Kind: k, Store: storage.Store(&k.Info)}
 	}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/metadata"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"portico/resource/rest/resttest"
 )
 
 // The clients that everybody uses must understand what is sent, in JSON and in
@@ -23,7 +25,7 @@ func TestClientGo(t *testing.T) {
 		t.Run(contentType, func(t *testing.T) {
 			b := newBench(t)
 			for _, name := range []string{"a", "b", "c"} {
-				b.put(b.configMaps, configMap(name))
+				b.put(b.configMaps, resttest.ConfigMap(name))
 			}
 			client := b.coreClient(contentType)
 			got, err := client.ConfigMaps("default").Get(t.Context(), "b", metav1.GetOptions{})
@@ -75,7 +77,7 @@ func (b *bench) inform(client restclient.Interface) {
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		b.t.Fatal("the informer was never in sync")
 	}
-	changed := configMap("a")
+	changed := resttest.ConfigMap("a")
 	changed.Data["x"] = "y"
 	b.put(b.configMaps, changed)
 	b.remove(b.configMaps, "b")
@@ -95,7 +97,7 @@ func (b *bench) inform(client restclient.Interface) {
 
 func TestMetadataClient(t *testing.T) {
 	b := newBench(t)
-	b.put(b.secrets, secret("s"))
+	b.put(b.secrets, resttest.Secret("s"))
 	client, err := metadata.NewForConfig(&restclient.Config{Host: b.URL})
 	if err != nil {
 		t.Fatal(err)

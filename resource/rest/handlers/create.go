@@ -13,10 +13,10 @@ import (
 	"portico/resource/rest"
 )
 
-// maxNameAttempts is how many generated names are tried until one is free.
+// maxNameAttempts is how many generated names are tried.
 const maxNameAttempts = 8
 
-// create answers POST on a collection: 201 with the object.
+// create implements POST on a collection: 201 with the object.
 func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
@@ -46,7 +46,7 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	return a.writeObject(w, r, act, res, http.StatusCreated, o)
 }
 
-// create stores a new object, under a generated name if it has none.
+// create stores a new object, with a generated name if it has none.
 func (w *write) create(ctx context.Context, obj rest.Object) (*resource.Object, error) {
 	w.dedupeOwners(ctx, obj, false)
 	if err := w.boundMetadata(obj, nil); err != nil {
@@ -74,8 +74,8 @@ func (w *write) create(ctx context.Context, obj rest.Object) (*resource.Object, 
 	return o, w.explainExists(ctx, err, true)
 }
 
-// createNamed stores a new object under its name; one that is too large for etcd is
-// tried again without managedFields, which may be what makes it so (docs/wire.md 6.5).
+// createNamed stores a new object with a name. One that is too large for etcd is stored
+// without managedFields if that suffices (docs/wire.md 6.5).
 func (w *write) createNamed(ctx context.Context, obj rest.Object) (*resource.Object, error) {
 	w.key.Name = obj.GetName()
 	o, err := w.tryCreate(ctx, obj)
@@ -89,21 +89,21 @@ func (w *write) createNamed(ctx context.Context, obj rest.Object) (*resource.Obj
 func (w *write) tryCreate(ctx context.Context, obj rest.Object) (o *resource.Object, err error) {
 	defer func() {
 		if err != nil {
-			w.giveBack()
+			w.releaseAllocated()
 		}
 	}()
 	m, err := w.newState(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
-	// What is no revision is dropped like every other field of the server's.
+	// A value that is not a revision is ignored, as the server sets resourceVersion.
 	if rev, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && rev != 0 {
 		return nil, errors.New("resourceVersion should not be set on objects to be created")
 	}
 	return w.store(ctx, m)
 }
 
-// store stores a new object, or finds out for a dry run whether it could.
+// store stores a new object, or checks for a dry run that its name is free.
 func (w *write) store(ctx context.Context, m resource.Mutation) (*resource.Object, error) {
 	if !w.dryRun {
 		return w.res.Store.Create(ctx, w.key, m.Object, m.TTL)
@@ -117,9 +117,8 @@ func (w *write) store(ctx context.Context, m resource.Mutation) (*resource.Objec
 	return m.Object, nil
 }
 
-// newState makes of obj, which mutating admission has seen, the state to store
-// as a new object. Check comes after mutating admission, so that what admission
-// adds is checked too.
+// newState returns the mutation that stores obj, after mutating admission, as a new object.
+// Check follows mutating admission, so that it sees the changes of admission.
 func (w *write) newState(ctx context.Context, obj rest.Object) (resource.Mutation, error) {
 	s := w.strategy
 	if s.Check != nil {
@@ -142,7 +141,7 @@ func (w *write) newState(ctx context.Context, obj rest.Object) (resource.Mutatio
 		return resource.Mutation{}, err
 	}
 	w.warnings(ctx, obj, nil)
-	if err := w.confirm(ctx, rest.Create, obj, nil); err != nil {
+	if err := w.validateAdmission(ctx, rest.Create, obj, nil); err != nil {
 		return resource.Mutation{}, err
 	}
 	if o == nil {
@@ -153,9 +152,8 @@ func (w *write) newState(ctx context.Context, obj rest.Object) (resource.Mutatio
 	return resource.Mutation{Object: o, TTL: w.lifetime(obj)}, nil
 }
 
-// explainExists completes an AlreadyExists error: with a generateName it says that clients
-// may retry (also if the client chose the name), and of an object that is being deleted
-// it says so.
+// explainExists completes the message of an AlreadyExists error: with a generateName the
+// client may retry (also if it set the name), and an object may be terminating.
 func (w *write) explainExists(ctx context.Context, err error, generated bool) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err

@@ -7,18 +7,21 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
 	"portico/resource/audit"
+	"portico/resource/response"
 	"portico/resource/rest"
 )
 
-// delete answers DELETE on an object.
+// delete implements DELETE on an object.
 func (a *API) delete(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
@@ -38,7 +41,7 @@ func (a *API) delete(w http.ResponseWriter, r *http.Request, act *resource.Actio
 		return err
 	}
 	if d.removed && (!res.ReturnDeleted || d.unread()) {
-		WriteObject(w, r, http.StatusOK, d.success(o), metav1.SchemeGroupVersion.WithKind("Status"))
+		response.WriteObject(w, r, http.StatusOK, d.success(o), metav1.SchemeGroupVersion.WithKind("Status"))
 		return nil
 	}
 	code := http.StatusOK
@@ -53,8 +56,7 @@ func (a *API) delete(w http.ResponseWriter, r *http.Request, act *resource.Actio
 type deletion struct {
 	*write
 	opts *metav1.DeleteOptions
-	// removed says that the object is gone, as opposed to waiting for its
-	// finalizers.
+	// removed: the object is deleted; otherwise it waits for finalizers or its grace period.
 	removed bool
 }
 
@@ -64,8 +66,8 @@ func newDeletion(a *API, act *resource.Action, res *rest.Resource, key resource.
 	return &deletion{write: w, opts: opts}
 }
 
-// run deletes the object or begins its deletion, and returns its last or its new state;
-// nil if it cannot be read.
+// run deletes the object or begins its deletion. It returns the last or the new state; nil
+// for an object that cannot be read.
 func (d *deletion) run(ctx context.Context) (*resource.Object, error) {
 	o, err := d.update(ctx, func(cur *resource.Object) (resource.Mutation, error) {
 		if cur == nil {
@@ -79,7 +81,7 @@ func (d *deletion) run(ctx context.Context) (*resource.Object, error) {
 	return o, err
 }
 
-// attempt decides what becomes of the stored object.
+// attempt returns the mutation of the stored object.
 func (d *deletion) attempt(ctx context.Context, cur *resource.Object) (resource.Mutation, error) {
 	obj, err := d.res.Decode(cur)
 	if d.unread() {
@@ -92,7 +94,7 @@ func (d *deletion) attempt(ctx context.Context, cur *resource.Object) (resource.
 		return resource.Mutation{}, err
 	}
 	d.removed = false
-	if d.lingers(obj) {
+	if d.terminating(obj) {
 		return resource.Mutation{Object: cur}, nil
 	}
 	s := &d.res.Strategy
@@ -112,34 +114,33 @@ func (d *deletion) attempt(ctx context.Context, cur *resource.Object) (resource.
 	return resource.Mutation{Object: o, TTL: d.lifetime(obj)}, nil
 }
 
-// permit checks what may refuse the deletion: preconditions, the strategy and
-// admission, in that order.
+// permit checks preconditions, then admission.
 func (d *deletion) permit(ctx context.Context, obj rest.Object) error {
 	if p := d.opts.Preconditions; p != nil {
 		if p.UID != nil && *p.UID != obj.GetUID() {
-			return d.unfit(fmt.Sprintf("the UID in the precondition (%s) does not match the UID in record (%s). "+
+			return d.preconditionFailed(fmt.Sprintf("the UID in the precondition (%s) does not match the UID in record (%s). "+
 				"The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
 		}
 		if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
-			return d.unfit(fmt.Sprintf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). "+
+			return d.preconditionFailed(fmt.Sprintf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). "+
 				"The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
 		}
 	}
 	if err := d.admit(ctx, rest.Delete, nil, obj); err != nil {
 		return err
 	}
-	return d.confirm(ctx, rest.Delete, nil, obj)
+	return d.validateAdmission(ctx, rest.Delete, nil, obj)
 }
 
-// unfit is the conflict for an object that does not meet a precondition. It names
-// the kind where other conflicts name the resource, as clients know it.
-func (d *deletion) unfit(why string) error {
+// preconditionFailed is the 409 for a precondition. As upstream, it has the kind where other
+// conflicts have the resource.
+func (d *deletion) preconditionFailed(why string) error {
 	kind := schema.GroupResource{Group: d.res.Group, Resource: d.res.GVK(d.act.Version).Kind}
 	return apierrors.NewConflict(kind, d.key.Name, errors.New(why))
 }
 
-// begin marks an object whose deletion waits for something. A deletion that has
-// begun already can only be shortened.
+// begin sets the metadata of an object whose deletion has to wait. A deletion that has begun
+// can only be shortened.
 func (d *deletion) begin(obj rest.Object, held bool, g grace) {
 	begun := obj.GetDeletionTimestamp()
 	if begun == nil && obj.GetGeneration() > 0 {
@@ -160,7 +161,7 @@ func (d *deletion) begin(obj rest.Object, held bool, g grace) {
 	}
 }
 
-// success is the Status for a deleted object; nil: it could not be read.
+// success returns the Status for a deleted object; o is nil if it cannot be read.
 func (d *deletion) success(o *resource.Object) *metav1.Status {
 	details := &metav1.StatusDetails{Name: d.key.Name, Group: d.res.Group, Kind: d.res.Resource}
 	if o != nil {
@@ -169,9 +170,8 @@ func (d *deletion) success(o *resource.Object) *metav1.Status {
 	return &metav1.Status{Status: metav1.StatusSuccess, Details: details}
 }
 
-// deletionFinalizers returns the finalizers with which an object goes into
-// deletion: those for dependents as the options say, else as the object has
-// them already, else as is the kind's default; all others stay.
+// deletionFinalizers returns the finalizers of an object whose deletion begins: those that it
+// has, and that of the propagation policy instead of any other.
 func deletionFinalizers(finalizers []string, opts *metav1.DeleteOptions, s *rest.Strategy) []string {
 	var kept []string
 	for _, f := range finalizers {
@@ -186,12 +186,13 @@ func deletionFinalizers(finalizers []string, opts *metav1.DeleteOptions, s *rest
 		kept = append(kept, metav1.FinalizerDeleteDependents)
 	}
 	if sameSet(kept, finalizers) {
-		return finalizers // in their order, so that nothing seems to change
+		return finalizers // in their order, so that the object does not change
 	}
 	return kept
 }
 
-// propagation decides what becomes of an object's dependents.
+// propagation returns the propagation policy: of the options, else of the finalizers, else of
+// the kind.
 func propagation(finalizers []string, opts *metav1.DeleteOptions, s *rest.Strategy) metav1.DeletionPropagation {
 	switch {
 	case s.IgnorePropagation:
@@ -225,4 +226,123 @@ func sameSet(a, b []string) bool {
 		return set
 	}
 	return maps.Equal(setOf(a), setOf(b))
+}
+
+// grace is a grace period: its length, and when it ends. The zero value is none.
+type grace struct {
+	seconds int64
+	until   metav1.Time
+}
+
+// terminating reports whether the object is in its grace period and this deletion does not
+// shorten it.
+func (d *deletion) terminating(obj rest.Object) bool {
+	period, asked := obj.GetDeletionGracePeriodSeconds(), d.opts.GracePeriodSeconds
+	if d.res.Strategy.Grace == nil || obj.GetDeletionTimestamp() == nil || period == nil || *period <= 0 {
+		return false
+	}
+	return asked == nil || *asked >= *period
+}
+
+// grace returns the grace period: that of the kind when the deletion begins, later that of
+// the options, counted from the beginning. The caller has checked terminating.
+func (d *deletion) grace(obj rest.Object) grace {
+	s, asked := &d.res.Strategy, d.opts.GracePeriodSeconds
+	if s.Grace == nil {
+		return grace{}
+	}
+	after := func(t metav1.Time, seconds int64) metav1.Time {
+		return metav1.NewTime(t.Add(time.Duration(seconds) * time.Second))
+	}
+	end := obj.GetDeletionTimestamp()
+	if end == nil {
+		seconds := s.Grace(obj, asked)
+		return grace{seconds, after(rest.Now(), seconds)}
+	}
+	period := obj.GetDeletionGracePeriodSeconds()
+	if period == nil || *period <= 0 || asked == nil || *asked <= 0 {
+		return grace{}
+	}
+	g := grace{*asked, after(*end, *asked-*period)}
+	if now := rest.Now(); g.until.Before(&now) {
+		// The period has passed, but its controller still has to end the object.
+		g = grace{1, now}
+	}
+	return g
+}
+
+// verbDeleteUnread is the permission that the deletion of an object that cannot be read
+// requires beside delete (docs/wire.md 4.6).
+const verbDeleteUnread = "unsafe-delete-ignore-read-errors"
+
+// annotationDeleteUnread is the audit annotation of such a request.
+const annotationDeleteUnread = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
+
+// unread reports whether the request deletes an object because it cannot be read.
+func (d *deletion) unread() bool {
+	unsafe := d.opts.IgnoreStoreReadErrorWithClusterBreakingPotential
+	return unsafe != nil && *unsafe
+}
+
+// discard deletes an object that cannot be decoded because of unreadable. Its finalizers are
+// unknown, and preconditions and admission are not checked. An object that can be read is a
+// 422.
+func (d *deletion) discard(ctx context.Context, cur *resource.Object, unreadable error) (resource.Mutation, error) {
+	if err := d.mayDiscard(ctx); err != nil {
+		return resource.Mutation{}, err
+	}
+	if unreadable == nil {
+		return resource.Mutation{}, badOptions("DeleteOptions", field.ErrorList{field.Invalid(
+			field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is only for objects that cannot be read; this one can")})
+	}
+	d.api.logger.WarnContext(ctx, "deleting an object that cannot be decoded",
+		"resource", d.res.GroupResource().String(), "key", d.key.String(), "err", unreadable)
+	d.removed = true
+	return resource.Mutation{Object: cur, Delete: true}, nil
+}
+
+// discardValue deletes an object that the store cannot read.
+func (d *deletion) discardValue(ctx context.Context, unreadable error) error {
+	store, ok := d.res.Store.(resource.Discarder)
+	if !ok {
+		return unreadable
+	}
+	if err := d.mayDiscard(ctx); err != nil {
+		return err
+	}
+	d.api.logger.WarnContext(ctx, "deleting an object that the store cannot read",
+		"resource", d.res.GroupResource().String(), "key", d.key.String(), "err", unreadable)
+	d.removed = true
+	return explain(store.Discard(ctx, d.key, d.dryRun))
+}
+
+// mayDiscard checks the permission verbDeleteUnread.
+func (d *deletion) mayDiscard(ctx context.Context) error {
+	if d.api.authorize == nil {
+		return apierrors.NewInternalError(errors.New("no authorizer provided, unable to authorize unsafe delete"))
+	}
+	act := *d.act
+	act.Verb = verbDeleteUnread
+	err := d.api.authorize(ctx, &act)
+	if apierrors.IsForbidden(err) {
+		err = apierrors.NewForbidden(d.res.GroupResource(), d.key.Name, fmt.Errorf("not permitted to do %q, reason: %w", verbDeleteUnread, err))
+	}
+	return err
+}
+
+// DeleteObject deletes a stored object as a DELETE of user would, with finalizers and
+// admission. It is for controllers of the server itself. Errors: NotFound; Conflict for a
+// new object of the same name, which is not deleted.
+func (a *API) DeleteObject(ctx context.Context, res *rest.Resource, user *resource.User, o *resource.Object) error {
+	act := &resource.Action{
+		User: user, Verb: "delete", IsResource: true, Group: res.Group, Version: res.Versions[0],
+		Resource: res.Resource, Namespace: o.Namespace, Name: o.Name, InPath: true,
+	}
+	ctx, cancel := context.WithTimeout(resource.WithAction(ctx, act), writeCap)
+	defer cancel()
+	background, uid := metav1.DeletePropagationBackground, types.UID(o.UID)
+	opts := &metav1.DeleteOptions{PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid}}
+	opts.SetGroupVersionKind(optionsKind("DeleteOptions"))
+	_, err := newDeletion(a, act, res, o.Key(), opts).run(ctx)
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 )
 
 func TestDelete(t *testing.T) {
@@ -216,7 +217,7 @@ func FuzzDeleteOptions(f *testing.F) {
 	f.Add([]byte(`{"propagationPolicy":"Orphan"}`), runtime.ContentTypeJSON)
 	f.Add([]byte("kind: DeleteOptions\napiVersion: v1\n"), runtime.ContentTypeYAML)
 	f.Add([]byte("k8s\x00\n\x13\n\x02v1\x12\rDeleteOptions\x12\x02\x08\x05"), runtime.ContentTypeProtobuf)
-	res := &rest.Resource{Kind: configMaps()}
+	res := &rest.Resource{Kind: resttest.ConfigMaps()}
 	f.Fuzz(func(t *testing.T, data []byte, mediaType string) {
 		opts := &metav1.DeleteOptions{}
 		if decodeDeleteOptions(data, mediaType, res, opts) == nil && opts.Kind != "" && opts.Kind != "DeleteOptions" {

@@ -9,18 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
+	"portico/resource/response"
 	"portico/resource/rest"
+	"portico/resource/rest/liststream"
 )
 
-// collectionPage is how many objects are listed at a time.
+// collectionPage is the limit of a page of the list.
 const collectionPage = 10000
 
-// deleteCollection answers DELETE on a collection: every object that the list
-// options choose is deleted in turn, with the same delete options. It is not
-// atomic and stops at the first error; the answer is the list of the objects as
-// they were. Unlike other writes it has only the request's own deadline.
+// deleteCollection implements DELETE on a collection: it deletes the objects of a list one
+// after the other, with the same DeleteOptions. It is not atomic and stops at the first
+// error. The response is the list as it was before. writeCap does not apply.
 func (a *API) deleteCollection(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
-	chosen, err := a.listOptions(r, act, res)
+	chosen, err := listOptions(r, act, res)
 	if err != nil {
 		return err
 	}
@@ -33,15 +34,19 @@ func (a *API) deleteCollection(w http.ResponseWriter, r *http.Request, act *reso
 			field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true,
 			"is not allowed with DELETECOLLECTION, try again after removing the option")})
 	}
+	f, err := response.Negotiate(r, offerOf(act, res, nil))
+	if err != nil {
+		return err
+	}
 	all, err := a.deletePages(r.Context(), act, res, chosen, opts)
 	if err != nil {
 		return explain(err)
 	}
-	return a.writeList(w, r, act, res, all)
+	return a.writeList(w, r, act, res, liststream.Contents{List: all}, f)
 }
 
-// deletePages deletes what is chosen page by page; a limit of the client's own
-// means one page of that size.
+// deletePages deletes the objects of a list page by page. With a limit of the client it
+// deletes one page.
 func (a *API) deletePages(ctx context.Context, act *resource.Action, res *rest.Resource, chosen resource.ListOptions, opts *metav1.DeleteOptions) (*resource.List, error) {
 	onePage := chosen.Limit > 0
 	if !onePage {

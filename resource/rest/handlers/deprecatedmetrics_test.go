@@ -34,10 +34,10 @@ func TestDeprecatedAPIsAreTold(t *testing.T) {
 	if n := series(); n != 2 {
 		t.Errorf("%d series of 2 APIs", n)
 	}
-	for i := range 2 * maxWatchSeries {
+	for i := range 2 * maxDeprecated {
 		m.requested(&resource.Action{Group: "a", Version: "v1", Resource: fmt.Sprint(i)})
 	}
-	if n := series(); n != maxWatchSeries {
+	if n := series(); n != maxDeprecated {
 		t.Errorf("%d series", n)
 	}
 }

@@ -3,19 +3,20 @@ package handlers
 import (
 	"net/http"
 
-	"portico/resource"
-	"portico/resource/rest"
-
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"portico/resource"
+	"portico/resource/response"
+	"portico/resource/rest"
 )
 
-// get answers with one object.
+// get implements GET on an object.
 func (a *API) get(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
 	at, err := readAt(r)
 	if err != nil {
 		return err
 	}
-	f, err := a.readFormat(r, act, res)
+	f, err := readFormat(r, act, res)
 	if err != nil {
 		return err
 	}
@@ -23,30 +24,24 @@ func (a *API) get(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 	if err != nil {
 		return err
 	}
-	b, err := a.objectBody(r, act, res, o, f, a.render)
-	if err != nil {
-		return err
-	}
-	a.respond(w, r, http.StatusOK, f.media.contentType(), b)
-	return nil
+	return a.sendObject(w, r, act, res, http.StatusOK, o, f, a.forms.Encode)
 }
 
-// readFormat negotiates the format of a read. A request for JSON alone needs no list of the
-// other formats.
-func (a *API) readFormat(r *http.Request, act *resource.Action, res *rest.Resource) (format, error) {
+// readFormat negotiates the format of a read. A request for JSON needs no Offer.
+func readFormat(r *http.Request, act *resource.Action, res *rest.Resource) (response.Format, error) {
 	if accept := r.Header["Accept"]; len(accept) == 0 || len(accept) == 1 && accept[0] == runtime.ContentTypeJSON {
-		return format{pretty: prettyWanted(r)}, nil
+		return response.Negotiate(r, response.Offer{})
 	}
-	return negotiate(r, a.offerOf(act, res, nil))
+	return response.Negotiate(r, offerOf(act, res, nil))
 }
 
-// readAt reads from the query which state of an object is asked for.
+// readAt returns the point in history at which a query reads an object.
 func readAt(r *http.Request) (resource.At, error) {
 	at := resource.At{}
 	switch r.URL.RawQuery {
 	case "":
 		return at, nil
-	case "resourceVersion=0": // what informers and caches send, and nothing else
+	case "resourceVersion=0": // the query of informers
 		at.Freshness = resource.Any
 		return at, nil
 	}

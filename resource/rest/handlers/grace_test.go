@@ -14,6 +14,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 )
 
 // graceful is a writeBench whose config maps go on for 30 seconds, or as long
@@ -107,7 +108,7 @@ func TestGraceThatIsOver(t *testing.T) {
 	past := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
 	cm := bare("a")
 	cm.Namespace, cm.DeletionTimestamp, cm.DeletionGracePeriodSeconds = "default", &past, new(int64(100))
-	o := stored(t, b.configMaps.Kind, cm, 0)
+	o := resttest.Stored(t, b.configMaps.Kind, cm, 0)
 	if _, err := b.configMaps.Store.Create(t.Context(), o.Key(), o, 0); err != nil {
 		t.Fatal(err)
 	}

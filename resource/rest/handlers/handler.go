@@ -1,12 +1,14 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,87 +17,87 @@ import (
 
 	"portico/resource"
 	"portico/resource/audit"
+	"portico/resource/response"
 	"portico/resource/rest"
 	"portico/resource/rest/body"
+	"portico/resource/rest/form"
+	"portico/resource/rest/watchstream"
 )
 
 // Defaults of Config.
 const (
 	// DefaultMaxBody is the largest request body, in bytes (docs/wire.md 0.2).
 	DefaultMaxBody = 3 << 20
-	// DefaultMinWatch is the shortest life of a watch that names no
-	// timeoutSeconds; the longest is twice that.
+	// DefaultMinWatch is the shortest duration of a watch without timeoutSeconds; the longest
+	// is twice that.
 	DefaultMinWatch = 1800 * time.Second
 )
 
-// Config is what an API needs to serve.
+// Config configures an API.
 type Config struct {
-	// Resources are the kinds served. Ignored when Lookup is set.
+	// Resources are the resources to serve. Ignored if Lookup is set.
 	Resources []*rest.Resource
-	// Lookup, if not nil, finds the resource of a request instead: nil, nil is
-	// an unknown resource (404 text); an error is sent as it is.
+	// Lookup, if not nil, returns the resource of a request; nil, nil: there is none (a 404
+	// in plain text). Errors are sent to the client.
 	Lookup func(a *resource.Action) (*rest.Resource, error)
-	// Admission checks every write; nil: there is none.
+	// Admission checks every write; nil: none.
 	Admission rest.Admission
-	// Authorize asks whether the user may also do what the action says, for an
-	// update that creates (docs/wire.md 4.7). Its error is sent as it is; nil: yes.
+	// Authorize checks a further permission of the user, such as create for an update that
+	// creates (docs/wire.md 4.7). Errors are sent to the client; nil: everything is
+	// permitted.
 	Authorize func(ctx context.Context, a *resource.Action) error
 	// Warn adds a Warning header to the response; nil: warnings are dropped.
 	Warn rest.Warn
-	// MaxBody is the largest request body in bytes; 0 is DefaultMaxBody.
+	// MaxBody is the largest request body in bytes; 0: DefaultMaxBody.
 	MaxBody int64
-	// MinWatch is the shortest life of a watch without timeoutSeconds; 0 is
+	// MinWatch is the shortest duration of a watch without timeoutSeconds; 0:
 	// DefaultMinWatch.
 	MinWatch time.Duration
-	// Metrics registers the metrics of watches; nil: they are not registered.
+	// Metrics registers the metrics of watches and deprecated versions; nil: they are not
+	// registered.
 	Metrics prometheus.Registerer
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// API serves resources. It is an http.Handler that finds what is asked for in
-// the request's Action. Safe for concurrent use.
+// API is an http.Handler that serves the resource named by the Action in the request's
+// context. Safe for concurrent use.
 type API struct {
-	lookup    func(a *resource.Action) (*rest.Resource, error)
-	admission rest.Admission
-	authorize func(ctx context.Context, a *resource.Action) error
-	warn      rest.Warn
-	maxBody   int64
-	minWatch  time.Duration
-	logger    *slog.Logger
-	forms     *formCache
-	gzips     *gzipPool
-	frames    *frameTable
-	buffers   *bufferPool
-	reading   *body.Budget
-	decoding  *body.Budget
-	pieces    *piecePool
-	watches   *watchMetrics
-	outdated  *deprecatedMetrics
+	lookup     func(a *resource.Action) (*rest.Resource, error)
+	admission  rest.Admission
+	authorize  func(ctx context.Context, a *resource.Action) error
+	warn       rest.Warn
+	maxBody    int64
+	minWatch   time.Duration
+	logger     *slog.Logger
+	forms      *form.Cache
+	reading    *body.Budget
+	decoding   *body.Budget
+	watches    *watchstream.Server
+	deprecated *deprecatedMetrics
 }
+
+// formCache is the size of the cache of encoded objects in bytes.
+const formCache = 64 << 20
 
 // New returns an API over the configured resources.
 func New(cfg Config) *API {
 	a := &API{
-		lookup:    cfg.Lookup,
-		admission: cfg.Admission,
-		authorize: cfg.Authorize,
-		warn:      cfg.Warn,
-		maxBody:   cfg.MaxBody,
-		minWatch:  cfg.MinWatch,
-		logger:    cfg.Logger,
-		forms:     newFormCache(defaultFormBytes),
-		gzips:     &gzipPool{},
-		frames:    newFrameTable(),
-		buffers:   &bufferPool{},
-		reading:   body.NewBudget(body.ReadMemory),
-		decoding:  body.NewBudget(body.DecodeMemory),
-		pieces:    &piecePool{},
-		watches:   newWatchMetrics(),
-		outdated:  newDeprecatedMetrics(),
+		lookup:     cfg.Lookup,
+		admission:  cfg.Admission,
+		authorize:  cfg.Authorize,
+		warn:       cfg.Warn,
+		maxBody:    cmp.Or(cfg.MaxBody, DefaultMaxBody),
+		minWatch:   cmp.Or(cfg.MinWatch, DefaultMinWatch),
+		logger:     cmp.Or(cfg.Logger, slog.Default()),
+		forms:      form.NewCache(formCache),
+		reading:    body.NewBudget(body.ReadMemory),
+		decoding:   body.NewBudget(body.DecodeMemory),
+		deprecated: newDeprecatedMetrics(),
 	}
+	a.watches = watchstream.NewServer(a.forms, a.logger)
 	if cfg.Metrics != nil {
-		cfg.Metrics.MustRegister(a.watches, a.outdated.gauge)
+		cfg.Metrics.MustRegister(a.watches.Metrics, a.deprecated.gauge)
 	}
 	if a.lookup == nil {
 		a.lookup = lookupIn(cfg.Resources)
@@ -103,19 +105,10 @@ func New(cfg Config) *API {
 	if a.warn == nil {
 		a.warn = func(context.Context, string) {}
 	}
-	if a.maxBody == 0 {
-		a.maxBody = DefaultMaxBody
-	}
-	if a.minWatch == 0 {
-		a.minWatch = DefaultMinWatch
-	}
-	if a.logger == nil {
-		a.logger = slog.Default()
-	}
 	return a
 }
 
-// lookupIn makes a Lookup over a fixed table.
+// lookupIn returns a Lookup in a fixed table.
 func lookupIn(resources []*rest.Resource) func(*resource.Action) (*rest.Resource, error) {
 	table := make(map[schema.GroupResource]*rest.Resource, len(resources))
 	for _, res := range resources {
@@ -126,10 +119,10 @@ func lookupIn(resources []*rest.Resource) func(*resource.Action) (*rest.Resource
 	}
 }
 
-// annotationDeprecated marks requests for a deprecated version, for audit.
+// annotationDeprecated is the audit annotation of requests for a deprecated version.
 const annotationDeprecated = "k8s.io/deprecated"
 
-// ServeHTTP answers the request named by the Action in its context.
+// ServeHTTP serves the Action in the request's context.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	act := resource.ActionFrom(r.Context())
 	res, sub, err := a.find(act)
@@ -142,18 +135,18 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if res.Deprecated != nil {
 			if text := res.Deprecated(act.Version); text != "" {
 				a.warn(r.Context(), text)
-				a.outdated.requested(act)
+				a.deprecated.requested(act)
 				audit.Annotate(r.Context(), annotationDeprecated, "true")
 			}
 		}
 		err = a.serve(w, r, act, res, sub)
 	}
 	if err != nil {
-		WriteStatus(w, r, err)
+		response.WriteStatus(w, r, err)
 	}
 }
 
-// notFound is the answer for a path that is not served: text, which clients read as a
+// notFound responds to a path that is not served in plain text, which clients treat as a
 // generic NotFound (docs/wire.md 0.3).
 func notFound(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -162,8 +155,8 @@ func notFound(w http.ResponseWriter) {
 	_, _ = io.WriteString(w, "404 page not found\n")
 }
 
-// find returns the resource and the subresource (nil: the resource itself)
-// that the action names; a nil resource is an unknown path.
+// find returns the resource and the subresource (nil: the resource itself) of an action; a
+// nil resource: the path is unknown.
 func (a *API) find(act *resource.Action) (*rest.Resource, *rest.Subresource, error) {
 	if act == nil || !act.IsResource || act.Verb == "proxy" {
 		return nil, nil, nil
@@ -172,7 +165,7 @@ func (a *API) find(act *resource.Action) (*rest.Resource, *rest.Subresource, err
 	if err != nil || res == nil || !res.Serves(act.Version) {
 		return nil, nil, err
 	}
-	// A namespace is addressed by its own name in the namespace position.
+	// The path of a Namespace has its name in the position of the namespace.
 	inNamespace := act.Namespace != "" && !(act.Resource == "namespaces" && act.Group == "" && act.Namespace == act.Name)
 	if inNamespace && !res.Namespaced {
 		return nil, nil, nil
@@ -194,7 +187,7 @@ func (a *API) find(act *resource.Action) (*rest.Resource, *rest.Subresource, err
 	return nil, nil, nil
 }
 
-// serve checks that the verb may be used here and calls its implementation.
+// serve checks the verb and the format of the response, and calls the verb.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	if sub != nil && sub.Connect != nil {
 		return a.subresource(w, r, act, res, sub)
@@ -203,12 +196,12 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action
 		return err
 	}
 	if act.Mutating() {
-		// The result of a write must have a format that the client accepts.
-		f, err := negotiate(r, a.offerOf(act, res, sub))
-		if err == nil && f.transform == asTable {
-			_, err = a.newTables(r, act, res, f)
-		}
+		// A write whose result the client does not accept must not happen.
+		f, err := response.Negotiate(r, offerOf(act, res, sub))
 		if err != nil {
+			return err
+		}
+		if _, err := a.tables(r, act, res, f); err != nil {
 			return err
 		}
 	}
@@ -239,16 +232,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action
 	return methodNotAllowed(act, res)
 }
 
-// allVerbs is what Kind.Verbs nil stands for; viewVerbs is the same for a
-// subresource.
-func allVerbs() []string {
-	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
-}
-
-func viewVerbs() []string { return []string{"get", "patch", "update"} }
-
-// checkVerb returns a 405 for a verb that the kind has not, or not at this
-// kind of path.
+// checkVerb is the 405 for a verb that the resource does not have, or not at this path.
 func checkVerb(r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	var verbs []string
 	switch {
@@ -257,13 +241,13 @@ func checkVerb(r *http.Request, act *resource.Action, res *rest.Resource, sub *r
 	case sub != nil && sub.Create != nil:
 		verbs = []string{"create"}
 	case sub != nil:
-		verbs = viewVerbs()
+		verbs = []string{"get", "patch", "update"}
 	case res.Review != nil:
 		verbs = []string{"create"}
 	case res.Verbs != nil:
 		verbs = res.Verbs
 	default:
-		verbs = allVerbs()
+		verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 	}
 	if !slices.Contains(verbs, act.Verb) || !verbFitsPath(r, act, res, sub) {
 		return methodNotAllowed(act, res)
@@ -271,10 +255,10 @@ func checkVerb(r *http.Request, act *resource.Action, res *rest.Resource, sub *r
 	return nil
 }
 
-// verbFitsPath reports whether method, verb and path go together: HEAD is not
-// offered, a legacy watch path is read only, creation has no name (unless it is
-// a subresource's) and change has one, and nothing is created or collected in
-// all namespaces at once (docs/wire.md 1.1, 1.2).
+// verbFitsPath reports whether the verb exists at the path (docs/wire.md 1.1, 1.2). There is
+// no HEAD; legacy watch paths are for GET; a create has a name in the path only for a
+// subresource, other writes of one object always; create and deletecollection need a
+// namespace.
 func verbFitsPath(r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) bool {
 	if r.Method == http.MethodHead {
 		return false
@@ -314,4 +298,40 @@ func keyOf(act *resource.Action, res *rest.Resource) resource.Key {
 		return resource.Key{Name: act.Name}
 	}
 	return resource.Key{Namespace: act.Namespace, Name: act.Name}
+}
+
+// deprecatedMetrics record the deprecated APIs that were requested (docs/wire.md 1.6). Safe
+// for concurrent use.
+type deprecatedMetrics struct {
+	gauge *prometheus.GaugeVec
+
+	mu   sync.Mutex
+	seen map[deprecatedAPI]bool // at most maxDeprecated; others are not recorded
+}
+
+// maxDeprecated bounds the series, for resources that come and go.
+const maxDeprecated = 4096
+
+type deprecatedAPI struct{ group, version, resource, subresource string }
+
+func newDeprecatedMetrics() *deprecatedMetrics {
+	return &deprecatedMetrics{
+		gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_requested_deprecated_apis",
+			Help: "Deprecated APIs that have been requested: 1 each. No release is known to remove them.",
+		}, []string{"group", "version", "resource", "subresource", "removed_release"}),
+		seen: make(map[deprecatedAPI]bool),
+	}
+}
+
+// requested records a request for a deprecated API.
+func (m *deprecatedMetrics) requested(act *resource.Action) {
+	api := deprecatedAPI{act.Group, act.Version, act.Resource, act.Subresource}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.seen[api] || len(m.seen) >= maxDeprecated {
+		return
+	}
+	m.seen[api] = true
+	m.gauge.WithLabelValues(api.group, api.version, api.resource, api.subresource, "").Set(1)
 }

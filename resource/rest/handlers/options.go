@@ -16,22 +16,22 @@ import (
 	"portico/resource/rest"
 )
 
-// queryOptions are the ListOptions of a query (docs/wire.md 5.1), for lists,
-// watches and deletions of collections.
+// queryOptions are the ListOptions of a query (docs/wire.md 5.1) of a list, watch or
+// deletecollection.
 type queryOptions struct {
 	labels, fields string
 	revision       string
 	match          metav1.ResourceVersionMatch
 	cont           string
-	// limit is 0 for none.
+	// limit is 0 for no limit.
 	limit int64
-	// timeout is 0 for none; less is one that is over.
+	// timeout is 0 for none and negative if it has passed.
 	timeout       time.Duration
 	bookmarks     bool
 	initialEvents *bool
 }
 
-// parseQuery reads the options; errors are 400s.
+// parseQuery parses the options. Errors are 400s.
 func parseQuery(q url.Values) (*queryOptions, error) {
 	limit, err := queryInt(q, "limit")
 	if err != nil {
@@ -41,7 +41,7 @@ func parseQuery(q url.Values) (*queryOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Longer than a year is as good as a year, and cannot overflow.
+	// Bounded so that the conversion to a Duration cannot overflow.
 	const year = 365 * 24 * 3600
 	o := &queryOptions{
 		labels:    q.Get("labelSelector"),
@@ -60,8 +60,8 @@ func parseQuery(q url.Values) (*queryOptions, error) {
 	return o, nil
 }
 
-// queryInt is 0 for a parameter that is not there; one without a value is a 400,
-// like any other that is no number.
+// queryInt returns a parameter, or 0 if there is none. One that is not a number, also an
+// empty one, is a 400.
 func queryInt(q url.Values, name string) (int64, error) {
 	if !q.Has(name) {
 		return 0, nil
@@ -73,7 +73,7 @@ func queryInt(q url.Values, name string) (int64, error) {
 	return n, nil
 }
 
-// queryBool is true for a parameter that is there, unless it says otherwise.
+// queryBool reports whether a parameter is present and neither 0 nor false.
 func queryBool(q url.Values, name string) bool {
 	values, ok := q[name]
 	if !ok {
@@ -84,7 +84,7 @@ func queryBool(q url.Values, name string) bool {
 
 // listOptions reads and checks the options of a list or a deletion of a
 // collection.
-func (a *API) listOptions(r *http.Request, act *resource.Action, res *rest.Resource) (resource.ListOptions, error) {
+func listOptions(r *http.Request, act *resource.Action, res *rest.Resource) (resource.ListOptions, error) {
 	var none resource.ListOptions
 	o, err := parseQuery(r.URL.Query())
 	if err != nil {
@@ -107,7 +107,7 @@ func (a *API) listOptions(r *http.Request, act *resource.Action, res *rest.Resou
 	return opts, nil
 }
 
-// listAt sets the point in history (docs/wire.md 5.2).
+// listAt sets the point in history of a list (docs/wire.md 5.2).
 func (o *queryOptions) listAt(opts *resource.ListOptions) error {
 	rev, err := parseRevision(o.revision)
 	if err != nil {
@@ -121,7 +121,7 @@ func (o *queryOptions) listAt(opts *resource.ListOptions) error {
 	case o.revision == "":
 		opts.At.Freshness = resource.Latest
 	case rev == 0:
-		// Any state is a whole state: there is no page of it to come back to.
+		// The state is not kept for further pages, so that the list is complete.
 		opts.At.Freshness, opts.Limit = resource.Any, 0
 	case o.match == metav1.ResourceVersionMatchExact || (o.match == "" && o.limit > 0):
 		opts.At = resource.At{Freshness: resource.Exact, Revision: rev}
@@ -131,14 +131,14 @@ func (o *queryOptions) listAt(opts *resource.ListOptions) error {
 	return nil
 }
 
-// watchOptions makes the store's options of a watch.
+// watchOptions returns the options of a watch.
 func (o *queryOptions) watchOptions(act *resource.Action, res *rest.Resource) (resource.WatchOptions, error) {
 	var none resource.WatchOptions
 	rev, err := parseRevision(o.revision)
 	if err != nil {
 		return none, err
 	}
-	// Without a place to start from a watch begins with the state of things.
+	// A watch without a resourceVersion begins with the current state.
 	initial := rev == 0
 	if o.initialEvents != nil {
 		initial = *o.initialEvents
@@ -171,8 +171,8 @@ func (o *queryOptions) watchOptions(act *resource.Action, res *rest.Resource) (r
 	return opts, nil
 }
 
-// watchList reports whether the watch takes the place of a list: the state
-// first, its end marked (docs/wire.md 5.6).
+// watchList reports whether the watch replaces a list: it begins with initial events, and a
+// bookmark marks their end (docs/wire.md 5.6).
 func (o *queryOptions) watchList() bool {
 	return o.initialEvents != nil && *o.initialEvents && o.bookmarks
 }
@@ -222,7 +222,7 @@ func (o *queryOptions) validateWatch() field.ErrorList {
 	return errs
 }
 
-// invalidOptions is the 422 for the complaints; nil if there are none.
+// invalidOptions is the 422 for errors in ListOptions; nil for none.
 func invalidOptions(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
@@ -230,7 +230,7 @@ func invalidOptions(errs field.ErrorList) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 }
 
-// parseRevision reads a resourceVersion; "" and "0" are 0. The error is a 400.
+// parseRevision parses a resourceVersion; "" and "0" are 0. The error is a 400.
 func parseRevision(text string) (int64, error) {
 	if text == "" || text == "0" {
 		return 0, nil
@@ -243,13 +243,13 @@ func parseRevision(text string) (int64, error) {
 	return int64(rev), nil
 }
 
-// isZero reports whether a resourceVersion is there and asks for any state.
+// isZero reports whether a resourceVersion is not empty and 0.
 func isZero(text string) bool {
 	rev, err := parseRevision(text)
 	return text != "" && err == nil && rev == 0
 }
 
-// refuseExport is the 400 for the removed export parameter (docs/wire.md 1.3).
+// refuseExport is the 400 for the removed parameter export (docs/wire.md 1.3).
 func refuseExport(q url.Values) error {
 	if queryBool(q, "export") {
 		return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")

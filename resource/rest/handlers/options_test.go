@@ -7,12 +7,13 @@ import (
 
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 )
 
 const invalid = `ListOptions.meta.k8s.io "" is invalid: `
 
 func TestListOptions(t *testing.T) {
-	res := &rest.Resource{Kind: configMaps()}
+	res := &rest.Resource{Kind: resttest.ConfigMaps()}
 	at := func(f resource.Freshness, rev int64) resource.At { return resource.At{Freshness: f, Revision: rev} }
 	for _, c := range []struct {
 		query string
@@ -46,7 +47,7 @@ func TestListOptions(t *testing.T) {
 	} {
 		t.Run(c.query, func(t *testing.T) {
 			r := httptest.NewRequest("GET", "/api/v1/configmaps?"+c.query, nil)
-			got, err := New(Config{}).listOptions(r, resource.ParseAction(r), res)
+			got, err := listOptions(r, resource.ParseAction(r), res)
 			if c.err != "" {
 				if err == nil || err.Error() != c.err {
 					t.Fatalf("error\n%v, want\n%s", err, c.err)
@@ -61,7 +62,7 @@ func TestListOptions(t *testing.T) {
 }
 
 func TestWatchOptions(t *testing.T) {
-	res := &rest.Resource{Kind: configMaps()}
+	res := &rest.Resource{Kind: resttest.ConfigMaps()}
 	for _, c := range []struct {
 		query string
 		want  resource.WatchOptions
@@ -107,7 +108,7 @@ func TestTimeoutSecondsCannotOverflow(t *testing.T) {
 }
 
 func TestSelector(t *testing.T) {
-	plain, labelled := configMaps(), secrets()
+	plain, labelled := resttest.ConfigMaps(), resttest.Secrets()
 	for _, c := range []struct {
 		name                 string
 		kind                 *rest.Kind

@@ -26,13 +26,14 @@ import (
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 )
 
 const applyPatch = "application/apply-patch+yaml"
 
 // builtinOwners tracks the kinds of core/v1, as the core server does.
 var builtinOwners = sync.OnceValues(func() (managedfields.TypeConverter, error) {
-	return applyconfigurations.NewTypeConverter(coreScheme()), nil
+	return applyconfigurations.NewTypeConverter(resttest.CoreScheme()), nil
 })
 
 // ownBench is a writeBench that tracks who owns what, with widgets: a kind that

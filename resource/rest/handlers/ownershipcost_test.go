@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/applyconfigurations"
 
 	"portico/resource"
+	"portico/resource/rest/resttest"
 )
 
 // BenchmarkWrite is what ownership costs, as a ratio of the same writes without
@@ -75,7 +76,7 @@ func TestCostOfBuiltinOwnership(t *testing.T) {
 	goruntime.GC()
 	goruntime.ReadMemStats(&before)
 	start := time.Now()
-	converter := applyconfigurations.NewTypeConverter(coreScheme())
+	converter := applyconfigurations.NewTypeConverter(resttest.CoreScheme())
 	took := time.Since(start)
 	goruntime.GC()
 	goruntime.ReadMemStats(&after)

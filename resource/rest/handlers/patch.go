@@ -15,14 +15,13 @@ import (
 	"portico/resource/rest/patch"
 )
 
-// patch answers PATCH on an object: 200.
+// patch implements PATCH on an object: 200.
 func (a *API) patch(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
 	return a.patchView(w, r, act, res, nil)
 }
 
-// patchView is PATCH on an object or, with sub, on a view of it. The patch is
-// parsed once and applied to whatever the stored object is by the time it is
-// written; nothing but the time bounds how often that is tried.
+// patchView implements PATCH on an object or its subresource sub. The patch is parsed once
+// and applied to the current object in every attempt; only writeCap bounds the attempts.
 func (a *API) patchView(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
@@ -48,7 +47,7 @@ func (a *API) patchView(w http.ResponseWriter, r *http.Request, act *resource.Ac
 	if err != nil {
 		return err
 	}
-	// Only what is applied may be all there is of an object.
+	// Only an apply patch can create.
 	o, created, err := wr.replace(ctx, next, wr.applied && sub == nil)
 	if err != nil {
 		return err
@@ -60,7 +59,7 @@ func (a *API) patchView(w http.ResponseWriter, r *http.Request, act *resource.Ac
 	return a.writeView(w, r, act, res, sub, code, o)
 }
 
-// parse reads a patch of that type. Errors are 400s and 413s.
+// parse parses a patch. Errors are 400s and 413s.
 func (w *write) parse(t types.PatchType, data []byte) (nextState, error) {
 	if t == types.ApplyYAMLPatchType {
 		p, err := newApplying(w, data)
@@ -91,14 +90,13 @@ func checkPatchType(t types.PatchType, accepted []string) error {
 	return nil
 }
 
-// patching is a write whose next state is the current one, patched.
+// patching is a write whose next state is the patched current one.
 type patching struct {
 	*write
 	patch.Patch
 }
 
-// next is a nextState. The patch is applied to the JSON form in the version of
-// the request.
+// next is a nextState. It patches the JSON of the object in the version of the request.
 func (p *patching) next(ctx context.Context, _ *resource.Object, old rest.Object) (rest.Object, error) {
 	current, err := p.body.Codec.Encode(old, p.gvk, runtime.ContentTypeJSON)
 	if err != nil {
@@ -133,12 +131,12 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old rest.Object
 	return obj, nil
 }
 
-// patchSlack is how much larger a patch may make an object that is beyond the bounds on
-// bodies, in bytes: a label, a finalizer.
+// patchSlack is by how much a patch may grow an object that exceeds the bounds of bodies, in
+// bytes: a label, a finalizer.
 const patchSlack = 1 << 10
 
-// checkResult checks the size of a patched object. One that was stored before there were
-// bounds can be changed as long as it does not grow.
+// checkResult checks the size of a patched object. One whose stored state exceeds the bounds
+// can be changed as long as it does not grow.
 func (p *patching) checkResult(current, patched []byte) error {
 	_, err := measureBody(patched, runtime.ContentTypeJSON, p.target())
 	if err == nil || len(patched) > len(current)+patchSlack {

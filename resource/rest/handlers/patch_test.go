@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"portico/resource/rest/patch"
+	"portico/resource/rest/resttest"
 )
 
 const (
@@ -137,7 +138,7 @@ func TestPatchWarns(t *testing.T) {
 }
 
 func TestPatchTypes(t *testing.T) {
-	plain, owned := configMaps(), configMaps()
+	plain, owned := resttest.ConfigMaps(), resttest.ConfigMaps()
 	owned.Ownership = builtinOwners
 	widget := widgetKind("v1")
 	untracked := widget.Subresources[0]

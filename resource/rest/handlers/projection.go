@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"portico/resource"
+	"portico/resource/response"
 	"portico/resource/rest"
 )
 
@@ -20,9 +21,9 @@ func beginProjection(p *rest.Projection, obj rest.Object) (rest.Object, error) {
 	return p.Get(obj)
 }
 
-// project returns the next state of an object, from the next state of its view. The client
-// and mutating admission see only the view: its uid and resourceVersion are compared with
-// the object's, and the managers of its replicas own the object's.
+// project returns the next state of an object, from the next state of its projection, which
+// is what the client and mutating admission see. The uid and resourceVersion of both are
+// compared, and the managers of its replicas become those of the object's.
 func (w *write) project(ctx context.Context, cur *resource.Object, old rest.Object, next nextState) (rest.Object, error) {
 	oldView, err := beginProjection(w.projection, old)
 	if err != nil {
@@ -67,13 +68,13 @@ func (w *write) project(ctx context.Context, cur *resource.Object, old rest.Obje
 	return obj, nil
 }
 
-// getView answers GET on a view that is another kind.
+// getView implements GET on a subresource of another kind.
 func (a *API) getView(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	at, err := readAt(r)
 	if err != nil {
 		return err
 	}
-	if _, err := negotiate(r, a.offerOf(act, res, sub)); err != nil {
+	if _, err := response.Negotiate(r, offerOf(act, res, sub)); err != nil {
 		return err
 	}
 	o, err := res.Store.Get(r.Context(), keyOf(act, res), at)
@@ -83,8 +84,7 @@ func (a *API) getView(w http.ResponseWriter, r *http.Request, act *resource.Acti
 	return a.writeView(w, r, act, res, sub, http.StatusOK, o)
 }
 
-// writeView is writeObject for an object that was asked for through sub (nil:
-// as it is).
+// writeView is writeObject for a subresource sub; nil: the object itself.
 func (a *API) writeView(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource, code int, o *resource.Object) error {
 	if sub == nil || sub.Projection == nil {
 		return a.writeObject(w, r, act, res, code, o)
@@ -98,7 +98,7 @@ func (a *API) writeView(w http.ResponseWriter, r *http.Request, act *resource.Ac
 	if err != nil {
 		return err
 	}
-	// As if it were stored, it can be shown in every form that objects have.
+	// Encoded as if it were stored, it has every format of an object.
 	shown, err := p.Kind.Codec.EncodeStored(view)
 	if err != nil {
 		return unencodable(fmt.Errorf("encode %s of %s %s: %w", sub.Name, res.GroupResource(), o.Key(), err))

@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,7 +17,7 @@ import (
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
-	"portico/resource/rest/render"
+	"portico/resource/rest/resttest"
 )
 
 // bench is an API over a storage in memory, behind a real HTTP server.
@@ -33,7 +32,7 @@ func newBench(t testing.TB, configure ...func(*Config)) *bench {
 	t.Helper()
 	storage := memstore.New()
 	serve := func(k *rest.Kind) *rest.Resource { return &rest.Resource{Kind: k, Store: storage.Store(&k.Info)} }
-	b := &bench{t: t, configMaps: serve(configMaps()), secrets: serve(secrets())}
+	b := &bench{t: t, configMaps: serve(resttest.ConfigMaps()), secrets: serve(resttest.Secrets())}
 	cfg := Config{Resources: []*rest.Resource{b.configMaps, b.secrets}}
 	for _, c := range configure {
 		c(&cfg)
@@ -91,16 +90,9 @@ func (b *bench) do(method, path string, headers ...string) (*http.Response, stri
 
 const inDefault = "/api/v1/namespaces/default/"
 
-func secret(name string) *corev1.Secret {
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Type: corev1.SecretTypeOpaque,
-		Data: map[string][]byte{"k": []byte("v")},
-	}
-}
-
 func TestGet(t *testing.T) {
 	b := newBench(t)
-	b.put(b.configMaps, configMap("a"))
+	b.put(b.configMaps, resttest.ConfigMap("a"))
 	const whole = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"default","uid":"u-1","resourceVersion":"%s",` +
 		`"creationTimestamp":"2026-01-02T03:04:05Z","labels":{"name":"a"}},"data":{"\u003ckey\u003e":"value of a"}}` + "\n"
 	resp, body := b.do("GET", inDefault+"configmaps/a")
@@ -125,7 +117,7 @@ func TestGet(t *testing.T) {
 		t.Errorf("any version: %s", body)
 	}
 	_, body = b.do("GET", inDefault+"configmaps/a", "Accept", runtime.ContentTypeProtobuf)
-	decoder := protobuf.NewSerializer(coreScheme(), coreScheme())
+	decoder := protobuf.NewSerializer(resttest.CoreScheme(), resttest.CoreScheme())
 	obj, gvk, err := decoder.Decode([]byte(body), nil, nil)
 	if err != nil || gvk.Kind != "ConfigMap" || obj.(*corev1.ConfigMap).ResourceVersion != got.ResourceVersion {
 		t.Errorf("protobuf: %+v, %v", obj, err)
@@ -134,7 +126,7 @@ func TestGet(t *testing.T) {
 
 func TestReadErrors(t *testing.T) {
 	b := newBench(t)
-	b.put(b.configMaps, configMap("a"))
+	b.put(b.configMaps, resttest.ConfigMap("a"))
 	for _, c := range []struct {
 		method, path, accept string
 		code                 int
@@ -194,7 +186,7 @@ func TestList(t *testing.T) {
 		t.Fatalf("empty list %s, want %s", body, want)
 	}
 	for _, name := range []string{"c", "a", "b"} {
-		b.put(b.configMaps, configMap(name))
+		b.put(b.configMaps, resttest.ConfigMap(name))
 	}
 	names := func(body string) string {
 		t.Helper()
@@ -237,7 +229,7 @@ func TestList(t *testing.T) {
 		t.Errorf("pretty: %s", body)
 	}
 	_, body = b.do("GET", inDefault+"configmaps", "Accept", runtime.ContentTypeProtobuf)
-	obj, _, err := protobuf.NewSerializer(coreScheme(), coreScheme()).Decode([]byte(body), nil, nil)
+	obj, _, err := protobuf.NewSerializer(resttest.CoreScheme(), resttest.CoreScheme()).Decode([]byte(body), nil, nil)
 	if err != nil || len(obj.(*corev1.ConfigMapList).Items) != 3 || obj.(*corev1.ConfigMapList).Items[2].Data["<key>"] != "value of c" {
 		t.Errorf("protobuf: %+v, %v", obj, err)
 	}
@@ -245,8 +237,8 @@ func TestList(t *testing.T) {
 
 func TestListByOwnField(t *testing.T) {
 	b := newBench(t)
-	b.put(b.secrets, secret("a"))
-	other := secret("b")
+	b.put(b.secrets, resttest.Secret("a"))
+	other := resttest.Secret("b")
 	other.Type = corev1.SecretTypeTLS
 	b.put(b.secrets, other)
 	if _, body := b.do("GET", inDefault+"secrets?fieldSelector=type%3Dkubernetes.io/tls"); strings.Contains(body, `"name":"a"`) || !strings.Contains(body, `"name":"b"`) {
@@ -254,67 +246,9 @@ func TestListByOwnField(t *testing.T) {
 	}
 }
 
-func TestListCompression(t *testing.T) {
-	b := newBench(t)
-	big := configMap("a")
-	big.Data["big"] = strings.Repeat("x", gzipThreshold)
-	b.put(b.configMaps, big)
-	_, want := b.do("GET", inDefault+"configmaps")
-	for range 2 { // the second time with a compressor that was used
-		resp, body := b.do("GET", inDefault+"configmaps", "Accept-Encoding", "deflate, gzip;q=1.0")
-		if resp.Header.Get("Content-Encoding") != "gzip" || resp.Header.Get("Vary") != "Accept-Encoding" {
-			t.Fatalf("headers %v", resp.Header)
-		}
-		z, err := gzip.NewReader(strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := io.ReadAll(z); err != nil || string(got) != want {
-			t.Fatalf("unzipped %d bytes, want %d: %v", len(got), len(want), err)
-		}
-	}
-	if resp, _ := b.do("GET", inDefault+"configmaps", "Accept-Encoding", "gzip;q=0"); resp.Header.Get("Content-Encoding") != "" {
-		t.Error("compressed for a client that refuses it")
-	}
-	if resp, _ := b.do("GET", inDefault+"secrets", "Accept-Encoding", "gzip"); resp.Header.Get("Content-Encoding") != "" || resp.Header.Get("Vary") != "" {
-		t.Error("a small body was compressed")
-	}
-}
-
-func TestWriteStatus(t *testing.T) {
-	for _, c := range []struct{ accept, contentType, prefix string }{
-		{"", runtime.ContentTypeJSON, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"away","reason":"ServiceUnavailable","details":{"retryAfterSeconds":7},"code":503}` + "\n"},
-		{runtime.ContentTypeYAML, runtime.ContentTypeYAML, "apiVersion: v1\ncode: 503\n"},
-		{runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf, render.ProtobufMagic},
-		{runtime.ContentTypeProtobuf + ";as=Table;g=meta.k8s.io;v=v1," + runtime.ContentTypeYAML, runtime.ContentTypeYAML, "apiVersion: v1\n"},
-		{"text/html", runtime.ContentTypeJSON, "{\n  \"kind\": \"Status\",\n"},
-	} {
-		w := httptest.NewRecorder()
-		WriteStatus(w, requestWith(c.accept, "test", ""), resource.Unavailable("away", 7))
-		if w.Code != 503 || w.Header().Get("Content-Type") != c.contentType || w.Header().Get("Retry-After") != "7" || !strings.HasPrefix(w.Body.String(), c.prefix) {
-			t.Errorf("%q: %d %v %s", c.accept, w.Code, w.Header(), w.Body)
-		}
-	}
-	w := httptest.NewRecorder()
-	WriteStatus(w, requestWith("", "test", ""), fmt.Errorf("read it: %w", io.ErrUnexpectedEOF))
-	if w.Code != 500 || !strings.Contains(w.Body.String(), `"message":"read it: unexpected EOF"`) || w.Header().Get("Retry-After") != "" {
-		t.Errorf("plain error: %d %s", w.Code, w.Body)
-	}
-}
-
-// A metadata client asks for PartialObjectMetadata only, and deletes.
-func TestSuccessStatusAnswersATransform(t *testing.T) {
-	w := httptest.NewRecorder()
-	status := &metav1.Status{Status: metav1.StatusSuccess}
-	WriteObject(w, requestWith("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "test", ""), 200, status, metav1.SchemeGroupVersion.WithKind("Status"))
-	if w.Code != 200 || w.Body.String() != `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}`+"\n" {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-}
-
 func TestListFailsAsAWholeForABadObject(t *testing.T) {
 	b := newBench(t)
-	b.put(b.configMaps, configMap("a"))
+	b.put(b.configMaps, resttest.ConfigMap("a"))
 	bad, err := resource.Parse([]byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"b","namespace":"default"},"data":[]}`))
 	if err != nil {
 		t.Fatal(err)

@@ -1,15 +1,19 @@
 package handlers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
 	"portico/resource/bodylimit"
@@ -17,25 +21,25 @@ import (
 	"portico/resource/rest/body"
 )
 
-// requestBody is the body of a request, with the memory that it may take.
+// requestBody is the body of a request with the memory reserved for it.
 type requestBody struct {
 	data      []byte
 	mediaType string
 	held      body.Hold
 }
 
-// close gives the memory back: what is decoded of the body is no longer used.
+// close releases the memory, when the decoded body is no longer used.
 func (b *requestBody) close() { b.held.Release() }
 
-// readBody reads a request body of one of bodyMediaTypes; an empty Content-Type is
-// JSON. A body above the limit, or with too many
-// values to be decoded into target, is a 413, an unknown type a 415, one for which
-// there is no memory a 429. An empty body is no error here. The caller closes it.
+// readBody reads a request body of one of bodyMediaTypes; an empty Content-Type is JSON. The
+// caller closes the result. Errors: a 413 for a body above the limit or with too many values
+// to be decoded into target, a 415 for an unknown type, a 429 if there is no memory for it.
+// An empty body is not an error.
 func (a *API) readBody(r *http.Request, target bodylimit.Target) (*requestBody, error) {
 	mediaType := runtime.ContentTypeJSON
 	if contentType := r.Header.Get("Content-Type"); contentType != "" {
 		var err error
-		// What cannot be parsed is no type that is known.
+		// A Content-Type that cannot be parsed is an unknown type.
 		if mediaType, _, err = mime.ParseMediaType(contentType); err != nil {
 			mediaType = ""
 		}
@@ -46,7 +50,7 @@ func (a *API) readBody(r *http.Request, target bodylimit.Target) (*requestBody, 
 	return a.readBodyAs(r, mediaType, target)
 }
 
-// readBodyAs is readBody for a body of that media type, of whatever Content-Type.
+// readBodyAs is readBody for a body of that media type; the Content-Type is ignored.
 func (a *API) readBodyAs(r *http.Request, mediaType string, target bodylimit.Target) (*requestBody, error) {
 	var user *resource.User
 	if act := resource.ActionFrom(r.Context()); act != nil {
@@ -67,8 +71,8 @@ func (a *API) readBodyAs(r *http.Request, mediaType string, target bodylimit.Tar
 	return b, nil
 }
 
-// measureBody is the 413 for a body with more values than may be decoded, and the 400
-// for one that is nested too deep for its decoder.
+// measureBody returns the size of a body when it is decoded. Errors: a 413 for too many
+// values, a 400 for one that is nested too deeply for its decoder.
 func measureBody(data []byte, mediaType string, target bodylimit.Target) (bodylimit.Size, error) {
 	size, err := bodylimit.Measure(data, mediaType, target)
 	switch {
@@ -88,15 +92,14 @@ func bodyTarget(k *rest.Kind, version string) bodylimit.Target {
 	return bodylimit.Maps
 }
 
-// read reads the whole body. More than the limit is a
-// 413, known from Content-Length before a byte is read where the client sends one;
-// a 429 is that bodies of other requests take all the memory there is for reading.
+// read reads the whole body. More than the limit is a 413, before anything is read if the
+// Content-Length says so; a 429 means that other bodies take all memory for reading.
 func (a *API) read(r *http.Request, user *resource.User) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
 	}
 	if r.ContentLength > a.maxBody {
-		return nil, a.refuseBody(r, bodyTooLarge(a.maxBody))
+		return nil, refuseBody(r, bodyTooLarge(a.maxBody))
 	}
 	held := a.reading.Hold(user)
 	defer held.Release()
@@ -106,11 +109,106 @@ func (a *API) read(r *http.Request, user *resource.User) ([]byte, error) {
 	case errors.As(err, &tooLarge):
 		return nil, bodyTooLarge(tooLarge.Limit)
 	case apierrors.IsTooManyRequests(err):
-		return nil, a.refuseBody(r, err)
+		return nil, refuseBody(r, err)
 	case err != nil:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("read request body: %v", err))
 	case int64(len(data)) > a.maxBody:
-		return nil, a.refuseBody(r, bodyTooLarge(a.maxBody))
+		return nil, refuseBody(r, bodyTooLarge(a.maxBody))
 	}
 	return data, nil
+}
+
+// bodyMediaTypes returns the media types of request bodies other than patches.
+func bodyMediaTypes() []string {
+	return []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf}
+}
+
+// drainBody is how many bytes of a rejected body are read and dropped: a sender whose
+// connection is closed while it sends, such as a reverse proxy, often loses the response.
+const drainBody = 32 << 20
+
+// refuseBody drops the rest of the body and returns err.
+func refuseBody(r *http.Request, err error) error {
+	_, _ = io.CopyN(io.Discard, r.Body, drainBody)
+	return err
+}
+
+func bodyTooLarge(limit int64) error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+}
+
+// bareMediaType returns a Content-Type without parameters, in lower case.
+func bareMediaType(contentType string) string {
+	bare, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(bare))
+}
+
+// maxDuplicates is how many duplicate fields the error for a YAML body lists; the decoder has
+// the same bound for JSON.
+const maxDuplicates = 100
+
+// boundDuplicates shortens an error of the YAML decoder, which has a line for each duplicate
+// field.
+func boundDuplicates(err error) error {
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) <= maxDuplicates+1 || !strings.HasSuffix(lines[0], yamlHeading) {
+		return err
+	}
+	return fmt.Errorf("%s\n  and %d more, which are left out", strings.Join(lines[:maxDuplicates+1], "\n"), len(lines)-maxDuplicates-1)
+}
+
+// yamlHeading is the first line of errors of the YAML decoder.
+const yamlHeading = "yaml: unmarshal errors:"
+
+// decodeBody decodes a request body, of the kind gvk unless it says otherwise, into the hub
+// form without defaults. The field validation decides whether unknown and duplicate fields
+// are a 400, warnings or ignored.
+func (a *API) decodeBody(ctx context.Context, codec rest.Codec, gvk schema.GroupVersionKind, data []byte, mediaType, validation string) (runtime.Object, error) {
+	obj, strictErrs, err := codec.Decode(data, mediaType, gvk, validation != metav1.FieldValidationIgnore)
+	if err != nil {
+		return nil, undecodable(gvk, err)
+	}
+	for i, err := range strictErrs {
+		strictErrs[i] = boundDuplicates(err)
+	}
+	switch {
+	case len(strictErrs) == 0:
+	case validation == metav1.FieldValidationStrict:
+		return nil, undecodable(gvk, runtime.NewStrictDecodingError(strictErrs))
+	case validation == metav1.FieldValidationWarn:
+		a.warnStrict(ctx, strictErrs)
+	}
+	return obj, nil
+}
+
+// undecodable is the 400 for a body that is not a gvk; a StatusError of the codec is returned
+// as it is.
+func undecodable(gvk schema.GroupVersionKind, err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", gvk.Kind, gvk.Version, gvk.Kind, err))
+}
+
+// warnStrict sends a warning for each unknown or duplicate field.
+func (a *API) warnStrict(ctx context.Context, errs []error) {
+	for _, err := range errs {
+		for _, text := range strictWarnings(err.Error()) {
+			a.warn(ctx, text)
+		}
+	}
+}
+
+// strictWarnings splits an error of the YAML decoder into one text for each field.
+func strictWarnings(text string) []string {
+	rest, ok := strings.CutPrefix(strings.TrimPrefix(text, "error converting YAML to JSON: "), yamlHeading+"\n")
+	if !ok {
+		return []string{text}
+	}
+	lines := strings.Split(rest, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(line)
+	}
+	return lines
 }

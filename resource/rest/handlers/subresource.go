@@ -11,8 +11,7 @@ import (
 	"portico/resource/rest"
 )
 
-// subresource answers a request for a subresource: a connection takes the whole
-// request, a call is a POST, and a view is written like the object itself.
+// subresource serves a request for a subresource, see rest.Subresource.
 func (a *API) subresource(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	switch {
 	case sub.Connect != nil:
@@ -37,8 +36,8 @@ func (a *API) subresource(w http.ResponseWriter, r *http.Request, act *resource.
 	return methodNotAllowed(act, res)
 }
 
-// call answers POST on a subresource such as token: 201 with what it made.
-// The body's name may be left out, but not be another (docs/wire.md 1.2).
+// call implements POST on a subresource such as token: 201 with the result. The body may have
+// no name, but not another one than the URL (docs/wire.md 1.2).
 func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
@@ -77,11 +76,10 @@ func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	if err != nil {
 		return explain(err)
 	}
-	return a.writeDecoded(w, r, res, http.StatusCreated, out, gvk)
+	return writeDecoded(w, r, res, http.StatusCreated, out, gvk)
 }
 
-// permit asks admission about a call. Its body is not stored, so that both
-// phases come before anything is done.
+// permit runs admission for a call, whose body is not stored: both phases come first.
 func (w *write) permit(ctx context.Context, body runtime.Object) error {
 	if w.api.admission == nil {
 		return nil
@@ -93,7 +91,7 @@ func (w *write) permit(ctx context.Context, body runtime.Object) error {
 	return w.api.admission.Validate(ctx, attrs)
 }
 
-// review answers POST on a virtual resource: 201 with the answered body.
+// review implements POST on a virtual resource: 201 with the result.
 func (a *API) review(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
@@ -115,5 +113,5 @@ func (a *API) review(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	if err != nil {
 		return explain(err)
 	}
-	return a.writeDecoded(w, r, res, http.StatusCreated, out, gvk)
+	return writeDecoded(w, r, res, http.StatusCreated, out, gvk)
 }

@@ -15,11 +15,12 @@ import (
 
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 )
 
 // serviceAccounts is a kind with a call and a connection.
 func serviceAccounts(dryRun *bool) *rest.Kind {
-	scheme := coreScheme()
+	scheme := resttest.CoreScheme()
 	if err := authv1.AddToScheme(scheme); err != nil {
 		panic(err)
 	}

@@ -8,15 +8,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"portico/resource/rest/render"
+	"portico/resource/response/render"
+	"portico/resource/rest/resttest"
 )
 
 const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 func TestTable(t *testing.T) {
 	b := newBench(t)
-	b.put(b.configMaps, configMap("a"))
-	b.put(b.secrets, secret("s"))
+	b.put(b.configMaps, resttest.ConfigMap("a"))
+	b.put(b.secrets, resttest.Secret("s"))
 	for _, c := range []struct {
 		path        string
 		cells       string
@@ -65,7 +66,7 @@ func TestTable(t *testing.T) {
 
 func TestPartialList(t *testing.T) {
 	b := newBench(t)
-	b.put(b.secrets, secret("s"))
+	b.put(b.secrets, resttest.Secret("s"))
 	const as = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	_, body := b.do("GET", inDefault+"secrets", "Accept", runtime.ContentTypeJSON+as)
 	if !strings.HasPrefix(body, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":`) ||

@@ -20,20 +20,20 @@ import (
 	"portico/resource/rest/managedfields"
 )
 
-// errModified is why a write with an old resourceVersion is refused.
+// errModified is the message of a conflict of resourceVersions.
 const errModified = "the object has been modified; please apply your changes to the latest version and try again"
 
-// nextState makes the next state of an object, decoded and defaulted, from the
-// current one. cur and old are nil when there is none. It may be called several
-// times and must not change old.
+// nextState returns the next state of an object, decoded and with defaults, from the current
+// one: cur, and old decoded; nil if there is none. It may be called several times and must
+// not change old.
 type nextState func(ctx context.Context, cur *resource.Object, old rest.Object) (rest.Object, error)
 
-// update answers PUT on an object: 200, or 201 where it created.
+// update implements PUT on an object: 200, or 201 if it creates.
 func (a *API) update(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
 	return a.put(w, r, act, res, nil)
 }
 
-// put is PUT on an object or, with sub, on a view of it.
+// put implements PUT on an object or its subresource sub.
 func (a *API) put(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
@@ -55,9 +55,8 @@ func (a *API) put(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 	if err != nil {
 		return err
 	}
-	wr.expects = &expectation{uid: string(obj.GetUID()), revision: obj.GetResourceVersion()}
-	// The first attempt uses what is decoded already; attempts change it, so
-	// later ones decode again, without repeating the warnings.
+	// Attempts change the decoded object: those after the first decode the body again,
+	// without repeating warnings.
 	next := func(ctx context.Context, _ *resource.Object, _ rest.Object) (rest.Object, error) {
 		if first := obj; first != nil {
 			obj = nil
@@ -76,7 +75,7 @@ func (a *API) put(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 	return a.writeView(w, r, act, res, sub, code, o)
 }
 
-// decodePut decodes the body of a PUT, which must be about the URL's object.
+// decodePut decodes the body of a PUT and checks its name and namespace.
 func (w *write) decodePut(ctx context.Context, data []byte, mediaType, validation string) (rest.Object, error) {
 	obj, err := w.decode(ctx, data, mediaType, validation)
 	if err != nil {
@@ -92,9 +91,9 @@ func (w *write) decodePut(ctx context.Context, data []byte, mediaType, validatio
 	return obj, nil
 }
 
-// replace stores the result of next for the current state. If there is none it creates the
-// object with mayCreate, otherwise it is a 404. A state that is too large for etcd is tried
-// again without managedFields, unless the write is an apply patch (docs/wire.md 6.5).
+// replace stores the result of next for the current state. Without one, mayCreate permits to
+// create the object; otherwise it is a 404. A state that is too large for etcd is stored
+// without managedFields if that suffices, except for an apply patch (docs/wire.md 6.5).
 func (w *write) replace(ctx context.Context, next nextState, mayCreate bool) (o *resource.Object, created bool, err error) {
 	o, created, err = w.tryReplace(ctx, next, mayCreate)
 	if resource.IsTooLarge(err) && w.tracker.Enabled() && !w.applied {
@@ -118,8 +117,8 @@ func (w *write) tryReplace(ctx context.Context, next nextState, mayCreate bool) 
 	return o, created, err
 }
 
-// createInstead is an update of an object that does not exist. It needs the
-// right to create beside the right to update.
+// createInstead is an update of an object that does not exist. It also requires the
+// permission to create.
 func (w *write) createInstead(ctx context.Context, next nextState) (resource.Mutation, error) {
 	if w.api.authorize != nil {
 		act := *w.act
@@ -146,30 +145,8 @@ func (w *write) createInstead(ctx context.Context, next nextState) (resource.Mut
 	return w.newState(ctx, obj)
 }
 
-// expectation is what the body of an update says about the state it is for.
-type expectation struct{ uid, revision string }
-
-// meets checks what an update expects by the header of the stored object alone.
-// So an update that is tried on a cached state, and finds that too old, has cost
-// next to nothing when it is tried on the current one.
-func (w *write) meets(cur *resource.Object) error {
-	e := w.expects
-	switch {
-	case e == nil:
-		return nil
-	case e.uid != "" && e.uid != cur.UID:
-		return w.conflict(uidMismatch(e.uid, cur.UID))
-	case w.projection != nil && (e.revision == "" || e.revision == "0"):
-		return nil
-	}
-	return w.checkRevision(e.revision, cur)
-}
-
 // replaceStored is an update of the stored object cur.
 func (w *write) replaceStored(ctx context.Context, cur *resource.Object, next nextState) (resource.Mutation, error) {
-	if err := w.meets(cur); err != nil {
-		return resource.Mutation{}, err
-	}
 	if err := w.holdStored(cur); err != nil {
 		return resource.Mutation{}, err
 	}
@@ -205,8 +182,8 @@ func (w *write) replaceStored(ctx context.Context, cur *resource.Object, next ne
 	return w.changedState(ctx, obj, old)
 }
 
-// holdStored takes memory for decoding the stored object that is changed: a small patch
-// may be of a large object. Error: a 429.
+// holdStored accounts the memory for decoding the stored object, which may be large even if
+// the patch is small. Error: a 429.
 func (w *write) holdStored(cur *resource.Object) error {
 	if w.sent == nil || len(cur.Data) <= body.Eager {
 		return nil
@@ -215,7 +192,7 @@ func (w *write) holdStored(cur *resource.Object) error {
 	if cur.Encoding == resource.Protobuf {
 		mediaType = runtime.ContentTypeProtobuf
 	}
-	// An object beyond the bounds may be changed. It counts as far as it was measured.
+	// An object beyond the bounds may be changed; it counts as far as it was measured.
 	size, _ := bodylimit.Measure(cur.Data, mediaType, w.target())
 	more := int(size.Memory()) - w.heldStored
 	if err := w.sent.held.Grow(more); err != nil {
@@ -225,8 +202,7 @@ func (w *write) holdStored(cur *resource.Object) error {
 	return nil
 }
 
-// checkIdentity is the 409 for a body that is about another object of the same
-// name; it need not say which it is about.
+// checkIdentity is the 409 for a body with the uid of another object.
 func (w *write) checkIdentity(obj, old rest.Object) error {
 	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
 		return w.conflict(uidMismatch(string(uid), string(old.GetUID())))
@@ -234,8 +210,8 @@ func (w *write) checkIdentity(obj, old rest.Object) error {
 	return nil
 }
 
-// changedState makes of obj, which mutating admission has seen, the next state
-// of old.
+// changedState returns the mutation that stores obj, after mutating admission, as the next
+// state of old.
 func (w *write) changedState(ctx context.Context, obj, old rest.Object) (resource.Mutation, error) {
 	s := w.strategy
 	if s.Check != nil {
@@ -247,10 +223,10 @@ func (w *write) changedState(ctx context.Context, obj, old rest.Object) (resourc
 	switch {
 	case s.PrepareUpdate == nil:
 	case w.subresource != "":
-		// A view begins with the old object, whose owners are not the new one's.
-		owners := obj.GetManagedFields()
+		// PrepareUpdate of a subresource may copy the managedFields of old.
+		entries := obj.GetManagedFields()
 		s.PrepareUpdate(ctx, obj, old)
-		obj.SetManagedFields(owners)
+		obj.SetManagedFields(entries)
 	default:
 		s.PrepareUpdate(ctx, obj, old)
 	}
@@ -270,7 +246,7 @@ func (w *write) changedState(ctx context.Context, obj, old rest.Object) (resourc
 		return resource.Mutation{}, err
 	}
 	w.warnings(ctx, obj, old)
-	if err := w.confirm(ctx, rest.Update, obj, old); err != nil {
+	if err := w.validateAdmission(ctx, rest.Update, obj, old); err != nil {
 		return resource.Mutation{}, err
 	}
 	if o == nil {
@@ -293,14 +269,14 @@ func completesDeletion(k *rest.Kind, obj, old rest.Object) bool {
 	return k.Strategy.Holds == nil || !k.Strategy.Holds(obj)
 }
 
-// checkRevision compares the resourceVersion of a body with the stored one.
-// None at all overwrites whatever is there, where the kind permits that.
+// checkRevision is the 409 for a body with another resourceVersion than the stored one. A
+// body without one is permitted if the kind has UnconditionalUpdate.
 func (w *write) checkRevision(rv string, cur *resource.Object) error {
 	if rv == "" || rv == "0" {
 		if w.res.UnconditionalUpdate {
 			return nil
 		}
-		// The Kind of this one error is the resource, as clients know it.
+		// As upstream, the kind of this error is the resource.
 		gr := w.res.GroupResource()
 		return apierrors.NewInvalid(schema.GroupKind{Group: gr.Group, Kind: gr.Resource}, w.key.Name, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),

@@ -9,10 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"portico/resource"
-	"portico/resource/rest"
 )
 
 func TestUpdate(t *testing.T) {
@@ -206,47 +204,4 @@ func (s *racingStore) Update(ctx context.Context, key resource.Key, mutate resou
 		}
 		return mutate(cur)
 	})
-}
-
-// staleStore shows every update the state before last first, as a cache that
-// lags behind does.
-type staleStore struct {
-	resource.Store
-	stale *resource.Object
-}
-
-func (s *staleStore) Update(ctx context.Context, key resource.Key, mutate resource.Mutate) (*resource.Object, error) {
-	if _, err := mutate(s.stale); err == nil {
-		return nil, errors.New("a stale state was taken")
-	}
-	return s.Store.Update(ctx, key, mutate)
-}
-
-// readings counts how many stored objects are decoded.
-type readings struct {
-	rest.Codec
-	n int
-}
-
-func (r *readings) DecodeStored(o *resource.Object) (runtime.Object, error) {
-	r.n++
-	return r.Codec.DecodeStored(o)
-}
-
-// An update that names its state is not worked out for another.
-func TestUpdateOfAStaleStateCostsNothing(t *testing.T) {
-	b := newWriteBench(t)
-	b.create(bare("a"))
-	stale, err := b.configMaps.Store.Get(t.Context(), resource.Key{Namespace: "default", Name: "a"}, resource.At{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := b.send("PATCH", configMapA, `{"data":{"x":"y"}}`, "Content-Type", mergePatch).want(200, "").configMap()
-	count := &readings{Codec: b.configMaps.Codec}
-	b.configMaps.Codec = count
-	b.configMaps.Store = &staleStore{b.configMaps.Store, stale}
-	now.Data["x"] = "z"
-	if got := b.send("PUT", configMapA, now).want(200, "").configMap(); got.Data["x"] != "z" || count.n != 2 { // the second is for the answer
-		t.Errorf("%v after %d readings", got.Data, count.n)
-	}
 }

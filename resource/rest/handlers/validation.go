@@ -12,15 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/managedfields"
 )
 
-// validateNew checks a new object: its metadata, then everything else by the
-// strategy. o is the result of encodeToPrevalidate.
+// validateNew validates a new object: its metadata, and everything else by the strategy. o is
+// the result of encodeToPrevalidate.
 func (w *write) validateNew(ctx context.Context, obj rest.Object, o *resource.Object) error {
 	path := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessor(w.unvalidated(obj), w.res.Namespaced, nameRule(w.strategy), path)
@@ -35,7 +37,7 @@ func (w *write) validateNew(ctx context.Context, obj rest.Object, o *resource.Ob
 	return w.invalid(obj.GetName(), errs)
 }
 
-// unvalidated is the metadata of obj that has to be validated.
+// unvalidated returns the metadata of obj that has to be validated.
 func (w *write) unvalidated(obj rest.Object) metav1.Object {
 	if w.tracker.Recorded(obj) {
 		return withoutManagedFields{obj}
@@ -43,15 +45,15 @@ func (w *write) unvalidated(obj rest.Object) metav1.Object {
 	return obj
 }
 
-// withoutManagedFields is metadata whose managedFields need no validation: decoding
-// them takes longer than everything else.
+// withoutManagedFields is metadata whose managedFields the tracker has written. Decoding them
+// for validation would take longer than everything else.
 type withoutManagedFields struct{ metav1.Object }
 
 // GetManagedFields returns nothing.
 func (withoutManagedFields) GetManagedFields() []metav1.ManagedFieldsEntry { return nil }
 
-// validateChange checks an update. A name or finalizer that is stored already
-// may break rules that are younger than it.
+// validateChange validates an update. The rules for names and finalizers do not apply to
+// those that are stored already.
 func (w *write) validateChange(ctx context.Context, obj, old rest.Object, o *resource.Object) error {
 	path := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessorUpdate(w.unvalidated(obj), old, path)
@@ -81,7 +83,7 @@ func (w *write) encodeToPrevalidate(obj rest.Object) (*resource.Object, error) {
 	return w.encode(obj)
 }
 
-// prevalidated calls the strategy's hook of that name.
+// prevalidated calls Strategy.Prevalidated if the object was encoded for it.
 func (w *write) prevalidated(ctx context.Context, o *resource.Object, obj, old rest.Object) (errs field.ErrorList, ok bool) {
 	if o == nil {
 		return nil, false
@@ -89,8 +91,8 @@ func (w *write) prevalidated(ctx context.Context, o *resource.Object, obj, old r
 	return w.strategy.Prevalidated(ctx, o, obj, old)
 }
 
-// maxFieldErrors bounds the errors in a response, which has each twice; a body can have a
-// hundred thousand.
+// maxFieldErrors bounds the errors in a response, which contains each twice; a body can have
+// a hundred thousand.
 const maxFieldErrors = 1000
 
 // invalid is the 422 for the errors; nil for none.
@@ -101,14 +103,14 @@ func (w *write) invalid(name string, errs field.ErrorList) error {
 	if more := len(errs) - maxFieldErrors; more > 0 {
 		next := errs[maxFieldErrors].Field
 		errs = append(errs[:maxFieldErrors:maxFieldErrors], &field.Error{
-			Type: field.ErrorTypeTooMany, Field: next, BadValue: more, Detail: "the errors from here on are left out",
+			Type: field.ErrorTypeTooMany, Field: next, BadValue: more, Detail: "further errors are omitted",
 		})
 	}
 	return apierrors.NewInvalid(w.res.GroupKind(), name, errs)
 }
 
-// nameRule is the kind's rule for names upon the floor for every kind: a name
-// is one path segment, so that no name reaches another object's storage path.
+// nameRule returns the rule for names of a kind, and for every kind that a name is one path
+// segment, so that it cannot reach the storage path of another object.
 func nameRule(s *rest.Strategy) apivalidation.ValidateNameFunc {
 	own := s.ValidateName
 	if own == nil {
@@ -125,8 +127,7 @@ func nameRule(s *rest.Strategy) apivalidation.ValidateNameFunc {
 	}
 }
 
-// checkKey is the 400 for a name or namespace in the URL that cannot be one
-// path segment.
+// checkKey is the 400 for a name or namespace in the URL that is not one path segment.
 func checkKey(key resource.Key) error {
 	if key.Namespace != "" {
 		if msgs := content.IsPathSegmentName(key.Namespace); len(msgs) > 0 {
@@ -139,8 +140,8 @@ func checkKey(key resource.Key) error {
 	return nil
 }
 
-// bareFinalizers refuses new finalizers without a domain, except the standard
-// ones.
+// bareFinalizers returns errors for new finalizers that are neither standard nor qualified
+// with a domain.
 func bareFinalizers(finalizers, old []string, path *field.Path) field.ErrorList {
 	standard := []string{"kubernetes", metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 	var errs field.ErrorList
@@ -153,7 +154,7 @@ func bareFinalizers(finalizers, old []string, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// specChanged reports whether the strategy sees a new generation in obj.
+// specChanged reports whether obj has a new generation.
 func specChanged(s *rest.Strategy, obj, old rest.Object) bool {
 	if s.SpecChanged != nil {
 		return s.SpecChanged(obj, old)
@@ -166,7 +167,7 @@ func specChanged(s *rest.Strategy, obj, old rest.Object) bool {
 	return fieldsChanged(reflect.ValueOf(obj), reflect.ValueOf(old))
 }
 
-// desired is an unstructured object without what is not desired state.
+// desired returns the desired state of an unstructured object.
 func desired(u runtime.Unstructured) map[string]any {
 	out := map[string]any{}
 	for name, value := range u.UnstructuredContent() {
@@ -177,7 +178,7 @@ func desired(u runtime.Unstructured) map[string]any {
 	return out
 }
 
-// undesired reports whether a top-level field is no desired state.
+// undesired reports whether a top-level field is not desired state.
 func undesired(name string) bool {
 	switch name {
 	case "apiVersion", "kind", "metadata", "status":
@@ -186,8 +187,8 @@ func undesired(name string) bool {
 	return false
 }
 
-// fieldsChanged compares two pointers to the same struct type, without
-// TypeMeta (inline, so without a JSON name), metadata and status.
+// fieldsChanged reports whether two pointers to a struct type differ in other fields than
+// TypeMeta (inline, without a JSON name), metadata and status.
 func fieldsChanged(a, b reflect.Value) bool {
 	a, b = reflect.Indirect(a), reflect.Indirect(b)
 	if a.Type() != b.Type() {
@@ -203,4 +204,60 @@ func fieldsChanged(a, b reflect.Value) bool {
 		}
 	}
 	return false
+}
+
+// Bounds of lists and maps in metadata, each member of which is validated, tracked and
+// indexed. Annotations are bounded by their size (256 KiB, as upstream).
+const (
+	maxLabels     = 1000
+	maxFinalizers = 1000
+	// maxOwnerReferences is higher because a shared object, such as a Secret, has one for
+	// each user. This many fill an object of the largest size.
+	maxOwnerReferences = 5000
+	// maxManagers bounds the entries of managedFields.
+	maxManagers = managedfields.MaxEntries
+)
+
+// metadataCounts are the lengths of the bounded lists and maps.
+type metadataCounts struct{ labels, finalizers, ownerReferences, managedFields int }
+
+func countMetadata(obj rest.Object) metadataCounts {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return metadataCounts{len(obj.GetLabels()), len(obj.GetFinalizers()), len(obj.GetOwnerReferences()), len(obj.GetManagedFields())}
+	}
+	// The accessors of unstructured objects copy.
+	meta, _ := u.Object["metadata"].(map[string]any)
+	labels, _ := meta["labels"].(map[string]any)
+	list := func(name string) int {
+		items, _ := meta[name].([]any)
+		return len(items)
+	}
+	return metadataCounts{len(labels), list("finalizers"), list("ownerReferences"), list("managedFields")}
+}
+
+// growsMetadata returns an error for each list or map in the metadata of obj that exceeds its
+// bound and is larger than in old (nil on create). So an object that exceeds a bound can
+// still be changed otherwise.
+func growsMetadata(obj, old rest.Object) field.ErrorList {
+	now, before := countMetadata(obj), metadataCounts{}
+	if old != nil {
+		before = countMetadata(old)
+	}
+	var errs field.ErrorList
+	check := func(name string, now, before, most int) {
+		if now > most && now > before {
+			errs = append(errs, field.TooMany(field.NewPath("metadata", name), now, max(before, most)))
+		}
+	}
+	check("labels", now.labels, before.labels, maxLabels)
+	check("finalizers", now.finalizers, before.finalizers, maxFinalizers)
+	check("ownerReferences", now.ownerReferences, before.ownerReferences, maxOwnerReferences)
+	check("managedFields", now.managedFields, before.managedFields, maxManagers)
+	return errs
+}
+
+// boundMetadata is the 422 for metadata that grows beyond a bound.
+func (w *write) boundMetadata(obj, old rest.Object) error {
+	return w.invalid(obj.GetName(), growsMetadata(obj, old))
 }

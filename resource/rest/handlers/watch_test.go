@@ -19,6 +19,7 @@ import (
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 )
 
 // event is a watch frame as a client reads it.
@@ -97,16 +98,16 @@ func (b *bench) remove(res *rest.Resource, name string) {
 
 func TestWatch(t *testing.T) {
 	b := newBench(t)
-	first := b.put(b.configMaps, configMap("a"))
+	first := b.put(b.configMaps, resttest.ConfigMap("a"))
 	w := b.watch(inDefault+"configmaps?watch=1", "")
 	if ct := w.resp.Header.Get("Content-Type"); ct != runtime.ContentTypeJSON {
 		t.Errorf("content type %q", ct)
 	}
 	w.expect("ADDED ConfigMap a")
-	changed := configMap("a")
+	changed := resttest.ConfigMap("a")
 	changed.Data["x"] = "y"
 	b.put(b.configMaps, changed)
-	b.put(b.configMaps, configMap("b"))
+	b.put(b.configMaps, resttest.ConfigMap("b"))
 	b.remove(b.configMaps, "a")
 	w.expect("MODIFIED ConfigMap a", "ADDED ConfigMap b", "DELETED ConfigMap a")
 
@@ -117,7 +118,7 @@ func TestWatch(t *testing.T) {
 	// Legacy paths, of everything and of one object.
 	b.watch("/api/v1/watch/configmaps", "").expect("ADDED ConfigMap b")
 	w = b.watch("/api/v1/watch/namespaces/default/configmaps/c", "")
-	b.put(b.configMaps, configMap("c"))
+	b.put(b.configMaps, resttest.ConfigMap("c"))
 	w.expect("ADDED ConfigMap c")
 }
 
@@ -125,7 +126,7 @@ func TestWatchSendsHeadersAtOnce(t *testing.T) {
 	b := newBench(t)
 	// It would hang here if the headers waited for an event.
 	w := b.watch(inDefault+"configmaps?watch=1", "")
-	b.put(b.configMaps, configMap("a"))
+	b.put(b.configMaps, resttest.ConfigMap("a"))
 	w.expect("ADDED ConfigMap a")
 }
 
@@ -141,7 +142,7 @@ func TestWatchEndsInTime(t *testing.T) {
 // A watch whose time is over ends at once.
 func TestWatchOfNoTime(t *testing.T) {
 	b := newBench(t)
-	b.put(b.configMaps, configMap("a"))
+	b.put(b.configMaps, resttest.ConfigMap("a"))
 	for _, query := range []string{"timeoutSeconds=-1", "resourceVersion=0&timeoutSeconds=-9223372036854775808", "resourceVersion=999999&timeoutSeconds=-5"} {
 		if resp, body := b.do("GET", inDefault+"configmaps?watch=1&"+query); resp.StatusCode != 200 || body != "" {
 			t.Errorf("%s: %s %s", query, resp.Status, body)
@@ -152,7 +153,7 @@ func TestWatchOfNoTime(t *testing.T) {
 func TestWatchBookmarks(t *testing.T) {
 	t.Parallel()
 	b, _ := newCachedBench(t)
-	o := b.put(b.configMaps, configMap("a"))
+	o := b.put(b.configMaps, resttest.ConfigMap("a"))
 	rev := strconv.FormatInt(o.Revision, 10)
 
 	const query = "configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=3"
@@ -184,35 +185,14 @@ func TestWatchBookmarks(t *testing.T) {
 	without.end()
 }
 
-// A bookmark before the initial events are complete would have the client
-// resume without the objects that it has not been sent.
-func TestNoBookmarkDuringInitialEvents(t *testing.T) {
-	s := newStream(New(Config{}), &resource.Action{Version: "v1"}, &rest.Resource{Kind: configMaps()}, format{}, resource.WatchOptions{InitialEvents: true, Bookmarks: true})
-	var sent string
-	s.send = func(frames []byte, _ []int) error { sent += string(frames); return nil }
-	o := stored(t, s.kind, configMap("a"), 9)
-	if err := s.write([]resource.Event{{Type: resource.Added, Object: o, Revision: 9}}); err != nil {
-		t.Fatal(err)
-	}
-	if s.synced {
-		t.Fatal("synced before the store said so")
-	}
-	if err := s.write([]resource.Event{{Type: resource.Synced, Revision: 12}}); err != nil {
-		t.Fatal(err)
-	}
-	if !s.synced || strings.Count(sent, "BOOKMARK") != 1 {
-		t.Fatalf("synced %v: %s", s.synced, sent)
-	}
-}
-
 func TestWatchTooOld(t *testing.T) {
 	storage := memstore.New()
-	kind := configMaps()
+	kind := resttest.ConfigMaps()
 	res := &rest.Resource{Kind: kind, Store: storage.Store(&kind.Info)}
 	b := newBench(t, func(c *Config) { c.Resources = []*rest.Resource{res} })
-	o := b.put(res, configMap("a"))
+	o := b.put(res, resttest.ConfigMap("a"))
 	b.remove(res, "a")
-	b.put(res, configMap("a"))
+	b.put(res, resttest.ConfigMap("a"))
 	storage.Compact(storage.Revision())
 	w := b.watch(inDefault+"configmaps?watch=1&resourceVersion="+strconv.FormatInt(o.Revision, 10), "")
 	e := w.next()
@@ -224,8 +204,8 @@ func TestWatchTooOld(t *testing.T) {
 
 func TestWatchTable(t *testing.T) {
 	b := newBench(t)
-	b.put(b.secrets, secret("a"))
-	b.put(b.secrets, secret("b"))
+	b.put(b.secrets, resttest.Secret("a"))
+	b.put(b.secrets, resttest.Secret("b"))
 	w := b.watch(inDefault+"secrets?watch=1&allowWatchBookmarks=true&includeObject=None", tableAccept)
 	for i, want := range []string{"ADDED a", "ADDED b", "BOOKMARK "} {
 		e := w.next()
@@ -244,14 +224,14 @@ func TestWatchTable(t *testing.T) {
 
 func TestWatchPartial(t *testing.T) {
 	b := newBench(t)
-	b.put(b.secrets, secret("a"))
+	b.put(b.secrets, resttest.Secret("a"))
 	w := b.watch(inDefault+"secrets?watch=1&allowWatchBookmarks=true", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	w.expect("ADDED PartialObjectMetadata a", "BOOKMARK PartialObjectMetadata ")
 }
 
 func TestWatchProtobuf(t *testing.T) {
 	b := newBench(t)
-	b.put(b.configMaps, configMap("a"))
+	b.put(b.configMaps, resttest.ConfigMap("a"))
 	w := b.watch(inDefault+"configmaps?watch=1&allowWatchBookmarks=true", runtime.ContentTypeProtobuf+";stream=watch")
 	if ct := w.resp.Header.Get("Content-Type"); ct != runtime.ContentTypeProtobuf+";stream=watch" {
 		t.Errorf("content type %q", ct)
@@ -270,7 +250,7 @@ func TestWatchProtobuf(t *testing.T) {
 		if err := e.Unmarshal(message); err != nil {
 			t.Fatal(err)
 		}
-		obj, _, err := protobuf.NewSerializer(coreScheme(), coreScheme()).Decode(e.Object.Raw, nil, nil)
+		obj, _, err := protobuf.NewSerializer(resttest.CoreScheme(), resttest.CoreScheme()).Decode(e.Object.Raw, nil, nil)
 		if err != nil || e.Type != want || obj.(*corev1.ConfigMap).ResourceVersion == "" {
 			t.Fatalf("event %s %+v, %v", e.Type, obj, err)
 		}
@@ -279,7 +259,7 @@ func TestWatchProtobuf(t *testing.T) {
 
 func TestWatchEncodingFailure(t *testing.T) {
 	b := newBench(t)
-	b.put(b.configMaps, configMap("a"))
+	b.put(b.configMaps, resttest.ConfigMap("a"))
 	bad, err := resource.Parse([]byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"b","namespace":"default"},"data":[]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -303,28 +283,6 @@ func readFrames(t *testing.T, b *bench, path, accept string) string {
 		t.Fatal(err)
 	}
 	return string(data)
-}
-
-func TestWatchSplitsLargeBatches(t *testing.T) {
-	s := newStream(New(Config{}), &resource.Action{Version: "v1"}, &rest.Resource{Kind: configMaps()}, format{}, resource.WatchOptions{InitialEvents: true})
-	var sends, ends int
-	s.send = func(frames []byte, e []int) error {
-		sends, ends = sends+1, ends+len(e)
-		if len(frames) > 2*frameBytes || e[len(e)-1] != len(frames) {
-			t.Errorf("%d bytes at once, ends %v", len(frames), e)
-		}
-		return nil
-	}
-	big := configMap("a")
-	big.Data["big"] = strings.Repeat("x", frameBytes/4)
-	o := stored(t, s.kind, big, 9)
-	events := make([]resource.Event, 40)
-	for i := range events {
-		events[i] = resource.Event{Type: resource.Added, Object: o, Revision: 9}
-	}
-	if err := s.write(events); err != nil || sends < 8 || sends > 20 || ends != 40 {
-		t.Fatalf("%d sends of %d frames, %v", sends, ends, err)
-	}
 }
 
 func TestWatchStopsWhenTheClientGoes(t *testing.T) {

@@ -14,18 +14,15 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/internal/testing/memstore"
-	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 	"portico/resource/watchcache"
 )
 
@@ -46,7 +43,7 @@ func newCachedBench(t testing.TB, configure ...func(*watchcache.Config)) (*bench
 	if err := cache.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	maps, secret := configMaps(), secrets()
+	maps, secret := resttest.ConfigMaps(), resttest.Secrets()
 	resources := []*rest.Resource{{Kind: maps, Store: cache.Store(&maps.Info)}, {Kind: secret, Store: cache.Store(&secret.Info)}}
 	b := newBench(t, func(c *Config) { c.Resources = resources })
 	b.configMaps, b.secrets = resources[0], resources[1]
@@ -54,7 +51,7 @@ func newCachedBench(t testing.TB, configure ...func(*watchcache.Config)) (*bench
 }
 
 func secretOf(name, kind string, labels ...string) *corev1.Secret {
-	s := secret(name)
+	s := resttest.Secret(name)
 	s.Type = corev1.SecretType(kind)
 	s.Labels = map[string]string{}
 	for _, l := range labels {
@@ -117,17 +114,17 @@ func TestInformersOfACache(t *testing.T) {
 	for _, contentType := range []string{k8sruntime.ContentTypeJSON, k8sruntime.ContentTypeProtobuf} {
 		b, _ := newCachedBench(t)
 		for i := range 300 { // more than a batch
-			b.put(b.configMaps, configMap(fmt.Sprintf("x%d", i)))
+			b.put(b.configMaps, resttest.ConfigMap(fmt.Sprintf("x%d", i)))
 		}
-		b.put(b.configMaps, configMap("a"))
-		b.put(b.configMaps, configMap("b"))
+		b.put(b.configMaps, resttest.ConfigMap("a"))
+		b.put(b.configMaps, resttest.ConfigMap("b"))
 		b.inform(b.coreClient(contentType).RESTClient())
 	}
 }
 
 func TestWatchListIsCompressed(t *testing.T) {
 	b, _ := newCachedBench(t)
-	b.put(b.configMaps, configMap("a"))
+	b.put(b.configMaps, resttest.ConfigMap("a"))
 	const list = "configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	open := func(path, encoding string) *http.Response {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", b.URL+inDefault+path, nil)
@@ -167,81 +164,8 @@ func TestWatchListIsCompressed(t *testing.T) {
 	}
 	expect(`{"type":"ADDED"`, "initial-events-end")
 	for i := range 3 {
-		b.put(b.configMaps, configMap(fmt.Sprint("b", i)))
+		b.put(b.configMaps, resttest.ConfigMap(fmt.Sprint("b", i)))
 		expect(fmt.Sprintf(`"name":"b%d"`, i))
-	}
-}
-
-// counting counts what a codec encodes.
-type counting struct {
-	rest.Codec
-	n atomic.Int64
-}
-
-func (c *counting) Encode(obj k8sruntime.Object, gvk schema.GroupVersionKind, mediaType string) ([]byte, error) {
-	c.n.Add(1)
-	return c.Codec.Encode(obj, gvk, mediaType)
-}
-
-// All watchers of a form are sent the same bytes, which are made once: those of
-// the object, those of the frame around it, and those of its compressed form.
-func TestEventsAreEncodedOnce(t *testing.T) {
-	const watchers = 300
-	api := New(Config{})
-	k := secrets()
-	codec := &counting{Codec: k.Codec}
-	k.Codec = codec
-	for size := range 2 {
-		obj := secret("a")
-		obj.Data["big"] = bytes.Repeat([]byte("x"), size*keptFrame)
-		e := resource.Event{Type: resource.Modified, Object: stored(t, k, obj, 9), Revision: 9}
-		for name, tc := range map[string]struct {
-			f      format
-			packed bool
-			want   int64
-		}{
-			"stored": {format{}, false, 0}, "protobuf": {format{media: mediaProtobuf}, false, 1},
-			"metadata": {format{transform: asPartial, metaVersion: "v1"}, false, 0}, "packed": {format{}, true, 0},
-		} {
-			codec.n.Store(0)
-			var sent sync.Map
-			var kept [watchers][]byte // what is large is shared while somebody sends it
-			var all sync.WaitGroup
-			for i := range watchers {
-				all.Go(func() {
-					s := newStream(api, &resource.Action{Version: "v1"}, &rest.Resource{Kind: k}, tc.f, resource.WatchOptions{Since: 1})
-					s.framed, s.packed = true, tc.packed
-					s.send = func(frames []byte, _ []int) error {
-						kept[i] = frames
-						sent.Store(unsafe.SliceData(frames), true)
-						return nil
-					}
-					if err := s.write([]resource.Event{e}); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			all.Wait()
-			different := 0
-			sent.Range(func(any, any) bool { different++; return true })
-			if different != 1 || codec.n.Load() != tc.want {
-				t.Errorf("%s, size %d: %d different frames, encoded %d times", name, size, different, codec.n.Load())
-			}
-		}
-	}
-}
-
-// What is pending goes out in one piece.
-func TestPendingEventsAreSentTogether(t *testing.T) {
-	s := newStream(New(Config{}), &resource.Action{Version: "v1"}, &rest.Resource{Kind: secrets()}, format{}, resource.WatchOptions{Since: 1})
-	sends, ends := 0, 0
-	s.send = func(_ []byte, e []int) error { sends, ends = sends+1, ends+len(e); return nil }
-	var events []resource.Event
-	for i := range 50 {
-		events = append(events, resource.Event{Type: resource.Added, Object: stored(t, s.kind, secret("a"), int64(i+1))})
-	}
-	if err := s.write(events); err != nil || sends != 1 || ends != 50 {
-		t.Errorf("%d frames in %d pieces, %v", ends, sends, err)
 	}
 }
 
@@ -282,7 +206,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			stuck := stuckWatch(t, b)
 			others := []*watching{b.watch(inDefault+"secrets?watch=1", ""), b.watch(inDefault+"secrets?watch=1", "")}
 			before := heap()
-			obj := secret("a")
+			obj := resttest.Secret("a")
 			for i := range events {
 				obj.Data["big"] = bytes.Repeat([]byte{byte(i)}, size*3/4)
 				b.put(b.secrets, obj)
@@ -295,7 +219,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			if grown := heap() - before; grown > history+16<<20 {
 				t.Errorf("%d MiB of memory", grown>>20)
 			}
-			b.put(b.secrets, secret("end"))
+			b.put(b.secrets, resttest.Secret("end"))
 			resp, err := http.ReadResponse(bufio.NewReader(stuck), nil)
 			if err != nil {
 				t.Fatal(err)

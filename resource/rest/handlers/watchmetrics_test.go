@@ -1,16 +1,12 @@
 package handlers
 
 import (
-	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico/resource"
-	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 )
 
 // metric is what there is of one; what its kind has not is 0.
@@ -59,7 +55,7 @@ func TestWatchMetrics(t *testing.T) {
 			t.Parallel()
 			registry := prometheus.NewRegistry()
 			b := newBench(t, func(c *Config) { c.Metrics = registry })
-			b.put(b.secrets, secret("a"))
+			b.put(b.secrets, resttest.Secret("a"))
 			resp, body := b.do("GET", inDefault+"secrets?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
 				"Accept", headers[0], "Accept-Encoding", headers[1])
 			if resp.StatusCode != 200 {
@@ -79,76 +75,5 @@ func TestWatchMetrics(t *testing.T) {
 				t.Errorf("%d lists", n)
 			}
 		})
-	}
-}
-
-// What is shared is counted for each who is sent it, and what was not sent is
-// not counted.
-func TestWatchMetricsOfSharedFrames(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	api := New(Config{Metrics: registry})
-	k := secrets()
-	large := secret("b")
-	large.Data = map[string][]byte{"k": make([]byte, 200<<10)}
-	events := []resource.Event{
-		{Type: resource.Added, Object: stored(t, k, secret("a"), 1)},
-		{Type: resource.Added, Object: stored(t, k, large, 2)},
-	}
-	var want float64
-	for _, packed := range []bool{false, true} {
-		s := newStream(api, &resource.Action{Version: "v1"}, &rest.Resource{Kind: k}, format{}, resource.WatchOptions{Since: 1})
-		s.packed = packed
-		s.send = func(frames []byte, _ []int) error {
-			if packed {
-				frames = []byte(inflate(t, string(frames)))
-			}
-			want += float64(len(frames))
-			return nil
-		}
-		if err := s.write(events); err != nil {
-			t.Fatal(err)
-		}
-	}
-	gone := newStream(api, &resource.Action{Version: "v1"}, &rest.Resource{Kind: k}, format{}, resource.WatchOptions{Since: 1})
-	gone.send = func([]byte, []int) error { return errors.New("gone") }
-	if err := gone.write(events); !errors.Is(err, errGone) {
-		t.Fatal(err)
-	}
-	m := gathered(t, registry, "apiserver_watch_events_sizes", "resource", "secrets")
-	if m.sum != want || m.count != 4 {
-		t.Errorf("%d events of %v bytes, want 4 of %v", m.count, m.sum, want)
-	}
-	for bound, n := range m.upTo {
-		if n != 2 {
-			t.Errorf("%d up to %v bytes, want the two small ones", n, bound)
-		}
-	}
-}
-
-func TestTally(t *testing.T) {
-	for size, bucket := range map[int]int{1: 0, 1024: 0, 1025: 1, 2048: 1, 2049: 2, 128 << 10: 7, 128<<10 + 1: 8, 3 << 20: 8} {
-		var n tally
-		if n.add(size); n.counts[bucket] != 1 || n.bytes != uint64(size) {
-			t.Errorf("%d bytes: %v, want bucket %d", size, n, bucket)
-		}
-	}
-}
-
-func TestWatchSeriesAreBounded(t *testing.T) {
-	m := newWatchMetrics()
-	for i := range maxWatchSeries + 100 {
-		m.of(schema.GroupVersionResource{Resource: fmt.Sprint(i)})
-	}
-	if n := len(m.series); n != maxWatchSeries+1 {
-		t.Errorf("%d series", n)
-	}
-}
-
-func BenchmarkWatchCount(b *testing.B) {
-	series, n := newWatchMetrics().of(schema.GroupVersionResource{}), tally{}
-	b.ReportAllocs()
-	for b.Loop() {
-		n.add(3500)
-		n.addTo(series)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/net/websocket"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +16,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 )
 
 // dial opens a WebSocket.
@@ -72,50 +72,20 @@ func TestWebSocketClientsThatEndTheWatch(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, answer, err)
 		}
 	}
-	b.put(b.configMaps, configMap("a"))
+	b.put(b.configMaps, resttest.ConfigMap("a"))
 	b.watch(inDefault+"configmaps?watch=1", "").expect("ADDED ConfigMap a")
-}
-
-// The deadline of a message is none of the answers to pings that come later.
-func TestWebSocketAnswersPingsAfterMessages(t *testing.T) {
-	const timeout = 20 * time.Millisecond
-	served := make(chan struct{})
-	server := httptest.NewServer(websocket.Handler(func(ws *websocket.Conn) {
-		s := &socket{ws, timeout}
-		if err := s.send([]byte("onetwo"), []int{3, 6}); err != nil {
-			t.Error(err)
-		}
-		close(served)
-		var ignored []byte
-		for websocket.Message.Receive(ws, &ignored) == nil {
-		}
-	}))
-	defer server.Close()
-	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nOrigin: http://x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
-	<-served
-	time.Sleep(2 * timeout)
-	fmt.Fprint(conn, "\x89\x80\x01\x02\x03\x04\x88\x80\x01\x02\x03\x04") // ping, close
-	if answer, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(answer), "\x03one\x81\x03two\x8a\x00") {
-		t.Errorf("%q, %v", answer, err)
-	}
 }
 
 func TestWatchOverWebSocket(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.put(b.configMaps, configMap("a"))
+	b.put(b.configMaps, resttest.ConfigMap("a"))
 	ws := b.dial(inDefault+"configmaps?watch=1", "")
 	var text string
 	if err := websocket.Message.Receive(ws, &text); err != nil || !strings.HasPrefix(text, `{"type":"ADDED","object":{"kind":"ConfigMap",`) {
 		t.Fatalf("got %q, %v", text, err)
 	}
-	b.put(b.configMaps, configMap("b"))
+	b.put(b.configMaps, resttest.ConfigMap("b"))
 	if err := websocket.Message.Receive(ws, &text); err != nil || !strings.Contains(text, `"name":"b"`) {
 		t.Fatalf("got %q, %v", text, err)
 	}

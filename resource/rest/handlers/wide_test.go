@@ -11,6 +11,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 )
 
 // Metadata as long as a body can make it takes no time that grows faster than
@@ -26,7 +27,7 @@ func TestLongMetadata(t *testing.T) {
 		finalizers = append(finalizers, fmt.Sprintf("example.com/f%d", i))
 	}
 	act := &resource.Action{IsResource: true, Version: "v1", Resource: "configmaps", Namespace: "default"}
-	w := newWrite(New(Config{}), act, &rest.Resource{Kind: configMaps()}, nil, writeOptions{})
+	w := newWrite(New(Config{}), act, &rest.Resource{Kind: resttest.ConfigMaps()}, nil, writeOptions{})
 	start := time.Now()
 	done := make(chan struct{})
 	go func() {
@@ -57,7 +58,7 @@ func TestOwnersThatDiffer(t *testing.T) {
 		}
 	}
 	act := &resource.Action{IsResource: true, Version: "v1", Resource: "configmaps", Namespace: "default"}
-	newWrite(New(Config{}), act, &rest.Resource{Kind: configMaps()}, nil, writeOptions{}).dedupeOwners(context.Background(), cm, false)
+	newWrite(New(Config{}), act, &rest.Resource{Kind: resttest.ConfigMaps()}, nil, writeOptions{}).dedupeOwners(context.Background(), cm, false)
 	if n := len(cm.OwnerReferences); n != 9 {
 		t.Errorf("%d are kept", n)
 	}

@@ -21,40 +21,38 @@ import (
 // writeCap bounds a write of a single object, retries included (docs/wire.md 0.2).
 const writeCap = 34 * time.Second
 
-// write is one write of one object: what its steps share. It lives for one
-// request and is used by one goroutine at a time.
+// write is one write of one object. It lives for one request and is used by one goroutine at
+// a time.
 type write struct {
 	api *API
 	act *resource.Action
 	res *rest.Resource
-	// strategy is that of the view written through, or the kind's own.
+	// strategy is that of the subresource, or of the kind.
 	strategy *rest.Strategy
-	// subresource is the view written through; "" is the object itself.
+	// subresource is its name; "": the object itself.
 	subresource string
-	// projection is set where that view is another kind.
+	// projection is set for a subresource of another kind.
 	projection *rest.Projection
-	// body is the kind of the bodies, in the version gvk: the resource's, or
-	// the projection's.
+	// body is the kind of the bodies, in the version gvk: that of the resource or of the
+	// projection.
 	body *rest.Kind
 	gvk  schema.GroupVersionKind
 	key  resource.Key
 	writeOptions
-	// tracker records the ownership of the fields that this write changes.
+	// tracker records the managers of the fields that this write changes.
 	tracker *managedfields.Tracker
-	// applied says that the next state comes with its record; dropped that it is
-	// stored without one, which would make it too large.
+	// applied: the write is an apply patch, whose result has its managedFields. dropped: the
+	// object is stored without managedFields, with which it would be too large.
 	applied, dropped bool
-	// expects has the uid and revision that an update is for; nil: any.
-	expects *expectation
-	// sent is the body of the request, with the memory that it has taken; nil: none.
-	// heldStored is the part of it, in bytes, for the stored object.
+	// sent is the body of the request with its memory; nil: none. heldStored is the part of
+	// that memory that is for the stored object, in bytes.
 	sent       *requestBody
 	heldStored int
-	// release gives back what the latest attempt allocated; nil: nothing.
+	// release returns the result of Allocate in the latest attempt; nil: nothing.
 	release func()
 }
 
-// newWrite begins a write through sub; nil is the object itself.
+// newWrite returns a write of the object, or of its subresource sub.
 func newWrite(a *API, act *resource.Action, res *rest.Resource, sub *rest.Subresource, opts writeOptions) *write {
 	w := &write{
 		api: a, act: act, res: res, strategy: &res.Strategy, body: res.Kind, gvk: res.GVK(act.Version),
@@ -79,7 +77,7 @@ func newWrite(a *API, act *resource.Action, res *rest.Resource, sub *rest.Subres
 	return w
 }
 
-// decode decodes a body in the version of the request, defaulted.
+// decode decodes a body in the version of the request and sets defaults.
 func (w *write) decode(ctx context.Context, data []byte, mediaType, validation string) (rest.Object, error) {
 	decoded, err := w.api.decodeBody(ctx, w.body.Codec, w.gvk, data, mediaType, validation)
 	if err != nil {
@@ -92,10 +90,10 @@ func (w *write) decode(ctx context.Context, data []byte, mediaType, validation s
 	return obj, err
 }
 
-// target is what the bodies of this write are decoded into.
+// target returns what the bodies of this write are decoded into.
 func (w *write) target() bodylimit.Target { return bodyTarget(w.body, w.gvk.Version) }
 
-// withDefaults returns the decoded object with the kind's defaults.
+// withDefaults sets the defaults of the kind in a decoded object.
 func (w *write) withDefaults(decoded runtime.Object) (rest.Object, error) {
 	obj, ok := decoded.(rest.Object)
 	if !ok {
@@ -107,7 +105,7 @@ func (w *write) withDefaults(decoded runtime.Object) (rest.Object, error) {
 	return obj, nil
 }
 
-// encode makes the bytes to store.
+// encode returns the bytes to store.
 func (w *write) encode(obj rest.Object) (*resource.Object, error) {
 	o, err := w.res.Codec.EncodeStored(obj)
 	if err != nil {
@@ -116,7 +114,7 @@ func (w *write) encode(obj rest.Object) (*resource.Object, error) {
 	return o, nil
 }
 
-// lifetime is how long the object is kept; 0 is for good.
+// lifetime returns the time to live of the object; 0: it does not expire.
 func (w *write) lifetime(obj rest.Object) time.Duration {
 	if w.res.TTL == nil {
 		return 0
@@ -124,8 +122,7 @@ func (w *write) lifetime(obj rest.Object) time.Duration {
 	return w.res.TTL(obj)
 }
 
-// attributes are what admission decides on. obj and old are nil where there is
-// no such object.
+// attributes returns the attributes for admission. obj and old may be nil.
 func (w *write) attributes(op rest.Operation, obj, old runtime.Object) *rest.Attributes {
 	attrs := &rest.Attributes{
 		Action: w.act, Kind: w.res.Kind, Operation: op, Key: w.key,
@@ -156,9 +153,9 @@ func (w *write) admit(ctx context.Context, op rest.Operation, obj, old rest.Obje
 	return nil
 }
 
-// confirm runs validating admission; old is nil on create, obj on delete. It
-// judges what the client knows, so a view where one is written through.
-func (w *write) confirm(ctx context.Context, op rest.Operation, obj, old rest.Object) error {
+// validateAdmission runs validating admission; old is nil on create, obj on delete. For a
+// projection it sees the projected objects.
+func (w *write) validateAdmission(ctx context.Context, op rest.Operation, obj, old rest.Object) error {
 	if w.api.admission == nil {
 		return nil
 	}
@@ -174,8 +171,7 @@ func (w *write) confirm(ctx context.Context, op rest.Operation, obj, old rest.Ob
 	return w.api.admission.Validate(ctx, w.attributes(op, orNone(obj), orNone(old)))
 }
 
-// orNone returns a nil interface where there is no object, which an Object that
-// is nil would not become by itself.
+// orNone returns obj, or a nil interface if obj is nil.
 func orNone(obj rest.Object) runtime.Object {
 	if obj == nil {
 		return nil
@@ -183,8 +179,7 @@ func orNone(obj rest.Object) runtime.Object {
 	return obj
 }
 
-// allocate claims what the object needs from elsewhere. What an earlier attempt
-// of this write had claimed was given back before.
+// allocate calls Strategy.Allocate. The caller has released the result of earlier attempts.
 func (w *write) allocate(ctx context.Context, obj, old rest.Object) error {
 	if w.strategy.Allocate == nil {
 		return nil
@@ -200,15 +195,15 @@ func (w *write) allocate(ctx context.Context, obj, old rest.Object) error {
 	return nil
 }
 
-// giveBack returns what the latest attempt allocated.
-func (w *write) giveBack() {
+// releaseAllocated releases the result of the latest allocate.
+func (w *write) releaseAllocated() {
 	if w.release != nil {
 		w.release()
 		w.release = nil
 	}
 }
 
-// warnings sends the strategy's warnings.
+// warnings sends the warnings of the strategy.
 func (w *write) warnings(ctx context.Context, obj, old rest.Object) {
 	if w.strategy.Warnings == nil {
 		return
@@ -218,30 +213,30 @@ func (w *write) warnings(ctx context.Context, obj, old rest.Object) {
 	}
 }
 
-// update runs mutate against the stored object, or for a dry run against a
-// copy of it, and gives back what was allocated if that fails.
+// update updates the stored object with mutate, or computes the result for a dry run, and
+// releases what was allocated if that fails.
 func (w *write) update(ctx context.Context, mutate resource.Mutate) (*resource.Object, error) {
 	attempt := func(cur *resource.Object) (resource.Mutation, error) {
-		w.giveBack()
+		w.releaseAllocated()
 		return mutate(cur)
 	}
 	var o *resource.Object
 	var err error
 	if w.dryRun {
-		o, err = rehearse(ctx, w.res.Store, w.key, attempt)
+		o, err = dryRunUpdate(ctx, w.res.Store, w.key, attempt)
 	} else {
 		o, err = w.res.Store.Update(ctx, w.key, attempt)
 	}
 	if err != nil {
-		w.giveBack()
+		w.releaseAllocated()
 		return nil, explain(err)
 	}
 	return o, nil
 }
 
-// rehearse returns what Store.Update would, without writing: the next state,
-// carrying the revision of the current one.
-func rehearse(ctx context.Context, store resource.Store, key resource.Key, mutate resource.Mutate) (*resource.Object, error) {
+// dryRunUpdate returns the result of Store.Update without writing: the next state with the
+// revision of the current one.
+func dryRunUpdate(ctx context.Context, store resource.Store, key resource.Key, mutate resource.Mutate) (*resource.Object, error) {
 	cur, err := store.Get(ctx, key, resource.At{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
@@ -261,7 +256,7 @@ func rehearse(ctx context.Context, store resource.Store, key resource.Key, mutat
 	return m.Object.WithRevision(cur.Revision), nil
 }
 
-// explain turns the end of a write's time into the 504 that clients know.
+// explain converts a passed deadline of a write to a 504.
 func explain(err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) || !errors.Is(err, context.DeadlineExceeded) {
@@ -270,11 +265,11 @@ func explain(err error) error {
 	return apierrors.NewTimeoutError(fmt.Sprintf("request did not complete within requested timeout - %v", context.DeadlineExceeded), 0)
 }
 
-// revisionText is metadata.resourceVersion of a stored object.
+// revisionText returns metadata.resourceVersion of a stored object.
 func revisionText(o *resource.Object) string { return strconv.FormatInt(o.Revision, 10) }
 
-// unencodable is the answer to an object that could not be put into another
-// form: a 500, unless the codec says which Status it is to be.
+// unencodable is the 500 for an object that cannot be encoded; a StatusError of the codec is
+// returned as it is.
 func unencodable(err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

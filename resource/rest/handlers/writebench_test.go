@@ -18,6 +18,7 @@ import (
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 )
 
 // writeBench is an API over real stores, for writes: config maps without
@@ -42,7 +43,7 @@ func newWriteBench(t testing.TB, configure ...func(*Config, *writeBench)) *write
 	storage := memstore.New()
 	b := &writeBench{t: t}
 	serve := func(k *rest.Kind) *rest.Resource { return &rest.Resource{Kind: k, Store: storage.Store(&k.Info)} }
-	cm := configMaps()
+	cm := resttest.ConfigMaps()
 	cm.UnconditionalUpdate = true
 	b.configMaps, b.services, b.namespaces = serve(cm), serve(b.serviceKind()), serve(namespaceKind())
 	cfg := Config{
@@ -74,7 +75,7 @@ func (b *writeBench) serviceKind() *rest.Kind {
 	}}
 	return &rest.Kind{
 		Info:           resource.Info{Versions: []string{"v1"}, Resource: "services", Kind: "Service", Namespaced: true},
-		Codec:          rest.Typed(coreScheme(), corev1.SchemeGroupVersion.WithKind("Service")),
+		Codec:          rest.Typed(resttest.CoreScheme(), corev1.SchemeGroupVersion.WithKind("Service")),
 		CreateOnUpdate: true,
 		Strategy: rest.Strategy{
 			TrackGeneration: true,
@@ -102,7 +103,7 @@ func namespaceKind() *rest.Kind {
 	}}
 	return &rest.Kind{
 		Info:          resource.Info{Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace"},
-		Codec:         rest.Typed(coreScheme(), corev1.SchemeGroupVersion.WithKind("Namespace")),
+		Codec:         rest.Typed(resttest.CoreScheme(), corev1.SchemeGroupVersion.WithKind("Namespace")),
 		ReturnDeleted: true,
 		Strategy: rest.Strategy{
 			BeginDelete: func(obj rest.Object) { obj.(*corev1.Namespace).Status.Phase = corev1.NamespaceTerminating },

@@ -1,32 +1,37 @@
 package handlers
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
 
 	"portico/resource"
 	"portico/resource/bodylimit"
+	"portico/resource/response/render"
 	"portico/resource/rest"
 	"portico/resource/rest/managedfields"
 )
 
-// writeOptions are the query options of a create, update or patch, validated.
+// writeOptions are the validated query options of a create, update or patch.
 type writeOptions struct {
-	// object is CreateOptions, UpdateOptions, PatchOptions or DeleteOptions,
-	// with its kind set.
+	// object is CreateOptions, UpdateOptions, PatchOptions or DeleteOptions, with its kind.
 	object  runtime.Object
 	manager string
-	// managerName is the manager that the write is recorded for: fieldManager, or a
-	// name made from the user agent.
+	// managerName is the field manager: the option, or a name made from the User-Agent.
 	managerName string
 	dryRun      bool
 	validation  string
@@ -34,65 +39,57 @@ type writeOptions struct {
 
 // asCreate returns the options as CreateOptions, for an update that creates.
 func (o writeOptions) asCreate() runtime.Object {
-	opts := &metav1.CreateOptions{FieldManager: o.manager, FieldValidation: o.validation}
-	if o.dryRun {
-		opts.DryRun = []string{metav1.DryRunAll}
-	}
+	opts := &metav1.CreateOptions{FieldManager: o.manager, FieldValidation: o.validation, DryRun: o.dryRunOption()}
 	opts.SetGroupVersionKind(optionsKind("CreateOptions"))
 	return opts
 }
 
-// asUpdate returns the options as UpdateOptions, which is what admission sees of
-// a patch.
+// asUpdate returns the options as UpdateOptions, which admission sees also for a patch.
 func (o writeOptions) asUpdate() runtime.Object {
 	if opts, ok := o.object.(*metav1.UpdateOptions); ok {
 		return opts
 	}
-	opts := &metav1.UpdateOptions{FieldManager: o.manager, FieldValidation: o.validation}
-	if o.dryRun {
-		opts.DryRun = []string{metav1.DryRunAll}
-	}
+	opts := &metav1.UpdateOptions{FieldManager: o.manager, FieldValidation: o.validation, DryRun: o.dryRunOption()}
 	opts.SetGroupVersionKind(optionsKind("UpdateOptions"))
 	return opts
 }
 
+func (o writeOptions) dryRunOption() []string {
+	if o.dryRun {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
+}
+
 func createOptions(r *http.Request) (writeOptions, error) {
 	opts := &metav1.CreateOptions{}
-	query := r.URL.Query()
-	if err := metav1.Convert_url_Values_To_v1_CreateOptions(&query, opts, nil); err != nil {
-		return writeOptions{}, apierrors.NewBadRequest(err.Error())
-	}
-	if err := badOptions("CreateOptions", metavalidation.ValidateCreateOptions(opts)); err != nil {
-		return writeOptions{}, err
-	}
-	opts.SetGroupVersionKind(optionsKind("CreateOptions"))
-	return newWriteOptions(r, opts, opts.FieldManager, opts.FieldValidation, opts.DryRun), nil
+	err := readOptions(r, opts, "CreateOptions", metav1.Convert_url_Values_To_v1_CreateOptions, metavalidation.ValidateCreateOptions)
+	return newWriteOptions(r, opts, opts.FieldManager, opts.FieldValidation, opts.DryRun), err
 }
 
 func updateOptions(r *http.Request) (writeOptions, error) {
 	opts := &metav1.UpdateOptions{}
-	query := r.URL.Query()
-	if err := metav1.Convert_url_Values_To_v1_UpdateOptions(&query, opts, nil); err != nil {
-		return writeOptions{}, apierrors.NewBadRequest(err.Error())
-	}
-	if err := badOptions("UpdateOptions", metavalidation.ValidateUpdateOptions(opts)); err != nil {
-		return writeOptions{}, err
-	}
-	opts.SetGroupVersionKind(optionsKind("UpdateOptions"))
-	return newWriteOptions(r, opts, opts.FieldManager, opts.FieldValidation, opts.DryRun), nil
+	err := readOptions(r, opts, "UpdateOptions", metav1.Convert_url_Values_To_v1_UpdateOptions, metavalidation.ValidateUpdateOptions)
+	return newWriteOptions(r, opts, opts.FieldManager, opts.FieldValidation, opts.DryRun), err
 }
 
 func patchOptions(r *http.Request, patchType types.PatchType) (writeOptions, error) {
 	opts := &metav1.PatchOptions{}
+	err := readOptions(r, opts, "PatchOptions", metav1.Convert_url_Values_To_v1_PatchOptions,
+		func(opts *metav1.PatchOptions) field.ErrorList {
+			return metavalidation.ValidatePatchOptions(opts, patchType)
+		})
+	return newWriteOptions(r, opts, opts.FieldManager, opts.FieldValidation, opts.DryRun), err
+}
+
+// readOptions parses and validates the query of r as opts of a kind.
+func readOptions[T runtime.Object](r *http.Request, opts T, kind string, convert func(*url.Values, T, conversion.Scope) error, validate func(T) field.ErrorList) error {
 	query := r.URL.Query()
-	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&query, opts, nil); err != nil {
-		return writeOptions{}, apierrors.NewBadRequest(err.Error())
+	if err := convert(&query, opts, nil); err != nil {
+		return apierrors.NewBadRequest(err.Error())
 	}
-	if err := badOptions("PatchOptions", metavalidation.ValidatePatchOptions(opts, patchType)); err != nil {
-		return writeOptions{}, err
-	}
-	opts.SetGroupVersionKind(optionsKind("PatchOptions"))
-	return newWriteOptions(r, opts, opts.FieldManager, opts.FieldValidation, opts.DryRun), nil
+	opts.GetObjectKind().SetGroupVersionKind(optionsKind(kind))
+	return badOptions(kind, validate(opts))
 }
 
 func newWriteOptions(r *http.Request, object runtime.Object, manager, validation string, dryRun []string) writeOptions {
@@ -100,11 +97,12 @@ func newWriteOptions(r *http.Request, object runtime.Object, manager, validation
 		validation = metav1.FieldValidationWarn
 	}
 	return writeOptions{
-		object: object, manager: manager, managerName: managedfields.ManagerName(manager, r.UserAgent()), dryRun: len(dryRun) > 0, validation: validation,
+		object: object, manager: manager, managerName: managedfields.ManagerName(manager, r.UserAgent()),
+		dryRun: len(dryRun) > 0, validation: validation,
 	}
 }
 
-// optionsKind is the kind that options show to admission.
+// optionsKind returns the kind of options for admission.
 func optionsKind(kind string) schema.GroupVersionKind {
 	return metav1.SchemeGroupVersion.WithKind(kind)
 }
@@ -116,9 +114,8 @@ func badOptions(kind string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 }
 
-// deleteOptions reads DeleteOptions from the body; an empty body leaves them to
-// the query. The body may name v1, meta.k8s.io/v1 or a version of the
-// resource's own group (typed clients do).
+// deleteOptions reads DeleteOptions from the body, or from the query if the body is empty.
+// The apiVersion of the body is v1, meta.k8s.io/v1 or one of the resource's group.
 func (a *API) deleteOptions(r *http.Request, res *rest.Resource) (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
 	mediaType := bareMediaType(r.Header.Get("Content-Type"))
@@ -144,14 +141,14 @@ func (a *API) deleteOptions(r *http.Request, res *rest.Resource) (*metav1.Delete
 		return nil, err
 	}
 	if n := opts.GracePeriodSeconds; n != nil && *n < 0 {
-		// A negative period is one second, as for every kind upstream.
+		// As upstream, a negative period is one second.
 		opts.GracePeriodSeconds = new(int64(1))
 	}
 	opts.SetGroupVersionKind(optionsKind("DeleteOptions"))
 	return opts, nil
 }
 
-// checkDeleteOptionsKind refuses a body that says it is something else.
+// checkDeleteOptionsKind is the 400 for a body of another kind.
 func checkDeleteOptionsKind(apiVersion, kind string, res *rest.Resource) error {
 	if kind != "" && kind != "DeleteOptions" {
 		return apierrors.NewBadRequest(fmt.Sprintf("decoded object cannot be converted to DeleteOptions: kind is %q", kind))
@@ -164,5 +161,41 @@ func checkDeleteOptionsKind(apiVersion, kind string, res *rest.Resource) error {
 	if err != nil || gv.Group != res.Group || !res.Serves(gv.Version) {
 		return apierrors.NewBadRequest(fmt.Sprintf("no kind \"DeleteOptions\" is registered for version %q", apiVersion))
 	}
+	return nil
+}
+
+// decodeDeleteOptions decodes a body into opts. Errors are 400s.
+func decodeDeleteOptions(data []byte, mediaType string, res *rest.Resource, opts *metav1.DeleteOptions) error {
+	var err error
+	switch mediaType {
+	case runtime.ContentTypeProtobuf:
+		err = unmarshalEnvelope(data, opts)
+	case runtime.ContentTypeYAML:
+		if data, err = utilyaml.ToJSON(data); err == nil {
+			err = kjson.UnmarshalCaseSensitivePreserveInts(data, opts)
+		}
+	default:
+		err = kjson.UnmarshalCaseSensitivePreserveInts(data, opts)
+	}
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("decode DeleteOptions: %v", err))
+	}
+	return checkDeleteOptionsKind(opts.APIVersion, opts.Kind, res)
+}
+
+// unmarshalEnvelope decodes DeleteOptions in a protobuf envelope (docs/wire.md 3.1).
+func unmarshalEnvelope(data []byte, opts *metav1.DeleteOptions) error {
+	message, ok := bytes.CutPrefix(data, []byte(render.ProtobufMagic))
+	if !ok {
+		return errors.New("the body does not begin with the protobuf envelope's magic")
+	}
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(message); err != nil {
+		return fmt.Errorf("protobuf envelope: %w", err)
+	}
+	if err := opts.Unmarshal(envelope.Raw); err != nil {
+		return fmt.Errorf("protobuf message: %w", err)
+	}
+	opts.APIVersion, opts.Kind = envelope.APIVersion, envelope.Kind
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"portico/resource"
 	"portico/resource/audit"
 	"portico/resource/authz"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 	"portico/resource/serve/metrics"
 )
 
@@ -29,7 +29,7 @@ func (c *Chain) audit(w http.ResponseWriter, r *http.Request) bool {
 	audited, err := c.cfg.Audit.Begin(r, rs.arrival())
 	c.metrics.Filtered(metrics.FilterAudit, rs.lap())
 	if err != nil {
-		handlers.WriteStatus(w, r, err)
+		response.WriteStatus(w, r, err)
 		return false
 	}
 	if audited != nil {

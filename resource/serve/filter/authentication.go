@@ -7,7 +7,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/authn"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 	"portico/resource/serve/inflight"
 )
 
@@ -29,7 +29,7 @@ func (c *Chain) authenticate(w http.ResponseWriter, r *http.Request) bool {
 		c.log.Debug("authentication failed", "err", err, "remote", r.RemoteAddr, "uri", r.URL.Path)
 		endConnection(rs, r)
 		c.auditRefusal(r, shown)
-		handlers.WriteStatus(w, r, apierrors.NewUnauthorized("Unauthorized"))
+		response.WriteStatus(w, r, apierrors.NewUnauthorized("Unauthorized"))
 		return false
 	}
 	if user.Name == resource.Anonymous && isUnknownPeer(r) {
@@ -51,7 +51,7 @@ func (c *Chain) refuse(w http.ResponseWriter, r *http.Request) bool {
 	if isUnknownPeer(r) {
 		endConnection(stateOf(r.Context()), r)
 	}
-	handlers.WriteStatus(w, r, err)
+	response.WriteStatus(w, r, err)
 	return false
 }
 

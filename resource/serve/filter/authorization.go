@@ -7,7 +7,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/authz"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 )
 
 // authorize answers 403 unless the Authorizer allows the Action, and 500 if it fails. Without
@@ -27,14 +27,14 @@ func (c *Chain) authorize(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	case err != nil && c.cfg.Complete != nil && !c.cfg.Complete():
 		// Roles and bindings are still being read.
-		handlers.WriteStatus(w, r, resource.Unavailable(err.Error(), 1))
+		response.WriteStatus(w, r, resource.Unavailable(err.Error(), 1))
 	case err != nil:
 		c.log.Error("authorize request", "err", err, "user", action.User.Name, "verb", action.Verb, "uri", resource.RedactURI(r.RequestURI))
 		text := fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)
 		http.Error(w, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text), http.StatusInternalServerError)
 	default:
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		handlers.WriteStatus(w, r, authz.Forbidden(action, reason))
+		response.WriteStatus(w, r, authz.Forbidden(action, reason))
 	}
 	return false
 }

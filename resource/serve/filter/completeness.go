@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"portico/resource"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 )
 
 // completeness answers 503 instead of 404 for unknown paths while paths are missing: to
@@ -50,7 +50,7 @@ func (w *incompleteWriter) WriteHeader(code int) {
 	}
 	w.replaced = true
 	h.Del("Content-Length")
-	handlers.WriteStatus(w.ResponseWriter, w.request, resource.Unavailable(
+	response.WriteStatus(w.ResponseWriter, w.request, resource.Unavailable(
 		"the request has been made before all known HTTP paths have been installed, please try again", 5))
 }
 

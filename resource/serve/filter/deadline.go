@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 )
 
 // deadline gives every request that is not long-running a deadline: the configured time,
@@ -32,7 +32,7 @@ func (c *Chain) withDeadline(next http.HandlerFunc, w http.ResponseWriter, r *ht
 	timeout, err := c.timeoutOf(r)
 	if err != nil {
 		c.auditRefusal(r, err.Error())
-		handlers.WriteStatus(w, r, err)
+		response.WriteStatus(w, r, err)
 		return
 	}
 	rs := stateOf(r.Context())

@@ -16,7 +16,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 	"portico/resource/serve/metrics"
 )
 
@@ -162,7 +162,7 @@ func (d *deadlineWriter) expire() {
 	if d.hasBody && d.protoMajor == 1 {
 		d.ResponseWriter.Header().Set("Connection", "close") // the rest of the body was not read
 	}
-	handlers.WriteStatus(d.ResponseWriter, request, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
+	response.WriteStatus(d.ResponseWriter, request, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 	_ = connection.Flush()
 	if d.protoMajor == 2 {
 		_ = connection.SetWriteDeadline(time.Now().Add(timedOutGrace))

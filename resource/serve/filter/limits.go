@@ -8,7 +8,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/fairshare"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 	"portico/resource/serve/inflight"
 	"portico/resource/serve/metrics"
 )
@@ -137,5 +137,5 @@ func (c *Chain) limitConnections(w http.ResponseWriter, r *http.Request) bool {
 
 func (c *Chain) tooMany(w http.ResponseWriter, r *http.Request, action *resource.Action) {
 	c.metrics.Terminated(r, action, http.StatusTooManyRequests)
-	handlers.WriteStatus(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
+	response.WriteStatus(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
 }

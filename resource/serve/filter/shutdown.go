@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
-	"portico/resource/rest/handlers"
+	"portico/resource/response"
 	"portico/resource/serve/metrics"
 )
 
@@ -26,7 +26,7 @@ func (c *Chain) rejectDuringShutdown(w http.ResponseWriter, r *http.Request) boo
 func (c *Chain) reject(w http.ResponseWriter, r *http.Request) {
 	c.metrics.Terminated(r, resource.ActionFrom(r.Context()), http.StatusTooManyRequests)
 	w.Header().Set("Connection", "close")
-	handlers.WriteStatus(w, r, apierrors.NewTooManyRequests("The apiserver is shutting down, please try again later.", 5))
+	response.WriteStatus(w, r, apierrors.NewTooManyRequests("The apiserver is shutting down, please try again later.", 5))
 }
 
 // isProbe reports whether the path is about the server itself.

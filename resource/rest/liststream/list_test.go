@@ -1,0 +1,448 @@
+package liststream
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	goruntime "runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"sigs.k8s.io/yaml"
+
+	"portico/resource"
+	"portico/resource/response"
+	"portico/resource/response/render"
+	"portico/resource/rest"
+	"portico/resource/rest/form"
+	"portico/resource/rest/resttest"
+)
+
+// write writes a list of v1 with a new cache.
+func write(w http.ResponseWriter, r *http.Request, kind *rest.Kind, c Contents, f response.Format) error {
+	opts := Options{Kind: kind, Version: "v1", Format: f, Forms: form.NewCache(formCache), Logger: slog.New(slog.DiscardHandler)}
+	if f.Transform == response.AsTable {
+		t, err := form.NewTables(r, opts.Forms, kind, "v1", f.MetaVersion)
+		if err != nil {
+			return err
+		}
+		opts.Tables = t
+	}
+	return Write(w, r, opts, c)
+}
+
+// formCache is the size of the cache of encoded objects in bytes.
+const formCache = 64 << 20
+
+// listed sends a list of objects through the whole path of a response.
+func listed(tb testing.TB, kind *rest.Kind, l *resource.List, f response.Format, query string) (*httptest.ResponseRecorder, error) {
+	tb.Helper()
+	r := httptest.NewRequest("GET", "/api/v1/"+kind.Resource+query, nil)
+	w := httptest.NewRecorder()
+	return w, write(w, r, kind, Contents{List: l}, f)
+}
+
+// awkward is a config map with everything that YAML and indentation treat
+// specially.
+func awkward(i int) *corev1.ConfigMap {
+	cm := resttest.ConfigMap("cm-" + strconv.Itoa(i))
+	cm.Labels["empty"] = ""
+	cm.Annotations = map[string]string{
+		"lines": "a\nitems: []\n\n  b\n", "long": strings.Repeat("many words ", 40), "number": "010", "bool": "yes", "colon": "a: b # c",
+	}
+	cm.BinaryData = map[string][]byte{"x": {0, 1, 2}}
+	cm.OwnerReferences = []metav1.OwnerReference{{Name: "owner"}}
+	return cm
+}
+
+// A list made piece by piece must be the list that an encoder makes.
+func TestListsAreByteIdentical(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []*rest.Kind{resttest.ConfigMaps(), {Info: resttest.ConfigMaps().Info, Codec: rest.TypedJSON(resttest.CoreScheme(), corev1.SchemeGroupVersion.WithKind("ConfigMap"))}} {
+		for _, n := range []int{0, 1, 3, 700} {
+			want := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "more"}, Items: []corev1.ConfigMap{}}
+			want.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMapList"})
+			l := &resource.List{Revision: 9, Continue: "more"}
+			for i := range n {
+				o := resttest.Stored(t, kind, awkward(i), int64(i+1))
+				obj, err := kind.Decode(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				item := *obj.(*corev1.ConfigMap)
+				item.TypeMeta = metav1.TypeMeta{}
+				l.Items, want.Items = append(l.Items, o), append(want.Items, item)
+			}
+			wantJSON, err := json.Marshal(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.Items != nil && l.Items[0].Encoding == resource.JSON {
+				wantJSON = joined(wantJSON, l) // the revision stands elsewhere in stored bytes
+			}
+			sameList(t, kind, l, wantJSON, response.AsObject)
+			var buf bytes.Buffer
+			if err := protobuf.NewSerializer(nil, nil).Encode(want, &buf); err != nil {
+				t.Fatal(err)
+			}
+			w, err := listed(t, kind, l, response.Format{Media: response.Protobuf}, "")
+			if err != nil || !bytes.Equal(w.Body.Bytes(), buf.Bytes()) || w.Header().Get("Content-Length") != strconv.Itoa(buf.Len()) {
+				t.Fatalf("%d as protobuf: %d bytes, want %d, %v", n, w.Body.Len(), buf.Len(), err)
+			}
+			sameTable(t, kind, l)
+		}
+	}
+}
+
+// joined is a list with its items replaced by the stored ones.
+func joined(list []byte, l *resource.List) []byte {
+	out := bytes.Clone(list[:bytes.IndexByte(list, '[')+1])
+	for i, o := range l.Items {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(out, '{'), bytes.TrimPrefix(o.Data, typeMetaPrefix(resttest.ConfigMaps().GVK("v1")))...)
+	}
+	return append(out, "]}"...)
+}
+
+// sameList checks the three forms that are made of JSON.
+func sameList(t *testing.T, kind *rest.Kind, l *resource.List, want []byte, as response.Transform) {
+	t.Helper()
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, want, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	asYAML, err := yaml.JSONToYAML(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		f    response.Format
+		want string
+	}{
+		{response.Format{}, string(want) + "\n"},
+		{response.Format{Pretty: true}, indented.String() + "\n"},
+		{response.Format{Media: response.YAML}, string(asYAML)},
+	} {
+		c.f.Transform, c.f.MetaVersion = as, "v1"
+		w, err := listed(t, kind, l, c.f, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := w.Body.String(); got != c.want {
+			t.Fatalf("%d items in %+v:\n%.3000s\nwant\n%.3000s", len(l.Items), c.f, got, c.want)
+		}
+		if n := w.Header().Get("Content-Length"); n != "" && n != strconv.Itoa(len(c.want)) || n == "" && len(c.want) < response.GzipThreshold {
+			t.Errorf("%d items in %+v: length %q of %d", len(l.Items), c.f, n, len(c.want))
+		}
+	}
+}
+
+func sameTable(t *testing.T, kind *rest.Kind, l *resource.List) {
+	t.Helper()
+	tables, err := form.NewTables(httptest.NewRequest("GET", "/", nil), form.NewCache(formCache), kind, "v1", "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := tables.Encode(metav1.ListMeta{ResourceVersion: "9", Continue: "more"}, l.Items, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameList(t, kind, l, want, response.AsTable)
+}
+
+// Custom resources keep apiVersion and kind; items that somebody else wrote
+// lose them wherever they stand.
+func TestJSONListItems(t *testing.T) {
+	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+	list := gvk
+	list.Kind = "WidgetList"
+	var items []*resource.Object
+	for _, text := range []string{`{"kind":"Widget","apiVersion":"example.com/v1","x":1}`, `{"x":2,"apiVersion":"example.com/v1","kind":"Widget"}`} {
+		items = append(items, &resource.Object{Data: []byte(text)})
+	}
+	item := func(o *resource.Object) ([]byte, error) { return o.Data, nil }
+	const head = `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{},"items":[`
+	d, err := newDocument(list, metav1.ListMeta{}, item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded := func() string {
+		out := &text{}
+		if err := encode(d.as(response.Format{}), out, 0, &Contents{List: &resource.List{Items: items}}); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	if got := encoded(); got != head+string(items[0].Data)+","+string(items[1].Data)+"]}\n" {
+		t.Errorf("whole: %s", got)
+	}
+	d.member = memberWithoutTypeMeta(gvk, item)
+	if got := encoded(); got != head+`{"x":1},{"x":2}]}`+"\n" {
+		t.Errorf("bare: %s", got)
+	}
+}
+
+// text is an output that keeps everything.
+type text struct{ bytes.Buffer }
+
+func (t *text) write(p []byte) error       { _, err := t.Write(p); return err }
+func (t *text) writeString(p string) error { _, err := t.WriteString(p); return err }
+
+// spoilt is a codec that cannot encode one object.
+type spoilt struct {
+	rest.Codec
+	name string
+}
+
+var errSpoilt = errors.New("the object is spoilt")
+
+func (c *spoilt) DecodeStored(o *resource.Object) (runtime.Object, error) {
+	if o.Name == c.name {
+		return nil, errSpoilt
+	}
+	return c.Codec.DecodeStored(o)
+}
+
+// An object that cannot be rendered is an error Status, wherever it stands in a
+// list that can be measured; one far behind in a list that cannot be cuts the
+// connection.
+func TestListsThatCannotBeMade(t *testing.T) {
+	l := &resource.List{Revision: 1}
+	kind := resttest.ConfigMaps()
+	for i := range 2000 {
+		cm := resttest.ConfigMap(strconv.Itoa(i))
+		cm.Data["k"] = strings.Repeat("x", 1000)
+		l.Items = append(l.Items, resttest.Stored(t, kind, cm, 1))
+	}
+	for _, c := range []struct {
+		name string
+		f    response.Format
+		bad  string
+		cut  bool
+	}{
+		{"JSON", response.Format{}, "1999", false},
+		{"YAML near", response.Format{Media: response.YAML}, "100", false},
+		{"YAML far", response.Format{Media: response.YAML}, "1999", true},
+		{"Table near", response.Format{Transform: response.AsTable, MetaVersion: "v1"}, "100", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kind.Codec = &spoilt{Codec: rest.Typed(resttest.CoreScheme(), corev1.SchemeGroupVersion.WithKind("ConfigMap")), name: c.bad}
+			kind.Columns, kind.Cells = resttest.Secrets().Columns, func(runtime.Object) ([]any, error) { return []any{"", 0}, nil }
+			cut := func() (cut bool) {
+				defer func() { cut = recover() == http.ErrAbortHandler }()
+				w, err := listed(t, kind, l, c.f, "")
+				if resource.AsStatus(err).Reason != metav1.StatusReasonStoreReadError || w.Body.Len() > 0 {
+					t.Errorf("error %v after %d bytes", err, w.Body.Len())
+				}
+				return false
+			}()
+			if cut != c.cut {
+				t.Errorf("cut: %v", cut)
+			}
+		})
+	}
+}
+
+// A list that is measured as it is sent a moment later is sent; one that has
+// become another is cut, also where no length was announced. What was fetched to
+// measure it is not fetched again, unless it is too much to be kept.
+func TestListsAreAsTheyWereMeasured(t *testing.T) {
+	typed := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	kind := resttest.ConfigMaps()
+	kind.Codec = rest.Typed(resttest.CoreScheme(), typed)
+	big, huge := resttest.ConfigMap("a"), resttest.ConfigMap("b")
+	big.Data["k"] = strings.Repeat("x", 2*response.GzipThreshold)
+	huge.Data["k"] = strings.Repeat("x", maxKeptBytes)
+	first := resttest.Stored(t, kind, big, 1)
+	for name, tt := range map[string]struct {
+		next    *resource.Object
+		changes bool
+		fetched int
+		ends    any
+	}{
+		"kept":                {first, true, 1, nil},
+		"too much":            {resttest.Stored(t, kind, huge, 1), false, 2, nil},
+		"too much, and other": {resttest.Stored(t, kind, huge, 1), true, 2, http.ErrAbortHandler},
+	} {
+		fetched := 0
+		c := Contents{List: &resource.List{Revision: 1, Items: []*resource.Object{first}, Continue: "x", Page: &resource.PageEnd{}}}
+		c.Rest = func(string) (*resource.List, error) {
+			l := &resource.List{Revision: 1, Items: []*resource.Object{tt.next}}
+			if fetched++; tt.changes && fetched > 1 {
+				l.Items = append(l.Items, first)
+			}
+			return l, nil
+		}
+		r := httptest.NewRequest("GET", "/api/v1/configmaps", nil)
+		r.Header.Set("Accept-Encoding", "gzip")
+		func() {
+			defer func() {
+				if got := recover(); got != tt.ends || fetched != tt.fetched {
+					t.Errorf("%s: ended with %v, fetched %d times", name, got, fetched)
+				}
+			}()
+			w := &discard{header: http.Header{}}
+			if err := write(w, r, kind, c, response.Format{Media: response.Protobuf}); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}()
+	}
+}
+
+// Objects that indentation would make too long are in one line in lists too.
+func TestDeepObjectsInLists(t *testing.T) {
+	deep := []byte(`{"kind":"ConfigMap","apiVersion":"v1","a":` + strings.Repeat(`{"a":`, 300) + "[" + strings.Repeat("1,", 20000) + "1]" + strings.Repeat("}", 300) + "}")
+	plain := []byte(`{"kind":"ConfigMap","apiVersion":"v1"}`)
+	items := []*resource.Object{{Data: deep}, {Data: plain}, {Data: deep}}
+	d, err := newDocument(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMapList"}, metav1.ListMeta{ResourceVersion: "1"},
+		func(o *resource.Object) ([]byte, error) { return o.Data, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Appendf(nil, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[%s,%s,%s]}`, deep, plain, deep)
+	for name, f := range map[string]response.Format{"pretty": {Pretty: true}, "YAML": {Media: response.YAML}} {
+		out := &text{}
+		if err := encode(d.as(f), out, 0, &Contents{List: &resource.List{Items: items}}); err != nil {
+			t.Fatal(err)
+		}
+		if out.Len() > 2*(len(deep)*render.MaxGrowth+render.FreeGrowth) {
+			t.Errorf("%s: a list of %d bytes became %d", name, 2*len(deep), out.Len())
+			continue
+		}
+		got := out.Bytes()
+		if f.Media == response.YAML {
+			if got, err = yaml.YAMLToJSON(got); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var x, y any
+		if err := errors.Join(json.Unmarshal(got, &x), json.Unmarshal(want, &y)); err != nil || !reflect.DeepEqual(x, y) {
+			t.Errorf("%s: the list differs (%v): %.100s", name, err, got)
+		}
+	}
+}
+
+// gauge is a ResponseWriter that looks now and then how much of the heap is in
+// use while a response is written.
+type gauge struct {
+	discard
+	next, step int64
+	peak       uint64
+}
+
+func newGauge(step int64) *gauge {
+	return &gauge{discard: discard{header: http.Header{}}, step: step}
+}
+
+func (g *gauge) Write(p []byte) (int, error) {
+	n, err := g.discard.Write(p)
+	if g.bytes >= g.next {
+		g.next = g.bytes + g.step
+		g.peak = max(g.peak, liveHeap())
+	}
+	return n, err
+}
+
+// liveHeap is what is in use and no garbage.
+func liveHeap() uint64 {
+	goruntime.GC()
+	var stats goruntime.MemStats
+	goruntime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+// A list takes the memory of its objects, not of its bytes once more.
+func TestListsTakeNoMemory(t *testing.T) {
+	debug.SetGCPercent(20)
+	defer debug.SetGCPercent(100)
+	typed := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	const object = 100 << 10
+	for _, c := range []struct {
+		name    string
+		codec   rest.Codec
+		f       response.Format
+		query   string
+		gzip    bool
+		total   int // bytes of objects
+		atLeast int64
+		most    uint64
+	}{
+		{name: "JSON as stored", codec: rest.TypedJSON(resttest.CoreScheme(), typed), total: 200 << 20, atLeast: 200 << 20, most: 4 << 20},
+		{name: "custom", codec: custom{rest.TypedJSON(resttest.CoreScheme(), typed)}, total: 200 << 20, atLeast: 200 << 20, most: 4 << 20},
+		{name: "protobuf as stored", codec: rest.Typed(resttest.CoreScheme(), typed), f: response.Format{Media: response.Protobuf}, total: 200 << 20, atLeast: 200 << 20, most: 4 << 20},
+		{name: "gzip", codec: rest.TypedJSON(resttest.CoreScheme(), typed), gzip: true, total: 50 << 20, atLeast: 50 << 10, most: 6 << 20},
+		{name: "JSON of protobuf", codec: rest.Typed(resttest.CoreScheme(), typed), total: 80 << 20, atLeast: 79 << 20, most: formCache + 6<<20},
+		{name: "indented", codec: rest.TypedJSON(resttest.CoreScheme(), typed), f: response.Format{Pretty: true}, total: 20 << 20, atLeast: 19 << 20, most: 6 << 20},
+		{name: "YAML", codec: rest.TypedJSON(resttest.CoreScheme(), typed), f: response.Format{Media: response.YAML}, total: 6 << 20, atLeast: 5 << 20, most: 8 << 20},
+		{name: "Table of objects", codec: rest.TypedJSON(resttest.CoreScheme(), typed), f: response.Format{Transform: response.AsTable, MetaVersion: "v1"}, query: "?includeObject=Object",
+			total: 20 << 20, atLeast: 19 << 20, most: 6 << 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kind := resttest.ConfigMaps()
+			kind.Codec = c.codec
+			l := &resource.List{Revision: 1}
+			cm := resttest.ConfigMap("a")
+			cm.Data = map[string]string{"k": strings.Repeat("x", object)}
+			o := resttest.Stored(t, kind, cm, 1)
+			for i := range c.total / object {
+				// Objects of their own, with bytes in common.
+				l.Items = append(l.Items, &resource.Object{Header: o.Header, Encoding: o.Encoding, Data: o.Data})
+				l.Items[i].Name = fmt.Sprint("a", i)
+			}
+			r := httptest.NewRequest("GET", "/api/v1/configmaps"+c.query, nil)
+			if c.gzip {
+				r.Header.Set("Accept-Encoding", "gzip")
+			}
+			w := newGauge(int64(c.total) / 16)
+			if c.gzip {
+				w.step = 16 << 10
+			}
+			before := liveHeap()
+			if err := write(w, r, kind, Contents{List: l}, c.f); err != nil {
+				t.Fatal(err)
+			}
+			goruntime.KeepAlive(l)
+			if w.bytes < c.atLeast {
+				t.Errorf("%d bytes were sent", w.bytes)
+			}
+			if w.peak == 0 || w.peak > before+c.most {
+				t.Errorf("the heap grew from %d to %d bytes", before, w.peak)
+			}
+			t.Logf("%d MB in %d writes, heap grew by %d KB", w.bytes>>20, w.calls, (int64(w.peak)-int64(before))>>10)
+		})
+	}
+}
+
+// discard is a ResponseWriter that counts bytes and writes.
+type discard struct {
+	header       http.Header
+	code         int
+	bytes, calls int64
+}
+
+func (d *discard) Header() http.Header  { return d.header }
+func (d *discard) WriteHeader(code int) { d.code = code }
+func (d *discard) Write(p []byte) (int, error) {
+	d.bytes += int64(len(p))
+	d.calls++
+	return len(p), nil
+}
+
+// custom is the codec of a kind without Go types, such as a custom resource.
+type custom struct{ rest.Codec }
+
+func (custom) StrategicMerge(schema.GroupVersionKind) runtime.Object { return nil }
