@@ -12,15 +12,13 @@ import (
 const Group = "apiregistration.k8s.io"
 
 const (
-	// AutomanagedLabel marks APIServices that the gateway made itself
-	// (k8s.io/kube-aggregator autoregister.AutoRegisterManagedLabel). A user
-	// takes one over by removing the label.
+	// AutomanagedLabel marks APIServices and Backends that the gateway made
+	// (k8s.io/kube-aggregator autoregister.AutoRegisterManagedLabel). A user takes one over
+	// by removing the label.
 	AutomanagedLabel = "kube-aggregator.kubernetes.io/automanaged"
-	// OnStart is the label's value for built-in groups: recreated when missing,
-	// removed only once their backend does not exist.
+	// OnStart is the value of the label for built-in groups and static Backends.
 	OnStart = "onstart"
-	// Managed is the label's value for groups found by discovery of a backend
-	// that come and go with it.
+	// Managed is the value of the label for other groups in the discovery of a Backend.
 	Managed = "true"
 	// BackendAnnotation names the backend that serves an automanaged APIService.
 	BackendAnnotation = "gateway.portico.dev/backend"
@@ -29,7 +27,7 @@ const (
 // Name returns the name of the APIService for a group and version.
 func Name(group, version string) string { return version + "." + group }
 
-// IsAutomanaged reports whether the gateway owns the object.
+// IsAutomanaged reports whether the gateway made the APIService and may write it.
 func IsAutomanaged(a *apireg.APIService) bool { return a.Labels[AutomanagedLabel] != "" }
 
 // Compare orders APIServices as /apis lists them (docs/wire.md 2.2): by

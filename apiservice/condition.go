@@ -9,8 +9,8 @@ import (
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// Condition is a verdict on an APIService: one Available condition without its
-// times. Two equal verdicts need no write.
+// Condition is the condition Available of an APIService without its times. Equal conditions
+// need no write.
 type Condition struct {
 	Status  apireg.ConditionStatus
 	Reason  string
@@ -20,26 +20,26 @@ type Condition struct {
 // Available reports whether requests may be sent.
 func (c Condition) Available() bool { return c.Status == apireg.ConditionTrue }
 
-// The verdicts of docs/wire.md 8.2, with upstream's reasons and messages
+// The conditions of docs/wire.md 8.2 have upstream's reasons and messages
 // (k8s.io/kube-aggregator pkg/controllers/status).
 
-// Local is the verdict on a group that needs no service.
+// Local is the condition of an APIService without a Service.
 func Local() Condition {
 	return Condition{apireg.ConditionTrue, "Local", "Local APIServices are always available"}
 }
 
-// Passed is the verdict after a good discovery check.
+// Passed is the condition after a passed check.
 func Passed() Condition { return Condition{apireg.ConditionTrue, "Passed", "all checks passed"} }
 
-// Truncated adds to a good verdict that discovery does not have all that the server
-// says of the group/version. Requests are sent all the same.
+// Truncated adds to a good condition that the discovery of the group/version is incomplete.
+// Requests are not affected.
 func (c Condition) Truncated() Condition {
-	c.Message += "; DiscoveryTruncated: what the server says of it is beyond the limits on the discovery of one server, and is left out"
+	c.Message += "; DiscoveryTruncated: a part of its discovery exceeds the limits on the discovery of one server, and is left out"
 	return c
 }
 
-// Kept adds to the verdict on a group/version that its server answers not to have, that
-// the gateway did not register it.
+// Kept adds to the condition of a user's APIService whose server answers 404 that the gateway
+// does not delete it.
 func (c Condition) Kept() Condition {
 	c.Message += "; the server does not serve it, and the APIService stays until it is deleted: a user keeps it (kubectl delete apiservice)"
 	return c
@@ -131,8 +131,7 @@ func Port(s *apireg.ServiceReference) int32 {
 	return *s.Port
 }
 
-// Current returns the Available condition of the object; ok is false where it
-// has none yet.
+// Current returns the condition Available of the object; ok is false if it has none.
 func Current(a *apireg.APIService) (c Condition, ok bool) {
 	for _, have := range a.Status.Conditions {
 		if have.Type == apireg.Available {
@@ -142,8 +141,8 @@ func Current(a *apireg.APIService) (c Condition, ok bool) {
 	return Condition{}, false
 }
 
-// Set makes c the Available condition of the object and reports whether that
-// changed anything. lastTransitionTime moves only with the status.
+// Set sets the condition Available of the object and reports whether it changed.
+// lastTransitionTime changes with the status only.
 func Set(a *apireg.APIService, c Condition, now time.Time) (changed bool) {
 	for i := range a.Status.Conditions {
 		have := &a.Status.Conditions[i]

@@ -20,8 +20,8 @@ import (
 	"portico/resource/rest"
 )
 
-// Kind returns the row that serves APIServices: stored as JSON, cluster-scoped,
-// status isolated, resourceVersion required on update (docs/wire.md 8.1).
+// Kind returns the row that serves APIServices: stored as JSON, cluster-scoped, with a status
+// subresource; updates require a resourceVersion (docs/wire.md 8.1).
 func Kind() (*rest.Kind, error) {
 	scheme := runtime.NewScheme()
 	if err := apireg.AddToScheme(scheme); err != nil {

@@ -1,9 +1,8 @@
-// Package availability tells whether servers answer. It knows targets, not
-// APIServices: a target is an identity and a probe, and the result is a
-// verdict, which others turn into conditions, routes and metrics.
+// Package availability probes targets and computes verdicts, of which package
+// gateway/routing makes conditions, routes and metrics. A target is an identity and a probe.
 //
-// One goroutine per target probes it, so a target that hangs delays nobody
-// else. The states of a target:
+// Each target has a goroutine, so that one that hangs delays no other. The states of a
+// target:
 //
 //	          first probe good
 //	unknown ────────────────────► healthy ◄───────────┐
@@ -15,7 +14,7 @@
 //	                  └───────────────────────────────┘
 //
 // A healthy target is probed every Schedule.Interval, a suspect or unhealthy one
-// every Schedule.Suspect. A refused connection is decisive: no process listens there.
+// every Schedule.Suspect. A refused connection is decisive: no process listens.
 //
 // Runs in: gateway.
 package availability
@@ -34,47 +33,43 @@ import (
 	"time"
 )
 
-// Probe asks a target once. ctx carries the timeout, which is for the header of the answer:
-// a probe that reads a document may read longer, and then bounds that itself.
+// Probe checks a target once. ctx has the timeout, which is for the header of the answer: a
+// probe that reads a document may take longer, and then bounds that itself.
 type Probe func(ctx context.Context) error
 
-// Target is something to check. A target whose Version changes (with the same
-// ID) is checked anew, from its Verdict.
+// Target is something to check. A target whose Version changes, with the same ID, starts
+// again from its Verdict.
 type Target struct {
 	ID string
-	// Version distinguishes probes of one ID that ask different questions
-	// (another address, another CA).
+	// Version distinguishes different probes of one ID (another address, another CA).
 	Version string
 	Probe   Probe
-	// Verdict is what is known of it before its first probe, if it is checked
-	// anew: who asks differently from now on need not forget what was found.
+	// Verdict is the verdict before the first probe.
 	Verdict Verdict
-	// Schedule overrides the Checker's where it is not zero. That of a target
-	// whose Version is the same holds from its next probe on.
+	// Schedule overrides non-zero fields of the Checker's schedule. If the Version is the
+	// same, it applies from the next probe.
 	Schedule Schedule
-	// OnChange, if not nil, is told of every new verdict before the Checker's is,
-	// under the same rules.
+	// OnChange, if not nil, is called before the Checker's OnChange, by the same rules.
 	OnChange func(Verdict)
 }
 
-// Schedule is how often a target is probed, and what follows from it.
+// Schedule is how often a target is probed, and how many results change its verdict.
 type Schedule struct {
-	// Interval between probes of a healthy target. Default 5 s. It is made up to
-	// a tenth shorter, so that targets that began together do not stay so.
+	// Interval between probes of a healthy target. Default 5 s. It is up to a tenth shorter
+	// at random, so that targets do not remain in step.
 	Interval time.Duration
-	// Suspect is the interval between probes of any other target. Default
-	// 500 ms.
+	// Suspect is the interval between probes of any other target. Default 500 ms.
 	Suspect time.Duration
 	// Timeout of one probe. Default 1 s.
 	Timeout time.Duration
-	// Fall is how many failures in a row make a healthy target unhealthy.
-	// Default 3. A decisive failure needs only one.
+	// Fall is how many failures in a row make a healthy target unhealthy, 1 if the failure
+	// is decisive. Default 3.
 	Fall int
 	// Rise is how many good probes in a row make it healthy again. Default 2.
 	Rise int
 }
 
-// or returns the schedule with another's values where it has none.
+// or returns the schedule with the values of another for those that are zero.
 func (s Schedule) or(other Schedule) Schedule {
 	return Schedule{
 		Interval: cmp.Or(s.Interval, other.Interval), Suspect: cmp.Or(s.Suspect, other.Suspect), Timeout: cmp.Or(s.Timeout, other.Timeout),
@@ -82,7 +77,7 @@ func (s Schedule) or(other Schedule) Schedule {
 	}
 }
 
-// Verdict is what is known of a target.
+// Verdict is the state of a target.
 type Verdict struct {
 	// Known is false until the first probe has ended.
 	Known   bool
@@ -91,16 +86,16 @@ type Verdict struct {
 	Err error
 	// Since is when Healthy last changed.
 	Since time.Time
-	// Earlier is true while this is what was found of an earlier Version, until probes
-	// of this one say the same or something else.
+	// Earlier is true while the verdict is that of an earlier Version: until a probe of
+	// this one confirms or changes it.
 	Earlier bool
 }
 
 // Config of a Checker. The zero value of a field means its default.
 type Config struct {
 	Schedule Schedule
-	// OnChange is told of every new verdict, from the target's goroutine. It
-	// must not call the Checker back with Set. Required.
+	// OnChange is called with every new verdict, from the goroutine of the target. It must
+	// not call Set. Required.
 	OnChange func(id string, v Verdict)
 	Logger   *slog.Logger
 }
@@ -139,8 +134,7 @@ func (c *Checker) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Set makes targets the whole set that is checked. Targets with the same ID
-// and Version go on undisturbed; those no longer named are forgotten.
+// Set replaces the set of targets. Targets with the same ID and Version continue.
 func (c *Checker) Set(targets []Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,7 +160,7 @@ func (c *Checker) Set(targets []Target) {
 	c.targets = next
 }
 
-// start begins to probe a target once Run has; mu is held.
+// start starts the goroutine of a target if Run was called; mu is held.
 func (c *Checker) start(t *target) {
 	if c.ctx == nil || c.ctx.Err() != nil {
 		return
@@ -176,7 +170,7 @@ func (c *Checker) start(t *target) {
 	c.done.Go(func() { t.run(ctx) })
 }
 
-// Verdict returns what is known of a target; the zero Verdict if nothing is.
+// Verdict returns the verdict on a target; the zero Verdict for an unknown one.
 func (c *Checker) Verdict(id string) Verdict {
 	t := c.target(id)
 	if t == nil {
@@ -187,17 +181,16 @@ func (c *Checker) Verdict(id string) Verdict {
 	return t.verdict
 }
 
-// Suspect reports that a request to the target failed or that a connection to
-// it broke: it is probed at once, and again soon until it proves healthy. Of one
-// whose last probe failed that is known, and changes nothing; nor does what a probe
-// that fails reports itself.
+// Suspect reports that a request to the target failed or that a connection to it broke: it
+// is probed at once, and at short intervals until it is healthy. It has no effect if the last
+// probe failed, or on behalf of a failing probe.
 func (c *Checker) Suspect(id string) {
 	if t := c.target(id); t != nil && !t.failing.Load() {
 		t.hurry()
 	}
 }
 
-// Hurry has the target probed at once: there is a reason to think that it is well.
+// Hurry reports that the target may have recovered: it is probed at once.
 func (c *Checker) Hurry(id string) {
 	if t := c.target(id); t != nil {
 		t.hurried.Store(true)
@@ -205,7 +198,7 @@ func (c *Checker) Hurry(id string) {
 	}
 }
 
-// target returns one that is checked; nil: there is none of that id.
+// target returns the target of an id; nil: there is none.
 func (c *Checker) target(id string) *target {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,7 +213,7 @@ type target struct {
 	wake     chan struct{}
 	schedule atomic.Pointer[Schedule] // whole
 	failing  atomic.Bool              // the last probe failed
-	hurried  atomic.Bool              // somebody said since the last probe began that it may be well
+	hurried  atomic.Bool              // Hurry was called since the last probe began
 
 	mu      sync.Mutex
 	verdict Verdict
@@ -241,7 +234,7 @@ func (t *target) run(ctx context.Context) {
 		t.failing.Store(err != nil)
 		if err != nil && !t.hurried.Load() {
 			select {
-			case <-t.wake: // something failed, perhaps this probe
+			case <-t.wake: // probably set by this probe
 			default:
 			}
 		}
@@ -250,7 +243,7 @@ func (t *target) run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-t.wake:
 			gap := suspectGap
-			if woken && err == nil { // the one before was for nothing
+			if woken && err == nil { // the last wake-up was unfounded
 				gap = max(gap, t.schedule.Load().Suspect)
 			}
 			t.pause(ctx, gap-time.Since(started))
@@ -262,7 +255,7 @@ func (t *target) run(ctx context.Context) {
 	}
 }
 
-// hurry has the next probe begin.
+// hurry starts the next probe.
 func (t *target) hurry() {
 	select {
 	case t.wake <- struct{}{}:
@@ -270,11 +263,11 @@ func (t *target) hurry() {
 	}
 }
 
-// suspectGap bounds how often that can cause a probe, until one has found nothing:
-// what is under suspicion all the time, and well, is probed as often as what is suspect.
+// suspectGap is the shortest time between probes that Suspect causes. A target that is
+// suspected all the time and passes is probed at the interval of suspect ones.
 const suspectGap = 50 * time.Millisecond
 
-// pause keeps a storm of calls from becoming a storm of probes.
+// pause waits for gap, or until ctx ends.
 func (t *target) pause(ctx context.Context, gap time.Duration) {
 	if gap <= 0 {
 		return
@@ -298,8 +291,8 @@ func (t *target) probe(ctx context.Context) error {
 	return err
 }
 
-// judge takes one result into account and returns the time to the next probe,
-// counted from the beginning of this one.
+// judge updates the verdict with a result and returns the time to the next probe, from the
+// start of this one.
 func (t *target) judge(err error) time.Duration {
 	cfg, schedule := &t.checker.cfg, t.schedule.Load()
 	t.mu.Lock()
@@ -344,7 +337,7 @@ func (t *target) judge(err error) time.Duration {
 		return schedule.Interval - twentieth - time.Duration(rand.Int64N(int64(twentieth)+1))
 	}
 	if err == nil {
-		return min(schedule.Suspect, suspectGap) // it is well again, most likely
+		return min(schedule.Suspect, suspectGap) // it has probably recovered
 	}
 	return schedule.Suspect
 }
@@ -356,8 +349,8 @@ func sameText(a, b error) bool {
 	return a.Error() == b.Error()
 }
 
-// decisive reports whether the error proves by itself that nobody listens:
-// the connection was refused, or the unix socket is gone.
+// decisive reports whether the error proves that no process listens: the connection was
+// refused, or the unix socket does not exist.
 func decisive(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// server is a target whose answer a test sets.
+// server is a target with an answer that a test sets.
 type server struct {
 	answer atomic.Pointer[error]
 	probes atomic.Int64
@@ -155,8 +155,8 @@ func TestScheduleOfTarget(t *testing.T) {
 	})
 }
 
-// What is suspected all the time is probed at once the first time, and while that finds
-// nothing as often as what is suspect.
+// A target that is suspected all the time is probed at once, then at the interval of suspect
+// targets while it passes.
 func TestSuspectStormIsBounded(t *testing.T) {
 	check(t, nil, func(c *Checker, s *server) {
 		time.Sleep(time.Second)
@@ -186,9 +186,8 @@ func TestSuspectStormIsBounded(t *testing.T) {
 	})
 }
 
-// A probe that fails reports that itself, as everybody does whose request fails, and
-// so do others: it is known, and what is down is probed as often as its schedule says.
-// That it may be well again is looked at at once.
+// Suspect does not change the schedule of a target whose last probe failed; Hurry probes it at
+// once.
 func TestFailingIsNotSuspect(t *testing.T) {
 	for name, failure := range map[string]error{"refused": syscall.ECONNREFUSED, "broken": io.ErrUnexpectedEOF} {
 		t.Run(name, func(t *testing.T) {
@@ -231,8 +230,7 @@ func TestFailingIsNotSuspect(t *testing.T) {
 	}
 }
 
-// That a target may be well is not forgotten because a probe from before fails just
-// then.
+// Hurry during a probe that fails causes another one.
 func TestHurryDuringAFailingProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var began []time.Duration
@@ -275,8 +273,7 @@ func TestSetReplacesAndForgets(t *testing.T) {
 	})
 }
 
-// What is known of a target before it is asked stands until it is found otherwise,
-// by the rules for any other.
+// The Verdict of a new target holds until probes change it by its schedule.
 func TestVerdictBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		since := time.Now().Add(-time.Hour)
@@ -309,8 +306,8 @@ func TestVerdictBefore(t *testing.T) {
 	})
 }
 
-// What is known of a target that is asked differently from now on is of an earlier
-// version until probes say the same or it is found otherwise, and that is told.
+// The verdict on an earlier Version is Earlier until a probe confirms or changes it, and
+// OnChange reports that.
 func TestVerdictOfAnEarlierVersion(t *testing.T) {
 	for _, fails := range []error{nil, errBad} {
 		synctest.Test(t, func(t *testing.T) {

@@ -13,14 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// filled is a Backend in which nothing is zero, different for each seed.
+// filled returns a Backend without zero values, different for each seed.
 func filled(seed int) *Backend {
 	b := &Backend{}
 	fill(reflect.ValueOf(b).Elem(), &seed)
 	return b
 }
 
-// fill sets everything that v holds to what n counts.
+// fill sets every value in v to a number that n counts.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Kind() {
@@ -55,7 +55,7 @@ func fill(v reflect.Value, n *int) {
 	}
 }
 
-// A copy is equal, and shares nothing that can be changed.
+// A copy is equal and shares no memory.
 func TestDeepCopySharesNothing(t *testing.T) {
 	for seed := range 3 {
 		b := filled(seed)
@@ -103,58 +103,7 @@ func apart(t *testing.T, path string, a, b reflect.Value) {
 	}
 }
 
-// kubectl explain has something to say of every field, and of nothing else.
-func TestEveryFieldIsDescribed(t *testing.T) {
-	type described interface {
-		SwaggerDoc() map[string]string
-		OpenAPIModelName() string
-	}
-	names := map[string]bool{}
-	var check func(ty reflect.Type)
-	check = func(ty reflect.Type) {
-		for ty.Kind() == reflect.Pointer || ty.Kind() == reflect.Slice {
-			ty = ty.Elem()
-		}
-		if ty.Kind() != reflect.Struct || ty.PkgPath() != reflect.TypeFor[Backend]().PkgPath() {
-			return
-		}
-		d, ok := reflect.New(ty).Interface().(described)
-		if !ok {
-			t.Errorf("%s is not described", ty.Name())
-			return
-		}
-		if names[d.OpenAPIModelName()] = true; !strings.HasPrefix(d.OpenAPIModelName(), "dev.portico.gateway.v1alpha1.Backend") {
-			t.Errorf("%s is the model %s", ty.Name(), d.OpenAPIModelName())
-		}
-		doc := d.SwaggerDoc()
-		known := []string{""}
-		for i := range ty.NumField() {
-			f := ty.Field(i)
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name != "" {
-				known = append(known, name)
-			}
-			check(f.Type)
-		}
-		for _, name := range known {
-			if len(doc[name]) < 10 || !strings.HasSuffix(doc[name], ".") {
-				t.Errorf("%s.%s: %q", ty.Name(), name, doc[name])
-			}
-		}
-		for name := range doc {
-			if !slices.Contains(known, name) {
-				t.Errorf("%s.%s is described and does not exist", ty.Name(), name)
-			}
-		}
-	}
-	check(reflect.TypeFor[Backend]())
-	check(reflect.TypeFor[BackendList]())
-	if len(names) != 17 {
-		t.Errorf("%d models: %v", len(names), names)
-	}
-}
-
-// The figures that the documentation gives are those that hold.
+// The defaults are the documented ones.
 func TestDefaults(t *testing.T) {
 	want := Policy{
 		Balance: LeastRequest, PanicThresholdPercent: 50,
@@ -192,7 +141,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// What a user does not say is not stored, except where a reader must see it.
+// Defaults are not stored, except the port of a Service.
 func TestStrategy(t *testing.T) {
 	k, err := Kind()
 	if err != nil {
@@ -220,11 +169,11 @@ func TestStrategy(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	none := int32(0)
 	for want, s := range map[string]*Spec{
-		"":                              {Endpoints: []Endpoint{{URL: "https://a"}, {URL: "https://b", Weight: &none}}},
-		"every weight is 0":             {Endpoints: []Endpoint{{URL: "https://a", Weight: &none}}},
-		"spec.endpoints[0].url: who a":  {Endpoints: []Endpoint{{URL: "http://a"}}},
-		"spec.endpoints[1].url: tls is": {Endpoints: []Endpoint{{URL: "https://a"}, {URL: "unix:///run/a"}}, TLS: &TLS{ServerName: "a"}},
-		"spec.tls.insecureSkipVerify: ": {Service: &Service{}, TLS: &TLS{InsecureSkipVerify: true}},
+		"":                  {Endpoints: []Endpoint{{URL: "https://a"}, {URL: "https://b", Weight: &none}}},
+		"every weight is 0": {Endpoints: []Endpoint{{URL: "https://a", Weight: &none}}},
+		"spec.endpoints[0].url: users are named in plain text": {Endpoints: []Endpoint{{URL: "http://a"}}},
+		"spec.endpoints[1].url: tls is":                        {Endpoints: []Endpoint{{URL: "https://a"}, {URL: "unix:///run/a"}}, TLS: &TLS{ServerName: "a"}},
+		"spec.tls.insecureSkipVerify: ":                        {Service: &Service{}, TLS: &TLS{InsecureSkipVerify: true}},
 	} {
 		got := warnings(s)
 		if want == "" && len(got) != 0 || want != "" && (len(got) != 1 || !strings.Contains(got[0], want)) {

@@ -19,19 +19,19 @@ import (
 	"portico/resource/rest"
 )
 
-// namingCodec names the fields of a body whose text is no duration or no base64. Of
-// these the decoder tells what is wrong, and not where.
+// namingCodec names the fields of a body with an invalid duration or base64; the errors of the
+// decoder do not.
 type namingCodec struct{ rest.Versioned }
 
 // Decode implements rest.Codec.
 func (c namingCodec) Decode(data []byte, mediaType string, gvk schema.GroupVersionKind, strict bool) (runtime.Object, []error, error) {
-	obj, complaints, err := c.Versioned.Decode(data, mediaType, gvk, strict)
+	obj, warnings, err := c.Versioned.Decode(data, mediaType, gvk, strict)
 	if err != nil {
 		if invalid := invalidTexts(data); invalid != nil {
 			return nil, nil, invalid
 		}
 	}
-	return obj, complaints, err
+	return obj, warnings, err
 }
 
 // ConvertTo implements rest.Versioned.
@@ -45,8 +45,8 @@ func (c namingCodec) ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runt
 	return out, err
 }
 
-// invalidTexts is the 422 that names the durations and the base64 of a body, JSON or
-// YAML, which are none; nil: there are no such.
+// invalidTexts returns the 422 that names the invalid durations and base64 of a body, JSON or
+// YAML; nil: there are none.
 func invalidTexts(data []byte) error {
 	var object map[string]any
 	if json.Unmarshal(data, &object) != nil && yaml.Unmarshal(data, &object) != nil {
@@ -67,8 +67,8 @@ func invalidTextsOf(object map[string]any) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: Group, Kind: "Backend"}, name, errs)
 }
 
-// textErrors looks for texts in what shall become a struct, and in the structs in it.
-// No list of the kind holds any.
+// textErrors returns the invalid texts among the values of a struct and of the structs in it.
+// No list of the kind contains any.
 func textErrors(at *field.Path, as reflect.Type, values map[string]any) (errs field.ErrorList) {
 	for i := range as.NumField() {
 		f := as.Field(i)
@@ -106,7 +106,7 @@ func durationErrors(at *field.Path, value any) field.ErrorList {
 	return nil
 }
 
-// base64Errors takes what encoding/json takes for bytes.
+// base64Errors accepts what encoding/json accepts for bytes.
 func base64Errors(at *field.Path, value any) field.ErrorList {
 	const want = "must be base64 of PEM, as in: base64 -w0 ca.crt"
 	text, ok := value.(string)

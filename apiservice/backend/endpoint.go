@@ -24,37 +24,36 @@ const (
 	maxSocketPath = 107
 )
 
-// Address is where an endpoint is, read from its URL.
+// Address is the address of an endpoint, parsed from its URL.
 type Address struct {
 	// Scheme is HTTPS, HTTP or Unix.
 	Scheme string
-	// Host is host:port, as net.Dial takes it; the port is never left out. ""
-	// for a socket.
+	// Host is host:port, as net.Dial takes it, always with the port; "" for a socket.
 	Host string
-	// Named is the host, and the port if there is one, as it was written.
+	// Named is the host as in the URL, with the port if the URL has one.
 	Named string
-	// Path is that of the socket; "" for others.
+	// Path is the path of the socket; "" for others.
 	Path string
 }
 
-// where tells addresses apart; a host is the same in capitals.
+// where identifies an address; the case of the host does not matter.
 func (a Address) where() [2]string { return [2]string{strings.ToLower(a.Host), a.Path} }
 
-// SameAddress reports whether two endpoints' URLs lead to the same address,
-// whatever their schemes are and however a host is written: in capitals, with the
-// dot of a whole name, as localhost or by its address, in another form of that.
-// Other names are not looked up. What is no endpoint's URL is the same as none.
+// SameAddress reports whether the URLs of two endpoints have the same address, whatever their
+// schemes are and however a host is written: in capitals, with a trailing dot, as localhost or
+// as a loopback address, in another form of the address. Names are not resolved. An invalid
+// URL has no address.
 func SameAddress(a, b string) bool {
 	one, err := ParseURL(a)
 	if err != nil {
 		return false
 	}
 	other, err := ParseURL(b)
-	return err == nil && one.plainest() == other.plainest()
+	return err == nil && one.canonical() == other.canonical()
 }
 
-// plainest is where, with the host in its plainest form.
-func (a Address) plainest() [2]string {
+// canonical is where with the canonical form of the host.
+func (a Address) canonical() [2]string {
 	host, port, err := net.SplitHostPort(a.Host)
 	if err != nil {
 		return a.where() // a socket
@@ -62,14 +61,14 @@ func (a Address) plainest() [2]string {
 	if n, err := strconv.Atoi(port); err == nil {
 		port = strconv.Itoa(n)
 	}
-	return [2]string{net.JoinHostPort(plainestHost(host), port), a.Path}
+	return [2]string{net.JoinHostPort(canonicalHost(host), port), a.Path}
 }
 
-// localhost stands for the first loopback addresses, and for those that a client
-// means them by.
+// localhost is the canonical host of the first loopback addresses and of the unspecified ones,
+// which clients use for them.
 const localhost = "localhost"
 
-func plainestHost(host string) string {
+func canonicalHost(host string) string {
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	if host == localhost || strings.HasSuffix(host, "."+localhost) {
 		return localhost
@@ -86,15 +85,15 @@ func plainestHost(host string) string {
 	return addr.String()
 }
 
-// ParseURL reads an endpoint's URL: https://host[:port], http://host[:port] or
-// unix:///path. The error says what the URL must be, for whoever wrote it.
+// ParseURL parses the URL of an endpoint: https://host[:port], http://host[:port] or
+// unix:///path. The error says what the URL must be.
 func ParseURL(text string) (Address, error) {
 	if len(text) > maxURL {
 		return Address{}, errors.New("must be no more than " + strconv.Itoa(maxURL) + " bytes")
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		// What was parsed is told beside this error.
+		// Callers name the URL.
 		if inner := new(url.Error); errors.As(err, &inner) {
 			err = inner.Err
 		}
@@ -117,9 +116,8 @@ func ParseURL(text string) (Address, error) {
 // maxHost bounds the name of a host, in bytes, as the domain name system does.
 const maxHost = 253
 
-// impossibleHost says what keeps the host from being found by anybody; "" is nothing.
-// It is asked of what is written only: what was stored before is served as it is, until
-// somebody edits it.
+// impossibleHost says why the host cannot exist; "": it can. It is checked in writes only:
+// stored Backends are served as they are.
 func (a Address) impossibleHost() string {
 	host, _, err := net.SplitHostPort(a.Host)
 	if err != nil {
@@ -132,7 +130,7 @@ func (a Address) impossibleHost() string {
 	case len(host) > maxHost:
 		return "must have a host of no more than " + strconv.Itoa(maxHost) + " bytes"
 	case strings.Contains(host, "*"):
-		return "must have one host, and no pattern of hosts"
+		return "must have one host, not a pattern"
 	case err != nil && strings.Trim(last, "0123456789") == "":
 		return "must have a host that is a name or an IP address"
 	}
@@ -161,7 +159,7 @@ func parseHost(u *url.URL, defaultPort string) (Address, error) {
 	port := u.Port()
 	if port == "" {
 		if strings.HasSuffix(u.Host, ":") {
-			return Address{}, errors.New("must have a port behind its colon")
+			return Address{}, errors.New("must have a port after the colon")
 		}
 		port = defaultPort
 	}

@@ -12,9 +12,8 @@ import (
 	"portico/resource/rest"
 )
 
-// Kind returns the row that serves Backends: cluster-scoped, stored as JSON,
-// status isolated. It has no Ownership: that comes of the OpenAPI schema, which
-// the process that serves it has.
+// Kind returns the row that serves Backends: cluster-scoped, stored as JSON, with a status
+// subresource. It has no Ownership, which needs the OpenAPI schema.
 func Kind() (*rest.Kind, error) {
 	scheme := runtime.NewScheme()
 	if err := AddToScheme(scheme); err != nil {
@@ -46,7 +45,7 @@ func Kind() (*rest.Kind, error) {
 	}, nil
 }
 
-// keepAllButStatus restores what a writer of the status may not change.
+// keepAllButStatus restores what a write of the status must not change.
 func keepAllButStatus(_ context.Context, obj, old rest.Object) {
 	next := obj.(*Backend)
 	status, owners, version := next.Status, next.GetManagedFields(), next.GetResourceVersion()
@@ -59,7 +58,7 @@ func keepAllButStatus(_ context.Context, obj, old rest.Object) {
 func strategy() rest.Strategy {
 	validate := func(obj rest.Object) field.ErrorList { return Validate(obj.(*Backend)) }
 	return rest.Strategy{
-		// All other defaults are Policy's.
+		// All other defaults are in Policy.
 		Default: func(obj rest.Object) {
 			if s := obj.(*Backend).Spec.Service; s != nil && s.Port == nil {
 				port := s.PortOf()
@@ -77,7 +76,7 @@ func strategy() rest.Strategy {
 	}
 }
 
-// warnings tell of what is allowed and may not be meant.
+// warnings describe what is valid and may be a mistake.
 func warnings(s *Spec) (out []string) {
 	idle := len(s.Endpoints) > 0
 	for i, e := range s.Endpoints {
@@ -85,16 +84,16 @@ func warnings(s *Spec) (out []string) {
 		switch a, err := ParseURL(e.URL); {
 		case err != nil:
 		case a.Scheme == HTTP && s.REST == nil:
-			out = append(out, fmt.Sprintf("spec.endpoints[%d].url: who a request is of is told in plain text; any client that reaches this endpoint can claim to be anybody", i))
+			out = append(out, fmt.Sprintf("spec.endpoints[%d].url: users are named in plain text; any client that reaches this endpoint can impersonate any user", i))
 		case a.Scheme == Unix && s.TLS != nil:
-			out = append(out, fmt.Sprintf("spec.endpoints[%d].url: tls is not used on a unix socket; who may open the socket is what protects it", i))
+			out = append(out, fmt.Sprintf("spec.endpoints[%d].url: tls is not used on a unix socket, which the permissions of its file protect", i))
 		}
 	}
 	if idle {
 		out = append(out, "spec.endpoints: every weight is 0, so that no endpoint gets requests")
 	}
 	if s.TLS != nil && s.TLS.InsecureSkipVerify {
-		out = append(out, "spec.tls.insecureSkipVerify: whoever answers at these addresses is sent users' requests")
+		out = append(out, "spec.tls.insecureSkipVerify: any server at these addresses gets users' requests")
 	}
 	return out
 }

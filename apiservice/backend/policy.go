@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Policy is how requests are sent to a Backend, every default decided. It holds
-// plain values only: two policies that are == are the same.
+// Policy is how requests are sent to a Backend, with all defaults. It is comparable.
 type Policy struct {
 	Balance Balance
 	// PanicThresholdPercent 0 is off.
@@ -24,16 +23,15 @@ type Policy struct {
 	Limits                LimitPolicy
 }
 
-// HealthPolicy is the active check. Path "" is the discovery that the gateway
-// needs anyway.
+// HealthPolicy is the active check. Path "": reading the discovery is the check.
 type HealthPolicy struct {
 	Path                       string
 	Interval, Suspect, Timeout time.Duration
 	Fall, Rise                 int
 }
 
-// OutlierPolicy is the passive one. ConsecutiveErrors and
-// ConsecutiveLocalErrors may be 0: off.
+// OutlierPolicy ejects endpoints by the results of requests. ConsecutiveErrors and
+// ConsecutiveLocalErrors 0 are off.
 type OutlierPolicy struct {
 	ConsecutiveErrors, ConsecutiveLocalErrors int
 	BaseEjectionTime, MaxEjectionTime         time.Duration
@@ -52,24 +50,25 @@ type TimeoutPolicy struct{ Connect, ResponseHeader, Idle, MaxConnectionAge time.
 // RetryPolicy bounds retries. Attempts counts the first one.
 type RetryPolicy struct{ BudgetPercent, MinPerSecond, Attempts int }
 
-// LimitPolicy bounds what is under way.
+// LimitPolicy bounds requests in flight.
 type LimitPolicy struct{ Concurrent, Queue int }
 
-// Defaults of what a Backend leaves out.
+// Defaults of fields that a Backend does not set.
 const (
 	defaultWeight        = 1
 	defaultPort          = 443
 	defaultOpenAPIPath   = "/openapi.json"
 	defaultGroupPriority = 1000
 	defaultVersion       = 15
-	// suspectShare: a suspect endpoint is checked at so many times the rate.
+	// suspectShare is the rate of checks of a suspect endpoint, as a multiple of the normal
+	// one.
 	suspectShare = 10
 )
 
-// DefaultPolicy is the policy of a server that no Backend says anything of.
+// DefaultPolicy is the policy of a server without a Backend.
 func DefaultPolicy() Policy { return (&Spec{}).Policy() }
 
-// Policy returns how requests are sent, with the defaults of what s leaves out.
+// Policy returns how requests are sent, with the defaults of unset fields.
 func (s *Spec) Policy() Policy {
 	p := Policy{Balance: cmp.Or(s.Balance, LeastRequest), PanicThresholdPercent: number(s.PanicThresholdPercent, 50)}
 
@@ -85,7 +84,7 @@ func (s *Spec) Policy() Policy {
 		ConsecutiveErrors: number(outlier.ConsecutiveErrors, 5), ConsecutiveLocalErrors: number(outlier.ConsecutiveLocalErrors, 3),
 		BaseEjectionTime: span(outlier.BaseEjectionTime, 30*time.Second), MaxEjectionPercent: number(outlier.MaxEjectionPercent, 50),
 	}
-	// A base beyond the default bound moves the bound.
+	// A base above the default maximum raises the maximum.
 	p.Outlier.MaxEjectionTime = span(outlier.MaxEjectionTime, max(300*time.Second, p.Outlier.BaseEjectionTime))
 
 	slow := orEmpty(s.SlowStart)
@@ -117,13 +116,12 @@ func (s *Service) PortOf() int32 { return int32(number(s.Port, defaultPort)) }
 // Document returns the path of the server's OpenAPI document.
 func (r *REST) Document() string { return cmp.Or(r.OpenAPIPath, defaultOpenAPIPath) }
 
-// Priorities returns those of the APIServices that are made.
+// Priorities returns the priorities of the automanaged APIServices.
 func (a *AutoRegister) Priorities() (group, version int32) {
 	return int32(number(a.GroupPriorityMinimum, defaultGroupPriority)), int32(number(a.VersionPriority, defaultVersion))
 }
 
-// Takes reports whether a version of a group that the server serves shall be
-// registered.
+// Takes reports whether a group/version of the server is to be registered.
 func (a *AutoRegister) Takes(group, version string) bool {
 	return slices.ContainsFunc(a.Groups, func(entry string) bool { return entryTakes(entry, group, version) })
 }
@@ -155,16 +153,16 @@ func orEmpty[T any](p *T) T {
 	return *p
 }
 
-func number(p *int32, otherwise int) int {
+func number(p *int32, unset int) int {
 	if p == nil {
-		return otherwise
+		return unset
 	}
 	return int(*p)
 }
 
-func span(p *metav1.Duration, otherwise time.Duration) time.Duration {
+func span(p *metav1.Duration, unset time.Duration) time.Duration {
 	if p == nil {
-		return otherwise
+		return unset
 	}
 	return p.Duration
 }

@@ -18,7 +18,7 @@ const shownGroups = 3
 func columns() []metav1.TableColumnDefinition {
 	return []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: "Name of the backend."},
-		{Name: "Endpoints", Type: "string", Description: "How many of the endpoints are healthy, and of how many."},
+		{Name: "Endpoints", Type: "string", Description: "Healthy endpoints, of all."},
 		{Name: "Available", Type: "string", Description: "Whether requests can be sent, and why not."},
 		{Name: "Groups", Type: "string", Description: "The API groups that the server says it serves."},
 		{Name: "Age", Type: "string", Description: "How long ago the object was created."},

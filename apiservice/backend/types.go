@@ -14,88 +14,120 @@ const (
 // GroupVersion is Group and Version.
 func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Group, Version: Version} }
 
-// Backend is a server behind the gateway: one or more endpoints that answer
-// alike. It is cluster-scoped.
-//
-// The right to write Backends is worth as much as cluster-admin: the gateway, which
-// servers trust to name users, connects to the addresses that a Backend contains, and
-// rest maps any path of a server to a group, by which requests are authorized.
+// Backend is a server behind the gateway: one or more endpoints that answer alike, how they are
+// trusted, which of their API groups are registered, and the policy of requests to them. The
+// right to write Backends is worth as much as cluster-admin: the gateway, which servers trust to
+// name users, connects to the addresses that they contain.
 type Backend struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// Standard object's metadata. Backends have no namespace. An APIService without spec.service
+	// leads to the Backend that its annotation gateway.portico.dev/backend names.
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   Spec   `json:"spec,omitempty"`
+	// spec is where the server is and how requests are sent to it.
+	Spec Spec `json:"spec,omitempty"`
+	// status is what the elected gateway sees of the server. It is read-only.
 	Status Status `json:"status,omitempty"`
 }
 
 // BackendList is a list of Backends.
 type BackendList struct {
 	metav1.TypeMeta `json:",inline"`
+	// Standard list metadata.
 	metav1.ListMeta `json:"metadata,omitempty"`
 
+	// items are the Backends.
 	Items []Backend `json:"items"`
 }
 
-// Spec is where a server is and how requests are sent to it. Either endpoints or
-// service is set. Defaults are applied by Policy and the methods beside it and not
-// stored, so that a new default reaches existing Backends. Numbers are pointers, which
-// distinguishes 0 from unset.
+// Spec is where a server is and how requests are sent to it. Either endpoints or service is set.
 type Spec struct {
-	// Endpoints, 256 at most.
+	// endpoints are the addresses of the server, 256 at most.
 	Endpoints []Endpoint `json:"endpoints,omitempty" patchStrategy:"merge" patchMergeKey:"url" listType:"map" listMapKey:"url"`
-	Service   *Service   `json:"service,omitempty"`
-	TLS       *TLS       `json:"tls,omitempty"`
+	// service names a Service in the core server; its ready addresses are the endpoints. An
+	// APIService that names the same Service and port is served under the policy of this Backend;
+	// of several Backends, the first by name.
+	Service *Service `json:"service,omitempty"`
+	// tls is how endpoints are verified, and the certificate shown to them. For https endpoints
+	// and services only. Default: the CAs of the gateway's host, and the gateway's front-proxy
+	// certificate; with a service that an APIService names as well, the caBundle or
+	// insecureSkipTLSVerify of that APIService, of several the first by name.
+	TLS *TLS `json:"tls,omitempty"`
 
+	// autoRegister makes APIServices for API groups that the server lists. They are deleted with
+	// the Backend. Without it, only APIServices of users lead to the server, by their annotation
+	// gateway.portico.dev/backend.
 	AutoRegister *AutoRegister `json:"autoRegister,omitempty"`
-	REST         *REST         `json:"rest,omitempty"`
+	// rest makes an API of a server without Kubernetes discovery that has an OpenAPI 3 document.
+	// Not together with autoRegister, and not for a Backend that the gateway starts with.
+	REST *REST `json:"rest,omitempty"`
 
-	Balance          Balance           `json:"balance,omitempty"`
-	HealthCheck      *HealthCheck      `json:"healthCheck,omitempty"`
+	// balance is the load balancing policy. LeastRequest chooses, of two random endpoints, the
+	// one with fewer requests in flight for its weight; RoundRobin chooses in turn, by weight;
+	// ConsistentHash sends a user to the same endpoint while it is healthy, without slowStart.
+	// Default LeastRequest.
+	Balance Balance `json:"balance,omitempty"`
+	// healthCheck is the active check of each endpoint.
+	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
+	// outlierDetection ejects endpoints by the results of requests to them. It never ejects the
+	// last one.
 	OutlierDetection *OutlierDetection `json:"outlierDetection,omitempty"`
-	SlowStart        *SlowStart        `json:"slowStart,omitempty"`
-	// PanicThresholdPercent: while fewer of the endpoints than this share get
-	// requests, ejections are ignored, so that the others are not overloaded.
-	// Endpoints that fail their active checks stay out. 0 turns it off. Default 50.
-	PanicThresholdPercent *int32    `json:"panicThresholdPercent,omitempty"`
-	Timeouts              *Timeouts `json:"timeouts,omitempty"`
-	Retries               *Retries  `json:"retries,omitempty"`
-	Limits                *Limits   `json:"limits,omitempty"`
+	// slowStart increases gradually the share of requests of an endpoint that comes back, or is
+	// added beside others.
+	SlowStart *SlowStart `json:"slowStart,omitempty"`
+	// panicThresholdPercent: while fewer than this share of the endpoints get requests, ejections
+	// are ignored, so that the others are not overloaded. Endpoints that fail their active checks
+	// stay out. 0 turns it off. Default 50.
+	PanicThresholdPercent *int32 `json:"panicThresholdPercent,omitempty"`
+	// timeouts limit one attempt to send a request.
+	Timeouts *Timeouts `json:"timeouts,omitempty"`
+	// retries limit the load that retries add. A request of which the server saw nothing is
+	// retried on another endpoint whatever its verb; a safe request also if the connection broke,
+	// or if the answer was 502, 503, 504, or 429 with Retry-After. Nothing is retried after a
+	// part of the answer was sent to the client.
+	Retries *Retries `json:"retries,omitempty"`
+	// limits bound requests in flight to the server, without long-running ones such as watches.
+	// Each gateway counts for itself.
+	Limits *Limits `json:"limits,omitempty"`
 }
 
 // Endpoint is one address of a server.
 type Endpoint struct {
-	// URL is https://host:port, unix:///path of a socket, or http://host:port (plain
-	// text, only without tls; for REST servers, since a server reached by http cannot
-	// verify who a user is: writing one gives a warning). A host name is resolved for
-	// every connection; all of its addresses are one endpoint with one state.
+	// url is https://host:port, unix:///path of a socket, or http://host:port (plain text, only
+	// without tls; for REST servers, since a server reached by http cannot verify who a user is).
+	// The default port is 443, or 80 for http. A host name is resolved for every connection; all
+	// of its addresses are one endpoint with one state.
 	URL string `json:"url"`
-	// Weight is the endpoint's share of requests, 0 to 1000. 0 drains it: it gets no
-	// new requests, requests in flight finish, and its watches are ended one after the
-	// other within 30s if another endpoint can take them. Default 1.
+	// weight is the endpoint's share of requests, 0 to 1000. 0 drains it: it gets no new
+	// requests, requests in flight finish, and its watches are ended one after the other within
+	// 30s if another endpoint can take them. Default 1.
 	Weight *int32 `json:"weight,omitempty"`
 }
 
-// Service names a Service in the core server, whose ready endpoints are those
-// of the Backend.
+// Service names a Service in the core server.
 type Service struct {
+	// namespace of the Service.
 	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	// Port is the Service's port number. Default 443.
+	// name of the Service.
+	Name string `json:"name"`
+	// port is the port number of the Service. Default 443.
 	Port *int32 `json:"port,omitempty"`
 }
 
 // TLS is how endpoints are verified, and the certificate shown to them.
 type TLS struct {
-	// CABundle is PEM of the CAs of the endpoints' certificates. Default: those of the
+	// caBundle is PEM of the CAs of the endpoints' certificates. Default: the CAs of the
 	// gateway's host.
 	CABundle []byte `json:"caBundle,omitempty"`
-	// ServerName is the name in the endpoints' certificates. Default: the host of each
-	// endpoint's URL; for a service, name.namespace.svc.
+	// serverName is the name in the endpoints' certificates. Default: the host of each endpoint's
+	// URL; for a service, name.namespace.svc.
 	ServerName string `json:"serverName,omitempty"`
-	// InsecureSkipVerify accepts any certificate. Not together with caBundle.
+	// insecureSkipVerify accepts any certificate. Not together with caBundle.
 	InsecureSkipVerify bool `json:"insecureSkipVerify,omitempty"`
-	// ClientCertificate is FrontProxy (the gateway's own certificate, by which servers
-	// trust it to name users; the default) or None.
+	// clientCertificate is the certificate that the gateway shows: FrontProxy, its own, by which
+	// a server trusts it to name users, or None. With FrontProxy the gateway reconnects every 10
+	// seconds to 2 minutes to a server that does not request a certificate, in case the server
+	// starts to. Default FrontProxy.
 	ClientCertificate ClientCertificate `json:"clientCertificate,omitempty"`
 }
 
@@ -107,18 +139,21 @@ const (
 	NoneShown  ClientCertificate = "None"
 )
 
-// AutoRegister makes automanaged APIServices for what the server lists.
+// AutoRegister makes APIServices for what the server lists.
 type AutoRegister struct {
-	// Groups to register, each as GROUP or GROUP/VERSION; "*" registers all. Required.
+	// groups are the API groups to register, each as GROUP or, for a single version,
+	// GROUP/VERSION; "*" alone registers all.
 	Groups []string `json:"groups"`
-	// GroupPriorityMinimum and VersionPriority are those of the APIServices.
-	// Defaults 1000 and 15.
+	// groupPriorityMinimum of the APIServices, 1 to 20000: higher ones come first in discovery.
+	// Groups of Kubernetes itself keep their fixed place. Default 1000.
 	GroupPriorityMinimum *int32 `json:"groupPriorityMinimum,omitempty"`
-	VersionPriority      *int32 `json:"versionPriority,omitempty"`
-	// OnConflict is what happens if another Backend or the gateway serves a
-	// group/version already: Keep (the default) leaves it there, and the condition
-	// Registered names it; Replace takes it from another Backend of a lower priority, or
-	// of the same one that says Keep. An APIService of a user is never replaced.
+	// versionPriority of the APIServices, 1 to 1000: higher ones come first in their group.
+	// Default 15.
+	VersionPriority *int32 `json:"versionPriority,omitempty"`
+	// onConflict is what happens if another Backend serves a group/version already. Keep leaves
+	// it there, and the condition Registered names it; Replace takes it from a Backend of a lower
+	// groupPriorityMinimum, or of the same one that says Keep. An APIService of a user, and any
+	// version of a group of the gateway itself, is never taken. Default Keep.
 	OnConflict OnConflict `json:"onConflict,omitempty"`
 }
 
@@ -130,23 +165,25 @@ const (
 	ReplaceOther OnConflict = "Replace"
 )
 
-// REST makes an API of a server without Kubernetes discovery that has an OpenAPI 3
-// document. Not together with autoRegister, and not for a Backend that the gateway
-// starts with: its requests would be authorized by another group.
+// REST makes an API of a server without Kubernetes discovery that has an OpenAPI 3 document.
 type REST struct {
-	// Group and Version that the server is registered under. Required.
-	Group   string `json:"group"`
+	// group that the server is registered under.
+	Group string `json:"group"`
+	// version that the server is registered under.
 	Version string `json:"version"`
-	// OpenAPIPath is the path of the document, in JSON. Default /openapi.json.
+	// openAPIPath is the path of the server's OpenAPI 3 document, in JSON. The document is
+	// requested every five seconds if the server answers with ETag or Last-Modified, else once a
+	// minute or when its length changed. Default /openapi.json.
 	OpenAPIPath string `json:"openAPIPath,omitempty"`
-	// PathPrefix replaces /apis/GROUP/VERSION in requests. Default: the path of the
-	// first server that the document names, mostly none: /apis/G/V/pets is requested as
-	// /pets. "/" is none, whatever the document says.
+	// pathPrefix replaces /apis/GROUP/VERSION in requests. Default: the path of the first server
+	// that the document names, mostly none: /apis/GROUP/VERSION/pets is requested as /pets. / is
+	// none, whatever the document says.
 	PathPrefix string `json:"pathPrefix,omitempty"`
-	// AllowAnyBody passes every body to the server. It is for a server that ignores
-	// method overrides in bodies (_method). Default false: forms, and bodies with a
-	// Content-Encoding or in a charset that is not based on ASCII, are refused with 415,
-	// and JSON objects with the member _method with 400.
+	// allowAnyBody passes every request body to the server. It is for a server that ignores
+	// method overrides in bodies (_method), since requests are authorized by their own method.
+	// Default false: forms (application/x-www-form-urlencoded, multipart) and bodies with a
+	// Content-Encoding or in a charset that is not based on ASCII are refused with 415, and JSON
+	// objects with the member _method with 400.
 	AllowAnyBody bool `json:"allowAnyBody,omitempty"`
 }
 
@@ -167,102 +204,105 @@ const (
 
 // HealthCheck is the active check of each endpoint.
 type HealthCheck struct {
-	// Path of the check's GET; 2xx is healthy. Default: the server's discovery; for a
-	// REST backend, its OpenAPI document.
+	// path of the check's GET; an answer of 2xx is healthy. Default: the server's discovery; for
+	// a REST server, its OpenAPI document.
 	Path string `json:"path,omitempty"`
-	// Interval between checks of a healthy endpoint, at least 100ms. Default 5s. A
-	// suspect one is checked ten times as often.
+	// interval between checks of a healthy endpoint, at least 100ms. A suspect one is checked ten
+	// times as often. The server's discovery is read as often, but every 500ms at most. Default
+	// 5s.
 	Interval *metav1.Duration `json:"interval,omitempty"`
-	// Timeout is how long the header of a check's answer may take, default 1s. The body of a
-	// discovery document may take 10s.
+	// time until the header of a check's answer must have arrived; the body of a discovery
+	// document may take 10s. Default 1s.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// Fall is how many failures in a row take an endpoint out, default 3; a refused
-	// connection does so alone. Rise is how many successes in a row bring it back,
-	// default 2.
+	// fall is how many failures in a row take an endpoint out, 1 to 1000. A refused connection
+	// does so alone. Default 3.
 	Fall *int32 `json:"fall,omitempty"`
+	// rise is how many successes in a row bring an endpoint back, 1 to 1000. Default 2.
 	Rise *int32 `json:"rise,omitempty"`
 }
 
-// OutlierDetection ejects endpoints by the results of requests. It never ejects the
-// last one.
+// OutlierDetection ejects endpoints by the results of requests to them.
 type OutlierDetection struct {
-	// ConsecutiveErrors is how many failures in a row (5xx answers of the server, or no
-	// answer) eject an endpoint; 0 turns this off. Default 5.
+	// consecutiveErrors is how many 5xx answers of the server in a row, or answers that do not
+	// begin within responseHeader, eject an endpoint. 0 turns this off. Default 5.
 	ConsecutiveErrors *int32 `json:"consecutiveErrors,omitempty"`
-	// ConsecutiveLocalErrors is how many connections in a row that failed or broke
-	// eject an endpoint; 0 turns this off. Default 3.
+	// consecutiveLocalErrors is how many connections in a row that failed or broke eject an
+	// endpoint. 0 turns this off. Default 3.
 	ConsecutiveLocalErrors *int32 `json:"consecutiveLocalErrors,omitempty"`
-	// BaseEjectionTime, times the number of recent ejections, is how long an endpoint
-	// is out, plus up to a tenth of the base at random; at most MaxEjectionTime.
-	// Defaults 30s and 300s. Each 10s without an ejection reduce the number by one. A
-	// passed active check ends an ejection for local errors if it is the only recent
-	// one: a server may answer checks and nothing else.
+	// baseEjectionTime, times the number of recent ejections, is how long an endpoint is out,
+	// plus up to a tenth at random. Each 10s without an ejection reduce the number by one. A
+	// passed check ends an ejection for connections that failed or broke, if it was the only
+	// recent one. Default 30s.
 	BaseEjectionTime *metav1.Duration `json:"baseEjectionTime,omitempty"`
-	MaxEjectionTime  *metav1.Duration `json:"maxEjectionTime,omitempty"`
-	// MaxEjectionPercent of the endpoints are out at a time. Default 50.
+	// maxEjectionTime is the longest ejection. Default 300s.
+	MaxEjectionTime *metav1.Duration `json:"maxEjectionTime,omitempty"`
+	// maxEjectionPercent of the endpoints may be ejected at a time. Default 50.
 	MaxEjectionPercent *int32 `json:"maxEjectionPercent,omitempty"`
 }
 
-// SlowStart increases gradually the share of an endpoint that comes back, or is added
-// beside others that get requests: its caches are cold. The share of the weight is the
-// part of the window that has passed, to the power of 100/AggressionPercent, and at
-// least MinWeightPercent. It does not apply to ConsistentHash.
+// SlowStart increases gradually the share of requests of an endpoint that comes back, or is added
+// beside others that get requests. It does not apply to ConsistentHash.
 type SlowStart struct {
-	// Window is the time until the share is whole; 0 turns it off. Default 10s.
+	// window is the time until the endpoint has its whole share. 0s turns slow start off. Default
+	// 10s.
 	Window *metav1.Duration `json:"window,omitempty"`
-	// MinWeightPercent is the share at the beginning. Default 10.
+	// minWeightPercent is the share at the beginning, as a percentage of the weight, 1 to 100.
+	// Default 10.
 	MinWeightPercent *int32 `json:"minWeightPercent,omitempty"`
-	// AggressionPercent is the shape of the growth: linear at 100, the default; faster
-	// at the beginning above, at the end below.
+	// aggressionPercent is the shape of the growth, 10 to 1000: linear at 100, faster at the
+	// beginning above, at the end below. The share is the part of the window that has passed, to
+	// the power of 100/aggressionPercent. Default 100.
 	AggressionPercent *int32 `json:"aggressionPercent,omitempty"`
 }
 
-// Timeouts of one attempt.
+// Timeouts limit one attempt to send a request.
 type Timeouts struct {
-	// Connect, TLS included. Default 1s.
+	// connect limits making a connection, TLS included. Default 1s.
 	Connect *metav1.Duration `json:"connect,omitempty"`
-	// ResponseHeader limits the time from the end of the request to the header of the
-	// answer; then the attempt fails. Default 60s, the time of a request: a shorter one
-	// leaves time for another endpoint. Long-running requests are not limited.
+	// responseHeader limits the time from the end of the request to the header of the answer.
+	// Then the attempt fails, and a safe request is tried on another endpoint if its own time is
+	// not over. The default equals the time of a request, so that there is no second attempt and
+	// the client gets 504; a shorter one leaves time for it. Long-running requests are not
+	// limited. Default 60s.
 	ResponseHeader *metav1.Duration `json:"responseHeader,omitempty"`
-	// Idle is how long unused connections are kept. Default 90s.
+	// idle is how long unused connections are kept. Default 90s.
 	Idle *metav1.Duration `json:"idle,omitempty"`
-	// MaxConnectionAge is how long a connection takes new requests, up to a tenth less
-	// at random; requests in flight on it finish. So servers behind one address (a
-	// balancer, a name with several addresses) get their share of later requests. 0 is
-	// unlimited. Default 10m.
+	// maxConnectionAge is how long a connection takes new requests, up to a tenth less at random;
+	// requests in flight on it finish. So servers behind one address get their share of later
+	// requests. 0 is unlimited, otherwise at least 1s. Default 10m.
 	MaxConnectionAge *metav1.Duration `json:"maxConnectionAge,omitempty"`
 }
 
-// Retries limits the load that retries add. A request of which the server saw nothing
-// is retried on another endpoint whatever its verb; a safe one also if the connection
-// broke, or if the answer was 502, 503, 504, or 429 with Retry-After.
+// Retries limits the load that retries add.
 type Retries struct {
-	// BudgetPercent is the share of the requests of the last ten seconds that may be
-	// retries. Default 20; 0 with MinPerSecond 0 turns retries off.
+	// budgetPercent is the share of the requests of the last ten seconds that may be retries. 0,
+	// with minPerSecond 0, turns retries off. Default 20.
 	BudgetPercent *int32 `json:"budgetPercent,omitempty"`
-	// MinPerSecond retries are allowed in any case. Default 3.
+	// minPerSecond retries are allowed in any case. Default 3.
 	MinPerSecond *int32 `json:"minPerSecond,omitempty"`
-	// Attempts for one request, the first included. A refused connection does not
-	// count. Default 3.
+	// attempts for one request, the first included, 1 to 10. With 1, nothing is retried that the
+	// server may have seen. Default 3.
 	Attempts *int32 `json:"attempts,omitempty"`
 }
 
-// Limits of requests in flight to a Backend, without long-running ones. Each gateway
-// counts for itself.
+// Limits bounds requests in flight to a server.
 type Limits struct {
-	// Concurrent requests. Default 1024.
+	// concurrent requests that each gateway sends at most. Default 1024.
 	Concurrent *int32 `json:"concurrent,omitempty"`
-	// Queue is how many more requests wait, until their time is over; further ones are
-	// answered 429 with Retry-After. Default 256.
+	// queue is how many more requests wait. Further ones are answered 429 with Retry-After.
+	// Default 256.
 	Queue *int32 `json:"queue,omitempty"`
 }
 
-// Status is what the elected gateway sees.
+// Status is what the elected gateway sees of a server.
 type Status struct {
-	Endpoints     []EndpointStatus     `json:"endpoints,omitempty" patchStrategy:"merge" patchMergeKey:"url" listType:"map" listMapKey:"url"`
+	// endpoints and their state.
+	Endpoints []EndpointStatus `json:"endpoints,omitempty" patchStrategy:"merge" patchMergeKey:"url" listType:"map" listMapKey:"url"`
+	// groupVersions that the server lists.
 	GroupVersions []GroupVersionStatus `json:"groupVersions,omitempty"`
-	// Conditions: Available, Discovered, OpenAPIValid, Registered.
+	// conditions: Available (an endpoint takes requests), Discovered (the server's discovery was
+	// read), OpenAPIValid (its OpenAPI documents can be used), Registered (all groups of
+	// autoRegister lead to this Backend).
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" listType:"map" listMapKey:"type"`
 }
 
@@ -279,22 +319,27 @@ const (
 
 // EndpointStatus is the state of one endpoint.
 type EndpointStatus struct {
-	URL   string        `json:"url"`
+	// url of the endpoint.
+	URL string `json:"url"`
+	// state is Unknown (not checked yet), Healthy (gets requests), Unhealthy (failed its checks),
+	// Ejected (by the results of requests) or Draining (weight 0).
 	State EndpointState `json:"state"`
-	// LastTransitionTime is when the state changed last.
+	// lastTransitionTime is when the state changed last.
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
-	// LastError is why it is not healthy, or was not the last time.
+	// lastError is why the endpoint is not healthy, or was not the last time.
 	LastError string `json:"lastError,omitempty"`
 }
 
 // MaxStatusGroups bounds Status.GroupVersions: a list of this length may be cut.
 const MaxStatusGroups = 256
 
-// GroupVersionStatus is a group/version that the server lists.
+// GroupVersionStatus is a group/version that a server lists.
 type GroupVersionStatus struct {
-	Group   string `json:"group"`
+	// group; "" is the core group.
+	Group string `json:"group"`
+	// version of the group.
 	Version string `json:"version"`
-	// Freshness is Current or Stale, as in aggregated discovery.
+	// freshness is Current or Stale, as in aggregated discovery.
 	Freshness string `json:"freshness"`
 }
 

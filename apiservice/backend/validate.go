@@ -13,13 +13,11 @@ import (
 )
 
 const (
-	// MaxEndpoints bounds the endpoints of a Backend: each is checked by every
-	// gateway all the time.
+	// MaxEndpoints bounds the endpoints of a Backend: every gateway checks each of them.
 	MaxEndpoints = 256
-	// MaxGroups bounds the groups that are listed to be taken.
+	// MaxGroups bounds the groups in autoRegister.
 	MaxGroups = 256
-	// Reserved is no Backend's name: APIServices of the gateway itself name it as
-	// theirs.
+	// Reserved is the name that the gateway's own APIServices have in place of a Backend.
 	Reserved = "gateway"
 )
 
@@ -27,11 +25,11 @@ const (
 func Validate(b *Backend) field.ErrorList {
 	var errs field.ErrorList
 	if b.Name == Reserved {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), b.Name, "is the gateway's own"))
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), b.Name, "is reserved for the gateway"))
 	}
 	spec := field.NewPath("spec")
 	s := &b.Spec
-	errs = append(errs, s.validateWhere(spec)...)
+	errs = append(errs, s.validateAddress(spec)...)
 	errs = append(errs, s.validateTLS(spec.Child("tls"))...)
 	if s.AutoRegister != nil {
 		errs = append(errs, s.AutoRegister.validate(spec.Child("autoRegister"))...)
@@ -45,8 +43,8 @@ func Validate(b *Backend) field.ErrorList {
 	return append(errs, s.validatePolicy(spec)...)
 }
 
-// validateWhere checks where the server is.
-func (s *Spec) validateWhere(spec *field.Path) (errs field.ErrorList) {
+// validateAddress checks endpoints and service.
+func (s *Spec) validateAddress(spec *field.Path) (errs field.ErrorList) {
 	switch {
 	case s.Service != nil && len(s.Endpoints) > 0:
 		errs = append(errs, field.Forbidden(spec.Child("service"), "may not be set together with endpoints"))
@@ -163,8 +161,7 @@ func (r *REST) validate(at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// validatePathPrefix checks what is put before paths: whatever passes can be used
-// (discovery/rest).
+// validatePathPrefix checks what precedes paths; discovery/rest can use every valid one.
 func validatePathPrefix(at *field.Path, prefix string) field.ErrorList {
 	if errs := validatePath(at, prefix); len(errs) > 0 {
 		return errs
@@ -188,7 +185,7 @@ func validatePathPrefix(at *field.Path, prefix string) field.ErrorList {
 	return errs
 }
 
-// validateStatus checks what a status may say.
+// validateStatus checks a written status.
 func validateStatus(s *Status) (errs field.ErrorList) {
 	status := field.NewPath("status")
 	for i, e := range s.Endpoints {
@@ -208,7 +205,7 @@ func validateStatus(s *Status) (errs field.ErrorList) {
 	return append(errs, metav1validation.ValidateConditions(s.Conditions, status.Child("conditions"))...)
 }
 
-// oneOf checks an enumeration; "" is left to its default.
+// oneOf checks an enumeration; "" is the default.
 func oneOf[T ~string](at *field.Path, have T, known ...T) field.ErrorList {
 	if have == "" || slices.Contains(known, have) {
 		return nil
@@ -223,7 +220,7 @@ func invalid(at *field.Path, value string, msgs []string) (errs field.ErrorList)
 	return errs
 }
 
-// shortened keeps a message from repeating a long value.
+// shortened cuts a long value for a message.
 func shortened(text string) string {
 	const limit = 128
 	if len(text) <= limit {

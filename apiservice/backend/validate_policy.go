@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Bounds of what a Backend may ask for.
+// Bounds of the fields of a Backend.
 const (
 	minInterval = 100 * time.Millisecond
 	maxInterval = time.Hour
@@ -28,7 +28,7 @@ const (
 	maxRequests = 1_000_000
 	// maxPath bounds a path, in bytes.
 	maxPath = 1024
-	// maxPathPrefix bounds what is put before the paths of a REST server, in bytes.
+	// maxPathPrefix bounds the prefix of the paths of a REST server, in bytes.
 	maxPathPrefix = 256
 )
 
@@ -51,9 +51,8 @@ func (s *Spec) validateTLS(at *field.Path) (errs field.ErrorList) {
 	return append(errs, oneOf(at.Child("clientCertificate"), t.ClientCertificate, FrontProxy, NoneShown)...)
 }
 
-// checkBundle reports what keeps PEM from being used as a set of CAs. A broken
-// certificate behind a good one would be passed over when it is used, and so
-// would one with headers.
+// checkBundle returns an error unless all certificates of a bundle can be used: x509.CertPool
+// skips broken ones and those with headers.
 func checkBundle(bundle []byte) error {
 	found := false
 	for rest := bundle; ; {
@@ -91,11 +90,11 @@ func (s *Spec) validatePolicy(spec *field.Path) (errs field.ErrorList) {
 	}
 	if t := s.Timeouts; t != nil {
 		at := spec.Child("timeouts")
-		errs = append(errs, lasting(at.Child("connect"), t.Connect, time.Millisecond, maxTimeout)...)
-		errs = append(errs, lasting(at.Child("responseHeader"), t.ResponseHeader, time.Millisecond, maxTimeout)...)
-		errs = append(errs, lasting(at.Child("idle"), t.Idle, time.Millisecond, maxTimeout)...)
+		errs = append(errs, durationWithin(at.Child("connect"), t.Connect, time.Millisecond, maxTimeout)...)
+		errs = append(errs, durationWithin(at.Child("responseHeader"), t.ResponseHeader, time.Millisecond, maxTimeout)...)
+		errs = append(errs, durationWithin(at.Child("idle"), t.Idle, time.Millisecond, maxTimeout)...)
 		if age := t.MaxConnectionAge; age != nil && age.Duration != 0 {
-			errs = append(errs, lasting(at.Child("maxConnectionAge"), age, minAge, maxAge)...)
+			errs = append(errs, durationWithin(at.Child("maxConnectionAge"), age, minAge, maxAge)...)
 		}
 	}
 	if s.SlowStart != nil {
@@ -113,8 +112,8 @@ func (h *HealthCheck) validate(p HealthPolicy, at *field.Path) (errs field.Error
 	if h.Path != "" {
 		errs = append(errs, validatePath(at.Child("path"), h.Path)...)
 	}
-	errs = append(errs, lasting(at.Child("interval"), h.Interval, minInterval, maxInterval)...)
-	errs = append(errs, lasting(at.Child("timeout"), h.Timeout, time.Millisecond, maxTimeout)...)
+	errs = append(errs, durationWithin(at.Child("interval"), h.Interval, minInterval, maxInterval)...)
+	errs = append(errs, durationWithin(at.Child("timeout"), h.Timeout, time.Millisecond, maxTimeout)...)
 	errs = append(errs, within(at.Child("fall"), p.Fall, 1, maxStreak)...)
 	return append(errs, within(at.Child("rise"), p.Rise, 1, maxStreak)...)
 }
@@ -122,8 +121,8 @@ func (h *HealthCheck) validate(p HealthPolicy, at *field.Path) (errs field.Error
 func (o *OutlierDetection) validate(p OutlierPolicy, at *field.Path) (errs field.ErrorList) {
 	errs = append(errs, within(at.Child("consecutiveErrors"), p.ConsecutiveErrors, 0, maxStreak)...)
 	errs = append(errs, within(at.Child("consecutiveLocalErrors"), p.ConsecutiveLocalErrors, 0, maxStreak)...)
-	base := lasting(at.Child("baseEjectionTime"), o.BaseEjectionTime, time.Millisecond, maxEjection)
-	most := lasting(at.Child("maxEjectionTime"), o.MaxEjectionTime, time.Millisecond, maxEjection)
+	base := durationWithin(at.Child("baseEjectionTime"), o.BaseEjectionTime, time.Millisecond, maxEjection)
+	most := durationWithin(at.Child("maxEjectionTime"), o.MaxEjectionTime, time.Millisecond, maxEjection)
 	errs = append(append(errs, base...), most...)
 	if len(base)+len(most) == 0 && p.MaxEjectionTime < p.BaseEjectionTime {
 		errs = append(errs, field.Invalid(at.Child("maxEjectionTime"), p.MaxEjectionTime.String(), "must not be less than baseEjectionTime, "+p.BaseEjectionTime.String()))
@@ -132,12 +131,12 @@ func (o *OutlierDetection) validate(p OutlierPolicy, at *field.Path) (errs field
 }
 
 func (v *SlowStart) validate(p SlowStartPolicy, at *field.Path) (errs field.ErrorList) {
-	errs = append(errs, lasting(at.Child("window"), v.Window, 0, maxWindow)...)
+	errs = append(errs, durationWithin(at.Child("window"), v.Window, 0, maxWindow)...)
 	errs = append(errs, within(at.Child("minWeightPercent"), p.MinWeightPercent, 1, 100)...)
 	return append(errs, within(at.Child("aggressionPercent"), p.AggressionPercent, 10, 1000)...)
 }
 
-// within checks a number, defaults included: they are within.
+// within checks a number.
 func within(at *field.Path, n, least, most int) field.ErrorList {
 	if n >= least && n <= most {
 		return nil
@@ -145,16 +144,15 @@ func within(at *field.Path, n, least, most int) field.ErrorList {
 	return field.ErrorList{field.Invalid(at, n, fmt.Sprintf("must be between %d and %d", least, most))}
 }
 
-// lasting checks a duration; nil is left to its default.
-func lasting(at *field.Path, d *metav1.Duration, least, most time.Duration) field.ErrorList {
+// durationWithin checks a duration; nil is the default.
+func durationWithin(at *field.Path, d *metav1.Duration, least, most time.Duration) field.ErrorList {
 	if d == nil || d.Duration >= least && d.Duration <= most {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(at, d.Duration.String(), fmt.Sprintf("must be between %s and %s", least, most))}
 }
 
-// validatePath checks a path that the gateway asks a server for. A query may be
-// part of it.
+// validatePath checks a path of requests to a server, which may have a query.
 func validatePath(at *field.Path, text string) field.ErrorList {
 	complain := func(message string) field.ErrorList {
 		return field.ErrorList{field.Invalid(at, shortened(text), message)}
@@ -167,7 +165,7 @@ func validatePath(at *field.Path, text string) field.ErrorList {
 	}
 	u, err := url.ParseRequestURI(text)
 	if err != nil || strings.Contains(text, "#") {
-		return complain("must be a path as it stands in a URL")
+		return complain("must be an escaped path of a URL")
 	}
 	for part := range strings.SplitSeq(u.Path, "/") {
 		if part == ".." || part == "." {

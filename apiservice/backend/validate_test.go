@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// valid returns a Backend with an endpoint, changed by change.
+// valid returns a Backend with an endpoint, after change.
 func valid(change func(s *Spec)) *Backend {
 	b := &Backend{ObjectMeta: metav1.ObjectMeta{Name: "billing"}, Spec: Spec{Endpoints: []Endpoint{{URL: "https://127.0.0.1:8443"}}}}
 	if change != nil {
@@ -71,7 +71,7 @@ func TestValidateWhere(t *testing.T) {
 		"bad URL":           {at("https://a", "ftp://x"), []string{`spec.endpoints[1].url: Invalid value: "ftp://x": must be https://host:port, http://host:port or unix:///path`}},
 		"twice":             {at("https://a", "https://a:443"), []string{`spec.endpoints[1].url: Duplicate value: "https://a:443"`}},
 		"twice in capitals": {at("https://h:1", "https://H:1"), []string{`spec.endpoints[1].url: Duplicate value: "https://H:1"`}},
-		"pattern":           {at("https://*:1"), []string{`spec.endpoints[0].url: Invalid value: "https://*:1": must have one host, and no pattern of hosts`}},
+		"pattern":           {at("https://*:1"), []string{`spec.endpoints[0].url: Invalid value: "https://*:1": must have one host, not a pattern`}},
 		"no IP address": {at("https://256.1.1.1", "https://1.2.3:1", "https://1.2.3.4:1", "https://[fe80::1%25eth0]:1", "https://h1:1", "https://a_b.c:1"), []string{
 			`spec.endpoints[0].url: Invalid value: "https://256.1.1.1": must have a host that is a name or an IP address`, `spec.endpoints[1].url: Invalid value: "https://1.2.3:1"`,
 		}},
@@ -99,7 +99,7 @@ func TestValidateWhere(t *testing.T) {
 	})
 	b := valid(nil)
 	b.Name = Reserved
-	if errs := Validate(b); len(errs) != 1 || errs[0].Error() != `metadata.name: Invalid value: "gateway": is the gateway's own` {
+	if errs := Validate(b); len(errs) != 1 || errs[0].Error() != `metadata.name: Invalid value: "gateway": is reserved for the gateway` {
 		t.Errorf("the gateway's name: %v", errs)
 	}
 }
@@ -193,17 +193,6 @@ func TestValidatePolicy(t *testing.T) {
 		"limits": {func(s *Spec) { s.Limits = &Limits{Concurrent: n(0), Queue: n(1_000_001)} },
 			[]string{"spec.limits.concurrent: Invalid value: 0: must be between 1 and 1000000", "spec.limits.queue: Invalid value: 1000001"}},
 	})
-}
-
-// How an APIService names a Backend is told where one looks for it.
-func TestExplainedAnnotation(t *testing.T) {
-	for name, text := range map[string]string{
-		"metadata": Backend{}.SwaggerDoc()["metadata"], "spec.autoRegister": Spec{}.SwaggerDoc()["autoRegister"],
-	} {
-		if !strings.Contains(text, "annotation gateway.portico.dev/backend") {
-			t.Errorf("%s: %s", name, text)
-		}
-	}
 }
 
 func TestValidateStatus(t *testing.T) {
@@ -306,7 +295,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-// What is taken for an address is one: it can be read again, and is the same.
+// A valid address is parsed again to the same address.
 func FuzzParseURL(f *testing.F) {
 	for _, s := range []string{"https://a:1", "http://[::1%25lo]:2", "unix:///run/a", "https://a:443/", "unix:///a%2Fb", "https://%41"} {
 		f.Add(s)

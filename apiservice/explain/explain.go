@@ -34,29 +34,27 @@ const (
 
 // Explanation is where a request would go.
 type Explanation struct {
-	// Request is how the gateway understands it.
+	// Request is the parsed request.
 	Request Request `json:"request"`
-	// Answerer is who would answer, and Reasons are why, in sentences that lead
-	// from the path to that.
+	// Answerer would answer; Reasons say why, in the order of the decisions.
 	Answerer Answerer `json:"answerer"`
 	Reasons  []string `json:"reasons"`
-	// Code is the status that the client would get of the gateway; 0 where
-	// another server, or a handler, decides.
+	// Code is the status of the gateway's answer; 0 if a server or a handler decides.
 	Code int `json:"code,omitempty"`
 
-	// APIService is what the group/version is registered by; nil if it is not.
+	// APIService registers the group/version; nil: it is not registered.
 	APIService *APIService `json:"apiService,omitempty"`
-	// Backend is the server that requests for it go to; nil: none.
+	// Backend is the server of the route; nil: none.
 	Backend *Backend `json:"backend,omitempty"`
 }
 
-// Request is a request as the gateway understands it.
+// Request is the parsed request.
 type Request struct {
 	Method string `json:"method"`
 	Path   string `json:"path"`
-	// Verb is what the user has to be allowed.
+	// Verb is the verb that is authorized.
 	Verb string `json:"verb"`
-	// IsResource: it is about the resource named below; else about the path.
+	// IsResource: the fields below name a resource; else the path is authorized.
 	IsResource  bool   `json:"isResource"`
 	Group       string `json:"group,omitempty"`
 	Version     string `json:"version,omitempty"`
@@ -71,10 +69,9 @@ type Request struct {
 // APIService is the registration of a group/version.
 type APIService struct {
 	Name string `json:"name"`
-	// Automanaged: the gateway registered it itself, because a server says that it
-	// serves the group/version.
+	// Automanaged: the gateway registered it, because a server lists the group/version.
 	Automanaged bool `json:"automanaged,omitempty"`
-	// Backend is the Backend that it is said to lead to; "": none.
+	// Backend is the Backend that its annotation names; "": none.
 	Backend string `json:"backend,omitempty"`
 	// Service is namespace/name:port of the Service that it names; "": none.
 	Service string `json:"service,omitempty"`
@@ -82,26 +79,24 @@ type APIService struct {
 	Available bool   `json:"available"`
 	Reason    string `json:"reason,omitempty"`
 	Message   string `json:"message,omitempty"`
-	// Freshness of its discovery: Current, Stale, or Unknown if the server was
-	// never heard.
+	// Freshness of its discovery: Current, Stale, or Unknown if it was never read.
 	Freshness string `json:"freshness,omitempty"`
 }
 
 // Backend is a server behind the gateway.
 type Backend struct {
-	// Name is that of the Backend, or of the APIService whose Service it is.
+	// Name is the name of the Backend, or of the APIService with a Service of its own.
 	Name string `json:"name"`
-	// Policy is what is done with requests to it, every default resolved.
+	// Policy is its policy, with all defaults.
 	Policy Policy `json:"policy"`
-	// InFlight requests and those that wait, long-running ones not counted.
+	// InFlight and Queued requests, without long-running ones.
 	InFlight int `json:"inFlight"`
 	Queued   int `json:"queued,omitempty"`
-	// Panic: so few endpoints are good that ejections are ignored.
+	// Panic: ejections are ignored because few endpoints are healthy.
 	Panic     bool       `json:"panic,omitempty"`
 	Endpoints []Endpoint `json:"endpoints"`
-	// Pick is the endpoint that the request would go to now, and PickReason why;
-	// "" if there is none. With randomness in it, the next request may go to
-	// another.
+	// Pick is the endpoint that the request would go to now, and PickReason why; "": none.
+	// The choice may be random.
 	Pick       string `json:"pick,omitempty"`
 	PickReason string `json:"pickReason,omitempty"`
 }
@@ -112,17 +107,15 @@ type Policy struct {
 	Connect        string          `json:"connect,omitempty"`
 	ResponseHeader string          `json:"responseHeader,omitempty"`
 	Idle           string          `json:"idle,omitempty"`
-	// Retries says in words whether the request would be tried again, and when.
+	// Retries says whether and when the request would be retried.
 	Retries     string `json:"retries,omitempty"`
 	Attempts    int    `json:"attempts,omitempty"`
 	Concurrent  int    `json:"concurrent,omitempty"`
 	Queue       int    `json:"queue,omitempty"`
 	HealthCheck string `json:"healthCheck,omitempty"`
-	// MaxConnectionAge is how long a connection takes new requests; "": as long as it
-	// lasts.
+	// MaxConnectionAge is how long a connection takes new requests; "": unlimited.
 	MaxConnectionAge string `json:"maxConnectionAge,omitempty"`
-	// SlowStart says in words how the share of an endpoint grows that comes back; "":
-	// it has all of it at once.
+	// SlowStart says how the share of an endpoint that comes back grows; "": at once.
 	SlowStart string `json:"slowStart,omitempty"`
 }
 
@@ -132,16 +125,15 @@ type Endpoint struct {
 	State  backend.EndpointState `json:"state,omitempty"`
 	Since  *time.Time            `json:"since,omitempty"`
 	Weight int                   `json:"weight"`
-	// WeightPercent of its weight it has now, while its share grows; 0: all of it.
+	// WeightPercent is the part of its weight during slow start; 0: all of it.
 	WeightPercent float64 `json:"weightPercent,omitempty"`
 	// InFlight requests, long-running ones included.
 	InFlight  int    `json:"inFlight"`
 	LastError string `json:"lastError,omitempty"`
-	// Pickable: the request may go to it now, and SharePercent of such requests
-	// do, by the weights.
+	// Pickable: the request may go to it now; SharePercent of such requests do, by weight.
 	Pickable     bool    `json:"pickable"`
 	SharePercent float64 `json:"sharePercent,omitempty"`
-	// Drains says in words what becomes of what is under way, if the weight is 0.
+	// Drains says what happens to requests in flight if the weight is 0.
 	Drains string `json:"drains,omitempty"`
 	// Connections to it that later requests may use.
 	Connections *Connections `json:"connections,omitempty"`
