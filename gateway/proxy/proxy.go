@@ -191,7 +191,7 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errRedirect):
 		response.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "", err.Error(), 0, false))
 		return
-	case errors.Is(r.Context().Err(), context.DeadlineExceeded):
+	case errors.Is(context.Cause(r.Context()), context.DeadlineExceeded):
 		response.WriteStatus(w, r, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 		return
 	case errors.Is(context.Cause(r.Context()), inflight.ErrShuttingDown):

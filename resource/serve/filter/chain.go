@@ -41,8 +41,6 @@ type Chain struct {
 	lifecycle   inflight.Lifecycle
 	connections *inflight.Connections
 	limits      limits
-	// deadlines are the response writers of requests with a deadline.
-	deadlines deadlineWriters
 }
 
 // New checks the configuration and returns its Chain. Run must run while it serves.
@@ -53,7 +51,7 @@ func New(cfg Config) (*Chain, error) {
 	cfg.complete()
 	c := &Chain{
 		cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics,
-		connections: inflight.NewConnections(cfg.Connections), limits: newLimits(&cfg), deadlines: deadlineWriters{metrics: cfg.Metrics},
+		connections: inflight.NewConnections(cfg.Connections), limits: newLimits(&cfg),
 	}
 	c.metrics.SetBounds(c.limits.bounds(c.connections))
 	c.handler = c.filters()

@@ -37,7 +37,7 @@ func (c *Chain) withDeadline(next http.HandlerFunc, w http.ResponseWriter, r *ht
 	}
 	rs := stateOf(r.Context())
 	defer rs.limitTime(timeout)()
-	d, returned := c.deadlines.get(w, r, rs), false
+	d, returned := newDeadlineWriter(w, r, rs, c.metrics), false
 	// context.AfterFunc would cost twice as much, and also run if the client has gone.
 	d.start(timeout)
 	defer func() {
@@ -48,7 +48,6 @@ func (c *Chain) withDeadline(next http.HandlerFunc, w http.ResponseWriter, r *ht
 		switch {
 		case returned:
 			d.finish()
-			c.deadlines.put(d)
 		case d.state.Load() == answered:
 			// The client has the whole 504, so the connection is not cut.
 			if cause := recover(); cause != nil && cause != http.ErrAbortHandler {
@@ -62,10 +61,8 @@ func (c *Chain) withDeadline(next http.HandlerFunc, w http.ResponseWriter, r *ht
 
 // limitTime sets the deadline of the request's context, which no other goroutine has yet.
 func (rs *requestState) limitTime(timeout time.Duration) (cancel func()) {
-	if u := rs.upgrade; u != nil {
-		u.deadline = newLiftableDeadline(rs.ctx.Context, timeout)
-		rs.ctx.Context = u.deadline
-		return u.deadline.cancel
+	if rs.upgrade != nil {
+		return rs.upgrade.limitTime(timeout)
 	}
 	rs.ctx.Context, cancel = context.WithTimeout(rs.ctx.Context, timeout)
 	return cancel

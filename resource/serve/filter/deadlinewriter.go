@@ -3,7 +3,6 @@ package filter
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"maps"
 	"net"
@@ -29,10 +28,9 @@ const timedOutGrace = time.Second
 //	idle ── the handler writes ──► begun ── the deadline passes ──► cut
 //	  └──── the deadline passes ──► answered
 //
-// and from idle and begun to hijacked. It is unused between requests.
+// and from idle and begun to hijacked.
 const (
-	unused int32 = iota
-	idle
+	idle int32 = iota
 	begun
 	cut
 	answered
@@ -62,52 +60,18 @@ type deadlineWriter struct {
 	timer   *time.Timer
 }
 
-// keptHeader bounds the fields of a header that is reused: a map does not shrink.
-const keptHeader = 32
-
-// deadlineWriters reuses writers: with its header and timer, one is a third of the memory
-// that a request allocates.
-type deadlineWriters struct {
-	metrics *metrics.Metrics
-	free    sync.Pool // of *deadlineWriter
-}
-
-// get returns the writer of a request.
-func (p *deadlineWriters) get(w http.ResponseWriter, r *http.Request, rs *requestState) *deadlineWriter {
-	d, _ := p.free.Get().(*deadlineWriter)
-	if d == nil {
-		d = &deadlineWriter{header: make(http.Header, 8), metrics: p.metrics}
+func newDeadlineWriter(w http.ResponseWriter, r *http.Request, rs *requestState, m *metrics.Metrics) *deadlineWriter {
+	return &deadlineWriter{
+		ResponseWriter: w, rs: rs, header: make(http.Header, 8), metrics: m,
+		url: r.URL, method: r.Method, protoMajor: r.ProtoMajor, hasBody: r.ContentLength != 0,
+		accept: r.Header["Accept"], userAgent: r.Header["User-Agent"], contentType: r.Header["Content-Type"],
 	}
-	d.ResponseWriter, d.rs = w, rs
-	d.url, d.method, d.protoMajor = r.URL, r.Method, r.ProtoMajor
-	d.accept, d.userAgent, d.contentType = r.Header["Accept"], r.Header["User-Agent"], r.Header["Content-Type"]
-	d.hasBody = r.ContentLength != 0
-	d.state.Store(idle)
-	return d
-}
-
-// put frees a writer whose handler has returned and whose timer has ended. The handler
-// must not use it any more, as with net/http's. That of a hijacked connection is not
-// reused.
-func (p *deadlineWriters) put(d *deadlineWriter) {
-	if d.rs.hijacked || len(d.header) > keptHeader {
-		return
-	}
-	clear(d.header)
-	d.ResponseWriter, d.rs, d.url = nil, nil, nil
-	d.accept, d.userAgent, d.contentType = nil, nil, nil
-	d.state.Store(unused)
-	p.free.Put(d)
 }
 
 // start starts the timer.
 func (d *deadlineWriter) start(timeout time.Duration) {
 	d.expired.Add(1)
-	if d.timer == nil {
-		d.timer = time.AfterFunc(timeout, d.expire)
-		return
-	}
-	d.timer.Reset(timeout)
+	d.timer = time.AfterFunc(timeout, d.expire)
 }
 
 // stop ends the timer when the handler has returned.
@@ -115,7 +79,7 @@ func (d *deadlineWriter) stop() {
 	switch {
 	case !d.timer.Stop():
 		d.expired.Wait()
-	case errors.Is(d.rs.ctx.Err(), context.DeadlineExceeded), d.state.Load() == idle && d.late():
+	case context.Cause(&d.rs.ctx) == context.DeadlineExceeded, d.state.Load() == idle && d.late():
 		// The handler returned before the timer ran, because its context had ended.
 		d.expire()
 	default:
@@ -202,10 +166,13 @@ func (d *deadlineWriter) copyTrailers() {
 // late reports whether the deadline has passed. On a busy machine the context ends later
 // than its deadline; a response that began in between would be cut.
 func (d *deadlineWriter) late() bool {
-	if err := d.rs.ctx.Err(); err != nil {
-		return errors.Is(err, context.DeadlineExceeded)
+	if d.rs.ctx.Err() != nil {
+		return context.Cause(&d.rs.ctx) == context.DeadlineExceeded
 	}
 	deadline, ok := d.rs.ctx.Deadline()
+	if u := d.rs.upgrade; u != nil {
+		deadline, ok = u.deadline, true
+	}
 	return ok && !time.Now().Before(deadline)
 }
 

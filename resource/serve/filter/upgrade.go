@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -29,7 +28,8 @@ type upgrade struct {
 	// For requests that are not long-running yet:
 	lifecycle *inflight.Lifecycle
 	end       context.CancelCauseFunc // of ctx
-	deadline  *liftableDeadline
+	deadline  time.Time
+	timer     *time.Timer // ends ctx at the deadline
 }
 
 // asksForUpgrade reports whether a request asks for another protocol. Over HTTP/2 it cannot:
@@ -60,7 +60,7 @@ func (u *upgrade) begin(rs *requestState, hijack func() error) error {
 		return inflight.ErrShuttingDown
 	}
 	err := error(http.ErrHandlerTimeout)
-	if u.deadline.lift() {
+	if u.timer.Stop() {
 		err = hijack()
 	}
 	if err != nil {
@@ -85,83 +85,11 @@ func (u *upgrade) closeOnShutdown(conn net.Conn) {
 	})
 }
 
-// liftableDeadline is a context whose deadline can be removed. The deadline of
-// context.WithTimeout cannot, and a context that a timer cancels reports Canceled. Safe for
-// concurrent use.
-type liftableDeadline struct {
-	context.Context // the parent, which ends it too
-	done            chan struct{}
-	timer           *time.Timer
-	detach          func() bool
-
-	mu    sync.Mutex
-	until time.Time // zero: it was lifted
-	err   error     // nil until it ends
-}
-
-func newLiftableDeadline(ctx context.Context, timeout time.Duration) *liftableDeadline {
-	d := &liftableDeadline{Context: ctx, done: make(chan struct{}), until: time.Now().Add(timeout)}
-	d.timer = time.AfterFunc(timeout, d.expire)
-	d.detach = context.AfterFunc(ctx, func() { d.end(ctx.Err()) })
-	return d
-}
-
-// Done implements context.Context.
-func (d *liftableDeadline) Done() <-chan struct{} { return d.done }
-
-// Err implements context.Context.
-func (d *liftableDeadline) Err() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.err
-}
-
-// Deadline implements context.Context.
-func (d *liftableDeadline) Deadline() (time.Time, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.until.IsZero() {
-		return d.Context.Deadline()
-	}
-	return d.until, true
-}
-
-// lift removes the deadline; false if it has passed.
-func (d *liftableDeadline) lift() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.err != nil || !time.Now().Before(d.until) {
-		return false
-	}
-	d.until = time.Time{}
-	d.timer.Stop()
-	return true
-}
-
-func (d *liftableDeadline) expire() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.until.IsZero() {
-		d.endLocked(context.DeadlineExceeded)
-	}
-}
-
-// cancel ends the context at the end of the request.
-func (d *liftableDeadline) cancel() {
-	d.timer.Stop()
-	d.detach()
-	d.end(context.Canceled)
-}
-
-func (d *liftableDeadline) end(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.endLocked(err)
-}
-
-func (d *liftableDeadline) endLocked(err error) {
-	if d.err == nil {
-		d.err = err
-		close(d.done)
-	}
+// limitTime ends the context after the timeout unless the connection is hijacked before. The
+// deadline of context.WithTimeout cannot be removed. The context reports Canceled;
+// context.DeadlineExceeded is its cause.
+func (u *upgrade) limitTime(timeout time.Duration) (cancel func()) {
+	u.deadline = time.Now().Add(timeout)
+	u.timer = time.AfterFunc(timeout, func() { u.end(context.DeadlineExceeded) })
+	return func() { u.timer.Stop() }
 }
