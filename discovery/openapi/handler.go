@@ -2,9 +2,14 @@ package openapi
 
 import (
 	"context"
+	"crypto/sha512"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/kube-openapi/pkg/handler3"
@@ -167,4 +172,100 @@ func (d *Documents) took(doc *document, err error) error {
 		}
 	}
 	return err
+}
+
+// Index is the document at /openapi/v3: which documents there are, and the URL
+// that names the present content of each by its hash. It is encoded at the
+// first request. Immutable and safe for concurrent use.
+type Index struct {
+	encode func() (indexBody, error)
+}
+
+type indexBody struct {
+	json []byte
+	etag string // quoted
+}
+
+// NewIndex makes the index of documents, key to URL. urls must not be changed
+// any more.
+func NewIndex(urls map[string]string) *Index {
+	return &Index{sync.OnceValues(func() (indexBody, error) {
+		type entry struct {
+			URL string `json:"serverRelativeURL"`
+		}
+		index := struct {
+			Paths map[string]entry `json:"paths"`
+		}{make(map[string]entry, len(urls))}
+		for key, url := range urls {
+			index.Paths[key] = entry{url}
+		}
+		body, err := json.Marshal(index)
+		if err != nil {
+			return indexBody{}, fmt.Errorf("encode OpenAPI index: %w", err)
+		}
+		return indexBody{body, strconv.Quote(fmt.Sprintf("%X", sha512.Sum512(body)))}, nil
+	})}
+}
+
+// ETag identifies the index. It is quoted, as in the header.
+func (x *Index) ETag() string {
+	body, _ := x.encode() // strings always encode
+	return body.etag
+}
+
+// ServeHTTP answers with the index, or 304 for a client that has it.
+func (x *Index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := x.encode()
+	if err != nil {
+		httpresponse.WriteStatus(w, r, err)
+		return
+	}
+	h := w.Header()
+	h.Set("ETag", body.etag)
+	if HasTag(r, body.etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	httpresponse.WriteBody(w, r, http.StatusOK, mediaJSON, body.json)
+}
+
+// Negotiate picks the form of a document that the Accept headers name first:
+// JSON, or protobuf by one of its media types, of which the first is the one that
+// is answered with. ok is false if they name none. Quality is not weighed: no
+// client of OpenAPI uses it.
+func Negotiate(accept []string, protobuf ...string) (media string, ok bool) {
+	header := strings.TrimSpace(strings.Join(accept, ","))
+	if header == "" {
+		return mediaJSON, true
+	}
+	for clause := range strings.SplitSeq(header, ",") {
+		// Not by package mime: the old forms of the protobuf types, which clients
+		// send, hold an @ and are no media types by the book.
+		media, _, _ := strings.Cut(clause, ";")
+		switch media = strings.ToLower(strings.TrimSpace(media)); {
+		case media == mediaJSON, media == "application/*", media == "*/*":
+			return mediaJSON, true
+		case slices.Contains(protobuf, media):
+			return protobuf[0], true
+		}
+	}
+	return "", false
+}
+
+// negotiate is Negotiate for documents of v3.
+func negotiate(accept []string) (media string, ok bool) {
+	return Negotiate(accept, mediaOpenAPIProtobuf, mediaOpenAPIProtobufOld)
+}
+
+// HasTag reports whether the client says that it has what etag, which is quoted,
+// names.
+func HasTag(r *http.Request, etag string) bool {
+	for _, header := range r.Header.Values("If-None-Match") {
+		for tag := range strings.SplitSeq(header, ",") {
+			if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == etag {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -145,3 +145,203 @@ func (b *builder) path(url string, k *rest.Kind) *path {
 	item["parameters"] = append(shared, query("pretty", "string", "Whether to indent the output."))
 	return p
 }
+
+// camel turns a group into the form of operation ids: rbac.authorization.k8s.io
+// is rbacAuthorization.
+func camel(group string) string {
+	var out strings.Builder
+	for i, part := range strings.FieldsFunc(strings.TrimSuffix(group, ".k8s.io"), func(r rune) bool { return r == '.' || r == '-' }) {
+		if i > 0 {
+			part = title(part)
+		}
+		out.WriteString(part)
+	}
+	return out.String()
+}
+
+func title(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// operation begins the description of one method: verb as in the operation's
+// id, action as in the extension.
+func (p *path) operation(verb, action, ending string) *operation {
+	group := camel(p.kind.Group)
+	if group == "" {
+		group = "core"
+	}
+	id, scope := p.gvk, p.scope
+	if action == "deletecollection" {
+		scope = "Collection" + scope
+	}
+	return &operation{
+		Tags: []string{p.tag}, Description: p.describe(verb, action),
+		OperationID: verb + title(group) + title(p.b.version) + scope + p.kind.Kind + title(p.sub) + ending,
+		Action:      action, GVK: &id,
+		Responses: map[string]response{"401": {Description: "Unauthorized"}},
+	}
+}
+
+// describe says in words what an operation does.
+func (p *path) describe(verb, action string) string {
+	of := ""
+	if p.sub != "" {
+		of = p.sub + " of "
+	}
+	switch action {
+	case "list":
+		return "list objects of kind " + p.kind.Kind
+	case "deletecollection":
+		return "delete collection of " + p.kind.Kind
+	case "post", "delete":
+		return verb + " " + of + article(p.kind.Kind) + p.kind.Kind
+	case "patch":
+		verb = "partially update"
+	}
+	return verb + " " + of + "the specified " + p.kind.Kind
+}
+
+// article returns what goes before a kind in a sentence.
+func article(kind string) string {
+	switch {
+	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"):
+		return "" // seems a plural
+	case strings.ContainsAny(kind[:1], "AEIOU"):
+		return "an "
+	}
+	return "a "
+}
+
+func (p *path) list(ending, model string) {
+	op := p.operation("list", "list", ending)
+	op.Parameters = listParameters()
+	op.Responses["200"] = p.answer("OK", model)
+	p.item["get"] = op
+}
+
+func (p *path) get(model string) {
+	op := p.operation("read", "get", "")
+	op.Parameters = getParameters()
+	op.Responses["200"] = p.answer("OK", model)
+	p.item["get"] = op
+}
+
+func (p *path) create(model string) {
+	op := p.operation("create", "post", "")
+	op.Parameters = createParameters()
+	op.RequestBody = p.body(model, true)
+	op.Responses["200"] = p.answer("OK", model)
+	op.Responses["201"] = p.answer("Created", model)
+	op.Responses["202"] = p.answer("Accepted", model)
+	p.item["post"] = op
+}
+
+func (p *path) update(model string) {
+	op := p.operation("replace", "put", "")
+	op.Parameters = updateParameters()
+	op.RequestBody = p.body(model, true)
+	op.Responses["200"] = p.answer("OK", model)
+	op.Responses["201"] = p.answer("Created", model)
+	p.item["put"] = op
+}
+
+func (p *path) patch(model string, types []string) {
+	op := p.operation("patch", "patch", "")
+	op.Parameters = patchParameters()
+	op.RequestBody = &body{Required: true, Content: map[string]media{}}
+	patch := ref(p.b.schemas.add(reflect.TypeFor[metav1.Patch]()))
+	for _, t := range types {
+		op.RequestBody.Content[t] = media{Schema: patch}
+	}
+	op.Responses["200"] = p.answer("OK", model)
+	op.Responses["201"] = p.answer("Created", model)
+	p.item["patch"] = op
+}
+
+func (p *path) remove(action string, parameters []parameter, model string) {
+	op := p.operation("delete", action, "")
+	op.Parameters = parameters
+	op.RequestBody = p.body(p.b.meta(reflect.TypeFor[metav1.DeleteOptions]()), false)
+	op.Responses["200"] = p.answer("OK", model)
+	if action == "delete" {
+		op.Responses["202"] = p.answer("Accepted", model)
+	}
+	p.item["delete"] = op
+}
+
+// content returns a model in every encoding that the kind has.
+func (p *path) content(model string) map[string]media {
+	content := map[string]media{mediaJSON: {maybeRef(model)}, mediaYAML: {maybeRef(model)}}
+	if p.kind.Schema == nil {
+		content[mediaProtobuf] = media{maybeRef(model)}
+	}
+	return content
+}
+
+// body describes what is sent; for Go types in any form, as the types of
+// requests need not say what they are.
+func (p *path) body(model string, required bool) *body {
+	if p.kind.Schema == nil {
+		return &body{Required: required, Content: map[string]media{"*/*": {maybeRef(model)}}}
+	}
+	return &body{Required: required, Content: p.content(model)}
+}
+
+func (p *path) answer(text, model string) response {
+	return response{Description: text, Content: p.content(model)}
+}
+
+func maybeRef(model string) *schemaType {
+	if model == "" {
+		return &schemaType{Type: "object"}
+	}
+	return ref(model)
+}
+
+func stringSchema() *schemaType { return &schemaType{Type: "string", UniqueItems: true} }
+
+func query(name, kind, text string) parameter {
+	return parameter{Name: name, In: "query", Description: text, Schema: &schemaType{Type: kind, UniqueItems: true}}
+}
+
+func getParameters() []parameter    { return parametersOf(metav1.GetOptions{}) }
+func createParameters() []parameter { return parametersOf(metav1.CreateOptions{}) }
+func updateParameters() []parameter { return parametersOf(metav1.UpdateOptions{}) }
+func patchParameters() []parameter  { return parametersOf(metav1.PatchOptions{}) }
+func deleteParameters() []parameter { return parametersOf(metav1.DeleteOptions{}) }
+
+// listParameters leaves out the sharding of lists and watches, which no server
+// here offers.
+func listParameters() []parameter { return parametersOf(metav1.ListOptions{}, "shardSelector") }
+
+// parametersOf describes the query parameters that are read into a struct of
+// options, in its order. Members that are structs themselves have no form in a
+// query.
+func parametersOf(options documented, without ...string) []parameter {
+	var out []parameter
+	docs := options.SwaggerDoc()
+	t := reflect.TypeOf(options)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		kind := f.Type
+		if kind.Kind() == reflect.Pointer {
+			kind = kind.Elem()
+		}
+		if name == "" || kind.Kind() == reflect.Struct || slices.Contains(without, name) {
+			continue
+		}
+		text := "string" // slices too: the parameter is repeated
+		switch kind.Kind() {
+		case reflect.Bool:
+			text = "boolean"
+		case reflect.Int64:
+			text = "integer"
+		}
+		out = append(out, query(name, text, docs[name]))
+	}
+	return out
+}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,4 +121,107 @@ func (m *Remote) document(link remoteLink, key, hash string) *document {
 	doc := &document{key: key, hash: hash, url: link.link}
 	m.known.Add(link, doc)
 	return doc
+}
+
+// maxDocument bounds one document that is fetched, in bytes; decoded it takes about ten
+// times that.
+const maxDocument = 4 << 20
+
+// Answer is what a server answered when it was asked for a document.
+type Answer struct {
+	Code int
+	// ETag of the document, and Location of a redirect.
+	ETag, Location string
+	Body           []byte
+}
+
+// Fetch asks a server for a document over HTTP. Documents larger than 4 MiB are errors,
+// and redirects are not followed.
+func Fetch(ctx context.Context, via http.RoundTripper, base string, identify func(http.Header), path, etag string) (*Answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Accept", mediaJSON)
+	req.Header.Set("User-Agent", "portico-gateway")
+	req.Header.Set("Cache-Control", noStore) // for one use
+	if etag != "" {
+		req.Header.Set("If-None-Match", etag)
+	}
+	identify(req.Header)
+	res, err := via.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxDocument+1))
+	if err != nil {
+		return nil, fmt.Errorf("read answer of %s: %w", req.URL.Path, err)
+	}
+	if len(body) > maxDocument {
+		return nil, &BrokenError{fmt.Errorf("answer of %s is larger than %d bytes", req.URL, maxDocument)}
+	}
+	return &Answer{Code: res.StatusCode, ETag: res.Header.Get("ETag"), Location: res.Header.Get("Location"), Body: body}, nil
+}
+
+const (
+	// fetchesPerServer is how many documents of a server are fetched at a time: a server
+	// that hangs delays requests for its own documents only.
+	fetchesPerServer = 4
+	// fetchWait is how long a fetch waits for a slot.
+	fetchWait = 5 * time.Second
+)
+
+// errBusy is the error of a fetch that got no slot in time.
+var errBusy = errors.New("its server has not answered yet with others")
+
+// fetchQueues bound the fetches of each server. The zero value is ready; safe for
+// concurrent use.
+type fetchQueues struct {
+	mu sync.Mutex
+	of map[string]*fetchQueue // by owner, of those in use
+}
+
+// fetchQueue is that of one server.
+type fetchQueue struct {
+	slots chan struct{}
+	users int // fetches that run or wait
+}
+
+// fetch runs a fetch of a server in one of its slots.
+func (q *fetchQueues) fetch(owner string, fetch func() ([]byte, error)) ([]byte, error) {
+	at := q.acquire(owner)
+	defer q.release(owner, at)
+	timer := time.NewTimer(fetchWait)
+	defer timer.Stop()
+	select {
+	case at.slots <- struct{}{}:
+	case <-timer.C:
+		return nil, errBusy
+	}
+	defer func() { <-at.slots }()
+	return fetch()
+}
+
+func (q *fetchQueues) acquire(owner string) *fetchQueue {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.of == nil {
+		q.of = map[string]*fetchQueue{}
+	}
+	at := q.of[owner]
+	if at == nil {
+		at = &fetchQueue{slots: make(chan struct{}, fetchesPerServer)}
+		q.of[owner] = at
+	}
+	at.users++
+	return at
+}
+
+func (q *fetchQueues) release(owner string, at *fetchQueue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if at.users--; at.users == 0 {
+		delete(q.of, owner)
+	}
 }

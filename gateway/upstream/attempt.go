@@ -195,7 +195,7 @@ func (a *attempt) recordError(r retry.Result) error {
 // used up the time.
 func (a *attempt) exhausted() bool {
 	limit := a.policy.ResponseHeader
-	return a.limited && limit > 0 && a.stream == nil && errors.Is(a.client().Err(), context.DeadlineExceeded) &&
+	return a.limited && limit > 0 && a.stream == nil && errors.Is(context.Cause(a.client()), context.DeadlineExceeded) &&
 		time.Since(a.started) >= limit-limit/deadlineSlack
 }
 

@@ -48,8 +48,7 @@ func (s *testServer) Handler() http.Handler { return s.chain }
 
 // longRunning returns the number of long-running requests.
 func (s *testServer) longRunning() int {
-	_, long := s.chain.Lifecycle().Count()
-	return long
+	return s.chain.Lifecycle().Long.Count()
 }
 
 // newTestServer makes a server around a handler; change may alter its configuration.

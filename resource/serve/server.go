@@ -2,15 +2,22 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"portico/resource/authn"
+	"portico/resource/serve/inflight"
+	"portico/resource/serve/socket"
 )
 
 const (
@@ -167,23 +174,21 @@ func (s *Server) shutdown() {
 	<-time.After(s.cfg.ShutdownDelay)
 
 	lifecycle.Reject()
-	shortDone := lifecycle.CloseShort()
+	shortDone := lifecycle.Short.Close()
 	select {
 	case <-shortDone:
 	case <-time.After(s.cfg.ShutdownTimeout):
-		short, _ := lifecycle.Count()
-		s.log.Warn("gave up on requests in flight", "requests", short, "waited", s.cfg.ShutdownTimeout)
+		s.log.Warn("gave up on requests in flight", "requests", lifecycle.Short.Count(), "waited", s.cfg.ShutdownTimeout)
 	}
-	longDone := lifecycle.CloseLong()
-	lifecycle.EndLong(s.cfg.LongShutdownTimeout)
+	longDone := lifecycle.Long.Close()
+	lifecycle.Long.End(s.cfg.LongShutdownTimeout)
 
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	select {
 	case <-longDone:
 	case <-ctx.Done():
-		_, long := lifecycle.Count()
-		s.log.Warn("long-running requests do not end", "requests", long)
+		s.log.Warn("long-running requests do not end", "requests", lifecycle.Long.Count())
 	}
 	for _, l := range s.listeners {
 		if err := l.server.Shutdown(ctx); err != nil {
@@ -195,10 +200,180 @@ func (s *Server) shutdown() {
 		select {
 		case <-done:
 		case <-limit:
-			short, long := lifecycle.Count()
-			s.log.Warn("requests did not end with their connections and are not logged", "requests", short+long)
+			s.log.Warn("requests did not end with their connections and are not logged", "requests", lifecycle.Short.Count()+lifecycle.Long.Count())
 			return
 		}
 	}
 	s.log.Info("shut down")
+}
+
+// Times and sizes of connections.
+const (
+	// readHeaderTimeout bounds the TLS handshake, and reading the header of a request.
+	readHeaderTimeout = 10 * time.Second
+	// idleTimeout ends idle connections of network clients. Those of unix sockets do not
+	// end: their clients are known, and a request must not race with the end.
+	idleTimeout = 90 * time.Second
+	// streamWindow lets most bodies arrive without a window update; connectionWindow is
+	// the largest that net/http accepts.
+	streamWindow     = 256 << 10
+	connectionWindow = 4<<20 - 1
+	// maxHeader bounds the header of a request, in bytes: a bearer token with hundreds of
+	// groups, or Impersonate-Group a thousand times. An unauthenticated client can make
+	// the server hold that much for readHeaderTimeout. A longer header is a 431, or ends
+	// an HTTP/2 connection. On a unix socket the bound is maxSocketHeader: a header that
+	// the gateway accepted must fit with what it adds.
+	maxHeader       = 64 << 10
+	maxSocketHeader = 1 << 20
+	// maxFrame bounds the frames of HTTP/2 clients, in bytes. Every connection keeps a
+	// buffer as large as its largest frame, also for unauthenticated clients. net/http's
+	// default is 1 MiB; this is the least that HTTP/2 permits.
+	maxFrame = 16 << 10
+	// A client that is silent for pingAfter gets a ping and has pingTimeout to answer.
+	// One that has vanished would otherwise hold its watches until the kernel gives up,
+	// a quarter of an hour.
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
+)
+
+// bind binds an address and makes its HTTP server.
+func (s *Server) bind(address *ListenAddress) (*listener, error) {
+	server, err := s.newHTTPServer(address)
+	if err != nil {
+		return nil, err
+	}
+	path, isSocket := address.socketPath()
+	if !isSocket {
+		bound, err := net.Listen("tcp", address.Address)
+		if err != nil {
+			return nil, err
+		}
+		return &listener{bound, server}, nil
+	}
+	bound, err := socket.Listen(path, address.PeerUID, s.log)
+	if err != nil {
+		return nil, err
+	}
+	server.IdleTimeout, server.MaxHeaderBytes = 0, maxSocketHeader
+	server.ConnContext = socket.ConnContext
+	return &listener{bound, server}, nil
+}
+
+func (s *Server) newHTTPServer(address *ListenAddress) (*http.Server, error) {
+	streams := int(address.MaxConcurrentStreams)
+	if streams == 0 {
+		streams = DefaultMaxConcurrentStreams
+	}
+	server := &http.Server{
+		Handler:                      s.cfg.Chain,
+		DisableGeneralOptionsHandler: true, // OPTIONS * passes the filters too
+		ReadHeaderTimeout:            readHeaderTimeout,
+		MaxHeaderBytes:               maxHeader,
+		IdleTimeout:                  idleTimeout,
+		ErrorLog:                     log.New(&serverLog{s}, "", 0),
+		Protocols:                    new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          streams,
+			MaxReadFrameSize:              maxFrame,
+			MaxReceiveBufferPerStream:     streamWindow,
+			MaxReceiveBufferPerConnection: connectionWindow,
+			SendPingTimeout:               pingAfter,
+			PingTimeout:                   pingTimeout,
+		},
+	}
+	server.Protocols.SetHTTP1(true)
+	if address.CertFile == "" {
+		server.Protocols.SetUnencryptedHTTP2(true)
+		return server, nil
+	}
+	server.Protocols.SetHTTP2(true)
+	server.ConnContext, server.ConnState = inflight.ConnContext, inflight.ConnState
+	pair, err := authn.NewKeyPair(address.CertFile, address.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	server.TLSConfig = tlsConfig(pair, address.ClientCAs)
+	return server, nil
+}
+
+// tlsConfig asks every client for a certificate and accepts every response: a certificate
+// that cannot be verified is a 401 with a reason, not a failed handshake.
+func tlsConfig(pair *authn.KeyPair, clientCAs func() *x509.CertPool) *tls.Config {
+	base := &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: pair.GetCertificate,
+		ClientAuth:     tls.RequestClientCert,
+	}
+	if clientCAs == nil {
+		return base
+	}
+	var last atomic.Pointer[tls.Config] // for the pool that it names
+	config := base.Clone()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		pool := clientCAs()
+		if c := last.Load(); c != nil && c.ClientCAs == pool {
+			return c, nil
+		}
+		c := base.Clone()
+		c.ClientCAs = pool
+		last.Store(c)
+		return c, nil
+	}
+	return config
+}
+
+// serverLog is the log of net/http. It counts failed handshakes, of which port scanners and
+// clients without our authority make many.
+type serverLog struct{ s *Server }
+
+func (l *serverLog) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	if strings.HasPrefix(text, "http: TLS handshake error") {
+		l.s.cfg.Chain.Metrics().HandshakeFailed()
+		l.s.log.Debug("TLS handshake failed", "message", text)
+	} else {
+		l.s.log.Warn("HTTP server", "message", text)
+	}
+	return len(line), nil
+}
+
+// storageTimeout bounds a health check of the storage.
+const storageTimeout = 2 * time.Second
+
+// RunWith is Run for a server that depends on other parts of the process. The parts end
+// after the server, which needs them for the requests that it drains; if they end first,
+// the server ends too. It returns the server's error, or else theirs; the end of ctx is no
+// error.
+func (s *Server) RunWith(ctx context.Context, parts func(ctx context.Context) error) error {
+	if err := s.Listen(); err != nil {
+		return err
+	}
+	partsCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		done <- parts(partsCtx)
+	}()
+	err := s.Run(ctx)
+	stop()
+	if partsErr := <-done; err == nil && !errors.Is(partsErr, context.Canceled) {
+		err = partsErr
+	}
+	return err
+}
+
+// AddStorage adds the checks of a server that stores its objects in etcd, under upstream's
+// names. healthy asks etcd for a response.
+func (h *Health) AddStorage(healthy func(ctx context.Context) error) {
+	check := func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), storageTimeout)
+		defer cancel()
+		return healthy(ctx)
+	}
+	h.AddLive("etcd", check)
+	h.AddReady("etcd-readiness", check)
 }

@@ -23,7 +23,9 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -92,21 +94,21 @@ func (c *Chain) Run(ctx context.Context) {
 func (c *Chain) filters() http.Handler {
 	filters := []filter{
 		c.open,         // requeststate.go: the state of the request, its Action and its id
-		c.recover,      // recovery.go: a panic ends its own request only
+		c.recover,      // below: a panic ends its own request only
 		c.completeness, // completeness.go: no 404 while paths are missing
 		c.observe,      // observe.go: log and metrics
 		before(
 			c.rejectDuringShutdown, // shutdown.go: 429
-			c.cacheControl,         // headers.go
-			c.goaway,               // headers.go: HTTP/2 connections end by chance
-			c.refuse,               // authentication.go: what is refused to every user
+			c.cacheControl,         // below
+			c.goaway,               // below: HTTP/2 connections end by chance
+			c.refuse,               // auth.go: what is refused to every user
 		),
 		c.track,       // shutdown.go: what shutdown waits for or ends
 		c.finishAudit, // audit.go: the result of the request
 		c.deadline,    // deadline.go: 504
 		before(
 			c.collectWarnings, // warning.go
-			c.authenticate,    // authentication.go: 401; credentials are removed
+			c.authenticate,    // auth.go: 401; credentials are removed
 		),
 		c.trace, // trace.go: spans of sampled requests
 		before(
@@ -119,7 +121,7 @@ func (c *Chain) filters() http.Handler {
 		),
 		c.limitInFlight, // limits.go: 429
 		before(
-			c.authorize, // authorization.go: 403
+			c.authorize, // auth.go: 403
 		),
 	}
 	handler := http.HandlerFunc(c.cfg.Handler.ServeHTTP)
@@ -187,4 +189,46 @@ func (c *Chain) impersonated(_ http.ResponseWriter, r *http.Request) bool {
 	rs.filterTimes.impersonation = rs.lap()
 	c.metrics.Filtered(metrics.FilterImpersonation, rs.filterTimes.impersonation)
 	return true
+}
+
+// cacheControl keeps responses out of shared caches unless the handler sets Cache-Control.
+func (c *Chain) cacheControl(_ http.ResponseWriter, r *http.Request) bool {
+	stateOf(r.Context()).cacheControl = true
+	return true
+}
+
+// goaway ends HTTP/2 connections by chance, after the requests in flight on them. Clients
+// keep connections for as long as they can, so a server that was restarted behind a load
+// balancer would get none for hours.
+func (c *Chain) goaway(_ http.ResponseWriter, r *http.Request) bool {
+	if chance := c.cfg.GoawayChance; chance > 0 && r.ProtoMajor == 2 && rand.Float64() < chance {
+		stateOf(r.Context()).closing.Store(true)
+	}
+	return true
+}
+
+// recover turns a panic into a 500, or ends the connection (over HTTP/2 the stream) if the
+// response has begun. http.ErrAbortHandler, by which handlers ask for that, passes through.
+func (c *Chain) recover(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			cause := recover()
+			if cause == nil {
+				return
+			}
+			rs := stateOf(r.Context())
+			if cause == http.ErrAbortHandler {
+				c.metrics.Aborted(r, rs.action)
+				panic(cause)
+			}
+			c.log.Error("handler panicked", "cause", cause, "method", r.Method, "uri", resource.RedactURI(r.RequestURI),
+				"auditID", rs.auditID[0], "stack", string(debug.Stack()))
+			if rs.code != 0 {
+				panic(http.ErrAbortHandler)
+			}
+			rs.warnings.collect(false)
+			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.", http.StatusInternalServerError)
+		}()
+		next(w, r)
+	}
 }

@@ -28,8 +28,8 @@ const (
 // use.
 type Lifecycle struct {
 	rejecting atomic.Bool
-	short     group
-	long      longGroup
+	Short     Group
+	Long      LongGroup
 }
 
 // Reject makes Rejecting return true: new requests are to be rejected.
@@ -38,43 +38,17 @@ func (l *Lifecycle) Reject() { l.rejecting.Store(true) }
 // Rejecting reports whether new requests are to be rejected.
 func (l *Lifecycle) Rejecting() bool { return l.rejecting.Load() }
 
-// AddShort counts a short request until RemoveShort; false after CloseShort.
-func (l *Lifecycle) AddShort() bool { return l.short.add() }
-
-// RemoveShort follows a successful AddShort.
-func (l *Lifecycle) RemoveShort() { l.short.remove() }
-
-// AddLong counts a long-running request, which end ends, until RemoveLong; false after
-// CloseLong.
-func (l *Lifecycle) AddLong(end *context.CancelCauseFunc) bool { return l.long.add(end) }
-
-// RemoveLong follows a successful AddLong.
-func (l *Lifecycle) RemoveLong(end *context.CancelCauseFunc) { l.long.remove(end) }
-
-// CloseShort admits no further short requests. The channel is closed when the last one has
-// ended. It is called once.
-func (l *Lifecycle) CloseShort() <-chan struct{} { return l.short.close() }
-
-// CloseLong is CloseShort for long-running requests.
-func (l *Lifecycle) CloseLong() <-chan struct{} { return l.long.close() }
-
-// EndLong ends the contexts of the long-running requests within the time, at endRate or
-// faster; all at once if the time is not positive.
-func (l *Lifecycle) EndLong(within time.Duration) { l.long.end(within) }
-
-// Count returns the number of short and long-running requests.
-func (l *Lifecycle) Count() (short, long int) { return l.short.count(), l.long.count() }
-
-// group counts requests until it is closed. Unlike a sync.WaitGroup it admits more while
-// something waits for it.
-type group struct {
+// Group counts requests until it is closed. Unlike a sync.WaitGroup it admits more while
+// something waits for it. Safe for concurrent use.
+type Group struct {
 	mu     sync.Mutex
 	n      int
 	closed bool
 	empty  chan struct{} // made by close
 }
 
-func (g *group) add() bool {
+// Add counts a request until Remove; false after Close.
+func (g *Group) Add() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
@@ -84,7 +58,8 @@ func (g *group) add() bool {
 	return true
 }
 
-func (g *group) remove() {
+// Remove follows a successful Add.
+func (g *Group) Remove() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.n--
@@ -93,7 +68,9 @@ func (g *group) remove() {
 	}
 }
 
-func (g *group) close() <-chan struct{} {
+// Close admits no further requests. The channel is closed when the last one has ended. It is called
+// once.
+func (g *Group) Close() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed, g.empty = true, make(chan struct{})
@@ -103,24 +80,25 @@ func (g *group) close() <-chan struct{} {
 	return g.empty
 }
 
-func (g *group) count() int {
+// Count returns the number of requests.
+func (g *Group) Count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.n
 }
 
-// longGroup is a group of requests that end when they are told to.
-type longGroup struct {
-	group
+// LongGroup is a Group of requests that End ends.
+type LongGroup struct {
+	Group
 	ending sync.Mutex
 	ends   map[*context.CancelCauseFunc]struct{}
 }
 
-// add counts a request. One that is added before close is in ends after it.
-func (g *longGroup) add(end *context.CancelCauseFunc) bool {
+// Add counts a request, which end ends, until Remove; false after Close.
+func (g *LongGroup) Add(end *context.CancelCauseFunc) bool {
 	g.ending.Lock()
 	defer g.ending.Unlock()
-	if !g.group.add() {
+	if !g.Group.Add() {
 		return false
 	}
 	if g.ends == nil {
@@ -130,17 +108,20 @@ func (g *longGroup) add(end *context.CancelCauseFunc) bool {
 	return true
 }
 
-func (g *longGroup) remove(end *context.CancelCauseFunc) {
+// Remove follows a successful Add.
+func (g *LongGroup) Remove(end *context.CancelCauseFunc) {
 	g.ending.Lock()
 	delete(g.ends, end)
 	g.ending.Unlock()
-	g.group.remove()
+	g.Group.Remove()
 }
 
-func (g *longGroup) end(within time.Duration) {
+// End ends the contexts of the requests within the time, at endRate or faster; all at once if the
+// time is not positive.
+func (g *LongGroup) End(within time.Duration) {
 	per := int(endRate * endEvery / time.Second)
 	if within > 0 {
-		per = max(per, int(int64(g.count())*int64(endEvery)/int64(within))+1)
+		per = max(per, int(int64(g.Count())*int64(endEvery)/int64(within))+1)
 	}
 	for g.endSome(per, within <= 0) {
 		<-time.After(endEvery)
@@ -148,7 +129,7 @@ func (g *longGroup) end(within time.Duration) {
 }
 
 // endSome ends n requests, or all, and reports whether there are more.
-func (g *longGroup) endSome(n int, all bool) bool {
+func (g *LongGroup) endSome(n int, all bool) bool {
 	g.ending.Lock()
 	defer g.ending.Unlock()
 	for end := range g.ends {

@@ -21,13 +21,13 @@ func TestLongRequestsEndSpread(t *testing.T) {
 		{10000, -1, 0, 0, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var g longGroup
+			var g LongGroup
 			began, ended := time.Now(), []time.Duration(nil)
 			for range c.requests {
 				end := context.CancelCauseFunc(func(error) { ended = append(ended, time.Since(began)) })
-				g.add(&end)
+				g.Add(&end)
 			}
-			g.end(c.within)
+			g.End(c.within)
 			if len(ended) != c.requests {
 				t.Fatalf("%d of %d ended", len(ended), c.requests)
 			}
@@ -41,17 +41,17 @@ func TestLongRequestsEndSpread(t *testing.T) {
 // A long-running request that begins while shutdown ends the others is not admitted:
 // nothing would end it.
 func TestLongRequestsEnterLate(t *testing.T) {
-	var g longGroup
+	var g LongGroup
 	g.ending.Lock() // as shutdown does
 	in := make(chan bool)
 	go func() {
 		end := context.CancelCauseFunc(func(error) {})
-		in <- g.add(&end)
+		in <- g.Add(&end)
 	}()
-	for began := time.Now(); g.count() == 0 && time.Since(began) < 50*time.Millisecond; {
+	for began := time.Now(); g.Count() == 0 && time.Since(began) < 50*time.Millisecond; {
 		time.Sleep(time.Millisecond)
 	}
-	g.close()
+	g.Close()
 	g.ending.Unlock()
 	if <-in {
 		t.Error("it was admitted")
