@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 )
 
 // showHelp runs a command that only has subcommands. Without it cobra would print
@@ -23,28 +24,36 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q%s (see %s --help)", args[0], cmd.CommandPath(), meant, cmd.CommandPath())
 }
 
-// noArguments rejects arguments.
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
+// arguments checks that a command has between least and most arguments. The example,
+// which follows the name of the command, is for messages.
+func arguments(least, most int, example string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		usage := strings.TrimSpace(cmd.CommandPath() + " " + example)
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("an argument is missing, as in: %s; see %s --help", usage, cmd.CommandPath())
+		case len(args) > most && most == 0:
+			return fmt.Errorf("%q: %s takes no arguments; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+		case len(args) > most:
+			return fmt.Errorf("%q: too many arguments; the form is: %s; see %s --help", args[most], usage, cmd.CommandPath())
+		}
 		return nil
 	}
-	return fmt.Errorf("%q: %s takes no arguments; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
 }
 
-// oneNameAtMost accepts one argument or none.
-func oneNameAtMost(cmd *cobra.Command, args []string) error {
-	if len(args) <= 1 {
-		return nil
-	}
-	return fmt.Errorf("%q: only one name is allowed, as in: %s %s; see %s --help", args[1], cmd.CommandPath(), args[0], cmd.CommandPath())
-}
+var noArguments = arguments(0, 0, "")
 
-// someFiles requires arguments.
-func someFiles(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
+// backendName checks that a command has at least and at most one argument, the name of a
+// Backend.
+func backendName(least int, flags string) cobra.PositionalArgs {
+	return cobra.MatchAll(arguments(least, 1, strings.TrimSpace("billing "+flags)), func(_ *cobra.Command, args []string) error {
+		for _, name := range args {
+			if problems := path.IsValidPathSegmentName(name); name == "" || len(problems) > 0 {
+				return fmt.Errorf("%q: not the name of a backend: %s", name, strings.Join(append(problems, "it is as in billing or billing.example.com"), "; "))
+			}
+		}
 		return nil
-	}
-	return fmt.Errorf("the files are missing, as in: %s for-core/*.crt; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+	})
 }
 
 // wrongFlag adds to the error of a flag where the flags are described.

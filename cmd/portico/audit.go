@@ -77,13 +77,3 @@ func hideDetails(fs *pflag.FlagSet) {
 		}
 	})
 }
-
-// auditArgs returns the audit flags that were given, for a child process.
-func auditArgs(fs *pflag.FlagSet) (args []string) {
-	fs.Visit(func(f *pflag.Flag) {
-		if strings.HasPrefix(f.Name, auditPrefix) {
-			args = append(args, "--"+f.Name+"="+f.Value.String())
-		}
-	})
-	return args
-}

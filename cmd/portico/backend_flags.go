@@ -34,7 +34,7 @@ func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, ga
 
 // end adds the flags that --help shows after the process's own.
 func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
-	f.limits.addAtWork(fs)
+	f.limits.addInFlight(fs)
 	addAudit(fs, &cfg.Audit)
 	hideDetails(fs)
 	addTracing(fs, &cfg.TracingConfigFile)
@@ -51,10 +51,7 @@ func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err e
 	cfg.Listen = serve.ListenAddress{
 		Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile, PeerUID: f.listen.unix(),
 	}
-	if err := f.limits.check(); err != nil {
-		return err
-	}
-	cfg.MaxInFlight, cfg.MaxMutatingInFlight = f.limits.atWork()
+	cfg.MaxInFlight, cfg.MaxMutatingInFlight = f.limits.inFlight()
 	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	cfg.Etcd, err = f.etcd.required(cfg.Logger)
 	return err

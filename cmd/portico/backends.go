@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -28,81 +27,36 @@ const backendsExample = `  # all Backends
 // backendsPath is where Backends are served.
 const backendsPath = "/apis/" + backend.Group + "/" + backend.Version + "/backends"
 
-// tableForm asks for a list as the server would print it.
-const tableForm = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
 func newBackends() *cobra.Command {
-	var c clientFlags
-	var out outputFlag
-	cmd := &cobra.Command{
+	var r readCommand
+	return r.complete(&cobra.Command{
 		Use:     "backends [NAME]",
 		Aliases: []string{"backend"},
 		Short:   "Show the servers behind a gateway and their health",
 		Long:    "Show the Backends of a gateway with their healthy endpoints and groups, or one Backend with the state of each\nendpoint as the elected gateway sees it.",
 		Example: backendsExample,
-		Args:    oneNameAtMost,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := out.check(); err != nil {
-				return err
-			}
-			gateway, err := c.open()
-			if err != nil {
-				return err
-			}
-			if len(args) == 0 {
-				return listBackends(cmd.Context(), cmd.OutOrStdout(), gateway, out)
-			}
-			return showBackend(cmd.Context(), cmd.OutOrStdout(), gateway, args[0], out)
-		},
-	}
-	cmd.Flags().SortFlags = false
-	out.add(cmd)
-	c.add(cmd)
-	return cmd
+		Args:    backendName(0, ""),
+	}, func(ctx context.Context, w io.Writer, gateway *gatewayClient, args []string) error {
+		if len(args) == 0 {
+			var table metav1.Table
+			return gateway.show(ctx, w, r.out, backendsPath, nil, &table, func() error {
+				if len(table.Rows) == 0 {
+					_, err := fmt.Fprintln(w, `No backends are registered. See "portico register --help", and "portico routes" for what is served.`)
+					return err
+				}
+				return printTable(w, &table, r.out == outputWide)
+			})
+		}
+		var b backend.Backend
+		err := gateway.show(ctx, w, r.out, backendPath(args[0]), nil, &b, func() error { return printBackend(w, &b, time.Now()) })
+		if apierrors.IsNotFound(err) {
+			return elsewhere(err)
+		}
+		return err
+	})
 }
 
-func listBackends(ctx context.Context, w io.Writer, gateway *gatewayClient, out outputFlag) error {
-	form := tableForm
-	if out.raw() {
-		form = ""
-	}
-	answer, err := gateway.do(ctx, "GET", backendsPath, nil, nil, form)
-	if err != nil {
-		return err
-	}
-	if out.raw() {
-		return out.printRaw(w, answer)
-	}
-	var table metav1.Table
-	if err := json.Unmarshal(answer, &table); err != nil {
-		return fmt.Errorf("read list of backends: %w", err)
-	}
-	if len(table.Rows) == 0 {
-		_, err := fmt.Fprintln(w, `No backends are registered. See "portico register --help", and "portico routes" for what is served.`)
-		return err
-	}
-	return printTable(w, &table, out == outputWide)
-}
-
-func showBackend(ctx context.Context, w io.Writer, gateway *gatewayClient, name string, out outputFlag) error {
-	answer, err := gateway.do(ctx, "GET", backendPath(name), nil, nil, "")
-	switch {
-	case apierrors.IsNotFound(err):
-		return elsewhere(err)
-	case err != nil:
-		return err
-	}
-	if out.raw() {
-		return out.printRaw(w, answer)
-	}
-	var b backend.Backend
-	if err := json.Unmarshal(answer, &b); err != nil {
-		return fmt.Errorf("read backend: %w", err)
-	}
-	return printBackend(w, &b, time.Now())
-}
-
-// elsewhere is the error of a Backend that does not exist.
+// elsewhere adds to the error about a missing Backend where the others are listed.
 func elsewhere(err error) error { return fmt.Errorf("%w; see portico backends", err) }
 
 // printBackend prints one Backend.
@@ -116,8 +70,10 @@ func printBackend(w io.Writer, b *backend.Backend, now time.Time) error {
 		return err
 	}
 	fmt.Fprintln(w)
-	return printRows(w, []string{"ENDPOINT", "WEIGHT", "STATE", "FOR", "LAST ERROR"}, endpointRows(b, now))
+	return printRows(w, endpointColumns, endpointRows(b, now))
 }
+
+var endpointColumns = []string{"ENDPOINT", "WEIGHT", "STATE", "FOR", "LAST ERROR"}
 
 // endpointRows returns a row for each endpoint of the status, and for each of the
 // spec that the status lacks.
@@ -142,8 +98,7 @@ func endpointRows(b *backend.Backend, now time.Time) (rows [][]string) {
 	return rows
 }
 
-// served names the group/versions of a Backend, those that are not current with
-// their freshness.
+// served returns the group/versions of a Backend, with their freshness unless it is Current.
 func served(b *backend.Backend) (names []string) {
 	for _, gv := range b.Status.GroupVersions {
 		name := strings.TrimPrefix(gv.Group+"/"+gv.Version, "/")
@@ -155,10 +110,10 @@ func served(b *backend.Backend) (names []string) {
 	return names
 }
 
-// maxServedNames bounds the names that a message has.
+// maxServedNames bounds the names in a message.
 const maxServedNames = 10
 
-// someNames is the first of many names; "nothing" is none.
+// someNames returns the first names for a message.
 func someNames(names []string) string {
 	switch n := len(names); {
 	case n == 0:

@@ -15,8 +15,8 @@ import (
 const certsLong = `Make and show certificates, for processes that share no folder.
 
 An installation has three authorities: serving-ca signs certificates of servers, client-ca those of users, and
-front-proxy-ca those of gateways, by which the servers behind them know who a user is. "portico up" makes its own in
-pki/ of its data folder; "portico certs init" makes them for processes that are started one by one.`
+front-proxy-ca those of gateways, which the servers behind them trust to name users. "portico up" makes its own in pki/ of
+its data folder; "portico certs init" makes them for processes that are started one by one.`
 
 func newCerts() *cobra.Command {
 	cmd := &cobra.Command{Use: "certs", Short: "Make and show certificates", Long: certsLong, Args: knownCommand, RunE: showHelp}

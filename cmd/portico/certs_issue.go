@@ -150,17 +150,8 @@ func (f *issueFlags) issue(w io.Writer) error {
 		return err
 	}
 	issued, err := pki.Issue(dir, f.out, f.req)
-	var exist *pki.FilesExistError
-	var outlives *pki.OutlivesError
-	switch {
-	case errors.As(err, &outlives):
-		return tooLong(&f.req, outlives)
-	case errors.As(err, &exist):
-		return fmt.Errorf("%w; replace it with --force, or choose another --out or --name", err)
-	case errors.Is(err, pki.ErrNoAuthority):
-		return fmt.Errorf(`%w; name the folder of the authorities with --ca-dir, or make some with "portico certs init"`, err)
-	case err != nil:
-		return err
+	if err != nil {
+		return adviseIssue(err, &f.req, "--out or --name")
 	}
 	fmt.Fprintf(w, "certificate  %s\nkey          %s\ngood until   %s\n", issued.Pair.CertFile, issued.Pair.KeyFile, issued.NotAfter.Local().Format(time.RFC3339))
 	_, err = fmt.Fprintf(w, "authorities  %s\n", strings.Join(issued.Authorities, "\n             "))
@@ -173,8 +164,8 @@ func addLifetime(fs *pflag.FlagSet, req *pki.Request) {
 	fs.DurationVar(&req.ValidFor, flagValidFor, defaultValidity, "`lifetime` of the certificate, such as 720h; no longer than its authority's")
 }
 
-// lifetime checks the lifetime of a certificate. The default is cut to what its
-// authority has left; one that was given is not.
+// lifetime checks the lifetime of a certificate. The default is shortened to that of the
+// authority; a given one is not.
 func lifetime(fs *pflag.FlagSet, req *pki.Request) error {
 	if req.ValidFor <= 0 {
 		return fmt.Errorf("--%s must be positive, such as 720h", flagValidFor)
@@ -183,12 +174,22 @@ func lifetime(fs *pflag.FlagSet, req *pki.Request) error {
 	return nil
 }
 
-// tooLong is the error of a certificate that would outlive its authority.
-func tooLong(req *pki.Request, err *pki.OutlivesError) error {
-	return fmt.Errorf("--%s=%v: %w; choose a shorter one", flagValidFor, req.ValidFor, err)
+// adviseIssue adds the remedy to an error of issuing a certificate. flags name other files.
+func adviseIssue(err error, req *pki.Request, flags string) error {
+	var exist *pki.FilesExistError
+	var outlives *pki.OutlivesError
+	switch {
+	case errors.As(err, &outlives):
+		return fmt.Errorf("--%s=%v: %w; choose a shorter one", flagValidFor, req.ValidFor, err)
+	case errors.As(err, &exist):
+		return fmt.Errorf("%w; replace it with --force, or choose another %s", err, flags)
+	case errors.Is(err, pki.ErrNoAuthority):
+		return fmt.Errorf(`%w; name the folder of the authorities with --ca-dir, or make some with "portico certs init"`, err)
+	}
+	return err
 }
 
-// checkHost checks that host can stand in a certificate.
+// checkHost checks that host is a host name, with or without a wildcard, or an address.
 func checkHost(host string) error {
 	if net.ParseIP(host) != nil {
 		return nil

@@ -73,17 +73,8 @@ func (f *kubeconfigFlags) run(w io.Writer) error {
 		return err
 	}
 	notAfter, err := pki.IssueKubeconfig(dir, f.out, f.server, f.req)
-	var exist *pki.FilesExistError
-	var outlives *pki.OutlivesError
-	switch {
-	case errors.As(err, &outlives):
-		return tooLong(&f.req, outlives)
-	case errors.As(err, &exist):
-		return fmt.Errorf("%w; replace it with --force, or choose another --out", err)
-	case errors.Is(err, pki.ErrNoAuthority):
-		return fmt.Errorf(`%w; name the folder of the authorities with --ca-dir, or make some with "portico certs init"`, err)
-	case err != nil:
-		return err
+	if err != nil {
+		return adviseIssue(err, &f.req, "--out")
 	}
 	_, err = fmt.Fprintf(w, "kubeconfig   %s\ngood until   %s\n", f.out, notAfter.Local().Format(time.RFC3339))
 	return err

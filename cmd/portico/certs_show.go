@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -23,7 +24,7 @@ func newCertsShow() *cobra.Command {
 		Use:     "show FILE...",
 		Short:   "Show subject, hosts, use, issuer and remaining lifetime of certificates",
 		Example: certsShowExample,
-		Args:    someFiles,
+		Args:    arguments(1, math.MaxInt, "for-core/*.crt"),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			return showCertificates(cmd.OutOrStdout(), files, time.Now())
 		},
@@ -83,7 +84,7 @@ func goodFor(c *x509.Certificate, now time.Time) string {
 	return duration.HumanDuration(c.NotAfter.Sub(now))
 }
 
-// orNone is a cell of a table: values separated by commas.
+// orNone returns a cell of a table: values separated by commas, or <none>.
 func orNone(values ...string) string {
 	if s := strings.Join(values, ","); s != "" {
 		return s

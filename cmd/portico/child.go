@@ -7,10 +7,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"portico/cmd/internal/pki"
 	"portico/cmd/internal/supervise"
@@ -25,14 +27,14 @@ type child struct {
 	name    string
 	logFile string
 	process *supervise.Process
-	// done receives Run's error; it is closed afterwards.
+	// done receives the error of Run and is then closed.
 	done chan error
-	// stop ends the child and returns when it has ended. It may be called again.
+	// stop stops the child and waits for its end. It may be called more than once.
 	stop func()
 }
 
-// startChild starts `portico name args...` and keeps it running. errors, if not nil,
-// gets every line of the child's log; with --v all logs go to standard error.
+// startChild starts `portico name args...` and keeps it running. errors, if not nil, gets
+// every line of the child's log; with --v all logs go to standard error.
 func (s *stack) startChild(name string, args []string, ready func(context.Context) error, errors io.Writer) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -80,19 +82,22 @@ func (s *stack) etcdSocket() string { return filepath.Join(s.dir.Run, "etcd.sock
 func (s *stack) coreSocket() string { return filepath.Join(s.dir.Run, "core.sock") }
 func (s *stack) crdSocket() string  { return filepath.Join(s.dir.Run, "crd.sock") }
 
-// commonArgs are the flags of every child.
-func (s *stack) commonArgs() []string {
-	return append(append(s.etcd.args(), s.flags.limits.atWorkArgs()...),
-		"--tracing-config-file="+s.flags.tracing,
-		"--profiling="+strconv.FormatBool(s.flags.profiling),
-		"--v="+strconv.Itoa(s.flags.verbosity),
-	)
+// passedOn returns the flags of `portico up` that were given and that a child has too, without
+// those of addresses. Audit flags are for the gateway.
+func (s *stack) passedOn(child *cobra.Command) (args []string) {
+	s.flags.all.Visit(func(f *pflag.Flag) {
+		own := f.Name == "listen" || f.Name == "etcd-servers" || strings.HasPrefix(f.Name, auditPrefix) && child.Name() != "gateway"
+		if child.Flags().Lookup(f.Name) != nil && !own {
+			args = append(args, "--"+f.Name+"="+f.Value.String())
+		}
+	})
+	return append(args, "--etcd-servers="+strings.Join(s.etcd.servers, ","))
 }
 
-// backendArgs are the flags of a child behind the gateway; own is its certificate as
+// backendArgs returns the flags of a child behind the gateway; own is its certificate as
 // a client of the gateway.
-func (s *stack) backendArgs(socket string, own pki.Pair) []string {
-	return append(s.commonArgs(),
+func (s *stack) backendArgs(child *cobra.Command, socket string, own pki.Pair) []string {
+	return append(s.passedOn(child),
 		"--listen=unix://"+socket,
 		"--gateway="+s.endpoint,
 		"--gateway-ca-file="+s.files.ServingCAFile,
@@ -101,10 +106,10 @@ func (s *stack) backendArgs(socket string, own pki.Pair) []string {
 	)
 }
 
-func (s *stack) crdArgs() []string { return s.backendArgs(s.crdSocket(), s.files.CRD) }
+func (s *stack) crdArgs() []string { return s.backendArgs(newCRD(), s.crdSocket(), s.files.CRD) }
 
 func (s *stack) coreArgs() []string {
-	return append(s.backendArgs(s.coreSocket(), s.files.Core),
+	return append(s.backendArgs(newCore(), s.coreSocket(), s.files.Core),
 		"--service-account-issuer="+tokenIssuer,
 		"--service-account-signing-key-file="+s.files.ServiceAccountKeyFile,
 		"--root-ca-file="+s.files.ServingCAFile,
@@ -113,7 +118,7 @@ func (s *stack) coreArgs() []string {
 }
 
 func (s *stack) gatewayArgs() []string {
-	return append(slices.Concat(s.commonArgs(), s.flags.limits.longRunningArgs(), s.flags.auditArgs),
+	return append(s.passedOn(newGateway()),
 		"--listen="+net.JoinHostPort(s.host, s.port),
 		"--tls-cert-file="+s.files.Serving.CertFile,
 		"--tls-private-key-file="+s.files.Serving.KeyFile,
@@ -125,8 +130,6 @@ func (s *stack) gatewayArgs() []string {
 		"--service-account-issuer="+tokenIssuer,
 		"--service-account-key-file="+s.files.ServiceAccountPublicKeyFile,
 		"--state-dir="+s.dir.File("gateway"),
-		"--access-log="+s.flags.accessLog,
-		"--discovery-grace="+s.flags.grace.String(),
 		"--backend=core=unix://"+s.coreSocket(),
 		"--backend=crd=unix://"+s.crdSocket(),
 	)

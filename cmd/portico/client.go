@@ -3,23 +3,19 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-
-	"portico/resource/client"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 )
-
-// maxAnswer is the largest response that a command reads, in bytes: far more than a
-// list of all registrations.
-const maxAnswer = 64 << 20
 
 // userAgent is the user agent of commands, and so their field manager.
 const userAgent = "portico-cli"
@@ -41,115 +37,121 @@ func (f *clientFlags) add(cmd *cobra.Command) {
 
 // gatewayClient sends a command's requests.
 type gatewayClient struct {
-	host string
-	// timeout of one request; 0 is none.
-	timeout   time.Duration
-	transport http.RoundTripper
-	// who is the user, for messages.
-	who credentials
-	// warnings gets a line for each warning of the gateway; nil drops them.
-	warnings io.Writer
+	host    string
+	timeout time.Duration // of one request; 0 means no limit
+	rest    rest.Interface
+	user    credentials // for messages
 }
 
-// do sends a request and returns the body of the response. An error is one line: the
-// gateway's message, or the cause and how to resolve it.
+// newGatewayClient returns a client that prints a line for each warning of the gateway.
+func newGatewayClient(cfg *rest.Config, timeout time.Duration, warnings io.Writer) (*gatewayClient, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.UserAgent, cfg.QPS, cfg.NegotiatedSerializer = userAgent, -1, scheme.Codecs.WithoutConversion()
+	cfg.WarningHandler = rest.NewWarningWriter(warnings, rest.WarningWriterOptions{})
+	host, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client, err := rest.UnversionedRESTClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &gatewayClient{host: strings.TrimSuffix(host.String(), "/"), timeout: timeout, rest: client}, nil
+}
+
+// do sends one request, without retries, and returns the body of the response. The body of
+// a PATCH is a server-side apply. An error is one line: the gateway's message, or the cause
+// and a remedy.
 func (c *gatewayClient) do(ctx context.Context, method, path string, query url.Values, body any, accept string) ([]byte, error) {
 	if c.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
-	var data []byte
-	if body != nil {
-		var err error
-		if data, err = json.Marshal(body); err != nil {
-			return nil, fmt.Errorf("encode request: %w", err)
+	request := c.rest.Verb(method).AbsPath(path).MaxRetries(0)
+	for name, values := range query {
+		for _, value := range values {
+			request.Param(name, value)
 		}
 	}
-	to := client.New(client.Config{BaseURL: c.host, Transport: formTransport{c.transport, accept}, UserAgent: userAgent})
-	res, err := to.Do(ctx, method, path, query, data)
-	if err != nil {
+	if accept != "" {
+		request.SetHeader("Accept", accept)
+	}
+	if method == http.MethodPatch {
+		request.SetHeader("Content-Type", string(types.ApplyPatchType)) // JSON is a form of YAML
+	}
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("encode request: %w", err)
+		}
+		request.Body(data)
+	}
+	result := request.Do(ctx)
+	if err := result.Error(); err != nil {
 		return nil, c.explain(method, path, err)
 	}
-	defer res.Body.Close()
-	c.warn(res.Header)
-	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, c.late(path, "no whole answer")
-	case err != nil:
-		return nil, fmt.Errorf("read answer of %s for %s: %w", c.host, path, err)
-	case len(answer) > maxAnswer:
-		return nil, fmt.Errorf("read answer of %s: it is larger than %d bytes", path, maxAnswer)
-	}
-	return answer, nil
+	return result.Raw()
 }
 
-// get decodes the answer to a GET.
-func (c *gatewayClient) get(ctx context.Context, path string, into any) error {
-	return c.send(ctx, http.MethodGet, path, nil, into)
-}
-
-// send sends an object, or none, and decodes the one that is answered.
-func (c *gatewayClient) send(ctx context.Context, method, path string, body, into any) error {
-	answer, err := c.do(ctx, method, path, nil, body, "")
+// send sends an object, or nil, and decodes the response unless into is nil.
+func (c *gatewayClient) send(ctx context.Context, method, path string, query url.Values, body, into any) error {
+	answer, err := c.do(ctx, method, path, query, body, "")
 	if err != nil || into == nil {
 		return err
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("read answer of %s: %w", path, err)
+		return fmt.Errorf("decode response of %s: %w", path, err)
 	}
 	return nil
 }
 
-// apply sends an object by server-side apply, and decodes the one that is answered.
-// Fields of other managers are taken over if the object has them.
+// apply sends an object by server-side apply, and decodes the response. It takes over
+// fields of other managers that the object has.
 func (c *gatewayClient) apply(ctx context.Context, path string, object, into any) error {
-	answer, err := c.do(ctx, http.MethodPatch, path, url.Values{"fieldManager": {userAgent}, "force": {"true"}}, object, "")
+	return c.send(ctx, http.MethodPatch, path, url.Values{"fieldManager": {userAgent}, "force": {"true"}}, object, into)
+}
+
+// show sends a GET and prints the response as out says. A table is printed by table, which
+// gets the response decoded into into.
+func (c *gatewayClient) show(ctx context.Context, w io.Writer, out outputFlag, path string, query url.Values, into any, table func() error) error {
+	accept := ""
+	if _, ok := into.(*metav1.Table); ok && !out.raw() {
+		accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	}
+	answer, err := c.do(ctx, http.MethodGet, path, query, nil, accept)
 	if err != nil {
 		return err
 	}
+	if out.raw() {
+		return out.printRaw(w, answer)
+	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("read answer of %s: %w", path, err)
+		return fmt.Errorf("decode response of %s: %w", path, err)
 	}
-	return nil
+	return table()
 }
 
-// warn prints the warnings of an answer.
-func (c *gatewayClient) warn(h http.Header) {
-	if c.warnings == nil {
-		return
-	}
-	parsed, _ := utilnet.ParseWarningHeaders(h.Values("Warning"))
-	for _, w := range parsed {
-		fmt.Fprintf(c.warnings, "Warning: %s\n", oneLine(w.Text))
-	}
+// readCommand is a command that prints objects of a gateway.
+type readCommand struct {
+	client clientFlags
+	out    outputFlag
 }
 
-// formTransport asks for answers in another form than JSON, marks the body of a PATCH as
-// an apply, and marks errors of requests that got no answer.
-type formTransport struct {
-	next   http.RoundTripper
-	accept string
+// complete adds the flags that these commands share, and runs read with a client.
+func (r *readCommand) complete(cmd *cobra.Command, read func(ctx context.Context, w io.Writer, gateway *gatewayClient, args []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := r.out.check(); err != nil {
+			return err
+		}
+		gateway, err := r.client.open(cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		return read(cmd.Context(), cmd.OutOrStdout(), gateway, args)
+	}
+	cmd.Flags().SortFlags = false
+	r.out.add(cmd)
+	r.client.add(cmd)
+	return cmd
 }
-
-func (t formTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.Clone(req.Context())
-	if t.accept != "" {
-		req.Header.Set("Accept", t.accept)
-	}
-	if req.Method == http.MethodPatch {
-		req.Header.Set("Content-Type", string(types.ApplyPatchType)) // of which JSON is a form
-	}
-	res, err := t.next.RoundTrip(req)
-	if err != nil {
-		return nil, &unreachedError{err}
-	}
-	return res, nil
-}
-
-// unreachedError is a request without a response.
-type unreachedError struct{ err error }
-
-func (e *unreachedError) Error() string { return e.err.Error() }
-func (e *unreachedError) Unwrap() error { return e.err }

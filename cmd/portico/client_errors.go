@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// refusedError is a Status of the gateway in one line.
+// refusedError is a Status of the gateway, in one line.
 type refusedError struct {
 	line string
 	err  error
@@ -21,18 +21,17 @@ type refusedError struct {
 func (e *refusedError) Error() string { return e.line }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// explain turns an error of a request into one line for the user of a command.
+// explain returns the error of a request in one line, with a remedy.
 func (c *gatewayClient) explain(method, path string, err error) error {
-	var unreached *unreachedError
+	var unreached *url.Error
 	var status apierrors.APIStatus
-	var timed net.Error
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return c.late(path, "no answer")
-	case errors.As(err, &unreached) && errors.As(unreached.err, &timed) && timed.Timeout():
-		return fmt.Errorf("reach %s: %w: a process accepts connections there and does not answer; is it a gateway?", c.host, unreached.err)
+		return fmt.Errorf("%s has not answered a request for %s within %v; allow more time with --request-timeout", c.host, path, c.timeout)
+	case errors.As(err, &unreached) && unreached.Timeout():
+		return fmt.Errorf("reach %s: %w: a process accepts connections there and does not answer; is it a gateway?", c.host, unreached.Err)
 	case errors.As(err, &unreached):
-		return fmt.Errorf("reach %s: %w; does the gateway run, and do --kubeconfig and --context name it?", c.host, unreached.err)
+		return fmt.Errorf("reach %s: %w; does the gateway run, and do --kubeconfig and --context name it?", c.host, unreached.Err)
 	case !errors.As(err, &status):
 		return err
 	}
@@ -42,19 +41,14 @@ func (c *gatewayClient) explain(method, path string, err error) error {
 	case apierrors.IsNotFound(err) && (details == nil || details.Name == ""):
 		line += fmt.Sprintf(" (%s does not serve %s: is it a gateway of portico?)", c.host, path)
 	case apierrors.IsUnauthorized(err):
-		line += ": " + c.who.refused(c.host)
+		line += ": " + c.user.refused(c.host)
 	case apierrors.IsForbidden(err):
 		line += "; " + neededRight(method, path)
 	}
 	return &refusedError{line, err}
 }
 
-// late is the error of a response that did not come in time.
-func (c *gatewayClient) late(path, what string) error {
-	return fmt.Errorf("ask %s for %s: %s within %v; allow more time with --request-timeout", c.host, path, what, c.timeout)
-}
-
-// neededRight says which role permits a request.
+// neededRight describes the role that permits a request.
 func neededRight(method, path string) string {
 	if method != http.MethodGet {
 		return "registering servers needs the rights of cluster-admin"
@@ -72,8 +66,8 @@ func neededRight(method, path string) string {
 	return asked + "an administrator can allow it: kubectl create clusterrole NAME " + what + ", then kubectl create clusterrolebinding NAME --clusterrole=NAME --user=USER"
 }
 
-// statusLine is a Status in one line: its message, and the causes that the message
-// does not name.
+// statusLine returns a Status in one line: its message, and the causes that the message does
+// not contain.
 func statusLine(from apierrors.APIStatus) string {
 	s := from.Status()
 	parts := []string{strings.Join(strings.Fields(s.Message), " ")}

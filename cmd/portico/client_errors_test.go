@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,10 +11,21 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"portico/apiservice/explain"
 	"portico/cmd/internal/pki"
 )
+
+// clientOf returns a client of a test server, without credentials.
+func clientOf(t *testing.T, url string, timeout time.Duration, warnings io.Writer) *gatewayClient {
+	t.Helper()
+	c, err := newGatewayClient(&rest.Config{Host: url}, timeout, warnings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
 
 // says answers every request with a failure.
 type says struct {
@@ -22,15 +34,16 @@ type says struct {
 }
 
 func (s says) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(s.code)
 	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"` + string(s.reason) + `","reason":"` + string(s.reason) + `"}`))
 }
 
-// Who is refused is told which right it takes, also to a path that nobody typed.
+// The error of a forbidden request names the right that it needs.
 func TestForbidden(t *testing.T) {
 	front := httptest.NewServer(says{metav1.StatusReasonForbidden, http.StatusForbidden})
 	defer front.Close()
-	c := &gatewayClient{host: front.URL, timeout: time.Minute, transport: http.DefaultTransport}
+	c := clientOf(t, front.URL, time.Minute, io.Discard)
 	for _, tc := range []struct{ method, path, want string }{
 		{"GET", explain.Path, "the command asks the gateway for /debug/route; an administrator can allow it: kubectl create clusterrole NAME --verb=get --non-resource-url=/debug/route,"},
 		{"GET", backendsPath, "create clusterrole NAME --verb=list --resource=backends.gateway.portico.dev,"},
@@ -38,14 +51,14 @@ func TestForbidden(t *testing.T) {
 		{"GET", apiServicesPath, "--verb=list --resource=apiservices.apiregistration.k8s.io,"},
 		{"POST", backendsPath, "needs the rights of cluster-admin"},
 	} {
-		if err := c.send(t.Context(), tc.method, tc.path, nil, nil); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if err := c.send(t.Context(), tc.method, tc.path, nil, nil, nil); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s %s: %v, want %q", tc.method, tc.path, err, tc.want)
 		}
 	}
 }
 
-// Who is not known is told which user of which file that was, and that the
-// certificate has expired if it has.
+// The error of an unauthorized request names the user and the file of its credentials, and an
+// expired certificate.
 func TestUnauthorized(t *testing.T) {
 	front := httptest.NewServer(says{metav1.StatusReasonUnauthorized, http.StatusUnauthorized})
 	defer front.Close()
@@ -60,18 +73,18 @@ func TestUnauthorized(t *testing.T) {
 		if _, err := pki.IssueKubeconfig(ca, file, front.URL, pki.Request{User: "jane", ValidFor: validFor}); err != nil {
 			t.Fatal(err)
 		}
-		c, err := (&clientFlags{kubeconfig: file, timeout: time.Minute}).open()
+		c, err := (&clientFlags{kubeconfig: file, timeout: time.Minute}).open(io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = c.send(t.Context(), "GET", backendsPath, nil, nil)
+		err = c.send(t.Context(), "GET", backendsPath, nil, nil, nil)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), " of "+file) || strings.Contains(err.Error(), " expired at ") != (validFor < 0) {
 			t.Errorf("%v: %v, want %q", validFor, err, want)
 		}
 	}
 }
 
-// A gateway that takes connections and no more is named, and so is the time it had.
+// The error of a gateway that accepts connections and does not respond names it and the time-out.
 func TestSilentGateway(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,25 +94,14 @@ func TestSilentGateway(t *testing.T) {
 	defer listener.Close()
 	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("{"))
-		_ = http.NewResponseController(w).Flush() // a failure shows in what is read
+		_ = http.NewResponseController(w).Flush() // the client sees a failure
 		<-r.Context().Done()
 	}))
 	defer endless.Close()
-	for name, tc := range map[string]struct {
-		host      string
-		transport *http.Transport
-		timeout   time.Duration
-		want      string
-	}{
-		"no answer":       {"http://" + listener.Addr().String(), &http.Transport{}, 50 * time.Millisecond, "no answer within 50ms"},
-		"no whole answer": {endless.URL, &http.Transport{}, 500 * time.Millisecond, "no whole answer within 500ms"},
-		"no handshake":    {"https://" + listener.Addr().String(), &http.Transport{TLSHandshakeTimeout: 50 * time.Millisecond}, 0, "accepts connections there and does not answer"},
-	} {
-		c := &gatewayClient{host: tc.host, timeout: tc.timeout, transport: tc.transport}
-		err := c.send(t.Context(), "GET", backendsPath, nil, nil)
-		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tc.host) {
-			t.Errorf("%s: %v, want %q", name, err, tc.want)
+	for name, host := range map[string]string{"no response": "http://" + listener.Addr().String(), "half a response": endless.URL} {
+		err := clientOf(t, host, 200*time.Millisecond, io.Discard).send(t.Context(), "GET", backendsPath, nil, nil, nil)
+		if want := host + " has not answered a request for " + backendsPath + " within 200ms"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
 		}
-		tc.transport.CloseIdleConnections()
 	}
 }

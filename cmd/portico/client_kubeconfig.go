@@ -5,20 +5,18 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// open reads the configuration. Nothing is sent yet.
-func (f *clientFlags) open() (*gatewayClient, error) {
+// open reads the kubeconfig and returns a client, which has sent no request yet.
+func (f *clientFlags) open(warnings io.Writer) (*gatewayClient, error) {
 	if f.timeout < 0 {
 		return nil, errors.New("--request-timeout must not be negative (0 means no limit)")
 	}
@@ -26,7 +24,7 @@ func (f *clientFlags) open() (*gatewayClient, error) {
 	rules.ExplicitPath = f.kubeconfig
 	raw, err := rules.Load()
 	if err != nil {
-		return nil, unreadKubeconfig(rules, err)
+		return nil, fmt.Errorf("read kubeconfig: %w; name another one with --kubeconfig or $KUBECONFIG (portico up prints the path of its own)", err)
 	}
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.context}
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
@@ -36,47 +34,15 @@ func (f *clientFlags) open() (*gatewayClient, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read kubeconfig: %w%s", err, otherContexts(raw, f.context))
 	}
-	cfg.UserAgent = userAgent
-	transport, err := rest.TransportFor(cfg)
+	client, err := newGatewayClient(cfg, f.timeout, warnings)
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	host, _, err := rest.DefaultServerUrlFor(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
-	}
-	return &gatewayClient{
-		host: strings.TrimSuffix(host.String(), "/"), timeout: f.timeout, transport: transport, who: credentialsOf(raw, f.context),
-	}, nil
+	client.user = credentialsOf(raw, f.context)
+	return client, nil
 }
 
-// unreadKubeconfig is the error of files that cannot be read. It names the file, and
-// leaves out Go types.
-func unreadKubeconfig(rules *clientcmd.ClientConfigLoadingRules, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf(`read kubeconfig: %w; name another one with --kubeconfig or $KUBECONFIG (portico up prints the path of its own)`, err)
-	}
-	files := rules.GetLoadingPrecedence()
-	if rules.ExplicitPath != "" {
-		files = []string{rules.ExplicitPath}
-	}
-	for _, file := range files {
-		data, readErr := os.ReadFile(file)
-		if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) {
-			return fmt.Errorf("read kubeconfig: %w", readErr)
-		}
-		if _, loadErr := clientcmd.Load(data); readErr == nil && loadErr != nil {
-			why := ""
-			if text := loadErr.Error(); !strings.Contains(text, "Go value of type") && !strings.Contains(text, "Go struct") {
-				why = ": " + oneLine(text)
-			}
-			return fmt.Errorf("read kubeconfig %s: not YAML or JSON of kind Config%s; name another one with --kubeconfig or $KUBECONFIG", file, why)
-		}
-	}
-	return fmt.Errorf("read kubeconfig: %w", err)
-}
-
-// otherContexts names the contexts that exist, if name does not.
+// otherContexts lists the contexts if name is none of them.
 func otherContexts(raw *api.Config, name string) string {
 	if _, there := raw.Contexts[name]; name == "" || there {
 		return ""
@@ -85,11 +51,10 @@ func otherContexts(raw *api.Config, name string) string {
 	return "; contexts: " + orNone(someNames(names))
 }
 
-// credentials are the user of a kubeconfig, for messages.
+// credentials describe the user of a kubeconfig in messages.
 type credentials struct {
 	user, file string
-	// notAfter is the end of the client certificate; zero: there is none.
-	notAfter time.Time
+	notAfter   time.Time // of the client certificate; zero without one
 }
 
 func credentialsOf(raw *api.Config, context string) (c credentials) {
@@ -106,7 +71,7 @@ func credentialsOf(raw *api.Config, context string) (c credentials) {
 	c.file = info.LocationOfOrigin
 	data := info.ClientCertificateData
 	if len(data) == 0 && info.ClientCertificate != "" {
-		data, _ = os.ReadFile(info.ClientCertificate) // one that cannot be read is an error elsewhere
+		data, _ = os.ReadFile(info.ClientCertificate) // an error is reported when the client is made
 	}
 	if block, _ := pem.Decode(data); block != nil {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
@@ -116,15 +81,15 @@ func credentialsOf(raw *api.Config, context string) (c credentials) {
 	return c
 }
 
-// refused says why a gateway may refuse the credentials, and how to resolve it.
+// refused returns why a gateway may have refused the credentials, and a remedy.
 func (c *credentials) refused(host string) string {
-	who := "the credentials in the kubeconfig"
+	user := "the credentials in the kubeconfig"
 	if c.user != "" && c.file != "" {
-		who = fmt.Sprintf("user %q of %s", c.user, c.file)
+		user = fmt.Sprintf("user %q of %s", c.user, c.file)
 	}
 	if !c.notAfter.IsZero() && time.Now().After(c.notAfter) {
 		return fmt.Sprintf("the client certificate of %s expired at %s; make another one with portico certs kubeconfig, or use the one that portico up writes at every start",
-			who, c.notAfter.Local().Format(time.RFC3339))
+			user, c.notAfter.Local().Format(time.RFC3339))
 	}
-	return fmt.Sprintf("%s does not know %s; is it a kubeconfig of this gateway, and its certificate or token valid? --kubeconfig and --context choose others", host, who)
+	return fmt.Sprintf("%s does not know %s; is it a kubeconfig of this gateway, and its certificate or token valid? --kubeconfig and --context choose others", host, user)
 }

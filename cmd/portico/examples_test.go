@@ -12,11 +12,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// withoutExample are commands that say all by their usage.
+// withoutExample are commands whose usage needs no example.
 var withoutExample = []string{"portico", "portico certs", "portico version", "portico help"}
 
-// Every command has examples, and each names a command that there is, with flags
-// and arguments that it takes.
+// Every command has examples, which parse as commands with their flags and arguments.
 func TestExamples(t *testing.T) {
 	for _, cmd := range allCommands(newRoot()) {
 		if cmd.Example == "" {
@@ -31,15 +30,15 @@ func TestExamples(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"portico nothing", "portico register billing --nothing", "portico unregister a b", "portico register x --queue=many"} {
+	for _, bad := range []string{"portico nothing", "portico register billing --nothing", "portico unregister a b", "portico register x --wait=many"} {
 		if takes(bad) == nil {
-			t.Errorf("%s is taken", bad)
+			t.Errorf("%s is accepted", bad)
 		}
 	}
 }
 
-// The examples of portico certs run as they stand, and make every file that the
-// examples of processes beside them name.
+// The examples of portico certs succeed and create every file that the examples of processes
+// beside them name.
 func TestCertsExamples(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
@@ -82,8 +81,7 @@ func allCommands(cmd *cobra.Command) []*cobra.Command {
 	return out
 }
 
-// exampleLines returns the calls of portico in an example, continued lines put
-// together.
+// exampleLines returns the calls of portico in an example, with continued lines joined.
 func exampleLines(example string) (out []string) {
 	for line := range strings.SplitSeq(strings.ReplaceAll(example, "\\\n", " "), "\n") {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "portico ") {
@@ -94,7 +92,7 @@ func exampleLines(example string) (out []string) {
 	return out
 }
 
-// takes parses a call, and does nothing of what it says.
+// takes parses a call without running it.
 func takes(line string) error {
 	args := strings.Fields(strings.NewReplacer("'", "", `"`, "").Replace(line))[1:]
 	cmd, rest, err := newRoot().Find(args)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -20,8 +19,7 @@ const explainRouteExample = `  # where a read goes, and why
   portico explain-route /api/v1/namespaces/default/configmaps --verb=create`
 
 func newExplainRoute() *cobra.Command {
-	var c clientFlags
-	var out outputFlag
+	var r readCommand
 	var verb string
 	cmd := &cobra.Command{
 		Use:   "explain-route PATH",
@@ -29,53 +27,24 @@ func newExplainRoute() *cobra.Command {
 		Long: "Show where the gateway would send a request (APIService, backend, endpoint) and why. Nothing is sent to the backend.\n" +
 			"Several gateways may answer differently: each shows its own state.",
 		Example: explainRouteExample,
-		Args:    onePath,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := out.check(); err != nil {
-				return err
-			}
-			gateway, err := c.open()
-			if err != nil {
-				return err
-			}
-			return explainRoute(cmd.Context(), cmd.OutOrStdout(), gateway, args[0], verb, out)
-		},
+		Args:    cobra.MatchAll(arguments(1, 1, examplePath), absolutePath),
 	}
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	fs.StringVar(&verb, "verb", "get", "`verb` of the request: get, list, watch, create, update, patch, delete, or an HTTP method")
-	out.add(cmd)
-	c.add(cmd)
-	return cmd
+	cmd.Flags().StringVar(&verb, "verb", "get", "`verb` of the request: get, list, watch, create, update, patch, delete, or an HTTP method")
+	return r.complete(cmd, func(ctx context.Context, w io.Writer, gateway *gatewayClient, args []string) error {
+		var e explain.Explanation
+		query := url.Values{explain.PathParameter: args, explain.VerbParameter: {verb}}
+		return gateway.show(ctx, w, r.out, explain.Path, query, &e, func() error { return printExplanation(w, &e) })
+	})
 }
 
-// onePath checks that a command has one argument, a path.
-func onePath(cmd *cobra.Command, args []string) error {
-	const example = "/apis/billing.example.com/v1/invoices"
-	switch {
-	case len(args) == 0:
-		return fmt.Errorf("the path is missing, as in: %s %s", cmd.CommandPath(), example)
-	case len(args) > 1:
-		return fmt.Errorf("%q: only one path is allowed, and it is %q; the verb is a flag, --verb", args[1], args[0])
-	case !strings.HasPrefix(args[0], "/"):
-		return fmt.Errorf("%q: a path begins with a slash, as in %s", args[0], example)
+const examplePath = "/apis/billing.example.com/v1/invoices"
+
+// absolutePath checks that the argument begins with a slash.
+func absolutePath(_ *cobra.Command, args []string) error {
+	if !strings.HasPrefix(args[0], "/") {
+		return fmt.Errorf("%q: a path begins with a slash, as in %s", args[0], examplePath)
 	}
 	return nil
-}
-
-func explainRoute(ctx context.Context, w io.Writer, gateway *gatewayClient, path, verb string, out outputFlag) error {
-	answer, err := gateway.do(ctx, "GET", explain.Path, url.Values{explain.PathParameter: {path}, explain.VerbParameter: {verb}}, nil, "")
-	if err != nil {
-		return err
-	}
-	if out.raw() {
-		return out.printRaw(w, answer)
-	}
-	var e explain.Explanation
-	if err := json.Unmarshal(answer, &e); err != nil {
-		return fmt.Errorf("read explanation: %w", err)
-	}
-	return printExplanation(w, &e)
 }
 
 // printExplanation prints an explanation from the request to the endpoint.
@@ -121,28 +90,28 @@ func printExplanation(w io.Writer, e *explain.Explanation) error {
 func printExplainedEndpoints(w io.Writer, b *explain.Backend) error {
 	var rows [][]string
 	for _, e := range b.Endpoints {
-		mark := "no"
+		pickable := "no"
 		switch {
 		case e.URL == b.Pick:
-			mark = "picked"
+			pickable = "picked"
 		case e.Pickable:
-			mark = "yes"
+			pickable = "yes"
 		case e.Drains != "":
-			mark = "no, drains"
+			pickable = "no, drains"
 		}
 		weight := fmt.Sprint(e.Weight)
 		if e.WeightPercent > 0 {
 			weight += fmt.Sprintf(" (%.0f%% now)", e.WeightPercent)
 		}
-		rows = append(rows, []string{e.URL, orNone(string(e.State)), weight, fmt.Sprint(e.InFlight), mark, orNone(oneLine(e.LastError))})
+		rows = append(rows, []string{e.URL, orNone(string(e.State)), weight, fmt.Sprint(e.InFlight), pickable, orNone(oneLine(e.LastError))})
 	}
 	return printRows(w, []string{"ENDPOINT", "STATE", "WEIGHT", "IN FLIGHT", "PICKABLE", "LAST ERROR"}, rows)
 }
 
-// meaning is how the gateway understands a request, in words.
+// meaning describes how the gateway parses a request.
 func meaning(r *explain.Request) string {
 	if !r.IsResource {
-		return r.Verb + " a path that is no resource"
+		return r.Verb + " a path that is not of a resource"
 	}
 	resource := r.Resource
 	if r.Subresource != "" {
@@ -156,7 +125,7 @@ func meaning(r *explain.Request) string {
 		text += " in namespace " + r.Namespace
 	}
 	if r.LongRunning {
-		text += ", for as long as it lasts"
+		text += ", long-running"
 	}
 	return text
 }
@@ -173,12 +142,12 @@ func registrationOf(a *explain.APIService) string {
 }
 
 func backendOf(b *explain.Backend) string {
-	text := fmt.Sprintf("%s, %d requests under way", b.Name, b.InFlight)
+	text := fmt.Sprintf("%s, %d requests in flight", b.Name, b.InFlight)
 	if b.Queued > 0 {
 		text += fmt.Sprintf(", %d waiting", b.Queued)
 	}
 	if b.Panic {
-		text += ", so few endpoints are good that ejections are ignored"
+		text += ", ejections are ignored because too few endpoints are healthy"
 	}
 	return text
 }

@@ -107,19 +107,6 @@ func (f *etcdFlags) config(log *slog.Logger) etcd.Config {
 	}
 }
 
-// args returns the flags of a child process that uses the same etcd.
-func (f *etcdFlags) args() []string {
-	args := []string{"--etcd-servers=" + strings.Join(f.servers, ",")}
-	for _, a := range []struct{ name, value string }{
-		{"etcd-cafile", f.caFile}, {"etcd-certfile", f.certFile}, {"etcd-keyfile", f.keyFile},
-	} {
-		if a.value != "" {
-			args = append(args, "--"+a.name+"="+a.value)
-		}
-	}
-	return args
-}
-
 // listenFlags are the flags of an address that a process serves on.
 type listenFlags struct{ address, certFile, keyFile string }
 

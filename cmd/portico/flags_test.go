@@ -32,7 +32,7 @@ func TestBackendFlags(t *testing.T) {
 		{name: "no name", backends: []string{"unix:///x"}, err: "must have the form name=value"},
 		{name: "no URL", backends: []string{"core="}, err: "must have the form name=value"},
 		{name: "twice", backends: []string{"a=unix:///1", "a=unix:///2"}, err: "the name is used twice"},
-		{name: "authority of nobody", backends: []string{"a=unix:///1"}, cas: []string{"b=ca.crt"}, err: `no backend "b"`},
+		{name: "authority of an unknown backend", backends: []string{"a=unix:///1"}, cas: []string{"b=ca.crt"}, err: `no backend "b"`},
 		{name: "two for all", cas: []string{"a.crt", "b.crt"}, err: "for all backends already"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -51,17 +51,15 @@ func TestBackendFlags(t *testing.T) {
 	}
 }
 
-func TestEtcdArgs(t *testing.T) {
-	f := etcdFlags{servers: []string{"https://a:2379", "https://b:2379"}, caFile: "ca", certFile: "c", keyFile: "k"}
-	want := []string{"--etcd-servers=https://a:2379,https://b:2379", "--etcd-cafile=ca", "--etcd-certfile=c", "--etcd-keyfile=k"}
-	if got := f.args(); !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
+// `up` passes the flags that its children have on to them, audit flags to the gateway only, and
+// every flag that a child gets is one that it has.
+func TestChildrenGetTheirFlags(t *testing.T) {
+	cmd := newUp()
+	if err := cmd.ParseFlags([]string{"--etcd-servers=https://a:2379,https://b:2379", "--etcd-cafile=a", "--max-requests-inflight=7", "--max-long-running-requests=8",
+		"--audit-log-path=/x", "--access-log=-", "--profiling", "--discovery-grace=1m", "--tracing-config-file=t", "--v=2"}); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// Every flag that up gives to its children is one they know.
-func TestChildrenKnowTheirFlags(t *testing.T) {
-	s := &stack{host: "127.0.0.1", port: "6443", etcd: etcdFlags{servers: []string{"unix:///x"}, caFile: "a", certFile: "b", keyFile: "c"}}
+	s := &stack{flags: upFlags{all: cmd.Flags()}, host: "127.0.0.1", port: "6443", etcd: etcdFlags{servers: []string{"https://a:2379", "https://b:2379"}}}
 	var err error
 	if s.dir, err = datadir.Open(t.TempDir()); err != nil {
 		t.Fatal(err)
@@ -70,18 +68,28 @@ func TestChildrenKnowTheirFlags(t *testing.T) {
 	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File("pki")}); err != nil {
 		t.Fatal(err)
 	}
+	common := []string{"--etcd-servers=https://a:2379,https://b:2379", "--etcd-cafile=a", "--max-requests-inflight=7", "--profiling=true", "--tracing-config-file=t", "--v=2"}
+	gateway := []string{"--max-long-running-requests=8", "--audit-log-path=/x", "--access-log=-", "--discovery-grace=1m0s"}
 	for name, args := range map[string][]string{"gateway": s.gatewayArgs(), "core": s.coreArgs(), "crd": s.crdArgs()} {
-		cmd, rest, err := newRoot().Find(append([]string{name}, args...))
+		child, rest, err := newRoot().Find(append([]string{name}, args...))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := cmd.ParseFlags(rest); err != nil {
+		if err := child.ParseFlags(rest); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+		for i, want := range append(slices.Clone(common), gateway...) {
+			if slices.Contains(args, want) != (i < len(common) || name == "gateway") {
+				t.Errorf("%s: %s in %q", name, want, args)
+			}
+		}
+	}
+	if err := newUp().ParseFlags([]string{"--max-requests-inflight=-1"}); err == nil || !strings.Contains(err.Error(), "0 means no limit") {
+		t.Errorf("a negative limit: %v", err)
 	}
 }
 
-// What /flagz shows has no passwords; /debug/flags/v takes numbers only.
+// /flagz shows no passwords, and /debug/flags/v accepts numbers only.
 func TestFlagValues(t *testing.T) {
 	cmd := newGateway()
 	if err := cmd.ParseFlags([]string{"--etcd-servers=https://user:pass@etcd-0:2379,https://etcd-1:2379", "--listen=0.0.0.0:6443"}); err != nil {

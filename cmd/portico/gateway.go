@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -89,7 +91,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.TokenAuthFile, "token-auth-file", "", "CSV `file` of static tokens, one per line: token,user,uid,\"group,group\"")
 	fs.BoolVar(&f.cfg.AnonymousAuth, "anonymous-auth", true, "authenticate requests without credentials as system:anonymous")
 	fs.DurationVar(&f.cfg.RequestTimeout, "request-timeout", filter.DefaultRequestTimeout, "maximum `time` of a request, without watches and streams")
-	f.limits.addAtWork(fs)
+	f.limits.addInFlight(fs)
 	f.limits.addLongRunning(fs)
 	fs.DurationVar(&f.cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails, for load balancers to notice")
 	fs.Float64Var(&f.cfg.GoawayChance, "goaway-chance", 0, "`probability`, up to 0.02, that a request closes its HTTP/2 connection once its requests are done, so that load balancers choose again")
@@ -106,18 +108,25 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 
 // complete turns flags into configuration.
 func (f *gatewayFlags) complete() error {
-	if err := f.limits.check(); err != nil {
-		return err
-	}
-	f.cfg.MaxInFlight, f.cfg.MaxMutatingInFlight = f.limits.atWork()
-	f.cfg.MaxLongRunning, f.cfg.MaxLongRunningPerUser = f.limits.long, f.limits.longPerUser
+	f.cfg.MaxInFlight, f.cfg.MaxMutatingInFlight = f.limits.inFlight()
+	f.cfg.MaxLongRunning, f.cfg.MaxLongRunningPerUser = int(f.limits.long), int(f.limits.longPerUser)
 	f.cfg.Listen = serve.ListenAddress{Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile, PeerUID: f.listen.unix()}
 	f.cfg.RequestHeaderCAFile, f.cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
-	byName, all, err := backendCAs(f.backendCAs)
-	if err != nil {
-		return err
+	// caFiles has the values of --backend-ca-file by name; that of all other backends is "".
+	caFiles, seen := map[string]string{}, map[string]bool{}
+	for _, s := range f.backendCAs {
+		name, file := "", s
+		if strings.Contains(s, "=") {
+			var err error
+			if name, file, err = parsePair("backend-ca-file", s); err != nil {
+				return err
+			}
+		}
+		if other, ok := caFiles[name]; ok && name == "" {
+			return fmt.Errorf("--backend-ca-file %q: %s is for all backends already", s, other)
+		}
+		caFiles[name] = file
 	}
-	seen := map[string]bool{}
 	for _, s := range f.backends {
 		name, url, err := parsePair("backend", s)
 		if err != nil {
@@ -127,14 +136,10 @@ func (f *gatewayFlags) complete() error {
 			return fmt.Errorf("--backend %q: the name is used twice", s)
 		}
 		seen[name] = true
-		ca, ok := byName[name]
-		if !ok {
-			ca = all
-		}
-		f.cfg.Backends = append(f.cfg.Backends, gateway.Backend{Name: name, URL: url, CAFile: ca})
+		f.cfg.Backends = append(f.cfg.Backends, gateway.Backend{Name: name, URL: url, CAFile: cmp.Or(caFiles[name], caFiles[""])})
 	}
-	for name := range byName {
-		if !seen[name] {
+	for name := range caFiles {
+		if name != "" && !seen[name] {
 			return fmt.Errorf("--backend-ca-file: no backend %q", name)
 		}
 	}

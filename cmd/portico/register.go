@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,20 +17,21 @@ import (
 	"portico/apiservice/backend"
 )
 
-const registerLong = `Register a server behind the gateway, or change how it is registered.
+const registerLong = `Register a server behind the gateway, or change its registration.
 
-This applies a Backend of the given name, and waits until the gateway reaches the server and has registered what is asked for:
-  --group G              every version of G that the server lists, and more groups if --group is repeated
+This applies a Backend of the given name, and waits until the gateway reaches the server and has registered its groups:
+  --group G              every version of G that the server lists; more groups if --group is repeated
   --group G --version V  these versions of G only
   --all-groups           everything that the server lists
-  --rest                 it has no Kubernetes discovery, but an OpenAPI 3 document: that becomes --group G --version V
-It is a server-side apply: what an earlier register set and this one does not goes back to its default, and fields that others
-set stay as they are. There is more to a Backend than these flags: kubectl explain backend.spec lists it, kubectl edit backend
-NAME changes it, and --dry-run=client -o yaml prints a Backend to begin with.
+  --rest                 a server without Kubernetes discovery: its OpenAPI 3 document becomes --group G --version V
+It is a server-side apply: a field that an earlier register set and this one does not returns to its default, and fields of
+other writers keep their values. A Backend has more fields than there are flags, such as timeouts, retries and limits:
+"kubectl explain backend.spec" describes them, "kubectl edit backend NAME" sets them, and --dry-run=client -o yaml prints a
+Backend to begin with.
 
 A "portico core" or "portico crd" on another machine is registered like any other server. Give it
---health-path='/readyz?exclude=etcd&exclude=etcd-readiness': then it gets no requests once it begins to stop, and keeps its
-requests while etcd is away, when it is not ready but answers from memory.`
+--health-path='/readyz?exclude=etcd&exclude=etcd-readiness': then it gets no requests once it begins to stop, and keeps
+serving from memory while etcd is away.`
 
 const registerExample = `  # an API server of three processes, with certificates of its own CA
   portico register billing --url=https://10.0.0.1:8443 --url=https://10.0.0.2:8443 --url=https://10.0.0.3:8443 \
@@ -64,7 +63,7 @@ func newRegister() *cobra.Command {
 		Short:   "Register a server behind the gateway, by its URLs",
 		Long:    registerLong,
 		Example: registerExample,
-		Args:    oneName("register", "--url=https://host:port --all-groups"),
+		Args:    backendName(1, "--url=https://host:port --all-groups"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.want.name = args[0]
 			if err := f.check(cmd.Flags().Changed("output")); err != nil {
@@ -91,25 +90,23 @@ func (f *registerFlags) run(ctx context.Context, out, progress io.Writer) error 
 	if f.dryRun == dryRunClient {
 		return f.want.print(out, f.output)
 	}
-	gateway, err := f.client.open()
+	gateway, err := f.client.open(progress)
 	if err != nil {
 		return err
 	}
-	gateway.warnings = progress
 	if err := gateway.register(ctx, &f.want, out); err != nil {
 		return err
 	}
 	if f.wait <= 0 {
 		return nil
 	}
-	w := registerWait{gateway: gateway, want: &f.want, out: out, progress: progress}
-	return w.run(ctx, f.wait)
+	return gateway.waitRegistered(ctx, &f.want, f.wait, out, progress)
 }
 
-// register applies the Backend, and says what it did.
+// register applies the Backend, and prints whether it was created or updated.
 func (c *gatewayClient) register(ctx context.Context, r *registration, out io.Writer) error {
 	var old, now backend.Backend
-	err := c.get(ctx, backendPath(r.name), &old)
+	err := c.send(ctx, http.MethodGet, backendPath(r.name), nil, nil, &old)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -182,9 +179,9 @@ func newUnregister() *cobra.Command {
 		Short:   "Remove a server from the gateway",
 		Long:    "Delete a Backend. The APIServices that the gateway registered for it are removed as well; those that a user made stay,\nand are unavailable. A Backend that gateways start with is deleted only with --force: they make it again.",
 		Example: unregisterExample,
-		Args:    oneName("unregister", ""),
+		Args:    backendName(1, ""),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			gateway, err := c.open()
+			gateway, err := c.open(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -200,7 +197,7 @@ func newUnregister() *cobra.Command {
 // unregister deletes the Backend. One that gateways start with is deleted only by force.
 func (c *gatewayClient) unregister(ctx context.Context, name string, force bool, out io.Writer) error {
 	var b backend.Backend
-	switch err := c.get(ctx, backendPath(name), &b); {
+	switch err := c.send(ctx, http.MethodGet, backendPath(name), nil, nil, &b); {
 	case apierrors.IsNotFound(err):
 		return elsewhere(err)
 	case err != nil:
@@ -210,27 +207,12 @@ func (c *gatewayClient) unregister(ctx context.Context, name string, force bool,
 		return fmt.Errorf("unregister %[1]s: gateways start with a backend of that name, and make it again while one is started with --backend=%[1]s=…: "+
 			"start them without it, and repeat this with --force; every API that it serves is gone then, until it is back", name)
 	}
-	if err := c.send(ctx, http.MethodDelete, backendPath(name), nil, nil); err != nil && !apierrors.IsNotFound(err) {
+	if err := c.send(ctx, http.MethodDelete, backendPath(name), nil, nil, nil); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "backend %s deleted\n", name)
 	return err
 }
 
-// oneName checks that a command has one argument, the name of a Backend.
-func oneName(command, rest string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		switch {
-		case len(args) == 0:
-			return fmt.Errorf("the name of the backend is missing, as in: %s", strings.TrimSpace(fmt.Sprintf("portico %s billing %s", command, rest)))
-		case len(args) > 1:
-			return fmt.Errorf("%q: only one name is allowed, and it is %q", args[1], args[0])
-		case args[0] == "":
-			return errors.New("the name of the backend is empty")
-		}
-		return nil
-	}
-}
-
 // backendPath is the path of one Backend.
-func backendPath(name string) string { return backendsPath + "/" + url.PathEscape(name) }
+func backendPath(name string) string { return backendsPath + "/" + name }

@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -16,8 +15,8 @@ import (
 	"portico/apiservice/backend"
 )
 
-// A certificate that is not trusted is told with the flag that makes it so. The
-// texts are those of real handshakes.
+// The advice about an untrusted certificate names the flag that makes it trusted. The errors
+// are those of real handshakes.
 func TestRegisterAdvice(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -30,13 +29,13 @@ func TestRegisterAdvice(t *testing.T) {
 		caFile, want string
 	}{
 		"unknown authority": {&tls.Config{RootCAs: x509.NewCertPool()}, "", "repeat this with --ca-file"},
-		"wrong --ca-file":   {&tls.Config{RootCAs: x509.NewCertPool()}, "wrong.crt", "wrong.crt does not have the authority"},
+		"wrong --ca-file":   {&tls.Config{RootCAs: x509.NewCertPool()}, "wrong.crt", "wrong.crt does not contain the authority"},
 		"another name":      {&tls.Config{RootCAs: trusted, ServerName: "another.internal"}, "", "--server-name"},
 		"another IP":        {&tls.Config{RootCAs: trusted, ServerName: "192.0.2.1"}, "", "--server-name"},
 	} {
 		_, err := tls.Dial("tcp", server.Listener.Addr().String(), tc.config)
 		if err == nil {
-			t.Fatalf("%s: it is trusted", name)
+			t.Fatalf("%s: the handshake succeeds", name)
 		}
 		r := &registration{name: "x", caFile: tc.caFile}
 		if got := r.advice(b, err.Error()); !strings.Contains(got, tc.want) {
@@ -47,12 +46,12 @@ func TestRegisterAdvice(t *testing.T) {
 	if got := r.advice(b, "connection refused"); got != "see: portico backends x" {
 		t.Errorf("refused: %s", got)
 	}
-	if got := r.advice(b, `Registered is False: LeftOut: spec.autoRegister.groups: the server does not serve "typo"`); got != "it serves g/v1; repeat this with what it serves, or undo it: portico unregister x" {
+	if got := r.advice(b, `Registered is False: LeftOut: spec.autoRegister.groups: the server does not serve "typo"`); got != "it serves g/v1; repeat this with groups that it serves, or undo it: portico unregister x" {
 		t.Errorf("another group: %s", got)
 	}
 }
 
-// The command applies one Backend, says what became of it, and passes warnings on.
+// The command applies one Backend, prints whether it was created or unchanged, and warnings.
 func TestRegisterApplies(t *testing.T) {
 	stored := ""
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -70,7 +69,7 @@ func TestRegisterApplies(t *testing.T) {
 			if stored == "" {
 				stored = `{"metadata":{"name":"x","uid":"u","generation":1}}`
 			}
-			w.Header().Add("Warning", `299 - "any client can claim to be anybody"`)
+			w.Header().Add("Warning", `299 - "any client can claim to be any user"`)
 			io.WriteString(w, stored)
 		default:
 			io.WriteString(w, stored)
@@ -78,7 +77,7 @@ func TestRegisterApplies(t *testing.T) {
 	}))
 	defer front.Close()
 	var warnings strings.Builder
-	c := &gatewayClient{host: front.URL, timeout: time.Minute, transport: http.DefaultTransport, warnings: &warnings}
+	c := clientOf(t, front.URL, time.Minute, &warnings)
 	r := parsedRegistration(t, "--url=https://h:1 --all-groups")
 	for _, want := range []string{"created", "unchanged"} {
 		var out strings.Builder
@@ -86,30 +85,11 @@ func TestRegisterApplies(t *testing.T) {
 			t.Errorf("%s: %q, %v", want, out.String(), err)
 		}
 	}
-	if got := strings.Repeat("Warning: any client can claim to be anybody\n", 2); warnings.String() != got {
+	if got := strings.Repeat("Warning: any client can claim to be any user\n", 2); warnings.String() != got {
 		t.Errorf("warnings %q", warnings.String())
 	}
 	stored = `{"metadata":{"name":"x","labels":{"` + apiservice.AutomanagedLabel + `":"onstart"}}}`
 	if err := c.register(t.Context(), r, io.Discard); err == nil || !strings.Contains(err.Error(), "the gateway starts with a backend of that name") {
 		t.Errorf("a backend of the gateway's: %v", err)
-	}
-}
-
-// Reasons that take turns are not said with every turn.
-func TestReasonsAreSaidSeldom(t *testing.T) {
-	said, began := reasons{}, time.Now()
-	got := ""
-	for i := range 50 { // ten seconds
-		for _, reason := range []string{"a", "b"} {
-			if said.worth(reason, began.Add(time.Duration(i)*lookEvery)) {
-				got += fmt.Sprint(reason, i, " ")
-			}
-		}
-	}
-	if got += fmt.Sprint(said.worth("c", began)); got != "a0 b0 a25 b25 true" {
-		t.Errorf("said %q", got)
-	}
-	if said.worth("d", began.Add(time.Hour)); len(said) != 1 {
-		t.Errorf("%d reasons of long ago are kept", len(said)-1)
 	}
 }

@@ -15,28 +15,20 @@ import (
 	"portico/apiservice/backend"
 )
 
-// Flags of how groups are taken.
-const (
-	flagGroupPriority   = "group-priority"
-	flagVersionPriority = "version-priority"
-	flagReplace         = "replace"
-)
-
-// registration has the flags of `portico register`, and makes a Backend of them.
+// registration has the flags of `portico register` that make up a Backend.
 type registration struct {
-	name                           string
-	urls                           []string
-	service                        string
-	caFile, serverName             string
-	insecure, noClientCertificate  bool
-	groups, versions               []string
-	allGroups, rest, anyBody       bool
-	openAPIPath, pathPrefix        string
-	groupPriority, versionPriority int32
-	replaceOther                   bool
-	policy                         policyFlags
+	name                          string
+	urls                          []string
+	service                       string
+	caFile, serverName            string
+	insecure, noClientCertificate bool
+	groups, versions              []string
+	allGroups, rest, anyBody      bool
+	openAPIPath, pathPrefix       string
+	replaceOther                  bool
+	balance, healthPath           string
 
-	// read from the flags by complete
+	// set by complete
 	endpoints []backend.Endpoint
 	caBundle  []byte
 	where     *backend.Service
@@ -56,14 +48,13 @@ func (r *registration) add(fs *pflag.FlagSet) {
 	fs.StringVar(&r.openAPIPath, "openapi-path", "", "`path` of the OpenAPI document, in JSON (default: /openapi.json)")
 	fs.StringVar(&r.pathPrefix, "path-prefix", "", "`path` of the REST server that replaces /apis/GROUP/VERSION (default: its root)")
 	fs.BoolVar(&r.anyBody, "allow-any-body", false, "pass forms and encoded bodies; for a REST server that ignores method overrides in bodies (_method)")
-	fs.Int32Var(&r.groupPriority, flagGroupPriority, 0, "`number` that orders groups in discovery, highest first (default: 1000)")
-	fs.Int32Var(&r.versionPriority, flagVersionPriority, 0, "`number` that orders the versions of a group, highest first (default: 15)")
-	fs.BoolVar(&r.replaceOther, flagReplace, false, "take groups from a Backend of a lower priority, or of the same priority without --replace")
-	r.policy.add(fs)
+	fs.BoolVar(&r.replaceOther, "replace", false, "take groups from a Backend of a lower priority, or of the same priority without --replace")
+	fs.StringVar(&r.balance, "balance", "", "load balancing `policy`: LeastRequest, RoundRobin or ConsistentHash (by user) (default: LeastRequest)")
+	fs.StringVar(&r.healthPath, "health-path", "", "`path` of the health check of each endpoint; 2xx is healthy (default: its discovery)")
 }
 
-// complete reads files and finds out what contradicts itself. What a URL or a
-// group must look like is the server's to say.
+// complete reads files and rejects flags that contradict each other. The server validates the
+// values of fields.
 func (r *registration) complete() (err error) {
 	if err := r.contradiction(); err != nil {
 		return err
@@ -104,8 +95,6 @@ func (r *registration) contradiction() error {
 		return errors.New("--rest needs one --group and one --version")
 	case !r.rest && (r.openAPIPath != "" || r.pathPrefix != "" || r.anyBody):
 		return errors.New("--openapi-path, --path-prefix and --allow-any-body need --rest")
-	case r.rest && (r.policy.says(flagGroupPriority) || r.policy.says(flagVersionPriority)):
-		return errors.New("--group-priority and --version-priority do not apply with --rest")
 	case r.replaceOther && r.rest:
 		return errors.New("--replace does not apply with --rest; unregister the other server of the version")
 	case r.allGroups && (len(r.groups) > 0 || len(r.versions) > 0):
@@ -118,12 +107,14 @@ func (r *registration) contradiction() error {
 	return nil
 }
 
-// backend returns the Backend that is applied: what the flags say and nothing else.
+// backend returns the Backend that is applied. It has the fields that flags set, no defaults.
 func (r *registration) backend() *backend.Backend {
 	b := &backend.Backend{TypeMeta: metav1.TypeMeta{APIVersion: backend.GroupVersion().String(), Kind: "Backend"}}
 	b.Name = r.name
-	b.Spec = backend.Spec{Endpoints: r.endpoints, Service: r.where, TLS: r.tls()}
-	r.policy.apply(&b.Spec)
+	b.Spec = backend.Spec{Endpoints: r.endpoints, Service: r.where, TLS: r.tls(), Balance: backend.Balance(r.balance)}
+	if r.healthPath != "" {
+		b.Spec.HealthCheck = &backend.HealthCheck{Path: r.healthPath}
+	}
 	if r.rest {
 		b.Spec.REST = &backend.REST{Group: r.groups[0], Version: r.versions[0], OpenAPIPath: r.openAPIPath, PathPrefix: r.pathPrefix, AllowAnyBody: r.anyBody}
 	} else {
@@ -154,12 +145,6 @@ func (r *registration) autoRegister() *backend.AutoRegister {
 			out.Groups = append(out.Groups, r.groups[0]+"/"+v)
 		}
 	}
-	if r.policy.says(flagGroupPriority) {
-		out.GroupPriorityMinimum = &r.groupPriority
-	}
-	if r.policy.says(flagVersionPriority) {
-		out.VersionPriority = &r.versionPriority
-	}
 	if r.replaceOther {
 		out.OnConflict = backend.ReplaceOther
 	}
@@ -171,13 +156,13 @@ func parseService(s string) (*backend.Service, error) {
 	where, port, hasPort := strings.Cut(s, ":")
 	namespace, name, ok := strings.Cut(where, "/")
 	if !ok || namespace == "" || name == "" {
-		return nil, fmt.Errorf("--service %q: it must have the form namespace/name or namespace/name:port", s)
+		return nil, fmt.Errorf("--service %q: must have the form namespace/name or namespace/name:port", s)
 	}
 	out := &backend.Service{Namespace: namespace, Name: name}
 	if hasPort {
 		n, err := strconv.ParseInt(port, 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("--service %q: %q is no port", s, port)
+			return nil, fmt.Errorf("--service %q: %q is not a port", s, port)
 		}
 		number := int32(n)
 		out.Port = &number
@@ -185,8 +170,26 @@ func parseService(s string) (*backend.Service, error) {
 	return out, nil
 }
 
-// withoutEmpty drops what nobody would write into a file by hand: empty objects
-// and nulls.
+// parseEndpoint parses URL[=WEIGHT]. The URL of a host has no "="; the path of a socket may,
+// where a weight must be a number.
+func parseEndpoint(text string) (backend.Endpoint, error) {
+	i := strings.LastIndexByte(text, '=')
+	number := i >= 0 && i < len(text)-1 && strings.Trim(text[i+1:], "0123456789") == ""
+	switch {
+	case i < 0 || !number && strings.HasPrefix(text, backend.Unix+":"):
+		return backend.Endpoint{URL: text}, nil
+	case i == 0:
+		return backend.Endpoint{}, errors.New("--url: the URL is missing, as in --url=https://10.0.0.1:8443=90")
+	}
+	weight, err := strconv.ParseInt(text[i+1:], 10, 32)
+	if err != nil || !number {
+		return backend.Endpoint{}, fmt.Errorf("--url %q: the weight %q must be a number from 0 to 1000", text, text[i+1:])
+	}
+	w := int32(weight)
+	return backend.Endpoint{URL: text[:i], Weight: &w}, nil
+}
+
+// withoutEmpty returns the JSON object without empty objects and nulls.
 func withoutEmpty(object any) any {
 	data, err := json.Marshal(object)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestRegistrationContradictions(t *testing.T) {
 		{"replacing groups", registration{urls: url, groups: groups, replaceOther: true}, ""},
 		{"trust and no trust", registration{urls: url, groups: groups, insecure: true, caFile: "f"}, "excludes --ca-file"},
 		{"a service without a name", registration{service: "name", allGroups: true}, "namespace/name"},
-		{"a service's port", registration{service: "a/b:https", allGroups: true}, `"https" is no port`},
+		{"a service's port", registration{service: "a/b:https", allGroups: true}, `"https" is not a port`},
 		{"weights", registration{urls: []string{"https://h:1=90", "https://i:1=0"}, groups: groups}, ""},
 		{"a weight of nothing", registration{urls: []string{"=90"}, groups: groups}, "the URL is missing"},
 		{"no weight", registration{urls: []string{"https://h:1=99999999999"}, groups: groups}, `the weight "99999999999" must be a number from 0 to 1000`},
@@ -64,10 +64,10 @@ func TestRegistrationContradictions(t *testing.T) {
 	}
 }
 
-// The Backend that is applied has what the flags say and nothing else, so that whatever an
-// earlier command said, such as a weight of 0, goes back to its default.
+// The Backend that is applied has the fields that flags set and no others, so that those of an
+// earlier command, such as a weight of 0, return to their defaults.
 func TestRegistrationMakesOneBackend(t *testing.T) {
-	number, second := func(n int32) *int32 { return &n }, &metav1.Duration{Duration: time.Second}
+	number := func(n int32) *int32 { return &n }
 	at := []backend.Endpoint{{URL: "https://h:1"}}
 	all := &backend.AutoRegister{Groups: []string{"*"}}
 	for flags, want := range map[string]backend.Spec{
@@ -77,16 +77,9 @@ func TestRegistrationMakesOneBackend(t *testing.T) {
 		"--service=ns/n:8443 --all-groups --server-name=s":    {Service: &backend.Service{Namespace: "ns", Name: "n", Port: number(8443)}, TLS: &backend.TLS{ServerName: "s"}, AutoRegister: all},
 		"--url=https://h:1 --all-groups --replace":            {Endpoints: at, AutoRegister: &backend.AutoRegister{Groups: []string{"*"}, OnConflict: backend.ReplaceOther}},
 		"--url=https://h:1 --all-groups --replace=false":      {Endpoints: at, AutoRegister: all},
-		"--url=https://h:1 --all-groups --group-priority=7":   {Endpoints: at, AutoRegister: &backend.AutoRegister{Groups: []string{"*"}, GroupPriorityMinimum: number(7)}},
-		"--url=https://h:1 --all-groups --version-priority=8": {Endpoints: at, AutoRegister: &backend.AutoRegister{Groups: []string{"*"}, VersionPriority: number(8)}},
 		"--url=http://h:1 --rest --group=a --version=v1":      {Endpoints: []backend.Endpoint{{URL: "http://h:1"}}, REST: &backend.REST{Group: "a", Version: "v1"}},
 		"--url=https://h:1 --all-groups --balance=RoundRobin": {Endpoints: at, AutoRegister: all, Balance: backend.RoundRobin},
 		"--url=https://h:1 --all-groups --health-path=/x":     {Endpoints: at, AutoRegister: all, HealthCheck: &backend.HealthCheck{Path: "/x"}},
-		"--url=https://h:1 --all-groups --health-interval=1s": {Endpoints: at, AutoRegister: all, HealthCheck: &backend.HealthCheck{Interval: second}},
-		"--url=https://h:1 --all-groups --connect-timeout=1s": {Endpoints: at, AutoRegister: all, Timeouts: &backend.Timeouts{Connect: second}},
-		"--url=https://h:1 --all-groups --retry-percent=50":   {Endpoints: at, AutoRegister: all, Retries: &backend.Retries{BudgetPercent: number(50)}},
-		"--url=https://h:1 --all-groups --retry-percent=0":    {Endpoints: at, AutoRegister: all, Retries: &backend.Retries{BudgetPercent: number(0), MinPerSecond: number(0)}},
-		"--url=https://h:1 --all-groups --concurrent=0":       {Endpoints: at, AutoRegister: all, Limits: &backend.Limits{Concurrent: number(0)}},
 	} {
 		if got := parsedRegistration(t, flags).backend().Spec; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", flags, got, want)
@@ -94,8 +87,7 @@ func TestRegistrationMakesOneBackend(t *testing.T) {
 	}
 }
 
-// What --dry-run prints is what a file would say, without what only a server
-// fills in.
+// --dry-run prints a Backend without the fields that the server sets.
 func TestRegistrationPrinted(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	block := &pem.Block{Type: "CERTIFICATE", Bytes: e2e.ForeignCertificate(t).Certificate[0]}
@@ -123,10 +115,10 @@ func TestRegistrationPrinted(t *testing.T) {
 	}
 }
 
-// What the gateway would refuse is not printed as if it were good.
+// --dry-run fails for a Backend that the gateway would refuse.
 func TestPrintedIsValid(t *testing.T) {
 	for flags, want := range map[string]string{
-		"--all-groups": "", "--all-groups --balance=foo": `spec.balance: Unsupported value: "foo"`, "--group=A_ --version=v1": "spec.autoRegister.groups[0]", "--all-groups --concurrent=0": "spec.limits.concurrent",
+		"--all-groups": "", "--all-groups --balance=foo": `spec.balance: Unsupported value: "foo"`, "--group=A_ --version=v1": "spec.autoRegister.groups[0]",
 	} {
 		var out bytes.Buffer
 		err := parsedRegistration(t, "--url=https://h:1 "+flags).print(&out, "yaml")
@@ -157,7 +149,7 @@ func TestParseEndpoint(t *testing.T) {
 	}
 }
 
-// parsedRegistration is what these flags ask for.
+// parsedRegistration returns the registration of these flags.
 func parsedRegistration(t *testing.T, flags string) *registration {
 	t.Helper()
 	r := &registration{name: "x"}
@@ -167,21 +159,6 @@ func parsedRegistration(t *testing.T, flags string) *registration {
 		t.Fatal(err)
 	}
 	return r
-}
-
-// What a REST server is made of has no priorities.
-func TestRegistrationOfRESTPriorities(t *testing.T) {
-	for _, flag := range []string{"--group-priority=1000", "--version-priority=15"} {
-		r := &registration{}
-		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-		r.add(fs)
-		if err := fs.Parse([]string{"--url=http://h:1", "--rest", "--group=g.x", "--version=v1", flag}); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.complete(); err == nil || !strings.Contains(err.Error(), "do not apply with --rest") {
-			t.Errorf("%s: %v", flag, err)
-		}
-	}
 }
 
 func TestRegisterValues(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -13,64 +12,41 @@ import (
 	"portico/apiservice"
 )
 
-const routesExample = `  # which server answers for which group, in the order of discovery
+const routesExample = `  # the server of each group, in the order of discovery
   portico routes
 
-  # with priorities, and what is wrong in full
+  # with priorities and the messages of conditions
   portico routes -o wide`
 
 // apiServicesPath is where APIServices are served.
 const apiServicesPath = "/apis/" + apiservice.Group + "/v1/apiservices"
 
 func newRoutes() *cobra.Command {
-	var c clientFlags
-	var out outputFlag
-	cmd := &cobra.Command{
+	var r readCommand
+	return r.complete(&cobra.Command{
 		Use:     "routes",
-		Short:   "Show which server answers for which group and version",
-		Long:    "Show the route of each group and version: the backend or the service that requests for it are sent to, and\nwhether they can be. The groups are in the order of discovery, the preferred version of a group first.",
+		Short:   "Show which server serves which group and version",
+		Long:    "Show the route of each group and version: the backend or the service that gets its requests, and whether it is\navailable. The groups are in the order of discovery, the preferred version of a group first.",
 		Example: routesExample,
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := out.check(); err != nil {
-				return err
-			}
-			gateway, err := c.open()
-			if err != nil {
-				return err
-			}
-			return listRoutes(cmd.Context(), cmd.OutOrStdout(), gateway, out)
-		},
-	}
-	cmd.Flags().SortFlags = false
-	out.add(cmd)
-	c.add(cmd)
-	return cmd
+	}, func(ctx context.Context, w io.Writer, gateway *gatewayClient, _ []string) error {
+		var list apireg.APIServiceList
+		return gateway.show(ctx, w, r.out, apiServicesPath, nil, &list, func() error { return printRoutes(w, &list, r.out == outputWide) })
+	})
 }
 
-func listRoutes(ctx context.Context, w io.Writer, gateway *gatewayClient, out outputFlag) error {
-	answer, err := gateway.do(ctx, "GET", apiServicesPath, nil, nil, "")
-	if err != nil {
-		return err
-	}
-	if out.raw() {
-		return out.printRaw(w, answer)
-	}
-	var list apireg.APIServiceList
-	if err := json.Unmarshal(answer, &list); err != nil {
-		return fmt.Errorf("read list of APIServices: %w", err)
-	}
+func printRoutes(w io.Writer, list *apireg.APIServiceList, wide bool) error {
 	services := make([]*apireg.APIService, len(list.Items))
 	for i := range list.Items {
 		services[i] = &list.Items[i]
 	}
 	columns := []string{"GROUP/VERSION", "SERVER", "AVAILABLE", "REGISTERED BY"}
-	if out == outputWide {
+	if wide {
 		columns = append(columns, "PRIORITY", "MESSAGE")
 	}
 	var rows [][]string
 	for _, a := range apiservice.Ordered(services) {
-		rows = append(rows, routeRow(a, out == outputWide))
+		rows = append(rows, routeRow(a, wide))
 	}
 	return printRows(w, columns, rows)
 }

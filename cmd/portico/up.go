@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/pki"
@@ -36,18 +37,15 @@ type upFlags struct {
 	dataDir    string
 	kubeconfig string
 	etcd       etcdFlags
-	limits     limits
-	accessLog  string
-	auditArgs  []string // for the gateway
-	tracing    string
-	grace      time.Duration // of the gateway's discovery
-	profiling  bool
 	verbosity  int
+	all        *pflag.FlagSet
 }
 
 func newUp() *cobra.Command {
 	var f upFlags
-	var audited audit.Options // for checking; the gateway parses auditArgs
+	// The children parse the values of these.
+	var audited audit.Options
+	var limits limits
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole installation: etcd, gateway, core and CRD server",
@@ -62,9 +60,6 @@ func newUp() *cobra.Command {
 			if err := audited.Check(); err != nil {
 				return err
 			}
-			if err := f.limits.check(); err != nil {
-				return err
-			}
 			if f.dataDir == "" {
 				dir, err := datadir.Default()
 				if err != nil {
@@ -72,29 +67,28 @@ func newUp() *cobra.Command {
 				}
 				f.dataDir = dir
 			}
-			f.auditArgs = auditArgs(cmd.Flags())
 			return advise(runStack(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
+	flags.SortFlags, f.all = false, flags
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:6443", "`address` of the gateway: host:port. Port 0 chooses a free one")
 	flags.StringVar(&f.dataDir, "data-dir", "", "`folder` of data, keys, logs and sockets (default: $XDG_DATA_HOME/portico or ~/.local/share/portico)")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "second `file` for the administrator's kubeconfig; a file that portico did not write is not replaced")
 	f.etcd.add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
-	flags.StringVar(&f.accessLog, "access-log", "", "`file` to write a line of JSON per request to; - is the gateway's log (default: none)")
-	f.limits.addAtWork(flags)
-	f.limits.addLongRunning(flags)
+	flags.String("access-log", "", "`file` to write a line of JSON per request to; - is the gateway's log (default: none)")
+	limits.addInFlight(flags)
+	limits.addLongRunning(flags)
 	addAudit(flags, &audited)
 	hideDetails(flags)
-	addDiscoveryGrace(flags, &f.grace)
-	addTracing(flags, &f.tracing)
-	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof/ in every process")
+	addDiscoveryGrace(flags, new(time.Duration))
+	addTracing(flags, new(string))
+	flags.Bool("profiling", false, "serve /debug/pprof/ in every process")
 	addVerbosity(flags, &f.verbosity)
 	return cmd
 }
 
-// advise adds to an error how to resolve it.
+// advise adds the remedy to an error.
 func advise(err error) error {
 	var inUse *datadir.InUseError
 	var busy *listenError
@@ -119,7 +113,7 @@ func advise(err error) error {
 	return err
 }
 
-// greet prints where the parts are and commands to try.
+// greet prints the addresses of the installation and commands to try.
 func greet(w io.Writer, s *stack) {
 	fmt.Fprintf(w, `
 Portico is ready.

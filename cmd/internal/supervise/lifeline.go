@@ -13,8 +13,8 @@ const lifelineEnv = "PORTICO_LIFELINE_FD"
 // lifelineFD is the first descriptor that os/exec gives to ExtraFiles.
 const lifelineFD = 3
 
-// lifeline is a pipe that closes when the supervisor ends: only the supervisor holds its
-// writing end.
+// lifeline is a pipe whose writing end only the supervisor holds, so that it closes when the
+// supervisor ends.
 type lifeline struct{ read, write *os.File }
 
 func newLifeline() (*lifeline, error) {
@@ -28,7 +28,7 @@ func newLifeline() (*lifeline, error) {
 func (l *lifeline) env() string       { return lifelineEnv + "=" + strconv.Itoa(lifelineFD) }
 func (l *lifeline) files() []*os.File { return []*os.File{l.read} }
 
-// started drops the end that the child has now.
+// started closes the supervisor's copy of the child's end.
 func (l *lifeline) started() { l.read.Close() }
 
 func (l *lifeline) close() {
@@ -36,9 +36,8 @@ func (l *lifeline) close() {
 	l.write.Close()
 }
 
-// WatchLifeline calls gone, once, when the supervisor that started this process
-// has ended. In a process that no supervisor started it does nothing. An error
-// means that the environment names a descriptor that is none.
+// WatchLifeline calls gone once when the supervisor of this process has ended. It does nothing
+// in a process without a supervisor. It fails if the environment names an invalid descriptor.
 func WatchLifeline(gone func()) error {
 	value := os.Getenv(lifelineEnv)
 	if value == "" {
@@ -46,9 +45,9 @@ func WatchLifeline(gone func()) error {
 	}
 	fd, err := strconv.Atoi(value)
 	if err != nil || fd < lifelineFD {
-		return fmt.Errorf("read %s: %q is no file descriptor of a lifeline", lifelineEnv, value)
+		return fmt.Errorf("read %s: %q is not a file descriptor of a lifeline", lifelineEnv, value)
 	}
-	// Not for what this process may start.
+	// Children of this process do not inherit it.
 	os.Unsetenv(lifelineEnv)
 	syscall.CloseOnExec(fd)
 	f := os.NewFile(uintptr(fd), "lifeline")

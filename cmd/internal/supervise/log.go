@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// defaultLogLimit is the size at which a log file becomes the old one.
+	// defaultLogLimit is the default of LogConfig.Limit.
 	defaultLogLimit = 16 << 20
-	// maxLogLine is the longest line kept together for Also and Last.
+	// maxLogLine is the maximum length of a line for Also and Last.
 	maxLogLine = 64 << 10
 )
 
 // LogConfig says where a child's output goes.
 type LogConfig struct {
-	// File is appended to. At Limit bytes (0: 16 MiB) it is renamed to
-	// File.old, replacing the one before, so that at most twice Limit is kept.
+	// File is appended to. At Limit bytes (default: 16 MiB) it is renamed to File.old,
+	// which is replaced, so that at most twice Limit is stored.
 	File  string
 	Limit int64
-	// Also, if not nil, receives each line as well, with Prefix before it.
+	// Also, if not nil, receives each line too, after Prefix.
 	Also   io.Writer
 	Prefix string
 }
 
-// Log takes what a child writes. Write never fails: a full disk must not stop
-// a child. It is safe for concurrent use.
+// Log is the output of a child. Write does not fail, so that a full disk does not stop a child.
+// It is safe for concurrent use.
 type Log struct {
 	cfg LogConfig
 
@@ -85,7 +85,7 @@ func (l *Log) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// keep adds to the current line what still fits.
+// keep appends to the current line, up to maxLogLine.
 func (l *Log) keep(data []byte) {
 	if room := maxLogLine - len(l.partial); len(data) > room {
 		data = data[:room]
@@ -93,7 +93,7 @@ func (l *Log) keep(data []byte) {
 	l.partial = append(l.partial, data...)
 }
 
-// line ends the current line.
+// line completes the current line.
 func (l *Log) line() {
 	if l.cfg.Also != nil {
 		fmt.Fprintf(l.cfg.Also, "%s%s\n", l.cfg.Prefix, l.partial)
@@ -116,8 +116,7 @@ func (l *Log) store(data []byte) {
 	l.size += int64(n)
 }
 
-// rotate starts the file anew. If that fails, what follows is dropped rather
-// than let the old file grow without end.
+// rotate starts a new file. If that fails, further output is dropped.
 func (l *Log) rotate() {
 	if l.file != nil {
 		l.file.Close()
@@ -129,15 +128,15 @@ func (l *Log) rotate() {
 	_ = l.open()
 }
 
-// restart forgets the last line, for a child that is started again.
+// restart clears the last line, before the child is restarted.
 func (l *Log) restart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last, l.crashed = "", false
 }
 
-// Last returns the last line that is not empty. Of a Go panic it is the first
-// line, which says the reason; the stack follows.
+// Last returns the last line that is not empty. Of a Go panic it is the first line, which has
+// the reason.
 func (l *Log) Last() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -65,8 +65,7 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// Of a Go panic the last line is the first one, which says the reason, until the
-// child is started again.
+// The last line of a Go panic is its first one, until the child is restarted.
 func TestLogOfPanic(t *testing.T) {
 	t.Parallel()
 	log, err := OpenLog(LogConfig{File: filepath.Join(t.TempDir(), "l")})
@@ -85,7 +84,7 @@ func TestLogOfPanic(t *testing.T) {
 	}
 }
 
-// A line without end does not grow in memory.
+// A line is kept up to maxLogLine.
 func TestLogLongLine(t *testing.T) {
 	log, err := OpenLog(LogConfig{File: filepath.Join(t.TempDir(), "l")})
 	if err != nil {

@@ -11,19 +11,18 @@ import (
 	"time"
 )
 
-// probeTimeout bounds one question to a child.
+// probeTimeout bounds one readiness check.
 const probeTimeout = 2 * time.Second
 
-// HTTPReady returns a check that GET url answers 200. The address is that of
-// the URL, or the unix socket if socket is not ""; header is sent along.
+// HTTPReady returns a check that the response to a GET of url with header is 200. It connects
+// to the unix socket, or to the address of the URL if socket is "".
 func HTTPReady(url, socket string, tlsConfig *tls.Config, header http.Header) func(ctx context.Context) error {
 	var dialer net.Dialer
 	client := &http.Client{
 		Timeout: probeTimeout,
 		Transport: &http.Transport{
 			TLSClientConfig: tlsConfig,
-			// A child that was started again must not be asked on the
-			// connection of the one before; questions are few.
+			// A connection may be that of a child that has ended.
 			DisableKeepAlives: true,
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				if socket != "" {
@@ -57,8 +56,8 @@ func HTTPReady(url, socket string, tlsConfig *tls.Config, header http.Header) fu
 	}
 }
 
-// failing returns the checks that a health answer names as failing, or all of
-// it if it names none.
+// failing returns the failing checks of a health response, or all of the response if it names
+// none.
 func failing(body string) string {
 	var bad []string
 	for line := range strings.Lines(body) {

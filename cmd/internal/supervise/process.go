@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// backoffMin and backoffMax bound the pause before a child is started
-	// again; it doubles with each death.
+	// backoffMin and backoffMax bound the pause before a child is restarted; it doubles
+	// with each restart.
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 5 * time.Second
-	// healthyAfter is how long a child must have been ready for the pause to
-	// start over.
+	// healthyAfter is how long a child must have been ready for the pause to be
+	// backoffMin again.
 	healthyAfter = backoffMax
-	// startAttempts is how many times a child may die before it was ever ready.
+	// startAttempts is how many times a child may end without having been ready.
 	startAttempts = 3
-	// probeInterval is the pause between two questions whether a child is ready.
+	// probeInterval is the pause between two readiness checks.
 	probeInterval = 10 * time.Millisecond
-	// defaultStopTimeout is how long a child may take to stop.
+	// defaultStopTimeout is the default of Config.StopTimeout.
 	defaultStopTimeout = 30 * time.Second
 )
 
@@ -37,21 +37,20 @@ type Config struct {
 	Args []string
 	// Env is added to the supervisor's own environment.
 	Env []string
-	// Log receives what the child writes to its standard streams. Required.
+	// Log receives the output of the child. Required.
 	Log *Log
-	// Ready returns nil when the child serves. Required.
+	// Ready returns nil if the child is ready. Required.
 	Ready func(ctx context.Context) error
-	// StopTimeout is how long the child may take to stop after SIGTERM before
-	// it is killed; 0 is 30 s.
+	// StopTimeout is the time between SIGTERM and SIGKILL (default: 30 s).
 	StopTimeout time.Duration
-	// Report receives a line for each event of the child; nil: none.
+	// Report receives a line for each event of the child; it may be nil.
 	Report func(line string)
 }
 
 // Process is a child that is kept running.
 type Process struct {
 	cfg   Config
-	ready chan struct{} // closed when the child was ready for the first time
+	ready chan struct{} // closed when the child is ready for the first time
 
 	mu      sync.Mutex
 	pid     int
@@ -69,29 +68,27 @@ func New(cfg Config) *Process {
 	return &Process{cfg: cfg, ready: make(chan struct{})}
 }
 
-// Ready is closed once the child has been ready for the first time.
+// Ready returns a channel that is closed when the child is ready for the first time.
 func (p *Process) Ready() <-chan struct{} { return p.ready }
 
-// PID returns the child's process id; 0 while there is none.
+// PID returns the child's process id; 0 while it does not run.
 func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pid
 }
 
-// Waiting returns why the child is not ready, as of the last question; nil if
-// it was.
+// Waiting returns the error of the last readiness check.
 func (p *Process) Waiting() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.waiting
 }
 
-// Run keeps the child running until ctx ends, then stops it and returns nil.
-// It returns an error only for a child that cannot be started or has died
-// several times without having been ready.
+// Run keeps the child running until ctx ends, then stops it and returns nil. It returns an
+// error only for a child that has ended three times without having been ready.
 func (p *Process) Run(ctx context.Context) error {
-	// See the package comment: the parent-death signal follows this thread.
+	// The parent-death signal is tied to this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	pause, deaths := backoffMin, 0
@@ -133,8 +130,8 @@ func (p *Process) startError(err error) error {
 	return fmt.Errorf("start %s: %w", p.cfg.Name, err)
 }
 
-// once runs the child one time, until it dies or ctx ends. It returns how long
-// the child was ready.
+// once runs the child until it ends or ctx ends. It returns how long the child was ready, and
+// why it has ended.
 func (p *Process) once(ctx context.Context) (healthy time.Duration, err error) {
 	line, err := newLifeline()
 	if err != nil {
@@ -142,13 +139,14 @@ func (p *Process) once(ctx context.Context) (healthy time.Duration, err error) {
 	}
 	defer line.close()
 	p.cfg.Log.restart()
-	cmd := exec.Command(p.cfg.Path, p.cfg.Args...)
-	cmd.Env = append(os.Environ(), p.cfg.Env...)
-	cmd.Env = append(cmd.Env, line.env())
+	cmd := exec.CommandContext(ctx, p.cfg.Path, p.cfg.Args...)
+	// At the end of ctx: SIGTERM, and SIGKILL after WaitDelay.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = p.cfg.StopTimeout
+	cmd.Env = append(append(os.Environ(), p.cfg.Env...), line.env())
 	cmd.ExtraFiles = line.files()
 	cmd.Stdout, cmd.Stderr = p.cfg.Log, p.cfg.Log
 	cmd.SysProcAttr = childAttributes()
-	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
@@ -156,21 +154,18 @@ func (p *Process) once(ctx context.Context) (healthy time.Duration, err error) {
 	p.setPID(cmd.Process.Pid)
 	defer p.setPID(0)
 
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
 	watchCtx, stopWatch := context.WithCancel(ctx)
 	watched := make(chan time.Time, 1)
 	go func() { watched <- p.watchReady(watchCtx) }()
-	select {
-	case err = <-exited:
-	case <-ctx.Done():
-		err = p.stop(cmd.Process, exited)
-	}
+	err = cmd.Wait()
 	stopWatch()
 	if since := <-watched; !since.IsZero() {
 		healthy = time.Since(since)
 	}
-	if err == nil {
+	switch status := cmd.ProcessState.Sys().(syscall.WaitStatus); {
+	case ctx.Err() != nil && status.Signal() == syscall.SIGKILL:
+		p.cfg.Report(fmt.Sprintf("%s did not stop within %v and was killed", p.cfg.Name, p.cfg.StopTimeout))
+	case err == nil:
 		err = errors.New("exit status 0")
 	}
 	return healthy, err
@@ -182,8 +177,7 @@ func (p *Process) setPID(pid int) {
 	p.mu.Unlock()
 }
 
-// watchReady asks until the child is ready and returns when that was; zero if
-// ctx ended first.
+// watchReady checks until the child is ready and returns the time; zero if ctx ends first.
 func (p *Process) watchReady(ctx context.Context) time.Time {
 	for {
 		err := p.cfg.Ready(ctx)
@@ -204,18 +198,4 @@ func (p *Process) watchReady(ctx context.Context) time.Time {
 		case <-time.After(probeInterval):
 		}
 	}
-}
-
-// stop sends SIGTERM to the child and, after the timeout, SIGKILL.
-func (p *Process) stop(child *os.Process, exited <-chan error) error {
-	// An error means that it has ended already.
-	_ = child.Signal(syscall.SIGTERM)
-	select {
-	case err := <-exited:
-		return err
-	case <-time.After(p.cfg.StopTimeout):
-	}
-	p.cfg.Report(fmt.Sprintf("%s has not stopped within %v; killing it", p.cfg.Name, p.cfg.StopTimeout))
-	_ = child.Kill()
-	return <-exited
 }

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		serve()
 	case "fail":
 		fmt.Fprintln(os.Stderr, "starting")
-		fmt.Fprintln(os.Stderr, "portico: no such luck")
+		fmt.Fprintln(os.Stderr, "portico: it fails")
 		os.Exit(3)
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
@@ -66,8 +66,8 @@ func serve() {
 	fmt.Fprintln(os.Stderr, "stopped in order")
 }
 
-// superviseSelf is a supervisor that shall be killed. With lifelineOnly it does
-// without the kernel's help, as on systems that have none.
+// superviseSelf is a supervisor for tests that kill it. With lifelineOnly it sets no
+// parent-death signal, as on systems without one.
 func superviseSelf(lifelineOnly bool) {
 	dir := os.Args[len(os.Args)-1]
 	if lifelineOnly {
@@ -102,7 +102,7 @@ func child(log *Log, role, socket string) Config {
 	}
 }
 
-// reports collects what a Process tells.
+// reports collects the reports of a Process.
 type reports struct {
 	mu    sync.Mutex
 	lines []string
@@ -176,7 +176,7 @@ func TestStopsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := log.Last(); got != "stopped in order" {
-		t.Errorf("the child's last words: %q", got)
+		t.Errorf("the last line of the child: %q", got)
 	}
 	if p.PID() != 0 {
 		t.Error("still has a pid")
@@ -204,7 +204,7 @@ func TestStartsAgainAfterKill(t *testing.T) {
 func TestGivesUpOnAChildThatNeverStarts(t *testing.T) {
 	cfg, said, _ := newChild(t, "fail")
 	err := New(cfg).Run(t.Context())
-	if err == nil || err.Error() != "start child: portico: no such luck" {
+	if err == nil || err.Error() != "start child: portico: it fails" {
 		t.Errorf("got %v", err)
 	}
 	if n := strings.Count(said.String(), "starting it again"); n != startAttempts-1 {
@@ -220,12 +220,12 @@ func TestMissingProgram(t *testing.T) {
 	}
 }
 
-func TestKillsWhatDoesNotStop(t *testing.T) {
+func TestKillsAChildThatDoesNotStop(t *testing.T) {
 	cfg, said, log := newChild(t, "stubborn")
 	cfg.StopTimeout = 50 * time.Millisecond
 	cfg.Ready = func(context.Context) error {
 		if log.Last() == "" {
-			return errors.New("no word yet")
+			return errors.New("no output yet")
 		}
 		return nil
 	}
@@ -237,15 +237,15 @@ func TestKillsWhatDoesNotStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	if alive(pid) {
-		t.Error("still there")
+		t.Error("the child runs")
 	}
-	if !strings.Contains(said.String(), "killing it") {
+	if !strings.Contains(said.String(), "and was killed") {
 		t.Errorf("reports: %s", said)
 	}
 }
 
-// kill -9 of the supervisor takes the child along, by either of the two ways,
-// and even if the child is stopped (SIGSTOP) where the kernel helps.
+// A child ends when its supervisor is killed, by the parent-death signal, also if the child is
+// stopped (SIGSTOP), and by the lifeline.
 func TestChildDiesWithSupervisor(t *testing.T) {
 	for _, tc := range []struct {
 		role   string
@@ -275,7 +275,7 @@ func TestChildDiesWithSupervisor(t *testing.T) {
 	}
 }
 
-func TestLifelineOfNobody(t *testing.T) {
+func TestNoLifeline(t *testing.T) {
 	t.Setenv(lifelineEnv, "")
 	if err := WatchLifeline(func() { t.Error("called") }); err != nil {
 		t.Error(err)
@@ -288,7 +288,7 @@ func TestLifelineOfNobody(t *testing.T) {
 	}
 }
 
-// askPID returns the process id that the child behind the socket tells.
+// askPID returns the process id from the response of the child.
 func askPID(socket string) int {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -303,7 +303,7 @@ func askPID(socket string) int {
 	return pid
 }
 
-// alive reports whether the process runs; one that waits to be reaped does not.
+// alive reports whether the process runs; a zombie does not.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
