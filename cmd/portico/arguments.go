@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
 // showHelp runs a command that only has subcommands. Without it cobra would print
@@ -48,7 +48,7 @@ var noArguments = arguments(0, 0, "")
 func backendName(least int, flags string) cobra.PositionalArgs {
 	return cobra.MatchAll(arguments(least, 1, strings.TrimSpace("billing "+flags)), func(_ *cobra.Command, args []string) error {
 		for _, name := range args {
-			if problems := path.IsValidPathSegmentName(name); name == "" || len(problems) > 0 {
+			if problems := content.IsPathSegmentName(name); name == "" || len(problems) > 0 {
 				return fmt.Errorf("%q: not the name of a backend: %s", name, strings.Join(append(problems, "it is as in billing or billing.example.com"), "; "))
 			}
 		}
